@@ -1,0 +1,39 @@
+/* Layered key = value configuration: built-in defaults (option tables) < preset file (YAML, with
+ * inheritance) < project < command line `a.b=value`.  Knows where every value came from. */
+#ifndef DS_BASE_CONFIG_H
+#define DS_BASE_CONFIG_H
+
+#include "base/err.h"
+#include "base/opt.h"
+#include "base/str.h"
+
+struct config_entry {
+    char *key;    /* full, "train.lr"                */
+    char *value;  /* text as given                   */
+    char *where;  /* "quick.yaml:7", "argument 3"    */
+    int used;     /* taken by an option group        */
+};
+struct config {
+    struct config_entry *entry;
+    size_t n, cap;
+};
+
+/* Later calls override earlier ones. YAML maps are flattened with dots; scalars only at the leaves
+ * (sequences of scalars become "[a,b]").  Size <= 1 MiB, depth <= 64, no aliases, no duplicate keys. */
+int config_read_yaml(struct config *c, const char *path, struct err *e) DS_CHECK;
+int config_read_yaml_text(struct config *c, const char *text, size_t n, const char *what, struct err *e) DS_CHECK;
+/* One override: "a.b=v", "--a.b=v", "+a.b=v" (must be new), "~a.b" (removes). Syntax errors: DS_EUSAGE. */
+int config_override(struct config *c, const char *text, const char *where, struct err *e) DS_CHECK;
+int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *e) DS_CHECK;
+const char *config_get(const struct config *c, const char *key); /* NULL if absent */
+void config_remove(struct config *c, const char *key);
+/* Moves the values of a group's keys into `values` (after opt_defaults), marking them used.
+ * All errors of the group are reported, joined by "; ". */
+int config_apply(struct config *c, const struct opt_group *g, void *values, struct err *e) DS_CHECK;
+/* Fails with every unused key, its place, and the nearest key among the groups. DS_EUSAGE. */
+int config_check_unused(const struct config *c, const struct opt_group *const *groups, size_t n, struct err *e) DS_CHECK;
+/* YAML text of a group's present values, nested by the dots. */
+void config_print_group(struct str *out, const struct opt_group *g, const void *values);
+void config_release(struct config *c);
+
+#endif

@@ -1,0 +1,64 @@
+/* Files, behind one table so that faults can be injected (DEPTHSCOPE_FAIL=write:3, fsync:1,
+ * open:N, rename:N, close:N; "+" behind N makes it persistent; =ENOSPC|EIO chooses errno). */
+#ifndef DS_BASE_FS_H
+#define DS_BASE_FS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/* The system calls all of the program's file output passes through. */
+struct fs_ops {
+    int (*open)(const char *path, int flags, mode_t mode);
+    ssize_t (*read)(int fd, void *buf, size_t n);
+    ssize_t (*write)(int fd, const void *buf, size_t n);
+    int (*fsync)(int fd);
+    int (*fdatasync)(int fd);
+    int (*close)(int fd);
+    int (*rename)(const char *from, const char *to);
+    int (*mkdir)(const char *path, mode_t mode);
+    int (*unlink)(const char *path);
+};
+const struct fs_ops *fs_ops_get(void);
+/* NULL restores the system's own. For tests. */
+void fs_ops_set(const struct fs_ops *ops);
+
+/* Loops over EINTR and short transfers; 0 or DS_EIO with text. */
+int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e) DS_CHECK;
+/* Whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE naming both sizes). */
+int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
+/* Temp file in the same directory, write, fsync, close, rename, fsync of the directory: the old
+ * file or the new one, never half. */
+int fs_write_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
+int fs_mkdirs(const char *path, struct err *e) DS_CHECK;
+/* fsync of a directory; EINVAL (file systems without it) is ignored. */
+int fs_sync_dir(const char *path, struct err *e) DS_CHECK;
+/* Removes a directory tree below `path`, never following links. */
+int fs_remove_tree(const char *path, struct err *e) DS_CHECK;
+int fs_exists(const char *path);
+int fs_is_dir(const char *path);
+/* Sorted names (without . and ..) in *names, each heap string; free with fs_list_free. */
+int fs_list(const char *path, char ***names, size_t *n, struct err *e) DS_CHECK;
+void fs_list_free(char **names, size_t n);
+/* "a" + "b" -> "a/b" in out; DS_ERANGE if it does not fit. */
+int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e) DS_CHECK;
+
+/* Names of runs, figures, ...: [A-Za-z0-9._-], 1 to 64, not starting with '.' or '-'. */
+int fs_name_ok(const char *name);
+
+/* A read-only mapping; an empty file maps to p = "", n = 0. */
+struct fs_map {
+    const unsigned char *p;
+    size_t n;
+    int fd;
+};
+int fs_map_open(struct fs_map *m, const char *path, struct err *e) DS_CHECK;
+void fs_map_close(struct fs_map *m);
+
+/* Bytes free for this user on the file system of `path`; 0 if unknown. */
+uint64_t fs_free_bytes(const char *path);
+
+#endif

@@ -1,0 +1,28 @@
+/* The heap, behind one door: sizes are checked products and the n-th call can be made to
+ * fail (DEPTHSCOPE_FAIL=alloc:N).  malloc and friends are forbidden elsewhere. */
+#ifndef DS_BASE_MEM_H
+#define DS_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+/* n * size zeroed bytes, 64-byte aligned is NOT promised; NULL if impossible. n*size == 0 gives
+ * a valid pointer. */
+void *mem_alloc(size_t n, size_t size) DS_CHECK;
+/* Grows or shrinks; on failure the old block stays. New bytes are not zeroed. */
+void *mem_realloc(void *p, size_t n, size_t size) DS_CHECK;
+char *mem_strdup(const char *s) DS_CHECK;
+void *mem_dup(const void *p, size_t bytes) DS_CHECK;
+void mem_free(void *p);
+/* 64-byte aligned zeroed block, released with mem_free_aligned. */
+void *mem_alloc_aligned(size_t n, size_t size) DS_CHECK;
+void mem_free_aligned(void *p);
+/* Ensures room for `need` items of `size` in *p (capacity *cap, in items), doubling; 0 or DS_EMEM. */
+int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
+/* Calls so far; fail at call n from now on once (persistent: and ever after); 0 = never. */
+uint64_t mem_calls(void);
+void mem_fail_at(uint64_t n, int persistent);
+
+#endif

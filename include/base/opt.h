@@ -1,0 +1,46 @@
+/* Options as tables: one row each; parser, help, workbench form and README section come from the
+ * row.  A module keeps its values in a struct and gives offsets into it. */
+#ifndef DS_BASE_OPT_H
+#define DS_BASE_OPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum opt_type {
+    OPT_INT,    /* int64_t                                  */
+    OPT_REAL,   /* double                                   */
+    OPT_BOOL,   /* int: true/false/yes/no/on/off/1/0        */
+    OPT_STRING, /* char *, heap, never NULL after defaults  */
+    OPT_ENUM,   /* int, index into `choices` ("a|b|c")      */
+};
+
+struct opt {
+    const char *key;      /* "lr"; the group's prefix ("train.") is added by the table's owner */
+    enum opt_type type;
+    size_t offset;        /* of the value in the module's struct */
+    const char *otherwise;/* default, as text                    */
+    double min, max;      /* inclusive; both 0 = unlimited (numbers must be finite in any case) */
+    const char *choices;  /* OPT_ENUM                            */
+    const char *help;     /* one line; units in it               */
+    const char *alias;    /* another full key that means the same (a paper's own name), or NULL */
+};
+
+struct opt_group {
+    const char *prefix;   /* "train." or "" */
+    const char *title;
+    const struct opt *opts;
+    size_t n;
+};
+
+/* Fills every value with its default.  `values` must be zeroed or filled before. */
+int opt_defaults(const struct opt_group *g, void *values, struct err *e) DS_CHECK;
+/* Parses text into the row's value, with range check. `where` ("file:line" or "argument") goes into the message. */
+int opt_set(const struct opt *o, void *values, const char *text, const char *where, struct err *e) DS_CHECK;
+/* The value as text that opt_set reads back. */
+void opt_print(const struct opt *o, const void *values, char *out, size_t size);
+const struct opt *opt_find(const struct opt_group *g, const char *full_key);
+void opt_release(const struct opt_group *g, void *values); /* frees strings */
+
+#endif

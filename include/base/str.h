@@ -1,0 +1,40 @@
+/* A growing byte string, always NUL-terminated.  Zero-initialise, str_release at the end.
+ * A failed growth sets `failed` and later calls do nothing: check once, at the end. */
+#ifndef DS_BASE_STR_H
+#define DS_BASE_STR_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "base/compiler.h"
+
+struct str {
+    char *p;
+    size_t len, cap;
+    int failed;
+};
+
+void str_add(struct str *s, const char *text);
+void str_add_bytes(struct str *s, const void *bytes, size_t n);
+void str_add_char(struct str *s, char c);
+void str_addf(struct str *s, const char *fmt, ...) DS_PRINTF(2, 3);
+void str_vaddf(struct str *s, const char *fmt, va_list ap);
+/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD. */
+void str_add_json(struct str *s, const char *text, size_t n);
+/* Finite number in shortest %.9g-style form; NaN and Inf become null. */
+void str_add_json_num(struct str *s, double x);
+void str_reset(struct str *s);
+void str_release(struct str *s);
+const char *str_text(const struct str *s); /* never NULL */
+
+/* 12,345,678 -> "12.3M"; for people, not for parsers. `out` at least 16 bytes. */
+const char *str_si(char out[16], double x);
+/* Seconds -> "3m12s"; `out` at least 16 bytes. */
+const char *str_duration(char out[16], double seconds);
+
+/* Copies with truncation, always terminated; returns 1 if cut. */
+int str_copy(char *dst, size_t size, const char *src);
+/* Optimal string alignment distance of two short names, for "did you mean". */
+int str_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,28 @@
+/* UTF-8 and what may reach a terminal.  FAULTS.md, "sanitiser": applied at every boundary from
+ * file, network or model to screen, figure and log. */
+#ifndef DS_BASE_UTF8_H
+#define DS_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+/* Decodes one code point; returns its length 1..4, or 0 for an invalid or cut sequence (then *cp
+ * holds the byte).  Strict: no overlong forms, no surrogates, nothing beyond U+10FFFF. n > 0. */
+int utf8_decode(const char *s, size_t n, uint32_t *cp);
+int utf8_encode(char out[4], uint32_t cp); /* length, 0 if not encodable */
+/* Offset of the first invalid byte, or n when all is valid. */
+size_t utf8_valid(const char *s, size_t n);
+/* Cells of one code point on a terminal: 0, 1, 2 (wcwidth; -1 never returned). */
+int utf8_width(uint32_t cp);
+/* Cells of a sanitised string. */
+int utf8_cells(const char *s, size_t n);
+/* Appends text made safe for a terminal, at most max_cells wide (cut with "…", or ".." when
+ * ascii); max_cells < 0 = no limit.  Control bytes and invalid bytes become <0xNN>, newline \n
+ * becomes "\\n" and tab "\\t" (visible), bidi controls <U+XXXX>, ZW and variation selectors are dropped,
+ * at most 3 combining marks a cell, private and unassigned U+XXXX. ascii != 0: everything beyond ASCII escaped. */
+void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
+int utf8_locale_is_utf8(void);
+
+#endif

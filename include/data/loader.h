@@ -1,0 +1,33 @@
+/* Batches of token ids: documents separated by end-of-text, packed, never padded.  Deterministic in
+ * (seed, position); the position is a plain struct that a checkpoint stores. */
+#ifndef DS_DATA_LOADER_H
+#define DS_DATA_LOADER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/corpus.h"
+#include "data/tokenizer.h"
+
+struct loader;
+struct loader_pos { uint64_t epoch, window; }; /* next window of this epoch's order */
+
+/* Encodes the split (val = 0/1) once: a flat stream doc eot doc eot ..., and true entropy per token when known.
+ * A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids beyond `vocab`: DS_ERANGE with index. */
+int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val, double val_fraction,
+                int seq, int vocab, uint64_t seed, struct err *e) DS_CHECK;
+uint64_t loader_tokens(const struct loader *l);
+uint64_t loader_bytes(const struct loader *l);    /* bytes of text in the split, for bits per byte */
+uint64_t loader_windows(const struct loader *l);
+/* Fills (batch, seq) inputs, targets (shifted by exactly one) and document-relative ids: doc_start[b*seq+t] = index in the
+ * row of the first token of t's document (attention does not cross documents; positions restart there).
+ * true_entropy may be NULL (NaN where unknown; of the TARGET token).  Windows are visited in a seeded
+ * permutation per epoch (val: in order); wraps to the next epoch. */
+void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input, int32_t *target, int32_t *doc_start,
+                 float *true_entropy);
+/* Bytes of text that the targets of a (batch,seq) block stand for, for bits/byte. */
+uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size_t n);
+void loader_close(struct loader *l);
+
+#endif

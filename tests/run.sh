@@ -1,0 +1,79 @@
+#!/bin/sh
+# Runs test programs and sums their counts.
+#   tests/run.sh [-j N] PROGRAM...
+# Each prints as its last line "name: N passed, N failed, N skipped".  One that crashes, hangs or
+# prints no such line is one failure.  The last line printed here is the sum, alone.
+# Environment: BUILD_DIR (logs go to BUILD_DIR/log), BUILD_FAILED=1 (counts as a failure too).
+set -u
+
+export LC_ALL=C
+count='[0-9][0-9]* passed, [0-9][0-9]* failed, [0-9][0-9]* skipped'
+
+run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what failed)
+    program=$1
+    name=$(basename "$program")
+    base=$LOG_DIR/$(printf %s "$program" | tr / _)
+    limit=${T_PROGRAM_SECONDS:-900}
+    runner=
+    if command -v timeout >/dev/null 2>&1; then
+        runner="timeout -k 10 $limit"
+    fi
+    case $program in
+    *.py)
+        if ! command -v python3 >/dev/null 2>&1; then
+            printf '%s: 0 passed, 0 failed, 1 skipped (no python3)\n' "$name"
+            echo '0 0 1' >"$base.result"
+            return
+        fi
+        runner="$runner python3" ;;
+    *.sh) runner="$runner sh" ;;
+    esac
+    status=0
+    $runner "$program" >"$base.log" 2>&1 </dev/null || status=$?
+    line=$(grep "^[^ ]*: $count\$" "$base.log" | tail -n 1)
+    set -- $(printf '%s\n' "${line##*: }" | tr -cd '0-9 \n')
+    if [ $# -ne 3 ]; then
+        set -- 0 1 0
+        line="$name: no count, exit status $status"
+    elif [ "$status" -ne 0 ] && [ "$2" -eq 0 ]; then
+        set -- "$1" 1 "$3"
+        line="$name: exit status $status after $line"
+    fi
+    echo "$1 $2 $3" >"$base.result"
+    if [ "$2" -ne 0 ]; then
+        printf '%s\n' "$line" "$(grep -v "^[^ ]*: $count\$" "$base.log" | tail -n "${T_TAIL:-40}" | sed 's/^/    /')"
+    else
+        printf '%s\n' "$line"
+    fi
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2"
+    exit 0
+fi
+
+jobs=1
+if [ "${1:-}" = -j ]; then
+    jobs=$2
+    shift 2
+fi
+LOG_DIR=${BUILD_DIR:-build}/log
+export LOG_DIR
+rm -rf "$LOG_DIR"
+mkdir -p "$LOG_DIR"
+if [ $# -gt 0 ]; then
+    printf '%s\n' "$@" | xargs -n 1 -P "$jobs" sh "$0" --one
+fi
+if [ -n "${BUILD_FAILED:-}" ]; then
+    echo "build: not everything could be built"
+    echo '0 1 0' >"$LOG_DIR/build.result"
+fi
+if [ -n "${COUNTS:-}" ]; then
+    cat "$LOG_DIR"/*.result >"$COUNTS" 2>/dev/null
+fi
+cat "$LOG_DIR"/*.result 2>/dev/null | awk '
+    { passed += $1; failed += $2; skipped += $3 }
+    END {
+        printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+        exit failed > 0 || passed == 0
+    }'

@@ -1,0 +1,154 @@
+#!/bin/sh
+# Finds what deps.txt asks for, installs what is missing, and writes the flags make needs.
+#   setup.sh LEVEL [OUT.mk]        LEVEL is build, test, ci or extra; each holds the ones before it
+# Installs without asking when root, with CI=true, or where sudo needs no password; else asks once.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+table=$here/deps.txt
+level=${1:-build}
+out=${2:-}
+cc=${CC:-cc}
+log=${TMPDIR:-/tmp}/depthscope-setup.$$.log
+trap 'rm -f "$log"' EXIT
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# Homebrew keeps some libraries out of the default search path.
+if [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null 2>&1; then
+    for keg in ncurses openblas; do
+        PKG_CONFIG_PATH=$(brew --prefix)/opt/$keg/lib/pkgconfig:${PKG_CONFIG_PATH:-}
+    done
+    export PKG_CONFIG_PATH
+fi
+
+wanted() { # NEED: does the level asked for include this row?
+    case $level:$1 in
+    build:build | test:build | test:test | ci:build | ci:test | ci:ci | extra:*) return 0 ;;
+    esac
+    return 1
+}
+
+module() { # "a|b": prints the first that pkg-config knows
+    for m in $(printf %s "$1" | tr '|' ' '); do
+        if pkg-config --exists "$m" 2>/dev/null; then
+            printf '%s\n' "$m"
+            return 0
+        fi
+    done
+    return 1
+}
+
+found() { # KIND NAME
+    case $1 in
+    tool) if [ "$2" = cc ]; then command -v "$cc"; else command -v "$2"; fi >/dev/null 2>&1 ;;
+    pkg) module "$2" >/dev/null ;;
+    head) printf '#include <%s>\n' "$2" | "$cc" -E -x c - >/dev/null 2>&1 ;;
+    *) die "$table: unknown kind '$1'" ;;
+    esac
+}
+
+rows() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$table"; }
+
+manager() {
+    for m in apt-get dnf pacman brew; do
+        if command -v "$m" >/dev/null 2>&1; then
+            printf '%s\n' "$m"
+            return 0
+        fi
+    done
+    return 1
+}
+
+missing() { # prints "name package" of every row that is wanted and absent
+    rows | while read -r kind name need apt dnf pacman brew; do
+        wanted "$need" || continue
+        found "$kind" "$name" && continue
+        case $1 in
+        dnf) package=$dnf ;;
+        pacman) package=$pacman ;;
+        brew) package=$brew ;;
+        *) package=$apt ;;
+        esac
+        printf '%s %s\n' "$name" "$package"
+    done
+}
+
+become_root() { # prints the prefix that gives the package manager its rights, or fails
+    if [ "$pm" = brew ] || [ "$(id -u)" = 0 ]; then
+        return 0
+    fi
+    command -v sudo >/dev/null 2>&1 || return 1
+    if sudo -n true 2>/dev/null; then
+        echo 'sudo -n'
+        return 0
+    fi
+    [ "${CI:-}" != true ] && [ -t 0 ] && [ -t 2 ] || return 1
+    printf 'setup: install %s with sudo %s? [Y/n] ' "$packages" "$pm" >&2
+    read -r answer
+    case $answer in
+    '' | y* | Y*) echo sudo ;;
+    *) return 1 ;;
+    esac
+}
+
+install() { # PACKAGE...
+    case $pm in
+    apt-get)
+        opts='-y -q --no-install-recommends -o DPkg::Lock::Timeout=300'
+        root_env="env DEBIAN_FRONTEND=noninteractive"
+        if [ -n "$(find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | head -n 1)" ] &&
+            $asroot $root_env apt-get install $opts "$@"; then
+            return 0
+        fi
+        $asroot $root_env apt-get -q update && $asroot $root_env apt-get install $opts "$@"
+        ;;
+    dnf) $asroot dnf install -y "$@" ;;
+    pacman) $asroot pacman -Sy --needed --noconfirm "$@" ;;
+    brew) brew install "$@" ;;
+    esac
+}
+
+pm=$(manager) || pm=none
+absent=$(missing "$pm")
+if [ -n "$absent" ]; then
+    names=$(printf '%s\n' "$absent" | cut -d' ' -f1 | tr '\n' ' ')
+    packages=$(printf '%s\n' "$absent" | cut -d' ' -f2 | grep -vx -e - | sort -u | tr '\n' ' ' || :)
+    [ "$pm" != none ] || die "missing: ${names}- no apt-get, dnf, pacman or brew here; install them by hand"
+    [ -n "$packages" ] || die "missing: ${names}- $pm has no package for them; install them by hand"
+    asroot=$(become_root) ||
+        die "missing: ${names}- as root run: $pm install $packages"
+    say "installing with $pm: $packages"
+    # shellcheck disable=SC2086  # a list of package names
+    if ! install $packages >"$log" 2>&1 </dev/null; then
+        tail -n 15 "$log" >&2
+        die "$pm could not install: $packages"
+    fi
+    absent=$(missing "$pm")
+    [ -z "$absent" ] || die "still missing after the install: $(printf '%s\n' "$absent" | tr '\n' ';')"
+fi
+
+[ -n "$out" ] || exit 0
+blas=$(module 'openblas|cblas')
+modules=$(rows | while read -r kind name need rest; do
+    if [ "$kind" = pkg ] && [ "$need" = build ] && [ "$name" != 'openblas|cblas' ]; then
+        module "$name"
+    fi
+done | tr '\n' ' ')
+mkdir -p "$(dirname "$out")"
+{
+    echo "# Written by tests/setup/setup.sh $level; delete it to look again."
+    # -isystem: other people's headers are not held to this project's warnings.
+    # shellcheck disable=SC2086
+    echo "DEP_CFLAGS := $(pkg-config --cflags $modules | sed -e "s/-I/-isystem /g" -e "s/-D_[A-Z_]*SOURCE[=0-9]*//g") -DNCURSES_WIDECHAR=1"
+    # shellcheck disable=SC2086
+    echo "DEP_LIBS := $(pkg-config --libs $modules)"
+    echo "BLAS_CFLAGS := $(pkg-config --cflags "$blas" | sed 's/-I/-isystem /g')"
+    echo "BLAS_LIBS := $(pkg-config --libs "$blas")"
+    if pkg-config --exists check; then
+        echo "CHECK_CFLAGS := $(pkg-config --cflags check | sed 's/-I/-isystem /g')"
+        echo "CHECK_LIBS := $(pkg-config --libs check)"
+    fi
+} >"$out.tmp"
+mv "$out.tmp" "$out"
