@@ -11,8 +11,30 @@
 #define DS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define DS_MUL_OVERFLOW(a, b, out) __builtin_mul_overflow(a, b, out)
 #define DS_ADD_OVERFLOW(a, b, out) __builtin_add_overflow(a, b, out)
+#if defined(__x86_64__) || defined(__i386__)
+#define DS_PAUSE() __builtin_ia32_pause()
+#else
+#define DS_PAUSE() __asm__ volatile("" ::: "memory")
+#endif
 #else
 #error "a compiler with GNU attributes (gcc, clang) is needed"
+#endif
+
+/* Under AddressSanitizer: bytes that must not be touched, and may be again. */
+#if defined(__SANITIZE_ADDRESS__)
+#define DS_HAS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DS_HAS_ASAN 1
+#endif
+#endif
+#ifdef DS_HAS_ASAN
+#include <sanitizer/asan_interface.h>
+#define DS_POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define DS_UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define DS_POISON(p, n) ((void)(p), (void)(n))
+#define DS_UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
 #define DS_LEN(array) (sizeof(array) / sizeof((array)[0]))

@@ -28,6 +28,10 @@ void fs_ops_set(const struct fs_ops *ops);
 
 /* Loops over EINTR and short transfers; 0 or DS_EIO with text. */
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e) DS_CHECK;
+/* Opens for reading, close-on-exec; DS_EIO with text. Close with fs_ops_get()->close. */
+int fs_open_read(int *fd, const char *path, struct err *e) DS_CHECK;
+/* Up to n bytes into p, *got 0 only at the end of the file; loops over EINTR. */
+int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e) DS_CHECK;
 /* Whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE naming both sizes). */
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* Temp file in the same directory, write, fsync, close, rename, fsync of the directory: the old

@@ -23,6 +23,9 @@ int utf8_cells(const char *s, size_t n);
  * becomes "\\n" and tab "\\t" (visible), bidi controls <U+XXXX>, ZW and variation selectors are dropped,
  * at most 3 combining marks a cell, private and unassigned U+XXXX. ascii != 0: everything beyond ASCII escaped. */
 void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
+/* In place and without memory: every control, bidi control and invalid byte becomes '?', every
+ * newline and tab a space. For messages; a cut character at the end goes too. */
+void utf8_scrub(char *text);
 int utf8_locale_is_utf8(void);
 
 #endif

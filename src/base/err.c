@@ -1,0 +1,138 @@
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+
+/* Formats into a buffer of the caller's (never into e->text: it may be one of the arguments). */
+static void format_line(char *out, size_t size, const char *fmt, va_list ap) DS_PRINTF(3, 0);
+static void format_line(char *out, size_t size, const char *fmt, va_list ap)
+{
+    int n = vsnprintf(out, size, fmt, ap);
+    if (n < 0)
+        snprintf(out, size, "(message could not be formatted)");
+    else if ((size_t)n >= size)
+        memcpy(out + size - 4, "...", 4);
+    utf8_scrub(out);
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    char line[ERR_TEXT_MAX];
+    va_list ap;
+    if (!e)
+        return code;
+    va_start(ap, fmt);
+    format_line(line, sizeof line, fmt, ap);
+    va_end(ap);
+    e->code = code;
+    memcpy(e->text, line, sizeof line);
+    return code;
+}
+
+/* "head: tail" into e; a text that is too long loses the middle of the line, not the cause at
+ * its end: the head is cut first. */
+static void join(struct err *e, const char *head, const char *tail)
+{
+    char line[ERR_TEXT_MAX];
+    size_t n_head = strlen(head), n_tail = strlen(tail);
+    if (n_tail == 0) {
+        snprintf(line, sizeof line, "%s", head);
+    } else if (n_head + 2 + n_tail < sizeof line) {
+        snprintf(line, sizeof line, "%s: %s", head, tail);
+    } else {
+        size_t keep = sizeof line - 1 - 5 - 64;
+        keep = n_head < keep ? n_head : keep;
+        size_t room = sizeof line - 1 - 5 - keep;
+        room = n_tail < room ? n_tail : room;
+        snprintf(line, sizeof line, "%.*s...: %s", (int)keep, head, tail + n_tail - room);
+    }
+    utf8_scrub(line);
+    memcpy(e->text, line, sizeof line);
+}
+
+int err_add(struct err *e, int code, const char *fmt, ...)
+{
+    char head[ERR_TEXT_MAX];
+    va_list ap;
+    if (!e)
+        return code;
+    va_start(ap, fmt);
+    format_line(head, sizeof head, fmt, ap);
+    va_end(ap);
+    join(e, head, e->text[0] ? e->text : err_name(code));
+    e->code = code;
+    return code;
+}
+
+int err_errno(struct err *e, const char *fmt, ...)
+{
+    int number = errno;
+    char head[ERR_TEXT_MAX], cause[128] = "";
+    va_list ap;
+    if (!e)
+        return DS_EIO;
+    va_start(ap, fmt);
+    format_line(head, sizeof head, fmt, ap);
+    va_end(ap);
+    if (strerror_r(number, cause, sizeof cause) != 0)
+        snprintf(cause, sizeof cause, "error %d", number);
+    join(e, head, cause);
+    e->code = DS_EIO;
+    errno = number;
+    return DS_EIO;
+}
+
+const char *err_name(int code)
+{
+    static const char *const names[] = {
+        [-DS_OK] = "no error",
+        [-DS_EMEM] = "out of memory",
+        [-DS_EIO] = "input or output failed",
+        [-DS_EFORMAT] = "malformed",
+        [-DS_ERANGE] = "out of range",
+        [-DS_ENOTFOUND] = "not found",
+        [-DS_EEXIST] = "exists already",
+        [-DS_EBUSY] = "in use",
+        [-DS_EUSAGE] = "wrong usage",
+        [-DS_ENUMERIC] = "not a finite number",
+        [-DS_ESTOP] = "stopped",
+    };
+    if (code > 0 || code < -(int)DS_LEN(names) + 1)
+        return "unknown error";
+    return names[-code];
+}
+
+static void (*_Atomic restore_fn)(void);
+
+void bug_set_restore(void (*restore)(void))
+{
+    atomic_store(&restore_fn, restore);
+}
+
+/* Taken out as it is run: abort() after bug_at may lead a crash handler here a second time. */
+void bug_run_restore(void)
+{
+    void (*restore)(void) = atomic_exchange(&restore_fn, NULL);
+    if (restore)
+        restore();
+}
+
+void bug_at(const char *file, int line, const char *fmt, ...)
+{
+    char text[ERR_TEXT_MAX];
+    va_list ap;
+    bug_run_restore();
+    va_start(ap, fmt);
+    format_line(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "depthscope: bug at %s:%d: %s\n", file, line, text);
+    fflush(stderr);
+    abort();
+}
