@@ -1,0 +1,90 @@
+/* Keys, events, and the one table of keys: overlay, hints, command line, completion, README and
+ * manual are all made from its rows. */
+#ifndef DS_TUI_KEYMAP_H
+#define DS_TUI_KEYMAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+/* A key is a code point, or one of these; with modifiers or-ed in.  Ctrl-d = KEYCODE_CTRL | 'd'. */
+enum {
+    KEYCODE_UP = 0x110000, KEYCODE_DOWN, KEYCODE_LEFT, KEYCODE_RIGHT, KEYCODE_HOME, KEYCODE_END,
+    KEYCODE_PGUP, KEYCODE_PGDN, KEYCODE_INSERT, KEYCODE_DELETE, KEYCODE_BACKSPACE, KEYCODE_TAB,
+    KEYCODE_BACKTAB, KEYCODE_ENTER, KEYCODE_ESC, KEYCODE_F1, KEYCODE_F12 = KEYCODE_F1 + 11,
+    KEYCODE_CTRL = 1 << 24, KEYCODE_ALT = 1 << 25, KEYCODE_SHIFT = 1 << 26,
+};
+
+enum event_kind { EVENT_KEY, EVENT_MOUSE, EVENT_PASTE };
+enum mouse_action { MOUSE_PRESS, MOUSE_RELEASE, MOUSE_DRAG, MOUSE_MOVE, MOUSE_WHEEL_UP, MOUSE_WHEEL_DOWN };
+
+struct event {
+    enum event_kind kind;
+    uint32_t key;             /* EVENT_KEY */
+    enum mouse_action action; /* EVENT_MOUSE */
+    int button;               /* 1 left, 2 middle, 3 right */
+    int y, x;                 /* cell, relative to the area that was drawn into */
+    int is_double;            /* second press within 400 ms on the same cell */
+    const char *text;         /* EVENT_PASTE: bytes, borrowed, untrusted */
+    size_t len;
+};
+
+struct view;
+struct key;
+/* `args`: rest of the command line, NULL when a key was pressed (or the hint clicked). */
+typedef void key_fn(struct view *v, const struct key *k, const char *args);
+
+enum {
+    KEY_VIEW_CHANGE = 1, /* changes settings of the view: undo with u            */
+    KEY_MUTATES = 2,     /* acts on a run: refused in read-only mode             */
+    KEY_HIDDEN = 4,      /* works, but not shown in hints (motion keys)          */
+};
+struct key {
+    const char *keys;    /* alternatives by blanks: "j Down", "gg", "]n", "C-d", "Space"; "" = command only */
+    const char *command; /* "down": what `:` takes                               */
+    const char *args;    /* "KEY VALUE" or NULL                                   */
+    const char *help;    /* overlay and README, a few words, lower case          */
+    const char *hint;    /* one word for the bottom line, NULL = command         */
+    int priority;        /* of the hint: higher stays longer when room is short; 0 = none */
+    int flags;
+    int value;           /* for functions shared by several rows                 */
+    key_fn *fn;
+};
+
+/* "C-d", "PgDn", "g" -> code, 0 if it is none; and back (out of at least 24 bytes). */
+uint32_t key_parse(const char *name, size_t n);
+const char *key_print(char out[24], uint32_t key);
+/* Rows of a view and the global ones. Both end with a row whose command is NULL. */
+extern const struct key keys_global[];
+
+enum { KEYS_PENDING_MAX = 4 };
+/* Feeds keys pressed so far (1..KEYS_PENDING_MAX) to one table: the row, or NULL; *is_prefix is set
+ * when they begin a longer sequence. */
+const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n, int *is_prefix);
+const struct key *keys_command(const struct key *table, const char *name, size_t n);
+/* The first alternative of a row as shown to people ("j", "PgDn"); "" when there is none. */
+void keys_label(const struct key *k, char *out, size_t size);
+/* The README section and the manual's: every view's table. */
+void keys_markdown(struct str *out);
+
+/* ---- bytes of a terminal -> events ---- */
+enum { DECODE_PASTE_MAX = 1 << 20 };
+struct decoder {
+    unsigned char buf[64]; /* an unfinished sequence */
+    size_t n;
+    int in_paste, is_overlong;
+    struct str paste;      /* at most DECODE_PASTE_MAX bytes kept */
+    int buttons;
+    int sync_output;       /* 0 unknown, 1 terminal has it, -1 has not (DECRPM reply seen) */
+    int background;        /* 0xRRGGBB from an OSC 11 reply, -1 unknown */
+    struct str reply;
+};
+/* Takes bytes, calls fn for each event.  Replies and unknown sequences are swallowed. */
+void decoder_feed(struct decoder *d, const void *bytes, size_t n, void (*fn)(void *ctx, const struct event *), void *ctx);
+/* 1 when a lone ESC waits: call decoder_flush if nothing follows within 25 ms. */
+int decoder_pending(const struct decoder *d);
+void decoder_flush(struct decoder *d, void (*fn)(void *ctx, const struct event *), void *ctx);
+void decoder_release(struct decoder *d);
+
+#endif
