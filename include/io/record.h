@@ -48,6 +48,9 @@ struct value { const unsigned char *p, *end; };
 int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body, struct err *e) DS_CHECK;
 /* Offset >= from of the next whole valid frame in the buffer, or n when none. */
 size_t record_resync(const void *p, size_t n, size_t from);
+/* The same for a buffer that will grow: *pending is the first place before the answer where a frame
+ * may begin whose end is not in the buffer yet (n when there is none).  Work is bounded for hostile bytes. */
+size_t record_scan(const void *p, size_t n, size_t from, size_t *pending);
 /* Checks a bare MessagePack object (no frame): every count <= bytes left, depth, item budget; sets *v. */
 int value_check(const void *p, size_t n, struct value *v, size_t *used, struct err *e) DS_CHECK;
 
@@ -61,6 +64,7 @@ int value_next(struct value container, struct value_iter *it, struct value *key,
 const char *value_bytes(struct value v, size_t *n);              /* str or bin, else NULL */
 int value_is(struct value v, const char *text);                  /* str equal to text */
 int64_t value_int(struct value v, int64_t otherwise);            /* ints, and reals that are whole */
+int value_is_num(struct value v, double *out);      /* 1 and *out when value_num would find a number */
 double value_num(struct value v, double otherwise);              /* ints, reals, bools; "NaN"/"Inf" strings */
 /* Numbers from an array of numbers (nested arrays are flattened row by row), or a bin of little-endian f32.  At most `max` are stored; returns how many there are, -1 when it is no such thing. */
 int64_t value_f32s(struct value v, float *out, size_t max);
