@@ -32,6 +32,7 @@ double rng_uniform(struct rng *r);              /* [0, 1), 53 bits */
 double rng_normal(struct rng *r);               /* N(0, 1), Box-Muller */
 uint32_t rng_below(struct rng *r, uint32_t n);  /* [0, n), unbiased; n > 0 */
 /* Element i of a stream at (seed, purpose, step, a) without walking to it, in [0, 1). */
+/* rng_at(.., i) equals the i-th rng_uniform of a fresh stream at the same place. */
 double rng_at(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a, uint32_t i);
 
 #endif

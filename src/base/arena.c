@@ -11,7 +11,7 @@ enum { STEP = 64 };
 /* Memory nobody has asked for: poisoned, and in debug builds every float in it reads as NaN. */
 static void fence(char *p, size_t n)
 {
-#ifdef DS_DEBUG
+#ifdef DEPTHSCOPE_DEBUG
     DS_UNPOISON(p, n);
     memset(p, 0xff, n);
 #endif

@@ -36,23 +36,32 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     return code;
 }
 
-/* "head: tail" into e; a text that is too long loses the middle of the line, not the cause at
- * its end: the head is cut first. */
+/* "head: tail" into e.  Where that is too long, the head keeps its beginning and the tail its end:
+ * what was tried and why it failed. */
 static void join(struct err *e, const char *head, const char *tail)
 {
-    char line[ERR_TEXT_MAX];
-    size_t n_head = strlen(head), n_tail = strlen(tail);
-    if (n_tail == 0) {
-        snprintf(line, sizeof line, "%s", head);
-    } else if (n_head + 2 + n_tail < sizeof line) {
-        snprintf(line, sizeof line, "%s: %s", head, tail);
-    } else {
-        size_t keep = sizeof line - 1 - 5 - 64;
-        keep = n_head < keep ? n_head : keep;
-        size_t room = sizeof line - 1 - 5 - keep;
-        room = n_tail < room ? n_tail : room;
-        snprintf(line, sizeof line, "%.*s...: %s", (int)keep, head, tail + n_tail - room);
+    enum { ROOM = ERR_TEXT_MAX - 1, DOTS = 3, COLON = 2, TAIL_MIN = 128 };
+    char line[ERR_TEXT_MAX] = "";
+    size_t n_head = strlen(head), n_tail = strlen(tail), at = 0;
+    int cut = n_head + COLON + n_tail > ROOM;
+    if (cut && n_head > ROOM - DOTS - COLON - TAIL_MIN)
+        n_head = ROOM - DOTS - COLON - TAIL_MIN;
+    if (cut && n_tail > ROOM - DOTS - COLON - n_head) {
+        tail += n_tail - (ROOM - DOTS - COLON - n_head);
+        n_tail = ROOM - DOTS - COLON - n_head;
     }
+    memcpy(line, head, n_head);
+    at += n_head;
+    if (n_tail) {
+        memcpy(line + at, ": ", COLON);
+        at += COLON;
+    }
+    if (cut) {
+        memcpy(line + at, "...", DOTS);
+        at += DOTS;
+    }
+    memcpy(line + at, tail, n_tail);
+    line[at + n_tail] = '\0';
     utf8_scrub(line);
     memcpy(e->text, line, sizeof line);
 }

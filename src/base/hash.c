@@ -132,8 +132,8 @@ int sha256_file(const char *path, char out[65], struct err *e)
 {
     struct sha256 s;
     unsigned char buf[65536];
-    size_t n;
-    int fd, rc = fs_open_read(&fd, path, e);
+    size_t n = 0;
+    int fd = -1, rc = fs_open_read(&fd, path, e);
     if (rc < 0)
         return rc;
     sha256_init(&s);

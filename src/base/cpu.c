@@ -1,0 +1,179 @@
+#include "base/cpu.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+/* What the engine's kernels ask about, and what explains a speed in a report. */
+static const char *const shown[] = {
+    "sse4_2",   "avx",      "f16c",     "fma",      "avx2",     "avx512f", "avx512bw", "avx512_vnni",
+    "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd",
+    "asimdhp",  "asimddp",  "bf16",     "i8mm",     "sve",      "sve2",
+};
+
+static char model[128];
+static char features[8192]; /* " flag flag ... " */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The value behind "key : " on a line of /proc/cpuinfo, or NULL. */
+static const char *value_of(const char *line, const char *key)
+{
+    size_t n = strlen(key);
+    if (strncmp(line, key, n) != 0 || (line[n] != '\t' && line[n] != ' ' && line[n] != ':'))
+        return NULL;
+    const char *colon = strchr(line, ':');
+    return colon ? colon + 1 + strspn(colon + 1, " ") : NULL;
+}
+
+static void read_cpuinfo(void)
+{
+    char line[8000];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f) && !(model[0] && features[0])) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *v = value_of(line, "model name");
+        if (!v)
+            v = value_of(line, "CPU implementer");
+        if (v && !model[0])
+            str_copy(model, sizeof model, v);
+        v = value_of(line, "flags");
+        if (!v)
+            v = value_of(line, "Features");
+        if (v && !features[0])
+            snprintf(features, sizeof features, " %s ", v);
+    }
+    if (f)
+        fclose(f);
+    utf8_scrub(model);
+}
+
+int cpu_has(const char *feature)
+{
+    char padded[64];
+    pthread_once(&once, read_cpuinfo);
+    int n = snprintf(padded, sizeof padded, " %s ", feature);
+    return n > 0 && (size_t)n < sizeof padded && strstr(features, padded) != NULL;
+}
+
+void cpu_describe(char *out, size_t size)
+{
+    struct str s = {0};
+    pthread_once(&once, read_cpuinfo);
+    long all = sysconf(_SC_NPROCESSORS_CONF);
+    str_addf(&s, "%s, %d of %ld processors", model[0] ? model : "unknown processor", pool_cpus(),
+             all > 0 ? all : 1);
+    for (size_t i = 0, first = 1; i < DS_LEN(shown); i++) {
+        if (!cpu_has(shown[i]))
+            continue;
+        str_addf(&s, "%s%s", first ? ", " : " ", shown[i]);
+        first = 0;
+    }
+    str_copy(out, size, s.failed ? "unknown processor" : str_text(&s));
+    str_release(&s);
+}
+
+/* Processors from "quota period" (microseconds), 0 for "max", -1 or nonsense. */
+static double share(const char *quota, const char *period)
+{
+    double q = strtod(quota, NULL), p = strtod(period, NULL);
+    return q > 0 && p > 0 ? q / p : 0;
+}
+
+/* The first line of dir/name.  Read directly: fs.h counts calls for fault injection, and what the
+ * machine looks like must not shift that count. */
+static int first_line(char *line, int size, const char *dir, const char *name)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+        return 0;
+    FILE *f = fopen(path, "re");
+    int ok = f && fgets(line, size, f);
+    if (f)
+        fclose(f);
+    return ok;
+}
+
+static double limit_v2(const char *dir)
+{
+    char line[128];
+    if (!first_line(line, sizeof line, dir, "cpu.max"))
+        return 0;
+    const char *space = strchr(line, ' ');
+    return space ? share(line, space) : 0;
+}
+
+static double limit_v1(const char *dir)
+{
+    char quota[128], period[128];
+    if (!first_line(quota, sizeof quota, dir, "cpu.cfs_quota_us") ||
+        !first_line(period, sizeof period, dir, "cpu.cfs_period_us"))
+        return 0;
+    return share(quota, period);
+}
+
+/* The tightest limit of a group and all above it.  In a container the path may name groups that
+ * are not mounted; the walk then still ends at the mount itself. */
+static double walk(const char *mount, const char *group, double (*limit)(const char *dir))
+{
+    char dir[4096];
+    double least = 0;
+    if (snprintf(dir, sizeof dir, "%s%s", mount, group) >= (int)sizeof dir)
+        return 0;
+    for (size_t floor_len = strlen(mount);;) {
+        double here = limit(dir);
+        if (here > 0 && (least == 0 || here < least))
+            least = here;
+        char *slash = strrchr(dir, '/');
+        if (!slash || (size_t)(slash - dir) < floor_len)
+            return least;
+        *slash = '\0';
+    }
+}
+
+static double least_of(double a, double b)
+{
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
+/* One line of the list: "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1). */
+static double line_limit(const char *mount, char *line)
+{
+    char root[4096];
+    char *names = strchr(line, ':');
+    char *group = names ? strchr(names + 1, ':') : NULL;
+    if (!group)
+        return 0;
+    *group++ = '\0';
+    names++;
+    if (strstr(group, ".."))
+        group = group + strlen(group);
+    if (*names == '\0')
+        return walk(mount, group, limit_v2);
+    for (const char *p = names; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ','))
+        if (strcspn(p, ",") == 3 && memcmp(p, "cpu", 3) == 0 &&
+            snprintf(root, sizeof root, "%s/cpu", mount) < (int)sizeof root)
+            return walk(root, group, limit_v1);
+    return 0;
+}
+
+int cpu_quota(const char *mount, const char *self)
+{
+    char line[4096];
+    double least = 0;
+    FILE *f = fopen(self, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        least = least_of(least, line_limit(mount, line));
+    }
+    if (f)
+        fclose(f);
+    return least > 0 && least < 1e6 ? (int)ceil(least - 1e-9) : 0;
+}

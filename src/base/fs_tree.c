@@ -1,0 +1,126 @@
+/* Listing and removing directories. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+
+enum { TREE_DEPTH_MAX = 64 };
+
+static int is_dot(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+void fs_list_free(char **names, size_t n)
+{
+    for (size_t i = 0; names && i < n; i++)
+        mem_free(names[i]);
+    mem_free(names);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names of an open directory. */
+static int collect(DIR *dir, char ***names, size_t *n, const char *path, struct err *e)
+{
+    size_t cap = 0;
+    for (;;) {
+        void *p = *names;
+        errno = 0;
+        const struct dirent *d = readdir(dir);
+        if (!d)
+            return errno ? err_errno(e, "read directory %s", path) : 0;
+        if (is_dot(d->d_name))
+            continue;
+        if (mem_grow(&p, &cap, *n + 1, sizeof **names) < 0)
+            return err_set(e, DS_EMEM, "list %s: out of memory", path);
+        *names = p;
+        char *copy = mem_strdup(d->d_name);
+        if (!copy)
+            return err_set(e, DS_EMEM, "list %s: out of memory", path);
+        (*names)[(*n)++] = copy;
+    }
+}
+
+int fs_list(const char *path, char ***names, size_t *n, struct err *e)
+{
+    char **list = NULL;
+    size_t count = 0;
+    DIR *dir = opendir(path);
+    if (!dir)
+        return err_errno(e, "open directory %s", path);
+    int rc = collect(dir, &list, &count, path, e);
+    closedir(dir);
+    if (rc < 0) {
+        fs_list_free(list, count);
+        return rc;
+    }
+    if (count)
+        qsort(list, count, sizeof *list, by_name);
+    *names = list;
+    *n = count;
+    return 0;
+}
+
+/* Removes what is in the directory `fd` (taken and closed).  Every step goes through a descriptor
+ * and without following links, so a name swapped meanwhile cannot lead outside the tree. */
+static int empty_directory(int fd, int depth, const char *path, struct err *e)
+{
+    int rc = 0;
+    if (depth > TREE_DEPTH_MAX) {
+        close(fd);
+        return err_set(e, DS_ERANGE, "remove %s: deeper than %d directories", path,
+                       TREE_DEPTH_MAX);
+    }
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        rc = err_errno(e, "read directory %s", path);
+        close(fd);
+        return rc;
+    }
+    for (const struct dirent *d; rc == 0 && (d = readdir(dir)) != NULL;) {
+        if (is_dot(d->d_name))
+            continue;
+        if (unlinkat(dirfd(dir), d->d_name, 0) == 0 || errno == ENOENT)
+            continue;
+        if (errno != EISDIR && errno != EPERM) {
+            rc = err_errno(e, "remove %s in %s", d->d_name, path);
+            break;
+        }
+        int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+        int sub = openat(dirfd(dir), d->d_name, flags);
+        if (sub < 0)
+            rc = err_errno(e, "open %s in %s", d->d_name, path);
+        else
+            rc = empty_directory(sub, depth + 1, path, e);
+        if (rc == 0 && unlinkat(dirfd(dir), d->d_name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+            rc = err_errno(e, "remove %s in %s", d->d_name, path);
+    }
+    closedir(dir);
+    return rc;
+}
+
+int fs_remove_tree(const char *path, struct err *e)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? 0 : err_errno(e, "remove %s", path);
+    if (!S_ISDIR(st.st_mode))
+        return unlink(path) == 0 ? 0 : err_errno(e, "remove %s", path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, "open %s", path);
+    int rc = empty_directory(fd, 0, path, e);
+    if (rc == 0 && rmdir(path) != 0 && errno != ENOENT)
+        rc = err_errno(e, "remove %s", path);
+    return rc;
+}
