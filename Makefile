@@ -4,28 +4,31 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+DATADIR := $(PREFIX)/share/depthscope
+JOBS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+ifeq ($(MAKELEVEL)$(MAKE_RESTARTS),0)
+MAKEFLAGS += -j$(JOBS)# a -j on the command line wins
+endif
 Q := $(if $(V),,@)
 
 # The CPU the objects are made for.  The flags stamp below rebuilds them where the answer differs.
 cpu_has = $(shell for f in $(1); do grep -qw $$f /proc/cpuinfo || exit 0; done 2>/dev/null; echo y)
 ARCH ?= $(if $(filter x86_64,$(shell uname -m)),$(if $(call cpu_has,avx2 bmi1 bmi2 f16c fma abm movbe),x86-64-v3,x86-64))
 
-# Variants: one row each.  SAN=address,undefined  SAN=thread  COV=1  DEBUG=1, and BLAS=ref with any.
-FAST            := -O3 $(if $(ARCH),-march=$(ARCH)) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g
-FLAGS.release   := $(FAST)
-FLAGS.debug     := -O1 -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
-FLAGS.san        = $(FLAGS.debug) -O2 -fsanitize=$(SAN) -fno-sanitize-recover=all
-FLAGS.cover     := -O0 -g --coverage
-KIND            := $(if $(SAN),san,$(if $(COV),cover,$(if $(DEBUG),debug,release)))
-VARIANT         := $(if $(SAN),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)
-comma           := ,
-LINK.san         = -fsanitize=$(SAN)
-LINK.cover      := --coverage
+# Variants: one row each.  KIND comes from DEBUG=1, SAN=address,undefined, SAN=thread, COV=1 or
+# FUZZER=1; BLAS=ref goes with any of them (no cblas: for valgrind, SAN=thread and SAN=memory).
+SLOW           := -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
+FLAGS.release  := -O3 $(ARCH:%=-march=%) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g
+FLAGS.debug    := -O1 $(SLOW)
+FLAGS.san      := -O1 $(SLOW) -fsanitize=$(SAN) -fno-sanitize-recover=all
+FLAGS.cover    := -O0 -g --coverage
+FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+KIND           := $(if $(FUZZER),fuzz,$(if $(SAN),san,$(if $(COV),cover,$(if $(DEBUG),debug,release))))
+VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 	-Wold-style-definition -Wvla -Wundef -Wwrite-strings -Wpointer-arith -Wformat=2 \
-	-Wdouble-promotion -Wimplicit-fallthrough -Wcast-qual $(if $(WERROR),-Werror)
+	-Wdouble-promotion -Wimplicit-fallthrough -Wcast-qual $(if $(filter 1,$(WERROR)),-Werror)
 
 # ---- sources -------------------------------------------------------------------------------------
 
@@ -60,36 +63,41 @@ CPPFLAGS_ALL := -Iinclude -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
 LDLIBS_ALL := $(DEP_LIBS) $(if $(filter ref,$(BLAS)),,$(BLAS_LIBS)) -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP
-LINK       = $(CC) $(FLAGS.$(KIND)) $(LINK.$(KIND)) $(LDFLAGS)
+LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
 
 # ---- rules ---------------------------------------------------------------------------------------
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs test test-full lint bench bench-vs figs cover golden fuzz install \
+.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden fuzz install \
 	uninstall clean help FORCE
 
-all: $(LIB) $(BIN) $(TOP) ## build ./depthscope (default); V=1 DEBUG=1 SAN=address,undefined BLAS=ref
+all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
 
 $(SETUP).%.mk: tests/setup/deps.txt tests/setup/setup.sh
 	$(Q)CC='$(CC)' sh tests/setup/setup.sh $* $@
 
-# Everything depends on the flags it was made with: another CPU, compiler or option makes it again.
+# Objects depend on the flags they were made with: another CPU, compiler or option makes them again.
 $(B)/flags $(D)/flags: FORCE
-	$(Q)mkdir -p $(@D); printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(PREFIX)' | cmp -s - $@ || \
-		printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(PREFIX)' >$@
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(COMPILE) $(LDLIBS_ALL)' | cmp -s - $@ || printf '%s\n' '$(COMPILE) $(LDLIBS_ALL)' >$@
+$(B)/datadir: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(DATADIR)' | cmp -s - $@ || printf '%s\n' '$(DATADIR)' >$@
+$(filter $(B)/src/cli/%,$(OBJ)) $(MAIN:%.c=$(B)/%.o): $(B)/datadir
 
-$(B)/src/cli/%.o: CPPFLAGS_ALL += -DDEPTHSCOPE_DATADIR='"$(PREFIX)/share/depthscope"'
+# Only src/cli knows where `make install` puts the data; only tests see Check.
+EXTRA = $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "CC $<")
-	$(Q)$(COMPILE) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) -DREAL_BITS=32 -c -o $@ $<
+	$(Q)$(COMPILE) $(EXTRA) -DREAL_BITS=32 -c -o $@ $<
 
 $(D)/%.o: %.c $(D)/flags
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "CC $< (double)")
-	$(Q)$(COMPILE) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) -Wno-double-promotion -DREAL_BITS=64 -c -o $@ $<
+	$(Q)$(COMPILE) $(EXTRA) -Wno-double-promotion -DREAL_BITS=64 -c -o $@ $<
 
 $(LIB): $(OBJ)
 $(LIB64): $(OBJ64)
@@ -100,11 +108,11 @@ $(LIB) $(LIB64):
 
 $(B)/depthscope: $(MAIN:%.c=$(B)/%.o) $(LIB)
 $(TESTS32:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/t.o $(LIB)
-$(FUZZ:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(LIB)
+$(FUZZ:%.c=$(B)/%): $(B)/%: $(B)/%.o $(if $(FUZZER),,$(B)/tests/fuzz/replay.o) $(LIB)
 $(TESTS64:%.c=$(D)/%): $(D)/%: $(D)/%.o $(D)/tests/t.o $(LIB64)
 $(B)/depthscope $(PROGRAMS):
 	@$(if $(V),,echo "LD $@")
-	$(Q)$(LINK) -o $@ $^ $(if $(findstring /tests/,$@),$(CHECK_LIBS)) $(LDLIBS_ALL)
+	$(Q)$(LINK) $(if $(FUZZER),-fsanitize=fuzzer) -o $@ $^ $(if $(filter $(PROGRAMS),$@),$(CHECK_LIBS)) $(LDLIBS_ALL)
 
 depthscope: $(B)/depthscope
 	$(Q)cp -f $< $@
@@ -115,17 +123,60 @@ run: all ## build, then open the workbench on a quick training run
 	./depthscope --quick
 
 programs: $(PROGRAMS) $(BIN)
+fuzzers: $(FUZZ:%.c=$(B)/%)
 
-RUN_TESTS = DEPTHSCOPE=$(abspath $(BIN)) BUILD_DIR=$(B) $(if $(SAN),T_SLOW_FACTOR=4) sh tests/run.sh -j $(JOBS)
+# One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.
+TEST_ENV = DEPTHSCOPE='$(abspath $(BIN))' BUILD_DIR=$(B) $(if $(filter san cover,$(KIND)),T_SLOW_FACTOR=4) \
+	ASAN_OPTIONS=detect_leaks=1:$(ASAN_OPTIONS) UBSAN_OPTIONS=print_stacktrace=1 \
+	LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lint/lsan.supp:print_suppressions=0
+SUBMAKE  = $(MAKE) --no-print-directory
 
-test: ## unit, grad, pair, golden, screen and fault tests; SAN=... and BLAS=ref as for all
-	$(Q)failed=; $(MAKE) --no-print-directory -k -j $(JOBS) programs || failed=1; \
-	BUILD_FAILED=$$failed $(RUN_TESTS) $(PROGRAMS) $(SCRIPTS)
+test: ## unit, grad, pair, golden, screen and fault tests, fuzz inputs; SAN=... BLAS=ref DEBUG=1
+	+$(Q)failed=; $(SUBMAKE) -k programs || failed=1; \
+	$(TEST_ENV) BUILD_FAILED=$$failed sh tests/run.sh -j $(JOBS) $(PROGRAMS) $(SCRIPTS)
+
+test-full: ## test, then fuzzing, valgrind and 200 steps of every method
+	+$(Q)MAKE='$(SUBMAKE)' sh tests/full.sh
+
+lint: $(SETUP).test.mk ## layers, headers, banned functions, words, lengths, format; LINT_TIDY=1 FORMAT=strict
+	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN)' sh tests/lint/lint.sh
+
+bench: all ## speed of ops, steps, prefill and decode; ARGS=...
+	./depthscope bench $(ARGS)
+
+bench-vs: all ## the same beside another revision: make bench-vs REV=main
+	+$(Q)MAKE='$(SUBMAKE)' sh tests/bench/vs.sh '$(REV)' $(ARGS)
+
+FIG_RUNS ?= $(wildcard tests/golden/runs/* runs/*)
+figs: all ## every figure of FIG_RUNS into exports/
+	./depthscope figure all $(or $(FIG_RUNS),$(error no run to draw: make figs FIG_RUNS='runs/NAME ...')) -o exports
+
+cover: ## line coverage per file, from the tests
+	+$(Q)$(SUBMAKE) COV=1 test; sh tests/cover.sh build/cover
+
+golden: programs ## write the goldens again, then show what moved
+	$(Q)GENERATE=1 $(TEST_ENV) sh tests/run.sh -j $(JOBS) $(filter $(B)/tests/golden/% $(B)/tests/screens/%,$(PROGRAMS)) \
+		$(filter tests/golden/% tests/screens/%,$(SCRIPTS)); git diff --stat
+
+FUZZ_SECONDS ?= 60
+fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it the inputs are replayed)
+	+$(Q)if command -v clang >/dev/null 2>&1; then $(SUBMAKE) CC=clang FUZZER=1 fuzzers && \
+	sh tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ); else echo 'fuzz: no clang here; replaying' && \
+	$(SUBMAKE) fuzzers && sh tests/run.sh $(FUZZ:%.c=$(B)/%); fi
+
+install: all ## into PREFIX (/usr/local), below DESTDIR
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(DATADIR)/themes' '$(DESTDIR)$(DATADIR)/data'
+	install -m 755 depthscope '$(DESTDIR)$(PREFIX)/bin/depthscope'
+	$(foreach d,themes data,$(if $(wildcard $(d)/*),cp -R $(wildcard $(d)/*) '$(DESTDIR)$(DATADIR)/$(d)/';))
+
+uninstall: ## what install put there
+	rm -rf '$(DESTDIR)$(PREFIX)/bin/depthscope' '$(DESTDIR)$(DATADIR)'
 
 clean: ## remove everything that was built
 	rm -rf build depthscope
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1~\2/p' Makefile | awk -F'~' '{printf "%-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1~\2/p' Makefile | awk -F'~' '{printf "  %-10s %s\n", $$1, $$2}'
 
--include $(OBJ:.o=.d) $(OBJ64:.o=.d) $(MAIN:%.c=$(B)/%.d) $(PROGRAMS:=.d) $(B)/tests/t.d $(D)/tests/t.d
+-include $(OBJ:.o=.d) $(OBJ64:.o=.d) $(MAIN:%.c=$(B)/%.d) $(PROGRAMS:=.d) \
+	$(B)/tests/t.d $(D)/tests/t.d $(B)/tests/fuzz/replay.d
