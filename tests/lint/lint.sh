@@ -1,0 +1,204 @@
+#!/bin/sh
+# The checks of `make lint`, from the repository's root.  Each prints what is wrong and where, then
+# one line; the last line is the count.  What needs a program that is absent is skipped aloud.
+# Environment: CC, CPPFLAGS; LINT_TIDY=1 runs clang-tidy; FORMAT=strict fails on formatting.
+set -u
+export LC_ALL=C
+
+cc=${CC:-cc}
+here=tests/lint
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+skipped=0
+
+headers=$(find include src -name '*.h' | sort)
+sources=$(find src -name '*.c' | sort)
+if git rev-parse --git-dir >/dev/null 2>&1; then
+    git ls-files -co --exclude-standard | while read -r f; do [ -f "$f" ] && echo "$f"; done
+else
+    find . -type f ! -path './build/*' | sed 's|^\./||'
+fi | sort >"$work/files"
+
+check() { # TITLE COMMAND...: the command prints findings; none is a pass
+    title=$1
+    shift
+    "$@" >"$work/found" 2>&1
+    if [ -s "$work/found" ]; then
+        failed=$((failed + 1))
+        head -n 60 "$work/found" | sed 's/^/    /'
+        echo "lint: $title: $(wc -l <"$work/found" | tr -d ' ') lines, FAILED"
+    else
+        passed=$((passed + 1))
+        echo "lint: $title: ok"
+    fi
+}
+
+skip() {
+    skipped=$((skipped + 1))
+    echo "lint: $1: skipped, $2"
+}
+
+# FILE LINE HEADER of every include; quoted headers keep their quotes.
+# shellcheck disable=SC2086  # lists of file names without blanks, here and below
+includes() {
+    grep -nE '^[[:space:]]*#[[:space:]]*include' $headers $sources /dev/null |
+        sed -nE 's/^([^:]*):([0-9]*):[^<"]*([<"][^>"]*)[>"].*/\1 \2 \3/p'
+}
+
+layers() {
+    awk '
+        { sub(/#.*/, "") }
+        FNR == NR { if (NF) { known[$1] = 1; for (i = 2; i <= NF; i++) may[$1, ++n[$1]] = $i }; next }
+        substr($3, 1, 1) != "\"" { next }
+        {
+            split($1, at, "/"); layer = at[2]; header = substr($3, 2)
+            if (!(layer in known)) { print $1 ": layer " layer " is not in layers.txt"; next }
+            if (index(header, "/") == 0 || index(header, layer "/") == 1) next
+            for (i = 1; i <= n[layer]; i++)
+                if (index(header, may[layer, i]) == 1) next
+            print $1 ":" $2 ": " layer " may not include " header
+        }' "$here/layers.txt" "$work/includes"
+}
+
+foreign() {
+    while read -r file line header; do
+        case $header in '<'*) header=${header#<} ;; *) continue ;; esac
+        tr -s ' ' '\n' <"$here/libc.txt" | grep -qxF "$header" && continue
+        verdict='is in no table of tests/lint'
+        # shellcheck disable=SC2254  # the tables hold patterns
+        while read -r pattern allowed; do
+            case $pattern in '#'* | '') continue ;; esac
+            case $header in $pattern) ;; *) continue ;; esac
+            verdict="belongs in $allowed"
+            case $file in $allowed) verdict= && break ;; esac
+        done <"$here/foreign.txt"
+        [ -z "$verdict" ] || echo "$file:$line: <$header> $verdict"
+    done <"$work/includes"
+}
+
+# Each header compiles by itself, and twice.
+alone() {
+    for h in $headers; do
+        case $h in
+        */banned.h) continue ;;
+        include/*) probe=${h#include/} ;;
+        *) probe=../$h ;;
+        esac
+        # shellcheck disable=SC2086
+        printf '#include "%s"\n#include "%s"\nextern int probe;\n' "$probe" "$probe" |
+            "$cc" -std=c11 -fopenmp-simd $CPPFLAGS -I"$(dirname "$h")" -Werror -fsyntax-only -x c - >"$work/cc" 2>&1 ||
+            { echo "$h does not compile alone"; head -n 5 "$work/cc"; }
+    done
+}
+
+cycles() {
+    sed -n 's|^include/\([^ ]*\) [0-9]* "\(.*\)|\1 \2|p' "$work/includes" | tsort 2>&1 >/dev/null | sed 's/^tsort: //'
+}
+
+banned() {
+    for f in $sources $headers; do
+        case $f in */banned.h) continue ;; esac
+        awk -f "$here/strip.awk" "$f" | awk -v file="$f" '
+            FNR == NR { sub(/#.*/, ""); if (NF) { word[$1] = 1; where[$1] = $0; sub(/^[^ ]+/, "", where[$1]) }; next }
+            {
+                rest = $0
+                while (match(rest, /[A-Za-z_][A-Za-z0-9_]*[ ]*\(/)) {
+                    name = substr(rest, RSTART, RLENGTH - 1); sub(/ +$/, "", name)
+                    before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : ""
+                    if (name in word && before != "." && before != ">") {
+                        n = split(where[name], prefix, " "); ok = 0
+                        for (i = 1; i <= n; i++) if (index(file, prefix[i]) == 1) ok = 1
+                        if (!ok) print file ":" FNR ": " name " is banned here"
+                    }
+                    rest = substr(rest, RSTART + RLENGTH)
+                }
+            }' "$here/banned.txt" -
+    done
+}
+
+words() {
+    # Whole words that mark unfinished work, and paths that exist on one machine only.
+    grep -v -e '^tests/lint/' -e '^tests/fuzz/corpus/' -e '^tests/golden/data/' "$work/files" |
+        tr '\n' '\0' | xargs -0 grep -nIE \
+        -e '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX|HACK)([^A-Za-z0-9_]|$)' \
+        -e '(^|[^A-Za-z0-9_.$}/])/(home|root|Users|work)/[A-Za-z0-9_.-]' /dev/null
+}
+
+blanks() {
+    grep -E '\.(c|h|sh|py|awk|yaml|theme|md|txt)$|^Makefile$|^\.ci/' "$work/files" |
+        grep -v -e '^tests/fuzz/corpus/' -e '^tests/golden/' -e '^tests/screens/' -e '^data/' | tr '\n' '\0' |
+        xargs -0 grep -nIE -e '[[:space:]]+$' -e "$(printf '\r')" /dev/null | sed 's/:.*[^0-9].*$/: blanks end the line/' |
+        sort -u
+}
+
+lengths() {
+    # shellcheck disable=SC2086
+    wc -l $sources $headers /dev/null | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines, 600 is the limit" }'
+}
+
+long_functions() { # a listing, not a verdict
+    # shellcheck disable=SC2086
+    awk '
+        FNR == 1 { start = 0 }
+        /^[A-Za-z_].*\(/ { name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name) }
+        /^\{/ { start = FNR }
+        /^\}/ && start { if (FNR - start - 1 > 60) printf "%4d  %s %s\n", FNR - start - 1, FILENAME, name; start = 0 }
+    ' $sources /dev/null | sort -rn >"$work/long"
+    [ ! -s "$work/long" ] && return 0
+    echo "lint: $(wc -l <"$work/long" | tr -d ' ') functions are longer than 60 lines:"
+    head -n 15 "$work/long" | sed 's/^/    /'
+}
+
+clang_warnings() {
+    # shellcheck disable=SC2086
+    printf '%s\n' $sources | xargs -n 8 -P 2 clang -std=c11 -fopenmp-simd $CPPFLAGS -fsyntax-only 2>&1 |
+        grep -E '(warning|error): ' | sort -u
+}
+
+format() { # prints the files that clang-format would change
+    # shellcheck disable=SC2086
+    for f in $sources $headers; do
+        clang-format "$f" 2>/dev/null | cmp -s - "$f" || echo "$f"
+    done
+}
+
+tidy() {
+    # shellcheck disable=SC2086
+    for f in $sources; do
+        clang-tidy --quiet "$f" -- -std=c11 $CPPFLAGS 2>/dev/null | grep -E '(warning|error):'
+    done
+}
+
+includes >"$work/includes"
+check 'layers' layers
+check 'third-party headers' foreign
+check 'headers compile alone' alone
+check 'no include cycle' cycles
+check 'banned functions' banned
+check 'words and paths' words
+check 'blanks' blanks
+check 'file lengths' lengths
+if command -v clang >/dev/null 2>&1; then
+    check 'clang warnings' clang_warnings
+else
+    skip 'clang warnings' 'no clang'
+fi
+if ! command -v clang-format >/dev/null 2>&1; then
+    skip 'format' 'no clang-format'
+elif [ "${FORMAT:-}" = strict ]; then
+    check 'format' format
+else
+    echo "lint: format: $(format | wc -l | tr -d ' ') of $(echo "$sources $headers" | wc -w | tr -d ' ') files differ (FORMAT=strict lists them)"
+fi
+if [ "${LINT_TIDY:-}" = 1 ]; then
+    if command -v clang-tidy >/dev/null 2>&1; then
+        check 'clang-tidy' tidy
+    else
+        skip 'clang-tidy' 'no clang-tidy'
+    fi
+fi
+long_functions
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
