@@ -3,7 +3,10 @@
 #ifndef DS_BASE_CONFIG_H
 #define DS_BASE_CONFIG_H
 
+#include <stdint.h>
+
 #include "base/err.h"
+#include "base/map.h"
 #include "base/opt.h"
 #include "base/str.h"
 
@@ -12,19 +15,30 @@ struct config_entry {
     char *value;  /* text as given                   */
     char *where;  /* "quick.yaml:7", "argument 3"    */
     int used;     /* taken by an option group        */
+    uint64_t order; /* a larger one was set later: it wins where two names mean one option */
 };
 struct config {
     struct config_entry *entry;
     size_t n, cap;
+    struct map index; /* key -> place in entry, -1 when removed */
+    uint64_t order;
 };
+
+/* Keys: parts of [A-Za-z0-9_-] joined by dots, at most CONFIG_KEY_MAX bytes. */
+enum { CONFIG_KEY_MAX = 200 };
 
 /* Later calls override earlier ones. YAML maps are flattened with dots; scalars only at the leaves
  * (sequences of scalars become "[a,b]").  Size <= 1 MiB, depth <= 64, no aliases, no duplicate keys. */
+/* A top-level `extends: NAME` first reads NAME (or NAME.yaml) of the same directory, at most 8 deep.
+ * On failure `c` is as before; all errors with line and column, as far as the text holds them. */
 int config_read_yaml(struct config *c, const char *path, struct err *e) DS_CHECK;
 int config_read_yaml_text(struct config *c, const char *text, size_t n, const char *what, struct err *e) DS_CHECK;
-/* One override: "a.b=v", "--a.b=v", "+a.b=v" (must be new), "~a.b" (removes). Syntax errors: DS_EUSAGE. */
+/* One override: "a.b=v", "--a.b=v", "+a.b=v" (must be new), "++a.b=v", "~a.b" (removes the key and
+ * what is below it; "~a.b=v" only that value). Syntax errors: DS_EUSAGE. */
 int config_override(struct config *c, const char *text, const char *where, struct err *e) DS_CHECK;
 int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *e) DS_CHECK;
+/* Sets every entry of `over` in `c`; all or, on DS_EMEM, nothing. */
+int config_merge(struct config *c, const struct config *over, struct err *e) DS_CHECK;
 const char *config_get(const struct config *c, const char *key); /* NULL if absent */
 void config_remove(struct config *c, const char *key);
 /* Moves the values of a group's keys into `values` (after opt_defaults), marking them used.

@@ -38,6 +38,10 @@ struct opt_group {
 int opt_defaults(const struct opt_group *g, void *values, struct err *e) DS_CHECK;
 /* Parses text into the row's value, with range check. `where` ("file:line" or "argument") goes into the message. */
 int opt_set(const struct opt *o, void *values, const char *text, const char *where, struct err *e) DS_CHECK;
+/* The same with the group's prefix in front of the key in messages. DS_EUSAGE: not of the type;
+ * DS_ERANGE: outside min..max; DS_EMEM. */
+int opt_set_named(const struct opt *o, const char *prefix, void *values, const char *text,
+                  const char *where, struct err *e) DS_CHECK;
 /* The value as text that opt_set reads back. */
 void opt_print(const struct opt *o, const void *values, char *out, size_t size);
 const struct opt *opt_find(const struct opt_group *g, const char *full_key);

@@ -49,17 +49,23 @@ int map_set(struct map *m, const void *key, size_t len, int64_t value)
 {
     uint64_t hash = hash64(key, len, 0);
     const void *bytes = len ? key : "";
-    if ((m->n + 1) * 8 > m->cap * 5 && grow(m) < 0)
-        return DS_EMEM;
-    struct map_slot *slot = &m->slot[find(m->slot, m->cap, bytes, len, hash)];
-    if (!slot->key) {
-        char *copy = mem_dup(bytes, len);
-        if (!copy)
-            return DS_EMEM;
-        *slot = (struct map_slot){.key = copy, .len = len, .hash = hash};
-        m->n++;
+    size_t i = m->cap ? find(m->slot, m->cap, bytes, len, hash) : 0;
+    if (m->cap && m->slot[i].key) {
+        m->slot[i].value = value;
+        return 0;
     }
-    slot->value = value;
+    char *copy = mem_dup(bytes, len);
+    if (!copy)
+        return DS_EMEM;
+    if ((m->n + 1) * 8 > m->cap * 5) {
+        if (grow(m) < 0) {
+            mem_free(copy);
+            return DS_EMEM;
+        }
+        i = find(m->slot, m->cap, bytes, len, hash);
+    }
+    m->slot[i] = (struct map_slot){.key = copy, .len = len, .hash = hash, .value = value};
+    m->n++;
     return 0;
 }
 

@@ -1,0 +1,51 @@
+#include "base/nfc.h"
+
+#include <stdlib.h>
+#include <utf8proc.h>
+
+#include "base/utf8.h"
+
+/* Lead bytes up to 0xCB begin code points below U+0300, where form C changes nothing. */
+int nfc_needed(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] >= 0xCC)
+            return 1;
+    return 0;
+}
+
+/* utf8proc takes whole strings, so hostile megabytes are cut at newlines: form C never crosses one. */
+static size_t piece_end(const char *s, size_t n, size_t from)
+{
+    size_t end = from;
+    while (end < n && s[end] != '\n')
+        end++;
+    return end < n ? end + 1 : n;
+}
+
+static void compose_valid(struct str *out, const char *s, size_t n)
+{
+    for (size_t at = 0, end; at < n; at = end) {
+        end = piece_end(s, n, at);
+        utf8proc_uint8_t *made = NULL;
+        utf8proc_ssize_t len = utf8proc_map((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(end - at), &made,
+                                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        if (len >= 0)
+            str_add_bytes(out, made, (size_t)len);
+        else
+            out->failed = 1; /* only memory can fail: the text is valid */
+        free(made);
+    }
+}
+
+void nfc_compose(struct str *out, const char *s, size_t n)
+{
+    size_t at = 0;
+    while (at < n && !out->failed) {
+        size_t run = utf8_valid(s + at, n - at);
+        compose_valid(out, s + at, run);
+        at += run;
+        if (at < n)
+            str_add_bytes(out, s + at++, 1);
+    }
+}
