@@ -102,6 +102,9 @@ struct dots {
     struct area area;
     unsigned char *bits; /* (rows, cols) braille bits           */
     int16_t *fg;         /* (rows, cols) role of the last point */
+    unsigned char *owner;/* (rows, cols) layer of the last point */
+    int layer;           /* a point of a later layer clears a cell of earlier ones, so curves
+                            that cross stay crisp */
 };
 /* Points are x in 0..2*cols-1 from the left, y in 0..4*rows-1 from the top. 0 or DS_EMEM. */
 int dots_begin(struct dots *d, struct area a) DS_CHECK;

@@ -1,0 +1,302 @@
+/* Bytes of a terminal -> events.  Own decoding, because it works without any terminfo entry, gives
+ * SGR mouse and bracketed paste everywhere, and swallows late replies instead of typing them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tui/keymap.h"
+
+typedef void emit_fn(void *ctx, const struct event *ev);
+
+static void emit_key(emit_fn *fn, void *ctx, uint32_t key)
+{
+    struct event ev = {.kind = EVENT_KEY, .key = key};
+    fn(ctx, &ev);
+}
+
+/* A single byte below 0x20, or DEL. */
+static uint32_t control_key(unsigned char c)
+{
+    switch (c) {
+    case '\r':
+    case '\n':
+        return KEYCODE_ENTER;
+    case '\t':
+        return KEYCODE_TAB;
+    case 0x7F:
+    case 0x08:
+        return KEYCODE_BACKSPACE;
+    case 0x1B:
+        return KEYCODE_ESC;
+    case 0:
+        return KEYCODE_CTRL | ' ';
+    default:
+        return KEYCODE_CTRL | (uint32_t)(c < 0x1B ? 'a' + c - 1 : '4' + c - 0x1C);
+    }
+}
+
+static uint32_t letter_key(unsigned char final)
+{
+    static const char finals[] = "ABCDHFPQRSZ";
+    static const uint32_t codes[] = {KEYCODE_UP, KEYCODE_DOWN, KEYCODE_RIGHT, KEYCODE_LEFT, KEYCODE_HOME, KEYCODE_END,
+                                     KEYCODE_F1, KEYCODE_F1 + 1, KEYCODE_F1 + 2, KEYCODE_F1 + 3, KEYCODE_BACKTAB};
+    const char *at = final ? strchr(finals, final) : NULL;
+    return at ? codes[at - finals] : 0;
+}
+
+static uint32_t tilde_key(int n)
+{
+    static const struct { int n; uint32_t code; } table[] = {
+        {1, KEYCODE_HOME}, {2, KEYCODE_INSERT}, {3, KEYCODE_DELETE}, {4, KEYCODE_END}, {5, KEYCODE_PGUP},
+        {6, KEYCODE_PGDN}, {7, KEYCODE_HOME}, {8, KEYCODE_END}, {11, KEYCODE_F1}, {12, KEYCODE_F1 + 1},
+        {13, KEYCODE_F1 + 2}, {14, KEYCODE_F1 + 3}, {15, KEYCODE_F1 + 4}, {17, KEYCODE_F1 + 5}, {18, KEYCODE_F1 + 6},
+        {19, KEYCODE_F1 + 7}, {20, KEYCODE_F1 + 8}, {21, KEYCODE_F1 + 9}, {23, KEYCODE_F1 + 10}, {24, KEYCODE_F1 + 11},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].n == n)
+            return table[i].code;
+    return 0;
+}
+
+static uint32_t modifiers(int parameter)
+{
+    int m = parameter > 1 && parameter <= 16 ? parameter - 1 : 0;
+    return (m & 1 ? KEYCODE_SHIFT : 0u) | (m & 2 ? KEYCODE_ALT : 0u) | (m & 4 ? KEYCODE_CTRL : 0u);
+}
+
+/* Parameters of a CSI sequence, clamped; missing ones are 0. */
+static int parameters(const char *p, int out[4])
+{
+    int n = 0;
+    memset(out, 0, 4 * sizeof *out);
+    while (n < 4) {
+        long v = 0;
+        while (*p >= '0' && *p <= '9')
+            v = v < 100000 ? v * 10 + (*p - '0') : v, p++;
+        out[n++] = (int)v;
+        if (*p != ';' && *p != ':')
+            break;
+        p++;
+    }
+    return n;
+}
+
+static void emit_mouse(struct decoder *d, const int v[4], int is_release, emit_fn *fn, void *ctx)
+{
+    struct event ev = {.kind = EVENT_MOUSE, .x = v[1] - 1, .y = v[2] - 1};
+    int code = v[0];
+    ev.button = (code & 3) + 1;
+    if (v[1] < 1 || v[2] < 1)
+        return;
+    if (code & 64)
+        ev.action = code & 1 ? MOUSE_WHEEL_DOWN : MOUSE_WHEEL_UP;
+    else if (code & 32)
+        ev.action = (code & 3) == 3 ? MOUSE_MOVE : MOUSE_DRAG;
+    else
+        ev.action = is_release ? MOUSE_RELEASE : MOUSE_PRESS;
+    d->buttons = ev.action == MOUSE_PRESS ? ev.button : 0;
+    if ((code & 64) && (code & 2))
+        return; /* horizontal wheel */
+    fn(ctx, &ev);
+}
+
+/* "rgb:RRRR/GGGG/BBBB" of an OSC 11 reply. */
+static void note_background(struct decoder *d)
+{
+    const char *at = strstr(str_text(&d->reply), "rgb:");
+    unsigned r, g, b;
+    if (at && sscanf(at, "rgb:%4x/%4x/%4x", &r, &g, &b) == 3)
+        d->background = (int)((r >> 8) << 16 | (g >> 8) << 8 | b >> 8);
+}
+
+/* A whole CSI: buf = ESC [ ... final. */
+static void csi(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    char body[sizeof d->buf + 1];
+    size_t n = d->n - 2;
+    memcpy(body, d->buf + 2, n);
+    body[n] = '\0';
+    unsigned char final = (unsigned char)body[n - 1];
+    body[n - 1] = '\0';
+    int v[4];
+    if (body[0] == '<' && (final == 'M' || final == 'm')) {
+        if (parameters(body + 1, v) >= 3)
+            emit_mouse(d, v, final == 'm', fn, ctx);
+        return;
+    }
+    if (body[0] == '?') { /* a reply */
+        if (final == 'y' && parameters(body + 1, v) >= 2 && v[0] == 2026)
+            d->sync_output = v[1] == 1 || v[1] == 2 ? 1 : -1;
+        return;
+    }
+    if (body[0] && !(body[0] >= '0' && body[0] <= '9') && body[0] != ';')
+        return;
+    parameters(body, v);
+    if (final == '~') {
+        if (v[0] == 200) {
+            d->in_paste = 1;
+            str_reset(&d->paste);
+            return;
+        }
+        uint32_t key = tilde_key(v[0]);
+        if (key)
+            emit_key(fn, ctx, key | modifiers(v[1]));
+        return;
+    }
+    if (final == 'R' && v[1] > 0)
+        return; /* a cursor report, not F3 */
+    uint32_t key = final == 'u' ? (uint32_t)v[0] : letter_key(final);
+    if (final == 'u' && (v[0] < 0x20 || v[0] == 0x7F))
+        key = v[0] > 0 ? control_key((unsigned char)v[0]) : 0;
+    if (key && key < KEYCODE_CTRL)
+        emit_key(fn, ctx, key | modifiers(v[1]));
+}
+
+/* Looks at the unfinished sequence: 1 = complete and handled, 0 = more bytes needed. */
+static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    if (d->n < 2)
+        return 0;
+    unsigned char kind = d->buf[1], last = d->buf[d->n - 1];
+    if (kind == '[') {
+        if (d->n == 3 && last == '[')
+            return 0; /* Linux console: ESC [ [ A */
+        if (d->n == 4 && d->buf[2] == '[') {
+            if (last >= 'A' && last <= 'E')
+                emit_key(fn, ctx, KEYCODE_F1 + (uint32_t)(last - 'A'));
+            return 1;
+        }
+        if (d->n < 3 || last < 0x40 || last > 0x7E)
+            return 0;
+        if (!d->is_overlong)
+            csi(d, fn, ctx);
+        return 1;
+    }
+    if (kind == 'O') {
+        if (d->n < 3)
+            return 0;
+        if (letter_key(last))
+            emit_key(fn, ctx, letter_key(last));
+        return 1;
+    }
+    if (kind == ']' || kind == 'P' || kind == '_' || kind == '^') { /* strings: until BEL or ESC \ */
+        size_t len = d->reply.len;
+        int ends = last == 0x07 || (last == '\\' && len >= 2 && d->reply.p[len - 2] == 0x1B);
+        if (ends && kind == ']')
+            note_background(d);
+        return ends;
+    }
+    if (kind == 0x1B) { /* two escapes: the first one alone */
+        emit_key(fn, ctx, KEYCODE_ESC);
+        d->n = 1;
+        return 0;
+    }
+    uint32_t rune = kind;
+    if (kind >= 0x80) {
+        int len = utf8_decode((const char *)d->buf + 1, d->n - 1, &rune);
+        if (len == 0 && d->n < 5)
+            return 0;
+    }
+    emit_key(fn, ctx, KEYCODE_ALT | (kind < 0x20 || kind == 0x7F ? control_key(kind) : rune));
+    return 1;
+}
+
+static void paste_byte(struct decoder *d, unsigned char c, emit_fn *fn, void *ctx)
+{
+    static const char end[] = "\x1b[201~";
+    if (d->paste.len < DECODE_PASTE_MAX || c == (unsigned char)end[0] || d->n)
+        str_add_char(&d->paste, (char)c);
+    d->n = c == (unsigned char)end[d->n] ? d->n + 1 : c == (unsigned char)end[0];
+    if (d->paste.len > DECODE_PASTE_MAX + 64)
+        d->paste.len = DECODE_PASTE_MAX;
+    if (d->n < sizeof end - 1)
+        return;
+    d->n = 0;
+    d->in_paste = 0;
+    size_t len = d->paste.len >= 6 ? d->paste.len - 6 : 0;
+    struct event ev = {.kind = EVENT_PASTE, .text = str_text(&d->paste), .len = len};
+    fn(ctx, &ev);
+    str_release(&d->paste);
+}
+
+static void plain_byte(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    uint32_t rune;
+    if (d->buf[0] < 0x20 || d->buf[0] == 0x7F) {
+        emit_key(fn, ctx, control_key(d->buf[0]));
+        d->n = 0;
+        return;
+    }
+    int len = utf8_decode((const char *)d->buf, d->n, &rune);
+    if (len > 0)
+        emit_key(fn, ctx, rune);
+    if (len > 0 || d->n >= 4 || d->buf[0] < 0xC2)
+        d->n = 0;
+}
+
+static void take_byte(struct decoder *d, unsigned char c, emit_fn *fn, void *ctx)
+{
+    if (d->in_paste) {
+        paste_byte(d, c, fn, ctx);
+        return;
+    }
+    if (d->n > 0 && d->buf[0] == 0x1B) {
+        if (d->n < sizeof d->buf)
+            d->buf[d->n++] = c;
+        else {
+            d->is_overlong = 1;
+            d->buf[d->n - 1] = c;
+        }
+        if (d->n > 2 && strchr("]P_^", d->buf[1]) && d->reply.len < 4096)
+            str_add_char(&d->reply, (char)c);
+        else if (d->reply.len >= 4096)
+            str_reset(&d->reply);
+        if (try_escape(d, fn, ctx)) {
+            d->n = 0;
+            d->is_overlong = 0;
+            str_reset(&d->reply);
+        }
+        return;
+    }
+    /* a new character in the middle of a broken one */
+    if (d->n > 0 && (c & 0xC0) != 0x80)
+        d->n = 0;
+    d->buf[d->n++] = c;
+    if (c != 0x1B)
+        plain_byte(d, fn, ctx);
+}
+
+void decoder_feed(struct decoder *d, const void *bytes, size_t n, emit_fn *fn, void *ctx)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < n; i++)
+        take_byte(d, p[i], fn, ctx);
+}
+
+int decoder_pending(const struct decoder *d)
+{
+    return !d->in_paste && d->n > 0 && d->buf[0] == 0x1B;
+}
+
+void decoder_flush(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    if (!decoder_pending(d))
+        return;
+    size_t n = d->n;
+    unsigned char second = d->buf[1];
+    if (n > 2 && strchr("]P_^", second))
+        return; /* a reply on a slow line: its end will come */
+    d->n = 0;
+    d->is_overlong = 0;
+    if (n == 1)
+        emit_key(fn, ctx, KEYCODE_ESC);
+    else if (n == 2 && second < 0x80)
+        emit_key(fn, ctx, KEYCODE_ALT | second);
+}
+
+void decoder_release(struct decoder *d)
+{
+    str_release(&d->paste);
+    str_release(&d->reply);
+}
