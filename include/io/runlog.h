@@ -18,7 +18,13 @@ int runlog_writer_sync(struct runlog_writer *w, struct err *e) DS_CHECK;
 uint64_t runlog_writer_lost(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
+/* Bytes of records that wait in memory for the disk to take them (0 = all is written). */
+uint64_t runlog_writer_waiting(const struct runlog_writer *w);
+void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);
+/* Tries what waits once more, syncs, gives the lock back; what could not be written is logged. */
 void runlog_writer_close(struct runlog_writer *w);
+/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be known. */
+int runlog_is_locked(const char *path);
 
 /* A reader follows a growing file or a pipe (path "-" = stdin). */
 struct runlog_reader;
@@ -27,13 +33,18 @@ struct runlog_entry {
     struct value body; /* valid until the next call on this reader */
     uint64_t seq, offset;
     int is_gap;        /* no body: damaged bytes were skipped here; gap_bytes, lost say how much */
-    uint64_t gap_bytes, lost;
+    uint64_t gap_bytes, lost; /* lost: records missing right before this entry, by their seq */
+    int is_reset;      /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
+    int is_repeat;     /* seq not above the last one's and no head record: a duplicate or out of order */
 };
 /* 1 = an entry, 0 = nothing (more) now (call again later), DS_* on failure. A replaced or shrunk file is reopened and read from
  * the start (entry.is_gap with gap_bytes 0 tells the caller to forget what it had). */
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
 int runlog_reader_fd(const struct runlog_reader *r);    /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
+/* Where the last whole record ends, and how many bytes of no whole record lie behind it now. */
+uint64_t runlog_reader_offset(const struct runlog_reader *r);
+uint64_t runlog_reader_tail(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);
 
 #endif

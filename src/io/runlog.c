@@ -1,0 +1,362 @@
+/* Appending to a record stream: io/runlog.h, writing side. */
+#include "io/runlog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { WAITING_MAX = 8 << 20, TAIL_MAX = 64 << 20 };
+
+struct runlog_writer {
+    char *path;
+    int fd;
+    uint64_t seq, offset;    /* of the last record; file size behind it */
+    int is_torn;             /* half a record is behind offset and could not be cut off */
+    struct str frame;        /* the record being appended */
+    struct str waiting;      /* whole frames the disk did not take, oldest at waiting_at */
+    size_t waiting_at;
+    uint64_t lost;
+    double sync_interval_s, synced_at;
+    int is_dirty;
+};
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+/* Process that holds a flock on this inode, 0 when unknown (other system, container). */
+static long lock_holder(ino_t inode)
+{
+    struct str locks = {0};
+    long found = 0;
+    if (fs_read_file(&locks, "/proc/locks", 1 << 20, NULL) == 0)
+        for (const char *line = str_text(&locks); line; line = strchr(line, '\n')) {
+            char kind[16];
+            long pid;
+            uint64_t ino;
+            line += *line == '\n';
+            if (sscanf(line, "%*d: %15s %*s %*s %ld %*x:%*x:%" SCNu64, kind, &pid, &ino) == 3 &&
+                strcmp(kind, "FLOCK") == 0 && ino == (uint64_t)inode && pid > 0)
+                found = pid;
+        }
+    str_release(&locks);
+    return found;
+}
+
+int runlog_is_locked(const char *path)
+{
+    int fd;
+    if (fs_open_read(&fd, path, NULL) < 0)
+        return 0;
+    int held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    fs_ops_get()->close(fd);
+    return held;
+}
+
+static int lock(const struct runlog_writer *w, struct err *e)
+{
+    struct stat st;
+    /* A viewer that asks whether the run lives holds the lock for a moment: try a little longer. */
+    for (int i = 0; i < 10; i++) {
+        if (flock(w->fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return err_errno(e, "lock %s", w->path);
+        clock_sleep(0.01);
+    }
+    long pid = fstat(w->fd, &st) == 0 ? lock_holder(st.st_ino) : 0;
+    if (pid > 0)
+        return err_set(e, DS_EBUSY, "%s is being written by process %ld", w->path, pid);
+    return err_set(e, DS_EBUSY, "%s is being written by another process", w->path);
+}
+
+static int is_zero(const struct str *s)
+{
+    for (size_t i = 0; i < s->len; i++)
+        if (s->p[i])
+            return 0;
+    return 1;
+}
+
+static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struct err *e)
+{
+    static const size_t step = 1 << 16;
+    if (n > TAIL_MAX)
+        return err_set(e, DS_EFORMAT, "%s is damaged from byte %" PRIu64 " on (%" PRIu64 " bytes)",
+                       w->path, w->offset, n);
+    if (lseek(w->fd, (off_t)w->offset, SEEK_SET) < 0)
+        return err_errno(e, "seek in %s", w->path);
+    while (out->len < n) {
+        char buf[1 << 16];
+        size_t got, want = n - out->len < step ? (size_t)(n - out->len) : step;
+        int rc = fs_read_some(w->fd, buf, want, &got, w->path, e);
+        if (rc < 0)
+            return rc;
+        if (got == 0)
+            break;
+        str_add_bytes(out, buf, got);
+    }
+    return out->failed ? err_set(e, DS_EMEM, "%s: no memory for its tail", w->path) : 0;
+}
+
+/* A tail that is neither torn nor zeros is damage: it is kept beside the file before it is cut. */
+static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
+{
+    char name[1200];
+    if (is_zero(tail) || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
+        return 0;
+    if (w->offset == 0)
+        return err_set(e, DS_EFORMAT, "%s is not a record stream", w->path);
+    snprintf(name, sizeof name, "%s.broken-%" PRIu64, w->path, w->offset);
+    log_warn("%s: %zu damaged bytes at its end, kept as %s", w->path, tail->len, name);
+    return fs_write_file(name, tail->p, tail->len, e);
+}
+
+static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
+{
+    struct str tail = {0};
+    int rc = read_tail(w, n, &tail, e);
+    if (rc == 0)
+        rc = keep_tail(w, &tail, e);
+    if (rc == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
+        rc = err_errno(e, "cut %s to %" PRIu64 " bytes", w->path, w->offset);
+    str_release(&tail);
+    return rc;
+}
+
+/* Where the last whole record ends, its seq, and what lies behind. */
+static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
+{
+    struct runlog_reader *r = NULL;
+    struct runlog_entry entry;
+    int rc = runlog_reader_open(&r, w->path, e);
+    if (rc < 0)
+        return rc;
+    while ((rc = runlog_next(r, &entry, e)) > 0)
+        if (!entry.is_gap && !entry.is_repeat)
+            w->seq = entry.seq;
+    w->offset = runlog_reader_offset(r);
+    *tail = runlog_reader_tail(r);
+    runlog_reader_close(r);
+    return rc;
+}
+
+static int open_file(struct runlog_writer *w, struct err *e)
+{
+    struct stat st;
+    uint64_t tail = 0;
+    do {
+        w->fd = fs_ops_get()->open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+    } while (w->fd < 0 && errno == EINTR);
+    if (w->fd < 0)
+        return err_errno(e, "open %s", w->path);
+    if (fstat(w->fd, &st) < 0)
+        return err_errno(e, "stat %s", w->path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, DS_EIO, "%s is not a regular file", w->path);
+    int rc = lock(w, e);
+    if (rc == 0)
+        rc = find_end(w, &tail, e);
+    if (rc == 0 && tail > 0)
+        rc = cut_tail(w, tail, e);
+    return rc;
+}
+
+int runlog_writer_open(struct runlog_writer **out, const char *path, struct err *e)
+{
+    struct runlog_writer *w = mem_alloc(1, sizeof *w);
+    int rc = 0;
+    if (!w)
+        return err_set(e, DS_EMEM, "%s: no memory", path);
+    w->fd = -1;
+    w->sync_interval_s = 5;
+    w->synced_at = clock_mono();
+    w->path = mem_strdup(path);
+    rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: no memory", path);
+    if (rc < 0) {
+        if (w->fd >= 0)
+            fs_ops_get()->close(w->fd);
+        mem_free(w->path);
+        mem_free(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+/* ---- appending -------------------------------------------------------------------------------- */
+
+static void cut_torn(struct runlog_writer *w)
+{
+    struct stat st;
+    if (!w->is_torn)
+        return;
+    if (ftruncate(w->fd, (off_t)w->offset) == 0)
+        w->is_torn = 0;
+    else if (fstat(w->fd, &st) == 0)
+        w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
+}
+
+/* One frame onto the end; on failure no part of it stays (or is_torn is set). */
+static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
+{
+    cut_torn(w);
+    int rc = fs_write_all(w->fd, p, n, w->path, e);
+    if (rc < 0) {
+        int number = errno;
+        w->is_torn = 1;
+        cut_torn(w);
+        errno = number;
+        return rc;
+    }
+    w->offset += n;
+    w->is_torn = 0;
+    w->is_dirty = 1;
+    return 0;
+}
+
+static size_t frame_size(const char *p)
+{
+    const unsigned char *b = (const unsigned char *)p;
+    return RECORD_HEAD + ((size_t)b[1] << 24 | (size_t)b[2] << 16 | (size_t)b[3] << 8 | b[4]);
+}
+
+static void drop_waiting(struct runlog_writer *w)
+{
+    w->waiting_at += frame_size(w->waiting.p + w->waiting_at);
+    if (w->waiting_at == w->waiting.len) {
+        str_reset(&w->waiting);
+        w->waiting_at = 0;
+    }
+}
+
+static void keep_waiting(struct runlog_writer *w, const struct str *frame)
+{
+    struct str *ring = &w->waiting;
+    if (frame->len > WAITING_MAX) {
+        w->lost++;
+        return;
+    }
+    while (ring->len - w->waiting_at + frame->len > WAITING_MAX) {
+        drop_waiting(w);
+        w->lost++;
+    }
+    if (w->waiting_at > WAITING_MAX / 2) {
+        memmove(ring->p, ring->p + w->waiting_at, ring->len - w->waiting_at);
+        ring->len -= w->waiting_at;
+        w->waiting_at = 0;
+    }
+    size_t before = ring->len;
+    str_add_bytes(ring, frame->p, frame->len);
+    if (ring->failed) {
+        ring->len = before;
+        ring->failed = 0;
+        w->lost++;
+    }
+}
+
+static int put_waiting(struct runlog_writer *w, struct err *e)
+{
+    if (w->waiting.len == 0)
+        return 0;
+    while (w->waiting.len > 0) {
+        const char *p = w->waiting.p + w->waiting_at;
+        int rc = put(w, p, frame_size(p), e);
+        if (rc < 0)
+            return rc;
+        drop_waiting(w);
+    }
+    log_warn("%s: the disk takes records again, %" PRIu64 " were lost", w->path, w->lost);
+    return 0;
+}
+
+static int disk_is_full(int number)
+{
+    return number == ENOSPC || number == EDQUOT || number == EFBIG;
+}
+
+static int sync_now(struct runlog_writer *w, struct err *e)
+{
+    w->synced_at = clock_mono();
+    w->is_dirty = 0; /* a failed fdatasync is not retried: the kernel has dropped the pages */
+    while (fs_ops_get()->fdatasync(w->fd) < 0)
+        if (errno != EINTR)
+            return errno == EINVAL ? 0 : err_errno(e, "sync %s", w->path);
+    return 0;
+}
+
+int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
+{
+    struct err why = {0};
+    str_reset(&w->frame);
+    w->frame.failed = 0;
+    int rc = record_end(r, w->seq + 1, &w->frame, e);
+    if (rc < 0)
+        return rc;
+    w->seq++;
+    int was_waiting = w->waiting.len > 0;
+    rc = put_waiting(w, &why);
+    if (rc == 0)
+        rc = put(w, w->frame.p, w->frame.len, &why);
+    if (rc < 0) {
+        int is_full = disk_is_full(errno);
+        keep_waiting(w, &w->frame);
+        if (!was_waiting)
+            log_warn("%s; records wait in memory", why.text);
+        return is_full ? 0 : err_set(e, rc, "%s", why.text);
+    }
+    if (clock_mono() - w->synced_at >= w->sync_interval_s && sync_now(w, &why) < 0)
+        log_warn("%s", why.text);
+    return 0;
+}
+
+int runlog_writer_sync(struct runlog_writer *w, struct err *e)
+{
+    int rc = put_waiting(w, e);
+    return rc < 0 ? rc : sync_now(w, e);
+}
+
+void runlog_writer_sync_interval(struct runlog_writer *w, double seconds)
+{
+    w->sync_interval_s = seconds;
+}
+
+uint64_t runlog_writer_lost(const struct runlog_writer *w)
+{
+    return w->lost;
+}
+
+uint64_t runlog_writer_offset(const struct runlog_writer *w)
+{
+    return w->offset;
+}
+
+uint64_t runlog_writer_waiting(const struct runlog_writer *w)
+{
+    return w->waiting.len - w->waiting_at;
+}
+
+void runlog_writer_close(struct runlog_writer *w)
+{
+    struct err e = {0};
+    if (!w)
+        return;
+    if (put_waiting(w, &e) < 0)
+        log_error("%s; %zu bytes of records are lost", e.text, w->waiting.len - w->waiting_at);
+    if (w->is_dirty && sync_now(w, &e) < 0)
+        log_error("%s", e.text);
+    if (fs_ops_get()->close(w->fd) < 0 && errno != EINTR)
+        log_error("close %s failed", w->path);
+    str_release(&w->frame);
+    str_release(&w->waiting);
+    mem_free(w->path);
+    mem_free(w);
+}

@@ -1,0 +1,316 @@
+/* Following a record stream: io/runlog.h, reading side.
+ *
+ * Files are read, never mapped (a mapping of a file that shrinks is a SIGBUS).  What lies behind
+ * the last whole record is forgotten whenever the end is reached: the next writer may cut it off
+ * and put other bytes there. */
+#include "io/runlog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+
+enum { CHUNK = 1 << 20 };
+
+struct runlog_reader {
+    char *path;
+    int fd, is_pipe, at_end;
+    struct stat seen;       /* the file when nothing more was found */
+    int has_seen;
+    unsigned char *buf;     /* buf[at..len) is not consumed */
+    size_t at, len, cap;
+    uint64_t base;          /* stream offset of buf[0] */
+    int in_gap;             /* looking for the next good record; damage began at gap_from */
+    uint64_t gap_from;
+    uint64_t seq;           /* of the last record */
+    int has_seq, is_reset;
+};
+
+static int open_path(const char *path, struct stat *st, struct err *e)
+{
+    int fd;
+    do {
+        /* nonblocking, or opening a FIFO would wait for its writer */
+        fd = strcmp(path, "-") ? fs_ops_get()->open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)
+                               : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return err_errno(e, "open %s", path);
+    if (fstat(fd, st) < 0)
+        err_errno(e, "stat %s", path);
+    else if (S_ISDIR(st->st_mode))
+        err_set(e, DS_EIO, "%s is a directory", path);
+    else
+        return fd;
+    fs_ops_get()->close(fd);
+    return DS_EIO;
+}
+
+int runlog_reader_open(struct runlog_reader **out, const char *path, struct err *e)
+{
+    struct stat st;
+    int rc = DS_EMEM, fd = -1;
+    struct runlog_reader *r = mem_alloc(1, sizeof *r);
+    if (!r || !(r->path = mem_strdup(path))) {
+        rc = err_set(e, DS_EMEM, "%s: no memory", path);
+        goto out;
+    }
+    rc = fd = open_path(path, &st, e);
+    if (rc < 0)
+        goto out;
+    r->fd = fd;
+    r->is_pipe = !S_ISREG(st.st_mode) || strcmp(path, "-") == 0;
+    *out = r;
+    return 0;
+out:
+    if (r)
+        mem_free(r->path);
+    mem_free(r);
+    return rc;
+}
+
+void runlog_reader_close(struct runlog_reader *r)
+{
+    if (!r)
+        return;
+    fs_ops_get()->close(r->fd);
+    mem_free(r->buf);
+    mem_free(r->path);
+    mem_free(r);
+}
+
+int runlog_reader_fd(const struct runlog_reader *r)
+{
+    return r->is_pipe ? r->fd : -1;
+}
+
+int runlog_reader_at_end(const struct runlog_reader *r)
+{
+    return r->at_end;
+}
+
+uint64_t runlog_reader_offset(const struct runlog_reader *r)
+{
+    return r->in_gap ? r->gap_from : r->base + r->at;
+}
+
+uint64_t runlog_reader_tail(const struct runlog_reader *r)
+{
+    struct stat st;
+    uint64_t from = runlog_reader_offset(r), to = r->base + r->len;
+    if (!r->is_pipe && fstat(r->fd, &st) == 0)
+        to = (uint64_t)st.st_size;
+    return to > from ? to - from : 0;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------ */
+
+static void jump(struct runlog_reader *r, uint64_t offset)
+{
+    r->base = offset;
+    r->at = r->len = 0;
+}
+
+static int same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* The path names another file now, or the file lost records that were read: start over. */
+static int start_over(struct runlog_reader *r)
+{
+    struct stat st;
+    int fd = open_path(r->path, &st, NULL);
+    if (fd < 0)
+        return 0; /* gone: keep what is open */
+    fs_ops_get()->close(r->fd);
+    r->fd = fd;
+    r->is_pipe = !S_ISREG(st.st_mode);
+    r->in_gap = r->has_seq = r->has_seen = 0;
+    r->is_reset = 1;
+    jump(r, 0);
+    return 1;
+}
+
+/* Says whether the file changed since it had nothing more: 1 yes, 0 no. */
+static int file_moved(struct runlog_reader *r)
+{
+    struct stat now, named;
+    if (fstat(r->fd, &now) < 0)
+        return 0;
+    if (stat(r->path, &named) == 0 && !same_file(&named, &now) && S_ISREG(named.st_mode))
+        return start_over(r);
+    if ((uint64_t)now.st_size < runlog_reader_offset(r))
+        return start_over(r);
+    if (r->in_gap && (uint64_t)now.st_size < r->base + r->at) {
+        r->in_gap = 0; /* a writer cut the damaged tail off */
+        jump(r, r->gap_from);
+    }
+    int moved = !r->has_seen || now.st_size != r->seen.st_size ||
+                now.st_mtim.tv_sec != r->seen.st_mtim.tv_sec ||
+                now.st_mtim.tv_nsec != r->seen.st_mtim.tv_nsec;
+    r->seen = now;
+    r->has_seen = 1;
+    return moved;
+}
+
+static int make_room(struct runlog_reader *r, size_t n, struct err *e)
+{
+    void *p = r->buf;
+    if (r->at > 0) {
+        memmove(r->buf, r->buf + r->at, r->len - r->at);
+        r->base += r->at;
+        r->len -= r->at;
+        r->at = 0;
+    }
+    if (mem_grow(&p, &r->cap, r->len + n, 1) < 0)
+        return err_set(e, DS_EMEM, "%s: no memory for %zu bytes", r->path, r->len + n);
+    r->buf = p;
+    return 0;
+}
+
+static int pipe_ready(struct runlog_reader *r)
+{
+    struct pollfd p = {.fd = r->fd, .events = POLLIN};
+    return !r->at_end && poll(&p, 1, 0) > 0;
+}
+
+/* Reads on: 1 there are more bytes, 0 none now, negative on failure. */
+static int fill(struct runlog_reader *r, struct err *e)
+{
+    struct stat st;
+    size_t got = 0, want = CHUNK;
+    if (r->is_pipe) {
+        if (!pipe_ready(r))
+            return 0;
+    } else {
+        uint64_t from = r->base + r->len;
+        if (fstat(r->fd, &st) < 0 || (uint64_t)st.st_size <= from)
+            return 0;
+        if ((uint64_t)st.st_size - from < want)
+            want = (size_t)((uint64_t)st.st_size - from);
+        if (lseek(r->fd, (off_t)from, SEEK_SET) < 0)
+            return err_errno(e, "seek in %s", r->path);
+    }
+    int rc = make_room(r, want, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_read_some(r->fd, r->buf + r->len, want, &got, r->path, e);
+    if (rc < 0)
+        return r->is_pipe && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : rc;
+    if (got == 0 && r->is_pipe)
+        r->at_end = 1;
+    r->len += got;
+    return got > 0;
+}
+
+/* ---- records ---------------------------------------------------------------------------------- */
+
+static uint64_t missing(const struct runlog_reader *r, uint64_t seq)
+{
+    return r->has_seq && seq > r->seq + 1 && r->seq != UINT64_MAX ? seq - r->seq - 1 : 0;
+}
+
+static void deliver(struct runlog_reader *r, struct runlog_entry *entry, size_t whole)
+{
+    int is_head = value_is(value_get(entry->body, "kind"), "head");
+    entry->offset = r->base + r->at;
+    entry->lost = missing(r, entry->seq);
+    /* a head may start the count again: another writer went on with the file */
+    entry->is_repeat = r->has_seq && entry->seq <= r->seq && !is_head;
+    if (!entry->is_repeat)
+        r->seq = entry->seq;
+    r->has_seq = 1;
+    r->at += whole;
+}
+
+/* Reports the damage before the good record at `found`, which comes with the next call. */
+static void deliver_gap(struct runlog_reader *r, struct runlog_entry *entry, size_t found)
+{
+    uint64_t seq = 0;
+    r->at = found;
+    if (record_parse(r->buf + found, r->len - found, &seq, NULL, NULL) > 0 && missing(r, seq)) {
+        entry->lost = missing(r, seq);
+        r->seq = seq - 1;
+    }
+    entry->is_gap = 1;
+    entry->seq = r->seq;
+    entry->offset = r->gap_from;
+    entry->gap_bytes = r->base + found - r->gap_from;
+    r->in_gap = 0;
+}
+
+static void enter_gap(struct runlog_reader *r, size_t scan_from)
+{
+    r->in_gap = 1;
+    r->gap_from = r->base + r->at;
+    r->at = scan_from;
+}
+
+/* Looks for the end of the damage: 1 entry, 0 nothing now, 2 there are more bytes to look at. */
+static int step_gap(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
+{
+    size_t pending, found = record_scan(r->buf, r->len, r->at, &pending);
+    if (found < r->len) {
+        deliver_gap(r, entry, found);
+        return 1;
+    }
+    r->at = pending;
+    int rc = fill(r, e);
+    return rc > 0 ? 2 : rc;
+}
+
+static int step_record(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
+{
+    size_t n = r->len - r->at, pending;
+    int64_t whole = n ? record_parse(r->buf + r->at, n, &entry->seq, &entry->body, NULL) : 0;
+    if (whole > 0) {
+        deliver(r, entry, (size_t)whole);
+        return 1;
+    }
+    if (whole < 0) {
+        enter_gap(r, r->at + 1);
+        return 2;
+    }
+    int rc = fill(r, e);
+    if (rc != 0)
+        return rc > 0 ? 2 : rc;
+    /* The length itself may be damaged: a whole record behind proves it. */
+    n = r->len - r->at;
+    size_t found = n > RECORD_OVERHEAD ? record_scan(r->buf, r->len, r->at + 1, &pending) : r->len;
+    if (found == r->len)
+        return 0;
+    enter_gap(r, found);
+    return 2;
+}
+
+int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
+{
+    memset(entry, 0, sizeof *entry);
+    if (!r->is_pipe && r->has_seen && r->at == r->len && !file_moved(r))
+        return 0;
+    for (;;) {
+        if (r->is_reset) {
+            r->is_reset = 0;
+            entry->is_gap = entry->is_reset = 1;
+            return 1;
+        }
+        int rc = r->in_gap ? step_gap(r, entry, e) : step_record(r, entry, e);
+        if (rc == 2)
+            continue;
+        if (rc > 0)
+            return rc;
+        if (rc < 0)
+            return err_add(e, rc, "records of %s", r->path);
+        if (r->is_pipe)
+            return 0;
+        jump(r, r->base + r->at);
+        if (!file_moved(r))
+            return 0;
+    }
+}

@@ -1,0 +1,418 @@
+#include "t.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "io/runlog.h"
+
+static char path[512];
+
+static const char *log_path(void)
+{
+    snprintf(path, sizeof path, "%s/log.mp", t_tmpdir());
+    return path;
+}
+
+static void append(struct runlog_writer *w, int64_t step)
+{
+    struct err e = {0};
+    struct record *r = record_new();
+    record_begin(r, "metric", step, 1);
+    record_num(r, "loss", 1.0 / (double)(step + 1));
+    t_ok(runlog_append(w, r, &e), &e);
+    record_free(r);
+}
+
+static void write_log(const char *p, int n)
+{
+    struct runlog_writer *w;
+    struct err e = {0};
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    for (int i = 0; i < n; i++)
+        append(w, i);
+    runlog_writer_close(w);
+}
+
+struct seen { int records, gaps, resets, repeats; uint64_t gap_bytes, lost, last_seq; int64_t last_step; };
+
+static void take_all(struct runlog_reader *r, struct seen *s)
+{
+    struct runlog_entry entry;
+    struct err e = {0};
+    int rc;
+    while ((rc = runlog_next(r, &entry, &e)) > 0) {
+        s->lost += entry.lost;
+        if (entry.is_reset) {
+            s->resets++;
+        } else if (entry.is_gap) {
+            s->gaps++;
+            s->gap_bytes += entry.gap_bytes;
+        } else if (entry.is_repeat) {
+            s->repeats++;
+        } else {
+            s->records++;
+            s->last_seq = entry.seq;
+            s->last_step = value_int(value_get(entry.body, "step"), -1);
+        }
+    }
+    t_ok(rc, &e);
+}
+
+static struct seen read_all(const char *p)
+{
+    struct runlog_reader *r;
+    struct err e = {0};
+    struct seen s = {0};
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    take_all(r, &s);
+    runlog_reader_close(r);
+    return s;
+}
+
+static void slurp(struct str *s, const char *p)
+{
+    struct err e = {0};
+    t_ok(fs_read_file(s, p, 1 << 26, &e), &e);
+}
+
+static void put(const char *p, const void *bytes, size_t n, int flags)
+{
+    int fd = open(p, O_WRONLY | O_CREAT | flags, 0600);
+    t_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+    close(fd);
+}
+
+T(what_is_appended_is_read_in_order)
+{
+    const char *p = log_path();
+    write_log(p, 100);
+    struct seen s = read_all(p);
+    t_eq(s.records, 100);
+    t_eq(s.last_seq, 100);
+    t_eq(s.gaps + (int)s.lost, 0);
+    write_log(p, 1);
+    s = read_all(p);
+    t_eq(s.records, 101);
+    t_eq(s.last_seq, 101);
+    t_eq(s.lost, 0);
+}
+
+T(tail_cut_at_every_byte_keeps_all_earlier_records) /* C5 */
+{
+    const char *p = log_path();
+    struct str all = {0};
+    write_log(p, 6);
+    slurp(&all, p);
+    size_t one = all.len / 6;
+    for (size_t n = all.len - 3 * one; n < all.len; n++) {
+        put(p, all.p, n, O_TRUNC);
+        struct runlog_reader *r;
+        struct err e = {0};
+        struct seen s = {0};
+        t_ok(runlog_reader_open(&r, p, &e), &e);
+        take_all(r, &s);
+        t_eq(s.records, n / one);
+        t_eq(s.gaps, 0);
+        t_eq(runlog_reader_tail(r), n % one);
+        write_log(p, 1); /* the next writer cuts the tail, the reader that waits before it goes on */
+        take_all(r, &s);
+        t_eq(s.records, n / one + 1);
+        t_eq(s.gaps, 0);
+        t_eq(s.resets, 0);
+        t_eq(s.last_seq, n / one + 1);
+        runlog_reader_close(r);
+    }
+    str_release(&all);
+}
+
+T(damage_in_the_middle_is_a_gap_and_reading_resumes) /* C8 */
+{
+    const char *p = log_path();
+    struct str all = {0};
+    write_log(p, 9);
+    slurp(&all, p);
+    size_t one = all.len / 9;
+    memset(all.p + 3 * one + 5, 0x5a, 2 * one);
+    put(p, all.p, all.len, O_TRUNC);
+    struct seen s = read_all(p);
+    t_eq(s.records, 6);
+    t_eq(s.gaps, 1);
+    t_eq(s.gap_bytes, 3 * one);
+    t_eq(s.lost, 3);
+    str_release(&all);
+}
+
+T(every_byte_damaged_costs_one_record)
+{
+    const char *p = log_path();
+    struct str all = {0};
+    write_log(p, 3);
+    slurp(&all, p);
+    size_t one = all.len / 3;
+    for (size_t i = one; i < 2 * one; i++) {
+        all.p[i] ^= 0x10;
+        put(p, all.p, all.len, O_TRUNC);
+        struct seen s = read_all(p);
+        t_eq(s.records, 2);
+        t_eq(s.last_seq, 3);
+        t_eq(s.lost, 1);
+        t_eq(s.gap_bytes, one);
+        all.p[i] ^= 0x10;
+    }
+    str_release(&all);
+}
+
+T(zero_tail_is_the_end) /* C7 */
+{
+    const char *p = log_path();
+    static char zeros[1 << 20];
+    write_log(p, 3);
+    for (size_t n = 4096; n <= sizeof zeros; n *= 256) {
+        put(p, zeros, n, O_APPEND);
+        struct seen s = read_all(p);
+        t_eq(s.gaps, 0);
+        write_log(p, 1);
+        s = read_all(p);
+        t_eq(s.gaps, 0);
+        t_eq(s.last_seq, s.records);
+    }
+    t_eq(read_all(p).records, 5);
+}
+
+T(damaged_tail_is_kept_beside_before_it_is_cut)
+{
+    const char *p = log_path();
+    char broken[600];
+    struct str kept = {0};
+    struct stat st;
+    write_log(p, 2);
+    t_true(stat(p, &st) == 0);
+    put(p, "garbage!", 8, O_APPEND);
+    write_log(p, 1);
+    t_eq(read_all(p).records, 3);
+    snprintf(broken, sizeof broken, "%s.broken-%lld", p, (long long)st.st_size);
+    slurp(&kept, broken);
+    t_str(kept.p, "garbage!");
+    str_release(&kept);
+}
+
+T(a_file_of_another_kind_is_never_cut)
+{
+    const char *p = log_path();
+    struct runlog_writer *w = NULL;
+    struct err e = {0};
+    put(p, "my thesis", 9, 0);
+    t_fails(runlog_writer_open(&w, p, &e), &e, DS_EFORMAT, "not a record stream");
+    struct str s = {0};
+    slurp(&s, p);
+    t_str(s.p, "my thesis");
+    t_true(w == NULL);
+    str_release(&s);
+}
+
+T(repeated_and_swapped_records_are_seen_by_their_seq) /* C9 */
+{
+    const char *p = log_path();
+    struct str all = {0}, mixed = {0};
+    write_log(p, 6);
+    slurp(&all, p);
+    size_t one = all.len / 6;
+    static const int order[] = {0, 1, 1, 3, 2, 4, 5};
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        str_add_bytes(&mixed, all.p + (size_t)order[i] * one, one);
+    put(p, mixed.p, mixed.len, O_TRUNC);
+    struct seen s = read_all(p);
+    t_eq(s.records, 5);
+    t_eq(s.repeats, 2);
+    t_eq(s.lost, 1);
+    str_release(&all);
+    str_release(&mixed);
+}
+
+T(second_writer_is_refused_and_told_who_writes) /* C10 */
+{
+    const char *p = log_path();
+    struct runlog_writer *w, *second = NULL;
+    struct err e = {0};
+    t_eq(runlog_is_locked(p), 0);
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    t_eq(runlog_is_locked(p), 1);
+    t_fails(runlog_writer_open(&second, p, &e), &e, DS_EBUSY, "is being written by");
+    runlog_writer_close(w);
+    t_eq(runlog_is_locked(p), 0);
+}
+
+T(a_replaced_or_shrunk_file_is_read_from_the_start) /* C11 */
+{
+    const char *p = log_path();
+    char other[600];
+    struct runlog_reader *r;
+    struct err e = {0};
+    struct seen s = {0};
+    write_log(p, 5);
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    take_all(r, &s);
+    t_eq(s.records, 5);
+    snprintf(other, sizeof other, "%s.new", p);
+    write_log(other, 2);
+    t_true(rename(other, p) == 0);
+    take_all(r, &s);
+    t_eq(s.resets, 1);
+    t_eq(s.records, 7);
+    t_true(truncate(p, 0) == 0);
+    take_all(r, &s);
+    t_eq(s.resets, 2);
+    write_log(p, 1);
+    take_all(r, &s);
+    t_eq(s.records, 8);
+    t_true(unlink(p) == 0);
+    take_all(r, &s);
+    t_eq(s.records, 8);
+    runlog_reader_close(r);
+}
+
+T(a_partial_record_is_waited_for) /* C13 */
+{
+    const char *p = log_path();
+    struct str all = {0};
+    struct runlog_reader *r;
+    struct err e = {0};
+    struct seen s = {0};
+    write_log(p, 2);
+    slurp(&all, p);
+    put(p, all.p, all.len - 7, O_TRUNC);
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    take_all(r, &s);
+    t_eq(s.records, 1);
+    for (int i = 0; i < 1000; i++)
+        take_all(r, &s);
+    t_eq(s.records, 1);
+    put(p, all.p + all.len - 7, 7, O_APPEND);
+    take_all(r, &s);
+    t_eq(s.records, 2);
+    t_eq(s.gaps, 0);
+    runlog_reader_close(r);
+    str_release(&all);
+}
+
+T(damaged_tail_then_more_records_is_a_gap)
+{
+    const char *p = log_path();
+    struct str all = {0};
+    struct runlog_reader *r;
+    struct err e = {0};
+    struct seen s = {0};
+    write_log(p, 4);
+    slurp(&all, p);
+    size_t one = all.len / 4;
+    all.p[one + 30] ^= 1;
+    put(p, all.p, 2 * one, O_TRUNC);
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    take_all(r, &s);
+    t_eq(s.records, 1);
+    t_eq(s.gaps, 0);
+    t_eq(runlog_reader_tail(r), one);
+    put(p, all.p + 2 * one, one / 2, O_APPEND);
+    take_all(r, &s);
+    put(p, all.p + 2 * one + one / 2, 2 * one - one / 2, O_APPEND);
+    take_all(r, &s);
+    t_eq(s.records, 3);
+    t_eq(s.gaps, 1);
+    t_eq(s.lost, 1);
+    runlog_reader_close(r);
+    str_release(&all);
+}
+
+T(a_pipe_is_read_without_blocking)
+{
+    const char *p = log_path();
+    struct str all = {0};
+    int fd[2];
+    struct runlog_reader *r;
+    struct err e = {0};
+    struct seen s = {0};
+    write_log(p, 3);
+    slurp(&all, p);
+    t_true(pipe(fd) == 0 && dup2(fd[0], STDIN_FILENO) == 0);
+    close(fd[0]);
+    t_ok(runlog_reader_open(&r, "-", &e), &e);
+    t_true(runlog_reader_fd(r) > 2);
+    take_all(r, &s);
+    for (size_t i = 0; i < all.len; i++) {
+        t_true(write(fd[1], all.p + i, 1) == 1);
+        take_all(r, &s);
+    }
+    t_eq(s.records, 3);
+    t_eq(runlog_reader_at_end(r), 0);
+    t_true(write(fd[1], all.p, 10) == 10);
+    close(fd[1]);
+    take_all(r, &s);
+    t_eq(runlog_reader_at_end(r), 1);
+    t_eq(runlog_reader_tail(r), 10);
+    t_eq(s.gaps, 0);
+    runlog_reader_close(r);
+    str_release(&all);
+}
+
+T(directories_and_absent_files_are_named_in_the_error)
+{
+    struct runlog_reader *r = NULL;
+    struct runlog_writer *w = NULL;
+    struct err e = {0};
+    t_fails(runlog_reader_open(&r, t_tmpdir(), &e), &e, DS_EIO, "directory");
+    t_fails(runlog_reader_open(&r, "/nonexistent/log.mp", &e), &e, DS_EIO, "/nonexistent/log.mp");
+    t_fails(runlog_writer_open(&w, "/nonexistent/log.mp", &e), &e, DS_EIO, "/nonexistent/log.mp");
+    t_fails(runlog_writer_open(&w, "/dev/null", &e), &e, DS_EIO, "regular");
+    t_true(!r && !w);
+}
+
+/* A large record is often cut by SIGKILL; whatever remains must read as whole records. */
+T_SECONDS(killed_writers_leave_only_a_torn_tail, 60)
+{
+    const char *p = log_path();
+    int torn = 0;
+    uint64_t last = 0;
+    static char payload[60000];
+    for (int round = 0; round < 40; round++) {
+        pid_t pid = fork();
+        t_true(pid >= 0);
+        if (pid == 0) {
+            struct runlog_writer *w;
+            struct record *r = record_new();
+            if (runlog_writer_open(&w, p, NULL) < 0)
+                _exit(1);
+            for (int i = 0;; i++) {
+                record_begin(r, "probe", i, 0);
+                record_bytes(r, "bin", payload, sizeof payload);
+                if (runlog_append(w, r, NULL) < 0)
+                    _exit(1);
+            }
+        }
+        usleep(1000 + 331 * (unsigned)round);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        if (!fs_exists(p))
+            continue;
+        struct runlog_reader *r;
+        struct seen s = {0};
+        struct err e = {0};
+        t_ok(runlog_reader_open(&r, p, &e), &e);
+        take_all(r, &s);
+        t_eq(s.gaps + s.repeats, 0);
+        t_eq(s.lost, 0);
+        t_true(s.last_seq >= last);
+        last = s.last_seq;
+        torn += runlog_reader_tail(r) > 0;
+        runlog_reader_close(r);
+        if (last > 1000) {
+            unlink(p);
+            last = 0;
+        }
+    }
+    printf("  %d of 40 killed writers left a torn tail\n", torn);
+}
