@@ -31,23 +31,31 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototyp
 	-Wdouble-promotion -Wimplicit-fallthrough -Wcast-qual $(if $(filter 1,$(WERROR)),-Werror)
 
 # ---- sources -------------------------------------------------------------------------------------
+# PARTS='base io' builds only those layers, ONLY='io_ json' only the tests whose path holds a word.
 
+empty :=
+space := $(empty) $(empty)
 B    := build/$(VARIANT)
 D    := $(B)-double
 MAIN := $(wildcard src/cli/main.c)
 SRC  := $(filter-out src/cli/main.c,$(wildcard src/*/*.c src/*/*/*.c))
-SRC64 := $(filter-out src/cli/% src/tui/%,$(SRC))
+ifdef PARTS
+MAIN :=
+SRC  := $(foreach p,$(PARTS),$(filter src/$(p)/%,$(SRC)))
+endif
+SRC64 := $(filter-out src/cli/% src/tui/% src/figures/%,$(SRC))
 OBJ   := $(SRC:%.c=$(B)/%.o)
 OBJ64 := $(SRC64:%.c=$(D)/%.o)
-LIB   := $(B)/libdepthscope.a
-LIB64 := $(D)/libdepthscope.a
+LIB   := $(B)/libdepthscope$(addprefix -,$(subst $(space),-,$(PARTS))).a
+LIB64 := $(LIB:$(B)/%=$(D)/%)
 BIN   := $(if $(MAIN),$(B)/depthscope)
 TOP   := $(if $(BIN),$(if $(filter release,$(VARIANT)),depthscope))
 
-TESTS32 := $(wildcard $(foreach d,unit pair golden screens fault,tests/$(d)/test_*.c))
-TESTS64 := $(wildcard tests/grad/test_*.c)
-FUZZ    := $(wildcard tests/fuzz/fuzz_*.c)
-SCRIPTS := $(wildcard tests/*/test_*.py tests/*/test_*.sh)
+only = $(if $(ONLY),$(foreach f,$(1),$(if $(strip $(foreach o,$(ONLY),$(findstring $(o),$(f)))),$(f))),$(1))
+TESTS32 := $(call only,$(wildcard $(foreach d,unit pair golden screens fault,tests/$(d)/test_*.c)))
+TESTS64 := $(call only,$(wildcard tests/grad/test_*.c))
+FUZZ    := $(call only,$(wildcard tests/fuzz/fuzz_*.c))
+SCRIPTS := $(call only,$(wildcard tests/*/test_*.py tests/*/test_*.sh))
 PROGRAMS := $(TESTS32:%.c=$(B)/%) $(TESTS64:%.c=$(D)/%) $(FUZZ:%.c=$(B)/%)
 
 # Set-up: what is missing is installed, and the flags of what is there are noted, once per host.
@@ -131,7 +139,7 @@ TEST_ENV = DEPTHSCOPE='$(abspath $(BIN))' BUILD_DIR=$(B) $(if $(filter san cover
 	LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lint/lsan.supp:print_suppressions=0
 SUBMAKE  = $(MAKE) --no-print-directory
 
-test: ## unit, grad, pair, golden, screen and fault tests, fuzz inputs; SAN=... BLAS=ref DEBUG=1
+test: ## every test but the long ones; ONLY='word ...' PARTS='layer ...' SAN=... BLAS=ref DEBUG=1
 	+$(Q)failed=; $(SUBMAKE) -k programs || failed=1; \
 	$(TEST_ENV) BUILD_FAILED=$$failed sh tests/run.sh -j $(JOBS) $(PROGRAMS) $(SCRIPTS)
 

@@ -13,6 +13,11 @@ run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what fa
     program=$1
     name=$(basename "$program")
     base=$LOG_DIR/$(printf %s "$program" | tr / _)
+    if [ ! -f "$program" ]; then
+        echo '0 1 0' >"$base.result"
+        printf '%s: not built\n' "$name"
+        return
+    fi
     limit=${T_PROGRAM_SECONDS:-900}
     runner=
     if command -v timeout >/dev/null 2>&1; then
@@ -41,7 +46,8 @@ run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what fa
     fi
     echo "$1 $2 $3" >"$base.result"
     if [ "$2" -ne 0 ]; then
-        printf '%s\n' "$line" "$(grep -v "^[^ ]*: $count\$" "$base.log" | tail -n "${T_TAIL:-40}" | sed 's/^/    /')"
+        printf '%s\n%s' "$line" "$(grep -v "^[^ ]*: $count\$" "$base.log" | tail -n "${T_TAIL:-40}" | sed 's/^/    /')" |
+            awk 1
     else
         printf '%s\n' "$line"
     fi
