@@ -147,7 +147,7 @@ test-full: ## test, then fuzzing, valgrind and 200 steps of every method
 	+$(Q)MAKE='$(SUBMAKE)' sh tests/full.sh
 
 lint: $(SETUP).test.mk ## layers, headers, banned functions, words, lengths, format; LINT_TIDY=1 FORMAT=strict
-	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN)' sh tests/lint/lint.sh
+	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN) -DDEPTHSCOPE_DATADIR=""' sh tests/lint/lint.sh
 
 bench: all ## speed of ops, steps, prefill and decode; ARGS=...
 	./depthscope bench $(ARGS)

@@ -108,6 +108,7 @@ banned() {
                     if (name in word && before != "." && before != ">") {
                         n = split(where[name], prefix, " "); ok = 0
                         for (i = 1; i <= n; i++) if (index(file, prefix[i]) == 1) ok = 1
+                        if (!ok) print file ":" FNR ": " name " is banned here"
                     }
                     rest = substr(rest, RSTART + RLENGTH)
                 }
@@ -126,8 +127,8 @@ words() {
 blanks() {
     grep -E '\.(c|h|sh|py|awk|yaml|theme|md|txt)$|^Makefile$|^\.ci/' "$work/files" |
         grep -v -e '^tests/fuzz/corpus/' -e '^tests/golden/' -e '^tests/screens/' -e '^data/' | tr '\n' '\0' |
-        xargs -0 grep -nIE -e '[[:space:]]+$' -e "$(printf '\r')" /dev/null | sed 's/:.*[^0-9].*$/: blanks end the line/' |
-        sort -u
+        xargs -0 grep -nIE -e '[[:space:]]+$' -e "$(printf '\r')" /dev/null |
+        sed -E 's/^([^:]*:[0-9]*):.*/\1: blanks end the line/'
 }
 
 lengths() {
