@@ -67,6 +67,7 @@ include $(SETUP).$(LEVEL).mk
 endif
 
 CPPFLAGS_ALL := -Iinclude -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
+	$(if $(filter Darwin,$(shell uname -s)),-D_DARWIN_C_SOURCE) \
 	$(if $(filter ref,$(BLAS)),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) $(DEP_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
 LDLIBS_ALL := $(DEP_LIBS) $(if $(filter ref,$(BLAS)),,$(BLAS_LIBS)) -lm -pthread $(LDLIBS)

@@ -7,6 +7,7 @@ rev=${1:-}
 shift
 commit=$(git rev-parse --verify --quiet "$rev^{commit}") || { echo "bench-vs: no revision '$rev'" >&2; exit 2; }
 tree=build/vs-$commit
+git worktree prune
 [ -d "$tree" ] || git worktree add --detach --force "$tree" "$commit" >/dev/null
 ${MAKE:-make} -C "$tree" depthscope >&2
 

@@ -102,7 +102,9 @@ install() { # PACKAGE...
             $asroot $root_env apt-get install $opts "$@"; then
             return 0
         fi
-        $asroot $root_env apt-get -q update && $asroot $root_env apt-get install $opts "$@"
+        # One broken list of somebody else's must not stop the rest: the install has the last word.
+        $asroot $root_env apt-get -q update || :
+        $asroot $root_env apt-get install $opts "$@"
         ;;
     dnf) $asroot dnf install -y "$@" ;;
     pacman) $asroot pacman -Sy --needed --noconfirm "$@" ;;
