@@ -2,6 +2,7 @@
 #ifndef DS_ENGINE_PARAM_H
 #define DS_ENGINE_PARAM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"

@@ -1,0 +1,17 @@
+/* The providers, for gemm.c. */
+#ifndef DS_ENGINE_GEMM_IMPL_H
+#define DS_ENGINE_GEMM_IMPL_H
+
+#include <stddef.h>
+
+#include "engine/gemm.h"
+
+/* Where the chain over k is cut in the providers that promise rows independent of each other. */
+enum { GEMM_KC = 256 };
+
+extern const struct gemm_provider gemm_ref;
+#ifndef DEPTHSCOPE_NO_BLAS
+extern const struct gemm_provider gemm_blas;
+#endif
+
+#endif

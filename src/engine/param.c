@@ -1,0 +1,167 @@
+/* The table of parameters and the one block that holds their values, gradients and moments. */
+#include "engine/param.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "scratch.h"
+
+int params_find(const struct params *ps, const char *name)
+{
+    for (int i = 0; i < ps->n; i++)
+        if (strcmp(ps->p[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int params_room(struct params *ps)
+{
+    if (ps->n < ps->cap)
+        return DS_OK;
+    int cap = ps->cap ? 2 * ps->cap : 32;
+    struct param *p = mem_realloc(ps->p, (size_t)cap, sizeof *p);
+    if (!p)
+        return DS_EMEM;
+    ps->p = p;
+    ps->cap = cap;
+    return DS_OK;
+}
+
+int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group, enum param_init init,
+               double scale)
+{
+    BUG_IF(ps->block != NULL, "parameter %s: added after the block was reserved", name);
+    BUG_IF(rows <= 0 || cols < 0, "parameter %s: shape %d x %d", name, rows, cols);
+    BUG_IF(strlen(name) >= sizeof ps->p->name, "parameter %s: name too long", name);
+    BUG_IF(params_find(ps, name) >= 0, "parameter %s: already there", name);
+    if (params_room(ps) != DS_OK)
+        return DS_EMEM;
+    struct param *p = &ps->p[ps->n];
+    *p = (struct param){.rank = cols ? 2 : 1, .shape = {rows, cols}, .n = (size_t)rows * (cols ? (size_t)cols : 1),
+                        .group = group, .init = init, .scale = scale, .train = 1};
+    snprintf(p->name, sizeof p->name, "%s", name);
+    return ps->n++;
+}
+
+enum { ALIGN = 64, TENSORS = 4 };
+
+/* Bytes of one tensor of p, padded so that the next one is aligned; DS_ERANGE on overflow. */
+static int padded_bytes(const struct param *p, uint64_t *bytes)
+{
+    return checked_mul(p->n, sizeof(real), bytes) || checked_round(*bytes, ALIGN, bytes) ? DS_ERANGE : DS_OK;
+}
+
+static int block_size(const struct params *ps, int train, uint64_t *total)
+{
+    *total = 0;
+    for (int i = 0; i < ps->n; i++) {
+        uint64_t bytes, all;
+        if (padded_bytes(&ps->p[i], &bytes) < 0 ||
+            checked_mul(bytes, train && ps->p[i].train ? TENSORS : 1, &all) || checked_add(*total, all, total))
+            return DS_ERANGE;
+    }
+    return DS_OK;
+}
+
+/* Walks the table once per kind of tensor: all values side by side, then all gradients, and so on. */
+static void block_deal(struct params *ps, int train)
+{
+    char *at = ps->block;
+    for (int kind = 0; kind < (train ? TENSORS : 1); kind++)
+        for (int i = 0; i < ps->n; i++) {
+            struct param *p = &ps->p[i];
+            real **slot[TENSORS] = {&p->value, &p->grad, &p->m, &p->v};
+            uint64_t bytes;
+            if ((kind > 0 && !p->train) || padded_bytes(p, &bytes) < 0)
+                continue;
+            *slot[kind] = (real *)(void *)at;
+            at += bytes;
+        }
+}
+
+int params_reserve(struct params *ps, int train, struct err *e)
+{
+    uint64_t bytes;
+    BUG_IF(ps->block != NULL, "parameters: reserved twice");
+    if (block_size(ps, train, &bytes) < 0 || bytes > SIZE_MAX)
+        return err_set(e, DS_ERANGE, "parameters: their size overflows");
+    ps->block = mem_alloc_aligned((size_t)bytes, 1);
+    if (!ps->block)
+        return err_set(e, DS_EMEM, "parameters: %.1f MiB could not be had", (double)bytes / 1048576.0);
+    ps->block_bytes = (size_t)bytes;
+    block_deal(ps, train);
+    return DS_OK;
+}
+
+
+struct init_job {
+    struct param *p;
+    uint64_t seed, name;
+};
+
+/* A chunk has its own stream, so that chunks can be drawn at once. */
+static void init_chunk(void *ctx, int task, int worker)
+{
+    const struct init_job *j = ctx;
+    struct rng r;
+    size_t i, end = span_of(j->p->n, task, &i);
+    (void)worker;
+    rng_init(&r, j->seed, RNG_INIT, j->name, (uint32_t)task);
+    for (; i < end; i++)
+        j->p->value[i] = (real)(j->p->scale * rng_normal(&r));
+}
+
+static void init_fill(struct param *p, real value)
+{
+    for (size_t i = 0; i < p->n; i++)
+        p->value[i] = value;
+}
+
+void params_init(struct params *ps, uint64_t seed)
+{
+    for (int i = 0; i < ps->n; i++) {
+        struct param *p = &ps->p[i];
+        struct init_job j = {p, seed, hash64(p->name, strlen(p->name), 0)};
+        switch (p->init) {
+        case INIT_ZERO:
+            init_fill(p, 0);
+            break;
+        case INIT_ONE:
+            init_fill(p, 1);
+            break;
+        case INIT_CONST:
+            init_fill(p, (real)p->scale);
+            break;
+        case INIT_NORMAL:
+            pool_run(span_tasks(p->n), init_chunk, &j);
+            break;
+        }
+    }
+}
+
+void params_zero_grad(struct params *ps)
+{
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].grad)
+            memset(ps->p[i].grad, 0, ps->p[i].n * sizeof(real));
+}
+
+int64_t params_count(const struct params *ps)
+{
+    int64_t n = 0;
+    for (int i = 0; i < ps->n; i++)
+        n += (int64_t)ps->p[i].n;
+    return n;
+}
+
+void params_release(struct params *ps)
+{
+    mem_free_aligned(ps->block);
+    mem_free(ps->p);
+    *ps = (struct params){0};
+}

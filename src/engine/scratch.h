@@ -1,0 +1,50 @@
+/* Per-thread scratch that is kept between calls, and how work is cut.  Private to the engine. */
+#ifndef DS_ENGINE_SCRATCH_H
+#define DS_ENGINE_SCRATCH_H
+
+#include <stddef.h>
+
+/* One slot per purpose, so that an op may hold its own while the gemm it calls uses others. */
+enum scratch_slot {
+    SCRATCH_PACK_A, /* gemm: packed panels          */
+    SCRATCH_PACK_B,
+    SCRATCH_PART,   /* ops: partial sums of a call  */
+    SCRATCH_ROW,    /* ops: one row or a few        */
+    SCRATCH_SCORE,  /* attention: a block of scores */
+    SCRATCH_DSCORE,
+    SCRATCH_KEYS,   /* attention: visible keys      */
+    SCRATCH_INDEX,
+    SCRATCH_SLOTS
+};
+
+/* At least n * size bytes, 64-byte aligned, contents undefined.  Valid until this thread asks the same slot for
+ * more.  Running out of memory here ends the program with a message: ops cannot fail. */
+void *scratch_get(enum scratch_slot slot, size_t n, size_t size);
+
+/* Work is cut by shape alone: rows of `width` elements are grouped so that a task touches about this many. */
+enum { TASK_ELEMENTS = 16384 };
+
+static inline int task_rows(int width)
+{
+    int rows = TASK_ELEMENTS / (width > 0 ? width : 1);
+    return rows > 0 ? rows : 1;
+}
+
+static inline int task_count(int n, int step)
+{
+    return n / step + (n % step != 0);
+}
+
+/* The same for n elements in a line: tasks, and the elements [*begin, end) of one. */
+static inline int span_tasks(size_t n)
+{
+    return (int)(n / TASK_ELEMENTS + (n % TASK_ELEMENTS != 0));
+}
+
+static inline size_t span_of(size_t n, int task, size_t *begin)
+{
+    *begin = (size_t)task * TASK_ELEMENTS;
+    return n - *begin < (size_t)TASK_ELEMENTS ? n : *begin + TASK_ELEMENTS;
+}
+
+#endif
