@@ -149,6 +149,15 @@ long_functions() { # a listing, not a verdict
     head -n 15 "$work/long" | sed 's/^/    /'
 }
 
+wide_lines() { # a listing too
+    # shellcheck disable=SC2086
+    awk 'length > 100 { n[FILENAME]++ } END { for (f in n) print n[f], f }' $sources $headers /dev/null |
+        sort -rn >"$work/wide"
+    [ ! -s "$work/wide" ] && return 0
+    echo "lint: $(awk '{ s += $1 } END { print s }' "$work/wide") lines are wider than 100 columns, most in" \
+        "$(head -n 3 "$work/wide" | cut -d' ' -f2 | tr '\n' ' ')"
+}
+
 clang_warnings() {
     # shellcheck disable=SC2086
     printf '%s\n' $sources | xargs -n 8 -P 2 clang -std=c11 -fopenmp-simd $CPPFLAGS -fsyntax-only 2>&1 |
@@ -198,5 +207,6 @@ if [ "${LINT_TIDY:-}" = 1 ]; then
     fi
 fi
 long_functions
+wide_lines
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
