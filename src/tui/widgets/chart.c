@@ -1,0 +1,316 @@
+/* The line chart.  Every column of dots shows the minimum and maximum of its points, so a spike of
+ * one point in a million is seen at any zoom; a value that is no number is an x on the axis. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tui/chart_scan.h"
+
+const char *const chart_x_name[CHART_X_COUNT] = {"step", "tokens", "seconds", "progress"};
+
+struct chart chart_new(const char *title)
+{
+    struct chart c;
+    memset(&c, 0, sizeof c);
+    c.title = title;
+    c.reference = c.cursor = NAN;
+    c.title_ink = ink(ROLE_TITLE);
+    return c;
+}
+
+struct paint {
+    const struct chart *c;
+    struct area plot;
+    struct dots dots;
+    struct scan_axis x, y;
+    int width, height; /* in dots */
+};
+
+static int y_dot(const struct paint *p, double v)
+{
+    double unit = scan_unit(&p->y, v);
+    unit = unit < -0.5 ? -0.5 : unit > 1.5 ? 1.5 : unit;
+    return (int)lround((1 - unit) * (p->height - 1));
+}
+
+/* Beyond the edge: a caret in the outermost row, so that it is never silently clipped. */
+static void mark_outside(struct paint *p, int column, const struct scan_column *s, enum role r)
+{
+    struct area a = p->plot;
+    if (scan_unit(&p->y, s->max) > 1.0 + 0.5 / p->height)
+        area_put(a, 0, column / 2, area_rune(a, 0x25B4, '^'), ink_attr(ink(r), ATTR_BOLD));
+    if (scan_unit(&p->y, s->min) < -0.5 / p->height)
+        area_put(a, a.rows - 1, column / 2, area_rune(a, 0x25BE, 'v'), ink_attr(ink(r), ATTR_BOLD));
+}
+
+static struct scan_column column_at(const struct paint *p, const struct curve *c, const struct scan_segment *segment,
+                                    int segments, int column, int wants_old)
+{
+    double x0 = scan_value(&p->x, (double)column / p->width), x1 = scan_value(&p->x, (double)(column + 1) / p->width);
+    if (column == p->width - 1)
+        x1 = x1 + (x1 - x0) * 1e-6 + 1e-300; /* the last column is closed */
+    return scan_range(c, p->c->x_axis, x0, x1, segment, segments, wants_old);
+}
+
+/* One pass over the columns: raw (min..max) or smoothed values. */
+static void draw_pass(struct paint *p, const struct curve *c, const struct scan_segment *segment, int segments,
+                      enum role r, int wants_old, int wants_smooth)
+{
+    int previous_x = -1, previous_y = 0;
+    p->dots.layer++;
+    for (int column = 0; column < p->width; column++) {
+        struct scan_column s = column_at(p, c, segment, segments, column, wants_old);
+        if (s.nonfinite && !wants_smooth)
+            previous_x = -1;
+        if (s.n == 0 || (wants_smooth && !isfinite(s.smooth)))
+            continue;
+        int y = y_dot(p, wants_smooth ? s.smooth : s.last);
+        int is_off = c->is_reference && column % 6 >= 3;
+        if (previous_x >= 0 && !c->is_reference)
+            dots_line(&p->dots, previous_x, previous_y, column, y, r);
+        else if (!is_off)
+            dots_point(&p->dots, column, y, r);
+        if (!wants_smooth && !is_off)
+            dots_column(&p->dots, column, y_dot(p, s.max), y_dot(p, s.min), r);
+        previous_x = column;
+        previous_y = y;
+    }
+}
+
+static int is_smoothed(const struct curve *c)
+{
+    return c->smooth && c->smooth->weight > 0;
+}
+
+static void draw_curve(struct paint *p, const struct curve *c)
+{
+    struct scan_segment segment[SCAN_SEGMENTS_MAX];
+    int segments = scan_segments(c->series, segment);
+    int has_old = 0;
+    for (int k = 0; k < segments; k++)
+        has_old |= segment[k].is_old;
+    if (has_old)
+        draw_pass(p, c, segment, segments, ROLE_GRID, 1, 0);
+    draw_pass(p, c, segment, segments, is_smoothed(c) ? ROLE_DIM : c->role, 0, 0);
+    if (is_smoothed(c))
+        draw_pass(p, c, segment, segments, c->role, 0, 1);
+}
+
+/* Seeds of one group: faint band between the bounds, mean on top. */
+static void draw_group(struct paint *p, int group)
+{
+    const struct chart *c = p->c;
+    static const unsigned char stipple[4] = {1, 0, 1, 0};
+    struct scan_segment segment[CHART_SEEDS_MAX][SCAN_SEGMENTS_MAX];
+    int segments[CHART_SEEDS_MAX], member[CHART_SEEDS_MAX], n = 0, previous_x = -1, previous_y = 0;
+    for (int k = 0; k < c->curves && n < CHART_SEEDS_MAX; k++) {
+        if (c->curve[k].group != group)
+            continue;
+        member[n] = k;
+        segments[n] = scan_segments(c->curve[k].series, segment[n]);
+        n++;
+    }
+    enum role r = n ? c->curve[member[0]].role : ROLE_TEXT;
+    for (int pass = 0; pass < 2; pass++) {
+        p->dots.layer++;
+        for (int column = 0; column < p->width; column++) {
+            double v[CHART_SEEDS_MAX], mean, lo, hi;
+            for (int k = 0; k < n; k++) {
+                const struct curve *curve = &c->curve[member[k]];
+                struct scan_column s = column_at(p, curve, segment[k], segments[k], column, 0);
+                v[k] = is_smoothed(curve) ? s.smooth : s.n ? s.last : (double)NAN;
+            }
+            bootstrap_band(v, n, &mean, &lo, &hi);
+            if (!isfinite(mean))
+                continue;
+            int y = y_dot(p, mean);
+            if (pass == 0) {
+                for (int at = y_dot(p, hi); at <= y_dot(p, lo); at++)
+                    if (stipple[(at + 2 * (column & 1)) & 3] || at == y_dot(p, hi) || at == y_dot(p, lo))
+                        dots_point(&p->dots, column, at, ROLE_DIM);
+            } else if (previous_x >= 0) {
+                dots_line(&p->dots, previous_x, previous_y, column, y, r);
+            } else {
+                dots_point(&p->dots, column, y, r);
+            }
+            previous_x = pass ? column : -1;
+            previous_y = y;
+        }
+    }
+}
+
+/* x for what is not a number, carets for what lies outside: on top of the raster. */
+static void draw_marks(struct paint *p)
+{
+    for (int k = 0; k < p->c->curves; k++) {
+        const struct curve *c = &p->c->curve[k];
+        struct scan_segment segment[SCAN_SEGMENTS_MAX];
+        int segments = scan_segments(c->series, segment);
+        for (int column = 0; column < p->width; column++) {
+            struct scan_column s = column_at(p, c, segment, segments, column, 0);
+            if (s.n)
+                mark_outside(p, column, &s, c->role);
+            if (s.nonfinite)
+                area_put(p->plot, p->plot.rows - 1, column / 2, area_rune(p->plot, 0xD7, 'x'),
+                         ink_attr(ink(ROLE_BAD), ATTR_BOLD));
+        }
+    }
+}
+
+/* The range of every column of every curve, for the y axis. */
+static void find_y(struct paint *p)
+{
+    double lows[SCAN_COLUMNS_MAX], highs[SCAN_COLUMNS_MAX];
+    int n = 0;
+    for (int k = 0; k < p->c->curves; k++) {
+        struct scan_segment segment[SCAN_SEGMENTS_MAX];
+        int segments = scan_segments(p->c->curve[k].series, segment);
+        for (int column = 0; column < p->width && n < SCAN_COLUMNS_MAX; column++) {
+            struct scan_column s = column_at(p, &p->c->curve[k], segment, segments, column, 0);
+            if (s.n) {
+                lows[n] = s.min;
+                highs[n++] = s.max;
+            }
+        }
+    }
+    p->y = scan_y_axis(p->c, lows, highs, n);
+}
+
+enum { LABEL_COLS = 6 };
+
+static void draw_axes(struct paint *p, struct area a, int top)
+{
+    double tick[16];
+    int rows = p->plot.rows;
+    int n = ticks_nice(p->y.lo, p->y.hi, p->y.is_log, tick, rows >= 12 ? 6 : rows >= 5 ? 3 : 2);
+    area_vline(a, top, LABEL_COLS, rows, ink(ROLE_AXIS));
+    for (int k = 0; k < n; k++) {
+        char text[24];
+        int y = y_dot(p, tick[k]) / 4;
+        if (y < 0 || y >= rows)
+            continue;
+        tick_print(text, tick[k], n > 1 && !p->y.is_log ? tick[1] - tick[0] : tick[k]);
+        area_right(area_sub(a, 0, 0, a.rows, LABEL_COLS), top + y, LABEL_COLS, ink(ROLE_AXIS), text);
+        area_put(a, top + y, LABEL_COLS, area_rune(a, 0x2524, '+'), ink(ROLE_AXIS));
+    }
+}
+
+static void draw_x_axis(struct paint *p, struct area a, int y)
+{
+    double tick[16];
+    int max = p->plot.cols / 14;
+    int n = ticks_nice(p->x.lo, p->x.hi, p->x.is_log, tick, max < 2 ? 2 : max > 12 ? 12 : max), free_from = 0;
+    char text[24];
+    int left = p->plot.x - a.x;
+    for (int k = 0; k < n; k++) {
+        tick_print(text, tick[k], n > 1 && !p->x.is_log ? tick[1] - tick[0] : tick[k]);
+        int len = (int)strlen(text), at = left + (int)lround(scan_unit(&p->x, tick[k]) * (p->plot.cols - 1));
+        int x = at - len / 2;
+        x = x + len > a.cols ? a.cols - len : x;
+        if (x < free_from)
+            continue;
+        area_text(a, y, x, -1, ink(ROLE_AXIS), text);
+        free_from = x + len + 2;
+    }
+    const char *name = chart_x_name[p->c->x_axis];
+    if (free_from + (int)strlen(name) <= a.cols)
+        area_right(a, y, a.cols, ink(ROLE_AXIS), name);
+}
+
+static void draw_reference(struct paint *p)
+{
+    if (!isfinite(p->c->reference))
+        return;
+    int y = y_dot(p, p->c->reference);
+    p->dots.layer++;
+    for (int x = 0; x < p->width; x += 3)
+        dots_point(&p->dots, x, y, ROLE_REFERENCE);
+    if (p->c->reference_label && p->plot.rows >= 8)
+        area_right(p->plot, y / 4 > 0 ? y / 4 - 1 : 0, p->plot.cols, ink(ROLE_REFERENCE), p->c->reference_label);
+}
+
+static void draw_events(struct paint *p)
+{
+    for (int k = 0; k < p->c->marks; k++) {
+        double unit = scan_unit(&p->x, p->c->mark[k]);
+        if (unit >= 0 && unit <= 1)
+            area_put(p->plot, p->plot.rows - 1, (int)lround(unit * (p->plot.cols - 1)), area_rune(p->plot, 0x2575, '\''),
+                     ink(ROLE_WARN));
+    }
+    double unit = scan_unit(&p->x, p->c->cursor);
+    if (isfinite(unit) && unit >= 0 && unit <= 1) {
+        int x = (int)lround(unit * (p->plot.cols - 1));
+        for (int y = 0; y < p->plot.rows; y++)
+            area_put(p->plot, y, x, area_rune(p->plot, 0x2502, '|'), ink(ROLE_LINK));
+    }
+}
+
+/* "loss 1.234  val_loss 1.301   x3 NaN": the newest values are what people look for first. */
+static void draw_title(const struct chart *c, struct area a)
+{
+    struct ink k = c->has_focus ? ink_attr(c->title_ink, ATTR_BOLD | ATTR_UNDERLINE) : ink_attr(c->title_ink, ATTR_BOLD);
+    int x = LABEL_COLS + 1 < a.cols / 2 ? LABEL_COLS + 1 : 0;
+    x += area_text(a, 0, x, -1, k, c->title) + 1;
+    size_t nonfinite = 0;
+    for (int i = 0; i < c->curves; i++)
+        nonfinite += c->curve[i].series->nonfinite;
+    char bad[32] = "", value[24];
+    if (nonfinite)
+        snprintf(bad, sizeof bad, "%s%zu NaN", c->curves && a.canvas->look.glyphs == GLYPHS_ASCII ? "x" : "\xC3\x97", nonfinite);
+    int end = a.cols - (nonfinite ? (int)strlen(bad) : 0);
+    for (int i = 0; i < c->curves && x < end - 4; i++) {
+        const struct curve *u = &c->curve[i];
+        if (u->series->n == 0 || !u->label)
+            continue;
+        double last = u->series->value[u->series->n - 1];
+        struct area room = area_sub(a, 0, 0, 1, end);
+        num_print(value, last);
+        int label = (int)strlen(u->label), is_plain = strcmp(u->label, c->title) == 0;
+        if (x + (is_plain ? 0 : label + 1) + (int)strlen(value) > end)
+            break;
+        if (!is_plain)
+            x += area_text(room, 0, x, -1, ink(ROLE_DIM), u->label) + 1;
+        x += area_text(room, 0, x, -1, isfinite(last) ? ink(u->role) : ink(ROLE_BAD), value) + 2;
+    }
+    if (nonfinite)
+        area_right(a, 0, a.cols, ink(ROLE_BAD), bad);
+}
+
+void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
+{
+    int bottom = c->is_compact ? 0 : 1;
+    struct paint p = {.c = c};
+    if (a.rows >= 1)
+        draw_title(c, a);
+    p.plot = area_sub(a, 1, LABEL_COLS + 1, a.rows - 1 - bottom, a.cols - LABEL_COLS - 1);
+    if (out)
+        *out = (struct chart_view){.plot = p.plot, .x1 = 1, .y1 = 1};
+    if (p.plot.rows < 1 || p.plot.cols < 4)
+        return;
+    p.width = 2 * p.plot.cols;
+    p.height = 4 * p.plot.rows;
+    p.x = scan_x_axis(c);
+    if (c->x1 > c->x0)
+        p.x = (struct scan_axis){c->x0, c->x1, p.x.is_log && c->x0 > 0};
+    find_y(&p);
+    draw_axes(&p, a, 1);
+    if (bottom)
+        draw_x_axis(&p, a, a.rows - 1);
+    if (dots_begin(&p.dots, p.plot) < 0)
+        return;
+    draw_reference(&p);
+    for (int k = 0; k < c->curves; k++) {
+        int group = c->curve[k].group, is_first = 1;
+        for (int j = 0; j < k; j++)
+            is_first &= c->curve[j].group != group || group < 0;
+        if (group >= 0 && is_first)
+            draw_group(&p, group);
+        else if (group < 0)
+            draw_curve(&p, &c->curve[k]);
+    }
+    dots_end(&p.dots);
+    draw_marks(&p);
+    draw_events(&p);
+    if (out)
+        *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi};
+}

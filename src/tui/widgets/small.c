@@ -1,0 +1,163 @@
+/* Sparkline, gauge, bars, histogram, popup: a value as an amount of ink. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tui/widgets.h"
+
+/* One of the partial blocks that fill 0..8 eighths of a cell, upwards or to the right. */
+static uint32_t eighth(struct area a, int n, int is_vertical)
+{
+    static const char ascii_up[] = " ..--==##", ascii_right[] = "  --==###";
+    static const uint32_t shade[] = {' ', ' ', 0x2591, 0x2591, 0x2592, 0x2592, 0x2593, 0x2593, 0x2588};
+    n = n < 0 ? 0 : n > 8 ? 8 : n;
+    if (a.canvas->look.glyphs == GLYPHS_ASCII)
+        return (uint32_t)(unsigned char)(is_vertical ? ascii_up : ascii_right)[n];
+    if (a.canvas->look.glyphs == GLYPHS_SHADES)
+        return shade[n];
+    return n == 0 ? ' ' : n == 8 ? 0x2588 : is_vertical ? 0x2580u + (uint32_t)n : 0x2590u - (uint32_t)n;
+}
+
+static void range_of(const double *v, size_t n, double *lo, double *hi)
+{
+    *lo = INFINITY;
+    *hi = -INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(v[i])) {
+            *lo = v[i] < *lo ? v[i] : *lo;
+            *hi = v[i] > *hi ? v[i] : *hi;
+        }
+    }
+    if (!(*hi > *lo)) {
+        *lo = isfinite(*lo) ? *lo - 1 : 0;
+        *hi = *lo + 2;
+    }
+}
+
+void spark_draw(struct area a, const double *v, size_t n, double lo, double hi, enum role r)
+{
+    if (n == 0 || a.cols < 1)
+        return;
+    if (!(hi > lo))
+        range_of(v, n, &lo, &hi);
+    for (int x = 0; x < a.cols; x++) {
+        size_t i0 = n * (size_t)x / (size_t)a.cols, i1 = n * (size_t)(x + 1) / (size_t)a.cols;
+        double top = -INFINITY;
+        int is_bad = 0;
+        i1 = i1 > i0 ? i1 : i0 + 1;
+        for (size_t i = i0; i < i1 && i < n; i++) {
+            is_bad |= !isfinite(v[i]);
+            top = isfinite(v[i]) && v[i] > top ? v[i] : top;
+        }
+        if (is_bad)
+            area_put(a, 0, x, area_rune(a, 0xD7, 'x'), ink(ROLE_BAD));
+        else
+            area_put(a, 0, x, eighth(a, 1 + (int)lround((top - lo) / (hi - lo) * 7), 1), ink(r));
+    }
+}
+
+/* A horizontal bar of `cells` cells that is full at 1, in eighths of a cell. */
+static void bar_fill(struct area a, int y, int x, int cells, double unit, enum role r)
+{
+    int eighths = (int)lround((unit < 0 ? 0 : unit > 1 ? 1 : unit) * cells * 8);
+    for (int k = 0; k < cells; k++, eighths -= 8)
+        area_put(a, y, x + k, eighths > 0 ? eighth(a, eighths, 0) : area_rune(a, 0xB7, '.'),
+                 ink(eighths > 0 ? r : ROLE_GRID));
+}
+
+void gauge_draw(struct area a, const char *label, double value, double target, double full, enum role r)
+{
+    char text[64], v[24], t[24];
+    int x = area_text(a, 0, 0, a.cols / 3, ink(ROLE_DIM), label) + 1;
+    if (isfinite(target))
+        snprintf(text, sizeof text, " %s of %s", num_print(v, value), num_print(t, target));
+    else
+        snprintf(text, sizeof text, " %s", num_print(v, value));
+    int width = a.cols - x - (int)strlen(text) - 1;
+    if (width >= 6) {
+        bar_fill(a, 0, x, width, value / full, r);
+        if (isfinite(target) && target >= 0 && target <= full)
+            area_put(a, 0, x + (int)lround(target / full * (width - 1)), area_rune(a, 0x2503, '|'), ink(ROLE_REFERENCE));
+        x += width;
+    }
+    area_text(a, 0, x, -1, ink(r), text);
+}
+
+void bars_draw(struct area a, const struct bar *b, size_t n, double full, double reference, size_t top)
+{
+    int label = 0;
+    for (size_t i = 0; i < n; i++)
+        label = (int)strlen(b[i].label) > label ? (int)strlen(b[i].label) : label;
+    label = label > a.cols / 3 ? a.cols / 3 : label;
+    int width = a.cols - label - 1 - 7;
+    for (size_t i = top; i < n && (int)(i - top) < a.rows; i++) {
+        int y = (int)(i - top);
+        char text[24];
+        area_text(a, y, 0, label, ink(ROLE_DIM), b[i].label);
+        if (width >= 4) {
+            bar_fill(a, y, label + 1, width, full > 0 ? b[i].value / full : 0, b[i].role);
+            if (isfinite(reference) && reference <= full)
+                area_put(a, y, label + 1 + (int)lround(reference / full * (width - 1)), area_rune(a, 0x2502, '|'),
+                         ink(ROLE_REFERENCE));
+        }
+        area_right(a, y, a.cols, ink(isfinite(b[i].value) ? ROLE_TEXT : ROLE_BAD), num_print(text, b[i].value));
+    }
+}
+
+static void hist_axis(struct area a, double x0, double x1)
+{
+    double tick[12];
+    int n = ticks_nice(x0, x1, 0, tick, a.cols / 10 < 2 ? 2 : a.cols / 10 > 10 ? 10 : a.cols / 10), free_from = 0;
+    for (int k = 0; k < n; k++) {
+        char text[24];
+        tick_print(text, tick[k], n > 1 ? tick[1] - tick[0] : tick[k]);
+        int len = (int)strlen(text), x = (int)lround((tick[k] - x0) / (x1 - x0) * (a.cols - 1)) - len / 2;
+        x = x < 0 ? 0 : x + len > a.cols ? a.cols - len : x;
+        if (x < free_from)
+            continue;
+        area_text(a, a.rows - 1, x, -1, ink(ROLE_AXIS), text);
+        free_from = x + len + 1;
+    }
+}
+
+void hist_draw(struct area a, const double *count, int bins, double x0, double x1, const struct hist_mark *mark,
+               int marks, enum role r)
+{
+    double top = 0;
+    int rows = a.rows - 2; /* one line of mark labels above, one of ticks below */
+    if (rows < 1 || a.cols < 8 || bins < 1 || !(x1 > x0))
+        return;
+    for (int i = 0; i < bins; i++)
+        top = count[i] > top ? count[i] : top;
+    for (int x = 0; x < a.cols; x++) {
+        double v = count[(long)x * bins / a.cols];
+        int eighths = top > 0 ? (int)ceil(v / top * rows * 8 - 1e-9) : 0;
+        for (int y = rows; y >= 1 && eighths > 0; y--, eighths -= 8)
+            area_put(a, y, x, eighth(a, eighths, 1), ink(r));
+    }
+    int free_from = 0;
+    for (int k = 0; k < marks; k++) {
+        double unit = (mark[k].x - x0) / (x1 - x0);
+        if (!(unit >= 0 && unit <= 1))
+            continue;
+        int x = (int)lround(unit * (a.cols - 1)), len = (int)strlen(mark[k].label);
+        area_vline(a, 1, x, rows, ink(mark[k].role));
+        int at = x - len / 2 < free_from ? free_from : x - len / 2;
+        at = at + len > a.cols ? a.cols - len : at;
+        if (at >= free_from) {
+            area_text(a, 0, at, -1, ink(mark[k].role), mark[k].label);
+            free_from = at + len + 1;
+        }
+    }
+    hist_axis(a, x0, x1);
+}
+
+struct area popup_begin(struct area whole, int rows, int cols, const char *title)
+{
+    rows = rows + 2 > whole.rows ? whole.rows : rows + 2;
+    cols = cols + 4 > whole.cols ? whole.cols : cols + 4;
+    struct area box = area_sub(whole, (whole.rows - rows) / 2, (whole.cols - cols) / 2, rows, cols);
+    area_fill(box, ' ', ink_on(ROLE_TEXT, ROLE_BACKGROUND));
+    area_box(box, ink(ROLE_BORDER), title, ink_attr(ink(ROLE_TITLE), ATTR_BOLD));
+    return area_sub(box, 1, 2, rows - 2, cols - 4);
+}
