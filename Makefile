@@ -136,7 +136,7 @@ fuzzers: $(FUZZ:%.c=$(B)/%)
 
 # One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.
 TEST_ENV = DEPTHSCOPE='$(abspath $(BIN))' BUILD_DIR=$(B) $(if $(filter san cover,$(KIND)),T_SLOW_FACTOR=4) \
-	ASAN_OPTIONS=detect_leaks=1:$(ASAN_OPTIONS) UBSAN_OPTIONS=print_stacktrace=1 \
+	ASAN_OPTIONS=detect_leaks=1:$(ASAN_OPTIONS) UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0 \
 	LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lint/lsan.supp:print_suppressions=0
 SUBMAKE  = $(MAKE) --no-print-directory
 
