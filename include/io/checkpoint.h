@@ -11,7 +11,8 @@
 struct checkpoint_tx { char dir[1024], final[1024], root[1024]; int64_t step; };
 /* Makes ROOT/step-XXXXXXXX.tmp-PID-RAND/; the caller writes its files into tx->dir. */
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step, uint64_t bytes_needed, struct err *e) DS_CHECK;
-/* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not verify. */
+/* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not verify
+ * (else DS_EEXIST). After a failure call checkpoint_abort; after success that does nothing. */
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e) DS_CHECK;
 void checkpoint_abort(struct checkpoint_tx *tx);
 /* 0 when every file has the size and hash its manifest says. */

@@ -28,10 +28,13 @@ int st_read_f32(const struct st_tensor *t, float *out, uint64_t n, struct err *e
 int st_read_f64(const struct st_tensor *t, double *out, uint64_t n, struct err *e) DS_CHECK;
 /* Number of NaN/Inf values. */
 uint64_t st_nonfinite(const struct st_tensor *t);
+/* 0 while the file is the one that was opened; DS_EFORMAT when it was changed or replaced meanwhile
+ * (ask after reading: a file that another process cut is a fault in the mapping). */
+int st_unchanged(const struct st *s, struct err *e) DS_CHECK;
 void st_close(struct st *s);
 
-/* Writing: describe all tensors, then the data is written in that order. The file is written to PATH directly
- * and fsynced (the checkpoint's directory rename makes it atomic). */
+/* Writing: describe all tensors, then the data is written in that order, beside PATH first: PATH is the whole
+ * new file, fsynced, or what it was (the directory is not synced; the checkpoint does that). */
 struct st_out { const char *name; enum st_dtype dtype; int rank; uint64_t shape[ST_RANK_MAX]; const void *data; };
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs, size_t n_meta,
              struct err *e) DS_CHECK;

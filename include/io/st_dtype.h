@@ -1,0 +1,17 @@
+/* Element types of safetensors: names, sizes, conversion of single values. */
+#ifndef DS_IO_ST_DTYPE_H
+#define DS_IO_ST_DTYPE_H
+
+#include <stdint.h>
+
+#include "io/safetensors.h"
+
+/* Bits per item of a dtype name, also of those that are only listed (F8_E4M3, F4, C64, ...); 0 = unknown. */
+int st_dtype_bits(const char *name);
+enum st_dtype st_dtype_find(const char *name); /* ST_OTHER when it is not computed on */
+const char *st_dtype_name(enum st_dtype t);
+/* Value of the item at p (any alignment), little-endian. t is a float type. */
+double st_value(const unsigned char *p, enum st_dtype t);
+float st_half(uint16_t bits);
+
+#endif

@@ -1,0 +1,362 @@
+/* io/checkpoint.h: a checkpoint is a directory that is either whole, with a manifest that says so,
+ * or not there. */
+#include "io/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+static const char manifest_name[] = "manifest.json";
+enum { MANIFEST_MAX = 16 << 20 };
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+/* Step of "step-00001000", -1 when the name is another. */
+static int64_t step_of(const char *name)
+{
+    char again[40];
+    int64_t step;
+    if (sscanf(name, "step-%" SCNd64, &step) != 1 || step < 0)
+        return -1;
+    snprintf(again, sizeof again, "step-%08" PRId64, step);
+    return strcmp(again, name) == 0 ? step : -1;
+}
+
+/* Process that made "step-...tmp-PID-RAND" or ".trash-...", 0 when the name is another. */
+static long maker_of(const char *name)
+{
+    const char *tmp = strncmp(name, "step-", 5) == 0 ? strstr(name, ".tmp-") : NULL;
+    long pid;
+    if (tmp && sscanf(tmp, ".tmp-%ld-", &pid) == 1 && pid > 0)
+        return pid;
+    if (sscanf(name, ".trash-%ld-", &pid) == 1 && pid > 0)
+        return pid;
+    return 0;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------ */
+
+static int enough_room(const char *root, uint64_t needed, struct err *e)
+{
+    uint64_t left = fs_free_bytes(root);
+    if (needed == 0 || left == 0 || left >= needed)
+        return 0;
+    return err_set(e, DS_EIO, "checkpoint needs %" PRIu64 " bytes, %s has %" PRIu64 " free", needed,
+                   root, left);
+}
+
+int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step, uint64_t bytes_needed,
+                     struct err *e)
+{
+    struct checkpoint_tx t = {.step = step};
+    char name[96];
+    struct timespec now;
+    if (step < 0)
+        return err_set(e, DS_ERANGE, "checkpoint of step %" PRId64, step);
+    int rc = fs_mkdirs(root, e);
+    if (rc == 0)
+        rc = enough_room(root, bytes_needed, e);
+    if (rc < 0)
+        return err_add(e, rc, "checkpoint");
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "step-%08" PRId64, step);
+        rc = fs_join(t.final, sizeof t.final, root, name, e);
+        snprintf(name, sizeof name, "step-%08" PRId64 ".tmp-%ld-%06lx", step, (long)getpid(),
+                 ((unsigned long)now.tv_nsec ^ (unsigned long)i * 40503) & 0xffffff);
+        if (rc == 0)
+            rc = fs_join(t.dir, sizeof t.dir, root, name, e);
+        if (rc < 0 || str_copy(t.root, sizeof t.root, root))
+            return rc < 0 ? rc : err_set(e, DS_ERANGE, "path too long: %.80s", root);
+        if (fs_ops_get()->mkdir(t.dir, 0755) == 0) {
+            *tx = t;
+            return 0;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return err_errno(e, "create %s", t.dir);
+}
+
+static int sync_file(const char *path, struct err *e)
+{
+    const struct fs_ops *ops = fs_ops_get();
+    int fd, rc = fs_open_read(&fd, path, e);
+    if (rc < 0)
+        return rc;
+    if (ops->fsync(fd) < 0)
+        rc = err_errno(e, "sync %s", path);
+    if (ops->close(fd) < 0 && rc == 0)
+        rc = err_errno(e, "close %s", path);
+    return rc;
+}
+
+/* One line of the manifest: size and hash of a file that is on the disk now. */
+static int list_file(struct str *m, const char *dir, const char *name, struct err *e)
+{
+    char path[1200], hex[65];
+    struct stat st;
+    int rc = fs_join(path, sizeof path, dir, name, e);
+    if (rc < 0)
+        return rc;
+    if (lstat(path, &st) < 0)
+        return err_errno(e, "stat %s", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, DS_EFORMAT, "%s is not a regular file", path);
+    rc = sync_file(path, e);
+    if (rc == 0)
+        rc = sha256_file(path, hex, e);
+    if (rc < 0)
+        return rc;
+    str_add(m, m->p[m->len - 1] == '{' ? "\n  " : ",\n  ");
+    str_add_json(m, name, strlen(name));
+    str_addf(m, ": {\"bytes\": %" PRId64 ", \"sha256\": \"%s\"}", (int64_t)st.st_size, hex);
+    return m->failed ? err_set(e, DS_EMEM, "no memory for the manifest") : 0;
+}
+
+static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
+{
+    struct str m = {0};
+    char **names = NULL, path[1200];
+    size_t n = 0;
+    str_addf(&m, "{\"format\": 1, \"step\": %" PRId64 ", \"files\": {", tx->step);
+    int rc = m.failed ? err_set(e, DS_EMEM, "no memory for the manifest")
+                      : fs_list(tx->dir, &names, &n, e);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (strcmp(names[i], manifest_name) != 0)
+            rc = list_file(&m, tx->dir, names[i], e);
+    str_add(&m, "\n}}\n");
+    if (rc == 0 && m.failed)
+        rc = err_set(e, DS_EMEM, "no memory for the manifest");
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, tx->dir, manifest_name, e);
+    if (rc == 0)
+        rc = fs_write_file(path, m.p, m.len, e);
+    if (rc == 0)
+        rc = fs_sync_dir(tx->dir, e);
+    fs_list_free(names, n);
+    str_release(&m);
+    return rc;
+}
+
+/* Out of the way under a name that no reader looks at, then away. */
+static int remove_checkpoint(const char *root, const char *name, struct err *e)
+{
+    char from[1200], to[1200], trash[200];
+    snprintf(trash, sizeof trash, ".trash-%ld-%.100s", (long)getpid(), name);
+    int rc = fs_join(from, sizeof from, root, name, e);
+    if (rc == 0)
+        rc = fs_join(to, sizeof to, root, trash, e);
+    if (rc < 0)
+        return rc;
+    if (fs_ops_get()->rename(from, to) < 0)
+        return err_errno(e, "rename %s", from);
+    return fs_remove_tree(to, e);
+}
+
+/* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint. */
+static int make_way(const struct checkpoint_tx *tx, struct err *e)
+{
+    const char *name = strrchr(tx->final, '/');
+    if (!fs_exists(tx->final))
+        return 0;
+    if (checkpoint_verify(tx->final, NULL) == 0)
+        return err_set(e, DS_EEXIST, "checkpoint %s exists and is whole", tx->final);
+    log_warn("checkpoint %s is not whole and is replaced", tx->final);
+    return remove_checkpoint(tx->root, name ? name + 1 : tx->final, e);
+}
+
+int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
+{
+    int rc = write_manifest(tx, e);
+    if (rc == 0)
+        rc = make_way(tx, e);
+    if (rc < 0)
+        return err_add(e, rc, "checkpoint of step %" PRId64, tx->step);
+    /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever replaced,
+     * also when another process was faster since make_way looked. */
+    if (fs_ops_get()->rename(tx->dir, tx->final) < 0)
+        return err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
+    tx->dir[0] = '\0';
+    return fs_sync_dir(tx->root, e);
+}
+
+void checkpoint_abort(struct checkpoint_tx *tx)
+{
+    struct err e = {0};
+    if (tx->dir[0] && fs_remove_tree(tx->dir, &e) < 0)
+        log_warn("unfinished checkpoint stays: %s", e.text);
+    tx->dir[0] = '\0';
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static int verify_file(const char *dir, const char *name, const struct json_node *entry, struct err *e)
+{
+    char path[1200], hex[65];
+    struct stat st;
+    const char *want = json_str(json_get(entry, "sha256"), NULL);
+    int64_t bytes = json_int(json_get(entry, "bytes"), -1);
+    if (strchr(name, '/') || name[0] == '.' || name[0] == '\0' || !want || bytes < 0)
+        return err_set(e, DS_EFORMAT, "manifest entry %.80s is malformed", name);
+    int rc = fs_join(path, sizeof path, dir, name, e);
+    if (rc < 0)
+        return rc;
+    if (stat(path, &st) < 0)
+        return err_errno(e, "%s", path);
+    if ((int64_t)st.st_size != bytes)
+        return err_set(e, DS_EFORMAT, "%s has %" PRId64 " bytes, its manifest says %" PRId64, path,
+                       (int64_t)st.st_size, bytes);
+    rc = sha256_file(path, hex, e);
+    if (rc == 0 && strcmp(hex, want) != 0)
+        rc = err_set(e, DS_EFORMAT, "%s does not have the SHA-256 of its manifest", path);
+    return rc;
+}
+
+int checkpoint_verify(const char *dir, struct err *e)
+{
+    char path[1200];
+    struct json *j = NULL;
+    const char *name;
+    size_t len;
+    int rc = fs_join(path, sizeof path, dir, manifest_name, e);
+    if (rc == 0)
+        rc = json_read_file(&j, path, MANIFEST_MAX, e);
+    if (rc < 0)
+        return rc;
+    const struct json_node *files = json_get(json_root(j), "files"), *entry;
+    if (json_len(files) == 0 || json_kind_of(files) != JSON_KIND_OBJECT)
+        rc = err_set(e, DS_EFORMAT, "%s lists no files", path);
+    for (size_t i = 0; rc == 0 && (entry = json_member(files, i, &name, &len)); i++)
+        rc = verify_file(dir, name, entry, e);
+    json_free(j);
+    return rc;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Steps under root, newest first; *steps is freed by the caller. */
+static int list_steps(const char *root, int64_t **steps, size_t *n, struct err *e)
+{
+    char **names = NULL;
+    size_t count = 0;
+    if (!fs_is_dir(root)) {
+        *steps = NULL;
+        *n = 0;
+        return 0;
+    }
+    int rc = fs_list(root, &names, &count, e);
+    if (rc < 0)
+        return rc;
+    int64_t *list = mem_alloc(count + 1, sizeof *list);
+    if (!list) {
+        fs_list_free(names, count);
+        return err_set(e, DS_EMEM, "%s: no memory for %zu names", root, count);
+    }
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        if (step_of(names[i]) >= 0)
+            list[found++] = step_of(names[i]);
+    qsort(list, found, sizeof *list, newest_first);
+    fs_list_free(names, count);
+    *steps = list;
+    *n = found;
+    return 0;
+}
+
+static int step_dir(char *dir, size_t size, const char *root, int64_t step, struct err *e)
+{
+    char name[40];
+    snprintf(name, sizeof name, "step-%08" PRId64, step);
+    return fs_join(dir, size, root, name, e);
+}
+
+/* Index of the newest step that verifies, n when none does. */
+static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t *found, struct err *e)
+{
+    char dir[1200];
+    for (*found = 0; *found < n; (*found)++) {
+        struct err why = {0};
+        int rc = step_dir(dir, sizeof dir, root, steps[*found], e);
+        if (rc < 0)
+            return rc;
+        if (checkpoint_verify(dir, &why) == 0)
+            return 0;
+        log_warn("checkpoint %s is not whole: %s", dir, why.text);
+    }
+    return 0;
+}
+
+int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, struct err *e)
+{
+    int64_t *steps = NULL;
+    size_t n = 0, i = 0;
+    int rc = list_steps(root, &steps, &n, e);
+    if (rc == 0)
+        rc = newest_whole(root, steps, n, &i, e);
+    if (rc == 0 && i == n)
+        rc = err_set(e, DS_ENOTFOUND, "no whole checkpoint in %s", root);
+    if (rc == 0)
+        rc = step_dir(dir, size, root, steps[i], e);
+    if (rc == 0 && step)
+        *step = steps[i];
+    mem_free(steps);
+    return rc;
+}
+
+/* ---- tidying ------------------------------------------------------------------------------------ */
+
+static int remove_stale(const char *root, struct err *e)
+{
+    char **names = NULL, path[1200];
+    size_t n = 0;
+    int rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        long pid = maker_of(names[i]);
+        int is_trash = names[i][0] == '.';
+        if (pid == 0 || (pid == (long)getpid() && !is_trash))
+            continue;
+        if (pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+            continue;
+        rc = fs_join(path, sizeof path, root, names[i], e);
+        if (rc == 0)
+            rc = fs_remove_tree(path, e);
+    }
+    fs_list_free(names, n);
+    return rc;
+}
+
+int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, struct err *e)
+{
+    char name[40];
+    int64_t *steps = NULL;
+    size_t n = 0, whole = 0;
+    int rc = list_steps(root, &steps, &n, e);
+    /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen. */
+    if (rc == 0)
+        rc = newest_whole(root, steps, n, &whole, e);
+    for (size_t i = whole + (size_t)(keep > 1 ? keep : 1); i < n && rc == 0; i++) {
+        if (steps[i] == best || (every > 0 && steps[i] % every == 0))
+            continue;
+        snprintf(name, sizeof name, "step-%08" PRId64, steps[i]);
+        rc = remove_checkpoint(root, name, e);
+    }
+    mem_free(steps);
+    return rc == 0 ? remove_stale(root, e) : rc;
+}

@@ -1,0 +1,282 @@
+#include "t.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "io/safetensors.h"
+
+static char path[512];
+
+static const char *file(void)
+{
+    snprintf(path, sizeof path, "%s/x.safetensors", t_tmpdir());
+    return path;
+}
+
+/* A file of this header and `data` zero bytes. */
+static const char *make(const char *header, size_t data)
+{
+    static char zeros[256];
+    const char *p = file();
+    unsigned char n[8] = {0};
+    FILE *f = fopen(p, "wb");
+    n[0] = (unsigned char)strlen(header);
+    n[1] = (unsigned char)(strlen(header) >> 8);
+    fwrite(n, 1, 8, f);
+    fwrite(header, 1, strlen(header), f);
+    fwrite(zeros, 1, data, f);
+    fclose(f);
+    return p;
+}
+
+static void refuse(const char *header, size_t data, const char *part)
+{
+    struct st *s = NULL;
+    struct err e = {0};
+    const char *p = make(header, data);
+    t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, part);
+    t_truef(strstr(e.text, "x.safetensors"), "no file name in: %s", e.text);
+    t_true(s == NULL);
+    unlink(p);
+}
+
+T(written_file_reads_back_and_is_aligned)
+{
+    struct err e = {0};
+    struct st *s;
+    float a[6] = {1, -2, 3.5f, NAN, INFINITY, 0};
+    double b[2] = {1e-300, -1};
+    uint16_t half[4] = {0x3c00, 0x0001, 0xfc00, 0xc248}, bf[2] = {0x3f80, 0xc040};
+    int64_t ids[1] = {-5};
+    struct st_out t[] = {
+        {.name = "z.weight", .dtype = ST_F32, .rank = 2, .shape = {2, 3}, .data = a},
+        {.name = "b", .dtype = ST_F64, .rank = 1, .shape = {2}, .data = b},
+        {.name = "half", .dtype = ST_F16, .rank = 1, .shape = {4}, .data = half},
+        {.name = "bf", .dtype = ST_BF16, .rank = 1, .shape = {2}, .data = bf},
+        {.name = "scalar", .dtype = ST_I64, .rank = 0, .data = ids},
+        {.name = "empty \"q\" \xc3\xa9", .dtype = ST_F32, .rank = 2, .shape = {0, 4}, .data = NULL},
+    };
+    const char *meta[] = {"format", "pt", "note", "a\nb"};
+    const char *p = file();
+    t_ok(st_write(p, t, 6, meta, 2, &e), &e);
+    t_ok(st_open(&s, p, &e), &e);
+    t_eq(st_count(s), 6);
+    t_str(st_meta(s, "format"), "pt");
+    t_str(st_meta(s, "note"), "a\nb");
+    t_true(st_meta(s, "none") == NULL);
+    t_str(st_at(s, 0)->name, "z.weight");
+    t_true(st_at(s, 6) == NULL);
+    t_true(st_find(s, "nope") == NULL);
+    float f[6];
+    const struct st_tensor *x = st_find(s, "z.weight");
+    t_eq((uintptr_t)x->data % 8, 0);
+    t_ok(st_read_f32(x, f, 6, &e), &e);
+    t_true(memcmp(f, a, sizeof a) == 0);
+    t_eq(st_nonfinite(x), 2);
+    t_fails(st_read_f32(x, f, 5, &e), &e, DS_EFORMAT, "z.weight has 6");
+    double d[4];
+    t_ok(st_read_f64(st_find(s, "b"), d, 2, &e), &e);
+    t_true(d[0] == 1e-300 && d[1] == -1);
+    t_ok(st_read_f64(st_find(s, "half"), d, 4, &e), &e);
+    t_true(d[0] == 1 && d[1] == 0x1p-24 && isinf(d[2]) && d[3] == -3.140625);
+    t_ok(st_read_f32(st_find(s, "bf"), f, 2, &e), &e);
+    t_true(f[0] == 1 && f[1] == -3);
+    x = st_find(s, "scalar");
+    t_eq(x->rank, 0);
+    t_eq(x->items, 1);
+    t_fails(st_read_f32(x, f, 1, &e), &e, DS_EFORMAT, "I64");
+    t_eq(st_find(s, "empty \"q\" \xc3\xa9")->items, 0);
+    t_ok(st_unchanged(s, &e), &e);
+
+    struct stat before, after; /* A17: saving over the file being read leaves the mapping as it was */
+    t_true(stat(p, &before) == 0);
+    t_ok(st_write(p, t + 1, 1, NULL, 0, &e), &e);
+    t_true(stat(p, &after) == 0 && before.st_ino != after.st_ino);
+    t_ok(st_read_f32(st_find(s, "z.weight"), f, 6, &e), &e);
+    t_true(memcmp(f, a, sizeof a) == 0);
+    t_fails(st_unchanged(s, &e), &e, DS_EFORMAT, "replaced");
+    st_close(s);
+}
+
+T(short_files_are_named) /* A1 */
+{
+    struct st *s = NULL;
+    struct err e = {0};
+    const char *p = file();
+    for (int n = 0; n < 8; n++) {
+        FILE *f = fopen(p, "wb");
+        fwrite("\1\0\0\0\0\0\0", 1, (size_t)n, f);
+        fclose(f);
+        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "header too short");
+    }
+}
+
+T(absurd_header_lengths_are_refused_before_allocation) /* A2 A3 */
+{
+    static const unsigned char lengths[][8] = {
+        {255, 255, 255, 255, 255, 255, 255, 255}, {0, 0, 0, 0, 0, 0, 0, 128}, {3, 0, 0, 0, 0, 0, 0, 0},
+        {0, 0, 0, 16, 0, 0, 0, 0}};
+    struct st *s = NULL;
+    struct err e = {0};
+    const char *p = file();
+    for (size_t i = 0; i < 4; i++) {
+        FILE *f = fopen(p, "wb");
+        fwrite(lengths[i], 1, 8, f);
+        fwrite("{}", 1, 2, f);
+        fclose(f);
+        if (i == 3)
+            t_true(truncate(p, (off_t)1 << 32) == 0); /* sparse */
+        uint64_t calls = mem_calls();
+        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "header of");
+        t_true(mem_calls() - calls < 10);
+    }
+}
+
+T(broken_headers_are_refused) /* A4 to A9, A12 */
+{
+    refuse("\xef\xbb\xbf{}", 0, "header");
+    refuse("{\"a\":\xff}", 0, "header");
+    refuse("[]", 0, "JSON");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "header");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+           "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "tensor b overlaps");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "tensor a");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "two sizes");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 4, "tensor a: offsets");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9, "5 bytes behind");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
+           "overflows");
+    refuse("{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0,
+           "overflows");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,4]}}", 4, "need 12 bytes");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "rank 9");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "dimension 0");
+    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
+    refuse("{\"a\":7}", 0, "no dtype");
+    refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__");
+}
+
+T(unknown_types_are_listed_and_not_computed_with) /* A11 A13 */
+{
+    struct st *s;
+    struct err e = {0};
+    float f[2];
+    t_ok(st_open(&s, make("{\"q\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]},"
+                          "\"z\":{\"dtype\":\"NEW\",\"shape\":[1],\"data_offsets\":[2,5]}}", 5), &e), &e);
+    t_str(st_at(s, 0)->dtype_name, "F8_E4M3");
+    t_eq(st_at(s, 0)->dtype, ST_OTHER);
+    t_eq(st_at(s, 1)->bytes, 3);
+    t_fails(st_read_f32(st_find(s, "q"), f, 2, &e), &e, DS_EFORMAT, "F8_E4M3");
+    st_close(s);
+}
+
+T_SECONDS(a_million_tensors_are_refused_quickly, 20) /* A10 */
+{
+    struct str h = {0};
+    struct st *s = NULL;
+    struct err e = {0};
+    const char *p = file();
+    str_add_bytes(&h, "\0\0\0\0\0\0\0\0{", 9);
+    for (int i = 0; i < 1000000; i++)
+        str_addf(&h, "%s\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "", i);
+    str_add(&h, "}");
+    for (int i = 0; i < 8; i++)
+        h.p[i] = (char)((h.len - 8) >> 8 * i);
+    t_ok(fs_write_file(p, h.p, h.len, &e), &e);
+    t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "tensors");
+    str_release(&h);
+}
+
+T(other_files_are_recognised) /* A23 A24 */
+{
+    static const struct { const char *bytes, *part; } kinds[] = {
+        {"GGUF\3\1\1\1\1\1", "GGUF"}, {"PK\3\4xxxxxxx", "zip"}, {"\x80\2}qxxxxxx", "pickle"},
+        {"<!DOCTYPE html><html>", "HTML"}, {"version https://git-lfs.github.com", "git-lfs"}};
+    struct st *s = NULL;
+    struct err e = {0};
+    const char *p = file();
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        t_ok(fs_write_file(p, kinds[i].bytes, strlen(kinds[i].bytes), &e), &e);
+        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, kinds[i].part);
+    }
+}
+
+T(misaligned_data_is_read) /* A25 */
+{
+    struct st *s;
+    struct err e = {0};
+    float f[2] = {9, 9};
+    t_ok(st_open(&s, make("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}} ", 8), &e), &e);
+    t_ok(st_read_f32(st_at(s, 0), f, 2, &e), &e);
+    t_true(f[0] == 0 && f[1] == 0);
+    st_close(s);
+}
+
+T(memory_failures_are_clean)
+{
+    struct err e = {0};
+    const char *p = make("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
+                         "\"data_offsets\":[0,8]}}", 8);
+    for (uint64_t n = 1; n < 100; n++) {
+        struct st *s = NULL;
+        mem_fail_at(mem_calls() + n, 0);
+        int rc = st_open(&s, p, &e);
+        mem_fail_at(0, 0);
+        if (rc == 0) {
+            st_close(s);
+            return;
+        }
+        t_true(s == NULL);
+    }
+    t_truef(0, "never succeeded");
+}
+
+T(writer_refuses_what_it_cannot_write)
+{
+    struct err e = {0};
+    float x = 0;
+    struct st_out t = {.name = "a\xff", .dtype = ST_F32, .rank = 0, .data = &x};
+    const char *p = file();
+    t_fails(st_write(p, &t, 1, NULL, 0, &e), &e, DS_ERANGE, "UTF-8");
+    t = (struct st_out){.name = "a", .dtype = ST_OTHER, .data = &x};
+    t_fails(st_write(p, &t, 1, NULL, 0, &e), &e, DS_ERANGE, "type");
+    t = (struct st_out){.name = "a", .dtype = ST_F32, .rank = 2, .shape = {1ull << 40, 1ull << 40}};
+    t_fails(st_write(p, &t, 1, NULL, 0, &e), &e, DS_ERANGE, "overflows");
+    t_fails(st_write("/nonexistent/x", &t, 0, NULL, 0, &e), &e, DS_EIO, "/nonexistent/x");
+    t_true(!fs_exists(p));
+}
+
+T(reference_vectors_get_the_reference_verdicts)
+{
+    struct json *j;
+    struct err e = {0};
+    char full[1200];
+    int n = 0;
+    t_ok(json_read_file(&j, t_shared("conformance/safetensors/vectors/index.json"), 1 << 20, &e), &e);
+    for (size_t i = 0; i < json_len(json_root(j)); i++, n++) {
+        const struct json_node *c = json_at(json_root(j), i);
+        const char *name = json_str(json_get(c, "file"), NULL);
+        struct st *s = NULL;
+        snprintf(full, sizeof full, "conformance/safetensors/vectors/%s", name);
+        int rc = st_open(&s, t_shared(full), &e);
+        int want = strcmp(json_str(json_get(c, "expect"), NULL), "OK") == 0;
+        t_truef((rc == 0) == want, "%s: %d %s", name, rc, e.text);
+        st_close(s);
+    }
+    t_true(n >= 20);
+    json_free(j);
+    static const char *const good[] = {"1d-int32", "2d-float64", "3d-float32", "4d-float32"};
+    for (size_t i = 0; i < 4; i++) {
+        struct st *s = NULL;
+        snprintf(full, sizeof full, "conformance/safetensors/valid/tensor-%s.safetensors", good[i]);
+        t_ok(st_open(&s, t_shared(full), &e), &e);
+        t_eq(st_at(s, 0)->rank, good[i][0] - '0');
+        st_close(s);
+    }
+}
