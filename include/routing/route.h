@@ -1,0 +1,159 @@
+/* Routing: who runs where.  A decision is a value (struct plan), written once by a method and read by
+ * execution, backward, recomputation, the FLOP count, the records and the tests.
+ *
+ *     y[row] = x[row] + gate[row] * f(x)[row]     for rows in the plan;     y = x elsewhere
+ *
+ * A method is one .c file with a struct route_ops and one line in route.c's table.  It never sees attention,
+ * KV caches, BLAS or threads; the executor never sees a score. */
+#ifndef DS_ROUTING_ROUTE_H
+#define DS_ROUTING_ROUTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "base/err.h"
+#include "base/opt.h"
+#include "engine/param.h"
+#include "engine/real.h"
+
+enum route_span { ROUTE_SPAN_BLOCK }; /* attention and FFN together, as one increment */
+enum kv_policy {
+    KV_ALL,  /* K, V of every row are written from its current state */
+    KV_PLAN, /* only executed rows are keys (a row always sees itself) */
+};
+
+/* One decision.  Rows with gate 0 are run for their gradient only (masked training, probes): they are not
+ * keys for others under KV_PLAN and add nothing to the stream. */
+struct plan {
+    int n;            /* rows that run                                          */
+    int active;       /* of these, rows whose gate is not 0                     */
+    int32_t *row;     /* (n) ascending indices into R = B*T                     */
+    real *gate;       /* (n) multiplier of the increment                        */
+    real *weight;     /* (n) factor on the gate's gradient: 0 = forced, 1/q = probe, else 1 */
+    int layer;
+    enum route_span span;
+    enum kv_policy kv;
+};
+
+/* The residual stream: h[l] (R,C) enters layer l, h[L] leaves the last one.  dh is NULL when not training. */
+struct stream {
+    real **h, **dh;
+    int R, C, L;
+};
+
+enum pass_kind {
+    PASS_DENSE,  /* every row of every layer runs: the dense reference          */
+    PASS_TRAIN,  /* the method's training plan: all rows, or sparse with probes */
+    PASS_MASKED, /* decisions of use, all rows computed, gates 0/1              */
+    PASS_SPARSE, /* decisions of use, only the rows that run are computed       */
+};
+
+/* One forward pass: what a method may know. */
+struct pass {
+    enum pass_kind kind;
+    int B, T, R;
+    const int32_t *id;    /* (R) token ids                                        */
+    const int32_t *pos;   /* (R) position in the document                         */
+    int64_t step;         /* training step from 1; 0 in use                       */
+    double progress;      /* step / planned steps, in [0, 1]                      */
+    uint64_t seed;
+    const int8_t *force;  /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL */
+    double offset;        /* what-if: added to thresholds, in the method's standardised units */
+    int soft;             /* gradient checks: gates take their soft value         */
+    int record;           /* fill the cell arrays                                 */
+};
+
+/* What a method reports.  scope: once a step, per layer, or per cell (layers x rows) of a recorded pass. */
+enum metric_scope { METRIC_STEP, METRIC_LAYER, METRIC_CELL };
+struct metric {
+    const char *name, *unit, *help;
+    enum metric_scope scope;
+};
+
+enum { ROUTE_METRICS_MAX = 24 };
+
+struct route {
+    const struct route_ops *ops;
+    int L, C, R_max;
+    uint64_t seed;
+    void *opts;                  /* the method's option struct                   */
+    void *state;                 /* state_size bytes, zeroed                     */
+    struct params *params;
+    struct pass pass;            /* the present one                              */
+    double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L)     */
+    real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R) when recording, else NULL */
+    int frozen;                  /* decisions are replayed, not made (checks)    */
+};
+
+/* Made by the loss, read by aux: for penalties. */
+struct losses {
+    const real *entropy;  /* (R) predictive entropy / ln V, or NULL when no method asked (ROUTE_ENTROPY) */
+    int R, L;
+    double aux;           /* out: sum of the method's penalties, nats per token */
+};
+
+enum {
+    ROUTE_GATED = 1,      /* skips at all                                          */
+    ROUTE_STE = 2,        /* trains by straight-through: all rows, gates 0/1       */
+    ROUTE_ENTROPY = 4,    /* aux wants the predictive entropy                      */
+    ROUTE_CONTROL = 8,    /* a control, not a method: random, static               */
+    ROUTE_GRAD = 16,      /* has trainable parameters or penalties: dgate is wanted */
+};
+
+struct route_ops {
+    const char *name, *summary, *paper;
+    unsigned flags;
+    size_t opts_size, state_size;
+    const struct opt *opts;        /* keys get the prefix "NAME." */
+    size_t n_opts;
+    const struct metric *metrics;
+    size_t n_metrics;
+
+    /* Checks options (r->opts is filled), registers parameters. */
+    int (*init)(struct route *r, struct err *e);
+    /* Reserves per-row state for R rows (again when R grows). */
+    int (*reserve)(struct route *r, int R, struct err *e);
+    void (*begin)(struct route *r);                                          /* new pass: r->pass is set      */
+    void (*decide)(struct route *r, int l, struct plan *out, const struct stream *s);
+    void (*enter)(struct route *r, int l, const struct plan *p, struct stream *s); /* may add to h[l]; NULL ok */
+    void (*finish)(struct route *r, const struct stream *s);                 /* after the last layer; NULL ok */
+    void (*aux)(struct route *r, struct losses *x);                          /* NULL ok                       */
+    /* dgate (n): d loss / d gate, already times plan weight.  Accumulates into own gradients and s->dh. */
+    void (*decide_bwd)(struct route *r, int l, const struct plan *p, const real *dgate, struct stream *s);
+    void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
+    /* After the optimiser: controllers and running statistics. */
+    void (*update)(struct route *r);
+    /* Live settings from the control socket ("threshold_offset", "target_ratio"); DS_ENOTFOUND if unknown. */
+    int (*set)(struct route *r, const char *key, double value, struct err *e);
+    /* FLOPs of the decision itself per row of layer l. */
+    double (*flops)(const struct route *r, int l);
+    /* Is layer l always on (for the pictures)? NULL = no layer is gated. */
+    int (*always_on)(const struct route *r, int l);
+    void (*release)(struct route *r);
+};
+
+const struct route_ops *const *route_all(void);          /* NULL-terminated */
+const struct route_ops *route_find(const char *name);    /* NULL if unknown */
+struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
+
+/* Options must have been read into `opts` (heap, taken); parameters are appended to ps. */
+int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L, int C, uint64_t seed,
+               struct err *e) DS_CHECK;
+int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
+void route_release(struct route *r);
+
+void route_begin(struct route *r, const struct pass *pass);
+/* Decides layer l into out (storage for R rows), honouring PASS_DENSE, force and frozen. */
+void route_decide(struct route *r, int l, struct plan *out, struct stream *s);
+
+/* ---- for methods ---- */
+/* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = gradient factor when it is listed
+ * (NULL = 1).  all_rows: list every row (masked), else only those wanted, plus rows with probe[i] (may be NULL). */
+void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe, int R, int all_rows);
+/* Forced cells of the present pass at (l, i): 1, 0, or -1. */
+int route_forced(const struct route *r, int l, int i);
+/* The lowest and highest whole-block ratio with `on` always-on layers of L; DS_ERANGE naming both when target is infeasible. */
+int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;
+
+#endif

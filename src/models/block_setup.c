@@ -1,0 +1,136 @@
+/* What a block needs before it runs: its parameters, its buffers, and who sees whom. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/block.h"
+
+static int add(struct params *ps, int l, const char *name, int64_t rows, int64_t cols, enum param_group group,
+               enum param_init init, double scale)
+{
+    char full[96];
+    snprintf(full, sizeof full, "model.layers.%d.%s", l, name);
+    return params_add(ps, full, (int)rows, (int)cols, group, init, scale);
+}
+
+static int add_bias(struct params *ps, int l, const char *name, int64_t rows, int wanted)
+{
+    return wanted ? add(ps, l, name, rows, 0, PARAM_PLAIN, INIT_ZERO, 0) : -1;
+}
+
+int block_params_add(struct block_params *b, struct params *ps, const struct model_config *c, int l, struct err *e)
+{
+    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
+    double std = c->init_std, out_std = std / sqrt(2.0 * (double)c->layers);
+    int layer = c->norm == NORM_LAYER, before = ps->n;
+    b->norm1 = add(ps, l, "input_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+    b->norm1_b = add_bias(ps, l, "input_layernorm.bias", C, layer);
+    b->q = add(ps, l, "self_attn.q_proj.weight", HD, C, PARAM_MATRIX, INIT_NORMAL, std);
+    b->k = add(ps, l, "self_attn.k_proj.weight", KD, C, PARAM_MATRIX, INIT_NORMAL, std);
+    b->v = add(ps, l, "self_attn.v_proj.weight", KD, C, PARAM_MATRIX, INIT_NORMAL, std);
+    b->o = add(ps, l, "self_attn.o_proj.weight", C, HD, PARAM_MATRIX, INIT_NORMAL, out_std);
+    b->q_b = add_bias(ps, l, "self_attn.q_proj.bias", HD, c->attn_bias);
+    b->k_b = add_bias(ps, l, "self_attn.k_proj.bias", KD, c->attn_bias);
+    b->v_b = add_bias(ps, l, "self_attn.v_proj.bias", KD, c->attn_bias);
+    b->o_b = add_bias(ps, l, "self_attn.o_proj.bias", C, c->attn_bias);
+    b->norm2 = add(ps, l, "post_attention_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+    b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
+    b->gate = c->mlp == MLP_SWIGLU ? add(ps, l, "mlp.gate_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std) : -1;
+    b->up = add(ps, l, "mlp.up_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std);
+    b->down = add(ps, l, "mlp.down_proj.weight", C, F, PARAM_MATRIX, INIT_NORMAL, out_std);
+    b->up_b = add_bias(ps, l, "mlp.up_proj.bias", F, c->mlp_bias);
+    b->down_b = add_bias(ps, l, "mlp.down_proj.bias", C, c->mlp_bias);
+    /* 9 rows are always there; a failed one leaves the table short */
+    int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + 4 * c->attn_bias + 2 * c->mlp_bias;
+    if (ps->n - before != want)
+        return err_set(e, DS_EMEM, "parameters of layer %d", l);
+    return 0;
+}
+
+static real *reals(struct arena *a, int64_t n, int64_t m)
+{
+    return arena_alloc(a, (size_t)n * (size_t)m, sizeof(real));
+}
+
+void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R)
+{
+    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
+    w->gathered = reals(a, R, C);
+    w->gathered_norm = reals(a, R, C);
+    w->xn = reals(a, R, C);
+    w->rstd1 = reals(a, R, 1);
+    w->mean1 = reals(a, R, 1);
+    w->q = reals(a, R, HD);
+    w->k = reals(a, R, KD);
+    w->v = reals(a, R, KD);
+    w->att = reals(a, R, HD);
+    w->lse = reals(a, R, c->heads);
+    w->u = reals(a, R, C);
+    w->un = reals(a, R, C);
+    w->rstd2 = reals(a, R, 1);
+    w->mean2 = reals(a, R, 1);
+    w->a = c->mlp == MLP_SWIGLU ? reals(a, R, F) : NULL;
+    w->b = reals(a, R, F);
+    w->hid = reals(a, R, F);
+    w->f = reals(a, R, C);
+    w->x = w->gathered;
+    w->xq = w->gathered_norm;
+}
+
+/* First new key of each query's document and the first one behind it.  Rows and keys ascend, so both
+ * ends only move forward. */
+static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow, int old)
+{
+    struct block_ranges *g = &m->ranges;
+    int lo = 0, hi = 0;
+    for (int i = 0; i < p->n; i++) {
+        int row = p->row[i];
+        while (lo < g->new_keys && (krow ? krow[lo] : lo) < m->first_row[row])
+            lo++;
+        while (hi < g->new_keys && (krow ? krow[hi] : hi) <= row)
+            hi++;
+        g->lo[i] = m->first_row[row] < 0 ? 0 : old + lo;
+        g->hi[i] = old + hi;
+        g->self[i] = old + hi - 1; /* the row itself is always among the keys */
+        g->qpos[i] = m->pos[row];
+    }
+}
+
+static void segments_fill(struct model *m, const struct plan *p, const int32_t *krow)
+{
+    struct block_ranges *g = &m->ranges;
+    int q = 0, k = 0;
+    for (int s = 0; s <= m->B; s++) {
+        while (q < p->n && p->row[q] < s * m->T)
+            q++;
+        while (k < g->new_keys && (krow ? krow[k] : k) < s * m->T)
+            k++;
+        g->seg_q[s] = q;
+        g->seg_k[s] = k;
+    }
+}
+
+void block_ranges_make(struct model *m, const struct plan *p, const struct kv_cache *cache, int l)
+{
+    struct block_ranges *g = &m->ranges;
+    const int32_t *krow = p->kv == KV_ALL ? NULL : p->row;
+    int old = cache ? cache->layer[l].n : 0;
+    g->new_keys = p->kv == KV_ALL ? m->R : p->n;
+    g->M = old + g->new_keys;
+    for (int j = 0; j < g->new_keys; j++)
+        g->kpos[j] = m->pos[krow ? krow[j] : j];
+    ranges_fill(m, p, krow, old);
+    g->on = NULL;
+    if (p->kv == KV_PLAN && p->active < p->n) {
+        BUG_IF(cache, "a cache holds executed rows only");
+        g->on = g->on_store;
+        for (int j = 0; j < p->n; j++)
+            g->on[j] = p->gate[j] != 0;
+    }
+    segments_fill(m, p, krow);
+    if (cache) { /* one sequence: everything is one segment */
+        g->seg_q[0] = g->seg_k[0] = 0;
+        g->seg_q[1] = p->n;
+        g->seg_k[1] = g->M;
+    }
+}

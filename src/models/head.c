@@ -1,0 +1,93 @@
+/* Final norm, output head and loss, in chunks of rows: whole logits never exist. */
+#include <math.h>
+
+#include "engine/ops.h"
+#include "models/model.h"
+
+static const real *head_weight(const struct model *m)
+{
+    return m->params.p[m->head < 0 ? m->embed : m->head].value;
+}
+
+static real *head_grad(const struct model *m)
+{
+    return m->params.p[m->head < 0 ? m->embed : m->head].grad;
+}
+
+static void final_norm(const struct model *m, real *y, real *mean, real *rstd, const real *x, int N)
+{
+    const struct param *p = m->params.p;
+    int C = (int)m->config.dim;
+    if (m->config.norm == NORM_RMS)
+        rmsnorm_fwd(y, rstd, x, p[m->norm].value, N, C, (real)m->config.norm_eps);
+    else
+        layernorm_fwd(y, mean, rstd, x, p[m->norm].value, p[m->norm_b].value, N, C, (real)m->config.norm_eps);
+}
+
+static void final_norm_bwd(const struct model *m, real *dx)
+{
+    const struct param *p = m->params.p;
+    int C = (int)m->config.dim;
+    const real *x = m->stream.h[m->config.layers];
+    if (m->config.norm == NORM_RMS)
+        rmsnorm_bwd(dx, p[m->norm].grad, m->dxf, x, p[m->norm].value, m->rstdf, m->R, C);
+    else
+        layernorm_bwd(dx, p[m->norm].grad, p[m->norm_b].grad, m->dxf, x, p[m->norm].value, m->meanf, m->rstdf, m->R, C);
+}
+
+static void clear(real *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = 0;
+}
+
+static int count_targets(const int32_t *target, int R)
+{
+    int n = 0;
+    for (int i = 0; i < R; i++)
+        n += target[i] >= 0;
+    return n;
+}
+
+double model_loss(struct model *m, int train, int want_entropy)
+{
+    int C = (int)m->config.dim, V = (int)m->config.vocab, L = (int)m->config.layers;
+    const int32_t *target = m->batch->target;
+    int count = count_targets(target, m->R), entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
+    double sum = 0;
+    final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[L], m->R);
+    if (train)
+        clear(m->dxf, (size_t)m->R * (size_t)C);
+    for (int i = 0; i < m->R; i += HEAD_CHUNK) {
+        int n = m->R - i < HEAD_CHUNK ? m->R - i : HEAD_CHUNK;
+        const real *x = m->xf + (size_t)i * (size_t)C;
+        linear_fwd(m->logits, x, head_weight(m), NULL, n, C, V, 0);
+        xent_fwd_bwd(m->logits, target + i, NULL, train ? (real)(1.0 / (count ? count : 1)) : 0, m->nll + i,
+                     entropy ? m->entropy + i : NULL, n, V);
+        if (train)
+            linear_bwd(m->dxf + (size_t)i * (size_t)C, head_grad(m), NULL, m->logits, x, head_weight(m), n, C, V);
+    }
+    for (int i = 0; i < m->R; i++) {
+        sum += target[i] >= 0 ? (double)m->nll[i] : 0;
+        if (entropy)
+            m->entropy_rel[i] = m->entropy[i] / (real)log(V);
+    }
+    if (train) {
+        clear(m->stream.dh[L], (size_t)m->R * (size_t)C);
+        final_norm_bwd(m, m->stream.dh[L]);
+    }
+    m->loss = count ? sum / count : (double)NAN;
+    return m->loss;
+}
+
+void model_lens(struct model *m, int l, int row, real *logits)
+{
+    int C = (int)m->config.dim;
+    final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row * (size_t)C, 1);
+    linear_fwd(logits, m->xf, head_weight(m), NULL, 1, C, (int)m->config.vocab, 0);
+}
+
+void model_logits(struct model *m, int row, real *logits)
+{
+    model_lens(m, (int)m->config.layers, row, logits);
+}

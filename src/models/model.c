@@ -1,0 +1,303 @@
+#include "models/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/ops.h"
+#include "models/block.h"
+
+static int register_params(struct model *m, struct err *e)
+{
+    const struct model_config *c = &m->config;
+    struct params *ps = &m->params;
+    int C = (int)c->dim, V = (int)c->vocab;
+    m->embed = params_add(ps, "model.embed_tokens.weight", V, C, PARAM_PLAIN, INIT_NORMAL, c->init_std);
+    m->pos_embed = m->norm_b = m->head = -1;
+    if (c->position == POS_LEARNED)
+        m->pos_embed = params_add(ps, "model.embed_positions.weight", (int)c->max_seq, C, PARAM_PLAIN, INIT_NORMAL,
+                                  c->init_std);
+    for (int l = 0; l < c->layers; l++) {
+        int rc = block_params_add(&m->block[l], ps, c, l, e);
+        if (rc < 0)
+            return rc;
+    }
+    m->norm = params_add(ps, "model.norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+    if (c->norm == NORM_LAYER)
+        m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
+    if (!c->tied)
+        m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
+    return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table") : 0;
+}
+
+static int make_route(struct model *m, struct config *route_options, uint64_t seed, struct err *e)
+{
+    char prefix[40];
+    const struct route_ops *ops = route_find(m->config.method);
+    struct opt_group g = route_group(ops, prefix);
+    struct config none = {0};
+    void *opts = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
+    if (!opts)
+        return err_set(e, DS_EMEM, "options of %s", ops->name);
+    int rc = opt_defaults(&g, opts, e);
+    if (rc == 0)
+        rc = config_apply(route_options ? route_options : &none, &g, opts, e);
+    if (rc < 0) {
+        opt_release(&g, opts);
+        mem_free(opts);
+        return rc;
+    }
+    return route_init(&m->route, ops, opts, &m->params, (int)m->config.layers, (int)m->config.dim, seed, e);
+}
+
+static int make_rope(struct model *m, struct err *e)
+{
+    int D = (int)m->config.head_dim;
+    m->inv_freq = mem_alloc((size_t)(D / 2 + 1), sizeof(real));
+    if (!m->inv_freq)
+        return err_set(e, DS_EMEM, "rotary table");
+    for (int i = 0; i < D / 2; i++)
+        m->inv_freq[i] = (real)pow(m->config.rope_theta, -2.0 * i / D);
+    return 0;
+}
+
+int model_new(struct model **out, struct model_config *c, struct config *route_options, uint64_t seed, int train,
+              struct err *e)
+{
+    int rc = model_config_check(c, e);
+    struct model *m = rc < 0 ? NULL : mem_alloc(1, sizeof *m);
+    if (rc < 0)
+        return rc;
+    if (!m)
+        return err_set(e, DS_EMEM, "model");
+    m->config = *c;
+    m->is_training = train;
+    memset(c, 0, sizeof *c);
+    m->block = mem_alloc((size_t)m->config.layers, sizeof *m->block);
+    m->plan = mem_alloc((size_t)m->config.layers, sizeof *m->plan);
+    rc = m->block && m->plan ? make_rope(m, e) : err_set(e, DS_EMEM, "model");
+    if (rc == 0)
+        rc = register_params(m, e);
+    if (rc == 0)
+        rc = make_route(m, route_options, seed, e);
+    if (rc == 0)
+        rc = params_reserve(&m->params, train, e);
+    if (rc < 0) {
+        model_free(m);
+        return err_add(e, rc, "model");
+    }
+    params_init(&m->params, seed);
+    *out = m;
+    return 0;
+}
+
+static void release_buffers(struct model *m)
+{
+    arena_release(&m->stream_arena);
+    arena_release(&m->work_arena);
+    mem_free(m->work);
+    m->work = NULL;
+    m->R_max = 0;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    release_buffers(m);
+    route_release(&m->route);
+    params_release(&m->params);
+    opt_release(&model_group, &m->config);
+    mem_free(m->block);
+    mem_free(m->plan);
+    mem_free(m->inv_freq);
+    mem_free(m);
+}
+
+static real *reals(struct arena *a, size_t n, size_t k)
+{
+    return arena_alloc(a, n * k, sizeof(real));
+}
+
+static int32_t *ints(struct arena *a, size_t n)
+{
+    return arena_alloc(a, n, sizeof(int32_t));
+}
+
+static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
+{
+    for (size_t l = 0; l < L; l++) {
+        struct plan p = {.row = ints(a, R), .gate = reals(a, R, 1), .weight = reals(a, R, 1)};
+        m->plan[l] = p;
+    }
+    struct block_ranges *g = &m->ranges;
+    g->lo = ints(a, R);
+    g->hi = ints(a, R);
+    g->self = ints(a, R);
+    g->qpos = ints(a, R);
+    g->kpos = ints(a, R);
+    g->seg_q = ints(a, R + 1);
+    g->seg_k = ints(a, R + 1);
+    g->on_store = arena_alloc(a, R, 1);
+}
+
+/* The stream arena: everything that lives for one step.  Run once to measure, once for real. */
+static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
+{
+    size_t L = (size_t)m->config.layers, C = (size_t)m->config.dim, V = (size_t)m->config.vocab;
+    m->stream.h = arena_alloc(a, L + 1, sizeof(real *));
+    m->stream.dh = train ? arena_alloc(a, L + 1, sizeof(real *)) : NULL;
+    for (size_t l = 0; l <= L; l++) {
+        real *h = reals(a, R, C), *dh = train ? reals(a, R, C) : NULL;
+        if (a->measuring)
+            continue;
+        m->stream.h[l] = h;
+        if (train)
+            m->stream.dh[l] = dh;
+    }
+    layout_plans(m, a, R, L);
+    m->pos = ints(a, R);
+    m->first_row = ints(a, R);
+    m->xf = reals(a, R, C);
+    m->dxf = train ? reals(a, R, C) : NULL;
+    m->rstdf = reals(a, R, 1);
+    m->meanf = reals(a, R, 1);
+    m->logits = reals(a, HEAD_CHUNK, V);
+    m->nll = reals(a, R, 1);
+    m->entropy = reals(a, R, 1);
+    m->entropy_rel = reals(a, R, 1);
+    m->dgate = reals(a, R, 1);
+    m->flops.part = arena_alloc(a, (L + 1) * FLOPS_PARTS, sizeof(double));
+    m->flops.token = arena_alloc(a, R, sizeof(double));
+    m->flops.cell = arena_alloc(a, L * R, sizeof(double));
+}
+
+static void layout_work(struct model *m, struct arena *a, int R, int train, int keep)
+{
+    int blocks = train && keep ? (int)m->config.layers : 1;
+    for (int l = 0; l < blocks; l++)
+        block_work_alloc(&m->work[l], a, &m->config, R);
+    if (train)
+        block_work_alloc(&m->dwork, a, &m->config, R);
+}
+
+int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
+{
+    struct arena measure;
+    if (rows <= m->R_max && (!train || m->stream.dh) && (!keep || m->keep))
+        return 0;
+    release_buffers(m);
+    m->keep = train && keep;
+    m->work = mem_alloc((size_t)m->config.layers, sizeof *m->work);
+    if (!m->work)
+        return err_set(e, DS_EMEM, "work");
+    arena_measure(&measure, "stream");
+    layout_stream(m, &measure, (size_t)rows, train);
+    int rc = arena_reserve(&m->stream_arena, "stream", measure.peak, e);
+    if (rc == 0) {
+        layout_stream(m, &m->stream_arena, (size_t)rows, train);
+        arena_measure(&measure, "work");
+        layout_work(m, &measure, rows, train, keep);
+        rc = arena_reserve(&m->work_arena, "work", measure.peak, e);
+    }
+    if (rc == 0) {
+        layout_work(m, &m->work_arena, rows, train, keep);
+        rc = route_reserve(&m->route, rows, e);
+    }
+    if (rc < 0) {
+        release_buffers(m);
+        return err_add(e, rc, "buffers for %d rows", rows);
+    }
+    m->R_max = rows;
+    m->stream.C = (int)m->config.dim;
+    m->stream.L = (int)m->config.layers;
+    return 0;
+}
+
+size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
+{
+    size_t L = (size_t)c->layers, R = (size_t)rows, C = (size_t)c->dim;
+    size_t block = R * (6 * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim + 3 * (size_t)c->ffn);
+    size_t stream = (L + 1) * R * C * (train ? 2 : 1) + HEAD_CHUNK * (size_t)c->vocab;
+    return sizeof(real) * (stream + block * (train ? (keep ? L : 1) + 1 : 1));
+}
+
+static void place_rows(struct model *m, const struct batch *b)
+{
+    for (int s = 0, i = 0; s < b->B; s++)
+        for (int t = 0; t < b->T; t++, i++) {
+            int start = b->doc_start ? b->doc_start[i] : 0;
+            m->pos[i] = t - start;
+            m->first_row[i] = s * b->T + start;
+        }
+}
+
+/* Embedding and blocks; with a cache, one continued sequence. */
+void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *cache)
+{
+    struct flops_shape shape = model_config_flops(&m->config);
+    int C = (int)m->config.dim;
+    pass->id = id;
+    pass->pos = m->pos;
+    m->stream.R = m->R;
+    embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
+              m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value, (real)m->config.embed_scale, m->R, C);
+    flops_begin(&m->flops, &shape, m->R);
+    route_begin(&m->route, pass);
+    for (int l = 0; l < m->config.layers; l++) {
+        struct plan *p = &m->plan[l];
+        int is_gated = m->route.ops->flops && pass->kind != PASS_DENSE;
+        route_decide(&m->route, l, p, &m->stream);
+        flops_layer(&m->flops, p, m->first_row, cache ? cache->layer[l].n : 0,
+                    is_gated ? m->route.ops->flops(&m->route, l) : 0);
+        block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
+    }
+    if (m->route.ops->finish && pass->kind != PASS_DENSE && !m->route.frozen)
+        m->route.ops->finish(&m->route, &m->stream);
+    flops_head(&m->flops);
+}
+
+void model_forward(struct model *m, const struct batch *b, struct pass *pass)
+{
+    m->B = pass->B = b->B;
+    m->T = pass->T = b->T;
+    m->R = pass->R = b->B * b->T;
+    BUG_IF(m->R > m->R_max, "%d rows, buffers for %d", m->R, m->R_max);
+    m->batch = b;
+    place_rows(m, b);
+    model_run(m, b->id, pass, NULL);
+}
+
+void model_backward(struct model *m)
+{
+    const struct route_ops *ops = m->route.ops;
+    int L = (int)m->config.layers, C = (int)m->config.dim;
+    int routed = m->route.pass.kind != PASS_DENSE && (ops->flags & ROUTE_GRAD);
+    size_t bytes = (size_t)m->R * (size_t)C * sizeof(real);
+    struct losses x = {.entropy = m->entropy_rel, .R = m->R, .L = L};
+    m->aux_loss = 0;
+    if (routed && ops->aux) {
+        ops->aux(&m->route, &x);
+        m->aux_loss = x.aux;
+    }
+    for (int l = 0; l < L; l++)
+        memset(m->stream.dh[l], 0, bytes);
+    for (int l = L - 1; l >= 0; l--) {
+        const struct plan *p = &m->plan[l];
+        struct block_work *w = &m->work[m->keep ? l : 0];
+        if (!m->keep)
+            block_increment(m, l, p, w, NULL);
+        block_bwd(m, l, p, w, routed ? m->dgate : NULL);
+        if (!routed)
+            continue;
+        for (int i = 0; i < p->n; i++)
+            m->dgate[i] *= p->weight[i];
+        if (ops->enter_bwd)
+            ops->enter_bwd(&m->route, l, p, &m->stream);
+        if (ops->decide_bwd)
+            ops->decide_bwd(&m->route, l, p, m->dgate, &m->stream);
+    }
+    struct params *ps = &m->params;
+    embed_bwd(ps->p[m->embed].grad, m->pos_embed < 0 ? NULL : ps->p[m->pos_embed].grad, m->stream.dh[0], m->batch->id,
+              m->pos, (real)m->config.embed_scale, m->R, C);
+}

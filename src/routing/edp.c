@@ -1,0 +1,692 @@
+/* edp: Elastic-Depth Pretraining.  A token runs a block when its own recent motion through the layers is above
+ * the block's threshold; else it is carried on unchanged.
+ *
+ *   z = signal of the executed blocks so far, standardised per layer      p = sigmoid((z - tau_l) / T)
+ *   g = 1 if always on, fewer than two blocks executed, or max_skip in a row; else [z > tau_l]
+ *   value = hard gate, gradient = that of p (straight-through); T is the bandwidth of the kernel that estimates
+ *   d/dtau E[L] = - density(tau) * E[L_run - L_skip | z = tau]
+ *
+ * history=literal is the published rule, kept to show its limit cycle. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "routing/budget.h"
+#include "routing/route.h"
+#include "routing/signal.h"
+#include "routing/standard.h"
+
+enum { SIGNAL_VELOCITY, SIGNAL_SPEED, SIGNAL_VECTOR, SIGNAL_LEARNED };
+enum { HISTORY_HELD, HISTORY_LITERAL };
+enum { THRESHOLD_LEARNED, THRESHOLD_FIXED, THRESHOLD_QUANTILE };
+enum { CODE_LANDING, CODE_EVERY, CODE_STATIC, CODE_OFF };
+enum { PENALTY_OFF, PENALTY_QUADRATIC, PENALTY_ENTROPY, PENALTY_POLARISE };
+enum { BUDGET_OFFSET, BUDGET_DUAL, BUDGET_LOSS, BUDGET_OFF };
+enum { TRAIN_MASKED, TRAIN_SPARSE };
+enum { LITERAL_BUCKETS = 64 };
+static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
+
+struct edp_opts {
+    int64_t early, late, max_skip;
+    int signal, history, threshold, step_code, penalty, budget, kv, train, attach;
+    double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity, sparsity_warmup;
+    double lambda_budget, budget_rate, anneal, probe_rate, ema;
+    char *ablation;
+};
+
+struct edp {
+    struct signal sig;
+    int gated;                       /* M: layers that may be skipped                       */
+    int tau, weight, codes, budget;  /* params                                              */
+    struct standardiser std;
+    uint8_t *want, *probe, *ran;     /* (R)                                                 */
+    int16_t *skipped, *in_row;       /* (R) blocks skipped so far; in a row                 */
+    int16_t *code;                   /* (L,R) row of the step table added on entry, -1 none */
+    uint8_t *forced;                 /* (L,R)                                               */
+    real *z, *p;                     /* (L,R) score and soft gate                           */
+    real *penalty;                   /* (R) d aux / d gate, the same for all layers of a row */
+    real *grad_weight, *sorted;      /* (R)                                                 */
+    double *quantile;                /* (L) of this step                                    */
+    double ratio;                    /* executed cells / all, of this step                  */
+};
+
+#define AT(field) offsetof(struct edp_opts, field)
+static const struct opt edp_opts_table[] = {
+    // clang-format off
+    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", "early_layers"},
+    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", "late_layers"},
+    {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned", "first order; second order (scalar); vector second difference; that plus a learned map of all five", NULL},
+    {"history", OPT_ENUM, AT(history), "held", 0, 0, "held|literal", "velocities of executed blocks, held through skips; or the published rule", NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "learned", 0, 0, "learned|fixed|quantile", "per layer: learned straight-through; constant; tracking the quantile that meets the target", NULL},
+    {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL, "in standard deviations of the signal (literal: raw)", NULL},
+    {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL, "bandwidth of the soft gate, in the signal's units", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to every threshold (what-if)", NULL},
+    {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, "landing|every|static|off", "vector added where a token lands after skips; at every gated layer by skipped FLOPs; by layer; none", NULL},
+    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
+    {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, "off|quadratic|entropy|polarise", "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
+    {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
+    {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
+    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, "offset|dual|loss|off", "integral control of a common threshold offset (or quantile level); dual variable in the loss; |ratio - target| in the loss; none", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells, always-on layers included", "target_compute_ratio"},
+    {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL, "weight of budget=loss; bound of budget=dual", "lambda_budget"},
+    {"budget_rate", OPT_REAL, AT(budget_rate), "0.2", 0, 100, NULL, "gain of the controller per step", NULL},
+    {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL, "share of the run over which the target falls from 1 to target_ratio", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys and values of skipped tokens are written, or only executed tokens are keys", NULL},
+    {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|sparse", "all rows computed with gates 0/1 (no training saving); or only those that run, plus probes", NULL},
+    {"probe_rate", OPT_REAL, AT(probe_rate), "0.1", 0, 1, NULL, "train=sparse: chance that a skipped row is run for its gate's gradient (weight 1/rate)", NULL},
+    {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL, "gate gradients also flow into the states that made the signal", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of running means, deviations and quantiles", NULL},
+    {"ablation", OPT_STRING, AT(ablation), "", 0, 0, NULL, "label of an ablation, for tables and figures", NULL},
+    // clang-format on
+};
+
+enum { M_TARGET, M_OFFSET, M_MU, M_CODES, M_THRESHOLD, M_MEAN, M_SD, M_FORCED, M_PUSH, M_SCORE, M_CELL_TAU, M_GATE, M_V, M_S,
+       M_A, M_CELL_FORCED };
+static const struct metric edp_metrics[] = {
+    // clang-format off
+    [M_TARGET] = {"target_ratio", "", "whole-block ratio aimed at now", METRIC_STEP},
+    [M_OFFSET] = {"budget_offset", "sd", "common threshold offset (or quantile level) of the controller", METRIC_STEP},
+    [M_MU] = {"budget_dual", "nats", "dual variable of the budget", METRIC_STEP},
+    [M_CODES] = {"codes_used", "", "rows of the step table reached in this step", METRIC_STEP},
+    [M_THRESHOLD] = {"threshold", "sd", "threshold in force", METRIC_LAYER},
+    [M_MEAN] = {"signal_mean", "", "running mean of the signal", METRIC_LAYER},
+    [M_SD] = {"signal_sd", "", "running standard deviation of the signal", METRIC_LAYER},
+    [M_FORCED] = {"forced_rate", "", "share of rows run by rule, not by signal", METRIC_LAYER},
+    [M_PUSH] = {"threshold_grad", "", "gradient of the threshold", METRIC_LAYER},
+    [M_SCORE] = {"score", "sd", "standardised signal that the gate compared", METRIC_CELL},
+    [M_CELL_TAU] = {"threshold", "sd", "threshold it was compared with", METRIC_CELL},
+    [M_GATE] = {"gate", "", "soft gate sigmoid((score - threshold) / T)", METRIC_CELL},
+    [M_V] = {"velocity", "", "relative size of the last executed increment", METRIC_CELL},
+    [M_S] = {"speed_change", "", "change of velocity between the last two executed blocks", METRIC_CELL},
+    [M_A] = {"acceleration", "", "relative size of the change of increment", METRIC_CELL},
+    [M_CELL_FORCED] = {"forced", "", "1 = run by rule", METRIC_CELL},
+    // clang-format on
+};
+
+static struct edp *edp_of(const struct route *r)
+{
+    return r->state;
+}
+
+static const struct edp_opts *opts_of(const struct route *r)
+{
+    return r->opts;
+}
+
+static int edp_always_on(const struct route *r, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    return l < o->early || l >= r->L - o->late;
+}
+
+static real *value_of(const struct route *r, int index)
+{
+    return r->params->p[index].value;
+}
+
+static int is_literal(const struct route *r)
+{
+    return opts_of(r)->history == HISTORY_LITERAL;
+}
+
+static int code_rows(const struct route *r)
+{
+    switch (opts_of(r)->step_code) {
+    case CODE_OFF:
+        return 0;
+    case CODE_STATIC:
+        return r->L;
+    default:
+        return is_literal(r) ? LITERAL_BUCKETS : edp_of(r)->gated + 1;
+    }
+}
+
+static int check(const struct route *r, struct err *e)
+{
+    const struct edp_opts *o = opts_of(r);
+    int on = (int)(o->early + o->late);
+    if (on >= r->L)
+        return err_set(e, DS_ERANGE, "edp.early=%lld and edp.late=%lld leave no gated layer of model.layers=%d",
+                       (long long)o->early, (long long)o->late, r->L);
+    if (o->attach && (is_literal(r) || o->step_code == CODE_EVERY || o->step_code == CODE_STATIC || o->signal == SIGNAL_LEARNED))
+        return err_set(e, DS_EUSAGE, "edp.attach=true needs edp.history=held, edp.step_code=landing or off, and "
+                                     "edp.signal=velocity, speed or vector");
+    if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
+        return err_set(e, DS_ERANGE, "edp.train=sparse with learned thresholds needs edp.probe_rate > 0: a skipped "
+                                     "row has no gradient otherwise");
+    /* without a controller the target is only a wish, and 'literal' shows what its rule does */
+    return o->budget == BUDGET_OFF ? 0 : route_check_target(o->target_ratio, on, r->L, "edp.target_ratio", e);
+}
+
+static double initial_tau(const struct route *r)
+{
+    const struct edp_opts *o = opts_of(r);
+    if (!is_literal(r) || o->threshold != THRESHOLD_LEARNED)
+        return o->initial_threshold;
+    double u = (o->initial_threshold - tau_low) / (tau_high - tau_low);
+    u = u < 1e-4 ? 1e-4 : u > 1 - 1e-4 ? 1 - 1e-4 : u;
+    return log(u / (1 - u));
+}
+
+static int edp_init(struct route *r, struct err *e)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    struct params *ps = r->params;
+    int rc = check(r, e);
+    if (rc < 0)
+        return rc;
+    s->gated = r->L - (int)(o->early + o->late);
+    s->tau = params_add(ps, "edp.threshold", r->L, 0, PARAM_ROUTER, INIT_CONST, initial_tau(r));
+    if (s->tau >= 0)
+        ps->p[s->tau].train = o->threshold == THRESHOLD_LEARNED;
+    s->weight = s->codes = -1;
+    if (o->signal == SIGNAL_LEARNED)
+        s->weight = params_add(ps, "edp.score.weight", r->L, FEATURES, PARAM_ROUTER, INIT_ZERO, 0);
+    if (code_rows(r) > 0)
+        s->codes = params_add(ps, "edp.step_codes", code_rows(r), r->C, PARAM_PLAIN, INIT_NORMAL, 0.02);
+    s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset or level; dual */
+    if (s->budget < 0)
+        return err_set(e, DS_EMEM, "parameters of edp");
+    ps->p[s->budget].train = 0;
+    return standardiser_init(&s->std, ps, "edp", r->L, FEATURES, e);
+}
+
+static void free_rows(struct edp *s)
+{
+    void *all[] = {s->want, s->probe, s->ran, s->skipped, s->in_row, s->code, s->forced, s->z, s->p, s->penalty,
+                   s->grad_weight, s->sorted, s->quantile};
+    for (size_t i = 0; i < DS_LEN(all); i++)
+        mem_free(all[i]);
+    signal_release(&s->sig);
+}
+
+static int edp_reserve(struct route *r, int R, struct err *e)
+{
+    struct edp *s = edp_of(r);
+    size_t n = (size_t)R, L = (size_t)r->L;
+    free_rows(s);
+    s->want = mem_alloc(n, 1);
+    s->probe = mem_alloc(n, 1);
+    s->ran = mem_alloc(n, 1);
+    s->skipped = mem_alloc(n, sizeof *s->skipped);
+    s->in_row = mem_alloc(n, sizeof *s->in_row);
+    s->code = mem_alloc(n * L, sizeof *s->code);
+    s->forced = mem_alloc(n * L, 1);
+    s->z = mem_alloc(n * L, sizeof(real));
+    s->p = mem_alloc(n * L, sizeof(real));
+    s->penalty = mem_alloc(n, sizeof(real));
+    s->grad_weight = mem_alloc(n, sizeof(real));
+    s->sorted = mem_alloc(n, sizeof(real));
+    s->quantile = mem_alloc(L, sizeof(double));
+    if (!s->want || !s->probe || !s->ran || !s->skipped || !s->in_row || !s->code || !s->forced || !s->z || !s->p ||
+        !s->penalty || !s->grad_weight || !s->sorted || !s->quantile)
+        return err_set(e, DS_EMEM, "edp: state of %d rows", R);
+    return signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
+}
+
+static void edp_release(struct route *r)
+{
+    free_rows(edp_of(r));
+    standardiser_release(&edp_of(r)->std);
+}
+
+static void edp_begin(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    size_t R = (size_t)r->pass.R;
+    signal_begin(&s->sig, r->pass.R);
+    memset(s->skipped, 0, R * sizeof *s->skipped);
+    memset(s->in_row, 0, R * sizeof *s->in_row);
+    memset(s->ran, 0, R);
+    memset(s->penalty, 0, R * sizeof(real));
+    if (r->pass.kind == PASS_TRAIN)
+        standardiser_begin(&s->std);
+}
+
+/* Threshold of layer l in force, in the units of z. */
+static double tau_of(const struct route *r, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    const struct edp *s = edp_of(r);
+    double tau = (double)value_of(r, s->tau)[l], shift = o->threshold_offset + r->pass.offset;
+    if (is_literal(r) && o->threshold == THRESHOLD_LEARNED)
+        tau = tau_low + (tau_high - tau_low) / (1 + exp(-tau));
+    if (o->budget == BUDGET_OFFSET && o->threshold != THRESHOLD_QUANTILE)
+        shift += (double)value_of(r, s->budget)[0];
+    return tau + shift;
+}
+
+/* The literal rule compares raw signals. */
+static struct standard standard_of(const struct route *r, int l)
+{
+    struct standard t = standardiser_at(&edp_of(r)->std, l, r->pass.kind == PASS_TRAIN);
+    for (int k = 0; is_literal(r) && k < FEATURES; k++) {
+        t.mean[k] = 0;
+        t.inv[k] = 1;
+    }
+    return t;
+}
+
+static int base_feature(const struct route *r)
+{
+    static const int feature[] = {FEATURE_VELOCITY, FEATURE_SPEED, FEATURE_ACCELERATION, FEATURE_ACCELERATION};
+    return feature[opts_of(r)->signal];
+}
+
+static real score_of(const struct route *r, int l, int row, const struct standard *t)
+{
+    const struct edp *s = edp_of(r);
+    const real *f = signal_at(&s->sig, l, r->pass.R, row);
+    int base = base_feature(r);
+    real z = (f[base] - t->mean[base]) * t->inv[base];
+    if (s->weight >= 0)
+        for (int k = 0; k < FEATURES; k++)
+            z += value_of(r, s->weight)[l * FEATURES + k] * (f[k] - t->mean[k]) * t->inv[k];
+    return z;
+}
+
+static void count_features(struct route *r, int l)
+{
+    struct edp *s = edp_of(r);
+    for (int i = 0; i < r->pass.R; i++)
+        if (is_literal(r) || s->sig.runs[i] >= 2)
+            standardiser_add(&s->std, l, signal_at(&s->sig, l, r->pass.R, i));
+}
+
+/* Must this row run whatever its signal says?  1 by rule, 0 no. */
+static int by_rule(const struct route *r, int l, int i)
+{
+    const struct edp *s = edp_of(r);
+    if (edp_always_on(r, l))
+        return 1;
+    return !is_literal(r) && (s->sig.runs[i] < 2 || s->in_row[i] >= opts_of(r)->max_skip);
+}
+
+static int16_t code_of(const struct route *r, int l, int i, int wants)
+{
+    const struct edp *s = edp_of(r);
+    int k = s->skipped[i];
+    switch (opts_of(r)->step_code) {
+    case CODE_LANDING:
+        return (int16_t)(wants && s->in_row[i] > 0 ? k : -1);
+    case CODE_EVERY:
+        if (edp_always_on(r, l))
+            return -1;
+        k += !wants;
+        return (int16_t)(is_literal(r) ? k * (LITERAL_BUCKETS - 1) / r->L : k);
+    case CODE_STATIC:
+        return (int16_t)(edp_always_on(r, l) ? -1 : l);
+    default:
+        return -1;
+    }
+}
+
+static real sigmoid_of(real z, double tau, double temperature)
+{
+    return (real)(1 / (1 + exp(-((double)z - tau) / temperature)));
+}
+
+static void decide_row(struct route *r, int l, int i, double tau, const struct standard *t)
+{
+    struct edp *s = edp_of(r);
+    size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+    int forced = route_forced(r, l, i), rule = by_rule(r, l, i);
+    s->z[cell] = score_of(r, l, i, t);
+    s->p[cell] = sigmoid_of(s->z[cell], tau, opts_of(r)->temperature);
+    s->forced[cell] = (uint8_t)(rule || forced >= 0);
+    s->want[i] = (uint8_t)(forced >= 0 ? forced : rule || (double)s->z[cell] > tau);
+    s->code[cell] = code_of(r, l, i, s->want[i]);
+}
+
+static void record_cells(struct route *r, int l, double tau)
+{
+    const struct edp *s = edp_of(r);
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+        const real *f = signal_at(&s->sig, l, r->pass.R, i);
+        r->cell[M_V][cell] = f[FEATURE_VELOCITY];
+        r->cell[M_S][cell] = f[FEATURE_SPEED];
+        r->cell[M_A][cell] = f[FEATURE_ACCELERATION];
+        r->cell[M_CELL_FORCED][cell] = s->forced[cell];
+        r->cell[M_GATE][cell] = s->forced[cell] ? s->want[i] : s->p[cell];
+        if (edp_always_on(r, l) || (!is_literal(r) && s->sig.runs[i] < 2))
+            continue; /* no comparison was made */
+        r->cell[M_SCORE][cell] = s->z[cell];
+        r->cell[M_CELL_TAU][cell] = (real)tau;
+    }
+}
+
+/* Which skipped rows are run all the same, to learn what skipping cost. */
+static void choose_probes(struct route *r, int l)
+{
+    struct edp *s = edp_of(r);
+    double rate = opts_of(r)->probe_rate;
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+        s->probe[i] = !s->want[i] && !s->forced[cell] &&
+                      rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l, (uint32_t)i) < rate;
+        s->grad_weight[i] = s->forced[cell] ? 0 : s->probe[i] ? (real)(1 / rate) : 1;
+    }
+}
+
+static void make_plan(struct route *r, int l, struct plan *out)
+{
+    struct edp *s = edp_of(r);
+    int R = r->pass.R, training = r->pass.kind == PASS_TRAIN;
+    int sparse = training ? opts_of(r)->train == TRAIN_SPARSE : r->pass.kind == PASS_SPARSE;
+    const uint8_t *forced = s->forced + (size_t)l * (size_t)R;
+    out->kv = opts_of(r)->kv == 0 ? KV_ALL : KV_PLAN;
+    if (training && sparse && opts_of(r)->probe_rate > 0) {
+        choose_probes(r, l);
+        plan_from_wants(out, s->want, s->grad_weight, s->probe, R, 0);
+        return;
+    }
+    for (int i = 0; i < R; i++)
+        s->grad_weight[i] = forced[i] ? 0 : 1;
+    plan_from_wants(out, s->want, s->grad_weight, NULL, R, !sparse || r->pass.soft);
+    for (int i = 0; r->pass.soft && i < R; i++)
+        if (!forced[i])
+            out->gate[i] = s->p[(size_t)l * (size_t)R + (size_t)i];
+}
+
+static void layer_metrics(struct route *r, int l, double tau, const struct standard *t)
+{
+    const struct edp *s = edp_of(r);
+    int R = r->pass.R, base = base_feature(r);
+    double forced = 0;
+    for (int i = 0; i < R; i++)
+        forced += s->forced[(size_t)l * (size_t)R + (size_t)i];
+    r->metric[M_THRESHOLD][l] = edp_always_on(r, l) ? (double)NAN : tau;
+    r->metric[M_MEAN][l] = (double)t->mean[base];
+    r->metric[M_SD][l] = 1 / (double)t->inv[base];
+    r->metric[M_FORCED][l] = forced / (R > 0 ? R : 1);
+}
+
+/* A gradient check replays the signals; only the parameters of the gate itself move it. */
+static void regate(struct route *r, int l, struct plan *out)
+{
+    struct edp *s = edp_of(r);
+    struct standard t = standard_of(r, l);
+    double tau = tau_of(r, l);
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+        if (s->forced[cell])
+            continue;
+        s->z[cell] = score_of(r, l, i, &t);
+        s->p[cell] = sigmoid_of(s->z[cell], tau, opts_of(r)->temperature);
+        out->gate[i] = s->p[cell];
+    }
+}
+
+/* The quantile of this step's scores that would meet the target. */
+static double step_quantile(struct route *r, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    size_t base = (size_t)l * (size_t)r->pass.R;
+    int n = 0;
+    for (int i = 0; i < r->pass.R; i++)
+        if (!s->forced[base + (size_t)i])
+            s->sorted[n++] = s->z[base + (size_t)i];
+    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
+    double level = 1 - (target * r->L - (double)(o->early + o->late)) / s->gated + (double)value_of(r, s->budget)[0];
+    return (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
+}
+
+static void remember(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    for (int i = 0; i < r->pass.R; i++) {
+        s->ran[i] = s->want[i];
+        s->skipped[i] = (int16_t)(s->skipped[i] + !s->want[i]);
+        s->in_row[i] = s->want[i] ? 0 : (int16_t)(s->in_row[i] + 1);
+    }
+}
+
+static void edp_decide(struct route *r, int l, struct plan *out, const struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    if (r->frozen) {
+        regate(r, l, out);
+        return;
+    }
+    signal_observe(&s->sig, l, s->ran, st);
+    if (r->pass.kind == PASS_TRAIN)
+        count_features(r, l);
+    struct standard t = standard_of(r, l);
+    double tau = tau_of(r, l);
+    for (int i = 0; i < r->pass.R; i++)
+        decide_row(r, l, i, tau, &t);
+    make_plan(r, l, out);
+    if (r->pass.record)
+        record_cells(r, l, tau);
+    layer_metrics(r, l, tau, &t);
+    if (r->pass.kind == PASS_TRAIN && opts_of(r)->threshold == THRESHOLD_QUANTILE)
+        s->quantile[l] = step_quantile(r, l);
+    remember(r);
+}
+
+static void edp_enter(struct route *r, int l, const struct plan *p, struct stream *st)
+{
+    const struct edp *s = edp_of(r);
+    (void)p;
+    if (s->codes < 0)
+        return;
+    for (int i = 0; i < st->R; i++) {
+        int code = s->code[(size_t)l * (size_t)st->R + (size_t)i];
+        const real *c = value_of(r, s->codes) + (size_t)(code < 0 ? 0 : code) * (size_t)r->C;
+        real *h = st->h[l] + (size_t)i * (size_t)r->C;
+        for (int k = 0; code >= 0 && k < r->C; k++)
+            h[k] += c[k];
+    }
+}
+
+static void edp_enter_bwd(struct route *r, int l, const struct plan *p, struct stream *st)
+{
+    const struct edp *s = edp_of(r);
+    (void)p;
+    if (s->codes < 0 || !r->params->p[s->codes].grad)
+        return;
+    for (int i = 0; i < st->R; i++) {
+        int code = s->code[(size_t)l * (size_t)st->R + (size_t)i];
+        real *dc = r->params->p[s->codes].grad + (size_t)(code < 0 ? 0 : code) * (size_t)r->C;
+        const real *dh = st->dh[l] + (size_t)i * (size_t)r->C;
+        for (int k = 0; code >= 0 && k < r->C; k++)
+            dc[k] += dh[k];
+    }
+}
+
+/* Share of the step table that was used: "FLOP-aware" is only as rich as this. */
+static int codes_used(const struct route *r)
+{
+    const struct edp *s = edp_of(r);
+    uint8_t seen[LITERAL_BUCKETS + 4096] = {0};
+    int n = 0;
+    for (size_t i = 0; i < (size_t)r->L * (size_t)r->pass.R; i++)
+        if (s->code[i] >= 0 && s->code[i] < (int)sizeof seen && !seen[s->code[i]])
+            n += seen[s->code[i]] = 1;
+    return n;
+}
+
+static void edp_finish(struct route *r, const struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    double skipped = 0;
+    (void)st;
+    for (int i = 0; i < r->pass.R; i++)
+        skipped += s->skipped[i];
+    s->ratio = r->pass.R > 0 ? 1 - skipped / ((double)r->pass.R * r->L) : 1;
+    r->metric[M_TARGET][0] = budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
+    r->metric[M_OFFSET][0] = (double)value_of(r, s->budget)[0];
+    r->metric[M_MU][0] = (double)value_of(r, s->budget)[1];
+    r->metric[M_CODES][0] = codes_used(r);
+}
+
+/* Depth of a row for the penalties: hard decisions, or the soft gates of a gradient check. */
+static double depth_of(const struct route *r, int i)
+{
+    const struct edp *s = edp_of(r);
+    double d = 0;
+    if (!r->pass.soft)
+        return r->L - s->skipped[i];
+    for (int l = 0; l < r->L; l++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+        d += s->forced[cell] ? 1 : (double)s->p[cell];
+    }
+    return d;
+}
+
+/* Each term's value per row and its derivative by any one gate of the row. */
+static double penalty_of(const struct route *r, int i, double H, double *slope)
+{
+    const struct edp *s = edp_of(r);
+    double N = r->L, D = depth_of(r, i), u = (D - (N - s->gated)) / s->gated;
+    switch (opts_of(r)->penalty) {
+    case PENALTY_QUADRATIC:
+        *slope = 2 * D / (N * N);
+        return D * D / (N * N);
+    case PENALTY_ENTROPY:
+        *slope = (1 - H) / N;
+        return (1 - H) * D / N;
+    case PENALTY_POLARISE:
+        *slope = (4 - 8 * u) / s->gated;
+        return 4 * u * (1 - u);
+    default:
+        *slope = 0;
+        return 0;
+    }
+}
+
+static void edp_aux(struct route *r, struct losses *x)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    double ramp = o->sparsity_warmup > 0 ? fmin(1, r->pass.progress / o->sparsity_warmup) : 1;
+    double lambda = o->penalty == PENALTY_OFF ? 0 : o->lambda_sparsity * ramp, mean = 0, sum = 0;
+    for (int i = 0; i < x->R; i++)
+        mean += depth_of(r, i) / ((double)x->R * r->L);
+    double miss = mean - budget_target(o->target_ratio, r->pass.progress, o->anneal), push = 0;
+    if (o->budget == BUDGET_LOSS)
+        push = miss > 0 ? o->lambda_budget : miss < 0 ? -o->lambda_budget : 0;
+    if (o->budget == BUDGET_DUAL)
+        push = (double)value_of(r, s->budget)[1];
+    for (int i = 0; i < x->R; i++) {
+        double slope, value = penalty_of(r, i, (double)x->entropy[i], &slope);
+        sum += lambda * value / x->R;
+        s->penalty[i] = (real)((lambda * slope + push / r->L) / x->R);
+    }
+    x->aux = sum + push * miss;
+}
+
+struct gate_grad { double tau, weight[FEATURES]; };
+
+static void attach(struct route *r, int l, int i, double dz, const struct standard *t, struct stream *st)
+{
+    real df[FEATURES] = {0};
+    int base = base_feature(r);
+    df[base] = (real)dz * t->inv[base];
+    signal_bwd(&edp_of(r)->sig, l, i, df, st);
+}
+
+/* d loss / d tau = - sum over rows of dgate p (1-p) / T; the same with features for the score's weights. */
+static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate, struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    struct standard t = standard_of(r, l);
+    struct gate_grad g = {0};
+    int R = r->pass.R, next = 0;
+    for (int i = 0; i < R; i++) {
+        size_t cell = (size_t)l * (size_t)R + (size_t)i;
+        int is_listed = next < p->n && p->row[next] == i;
+        double dg = is_listed ? (double)dgate[next] : 0, soft = (double)s->p[cell];
+        next += is_listed;
+        if (s->forced[cell])
+            continue;
+        double dz = (dg + (double)s->penalty[i]) * soft * (1 - soft) / opts_of(r)->temperature;
+        const real *f = signal_at(&s->sig, l, R, i);
+        g.tau -= dz;
+        for (int k = 0; k < FEATURES; k++)
+            g.weight[k] += dz * (double)((f[k] - t.mean[k]) * t.inv[k]);
+        if (opts_of(r)->attach)
+            attach(r, l, i, dz, &t, st);
+    }
+    r->metric[M_PUSH][l] = g.tau;
+    real *dtau = r->params->p[s->tau].grad, *dw = s->weight >= 0 ? r->params->p[s->weight].grad : NULL;
+    if (is_literal(r)) { /* tau = low + (high - low) sigmoid(theta) */
+        double v = 1 / (1 + exp(-(double)value_of(r, s->tau)[l]));
+        g.tau *= (tau_high - tau_low) * v * (1 - v);
+    }
+    if (dtau)
+        dtau[l] += (real)g.tau;
+    for (int k = 0; dw && k < FEATURES; k++)
+        dw[l * FEATURES + k] += (real)g.weight[k];
+}
+
+static void edp_update(struct route *r)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    real *budget = value_of(r, s->budget), *tau = value_of(r, s->tau);
+    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
+    int is_first = (double)r->params->p[s->std.count].value[r->L - 1] <= 0;
+    standardiser_update(&s->std, o->ema);
+    if (o->budget == BUDGET_OFFSET && o->threshold != THRESHOLD_QUANTILE)
+        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
+    if (o->budget == BUDGET_OFFSET && o->threshold == THRESHOLD_QUANTILE)
+        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, 1);
+    if (o->budget == BUDGET_DUAL)
+        budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate, o->lambda_budget);
+    for (int l = 0; o->threshold == THRESHOLD_QUANTILE && l < r->L; l++)
+        if (!isnan(s->quantile[l]) && !edp_always_on(r, l))
+            tau[l] = (real)(is_first ? s->quantile[l] : o->ema * (double)tau[l] + (1 - o->ema) * s->quantile[l]);
+}
+
+static int edp_set(struct route *r, const char *key, double value, struct err *e)
+{
+    struct edp_opts *o = r->opts;
+    if (strcmp(key, "threshold_offset") == 0) {
+        o->threshold_offset = value;
+        return 0;
+    }
+    if (strcmp(key, "target_ratio") != 0)
+        return err_set(e, DS_ENOTFOUND, "edp has no live setting %s (threshold_offset, target_ratio)", key);
+    int rc = route_check_target(value, (int)(o->early + o->late), r->L, "edp.target_ratio", e);
+    if (rc == 0)
+        o->target_ratio = value;
+    return rc;
+}
+
+/* Norms of increment, state and difference, one dot product: about 8 C; the map is small. */
+static double edp_flops(const struct route *r, int l)
+{
+    return edp_always_on(r, l) ? 0 : 8.0 * r->C + 4.0 * FEATURES;
+}
+
+const struct route_ops route_edp = {
+    .name = "edp",
+    .summary = "elastic depth: blocks run while the token's state still moves",
+    .paper = "Elastic-Depth Pretraining (2026)",
+    .flags = ROUTE_GATED | ROUTE_STE | ROUTE_ENTROPY | ROUTE_GRAD,
+    .opts_size = sizeof(struct edp_opts),
+    .state_size = sizeof(struct edp),
+    .opts = edp_opts_table,
+    .n_opts = DS_LEN(edp_opts_table),
+    .metrics = edp_metrics,
+    .n_metrics = DS_LEN(edp_metrics),
+    .init = edp_init,
+    .reserve = edp_reserve,
+    .begin = edp_begin,
+    .decide = edp_decide,
+    .enter = edp_enter,
+    .finish = edp_finish,
+    .aux = edp_aux,
+    .decide_bwd = edp_decide_bwd,
+    .enter_bwd = edp_enter_bwd,
+    .update = edp_update,
+    .set = edp_set,
+    .flops = edp_flops,
+    .always_on = edp_always_on,
+    .release = edp_release,
+};

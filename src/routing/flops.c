@@ -1,0 +1,118 @@
+#include "routing/flops.h"
+
+#include <string.h>
+
+const char *const flops_part_name[FLOPS_PARTS] = {
+    [FLOPS_QO] = "q,o",       [FLOPS_KV] = "k,v",       [FLOPS_ATTENTION] = "attention",
+    [FLOPS_MLP] = "mlp",      [FLOPS_ROUTER] = "router", [FLOPS_HEAD] = "head",
+};
+
+static double cost_qo(const struct flops_shape *s)
+{
+    return 4.0 * s->C * s->H * s->D;
+}
+
+static double cost_kv(const struct flops_shape *s)
+{
+    return 4.0 * s->C * s->K * s->D;
+}
+
+static double cost_key(const struct flops_shape *s)
+{
+    return 4.0 * s->H * s->D;
+}
+
+static double cost_mlp(const struct flops_shape *s)
+{
+    return 2.0 * s->mlp_mats * s->C * s->F;
+}
+
+static double cost_head(const struct flops_shape *s)
+{
+    return 2.0 * s->C * s->V;
+}
+
+void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
+{
+    f->shape = *shape;
+    f->L = shape->L;
+    f->R = R;
+    f->dense = f->dense_blocks = f->blocks = 0;
+    f->rows_run = f->rows = 0;
+    memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
+    memset(f->token, 0, (size_t)R * sizeof *f->token);
+    memset(f->cell, 0, (size_t)f->L * (size_t)R * sizeof *f->cell);
+}
+
+static void add(struct flops *f, int l, enum flops_part part, int row, double x)
+{
+    f->part[(size_t)l * FLOPS_PARTS + part] += x;
+    f->token[row] += x;
+    f->cell[(size_t)l * (size_t)f->R + (size_t)row] += x;
+}
+
+/* Rows that run cost everything; under KV_ALL the others still pay for their keys and values.  The
+ * number of visible keys counts the row itself; under KV_PLAN only executed rows before it. */
+void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row, int cached,
+                 double router_per_row)
+{
+    const struct flops_shape *s = &f->shape;
+    int l = p->layer, next = 0, doc = f->R ? first_row[0] : 0, keys = cached;
+    for (int i = 0; i < f->R; i++) {
+        int is_listed = next < p->n && p->row[next] == i;
+        int runs = is_listed && p->gate[next] != 0;
+        next += is_listed;
+        if (first_row[i] != doc) {
+            doc = first_row[i];
+            keys = 0;
+        }
+        keys += p->kv == KV_ALL || runs;
+        double context = i - first_row[i] + 1;
+        f->dense += cost_qo(s) + cost_kv(s) + cost_mlp(s) + context * cost_key(s);
+        f->dense_blocks += 1;
+        if (router_per_row > 0)
+            add(f, l, FLOPS_ROUTER, i, router_per_row);
+        if (runs || p->kv == KV_ALL)
+            add(f, l, FLOPS_KV, i, cost_kv(s));
+        if (!runs)
+            continue;
+        add(f, l, FLOPS_QO, i, cost_qo(s));
+        add(f, l, FLOPS_ATTENTION, i, keys * cost_key(s));
+        add(f, l, FLOPS_MLP, i, cost_mlp(s));
+        f->blocks += 1;
+        f->rows_run++;
+    }
+    f->rows += f->R;
+}
+
+void flops_head(struct flops *f)
+{
+    double x = cost_head(&f->shape);
+    f->part[(size_t)f->L * FLOPS_PARTS + FLOPS_HEAD] += x * f->R;
+    for (int i = 0; i < f->R; i++)
+        f->token[i] += x;
+    f->dense += x * f->R;
+}
+
+double flops_total(const struct flops *f)
+{
+    double sum = 0;
+    for (int i = 0; i < (f->L + 1) * FLOPS_PARTS; i++)
+        sum += f->part[i];
+    return sum;
+}
+
+double flops_block_ratio(const struct flops *f)
+{
+    return f->rows ? (double)f->rows_run / (double)f->rows : 1;
+}
+
+double flops_model_ratio(const struct flops *f)
+{
+    return f->dense > 0 ? flops_total(f) / f->dense : 1;
+}
+
+double flops_dense_token(const struct flops_shape *s, int T)
+{
+    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s) + 0.5 * (T + 1) * cost_key(s)) + cost_head(s);
+}

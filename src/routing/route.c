@@ -1,0 +1,183 @@
+#include "routing/route.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+extern const struct route_ops route_dense, route_edp, route_random, route_static;
+
+/* The registry: adding a method is its file and one line here. */
+static const struct route_ops *const methods[] = {
+    &route_dense,
+    &route_edp,
+    &route_random,
+    &route_static,
+    NULL,
+};
+
+const struct route_ops *const *route_all(void)
+{
+    return methods;
+}
+
+const struct route_ops *route_find(const char *name)
+{
+    for (size_t i = 0; methods[i]; i++)
+        if (strcmp(methods[i]->name, name) == 0)
+            return methods[i];
+    return NULL;
+}
+
+struct opt_group route_group(const struct route_ops *ops, char prefix[40])
+{
+    snprintf(prefix, 40, "%s.", ops->name);
+    struct opt_group g = {.prefix = prefix, .title = ops->summary, .opts = ops->opts, .n = ops->n_opts};
+    return g;
+}
+
+static int alloc_metrics(struct route *r, struct err *e)
+{
+    BUG_IF(r->ops->n_metrics > ROUTE_METRICS_MAX, "%s has %zu metrics", r->ops->name, r->ops->n_metrics);
+    for (size_t i = 0; i < r->ops->n_metrics; i++) {
+        enum metric_scope scope = r->ops->metrics[i].scope;
+        if (scope == METRIC_CELL)
+            continue;
+        r->metric[i] = mem_alloc(scope == METRIC_LAYER ? (size_t)r->L : 1, sizeof(double));
+        if (!r->metric[i])
+            return err_set(e, DS_EMEM, "metrics of %s", r->ops->name);
+    }
+    return 0;
+}
+
+int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L, int C, uint64_t seed,
+               struct err *e)
+{
+    memset(r, 0, sizeof *r);
+    r->ops = ops;
+    r->opts = opts;
+    r->params = ps;
+    r->L = L;
+    r->C = C;
+    r->seed = seed;
+    r->state = mem_alloc(1, ops->state_size ? ops->state_size : 1);
+    if (!r->state)
+        return err_set(e, DS_EMEM, "state of %s", ops->name);
+    int rc = alloc_metrics(r, e);
+    if (rc == 0 && ops->init)
+        rc = ops->init(r, e);
+    return rc;
+}
+
+int route_reserve(struct route *r, int R, struct err *e)
+{
+    if (R <= r->R_max)
+        return 0;
+    for (size_t i = 0; i < r->ops->n_metrics; i++) {
+        if (r->ops->metrics[i].scope != METRIC_CELL)
+            continue;
+        mem_free(r->cell[i]);
+        r->cell[i] = mem_alloc((size_t)r->L * (size_t)R, sizeof(real));
+        if (!r->cell[i])
+            return err_set(e, DS_EMEM, "cells of %s for %d rows", r->ops->name, R);
+    }
+    int rc = r->ops->reserve ? r->ops->reserve(r, R, e) : 0;
+    if (rc == 0)
+        r->R_max = R;
+    return rc;
+}
+
+void route_release(struct route *r)
+{
+    if (!r->ops)
+        return;
+    if (r->ops->release && r->state)
+        r->ops->release(r);
+    for (size_t i = 0; i < ROUTE_METRICS_MAX; i++) {
+        mem_free(r->metric[i]);
+        mem_free(r->cell[i]);
+    }
+    if (r->opts) {
+        char prefix[40];
+        struct opt_group g = route_group(r->ops, prefix);
+        opt_release(&g, r->opts);
+    }
+    mem_free(r->opts);
+    mem_free(r->state);
+    memset(r, 0, sizeof *r);
+}
+
+void route_begin(struct route *r, const struct pass *pass)
+{
+    BUG_IF(pass->R > r->R_max, "%d rows in a pass, %d reserved", pass->R, r->R_max);
+    r->pass = *pass;
+    if (pass->record)
+        for (size_t i = 0; i < r->ops->n_metrics; i++)
+            if (r->cell[i])
+                for (size_t k = 0; k < (size_t)r->L * (size_t)pass->R; k++)
+                    r->cell[i][k] = (real)NAN;
+    if (pass->kind != PASS_DENSE && r->ops->begin && !r->frozen)
+        r->ops->begin(r);
+}
+
+static void plan_all(struct plan *p, int R)
+{
+    p->n = p->active = R;
+    for (int i = 0; i < R; i++) {
+        p->row[i] = i;
+        p->gate[i] = 1;
+        p->weight[i] = 0;
+    }
+}
+
+void route_decide(struct route *r, int l, struct plan *out, struct stream *s)
+{
+    if (r->frozen) {
+        if (r->ops->enter && r->pass.kind != PASS_DENSE)
+            r->ops->enter(r, l, out, s);
+        return;
+    }
+    out->layer = l;
+    out->span = ROUTE_SPAN_BLOCK;
+    out->kv = KV_ALL;
+    if (r->pass.kind == PASS_DENSE) {
+        plan_all(out, r->pass.R);
+        return;
+    }
+    r->ops->decide(r, l, out, s);
+    if (r->ops->enter)
+        r->ops->enter(r, l, out, s);
+}
+
+void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe, int R, int all_rows)
+{
+    int n = 0, active = 0;
+    for (int i = 0; i < R; i++) {
+        int is_probe = probe && probe[i];
+        if (!want[i] && !all_rows && !is_probe)
+            continue;
+        p->row[n] = i;
+        p->gate[n] = want[i] ? 1 : 0;
+        p->weight[n] = weight ? weight[i] : 1;
+        active += want[i] != 0;
+        n++;
+    }
+    p->n = n;
+    p->active = active;
+}
+
+int route_forced(const struct route *r, int l, int i)
+{
+    return r->pass.force ? r->pass.force[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
+}
+
+int route_check_target(double target, int on, int L, const char *key, struct err *e)
+{
+    double floor_ratio = (double)on / L;
+    if (!(target >= floor_ratio - 1e-9 && target <= 1.0))
+        return err_set(e, DS_ERANGE,
+                       "%s=%g cannot be reached: %d of %d layers are always on, so the whole-block ratio lies in "
+                       "[%.3f, 1]; raise it or make fewer layers always on",
+                       key, target, on, L, floor_ratio);
+    return 0;
+}

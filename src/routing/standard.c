@@ -1,0 +1,93 @@
+#include "routing/standard.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static int add_buffer(struct params *ps, const char *prefix, const char *name, int rows, int cols)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", prefix, name);
+    int i = params_add(ps, full, rows, cols, PARAM_ROUTER, INIT_ZERO, 0);
+    if (i >= 0)
+        ps->p[i].train = 0;
+    return i;
+}
+
+int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L, int width, struct err *e)
+{
+    size_t n = (size_t)L * (size_t)width;
+    BUG_IF(width > STANDARD_MAX, "%d values to standardise", width);
+    s->params = ps;
+    s->L = L;
+    s->width = width;
+    s->mean = add_buffer(ps, prefix, "signal_mean", L, width);
+    s->square = add_buffer(ps, prefix, "signal_square", L, width);
+    s->count = add_buffer(ps, prefix, "signal_count", L, 0);
+    s->sum = mem_alloc(n, sizeof(double));
+    s->sum2 = mem_alloc(n, sizeof(double));
+    s->n = mem_alloc((size_t)L, sizeof(double));
+    if (s->mean < 0 || s->square < 0 || s->count < 0 || !s->sum || !s->sum2 || !s->n)
+        return err_set(e, DS_EMEM, "running statistics of %s", prefix);
+    return 0;
+}
+
+void standardiser_release(struct standardiser *s)
+{
+    mem_free(s->sum);
+    mem_free(s->sum2);
+    mem_free(s->n);
+    memset(s, 0, sizeof *s);
+}
+
+void standardiser_begin(struct standardiser *s)
+{
+    size_t n = (size_t)s->L * (size_t)s->width;
+    memset(s->sum, 0, n * sizeof(double));
+    memset(s->sum2, 0, n * sizeof(double));
+    memset(s->n, 0, (size_t)s->L * sizeof(double));
+}
+
+void standardiser_add(struct standardiser *s, int l, const real *x)
+{
+    s->n[l] += 1;
+    for (int k = 0; k < s->width; k++) {
+        s->sum[l * s->width + k] += (double)x[k];
+        s->sum2[l * s->width + k] += (double)x[k] * (double)x[k];
+    }
+}
+
+struct standard standardiser_at(const struct standardiser *s, int l, int fresh)
+{
+    const struct param *p = s->params->p;
+    struct standard t;
+    double stored = (double)p[s->count].value[l];
+    for (int k = 0; k < s->width; k++) {
+        int i = l * s->width + k, use_step = stored <= 0 && fresh;
+        double n = use_step ? s->n[l] : stored;
+        double a = use_step ? s->sum[i] : (double)p[s->mean].value[i];
+        double b = use_step ? s->sum2[i] : (double)p[s->square].value[i];
+        double mean = n > 0 ? a / n : 0, var = n > 0 ? b / n - mean * mean : 1;
+        t.mean[k] = (real)mean;
+        t.inv[k] = (real)(1 / sqrt(var > 1e-12 ? var : 1e-12));
+    }
+    return t;
+}
+
+/* Sums are stored as means times a decayed weight that tends to 1, so early steps are not biased. */
+void standardiser_update(struct standardiser *s, double ema)
+{
+    const struct param *p = s->params->p;
+    for (int l = 0; l < s->L; l++) {
+        if (s->n[l] <= 0)
+            continue;
+        p[s->count].value[l] = (real)(ema * (double)p[s->count].value[l] + (1 - ema));
+        for (int i = l * s->width; i < (l + 1) * s->width; i++) {
+            real *mean = &p[s->mean].value[i], *square = &p[s->square].value[i];
+            *mean = (real)(ema * (double)*mean + (1 - ema) * s->sum[i] / s->n[l]);
+            *square = (real)(ema * (double)*square + (1 - ema) * s->sum2[i] / s->n[l]);
+        }
+    }
+}
