@@ -1,0 +1,188 @@
+/* Byte-level BPE: the merge table, and encoding of one piece with a cache of earlier words. */
+#include "base/hash.h"
+#include "base/mem.h"
+#include "data/bpe.h"
+
+#include <string.h>
+
+/* --- the byte alphabet of GPT-2 ------------------------------------------------------------- */
+
+static int byte_is_printable(int b)
+{
+    return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+}
+
+/* Bytes without a printable Latin-1 character take U+0100, U+0101, ... in order. */
+uint32_t bpe_byte_rune(unsigned char byte)
+{
+    if (byte_is_printable(byte))
+        return byte;
+    if (byte <= 0x20)
+        return 0x100u + byte;
+    if (byte <= 0xA0)
+        return 0x121u + (byte - 0x7Fu);
+    return 0x143; /* 0xAD, the soft hyphen */
+}
+
+int bpe_rune_byte(uint32_t rune)
+{
+    if (rune < 0x100)
+        return byte_is_printable((int)rune) ? (int)rune : -1;
+    if (rune <= 0x120)
+        return (int)(rune - 0x100);
+    if (rune <= 0x142)
+        return (int)(rune - 0x121 + 0x7F);
+    return rune == 0x143 ? 0xAD : -1;
+}
+
+/* --- merges ------------------------------------------------------------------------------------ */
+
+static uint64_t pair_key(int32_t left, int32_t right)
+{
+    return ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
+}
+
+static size_t pair_slot(uint64_t key, size_t slots)
+{
+    key *= 0x9E3779B97F4A7C15u;
+    return (size_t)(key ^ key >> 29) & (slots - 1);
+}
+
+int bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t id, struct err *e)
+{
+    void *p = b->merge;
+    if (mem_grow(&p, &b->merge_cap, b->merges + 1, sizeof *b->merge) < 0)
+        return err_set(e, DS_EMEM, "no memory for %zu merges", b->merges + 1);
+    b->merge = p;
+    b->merge[b->merges++] = (struct bpe_merge){.left = left, .right = right, .id = id};
+    return 0;
+}
+
+int bpe_ready(struct bpe *b, struct err *e)
+{
+    size_t slots = 64;
+    while (slots < b->merges * 2 + 2)
+        slots *= 2;
+    mem_free(b->slot);
+    b->slots = 0;
+    b->slot = mem_alloc(slots, sizeof *b->slot);
+    if (!b->cache)
+        b->cache = mem_alloc(BPE_CACHE_SLOTS, sizeof *b->cache);
+    mem_free(b->of_rank);
+    b->of_rank = mem_alloc(b->merges + 1, sizeof *b->of_rank);
+    if (!b->slot || !b->cache || !b->of_rank)
+        return err_set(e, DS_EMEM, "no memory for a table of %zu merges", b->merges);
+    b->slots = slots;
+    memset(b->of_rank, 0xff, (b->merges + 1) * sizeof *b->of_rank);
+    for (size_t i = 0; i < b->merges; i++) {
+        uint64_t key = pair_key(b->merge[i].left, b->merge[i].right);
+        size_t at = pair_slot(key, slots);
+        while (b->slot[at].key && b->slot[at].key != key)
+            at = (at + 1) & (slots - 1);
+        b->slot[at] = (struct bpe_slot){.key = key, .rank = (int32_t)i, .id = b->merge[i].id};
+    }
+    return 0;
+}
+
+const struct bpe_slot *bpe_find(const struct bpe *b, int32_t left, int32_t right)
+{
+    uint64_t key = pair_key(left, right);
+    size_t at = pair_slot(key, b->slots);
+    while (b->slot[at].key) {
+        if (b->slot[at].key == key)
+            return &b->slot[at];
+        at = (at + 1) & (b->slots - 1);
+    }
+    return NULL;
+}
+
+/* --- encoding ---------------------------------------------------------------------------------- */
+
+static int32_t pair_rank(const struct bpe *b, int32_t left, int32_t right)
+{
+    const struct bpe_slot *s = bpe_find(b, left, right);
+    return s ? s->rank : INT32_MAX;
+}
+
+/* The lowest rank first, the leftmost among equals; quadratic, for short words only. */
+static int encode_small(const struct bpe *b, const char *s, int n, int32_t *id)
+{
+    int32_t rank[BPE_WORD_SMALL];
+    for (int i = 0; i < n; i++)
+        id[i] = b->byte_id[(unsigned char)s[i]];
+    for (int i = 0; i + 1 < n; i++)
+        rank[i] = pair_rank(b, id[i], id[i + 1]);
+    while (n > 1) {
+        int best = 0;
+        for (int i = 1; i + 1 < n; i++)
+            if (rank[i] < rank[best])
+                best = i;
+        if (rank[best] == INT32_MAX)
+            break;
+        id[best] = b->merge[rank[best]].id;
+        n--;
+        memmove(id + best + 1, id + best + 2, (size_t)(n - best - 1) * sizeof *id);
+        memmove(rank + best, rank + best + 1, (size_t)(n - best - 1) * sizeof *rank);
+        if (best + 1 < n)
+            rank[best] = pair_rank(b, id[best], id[best + 1]);
+        if (best > 0)
+            rank[best - 1] = pair_rank(b, id[best - 1], id[best]);
+    }
+    return n;
+}
+
+static int push_ids(struct ids *out, const int32_t *id, int n, struct err *e)
+{
+    for (int i = 0; i < n; i++)
+        if (ids_add(out, id[i]) < 0)
+            return err_set(e, DS_EMEM, "no memory for %zu token ids", out->n + 1);
+    return 0;
+}
+
+static int check_bytes(const struct bpe *b, const char *s, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (b->byte_id[(unsigned char)s[i]] < 0)
+            return err_set(e, DS_EFORMAT, "the vocabulary has no token for the byte 0x%02X",
+                           (unsigned)(unsigned char)s[i]);
+    return 0;
+}
+
+int bpe_encode_piece(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
+{
+    int64_t whole;
+    struct bpe_cached *c = NULL;
+    uint64_t hash = 0;
+    if (n <= BPE_CACHE_KEY) {
+        hash = hash64(s, n, 0);
+        c = &b->cache[hash & (BPE_CACHE_SLOTS - 1)];
+        if (c->n && c->hash == hash && c->len == n && memcmp(c->key, s, n) == 0)
+            return push_ids(out, c->id, c->n, e);
+    }
+    if (b->ignore_merges && map_get(&b->whole, s, n, &whole))
+        return push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
+    int rc = check_bytes(b, s, n, e);
+    if (rc < 0)
+        return rc;
+    if (n > BPE_WORD_SMALL)
+        return bpe_encode_long(b, s, n, out, e);
+    int32_t id[BPE_WORD_SMALL];
+    int count = encode_small(b, s, (int)n, id);
+    if (c && count <= BPE_CACHE_IDS) {
+        *c = (struct bpe_cached){.hash = hash, .len = (uint8_t)n, .n = (uint8_t)count};
+        memcpy(c->key, s, n);
+        memcpy(c->id, id, (size_t)count * sizeof *id);
+    }
+    return push_ids(out, id, count, e);
+}
+
+void bpe_release(struct bpe *b)
+{
+    pretok_release(&b->pre);
+    mem_free(b->merge);
+    mem_free(b->slot);
+    mem_free(b->cache);
+    mem_free(b->of_rank);
+    map_release(&b->whole);
+    *b = (struct bpe){0};
+}

@@ -1,0 +1,255 @@
+/* A corpus is one block of text and where its documents begin and end. */
+#include "data/corpus.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/synth.h"
+
+enum { FOLDER_DEPTH = 32 };
+
+struct extent {
+    size_t start, len;
+    size_t bits; /* of its entropies in corpus.bits */
+};
+struct corpus {
+    struct str text;
+    struct extent *doc;
+    size_t docs, doc_cap;
+    size_t open; /* where the open document begins */
+    float *bits; /* synth only */
+    size_t bits_n, bits_cap;
+    uint64_t bytes, max_bytes, max_docs;
+};
+
+static const char end_mark[] = "<|endoftext|>";
+
+/* --- gathering ---------------------------------------------------------------------------------------- */
+
+int corpus_full(const struct corpus *c)
+{
+    return c->docs >= c->max_docs || c->bytes + corpus_open_len(c) >= c->max_bytes;
+}
+
+size_t corpus_open_len(const struct corpus *c)
+{
+    return c->text.len - c->open;
+}
+
+int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e)
+{
+    uint64_t room = c->max_bytes - c->bytes - corpus_open_len(c);
+    if (n > room) /* cut before a character, not inside it */
+        for (n = (size_t)room; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80;)
+            n--;
+    str_add_bytes(&c->text, s, n);
+    return c->text.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", c->text.len + n) : 0;
+}
+
+static int is_blank(char ch)
+{
+    return ch == ' ' || (ch >= '\t' && ch <= '\r');
+}
+
+static int add_extent(struct corpus *c, size_t start, size_t len, struct err *e)
+{
+    void *p = c->doc;
+    if (mem_grow(&p, &c->doc_cap, c->docs + 1, sizeof *c->doc) < 0)
+        return err_set(e, DS_EMEM, "no memory for %zu documents", c->docs + 1);
+    c->doc = p;
+    c->doc[c->docs++] = (struct extent){.start = start, .len = len, .bits = c->bits_n};
+    c->bytes += len;
+    return 0;
+}
+
+/* Takes [open, end) as a document without the white space around it; text behind `end` stays open. */
+static int take_document(struct corpus *c, size_t end, size_t next, struct err *e)
+{
+    size_t start = c->open, stop = end;
+    while (start < stop && is_blank(c->text.p[start]))
+        start++;
+    while (stop > start && is_blank(c->text.p[stop - 1]))
+        stop--;
+    if (stop > start && c->docs < c->max_docs) {
+        c->open = next;
+        return add_extent(c, start, stop - start, e);
+    }
+    if (next == c->text.len && next > c->open) { /* endless blank lines must not fill the memory */
+        c->text.len = c->open;
+        c->text.p[c->open] = '\0';
+    } else {
+        c->open = next;
+    }
+    return 0;
+}
+
+int corpus_end_document(struct corpus *c, struct err *e)
+{
+    return take_document(c, c->text.len, c->text.len, e);
+}
+
+int corpus_cut_at_end_mark(struct corpus *c, size_t from, struct err *e)
+{
+    size_t len = sizeof end_mark - 1;
+    for (size_t at = c->open + from; at + len <= c->text.len; at++) {
+        const char *hit = memchr(c->text.p + at, '<', c->text.len - at);
+        if (!hit)
+            return 0;
+        at = (size_t)(hit - c->text.p);
+        if (at + len <= c->text.len && memcmp(hit, end_mark, len) == 0) {
+            int rc = take_document(c, at, at + len, e);
+            return rc < 0 ? rc : 1;
+        }
+    }
+    return 0;
+}
+
+/* --- sources -------------------------------------------------------------------------------------------- */
+
+static int read_folder(struct corpus *c, const char *path, const struct corpus_options *o, int depth, struct err *e);
+
+static int read_entry(struct corpus *c, const char *path, const struct corpus_options *o, int depth, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        log_warn("%s cannot be read; passed over", path); /* a dangling link */
+        return 0;
+    }
+    if (S_ISDIR(st.st_mode))
+        return read_folder(c, path, o, depth + 1, e);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    return corpus_read_file(c, path, o->format ? o->format : "auto", o->text_key, 1, e);
+}
+
+static int read_folder(struct corpus *c, const char *path, const struct corpus_options *o, int depth, struct err *e)
+{
+    char **names = NULL, full[4096];
+    size_t n = 0;
+    if (depth > FOLDER_DEPTH)
+        return err_set(e, DS_ERANGE, "%s: folders nested deeper than %d (a link to a parent?)", path, FOLDER_DEPTH);
+    int rc = fs_list(path, &names, &n, e);
+    for (size_t i = 0; rc >= 0 && i < n && !corpus_full(c); i++) {
+        if (names[i][0] == '.')
+            continue;
+        rc = fs_join(full, sizeof full, path, names[i], e);
+        if (rc >= 0)
+            rc = read_entry(c, full, o, depth, e);
+    }
+    fs_list_free(names, n);
+    return rc < 0 ? rc : 0;
+}
+
+static int add_story(struct corpus *c, const struct grammar *g, uint64_t seed, uint64_t index, struct err *e)
+{
+    float *h = NULL;
+    size_t start = c->text.len;
+    int rc = synth_story_of(g, seed, index, &c->text, &h, NULL, e);
+    if (rc < 0)
+        return rc;
+    size_t n = c->text.len - start;
+    void *p = c->bits;
+    rc = add_extent(c, start, n, e);
+    if (rc >= 0 && mem_grow(&p, &c->bits_cap, c->bits_n + n + 1, sizeof *c->bits) < 0)
+        rc = err_set(e, DS_EMEM, "no memory for %zu stories", c->docs);
+    c->bits = p;
+    if (rc >= 0) {
+        memcpy(c->bits + c->bits_n, h, (n + 1) * sizeof *h);
+        c->bits_n += n + 1;
+    }
+    mem_free(h);
+    return rc;
+}
+
+static int generate(struct corpus *c, uint64_t seed, struct err *e)
+{
+    struct grammar *g = NULL;
+    int rc = grammar_new(&g, synth_rules, synth_rules_n, e);
+    for (uint64_t i = 0; rc >= 0 && !corpus_full(c); i++)
+        rc = add_story(c, g, seed, i, e);
+    c->open = c->text.len;
+    grammar_free(g);
+    return rc < 0 ? rc : 0;
+}
+
+static int read_path(struct corpus *c, const struct corpus_options *o, struct err *e)
+{
+    if (!o->path || !o->path[0])
+        return err_set(e, DS_EUSAGE, "no corpus was named: give a file, a folder, or synth");
+    if (strcmp(o->path, "synth") == 0)
+        return generate(c, o->seed, e);
+    if (fs_is_dir(o->path))
+        return read_folder(c, o->path, o, 0, e);
+    return corpus_read_file(c, o->path, o->format ? o->format : "auto", o->text_key, 0, e);
+}
+
+int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e)
+{
+    if (o->max_docs < 0)
+        return err_set(e, DS_ERANGE, "a corpus of %lld documents is not possible", (long long)o->max_docs);
+    struct corpus *c = mem_alloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, DS_EMEM, "no memory for a corpus");
+    int synth = o->path && strcmp(o->path, "synth") == 0;
+    c->max_bytes = o->max_bytes ? o->max_bytes : CORPUS_BYTES_MAX;
+    c->max_docs = o->max_docs ? (uint64_t)o->max_docs : synth ? CORPUS_SYNTH_DOCS : UINT64_MAX;
+    int rc = read_path(c, o, e);
+    if (rc >= 0 && c->docs == 0)
+        rc = err_set(e, DS_EFORMAT, "corpus %s: it holds no documents", o->path);
+    if (rc < 0) {
+        corpus_close(c);
+        return rc;
+    }
+    if (!synth && !o->max_bytes && c->bytes >= c->max_bytes)
+        log_warn("corpus %s: only the first %llu bytes are used", o->path, (unsigned long long)c->bytes);
+    *out = c;
+    return 0;
+}
+
+void corpus_close(struct corpus *c)
+{
+    if (!c)
+        return;
+    str_release(&c->text);
+    mem_free(c->doc);
+    mem_free(c->bits);
+    mem_free(c);
+}
+
+/* --- questions ------------------------------------------------------------------------------------------- */
+
+size_t corpus_count(const struct corpus *c)
+{
+    return c->docs;
+}
+
+struct document corpus_at(const struct corpus *c, size_t i)
+{
+    BUG_IF(i >= c->docs, "document %zu of %zu", i, c->docs);
+    const struct extent *d = &c->doc[i];
+    return (struct document){.text = c->text.p + d->start, .len = d->len, .bits = c->bits ? c->bits + d->bits : NULL};
+}
+
+uint64_t corpus_bytes(const struct corpus *c)
+{
+    return c->bytes;
+}
+
+uint64_t corpus_hash(const struct corpus *c)
+{
+    uint64_t h = c->docs;
+    for (size_t i = 0; i < c->docs; i++)
+        h = hash64(c->text.p + c->doc[i].start, c->doc[i].len, h);
+    return h;
+}
+
+int corpus_is_val(const struct corpus *c, size_t i, double fraction)
+{
+    struct document d = corpus_at(c, i);
+    uint64_t h = hash64(d.text, d.len, 0x76616c);
+    return (double)(h >> 11) * 0x1p-53 < fraction;
+}

@@ -1,0 +1,99 @@
+/* Cutting text into pieces by regular expressions, as Hugging Face pre-tokenizers do. */
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/bpe.h"
+
+#include <string.h>
+
+const char pretok_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+int pretok_add(struct pretok *p, const char *pattern, int drop_gaps, struct err *e)
+{
+    if (p->n >= PRETOK_STAGES)
+        return err_set(e, DS_ERANGE, "pre-tokenizer with more than %d stages", PRETOK_STAGES);
+    struct regex *re = NULL;
+    int rc = regex_new(&re, pattern, strlen(pattern), "pre-tokenizer", e);
+    if (rc < 0)
+        return rc;
+    char *copy = mem_strdup(pattern);
+    if (!copy) {
+        regex_free(re);
+        return err_set(e, DS_EMEM, "no memory for a pre-tokenizer pattern");
+    }
+    p->stage[p->n++] = (struct pretok_stage){.re = re, .pattern = copy, .drop_gaps = drop_gaps};
+    return 0;
+}
+
+static size_t rune_bytes(const char *s, size_t n)
+{
+    uint32_t cp;
+    int len = utf8_decode(s, n, &cp);
+    return len > 0 ? (size_t)len : 1;
+}
+
+/* s is valid UTF-8.  An empty match cuts, and the search goes on one code point later. */
+static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
+                      void *ctx, struct err *e)
+{
+    if (n == 0)
+        return 0;
+    if (stage == p->n)
+        return fn(ctx, s, n, e);
+    const struct pretok_stage *st = &p->stage[stage];
+    size_t done = 0, from = 0, a = 0, b = 0;
+    while (from < n) {
+        int rc = regex_next(st->re, s, n, from, 1, &a, &b, e);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            break;
+        if (a > done && !st->drop_gaps &&
+            (rc = walk_stage(p, stage + 1, s + done, a - done, fn, ctx, e)) < 0)
+            return rc;
+        if (b > a && (rc = walk_stage(p, stage + 1, s + a, b - a, fn, ctx, e)) < 0)
+            return rc;
+        done = b;
+        from = b > a ? b : b + (b < n ? rune_bytes(s + b, n - b) : 1);
+    }
+    if (st->drop_gaps || done >= n)
+        return 0;
+    return walk_stage(p, stage + 1, s + done, n - done, fn, ctx, e);
+}
+
+static int walk_bytes(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, void *ctx,
+                      struct err *e)
+{
+    size_t at = 0;
+    int rc = 0;
+    while (rc >= 0 && at < n) {
+        size_t run = utf8_valid(s + at, n - at);
+        if (run > 0)
+            rc = walk_stage(p, 0, s + at, run, fn, ctx, e);
+        at += run;
+        if (rc >= 0 && at < n)
+            rc = fn(ctx, s + at++, 1, e);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int pretok_walk(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, void *ctx, struct err *e)
+{
+    if (!p->add_prefix_space || n == 0 || s[0] == ' ')
+        return walk_bytes(p, s, n, fn, ctx, e);
+    struct str spaced = {0};
+    str_add_char(&spaced, ' ');
+    str_add_bytes(&spaced, s, n);
+    int rc = spaced.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", n)
+                           : walk_bytes(p, spaced.p, spaced.len, fn, ctx, e);
+    str_release(&spaced);
+    return rc;
+}
+
+void pretok_release(struct pretok *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        regex_free(p->stage[i].re);
+        mem_free(p->stage[i].pattern);
+    }
+    p->n = 0;
+}

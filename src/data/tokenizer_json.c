@@ -1,0 +1,377 @@
+/* Hugging Face tokenizer.json -> byte-level BPE.  What the file asks for and this program cannot
+ * do is refused by name: ids that are quietly different would be worse than none. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/bpe.h"
+
+#include <string.h>
+
+static const char *type_of(const struct json_node *n)
+{
+    const char *type = json_str(json_get(n, "type"), NULL);
+    return type ? type : "(no type)";
+}
+
+static int refuse(struct err *e, const char *part, const char *name)
+{
+    return err_set(e, DS_EFORMAT, "%s \"%.64s\" is not supported (this program reads byte-level BPE)", part, name);
+}
+
+/* --- pre-tokenizer, normalizer --------------------------------------------------------------------- */
+
+/* A pattern that matches the text itself. */
+static void quote_pattern(struct str *out, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strchr("\\^$.|?*+()[]{}-#&~", s[i]) && s[i])
+            str_add_char(out, '\\');
+        str_add_char(out, s[i]);
+    }
+}
+
+static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
+{
+    size_t len = 0;
+    const struct json_node *pattern = json_get(n, "pattern");
+    const char *regex = json_str(json_get(pattern, "Regex"), NULL);
+    const char *text = json_str(json_get(pattern, "String"), &len);
+    const char *behavior = json_str(json_get(n, "behavior"), NULL);
+    int invert = json_bool(json_get(n, "invert"), 0), drop = 0;
+    if (!regex && !text)
+        return err_set(e, DS_EFORMAT, "a Split pre-tokenizer has neither a Regex nor a String pattern");
+    if (behavior && strcmp(behavior, "Removed") == 0 && invert)
+        drop = 1; /* keeps exactly the matches */
+    else if (!behavior || strcmp(behavior, "Isolated") != 0)
+        return refuse(e, "Split behavior", behavior ? behavior : "(none)");
+    if (regex)
+        return pretok_add(&b->pre, regex, drop, e);
+    struct str quoted = {0};
+    quote_pattern(&quoted, text, len);
+    int rc = quoted.failed ? err_set(e, DS_EMEM, "no memory for a pattern")
+                           : pretok_add(&b->pre, str_text(&quoted), drop, e);
+    str_release(&quoted);
+    return rc;
+}
+
+static int read_byte_level(struct bpe *b, const struct json_node *n, struct err *e)
+{
+    if (json_bool(json_get(n, "add_prefix_space"), 1)) {
+        if (b->pre.n > 0)
+            return refuse(e, "ByteLevel behind another pre-tokenizer with", "add_prefix_space");
+        b->pre.add_prefix_space = 1;
+    }
+    return json_bool(json_get(n, "use_regex"), 1) ? pretok_add(&b->pre, pretok_gpt2, 0, e) : 0;
+}
+
+static int read_pretok(struct bpe *b, const struct json_node *n, int *byte_level, struct err *e)
+{
+    const char *type = type_of(n);
+    if (*byte_level) /* its output is no longer text that a later pattern could be meant for */
+        return refuse(e, "pre-tokenizer behind ByteLevel:", type);
+    if (strcmp(type, "ByteLevel") == 0) {
+        *byte_level = 1;
+        return read_byte_level(b, n, e);
+    }
+    if (strcmp(type, "Split") == 0)
+        return read_split(b, n, e);
+    if (strcmp(type, "Digits") == 0)
+        return pretok_add(&b->pre, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+", 0, e);
+    if (strcmp(type, "Sequence") != 0)
+        return refuse(e, "pre-tokenizer", type);
+    const struct json_node *list = json_get(n, "pretokenizers");
+    int rc = 0;
+    for (size_t i = 0; rc >= 0 && i < json_len(list) && i < 64; i++) {
+        const struct json_node *part = json_at(list, i);
+        rc = strcmp(type_of(part), "Sequence") == 0 ? refuse(e, "pre-tokenizer", "Sequence in a Sequence")
+                                                    : read_pretok(b, part, byte_level, e);
+    }
+    return rc;
+}
+
+static int read_normalizer(struct tokenizer *t, const struct json_node *n, struct err *e)
+{
+    if (json_kind_of(n) == JSON_KIND_NULL)
+        return 0;
+    const char *type = type_of(n);
+    const struct json_node *list = json_get(n, "normalizers");
+    if (strcmp(type, "Sequence") == 0 && json_len(list) == 0)
+        return 0;
+    if (strcmp(type, "Sequence") == 0 && json_len(list) == 1)
+        type = type_of(json_at(list, 0));
+    if (strcmp(type, "NFC") != 0)
+        return refuse(e, "normalizer", type);
+    t->nfc = 1;
+    return 0;
+}
+
+/* --- vocabulary and merges --------------------------------------------------------------------------- */
+
+/* A token's bytes from its printable form; text that is not in the alphabet stands for itself. */
+static int token_bytes(struct str *out, const char *s, size_t n)
+{
+    str_reset(out);
+    for (size_t at = 0; at < n;) {
+        uint32_t rune;
+        int len = utf8_decode(s + at, n - at, &rune);
+        int byte = len > 0 ? bpe_rune_byte(rune) : -1;
+        if (byte < 0) {
+            str_reset(out);
+            str_add_bytes(out, s, n);
+            return 0;
+        }
+        str_add_char(out, (char)byte);
+        at += (size_t)len;
+    }
+    return 1;
+}
+
+struct reader {
+    struct tokenizer *t;
+    struct map id_of; /* token as written in the file -> id */
+    struct str scratch;
+    const char *what;
+};
+
+static int largest_id(const struct json_node *vocab, const struct json_node *added, int64_t *max, struct err *e)
+{
+    const char *key;
+    size_t len;
+    *max = -1;
+    for (size_t i = 0;; i++) {
+        const struct json_node *v = json_member(vocab, i, &key, &len);
+        const struct json_node *a = v ? v : json_get(json_at(added, i - json_len(vocab)), "id");
+        if (!v && i - json_len(vocab) >= json_len(added))
+            return 0;
+        int64_t id = json_int(a, -1);
+        if (id < 0 || id >= BPE_IDS_MAX)
+            return err_set(e, DS_ERANGE, "a token's id must be a number in 0..%d; \"%.40s\" has %lld",
+                           BPE_IDS_MAX - 1, v ? key : "an added token", (long long)id);
+        *max = id > *max ? id : *max;
+    }
+}
+
+static int read_vocab(struct reader *r, const struct json_node *vocab, struct err *e)
+{
+    const char *key;
+    size_t len;
+    struct bpe *b = r->t->bpe;
+    for (size_t i = 0; i < json_len(vocab); i++) {
+        int32_t id = (int32_t)json_int(json_member(vocab, i, &key, &len), -1);
+        int mapped = token_bytes(&r->scratch, key, len);
+        int rc = tokenizer_set_piece(r->t, id, str_text(&r->scratch), r->scratch.len, e);
+        if (rc < 0)
+            return rc;
+        if (map_set(&r->id_of, key, len, id) < 0 || r->scratch.failed)
+            return err_set(e, DS_EMEM, "no memory for the vocabulary");
+        if (mapped && r->scratch.len == 1)
+            b->byte_id[(unsigned char)r->scratch.p[0]] = id;
+    }
+    return 0;
+}
+
+/* "a b" or ["a", "b"]. */
+static int merge_parts(const struct json_node *n, const char **a, size_t *na, const char **b, size_t *nb)
+{
+    size_t len = 0;
+    const char *s = json_str(n, &len);
+    if (!s) {
+        *a = json_str(json_at(n, 0), na);
+        *b = json_str(json_at(n, 1), nb);
+        return json_len(n) == 2 && *a && *b;
+    }
+    const char *space = memchr(s, ' ', len);
+    if (!space)
+        return 0;
+    *a = s;
+    *na = (size_t)(space - s);
+    *b = space + 1;
+    *nb = len - *na - 1;
+    return memchr(*b, ' ', *nb) == NULL;
+}
+
+static int read_merge(struct reader *r, const struct json_node *n, size_t i, struct err *e)
+{
+    const char *a = NULL, *b = NULL;
+    size_t na = 0, nb = 0;
+    int64_t left, right, id;
+    if (!merge_parts(n, &a, &na, &b, &nb))
+        return err_set(e, DS_EFORMAT, "merge %zu is neither \"a b\" nor [\"a\", \"b\"]", i);
+    int absent = !map_get(&r->id_of, a, na, &left) || !map_get(&r->id_of, b, nb, &right);
+    str_reset(&r->scratch);
+    str_add_bytes(&r->scratch, a, na);
+    str_add_bytes(&r->scratch, b, nb);
+    if (r->scratch.failed)
+        return err_set(e, DS_EMEM, "no memory for the merges");
+    if (absent || na == 0 || nb == 0 || !map_get(&r->id_of, str_text(&r->scratch), r->scratch.len, &id))
+        return err_set(e, DS_EFORMAT, "merge %zu (\"%.40s\" + \"%.40s\") names a token that the vocabulary lacks", i,
+                       a, b);
+    return bpe_add_merge(r->t->bpe, (int32_t)left, (int32_t)right, (int32_t)id, e);
+}
+
+static int read_model(struct reader *r, const struct json_node *model, struct err *e)
+{
+    static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    const struct json_node *merges = json_get(model, "merges");
+    size_t len;
+    for (size_t i = 0; i < DS_LEN(affix); i++)
+        if (json_str(json_get(model, affix[i]), &len) && len > 0)
+            return refuse(e, "a BPE model with", affix[i]);
+    if (json_bool(json_get(model, "byte_fallback"), 0))
+        return refuse(e, "a BPE model with", "byte_fallback");
+    if (json_num(json_get(model, "dropout"), 0) > 0)
+        return refuse(e, "a BPE model with", "dropout");
+    r->t->bpe->ignore_merges = json_bool(json_get(model, "ignore_merges"), 0);
+    int rc = read_vocab(r, json_get(model, "vocab"), e);
+    for (size_t i = 0; rc >= 0 && i < json_len(merges); i++)
+        rc = read_merge(r, json_at(merges, i), i, e);
+    return rc;
+}
+
+/* --- added tokens -------------------------------------------------------------------------------------- */
+
+static int read_added(struct reader *r, const struct json_node *n, struct err *e)
+{
+    size_t len = 0;
+    const char *text = json_str(json_get(n, "content"), &len);
+    if (!text)
+        return err_set(e, DS_EFORMAT, "an added token has no content");
+    if (json_bool(json_get(n, "single_word"), 0))
+        return refuse(e, "an added token with", "single_word");
+    struct added_token a = {.len = len, .id = (int32_t)json_int(json_get(n, "id"), -1),
+                            .special = json_bool(json_get(n, "special"), 0),
+                            .lstrip = json_bool(json_get(n, "lstrip"), 0),
+                            .rstrip = json_bool(json_get(n, "rstrip"), 0)};
+    int64_t known;
+    int rc = 0;
+    if (map_get(&r->id_of, text, len, &known)) {
+        if (known != a.id)
+            return err_set(e, DS_EFORMAT, "added token \"%.40s\" has the id %d, but %lld in the vocabulary", text, a.id,
+                           (long long)known);
+        /* Its own text, not the bytes it would stand for as a word. */
+        r->t->present[a.id] = 0;
+    }
+    rc = tokenizer_set_piece(r->t, a.id, text, len, e);
+    if (rc < 0)
+        return rc;
+    a.text = mem_dup(text, len + 1);
+    rc = a.text ? tokenizer_add_special(r->t, &a, e) : err_set(e, DS_EMEM, "no memory for added tokens");
+    mem_free(a.text);
+    return rc;
+}
+
+static int32_t id_of_text(const struct reader *r, const char *text)
+{
+    int64_t id, at;
+    if (map_get(&r->t->added_map, text, strlen(text), &at))
+        return r->t->added[at].id;
+    return map_get(&r->id_of, text, strlen(text), &id) ? (int32_t)id : -1;
+}
+
+/* What separates documents: the end-of-text token, before any end-of-turn token. */
+static void find_ends(struct reader *r, const struct json_node *root)
+{
+    static const char *const end[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>",
+                                      "<|im_end|>", "<|eot_id|>"};
+    for (size_t i = 0; i < DS_LEN(end) && r->t->eot < 0; i++)
+        r->t->eot = id_of_text(r, end[i]);
+    const struct json_node *post = json_get(root, "post_processor"), *list = json_get(post, "processors");
+    for (size_t i = 0; i < json_len(list); i++)
+        if (strcmp(type_of(json_at(list, i)), "TemplateProcessing") == 0)
+            post = json_at(list, i);
+    const struct json_node *first = json_get(json_at(json_get(post, "single"), 0), "SpecialToken");
+    const char *bos = json_str(json_get(first, "id"), NULL);
+    if (bos)
+        r->t->bos = id_of_text(r, bos);
+}
+
+static int index_whole(struct tokenizer *t, struct err *e)
+{
+    for (int32_t id = 0; t->bpe->ignore_merges && id < t->vocab; id++)
+        if (t->present[id] && t->length[id] > 0 && !tokenizer_is_special(t, id) &&
+            map_set(&t->bpe->whole, t->bytes.p + t->offset[id], t->length[id], id) < 0)
+            return err_set(e, DS_EMEM, "no memory for the vocabulary");
+    return 0;
+}
+
+/* The plain byte tokenizer, as tokenizer_save writes it. */
+static int is_plain_bytes(const struct tokenizer *t)
+{
+    if (t->bpe->merges || t->bpe->pre.n || t->bpe->pre.add_prefix_space || t->vocab != 257 || t->eot != 256)
+        return 0;
+    for (int i = 0; i < 256; i++)
+        if (t->bpe->byte_id[i] != i)
+            return 0;
+    return !t->nfc && t->n_added == 1 && t->added[0].special;
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------ */
+
+static int read_parts(struct reader *r, const struct json_node *root, struct err *e)
+{
+    const struct json_node *pre = json_get(root, "pre_tokenizer"), *added = json_get(root, "added_tokens");
+    int byte_level = 0;
+    int rc = read_normalizer(r->t, json_get(root, "normalizer"), e);
+    if (rc >= 0)
+        rc = read_model(r, json_get(root, "model"), e);
+    if (rc >= 0 && json_kind_of(pre) == JSON_KIND_NULL)
+        rc = refuse(e, "pre-tokenizer", "none");
+    else if (rc >= 0)
+        rc = read_pretok(r->t->bpe, pre, &byte_level, e);
+    if (rc >= 0 && !byte_level)
+        rc = refuse(e, "pre-tokenizer without ByteLevel:", type_of(pre));
+    for (size_t i = 0; rc >= 0 && i < json_len(added); i++)
+        rc = read_added(r, json_at(added, i), e);
+    if (rc >= 0)
+        find_ends(r, root);
+    return rc < 0 ? rc : index_whole(r->t, e);
+}
+
+static int read_root(struct reader *r, const struct json_node *root, struct err *e)
+{
+    const struct json_node *model = json_get(root, "model"), *vocab = json_get(model, "vocab");
+    const char *type = json_str(json_get(model, "type"), NULL);
+    int64_t max = -1;
+    /* Files of 2019 have no type; their merges tell. */
+    if (type ? strcmp(type, "BPE") != 0 : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY)
+        return refuse(e, "tokenizer model", type ? type : "(no type)");
+    if (json_kind_of(vocab) != JSON_KIND_OBJECT || json_len(vocab) == 0)
+        return err_set(e, DS_EFORMAT, "the model has no vocabulary");
+    int rc = largest_id(vocab, json_get(root, "added_tokens"), &max, e);
+    if (rc < 0)
+        return rc;
+    r->t = tokenizer_new("bpe", (int)max + 1, e);
+    if (!r->t)
+        return DS_EMEM;
+    r->t->bpe = mem_alloc(1, sizeof *r->t->bpe);
+    if (!r->t->bpe)
+        return err_set(e, DS_EMEM, "no memory for a tokenizer");
+    memset(r->t->bpe->byte_id, 0xff, sizeof r->t->bpe->byte_id);
+    rc = read_parts(r, root, e);
+    return rc < 0 ? rc : tokenizer_ready(r->t, e);
+}
+
+int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const char *what, struct err *e)
+{
+    struct json *doc = NULL;
+    struct reader r = {.what = what};
+    int rc = json_parse(&doc, p, n, what, e);
+    if (rc < 0)
+        return rc;
+    rc = read_root(&r, json_root(doc), e);
+    if (rc >= 0) {
+        str_add_bytes(&r.t->source, p, n);
+        rc = r.t->source.failed ? err_set(e, DS_EMEM, "no memory for the tokenizer's text") : 0;
+    }
+    if (rc < 0) {
+        tokenizer_free(r.t);
+        err_add(e, rc, "%s", what);
+    } else {
+        r.t->kind = is_plain_bytes(r.t) ? "bytes" : "bpe";
+        *out = r.t;
+    }
+    map_release(&r.id_of);
+    str_release(&r.scratch);
+    json_free(doc);
+    return rc;
+}
