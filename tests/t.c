@@ -47,7 +47,7 @@ const char *t_shared(const char *path)
 
 static void tmpdir_remove(void)
 {
-    char cmd[512];
+    char cmd[600];
     if (!tmpdir[0])
         return;
     snprintf(cmd, sizeof cmd, "chmod -R u+rwX '%s' 2>/dev/null; rm -rf '%s'", tmpdir, tmpdir);

@@ -29,6 +29,7 @@ static struct {
     atomic_int sleepers; /* workers in `wake`                      */
     atomic_int waiting;  /* the owner is in `done`                 */
     atomic_int stop;
+    int up;              /* workers that have begun, under lock    */
     pool_fn *fn;
     void *ctx;
     int tasks;
@@ -88,6 +89,10 @@ static void *worker_main(void *arg)
 {
     my_worker = (int)(intptr_t)arg;
     inside = 1;
+    pthread_mutex_lock(&pool.lock);
+    pool.up++;
+    pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.lock);
     while (!atomic_load_explicit(&pool.stop, memory_order_acquire)) {
         await_tasks();
         work();
@@ -188,6 +193,16 @@ static int start_worker(int i)
     return rc;
 }
 
+/* A fork while a thread is still being set up would copy the locks of its set-up in whatever state
+ * they are: wait until all are through. */
+static void await_workers(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    while (pool.up < pool.threads - 1)
+        pthread_cond_wait(&pool.done, &pool.lock);
+    pthread_mutex_unlock(&pool.lock);
+}
+
 int pool_start(int threads, struct err *e)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -208,6 +223,7 @@ int pool_start(int threads, struct err *e)
     /* Spinning while others wait for the processor only keeps them from it. */
     pool.spins = threads > pool_cpus() ? 0 : SPINS;
     atomic_store(&pool.stop, 0);
+    pool.up = 0;
     for (pool.threads = 1; pool.threads < threads; pool.threads++) {
         int rc = start_worker(pool.threads);
         if (rc == 0)
@@ -217,6 +233,7 @@ int pool_start(int threads, struct err *e)
         return err_set(e, DS_EIO, "thread %d of %d could not be started: %s", reached + 1, threads,
                        strerror(rc));
     }
+    await_workers();
     return 0;
 }
 
