@@ -1,7 +1,9 @@
-/* One palette for the screen and for the figures: themes/*.theme, key = value with comments,
+/* One palette for the screen and for the figures: files NAME.theme, key = value with comments,
  * `inherit = dark`, named palette entries, roles that refer to them, 16-colour names allowed. */
 #ifndef DS_FIGURES_PALETTE_H
 #define DS_FIGURES_PALETTE_H
+
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -19,6 +21,7 @@ enum { ROLE_SERIES_COUNT = 8 };
 /* rgb: 0xRRGGBB, or -1 = the terminal's default.  ansi: 0..15 for 16-colour terminals, -1 default. */
 struct colour { int rgb, ansi; unsigned bold : 1, dim : 1, underline : 1, reverse : 1; };
 
+struct str;
 enum cmap_kind { CMAP_SEQUENTIAL, CMAP_DIVERGING };
 struct theme {
     char name[64];
@@ -32,9 +35,17 @@ const char *role_name(enum role r);
 
 /* The built-in dark theme: never fails. */
 void theme_default(struct theme *t);
+/* The built-in light theme, the one of paper figures. */
+void theme_default_light(struct theme *t);
+/* Reads the lines of a theme file onto *t (`inherit` is looked up as theme_load does); `what` names
+ * the text in warnings.  Only memory and a missing or circular `inherit` are errors. */
+int theme_parse(struct theme *t, const char *text, size_t n, const char *what, struct str *warnings,
+                struct err *e) DS_CHECK;
+/* 0xRRGGBB of a colour for a figure: rgb, else the usual value of its 16-colour number, else
+ * `otherwise`. (rgb -1 with ansi 0..15 means: that colour of the terminal's own palette.) */
+int colour_rgb(const struct colour *c, int otherwise);
 /* NAME ("dark") searched in the user's theme folder, then themes/ beside the program, or a path.  Unknown
  * keys, bad colours and missing roles are warnings in *warnings (one line each, may be NULL), not errors. */
-struct str;
 int theme_load(struct theme *t, const char *name, struct str *warnings, struct err *e) DS_CHECK;
 /* Names of all themes found, sorted; free with fs_list_free. */
 int theme_list(char ***names, size_t *n, struct err *e) DS_CHECK;
