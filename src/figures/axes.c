@@ -1,0 +1,323 @@
+#include "figures/axes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MINUS "\xE2\x88\x92"
+
+static const char *const super[10] = {"\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",     "\xC2\xB3",     "\xE2\x81\xB4",
+                                      "\xE2\x81\xB5", "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8", "\xE2\x81\xB9"};
+
+/* ---- extended Wilkinson ------------------------------------------------------------------------------
+ * Labels are at multiples of q * 10^z, every j-th; the score weighs how simple q is, how well the labels cover
+ * the data and how near their number is to what was asked.  Upper bounds of each part end the loops. */
+
+static const double nice[] = {1, 5, 2, 2.5, 4, 3};
+enum { NICE = 6 };
+static const double w_simple = 0.25, w_cover = 0.2, w_dense = 0.55;
+
+static double simplicity(int q, int j, int has_zero)
+{
+    return 1 - (double)q / (NICE - 1) - j + has_zero;
+}
+
+static double coverage(double lo, double hi, double l0, double l1)
+{
+    double r = 0.1 * (hi - lo);
+    return 1 - 0.5 * ((hi - l1) * (hi - l1) + (lo - l0) * (lo - l0)) / (r * r);
+}
+
+static double coverage_max(double lo, double hi, double span)
+{
+    double range = hi - lo, half = (span - range) / 2, r = 0.1 * range;
+    return span > range ? 1 - half * half / (r * r) : 1;
+}
+
+static double density(int k, int want, double lo, double hi, double l0, double l1)
+{
+    double r = (k - 1) / (l1 - l0), rt = (want - 1) / (fmax(l1, hi) - fmin(lo, l0));
+    return 2 - fmax(r / rt, rt / r);
+}
+
+static double density_max(int k, int want)
+{
+    return k >= want ? 2 - (double)(k - 1) / (want - 1) : 1;
+}
+
+struct found { double score, first, step; int n; };
+
+/* The best start of k labels with this step. */
+static void try_starts(struct found *best, double lo, double hi, int want, int q, int j, int k, double step)
+{
+    double unit = step / j; /* starts lie on multiples of q * 10^z */
+    double s_from = floor(hi / unit) - (k - 1) * j, s_to = ceil(lo / unit);
+    if (s_to - s_from > 1000)
+        return;
+    for (double s = s_from; s <= s_to; s++) {
+        double l0 = s * unit, l1 = l0 + step * (k - 1);
+        double tail = fmod(l0, step) / step;
+        int has_zero = (fabs(tail) < 1e-9 || fabs(fabs(tail) - 1) < 1e-9) && l0 <= 0 && l1 >= 0;
+        double score = w_simple * simplicity(q, j, has_zero) + w_cover * coverage(lo, hi, l0, l1) +
+                       w_dense * density(k, want, lo, hi, l0, l1);
+        /* Labels outside the axis would not be drawn: only ranges inside count. */
+        if (score > best->score && l0 >= lo - 1e-9 * (hi - lo) && l1 <= hi + 1e-9 * (hi - lo))
+            *best = (struct found){score, l0, step, k};
+    }
+}
+
+static void try_counts(struct found *best, double lo, double hi, int want, int q, int j)
+{
+    for (int k = 2; k <= 2 * want + 2; k++) {
+        if (w_simple * simplicity(q, j, 1) + w_cover + w_dense * density_max(k, want) < best->score)
+            break;
+        double ideal = (hi - lo) / (k + 1) / (j * nice[q]);
+        for (int z = (int)ceil(log10(ideal)); z < 300; z++) {
+            double step = j * nice[q] * pow(10, z);
+            if (w_simple * simplicity(q, j, 1) + w_cover * coverage_max(lo, hi, step * (k - 1)) +
+                    w_dense * density_max(k, want) < best->score || step * (k - 1) > (hi - lo) * 1.0000001)
+                break;
+            try_starts(best, lo, hi, want, q, j, k, step);
+        }
+    }
+}
+
+double ticks_extended(double lo, double hi, int want, double *first, int *n)
+{
+    struct found best = {.score = -1e9};
+    if (want < 2)
+        want = 2;
+    for (int j = 1; j < 8; j++)
+        for (int q = 0; q < NICE; q++)
+            if (w_simple * simplicity(q, j, 1) + w_cover + w_dense >= best.score)
+                try_counts(&best, lo, hi, want, q, j);
+    if (best.n == 0)
+        best = (struct found){0, lo, hi - lo, 2};
+    *first = best.first;
+    *n = best.n;
+    return best.step;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------ */
+
+static void exponent_text(char *out, size_t size, int e)
+{
+    char digits[16];
+    struct str s = {0};
+    snprintf(digits, sizeof digits, "%d", e < 0 ? -e : e);
+    if (e < 0)
+        str_add(&s, "\xE2\x81\xBB");
+    for (const char *d = digits; *d; d++)
+        str_add(&s, super[*d - '0']);
+    str_copy(out, size, str_text(&s));
+    str_release(&s);
+}
+
+/* Fewest decimals that show v exactly, up to 6. */
+static int decimals_of(double v)
+{
+    for (int d = 0; d < 6; d++) {
+        double scaled = fabs(v) * pow(10, d);
+        if (fabs(scaled - floor(scaled + 0.5)) < 1e-6 * fmax(1, scaled * 1e-3))
+            return d;
+    }
+    return 6;
+}
+
+void number_format(char *out, size_t size, double v, int decimals)
+{
+    char digits[64];
+    struct str s = {0};
+    if (!isfinite(v)) {
+        str_copy(out, size, isnan(v) ? "NaN" : v > 0 ? "\xE2\x88\x9E" : MINUS "\xE2\x88\x9E");
+        return;
+    }
+    snprintf(digits, sizeof digits, "%.*f", decimals < 0 ? decimals_of(v) : decimals, fabs(v));
+    size_t whole = strcspn(digits, ".,");
+    if (v < 0 && strspn(digits, "0.") != strlen(digits))
+        str_add(&s, MINUS);
+    for (size_t i = 0; digits[i]; i++) {
+        if (i > 0 && i < whole && (whole - i) % 3 == 0)
+            str_add_char(&s, ',');
+        str_add_char(&s, i == whole ? '.' : digits[i]);
+    }
+    str_copy(out, size, str_text(&s));
+    str_release(&s);
+}
+
+void number_short(char *out, size_t size, double v)
+{
+    double a = fabs(v);
+    if (!isfinite(v) || v == 0 || (a >= 1e-3 && a < 1e7)) {
+        number_format(out, size, v, v == 0 || a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.1 ? 3 : 4);
+        return;
+    }
+    int e = (int)floor(log10(a) + 1e-9);
+    char head[24], tail[24];
+    number_format(head, sizeof head, v / pow(10, e), 1);
+    exponent_text(tail, sizeof tail, e);
+    snprintf(out, size, "%s\xC3\x97" "10%s", head, tail);
+}
+
+/* One way of writing for all labels of an axis: plain, thousands and millions, or a power of ten. */
+static void label_all(struct axis *a, double step)
+{
+    double most = 0;
+    for (int i = 0; i < a->ticks; i++)
+        most = fmax(most, fabs(a->tick[i].value));
+    static const struct { double unit; const char *suffix; } big[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+    double unit = 1;
+    const char *suffix = "";
+    for (size_t i = 0; most >= 10000 && i < DS_LEN(big); i++)
+        if (most >= big[i].unit && decimals_of(step / big[i].unit) <= 2) {
+            unit = big[i].unit;
+            suffix = big[i].suffix;
+            break;
+        }
+    int is_tiny = most < 1e-3 || most >= 1e13;
+    int d = decimals_of(step / unit);
+    for (int i = 0; i < a->ticks; i++) {
+        struct tick *t = &a->tick[i];
+        char body[16];
+        if (is_tiny)
+            number_short(t->text, sizeof t->text, t->value);
+        else {
+            number_format(body, sizeof body, t->value / unit, d);
+            snprintf(t->text, sizeof t->text, "%s%s", body, t->value == 0 ? "" : suffix);
+        }
+    }
+}
+
+/* ---- axes ---------------------------------------------------------------------------------------------- */
+
+static void add_tick(struct axis *a, double v, int is_minor)
+{
+    double slack = 1e-9 * (a->hi - a->lo);
+    if (a->ticks < AXIS_TICKS_MAX && v >= a->lo - slack && v <= a->hi + slack)
+        a->tick[a->ticks++] = (struct tick){.value = v, .is_minor = is_minor};
+}
+
+static void add_minor(struct axis *a, double first, int n, double step)
+{
+    double lead = step / pow(10, floor(log10(step) + 1e-9));
+    int parts = fabs(lead - 2) < 1e-6 || fabs(lead - 4) < 1e-6 ? 4 : fabs(lead - 3) < 1e-6 ? 3 : 5;
+    for (int i = -1; i <= n; i++)
+        for (int m = 1; m < parts; m++)
+            add_tick(a, first + step * (i + (double)m / parts), 1);
+}
+
+static void decade_text(struct tick *t, int e)
+{
+    if (e >= -2 && e <= 3)
+        number_format(t->text, sizeof t->text, pow(10, e), e < 0 ? -e : 0);
+    else {
+        char tail[20];
+        exponent_text(tail, sizeof tail, e);
+        snprintf(t->text, sizeof t->text, "10%s", tail);
+    }
+}
+
+static void ticks_log(struct axis *a, int want, int with_minor)
+{
+    int e0 = (int)floor(log10(a->lo) - 1e-9), e1 = (int)ceil(log10(a->hi) + 1e-9), labelled = 0;
+    int every = (e1 - e0) / (want < 2 ? 2 : want) + 1;
+    for (int e = e0; e <= e1; e++) {
+        int before = a->ticks;
+        add_tick(a, pow(10, e), 0);
+        if (a->ticks > before && (e % every == 0)) {
+            decade_text(&a->tick[before], e);
+            labelled++;
+        }
+    }
+    for (int e = e0; e < e1 && with_minor && e1 - e0 <= 6; e++)
+        for (int m = 2; m <= 9; m++)
+            add_tick(a, m * pow(10, e), 1);
+    /* Less than two decades in sight: name 2 and 5 as well, or all when even those are few. */
+    double span = log10(a->hi / a->lo);
+    for (int i = 0; labelled < 2 && i < a->ticks; i++) {
+        struct tick *t = &a->tick[i];
+        int e = (int)floor(log10(t->value) + 1e-9), m = (int)floor(t->value / pow(10, e) + 0.5);
+        if (m == 2 || m == 5 || span < 0.5)
+            number_short(t->text, sizeof t->text, t->value);
+        if (t->text[0] && t->value >= 1e-2 && t->value < 1e4)
+            number_format(t->text, sizeof t->text, t->value, -1);
+    }
+}
+
+void axis_ticks(struct axis *a, int want, int with_minor)
+{
+    double first, step;
+    int n;
+    a->ticks = 0;
+    if (a->is_log) {
+        ticks_log(a, want, with_minor);
+        return;
+    }
+    step = ticks_extended(a->lo, a->hi, want, &first, &n);
+    for (int i = 0; i < n; i++) {
+        double v = first + i * step;
+        add_tick(a, fabs(v) < step * 1e-9 ? 0 : v, 0);
+    }
+    label_all(a, step);
+    if (with_minor)
+        add_minor(a, first, n, step);
+}
+
+void axis_ticks_whole(struct axis *a, int want)
+{
+    static const double steps[] = {1, 2, 5};
+    double step = 1;
+    a->ticks = 0;
+    for (int i = 0; (a->hi - a->lo) / step > want && i < 30; i++)
+        step = steps[(i + 1) % 3] * pow(10, (i + 1) / 3);
+    for (double v = ceil(a->lo / step - 1e-9) * step; v <= a->hi + 1e-9; v += step)
+        add_tick(a, v, 0);
+    label_all(a, step);
+}
+
+void axis_reset(struct axis *a)
+{
+    a->lo = 1;
+    a->hi = 0;
+}
+
+int axis_is_empty(const struct axis *a)
+{
+    return a->lo > a->hi;
+}
+
+void axis_include(struct axis *a, double v)
+{
+    if (!isfinite(v) || (a->is_log && v <= 0))
+        return;
+    if (axis_is_empty(a))
+        a->lo = a->hi = v;
+    a->lo = fmin(a->lo, v);
+    a->hi = fmax(a->hi, v);
+}
+
+void axis_pad(struct axis *a, double fraction)
+{
+    if (axis_is_empty(a)) {
+        a->lo = a->is_log ? 0.1 : 0;
+        a->hi = 1;
+    }
+    if (a->is_log) {
+        double by = fmax(log10(a->hi / a->lo) * fraction, a->hi > a->lo ? 0 : 0.3);
+        a->lo /= pow(10, by);
+        a->hi *= pow(10, by);
+        return;
+    }
+    double by = (a->hi - a->lo) * fraction;
+    /* A flat line is shown in a range that its own size suggests. */
+    if (!(a->hi - a->lo > 1e-12 * fmax(fabs(a->lo), fabs(a->hi))))
+        by = fmax(fabs(a->hi) * 0.1, 1e-6);
+    a->lo -= by;
+    a->hi += by;
+}
+
+double axis_at(const struct axis *a, double v)
+{
+    double t = a->is_log ? log(v / a->lo) / log(a->hi / a->lo) : (v - a->lo) / (a->hi - a->lo);
+    return a->from + t * (a->to - a->from);
+}
