@@ -11,6 +11,10 @@
 
 /* In order of preference. */
 static const struct gemm_provider *const providers[] = {
+#ifdef GEMM_X86
+    &gemm_avx512,
+    &gemm_avx2,
+#endif
 #ifndef DEPTHSCOPE_NO_BLAS
     &gemm_blas,
 #endif
