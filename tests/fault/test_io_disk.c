@@ -1,0 +1,394 @@
+/* A disk that fails: every write, sync, close, rename, ... in turn, once or for ever. */
+#include "t.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/checkpoint.h"
+#include "io/runlog.h"
+#include "io/safetensors.h"
+
+/* ---- a table of calls that fails at call `at` of all of them ------------------------------------ */
+
+static const struct fs_ops *real;
+static int calls, at, persistent, number, cut_short;
+
+static int fails(void)
+{
+    calls++;
+    if (at == 0 || (calls != at && !(persistent && calls > at)))
+        return 0;
+    errno = number;
+    return 1;
+}
+
+static int f_open(const char *p, int flags, mode_t mode) { return fails() ? -1 : real->open(p, flags, mode); }
+static ssize_t f_read(int fd, void *b, size_t n) { return fails() ? -1 : real->read(fd, b, n); }
+static int f_fsync(int fd) { return fails() ? -1 : real->fsync(fd); }
+static int f_fdatasync(int fd) { return fails() ? -1 : real->fdatasync(fd); }
+static int f_rename(const char *a, const char *b) { return fails() ? -1 : real->rename(a, b); }
+static int f_mkdir(const char *p, mode_t mode) { return fails() ? -1 : real->mkdir(p, mode); }
+static int f_unlink(const char *p) { return fails() ? -1 : real->unlink(p); }
+
+static ssize_t f_write(int fd, const void *b, size_t n)
+{
+    if (fails()) { /* a full disk takes what fits, then says so */
+        if (cut_short && n > 1 && !persistent)
+            return real->write(fd, b, n / 2);
+        return -1;
+    }
+    return real->write(fd, b, cut_short && n > 1 ? 1 + n / 2 : n);
+}
+
+static int f_close(int fd)
+{
+    int failed = fails(), e = errno, rc = real->close(fd);
+    errno = e;
+    return failed ? -1 : rc;
+}
+
+static const struct fs_ops failing = {f_open, f_read, f_write, f_fsync, f_fdatasync, f_close, f_rename,
+                                      f_mkdir, f_unlink};
+
+static void fail_at(int n, int is_persistent, int error)
+{
+    calls = 0;
+    at = n;
+    persistent = is_persistent;
+    number = error;
+    if (!real)
+        real = fs_ops_get();
+    fs_ops_set(n >= 0 ? &failing : NULL);
+}
+
+static void quiet(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    (void)text;
+}
+
+/* ---- checkpoints ---------------------------------------------------------------------------------- */
+
+static int write_checkpoint(const char *root, int64_t step, float value, struct err *e)
+{
+    struct checkpoint_tx tx;
+    float w[1000];
+    char p[1200];
+    for (int i = 0; i < 1000; i++)
+        w[i] = value;
+    struct st_out t = {.name = "w", .dtype = ST_F32, .rank = 1, .shape = {1000}, .data = w};
+    int rc = checkpoint_begin(&tx, root, step, 5000, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_join(p, sizeof p, tx.dir, "model.safetensors", e);
+    if (rc == 0)
+        rc = st_write(p, &t, 1, NULL, 0, e);
+    if (rc == 0)
+        rc = fs_join(p, sizeof p, tx.dir, "state.json", e);
+    if (rc == 0)
+        rc = fs_write_file(p, "{}\n", 3, e);
+    if (rc == 0)
+        rc = checkpoint_commit(&tx, e);
+    checkpoint_abort(&tx);
+    return rc;
+}
+
+static float value_of(const char *dir)
+{
+    char p[1200];
+    float w[1000];
+    struct st *s;
+    struct err e = {0};
+    t_ok(fs_join(p, sizeof p, dir, "model.safetensors", &e), &e);
+    t_ok(st_open(&s, p, &e), &e);
+    t_ok(st_read_f32(st_find(s, "w"), w, 1000, &e), &e);
+    st_close(s);
+    return w[999];
+}
+
+static void check_latest(const char *root, int may_be_new)
+{
+    char dir[1200];
+    int64_t step;
+    struct err e = {0};
+    t_ok(checkpoint_latest(root, dir, sizeof dir, &step, &e), &e);
+    t_true(step == 1 || (may_be_new && step == 2));
+    t_true(value_of(dir) == (float)step);
+}
+
+static void every_call_fails(int is_persistent, int error)
+{
+    char root[512];
+    struct err e = {0};
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/checkpoints", t_tmpdir());
+    fail_at(0, 0, 0);
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    int total = calls, rc;
+    for (int n = 1; n <= total + 5; n++) {
+        fail_at(n, is_persistent, error);
+        rc = write_checkpoint(root, 2, 2, &e);
+        fail_at(-1, 0, 0);
+        check_latest(root, 1);
+        char dir[1200];
+        snprintf(dir, sizeof dir, "%s/step-00000002", root);
+        if (rc == 0)
+            t_ok(checkpoint_verify(dir, &e), &e);
+        if (fs_exists(dir)) /* whatever has the final name is whole */
+            t_ok(checkpoint_verify(dir, &e), &e);
+        t_ok(checkpoint_prune(root, 5, -1, 0, &e), &e);
+        t_ok(fs_remove_tree(dir, NULL) < 0 && fs_exists(dir) ? -1 : 0, &e);
+    }
+    printf("  %d file calls, each failed\n", total);
+}
+
+T(checkpoint_survives_enospc_at_every_call) { every_call_fails(0, ENOSPC); } /* D1 */
+T(checkpoint_survives_enospc_from_every_call_on) { every_call_fails(1, ENOSPC); }
+T(checkpoint_survives_eio_at_every_call) { every_call_fails(0, EIO); } /* D3 */
+T(checkpoint_survives_eio_from_every_call_on) { every_call_fails(1, EIO); }
+T(checkpoint_survives_short_writes)
+{
+    cut_short = 1;
+    every_call_fails(0, ENOSPC);
+}
+
+T(interrupted_calls_are_repeated) /* D5 */
+{
+    char root[512];
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    fail_at(0, 0, 0);
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    fail_at(-1, 0, 0);
+    check_latest(root, 0);
+}
+
+T(existing_whole_checkpoint_is_kept_and_a_broken_one_replaced)
+{
+    char root[512], dir[1200], p[1300];
+    struct err e = {0};
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    t_fails(write_checkpoint(root, 1, 7, &e), &e, DS_EEXIST, "exists");
+    check_latest(root, 0);
+    t_ok(write_checkpoint(root, 2, 2, &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-00000002", root);
+    snprintf(p, sizeof p, "%s/model.safetensors", dir);
+    FILE *f = fopen(p, "r+b");
+    fseek(f, 2000, SEEK_SET);
+    fputc(0x55, f);
+    fclose(f);
+    t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "SHA-256");
+    check_latest(root, 0); /* D10: the older one is taken, the broken one stays */
+    t_true(fs_exists(dir));
+    t_ok(checkpoint_prune(root, 1, -1, 0, &e), &e);
+    t_true(fs_exists(dir));
+    t_ok(write_checkpoint(root, 2, 2, &e), &e);
+    check_latest(root, 1);
+    t_true(truncate(p, 100) == 0);
+    t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "100 bytes");
+    t_true(unlink(p) == 0);
+    t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
+}
+
+T(a_manifest_cannot_point_outside)
+{
+    char dir[600], p[700];
+    const char *m = "{\"files\": {\"../x\": {\"bytes\": 0, \"sha256\": \"00\"}}}";
+    struct err e = {0};
+    snprintf(dir, sizeof dir, "%s/step-00000001", t_tmpdir());
+    t_ok(fs_mkdirs(dir, &e), &e);
+    snprintf(p, sizeof p, "%s/manifest.json", dir);
+    t_ok(fs_write_file(p, m, strlen(m), &e), &e);
+    t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "malformed");
+    t_ok(fs_write_file(p, "{}", 2, &e), &e);
+    t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "no files");
+}
+
+T(no_checkpoint_is_not_found)
+{
+    char dir[100];
+    struct err e = {0};
+    t_fails(checkpoint_latest("/nonexistent/c", dir, sizeof dir, NULL, &e), &e, DS_ENOTFOUND, "no whole");
+    struct checkpoint_tx tx;
+    t_fails(checkpoint_begin(&tx, t_tmpdir(), 1, UINT64_MAX, &e), &e, DS_EIO, "free"); /* D15 */
+    t_fails(checkpoint_begin(&tx, "/proc/nope", 1, 0, &e), &e, DS_EIO, "/proc/nope");
+    t_fails(checkpoint_begin(&tx, "/tmp", -1, 0, &e), &e, DS_ERANGE, "-1");
+}
+
+T(prune_keeps_newest_best_and_every_mth_and_clears_the_dead) /* D9 */
+{
+    char root[512], dir[1200];
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    for (int i = 1; i <= 9; i++)
+        t_ok(write_checkpoint(root, i, (float)i, &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-999999999-abc", root); /* pids end below this */
+    t_ok(fs_mkdirs(dir, &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-1-abc", root);
+    t_ok(fs_mkdirs(dir, &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-notes", root);
+    t_ok(fs_mkdirs(dir, &e), &e);
+    t_ok(checkpoint_prune(root, 2, 3, 5, &e), &e);
+    char **names, all[400] = "";
+    size_t n;
+    t_ok(fs_list(root, &names, &n, &e), &e);
+    for (size_t i = 0; i < n; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s ", names[i]);
+    fs_list_free(names, n);
+    t_str(all, "step-00000003 step-00000005 step-00000008 step-00000009 step-00000099.tmp-1-abc step-notes ");
+}
+
+T_SECONDS(kill_9_leaves_a_whole_checkpoint, 60) /* D6 */
+{
+    char root[512], dir[1200];
+    struct err e = {0};
+    int64_t step;
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(write_checkpoint(root, 0, 0, &e), &e);
+    for (int round = 0; round < 40; round++) {
+        pid_t pid = fork();
+        t_true(pid >= 0);
+        if (pid == 0) {
+            t_ok(checkpoint_latest(root, dir, sizeof dir, &step, &e), &e);
+            for (int64_t i = step + 1;; i++)
+                if (write_checkpoint(root, i, (float)i, &e) < 0 || checkpoint_prune(root, 2, -1, 0, &e) < 0)
+                    _exit(1);
+        }
+        usleep(3000 + 777 * (unsigned)round);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        t_ok(checkpoint_latest(root, dir, sizeof dir, &step, &e), &e);
+        t_true(value_of(dir) == (float)step);
+    }
+    t_ok(checkpoint_prune(root, 1, -1, 0, &e), &e);
+    char **names;
+    size_t n;
+    t_ok(fs_list(root, &names, &n, &e), &e);
+    t_eq(n, 1);
+    fs_list_free(names, n);
+    printf("  reached checkpoint %lld in 40 killed processes\n", (long long)step);
+}
+
+/* ---- the log ---------------------------------------------------------------------------------------- */
+
+static int append(struct runlog_writer *w, int64_t step, struct err *e)
+{
+    struct record *r = record_new();
+    record_begin(r, "metric", step, 1);
+    record_num(r, "loss", 1);
+    int rc = runlog_append(w, r, e);
+    record_free(r);
+    return rc;
+}
+
+static void count(const char *p, uint64_t *records, uint64_t *gaps, uint64_t *lost)
+{
+    struct runlog_reader *r;
+    struct runlog_entry entry;
+    struct err e = {0};
+    *records = *gaps = *lost = 0;
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    while (runlog_next(r, &entry, &e) > 0) {
+        *records += !entry.is_gap;
+        *gaps += entry.is_gap != 0;
+        *lost += entry.lost;
+    }
+    runlog_reader_close(r);
+}
+
+T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
+{
+    char p[512];
+    struct runlog_writer *w;
+    struct err e = {0};
+    uint64_t records, gaps, lost;
+    log_to(quiet, NULL);
+    snprintf(p, sizeof p, "%s/log.mp", t_tmpdir());
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    t_ok(append(w, 0, &e), &e);
+    cut_short = 1;
+    fail_at(1, 1, ENOSPC);
+    for (int i = 1; i <= 50; i++)
+        t_ok(append(w, i, &e), &e);
+    t_true(runlog_writer_waiting(w) > 0);
+    t_fails(runlog_writer_sync(w, &e), &e, DS_EIO, "log.mp");
+    fail_at(-1, 0, 0);
+    t_ok(append(w, 51, &e), &e);
+    t_eq(runlog_writer_waiting(w), 0);
+    t_eq(runlog_writer_lost(w), 0);
+    runlog_writer_close(w);
+    count(p, &records, &gaps, &lost);
+    t_eq(records, 52);
+    t_eq(gaps + lost, 0);
+}
+
+T(what_falls_out_of_memory_is_counted_and_seen_by_readers)
+{
+    char p[512];
+    static char payload[1 << 20];
+    struct runlog_writer *w;
+    struct err e = {0};
+    uint64_t records, gaps, lost;
+    log_to(quiet, NULL);
+    snprintf(p, sizeof p, "%s/log.mp", t_tmpdir());
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    t_ok(append(w, 0, &e), &e);
+    fail_at(1, 1, ENOSPC);
+    struct record *r = record_new();
+    for (int i = 0; i < 20; i++) {
+        record_begin(r, "probe", i, 1);
+        record_bytes(r, "x", payload, sizeof payload);
+        t_ok(runlog_append(w, r, &e), &e);
+    }
+    fail_at(-1, 0, 0);
+    t_true(runlog_writer_waiting(w) <= 8 << 20);
+    uint64_t dropped = runlog_writer_lost(w);
+    t_true(dropped > 0);
+    runlog_writer_close(w); /* writes what waits */
+    record_free(r);
+    count(p, &records, &gaps, &lost);
+    t_eq(records + lost, 21);
+    t_eq(lost, dropped);
+    t_eq(gaps, 0);
+}
+
+T(log_survives_every_failing_call)
+{
+    static const int errors[] = {EIO, ENOSPC, EINTR};
+    log_to(quiet, NULL);
+    char p[512];
+    struct err e = {0};
+    snprintf(p, sizeof p, "%s/log.mp", t_tmpdir());
+    for (int k = 0; k < 3; k++)
+        for (int n = 1; n < 20; n++) {
+            struct runlog_writer *w = NULL;
+            uint64_t records, gaps, lost;
+            cut_short = n % 2;
+            fail_at(n, 0, errors[k]);
+            int rc = runlog_writer_open(&w, p, &e);
+            if (rc == 0) {
+                runlog_writer_sync_interval(w, 0);
+                for (int i = 0; i < 3; i++) {
+                    rc = append(w, i, &e);
+                    t_truef(rc == 0 || errors[k] == EIO, "%d %s", rc, e.text);
+                }
+                runlog_writer_close(w);
+                fail_at(-1, 0, 0);
+                count(p, &records, &gaps, &lost);
+                t_truef(records == 3, "%d records, call %d, error %d", (int)records, n, errors[k]);
+                t_eq(gaps + lost, 0);
+            }
+            fail_at(-1, 0, 0);
+            unlink(p);
+        }
+}
