@@ -1,0 +1,153 @@
+#include "t.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+static struct json *parse(const char *text)
+{
+    struct err e = {0};
+    struct json *j = NULL;
+    t_ok(json_parse(&j, text, strlen(text), "t.json", &e), &e);
+    return j;
+}
+
+static void refuse(const char *text, size_t n, const char *part)
+{
+    struct err e = {0};
+    struct json *j = NULL;
+    t_fails(json_parse(&j, text, n, "t.json", &e), &e, DS_EFORMAT, part);
+    t_true(j == NULL && strstr(e.text, "t.json") != NULL);
+}
+
+T(json_tree_is_walked)
+{
+    struct json *j = parse("{\"i\":-7,\"r\":2.5,\"s\":\"h\\u00e9\",\"b\":true,\"z\":null,"
+                           "\"a\":[1,[2],{\"k\":3}],\"o\":{}}");
+    const struct json_node *r = json_root(j), *a = json_get(r, "a");
+    size_t len = 0;
+    t_eq(json_kind_of(r), JSON_KIND_OBJECT);
+    t_eq(json_len(r), 7);
+    t_eq(json_int(json_get(r, "i"), 0), -7);
+    t_true(json_num(json_get(r, "i"), 0) == -7 && json_num(json_get(r, "r"), 0) == 2.5);
+    t_eq(json_int(json_get(r, "r"), 99), 99);
+    t_str(json_str(json_get(r, "s"), &len), "h\xc3\xa9");
+    t_eq(len, 3);
+    t_eq(json_bool(json_get(r, "b"), 0), 1);
+    t_eq(json_bool(json_get(r, "i"), 5), 5);
+    t_eq(json_kind_of(json_get(r, "z")), JSON_KIND_NULL);
+    t_eq(json_len(a), 3);
+    t_eq(json_int(json_at(json_at(a, 1), 0), 0), 2);
+    t_eq(json_int(json_get(json_at(a, 2), "k"), 0), 3);
+    t_true(!json_at(a, 3) && !json_get(r, "none") && !json_get(a, "k") && !json_at(r, 0));
+    t_true(!json_str(a, NULL) && !json_get(NULL, "x") && !json_at(NULL, 0) && json_len(NULL) == 0);
+    json_free(j);
+    json_free(NULL);
+}
+
+T(json_members_come_in_file_order_at_any_size)
+{
+    struct str s = {0};
+    const char *key;
+    size_t len;
+    double begin = clock_mono();
+    str_add_char(&s, '{');
+    for (int i = 0; i < 50000; i++)
+        str_addf(&s, "%s\"k%d\":{\"v\":%d}", i ? "," : "", (i * 7919) % 50000, i);
+    str_add_char(&s, '}');
+    struct json *j = parse(str_text(&s));
+    const struct json_node *v;
+    size_t i = 0;
+    for (; (v = json_member(json_root(j), i, &key, &len)) != NULL; i++) {
+        char want[16];
+        int n = snprintf(want, sizeof want, "k%d", (int)(i * 7919 % 50000));
+        t_true(len == (size_t)n && strcmp(key, want) == 0);
+        t_eq(json_int(json_get(v, "v"), -1), i);
+        t_true(json_get(json_root(j), want) == v);
+    }
+    t_eq(i, 50000);
+    t_true(clock_mono() - begin < 20);
+    json_free(j);
+    str_release(&s);
+}
+
+T(json_is_strict)
+{
+#define REFUSE(text, part) refuse(text, sizeof(text) - 1, part)
+    REFUSE("", "t.json:1:");
+    REFUSE("{\"a\":1,\"a\":2}", "duplicate");
+    REFUSE("\"\xff\"", "decode byte");
+    REFUSE("\"\xc0\xaf\"", "decode byte");
+    REFUSE("\"\\ud800\"", "t.json");
+    REFUSE("\"\x1b\"", "control");
+    REFUSE("NaN", "t.json");
+    REFUSE("[1e999]", "overflow");
+    REFUSE("99999999999999999999", "big");
+    REFUSE("[01]", "t.json");
+    REFUSE("\"\\u0000\"", "t.json");
+    REFUSE("[1,]", "t.json");
+    REFUSE("{} x", "t.json");
+    REFUSE("{}\0", "t.json");
+    REFUSE("\xef\xbb\xbf{}", "t.json");
+    REFUSE("{\"a\":\n  [1 2]}", "t.json:2:");
+    REFUSE("{\"a\":[1 2]}", "offset");
+}
+
+T(json_nesting_is_bounded)
+{
+    static char deep[100001];
+    memset(deep, '[', 100000);
+    refuse(deep, 100000, "nested deeper than 256 at offset 256");
+    memset(deep + 256, ']', 256);
+    struct err e = {0};
+    struct json *j = NULL;
+    t_ok(json_parse(&j, deep, 512, "t.json", &e), &e);
+    json_free(j);
+    /* Brackets in strings do not count. */
+    memset(deep, '[', 1000);
+    deep[0] = deep[999] = '"';
+    t_ok(json_parse(&j, deep, 1000, "t.json", &e), &e);
+    json_free(j);
+}
+
+T(json_survives_every_failed_allocation)
+{
+    static const char text[] = "{\"a\":[1,2.5,\"x\",{\"b\":null}],\"c\":true,\"d\":\"long enough to "
+                               "grow a buffer\",\"e\":1,\"f\":2,\"g\":3,\"h\":4,\"i\":5,\"j\":6}";
+    int rc = -1;
+    for (uint64_t n = 1; rc < 0; n++) {
+        struct err e = {0};
+        struct json *j = NULL;
+        uint64_t before = mem_calls();
+        mem_fail_at(before + n, 0);
+        rc = json_parse(&j, text, sizeof text - 1, "t.json", &e);
+        int reached = mem_calls() >= before + n;
+        mem_fail_at(0, 0);
+        if (rc == 0 && !reached)
+            t_eq(json_len(json_root(j)), 9);
+        else if (rc < 0)
+            t_true(j == NULL && e.text[0]);
+        if (rc == 0 && reached) { /* the library did without */
+            t_eq(json_len(json_root(j)), 9);
+            rc = -1;
+        }
+        json_free(j);
+        t_true(n < 10000);
+    }
+}
+
+T(json_file_has_a_size_limit)
+{
+    struct err e = {0};
+    struct json *j = NULL;
+    char path[600];
+    snprintf(path, sizeof path, "%s/f.json", t_tmpdir());
+    t_ok(fs_write_file(path, "[1,2]", 5, &e), &e);
+    t_ok(json_read_file(&j, path, 5, &e), &e);
+    t_eq(json_len(json_root(j)), 2);
+    json_free(j);
+    t_fails(json_read_file(&j, path, 4, &e), &e, DS_ERANGE, "limit is 4");
+    t_ok(fs_write_file(path, "[1,2", 4, &e), &e);
+    t_fails(json_read_file(&j, path, 5, &e), &e, DS_EFORMAT, "f.json:1:");
+}
