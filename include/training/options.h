@@ -1,0 +1,52 @@
+/* Everything that a run can be told: option groups, presets and their resolution. */
+#ifndef DS_TRAINING_OPTIONS_H
+#define DS_TRAINING_OPTIONS_H
+
+#include <stdint.h>
+
+#include "base/config.h"
+#include "base/err.h"
+#include "base/opt.h"
+#include "models/config.h"
+
+enum schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
+/* Keys "train.*". */
+struct train_options {
+    int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens, final_tokens, probe_every, probes,
+        probe_tokens, checkpoint_every, keep, nan_limit, time_rounds;
+    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr;
+    int schedule, recompute, samples;
+};
+/* Keys "data.*". */
+struct data_options {
+    char *path, *format, *text_key, *tokenizer;
+    int64_t max_bytes, docs;
+    double val_fraction;
+};
+/* Keys without a prefix. */
+struct run_options { int64_t seed, threads; int compute; };
+
+extern const struct opt_group train_group, data_group, run_group;
+
+struct train_config {
+    struct train_options train;
+    struct data_options data;
+    struct run_options run;
+    struct model_config model;
+    struct config route;   /* the method's options, as entries with its prefix, defaults included */
+    char preset[64];
+};
+/* Preset (name of data/NAME.yaml found beside the program, a path to a .yaml, or NULL = quick) with overrides on top. All
+ * errors of a kind are told at once; unknown keys name the nearest. */
+int train_config_make(struct train_config *c, const char *preset, const char *const *override, size_t n, struct err *e) DS_CHECK;
+/* From a run's config.yaml (resume); overrides as above. */
+int train_config_read(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e) DS_CHECK;
+/* config.yaml, every key. */
+void train_config_print(struct str *out, const struct train_config *c);
+/* Calls back for every key and value, in order. */
+void train_config_each(const struct train_config *c, void (*each)(void *ctx, const char *key, const char *value), void *ctx);
+void train_config_release(struct train_config *c);
+/* Where data/NAME.yaml may be: beside the program, else the installed place. Set by cli before use. */
+void train_config_preset_dir(const char *dir);
+
+#endif

@@ -1,0 +1,56 @@
+/* depthscope: a terminal workbench for adaptive-depth transformers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/version.h"
+
+const struct command commands[] = {
+    // clang-format off
+    {"train",    "[PRESET] [key=value ...]",           "train a model; PRESET is a name in data/ (quick) or a file", train_command},
+    {"eval",     "MODEL [task=ppl] [key=value ...]",   "loss, bits per byte, compute and depth of a model", eval_command},
+    {"generate", "MODEL --prompt TEXT [key=value ...]", "continue a text, with the depth of every token", generate_command},
+    {"trace",    "MODEL --text TEXT -o OUT.mp",        "one pass over a text, every decision recorded", trace_command},
+    {"figure",   "NAME|all|list RUN... [-o DIR]",      "draw a paper figure from logged runs", figure_command},
+    {"sweep",    "[PRESET] key=a,b,c ...",             "runs over values of keys, with seeds; resumable", sweep_command},
+    {"ablate",   "[PRESET] [--seeds 1,2,3]",           "the EDP ablations and a matched control; resumable", ablate_command},
+    {"compare",  "RUN RUN ...",                        "runs side by side, with intervals over seeds", compare_command},
+    {"runs",     "[DIR]",                              "list runs", runs_command},
+    {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, tokenizer or figure", inspect_command},
+    {"tokenize", "MODEL|TOKENIZER --text TEXT",        "ids and pieces of a text", tokenize_command},
+    {"stream",   "RUN",                                "the record stream on stdout, following a live run", stream_command},
+    {"bench",    "[key=value ...]",                    "speed of products, steps, prefill and decode", bench_command},
+    {"doctor",   "",                                   "what this machine and terminal can do", doctor_command},
+    {"serve",    "MODEL",                              "answer requests of the workbench on stdin (JSON lines)", serve_command},
+    {"help",     "[COMMAND|keys]",                     "this list; help of one command; all keys", help_command},
+    {NULL, NULL, NULL, NULL},
+    // clang-format on
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+int command_fail(const struct err *e)
+{
+    fprintf(stderr, "depthscope: %s\n", e->text[0] ? e->text : err_name(e->code));
+    return e->code == DS_EUSAGE ? 2 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        puts("depthscope " DEPTHSCOPE_VERSION);
+        return 0;
+    }
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    const struct command *c = find_command(name);
+    /* anything else is a run, a trace, a model or "-": the workbench shows it */
+    return c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
+}

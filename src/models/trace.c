@@ -1,0 +1,162 @@
+#include "models/trace.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { LENS_MAX = 16 };
+
+static void forward(struct model *m, const struct trace_text *t, const struct trace_options *o, int32_t *target)
+{
+    struct pass pass = {.kind = o->kind, .seed = o->seed, .force = o->force, .offset = o->offset, .record = 1};
+    struct batch b = {.B = 1, .T = t->n, .id = t->id, .target = target};
+    for (int i = 0; i < t->n; i++)
+        target[i] = i + 1 < t->n ? t->id[i + 1] : -1;
+    model_forward(m, &b, &pass);
+    model_loss(m, 0, 1);
+    m->batch = NULL;
+}
+
+/* The model's values belong to the token that is predicted: shift them onto it. */
+static void add_shifted(struct record *rec, const char *key, const real *x, float *tmp, int n)
+{
+    tmp[0] = NAN;
+    for (int i = 1; i < n; i++)
+        tmp[i] = (float)x[i - 1];
+    record_f32s(rec, key, tmp, (size_t)n);
+}
+
+static void add_decisions(struct record *rec, const struct model *m, unsigned char *run, float *tmp)
+{
+    int L = (int)m->config.layers, n = m->R;
+    memset(run, 0, (size_t)L * (size_t)n);
+    for (int i = 0; i < n; i++)
+        tmp[i] = 0;
+    for (int l = 0; l < L; l++)
+        for (int i = 0; i < m->plan[l].n; i++)
+            if (m->plan[l].gate[i] != 0) {
+                run[(size_t)l * (size_t)n + (size_t)m->plan[l].row[i]] = 1;
+                tmp[m->plan[l].row[i]] += 1;
+            }
+    record_bytes(rec, "run", run, (size_t)L * (size_t)n);
+    record_f32s(rec, "depth", tmp, (size_t)n);
+}
+
+static void add_cells(struct record *rec, const struct model *m, float *tmp)
+{
+    const struct route_ops *ops = m->route.ops;
+    size_t cells = (size_t)m->config.layers * (size_t)m->R;
+    record_map(rec, "cell");
+    for (size_t k = 0; k < ops->n_metrics; k++) {
+        if (ops->metrics[k].scope != METRIC_CELL || m->route.pass.kind == PASS_DENSE)
+            continue;
+        for (size_t i = 0; i < cells; i++)
+            tmp[i] = (float)m->route.cell[k][i];
+        record_f32s(rec, ops->metrics[k].name, tmp, cells);
+    }
+    for (size_t i = 0; i < cells; i++)
+        tmp[i] = (float)m->flops.cell[i];
+    record_f32s(rec, "flops", tmp, cells);
+    record_close(rec);
+}
+
+struct best { int32_t id[LENS_MAX]; real logit[LENS_MAX]; };
+
+static void top_k(const real *logits, int V, int k, struct best *b, float *p)
+{
+    real max = logits[0];
+    double sum = 0;
+    int n = 0;
+    for (int v = 1; v < V; v++)
+        max = logits[v] > max ? logits[v] : max;
+    for (int v = 0; v < V; v++) {
+        sum += exp((double)(logits[v] - max));
+        if (n == k && !(logits[v] > b->logit[k - 1]))
+            continue;
+        int at = n < k ? n++ : k - 1;
+        for (; at > 0 && logits[v] > b->logit[at - 1]; at--) {
+            b->id[at] = b->id[at - 1];
+            b->logit[at] = b->logit[at - 1];
+        }
+        b->id[at] = v;
+        b->logit[at] = logits[v];
+    }
+    for (int i = 0; i < k; i++)
+        p[i] = (float)(exp((double)(b->logit[i] - max)) / sum);
+}
+
+/* What the head would say if it read the state behind each layer. */
+static void add_lens(struct record *rec, struct model *m, const struct trace_options *o)
+{
+    size_t L = (size_t)m->config.layers, n = (size_t)m->R, k = (size_t)o->lens_k, total = L * n * k;
+    int32_t *id = mem_alloc(total, sizeof *id);
+    float *p = mem_alloc(total, sizeof *p);
+    const char **piece = mem_alloc(total, sizeof *piece);
+    size_t *len = mem_alloc(total, sizeof *len);
+    real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
+    for (size_t c = 0; id && p && piece && len && logits && c < L * n; c++) {
+        struct best b = {0};
+        model_lens(m, (int)(c / n) + 1, (int)(c % n), logits);
+        top_k(logits, (int)m->config.vocab, o->lens_k, &b, p + c * k);
+        for (size_t i = 0; i < k; i++) {
+            id[c * k + i] = b.id[i];
+            piece[c * k + i] = o->piece_of ? o->piece_of(o->ctx, b.id[i], &len[c * k + i]) : "";
+        }
+    }
+    if (id && p && piece && len && logits) {
+        record_int(rec, "lens_k", o->lens_k);
+        record_i32s(rec, "lens_id", id, total);
+        record_f32s(rec, "lens_p", p, total);
+        record_pieces(rec, "lens_text", piece, len, total);
+    }
+    mem_free(id);
+    mem_free(p);
+    mem_free(piece);
+    mem_free(len);
+    mem_free(logits);
+}
+
+static void add_tokens(struct record *rec, const struct model *m, const struct trace_text *t, float *tmp)
+{
+    int n = t->n;
+    add_shifted(rec, "nll", m->nll, tmp, n);
+    add_shifted(rec, "entropy", m->entropy, tmp, n);
+    for (int i = 0; i < n; i++)
+        tmp[i] = (float)m->flops.token[i];
+    record_f32s(rec, "flops", tmp, (size_t)n);
+    record_map(rec, "token");
+    if (t->true_entropy)
+        record_f32s(rec, "true_entropy", t->true_entropy, (size_t)n);
+    record_close(rec);
+}
+
+void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o, struct record *rec)
+{
+    size_t cells = (size_t)m->config.layers * (size_t)t->n;
+    int32_t *target = mem_alloc((size_t)t->n, sizeof *target);
+    float *tmp = mem_alloc(cells + (size_t)t->n, sizeof *tmp);
+    unsigned char *run = mem_alloc(cells + 1, 1);
+    record_begin(rec, "probe", o->step, o->time);
+    if (target && tmp && run && t->n > 0) {
+        struct flops_shape shape = model_config_flops(&m->config);
+        forward(m, t, o, target);
+        record_int(rec, "index", t->index);
+        record_str(rec, "name", t->name);
+        record_int(rec, "layers", m->config.layers);
+        record_i32s(rec, "ids", t->id, (size_t)t->n);
+        record_pieces(rec, "text", t->piece, t->piece_len, (size_t)t->n);
+        record_num(rec, "flops_dense", flops_dense_token(&shape, t->n));
+        record_num(rec, "block_ratio", flops_block_ratio(&m->flops));
+        record_num(rec, "flops_ratio", flops_model_ratio(&m->flops));
+        record_num(rec, "loss", m->loss);
+        add_decisions(rec, m, run, tmp);
+        add_tokens(rec, m, t, tmp);
+        add_cells(rec, m, tmp);
+        if (o->lens_k > 0)
+            add_lens(rec, m, o);
+    }
+    mem_free(target);
+    mem_free(tmp);
+    mem_free(run);
+}
