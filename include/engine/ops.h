@@ -6,7 +6,8 @@
  * Contract: every _bwd ACCUMULATES into every d-argument; a NULL d-pointer means "not wanted".  _bwd may read the
  * forward's inputs, weights and the op's own saved values.  No op allocates from the heap per call beyond per-thread scratch that is
  * kept, none reads globals other than the pool; reductions run in a fixed order whatever the thread count.
- * Any row count from 0 up is valid. */
+ * Any row count from 0 up is valid.  Rows are independent: an output row (and a dx row) has the same bits whichever other
+ * rows are in the call, given a product with the row promise of engine/gemm.h.  Derivations: src/engine/MATH.md. */
 #ifndef DS_ENGINE_OPS_H
 #define DS_ENGINE_OPS_H
 
@@ -44,7 +45,10 @@ void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n);
 /* Causal attention over a flat list of rows.  Query i may look at keys lo[i] <= j < hi[i] (indices into the key
  * list; both non-decreasing in i) for which on[j] != 0, and always at its own key self[i] (when >= 0).  Sequences
  * of a batch and documents in a sequence are nothing but such ranges.  segs independent segments (batch rows):
- * queries seg_q[s]..seg_q[s+1], their keys seg_k[s]..seg_k[s+1]; tasks are (segment, kv head). */
+ * queries seg_q[s]..seg_q[s+1], their keys seg_k[s]..seg_k[s+1]; tasks are (segment, kv head).  Ranges are clipped to the
+ * segment's keys; self lies within them.  A query with nothing to look at gives o = 0, lse = -Inf.
+ * o, lse and dq of a query have the same bits whether other queries are present, and whether keys that are off are in the
+ * list or not; dk and dv agree to rounding.  Cost follows the ranges (blocks of 64 queries). */
 struct attn {
     int N, M, H, K, D;
     const int32_t *lo, *hi, *self; /* (N) */
@@ -61,7 +65,7 @@ void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q
 void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, const real *pos_w, real scale, int N, int C);
 void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const int32_t *pos, real scale, int N, int C);
 
-/* Rows of a plan. row (N) ascending.  gate may be NULL (= 1). */
+/* Rows of a plan. row (N) strictly ascending.  gate may be NULL (= 1). */
 void rows_gather(real *y, const real *x, const int32_t *row, int N, int C);                       /* y[i] = x[row[i]]            */
 void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N, int C);/* y[row[i]] += gate[i] * x[i] */
 void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N, int C);         /* out[i] = <a[row[i]], b[i]>  */

@@ -1,0 +1,177 @@
+/* One thread or seven: the same bits.  Every op runs on the same inputs with pools of 1, 2, 3 and 7 threads. */
+#include "base/hash.h"
+#include "base/pool.h"
+#include "engine/gemm.h"
+#include "engine/ops.h"
+#include "engine/param.h"
+#include "t.h"
+
+enum { N = 700, C = 96, O = 160, V = 611, H = 6, D = 16, WIDE = N * V };
+
+static real *buffer[8], *weight[4]; /* of WIDE and of O * V elements */
+static int32_t id[N], pos[N], row[N / 2], lo[N], hi[N], seg[3] = {0, 300, N};
+static uint8_t on[N];
+
+static uint32_t state;
+
+static real draw(void)
+{
+    state = state * 1664525U + 1013904223U;
+    return (real)((double)(state >> 8) / 8388608.0 - 1);
+}
+
+static void inputs(void)
+{
+    state = 5;
+    for (int b = 0; b < 8; b++) {
+        if (!buffer[b])
+            buffer[b] = malloc(WIDE * sizeof(real));
+        for (int i = 0; i < WIDE; i++)
+            buffer[b][i] = draw();
+    }
+    for (int b = 0; b < 4; b++) {
+        if (!weight[b])
+            weight[b] = malloc(O * V * sizeof(real));
+        for (int i = 0; i < O * V; i++)
+            weight[b][i] = draw();
+    }
+    for (int i = 0; i < N; i++) {
+        id[i] = i * 37 % 50;
+        pos[i] = i % 300;
+        on[i] = i % 3 != 1;
+        lo[i] = i < 300 ? 0 : 300;
+        hi[i] = i + 1;
+        row[i / 2] = i / 2 * 2;
+    }
+}
+
+static void op_gemm(void)
+{
+    gemm(0, 1, N, V, C, 1, buffer[0], C, weight[0], C, 0, buffer[1], V);
+    gemm(1, 0, O, C, N, 1, buffer[0], O, buffer[2], C, 1, weight[1], C);
+    gemm_row(buffer[3], buffer[0], weight[0], C, O);
+}
+
+static void op_linear(void)
+{
+    linear_fwd(buffer[1], buffer[0], weight[0], weight[1], N, C, O, 0);
+    linear_bwd(buffer[2], weight[2], weight[3], buffer[1], buffer[0], weight[0], N, C, O);
+}
+
+static void op_norm(void)
+{
+    rmsnorm_fwd(buffer[1], weight[1], buffer[0], weight[0], N, C, (real)1e-5);
+    rmsnorm_bwd(buffer[2], weight[2], buffer[3], buffer[0], weight[0], weight[1], N, C);
+    layernorm_fwd(buffer[4], weight[1], weight[1] + N, buffer[0], weight[0], weight[3], N, C, (real)1e-5);
+    layernorm_bwd(buffer[5], weight[2] + C, weight[3], buffer[3], buffer[0], weight[0], weight[1], weight[1] + N, N, C);
+}
+
+static void op_rope(void)
+{
+    rope_fwd(buffer[0], pos, weight[0], N, H, D, 1);
+    rope_bwd(buffer[1], pos, weight[0], N, H, D, 0);
+}
+
+static void op_act(void)
+{
+    swiglu_fwd(buffer[0], buffer[1], buffer[2], WIDE);
+    swiglu_bwd(buffer[3], buffer[4], buffer[0], buffer[1], buffer[2], WIDE);
+    gelu_fwd(buffer[5], buffer[0], WIDE);
+    gelu_bwd(buffer[6], buffer[5], buffer[0], WIDE);
+    gelu_tanh_fwd(buffer[1], buffer[2], WIDE);
+    gelu_tanh_bwd(buffer[7], buffer[5], buffer[2], WIDE);
+}
+
+static void op_attention(void)
+{
+    struct attn a = {.N = N, .M = N, .H = H, .K = H / 2, .D = D, .lo = lo, .hi = hi, .self = NULL, .on = on, .segs = 2,
+                     .seg_q = seg, .seg_k = seg};
+    attention_fwd(buffer[3], weight[0], buffer[0], buffer[1], buffer[2], &a);
+    attention_bwd(buffer[4], buffer[5], buffer[6], buffer[7], buffer[0], buffer[1], buffer[2], buffer[3], weight[0], &a);
+}
+
+static void op_embed(void)
+{
+    embed_fwd(buffer[0], id, pos, weight[0], weight[1], (real)1.3, N, C);
+    embed_bwd(weight[2], weight[3], buffer[1], id, pos, (real)1.3, N, C);
+}
+
+static void op_rows(void)
+{
+    rows_gather(buffer[0], buffer[1], row, N / 2, C);
+    rows_scatter_add(buffer[2], buffer[3], row, weight[0], N / 2, C);
+    rows_dot(weight[1], buffer[4], row, buffer[5], N / 2, C);
+    add_into(buffer[6], buffer[7], WIDE);
+}
+
+static void op_loss(void)
+{
+    uint64_t bad;
+    xent_fwd_bwd(buffer[0], id, weight[0], (real)0.1, weight[1], weight[2], N, V);
+    weight[3][0] = (real)sum_squares(buffer[1], WIDE, &bad);
+}
+
+static void op_adamw(void)
+{
+    struct params ps = {0};
+    struct err e = {0};
+    struct adamw o = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .router_lr = 1, .clip = 1};
+    t_true(params_add(&ps, "w", O, V, PARAM_MATRIX, INIT_NORMAL, 0.02) == 0);
+    t_ok(params_reserve(&ps, 1, &e), &e);
+    params_init(&ps, 42);
+    memcpy(ps.p[0].grad, weight[0], O * V * sizeof(real));
+    struct grad_health h = params_grad_health(&ps);
+    adamw_step(&ps, &o, 1, &h);
+    memcpy(weight[1], ps.p[0].value, O * V * sizeof(real));
+    params_release(&ps);
+}
+
+static uint64_t outcome(void)
+{
+    uint64_t sum = 0;
+    for (int b = 0; b < 8; b++)
+        sum = hash64(buffer[b], WIDE * sizeof(real), sum);
+    for (int b = 0; b < 4; b++)
+        sum = hash64(weight[b], O * V * sizeof(real), sum);
+    return sum;
+}
+
+static void same_bits(void (*op)(void))
+{
+    static const int threads[] = {1, 2, 3, 7};
+    uint64_t first = 0;
+    for (int i = 0; i < 4; i++) {
+        struct err e = {0};
+        t_ok(pool_start(threads[i], &e), &e);
+        inputs();
+        op();
+        uint64_t now = outcome();
+        pool_stop();
+        t_truef(i == 0 || now == first, "%d threads give other bits than one", threads[i]);
+        first = i == 0 ? now : first;
+    }
+}
+
+T(gemm_is_the_same_at_any_thread_count)
+{
+    for (int i = 0; gemm_providers()[i]; i++) {
+        struct err e;
+        if (gemm_use(gemm_providers()[i]->name, &e) == 0)
+            same_bits(op_gemm);
+    }
+}
+
+#define SAME(name)                                                                                 \
+    T(name##_is_the_same_at_any_thread_count)                                                      \
+    {                                                                                              \
+        same_bits(op_##name);                                                                      \
+    }
+SAME(linear)
+SAME(norm)
+SAME(rope)
+SAME(act)
+SAME(attention)
+SAME(embed)
+SAME(rows)
+SAME(loss)
+SAME(adamw)
