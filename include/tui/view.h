@@ -92,8 +92,11 @@ void app_back(struct app *app);
 
 /* A line for the person: bottom line for some seconds, and the Log view. */
 void app_say(struct app *app, enum log_level level, const char *fmt, ...) DS_PRINTF(3, 4);
-/* One-line input at the bottom; done(ctx, text) on enter, done(ctx, NULL) on esc.  `complete` may add
- * candidates (one line each) for what is typed, or be NULL. */
+/* Those lines, oldest first: index 0..n-1 (NULL beyond). */
+struct app_line { double time; enum log_level level; char text[256]; };
+size_t app_lines(const struct app *app);
+const struct app_line *app_line(const struct app *app, size_t i);
+/* One-line input at the bottom; done(ctx, text) on enter, done(ctx, NULL) on esc. */
 void app_ask(struct app *app, const char *label, const char *initial, void (*done)(void *ctx, const char *text),
              void *ctx);
 /* Only for what destroys; done(ctx) runs on y. */
@@ -106,6 +109,8 @@ void app_copy(struct app *app, const char *text, size_t n); /* OSC 52 */
 int app_is_readonly(const struct app *app);
 double app_now(const struct app *app);        /* wall seconds, fixed when scripted */
 int app_is_scripted(const struct app *app);
+/* What stands for the keys in help texts: the rows of the focused view (NULL when none). */
+const struct view_ops *app_focused(const struct app *app);
 /* Text that views share for one run and that is kept with the settings ("probe.index"); NULL if unset. */
 const char *app_recall(struct app *app, const char *key);
 void app_remember(struct app *app, const char *key, const char *value);

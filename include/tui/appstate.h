@@ -1,0 +1,116 @@
+/* The workbench's own state, shared by the app_*.c files and by nobody else. */
+#ifndef DS_TUI_APPSTATE_H
+#define DS_TUI_APPSTATE_H
+
+#include <sys/types.h>
+
+#include "tui/app.h"
+#include "tui/term.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
+
+enum { APP_RUNS_MAX = 16, APP_PANES_MAX = 4, APP_VIEWS_MAX = 16, APP_LINES_MAX = 256, APP_ZONES_MAX = 64,
+       APP_BACK_MAX = 16, APP_HISTORY_MAX = 64, APP_MEMORY_MAX = 256, SETTINGS_MAX = 32, UNDO_MAX = 32 };
+
+struct view_undo { double past[UNDO_MAX][SETTINGS_MAX]; int n, at; };
+
+struct pane {
+    struct view *view[APP_VIEWS_MAX]; /* by index in view_registry, made when first shown */
+    int current;
+    int back[APP_BACK_MAX], backs;
+    struct area area;                 /* of the last frame */
+};
+
+/* What a click does: a key row, a view or a run. */
+struct zone { int y, x0, x1; const struct key *key; const char *view; int run; };
+
+struct prompt {
+    int is_active, is_command;
+    char label[96];
+    struct field field;
+    void (*done)(void *ctx, const char *text);
+    void *ctx;
+    char *history[APP_HISTORY_MAX];
+    int histories, history_at;
+    int candidate;       /* of completion: how many Tab presses, -1 none */
+    char typed[256];     /* what was there before completion */
+};
+
+struct confirm { int is_active; char question[256]; void (*done)(void *ctx); void *ctx; };
+
+struct app {
+    struct tui_options opt;
+    struct canvas canvas;
+    struct theme theme;
+    struct tty tty;
+    struct term *term;          /* NULL when scripted */
+    struct decoder decoder;
+    struct open_run run[APP_RUNS_MAX];
+    size_t runs, current;
+    struct pane pane[APP_PANES_MAX];
+    int panes, focus, is_zoomed;
+    uint32_t pressed[KEYS_PENDING_MAX];
+    size_t n_pressed;
+    struct prompt prompt;
+    struct confirm confirm;
+    int has_help, has_glyph_test;
+    struct scroll help_scroll;
+    struct app_line line[APP_LINES_MAX];
+    size_t lines;               /* ever said */
+    double say_until;
+    struct zone zone[APP_ZONES_MAX];
+    int zones;
+    char search[128];
+    char *memory_key[APP_MEMORY_MAX], *memory_value[APP_MEMORY_MAX];
+    size_t memories;
+    char state_path[1024];      /* "" when nothing is kept */
+    int is_dirty, must_quit, exit_code;
+    char exit_text[128];
+    struct str pending;         /* bytes not yet taken by the terminal */
+    size_t pending_at;
+    struct str extra;           /* to be written after the next frame: OSC 52 */
+    double next_frame, link_rate, rate_time;
+    uint64_t bytes_sent, rate_bytes;
+    pid_t export_pid;
+    int export_fd;
+    struct event last_press;
+    double last_press_time, data_time;
+};
+
+/* app_runs.c */
+int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
+void app_close_runs(struct app *app);
+int app_has_live(const struct app *app);
+/* app_views.c */
+struct view *app_focused_view(struct app *app);
+void app_draw_panes(struct app *app, struct area a);
+void app_event(struct app *app, const struct event *ev);
+int app_poll_views(struct app *app);
+void app_close_views(struct app *app);
+void app_views_run_changed(struct app *app);
+void app_press(struct app *app, const struct key *k, const char *args);
+void app_split(struct app *app);
+/* app_frame.c */
+void app_draw(struct app *app);
+void app_add_zone(struct app *app, struct zone z);
+/* app_prompt.c */
+void app_open_command(struct app *app, const char *initial);
+int app_prompt_event(struct app *app, const struct event *ev);
+void app_draw_prompt(struct app *app, struct area line);
+void app_prompt_release(struct app *app);
+/* app_state.c */
+void app_state_load(struct app *app, const char *run_path);
+void app_state_save(struct app *app);
+void app_memory_release(struct app *app);
+void view_settings_apply(struct view *v);   /* remembered values into a new view */
+void view_settings_keep(struct view *v);
+double view_setting_get(const struct view *v, const struct setting *s);
+void view_setting_set(struct view *v, const struct setting *s, double x);
+int view_undo_step(struct view *v, int direction);
+/* app_export.c */
+void app_export(struct app *app);
+void app_export_reap(struct app *app);
+/* term_dump.c */
+int app_play(struct app *app, struct err *e) DS_CHECK;
+
+#endif

@@ -1,0 +1,408 @@
+/* The workbench: start, the loop, the end. */
+#include "tui/app.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "io/runlog.h"
+#include "tui/appstate.h"
+
+static const double frame_min_s = 1.0 / 30; /* keys are answered at once, data at this rate */
+static const double say_s = 6;
+
+/* ---- small services ---- */
+
+void app_say(struct app *app, enum log_level level, const char *fmt, ...)
+{
+    struct app_line *l = &app->line[app->lines % APP_LINES_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(l->text, sizeof l->text, fmt, ap);
+    va_end(ap);
+    l->level = level;
+    l->time = clock_wall();
+    app->lines++;
+    app->say_until = app->opt.script ? 1 : clock_mono() + say_s;
+    app->is_dirty = 1;
+}
+
+size_t app_lines(const struct app *app)
+{
+    return app->lines < APP_LINES_MAX ? app->lines : APP_LINES_MAX;
+}
+
+const struct app_line *app_line(const struct app *app, size_t i)
+{
+    size_t n = app_lines(app);
+    return i < n ? &app->line[(app->lines - n + i) % APP_LINES_MAX] : NULL;
+}
+
+static void log_sink_say(void *ctx, enum log_level level, const char *text)
+{
+    if (level >= LOG_INFO)
+        app_say(ctx, level, "%s", text);
+}
+
+int app_is_readonly(const struct app *app)
+{
+    return app->opt.readonly;
+}
+
+int app_is_scripted(const struct app *app)
+{
+    return app->opt.script != NULL;
+}
+
+/* Scripted screens stand still at the moment of the newest record. */
+double app_now(const struct app *app)
+{
+    if (app->opt.script)
+        return app->runs ? app->run[app->current].view->last_time : 0;
+    return clock_wall();
+}
+
+double tui_parse_link(const char *text)
+{
+    char *end;
+    double v = strtod(text, &end);
+    double unit = *end == 'k' || *end == 'K' ? 1e3 : *end == 'M' || *end == 'm' ? 1e6 : 1;
+    if (end == text || (unit > 1 && end[1]) || (unit <= 1 && *end) || !(v * unit >= 1) || v * unit > 1e12)
+        return -1;
+    return v * unit;
+}
+
+int tui_parse_size(const char *text, int *cols, int *rows)
+{
+    int c, r, n = 0;
+    if (sscanf(text, "%5dx%5d%n", &c, &r, &n) != 2 || text[n] || c < 1 || r < 1 || c > CANVAS_COLS_MAX ||
+        r > CANVAS_ROWS_MAX)
+        return 0;
+    *cols = c;
+    *rows = r;
+    return 1;
+}
+
+/* ---- frames ---- */
+
+static int flush_pending(struct app *app)
+{
+    while (app->pending_at < app->pending.len) {
+        int n = tty_write(&app->tty, app->pending.p + app->pending_at, app->pending.len - app->pending_at);
+        if (n < 0)
+            return n;
+        if (n == 0)
+            return 0;
+        app->pending_at += (size_t)n;
+    }
+    str_reset(&app->pending);
+    app->pending_at = 0;
+    return 0;
+}
+
+/* Bytes per second over about two seconds, for the status line and the budget. */
+static void account(struct app *app, size_t bytes, double now)
+{
+    app->bytes_sent += bytes;
+    app->rate_bytes += bytes;
+    if (now - app->rate_time >= 2) {
+        app->link_rate = (double)app->rate_bytes / (now - app->rate_time);
+        app->rate_bytes = 0;
+        app->rate_time = now;
+    }
+    double wait = app->opt.link_bytes_s > 0 ? (double)bytes / app->opt.link_bytes_s : 0;
+    app->next_frame = now + (wait > frame_min_s ? wait : frame_min_s);
+}
+
+static int send_frame(struct app *app, struct err *e)
+{
+    struct str frame = {0};
+    app_draw(app);
+    int rc = term_render(app->term, &app->canvas, &frame, e);
+    if (rc < 0) {
+        str_release(&frame);
+        return rc;
+    }
+    int is_bracketed = app->decoder.sync_output > 0 && frame.len > 64;
+    if (is_bracketed)
+        str_add(&app->pending, "\x1b[?2026h");
+    str_add_bytes(&app->pending, str_text(&frame), frame.len);
+    if (is_bracketed)
+        str_add(&app->pending, "\x1b[?2026l");
+    str_add_bytes(&app->pending, str_text(&app->extra), app->extra.len);
+    str_reset(&app->extra);
+    str_release(&frame);
+    app->is_dirty = 0;
+    account(app, app->pending.len, clock_mono());
+    return flush_pending(app) < 0 ? err_set(e, DS_EIO, "terminal gone") : 0;
+}
+
+/* ---- the loop ---- */
+
+static void take_event(void *ctx, const struct event *ev)
+{
+    struct app *app = ctx;
+    struct event e = *ev;
+    double now = clock_mono();
+    if (e.kind == EVENT_MOUSE && e.action == MOUSE_PRESS) {
+        e.is_double = now - app->last_press_time < 0.4 && app->last_press.y == e.y && app->last_press.x == e.x;
+        app->last_press = e;
+        app->last_press_time = e.is_double ? 0 : now;
+    }
+    if (app->say_until > 0 && e.kind == EVENT_KEY && !app->prompt.is_active) {
+        app->say_until = 0; /* a key means: read */
+        app->is_dirty = 1;
+    }
+    app_event(app, &e);
+}
+
+static int take_input(struct app *app, struct err *e)
+{
+    char buf[4096];
+    for (int turns = 0; turns < 64; turns++) {
+        int n = tty_read(&app->tty, buf, sizeof buf);
+        if (n < 0)
+            return err_set(e, DS_EIO, "terminal gone");
+        if (n == 0)
+            break;
+        decoder_feed(&app->decoder, buf, (size_t)n, take_event, app);
+        app->next_frame = app->opt.link_bytes_s > 0 ? app->next_frame : 0;
+    }
+    return 0;
+}
+
+static void take_signals(struct app *app)
+{
+    int flags = tty_signals(&app->tty);
+    if (flags & TTY_TERM) {
+        app->must_quit = 1;
+        app->exit_code = DS_ESTOP;
+    }
+    if (flags & TTY_CHILD)
+        app_export_reap(app);
+    if (flags & TTY_STOP)
+        tty_suspend(&app->tty);
+    if (flags & (TTY_RESIZE | TTY_STOP | TTY_CONT)) {
+        int rows, cols;
+        tty_size(&app->tty, &rows, &cols);
+        if (rows != app->canvas.rows || cols != app->canvas.cols) {
+            if (canvas_resize(&app->canvas, rows, cols) < 0)
+                app->must_quit = 1;
+            term_resize(app->term, rows, cols);
+        } else if (flags & (TTY_STOP | TTY_CONT)) {
+            term_forget(app->term);
+        }
+        app->is_dirty = 1;
+    }
+}
+
+/* How long nothing can happen by itself, in milliseconds. */
+static int patience(const struct app *app, double now)
+{
+    double wait = app_has_live(app) ? 0.25 : app->runs ? 1.0 : 2.0;
+    wait -= now - app->data_time;
+    if (app->is_dirty && app->pending.len == 0 && app->next_frame - now < wait)
+        wait = app->next_frame - now;
+    if (app->say_until > 0 && app->say_until - now < wait)
+        wait = app->say_until - now;
+    if (decoder_pending(&app->decoder) && wait > 0.025)
+        wait = 0.025;
+    return wait <= 0 ? 0 : (int)ceil(wait * 1000);
+}
+
+enum { WATCH_MAX = 2 + APP_RUNS_MAX + APP_PANES_MAX };
+
+static int watch(struct app *app, struct pollfd *w)
+{
+    int n = 0;
+    short out = app->pending.len ? POLLOUT : 0;
+    w[n++] = (struct pollfd){.fd = app->tty.fd, .events = (short)(POLLIN | out)};
+    w[n++] = (struct pollfd){.fd = app->tty.signal_fd, .events = POLLIN};
+    for (size_t i = 0; i < app->runs; i++) {
+        const struct runlog_reader *r = app->run[i].view->reader;
+        int fd = r && !app->run[i].failed && !runlog_reader_at_end(r) ? runlog_reader_fd(r) : -1;
+        if (fd >= 0)
+            w[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    }
+    for (int p = 0; p < app->panes; p++) {
+        struct view *v = app->pane[p].view[app->pane[p].current];
+        int fd = v && v->ops->fd ? v->ops->fd(v) : -1;
+        if (fd >= 0)
+            w[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    }
+    return n;
+}
+
+/* A live run's age is shown in seconds, so the line changes once a second and not more. */
+static void take_data(struct app *app, int is_ready, double now)
+{
+    static const double shortest_s = 0.05;
+    double wait = app_has_live(app) ? 0.25 : 1.0;
+    if (now - app->data_time < (is_ready ? shortest_s : wait))
+        return;
+    double second = floor(app->data_time);
+    app->data_time = now;
+    int changed = app_poll_runs(app, 0.05);
+    changed |= app_poll_views(app);
+    if (changed || (app_has_live(app) && floor(now) > second))
+        app->is_dirty = 1;
+    app_export_reap(app);
+}
+
+static int turn(struct app *app, struct err *e)
+{
+    struct pollfd w[WATCH_MAX];
+    int n = watch(app, w), is_ready = 0;
+    int got = poll(w, (nfds_t)n, patience(app, clock_mono()));
+    if (got < 0 && errno != EINTR)
+        return err_errno(e, "poll");
+    if (got > 0 && w[1].revents)
+        take_signals(app);
+    if (got > 0 && (w[0].revents & (POLLIN | POLLHUP | POLLERR))) {
+        int rc = take_input(app, e);
+        if (rc < 0)
+            return rc;
+        if (w[0].revents & (POLLHUP | POLLERR | POLLNVAL))
+            return err_set(e, DS_EIO, "terminal gone");
+    } else if (got == 0 && decoder_pending(&app->decoder)) {
+        decoder_flush(&app->decoder, take_event, app);
+    }
+    for (int i = 2; got > 0 && i < n; i++)
+        is_ready |= w[i].revents != 0;
+    double now = clock_mono();
+    take_data(app, is_ready, now);
+    if (app->say_until > 0 && now >= app->say_until) {
+        app->say_until = 0;
+        app->is_dirty = 1;
+    }
+    if (app->pending.len && flush_pending(app) < 0)
+        return err_set(e, DS_EIO, "terminal gone");
+    if (app->is_dirty && app->pending.len == 0 && now >= app->next_frame)
+        return send_frame(app, e);
+    return 0;
+}
+
+/* ---- start and end ---- */
+
+static int open_terminal(struct app *app, struct err *e)
+{
+    char notice[160];
+    int rows, cols;
+    struct term_options o = {app->opt.color, app->opt.glyphs, app->opt.term};
+    int rc = tty_open(&app->tty, !app->opt.no_mouse, e);
+    if (rc < 0)
+        return rc;
+    tty_size(&app->tty, &rows, &cols);
+    if (canvas_resize(&app->canvas, rows, cols) < 0)
+        return err_set(e, DS_EMEM, "screen of %d x %d", cols, rows);
+    rc = term_open(&app->term, &o, rows, cols, notice, e);
+    if (rc < 0)
+        return rc;
+    term_look(app->term, &app->canvas.look);
+    if (notice[0])
+        app_say(app, LOG_WARN, "%s", notice);
+    /* asks once; the answer may come late or never (decode.c swallows it) */
+    if (app->canvas.look.colours >= 256)
+        str_add(&app->extra, "\x1b[?2026$p");
+    app->is_dirty = 1;
+    return 0;
+}
+
+static void open_paths(struct app *app)
+{
+    for (size_t i = 0; i < app->opt.n; i++) {
+        struct err e = {0};
+        if (app_open_run(app, app->opt.paths[i], &e) < 0)
+            app_say(app, LOG_ERROR, "%s", e.text);
+        else if (app->opt.n > 1)
+            app_mark_run(app, app->opt.paths[i], 1);
+    }
+    if (app->runs)
+        app_select_run(app, 0);
+    const char *kept = app_recall(app, "app.view");
+    const char *first = app->opt.view ? app->opt.view : !app->runs ? "home" : kept && view_find(kept) ? kept : "monitor";
+    app_show(app, first);
+    app->pane[0].backs = 0;
+}
+
+static void close_all(struct app *app)
+{
+    app_state_save(app);
+    app_close_views(app);
+    app_close_runs(app);
+    app_prompt_release(app);
+    app_memory_release(app);
+    decoder_release(&app->decoder);
+    str_release(&app->pending);
+    str_release(&app->extra);
+    canvas_release(&app->canvas);
+    log_to(NULL, NULL);
+    mem_free(app);
+}
+
+static int check_options(const struct tui_options *o, struct err *e)
+{
+    static const char *const colors[] = {"auto", "never", "16", "256", "truecolor"};
+    static const char *const glyphs[] = {"auto", "braille", "shades", "ascii"};
+    int is_color = !o->color, is_glyphs = !o->glyphs;
+    for (size_t i = 0; i < DS_LEN(colors); i++)
+        is_color |= o->color && strcmp(o->color, colors[i]) == 0;
+    for (size_t i = 0; i < DS_LEN(glyphs); i++)
+        is_glyphs |= o->glyphs && strcmp(o->glyphs, glyphs[i]) == 0;
+    if (!is_color)
+        return err_set(e, DS_EUSAGE, "--color=%s: auto, never, 16, 256 or truecolor", o->color);
+    if (!is_glyphs)
+        return err_set(e, DS_EUSAGE, "--glyphs=%s: auto, braille, shades or ascii", o->glyphs);
+    if (o->view && !view_find(o->view))
+        return err_set(e, DS_EUSAGE, "there is no view \"%s\"", o->view);
+    return 0;
+}
+
+int tui_run(const struct tui_options *o, struct err *e)
+{
+    int rc = check_options(o, e);
+    if (rc < 0)
+        return rc;
+    struct app *app = mem_alloc(1, sizeof *app);
+    if (!app)
+        return err_set(e, DS_EMEM, "workbench");
+    setlocale(LC_CTYPE, "");
+    app->opt = *o;
+    app->panes = 1;
+    app->export_fd = -1;
+    app->decoder.background = -1;
+    app->canvas.cursor_y = app->canvas.cursor_x = -1;
+    theme_default(&app->theme);
+    log_to(log_sink_say, app);
+    if (o->theme)
+        rc = theme_load(&app->theme, o->theme, NULL, e);
+    if (rc == 0 && o->script) {
+        rc = app_play(app, e);
+    } else if (rc == 0) {
+        rc = open_terminal(app, e);
+        if (rc == 0)
+            open_paths(app);
+        while (rc == 0 && !app->must_quit)
+            rc = turn(app, e);
+        struct str ignored = {0};
+        if (app->term)
+            term_goodbye(app->term, &ignored);
+        str_release(&ignored);
+        term_close(app->term);
+        if (app->tty.fd > 0)
+            tty_close(&app->tty);
+        if (rc == 0 && app->exit_code)
+            rc = err_set(e, app->exit_code, "ended by a signal");
+    }
+    close_all(app);
+    return rc;
+}

@@ -1,0 +1,278 @@
+/* The frame around the views: state at the top, hints at the bottom, help over everything. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/utf8.h"
+#include "tui/appstate.h"
+
+void app_add_zone(struct app *app, struct zone z)
+{
+    if (app->zones < APP_ZONES_MAX)
+        app->zone[app->zones++] = z;
+}
+
+/* ---- top line ---- */
+
+struct part { char text[48]; enum role role; int priority; };
+
+static const struct { const char *word; uint32_t sign; char ascii; enum role role; } state_word[] = {
+    [RUN_UNKNOWN] = {"no data", 0x25CB, '?', ROLE_DIM},  [RUN_LIVE] = {"live", 0x25CF, '*', ROLE_GOOD},
+    [RUN_PAUSED] = {"paused", 0x25D0, '=', ROLE_WARN},   [RUN_STALLED] = {"stalled", 0x25CB, '!', ROLE_WARN},
+    [RUN_DONE] = {"done", 0x2713, '+', ROLE_DIM},        [RUN_STOPPED] = {"stopped", 0x25A0, '#', ROLE_WARN},
+    [RUN_FAILED] = {"failed", 0xD7, 'x', ROLE_BAD},
+};
+
+static double newest(const struct runview *v, const char *name)
+{
+    const struct series *s = runview_series(v, name);
+    return s && s->n ? s->value[s->n - 1] : (double)NAN;
+}
+
+/* Seconds to the planned end, from the pace of the last points; NaN when unknown. */
+static double time_left(const struct runview *v)
+{
+    const struct series *s = runview_series(v, "loss");
+    if (!s || s->n < 3 || v->steps_planned <= v->step || !s->time)
+        return (double)NAN;
+    size_t from = s->n > 200 ? s->n - 200 : 0;
+    double steps = (double)(s->step[s->n - 1] - s->step[from]), seconds = s->time[s->n - 1] - s->time[from];
+    return steps > 0 && seconds > 0 ? (double)(v->steps_planned - v->step) * seconds / steps : (double)NAN;
+}
+
+static void group_digits(char out[32], int64_t n)
+{
+    char plain[24];
+    int len = snprintf(plain, sizeof plain, "%lld", (long long)n), k = 0;
+    for (int i = 0; i < len && k < 30; i++) {
+        if (i && (len - i) % 3 == 0 && plain[i - 1] != '-')
+            out[k++] = ',';
+        out[k++] = plain[i];
+    }
+    out[k] = '\0';
+}
+
+static int run_parts(const struct app *app, const struct runview *v, struct part *p)
+{
+    int n = 0;
+    char a[32], b[32], si[16];
+    group_digits(a, v->step);
+    group_digits(b, v->steps_planned);
+    p[n] = (struct part){.role = ROLE_TEXT, .priority = 8};
+    snprintf(p[n++].text, sizeof p->text, v->steps_planned > 0 ? "step %s/%s" : "step %s", a, b);
+    const struct series *loss = runview_series(v, "loss");
+    double tokens = loss && loss->n && loss->tokens ? loss->tokens[loss->n - 1] : (double)NAN;
+    if (isfinite(tokens)) {
+        p[n] = (struct part){.role = ROLE_TEXT, .priority = 3};
+        snprintf(p[n++].text, sizeof p->text, "%s tok", str_si(si, tokens));
+    }
+    double rate = newest(v, "tok_s");
+    int is_running = v->state == RUN_LIVE || v->state == RUN_PAUSED || v->state == RUN_STALLED;
+    if (isfinite(rate)) {
+        p[n] = (struct part){.role = ROLE_TEXT, .priority = 5};
+        snprintf(p[n++].text, sizeof p->text, "%s tok/s", str_si(si, rate));
+    }
+    double left = is_running ? time_left(v) : (double)NAN;
+    if (isfinite(left)) {
+        p[n] = (struct part){.role = ROLE_TEXT, .priority = 6};
+        snprintf(p[n++].text, sizeof p->text, "ETA %s", str_duration(si, left));
+    }
+    double age = app_now(app) - v->last_time;
+    if (is_running && v->last_time > 0) {
+        age = age < 0 ? 0 : age;
+        p[n] = (struct part){.role = age > 60 ? ROLE_WARN : ROLE_DIM, .priority = 4};
+        snprintf(p[n++].text, sizeof p->text, "%s ago", str_duration(si, age < 60 ? floor(age) : floor(age / 60) * 60));
+    }
+    if (v->gaps || v->lost) {
+        p[n] = (struct part){.role = ROLE_BAD, .priority = 7};
+        snprintf(p[n++].text, sizeof p->text, "%llu gaps", (unsigned long long)v->gaps);
+    }
+    return n;
+}
+
+static int status_parts(struct app *app, struct part *p)
+{
+    const struct runview *v = app_run(app);
+    int n = v ? run_parts(app, v, p) : 0;
+    char a[16], b[16];
+    if (app->opt.link_bytes_s > 0) {
+        p[n] = (struct part){.role = ROLE_LINK, .priority = 2};
+        snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate), str_si(b, app->opt.link_bytes_s));
+    }
+    if (app->opt.readonly) {
+        p[n] = (struct part){.role = ROLE_WARN, .priority = 9};
+        snprintf(p[n++].text, sizeof p->text, "read-only");
+    }
+    return n;
+}
+
+/* Drops the least important parts until the rest fits right of column x. */
+static void draw_parts(struct area line, int x, struct part *p, int n)
+{
+    for (;;) {
+        int total = 0, worst = -1;
+        for (int i = 0; i < n; i++) {
+            total += p[i].text[0] ? (int)strlen(p[i].text) + 2 : 0;
+            if (p[i].text[0] && (worst < 0 || p[i].priority < p[worst].priority))
+                worst = i;
+        }
+        if (worst < 0)
+            return;
+        if (x + total <= line.cols) {
+            int at = line.cols - total + 1;
+            for (int i = 0; i < n; i++)
+                if (p[i].text[0])
+                    at += 2 + area_text(line, 0, at, -1, ink(p[i].role), p[i].text);
+            return;
+        }
+        p[worst].text[0] = '\0';
+    }
+}
+
+static void draw_top(struct app *app, struct area line)
+{
+    const struct runview *v = app_run(app);
+    struct part part[16];
+    uint32_t arrow = area_rune(line, 0x203A, '>');
+    area_fill(line, ' ', ink_on(ROLE_TEXT, ROLE_STATUS));
+    int x = 1;
+    if (line.cols >= 50) {
+        app_add_zone(app, (struct zone){line.y, x, x + 10, NULL, "home", 0});
+        x += area_text(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "depthscope") + 1;
+        area_put(line, 0, x, arrow, ink(ROLE_DIM));
+        x += 2;
+    }
+    if (v) {
+        int room = line.cols / 4 < 8 ? 8 : line.cols / 4;
+        x += area_text(line, 0, x, room, ink_attr(ink(ROLE_TEXT), ATTR_BOLD), v->name ? v->name : "?") + 1;
+        area_put(line, 0, x, arrow, ink(ROLE_DIM));
+        x += 2;
+    }
+    x += area_text(line, 0, x, -1, ink(ROLE_TEXT), app_focused(app)->title) + 2;
+    if (v && v->state <= RUN_FAILED) {
+        area_put(line, 0, x, area_rune(line, state_word[v->state].sign, state_word[v->state].ascii),
+                 ink(state_word[v->state].role));
+        x += 2 + area_text(line, 0, x + 2, -1, ink(state_word[v->state].role), state_word[v->state].word);
+    }
+    draw_parts(line, x + 1, part, status_parts(app, part));
+}
+
+/* ---- bottom line ---- */
+
+/* Rows with a hint, best first; a view's come before the global ones of equal priority. */
+static int collect_hints(struct app *app, const struct key **out, int max)
+{
+    const struct key *tables[] = {app_focused(app)->keys, keys_global};
+    int n = 0;
+    for (int want = 99; want > 0 && n < max; want--)
+        for (size_t t = 0; t < DS_LEN(tables); t++)
+            for (const struct key *k = tables[t]; k && k->command && n < max; k++)
+                if (k->priority == want && !(k->flags & KEY_HIDDEN))
+                    out[n++] = k;
+    return n;
+}
+
+static void draw_hints(struct app *app, struct area line)
+{
+    const struct key *hint[48];
+    int n = collect_hints(app, hint, (int)DS_LEN(hint)), x = 1;
+    for (int i = 0; i < n; i++) {
+        char label[24];
+        const char *word = hint[i]->hint ? hint[i]->hint : hint[i]->command;
+        keys_label(hint[i], label, sizeof label);
+        int width = (int)strlen(label) + 1 + (int)strlen(word);
+        if (x + width > line.cols)
+            continue; /* a shorter one further down may fit */
+        app_add_zone(app, (struct zone){line.y, x, x + width, hint[i], NULL, 0});
+        x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), label) + 1;
+        x += area_text(line, 0, x, -1, ink(ROLE_HINT), word) + 2;
+    }
+}
+
+static void draw_bottom(struct app *app, struct area line)
+{
+    if (app->confirm.is_active) {
+        int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD), app->confirm.question);
+        area_text(line, 0, x + 2, -1, ink(ROLE_HINT_KEY), "y / n");
+    } else if (app->prompt.is_active) {
+        app_draw_prompt(app, line);
+    } else if (app->lines && app->say_until > 0) {
+        static const enum role role[] = {ROLE_DIM, ROLE_TEXT, ROLE_WARN, ROLE_BAD};
+        const struct app_line *l = &app->line[(app->lines - 1) % APP_LINES_MAX];
+        area_text(line, 0, 1, line.cols - 1, ink(role[l->level]), l->text);
+    } else if (app->n_pressed) {
+        int x = 1;
+        for (size_t i = 0; i < app->n_pressed; i++) {
+            char text[24];
+            x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), key_print(text, app->pressed[i]));
+        }
+    } else {
+        draw_hints(app, line);
+    }
+}
+
+/* ---- overlays ---- */
+
+static void add_rows(struct str *out, const char *title, const struct key *table)
+{
+    str_addf(out, "%s\n", title);
+    for (const struct key *k = table; k && k->command; k++) {
+        char command[64];
+        snprintf(command, sizeof command, ":%s%s%s", k->command, k->args ? " " : "", k->args ? k->args : "");
+        str_addf(out, "  %-14s %-24s %s\n", k->keys, command, k->help);
+    }
+    str_add_char(out, '\n');
+}
+
+static void draw_help(struct app *app, struct area a)
+{
+    struct str text = {0};
+    const struct view_ops *ops = app_focused(app);
+    if (ops->keys)
+        add_rows(&text, ops->title, ops->keys);
+    add_rows(&text, "Everywhere", keys_global);
+    struct area inner = popup_begin(a, a.rows - 4, a.cols - 6 > 90 ? 90 : a.cols - 6, "keys");
+    scroll_text(&app->help_scroll, inner, str_text(&text), ink(ROLE_TEXT));
+    str_release(&text);
+}
+
+static void draw_glyph_test(struct app *app, struct area a)
+{
+    static const char *const row[] = {
+        "braille     \xE2\xA0\x81 \xE2\xA0\x83 \xE2\xA0\x87 \xE2\xA1\x87 \xE2\xA3\x87 \xE2\xA3\xA7 \xE2\xA3\xB7 \xE2\xA3\xBF   dots only, no empty circles",
+        "half blocks \xE2\x96\x80 \xE2\x96\x84 \xE2\x96\x88   upper, lower, full: no gaps",
+        "eighths     \xE2\x96\x81\xE2\x96\x82\xE2\x96\x83\xE2\x96\x84\xE2\x96\x85\xE2\x96\x86\xE2\x96\x87\xE2\x96\x88   a rising stair",
+        "shades      \xE2\x96\x91 \xE2\x96\x92 \xE2\x96\x93 \xE2\x96\x88   light to full",
+        "lines       \xE2\x94\x80 \xE2\x94\x82 \xE2\x95\xAD \xE2\x95\xAE \xE2\x95\xB0 \xE2\x95\xAF \xE2\x94\xA4   joined, one cell each",
+        "ruler       |0123456789|   must be as wide as the lines above are drawn",
+        "If a row looks wrong: --glyphs=shades or --glyphs=ascii",
+    };
+    struct area inner = popup_begin(a, (int)DS_LEN(row) + 2, 66, "glyph test");
+    for (int i = 0; i < (int)DS_LEN(row); i++)
+        area_text(inner, i + 1, 0, -1, ink(ROLE_TEXT), row[i]);
+    for (int i = 0; i < HEAT_LEVELS * 2 && i < inner.cols; i++)
+        area_heat(inner, 0, i, 1, app->theme.sequential, i / (HEAT_LEVELS * 2.0 - 1));
+}
+
+void app_draw(struct app *app)
+{
+    struct area a = canvas_area(&app->canvas);
+    app->canvas.look.theme = &app->theme;
+    canvas_clear(&app->canvas);
+    app->zones = 0;
+    if (a.rows < 4 || a.cols < 16) {
+        area_text(a, 0, 0, -1, ink(ROLE_WARN), "too small");
+        if (app->runs && a.rows > 1)
+            area_textf(a, 1, 0, -1, ink(ROLE_TEXT), "step %lld", (long long)app_run(app)->step);
+        return;
+    }
+    draw_top(app, area_sub(a, 0, 0, 1, a.cols));
+    struct area body = area_sub(a, 1, 0, a.rows - 2, a.cols);
+    app_draw_panes(app, body);
+    draw_bottom(app, area_sub(a, a.rows - 1, 0, 1, a.cols));
+    if (app->has_help)
+        draw_help(app, body);
+    if (app->has_glyph_test)
+        draw_glyph_test(app, body);
+}

@@ -1,0 +1,273 @@
+/* What works in every view: one table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "tui/appstate.h"
+
+static void key_help(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    v->app->has_help = 1;
+    v->app->help_scroll.top = 0;
+}
+
+static void key_quit(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    v->app->must_quit = 1;
+}
+
+static void key_command_line(struct view *v, const struct key *k, const char *args)
+{
+    (void)k;
+    app_open_command(v->app, args ? args : "");
+}
+
+static void search(struct view *v, int direction)
+{
+    struct app *app = v->app;
+    if (!app->search[0])
+        app_say(app, LOG_INFO, "nothing searched for yet");
+    else if (!v->ops->search)
+        app_say(app, LOG_INFO, "%s has nothing to search", v->ops->title);
+    else if (!v->ops->search(v, app->search, direction))
+        app_say(app, LOG_WARN, "not found: %s", app->search);
+}
+
+static void search_done(void *ctx, const char *text)
+{
+    struct app *app = ctx;
+    struct view *v = app_focused_view(app);
+    if (!text || !v)
+        return;
+    if (*text)
+        str_copy(app->search, sizeof app->search, text);
+    search(v, 1);
+}
+
+static void key_search(struct view *v, const struct key *k, const char *args)
+{
+    (void)k;
+    if (args && *args)
+        search_done(v->app, args);
+    else
+        app_ask(v->app, "/", "", search_done, v->app);
+}
+
+static void key_search_next(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    search(v, k->value);
+}
+
+static void key_focus(struct view *v, const struct key *k, const char *args)
+{
+    struct app *app = v->app;
+    (void)args;
+    app->focus = (app->focus + k->value + app->panes) % app->panes;
+}
+
+static void key_show(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    if (k->value >= 0) {
+        int n = 0;
+        while (view_registry[n])
+            n++;
+        if (k->value < n)
+            app_show(v->app, view_registry[k->value]->name);
+    } else {
+        app_back(v->app);
+    }
+}
+
+static void key_split(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_split(v->app);
+}
+
+static void key_zoom(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    v->app->is_zoomed = k->value;
+}
+
+static void key_undo(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    if (!view_undo_step(v, k->value))
+        app_say(v->app, LOG_INFO, k->value < 0 ? "nothing to undo in this view" : "nothing to redo in this view");
+}
+
+static void key_copy(struct view *v, const struct key *k, const char *args)
+{
+    struct str text = {0};
+    (void)k, (void)args;
+    if (v->ops->copy)
+        v->ops->copy(v, &text);
+    if (text.len) {
+        app_copy(v->app, text.p, text.len);
+        app_say(v->app, LOG_INFO, "copied %zu bytes", text.len);
+    } else {
+        app_say(v->app, LOG_INFO, "nothing to copy here");
+    }
+    str_release(&text);
+}
+
+static void key_export(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_export(v->app);
+}
+
+static void key_redraw(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    if (v->app->term)
+        term_forget(v->app->term);
+}
+
+static void key_suspend(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    if (!v->app->term)
+        return;
+    tty_suspend(&v->app->tty);
+    term_forget(v->app->term);
+}
+
+static void key_glyphs(struct view *v, const struct key *k, const char *args)
+{
+    (void)k;
+    if (args && *args)
+        v->app->canvas.look.glyphs = glyphs_choose(args, v->app->canvas.look.glyphs != GLYPHS_ASCII, "");
+    else
+        v->app->has_glyph_test = 1;
+}
+
+static void key_theme(struct view *v, const struct key *k, const char *args)
+{
+    struct app *app = v->app;
+    struct err e = {0};
+    char **names = NULL;
+    size_t n = 0, at = 0;
+    (void)k;
+    char pick[64] = "";
+    if (args && *args) {
+        str_copy(pick, sizeof pick, args);
+    } else if (theme_list(&names, &n, &e) == 0 && n > 0) {
+        while (at < n && strcmp(names[at], app->theme.name) != 0)
+            at++;
+        str_copy(pick, sizeof pick, names[(at + 1) % n]);
+    }
+    if (names)
+        fs_list_free(names, n);
+    struct theme next;
+    if (!pick[0] || theme_load(&next, pick, NULL, &e) < 0) {
+        app_say(app, LOG_WARN, "%s", e.text[0] ? e.text : "no themes found");
+        return;
+    }
+    app->theme = next;
+    if (app->term)
+        term_theme_changed(app->term);
+    app_say(app, LOG_INFO, "theme %s", app->theme.name);
+}
+
+static void key_run(struct view *v, const struct key *k, const char *args)
+{
+    struct app *app = v->app;
+    (void)args;
+    if (app->runs)
+        app_select_run(app, (app->current + (size_t)((int)app->runs + k->value)) % app->runs);
+}
+
+static void key_open(struct view *v, const struct key *k, const char *args)
+{
+    struct err e = {0};
+    (void)k;
+    if (!args || !*args)
+        app_open_command(v->app, "open ");
+    else if (app_open_run(v->app, args, &e) < 0)
+        app_say(v->app, LOG_ERROR, "%s", e.text);
+    else
+        app_show(v->app, "monitor");
+}
+
+/* ---- commands to the run ---- */
+
+static void stop_now(void *ctx)
+{
+    app_run_command(ctx, "stop");
+}
+
+static void key_control(struct view *v, const struct key *k, const char *args)
+{
+    char line[256];
+    (void)args;
+    if (strcmp(k->command, "stop") == 0) {
+        const struct runview *r = app_run(v->app);
+        snprintf(line, sizeof line, "Stop run %s after a checkpoint?", r && r->name ? r->name : "?");
+        app_confirm(v->app, line, stop_now, v->app);
+        return;
+    }
+    app_run_command(v->app, k->command);
+}
+
+static void key_set(struct view *v, const struct key *k, const char *args)
+{
+    char line[512];
+    if (!args || !strchr(args, ' ')) {
+        snprintf(line, sizeof line, "set %s", args ? args : "");
+        app_open_command(v->app, line);
+        return;
+    }
+    (void)k;
+    snprintf(line, sizeof line, "set %s", args);
+    app_run_command(v->app, line);
+}
+
+/* clang-format off */
+const struct key keys_global[] = {
+    {"?",        "help",       NULL, "all keys that work here",             "keys",  90, 0, 0, key_help},
+    {"q",        "quit",       NULL, "leave; a running run goes on",        "quit",  88, 0, 0, key_quit},
+    {":",        "command",    NULL, "command line, Tab completes",         ":",     0,  0, 0, key_command_line},
+    {"/",        "search",     "TEXT", "search in this view",               "search", 20, 0, 0, key_search},
+    {"n",        "next-match", NULL, "next match",                          NULL,    0,  0, 1, key_search_next},
+    {"N",        "prev-match", NULL, "match before",                        NULL,    0,  0, -1, key_search_next},
+    {"1",        "view-1",     NULL, "first view (Home)",                   "views", 0,  0, 0, key_show},
+    {"2",        "view-2",     NULL, "second view",                         NULL,    0,  0, 1, key_show},
+    {"3",        "view-3",     NULL, "third view",                          NULL,    0,  0, 2, key_show},
+    {"4",        "view-4",     NULL, "fourth view",                         NULL,    0,  0, 3, key_show},
+    {"5",        "view-5",     NULL, "fifth view",                          NULL,    0,  0, 4, key_show},
+    {"6",        "view-6",     NULL, "sixth view",                          NULL,    0,  0, 5, key_show},
+    {"7",        "view-7",     NULL, "seventh view",                        NULL,    0,  0, 6, key_show},
+    {"8",        "view-8",     NULL, "eighth view",                         NULL,    0,  0, 7, key_show},
+    {"9",        "view-9",     NULL, "ninth view",                          NULL,    0,  0, 8, key_show},
+    {"Esc -",    "back",       NULL, "one layer out, view before",          "back",  30, 0, -1, key_show},
+    {"Tab",      "focus",      NULL, "next pane",                           NULL,    0,  0, 1, key_focus},
+    {"S-Tab",    "focus-back", NULL, "pane before",                         NULL,    0,  0, -1, key_focus},
+    {"|",        "split",      NULL, "one, two or four views",              "split", 25, 0, 0, key_split},
+    {"+",        "zoom",       NULL, "this pane alone",                     NULL,    0,  0, 1, key_zoom},
+    {"_",        "unzoom",     NULL, "all panes",                           NULL,    0,  0, 0, key_zoom},
+    {"]r",       "next-run",   NULL, "next open run",                       NULL,    0,  0, 1, key_run},
+    {"[r",       "prev-run",   NULL, "open run before",                     NULL,    0,  0, -1, key_run},
+    {"",         "open",       "PATH", "open a run, log or trace",          NULL,    0,  0, 0, key_open},
+    {"u",        "undo",       NULL, "undo a change of this view",          NULL,    0,  0, -1, key_undo},
+    {"C-r",      "redo",       NULL, "redo it",                             NULL,    0,  0, 1, key_undo},
+    {"y",        "copy",       NULL, "copy to the clipboard (OSC 52)",      "copy",  12, 0, 0, key_copy},
+    {"e",        "export",     NULL, "figure of this view into exports/",   "export", 14, 0, 0, key_export},
+    {"",         "theme",      "NAME", "another theme",                     NULL,    0,  0, 0, key_theme},
+    {"C-g",      "glyphs",     "braille|shades|ascii", "glyph test, or choose glyphs", NULL, 0, 0, 0, key_glyphs},
+    {"C-l",      "redraw",     NULL, "paint the screen again",              NULL,    0,  0, 0, key_redraw},
+    {"C-z",      "suspend",    NULL, "to the shell; fg comes back",         NULL,    0,  0, 0, key_suspend},
+    {"",         "pause",      NULL, "pause the run's training",            NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "resume",     NULL, "go on after a pause",                 NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "checkpoint", NULL, "write a checkpoint now",              NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "probe",      NULL, "record the probe texts now",          NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "stop",       NULL, "checkpoint and stop the run (asks)",  NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "set",        "KEY VALUE", "change a value of the running run", NULL, 0, KEY_MUTATES, 0, key_set},
+    {0},
+};
+/* clang-format on */

@@ -1,0 +1,257 @@
+/* The bottom line when a person types: commands, searches, answers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "training/job.h"
+#include "tui/appstate.h"
+
+void app_ask(struct app *app, const char *label, const char *initial, void (*done)(void *ctx, const char *text),
+             void *ctx)
+{
+    struct prompt *p = &app->prompt;
+    p->is_active = 1;
+    p->is_command = 0;
+    p->done = done;
+    p->ctx = ctx;
+    p->candidate = -1;
+    str_copy(p->label, sizeof p->label, label);
+    field_set(&p->field, initial ? initial : "");
+    app->is_dirty = 1;
+}
+
+void app_open_command(struct app *app, const char *initial)
+{
+    app_ask(app, ":", initial, NULL, NULL);
+    app->prompt.is_command = 1;
+    app->prompt.history_at = app->prompt.histories;
+}
+
+void app_confirm(struct app *app, const char *question, void (*done)(void *ctx), void *ctx)
+{
+    app->confirm = (struct confirm){.is_active = 1, .done = done, .ctx = ctx};
+    str_copy(app->confirm.question, sizeof app->confirm.question, question);
+    app->is_dirty = 1;
+}
+
+/* ---- commands ---- */
+
+/* :let NAME VALUE for a setting of the focused view. */
+static int set_view_setting(struct app *app, const char *args)
+{
+    char name[64];
+    double x;
+    struct view *v = app_focused_view(app);
+    if (!v || sscanf(args, "%63[^= ]%*[= ]%lf", name, &x) != 2)
+        return 0;
+    for (const struct setting *s = v->ops->settings; s && s->name; s++) {
+        if (strcmp(s->name, name) == 0) {
+            view_undo_mark(v);
+            view_setting_set(v, s, x);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The command nearest in spelling. */
+static void suggest(struct app *app, const char *name)
+{
+    const struct key *tables[] = {app_focused(app)->keys, keys_global};
+    const char *best = "help";
+    int distance = 1000;
+    for (size_t t = 0; t < DS_LEN(tables); t++) {
+        for (const struct key *k = tables[t]; k && k->command; k++) {
+            int d = str_distance(name, k->command);
+            if (d < distance) {
+                distance = d;
+                best = k->command;
+            }
+        }
+    }
+    app_say(app, LOG_WARN, "no command \"%s\" here; nearest: :%s", name, best);
+}
+
+void app_command(struct app *app, const char *line)
+{
+    while (*line == ' ' || *line == ':')
+        line++;
+    size_t n = strcspn(line, " ");
+    const char *args = line + n;
+    while (*args == ' ')
+        args++;
+    const struct key *k = keys_command(app_focused(app)->keys, line, n);
+    if (!k)
+        k = keys_command(keys_global, line, n);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(n > 60 ? 60 : n), line);
+    if (n == 0)
+        return;
+    if (k)
+        app_press(app, k, args);
+    else if (view_find(name))
+        app_show(app, name);
+    else if (strcmp(name, "let") == 0 && set_view_setting(app, args))
+        app->is_dirty = 1;
+    else
+        suggest(app, name);
+}
+
+/* ---- completion ---- */
+
+struct candidates { const char *text[64]; int n; };
+
+static void add_candidate(struct candidates *c, const char *text, const char *prefix)
+{
+    if (c->n == (int)DS_LEN(c->text) || strncmp(text, prefix, strlen(prefix)) != 0)
+        return;
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->text[i], text) == 0)
+            return;
+    c->text[c->n++] = text;
+}
+
+/* Words that may stand where the typed prefix ends; *from is where that word begins. */
+static void find_candidates(struct app *app, const char *typed, struct candidates *c, size_t *from)
+{
+    c->n = 0;
+    const char *space = strchr(typed, ' ');
+    *from = space ? (size_t)(strrchr(typed, ' ') + 1 - typed) : 0;
+    const char *prefix = typed + *from;
+    if (!space) {
+        for (const struct key *k = app_focused(app)->keys; k && k->command; k++)
+            add_candidate(c, k->command, prefix);
+        for (const struct key *k = keys_global; k->command; k++)
+            add_candidate(c, k->command, prefix);
+        for (int i = 0; view_registry[i]; i++)
+            add_candidate(c, view_registry[i]->name, prefix);
+    } else if (strncmp(typed, "set ", 4) == 0 && *from == 4) {
+        size_t n;
+        const struct job_key *key = job_keys(&n);
+        for (size_t i = 0; i < n; i++)
+            add_candidate(c, key[i].key, prefix);
+    } else if (strncmp(typed, "let ", 4) == 0 && *from == 4) {
+        for (const struct setting *s = app_focused(app)->settings; s && s->name; s++)
+            add_candidate(c, s->name, prefix);
+    }
+}
+
+static void complete(struct app *app, int by)
+{
+    struct prompt *p = &app->prompt;
+    struct candidates c;
+    size_t from;
+    if (p->candidate < 0)
+        str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
+    find_candidates(app, p->typed, &c, &from);
+    if (c.n == 0)
+        return;
+    p->candidate = p->candidate < 0 ? (by > 0 ? 0 : c.n - 1) : (p->candidate + by + c.n) % c.n;
+    char whole[320];
+    snprintf(whole, sizeof whole, "%.*s%s", (int)from, p->typed, c.text[p->candidate]);
+    field_set(&p->field, whole);
+}
+
+/* ---- history and keys ---- */
+
+static void remember_line(struct prompt *p, const char *line)
+{
+    if (!*line || (p->histories && strcmp(p->history[p->histories - 1], line) == 0))
+        return;
+    char *copy = mem_strdup(line);
+    if (!copy)
+        return;
+    if (p->histories == APP_HISTORY_MAX) {
+        mem_free(p->history[0]);
+        memmove(p->history, p->history + 1, (APP_HISTORY_MAX - 1) * sizeof *p->history);
+        p->histories--;
+    }
+    p->history[p->histories++] = copy;
+}
+
+static void recall_line(struct prompt *p, int by)
+{
+    int at = p->history_at + by;
+    if (at < 0 || at > p->histories)
+        return;
+    p->history_at = at;
+    field_set(&p->field, at < p->histories ? p->history[at] : "");
+}
+
+static void accept(struct app *app)
+{
+    struct prompt *p = &app->prompt;
+    char *line = mem_strdup(str_text(&p->field.text));
+    p->is_active = 0;
+    if (!line)
+        return;
+    if (p->is_command) {
+        remember_line(p, line);
+        app_command(app, line);
+    } else if (p->done) {
+        p->done(p->ctx, line);
+    }
+    mem_free(line);
+}
+
+int app_prompt_event(struct app *app, const struct event *ev)
+{
+    struct prompt *p = &app->prompt;
+    if (ev->kind == EVENT_MOUSE)
+        return 0;
+    if (ev->kind == EVENT_KEY) {
+        int is_empty_erase = ev->key == KEYCODE_BACKSPACE && p->field.text.len == 0;
+        if (ev->key == KEYCODE_ESC || is_empty_erase) {
+            p->is_active = 0;
+            if (p->done)
+                p->done(p->ctx, NULL);
+            return 1;
+        }
+        if (ev->key == KEYCODE_ENTER) {
+            accept(app);
+            return 1;
+        }
+        if (p->is_command && (ev->key == KEYCODE_TAB || ev->key == KEYCODE_BACKTAB)) {
+            complete(app, ev->key == KEYCODE_TAB ? 1 : -1);
+            return 1;
+        }
+        if (p->is_command && (ev->key == KEYCODE_UP || ev->key == KEYCODE_DOWN)) {
+            recall_line(p, ev->key == KEYCODE_UP ? -1 : 1);
+            return 1;
+        }
+    }
+    p->candidate = -1;
+    field_event(&p->field, ev);
+    return 1;
+}
+
+/* Behind what is typed: what it could become, with the help of the first. */
+static void draw_candidates(struct app *app, struct area line, int x)
+{
+    struct prompt *p = &app->prompt;
+    struct candidates c;
+    size_t from;
+    find_candidates(app, p->candidate < 0 ? str_text(&p->field.text) : p->typed, &c, &from);
+    for (int i = 0; i < c.n && x < line.cols - 4; i++)
+        x += 2 + area_text(line, 0, x, -1, i == p->candidate ? ink(ROLE_HINT_KEY) : ink(ROLE_DIM), c.text[i]);
+}
+
+void app_draw_prompt(struct app *app, struct area line)
+{
+    struct prompt *p = &app->prompt;
+    int x = area_text(line, 0, 0, line.cols / 2, ink(ROLE_HINT_KEY), p->label);
+    x += p->is_command ? 0 : 1;
+    int width = p->is_command && line.cols > 60 ? line.cols / 2 : line.cols - x;
+    field_draw(&p->field, line, 0, x, width, 1);
+    if (p->is_command && line.cols > 60)
+        draw_candidates(app, line, x + (width > 24 && p->field.text.len < 20 ? 24 : width) + 1);
+}
+
+void app_prompt_release(struct app *app)
+{
+    for (int i = 0; i < app->prompt.histories; i++)
+        mem_free(app->prompt.history[i]);
+    app->prompt.histories = 0;
+    field_release(&app->prompt.field);
+}

@@ -1,0 +1,183 @@
+/* Open runs: reading on, marking, commands to their processes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "training/job.h"
+#include "tui/appstate.h"
+
+struct runview *app_run(struct app *app)
+{
+    return app->runs ? app->run[app->current].view : NULL;
+}
+
+const struct open_run *app_runs(struct app *app, size_t *n, size_t *current)
+{
+    *n = app->runs;
+    *current = app->current;
+    return app->run;
+}
+
+static struct open_run *find(struct app *app, const char *path)
+{
+    for (size_t i = 0; i < app->runs; i++)
+        if (strcmp(app->run[i].path, path) == 0)
+            return &app->run[i];
+    return NULL;
+}
+
+/* The smallest colour no open run has: it stays with the run while it is open. */
+static int free_colour(const struct app *app)
+{
+    for (int c = 0;; c++) {
+        int is_taken = 0;
+        for (size_t i = 0; i < app->runs; i++)
+            is_taken |= app->run[i].colour == c;
+        if (!is_taken)
+            return c;
+    }
+}
+
+static void close_run(struct app *app, size_t i)
+{
+    runview_free(app->run[i].view);
+    memmove(&app->run[i], &app->run[i + 1], (app->runs - i - 1) * sizeof app->run[0]);
+    app->runs--;
+    if (app->current > i)
+        app->current--;
+}
+
+/* Makes room by closing the oldest run that is neither current nor marked. */
+static int make_room(struct app *app, struct err *e)
+{
+    for (size_t i = 0; app->runs >= APP_RUNS_MAX && i < app->runs; i++) {
+        if (i != app->current && !app->run[i].is_marked) {
+            close_run(app, i);
+            return 0;
+        }
+    }
+    return app->runs < APP_RUNS_MAX ? 0 : err_set(e, DS_ERANGE, "%d runs are open and marked: unmark one first", APP_RUNS_MAX);
+}
+
+static int add_run(struct app *app, const char *path, struct open_run **out, struct err *e)
+{
+    struct runview *view;
+    int rc = make_room(app, e);
+    if (rc < 0)
+        return rc;
+    rc = runview_open(&view, path, e);
+    if (rc < 0)
+        return rc;
+    struct open_run r = {.view = view, .colour = free_colour(app)};
+    str_copy(r.path, sizeof r.path, path);
+    if (fs_is_dir(path))
+        str_copy(r.dir, sizeof r.dir, path);
+    app->run[app->runs++] = r;
+    *out = &app->run[app->runs - 1];
+    rc = runview_poll(view, 0.25, e);
+    if (rc < 0)
+        app_say(app, LOG_WARN, "%s", e ? e->text : "unreadable");
+    return 0;
+}
+
+void app_select_run(struct app *app, size_t index)
+{
+    if (index >= app->runs)
+        return;
+    app->current = index;
+    app->is_dirty = 1;
+    app_views_run_changed(app);
+}
+
+int app_open_run(struct app *app, const char *path, struct err *e)
+{
+    struct open_run *r = find(app, path);
+    int is_first = app->runs == 0;
+    if (!r) {
+        int rc = add_run(app, path, &r, e);
+        if (rc < 0)
+            return rc;
+    }
+    if (is_first)
+        app_state_load(app, path);
+    app_select_run(app, (size_t)(r - app->run));
+    return 0;
+}
+
+void app_mark_run(struct app *app, const char *path, int is_marked)
+{
+    struct open_run *r = find(app, path);
+    struct err e = {0};
+    if (!r && is_marked && add_run(app, path, &r, &e) < 0)
+        app_say(app, LOG_ERROR, "%s", e.text);
+    if (r)
+        r->is_marked = is_marked;
+    app->is_dirty = 1;
+}
+
+int app_is_marked(struct app *app, const char *path)
+{
+    const struct open_run *r = find(app, path);
+    return r && r->is_marked;
+}
+
+int app_poll_runs(struct app *app, double budget_s)
+{
+    int changed = 0;
+    for (size_t i = 0; i < app->runs; i++) {
+        struct open_run *r = &app->run[i];
+        struct err e = {0};
+        if (r->failed)
+            continue;
+        int rc = runview_poll(r->view, budget_s / (double)app->runs, &e);
+        changed |= rc > 0;
+        if (rc < 0) {
+            r->failed = 1;
+            str_copy(r->error, sizeof r->error, e.text);
+            app_say(app, LOG_ERROR, "%s", e.text);
+            changed = 1;
+        }
+    }
+    return changed;
+}
+
+int app_has_live(const struct app *app)
+{
+    for (size_t i = 0; i < app->runs; i++) {
+        enum run_state s = app->run[i].view->state;
+        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_STALLED || s == RUN_UNKNOWN)
+            return 1;
+    }
+    return 0;
+}
+
+void app_close_runs(struct app *app)
+{
+    while (app->runs)
+        close_run(app, app->runs - 1);
+    app->current = 0;
+}
+
+void app_run_command(struct app *app, const char *command)
+{
+    struct str answer = {0};
+    struct err e = {0};
+    if (app->opt.readonly) {
+        app_say(app, LOG_WARN, "read-only: \"%s\" was not sent", command);
+        return;
+    }
+    if (!app->runs || !app->run[app->current].dir[0]) {
+        app_say(app, LOG_WARN, "no run directory is open: nothing to send \"%s\" to", command);
+        return;
+    }
+    int rc = job_command(app->run[app->current].dir, command, 2.0, &answer, &e);
+    if (rc == DS_ENOTFOUND)
+        app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
+    else if (rc < 0)
+        app_say(app, LOG_ERROR, "%s", e.text);
+    else
+        app_say(app, strncmp(str_text(&answer), "error", 5) == 0 ? LOG_ERROR : LOG_INFO, "%s: %s", command,
+                str_text(&answer));
+    str_release(&answer);
+}

@@ -1,0 +1,160 @@
+/* The workbench without a terminal: keys from a file, screens into a file.
+ *
+ *   # comment            keys j j G Enter C-d     type some text      click ROW COL
+ *   size 80x24           command :set lr 1e-4     wheel up|down R C   shot
+ *
+ * A screen is its text plane and its role plane; the end of the script is a shot too. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "tui/appstate.h"
+
+static void shot(struct app *app, struct str *out)
+{
+    app_draw(app);
+    str_addf(out, "== %dx%d %s\n", app->canvas.cols, app->canvas.rows, app_focused(app)->name);
+    canvas_text(&app->canvas, out);
+    str_add(out, "-- roles\n");
+    canvas_roles(&app->canvas, out);
+}
+
+static void send_event(struct app *app, const struct event *ev)
+{
+    app->say_until = 0;
+    app_event(app, ev);
+    app_poll_runs(app, 0.05);
+    app_poll_views(app);
+    app_draw(app); /* sizes and hit zones are those of the last frame */
+}
+
+static void send_key(struct app *app, uint32_t key)
+{
+    struct event ev = {.kind = EVENT_KEY, .key = key};
+    send_event(app, &ev);
+}
+
+static int do_keys(struct app *app, const char *p, struct err *e)
+{
+    while (*p) {
+        size_t n = strcspn(p, " ");
+        uint32_t key = n ? key_parse(p, n) : 0;
+        if (n && !key)
+            return err_set(e, DS_EUSAGE, "no key \"%.*s\"", (int)(n > 40 ? 40 : n), p);
+        if (key)
+            send_key(app, key);
+        p += n + (p[n] == ' ');
+    }
+    return 0;
+}
+
+static int do_mouse(struct app *app, const char *word, const char *rest, struct err *e)
+{
+    struct event ev = {.kind = EVENT_MOUSE, .action = MOUSE_PRESS, .button = 1};
+    if (strcmp(word, "wheel") == 0) {
+        ev.action = strncmp(rest, "up", 2) == 0 ? MOUSE_WHEEL_UP : MOUSE_WHEEL_DOWN;
+        rest += strcspn(rest, " ");
+    }
+    if (sscanf(rest, "%d %d", &ev.y, &ev.x) != 2)
+        return err_set(e, DS_EUSAGE, "%s wants ROW COLUMN", word);
+    send_event(app, &ev);
+    if (ev.action == MOUSE_PRESS) {
+        ev.action = MOUSE_RELEASE;
+        send_event(app, &ev);
+    }
+    return 0;
+}
+
+static int do_line(struct app *app, const char *line, struct str *out, struct err *e)
+{
+    char word[16];
+    size_t n = strcspn(line, " ");
+    const char *rest = line + n + (line[n] == ' ');
+    snprintf(word, sizeof word, "%.*s", (int)(n > 15 ? 15 : n), line);
+    if (strcmp(word, "keys") == 0)
+        return do_keys(app, rest, e);
+    if (strcmp(word, "click") == 0 || strcmp(word, "wheel") == 0)
+        return do_mouse(app, word, rest, e);
+    if (strcmp(word, "command") == 0) {
+        app->say_until = 0;
+        app_command(app, rest);
+    } else if (strcmp(word, "type") == 0) {
+        struct event ev = {.kind = EVENT_PASTE, .text = rest, .len = strlen(rest)};
+        send_event(app, &ev);
+    } else if (strcmp(word, "shot") == 0) {
+        shot(app, out);
+    } else if (strcmp(word, "size") == 0) {
+        int cols, rows;
+        if (!tui_parse_size(rest, &cols, &rows) || canvas_resize(&app->canvas, rows, cols) < 0)
+            return err_set(e, DS_EUSAGE, "size wants COLUMNSxROWS");
+    } else if (word[0] && word[0] != '#') {
+        return err_set(e, DS_EUSAGE, "unknown word \"%s\"", word);
+    }
+    return 0;
+}
+
+static int play_lines(struct app *app, char *text, struct str *out, struct err *e)
+{
+    int number = 1, rc = 0;
+    for (char *line = text; line && *line && rc == 0 && !app->must_quit; number++) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        rc = do_line(app, line, out, e);
+        if (rc < 0)
+            err_add(e, rc, "%s:%d", app->opt.script, number);
+        line = end ? end + 1 : NULL;
+    }
+    return rc;
+}
+
+static int prepare(struct app *app, struct err *e)
+{
+    int cols = 80, rows = 24;
+    struct term_choice c;
+    if (app->opt.size && !tui_parse_size(app->opt.size, &cols, &rows))
+        return err_set(e, DS_EUSAGE, "--size=%s: COLUMNSxROWS", app->opt.size);
+    if (canvas_resize(&app->canvas, rows, cols) < 0)
+        return err_set(e, DS_EMEM, "screen");
+    term_choose(&c, "xterm-256color", NULL, app->opt.color, NULL);
+    app->canvas.look.colours = c.colours;
+    app->canvas.look.glyphs = glyphs_choose(app->opt.glyphs, 1, "xterm-256color");
+    for (size_t i = 0; i < app->opt.n; i++) {
+        int rc = app_open_run(app, app->opt.paths[i], e);
+        if (rc < 0)
+            return rc;
+        if (app->opt.n > 1)
+            app_mark_run(app, app->opt.paths[i], 1);
+    }
+    app_select_run(app, 0);
+    for (int turns = 0; turns < 10000 && app_poll_runs(app, 0.2); turns++)
+        ;
+    app_show(app, app->opt.view ? app->opt.view : app->runs ? "monitor" : "home");
+    app->pane[0].backs = 0;
+    app->say_until = 0;
+    app_draw(app);
+    return 0;
+}
+
+int app_play(struct app *app, struct err *e)
+{
+    struct str script = {0}, out = {0};
+    int rc = fs_read_file(&script, app->opt.script, 1 << 20, e);
+    if (rc == 0)
+        rc = prepare(app, e);
+    if (rc == 0 && script.p)
+        rc = play_lines(app, script.p, &out, e);
+    if (rc == 0) {
+        shot(app, &out);
+        if (out.failed)
+            rc = err_set(e, DS_EMEM, "screens");
+        else if (app->opt.dump && strcmp(app->opt.dump, "-") != 0)
+            rc = fs_write_file(app->opt.dump, out.p, out.len, e);
+        else if (fwrite(out.p, 1, out.len, stdout) != out.len || fflush(stdout) != 0)
+            rc = err_errno(e, "stdout");
+    }
+    str_release(&script);
+    str_release(&out);
+    return rc;
+}

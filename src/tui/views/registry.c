@@ -1,0 +1,11 @@
+/* All views, in the order of the number keys. */
+#include "tui/view.h"
+
+const struct view_ops *const view_registry[] = {
+    &view_home,
+    &view_monitor,
+    &view_flops,
+    &view_log,
+    &view_help,
+    NULL,
+};
