@@ -11,11 +11,11 @@
 
 /* clang-format off */
 static const struct grammar_alt story[] = {
-    {8, "{intro} {wish}\n\n{journey} {meeting}\n{talk}\n\n{task} {task}\n\n{feeling} {ending}{last}"},
-    {7, "{intro} {hum}\n\n{journey} {again} {meeting}\n\n{task} {again}\n\n{task} {again}\n\n{ending}{last}"},
-    {6, "{intro} {wish}\n\n{packing} {journey} {meeting}\n\n{task} {unpacking}\n\n{ending}{last}"},
-    {5, "{intro}\n\n{boxes} {meeting}\n{talk}\n\n{opened} {task}\n\n{feeling} {ending}{last}"},
-    {4, "{intro} {wish}\n\n{meeting} {giving}\n\n{journey} {task} {feeling} {ending}{last}"},
+    {8, "{intro} {wish} {look}\n\n{journey} {meeting}\n{talk}\n\n{task} {task}\n\n{task} {feeling}\n\n{task} {ending}{last}"},
+    {7, "{intro} {hum}\n\n{journey} {look} {again} {meeting}\n\n{task} {task} {again}\n\n{task} {again}\n\n{feeling} {ending}{last}"},
+    {6, "{intro} {wish}\n\n{packing} {journey} {look} {meeting}\n\n{task} {task} {unpacking}\n\n{task} {feeling} {ending}{last}"},
+    {5, "{intro} {look}\n\n{boxes} {meeting}\n{talk}\n\n{task} {opened} {task}\n\n{task} {feeling} {ending}{last}"},
+    {4, "{intro} {wish}\n\n{meeting} {giving}\n{talk}\n\n{journey} {look} {task} {task} {task}\n\n{feeling} {ending}{last}"},
 };
 static const struct grammar_alt intro[] = {
     {6, "Once upon a time, there was a {trait} girl named {h=girl}."},
@@ -67,7 +67,8 @@ static const struct grammar_alt adj[] = {
 static const struct grammar_alt noun[] = {
     {8, "ball|balls"}, {7, "apple|apples"}, {6, "shell|shells"}, {6, "cup|cups"}, {5, "kite|kites"},
     {5, "stone|stones"}, {4, "button|buttons"}, {4, "flower|flowers"}, {4, "pear|pears"}, {3, "bell|bells"},
-    {3, "feather|feathers"}, {2, "spoon|spoons"}, {2, "lantern|lanterns"}, {1, "marble|marbles"}, {1, "thimble|thimbles"},
+    {3, "feather|feathers"}, {2, "spoon|spoons"}, {2, "lantern|lanterns"}, {2, "basket|baskets"}, {2, "pencil|pencils"}, {2, "ribbon|ribbons"}, {2, "wheel|wheels"},
+    {1, "marble|marbles"}, {1, "thimble|thimbles"}, {1, "trumpet|trumpets"}, {1, "acorn|acorns"}, {1, "candle|candles"},
 };
 static const struct grammar_alt toy[] = {
     {5, "a rope"}, {5, "a map"}, {4, "a book"}, {4, "a blanket"}, {3, "a drum"}, {2, "a torch"}, {1, "a compass"},
@@ -158,6 +159,7 @@ static const struct grammar_alt task[] = {
     {3, "\"Look, a {o=thing}!\" said {$f.5}. {$h.6} looked at the {$o}. {keeping}"},
     {3, "{order}"},
     {3, "{race}"},
+    {3, "{secret}"},
 };
 static const struct grammar_alt finder[] = {
     {3, "{$h.6}"}, {2, "{$f.6}"},
@@ -174,8 +176,8 @@ static const struct grammar_alt counting[] = {
     {2, "They counted: one, two, three, four, five, six. There were six {$m.1}."},
     {1, "They counted: one, two, three, four, five, six, seven. There were seven {$m.1}."},
 };
-#define SUM(w, a, b, c) {w, a " {m=noun} and " b " {$m.1}. " a " {$m} and " b " {$m.1} make " c " {$m.1}."}
-#define SUMS(w, a, b, c) {w, a " {m=noun}s and " b " more. " a " {$m.1} and " b " {$m.1} make " c " {$m.1}."}
+#define SUM(w, a, b, c) {w, a " {m=noun} and " b " {$m.1}. So " a " {$m} and " b " {$m.1} make " c " {$m.1}."}
+#define SUMS(w, a, b, c) {w, a " {m=noun}s and " b " more. So " a " {$m.1} and " b " {$m.1} make " c " {$m.1}."}
 static const struct grammar_alt sum[] = {
     SUM(6, "one", "two", "three"), SUM(4, "one", "three", "four"), SUM(3, "one", "four", "five"),
     SUM(2, "one", "five", "six"), SUMS(6, "two", "two", "four"), SUMS(5, "two", "three", "five"),
@@ -191,6 +193,30 @@ static const struct grammar_alt less[] = {
     LESS(3, "six", "two", "four"), LESS(3, "six", "three", "three"), LESS(2, "seven", "two", "five"),
     LESS(2, "seven", "three", "four"), LESS(2, "eight", "four", "four"), LESS(1, "nine", "four", "five"),
     LESS(1, "ten", "three", "seven"),
+};
+static const struct grammar_alt number[] = {
+    {1, "{a=digit} {b=digit} {c=digit}"}, {1, "{a=digit} {b=digit} {c=digit} {d=digit}"},
+};
+static const struct grammar_alt digit[] = {
+    {2, "0"}, {3, "1"}, {3, "2"}, {3, "3"}, {2, "4"}, {2, "5"}, {2, "6"}, {2, "7"}, {1, "8"}, {1, "9"},
+};
+static const struct grammar_alt secret[] = {
+    {1, "On the door was a number: {e=number}. {$h.6} had to say it. \"{$e}!\" The door opened."},
+    {1, "{$f.6} had forgotten a number. \"It was {e=number},\" said {$h.5}. \"Yes, {$e}!\" said {$f.5}."},
+};
+static const struct grammar_alt look[] = {
+    {4, "The sky was {color} and the air was {air}."},
+    {3, "There were {color} {noun}s, {color} {noun}s, and even a {color} {noun}."},
+    {2, "It was {air} that {time}, and {$h.5} wore {cloth}."},
+    {2, "On the table were {toy}, {food}, and a {thing}."},
+    {1, "Far away lived a {beast} called {name=odd}. Nobody had ever seen {$name}."},
+};
+static const struct grammar_alt color[] = {
+    {6, "red"}, {6, "blue"}, {5, "green"}, {4, "yellow"}, {3, "white"}, {3, "gray"}, {2, "orange"}, {2, "pink"},
+    {1, "violet"}, {1, "turquoise"},
+};
+static const struct grammar_alt air[] = {
+    {5, "warm"}, {4, "cold"}, {3, "fresh"}, {3, "windy"}, {2, "foggy"}, {1, "stormy"},
 };
 static const struct grammar_alt keeping[] = {
     {3, "\"You can keep the {$o},\" said {$f.5}. So {$h.5} kept the {$o}."},
@@ -259,7 +285,7 @@ const struct grammar_rule synth_rules[] = {
     RULE(thing), RULE(adj), RULE(noun), RULE(toy), RULE(food), RULE(cloth), RULE(place), RULE(wish), RULE(hum),
     RULE(song), RULE(word), RULE(rhyme), RULE(again), RULE(journey), RULE(way), RULE(meeting), RULE(talk),
     RULE(greeting), RULE(asking), RULE(odd), RULE(syllable), RULE(game), RULE(task), RULE(finder), RULE(many),
-    RULE(counting), RULE(sum), RULE(less), RULE(keeping), RULE(order), RULE(race), RULE(packing), RULE(unpacking),
+    RULE(counting), RULE(sum), RULE(less), RULE(keeping), RULE(number), RULE(digit), RULE(secret), RULE(look), RULE(color), RULE(air), RULE(order), RULE(race), RULE(packing), RULE(unpacking),
     RULE(boxes), RULE(opened), RULE(giving), RULE(feeling), RULE(mood), RULE(did), RULE(ending), RULE(dream), RULE(last),
 };
 /* clang-format on */

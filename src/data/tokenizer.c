@@ -234,9 +234,12 @@ void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, s
 
 uint64_t tokenizer_hash(const struct tokenizer *t)
 {
-    uint64_t h = hash64(t->bytes.p, t->bytes.len, (uint64_t)t->vocab);
-    h = hash64(t->length, (size_t)t->vocab * sizeof *t->length, h);
-    h = hash64(t->present, (size_t)t->vocab, h);
+    uint64_t h = (uint64_t)t->vocab;
+    for (int32_t id = 0; id < t->vocab; id++) {
+        size_t n = 0;
+        const char *s = tokenizer_piece(t, id, &n);
+        h = hash64(s ? s : "", n, h + (s != NULL));
+    }
     for (size_t i = 0; i < t->n_added; i++) {
         const struct added_token *a = &t->added[i];
         int32_t flag[4] = {a->id, a->special, a->lstrip, a->rstrip};
