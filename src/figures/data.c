@@ -1,0 +1,109 @@
+/* The doors through which numbers reach a figure: what is missing is said, what passes is hashed. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "figures/plot.h"
+
+void data_hash(struct sheet *s, const char *what, const void *p, size_t n)
+{
+    sha256_add(&s->data, what, strlen(what) + 1);
+    sha256_add(&s->data, p, n);
+}
+
+static const struct run_eval *final_eval(const struct sheet *s, int run)
+{
+    const struct runview *v = s->run[run].view;
+    for (size_t i = v->n_evals; i-- > 0;)
+        if (v->eval[i].task && strcmp(v->eval[i].task, "final") == 0)
+            return &v->eval[i];
+    return NULL;
+}
+
+static const struct vector *eval_value(const struct run_eval *r, const char *name)
+{
+    for (int i = 0; r && i < r->values; i++)
+        if (strcmp(r->value[i].name, name) == 0)
+            return &r->value[i];
+    return NULL;
+}
+
+int data_has_eval(const struct sheet *s, int run, const char *scalar)
+{
+    const struct vector *v = eval_value(final_eval(s, run), scalar);
+    return v && v->n == 1 && isfinite(v->v[0]);
+}
+
+int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct err *e)
+{
+    const struct run_eval *r = final_eval(s, run);
+    const struct vector *v = eval_value(r, scalar);
+    if (!r)
+        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its scalar '%s')", scalar);
+    if (!v || v->n != 1)
+        return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no scalar '%s'", scalar);
+    if (!isfinite(v->v[0]))
+        return sheet_refuse(s, run, e, "record 'eval' of task 'final': '%s' is not a finite number", scalar);
+    *out = (double)v->v[0];
+    data_hash(s, scalar, out, sizeof *out);
+    return 0;
+}
+
+int data_eval_vector(struct sheet *s, int run, const char *name, const struct vector **out, struct err *e)
+{
+    const struct run_eval *r = final_eval(s, run);
+    const struct vector *v = eval_value(r, name);
+    if (!r)
+        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its vector '%s')", name);
+    if (!v || v->n < 2)
+        return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no vector '%s'", name);
+    *out = v;
+    data_hash(s, name, v->v, (size_t)v->n * sizeof *v->v);
+    return 0;
+}
+
+int data_column(struct sheet *s, int run, const char *name, const struct vector **out, struct err *e)
+{
+    const struct run_sample *sample = runview_sample(s->run[run].view, "val");
+    const struct vector *v = sample ? sample_column(sample, name) : NULL;
+    if (!sample)
+        return sheet_refuse(s, run, e, "no record 'sample' named 'val' (needs its column '%s')", name);
+    if (!v)
+        return sheet_refuse(s, run, e, "record 'sample' named 'val' has no column '%s'", name);
+    if (v->n < 1)
+        return sheet_refuse(s, run, e, "record 'sample' named 'val': column '%s' is empty", name);
+    *out = v;
+    data_hash(s, name, v->v, (size_t)v->n * sizeof *v->v);
+    return 0;
+}
+
+int data_layers(struct sheet *s, int run, int *out, struct err *e)
+{
+    int layers = s->run[run].view->layers;
+    if (layers < 1)
+        return sheet_refuse(s, run, e, "record 'head' has no 'layers'");
+    *out = layers;
+    data_hash(s, "layers", out, sizeof *out);
+    return 0;
+}
+
+int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
+{
+    double v = s->run[run].view->flops_dense;
+    if (!(v > 0) || !isfinite(v))
+        return sheet_refuse(s, run, e, "record 'head' has no 'flops_dense'");
+    *out = v;
+    data_hash(s, "flops_dense", out, sizeof *out);
+    return 0;
+}
+
+int data_config_int(struct sheet *s, int run, const char *key, int otherwise, int *out)
+{
+    const char *text = runview_config(s->run[run].view, key);
+    char *end = NULL;
+    long v = text ? strtol(text, &end, 10) : 0;
+    int ok = text && end != text && *end == '\0' && v >= 0 && v < 100000;
+    *out = ok ? (int)v : otherwise;
+    data_hash(s, key, out, sizeof *out);
+    return ok;
+}

@@ -1,0 +1,149 @@
+/* Runs that are the same experiment with another seed. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "figures/plot.h"
+
+int config_is_incidental(const char *key)
+{
+    static const char *const names[] = {"seed",  "run",   "name",    "threads", "host", "quiet", "resume",
+                                        "parent", "out",   "compute.threads", "train.run", "train.resume",
+                                        "train.seed", "data.seed", "model.seed", "runs_dir", "note"};
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        if (strcmp(names[i], key) == 0)
+            return 1;
+    return strncmp(key, "run.", 4) == 0;
+}
+
+/* 1 when every key of a that matters has the same value in b. */
+static int covers(const struct runview *a, const struct runview *b)
+{
+    for (size_t i = 0; i < a->configs; i++) {
+        if (config_is_incidental(a->config_key[i]))
+            continue;
+        const char *other = runview_config(b, a->config_key[i]);
+        if (!other || strcmp(other, a->config_value[i]) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static const char *method_of(const struct runview *v)
+{
+    const char *m = runview_config(v, "model.method");
+    m = m ? m : v->method;
+    return m && *m ? m : "run";
+}
+
+static int same_experiment(const struct runview *a, const struct runview *b)
+{
+    /* Without any configuration nothing says that two runs are one experiment. */
+    if (a->configs == 0 || b->configs == 0)
+        return 0;
+    return strcmp(method_of(a), method_of(b)) == 0 && a->layers == b->layers && covers(a, b) && covers(b, a);
+}
+
+/* "ratio 0.6" for edp.target_ratio=0.6: last word of the key, and the value. */
+static void add_difference(struct str *out, const char *key, const char *value)
+{
+    const char *dot = strrchr(key, '.');
+    const char *word = dot ? dot + 1 : key;
+    if (strcmp(word, "layers") == 0)
+        str_addf(out, "%s%s layers", out->len ? ", " : "", value);
+    else if (strcmp(word, "target_ratio") == 0)
+        str_addf(out, "%sratio %s", out->len ? ", " : "", value);
+    else
+        str_addf(out, "%s%s %s", out->len ? ", " : "", word, value);
+}
+
+/* Keys in which g differs from another group of the same method. */
+static void name_group(struct groups *set, const struct sheet *s, struct group *g)
+{
+    const struct runview *v = s->run[g->run[0]].view;
+    struct str words = {0}, clean = {0}, all = {0};
+    int is_alone = 1;
+    for (int o = 0; o < set->n; o++)
+        is_alone &= &set->g[o] == g || strcmp(set->g[o].method, g->method) != 0;
+    for (size_t i = 0; !is_alone && i < v->configs; i++) {
+        int differs = 0;
+        for (int o = 0; o < set->n; o++) {
+            const struct group *other = &set->g[o];
+            if (strcmp(other->method, g->method) != 0 || config_is_incidental(v->config_key[i]))
+                continue;
+            const char *theirs = runview_config(s->run[other->run[0]].view, v->config_key[i]);
+            differs |= !theirs || strcmp(theirs, v->config_value[i]) != 0;
+        }
+        if (differs)
+            add_difference(&words, v->config_key[i], v->config_value[i]);
+    }
+    str_addf(&all, "%s%s%s", g->method, words.len ? ", " : "", str_text(&words));
+    if (!is_alone && words.len == 0) {
+        char name[200];
+        sheet_run_name(s, g->run[0], name, sizeof name);
+        str_addf(&all, ", %s", name);
+    }
+    utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
+    str_copy(g->label, sizeof g->label, str_text(&clean));
+    str_release(&words);
+    str_release(&clean);
+    str_release(&all);
+}
+
+static int method_index(const struct groups *set, int upto, const char *method)
+{
+    int most = -1;
+    for (int i = 0; i < upto; i++) {
+        if (strcmp(set->g[i].method, method) == 0)
+            return set->g[i].method_index;
+        if (set->g[i].method_index > most)
+            most = set->g[i].method_index;
+    }
+    return most + 1;
+}
+
+static void add_run(struct groups *out, const struct sheet *s, int run)
+{
+    const struct runview *v = s->run[run].view;
+    for (int i = 0; i < out->n; i++)
+        if (same_experiment(s->run[out->g[i].run[0]].view, v)) {
+            out->g[i].run[out->g[i].runs++] = run;
+            return;
+        }
+    struct group *g = &out->g[out->n];
+    const char *target = runview_config(v, "edp.target_ratio");
+    *g = (struct group){.method = method_of(v), .layers = v->layers, .target = target ? strtod(target, NULL) : (double)NAN,
+                        .run = out->index + (size_t)out->n * (size_t)s->runs, .runs = 1};
+    g->run[0] = run;
+    g->method_index = method_index(out, out->n, g->method);
+    if (g->method_index + 1 > out->methods)
+        out->methods = g->method_index + 1;
+    out->n++;
+}
+
+int groups_make(struct groups *out, const struct sheet *s, struct err *e)
+{
+    struct groups set = {0};
+    set.g = mem_alloc((size_t)s->runs, sizeof *set.g);
+    set.index = mem_alloc((size_t)s->runs * (size_t)s->runs, sizeof *set.index);
+    if (!set.g || !set.index) {
+        groups_release(&set);
+        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    }
+    for (int i = 0; i < s->runs; i++)
+        add_run(&set, s, i);
+    for (int i = 0; i < set.n; i++)
+        name_group(&set, s, &set.g[i]);
+    *out = set;
+    return 0;
+}
+
+void groups_release(struct groups *g)
+{
+    mem_free(g->g);
+    mem_free(g->index);
+    *g = (struct groups){0};
+}

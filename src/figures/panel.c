@@ -1,0 +1,277 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "figures/glyphs.h"
+#include "figures/plot.h"
+
+enum { TICK_LENGTH = 3, GAP = 3 };
+
+static double widest_label(const struct sheet *s, const struct axis *a)
+{
+    double most = 0;
+    for (int i = 0; i < a->ticks; i++)
+        most = fmax(most, glyph_width(a->tick[i].text, s->venue->small));
+    return most;
+}
+
+static void choose_ticks(const struct sheet *s, struct axis *a, double length, int is_x, int is_whole)
+{
+    double per = is_x ? s->venue->small * 5 : s->venue->small * 3.4;
+    int want = (int)fmax(2, fmin(9, length / per));
+    /* Long labels on a horizontal axis: fewer, until they stand apart. */
+    for (;; want--) {
+        if (is_whole)
+            axis_ticks_whole(a, want);
+        else
+            axis_ticks(a, want, 1);
+        int labels = 0;
+        double used = 0;
+        for (int i = 0; i < a->ticks; i++)
+            if (a->tick[i].text[0]) {
+                used += glyph_width(a->tick[i].text, s->venue->small) + s->venue->small;
+                labels++;
+            }
+        if (!is_x || want <= 2 || labels <= 2 || used <= length)
+            return;
+    }
+}
+
+/* Rows of a legend above the plot: how many lines the entries take in this width. */
+static int legend_rows(const struct sheet *s, const struct panel *p, double w)
+{
+    double x = 0;
+    int rows = p->entries > 0 ? 1 : 0;
+    for (int i = 0; i < p->entries; i++) {
+        double need = glyph_width(p->entry[i].text, s->venue->small) + s->venue->small * 3.6;
+        if (x > 0 && x + need > w) {
+            rows++;
+            x = 0;
+        }
+        x += need;
+    }
+    return rows;
+}
+
+void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w, double h)
+{
+    double small = s->venue->small, base = s->venue->base;
+    double top = small * 0.5 + (p->title[0] ? base * 1.35 : 0);
+    double bottom = TICK_LENGTH + GAP + small * GLYPH_CAP + (p->x_label ? base * 1.5 : small * 0.4);
+    if (s->legend_above)
+        top += legend_rows(s, p, w - small * 5) * small * 1.5 + small * 0.3;
+    choose_ticks(s, &p->ay, h - top - bottom, 0, p->ticks_whole_y);
+    double left = widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
+    double right = p->right + small * 0.6;
+    choose_ticks(s, &p->ax, w - left - right, 1, p->ticks_whole_x);
+    /* The last label of the horizontal axis must not be cut at the sheet's edge. */
+    for (int i = 0; i < p->ax.ticks; i++) {
+        const struct tick *t = &p->ax.tick[i];
+        p->ax.from = 0;
+        p->ax.to = w - left - right;
+        double over = axis_at(&p->ax, t->value) + glyph_width(t->text, small) / 2 - p->ax.to;
+        if (t->text[0] && over > right)
+            right = over;
+    }
+    p->x = x + left;
+    p->y = y + top;
+    p->w = w - left - right;
+    p->h = h - top - bottom;
+    p->ax.from = p->x;
+    p->ax.to = p->x + p->w;
+    p->ay.from = p->y + p->h;
+    p->ay.to = p->y;
+    memset(p->occ, 0, sizeof p->occ);
+}
+
+static void draw_x_ticks(struct sheet *s, struct panel *p)
+{
+    double y = p->y + p->h, small = s->venue->small;
+    for (int i = 0; i < p->ax.ticks; i++) {
+        const struct tick *t = &p->ax.tick[i];
+        double x = axis_at(&p->ax, t->value);
+        pen_colour(s->pen, sheet_colour(s, ROLE_AXIS), 1);
+        pen_segment(s->pen, x, y, x, y + (t->is_minor ? TICK_LENGTH * 0.5 : TICK_LENGTH));
+        if (t->text[0])
+            sheet_text(s, x, y + TICK_LENGTH + GAP + small * GLYPH_CAP, TEXT_CENTRE, TEXT_BASELINE, 1,
+                       sheet_colour(s, ROLE_TEXT), t->text);
+        pen_width(s->pen, s->venue->axis);
+    }
+}
+
+static void draw_y_ticks(struct sheet *s, struct panel *p)
+{
+    for (int i = 0; i < p->ay.ticks; i++) {
+        const struct tick *t = &p->ay.tick[i];
+        double y = axis_at(&p->ay, t->value);
+        pen_colour(s->pen, sheet_colour(s, ROLE_AXIS), 1);
+        pen_segment(s->pen, p->x, y, p->x - (t->is_minor ? TICK_LENGTH * 0.5 : TICK_LENGTH), y);
+        if (t->text[0])
+            sheet_text(s, p->x - TICK_LENGTH - GAP, y, TEXT_RIGHT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT),
+                       t->text);
+        pen_width(s->pen, s->venue->axis);
+    }
+}
+
+static void draw_labels(struct sheet *s, struct panel *p)
+{
+    double small = s->venue->small, base = s->venue->base;
+    int ink = sheet_colour(s, ROLE_TEXT);
+    if (p->x_label)
+        sheet_text(s, p->x + p->w / 2, p->y + p->h + TICK_LENGTH + GAP + small * GLYPH_CAP + base * 1.25, TEXT_CENTRE,
+                   TEXT_BASELINE, 0, ink, p->x_label);
+    if (p->y_label) {
+        struct text_style up = {.size = base, .angle = 90, .rgb = ink, .h = TEXT_CENTRE, .v = TEXT_BASELINE};
+        pen_text(s->pen, p->x - widest_label(s, &p->ay) - TICK_LENGTH - GAP - base * 0.65, p->y + p->h / 2, &up,
+                 p->y_label);
+    }
+    if (p->title[0]) {
+        struct text_style head = {.size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};
+        double size = glyph_width(p->title, base);
+        if (size > p->w + p->right)
+            head.size = fmax(6, base * (p->w + p->right) / size);
+        pen_text(s->pen, p->x, p->y - base * 0.55, &head, p->title);
+    }
+}
+
+void panel_axes(struct sheet *s, struct panel *p)
+{
+    struct pen *pen = s->pen;
+    pen_dash(pen, NULL, 0);
+    pen_width(pen, s->venue->axis * 0.8);
+    pen_colour(pen, sheet_colour(s, ROLE_GRID), 1);
+    for (int i = 0; !p->no_grid && i < p->ay.ticks; i++)
+        if (!p->ay.tick[i].is_minor)
+            pen_segment(pen, p->x, axis_at(&p->ay, p->ay.tick[i].value), p->x + p->w,
+                        axis_at(&p->ay, p->ay.tick[i].value));
+    for (int i = 0; !p->no_grid && i < p->ax.ticks; i++)
+        if (!p->ax.tick[i].is_minor)
+            pen_segment(pen, axis_at(&p->ax, p->ax.tick[i].value), p->y, axis_at(&p->ax, p->ax.tick[i].value),
+                        p->y + p->h);
+    pen_width(pen, s->venue->axis);
+    pen_colour(pen, sheet_colour(s, ROLE_AXIS), 1);
+    pen_move(pen, p->x, p->y);
+    pen_line(pen, p->x, p->y + p->h);
+    pen_line(pen, p->x + p->w, p->y + p->h);
+    pen_stroke(pen);
+    draw_x_ticks(s, p);
+    draw_y_ticks(s, p);
+    draw_labels(s, p);
+}
+
+void panel_line(struct sheet *s, struct panel *p, const double *x, const double *y, size_t n)
+{
+    int is_down = 0;
+    double px = 0, py = 0;
+    for (size_t i = 0; i < n; i++) {
+        int ok = isfinite(x[i]) && isfinite(y[i]) && !(p->ax.is_log && x[i] <= 0) && !(p->ay.is_log && y[i] <= 0);
+        if (!ok) {
+            is_down = 0;
+            continue;
+        }
+        double ux = axis_at(&p->ax, x[i]), uy = axis_at(&p->ay, y[i]);
+        if (is_down) {
+            pen_line(s->pen, ux, uy);
+            panel_mark_line(p, px, py, ux, uy);
+        } else
+            pen_move(s->pen, ux, uy);
+        is_down = 1;
+        px = ux;
+        py = uy;
+    }
+    pen_stroke(s->pen);
+}
+
+static void band_piece(struct sheet *s, struct panel *p, const double *x, const double *lo, const double *hi, size_t a,
+                       size_t b)
+{
+    for (size_t i = a; i < b; i++)
+        if (i == a)
+            pen_move(s->pen, axis_at(&p->ax, x[i]), axis_at(&p->ay, lo[i]));
+        else
+            pen_line(s->pen, axis_at(&p->ax, x[i]), axis_at(&p->ay, lo[i]));
+    for (size_t i = b; i-- > a;)
+        pen_line(s->pen, axis_at(&p->ax, x[i]), axis_at(&p->ay, hi[i]));
+    pen_close(s->pen);
+    pen_fill(s->pen);
+}
+
+void panel_band(struct sheet *s, struct panel *p, const double *x, const double *lo, const double *hi, size_t n,
+                int rgb, double alpha)
+{
+    pen_colour(s->pen, rgb, alpha);
+    for (size_t a = 0; a < n;) {
+        size_t b = a;
+        while (b < n && isfinite(x[b]) && isfinite(lo[b]) && isfinite(hi[b]) && !(p->ay.is_log && lo[b] <= 0))
+            b++;
+        if (b - a >= 2)
+            band_piece(s, p, x, lo, hi, a, b);
+        a = b + 1;
+    }
+}
+
+void panel_rule(struct sheet *s, struct panel *p, double v, int is_vertical, int rgb, int dash)
+{
+    double at = axis_at(is_vertical ? &p->ax : &p->ay, v);
+    pen_width(s->pen, s->venue->line * 0.8);
+    pen_colour(s->pen, rgb, 1);
+    sheet_dash(s, dash);
+    if (is_vertical)
+        pen_segment(s->pen, at, p->y, at, p->y + p->h);
+    else
+        pen_segment(s->pen, p->x, at, p->x + p->w, at);
+    pen_dash(s->pen, NULL, 0);
+    panel_mark_line(p, is_vertical ? at : p->x, is_vertical ? p->y : at, is_vertical ? at : p->x + p->w,
+                    is_vertical ? p->y + p->h : at);
+}
+
+void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, int rgb)
+{
+    double cap = s->venue->line * 1.5, dx = x0 == x1 ? cap : 0, dy = x0 == x1 ? 0 : cap;
+    pen_dash(s->pen, NULL, 0);
+    pen_width(s->pen, s->venue->line * 0.75);
+    pen_colour(s->pen, rgb, 1);
+    pen_segment(s->pen, x0, y0, x1, y1);
+    pen_segment(s->pen, x0 - dx, y0 - dy, x0 + dx, y0 + dy);
+    pen_segment(s->pen, x1 - dx, y1 - dy, x1 + dx, y1 + dy);
+}
+
+void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label)
+{
+    enum { STEPS = 64 };
+    double small = s->venue->small, x = p->x + p->w + small * 0.9, w = small * 0.9;
+    a->from = p->y + p->h;
+    a->to = p->y;
+    choose_ticks(s, a, p->h, 0, 0);
+    for (int i = 0; i < STEPS; i++) {
+        double top = p->y + p->h * (STEPS - 1 - i) / STEPS, h = p->h / STEPS;
+        pen_box(s->pen, x, top, w, i ? h + 0.2 : h, cmap_rgb(s->theme.sequential, (i + 0.5) / STEPS), 1);
+    }
+    pen_width(s->pen, s->venue->axis);
+    for (int i = 0; i < a->ticks; i++) {
+        double y = axis_at(a, a->tick[i].value);
+        if (!a->tick[i].text[0])
+            continue;
+        pen_colour(s->pen, sheet_colour(s, ROLE_AXIS), 1);
+        pen_width(s->pen, s->venue->axis);
+        pen_segment(s->pen, x + w, y, x + w + 2, y);
+        sheet_text(s, x + w + 4, y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT), a->tick[i].text);
+    }
+    struct text_style up = {.size = small, .angle = 90, .rgb = sheet_colour(s, ROLE_TEXT), .h = TEXT_CENTRE};
+    pen_text(s->pen, x + w + 4 + widest_label(s, a) + small * 1.15, p->y + p->h / 2, &up, label);
+}
+
+double panel_grid(const struct sheet *s, int n, int max_cols, double ratio, int i, double box[4])
+{
+    double gap = s->venue->base, least = s->venue->base * 22;
+    int cols = (int)fmax(1, fmin(fmin(n, max_cols), floor((s->width + gap) / (least + gap))));
+    int rows = (n + cols - 1) / cols;
+    double w = (s->width - gap * (cols - 1)) / cols, h = w * ratio;
+    if (i >= 0) {
+        box[0] = (i % cols) * (w + gap);
+        box[1] = (i / cols) * (h + gap * 0.6);
+        box[2] = w;
+        box[3] = h;
+    }
+    return rows * h + (rows - 1) * gap * 0.6;
+}
