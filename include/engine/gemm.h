@@ -24,8 +24,7 @@ struct gemm_provider {
     void (*gemv)(int M, int K, const real *A, int lda, const real *x, real *y); /* y = A x, A (M,K) row-major */
 };
 
-/* The provider in use: $DEPTHSCOPE_GEMM, else the first of gemm_providers() that this processor has.
- * The first call, and gemm_use, come from one thread: before pool tasks that use gemm_inline. */
+/* The provider in use: $DEPTHSCOPE_GEMM, else the first of gemm_providers() that this processor has. */
 const struct gemm_provider *gemm_provider(void);
 int gemm_use(const char *name, struct err *e) DS_CHECK;
 const struct gemm_provider *const *gemm_providers(void); /* NULL-terminated */

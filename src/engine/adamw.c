@@ -2,7 +2,7 @@
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "engine/param.h"
-#include "scratch.h"
+#include "engine/scratch.h"
 
 struct grad_health params_grad_health(const struct params *ps)
 {

@@ -1,13 +1,14 @@
 /* The seam: which provider, and how a product is cut into tiles. */
 #include "engine/gemm.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/pool.h"
-#include "gemm_impl.h"
-#include "scratch.h"
+#include "engine/gemm_impl.h"
+#include "engine/scratch.h"
 
 /* In order of preference. */
 static const struct gemm_provider *const providers[] = {
@@ -22,7 +23,7 @@ static const struct gemm_provider *const providers[] = {
     NULL,
 };
 
-static const struct gemm_provider *current;
+static _Atomic(const struct gemm_provider *) current; /* the first call may come from any thread */
 
 const struct gemm_provider *const *gemm_providers(void)
 {
@@ -36,7 +37,7 @@ int gemm_use(const char *name, struct err *e)
             continue;
         if (!providers[i]->available())
             return err_set(e, DS_ENOTFOUND, "gemm \"%s\": this processor lacks it", name);
-        current = providers[i];
+        atomic_store(&current, providers[i]);
         return DS_OK;
     }
     return err_set(e, DS_EUSAGE, "gemm \"%s\": unknown provider", name);
@@ -54,14 +55,17 @@ static void provider_choose(void)
     int i = 0;
     while (!providers[i]->available()) /* the last one always is */
         i++;
-    current = providers[i];
+    atomic_store(&current, providers[i]);
 }
 
 const struct gemm_provider *gemm_provider(void)
 {
-    if (!current)
+    const struct gemm_provider *p = atomic_load_explicit(&current, memory_order_acquire);
+    if (DS_UNLIKELY(!p)) {
         provider_choose();
-    return current;
+        p = atomic_load(&current);
+    }
+    return p;
 }
 
 struct job {

@@ -3,7 +3,7 @@
 #include <cblas.h>
 #include <pthread.h>
 
-#include "gemm_impl.h"
+#include "engine/gemm_impl.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

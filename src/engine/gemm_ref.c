@@ -1,8 +1,8 @@
 /* The reference provider: plain loops, any machine.  Each element of C is one chain over k in ascending order,
  * cut at GEMM_KC, whatever the other dims are: so a row never depends on its neighbours. */
-#include "gemm_impl.h"
+#include "engine/gemm_impl.h"
 
-#include "scratch.h"
+#include "engine/scratch.h"
 
 static int ref_available(void)
 {

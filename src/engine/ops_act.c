@@ -1,8 +1,8 @@
 /* Activations: SwiGLU and GELU.  MATH.md 6, 7. */
 #include "base/pool.h"
 #include "engine/ops.h"
+#include "engine/scratch.h"
 #include "engine/vmath.h"
-#include "scratch.h"
 
 struct act_job {
     real *y, *da, *db;

@@ -11,8 +11,8 @@
 #include "base/pool.h"
 #include "engine/gemm.h"
 #include "engine/ops.h"
+#include "engine/scratch.h"
 #include "engine/vmath.h"
-#include "scratch.h"
 
 enum { BLOCK = 64, SPAN_STEP = V_LANES, CUT = 256 };
 

@@ -4,7 +4,7 @@
 #include "base/pool.h"
 #include "engine/gemm.h"
 #include "engine/ops.h"
-#include "scratch.h"
+#include "engine/scratch.h"
 
 struct bias_job {
     real *y, *db;

@@ -1,8 +1,8 @@
 /* Softmax cross-entropy, and the norm of a gradient.  MATH.md 9. */
 #include "base/pool.h"
 #include "engine/ops.h"
+#include "engine/scratch.h"
 #include "engine/vmath.h"
-#include "scratch.h"
 
 struct xent_job {
     real *logits, *nll, *entropy;
@@ -12,28 +12,28 @@ struct xent_job {
     int N, V, step;
 };
 
+enum { EXP_CHUNK = 512 };
+
 /* Sum of exp(x - top), and of exp(x - top) (x - top); with `keep` the exponentials replace x.  Logits of -Inf
- * (forbidden tokens) add nothing to either. */
-static void row_exp(real *x, real top, int n, int keep, real *sum, real *moment)
+ * (forbidden tokens) add nothing to either.  By chunks, so that both sums read what is still in the nearest cache. */
+static void row_exp(real *x, real top, int n, int keep, double *sum, double *moment)
 {
-    real s[V_LANES] = {0}, m[V_LANES] = {0};
-    int i = 0;
-    for (; i + V_LANES <= n; i += V_LANES)
+    real d[EXP_CHUNK], e[EXP_CHUNK];
+    *sum = *moment = 0;
+    for (int i = 0; i < n; i += EXP_CHUNK) {
+        int m = n - i < EXP_CHUNK ? n - i : EXP_CHUNK;
+        real *to = keep ? x + i : e;
         V_SIMD
-        for (int l = 0; l < V_LANES; l++) {
-            real d = x[i + l] - top, e = v_exp(d);
-            s[l] += e;
-            m[l] = v_fma(e, d < -1000 ? -1000 : d, m[l]);
-            x[i + l] = keep ? e : x[i + l];
+        for (int k = 0; k < m; k++) {
+            real t = x[i + k] - top;
+            d[k] = t < -1000 ? -1000 : t;
         }
-    for (int l = 0; i + l < n; l++) {
-        real d = x[i + l] - top, e = v_exp(d);
-        s[l] += e;
-        m[l] = v_fma(e, d < -1000 ? -1000 : d, m[l]);
-        x[i + l] = keep ? e : x[i + l];
+        V_SIMD
+        for (int k = 0; k < m; k++)
+            to[k] = v_exp(d[k]);
+        *sum += (double)v_sum(to, (size_t)m);
+        *moment += (double)v_dot(to, d, (size_t)m);
     }
-    *sum = v_fold(s);
-    *moment = v_fold(m);
 }
 
 static void row_scale(real *x, int n, real by)
@@ -60,13 +60,14 @@ static void xent_row(const struct xent_job *j, int i)
             row_zero(x, j->V);
         return;
     }
-    real top = v_max(x, (size_t)j->V), at = target >= 0 ? x[target] : 0, sum, moment;
+    real top = v_max(x, (size_t)j->V), at = target >= 0 ? x[target] : 0;
+    double sum, moment;
     row_exp(x, top, j->V, wants_grad && target >= 0, &sum, &moment);
-    real log_sum = log_r(sum);
+    double log_sum = log(sum);
     if (j->nll)
-        j->nll[i] = target >= 0 ? log_sum + top - at : 0; /* 9.1 */
+        j->nll[i] = target >= 0 ? (real)(log_sum + (double)(top - at)) : 0; /* 9.1 */
     if (j->entropy)
-        j->entropy[i] = log_sum - moment / sum; /* 9.2 */
+        j->entropy[i] = (real)(log_sum - moment / sum); /* 9.2 */
     if (!wants_grad)
         return;
     if (target < 0) {
@@ -74,7 +75,7 @@ static void xent_row(const struct xent_job *j, int i)
         return;
     }
     real by = j->scale * (j->weight ? j->weight[i] : 1);
-    row_scale(x, j->V, by / sum); /* 9.3 */
+    row_scale(x, j->V, (real)((double)by / sum)); /* 9.3 */
     x[target] -= by;
 }
 

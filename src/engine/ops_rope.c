@@ -1,8 +1,8 @@
 /* Rotary position embedding.  MATH.md 5. */
 #include "base/pool.h"
 #include "engine/ops.h"
+#include "engine/scratch.h"
 #include "engine/vmath.h"
-#include "scratch.h"
 
 struct rope_job {
     real *x;

@@ -3,8 +3,8 @@
 
 #include "base/pool.h"
 #include "engine/ops.h"
+#include "engine/scratch.h"
 #include "engine/vmath.h"
-#include "scratch.h"
 
 struct rows_job {
     real *y;

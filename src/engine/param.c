@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "scratch.h"
+#include "engine/scratch.h"
 
 int params_find(const struct params *ps, const char *name)
 {

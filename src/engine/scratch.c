@@ -1,5 +1,5 @@
 /* Scratch buffers, one set per thread, freed when the thread ends. */
-#include "scratch.h"
+#include "engine/scratch.h"
 
 #include <pthread.h>
 

@@ -219,7 +219,8 @@ static const int32_t rope_pos[8] = {0, 1, 2, 9, 100, 7, 3, 2047};
 
 static void rope_y(const struct check *c, real *y, real *const *x)
 {
-    memcpy(y, x[0], (size_t)c->n[0] * sizeof *y);
+    for (int i = 0; i < c->n[0]; i++)
+        y[i] = x[0][i];
     rope_fwd(y, rope_pos, rope_freq, c->N, 3, 8, c->mode);
 }
 
@@ -354,7 +355,8 @@ static void xent_y(const struct check *c, real *y, real *const *x)
 {
     static real logits[ROOM];
     static const real w[6] = {1, 0.5, 2, 0, 1, -1};
-    memcpy(logits, x[0], (size_t)c->n[0] * sizeof *logits);
+    for (int i = 0; i < c->n[0]; i++)
+        logits[i] = x[0][i];
     xent_fwd_bwd(logits, xent_target, NULL, 0, y, NULL, c->N, c->C);
     for (int i = 0; i < c->N; i++)
         y[i] *= 0.3 * (c->mode ? w[i] : 1);
@@ -368,7 +370,8 @@ static void xent_d(const struct check *c, real *const *d, const real *dy, real *
     real weight[6];
     for (int i = 0; i < c->N; i++)
         weight[i] = dy[i] * (c->mode ? w[i] : 1);
-    memcpy(logits, x[0], (size_t)c->n[0] * sizeof *logits);
+    for (int i = 0; i < c->n[0]; i++)
+        logits[i] = x[0][i];
     xent_fwd_bwd(logits, xent_target, weight, 0.3, NULL, NULL, c->N, c->C);
     if (d[0])
         add_into(d[0], logits, (size_t)c->n[0]);

@@ -1,5 +1,5 @@
 /* The product for AVX2: 6 x 16 sums in 12 of the 16 registers. */
-#include "../gemm_impl.h"
+#include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86
 #define KERNEL __attribute__((target("avx2,fma")))

@@ -1,5 +1,5 @@
 /* The product for AVX-512: 14 x 32 sums in 28 of the 32 registers. */
-#include "../gemm_impl.h"
+#include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86
 #define KERNEL __attribute__((target("avx512f,avx2,fma")))

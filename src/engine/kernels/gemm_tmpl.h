@@ -6,10 +6,14 @@
  *
  * Every element of C is one chain of fused multiply-adds over k in ascending order, cut at GEMM_KC, whatever its
  * place: so a row does not depend on the other rows of the call, nor on the vector width. */
+#ifndef DS_ENGINE_KERNELS_GEMM_TMPL_H
+#define DS_ENGINE_KERNELS_GEMM_TMPL_H
+#ifdef KERNEL
+
 #include <immintrin.h>
 
-#include "../gemm_impl.h"
-#include "../scratch.h"
+#include "engine/gemm_impl.h"
+#include "engine/scratch.h"
 
 enum { NR = 2 * W, MC = 12 * MR, NC = 1024 };
 
@@ -226,3 +230,6 @@ KERNEL static void gemv(int M, int K, const float *A, int lda, const float *x, f
         y[m] = sum;
     }
 }
+
+#endif
+#endif
