@@ -117,7 +117,8 @@ int main(int argc, char **argv)
     free(result);
     int skipped = count_lines(skips);
     unlink(skips);
-    printf("%s: %d passed, %d failed, %d skipped\n", name, total - failed - skipped, failed, skipped);
+    printf("%s: %d passed, %d failed, %d skipped\n", name, total - failed - skipped, failed,
+           skipped);
     srunner_free(runner);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -18,7 +18,7 @@ struct t_case {
 };
 void t_register(struct t_case *c);
 /* Ends the present test as skipped, aloud; counted apart from passed. */
-void t_skip(const char *fmt, ...);
+void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* "../shared/data/PATH" below the checkout's parent, or skips the test when it is absent. */
 const char *t_shared(const char *path);
 /* A fresh empty directory for this test, removed at its end. */
@@ -52,8 +52,10 @@ double t_rel_l2(const double *a, const double *b, size_t n);
 #define t_fails(rc, err, want_code, part)                                                          \
     do {                                                                                           \
         int rc_ = (rc);                                                                            \
-        ck_assert_msg(rc_ == (want_code), "%s: got %d, want %d (%s)", #rc, rc_, want_code, (err)->text); \
-        ck_assert_msg(strstr((err)->text, part) != NULL, "%s: \"%s\" lacks \"%s\"", #rc, (err)->text, part); \
+        ck_assert_msg(rc_ == (want_code), "%s: got %d, want %d (%s)", #rc, rc_, want_code,         \
+                      (err)->text);                                                                \
+        ck_assert_msg(strstr((err)->text, part) != NULL, "%s: \"%s\" lacks \"%s\"", #rc,           \
+                      (err)->text, part);                                                          \
     } while (0)
 
 #endif

@@ -28,15 +28,18 @@ struct config {
 enum { CONFIG_KEY_MAX = 200 };
 
 /* Later calls override earlier ones. YAML maps are flattened with dots; scalars only at the leaves
- * (sequences of scalars become "[a,b]").  Size <= 1 MiB, depth <= 64, no aliases, no duplicate keys. */
-/* A top-level `extends: NAME` first reads NAME (or NAME.yaml) of the same directory, at most 8 deep.
+ * (sequences of scalars become "[a,b]").  Size <= 1 MiB, depth <= 64; no aliases, tags, references
+ * ${...} or keys given twice. */
+/* A top-level `extends: NAME` first reads NAME (or NAME.yaml) of the same directory, 8 deep at most.
  * On failure `c` is as before; all errors with line and column, as far as the text holds them. */
 int config_read_yaml(struct config *c, const char *path, struct err *e) DS_CHECK;
-int config_read_yaml_text(struct config *c, const char *text, size_t n, const char *what, struct err *e) DS_CHECK;
+int config_read_yaml_text(struct config *c, const char *text, size_t n, const char *what,
+                          struct err *e) DS_CHECK;
 /* One override: "a.b=v", "--a.b=v", "+a.b=v" (must be new), "++a.b=v", "~a.b" (removes the key and
  * what is below it; "~a.b=v" only that value). Syntax errors: DS_EUSAGE. */
 int config_override(struct config *c, const char *text, const char *where, struct err *e) DS_CHECK;
-int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *e) DS_CHECK;
+int config_set(struct config *c, const char *key, const char *value, const char *where,
+               struct err *e) DS_CHECK;
 /* Sets every entry of `over` in `c`; all or, on DS_EMEM, nothing. */
 int config_merge(struct config *c, const struct config *over, struct err *e) DS_CHECK;
 const char *config_get(const struct config *c, const char *key); /* NULL if absent */
@@ -45,7 +48,8 @@ void config_remove(struct config *c, const char *key);
  * All errors of the group are reported, joined by "; ". */
 int config_apply(struct config *c, const struct opt_group *g, void *values, struct err *e) DS_CHECK;
 /* Fails with every unused key, its place, and the nearest key among the groups. DS_EUSAGE. */
-int config_check_unused(const struct config *c, const struct opt_group *const *groups, size_t n, struct err *e) DS_CHECK;
+int config_check_unused(const struct config *c, const struct opt_group *const *groups, size_t n,
+                        struct err *e) DS_CHECK;
 /* YAML text of a group's present values, nested by the dots. */
 void config_print_group(struct str *out, const struct opt_group *g, const void *values);
 void config_release(struct config *c);

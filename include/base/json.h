@@ -11,11 +11,19 @@
 struct json;      /* the document, owned  */
 struct json_node; /* a value in it, borrowed: lives as long as the document */
 
-enum json_kind { JSON_KIND_NULL, JSON_KIND_BOOL, JSON_KIND_INT, JSON_KIND_REAL, JSON_KIND_STRING, JSON_KIND_ARRAY,
-                 JSON_KIND_OBJECT };
+enum json_kind {
+    JSON_KIND_NULL,
+    JSON_KIND_BOOL,
+    JSON_KIND_INT,
+    JSON_KIND_REAL,
+    JSON_KIND_STRING,
+    JSON_KIND_ARRAY,
+    JSON_KIND_OBJECT,
+};
 
 /* `what` names the source in messages ("config.json"); error text carries line, column, offset. */
-int json_parse(struct json **out, const char *p, size_t n, const char *what, struct err *e) DS_CHECK;
+int json_parse(struct json **out, const char *p, size_t n, const char *what,
+               struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 void json_free(struct json *j);
 const struct json_node *json_root(const struct json *j);
@@ -26,8 +34,10 @@ const struct json_node *json_get(const struct json_node *object, const char *key
 const struct json_node *json_at(const struct json_node *array, size_t i);
 size_t json_len(const struct json_node *array_or_object);
 /* Walks members in file order: i from 0; returns value and key, NULL at the end. */
-const struct json_node *json_member(const struct json_node *object, size_t i, const char **key, size_t *key_len);
-const char *json_str(const struct json_node *n, size_t *len); /* NULL unless a string; NUL-terminated too */
+const struct json_node *json_member(const struct json_node *object, size_t i, const char **key,
+                                    size_t *key_len);
+/* NULL unless a string; NUL-terminated, and without NUL inside. */
+const char *json_str(const struct json_node *n, size_t *len);
 int64_t json_int(const struct json_node *n, int64_t otherwise);
 double json_num(const struct json_node *n, double otherwise); /* int or real */
 int json_bool(const struct json_node *n, int otherwise);

@@ -19,9 +19,9 @@ void mem_free(void *p);
 /* 64-byte aligned zeroed block, released with mem_free_aligned. */
 void *mem_alloc_aligned(size_t n, size_t size) DS_CHECK;
 void mem_free_aligned(void *p);
-/* The same without zeroing (large blocks are not touched, and on huge pages where there are any). */
+/* The same without zeroing: large blocks are not touched, and lie on huge pages where possible. */
 void *mem_reserve(size_t bytes) DS_CHECK;
-/* Ensures room for `need` items of `size` in *p (capacity *cap, in items), doubling; 0 or DS_EMEM. */
+/* Ensures room for `need` items of `size` in *p (*cap items now), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
 /* Calls so far; fail at call n from now on once (persistent: and ever after); 0 = never. */
 uint64_t mem_calls(void);

@@ -36,8 +36,10 @@ struct opt_group {
 
 /* Fills every value with its default.  `values` must be zeroed or filled before. */
 int opt_defaults(const struct opt_group *g, void *values, struct err *e) DS_CHECK;
-/* Parses text into the row's value, with range check. `where` ("file:line" or "argument") goes into the message. */
-int opt_set(const struct opt *o, void *values, const char *text, const char *where, struct err *e) DS_CHECK;
+/* Parses text into the row's value, with range check. `where` ("file:line" or "argument") goes into
+ * the message. */
+int opt_set(const struct opt *o, void *values, const char *text, const char *where,
+            struct err *e) DS_CHECK;
 /* The same with the group's prefix in front of the key in messages. DS_EUSAGE: not of the type;
  * DS_ERANGE: outside min..max; DS_EMEM. */
 int opt_set_named(const struct opt *o, const char *prefix, void *values, const char *text,

@@ -20,8 +20,10 @@ int utf8_width(uint32_t cp);
 int utf8_cells(const char *s, size_t n);
 /* Appends text made safe for a terminal, at most max_cells wide (cut with "…", or ".." when
  * ascii); max_cells < 0 = no limit.  Control bytes and invalid bytes become <0xNN>, newline \n
- * becomes "\\n" and tab "\\t" (visible), bidi controls <U+XXXX>, ZW and variation selectors are dropped,
- * at most 3 combining marks a cell, private and unassigned U+XXXX. ascii != 0: everything beyond ASCII escaped. */
+ * becomes "\\n" and tab "\\t" (visible), controls beyond ASCII and all that turns the direction
+ * of writing <U+XXXX>, private and unassigned U+XXXX; zero-width joiners, tags and variation
+ * selectors are dropped; at most 3 combining marks a cell.  ascii != 0: everything beyond ASCII is
+ * <U+XXXX>. */
 void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
 /* In place and without memory: every control, bidi control and invalid byte becomes '?', every
  * newline and tab a space. For messages; a cut character at the end goes too. */

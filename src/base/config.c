@@ -21,8 +21,8 @@ const char *config_get(const struct config *c, const char *key)
 
 static int key_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
 }
 
 /* Parts of letters, digits, '_' and '-', joined by single dots. */
@@ -50,8 +50,8 @@ static int append(struct config *c, const char *key, char *value, char *where)
         mem_free(name);
         return DS_EMEM;
     }
-    c->entry[c->n++] = (struct config_entry){
-        .key = name, .value = value, .where = where, .order = ++c->order};
+    c->entry[c->n++] =
+        (struct config_entry){.key = name, .value = value, .where = where, .order = ++c->order};
     return 0;
 }
 
@@ -59,8 +59,10 @@ int config_set(struct config *c, const char *key, const char *value, const char 
                struct err *e)
 {
     if (!key_ok(key, strlen(key)))
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' is not a key: parts of letters, digits, _ and -, "
-                       "joined by dots", where, key);
+        return err_set(e, DS_EUSAGE,
+                       "%s: '%.80s' is not a key: parts of letters, digits, _ and -, "
+                       "joined by dots",
+                       where, key);
     char *new_value = mem_strdup(value), *new_where = mem_strdup(where);
     struct config_entry *old = find(c, key);
     int rc = new_value && new_where ? 0 : DS_EMEM;
@@ -96,14 +98,16 @@ static void index_move(struct config *c, const char *key, int64_t at)
     BUG_IF(rc < 0, "key %s is not in the index", key);
 }
 
-/* Removes `key` and, when `below`, every "key.*"; the number removed.  One pass keeps the order. */
-static size_t remove_keys(struct config *c, const char *key, int below)
+/* Removes `name` and, when `below`, every "name.*"; the number removed.  The order is kept. */
+static size_t remove_keys(struct config *c, const char *name, int below)
 {
+    char key[CONFIG_KEY_MAX + 1]; /* the name may be the key of a row that goes */
+    str_copy(key, sizeof key, name);
     size_t kept = 0, n = strlen(key), all = c->n;
     for (size_t i = 0; i < all; i++) {
         struct config_entry *x = &c->entry[i];
-        int same = strncmp(x->key, key, n) == 0 &&
-                   (x->key[n] == '\0' || (below && x->key[n] == '.'));
+        int same =
+            strncmp(x->key, key, n) == 0 && (x->key[n] == '\0' || (below && x->key[n] == '.'));
         if (same) {
             index_move(c, x->key, -1);
             entry_release(x);
@@ -150,7 +154,7 @@ int config_merge(struct config *c, const struct config *over, struct err *e)
         config_release(&all);
         return rc;
     }
-    /* Within `c` the order of setting differs from the order of rows: it decides between aliases. */
+    /* The order of setting is not the order of rows: it decides between aliases. */
     for (size_t i = 0; i < c->n; i++)
         if (!find(over, c->entry[i].key))
             all.entry[i].order = c->entry[i].order;
@@ -186,8 +190,10 @@ int config_override(struct config *c, const char *text, const char *where, struc
     if (!equals && !removes)
         return err_set(e, DS_EUSAGE, "%s: '%.80s' is not of the form key=value", where, text);
     if (!key_ok(p, n))
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' has no valid key before '=': parts of letters, "
-                       "digits, _ and -, joined by dots", where, text);
+        return err_set(e, DS_EUSAGE,
+                       "%s: '%.80s' has no valid key before '=': parts of letters, "
+                       "digits, _ and -, joined by dots",
+                       where, text);
     memcpy(key, p, n);
     key[n] = '\0';
     if (removes)
@@ -197,7 +203,9 @@ int config_override(struct config *c, const char *text, const char *where, struc
                        text);
     const struct config_entry *old = find(c, key);
     if (adds && old)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' cannot add %s: it is there already (%s); "
-                       "write %s=... or ++%s=...", where, text, key, old->where, key, key);
+        return err_set(e, DS_EUSAGE,
+                       "%s: '%.80s' cannot add %s: it is there already (%s); "
+                       "write %s=... or ++%s=...",
+                       where, text, key, old->where, key, key);
     return config_set(c, key, equals + 1, where, e);
 }

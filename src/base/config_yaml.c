@@ -213,8 +213,8 @@ static int read_map(struct reader *r, int depth)
             if (!read_value(r, &ev, depth))
                 return 0;
         } else {
-            int deeper = ev.type == YAML_SEQUENCE_START_EVENT ||
-                         ev.type == YAML_MAPPING_START_EVENT;
+            int deeper =
+                ev.type == YAML_SEQUENCE_START_EVENT || ev.type == YAML_MAPPING_START_EVENT;
             yaml_event_delete(&ev);
             if (deeper && !skip(r))
                 return 0;

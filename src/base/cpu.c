@@ -14,9 +14,9 @@
 
 /* What the engine's kernels ask about, and what explains a speed in a report. */
 static const char *const shown[] = {
-    "sse4_2",   "avx",      "f16c",     "fma",      "avx2",     "avx512f", "avx512bw", "avx512_vnni",
-    "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd",
-    "asimdhp",  "asimddp",  "bf16",     "i8mm",     "sve",      "sve2",
+    "sse4_2",      "avx",      "f16c",     "fma",      "avx2",     "avx512f",     "avx512bw",
+    "avx512_vnni", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16", "avx512_bf16", "avx512_fp16",
+    "asimd",       "asimdhp",  "asimddp",  "bf16",     "i8mm",     "sve",         "sve2",
 };
 
 static char model[128];

@@ -11,7 +11,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-
 enum { PATH_MAX_BYTES = 4096 };
 
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e)

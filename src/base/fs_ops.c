@@ -81,8 +81,15 @@ static int failing_unlink(const char *path)
 }
 
 static const struct fs_ops system_ops = {
-    .open = system_open, .read = read,   .write = write,   .fsync = fsync,   .fdatasync = fdatasync,
-    .close = close,      .rename = rename, .mkdir = mkdir, .unlink = unlink,
+    .open = system_open,
+    .read = read,
+    .write = write,
+    .fsync = fsync,
+    .fdatasync = fdatasync,
+    .close = close,
+    .rename = rename,
+    .mkdir = mkdir,
+    .unlink = unlink,
 };
 
 static const struct fs_ops failing_ops = {

@@ -69,14 +69,12 @@ static void count(struct json *j, json_t *t)
     json_t *v;
     if (json_is_array(t)) {
         j->nodes += json_array_size(t);
-        json_array_foreach(t, i, v)
-            count(j, v);
+        json_array_foreach(t, i, v) count(j, v);
     } else if (json_is_object(t)) {
         j->nodes += json_object_size(t);
         j->members += json_object_size(t);
         j->slots += slots_for(json_object_size(t));
-        json_object_foreach(t, key, v)
-            count(j, v);
+        json_object_foreach(t, key, v) count(j, v);
     }
 }
 
@@ -107,7 +105,8 @@ static void fill_object(struct json *j, struct json_node *out, json_t *t)
     j->members += n;
     j->nodes += n;
     j->slots += cap;
-    json_object_foreach(t, key, v) {
+    json_object_foreach(t, key, v)
+    {
         member[k] = (struct member){.key = key, .len = strlen(key), .value = &value[k]};
         if (cap)
             slot[slot_of(out, cap, key, member[k].len)] = (uint32_t)k + 1;
@@ -122,8 +121,7 @@ static void fill_array(struct json *j, struct json_node *out, json_t *t)
     json_t *v;
     *out = (struct json_node){.kind = JSON_KIND_ARRAY, .n = n, .u.item = item};
     j->nodes += n;
-    json_array_foreach(t, i, v)
-        fill(j, &item[i], v);
+    json_array_foreach(t, i, v) fill(j, &item[i], v);
 }
 
 static void fill(struct json *j, struct json_node *out, json_t *t)

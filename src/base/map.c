@@ -11,8 +11,8 @@ static size_t find(const struct map_slot *slot, size_t cap, const void *key, siz
                    uint64_t hash)
 {
     size_t i = (size_t)hash & (cap - 1);
-    while (slot[i].key && !(slot[i].hash == hash && slot[i].len == len &&
-                            memcmp(slot[i].key, key, len) == 0))
+    while (slot[i].key &&
+           !(slot[i].hash == hash && slot[i].len == len && memcmp(slot[i].key, key, len) == 0))
         i = (i + 1) & (cap - 1);
     return i;
 }

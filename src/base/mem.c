@@ -33,8 +33,8 @@ static size_t admit(size_t n, size_t size)
     pthread_once(&once, read_environment);
     uint64_t call = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
     struct fault_rule rule = {.at = atomic_load_explicit(&fail_at, memory_order_relaxed),
-                              .persistent = atomic_load_explicit(&fail_persistent,
-                                                                 memory_order_relaxed)};
+                              .persistent =
+                                  atomic_load_explicit(&fail_persistent, memory_order_relaxed)};
     if (fault_hits(&rule, call) || DS_MUL_OVERFLOW(n, size, &total) || total > PTRDIFF_MAX / 2) {
         errno = ENOMEM;
         return 0;

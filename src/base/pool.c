@@ -16,7 +16,7 @@ enum { THREADS_MAX = 1024, SPINS = 4000, STACK_BYTES = 4 << 20 };
 
 /* One run at a time.  `ticket` holds (generation << 32 | tasks not yet taken).  Whoever takes a
  * task by lowering it knows that fn, ctx and tasks stand still until that task is done, since the
- * owner waits for `pending`; a worker that wakes late finds nothing left and keeps nobody waiting. */
+ * owner waits for `pending`; a worker that wakes late finds nothing and keeps nobody waiting. */
 static struct {
     int threads; /* the caller among them; 0 = not started */
     int spins;
@@ -29,7 +29,7 @@ static struct {
     atomic_int sleepers; /* workers in `wake`                      */
     atomic_int waiting;  /* the owner is in `done`                 */
     atomic_int stop;
-    int up;              /* workers that have begun, under lock    */
+    int up; /* workers that have begun, under lock    */
     pool_fn *fn;
     void *ctx;
     int tasks;

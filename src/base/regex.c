@@ -9,10 +9,10 @@
 
 enum {
     PATTERN_MAX = 64 << 10,
-    MATCH_LIMIT = 1000000,     /* backtracking steps: some 10 ms, then the pattern is refused */
+    MATCH_LIMIT = 1000000, /* backtracking steps: some 10 ms, then the pattern is refused */
     DEPTH_LIMIT = 100000,
     HEAP_LIMIT_KIB = 64 << 10,
-    NEST_LIMIT = 100,          /* brackets in brackets, at compile time */
+    NEST_LIMIT = 100, /* brackets in brackets, at compile time */
     JIT_STACK_MAX = 8 << 20,
     WHAT_MAX = 128,
 };
@@ -105,8 +105,8 @@ static int compile(struct regex *r, const struct str *text, struct err *e)
     PCRE2_SIZE at;
     unsigned char message[160] = "";
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
-    r->code = pcre2_compile((PCRE2_SPTR)str_text(text), text->len, options, &number, &at,
-                            r->compile);
+    r->code =
+        pcre2_compile((PCRE2_SPTR)str_text(text), text->len, options, &number, &at, r->compile);
     if (!r->code && number == PCRE2_ERROR_NOMEMORY)
         return err_set(e, DS_EMEM, "out of memory");
     if (!r->code) {
@@ -170,8 +170,8 @@ int regex_next(struct regex *r, const char *s, size_t n, size_t from, int valid,
     unsigned char message[160] = "";
     if (from > n)
         return 0;
-    int rc = pcre2_match(r->code, (PCRE2_SPTR)(n ? s : ""), n, from,
-                         valid ? PCRE2_NO_UTF_CHECK : 0, r->data, r->match);
+    int rc = pcre2_match(r->code, (PCRE2_SPTR)(n ? s : ""), n, from, valid ? PCRE2_NO_UTF_CHECK : 0,
+                         r->data, r->match);
     if (rc >= 0) {
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->data);
         /* \K in a lookaround can put the start behind the end. */

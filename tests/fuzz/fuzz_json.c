@@ -1,4 +1,4 @@
-/* Any bytes as JSON: refused with a text, or a tree that can be walked whole and back by its keys. */
+/* Any bytes as JSON: refused with a text, or a tree that can be walked and searched by its keys. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -34,9 +34,18 @@ T(opt_defaults_and_values_round_trip)
         int row;
         const char *in, *out;
     } cases[] = {
-        {0, "7", "7"},       {0, "1e6", "1000000"}, {1, "3e-4", "0.0003"}, {1, "0.1", "0.1"},
-        {2, "YES", "true"},  {2, "off", "false"},   {3, "", ""},           {3, "a b", "a b"},
-        {4, "edp", "edp"},   {4, "dense", "dense"}, {5, "-1.5", "-1.5"},   {1, "1", "1"},
+        {0, "7", "7"},
+        {0, "1e6", "1000000"},
+        {1, "3e-4", "0.0003"},
+        {1, "0.1", "0.1"},
+        {2, "YES", "true"},
+        {2, "off", "false"},
+        {3, "", ""},
+        {3, "a b", "a b"},
+        {4, "edp", "edp"},
+        {4, "dense", "dense"},
+        {5, "-1.5", "-1.5"},
+        {1, "1", "1"},
         {5, "0.30000000000000004", "0.30000000000000004"},
     };
     struct values v = {0};
@@ -50,7 +59,8 @@ T(opt_defaults_and_values_round_trip)
         opt_print(&rows[cases[i].row], &v, text, sizeof text);
         t_str(text, cases[i].out);
     }
-    t_true(opt_find(&group, "train.lr") == &rows[1] && opt_find(&group, "learning_rate") == &rows[1]);
+    t_true(opt_find(&group, "train.lr") == &rows[1] &&
+           opt_find(&group, "learning_rate") == &rows[1]);
     t_true(!opt_find(&group, "lr") && !opt_find(&group, "train.") && !opt_find(&group, ""));
     opt_release(&group, &v);
     t_true(v.name == NULL);
@@ -62,13 +72,13 @@ T(opt_set_refuses_what_is_not_of_the_type)
         int row, code;
         const char *in, *part;
     } cases[] = {
-        {0, DS_EUSAGE, "", "whole number"},   {0, DS_EUSAGE, "1.5", "whole number"},
-        {0, DS_EUSAGE, "0x10", "whole"},      {0, DS_EUSAGE, " 5", "whole"},
-        {0, DS_ERANGE, "0", "outside 1 to"},  {0, DS_ERANGE, "99999999999999999999", "outside"},
-        {0, DS_ERANGE, "1e400", "outside"},   {1, DS_ERANGE, "11", "outside 0 to 10"},
+        {0, DS_EUSAGE, "", "whole number"},    {0, DS_EUSAGE, "1.5", "whole number"},
+        {0, DS_EUSAGE, "0x10", "whole"},       {0, DS_EUSAGE, " 5", "whole"},
+        {0, DS_ERANGE, "0", "outside 1 to"},   {0, DS_ERANGE, "99999999999999999999", "outside"},
+        {0, DS_ERANGE, "1e400", "outside"},    {1, DS_ERANGE, "11", "outside 0 to 10"},
         {1, DS_EUSAGE, "nan", "not a number"}, {1, DS_EUSAGE, "inf", "not a number"},
-        {5, DS_ERANGE, "1e999", "too large"}, {1, DS_EUSAGE, "1-2", "not a number"},
-        {2, DS_EUSAGE, "maybe", "neither"},   {4, DS_EUSAGE, "mo", "none of dense|mod|edp"},
+        {5, DS_ERANGE, "1e999", "too large"},  {1, DS_EUSAGE, "1-2", "not a number"},
+        {2, DS_EUSAGE, "maybe", "neither"},    {4, DS_EUSAGE, "mo", "none of dense|mod|edp"},
         {4, DS_EUSAGE, "", "none of"},
     };
     struct values v = {.steps = 5, .lr = 0.5, .method = 2, .beta = 3};
@@ -183,10 +193,11 @@ T(config_overrides_are_those_of_hydra)
     static const struct {
         const char *text, *part;
     } bad[] = {
-        {"a", "key=value"},      {"=1", "no valid key"},  {"a..b=1", "no valid key"},
-        {".a=1", "no valid key"}, {"a.=1", "no valid key"}, {"+x=1", "there already"},
+        {"a", "key=value"},       {"=1", "no valid key"},    {"a..b=1", "no valid key"},
+        {".a=1", "no valid key"}, {"a.=1", "no valid key"},  {"+x=1", "there already"},
         {"~absent", "not there"}, {"~x=2", "cannot remove"}, {"a b=1", "no valid key"},
-        {"--help", "key=value"}, {"a=${x}", "references"}, {"", "key=value"}, {"~", "no valid key"},
+        {"--help", "key=value"},  {"a=${x}", "references"},  {"", "key=value"},
+        {"~", "no valid key"},
     };
     struct config c = {0};
     struct err e = {0};
@@ -249,11 +260,40 @@ T(config_alias_and_key_the_later_wins)
 
 T(config_printed_reads_back_the_same)
 {
-    static const char *const names[] = {"run", "", "null", "~", "a b", " x ", "- x", "# no", "a: b",
-                                        "\"q\"", "'", "line\nline\ttab", "\x01\x7f", "caf\xc3\xa9",
-                                        "\xe2\x80\xa8\xef\xbb\xbf", "[1,2]", "{x}", "*a", "&a", "!t",
-                                        "true", "123", "./runs/x", "-", "---", "${x}", "%", "@", "`",
-                                        "\xf0\x9f\x98\x80", "\\", "\xc2\xa0\xc2\x85", "-.5", "..."};
+    static const char *const names[] = {"run",
+                                        "",
+                                        "null",
+                                        "~",
+                                        "a b",
+                                        " x ",
+                                        "- x",
+                                        "# no",
+                                        "a: b",
+                                        "\"q\"",
+                                        "'",
+                                        "line\nline\ttab",
+                                        "\x01\x7f",
+                                        "caf\xc3\xa9",
+                                        "\xe2\x80\xa8\xef\xbb\xbf",
+                                        "[1,2]",
+                                        "{x}",
+                                        "*a",
+                                        "&a",
+                                        "!t",
+                                        "true",
+                                        "123",
+                                        "./runs/x",
+                                        "-",
+                                        "---",
+                                        "${x}",
+                                        "%",
+                                        "@",
+                                        "`",
+                                        "\xf0\x9f\x98\x80",
+                                        "\\",
+                                        "\xc2\xa0\xc2\x85",
+                                        "-.5",
+                                        "..."};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct values v = {0}, w = {0};
         struct config c = {0};

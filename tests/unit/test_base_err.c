@@ -151,7 +151,7 @@ T(clock_runs_forward)
     double before = clock_mono();
     clock_sleep(0.01);
     clock_sleep(-1);
-    clock_sleep(NAN);
+    clock_sleep((double)NAN);
     t_true(clock_mono() - before >= 0.01);
     t_true(clock_wall() > 1.5e9);
 }

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
-static char path[600];
+static char path[900];
 
 static const char *in_tmp(const char *dir, const char *name)
 {
@@ -95,8 +95,8 @@ static int x_mkdir(const char *p, mode_t mode)
 {
     return fails() ? -1 : mkdir(p, mode);
 }
-static const struct fs_ops failing = {x_open, x_read, x_write, x_fsync, x_fsync, x_close,
-                                      x_rename, x_mkdir, unlink};
+static const struct fs_ops failing = {x_open,  x_read,   x_write, x_fsync, x_fsync,
+                                      x_close, x_rename, x_mkdir, unlink};
 
 static void expect_file(const char *f, const char *want, const char *other)
 {
@@ -246,8 +246,8 @@ T(fs_join_knows_slashes_and_limits)
 
 T(fs_name_ok_refuses_paths_and_tricks)
 {
-    static const char *const bad[] = {"", ".", "..", "../x", "/etc/x", "a/b", "-rf", ".a", "a b",
-                                      "a\n", "\xc3\xa9", "a\x1b"};
+    static const char *const bad[] = {"",    ".",  "..",  "../x", "/etc/x",   "a/b",
+                                      "-rf", ".a", "a b", "a\n",  "\xc3\xa9", "a\x1b"};
     char large[80];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         t_truef(!fs_name_ok(bad[i]), "%s", bad[i]);

@@ -113,8 +113,9 @@ T(json_nesting_is_bounded)
 
 T(json_survives_every_failed_allocation)
 {
-    static const char text[] = "{\"a\":[1,2.5,\"x\",{\"b\":null}],\"c\":true,\"d\":\"long enough to "
-                               "grow a buffer\",\"e\":1,\"f\":2,\"g\":3,\"h\":4,\"i\":5,\"j\":6}";
+    static const char text[] =
+        "{\"a\":[1,2.5,\"x\",{\"b\":null}],\"c\":true,\"d\":\"long enough to "
+        "grow a buffer\",\"e\":1,\"f\":2,\"g\":3,\"h\":4,\"i\":5,\"j\":6}";
     int rc = -1;
     for (uint64_t n = 1; rc < 0; n++) {
         struct err e = {0};

@@ -228,8 +228,8 @@ T(str_json_numbers)
     t_str(num(-0.0), "0");
     t_str(num(1234567890123.0), "1234567890123");
     t_str(num(1e300), "1e+300");
-    t_str(num(NAN), "null");
-    t_str(num(INFINITY), "null");
+    t_str(num((double)NAN), "null");
+    t_str(num((double)INFINITY), "null");
 }
 
 T(str_si_and_duration_are_short)
@@ -243,8 +243,8 @@ T(str_si_and_duration_are_short)
     t_str(str_si(b, -999999), "-1.00M");
     t_str(str_si(b, 99.96e9), "100G");
     t_str(str_si(b, 0.00123), "0.00123");
-    t_str(str_si(b, NAN), "nan");
-    t_true(strlen(str_si(b, -1.2345e300)) < 16 && strlen(str_si(b, -INFINITY)) < 16);
+    t_str(str_si(b, (double)NAN), "nan");
+    t_true(strlen(str_si(b, -1.2345e300)) < 16 && strlen(str_si(b, -(double)INFINITY)) < 16);
     t_str(str_duration(b, 0), "0.00s");
     t_str(str_duration(b, 12.34), "12.3s");
     t_str(str_duration(b, 59.99), "1m00s");
@@ -252,7 +252,7 @@ T(str_si_and_duration_are_short)
     t_str(str_duration(b, 7500), "2h05m");
     t_str(str_duration(b, 273600), "3d04h");
     t_str(str_duration(b, -1), "-");
-    t_str(str_duration(b, NAN), "-");
+    t_str(str_duration(b, (double)NAN), "-");
     t_str(str_duration(b, 1e300), "-");
 }
 

@@ -42,8 +42,13 @@ T(regex_splits_as_gpt2_does)
 
 T(regex_space_is_white_space_of_unicode)
 {
-    t_str(pieces("\\s", "a\xe1\xa0\x8e" "b"), ""); /* U+180E is none */
-    t_str(pieces("[^\\s]+", "a\xe1\xa0\x8e" "b c"), "a\xe1\xa0\x8e" "b|c|");
+    t_str(pieces("\\s", "a\xe1\xa0\x8e"
+                        "b"),
+          ""); /* U+180E is none */
+    t_str(pieces("[^\\s]+", "a\xe1\xa0\x8e"
+                            "b c"),
+          "a\xe1\xa0\x8e"
+          "b|c|");
     t_str(pieces("\\S+", "a\xc2\x85\xe1\xa0\x8e"), "a|\xe1\xa0\x8e|");
     t_str(pieces("\\\\s", "\\s x"), "\\s|"); /* an escaped backslash and an s */
     t_str(pieces("\\Q\\s\\E+", "\\sss"), "\\sss|");
@@ -53,8 +58,9 @@ T(regex_space_is_white_space_of_unicode)
 
 T(regex_refuses_what_could_run_away)
 {
-    static const char *const bad[] = {"\\C", "(a(?R)?b)", "(a)(?1)", "(?<n>a)(?&n)", "(?P<n>a)(?P>n)",
-                                      "(a)\\g<1>", "(a)(?-1)", "(", "[", "a{9,1}", "\\", "(?<=a+)b"};
+    static const char *const bad[] = {
+        "\\C", "(a(?R)?b)", "(a)(?1)", "(?<n>a)(?&n)", "(?P<n>a)(?P>n)", "(a)\\g<1>", "(a)(?-1)",
+        "(",   "[",         "a{9,1}",  "\\",           "(?<=a+)b"};
     struct err e = {0};
     struct regex *r = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

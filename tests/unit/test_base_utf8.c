@@ -23,9 +23,17 @@ static const char *safe(const char *s)
 
 T(utf8_decode_is_strict)
 {
-    static const char *const bad[] = {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80",
-                                      "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
-                                      "\xff", "\xe2\x82", "\xc3"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\xaf",
+                                      "\xc1\xbf",
+                                      "\xe0\x80\x80",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xff",
+                                      "\xe2\x82",
+                                      "\xc3"};
     uint32_t cp;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         t_eq(utf8_decode(bad[i], strlen(bad[i]), &cp), 0);
@@ -68,15 +76,22 @@ T(utf8_width_does_not_depend_on_the_locale)
     t_eq(utf8_width(0x301), 0);
     t_eq(utf8_width(7), 0);
     t_eq(utf8_width(0xffffffff), 0);
-    t_eq(utf8_cells("a\xe4\xb8\xad" "e\xcc\x81\xff", 8), 5);
+    t_eq(utf8_cells("a\xe4\xb8\xad"
+                    "e\xcc\x81\xff",
+                    8),
+         5);
 }
 
 T(sanitised_escapes_cannot_reach_the_terminal)
 {
     t_str(safe("\x1b]0;x\x07"), "<0x1B>]0;x<0x07>");
     t_str(safe("\x1b[2J\x7f\r\b"), "<0x1B>[2J<0x7F><0x0D><0x08>");
-    t_str(safe("\xc2\x9b" "2J"), "<U+009B>2J");
-    t_str(safe("\x9b" "2J"), "<0x9B>2J");
+    t_str(safe("\xc2\x9b"
+               "2J"),
+          "<U+009B>2J");
+    t_str(safe("\x9b"
+               "2J"),
+          "<0x9B>2J");
     t_str(safe("a\nb\tc"), "a\\nb\\tc");
     t_str(safe_n("a\0b", 3, -1, 0), "a<0x00>b");
     t_str(safe("\x1bPq\x1b\\"), "<0x1B>Pq<0x1B>\\");
@@ -86,9 +101,13 @@ T(sanitised_escapes_cannot_reach_the_terminal)
 
 T(sanitised_text_has_no_hidden_direction_or_joiners)
 {
-    t_str(safe("a\xe2\x80\xae" "b"), "a<U+202E>b");
+    t_str(safe("a\xe2\x80\xae"
+               "b"),
+          "a<U+202E>b");
     t_str(safe("\xe2\x81\xa6\xe2\x81\xa9\xd8\x9c"), "<U+2066><U+2069><U+061C>");
-    t_str(safe("a\xe2\x80\x8d\xe2\x80\x8b\xef\xb8\x8f\xef\xbb\xbf" "b"), "ab");
+    t_str(safe("a\xe2\x80\x8d\xe2\x80\x8b\xef\xb8\x8f\xef\xbb\xbf"
+               "b"),
+          "ab");
     t_str(safe("x\xf3\xa0\x81\x81"), "x"); /* tag letter */
     t_str(safe("\xee\x80\x80\xf4\x8f\xbf\xbf"), "U+E000U+10FFFF");
     t_str(safe("\xcd\xb8"), "U+0378");
@@ -101,7 +120,10 @@ T(sanitised_marks_are_at_most_three_a_cell)
         memcpy(zalgo + 1 + 2 * i - (i == 999), "\xcc\x81", i == 999 ? 0 : 2);
     zalgo[1999] = '\0';
     t_str(safe(zalgo), "e\xcc\x81\xcc\x81\xcc\x81");
-    t_str(safe("a\xcc\x81" "b\xcc\x81"), "a\xcc\x81" "b\xcc\x81");
+    t_str(safe("a\xcc\x81"
+               "b\xcc\x81"),
+          "a\xcc\x81"
+          "b\xcc\x81");
     /* A mark with nothing before it would sit on a stranger's cell. */
     t_str(safe("\xcc\x81x"), "\xe2\x97\x8c\xcc\x81x");
 }
@@ -111,7 +133,8 @@ T(sanitised_text_is_cut_by_cells)
     t_str(safe_n("hello", 5, 5, 0), "hello");
     t_str(safe_n("hello!", 6, 5, 0), "hell\xe2\x80\xa6");
     t_str(safe_n("hello!", 6, 5, 1), "hel..");
-    t_str(safe_n("\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad", 9, 5, 0), "\xe4\xb8\xad\xe4\xb8\xad\xe2\x80\xa6");
+    t_str(safe_n("\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad", 9, 5, 0),
+          "\xe4\xb8\xad\xe4\xb8\xad\xe2\x80\xa6");
     t_str(safe_n("\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad", 9, 4, 0), "\xe4\xb8\xad\xe2\x80\xa6");
     t_str(safe_n("ab\x01", 3, 5, 0), "ab\xe2\x80\xa6"); /* an escape is whole or absent */
     t_str(safe_n("hello", 5, 0, 0), "");
@@ -123,7 +146,10 @@ T(sanitised_text_is_cut_by_cells)
 T(sanitised_ascii_is_ascii)
 {
     t_str(safe_n("caf\xc3\xa9 \xcc\x81", 8, -1, 1), "caf<U+00E9> <U+0301>");
-    t_str(safe_n("\xef\xbb\xbf" "a", 4, -1, 1), "a");
+    t_str(safe_n("\xef\xbb\xbf"
+                 "a",
+                 4, -1, 1),
+          "a");
 }
 
 /* Whatever goes in: valid UTF-8, nothing but shown characters, and not wider than asked. */
