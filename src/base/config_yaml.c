@@ -53,7 +53,8 @@ static int next(struct reader *r, yaml_event_t *ev)
     return 0;
 }
 
-/* Reads past the rest of a collection whose start event was taken. */
+/* Reads past the rest of a collection whose start event was taken.  A deep one ends the reading:
+ * the parser's time grows with the square of the depth. */
 static int skip(struct reader *r)
 {
     for (int depth = 1; depth > 0;) {
@@ -64,7 +65,12 @@ static int skip(struct reader *r)
             depth++;
         if (ev.type == YAML_SEQUENCE_END_EVENT || ev.type == YAML_MAPPING_END_EVENT)
             depth--;
+        yaml_mark_t at = ev.start_mark;
         yaml_event_delete(&ev);
+        if (depth > DEPTH_MAX) {
+            complain(r, DS_EFORMAT, at, "nested deeper than %d", DEPTH_MAX);
+            return 0;
+        }
     }
     return 1;
 }
