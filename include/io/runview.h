@@ -19,6 +19,7 @@ struct series {
     double *value, *tokens, *time; /* tokens seen, wall seconds (Unix) of the record; NaN when unknown */
     unsigned char *is_old;
     size_t nonfinite;     /* how many values are NaN or Inf */
+    struct series_index *index; /* min/max pyramid and resume points: io/series.c */
 };
 
 /* A per-layer metric over steps: value[i * layers + l]. */
@@ -94,12 +95,21 @@ struct runview {
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */
     uint64_t generation;   /* grows whenever anything changed */
     struct runlog_reader *reader;
+    uint64_t others;       /* values of metrics beyond the cap of 512 names */
+    uint64_t repeats;      /* records dropped because their seq came before */
+    uint64_t tail;         /* bytes of no whole record at the end (a torn or growing record) */
+    uint64_t thinned;      /* probes dropped to bound memory */
+    struct runview_index *index; /* look-up tables: io/runview.c */
 };
 
-/* PATH: a run directory (its log.mp), a log or trace file, or "-". */
+enum { RUNVIEW_METRICS = 512, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 << 20 };
+
+/* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its present end.
+ * DS_ENOTFOUND: no log there; DS_EFORMAT: a file that is no record stream. */
 int runview_open(struct runview **out, const char *path, struct err *e) DS_CHECK;
 /* Takes in what has arrived, at most about `budget_s` seconds' worth; 1 if anything changed, 0 not. */
 int runview_poll(struct runview *v, double budget_s, struct err *e) DS_CHECK;
+/* All pointers got from a view hold until the next poll or take. */
 /* Feeds one record body that came another way (stepper). */
 struct value;
 void runview_take(struct runview *v, struct value body);
@@ -113,13 +123,14 @@ const char *runview_config(const struct runview *v, const char *key);           
 const struct probe *runview_probe(const struct runview *v, int index);
 const struct matrix *probe_cell(const struct probe *p, const char *name);
 const struct vector *probe_token(const struct probe *p, const char *name);
-/* Newest eval whose task matches (NULL any), its named scalar; NaN when absent. */
+/* Newest eval whose task matches (NULL any) and that has the name: its scalar; NaN when absent. */
 double runview_eval(const struct runview *v, const char *task, const char *name);
 const struct vector *runview_eval_vector(const struct runview *v, const char *task, const char *name);
 const struct run_sample *runview_sample(const struct runview *v, const char *name); /* newest */
 const struct vector *sample_column(const struct run_sample *s, const char *name);
 
 /* Pyramid for drawing: min and max (NaN ignored, counted) of value[i0..i1) in O(log n). Built lazily, grows with the series. */
+/* n: values in the range, nonfinite of them NaN or Inf; min, max and last (finite one) are NaN when all are. */
 struct series_span { double min, max, last; size_t n, nonfinite; };
 struct series_span series_range(const struct series *s, size_t i0, size_t i1);
 /* First index with step >= at (series before the last resume are superseded and ordered by arrival). */

@@ -139,7 +139,10 @@ size_t value_len(struct value v)
 
 static int value_step(const unsigned char **p, const unsigned char *end, struct value *out)
 {
-    const unsigned char *after = skip(*p, end, RECORD_DEPTH);
+    struct head h = head_read(*p, end); /* most items are scalars */
+    const unsigned char *after = h.kind == VALUE_NONE     ? NULL
+                                 : head_is_container(&h) ? skip(*p, end, RECORD_DEPTH)
+                                                         : *p + h.head + h.len;
     if (!after)
         return 0;
     *out = (struct value){*p, after};
@@ -209,11 +212,11 @@ const char *value_bytes(struct value v, size_t *n)
 
 int value_is(struct value v, const char *text)
 {
-    size_t n, want = strlen(text);
-    if (value_kind(v) != VALUE_STR)
+    size_t n = strlen(text);
+    if (!v.p)
         return 0;
-    const char *p = value_bytes(v, &n);
-    return p && n == want && memcmp(p, text, n) == 0;
+    struct head h = head_read(v.p, v.end);
+    return h.kind == VALUE_STR && h.len == n && memcmp(v.p + h.head, text, n) == 0;
 }
 
 static double real_at(const unsigned char *p, size_t bytes)

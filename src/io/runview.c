@@ -1,0 +1,307 @@
+/* io/runview.h: opening, following and looking things up. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/runlog.h"
+#include "io/runview_parts.h"
+
+static const double live_age_s = 15; /* a run without lock (another host, a pipe) that wrote this recently lives */
+static const double lock_period_s = 0.5;
+
+struct runview *runview_new(void)
+{
+    struct runview *v = mem_alloc(1, sizeof *v);
+    struct runview_index *x = mem_alloc(1, sizeof *x);
+    if (!v || !x) {
+        mem_free(v);
+        mem_free(x);
+        return NULL;
+    }
+    v->index = x;
+    v->path = mem_strdup("");
+    v->name = mem_strdup("");
+    runview_clear(v);
+    if (!v->path || !v->name || !v->method || !v->version || !v->host || !v->parent) {
+        runview_free(v);
+        return NULL;
+    }
+    return v;
+}
+
+void runview_free(struct runview *v)
+{
+    if (!v)
+        return;
+    runview_clear(v);
+    char *texts[] = {v->path, v->name, v->method, v->version, v->host, v->parent};
+    for (size_t i = 0; i < DS_LEN(texts); i++)
+        mem_free(texts[i]);
+    runlog_reader_close(v->reader);
+    mem_free(v->index);
+    mem_free(v);
+}
+
+/* ---- state ---------------------------------------------------------------------------------------- */
+
+static int is_locked(struct runview *v)
+{
+    struct runview_index *x = v->index;
+    double now = clock_mono();
+    if (x->lock_asked < 0 || now - x->lock_asked >= lock_period_s) {
+        x->is_locked = runlog_is_locked(v->path);
+        x->lock_asked = now;
+    }
+    return x->is_locked;
+}
+
+static int is_young(const struct runview *v)
+{
+    double age = clock_wall() - v->last_time;
+    return v->records > 0 && age < live_age_s && age > -live_age_s;
+}
+
+static enum run_state state_of(struct runview *v)
+{
+    const struct runview_index *x = v->index;
+    if (x->has_end)
+        return x->end;
+    int is_pipe = v->reader && runlog_reader_fd(v->reader) >= 0;
+    int lives = is_pipe ? !runlog_reader_at_end(v->reader)
+                        : v->reader && (is_locked(v) || is_young(v));
+    if (lives)
+        return x->is_paused ? RUN_PAUSED : RUN_LIVE;
+    return v->records > 0 ? RUN_STALLED : RUN_UNKNOWN;
+}
+
+/* ---- following -------------------------------------------------------------------------------------- */
+
+static void note_gap(struct runview *v, const struct runlog_entry *entry)
+{
+    char text[120];
+    if (entry->is_reset) {
+        runview_clear(v);
+        runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset", "the file was replaced or cut: read again");
+        return;
+    }
+    v->gaps++;
+    v->lost += entry->lost;
+    v->generation++;
+    snprintf(text, sizeof text, "%" PRIu64 " damaged bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
+             entry->gap_bytes, entry->offset, entry->lost);
+    runview_event_add(v, v->step, v->last_time, LOG_WARN, "gap", text);
+}
+
+static void take_entry(struct runview *v, const struct runlog_entry *entry)
+{
+    if (entry->is_gap) {
+        note_gap(v, entry);
+        return;
+    }
+    if (entry->lost > 0 && v->records > 0) {
+        v->gaps++;
+        v->lost += entry->lost;
+    }
+    if (entry->is_repeat)
+        v->repeats++;
+    else
+        runview_take(v, entry->body);
+}
+
+int runview_poll(struct runview *v, double budget_s, struct err *e)
+{
+    struct runlog_entry entry;
+    double start = clock_mono();
+    uint64_t before = v->generation;
+    int rc = 0;
+    if (!v->reader)
+        return 0;
+    for (int i = 1; (rc = runlog_next(v->reader, &entry, e)) > 0; i++) {
+        take_entry(v, &entry);
+        if (v->index->is_failed)
+            return err_set(e, DS_EMEM, "%s: no memory for its records", v->path);
+        if (i % 32 == 0 && clock_mono() - start > budget_s)
+            break;
+    }
+    if (rc < 0)
+        return rc;
+    uint64_t bytes = runlog_reader_offset(v->reader), tail = runlog_reader_tail(v->reader);
+    enum run_state state = state_of(v);
+    v->generation += state != v->state || bytes != v->bytes || tail != v->tail;
+    v->state = state;
+    v->bytes = bytes;
+    v->tail = tail;
+    return v->generation != before;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+/* The run's name as long as no head says one: its directory, or the file without its ending. */
+static char *name_of(const char *path, int is_dir)
+{
+    char name[256];
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    snprintf(name, sizeof name, "%.*s", (int)(n - from), path + from);
+    char *dot = is_dir ? NULL : strrchr(name, '.');
+    if (dot && dot > name)
+        *dot = '\0';
+    return mem_strdup(strcmp(path, "-") ? name : "stdin");
+}
+
+static int set_path(struct runview *v, const char *path, struct err *e)
+{
+    char full[4096];
+    int is_dir = strcmp(path, "-") && fs_is_dir(path), rc = 0;
+    if (is_dir) {
+        rc = fs_join(full, sizeof full, path, "log.mp", e);
+        if (rc == 0 && !fs_exists(full))
+            rc = err_set(e, DS_ENOTFOUND, "%s has no log.mp: no run directory", path);
+    } else if (strcmp(path, "-") && !fs_exists(path)) {
+        rc = err_set(e, DS_ENOTFOUND, "%s does not exist", path);
+    } else if (str_copy(full, sizeof full, path)) {
+        rc = err_set(e, DS_ERANGE, "path too long");
+    }
+    if (rc < 0)
+        return rc;
+    char *p = mem_strdup(full), *name = name_of(path, is_dir);
+    if (!p || !name) {
+        mem_free(p);
+        mem_free(name);
+        return err_set(e, DS_EMEM, "%s: no memory", path);
+    }
+    mem_free(v->path);
+    mem_free(v->name);
+    v->path = p;
+    v->name = name;
+    return 0;
+}
+
+/* A file whose first byte is no record's, and that has none further on, is something else. */
+static int check_kind(const struct runview *v, struct err *e)
+{
+    unsigned char first = 0xc9;
+    size_t got;
+    int fd;
+    if (v->records > 0 || v->tail == 0 || runlog_reader_fd(v->reader) >= 0)
+        return 0;
+    int rc = fs_open_read(&fd, v->path, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_read_some(fd, &first, 1, &got, v->path, e);
+    fs_ops_get()->close(fd);
+    if (rc == 0 && first != 0xc9 && first != 0)
+        rc = err_set(e, DS_EFORMAT, "%s is not a record stream", v->path);
+    return rc;
+}
+
+int runview_open(struct runview **out, const char *path, struct err *e)
+{
+    struct runview *v = runview_new();
+    if (!v)
+        return err_set(e, DS_EMEM, "%s: no memory", path);
+    int rc = set_path(v, path, e);
+    if (rc == 0)
+        rc = runlog_reader_open(&v->reader, v->path, e);
+    if (rc == 0)
+        rc = runview_poll(v, HUGE_VAL, e);
+    if (rc >= 0)
+        rc = check_kind(v, e);
+    if (rc < 0) {
+        runview_free(v);
+        return rc;
+    }
+    *out = v;
+    return 0;
+}
+
+/* ---- looking -------------------------------------------------------------------------------------------- */
+
+const struct series *runview_series(const struct runview *v, const char *name)
+{
+    int64_t i;
+    return map_get(&v->index->series, name, strlen(name), &i) ? &v->series[i] : NULL;
+}
+
+const struct layer_series *runview_layer(const struct runview *v, const char *name)
+{
+    int64_t i;
+    return map_get(&v->index->layer, name, strlen(name), &i) ? &v->layer[i] : NULL;
+}
+
+const char *runview_config(const struct runview *v, const char *key)
+{
+    for (size_t i = 0; i < v->configs; i++)
+        if (strcmp(v->config_key[i], key) == 0)
+            return v->config_value[i];
+    return NULL;
+}
+
+const struct probe *runview_probe(const struct runview *v, int index)
+{
+    for (size_t i = v->n_probes; i-- > 0;)
+        if (index < 0 || v->probe[i]->index == index)
+            return v->probe[i];
+    return NULL;
+}
+
+const struct matrix *probe_cell(const struct probe *p, const char *name)
+{
+    for (int i = 0; i < p->cells; i++)
+        if (strcmp(p->cell[i].name, name) == 0)
+            return &p->cell[i];
+    return NULL;
+}
+
+static const struct vector *vector_find(const struct vector *list, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return &list[i];
+    return NULL;
+}
+
+const struct vector *probe_token(const struct probe *p, const char *name)
+{
+    return vector_find(p->token, p->vectors, name);
+}
+
+const struct vector *runview_eval_vector(const struct runview *v, const char *task, const char *name)
+{
+    for (size_t i = v->n_evals; i-- > 0;) {
+        const struct run_eval *x = &v->eval[i];
+        const struct vector *found = vector_find(x->value, x->values, name);
+        if (found && (!task || strcmp(x->task, task) == 0))
+            return found;
+    }
+    return NULL;
+}
+
+double runview_eval(const struct runview *v, const char *task, const char *name)
+{
+    const struct vector *x = runview_eval_vector(v, task, name);
+    return x && x->n == 1 ? (double)x->v[0] : (double)NAN;
+}
+
+const struct run_sample *runview_sample(const struct runview *v, const char *name)
+{
+    for (size_t i = v->n_samples; i-- > 0;)
+        if (strcmp(v->sample[i].name, name) == 0)
+            return &v->sample[i];
+    return NULL;
+}
+
+const struct vector *sample_column(const struct run_sample *s, const char *name)
+{
+    return vector_find(s->column, s->columns, name);
+}

@@ -1,0 +1,228 @@
+/* Head, end and event records into a run view. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/runview_parts.h"
+
+enum { LAYERS_MAX = 4096, CONFIGS_MAX = 4096, METAS_MAX = 1024, TEXT_MAX = 1 << 16,
+       EVENTS_MAX = 1 << 16, FORMAT = 1 };
+
+void runview_no_memory(struct runview *v)
+{
+    v->index->is_failed = 1;
+}
+
+/* Room for one more; 0 when there is none. */
+int runview_room(struct runview *v, void **p, size_t *cap, size_t n, size_t size)
+{
+    if (n < *cap)
+        return 1;
+    if (mem_grow(p, cap, n + 1, size) == 0)
+        return 1;
+    runview_no_memory(v);
+    return 0;
+}
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
+void runview_event_release(struct run_event *x)
+{
+    mem_free(x->name);
+    mem_free(x->text);
+}
+
+static void event_put(struct runview *v, struct run_event x)
+{
+    void *p = v->event;
+    if (v->n_events >= EVENTS_MAX) { /* the oldest quarter goes */
+        size_t cut = EVENTS_MAX / 4;
+        for (size_t i = 0; i < cut; i++)
+            runview_event_release(&v->event[i]);
+        v->n_events -= cut;
+        memmove(v->event, v->event + cut, v->n_events * sizeof *v->event);
+    }
+    if (!x.name || !x.text || !runview_room(v, &p, &v->cap_events, v->n_events, sizeof *v->event)) {
+        runview_no_memory(v);
+        runview_event_release(&x);
+        return;
+    }
+    v->event = p;
+    v->event[v->n_events++] = x;
+}
+
+void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name, const char *text)
+{
+    event_put(v, (struct run_event){step, time, level, mem_strdup(name), mem_strdup(text)});
+}
+
+static int level_of(struct value level)
+{
+    if (value_is(level, "error"))
+        return LOG_ERROR;
+    if (value_is(level, "warn") || value_is(level, "warning"))
+        return LOG_WARN;
+    return value_is(level, "debug") ? LOG_DEBUG : LOG_INFO;
+}
+
+void runview_take_event(struct runview *v, struct value body, const struct record_common *c)
+{
+    struct value name = value_get(body, "name");
+    if (value_is(name, "pause"))
+        v->index->is_paused = 1;
+    else
+        v->index->is_paused = 0;
+    event_put(v, (struct run_event){c->step, c->time, level_of(value_get(body, "level")),
+                                    text_copy(name, 256), text_copy(value_get(body, "text"), TEXT_MAX)});
+}
+
+/* ---- head and end --------------------------------------------------------------------------------- */
+
+static void set_text(struct runview *v, char **field, struct value text)
+{
+    if (value_kind(text) == VALUE_NONE)
+        return;
+    if (!value_bytes(text, NULL)) {
+        v->invalid += value_kind(text) != VALUE_NIL;
+        return;
+    }
+    char *copy = text_copy(text, TEXT_MAX);
+    if (!copy) {
+        runview_no_memory(v);
+        return;
+    }
+    mem_free(*field);
+    *field = copy;
+}
+
+static int64_t count_of(struct runview *v, struct value n, int64_t old)
+{
+    int64_t x = value_int(n, -1);
+    if (value_kind(n) == VALUE_NONE || value_kind(n) == VALUE_NIL)
+        return old;
+    v->invalid += x < 0;
+    return x < 0 ? old : x;
+}
+
+static char *config_text(struct value v)
+{
+    char text[40];
+    double x;
+    if (value_kind(v) == VALUE_INT)
+        snprintf(text, sizeof text, "%" PRId64, value_int(v, 0));
+    else if (value_kind(v) == VALUE_BOOL)
+        snprintf(text, sizeof text, "%s", value_num(v, 0) > 0 ? "true" : "false");
+    else if (value_kind(v) != VALUE_STR && value_is_num(v, &x))
+        snprintf(text, sizeof text, "%.17g", x);
+    else
+        return text_copy(v, TEXT_MAX);
+    return mem_strdup(text);
+}
+
+void runview_config_release(struct runview *v)
+{
+    for (size_t i = 0; i < v->configs; i++) {
+        mem_free(v->config_key[i]);
+        mem_free(v->config_value[i]);
+    }
+    mem_free(v->config_key);
+    mem_free(v->config_value);
+    v->config_key = v->config_value = NULL;
+    v->configs = 0;
+}
+
+static void take_config(struct runview *v, struct value map)
+{
+    struct value_iter it = {0};
+    struct value key, item;
+    size_t n = value_len(map) < CONFIGS_MAX ? value_len(map) : CONFIGS_MAX;
+    if (value_kind(map) != VALUE_MAP)
+        return;
+    runview_config_release(v);
+    v->config_key = mem_alloc(n + 1, sizeof *v->config_key);
+    v->config_value = mem_alloc(n + 1, sizeof *v->config_value);
+    while (v->config_key && v->config_value && v->configs < n && value_next(map, &it, &key, &item)) {
+        char *k = text_copy(key, 256), *t = config_text(item);
+        v->config_key[v->configs] = k;
+        v->config_value[v->configs++] = t;
+        if (!k || !t)
+            runview_no_memory(v);
+    }
+    if (!v->config_key || !v->config_value)
+        runview_no_memory(v);
+}
+
+void runview_metas_release(struct runview_index *x)
+{
+    for (size_t i = 0; i < x->metas; i++) {
+        mem_free(x->meta[i].name);
+        mem_free(x->meta[i].unit);
+        mem_free(x->meta[i].help);
+    }
+    mem_free(x->meta);
+    x->meta = NULL;
+    x->metas = 0;
+}
+
+static void take_metas(struct runview *v, struct value array)
+{
+    struct runview_index *x = v->index;
+    struct value_iter it = {0};
+    struct value item;
+    size_t n = value_len(array) < METAS_MAX ? value_len(array) : METAS_MAX;
+    if (value_kind(array) != VALUE_ARRAY)
+        return;
+    runview_metas_release(x);
+    if (!(x->meta = mem_alloc(n + 1, sizeof *x->meta))) {
+        runview_no_memory(v);
+        return;
+    }
+    while (x->metas < n && value_next(array, &it, NULL, &item)) {
+        struct metric_meta *m = &x->meta[x->metas++];
+        m->name = text_copy(value_get(item, "name"), 256);
+        m->unit = text_copy(value_get(item, "unit"), 64);
+        m->help = text_copy(value_get(item, "help"), 1024);
+        if (!m->name || !m->unit || !m->help)
+            runview_no_memory(v);
+    }
+}
+
+void runview_take_head(struct runview *v, struct value body, const struct record_common *c)
+{
+    struct value resume = value_get(body, "resume"), seed = value_get(body, "seed");
+    int64_t layers = count_of(v, value_get(body, "layers"), v->layers);
+    int64_t format = value_int(value_get(body, "format"), FORMAT);
+    set_text(v, &v->name, value_get(body, "run"));
+    set_text(v, &v->method, value_get(body, "method"));
+    set_text(v, &v->version, value_get(body, "version"));
+    set_text(v, &v->host, value_get(body, "host"));
+    set_text(v, &v->parent, value_get(body, "parent"));
+    v->layers = layers <= LAYERS_MAX ? (int)layers : v->layers;
+    v->invalid += layers > LAYERS_MAX;
+    v->steps_planned = count_of(v, value_get(body, "steps"), v->steps_planned);
+    v->params = count_of(v, value_get(body, "params"), v->params);
+    v->params_non_embedding = count_of(v, value_get(body, "params_non_embedding"), v->params_non_embedding);
+    v->vocab = count_of(v, value_get(body, "vocab"), v->vocab);
+    v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
+    v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
+    take_config(v, value_get(body, "config"));
+    take_metas(v, value_get(body, "metrics"));
+    v->index->has_end = v->index->is_paused = 0;
+    if (v->index->has_head || value_num(resume, 0) > 0)
+        for (size_t i = 0; i < v->n_series && c->step >= 0; i++)
+            series_resume(&v->series[i], c->step);
+    if (format > FORMAT)
+        runview_event_add(v, c->step, c->time, LOG_WARN, "format",
+                  "the stream's format is newer than this program: parts of it are not shown");
+    v->index->has_head = 1;
+}
+
+void runview_take_end(struct runview *v, struct value body, const struct record_common *c)
+{
+    struct value status = value_get(body, "status");
+    (void)c;
+    v->index->has_end = 1;
+    v->index->end = value_is(status, "done") ? RUN_DONE : value_is(status, "failed") ? RUN_FAILED : RUN_STOPPED;
+}

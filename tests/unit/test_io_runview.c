@@ -1,0 +1,542 @@
+#include "t.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "io/runlog.h"
+#include "io/runview.h"
+
+static struct record *r;
+
+static void begin(const char *kind, int64_t step)
+{
+    if (!r)
+        r = record_new();
+    record_begin(r, kind, step, 1700000000.0 + (double)step);
+}
+
+/* Hands the record being built to the view as the stepper does. */
+static void take(struct runview *v)
+{
+    struct str s = {0};
+    struct value body;
+    struct err e = {0};
+    t_ok(record_end(r, 1, &s, &e), &e);
+    t_true(record_parse(s.p, s.len, NULL, &body, &e) > 0);
+    runview_take(v, body);
+    str_release(&s);
+}
+
+static void metric(struct runview *v, int64_t step, double loss)
+{
+    begin("metric", step);
+    record_num(r, "loss", loss);
+    record_int(r, "tokens", 100 * step);
+    take(v);
+}
+
+static void probe(struct runview *v, int64_t step, int index, int layers, int tokens)
+{
+    static unsigned char run[1 << 16];
+    static float m[1 << 16];
+    static int32_t ids[1 << 12];
+    const char *piece[] = {"a\0b", "\xff"};
+    size_t len[] = {3, 1};
+    size_t cells = (size_t)layers * (size_t)tokens;
+    begin("probe", step);
+    record_int(r, "index", index);
+    record_str(r, "name", "synth");
+    record_int(r, "layers", layers);
+    record_i32s(r, "ids", ids, (size_t)tokens);
+    if (tokens == 2)
+        record_pieces(r, "text", piece, len, 2);
+    for (size_t i = 0; i < cells; i++) {
+        run[i] = i % 3 == 0;
+        m[i] = (float)i;
+    }
+    record_bytes(r, "run", run, cells);
+    record_f32s(r, "nll", m, (size_t)tokens);
+    record_map(r, "cell");
+    record_f32s(r, "gate", m, cells);
+    record_f32s(r, "short", m, cells - 1);
+    record_close(r);
+    record_map(r, "token");
+    record_f32s(r, "class", m, (size_t)tokens);
+    record_close(r);
+    record_num(r, "flops_dense", 12);
+    take(v);
+}
+
+static void head(struct runview *v, int64_t step, int resume)
+{
+    begin("head", step);
+    record_int(r, "format", 1);
+    record_str(r, "run", "alpha");
+    record_str(r, "method", "mod");
+    record_int(r, "layers", 4);
+    record_int(r, "steps", 1000);
+    record_num(r, "flops_dense", 5e6);
+    record_bool(r, "resume", resume);
+    record_map(r, "config");
+    record_str(r, "train.lr", "3e-4");
+    record_int(r, "seed", 7);
+    record_close(r);
+    record_array(r, "metrics");
+    record_map(r, NULL);
+    record_str(r, "name", "loss");
+    record_str(r, "unit", "nats");
+    record_str(r, "help", "mean over the batch");
+    record_close(r);
+    record_close(r);
+    take(v);
+}
+
+T(a_whole_run_is_understood)
+{
+    struct runview *v = runview_new();
+    float gates[4] = {1, 0.5f, 0.25f, NAN};
+    double cap[4] = {1, 2, 3, 4};
+    head(v, 0, 0);
+    metric(v, 1, 3);
+    metric(v, 2, NAN);
+    begin("layer", 2);
+    record_f32s(r, "gate_ratio", gates, 4);
+    record_nums(r, "threshold", cap, 4);
+    record_nums(r, "wrong", cap, 3);
+    take(v);
+    probe(v, 2, 3, 4, 2);
+    begin("eval", 2);
+    record_str(r, "task", "ppl");
+    record_str(r, "routing", "causal");
+    record_num(r, "loss", 2.5);
+    record_nums(r, "capacity", cap, 4);
+    take(v);
+    begin("sample", 2);
+    record_str(r, "name", "val");
+    record_int(r, "n", 4);
+    record_map(r, "column");
+    record_nums(r, "depth", cap, 4);
+    record_nums(r, "bad", cap, 2);
+    record_close(r);
+    take(v);
+    begin("event", 2);
+    record_str(r, "level", "warn");
+    record_str(r, "name", "nan");
+    record_str(r, "text", "loss is NaN");
+    take(v);
+    begin("wonder", 3);
+    take(v);
+
+    t_str(v->name, "alpha");
+    t_str(v->method, "mod");
+    t_str(v->parent, "");
+    t_eq(v->layers, 4);
+    t_eq(v->steps_planned, 1000);
+    t_str(runview_config(v, "train.lr"), "3e-4");
+    t_str(runview_config(v, "seed"), "7");
+    t_true(runview_config(v, "none") == NULL);
+    const struct series *s = runview_series(v, "loss");
+    t_eq(s->n, 2);
+    t_str(s->unit, "nats");
+    t_eq(s->nonfinite, 1);
+    t_near(s->tokens[1], 200, 0);
+    t_near(s->time[0], 1700000001.0, 0);
+    t_true(runview_series(v, "step") == NULL && runview_series(v, "time") == NULL);
+    t_true(runview_series(v, "tokens") != NULL);
+    t_eq(runview_layer(v, "gate_ratio")->n, 1);
+    t_near(runview_layer(v, "threshold")->value[3], 4, 0);
+    t_true(runview_layer(v, "wrong") == NULL);
+    const struct probe *p = runview_probe(v, 3);
+    t_true(p && p == runview_probe(v, -1) && runview_probe(v, 0) == NULL);
+    t_eq(p->tokens, 2);
+    t_eq(p->piece_len[0], 3);
+    t_true(memcmp(p->piece[0], "a\0b", 4) == 0 && strcmp(p->piece[1], "\xff") == 0);
+    t_eq(p->run[0] + p->run[1] + p->run[3], 2);
+    t_eq(probe_cell(p, "gate")->rows, 4);
+    t_near(probe_cell(p, "gate")->v[7], 7, 0);
+    t_true(probe_cell(p, "short") == NULL && p->depth == NULL && p->nll != NULL);
+    t_eq(probe_token(p, "class")->n, 2);
+    t_near(runview_eval(v, "ppl", "loss"), 2.5, 1e-6);
+    t_near(runview_eval(v, NULL, "loss"), 2.5, 1e-6);
+    t_true(isnan(runview_eval(v, "mmlu", "loss")));
+    t_eq(runview_eval_vector(v, "ppl", "capacity")->n, 4);
+    t_eq(sample_column(runview_sample(v, "val"), "depth")->n, 4);
+    t_true(sample_column(runview_sample(v, "val"), "bad") == NULL);
+    t_eq(v->n_events, 1);
+    t_str(v->event[0].text, "loss is NaN");
+    t_eq(v->invalid, 3); /* wrong, short, bad */
+    t_eq(v->records, 9);
+    runview_free(v);
+}
+
+T(wrong_types_are_counted_and_skipped) /* C15 C19 */
+{
+    struct runview *v = runview_new();
+    begin("metric", 1);
+    record_str(r, "loss", "three");
+    record_str(r, "lr", "NaN");
+    record_map(r, "odd");
+    record_close(r);
+    take(v);
+    t_eq(v->invalid, 2);
+    t_true(runview_series(v, "loss") == NULL);
+    t_eq(runview_series(v, "lr")->nonfinite, 1);
+    begin("metric", -5);
+    record_num(r, "loss", 1);
+    take(v);
+    begin("metric", INT64_MAX);
+    record_num(r, "loss", 1);
+    record_num(r, "time", 0x1p63); /* a second time; the later one counts */
+    take(v);
+    t_eq(runview_series(v, "loss")->n, 1);
+    t_true(isnan(runview_series(v, "loss")->time[0]));
+    t_true(v->step == INT64_MAX);
+    begin("probe", 1);
+    record_int(r, "layers", 1 << 30);
+    record_bytes(r, "run", "", 0);
+    take(v);
+    begin("probe", 1);
+    take(v);
+    t_eq(v->n_probes, 0);
+    begin("head", 0);
+    record_str(r, "layers", "many");
+    record_int(r, "format", 99);
+    record_int(r, "method", 4);
+    take(v);
+    t_str(v->method, "");
+    t_str(v->event[0].name, "format"); /* C14 */
+    struct value body;
+    t_eq(value_check("\x80", 1, &body, NULL, NULL), 0);
+    runview_take(v, body); /* no kind, no step */
+    t_true(v->invalid >= 8);
+    runview_free(v);
+}
+
+T(metric_names_are_capped_with_an_others_bucket) /* C16 */
+{
+    struct runview *v = runview_new();
+    char name[32];
+    for (int i = 0; i < 2000; i++) {
+        begin("metric", i);
+        snprintf(name, sizeof name, "m%d", i);
+        record_num(r, name, i);
+        take(v);
+    }
+    t_eq(v->n_series, RUNVIEW_METRICS);
+    t_eq(v->others, 2000 - RUNVIEW_METRICS);
+    t_near(runview_series(v, "m511")->value[0], 511, 0);
+    runview_free(v);
+}
+
+T(resume_marks_superseded_points)
+{
+    struct runview *v = runview_new();
+    head(v, 0, 0);
+    for (int i = 0; i < 150; i += 10)
+        metric(v, i, i);
+    head(v, 100, 1);
+    for (int i = 105; i < 200; i += 10)
+        metric(v, i, -i);
+    const struct series *s = runview_series(v, "loss");
+    t_eq(s->n, 25);
+    for (size_t i = 0; i < s->n; i++)
+        t_eq(s->is_old[i], i < 15 && s->step[i] > 100);
+    t_eq(s->step[series_find(s, 95)], 100);
+    t_eq(series_find(s, 101), 15);
+    t_eq(s->step[series_find(s, 120)], 125);
+    t_eq(series_find(s, 0), 0);
+    t_eq(series_find(s, 1000), s->n);
+    metric(v, 50, 5); /* going back without a head */
+    t_eq(s->is_old[24], 1);
+    t_eq(s->is_old[4], 0);
+    t_eq(s->is_old[5], 1);
+    t_eq(s->step[series_find(s, 45)], 50);
+    runview_free(v);
+}
+
+T(many_resumes_cost_little)
+{
+    struct runview *v = runview_new();
+    for (int i = 0; i < 50000; i++)
+        metric(v, 50000 - i, i);
+    t_eq(runview_series(v, "loss")->n, 50000);
+    runview_free(v);
+}
+
+static void slow_range(const struct series *s, size_t i0, size_t i1, struct series_span *w)
+{
+    *w = (struct series_span){NAN, NAN, NAN, i1 - i0, 0};
+    for (size_t i = i0; i < i1; i++) {
+        double x = s->value[i];
+        if (!isfinite(x)) {
+            w->nonfinite++;
+            continue;
+        }
+        w->min = !(w->min <= x) ? x : w->min;
+        w->max = !(w->max >= x) ? x : w->max;
+        w->last = x;
+    }
+}
+
+static int same(double a, double b)
+{
+    return (isnan(a) && isnan(b)) || a == b;
+}
+
+T(range_equals_the_slow_way_while_the_series_grows)
+{
+    struct runview *v = runview_new();
+    unsigned seed = 7;
+    for (int n = 0; n < 6000; n++) {
+        seed = seed * 1664525u + 1013904223u;
+        double x = (n / 500) % 3 == 1 ? (double)(seed % 2 ? NAN : INFINITY) : (double)(seed >> 8);
+        metric(v, n, x);
+        if (n % 37)
+            continue;
+        const struct series *s = runview_series(v, "loss");
+        for (int k = 0; k < 20; k++) {
+            size_t a, b;
+            struct series_span want, got;
+            seed = seed * 1664525u + 1013904223u;
+            a = (seed >> 8) % (s->n + 1);
+            seed = seed * 1664525u + 1013904223u;
+            b = a + (seed >> 8) % (s->n - a + 1);
+            got = series_range(s, a, b);
+            slow_range(s, a, b, &want);
+            t_truef(same(got.min, want.min) && same(got.max, want.max) && same(got.last, want.last) &&
+                    got.n == want.n && got.nonfinite == want.nonfinite, "[%zu, %zu) of %zu", a, b, s->n);
+        }
+    }
+    const struct series *s = runview_series(v, "loss");
+    t_eq(series_range(s, 10, SIZE_MAX).n, s->n - 10);
+    t_true(isnan(series_range(s, 5, 5).min) && series_range(s, 9, 3).n == 0);
+    runview_free(v);
+}
+
+T(probes_are_thinned_and_the_newest_of_each_stays)
+{
+    struct runview *v = runview_new();
+    probe(v, 0, 77, 1, 2); /* the only one of its text */
+    for (int i = 1; i <= 9000; i++)
+        probe(v, i, i % 3, 1, 2);
+    t_true(v->n_probes <= RUNVIEW_PROBES);
+    t_eq(v->n_probes + v->thinned, 9001);
+    t_true(runview_probe(v, 77) != NULL);
+    t_eq(runview_probe(v, 0)->step, 9000);
+    t_eq(runview_probe(v, 1)->step, 8998);
+    t_true(v->probe[1]->step < 50); /* the beginning is still there */
+    for (size_t i = 1; i < v->n_probes; i++)
+        t_true(v->probe[i]->step > v->probe[i - 1]->step);
+    runview_free(v);
+}
+
+T(probe_memory_is_bounded)
+{
+    struct runview *v = runview_new();
+    for (int i = 0; i < 2500; i++)
+        probe(v, i, i, 12, 2048); /* 150 kB each, every one the newest of its text */
+    t_true(v->thinned > 0);
+    t_eq(v->probe[v->n_probes - 1]->step, 2499);
+    runview_free(v);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------- */
+
+static char dir[512], log_path[600];
+
+static struct runlog_writer *open_run(void)
+{
+    struct runlog_writer *w;
+    struct err e = {0};
+    snprintf(dir, sizeof dir, "%s/beta", t_tmpdir());
+    snprintf(log_path, sizeof log_path, "%s/log.mp", dir);
+    t_ok(fs_mkdirs(dir, &e), &e);
+    t_ok(runlog_writer_open(&w, log_path, &e), &e);
+    return w;
+}
+
+static void put(struct runlog_writer *w, const char *kind, int64_t step, const char *key, const char *text)
+{
+    struct err e = {0};
+    if (!r)
+        r = record_new();
+    record_begin(r, kind, step, clock_wall() - 3600);
+    if (key)
+        record_str(r, key, text);
+    else
+        record_num(r, "loss", 1.0);
+    t_ok(runlog_append(w, r, &e), &e);
+}
+
+static enum run_state state_of(const char *path)
+{
+    struct runview *v;
+    struct err e = {0};
+    t_ok(runview_open(&v, path, &e), &e);
+    enum run_state s = v->state;
+    runview_free(v);
+    return s;
+}
+
+T(state_follows_lock_events_and_end)
+{
+    struct err e = {0};
+    struct runview *v;
+    struct runlog_writer *w = open_run();
+    t_eq(state_of(dir), RUN_LIVE);
+    put(w, "metric", 1, NULL, NULL);
+    t_eq(state_of(dir), RUN_LIVE);
+    put(w, "event", 1, "name", "pause");
+    t_eq(state_of(log_path), RUN_PAUSED);
+    put(w, "event", 1, "name", "resume");
+    t_eq(state_of(dir), RUN_LIVE);
+    t_ok(runview_open(&v, dir, &e), &e);
+    t_str(v->name, "beta");
+    runlog_writer_close(w);
+    t_ok(runlog_writer_open(&w, log_path, &e), &e);
+    runlog_writer_close(w);
+    t_eq(state_of(dir), RUN_STALLED);
+    t_ok(runlog_writer_open(&w, log_path, &e), &e);
+    put(w, "end", 2, "status", "done");
+    t_eq(runview_poll(v, 1, &e), 1);
+    t_eq(v->state, RUN_DONE);
+    t_eq(runview_poll(v, 1, &e), 0);
+    put(w, "head", 2, "run", "gamma");
+    t_eq(runview_poll(v, 1, &e), 1);
+    t_eq(v->state, RUN_LIVE);
+    t_str(v->name, "gamma");
+    put(w, "end", 2, "status", "failed");
+    runlog_writer_close(w);
+    t_eq(state_of(dir), RUN_FAILED);
+    runview_free(v);
+}
+
+T(damage_and_replacement_are_told)
+{
+    struct err e = {0};
+    struct runview *v;
+    struct str all = {0};
+    struct runlog_writer *w = open_run();
+    for (int i = 0; i < 9; i++)
+        put(w, "metric", i, NULL, NULL);
+    runlog_writer_close(w);
+    t_ok(fs_read_file(&all, log_path, 1 << 20, &e), &e);
+    memset(all.p + all.len / 2, 0x11, 20);
+    t_ok(fs_write_file(log_path, all.p, all.len, &e), &e);
+    t_ok(runview_open(&v, dir, &e), &e);
+    t_eq(v->gaps, 1);
+    t_true(v->lost >= 1 && v->records + v->lost == 9);
+    t_str(v->event[0].name, "gap");
+    t_ok(fs_write_file(log_path, all.p, all.len / 9, &e), &e);
+    t_eq(runview_poll(v, 1, &e), 1);
+    t_eq(v->records, 1);
+    t_str(v->event[0].name, "reset");
+    runview_free(v);
+    str_release(&all);
+}
+
+T(what_is_no_run_is_refused_with_its_name)
+{
+    struct err e = {0};
+    struct runview *v = NULL;
+    char p[600];
+    const char *d = t_tmpdir();
+    t_fails(runview_open(&v, d, &e), &e, DS_ENOTFOUND, "log.mp");
+    t_fails(runview_open(&v, "/nonexistent", &e), &e, DS_ENOTFOUND, "/nonexistent");
+    snprintf(p, sizeof p, "%s/poem.txt", d);
+    t_ok(fs_write_file(p, "Tyger Tyger", 11, &e), &e);
+    t_fails(runview_open(&v, p, &e), &e, DS_EFORMAT, "not a record stream");
+    snprintf(p, sizeof p, "%s/empty.mp", d);
+    t_ok(fs_write_file(p, "", 0, &e), &e);
+    t_ok(runview_open(&v, p, &e), &e);
+    t_str(v->name, "empty");
+    t_eq(v->state, RUN_UNKNOWN);
+    runview_free(v);
+}
+
+T(memory_failures_leave_no_view)
+{
+    struct err e = {0};
+    struct runlog_writer *w = open_run();
+    put(w, "head", 0, "run", "x");
+    for (int i = 0; i < 5; i++)
+        put(w, "metric", i, NULL, NULL);
+    put(w, "event", 0, "text", "x");
+    runlog_writer_close(w);
+    int failures = 0;
+    for (uint64_t n = 1; n < 200; n++) {
+        struct runview *v = NULL;
+        mem_fail_at(mem_calls() + n, 0);
+        int rc = runview_open(&v, dir, &e);
+        mem_fail_at(0, 0);
+        failures += rc < 0;
+        if (rc == 0)
+            runview_free(v);
+        else
+            t_true(v == NULL);
+    }
+    t_true(failures > 10);
+}
+
+/* ---- speed: printed, not judged -------------------------------------------------------------------------- */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void time_open(int records, int metrics, int spike)
+{
+    struct str s = {0};
+    struct err e = {0};
+    struct runview *v;
+    char p[600], name[16];
+    if (!r)
+        r = record_new();
+    for (int i = 0; i < records; i++) {
+        record_begin(r, "metric", i, i);
+        for (int k = 0; k < metrics; k++) {
+            snprintf(name, sizeof name, "metric_%d", k);
+            record_num(r, name, i == spike ? 1e6 : i % 17);
+        }
+        t_ok(record_end(r, (uint64_t)i + 1, &s, &e), &e);
+    }
+    snprintf(p, sizeof p, "%s/x.mp", t_tmpdir());
+    FILE *f = fopen(p, "wb");
+    fwrite(s.p, 1, s.len, f);
+    fclose(f);
+    double t0 = seconds();
+    t_ok(runview_open(&v, p, &e), &e);
+    double t1 = seconds();
+    const struct series *x = runview_series(v, "metric_0");
+    t_eq(x->n, records);
+    t_near(series_range(x, 0, x->n).max, 1e6, 0);
+    double t2 = seconds();
+    int columns = 1000, seen = 0;
+    for (int c = 0; c < columns; c++) {
+        size_t a = x->n * (size_t)c / 1000, b = x->n * (size_t)(c + 1) / 1000;
+        seen += series_range(x, a, b).max == 1e6;
+    }
+    double t3 = seconds();
+    t_eq(seen, 1); /* one spike is in one column, at any zoom */
+    printf("  %d records of %d metrics (%.1f MB): open %.0f ms, pyramid %.2f ms, range %.2f us\n", records,
+           metrics, 1e-6 * (double)s.len, 1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e6 * (t3 - t2) / columns);
+    runview_free(v);
+    str_release(&s);
+}
+
+T_SECONDS(a_million_points_open_quickly, 60)
+{
+    time_open(100000, 10, 31415);
+}
+
+T_SECONDS(a_million_records_open_quickly, 60)
+{
+    time_open(1000000, 1, 777777);
+}
