@@ -1,0 +1,53 @@
+/* The Monitor view's two halves: keys and layout (views/monitor.c), panels (views/monitor_panels.c). */
+#ifndef DS_TUI_MONITOR_H
+#define DS_TUI_MONITOR_H
+
+#include "tui/view.h"
+#include "tui/widgets.h"
+
+enum { PANELS_MAX = 40, PANEL_METRICS = 3, SMOOTH_SLOTS = 160, MONITOR_RUNS_MAX = 8 };
+
+enum panel_kind { PANEL_LINES, PANEL_LAYERS };
+struct panel {
+    enum panel_kind kind;
+    char title[40];
+    char metric[PANEL_METRICS][40];       /* "" = unused */
+    unsigned reference;                   /* bit i: metric i is drawn as a reference */
+    int has_target;                       /* line at edp.target_ratio */
+    int is_log;                           /* y starts logarithmic */
+};
+
+struct smooth_slot { const struct runview *run; char name[40]; struct smooth smooth; };
+
+struct monitor {
+    /* settings */
+    int columns;          /* 0 = by width */
+    int focus, is_alone;  /* panel, and whether it fills the view */
+    int x_axis, smoothing, is_log_x, has_bands, has_events;
+    int log_flip;         /* bit i: panel i against its own default */
+    double x0, x1, cursor;
+    /* not kept */
+    int top;              /* first panel shown */
+    int shown_columns, shown_rows, origin_y, origin_x;
+    struct panel panel[PANELS_MAX];
+    int panels;
+    struct smooth_slot slot[SMOOTH_SLOTS];
+    int slots;
+    struct chart_view at[PANELS_MAX];
+    struct area area[PANELS_MAX];
+};
+
+extern const double monitor_weights[];
+enum { MONITOR_WEIGHTS = 5 };
+
+/* What the loaded runs allow: known panels first, then every other metric. */
+void monitor_find_panels(struct view *v);
+void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact);
+/* Values under the cursor, one part a curve. */
+void monitor_draw_readout(struct view *v, int index, struct area line);
+double monitor_target(const struct runview *r); /* NaN when the run has none */
+void monitor_forget(struct monitor *m);
+/* Runs to be drawn: the current one and the marked ones. */
+int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX]);
+
+#endif

@@ -1,0 +1,382 @@
+/* Monitor: the curves of a run while it runs, several runs over each other, and the keys that act
+ * on the run. */
+#include "tui/monitor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int monitor_open(struct view *v, struct err *e)
+{
+    struct monitor *m = v->state;
+    (void)e;
+    m->smoothing = 1;
+    m->has_bands = m->has_events = 1;
+    m->cursor = (double)NAN;
+    return 0;
+}
+
+static void monitor_close(struct view *v)
+{
+    monitor_forget(v->state);
+}
+
+/* ---- drawing ---- */
+
+static void draw_empty(struct view *v, struct area a)
+{
+    const struct runview *r = app_run(v->app);
+    int y = a.rows / 2 - 2, x = a.cols > 50 ? a.cols / 2 - 24 : 1;
+    if (!r) {
+        area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No run is open");
+        area_text(a, y + 2, x, -1, ink(ROLE_TEXT), "1 goes Home: enter opens a run, n starts one");
+        area_text(a, y + 3, x, -1, ink(ROLE_TEXT), ":open PATH takes a run, a log or a trace");
+        return;
+    }
+    area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Waiting for the first numbers");
+    area_textf(a, y + 2, x, -1, ink(ROLE_TEXT), "%llu records read, no metric among them yet",
+               (unsigned long long)r->records);
+    area_text(a, y + 3, x, -1, ink(ROLE_DIM), "A trace has none: see Depth map and FLOPs");
+}
+
+/* Names of overlaid runs in their colours. */
+static int draw_legend(struct view *v, struct area a)
+{
+    const struct open_run *run[MONITOR_RUNS_MAX];
+    int runs = monitor_runs(v, run), x = 1;
+    if (runs < 2)
+        return 0;
+    for (int i = 0; i < runs && x < a.cols - 6; i++) {
+        struct ink k = ink_series(run[i]->colour);
+        area_put(a, 0, x, area_rune(a, 0x25A0, '#'), k);
+        x += 2 + area_text(a, 0, x + 2, a.cols / 5, i ? k : ink_attr(k, ATTR_BOLD), run[i]->view->name ? run[i]->view->name : "?");
+        x += 2;
+    }
+    return 1;
+}
+
+static void draw_event_rows(struct view *v, struct area a)
+{
+    const struct runview *r = app_run(v->app);
+    static const enum role role[] = {ROLE_DIM, ROLE_TEXT, ROLE_WARN, ROLE_BAD};
+    area_text(a, 0, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "events");
+    if (r->n_events == 0)
+        area_text(a, 0, 9, -1, ink(ROLE_DIM), "none yet");
+    for (int y = 1; y < a.rows && (size_t)y <= r->n_events; y++) {
+        const struct run_event *ev = &r->event[r->n_events - (size_t)y];
+        int level = ev->level < 0 || ev->level > 3 ? 1 : ev->level;
+        area_textf(a, y, 1, 10, ink(ROLE_DIM), "%9lld", (long long)ev->step);
+        area_text(a, y, 12, 12, ink(role[level]), ev->name ? ev->name : "");
+        area_text(a, y, 25, -1, ink(ROLE_TEXT), ev->text ? ev->text : "");
+    }
+}
+
+/* Budget on the left, how the curves are drawn on the right. */
+static void draw_strip(struct view *v, struct area line)
+{
+    const struct monitor *m = v->state;
+    const struct runview *r = app_run(v->app);
+    char text[160], pages[48] = "";
+    const struct series *s = runview_series(r, "block_ratio");
+    if (!s)
+        s = runview_series(r, "flops_ratio");
+    double value = s && s->n ? s->value[s->n - 1] : (double)NAN, target = monitor_target(r);
+    int per_page = m->shown_columns * m->shown_rows;
+    if (!m->is_alone && m->panels > per_page)
+        snprintf(pages, sizeof pages, "%d-%d of %d  ", m->top + 1,
+                 m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels);
+    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, chart_x_name[m->x_axis], m->is_log_x ? " (log)" : "",
+             monitor_weights[m->smoothing]);
+    int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
+    if (isfinite(value) && end > 40)
+        gauge_draw(area_sub(line, 0, 1, 1, (end > 70 ? 64 : end - 4)), s->name[0] == 'b' ? "budget" : "FLOPs", value, target, 1,
+                   isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
+}
+
+static void choose_grid(struct monitor *m, struct area a)
+{
+    int columns = m->columns ? m->columns : a.cols >= 150 ? 3 : a.cols >= 60 ? 2 : 1;
+    columns = columns > m->panels ? m->panels : columns;
+    while (columns > 1 && a.cols / columns < 24)
+        columns--;
+    int needed = (m->panels + columns - 1) / columns, fits = a.rows / 7 < 1 ? 1 : a.rows / 7;
+    m->shown_columns = columns;
+    m->shown_rows = needed < fits ? needed : fits;
+    if (m->shown_columns * m->shown_rows < m->panels && m->shown_rows == needed)
+        m->shown_rows = fits;
+    int row = m->focus / columns, top = m->top / columns;
+    top = row < top ? row : row >= top + m->shown_rows ? row - m->shown_rows + 1 : top;
+    if (top + m->shown_rows > needed)
+        top = needed > m->shown_rows ? needed - m->shown_rows : 0;
+    m->top = top * columns;
+}
+
+static void draw_grid(struct view *v, struct area a)
+{
+    struct monitor *m = v->state;
+    choose_grid(m, a);
+    for (int i = 0; i < m->panels; i++)
+        m->area[i].rows = 0;
+    for (int k = 0; k < m->shown_columns * m->shown_rows && m->top + k < m->panels; k++) {
+        int row = k / m->shown_columns, col = k % m->shown_columns;
+        int y0 = row * a.rows / m->shown_rows, y1 = (row + 1) * a.rows / m->shown_rows;
+        int x0 = col * a.cols / m->shown_columns, x1 = (col + 1) * a.cols / m->shown_columns;
+        int is_last = row == m->shown_rows - 1 || m->top + k + m->shown_columns >= m->panels || y1 - y0 >= 10;
+        monitor_draw_panel(v, m->top + k, area_sub(a, y0, x0, y1 - y0, x1 - x0 - 1), !is_last);
+    }
+}
+
+static void monitor_draw(struct view *v, struct area a)
+{
+    struct monitor *m = v->state;
+    m->origin_y = a.y;
+    m->origin_x = a.x;
+    monitor_find_panels(v);
+    if (m->panels == 0) {
+        draw_empty(v, a);
+        return;
+    }
+    m->focus = m->focus >= m->panels ? m->panels - 1 : m->focus;
+    int top = draw_legend(v, a), events = m->has_events && a.rows >= 34 ? 6 : 0;
+    struct area body = area_sub(a, top, 0, a.rows - top - events - (a.rows >= 8), a.cols);
+    if (m->is_alone)
+        monitor_draw_panel(v, m->focus, body, 0);
+    else
+        draw_grid(v, body);
+    if (events)
+        draw_event_rows(v, area_sub(a, top + body.rows, 0, events, a.cols));
+    if (a.rows >= 8 && m->is_alone && isfinite(m->cursor))
+        monitor_draw_readout(v, m->focus, area_sub(a, a.rows - 1, 0, 1, a.cols));
+    else if (a.rows >= 8)
+        draw_strip(v, area_sub(a, a.rows - 1, 0, 1, a.cols));
+}
+
+/* ---- keys ---- */
+
+static struct monitor *state(struct view *v)
+{
+    return v->state;
+}
+
+/* The cursor steps by one column of the plot. */
+static void move_cursor(struct monitor *m, int by)
+{
+    const struct chart_view *at = &m->at[m->focus];
+    double step = at->plot.cols > 0 ? (at->x1 - at->x0) / at->plot.cols : 0;
+    m->cursor = isfinite(m->cursor) ? m->cursor + by * step : by > 0 ? at->x0 : at->x1;
+    m->cursor = m->cursor < at->x0 ? at->x0 : m->cursor > at->x1 ? at->x1 : m->cursor;
+}
+
+static void key_move(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)args;
+    int by = k->value, to = m->focus + (by == 2 || by == -2 ? by / 2 * (m->shown_columns > 0 ? m->shown_columns : 1) : by);
+    if (m->is_alone && (by == 1 || by == -1)) {
+        move_cursor(m, by);
+        return;
+    }
+    if (to >= 0 && to < m->panels)
+        m->focus = to;
+}
+
+static void key_page(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)args;
+    int page = m->shown_columns * m->shown_rows, to = k->value == 9 ? m->panels - 1 : k->value == -9 ? 0 : m->focus + k->value * page;
+    m->focus = to < 0 ? 0 : to >= m->panels ? (m->panels ? m->panels - 1 : 0) : to;
+}
+
+static void key_alone(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    state(v)->is_alone = !state(v)->is_alone;
+    state(v)->cursor = (double)NAN;
+}
+
+static void key_cycle(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)args;
+    switch (k->value) {
+    case 0: m->columns = (m->columns + 1) % 4; break;
+    case 1: m->smoothing = (m->smoothing + 1) % MONITOR_WEIGHTS; break;
+    case 2:
+        m->x_axis = (m->x_axis + 1) % CHART_X_COUNT;
+        m->x0 = m->x1 = 0;
+        break;
+    case 3: m->log_flip ^= 1 << (m->focus % 31); break;
+    case 4: m->is_log_x = !m->is_log_x; break;
+    case 5: m->has_bands = !m->has_bands; break;
+    default: m->has_events = !m->has_events; break;
+    }
+}
+
+/* Zoom and pan of the x window, about the cursor or the middle. */
+static void key_window(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    const struct chart_view *at = &m->at[m->focus];
+    double lo = at->x0, hi = at->x1, span = hi - lo, middle = isfinite(m->cursor) ? m->cursor : (lo + hi) / 2;
+    (void)args;
+    if (k->value == 0 || m->panel[m->focus].kind != PANEL_LINES || !(span > 0)) {
+        m->x0 = m->x1 = 0;
+        return;
+    }
+    double unit = (middle - lo) / span, next = k->value == 1 ? span * 0.5 : k->value == 2 ? span * 2 : span;
+    if (k->value == 3 || k->value == -3)
+        middle += (k->value > 0 ? 0.25 : -0.25) * span;
+    m->x0 = middle - unit * next;
+    m->x1 = m->x0 + next;
+}
+
+static void key_mark(struct view *v, const struct key *k, const char *args)
+{
+    size_t n, current;
+    const struct open_run *all = app_runs(v->app, &n, &current);
+    (void)k, (void)args;
+    if (n)
+        app_mark_run(v->app, all[current].path, !all[current].is_marked);
+}
+
+static void key_send(struct view *v, const struct key *k, const char *args)
+{
+    const struct runview *r = app_run(v->app);
+    (void)args;
+    if (strcmp(k->command, "pause-resume") == 0)
+        app_command(v->app, r && r->state == RUN_PAUSED ? "resume" : "pause");
+    else
+        app_command(v->app, strcmp(k->command, "set-value") == 0 ? "set" : k->command + 4);
+}
+
+static int panel_under(const struct monitor *m, const struct event *ev)
+{
+    for (int i = 0; i < m->panels; i++) {
+        const struct area *a = &m->area[i];
+        if (a->rows > 0 && area_contains(*a, ev->y, ev->x))
+            return i;
+    }
+    return -1;
+}
+
+static int monitor_event(struct view *v, const struct event *ev)
+{
+    struct monitor *m = v->state;
+    if (ev->kind == EVENT_KEY && ev->key == KEYCODE_ESC) {
+        int had = m->is_alone || m->x1 > m->x0;
+        if (m->is_alone && isfinite(m->cursor))
+            m->cursor = (double)NAN;
+        else if (m->is_alone)
+            m->is_alone = 0;
+        else
+            m->x0 = m->x1 = 0;
+        return had;
+    }
+    if (ev->kind != EVENT_MOUSE || m->panels == 0)
+        return 0;
+    struct event at = *ev; /* areas are kept in screen coordinates */
+    at.y += m->origin_y;
+    at.x += m->origin_x;
+    if (ev->action == MOUSE_WHEEL_UP || ev->action == MOUSE_WHEEL_DOWN) {
+        int to = m->focus + (ev->action == MOUSE_WHEEL_UP ? -m->shown_columns : m->shown_columns);
+        m->focus = to < 0 || to >= m->panels ? m->focus : to;
+        return 1;
+    }
+    if ((ev->action == MOUSE_PRESS || ev->action == MOUSE_DRAG) && ev->button == 1) {
+        int hit = panel_under(m, &at);
+        if (hit >= 0 && ev->action == MOUSE_PRESS)
+            m->focus = hit;
+        if (ev->is_double)
+            m->is_alone = !m->is_alone;
+        return 1;
+    }
+    return 0;
+}
+
+static int monitor_search(struct view *v, const char *text, int direction)
+{
+    struct monitor *m = v->state;
+    for (int k = 1; k <= m->panels; k++) {
+        int i = ((m->focus + direction * k) % m->panels + m->panels) % m->panels;
+        for (int j = 0; j < PANEL_METRICS; j++) {
+            if (strstr(m->panel[i].metric[j], text) || strstr(m->panel[i].title, text)) {
+                m->focus = i;
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void monitor_copy(struct view *v, struct str *out)
+{
+    const struct runview *r = app_run(v->app);
+    for (size_t i = 0; r && i < r->n_series; i++) {
+        const struct series *s = &r->series[i];
+        if (s->n)
+            str_addf(out, "%s\t%lld\t%.9g\n", s->name, (long long)s->step[s->n - 1], s->value[s->n - 1]);
+    }
+}
+
+static void monitor_run_changed(struct view *v)
+{
+    monitor_forget(v->state);
+}
+
+/* clang-format off */
+static const struct key monitor_keys[] = {
+    {"h Left",     "left",       NULL, "chart to the left; in one chart: cursor", NULL,     0, KEY_HIDDEN, -1, key_move},
+    {"l Right",    "right",      NULL, "chart to the right; in one chart: cursor", NULL,    0, KEY_HIDDEN, 1, key_move},
+    {"k Up",       "up",         NULL, "chart above",                        NULL,          0, KEY_HIDDEN, -2, key_move},
+    {"j Down",     "down",       NULL, "chart below",                        NULL,          0, KEY_HIDDEN, 2, key_move},
+    {"PgDn C-d",   "page-down",  NULL, "next page of charts",                NULL,          0, KEY_HIDDEN, 1, key_page},
+    {"PgUp C-u",   "page-up",    NULL, "page before",                        NULL,          0, KEY_HIDDEN, -1, key_page},
+    {"gg Home",    "first",      NULL, "first chart",                        NULL,          0, KEY_HIDDEN, -9, key_page},
+    {"G End",      "last",       NULL, "last chart",                         NULL,          0, KEY_HIDDEN, 9, key_page},
+    {"Enter",      "alone",      NULL, "this chart alone, and back",         "one chart",  60, KEY_VIEW_CHANGE, 0, key_alone},
+    {"s",          "smooth",     NULL, "smoothing: none, 0.6, 0.9, 0.97, 0.99", NULL,     58, KEY_VIEW_CHANGE, 1, key_cycle},
+    {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress", "x axis",   56, KEY_VIEW_CHANGE, 2, key_cycle},
+    {"L",          "log-y",      NULL, "logarithmic y of this chart",        "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
+    {"X",          "log-x",      NULL, "logarithmic x",                      NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
+    {"c",          "columns",    NULL, "columns of charts: by width, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_cycle},
+    {"b",          "bands",      NULL, "seeds as mean and 95 % bootstrap band", NULL,       0, KEY_VIEW_CHANGE, 5, key_cycle},
+    {"E",          "events",     NULL, "show the newest events below",       NULL,          0, KEY_VIEW_CHANGE, 6, key_cycle},
+    {"i",          "zoom-in",    NULL, "half of the x range",                "zoom",       38, KEY_VIEW_CHANGE, 1, key_window},
+    {"o",          "zoom-out",   NULL, "double the x range",                 NULL,          0, KEY_VIEW_CHANGE, 2, key_window},
+    {"<",          "pan-left",   NULL, "earlier",                            NULL,          0, KEY_VIEW_CHANGE, -3, key_window},
+    {">",          "pan-right",  NULL, "later",                              NULL,          0, KEY_VIEW_CHANGE, 3, key_window},
+    {"0",          "all",        NULL, "the whole x range, following",       NULL,          0, KEY_VIEW_CHANGE, 0, key_window},
+    {"Space",      "mark",       NULL, "mark this run: marked ones are overlaid", NULL,     0, 0, 0, key_mark},
+    {"P",          "pause-resume", NULL, "pause the training, or go on",     "pause",      50, KEY_MUTATES, 0, key_send},
+    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES, 0, key_send},
+    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES, 0, key_send},
+    {"S",          "set-value",  NULL, "change a value of the run",          "set",        46, KEY_MUTATES, 0, key_send},
+    {"K",          "run-stop",   NULL, "checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES, 0, key_send},
+    {0},
+};
+
+static const struct setting monitor_settings[] = {
+    {"columns",   SETTING_INT,  offsetof(struct monitor, columns),   0, 3},
+    {"focus",     SETTING_INT,  offsetof(struct monitor, focus),     0, PANELS_MAX - 1},
+    {"alone",     SETTING_INT,  offsetof(struct monitor, is_alone),  0, 1},
+    {"x_axis",    SETTING_INT,  offsetof(struct monitor, x_axis),    0, CHART_X_COUNT - 1},
+    {"smoothing", SETTING_INT,  offsetof(struct monitor, smoothing), 0, MONITOR_WEIGHTS - 1},
+    {"log_x",     SETTING_INT,  offsetof(struct monitor, is_log_x),  0, 1},
+    {"bands",     SETTING_INT,  offsetof(struct monitor, has_bands), 0, 1},
+    {"events",    SETTING_INT,  offsetof(struct monitor, has_events), 0, 1},
+    {"log_flip",  SETTING_INT,  offsetof(struct monitor, log_flip),  0, 2147483647},
+    {"x0",        SETTING_REAL, offsetof(struct monitor, x0),        -1e300, 1e300},
+    {"x1",        SETTING_REAL, offsetof(struct monitor, x1),        -1e300, 1e300},
+    {0},
+};
+
+const struct view_ops view_monitor = {
+    .name = "monitor",  .title = "Monitor",
+    .summary = "Curves of the run as it trains, several runs over each other, and the keys that act on the run.",
+    .keys = monitor_keys,  .settings = monitor_settings,  .state_size = sizeof(struct monitor),
+    .figure = "training",
+    .open = monitor_open,  .close = monitor_close,  .draw = monitor_draw,  .event = monitor_event,
+    .run_changed = monitor_run_changed,  .search = monitor_search,  .copy = monitor_copy,
+};
+/* clang-format on */

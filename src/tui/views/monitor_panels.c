@@ -1,0 +1,340 @@
+/* Panels of the Monitor: which there are, and how each becomes a chart. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "tui/monitor.h"
+
+const double monitor_weights[MONITOR_WEIGHTS] = {0, 0.6, 0.9, 0.97, 0.99};
+
+/* clang-format off */
+static const struct panel known[] = {
+    {PANEL_LINES,  "loss",      {"loss", "val_loss"},                          0, 0, 0},
+    {PANEL_LINES,  "grad_norm", {"grad_norm"},                                 0, 0, 0},
+    {PANEL_LINES,  "lr",        {"lr"},                                        0, 0, 0},
+    {PANEL_LINES,  "tok/s",     {"tok_s"},                                     0, 0, 0},
+    {PANEL_LINES,  "compute",   {"flops_ratio", "time_ratio", "block_ratio"},  2, 1, 0},
+    {PANEL_LAYERS, "gate ratio by layer", {"gate_ratio"},                      0, 1, 0},
+    {PANEL_LAYERS, "threshold by layer",  {"threshold"},                       0, 0, 0},
+};
+/* clang-format on */
+
+/* Axes or bookkeeping, not curves of their own. */
+static const char *const unplotted[] = {"tokens", "step", "time", "epoch", "seq", NULL};
+
+int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX])
+{
+    size_t n, current;
+    const struct open_run *all = app_runs(v->app, &n, &current);
+    int shown = 0;
+    if (n)
+        out[shown++] = &all[current];
+    for (size_t i = 0; i < n && shown < MONITOR_RUNS_MAX; i++)
+        if (i != current && all[i].is_marked)
+            out[shown++] = &all[i];
+    return shown;
+}
+
+double monitor_target(const struct runview *r)
+{
+    const char *text = r ? runview_config(r, "edp.target_ratio") : NULL;
+    char *end;
+    double x = text ? strtod(text, &end) : (double)NAN;
+    return text && end != text && r->method && strcmp(r->method, "edp") == 0 ? x : (double)NAN;
+}
+
+static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
+{
+    for (int r = 0; r < runs; r++)
+        for (int k = 0; k < PANEL_METRICS; k++)
+            if (p->metric[k][0] && (p->kind == PANEL_LAYERS ? runview_layer(run[r]->view, p->metric[k]) != NULL
+                                                            : runview_series(run[r]->view, p->metric[k]) != NULL))
+                return 1;
+    return 0;
+}
+
+static int is_shown(const struct monitor *m, enum panel_kind kind, const char *metric)
+{
+    for (int i = 0; i < m->panels; i++)
+        for (int k = 0; k < PANEL_METRICS; k++)
+            if (m->panel[i].kind == kind && strcmp(m->panel[i].metric[k], metric) == 0)
+                return 1;
+    for (int i = 0; kind == PANEL_LINES && unplotted[i]; i++)
+        if (strcmp(metric, unplotted[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static void add_panel(struct monitor *m, enum panel_kind kind, const char *metric)
+{
+    if (m->panels == PANELS_MAX || strlen(metric) >= sizeof m->panel[0].metric[0] || is_shown(m, kind, metric))
+        return;
+    struct panel *p = &m->panel[m->panels++];
+    *p = (struct panel){.kind = kind};
+    snprintf(p->title, sizeof p->title, kind == PANEL_LAYERS ? "%.30s by layer" : "%s", metric);
+    snprintf(p->metric[0], sizeof p->metric[0], "%s", metric);
+}
+
+void monitor_find_panels(struct view *v)
+{
+    struct monitor *m = v->state;
+    const struct open_run *run[MONITOR_RUNS_MAX];
+    int runs = monitor_runs(v, run);
+    m->panels = 0;
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (is_present(&known[i], run, runs))
+            m->panel[m->panels++] = known[i];
+    for (int r = 0; r < runs; r++) {
+        for (size_t i = 0; i < run[r]->view->n_layer; i++)
+            add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
+        for (size_t i = 0; i < run[r]->view->n_series; i++)
+            add_panel(m, PANEL_LINES, run[r]->view->series[i].name);
+    }
+}
+
+/* ---- smoothing ---- */
+
+static const struct smooth *smoothed(struct monitor *m, const struct runview *run, const struct series *s)
+{
+    struct smooth_slot *slot = NULL;
+    if (monitor_weights[m->smoothing] <= 0 || strlen(s->name) >= sizeof slot->name)
+        return NULL;
+    for (int i = 0; i < m->slots && !slot; i++)
+        if (m->slot[i].run == run && strcmp(m->slot[i].name, s->name) == 0)
+            slot = &m->slot[i];
+    if (!slot) {
+        if (m->slots == SMOOTH_SLOTS)
+            monitor_forget(m);
+        slot = &m->slot[m->slots++];
+        slot->run = run;
+        snprintf(slot->name, sizeof slot->name, "%s", s->name);
+    }
+    return smooth_update(&slot->smooth, s, monitor_weights[m->smoothing]) < 0 ? NULL : &slot->smooth;
+}
+
+void monitor_forget(struct monitor *m)
+{
+    for (int i = 0; i < m->slots; i++) {
+        smooth_release(&m->slot[i].smooth);
+        m->slot[i] = (struct smooth_slot){0};
+    }
+    m->slots = 0;
+}
+
+/* ---- seeds ---- */
+
+/* Runs that differ in nothing but seed and name are one experiment. */
+static uint64_t experiment(const struct runview *r)
+{
+    uint64_t h = hash64(r->method ? r->method : "", r->method ? strlen(r->method) : 0, 1);
+    for (size_t i = 0; i < r->configs; i++) {
+        const char *key = r->config_key[i], *value = r->config_value[i];
+        if (strcmp(key, "seed") == 0 || strcmp(key, "run") == 0 || strcmp(key, "name") == 0 || !value)
+            continue;
+        h ^= hash64(key, strlen(key), hash64(value, strlen(value), 7)); /* order does not matter */
+    }
+    return h;
+}
+
+static int group_of(const struct open_run *const *run, int runs, int r)
+{
+    uint64_t mine = experiment(run[r]->view);
+    int first = -1, members = 0;
+    for (int i = 0; i < runs; i++) {
+        if (experiment(run[i]->view) == mine) {
+            first = first < 0 ? i : first;
+            members++;
+        }
+    }
+    return members >= 2 ? first : -1;
+}
+
+/* ---- charts ---- */
+
+static void add_curve(struct monitor *m, struct chart *c, const struct panel *p, int metric,
+                      const struct open_run *const *run, int runs, int r)
+{
+    const struct series *s = runview_series(run[r]->view, p->metric[metric]);
+    if (!s || c->curves == CHART_CURVES_MAX)
+        return;
+    struct curve *u = &c->curve[c->curves++];
+    *u = (struct curve){.series = s, .smooth = smoothed(m, run[r]->view, s), .group = -1,
+                        .steps_planned = run[r]->view->steps_planned, .label = p->metric[metric]};
+    int hue = runs > 1 ? run[r]->colour : metric;
+    u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);
+    u->is_reference = runs > 1 ? metric > 0 : (p->reference >> metric & 1) != 0;
+    u->time_start = s->n && s->time ? s->time[0] : 0;
+    if (m->has_bands && runs > 1 && metric == 0) {
+        u->group = group_of(run, runs, r);
+        if (u->group >= 0)
+            u->role = (enum role)(ROLE_SERIES_0 + run[u->group]->colour % ROLE_SERIES_COUNT);
+    }
+    if (runs > 1 && r > 0)
+        u->label = NULL; /* the title shows the current run's numbers */
+}
+
+static void add_marks(struct chart *c, const struct runview *r)
+{
+    static const char *const shown[] = {"resume", "set", "nan", "alarm", "pause", "stop", NULL};
+    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == CHART_X_STEP; i++)
+        for (int k = 0; shown[k]; k++)
+            if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 && c->marks < CHART_MARKS_MAX)
+                c->mark[c->marks++] = (double)r->event[i].step;
+}
+
+static struct chart make_chart(struct view *v, int index)
+{
+    struct monitor *m = v->state;
+    const struct panel *p = &m->panel[index];
+    const struct open_run *run[MONITOR_RUNS_MAX];
+    int runs = monitor_runs(v, run);
+    struct chart c = chart_new(p->title);
+    c.x_axis = (enum chart_x)m->x_axis;
+    c.is_log_x = m->is_log_x;
+    c.is_log_y = p->is_log ^ (m->log_flip >> (index % 31) & 1);
+    c.x0 = m->x0;
+    c.x1 = m->x1;
+    c.has_focus = v->has_focus && m->focus == index;
+    for (int r = runs - 1; r >= 0; r--) /* the current run on top */
+        for (int k = PANEL_METRICS - 1; k >= 0; k--)
+            if (p->metric[k][0])
+                add_curve(m, &c, p, k, run, runs, r);
+    for (int i = 0; i < c.curves / 2; i++) { /* titles in reading order */
+        struct curve t = c.curve[i];
+        c.curve[i] = c.curve[c.curves - 1 - i];
+        c.curve[c.curves - 1 - i] = t;
+    }
+    if (p->has_target && runs) {
+        c.reference = monitor_target(run[0]->view);
+        c.reference_label = "target";
+    }
+    if (runs)
+        add_marks(&c, run[0]->view);
+    if (m->is_alone)
+        c.cursor = m->cursor;
+    return c;
+}
+
+/* ---- layers ---- */
+
+static void layer_range(const struct layer_series *s, size_t at, double target, double *lo, double *hi)
+{
+    *lo = 0;
+    *hi = isfinite(target) ? target : 0;
+    for (int l = 0; l < s->layers; l++) {
+        double x = (double)s->value[at * (size_t)s->layers + (size_t)l];
+        if (isfinite(x)) {
+            *lo = x < *lo ? x : *lo;
+            *hi = x > *hi ? x : *hi;
+        }
+    }
+    if (*lo >= 0 && *hi <= 1 && *hi > 0.2)
+        *hi = 1; /* ratios */
+    else if (!(*hi > *lo))
+        *hi = *lo + 1;
+}
+
+static void layer_labels(struct area a, struct area plot, int layers, double lo, double hi)
+{
+    char text[24];
+    area_vline(a, 1, 6, plot.rows, ink(ROLE_AXIS));
+    tick_print(text, hi, hi - lo);
+    area_right(area_sub(a, 0, 0, a.rows, 6), 1, 6, ink(ROLE_AXIS), hi == 1 ? "1" : num_print(text, hi));
+    area_right(area_sub(a, 0, 0, a.rows, 6), plot.rows, 6, ink(ROLE_AXIS), lo == 0 ? "0" : num_print(text, lo));
+    for (int l = 0, free_from = 0; l < layers && a.rows > plot.rows + 1; l++) {
+        int x = plot.x - a.x + l * plot.cols / layers;
+        snprintf(text, sizeof text, "%d", l);
+        if (x < free_from)
+            continue;
+        area_text(a, a.rows - 1, x, -1, ink(ROLE_AXIS), text);
+        free_from = x + (layers <= 12 ? 1 : 6);
+    }
+}
+
+/* One column of the plot, filled from below in eighths of a cell. */
+static void column_fill(struct area plot, int x, int width, double unit, enum role r)
+{
+    static const char ascii[] = " .--==##";
+    int eighths = (int)lround((unit < 0 ? 0 : unit > 1 ? 1 : unit) * plot.rows * 8);
+    for (int y = plot.rows - 1; y >= 0 && eighths > 0; y--, eighths -= 8) {
+        int n = eighths > 8 ? 8 : eighths;
+        enum glyphs g = plot.canvas->look.glyphs;
+        uint32_t rune = g == GLYPHS_ASCII ? (uint32_t)(unsigned char)(n == 8 ? '#' : ascii[n])
+                        : g == GLYPHS_SHADES ? (n > 6 ? 0x2588u : n > 3 ? 0x2592u : 0x2591u)
+                        : n == 8 ? 0x2588u : 0x2580u + (uint32_t)n;
+        for (int k = 0; k < width; k++)
+            area_put(plot, y, x + k, rune, ink(r));
+    }
+}
+
+static void draw_layers(struct view *v, const struct panel *p, struct area a, int has_focus)
+{
+    const struct runview *r = app_run(v->app);
+    const struct layer_series *s = r ? runview_layer(r, p->metric[0]) : NULL;
+    struct ink k = ink_attr(ink(ROLE_TITLE), has_focus ? ATTR_BOLD | ATTR_UNDERLINE : ATTR_BOLD);
+    int x = 7 + area_text(a, 0, 7, -1, k, p->title) + 1;
+    if (!s || s->n == 0 || s->layers < 1)
+        return;
+    struct area plot = area_sub(a, 1, 7, a.rows - 2, a.cols - 7);
+    double lo, hi, sum = 0, target = p->has_target ? monitor_target(r) : (double)NAN;
+    int finite = 0;
+    layer_range(s, s->n - 1, target, &lo, &hi);
+    for (int l = 0; l < s->layers; l++) {
+        double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l];
+        int x0 = l * plot.cols / s->layers, x1 = (l + 1) * plot.cols / s->layers;
+        int width = x1 - x0 > 2 ? x1 - x0 - 1 : x1 - x0;
+        if (!isfinite(value)) {
+            area_put(plot, plot.rows - 1, x0, area_rune(plot, 0xD7, 'x'), ink(ROLE_BAD));
+            continue;
+        }
+        column_fill(plot, x0, width, (value - lo) / (hi - lo), ROLE_RUN);
+        sum += value;
+        finite++;
+    }
+    layer_labels(a, plot, s->layers, lo, hi);
+    if (isfinite(target)) {
+        int y = plot.rows - 1 - (int)lround((target - lo) / (hi - lo) * (plot.rows - 1));
+        for (int at = 0; at < plot.cols; at += 2)
+            area_put(plot, y, at, area_rune(plot, 0x2504, '-'), ink(ROLE_REFERENCE));
+    }
+    char text[24];
+    if (finite)
+        area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s", num_print(text, sum / finite));
+}
+
+void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact)
+{
+    struct monitor *m = v->state;
+    m->area[index] = a;
+    if (m->panel[index].kind == PANEL_LAYERS) {
+        draw_layers(v, &m->panel[index], a, v->has_focus && m->focus == index);
+        return;
+    }
+    struct chart c = make_chart(v, index);
+    c.is_compact = is_compact;
+    chart_draw(a, &c, &m->at[index]);
+}
+
+void monitor_draw_readout(struct view *v, int index, struct area line)
+{
+    struct monitor *m = v->state;
+    char text[24];
+    int x = 1;
+    if (m->panel[index].kind != PANEL_LINES || !isfinite(m->cursor))
+        return;
+    struct chart c = make_chart(v, index);
+    x += area_textf(line, 0, x, -1, ink(ROLE_LINK), "%s %s", chart_x_name[c.x_axis], num_print(text, m->cursor)) + 2;
+    for (int i = 0; i < c.curves; i++) {
+        const struct curve *u = &c.curve[i];
+        size_t at = chart_index_at(u, c.x_axis, m->cursor);
+        if (at >= u->series->n)
+            continue;
+        x += area_text(line, 0, x, -1, ink(ROLE_DIM), u->series->name) + 1;
+        x += area_text(line, 0, x, -1, ink(u->role), num_print(text, u->series->value[at])) + 1;
+        if (u->smooth)
+            x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "(%s)", num_print(text, u->smooth->v[at])) + 1;
+        x++;
+    }
+}
