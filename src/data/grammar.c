@@ -207,10 +207,12 @@ static const struct item *present(const struct grammar *g, const struct derivati
 static int copied(const struct grammar *g, const struct derivation *d, const struct item *it, const char *text,
                   struct span *out)
 {
-    const struct bound *v = &d->var[it->var];
-    if (it->kind == ITEM_TEXT)
+    if (it->kind == ITEM_TEXT) {
         *out = it->text;
-    else if (!v->alt || it->field > g->alt[v->alt - 1].fields)
+        return 1;
+    }
+    const struct bound *v = &d->var[it->var];
+    if (!v->alt || it->field > g->alt[v->alt - 1].fields)
         return 0;
     else if (it->field)
         *out = g->alt[v->alt - 1].field[it->field];

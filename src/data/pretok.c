@@ -7,12 +7,69 @@
 
 const char pretok_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
+/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks, and of the
+ * other numbers only those of Latin-1 are in. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+
+/* The escape behind a backslash in PCRE2's words, NULL where both engines agree, "" where there is no way. */
+static const char *translate_escape(char c, int in_class)
+{
+    switch (c) {
+    case 'w': return in_class ? WORD : "[" WORD "]";
+    case 'W': return in_class ? "" : "[^" WORD "]";
+    case 'h': return in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
+    case 'H': return in_class ? "" : "[^0-9A-Fa-f]";
+    case 'b': return in_class ? NULL : "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))";
+    case 'B': return in_class ? NULL : "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))";
+    default: return NULL;
+    }
+}
+
+/* Patterns are written for Oniguruma.  Where it would read one otherwise than PCRE2, the pattern is put in
+ * other words, or refused: classes inside classes and their intersections. */
+static int translate(struct str *out, const char *p, struct err *e)
+{
+    int in_class = 0;
+    for (; *p; p++) {
+        const char *other = *p == '\\' && p[1] ? translate_escape(p[1], in_class) : NULL;
+        if ((other && !*other) || (in_class && *p == '[' && p[1] != ':') || (in_class && *p == '&' && p[1] == '&'))
+            return err_set(e, DS_EFORMAT, "the pre-tokenizer's pattern has \"%.2s\" inside [], which is not supported", p);
+        if (other) {
+            str_add(out, other);
+            p++;
+            continue;
+        }
+        str_add_char(out, *p);
+        if (*p == '\\' && p[1]) {
+            str_add_char(out, *++p);
+        } else if (!in_class && *p == '[') {
+            in_class = 1;
+            if (p[1] == '^')
+                str_add_char(out, *++p);
+            if (p[1] == ']')
+                str_add_char(out, *++p);
+        } else if (in_class && *p == '[') { /* [:alpha:] */
+            while (p[1] && p[1] != ']')
+                str_add_char(out, *++p);
+            if (p[1])
+                str_add_char(out, *++p);
+        } else if (*p == ']') {
+            in_class = 0;
+        }
+    }
+    return out->failed ? err_set(e, DS_EMEM, "no memory for a pattern") : 0;
+}
+
 int pretok_add(struct pretok *p, const char *pattern, int drop_gaps, struct err *e)
 {
     if (p->n >= PRETOK_STAGES)
         return err_set(e, DS_ERANGE, "pre-tokenizer with more than %d stages", PRETOK_STAGES);
     struct regex *re = NULL;
-    int rc = regex_new(&re, pattern, strlen(pattern), "pre-tokenizer", e);
+    struct str text = {0};
+    int rc = translate(&text, pattern, e);
+    if (rc >= 0)
+        rc = regex_new(&re, str_text(&text), text.len, "pre-tokenizer", e);
+    str_release(&text);
     if (rc < 0)
         return rc;
     char *copy = mem_strdup(pattern);

@@ -131,14 +131,16 @@ T(other_pre_tokenizers_encode_alike)
     static const char old_pre[] = "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
                                   "\"trim_offsets\": true, \"use_regex\": true}";
     static const char *const pre[] = {
-        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}",
-        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"use_regex\": false}",
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": true}",
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": true, \"use_regex\": false}",
         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, "
-        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}",
+        "{\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": \". \"}, "
-        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}",
+        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\w+\"}, "
-        "\"behavior\": \"Removed\", \"invert\": true}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}",
+        "\"behavior\": \"Removed\", \"invert\": true}, {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
+        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\b|[^\\\\w ]\"}, "
+        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
     };
     static const char added[] = ", {\"id\": 400, \"content\": \"Qx\", \"single_word\": false, \"lstrip\": true, \"rstrip\": false, "
                                 "\"normalized\": false, \"special\": false}, {\"id\": 401, \"content\": \"Qxy\", \"single_word\": false, "
