@@ -27,7 +27,7 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
  * timeout_s for the answer line ("ok ..." or "error ...").  DS_ENOTFOUND when no process listens. */
 int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer, struct err *e) DS_CHECK;
 
-/* The presets found (data/*.yaml) and the form: keys with defaults and help, for the workbench's editable form. */
+/* The presets found (NAME.yaml in data) and the form: keys with defaults and help, for the workbench's editable form. */
 struct job_key { const char *key, *otherwise, *help, *choices; };
 int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with fs_list_free */
 /* All option rows that a run accepts, static; common ones first. */

@@ -48,5 +48,6 @@ void train_config_each(const struct train_config *c, void (*each)(void *ctx, con
 void train_config_release(struct train_config *c);
 /* Where data/NAME.yaml may be: beside the program, else the installed place. Set by cli before use. */
 void train_config_preset_dir(const char *dir);
+const char *train_config_presets(void);
 
 #endif

@@ -1,0 +1,98 @@
+/* A training run in this process: model, data, optimiser, run directory, control. */
+#ifndef DS_TRAINING_TRAINER_H
+#define DS_TRAINING_TRAINER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/loader.h"
+#include "engine/param.h"
+#include "io/record.h"
+#include "io/runlog.h"
+#include "models/measure.h"
+#include "models/model.h"
+#include "training/control.h"
+#include "training/options.h"
+
+/* One fixed text whose full decisions are recorded every train.probe_every steps. */
+struct probe_text {
+    char name[32];
+    int32_t *id;
+    const char **piece;
+    size_t *piece_len;
+    float *true_entropy;
+    int n;
+};
+
+enum { SIGNAL_CHECKPOINT = -1 };
+
+/* What is saved beside the weights: everything else that the next step depends on. */
+struct train_state {
+    int64_t step, tokens, skipped, bad_in_row, best_step;
+    double best_loss, seconds;
+    struct loader_pos pos;
+};
+
+/* What happened in the newest step, for records, progress and JSON lines. */
+struct step_report {
+    int64_t step;
+    double loss, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio, val_loss, bits_per_byte,
+        time_ratio;
+    int is_bad, has_val;
+    const char *first_bad;
+};
+
+struct trainer {
+    struct train_config config;
+    char dir[1024], name[65];
+    struct corpus *corpus;
+    struct tokenizer *tokenizer;
+    struct loader *train, *val;
+    struct model *model;
+    struct train_state state;
+    struct step_report report;
+    struct probe_text *probe;
+    int probes;
+    int32_t *input, *target, *doc_start;  /* (rows) */
+    float *true_entropy;
+    int rows;
+    struct runlog_writer *log;
+    struct record *record;
+    struct control *control;
+    volatile int *stop_signal;             /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
+    int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed;
+    const char *version;
+    struct { char key[64]; double value; } live[16]; /* settings changed while running, kept by checkpoints */
+    int n_live;
+    /* called after every step, and for notes; may be NULL */
+    void (*on_step)(void *ctx, const struct trainer *t);
+    void *ctx;
+};
+
+/* Opens everything.  dir must exist and hold config.yaml already (trainer_create), resume != 0 continues from the newest checkpoint that
+ * verifies.  A second writer on the run: DS_EBUSY. */
+int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume, int allow_change, struct err *e) DS_CHECK;
+/* Makes runs/NAME with config.yaml and meta.json; DS_EEXIST when it is there. */
+int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
+                   const char *parent, struct err *e) DS_CHECK;
+/* Runs to the end, a stop, or a failure.  Writes the final evaluation, the end record and a last checkpoint. */
+int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
+void trainer_close(struct trainer *t);
+
+/* A live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"). */
+int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
+
+/* ---- parts, each in its own file ---- */
+int trainer_setup(struct trainer *t, struct err *e) DS_CHECK;                   /* setup.c: data, model, probes   */
+int trainer_save(struct trainer *t, struct err *e) DS_CHECK;                    /* save.c  */
+int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
+int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK;    /* report.c */
+int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_log_probes(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_log_event(struct trainer *t, int level, const char *name, const char *text, struct err *e) DS_CHECK;
+int trainer_log_end(struct trainer *t, const char *status, const char *text, struct err *e) DS_CHECK;
+/* Validation over about `tokens` tokens; final != 0 also records samples and measures time. */
+int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e) DS_CHECK;  /* evaluate.c */
+
+#endif

@@ -1,0 +1,266 @@
+/* depthscope train: a run in this process. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "cli/commands.h"
+#include "cli/version.h"
+#include "training/job.h"
+#include "training/trainer.h"
+
+static struct cli_option train_cli[] = {
+    {"run", 1, NULL, 0, "name of the run (default: made from the preset)"},
+    {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
+    {"allow-change", 0, NULL, 0, "with --resume: go on although data, tokenizer or keys changed"},
+    {"quiet", 0, NULL, 0, "no progress on the terminal"},
+    {"json", 0, NULL, 0, "one JSON object a step on stdout"},
+    {"parent", 1, NULL, 0, "note this run as the parent in meta.json"},
+    {"keys", 1, NULL, 0, "list the keys of a method and leave"},
+    {NULL, 0, NULL, 0, NULL},
+};
+
+static volatile int stop_signal;
+
+static void on_signal(int sig)
+{
+    if (sig == SIGUSR1) {
+        if (stop_signal == 0)
+            stop_signal = SIGNAL_CHECKPOINT;
+        return;
+    }
+    if (stop_signal > 0)
+        _exit(128 + sig); /* asked twice: at once; the log is append-only, the checkpoint whole */
+    stop_signal = sig;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGHUP, &sa, NULL);
+    sigaction(SIGUSR1, &sa, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+enum shape { SHAPE_QUIET, SHAPE_JSON, SHAPE_BAR, SHAPE_LINES };
+struct progress { enum shape shape; double started, last; int64_t first_step; int drawn; };
+
+static void json_line(const struct trainer *t)
+{
+    const struct step_report *s = &t->report;
+    struct str o = {0};
+    const struct { const char *key; double v; } field[] = {
+        {"loss", s->loss}, {"lr", s->lr}, {"grad_norm", s->grad_norm}, {"tok_s", s->tok_s},
+        {"block_ratio", s->block_ratio}, {"flops_ratio", s->flops_ratio}, {"aux_loss", s->aux},
+    };
+    str_addf(&o, "{\"step\": %lld, \"tokens\": %lld", (long long)s->step, (long long)t->state.tokens);
+    for (size_t i = 0; i < DS_LEN(field); i++) {
+        str_addf(&o, ", \"%s\": ", field[i].key);
+        str_add_json_num(&o, field[i].v);
+    }
+    if (s->has_val) {
+        str_add(&o, ", \"val_loss\": ");
+        str_add_json_num(&o, s->val_loss);
+        str_add(&o, ", \"bits_per_byte\": ");
+        str_add_json_num(&o, s->bits_per_byte);
+        if (isfinite(s->time_ratio)) {
+            str_add(&o, ", \"time_ratio\": ");
+            str_add_json_num(&o, s->time_ratio);
+        }
+    }
+    str_addf(&o, ", \"skipped_steps\": %lld}\n", (long long)t->state.skipped);
+    fputs(str_text(&o), stdout);
+    fflush(stdout);
+    str_release(&o);
+}
+
+static int columns(void)
+{
+    struct winsize w;
+    return ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
+}
+
+static void describe_step(const struct trainer *t, char *out, size_t size, double left)
+{
+    char speed[16], eta[16];
+    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s  eta %s", (long long)t->state.step,
+             (long long)t->config.train.steps, t->report.loss, 100 * t->report.block_ratio, str_si(speed, t->report.tok_s),
+             str_duration(eta, left));
+}
+
+static void bar(const struct trainer *t, double left)
+{
+    enum { BAR = 20 };
+    char text[256], cells[BAR + 1];
+    int done = (int)(BAR * t->state.step / t->config.train.steps);
+    describe_step(t, text, sizeof text, left);
+    for (int i = 0; i < BAR; i++)
+        cells[i] = i < done ? '#' : '.';
+    cells[BAR] = '\0';
+    fprintf(stderr, "\r[%s] %.*s\x1b[K", cells, columns() - BAR - 4, text);
+    fflush(stderr);
+}
+
+static void on_step(void *ctx, const struct trainer *t)
+{
+    struct progress *p = ctx;
+    double now = clock_mono(), done = (double)(t->state.step - p->first_step);
+    double left = done > 0 ? (now - p->started) / done * (double)(t->config.train.steps - t->state.step) : 0;
+    int last = t->state.step == t->config.train.steps;
+    if (p->shape == SHAPE_JSON)
+        json_line(t);
+    if (p->shape == SHAPE_BAR && (now - p->last > 0.1 || last)) {
+        bar(t, left);
+        p->drawn = 1;
+        p->last = now;
+    }
+    if (p->shape == SHAPE_LINES && (t->report.has_val || now - p->last > 5 || last)) {
+        char text[256];
+        describe_step(t, text, sizeof text, left);
+        printf("%s", text);
+        if (t->report.has_val)
+            printf("  val %.4f  %.3f bits/byte", t->report.val_loss, t->report.bits_per_byte);
+        putchar('\n');
+        fflush(stdout);
+        p->last = now;
+    }
+}
+
+static enum shape choose_shape(const struct cli_args *a)
+{
+    if (cli_flag(a, "json"))
+        return SHAPE_JSON;
+    if (cli_flag(a, "quiet"))
+        return SHAPE_QUIET;
+    return isatty(2) && isatty(1) ? SHAPE_BAR : SHAPE_LINES;
+}
+
+static int list_keys(const char *method)
+{
+    size_t n, shown = 0, m = strlen(method);
+    const struct job_key *k = job_keys(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(k[i].key, method, m) == 0 && k[i].key[m] == '.')
+            shown += (size_t)(printf("%-26s %-10s %s%s%s%s\n", k[i].key, k[i].otherwise, k[i].help,
+                                     k[i].choices ? " (" : "", k[i].choices ? k[i].choices : "",
+                                     k[i].choices ? ")" : "") > 0);
+    if (shown > 0 || route_find(method))
+        return 0;
+    struct err e = {0};
+    err_set(&e, DS_EUSAGE, "--keys %s: no such method or group", method);
+    return command_fail(&e);
+}
+
+/* A free name when none was given: PRESET-METHOD-1, -2, ... */
+static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir, size_t size, struct err *e)
+{
+    char name[128];
+    const char *given = cli_value(a, "run");
+    if (given && !fs_name_ok(given))
+        return err_set(e, DS_EUSAGE, "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -", given);
+    if (given)
+        return fs_join(dir, size, job_root(), given, e);
+    const char *slash = strrchr(c->preset, '/');
+    char stem[48];
+    str_copy(stem, sizeof stem, slash ? slash + 1 : c->preset);
+    char *dot = strstr(stem, ".yaml");
+    if (dot)
+        *dot = '\0';
+    for (int i = 1; i < 100000; i++) {
+        snprintf(name, sizeof name, "%s-%s-%d", stem, c->model.method, i);
+        int rc = fs_join(dir, size, job_root(), name, e);
+        if (rc < 0 || !fs_exists(dir))
+            return rc;
+    }
+    return err_set(e, DS_EEXIST, "no free run name");
+}
+
+static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size, int argc, char **argv,
+                   struct err *e)
+{
+    const char *resume = cli_value(a, "resume"), *preset = a->n_rest > 0 ? a->rest[0] : NULL;
+    char path[1100];
+    if (a->n_rest > 1)
+        return err_set(e, DS_EUSAGE, "one preset is wanted, %s is another", a->rest[1]);
+    if (!resume) {
+        int rc = train_config_make(c, preset, a->override, (size_t)a->n_override, e);
+        if (rc == 0)
+            rc = choose_dir(a, c, dir, size, e);
+        if (rc == 0)
+            rc = trainer_create(dir, c, argc, argv, DEPTHSCOPE_VERSION, cli_value(a, "parent"), e);
+        return rc;
+    }
+    if (preset || (a->n_override > 0 && !cli_flag(a, "allow-change")))
+        return err_set(e, DS_EUSAGE, "--resume takes the run's own configuration; --allow-change lets %s change it",
+                       preset ? preset : a->override[0]);
+    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0) : fs_join(dir, size, job_root(), resume, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
+    if (rc == 0 && !fs_exists(path))
+        rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
+    return rc == 0 ? train_config_read(c, path, a->override, (size_t)a->n_override, e) : rc;
+}
+
+static int exit_status(int rc, const struct err *e, const struct progress *p)
+{
+    if (p->drawn)
+        fputc('\n', stderr);
+    if (rc == 0)
+        return 0;
+    if (rc != DS_ESTOP)
+        return command_fail(e);
+    log_info("%s", e->text);
+    return stop_signal > 0 ? 128 + stop_signal : 0;
+}
+
+static int run(const struct cli_args *a, int argc, char **argv)
+{
+    struct train_config config = {0};
+    static struct trainer t;
+    struct progress p = {.shape = choose_shape(a)};
+    struct err e = {0};
+    char dir[1024];
+    int resume = cli_value(a, "resume") != NULL;
+    int rc = prepare(a, &config, dir, sizeof dir, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    t = (struct trainer){.stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
+    catch_signals();
+    rc = trainer_open(&t, dir, &config, resume, cli_flag(a, "allow-change"), &e);
+    train_config_release(&config);
+    if (rc < 0)
+        return command_fail(&e);
+    if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES)
+        log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name, t.model->config.method,
+                 (long long)params_count(&t.model->params), pool_threads(), dir);
+    p.started = clock_mono();
+    p.first_step = t.state.step;
+    rc = trainer_run(&t, &e);
+    trainer_close(&t);
+    return exit_status(rc, &e, &p);
+}
+
+int train_command(int argc, char **argv)
+{
+    struct cli_args a = {0};
+    struct err e = {0};
+    char data[1024];
+    if (cli_parse(&a, train_cli, argc, argv, &e) < 0)
+        return command_fail(&e);
+    if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
+        train_config_preset_dir(data);
+    int status = cli_value(&a, "keys") ? list_keys(cli_value(&a, "keys")) : run(&a, argc, argv);
+    cli_release(&a);
+    return status;
+}

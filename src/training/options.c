@@ -1,0 +1,288 @@
+#include "training/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+
+#define AT(field) offsetof(struct train_options, field)
+static const struct opt train_opts[] = {
+    // clang-format off
+    {"steps", OPT_INT, AT(steps), "1500", 1, 1e15, NULL, "optimiser steps", NULL},
+    {"batch", OPT_INT, AT(batch), "8", 1, 65536, NULL, "sequences a step", NULL},
+    {"seq", OPT_INT, AT(seq), "128", 2, 1 << 20, NULL, "tokens of a sequence", NULL},
+    {"lr", OPT_REAL, AT(lr), "3e-3", 0, 100, NULL, "peak learning rate", NULL},
+    {"min_lr", OPT_REAL, AT(min_lr), "0.1", 0, 1, NULL, "learning rate at the end, as a share of the peak", NULL},
+    {"warmup", OPT_INT, AT(warmup), "50", 0, 1e12, NULL, "steps of linear warm-up", NULL},
+    {"schedule", OPT_ENUM, AT(schedule), "cosine", 0, 0, "cosine|linear|constant", "learning rate after warm-up, over exactly the steps of the run", NULL},
+    {"weight_decay", OPT_REAL, AT(weight_decay), "0.1", 0, 100, NULL, "of matrices only", NULL},
+    {"beta1", OPT_REAL, AT(beta1), "0.9", 0, 0.999999, NULL, "AdamW", NULL},
+    {"beta2", OPT_REAL, AT(beta2), "0.95", 0, 0.999999, NULL, "AdamW", NULL},
+    {"clip", OPT_REAL, AT(clip), "1", 0, 1e9, NULL, "global gradient norm; 0 = off", NULL},
+    {"router_lr", OPT_REAL, AT(router_lr), "3", 0, 1e6, NULL, "factor on the learning rate of thresholds and routers", NULL},
+    {"recompute", OPT_BOOL, AT(recompute), "false", 0, 0, NULL, "recompute blocks in backward instead of keeping them (less memory)", NULL},
+    {"log_every", OPT_INT, AT(log_every), "1", 1, 1e12, NULL, "steps between metric records", NULL},
+    {"layer_every", OPT_INT, AT(layer_every), "5", 1, 1e12, NULL, "steps between per-layer records", NULL},
+    {"eval_every", OPT_INT, AT(eval_every), "100", 1, 1e12, NULL, "steps between validations (causal decisions, skipping for real)", NULL},
+    {"eval_tokens", OPT_INT, AT(eval_tokens), "8192", 1, 1e12, NULL, "validation tokens while training", NULL},
+    {"final_tokens", OPT_INT, AT(final_tokens), "65536", 1, 1e12, NULL, "validation tokens at the end", NULL},
+    {"samples", OPT_INT, AT(samples), "20000", 0, 1e7, NULL, "per-token samples kept of the final validation, for figures", NULL},
+    {"time_rounds", OPT_INT, AT(time_rounds), "7", 0, 1000, NULL, "rounds of the measured time ratio at the end; 0 = not measured", NULL},
+    {"probe_every", OPT_INT, AT(probe_every), "20", 1, 1e12, NULL, "steps between probes: full plans and signals of fixed texts", NULL},
+    {"probes", OPT_INT, AT(probes), "3", 0, 64, NULL, "probe texts", NULL},
+    {"probe_tokens", OPT_INT, AT(probe_tokens), "128", 2, 4096, NULL, "tokens of a probe text", NULL},
+    {"checkpoint_every", OPT_INT, AT(checkpoint_every), "250", 1, 1e12, NULL, "steps between checkpoints", NULL},
+    {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept, beside the best", NULL},
+    {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
+    // clang-format on
+};
+const struct opt_group train_group = {.prefix = "train.", .title = "training", .opts = train_opts, .n = DS_LEN(train_opts)};
+#undef AT
+
+#define AT(field) offsetof(struct data_options, field)
+static const struct opt data_opts[] = {
+    // clang-format off
+    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or folder, a .jsonl, or synth (the embedded generator)", NULL},
+    {"format", OPT_STRING, AT(format), "auto", 0, 0, NULL, "auto, file, blocks, eot, jsonl, lines", NULL},
+    {"text_key", OPT_STRING, AT(text_key), "text", 0, 0, NULL, "key of the text in JSON lines", NULL},
+    {"tokenizer", OPT_STRING, AT(tokenizer), "bpe", 0, 0, NULL, "bpe (trained on the corpus to model.vocab), bytes, or a tokenizer.json", NULL},
+    {"max_bytes", OPT_INT, AT(max_bytes), "0", 0, 1e15, NULL, "bytes of text read; 0 = the reader's own limit", NULL},
+    {"docs", OPT_INT, AT(docs), "0", 0, 1e12, NULL, "documents read (synth: made); 0 = all", NULL},
+    {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "share of documents held out, by hash of the text", NULL},
+    // clang-format on
+};
+const struct opt_group data_group = {.prefix = "data.", .title = "data", .opts = data_opts, .n = DS_LEN(data_opts)};
+#undef AT
+
+#define AT(field) offsetof(struct run_options, field)
+static const struct opt run_opts[] = {
+    // clang-format off
+    {"seed", OPT_INT, AT(seed), "1", 0, 1e15, NULL, "of weights, data order and routing by lot", NULL},
+    {"threads", OPT_INT, AT(threads), "0", 0, 1024, NULL, "0 = as many as this process may use; results do not depend on it", NULL},
+    {"compute", OPT_ENUM, AT(compute), "fp32", 0, 0, "fp32", "number type of matrix products", NULL},
+    // clang-format on
+};
+const struct opt_group run_group = {.prefix = "", .title = "run", .opts = run_opts, .n = DS_LEN(run_opts)};
+#undef AT
+
+static char preset_dir[1024] = "data";
+
+void train_config_preset_dir(const char *dir)
+{
+    str_copy(preset_dir, sizeof preset_dir, dir);
+}
+
+const char *train_config_presets(void)
+{
+    return preset_dir;
+}
+
+static int preset_path(char *path, size_t size, const char *preset, struct err *e)
+{
+    size_t n = strlen(preset);
+    char file[96];
+    if (n > 5 && strcmp(preset + n - 5, ".yaml") == 0)
+        return str_copy(path, size, preset) ? err_set(e, DS_ERANGE, "%s: the path is too long", preset) : 0;
+    if (!fs_name_ok(preset))
+        return err_set(e, DS_EUSAGE, "%s is no preset: a name in data/ or a .yaml file is wanted", preset);
+    snprintf(file, sizeof file, "%s.yaml", preset);
+    int rc = fs_join(path, size, preset_dir, file, e);
+    if (rc == 0 && !fs_exists(path))
+        rc = err_set(e, DS_EUSAGE, "no preset %s (%s is not there); `depthscope help train` lists them", preset, path);
+    return rc;
+}
+
+/* Applies the groups in turn and collects what each has to say. */
+static int apply(struct config *c, const struct opt_group *g, void *values, struct str *all)
+{
+    struct err e = {0};
+    int rc = opt_defaults(g, values, &e);
+    if (rc == 0)
+        rc = config_apply(c, g, values, &e);
+    if (rc < 0)
+        str_addf(all, "%s%s", all->len ? "; " : "", e.text);
+    return rc;
+}
+
+static int check_route_options(struct config *given, const struct route_ops *ops, struct config *out, struct str *all)
+{
+    char prefix[40], key[128], value[256];
+    struct opt_group g = route_group(ops, prefix);
+    struct err e = {0};
+    void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
+    int rc = values ? apply(given, &g, values, all) : DS_EMEM;
+    for (size_t i = 0; i < g.n && rc == 0; i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, g.opts[i].key);
+        opt_print(&g.opts[i], values, value, sizeof value);
+        rc = config_set(out, key, value, "resolved", &e);
+    }
+    if (values)
+        opt_release(&g, values);
+    mem_free(values);
+    return rc;
+}
+
+/* A preset may carry options of several methods; those of the others are checked and put aside. */
+static int check_other_methods(struct config *given, const struct route_ops *chosen, struct str *all)
+{
+    int rc = 0;
+    for (const struct route_ops *const *m = route_all(); *m; m++) {
+        struct config unused = {0};
+        if (*m != chosen && check_route_options(given, *m, &unused, all) < 0)
+            rc = DS_ERANGE;
+        config_release(&unused);
+    }
+    return rc;
+}
+
+static int check_unknown(const struct config *given, struct err *e)
+{
+    enum { GROUPS_MAX = 64 };
+    static char prefix[GROUPS_MAX][40];
+    struct opt_group methods[GROUPS_MAX];
+    const struct opt_group *group[GROUPS_MAX] = {&train_group, &data_group, &run_group, &model_group};
+    size_t n = 4;
+    for (const struct route_ops *const *m = route_all(); *m && n < GROUPS_MAX; m++, n++) {
+        methods[n] = route_group(*m, prefix[n]);
+        group[n] = &methods[n];
+    }
+    return config_check_unused(given, group, n, e);
+}
+
+static int check_values(const struct train_config *c, struct err *e)
+{
+    if (!(c->train.lr > 0))
+        return err_set(e, DS_ERANGE, "train.lr=%g must be above 0", c->train.lr);
+    if (c->train.seq > c->model.max_seq)
+        return err_set(e, DS_ERANGE, "train.seq=%lld is longer than model.max_seq=%lld", (long long)c->train.seq,
+                       (long long)c->model.max_seq);
+    if (c->train.batch * c->train.seq > 1 << 24)
+        return err_set(e, DS_ERANGE, "train.batch * train.seq = %lld tokens a step is more than 16,777,216",
+                       (long long)(c->train.batch * c->train.seq));
+    return 0;
+}
+
+static int resolve(struct train_config *c, struct config *given, struct err *e)
+{
+    struct str all = {0};
+    int rc = 0, bad = 0;
+    bad |= apply(given, &train_group, &c->train, &all) < 0;
+    bad |= apply(given, &data_group, &c->data, &all) < 0;
+    bad |= apply(given, &run_group, &c->run, &all) < 0;
+    bad |= apply(given, &model_group, &c->model, &all) < 0;
+    const struct route_ops *ops = c->model.method ? route_find(c->model.method) : NULL;
+    if (ops) {
+        bad |= check_route_options(given, ops, &c->route, &all) < 0;
+        bad |= check_other_methods(given, ops, &all) < 0;
+    } else if (c->model.method) {
+        str_addf(&all, "%smodel.method=%s is unknown; known:", all.len ? "; " : "", c->model.method);
+        for (const struct route_ops *const *m = route_all(); *m; m++)
+            str_addf(&all, " %s", (*m)->name);
+        bad = 1;
+    }
+    if (bad)
+        rc = err_set(e, DS_EUSAGE, "%s", str_text(&all));
+    str_release(&all);
+    struct err unknown = {0};
+    int rc2 = ops ? check_unknown(given, &unknown) : 0;
+    if (rc2 < 0)
+        rc = rc < 0 ? err_add(e, DS_EUSAGE, "%s", unknown.text) : err_set(e, rc2, "%s", unknown.text);
+    if (rc == 0)
+        rc = check_values(c, e);
+    if (rc == 0)
+        rc = model_config_check(&c->model, e);
+    return rc;
+}
+
+static int make(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e)
+{
+    struct config given = {0};
+    int rc = path ? config_read_yaml(&given, path, e) : 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        char where[32];
+        snprintf(where, sizeof where, "argument %zu", i + 1);
+        rc = config_override(&given, override[i], where, e);
+    }
+    if (rc == 0)
+        rc = resolve(c, &given, e);
+    config_release(&given);
+    if (rc < 0)
+        train_config_release(c);
+    return rc;
+}
+
+int train_config_make(struct train_config *c, const char *preset, const char *const *override, size_t n, struct err *e)
+{
+    char path[1024];
+    memset(c, 0, sizeof *c);
+    str_copy(c->preset, sizeof c->preset, preset ? preset : "quick");
+    /* quick is what the tables' defaults describe: it needs no file */
+    if (!preset || strcmp(preset, "quick") == 0)
+        return make(c, NULL, override, n, e);
+    int rc = preset_path(path, sizeof path, preset, e);
+    return rc < 0 ? rc : make(c, path, override, n, e);
+}
+
+int train_config_read(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e)
+{
+    memset(c, 0, sizeof *c);
+    return make(c, path, override, n, e);
+}
+
+void train_config_print(struct str *out, const struct train_config *c)
+{
+    config_print_group(out, &run_group, &c->run);
+    config_print_group(out, &model_group, &c->model);
+    config_print_group(out, &data_group, &c->data);
+    config_print_group(out, &train_group, &c->train);
+    const struct route_ops *ops = route_find(c->model.method);
+    char prefix[40];
+    struct opt_group g = route_group(ops, prefix);
+    void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
+    struct config copy = {0};
+    int rc = values ? opt_defaults(&g, values, NULL) : DS_EMEM;
+    if (rc == 0)
+        rc = config_merge(&copy, &c->route, NULL);
+    if (rc == 0)
+        rc = config_apply(&copy, &g, values, NULL);
+    if (rc == 0)
+        config_print_group(out, &g, values);
+    else
+        out->failed = 1;
+    if (values)
+        opt_release(&g, values);
+    mem_free(values);
+    config_release(&copy);
+}
+
+static void each_of(const struct opt_group *g, const void *values, void (*each)(void *, const char *, const char *),
+                    void *ctx)
+{
+    char key[128], value[512];
+    for (size_t i = 0; i < g->n; i++) {
+        snprintf(key, sizeof key, "%s%s", g->prefix, g->opts[i].key);
+        opt_print(&g->opts[i], values, value, sizeof value);
+        each(ctx, key, value);
+    }
+}
+
+void train_config_each(const struct train_config *c, void (*each)(void *ctx, const char *key, const char *value), void *ctx)
+{
+    each_of(&run_group, &c->run, each, ctx);
+    each_of(&model_group, &c->model, each, ctx);
+    each_of(&data_group, &c->data, each, ctx);
+    each_of(&train_group, &c->train, each, ctx);
+    for (size_t i = 0; i < c->route.n; i++)
+        each(ctx, c->route.entry[i].key, c->route.entry[i].value);
+}
+
+void train_config_release(struct train_config *c)
+{
+    opt_release(&train_group, &c->train);
+    opt_release(&data_group, &c->data);
+    opt_release(&run_group, &c->run);
+    opt_release(&model_group, &c->model);
+    config_release(&c->route);
+    memset(c, 0, sizeof *c);
+}

@@ -1,0 +1,188 @@
+/* What a run tells: records for the stream. */
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "models/trace.h"
+#include "training/trainer.h"
+
+#include "data/tokenizer.h"
+
+static int append(struct trainer *t, struct err *e)
+{
+    return runlog_append(t->log, t->record, e);
+}
+
+static void add_config(void *ctx, const char *key, const char *value)
+{
+    record_str(ctx, key, value);
+}
+
+static const char *const scope_name[] = {"step", "layer", "cell"};
+
+static void add_metric_row(struct record *r, const char *name, const char *unit, const char *help, const char *scope)
+{
+    record_map(r, NULL);
+    record_str(r, "name", name);
+    record_str(r, "unit", unit);
+    record_str(r, "help", help);
+    record_str(r, "scope", scope);
+    record_close(r);
+}
+
+/* Metrics that every run has; the method's own follow from its table. */
+static const struct { const char *name, *unit, *help, *scope; } run_metrics[] = {
+    {"loss", "nats/token", "training loss", "step"},
+    {"val_loss", "nats/token", "validation loss with causal decisions, skipping for real", "step"},
+    {"bits_per_byte", "bits/byte", "validation loss per byte of text", "step"},
+    {"lr", "", "learning rate", "step"},
+    {"grad_norm", "", "global norm of the gradients before clipping", "step"},
+    {"router_norm", "", "norm of thresholds' and routers' gradients", "step"},
+    {"tok_s", "tokens/s", "training speed", "step"},
+    {"step_ms", "ms", "duration of a training step", "step"},
+    {"tokens", "tokens", "seen so far", "step"},
+    {"aux_loss", "nats/token", "penalties of the method", "step"},
+    {"block_ratio", "", "executed cells / all cells (decisions; masked training computes all)", "step"},
+    {"flops_ratio", "", "FLOPs of the decisions / FLOPs of the dense model, head included", "step"},
+    {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process", "step"},
+    {"skipped_steps", "", "steps skipped for NaN or Inf", "step"},
+    {"gate_ratio", "", "share of rows that ran", "layer"},
+};
+
+static void add_metric_table(struct trainer *t)
+{
+    const struct route_ops *ops = t->model->route.ops;
+    record_array(t->record, "metrics");
+    for (size_t i = 0; i < DS_LEN(run_metrics); i++)
+        add_metric_row(t->record, run_metrics[i].name, run_metrics[i].unit, run_metrics[i].help, run_metrics[i].scope);
+    for (size_t i = 0; i < ops->n_metrics; i++)
+        add_metric_row(t->record, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
+                       scope_name[ops->metrics[i].scope]);
+    record_close(t->record);
+}
+
+static int64_t non_embedding(const struct model *m)
+{
+    int64_t n = params_count(&m->params) - (int64_t)m->params.p[m->embed].n;
+    return m->pos_embed < 0 ? n : n - (int64_t)m->params.p[m->pos_embed].n;
+}
+
+int trainer_log_head(struct trainer *t, int resume, struct err *e)
+{
+    struct record *r = t->record;
+    struct flops_shape shape = model_config_flops(&t->model->config);
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    record_begin(r, "head", t->state.step, clock_wall());
+    record_int(r, "format", 1);
+    record_str(r, "version", t->version);
+    record_str(r, "run", t->name);
+    record_bool(r, "resume", resume);
+    record_str(r, "method", t->model->config.method);
+    record_int(r, "layers", t->model->config.layers);
+    record_int(r, "steps", t->config.train.steps);
+    record_int(r, "seed", t->config.run.seed);
+    record_int(r, "vocab", t->model->config.vocab);
+    record_int(r, "params", params_count(&t->model->params));
+    record_int(r, "params_non_embedding", non_embedding(t->model));
+    record_num(r, "flops_dense", flops_dense_token(&shape, (int)t->config.train.seq));
+    record_str(r, "host", host);
+    record_int(r, "pid", getpid());
+    record_map(r, "config");
+    train_config_each(&t->config, add_config, r);
+    record_close(r);
+    add_metric_table(t);
+    return append(t, e);
+}
+
+static void add_step_metrics(struct trainer *t)
+{
+    const struct route *route = &t->model->route;
+    for (size_t i = 0; i < route->ops->n_metrics; i++)
+        if (route->ops->metrics[i].scope == METRIC_STEP)
+            record_num(t->record, route->ops->metrics[i].name, route->metric[i][0]);
+}
+
+int trainer_log_step(struct trainer *t, struct err *e)
+{
+    const struct step_report *s = &t->report;
+    struct record *r = t->record;
+    record_begin(r, "metric", s->step, clock_wall());
+    record_num(r, "loss", s->loss);
+    record_num(r, "lr", s->lr);
+    record_num(r, "grad_norm", s->grad_norm);
+    record_num(r, "router_norm", s->router_norm);
+    record_num(r, "tok_s", s->tok_s);
+    record_num(r, "step_ms", s->step_ms);
+    record_int(r, "tokens", t->state.tokens);
+    record_num(r, "aux_loss", s->aux);
+    record_num(r, "block_ratio", s->block_ratio);
+    record_num(r, "flops_ratio", s->flops_ratio);
+    record_int(r, "skipped_steps", t->state.skipped);
+    if (s->has_val) {
+        record_num(r, "val_loss", s->val_loss);
+        record_num(r, "bits_per_byte", s->bits_per_byte);
+        if (isfinite(s->time_ratio))
+            record_num(r, "time_ratio", s->time_ratio);
+    }
+    add_step_metrics(t);
+    return append(t, e);
+}
+
+int trainer_log_layers(struct trainer *t, struct err *e)
+{
+    const struct model *m = t->model;
+    const struct route_ops *ops = m->route.ops;
+    size_t L = (size_t)m->config.layers;
+    double *gate = mem_alloc(L, sizeof *gate);
+    if (!gate)
+        return err_set(e, DS_EMEM, "layer record");
+    for (size_t l = 0; l < L; l++)
+        gate[l] = m->R > 0 ? (double)m->plan[l].active / m->R : 0;
+    record_begin(t->record, "layer", t->report.step, clock_wall());
+    record_nums(t->record, "gate_ratio", gate, L);
+    for (size_t i = 0; i < ops->n_metrics; i++)
+        if (ops->metrics[i].scope == METRIC_LAYER)
+            record_nums(t->record, ops->metrics[i].name, m->route.metric[i], L);
+    mem_free(gate);
+    return append(t, e);
+}
+
+int trainer_log_probes(struct trainer *t, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < t->probes && rc == 0; i++) {
+        const struct probe_text *p = &t->probe[i];
+        struct trace_text text = {.name = p->name, .index = i, .id = p->id, .piece = p->piece,
+                                  .piece_len = p->piece_len, .true_entropy = p->true_entropy, .n = p->n};
+        struct trace_options o = {.step = t->state.step, .time = clock_wall(), .kind = PASS_SPARSE,
+                                  .seed = (uint64_t)t->config.run.seed};
+        trace_run(t->model, &text, &o, t->record);
+        rc = append(t, e);
+    }
+    return rc;
+}
+
+int trainer_log_event(struct trainer *t, int level, const char *name, const char *text, struct err *e)
+{
+    static const char *const level_name[] = {"debug", "info", "warn", "error"};
+    record_begin(t->record, "event", t->state.step, clock_wall());
+    record_str(t->record, "level", level_name[level & 3]);
+    record_str(t->record, "name", name);
+    record_str(t->record, "text", text);
+    if (level >= LOG_WARN)
+        log_msg((enum log_level)level, "step %lld: %s: %s", (long long)t->state.step, name, text);
+    return append(t, e);
+}
+
+int trainer_log_end(struct trainer *t, const char *status, const char *text, struct err *e)
+{
+    record_begin(t->record, "end", t->state.step, clock_wall());
+    record_str(t->record, "status", status);
+    record_str(t->record, "text", text);
+    int rc = append(t, e);
+    return rc == 0 ? runlog_writer_sync(t->log, e) : rc;
+}

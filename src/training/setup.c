@@ -1,0 +1,191 @@
+/* From a configuration to data, tokenizer, model and probe texts. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/corpus.h"
+#include "data/tokenizer.h"
+#include "training/trainer.h"
+
+enum { PREFILL_TOKENS = 512 };
+
+static int open_corpus(struct trainer *t, struct err *e)
+{
+    const struct data_options *d = &t->config.data;
+    struct corpus_options o = {
+        .path = d->path,
+        .format = d->format,
+        .text_key = d->text_key,
+        .max_bytes = (uint64_t)d->max_bytes,
+        .max_docs = d->docs,
+        .seed = 1, /* of the stories themselves: the same for every run's seed */
+    };
+    return corpus_open(&t->corpus, &o, e);
+}
+
+static int train_bpe(struct trainer *t, struct err *e)
+{
+    size_t n = corpus_count(t->corpus), k = 0;
+    const char **text = mem_alloc(n, sizeof *text);
+    size_t *len = mem_alloc(n, sizeof *len);
+    int rc = text && len ? 0 : err_set(e, DS_EMEM, "tokenizer training");
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct document d = corpus_at(t->corpus, i);
+        if (corpus_is_val(t->corpus, i, t->config.data.val_fraction))
+            continue;
+        text[k] = d.text;
+        len[k++] = d.len;
+    }
+    if (rc == 0)
+        rc = tokenizer_train_bpe(&t->tokenizer, text, len, k, (int)t->config.model.vocab, e);
+    mem_free(text);
+    mem_free(len);
+    return rc;
+}
+
+/* A run keeps its tokenizer: what it was started with is what it goes on with. */
+static int open_tokenizer(struct trainer *t, struct err *e)
+{
+    const char *which = t->config.data.tokenizer;
+    char path[1100];
+    int rc = fs_join(path, sizeof path, t->dir, "tokenizer.json", e);
+    if (rc < 0)
+        return rc;
+    if (fs_exists(path))
+        rc = tokenizer_load(&t->tokenizer, path, e);
+    else if (strcmp(which, "bytes") == 0)
+        rc = tokenizer_new_bytes(&t->tokenizer, e);
+    else if (strcmp(which, "bpe") == 0)
+        rc = train_bpe(t, e);
+    else
+        rc = tokenizer_load(&t->tokenizer, which, e);
+    if (rc == 0 && !fs_exists(path))
+        rc = tokenizer_save(t->tokenizer, path, e);
+    return rc;
+}
+
+static int open_loaders(struct trainer *t, struct err *e)
+{
+    const struct train_config *c = &t->config;
+    int vocab = (int)c->model.vocab, seq = (int)c->train.seq;
+    uint64_t seed = (uint64_t)c->run.seed;
+    int rc = loader_open(&t->train, t->corpus, t->tokenizer, 0, c->data.val_fraction, seq, vocab, seed, e);
+    if (rc < 0)
+        return err_add(e, rc, "training split of %s", c->data.path);
+    if (loader_windows(t->train) < (uint64_t)c->train.batch)
+        return err_set(e, DS_ERANGE, "%s: the training split holds %llu windows of %d tokens, one batch needs %lld",
+                       c->data.path, (unsigned long long)loader_windows(t->train), seq, (long long)c->train.batch);
+    if (c->data.val_fraction <= 0)
+        return 0;
+    rc = loader_open(&t->val, t->corpus, t->tokenizer, 1, c->data.val_fraction, seq, vocab, seed, e);
+    return rc < 0 ? err_add(e, rc, "validation split of %s (data.val_fraction=%g)", c->data.path, c->data.val_fraction) : 0;
+}
+
+static int open_model(struct trainer *t, struct err *e)
+{
+    struct train_config *c = &t->config;
+    struct model_config copy = c->model;
+    struct config route = {0};
+    int rows = (int)(c->train.batch * c->train.seq);
+    copy.method = mem_strdup(c->model.method);
+    if (!copy.method)
+        return err_set(e, DS_EMEM, "model");
+    int rc = config_merge(&route, &c->route, e);
+    if (rc == 0)
+        rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed, 1, e);
+    mem_free(copy.method); /* NULL when it was taken */
+    config_release(&route);
+    if (rc < 0)
+        return rc;
+    t->rows = rows;
+    if (rows < PREFILL_TOKENS && c->model.max_seq >= PREFILL_TOKENS)
+        rows = PREFILL_TOKENS;
+    if (rows < c->train.probe_tokens)
+        rows = (int)c->train.probe_tokens;
+    return model_reserve(t->model, rows, 1, !c->train.recompute, e);
+}
+
+static int alloc_batch(struct trainer *t, struct err *e)
+{
+    size_t n = (size_t)(t->rows > PREFILL_TOKENS ? t->rows : PREFILL_TOKENS);
+    t->input = mem_alloc(n, sizeof *t->input);
+    t->target = mem_alloc(n, sizeof *t->target);
+    t->doc_start = mem_alloc(n, sizeof *t->doc_start);
+    t->true_entropy = mem_alloc(n, sizeof *t->true_entropy);
+    t->record = record_new();
+    return t->input && t->target && t->doc_start && t->true_entropy && t->record ? 0 : err_set(e, DS_EMEM, "a batch");
+}
+
+/* True entropy of a token = the sum over its bytes, which byte-level tokens cover exactly. */
+static void fill_probe(struct trainer *t, struct probe_text *p, const struct document *d, const int32_t *id)
+{
+    size_t at = 0;
+    for (int i = 0; i < p->n; i++) {
+        p->id[i] = id[i];
+        p->piece[i] = tokenizer_piece(t->tokenizer, id[i], &p->piece_len[i]);
+        float sum = d->bits ? 0 : NAN;
+        for (size_t k = at; d->bits && k < at + p->piece_len[i] && k < d->len; k++)
+            sum += d->bits[k];
+        p->true_entropy[i] = sum;
+        at += p->piece_len[i];
+    }
+}
+
+static int add_probe(struct trainer *t, size_t index, struct err *e)
+{
+    struct document d = corpus_at(t->corpus, index);
+    struct ids ids = {0};
+    size_t max = (size_t)t->config.train.probe_tokens, cut = d.len < 16 * max ? d.len : 16 * max;
+    while (cut < d.len && cut > 0 && ((unsigned char)d.text[cut] & 0xC0) == 0x80)
+        cut--; /* never in the middle of a character */
+    int rc = tokenizer_encode(t->tokenizer, d.text, cut, 0, &ids, e);
+    struct probe_text *p = &t->probe[t->probes];
+    size_t n = ids.n < max ? ids.n : max;
+    if (rc == 0 && n >= 2) {
+        p->n = (int)n;
+        p->id = mem_alloc(n, sizeof *p->id);
+        p->piece = mem_alloc(n, sizeof *p->piece);
+        p->piece_len = mem_alloc(n, sizeof *p->piece_len);
+        p->true_entropy = mem_alloc(n, sizeof *p->true_entropy);
+        snprintf(p->name, sizeof p->name, "%s-%zu", strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
+        t->probes++;
+        if (!p->id || !p->piece || !p->piece_len || !p->true_entropy)
+            rc = err_set(e, DS_EMEM, "probe text");
+        else
+            fill_probe(t, p, &d, ids.v);
+    }
+    ids_release(&ids);
+    return rc;
+}
+
+static int open_probes(struct trainer *t, struct err *e)
+{
+    int64_t want = t->config.train.probes;
+    int rc = 0;
+    t->probe = mem_alloc((size_t)want, sizeof *t->probe);
+    if (!t->probe)
+        return err_set(e, DS_EMEM, "probe texts");
+    for (size_t i = 0; i < corpus_count(t->corpus) && t->probes < want && rc == 0; i++)
+        if (!t->val || corpus_is_val(t->corpus, i, t->config.data.val_fraction))
+            rc = add_probe(t, i, e);
+    return rc;
+}
+
+int trainer_setup(struct trainer *t, struct err *e)
+{
+    int rc = open_corpus(t, e);
+    if (rc == 0)
+        rc = open_tokenizer(t, e);
+    if (rc < 0)
+        return rc;
+    t->config.model.vocab = tokenizer_vocab(t->tokenizer);
+    rc = open_loaders(t, e);
+    if (rc == 0)
+        rc = open_model(t, e);
+    if (rc == 0)
+        rc = alloc_batch(t, e);
+    return rc == 0 ? open_probes(t, e) : rc;
+}

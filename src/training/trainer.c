@@ -1,0 +1,402 @@
+#include "training/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+static double lr_at(const struct train_options *o, int64_t step)
+{
+    if (step <= o->warmup)
+        return o->lr * (double)step / (double)(o->warmup > 0 ? o->warmup : 1);
+    if (o->schedule == SCHEDULE_CONSTANT || o->steps <= o->warmup)
+        return o->lr;
+    double u = (double)(step - o->warmup) / (double)(o->steps - o->warmup), low = o->min_lr;
+    u = u > 1 ? 1 : u;
+    double shape = o->schedule == SCHEDULE_LINEAR ? 1 - u : 0.5 * (1 + cos(3.14159265358979323846 * u));
+    return o->lr * (low + (1 - low) * shape);
+}
+
+/* DEPTHSCOPE_FAIL=nan:N poisons the gradient of step N ("+": of every later one), to test what follows. */
+static void poison(struct trainer *t)
+{
+    struct fault_rule rule;
+    if (fault_find(NULL, "nan", &rule) && fault_hits(&rule, (uint64_t)t->report.step))
+        t->model->params.p[t->model->embed].grad[0] = (real)NAN;
+}
+
+static void forward_backward(struct trainer *t)
+{
+    const struct train_options *o = &t->config.train;
+    int64_t step = t->report.step;
+    struct batch b = {.B = (int)o->batch, .T = (int)o->seq, .id = t->input, .target = t->target, .doc_start = t->doc_start};
+    struct pass pass = {.kind = PASS_TRAIN, .step = step, .progress = (double)step / (double)o->steps,
+                        .seed = (uint64_t)t->config.run.seed};
+    loader_next(t->train, &t->state.pos, b.B, t->input, t->target, t->doc_start, NULL);
+    model_forward(t->model, &b, &pass);
+    t->report.loss = model_loss(t->model, 1, 0);
+    model_backward(t->model);
+    t->model->batch = NULL;
+    poison(t);
+    t->report.aux = t->model->aux_loss;
+    t->report.block_ratio = flops_block_ratio(&t->model->flops);
+    t->report.flops_ratio = flops_model_ratio(&t->model->flops);
+}
+
+/* A step with NaN or Inf leaves the weights untouched and is counted. */
+static int train_step(struct trainer *t, struct err *e)
+{
+    const struct train_options *o = &t->config.train;
+    struct step_report *s = &t->report;
+    double start = clock_mono();
+    memset(s, 0, sizeof *s);
+    s->step = t->state.step + 1;
+    s->lr = lr_at(o, s->step);
+    s->time_ratio = NAN;
+    forward_backward(t);
+    struct grad_health h = params_grad_health(&t->model->params);
+    s->grad_norm = h.norm;
+    s->router_norm = h.router_norm;
+    s->is_bad = h.bad > 0 || !isfinite(s->loss) || !isfinite(h.norm);
+    s->first_bad = h.first_bad;
+    if (!s->is_bad) {
+        struct adamw a = {.lr = s->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = 1e-8, .weight_decay = o->weight_decay,
+                          .router_lr = o->router_lr, .clip = o->clip};
+        adamw_step(&t->model->params, &a, s->step - t->state.skipped, &h);
+        if (t->model->route.ops->update)
+            t->model->route.ops->update(&t->model->route);
+    }
+    params_zero_grad(&t->model->params);
+    t->state.step = s->step;
+    t->state.tokens += o->batch * o->seq;
+    t->state.skipped += s->is_bad;
+    t->state.bad_in_row = s->is_bad ? t->state.bad_in_row + 1 : 0;
+    s->step_ms = 1e3 * (clock_mono() - start);
+    s->tok_s = s->step_ms > 0 ? 1e3 * (double)(o->batch * o->seq) / s->step_ms : 0;
+    t->state.seconds += s->step_ms / 1e3;
+    if (!s->is_bad)
+        return 0;
+    char text[200];
+    snprintf(text, sizeof text, "loss %g; first tensor with NaN or Inf: %s; weights untouched", s->loss,
+             h.first_bad ? h.first_bad : "none (the loss itself)");
+    return trainer_log_event(t, LOG_WARN, "nan", text, e);
+}
+
+int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
+{
+    char prefix[40];
+    struct route *route = &t->model->route;
+    int n = snprintf(prefix, sizeof prefix, "%s.", route->ops->name), rc = 0;
+    if (!isfinite(value))
+        return err_set(e, DS_ERANGE, "%s: a finite number is wanted", key);
+    if (strcmp(key, "lr") == 0 || strcmp(key, "train.lr") == 0) {
+        if (!(value > 0))
+            return err_set(e, DS_ERANGE, "lr=%g must be above 0", value);
+        t->config.train.lr = value;
+        return 0; /* a checkpoint keeps it by itself */
+    }
+    if (strncmp(key, prefix, (size_t)n) == 0)
+        key += n;
+    if (!route->ops->set)
+        return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key, route->ops->name);
+    rc = route->ops->set(route, key, value, e);
+    if (rc < 0)
+        return rc;
+    int i = 0;
+    while (i < t->n_live && strcmp(t->live[i].key, key) != 0)
+        i++;
+    if (i == (int)DS_LEN(t->live))
+        return err_set(e, DS_ERANGE, "too many live settings");
+    t->n_live = i == t->n_live ? i + 1 : t->n_live;
+    str_copy(t->live[i].key, sizeof t->live[i].key, key);
+    t->live[i].value = value;
+    return 0;
+}
+
+/* Where the model now stands against the best: the checkpoint about to be written may be it. */
+static void note_best(struct trainer *t)
+{
+    if (t->report.has_val && t->report.val_loss < t->state.best_loss) {
+        t->state.best_loss = t->report.val_loss;
+        t->state.best_step = t->state.step;
+    }
+}
+
+static int save_now(struct trainer *t, struct err *e)
+{
+    struct err why = {0};
+    char text[600];
+    int rc = 0;
+    t->wants_checkpoint = 0;
+    if (!t->report.has_val && t->val)
+        rc = trainer_evaluate(t, t->config.train.eval_tokens, 0, e);
+    note_best(t);
+    if (rc < 0)
+        return rc;
+    rc = trainer_save(t, &why);
+    snprintf(text, sizeof text, "%s", rc < 0 ? why.text : "saved");
+    int rc2 = trainer_log_event(t, rc < 0 ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
+    t->save_failed = rc < 0;
+    return rc2; /* training goes on: an older checkpoint is intact, the next save is another try */
+}
+
+static int every(int64_t step, int64_t n)
+{
+    return step % n == 0;
+}
+
+static int after_step(struct trainer *t, struct err *e)
+{
+    const struct train_options *o = &t->config.train;
+    int64_t step = t->state.step;
+    int rc = 0, last = step == o->steps;
+    if (rc == 0 && (every(step, o->layer_every) || last))
+        rc = trainer_log_layers(t, e);
+    if (rc == 0 && (every(step, o->eval_every) && !last))
+        rc = trainer_evaluate(t, o->eval_tokens, 0, e);
+    if (rc == 0 && last)
+        rc = trainer_evaluate(t, o->final_tokens, 1, e);
+    if (rc == 0 && (every(step, o->probe_every) || last || t->wants_probe)) {
+        t->wants_probe = 0;
+        rc = trainer_log_probes(t, e);
+    }
+    if (rc == 0 && (every(step, o->checkpoint_every) || last || t->wants_checkpoint))
+        rc = save_now(t, e);
+    if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
+        rc = trainer_log_step(t, e);
+    if (t->on_step)
+        t->on_step(t->ctx, t);
+    return rc;
+}
+
+static void answer_status(const struct trainer *t, struct str *a)
+{
+    str_addf(a, "ok step %" PRId64 " of %" PRId64 ", loss %.4f, lr %.3g, %s", t->state.step, t->config.train.steps,
+             t->report.loss, t->report.lr, t->is_paused ? "paused" : "running");
+}
+
+static void handle_set(struct trainer *t, const char *rest, struct str *a)
+{
+    char key[64];
+    double value;
+    int end = 0;
+    struct err e = {0};
+    if (sscanf(rest, "%63s %lf %n", key, &value, &end) < 2 || rest[end] != '\0') {
+        str_add(a, "error set wants KEY NUMBER (lr, edp.threshold_offset, edp.target_ratio)");
+        return;
+    }
+    if (trainer_set(t, key, value, &e) < 0) {
+        str_addf(a, "error %s", e.text);
+        return;
+    }
+    str_addf(a, "ok %s %g", key, value);
+    if (trainer_log_event(t, LOG_INFO, "set", rest, &e) < 0)
+        log_warn("%s", e.text);
+}
+
+static void handle(void *ctx, const char *line, struct str *a)
+{
+    struct trainer *t = ctx;
+    struct err e = {0};
+    int rc = 0;
+    if (strcmp(line, "status") == 0) {
+        answer_status(t, a);
+        return;
+    }
+    if (strncmp(line, "set ", 4) == 0) {
+        handle_set(t, line + 4, a);
+        return;
+    }
+    if (strcmp(line, "pause") == 0 || strcmp(line, "resume") == 0) {
+        int want = line[0] == 'p';
+        if (want != t->is_paused)
+            rc = trainer_log_event(t, LOG_INFO, line, "from the control socket", &e);
+        t->is_paused = want;
+    } else if (strcmp(line, "checkpoint") == 0) {
+        t->wants_checkpoint = 1;
+    } else if (strcmp(line, "probe") == 0) {
+        t->wants_probe = 1;
+    } else if (strcmp(line, "stop") == 0) {
+        t->wants_stop = 1;
+    } else {
+        str_addf(a, "error unknown command (pause, resume, checkpoint, probe, stop, set KEY NUMBER, status)");
+        return;
+    }
+    str_addf(a, rc < 0 ? "error %s" : "ok %s", rc < 0 ? e.text : line);
+}
+
+/* Takes commands; while paused stays here. */
+static int obey(struct trainer *t, struct err *e)
+{
+    int rc = 0;
+    do {
+        control_poll(t->control, t->is_paused ? 0.1 : 0, handle, t);
+        if (*t->stop_signal == SIGNAL_CHECKPOINT) {
+            *t->stop_signal = 0;
+            t->wants_checkpoint = 1;
+        }
+        if (*t->stop_signal)
+            t->wants_stop = 1;
+        if (t->is_paused && t->wants_checkpoint)
+            rc = save_now(t, e);
+        if (rc == 0 && t->is_paused && t->wants_probe) {
+            t->wants_probe = 0;
+            rc = trainer_log_probes(t, e);
+        }
+    } while (rc == 0 && t->is_paused && !t->wants_stop);
+    return rc;
+}
+
+static int stop_early(struct trainer *t, struct err *e)
+{
+    int rc = t->state.step > 0 ? save_now(t, e) : 0;
+    if (rc == 0)
+        rc = trainer_log_end(t, "stopped", "on request", e);
+    return rc < 0 ? rc : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
+}
+
+static int give_up(struct trainer *t, struct err *e)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%" PRId64 " steps in a row had NaN or Inf (train.nan_limit); the checkpoint holds the "
+                                "weights from before them", t->state.bad_in_row);
+    t->report.has_val = 1; /* no evaluation of a broken step */
+    t->report.val_loss = INFINITY;
+    int rc = save_now(t, e);
+    if (rc == 0)
+        rc = trainer_log_end(t, "failed", text, e);
+    return rc < 0 ? rc : err_set(e, DS_ENUMERIC, "step %" PRId64 ": %s", t->state.step, text);
+}
+
+int trainer_run(struct trainer *t, struct err *e)
+{
+    int rc = 0;
+    if (t->state.step == 0)
+        rc = trainer_log_probes(t, e);
+    while (rc == 0 && t->state.step < t->config.train.steps) {
+        rc = obey(t, e);
+        if (rc == 0 && t->wants_stop)
+            return stop_early(t, e);
+        if (rc == 0)
+            rc = train_step(t, e);
+        if (rc == 0 && t->state.bad_in_row >= t->config.train.nan_limit)
+            return give_up(t, e);
+        if (rc == 0)
+            rc = after_step(t, e);
+    }
+    if (rc == 0)
+        rc = trainer_log_end(t, t->save_failed ? "failed" : "done", t->save_failed ? "the last checkpoint failed" : "", e);
+    if (rc == 0 && t->save_failed)
+        rc = err_set(e, DS_EIO, "the last checkpoint could not be written; see the log of %s", t->name);
+    return rc;
+}
+
+int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
+                   const char *parent, struct err *e)
+{
+    char path[1100], host[256] = "";
+    struct str s = {0};
+    gethostname(host, sizeof host - 1);
+    int rc = fs_mkdirs(dir, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
+    if (rc == 0 && fs_exists(path))
+        rc = err_set(e, DS_EEXIST, "%s: a run is there already; --resume continues it", dir);
+    if (rc < 0)
+        goto out;
+    train_config_print(&s, config);
+    rc = s.failed ? err_set(e, DS_EMEM, "config.yaml") : fs_write_file(path, s.p, s.len, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "meta.json", e);
+    if (rc < 0)
+        goto out;
+    str_reset(&s);
+    str_add(&s, "{\n  \"command\": [");
+    for (int i = 0; i < argc; i++) {
+        str_add(&s, i ? ", " : "");
+        str_add_json(&s, argv[i], strlen(argv[i]));
+    }
+    str_add(&s, "],\n  \"preset\": ");
+    str_add_json(&s, config->preset, strlen(config->preset));
+    str_addf(&s, ",\n  \"version\": \"%s\",\n  \"host\": ", version);
+    str_add_json(&s, host, strlen(host));
+    str_addf(&s, ",\n  \"cpus\": %d,\n  \"seed\": %" PRId64 ",\n  \"started\": %.3f,\n  \"parent\": ", pool_cpus(),
+             config->run.seed, clock_wall());
+    str_add_json(&s, parent ? parent : "", parent ? strlen(parent) : 0);
+    str_add(&s, "\n}\n");
+    rc = s.failed ? err_set(e, DS_EMEM, "meta.json") : fs_write_file(path, s.p, s.len, e);
+out:
+    str_release(&s);
+    return rc;
+}
+
+int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume, int allow_change,
+                 struct err *e)
+{
+    char path[1100];
+    static volatile int no_signal;
+    const char *slash = strrchr(dir, '/');
+    t->config = *config;
+    memset(config, 0, sizeof *config);
+    t->state.best_step = -1;
+    t->state.best_loss = INFINITY;
+    if (!t->stop_signal)
+        t->stop_signal = &no_signal;
+    str_copy(t->dir, sizeof t->dir, dir);
+    str_copy(t->name, sizeof t->name, slash ? slash + 1 : dir);
+    int rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    if (rc == 0) /* the lock first: a second writer must not touch anything */
+        rc = runlog_writer_open(&t->log, path, e);
+    if (rc == 0)
+        rc = pool_start((int)t->config.run.threads, e);
+    if (rc == 0)
+        rc = trainer_setup(t, e);
+    if (rc == 0 && resume)
+        rc = trainer_restore(t, allow_change, e);
+    if (rc == 0)
+        rc = control_open(&t->control, dir, e);
+    if (rc == 0)
+        rc = trainer_log_head(t, resume, e);
+    if (rc < 0)
+        trainer_close(t);
+    return rc;
+}
+
+static void release_probes(struct trainer *t)
+{
+    for (int i = 0; i < t->probes; i++) {
+        mem_free(t->probe[i].id);
+        mem_free(t->probe[i].piece);
+        mem_free(t->probe[i].piece_len);
+        mem_free(t->probe[i].true_entropy);
+    }
+    mem_free(t->probe);
+}
+
+void trainer_close(struct trainer *t)
+{
+    control_close(t->control);
+    runlog_writer_close(t->log);
+    release_probes(t);
+    record_free(t->record);
+    mem_free(t->input);
+    mem_free(t->target);
+    mem_free(t->doc_start);
+    mem_free(t->true_entropy);
+    model_free(t->model);
+    loader_close(t->train);
+    loader_close(t->val);
+    tokenizer_free(t->tokenizer);
+    corpus_close(t->corpus);
+    train_config_release(&t->config);
+    pool_stop();
+    memset(t, 0, sizeof *t);
+}
