@@ -1,0 +1,352 @@
+/* depthscope figure: draws figures from runs, lists them, and draws a PNG again from its own recipe. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/version.h"
+#include "figures/figure.h"
+
+enum { RUNS_MAX = 256, PNG_BYTES_MAX = 256 << 20, EXIT_USAGE = 2 };
+
+static const char usage[] =
+    "usage: depthscope figure NAME|all RUN... [-o DIR] [--venue NAME] [--format png,svg,pdf]\n"
+    "                  [--theme NAME] [--metric a,b] [--smooth X] [--probe N] [--dpi N] [--json]\n"
+    "       depthscope figure --again FILE.png [--json]\n"
+    "       depthscope figure list [--json]\n";
+
+struct request {
+    struct figure_options opt;
+    const char *name, *dir, *again, *formats;
+    const char *path[RUNS_MAX];
+    int paths, json;
+};
+
+struct opened { struct figure_run run[RUNS_MAX]; int n; };
+
+static int complain(const struct err *e)
+{
+    log_error("%s", e->text);
+    return e->code == DS_EUSAGE ? EXIT_USAGE : EXIT_FAILURE;
+}
+
+/* ---- the command line ---------------------------------------------------------------------------- */
+
+static int number(const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && *out == *out ? 0 : -1;
+}
+
+static int take_value(struct request *r, const char *key, const char *value, struct err *e)
+{
+    double v = 0;
+    if (strcmp(key, "-o") == 0 || strcmp(key, "--out") == 0)
+        r->dir = value;
+    else if (strcmp(key, "--venue") == 0)
+        r->opt.venue = value;
+    else if (strcmp(key, "--format") == 0)
+        r->formats = value;
+    else if (strcmp(key, "--theme") == 0)
+        r->opt.theme = value;
+    else if (strcmp(key, "--metric") == 0)
+        r->opt.metric = value;
+    else if (strcmp(key, "--again") == 0)
+        r->again = value;
+    else if (strcmp(key, "--smooth") == 0 || strcmp(key, "--probe") == 0 || strcmp(key, "--dpi") == 0) {
+        if (number(value, &v) < 0 || v < 0 || v > 1e6)
+            return err_set(e, DS_EUSAGE, "%s: \"%s\" is not a number of the kind it takes", key, value);
+        if (key[2] == 's')
+            r->opt.smooth = v;
+        else if (key[2] == 'p')
+            r->opt.probe = (int)v;
+        else
+            r->opt.dpi = v;
+    } else
+        return err_set(e, DS_EUSAGE, "figure: unknown option %s", key);
+    return 0;
+}
+
+static int parse(struct request *r, int argc, char **argv, struct err *e)
+{
+    static char key[32];
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *eq = strchr(a, '=');
+        int rc = 0;
+        if (strcmp(a, "--json") == 0)
+            r->json = 1;
+        else if (a[0] == '-' && a[1] && eq && a[1] == '-' && (size_t)(eq - a) < sizeof key) {
+            memcpy(key, a, (size_t)(eq - a));
+            key[eq - a] = '\0';
+            rc = take_value(r, key, eq + 1, e);
+        } else if (a[0] == '-' && a[1]) {
+            if (i + 1 == argc)
+                return err_set(e, DS_EUSAGE, "figure: %s needs a value", a);
+            rc = take_value(r, a, argv[++i], e);
+        } else if (!r->name)
+            r->name = a;
+        else if (r->paths == RUNS_MAX)
+            return err_set(e, DS_EUSAGE, "figure: at most %d runs", RUNS_MAX);
+        else
+            r->path[r->paths++] = a;
+        if (rc < 0)
+            return rc;
+    }
+    for (const char *at = r->formats; *at;) {
+        size_t len = strcspn(at, ",");
+        if (pen_format_find(at, len) < 0)
+            return err_set(e, DS_EUSAGE, "figure: unknown format \"%.*s\" (png, svg, pdf)", (int)(len > 40 ? 40 : len), at);
+        at += len + (at[len] == ',');
+    }
+    return 0;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------ */
+
+static void close_runs(struct opened *o)
+{
+    for (int i = 0; i < o->n; i++)
+        runview_free(o->run[i].view);
+    o->n = 0;
+}
+
+static int open_run(struct opened *o, const char *path, struct err *e)
+{
+    struct runview *v = NULL;
+    int rc = runview_open(&v, path, e);
+    if (rc < 0)
+        return rc;
+    while ((rc = runview_poll(v, 10, e)) > 0)
+        ;
+    if (rc < 0) {
+        runview_free(v);
+        return rc;
+    }
+    if (v->gaps > 0)
+        log_warn("%s: %llu damaged places were skipped (%llu records lost)", path, (unsigned long long)v->gaps,
+                 (unsigned long long)v->lost);
+    o->run[o->n++] = (struct figure_run){.view = v, .path = path};
+    return 0;
+}
+
+static int open_runs(struct opened *o, const char *const *paths, int n, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = open_run(o, paths[i], e);
+    if (rc < 0)
+        close_runs(o);
+    return rc;
+}
+
+/* ---- drawing ---------------------------------------------------------------------------------------- */
+
+static int write_formats(const struct request *r, const struct figure *f, struct str *files, struct err *e)
+{
+    char path[4096], name[128];
+    int rc = 0;
+    for (const char *at = r->formats; rc == 0 && *at;) {
+        size_t len = strcspn(at, ",");
+        struct str bytes = {0};
+        int format = pen_format_find(at, len);
+        snprintf(name, sizeof name, "%s.%s", f->name, pen_format_name((enum pen_format)format));
+        rc = fs_join(path, sizeof path, r->dir, name, e);
+        if (rc == 0)
+            rc = figure_bytes(f, (enum pen_format)format, &bytes, e);
+        if (rc == 0)
+            rc = fs_write_file(path, bytes.p, bytes.len, e);
+        str_release(&bytes);
+        if (rc == 0 && r->json) {
+            str_add(files, files->len ? "," : "");
+            str_add_json(files, path, strlen(path));
+        } else if (rc == 0)
+            printf("%s\n", path);
+        at += len + (at[len] == ',');
+    }
+    return rc;
+}
+
+static void json_field(struct str *out, const char *key, const char *value)
+{
+    str_addf(out, "\"%s\":", key);
+    str_add_json(out, value, strlen(value));
+}
+
+static int draw_one(const struct request *r, const struct opened *o, const char *name, struct str *drawn, struct err *e)
+{
+    struct figure f = {0};
+    struct str files = {0};
+    int rc = figure_make(&f, name, o->run, o->n, &r->opt, e);
+    if (rc == 0)
+        rc = write_formats(r, &f, &files, e);
+    if (rc == 0) {
+        str_add(drawn, drawn->len ? ",{" : "{");
+        json_field(drawn, "name", name);
+        str_addf(drawn, ",\"files\":[%s],", str_text(&files));
+        json_field(drawn, "data", f.data_hash);
+        str_add_char(drawn, ',');
+        json_field(drawn, "caption", str_text(&f.caption));
+        str_add_char(drawn, '}');
+    }
+    figure_release(&f);
+    str_release(&files);
+    return rc;
+}
+
+/* One figure must succeed; of `all` at least one, and each that cannot be drawn is named with its reason. */
+static int draw_command(const struct request *r)
+{
+    static struct opened o;
+    struct str drawn = {0}, refused = {0};
+    struct err e = {0};
+    int all = strcmp(r->name, "all") == 0, status = 0, count = 0;
+    if (r->paths == 0) {
+        err_set(&e, DS_EUSAGE, "figure %s: name at least one run", r->name);
+        return complain(&e);
+    }
+    if (open_runs(&o, r->path, r->paths, &e) < 0 || fs_mkdirs(r->dir, &e) < 0) {
+        close_runs(&o);
+        return complain(&e);
+    }
+    for (int i = 0; figure_name(i); i++) {
+        const char *name = all ? figure_name(i) : r->name;
+        e = (struct err){0};
+        if (draw_one(r, &o, name, &drawn, &e) == 0)
+            count++;
+        else {
+            status = complain(&e);
+            str_add(&refused, refused.len ? ",{" : "{");
+            json_field(&refused, "name", name);
+            str_add_char(&refused, ',');
+            json_field(&refused, "why", e.text);
+            str_add_char(&refused, '}');
+        }
+        if (!all)
+            break;
+    }
+    if (r->json)
+        printf("{\"figures\":[%s],\"refused\":[%s]}\n", str_text(&drawn), str_text(&refused));
+    str_release(&drawn);
+    str_release(&refused);
+    close_runs(&o);
+    return all ? count ? EXIT_SUCCESS : EXIT_FAILURE : status;
+}
+
+static int list_command(const struct request *r)
+{
+    char words[96];
+    struct str out = {0};
+    for (int i = 0; figure_name(i); i++)
+        if (r->json) {
+            str_add(&out, i ? ",{" : "{\"figures\":[{");
+            json_field(&out, "name", figure_name(i));
+            str_add_char(&out, ',');
+            json_field(&out, "title", figure_title(i));
+            str_add_char(&out, ',');
+            json_field(&out, "needs", figure_needs(i));
+            str_add_char(&out, '}');
+        } else
+            str_addf(&out, "%-14s %s\n%-14s needs %s\n", figure_name(i), figure_title(i), "", figure_needs(i));
+    str_add(&out, r->json ? "],\"venues\":[" : "\nvenues:\n");
+    for (int i = 0; figure_venue(i, words, sizeof words); i++)
+        if (r->json) {
+            str_add(&out, i ? "," : "");
+            str_add_json(&out, figure_venue(i, words, sizeof words), strlen(figure_venue(i, words, sizeof words)));
+        } else
+            str_addf(&out, "  %-12s %s\n", figure_venue(i, words, sizeof words), words);
+    str_add(&out, r->json ? "]}\n" : "");
+    fputs(str_text(&out), stdout);
+    int failed = out.failed;
+    str_release(&out);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* ---- again ------------------------------------------------------------------------------------------- */
+
+static void print_again(const char *path, const struct figure *f, const struct figure_recipe *recipe, int changed)
+{
+    struct str out = {0};
+    str_add_char(&out, '{');
+    json_field(&out, "file", path);
+    str_add_char(&out, ',');
+    json_field(&out, "name", f->name);
+    str_addf(&out, ",\"changed\":%s,", changed ? "true" : "false");
+    json_field(&out, "before", recipe->data_hash);
+    str_add_char(&out, ',');
+    json_field(&out, "data", f->data_hash);
+    str_add(&out, "}\n");
+    fputs(str_text(&out), stdout);
+    str_release(&out);
+}
+
+/* Draws by the recipe and replaces the file; says whether the numbers are still those of the old picture. */
+static int redraw(const struct request *r, const struct figure_recipe *recipe, struct err *e)
+{
+    static struct opened o;
+    struct figure f = {0};
+    struct str bytes = {0};
+    struct figure_options opt = {.venue = recipe->venue, .theme = recipe->theme, .metric = recipe->metric,
+                                 .version = r->opt.version, .smooth = recipe->smooth, .probe = recipe->probe,
+                                 .dpi = recipe->dpi};
+    int changed = 0, rc = open_runs(&o, (const char *const *)recipe->path, recipe->runs, e);
+    if (rc == 0)
+        rc = figure_make(&f, recipe->name, o.run, o.n, &opt, e);
+    if (rc == 0)
+        rc = figure_bytes(&f, PEN_PNG, &bytes, e);
+    if (rc == 0)
+        rc = fs_write_file(r->again, bytes.p, bytes.len, e);
+    if (rc == 0) {
+        changed = strcmp(f.data_hash, recipe->data_hash) != 0;
+        if (r->json)
+            print_again(r->again, &f, recipe, changed);
+        else
+            printf("%s: drawn again; the data %s\n", r->again, changed ? "changed" : "is the same");
+    }
+    figure_release(&f);
+    str_release(&bytes);
+    close_runs(&o);
+    return rc < 0 ? rc : changed;
+}
+
+static int again_command(const struct request *r)
+{
+    struct str png = {0};
+    struct figure_recipe recipe = {0};
+    struct err e = {0};
+    int rc = fs_read_file(&png, r->again, PNG_BYTES_MAX, &e);
+    if (rc == 0)
+        rc = figure_recipe_read(&recipe, png.p, png.len, r->again, &e);
+    if (rc == 0)
+        rc = redraw(r, &recipe, &e);
+    figure_recipe_release(&recipe);
+    str_release(&png);
+    if (rc < 0) {
+        complain(&e);
+        return EXIT_FAILURE;
+    }
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int figure_command(int argc, char **argv)
+{
+    static struct request r;
+    struct err e = {0};
+    r = (struct request){.dir = "exports", .formats = "png,svg,pdf"};
+    figure_options_default(&r.opt);
+    r.opt.version = DEPTHSCOPE_VERSION;
+    if (parse(&r, argc, argv, &e) < 0)
+        return complain(&e);
+    if (r.again)
+        return again_command(&r);
+    if (!r.name || strcmp(r.name, "help") == 0) {
+        fputs(usage, r.name ? stdout : stderr);
+        return r.name ? EXIT_SUCCESS : EXIT_USAGE;
+    }
+    if (strcmp(r.name, "list") == 0)
+        return list_command(&r);
+    return draw_command(&r);
+}

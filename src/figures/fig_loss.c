@@ -1,0 +1,251 @@
+/* Loss against compute, two ways: as FLOPs and as measured time.  Each method is a line through its budgets;
+ * dense models of every depth form the line to beat. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "figures/plot.h"
+
+struct point { double x, y; struct interval over; const struct group *g; };
+
+enum axis_kind { BY_FLOPS, BY_TIME };
+
+/* The dense model everything is measured by: the most FLOPs a token among the runs. */
+static int reference_flops(struct sheet *s, double *ref, struct err *e)
+{
+    *ref = 0;
+    for (int i = 0; i < s->runs; i++) {
+        double v;
+        int rc = data_flops_dense(s, i, &v, e);
+        if (rc < 0)
+            return rc;
+        *ref = fmax(*ref, v);
+    }
+    return 0;
+}
+
+static int is_dense(const struct sheet *s, int run)
+{
+    const struct runview *v = s->run[run].view;
+    const char *m = runview_config(v, "model.method");
+    m = m ? m : v->method;
+    return m && strcmp(m, "dense") == 0;
+}
+
+/* Mean measured time of the dense runs at full depth; NaN when there are none. */
+static int reference_time(struct sheet *s, double ref, double *out, struct err *e)
+{
+    double sum = 0, t, f;
+    int n = 0;
+    for (int i = 0; i < s->runs; i++) {
+        int rc = data_flops_dense(s, i, &f, e);
+        if (rc < 0)
+            return rc;
+        if (!is_dense(s, i) || f < ref * 0.999 || !data_has_eval(s, i, "time_per_token_ms"))
+            continue;
+        rc = data_eval(s, i, "time_per_token_ms", &t, e);
+        if (rc < 0)
+            return rc;
+        sum += t;
+        n++;
+    }
+    *out = n ? sum / n : (double)NAN;
+    return 0;
+}
+
+static int place_run(struct sheet *s, int run, enum axis_kind kind, double ref, double ref_time, double *x,
+                     struct err *e)
+{
+    double flops, ratio;
+    int rc = data_flops_dense(s, run, &flops, e);
+    if (rc < 0)
+        return rc;
+    if (kind == BY_FLOPS) {
+        rc = data_eval(s, run, "flops_ratio", &ratio, e);
+        *x = rc == 0 ? ratio * flops / ref : (double)NAN;
+        return rc;
+    }
+    if (flops > ref * 0.999) /* at full depth: the pair was timed side by side by the evaluation */
+        return data_eval(s, run, "time_ratio", x, e);
+    if (!isfinite(ref_time))
+        return sheet_refuse(s, run, e, "is shallower than the others, and no dense run of full depth has "
+                                       "'time_per_token_ms' to compare it with");
+    rc = data_eval(s, run, "time_per_token_ms", &ratio, e);
+    *x = rc == 0 ? ratio / ref_time : (double)NAN;
+    return rc;
+}
+
+static int make_point(struct sheet *s, const struct group *g, enum axis_kind kind, double ref, double ref_time,
+                      struct point *p, struct err *e)
+{
+    const char *metric = s->opt.metric ? s->opt.metric : "loss";
+    double *y = mem_alloc((size_t)g->runs, sizeof *y), sum = 0, x;
+    int rc = y ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (int i = 0; rc == 0 && i < g->runs; i++) {
+        rc = place_run(s, g->run[i], kind, ref, ref_time, &x, e);
+        if (rc == 0)
+            rc = data_eval(s, g->run[i], metric, &y[i], e);
+        sum += rc == 0 ? x : 0;
+    }
+    if (rc == 0) {
+        p->g = g;
+        p->x = sum / g->runs;
+        p->over = stats_bootstrap(y, (size_t)g->runs, 1);
+        p->y = p->over.mean;
+    }
+    mem_free(y);
+    return rc;
+}
+
+static void sort_points(struct point *p, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && (p[k].g->method_index < p[k - 1].g->method_index ||
+                                  (p[k].g->method_index == p[k - 1].g->method_index && p[k].x < p[k - 1].x)); k--) {
+            struct point t = p[k];
+            p[k] = p[k - 1];
+            p[k - 1] = t;
+        }
+}
+
+/* Dense is drawn in the colour of references, the methods in series colours. */
+static int method_colour(const struct sheet *s, const struct group *g)
+{
+    return strcmp(g->method, "dense") == 0 ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, g->method_index);
+}
+
+static void draw_method(struct sheet *s, struct panel *p, const struct point *pt, int n)
+{
+    int rgb = method_colour(s, pt[0].g), dense = strcmp(pt[0].g->method, "dense") == 0;
+    double xs[2], ys[2];
+    pen_width(s->pen, s->venue->line);
+    pen_colour(s->pen, rgb, 1);
+    sheet_dash(s, dense ? 1 : 0);
+    for (int i = 0; i + 1 < n; i++) {
+        xs[0] = pt[i].x, xs[1] = pt[i + 1].x;
+        ys[0] = pt[i].y, ys[1] = pt[i + 1].y;
+        panel_line(s, p, xs, ys, 2);
+    }
+    pen_dash(s->pen, NULL, 0);
+    for (int i = 0; i < n; i++) {
+        double x = axis_at(&p->ax, pt[i].x), y = axis_at(&p->ay, pt[i].y), r = s->venue->line * 2.1;
+        if (isfinite(pt[i].over.lo)) {
+            double lo = axis_at(&p->ay, pt[i].over.lo), hi = axis_at(&p->ay, pt[i].over.hi);
+            panel_whisker(s, x, lo, x, hi, rgb);
+            panel_mark_line(p, x, lo, x, hi);
+        }
+        sheet_marker(s, pt[i].g->method_index, x, y, r, rgb, pt[i].g->runs == 1);
+        panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
+    }
+}
+
+static void draw_points(struct sheet *s, struct panel *p, struct point *pt, int n)
+{
+    int top = 0;
+    sort_points(pt, n);
+    for (int i = 0; i < n; i++) {
+        axis_include(&p->ax, pt[i].x);
+        axis_include(&p->ay, pt[i].y);
+        axis_include(&p->ay, pt[i].over.lo);
+        axis_include(&p->ay, pt[i].over.hi);
+        top = pt[i].g->runs > top ? pt[i].g->runs : top;
+        if (i == 0 || pt[i].g->method_index != pt[i - 1].g->method_index) {
+            int dense = strcmp(pt[i].g->method, "dense") == 0;
+            const char *word = dense ? p->x_label[0] == 'F' ? "dense at equal FLOPs" : "dense at equal time" : pt[i].g->method;
+            panel_entry(p, word, method_colour(s, pt[i].g), dense ? 1 : 0, pt[i].g->method_index, 1);
+        }
+    }
+    axis_include(&p->ax, 1);
+    axis_pad(&p->ax, 0.06);
+    axis_pad(&p->ay, 0.1);
+    panel_layout(s, p, 0, 0, s->width, s->width * 0.66);
+    s->height = s->width * 0.66;
+    panel_axes(s, p);
+    panel_rule(s, p, 1, 1, sheet_colour(s, ROLE_BORDER), 2);
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i; end < n && pt[end].g->method_index == pt[i].g->method_index; end++)
+            ;
+        draw_method(s, p, pt + i, end - i);
+    }
+    panel_legend(s, p);
+}
+
+/* "n = 3 seeds" or "n = 1 to 3 seeds". */
+static void note_seeds(struct sheet *s, const struct groups *set)
+{
+    int lo = set->g[0].runs, hi = lo;
+    for (int i = 1; i < set->n; i++) {
+        lo = set->g[i].runs < lo ? set->g[i].runs : lo;
+        hi = set->g[i].runs > hi ? set->g[i].runs : hi;
+    }
+    if (hi == 1)
+        sheet_note(s, "One seed each (hollow marks): no interval can be given.");
+    else if (lo == hi)
+        sheet_note(s, "Mean over n = %d seeds; bars: 95 %% bootstrap interval of the mean.", hi);
+    else
+        sheet_note(s, "Mean over n = %d to %d seeds; bars: 95 %% bootstrap interval of the mean; hollow: one seed.", lo,
+                   hi);
+}
+
+static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
+{
+    struct groups set = {0};
+    struct point *pt = NULL;
+    struct panel *p = NULL;
+    double ref, ref_time = (double)NAN;
+    char number[40];
+    const char *metric = s->opt.metric ? s->opt.metric : "loss";
+    int rc = reference_flops(s, &ref, e);
+    if (rc == 0 && kind == BY_TIME)
+        rc = reference_time(s, ref, &ref_time, e);
+    if (rc == 0)
+        rc = groups_make(&set, s, e);
+    if (rc < 0)
+        return rc;
+    pt = mem_alloc((size_t)set.n, sizeof *pt);
+    p = mem_alloc(1, sizeof *p);
+    if (!pt || !p)
+        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (int i = 0; rc == 0 && i < set.n; i++)
+        rc = make_point(s, &set.g[i], kind, ref, ref_time, &pt[i], e);
+    if (rc == 0) {
+        axis_reset(&p->ax);
+        axis_reset(&p->ay);
+        p->x_label = kind == BY_FLOPS ? "FLOPs per token (fraction of dense)" : "Measured time per token (fraction of dense)";
+        p->y_label = strcmp(metric, "loss") == 0 ? "Validation loss (nats)"
+                     : strcmp(metric, "bits_per_byte") == 0 ? "Bits per byte" : metric;
+        draw_points(s, p, pt, set.n);
+        number_short(number, sizeof number, ref / 1e6);
+        note_seeds(s, &set);
+        sheet_note(s, "1.0 = the deepest dense model (%s MFLOPs a token)%s.", number,
+                   kind == BY_TIME ? ", timed on the same machine" : "");
+    }
+    mem_free(pt);
+    mem_free(p);
+    groups_release(&set);
+    return rc;
+}
+
+static int draw_flops(struct sheet *s, struct err *e)
+{
+    return draw(s, BY_FLOPS, e);
+}
+
+static int draw_time(struct sheet *s, struct err *e)
+{
+    return draw(s, BY_TIME, e);
+}
+
+const struct figure_ops figure_loss_flops = {
+    .name = "loss_flops",
+    .title = "Validation loss against FLOPs, dense at equal FLOPs beside it",
+    .needs = "eval 'final': loss, flops_ratio; head: flops_dense",
+    .draw = draw_flops,
+};
+const struct figure_ops figure_loss_time = {
+    .name = "loss_time",
+    .title = "Validation loss against measured time per token",
+    .needs = "eval 'final': loss, time_ratio, time_per_token_ms; head: flops_dense",
+    .draw = draw_time,
+};

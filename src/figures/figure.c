@@ -1,0 +1,289 @@
+#include "figures/figure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "figures/glyphs.h"
+#include "figures/plot.h"
+
+enum { RUNS_MAX = 256 };
+
+static const struct figure_ops *const table[] = {
+    &figure_loss_flops, &figure_loss_time,   &figure_signal_depth, &figure_layer_map,    &figure_entropy_depth,
+    &figure_flops_hist, &figure_routing_map, &figure_training,     &figure_ablation_bars,
+};
+
+const char *figure_name(int i)
+{
+    return i >= 0 && (size_t)i < DS_LEN(table) ? table[i]->name : NULL;
+}
+
+const char *figure_title(int i)
+{
+    return i >= 0 && (size_t)i < DS_LEN(table) ? table[i]->title : NULL;
+}
+
+const char *figure_needs(int i)
+{
+    return i >= 0 && (size_t)i < DS_LEN(table) ? table[i]->needs : NULL;
+}
+
+void figure_options_default(struct figure_options *o)
+{
+    *o = (struct figure_options){.smooth = -1, .probe = -1};
+}
+
+static const struct figure_ops *find(const char *name, struct err *e)
+{
+    int best = -1, best_d = 5;
+    for (size_t i = 0; i < DS_LEN(table); i++) {
+        int d = str_distance(name, table[i]->name);
+        if (d == 0)
+            return table[i];
+        if (d < best_d) {
+            best_d = d;
+            best = (int)i;
+        }
+    }
+    if (best >= 0)
+        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (did you mean %s?)", name, table[best]->name);
+    else
+        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (see: figure list)", name);
+    return NULL;
+}
+
+static int check_options(struct sheet *s, struct err *e)
+{
+    const struct figure_options *o = &s->opt;
+    if (!s->venue)
+        return err_set(e, DS_EUSAGE, "no venue is called \"%s\"", o->venue);
+    if (!(o->smooth < 1))
+        return err_set(e, DS_EUSAGE, "smooth must be at least 0 and below 1");
+    if (!(o->dpi == 0 || (o->dpi >= 300 && o->dpi <= 2400)))
+        return err_set(e, DS_EUSAGE, "dpi must lie between 300 and 2400");
+    return 0;
+}
+
+/* Breaks the caption into lines below the figure. */
+static void draw_caption(struct sheet *s)
+{
+    char line[512];
+    const char *text = str_text(&s->caption);
+    double size = fmax(6, s->venue->small * 0.95), y = s->height + size * 1.25, width = s->width;
+    struct text_style style = {.size = size, .rgb = sheet_colour(s, ROLE_DIM)};
+    while (*text) {
+        size_t fit = 0, at = 0;
+        while (text[at]) {
+            size_t word = at + strspn(text + at, " ");
+            word += strcspn(text + word, " ");
+            if (word >= sizeof line)
+                break;
+            memcpy(line, text, word);
+            line[word] = '\0';
+            if (fit > 0 && glyph_width(line, size) > width)
+                break;
+            fit = at = word;
+        }
+        if (fit == 0) /* one word longer than any line: it is drawn and runs on */
+            fit = strlen(text) < sizeof line ? strlen(text) : sizeof line - 1;
+        memcpy(line, text, fit);
+        line[fit] = '\0';
+        pen_text(s->pen, 0, y, &style, line);
+        y += size * 1.35;
+        text += fit + strspn(text + fit, " ");
+    }
+    s->height = y - size * 0.9;
+}
+
+static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
+{
+    pen_list_reset(list);
+    str_release(&s->caption);
+    s->caption = (struct str){0};
+    s->again = 0;
+    s->height = s->width * 0.618;
+    sha256_init(&s->data);
+    int rc = s->ops->draw(s, e);
+    if (rc < 0)
+        return rc;
+    if (s->pen->bad > 0)
+        return err_set(e, DS_ENUMERIC, "figure %s: %zu coordinates are not finite", s->ops->name, s->pen->bad);
+    if (pen_list_failed(list) || s->caption.failed)
+        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    return 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* SHA-256 over "key=value" in order of keys. */
+static void config_hash(const struct runview *v, char out[65])
+{
+    struct sha256 h;
+    const char **keys = mem_alloc(v->configs, sizeof *keys);
+    sha256_init(&h);
+    for (size_t i = 0; keys && i < v->configs; i++)
+        keys[i] = v->config_key[i];
+    if (keys)
+        qsort(keys, v->configs, sizeof *keys, by_text);
+    for (size_t i = 0; keys && i < v->configs; i++) {
+        const char *value = runview_config(v, keys[i]);
+        sha256_add(&h, keys[i], strlen(keys[i]) + 1);
+        sha256_add(&h, value ? value : "", strlen(value ? value : "") + 1);
+    }
+    sha256_hex(&h, out);
+    mem_free(keys);
+}
+
+static void json_member(struct str *out, const char *key, const char *value)
+{
+    str_addf(out, "\"%s\":", key);
+    str_add_json(out, value ? value : "", strlen(value ? value : ""));
+    str_add_char(out, ',');
+}
+
+static void command_text(const struct sheet *s, struct str *out)
+{
+    str_addf(out, "depthscope figure %s", s->ops->name);
+    for (int i = 0; i < s->runs; i++)
+        str_addf(out, " %s", s->run[i].path ? s->run[i].path : "-");
+    str_addf(out, " --venue %s --theme %s", s->venue->name, s->opt.theme);
+    if (s->opt.metric)
+        str_addf(out, " --metric %s", s->opt.metric);
+    if (s->opt.smooth >= 0)
+        str_addf(out, " --smooth %.9g", s->opt.smooth);
+    if (s->opt.probe >= 0)
+        str_addf(out, " --probe %d", s->opt.probe);
+    if (s->opt.dpi > 0)
+        str_addf(out, " --dpi %.9g", s->opt.dpi);
+}
+
+static void write_recipe(const struct sheet *s, struct figure *f)
+{
+    struct str command = {0}, *out = &f->recipe;
+    char hash[65];
+    command_text(s, &command);
+    str_add_char(out, '{');
+    json_member(out, "figure", s->ops->name);
+    json_member(out, "command", str_text(&command));
+    json_member(out, "venue", s->venue->name);
+    json_member(out, "theme", s->opt.theme);
+    if (s->opt.metric)
+        json_member(out, "metric", s->opt.metric);
+    str_addf(out, "\"smooth\":%.9g,\"probe\":%d,\"dpi\":%.9g,", s->opt.smooth, s->opt.probe, s->opt.dpi);
+    str_add(out, "\"runs\":[");
+    for (int i = 0; i < s->runs; i++) {
+        str_add(out, i ? ",{" : "{");
+        json_member(out, "path", s->run[i].path);
+        json_member(out, "run", s->run[i].view->name);
+        config_hash(s->run[i].view, hash);
+        str_addf(out, "\"config\":\"%s\"}", hash);
+    }
+    str_add(out, "],");
+    json_member(out, "data", f->data_hash);
+    json_member(out, "caption", str_text(&f->caption));
+    json_member(out, "version", s->opt.version);
+    out->p[out->len - 1] = '}';
+    str_release(&command);
+}
+
+static int finish(struct sheet *s, struct figure *out, struct pen_list *list, struct err *e)
+{
+    struct figure f = {.name = s->ops->name, .title = s->ops->title, .width = s->width, .list = list,
+                       .background = s->background, .dpi = s->opt.dpi > 0 ? s->opt.dpi : s->venue->dpi};
+    draw_caption(s);
+    f.height = s->height;
+    f.caption = s->caption;
+    sha256_hex(&s->data, f.data_hash);
+    write_recipe(s, &f);
+    if (f.recipe.failed || pen_list_failed(list)) {
+        str_release(&f.recipe);
+        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    }
+    *out = f;
+    return 0;
+}
+
+int figure_make(struct figure *out, const char *name, const struct figure_run *runs, int n,
+                const struct figure_options *o, struct err *e)
+{
+    struct sheet s = {.run = runs, .runs = n, .opt = *o};
+    struct pen_list *list = NULL;
+    int rc = DS_EUSAGE;
+    s.opt.theme = o->theme ? o->theme : "light";
+    s.opt.venue = o->venue ? o->venue : "icml";
+    s.venue = venue_find(s.opt.venue);
+    s.ops = find(name, e);
+    if (!s.ops || (rc = check_options(&s, e)) < 0)
+        return rc;
+    if (n < 1 || n > RUNS_MAX)
+        return err_set(e, DS_EUSAGE, "figure %s: %s", name, n < 1 ? "name at least one run" : "at most 256 runs");
+    rc = theme_load(&s.theme, s.opt.theme, NULL, e);
+    if (rc < 0)
+        return rc;
+    list = pen_list_new();
+    if (!list)
+        return err_set(e, DS_EMEM, "figure %s: no memory", name);
+    s.pen = pen_list_pen(list);
+    s.width = s.venue->width * 72;
+    s.background = colour_rgb(&s.theme.role[ROLE_BACKGROUND], s.theme.is_light ? 0xFFFFFF : 0x14181E);
+    rc = draw_once(&s, list, e);
+    if (rc == 0 && s.again) {
+        s.legend_above = 1;
+        rc = draw_once(&s, list, e);
+    }
+    if (rc == 0)
+        rc = finish(&s, out, list, e);
+    if (rc < 0) {
+        pen_list_free(list);
+        str_release(&s.caption);
+    }
+    return rc;
+}
+
+void figure_release(struct figure *f)
+{
+    pen_list_free(f->list);
+    str_release(&f->caption);
+    str_release(&f->recipe);
+    *f = (struct figure){0};
+}
+
+int figure_bytes(const struct figure *f, enum pen_format format, struct str *out, struct err *e)
+{
+    int rc = pen_cairo_write(f->list, format, f->width, f->height, f->background, f->dpi, str_text(&f->recipe), out, e);
+    return rc < 0 ? err_add(e, rc, "figure %s", f->name) : 0;
+}
+
+int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *width, int *height, struct err *e)
+{
+    if (width_px < 16 || width_px > 16384)
+        return err_set(e, DS_ERANGE, "figure %s: a width of %d pixels is not possible", f->name, width_px);
+    return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width, rgb, width, height,
+                            e);
+}
+
+int figure_draw(const char *name, const struct figure_run *runs, int n, const struct figure_options *o, const char *path,
+                struct err *e)
+{
+    struct figure f = {0};
+    struct str bytes = {0};
+    const char *dot = strrchr(path, '.');
+    int format = dot ? pen_format_find(dot + 1, strlen(dot + 1)) : -1;
+    if (format < 0)
+        return err_set(e, DS_EUSAGE, "%s: the name must end in .png, .svg or .pdf", path);
+    int rc = figure_make(&f, name, runs, n, o, e);
+    if (rc == 0)
+        rc = figure_bytes(&f, (enum pen_format)format, &bytes, e);
+    if (rc == 0)
+        rc = fs_write_file(path, bytes.p, bytes.len, e);
+    figure_release(&f);
+    str_release(&bytes);
+    return rc;
+}
