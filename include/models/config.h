@@ -20,7 +20,7 @@ struct model_config {
     int64_t layers, dim, heads, kv_heads /* 0 = heads */, head_dim /* 0 = dim / heads */, ffn /* 0 = by mlp kind */;
     int64_t vocab, max_seq;
     int norm, position, mlp; /* enums above */
-    int attn_bias, mlp_bias, tied;
+    int attn_bias, mlp_bias, tied, depth_init;
     double norm_eps, rope_theta, init_std, embed_scale;
 };
 

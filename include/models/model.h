@@ -78,12 +78,14 @@ enum { HEAD_CHUNK = 128 };
 int model_new(struct model **out, struct model_config *c, struct config *route_options, uint64_t seed, int train,
               struct err *e) DS_CHECK;
 void model_free(struct model *m);
-/* Buffers for R = rows; `train` adds gradients; `keep` stores activations. Grows only. */
+/* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Grows only: what an earlier call asked for
+ * stays.  What the last pass left is lost when it grows. */
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e) DS_CHECK;
 /* Bytes that model_reserve would take. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep);
 
-/* Forward through embedding and blocks; logits are not made. pass->B.. are filled from the batch. */
+/* Forward through embedding and blocks; logits are not made. pass->B.. are filled from the batch.  Ids are below the
+ * vocabulary, and with learned positions documents are no longer than max_seq: the caller sees to it. */
 void model_forward(struct model *m, const struct batch *b, struct pass *pass);
 /* Head and loss in row chunks: fills nll, entropy (want_entropy or by the method) and m->loss (mean nats over targets >= 0);
  * with train also dh[L] and the head's gradients. */
@@ -101,7 +103,8 @@ void model_lens(struct model *m, int l, int row, real *logits);
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e) DS_CHECK;
 void kv_cache_free(struct kv_cache *c);
 void kv_cache_reset(struct kv_cache *c);
-/* n <= R_max rows; pass->kind PASS_SPARSE, PASS_MASKED or PASS_DENSE. DS_ERANGE when the cache is full. */
+/* n <= R_max rows; pass->kind PASS_SPARSE or PASS_DENSE. DS_ERANGE when the cache, or the table of learned positions,
+ * is full. */
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass, struct err *e) DS_CHECK;
 
 #endif

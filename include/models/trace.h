@@ -17,7 +17,7 @@ struct trace_text {
 struct trace_options {
     int64_t step;
     double time;
-    int lens_k;                    /* top-k of the logit lens per cell, 0 = none; the pieces come from `piece_of` */
+    int lens_k;                    /* top-k of the logit lens per cell, 0 = none, at most 16; the pieces come from `piece_of` */
     const char *(*piece_of)(const void *ctx, int32_t id, size_t *n);
     const void *ctx;
     enum pass_kind kind;           /* PASS_SPARSE, or PASS_DENSE */

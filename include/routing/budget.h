@@ -4,6 +4,17 @@
 
 #include "engine/real.h"
 
+/* What holds the ratio at its target. */
+enum budget_kind {
+    BUDGET_OFFSET, /* a common threshold offset (or quantile level) is moved; the loss stays free */
+    BUDGET_DUAL,   /* mu (ratio - target) in the loss, mu a dual variable                        */
+    BUDGET_LOSS,   /* lambda |ratio - target| in the loss                                        */
+    BUDGET_OFF,
+};
+#define BUDGET_CHOICES "offset|dual|loss|off"
+/* d loss / d ratio of a budget: `miss` = ratio - target, lambda of BUDGET_LOSS, dual of BUDGET_DUAL. */
+double budget_push(enum budget_kind kind, double miss, double lambda, double dual);
+
 /* Integral controller with a bound: value += rate * (measured - target).  A ratio above target raises it. */
 double budget_step(double value, double measured, double target, double rate, double bound);
 /* The target at `progress`: from 1 down to rho over the first `anneal` of training, then rho. */

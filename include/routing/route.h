@@ -83,7 +83,7 @@ struct route {
     struct pass pass;            /* the present one                              */
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L)     */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R) when recording, else NULL */
-    int frozen;                  /* decisions are replayed, not made (checks)    */
+    int frozen;                  /* decisions are replayed, not made (checks); see regate */
 };
 
 /* Made by the loss, read by aux: for penalties. */
@@ -116,6 +116,8 @@ struct route_ops {
     int (*reserve)(struct route *r, int R, struct err *e);
     void (*begin)(struct route *r);                                          /* new pass: r->pass is set      */
     void (*decide)(struct route *r, int l, struct plan *out, const struct stream *s);
+    /* A frozen soft pass: the gates again, from the signals that were saved; NULL: the plan is replayed as it is. */
+    void (*regate)(struct route *r, int l, struct plan *out);
     void (*enter)(struct route *r, int l, const struct plan *p, struct stream *s); /* may add to h[l]; NULL ok */
     void (*finish)(struct route *r, const struct stream *s);                 /* after the last layer; NULL ok */
     void (*aux)(struct route *r, struct losses *x);                          /* NULL ok                       */
@@ -153,7 +155,7 @@ void route_decide(struct route *r, int l, struct plan *out, struct stream *s);
 void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe, int R, int all_rows);
 /* Forced cells of the present pass at (l, i): 1, 0, or -1. */
 int route_forced(const struct route *r, int l, int i);
-/* The lowest and highest whole-block ratio with `on` always-on layers of L; DS_ERANGE naming both when target is infeasible. */
+/* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */
 int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;
 
 #endif

@@ -28,7 +28,8 @@ static const struct opt model_opts[] = {
     {"tied",      OPT_BOOL,   AT(tied),      "true", 0, 0, NULL, "output head shares the embedding", NULL},
     {"norm_eps",  OPT_REAL,   AT(norm_eps),  "1e-5", 1e-12, 0.1, NULL, "epsilon of the norms", NULL},
     {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e9, NULL, "base of the rotary frequencies", NULL},
-    {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights (outputs of a block: / sqrt(2 layers))", NULL},
+    {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights", NULL},
+    {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "initial output weights of a block are divided by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
     // clang-format on
 };

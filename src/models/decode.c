@@ -61,6 +61,9 @@ int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, 
 {
     if (c->len + n > c->cap)
         return err_set(e, DS_ERANGE, "the context is full: %d tokens of %d", c->len + n, c->cap);
+    if (m->pos_embed >= 0 && c->len + n > m->config.max_seq)
+        return err_set(e, DS_ERANGE, "the context is full: %d tokens, model.max_seq=%lld learned positions", c->len + n,
+                       (long long)m->config.max_seq);
     BUG_IF(n > m->R_max || pass->kind == PASS_MASKED, "decode: %d rows, buffers for %d", n, m->R_max);
     m->B = pass->B = 1;
     m->T = m->R = pass->T = pass->R = n;

@@ -97,7 +97,8 @@ static void release_buffers(struct model *m)
     arena_release(&m->work_arena);
     mem_free(m->work);
     m->work = NULL;
-    m->R_max = 0;
+    m->stream.dh = NULL;
+    m->keep = m->R_max = 0;
 }
 
 void model_free(struct model *m)
@@ -184,10 +185,13 @@ static void layout_work(struct model *m, struct arena *a, int R, int train, int 
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
 {
     struct arena measure;
-    if (rows <= m->R_max && (!train || m->stream.dh) && (!keep || m->keep))
+    keep = (train && keep) || m->keep;
+    train = train || m->stream.dh;
+    if (rows <= m->R_max && (!train || m->stream.dh) && keep == m->keep)
         return 0;
+    rows = rows > m->R_max ? rows : m->R_max;
     release_buffers(m);
-    m->keep = train && keep;
+    m->keep = keep;
     m->work = mem_alloc((size_t)m->config.layers, sizeof *m->work);
     if (!m->work)
         return err_set(e, DS_EMEM, "work");
@@ -227,6 +231,8 @@ static void place_rows(struct model *m, const struct batch *b)
     for (int s = 0, i = 0; s < b->B; s++)
         for (int t = 0; t < b->T; t++, i++) {
             int start = b->doc_start ? b->doc_start[i] : 0;
+            BUG_IF(m->pos_embed >= 0 && t - start >= m->config.max_seq, "position %d, a table of %d", t - start,
+                   (int)m->config.max_seq);
             m->pos[i] = t - start;
             m->first_row[i] = s * b->T + start;
         }

@@ -89,7 +89,7 @@ static void top_k(const real *logits, int V, int k, struct best *b, float *p)
 /* What the head would say if it read the state behind each layer. */
 static void add_lens(struct record *rec, struct model *m, const struct trace_options *o)
 {
-    size_t L = (size_t)m->config.layers, n = (size_t)m->R, k = (size_t)o->lens_k, total = L * n * k;
+    size_t L = (size_t)m->config.layers, n = (size_t)m->R, k = (size_t)(o->lens_k < LENS_MAX ? o->lens_k : LENS_MAX), total = L * n * k;
     int32_t *id = mem_alloc(total, sizeof *id);
     float *p = mem_alloc(total, sizeof *p);
     const char **piece = mem_alloc(total, sizeof *piece);
@@ -98,14 +98,14 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
     for (size_t c = 0; id && p && piece && len && logits && c < L * n; c++) {
         struct best b = {0};
         model_lens(m, (int)(c / n) + 1, (int)(c % n), logits);
-        top_k(logits, (int)m->config.vocab, o->lens_k, &b, p + c * k);
+        top_k(logits, (int)m->config.vocab, (int)k, &b, p + c * k);
         for (size_t i = 0; i < k; i++) {
             id[c * k + i] = b.id[i];
             piece[c * k + i] = o->piece_of ? o->piece_of(o->ctx, b.id[i], &len[c * k + i]) : "";
         }
     }
     if (id && p && piece && len && logits) {
-        record_int(rec, "lens_k", o->lens_k);
+        record_int(rec, "lens_k", (int64_t)k);
         record_i32s(rec, "lens_id", id, total);
         record_f32s(rec, "lens_p", p, total);
         record_pieces(rec, "lens_text", piece, len, total);

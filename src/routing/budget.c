@@ -2,6 +2,13 @@
 
 #include <math.h>
 
+double budget_push(enum budget_kind kind, double miss, double lambda, double dual)
+{
+    if (kind == BUDGET_DUAL)
+        return dual;
+    return kind != BUDGET_LOSS || miss == 0 ? 0 : miss > 0 ? lambda : -lambda;
+}
+
 double budget_step(double value, double measured, double target, double rate, double bound)
 {
     double next = value + rate * (measured - target);

@@ -10,19 +10,18 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/arena.h"
 #include "base/rng.h"
 #include "routing/budget.h"
+#include "routing/penalty.h"
 #include "routing/route.h"
 #include "routing/signal.h"
 #include "routing/standard.h"
+#include "routing/stepcode.h"
 
 enum { SIGNAL_VELOCITY, SIGNAL_SPEED, SIGNAL_VECTOR, SIGNAL_LEARNED };
 enum { HISTORY_HELD, HISTORY_LITERAL };
 enum { THRESHOLD_LEARNED, THRESHOLD_FIXED, THRESHOLD_QUANTILE };
-enum { CODE_LANDING, CODE_EVERY, CODE_STATIC, CODE_OFF };
-enum { PENALTY_OFF, PENALTY_QUADRATIC, PENALTY_ENTROPY, PENALTY_POLARISE };
-enum { BUDGET_OFFSET, BUDGET_DUAL, BUDGET_LOSS, BUDGET_OFF };
 enum { TRAIN_MASKED, TRAIN_SPARSE };
 enum { LITERAL_BUCKETS = 64 };
 static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
@@ -38,14 +37,16 @@ struct edp_opts {
 struct edp {
     struct signal sig;
     int gated;                       /* M: layers that may be skipped                       */
-    int tau, weight, codes, budget;  /* params                                              */
+    int tau, weight, budget;         /* params                                              */
     struct standardiser std;
+    struct stepcode code;
+    struct arena rows;               /* what follows                                        */
     uint8_t *want, *probe, *ran;     /* (R)                                                 */
     int16_t *skipped, *in_row;       /* (R) blocks skipped so far; in a row                 */
-    int16_t *code;                   /* (L,R) row of the step table added on entry, -1 none */
     uint8_t *forced;                 /* (L,R)                                               */
     real *z, *p;                     /* (L,R) score and soft gate                           */
-    real *penalty;                   /* (R) d aux / d gate, the same for all layers of a row */
+    double *depth;                   /* (R) layers run; soft: sum of gates                  */
+    real *price;                     /* (R) d aux / d gate, the same for all gates of a row */
     real *grad_weight, *sorted;      /* (R)                                                 */
     double *quantile;                /* (L) of this step                                    */
     double ratio;                    /* executed cells / all, of this step                  */
@@ -62,12 +63,12 @@ static const struct opt edp_opts_table[] = {
     {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL, "in standard deviations of the signal (literal: raw)", NULL},
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL, "bandwidth of the soft gate, in the signal's units", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to every threshold (what-if)", NULL},
-    {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, "landing|every|static|off", "vector added where a token lands after skips; at every gated layer by skipped FLOPs; by layer; none", NULL},
+    {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES, "vector added where a token lands after skips; at every gated layer by skipped FLOPs; by layer; none", NULL},
     {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
-    {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, "off|quadratic|entropy|polarise", "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
+    {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES, "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
     {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
-    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, "offset|dual|loss|off", "integral control of a common threshold offset (or quantile level); dual variable in the loss; |ratio - target| in the loss; none", NULL},
+    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES, "integral control of a common threshold offset (or quantile level); dual variable in the loss; |ratio - target| in the loss; none", NULL},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells, always-on layers included", "target_compute_ratio"},
     {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL, "weight of budget=loss; bound of budget=dual", "lambda_budget"},
     {"budget_rate", OPT_REAL, AT(budget_rate), "0.2", 0, 100, NULL, "gain of the controller per step", NULL},
@@ -130,33 +131,33 @@ static int is_literal(const struct route *r)
     return opts_of(r)->history == HISTORY_LITERAL;
 }
 
-static int code_rows(const struct route *r)
+/* Layers that a token runs at the least: the rule forces more than those always on. */
+static int least_depth(const struct route *r)
 {
-    switch (opts_of(r)->step_code) {
-    case CODE_OFF:
-        return 0;
-    case CODE_STATIC:
-        return r->L;
-    default:
-        return is_literal(r) ? LITERAL_BUCKETS : edp_of(r)->gated + 1;
+    int runs = 0, in_row = 0;
+    for (int l = 0; l < r->L; l++) {
+        int held = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
+        int run = edp_always_on(r, l) || held;
+        runs += run;
+        in_row = run ? 0 : in_row + 1;
     }
+    return runs;
 }
 
 static int check(const struct route *r, struct err *e)
 {
     const struct edp_opts *o = opts_of(r);
-    int on = (int)(o->early + o->late);
-    if (on >= r->L)
+    if (o->early + o->late >= r->L)
         return err_set(e, DS_ERANGE, "edp.early=%lld and edp.late=%lld leave no gated layer of model.layers=%d",
                        (long long)o->early, (long long)o->late, r->L);
-    if (o->attach && (is_literal(r) || o->step_code == CODE_EVERY || o->step_code == CODE_STATIC || o->signal == SIGNAL_LEARNED))
+    if (o->attach && (is_literal(r) || o->step_code == STEPCODE_EVERY || o->step_code == STEPCODE_STATIC || o->signal == SIGNAL_LEARNED))
         return err_set(e, DS_EUSAGE, "edp.attach=true needs edp.history=held, edp.step_code=landing or off, and "
                                      "edp.signal=velocity, speed or vector");
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
         return err_set(e, DS_ERANGE, "edp.train=sparse with learned thresholds needs edp.probe_rate > 0: a skipped "
                                      "row has no gradient otherwise");
     /* without a controller the target is only a wish, and 'literal' shows what its rule does */
-    return o->budget == BUDGET_OFF ? 0 : route_check_target(o->target_ratio, on, r->L, "edp.target_ratio", e);
+    return o->budget == BUDGET_OFF ? 0 : route_check_target(o->target_ratio, least_depth(r), r->L, "edp.target_ratio", e);
 }
 
 static double initial_tau(const struct route *r)
@@ -181,11 +182,13 @@ static int edp_init(struct route *r, struct err *e)
     s->tau = params_add(ps, "edp.threshold", r->L, 0, PARAM_ROUTER, INIT_CONST, initial_tau(r));
     if (s->tau >= 0)
         ps->p[s->tau].train = o->threshold == THRESHOLD_LEARNED;
-    s->weight = s->codes = -1;
+    s->weight = -1;
     if (o->signal == SIGNAL_LEARNED)
         s->weight = params_add(ps, "edp.score.weight", r->L, FEATURES, PARAM_ROUTER, INIT_ZERO, 0);
-    if (code_rows(r) > 0)
-        s->codes = params_add(ps, "edp.step_codes", code_rows(r), r->C, PARAM_PLAIN, INIT_NORMAL, 0.02);
+    rc = stepcode_init(&s->code, ps, "edp.step_codes", (enum stepcode_kind)o->step_code, r->L, r->C, s->gated,
+                       is_literal(r) ? LITERAL_BUCKETS : 0, e);
+    if (rc < 0)
+        return rc;
     s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset or level; dual */
     if (s->budget < 0)
         return err_set(e, DS_EMEM, "parameters of edp");
@@ -193,43 +196,46 @@ static int edp_init(struct route *r, struct err *e)
     return standardiser_init(&s->std, ps, "edp", r->L, FEATURES, e);
 }
 
-static void free_rows(struct edp *s)
+/* Run once to measure, once for real. */
+static void layout_rows(struct edp *s, struct arena *a, size_t R, size_t L)
 {
-    void *all[] = {s->want, s->probe, s->ran, s->skipped, s->in_row, s->code, s->forced, s->z, s->p, s->penalty,
-                   s->grad_weight, s->sorted, s->quantile};
-    for (size_t i = 0; i < DS_LEN(all); i++)
-        mem_free(all[i]);
-    signal_release(&s->sig);
+    s->want = arena_alloc(a, R, 1);
+    s->probe = arena_alloc(a, R, 1);
+    s->ran = arena_alloc(a, R, 1);
+    s->skipped = arena_alloc(a, R, sizeof *s->skipped);
+    s->in_row = arena_alloc(a, R, sizeof *s->in_row);
+    s->forced = arena_alloc(a, R * L, 1);
+    s->z = arena_alloc(a, R * L, sizeof(real));
+    s->p = arena_alloc(a, R * L, sizeof(real));
+    s->depth = arena_alloc(a, R, sizeof(double));
+    s->price = arena_alloc(a, R, sizeof(real));
+    s->grad_weight = arena_alloc(a, R, sizeof(real));
+    s->sorted = arena_alloc(a, R, sizeof(real));
+    s->quantile = arena_alloc(a, L, sizeof(double));
 }
 
 static int edp_reserve(struct route *r, int R, struct err *e)
 {
     struct edp *s = edp_of(r);
-    size_t n = (size_t)R, L = (size_t)r->L;
-    free_rows(s);
-    s->want = mem_alloc(n, 1);
-    s->probe = mem_alloc(n, 1);
-    s->ran = mem_alloc(n, 1);
-    s->skipped = mem_alloc(n, sizeof *s->skipped);
-    s->in_row = mem_alloc(n, sizeof *s->in_row);
-    s->code = mem_alloc(n * L, sizeof *s->code);
-    s->forced = mem_alloc(n * L, 1);
-    s->z = mem_alloc(n * L, sizeof(real));
-    s->p = mem_alloc(n * L, sizeof(real));
-    s->penalty = mem_alloc(n, sizeof(real));
-    s->grad_weight = mem_alloc(n, sizeof(real));
-    s->sorted = mem_alloc(n, sizeof(real));
-    s->quantile = mem_alloc(L, sizeof(double));
-    if (!s->want || !s->probe || !s->ran || !s->skipped || !s->in_row || !s->code || !s->forced || !s->z || !s->p ||
-        !s->penalty || !s->grad_weight || !s->sorted || !s->quantile)
-        return err_set(e, DS_EMEM, "edp: state of %d rows", R);
-    return signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
+    struct arena measure;
+    arena_measure(&measure, "edp");
+    layout_rows(s, &measure, (size_t)R, (size_t)r->L);
+    arena_release(&s->rows);
+    int rc = arena_reserve(&s->rows, "edp", measure.peak, e);
+    if (rc < 0)
+        return rc;
+    layout_rows(s, &s->rows, (size_t)R, (size_t)r->L);
+    rc = stepcode_reserve(&s->code, R, e);
+    return rc < 0 ? rc : signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
 }
 
 static void edp_release(struct route *r)
 {
-    free_rows(edp_of(r));
-    standardiser_release(&edp_of(r)->std);
+    struct edp *s = edp_of(r);
+    arena_release(&s->rows);
+    stepcode_release(&s->code);
+    signal_release(&s->sig);
+    standardiser_release(&s->std);
 }
 
 static void edp_begin(struct route *r)
@@ -240,7 +246,6 @@ static void edp_begin(struct route *r)
     memset(s->skipped, 0, R * sizeof *s->skipped);
     memset(s->in_row, 0, R * sizeof *s->in_row);
     memset(s->ran, 0, R);
-    memset(s->penalty, 0, R * sizeof(real));
     if (r->pass.kind == PASS_TRAIN)
         standardiser_begin(&s->std);
 }
@@ -304,25 +309,6 @@ static int by_rule(const struct route *r, int l, int i)
     return !is_literal(r) && (s->sig.runs[i] < 2 || s->in_row[i] >= opts_of(r)->max_skip);
 }
 
-static int16_t code_of(const struct route *r, int l, int i, int wants)
-{
-    const struct edp *s = edp_of(r);
-    int k = s->skipped[i];
-    switch (opts_of(r)->step_code) {
-    case CODE_LANDING:
-        return (int16_t)(wants && s->in_row[i] > 0 ? k : -1);
-    case CODE_EVERY:
-        if (edp_always_on(r, l))
-            return -1;
-        k += !wants;
-        return (int16_t)(is_literal(r) ? k * (LITERAL_BUCKETS - 1) / r->L : k);
-    case CODE_STATIC:
-        return (int16_t)(edp_always_on(r, l) ? -1 : l);
-    default:
-        return -1;
-    }
-}
-
 static real sigmoid_of(real z, double tau, double temperature)
 {
     return (real)(1 / (1 + exp(-((double)z - tau) / temperature)));
@@ -337,7 +323,7 @@ static void decide_row(struct route *r, int l, int i, double tau, const struct s
     s->p[cell] = sigmoid_of(s->z[cell], tau, opts_of(r)->temperature);
     s->forced[cell] = (uint8_t)(rule || forced >= 0);
     s->want[i] = (uint8_t)(forced >= 0 ? forced : rule || (double)s->z[cell] > tau);
-    s->code[cell] = code_of(r, l, i, s->want[i]);
+    stepcode_choose(&s->code, l, r->pass.R, i, s->want[i], !edp_always_on(r, l), s->skipped[i], s->in_row[i]);
 }
 
 static void record_cells(struct route *r, int l, double tau)
@@ -405,18 +391,19 @@ static void layer_metrics(struct route *r, int l, double tau, const struct stand
 }
 
 /* A gradient check replays the signals; only the parameters of the gate itself move it. */
-static void regate(struct route *r, int l, struct plan *out)
+static void edp_regate(struct route *r, int l, struct plan *out)
 {
     struct edp *s = edp_of(r);
     struct standard t = standard_of(r, l);
     double tau = tau_of(r, l);
-    for (int i = 0; i < r->pass.R; i++) {
+    for (int k = 0; k < out->n; k++) {
+        int i = out->row[k];
         size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
         if (s->forced[cell])
             continue;
         s->z[cell] = score_of(r, l, i, &t);
         s->p[cell] = sigmoid_of(s->z[cell], tau, opts_of(r)->temperature);
-        out->gate[i] = s->p[cell];
+        out->gate[k] = s->p[cell];
     }
 }
 
@@ -448,10 +435,6 @@ static void remember(struct route *r)
 static void edp_decide(struct route *r, int l, struct plan *out, const struct stream *st)
 {
     struct edp *s = edp_of(r);
-    if (r->frozen) {
-        regate(r, l, out);
-        return;
-    }
     signal_observe(&s->sig, l, s->ran, st);
     if (r->pass.kind == PASS_TRAIN)
         count_features(r, l);
@@ -470,44 +453,14 @@ static void edp_decide(struct route *r, int l, struct plan *out, const struct st
 
 static void edp_enter(struct route *r, int l, const struct plan *p, struct stream *st)
 {
-    const struct edp *s = edp_of(r);
     (void)p;
-    if (s->codes < 0)
-        return;
-    for (int i = 0; i < st->R; i++) {
-        int code = s->code[(size_t)l * (size_t)st->R + (size_t)i];
-        const real *c = value_of(r, s->codes) + (size_t)(code < 0 ? 0 : code) * (size_t)r->C;
-        real *h = st->h[l] + (size_t)i * (size_t)r->C;
-        for (int k = 0; code >= 0 && k < r->C; k++)
-            h[k] += c[k];
-    }
+    stepcode_fwd(&edp_of(r)->code, l, st);
 }
 
 static void edp_enter_bwd(struct route *r, int l, const struct plan *p, struct stream *st)
 {
-    const struct edp *s = edp_of(r);
     (void)p;
-    if (s->codes < 0 || !r->params->p[s->codes].grad)
-        return;
-    for (int i = 0; i < st->R; i++) {
-        int code = s->code[(size_t)l * (size_t)st->R + (size_t)i];
-        real *dc = r->params->p[s->codes].grad + (size_t)(code < 0 ? 0 : code) * (size_t)r->C;
-        const real *dh = st->dh[l] + (size_t)i * (size_t)r->C;
-        for (int k = 0; code >= 0 && k < r->C; k++)
-            dc[k] += dh[k];
-    }
-}
-
-/* Share of the step table that was used: "FLOP-aware" is only as rich as this. */
-static int codes_used(const struct route *r)
-{
-    const struct edp *s = edp_of(r);
-    uint8_t seen[LITERAL_BUCKETS + 4096] = {0};
-    int n = 0;
-    for (size_t i = 0; i < (size_t)r->L * (size_t)r->pass.R; i++)
-        if (s->code[i] >= 0 && s->code[i] < (int)sizeof seen && !seen[s->code[i]])
-            n += seen[s->code[i]] = 1;
-    return n;
+    stepcode_bwd(&edp_of(r)->code, l, st);
 }
 
 static void edp_finish(struct route *r, const struct stream *st)
@@ -521,7 +474,7 @@ static void edp_finish(struct route *r, const struct stream *st)
     r->metric[M_TARGET][0] = budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
     r->metric[M_OFFSET][0] = (double)value_of(r, s->budget)[0];
     r->metric[M_MU][0] = (double)value_of(r, s->budget)[1];
-    r->metric[M_CODES][0] = codes_used(r);
+    r->metric[M_CODES][0] = stepcode_used(&s->code, r->pass.R);
 }
 
 /* Depth of a row for the penalties: hard decisions, or the soft gates of a gradient check. */
@@ -538,46 +491,23 @@ static double depth_of(const struct route *r, int i)
     return d;
 }
 
-/* Each term's value per row and its derivative by any one gate of the row. */
-static double penalty_of(const struct route *r, int i, double H, double *slope)
-{
-    const struct edp *s = edp_of(r);
-    double N = r->L, D = depth_of(r, i), u = (D - (N - s->gated)) / s->gated;
-    switch (opts_of(r)->penalty) {
-    case PENALTY_QUADRATIC:
-        *slope = 2 * D / (N * N);
-        return D * D / (N * N);
-    case PENALTY_ENTROPY:
-        *slope = (1 - H) / N;
-        return (1 - H) * D / N;
-    case PENALTY_POLARISE:
-        *slope = (4 - 8 * u) / s->gated;
-        return 4 * u * (1 - u);
-    default:
-        *slope = 0;
-        return 0;
-    }
-}
-
 static void edp_aux(struct route *r, struct losses *x)
 {
     const struct edp_opts *o = opts_of(r);
     struct edp *s = edp_of(r);
-    double ramp = o->sparsity_warmup > 0 ? fmin(1, r->pass.progress / o->sparsity_warmup) : 1;
-    double lambda = o->penalty == PENALTY_OFF ? 0 : o->lambda_sparsity * ramp, mean = 0, sum = 0;
-    for (int i = 0; i < x->R; i++)
-        mean += depth_of(r, i) / ((double)x->R * r->L);
-    double miss = mean - budget_target(o->target_ratio, r->pass.progress, o->anneal), push = 0;
-    if (o->budget == BUDGET_LOSS)
-        push = miss > 0 ? o->lambda_budget : miss < 0 ? -o->lambda_budget : 0;
-    if (o->budget == BUDGET_DUAL)
-        push = (double)value_of(r, s->budget)[1];
+    double ramp = penalty_ramp(r->pass.progress, o->sparsity_warmup), mean = 0;
+    struct penalty price = {
+        .kind = (enum penalty_kind)o->penalty, .L = r->L, .gated = s->gated,
+        .lambda = o->penalty == PENALTY_OFF ? 0 : o->lambda_sparsity * ramp,
+        .target = budget_target(o->target_ratio, r->pass.progress, o->anneal),
+    };
     for (int i = 0; i < x->R; i++) {
-        double slope, value = penalty_of(r, i, (double)x->entropy[i], &slope);
-        sum += lambda * value / x->R;
-        s->penalty[i] = (real)((lambda * slope + push / r->L) / x->R);
+        s->depth[i] = depth_of(r, i);
+        mean += s->depth[i] / ((double)x->R * r->L);
     }
-    x->aux = sum + push * miss;
+    price.push = budget_push((enum budget_kind)o->budget, mean - price.target, o->lambda_budget,
+                             (double)value_of(r, s->budget)[1]);
+    x->aux = penalty_rows(&price, s->depth, x->entropy, s->price, x->R);
 }
 
 struct gate_grad { double tau, weight[FEATURES]; };
@@ -604,7 +534,7 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
         next += is_listed;
         if (s->forced[cell])
             continue;
-        double dz = (dg + (double)s->penalty[i]) * soft * (1 - soft) / opts_of(r)->temperature;
+        double dz = (dg + (double)s->price[i]) * soft * (1 - soft) / opts_of(r)->temperature;
         const real *f = signal_at(&s->sig, l, R, i);
         g.tau -= dz;
         for (int k = 0; k < FEATURES; k++)
@@ -630,17 +560,17 @@ static void edp_update(struct route *r)
     struct edp *s = edp_of(r);
     real *budget = value_of(r, s->budget), *tau = value_of(r, s->tau);
     double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
-    int is_first = (double)r->params->p[s->std.count].value[r->L - 1] <= 0;
-    standardiser_update(&s->std, o->ema);
-    if (o->budget == BUDGET_OFFSET && o->threshold != THRESHOLD_QUANTILE)
-        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
-    if (o->budget == BUDGET_OFFSET && o->threshold == THRESHOLD_QUANTILE)
-        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, 1);
-    if (o->budget == BUDGET_DUAL)
-        budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate, o->lambda_budget);
-    for (int l = 0; o->threshold == THRESHOLD_QUANTILE && l < r->L; l++)
+    int by_quantile = o->threshold == THRESHOLD_QUANTILE;
+    for (int l = 0; by_quantile && l < r->L; l++) {
+        int is_first = (double)r->params->p[s->std.count].value[l] <= 0;
         if (!isnan(s->quantile[l]) && !edp_always_on(r, l))
             tau[l] = (real)(is_first ? s->quantile[l] : o->ema * (double)tau[l] + (1 - o->ema) * s->quantile[l]);
+    }
+    standardiser_update(&s->std, o->ema);
+    if (o->budget == BUDGET_OFFSET)
+        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, by_quantile ? 1 : offset_bound);
+    if (o->budget == BUDGET_DUAL)
+        budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate, o->lambda_budget);
 }
 
 static int edp_set(struct route *r, const char *key, double value, struct err *e)
@@ -652,7 +582,7 @@ static int edp_set(struct route *r, const char *key, double value, struct err *e
     }
     if (strcmp(key, "target_ratio") != 0)
         return err_set(e, DS_ENOTFOUND, "edp has no live setting %s (threshold_offset, target_ratio)", key);
-    int rc = route_check_target(value, (int)(o->early + o->late), r->L, "edp.target_ratio", e);
+    int rc = route_check_target(value, least_depth(r), r->L, "edp.target_ratio", e);
     if (rc == 0)
         o->target_ratio = value;
     return rc;
@@ -679,6 +609,7 @@ const struct route_ops route_edp = {
     .reserve = edp_reserve,
     .begin = edp_begin,
     .decide = edp_decide,
+    .regate = edp_regate,
     .enter = edp_enter,
     .finish = edp_finish,
     .aux = edp_aux,

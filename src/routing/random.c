@@ -1,7 +1,9 @@
 /* random: a control.  The same utilisation as a method, decided by lot: gated cells run with one probability,
  * drawn from (seed, layer, position, token), so decisions are causal and the same in every kind of pass. */
-#include "base/rng.h"
+#include <string.h>
+
 #include "base/mem.h"
+#include "base/rng.h"
 #include "routing/budget.h"
 #include "routing/route.h"
 
@@ -97,7 +99,8 @@ static void random_decide(struct route *r, int l, struct plan *out, const struct
 static int random_set(struct route *r, const char *key, double value, struct err *e)
 {
     struct random_opts *o = r->opts;
-    (void)key;
+    if (strcmp(key, "target_ratio") != 0)
+        return err_set(e, DS_ENOTFOUND, "random has no live setting %s (target_ratio)", key);
     int rc = route_check_target(value, (int)(o->early + o->late), r->L, "random.target_ratio", e);
     if (rc == 0)
         o->target_ratio = value;

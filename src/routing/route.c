@@ -73,6 +73,7 @@ int route_reserve(struct route *r, int R, struct err *e)
 {
     if (R <= r->R_max)
         return 0;
+    r->R_max = 0; /* until all of it is there */
     for (size_t i = 0; i < r->ops->n_metrics; i++) {
         if (r->ops->metrics[i].scope != METRIC_CELL)
             continue;
@@ -133,6 +134,8 @@ static void plan_all(struct plan *p, int R)
 void route_decide(struct route *r, int l, struct plan *out, struct stream *s)
 {
     if (r->frozen) {
+        if (r->pass.soft && r->ops->regate && r->pass.kind != PASS_DENSE)
+            r->ops->regate(r, l, out);
         if (r->ops->enter && r->pass.kind != PASS_DENSE)
             r->ops->enter(r, l, out, s);
         return;
@@ -176,8 +179,8 @@ int route_check_target(double target, int on, int L, const char *key, struct err
     double floor_ratio = (double)on / L;
     if (!(target >= floor_ratio - 1e-9 && target <= 1.0))
         return err_set(e, DS_ERANGE,
-                       "%s=%g cannot be reached: %d of %d layers are always on, so the whole-block ratio lies in "
-                       "[%.3f, 1]; raise it or make fewer layers always on",
+                       "%s=%g cannot be reached: %d of %d layers run by rule (always on or forced), so the "
+                       "whole-block ratio lies in [%.3f, 1]; raise it or let fewer layers run by rule",
                        key, target, on, L, floor_ratio);
     return 0;
 }

@@ -1,0 +1,106 @@
+#include "models/sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+struct sample_cell { double w; int32_t id; }; /* w: logit, then weight */
+
+int sampler_init(struct sampler *s, int V, struct err *e)
+{
+    s->V = V;
+    s->cell = mem_alloc((size_t)V, sizeof *s->cell);
+    return s->cell ? 0 : err_set(e, DS_EMEM, "sampling over %d tokens", V);
+}
+
+void sampler_release(struct sampler *s)
+{
+    mem_free(s->cell);
+    s->cell = NULL;
+}
+
+/* Index of the largest logit, lowest id first; DS_ENUMERIC as the header says. */
+static int check_logits(const real *logits, int V, int *best, struct err *e)
+{
+    *best = -1;
+    for (int v = 0; v < V; v++) {
+        if (isnan(logits[v]) || (isinf(logits[v]) && logits[v] > 0))
+            return err_set(e, DS_ENUMERIC, "the logit of token %d is %s: the model is damaged", v,
+                           isnan(logits[v]) ? "not a number" : "infinite");
+        if (!isinf(logits[v]) && (*best < 0 || logits[v] > logits[*best]))
+            *best = v;
+    }
+    return *best < 0 ? err_set(e, DS_ENUMERIC, "no logit is finite: the model is damaged") : 0;
+}
+
+static double plain_probability(const real *logits, int V, int best, int32_t id)
+{
+    double sum = 0, max = (double)logits[best];
+    for (int v = 0; v < V; v++)
+        sum += exp((double)logits[v] - max);
+    return exp((double)logits[id] - max) / sum;
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const struct sample_cell *x = a, *y = b;
+    if (x->w != y->w)
+        return x->w < y->w ? 1 : -1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Fills the cells, most likely first where a cut needs the order; returns how many stay. */
+static int cut(struct sampler *s, const real *logits, double max, const struct sample_options *o)
+{
+    int n = 0, k = o->top_k > 0 && o->top_k < s->V ? o->top_k : s->V;
+    for (int v = 0; v < s->V; v++)
+        if (!isinf(logits[v]))
+            s->cell[n++] = (struct sample_cell){exp(((double)logits[v] - max) / o->temperature), v};
+    if (k < n || o->top_p < 1)
+        qsort(s->cell, (size_t)n, sizeof *s->cell, by_weight);
+    if (k < n)
+        n = k;
+    if (!(o->top_p < 1))
+        return n;
+    double all = 0, sum = 0;
+    for (int i = 0; i < n; i++)
+        all += s->cell[i].w;
+    for (int i = 0; i < n; i++) {
+        sum += s->cell[i].w;
+        if (sum >= o->top_p * all)
+            return i + 1;
+    }
+    return n;
+}
+
+int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o, uint64_t step, int32_t *id,
+                 double *p, struct err *e)
+{
+    int best, rc = check_logits(logits, s->V, &best, e);
+    if (rc < 0)
+        return rc;
+    *id = best;
+    if (o->temperature > 0) {
+        struct rng r;
+        int n = cut(s, logits, (double)logits[best], o);
+        double sum = 0;
+        for (int i = 0; i < n; i++)
+            sum += s->cell[i].w;
+        rng_init(&r, o->seed, RNG_SAMPLE, step, 0);
+        double at = rng_uniform(&r) * sum;
+        *id = s->cell[n - 1].id; /* rounding may leave a little of `at` */
+        for (int i = 0; i < n; i++) {
+            at -= s->cell[i].w;
+            if (at < 0) {
+                *id = s->cell[i].id;
+                break;
+            }
+        }
+    }
+    if (p)
+        *p = plain_probability(logits, s->V, best, *id);
+    return 0;
+}

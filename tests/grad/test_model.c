@@ -1,0 +1,369 @@
+/* Whole models against central differences, in double: every switch, every kind of plan. */
+#include "engine/ops.h"
+#include "kit.h"
+#include "models/block.h"
+
+enum { B = 2, T = 7, V = 11, SAMPLES = 24 };
+
+static struct kit_batch batch;
+static real captured[8][B * T]; /* dgate of each layer, by place in the plan */
+
+static void capture(struct route *r, int l, const struct plan *p, const real *dgate, struct stream *s)
+{
+    (void)r;
+    (void)s;
+    memcpy(captured[l], dgate, (size_t)p->n * sizeof *dgate);
+}
+
+/* Wants dgate, decides nothing. */
+static const struct route_ops witness = {.name = "witness", .flags = ROUTE_GRAD, .decide_bwd = capture};
+
+static double loss_of(struct model *m, struct pass *pass)
+{
+    model_forward(m, &batch.b, pass);
+    return model_loss(m, 0, 0);
+}
+
+/* Five points: the error of the difference itself is far below 1e-7. */
+static double slope(struct model *m, struct pass *pass, real *x, const real *direction, size_t n)
+{
+    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
+    const double eps = 4e-4;
+    double sum = 0;
+    real *keep = kit_copy(x, n);
+    for (int k = 0; k < 4; k++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = keep[i] + at[k] * eps * direction[i];
+        sum += weight[k] * loss_of(m, pass);
+    }
+    memcpy(x, keep, n * sizeof *x);
+    free(keep);
+    return sum / (12 * eps);
+}
+
+static void check_close(const char *what, const char *name, double num, double den)
+{
+    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
+    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e", what, name, rel);
+}
+
+/* Some elements one by one, then the whole tensor along one direction. */
+static void check_tensor(const char *what, struct model *m, struct pass *pass, const char *name, real *x, const real *grad,
+                         size_t n, uint32_t salt)
+{
+    struct rng r;
+    double num = 0, den = 0, along = 0;
+    real *d = calloc(n, sizeof *d);
+    rng_init(&r, 3, RNG_TEST, 3, salt);
+    for (size_t k = 0; k < SAMPLES && k < n; k++) {
+        size_t i = n <= SAMPLES ? k : rng_below(&r, (uint32_t)n);
+        memset(d, 0, n * sizeof *d);
+        d[i] = 1;
+        double want = slope(m, pass, x, d, n);
+        num += (grad[i] - want) * (grad[i] - want);
+        den += want * want;
+    }
+    check_close(what, name, num, den);
+    for (size_t i = 0; i < n; i++) {
+        d[i] = rng_normal(&r) / sqrt((double)n);
+        along += grad[i] * d[i];
+    }
+    double want = slope(m, pass, x, d, n);
+    check_close(what, name, (along - want) * (along - want), want * want);
+    free(d);
+}
+
+static void check_params(const char *what, struct model *m, struct pass *pass)
+{
+    kit_step(m, &batch.b, pass);
+    for (int i = 0; i < m->params.n; i++) {
+        struct param *p = &m->params.p[i];
+        if (!p->train)
+            continue;
+        real *grad = kit_copy(p->grad, p->n);
+        check_tensor(what, m, pass, p->name, p->value, grad, p->n, (uint32_t)i);
+        free(grad);
+    }
+}
+
+static void setup(int with_documents)
+{
+    kit_fill(&batch, B, T, V, 1);
+    batch.target[3] = -1; /* a row without a target */
+    if (with_documents)
+        kit_documents(&batch);
+}
+
+static struct model *small(const char *more, int keep)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "model.layers=2 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d "
+             "model.init_std=0.4 model.method=dense %s", V, T, more);
+    struct model *m = kit_model(text, 7, B * T, 1, keep);
+    kit_shake(m, 0.2, 9);
+    return m;
+}
+
+static void check_switches(const char *switches, int with_documents, int keep)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(with_documents);
+    struct model *m = small(switches, keep);
+    check_params(switches, m, &pass);
+    model_free(m);
+}
+
+T(llama_shape_has_the_right_gradients)
+{
+    check_switches("model.norm=rms model.position=rope model.mlp=swiglu", 0, 0);
+}
+
+T(gpt_shape_has_the_right_gradients)
+{
+    check_switches("model.norm=layer model.position=learned model.mlp=gelu model.attn_bias=true model.mlp_bias=true "
+                   "model.embed_scale=2.5", 1, 1);
+}
+
+T(every_norm_position_and_mlp_has_the_right_gradients)
+{
+    check_switches("model.norm=layer model.position=rope_interleaved model.mlp=gelu_tanh model.mlp_bias=true", 1, 0);
+    check_switches("model.norm=rms model.position=none model.mlp=gelu model.attn_bias=true", 0, 1);
+    check_switches("model.norm=rms model.position=learned model.mlp=gelu_tanh", 1, 1);
+}
+
+T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
+{
+    check_switches("model.heads=4 model.kv_heads=2 model.tied=false model.attn_bias=true", 1, 0);
+    check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
+}
+
+/* A frozen plan: rows listed with probability 3/4; gates hard, soft, or 0 for some. */
+static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, int soft, uint32_t salt)
+{
+    struct plan *p = &m->plan[l];
+    struct rng r;
+    rng_init(&r, 11, RNG_TEST, salt, (uint32_t)l);
+    p->n = p->active = 0;
+    p->layer = l;
+    p->kv = kv;
+    for (int i = 0; i < B * T; i++) {
+        double lot = rng_uniform(&r), gate = soft ? 0.2 + rng_uniform(&r) : 1;
+        int runs = lot < 0.55, is_probe = lot > 0.8;
+        if (!runs && !masked && !is_probe)
+            continue;
+        p->row[p->n] = i;
+        p->gate[p->n] = runs ? (real)gate : 0;
+        p->weight[p->n++] = 1;
+        p->active += runs;
+    }
+}
+
+/* Each gate is an input like any other. */
+static void check_gates(const char *what, struct model *m, struct pass *pass)
+{
+    kit_step(m, &batch.b, pass);
+    for (int l = 0; l < m->config.layers; l++) {
+        struct plan *p = &m->plan[l];
+        double num = 0, den = 0;
+        real one = 1;
+        for (int i = 0; i < p->n; i++) {
+            if (p->gate[i] == 0 && p->kv == KV_PLAN)
+                continue; /* a gate that leaves 0 would also make a key */
+            double want = slope(m, pass, &p->gate[i], &one, 1);
+            num += (captured[l][i] - want) * (captured[l][i] - want);
+            den += want * want;
+        }
+        check_close(what, "gates", num, den);
+    }
+}
+
+static void check_plans(const char *switches, enum kv_policy kv, int masked, int soft, int keep)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    char what[256];
+    snprintf(what, sizeof what, "kv %d masked %d soft %d keep %d %s", kv, masked, soft, keep, switches);
+    setup(1);
+    struct model *m = small(switches, keep);
+    for (int l = 0; l < m->config.layers; l++)
+        random_plan(m, l, kv, masked, soft, (uint32_t)(10 * kv + 2 * masked + soft));
+    m->route.ops = &witness;
+    m->route.frozen = 1;
+    check_params(what, m, &pass);
+    check_gates(what, m, &pass);
+    model_free(m);
+}
+
+T(masked_and_sparse_plans_have_the_right_gradients)
+{
+    for (int kv = KV_ALL; kv <= KV_PLAN; kv++)
+        for (int masked = 0; masked < 2; masked++)
+            check_plans("model.kv_heads=1", (enum kv_policy)kv, masked, 1, masked);
+}
+
+T(hard_plans_with_probes_have_the_right_gradients)
+{
+    for (int kv = KV_ALL; kv <= KV_PLAN; kv++)
+        for (int masked = 0; masked < 2; masked++)
+            check_plans("model.norm=layer model.mlp=gelu model.attn_bias=true", (enum kv_policy)kv, masked, 0, !masked);
+}
+
+T(plans_without_any_row_have_the_right_gradients)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(0);
+    for (int kv = KV_ALL; kv <= KV_PLAN; kv++) {
+        struct model *m = small("model.layers=3", 0);
+        m->route.ops = &witness;
+        m->route.frozen = 1;
+        for (int l = 0; l < 3; l++)
+            random_plan(m, l, (enum kv_policy)kv, 0, 1, 4);
+        m->plan[1].n = m->plan[1].active = 0;
+        check_params("an empty plan", m, &pass);
+        model_free(m);
+    }
+}
+
+/* ---- sum rules --------------------------------------------------------------------------------- */
+
+static int find(const struct model *m, const char *name)
+{
+    int i = params_find(&m->params, name);
+    t_truef(i >= 0, "%s", name);
+    return i;
+}
+
+T(an_increment_of_zero_has_no_gate_gradient)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(0);
+    struct model *m = small("", 1);
+    struct param *o = &m->params.p[find(m, "model.layers.1.self_attn.o_proj.weight")];
+    struct param *down = &m->params.p[find(m, "model.layers.1.mlp.down_proj.weight")];
+    memset(o->value, 0, o->n * sizeof(real));
+    memset(down->value, 0, down->n * sizeof(real));
+    m->route.ops = &witness;
+    m->route.frozen = 1;
+    for (int l = 0; l < 2; l++)
+        random_plan(m, l, KV_ALL, 1, 1, 1);
+    kit_step(m, &batch.b, &pass);
+    double other = 0;
+    for (int i = 0; i < m->plan[1].n; i++) {
+        t_true(captured[1][i] == 0);
+        other += fabs(captured[0][i]);
+    }
+    t_true(other > 1e-3);
+    model_free(m);
+}
+
+T(a_skipped_row_hands_its_gradient_on_untouched)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(1);
+    struct model *m = small("model.layers=3", 1);
+    m->route.ops = &witness;
+    m->route.frozen = 1;
+    for (int l = 0; l < 3; l++)
+        random_plan(m, l, KV_PLAN, 0, 1, 2);
+    kit_step(m, &batch.b, &pass);
+    int skipped = 0;
+    for (int l = 0; l < 3; l++)
+        for (int row = 0, k = 0; row < B * T; row++) {
+            const struct plan *p = &m->plan[l];
+            if (k < p->n && p->row[k] == row) {
+                k++;
+                continue;
+            }
+            size_t C = (size_t)m->config.dim, at = (size_t)row * C;
+            t_true(kit_same(m->stream.h[l] + at, m->stream.h[l + 1] + at, C));
+            t_true(kit_same(m->stream.dh[l] + at, m->stream.dh[l + 1] + at, C));
+            skipped++;
+        }
+    t_true(skipped > 3);
+    model_free(m);
+}
+
+/* The backward is linear in what enters it: twice the head's gradient, twice everything (powers of two are exact). */
+T(doubling_the_loss_doubles_every_gradient)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    size_t n, n2;
+    setup(0);
+    struct model *m = small("", 1);
+    kit_step(m, &batch.b, &pass);
+    real *once = kit_gradients(m, &n);
+    params_zero_grad(&m->params);
+    model_forward(m, &batch.b, &pass);
+    model_loss(m, 1, 0);
+    for (int i = 0; i < m->params.n; i++)
+        for (size_t k = 0; k < m->params.p[i].n; k++)
+            m->params.p[i].grad[k] *= 2;
+    for (size_t i = 0; i < kit_states(m); i++)
+        m->stream.dh[2][i] *= 2;
+    model_backward(m);
+    real *twice = kit_gradients(m, &n2);
+    for (size_t i = 0; i < n; i++)
+        t_true(twice[i] == 2 * once[i]);
+    free(once);
+    free(twice);
+    model_free(m);
+}
+
+T(gradients_accumulate)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    size_t n;
+    setup(0);
+    struct model *m = small("model.tied=false", 0);
+    kit_step(m, &batch.b, &pass);
+    real *once = kit_gradients(m, &n);
+    model_forward(m, &batch.b, &pass);
+    model_loss(m, 1, 0);
+    model_backward(m);
+    real *sum = kit_gradients(m, &n);
+    for (size_t i = 0; i < n; i++)
+        t_near(sum[i], 2 * once[i], 1e-13);
+    free(once);
+    free(sum);
+    model_free(m);
+}
+
+T(rows_of_a_batch_in_another_order_permute_their_gradients)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(0);
+    struct model *m = small("", 1);
+    size_t half = (size_t)T * (size_t)m->config.dim;
+    kit_step(m, &batch.b, &pass);
+    real *dh = kit_copy(m->stream.dh[0], 2 * half);
+    for (int t = 0; t < T; t++) {
+        int32_t id = batch.id[t], target = batch.target[t];
+        batch.id[t] = batch.id[T + t];
+        batch.target[t] = batch.target[T + t];
+        batch.id[T + t] = id;
+        batch.target[T + t] = target;
+    }
+    kit_step(m, &batch.b, &pass);
+    t_true(kit_same(m->stream.dh[0], dh + half, half));
+    t_true(kit_same(m->stream.dh[0] + half, dh, half));
+    free(dh);
+    model_free(m);
+}
+
+T(rows_without_a_target_have_no_loss_and_no_gradient)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(0);
+    for (int i = 0; i < T; i++)
+        batch.target[i] = -1; /* the whole first row of the batch */
+    struct model *m = small("", 1);
+    kit_step(m, &batch.b, &pass);
+    for (size_t i = 0; i < (size_t)T * (size_t)m->config.dim; i++)
+        t_true(m->stream.dh[0][i] == 0);
+    for (int i = 0; i < B * T; i++)
+        batch.target[i] = -1;
+    t_true(isnan(kit_step(m, &batch.b, &pass)));
+    for (size_t i = 0; i < kit_states(m); i++)
+        t_true(m->stream.dh[0][i] == 0);
+    model_free(m);
+}

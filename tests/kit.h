@@ -1,0 +1,136 @@
+/* Small models and batches for the tests of routing and models. */
+#ifndef DS_TESTS_KIT_H
+#define DS_TESTS_KIT_H
+
+#include "base/config.h"
+#include "base/rng.h"
+#include "models/model.h"
+#include "t.h"
+
+enum { KIT_ROWS = 4096 };
+
+struct kit_batch {
+    struct batch b;
+    int32_t id[KIT_ROWS], target[KIT_ROWS], doc[KIT_ROWS];
+};
+
+/* "key=value key=value ..." over the defaults; DS_* on failure. */
+static inline int kit_try(struct model **out, const char *options, uint64_t seed, int train, struct err *e)
+{
+    struct config all = {0};
+    struct model_config c = {0};
+    char word[128];
+    int rc = opt_defaults(&model_group, &c, e);
+    for (int used = 0; rc == 0 && sscanf(options, " %127s%n", word, &used) == 1; options += used)
+        rc = config_override(&all, word, "test", e);
+    if (rc == 0)
+        rc = config_apply(&all, &model_group, &c, e);
+    if (rc == 0)
+        rc = model_new(out, &c, &all, seed, train, e);
+    opt_release(&model_group, &c);
+    if (rc == 0) {
+        char prefix[40];
+        struct opt_group route = route_group((*out)->route.ops, prefix);
+        const struct opt_group *const groups[] = {&model_group, &route};
+        rc = config_check_unused(&all, groups, 2, e);
+    }
+    config_release(&all);
+    return rc;
+}
+
+static inline struct model *kit_model(const char *options, uint64_t seed, int rows, int train, int keep)
+{
+    struct err e = {0};
+    struct model *m = NULL;
+    t_ok(kit_try(&m, options, seed, train, &e), &e);
+    t_ok(model_reserve(m, rows, train, keep, &e), &e);
+    return m;
+}
+
+/* Adds noise to every trained parameter: biases and thresholds leave their symmetric starts. */
+static inline void kit_shake(struct model *m, double amount, uint64_t seed)
+{
+    for (int i = 0; i < m->params.n; i++) {
+        struct param *p = &m->params.p[i];
+        struct rng r;
+        rng_init(&r, seed, RNG_TEST, 1, (uint32_t)i);
+        for (size_t k = 0; p->train && k < p->n; k++)
+            p->value[k] += (real)(amount * rng_normal(&r));
+    }
+}
+
+static inline void kit_fill(struct kit_batch *k, int B, int T, int V, uint64_t seed)
+{
+    struct rng r;
+    rng_init(&r, seed, RNG_TEST, 2, 0);
+    for (int i = 0; i < B * T; i++) {
+        k->id[i] = (int32_t)rng_below(&r, (uint32_t)V);
+        k->target[i] = (int32_t)rng_below(&r, (uint32_t)V);
+        k->doc[i] = 0;
+    }
+    k->b = (struct batch){.B = B, .T = T, .id = k->id, .target = k->target};
+}
+
+/* Every row of the batch gets documents that start at its places s and 2s + 1, s = 2 + its number. */
+static inline void kit_documents(struct kit_batch *k)
+{
+    for (int i = 0; i < k->b.B * k->b.T; i++) {
+        int t = i % k->b.T, s = 2 + i / k->b.T;
+        k->doc[i] = t >= 2 * s + 1 ? 2 * s + 1 : t >= s ? s : 0;
+    }
+    k->b.doc_start = k->doc;
+}
+
+static inline struct pass kit_pass(enum pass_kind kind)
+{
+    struct pass p = {.kind = kind, .step = kind == PASS_TRAIN, .progress = 1, .seed = 5};
+    return p;
+}
+
+static inline size_t kit_states(const struct model *m)
+{
+    return (size_t)m->R * (size_t)m->config.dim;
+}
+
+/* Bits, not closeness. */
+static inline int kit_same(const real *a, const real *b, size_t n)
+{
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+static inline real *kit_copy(const real *from, size_t n)
+{
+    real *to = malloc((n + 1) * sizeof *to);
+    memcpy(to, from, n * sizeof *to);
+    return to;
+}
+
+/* All gradients, one after the other. */
+static inline real *kit_gradients(const struct model *m, size_t *n)
+{
+    size_t total = 0, at = 0;
+    for (int i = 0; i < m->params.n; i++)
+        total += m->params.p[i].train ? m->params.p[i].n : 0;
+    real *all = malloc((total + 1) * sizeof *all);
+    for (int i = 0; i < m->params.n; i++) {
+        const struct param *p = &m->params.p[i];
+        if (!p->train)
+            continue;
+        memcpy(all + at, p->grad, p->n * sizeof *all);
+        at += p->n;
+    }
+    *n = total;
+    return all;
+}
+
+/* Forward, loss, backward into zeroed gradients. */
+static inline double kit_step(struct model *m, const struct batch *b, struct pass *pass)
+{
+    params_zero_grad(&m->params);
+    model_forward(m, b, pass);
+    model_loss(m, 1, 0);
+    model_backward(m);
+    return m->loss;
+}
+
+#endif
