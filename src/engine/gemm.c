@@ -101,26 +101,23 @@ static int even_part(int n, int most)
     return (part + 15) / 16 * 16;
 }
 
-/* Tiles are as large as the caches like, then halved until there are enough of them to share out, unless the
- * whole is so small that sharing costs more than it saves. */
+/* Tiles are as large as the caches like, then halved until there are enough of them to share out; not below an
+ * area where packing costs more than sharing saves, nor when the whole is small. */
 static void job_cut(struct job *j)
 {
-    enum { ROWS = 256, COLS = 1024, TASKS = 8 };
-    const double least = 1 << 20; /* multiply-adds of a tile */
+    enum { ROWS = 512, COLS = 1024, TASKS = 8, AREA = 4096, WORK = 1 << 20 /* multiply-adds */ };
     int most_m = ROWS, most_n = COLS;
     for (;;) {
         j->tile_m = even_part(j->M, most_m);
         j->tile_n = even_part(j->N, most_n);
         j->cols = task_count(j->N, j->tile_n);
-        int tasks = j->cols * task_count(j->M, j->tile_m);
-        if (tasks >= TASKS || (double)j->tile_m * j->tile_n * j->K < 2 * least)
+        double half = 0.5 * j->tile_m * j->tile_n;
+        if (j->cols * task_count(j->M, j->tile_m) >= TASKS || half * j->K < WORK || half < AREA)
             return;
-        if (j->tile_m >= j->tile_n && j->tile_m > 16)
+        if (j->tile_m >= j->tile_n)
             most_m = j->tile_m / 2;
-        else if (j->tile_n > 16)
-            most_n = j->tile_n / 2;
         else
-            return;
+            most_n = j->tile_n / 2;
     }
 }
 
