@@ -366,7 +366,7 @@ int64_t value_f32s(struct value v, float *out, size_t max)
     enum value_kind kind = value_kind(v);
     if (kind == VALUE_ARRAY)
         return array_f64s(v, out, max, store_f32);
-    size_t n;
+    size_t n = 0;
     const unsigned char *p = (const unsigned char *)value_bytes(v, &n);
     if (kind != VALUE_BIN || n % 4)
         return -1;
@@ -387,7 +387,7 @@ int64_t value_i32s(struct value v, int32_t *out, size_t max)
     enum value_kind kind = value_kind(v);
     if (kind == VALUE_ARRAY)
         return array_f64s(v, out, max, store_i32);
-    size_t n;
+    size_t n = 0;
     const unsigned char *p = (const unsigned char *)value_bytes(v, &n);
     if (kind != VALUE_BIN)
         return -1;

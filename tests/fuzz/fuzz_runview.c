@@ -1,0 +1,63 @@
+/* Any MessagePack maps, one after the other, into a run view; then everything in it is looked at. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/record.h"
+#include "io/runview.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_probe(const struct probe *p)
+{
+    size_t bytes = 0, cells = (size_t)p->layers * (size_t)p->tokens;
+    for (size_t i = 0; i < cells; i++)
+        if (p->run[i] > 1)
+            abort();
+    for (int t = 0; t < p->tokens; t++)
+        bytes += p->piece_len[t] + (size_t)p->piece[t][p->piece_len[t]] + (size_t)(p->id[t] & 1);
+    for (int i = 0; i < p->cells; i++)
+        if (p->cell[i].rows != p->layers || p->cell[i].cols != p->tokens || isnan(p->cell[i].v[cells - 1]))
+            bytes++;
+    for (int i = 0; i < p->vectors; i++)
+        if (p->token[i].n != p->tokens || probe_token(p, p->token[i].name) == NULL)
+            abort();
+    for (size_t i = 0; p->lens_piece && i < cells * (size_t)p->lens_k; i++)
+        bytes += strlen(p->lens_piece[i]) + (size_t)(p->lens_id[i] & 1);
+    if (bytes == SIZE_MAX)
+        abort();
+}
+
+static void check_series(const struct series *s)
+{
+    for (size_t i = 0; i < s->n; i += 1 + s->n / 7) {
+        struct series_span a = series_range(s, i, s->n);
+        if (a.n != s->n - i || a.nonfinite > a.n || (a.n > a.nonfinite && !(a.min <= a.max)) ||
+            series_find(s, s->step[i]) > s->n)
+            abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct runview *v = runview_new();
+    struct value body;
+    size_t used;
+    if (!v)
+        return 0;
+    for (size_t at = 0; at < size && value_check(data + at, size - at, &body, &used, NULL) == 0; at += used)
+        runview_take(v, body);
+    for (size_t i = 0; i < v->n_series; i++)
+        check_series(&v->series[i]);
+    for (size_t i = 0; i < v->n_probes; i++)
+        check_probe(v->probe[i]);
+    for (size_t i = 0; i < v->n_layer; i++)
+        if (v->layer[i].n && isnan(v->layer[i].value[v->layer[i].n * (size_t)v->layer[i].layers - 1]))
+            v->invalid++;
+    runview_eval(v, NULL, "loss");
+    runview_sample(v, "val");
+    runview_config(v, "seed");
+    runview_free(v);
+    return 0;
+}
