@@ -97,7 +97,7 @@ static int status_parts(struct app *app, struct part *p)
     int n = v ? run_parts(app, v, p) : 0;
     char a[16], b[16];
     if (app->opt.link_bytes_s > 0) {
-        p[n] = (struct part){.role = ROLE_LINK, .priority = 2};
+        p[n] = (struct part){.role = ROLE_DIM, .priority = 2};
         snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate), str_si(b, app->opt.link_bytes_s));
     }
     if (app->opt.readonly) {
@@ -135,7 +135,7 @@ static void draw_top(struct app *app, struct area line)
     const struct runview *v = app_run(app);
     struct part part[16];
     uint32_t arrow = area_rune(line, 0x203A, '>');
-    area_fill(line, ' ', ink_on(ROLE_TEXT, ROLE_STATUS));
+    area_fill(line, ' ', ink_on(ROLE_STATUS, ROLE_SKIP));
     int x = 1;
     if (line.cols >= 50) {
         app_add_zone(app, (struct zone){line.y, x, x + 10, NULL, "home", 0});

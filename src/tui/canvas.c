@@ -307,6 +307,12 @@ void area_box(struct area a, struct ink i, const char *title, struct ink title_i
     }
 }
 
+/* ROLE_SELECTED is a colour of text; ROLE_SKIP is the quietest ground every theme has. */
+void area_select(struct area a, int y, int x, int cols)
+{
+    area_tint(a, y, x, 1, cols, (struct ink){.fg = ROLE_SELECTED, .bg = ROLE_SKIP});
+}
+
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i)
 {
     for (int r = y; r < y + rows; r++) {

@@ -235,7 +235,8 @@ static attr_t attributes(const struct term *t, const struct canvas *c, const str
                (cell->attr & ATTR_UNDERLINE ? A_UNDERLINE : 0) | (cell->attr & ATTR_REVERSE ? A_REVERSE : 0);
     if (cell->fg >= 0 && cell->fg < ROLE_COUNT) {
         const struct colour *k = &c->look.theme->role[cell->fg];
-        a |= (k->bold ? A_BOLD : 0) | (k->underline ? A_UNDERLINE : 0) | (t->colours == 0 && k->dim ? A_DIM : 0);
+        a |= (k->bold ? A_BOLD : 0) | (k->underline ? A_UNDERLINE : 0) | (k->dim ? A_DIM : 0) |
+             (k->reverse ? A_REVERSE : 0);
     }
     int has_bar = cell->bg != ROLE_BACKGROUND;
     if (t->colours == 0 && has_bar)

@@ -150,7 +150,7 @@ static void draw_list(struct view *v, struct area a)
         else
             area_text(table, y, x[1], -1, ink(ROLE_TEXT), h->preset[i - h->jobs]);
         if (i == h->list.cursor)
-            area_tint(a, y, 0, 1, a.cols, (struct ink){.fg = INK_CONTRAST, .bg = ROLE_SELECTED});
+            area_select(a, y, 0, a.cols);
         y++;
     }
     scrollbar_draw(a, a.cols - 1, total, h->list.top, rows);
@@ -176,7 +176,7 @@ static void draw_form(struct view *v, struct area whole)
             area_text(a, y, name + 1, value, ink(f->value[i] ? ROLE_MARKED : ROLE_DIM), form_value(f, i));
         area_text(a, y, name + value + 2, a.cols - name - value - 4, ink(ROLE_DIM), f->key[i].help);
         if (is_here)
-            area_tint(a, y, 0, 1, a.cols - 1, (struct ink){.fg = INK_CONTRAST, .bg = ROLE_SELECTED});
+            area_select(a, y, 0, a.cols - 1);
         if (is_here && f->is_editing)
             field_draw(&f->field, a, y, name + 1, value, 1);
     }

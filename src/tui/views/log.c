@@ -91,7 +91,7 @@ static void log_draw(struct view *v, struct area a)
             continue;
         draw_entry(v, a, y, &e);
         if (i == s->list.cursor)
-            area_tint(a, y, 0, 1, a.cols, (struct ink){.fg = INK_CONTRAST, .bg = ROLE_SELECTED});
+            area_select(a, y, 0, a.cols);
     }
     scrollbar_draw(a, a.cols - 1, n, s->list.top, a.rows);
 }

@@ -14,7 +14,7 @@ static const struct panel known[] = {
     {PANEL_LINES,  "loss",      {"loss", "val_loss"},                          0, 0, 0},
     {PANEL_LINES,  "grad_norm", {"grad_norm"},                                 0, 0, 0},
     {PANEL_LINES,  "lr",        {"lr"},                                        0, 0, 0},
-    {PANEL_LINES,  "tok/s",     {"tok_s"},                                     0, 0, 0},
+    {PANEL_LINES,  "tok_s",     {"tok_s"},                                     0, 0, 0},
     {PANEL_LINES,  "compute",   {"flops_ratio", "time_ratio", "block_ratio"},  2, 1, 0},
     {PANEL_LAYERS, "gate ratio by layer", {"gate_ratio"},                      0, 1, 0},
     {PANEL_LAYERS, "threshold by layer",  {"threshold"},                       0, 0, 0},
@@ -325,7 +325,7 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
     if (m->panel[index].kind != PANEL_LINES || !isfinite(m->cursor))
         return;
     struct chart c = make_chart(v, index);
-    x += area_textf(line, 0, x, -1, ink(ROLE_LINK), "%s %s", chart_x_name[c.x_axis], num_print(text, m->cursor)) + 2;
+    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", chart_x_name[c.x_axis], num_print(text, m->cursor)) + 2;
     for (int i = 0; i < c.curves; i++) {
         const struct curve *u = &c.curve[i];
         size_t at = chart_index_at(u, c.x_axis, m->cursor);

@@ -241,11 +241,20 @@ static void draw_events(struct paint *p)
     if (isfinite(unit) && unit >= 0 && unit <= 1) {
         int x = (int)lround(unit * (p->plot.cols - 1));
         for (int y = 0; y < p->plot.rows; y++)
-            area_put(p->plot, y, x, area_rune(p->plot, 0x2502, '|'), ink(ROLE_LINK));
+            area_put(p->plot, y, x, area_rune(p->plot, 0x2502, '|'), ink(ROLE_MARKED));
     }
 }
 
-/* "loss 1.234  val_loss 1.301   x3 NaN": the newest values are what people look for first. */
+/* "val_loss" beside the title "loss" is "val"; "flops_ratio" is "flops". */
+static int short_label(const char *label, const char *title)
+{
+    size_t n = strlen(label), t = strlen(title);
+    if (n > t + 1 && strcmp(label + n - t, title) == 0 && label[n - t - 1] == '_')
+        return (int)(n - t - 1);
+    return n > 6 && strcmp(label + n - 6, "_ratio") == 0 ? (int)n - 6 : (int)n;
+}
+
+/* "loss 1.234  val 1.301   x3 NaN": the newest values are what people look for first. */
 static void draw_title(const struct chart *c, struct area a)
 {
     struct ink k = c->has_focus ? ink_attr(c->title_ink, ATTR_BOLD | ATTR_UNDERLINE) : ink_attr(c->title_ink, ATTR_BOLD);
@@ -257,7 +266,7 @@ static void draw_title(const struct chart *c, struct area a)
     char bad[32] = "", value[24];
     if (nonfinite)
         snprintf(bad, sizeof bad, "%s%zu NaN", c->curves && a.canvas->look.glyphs == GLYPHS_ASCII ? "x" : "\xC3\x97", nonfinite);
-    int end = a.cols - (nonfinite ? (int)strlen(bad) : 0);
+    int end = a.cols - (nonfinite ? (int)strlen(bad) - 1 : 0);
     for (int i = 0; i < c->curves && x < end - 4; i++) {
         const struct curve *u = &c->curve[i];
         if (u->series->n == 0 || !u->label)
@@ -265,11 +274,11 @@ static void draw_title(const struct chart *c, struct area a)
         double last = u->series->value[u->series->n - 1];
         struct area room = area_sub(a, 0, 0, 1, end);
         num_print(value, last);
-        int label = (int)strlen(u->label), is_plain = strcmp(u->label, c->title) == 0;
+        int label = short_label(u->label, c->title), is_plain = strcmp(u->label, c->title) == 0;
         if (x + (is_plain ? 0 : label + 1) + (int)strlen(value) > end)
             break;
         if (!is_plain)
-            x += area_text(room, 0, x, -1, ink(ROLE_DIM), u->label) + 1;
+            x += area_bytes(room, 0, x, -1, ink(ROLE_DIM), u->label, (size_t)label) + 1;
         x += area_text(room, 0, x, -1, isfinite(last) ? ink(u->role) : ink(ROLE_BAD), value) + 2;
     }
     if (nonfinite)
@@ -309,8 +318,8 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
             draw_curve(&p, &c->curve[k]);
     }
     dots_end(&p.dots);
-    draw_marks(&p);
     draw_events(&p);
+    draw_marks(&p);
     if (out)
         *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi};
 }

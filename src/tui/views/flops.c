@@ -1,0 +1,298 @@
+/* FLOPs: where the compute of a token goes; measured time beside it, because FLOPs are not latency. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
+
+enum { BINS_MAX = 400, CLASSES_MAX = 12, LAYERS_SHOWN_MAX = 512 };
+
+struct flops { int source; /* 0 newest sample, else newest probe */ int page; int top; };
+
+/* What one picture is made of, borrowed from the run. */
+struct source {
+    const float *flops, *class_of;
+    size_t n;
+    const char *name, *kind;
+    int64_t step;
+    double dense;
+    const struct probe *probe;
+};
+
+static const float *column_of(const struct run_sample *s, const char *name, size_t *n)
+{
+    const struct vector *c = sample_column(s, name);
+    if (c && n)
+        *n = (size_t)c->n;
+    return c ? c->v : NULL;
+}
+
+static int find_source(const struct runview *r, int wants_probe, struct source *out)
+{
+    const struct run_sample *s = runview_sample(r, NULL);
+    const struct probe *p = runview_probe(r, -1);
+    *out = (struct source){.dense = r->flops_dense, .probe = p};
+    if (s && (!wants_probe || !p || !p->flops)) {
+        out->flops = column_of(s, "flops", &out->n);
+        size_t classes = 0;
+        out->class_of = column_of(s, "class", &classes);
+        if (classes < out->n)
+            out->class_of = NULL;
+        out->name = s->name;
+        out->kind = "sample";
+        out->step = s->step;
+    }
+    if (!out->flops && p && p->flops) {
+        const struct vector *c = probe_token(p, "class");
+        out->flops = p->flops;
+        out->n = (size_t)p->tokens;
+        out->class_of = c && c->n >= p->tokens ? c->v : NULL;
+        out->name = p->name;
+        out->kind = "probe";
+        out->step = p->step;
+        out->dense = p->flops_dense > 0 ? p->flops_dense : out->dense;
+    }
+    return out->flops != NULL && out->n > 0;
+}
+
+static double mean_of(const struct source *s, double *lo, double *hi)
+{
+    double sum = 0;
+    size_t k = 0;
+    *lo = INFINITY;
+    *hi = -INFINITY;
+    for (size_t i = 0; i < s->n; i++) {
+        double x = (double)s->flops[i];
+        if (!isfinite(x))
+            continue;
+        sum += x;
+        k++;
+        *lo = x < *lo ? x : *lo;
+        *hi = x > *hi ? x : *hi;
+    }
+    return k ? sum / (double)k : (double)NAN;
+}
+
+/* ---- histogram ---- */
+
+static void draw_histogram(struct area a, const struct source *s, double mean, double lo, double hi)
+{
+    double count[BINS_MAX] = {0}, unit = s->dense > 0 ? s->dense : 1;
+    struct hist_mark mark[2];
+    int bins = a.cols < BINS_MAX ? a.cols : BINS_MAX, marks = 0;
+    double x0 = lo / unit, x1 = hi / unit;
+    if (s->dense > 0) {
+        x0 = x0 < 0.95 ? floor(x0 * 20) / 20 : 0.9;
+        x1 = x1 > 1.05 ? ceil(x1 * 20) / 20 : 1.05;
+    } else if (!(x1 > x0)) {
+        x0 -= 1;
+        x1 += 1;
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        double at = ((double)s->flops[i] / unit - x0) / (x1 - x0);
+        if (at >= 0 && at <= 1)
+            count[at >= 1 ? bins - 1 : (int)(at * bins)]++;
+    }
+    mark[marks++] = (struct hist_mark){mean / unit, "mean", ROLE_WARN};
+    if (s->dense > 0)
+        mark[marks++] = (struct hist_mark){1, "dense", ROLE_REFERENCE};
+    hist_draw(a, count, bins, x0, x1, mark, marks, ROLE_RUN);
+}
+
+static void draw_head(struct view *v, struct area a, const struct source *s, double mean)
+{
+    const struct runview *r = app_run(v->app);
+    const struct series *time = runview_series(r, "time_ratio");
+    double measured = time && time->n ? time->value[time->n - 1] : runview_eval(r, NULL, "time_ratio");
+    char x[24], y[24];
+    int at = area_text(a, 0, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "FLOPs per token") + 3;
+    if (s->dense > 0)
+        at += area_textf(a, 0, at, -1, ink(ROLE_TEXT), "mean %s of dense", num_print(x, mean / s->dense)) + 2;
+    else
+        at += area_textf(a, 0, at, -1, ink(ROLE_TEXT), "mean %s", num_print(x, mean)) + 2;
+    if (isfinite(measured))
+        at += area_textf(a, 0, at, -1, ink(ROLE_SERIES_1), "measured time %s", num_print(y, measured)) + 2;
+    else
+        at += area_text(a, 0, at, -1, ink(ROLE_DIM), "time not measured") + 2;
+    char from[128];
+    snprintf(from, sizeof from, "%s %.60s, step %lld, n = %zu", s->kind, s->name ? s->name : "", (long long)s->step, s->n);
+    if (at + (int)strlen(from) < a.cols)
+        area_right(a, 0, a.cols - 1, ink(ROLE_DIM), from);
+}
+
+/* ---- classes ---- */
+
+/* eval/statistics numbers token classes in this order. */
+static const char *const class_name[] = {"word", "continuation", "punctuation", "digit", "space", "stop word", "rare",
+                                         "high loss", "other"};
+
+static void draw_classes(struct area a, const struct source *s, double mean)
+{
+    struct bar bar[CLASSES_MAX];
+    double sum[CLASSES_MAX] = {0}, n[CLASSES_MAX] = {0}, unit = s->dense > 0 ? s->dense : 1;
+    char label[CLASSES_MAX][40];
+    size_t bars = 0;
+    area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "by token class");
+    if (!s->class_of) {
+        area_text(a, 1, 0, -1, ink(ROLE_DIM), "no classes recorded with these tokens");
+        return;
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        double c = (double)s->class_of[i], x = (double)s->flops[i];
+        if (c >= 0 && c < CLASSES_MAX && isfinite(x)) {
+            sum[(int)c] += x;
+            n[(int)c]++;
+        }
+    }
+    for (int c = 0; c < CLASSES_MAX; c++) {
+        if (n[c] <= 0)
+            continue;
+        if (c < (int)DS_LEN(class_name))
+            snprintf(label[bars], sizeof label[bars], "%s (%.0f)", class_name[c], n[c]);
+        else
+            snprintf(label[bars], sizeof label[bars], "class %d (%.0f)", c, n[c]);
+        bar[bars] = (struct bar){.label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
+        bars++;
+    }
+    double top = 0;
+    for (size_t i = 0; i < bars; i++)
+        top = bar[i].value > top ? bar[i].value : top;
+    bars_draw(area_sub(a, 1, 0, a.rows - 1, a.cols), bar, bars, s->dense > 0 && top < 1 ? 1 : top, mean / unit, 0);
+}
+
+/* ---- ledger by layer ---- */
+
+static double layer_share(const struct runview *r, const struct source *s, int layer)
+{
+    const struct layer_series *g = runview_layer(r, "gate_ratio");
+    const struct probe *p = s->probe;
+    if (g && g->n && layer < g->layers)
+        return (double)g->value[(g->n - 1) * (size_t)g->layers + (size_t)layer];
+    if (!p || !p->run || p->tokens < 1 || layer >= p->layers)
+        return (double)NAN;
+    size_t ran = 0;
+    for (int t = 0; t < p->tokens; t++)
+        ran += p->run[(size_t)layer * (size_t)p->tokens + (size_t)t] != 0;
+    return (double)ran / p->tokens;
+}
+
+static void draw_ledger(struct view *v, struct area a, const struct source *s)
+{
+    const struct runview *r = app_run(v->app);
+    struct flops *f = v->state;
+    struct bar bar[LAYERS_SHOWN_MAX];
+    char label[LAYERS_SHOWN_MAX][16];
+    int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
+    layers = layers > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : layers;
+    area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "share of tokens computed, by layer");
+    for (int l = 0; l < layers; l++) {
+        double x = layer_share(r, s, l);
+        known += isfinite(x);
+        snprintf(label[l], sizeof label[l], "layer %d", l);
+        bar[l] = (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
+    }
+    if (!known) {
+        area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe and no gate ratios recorded");
+        return;
+    }
+    int rows = a.rows - 1, last = layers > rows ? layers - rows : 0;
+    f->top = f->top > last ? last : f->top < 0 ? 0 : f->top;
+    bars_draw(area_sub(a, 1, 0, rows, a.cols - 1), bar, (size_t)layers, 1, (double)NAN, (size_t)f->top);
+    scrollbar_draw(area_sub(a, 1, 0, rows, a.cols), a.cols - 1, (size_t)layers, (size_t)f->top, rows);
+}
+
+/* ---- the view ---- */
+
+static void draw_empty(struct view *v, struct area a)
+{
+    int y = a.rows / 2 - 2;
+    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
+    if (app_run(v->app)) {
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "They come with the next probe (train.probe_every) or evaluation of this run;");
+        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
+    } else {
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+    }
+}
+
+static void flops_draw(struct view *v, struct area a)
+{
+    struct flops *f = v->state;
+    const struct runview *r = app_run(v->app);
+    struct source s;
+    double lo, hi;
+    if (!r || !find_source(r, f->source, &s)) {
+        draw_empty(v, a);
+        return;
+    }
+    double mean = mean_of(&s, &lo, &hi);
+    draw_head(v, a, &s, mean);
+    if (!isfinite(mean)) {
+        area_text(a, 2, 1, -1, ink(ROLE_BAD), "every value is NaN");
+        return;
+    }
+    int top = a.rows >= 16 ? a.rows / 2 : a.rows - 1;
+    draw_histogram(area_sub(a, 1, 1, top - 1, a.cols - 2), &s, mean, lo, hi);
+    struct area low = area_sub(a, top + 1, 1, a.rows - top - 1, a.cols - 2);
+    if (low.cols >= 70) {
+        int half = low.cols / 2;
+        draw_classes(area_sub(low, 0, 0, low.rows, half - 2), &s, mean);
+        draw_ledger(v, area_sub(low, 0, half, low.rows, low.cols - half), &s);
+    } else if (f->page) {
+        draw_ledger(v, low, &s);
+    } else {
+        draw_classes(low, &s, mean);
+    }
+}
+
+static void key_toggle(struct view *v, const struct key *k, const char *args)
+{
+    struct flops *f = v->state;
+    (void)args;
+    if (k->value)
+        f->page = !f->page;
+    else
+        f->source = !f->source;
+}
+
+static int flops_event(struct view *v, const struct event *ev)
+{
+    struct flops *f = v->state;
+    struct list l = {.n = LAYERS_SHOWN_MAX, .cursor = (size_t)f->top, .page = 8};
+    if (!list_event(&l, ev))
+        return 0;
+    f->top = (int)l.cursor;
+    return 1;
+}
+
+static void flops_copy(struct view *v, struct str *out)
+{
+    const struct runview *r = app_run(v->app);
+    struct source s;
+    for (size_t i = 0; r && find_source(r, ((struct flops *)v->state)->source, &s) && i < s.n; i++)
+        str_addf(out, "%.6g\n", (double)s.flops[i]);
+}
+
+/* clang-format off */
+static const struct key flops_keys[] = {
+    {"s", "source", NULL, "tokens of the newest evaluation, or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_toggle},
+    {"p", "part",   NULL, "on narrow screens: classes or layers",                    NULL,      0, KEY_VIEW_CHANGE, 1, key_toggle},
+    {0},
+};
+static const struct setting flops_settings[] = {
+    {"source", SETTING_INT, offsetof(struct flops, source), 0, 1},
+    {"part",   SETTING_INT, offsetof(struct flops, page),   0, 1},
+    {0},
+};
+
+const struct view_ops view_flops = {
+    .name = "flops",  .title = "FLOPs",
+    .summary = "FLOPs per token: distribution, by token class, by layer, with measured time beside them.",
+    .keys = flops_keys,  .settings = flops_settings,  .state_size = sizeof(struct flops),
+    .figure = "flops_hist",
+    .draw = flops_draw,  .event = flops_event,  .copy = flops_copy,
+};
+/* clang-format on */
