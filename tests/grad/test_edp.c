@@ -1,0 +1,340 @@
+/* edp's soft path against central differences, in double: thresholds, score weights, step codes and all weights of the
+ * model, under every penalty and budget; then the straight-through rule itself. */
+#include "base/mem.h"
+#include "kit.h"
+#include "routing/route.h"
+
+enum { B = 2, T = 8, V = 11, SAMPLES = 20 };
+
+static struct kit_batch batch;
+static real entropy[B * T];
+
+/* Loss and penalties.  The predictive entropy is a constant to the gradient, so it is one here too. */
+static double objective(struct model *m, struct pass *pass)
+{
+    struct losses x = {.entropy = entropy, .R = B * T, .L = (int)m->config.layers};
+    model_forward(m, &batch.b, pass);
+    double loss = model_loss(m, 0, 0);
+    m->route.ops->aux(&m->route, &x);
+    return loss + x.aux;
+}
+
+static double slope(struct model *m, struct pass *pass, real *x, const real *direction, size_t n)
+{
+    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
+    const double eps = 1e-4;
+    double sum = 0;
+    real *keep = kit_copy(x, n);
+    for (int k = 0; k < 4; k++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = keep[i] + at[k] * eps * direction[i];
+        sum += weight[k] * objective(m, pass);
+    }
+    memcpy(x, keep, n * sizeof *x);
+    free(keep);
+    return sum / (12 * eps);
+}
+
+static void check_close(const char *what, const char *name, double num, double den)
+{
+    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
+    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
+}
+
+static void check_tensor(const char *what, struct model *m, struct pass *pass, struct param *p, const real *grad,
+                         uint32_t salt)
+{
+    struct rng r;
+    double num = 0, den = 0, along = 0;
+    real *d = calloc(p->n, sizeof *d);
+    rng_init(&r, 3, RNG_TEST, 3, salt);
+    for (size_t k = 0; k < SAMPLES && k < p->n; k++) {
+        size_t i = p->n <= SAMPLES ? k : rng_below(&r, (uint32_t)p->n);
+        memset(d, 0, p->n * sizeof *d);
+        d[i] = 1;
+        double want = slope(m, pass, p->value, d, p->n);
+        num += (grad[i] - want) * (grad[i] - want);
+        den += want * want;
+    }
+    check_close(what, p->name, num, den);
+    for (size_t i = 0; i < p->n; i++) {
+        d[i] = rng_normal(&r) / sqrt((double)p->n);
+        along += grad[i] * d[i];
+    }
+    double want = slope(m, pass, p->value, d, p->n);
+    check_close(what, p->name, (along - want) * (along - want), want * want);
+    free(d);
+}
+
+static void check_params(const char *what, struct model *m, struct pass *pass)
+{
+    for (int i = 0; i < m->params.n; i++) {
+        struct param *p = &m->params.p[i];
+        if (!p->train)
+            continue;
+        real *grad = kit_copy(p->grad, p->n);
+        check_tensor(what, m, pass, p, grad, (uint32_t)i);
+        free(grad);
+    }
+}
+
+static struct model *small(const char *more)
+{
+    char text[700];
+    snprintf(text, sizeof text,
+             "model.layers=6 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d model.init_std=0.4 "
+             "model.method=edp edp.anneal=0 edp.sparsity_warmup=0 edp.target_ratio=0.7 edp.lambda_sparsity=0.7 "
+             "edp.lambda_budget=0.3 edp.temperature=0.7 edp.max_skip=2 %s", V, T, more);
+    kit_fill(&batch, B, T, V, 1);
+    kit_documents(&batch);
+    struct model *m = kit_model(text, 7, B * T, 1, 1);
+    kit_shake(m, 0.2, 9);
+    return m;
+}
+
+/* One training pass and its update, so that running statistics exist. */
+static void warm(struct model *m)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    kit_step(m, &batch.b, &pass);
+    m->route.ops->update(&m->route);
+}
+
+static int cells_not_forced(struct model *m)
+{
+    int n = 0;
+    for (int l = 0; l < m->config.layers; l++)
+        for (int k = 0; k < m->plan[l].n; k++)
+            n += m->plan[l].weight[k] != 0;
+    return n;
+}
+
+/* Soft gates; the signals of the first pass are replayed. */
+static void check_soft(const char *options)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small(options);
+    pass.soft = 1;
+    warm(m);
+    model_forward(m, &batch.b, &pass);
+    m->route.frozen = 1;
+    kit_step(m, &batch.b, &pass);
+    t_truef(cells_not_forced(m) >= 8, "%s: %d cells are free", options, cells_not_forced(m));
+    memcpy(entropy, m->entropy_rel, sizeof entropy);
+    check_params(options, m, &pass);
+    model_free(m);
+}
+
+T(soft_gates_have_the_right_gradients_for_every_signal)
+{
+    check_soft("edp.signal=velocity edp.budget=off");
+    check_soft("edp.signal=speed");
+    check_soft("edp.signal=vector edp.kv=plan");
+    check_soft("edp.signal=learned");
+}
+
+T(every_step_code_has_the_right_gradients)
+{
+    check_soft("edp.step_code=landing");
+    check_soft("edp.step_code=every");
+    check_soft("edp.step_code=static");
+    check_soft("edp.step_code=off");
+}
+
+T(every_penalty_has_the_right_gradients)
+{
+    check_soft("edp.penalty=quadratic");
+    check_soft("edp.penalty=entropy");
+    check_soft("edp.penalty=polarise edp.signal=velocity");
+}
+
+T(every_budget_has_the_right_gradients)
+{
+    check_soft("edp.budget=dual edp.budget_rate=3");
+    check_soft("edp.budget=loss edp.penalty=quadratic");
+    check_soft("edp.budget=off");
+    check_soft("edp.threshold=fixed edp.budget=loss");
+    check_soft("edp.threshold=quantile");
+}
+
+T(the_literal_rule_has_the_right_gradients)
+{
+    check_soft("edp.history=literal edp.signal=velocity edp.step_code=every edp.initial_threshold=0.4 edp.budget=off "
+               "edp.penalty=quadratic");
+    check_soft("edp.history=literal edp.signal=speed edp.step_code=static edp.budget=loss edp.threshold=fixed");
+}
+
+/* The signals move with the states that made them; hard decisions must not flip within the differences. */
+static void check_attached(const char *options)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small(options);
+    pass.soft = 1;
+    warm(m);
+    kit_step(m, &batch.b, &pass);
+    memcpy(entropy, m->entropy_rel, sizeof entropy);
+    check_params(options, m, &pass);
+    model_free(m);
+}
+
+T(attached_signals_have_the_right_gradients)
+{
+    check_attached("edp.attach=true edp.signal=velocity edp.step_code=landing edp.penalty=quadratic");
+    check_attached("edp.attach=true edp.signal=speed edp.step_code=off");
+    check_attached("edp.attach=true edp.signal=vector edp.step_code=landing edp.budget=loss");
+    check_attached("edp.attach=true edp.signal=vector edp.step_code=off edp.kv=plan edp.threshold=fixed");
+}
+
+/* What trains the rest when gates are hard: the plan is replayed, so differences see the same function. */
+static void check_hard(const char *options)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small(options);
+    warm(m);
+    model_forward(m, &batch.b, &pass);
+    m->route.frozen = 1;
+    kit_step(m, &batch.b, &pass);
+    memcpy(entropy, m->entropy_rel, sizeof entropy);
+    /* the gate's own parameters have a surrogate for a gradient, which is no derivative of this */
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.p[i].group == PARAM_ROUTER)
+            m->params.p[i].train = 0;
+    check_params(options, m, &pass);
+    model_free(m);
+}
+
+T(hard_gates_leave_the_other_weights_their_true_gradients)
+{
+    check_hard("");
+    check_hard("edp.kv=plan edp.step_code=every");
+    check_hard("edp.train=sparse edp.probe_rate=0.5 edp.kv=plan");
+    check_hard("edp.train=sparse edp.probe_rate=0.5");
+}
+
+/* ---- straight-through -------------------------------------------------------------------------- */
+
+static int find(const struct model *m, const char *name)
+{
+    int i = params_find(&m->params, name);
+    t_truef(i >= 0, "%s", name);
+    return i;
+}
+
+/* Backward of the gates reads what was saved, not whether the forward was hard: same saves, same bits. */
+T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small("edp.penalty=quadratic edp.budget=dual");
+    warm(m);
+    kit_step(m, &batch.b, &pass);
+    struct param *tau = &m->params.p[find(m, "edp.threshold")], *w = &m->params.p[find(m, "edp.score.weight")];
+    real dgate[B * T], hard[2][64];
+    for (int soft = 0; soft < 2; soft++) {
+        memset(tau->grad, 0, tau->n * sizeof(real));
+        memset(w->grad, 0, w->n * sizeof(real));
+        m->route.pass.soft = soft;
+        for (int l = 0; l < 6; l++) {
+            for (int k = 0; k < m->plan[l].n; k++) {
+                dgate[k] = sin(1.0 + k + 10 * l);
+                if (soft && m->plan[l].weight[k] != 0)
+                    m->plan[l].gate[k] = 0.3;
+            }
+            m->route.ops->decide_bwd(&m->route, l, &m->plan[l], dgate, &m->stream);
+        }
+        if (!soft) {
+            memcpy(hard[0], tau->grad, tau->n * sizeof(real));
+            memcpy(hard[1], w->grad, w->n * sizeof(real));
+        }
+    }
+    t_true(kit_same(hard[0], tau->grad, tau->n));
+    t_true(kit_same(hard[1], w->grad, w->n));
+    double sum = 0;
+    for (size_t i = 0; i < tau->n; i++)
+        sum += fabs(tau->grad[i]);
+    t_true(sum > 1e-3);
+    model_free(m);
+}
+
+/* The same through the whole model: hard gates of exactly 0 and 1 written over soft ones. */
+T(a_replayed_hard_plan_has_the_same_backward_whatever_pass_is_named)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small("edp.budget=off");
+    size_t n;
+    warm(m);
+    model_forward(m, &batch.b, &pass);
+    m->route.frozen = 1;
+    kit_step(m, &batch.b, &pass);
+    real *train = kit_gradients(m, &n);
+    pass.kind = PASS_MASKED;
+    kit_step(m, &batch.b, &pass);
+    real *masked = kit_gradients(m, &n);
+    t_true(kit_same(train, masked, n));
+    free(train);
+    free(masked);
+    model_free(m);
+}
+
+/* dgate at tau is - sum dgate weight p (1 - p) / T, by hand, probes counted 1/rate times. */
+T(probes_count_one_over_their_rate)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small("edp.train=sparse edp.probe_rate=0.5 edp.budget=off edp.signal=velocity");
+    warm(m);
+    pass.record = 1;
+    kit_step(m, &batch.b, &pass);
+    int score = -1, bar = -1, probes = 0;
+    for (size_t i = 0; i < m->route.ops->n_metrics; i++)
+        if (m->route.ops->metrics[i].scope == METRIC_CELL) {
+            if (strcmp(m->route.ops->metrics[i].name, "score") == 0)
+                score = (int)i;
+            if (strcmp(m->route.ops->metrics[i].name, "threshold") == 0)
+                bar = (int)i;
+        }
+    t_true(score >= 0 && bar >= 0);
+    const struct param *tau = &m->params.p[find(m, "edp.threshold")];
+    double total = 0;
+    for (int l = 5; l >= 0; l--) {
+        const struct plan *p = &m->plan[l];
+        double want = 0;
+        for (int k = 0; k < p->n; k++) {
+            size_t C = (size_t)m->config.dim, cell = (size_t)l * B * T + (size_t)p->row[k];
+            const real *dy = m->stream.dh[l + 1] + (size_t)p->row[k] * C, *f = m->work[l].f + (size_t)k * C;
+            double dot = 0;
+            for (size_t c = 0; c < C; c++)
+                dot += dy[c] * f[c];
+            probes += p->gate[k] == 0;
+            t_near(p->weight[k], p->gate[k] == 0 ? 2 : p->weight[k] == 0 ? 0 : 1, 0);
+            if (p->weight[k] == 0)
+                continue;
+            double z = (m->route.cell[score][cell] - m->route.cell[bar][cell]) / 0.7, g = 1 / (1 + exp(-z));
+            want -= p->weight[k] * dot * g * (1 - g) / 0.7;
+        }
+        t_near(tau->grad[l], want, 1e-12 + 1e-9 * fabs(want));
+        total += fabs(want);
+    }
+    t_true(probes >= 2 && total > 1e-4);
+    model_free(m);
+}
+
+/* Gradient descent on a threshold must lower it where running the block helps. */
+T(a_token_whose_block_helps_lowers_the_threshold)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small("edp.budget=off edp.signal=velocity");
+    warm(m);
+    kit_step(m, &batch.b, &pass);
+    struct param *tau = &m->params.p[find(m, "edp.threshold")];
+    real dgate[B * T];
+    for (int l = 0; l < 6; l++) {
+        int free_cells = 0;
+        for (int k = 0; k < m->plan[l].n; k++) {
+            dgate[k] = -1; /* more gate, less loss */
+            free_cells += m->plan[l].weight[k] != 0;
+        }
+        tau->grad[l] = 0;
+        m->route.ops->decide_bwd(&m->route, l, &m->plan[l], dgate, &m->stream);
+        t_true(free_cells ? tau->grad[l] > 0 : tau->grad[l] == 0);
+    }
+    model_free(m);
+}
