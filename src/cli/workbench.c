@@ -1,0 +1,104 @@
+/* The workbench: opens runs, traces, models, or a stream on stdin. */
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "cli/commands.h"
+#include "training/job.h"
+#include "training/options.h"
+#include "tui/app.h"
+
+static struct cli_option workbench_cli[] = {
+    {"quick", 0, NULL, 0, "start a quick elastic-depth run on the embedded corpus and watch it"},
+    {"view", 1, NULL, 0, "first view: home, monitor, depth, signals, flops, stepper, log"},
+    {"theme", 1, NULL, 0, "dark, light, high-contrast, colour-blind, 16-colour, or a file"},
+    {"color", 1, NULL, 0, "auto, never, 16, 256, truecolor"},
+    {"glyphs", 1, NULL, 0, "auto, braille, shades, ascii"},
+    {"term", 1, NULL, 0, "terminal type instead of $TERM"},
+    {"link", 1, NULL, 0, "byte budget per second of the line, as 20k"},
+    {"no-mouse", 0, NULL, 0, "leave the mouse to the terminal"},
+    {"readonly", 0, NULL, 0, "no key changes or stops a run"},
+    {"script", 1, NULL, 0, "keys from a file, no terminal is touched"},
+    {"dump", 1, NULL, 0, "with --script: where the screens go"},
+    {"size", 1, NULL, 0, "with --script: COLUMNSxROWS"},
+    {"version", 0, NULL, 0, "print the version"},
+    {NULL, 0, NULL, 0, NULL},
+};
+
+/* A path, or the name of a run. */
+static int resolve(const char *given, char *out, size_t size, struct err *e)
+{
+    if (strcmp(given, "-") == 0 || fs_exists(given))
+        return str_copy(out, size, given) ? err_set(e, DS_ERANGE, "%s: the path is too long", given) : 0;
+    if (fs_name_ok(given) && fs_join(out, size, job_root(), given, e) == 0 && fs_exists(out))
+        return 0;
+    struct str shown = {0};
+    utf8_sanitise(&shown, given, strlen(given), 200, 0);
+    int rc = err_set(e, DS_EUSAGE, "%s is neither a command nor a run, trace or model that exists (depthscope help)",
+                     str_text(&shown));
+    str_release(&shown);
+    return rc;
+}
+
+static int start_quick(char *path, size_t size, struct err *e)
+{
+    static const char *const args[] = {"quick"};
+    char name[128];
+    int rc = job_start(args, 1, name, sizeof name, e);
+    return rc == 0 ? fs_join(path, size, job_root(), name, e) : err_add(e, rc, "quick run");
+}
+
+static int open_workbench(const struct cli_args *a, struct err *e)
+{
+    enum { PATHS_MAX = 64 };
+    static char path[PATHS_MAX][1024];
+    const char *paths[PATHS_MAX];
+    size_t n = 0;
+    struct tui_options o = {
+        .color = cli_value(a, "color"), .glyphs = cli_value(a, "glyphs"), .theme = cli_value(a, "theme"),
+        .term = cli_value(a, "term"), .view = cli_value(a, "view"), .script = cli_value(a, "script"),
+        .dump = cli_value(a, "dump"), .size = cli_value(a, "size"), .no_mouse = cli_flag(a, "no-mouse"),
+        .readonly = cli_flag(a, "readonly"), .paths = paths,
+    };
+    if (cli_value(a, "link") && (o.link_bytes_s = tui_parse_link(cli_value(a, "link"))) < 0)
+        return err_set(e, DS_EUSAGE, "--link %s: bytes per second are wanted, as 20k", cli_value(a, "link"));
+    if (a->n_rest > PATHS_MAX)
+        return err_set(e, DS_EUSAGE, "at most %d runs at a time", PATHS_MAX);
+    int rc = 0;
+    for (int i = 0; i < a->n_rest && rc == 0; i++, n++) {
+        rc = resolve(a->rest[i], path[n], sizeof path[n], e);
+        paths[n] = path[n];
+    }
+    if (rc == 0 && cli_flag(a, "quick") && !isatty(1))
+        rc = err_set(e, DS_EUSAGE, "--quick wants a terminal; without one: depthscope train quick");
+    if (rc == 0 && cli_flag(a, "quick") && n < PATHS_MAX) {
+        rc = start_quick(path[n], sizeof path[n], e);
+        paths[n] = path[n];
+        n++;
+        if (!o.view)
+            o.view = "depth";
+    }
+    o.n = n;
+    return rc == 0 ? tui_run(&o, e) : rc;
+}
+
+int workbench_command(int argc, char **argv)
+{
+    struct cli_args a = {0};
+    struct err e = {0};
+    char data[1024];
+    setlocale(LC_CTYPE, "");
+    if (cli_parse(&a, workbench_cli, argc, argv, &e) < 0)
+        return command_fail(&e);
+    if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
+        train_config_preset_dir(data);
+    int rc = a.n_override > 0 ? err_set(&e, DS_EUSAGE, "%s: overrides belong to `depthscope train`", a.override[0])
+                              : open_workbench(&a, &e);
+    cli_release(&a);
+    return rc < 0 ? command_fail(&e) : 0;
+}
