@@ -47,6 +47,7 @@ struct pen_ops {
 struct pen {
     const struct pen_ops *ops;
     size_t bad; /* coordinates that were not finite or beyond PEN_LIMIT; they are not drawn */
+    double dx, dy; /* added to every place (not to sizes): the margin of a sheet */
 };
 
 #define PEN_LIMIT 20000.0

@@ -28,7 +28,7 @@ struct sheet {
     struct figure_options opt;
     const struct figure_run *run;
     int runs;
-    double width, height;
+    double width, height; /* inside the margin */
     int background;
     struct str caption;
     struct sha256 data;
@@ -69,7 +69,8 @@ struct panel {
     double x, y, w, h;  /* of the plot itself, once laid out */
     struct axis ax, ay;
     const char *x_label, *y_label;
-    char title[96];
+    char title[96], sub[160]; /* above the plot: what it is, and one line of result in small type */
+    double head;        /* room between the plot and its title, set by the layout */
     double right;       /* room kept at the right, points: a colour bar */
     int ticks_whole_x, ticks_whole_y, no_grid;
     struct legend_entry entry[LEGEND_MAX];
@@ -92,7 +93,9 @@ void panel_band(struct sheet *s, struct panel *p, const double *x, const double 
                 int rgb, double alpha);
 /* A vertical or horizontal line across the plot at v. */
 void panel_rule(struct sheet *s, struct panel *p, double v, int is_vertical, int rgb, int dash);
-/* A bar of colours right of the plot: lo..hi of the axis, with ticks and a label. */
+/* A bar of colours right of the plot: lo..hi of the axis, with ticks and a label; and the room it takes, to be put into
+ * `right` before the layout. */
+double panel_bar_room(const struct sheet *s, const struct axis *a);
 void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label);
 /* Boxes for n panels under each other and beside each other; returns the sheet's height. */
 double panel_grid(const struct sheet *s, int n, int max_cols, double ratio, int i, double box[4]);

@@ -51,10 +51,11 @@ struct found { double score, first, step; int n; };
 static void try_starts(struct found *best, double lo, double hi, int want, int q, int j, int k, double step)
 {
     double unit = step / j; /* starts lie on multiples of q * 10^z */
-    double s_from = floor(hi / unit) - (k - 1) * j, s_to = ceil(lo / unit);
+    /* Starts are multiples of the step: 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
+    double s_from = floor((floor(hi / unit) - (k - 1) * j) / j) * j, s_to = ceil(lo / unit);
     if (s_to - s_from > 1000)
         return;
-    for (double s = s_from; s <= s_to; s++) {
+    for (double s = s_from; s <= s_to; s += j) {
         double l0 = s * unit, l1 = l0 + step * (k - 1);
         double tail = fmod(l0, step) / step;
         int has_zero = (fabs(tail) < 1e-9 || fabs(fabs(tail) - 1) < 1e-9) && l0 <= 0 && l1 >= 0;

@@ -190,8 +190,8 @@ static void draw_rows(struct sheet *s, struct panel *a, struct panel *b, const s
     axis_pad(&a->ax, 0.1);
     b->ax.hi *= 1.06;
     a->ay = b->ay = (struct axis){.lo = 0, .hi = 1};
-    a->x_label = "Validation loss (nats)";
-    b->x_label = "FLOPs (fraction of dense)";
+    a->x_label = "Validation loss";
+    b->x_label = "FLOPs (dense = 1)";
     double rows = fmax(t->n * small * 1.9, small * 8), h = rows + s->venue->base * 4;
     double wide = (s->width - names - small) / 2;
     panel_layout(s, a, names + small * 0.2, 0, wide + small * 0.8, h);

@@ -173,7 +173,6 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     struct hexes h = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
-    char text[160];
     int rc = p ? gather(s, g, column, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     if (rc < 0)
         goto out;
@@ -182,16 +181,14 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     p->y_label = "Depth used (layers)";
     p->ticks_whole_y = 1;
     p->no_grid = 1;
-    p->right = s->venue->small * 5.2;
     struct correlation k = stats_correlation(c.x, c.y, c.n);
-    result_text(&k, c.n, text, sizeof text);
+    result_text(&k, c.n, p->sub, sizeof p->sub);
     if (n > 1)
         str_copy(p->title, sizeof p->title, g->label);
     s->height = panel_grid(s, n, 2, 0.72, i, box);
-    /* The result stands above the plot, where no data can be. */
-    double head = s->venue->base * 1.4;
-    panel_layout(s, p, box[0], box[1] + head, box[2], box[3] - head);
-    double title_room = p->title[0] ? s->venue->base * 1.35 : 0;
+    struct axis widest = {.lo = 0, .hi = (double)c.n};
+    p->right = panel_bar_room(s, &widest);
+    panel_layout(s, p, box[0], box[1], box[2], box[3]);
     panel_axes(s, p);
     if (bin(p, &c, s->venue->small * 0.62, &h) < 0) {
         rc = err_set(e, DS_ERANGE, "figure %s: too many cells or no memory", s->ops->name);
@@ -202,8 +199,6 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     if (isfinite(k.r))
         draw_trend(s, p, &k);
     panel_colour_bar(s, p, &scale, "tokens per cell");
-    sheet_text(s, p->x, p->y - s->venue->base * 0.55 - title_room, TEXT_LEFT, TEXT_BASELINE, 1,
-               sheet_colour(s, ROLE_TEXT), text);
     if (c.dropped > 0)
         sheet_note(s, "%zu tokens without a finite value are left out.", c.dropped);
 out:
@@ -228,7 +223,7 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
     }
     if (rc == 0) {
         if (set.n == 1)
-            sheet_note(s, "%s.", set.g[0].label);
+            sheet_note(s, "Shown: %s.", set.g[0].label);
         if (seeds > 1)
             sheet_note(s, "Tokens of up to %d seeds pooled.", seeds);
         sheet_note(s, "r: Pearson, with Fisher's 95 %% interval over n validation tokens; dashed: least squares.");

@@ -99,7 +99,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
     p->y_label = "Layer";
     p->no_grid = 1;
     p->ticks_whole_x = p->ticks_whole_y = 1;
-    p->right = s->venue->small * 5;
+    struct axis scale = {.lo = 0, .hi = 1};
+    p->right = panel_bar_room(s, &scale);
     if (n > 1)
         str_copy(p->title, sizeof p->title, g->label);
     s->height = panel_grid(s, n, 2, 0.62, i, box);
@@ -110,7 +111,6 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
     draw_cells(s, p, &m);
     *bounds += draw_bounds(s, p, g->run[0], m.layers);
     panel_axes(s, p);
-    struct axis scale = {.lo = 0, .hi = 1};
     panel_colour_bar(s, p, &scale, "gate rate");
     if (missing > 0)
         sheet_note(s, "%.0f cells were never measured and are left empty.", missing);
@@ -135,7 +135,7 @@ static int draw(struct sheet *s, struct err *e)
     }
     if (rc == 0) {
         if (set.n == 1)
-            sheet_note(s, "%s.", set.g[0].label);
+            sheet_note(s, "Shown: %s.", set.g[0].label);
         sheet_note(s, "Share of validation tokens at each true position for which the layer ran; %s%d seed%s.",
                    seeds > 1 ? "mean over up to " : "", seeds, seeds > 1 ? "s" : "");
         if (bounds > 0)

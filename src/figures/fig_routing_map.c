@@ -96,7 +96,8 @@ static int draw_probe(struct sheet *s, const struct probe *p, int run, struct er
     }
     if (cell_w < 0.5)
         return sheet_refuse(s, run, e, "its text of %d tokens is too long to be drawn", p->tokens);
-    per = (p->tokens + strips - 1) / strips; /* strips of equal length */
+    per = (p->tokens + strips - 1) / strips; /* strips of equal length, as wide as the sheet */
+    cell_w = fmin((s->width - left) / per, small * 2.4);
     data_config_int(s, run, "edp.early", 0, &early);
     data_config_int(s, run, "edp.late", 0, &late);
     draw_key(s, early + late > 0);

@@ -42,10 +42,13 @@ static void smooth_curve(struct curve *c, double weight)
     }
 }
 
-static double weight_for(const struct sheet *s, size_t n)
+/* A schedule has no noise, and smoothing would only delay it. */
+static double weight_for(const struct sheet *s, const char *metric, size_t n)
 {
     if (s->opt.smooth >= 0)
         return s->opt.smooth;
+    if (strcmp(metric, "lr") == 0 || strcmp(metric, "tokens") == 0)
+        return 0;
     return n >= SMOOTH_FROM ? 0.9 : 0;
 }
 
@@ -66,7 +69,7 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
     }
     data_hash(s, metric, c->x, c->n * sizeof *c->x);
     data_hash(s, metric, c->y, c->n * sizeof *c->y);
-    smooth_curve(c, weight_for(s, c->n));
+    smooth_curve(c, weight_for(s, metric, c->n));
     return 0;
 }
 
@@ -233,6 +236,8 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
         rc = sheet_refuse(s, set->g[0].run[0], e, "metric '%s' has no finite value", metric);
         goto out;
     }
+    if (p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
+        p->ax.lo = 0;
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
     p->x_label = "Training step";
@@ -283,7 +288,7 @@ static void note(struct sheet *s, const struct groups *set)
         lo = set->g[g].runs < lo ? set->g[g].runs : lo;
     }
     if (set->n == 1)
-        sheet_note(s, "%s.", set->g[0].label);
+        sheet_note(s, "Shown: %s.", set->g[0].label);
     number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : 0.9, -1);
     if (hi > 1)
         sheet_note(s, lo == hi ? "Mean over n = %d seeds; band: 95 %% bootstrap interval of the mean."

@@ -10,7 +10,7 @@
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
-enum { RUNS_MAX = 256 };
+enum { RUNS_MAX = 256, MARGIN = 3 }; /* points around a figure: strokes must not be cut at its edge */
 
 static const struct figure_ops *const table[] = {
     &figure_loss_flops, &figure_loss_time,   &figure_signal_depth, &figure_layer_map,    &figure_entropy_depth,
@@ -195,10 +195,10 @@ static void write_recipe(const struct sheet *s, struct figure *f)
 
 static int finish(struct sheet *s, struct figure *out, struct pen_list *list, struct err *e)
 {
-    struct figure f = {.name = s->ops->name, .title = s->ops->title, .width = s->width, .list = list,
+    struct figure f = {.name = s->ops->name, .title = s->ops->title, .width = s->width + 2 * MARGIN, .list = list,
                        .background = s->background, .dpi = s->opt.dpi > 0 ? s->opt.dpi : s->venue->dpi};
     draw_caption(s);
-    f.height = s->height;
+    f.height = s->height + 2 * MARGIN;
     f.caption = s->caption;
     sha256_hex(&s->data, f.data_hash);
     write_recipe(s, &f);
@@ -231,7 +231,8 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     if (!list)
         return err_set(e, DS_EMEM, "figure %s: no memory", name);
     s.pen = pen_list_pen(list);
-    s.width = s.venue->width * 72;
+    s.width = s.venue->width * 72 - 2 * MARGIN;
+    s.pen->dx = s.pen->dy = MARGIN;
     s.background = colour_rgb(&s.theme.role[ROLE_BACKGROUND], s.theme.is_light ? 0xFFFFFF : 0x14181E);
     rc = draw_once(&s, list, e);
     if (rc == 0 && s.again) {

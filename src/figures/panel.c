@@ -18,7 +18,7 @@ static double widest_label(const struct sheet *s, const struct axis *a)
 static void choose_ticks(const struct sheet *s, struct axis *a, double length, int is_x, int is_whole)
 {
     double per = is_x ? s->venue->small * 5 : s->venue->small * 3.4;
-    int want = (int)fmax(2, fmin(9, length / per));
+    int want = (int)fmax(3, fmin(9, length / per));
     /* Long labels on a horizontal axis: fewer, until they stand apart. */
     for (;; want--) {
         if (is_whole)
@@ -57,9 +57,11 @@ void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w
 {
     double small = s->venue->small, base = s->venue->base;
     double top = small * 0.5 + (p->title[0] ? base * 1.35 : 0);
+    p->head = p->sub[0] ? small * 1.5 : 0;
     double bottom = TICK_LENGTH + GAP + small * GLYPH_CAP + (p->x_label ? base * 1.5 : small * 0.4);
     if (s->legend_above)
-        top += legend_rows(s, p, w - small * 5) * small * 1.5 + small * 0.3;
+        p->head += legend_rows(s, p, w - small * 5) * small * 1.5 + small * 0.3;
+    top += p->head;
     choose_ticks(s, &p->ay, h - top - bottom, 0, p->ticks_whole_y);
     double left = widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
     double right = p->right + small * 0.6;
@@ -117,20 +119,26 @@ static void draw_labels(struct sheet *s, struct panel *p)
 {
     double small = s->venue->small, base = s->venue->base;
     int ink = sheet_colour(s, ROLE_TEXT);
-    if (p->x_label)
-        sheet_text(s, p->x + p->w / 2, p->y + p->h + TICK_LENGTH + GAP + small * GLYPH_CAP + base * 1.25, TEXT_CENTRE,
-                   TEXT_BASELINE, 0, ink, p->x_label);
+    if (p->x_label) {
+        /* A label wider than its plot is set smaller, down to the small size. */
+        double wide = glyph_width(p->x_label, base), room = p->w + fmin(p->right, base * 2);
+        struct text_style style = {.size = wide > room ? fmax(small, base * room / wide) : base, .rgb = ink, .h = TEXT_CENTRE};
+        pen_text(s->pen, p->x + p->w / 2, p->y + p->h + TICK_LENGTH + GAP + small * GLYPH_CAP + base * 1.25, &style,
+                 p->x_label);
+    }
     if (p->y_label) {
         struct text_style up = {.size = base, .angle = 90, .rgb = ink, .h = TEXT_CENTRE, .v = TEXT_BASELINE};
         pen_text(s->pen, p->x - widest_label(s, &p->ay) - TICK_LENGTH - GAP - base * 0.65, p->y + p->h / 2, &up,
                  p->y_label);
     }
+    if (p->sub[0])
+        sheet_text(s, p->x, p->y - small * 0.75, TEXT_LEFT, TEXT_BASELINE, 1, ink, p->sub);
     if (p->title[0]) {
         struct text_style head = {.size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};
         double size = glyph_width(p->title, base);
         if (size > p->w + p->right)
             head.size = fmax(6, base * (p->w + p->right) / size);
-        pen_text(s->pen, p->x, p->y - base * 0.55, &head, p->title);
+        pen_text(s->pen, p->x, p->y - base * 0.55 - p->head, &head, p->title);
     }
 }
 
@@ -236,6 +244,13 @@ void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, 
     pen_segment(s->pen, x1 - dx, y1 - dy, x1 + dx, y1 + dy);
 }
 
+double panel_bar_room(const struct sheet *s, const struct axis *a)
+{
+    struct axis probe = *a;
+    choose_ticks(s, &probe, 100, 0, 0);
+    return s->venue->small * 3.4 + 4 + widest_label(s, &probe);
+}
+
 void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label)
 {
     enum { STEPS = 64 };
@@ -263,7 +278,7 @@ void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, co
 
 double panel_grid(const struct sheet *s, int n, int max_cols, double ratio, int i, double box[4])
 {
-    double gap = s->venue->base, least = s->venue->base * 22;
+    double gap = s->venue->base, least = s->venue->base * 18;
     int cols = (int)fmax(1, fmin(fmin(n, max_cols), floor((s->width + gap) / (least + gap))));
     int rows = (n + cols - 1) / cols;
     double w = (s->width - gap * (cols - 1)) / cols, h = w * ratio;

@@ -28,21 +28,21 @@ static int take(struct pen *p, double *v, int n)
 
 void pen_move(struct pen *p, double x, double y)
 {
-    double v[2] = {x, y};
+    double v[2] = {x + p->dx, y + p->dy};
     if (take(p, v, 2))
         p->ops->move(p, v[0], v[1]);
 }
 
 void pen_line(struct pen *p, double x, double y)
 {
-    double v[2] = {x, y};
+    double v[2] = {x + p->dx, y + p->dy};
     if (take(p, v, 2))
         p->ops->line(p, v[0], v[1]);
 }
 
 void pen_curve(struct pen *p, double x1, double y1, double x2, double y2, double x, double y)
 {
-    double v[6] = {x1, y1, x2, y2, x, y};
+    double v[6] = {x1 + p->dx, y1 + p->dy, x2 + p->dx, y2 + p->dy, x + p->dx, y + p->dy};
     if (take(p, v, 6))
         p->ops->curve(p, v);
 }
@@ -54,14 +54,14 @@ void pen_close(struct pen *p)
 
 void pen_rect(struct pen *p, double x, double y, double w, double h)
 {
-    double v[4] = {x, y, w, h};
+    double v[4] = {x + p->dx, y + p->dy, w, h};
     if (take(p, v, 4))
         p->ops->rect(p, v[0], v[1], v[2], v[3]);
 }
 
 void pen_circle(struct pen *p, double x, double y, double r)
 {
-    double v[3] = {x, y, r};
+    double v[3] = {x + p->dx, y + p->dy, r};
     if (take(p, v, 3))
         p->ops->circle(p, v[0], v[1], v[2]);
 }
@@ -110,7 +110,7 @@ void pen_colour(struct pen *p, int rgb, double alpha)
 
 void pen_text(struct pen *p, double x, double y, const struct text_style *s, const char *utf8)
 {
-    double v[3] = {x, y, s->size};
+    double v[3] = {x + p->dx, y + p->dy, s->size};
     struct str clean = {0};
     struct text_style style = *s;
     if (!take(p, v, 3))
@@ -124,7 +124,7 @@ void pen_text(struct pen *p, double x, double y, const struct text_style *s, con
         if (p->ops->text)
             p->ops->text(p, v[0], v[1], &style, str_text(&clean));
         else
-            glyph_draw(p, v[0], v[1], &style, str_text(&clean));
+            glyph_draw(p, x, y, &style, str_text(&clean)); /* adds the margin itself */
     }
     str_release(&clean);
 }

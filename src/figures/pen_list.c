@@ -215,6 +215,7 @@ static void replay_one(const struct pen_list *l, const struct cmd *c, struct pen
     }
 }
 
+/* The places in the list are final; the other pen adds its own margin, usually none. */
 void pen_list_replay(const struct pen_list *l, struct pen *to)
 {
     for (size_t i = 0; i < l->n; i++)

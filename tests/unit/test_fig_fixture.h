@@ -52,7 +52,8 @@ static inline void fix_head(struct record *r, const struct fix *f, const char *n
         fix_config(r, "edp.early", f->early);
         fix_config(r, "edp.late", f->late);
         record_str(r, "edp.ablation", f->ablation ? f->ablation : "none");
-    }
+    } else if (f->ratio < 1)
+        fix_config(r, "random.target_ratio", f->ratio);
     record_close(r);
 }
 
