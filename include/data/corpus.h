@@ -10,18 +10,27 @@
 enum { CORPUS_LINE_MAX = 64 << 20, CORPUS_SYNTH_DOCS = 4000 };
 #define CORPUS_BYTES_MAX ((uint64_t)1 << 30)
 
-/* path: a file, a folder (walked in sorted order; hidden names and binary files are passed over), or "synth".
- * format: "auto" or NULL (by suffix and content: .jsonl/.json: JSON lines; files with <|endoftext|>: eot; else
- * blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines".
- * text_key: of jsonl, NULL = "text".  max_bytes: of text in all, 0 = CORPUS_BYTES_MAX; max_docs: 0 = no limit
- * (synth: CORPUS_SYNTH_DOCS).  What lies beyond a limit is not read, and a warning says so.
- * Text is taken as bytes: a BOM is dropped, CRLF becomes LF, white space around a document is cut off, nothing else changes. */
-struct corpus_options { const char *path, *format, *text_key; uint64_t max_bytes; int64_t max_docs; uint64_t seed; };
+/* path      a file, a folder (walked in sorted order; hidden names and binary files are passed
+ *           over), or "synth"
+ * format    "auto" or NULL (.jsonl and .json: JSON lines; files with <|endoftext|>: eot; else
+ *           blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines"
+ * text_key  of jsonl; NULL = "text"
+ * max_bytes of text in all; 0 = CORPUS_BYTES_MAX.  What lies beyond is not read, with a warning.
+ * max_docs  0 = no limit (synth: CORPUS_SYNTH_DOCS)
+ * Text is taken as bytes: a BOM is dropped, CRLF becomes LF, white space around a document is cut
+ * off, nothing else changes. */
+struct corpus_options {
+    const char *path, *format, *text_key;
+    uint64_t max_bytes;
+    int64_t max_docs;
+    uint64_t seed;
+};
 
 struct document {
-    const char *text; size_t len;   /* borrowed from the corpus */
-    const float *bits;              /* synth: exact conditional entropy in nats of each byte given its past, and at
-                                       [len] of the end of the text (synth.h); NULL elsewhere */
+    const char *text;
+    size_t len;        /* borrowed from the corpus */
+    const float *bits; /* synth: exact conditional entropy in nats of each byte given its past, and
+                          at [len] of the end of the text (synth.h); NULL elsewhere */
 };
 struct corpus;
 /* path "synth": the embedded story generator, max_docs documents at `seed`.
@@ -30,7 +39,7 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
 size_t corpus_count(const struct corpus *c);
 struct document corpus_at(const struct corpus *c, size_t i);
 uint64_t corpus_bytes(const struct corpus *c);
-uint64_t corpus_hash(const struct corpus *c);   /* of content, in order */
+uint64_t corpus_hash(const struct corpus *c); /* of content, in order */
 /* 1 when document i belongs to the validation split: by hash of its text, fraction in [0, 0.5]. */
 int corpus_is_val(const struct corpus *c, size_t i, double fraction);
 void corpus_close(struct corpus *c);
@@ -39,11 +48,12 @@ void corpus_close(struct corpus *c);
 int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e) DS_CHECK;
 int corpus_end_document(struct corpus *c, struct err *e) DS_CHECK; /* white space only: dropped */
 size_t corpus_open_len(const struct corpus *c);                    /* bytes in the open document */
-int corpus_full(const struct corpus *c);                           /* a limit is reached: stop reading */
+int corpus_full(const struct corpus *c); /* a limit is reached: stop reading */
 /* Reads one file in `format` ("auto" decides from its first bytes). */
-int corpus_read_file(struct corpus *c, const char *path, const char *format, const char *text_key, int in_folder,
-                     struct err *e) DS_CHECK;
-/* The first <|endoftext|> at or after `from` of the open document ends it there; 1 if there was one. */
+int corpus_read_file(struct corpus *c, const char *path, const char *format, const char *text_key,
+                     int in_folder, struct err *e) DS_CHECK;
+/* The first <|endoftext|> at or after `from` of the open document ends it there; 1 if there was
+ * one. */
 int corpus_cut_at_end_mark(struct corpus *c, size_t from, struct err *e) DS_CHECK;
 
 #endif

@@ -33,15 +33,17 @@ struct grammar_rule {
 
 struct grammar;
 /* Borrows the tables. Unknown rules and variables, bad templates: DS_EFORMAT naming the place. */
-int grammar_new(struct grammar **out, const struct grammar_rule *rule, size_t n, struct err *e) DS_CHECK;
+int grammar_new(struct grammar **out, const struct grammar_rule *rule, size_t n,
+                struct err *e) DS_CHECK;
 void grammar_free(struct grammar *g);
 /* Appends one text drawn from the grammar. */
-int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out, struct err *e) DS_CHECK;
+int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out,
+                   struct err *e) DS_CHECK;
 /* For each byte of s, and at [n] for the end of the text (so n + 1 values each, in nats):
  * entropy    of the next symbol (256 bytes or the end) given the bytes before;
  * surprisal  -ln of the probability of the symbol that came.
  * A text that the grammar cannot produce: DS_EFORMAT with the offset. */
-int grammar_measure(const struct grammar *g, const char *s, size_t n, float *entropy, float *surprisal,
-                    struct err *e) DS_CHECK;
+int grammar_measure(const struct grammar *g, const char *s, size_t n, float *entropy,
+                    float *surprisal, struct err *e) DS_CHECK;
 
 #endif

@@ -11,25 +11,28 @@
 #include "data/tokenizer.h"
 
 struct loader;
-struct loader_pos { uint64_t epoch, window; }; /* next window of this epoch's order */
+struct loader_pos {
+    uint64_t epoch, window;
+}; /* next window of this epoch's order */
 
-/* Encodes the split (val = 0/1) once: a flat stream doc eot doc eot ..., and true entropy per token when known.
- * Without an end-of-text token in the tokenizer documents follow each other directly.
- * A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids beyond `vocab`: DS_ERANGE with index. */
-int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val, double val_fraction,
-                int seq, int vocab, uint64_t seed, struct err *e) DS_CHECK;
+/* Encodes the split (val = 0/1) once: a flat stream doc eot doc eot ..., and true entropy per token
+ * when known. Without an end-of-text token in the tokenizer documents follow each other directly.
+ * A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids beyond
+ * `vocab`: DS_ERANGE with index. */
+int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val,
+                double val_fraction, int seq, int vocab, uint64_t seed, struct err *e) DS_CHECK;
 uint64_t loader_tokens(const struct loader *l);
-uint64_t loader_bytes(const struct loader *l);    /* bytes of text in the split, for bits per byte */
+uint64_t loader_bytes(const struct loader *l); /* bytes of text in the split, for bits per byte */
 uint64_t loader_windows(const struct loader *l);
-/* Fills (batch, seq) inputs, targets (shifted by exactly one) and document-relative ids: doc_start[b*seq+t] = index in the
- * row of the first token of t's document (attention does not cross documents; positions restart there); an
- * end-of-text token belongs to the document it ends.  doc_start may be NULL, and true_entropy: nats, of the TARGET
- * token as synth.h defines it; NaN where unknown.
- * Window w covers tokens [w*seq, w*seq + seq] of the stream; the part left at the end is dropped.  Windows are visited in a
- * permutation keyed by (seed, epoch) (val: in order); wraps to the next epoch, so a batch may hold the end of one and the
- * beginning of the next. */
-void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input, int32_t *target, int32_t *doc_start,
-                 float *true_entropy);
+/* Fills (batch, seq) inputs, targets (shifted by exactly one) and document-relative ids:
+ * doc_start[b*seq+t] = index in the row of the first token of t's document (attention does not
+ * cross documents; positions restart there); an end-of-text token belongs to the document it ends.
+ * doc_start may be NULL, and true_entropy: nats, of the TARGET token as synth.h defines it; NaN
+ * where unknown. Window w covers tokens [w*seq, w*seq + seq] of the stream; the part left at the
+ * end is dropped.  Windows are visited in a permutation keyed by (seed, epoch) (val: in order);
+ * wraps to the next epoch, so a batch may hold the end of one and the beginning of the next. */
+void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
+                 int32_t *target, int32_t *doc_start, float *true_entropy);
 /* Bytes of text that n targets stand for, for bits per byte; end-of-text counts 0. */
 uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size_t n);
 void loader_close(struct loader *l);

@@ -10,35 +10,42 @@
 #include "base/str.h"
 
 struct tokenizer;
-struct ids { int32_t *v; size_t n, cap; }; /* zero-initialise; ids_release */
+struct ids {
+    int32_t *v;
+    size_t n, cap;
+}; /* zero-initialise; ids_release */
 int ids_add(struct ids *s, int32_t id) DS_CHECK;
 void ids_release(struct ids *s);
 
 /* The 256 bytes plus the end-of-text token (id 256). */
 int tokenizer_new_bytes(struct tokenizer **out, struct err *e) DS_CHECK;
-/* Byte-level BPE with the GPT-2 pre-tokenizer; `vocab` ids in all: end-of-text (id 0), 256 bytes, merges.
- * Deterministic: ties by the lower pair of ids.  texts[i] of len[i] bytes. Fewer merges than asked when the text is too small. */
-int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len, size_t n, int vocab,
-                        struct err *e) DS_CHECK;
-/* PATH: a tokenizer.json (byte-level BPE; at most TOKENIZER_FILE_MAX bytes) or a directory that holds one. Other kinds are
- * refused by name. */
+/* Byte-level BPE with the GPT-2 pre-tokenizer; `vocab` ids in all: end-of-text (id 0), 256 bytes,
+ * merges. Deterministic: ties by the lower pair of ids.  texts[i] of len[i] bytes. Fewer merges
+ * than asked when the text is too small. */
+int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
+                        size_t n, int vocab, struct err *e) DS_CHECK;
+/* PATH: a tokenizer.json (byte-level BPE; at most TOKENIZER_FILE_MAX bytes) or a directory that
+ * holds one. Other kinds are refused by name. */
 enum { TOKENIZER_FILE_MAX = 64 << 20 };
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* Hugging Face tokenizer.json, loadable by `tokenizers`. */
 int tokenizer_save(const struct tokenizer *t, const char *path, struct err *e) DS_CHECK;
 void tokenizer_free(struct tokenizer *t);
 
-int tokenizer_vocab(const struct tokenizer *t);      /* largest id + 1 */
-int32_t tokenizer_eot(const struct tokenizer *t);    /* end of text / document separator, -1 if none */
-int32_t tokenizer_bos(const struct tokenizer *t);    /* what the file's template puts first, -1 if nothing */
+int tokenizer_vocab(const struct tokenizer *t);   /* largest id + 1 */
+int32_t tokenizer_eot(const struct tokenizer *t); /* end of text / document separator, -1 if none */
+/* What the file's template puts before a text, -1 if nothing. */
+int32_t tokenizer_bos(const struct tokenizer *t);
 int tokenizer_is_special(const struct tokenizer *t, int32_t id);
 const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe" */
-/* Appends the ids; special tokens in the text are plain text unless allow_special. Bounded on hostile input (n log n).
- * Adds no begin- or end-of-text by itself.  One call at a time per tokenizer: it keeps a cache of words. */
-int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, struct ids *out, struct err *e) DS_CHECK;
+/* Appends the ids; special tokens in the text are plain text unless allow_special. Bounded on
+ * hostile input (n log n). Adds no begin- or end-of-text by itself.  One call at a time per
+ * tokenizer: it keeps a cache of words. */
+int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
+                     struct ids *out, struct err *e) DS_CHECK;
 /* The raw bytes of one id; NULL when out of range. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n);
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);
-uint64_t tokenizer_hash(const struct tokenizer *t);  /* of everything that changes ids */
+uint64_t tokenizer_hash(const struct tokenizer *t); /* of everything that changes ids */
 
 #endif

@@ -14,7 +14,8 @@ int nfc_needed(const char *s, size_t n)
     return 0;
 }
 
-/* utf8proc takes whole strings, so hostile megabytes are cut at newlines: form C never crosses one. */
+/* utf8proc takes whole strings, so hostile megabytes are cut at newlines: form C never crosses one.
+ */
 static size_t piece_end(const char *s, size_t n, size_t from)
 {
     size_t end = from;
@@ -28,8 +29,9 @@ static void compose_valid(struct str *out, const char *s, size_t n)
     for (size_t at = 0, end; at < n; at = end) {
         end = piece_end(s, n, at);
         utf8proc_uint8_t *made = NULL;
-        utf8proc_ssize_t len = utf8proc_map((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(end - at), &made,
-                                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        utf8proc_ssize_t len =
+            utf8proc_map((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(end - at), &made,
+                         UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (len >= 0)
             str_add_bytes(out, made, (size_t)len);
         else

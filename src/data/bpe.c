@@ -35,7 +35,8 @@ int bpe_rune_byte(uint32_t rune)
     return rune == 0x143 ? 0xAD : -1;
 }
 
-/* --- merges ------------------------------------------------------------------------------------ */
+/* --- merges ------------------------------------------------------------------------------------
+ */
 
 static uint64_t pair_key(int32_t left, int32_t right)
 {
@@ -96,7 +97,8 @@ const struct bpe_slot *bpe_find(const struct bpe *b, int32_t left, int32_t right
     return NULL;
 }
 
-/* --- encoding ---------------------------------------------------------------------------------- */
+/* --- encoding ----------------------------------------------------------------------------------
+ */
 
 static int32_t pair_rank(const struct bpe *b, int32_t left, int32_t right)
 {

@@ -24,7 +24,7 @@ struct work {
     size_t n;
     struct queue *queue;
     size_t queues, queue_cap;
-    int32_t *heap;    /* queue numbers, least rank on top */
+    int32_t *heap; /* queue numbers, least rank on top */
     size_t heap_n, heap_cap;
 };
 

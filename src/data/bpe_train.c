@@ -31,13 +31,13 @@ struct top {
 struct train {
     struct word *word; /* open addressing, a power of two */
     size_t words, word_cap;
-    struct str text;   /* the distinct words end to end, each behind it a 0: the slots' bytes */
+    struct str text; /* the distinct words end to end, each behind it a 0: the slots' bytes */
     int32_t *slot;
     uint32_t *word_at; /* word of a slot */
     size_t n;
-    uint32_t *length;  /* of each id */
+    uint32_t *length; /* of each id */
     int32_t vocab, vocab_max;
-    struct map id_of;  /* bytes of a token -> id */
+    struct map id_of; /* bytes of a token -> id */
     struct bpe_slot *index;
     size_t index_cap;
     struct pair *pair;
@@ -49,7 +49,8 @@ struct train {
     struct tokenizer *t;
 };
 
-/* --- counting words ------------------------------------------------------------------------------ */
+/* --- counting words ------------------------------------------------------------------------------
+ */
 
 static struct word *word_find(const struct train *r, uint64_t hash, const char *s, size_t n)
 {
@@ -93,14 +94,16 @@ static int count_word(void *ctx, const char *s, size_t n, struct err *e)
         return 0;
     if (r->text.len + n + 1 > INT32_MAX)
         return err_set(e, DS_ERANGE, "more than 2 GiB of distinct words; train on a sample");
-    *w = (struct word){.hash = hash, .start = (uint32_t)r->text.len, .len = (uint32_t)n, .count = 1};
+    *w =
+        (struct word){.hash = hash, .start = (uint32_t)r->text.len, .len = (uint32_t)n, .count = 1};
     r->words++;
     str_add_bytes(&r->text, s, n);
     str_add_char(&r->text, '\0');
     return r->text.failed ? err_set(e, DS_EMEM, "no memory for %zu distinct words", r->words) : 0;
 }
 
-/* --- pairs ---------------------------------------------------------------------------------------- */
+/* --- pairs
+ * ---------------------------------------------------------------------------------------- */
 
 static uint64_t key_of(int32_t left, int32_t right)
 {
@@ -180,7 +183,8 @@ static int pair_count(struct train *r, int32_t left, int32_t right, int64_t by, 
     return 0;
 }
 
-/* --- the heap: highest count first, then the lower pair of ids --------------------------------------- */
+/* --- the heap: highest count first, then the lower pair of ids
+ * --------------------------------------- */
 
 static int top_before(const struct top *a, const struct top *b)
 {
@@ -249,7 +253,8 @@ static int best_pair(struct train *r, uint32_t *which)
     return 0;
 }
 
-/* --- merging ------------------------------------------------------------------------------------------ */
+/* --- merging
+ * ------------------------------------------------------------------------------------------ */
 
 static uint32_t before(const struct train *r, uint32_t p)
 {
@@ -352,7 +357,8 @@ static int learn(struct train *r, struct err *e)
     return 0;
 }
 
-/* --- setting up ---------------------------------------------------------------------------------------- */
+/* --- setting up
+ * ---------------------------------------------------------------------------------------- */
 
 /* Slots from the words' text, then every pair counted once, in text order. */
 static int lay_out(struct train *r)
@@ -422,13 +428,13 @@ static void release(struct train *r)
     tokenizer_free(r->t);
 }
 
-int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len, size_t n, int vocab,
-                        struct err *e)
+int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
+                        size_t n, int vocab, struct err *e)
 {
     struct train r = {0};
     if (vocab < FIRST_BYTE_ID + 256 || vocab > BPE_IDS_MAX)
-        return err_set(e, DS_ERANGE, "a byte-level vocabulary has %d to %d tokens, not %d", FIRST_BYTE_ID + 256,
-                       BPE_IDS_MAX, vocab);
+        return err_set(e, DS_ERANGE, "a byte-level vocabulary has %d to %d tokens, not %d",
+                       FIRST_BYTE_ID + 256, BPE_IDS_MAX, vocab);
     int rc = start(&r, vocab, e);
     for (size_t i = 0; rc >= 0 && i < n; i++)
         rc = pretok_walk(&r.t->bpe->pre, texts[i], len[i], count_word, &r, e);

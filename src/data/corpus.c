@@ -24,11 +24,13 @@ struct corpus {
     float *bits; /* synth only */
     size_t bits_n, bits_cap;
     uint64_t bytes, max_bytes, max_docs;
+    int cut; /* text was left out because of max_bytes */
 };
 
 static const char end_mark[] = "<|endoftext|>";
 
-/* --- gathering ---------------------------------------------------------------------------------------- */
+/* --- gathering
+ * ---------------------------------------------------------------------------------------- */
 
 int corpus_full(const struct corpus *c)
 {
@@ -43,11 +45,14 @@ size_t corpus_open_len(const struct corpus *c)
 int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e)
 {
     uint64_t room = c->max_bytes - c->bytes - corpus_open_len(c);
-    if (n > room) /* cut before a character, not inside it */
+    if (n > room) { /* cut before a character, not inside it */
+        c->cut = 1;
         for (n = (size_t)room; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80;)
             n--;
+    }
     str_add_bytes(&c->text, s, n);
-    return c->text.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", c->text.len + n) : 0;
+    return c->text.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", c->text.len + n)
+                          : 0;
 }
 
 static int is_blank(char ch)
@@ -66,7 +71,8 @@ static int add_extent(struct corpus *c, size_t start, size_t len, struct err *e)
     return 0;
 }
 
-/* Takes [open, end) as a document without the white space around it; text behind `end` stays open. */
+/* Takes [open, end) as a document without the white space around it; text behind `end` stays open.
+ */
 static int take_document(struct corpus *c, size_t end, size_t next, struct err *e)
 {
     size_t start = c->open, stop = end;
@@ -108,11 +114,14 @@ int corpus_cut_at_end_mark(struct corpus *c, size_t from, struct err *e)
     return 0;
 }
 
-/* --- sources -------------------------------------------------------------------------------------------- */
+/* --- sources
+ * -------------------------------------------------------------------------------------------- */
 
-static int read_folder(struct corpus *c, const char *path, const struct corpus_options *o, int depth, struct err *e);
+static int read_folder(struct corpus *c, const char *path, const struct corpus_options *o,
+                       int depth, struct err *e);
 
-static int read_entry(struct corpus *c, const char *path, const struct corpus_options *o, int depth, struct err *e)
+static int read_entry(struct corpus *c, const char *path, const struct corpus_options *o, int depth,
+                      struct err *e)
 {
     struct stat st;
     if (stat(path, &st) != 0) {
@@ -126,12 +135,14 @@ static int read_entry(struct corpus *c, const char *path, const struct corpus_op
     return corpus_read_file(c, path, o->format ? o->format : "auto", o->text_key, 1, e);
 }
 
-static int read_folder(struct corpus *c, const char *path, const struct corpus_options *o, int depth, struct err *e)
+static int read_folder(struct corpus *c, const char *path, const struct corpus_options *o,
+                       int depth, struct err *e)
 {
     char **names = NULL, full[4096];
     size_t n = 0;
     if (depth > FOLDER_DEPTH)
-        return err_set(e, DS_ERANGE, "%s: folders nested deeper than %d (a link to a parent?)", path, FOLDER_DEPTH);
+        return err_set(e, DS_ERANGE, "%s: folders nested deeper than %d (a link to a parent?)",
+                       path, FOLDER_DEPTH);
     int rc = fs_list(path, &names, &n, e);
     for (size_t i = 0; rc >= 0 && i < n && !corpus_full(c); i++) {
         if (names[i][0] == '.')
@@ -144,7 +155,8 @@ static int read_folder(struct corpus *c, const char *path, const struct corpus_o
     return rc < 0 ? rc : 0;
 }
 
-static int add_story(struct corpus *c, const struct grammar *g, uint64_t seed, uint64_t index, struct err *e)
+static int add_story(struct corpus *c, const struct grammar *g, uint64_t seed, uint64_t index,
+                     struct err *e)
 {
     float *h = NULL;
     size_t start = c->text.len;
@@ -190,7 +202,8 @@ static int read_path(struct corpus *c, const struct corpus_options *o, struct er
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e)
 {
     if (o->max_docs < 0)
-        return err_set(e, DS_ERANGE, "a corpus of %lld documents is not possible", (long long)o->max_docs);
+        return err_set(e, DS_ERANGE, "a corpus of %lld documents is not possible",
+                       (long long)o->max_docs);
     struct corpus *c = mem_alloc(1, sizeof *c);
     if (!c)
         return err_set(e, DS_EMEM, "no memory for a corpus");
@@ -204,8 +217,9 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
         corpus_close(c);
         return rc;
     }
-    if (!synth && !o->max_bytes && c->bytes >= c->max_bytes)
-        log_warn("corpus %s: only the first %llu bytes are used", o->path, (unsigned long long)c->bytes);
+    if (c->cut)
+        log_warn("corpus %s: only the first %llu bytes of text are used", o->path,
+                 (unsigned long long)c->bytes);
     *out = c;
     return 0;
 }
@@ -220,7 +234,8 @@ void corpus_close(struct corpus *c)
     mem_free(c);
 }
 
-/* --- questions ------------------------------------------------------------------------------------------- */
+/* --- questions
+ * ------------------------------------------------------------------------------------------- */
 
 size_t corpus_count(const struct corpus *c)
 {
@@ -231,7 +246,8 @@ struct document corpus_at(const struct corpus *c, size_t i)
 {
     BUG_IF(i >= c->docs, "document %zu of %zu", i, c->docs);
     const struct extent *d = &c->doc[i];
-    return (struct document){.text = c->text.p + d->start, .len = d->len, .bits = c->bits ? c->bits + d->bits : NULL};
+    return (struct document){
+        .text = c->text.p + d->start, .len = d->len, .bits = c->bits ? c->bits + d->bits : NULL};
 }
 
 uint64_t corpus_bytes(const struct corpus *c)

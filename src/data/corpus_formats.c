@@ -91,7 +91,8 @@ static int json_document(struct source *s, struct err *e)
     if (!text) {
         struct str keys = {0};
         list_keys(&keys, root);
-        rc = err_set(e, DS_EFORMAT, "no text under the key \"%.40s\" (it has: %.200s)", s->key, str_text(&keys));
+        rc = err_set(e, DS_EFORMAT, "no text under the key \"%.40s\" (it has: %.200s)", s->key,
+                     str_text(&keys));
         str_release(&keys);
     } else {
         rc = corpus_text(s->c, text, len, e);
@@ -122,7 +123,7 @@ static const struct format {
     const char *name;
     fragment_fn *fragment;
 } formats[] = {
-    {"file", whole_fragment}, {"blocks", block_fragment}, {"eot", eot_fragment},
+    {"file", whole_fragment},  {"blocks", block_fragment}, {"eot", eot_fragment},
     {"jsonl", jsonl_fragment}, {"lines", line_fragment},
 };
 
@@ -163,9 +164,21 @@ static const char *guess(const char *path, const char *p, size_t n)
 /* Names what is certainly not text; NULL when it may be. */
 static const char *binary_kind(const char *p, size_t n)
 {
-    static const struct { const char *magic; size_t n; const char *name; } kinds[] = {
-        {"\x1f\x8b", 2, "gzip"}, {"\x28\xb5\x2f\xfd", 4, "zstd"}, {"\xfd" "7zXZ", 5, "xz"}, {"BZh", 3, "bzip2"},
-        {"PK\x03\x04", 4, "zip"}, {"PAR1", 4, "Parquet"}, {"%PDF", 4, "PDF"}, {"GGUF", 4, "GGUF"},
+    static const struct {
+        const char *magic;
+        size_t n;
+        const char *name;
+    } kinds[] = {
+        {"\x1f\x8b", 2, "gzip"},
+        {"\x28\xb5\x2f\xfd", 4, "zstd"},
+        {"\xfd"
+         "7zXZ",
+         5, "xz"},
+        {"BZh", 3, "bzip2"},
+        {"PK\x03\x04", 4, "zip"},
+        {"PAR1", 4, "Parquet"},
+        {"%PDF", 4, "PDF"},
+        {"GGUF", 4, "GGUF"},
     };
     for (size_t i = 0; i < DS_LEN(kinds); i++)
         if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)
@@ -173,7 +186,8 @@ static const char *binary_kind(const char *p, size_t n)
     return memchr(p, 0, n < SNIFF ? n : SNIFF) ? "binary" : NULL;
 }
 
-/* Cuts a chunk into lines.  A CR at its very end waits in *cr: the LF may come with the next one. */
+/* Cuts a chunk into lines.  A CR at its very end waits in *cr: the LF may come with the next one.
+ */
 static int feed(struct source *s, fragment_fn *fn, const char *p, size_t n, int *cr, struct err *e)
 {
     int rc = 0;
@@ -210,7 +224,8 @@ static int read_chunk(int fd, char *p, const char *path, size_t *n, struct err *
     return 0;
 }
 
-static int read_rest(struct source *s, const struct format *f, int fd, char *p, size_t n, struct err *e)
+static int read_rest(struct source *s, const struct format *f, int fd, char *p, size_t n,
+                     struct err *e)
 {
     int rc = 0, cr = 0;
     size_t skip = n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -230,7 +245,8 @@ static int read_rest(struct source *s, const struct format *f, int fd, char *p, 
     return rc < 0 ? rc : corpus_end_document(s->c, e);
 }
 
-static int read_opened(struct source *s, int fd, const char *format, char *p, int in_folder, struct err *e)
+static int read_opened(struct source *s, int fd, const char *format, char *p, int in_folder,
+                       struct err *e)
 {
     size_t n = 0;
     int rc = read_chunk(fd, p, s->path, &n, e);
@@ -242,23 +258,27 @@ static int read_opened(struct source *s, int fd, const char *format, char *p, in
         return 0;
     }
     if (kind && strcmp(kind, "binary") != 0)
-        return err_set(e, DS_EFORMAT, "%s is a %s file, not text; unpack or convert it first", s->path, kind);
-    rc = read_rest(s, find_format(strcmp(format, "auto") == 0 ? guess(s->path, p, n) : format), fd, p, n, e);
+        return err_set(e, DS_EFORMAT, "%s is a %s file, not text; unpack or convert it first",
+                       s->path, kind);
+    rc = read_rest(s, find_format(strcmp(format, "auto") == 0 ? guess(s->path, p, n) : format), fd,
+                   p, n, e);
     return rc < 0 ? err_add(e, rc, "%s", s->path) : 0;
 }
 
-int corpus_read_file(struct corpus *c, const char *path, const char *format, const char *text_key, int in_folder,
-                     struct err *e)
+int corpus_read_file(struct corpus *c, const char *path, const char *format, const char *text_key,
+                     int in_folder, struct err *e)
 {
     struct source s = {.c = c, .path = path, .key = text_key ? text_key : "text", .line = 1};
     if (strcmp(format, "auto") != 0 && !find_format(format))
-        return err_set(e, DS_EUSAGE, "corpus format \"%.40s\" is not one of auto, file, blocks, eot, jsonl, lines",
-                       format);
+        return err_set(
+            e, DS_EUSAGE,
+            "corpus format \"%.40s\" is not one of auto, file, blocks, eot, jsonl, lines", format);
     int fd = fs_ops_get()->open(path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return err_errno(e, "corpus %s", path);
     char *p = mem_alloc(CHUNK, 1);
-    int rc = p ? read_opened(&s, fd, format, p, in_folder, e) : err_set(e, DS_EMEM, "no memory to read %s", path);
+    int rc = p ? read_opened(&s, fd, format, p, in_folder, e)
+               : err_set(e, DS_EMEM, "no memory to read %s", path);
     mem_free(p);
     str_release(&s.json);
     (void)fs_ops_get()->close(fd);

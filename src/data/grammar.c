@@ -6,7 +6,15 @@
 
 #include "base/mem.h"
 
-enum { DEPTH = 12, VARS = 32, FIELDS = 8, NAME = 24, HYPOTHESES = 1 << 14, END = 256, SYMBOLS = 257 };
+enum {
+    DEPTH = 12,
+    VARS = 32,
+    FIELDS = 8,
+    NAME = 24,
+    HYPOTHESES = 1 << 14,
+    END = 256,
+    SYMBOLS = 257
+};
 
 struct span {
     const char *p;
@@ -15,8 +23,8 @@ struct span {
 enum item_kind { ITEM_TEXT, ITEM_CALL, ITEM_COPY };
 struct item {
     enum item_kind kind;
-    struct span text;          /* ITEM_TEXT */
-    int16_t rule, var, field;  /* var -1: not remembered; field 0: what was written */
+    struct span text;         /* ITEM_TEXT */
+    int16_t rule, var, field; /* var -1: not remembered; field 0: what was written */
 };
 struct alt {
     double p;
@@ -27,7 +35,7 @@ struct alt {
 struct grammar {
     const struct grammar_rule *rule;
     size_t rules;
-    uint32_t *rule_first;      /* alternatives of rule r: [r], [r + 1] */
+    uint32_t *rule_first; /* alternatives of rule r: [r], [r + 1] */
     struct alt *alt;
     size_t alts;
     struct item *item;
@@ -36,7 +44,8 @@ struct grammar {
     int vars;
 };
 
-/* --- compiling --------------------------------------------------------------------------------------- */
+/* --- compiling
+ * --------------------------------------------------------------------------------------- */
 
 static int find_rule(const struct grammar *g, const char *s, size_t n)
 {
@@ -57,7 +66,8 @@ static int find_var(struct grammar *g, const char *s, size_t n, int make)
     return g->vars++;
 }
 
-/* The inside of {...}. Variables are made by whoever names them first; unset ones are found when used. */
+/* The inside of {...}. Variables are made by whoever names them first; unset ones are found when
+ * used. */
 static int parse_slot(struct grammar *g, struct item *it, const char *s, size_t n)
 {
     const char *mark;
@@ -93,7 +103,8 @@ static int add_item(struct grammar *g, const struct item *it, struct err *e)
     return 0;
 }
 
-static int parse_template(struct grammar *g, const char *s, size_t n, const char *rule, struct err *e)
+static int parse_template(struct grammar *g, const char *s, size_t n, const char *rule,
+                          struct err *e)
 {
     struct item it;
     int rc = 0;
@@ -101,19 +112,22 @@ static int parse_template(struct grammar *g, const char *s, size_t n, const char
         if (s[at] != '{') {
             const char *brace = memchr(s + at, '{', n - at);
             end = brace ? (size_t)(brace - s) : n;
-            it = (struct item){.kind = ITEM_TEXT, .var = -1, .text = {s + at, (uint32_t)(end - at)}};
+            it =
+                (struct item){.kind = ITEM_TEXT, .var = -1, .text = {s + at, (uint32_t)(end - at)}};
         } else {
             const char *brace = memchr(s + at, '}', n - at);
             end = brace ? (size_t)(brace - s) + 1 : n;
             if (!brace || parse_slot(g, &it, s + at + 1, end - at - 2) < 0)
-                return err_set(e, DS_EFORMAT, "rule %s: \"%.*s\" names nothing", rule, (int)(end - at), s + at);
+                return err_set(e, DS_EFORMAT, "rule %s: \"%.*s\" names nothing", rule,
+                               (int)(end - at), s + at);
         }
         rc = add_item(g, &it, e);
     }
     return rc;
 }
 
-static int parse_alt(struct grammar *g, struct alt *a, const char *text, const char *rule, struct err *e)
+static int parse_alt(struct grammar *g, struct alt *a, const char *text, const char *rule,
+                     struct err *e)
 {
     size_t n = strcspn(text, "|");
     a->first = (uint32_t)g->items;
@@ -183,7 +197,8 @@ void grammar_free(struct grammar *g)
     mem_free(g);
 }
 
-/* --- one derivation ------------------------------------------------------------------------------------- */
+/* --- one derivation
+ * ------------------------------------------------------------------------------------- */
 
 /* Copies refer to the text itself: every derivation alive has written the same bytes. */
 struct bound {
@@ -194,7 +209,9 @@ struct derivation {
     double p;
     uint32_t offset; /* inside the present text or copy */
     int depth;
-    struct { uint32_t alt, item; } frame[DEPTH];
+    struct {
+        uint32_t alt, item;
+    } frame[DEPTH];
     struct bound var[VARS];
 };
 enum step { STEP_BYTE, STEP_END, STEP_CHOICE, STEP_BAD };
@@ -204,8 +221,8 @@ static const struct item *present(const struct grammar *g, const struct derivati
     return &g->item[g->alt[d->frame[d->depth - 1].alt].first + d->frame[d->depth - 1].item];
 }
 
-static int copied(const struct grammar *g, const struct derivation *d, const struct item *it, const char *text,
-                  struct span *out)
+static int copied(const struct grammar *g, const struct derivation *d, const struct item *it,
+                  const char *text, struct span *out)
 {
     if (it->kind == ITEM_TEXT) {
         *out = it->text;
@@ -243,7 +260,8 @@ static int enter(const struct grammar *g, struct derivation *d, uint32_t alt, si
 }
 
 /* Moves over everything that writes nothing, to the next byte, choice or the end. */
-static enum step advance(const struct grammar *g, struct derivation *d, const char *text, size_t pos, int *byte)
+static enum step advance(const struct grammar *g, struct derivation *d, const char *text,
+                         size_t pos, int *byte)
 {
     while (d->depth > 0) {
         uint32_t *item = &d->frame[d->depth - 1].item;
@@ -269,7 +287,8 @@ static enum step advance(const struct grammar *g, struct derivation *d, const ch
 
 static int bad_table(struct err *e)
 {
-    return err_set(e, DS_EFORMAT, "the grammar copies what was not written, or nests deeper than %d", DEPTH);
+    return err_set(e, DS_EFORMAT,
+                   "the grammar copies what was not written, or nests deeper than %d", DEPTH);
 }
 
 static uint32_t draw(const struct grammar *g, int rule, struct rng *rng)
@@ -287,7 +306,8 @@ int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out, st
     struct str text = {0};
     int byte = 0, ok = enter(g, &d, draw(g, 0, rng), 0);
     enum step s = STEP_BYTE;
-    while (ok && !text.failed && (s = advance(g, &d, str_text(&text), text.len, &byte)) < STEP_BAD) {
+    while (ok && !text.failed &&
+           (s = advance(g, &d, str_text(&text), text.len, &byte)) < STEP_BAD) {
         if (s == STEP_END)
             break;
         if (s == STEP_CHOICE) {
@@ -306,7 +326,8 @@ int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out, st
     return rc;
 }
 
-/* --- all derivations at once ------------------------------------------------------------------------------ */
+/* --- all derivations at once
+ * ------------------------------------------------------------------------------ */
 
 struct filter {
     const struct grammar *g;
@@ -321,7 +342,9 @@ static int reserve(struct filter *f, size_t ready, size_t waiting, struct err *e
 {
     void *d = f->d, *b = f->byte, *s = f->stack;
     if (ready > HYPOTHESES || waiting > HYPOTHESES)
-        return err_set(e, DS_ERANGE, "the grammar is too ambiguous: more than %d readings of one text", HYPOTHESES);
+        return err_set(e, DS_ERANGE,
+                       "the grammar is too ambiguous: more than %d readings of one text",
+                       HYPOTHESES);
     int rc = mem_grow(&d, &f->cap, ready, sizeof *f->d);
     f->d = d;
     rc |= mem_grow(&b, &f->byte_cap, ready, sizeof *f->byte);
@@ -332,7 +355,8 @@ static int reserve(struct filter *f, size_t ready, size_t waiting, struct err *e
 }
 
 /* Splits one derivation at its choices until every part is ready for a byte or the end. */
-static int expand(struct filter *f, const struct derivation *from, const char *text, size_t pos, struct err *e)
+static int expand(struct filter *f, const struct derivation *from, const char *text, size_t pos,
+                  struct err *e)
 {
     size_t waiting = 1;
     int rc = reserve(f, f->n + 1, 1, e);
@@ -419,7 +443,8 @@ static int keep(struct filter *f, int symbol, const char *text, size_t pos, stru
     return rc;
 }
 
-static int measure(struct filter *f, const char *s, size_t n, float *entropy, float *surprisal, struct err *e)
+static int measure(struct filter *f, const char *s, size_t n, float *entropy, float *surprisal,
+                   struct err *e)
 {
     int rc = 0;
     for (uint32_t a = f->g->rule_first[0]; rc >= 0 && a < f->g->rule_first[1]; a++) {
@@ -431,7 +456,8 @@ static int measure(struct filter *f, const char *s, size_t n, float *entropy, fl
         double p;
         double h = next_symbol(f, symbol, &p);
         if (!(p > 0))
-            return err_set(e, DS_EFORMAT, "the grammar cannot have written byte %zu of this text", i);
+            return err_set(e, DS_EFORMAT, "the grammar cannot have written byte %zu of this text",
+                           i);
         entropy[i] = (float)h;
         surprisal[i] = p < 1 ? (float)-log(p) : 0;
         if (i < n)
@@ -440,8 +466,8 @@ static int measure(struct filter *f, const char *s, size_t n, float *entropy, fl
     return rc;
 }
 
-int grammar_measure(const struct grammar *g, const char *s, size_t n, float *entropy, float *surprisal,
-                    struct err *e)
+int grammar_measure(const struct grammar *g, const char *s, size_t n, float *entropy,
+                    float *surprisal, struct err *e)
 {
     struct filter f = {.g = g};
     int rc = measure(&f, s, n, entropy, surprisal, e);

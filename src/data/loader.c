@@ -8,25 +8,28 @@
 #include "base/rng.h"
 
 struct loader {
-    struct ids stream;   /* doc eot doc eot ... */
-    float *entropy;      /* of each id of the stream; NULL when the corpus knows none */
+    struct ids stream; /* doc eot doc eot ... */
+    float *entropy;    /* of each id of the stream; NULL when the corpus knows none */
     size_t entropy_cap;
-    uint64_t *doc;       /* where each document begins in the stream */
+    uint64_t *doc; /* where each document begins in the stream */
     size_t docs, doc_cap;
-    uint32_t *text_len;  /* bytes of text each id stands for: 0 for special tokens */
-    int vocab;           /* entries of text_len */
+    uint32_t *text_len; /* bytes of text each id stands for: 0 for special tokens */
+    int vocab;          /* entries of text_len */
     uint64_t bytes, windows, seed;
     int seq, ordered;
 };
 
-/* --- encoding the split --------------------------------------------------------------------------------- */
+/* --- encoding the split
+ * --------------------------------------------------------------------------------- */
 
 static int check_ids(const struct loader *l, size_t from, int vocab, size_t doc, struct err *e)
 {
     for (size_t i = from; i < l->stream.n; i++)
         if (l->stream.v[i] < 0 || l->stream.v[i] >= vocab)
-            return err_set(e, DS_ERANGE, "token %d (number %zu of document %zu) is beyond the model's vocabulary of %d",
-                           l->stream.v[i], i - from, doc, vocab);
+            return err_set(
+                e, DS_ERANGE,
+                "token %d (number %zu of document %zu) is beyond the model's vocabulary of %d",
+                l->stream.v[i], i - from, doc, vocab);
     return 0;
 }
 
@@ -46,7 +49,8 @@ static void sum_entropy(struct loader *l, const struct document *d, size_t from,
             out[i] = NAN;
 }
 
-static int add_entropy(struct loader *l, const struct document *d, size_t from, size_t n, struct err *e)
+static int add_entropy(struct loader *l, const struct document *d, size_t from, size_t n,
+                       struct err *e)
 {
     void *p = l->entropy;
     if (!d->bits)
@@ -60,8 +64,8 @@ static int add_entropy(struct loader *l, const struct document *d, size_t from, 
     return 0;
 }
 
-static int add_document(struct loader *l, const struct corpus *c, size_t i, const struct tokenizer *t, int vocab,
-                        struct err *e)
+static int add_document(struct loader *l, const struct corpus *c, size_t i,
+                        const struct tokenizer *t, int vocab, struct err *e)
 {
     struct document d = corpus_at(c, i);
     size_t from = l->stream.n;
@@ -95,8 +99,8 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
     return 0;
 }
 
-static int fill(struct loader *l, const struct corpus *c, const struct tokenizer *t, int val, double fraction,
-                int vocab, struct err *e)
+static int fill(struct loader *l, const struct corpus *c, const struct tokenizer *t, int val,
+                double fraction, int vocab, struct err *e)
 {
     int rc = measure_pieces(l, t, e);
     for (size_t i = 0; rc >= 0 && i < corpus_count(c); i++)
@@ -105,18 +109,22 @@ static int fill(struct loader *l, const struct corpus *c, const struct tokenizer
     if (rc < 0)
         return rc;
     if (l->stream.n < (size_t)l->seq + 1)
-        return err_set(e, DS_ERANGE, "the %s split holds %zu tokens in %zu of %zu documents; one window needs %d",
-                       val ? "validation" : "training", l->stream.n, l->docs, corpus_count(c), l->seq + 1);
+        return err_set(e, DS_ERANGE,
+                       "the %s split holds %zu tokens in %zu of %zu documents; one window needs %d",
+                       val ? "validation" : "training", l->stream.n, l->docs, corpus_count(c),
+                       l->seq + 1);
     l->windows = (l->stream.n - 1) / (size_t)l->seq;
     return 0;
 }
 
-int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val, double val_fraction,
-                int seq, int vocab, uint64_t seed, struct err *e)
+int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val,
+                double val_fraction, int seq, int vocab, uint64_t seed, struct err *e)
 {
     if (seq < 1 || seq > (1 << 24) || !(val_fraction >= 0 && val_fraction <= 0.5))
-        return err_set(e, DS_ERANGE, "windows of %d tokens and a validation fraction of %g: want 1 or more, and 0 to 0.5",
-                       seq, val_fraction);
+        return err_set(
+            e, DS_ERANGE,
+            "windows of %d tokens and a validation fraction of %g: want 1 or more, and 0 to 0.5",
+            seq, val_fraction);
     struct loader *l = mem_alloc(1, sizeof *l);
     if (!l)
         return err_set(e, DS_EMEM, "no memory for a loader");
@@ -142,7 +150,8 @@ void loader_close(struct loader *l)
     mem_free(l);
 }
 
-/* --- questions -------------------------------------------------------------------------------------------- */
+/* --- questions
+ * -------------------------------------------------------------------------------------------- */
 
 uint64_t loader_tokens(const struct loader *l)
 {
@@ -168,9 +177,12 @@ uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size
     return sum;
 }
 
-/* --- batches ------------------------------------------------------------------------------------------------ */
+/* --- batches
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static uint32_t round_function(const struct loader *l, uint64_t epoch, uint32_t round, uint32_t half)
+static uint32_t round_function(const struct loader *l, uint64_t epoch, uint32_t round,
+                               uint32_t half)
 {
     uint32_t out[4], counter[4] = {half, round, (uint32_t)epoch, (uint32_t)(epoch >> 32)};
     uint32_t key[2] = {(uint32_t)l->seed ^ RNG_DATA, (uint32_t)(l->seed >> 32)};
@@ -178,8 +190,9 @@ static uint32_t round_function(const struct loader *l, uint64_t epoch, uint32_t 
     return out[0];
 }
 
-/* Window number `i` of an epoch: a four-round Feistel network over the next even power of two, walked
- * until it falls inside.  A permutation of any size that needs no memory and can start anywhere. */
+/* Window number `i` of an epoch: a four-round Feistel network over the next even power of two,
+ * walked until it falls inside.  A permutation of any size that needs no memory and can start
+ * anywhere. */
 static uint64_t window_at(const struct loader *l, uint64_t epoch, uint64_t i)
 {
     if (l->ordered || l->windows < 2)
@@ -227,8 +240,8 @@ static void fill_doc_start(const struct loader *l, uint64_t start, int32_t *out)
     }
 }
 
-void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input, int32_t *target,
-                 int32_t *doc_start, float *true_entropy)
+void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
+                 int32_t *target, int32_t *doc_start, float *true_entropy)
 {
     size_t seq = (size_t)l->seq;
     for (int b = 0; b < batch; b++) {

@@ -5,13 +5,15 @@
 
 #include <string.h>
 
-const char pretok_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const char pretok_gpt2[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks, and of the
- * other numbers only those of Latin-1 are in. */
+/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks, and
+ * of the other numbers only those of Latin-1 are in. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
-/* The escape behind a backslash in PCRE2's words, NULL where both engines agree, "" where there is no way. */
+/* The escape behind a backslash in PCRE2's words, NULL where both engines agree, "" where there is
+ * no way. */
 static const char *translate_escape(char c, int in_class)
 {
     switch (c) {
@@ -19,21 +21,26 @@ static const char *translate_escape(char c, int in_class)
     case 'W': return in_class ? "" : "[^" WORD "]";
     case 'h': return in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
     case 'H': return in_class ? "" : "[^0-9A-Fa-f]";
-    case 'b': return in_class ? NULL : "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))";
-    case 'B': return in_class ? NULL : "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))";
+    case 'b':
+        return in_class ? NULL : "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))";
+    case 'B':
+        return in_class ? NULL : "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))";
     default: return NULL;
     }
 }
 
-/* Patterns are written for Oniguruma.  Where it would read one otherwise than PCRE2, the pattern is put in
- * other words, or refused: classes inside classes and their intersections. */
+/* Patterns are written for Oniguruma.  Where it would read one otherwise than PCRE2, the pattern is
+ * put in other words, or refused: classes inside classes and their intersections. */
 static int translate(struct str *out, const char *p, struct err *e)
 {
     int in_class = 0;
     for (; *p; p++) {
         const char *other = *p == '\\' && p[1] ? translate_escape(p[1], in_class) : NULL;
-        if ((other && !*other) || (in_class && *p == '[' && p[1] != ':') || (in_class && *p == '&' && p[1] == '&'))
-            return err_set(e, DS_EFORMAT, "the pre-tokenizer's pattern has \"%.2s\" inside [], which is not supported", p);
+        if ((other && !*other) || (in_class && *p == '[' && p[1] != ':') ||
+            (in_class && *p == '&' && p[1] == '&'))
+            return err_set(
+                e, DS_EFORMAT,
+                "the pre-tokenizer's pattern has \"%.2s\" inside [], which is not supported", p);
         if (other) {
             str_add(out, other);
             p++;
@@ -133,7 +140,8 @@ static int walk_bytes(const struct pretok *p, const char *s, size_t n, pretok_fn
     return rc < 0 ? rc : 0;
 }
 
-int pretok_walk(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, void *ctx, struct err *e)
+int pretok_walk(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, void *ctx,
+                struct err *e)
 {
     if (!p->add_prefix_space || n == 0 || s[0] == ' ')
         return walk_bytes(p, s, n, fn, ctx, e);

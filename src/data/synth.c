@@ -3,12 +3,13 @@
 
 #include "base/mem.h"
 
-int synth_story_of(const struct grammar *g, uint64_t seed, uint64_t index, struct str *text, float **entropy,
-                   float **surprisal, struct err *e)
+int synth_story_of(const struct grammar *g, uint64_t seed, uint64_t index, struct str *text,
+                   float **entropy, float **surprisal, struct err *e)
 {
     struct rng rng;
     size_t from = text->len;
-    /* The high half of the index goes into the stream's second coordinate: numbers never collide. */
+    /* The high half of the index goes into the stream's second coordinate: numbers never collide.
+     */
     rng_init(&rng, seed, RNG_SYNTH, index, (uint32_t)(index >> 32));
     int rc = grammar_sample(g, &rng, text, e);
     if (rc < 0)
@@ -30,7 +31,8 @@ int synth_story_of(const struct grammar *g, uint64_t seed, uint64_t index, struc
     return rc;
 }
 
-int synth_story(uint64_t seed, uint64_t index, struct str *text, float **entropy, float **surprisal, struct err *e)
+int synth_story(uint64_t seed, uint64_t index, struct str *text, float **entropy, float **surprisal,
+                struct err *e)
 {
     struct grammar *g = NULL;
     int rc = grammar_new(&g, synth_rules, synth_rules_n, e);

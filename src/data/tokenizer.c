@@ -27,7 +27,8 @@ void ids_release(struct ids *s)
     *s = (struct ids){0};
 }
 
-/* --- building ---------------------------------------------------------------------------------- */
+/* --- building ----------------------------------------------------------------------------------
+ */
 
 struct tokenizer *tokenizer_new(const char *kind, int vocab, struct err *e)
 {
@@ -53,7 +54,8 @@ int tokenizer_set_piece(struct tokenizer *t, int32_t id, const char *s, size_t n
     if (t->present[id])
         return err_set(e, DS_EFORMAT, "two tokens have the id %d", id);
     if (n > BPE_TOKEN_BYTES)
-        return err_set(e, DS_ERANGE, "token %d is %zu bytes long; the limit is %d", id, n, BPE_TOKEN_BYTES);
+        return err_set(e, DS_ERANGE, "token %d is %zu bytes long; the limit is %d", id, n,
+                       BPE_TOKEN_BYTES);
     t->present[id] = 1;
     t->offset[id] = t->bytes.len;
     t->length[id] = (uint32_t)n;
@@ -102,7 +104,8 @@ static int index_added(struct tokenizer *t)
         while (at < t->n_added_len && t->added_len[at] > a->len)
             at++;
         if (at == t->n_added_len || t->added_len[at] != a->len) {
-            memmove(t->added_len + at + 1, t->added_len + at, (t->n_added_len - at) * sizeof *t->added_len);
+            memmove(t->added_len + at + 1, t->added_len + at,
+                    (t->n_added_len - at) * sizeof *t->added_len);
             t->added_len[at] = a->len;
             t->n_added_len++;
         }
@@ -119,7 +122,8 @@ static int check_lengths(const struct tokenizer *t, struct err *e)
     const struct bpe *b = t->bpe;
     for (int i = 0; i < 256; i++)
         if (b->byte_id[i] >= 0 && t->length[b->byte_id[i]] != 1)
-            return err_set(e, DS_EFORMAT, "token %d stands for a byte and for an added token", b->byte_id[i]);
+            return err_set(e, DS_EFORMAT, "token %d stands for a byte and for an added token",
+                           b->byte_id[i]);
     for (size_t i = 0; i < b->merges; i++) {
         const struct bpe_merge *m = &b->merge[i];
         if (t->length[m->left] + t->length[m->right] != t->length[m->id] || !t->length[m->left] ||
@@ -143,7 +147,8 @@ int tokenizer_ready(struct tokenizer *t, struct err *e)
 int tokenizer_new_bytes(struct tokenizer **out, struct err *e)
 {
     struct tokenizer *t = tokenizer_new("bytes", 257, e);
-    struct added_token end = {.text = (char[]){"<|endoftext|>"}, .len = 13, .id = 256, .special = 1};
+    struct added_token end = {
+        .text = (char[]){"<|endoftext|>"}, .len = 13, .id = 256, .special = 1};
     int rc = t ? 0 : DS_EMEM;
     for (int b = 0; rc >= 0 && b < 256; b++)
         rc = tokenizer_set_piece(t, b, &(char){(char)b}, 1, e);
@@ -183,7 +188,8 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t);
 }
 
-/* --- questions --------------------------------------------------------------------------------- */
+/* --- questions ---------------------------------------------------------------------------------
+ */
 
 int tokenizer_vocab(const struct tokenizer *t)
 {
@@ -253,12 +259,14 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
     const struct bpe *b = t->bpe;
     h = hash64(b->merge, b->merges * sizeof *b->merge, h);
     for (int i = 0; i < b->pre.n; i++)
-        h = hash64(b->pre.stage[i].pattern, strlen(b->pre.stage[i].pattern), h + (uint64_t)b->pre.stage[i].drop_gaps);
+        h = hash64(b->pre.stage[i].pattern, strlen(b->pre.stage[i].pattern),
+                   h + (uint64_t)b->pre.stage[i].drop_gaps);
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
     return hash64(flag, sizeof flag, h);
 }
 
-/* --- encoding ---------------------------------------------------------------------------------- */
+/* --- encoding ----------------------------------------------------------------------------------
+ */
 
 struct sink {
     const struct bpe *b;
@@ -271,7 +279,8 @@ static int on_piece(void *ctx, const char *s, size_t n, struct err *e)
     return bpe_encode_piece(c->b, s, n, c->out, e);
 }
 
-static int encode_plain(const struct tokenizer *t, const char *s, size_t n, struct ids *out, struct err *e)
+static int encode_plain(const struct tokenizer *t, const char *s, size_t n, struct ids *out,
+                        struct err *e)
 {
     if (t->bpe) {
         struct sink c = {t->bpe, out};
@@ -284,8 +293,8 @@ static int encode_plain(const struct tokenizer *t, const char *s, size_t n, stru
 }
 
 /* The leftmost added token at or after `from`, the longest one there; NULL if none. */
-static const struct added_token *find_added(const struct tokenizer *t, const char *s, size_t n, size_t from,
-                                            int special, size_t *where)
+static const struct added_token *find_added(const struct tokenizer *t, const char *s, size_t n,
+                                            size_t from, int special, size_t *where)
 {
     for (size_t i = from; i < n; i++) {
         unsigned two = first_two(i + 1 < n ? s + i : (const char[2]){s[i], 0});
@@ -326,8 +335,8 @@ static size_t strip_right_end(const char *s, size_t from, size_t end)
     return end;
 }
 
-static int encode_text(const struct tokenizer *t, const char *s, size_t n, int special, struct ids *out,
-                       struct err *e)
+static int encode_text(const struct tokenizer *t, const char *s, size_t n, int special,
+                       struct ids *out, struct err *e)
 {
     size_t at = 0, where = 0;
     int rc = 0;
@@ -345,8 +354,8 @@ static int encode_text(const struct tokenizer *t, const char *s, size_t n, int s
     return rc < 0 ? rc : encode_plain(t, s + at, n - at, out, e);
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, struct ids *out,
-                     struct err *e)
+int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
+                     struct ids *out, struct err *e)
 {
     size_t before = out->n;
     struct str composed = {0};
@@ -363,7 +372,8 @@ int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int all
     return rc;
 }
 
-/* --- formats ----------------------------------------------------------------------------------- */
+/* --- formats -----------------------------------------------------------------------------------
+ */
 
 static int load_json_file(struct tokenizer **out, const char *path, struct err *e)
 {
@@ -412,6 +422,8 @@ int tokenizer_load(struct tokenizer **out, const char *path, struct err *e)
         if (ends_with(path, formats[i].suffix))
             pick = i;
     if (ends_with(path, ".model"))
-        return err_set(e, DS_EFORMAT, "%s: a SentencePiece or tiktoken model is not supported; give a tokenizer.json", path);
+        return err_set(
+            e, DS_EFORMAT,
+            "%s: a SentencePiece or tiktoken model is not supported; give a tokenizer.json", path);
     return formats[pick].load(out, path, e);
 }

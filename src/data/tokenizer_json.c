@@ -15,10 +15,12 @@ static const char *type_of(const struct json_node *n)
 
 static int refuse(struct err *e, const char *part, const char *name)
 {
-    return err_set(e, DS_EFORMAT, "%s \"%.64s\" is not supported (this program reads byte-level BPE)", part, name);
+    return err_set(e, DS_EFORMAT,
+                   "%s \"%.64s\" is not supported (this program reads byte-level BPE)", part, name);
 }
 
-/* --- pre-tokenizer, normalizer --------------------------------------------------------------------- */
+/* --- pre-tokenizer, normalizer
+ * --------------------------------------------------------------------- */
 
 /* A pattern that matches the text itself. */
 static void quote_pattern(struct str *out, const char *s, size_t n)
@@ -39,7 +41,8 @@ static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
     const char *behavior = json_str(json_get(n, "behavior"), NULL);
     int invert = json_bool(json_get(n, "invert"), 0), drop = 0;
     if (!regex && !text)
-        return err_set(e, DS_EFORMAT, "a Split pre-tokenizer has neither a Regex nor a String pattern");
+        return err_set(e, DS_EFORMAT,
+                       "a Split pre-tokenizer has neither a Regex nor a String pattern");
     if (behavior && strcmp(behavior, "Removed") == 0 && invert)
         drop = 1; /* keeps exactly the matches */
     else if (!behavior || strcmp(behavior, "Isolated") != 0)
@@ -76,15 +79,17 @@ static int read_pretok(struct bpe *b, const struct json_node *n, int *byte_level
     if (strcmp(type, "Split") == 0)
         return read_split(b, n, e);
     if (strcmp(type, "Digits") == 0)
-        return pretok_add(&b->pre, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+", 0, e);
+        return pretok_add(
+            &b->pre, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+", 0, e);
     if (strcmp(type, "Sequence") != 0)
         return refuse(e, "pre-tokenizer", type);
     const struct json_node *list = json_get(n, "pretokenizers");
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < json_len(list) && i < 64; i++) {
         const struct json_node *part = json_at(list, i);
-        rc = strcmp(type_of(part), "Sequence") == 0 ? refuse(e, "pre-tokenizer", "Sequence in a Sequence")
-                                                    : read_pretok(b, part, byte_level, e);
+        rc = strcmp(type_of(part), "Sequence") == 0
+                 ? refuse(e, "pre-tokenizer", "Sequence in a Sequence")
+                 : read_pretok(b, part, byte_level, e);
     }
     return rc;
 }
@@ -105,7 +110,8 @@ static int read_normalizer(struct tokenizer *t, const struct json_node *n, struc
     return 0;
 }
 
-/* --- vocabulary and merges --------------------------------------------------------------------------- */
+/* --- vocabulary and merges
+ * --------------------------------------------------------------------------- */
 
 /* A token's bytes from its printable form; text that is not in the alphabet stands for itself. */
 static int token_bytes(struct str *out, const char *s, size_t n)
@@ -133,7 +139,8 @@ struct reader {
     const char *what;
 };
 
-static int largest_id(const struct json_node *vocab, const struct json_node *added, int64_t *max, struct err *e)
+static int largest_id(const struct json_node *vocab, const struct json_node *added, int64_t *max,
+                      struct err *e)
 {
     const char *key;
     size_t len;
@@ -145,7 +152,8 @@ static int largest_id(const struct json_node *vocab, const struct json_node *add
             return 0;
         int64_t id = json_int(a, -1);
         if (id < 0 || id >= BPE_IDS_MAX)
-            return err_set(e, DS_ERANGE, "a token's id must be a number in 0..%d; \"%.40s\" has %lld",
+            return err_set(e, DS_ERANGE,
+                           "a token's id must be a number in 0..%d; \"%.40s\" has %lld",
                            BPE_IDS_MAX - 1, v ? key : "an added token", (long long)id);
         *max = id > *max ? id : *max;
     }
@@ -171,7 +179,8 @@ static int read_vocab(struct reader *r, const struct json_node *vocab, struct er
 }
 
 /* "a b" or ["a", "b"]. */
-static int merge_parts(const struct json_node *n, const char **a, size_t *na, const char **b, size_t *nb)
+static int merge_parts(const struct json_node *n, const char **a, size_t *na, const char **b,
+                       size_t *nb)
 {
     size_t len = 0;
     const char *s = json_str(n, &len);
@@ -203,9 +212,11 @@ static int read_merge(struct reader *r, const struct json_node *n, size_t i, str
     str_add_bytes(&r->scratch, b, nb);
     if (r->scratch.failed)
         return err_set(e, DS_EMEM, "no memory for the merges");
-    if (absent || na == 0 || nb == 0 || !map_get(&r->id_of, str_text(&r->scratch), r->scratch.len, &id))
-        return err_set(e, DS_EFORMAT, "merge %zu (\"%.40s\" + \"%.40s\") names a token that the vocabulary lacks", i,
-                       a, b);
+    if (absent || na == 0 || nb == 0 ||
+        !map_get(&r->id_of, str_text(&r->scratch), r->scratch.len, &id))
+        return err_set(e, DS_EFORMAT,
+                       "merge %zu (\"%.40s\" + \"%.40s\") names a token that the vocabulary lacks",
+                       i, a, b);
     return bpe_add_merge(r->t->bpe, (int32_t)left, (int32_t)right, (int32_t)id, e);
 }
 
@@ -228,7 +239,8 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
     return rc;
 }
 
-/* --- added tokens -------------------------------------------------------------------------------------- */
+/* --- added tokens
+ * -------------------------------------------------------------------------------------- */
 
 static int read_added(struct reader *r, const struct json_node *n, struct err *e)
 {
@@ -238,7 +250,8 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
         return err_set(e, DS_EFORMAT, "an added token has no content");
     if (json_bool(json_get(n, "single_word"), 0))
         return refuse(e, "an added token with", "single_word");
-    struct added_token a = {.len = len, .id = (int32_t)json_int(json_get(n, "id"), -1),
+    struct added_token a = {.len = len,
+                            .id = (int32_t)json_int(json_get(n, "id"), -1),
                             .special = json_bool(json_get(n, "special"), 0),
                             .lstrip = json_bool(json_get(n, "lstrip"), 0),
                             .rstrip = json_bool(json_get(n, "rstrip"), 0)};
@@ -246,8 +259,9 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     int rc = 0;
     if (map_get(&r->id_of, text, len, &known)) {
         if (known != a.id)
-            return err_set(e, DS_EFORMAT, "added token \"%.40s\" has the id %d, but %lld in the vocabulary", text, a.id,
-                           (long long)known);
+            return err_set(e, DS_EFORMAT,
+                           "added token \"%.40s\" has the id %d, but %lld in the vocabulary", text,
+                           a.id, (long long)known);
         /* Its own text, not the bytes it would stand for as a word. */
         r->t->present[a.id] = 0;
     }
@@ -255,7 +269,8 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     if (rc < 0)
         return rc;
     a.text = mem_dup(text, len + 1);
-    rc = a.text ? tokenizer_add_special(r->t, &a, e) : err_set(e, DS_EMEM, "no memory for added tokens");
+    rc = a.text ? tokenizer_add_special(r->t, &a, e)
+                : err_set(e, DS_EMEM, "no memory for added tokens");
     mem_free(a.text);
     return rc;
 }
@@ -271,11 +286,12 @@ static int32_t id_of_text(const struct reader *r, const char *text)
 /* What separates documents: the end-of-text token, before any end-of-turn token. */
 static void find_ends(struct reader *r, const struct json_node *root)
 {
-    static const char *const end[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>",
-                                      "<|im_end|>", "<|eot_id|>"};
+    static const char *const end[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",      "<eos>",
+                                      "<|eos|>",       "<|im_end|>",      "<|eot_id|>"};
     for (size_t i = 0; i < DS_LEN(end) && r->t->eot < 0; i++)
         r->t->eot = id_of_text(r, end[i]);
-    const struct json_node *post = json_get(root, "post_processor"), *list = json_get(post, "processors");
+    const struct json_node *post = json_get(root, "post_processor"),
+                           *list = json_get(post, "processors");
     for (size_t i = 0; i < json_len(list); i++)
         if (strcmp(type_of(json_at(list, i)), "TemplateProcessing") == 0)
             post = json_at(list, i);
@@ -297,7 +313,8 @@ static int index_whole(struct tokenizer *t, struct err *e)
 /* The plain byte tokenizer, as tokenizer_save writes it. */
 static int is_plain_bytes(const struct tokenizer *t)
 {
-    if (t->bpe->merges || t->bpe->pre.n || t->bpe->pre.add_prefix_space || t->vocab != 257 || t->eot != 256)
+    if (t->bpe->merges || t->bpe->pre.n || t->bpe->pre.add_prefix_space || t->vocab != 257 ||
+        t->eot != 256)
         return 0;
     for (int i = 0; i < 256; i++)
         if (t->bpe->byte_id[i] != i)
@@ -305,11 +322,13 @@ static int is_plain_bytes(const struct tokenizer *t)
     return !t->nfc && t->n_added == 1 && t->added[0].special;
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------ */
+/* --- the whole
+ * ------------------------------------------------------------------------------------------ */
 
 static int read_parts(struct reader *r, const struct json_node *root, struct err *e)
 {
-    const struct json_node *pre = json_get(root, "pre_tokenizer"), *added = json_get(root, "added_tokens");
+    const struct json_node *pre = json_get(root, "pre_tokenizer"),
+                           *added = json_get(root, "added_tokens");
     int byte_level = 0;
     int rc = read_normalizer(r->t, json_get(root, "normalizer"), e);
     if (rc >= 0)
@@ -333,7 +352,8 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     const char *type = json_str(json_get(model, "type"), NULL);
     int64_t max = -1;
     /* Files of 2019 have no type; their merges tell. */
-    if (type ? strcmp(type, "BPE") != 0 : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY)
+    if (type ? strcmp(type, "BPE") != 0
+             : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY)
         return refuse(e, "tokenizer model", type ? type : "(no type)");
     if (json_kind_of(vocab) != JSON_KIND_OBJECT || json_len(vocab) == 0)
         return err_set(e, DS_EFORMAT, "the model has no vocabulary");
@@ -351,7 +371,8 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     return rc < 0 ? rc : tokenizer_ready(r->t, e);
 }
 
-int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const char *what, struct err *e)
+int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const char *what,
+                        struct err *e)
 {
     struct json *doc = NULL;
     struct reader r = {.what = what};

@@ -32,8 +32,11 @@ static void add_added(struct str *out, const struct tokenizer *t)
         const struct added_token *a = &t->added[i];
         str_addf(out, "%s\n    {\"id\": %d, \"content\": ", i ? "," : "", a->id);
         str_add_json(out, a->text, a->len);
-        str_addf(out, ", \"single_word\": false, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": false, \"special\": %s}",
-                 a->lstrip ? "true" : "false", a->rstrip ? "true" : "false", a->special ? "true" : "false");
+        str_addf(out,
+                 ", \"single_word\": false, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": false, "
+                 "\"special\": %s}",
+                 a->lstrip ? "true" : "false", a->rstrip ? "true" : "false",
+                 a->special ? "true" : "false");
     }
 }
 
@@ -67,20 +70,25 @@ static void add_merges(struct str *out, const struct tokenizer *t)
 
 static void add_document(struct str *out, const struct tokenizer *t)
 {
-    str_add(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [");
+    str_add(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  "
+                 "\"added_tokens\": [");
     add_added(out, t);
     str_addf(out,
              "\n  ],\n  \"normalizer\": null,\n"
-             "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+             "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+             "\"trim_offsets\": true, "
              "\"use_regex\": %s},\n",
              t->bpe ? "true" : "false");
     str_add(out, "  \"post_processor\": null,\n"
-                 "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+                 "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                 "\"trim_offsets\": true, "
                  "\"use_regex\": true},\n");
-    str_add(out, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-                 "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
-                 "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
-                 "    \"vocab\": {");
+    str_add(
+        out,
+        "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+        "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
+        "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
+        "    \"vocab\": {");
     add_vocab(out, t);
     str_add(out, "\n    },\n    \"merges\": [");
     add_merges(out, t);

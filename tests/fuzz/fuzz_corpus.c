@@ -1,4 +1,5 @@
-/* First byte: the format; the rest: a file.  A text that a grammar did not write comes along free. */
+/* First byte: the format; the rest: a file.  A text that a grammar did not write comes along free.
+ */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

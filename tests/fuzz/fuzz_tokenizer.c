@@ -32,7 +32,9 @@ static void there_and_back(const struct tokenizer *t, const char *s, size_t n, i
 
 static void from_json(const char *s, size_t n)
 {
-    static const char probe[] = "Hello wor<x>ld aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaabababab "
+    static const char probe[] = "Hello wor<x>ld "
+                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                                "aaaaaaaaaaaaaaaaaabababab "
                                 "\xC3\xA9\xff 123\r\n<|endoftext|>";
     struct tokenizer *t = NULL;
     struct err e;

@@ -1,4 +1,5 @@
-/* The same ids as others: Hugging Face `tokenizers` where it is installed, and published vectors. */
+/* The same ids as others: Hugging Face `tokenizers` where it is installed, and published vectors.
+ */
 #include "t.h"
 
 #include <sys/wait.h>
@@ -15,26 +16,50 @@
 
 static struct err err;
 
-static const char gpt2_pre[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}";
+static const char gpt2_pre[] =
+    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}";
 /* A Split by the family's pattern, then ByteLevel, as the families' own files have it. */
-#define SPLIT_PRE(pattern)                                                                                             \
-    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern                  \
-    "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"              \
+#define SPLIT_PRE(pattern)                                                                         \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"        \
+    "\"" pattern "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_"  \
+                 "prefix_space\":false,"                                                           \
     "\"trim_offsets\":true,\"use_regex\":false}]}"
-static const char llama3_pre[] = SPLIT_PRE("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"
-                                           " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+");
-static const char qwen2_pre[] = SPLIT_PRE("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|"
-                                          " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+");
+static const char llama3_pre[] = SPLIT_PRE(
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"
+    " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+");
+static const char qwen2_pre[] = SPLIT_PRE(
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|"
+    " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+");
 
-/* --- texts ------------------------------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------------------------------
+ */
 
 static const char *const fixed_texts[] = {
-    "", " ", "  ", "\n", "\r\n", "\t \n  x", "Hello, world!", "I'm he'll we've DON'T don't o'clock's", "a  b   c    ",
-    "1 12 123 1234 12345 3.14159 1,000,000", "caf\xC3\xA9 na\xC3\xAFve \xC3\x85ngstr\xC3\xB6m e\xCC\x81",
-    "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xD0\xBC\xD0\xB8\xD1\x80", "\xE4\xBD\xA0\xE5\xA5\xBD\xEF\xBC\x8C\xE4\xB8\x96\xE7\x95\x8C",
-    "\xF0\x9F\x98\x80\xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7", "for (i = 0; i < n; i++) { x[i] *= 2; }\n\n\n",
-    "\xC2\xA0nbsp\xE2\x80\x83" "emspace\xC2\x85nel\xE1\xA0\x8Emvs", "'\xC5\xBF 's 'S 'LL", "\xEF\xBB\xBF" "bom", "a\xCC\x8A\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB",
-    "\xE2\x84\xA6 \xEF\xAC\x81 \xC2\xB2 \xC2\xBD \xE2\x85\xA7", "  Qx  you Qx said: QxQxy Qx\nthe Qxy  \n Qz Qzz\xC2\xA0Qx", "x\xE2\x80\xA8y\xE2\x80\xA9z", "==========================================================================================",
+    "",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\t \n  x",
+    "Hello, world!",
+    "I'm he'll we've DON'T don't o'clock's",
+    "a  b   c    ",
+    "1 12 123 1234 12345 3.14159 1,000,000",
+    "caf\xC3\xA9 na\xC3\xAFve \xC3\x85ngstr\xC3\xB6m e\xCC\x81",
+    "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xD0\xBC\xD0\xB8\xD1\x80",
+    "\xE4\xBD\xA0\xE5\xA5\xBD\xEF\xBC\x8C\xE4\xB8\x96\xE7\x95\x8C",
+    "\xF0\x9F\x98\x80\xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7",
+    "for (i = 0; i < n; i++) { x[i] *= 2; }\n\n\n",
+    "\xC2\xA0nbsp\xE2\x80\x83"
+    "emspace\xC2\x85nel\xE1\xA0\x8Emvs",
+    "'\xC5\xBF 's 'S 'LL",
+    "\xEF\xBB\xBF"
+    "bom",
+    "a\xCC\x8A\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB",
+    "\xE2\x84\xA6 \xEF\xAC\x81 \xC2\xB2 \xC2\xBD \xE2\x85\xA7",
+    "  Qx  you Qx said: QxQxy Qx\nthe Qxy  \n Qz Qzz\xC2\xA0Qx",
+    "x\xE2\x80\xA8y\xE2\x80\xA9z",
+    "==========================================================================================",
 };
 
 static void add_rune(struct str *s, uint32_t rune)
@@ -46,8 +71,10 @@ static void add_rune(struct str *s, uint32_t rune)
 /* Letters of many scripts, digits, marks, spaces and signs in unlikely orders. */
 static void random_text(struct str *s, struct rng *r)
 {
-    static const uint32_t from[] = {0x20, 0x61, 0x30, 0x20, 0xA0, 0x0A, 0x300, 0x400, 0x5D0, 0x905, 0x4E00, 0xAC00, 0x1F600, 0x2000, 0x41, 0x2190};
-    static const uint32_t many[] = {95, 26, 10, 1, 96, 4, 64, 96, 26, 48, 4000, 3000, 60, 12, 26, 100};
+    static const uint32_t from[] = {0x20,  0x61,  0x30,   0x20,   0xA0,    0x0A,   0x300, 0x400,
+                                    0x5D0, 0x905, 0x4E00, 0xAC00, 0x1F600, 0x2000, 0x41,  0x2190};
+    static const uint32_t many[] = {95, 26, 10,   1,    96, 4,  64, 96,
+                                    26, 48, 4000, 3000, 60, 12, 26, 100};
     uint32_t n = rng_below(r, 120);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t block = rng_below(r, 16), repeat = 1 + rng_below(r, 4) * (rng_below(r, 4) == 0);
@@ -88,7 +115,8 @@ static void compare(const struct tokenizer *t, const char *dir, const char *json
     snprintf(path, sizeof path, "%s/cases.jsonl", dir);
     t_ok(fs_write_file(path, cases.p, cases.len, &err), &err);
     str_release(&cases);
-    snprintf(cmd, sizeof cmd, "'%s' tests/golden/tokenizer_hf.py '%s' '%s'", python ? python : "python3", json, path);
+    snprintf(cmd, sizeof cmd, "'%s' tests/golden/tokenizer_hf.py '%s' '%s'",
+             python ? python : "python3", json, path);
     int status = system(cmd);
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (code == 77 || code == 127 || code == 126)
@@ -128,24 +156,38 @@ T(our_tokenizer_encodes_alike_in_hugging_face)
 /* The same vocabulary under other pre-tokenizers and with added tokens in ordinary text. */
 T(other_pre_tokenizers_encode_alike)
 {
-    static const char old_pre[] = "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-                                  "\"trim_offsets\": true, \"use_regex\": true}";
+    static const char old_pre[] =
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+        "\"trim_offsets\": true, \"use_regex\": true}";
     static const char *const pre[] = {
-        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": true}",
-        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": true, \"use_regex\": false}",
-        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, "
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"trim_offsets\": true, "
+        "\"add_prefix_space\": true}",
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"trim_offsets\": true, "
+        "\"add_prefix_space\": true, \"use_regex\": false}",
+        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", "
+        "\"individual_digits\": true}, "
         "{\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
-        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": \". \"}, "
-        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
-        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\w+\"}, "
-        "\"behavior\": \"Removed\", \"invert\": true}, {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
-        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\b|[^\\\\w ]\"}, "
-        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"trim_offsets\": true, \"add_prefix_space\": false}]}",
+        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+        "\"pattern\": {\"String\": \". \"}, "
+        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", "
+        "\"trim_offsets\": true, \"add_prefix_space\": false}]}",
+        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+        "\"pattern\": {\"Regex\": \"\\\\w+\"}, "
+        "\"behavior\": \"Removed\", \"invert\": true}, {\"type\": \"ByteLevel\", \"trim_offsets\": "
+        "true, \"add_prefix_space\": false}]}",
+        "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+        "\"pattern\": {\"Regex\": \"\\\\b|[^\\\\w ]\"}, "
+        "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", "
+        "\"trim_offsets\": true, \"add_prefix_space\": false}]}",
     };
-    static const char added[] = ", {\"id\": 400, \"content\": \"Qx\", \"single_word\": false, \"lstrip\": true, \"rstrip\": false, "
-                                "\"normalized\": false, \"special\": false}, {\"id\": 401, \"content\": \"Qxy\", \"single_word\": false, "
-                                "\"lstrip\": false, \"rstrip\": true, \"normalized\": false, \"special\": false}, {\"id\": 402, "
-                                "\"content\": \"Qz\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, "
+    static const char added[] = ", {\"id\": 400, \"content\": \"Qx\", \"single_word\": false, "
+                                "\"lstrip\": true, \"rstrip\": false, "
+                                "\"normalized\": false, \"special\": false}, {\"id\": 401, "
+                                "\"content\": \"Qxy\", \"single_word\": false, "
+                                "\"lstrip\": false, \"rstrip\": true, \"normalized\": false, "
+                                "\"special\": false}, {\"id\": 402, "
+                                "\"content\": \"Qz\", \"single_word\": false, \"lstrip\": false, "
+                                "\"rstrip\": false, \"normalized\": false, "
                                 "\"special\": false}\n  ],\n  \"normalizer\"";
     struct corpus *c = NULL;
     struct tokenizer *t = NULL;
@@ -185,15 +227,18 @@ T(other_pre_tokenizers_encode_alike)
     corpus_close(c);
 }
 
-/* --- files of others ------------------------------------------------------------------------------ */
+/* --- files of others
+ * ------------------------------------------------------------------------------ */
 
 /* A tokenizer.json from the two files that came before it. */
-static void combine(struct str *out, const char *vocab, const char *merges, const char *pre, const char *more)
+static void combine(struct str *out, const char *vocab, const char *merges, const char *pre,
+                    const char *more)
 {
     struct str v = {0}, m = {0};
     t_ok(fs_read_file(&v, vocab, 64 << 20, &err), &err);
     t_ok(fs_read_file(&m, merges, 64 << 20, &err), &err);
-    str_addf(out, "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":%s,%s\"vocab\":", pre, more);
+    str_addf(out, "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":%s,%s\"vocab\":", pre,
+             more);
     str_add_bytes(out, v.p, v.len);
     str_add(out, ",\"merges\":[");
     int first = 1;
@@ -231,11 +276,13 @@ static void check_vectors(const struct tokenizer *t, const char *name)
         for (size_t i = 0; i < ids.n; i++) {
             char *next;
             long id = strtol(want, &next, 10);
-            t_truef(next != want && next <= line_end && id == ids.v[i], "%s, text %d \"%.60s\", id %zu: got %d, want %ld", name,
-                    texts, text, i, ids.v[i], id);
+            t_truef(next != want && next <= line_end && id == ids.v[i],
+                    "%s, text %d \"%.60s\", id %zu: got %d, want %ld", name, texts, text, i,
+                    ids.v[i], id);
             want = next;
         }
-        t_truef(strspn(want, " \r") == (size_t)(line_end - want), "%s, text %d: ids are missing", name, texts);
+        t_truef(strspn(want, " \r") == (size_t)(line_end - want), "%s, text %d: ids are missing",
+                name, texts);
         want = line_end + (*line_end != '\0');
         ids_release(&ids);
     }
@@ -245,8 +292,8 @@ static void check_vectors(const struct tokenizer *t, const char *name)
     str_release(&out);
 }
 
-static void check_family(const char *folder, const char *vocab, const char *merges, const char *pre, const char *more,
-                         const char *vectors)
+static void check_family(const char *folder, const char *vocab, const char *merges, const char *pre,
+                         const char *more, const char *vectors)
 {
     char a[1024], b[256], path[512];
     const char *dir = t_tmpdir();
@@ -268,12 +315,14 @@ static void check_family(const char *folder, const char *vocab, const char *merg
 
 T(gpt2_equals_the_vectors)
 {
-    check_family("gpt2", "vocab.json", "merges.txt", gpt2_pre, "\"model\":{\"type\":\"BPE\",", "gpt-2");
+    check_family("gpt2", "vocab.json", "merges.txt", gpt2_pre, "\"model\":{\"type\":\"BPE\",",
+                 "gpt-2");
 }
 
 T(llama3_equals_hugging_face)
 {
-    check_family("llama3.2", "encoder.json", "vocab.bpe", llama3_pre, "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,", NULL);
+    check_family("llama3.2", "encoder.json", "vocab.bpe", llama3_pre,
+                 "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,", NULL);
 }
 
 T(qwen2_equals_the_vectors)

@@ -41,7 +41,9 @@ static void expect(const struct corpus *c, const char *const *want, size_t n)
 }
 
 #define READ(name, format, text) read_as(name, format, text, sizeof(text) - 1)
-#define EXPECT(c, ...) expect(c, (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+#define EXPECT(c, ...)                                                                             \
+    expect(c, (const char *const[]){__VA_ARGS__},                                                  \
+           sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 T(blank_lines_separate_blocks)
 {
@@ -59,7 +61,8 @@ T(carriage_returns_and_a_byte_order_mark_vanish)
 
 T(end_of_text_marks_win_over_blank_lines)
 {
-    struct corpus *c = READ("a.txt", NULL, "one\n\ntwo\n<|endoftext|>\n\nthree<|endoftext|><|endoftext|>four <| five");
+    struct corpus *c = READ(
+        "a.txt", NULL, "one\n\ntwo\n<|endoftext|>\n\nthree<|endoftext|><|endoftext|>four <| five");
     EXPECT(c, "one\n\ntwo", "three", "four <| five");
     corpus_close(c);
 }
@@ -72,15 +75,20 @@ T(a_file_a_line_and_a_key)
     c = READ("a.txt", "lines", "one\n\n two\nthree");
     EXPECT(c, "one", "two", "three");
     corpus_close(c);
-    c = READ("a.jsonl", NULL, "{\"text\":\"one\\ntwo\"}\n\n{\"id\":1,\"text\":\"\xC3\xA9\"}\r\n{\"text\":\" \"}\n{\"text\":\"last\"}");
+    c = READ("a.jsonl", NULL,
+             "{\"text\":\"one\\ntwo\"}\n\n{\"id\":1,\"text\":\"\xC3\xA9\"}\r\n{\"text\":\" "
+             "\"}\n{\"text\":\"last\"}");
     EXPECT(c, "one\ntwo", "\xC3\xA9", "last");
     corpus_close(c);
 }
 
 T(invalid_bytes_are_kept)
 {
-    struct corpus *c = READ("a.txt", NULL, "a\xff\xfe" "b\xed\xa0\x80");
-    EXPECT(c, "a\xff\xfe" "b\xed\xa0\x80");
+    struct corpus *c = READ("a.txt", NULL,
+                            "a\xff\xfe"
+                            "b\xed\xa0\x80");
+    EXPECT(c, "a\xff\xfe"
+              "b\xed\xa0\x80");
     corpus_close(c);
 }
 
@@ -142,7 +150,8 @@ T(a_line_without_end_is_cut_at_the_limit)
     char *text = mem_alloc(5 << 20, 1);
     for (size_t i = 0; i + 1 < 5 << 20; i += 2)
         memcpy(text + i, "\xC3\xA9", 2);
-    struct corpus_options o = {.path = put(t_tmpdir(), "a.txt", text, 5 << 20), .max_bytes = (3 << 20) + 1};
+    struct corpus_options o = {.path = put(t_tmpdir(), "a.txt", text, 5 << 20),
+                               .max_bytes = (3 << 20) + 1};
     t_ok(corpus_open(&c, &o, &err), &err);
     t_eq(corpus_count(c), 1);
     t_eq(corpus_bytes(c), 3 << 20); /* not half a character */
@@ -220,7 +229,8 @@ T(tinystories_become_documents)
 
 T(every_failed_allocation_is_an_error)
 {
-    struct corpus_options file = {.path = put(t_tmpdir(), "a.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n", 30)};
+    struct corpus_options file = {
+        .path = put(t_tmpdir(), "a.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n", 30)};
     struct corpus_options synth = {.path = "synth", .max_docs = 1};
     int failed = 1;
     for (uint64_t k = 1; failed && k < 3000; k++) {

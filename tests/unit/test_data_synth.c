@@ -9,7 +9,8 @@ static struct err err;
 
 /* Alternatives that begin alike, are prefixes of each other or equal, and a copy: by hand
  * {name=n}{verb}[ and {$name}]: every text and its probability is listed by nested loops below. */
-static const struct grammar_alt top[] = {{3, "{name=n}{verb}."}, {1, "{name=n}{verb} {$name.1} {$name}"}, {2, "Annabel x"}};
+static const struct grammar_alt top[] = {
+    {3, "{name=n}{verb}."}, {1, "{name=n}{verb} {$name.1} {$name}"}, {2, "Annabel x"}};
 static const struct grammar_alt n[] = {{2, "Ann|a"}, {1, "Anna|b"}, {1, "Bo|a"}, {1, "Ann|c"}};
 static const struct grammar_alt verb[] = {{1, ""}, {2, " ran"}, {1, "a ran"}, {1, "bel x"}};
 static const struct grammar_rule small[] = {{"top", top, 3}, {"n", n, 4}, {"verb", verb, 4}};
@@ -21,8 +22,9 @@ struct listed {
 
 static int list_all(struct listed *out)
 {
-    static const char *const name[] = {"Ann", "Anna", "Bo", "Ann"}, *const field[] = {"a", "b", "a", "c"},
-                      *const verbs[] = {"", " ran", "a ran", "bel x"};
+    static const char *const name[] = {"Ann", "Anna", "Bo", "Ann"},
+                             *const field[] = {"a", "b", "a", "c"},
+                             *const verbs[] = {"", " ran", "a ran", "bel x"};
     static const double pn[] = {0.4, 0.2, 0.2, 0.2}, pv[] = {0.2, 0.4, 0.2, 0.2};
     int k = 0;
     for (int i = 0; i < 4; i++)
@@ -37,8 +39,10 @@ static int list_all(struct listed *out)
     return k;
 }
 
-/* Distribution of the symbol behind `len` bytes of `text`: sums over every listed text that begins so. */
-static double listed_entropy(const struct listed *all, int count, const char *text, size_t len, int symbol, double *p)
+/* Distribution of the symbol behind `len` bytes of `text`: sums over every listed text that begins
+ * so. */
+static double listed_entropy(const struct listed *all, int count, const char *text, size_t len,
+                             int symbol, double *p)
 {
     double mass[257] = {0}, total = 0, h = 0;
     for (int i = 0; i < count; i++)
@@ -64,7 +68,8 @@ T(entropies_equal_enumeration_of_all_texts)
         size_t len = strlen(all[i].text);
         t_ok(grammar_measure(g, all[i].text, len, h, s, &err), &err);
         for (size_t k = 0; k <= len; k++) {
-            double p, want = listed_entropy(all, count, all[i].text, k, k < len ? all[i].text[k] : 256, &p);
+            double p, want = listed_entropy(all, count, all[i].text, k,
+                                            k < len ? all[i].text[k] : 256, &p);
             t_near(h[k], want, 1e-6);
             t_near(s[k], -log(p), 1e-6);
         }
@@ -116,16 +121,21 @@ T(a_text_from_elsewhere_is_refused_with_the_offset)
 
 T(bad_grammars_are_refused)
 {
-    static const struct grammar_alt unknown[] = {{1, "a {b}"}}, open[] = {{1, "a {b"}}, zero[] = {{0, "a"}},
-                                    unset[] = {{1, "{$x}"}}, loop[] = {{1, "a{top}"}}, field[] = {{1, "{$x.9}"}};
+    static const struct grammar_alt unknown[] = {{1, "a {b}"}}, open[] = {{1, "a {b"}},
+                                    zero[] = {{0, "a"}}, unset[] = {{1, "{$x}"}},
+                                    loop[] = {{1, "a{top}"}}, field[] = {{1, "{$x.9}"}};
     struct grammar *g = NULL;
     struct str text = {0};
     struct rng rng;
     rng_init(&rng, 3, RNG_TEST, 0, 0);
-    t_fails(grammar_new(&g, &(struct grammar_rule){"top", unknown, 1}, 1, &err), &err, DS_EFORMAT, "{b}");
-    t_fails(grammar_new(&g, &(struct grammar_rule){"top", open, 1}, 1, &err), &err, DS_EFORMAT, "top");
-    t_fails(grammar_new(&g, &(struct grammar_rule){"top", zero, 1}, 1, &err), &err, DS_EFORMAT, "weights");
-    t_fails(grammar_new(&g, &(struct grammar_rule){"top", field, 1}, 1, &err), &err, DS_EFORMAT, "top");
+    t_fails(grammar_new(&g, &(struct grammar_rule){"top", unknown, 1}, 1, &err), &err, DS_EFORMAT,
+            "{b}");
+    t_fails(grammar_new(&g, &(struct grammar_rule){"top", open, 1}, 1, &err), &err, DS_EFORMAT,
+            "top");
+    t_fails(grammar_new(&g, &(struct grammar_rule){"top", zero, 1}, 1, &err), &err, DS_EFORMAT,
+            "weights");
+    t_fails(grammar_new(&g, &(struct grammar_rule){"top", field, 1}, 1, &err), &err, DS_EFORMAT,
+            "top");
     struct grammar_rule r = {"top", unset, 1};
     t_ok(grammar_new(&g, &r, 1, &err), &err);
     t_fails(grammar_sample(g, &rng, &text, &err), &err, DS_EFORMAT, "not written");
@@ -180,8 +190,8 @@ T(mean_surprisal_equals_mean_entropy)
         str_release(&text);
     }
     double mean = sum / STORIES, sd = sqrt(squares / STORIES - mean * mean);
-    printf("%.1f nats a story, %.0f bytes, %.3f nats a byte; surprisal - entropy = %.3f +- %.3f\n", total_h / STORIES,
-           bytes / STORIES, total_h / bytes, mean, sd / sqrt(STORIES));
+    printf("%.1f nats a story, %.0f bytes, %.3f nats a byte; surprisal - entropy = %.3f +- %.3f\n",
+           total_h / STORIES, bytes / STORIES, total_h / bytes, mean, sd / sqrt(STORIES));
     t_near(mean, 0, 4 * sd / sqrt(STORIES));
     t_true(longest <= SYNTH_STORY_MAX);
     t_true(total_h / STORIES > 40 && bytes / STORIES > 500 && bytes / STORIES < 1700);

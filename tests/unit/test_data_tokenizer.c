@@ -14,8 +14,30 @@ static struct err err;
 static void make_text(struct str *out, size_t bytes)
 {
     static const char *const words[] = {
-        "the", "a", "little", "girl", "boy", "house", "and", "ran", "Tom's", "don't", "we'll", "1984", "3.14", "blue",
-        "caf\xC3\xA9", "\xD0\xBC\xD0\xB8\xD1\x80", "\xE4\xBD\xA0\xE5\xA5\xBD", "x=1;", "  ", "\n\n", "\t", "...", "\xF0\x9F\x98\x80", "running",
+        "the",
+        "a",
+        "little",
+        "girl",
+        "boy",
+        "house",
+        "and",
+        "ran",
+        "Tom's",
+        "don't",
+        "we'll",
+        "1984",
+        "3.14",
+        "blue",
+        "caf\xC3\xA9",
+        "\xD0\xBC\xD0\xB8\xD1\x80",
+        "\xE4\xBD\xA0\xE5\xA5\xBD",
+        "x=1;",
+        "  ",
+        "\n\n",
+        "\t",
+        "...",
+        "\xF0\x9F\x98\x80",
+        "running",
     };
     struct rng r;
     rng_init(&r, 5, RNG_TEST, 0, 0);
@@ -79,7 +101,8 @@ T(training_takes_the_commonest_pair_first)
     const char *text = "aaabdaaabac ab ab";
     struct tokenizer *t = train(text, strlen(text), 259);
     size_t n;
-    /* "aa" stands 4 times (overlaps count, as in the reference), "ab" 4 times: the lower pair of ids wins. */
+    /* "aa" stands 4 times (overlaps count, as in the reference), "ab" 4 times: the lower pair of
+     * ids wins. */
     t_eq(tokenizer_vocab(t), 259);
     t_str(tokenizer_kind(t), "bpe");
     t_true(memcmp(tokenizer_piece(t, 257, &n), "aa", 2) == 0 && n == 2);
@@ -162,7 +185,8 @@ T(training_equals_counting_everything_anew)
             for (int k = 0; k + 1 < w.len[i]; k++)
                 if (sym[i][k] == a && sym[i][k + 1] == b) {
                     sym[i][k] = t->bpe->merge[m].id;
-                    memmove(&sym[i][k + 1], &sym[i][k + 2], (size_t)(w.len[i] - k - 2) * sizeof sym[i][0]);
+                    memmove(&sym[i][k + 1], &sym[i][k + 2],
+                            (size_t)(w.len[i] - k - 2) * sizeof sym[i][0]);
                     w.len[i]--;
                 }
     }
@@ -246,8 +270,8 @@ T(special_text_is_plain_unless_asked)
     tokenizer_free(t);
 }
 
-static const char model_head[] =
-    "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"model\":{\"type\":\"BPE\",\"vocab\":";
+static const char model_head[] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+                                 "false},\"model\":{\"type\":\"BPE\",\"vocab\":";
 
 static int load_text(struct tokenizer **t, const char *fmt, const char *a, const char *b)
 {
@@ -263,7 +287,9 @@ T(merges_are_read_as_strings_and_as_pairs)
 {
     struct tokenizer *t = NULL;
     struct ids ids = {0};
-    t_ok(load_text(&t, model_head, "{\"a\":0,\"b\":1,\"ab\":2,\"abab\":3}", "\"merges\":[\"a b\",[\"ab\",\"ab\"]]}}"), &err);
+    t_ok(load_text(&t, model_head, "{\"a\":0,\"b\":1,\"ab\":2,\"abab\":3}",
+                   "\"merges\":[\"a b\",[\"ab\",\"ab\"]]}}"),
+         &err);
     t_ok(tokenizer_encode(t, "ababab", 6, 0, &ids, &err), &err);
     t_eq(ids.n, 2);
     t_eq(ids.v[0], 3);
@@ -279,9 +305,11 @@ T(longest_added_token_wins)
 {
     struct tokenizer *t = NULL;
     struct ids ids = {0};
-    t_ok(load_text(&t, model_head, "{\"a\":0,\"<\":4,\"x\":5}",
-                   "\"merges\":[]},\"added_tokens\":[{\"id\":1,\"content\":\"<x\",\"special\":false},"
-                   "{\"id\":2,\"content\":\"<xa\",\"special\":false},{\"id\":3,\"content\":\"<xaa\",\"special\":true}]}"),
+    t_ok(load_text(
+             &t, model_head, "{\"a\":0,\"<\":4,\"x\":5}",
+             "\"merges\":[]},\"added_tokens\":[{\"id\":1,\"content\":\"<x\",\"special\":false},"
+             "{\"id\":2,\"content\":\"<xa\",\"special\":false},{\"id\":3,\"content\":\"<xaa\","
+             "\"special\":true}]}"),
          &err);
     t_ok(tokenizer_encode(t, "<xaa<x<", 7, 0, &ids, &err), &err);
     t_eq(ids.n, 4);
@@ -314,8 +342,10 @@ static const struct {
     {"{\"a\":0}", "\"merges\":[]},\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}", "id 0"},
     {"{\"a\":0}", "\"merges\":[]},\"added_tokens\":[{\"id\":1,\"content\":\"\"}]}", "empty"},
     {"{\"a\":0}", "\"merges\":[]},\"normalizer\":{\"type\":\"Lowercase\"}}", "Lowercase"},
-    {"{\"\xC3\xA9\":0,\"a\":1,\"\xC3\xA9" "a\":2}",
-     "\"merges\":[\"\xC3\xA9 a\"]},\"added_tokens\":[{\"id\":0,\"content\":\"\xC3\xA9\"}]}", "token 0"},
+    {"{\"\xC3\xA9\":0,\"a\":1,\"\xC3\xA9"
+     "a\":2}",
+     "\"merges\":[\"\xC3\xA9 a\"]},\"added_tokens\":[{\"id\":0,\"content\":\"\xC3\xA9\"}]}",
+     "token 0"},
 };
 
 T(bad_files_are_refused_with_a_reason)
@@ -327,10 +357,15 @@ T(bad_files_are_refused_with_a_reason)
         t_true(t == NULL && strstr(err.text, "tok.json") != NULL);
     }
     t_fails(load_text(&t, "[1]", "", NULL), &err, DS_EFORMAT, "tokenizer model");
-    t_fails(load_text(&t, "{\"model\":{\"type\":\"Unigram\"}}", "", NULL), &err, DS_EFORMAT, "Unigram");
-    t_fails(load_text(&t, "{\"pre_tokenizer\":{\"type\":\"Metaspace\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "", NULL),
+    t_fails(load_text(&t, "{\"model\":{\"type\":\"Unigram\"}}", "", NULL), &err, DS_EFORMAT,
+            "Unigram");
+    t_fails(load_text(&t,
+                      "{\"pre_tokenizer\":{\"type\":\"Metaspace\"},\"model\":{\"type\":\"BPE\","
+                      "\"vocab\":{\"a\":0}}}",
+                      "", NULL),
             &err, DS_EFORMAT, "Metaspace");
-    t_fails(load_text(&t, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "", NULL), &err, DS_EFORMAT, "none");
+    t_fails(load_text(&t, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "", NULL), &err,
+            DS_EFORMAT, "none");
     t_fails(load_text(&t, "{\"a\":", "", NULL), &err, DS_EFORMAT, "tok.json");
     t_fails(tokenizer_load(&t, t_tmpdir(), &err), &err, DS_ENOTFOUND, "tokenizer.json");
 }
@@ -339,11 +374,14 @@ T(a_hostile_pattern_is_stopped)
 {
     struct tokenizer *t = NULL;
     struct ids ids = {0};
-    t_ok(load_text(&t,
-                   "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
-                   "\"(a+)+$\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"use_regex\":false,"
-                   "\"add_prefix_space\":false}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
-                   "", NULL),
+    t_ok(load_text(
+             &t,
+             "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+             "\"pattern\":{\"Regex\":"
+             "\"(a+)+$\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"use_regex\":false,"
+             "\"add_prefix_space\":false}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1}"
+             ",\"merges\":[]}}",
+             "", NULL),
          &err);
     const char *s = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
     double start = clock_mono();
@@ -381,10 +419,13 @@ T(short_and_long_words_equal_the_reference)
     struct rng r;
     rng_init(&r, 9, RNG_TEST, 0, 0);
     struct tokenizer *t = NULL;
-    /* Many overlapping ways, and merges out of order: "ab" made twice, a late merge of early tokens. */
+    /* Many overlapping ways, and merges out of order: "ab" made twice, a late merge of early
+     * tokens. */
     t_ok(load_text(&t, model_head,
-                   "{\"a\":0,\"b\":1,\"c\":2,\"abc\":3,\"bc\":4,\"ab\":5,\"aa\":6,\"aaa\":7,\"aaaa\":8,\"aab\":9,\"ca\":10,\"cab\":11}",
-                   "\"merges\":[\"ab c\",\"b c\",\"a ab\",\"a b\",\"a a\",\"aa a\",\"aa aa\",\"a aaa\",\"a bc\",\"c a\",\"ca b\",\"aa b\"]}}"),
+                   "{\"a\":0,\"b\":1,\"c\":2,\"abc\":3,\"bc\":4,\"ab\":5,\"aa\":6,\"aaa\":7,"
+                   "\"aaaa\":8,\"aab\":9,\"ca\":10,\"cab\":11}",
+                   "\"merges\":[\"ab c\",\"b c\",\"a ab\",\"a b\",\"a a\",\"aa a\",\"aa aa\",\"a "
+                   "aaa\",\"a bc\",\"c a\",\"ca b\",\"aa b\"]}}"),
          &err);
     for (int trial = 0; trial < 300; trial++) {
         char s[256];
@@ -423,7 +464,8 @@ T(a_long_run_of_one_letter_takes_no_quadratic_time)
         double start = clock_mono();
         ids.n = 0;
         t_ok(tokenizer_encode(t, s, n, 0, &ids, &err), &err);
-        t_truef(clock_mono() - start < 10, "%g s for 0x%02X", clock_mono() - start, (unsigned)(unsigned char)fill[f]);
+        t_truef(clock_mono() - start < 10, "%g s for 0x%02X", clock_mono() - start,
+                (unsigned)(unsigned char)fill[f]);
         mem_free(s);
     }
     ids_release(&ids);
