@@ -1,5 +1,6 @@
 /* Checkpoint directories: written beside, verified, renamed.  See FAULTS.md "Checkpoint".
- * ROOT/step-00001000/ holds the files the caller writes, plus manifest.json (size, SHA-256 of each). */
+ * ROOT/step-00001000/ holds the files the caller writes, plus manifest.json (size, SHA-256 of
+ * each). */
 #ifndef DS_IO_CHECKPOINT_H
 #define DS_IO_CHECKPOINT_H
 
@@ -8,19 +9,26 @@
 
 #include "base/err.h"
 
-struct checkpoint_tx { char dir[1024], final[1024], root[1024]; int64_t step; };
+struct checkpoint_tx {
+    char dir[1024], final[1024], root[1024];
+    int64_t step;
+};
 /* Makes ROOT/step-XXXXXXXX.tmp-PID-RAND/; the caller writes its files into tx->dir. */
-int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step, uint64_t bytes_needed, struct err *e) DS_CHECK;
-/* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not verify
- * (else DS_EEXIST). After a failure call checkpoint_abort; after success that does nothing. */
+int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
+                     uint64_t bytes_needed, struct err *e) DS_CHECK;
+/* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not
+ * verify (else DS_EEXIST). After a failure call checkpoint_abort; after success that does nothing.
+ */
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e) DS_CHECK;
 void checkpoint_abort(struct checkpoint_tx *tx);
 /* 0 when every file has the size and hash its manifest says. */
 int checkpoint_verify(const char *dir, struct err *e) DS_CHECK;
 /* Newest step whose manifest verifies (older ones are tried, aloud); DS_ENOTFOUND when none. */
-int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, struct err *e) DS_CHECK;
-/* Keeps the newest `keep`, the step `best` (-1 none) and every multiple of `every` (0 none); removes others
- * and stale temporary directories of dead processes. */
-int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, struct err *e) DS_CHECK;
+int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
+                      struct err *e) DS_CHECK;
+/* Keeps the newest `keep`, the step `best` (-1 none) and every multiple of `every` (0 none);
+ * removes others and stale temporary directories of dead processes. */
+int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every,
+                     struct err *e) DS_CHECK;
 
 #endif

@@ -25,11 +25,13 @@ void record_num(struct record *r, const char *key, double v);
 void record_bool(struct record *r, const char *key, int v);
 void record_str(struct record *r, const char *key, const char *v);
 void record_bytes(struct record *r, const char *key, const void *p, size_t n); /* bin */
-void record_f32s(struct record *r, const char *key, const float *v, size_t n); /* bin, little-endian f32 */
+void record_f32s(struct record *r, const char *key, const float *v,
+                 size_t n); /* bin, little-endian f32 */
 void record_i32s(struct record *r, const char *key, const int32_t *v, size_t n); /* array of ints */
 void record_nums(struct record *r, const char *key, const double *v, size_t n);  /* array of f64 */
 /* Strings of arbitrary bytes (token pieces): array of bin. */
-void record_pieces(struct record *r, const char *key, const char *const *p, const size_t *len, size_t n);
+void record_pieces(struct record *r, const char *key, const char *const *p, const size_t *len,
+                   size_t n);
 /* Nested containers: key is NULL inside an array. Maps and arrays are closed by record_close. */
 void record_map(struct record *r, const char *key);
 void record_array(struct record *r, const char *key);
@@ -38,20 +40,35 @@ void record_close(struct record *r);
 int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e) DS_CHECK;
 
 /* ---- reading: a checked, borrowed tree over the bytes (nothing is copied or allocated) ---- */
-enum value_kind { VALUE_NONE, VALUE_NIL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_STR, VALUE_BIN, VALUE_ARRAY,
-                  VALUE_MAP, VALUE_EXT };
+enum value_kind {
+    VALUE_NONE,
+    VALUE_NIL,
+    VALUE_BOOL,
+    VALUE_INT,
+    VALUE_REAL,
+    VALUE_STR,
+    VALUE_BIN,
+    VALUE_ARRAY,
+    VALUE_MAP,
+    VALUE_EXT
+};
 /* A value inside a checked body. Copy freely; borrows the buffer. */
-struct value { const unsigned char *p, *end; };
+struct value {
+    const unsigned char *p, *end;
+};
 
 /* Looks at bytes at the start of a frame: >0 = whole frame length and the checksum holds, 0 = more
  * bytes needed, <0 DS_EFORMAT.  On success *seq and *body (a checked VALUE_MAP) are set. */
-int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body, struct err *e) DS_CHECK;
+int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body,
+                     struct err *e) DS_CHECK;
 /* Offset >= from of the next whole valid frame in the buffer, or n when none. */
 size_t record_resync(const void *p, size_t n, size_t from);
 /* The same for a buffer that will grow: *pending is the first place before the answer where a frame
- * may begin whose end is not in the buffer yet (n when there is none).  Work is bounded for hostile bytes. */
+ * may begin whose end is not in the buffer yet (n when there is none).  Work is bounded for hostile
+ * bytes. */
 size_t record_scan(const void *p, size_t n, size_t from, size_t *pending);
-/* Checks a bare MessagePack object (no frame): every count <= bytes left, depth, item budget; sets *v. */
+/* Checks a bare MessagePack object (no frame): every count <= bytes left, depth, item budget; sets
+ * *v. */
 int value_check(const void *p, size_t n, struct value *v, size_t *used, struct err *e) DS_CHECK;
 
 enum value_kind value_kind(struct value v);
@@ -59,15 +76,23 @@ struct value value_get(struct value map, const char *key); /* VALUE_NONE when ab
 struct value value_at(struct value array, size_t i);       /* O(i) */
 size_t value_len(struct value v); /* items of array/map, bytes of str/bin, else 0 */
 /* Iteration: *it starts zeroed; returns 0 at the end. For maps *key is set, for arrays ignored. */
-struct value_iter { const unsigned char *p; size_t left; int started; };
-int value_next(struct value container, struct value_iter *it, struct value *key, struct value *item);
-const char *value_bytes(struct value v, size_t *n);              /* str or bin, else NULL */
-int value_is(struct value v, const char *text);                  /* str equal to text */
-int64_t value_int(struct value v, int64_t otherwise);            /* ints, and reals that are whole */
-int value_is_num(struct value v, double *out);      /* 1 and *out when value_num would find a number */
-double value_num(struct value v, double otherwise);              /* ints, reals, bools; "NaN"/"Inf" strings */
-/* Numbers from an array of numbers (nested arrays are flattened row by row), or a bin of little-endian f32.  At most `max` are stored; returns how many there are, -1 when it is no such thing. */
+struct value_iter {
+    const unsigned char *p;
+    size_t left;
+    int started;
+};
+int value_next(struct value container, struct value_iter *it, struct value *key,
+               struct value *item);
+const char *value_bytes(struct value v, size_t *n);   /* str or bin, else NULL */
+int value_is(struct value v, const char *text);       /* str equal to text */
+int64_t value_int(struct value v, int64_t otherwise); /* ints, and reals that are whole */
+int value_is_num(struct value v, double *out); /* 1 and *out when value_num would find a number */
+double value_num(struct value v, double otherwise); /* ints, reals, bools; "NaN"/"Inf" strings */
+/* Numbers from an array of numbers (nested arrays are flattened row by row), or a bin of
+ * little-endian f32.  At most `max` are stored; returns how many there are, -1 when it is no such
+ * thing. */
 int64_t value_f32s(struct value v, float *out, size_t max);
-int64_t value_i32s(struct value v, int32_t *out, size_t max);    /* array of ints, or bin of bytes 0..255 */
+int64_t value_i32s(struct value v, int32_t *out,
+                   size_t max); /* array of ints, or bin of bytes 0..255 */
 
 #endif

@@ -8,22 +8,26 @@
 #include "io/record.h"
 
 struct runlog_writer;
-/* Opens or creates PATH for appending: takes flock (DS_EBUSY when another process writes; the text names its
- * pid when known), finds the end of the last whole record, cuts a torn tail, continues the seq. */
+/* Opens or creates PATH for appending: takes flock (DS_EBUSY when another process writes; the text
+ * names its pid when known), finds the end of the last whole record, cuts a torn tail, continues
+ * the seq. */
 int runlog_writer_open(struct runlog_writer **out, const char *path, struct err *e) DS_CHECK;
 /* Frames and appends what the builder holds, with one write.  When the disk is full the record goes
- * to a bounded ring in memory that is retried at the next append; *lost counts what fell out. fdatasync at most every `sync_interval_s` (default 5). */
+ * to a bounded ring in memory that is retried at the next append; *lost counts what fell out.
+ * fdatasync at most every `sync_interval_s` (default 5). */
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e) DS_CHECK;
 int runlog_writer_sync(struct runlog_writer *w, struct err *e) DS_CHECK;
 uint64_t runlog_writer_lost(const struct runlog_writer *w);
-/* File size after the last whole record; the checkpoint stores it so that resume can mark superseded records. */
+/* File size after the last whole record; the checkpoint stores it so that resume can mark
+ * superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
 /* Bytes of records that wait in memory for the disk to take them (0 = all is written). */
 uint64_t runlog_writer_waiting(const struct runlog_writer *w);
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);
 /* Tries what waits once more, syncs, gives the lock back; what could not be written is logged. */
 void runlog_writer_close(struct runlog_writer *w);
-/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be known. */
+/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be known.
+ */
 int runlog_is_locked(const char *path);
 
 /* A reader follows a growing file or a pipe (path "-" = stdin). */
@@ -32,15 +36,17 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
 struct runlog_entry {
     struct value body; /* valid until the next call on this reader */
     uint64_t seq, offset;
-    int is_gap;        /* no body: damaged bytes were skipped here; gap_bytes, lost say how much */
+    int is_gap; /* no body: damaged bytes were skipped here; gap_bytes, lost say how much */
     uint64_t gap_bytes, lost; /* lost: records missing right before this entry, by their seq */
-    int is_reset;      /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
-    int is_repeat;     /* seq not above the last one's and no head record: a duplicate or out of order */
+    int is_reset;  /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
+    int is_repeat; /* seq not above the last one's and no head record: a duplicate or out of order
+                    */
 };
-/* 1 = an entry, 0 = nothing (more) now (call again later), DS_* on failure. A replaced or shrunk file is reopened and read from
- * the start (entry.is_gap with gap_bytes 0 tells the caller to forget what it had). */
+/* 1 = an entry, 0 = nothing (more) now (call again later), DS_* on failure. A replaced or shrunk
+ * file is reopened and read from the start (entry.is_gap with gap_bytes 0 tells the caller to
+ * forget what it had). */
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
-int runlog_reader_fd(const struct runlog_reader *r);    /* for poll; -1 for plain files */
+int runlog_reader_fd(const struct runlog_reader *r);     /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
 /* Where the last whole record ends, and how many bytes of no whole record lie behind it now. */
 uint64_t runlog_reader_offset(const struct runlog_reader *r);

@@ -12,13 +12,14 @@
 /* A metric over steps.  Values may be NaN; steps may go backwards after a resume: the superseded
  * points are marked (is_old). tokens/time/flops axes come from the same records. */
 struct series {
-    char *name;           /* "loss" */
-    char *unit, *help;    /* from the head's metric table, "" when unknown */
+    char *name;        /* "loss" */
+    char *unit, *help; /* from the head's metric table, "" when unknown */
     size_t n, cap;
     int64_t *step;
-    double *value, *tokens, *time; /* tokens seen, wall seconds (Unix) of the record; NaN when unknown */
+    double *value, *tokens,
+        *time; /* tokens seen, wall seconds (Unix) of the record; NaN when unknown */
     unsigned char *is_old;
-    size_t nonfinite;     /* how many values are NaN or Inf */
+    size_t nonfinite;           /* how many values are NaN or Inf */
     struct series_index *index; /* min/max pyramid and resume points: io/series.c */
 };
 
@@ -31,83 +32,118 @@ struct layer_series {
     float *value;
 };
 
-struct matrix { char *name, *help; float *v; int rows, cols; }; /* rows = layers, cols = tokens; row-major */
-struct vector { char *name, *help; float *v; int n; };
+struct matrix {
+    char *name, *help;
+    float *v;
+    int rows, cols;
+}; /* rows = layers, cols = tokens; row-major */
+struct vector {
+    char *name, *help;
+    float *v;
+    int n;
+};
 
 /* All decisions over one text: from a probe of a training run, a trace, or the stepper. */
 struct probe {
     int64_t step;
-    int index;            /* which probe text (stable over steps)            */
-    char *name;           /* "synth-3"                                        */
+    int index;  /* which probe text (stable over steps)            */
+    char *name; /* "synth-3"                                        */
     int layers, tokens;
-    int32_t *id;          /* (tokens)                                         */
-    char **piece;         /* (tokens) raw bytes of each token, NUL-terminated */
+    int32_t *id;  /* (tokens)                                         */
+    char **piece; /* (tokens) raw bytes of each token, NUL-terminated */
     size_t *piece_len;
-    unsigned char *run;   /* (layers, tokens) 0/1: what was executed           */
-    float *depth, *nll, *entropy, *flops; /* (tokens); NULL when absent. nats, nats, FLOPs. nll[t] is of token t given its past (nll[0] NaN) */
-    struct matrix *cell;  /* gate, score, threshold, velocity, acceleration, ... (layers x tokens) */
+    unsigned char *run;                   /* (layers, tokens) 0/1: what was executed           */
+    float *depth, *nll, *entropy, *flops; /* (tokens); NULL when absent. nats, nats, FLOPs. nll[t]
+                                             is of token t given its past (nll[0] NaN) */
+    struct matrix *cell; /* gate, score, threshold, velocity, acceleration, ... (layers x tokens) */
     int cells;
     struct vector *token; /* further per-token values: true_entropy, class, ... */
     int vectors;
-    int lens_k;           /* logit lens: top-k per cell, 0 when absent */
-    int32_t *lens_id;     /* (layers, tokens, k) */
+    int lens_k;       /* logit lens: top-k per cell, 0 when absent */
+    int32_t *lens_id; /* (layers, tokens, k) */
     float *lens_p;
-    char **lens_piece;    /* (layers*tokens*k) text of these tokens, or NULL */
-    double flops_dense;   /* FLOPs per token of the dense model, mean over positions */
+    char **lens_piece;  /* (layers*tokens*k) text of these tokens, or NULL */
+    double flops_dense; /* FLOPs per token of the dense model, mean over positions */
 };
 
-struct run_event { int64_t step; double time; int level; char *name, *text; }; /* level: enum log_level */
+struct run_event {
+    int64_t step;
+    double time;
+    int level;
+    char *name, *text;
+}; /* level: enum log_level */
 
 /* An evaluation: numbers by name, and per-layer capacity. */
 struct run_eval {
     int64_t step;
     char *task, *routing;
-    struct vector *value;  /* each n = 1, or n = layers ("capacity"), or any length */
+    struct vector *value; /* each n = 1, or n = layers ("capacity"), or any length */
     int values;
 };
 
 /* Per-token samples of an evaluation (figures, histograms): columns of equal length n. */
-struct run_sample { int64_t step; char *name; size_t n; struct vector *column; int columns; };
+struct run_sample {
+    int64_t step;
+    char *name;
+    size_t n;
+    struct vector *column;
+    int columns;
+};
 
-enum run_state { RUN_UNKNOWN, RUN_LIVE, RUN_PAUSED, RUN_STALLED, RUN_DONE, RUN_STOPPED, RUN_FAILED };
+enum run_state {
+    RUN_UNKNOWN,
+    RUN_LIVE,
+    RUN_PAUSED,
+    RUN_STALLED,
+    RUN_DONE,
+    RUN_STOPPED,
+    RUN_FAILED
+};
 
 struct runview {
-    char *path, *name;     /* the log file; the run's name                      */
+    char *path, *name; /* the log file; the run's name                      */
     /* from the head record */
     char *method, *version, *host, *parent;
     int layers;
     int64_t steps_planned, params, params_non_embedding, vocab;
-    double flops_dense;    /* per token, forward, dense model at the training length */
+    double flops_dense;                /* per token, forward, dense model at the training length */
     char **config_key, **config_value; /* the resolved configuration, flat */
     size_t configs;
     uint64_t seed;
 
-    struct series *series; size_t n_series;
-    struct layer_series *layer; size_t n_layer;
-    struct probe **probe; size_t n_probes, cap_probes; /* in order of arrival; oldest are thinned beyond a cap */
-    struct run_event *event; size_t n_events, cap_events;
-    struct run_eval *eval; size_t n_evals;
-    struct run_sample *sample; size_t n_samples;
+    struct series *series;
+    size_t n_series;
+    struct layer_series *layer;
+    size_t n_layer;
+    struct probe **probe;
+    size_t n_probes, cap_probes; /* in order of arrival; oldest are thinned beyond a cap */
+    struct run_event *event;
+    size_t n_events, cap_events;
+    struct run_eval *eval;
+    size_t n_evals;
+    struct run_sample *sample;
+    size_t n_samples;
 
     enum run_state state;
-    int64_t step;          /* newest */
-    double last_time;      /* wall seconds of the newest record */
+    int64_t step;                                 /* newest */
+    double last_time;                             /* wall seconds of the newest record */
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */
-    uint64_t generation;   /* grows whenever anything changed */
+    uint64_t generation;                          /* grows whenever anything changed */
     struct runlog_reader *reader;
-    uint64_t others;       /* values of metrics beyond the cap of 512 names */
-    uint64_t repeats;      /* records dropped because their seq came before */
-    uint64_t tail;         /* bytes of no whole record at the end (a torn or growing record) */
-    uint64_t thinned;      /* probes dropped to bound memory */
+    uint64_t others;  /* values of metrics beyond the cap of 512 names */
+    uint64_t repeats; /* records dropped because their seq came before */
+    uint64_t tail;    /* bytes of no whole record at the end (a torn or growing record) */
+    uint64_t thinned; /* probes dropped to bound memory */
     struct runview_index *index; /* look-up tables: io/runview.c */
 };
 
 enum { RUNVIEW_METRICS = 512, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 << 20 };
 
-/* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its present end.
- * DS_ENOTFOUND: no log there; DS_EFORMAT: a file that is no record stream. */
+/* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its present
+ * end. DS_ENOTFOUND: no log there; DS_EFORMAT: a file that is no record stream. */
 int runview_open(struct runview **out, const char *path, struct err *e) DS_CHECK;
-/* Takes in what has arrived, at most about `budget_s` seconds' worth; 1 if anything changed, 0 not. */
+/* Takes in what has arrived, at most about `budget_s` seconds' worth; 1 if anything changed, 0 not.
+ */
 int runview_poll(struct runview *v, double budget_s, struct err *e) DS_CHECK;
 /* All pointers got from a view hold until the next poll or take. */
 /* Feeds one record body that came another way (stepper). */
@@ -118,22 +154,29 @@ void runview_free(struct runview *v);
 
 const struct series *runview_series(const struct runview *v, const char *name); /* NULL if absent */
 const struct layer_series *runview_layer(const struct runview *v, const char *name);
-const char *runview_config(const struct runview *v, const char *key);           /* NULL if absent */
+const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
 /* Newest probe of an index (index < 0: any), or NULL. */
 const struct probe *runview_probe(const struct runview *v, int index);
 const struct matrix *probe_cell(const struct probe *p, const char *name);
 const struct vector *probe_token(const struct probe *p, const char *name);
 /* Newest eval whose task matches (NULL any) and that has the name: its scalar; NaN when absent. */
 double runview_eval(const struct runview *v, const char *task, const char *name);
-const struct vector *runview_eval_vector(const struct runview *v, const char *task, const char *name);
+const struct vector *runview_eval_vector(const struct runview *v, const char *task,
+                                         const char *name);
 const struct run_sample *runview_sample(const struct runview *v, const char *name); /* newest */
 const struct vector *sample_column(const struct run_sample *s, const char *name);
 
-/* Pyramid for drawing: min and max (NaN ignored, counted) of value[i0..i1) in O(log n). Built lazily, grows with the series. */
-/* n: values in the range, nonfinite of them NaN or Inf; min, max and last (finite one) are NaN when all are. */
-struct series_span { double min, max, last; size_t n, nonfinite; };
+/* Pyramid for drawing: min and max (NaN ignored, counted) of value[i0..i1) in O(log n). Built
+ * lazily, grows with the series. */
+/* n: values in the range, nonfinite of them NaN or Inf; min, max and last (finite one) are NaN when
+ * all are. */
+struct series_span {
+    double min, max, last;
+    size_t n, nonfinite;
+};
 struct series_span series_range(const struct series *s, size_t i0, size_t i1);
-/* First index with step >= at (series before the last resume are superseded and ordered by arrival). */
+/* First index with step >= at (series before the last resume are superseded and ordered by
+ * arrival). */
 size_t series_find(const struct series *s, int64_t step);
 
 #endif

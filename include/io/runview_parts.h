@@ -7,25 +7,32 @@
 #include "io/runview.h"
 
 /* Unit and help of a metric, from the head's table. */
-struct metric_meta { char *name, *unit, *help; };
+struct metric_meta {
+    char *name, *unit, *help;
+};
 
 struct runview_index {
-    struct map series, layer;   /* name -> index */
+    struct map series, layer; /* name -> index */
     size_t series_cap, layer_cap, eval_cap, sample_cap;
-    size_t hint;                /* the series that the next metric most likely is */
+    size_t hint; /* the series that the next metric most likely is */
     struct metric_meta *meta;
     size_t metas;
     size_t probe_bytes;
-    double tokens;              /* newest token count and its step */
+    double tokens; /* newest token count and its step */
     int64_t tokens_step;
     int has_end, is_paused, is_failed, has_head;
     enum run_state end;
-    double lock_asked;          /* monotonic time of the last look at the lock; its answer */
+    double lock_asked; /* monotonic time of the last look at the lock; its answer */
     int is_locked;
 };
 
 /* The fields every record has; step < 0 and time NaN when missing or wrong. */
-struct record_common { struct value kind; int64_t step; double time, tokens; int has_tokens; };
+struct record_common {
+    struct value kind;
+    int64_t step;
+    double time, tokens;
+    int has_tokens;
+};
 
 /* ---- series.c ---- */
 int series_add(struct series *s, int64_t step, double value, double tokens, double time) DS_CHECK;
@@ -40,7 +47,8 @@ int name_copy(char out[64], struct value key);
 int vector_read(struct vector *out, const char *name, struct value v, size_t max) DS_CHECK;
 
 /* ---- runview_probe.c ---- */
-/* New probe from a body, or NULL (malformed: counted in v->invalid; no memory: index->is_failed). */
+/* New probe from a body, or NULL (malformed: counted in v->invalid; no memory: index->is_failed).
+ */
 struct probe *probe_read(struct runview *v, struct value body, int64_t step);
 size_t probe_bytes(const struct probe *p);
 void probe_free(struct probe *p);
@@ -59,6 +67,7 @@ void runview_take_end(struct runview *v, struct value body, const struct record_
 void runview_event_release(struct run_event *x);
 void runview_config_release(struct runview *v);
 void runview_metas_release(struct runview_index *x);
-void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name, const char *text);
+void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name,
+                       const char *text);
 
 #endif

@@ -1,4 +1,5 @@
-/* safetensors: 8-byte LE header length, JSON header, data.  Read-only mapping; every field checked. */
+/* safetensors: 8-byte LE header length, JSON header, data.  Read-only mapping; every field checked.
+ */
 #ifndef DS_IO_SAFETENSORS_H
 #define DS_IO_SAFETENSORS_H
 
@@ -7,7 +8,19 @@
 
 #include "base/err.h"
 
-enum st_dtype { ST_F64, ST_F32, ST_F16, ST_BF16, ST_I64, ST_I32, ST_I16, ST_I8, ST_U8, ST_BOOL, ST_OTHER };
+enum st_dtype {
+    ST_F64,
+    ST_F32,
+    ST_F16,
+    ST_BF16,
+    ST_I64,
+    ST_I32,
+    ST_I16,
+    ST_I8,
+    ST_U8,
+    ST_BOOL,
+    ST_OTHER
+};
 enum { ST_RANK_MAX = 8 };
 struct st_tensor {
     char *name;
@@ -33,10 +46,17 @@ uint64_t st_nonfinite(const struct st_tensor *t);
 int st_unchanged(const struct st *s, struct err *e) DS_CHECK;
 void st_close(struct st *s);
 
-/* Writing: describe all tensors, then the data is written in that order, beside PATH first: PATH is the whole
- * new file, fsynced, or what it was (the directory is not synced; the checkpoint does that). */
-struct st_out { const char *name; enum st_dtype dtype; int rank; uint64_t shape[ST_RANK_MAX]; const void *data; };
-int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs, size_t n_meta,
-             struct err *e) DS_CHECK;
+/* Writing: describe all tensors, then the data is written in that order, beside PATH first: PATH is
+ * the whole new file, fsynced, or what it was (the directory is not synced; the checkpoint does
+ * that). */
+struct st_out {
+    const char *name;
+    enum st_dtype dtype;
+    int rank;
+    uint64_t shape[ST_RANK_MAX];
+    const void *data;
+};
+int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,
+             size_t n_meta, struct err *e) DS_CHECK;
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "io/safetensors.h"
 
-/* Bits per item of a dtype name, also of those that are only listed (F8_E4M3, F4, C64, ...); 0 = unknown. */
+/* Bits per item of a dtype name, also of those that are only listed (F8_E4M3, F4, C64, ...); 0 =
+ * unknown. */
 int st_dtype_bits(const char *name);
 enum st_dtype st_dtype_find(const char *name); /* ST_OTHER when it is not computed on */
 const char *st_dtype_name(enum st_dtype t);

@@ -21,7 +21,8 @@
 static const char manifest_name[] = "manifest.json";
 enum { MANIFEST_MAX = 16 << 20 };
 
-/* ---- names -------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------
+ */
 
 /* Step of "step-00001000", -1 when the name is another. */
 static int64_t step_of(const char *name)
@@ -46,7 +47,8 @@ static long maker_of(const char *name)
     return 0;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing ------------------------------------------------------------------------------------
+ */
 
 static int enough_room(const char *root, uint64_t needed, struct err *e)
 {
@@ -57,8 +59,8 @@ static int enough_room(const char *root, uint64_t needed, struct err *e)
                    root, left);
 }
 
-int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step, uint64_t bytes_needed,
-                     struct err *e)
+int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
+                     uint64_t bytes_needed, struct err *e)
 {
     struct checkpoint_tx t = {.step = step};
     char name[96];
@@ -166,7 +168,8 @@ static int remove_checkpoint(const char *root, const char *name, struct err *e)
     return fs_remove_tree(to, e);
 }
 
-/* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint. */
+/* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint.
+ */
 static int make_way(const struct checkpoint_tx *tx, struct err *e)
 {
     const char *name = strrchr(tx->final, '/');
@@ -185,8 +188,8 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
         rc = make_way(tx, e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint of step %" PRId64, tx->step);
-    /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever replaced,
-     * also when another process was faster since make_way looked. */
+    /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever
+     * replaced, also when another process was faster since make_way looked. */
     if (fs_ops_get()->rename(tx->dir, tx->final) < 0)
         return err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
     tx->dir[0] = '\0';
@@ -201,9 +204,11 @@ void checkpoint_abort(struct checkpoint_tx *tx)
     tx->dir[0] = '\0';
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------
+ */
 
-static int verify_file(const char *dir, const char *name, const struct json_node *entry, struct err *e)
+static int verify_file(const char *dir, const char *name, const struct json_node *entry,
+                       struct err *e)
 {
     char path[1200], hex[65];
     struct stat st;
@@ -288,7 +293,8 @@ static int step_dir(char *dir, size_t size, const char *root, int64_t step, stru
 }
 
 /* Index of the newest step that verifies, n when none does. */
-static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t *found, struct err *e)
+static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t *found,
+                        struct err *e)
 {
     char dir[1200];
     for (*found = 0; *found < n; (*found)++) {
@@ -320,7 +326,8 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
     return rc;
 }
 
-/* ---- tidying ------------------------------------------------------------------------------------ */
+/* ---- tidying ------------------------------------------------------------------------------------
+ */
 
 static int remove_stale(const char *root, struct err *e)
 {
@@ -348,7 +355,8 @@ int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, st
     int64_t *steps = NULL;
     size_t n = 0, whole = 0;
     int rc = list_steps(root, &steps, &n, e);
-    /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen. */
+    /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen.
+     */
     if (rc == 0)
         rc = newest_whole(root, steps, n, &whole, e);
     for (size_t i = whole + (size_t)(keep > 1 ? keep : 1); i < n && rc == 0; i++) {

@@ -14,7 +14,11 @@
 enum { FRAME_MARK = 0xc9, FRAME_TYPE = 0x44, ITEMS_16 = 0xffff, ITEMS_32 = 0x10000 };
 
 /* An open container: its head was packed with a place-holder count that closing fills in. */
-struct open { size_t at; uint32_t items; int is_map; };
+struct open {
+    size_t at;
+    uint32_t items;
+    int is_map;
+};
 
 struct record {
     struct str body;
@@ -224,7 +228,8 @@ void record_nums(struct record *r, const char *key, const double *v, size_t n)
         msgpack_pack_double(&r->pk, v[i]);
 }
 
-void record_pieces(struct record *r, const char *key, const char *const *p, const size_t *len, size_t n)
+void record_pieces(struct record *r, const char *key, const char *const *p, const size_t *len,
+                   size_t n)
 {
     if (!item_of(r, key, n, 2))
         return;

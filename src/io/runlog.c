@@ -20,17 +20,18 @@ enum { WAITING_MAX = 8 << 20, TAIL_MAX = 64 << 20 };
 struct runlog_writer {
     char *path;
     int fd;
-    uint64_t seq, offset;    /* of the last record; file size behind it */
-    int is_torn;             /* half a record is behind offset and could not be cut off */
-    struct str frame;        /* the record being appended */
-    struct str waiting;      /* whole frames the disk did not take, oldest at waiting_at */
+    uint64_t seq, offset; /* of the last record; file size behind it */
+    int is_torn;          /* half a record is behind offset and could not be cut off */
+    struct str frame;     /* the record being appended */
+    struct str waiting;   /* whole frames the disk did not take, oldest at waiting_at */
     size_t waiting_at;
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
 };
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------
+ */
 
 /* Process that holds a flock on this inode, 0 when unknown (other system, container). */
 static long lock_holder(ino_t inode)
@@ -154,7 +155,8 @@ static int open_file(struct runlog_writer *w, struct err *e)
     struct stat st;
     uint64_t tail = 0;
     do {
-        w->fd = fs_ops_get()->open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+        w->fd =
+            fs_ops_get()->open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
     } while (w->fd < 0 && errno == EINTR);
     if (w->fd < 0)
         return err_errno(e, "open %s", w->path);
@@ -192,7 +194,8 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
     return 0;
 }
 
-/* ---- appending -------------------------------------------------------------------------------- */
+/* ---- appending --------------------------------------------------------------------------------
+ */
 
 static void cut_torn(struct runlog_writer *w)
 {

@@ -20,14 +20,14 @@ enum { CHUNK = 1 << 20 };
 struct runlog_reader {
     char *path;
     int fd, is_pipe, at_end;
-    struct stat seen;       /* the file when nothing more was found */
+    struct stat seen; /* the file when nothing more was found */
     int has_seen;
-    unsigned char *buf;     /* buf[at..len) is not consumed */
+    unsigned char *buf; /* buf[at..len) is not consumed */
     size_t at, len, cap;
-    uint64_t base;          /* stream offset of buf[0] */
-    int in_gap;             /* looking for the next good record; damage began at gap_from */
+    uint64_t base; /* stream offset of buf[0] */
+    int in_gap;    /* looking for the next good record; damage began at gap_from */
     uint64_t gap_from;
-    uint64_t seq;           /* of the last record */
+    uint64_t seq; /* of the last record */
     int has_seq, is_reset;
 };
 
@@ -108,7 +108,8 @@ uint64_t runlog_reader_tail(const struct runlog_reader *r)
     return to > from ? to - from : 0;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------ */
+/* ---- bytes ------------------------------------------------------------------------------------
+ */
 
 static void jump(struct runlog_reader *r, uint64_t offset)
 {
@@ -209,7 +210,8 @@ static int fill(struct runlog_reader *r, struct err *e)
     return got > 0;
 }
 
-/* ---- records ---------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------
+ */
 
 static uint64_t missing(const struct runlog_reader *r, uint64_t seq)
 {

@@ -12,7 +12,8 @@
 #include "io/runlog.h"
 #include "io/runview_parts.h"
 
-static const double live_age_s = 15; /* a run without lock (another host, a pipe) that wrote this recently lives */
+static const double live_age_s =
+    15; /* a run without lock (another host, a pipe) that wrote this recently lives */
 static const double lock_period_s = 0.5;
 
 struct runview *runview_new(void)
@@ -48,7 +49,8 @@ void runview_free(struct runview *v)
     mem_free(v);
 }
 
-/* ---- state ---------------------------------------------------------------------------------------- */
+/* ---- state
+ * ---------------------------------------------------------------------------------------- */
 
 static int is_locked(struct runview *v)
 {
@@ -73,27 +75,30 @@ static enum run_state state_of(struct runview *v)
     if (x->has_end)
         return x->end;
     int is_pipe = v->reader && runlog_reader_fd(v->reader) >= 0;
-    int lives = is_pipe ? !runlog_reader_at_end(v->reader)
-                        : v->reader && (is_locked(v) || is_young(v));
+    int lives =
+        is_pipe ? !runlog_reader_at_end(v->reader) : v->reader && (is_locked(v) || is_young(v));
     if (lives)
         return x->is_paused ? RUN_PAUSED : RUN_LIVE;
     return v->records > 0 ? RUN_STALLED : RUN_UNKNOWN;
 }
 
-/* ---- following -------------------------------------------------------------------------------------- */
+/* ---- following
+ * -------------------------------------------------------------------------------------- */
 
 static void note_gap(struct runview *v, const struct runlog_entry *entry)
 {
     char text[120];
     if (entry->is_reset) {
         runview_clear(v);
-        runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset", "the file was replaced or cut: read again");
+        runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset",
+                          "the file was replaced or cut: read again");
         return;
     }
     v->gaps++;
     v->lost += entry->lost;
     v->generation++;
-    snprintf(text, sizeof text, "%" PRIu64 " damaged bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
+    snprintf(text, sizeof text,
+             "%" PRIu64 " damaged bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
              entry->gap_bytes, entry->offset, entry->lost);
     runview_event_add(v, v->step, v->last_time, LOG_WARN, "gap", text);
 }
@@ -140,7 +145,8 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     return v->generation != before;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening
+ * ------------------------------------------------------------------------------------------ */
 
 /* The run's name as long as no head says one: its directory, or the file without its ending. */
 static char *name_of(const char *path, int is_dir)
@@ -225,7 +231,8 @@ int runview_open(struct runview **out, const char *path, struct err *e)
     return 0;
 }
 
-/* ---- looking -------------------------------------------------------------------------------------------- */
+/* ---- looking
+ * -------------------------------------------------------------------------------------------- */
 
 const struct series *runview_series(const struct runview *v, const char *name)
 {
@@ -276,7 +283,8 @@ const struct vector *probe_token(const struct probe *p, const char *name)
     return vector_find(p->token, p->vectors, name);
 }
 
-const struct vector *runview_eval_vector(const struct runview *v, const char *task, const char *name)
+const struct vector *runview_eval_vector(const struct runview *v, const char *task,
+                                         const char *name)
 {
     for (size_t i = v->n_evals; i-- > 0;) {
         const struct run_eval *x = &v->eval[i];

@@ -7,8 +7,14 @@
 #include "base/mem.h"
 #include "io/runview_parts.h"
 
-enum { LAYERS_MAX = 4096, CONFIGS_MAX = 4096, METAS_MAX = 1024, TEXT_MAX = 1 << 16,
-       EVENTS_MAX = 1 << 16, FORMAT = 1 };
+enum {
+    LAYERS_MAX = 4096,
+    CONFIGS_MAX = 4096,
+    METAS_MAX = 1024,
+    TEXT_MAX = 1 << 16,
+    EVENTS_MAX = 1 << 16,
+    FORMAT = 1
+};
 
 void runview_no_memory(struct runview *v)
 {
@@ -26,7 +32,8 @@ int runview_room(struct runview *v, void **p, size_t *cap, size_t n, size_t size
     return 0;
 }
 
-/* ---- events ------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------
+ */
 
 void runview_event_release(struct run_event *x)
 {
@@ -53,7 +60,8 @@ static void event_put(struct runview *v, struct run_event x)
     v->event[v->n_events++] = x;
 }
 
-void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name, const char *text)
+void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name,
+                       const char *text)
 {
     event_put(v, (struct run_event){step, time, level, mem_strdup(name), mem_strdup(text)});
 }
@@ -75,10 +83,12 @@ void runview_take_event(struct runview *v, struct value body, const struct recor
     else
         v->index->is_paused = 0;
     event_put(v, (struct run_event){c->step, c->time, level_of(value_get(body, "level")),
-                                    text_copy(name, 256), text_copy(value_get(body, "text"), TEXT_MAX)});
+                                    text_copy(name, 256),
+                                    text_copy(value_get(body, "text"), TEXT_MAX)});
 }
 
-/* ---- head and end --------------------------------------------------------------------------------- */
+/* ---- head and end
+ * --------------------------------------------------------------------------------- */
 
 static void set_text(struct runview *v, char **field, struct value text)
 {
@@ -143,7 +153,8 @@ static void take_config(struct runview *v, struct value map)
     runview_config_release(v);
     v->config_key = mem_alloc(n + 1, sizeof *v->config_key);
     v->config_value = mem_alloc(n + 1, sizeof *v->config_value);
-    while (v->config_key && v->config_value && v->configs < n && value_next(map, &it, &key, &item)) {
+    while (v->config_key && v->config_value && v->configs < n &&
+           value_next(map, &it, &key, &item)) {
         char *k = text_copy(key, 256), *t = config_text(item);
         v->config_key[v->configs] = k;
         v->config_value[v->configs++] = t;
@@ -203,7 +214,8 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     v->invalid += layers > LAYERS_MAX;
     v->steps_planned = count_of(v, value_get(body, "steps"), v->steps_planned);
     v->params = count_of(v, value_get(body, "params"), v->params);
-    v->params_non_embedding = count_of(v, value_get(body, "params_non_embedding"), v->params_non_embedding);
+    v->params_non_embedding =
+        count_of(v, value_get(body, "params_non_embedding"), v->params_non_embedding);
     v->vocab = count_of(v, value_get(body, "vocab"), v->vocab);
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
     v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
@@ -214,8 +226,9 @@ void runview_take_head(struct runview *v, struct value body, const struct record
         for (size_t i = 0; i < v->n_series && c->step >= 0; i++)
             series_resume(&v->series[i], c->step);
     if (format > FORMAT)
-        runview_event_add(v, c->step, c->time, LOG_WARN, "format",
-                  "the stream's format is newer than this program: parts of it are not shown");
+        runview_event_add(
+            v, c->step, c->time, LOG_WARN, "format",
+            "the stream's format is newer than this program: parts of it are not shown");
     v->index->has_head = 1;
 }
 
@@ -224,5 +237,7 @@ void runview_take_end(struct runview *v, struct value body, const struct record_
     struct value status = value_get(body, "status");
     (void)c;
     v->index->has_end = 1;
-    v->index->end = value_is(status, "done") ? RUN_DONE : value_is(status, "failed") ? RUN_FAILED : RUN_STOPPED;
+    v->index->end = value_is(status, "done")     ? RUN_DONE
+                    : value_is(status, "failed") ? RUN_FAILED
+                                                 : RUN_STOPPED;
 }

@@ -128,7 +128,8 @@ static int ids(struct probe *p, struct value v)
     return p->id ? 0 : DS_EMEM;
 }
 
-/* ---- named parts: one that is wrong is counted and left out ------------------------------------- */
+/* ---- named parts: one that is wrong is counted and left out -------------------------------------
+ */
 
 static int named_cells(struct runview *v, struct probe *p, struct value map)
 {
@@ -165,7 +166,8 @@ static int named_vectors(struct runview *v, struct probe *p, struct value map)
     while (p->vectors < NAMED_MAX && value_next(map, &it, &key, &item)) {
         char name[64];
         struct vector got = {0};
-        int rc = name_copy(name, key) ? vector_read(&got, name, item, (size_t)p->tokens) : DS_EFORMAT;
+        int rc =
+            name_copy(name, key) ? vector_read(&got, name, item, (size_t)p->tokens) : DS_EFORMAT;
         if (rc == DS_EMEM)
             return rc;
         if (rc == 0 && got.n == p->tokens) {
@@ -240,7 +242,7 @@ static int shape(struct probe *p, struct value body)
     int64_t cells = value_i32s(value_get(body, "run"), NULL, 0);
     if (layers < 1 || layers > LAYERS_MAX || cells < 0 || cells % layers)
         return DS_EFORMAT;
-    int64_t tokens = value_kind(id) != VALUE_NONE   ? value_i32s(id, NULL, 0)
+    int64_t tokens = value_kind(id) != VALUE_NONE      ? value_i32s(id, NULL, 0)
                      : value_kind(text) == VALUE_ARRAY ? (int64_t)value_len(text)
                                                        : cells / layers;
     if (tokens < 1 || tokens > TOKENS_MAX || tokens * layers != cells)
@@ -274,7 +276,8 @@ struct probe *probe_read(struct runview *v, struct value body, int64_t step)
     return NULL;
 }
 
-/* ---- thinning ------------------------------------------------------------------------------------- */
+/* ---- thinning
+ * ------------------------------------------------------------------------------------- */
 
 static int is_over(const struct runview *v)
 {

@@ -5,15 +5,21 @@
 #include "base/mem.h"
 #include "io/runview_parts.h"
 
-enum { LAYER_METRICS = 256, LAYERS_MAX = 4096, EVALS_MAX = 1 << 14, SAMPLES_MAX = 64,
-       VALUES_MAX = 256 };
+enum {
+    LAYER_METRICS = 256,
+    LAYERS_MAX = 4096,
+    EVALS_MAX = 1 << 14,
+    SAMPLES_MAX = 64,
+    VALUES_MAX = 256
+};
 
 static int is_common(struct value key)
 {
     return value_is(key, "kind") || value_is(key, "step") || value_is(key, "time");
 }
 
-/* ---- metrics ---------------------------------------------------------------------------------------- */
+/* ---- metrics
+ * ---------------------------------------------------------------------------------------- */
 
 static const struct metric_meta *meta_find(const struct runview_index *x, const char *name)
 {
@@ -23,7 +29,8 @@ static const struct metric_meta *meta_find(const struct runview_index *x, const 
     return NULL;
 }
 
-/* The key's series: almost always the one behind the last used. NULL: no name, no memory, or beyond the cap. */
+/* The key's series: almost always the one behind the last used. NULL: no name, no memory, or beyond
+ * the cap. */
 static struct series *series_of(struct runview *v, struct value key)
 {
     struct runview_index *x = v->index;
@@ -51,9 +58,11 @@ static struct series *series_of(struct runview *v, struct value key)
         return NULL;
     v->series = p;
     const struct metric_meta *m = meta_find(x, name);
-    struct series s = {.name = mem_strdup(name), .unit = mem_strdup(m && m->unit ? m->unit : ""),
+    struct series s = {.name = mem_strdup(name),
+                       .unit = mem_strdup(m && m->unit ? m->unit : ""),
                        .help = mem_strdup(m && m->help ? m->help : "")};
-    if (!s.name || !s.unit || !s.help || map_set(&x->series, name, strlen(name), (int64_t)v->n_series) < 0) {
+    if (!s.name || !s.unit || !s.help ||
+        map_set(&x->series, name, strlen(name), (int64_t)v->n_series) < 0) {
         series_release(&s);
         runview_no_memory(v);
         return NULL;
@@ -105,10 +114,13 @@ static struct layer_series *layer_of(struct runview *v, const char *name, int la
     v->layer = p;
     const struct metric_meta *m = meta_find(x, name);
     struct layer_series *s = &v->layer[v->n_layer];
-    *s = (struct layer_series){.name = mem_strdup(name), .unit = mem_strdup(m && m->unit ? m->unit : ""),
-                               .help = mem_strdup(m && m->help ? m->help : ""), .layers = layers};
+    *s = (struct layer_series){.name = mem_strdup(name),
+                               .unit = mem_strdup(m && m->unit ? m->unit : ""),
+                               .help = mem_strdup(m && m->help ? m->help : ""),
+                               .layers = layers};
     v->n_layer++;
-    if (!s->name || !s->unit || !s->help || map_set(&x->layer, name, strlen(name), (int64_t)v->n_layer - 1) < 0)
+    if (!s->name || !s->unit || !s->help ||
+        map_set(&x->layer, name, strlen(name), (int64_t)v->n_layer - 1) < 0)
         runview_no_memory(v);
     return s;
 }
@@ -156,7 +168,8 @@ static void take_layer(struct runview *v, struct value body, const struct record
     }
 }
 
-/* ---- probes, evaluations, samples ------------------------------------------------------------------- */
+/* ---- probes, evaluations, samples
+ * ------------------------------------------------------------------- */
 
 static void take_probe(struct runview *v, struct value body, const struct record_common *c)
 {
@@ -203,14 +216,17 @@ static void take_eval(struct runview *v, struct value body, const struct record_
     struct value key, item;
     char name[64];
     void *p = v->eval;
-    struct run_eval x = {.step = c->step, .task = text_copy(value_get(body, "task"), 256),
+    struct run_eval x = {.step = c->step,
+                         .task = text_copy(value_get(body, "task"), 256),
                          .routing = text_copy(value_get(body, "routing"), 64),
                          .value = mem_alloc(VALUES_MAX, sizeof *x.value)};
     int rc = x.task && x.routing && x.value ? 0 : DS_EMEM;
     while (rc == 0 && x.values < VALUES_MAX && value_next(body, &it, &key, &item)) {
-        if (is_common(key) || value_is(key, "task") || value_is(key, "routing") || value_kind(item) == VALUE_STR)
+        if (is_common(key) || value_is(key, "task") || value_is(key, "routing") ||
+            value_kind(item) == VALUE_STR)
             continue;
-        rc = name_copy(name, key) ? vector_read(&x.value[x.values], name, item, RECORD_MAX) : DS_EFORMAT;
+        rc = name_copy(name, key) ? vector_read(&x.value[x.values], name, item, RECORD_MAX)
+                                  : DS_EFORMAT;
         x.values += rc == 0;
         v->invalid += rc == DS_EFORMAT;
         rc = rc == DS_EFORMAT ? 0 : rc;
@@ -259,7 +275,8 @@ static void take_sample(struct runview *v, struct value body, const struct recor
 {
     void *p = v->sample;
     int64_t n = value_int(value_get(body, "n"), 0);
-    struct run_sample x = {.step = c->step, .n = n > 0 && n <= RECORD_MAX ? (size_t)n : 0,
+    struct run_sample x = {.step = c->step,
+                           .n = n > 0 && n <= RECORD_MAX ? (size_t)n : 0,
                            .name = text_copy(value_get(body, "name"), 256),
                            .column = mem_alloc(VALUES_MAX, sizeof *x.column)};
     int rc = x.name && x.column ? sample_columns(v, &x, value_get(body, "column")) : DS_EMEM;
@@ -276,7 +293,8 @@ static void take_sample(struct runview *v, struct value body, const struct recor
     v->sample[v->n_samples++] = x;
 }
 
-/* ---- all --------------------------------------------------------------------------------------------- */
+/* ---- all
+ * --------------------------------------------------------------------------------------------- */
 
 static struct record_common common_of(struct runview *v, struct value body)
 {
@@ -305,8 +323,9 @@ static const struct {
     void (*take)(struct runview *v, struct value body, const struct record_common *c);
     int needs_step;
 } takers[] = {
-    {"metric", take_metric, 1}, {"layer", take_layer, 1}, {"probe", take_probe, 0}, {"event", runview_take_event, 0},
-    {"eval", take_eval, 0},     {"sample", take_sample, 0}, {"head", runview_take_head, 0}, {"end", runview_take_end, 0},
+    {"metric", take_metric, 1},       {"layer", take_layer, 1},     {"probe", take_probe, 0},
+    {"event", runview_take_event, 0}, {"eval", take_eval, 0},       {"sample", take_sample, 0},
+    {"head", runview_take_head, 0},   {"end", runview_take_end, 0},
 };
 
 void runview_take(struct runview *v, struct value body)
@@ -330,7 +349,8 @@ void runview_take(struct runview *v, struct value body)
         takers[i].take(v, body, &c);
         return;
     }
-    v->invalid += value_kind(c.kind) != VALUE_STR; /* unknown kinds are ignored, no kind at all is wrong */
+    v->invalid +=
+        value_kind(c.kind) != VALUE_STR; /* unknown kinds are ignored, no kind at all is wrong */
 }
 
 static void layer_release(struct layer_series *s)
@@ -367,7 +387,10 @@ void runview_clear(struct runview *v)
     char **texts[] = {&v->method, &v->version, &v->host, &v->parent};
     for (size_t i = 0; i < DS_LEN(texts); i++)
         mem_free(*texts[i]);
-    struct runview kept = {.path = v->path, .name = v->name, .reader = v->reader, .index = x,
+    struct runview kept = {.path = v->path,
+                           .name = v->name,
+                           .reader = v->reader,
+                           .index = x,
                            .generation = v->generation + 1};
     *v = kept;
     *x = (struct runview_index){.tokens_step = -1, .lock_asked = -1};

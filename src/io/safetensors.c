@@ -23,12 +23,13 @@ struct st {
     struct stat opened;
     struct st_tensor *tensor; /* sorted by data offset */
     size_t n;
-    struct map names;         /* name -> index */
-    char **meta;              /* key, value, key, value, ... */
+    struct map names; /* name -> index */
+    char **meta;      /* key, value, key, value, ... */
     size_t n_meta;
 };
 
-/* ---- header ----------------------------------------------------------------------------------- */
+/* ---- header -----------------------------------------------------------------------------------
+ */
 
 static uint64_t le64(const unsigned char *p)
 {
@@ -41,10 +42,15 @@ static uint64_t le64(const unsigned char *p)
 /* Files that people rename to .safetensors, by their first bytes. */
 static const char *other_kind(const unsigned char *p, size_t n)
 {
-    static const struct { const char *magic; size_t n; const char *what; } kinds[] = {
+    static const struct {
+        const char *magic;
+        size_t n;
+        const char *what;
+    } kinds[] = {
         {"GGUF", 4, "a GGUF file"},
-        {"PK\3\4", 4, "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; "
-                      "convert it to safetensors)"},
+        {"PK\3\4", 4,
+         "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; "
+         "convert it to safetensors)"},
         {"\x80\2", 2, "a pickle file (it holds code and is not read; convert it to safetensors)"},
         {"\x80\4", 2, "a pickle file (it holds code and is not read; convert it to safetensors)"},
         {"\x89HDF", 4, "an HDF5 file"},
@@ -74,7 +80,8 @@ static int header_find(const struct st *s, uint64_t *length, struct err *e)
         return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes is over the limit of %d", n,
                        (int)HEADER_MAX);
     if (n > f->n - 8)
-        return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes goes beyond the file's %zu", n, f->n);
+        return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes goes beyond the file's %zu", n,
+                       f->n);
     *length = n;
     return 0;
 }
@@ -89,7 +96,8 @@ static int header_count(const unsigned char *p, size_t n, struct err *e)
     return 0;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------- */
+/* ---- tensors ----------------------------------------------------------------------------------
+ */
 
 static int uint_of(const struct json_node *n, uint64_t *out)
 {
@@ -123,8 +131,10 @@ static int check_bytes(struct st_tensor *t, uint64_t begin, uint64_t end, uint64
 {
     uint64_t bits;
     if (begin > end || end > data_bytes)
-        return err_set(e, DS_EFORMAT, "offsets [%" PRIu64 ", %" PRIu64 ") are not in the %" PRIu64
-                       " bytes of data", begin, end, data_bytes);
+        return err_set(e, DS_EFORMAT,
+                       "offsets [%" PRIu64 ", %" PRIu64 ") are not in the %" PRIu64
+                       " bytes of data",
+                       begin, end, data_bytes);
     t->bytes = end - begin;
     int per_item = st_dtype_bits(t->dtype_name);
     if (per_item == 0)
@@ -135,7 +145,8 @@ static int check_bytes(struct st_tensor *t, uint64_t begin, uint64_t end, uint64
         return err_set(e, DS_EFORMAT, "%" PRIu64 " items of %s do not end on a byte", t->items,
                        t->dtype_name);
     if (bits / 8 != t->bytes)
-        return err_set(e, DS_EFORMAT, "shape and %s need %" PRIu64 " bytes, the offsets give %" PRIu64,
+        return err_set(e, DS_EFORMAT,
+                       "shape and %s need %" PRIu64 " bytes, the offsets give %" PRIu64,
                        t->dtype_name, bits / 8, t->bytes);
     return 0;
 }
@@ -154,7 +165,8 @@ static int parse_tensor(struct st *s, struct st_tensor *t, const struct json_nod
     int rc = parse_shape(t, json_get(node, "shape"), e);
     if (rc < 0)
         return rc;
-    if (json_len(range) != 2 || !uint_of(json_at(range, 0), &begin) || !uint_of(json_at(range, 1), &end))
+    if (json_len(range) != 2 || !uint_of(json_at(range, 0), &begin) ||
+        !uint_of(json_at(range, 1), &end))
         return err_set(e, DS_EFORMAT, "data_offsets are not two sizes");
     rc = check_bytes(t, begin, end, s->file.n - data_at, e);
     if (rc == 0)
@@ -168,7 +180,8 @@ static int parse_meta(struct st *s, const struct json_node *node, struct err *e)
     const char *key;
     size_t n = json_len(node), len;
     if (json_kind_of(node) != JSON_KIND_OBJECT || n > META_MAX)
-        return err_set(e, DS_EFORMAT, "__metadata__ is no map of at most %d strings", (int)META_MAX);
+        return err_set(e, DS_EFORMAT, "__metadata__ is no map of at most %d strings",
+                       (int)META_MAX);
     s->meta = mem_alloc(2 * n + 1, sizeof *s->meta);
     if (!s->meta)
         return err_set(e, DS_EMEM, "no memory for metadata");
@@ -301,7 +314,8 @@ void st_close(struct st *s)
     mem_free(s);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------ */
+/* ---- looking ------------------------------------------------------------------------------------
+ */
 
 size_t st_count(const struct st *s)
 {

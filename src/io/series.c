@@ -8,7 +8,10 @@
 enum { FAN = 16, LEVELS = 10, RESUMES_MAX = 1000 };
 
 /* Level k holds one node for every FAN^(k+1) whole values. */
-struct node { double min, max; size_t nonfinite; };
+struct node {
+    double min, max;
+    size_t nonfinite;
+};
 struct series_index {
     struct node *node[LEVELS];
     size_t n[LEVELS], cap[LEVELS];
@@ -26,7 +29,8 @@ static int series_grow(struct series *s, size_t need)
 {
     size_t cap = 0;
     void *column[] = {s->step, s->value, s->tokens, s->time, s->is_old};
-    static const size_t size[] = {sizeof *s->step, sizeof *s->value, sizeof *s->tokens, sizeof *s->time, 1};
+    static const size_t size[] = {sizeof *s->step, sizeof *s->value, sizeof *s->tokens,
+                                  sizeof *s->time, 1};
     int rc = 0;
     for (size_t i = 0; i < DS_LEN(column) && rc == 0; i++) {
         cap = s->cap;
@@ -103,7 +107,8 @@ void series_release(struct series *s)
     mem_free(s->is_old);
 }
 
-/* ---- pyramid ---------------------------------------------------------------------------------- */
+/* ---- pyramid ----------------------------------------------------------------------------------
+ */
 
 static const struct node nothing = {HUGE_VAL, -HUGE_VAL, 0};
 
@@ -158,7 +163,8 @@ static double last_finite(const struct series *s, size_t i0, size_t i1, int leve
             return s->value[i1 - 1];
         for (int k = 0; k < levels; k++) {
             size_t wider = block * FAN;
-            if (i1 % wider || i1 - i0 < wider || s->index->node[k][i1 / wider - 1].nonfinite < wider)
+            if (i1 % wider || i1 - i0 < wider ||
+                s->index->node[k][i1 / wider - 1].nonfinite < wider)
                 break;
             block = wider;
         }

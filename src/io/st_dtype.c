@@ -5,13 +5,17 @@
 #include <math.h>
 #include <string.h>
 
-static const struct { const char *name; int bits; enum st_dtype dtype; } dtypes[] = {
-    {"F64", 64, ST_F64},        {"F32", 32, ST_F32},      {"F16", 16, ST_F16},
-    {"BF16", 16, ST_BF16},      {"I64", 64, ST_I64},      {"I32", 32, ST_I32},
-    {"I16", 16, ST_I16},        {"I8", 8, ST_I8},         {"U8", 8, ST_U8},
-    {"BOOL", 8, ST_BOOL},       {"U64", 64, ST_OTHER},    {"U32", 32, ST_OTHER},
-    {"U16", 16, ST_OTHER},      {"C64", 64, ST_OTHER},    {"F8_E4M3", 8, ST_OTHER},
-    {"F8_E5M2", 8, ST_OTHER},   {"F8_E8M0", 8, ST_OTHER}, {"F8_E4M3FNUZ", 8, ST_OTHER},
+static const struct {
+    const char *name;
+    int bits;
+    enum st_dtype dtype;
+} dtypes[] = {
+    {"F64", 64, ST_F64},          {"F32", 32, ST_F32},      {"F16", 16, ST_F16},
+    {"BF16", 16, ST_BF16},        {"I64", 64, ST_I64},      {"I32", 32, ST_I32},
+    {"I16", 16, ST_I16},          {"I8", 8, ST_I8},         {"U8", 8, ST_U8},
+    {"BOOL", 8, ST_BOOL},         {"U64", 64, ST_OTHER},    {"U32", 32, ST_OTHER},
+    {"U16", 16, ST_OTHER},        {"C64", 64, ST_OTHER},    {"F8_E4M3", 8, ST_OTHER},
+    {"F8_E5M2", 8, ST_OTHER},     {"F8_E8M0", 8, ST_OTHER}, {"F8_E4M3FNUZ", 8, ST_OTHER},
     {"F8_E5M2FNUZ", 8, ST_OTHER}, {"F6_E2M3", 6, ST_OTHER}, {"F6_E3M2", 6, ST_OTHER},
     {"F4", 4, ST_OTHER},
 };
@@ -100,8 +104,9 @@ static int check_read(const struct st_tensor *t, uint64_t n, struct err *e)
         return err_set(e, DS_EFORMAT, "tensor %.120s: values of type %s cannot be computed with",
                        t->name, t->dtype_name);
     if (n != t->items)
-        return err_set(e, DS_EFORMAT, "tensor %.120s has %" PRIu64 " values, %" PRIu64 " are needed",
-                       t->name, t->items, n);
+        return err_set(e, DS_EFORMAT,
+                       "tensor %.120s has %" PRIu64 " values, %" PRIu64 " are needed", t->name,
+                       t->items, n);
     return 0;
 }
 

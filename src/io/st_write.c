@@ -107,8 +107,8 @@ static int write_data(int fd, const struct st_out *t, const char *path, struct e
     return rc;
 }
 
-static int write_file(int fd, const struct str *h, const struct st_out *t, size_t n, const char *path,
-                      struct err *e)
+static int write_file(int fd, const struct str *h, const struct st_out *t, size_t n,
+                      const char *path, struct err *e)
 {
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
@@ -137,7 +137,9 @@ int st_write(const char *path, const struct st_out *t, size_t n, const char *con
     /* never into the file itself: an old one may be mapped by a reader */
     str_addf(&part, "%s.part-%ld", path, (long)getpid());
     do {
-        fd = part.failed ? -1 : ops->open(part.p, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+        fd = part.failed
+                 ? -1
+                 : ops->open(part.p, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0) {
         rc = err_errno(e, "create %s", str_text(&part));

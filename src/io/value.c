@@ -27,21 +27,20 @@ static uint64_t be(const unsigned char *p, int n)
 }
 
 /* Tags 0xc0..0xdf: kind, bytes of the length field, fixed payload bytes. */
-static const struct tag_row { unsigned char kind, width, fixed; } tag_table[32] = {
-    [0x00] = {VALUE_NIL, 0, 0},   [0x01] = {VALUE_NONE, 0, 0},
-    [0x02] = {VALUE_BOOL, 0, 0},  [0x03] = {VALUE_BOOL, 0, 0},
-    [0x04] = {VALUE_BIN, 1, 0},   [0x05] = {VALUE_BIN, 2, 0},   [0x06] = {VALUE_BIN, 4, 0},
-    [0x07] = {VALUE_EXT, 1, 1},   [0x08] = {VALUE_EXT, 2, 1},   [0x09] = {VALUE_EXT, 4, 1},
-    [0x0a] = {VALUE_REAL, 0, 4},  [0x0b] = {VALUE_REAL, 0, 8},
-    [0x0c] = {VALUE_INT, 0, 1},   [0x0d] = {VALUE_INT, 0, 2},
-    [0x0e] = {VALUE_INT, 0, 4},   [0x0f] = {VALUE_INT, 0, 8},
-    [0x10] = {VALUE_INT, 0, 1},   [0x11] = {VALUE_INT, 0, 2},
-    [0x12] = {VALUE_INT, 0, 4},   [0x13] = {VALUE_INT, 0, 8},
-    [0x14] = {VALUE_EXT, 0, 2},   [0x15] = {VALUE_EXT, 0, 3},   [0x16] = {VALUE_EXT, 0, 5},
-    [0x17] = {VALUE_EXT, 0, 9},   [0x18] = {VALUE_EXT, 0, 17},
-    [0x19] = {VALUE_STR, 1, 0},   [0x1a] = {VALUE_STR, 2, 0},   [0x1b] = {VALUE_STR, 4, 0},
-    [0x1c] = {VALUE_ARRAY, 2, 0}, [0x1d] = {VALUE_ARRAY, 4, 0},
-    [0x1e] = {VALUE_MAP, 2, 0},   [0x1f] = {VALUE_MAP, 4, 0},
+static const struct tag_row {
+    unsigned char kind, width, fixed;
+} tag_table[32] = {
+    [0x00] = {VALUE_NIL, 0, 0},  [0x01] = {VALUE_NONE, 0, 0},  [0x02] = {VALUE_BOOL, 0, 0},
+    [0x03] = {VALUE_BOOL, 0, 0}, [0x04] = {VALUE_BIN, 1, 0},   [0x05] = {VALUE_BIN, 2, 0},
+    [0x06] = {VALUE_BIN, 4, 0},  [0x07] = {VALUE_EXT, 1, 1},   [0x08] = {VALUE_EXT, 2, 1},
+    [0x09] = {VALUE_EXT, 4, 1},  [0x0a] = {VALUE_REAL, 0, 4},  [0x0b] = {VALUE_REAL, 0, 8},
+    [0x0c] = {VALUE_INT, 0, 1},  [0x0d] = {VALUE_INT, 0, 2},   [0x0e] = {VALUE_INT, 0, 4},
+    [0x0f] = {VALUE_INT, 0, 8},  [0x10] = {VALUE_INT, 0, 1},   [0x11] = {VALUE_INT, 0, 2},
+    [0x12] = {VALUE_INT, 0, 4},  [0x13] = {VALUE_INT, 0, 8},   [0x14] = {VALUE_EXT, 0, 2},
+    [0x15] = {VALUE_EXT, 0, 3},  [0x16] = {VALUE_EXT, 0, 5},   [0x17] = {VALUE_EXT, 0, 9},
+    [0x18] = {VALUE_EXT, 0, 17}, [0x19] = {VALUE_STR, 1, 0},   [0x1a] = {VALUE_STR, 2, 0},
+    [0x1b] = {VALUE_STR, 4, 0},  [0x1c] = {VALUE_ARRAY, 2, 0}, [0x1d] = {VALUE_ARRAY, 4, 0},
+    [0x1e] = {VALUE_MAP, 2, 0},  [0x1f] = {VALUE_MAP, 4, 0},
 };
 
 static struct head head_fix(enum value_kind kind, unsigned char tag, uint64_t len)
@@ -115,8 +114,9 @@ int value_check(const void *p, size_t n, struct value *v, size_t *used, struct e
     const unsigned char *b = p;
     const unsigned char *end = n ? skip(b, b + n, RECORD_DEPTH) : NULL;
     if (!end)
-        return err_set(e, DS_EFORMAT, "%s", n ? "broken, too deep or too large a MessagePack object"
-                                              : "no MessagePack object");
+        return err_set(e, DS_EFORMAT, "%s",
+                       n ? "broken, too deep or too large a MessagePack object"
+                         : "no MessagePack object");
     if (v)
         *v = (struct value){b, end};
     if (used)
@@ -140,7 +140,7 @@ size_t value_len(struct value v)
 static int value_step(const unsigned char **p, const unsigned char *end, struct value *out)
 {
     struct head h = head_read(*p, end); /* most items are scalars */
-    const unsigned char *after = h.kind == VALUE_NONE     ? NULL
+    const unsigned char *after = h.kind == VALUE_NONE    ? NULL
                                  : head_is_container(&h) ? skip(*p, end, RECORD_DEPTH)
                                                          : *p + h.head + h.len;
     if (!after)
@@ -274,9 +274,12 @@ int64_t value_int(struct value v, int64_t otherwise)
 
 static int number_word(struct value v, double *out)
 {
-    static const struct { const char *word; double value; } words[] = {
-        {"NaN", (double)NAN}, {"nan", (double)NAN}, {"Inf", HUGE_VAL}, {"inf", HUGE_VAL},
-        {"Infinity", HUGE_VAL}, {"-Inf", -HUGE_VAL}, {"-inf", -HUGE_VAL}, {"-Infinity", -HUGE_VAL},
+    static const struct {
+        const char *word;
+        double value;
+    } words[] = {
+        {"NaN", (double)NAN},   {"nan", (double)NAN}, {"Inf", HUGE_VAL},   {"inf", HUGE_VAL},
+        {"Infinity", HUGE_VAL}, {"-Inf", -HUGE_VAL},  {"-inf", -HUGE_VAL}, {"-Infinity", -HUGE_VAL},
     };
     for (size_t i = 0; i < DS_LEN(words); i++)
         if (value_is(v, words[i].word)) {
@@ -296,16 +299,10 @@ static int number_at(const unsigned char *p, const struct head *h, double *out)
         *out = huge > 0 ? huge : (double)x;
         return 1;
     }
-    case VALUE_REAL:
-        *out = real_at(p + h->head, (size_t)h->len);
-        return 1;
-    case VALUE_BOOL:
-        *out = h->tag == 0xc3;
-        return 1;
-    case VALUE_STR:
-        return number_word((struct value){p, p + h->head + h->len}, out);
-    default:
-        return 0;
+    case VALUE_REAL: *out = real_at(p + h->head, (size_t)h->len); return 1;
+    case VALUE_BOOL: *out = h->tag == 0xc3; return 1;
+    case VALUE_STR: return number_word((struct value){p, p + h->head + h->len}, out);
+    default: return 0;
     }
 }
 
@@ -325,7 +322,8 @@ double value_num(struct value v, double otherwise)
 
 static float f32_le(const unsigned char *p)
 {
-    uint32_t bits = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    uint32_t bits =
+        (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;

@@ -14,7 +14,8 @@
 #include "io/runlog.h"
 #include "io/safetensors.h"
 
-/* ---- a table of calls that fails at call `at` of all of them ------------------------------------ */
+/* ---- a table of calls that fails at call `at` of all of them ------------------------------------
+ */
 
 static const struct fs_ops *real;
 static int calls, at, persistent, number, cut_short;
@@ -28,13 +29,34 @@ static int fails(void)
     return 1;
 }
 
-static int f_open(const char *p, int flags, mode_t mode) { return fails() ? -1 : real->open(p, flags, mode); }
-static ssize_t f_read(int fd, void *b, size_t n) { return fails() ? -1 : real->read(fd, b, n); }
-static int f_fsync(int fd) { return fails() ? -1 : real->fsync(fd); }
-static int f_fdatasync(int fd) { return fails() ? -1 : real->fdatasync(fd); }
-static int f_rename(const char *a, const char *b) { return fails() ? -1 : real->rename(a, b); }
-static int f_mkdir(const char *p, mode_t mode) { return fails() ? -1 : real->mkdir(p, mode); }
-static int f_unlink(const char *p) { return fails() ? -1 : real->unlink(p); }
+static int f_open(const char *p, int flags, mode_t mode)
+{
+    return fails() ? -1 : real->open(p, flags, mode);
+}
+static ssize_t f_read(int fd, void *b, size_t n)
+{
+    return fails() ? -1 : real->read(fd, b, n);
+}
+static int f_fsync(int fd)
+{
+    return fails() ? -1 : real->fsync(fd);
+}
+static int f_fdatasync(int fd)
+{
+    return fails() ? -1 : real->fdatasync(fd);
+}
+static int f_rename(const char *a, const char *b)
+{
+    return fails() ? -1 : real->rename(a, b);
+}
+static int f_mkdir(const char *p, mode_t mode)
+{
+    return fails() ? -1 : real->mkdir(p, mode);
+}
+static int f_unlink(const char *p)
+{
+    return fails() ? -1 : real->unlink(p);
+}
 
 static ssize_t f_write(int fd, const void *b, size_t n)
 {
@@ -53,8 +75,8 @@ static int f_close(int fd)
     return failed ? -1 : rc;
 }
 
-static const struct fs_ops failing = {f_open, f_read, f_write, f_fsync, f_fdatasync, f_close, f_rename,
-                                      f_mkdir, f_unlink};
+static const struct fs_ops failing = {f_open,  f_read,   f_write, f_fsync, f_fdatasync,
+                                      f_close, f_rename, f_mkdir, f_unlink};
 
 static void fail_at(int n, int is_persistent, int error)
 {
@@ -74,7 +96,8 @@ static void quiet(void *ctx, enum log_level level, const char *text)
     (void)text;
 }
 
-/* ---- checkpoints ---------------------------------------------------------------------------------- */
+/* ---- checkpoints
+ * ---------------------------------------------------------------------------------- */
 
 static int write_checkpoint(const char *root, int64_t step, float value, struct err *e)
 {
@@ -149,10 +172,22 @@ static void every_call_fails(int is_persistent, int error)
     printf("  %d file calls, each failed\n", total);
 }
 
-T(checkpoint_survives_enospc_at_every_call) { every_call_fails(0, ENOSPC); } /* D1 */
-T(checkpoint_survives_enospc_from_every_call_on) { every_call_fails(1, ENOSPC); }
-T(checkpoint_survives_eio_at_every_call) { every_call_fails(0, EIO); } /* D3 */
-T(checkpoint_survives_eio_from_every_call_on) { every_call_fails(1, EIO); }
+T(checkpoint_survives_enospc_at_every_call)
+{
+    every_call_fails(0, ENOSPC);
+} /* D1 */
+T(checkpoint_survives_enospc_from_every_call_on)
+{
+    every_call_fails(1, ENOSPC);
+}
+T(checkpoint_survives_eio_at_every_call)
+{
+    every_call_fails(0, EIO);
+} /* D3 */
+T(checkpoint_survives_eio_from_every_call_on)
+{
+    every_call_fails(1, EIO);
+}
 T(checkpoint_survives_short_writes)
 {
     cut_short = 1;
@@ -217,7 +252,8 @@ T(no_checkpoint_is_not_found)
 {
     char dir[100];
     struct err e = {0};
-    t_fails(checkpoint_latest("/nonexistent/c", dir, sizeof dir, NULL, &e), &e, DS_ENOTFOUND, "no whole");
+    t_fails(checkpoint_latest("/nonexistent/c", dir, sizeof dir, NULL, &e), &e, DS_ENOTFOUND,
+            "no whole");
     struct checkpoint_tx tx;
     t_fails(checkpoint_begin(&tx, t_tmpdir(), 1, UINT64_MAX, &e), &e, DS_EIO, "free"); /* D15 */
     t_fails(checkpoint_begin(&tx, "/proc/nope", 1, 0, &e), &e, DS_EIO, "/proc/nope");
@@ -244,7 +280,8 @@ T(prune_keeps_newest_best_and_every_mth_and_clears_the_dead) /* D9 */
     for (size_t i = 0; i < n; i++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s ", names[i]);
     fs_list_free(names, n);
-    t_str(all, "step-00000003 step-00000005 step-00000008 step-00000009 step-00000099.tmp-1-abc step-notes ");
+    t_str(all, "step-00000003 step-00000005 step-00000008 step-00000009 step-00000099.tmp-1-abc "
+               "step-notes ");
 }
 
 T_SECONDS(kill_9_leaves_a_whole_checkpoint, 60) /* D6 */
@@ -261,7 +298,8 @@ T_SECONDS(kill_9_leaves_a_whole_checkpoint, 60) /* D6 */
         if (pid == 0) {
             t_ok(checkpoint_latest(root, dir, sizeof dir, &step, &e), &e);
             for (int64_t i = step + 1;; i++)
-                if (write_checkpoint(root, i, (float)i, &e) < 0 || checkpoint_prune(root, 2, -1, 0, &e) < 0)
+                if (write_checkpoint(root, i, (float)i, &e) < 0 ||
+                    checkpoint_prune(root, 2, -1, 0, &e) < 0)
                     _exit(1);
         }
         usleep(3000 + 777 * (unsigned)round);
@@ -279,7 +317,8 @@ T_SECONDS(kill_9_leaves_a_whole_checkpoint, 60) /* D6 */
     printf("  reached checkpoint %lld in 40 killed processes\n", (long long)step);
 }
 
-/* ---- the log ---------------------------------------------------------------------------------------- */
+/* ---- the log
+ * ---------------------------------------------------------------------------------------- */
 
 static int append(struct runlog_writer *w, int64_t step, struct err *e)
 {

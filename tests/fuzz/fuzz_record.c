@@ -1,4 +1,5 @@
-/* Any bytes as a record stream and as bare MessagePack: walks stay inside, scans agree with parses. */
+/* Any bytes as a record stream and as bare MessagePack: walks stay inside, scans agree with parses.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

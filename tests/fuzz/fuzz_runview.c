@@ -1,4 +1,5 @@
-/* Any MessagePack maps, one after the other, into a run view; then everything in it is looked at. */
+/* Any MessagePack maps, one after the other, into a run view; then everything in it is looked at.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static void check_probe(const struct probe *p)
     for (int t = 0; t < p->tokens; t++)
         bytes += p->piece_len[t] + (size_t)p->piece[t][p->piece_len[t]] + (size_t)(p->id[t] & 1);
     for (int i = 0; i < p->cells; i++)
-        if (p->cell[i].rows != p->layers || p->cell[i].cols != p->tokens || isnan(p->cell[i].v[cells - 1]))
+        if (p->cell[i].rows != p->layers || p->cell[i].cols != p->tokens ||
+            isnan(p->cell[i].v[cells - 1]))
             bytes++;
     for (int i = 0; i < p->vectors; i++)
         if (p->token[i].n != p->tokens || probe_token(p, p->token[i].name) == NULL)
@@ -46,14 +48,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t used;
     if (!v)
         return 0;
-    for (size_t at = 0; at < size && value_check(data + at, size - at, &body, &used, NULL) == 0; at += used)
+    for (size_t at = 0; at < size && value_check(data + at, size - at, &body, &used, NULL) == 0;
+         at += used)
         runview_take(v, body);
     for (size_t i = 0; i < v->n_series; i++)
         check_series(&v->series[i]);
     for (size_t i = 0; i < v->n_probes; i++)
         check_probe(v->probe[i]);
     for (size_t i = 0; i < v->n_layer; i++)
-        if (v->layer[i].n && isnan(v->layer[i].value[v->layer[i].n * (size_t)v->layer[i].layers - 1]))
+        if (v->layer[i].n &&
+            isnan(v->layer[i].value[v->layer[i].n * (size_t)v->layer[i].layers - 1]))
             v->invalid++;
     runview_eval(v, NULL, "loss");
     runview_sample(v, "val");

@@ -176,11 +176,32 @@ T(every_bit_flip_is_caught) /* C6 */
 
 T(hostile_counts_and_depths_are_refused) /* C1 C2 C3 C4 */
 {
-    static const struct { const char *p; size_t n; } bad[] = {
-        {"\xdd\xff\xff\xff\xff", 5}, {"\xdf\xff\xff\xff\xff", 5}, {"\xdf\x80\x00\x00\x00\x00\x00", 7},
-        {"\xdb\xff\xff\xff\xff" "abcde", 10}, {"\xc6\xff\xff\xff\xff" "abcde", 10}, {"\xc1", 1},
-        {"\xc9\xff\xff\xff\xff\x44", 6}, {"\x82\xa1", 2}, {"\x91", 1}, {"\xd8", 1}, {"\xcb\0\0", 3}, {"", 0},
-        {"\x81\xa1" "a", 3}, {"\xd9", 1}, {"\xc7\xff\x01", 3}, {"\xdc\x00", 2},
+    static const struct {
+        const char *p;
+        size_t n;
+    } bad[] = {
+        {"\xdd\xff\xff\xff\xff", 5},
+        {"\xdf\xff\xff\xff\xff", 5},
+        {"\xdf\x80\x00\x00\x00\x00\x00", 7},
+        {"\xdb\xff\xff\xff\xff"
+         "abcde",
+         10},
+        {"\xc6\xff\xff\xff\xff"
+         "abcde",
+         10},
+        {"\xc1", 1},
+        {"\xc9\xff\xff\xff\xff\x44", 6},
+        {"\x82\xa1", 2},
+        {"\x91", 1},
+        {"\xd8", 1},
+        {"\xcb\0\0", 3},
+        {"", 0},
+        {"\x81\xa1"
+         "a",
+         3},
+        {"\xd9", 1},
+        {"\xc7\xff\x01", 3},
+        {"\xdc\x00", 2},
     };
     uint64_t calls = mem_calls();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -279,7 +300,8 @@ T(numbers_convert_at_their_edges)
     t_near(value_num((struct value){NULL, NULL}, 9), 9, 0);
 }
 
-/* ---- conformance ------------------------------------------------------------------------------ */
+/* ---- conformance ------------------------------------------------------------------------------
+ */
 
 static size_t unhex(const char *text, unsigned char *out)
 {
@@ -316,7 +338,8 @@ static void same(struct value v, const struct json_node *want)
         t_eq(value_kind(v), VALUE_BOOL);
         t_near(value_num(v, 9), json_bool(want, 0), 0);
         break;
-    case JSON_KIND_INT: t_true(value_int(v, ~json_int(want, 0)) == json_int(want, 0)); /* and as a number */
+    case JSON_KIND_INT:
+        t_true(value_int(v, ~json_int(want, 0)) == json_int(want, 0)); /* and as a number */
         /* fall through */
     case JSON_KIND_REAL: t_near(value_num(v, NAN), json_num(want, 0), 0); break;
     case JSON_KIND_STRING: {
@@ -387,7 +410,8 @@ T(msgpack_test_suite_is_read)
     json_free(j);
 }
 
-/* ---- speed: printed, not judged ----------------------------------------------------------------- */
+/* ---- speed: printed, not judged -----------------------------------------------------------------
+ */
 
 T(packing_speed_is_printed)
 {
@@ -397,7 +421,8 @@ T(packing_speed_is_printed)
     struct str s = {0};
     struct err e = {0};
     struct record *r = record_new();
-    static const char *const names[] = {"gate", "score", "threshold", "velocity", "acceleration", "norm"};
+    static const char *const names[] = {"gate",     "score",        "threshold",
+                                        "velocity", "acceleration", "norm"};
     clock_t t = clock();
     for (int i = 0; i < ROUNDS; i++) {
         str_reset(&s);

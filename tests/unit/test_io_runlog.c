@@ -38,7 +38,11 @@ static void write_log(const char *p, int n)
     runlog_writer_close(w);
 }
 
-struct seen { int records, gaps, resets, repeats; uint64_t gap_bytes, lost, last_seq; int64_t last_step; };
+struct seen {
+    int records, gaps, resets, repeats;
+    uint64_t gap_bytes, lost, last_seq;
+    int64_t last_step;
+};
 
 static void take_all(struct runlog_reader *r, struct seen *s)
 {
@@ -119,7 +123,8 @@ T(tail_cut_at_every_byte_keeps_all_earlier_records) /* C5 */
         t_eq(s.records, n / one);
         t_eq(s.gaps, 0);
         t_eq(runlog_reader_tail(r), n % one);
-        write_log(p, 1); /* the next writer cuts the tail, the reader that waits before it goes on */
+        write_log(p,
+                  1); /* the next writer cuts the tail, the reader that waits before it goes on */
         take_all(r, &s);
         t_eq(s.records, n / one + 1);
         t_eq(s.gaps, 0);

@@ -307,8 +307,10 @@ T(range_equals_the_slow_way_while_the_series_grows)
             b = a + (seed >> 8) % (s->n - a + 1);
             got = series_range(s, a, b);
             slow_range(s, a, b, &want);
-            t_truef(same(got.min, want.min) && same(got.max, want.max) && same(got.last, want.last) &&
-                    got.n == want.n && got.nonfinite == want.nonfinite, "[%zu, %zu) of %zu", a, b, s->n);
+            t_truef(same(got.min, want.min) && same(got.max, want.max) &&
+                        same(got.last, want.last) && got.n == want.n &&
+                        got.nonfinite == want.nonfinite,
+                    "[%zu, %zu) of %zu", a, b, s->n);
         }
     }
     const struct series *s = runview_series(v, "loss");
@@ -344,7 +346,8 @@ T(probe_memory_is_bounded)
     runview_free(v);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------- */
+/* ---- files
+ * ------------------------------------------------------------------------------------------- */
 
 static char dir[512], log_path[600];
 
@@ -359,7 +362,8 @@ static struct runlog_writer *open_run(void)
     return w;
 }
 
-static void put(struct runlog_writer *w, const char *kind, int64_t step, const char *key, const char *text)
+static void put(struct runlog_writer *w, const char *kind, int64_t step, const char *key,
+                const char *text)
 {
     struct err e = {0};
     if (!r)
@@ -482,7 +486,8 @@ T(memory_failures_leave_no_view)
     t_true(failures > 10);
 }
 
-/* ---- speed: printed, not judged -------------------------------------------------------------------------- */
+/* ---- speed: printed, not judged
+ * -------------------------------------------------------------------------- */
 
 static double seconds(void)
 {
@@ -525,8 +530,9 @@ static void time_open(int records, int metrics, int spike)
     }
     double t3 = seconds();
     t_eq(seen, 1); /* one spike is in one column, at any zoom */
-    printf("  %d records of %d metrics (%.1f MB): open %.0f ms, pyramid %.2f ms, range %.2f us\n", records,
-           metrics, 1e-6 * (double)s.len, 1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e6 * (t3 - t2) / columns);
+    printf("  %d records of %d metrics (%.1f MB): open %.0f ms, pyramid %.2f ms, range %.2f us\n",
+           records, metrics, 1e-6 * (double)s.len, 1e3 * (t1 - t0), 1e3 * (t2 - t1),
+           1e6 * (t3 - t2) / columns);
     runview_free(v);
     str_release(&s);
 }

@@ -92,7 +92,8 @@ T(written_file_reads_back_and_is_aligned)
     t_eq(st_find(s, "empty \"q\" \xc3\xa9")->items, 0);
     t_ok(st_unchanged(s, &e), &e);
 
-    struct stat before, after; /* A17: saving over the file being read leaves the mapping as it was */
+    struct stat before,
+        after; /* A17: saving over the file being read leaves the mapping as it was */
     t_true(stat(p, &before) == 0);
     t_ok(st_write(p, t + 1, 1, NULL, 0, &e), &e);
     t_true(stat(p, &after) == 0 && before.st_ino != after.st_ino);
@@ -117,9 +118,10 @@ T(short_files_are_named) /* A1 */
 
 T(absurd_header_lengths_are_refused_before_allocation) /* A2 A3 */
 {
-    static const unsigned char lengths[][8] = {
-        {255, 255, 255, 255, 255, 255, 255, 255}, {0, 0, 0, 0, 0, 0, 0, 128}, {3, 0, 0, 0, 0, 0, 0, 0},
-        {0, 0, 0, 16, 0, 0, 0, 0}};
+    static const unsigned char lengths[][8] = {{255, 255, 255, 255, 255, 255, 255, 255},
+                                               {0, 0, 0, 0, 0, 0, 0, 128},
+                                               {3, 0, 0, 0, 0, 0, 0, 0},
+                                               {0, 0, 0, 16, 0, 0, 0, 0}};
     struct st *s = NULL;
     struct err e = {0};
     const char *p = file();
@@ -142,20 +144,24 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":\xff}", 0, "header");
     refuse("[]", 0, "JSON");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "header");
+           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+           8, "header");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-           "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "tensor b overlaps");
+           "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+           8, "tensor b overlaps");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "tensor a");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "two sizes");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 4, "tensor a: offsets");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 4,
+           "tensor a: offsets");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9, "5 bytes behind");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
-           "overflows");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}",
+           0, "overflows");
     refuse("{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0,
            "overflows");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,4]}}", 4, "need 12 bytes");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "rank 9");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
+           "rank 9");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "dimension 0");
     refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
     refuse("{\"a\":7}", 0, "no dtype");
@@ -167,8 +173,12 @@ T(unknown_types_are_listed_and_not_computed_with) /* A11 A13 */
     struct st *s;
     struct err e = {0};
     float f[2];
-    t_ok(st_open(&s, make("{\"q\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]},"
-                          "\"z\":{\"dtype\":\"NEW\",\"shape\":[1],\"data_offsets\":[2,5]}}", 5), &e), &e);
+    t_ok(st_open(&s,
+                 make("{\"q\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]},"
+                      "\"z\":{\"dtype\":\"NEW\",\"shape\":[1],\"data_offsets\":[2,5]}}",
+                      5),
+                 &e),
+         &e);
     t_str(st_at(s, 0)->dtype_name, "F8_E4M3");
     t_eq(st_at(s, 0)->dtype, ST_OTHER);
     t_eq(st_at(s, 1)->bytes, 3);
@@ -184,7 +194,8 @@ T_SECONDS(a_million_tensors_are_refused_quickly, 20) /* A10 */
     const char *p = file();
     str_add_bytes(&h, "\0\0\0\0\0\0\0\0{", 9);
     for (int i = 0; i < 1000000; i++)
-        str_addf(&h, "%s\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "", i);
+        str_addf(&h, "%s\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                 i ? "," : "", i);
     str_add(&h, "}");
     for (int i = 0; i < 8; i++)
         h.p[i] = (char)((h.len - 8) >> 8 * i);
@@ -195,9 +206,13 @@ T_SECONDS(a_million_tensors_are_refused_quickly, 20) /* A10 */
 
 T(other_files_are_recognised) /* A23 A24 */
 {
-    static const struct { const char *bytes, *part; } kinds[] = {
-        {"GGUF\3\1\1\1\1\1", "GGUF"}, {"PK\3\4xxxxxxx", "zip"}, {"\x80\2}qxxxxxx", "pickle"},
-        {"<!DOCTYPE html><html>", "HTML"}, {"version https://git-lfs.github.com", "git-lfs"}};
+    static const struct {
+        const char *bytes, *part;
+    } kinds[] = {{"GGUF\3\1\1\1\1\1", "GGUF"},
+                 {"PK\3\4xxxxxxx", "zip"},
+                 {"\x80\2}qxxxxxx", "pickle"},
+                 {"<!DOCTYPE html><html>", "HTML"},
+                 {"version https://git-lfs.github.com", "git-lfs"}};
     struct st *s = NULL;
     struct err e = {0};
     const char *p = file();
@@ -212,7 +227,9 @@ T(misaligned_data_is_read) /* A25 */
     struct st *s;
     struct err e = {0};
     float f[2] = {9, 9};
-    t_ok(st_open(&s, make("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}} ", 8), &e), &e);
+    t_ok(st_open(&s, make("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}} ", 8),
+                 &e),
+         &e);
     t_ok(st_read_f32(st_at(s, 0), f, 2, &e), &e);
     t_true(f[0] == 0 && f[1] == 0);
     st_close(s);
@@ -222,7 +239,8 @@ T(memory_failures_are_clean)
 {
     struct err e = {0};
     const char *p = make("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
-                         "\"data_offsets\":[0,8]}}", 8);
+                         "\"data_offsets\":[0,8]}}",
+                         8);
     for (uint64_t n = 1; n < 100; n++) {
         struct st *s = NULL;
         mem_fail_at(mem_calls() + n, 0);
@@ -258,7 +276,8 @@ T(reference_vectors_get_the_reference_verdicts)
     struct err e = {0};
     char full[1200];
     int n = 0;
-    t_ok(json_read_file(&j, t_shared("conformance/safetensors/vectors/index.json"), 1 << 20, &e), &e);
+    t_ok(json_read_file(&j, t_shared("conformance/safetensors/vectors/index.json"), 1 << 20, &e),
+         &e);
     for (size_t i = 0; i < json_len(json_root(j)); i++, n++) {
         const struct json_node *c = json_at(json_root(j), i);
         const char *name = json_str(json_get(c, "file"), NULL);
