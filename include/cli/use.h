@@ -1,0 +1,54 @@
+/* What the subcommands share: opening a terminal's worth of output, key=value options, JSON pieces. */
+#ifndef DS_CLI_USE_H
+#define DS_CLI_USE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/opt.h"
+#include "base/str.h"
+#include "cli/commands.h"
+
+/* Keys of commands, for `help keys`; those of a model, a run, evaluation and generation are in their own headers. */
+extern const struct opt_group trace_group, bench_group;
+
+/* The nearest of n names by spelling; NULL only for n = 0. */
+const char *cli_nearest(const char *word, const char *const *names, size_t n);
+/* Overrides into a group's values (defaults are filled first; config_release'd by itself).  Unknown keys name the nearest. */
+int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values, struct err *e) DS_CHECK;
+/* The one word that names a model or run; DS_EUSAGE when there are none or more. */
+int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out, struct err *e) DS_CHECK;
+/* All of stdin or of a file ("-" = stdin), at most cap bytes. */
+int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
+/* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */
+int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHECK;
+/* RUN as a name below the place of runs, or a path: a directory, log, or trace. */
+int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
+
+/* Text from outside, safe for a terminal, at most `cells` wide (-1: no limit). */
+void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
+/* Writes all to stdout; DS_EIO when that fails (a closed pipe is told as such). */
+int cli_write(const void *p, size_t n, struct err *e) DS_CHECK;
+/* Prints a finished text on stdout; takes and releases it. Returns the exit status. */
+int cli_print(struct str *s);
+/* 1 when `stream` is a terminal that may be coloured (no NO_COLOR, TERM not dumb). */
+int cli_has_colour(FILE *stream);
+
+/* ,"key":value with the comma only where one is needed. */
+void json_key(struct str *s, const char *key);
+void json_add_num(struct str *s, const char *key, double v);
+void json_add_int(struct str *s, const char *key, int64_t v);
+void json_add_str(struct str *s, const char *key, const char *v);
+void json_add_nums(struct str *s, const char *key, const double *v, size_t n);
+void json_add_ids(struct str *s, const char *key, const int32_t *v, size_t n);
+
+/* A table: rows of cells, columns as wide as their widest; numbers right-aligned (column > 0). */
+struct table { struct str *cell; size_t columns, n, cap; int failed; };
+void table_init(struct table *t, size_t columns);
+void table_add(struct table *t, const char *text);  /* sanitised */
+void table_addf(struct table *t, const char *fmt, ...) DS_PRINTF(2, 3);
+void table_print(const struct table *t, struct str *out);
+void table_release(struct table *t);
+
+#endif

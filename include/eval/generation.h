@@ -1,0 +1,36 @@
+/* Text from a model, one token at a time over a KV cache, with what every token cost. */
+#ifndef DS_EVAL_GENERATION_H
+#define DS_EVAL_GENERATION_H
+
+#include "base/opt.h"
+#include "eval/subject.h"
+
+struct gen_options {
+    double temperature, top_p, threshold_offset;
+    int64_t top_k, max_tokens, seed, threads, time_rounds;
+    int routing; /* 0 causal, 1 dense */
+};
+extern const struct opt_group gen_group;
+
+enum gen_stop { GEN_STOP_LENGTH, GEN_STOP_EOT, GEN_STOP_CONTEXT, GEN_STOP_ASKED };
+extern const char *const gen_stop_name[]; /* "length", "end of text", "context full", "stopped" */
+
+/* Called for every token when it has been through the model, prompt first; not 0 stops. */
+typedef int gen_token_fn(void *ctx, int is_prompt, int32_t id, int depth);
+struct gen_result {
+    struct ids ids;             /* prompt, then what was made; n_prompt of the first */
+    size_t n_prompt;
+    int *depth;                 /* (ids.n) layers that ran                            */
+    enum gen_stop stop;
+    double block_ratio, flops_ratio; /* over all tokens, from the plans that ran      */
+    double tok_s;               /* made tokens per second, after the prompt           */
+    double time_ratio;          /* decoding these tokens again / the same dense, medians in turn; NaN: not measured */
+};
+/* prompt: ids, at least one. DS_ENUMERIC when logits are damaged, DS_ERANGE when the prompt fills the context. */
+int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt, const struct gen_options *o,
+            gen_token_fn *each, void *ctx, struct err *e) DS_CHECK;
+void gen_result_release(struct gen_result *r);
+/* Prompt ids of a text; an empty one becomes the end-of-text token, if there is one. */
+int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *out, struct err *e) DS_CHECK;
+
+#endif

@@ -1,0 +1,35 @@
+/* The model that is looked at: weights, tokenizer and, when it came from a run, that run's configuration. */
+#ifndef DS_EVAL_SUBJECT_H
+#define DS_EVAL_SUBJECT_H
+
+#include "base/config.h"
+#include "base/err.h"
+#include "data/tokenizer.h"
+#include "io/record.h"
+#include "models/model.h"
+
+struct subject {
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct config run;  /* RUN/config.yaml, flat; empty when the model is not part of a run */
+    char dir[1024];     /* holds config.json */
+    char run_dir[1024]; /* "" when there is none */
+};
+/* MODEL as on the command line, for use (no gradients).  The tokenizer's ids must fit the embedding. */
+int subject_open(struct subject *s, const char *model, struct err *e) DS_CHECK;
+void subject_close(struct subject *s);
+/* A key of the run's configuration, or `otherwise`. */
+const char *subject_key(const struct subject *s, const char *key, const char *otherwise);
+/* "run" or the directory's own name: for tables and records. */
+const char *subject_name(const struct subject *s);
+/* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */
+void subject_head(const struct subject *s, struct record *rec, const char *version);
+/* Ids of a text; refuses what does not fit `cap` ids (0: no limit).  An empty text: DS_EUSAGE. */
+int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out, struct err *e) DS_CHECK;
+/* Pieces and lengths of ids; both arrays heap, freed by the caller with mem_free (the bytes are the tokenizer's). */
+int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece, size_t **len,
+                   struct err *e) DS_CHECK;
+/* For trace_options.piece_of with ctx = a struct subject. */
+const char *subject_piece_of(const void *ctx, int32_t id, size_t *n);
+
+#endif

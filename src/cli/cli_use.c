@@ -1,0 +1,244 @@
+#include "cli/use.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "training/job.h"
+
+int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values, struct err *e)
+{
+    struct config c = {0};
+    char where[32];
+    int rc = opt_defaults(g, values, e);
+    for (int i = 0; i < a->n_override && rc == 0; i++) {
+        snprintf(where, sizeof where, "argument %d", i + 1);
+        rc = config_override(&c, a->override[i], where, e);
+    }
+    if (rc == 0)
+        rc = config_apply(&c, g, values, e);
+    if (rc == 0)
+        rc = config_check_unused(&c, &g, 1, e);
+    config_release(&c);
+    if (rc < 0)
+        opt_release(g, values);
+    return rc;
+}
+
+int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out, struct err *e)
+{
+    if (a->n_rest == 0)
+        return err_set(e, DS_EUSAGE, "%s: which %s? (depthscope help %s)", command, what, command);
+    if (a->n_rest > 1)
+        return err_set(e, DS_EUSAGE, "%s: one %s, not also %s", command, what, a->rest[1]);
+    *out = a->rest[0];
+    return 0;
+}
+
+int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e)
+{
+    char buf[16384];
+    size_t got;
+    if (strcmp(path, "-") != 0)
+        return fs_read_file(out, path, cap, e);
+    for (;;) {
+        int rc = fs_read_some(STDIN_FILENO, buf, sizeof buf, &got, "standard input", e);
+        if (rc < 0 || got == 0)
+            return rc;
+        str_add_bytes(out, buf, got);
+        if (out->failed)
+            return err_set(e, DS_EMEM, "standard input");
+        if (out->len > cap)
+            return err_set(e, DS_ERANGE, "standard input: more than %llu bytes", (unsigned long long)cap);
+    }
+}
+
+static int add_seed(int64_t *seed, size_t *n, const char *p, const char *end, const char *text, struct err *e)
+{
+    char *stop;
+    errno = 0;
+    long long v = strtoll(p, &stop, 10);
+    if (stop != end || stop == p || errno || v < 0 || *p == '+' || *p == ' ')
+        return err_set(e, DS_EUSAGE, "seeds \"%s\": %.*s is not a whole number from 0 on", text, (int)(end - p), p);
+    for (size_t i = 0; i < *n; i++)
+        if (seed[i] == v)
+            return err_set(e, DS_EUSAGE, "seeds \"%s\": %lld is there twice", text, v);
+    seed[(*n)++] = v;
+    return 0;
+}
+
+int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e)
+{
+    int64_t *v = mem_alloc(strlen(text) / 2 + 1, sizeof *v);
+    int rc = v ? 0 : err_set(e, DS_EMEM, "seeds");
+    size_t k = 0;
+    for (const char *p = text; rc == 0; p++) {
+        const char *end = p + strcspn(p, ",");
+        rc = add_seed(v, &k, p, end, text, e);
+        p = end;
+        if (!*p)
+            break;
+    }
+    if (rc < 0) {
+        mem_free(v);
+        return rc;
+    }
+    *seed = v;
+    *n = k;
+    return 0;
+}
+
+int cli_run_path(char *out, size_t size, const char *run, struct err *e)
+{
+    char path[1024];
+    if (strcmp(run, "-") == 0 || fs_exists(run))
+        return str_copy(out, size, run) ? err_set(e, DS_ERANGE, "%s: the path is too long", run) : 0;
+    if (fs_name_ok(run) && fs_join(path, sizeof path, job_root(), run, NULL) == 0 && fs_exists(path))
+        return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
+    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)", run, job_root());
+}
+
+void cli_add_safe(struct str *out, const char *text, size_t n, int cells)
+{
+    utf8_sanitise(out, text, n, cells, !utf8_locale_is_utf8());
+}
+
+int cli_write(const void *p, size_t n, struct err *e)
+{
+    return fs_write_all(STDOUT_FILENO, p, n, "standard output", e);
+}
+
+int cli_print(struct str *s)
+{
+    struct err e = {0};
+    int rc = s->failed ? err_set(&e, DS_EMEM, "output") : cli_write(str_text(s), s->len, &e);
+    str_release(s);
+    return rc < 0 ? command_fail(&e) : 0;
+}
+
+int cli_has_colour(FILE *stream)
+{
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(stream)) && !(none && none[0]) && term && strcmp(term, "dumb") != 0;
+}
+
+/* ---- JSON ---- */
+
+void json_key(struct str *s, const char *key)
+{
+    if (s->len > 0 && s->p[s->len - 1] != '{' && s->p[s->len - 1] != '[')
+        str_add(s, ",");
+    if (key) {
+        str_add_json(s, key, strlen(key));
+        str_add(s, ":");
+    }
+}
+
+void json_add_num(struct str *s, const char *key, double v)
+{
+    json_key(s, key);
+    str_add_json_num(s, v);
+}
+
+void json_add_int(struct str *s, const char *key, int64_t v)
+{
+    json_key(s, key);
+    str_addf(s, "%lld", (long long)v);
+}
+
+void json_add_str(struct str *s, const char *key, const char *v)
+{
+    json_key(s, key);
+    str_add_json(s, v, strlen(v));
+}
+
+void json_add_nums(struct str *s, const char *key, const double *v, size_t n)
+{
+    json_key(s, key);
+    str_add(s, "[");
+    for (size_t i = 0; i < n; i++)
+        json_add_num(s, NULL, v[i]);
+    str_add(s, "]");
+}
+
+void json_add_ids(struct str *s, const char *key, const int32_t *v, size_t n)
+{
+    json_key(s, key);
+    str_add(s, "[");
+    for (size_t i = 0; i < n; i++)
+        json_add_int(s, NULL, v[i]);
+    str_add(s, "]");
+}
+
+/* ---- tables ---- */
+
+void table_init(struct table *t, size_t columns)
+{
+    *t = (struct table){.columns = columns};
+}
+
+static struct str *table_cell(struct table *t)
+{
+    void *p = t->cell;
+    if (t->failed || mem_grow(&p, &t->cap, t->n + 1, sizeof *t->cell) < 0) {
+        t->failed = 1;
+        return NULL;
+    }
+    t->cell = p;
+    t->cell[t->n] = (struct str){0};
+    return &t->cell[t->n++];
+}
+
+void table_add(struct table *t, const char *text)
+{
+    struct str *s = table_cell(t);
+    if (s)
+        cli_add_safe(s, text, strlen(text), 48);
+}
+
+void table_addf(struct table *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    table_add(t, text);
+}
+
+static int cell_width(const struct table *t, size_t i)
+{
+    return i < t->n ? utf8_cells(str_text(&t->cell[i]), t->cell[i].len) : 0;
+}
+
+void table_print(const struct table *t, struct str *out)
+{
+    for (size_t row = 0; row * t->columns < t->n; row++) {
+        for (size_t c = 0; c < t->columns && row * t->columns + c < t->n; c++) {
+            size_t at = row * t->columns + c;
+            int width = 0, pad;
+            for (size_t i = c; i < t->n; i += t->columns)
+                if (cell_width(t, i) > width)
+                    width = cell_width(t, i);
+            pad = width - cell_width(t, at);
+            int last = c + 1 == t->columns || at + 1 == t->n;
+            str_addf(out, "%s%*s%s%*s", c ? "  " : "", c ? pad : 0, "", str_text(&t->cell[at]), c || last ? 0 : pad, "");
+        }
+        str_add(out, "\n");
+    }
+    if (t->failed)
+        out->failed = 1;
+}
+
+void table_release(struct table *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        str_release(&t->cell[i]);
+    mem_free(t->cell);
+    *t = (struct table){0};
+}

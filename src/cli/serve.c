@@ -1,0 +1,38 @@
+/* depthscope serve MODEL: the workbench's model at work, in a process of its own. */
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/pool.h"
+#include "cli/use.h"
+#include "cli/version.h"
+#include "eval/serve.h"
+
+static struct cli_option options[] = {{.name = NULL}};
+
+int serve_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    const char *model;
+    int rc = cli_parse(&a, options, argc, argv, &e), out = -1;
+    if (rc < 0)
+        return command_fail(&e);
+    rc = cli_one(&a, "serve", "MODEL", &model, &e);
+    if (rc == 0 && a.n_override > 0)
+        rc = err_set(&e, DS_EUSAGE, "serve: there are no keys to set (%s)", a.override[0]);
+    /* records alone go to the answers' descriptor: whatever else prints lands on stderr */
+    if (rc == 0 && ((out = dup(STDOUT_FILENO)) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0))
+        rc = err_errno(&e, "serve: standard output");
+    if (rc == 0) {
+        signal(SIGPIPE, SIG_IGN);
+        signal(SIGINT, SIG_IGN); /* Ctrl-C in the workbench is for the workbench */
+        rc = pool_start(0, &e);
+    }
+    if (rc == 0)
+        rc = serve_run(model, STDIN_FILENO, out, DEPTHSCOPE_VERSION, &e);
+    pool_stop();
+    if (out >= 0)
+        close(out);
+    cli_release(&a);
+    return rc < 0 ? command_fail(&e) : 0;
+}

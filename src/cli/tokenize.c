@@ -1,0 +1,102 @@
+/* depthscope tokenize MODEL|TOKENIZER: ids and pieces. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "cli/use.h"
+#include "data/tokenizer.h"
+#include "models/load.h"
+
+static struct cli_option options[] = {
+    {.name = "text", .has_value = 1, .help = "TEXT  the text itself; without it or --file, standard input"},
+    {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
+    {.name = "special", .help = "special tokens in the text are special, not plain text"},
+    {.name = "json", .help = "one JSON object: ids, pieces"},
+    {.name = NULL},
+};
+enum { TEXT_MAX = 64 << 20 };
+
+/* A tokenizer.json, a directory that holds one, "bytes", or a model. */
+static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
+{
+    char dir[1024], path[1100];
+    if (strcmp(what, "bytes") == 0)
+        return tokenizer_new_bytes(t, e);
+    if (fs_exists(what) && (!fs_is_dir(what) || (fs_join(path, sizeof path, what, "tokenizer.json", NULL) == 0 && fs_exists(path))))
+        return tokenizer_load(t, what, e);
+    int rc = model_locate(what, dir, sizeof dir, e);
+    return rc < 0 ? rc : tokenizer_load(t, dir, e);
+}
+
+static void print_json(struct str *out, const struct tokenizer *t, const struct ids *ids)
+{
+    str_add(out, "{");
+    json_add_ids(out, "ids", ids->v, ids->n);
+    json_key(out, "pieces");
+    str_add(out, "[");
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t n = 0;
+        const char *p = tokenizer_piece(t, ids->v[i], &n);
+        json_key(out, NULL);
+        str_add_json(out, p ? p : "", n);
+    }
+    str_add(out, "]}\n");
+}
+
+static void print_lines(struct str *out, const struct tokenizer *t, const struct ids *ids)
+{
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t n = 0;
+        const char *p = tokenizer_piece(t, ids->v[i], &n);
+        str_addf(out, "%8d  ", ids->v[i]);
+        cli_add_safe(out, p ? p : "", n, -1);
+        str_add(out, "\n");
+    }
+}
+
+static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
+{
+    struct tokenizer *t = NULL;
+    struct str text = {0};
+    struct ids ids = {0};
+    const char *what, *given = cli_value(a, "text"), *file = cli_value(a, "file");
+    int rc = cli_one(a, "tokenize", "MODEL or tokenizer.json", &what, e);
+    if (rc == 0 && a->n_override > 0)
+        rc = err_set(e, DS_EUSAGE, "tokenize: there are no keys to set (%s)", a->override[0]);
+    if (rc == 0 && given && file)
+        rc = err_set(e, DS_EUSAGE, "tokenize: either --text or --file");
+    if (rc == 0)
+        rc = open_tokenizer(&t, what, e);
+    if (rc == 0 && given)
+        str_add(&text, given);
+    else if (rc == 0)
+        rc = cli_read_text(&text, file ? file : "-", TEXT_MAX, e);
+    if (rc == 0)
+        rc = tokenizer_encode(t, str_text(&text), text.len, cli_flag(a, "special"), &ids, e);
+    if (rc == 0 && cli_flag(a, "json"))
+        print_json(out, t, &ids);
+    else if (rc == 0)
+        print_lines(out, t, &ids);
+    if (t)
+        tokenizer_free(t);
+    str_release(&text);
+    ids_release(&ids);
+    return rc;
+}
+
+int tokenize_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct str out = {0};
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    rc = tokenize(&a, &out, &e);
+    cli_release(&a);
+    if (rc < 0) {
+        str_release(&out);
+        return command_fail(&e);
+    }
+    return cli_print(&out);
+}

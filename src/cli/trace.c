@@ -1,0 +1,215 @@
+/* depthscope trace MODEL --text TEXT -o OUT.mp: one pass, every decision recorded. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "cli/records.h"
+#include "cli/use.h"
+#include "cli/version.h"
+#include "eval/subject.h"
+#include "io/runview.h"
+#include "models/trace.h"
+
+static struct cli_option options[] = {
+    {.name = "text", .has_value = 1, .help = "TEXT  the text itself"},
+    {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
+    {.name = "o", .has_value = 1, .help = "OUT.mp  the record file to write"},
+    {.name = "json", .help = "one JSON object on standard output"},
+    {.name = NULL},
+};
+enum { TEXT_MAX = 16 << 20 };
+
+struct trace_settings { char *name; int64_t lens, seed, threads; double threshold_offset; int routing, cut; };
+#define AT(field) offsetof(struct trace_settings, field)
+static const struct opt trace_opts[] = {
+    // clang-format off
+    {"lens",    OPT_INT,  AT(lens),    "0", 0, 16, NULL, "logit lens: most likely tokens kept per cell", NULL},
+    {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|dense", "decisions of use, or everything runs", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
+    {"seed",    OPT_INT,  AT(seed),    "0", 0, 1e15, NULL, "of routing by lot", NULL},
+    {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "a text longer than the context is cut instead of refused", NULL},
+    {"name",    OPT_STRING, AT(name),  "trace", 0, 0, NULL, "name of the text in the records", NULL},
+    {"threads", OPT_INT,  AT(threads), "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    // clang-format on
+};
+const struct opt_group trace_group = {.prefix = "", .title = "trace", .opts = trace_opts, .n = DS_LEN(trace_opts)};
+
+static int fill_record(struct subject *s, const struct ids *ids, const struct trace_settings *o, struct record *rec, struct err *e)
+{
+    const char **piece = NULL;
+    size_t *len = NULL;
+    int rc = subject_pieces(s, ids->v, ids->n, &piece, &len, e);
+    if (rc == 0)
+        rc = model_reserve(s->model, (int)ids->n, 0, 0, e);
+    if (rc == 0) {
+        struct trace_text text = {.name = o->name, .id = ids->v, .piece = piece, .piece_len = len, .n = (int)ids->n};
+        struct trace_options to = {.time = clock_wall(), .lens_k = (int)o->lens, .piece_of = subject_piece_of, .ctx = s,
+                                   .kind = o->routing ? PASS_DENSE : PASS_SPARSE, .offset = o->threshold_offset,
+                                   .seed = (uint64_t)o->seed};
+        trace_run(s->model, &text, &to, rec);
+    }
+    mem_free(piece);
+    mem_free(len);
+    return rc;
+}
+
+static void add_column(struct str *out, const char *key, const struct matrix *m, int t)
+{
+    json_key(out, key);
+    str_add(out, "[");
+    for (int l = 0; m && l < m->rows; l++)
+        json_add_num(out, NULL, (double)m->v[(size_t)l * (size_t)m->cols + (size_t)t]);
+    str_add(out, "]");
+}
+
+static void add_token(struct str *out, const struct probe *p, int t)
+{
+    const struct matrix *gate = probe_cell(p, "gate"), *score = probe_cell(p, "score");
+    json_key(out, NULL);
+    str_add(out, "{");
+    json_add_int(out, "id", p->id[t]);
+    json_key(out, "text");
+    str_add_json(out, p->piece[t], p->piece_len[t]);
+    json_add_num(out, "nll", p->nll ? (double)p->nll[t] : (double)NAN);
+    json_add_num(out, "entropy", p->entropy ? (double)p->entropy[t] : (double)NAN);
+    json_add_int(out, "depth", p->depth ? (int64_t)p->depth[t] : 0);
+    json_key(out, "run");
+    str_add(out, "[");
+    for (int l = 0; l < p->layers; l++)
+        json_add_int(out, NULL, p->run[(size_t)l * (size_t)p->tokens + (size_t)t]);
+    str_add(out, "]");
+    add_column(out, "gate", gate, t);
+    add_column(out, "score", score ? score : gate, t);
+    json_add_num(out, "flops", p->flops ? (double)p->flops[t] : (double)NAN);
+    str_add(out, "}");
+}
+
+/* From the record itself, so that both outputs say the same. */
+static int print_json(struct str *out, const struct str *frame, struct err *e)
+{
+    struct runview *v = runview_new();
+    struct value body;
+    uint64_t seq;
+    if (!v)
+        return err_set(e, DS_EMEM, "trace");
+    int rc = record_parse(frame->p, frame->len, &seq, &body, e) > 0 ? 0 : DS_EFORMAT;
+    if (rc == 0)
+        runview_take(v, body);
+    const struct probe *p = rc == 0 ? runview_probe(v, -1) : NULL;
+    if (rc == 0 && !p)
+        rc = err_set(e, DS_EMEM, "trace");
+    if (rc == 0) {
+        str_add(out, "{");
+        json_add_int(out, "layers", p->layers);
+        json_add_num(out, "block_ratio", value_num(value_get(body, "block_ratio"), (double)NAN));
+        json_add_num(out, "flops_ratio", value_num(value_get(body, "flops_ratio"), (double)NAN));
+        json_add_num(out, "loss", value_num(value_get(body, "loss"), (double)NAN));
+        json_key(out, "tokens");
+        str_add(out, "[");
+        for (int t = 0; t < p->tokens; t++)
+            add_token(out, p, t);
+        str_add(out, "]}\n");
+    }
+    runview_free(v);
+    return rc;
+}
+
+static int write_file(const char *path, struct subject *s, struct record *head, struct record *rec, struct err *e)
+{
+    struct runlog_writer *w = NULL;
+    int rc = cli_records_open(&w, path, e);
+    if (rc < 0)
+        return rc;
+    subject_head(s, head, DEPTHSCOPE_VERSION);
+    rc = runlog_append(w, head, e);
+    if (rc == 0)
+        rc = runlog_append(w, rec, e);
+    if (rc == 0)
+        rc = runlog_writer_sync(w, e);
+    runlog_writer_close(w);
+    return rc;
+}
+
+static int read_ids(const struct cli_args *a, const struct subject *s, const struct trace_settings *o, struct ids *ids, struct err *e)
+{
+    const char *text = cli_value(a, "text"), *file = cli_value(a, "file");
+    size_t cap = (size_t)s->model->config.max_seq;
+    struct str in = {0};
+    int rc = 0;
+    if (file)
+        rc = cli_read_text(&in, file, TEXT_MAX, e);
+    else
+        str_add(&in, text);
+    if (rc == 0)
+        rc = subject_encode(s, str_text(&in), in.len, o->cut ? 0 : cap, ids, e);
+    if (rc == 0 && ids->n > cap) {
+        fprintf(stderr, "depthscope: trace: the text is cut to the context, %zu of %zu tokens\n", cap, ids->n);
+        ids->n = cap;
+    }
+    str_release(&in);
+    return rc;
+}
+
+static int trace(const struct cli_args *a, const struct trace_settings *o, struct str *out, struct err *e)
+{
+    struct subject s = {0};
+    struct ids ids = {0};
+    struct str frame = {0};
+    struct record *rec = record_new(), *head = record_new();
+    const char *model;
+    int rc = rec && head ? cli_one(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
+    if (rc == 0)
+        rc = pool_start((int)o->threads, e);
+    if (rc == 0)
+        rc = subject_open(&s, model, e);
+    if (rc == 0)
+        rc = read_ids(a, &s, o, &ids, e);
+    if (rc == 0)
+        rc = fill_record(&s, &ids, o, rec, e);
+    if (rc == 0 && cli_flag(a, "json")) {
+        rc = record_end(rec, 1, &frame, e);
+        if (rc == 0)
+            rc = print_json(out, &frame, e);
+        if (rc == 0 && cli_value(a, "o"))
+            rc = fill_record(&s, &ids, o, rec, e);
+    }
+    if (rc == 0 && cli_value(a, "o"))
+        rc = write_file(cli_value(a, "o"), &s, head, rec, e);
+    record_free(rec);
+    record_free(head);
+    str_release(&frame);
+    ids_release(&ids);
+    subject_close(&s);
+    pool_stop();
+    return rc;
+}
+
+int trace_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct trace_settings o = {0};
+    struct str out = {0};
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    if (!!cli_value(&a, "text") + !!cli_value(&a, "file") != 1)
+        rc = err_set(&e, DS_EUSAGE, "trace: one of --text TEXT and --file FILE (depthscope help trace)");
+    else if (!cli_value(&a, "o") && !cli_flag(&a, "json"))
+        rc = err_set(&e, DS_EUSAGE, "trace: where to? -o OUT.mp, or --json");
+    if (rc == 0)
+        rc = cli_apply(&a, &trace_group, &o, &e);
+    if (rc == 0) {
+        rc = trace(&a, &o, &out, &e);
+        opt_release(&trace_group, &o);
+    }
+    cli_release(&a);
+    if (rc < 0) {
+        str_release(&out);
+        return command_fail(&e);
+    }
+    return cli_print(&out);
+}

@@ -1,0 +1,184 @@
+#include "eval/subject.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "models/load.h"
+
+/* RUN/checkpoints/step-N belongs to RUN: its configuration says which data it was trained on. */
+static int read_run(struct subject *s, struct err *e)
+{
+    char path[1024], run[1024];
+    if (fs_join(run, sizeof run, s->dir, "../..", NULL) < 0 || fs_join(path, sizeof path, run, "config.yaml", NULL) < 0 ||
+        !fs_exists(path))
+        return 0;
+    str_copy(s->run_dir, sizeof s->run_dir, s->dir);
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(s->run_dir, '/');
+        if (!slash) {
+            str_copy(s->run_dir, sizeof s->run_dir, run);
+            break;
+        }
+        *slash = '\0';
+    }
+    return config_read_yaml(&s->run, path, e);
+}
+
+static int check_vocab(const struct subject *s, struct err *e)
+{
+    int have = tokenizer_vocab(s->tokenizer);
+    if (have <= s->model->config.vocab)
+        return 0;
+    return err_set(e, DS_EFORMAT, "%s: the tokenizer has ids up to %d, the embedding only %lld rows", s->dir, have - 1,
+                   (long long)s->model->config.vocab);
+}
+
+int subject_open(struct subject *s, const char *model, struct err *e)
+{
+    memset(s, 0, sizeof *s);
+    int rc = model_locate(model, s->dir, sizeof s->dir, e);
+    for (size_t n = strlen(s->dir); rc == 0 && n > 1 && s->dir[n - 1] == '/'; n--)
+        s->dir[n - 1] = '\0';
+    if (rc == 0)
+        rc = tokenizer_load(&s->tokenizer, s->dir, e);
+    if (rc == 0)
+        rc = model_open(&s->model, s->dir, NULL, 0, e);
+    if (rc == 0)
+        rc = check_vocab(s, e);
+    if (rc == 0)
+        rc = read_run(s, e);
+    if (rc < 0)
+        subject_close(s);
+    return rc;
+}
+
+void subject_close(struct subject *s)
+{
+    model_free(s->model);
+    tokenizer_free(s->tokenizer);
+    config_release(&s->run);
+    memset(s, 0, sizeof *s);
+}
+
+const char *subject_key(const struct subject *s, const char *key, const char *otherwise)
+{
+    const char *v = config_get(&s->run, key);
+    return v && v[0] ? v : otherwise;
+}
+
+const char *subject_name(const struct subject *s)
+{
+    const char *path = s->run_dir[0] ? s->run_dir : s->dir, *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static void add_metrics(const struct route_ops *ops, struct record *rec)
+{
+    static const char *const scope[] = {[METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
+    record_array(rec, "metrics");
+    for (size_t i = 0; i < ops->n_metrics; i++) {
+        record_map(rec, NULL);
+        record_str(rec, "name", ops->metrics[i].name);
+        record_str(rec, "unit", ops->metrics[i].unit);
+        record_str(rec, "help", ops->metrics[i].help);
+        record_str(rec, "scope", scope[ops->metrics[i].scope]);
+        record_close(rec);
+    }
+    record_close(rec);
+}
+
+static void add_config(const struct subject *s, struct record *rec)
+{
+    record_map(rec, "config");
+    for (size_t i = 0; i < s->run.n; i++)
+        if (config_get(&s->run, s->run.entry[i].key) == s->run.entry[i].value)
+            record_str(rec, s->run.entry[i].key, s->run.entry[i].value);
+    if (s->run.n == 0) {
+        char text[256], key[64];
+        for (size_t i = 0; i < model_group.n; i++) {
+            snprintf(key, sizeof key, "%s%s", model_group.prefix, model_group.opts[i].key);
+            opt_print(&model_group.opts[i], &s->model->config, text, sizeof text);
+            record_str(rec, key, text);
+        }
+    }
+    record_close(rec);
+}
+
+static int64_t embedding_params(const struct model *m)
+{
+    int64_t n = (int64_t)m->params.p[m->embed].n;
+    if (m->pos_embed >= 0)
+        n += (int64_t)m->params.p[m->pos_embed].n;
+    if (m->head >= 0)
+        n += (int64_t)m->params.p[m->head].n;
+    return n;
+}
+
+void subject_head(const struct subject *s, struct record *rec, const char *version)
+{
+    const struct model_config *c = &s->model->config;
+    struct flops_shape shape = model_config_flops(c);
+    char host[256] = "";
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = '\0';
+    record_begin(rec, "head", 0, clock_wall());
+    record_int(rec, "format", 1);
+    record_str(rec, "version", version);
+    record_str(rec, "run", subject_name(s));
+    record_str(rec, "method", c->method);
+    record_int(rec, "layers", c->layers);
+    record_int(rec, "steps", 0);
+    record_int(rec, "vocab", c->vocab);
+    record_int(rec, "params", params_count(&s->model->params));
+    record_int(rec, "params_non_embedding", params_count(&s->model->params) - embedding_params(s->model));
+    record_num(rec, "flops_dense", flops_dense_token(&shape, (int)(c->max_seq < 512 ? c->max_seq : 512)));
+    record_str(rec, "host", host);
+    record_str(rec, "parent", s->run_dir[0] ? subject_name(s) : "");
+    record_int(rec, "pid", (int64_t)getpid());
+    add_config(s, rec);
+    add_metrics(s->model->route.ops, rec);
+}
+
+int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out, struct err *e)
+{
+    int32_t bos = tokenizer_bos(s->tokenizer);
+    int rc = bos >= 0 ? ids_add(out, bos) : 0;
+    if (rc < 0)
+        return err_set(e, rc, "text");
+    rc = tokenizer_encode(s->tokenizer, text, n, 0, out, e);
+    if (rc == 0 && out->n == 0)
+        rc = err_set(e, DS_EUSAGE, "the text is empty");
+    if (rc == 0 && cap > 0 && out->n > cap)
+        rc = err_set(e, DS_ERANGE, "the text has %zu tokens, the model's context holds %zu", out->n, cap);
+    return rc;
+}
+
+const char *subject_piece_of(const void *ctx, int32_t id, size_t *n)
+{
+    const struct subject *s = ctx;
+    const char *p = tokenizer_piece(s->tokenizer, id, n);
+    if (p)
+        return p;
+    *n = 0; /* the embedding may have more rows than the tokenizer ids */
+    return "";
+}
+
+int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece, size_t **len, struct err *e)
+{
+    const char **p = mem_alloc(n + 1, sizeof *p);
+    size_t *k = mem_alloc(n + 1, sizeof *k);
+    if (!p || !k) {
+        mem_free(p);
+        mem_free(k);
+        return err_set(e, DS_EMEM, "%zu pieces", n);
+    }
+    for (size_t i = 0; i < n; i++)
+        p[i] = subject_piece_of(s, id[i], &k[i]);
+    *piece = p;
+    *len = k;
+    return 0;
+}
