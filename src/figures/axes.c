@@ -10,28 +10,23 @@ static const char *const super[10] = {"\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2"
                                       "\xE2\x81\xB5", "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8", "\xE2\x81\xB9"};
 
 /* ---- extended Wilkinson ------------------------------------------------------------------------------
- * Labels are at multiples of q * 10^z, every j-th; the score weighs how simple q is, how well the labels cover
- * the data and how near their number is to what was asked.  Upper bounds of each part end the loops. */
+ * Labels are at multiples of q * 10^z; the score weighs how simple q is, how well the labels cover the data and how
+ * near their number is to what was asked.  Upper bounds of each part end the loops.  Of the paper's search the
+ * labels that skip multiples (j > 1) and those beyond the data are left out: 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
 
 static const double nice[] = {1, 5, 2, 2.5, 4, 3};
 enum { NICE = 6 };
 static const double w_simple = 0.25, w_cover = 0.2, w_dense = 0.55;
 
-static double simplicity(int q, int j, int has_zero)
+static double simplicity(int q, int has_zero)
 {
-    return 1 - (double)q / (NICE - 1) - j + has_zero;
+    return has_zero - (double)q / (NICE - 1);
 }
 
 static double coverage(double lo, double hi, double l0, double l1)
 {
     double r = 0.1 * (hi - lo);
     return 1 - 0.5 * ((hi - l1) * (hi - l1) + (lo - l0) * (lo - l0)) / (r * r);
-}
-
-static double coverage_max(double lo, double hi, double span)
-{
-    double range = hi - lo, half = (span - range) / 2, r = 0.1 * range;
-    return span > range ? 1 - half * half / (r * r) : 1;
 }
 
 static double density(int k, int want, double lo, double hi, double l0, double l1)
@@ -48,38 +43,26 @@ static double density_max(int k, int want)
 struct found { double score, first, step; int n; };
 
 /* The best start of k labels with this step. */
-static void try_starts(struct found *best, double lo, double hi, int want, int q, int j, int k, double step)
+static void try_starts(struct found *best, double lo, double hi, int want, int q, int k, double step)
 {
-    double unit = step / j; /* starts lie on multiples of q * 10^z */
-    /* Starts are multiples of the step: 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
-    double s_from = floor((floor(hi / unit) - (k - 1) * j) / j) * j, s_to = ceil(lo / unit);
-    if (s_to - s_from > 1000)
-        return;
-    for (double s = s_from; s <= s_to; s += j) {
-        double l0 = s * unit, l1 = l0 + step * (k - 1);
-        double tail = fmod(l0, step) / step;
-        int has_zero = (fabs(tail) < 1e-9 || fabs(fabs(tail) - 1) < 1e-9) && l0 <= 0 && l1 >= 0;
-        double score = w_simple * simplicity(q, j, has_zero) + w_cover * coverage(lo, hi, l0, l1) +
+    double slack = 1e-9 * (hi - lo);
+    for (double s = floor(hi / step + 1e-9) - (k - 1); s >= lo / step - 1e-9; s--) {
+        double l0 = s * step, l1 = l0 + step * (k - 1);
+        double score = w_simple * simplicity(q, l0 <= slack && l1 >= -slack) + w_cover * coverage(lo, hi, l0, l1) +
                        w_dense * density(k, want, lo, hi, l0, l1);
-        /* Labels outside the axis would not be drawn: only ranges inside count. */
-        if (score > best->score && l0 >= lo - 1e-9 * (hi - lo) && l1 <= hi + 1e-9 * (hi - lo))
+        if (score > best->score && l0 >= lo - slack && l1 <= hi + slack)
             *best = (struct found){score, l0, step, k};
     }
 }
 
-static void try_counts(struct found *best, double lo, double hi, int want, int q, int j)
+static void try_counts(struct found *best, double lo, double hi, int want, int q)
 {
     for (int k = 2; k <= 2 * want + 2; k++) {
-        if (w_simple * simplicity(q, j, 1) + w_cover + w_dense * density_max(k, want) < best->score)
+        if (w_simple * simplicity(q, 1) + w_cover + w_dense * density_max(k, want) < best->score)
             break;
-        double ideal = (hi - lo) / (k + 1) / (j * nice[q]);
-        for (int z = (int)ceil(log10(ideal)); z < 300; z++) {
-            double step = j * nice[q] * pow(10, z);
-            if (w_simple * simplicity(q, j, 1) + w_cover * coverage_max(lo, hi, step * (k - 1)) +
-                    w_dense * density_max(k, want) < best->score || step * (k - 1) > (hi - lo) * 1.0000001)
-                break;
-            try_starts(best, lo, hi, want, q, j, k, step);
-        }
+        double least = (hi - lo) / (k + 1) / nice[q], most = (hi - lo) / (k - 1) / nice[q];
+        for (int z = (int)ceil(log10(least) - 1e-9); z <= (int)floor(log10(most) + 1e-9); z++)
+            try_starts(best, lo, hi, want, q, k, nice[q] * pow(10, z));
     }
 }
 
@@ -88,11 +71,9 @@ double ticks_extended(double lo, double hi, int want, double *first, int *n)
     struct found best = {.score = -1e9};
     if (want < 2)
         want = 2;
-    for (int j = 1; j < 8; j++)
-        for (int q = 0; q < NICE; q++)
-            if (w_simple * simplicity(q, j, 1) + w_cover + w_dense >= best.score)
-                try_counts(&best, lo, hi, want, q, j);
-    if (best.n == 0)
+    for (int q = 0; q < NICE; q++)
+        try_counts(&best, lo, hi, want, q);
+    if (best.n == 0) /* no lattice has two places inside: the ends themselves */
         best = (struct found){0, lo, hi - lo, 2};
     *first = best.first;
     *n = best.n;
@@ -220,17 +201,17 @@ static void decade_text(struct tick *t, int e)
 
 static void ticks_log(struct axis *a, int want, int with_minor)
 {
-    int e0 = (int)floor(log10(a->lo) - 1e-9), e1 = (int)ceil(log10(a->hi) + 1e-9), labelled = 0;
+    int e0 = (int)ceil(log10(a->lo) - 1e-9), e1 = (int)floor(log10(a->hi) + 1e-9), labelled = 0;
     int every = (e1 - e0) / (want < 2 ? 2 : want) + 1;
     for (int e = e0; e <= e1; e++) {
         int before = a->ticks;
         add_tick(a, pow(10, e), 0);
-        if (a->ticks > before && (e % every == 0)) {
+        if (a->ticks > before && (e - e0) % every == 0) {
             decade_text(&a->tick[before], e);
             labelled++;
         }
     }
-    for (int e = e0; e < e1 && with_minor && e1 - e0 <= 6; e++)
+    for (int e = e0 - 1; e <= e1 && with_minor && e1 - e0 <= 5; e++)
         for (int m = 2; m <= 9; m++)
             add_tick(a, m * pow(10, e), 1);
     /* Less than two decades in sight: name 2 and 5 as well, or all when even those are few. */

@@ -127,7 +127,9 @@ static void draw_labels(struct sheet *s, struct panel *p)
                  p->x_label);
     }
     if (p->y_label) {
-        struct text_style up = {.size = base, .angle = 90, .rgb = ink, .h = TEXT_CENTRE, .v = TEXT_BASELINE};
+        double wide = glyph_width(p->y_label, base), room = p->h + small * 2;
+        struct text_style up = {.size = wide > room ? fmax(small, base * room / wide) : base, .angle = 90, .rgb = ink,
+                                .h = TEXT_CENTRE, .v = TEXT_BASELINE};
         pen_text(s->pen, p->x - widest_label(s, &p->ay) - TICK_LENGTH - GAP - base * 0.65, p->y + p->h / 2, &up,
                  p->y_label);
     }

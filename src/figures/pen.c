@@ -120,11 +120,14 @@ void pen_text(struct pen *p, double x, double y, const struct text_style *s, con
     if (clean.failed)
         p->bad++;
     else if (clean.len > 0) {
-        pen_colour(p, style.rgb, 1);
         if (p->ops->text)
             p->ops->text(p, v[0], v[1], &style, str_text(&clean));
-        else
+        else {
+            pen_save(p); /* text leaves colour, width and dash as they were */
+            pen_colour(p, style.rgb, 1);
             glyph_draw(p, x, y, &style, str_text(&clean)); /* adds the margin itself */
+            pen_restore(p);
+        }
     }
     str_release(&clean);
 }

@@ -196,11 +196,23 @@ static void pdf_metadata(cairo_surface_t *s, const char *recipe)
         cairo_pdf_surface_set_metadata(s, CAIRO_PDF_METADATA_SUBJECT, recipe);
 }
 
-int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h, int background, double dpi,
-                    const char *recipe, struct str *out, struct err *e)
+/* SVG names its groups by a counter of the process ("surface7"): the number goes, the name stays. */
+static void copy_svg(struct str *out, const struct str *svg)
 {
-    if (format == PEN_PNG)
-        return write_png(l, w, h, background, dpi, recipe, out, e);
+    static const char word[] = "surface";
+    const char *at = str_text(svg), *hit;
+    while ((hit = strstr(at, word)) != NULL) {
+        hit += sizeof word - 1;
+        str_add_bytes(out, at, (size_t)(hit - at));
+        at = hit + strspn(hit, "0123456789");
+    }
+    str_add(out, at);
+    out->failed |= svg->failed;
+}
+
+static int write_vector(const struct pen_list *l, enum pen_format format, double w, double h, int background,
+                        const char *recipe, struct str *out, struct err *e)
+{
     cairo_surface_t *s = format == PEN_SVG ? cairo_svg_surface_create_for_stream(sink, out, w, h)
                                            : cairo_pdf_surface_create_for_stream(sink, out, w, h);
     if (format == PEN_PDF)
@@ -211,6 +223,23 @@ int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, 
         rc = err_set(e, out->failed ? DS_EMEM : DS_EIO, "cairo: %s",
                      cairo_status_to_string(cairo_surface_status(s)));
     cairo_surface_destroy(s);
+    return rc;
+}
+
+int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h, int background, double dpi,
+                    const char *recipe, struct str *out, struct err *e)
+{
+    struct str svg = {0};
+    if (format == PEN_PNG)
+        return write_png(l, w, h, background, dpi, recipe, out, e);
+    if (!(w >= 1 && h >= 1 && w <= 14400 && h <= 14400))
+        return err_set(e, DS_ERANGE, "a page of %.0f x %.0f points cannot be drawn", w, h);
+    if (format == PEN_PDF)
+        return write_vector(l, format, w, h, background, recipe, out, e);
+    int rc = write_vector(l, format, w, h, background, recipe, &svg, e);
+    if (rc == 0)
+        copy_svg(out, &svg);
+    str_release(&svg);
     return rc;
 }
 

@@ -1,0 +1,346 @@
+/* Whole figures from a made-up record stream: what they refuse, and that they are the same bytes twice. */
+#include "t.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "figures/figure.h"
+#include "figures/png_chunks.h"
+#include "test_fig_fixture.h"
+
+static struct runview *opened[64];
+static struct figure_run runs[64];
+static int count;
+static char names[64][64];
+
+static void add(struct fix f, const char *name)
+{
+    opened[count] = fix_open(&f, name);
+    t_truef(opened[count] != NULL, "fixture %s", name);
+    snprintf(names[count], sizeof names[count], "%s", name);
+    runs[count] = (struct figure_run){.view = opened[count], .path = names[count]};
+    count++;
+}
+
+static void clear(void)
+{
+    for (int i = 0; i < count; i++)
+        runview_free(opened[i]);
+    count = 0;
+}
+
+/* 2 budgets and 2 depths, 3 seeds each. */
+static void add_pareto(const char *dir)
+{
+    char name[64];
+    for (int seed = 0; seed < 3; seed++) {
+        snprintf(name, sizeof name, "edp-low-%d", seed);
+        add(fix_edp(dir, 0.5, seed), name);
+        snprintf(name, sizeof name, "edp-high-%d", seed);
+        add(fix_edp(dir, 0.8, seed), name);
+        snprintf(name, sizeof name, "dense-8-%d", seed);
+        add(fix_dense(dir, 8, seed), name);
+        snprintf(name, sizeof name, "dense-12-%d", seed);
+        add(fix_dense(dir, 12, seed), name);
+    }
+}
+
+static void add_ablation(const char *dir, int steps_of_second)
+{
+    char name[64];
+    for (int seed = 0; seed < 2; seed++) {
+        struct fix f = fix_edp(dir, 0.65, seed);
+        snprintf(name, sizeof name, "control-%d", seed);
+        add(f, name);
+        f.ablation = "first_order";
+        f.loss += 0.05;
+        f.steps = steps_of_second;
+        snprintf(name, sizeof name, "first-%d", seed);
+        add(f, name);
+    }
+}
+
+static struct figure draw(const char *name)
+{
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    o.version = "test";
+    t_ok(figure_make(&f, name, runs, count, &o, &e), &e);
+    return f;
+}
+
+static void refuses(const char *name, const char *part)
+{
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    t_fails(figure_make(&f, name, runs, count, &o, &e), &e, DS_ENOTFOUND, part);
+    char want[64];
+    snprintf(want, sizeof want, "figure %s: ", name);
+    t_truef(strncmp(e.text, want, strlen(want)) == 0, "%s", e.text);
+    t_true(strchr(e.text, '\n') == NULL);
+}
+
+T(each_missing_record_or_column_is_named)
+{
+    static const struct { const char *figure, *scalar, *column, *part; } row[] = {
+        {"loss_flops", "loss", NULL, "run r: record 'eval' of task 'final' has no scalar 'loss'"},
+        {"loss_flops", "flops_ratio", NULL, "no scalar 'flops_ratio'"},
+        {"loss_time", "time_ratio", NULL, "no scalar 'time_ratio'"},
+        {"layer_map", "map_positions", NULL, "no scalar 'map_positions'"},
+        {"signal_depth", NULL, "signal", "run r: record 'sample' named 'val' has no column 'signal'"},
+        {"signal_depth", NULL, "depth", "no column 'depth'"},
+        {"entropy_depth", NULL, "entropy", "no column 'entropy'"},
+        {"flops_hist", NULL, "flops", "no column 'flops'"},
+    };
+    const char *dir = t_tmpdir();
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct fix f = fix_edp(dir, 0.65, 0);
+        f.drop_scalar = row[i].scalar;
+        f.drop_column = row[i].column;
+        add(f, "r");
+        refuses(row[i].figure, row[i].part);
+        clear();
+    }
+}
+
+T(a_run_without_evaluation_sample_or_probe_is_refused)
+{
+    struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+    f.no_eval = f.no_sample = f.no_probe = 1;
+    add(f, "bare");
+    refuses("loss_flops", "run bare: no record 'eval' of task 'final'");
+    refuses("layer_map", "no record 'eval'");
+    refuses("signal_depth", "run bare: no record 'sample' named 'val' (needs its column 'signal')");
+    refuses("flops_hist", "no record 'sample'");
+    refuses("routing_map", "run bare: no record 'probe'");
+    struct figure d = draw("training");
+    figure_release(&d);
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    o.metric = "loss,perplexity";
+    t_fails(figure_make(&d, "training", runs, count, &o, &e), &e, DS_ENOTFOUND, "no record 'metric' has 'perplexity'");
+    clear();
+}
+
+T(ablations_need_a_matched_control)
+{
+    const char *dir = t_tmpdir();
+    add(fix_edp(dir, 0.65, 0), "control");
+    refuses("ablation_bars", "only the control was given");
+    clear();
+    struct fix f = fix_edp(dir, 0.65, 0);
+    f.ablation = "first_order";
+    add(f, "first");
+    refuses("ablation_bars", "no control among the runs");
+    clear();
+    add_ablation(dir, 200);
+    refuses("ablation_bars", "differs from the control in train.steps (200, control 400): not a matched control");
+    clear();
+    add_ablation(dir, 0);
+    struct figure d = draw("ablation_bars");
+    t_truef(strstr(str_text(&d.caption), "n = 2 seeds a row") != NULL, "%s", str_text(&d.caption));
+    figure_release(&d);
+    clear();
+}
+
+T(a_correlation_without_variance_is_said_to_be_undefined)
+{
+    struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+    f.flat_depth = 1;
+    add(f, "flat");
+    struct figure d = draw("entropy_depth");
+    struct str text = {0};
+    pen_list_print(d.list, &text);
+    t_true(strstr(str_text(&text), "r undefined: no variance; n = 4,000") != NULL);
+    str_release(&text);
+    figure_release(&d);
+    clear();
+}
+
+T(wrong_names_and_options_are_usage_errors)
+{
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    add(fix_edp(t_tmpdir(), 0.65, 0), "r");
+    figure_options_default(&o);
+    t_fails(figure_make(&f, "los_flops", runs, 1, &o, &e), &e, DS_EUSAGE, "did you mean loss_flops?");
+    t_fails(figure_make(&f, "training", runs, 0, &o, &e), &e, DS_EUSAGE, "at least one run");
+    o.venue = "vogue";
+    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE, "no venue is called \"vogue\"");
+    o.venue = NULL;
+    o.theme = "no-such";
+    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_ENOTFOUND, "theme no-such");
+    o.theme = NULL;
+    o.smooth = 1;
+    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE, "smooth");
+    figure_options_default(&o);
+    t_fails(figure_draw("training", runs, 1, &o, "x.gif", &e), &e, DS_EUSAGE, ".png, .svg or .pdf");
+    clear();
+}
+
+T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
+{
+    const char *dir = t_tmpdir();
+    for (int i = 0; figure_name(i); i++) {
+        const char *name = figure_name(i);
+        if (strcmp(name, "ablation_bars") == 0)
+            add_ablation(dir, 0);
+        else if (strncmp(name, "loss_", 5) == 0)
+            add_pareto(dir);
+        else
+            add(fix_edp(dir, 0.65, 0), "one");
+        for (int format = PEN_PNG; format <= PEN_PDF; format++) {
+            struct str bytes[2] = {{0}, {0}};
+            for (int k = 0; k < 2; k++) {
+                struct figure f = draw(name);
+                struct err e = {0};
+                t_ok(figure_bytes(&f, (enum pen_format)format, &bytes[k], &e), &e);
+                figure_release(&f);
+            }
+            t_truef(bytes[0].len > 500 && bytes[0].len == bytes[1].len && memcmp(bytes[0].p, bytes[1].p, bytes[0].len) == 0,
+                    "%s.%s differs", name, pen_format_name((enum pen_format)format));
+            str_release(&bytes[0]);
+            str_release(&bytes[1]);
+        }
+        clear();
+    }
+}
+
+T(a_png_holds_300_dpi_and_a_recipe_that_reads_back)
+{
+    struct str png = {0};
+    struct pngfile info = {0};
+    struct figure_recipe r = {0};
+    struct err e = {0};
+    add_pareto(t_tmpdir());
+    struct figure f = draw("loss_flops");
+    t_ok(figure_bytes(&f, PEN_PNG, &png, &e), &e);
+    t_ok(pngfile_read(&info, png.p, png.len, "f.png", &e), &e);
+    t_true(info.per_metre_x >= 11811 && info.per_metre_y >= 11811);
+    t_eq(info.width, 975); /* 3.25 inches at 300 a inch */
+    t_ok(figure_recipe_read(&r, png.p, png.len, "f.png", &e), &e);
+    t_str(r.name, "loss_flops");
+    t_str(r.venue, "icml");
+    t_str(r.theme, "light");
+    t_str(r.data_hash, f.data_hash);
+    t_str(r.version, "test");
+    t_eq(r.runs, 12);
+    t_str(r.path[1], "edp-high-0");
+    t_true(r.metric == NULL && r.probe == -1);
+    figure_recipe_release(&r);
+    str_release(&info.recipe);
+    str_release(&png);
+    figure_release(&f);
+    clear();
+}
+
+T(other_numbers_give_another_data_hash_and_other_looks_do_not)
+{
+    const char *dir = t_tmpdir();
+    struct figure_options o;
+    struct err e = {0};
+    struct figure a, b;
+    add(fix_edp(dir, 0.65, 0), "a");
+    figure_options_default(&o);
+    t_ok(figure_make(&a, "signal_depth", runs, 1, &o, &e), &e);
+    o.venue = "neurips";
+    o.theme = "dark";
+    t_ok(figure_make(&b, "signal_depth", runs, 1, &o, &e), &e);
+    t_str(a.data_hash, b.data_hash);
+    figure_release(&b);
+    clear();
+    add(fix_edp(dir, 0.65, 1), "a");
+    b = draw("signal_depth");
+    t_true(strcmp(a.data_hash, b.data_hash) != 0);
+    figure_release(&a);
+    figure_release(&b);
+    clear();
+}
+
+T(text_is_never_smaller_than_six_points)
+{
+    char words[96];
+    struct figure_options o;
+    struct err e = {0};
+    add(fix_edp(t_tmpdir(), 0.65, 0), "r");
+    figure_options_default(&o);
+    for (int v = 0; (o.venue = figure_venue(v, words, sizeof words)) != NULL; v++)
+        for (int i = 0; figure_name(i); i++) {
+            struct figure f;
+            struct str text = {0};
+            if (figure_make(&f, figure_name(i), runs, 1, &o, &e) < 0)
+                continue;
+            pen_list_print(f.list, &text);
+            for (const char *at = str_text(&text); (at = strstr(at, "\ntext ")) != NULL; at++) {
+                double x = 0, y = 0, size = 0;
+                t_eq(sscanf(at, "\ntext %lf %lf %lf", &x, &y, &size), 3);
+                t_truef(size >= 6, "%s %s: %g pt", o.venue, figure_name(i), size);
+                t_true(x >= 0 && x <= f.width && y >= 0 && y <= f.height);
+            }
+            str_release(&text);
+            figure_release(&f);
+        }
+    clear();
+}
+
+T(a_nan_in_a_series_is_marked_and_said)
+{
+    struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+    f.nan_at = 100;
+    add(f, "r");
+    struct figure d = draw("training");
+    t_truef(strstr(str_text(&d.caption), "loss: 1 value is not finite (crosses)") != NULL, "%s", str_text(&d.caption));
+    figure_release(&d);
+    clear();
+}
+
+T(a_hostile_run_name_stays_text)
+{
+    struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+    add(f, "ok");
+    mem_free(opened[0]->name);
+    opened[0]->name = mem_strdup("x\x1b]0;evil\x07\n\xFF\xE2\x80\xAE" "y");
+    struct figure d = draw("routing_map");
+    for (size_t i = 0; i < d.caption.len; i++)
+        t_true((unsigned char)d.caption.p[i] >= 0x20);
+    figure_release(&d);
+    clear();
+}
+
+/* The commands of three figures, as committed.  T_UPDATE_GOLDEN=1 writes them anew. */
+static void compare_golden(const char *name)
+{
+    char path[128];
+    struct str got = {0}, want = {0};
+    struct err e = {0};
+    struct figure f = draw(name);
+    str_addf(&got, "size %.3f %.3f\ncaption %s\n", f.width, f.height, str_text(&f.caption));
+    pen_list_print(f.list, &got);
+    snprintf(path, sizeof path, "tests/golden/fig_%s.txt", name);
+    if (getenv("T_UPDATE_GOLDEN"))
+        t_ok(fs_write_file(path, got.p, got.len, &e), &e);
+    t_ok(fs_read_file(&want, path, 1 << 22, &e), &e);
+    t_truef(got.len == want.len && memcmp(got.p, want.p, got.len) == 0, "%s differs from %s", name, path);
+    str_release(&got);
+    str_release(&want);
+    figure_release(&f);
+}
+
+T(pen_commands_are_those_of_the_golden_files)
+{
+    const char *dir = t_tmpdir();
+    add_pareto(dir);
+    compare_golden("loss_flops");
+    clear();
+    add_ablation(dir, 0);
+    compare_golden("ablation_bars");
+    clear();
+    add(fix_edp(dir, 0.65, 0), "one");
+    compare_golden("flops_hist");
+    clear();
+}

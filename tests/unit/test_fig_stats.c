@@ -1,0 +1,270 @@
+/* Ticks, numbers, and the statistics that figures state. */
+#include "t.h"
+
+#include "base/rng.h"
+#include "figures/axes.h"
+#include "figures/stats.h"
+
+static int is_nice(double v)
+{
+    double lead = v / pow(10, floor(log10(v) + 1e-9));
+    static const double nice[] = {1, 2, 2.5, 3, 4, 5, 6, 8, 1.5, 7.5};
+    for (size_t i = 0; i < sizeof nice / sizeof *nice; i++)
+        if (fabs(lead - nice[i]) < 1e-6)
+            return 1;
+    return 0;
+}
+
+T(ticks_lie_inside_on_a_nice_lattice)
+{
+    struct rng r;
+    rng_init(&r, 1, RNG_TEST, 0, 0);
+    for (int i = 0; i < 300; i++) {
+        double lo = (rng_uniform(&r) - 0.5) * pow(10, rng_below(&r, 9)), span = pow(10, rng_uniform(&r) * 8 - 4), first;
+        int n, want = 3 + (int)rng_below(&r, 6);
+        double step = ticks_extended(lo, lo + span, want, &first, &n);
+        t_truef(n >= 2, "[%g, %g] has %d", lo, lo + span, n);
+        t_truef(n <= 3 * want, "[%g, %g] has %d for %d", lo, lo + span, n, want);
+        t_truef(n == 2 || is_nice(step), "step %g", step);
+        t_true(first >= lo - 1e-6 * span && first + (n - 1) * step <= lo + span * (1 + 1e-6));
+    }
+}
+
+T(zero_to_one_is_cut_at_round_places)
+{
+    struct axis a = {.lo = 0, .hi = 1};
+    axis_ticks(&a, 5, 0);
+    t_str(a.tick[0].text, "0.00");
+    t_near(a.tick[a.ticks - 1].value, 1, 1e-12);
+}
+
+T(log_axes_have_decades_and_minor_ticks)
+{
+    struct axis a = {.lo = 1e-5, .hi = 1e-1, .is_log = 1};
+    int labels = 0, minor = 0;
+    axis_ticks(&a, 6, 1);
+    for (int i = 0; i < a.ticks; i++) {
+        labels += a.tick[i].text[0] != 0;
+        minor += a.tick[i].is_minor;
+    }
+    t_eq(labels, 5);
+    t_eq(minor, 32);
+    t_str(a.tick[0].text, "10\xE2\x81\xBB\xE2\x81\xB5");
+    struct axis narrow = {.lo = 1.2, .hi = 6, .is_log = 1};
+    axis_ticks(&narrow, 5, 1);
+    for (labels = 0, minor = 0; minor < narrow.ticks; minor++)
+        labels += narrow.tick[minor].text[0] != 0;
+    t_true(labels >= 2);
+}
+
+T(whole_ticks_are_whole)
+{
+    struct axis a = {.lo = 0.2, .hi = 12.8};
+    axis_ticks_whole(&a, 5);
+    for (int i = 0; i < a.ticks; i++)
+        t_near(a.tick[i].value, floor(a.tick[i].value), 1e-9);
+    t_true(a.ticks >= 2 && a.ticks <= 7);
+}
+
+T(numbers_have_a_real_minus_and_commas)
+{
+    static const struct { double v; int d; const char *text; } row[] = {
+        {-0.5, -1, "\xE2\x88\x92" "0.5"}, {1234567, 0, "1,234,567"}, {-1234.5, 1, "\xE2\x88\x92" "1,234.5"},
+        {0, -1, "0"}, {-0.0001, 2, "0.00"}, {0.25, -1, "0.25"}, {100, -1, "100"},
+    };
+    char out[64];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        number_format(out, sizeof out, row[i].v, row[i].d);
+        t_str(out, row[i].text);
+    }
+    number_short(out, sizeof out, 0.00031);
+    t_str(out, "3.1\xC3\x97" "10\xE2\x81\xBB\xE2\x81\xB4");
+    number_format(out, sizeof out, (double)NAN, 2);
+    t_str(out, "NaN");
+}
+
+T(tick_labels_of_one_axis_are_written_alike)
+{
+    struct axis a = {.lo = 0, .hi = 40000};
+    axis_ticks(&a, 5, 0);
+    t_str(a.tick[0].text, "0");
+    t_str(a.tick[a.ticks - 1].text, "40k");
+}
+
+T(a_flat_line_and_an_empty_axis_get_a_range)
+{
+    struct axis a = {0};
+    axis_reset(&a);
+    axis_include(&a, 2.5);
+    axis_include(&a, (double)NAN);
+    axis_pad(&a, 0.05);
+    t_true(a.lo < 2.5 && a.hi > 2.5);
+    axis_reset(&a);
+    axis_pad(&a, 0.05);
+    t_true(a.lo < a.hi);
+}
+
+T(bootstrap_is_reproducible_and_holds_the_mean)
+{
+    double v[5] = {1.5, 1.52, 1.48, 1.55, (double)NAN};
+    struct interval a = stats_bootstrap(v, 5, 1), b = stats_bootstrap(v, 5, 1);
+    t_eq(a.n, 4);
+    t_near(a.mean, 1.5125, 1e-12);
+    t_true(a.lo < a.mean && a.mean < a.hi && a.lo >= 1.48 && a.hi <= 1.55);
+    t_true(a.lo == b.lo && a.hi == b.hi);
+    a = stats_bootstrap(v, 1, 1);
+    t_true(isnan(a.lo) && isnan(a.hi));
+}
+
+T(correlation_is_exact_on_a_line_and_undefined_without_variance)
+{
+    float x[50], y[50], flat[50];
+    for (int i = 0; i < 50; i++) {
+        x[i] = (float)i;
+        y[i] = (float)(3 - 2 * i);
+        flat[i] = 8;
+    }
+    struct correlation c = stats_correlation(x, y, 50);
+    t_near(c.r, -1, 1e-9);
+    t_near(c.slope, -2, 1e-9);
+    t_near(c.intercept, 3, 1e-7);
+    c = stats_correlation(x, flat, 50);
+    t_true(isnan(c.r) && isnan(c.lo));
+    t_eq(c.n, 50);
+    c = stats_correlation(x, y, 3);
+    t_true(isnan(c.r));
+}
+
+T(fisher_interval_is_the_textbook_one)
+{
+    /* r = 0.5, n = 103: atanh 0.549306 +- 1.959964 / 10 */
+    float x[103], y[103];
+    struct rng r;
+    rng_init(&r, 3, RNG_TEST, 0, 0);
+    for (int i = 0; i < 103; i++) {
+        x[i] = (float)rng_normal(&r);
+        y[i] = (float)(0.5 * (double)x[i] + 0.8 * rng_normal(&r));
+    }
+    struct correlation c = stats_correlation(x, y, 103);
+    t_near(atanh(c.hi) - atanh(c.r), 0.1959964, 1e-6);
+    t_near(atanh(c.r) - atanh(c.lo), 0.1959964, 1e-6);
+}
+
+T(density_integrates_to_one)
+{
+    double v[200], d[512], sum = 0;
+    struct rng r;
+    rng_init(&r, 5, RNG_TEST, 0, 0);
+    for (int i = 0; i < 200; i++)
+        v[i] = rng_normal(&r);
+    stats_kde(v, 200, 0, -8, 8, d, 512);
+    for (int i = 0; i < 512; i++)
+        sum += d[i] * 16 / 511;
+    t_near(sum, 1, 1e-3);
+}
+
+static double dip(double *v, size_t n)
+{
+    double out = 0;
+    struct err e = {0};
+    stats_sort(v, n);
+    t_ok(stats_dip(v, n, &out, &e), &e);
+    return out;
+}
+
+T(dip_of_an_even_sample_is_its_least_value)
+{
+    double v[100];
+    for (int i = 0; i < 100; i++)
+        v[i] = i;
+    t_near(dip(v, 100), 1 / 200.0, 1e-12);
+}
+
+T(dip_of_two_far_clusters_comes_near_a_quarter)
+{
+    double v[1000];
+    for (int i = 0; i < 1000; i++)
+        v[i] = (i % 2) * 100 + i / 1000.0;
+    t_near(dip(v, 1000), 0.25, 0.01);
+}
+
+/* The definition, asked directly: is there a unimodal distribution within d (steps of 1/n) of a sample of n?  With its
+ * mode at point t it must be convex before and concave after.  At a point i it may lie between i + 1 - d and i + d; a
+ * bound in between three points fails when the middle one sticks out of the chord of its neighbours' opposite bounds. */
+static double chord(const double *x, int a, int b, double va, double vb, double at)
+{
+    return va + (vb - va) * (at - x[a]) / (x[b] - x[a]);
+}
+
+static int fits(const double *x, int n, int t, double d)
+{
+    double least = -1e9, most = 1e9;
+    for (int a = 0; a <= t; a++)
+        for (int b = a + 1; b <= t; b++)
+            for (int m = a + 1; m < b; m++)
+                if (m + 1 - d > chord(x, a, b, a + d, b + d, x[m]) + 1e-12)
+                    return 0;
+    for (int a = t; a < n; a++)
+        for (int b = a + 1; b < n; b++)
+            for (int m = a + 1; m < b; m++)
+                if (m + d < chord(x, a, b, a + 1 - d, b + 1 - d, x[m]) - 1e-12)
+                    return 0;
+    for (int b = 0; b < t; b++) {
+        least = fmax(least, b + 1 - d);
+        for (int a = 0; a < b; a++)
+            least = fmax(least, chord(x, a, b, a + d, b + 1 - d, x[t]));
+    }
+    for (int a = t + 1; a < n; a++) {
+        most = fmin(most, a + d);
+        for (int b = a + 1; b < n; b++)
+            most = fmin(most, chord(x, a, b, a + d, b + 1 - d, x[t]));
+    }
+    return least <= t + d + 1e-12 && most >= t + 1 - d - 1e-12 && least <= most + 1e-12;
+}
+
+static double dip_by_definition(const double *x, int n)
+{
+    double lo = 0.5, hi = n;
+    for (int k = 0; k < 40; k++) {
+        double d = (lo + hi) / 2;
+        int ok = 0;
+        for (int t = 0; t < n; t++)
+            ok |= fits(x, n, t, d);
+        if (ok)
+            hi = d;
+        else
+            lo = d;
+    }
+    return hi / n;
+}
+
+T(dip_agrees_with_its_definition_on_small_samples)
+{
+    struct rng r;
+    rng_init(&r, 9, RNG_TEST, 0, 0);
+    for (int round = 0; round < 300; round++) {
+        double x[12];
+        int n = 4 + (int)rng_below(&r, 9);
+        for (int i = 0; i < n; i++)
+            x[i] = rng_uniform(&r) + (i > n / 2 ? 2 * rng_uniform(&r) : 0);
+        double got = dip(x, (size_t)n);
+        t_near(got, dip_by_definition(x, n), 1e-9);
+    }
+}
+
+T(dip_test_tells_one_mode_from_two)
+{
+    double one[500], two[500], p;
+    struct rng r;
+    struct err e = {0};
+    rng_init(&r, 11, RNG_TEST, 0, 0);
+    for (int i = 0; i < 500; i++) {
+        one[i] = rng_normal(&r);
+        two[i] = rng_normal(&r) + (i % 2 ? 5 : 0);
+    }
+    double d1 = dip(one, 500), d2 = dip(two, 500);
+    t_ok(stats_dip_p(d1, 500, 200, 1, &p, &e), &e);
+    t_truef(p > 0.2, "one mode: p = %g", p);
+    t_ok(stats_dip_p(d2, 500, 200, 1, &p, &e), &e);
+    t_truef(p < 0.01, "two modes: p = %g", p);
+}
