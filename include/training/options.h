@@ -13,9 +13,9 @@ enum schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
 /* Keys "train.*". */
 struct train_options {
     int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens, final_tokens, probe_every, probes,
-        probe_tokens, checkpoint_every, keep, nan_limit, time_rounds;
+        probe_tokens, checkpoint_every, keep, nan_limit, time_rounds, samples;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr;
-    int schedule, recompute, samples;
+    int schedule, recompute;
 };
 /* Keys "data.*". */
 struct data_options {

@@ -2,6 +2,7 @@
 #ifndef DS_TRAINING_TRAINER_H
 #define DS_TRAINING_TRAINER_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -59,11 +60,15 @@ struct trainer {
     struct runlog_writer *log;
     struct record *record;
     struct control *control;
-    volatile int *stop_signal;             /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
-    int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed;
+    atomic_int *stop_signal;               /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
+    int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures;
     const char *version;
-    struct { char key[64]; double value; } live[16]; /* settings changed while running, kept by checkpoints */
+    struct { char key[64]; double value; } live[16]; /* settings changed while running, kept in live.json */
     int n_live;
+    const char *const *override;           /* borrowed, with resume: keys given anew, which live.json no longer rules */
+    int n_override;
+    char resumed_from[128];                /* for the event behind a resume's head */
+    int resumed_level;
     /* called after every step, and for notes; may be NULL */
     void (*on_step)(void *ctx, const struct trainer *t);
     void *ctx;
@@ -72,21 +77,28 @@ struct trainer {
 /* Opens everything.  dir must exist and hold config.yaml already (trainer_create), resume != 0 continues from the newest checkpoint that
  * verifies.  A second writer on the run: DS_EBUSY. */
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume, int allow_change, struct err *e) DS_CHECK;
-/* Makes runs/NAME with config.yaml and meta.json; DS_EEXIST when it is there. */
+/* Makes runs/NAME with config.yaml and meta.json; DS_EEXIST when it is there, also when another process was faster. */
 int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
                    const char *parent, struct err *e) DS_CHECK;
+/* Takes back what trainer_create made: for a run that could not begin.  Files of others stay. */
+void trainer_discard(const char *dir);
+int trainer_write_config(const char *dir, const struct train_config *config, struct err *e) DS_CHECK;
 /* Runs to the end, a stop, or a failure.  Writes the final evaluation, the end record and a last checkpoint. */
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
-/* A live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"). */
+/* A live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio").  It stays for the
+ * rest of the run, also over a resume (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK;                   /* setup.c: data, model, probes   */
 int trainer_save(struct trainer *t, struct err *e) DS_CHECK;                    /* save.c  */
+int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK;         /* live.json of the run */
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK;    /* report.c */
+/* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */
+int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_probes(struct trainer *t, struct err *e) DS_CHECK;

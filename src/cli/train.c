@@ -1,4 +1,5 @@
 /* depthscope train: a run in this process. */
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,18 +29,18 @@ static struct cli_option train_cli[] = {
     {NULL, 0, NULL, 0, NULL},
 };
 
-static volatile int stop_signal;
+static atomic_int stop_signal;
 
 static void on_signal(int sig)
 {
+    int none = 0;
     if (sig == SIGUSR1) {
-        if (stop_signal == 0)
-            stop_signal = SIGNAL_CHECKPOINT;
+        atomic_compare_exchange_strong(&stop_signal, &none, SIGNAL_CHECKPOINT);
         return;
     }
-    if (stop_signal > 0)
+    if (atomic_load(&stop_signal) > 0)
         _exit(128 + sig); /* asked twice: at once; the log is append-only, the checkpoint whole */
-    stop_signal = sig;
+    atomic_store(&stop_signal, sig);
 }
 
 static void catch_signals(void)
@@ -48,8 +49,8 @@ static void catch_signals(void)
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGHUP, &sa, NULL);
     sigaction(SIGUSR1, &sa, NULL);
+    signal(SIGHUP, SIG_IGN); /* a line that drops never hurts a run */
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -108,7 +109,8 @@ static void bar(const struct trainer *t, double left)
     for (int i = 0; i < BAR; i++)
         cells[i] = i < done ? '#' : '.';
     cells[BAR] = '\0';
-    fprintf(stderr, "\r[%s] %.*s\x1b[K", cells, columns() - BAR - 4, text);
+    int room = columns() - BAR - 4;
+    fprintf(stderr, "\r[%s] %.*s\x1b[K", cells, room > 0 ? room : 0, text);
     fflush(stderr);
 }
 
@@ -177,12 +179,17 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
     char *dot = strstr(stem, ".yaml");
     if (dot)
         *dot = '\0';
-    for (int i = 1; i < 100000; i++) {
+    int rc = fs_mkdirs(job_root(), e);
+    for (int i = 1; rc == 0 && i < 100000; i++) { /* mkdir is the reservation */
         snprintf(name, sizeof name, "%s-%s-%d", stem, c->model.method, i);
-        int rc = fs_join(dir, size, job_root(), name, e);
-        if (rc < 0 || !fs_exists(dir))
+        rc = fs_join(dir, size, job_root(), name, e);
+        if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
             return rc;
+        if (errno != EEXIST)
+            return err_errno(e, "%s", dir);
     }
+    if (rc < 0)
+        return rc;
     return err_set(e, DS_EEXIST, "no free run name");
 }
 
@@ -236,9 +243,15 @@ static int run(const struct cli_args *a, int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     t = (struct trainer){.stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
+    if (resume) {
+        t.override = a->override;
+        t.n_override = a->n_override;
+    }
     catch_signals();
     rc = trainer_open(&t, dir, &config, resume, cli_flag(a, "allow-change"), &e);
     train_config_release(&config);
+    if (rc < 0 && rc != DS_EBUSY && !resume)
+        trainer_discard(dir);
     if (rc < 0)
         return command_fail(&e);
     if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES)

@@ -58,10 +58,10 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
     t->report.bits_per_byte = measure_bits_per_byte(&s);
     t->report.time_ratio = s.time_ratio;
     measure_eval_record(&s, t->record, final ? "final" : "val", "causal", t->state.step, clock_wall());
-    rc = runlog_append(t->log, t->record, e);
+    rc = trainer_append(t, e);
     if (rc == 0 && final) {
         measure_sample_record(&s, t->record, "val", t->state.step, clock_wall());
-        rc = runlog_append(t->log, t->record, e);
+        rc = trainer_append(t, e);
     }
     measure_release(&s);
     return rc;

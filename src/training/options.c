@@ -93,47 +93,52 @@ static int preset_path(char *path, size_t size, const char *preset, struct err *
     return rc;
 }
 
+static const char *between(const struct str *all)
+{
+    return all->len ? "; " : "";
+}
+
 /* Applies the groups in turn and collects what each has to say. */
-static int apply(struct config *c, const struct opt_group *g, void *values, struct str *all)
+static void apply(struct config *c, const struct opt_group *g, void *values, struct str *all)
 {
     struct err e = {0};
     int rc = opt_defaults(g, values, &e);
     if (rc == 0)
         rc = config_apply(c, g, values, &e);
     if (rc < 0)
-        str_addf(all, "%s%s", all->len ? "; " : "", e.text);
-    return rc;
+        str_addf(all, "%s%s", between(all), e.text);
 }
 
-static int check_route_options(struct config *given, const struct route_ops *ops, struct config *out, struct str *all)
+static void check_route_options(struct config *given, const struct route_ops *ops, struct config *out, struct str *all)
 {
     char prefix[40], key[128], value[256];
     struct opt_group g = route_group(ops, prefix);
     struct err e = {0};
     void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
-    int rc = values ? apply(given, &g, values, all) : DS_EMEM;
-    for (size_t i = 0; i < g.n && rc == 0; i++) {
+    if (!values) {
+        all->failed = 1;
+        return;
+    }
+    apply(given, &g, values, all);
+    for (size_t i = 0; i < g.n; i++) {
         snprintf(key, sizeof key, "%s%s", prefix, g.opts[i].key);
         opt_print(&g.opts[i], values, value, sizeof value);
-        rc = config_set(out, key, value, "resolved", &e);
+        if (config_set(out, key, value, "resolved", &e) < 0)
+            all->failed = 1;
     }
-    if (values)
-        opt_release(&g, values);
+    opt_release(&g, values);
     mem_free(values);
-    return rc;
 }
 
 /* A preset may carry options of several methods; those of the others are checked and put aside. */
-static int check_other_methods(struct config *given, const struct route_ops *chosen, struct str *all)
+static void check_other_methods(struct config *given, const struct route_ops *chosen, struct str *all)
 {
-    int rc = 0;
     for (const struct route_ops *const *m = route_all(); *m; m++) {
         struct config unused = {0};
-        if (*m != chosen && check_route_options(given, *m, &unused, all) < 0)
-            rc = DS_ERANGE;
+        if (*m != chosen)
+            check_route_options(given, *m, &unused, all);
         config_release(&unused);
     }
-    return rc;
 }
 
 static int check_unknown(const struct config *given, struct err *e)
@@ -150,62 +155,94 @@ static int check_unknown(const struct config *given, struct err *e)
     return config_check_unused(given, group, n, e);
 }
 
-static int check_values(const struct train_config *c, struct err *e)
+/* What no single row of a table can say. */
+static void check_values(struct train_config *c, struct str *all)
 {
-    if (!(c->train.lr > 0))
-        return err_set(e, DS_ERANGE, "train.lr=%g must be above 0", c->train.lr);
-    if (c->train.seq > c->model.max_seq)
-        return err_set(e, DS_ERANGE, "train.seq=%lld is longer than model.max_seq=%lld", (long long)c->train.seq,
-                       (long long)c->model.max_seq);
-    if (c->train.batch * c->train.seq > 1 << 24)
-        return err_set(e, DS_ERANGE, "train.batch * train.seq = %lld tokens a step is more than 16,777,216",
-                       (long long)(c->train.batch * c->train.seq));
-    return 0;
+    struct train_options *o = &c->train;
+    long long max_seq = (long long)c->model.max_seq;
+    if (!(o->lr > 0))
+        str_addf(all, "%strain.lr=%g must be above 0", between(all), o->lr);
+    if (o->seq > max_seq)
+        str_addf(all, "%strain.seq=%lld is longer than model.max_seq=%lld", between(all), (long long)o->seq, max_seq);
+    if (o->probe_tokens > max_seq && max_seq >= 2)
+        o->probe_tokens = max_seq; /* a default that a small context need not know */
+    if (o->batch * o->seq > 1 << 24)
+        str_addf(all, "%strain.batch * train.seq = %lld tokens a step is more than 16,777,216", between(all),
+                 (long long)(o->batch * o->seq));
 }
 
-static int resolve(struct train_config *c, struct config *given, struct err *e)
+/* The method looks at its options and at the number of layers, as it will when the run begins. */
+static void check_method(const struct train_config *c, const struct route_ops *ops, struct str *all)
 {
-    struct str all = {0};
-    int rc = 0, bad = 0;
-    bad |= apply(given, &train_group, &c->train, &all) < 0;
-    bad |= apply(given, &data_group, &c->data, &all) < 0;
-    bad |= apply(given, &run_group, &c->run, &all) < 0;
-    bad |= apply(given, &model_group, &c->model, &all) < 0;
+    char prefix[40];
+    struct opt_group g = route_group(ops, prefix);
+    struct err e = {0};
+    struct params none = {0};
+    struct route r = {0};
+    struct config copy = {0};
+    void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
+    int rc = values ? opt_defaults(&g, values, &e) : err_set(&e, DS_EMEM, "options of %s", ops->name);
+    if (rc == 0)
+        rc = config_merge(&copy, &c->route, &e);
+    if (rc == 0)
+        rc = config_apply(&copy, &g, values, &e);
+    if (rc == 0)
+        rc = route_init(&r, ops, values, &none, (int)c->model.layers, (int)c->model.dim, 1, &e);
+    else if (values) {
+        opt_release(&g, values);
+        mem_free(values);
+    }
+    if (rc < 0)
+        str_addf(all, "%s%s", between(all), e.text);
+    route_release(&r);
+    params_release(&none);
+    config_release(&copy);
+}
+
+/* Adds to `all` everything that is wrong, not only the first of it. */
+static void resolve(struct train_config *c, struct config *given, struct str *all)
+{
+    apply(given, &train_group, &c->train, all);
+    apply(given, &data_group, &c->data, all);
+    apply(given, &run_group, &c->run, all);
+    apply(given, &model_group, &c->model, all);
     const struct route_ops *ops = c->model.method ? route_find(c->model.method) : NULL;
     if (ops) {
-        bad |= check_route_options(given, ops, &c->route, &all) < 0;
-        bad |= check_other_methods(given, ops, &all) < 0;
+        check_route_options(given, ops, &c->route, all);
+        check_other_methods(given, ops, all);
     } else if (c->model.method) {
-        str_addf(&all, "%smodel.method=%s is unknown; known:", all.len ? "; " : "", c->model.method);
+        str_addf(all, "%smodel.method=%s is unknown; known:", between(all), c->model.method);
         for (const struct route_ops *const *m = route_all(); *m; m++)
-            str_addf(&all, " %s", (*m)->name);
-        bad = 1;
+            str_addf(all, " %s", (*m)->name);
     }
-    if (bad)
-        rc = err_set(e, DS_EUSAGE, "%s", str_text(&all));
-    str_release(&all);
-    struct err unknown = {0};
-    int rc2 = ops ? check_unknown(given, &unknown) : 0;
-    if (rc2 < 0)
-        rc = rc < 0 ? err_add(e, DS_EUSAGE, "%s", unknown.text) : err_set(e, rc2, "%s", unknown.text);
-    if (rc == 0)
-        rc = check_values(c, e);
-    if (rc == 0)
-        rc = model_config_check(&c->model, e);
-    return rc;
+    struct err unknown = {0}, shape = {0};
+    if (ops && check_unknown(given, &unknown) < 0)
+        str_addf(all, "%s%s", between(all), unknown.text);
+    if (ops) {
+        check_values(c, all);
+        if (model_config_check(&c->model, &shape) < 0)
+            str_addf(all, "%s%s", between(all), shape.text);
+        check_method(c, ops, all);
+    }
 }
 
 static int make(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e)
 {
     struct config given = {0};
+    struct str all = {0};
     int rc = path ? config_read_yaml(&given, path, e) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         char where[32];
+        struct err one = {0};
         snprintf(where, sizeof where, "argument %zu", i + 1);
-        rc = config_override(&given, override[i], where, e);
+        if (config_override(&given, override[i], where, &one) < 0)
+            str_addf(&all, "%s%s", between(&all), one.text);
     }
     if (rc == 0)
-        rc = resolve(c, &given, e);
+        resolve(c, &given, &all);
+    if (rc == 0 && (all.len > 0 || all.failed))
+        rc = err_set(e, all.failed ? DS_EMEM : DS_EUSAGE, "%s", all.failed ? "configuration" : str_text(&all));
+    str_release(&all);
     config_release(&given);
     if (rc < 0)
         train_config_release(c);

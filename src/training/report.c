@@ -9,11 +9,16 @@
 #include "models/trace.h"
 #include "training/trainer.h"
 
-#include "data/tokenizer.h"
+enum { LOG_FAILURES_MAX = 50 };
 
-static int append(struct trainer *t, struct err *e)
+int trainer_append(struct trainer *t, struct err *e)
 {
-    return runlog_append(t->log, t->record, e);
+    struct err why = {0};
+    int rc = runlog_append(t->log, t->record, &why);
+    t->log_failures = rc < 0 ? t->log_failures + 1 : 0;
+    if (rc == 0 || (rc == DS_EIO && t->log_failures < LOG_FAILURES_MAX))
+        return 0;
+    return err_set(e, rc, "%s", why.text);
 }
 
 static void add_config(void *ctx, const char *key, const char *value)
@@ -95,7 +100,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     train_config_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
-    return append(t, e);
+    return trainer_append(t, e);
 }
 
 static void add_step_metrics(struct trainer *t)
@@ -129,7 +134,7 @@ int trainer_log_step(struct trainer *t, struct err *e)
             record_num(r, "time_ratio", s->time_ratio);
     }
     add_step_metrics(t);
-    return append(t, e);
+    return trainer_append(t, e);
 }
 
 int trainer_log_layers(struct trainer *t, struct err *e)
@@ -148,7 +153,7 @@ int trainer_log_layers(struct trainer *t, struct err *e)
         if (ops->metrics[i].scope == METRIC_LAYER)
             record_nums(t->record, ops->metrics[i].name, m->route.metric[i], L);
     mem_free(gate);
-    return append(t, e);
+    return trainer_append(t, e);
 }
 
 int trainer_log_probes(struct trainer *t, struct err *e)
@@ -161,7 +166,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
         struct trace_options o = {.step = t->state.step, .time = clock_wall(), .kind = PASS_SPARSE,
                                   .seed = (uint64_t)t->config.run.seed};
         trace_run(t->model, &text, &o, t->record);
-        rc = append(t, e);
+        rc = trainer_append(t, e);
     }
     return rc;
 }
@@ -175,7 +180,7 @@ int trainer_log_event(struct trainer *t, int level, const char *name, const char
     record_str(t->record, "text", text);
     if (level >= LOG_WARN)
         log_msg((enum log_level)level, "step %lld: %s: %s", (long long)t->state.step, name, text);
-    return append(t, e);
+    return trainer_append(t, e);
 }
 
 int trainer_log_end(struct trainer *t, const char *status, const char *text, struct err *e)
@@ -183,6 +188,6 @@ int trainer_log_end(struct trainer *t, const char *status, const char *text, str
     record_begin(t->record, "end", t->state.step, clock_wall());
     record_str(t->record, "status", status);
     record_str(t->record, "text", text);
-    int rc = append(t, e);
+    int rc = trainer_append(t, e);
     return rc == 0 ? runlog_writer_sync(t->log, e) : rc;
 }

@@ -20,15 +20,26 @@ static void print_state(struct str *s, const struct trainer *t)
     str_addf(s, "{\n  \"step\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"skipped\": %" PRId64 ",\n", x->step, x->tokens,
              x->skipped);
     str_addf(s, "  \"bad_in_row\": %" PRId64 ",\n  \"best_step\": %" PRId64 ",\n", x->bad_in_row, x->best_step);
-    str_addf(s, "  \"best_loss\": \"%a\",\n  \"seconds\": \"%a\",\n  \"lr\": \"%a\",\n", x->best_loss, x->seconds,
-             t->config.train.lr);
+    str_addf(s, "  \"best_loss\": \"%a\",\n  \"seconds\": \"%a\",\n", x->best_loss, x->seconds);
     str_addf(s, "  \"epoch\": \"%" PRIu64 "\",\n  \"window\": \"%" PRIu64 "\",\n", x->pos.epoch, x->pos.window);
-    str_addf(s, "  \"corpus\": \"%016" PRIx64 "\",\n  \"tokenizer\": \"%016" PRIx64 "\",\n", corpus_hash(t->corpus),
+    str_addf(s, "  \"corpus\": \"%016" PRIx64 "\",\n  \"tokenizer\": \"%016" PRIx64 "\"\n}\n", corpus_hash(t->corpus),
              tokenizer_hash(t->tokenizer));
-    str_add(s, "  \"live\": {");
+}
+
+/* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints. */
+int trainer_keep_live(const struct trainer *t, struct err *e)
+{
+    char path[1200];
+    struct str s = {0};
+    str_add(&s, "{");
     for (int i = 0; i < t->n_live; i++)
-        str_addf(s, "%s\"%s\": \"%a\"", i ? ", " : "", t->live[i].key, t->live[i].value);
-    str_add(s, "}\n}\n");
+        str_addf(&s, "%s\n  \"%s\": \"%a\"", i ? "," : "", t->live[i].key, t->live[i].value);
+    str_add(&s, "\n}\n");
+    int rc = s.failed ? err_set(e, DS_EMEM, "live.json") : fs_join(path, sizeof path, t->dir, "live.json", e);
+    if (rc == 0)
+        rc = fs_write_file(path, s.p, s.len, e);
+    str_release(&s);
+    return rc;
 }
 
 static int write_state(const struct trainer *t, const char *dir, struct err *e)
@@ -123,14 +134,35 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
     return 0;
 }
 
-static int apply_live(struct trainer *t, const struct json_node *live, struct err *e)
+/* Did the command line of this resume name the key?  "++train.lr=..." does. */
+static int is_overridden(const struct trainer *t, const char *key)
 {
+    size_t n = strlen(key);
+    for (int i = 0; i < t->n_override; i++) {
+        const char *given = t->override[i] + strspn(t->override[i], "+-~");
+        if (strncmp(given, key, n) == 0 && (given[n] == '=' || given[n] == '\0'))
+            return 1;
+    }
+    return 0;
+}
+
+static int apply_live(struct trainer *t, struct err *e)
+{
+    char path[1200];
     const char *key;
     const struct json_node *v;
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && (v = json_member(live, i, &key, NULL)) != NULL; i++)
-        rc = trainer_set(t, key, hex_num(v, 0), e);
-    return rc;
+    struct json *j = NULL;
+    int rc = fs_join(path, sizeof path, t->dir, "live.json", e);
+    if (rc < 0 || !fs_exists(path))
+        return rc;
+    rc = json_read_file(&j, path, 1 << 20, e);
+    for (size_t i = 0; rc == 0 && (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++)
+        if (!is_overridden(t, key))
+            rc = trainer_set(t, key, hex_num(v, NAN), e);
+    json_free(j);
+    if (rc == 0 && t->n_override > 0)
+        rc = trainer_keep_live(t, e);
+    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
 static int read_state(struct trainer *t, const char *dir, int allow_change, struct err *e)
@@ -161,25 +193,55 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
         x->seconds = hex_num(json_get(n, "seconds"), 0);
         x->pos.epoch = strtoull(epoch, NULL, 10);
         x->pos.window = strtoull(window, NULL, 10);
-        rc = apply_live(t, json_get(n, "live"), e);
-        if (rc == 0)
-            t->config.train.lr = hex_num(json_get(n, "lr"), t->config.train.lr);
     }
     json_free(j);
+    return rc;
+}
+
+/* The newest step that has a directory, whole or not; -1 when there is none. */
+static int64_t newest_step(const char *root)
+{
+    char **names = NULL;
+    size_t n = 0;
+    int64_t newest = -1, step;
+    int used = 0;
+    if (!fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (sscanf(names[i], "step-%" SCNd64 "%n", &step, &used) == 1 && names[i][used] == '\0' && step > newest)
+            newest = step;
+    fs_list_free(names, n);
+    return newest;
+}
+
+static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_t size, struct err *e)
+{
+    int64_t step = -1, newest = newest_step(root);
+    int rc = newest < 0 ? DS_ENOTFOUND : checkpoint_latest(root, dir, size, &step, e);
+    t->resumed_level = LOG_INFO;
+    if (newest < 0)
+        snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the beginning");
+    else if (rc == 0 && step == newest)
+        snprintf(t->resumed_from, sizeof t->resumed_from, "from the checkpoint of step %" PRId64, step);
+    else if (rc == 0) {
+        t->resumed_level = LOG_WARN;
+        snprintf(t->resumed_from, sizeof t->resumed_from,
+                 "the checkpoint of step %" PRId64 " is damaged: from that of step %" PRId64, newest, step);
+    } else if (rc == DS_ENOTFOUND)
+        return err_set(e, DS_EFORMAT, "%s: no checkpoint is whole, the newest is of step %" PRId64, root, newest);
     return rc;
 }
 
 int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
     char root[1100], dir[1100], path[1200];
-    int64_t step;
-    int rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
-    if (rc == 0 && !fs_is_dir(root))
-        return 0; /* killed before the first checkpoint: from the beginning */
+    int rc = apply_live(t, e);
     if (rc == 0)
-        rc = checkpoint_latest(root, dir, sizeof dir, &step, e);
+        rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
+    if (rc == 0)
+        rc = find_checkpoint(t, root, dir, sizeof dir, e);
     if (rc == DS_ENOTFOUND)
-        return 0;
+        return 0; /* killed before the first checkpoint */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
     if (rc == 0)
@@ -190,5 +252,5 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
         rc = model_read_weights(t->model, path, 1, e);
     if (rc == 0)
         rc = read_state(t, dir, allow_change, e);
-    return rc < 0 ? err_add(e, rc, "resume from %s", dir) : 0;
+    return rc < 0 ? err_add(e, rc, "resume of %s", t->dir) : 0;
 }

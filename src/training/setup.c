@@ -84,6 +84,34 @@ static int open_loaders(struct trainer *t, struct err *e)
     return rc < 0 ? err_add(e, rc, "validation split of %s (data.val_fraction=%g)", c->data.path, c->data.val_fraction) : 0;
 }
 
+/* Bytes that this machine can still give, 0 when it does not say. */
+static double memory_left(void)
+{
+    struct str s = {0};
+    double kib = 0;
+    const char *line = NULL;
+    if (fs_read_file(&s, "/proc/meminfo", 1 << 16, NULL) == 0 && (line = strstr(str_text(&s), "MemAvailable:")) != NULL)
+        (void)(sscanf(line, "MemAvailable: %lf", &kib) == 1 || (kib = 0));
+    str_release(&s);
+    return 1024 * kib;
+}
+
+/* A system that promises more memory than it has would kill the run later, without a word. */
+static int check_memory(const struct train_config *c, struct err *e)
+{
+    const struct model_config *m = &c->model;
+    double C = (double)m->dim, D = (double)(m->heads * m->head_dim), K = (double)(m->kv_heads * m->head_dim);
+    double block = 2 * C * D + 2 * C * K + (m->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)m->ffn;
+    double weights = (double)m->vocab * C * (m->tied ? 1 : 2) + (double)m->layers * block;
+    double states = 2 * (double)(c->train.batch * c->train.seq) * C * (double)(m->layers + 1);
+    double need = sizeof(real) * (4 * weights + states), left = memory_left(); /* value, gradient, two moments */
+    char a[16], b[16];
+    if (left <= 0 || need <= left)
+        return 0;
+    return err_set(e, DS_EMEM, "this model and batch need at least %sB of memory, %sB are left", str_si(a, need),
+                   str_si(b, left));
+}
+
 static int open_model(struct trainer *t, struct err *e)
 {
     struct train_config *c = &t->config;
@@ -94,6 +122,8 @@ static int open_model(struct trainer *t, struct err *e)
     if (!copy.method)
         return err_set(e, DS_EMEM, "model");
     int rc = config_merge(&route, &c->route, e);
+    if (rc == 0)
+        rc = check_memory(c, e);
     if (rc == 0)
         rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed, 1, e);
     mem_free(copy.method); /* NULL when it was taken */

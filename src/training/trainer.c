@@ -90,6 +90,22 @@ static int train_step(struct trainer *t, struct err *e)
     return trainer_log_event(t, LOG_WARN, "nan", text, e);
 }
 
+/* Kept under the full key, as a command line would name it. */
+static int note_live(struct trainer *t, const char *prefix, const char *key, double value, struct err *e)
+{
+    char full[64];
+    int i = 0;
+    snprintf(full, sizeof full, "%s%s", prefix, key);
+    while (i < t->n_live && strcmp(t->live[i].key, full) != 0)
+        i++;
+    if (i == (int)DS_LEN(t->live))
+        return err_set(e, DS_ERANGE, "too many live settings");
+    t->n_live = i == t->n_live ? i + 1 : t->n_live;
+    str_copy(t->live[i].key, sizeof t->live[i].key, full);
+    t->live[i].value = value;
+    return 0;
+}
+
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 {
     char prefix[40];
@@ -98,27 +114,17 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
     if (!isfinite(value))
         return err_set(e, DS_ERANGE, "%s: a finite number is wanted", key);
     if (strcmp(key, "lr") == 0 || strcmp(key, "train.lr") == 0) {
-        if (!(value > 0))
-            return err_set(e, DS_ERANGE, "lr=%g must be above 0", value);
+        if (!(value > 0 && value <= 100))
+            return err_set(e, DS_ERANGE, "lr=%g is outside 0 to 100 (0 itself is too)", value);
         t->config.train.lr = value;
-        return 0; /* a checkpoint keeps it by itself */
+        return note_live(t, "train.", "lr", value, e);
     }
     if (strncmp(key, prefix, (size_t)n) == 0)
         key += n;
     if (!route->ops->set)
         return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key, route->ops->name);
     rc = route->ops->set(route, key, value, e);
-    if (rc < 0)
-        return rc;
-    int i = 0;
-    while (i < t->n_live && strcmp(t->live[i].key, key) != 0)
-        i++;
-    if (i == (int)DS_LEN(t->live))
-        return err_set(e, DS_ERANGE, "too many live settings");
-    t->n_live = i == t->n_live ? i + 1 : t->n_live;
-    str_copy(t->live[i].key, sizeof t->live[i].key, key);
-    t->live[i].value = value;
-    return 0;
+    return rc < 0 ? rc : note_live(t, prefix, key, value, e);
 }
 
 /* Where the model now stands against the best: the checkpoint about to be written may be it. */
@@ -148,6 +154,13 @@ static int save_now(struct trainer *t, struct err *e)
     return rc2; /* training goes on: an older checkpoint is intact, the next save is another try */
 }
 
+/* Removed or renamed while it runs: what is written from here on would be lost, or start a second run. */
+static int is_gone(const struct trainer *t)
+{
+    char path[1100];
+    return fs_join(path, sizeof path, t->dir, "log.mp", NULL) < 0 || !fs_exists(path);
+}
+
 static int every(int64_t step, int64_t n)
 {
     return step % n == 0;
@@ -158,6 +171,8 @@ static int after_step(struct trainer *t, struct err *e)
     const struct train_options *o = &t->config.train;
     int64_t step = t->state.step;
     int rc = 0, last = step == o->steps;
+    if (is_gone(t))
+        return err_set(e, DS_ENOTFOUND, "%s is gone: the run ends at step %" PRId64, t->dir, step);
     if (rc == 0 && (every(step, o->layer_every) || last))
         rc = trainer_log_layers(t, e);
     if (rc == 0 && (every(step, o->eval_every) && !last))
@@ -198,6 +213,8 @@ static void handle_set(struct trainer *t, const char *rest, struct str *a)
         return;
     }
     str_addf(a, "ok %s %g", key, value);
+    if (trainer_keep_live(t, &e) < 0)
+        str_addf(a, ", but a resume will not know: %s", e.text);
     if (trainer_log_event(t, LOG_INFO, "set", rest, &e) < 0)
         log_warn("%s", e.text);
 }
@@ -239,11 +256,10 @@ static int obey(struct trainer *t, struct err *e)
     int rc = 0;
     do {
         control_poll(t->control, t->is_paused ? 0.1 : 0, handle, t);
-        if (*t->stop_signal == SIGNAL_CHECKPOINT) {
-            *t->stop_signal = 0;
+        int asked = SIGNAL_CHECKPOINT;
+        if (atomic_compare_exchange_strong(t->stop_signal, &asked, 0))
             t->wants_checkpoint = 1;
-        }
-        if (*t->stop_signal)
+        else if (asked)
             t->wants_stop = 1;
         if (t->is_paused && t->wants_checkpoint)
             rc = save_now(t, e);
@@ -257,10 +273,13 @@ static int obey(struct trainer *t, struct err *e)
 
 static int stop_early(struct trainer *t, struct err *e)
 {
-    int rc = t->state.step > 0 ? save_now(t, e) : 0;
+    int rc = t->state.step > 0 ? save_now(t, e) : 0, lost = t->save_failed;
     if (rc == 0)
-        rc = trainer_log_end(t, "stopped", "on request", e);
-    return rc < 0 ? rc : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
+        rc = trainer_log_end(t, "stopped", lost ? "on request; the checkpoint failed" : "on request", e);
+    if (rc < 0)
+        return rc;
+    return lost ? err_set(e, DS_EIO, "stopped at step %" PRId64 ", and its checkpoint could not be written", t->state.step)
+                : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
 }
 
 static int give_up(struct trainer *t, struct err *e)
@@ -268,12 +287,29 @@ static int give_up(struct trainer *t, struct err *e)
     char text[160];
     snprintf(text, sizeof text, "%" PRId64 " steps in a row had NaN or Inf (train.nan_limit); the checkpoint holds the "
                                 "weights from before them", t->state.bad_in_row);
+    int rc = trainer_log_step(t, e);
+    if (t->on_step)
+        t->on_step(t->ctx, t);
     t->report.has_val = 1; /* no evaluation of a broken step */
     t->report.val_loss = INFINITY;
-    int rc = save_now(t, e);
+    if (rc == 0)
+        rc = save_now(t, e);
     if (rc == 0)
         rc = trainer_log_end(t, "failed", text, e);
     return rc < 0 ? rc : err_set(e, DS_ENUMERIC, "step %" PRId64 ": %s", t->state.step, text);
+}
+
+/* The world failed under the run: what can still be saved is saved, and the record says so. */
+static int last_words(struct trainer *t, int rc, struct err *e)
+{
+    struct err ignored = {0};
+    if (is_gone(t))
+        return rc;
+    if (t->state.step > 0 && trainer_save(t, &ignored) == 0)
+        log_warn("step %" PRId64 " is saved", t->state.step);
+    if (trainer_log_end(t, "failed", e->text, &ignored) < 0)
+        log_warn("%s", ignored.text);
+    return rc;
 }
 
 int trainer_run(struct trainer *t, struct err *e)
@@ -292,6 +328,8 @@ int trainer_run(struct trainer *t, struct err *e)
         if (rc == 0)
             rc = after_step(t, e);
     }
+    if (rc < 0)
+        return last_words(t, rc, e);
     if (rc == 0)
         rc = trainer_log_end(t, t->save_failed ? "failed" : "done", t->save_failed ? "the last checkpoint failed" : "", e);
     if (rc == 0 && t->save_failed)
@@ -299,50 +337,11 @@ int trainer_run(struct trainer *t, struct err *e)
     return rc;
 }
 
-int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
-                   const char *parent, struct err *e)
-{
-    char path[1100], host[256] = "";
-    struct str s = {0};
-    gethostname(host, sizeof host - 1);
-    int rc = fs_mkdirs(dir, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
-    if (rc == 0 && fs_exists(path))
-        rc = err_set(e, DS_EEXIST, "%s: a run is there already; --resume continues it", dir);
-    if (rc < 0)
-        goto out;
-    train_config_print(&s, config);
-    rc = s.failed ? err_set(e, DS_EMEM, "config.yaml") : fs_write_file(path, s.p, s.len, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "meta.json", e);
-    if (rc < 0)
-        goto out;
-    str_reset(&s);
-    str_add(&s, "{\n  \"command\": [");
-    for (int i = 0; i < argc; i++) {
-        str_add(&s, i ? ", " : "");
-        str_add_json(&s, argv[i], strlen(argv[i]));
-    }
-    str_add(&s, "],\n  \"preset\": ");
-    str_add_json(&s, config->preset, strlen(config->preset));
-    str_addf(&s, ",\n  \"version\": \"%s\",\n  \"host\": ", version);
-    str_add_json(&s, host, strlen(host));
-    str_addf(&s, ",\n  \"cpus\": %d,\n  \"seed\": %" PRId64 ",\n  \"started\": %.3f,\n  \"parent\": ", pool_cpus(),
-             config->run.seed, clock_wall());
-    str_add_json(&s, parent ? parent : "", parent ? strlen(parent) : 0);
-    str_add(&s, "\n}\n");
-    rc = s.failed ? err_set(e, DS_EMEM, "meta.json") : fs_write_file(path, s.p, s.len, e);
-out:
-    str_release(&s);
-    return rc;
-}
-
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume, int allow_change,
                  struct err *e)
 {
     char path[1100];
-    static volatile int no_signal;
+    static atomic_int no_signal;
     const char *slash = strrchr(dir, '/');
     t->config = *config;
     memset(config, 0, sizeof *config);
@@ -363,8 +362,12 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = trainer_restore(t, allow_change, e);
     if (rc == 0)
         rc = control_open(&t->control, dir, e);
+    if (rc == 0 && resume && t->n_override > 0) /* the change holds from now on */
+        rc = trainer_write_config(dir, &t->config, e);
     if (rc == 0)
         rc = trainer_log_head(t, resume, e);
+    if (rc == 0 && resume)
+        rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
     if (rc < 0)
         trainer_close(t);
     return rc;
