@@ -124,7 +124,8 @@ int data_has_eval(const struct sheet *s, int run, const char *scalar);
 int data_eval_vector(struct sheet *s, int run, const char *name, const struct vector **out, struct err *e) DS_CHECK;
 /* Column of the newest sample `val`. */
 int data_column(struct sheet *s, int run, const char *name, const struct vector **out, struct err *e) DS_CHECK;
-/* Layers of a run, its dense FLOPs per token; refused when the head lacks them. */
+/* Layers of a run; FLOPs a token of its dense counterpart (eval 'final' flops_dense_per_token where all runs have
+ * it, else the head's flops_dense); refused when missing. */
 int data_layers(struct sheet *s, int run, int *out, struct err *e) DS_CHECK;
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e) DS_CHECK;
 /* Whole number from the configuration; 0 and `otherwise` when absent or no number. */

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/use.h"
 #include "cli/version.h"
 #include "figures/figure.h"
 
@@ -26,12 +26,6 @@ struct request {
 };
 
 struct opened { struct figure_run run[RUNS_MAX]; int n; };
-
-static int complain(const struct err *e)
-{
-    log_error("%s", e->text);
-    return e->code == DS_EUSAGE ? EXIT_USAGE : EXIT_FAILURE;
-}
 
 /* ---- the command line ---------------------------------------------------------------------------- */
 
@@ -117,7 +111,10 @@ static void close_runs(struct opened *o)
 static int open_run(struct opened *o, const char *path, struct err *e)
 {
     struct runview *v = NULL;
-    int rc = runview_open(&v, path, e);
+    char full[2048];
+    int rc = cli_run_path(full, sizeof full, path, e);
+    if (rc == 0)
+        rc = runview_open(&v, full, e);
     if (rc < 0)
         return rc;
     while ((rc = runview_poll(v, 10, e)) > 0)
@@ -206,11 +203,11 @@ static int draw_command(const struct request *r)
     int all = strcmp(r->name, "all") == 0, status = 0, count = 0;
     if (r->paths == 0) {
         err_set(&e, DS_EUSAGE, "figure %s: name at least one run", r->name);
-        return complain(&e);
+        return command_fail(&e);
     }
     if (open_runs(&o, r->path, r->paths, &e) < 0 || fs_mkdirs(r->dir, &e) < 0) {
         close_runs(&o);
-        return complain(&e);
+        return command_fail(&e);
     }
     for (int i = 0; figure_name(i); i++) {
         const char *name = all ? figure_name(i) : r->name;
@@ -218,7 +215,7 @@ static int draw_command(const struct request *r)
         if (draw_one(r, &o, name, &drawn, &e) == 0)
             count++;
         else {
-            status = complain(&e);
+            status = command_fail(&e);
             str_add(&refused, refused.len ? ",{" : "{");
             json_field(&refused, "name", name);
             str_add_char(&refused, ',');
@@ -325,7 +322,7 @@ static int again_command(const struct request *r)
     figure_recipe_release(&recipe);
     str_release(&png);
     if (rc < 0) {
-        complain(&e);
+        command_fail(&e);
         return EXIT_FAILURE;
     }
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -339,7 +336,7 @@ int figure_command(int argc, char **argv)
     figure_options_default(&r.opt);
     r.opt.version = DEPTHSCOPE_VERSION;
     if (parse(&r, argc, argv, &e) < 0)
-        return complain(&e);
+        return command_fail(&e);
     if (r.again)
         return again_command(&r);
     if (!r.name || strcmp(r.name, "help") == 0) {

@@ -87,9 +87,16 @@ int data_layers(struct sheet *s, int run, int *out, struct err *e)
     return 0;
 }
 
+/* The evaluation counts dense over the very positions it ran on, the head over one training length: the two
+ * differ, so either all runs are measured by the one or all by the other. */
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
 {
     double v = s->run[run].view->flops_dense;
+    int all = 1;
+    for (int i = 0; i < s->runs; i++)
+        all &= data_has_eval(s, i, "flops_dense_per_token");
+    if (all)
+        return data_eval(s, run, "flops_dense_per_token", out, e);
     if (!(v > 0) || !isfinite(v))
         return sheet_refuse(s, run, e, "record 'head' has no 'flops_dense'");
     *out = v;

@@ -128,8 +128,8 @@ static void draw_trend(struct sheet *s, struct panel *p, const struct correlatio
         y[i] = edge;
     }
     pen_dash(s->pen, NULL, 0);
-    pen_colour(s->pen, s->background, 0.9);
-    pen_width(s->pen, s->venue->line * 2.4);
+    pen_colour(s->pen, s->background, 0.8);
+    pen_width(s->pen, s->venue->line * 2);
     panel_line(s, p, x, y, 2);
     pen_colour(s->pen, sheet_series(s, 1), 1);
     pen_width(s->pen, s->venue->line * 1.1);
@@ -234,7 +234,18 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
 
 static int draw_signal(struct sheet *s, struct err *e)
 {
-    return draw(s, "signal", "Signal: mean acceleration over gated layers", e);
+    const char *kind = runview_config(s->run[0].view, "edp.signal");
+    char label[96];
+    int same = kind != NULL;
+    for (int i = 1; same && i < s->runs; i++) {
+        const char *other = runview_config(s->run[i].view, "edp.signal");
+        same = other && strcmp(other, kind) == 0;
+    }
+    if (same)
+        snprintf(label, sizeof label, "Routing signal (%.40s), mean over gated layers", kind);
+    else
+        snprintf(label, sizeof label, "Routing signal, mean over gated layers");
+    return draw(s, "signal", label, e);
 }
 
 static int draw_entropy(struct sheet *s, struct err *e)

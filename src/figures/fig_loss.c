@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "figures/plot.h"
 
-struct point { double x, y; struct interval over; const struct group *g; };
+struct point { double x, y; struct interval over, across; const struct group *g; };
 
 enum axis_kind { BY_FLOPS, BY_TIME };
 
@@ -80,18 +80,19 @@ static int make_point(struct sheet *s, const struct group *g, enum axis_kind kin
                       struct point *p, struct err *e)
 {
     const char *metric = s->opt.metric ? s->opt.metric : "loss";
-    double *y = mem_alloc((size_t)g->runs, sizeof *y), sum = 0, x;
+    size_t n = (size_t)g->runs;
+    double *y = mem_alloc(2 * n, sizeof *y), *x = y + n;
     int rc = y ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++) {
-        rc = place_run(s, g->run[i], kind, ref, ref_time, &x, e);
+        rc = place_run(s, g->run[i], kind, ref, ref_time, &x[i], e);
         if (rc == 0)
             rc = data_eval(s, g->run[i], metric, &y[i], e);
-        sum += rc == 0 ? x : 0;
     }
     if (rc == 0) {
         p->g = g;
-        p->x = sum / g->runs;
-        p->over = stats_bootstrap(y, (size_t)g->runs, 1);
+        p->over = stats_bootstrap(y, n, 1);
+        p->across = stats_bootstrap(x, n, 1);
+        p->x = p->across.mean;
         p->y = p->over.mean;
     }
     mem_free(y);
@@ -135,6 +136,12 @@ static void draw_method(struct sheet *s, struct panel *p, const struct point *pt
             panel_whisker(s, x, lo, x, hi, rgb);
             panel_mark_line(p, x, lo, x, hi);
         }
+        if (isfinite(pt[i].across.lo)) {
+            double lo = axis_at(&p->ax, pt[i].across.lo), hi = axis_at(&p->ax, pt[i].across.hi);
+            if (hi - lo > 2 * r) /* else it would hide behind its mark */
+                panel_whisker(s, lo, y, hi, y, rgb);
+            panel_mark_line(p, lo, y, hi, y);
+        }
         sheet_marker(s, pt[i].g->method_index, x, y, r, rgb, pt[i].g->runs == 1);
         panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
     }
@@ -142,14 +149,14 @@ static void draw_method(struct sheet *s, struct panel *p, const struct point *pt
 
 static void draw_points(struct sheet *s, struct panel *p, struct point *pt, int n)
 {
-    int top = 0;
     sort_points(pt, n);
     for (int i = 0; i < n; i++) {
         axis_include(&p->ax, pt[i].x);
+        axis_include(&p->ax, pt[i].across.lo);
+        axis_include(&p->ax, pt[i].across.hi);
         axis_include(&p->ay, pt[i].y);
         axis_include(&p->ay, pt[i].over.lo);
         axis_include(&p->ay, pt[i].over.hi);
-        top = pt[i].g->runs > top ? pt[i].g->runs : top;
         if (i == 0 || pt[i].g->method_index != pt[i - 1].g->method_index) {
             int dense = strcmp(pt[i].g->method, "dense") == 0;
             const char *word = dense ? p->x_label[0] == 'F' ? "dense at equal FLOPs" : "dense at equal time" : pt[i].g->method;
@@ -188,6 +195,18 @@ static void note_seeds(struct sheet *s, const struct groups *set)
                    hi);
 }
 
+/* Times of different machines are ratios of different things. */
+static void note_hosts(struct sheet *s)
+{
+    for (int i = 1; i < s->runs; i++) {
+        const char *a = s->run[0].view->host, *b = s->run[i].view->host;
+        if (strcmp(a ? a : "", b ? b : "") != 0) {
+            sheet_note(s, "The runs were timed on different machines.");
+            return;
+        }
+    }
+}
+
 static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
 {
     struct groups set = {0};
@@ -218,8 +237,9 @@ static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
         draw_points(s, p, pt, set.n);
         number_short(number, sizeof number, ref / 1e6);
         note_seeds(s, &set);
-        sheet_note(s, "1.0 = the deepest dense model (%s MFLOPs a token)%s.", number,
-                   kind == BY_TIME ? ", timed on the same machine" : "");
+        sheet_note(s, "1.0 = dense at full depth (%s MFLOPs a token).", number);
+        if (kind == BY_TIME)
+            note_hosts(s);
     }
     mem_free(pt);
     mem_free(p);

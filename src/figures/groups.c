@@ -10,9 +10,12 @@
 
 int config_is_incidental(const char *key)
 {
-    static const char *const names[] = {"seed",  "run",   "name",    "threads", "host", "quiet", "resume",
-                                        "parent", "out",   "compute.threads", "train.run", "train.resume",
-                                        "train.seed", "data.seed", "model.seed", "runs_dir", "note"};
+    /* What changes neither the task nor the result: the seed, names, how often to log or to keep. */
+    static const char *const names[] = {
+        "seed", "threads", "preset", "run", "name", "note", "train.log_every", "train.layer_every", "train.probe_every",
+        "train.eval_every", "train.eval_tokens", "train.checkpoint_every", "train.keep", "train.probes",
+        "train.probe_tokens", "train.samples", "train.time_rounds", "train.recompute",
+    };
     for (size_t i = 0; i < DS_LEN(names); i++)
         if (strcmp(names[i], key) == 0)
             return 1;

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 
+#define UNDEFINED ((double)NAN)
 enum { RESAMPLES = 2000, SMALL = 64 };
 
 double stats_mean(const double *v, size_t n)
@@ -17,7 +18,7 @@ double stats_mean(const double *v, size_t n)
             sum += v[i];
             finite++;
         }
-    return finite ? sum / (double)finite : (double)NAN;
+    return finite ? sum / (double)finite : UNDEFINED;
 }
 
 double stats_sd(const double *v, size_t n)
@@ -29,7 +30,7 @@ double stats_sd(const double *v, size_t n)
             sum += (v[i] - mean) * (v[i] - mean);
             finite++;
         }
-    return finite > 1 ? sqrt(sum / (double)(finite - 1)) : (double)NAN;
+    return finite > 1 ? sqrt(sum / (double)(finite - 1)) : UNDEFINED;
 }
 
 static int compare(const void *a, const void *b)
@@ -45,7 +46,7 @@ void stats_sort(double *v, size_t n)
 
 struct interval stats_bootstrap(const double *v, size_t n, unsigned long long seed)
 {
-    struct interval out = {.mean = stats_mean(v, n), .lo = NAN, .hi = NAN};
+    struct interval out = {.mean = stats_mean(v, n), .lo = UNDEFINED, .hi = UNDEFINED};
     double kept[SMALL], means[RESAMPLES];
     struct rng r;
     /* Seeds are few; beyond SMALL values the normal interval agrees with the bootstrap to the drawn precision. */
@@ -78,7 +79,7 @@ struct interval stats_bootstrap(const double *v, size_t n, unsigned long long se
 
 struct correlation stats_correlation(const float *x, const float *y, size_t n)
 {
-    struct correlation c = {NAN, NAN, NAN, NAN, NAN, 0};
+    struct correlation c = {UNDEFINED, UNDEFINED, UNDEFINED, UNDEFINED, UNDEFINED, 0};
     double mx = 0, my = 0, sxx = 0, syy = 0, sxy = 0;
     for (size_t i = 0; i < n; i++)
         if (isfinite(x[i]) && isfinite(y[i])) {
@@ -121,7 +122,7 @@ double stats_kde(const double *v, size_t n, double bandwidth, double lo, double 
     if (bandwidth <= 0)
         bandwidth = 1.06 * stats_sd(v, n) * pow((double)finite, -0.2);
     if (!(bandwidth > 0) || finite == 0)
-        return NAN;
+        return UNDEFINED;
     double norm = 1 / (bandwidth * sqrt(2 * 3.14159265358979323846) * (double)finite);
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i]))
