@@ -133,4 +133,48 @@ static inline double kit_step(struct model *m, const struct batch *b, struct pas
     return m->loss;
 }
 
+/* One training step as the trainer does it. */
+static inline double kit_train(struct model *m, const struct batch *b, int64_t step, int64_t steps, double lr)
+{
+    struct adamw o = {.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .router_lr = 10, .clip = 1};
+    struct pass pass = {.kind = PASS_TRAIN, .step = step, .progress = (double)step / (double)steps, .seed = 5};
+    double warm = step < 10 ? (double)step / 10 : 1, fall = 1 - 0.9 * pass.progress;
+    kit_step(m, b, &pass);
+    struct grad_health health = params_grad_health(&m->params);
+    t_eq(health.bad, 0);
+    o.lr *= warm * fall;
+    adamw_step(&m->params, &o, step, &health);
+    if (m->route.ops->update)
+        m->route.ops->update(&m->route);
+    return m->loss;
+}
+
+static inline int32_t kit_best(const real *logits, int V)
+{
+    int best = 0;
+    for (int v = 1; v < V; v++)
+        best = logits[v] > logits[best] ? v : best;
+    return best;
+}
+
+/* Greedy continuation of `prompt` (n ids) by `more` ids, with a cache. */
+static inline void kit_generate(struct model *m, const int32_t *prompt, int n, int32_t *out, int more)
+{
+    struct err e = {0};
+    struct kv_cache *cache = NULL;
+    int V = (int)m->config.vocab;
+    real *logits = malloc((size_t)V * sizeof *logits);
+    struct pass pass = {.kind = PASS_SPARSE};
+    t_ok(kv_cache_new(&cache, m, n + more, &e), &e);
+    t_ok(model_decode(m, cache, prompt, n, &pass, &e), &e);
+    model_logits(m, n - 1, logits);
+    for (int i = 0; i < more; i++) {
+        out[i] = kit_best(logits, V);
+        t_ok(model_decode(m, cache, &out[i], 1, &pass, &e), &e);
+        model_logits(m, 0, logits);
+    }
+    kv_cache_free(cache);
+    free(logits);
+}
+
 #endif

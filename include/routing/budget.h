@@ -6,7 +6,7 @@
 
 /* What holds the ratio at its target. */
 enum budget_kind {
-    BUDGET_OFFSET, /* a common threshold offset (or quantile level) is moved; the loss stays free */
+    BUDGET_OFFSET, /* a common threshold offset is moved; the loss stays free */
     BUDGET_DUAL,   /* mu (ratio - target) in the loss, mu a dual variable                        */
     BUDGET_LOSS,   /* lambda |ratio - target| in the loss                                        */
     BUDGET_OFF,

@@ -10,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "base/rng.h"
+#include "base/mem.h"
 #include "routing/budget.h"
+#include "routing/gates.h"
 #include "routing/penalty.h"
 #include "routing/route.h"
 #include "routing/signal.h"
@@ -40,14 +40,10 @@ struct edp {
     int tau, weight, budget;         /* params                                              */
     struct standardiser std;
     struct stepcode code;
-    struct arena rows;               /* what follows                                        */
-    uint8_t *want, *probe, *ran;     /* (R)                                                 */
-    int16_t *skipped, *in_row;       /* (R) blocks skipped so far; in a row                 */
-    uint8_t *forced;                 /* (L,R)                                               */
-    real *z, *p;                     /* (L,R) score and soft gate                           */
+    struct gates gates;
     double *depth;                   /* (R) layers run; soft: sum of gates                  */
     real *price;                     /* (R) d aux / d gate, the same for all gates of a row */
-    real *grad_weight, *sorted;      /* (R)                                                 */
+    real *sorted;                    /* (R)                                                 */
     double *quantile;                /* (L) of this step                                    */
     double ratio;                    /* executed cells / all, of this step                  */
 };
@@ -68,10 +64,10 @@ static const struct opt edp_opts_table[] = {
     {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES, "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
     {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
-    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES, "integral control of a common threshold offset (or quantile level); dual variable in the loss; |ratio - target| in the loss; none", NULL},
+    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES, "integral control of a common threshold offset; dual variable in the loss; |ratio - target| in the loss; none", NULL},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells, always-on layers included", "target_compute_ratio"},
     {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL, "weight of budget=loss; bound of budget=dual", "lambda_budget"},
-    {"budget_rate", OPT_REAL, AT(budget_rate), "0.2", 0, 100, NULL, "gain of the controller per step", NULL},
+    {"budget_rate", OPT_REAL, AT(budget_rate), "0.5", 0, 100, NULL, "gain of the controller per step", NULL},
     {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL, "share of the run over which the target falls from 1 to target_ratio", NULL},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys and values of skipped tokens are written, or only executed tokens are keys", NULL},
     {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|sparse", "all rows computed with gates 0/1 (no training saving); or only those that run, plus probes", NULL},
@@ -87,7 +83,7 @@ enum { M_TARGET, M_OFFSET, M_MU, M_CODES, M_THRESHOLD, M_MEAN, M_SD, M_FORCED, M
 static const struct metric edp_metrics[] = {
     // clang-format off
     [M_TARGET] = {"target_ratio", "", "whole-block ratio aimed at now", METRIC_STEP},
-    [M_OFFSET] = {"budget_offset", "sd", "common threshold offset (or quantile level) of the controller", METRIC_STEP},
+    [M_OFFSET] = {"budget_offset", "sd", "common threshold offset of the controller", METRIC_STEP},
     [M_MU] = {"budget_dual", "nats", "dual variable of the budget", METRIC_STEP},
     [M_CODES] = {"codes_used", "", "rows of the step table reached in this step", METRIC_STEP},
     [M_THRESHOLD] = {"threshold", "sd", "threshold in force", METRIC_LAYER},
@@ -189,50 +185,44 @@ static int edp_init(struct route *r, struct err *e)
                        is_literal(r) ? LITERAL_BUCKETS : 0, e);
     if (rc < 0)
         return rc;
-    s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset or level; dual */
+    s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset; dual */
     if (s->budget < 0)
         return err_set(e, DS_EMEM, "parameters of edp");
     ps->p[s->budget].train = 0;
     return standardiser_init(&s->std, ps, "edp", r->L, FEATURES, e);
 }
 
-/* Run once to measure, once for real. */
-static void layout_rows(struct edp *s, struct arena *a, size_t R, size_t L)
+static void free_rows(struct edp *s)
 {
-    s->want = arena_alloc(a, R, 1);
-    s->probe = arena_alloc(a, R, 1);
-    s->ran = arena_alloc(a, R, 1);
-    s->skipped = arena_alloc(a, R, sizeof *s->skipped);
-    s->in_row = arena_alloc(a, R, sizeof *s->in_row);
-    s->forced = arena_alloc(a, R * L, 1);
-    s->z = arena_alloc(a, R * L, sizeof(real));
-    s->p = arena_alloc(a, R * L, sizeof(real));
-    s->depth = arena_alloc(a, R, sizeof(double));
-    s->price = arena_alloc(a, R, sizeof(real));
-    s->grad_weight = arena_alloc(a, R, sizeof(real));
-    s->sorted = arena_alloc(a, R, sizeof(real));
-    s->quantile = arena_alloc(a, L, sizeof(double));
+    mem_free(s->depth);
+    mem_free(s->price);
+    mem_free(s->sorted);
+    mem_free(s->quantile);
+    s->depth = s->quantile = NULL;
+    s->price = s->sorted = NULL;
 }
 
 static int edp_reserve(struct route *r, int R, struct err *e)
 {
     struct edp *s = edp_of(r);
-    struct arena measure;
-    arena_measure(&measure, "edp");
-    layout_rows(s, &measure, (size_t)R, (size_t)r->L);
-    arena_release(&s->rows);
-    int rc = arena_reserve(&s->rows, "edp", measure.peak, e);
-    if (rc < 0)
-        return rc;
-    layout_rows(s, &s->rows, (size_t)R, (size_t)r->L);
-    rc = stepcode_reserve(&s->code, R, e);
+    free_rows(s);
+    s->depth = mem_alloc((size_t)R, sizeof *s->depth);
+    s->price = mem_alloc((size_t)R, sizeof *s->price);
+    s->sorted = mem_alloc((size_t)R, sizeof *s->sorted);
+    s->quantile = mem_alloc((size_t)r->L, sizeof *s->quantile);
+    if (!s->depth || !s->price || !s->sorted || !s->quantile)
+        return err_set(e, DS_EMEM, "edp: state of %d rows", R);
+    int rc = gates_reserve(&s->gates, R, r->L, e);
+    if (rc == 0)
+        rc = stepcode_reserve(&s->code, R, e);
     return rc < 0 ? rc : signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
 }
 
 static void edp_release(struct route *r)
 {
     struct edp *s = edp_of(r);
-    arena_release(&s->rows);
+    free_rows(s);
+    gates_release(&s->gates);
     stepcode_release(&s->code);
     signal_release(&s->sig);
     standardiser_release(&s->std);
@@ -241,11 +231,8 @@ static void edp_release(struct route *r)
 static void edp_begin(struct route *r)
 {
     struct edp *s = edp_of(r);
-    size_t R = (size_t)r->pass.R;
     signal_begin(&s->sig, r->pass.R);
-    memset(s->skipped, 0, R * sizeof *s->skipped);
-    memset(s->in_row, 0, R * sizeof *s->in_row);
-    memset(s->ran, 0, R);
+    gates_begin(&s->gates, r->pass.R);
     if (r->pass.kind == PASS_TRAIN)
         standardiser_begin(&s->std);
 }
@@ -258,7 +245,7 @@ static double tau_of(const struct route *r, int l)
     double tau = (double)value_of(r, s->tau)[l], shift = o->threshold_offset + r->pass.offset;
     if (is_literal(r) && o->threshold == THRESHOLD_LEARNED)
         tau = tau_low + (tau_high - tau_low) / (1 + exp(-tau));
-    if (o->budget == BUDGET_OFFSET && o->threshold != THRESHOLD_QUANTILE)
+    if (o->budget == BUDGET_OFFSET)
         shift += (double)value_of(r, s->budget)[0];
     return tau + shift;
 }
@@ -306,24 +293,15 @@ static int by_rule(const struct route *r, int l, int i)
     const struct edp *s = edp_of(r);
     if (edp_always_on(r, l))
         return 1;
-    return !is_literal(r) && (s->sig.runs[i] < 2 || s->in_row[i] >= opts_of(r)->max_skip);
-}
-
-static real sigmoid_of(real z, double tau, double temperature)
-{
-    return (real)(1 / (1 + exp(-((double)z - tau) / temperature)));
+    return !is_literal(r) && (s->sig.runs[i] < 2 || s->gates.in_row[i] >= opts_of(r)->max_skip);
 }
 
 static void decide_row(struct route *r, int l, int i, double tau, const struct standard *t)
 {
     struct edp *s = edp_of(r);
-    size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
-    int forced = route_forced(r, l, i), rule = by_rule(r, l, i);
-    s->z[cell] = score_of(r, l, i, t);
-    s->p[cell] = sigmoid_of(s->z[cell], tau, opts_of(r)->temperature);
-    s->forced[cell] = (uint8_t)(rule || forced >= 0);
-    s->want[i] = (uint8_t)(forced >= 0 ? forced : rule || (double)s->z[cell] > tau);
-    stepcode_choose(&s->code, l, r->pass.R, i, s->want[i], !edp_always_on(r, l), s->skipped[i], s->in_row[i]);
+    gates_decide(&s->gates, r, l, i, by_rule(r, l, i), score_of(r, l, i, t), tau, opts_of(r)->temperature);
+    stepcode_choose(&s->code, l, r->pass.R, i, s->gates.want[i], !edp_always_on(r, l), s->gates.skipped[i],
+                    s->gates.in_row[i]);
 }
 
 static void record_cells(struct route *r, int l, double tau)
@@ -335,46 +313,21 @@ static void record_cells(struct route *r, int l, double tau)
         r->cell[M_V][cell] = f[FEATURE_VELOCITY];
         r->cell[M_S][cell] = f[FEATURE_SPEED];
         r->cell[M_A][cell] = f[FEATURE_ACCELERATION];
-        r->cell[M_CELL_FORCED][cell] = s->forced[cell];
-        r->cell[M_GATE][cell] = s->forced[cell] ? s->want[i] : s->p[cell];
+        r->cell[M_CELL_FORCED][cell] = s->gates.forced[cell];
+        r->cell[M_GATE][cell] = s->gates.forced[cell] ? s->gates.want[i] : s->gates.soft[cell];
         if (edp_always_on(r, l) || (!is_literal(r) && s->sig.runs[i] < 2))
             continue; /* no comparison was made */
-        r->cell[M_SCORE][cell] = s->z[cell];
+        r->cell[M_SCORE][cell] = s->gates.score[cell];
         r->cell[M_CELL_TAU][cell] = (real)tau;
-    }
-}
-
-/* Which skipped rows are run all the same, to learn what skipping cost. */
-static void choose_probes(struct route *r, int l)
-{
-    struct edp *s = edp_of(r);
-    double rate = opts_of(r)->probe_rate;
-    for (int i = 0; i < r->pass.R; i++) {
-        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
-        s->probe[i] = !s->want[i] && !s->forced[cell] &&
-                      rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l, (uint32_t)i) < rate;
-        s->grad_weight[i] = s->forced[cell] ? 0 : s->probe[i] ? (real)(1 / rate) : 1;
     }
 }
 
 static void make_plan(struct route *r, int l, struct plan *out)
 {
-    struct edp *s = edp_of(r);
-    int R = r->pass.R, training = r->pass.kind == PASS_TRAIN;
-    int sparse = training ? opts_of(r)->train == TRAIN_SPARSE : r->pass.kind == PASS_SPARSE;
-    const uint8_t *forced = s->forced + (size_t)l * (size_t)R;
-    out->kv = opts_of(r)->kv == 0 ? KV_ALL : KV_PLAN;
-    if (training && sparse && opts_of(r)->probe_rate > 0) {
-        choose_probes(r, l);
-        plan_from_wants(out, s->want, s->grad_weight, s->probe, R, 0);
-        return;
-    }
-    for (int i = 0; i < R; i++)
-        s->grad_weight[i] = forced[i] ? 0 : 1;
-    plan_from_wants(out, s->want, s->grad_weight, NULL, R, !sparse || r->pass.soft);
-    for (int i = 0; r->pass.soft && i < R; i++)
-        if (!forced[i])
-            out->gate[i] = s->p[(size_t)l * (size_t)R + (size_t)i];
+    const struct edp_opts *o = opts_of(r);
+    int sparse = r->pass.kind == PASS_TRAIN ? o->train == TRAIN_SPARSE : r->pass.kind == PASS_SPARSE;
+    out->kv = o->kv == 0 ? KV_ALL : KV_PLAN;
+    gates_plan(&edp_of(r)->gates, r, l, out, sparse, o->probe_rate);
 }
 
 static void layer_metrics(struct route *r, int l, double tau, const struct standard *t)
@@ -383,7 +336,7 @@ static void layer_metrics(struct route *r, int l, double tau, const struct stand
     int R = r->pass.R, base = base_feature(r);
     double forced = 0;
     for (int i = 0; i < R; i++)
-        forced += s->forced[(size_t)l * (size_t)R + (size_t)i];
+        forced += s->gates.forced[(size_t)l * (size_t)R + (size_t)i];
     r->metric[M_THRESHOLD][l] = edp_always_on(r, l) ? (double)NAN : tau;
     r->metric[M_MEAN][l] = (double)t->mean[base];
     r->metric[M_SD][l] = 1 / (double)t->inv[base];
@@ -396,18 +349,11 @@ static void edp_regate(struct route *r, int l, struct plan *out)
     struct edp *s = edp_of(r);
     struct standard t = standard_of(r, l);
     double tau = tau_of(r, l);
-    for (int k = 0; k < out->n; k++) {
-        int i = out->row[k];
-        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
-        if (s->forced[cell])
-            continue;
-        s->z[cell] = score_of(r, l, i, &t);
-        s->p[cell] = sigmoid_of(s->z[cell], tau, opts_of(r)->temperature);
-        out->gate[k] = s->p[cell];
-    }
+    for (int k = 0; k < out->n; k++)
+        gates_again(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau, opts_of(r)->temperature);
 }
 
-/* The quantile of this step's scores that would meet the target. */
+/* The quantile of this step's scores that would meet the target if none were forced; the budget does the rest. */
 static double step_quantile(struct route *r, int l)
 {
     const struct edp_opts *o = opts_of(r);
@@ -415,27 +361,17 @@ static double step_quantile(struct route *r, int l)
     size_t base = (size_t)l * (size_t)r->pass.R;
     int n = 0;
     for (int i = 0; i < r->pass.R; i++)
-        if (!s->forced[base + (size_t)i])
-            s->sorted[n++] = s->z[base + (size_t)i];
+        if (!s->gates.forced[base + (size_t)i])
+            s->sorted[n++] = s->gates.score[base + (size_t)i];
     double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
-    double level = 1 - (target * r->L - (double)(o->early + o->late)) / s->gated + (double)value_of(r, s->budget)[0];
+    double level = 1 - (target * r->L - (double)(o->early + o->late)) / s->gated;
     return (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
-}
-
-static void remember(struct route *r)
-{
-    struct edp *s = edp_of(r);
-    for (int i = 0; i < r->pass.R; i++) {
-        s->ran[i] = s->want[i];
-        s->skipped[i] = (int16_t)(s->skipped[i] + !s->want[i]);
-        s->in_row[i] = s->want[i] ? 0 : (int16_t)(s->in_row[i] + 1);
-    }
 }
 
 static void edp_decide(struct route *r, int l, struct plan *out, const struct stream *st)
 {
     struct edp *s = edp_of(r);
-    signal_observe(&s->sig, l, s->ran, st);
+    signal_observe(&s->sig, l, s->gates.ran, st);
     if (r->pass.kind == PASS_TRAIN)
         count_features(r, l);
     struct standard t = standard_of(r, l);
@@ -448,7 +384,7 @@ static void edp_decide(struct route *r, int l, struct plan *out, const struct st
     layer_metrics(r, l, tau, &t);
     if (r->pass.kind == PASS_TRAIN && opts_of(r)->threshold == THRESHOLD_QUANTILE)
         s->quantile[l] = step_quantile(r, l);
-    remember(r);
+    gates_next(&s->gates, r->pass.R);
 }
 
 static void edp_enter(struct route *r, int l, const struct plan *p, struct stream *st)
@@ -466,29 +402,12 @@ static void edp_enter_bwd(struct route *r, int l, const struct plan *p, struct s
 static void edp_finish(struct route *r, const struct stream *st)
 {
     struct edp *s = edp_of(r);
-    double skipped = 0;
     (void)st;
-    for (int i = 0; i < r->pass.R; i++)
-        skipped += s->skipped[i];
-    s->ratio = r->pass.R > 0 ? 1 - skipped / ((double)r->pass.R * r->L) : 1;
+    s->ratio = gates_ratio(&s->gates, r->pass.R);
     r->metric[M_TARGET][0] = budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
     r->metric[M_OFFSET][0] = (double)value_of(r, s->budget)[0];
     r->metric[M_MU][0] = (double)value_of(r, s->budget)[1];
     r->metric[M_CODES][0] = stepcode_used(&s->code, r->pass.R);
-}
-
-/* Depth of a row for the penalties: hard decisions, or the soft gates of a gradient check. */
-static double depth_of(const struct route *r, int i)
-{
-    const struct edp *s = edp_of(r);
-    double d = 0;
-    if (!r->pass.soft)
-        return r->L - s->skipped[i];
-    for (int l = 0; l < r->L; l++) {
-        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
-        d += s->forced[cell] ? 1 : (double)s->p[cell];
-    }
-    return d;
 }
 
 static void edp_aux(struct route *r, struct losses *x)
@@ -502,7 +421,7 @@ static void edp_aux(struct route *r, struct losses *x)
         .target = budget_target(o->target_ratio, r->pass.progress, o->anneal),
     };
     for (int i = 0; i < x->R; i++) {
-        s->depth[i] = depth_of(r, i);
+        s->depth[i] = gates_depth(&s->gates, r, i);
         mean += s->depth[i] / ((double)x->R * r->L);
     }
     price.push = budget_push((enum budget_kind)o->budget, mean - price.target, o->lambda_budget,
@@ -530,9 +449,9 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
     for (int i = 0; i < R; i++) {
         size_t cell = (size_t)l * (size_t)R + (size_t)i;
         int is_listed = next < p->n && p->row[next] == i;
-        double dg = is_listed ? (double)dgate[next] : 0, soft = (double)s->p[cell];
+        double dg = is_listed ? (double)dgate[next] : 0, soft = (double)s->gates.soft[cell];
         next += is_listed;
-        if (s->forced[cell])
+        if (s->gates.forced[cell])
             continue;
         double dz = (dg + (double)s->price[i]) * soft * (1 - soft) / opts_of(r)->temperature;
         const real *f = signal_at(&s->sig, l, R, i);
@@ -554,21 +473,44 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
         dw[l * FEATURES + k] += (real)g.weight[k];
 }
 
+/* Thresholds learn how layers differ; how much runs in all is the controller's.  Else the loss, which likes more
+ * compute, would pull their common level away from under it. */
+static void hold_level(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    real *tau = value_of(r, s->tau);
+    double mean = 0;
+    for (int l = 0; l < r->L; l++)
+        mean += edp_always_on(r, l) ? 0 : (double)tau[l] / s->gated;
+    for (int l = 0; l < r->L; l++)
+        tau[l] += edp_always_on(r, l) ? 0 : (real)(initial_tau(r) - mean);
+}
+
+static void follow_quantiles(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    real *tau = value_of(r, s->tau);
+    double ema = opts_of(r)->ema;
+    for (int l = 0; l < r->L; l++) {
+        int is_first = (double)r->params->p[s->std.count].value[l] <= 0;
+        if (!isnan(s->quantile[l]) && !edp_always_on(r, l))
+            tau[l] = (real)(is_first ? s->quantile[l] : ema * (double)tau[l] + (1 - ema) * s->quantile[l]);
+    }
+}
+
 static void edp_update(struct route *r)
 {
     const struct edp_opts *o = opts_of(r);
     struct edp *s = edp_of(r);
-    real *budget = value_of(r, s->budget), *tau = value_of(r, s->tau);
+    real *budget = value_of(r, s->budget);
     double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
-    int by_quantile = o->threshold == THRESHOLD_QUANTILE;
-    for (int l = 0; by_quantile && l < r->L; l++) {
-        int is_first = (double)r->params->p[s->std.count].value[l] <= 0;
-        if (!isnan(s->quantile[l]) && !edp_always_on(r, l))
-            tau[l] = (real)(is_first ? s->quantile[l] : o->ema * (double)tau[l] + (1 - o->ema) * s->quantile[l]);
-    }
+    if (o->threshold == THRESHOLD_QUANTILE)
+        follow_quantiles(r);
+    if (o->threshold == THRESHOLD_LEARNED && o->budget == BUDGET_OFFSET)
+        hold_level(r);
     standardiser_update(&s->std, o->ema);
     if (o->budget == BUDGET_OFFSET)
-        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, by_quantile ? 1 : offset_bound);
+        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
     if (o->budget == BUDGET_DUAL)
         budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate, o->lambda_budget);
 }

@@ -25,7 +25,7 @@ static const char *const methods[] = {
 };
 
 /* Weights large enough that layers matter, statistics that are not those of the start. */
-static struct model *prepared(const char *shape, const char *method, int train, int keep)
+static struct model *prepared(const char *shape, const char *method, int keep)
 {
     char text[512];
     snprintf(text, sizeof text, "model.layers=%d model.vocab=%d model.max_seq=64 model.init_std=0.1 %s %s", L, V, shape,
@@ -36,7 +36,6 @@ static struct model *prepared(const char *shape, const char *method, int train, 
     kit_step(m, &batch.b, &pass);
     if (m->route.ops->update)
         m->route.ops->update(&m->route);
-    (void)train;
     return m;
 }
 
@@ -84,7 +83,7 @@ T(gathered_rows_equal_masked_rows)
     EACH_MODEL(shape, method)
     for (int documents = 0; documents < 2; documents++) {
         inputs(documents);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         run(m, PASS_MASKED);
         real *masked = last_states(m);
         double flops = flops_total(&m->flops);
@@ -105,7 +104,7 @@ T(recomputed_blocks_give_the_gradients_of_kept_ones)
         inputs(1);
         for (int keep = 0; keep < 2; keep++) {
             struct pass pass = kit_pass(PASS_TRAIN);
-            struct model *m = prepared(shape, method, 1, keep);
+            struct model *m = prepared(shape, method, keep);
             t_eq(m->keep, keep);
             kit_step(m, &batch.b, &pass);
             grad[keep] = kit_gradients(m, &n);
@@ -130,7 +129,7 @@ T(sparse_training_gives_the_gradients_of_masked_training_where_no_gate_learns)
         size_t n;
         real *grad[2];
         for (int i = 0; i < 2; i++) {
-            struct model *m = prepared(shapes[0], pair[k][i], 1, 0);
+            struct model *m = prepared(shapes[0], pair[k][i], 0);
             kit_step(m, &batch.b, &pass);
             grad[i] = kit_gradients(m, &n);
             model_free(m);
@@ -193,7 +192,7 @@ T(cached_decode_equals_the_whole_pass)
     static const int prefill[] = {20, 1}, mixed[] = {7, 11, 1, 1, 5}, single[] = {1}, all[] = {T};
     EACH_MODEL(shape, method) {
         inputs(0);
-        struct model *m = prepared(shape, method, 0, 0);
+        struct model *m = prepared(shape, method, 0);
         check_decode(m, method, PASS_SPARSE, prefill, 2);
         check_decode(m, method, PASS_SPARSE, mixed, 5);
         check_decode(m, method, PASS_SPARSE, single, 1);
@@ -209,7 +208,7 @@ T(a_reset_cache_starts_anew)
     struct kv_cache *cache = NULL;
     real first[V], again[V];
     inputs(0);
-    struct model *m = prepared(shapes[0], methods[2], 0, 0);
+    struct model *m = prepared(shapes[0], methods[2], 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     t_ok(kv_cache_new(&cache, m, T, &e), &e);
     t_ok(model_decode(m, cache, batch.id, 9, &pass, &e), &e);
@@ -249,7 +248,7 @@ T(any_number_of_threads_gives_the_same_bits)
             struct pass pass = kit_pass(PASS_TRAIN);
             size_t n;
             t_ok(pool_start(threads[k], &e), &e);
-            struct model *m = prepared(shape, method, 1, 0);
+            struct model *m = prepared(shape, method, 0);
             kit_step(m, &batch.b, &pass);
             real *grad = kit_gradients(m, &n);
             if (!want) {
@@ -273,7 +272,7 @@ T(gates_of_one_everywhere_are_the_dense_model)
     memset(force, 1, sizeof force);
     EACH_MODEL(shape, method) {
         inputs(1);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         if (strstr(method, "step_code=every")) { /* a code for "nothing skipped" is no identity unless it is 0 */
             struct param *codes = &m->params.p[params_find(&m->params, "edp.step_codes")];
             memset(codes->value, 0, codes->n * sizeof(real));
@@ -298,7 +297,7 @@ T(gates_of_zero_everywhere_leave_the_embedding)
     memset(force, 0, sizeof force);
     EACH_MODEL(shape, method) {
         inputs(1);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
             struct pass pass = kit_pass((enum pass_kind)kind);
             pass.force = force;
@@ -325,7 +324,7 @@ T(a_later_token_changes_no_state_and_no_gate_before_it)
     static uint8_t before[L * B * T], after[L * B * T];
     EACH_MODEL(shape, method) {
         inputs(0);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         size_t C = (size_t)m->config.dim;
         run(m, PASS_SPARSE);
         real *want = last_states(m);
@@ -353,7 +352,7 @@ T(a_sequence_alone_is_the_same_as_in_a_batch)
 {
     EACH_MODEL(shape, method) {
         inputs(0);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         size_t C = (size_t)m->config.dim;
         run(m, PASS_SPARSE);
         real *want = last_states(m);
@@ -373,7 +372,7 @@ T(sequences_in_another_order_give_permuted_results)
     EACH_MODEL(shape, method) {
         static int32_t id[B * T];
         inputs(0);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         size_t part = (size_t)T * (size_t)m->config.dim;
         run(m, PASS_SPARSE);
         real *want = last_states(m);
@@ -393,7 +392,7 @@ T(documents_do_not_see_each_other)
 {
     EACH_MODEL(shape, method) {
         inputs(1);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         size_t C = (size_t)m->config.dim;
         run(m, PASS_SPARSE);
         real *want = last_states(m);
@@ -416,7 +415,7 @@ T(a_pass_leaves_nothing_behind_for_the_next)
 {
     EACH_MODEL(shape, method) {
         inputs(1);
-        struct model *m = prepared(shape, method, 1, 0);
+        struct model *m = prepared(shape, method, 0);
         run(m, PASS_SPARSE);
         real *want = last_states(m);
         static const enum pass_kind between[] = {PASS_DENSE, PASS_TRAIN, PASS_MASKED, PASS_SPARSE};
@@ -434,7 +433,7 @@ T(buffers_only_grow)
 {
     struct err e = {0};
     inputs(0);
-    struct model *m = prepared(shapes[0], methods[1], 1, 1);
+    struct model *m = prepared(shapes[0], methods[1], 1);
     struct pass pass = kit_pass(PASS_TRAIN);
     size_t n;
     kit_step(m, &batch.b, &pass);

@@ -1,0 +1,133 @@
+#include "routing/gates.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+/* Run once to measure, once for real. */
+static void layout(struct gates *g, struct arena *a, size_t R, size_t L)
+{
+    g->want = arena_alloc(a, R, 1);
+    g->ran = arena_alloc(a, R, 1);
+    g->probe = arena_alloc(a, R, 1);
+    g->skipped = arena_alloc(a, R, sizeof *g->skipped);
+    g->in_row = arena_alloc(a, R, sizeof *g->in_row);
+    g->forced = arena_alloc(a, L * R, 1);
+    g->score = arena_alloc(a, L * R, sizeof(real));
+    g->soft = arena_alloc(a, L * R, sizeof(real));
+    g->weight = arena_alloc(a, R, sizeof(real));
+}
+
+int gates_reserve(struct gates *g, int R, int L, struct err *e)
+{
+    struct arena measure;
+    arena_measure(&measure, "gates");
+    layout(g, &measure, (size_t)R, (size_t)L);
+    gates_release(g);
+    int rc = arena_reserve(&g->rows, "gates", measure.peak, e);
+    if (rc < 0)
+        return rc;
+    layout(g, &g->rows, (size_t)R, (size_t)L);
+    g->L = L;
+    return 0;
+}
+
+void gates_release(struct gates *g)
+{
+    arena_release(&g->rows);
+    memset(g, 0, sizeof *g);
+}
+
+void gates_begin(struct gates *g, int R)
+{
+    memset(g->skipped, 0, (size_t)R * sizeof *g->skipped);
+    memset(g->in_row, 0, (size_t)R * sizeof *g->in_row);
+    memset(g->ran, 0, (size_t)R);
+}
+
+static real soft_of(real score, double tau, double temperature)
+{
+    return (real)(1 / (1 + exp(-((double)score - tau) / temperature)));
+}
+
+static size_t cell_of(const struct route *r, int l, int i)
+{
+    return (size_t)l * (size_t)r->pass.R + (size_t)i;
+}
+
+void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_rule, real score, double tau,
+                  double temperature)
+{
+    size_t cell = cell_of(r, l, i);
+    int given = route_forced(r, l, i);
+    g->score[cell] = score;
+    g->soft[cell] = soft_of(score, tau, temperature);
+    g->forced[cell] = by_rule || given >= 0;
+    g->want[i] = given >= 0 ? given == 1 : by_rule || (double)score > tau;
+}
+
+/* Which skipped rows are run all the same, to learn what skipping cost. */
+static void choose_probes(struct gates *g, const struct route *r, int l, double rate)
+{
+    for (int i = 0; i < r->pass.R; i++) {
+        g->probe[i] = !g->want[i] && !g->forced[cell_of(r, l, i)] &&
+                      rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l, (uint32_t)i) < rate;
+        if (g->probe[i])
+            g->weight[i] = (real)(1 / rate);
+    }
+}
+
+void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out, int sparse, double probe_rate)
+{
+    const uint8_t *forced = g->forced + cell_of(r, l, 0);
+    int R = r->pass.R, probes = sparse && probe_rate > 0 && r->pass.kind == PASS_TRAIN;
+    for (int i = 0; i < R; i++)
+        g->weight[i] = forced[i] ? 0 : 1;
+    if (probes)
+        choose_probes(g, r, l, probe_rate);
+    plan_from_wants(out, g->want, g->weight, probes ? g->probe : NULL, R, !sparse || r->pass.soft);
+    for (int k = 0; r->pass.soft && k < out->n; k++)
+        if (!forced[out->row[k]])
+            out->gate[k] = g->soft[cell_of(r, l, out->row[k])];
+}
+
+void gates_next(struct gates *g, int R)
+{
+    for (int i = 0; i < R; i++) {
+        g->ran[i] = g->want[i];
+        g->skipped[i] = (int16_t)(g->skipped[i] + !g->want[i]);
+        g->in_row[i] = g->want[i] ? 0 : (int16_t)(g->in_row[i] + 1);
+    }
+}
+
+void gates_again(struct gates *g, const struct route *r, int l, struct plan *out, int k, real score, double tau,
+                 double temperature)
+{
+    size_t cell = cell_of(r, l, out->row[k]);
+    if (g->forced[cell])
+        return;
+    g->score[cell] = score;
+    g->soft[cell] = soft_of(score, tau, temperature);
+    out->gate[k] = g->soft[cell];
+}
+
+double gates_depth(const struct gates *g, const struct route *r, int i)
+{
+    double depth = 0;
+    if (!r->pass.soft)
+        return g->L - g->skipped[i];
+    for (int l = 0; l < g->L; l++) {
+        size_t cell = cell_of(r, l, i);
+        depth += g->forced[cell] ? 1 : (double)g->soft[cell];
+    }
+    return depth;
+}
+
+double gates_ratio(const struct gates *g, int R)
+{
+    double skipped = 0;
+    for (int i = 0; i < R; i++)
+        skipped += g->skipped[i];
+    return R > 0 ? 1 - skipped / ((double)R * g->L) : 1;
+}
