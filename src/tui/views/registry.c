@@ -4,6 +4,7 @@
 const struct view_ops *const view_registry[] = {
     &view_home,
     &view_monitor,
+    &view_depth,
     &view_flops,
     &view_log,
     &view_help,

@@ -1,0 +1,275 @@
+/* What a cell can show, and in which colours: all of it read from the probe. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tui/cells.h"
+
+static int has_margin(const struct probe *p)
+{
+    return probe_cell(p, "score") && probe_cell(p, "threshold");
+}
+
+int cells_fields(const struct probe *p)
+{
+    return 1 + p->cells + has_margin(p);
+}
+
+const char *cells_field_name(const struct probe *p, int field)
+{
+    if (field <= 0)
+        return "run or skip";
+    return field <= p->cells ? p->cell[field - 1].name : "margin";
+}
+
+double cells_value(const struct probe *p, int field, int layer, int token)
+{
+    size_t at = (size_t)layer * (size_t)p->tokens + (size_t)token;
+    if (field <= 0)
+        return p->run && p->run[at];
+    if (field <= p->cells)
+        return (double)p->cell[field - 1].v[at];
+    const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold");
+    return score && threshold ? (double)score->v[at] - (double)threshold->v[at] : (double)NAN;
+}
+
+const char *cells_unit(const struct runview *r, const char *name)
+{
+    if (!r)
+        return "";
+    const struct layer_series *l = runview_layer(r, name);
+    const struct series *s = runview_series(r, name);
+    return l && l->unit ? l->unit : s && s->unit ? s->unit : "";
+}
+
+/* The next number of 1, 2, 5 x 10^k that is not smaller. */
+static double round_up(double x)
+{
+    if (!(x > 0) || !isfinite(x))
+        return x;
+    double unit = pow(10, floor(log10(x)));
+    double m = x / unit;
+    return unit * (m <= 1.0001 ? 1 : m <= 2.0001 ? 2 : m <= 5.0001 ? 5 : 10);
+}
+
+const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo, double *hi)
+{
+    double min = INFINITY, max = -INFINITY;
+    for (int l = 0; l < p->layers; l++) {
+        for (int t = 0; t < p->tokens; t++) {
+            double x = cells_value(p, field, l, t);
+            if (isfinite(x)) {
+                min = x < min ? x : min;
+                max = x > max ? x : max;
+            }
+        }
+    }
+    *lo = 0;
+    *hi = 1;
+    if (!(min <= max))
+        return NULL;
+    if (min < 0 && max > 0) {
+        *hi = round_up(-min > max ? -min : max);
+        *lo = -*hi;
+        return look->theme ? look->theme->diverging : "balance";
+    }
+    /* ranges begin at 0: an amount of colour is an amount of the value */
+    *hi = max > 0 ? round_up(max) : 0;
+    *lo = min < 0 ? -round_up(-min) : 0;
+    if (!(*hi > *lo))
+        *hi = *lo + 1;
+    return look->theme ? look->theme->sequential : "viridis";
+}
+
+int cells_token_range(const float *v, int n, double *lo, double *hi)
+{
+    int any = 0;
+    *lo = INFINITY;
+    *hi = -INFINITY;
+    for (int t = 0; v && t < n; t++) {
+        double x = (double)v[t];
+        if (isfinite(x)) {
+            any = 1;
+            *lo = x < *lo ? x : *lo;
+            *hi = x > *hi ? x : *hi;
+        }
+    }
+    return any;
+}
+
+double cells_depth(const struct probe *p, const unsigned char *run, int token)
+{
+    if (!run && p->depth)
+        return (double)p->depth[token];
+    run = run ? run : p->run;
+    if (!run)
+        return (double)NAN;
+    int n = 0;
+    for (int l = 0; l < p->layers; l++)
+        n += run[(size_t)l * (size_t)p->tokens + (size_t)token] != 0;
+    return n;
+}
+
+int cells_kv(const struct runview *r)
+{
+    char key[96] = "";
+    if (!r || !r->method)
+        return -1;
+    str_copy(key, sizeof key - 4, r->method);
+    memcpy(key + strlen(key), ".kv", 4);
+    const char *kv = runview_config(r, key);
+    return !kv ? -1 : strcmp(kv, "all") == 0 ? 1 : strcmp(kv, "plan") == 0 ? 0 : -1;
+}
+
+/* ---- preparation and motion ---- */
+
+static int clamp(int x, int n)
+{
+    return x >= n ? n - 1 : x < 0 ? 0 : x;
+}
+
+int cells_fit(struct cells *c)
+{
+    const struct probe *p = c->probe;
+    c->token = clamp(c->token, p->tokens);
+    c->layer = clamp(c->layer, p->layers);
+    c->field = clamp(c->field, cells_fields(p));
+    unsigned char *rule = mem_realloc(c->by_rule, (size_t)p->layers + 1, 1);
+    if (!rule)
+        return DS_EMEM;
+    c->by_rule = rule;
+    c->by_rule_n = p->layers;
+    for (int l = 0; l < p->layers; l++) {
+        const unsigned char *row = p->run ? p->run + (size_t)l * (size_t)p->tokens : NULL;
+        rule[l] = row && !memchr(row, 0, (size_t)p->tokens);
+    }
+    return 0;
+}
+
+void cells_release(struct cells *c)
+{
+    mem_free(c->by_rule);
+    c->by_rule = NULL;
+    c->by_rule_n = 0;
+}
+
+/* By rule: the probe says so cell by cell, or the whole layer ran. */
+enum cell_state cells_state(const struct cells *c, int layer, int token)
+{
+    const struct probe *p = c->probe;
+    size_t at = (size_t)layer * (size_t)p->tokens + (size_t)token;
+    const unsigned char *run = c->run ? c->run : p->run;
+    const struct matrix *forced = probe_cell(p, "forced");
+    if (!run || !run[at])
+        return CELL_SKIP;
+    if (c->force && c->force[at] >= 0)
+        return CELL_RUN;
+    if (forced)
+        return forced->v[at] > 0 ? CELL_RULE : CELL_RUN;
+    return layer < c->by_rule_n && c->by_rule[layer] ? CELL_RULE : CELL_RUN;
+}
+
+/* To the next layer whose decision differs, else to the end. */
+static void jump(struct cells *c, int by)
+{
+    const struct probe *p = c->probe;
+    int l = c->layer, was = cells_state(c, l, c->token);
+    while (l + by >= 0 && l + by < p->layers && (int)cells_state(c, l + by, c->token) == was)
+        l += by;
+    c->layer = clamp(l + by, p->layers);
+}
+
+void cells_go(struct cells *c, enum cells_move m)
+{
+    if (!c->probe)
+        return;
+    int page = c->at.tokens > 4 ? c->at.tokens - 2 : 8, down = c->is_upward ? -1 : 1;
+    switch (m) {
+    case CELLS_LEFT:       c->token--; break;
+    case CELLS_RIGHT:      c->token++; break;
+    case CELLS_UP:         c->layer -= down; break;
+    case CELLS_DOWN:       c->layer += down; break;
+    case CELLS_PAGE_LEFT:  c->token -= page; break;
+    case CELLS_PAGE_RIGHT: c->token += page; break;
+    case CELLS_FIRST:      c->token = 0; break;
+    case CELLS_LAST:       c->token = c->probe->tokens - 1; break;
+    case CELLS_JUMP_UP:    jump(c, -down); break;
+    case CELLS_JUMP_DOWN:  jump(c, down); break;
+    }
+    c->token = clamp(c->token, c->probe->tokens);
+    c->layer = clamp(c->layer, c->probe->layers);
+}
+
+static int map_hit(struct cells *c, int y, int x)
+{
+    const struct cells_at *at = &c->at;
+    if (at->width < 1 || x < at->map_x || y < at->map_y - 1 || y > at->map_y + at->rows)
+        return 0;
+    int token = c->first_token + (x - at->map_x) / at->width, row = y - at->map_y;
+    if ((x - at->map_x) / at->width >= at->tokens)
+        return 0;
+    c->token = clamp(token, c->probe->tokens);
+    if (row >= 0 && row < at->rows) {
+        int shown = c->first_layer + row / at->height * at->per_row;
+        c->layer = clamp(c->is_upward ? c->probe->layers - 1 - shown : shown, c->probe->layers);
+    }
+    return 1;
+}
+
+int cells_event(struct cells *c, const struct event *ev)
+{
+    if (!c->probe || ev->kind != EVENT_MOUSE)
+        return 0;
+    if (ev->action == MOUSE_WHEEL_UP || ev->action == MOUSE_WHEEL_DOWN) {
+        cells_go(c, ev->action == MOUSE_WHEEL_UP ? CELLS_LEFT : CELLS_RIGHT);
+        return 1;
+    }
+    if ((ev->action != MOUSE_PRESS && ev->action != MOUSE_DRAG) || ev->button != 1)
+        return 0;
+    int token = cells_text_hit(c, ev->y, ev->x);
+    if (token >= 0) {
+        c->token = token;
+        return 1;
+    }
+    return map_hit(c, ev->y, ev->x);
+}
+
+/* ---- search and copy ---- */
+
+int cells_search(struct cells *c, const char *text, int direction)
+{
+    const struct probe *p = c->probe;
+    struct str all = {0};
+    size_t n = text ? strlen(text) : 0;
+    if (!p || n == 0)
+        return 0;
+    size_t *start = mem_alloc((size_t)p->tokens + 1, sizeof *start);
+    for (int t = 0; start && t < p->tokens; t++) {
+        start[t] = all.len;
+        str_add_bytes(&all, p->piece[t], p->piece_len[t]);
+    }
+    int found = -1;
+    for (int k = 1; start && !all.failed && k <= p->tokens && found < 0; k++) {
+        int t = ((c->token + direction * k) % p->tokens + p->tokens) % p->tokens;
+        size_t end = t + 1 < p->tokens ? start[t + 1] : all.len;
+        for (size_t i = start[t]; i < end && found < 0; i++)
+            if (i + n <= all.len && memcmp(all.p + i, text, n) == 0)
+                found = t;
+    }
+    if (found >= 0)
+        c->token = found;
+    mem_free(start);
+    str_release(&all);
+    return found >= 0;
+}
+
+void cells_copy(const struct cells *c, struct str *out)
+{
+    const struct probe *p = c->probe;
+    for (int l = 0; p && l < p->layers; l++) {
+        str_addf(out, "%d", l);
+        for (int t = 0; t < p->tokens; t++)
+            str_addf(out, "\t%.6g", cells_value(p, c->field, l, t));
+        str_add_char(out, '\n');
+    }
+}

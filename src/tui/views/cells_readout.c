@@ -1,0 +1,298 @@
+/* The read-out at the cursor, and the arrangement of text, map and read-out.  Numbers stand in fixed
+ * places with fixed widths: a step of the cursor changes digits and nothing else. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tui/cells.h"
+#include "tui/widgets.h"
+
+enum { ROWS_MAX = 48, SIDE_COLS = 38, COLUMN = 18, COLUMN_GAP = 2 };
+
+struct row { char label[20]; char value[24]; enum role role; };
+struct rows { struct row row[ROWS_MAX]; int n; };
+
+static struct row *add(struct rows *r, const char *label)
+{
+    if (r->n == ROWS_MAX)
+        return &r->row[ROWS_MAX - 1];
+    struct row *x = &r->row[r->n++];
+    *x = (struct row){.role = ROLE_TEXT};
+    str_copy(x->label, sizeof x->label, label);
+    return x;
+}
+
+/* Four decimals where they fit: equal widths from token to token. */
+static void print_value(char out[24], double x, const char *unit)
+{
+    char plain[24];
+    if (isnan(x))
+        snprintf(out, 24, "-");
+    else if (fabs(x) < 100 && (fabs(x) >= 1e-3 || x == 0))
+        snprintf(out, 24, "%.3f%s%.8s", x, unit[0] ? " " : "", unit);
+    else
+        snprintf(out, 24, "%s%s%.8s", num_print(plain, x), unit[0] ? " " : "", unit);
+}
+
+static void add_value(struct rows *r, const char *label, double x, const char *unit)
+{
+    print_value(add(r, label)->value, x, unit);
+}
+
+/* What came of a disturbance, beside the value. */
+static void add_compared(struct rows *r, const char *label, double x, double before, const char *unit)
+{
+    struct row *row;
+    add_value(r, label, x, unit);
+    if (!isfinite(x) || !isfinite(before) || fabs(x - before) < 5e-4)
+        return;
+    row = add(r, "  change");
+    snprintf(row->value, sizeof row->value, "%+.3f", x - before);
+    row->role = ROLE_WARN;
+}
+
+static double at(const float *v, int t)
+{
+    return v ? (double)v[t] : (double)NAN;
+}
+
+/* Sum over the layers up to the cursor; NaN when costs are not recorded cell by cell. */
+static double flops_so_far(const struct cells *c)
+{
+    const struct matrix *m = probe_cell(c->probe, "flops");
+    double sum = 0;
+    for (int l = 0; m && l <= c->layer; l++)
+        sum += (double)m->v[(size_t)l * (size_t)c->probe->tokens + (size_t)c->token];
+    return m ? sum : (double)NAN;
+}
+
+static void token_rows(struct rows *r, const struct cells *c)
+{
+    const struct probe *p = c->probe, *o = c->other && c->other->tokens == p->tokens ? c->other : NULL;
+    const struct vector *truth = probe_token(p, "true_entropy");
+    int t = c->token;
+    double nll = at(p->nll, t), dense = p->flops_dense;
+    add_value(r, "probability", exp(-nll), "");
+    add_compared(r, "nll", nll, o ? at(o->nll, t) : (double)NAN, "nats");
+    add_value(r, "entropy", at(p->entropy, t), "nats");
+    if (truth)
+        add_value(r, "true H", (double)truth->v[t], "nats");
+    double depth = cells_depth(p, c->run, t);
+    if (!isnan(depth))
+        snprintf(add(r, "depth")->value, sizeof r->row->value, "%g of %d", depth, p->layers);
+    double flops = at(p->flops, t), so_far = flops_so_far(c);
+    char text[16];
+    if (isfinite(flops) && dense > 0)
+        snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s %.3f", str_si(text, flops), flops / dense);
+    else if (isfinite(flops))
+        snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s", str_si(text, flops));
+    if (isfinite(so_far))
+        snprintf(add(r, "to this layer")->value, sizeof r->row->value, "%s", str_si(text, so_far));
+    for (int i = 0; i < p->vectors; i++)
+        if (&p->token[i] != truth)
+            add_value(r, p->token[i].name, (double)p->token[i].v[t], "");
+}
+
+static void cell_rows(struct rows *r, const struct cells *c)
+{
+    const struct probe *p = c->probe;
+    for (int f = 1; f < cells_fields(p); f++) {
+        const char *name = cells_field_name(p, f);
+        if (strcmp(name, "forced") == 0) /* said in words above */
+            continue;
+        double x = cells_value(p, f, c->layer, c->token);
+        char text[16];
+        if (fabs(x) >= 1e5)
+            snprintf(add(r, name)->value, sizeof r->row->value, "%s", str_si(text, x));
+        else
+            add_value(r, name, x, cells_unit(c->view, name));
+    }
+}
+
+static const char *state_words(const struct cells *c)
+{
+    size_t cell = (size_t)c->layer * (size_t)c->probe->tokens + (size_t)c->token;
+    int f = c->force ? c->force[cell] : -1;
+    enum cell_state s = cells_state(c, c->layer, c->token);
+    if (f >= 0)
+        return f ? "forced to run" : "forced to skip";
+    return s == CELL_SKIP ? "skipped" : s == CELL_RULE ? "run by rule" : "run";
+}
+
+/* ---- drawing ---- */
+
+static void draw_rows(struct area a, const struct rows *r, int from)
+{
+    for (int y = 0; y < a.rows && from + y < r->n; y++) {
+        const struct row *x = &r->row[from + y];
+        area_text(a, y, 0, a.cols - (int)strlen(x->value) - 1, ink(ROLE_DIM), x->label);
+        area_right(a, y, a.cols, ink(x->role), x->value);
+    }
+}
+
+static void token_title(struct area line, const struct cells *c)
+{
+    const struct probe *p = c->probe;
+    int t = c->token, x = area_textf(line, 0, 0, -1, ink(ROLE_DIM), "token ");
+    struct ink bold = ink_attr(ink(ROLE_TITLE), ATTR_BOLD);
+    x += area_textf(line, 0, x, -1, bold, "%d", t);
+    if (p->id[t] >= 0 && line.cols >= 30)
+        x += area_textf(line, 0, x, -1, ink(ROLE_DIM), " id %d", p->id[t]);
+    area_text(line, 0, x + 1, 1, ink(ROLE_DIM), "\"");
+    x += 2 + area_bytes(line, 0, x + 2, line.cols - x - 3, bold, p->piece[t], p->piece_len[t]);
+    area_text(line, 0, x, 1, ink(ROLE_DIM), "\"");
+}
+
+static void layer_title(struct area line, const struct cells *c)
+{
+    int kv = cells_kv(c->view), x = area_text(line, 0, 0, -1, ink(ROLE_DIM), "layer ");
+    x += area_textf(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%d ", c->layer);
+    const char *words = state_words(c);
+    x += area_text(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), words);
+    if (kv >= 0 && line.cols - x >= 12) {
+        int is_kept = kv || cells_state(c, c->layer, c->token) != CELL_SKIP;
+        area_text(line, 0, x, -1, ink(ROLE_DIM), is_kept ? ", K/V kept" : ", no K/V");
+    }
+}
+
+/* What the head would say behind this layer: the likeliest next tokens. */
+static void draw_lens(struct area a, const struct cells *c)
+{
+    const struct probe *p = c->probe, *o = c->other;
+    if (a.rows < 2 || p->lens_k <= 0)
+        return;
+    size_t cell = ((size_t)c->layer * (size_t)p->tokens + (size_t)c->token) * (size_t)p->lens_k;
+    int has_other = o && o->lens_k > 0 && o->tokens == p->tokens && o->layers == p->layers && a.cols >= 26;
+    area_text(a, 0, 0, -1, ink(ROLE_DIM), has_other ? "next, from here      was" : "next, from here");
+    for (int k = 0; k < p->lens_k && k + 1 < a.rows; k++) {
+        const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "";
+        area_textf(a, k + 1, 0, 6, ink(ROLE_TEXT), "%.3f", (double)p->lens_p[cell + (size_t)k]);
+        if (p->lens_piece)
+            area_text(a, k + 1, 6, has_other ? 13 : a.cols - 6, ink(ROLE_TITLE), piece);
+        else
+            area_textf(a, k + 1, 6, -1, ink(ROLE_TITLE), "id %d", p->lens_id ? p->lens_id[cell + (size_t)k] : -1);
+        if (!has_other)
+            continue;
+        size_t was = ((size_t)c->layer * (size_t)o->tokens + (size_t)c->token) * (size_t)o->lens_k;
+        double before = (double)NAN;
+        for (int j = 0; j < o->lens_k; j++)
+            if (o->lens_id && p->lens_id && o->lens_id[was + (size_t)j] == p->lens_id[cell + (size_t)k])
+                before = (double)o->lens_p[was + (size_t)j];
+        if (isnan(before))
+            area_text(a, k + 1, 21, 5, ink(ROLE_DIM), "-");
+        else
+            area_textf(a, k + 1, 21, 5, ink(ROLE_DIM), "%.3f", before);
+    }
+}
+
+static void collect(const struct cells *c, struct rows *token, struct rows *cell)
+{
+    token->n = cell->n = 0;
+    token_rows(token, c);
+    cell_rows(cell, c);
+}
+
+/* Columns of a panel below: some for the token, some for its cell, one for the lens. */
+struct split { int columns, token, cell, lens, rows; };
+
+static struct split split_columns(const struct cells *c, int cols, const struct rows *token, const struct rows *cell)
+{
+    struct split s = {.columns = (cols + COLUMN_GAP) / (COLUMN + COLUMN_GAP)};
+    s.columns = s.columns < 1 ? 1 : s.columns > 6 ? 6 : s.columns;
+    s.lens = c->probe->lens_k > 0 && s.columns >= 3;
+    int left = s.columns - s.lens;
+    s.token = 1;
+    s.rows = token->n;
+    for (int k = 1; k < left; k++) {
+        int a = (token->n + k - 1) / k, b = (cell->n + left - k - 1) / (left - k), rows = a > b ? a : b;
+        if (k > 1 && rows >= s.rows)
+            continue;
+        s.token = k;
+        s.cell = left - k;
+        s.rows = rows;
+    }
+    s.rows = s.lens && s.rows < c->probe->lens_k ? c->probe->lens_k : s.rows;
+    return s;
+}
+
+int cells_readout_rows(const struct cells *c, int cols)
+{
+    struct rows token, cell;
+    collect(c, &token, &cell);
+    return 1 + split_columns(c, cols, &token, &cell).rows;
+}
+
+/* One above the other, for a panel at the side. */
+static void draw_side(struct area a, const struct cells *c, const struct rows *token, const struct rows *cell)
+{
+    token_title(area_sub(a, 0, 0, 1, a.cols), c);
+    draw_rows(area_sub(a, 1, 0, token->n, a.cols), token, 0);
+    int y = token->n + 2;
+    layer_title(area_sub(a, y, 0, 1, a.cols), c);
+    draw_rows(area_sub(a, y + 1, 0, cell->n, a.cols), cell, 0);
+    draw_lens(area_sub(a, y + cell->n + 2, 0, c->probe->lens_k + 1, a.cols), c);
+}
+
+/* Side by side, for a panel below: the token, its cell, the lens. */
+static void draw_below(struct area a, const struct cells *c, const struct rows *token, const struct rows *cell)
+{
+    struct split s = split_columns(c, a.cols, token, cell);
+    int width = (a.cols - (s.columns - 1) * COLUMN_GAP) / s.columns, step = width + COLUMN_GAP, rows = a.rows - 1;
+    int token_rows_each = (token->n + s.token - 1) / s.token, x = 0;
+    token_rows_each = token_rows_each > rows ? rows : token_rows_each;
+    token_title(area_sub(a, 0, 0, 1, s.token * step - COLUMN_GAP), c);
+    for (int k = 0; k < s.token; k++, x += step)
+        draw_rows(area_sub(a, 1, x, token_rows_each, width), token, k * token_rows_each);
+    if (s.cell > 0) {
+        int each = (cell->n + s.cell - 1) / s.cell;
+        each = each > rows ? rows : each;
+        layer_title(area_sub(a, 0, x, 1, s.cell * step - COLUMN_GAP), c);
+        for (int k = 0; k < s.cell; k++, x += step)
+            draw_rows(area_sub(a, 1, x, each, width), cell, k * each);
+    }
+    if (s.lens)
+        draw_lens(area_sub(a, 0, x, a.rows, a.cols - x), c);
+}
+
+void cells_readout_draw(struct area a, struct cells *c)
+{
+    struct rows token, cell;
+    if (a.rows < 1 || a.cols < 10)
+        return;
+    collect(c, &token, &cell);
+    if (a.rows >= token.n + cell.n + 4 && a.cols < 60)
+        draw_side(a, c, &token, &cell);
+    else
+        draw_below(a, c, &token, &cell);
+}
+
+/* ---- all together ---- */
+
+/* Text above, map below it; the read-out at the side of wide screens, else at the foot. */
+void cells_draw(struct area a, struct cells *c)
+{
+    const struct look *look = &a.canvas->look;
+    int is_wide = a.cols >= 110 && a.rows >= 20, side = a.cols >= 160 ? SIDE_COLS + 6 : SIDE_COLS;
+    struct area main = area_sub(a, 0, 0, a.rows, is_wide ? a.cols - side - 3 : a.cols);
+    int foot = is_wide || a.rows < 9 ? 0 : cells_readout_rows(c, a.cols - 2);
+    int text_most = a.rows >= 40 ? 8 : a.rows >= 18 ? 3 : a.rows >= 12 ? 2 : a.rows >= 7 ? 1 : 0;
+    int most_foot = a.rows * 2 / 5, y;
+    foot = foot > most_foot ? most_foot : foot;
+    int text = text_most ? cells_text_rows(c, main.cols - 2, text_most) : 0;
+    int room = main.rows - text - foot - (text > 0 && main.rows >= 18) - (foot > 0);
+    int map = cells_map_rows(c, look, room);
+    c->at = (struct cells_at){.text_y = 0, .text_x = 1, .text_rows = text, .text_cols = main.cols - 2};
+    if (text)
+        cells_text_draw(area_sub(main, 0, 1, text, main.cols - 2), c);
+    y = text + (text > 0 && main.rows >= 18);
+    c->at.map_y = y;
+    c->at.map_x = 1;
+    cells_map_draw(area_sub(main, y, 1, map, main.cols - 2), c);
+    if (is_wide) {
+        area_vline(a, 0, main.cols, a.rows, ink(ROLE_BORDER));
+        cells_readout_draw(area_sub(a, 0, main.cols + 2, a.rows, side), c);
+    } else if (foot) {
+        y += map + 1;
+        cells_readout_draw(area_sub(a, y, 1, a.rows - y, a.cols - 2), c);
+    }
+}

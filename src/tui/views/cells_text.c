@@ -1,0 +1,150 @@
+/* The text above the map: wrapped at words, each token on the colour of its depth. */
+#include <math.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tui/cells.h"
+
+/* Cells a token takes when it is shown whole. */
+static int token_cells(const struct probe *p, int t, int ascii)
+{
+    struct str safe = {0};
+    utf8_sanitise(&safe, p->piece[t], p->piece_len[t], 64, ascii);
+    int cells = utf8_cells(str_text(&safe), safe.len);
+    str_release(&safe);
+    return cells < 1 ? 1 : cells;
+}
+
+static int is_blank(const struct probe *p, int t)
+{
+    return p->piece_len[t] > 0 && (p->piece[t][0] == ' ' || p->piece[t][0] == '\n');
+}
+
+/* Lays out token by token; stops at token `until` and says where it begins. */
+struct flow { const struct probe *p; int cols, ascii, y, x, token, width; };
+
+static int flow_next(struct flow *f)
+{
+    int t = ++f->token;
+    if (t >= f->p->tokens)
+        return 0;
+    f->x += f->width;
+    f->width = token_cells(f->p, t, f->ascii);
+    int word = f->width; /* a word moves to the next line as a whole, when one line can hold it */
+    if (t == 0 || is_blank(f->p, t) || is_blank(f->p, t - 1))
+        for (int k = t + 1; k < f->p->tokens && !is_blank(f->p, k) && word <= f->cols; k++)
+            word += token_cells(f->p, k, f->ascii);
+    word = word > f->cols ? f->width : word;
+    if (f->x > 0 && f->x + word > f->cols) {
+        f->y++;
+        f->x = 0;
+    }
+    f->width = f->width > f->cols ? f->cols : f->width;
+    return 1;
+}
+
+static struct flow flow_begin(const struct probe *p, int cols, int ascii)
+{
+    return (struct flow){.p = p, .cols = cols < 1 ? 1 : cols, .ascii = ascii, .token = -1};
+}
+
+int cells_text_rows(const struct cells *c, int cols, int most)
+{
+    struct flow f = flow_begin(c->probe, cols, 0);
+    while (flow_next(&f) && f.y < most)
+        ;
+    return f.y + 1 > most ? most : f.y + 1;
+}
+
+/* Without colours a deep token is bold and a shallow one dim. */
+static struct ink depth_ink(const struct look *look, double unit)
+{
+    if (isnan(unit))
+        return ink(ROLE_DIM);
+    if (look->colours >= 256)
+        return (struct ink){.fg = INK_CONTRAST, .bg = heat_ink(look->theme ? look->theme->sequential : "viridis", unit)};
+    return unit > 0.67 ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD) : unit < 0.34 ? ink_attr(ink(ROLE_DIM), ATTR_DIM) : ink(ROLE_TEXT);
+}
+
+void cells_text_draw(struct area a, struct cells *c)
+{
+    const struct probe *p = c->probe;
+    const struct look *look = &a.canvas->look;
+    struct flow f = flow_begin(p, a.cols, look->glyphs == GLYPHS_ASCII);
+    double lo = INFINITY, hi = -INFINITY;
+    int cursor_y = 0, last = 0;
+    for (int t = 0; t < p->tokens; t++) {
+        double d = cells_depth(p, c->run, t);
+        lo = d < lo ? d : lo;
+        hi = d > hi ? d : hi;
+    }
+    while (flow_next(&f)) {
+        if (f.token == c->token)
+            cursor_y = f.y;
+        last = f.y;
+    }
+    if (cursor_y < c->text_top)
+        c->text_top = cursor_y;
+    if (cursor_y >= c->text_top + a.rows)
+        c->text_top = cursor_y - a.rows + 1;
+    if (c->text_top > last - a.rows + 1)
+        c->text_top = last - a.rows + 1;
+    c->text_top = c->text_top < 0 ? 0 : c->text_top;
+    for (f = flow_begin(p, a.cols, look->glyphs == GLYPHS_ASCII); flow_next(&f) && f.y - c->text_top < a.rows;) {
+        if (f.y < c->text_top)
+            continue;
+        double d = cells_depth(p, c->run, f.token);
+        struct ink i = depth_ink(look, hi > lo ? (d - lo) / (hi - lo) : isnan(d) ? d : 0.5);
+        if (c->mark && c->mark[f.token])
+            i.attr |= ATTR_UNDERLINE | ATTR_BOLD;
+        if (f.token == c->token)
+            i.attr |= ATTR_REVERSE | ATTR_BOLD;
+        struct area room = area_sub(a, f.y - c->text_top, f.x, 1, f.width);
+        if (area_bytes(room, 0, 0, f.width, i, p->piece[f.token], p->piece_len[f.token]) == 0)
+            area_put(room, 0, 0, ' ', i);
+    }
+}
+
+int cells_text_hit(const struct cells *c, int y, int x)
+{
+    const struct cells_at *at = &c->at;
+    y -= at->text_y;
+    x -= at->text_x;
+    if (y < 0 || y >= at->text_rows || x < 0 || x >= at->text_cols)
+        return -1;
+    struct flow f = flow_begin(c->probe, at->text_cols, 0);
+    while (flow_next(&f))
+        if (f.y == y + c->text_top && x >= f.x && x < f.x + f.width)
+            return f.token;
+    return -1;
+}
+
+/* A token in few cells: blanks in front are left out when it says more; what has no glyph is a sign. */
+void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p, int token)
+{
+    const char *s = p->piece[token];
+    size_t n = p->piece_len[token];
+    struct area room = area_sub(a, y, x, 1, width);
+    int ascii = a.canvas->look.glyphs == GLYPHS_ASCII;
+    while (n > 1 && *s == ' ') {
+        s++;
+        n--;
+    }
+    struct str safe = {0};
+    utf8_sanitise(&safe, s, n, -1, ascii);
+    int cells = utf8_cells(str_text(&safe), safe.len);
+    str_release(&safe);
+    if (cells <= width || width >= 3) {
+        area_bytes(room, 0, 0, width, i, s, n);
+        return;
+    }
+    uint32_t rune = 0;
+    int len = n ? utf8_decode(s, n, &rune) : 0, cut = len > 0 && rune >= 0x20 && rune < 0x7F;
+    if (len > 0 && !ascii && rune > 0xA0 && utf8_width(rune) <= width && utf8_width(rune) > 0) {
+        struct str one = {0};
+        utf8_sanitise(&one, s, (size_t)len, width + 1, 0);
+        cut = utf8_cells(str_text(&one), one.len) <= width; /* no bidi control, no private use */
+        str_release(&one);
+    }
+    area_put(room, 0, 0, cut ? rune : rune == '\n' && !ascii ? 0x2424 : (uint32_t)'?', i);
+}

@@ -1,0 +1,265 @@
+/* Depth map: what every token cost in every layer, from the newest probe as it arrives or any before. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tui/cells.h"
+#include "tui/cells_pick.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
+
+struct depth {
+    struct cells cells;
+    struct pick pick;
+    unsigned char *mark; /* (tokens) */
+};
+
+static int depth_open(struct view *v, struct err *e)
+{
+    struct depth *d = v->state;
+    (void)e;
+    pick_load(&d->pick, v->app);
+    return 0;
+}
+
+static void depth_close(struct view *v)
+{
+    struct depth *d = v->state;
+    cells_release(&d->cells);
+    mem_free(d->mark);
+}
+
+/* Looks up what is to be shown; 0 when there is nothing. */
+static int prepare(struct view *v)
+{
+    struct depth *d = v->state;
+    const struct runview *r = app_run(v->app);
+    pick_load(&d->pick, v->app); /* another view may have moved it */
+    d->cells.view = r;
+    d->cells.probe = pick_probe(&d->pick, r);
+    d->cells.mark = NULL;
+    if (!d->cells.probe || d->cells.probe->tokens < 1 || d->cells.probe->layers < 1)
+        return 0;
+    d->cells.token = d->pick.token;
+    d->cells.layer = d->pick.layer;
+    if (cells_fit(&d->cells) < 0)
+        return 0;
+    unsigned char *mark = mem_realloc(d->mark, (size_t)d->cells.probe->tokens, 1);
+    if (!mark)
+        return 1;
+    d->mark = mark;
+    for (int t = 0; t < d->cells.probe->tokens; t++)
+        mark[t] = (unsigned char)pick_is_marked(&d->pick, t);
+    d->cells.mark = mark;
+    return 1;
+}
+
+static void keep_cursor(struct view *v)
+{
+    struct depth *d = v->state;
+    d->pick.token = d->cells.token;
+    d->pick.layer = d->cells.layer;
+    pick_save(&d->pick, v->app);
+}
+
+/* ---- drawing ---- */
+
+static void draw_empty(struct view *v, struct area a)
+{
+    const struct runview *r = app_run(v->app);
+    int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
+    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
+    if (!r) {
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+        return;
+    }
+    const char *every = runview_config(r, "train.probe_every");
+    if (every && r->state == RUN_LIVE)
+        area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe is every decision over a fixed text: this run records them every %.12s steps;", every);
+    else
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe is every decision over a fixed text; runs record them every train.probe_every steps;");
+    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now, `depthscope trace` makes one from a model.");
+}
+
+static double mean_depth(const struct probe *p)
+{
+    double sum = 0;
+    for (int t = 0; t < p->tokens; t++)
+        sum += cells_depth(p, NULL, t);
+    return sum / p->tokens;
+}
+
+static void draw_title(struct view *v, struct area line)
+{
+    struct depth *d = v->state;
+    const struct probe *p = d->cells.probe;
+    const struct runview *r = app_run(v->app);
+    struct pick_place at = pick_place(&d->pick, r);
+    char part[4][64] = {{0}};
+    int end = cells_legend(line, line.cols - 1, &d->cells), x = 1;
+    x += area_text(line, 0, x, line.cols > 60 ? 24 : 12, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->name && p->name[0] ? p->name : "text") + 2;
+    snprintf(part[0], sizeof part[0], "step %lld", (long long)p->step);
+    snprintf(part[1], sizeof part[1], d->pick.is_held ? "probe %d/%d" : "newest", at.at, at.of);
+    snprintf(part[2], sizeof part[2], "text %d/%d", at.text, at.texts);
+    snprintf(part[3], sizeof part[3], "mean depth %.2f of %d", mean_depth(p), p->layers);
+    for (int i = 0; i < 4; i++) {
+        int n = (int)strlen(part[i]);
+        if (x + n + 2 > end)
+            break;
+        x += area_text(line, 0, x, n, ink(i == 1 && d->pick.is_held ? ROLE_WARN : ROLE_DIM), part[i]) + 2;
+    }
+}
+
+static void depth_draw(struct view *v, struct area a)
+{
+    struct depth *d = v->state;
+    if (!prepare(v)) {
+        draw_empty(v, a);
+        return;
+    }
+    int has_title = a.rows >= 4;
+    if (has_title)
+        draw_title(v, area_sub(a, 0, 0, 1, a.cols));
+    cells_draw(area_sub(a, has_title, 0, a.rows - has_title, a.cols), &d->cells);
+}
+
+/* ---- keys ---- */
+
+static void key_move(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    cells_go(&d->cells, (enum cells_move)k->value);
+    keep_cursor(v);
+}
+
+static void key_time(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    if (k->value == 0)
+        d->pick.is_held = 0;
+    else if (!pick_time(&d->pick, app_run(v->app), k->value))
+        app_say(v->app, LOG_INFO, k->value < 0 ? "this is the first probe of this text" : "this is the newest probe; the next is shown when it comes");
+    pick_save(&d->pick, v->app);
+}
+
+static void key_text(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)args;
+    if (prepare(v) && !pick_text(&d->pick, app_run(v->app), k->value))
+        app_say(v->app, LOG_INFO, k->value < 0 ? "this is the first probe text" : "this is the last probe text");
+    pick_save(&d->pick, v->app);
+}
+
+static void key_field(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    int n = cells_fields(d->cells.probe);
+    d->cells.field = (d->cells.field + k->value + n) % n;
+}
+
+static void key_flip(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)k, (void)args;
+    d->cells.is_upward = !d->cells.is_upward;
+}
+
+static void key_wide(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)k, (void)args;
+    d->cells.wide = (d->cells.wide + 1) % (CELLS_WIDE_MAX + 1);
+}
+
+static void key_mark(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    if (k->value)
+        d->pick.marks = 0;
+    else if (!pick_toggle(&d->pick, d->cells.token))
+        app_say(v->app, LOG_WARN, "%d tokens are marked: unmark one, or X for all", PICK_MARKS_MAX);
+    pick_save(&d->pick, v->app);
+}
+
+static int depth_event(struct view *v, const struct event *ev)
+{
+    struct depth *d = v->state;
+    struct event at = *ev;
+    at.y -= v->rows >= 4;
+    if (!prepare(v) || !cells_event(&d->cells, &at))
+        return 0;
+    keep_cursor(v);
+    return 1;
+}
+
+static int depth_search(struct view *v, const char *text, int direction)
+{
+    struct depth *d = v->state;
+    if (!prepare(v) || !cells_search(&d->cells, text, direction))
+        return 0;
+    keep_cursor(v);
+    return 1;
+}
+
+static void depth_copy(struct view *v, struct str *out)
+{
+    struct depth *d = v->state;
+    if (prepare(v))
+        cells_copy(&d->cells, out);
+}
+
+/* clang-format off */
+static const struct key depth_keys[] = {
+    {"h Left",     "left",       NULL, "token before",                         NULL,     0, KEY_HIDDEN, CELLS_LEFT,       key_move},
+    {"l Right",    "right",      NULL, "next token",                           NULL,     0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
+    {"k Up",       "up",         NULL, "layer above in the picture",           NULL,     0, KEY_HIDDEN, CELLS_UP,         key_move},
+    {"j Down",     "down",       NULL, "layer below in the picture",           NULL,     0, KEY_HIDDEN, CELLS_DOWN,       key_move},
+    {"K",          "jump-up",    NULL, "up to where the decision changes",     NULL,     0, KEY_HIDDEN, CELLS_JUMP_UP,    key_move},
+    {"J",          "jump-down",  NULL, "down to where the decision changes",   NULL,     0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
+    {"PgUp C-u H", "page-left",  NULL, "a page of tokens back",                NULL,     0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
+    {"PgDn C-d L", "page-right", NULL, "a page of tokens on",                  NULL,     0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
+    {"gg Home",    "first",      NULL, "first token",                          NULL,     0, KEY_HIDDEN, CELLS_FIRST,      key_move},
+    {"G End",      "last",       NULL, "last token",                           NULL,     0, KEY_HIDDEN, CELLS_LAST,       key_move},
+    {"c",          "field",      NULL, "what cells show: run or skip, then every recorded value", "values", 70, KEY_VIEW_CHANGE, 1, key_field},
+    {"C",          "field-back", NULL, "the value before",                     NULL,     0, KEY_VIEW_CHANGE, -1, key_field},
+    {",",          "earlier",    NULL, "earlier probe of this text: back in training", "time", 66, 0, -1, key_time},
+    {".",          "later",      NULL, "later probe; at the newest it follows", NULL,    0, 0, 1, key_time},
+    {"F",          "newest",     NULL, "the newest probe, following",          NULL,     0, 0, 0, key_time},
+    {"}",          "next-text",  NULL, "next probe text",                      "text",  64, 0, 1, key_text},
+    {"{",          "prev-text",  NULL, "probe text before",                    NULL,     0, 0, -1, key_text},
+    {"Space",      "mark",       NULL, "mark this token for Signals",          "mark",  60, 0, 0, key_mark},
+    {"X",          "unmark",     NULL, "unmark all tokens",                    NULL,     0, 0, 1, key_mark},
+    {"w",          "width",      NULL, "columns: all that fit, or 4, 8, 16 wide to read the tokens", "width", 50, KEY_VIEW_CHANGE, 0, key_wide},
+    {"o",          "flip",       NULL, "layer 0 at the top or at the bottom",  "flip",  40, KEY_VIEW_CHANGE, 0, key_flip},
+    {0},
+};
+static const struct setting depth_settings[] = {
+    {"field",  SETTING_INT, offsetof(struct depth, cells.field),     0, 255},
+    {"wide",   SETTING_INT, offsetof(struct depth, cells.wide),      0, CELLS_WIDE_MAX},
+    {"upward", SETTING_INT, offsetof(struct depth, cells.is_upward), 0, 1},
+    {0},
+};
+
+const struct view_ops view_depth = {
+    .name = "depth",  .title = "Depth map",
+    .summary = "Tokens x layers of the newest probe: what ran, what was skipped, and every value behind the decision.",
+    .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),
+    .figure = "routing_map",
+    .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,
+    .search = depth_search,  .copy = depth_copy,
+};
+/* clang-format on */
