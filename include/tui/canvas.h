@@ -84,7 +84,8 @@ void area_vline(struct area a, int y, int x, int n, struct ink i);
 void area_box(struct area a, struct ink i, const char *title, struct ink title_ink);
 /* Changes only colours/attributes of what is there (cursor bars, selections). */
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i);
-/* A row as the chosen one: readable in every theme and without colour. */
+/* A row as the chosen one: a bar at x (keep that cell free) and its first cells lit; readable in every
+ * theme and without colour. */
 void area_select(struct area a, int y, int x, int cols);
 /* A rune of the best rung the look allows: `fancy` with braille/shades, else `ascii`. */
 uint32_t area_rune(struct area a, uint32_t fancy, char ascii);

@@ -82,7 +82,10 @@ static int run_parts(const struct app *app, const struct runview *v, struct part
     if (is_running && v->last_time > 0) {
         age = age < 0 ? 0 : age;
         p[n] = (struct part){.role = age > 60 ? ROLE_WARN : ROLE_DIM, .priority = 4};
-        snprintf(p[n++].text, sizeof p->text, "%s ago", str_duration(si, age < 60 ? floor(age) : floor(age / 60) * 60));
+        if (age < 60)
+            snprintf(p[n++].text, sizeof p->text, "%.0fs ago", floor(age));
+        else
+            snprintf(p[n++].text, sizeof p->text, "%s ago", str_duration(si, floor(age / 60) * 60));
     }
     if (v->gaps || v->lost) {
         p[n] = (struct part){.role = ROLE_BAD, .priority = 7};

@@ -307,10 +307,12 @@ void area_box(struct area a, struct ink i, const char *title, struct ink title_i
     }
 }
 
-/* ROLE_SELECTED is a colour of text; ROLE_SKIP is the quietest ground every theme has. */
+/* A bar in the margin and the first word, not a whole row: a cursor step must fit in 150 bytes. */
 void area_select(struct area a, int y, int x, int cols)
 {
-    area_tint(a, y, x, 1, cols, (struct ink){.fg = ROLE_SELECTED, .bg = ROLE_SKIP});
+    enum { LIT = 10 };
+    area_put(a, y, x, area_rune(a, 0x258C, '>'), ink_attr(ink(ROLE_SELECTED), ATTR_BOLD));
+    area_tint(a, y, x + 1, 1, cols - 1 < LIT ? cols - 1 : LIT, ink_attr(ink(ROLE_SELECTED), ATTR_BOLD));
 }
 
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i)

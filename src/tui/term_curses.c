@@ -239,9 +239,21 @@ static attr_t attributes(const struct term *t, const struct canvas *c, const str
              (k->reverse ? A_REVERSE : 0);
     }
     int has_bar = cell->bg != ROLE_BACKGROUND;
+    if (cell->rune == ' ')
+        a &= (attr_t) ~(A_BOLD | A_DIM);
     if (t->colours == 0 && has_bar)
         a |= A_REVERSE;
     return a;
+}
+
+/* The colours of a blank do not show: on the plain ground it takes its neighbours' when they agree
+ * (no change of colour within a phrase) and none otherwise (so ncurses may skip or erase). */
+static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
+{
+    if (x > 0 && x + 1 < c->cols && cell[-1].rune != ' ' && cell[1].rune != ' ' && cell[-1].fg == cell[1].fg &&
+        cell[-1].bg == cell->bg && cell[-1].attr == cell[1].attr)
+        return cell[-1].fg;
+    return INK_KEEP;
 }
 
 static void put(struct term *t, const struct canvas *c, int y, int x)
@@ -251,7 +263,10 @@ static void put(struct term *t, const struct canvas *c, int y, int x)
     attr_t a = attributes(t, c, cell);
     int pair = 0;
     if (t->colours) {
-        int fg = number_of(t, c, cell->fg, cell->bg), bg = number_of(t, c, cell->bg, cell->bg);
+        int32_t ink_fg = cell->rune == ' ' && cell->bg == ROLE_BACKGROUND ? blank_fg(c, cell, x) : cell->fg;
+        int fg = number_of(t, c, ink_fg, cell->bg), bg = number_of(t, c, cell->bg, cell->bg);
+        if (fg == bg && fg != -1) /* few colours: two roles fell on one */
+            fg = number_of(t, c, INK_CONTRAST, cell->bg);
         if (t->colours == 8) {
             a |= fg >= 8 ? A_BOLD : 0;
             fg = fg >= 0 ? fg & 7 : fg;

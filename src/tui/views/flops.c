@@ -30,9 +30,18 @@ static const float *column_of(const struct run_sample *s, const char *name, size
     return c ? c->v : NULL;
 }
 
+/* The newest one that knows FLOPs. */
+static const struct run_sample *newest_sample(const struct runview *r)
+{
+    for (size_t i = r->n_samples; i-- > 0;)
+        if (sample_column(&r->sample[i], "flops"))
+            return &r->sample[i];
+    return NULL;
+}
+
 static int find_source(const struct runview *r, int wants_probe, struct source *out)
 {
-    const struct run_sample *s = runview_sample(r, NULL);
+    const struct run_sample *s = newest_sample(r);
     const struct probe *p = runview_probe(r, -1);
     *out = (struct source){.dense = r->flops_dense, .probe = p};
     if (s && (!wants_probe || !p || !p->flops)) {

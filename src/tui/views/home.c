@@ -106,7 +106,7 @@ static void draw_job(struct view *v, struct area a, int y, const struct job_info
         str_duration(age, seconds > 0 ? (seconds > 120 ? floor(seconds / 60) * 60 : floor(seconds)) : 0);
         snprintf(age + strlen(age), sizeof age - strlen(age), " ago");
     }
-    area_put(a, y, x[0] + 1, sign, ink(is_marked ? ROLE_MARKED : ROLE_GOOD));
+    area_put(a, y, x[0], sign, ink(is_marked ? ROLE_MARKED : ROLE_GOOD));
     columns_text(a, y, columns, 1, width, x, ink(ROLE_TEXT), j->name);
     columns_text(a, y, columns, 2, width, x, ink(ROLE_TEXT), j->method);
     columns_text(a, y, columns, 3, width, x, ink(ROLE_DIM), j->preset);
@@ -171,7 +171,7 @@ static void draw_form(struct view *v, struct area whole)
     list_fit(&f->list, f->keys, rows);
     for (size_t i = f->list.top; i < f->keys && (int)(i - f->list.top) < rows; i++) {
         int y = (int)(i - f->list.top), is_here = i == f->list.cursor;
-        area_text(a, y, 0, name, ink(f->value[i] ? ROLE_MARKED : ROLE_TEXT), f->key[i].key);
+        area_text(a, y, 1, name - 1, ink(f->value[i] ? ROLE_MARKED : ROLE_TEXT), f->key[i].key);
         if (!(is_here && f->is_editing))
             area_text(a, y, name + 1, value, ink(f->value[i] ? ROLE_MARKED : ROLE_DIM), form_value(f, i));
         area_text(a, y, name + value + 2, a.cols - name - value - 4, ink(ROLE_DIM), f->key[i].help);

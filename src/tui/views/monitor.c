@@ -93,9 +93,27 @@ static void draw_strip(struct view *v, struct area line)
                    isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
 }
 
+/* As many charts as are readable, then as few holes as possible, then wide ones. */
+static int choose_columns(const struct monitor *m, struct area a)
+{
+    int fits = a.rows / 7 < 1 ? 1 : a.rows / 7, best = 1, best_score = -1000;
+    for (int c = 1; c <= 5 && c <= m->panels && (c == 1 || a.cols / c >= 38); c++) {
+        int rows = (m->panels + c - 1) / c;
+        rows = rows < fits ? rows : fits;
+        int shown = c * rows < m->panels ? c * rows : m->panels, holes = c * rows - shown;
+        int is_squat = a.cols / c > 4 * (a.rows / rows) + 60;
+        int score = 10 * shown - 4 * holes - 30 * is_squat;
+        if (score > best_score) {
+            best_score = score;
+            best = c;
+        }
+    }
+    return best;
+}
+
 static void choose_grid(struct monitor *m, struct area a)
 {
-    int columns = m->columns ? m->columns : a.cols >= 150 ? 3 : a.cols >= 60 ? 2 : 1;
+    int columns = m->columns ? m->columns : choose_columns(m, a);
     columns = columns > m->panels ? m->panels : columns;
     while (columns > 1 && a.cols / columns < 24)
         columns--;

@@ -230,8 +230,8 @@ static void layer_range(const struct layer_series *s, size_t at, double target, 
             *hi = x > *hi ? x : *hi;
         }
     }
-    if (*lo >= 0 && *hi <= 1 && *hi > 0.2)
-        *hi = 1; /* ratios */
+    if (*lo >= 0 && *hi <= 1 && strstr(s->name, "ratio"))
+        *hi = 1;
     else if (!(*hi > *lo))
         *hi = *lo + 1;
 }
@@ -296,8 +296,13 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     layer_labels(a, plot, s->layers, lo, hi);
     if (isfinite(target)) {
         int y = plot.rows - 1 - (int)lround((target - lo) / (hi - lo) * (plot.rows - 1));
-        for (int at = 0; at < plot.cols; at += 2)
-            area_put(plot, y, at, area_rune(plot, 0x2504, '-'), ink(ROLE_REFERENCE));
+        for (int at = 0; at < plot.cols; at++) {
+            double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)(at * s->layers / plot.cols)];
+            int is_gap = at + 1 < plot.cols && (at + 1) * s->layers / plot.cols != at * s->layers / plot.cols;
+            int is_filled = !is_gap && (value - lo) / (hi - lo) * plot.rows >= plot.rows - y;
+            area_put(plot, y, at, area_rune(plot, 0x2504, '-'),
+                     is_filled ? (struct ink){.fg = INK_CONTRAST, .bg = ROLE_RUN} : ink(ROLE_REFERENCE));
+        }
     }
     char text[24];
     if (finite)

@@ -20,6 +20,8 @@ static void trim(char *text)
         memmove(text, text + 1, 2);
 }
 
+static void short_exponent(char *text);
+
 const char *num_print(char out[24], double x)
 {
     double a = fabs(x);
@@ -35,7 +37,7 @@ const char *num_print(char out[24], double x)
             v /= 1e3;
         snprintf(out, 24, fabs(v) < 9.995 ? "%.2f%c" : "%.1f%c", v, suffix[k]);
     } else if (a != 0 && (a < 1e-3 || a >= 1e15))
-        snprintf(out, 24, "%.2e", x);
+        snprintf(out, 24, "%.2e", x), short_exponent(out);
     else {
         int decimals = a >= 1000 ? 0 : a >= 100 ? 1 : a >= 10 ? 2 : a >= 1 || a == 0 ? 3 : 4;
         snprintf(out, 24, "%.*f", decimals, x);
@@ -86,6 +88,21 @@ int ticks_nice(double lo, double hi, int is_log, double *tick, int max)
     return n;
 }
 
+/* "1e-04" -> "1e-4", "2e+308" -> "2e308": labels have six cells. */
+static void short_exponent(char *text)
+{
+    char *e = strchr(text, 'e'), *from;
+    if (!e)
+        return;
+    e++;
+    from = e + (*e == '+' || *e == '-');
+    if (*e == '-')
+        e++;
+    while (*from == '0' && from[1])
+        from++;
+    memmove(e, from, strlen(from) + 1);
+}
+
 void tick_print(char out[24], double x, double step)
 {
     double a = fabs(x), s = fabs(step);
@@ -111,6 +128,11 @@ void tick_print(char out[24], double x, double step)
         snprintf(out, 24, "%.0e", x);
         if (fabs(x / pow(10, floor(log10(a))) - round(x / pow(10, floor(log10(a))))) > 0.05)
             snprintf(out, 24, "%.1e", x);
+        short_exponent(out);
+        if (strlen(out) > 6) {
+            snprintf(out, 24, "%.0e", x);
+            short_exponent(out);
+        }
         return;
     }
     int d = s > 0 ? (int)ceil(-log10(s) - 1e-9) : 3;

@@ -1,0 +1,469 @@
+#!/usr/bin/env python3
+"""The workbench on a real pseudo-terminal: bytes it costs, what it leaves behind, what it survives.
+
+The record streams are fixtures, written here from formulas.  Screens are read with pyte; without
+it those checks are skipped, aloud.
+"""
+import fcntl
+import math
+import os
+import pty
+import random
+import re
+import select
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import termios
+import time
+
+try:
+    import pyte
+except ImportError:
+    pyte = None
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, "depthscope")
+FIXTURE = os.path.join(ROOT, "tests", "screens", "training.mp")
+passed, failed, skipped = [], [], []
+
+
+# ---- records ----
+
+TABLE = []
+for n in range(256):
+    for _ in range(8):
+        n = (n >> 1) ^ (0x82F63B78 if n & 1 else 0)
+    TABLE.append(n)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for b in data:
+        crc = TABLE[(crc ^ b) & 255] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def pack(x):
+    if isinstance(x, bool):
+        return b"\xc3" if x else b"\xc2"
+    if isinstance(x, int):
+        return b"\xd3" + struct.pack(">q", x)
+    if isinstance(x, float):
+        return b"\xcb" + struct.pack(">d", x)
+    if isinstance(x, str):
+        raw = x.encode()
+        return b"\xdb" + struct.pack(">I", len(raw)) + raw
+    if isinstance(x, (list, tuple)):
+        return b"\xdd" + struct.pack(">I", len(x)) + b"".join(map(pack, x))
+    return b"\xdf" + struct.pack(">I", len(x)) + b"".join(pack(k) + pack(v) for k, v in x.items())
+
+
+class Log:
+    def __init__(self, path):
+        self.file, self.seq = open(path, "ab", buffering=0), 1
+
+    def put(self, kind, step, **keys):
+        body = pack(dict(kind=kind, step=step, time=time.time(), **keys))
+        data = struct.pack(">Q", self.seq) + body
+        self.seq += 1
+        self.file.write(b"\xc9" + struct.pack(">IB", len(data) + 4, 0x44) + struct.pack(">I", crc32c(data)) + data)
+
+    def head(self, layers=8, steps=2000):
+        self.put("head", 0, format=1, run="fixture", method="edp", layers=layers, steps=steps, seed=1,
+                 config={"edp.target_ratio": "0.7"})
+
+    def step(self, i, **more):
+        rng = random.Random(i)
+        fall = math.exp(-i / 300)
+        keys = dict(loss=1.4 + 4 * fall + 0.1 * rng.random(), lr=3e-4 * fall, grad_norm=1 + fall + 0.2 * rng.random(),
+                    tok_s=5000 + 100 * rng.random(), tokens=2048 * i, flops_ratio=0.7 + 0.3 * fall,
+                    time_ratio=0.8 + 0.2 * fall, block_ratio=0.7 + 0.2 * fall)
+        keys.update(more)
+        self.put("metric", i, **keys)
+        if i % 10 == 0:
+            self.put("layer", i, gate_ratio=[0.5 + 0.4 * math.cos(l + i / 90) for l in range(8)])
+
+
+# ---- the terminal ----
+
+class Tty:
+    count = 0
+
+    def __init__(self, args, rows=24, cols=80, env=None):
+        self.rows, self.cols, self.out = rows, cols, b""
+        self.screen = pyte.Screen(cols, rows) if pyte else None
+        self.stream = pyte.ByteStream(self.screen) if pyte else None
+        full = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "LC_ALL", "LC_CTYPE")}
+        Tty.count += 1  # what one check looked at last must not be where the next one starts
+        full.update({"TERM": "xterm-256color", "LANG": "C.UTF-8", "XDG_STATE_HOME": "%s/%d" % (STATE, Tty.count)})
+        full.update(env or {})
+        ready, go = os.pipe()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.read(ready, 1)  # the size is set before the program asks for it
+            os.execvpe(PROGRAM, [PROGRAM] + args, full)
+        self.resize(rows, cols)
+        self.before = termios.tcgetattr(self.fd)
+        os.write(go, b"x")
+        os.close(ready)
+        os.close(go)
+        self.status = None
+
+    def resize(self, rows, cols):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        if self.screen and (rows, cols) != (self.screen.lines, self.screen.columns) and 0 < rows < 600 and 0 < cols < 1100:
+            self.screen.resize(rows, cols)
+
+    def read(self, seconds=0.4, limit=8.0):
+        """Bytes until the line has been quiet for `seconds`."""
+        got, end = b"", time.time() + limit
+        while time.time() < end:
+            ready, _, _ = select.select([self.fd], [], [], seconds)
+            if not ready:
+                break
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            got += data
+        self.out += got
+        if self.stream:
+            self.stream.feed(got.replace(b"\x1b[?2026$p", b""))
+        return got
+
+    def keys(self, data, seconds=0.25):
+        os.write(self.fd, data if isinstance(data, bytes) else data.encode())
+        return self.read(seconds)
+
+    def text(self):
+        return "\n".join(self.screen.display)
+
+    def wait(self, seconds=5.0):
+        end = time.time() + seconds
+        while time.time() < end and self.status is None:
+            self.read(0.05, 0.2)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = status
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        return self.status
+
+    def close(self):
+        if self.status is None:
+            try:
+                os.write(self.fd, b"\x03")
+            except OSError:
+                pass
+            self.wait()
+        try:
+            os.close(self.fd)
+        except OSError:
+            pass
+        return self.status
+
+
+def check(cond, text):
+    if not cond:
+        raise AssertionError(text)
+
+
+def is_clean(t):
+    """Alternate screen left, mouse and paste off, line settings as they were."""
+    tail = t.out[-400:]
+    check(b"\x1b[?1049l" in tail, "alternate screen left on: %r" % tail[-80:])
+    check(b"\x1b[?2004l" in tail and b"\x1b[?1002l" in tail, "mouse or paste left on")
+    check(b"\x1b[?25h" in tail, "cursor left hidden")
+    now = termios.tcgetattr(t.fd)
+    check(now[:4] == t.before[:4], "line settings differ: %r %r" % (now[:4], t.before[:4]))
+
+
+def is_sane(t):
+    check(t.status is not None, "did not end")
+    check(not os.WIFSIGNALED(t.status), "killed by signal %d" % os.WTERMSIG(t.status))
+
+
+def live_log(steps):
+    path = os.path.join(TMP, "live-%d.mp" % len(os.listdir(TMP)))
+    log = Log(path)
+    log.head()
+    for i in range(1, steps + 1):
+        log.step(i)
+    return path, log
+
+
+# ---- checks ----
+
+def step_costs_under_a_kilobyte():
+    path, log = live_log(400)
+    t = Tty([path])
+    t.read(1.0)
+    start, n = len(t.out), 20
+    for i in range(401, 401 + n):
+        log.step(i)
+        t.read(0.35)
+    cost = (len(t.out) - start) / n
+    t.close()
+    print("  %.0f B per new step, six charts at 80x24, 256 colours" % cost)
+    check(cost <= 1000, "%.0f B per step" % cost)
+    check(t.out.count(b"\x1b[2J") <= 1, "cleared after the start")
+
+
+def step_costs_under_a_kilobyte_in_truecolor():
+    path, log = live_log(400)
+    t = Tty([path], env={"COLORTERM": "truecolor"})
+    t.read(1.0)
+    start, n = len(t.out), 20
+    for i in range(401, 401 + n):
+        log.step(i)
+        t.read(0.35)
+    cost = (len(t.out) - start) / n
+    t.close()
+    print("  %.0f B per new step, six charts at 80x24, truecolor" % cost)
+    check(b"38;2;" in t.out, "no direct colour")
+    check(cost <= 1000, "%.0f B per step" % cost)
+
+
+def cursor_step_is_small():
+    t = Tty(["--view", "log", FIXTURE])
+    t.read(0.8)
+    t.keys("k")
+    costs = [len(t.keys(k)) for k in "kjkj"]
+    t.close()
+    print("  %s B per cursor step in a list" % costs)
+    check(max(costs) <= 150, "%s B per step" % costs)
+
+
+def idle_is_silent_and_free():
+    t = Tty([FIXTURE])
+    t.read(1.0)
+    with open("/proc/%d/stat" % t.pid) as f:
+        before = f.read().rsplit(")", 1)[1].split()
+    extra = t.read(3.0, 3.0)
+    with open("/proc/%d/stat" % t.pid) as f:
+        after = f.read().rsplit(")", 1)[1].split()
+    ticks = int(after[11]) + int(after[12]) - int(before[11]) - int(before[12])
+    t.close()
+    print("  %d B and %d ticks in 3 s of idling" % (len(extra), ticks))
+    check(len(extra) == 0 and ticks <= 3, "idle costs %d B, %d ticks" % (len(extra), ticks))
+
+
+def a_million_points_show_spike_and_nan():
+    path = os.path.join(TMP, "million.mp")
+    size, spike, nan = 1_000_000, 700_003, 300_001
+    with open(path, "wb") as f:
+        seq, out = 1, []
+        log = Log(os.path.join(TMP, "million-head.mp"))
+        log.head(steps=size)
+        f.write(open(log.file.name, "rb").read())
+        # metric records by hand: one format string, so that a million of them takes seconds
+        prefix = (b"\x84" + pack("kind")[0:0] + b"\xa4kind\xa6metric\xa4step\xd2%s\xa4time\xcb%s\xa4loss\xcb%s")
+        points = int(os.environ.get("T_POINTS", "20000"))
+        ratio = size // points
+        for i in range(points):
+            loss = 50.0 if i == spike // ratio else float("nan") if i == nan // ratio else 2.0 + 0.1 * math.sin(i / 50)
+            body = prefix % (struct.pack(">i", i * ratio), struct.pack(">d", 1000.0 + i), struct.pack(">d", loss))
+            seq += 1
+            data = struct.pack(">Q", seq) + body
+            out.append(b"\xc9" + struct.pack(">IB", len(data) + 4, 0x44) + struct.pack(">I", crc32c(data)) + data)
+        f.write(b"".join(out))
+    start = time.time()
+    t = Tty([path])
+    t.read(1.0)
+    print("  %d points: open and settle %.2f s (with 1 s of waiting)" % (points, time.time() - start))
+    if pyte:
+        text = t.text()
+        check("\u25b4" in text, "spike of one point is not visible\n" + text)
+        check("\u00d7" in text, "NaN is not visible\n" + text)
+    t.close()
+
+
+def ends_clean(signo, want):
+    t = Tty([FIXTURE])
+    t.read(0.8)
+    os.kill(t.pid, signo)
+    t.wait()
+    is_clean(t)
+    check(t.status is not None and want(t.status), "status %r" % t.status)
+    os.close(t.fd)
+
+
+def sigterm_leaves_the_terminal_clean():
+    ends_clean(signal.SIGTERM, lambda s: os.WIFEXITED(s))
+
+
+def sigsegv_leaves_the_terminal_clean():
+    ends_clean(signal.SIGSEGV, lambda s: True)
+
+
+def sigabrt_leaves_the_terminal_clean():
+    ends_clean(signal.SIGABRT, lambda s: True)
+
+
+def quit_leaves_the_terminal_clean():
+    t = Tty([FIXTURE])
+    t.read(0.8)
+    t.keys("q")
+    t.wait()
+    is_clean(t)
+    check(t.status == 0, "status %r" % t.status)
+    os.close(t.fd)
+
+
+def lost_terminal_ends_without_spinning():
+    t = Tty([FIXTURE])
+    t.read(0.8)
+    os.close(t.fd)
+    end, status = time.time() + 3, None
+    while time.time() < end and status is None:
+        pid, s = os.waitpid(t.pid, os.WNOHANG)
+        status = s if pid else None
+        time.sleep(0.02)
+    if status is None:
+        os.kill(t.pid, signal.SIGKILL)
+        os.waitpid(t.pid, 0)
+    check(status is not None, "still running 3 s after the line dropped")
+
+
+def suspend_and_continue_ten_times():
+    t = Tty([FIXTURE])
+    t.read(0.8)
+    for _ in range(10):
+        os.kill(t.pid, signal.SIGTSTP)
+        t.read(0.05, 0.5)
+        os.kill(t.pid, signal.SIGCONT)
+        t.read(0.05, 0.5)
+    t.read(0.4)
+    if pyte:
+        check("Monitor" in t.text(), "no redraw after SIGCONT")
+    t.close()
+    is_sane(t)
+
+
+def every_terminal_type_starts():
+    for term in ("xterm-256color", "tmux-256color", "screen-256color", "linux", "vt100", "xterm-kitty", "foot", "nonsense", "dumb"):
+        t = Tty([FIXTURE], env={"TERM": term})
+        t.read(0.7)
+        raw = bytes(t.out)
+        t.close()
+        is_sane(t)
+        if term == "dumb":
+            check(b"TERM" in t.out, "dumb: no word about the terminal")
+        else:
+            check(b"loss" in raw, "%s: nothing drawn: %r" % (term, raw[:200]))
+        if term == "vt100":
+            check(b"38;5" not in raw, "vt100: colours")
+
+
+def no_colour_and_no_utf8():
+    t = Tty([FIXTURE], env={"NO_COLOR": "1"})
+    t.read(0.7)
+    sgr = b";".join(re.findall(rb"\x1b\[([0-9;]*)m", t.out)).split(b";")
+    check(not [n for n in sgr if n[:1] in (b"3", b"4") and len(n) == 2 and n not in (b"39", b"49")], "NO_COLOR: colours sent: %r" % sgr)
+    t.close()
+    t = Tty([FIXTURE], env={"LANG": "C", "LC_ALL": "C"})
+    t.read(0.7)
+    raw = bytes(t.out)
+    t.close()
+    check(all(b < 0x80 for b in raw), "LANG=C: bytes beyond ASCII")
+    check(b"loss" in raw, "LANG=C: nothing drawn")
+
+
+def sizes_and_storms():
+    t = Tty([FIXTURE], rows=5, cols=20)
+    t.read(0.6)
+    rng = random.Random(1)
+    for i in range(300):
+        t.resize(rng.randrange(1, 70), rng.randrange(1, 220))
+        if i % 40 == 0:
+            t.read(0.01, 0.05)
+    for rows, cols in ((0, 0), (1, 1), (3, 7), (65535, 65535), (20000, 20000), (24, 80)):
+        t.resize(rows, cols)
+        t.read(0.1, 1.0)
+    t.read(0.6)
+    if pyte:
+        t.screen.reset()
+        t.resize(24, 80)
+        t.keys(b"\x0c", 0.5)
+        check("Monitor" in t.text() and "quit" in t.text(), "final size not drawn:\n" + t.text())
+    t.close()
+    is_sane(t)
+
+
+def random_keys_do_no_harm():
+    rng = random.Random(int(os.environ.get("T_SEED", "7")))
+    t = Tty(["--readonly", FIXTURE])
+    t.read(0.6)
+    for _ in range(60):
+        # everything except what quits or suspends
+        data = bytes(b for b in (rng.randrange(256) for _ in range(200)) if b not in (3, 26, ord("q"), ord("e"), 13))
+        os.write(t.fd, data)
+        t.read(0.01, 0.1)
+    t.keys(b"\x1b\x1b\x1b", 0.3)
+    t.close()
+    is_sane(t)
+
+
+def escape_answers_at_once():
+    t = Tty([FIXTURE])
+    t.read(0.8)
+    t.keys(":", 0.2)
+    start = time.time()
+    os.write(t.fd, b"\x1b")
+    select.select([t.fd], [], [], 1.0)
+    took = time.time() - start
+    t.close()
+    print("  ESC answered in %.0f ms" % (took * 1000))
+    check(took < 0.25, "ESC took %.3f s" % took)
+
+
+def hostile_text_stays_text():
+    t = Tty([os.path.join(ROOT, "tests", "screens", "hostile.mp")])
+    t.read(0.8)
+    raw = bytes(t.out)
+    t.close()
+    check(b"\x1b]0;" not in raw and b"\xe2\x80\xae" not in raw, "raw text of a file reached the terminal")
+
+
+def main():
+    if not os.access(PROGRAM, os.X_OK):
+        print("SKIP no program at %s" % PROGRAM)
+        print("test_tty.py: 0 passed, 0 failed, 1 skipped")
+        return 0
+    if not pyte:
+        print("SKIP pyte is not installed: what the screen shows is not checked, only bytes")
+        skipped.append("pyte")
+    only = sys.argv[1:] or None
+    for fn in (step_costs_under_a_kilobyte, step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small,
+               idle_is_silent_and_free, a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
+               sigterm_leaves_the_terminal_clean, sigsegv_leaves_the_terminal_clean, sigabrt_leaves_the_terminal_clean,
+               lost_terminal_ends_without_spinning, suspend_and_continue_ten_times, every_terminal_type_starts,
+               no_colour_and_no_utf8, sizes_and_storms, random_keys_do_no_harm, escape_answers_at_once,
+               hostile_text_stays_text):
+        if only and fn.__name__ not in only:
+            continue
+        try:
+            fn()
+            passed.append(fn)
+        except (AssertionError, OSError) as e:
+            failed.append(fn)
+            print("FAIL %s: %s" % (fn.__name__, e))
+    print("test_tty.py: %d passed, %d failed, %d skipped" % (len(passed), len(failed), len(skipped)))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    TMP = tempfile.mkdtemp(prefix="ds-tty-")
+    STATE = os.path.join(TMP, "state")
+    os.mkdir(STATE)
+    try:
+        status = main()
+    finally:
+        shutil.rmtree(TMP, ignore_errors=True)
+    sys.exit(status)
