@@ -18,12 +18,19 @@
 #define GLYPH_DESCENT 0.22
 #define GLYPH_WEIGHT 0.078
 
-struct glyph { uint32_t code; int advance; const char *path; };
+struct glyph {
+    uint32_t code;
+    int advance;
+    const char *path;
+};
 extern const struct glyph glyphs_latin[], glyphs_greek[], glyphs_symbol[], glyphs_mark[];
 extern const int glyphs_latin_count, glyphs_greek_count, glyphs_symbol_count, glyphs_mark_count;
 
 /* A letter made of others: base, with a mark above or below; or a digit, small and moved. */
-struct glyph_made { uint32_t code; uint16_t base, mark; };
+struct glyph_made {
+    uint32_t code;
+    uint16_t base, mark;
+};
 extern const struct glyph_made glyphs_made[];
 extern const int glyphs_made_count;
 
@@ -31,7 +38,8 @@ extern const int glyphs_made_count;
 int glyph_has(uint32_t code);
 /* Width of a text in points at `size`. */
 double glyph_width(const char *utf8, double size);
-/* Draws with move, line, curve, stroke and fill only; sets width and dash, uses the pen's colour. */
+/* Draws with move, line, curve, stroke and fill only; sets width and dash, uses the pen's colour.
+ */
 void glyph_draw(struct pen *p, double x, double y, const struct text_style *s, const char *utf8);
 
 #endif

@@ -46,7 +46,7 @@ struct pen_ops {
 /* First member of every pen. */
 struct pen {
     const struct pen_ops *ops;
-    size_t bad; /* coordinates that were not finite or beyond PEN_LIMIT; they are not drawn */
+    size_t bad;    /* coordinates that were not finite or beyond PEN_LIMIT; they are not drawn */
     double dx, dy; /* added to every place (not to sizes): the margin of a sheet */
 };
 
@@ -91,8 +91,9 @@ int pen_list_failed(const struct pen_list *l);
 enum pen_format { PEN_PNG, PEN_SVG, PEN_PDF };
 /* Replays the list on a page of w x h points with this background and appends the file's bytes
  * to *out.  `recipe` (NULL: none) is stored in a PNG's iTXt and as the PDF's subject. */
-int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h, int background,
-                    double dpi, const char *recipe, struct str *out, struct err *e) DS_CHECK;
+int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h,
+                    int background, double dpi, const char *recipe, struct str *out,
+                    struct err *e) DS_CHECK;
 /* The same as pixels: 0xRRGGBB each, (*height, *width), owned by the caller (mem_free). */
 int pen_cairo_pixels(const struct pen_list *l, double w, double h, int background, double dpi,
                      unsigned **rgb, int *width, int *height, struct err *e) DS_CHECK;

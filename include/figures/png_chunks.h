@@ -10,8 +10,8 @@
 #define PNG_RECIPE_KEY "depthscope"
 
 /* Appends a PNG of 8-bit RGB to *out: pixels 0xRRGGBB, row after row; recipe: UTF-8, or NULL. */
-int pngfile_write(struct str *out, const unsigned *rgb, int width, int height, double dpi, const char *recipe,
-              struct err *e) DS_CHECK;
+int pngfile_write(struct str *out, const unsigned *rgb, int width, int height, double dpi,
+                  const char *recipe, struct err *e) DS_CHECK;
 
 /* What can be read back without decoding pixels. */
 struct pngfile {
@@ -20,6 +20,7 @@ struct pngfile {
     struct str recipe;                      /* empty when there is none; caller releases */
 };
 /* Any bytes may come: DS_EFORMAT when they are no PNG or are cut. */
-int pngfile_read(struct pngfile *info, const void *p, size_t n, const char *what, struct err *e) DS_CHECK;
+int pngfile_read(struct pngfile *info, const void *p, size_t n, const char *what,
+                 struct err *e) DS_CHECK;
 
 #endif

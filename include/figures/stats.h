@@ -1,5 +1,5 @@
-/* The statistics that figures state.  Every random part is seeded (RNG_BOOT): the same data give the same
- * digits.  "Undefined" is NaN and is said in the figure, never replaced by a number. */
+/* The statistics that figures state.  Every random part is seeded (RNG_BOOT): the same data give
+ * the same digits.  "Undefined" is NaN and is said in the figure, never replaced by a number. */
 #ifndef DS_FIGURES_STATS_H
 #define DS_FIGURES_STATS_H
 
@@ -7,28 +7,38 @@
 
 #include "base/err.h"
 
-struct interval { double mean, lo, hi; size_t n; };
+struct interval {
+    double mean, lo, hi;
+    size_t n;
+};
 
 /* Mean over the finite values; NaN when there are none. */
 double stats_mean(const double *v, size_t n);
 double stats_sd(const double *v, size_t n); /* of the sample, n - 1; NaN for n < 2 */
-/* Mean with the percentile bootstrap's 95 % interval (2000 resamples; lo = hi = NaN for n < 2). n counts the
- * finite values. */
+/* Mean with the percentile bootstrap's 95 % interval (2000 resamples; lo = hi = NaN for n < 2). n
+ * counts the finite values. */
 struct interval stats_bootstrap(const double *v, size_t n, unsigned long long seed);
 
-/* Pearson's r with Fisher's 95 % interval over pairs that are both finite.  slope, intercept: least squares of
- * y on x.  All NaN when either has no variance or n < 4. */
-struct correlation { double r, lo, hi, slope, intercept; size_t n; };
+/* Pearson's r with Fisher's 95 % interval over pairs that are both finite.  slope, intercept: least
+ * squares of y on x.  All NaN when either has no variance or n < 4. */
+struct correlation {
+    double r, lo, hi, slope, intercept;
+    size_t n;
+};
 struct correlation stats_correlation(const float *x, const float *y, size_t n);
 
 /* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.
  * Returns the bandwidth; density integrates to 1 over the whole line. */
-double stats_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density, int points);
+double stats_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density,
+                 int points);
 
-/* Hartigan and Hartigan's dip of a sorted sample: the distance of its distribution from the nearest unimodal one. */
+/* Hartigan and Hartigan's dip of a sorted sample: the distance of its distribution from the nearest
+ * unimodal one. */
 int stats_dip(const double *sorted, size_t n, double *dip, struct err *e) DS_CHECK;
-/* The share of `rounds` uniform samples of size n with a dip at least this large (the usual reference). */
-int stats_dip_p(double dip, size_t n, int rounds, unsigned long long seed, double *p, struct err *e) DS_CHECK;
+/* The share of `rounds` uniform samples of size n with a dip at least this large (the usual
+ * reference). */
+int stats_dip_p(double dip, size_t n, int rounds, unsigned long long seed, double *p,
+                struct err *e) DS_CHECK;
 
 void stats_sort(double *v, size_t n);
 

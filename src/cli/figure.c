@@ -1,4 +1,5 @@
-/* depthscope figure: draws figures from runs, lists them, and draws a PNG again from its own recipe. */
+/* depthscope figure: draws figures from runs, lists them, and draws a PNG again from its own
+ * recipe. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,13 @@ struct request {
     int paths, json;
 };
 
-struct opened { struct figure_run run[RUNS_MAX]; int n; };
+struct opened {
+    struct figure_run run[RUNS_MAX];
+    int n;
+};
 
-/* ---- the command line ---------------------------------------------------------------------------- */
+/* ---- the command line
+ * ---------------------------------------------------------------------------- */
 
 static int number(const char *text, double *out)
 {
@@ -51,9 +56,11 @@ static int take_value(struct request *r, const char *key, const char *value, str
         r->opt.metric = value;
     else if (strcmp(key, "--again") == 0)
         r->again = value;
-    else if (strcmp(key, "--smooth") == 0 || strcmp(key, "--probe") == 0 || strcmp(key, "--dpi") == 0) {
+    else if (strcmp(key, "--smooth") == 0 || strcmp(key, "--probe") == 0 ||
+             strcmp(key, "--dpi") == 0) {
         if (number(value, &v) < 0 || v < 0 || v > 1e6)
-            return err_set(e, DS_EUSAGE, "%s: \"%s\" is not a number of the kind it takes", key, value);
+            return err_set(e, DS_EUSAGE, "%s: \"%s\" is not a number of the kind it takes", key,
+                           value);
         if (key[2] == 's')
             r->opt.smooth = v;
         else if (key[2] == 'p')
@@ -93,13 +100,15 @@ static int parse(struct request *r, int argc, char **argv, struct err *e)
     for (const char *at = r->formats; *at;) {
         size_t len = strcspn(at, ",");
         if (pen_format_find(at, len) < 0)
-            return err_set(e, DS_EUSAGE, "figure: unknown format \"%.*s\" (png, svg, pdf)", (int)(len > 40 ? 40 : len), at);
+            return err_set(e, DS_EUSAGE, "figure: unknown format \"%.*s\" (png, svg, pdf)",
+                           (int)(len > 40 ? 40 : len), at);
         at += len + (at[len] == ',');
     }
     return 0;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------ */
+/* ---- runs
+ * ------------------------------------------------------------------------------------------ */
 
 static void close_runs(struct opened *o)
 {
@@ -124,8 +133,8 @@ static int open_run(struct opened *o, const char *path, struct err *e)
         return rc;
     }
     if (v->gaps > 0)
-        log_warn("%s: %llu damaged places were skipped (%llu records lost)", path, (unsigned long long)v->gaps,
-                 (unsigned long long)v->lost);
+        log_warn("%s: %llu damaged places were skipped (%llu records lost)", path,
+                 (unsigned long long)v->gaps, (unsigned long long)v->lost);
     o->run[o->n++] = (struct figure_run){.view = v, .path = path};
     return 0;
 }
@@ -140,9 +149,11 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
     return rc;
 }
 
-/* ---- drawing ---------------------------------------------------------------------------------------- */
+/* ---- drawing
+ * ---------------------------------------------------------------------------------------- */
 
-static int write_formats(const struct request *r, const struct figure *f, struct str *files, struct err *e)
+static int write_formats(const struct request *r, const struct figure *f, struct str *files,
+                         struct err *e)
 {
     char path[4096], name[128];
     int rc = 0;
@@ -173,7 +184,8 @@ static void json_field(struct str *out, const char *key, const char *value)
     str_add_json(out, value, strlen(value));
 }
 
-static int draw_one(const struct request *r, const struct opened *o, const char *name, struct str *drawn, struct err *e)
+static int draw_one(const struct request *r, const struct opened *o, const char *name,
+                    struct str *drawn, struct err *e)
 {
     struct figure f = {0};
     struct str files = {0};
@@ -194,7 +206,8 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     return rc;
 }
 
-/* One figure must succeed; of `all` at least one, and each that cannot be drawn is named with its reason. */
+/* One figure must succeed; of `all` at least one, and each that cannot be drawn is named with its
+ * reason. */
 static int draw_command(const struct request *r)
 {
     static struct opened o;
@@ -247,12 +260,14 @@ static int list_command(const struct request *r)
             json_field(&out, "needs", figure_needs(i));
             str_add_char(&out, '}');
         } else
-            str_addf(&out, "%-14s %s\n%-14s needs %s\n", figure_name(i), figure_title(i), "", figure_needs(i));
+            str_addf(&out, "%-14s %s\n%-14s needs %s\n", figure_name(i), figure_title(i), "",
+                     figure_needs(i));
     str_add(&out, r->json ? "],\"venues\":[" : "\nvenues:\n");
     for (int i = 0; figure_venue(i, words, sizeof words); i++)
         if (r->json) {
             str_add(&out, i ? "," : "");
-            str_add_json(&out, figure_venue(i, words, sizeof words), strlen(figure_venue(i, words, sizeof words)));
+            str_add_json(&out, figure_venue(i, words, sizeof words),
+                         strlen(figure_venue(i, words, sizeof words)));
         } else
             str_addf(&out, "  %-12s %s\n", figure_venue(i, words, sizeof words), words);
     str_add(&out, r->json ? "]}\n" : "");
@@ -262,9 +277,11 @@ static int list_command(const struct request *r)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* ---- again ------------------------------------------------------------------------------------------- */
+/* ---- again
+ * ------------------------------------------------------------------------------------------- */
 
-static void print_again(const char *path, const struct figure *f, const struct figure_recipe *recipe, int changed)
+static void print_again(const char *path, const struct figure *f,
+                        const struct figure_recipe *recipe, int changed)
 {
     struct str out = {0};
     str_add_char(&out, '{');
@@ -280,14 +297,19 @@ static void print_again(const char *path, const struct figure *f, const struct f
     str_release(&out);
 }
 
-/* Draws by the recipe and replaces the file; says whether the numbers are still those of the old picture. */
+/* Draws by the recipe and replaces the file; says whether the numbers are still those of the old
+ * picture. */
 static int redraw(const struct request *r, const struct figure_recipe *recipe, struct err *e)
 {
     static struct opened o;
     struct figure f = {0};
     struct str bytes = {0};
-    struct figure_options opt = {.venue = recipe->venue, .theme = recipe->theme, .metric = recipe->metric,
-                                 .version = r->opt.version, .smooth = recipe->smooth, .probe = recipe->probe,
+    struct figure_options opt = {.venue = recipe->venue,
+                                 .theme = recipe->theme,
+                                 .metric = recipe->metric,
+                                 .version = r->opt.version,
+                                 .smooth = recipe->smooth,
+                                 .probe = recipe->probe,
                                  .dpi = recipe->dpi};
     int changed = 0, rc = open_runs(&o, (const char *const *)recipe->path, recipe->runs, e);
     if (rc == 0)

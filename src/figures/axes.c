@@ -6,13 +6,16 @@
 
 #define MINUS "\xE2\x88\x92"
 
-static const char *const super[10] = {"\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",     "\xC2\xB3",     "\xE2\x81\xB4",
-                                      "\xE2\x81\xB5", "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8", "\xE2\x81\xB9"};
+static const char *const super[10] = {
+    "\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",     "\xC2\xB3",     "\xE2\x81\xB4",
+    "\xE2\x81\xB5", "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8", "\xE2\x81\xB9"};
 
-/* ---- extended Wilkinson ------------------------------------------------------------------------------
- * Labels are at multiples of q * 10^z; the score weighs how simple q is, how well the labels cover the data and how
- * near their number is to what was asked.  Upper bounds of each part end the loops.  Of the paper's search the
- * labels that skip multiples (j > 1) and those beyond the data are left out: 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
+/* ---- extended Wilkinson
+ * ------------------------------------------------------------------------------ Labels are at
+ * multiples of q * 10^z; the score weighs how simple q is, how well the labels cover the data and
+ * how near their number is to what was asked.  Upper bounds of each part end the loops.  Of the
+ * paper's search the labels that skip multiples (j > 1) and those beyond the data are left out:
+ * 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
 
 static const double nice[] = {1, 5, 2, 2.5, 4, 3};
 enum { NICE = 6 };
@@ -40,15 +43,20 @@ static double density_max(int k, int want)
     return k >= want ? 2 - (double)(k - 1) / (want - 1) : 1;
 }
 
-struct found { double score, first, step; int n; };
+struct found {
+    double score, first, step;
+    int n;
+};
 
 /* The best start of k labels with this step. */
-static void try_starts(struct found *best, double lo, double hi, int want, int q, int k, double step)
+static void try_starts(struct found *best, double lo, double hi, int want, int q, int k,
+                       double step)
 {
     double slack = 1e-9 * (hi - lo);
     for (double s = floor(hi / step + 1e-9) - (k - 1); s >= lo / step - 1e-9; s--) {
         double l0 = s * step, l1 = l0 + step * (k - 1);
-        double score = w_simple * simplicity(q, l0 <= slack && l1 >= -slack) + w_cover * coverage(lo, hi, l0, l1) +
+        double score = w_simple * simplicity(q, l0 <= slack && l1 >= -slack) +
+                       w_cover * coverage(lo, hi, l0, l1) +
                        w_dense * density(k, want, lo, hi, l0, l1);
         if (score > best->score && l0 >= lo - slack && l1 <= hi + slack)
             *best = (struct found){score, l0, step, k};
@@ -80,7 +88,8 @@ double ticks_extended(double lo, double hi, int want, double *first, int *n)
     return best.step;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------ */
+/* ---- numbers
+ * ------------------------------------------------------------------------------------------ */
 
 static void exponent_text(char *out, size_t size, int e)
 {
@@ -131,23 +140,35 @@ void number_short(char *out, size_t size, double v)
 {
     double a = fabs(v);
     if (!isfinite(v) || v == 0 || (a >= 1e-3 && a < 1e7)) {
-        number_format(out, size, v, v == 0 || a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.1 ? 3 : 4);
+        number_format(out, size, v,
+                      v == 0 || a >= 100 ? 0
+                      : a >= 10          ? 1
+                      : a >= 1           ? 2
+                      : a >= 0.1         ? 3
+                                         : 4);
         return;
     }
     int e = (int)floor(log10(a) + 1e-9);
     char head[24], tail[24];
     number_format(head, sizeof head, v / pow(10, e), 1);
     exponent_text(tail, sizeof tail, e);
-    snprintf(out, size, "%s\xC3\x97" "10%s", head, tail);
+    snprintf(out, size,
+             "%s\xC3\x97"
+             "10%s",
+             head, tail);
 }
 
-/* One way of writing for all labels of an axis: plain, thousands and millions, or a power of ten. */
+/* One way of writing for all labels of an axis: plain, thousands and millions, or a power of ten.
+ */
 static void label_all(struct axis *a, double step)
 {
     double most = 0;
     for (int i = 0; i < a->ticks; i++)
         most = fmax(most, fabs(a->tick[i].value));
-    static const struct { double unit; const char *suffix; } big[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+    static const struct {
+        double unit;
+        const char *suffix;
+    } big[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
     double unit = 1;
     const char *suffix = "";
     for (size_t i = 0; most >= 10000 && i < DS_LEN(big); i++)
@@ -170,7 +191,8 @@ static void label_all(struct axis *a, double step)
     }
 }
 
-/* ---- axes ---------------------------------------------------------------------------------------------- */
+/* ---- axes
+ * ---------------------------------------------------------------------------------------------- */
 
 static void add_tick(struct axis *a, double v, int is_minor)
 {

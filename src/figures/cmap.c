@@ -1,5 +1,5 @@
-/* Colour maps: perceptually even ramps as a few stops, joined by straight lines in sRGB (the stops lie
- * close enough for the largest error to stay below one step of what an eye can tell). */
+/* Colour maps: perceptually even ramps as a few stops, joined by straight lines in sRGB (the stops
+ * lie close enough for the largest error to stay below one step of what an eye can tell). */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* The doors through which numbers reach a figure: what is missing is said, what passes is hashed. */
+/* The doors through which numbers reach a figure: what is missing is said, what passes is hashed.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,22 +40,26 @@ int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct 
     const struct run_eval *r = final_eval(s, run);
     const struct vector *v = eval_value(r, scalar);
     if (!r)
-        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its scalar '%s')", scalar);
+        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its scalar '%s')",
+                            scalar);
     if (!v || v->n != 1)
         return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no scalar '%s'", scalar);
     if (!isfinite(v->v[0]))
-        return sheet_refuse(s, run, e, "record 'eval' of task 'final': '%s' is not a finite number", scalar);
+        return sheet_refuse(s, run, e, "record 'eval' of task 'final': '%s' is not a finite number",
+                            scalar);
     *out = (double)v->v[0];
     data_hash(s, scalar, out, sizeof *out);
     return 0;
 }
 
-int data_eval_vector(struct sheet *s, int run, const char *name, const struct vector **out, struct err *e)
+int data_eval_vector(struct sheet *s, int run, const char *name, const struct vector **out,
+                     struct err *e)
 {
     const struct run_eval *r = final_eval(s, run);
     const struct vector *v = eval_value(r, name);
     if (!r)
-        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its vector '%s')", name);
+        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its vector '%s')",
+                            name);
     if (!v || v->n < 2)
         return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no vector '%s'", name);
     *out = v;
@@ -62,12 +67,14 @@ int data_eval_vector(struct sheet *s, int run, const char *name, const struct ve
     return 0;
 }
 
-int data_column(struct sheet *s, int run, const char *name, const struct vector **out, struct err *e)
+int data_column(struct sheet *s, int run, const char *name, const struct vector **out,
+                struct err *e)
 {
     const struct run_sample *sample = runview_sample(s->run[run].view, "val");
     const struct vector *v = sample ? sample_column(sample, name) : NULL;
     if (!sample)
-        return sheet_refuse(s, run, e, "no record 'sample' named 'val' (needs its column '%s')", name);
+        return sheet_refuse(s, run, e, "no record 'sample' named 'val' (needs its column '%s')",
+                            name);
     if (!v)
         return sheet_refuse(s, run, e, "record 'sample' named 'val' has no column '%s'", name);
     if (v->n < 1)
@@ -87,8 +94,8 @@ int data_layers(struct sheet *s, int run, int *out, struct err *e)
     return 0;
 }
 
-/* The evaluation counts dense over the very positions it ran on, the head over one training length: the two
- * differ, so either all runs are measured by the one or all by the other. */
+/* The evaluation counts dense over the very positions it ran on, the head over one training length:
+ * the two differ, so either all runs are measured by the one or all by the other. */
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
 {
     double v = s->run[run].view->flops_dense;

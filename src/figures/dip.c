@@ -1,9 +1,10 @@
 /* The dip test of unimodality (Hartigan and Hartigan, Ann. Stat. 1985; the algorithm is AS 217).
  *
- * A distribution is unimodal when it is convex up to a mode and concave after it.  In the modal interval
- * [low, high] the empirical distribution is compared with its greatest convex minorant and least concave majorant;
- * where they are farthest apart the interval shrinks, and what lies outside is held to its own minorant or
- * majorant.  Distances are counted in steps of 1/n and halved at the end. */
+ * A distribution is unimodal when it is convex up to a mode and concave after it.  In the modal
+ * interval [low, high] the empirical distribution is compared with its greatest convex minorant and
+ * least concave majorant; where they are farthest apart the interval shrinks, and what lies outside
+ * is held to its own minorant or majorant.  Distances are counted in steps of 1/n and halved at the
+ * end. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,8 +16,10 @@
 struct dip {
     double *x; /* x[1..n], owned */
     int n;
-    int *minor, *major; /* previous corner of the convex minorant; next one of the concave majorant */
-    int *gcm, *lcm;     /* corners within [low, high]: from high downwards, from low upwards, both from 1 */
+    int *minor,
+        *major; /* previous corner of the convex minorant; next one of the concave majorant */
+    int *gcm,
+        *lcm; /* corners within [low, high]: from high downwards, from low upwards, both from 1 */
     int gcms, lcms;
 };
 
@@ -62,7 +65,8 @@ static void corners(struct dip *d, int low, int high)
         d->lcm[d->lcms + 1] = d->major[d->lcm[d->lcms]];
 }
 
-/* Largest gap between the two fits; *ig and *ih are the corners that bound the new modal interval. */
+/* Largest gap between the two fits; *ig and *ih are the corners that bound the new modal interval.
+ */
 static double widest(const struct dip *d, int *ig, int *ih)
 {
     const double *x = d->x;

@@ -1,4 +1,5 @@
-/* What each ablation changes against its matched control: validation loss and FLOPs, one row an ablation. */
+/* What each ablation changes against its matched control: validation loss and FLOPs, one row an
+ * ablation. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +9,19 @@
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
-struct row { char label[64]; const char *key; int *run, runs; struct interval loss, flops; double *seed_loss; };
-struct rows { struct row *r; int n, control; int *index; double *values; };
+struct row {
+    char label[64];
+    const char *key;
+    int *run, runs;
+    struct interval loss, flops;
+    double *seed_loss;
+};
+struct rows {
+    struct row *r;
+    int n, control;
+    int *index;
+    double *values;
+};
 
 static const char *ablation_of(const struct sheet *s, int run)
 {
@@ -56,10 +68,12 @@ static int collect(struct sheet *s, struct rows *t, struct err *e)
         r->run[r->runs++] = i;
     }
     if (t->control < 0)
-        return err_set(e, DS_ENOTFOUND, "figure %s: no control among the runs (one whose edp.ablation is none)",
+        return err_set(e, DS_ENOTFOUND,
+                       "figure %s: no control among the runs (one whose edp.ablation is none)",
                        s->ops->name);
     if (t->n < 2)
-        return err_set(e, DS_ENOTFOUND, "figure %s: only the control was given; name runs with edp.ablation set",
+        return err_set(e, DS_ENOTFOUND,
+                       "figure %s: only the control was given; name runs with edp.ablation set",
                        s->ops->name);
     return 0;
 }
@@ -70,12 +84,14 @@ static int check_matched(const struct sheet *s, int control, int run, struct err
     const struct runview *c = s->run[control].view, *v = s->run[run].view;
     for (size_t i = 0; i < v->configs; i++) {
         const char *key = v->config_key[i];
-        if ((strncmp(key, "train.", 6) != 0 && strncmp(key, "data.", 5) != 0) || config_is_incidental(key))
+        if ((strncmp(key, "train.", 6) != 0 && strncmp(key, "data.", 5) != 0) ||
+            config_is_incidental(key))
             continue;
         const char *theirs = runview_config(c, key);
         if (!theirs || strcmp(theirs, v->config_value[i]) != 0)
-            return sheet_refuse(s, run, e, "differs from the control in %s (%s, control %s): not a matched control", key,
-                                v->config_value[i], theirs ? theirs : "unset");
+            return sheet_refuse(
+                s, run, e, "differs from the control in %s (%s, control %s): not a matched control",
+                key, v->config_value[i], theirs ? theirs : "unset");
     }
     return 0;
 }
@@ -108,7 +124,8 @@ static void sort_rows(struct rows *t)
     for (int i = 0; i < t->n; i++)
         for (int k = i; k > 0; k--) {
             struct row *a = &t->r[k - 1], *b = &t->r[k];
-            int b_first = strcmp(b->key, "control") == 0 || (strcmp(a->key, "control") != 0 && b->loss.mean < a->loss.mean);
+            int b_first = strcmp(b->key, "control") == 0 ||
+                          (strcmp(a->key, "control") != 0 && b->loss.mean < a->loss.mean);
             if (!b_first)
                 break;
             struct row swap = *a;
@@ -134,7 +151,8 @@ static void draw_loss(struct sheet *s, struct panel *p, const struct rows *t)
     const struct interval *c = &t->r[t->control].loss;
     double r = s->venue->line * 2;
     if (isfinite(c->lo))
-        pen_box(s->pen, axis_at(&p->ax, c->lo), p->y, axis_at(&p->ax, c->hi) - axis_at(&p->ax, c->lo), p->h,
+        pen_box(s->pen, axis_at(&p->ax, c->lo), p->y,
+                axis_at(&p->ax, c->hi) - axis_at(&p->ax, c->lo), p->h,
                 sheet_tint(s, sheet_colour(s, ROLE_REFERENCE), 0.16), 1);
     panel_rule(s, p, c->mean, 1, sheet_colour(s, ROLE_REFERENCE), 1);
     for (int k = 0; k < t->n; k++) {
@@ -147,8 +165,10 @@ static void draw_loss(struct sheet *s, struct panel *p, const struct rows *t)
             pen_fill(s->pen);
         }
         if (isfinite(row->loss.lo))
-            panel_whisker(s, axis_at(&p->ax, row->loss.lo), y, axis_at(&p->ax, row->loss.hi), y, rgb);
-        sheet_marker(s, k == t->control ? 3 : 0, axis_at(&p->ax, row->loss.mean), y, r, rgb, row->runs == 1);
+            panel_whisker(s, axis_at(&p->ax, row->loss.lo), y, axis_at(&p->ax, row->loss.hi), y,
+                          rgb);
+        sheet_marker(s, k == t->control ? 3 : 0, axis_at(&p->ax, row->loss.mean), y, r, rgb,
+                     row->runs == 1);
     }
 }
 
@@ -162,7 +182,8 @@ static void draw_flops(struct sheet *s, struct panel *p, const struct rows *t)
         int rgb = row_colour(s, t, k);
         pen_box(s->pen, p->x, y - h / 2, x - p->x, h, sheet_tint(s, rgb, 0.6), 1);
         if (isfinite(row->flops.lo))
-            panel_whisker(s, axis_at(&p->ax, row->flops.lo), y, axis_at(&p->ax, row->flops.hi), y, rgb);
+            panel_whisker(s, axis_at(&p->ax, row->flops.lo), y, axis_at(&p->ax, row->flops.hi), y,
+                          rgb);
     }
     panel_rule(s, p, 1, 1, sheet_colour(s, ROLE_REFERENCE), 2);
 }
@@ -170,7 +191,8 @@ static void draw_flops(struct sheet *s, struct panel *p, const struct rows *t)
 static void draw_names(struct sheet *s, const struct panel *p, const struct rows *t)
 {
     for (int k = 0; k < t->n; k++)
-        sheet_text(s, p->x - 5, row_y(p, t, k), TEXT_RIGHT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT), t->r[k].label);
+        sheet_text(s, p->x - 5, row_y(p, t, k), TEXT_RIGHT, TEXT_MIDDLE, 1,
+                   sheet_colour(s, ROLE_TEXT), t->r[k].label);
 }
 
 static void draw_rows(struct sheet *s, struct panel *a, struct panel *b, const struct rows *t)
@@ -209,7 +231,8 @@ static int draw(struct sheet *s, struct err *e)
 {
     struct rows t = {0};
     struct panel *p = mem_alloc(2, sizeof *p);
-    int lo = 1 << 30, hi = 0, rc = p ? collect(s, &t, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int lo = 1 << 30, hi = 0,
+        rc = p ? collect(s, &t, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     if (rc == 0)
         rc = measure(s, &t, e);
     if (rc == 0) {
@@ -223,9 +246,11 @@ static int draw(struct sheet *s, struct err *e)
             sheet_note(s, "n = %d seed%s a row", hi, hi == 1 ? "" : "s");
         else
             sheet_note(s, "n = %d to %d seeds a row", lo, hi);
-        sheet_note(s, hi > 1 ? "(small dots); mark: mean, bars and grey band: 95 %% bootstrap interval of the mean."
+        sheet_note(s, hi > 1 ? "(small dots); mark: mean, bars and grey band: 95 %% bootstrap "
+                               "interval of the mean."
                              : "(hollow): no interval can be given.");
-        sheet_note(s, "Dashed: the control, trained on the same data for the same steps; dotted: dense.");
+        sheet_note(
+            s, "Dashed: the control, trained on the same data for the same steps; dotted: dense.");
     }
     rows_release(&t);
     mem_free(p);

@@ -1,4 +1,5 @@
-/* FLOPs per token as a share of dense: histogram, density, mean, the dense line, and the dip test. */
+/* FLOPs per token as a share of dense: histogram, density, mean, the dense line, and the dip test.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,11 @@
 
 enum { PANELS_MAX = 6, POINTS = 256, BINS_MAX = 200, DIP_MAX = 4000, DIP_ROUNDS = 500 };
 
-struct costs { double *v, *depth; size_t n, dropped; int has_depth; };
+struct costs {
+    double *v, *depth;
+    size_t n, dropped;
+    int has_depth;
+};
 
 static int gather(struct sheet *s, const struct group *g, struct costs *c, struct err *e)
 {
@@ -38,11 +43,13 @@ static int gather(struct sheet *s, const struct group *g, struct costs *c, struc
                 c->dropped++;
     }
     if (c->n < 4)
-        return sheet_refuse(s, g->run[0], e, "sample 'val': column 'flops' has fewer than 4 finite values");
+        return sheet_refuse(s, g->run[0], e,
+                            "sample 'val': column 'flops' has fewer than 4 finite values");
     return 0;
 }
 
-/* What one more layer costs, as a share of dense: the slope of cost on depth.  0 when depth is unknown. */
+/* What one more layer costs, as a share of dense: the slope of cost on depth.  0 when depth is
+ * unknown. */
 static double layer_cost(const struct costs *c)
 {
     double mx = 0, my = 0, sxx = 0, sxy = 0;
@@ -119,11 +126,13 @@ static void draw_bins(struct sheet *s, struct panel *p, const struct shape *h)
 {
     int rgb = sheet_series(s, 0);
     for (int i = 0; i < h->bins; i++) {
-        double x0 = axis_at(&p->ax, h->lo + i * h->width), x1 = axis_at(&p->ax, h->lo + (i + 1) * h->width);
+        double x0 = axis_at(&p->ax, h->lo + i * h->width),
+               x1 = axis_at(&p->ax, h->lo + (i + 1) * h->width);
         double y = axis_at(&p->ay, h->density[i]), gap = fmin(0.5, (x1 - x0) * 0.08);
         if (h->density[i] <= 0)
             continue;
-        pen_box(s->pen, x0 + gap, y, x1 - x0 - 2 * gap, p->y + p->h - y, sheet_tint(s, rgb, 0.38), 1);
+        pen_box(s->pen, x0 + gap, y, x1 - x0 - 2 * gap, p->y + p->h - y, sheet_tint(s, rgb, 0.38),
+                1);
         panel_mark_box(p, x0, y, x1 - x0, p->y + p->h - y);
     }
 }
@@ -165,7 +174,8 @@ static void dip_words(const struct shape *h, char *out, size_t size)
         number_format(n, sizeof n, h->p, 3);
         snprintf(v, sizeof v, "p = %s", n);
     }
-    snprintf(out, size, "dip %s, %s: %s", d, v, h->p < 0.05 ? "more than one mode" : "one mode is not ruled out");
+    snprintf(out, size, "dip %s, %s: %s", d, v,
+             h->p < 0.05 ? "more than one mode" : "one mode is not ruled out");
 }
 
 static int draw_panel(struct sheet *s, const struct group *g, int i, int n, struct err *e)
@@ -175,7 +185,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     struct shape *h = mem_alloc(1, sizeof *h);
     char mean[24], text[120], count[32], dip[100];
     double box[4];
-    int rc = p && h ? gather(s, g, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc =
+        p && h ? gather(s, g, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     if (rc == 0)
         rc = measure(&c, h, e);
     if (rc < 0)
@@ -183,8 +194,9 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     number_format(mean, sizeof mean, h->mean, 3);
     number_format(count, sizeof count, (double)c.n, 0);
     if (h->is_constant) {
-        rc = sheet_refuse(s, g->run[0], e, "every token costs the same (%s of dense): there is no distribution to draw",
-                          mean);
+        rc = sheet_refuse(
+            s, g->run[0], e,
+            "every token costs the same (%s of dense): there is no distribution to draw", mean);
         goto out;
     }
     ranges(p, h);
@@ -204,7 +216,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     panel_rule(s, p, 1, 1, sheet_colour(s, ROLE_REFERENCE), 2);
     panel_legend(s, p);
     dip_words(h, dip, sizeof dip);
-    sheet_note(s, "%s: n = %s tokens, %d seed%s; %s%s.", g->label, count, g->runs, g->runs == 1 ? "" : "s", dip,
+    sheet_note(s, "%s: n = %s tokens, %d seed%s; %s%s.", g->label, count, g->runs,
+               g->runs == 1 ? "" : "s", dip,
                h->tested < c.n ? " (tested on 4,000 tokens drawn at random)" : "");
     if (c.dropped > 0)
         sheet_note(s, "%zu tokens without a finite cost are left out.", c.dropped);
@@ -223,13 +236,17 @@ static int draw(struct sheet *s, struct err *e)
     if (rc < 0)
         return rc;
     if (set.n > PANELS_MAX)
-        rc = err_set(e, DS_EUSAGE, "figure %s: %d different experiments are too many for one figure (at most %d)",
+        rc = err_set(e, DS_EUSAGE,
+                     "figure %s: %d different experiments are too many for one figure (at most %d)",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++)
         rc = draw_panel(s, &set.g[i], i, set.n, e);
     if (rc == 0)
-        sheet_note(s, "Line: Gaussian kernel density. Hartigan's dip test, p from %d uniform samples, costs spread "
-                      "evenly over the width of one layer.", DIP_ROUNDS);
+        sheet_note(s,
+                   "Line: Gaussian kernel density. Hartigan's dip test, p from %d uniform samples, "
+                   "costs spread "
+                   "evenly over the width of one layer.",
+                   DIP_ROUNDS);
     groups_release(&set);
     return rc;
 }
@@ -237,6 +254,6 @@ static int draw(struct sheet *s, struct err *e)
 const struct figure_ops figure_flops_hist = {
     .name = "flops_hist",
     .title = "FLOPs per token, with the dense line and a test for more than one mode",
-    .needs = "sample 'val': flops (and depth); head: flops_dense",
+    .needs = "sample 'val': flops (and depth); eval flops_dense_per_token (or head: flops_dense)",
     .draw = draw,
 };

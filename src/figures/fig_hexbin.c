@@ -1,4 +1,5 @@
-/* Depth against a per-token quantity: how many tokens fall where, the least-squares line, and r with its interval. */
+/* Depth against a per-token quantity: how many tokens fall where, the least-squares line, and r
+ * with its interval. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,10 @@
 
 enum { PANELS_MAX = 6, BINS_MAX = 20000 };
 
-struct cloud { float *x, *y; size_t n, dropped; };
+struct cloud {
+    float *x, *y;
+    size_t n, dropped;
+};
 
 static void cloud_release(struct cloud *c)
 {
@@ -18,7 +22,8 @@ static void cloud_release(struct cloud *c)
 }
 
 /* All tokens of a group's runs. */
-static int gather(struct sheet *s, const struct group *g, const char *column, struct cloud *c, struct err *e)
+static int gather(struct sheet *s, const struct group *g, const char *column, struct cloud *c,
+                  struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < g->runs; i++) {
@@ -43,11 +48,17 @@ static int gather(struct sheet *s, const struct group *g, const char *column, st
                 c->dropped++;
     }
     if (c->n == 0)
-        return sheet_refuse(s, g->run[0], e, "sample 'val' has no token with both '%s' and 'depth' finite", column);
+        return sheet_refuse(s, g->run[0], e,
+                            "sample 'val' has no token with both '%s' and 'depth' finite", column);
     return 0;
 }
 
-struct hexes { int cols, rows; double dx, dy, r; unsigned *count; unsigned most; };
+struct hexes {
+    int cols, rows;
+    double dx, dy, r;
+    unsigned *count;
+    unsigned most;
+};
 
 /* Pointy hexagons; rows lie on whole layers, two or more to a layer so that neighbours touch. */
 static int bin(const struct panel *p, const struct cloud *c, double size, struct hexes *h)
@@ -89,7 +100,8 @@ static int bin(const struct panel *p, const struct cloud *c, double size, struct
 
 static void hexagon(struct pen *pen, double x, double y, double r)
 {
-    static const double corner[6][2] = {{0, -1}, {.8660254, -.5}, {.8660254, .5}, {0, 1}, {-.8660254, .5}, {-.8660254, -.5}};
+    static const double corner[6][2] = {{0, -1}, {.8660254, -.5}, {.8660254, .5},
+                                        {0, 1},  {-.8660254, .5}, {-.8660254, -.5}};
     for (int i = 0; i < 6; i++)
         if (i == 0)
             pen_move(pen, x + corner[i][0] * r, y + corner[i][1] * r);
@@ -99,7 +111,8 @@ static void hexagon(struct pen *pen, double x, double y, double r)
     pen_fill(pen);
 }
 
-static void draw_hexes(struct sheet *s, struct panel *p, const struct hexes *h, const struct axis *scale)
+static void draw_hexes(struct sheet *s, struct panel *p, const struct hexes *h,
+                       const struct axis *scale)
 {
     double y0 = axis_at(&p->ay, floor(p->ay.lo));
     for (int r = 0; r < h->rows; r++)
@@ -166,14 +179,15 @@ static void ranges(struct panel *p, const struct cloud *c)
     p->ay.hi = ceil(p->ay.hi) + 0.8;
 }
 
-static int draw_panel(struct sheet *s, const struct group *g, int i, int n, const char *column, const char *x_label,
-                      struct err *e)
+static int draw_panel(struct sheet *s, const struct group *g, int i, int n, const char *column,
+                      const char *x_label, struct err *e)
 {
     struct cloud c = {0};
     struct hexes h = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
-    int rc = p ? gather(s, g, column, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc =
+        p ? gather(s, g, column, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     if (rc < 0)
         goto out;
     ranges(p, &c);
@@ -194,7 +208,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
         rc = err_set(e, DS_ERANGE, "figure %s: too many cells or no memory", s->ops->name);
         goto out;
     }
-    struct axis scale = {.lo = h.most > 100 ? 1 : 0, .hi = h.most > 1 ? h.most : 2, .is_log = h.most > 100};
+    struct axis scale = {
+        .lo = h.most > 100 ? 1 : 0, .hi = h.most > 1 ? h.most : 2, .is_log = h.most > 100};
     draw_hexes(s, p, &h, &scale);
     if (isfinite(k.r))
         draw_trend(s, p, &k);
@@ -215,7 +230,8 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
     if (rc < 0)
         return rc;
     if (set.n > PANELS_MAX)
-        rc = err_set(e, DS_EUSAGE, "figure %s: %d different experiments are too many for one figure (at most %d)",
+        rc = err_set(e, DS_EUSAGE,
+                     "figure %s: %d different experiments are too many for one figure (at most %d)",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++) {
         rc = draw_panel(s, &set.g[i], i, set.n, column, x_label, e);
@@ -226,7 +242,8 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
             sheet_note(s, "Shown: %s.", set.g[0].label);
         if (seeds > 1)
             sheet_note(s, "Tokens of up to %d seeds pooled.", seeds);
-        sheet_note(s, "r: Pearson, with Fisher's 95 %% interval over n validation tokens; dashed: least squares.");
+        sheet_note(s, "r: Pearson, with Fisher's 95 %% interval over n validation tokens; dashed: "
+                      "least squares.");
     }
     groups_release(&set);
     return rc;

@@ -8,7 +8,10 @@
 
 enum { PANELS_MAX = 6, CELLS_MAX = 1 << 20 };
 
-struct map { double *v; int layers, positions; };
+struct map {
+    double *v;
+    int layers, positions;
+};
 
 /* Mean of the group's maps; every run must have the same shape. */
 static int gather(struct sheet *s, const struct group *g, struct map *m, struct err *e)
@@ -26,11 +29,14 @@ static int gather(struct sheet *s, const struct group *g, struct map *m, struct 
         if (rc < 0)
             return rc;
         if (!(positions >= 1 && positions <= CELLS_MAX) || (double)v->n != layers * positions)
-            return sheet_refuse(s, g->run[i], e, "eval 'final': 'map' has %d values, not layers x map_positions = %d x %g",
-                                v->n, layers, positions);
+            return sheet_refuse(
+                s, g->run[i], e,
+                "eval 'final': 'map' has %d values, not layers x map_positions = %d x %g", v->n,
+                layers, positions);
         if (m->v && (m->layers != layers || m->positions != (int)positions))
-            return sheet_refuse(s, g->run[i], e, "its map is %d x %g, that of the other seeds %d x %d", layers, positions,
-                                m->layers, m->positions);
+            return sheet_refuse(s, g->run[i], e,
+                                "its map is %d x %g, that of the other seeds %d x %d", layers,
+                                positions, m->layers, m->positions);
         if (!m->v && !(m->v = mem_alloc((size_t)v->n, sizeof *m->v)))
             return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
         m->layers = layers;
@@ -41,15 +47,17 @@ static int gather(struct sheet *s, const struct group *g, struct map *m, struct 
     return rc;
 }
 
-/* Cells of one colour in a row become one box; each reaches under its right and lower neighbour, so that
- * no seam shows between them. */
+/* Cells of one colour in a row become one box; each reaches under its right and lower neighbour, so
+ * that no seam shows between them. */
 static void draw_cells(struct sheet *s, const struct panel *p, const struct map *m)
 {
     double h = p->h / m->layers;
     for (int l = 0; l < m->layers; l++)
         for (int a = 0, b; a < m->positions; a = b) {
             int rgb = cmap_rgb(s->theme.sequential, m->v[l * m->positions + a]);
-            for (b = a + 1; b < m->positions && cmap_rgb(s->theme.sequential, m->v[l * m->positions + b]) == rgb; b++)
+            for (b = a + 1; b < m->positions &&
+                            cmap_rgb(s->theme.sequential, m->v[l * m->positions + b]) == rgb;
+                 b++)
                 ;
             double x0 = p->x + p->w * a / m->positions, x1 = p->x + p->w * b / m->positions;
             double more_x = b < m->positions ? 0.25 : 0, more_y = l + 1 < m->layers ? 0.25 : 0;
@@ -64,7 +72,8 @@ static int draw_bounds(struct sheet *s, const struct panel *p, int run, int laye
     int early, late, n = 0;
     int has_early = data_config_int(s, run, "edp.early", 0, &early);
     int has_late = data_config_int(s, run, "edp.late", 0, &late);
-    int at[2] = {has_early && early < layers ? early : 0, has_late && late < layers ? layers - late : layers};
+    int at[2] = {has_early && early < layers ? early : 0,
+                 has_late && late < layers ? layers - late : layers};
     for (int i = 0; i < 2; i++) {
         if (at[i] <= 0 || at[i] >= layers)
             continue;
@@ -83,7 +92,8 @@ static int draw_bounds(struct sheet *s, const struct panel *p, int run, int laye
     return n;
 }
 
-static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int *bounds, struct err *e)
+static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int *bounds,
+                      struct err *e)
 {
     struct map m = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
@@ -127,7 +137,8 @@ static int draw(struct sheet *s, struct err *e)
     if (rc < 0)
         return rc;
     if (set.n > PANELS_MAX)
-        rc = err_set(e, DS_EUSAGE, "figure %s: %d different experiments are too many for one figure (at most %d)",
+        rc = err_set(e, DS_EUSAGE,
+                     "figure %s: %d different experiments are too many for one figure (at most %d)",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++) {
         rc = draw_panel(s, &set.g[i], i, set.n, &bounds, e);
@@ -136,7 +147,9 @@ static int draw(struct sheet *s, struct err *e)
     if (rc == 0) {
         if (set.n == 1)
             sheet_note(s, "Shown: %s.", set.g[0].label);
-        sheet_note(s, "Share of validation tokens at each true position for which the layer ran; %s%d seed%s.",
+        sheet_note(s,
+                   "Share of validation tokens at each true position for which the layer ran; %s%d "
+                   "seed%s.",
                    seeds > 1 ? "mean over up to " : "", seeds, seeds > 1 ? "s" : "");
         if (bounds > 0)
             sheet_note(s, "Dashed: bounds of the always-on layers.");

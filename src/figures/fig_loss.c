@@ -1,5 +1,5 @@
-/* Loss against compute, two ways: as FLOPs and as measured time.  Each method is a line through its budgets;
- * dense models of every depth form the line to beat. */
+/* Loss against compute, two ways: as FLOPs and as measured time.  Each method is a line through its
+ * budgets; dense models of every depth form the line to beat. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,11 @@
 #include "base/mem.h"
 #include "figures/plot.h"
 
-struct point { double x, y; struct interval over, across; const struct group *g; };
+struct point {
+    double x, y;
+    struct interval over, across;
+    const struct group *g;
+};
 
 enum axis_kind { BY_FLOPS, BY_TIME };
 
@@ -54,8 +58,8 @@ static int reference_time(struct sheet *s, double ref, double *out, struct err *
     return 0;
 }
 
-static int place_run(struct sheet *s, int run, enum axis_kind kind, double ref, double ref_time, double *x,
-                     struct err *e)
+static int place_run(struct sheet *s, int run, enum axis_kind kind, double ref, double ref_time,
+                     double *x, struct err *e)
 {
     double flops, ratio;
     int rc = data_flops_dense(s, run, &flops, e);
@@ -69,15 +73,16 @@ static int place_run(struct sheet *s, int run, enum axis_kind kind, double ref, 
     if (flops > ref * 0.999) /* at full depth: the pair was timed side by side by the evaluation */
         return data_eval(s, run, "time_ratio", x, e);
     if (!isfinite(ref_time))
-        return sheet_refuse(s, run, e, "is shallower than the others, and no dense run of full depth has "
-                                       "'time_per_token_ms' to compare it with");
+        return sheet_refuse(s, run, e,
+                            "is shallower than the others, and no dense run of full depth has "
+                            "'time_per_token_ms' to compare it with");
     rc = data_eval(s, run, "time_per_token_ms", &ratio, e);
     *x = rc == 0 ? ratio / ref_time : (double)NAN;
     return rc;
 }
 
-static int make_point(struct sheet *s, const struct group *g, enum axis_kind kind, double ref, double ref_time,
-                      struct point *p, struct err *e)
+static int make_point(struct sheet *s, const struct group *g, enum axis_kind kind, double ref,
+                      double ref_time, struct point *p, struct err *e)
 {
     const char *metric = s->opt.metric ? s->opt.metric : "loss";
     size_t n = (size_t)g->runs;
@@ -102,8 +107,10 @@ static int make_point(struct sheet *s, const struct group *g, enum axis_kind kin
 static void sort_points(struct point *p, int n)
 {
     for (int i = 1; i < n; i++)
-        for (int k = i; k > 0 && (p[k].g->method_index < p[k - 1].g->method_index ||
-                                  (p[k].g->method_index == p[k - 1].g->method_index && p[k].x < p[k - 1].x)); k--) {
+        for (int k = i;
+             k > 0 && (p[k].g->method_index < p[k - 1].g->method_index ||
+                       (p[k].g->method_index == p[k - 1].g->method_index && p[k].x < p[k - 1].x));
+             k--) {
             struct point t = p[k];
             p[k] = p[k - 1];
             p[k - 1] = t;
@@ -113,7 +120,8 @@ static void sort_points(struct point *p, int n)
 /* Dense is drawn in the colour of references, the methods in series colours. */
 static int method_colour(const struct sheet *s, const struct group *g)
 {
-    return strcmp(g->method, "dense") == 0 ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, g->method_index);
+    return strcmp(g->method, "dense") == 0 ? sheet_colour(s, ROLE_REFERENCE)
+                                           : sheet_series(s, g->method_index);
 }
 
 static void draw_method(struct sheet *s, struct panel *p, const struct point *pt, int n)
@@ -159,8 +167,11 @@ static void draw_points(struct sheet *s, struct panel *p, struct point *pt, int 
         axis_include(&p->ay, pt[i].over.hi);
         if (i == 0 || pt[i].g->method_index != pt[i - 1].g->method_index) {
             int dense = strcmp(pt[i].g->method, "dense") == 0;
-            const char *word = dense ? p->x_label[0] == 'F' ? "dense at equal FLOPs" : "dense at equal time" : pt[i].g->method;
-            panel_entry(p, word, method_colour(s, pt[i].g), dense ? 1 : 0, pt[i].g->method_index, 1);
+            const char *word =
+                dense ? p->x_label[0] == 'F' ? "dense at equal FLOPs" : "dense at equal time"
+                      : pt[i].g->method;
+            panel_entry(p, word, method_colour(s, pt[i].g), dense ? 1 : 0, pt[i].g->method_index,
+                        1);
         }
     }
     axis_include(&p->ax, 1);
@@ -191,8 +202,10 @@ static void note_seeds(struct sheet *s, const struct groups *set)
     else if (lo == hi)
         sheet_note(s, "Mean over n = %d seeds; bars: 95 %% bootstrap interval of the mean.", hi);
     else
-        sheet_note(s, "Mean over n = %d to %d seeds; bars: 95 %% bootstrap interval of the mean; hollow: one seed.", lo,
-                   hi);
+        sheet_note(s,
+                   "Mean over n = %d to %d seeds; bars: 95 %% bootstrap interval of the mean; "
+                   "hollow: one seed.",
+                   lo, hi);
 }
 
 /* Times of different machines are ratios of different things. */
@@ -231,9 +244,11 @@ static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
     if (rc == 0) {
         axis_reset(&p->ax);
         axis_reset(&p->ay);
-        p->x_label = kind == BY_FLOPS ? "FLOPs per token (fraction of dense)" : "Measured time per token (fraction of dense)";
-        p->y_label = strcmp(metric, "loss") == 0 ? "Validation loss (nats)"
-                     : strcmp(metric, "bits_per_byte") == 0 ? "Bits per byte" : metric;
+        p->x_label = kind == BY_FLOPS ? "FLOPs per token (fraction of dense)"
+                                      : "Measured time per token (fraction of dense)";
+        p->y_label = strcmp(metric, "loss") == 0            ? "Validation loss (nats)"
+                     : strcmp(metric, "bits_per_byte") == 0 ? "Bits per byte"
+                                                            : metric;
         draw_points(s, p, pt, set.n);
         number_short(number, sizeof number, ref / 1e6);
         note_seeds(s, &set);
@@ -260,12 +275,13 @@ static int draw_time(struct sheet *s, struct err *e)
 const struct figure_ops figure_loss_flops = {
     .name = "loss_flops",
     .title = "Validation loss against FLOPs, dense at equal FLOPs beside it",
-    .needs = "eval 'final': loss, flops_ratio; head: flops_dense",
+    .needs = "eval 'final': loss, flops_ratio; flops_dense_per_token (or head: flops_dense)",
     .draw = draw_flops,
 };
 const struct figure_ops figure_loss_time = {
     .name = "loss_time",
     .title = "Validation loss against measured time per token",
-    .needs = "eval 'final': loss, time_ratio, time_per_token_ms; head: flops_dense",
+    .needs = "eval 'final': loss, time_ratio, time_per_token_ms; flops_dense_per_token (or head: "
+             "flops_dense)",
     .draw = draw_time,
 };

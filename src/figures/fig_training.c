@@ -1,4 +1,5 @@
-/* Any logged metric over steps: the raw curve behind the smoothed one, seeds as mean and band, NaN marked. */
+/* Any logged metric over steps: the raw curve behind the smoothed one, seeds as mean and band, NaN
+ * marked. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,11 @@
 
 enum { METRICS_MAX = 8, NAME_MAX_BYTES = 64, COLUMNS = 600, SMOOTH_FROM = 100 };
 
-struct curve { double *x, *y, *smooth, *lo, *hi; size_t n, nonfinite; double weight; };
+struct curve {
+    double *x, *y, *smooth, *lo, *hi;
+    size_t n, nonfinite;
+    double weight;
+};
 
 static void curve_release(struct curve *c)
 {
@@ -21,12 +26,16 @@ static int curve_room(struct curve *c, size_t n)
     double *block = mem_alloc(5 * (n + 1), sizeof *block);
     if (!block)
         return DS_EMEM;
-    *c = (struct curve){.x = block, .y = block + (n + 1), .smooth = block + 2 * (n + 1), .lo = block + 3 * (n + 1),
+    *c = (struct curve){.x = block,
+                        .y = block + (n + 1),
+                        .smooth = block + 2 * (n + 1),
+                        .lo = block + 3 * (n + 1),
                         .hi = block + 4 * (n + 1)};
     return 0;
 }
 
-/* Weighted mean of the past without the start's bias; a value that is no number leaves a hole and no trace. */
+/* Weighted mean of the past without the start's bias; a value that is no number leaves a hole and
+ * no trace. */
 static void smooth_curve(struct curve *c, double weight)
 {
     double sum = 0, mass = 0;
@@ -73,8 +82,8 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
     return 0;
 }
 
-/* Mean over seeds at the steps that all of them have; lo and hi: bootstrap interval of the mean.  Of a long
- * run every k-th step: the curves are smoothed by then, and a page has no more columns. */
+/* Mean over seeds at the steps that all of them have; lo and hi: bootstrap interval of the mean. Of
+ * a long run every k-th step: the curves are smoothed by then, and a page has no more columns. */
 static int merge(struct curve *out, const struct curve *seed, int n)
 {
     double *at = mem_alloc((size_t)n, sizeof *at);
@@ -104,7 +113,8 @@ static int merge(struct curve *out, const struct curve *seed, int n)
     return rc;
 }
 
-static int take_group(struct sheet *s, const struct group *g, const char *metric, struct curve *out, struct err *e)
+static int take_group(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
+                      struct err *e)
 {
     if (g->runs == 1)
         return take_run(s, g->run[0], metric, out, e);
@@ -115,7 +125,8 @@ static int take_group(struct sheet *s, const struct group *g, const char *metric
     if (rc == 0 && merge(out, seed, g->runs) < 0)
         rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no step of '%s' in common", metric);
+        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no step of '%s' in common",
+                          metric);
     if (rc == 0)
         out->weight = seed[0].weight;
     for (int i = 0; seed && i < g->runs; i++)
@@ -124,7 +135,8 @@ static int take_group(struct sheet *s, const struct group *g, const char *metric
     return rc;
 }
 
-/* Every point when they fit, else the least and the greatest of each column: a spike of one step stays. */
+/* Every point when they fit, else the least and the greatest of each column: a spike of one step
+ * stays. */
 static void draw_raw(struct sheet *s, struct panel *p, const struct curve *c, int rgb)
 {
     pen_dash(s->pen, NULL, 0);
@@ -202,10 +214,16 @@ static void include_curve(struct panel *p, const struct curve *c, int seeds)
 static const char *label_of(const char *metric)
 {
     static const char *const words[][2] = {
-        {"loss", "Training loss (nats)"}, {"val_loss", "Validation loss (nats)"}, {"lr", "Learning rate"},
-        {"grad_norm", "Gradient norm"}, {"tok_s", "Tokens per second"}, {"flops_ratio", "FLOPs (fraction of dense)"},
-        {"block_ratio", "Blocks run (fraction of dense)"}, {"time_ratio", "Time (fraction of dense)"},
-        {"tokens", "Tokens seen"}, {"bits_per_byte", "Bits per byte"},
+        {"loss", "Training loss (nats)"},
+        {"val_loss", "Validation loss (nats)"},
+        {"lr", "Learning rate"},
+        {"grad_norm", "Gradient norm"},
+        {"tok_s", "Tokens per second"},
+        {"flops_ratio", "FLOPs (fraction of dense)"},
+        {"block_ratio", "Blocks run (fraction of dense)"},
+        {"time_ratio", "Time (fraction of dense)"},
+        {"tokens", "Tokens seen"},
+        {"bits_per_byte", "Bits per byte"},
     };
     for (size_t i = 0; i < DS_LEN(words); i++)
         if (strcmp(words[i][0], metric) == 0)
@@ -213,7 +231,8 @@ static const char *label_of(const char *metric)
     return metric;
 }
 
-static int draw_metric(struct sheet *s, const struct groups *set, const char *metric, int i, int n, struct err *e)
+static int draw_metric(struct sheet *s, const struct groups *set, const char *metric, int i, int n,
+                       struct err *e)
 {
     struct panel *p = mem_alloc(1, sizeof *p);
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
@@ -271,7 +290,8 @@ static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYT
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= NAME_MAX_BYTES || n == METRICS_MAX)
-            return err_set(e, DS_EUSAGE, "metric \"%s\": at most %d names, separated by commas", list, METRICS_MAX);
+            return err_set(e, DS_EUSAGE, "metric \"%s\": at most %d names, separated by commas",
+                           list, METRICS_MAX);
         memcpy(name[n], at, len);
         name[n++][len] = '\0';
         at += len + (at[len] == ',');
@@ -291,10 +311,14 @@ static void note(struct sheet *s, const struct groups *set)
         sheet_note(s, "Shown: %s.", set->g[0].label);
     number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : 0.9, -1);
     if (hi > 1)
-        sheet_note(s, lo == hi ? "Mean over n = %d seeds; band: 95 %% bootstrap interval of the mean."
-                               : "Mean over up to n = %d seeds; band: 95 %% bootstrap interval of the mean.", hi);
+        sheet_note(
+            s,
+            lo == hi ? "Mean over n = %d seeds; band: 95 %% bootstrap interval of the mean."
+                     : "Mean over up to n = %d seeds; band: 95 %% bootstrap interval of the mean.",
+            hi);
     if (s->opt.smooth != 0)
-        sheet_note(s, "Smoothed with weight %s%s%s.", weight, s->opt.smooth < 0 ? " where there are 100 points or more" : "",
+        sheet_note(s, "Smoothed with weight %s%s%s.", weight,
+                   s->opt.smooth < 0 ? " where there are 100 points or more" : "",
                    hi > 1 ? "" : "; raw values behind");
 }
 
@@ -309,7 +333,8 @@ static int draw(struct sheet *s, struct err *e)
     if (rc < 0)
         return rc;
     if (set.n > LEGEND_MAX)
-        rc = err_set(e, DS_EUSAGE, "figure %s: %d different experiments are too many for one figure (at most %d)",
+        rc = err_set(e, DS_EUSAGE,
+                     "figure %s: %d different experiments are too many for one figure (at most %d)",
                      s->ops->name, set.n, LEGEND_MAX);
     for (int i = 0; rc == 0 && i < n; i++)
         rc = draw_metric(s, &set, name[i], i, n, e);

@@ -10,11 +10,15 @@
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
-enum { RUNS_MAX = 256, MARGIN = 3 }; /* points around a figure: strokes must not be cut at its edge */
+enum {
+    RUNS_MAX = 256,
+    MARGIN = 3
+}; /* points around a figure: strokes must not be cut at its edge */
 
 static const struct figure_ops *const table[] = {
-    &figure_loss_flops, &figure_loss_time,   &figure_signal_depth, &figure_layer_map,    &figure_entropy_depth,
-    &figure_flops_hist, &figure_routing_map, &figure_training,     &figure_ablation_bars,
+    &figure_loss_flops,  &figure_loss_time,     &figure_signal_depth,
+    &figure_layer_map,   &figure_entropy_depth, &figure_flops_hist,
+    &figure_routing_map, &figure_training,      &figure_ablation_bars,
 };
 
 const char *figure_name(int i)
@@ -50,7 +54,8 @@ static const struct figure_ops *find(const char *name, struct err *e)
         }
     }
     if (best >= 0)
-        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (did you mean %s?)", name, table[best]->name);
+        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (did you mean %s?)", name,
+                table[best]->name);
     else
         err_set(e, DS_EUSAGE, "no figure is called \"%s\" (see: figure list)", name);
     return NULL;
@@ -111,7 +116,8 @@ static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
     if (rc < 0)
         return rc;
     if (s->pen->bad > 0)
-        return err_set(e, DS_ENUMERIC, "figure %s: %zu coordinates are not finite", s->ops->name, s->pen->bad);
+        return err_set(e, DS_ENUMERIC, "figure %s: %zu coordinates are not finite", s->ops->name,
+                       s->pen->bad);
     if (pen_list_failed(list) || s->caption.failed)
         return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     return 0;
@@ -176,7 +182,8 @@ static void write_recipe(const struct sheet *s, struct figure *f)
     json_member(out, "theme", s->opt.theme);
     if (s->opt.metric)
         json_member(out, "metric", s->opt.metric);
-    str_addf(out, "\"smooth\":%.9g,\"probe\":%d,\"dpi\":%.9g,", s->opt.smooth, s->opt.probe, s->opt.dpi);
+    str_addf(out, "\"smooth\":%.9g,\"probe\":%d,\"dpi\":%.9g,", s->opt.smooth, s->opt.probe,
+             s->opt.dpi);
     str_add(out, "\"runs\":[");
     for (int i = 0; i < s->runs; i++) {
         str_add(out, i ? ",{" : "{");
@@ -195,8 +202,12 @@ static void write_recipe(const struct sheet *s, struct figure *f)
 
 static int finish(struct sheet *s, struct figure *out, struct pen_list *list, struct err *e)
 {
-    struct figure f = {.name = s->ops->name, .title = s->ops->title, .width = s->width + 2 * MARGIN, .list = list,
-                       .background = s->background, .dpi = s->opt.dpi > 0 ? s->opt.dpi : s->venue->dpi};
+    struct figure f = {.name = s->ops->name,
+                       .title = s->ops->title,
+                       .width = s->width + 2 * MARGIN,
+                       .list = list,
+                       .background = s->background,
+                       .dpi = s->opt.dpi > 0 ? s->opt.dpi : s->venue->dpi};
     draw_caption(s);
     f.height = s->height + 2 * MARGIN;
     f.caption = s->caption;
@@ -223,7 +234,8 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     if (!s.ops || (rc = check_options(&s, e)) < 0)
         return rc;
     if (n < 1 || n > RUNS_MAX)
-        return err_set(e, DS_EUSAGE, "figure %s: %s", name, n < 1 ? "name at least one run" : "at most 256 runs");
+        return err_set(e, DS_EUSAGE, "figure %s: %s", name,
+                       n < 1 ? "name at least one run" : "at most 256 runs");
     rc = theme_load(&s.theme, s.opt.theme, NULL, e);
     if (rc < 0)
         return rc;
@@ -233,7 +245,8 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     s.pen = pen_list_pen(list);
     s.width = s.venue->width * 72 - 2 * MARGIN;
     s.pen->dx = s.pen->dy = MARGIN;
-    s.background = colour_rgb(&s.theme.role[ROLE_BACKGROUND], s.theme.is_light ? 0xFFFFFF : 0x14181E);
+    s.background =
+        colour_rgb(&s.theme.role[ROLE_BACKGROUND], s.theme.is_light ? 0xFFFFFF : 0x14181E);
     rc = draw_once(&s, list, e);
     if (rc == 0 && s.again) {
         s.legend_above = 1;
@@ -258,20 +271,23 @@ void figure_release(struct figure *f)
 
 int figure_bytes(const struct figure *f, enum pen_format format, struct str *out, struct err *e)
 {
-    int rc = pen_cairo_write(f->list, format, f->width, f->height, f->background, f->dpi, str_text(&f->recipe), out, e);
+    int rc = pen_cairo_write(f->list, format, f->width, f->height, f->background, f->dpi,
+                             str_text(&f->recipe), out, e);
     return rc < 0 ? err_add(e, rc, "figure %s", f->name) : 0;
 }
 
-int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *width, int *height, struct err *e)
+int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *width, int *height,
+                  struct err *e)
 {
     if (width_px < 16 || width_px > 16384)
-        return err_set(e, DS_ERANGE, "figure %s: a width of %d pixels is not possible", f->name, width_px);
-    return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width, rgb, width, height,
-                            e);
+        return err_set(e, DS_ERANGE, "figure %s: a width of %d pixels is not possible", f->name,
+                       width_px);
+    return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width,
+                            rgb, width, height, e);
 }
 
-int figure_draw(const char *name, const struct figure_run *runs, int n, const struct figure_options *o, const char *path,
-                struct err *e)
+int figure_draw(const char *name, const struct figure_run *runs, int n,
+                const struct figure_options *o, const char *path, struct err *e)
 {
     struct figure f = {0};
     struct str bytes = {0};

@@ -8,7 +8,14 @@
 #include "base/utf8.h"
 
 /* Units of the design, 1000 to the em. */
-enum { MARK_RISE = 190, SMALL_PERCENT = 62, SUPER_UP = 330, SUB_DOWN = -140, BOX_ADVANCE = 640, TRACKING = 12 };
+enum {
+    MARK_RISE = 190,
+    SMALL_PERCENT = 62,
+    SUPER_UP = 330,
+    SUB_DOWN = -140,
+    BOX_ADVANCE = 640,
+    TRACKING = 12
+};
 /* Small letters and the digits in boxes are stroked thinner, dots are filled: three passes. */
 enum pass { PASS_LINES, PASS_THIN, PASS_DOTS };
 /* How far the handles of a quarter turn reach: 0.5523 is a circle, more is squarer. */
@@ -17,13 +24,13 @@ static const double turn = 0.585;
 /* Where a path goes: scale and rotation about the anchor, and what is being collected. */
 struct place {
     struct pen *pen;
-    double x, y;         /* origin of the present glyph on the page, before rotation */
-    double ax, ay;       /* the anchor                                                */
+    double x, y;   /* origin of the present glyph on the page, before rotation */
+    double ax, ay; /* the anchor                                                */
     double scale, cos_a, sin_a;
-    double up;           /* units added to y */
+    double up; /* units added to y */
     enum pass pass;
-    int is_thin;         /* what is walked now belongs to PASS_THIN */
-    double px, py;       /* current point in units */
+    int is_thin;   /* what is walked now belongs to PASS_THIN */
+    double px, py; /* current point in units */
 };
 
 static const struct glyph *find_in(const struct glyph *t, int n, uint32_t code)
@@ -72,12 +79,16 @@ static int is_combining(uint32_t code)
 /* Space between two letters that stand too far apart or too close, in units. */
 static int kern(uint32_t a, uint32_t b)
 {
-    static const struct { char a, b; signed char units; } pair[] = {
-        {'A', 'V', -60}, {'V', 'A', -60}, {'A', 'T', -60}, {'T', 'A', -60}, {'A', 'Y', -60}, {'Y', 'A', -60},
-        {'L', 'T', -70}, {'T', 'o', -60}, {'T', 'e', -60}, {'T', 'a', -60}, {'T', 'r', -40}, {'T', 'y', -40},
-        {'Y', 'o', -50}, {'V', 'a', -30}, {'V', 'e', -30}, {'V', 'o', -30}, {'F', '.', -60}, {'P', '.', -70},
-        {'P', ',', -70}, {'T', '.', -60}, {'r', '.', -40}, {'y', '.', -40}, {'v', '.', -40}, {'r', ',', -40},
-        {'L', 'P', 0},   {'r', 'a', -10}, {'f', 'f', -10}, {'L', 'y', -30}, {'f', 'o', -10}, {'k', 'e', -10},
+    static const struct {
+        char a, b;
+        signed char units;
+    } pair[] = {
+        {'A', 'V', -60}, {'V', 'A', -60}, {'A', 'T', -60}, {'T', 'A', -60}, {'A', 'Y', -60},
+        {'Y', 'A', -60}, {'L', 'T', -70}, {'T', 'o', -60}, {'T', 'e', -60}, {'T', 'a', -60},
+        {'T', 'r', -40}, {'T', 'y', -40}, {'Y', 'o', -50}, {'V', 'a', -30}, {'V', 'e', -30},
+        {'V', 'o', -30}, {'F', '.', -60}, {'P', '.', -70}, {'P', ',', -70}, {'T', '.', -60},
+        {'r', '.', -40}, {'y', '.', -40}, {'v', '.', -40}, {'r', ',', -40}, {'L', 'P', 0},
+        {'r', 'a', -10}, {'f', 'f', -10}, {'L', 'y', -30}, {'f', 'o', -10}, {'k', 'e', -10},
     };
     if (a > 127 || b > 127)
         return 0;
@@ -118,7 +129,8 @@ double glyph_width(const char *utf8, double size)
     return units * size / 1000;
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------ */
+/* ---- drawing ------------------------------------------------------------------------------------
+ */
 
 static void put(const struct place *a, double ux, double uy, double *x, double *y)
 {
@@ -163,24 +175,13 @@ static void step(struct place *a, char op, const double v[6])
         return;
     put(a, v[0], v[1], &x, &y);
     switch (op) {
-    case 'D':
-        pen_circle(a->pen, x, y, v[2] * a->scale);
-        return;
-    case 'Z':
-        pen_close(a->pen);
-        return;
-    case 'C':
-        cubic(a, v);
-        return;
+    case 'D': pen_circle(a->pen, x, y, v[2] * a->scale); return;
+    case 'Z': pen_close(a->pen); return;
+    case 'C': cubic(a, v); return;
     case 'h':
-    case 'v':
-        quarter(a, op == 'h', v[0], v[1]);
-        return;
-    case 'M':
-        pen_move(a->pen, x, y);
-        break;
-    default:
-        pen_line(a->pen, x, y);
+    case 'v': quarter(a, op == 'h', v[0], v[1]); return;
+    case 'M': pen_move(a->pen, x, y); break;
+    default: pen_line(a->pen, x, y);
     }
     a->px = v[0];
     a->py = v[1];
@@ -227,7 +228,8 @@ static void box(struct place *a, uint32_t code)
 static void made(struct place *a, const struct glyph_made *m)
 {
     const struct glyph *base = find_plain(m->base);
-    const struct glyph *mark = m->mark > 2 ? find_in(glyphs_mark, glyphs_mark_count, m->mark) : NULL;
+    const struct glyph *mark =
+        m->mark > 2 ? find_in(glyphs_mark, glyphs_mark_count, m->mark) : NULL;
     struct place at = *a;
     if (!base)
         return;

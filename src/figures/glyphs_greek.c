@@ -1,5 +1,5 @@
-/* Greek, the signs of mathematics, arrows, and the marks that accents are made of.  The path language
- * is that of glyphs_latin.c. */
+/* Greek, the signs of mathematics, arrows, and the marks that accents are made of.  The path
+ * language is that of glyphs_latin.c. */
 #include "figures/glyphs.h"
 
 /* clang-format off */

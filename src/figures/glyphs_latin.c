@@ -7,7 +7,8 @@
  *   C ...   cubic, three points   D x y r  a filled dot     Z  close
  *
  * Lines of the design: capitals and digits 680, small letters 490, ascenders 700, descenders -205,
- * round letters pass both lines by 8 to 10.  Digits share one width, so columns of numbers align. */
+ * round letters pass both lines by 8 to 10.  Digits share one width, so columns of numbers align.
+ */
 #include "figures/glyphs.h"
 
 /* clang-format off */

@@ -10,11 +10,27 @@
 
 int config_is_incidental(const char *key)
 {
-    /* What changes neither the task nor the result: the seed, names, how often to log or to keep. */
+    /* What changes neither the task nor the result: the seed, names, how often to log or to keep.
+     */
     static const char *const names[] = {
-        "seed", "threads", "preset", "run", "name", "note", "train.log_every", "train.layer_every", "train.probe_every",
-        "train.eval_every", "train.eval_tokens", "train.checkpoint_every", "train.keep", "train.probes",
-        "train.probe_tokens", "train.samples", "train.time_rounds", "train.recompute",
+        "seed",
+        "threads",
+        "preset",
+        "run",
+        "name",
+        "note",
+        "train.log_every",
+        "train.layer_every",
+        "train.probe_every",
+        "train.eval_every",
+        "train.eval_tokens",
+        "train.checkpoint_every",
+        "train.keep",
+        "train.probes",
+        "train.probe_tokens",
+        "train.samples",
+        "train.time_rounds",
+        "train.recompute",
     };
     for (size_t i = 0; i < DS_LEN(names); i++)
         if (strcmp(names[i], key) == 0)
@@ -47,7 +63,8 @@ static int same_experiment(const struct runview *a, const struct runview *b)
     /* Without any configuration nothing says that two runs are one experiment. */
     if (a->configs == 0 || b->configs == 0)
         return 0;
-    return strcmp(method_of(a), method_of(b)) == 0 && a->layers == b->layers && covers(a, b) && covers(b, a);
+    return strcmp(method_of(a), method_of(b)) == 0 && a->layers == b->layers && covers(a, b) &&
+           covers(b, a);
 }
 
 /* "ratio 0.6" for edp.target_ratio=0.6: last word of the key, and the value. */
@@ -118,8 +135,11 @@ static void add_run(struct groups *out, const struct sheet *s, int run)
         }
     struct group *g = &out->g[out->n];
     const char *target = runview_config(v, "edp.target_ratio");
-    *g = (struct group){.method = method_of(v), .layers = v->layers, .target = target ? strtod(target, NULL) : (double)NAN,
-                        .run = out->index + (size_t)out->n * (size_t)s->runs, .runs = 1};
+    *g = (struct group){.method = method_of(v),
+                        .layers = v->layers,
+                        .target = target ? strtod(target, NULL) : (double)NAN,
+                        .run = out->index + (size_t)out->n * (size_t)s->runs,
+                        .runs = 1};
     g->run[0] = run;
     g->method_index = method_index(out, out->n, g->method);
     if (g->method_index + 1 > out->methods)

@@ -1,4 +1,5 @@
-/* Where the legend goes: of nine places the one over which least is drawn; when every place is covered, above the plot. */
+/* Where the legend goes: of nine places the one over which least is drawn; when every place is
+ * covered, above the plot. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,14 +13,18 @@ void panel_entry(struct panel *p, const char *text, int rgb, int dash, int marke
         return;
     }
     struct legend_entry *e = &p->entry[p->entries++];
-    *e = (struct legend_entry){.rgb = rgb, .dash = dash, .marker = marker, .is_line = is_line,
+    *e = (struct legend_entry){.rgb = rgb,
+                               .dash = dash,
+                               .marker = marker,
+                               .is_line = is_line,
                                .is_box = !is_line && marker < 0};
     str_copy(e->text, sizeof e->text, text);
 }
 
 void panel_mark(struct panel *p, double x, double y)
 {
-    int col = (int)floor((x - p->x) / p->w * OCC_COLS), row = (int)floor((y - p->y) / p->h * OCC_ROWS);
+    int col = (int)floor((x - p->x) / p->w * OCC_COLS),
+        row = (int)floor((y - p->y) / p->h * OCC_ROWS);
     if (col >= 0 && col < OCC_COLS && row >= 0 && row < OCC_ROWS && p->occ[row][col] < 60000)
         p->occ[row][col]++;
 }
@@ -44,8 +49,10 @@ void panel_mark_box(struct panel *p, double x, double y, double w, double h)
 /* What lies under a box, with a margin of one cell. */
 static double covered(const struct panel *p, double x, double y, double w, double h)
 {
-    int c0 = (int)floor((x - p->x) / p->w * OCC_COLS) - 1, c1 = (int)ceil((x + w - p->x) / p->w * OCC_COLS) + 1;
-    int r0 = (int)floor((y - p->y) / p->h * OCC_ROWS) - 1, r1 = (int)ceil((y + h - p->y) / p->h * OCC_ROWS) + 1;
+    int c0 = (int)floor((x - p->x) / p->w * OCC_COLS) - 1,
+        c1 = (int)ceil((x + w - p->x) / p->w * OCC_COLS) + 1;
+    int r0 = (int)floor((y - p->y) / p->h * OCC_ROWS) - 1,
+        r1 = (int)ceil((y + h - p->y) / p->h * OCC_ROWS) + 1;
     double sum = 0;
     for (int r = r0 < 0 ? 0 : r0; r < r1 && r < OCC_ROWS; r++)
         for (int c = c0 < 0 ? 0 : c0; c < c1 && c < OCC_COLS; c++)
@@ -62,7 +69,8 @@ static void draw_entry(struct sheet *s, const struct legend_entry *e, double x, 
 {
     double w = sample_width(s) - s->venue->small * 0.6;
     if (e->is_box)
-        pen_box(s->pen, x + w * 0.2, y - s->venue->small * 0.36, w * 0.6, s->venue->small * 0.72, e->rgb, 1);
+        pen_box(s->pen, x + w * 0.2, y - s->venue->small * 0.36, w * 0.6, s->venue->small * 0.72,
+                e->rgb, 1);
     if (e->is_line) {
         pen_colour(s->pen, e->rgb, 1);
         pen_width(s->pen, s->venue->line);
@@ -72,7 +80,8 @@ static void draw_entry(struct sheet *s, const struct legend_entry *e, double x, 
     }
     if (e->marker >= 0)
         sheet_marker(s, e->marker, x + w / 2, y, s->venue->line * 1.8, e->rgb, 0);
-    sheet_text(s, x + sample_width(s), y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT), e->text);
+    sheet_text(s, x + sample_width(s), y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT),
+               e->text);
 }
 
 static void legend_above(struct sheet *s, struct panel *p)
@@ -102,8 +111,10 @@ static void legend_above(struct sheet *s, struct panel *p)
 
 void panel_legend(struct sheet *s, struct panel *p)
 {
-    static const signed char place[9][2] = {{2, 0}, {0, 0}, {2, 2}, {0, 2}, {2, 1}, {0, 1}, {1, 0}, {1, 2}, {1, 1}};
-    double small = s->venue->small, step = small * 1.45, inset = small * 0.8, w = 0, best = -1, bx = 0, by = 0;
+    static const signed char place[9][2] = {{2, 0}, {0, 0}, {2, 2}, {0, 2}, {2, 1},
+                                            {0, 1}, {1, 0}, {1, 2}, {1, 1}};
+    double small = s->venue->small, step = small * 1.45, inset = small * 0.8, w = 0, best = -1,
+           bx = 0, by = 0;
     if (p->entries == 0)
         return;
     if (s->legend_above) {

@@ -1,28 +1,28 @@
 #include "figures/palette.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/fs.h"
-#include "base/mem.h"
 #include "base/str.h"
 
-enum { THEME_BYTES_MAX = 1 << 20, INHERIT_MAX = 8, PALETTE_MAX = 64 };
-
 /* Names of the 16 colours and what they usually look like. */
-static const struct { const char *name; int rgb; } ansi_table[16] = {
-    {"black", 0x000000},        {"red", 0xCD3131},          {"green", 0x0DBC79},       {"yellow", 0xB8A010},
-    {"blue", 0x2472C8},         {"magenta", 0xBC3FBC},      {"cyan", 0x11A8CD},        {"white", 0xE5E5E5},
-    {"bright-black", 0x666666}, {"bright-red", 0xF14C4C},   {"bright-green", 0x23D18B}, {"bright-yellow", 0xF5E543},
-    {"bright-blue", 0x3B8EEA},  {"bright-magenta", 0xD670D6}, {"bright-cyan", 0x29B8DB}, {"bright-white", 0xFFFFFF},
+static const struct {
+    const char *name;
+    int rgb;
+} ansi_table[16] = {
+    {"black", 0x000000},        {"red", 0xCD3131},
+    {"green", 0x0DBC79},        {"yellow", 0xB8A010},
+    {"blue", 0x2472C8},         {"magenta", 0xBC3FBC},
+    {"cyan", 0x11A8CD},         {"white", 0xE5E5E5},
+    {"bright-black", 0x666666}, {"bright-red", 0xF14C4C},
+    {"bright-green", 0x23D18B}, {"bright-yellow", 0xF5E543},
+    {"bright-blue", 0x3B8EEA},  {"bright-magenta", 0xD670D6},
+    {"bright-cyan", 0x29B8DB},  {"bright-white", 0xFFFFFF},
 };
 
 enum { B = 1, D = 2, U = 4, R = 8 }; /* bold, dim, underline, reverse */
 
-/* One row a role: name, then rgb, 16-colour number and attributes in the dark and the light theme. */
+/* One row a role: name, then rgb, 16-colour number and attributes in the dark and the light theme.
+ */
 /* clang-format off */
 static const struct { const char *name; struct { int rgb, ansi, attr; } dark, light; } role_table[ROLE_COUNT] = {
     [ROLE_TEXT]       = {"text",       {0xD8DEE9, -1, 0},  {0x1B1F24, -1, 0}},
@@ -81,8 +81,12 @@ static void fill(struct theme *t, const char *name, int is_light, const char *se
         int rgb = is_light ? role_table[i].light.rgb : role_table[i].dark.rgb;
         int ansi = is_light ? role_table[i].light.ansi : role_table[i].dark.ansi;
         int attr = is_light ? role_table[i].light.attr : role_table[i].dark.attr;
-        t->role[i] = (struct colour){.rgb = rgb, .ansi = ansi, .bold = attr & B ? 1 : 0, .dim = attr & D ? 1 : 0,
-                                     .underline = attr & U ? 1 : 0, .reverse = attr & R ? 1 : 0};
+        t->role[i] = (struct colour){.rgb = rgb,
+                                     .ansi = ansi,
+                                     .bold = attr & B ? 1 : 0,
+                                     .dim = attr & D ? 1 : 0,
+                                     .underline = attr & U ? 1 : 0,
+                                     .reverse = attr & R ? 1 : 0};
     }
 }
 
@@ -103,415 +107,12 @@ int colour_rgb(const struct colour *c, int otherwise)
     return c->ansi >= 0 && c->ansi < 16 ? ansi_table[c->ansi].rgb : otherwise;
 }
 
-/* ---- reading a theme file ------------------------------------------------------------------------ */
-
-struct parser {
-    struct theme *t;
-    struct str *warnings;
-    const char *what;
-    int line, depth;
-    unsigned char seen[ROLE_COUNT];
-    struct { char name[32]; struct colour c; } palette[PALETTE_MAX];
-    int palette_n;
-    int inherits;
-};
-
-static void warn(struct parser *p, const char *fmt, ...) DS_PRINTF(2, 3);
-static void warn(struct parser *p, const char *fmt, ...)
+int colour16_rgb(int i)
 {
-    va_list ap;
-    if (!p->warnings)
-        return;
-    str_addf(p->warnings, "%s:%d: ", p->what, p->line);
-    va_start(ap, fmt);
-    str_vaddf(p->warnings, fmt, ap);
-    va_end(ap);
-    str_add_char(p->warnings, '\n');
+    return i >= 0 && i < 16 ? ansi_table[i].rgb : -1;
 }
 
-/* Nearest of the 16 by plain distance: good enough where a theme gives no number. */
-static int nearest_ansi(int rgb)
+const char *colour16_name(int i)
 {
-    int best = 7;
-    long best_d = -1;
-    for (int i = 0; i < 16; i++) {
-        long d = 0;
-        for (int s = 0; s <= 16; s += 8) {
-            long diff = (rgb >> s & 255) - (ansi_table[i].rgb >> s & 255);
-            d += diff * diff;
-        }
-        if (best_d < 0 || d < best_d) {
-            best_d = d;
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* "red", "bright-blue", "9"; -1 unknown. */
-static int ansi_find(const char *w)
-{
-    char *end;
-    long v = strtol(w, &end, 10);
-    if (end != w && *end == '\0')
-        return v >= 0 && v < 16 ? (int)v : -1;
-    for (int i = 0; i < 16; i++)
-        if (strcmp(ansi_table[i].name, w) == 0)
-            return i;
-    return -1;
-}
-
-/* "#RRGGBB" or "#RGB"; -1 otherwise. */
-static int hex_colour(const char *w)
-{
-    size_t n = strlen(w);
-    if (w[0] != '#' || (n != 7 && n != 4) || strspn(w + 1, "0123456789abcdefABCDEF") != n - 1)
-        return -1;
-    long v = strtol(w + 1, NULL, 16);
-    if (n == 7)
-        return (int)v;
-    return (int)((v >> 8 & 15) * 0x110000 + (v >> 4 & 15) * 0x1100 + (v & 15) * 0x11);
-}
-
-static int take_base(struct parser *p, struct colour *c, const char *w)
-{
-    int v = hex_colour(w);
-    if (v >= 0) {
-        *c = (struct colour){.rgb = v, .ansi = nearest_ansi(v)};
-        return 1;
-    }
-    if (strcmp(w, "default") == 0) {
-        *c = (struct colour){.rgb = -1, .ansi = -1};
-        return 1;
-    }
-    for (int i = 0; i < p->palette_n; i++)
-        if (strcmp(p->palette[i].name, w) == 0) {
-            *c = p->palette[i].c;
-            return 1;
-        }
-    v = w[0] == '#' ? -1 : ansi_find(w);
-    if (v >= 0)
-        *c = (struct colour){.rgb = -1, .ansi = v};
-    return v >= 0;
-}
-
-static int take_attribute(struct colour *c, const char *w)
-{
-    if (strcmp(w, "bold") == 0)
-        c->bold = 1;
-    else if (strcmp(w, "dim") == 0)
-        c->dim = 1;
-    else if (strcmp(w, "underline") == 0)
-        c->underline = 1;
-    else if (strcmp(w, "reverse") == 0)
-        c->reverse = 1;
-    else
-        return 0;
-    return 1;
-}
-
-/* COLOUR [ansi N] [bold] [dim] [underline] [reverse]; 0 and a warning when it is no such thing. */
-static int parse_colour(struct parser *p, struct colour *c, char *value)
-{
-    struct colour got = {.rgb = -1, .ansi = -1};
-    int words = 0, wants_ansi = 0;
-    for (char *w = value, *next; *w; w = next) {
-        size_t n = strcspn(w, " \t");
-        next = w + n + strspn(w + n, " \t");
-        w[n] = '\0';
-        if (wants_ansi) {
-            got.ansi = ansi_find(w);
-            wants_ansi = 0;
-            if (got.ansi >= 0)
-                continue;
-        } else if (words++ == 0 ? take_base(p, &got, w) : take_attribute(&got, w))
-            continue;
-        else if (strcmp(w, "ansi") == 0) {
-            wants_ansi = 1;
-            continue;
-        }
-        warn(p, "\"%s\" is no colour or attribute", w);
-        return 0;
-    }
-    if (words == 0 || wants_ansi) {
-        warn(p, "a colour is missing");
-        return 0;
-    }
-    *c = got;
-    return 1;
-}
-
-static void unknown_key(struct parser *p, const char *key)
-{
-    int best = -1, best_d = 4;
-    for (int i = 0; i < ROLE_COUNT; i++) {
-        int d = str_distance(key, role_table[i].name);
-        if (d < best_d) {
-            best_d = d;
-            best = i;
-        }
-    }
-    if (best >= 0)
-        warn(p, "unknown key \"%s\" (did you mean \"%s\"?)", key, role_table[best].name);
-    else
-        warn(p, "unknown key \"%s\"", key);
-}
-
-static void take_palette(struct parser *p, const char *name, char *value)
-{
-    struct colour c;
-    if (p->palette_n == PALETTE_MAX) {
-        warn(p, "more than %d palette entries", PALETTE_MAX);
-        return;
-    }
-    if (!parse_colour(p, &c, value))
-        return;
-    str_copy(p->palette[p->palette_n].name, sizeof p->palette[0].name, name);
-    p->palette[p->palette_n++].c = c;
-}
-
-static void take_map(struct parser *p, char *to, size_t size, const char *value)
-{
-    if (cmap_known(value))
-        str_copy(to, size, value);
-    else
-        warn(p, "unknown colour map \"%s\"", value);
-}
-
-static int load_named(struct theme *t, const char *name, struct str *warnings, int depth, struct err *e);
-
-static int take_line(struct parser *p, const char *key, char *value, struct err *e)
-{
-    struct theme *t = p->t;
-    int role = role_find(key);
-    if (strcmp(key, "inherit") == 0) {
-        char own[sizeof t->name];
-        str_copy(own, sizeof own, t->name);
-        int rc = load_named(t, value, p->warnings, p->depth + 1, e);
-        str_copy(t->name, sizeof t->name, own);
-        p->inherits = 1;
-        return rc;
-    }
-    if (role >= 0) {
-        p->seen[role] = 1;
-        parse_colour(p, &t->role[role], value);
-    } else if (strcmp(key, "kind") == 0) {
-        if (strcmp(value, "light") != 0 && strcmp(value, "dark") != 0)
-            warn(p, "kind is light or dark, not \"%s\"", value);
-        t->is_light = strcmp(value, "light") == 0;
-    } else if (strcmp(key, "map.sequential") == 0)
-        take_map(p, t->sequential, sizeof t->sequential, value);
-    else if (strcmp(key, "map.diverging") == 0)
-        take_map(p, t->diverging, sizeof t->diverging, value);
-    else if (strncmp(key, "palette.", 8) == 0 && key[8])
-        take_palette(p, key + 8, value);
-    else
-        unknown_key(p, key);
-    return 0;
-}
-
-/* A '#' starts a comment at the start of a line, and between blanks: "#fff" is a colour. */
-static void cut_comment(char *s)
-{
-    for (char *h = s; (h = strchr(h, '#')) != NULL; h++)
-        if (strspn(s, " \t") == (size_t)(h - s) || (strchr(" \t", h[-1]) && strchr(" \t\r", h[1]))) {
-            *h = '\0';
-            return;
-        }
-}
-
-static char *trim(char *s)
-{
-    s += strspn(s, " \t\r");
-    for (size_t n = strlen(s); n > 0 && strchr(" \t\r", s[n - 1]);)
-        s[--n] = '\0';
-    return s;
-}
-
-static int parse_text(struct parser *p, const char *text, size_t n, struct err *e)
-{
-    char line[512];
-    for (size_t at = 0; at < n;) {
-        const char *nl = memchr(text + at, '\n', n - at);
-        size_t len = nl ? (size_t)(nl - text) - at : n - at;
-        p->line++;
-        if (len >= sizeof line || memchr(text + at, '\0', len)) {
-            warn(p, len >= sizeof line ? "the line is too long" : "the line holds a NUL byte");
-            at += len + 1;
-            continue;
-        }
-        memcpy(line, text + at, len);
-        line[len] = '\0';
-        at += len + 1;
-        cut_comment(line);
-        char *key = trim(line), *eq = strchr(key, '=');
-        if (!*key)
-            continue;
-        if (!eq) {
-            warn(p, "\"%s\" is not key = value", key);
-            continue;
-        }
-        *eq = '\0';
-        int rc = take_line(p, trim(key), trim(eq + 1), e);
-        if (rc < 0)
-            return err_add(e, rc, "%s:%d", p->what, p->line);
-    }
-    return 0;
-}
-
-static int parse_at(struct theme *t, const char *text, size_t n, const char *what, struct str *warnings, int depth,
-                    struct err *e)
-{
-    struct parser p = {.t = t, .warnings = warnings, .what = what, .depth = depth};
-    int rc = parse_text(&p, text, n, e);
-    for (int i = 0; rc == 0 && !p.inherits && i < ROLE_COUNT; i++)
-        if (!p.seen[i])
-            warn(&p, "role \"%s\" is missing; the default is used", role_table[i].name);
-    return rc;
-}
-
-int theme_parse(struct theme *t, const char *text, size_t n, const char *what, struct str *warnings, struct err *e)
-{
-    struct theme got = *t;
-    int rc = parse_at(&got, text, n, what, warnings, 0, e);
-    if (rc == 0)
-        *t = got;
-    return rc;
-}
-
-/* ---- finding theme files -------------------------------------------------------------------------- */
-
-enum { PLACES = 4 };
-
-/* Folder number i in order of search; 0 when there is none of that kind. */
-static int place(int i, char *out, size_t size)
-{
-    char exe[1024];
-    const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    int n = 0;
-    if (i == 0 && xdg && *xdg)
-        n = snprintf(out, size, "%s/depthscope/themes", xdg);
-    else if (i == 0 && home && *home)
-        n = snprintf(out, size, "%s/.config/depthscope/themes", home);
-    else if (i == 1 || i == 2) {
-        ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
-        if (len <= 0)
-            return 0;
-        exe[len] = '\0';
-        char *slash = strrchr(exe, '/');
-        if (!slash)
-            return 0;
-        *slash = '\0';
-        n = snprintf(out, size, i == 1 ? "%s/themes" : "%s/../share/depthscope/themes", exe);
-    } else if (i == 3)
-        n = snprintf(out, size, "themes");
-    return n > 0 && (size_t)n < size && fs_is_dir(out);
-}
-
-static int find_file(char *out, size_t size, const char *name)
-{
-    char dir[1200];
-    if (strchr(name, '/') || (strlen(name) > 6 && strcmp(name + strlen(name) - 6, ".theme") == 0)) {
-        str_copy(out, size, name);
-        return fs_exists(out);
-    }
-    for (int i = 0; i < PLACES; i++) {
-        if (!place(i, dir, sizeof dir))
-            continue;
-        int n = snprintf(out, size, "%s/%s.theme", dir, name);
-        if (n > 0 && (size_t)n < size && fs_exists(out))
-            return 1;
-    }
-    return 0;
-}
-
-static void name_of(struct theme *t, const char *path)
-{
-    const char *base = strrchr(path, '/');
-    str_copy(t->name, sizeof t->name, base ? base + 1 : path);
-    size_t n = strlen(t->name);
-    if (n > 6 && strcmp(t->name + n - 6, ".theme") == 0)
-        t->name[n - 6] = '\0';
-}
-
-static int load_named(struct theme *t, const char *name, struct str *warnings, int depth, struct err *e)
-{
-    struct str text = {0};
-    char path[1500];
-    struct theme got;
-    int rc = 0, is_light = strcmp(name, "light") == 0;
-    if (depth > INHERIT_MAX)
-        return err_set(e, DS_EFORMAT, "theme %s: inherits itself or too deep", name);
-    fill(&got, name, is_light, "viridis");
-    if (!find_file(path, sizeof path, name)) {
-        if (!is_light && strcmp(name, "dark") != 0)
-            return err_set(e, DS_ENOTFOUND, "theme %s: no such theme", name);
-        *t = got;
-        return 0;
-    }
-    rc = fs_read_file(&text, path, THEME_BYTES_MAX, e);
-    if (rc == 0)
-        rc = parse_at(&got, str_text(&text), text.len, path, warnings, depth, e);
-    if (rc == 0) {
-        name_of(&got, path);
-        *t = got;
-    }
-    str_release(&text);
-    return rc;
-}
-
-int theme_load(struct theme *t, const char *name, struct str *warnings, struct err *e)
-{
-    return load_named(t, name, warnings, 0, e);
-}
-
-/* ---- the list -------------------------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static int add_name(char ***names, size_t *n, size_t *cap, const char *name, size_t len)
-{
-    for (size_t i = 0; i < *n; i++)
-        if (strlen((*names)[i]) == len && memcmp((*names)[i], name, len) == 0)
-            return 0;
-    void *block = *names;
-    if (mem_grow(&block, cap, *n + 1, sizeof **names) < 0)
-        return DS_EMEM;
-    *names = block;
-    char *copy = mem_alloc(len + 1, 1);
-    if (!copy)
-        return DS_EMEM;
-    memcpy(copy, name, len);
-    (*names)[(*n)++] = copy;
-    return 0;
-}
-
-int theme_list(char ***names, size_t *n, struct err *e)
-{
-    char **got = NULL, **files, dir[1200];
-    size_t count = 0, cap = 0, n_files;
-    int rc = add_name(&got, &count, &cap, "dark", 4);
-    if (rc == 0)
-        rc = add_name(&got, &count, &cap, "light", 5);
-    for (int i = 0; rc == 0 && i < PLACES; i++) {
-        if (!place(i, dir, sizeof dir) || fs_list(dir, &files, &n_files, NULL) < 0)
-            continue;
-        for (size_t f = 0; rc == 0 && f < n_files; f++) {
-            size_t len = strlen(files[f]);
-            if (len > 6 && strcmp(files[f] + len - 6, ".theme") == 0)
-                rc = add_name(&got, &count, &cap, files[f], len - 6);
-        }
-        fs_list_free(files, n_files);
-    }
-    if (rc < 0) {
-        fs_list_free(got, count);
-        return err_set(e, rc, "themes: no memory");
-    }
-    qsort(got, count, sizeof *got, by_name);
-    *names = got;
-    *n = count;
-    return 0;
+    return i >= 0 && i < 16 ? ansi_table[i].name : "default";
 }

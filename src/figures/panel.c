@@ -15,7 +15,8 @@ static double widest_label(const struct sheet *s, const struct axis *a)
     return most;
 }
 
-static void choose_ticks(const struct sheet *s, struct axis *a, double length, int is_x, int is_whole)
+static void choose_ticks(const struct sheet *s, struct axis *a, double length, int is_x,
+                         int is_whole)
 {
     double per = is_x ? s->venue->small * 5 : s->venue->small * 3.4;
     int want = (int)fmax(3, fmin(9, length / per));
@@ -63,7 +64,8 @@ void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w
         p->head += legend_rows(s, p, w - small * 5) * small * 1.5 + small * 0.3;
     top += p->head;
     choose_ticks(s, &p->ay, h - top - bottom, 0, p->ticks_whole_y);
-    double left = widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
+    double left =
+        widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
     double right = p->right + small * 0.6;
     choose_ticks(s, &p->ax, w - left - right, 1, p->ticks_whole_x);
     /* The last label of the horizontal axis must not be cut at the sheet's edge. */
@@ -95,8 +97,8 @@ static void draw_x_ticks(struct sheet *s, struct panel *p)
         pen_colour(s->pen, sheet_colour(s, ROLE_AXIS), 1);
         pen_segment(s->pen, x, y, x, y + (t->is_minor ? TICK_LENGTH * 0.5 : TICK_LENGTH));
         if (t->text[0])
-            sheet_text(s, x, y + TICK_LENGTH + GAP + small * GLYPH_CAP, TEXT_CENTRE, TEXT_BASELINE, 1,
-                       sheet_colour(s, ROLE_TEXT), t->text);
+            sheet_text(s, x, y + TICK_LENGTH + GAP + small * GLYPH_CAP, TEXT_CENTRE, TEXT_BASELINE,
+                       1, sheet_colour(s, ROLE_TEXT), t->text);
         pen_width(s->pen, s->venue->axis);
     }
 }
@@ -109,8 +111,8 @@ static void draw_y_ticks(struct sheet *s, struct panel *p)
         pen_colour(s->pen, sheet_colour(s, ROLE_AXIS), 1);
         pen_segment(s->pen, p->x, y, p->x - (t->is_minor ? TICK_LENGTH * 0.5 : TICK_LENGTH), y);
         if (t->text[0])
-            sheet_text(s, p->x - TICK_LENGTH - GAP, y, TEXT_RIGHT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT),
-                       t->text);
+            sheet_text(s, p->x - TICK_LENGTH - GAP, y, TEXT_RIGHT, TEXT_MIDDLE, 1,
+                       sheet_colour(s, ROLE_TEXT), t->text);
         pen_width(s->pen, s->venue->axis);
     }
 }
@@ -122,21 +124,28 @@ static void draw_labels(struct sheet *s, struct panel *p)
     if (p->x_label) {
         /* A label wider than its plot is set smaller, down to the small size. */
         double wide = glyph_width(p->x_label, base), room = p->w + fmin(p->right, base * 2);
-        struct text_style style = {.size = wide > room ? fmax(small, base * room / wide) : base, .rgb = ink, .h = TEXT_CENTRE};
-        pen_text(s->pen, p->x + p->w / 2, p->y + p->h + TICK_LENGTH + GAP + small * GLYPH_CAP + base * 1.25, &style,
+        struct text_style style = {.size = wide > room ? fmax(small, base * room / wide) : base,
+                                   .rgb = ink,
+                                   .h = TEXT_CENTRE};
+        pen_text(s->pen, p->x + p->w / 2,
+                 p->y + p->h + TICK_LENGTH + GAP + small * GLYPH_CAP + base * 1.25, &style,
                  p->x_label);
     }
     if (p->y_label) {
         double wide = glyph_width(p->y_label, base), room = p->h + small * 2;
-        struct text_style up = {.size = wide > room ? fmax(small, base * room / wide) : base, .angle = 90, .rgb = ink,
-                                .h = TEXT_CENTRE, .v = TEXT_BASELINE};
-        pen_text(s->pen, p->x - widest_label(s, &p->ay) - TICK_LENGTH - GAP - base * 0.65, p->y + p->h / 2, &up,
-                 p->y_label);
+        struct text_style up = {.size = wide > room ? fmax(small, base * room / wide) : base,
+                                .angle = 90,
+                                .rgb = ink,
+                                .h = TEXT_CENTRE,
+                                .v = TEXT_BASELINE};
+        pen_text(s->pen, p->x - widest_label(s, &p->ay) - TICK_LENGTH - GAP - base * 0.65,
+                 p->y + p->h / 2, &up, p->y_label);
     }
     if (p->sub[0])
         sheet_text(s, p->x, p->y - small * 0.75, TEXT_LEFT, TEXT_BASELINE, 1, ink, p->sub);
     if (p->title[0]) {
-        struct text_style head = {.size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};
+        struct text_style head = {
+            .size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};
         double size = glyph_width(p->title, base);
         if (size > p->w + p->right)
             head.size = fmax(6, base * (p->w + p->right) / size);
@@ -156,8 +165,8 @@ void panel_axes(struct sheet *s, struct panel *p)
                         axis_at(&p->ay, p->ay.tick[i].value));
     for (int i = 0; !p->no_grid && i < p->ax.ticks; i++)
         if (!p->ax.tick[i].is_minor)
-            pen_segment(pen, axis_at(&p->ax, p->ax.tick[i].value), p->y, axis_at(&p->ax, p->ax.tick[i].value),
-                        p->y + p->h);
+            pen_segment(pen, axis_at(&p->ax, p->ax.tick[i].value), p->y,
+                        axis_at(&p->ax, p->ax.tick[i].value), p->y + p->h);
     pen_width(pen, s->venue->axis);
     pen_colour(pen, sheet_colour(s, ROLE_AXIS), 1);
     pen_move(pen, p->x, p->y);
@@ -174,7 +183,8 @@ void panel_line(struct sheet *s, struct panel *p, const double *x, const double 
     int is_down = 0;
     double px = 0, py = 0;
     for (size_t i = 0; i < n; i++) {
-        int ok = isfinite(x[i]) && isfinite(y[i]) && !(p->ax.is_log && x[i] <= 0) && !(p->ay.is_log && y[i] <= 0);
+        int ok = isfinite(x[i]) && isfinite(y[i]) && !(p->ax.is_log && x[i] <= 0) &&
+                 !(p->ay.is_log && y[i] <= 0);
         if (!ok) {
             is_down = 0;
             continue;
@@ -192,8 +202,8 @@ void panel_line(struct sheet *s, struct panel *p, const double *x, const double 
     pen_stroke(s->pen);
 }
 
-static void band_piece(struct sheet *s, struct panel *p, const double *x, const double *lo, const double *hi, size_t a,
-                       size_t b)
+static void band_piece(struct sheet *s, struct panel *p, const double *x, const double *lo,
+                       const double *hi, size_t a, size_t b)
 {
     for (size_t i = a; i < b; i++)
         if (i == a)
@@ -206,13 +216,14 @@ static void band_piece(struct sheet *s, struct panel *p, const double *x, const 
     pen_fill(s->pen);
 }
 
-void panel_band(struct sheet *s, struct panel *p, const double *x, const double *lo, const double *hi, size_t n,
-                int rgb, double alpha)
+void panel_band(struct sheet *s, struct panel *p, const double *x, const double *lo,
+                const double *hi, size_t n, int rgb, double alpha)
 {
     pen_colour(s->pen, rgb, alpha);
     for (size_t a = 0; a < n;) {
         size_t b = a;
-        while (b < n && isfinite(x[b]) && isfinite(lo[b]) && isfinite(hi[b]) && !(p->ay.is_log && lo[b] <= 0))
+        while (b < n && isfinite(x[b]) && isfinite(lo[b]) && isfinite(hi[b]) &&
+               !(p->ay.is_log && lo[b] <= 0))
             b++;
         if (b - a >= 2)
             band_piece(s, p, x, lo, hi, a, b);
@@ -231,8 +242,8 @@ void panel_rule(struct sheet *s, struct panel *p, double v, int is_vertical, int
     else
         pen_segment(s->pen, p->x, at, p->x + p->w, at);
     pen_dash(s->pen, NULL, 0);
-    panel_mark_line(p, is_vertical ? at : p->x, is_vertical ? p->y : at, is_vertical ? at : p->x + p->w,
-                    is_vertical ? p->y + p->h : at);
+    panel_mark_line(p, is_vertical ? at : p->x, is_vertical ? p->y : at,
+                    is_vertical ? at : p->x + p->w, is_vertical ? p->y + p->h : at);
 }
 
 void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, int rgb)
@@ -262,7 +273,8 @@ void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, co
     choose_ticks(s, a, p->h, 0, 0);
     for (int i = 0; i < STEPS; i++) {
         double top = p->y + p->h * (STEPS - 1 - i) / STEPS, h = p->h / STEPS;
-        pen_box(s->pen, x, top, w, i ? h + 0.2 : h, cmap_rgb(s->theme.sequential, (i + 0.5) / STEPS), 1);
+        pen_box(s->pen, x, top, w, i ? h + 0.2 : h,
+                cmap_rgb(s->theme.sequential, (i + 0.5) / STEPS), 1);
     }
     pen_width(s->pen, s->venue->axis);
     for (int i = 0; i < a->ticks; i++) {
@@ -272,9 +284,11 @@ void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, co
         pen_colour(s->pen, sheet_colour(s, ROLE_AXIS), 1);
         pen_width(s->pen, s->venue->axis);
         pen_segment(s->pen, x + w, y, x + w + 2, y);
-        sheet_text(s, x + w + 4, y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT), a->tick[i].text);
+        sheet_text(s, x + w + 4, y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT),
+                   a->tick[i].text);
     }
-    struct text_style up = {.size = small, .angle = 90, .rgb = sheet_colour(s, ROLE_TEXT), .h = TEXT_CENTRE};
+    struct text_style up = {
+        .size = small, .angle = 90, .rgb = sheet_colour(s, ROLE_TEXT), .h = TEXT_CENTRE};
     pen_text(s->pen, x + w + 4 + widest_label(s, a) + small * 1.15, p->y + p->h / 2, &up, label);
 }
 

@@ -10,7 +10,10 @@
 #include "base/mem.h"
 #include "figures/png_chunks.h"
 
-struct pen_cairo { struct pen pen; cairo_t *cr; };
+struct pen_cairo {
+    struct pen pen;
+    cairo_t *cr;
+};
 
 static cairo_t *cr_of(struct pen *p)
 {
@@ -94,14 +97,25 @@ static void c_dash(struct pen *p, const double *len, int n)
 
 static void c_colour(struct pen *p, int rgb, double alpha)
 {
-    cairo_set_source_rgba(cr_of(p), (rgb >> 16 & 255) / 255.0, (rgb >> 8 & 255) / 255.0, (rgb & 255) / 255.0,
-                          alpha);
+    cairo_set_source_rgba(cr_of(p), (rgb >> 16 & 255) / 255.0, (rgb >> 8 & 255) / 255.0,
+                          (rgb & 255) / 255.0, alpha);
 }
 
 static const struct pen_ops cairo_ops = {
-    .move = c_move, .line = c_line, .curve = c_curve, .close = c_close, .rect = c_rect, .circle = c_circle,
-    .stroke = c_stroke, .fill = c_fill, .clip = c_clip, .save = c_save, .restore = c_restore, .width = c_width,
-    .dash = c_dash, .colour = c_colour,
+    .move = c_move,
+    .line = c_line,
+    .curve = c_curve,
+    .close = c_close,
+    .rect = c_rect,
+    .circle = c_circle,
+    .stroke = c_stroke,
+    .fill = c_fill,
+    .clip = c_clip,
+    .save = c_save,
+    .restore = c_restore,
+    .width = c_width,
+    .dash = c_dash,
+    .colour = c_colour,
 };
 
 static int status_of(cairo_t *cr, cairo_surface_t *s, struct err *e)
@@ -111,12 +125,13 @@ static int status_of(cairo_t *cr, cairo_surface_t *s, struct err *e)
         st = cairo_surface_status(s);
     if (st == CAIRO_STATUS_SUCCESS)
         return 0;
-    return err_set(e, st == CAIRO_STATUS_NO_MEMORY ? DS_EMEM : DS_ERANGE, "cairo: %s", cairo_status_to_string(st));
+    return err_set(e, st == CAIRO_STATUS_NO_MEMORY ? DS_EMEM : DS_ERANGE, "cairo: %s",
+                   cairo_status_to_string(st));
 }
 
 /* Draws the page; a coordinate that was refused is an error, for something would be missing. */
-static int page(const struct pen_list *l, cairo_surface_t *s, double scale, double w, double h, int background,
-                struct err *e)
+static int page(const struct pen_list *l, cairo_surface_t *s, double scale, double w, double h,
+                int background, struct err *e)
 {
     struct pen_cairo p = {.pen.ops = &cairo_ops, .cr = cairo_create(s)};
     cairo_scale(p.cr, scale, scale);
@@ -137,12 +152,14 @@ static int page(const struct pen_list *l, cairo_surface_t *s, double scale, doub
     return rc;
 }
 
-int pen_cairo_pixels(const struct pen_list *l, double w, double h, int background, double dpi, unsigned **rgb,
-                     int *width, int *height, struct err *e)
+int pen_cairo_pixels(const struct pen_list *l, double w, double h, int background, double dpi,
+                     unsigned **rgb, int *width, int *height, struct err *e)
 {
     double scale = dpi / 72, pw = ceil(w * scale - 1e-6), ph = ceil(h * scale - 1e-6);
     if (!(pw >= 1 && ph >= 1 && pw <= 16384 && ph <= 16384))
-        return err_set(e, DS_ERANGE, "a picture of %.0f x %.0f pixels cannot be drawn (at most 16384 a side)", pw, ph);
+        return err_set(e, DS_ERANGE,
+                       "a picture of %.0f x %.0f pixels cannot be drawn (at most 16384 a side)", pw,
+                       ph);
     int cols = (int)pw, rows = (int)ph;
     cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, cols, rows);
     unsigned *out = mem_alloc((size_t)cols * (size_t)rows, sizeof *out);
@@ -176,8 +193,8 @@ static cairo_status_t sink(void *ctx, const unsigned char *p, unsigned n)
     return out->failed ? CAIRO_STATUS_WRITE_ERROR : CAIRO_STATUS_SUCCESS;
 }
 
-static int write_png(const struct pen_list *l, double w, double h, int background, double dpi, const char *recipe,
-                     struct str *out, struct err *e)
+static int write_png(const struct pen_list *l, double w, double h, int background, double dpi,
+                     const char *recipe, struct str *out, struct err *e)
 {
     unsigned *rgb = NULL;
     int cols, rows, rc = pen_cairo_pixels(l, w, h, background, dpi, &rgb, &cols, &rows, e);
@@ -196,7 +213,8 @@ static void pdf_metadata(cairo_surface_t *s, const char *recipe)
         cairo_pdf_surface_set_metadata(s, CAIRO_PDF_METADATA_SUBJECT, recipe);
 }
 
-/* SVG names its groups by a counter of the process ("surface7"): the number goes, the name stays. */
+/* SVG names its groups by a counter of the process ("surface7"): the number goes, the name stays.
+ */
 static void copy_svg(struct str *out, const struct str *svg)
 {
     static const char word[] = "surface";
@@ -210,8 +228,8 @@ static void copy_svg(struct str *out, const struct str *svg)
     out->failed |= svg->failed;
 }
 
-static int write_vector(const struct pen_list *l, enum pen_format format, double w, double h, int background,
-                        const char *recipe, struct str *out, struct err *e)
+static int write_vector(const struct pen_list *l, enum pen_format format, double w, double h,
+                        int background, const char *recipe, struct str *out, struct err *e)
 {
     cairo_surface_t *s = format == PEN_SVG ? cairo_svg_surface_create_for_stream(sink, out, w, h)
                                            : cairo_pdf_surface_create_for_stream(sink, out, w, h);
@@ -226,8 +244,8 @@ static int write_vector(const struct pen_list *l, enum pen_format format, double
     return rc;
 }
 
-int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h, int background, double dpi,
-                    const char *recipe, struct str *out, struct err *e)
+int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h,
+                    int background, double dpi, const char *recipe, struct str *out, struct err *e)
 {
     struct str svg = {0};
     if (format == PEN_PNG)

@@ -6,22 +6,39 @@
 #include "base/mem.h"
 
 enum op {
-    OP_MOVE, OP_LINE, OP_CURVE, OP_CLOSE, OP_RECT, OP_CIRCLE, OP_STROKE, OP_FILL, OP_CLIP, OP_SAVE,
-    OP_RESTORE, OP_WIDTH, OP_DASH, OP_COLOUR, OP_TEXT
+    OP_MOVE,
+    OP_LINE,
+    OP_CURVE,
+    OP_CLOSE,
+    OP_RECT,
+    OP_CIRCLE,
+    OP_STROKE,
+    OP_FILL,
+    OP_CLIP,
+    OP_SAVE,
+    OP_RESTORE,
+    OP_WIDTH,
+    OP_DASH,
+    OP_COLOUR,
+    OP_TEXT
 };
 
-static const struct { const char *name; int n; } op_table[] = {
-    [OP_MOVE] = {"move", 2},     [OP_LINE] = {"line", 2},     [OP_CURVE] = {"curve", 6}, [OP_CLOSE] = {"close", 0},
-    [OP_RECT] = {"rect", 4},     [OP_CIRCLE] = {"circle", 3}, [OP_STROKE] = {"stroke", 0}, [OP_FILL] = {"fill", 0},
-    [OP_CLIP] = {"clip", 0},     [OP_SAVE] = {"save", 0},     [OP_RESTORE] = {"restore", 0}, [OP_WIDTH] = {"width", 1},
-    [OP_DASH] = {"dash", -1},    [OP_COLOUR] = {"colour", 1}, [OP_TEXT] = {"text", 2},
+static const struct {
+    const char *name;
+    int n;
+} op_table[] = {
+    [OP_MOVE] = {"move", 2},     [OP_LINE] = {"line", 2},       [OP_CURVE] = {"curve", 6},
+    [OP_CLOSE] = {"close", 0},   [OP_RECT] = {"rect", 4},       [OP_CIRCLE] = {"circle", 3},
+    [OP_STROKE] = {"stroke", 0}, [OP_FILL] = {"fill", 0},       [OP_CLIP] = {"clip", 0},
+    [OP_SAVE] = {"save", 0},     [OP_RESTORE] = {"restore", 0}, [OP_WIDTH] = {"width", 1},
+    [OP_DASH] = {"dash", -1},    [OP_COLOUR] = {"colour", 1},   [OP_TEXT] = {"text", 2},
 };
 
 struct cmd {
     unsigned char op, n; /* n: dash lengths */
     int rgb;
     double v[6];
-    size_t text;         /* offset in texts; style follows at the same index */
+    size_t text; /* offset in texts; style follows at the same index */
     struct text_style style;
 };
 
@@ -134,7 +151,8 @@ static void list_colour(struct pen *p, int rgb, double alpha)
     c->v[0] = alpha;
 }
 
-static void list_text(struct pen *p, double x, double y, const struct text_style *s, const char *utf8)
+static void list_text(struct pen *p, double x, double y, const struct text_style *s,
+                      const char *utf8)
 {
     struct pen_list *l = (struct pen_list *)p;
     struct cmd *c = push(p, OP_TEXT);
@@ -147,9 +165,21 @@ static void list_text(struct pen *p, double x, double y, const struct text_style
 }
 
 static const struct pen_ops list_ops = {
-    .move = list_move, .line = list_line, .curve = list_curve, .close = list_close, .rect = list_rect,
-    .circle = list_circle, .stroke = list_stroke, .fill = list_fill, .clip = list_clip, .save = list_save,
-    .restore = list_restore, .width = list_width, .dash = list_dash, .colour = list_colour, .text = list_text,
+    .move = list_move,
+    .line = list_line,
+    .curve = list_curve,
+    .close = list_close,
+    .rect = list_rect,
+    .circle = list_circle,
+    .stroke = list_stroke,
+    .fill = list_fill,
+    .clip = list_clip,
+    .save = list_save,
+    .restore = list_restore,
+    .width = list_width,
+    .dash = list_dash,
+    .colour = list_colour,
+    .text = list_text,
 };
 
 struct pen_list *pen_list_new(void)
@@ -233,8 +263,8 @@ void pen_list_print(const struct pen_list *l, struct str *out)
         for (int k = 0; k < n; k++)
             str_addf(out, " %.9g", c->v[k]);
         if (c->op == OP_TEXT) {
-            str_addf(out, " %g %g %c%c #%06X ", c->style.size, c->style.angle, "lcr"[c->style.h], "bmt"[c->style.v],
-                     (unsigned)c->style.rgb);
+            str_addf(out, " %g %g %c%c #%06X ", c->style.size, c->style.angle, "lcr"[c->style.h],
+                     "bmt"[c->style.v], (unsigned)c -> style.rgb);
             str_add_json(out, l->texts.p + c->text, strlen(l->texts.p + c->text));
         }
         str_add_char(out, '\n');

@@ -8,8 +8,12 @@
 
 #include "base/mem.h"
 
-/* libpng reports errors by calling back and must not return from there: the jump stays in this file. */
-struct sink { struct str *out; char text[128]; };
+/* libpng reports errors by calling back and must not return from there: the jump stays in this
+ * file. */
+struct sink {
+    struct str *out;
+    char text[128];
+};
 
 static void on_error(png_structp png, png_const_charp text)
 {
@@ -37,16 +41,20 @@ static void on_flush(png_structp png)
     (void)png;
 }
 
-static void put_head(png_structp png, png_infop info, int width, int height, double dpi, char *recipe)
+static void put_head(png_structp png, png_infop info, int width, int height, double dpi,
+                     char *recipe)
 {
     static char key[] = PNG_RECIPE_KEY, none[] = "";
-    png_text text = {.compression = PNG_ITXT_COMPRESSION_NONE, .key = key, .text = recipe, .lang = none,
+    png_text text = {.compression = PNG_ITXT_COMPRESSION_NONE,
+                     .key = key,
+                     .text = recipe,
+                     .lang = none,
                      .lang_key = none};
     /* Level and filter are fixed: the defaults of a library build must not decide the bytes. */
     png_set_compression_level(png, 9);
     png_set_filter(png, PNG_FILTER_TYPE_BASE, PNG_FILTER_NONE);
-    png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_uint_32 per_metre = (png_uint_32)ceil(dpi / 0.0254 - 1e-9);
     png_set_pHYs(png, info, per_metre, per_metre, PNG_RESOLUTION_METER);
     if (recipe)
@@ -54,7 +62,8 @@ static void put_head(png_structp png, png_infop info, int width, int height, dou
     png_write_info(png, info);
 }
 
-static void put_rows(png_structp png, const unsigned *rgb, int width, int height, unsigned char *row)
+static void put_rows(png_structp png, const unsigned *rgb, int width, int height,
+                     unsigned char *row)
 {
     for (int y = 0; y < height; y++) {
         const unsigned *from = rgb + (size_t)y * (size_t)width;
@@ -68,8 +77,8 @@ static void put_rows(png_structp png, const unsigned *rgb, int width, int height
     png_write_end(png, NULL);
 }
 
-int pngfile_write(struct str *out, const unsigned *rgb, int width, int height, double dpi, const char *recipe,
-              struct err *e)
+int pngfile_write(struct str *out, const unsigned *rgb, int width, int height, double dpi,
+                  const char *recipe, struct err *e)
 {
     struct sink sink = {.out = out};
     int rc = DS_EMEM;
@@ -98,14 +107,16 @@ out:
     return rc;
 }
 
-/* ---- reading back: by hand, since only three chunks matter and the bytes may be anyone's ----------- */
+/* ---- reading back: by hand, since only three chunks matter and the bytes may be anyone's
+ * ----------- */
 
 static unsigned long be32(const unsigned char *p)
 {
     return (unsigned long)p[0] << 24 | (unsigned long)p[1] << 16 | (unsigned long)p[2] << 8 | p[3];
 }
 
-/* keyword NUL compressed method language NUL translated NUL text; only uncompressed ones are ours. */
+/* keyword NUL compressed method language NUL translated NUL text; only uncompressed ones are ours.
+ */
 static void take_text(struct pngfile *info, const unsigned char *p, size_t n)
 {
     size_t key = strlen(PNG_RECIPE_KEY) + 1;
@@ -122,7 +133,8 @@ static void take_text(struct pngfile *info, const unsigned char *p, size_t n)
     str_add_bytes(&info->recipe, at, (size_t)(end - at));
 }
 
-static void take_chunk(struct pngfile *info, const unsigned char *type, const unsigned char *p, size_t n)
+static void take_chunk(struct pngfile *info, const unsigned char *type, const unsigned char *p,
+                       size_t n)
 {
     if (memcmp(type, "IHDR", 4) == 0 && n >= 8) {
         info->width = (unsigned)be32(p);

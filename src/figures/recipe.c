@@ -51,7 +51,8 @@ static int take(struct figure_recipe *r, const struct json_node *root)
     return take_runs(r, json_get(root, "runs"));
 }
 
-int figure_recipe_read(struct figure_recipe *r, const void *png, size_t n, const char *what, struct err *e)
+int figure_recipe_read(struct figure_recipe *r, const void *png, size_t n, const char *what,
+                       struct err *e)
 {
     struct pngfile info = {0};
     struct figure_recipe got = {0};
@@ -60,7 +61,8 @@ int figure_recipe_read(struct figure_recipe *r, const void *png, size_t n, const
     if (rc < 0)
         return rc;
     if (info.recipe.len == 0)
-        rc = err_set(e, DS_ENOTFOUND, "%s: holds no recipe (it was not drawn by this program)", what);
+        rc = err_set(e, DS_ENOTFOUND, "%s: holds no recipe (it was not drawn by this program)",
+                     what);
     else
         rc = json_parse(&j, info.recipe.p, info.recipe.len, what, e);
     if (rc == 0) {

@@ -26,10 +26,11 @@ int sheet_tint(const struct sheet *s, int rgb, double share)
     return out;
 }
 
-void sheet_text(struct sheet *s, double x, double y, enum text_h h, enum text_v v, int is_small, int rgb,
-                const char *text)
+void sheet_text(struct sheet *s, double x, double y, enum text_h h, enum text_v v, int is_small,
+                int rgb, const char *text)
 {
-    struct text_style style = {.size = is_small ? s->venue->small : s->venue->base, .rgb = rgb, .h = h, .v = v};
+    struct text_style style = {
+        .size = is_small ? s->venue->small : s->venue->base, .rgb = rgb, .h = h, .v = v};
     pen_text(s->pen, x, y, &style, text);
 }
 
@@ -49,9 +50,14 @@ void sheet_note(struct sheet *s, const char *fmt, ...)
 
 void sheet_dash(struct sheet *s, int i)
 {
-    static const struct { int n; double len[6]; } table[] = {
-        {0, {0}}, {2, {4.5, 1.8}}, {2, {1.3, 1.3}}, {4, {5.5, 1.6, 1.3, 1.6}}, {2, {8, 2.2}},
-        {6, {5, 1.4, 1.2, 1.4, 1.2, 1.4}}, {2, {2.6, 1.2}}, {4, {8, 1.6, 2.6, 1.6}},
+    static const struct {
+        int n;
+        double len[6];
+    } table[] = {
+        {0, {0}},        {2, {4.5, 1.8}},
+        {2, {1.3, 1.3}}, {4, {5.5, 1.6, 1.3, 1.6}},
+        {2, {8, 2.2}},   {6, {5, 1.4, 1.2, 1.4, 1.2, 1.4}},
+        {2, {2.6, 1.2}}, {4, {8, 1.6, 2.6, 1.6}},
     };
     double len[6];
     size_t k = (size_t)i % DS_LEN(table);
@@ -74,9 +80,11 @@ static void polygon(struct pen *p, const double (*xy)[2], int n, double x, doubl
 static void marker_path(struct pen *p, int i, double x, double y, double r)
 {
     static const double square[4][2] = {{-.88, -.88}, {.88, -.88}, {.88, .88}, {-.88, .88}};
-    static const double up[3][2] = {{0, -1.2}, {1.1, .8}, {-1.1, .8}}, down[3][2] = {{0, 1.2}, {1.1, -.8}, {-1.1, -.8}};
+    static const double up[3][2] = {{0, -1.2}, {1.1, .8}, {-1.1, .8}},
+                        down[3][2] = {{0, 1.2}, {1.1, -.8}, {-1.1, -.8}};
     static const double diamond[4][2] = {{0, -1.25}, {1.25, 0}, {0, 1.25}, {-1.25, 0}};
-    static const double penta[5][2] = {{0, -1.1}, {1.05, -.34}, {.65, .89}, {-.65, .89}, {-1.05, -.34}};
+    static const double penta[5][2] = {
+        {0, -1.1}, {1.05, -.34}, {.65, .89}, {-.65, .89}, {-1.05, -.34}};
     switch (i % 6) {
     case 1: polygon(p, square, 4, x, y, r); break;
     case 2: polygon(p, up, 3, x, y, r); break;

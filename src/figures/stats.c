@@ -49,7 +49,8 @@ struct interval stats_bootstrap(const double *v, size_t n, unsigned long long se
     struct interval out = {.mean = stats_mean(v, n), .lo = UNDEFINED, .hi = UNDEFINED};
     double kept[SMALL], means[RESAMPLES];
     struct rng r;
-    /* Seeds are few; beyond SMALL values the normal interval agrees with the bootstrap to the drawn precision. */
+    /* Seeds are few; beyond SMALL values the normal interval agrees with the bootstrap to the drawn
+     * precision. */
     for (size_t i = 0; i < n; i++)
         if (isfinite(v[i])) {
             if (out.n < SMALL)
@@ -105,13 +106,15 @@ struct correlation stats_correlation(const float *x, const float *y, size_t n)
     c.r = sxy / sqrt(sxx * syy);
     c.slope = sxy / sxx;
     c.intercept = my - c.slope * mx;
-    double z = atanh(fmin(fmax(c.r, -0.999999999), 0.999999999)), half = 1.959964 / sqrt((double)c.n - 3);
+    double z = atanh(fmin(fmax(c.r, -0.999999999), 0.999999999)),
+           half = 1.959964 / sqrt((double)c.n - 3);
     c.lo = tanh(z - half);
     c.hi = tanh(z + half);
     return c;
 }
 
-double stats_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density, int points)
+double stats_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density,
+                 int points)
 {
     double step = (hi - lo) / (points - 1);
     size_t finite = 0;

@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (theme_parse(&t, (const char *)data, size, "input", &warnings, &e) < 0 && !e.text[0])
         abort();
     for (int i = 0; i < ROLE_COUNT; i++)
-        if (t.role[i].rgb > 0xFFFFFF || t.role[i].ansi > 15 || t.role[i].rgb < -1 || t.role[i].ansi < -1)
+        if (t.role[i].rgb > 0xFFFFFF || t.role[i].ansi > 15 || t.role[i].rgb < -1 ||
+            t.role[i].ansi < -1)
             abort();
     str_release(&warnings);
     if (figure_recipe_read(&r, data, size, "input", &e) == 0)

@@ -1,4 +1,5 @@
-/* Whole figures from a made-up record stream: what they refuse, and that they are the same bytes twice. */
+/* Whole figures from a made-up record stream: what they refuse, and that they are the same bytes
+ * twice. */
 #include "t.h"
 
 #include "base/fs.h"
@@ -85,12 +86,15 @@ static void refuses(const char *name, const char *part)
 
 T(each_missing_record_or_column_is_named)
 {
-    static const struct { const char *figure, *scalar, *column, *part; } row[] = {
+    static const struct {
+        const char *figure, *scalar, *column, *part;
+    } row[] = {
         {"loss_flops", "loss", NULL, "run r: record 'eval' of task 'final' has no scalar 'loss'"},
         {"loss_flops", "flops_ratio", NULL, "no scalar 'flops_ratio'"},
         {"loss_time", "time_ratio", NULL, "no scalar 'time_ratio'"},
         {"layer_map", "map_positions", NULL, "no scalar 'map_positions'"},
-        {"signal_depth", NULL, "signal", "run r: record 'sample' named 'val' has no column 'signal'"},
+        {"signal_depth", NULL, "signal",
+         "run r: record 'sample' named 'val' has no column 'signal'"},
         {"signal_depth", NULL, "depth", "no column 'depth'"},
         {"entropy_depth", NULL, "entropy", "no column 'entropy'"},
         {"flops_hist", NULL, "flops", "no column 'flops'"},
@@ -122,7 +126,8 @@ T(a_run_without_evaluation_sample_or_probe_is_refused)
     struct err e = {0};
     figure_options_default(&o);
     o.metric = "loss,perplexity";
-    t_fails(figure_make(&d, "training", runs, count, &o, &e), &e, DS_ENOTFOUND, "no record 'metric' has 'perplexity'");
+    t_fails(figure_make(&d, "training", runs, count, &o, &e), &e, DS_ENOTFOUND,
+            "no record 'metric' has 'perplexity'");
     clear();
 }
 
@@ -138,7 +143,8 @@ T(ablations_need_a_matched_control)
     refuses("ablation_bars", "no control among the runs");
     clear();
     add_ablation(dir, 200);
-    refuses("ablation_bars", "differs from the control in train.steps (200, control 400): not a matched control");
+    refuses("ablation_bars",
+            "differs from the control in train.steps (200, control 400): not a matched control");
     clear();
     add_ablation(dir, 0);
     struct figure d = draw("ablation_bars");
@@ -168,10 +174,12 @@ T(wrong_names_and_options_are_usage_errors)
     struct err e = {0};
     add(fix_edp(t_tmpdir(), 0.65, 0), "r");
     figure_options_default(&o);
-    t_fails(figure_make(&f, "los_flops", runs, 1, &o, &e), &e, DS_EUSAGE, "did you mean loss_flops?");
+    t_fails(figure_make(&f, "los_flops", runs, 1, &o, &e), &e, DS_EUSAGE,
+            "did you mean loss_flops?");
     t_fails(figure_make(&f, "training", runs, 0, &o, &e), &e, DS_EUSAGE, "at least one run");
     o.venue = "vogue";
-    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE, "no venue is called \"vogue\"");
+    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE,
+            "no venue is called \"vogue\"");
     o.venue = NULL;
     o.theme = "no-such";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_ENOTFOUND, "theme no-such");
@@ -202,7 +210,8 @@ T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
                 t_ok(figure_bytes(&f, (enum pen_format)format, &bytes[k], &e), &e);
                 figure_release(&f);
             }
-            t_truef(bytes[0].len > 500 && bytes[0].len == bytes[1].len && memcmp(bytes[0].p, bytes[1].p, bytes[0].len) == 0,
+            t_truef(bytes[0].len > 500 && bytes[0].len == bytes[1].len &&
+                        memcmp(bytes[0].p, bytes[1].p, bytes[0].len) == 0,
                     "%s.%s differs", name, pen_format_name((enum pen_format)format));
             str_release(&bytes[0]);
             str_release(&bytes[1]);
@@ -294,7 +303,8 @@ T(a_nan_in_a_series_is_marked_and_said)
     f.nan_at = 100;
     add(f, "r");
     struct figure d = draw("training");
-    t_truef(strstr(str_text(&d.caption), "loss: 1 value is not finite (crosses)") != NULL, "%s", str_text(&d.caption));
+    t_truef(strstr(str_text(&d.caption), "loss: 1 value is not finite (crosses)") != NULL, "%s",
+            str_text(&d.caption));
     figure_release(&d);
     clear();
 }
@@ -304,7 +314,8 @@ T(a_hostile_run_name_stays_text)
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
     add(f, "ok");
     mem_free(opened[0]->name);
-    opened[0]->name = mem_strdup("x\x1b]0;evil\x07\n\xFF\xE2\x80\xAE" "y");
+    opened[0]->name = mem_strdup("x\x1b]0;evil\x07\n\xFF\xE2\x80\xAE"
+                                 "y");
     struct figure d = draw("routing_map");
     for (size_t i = 0; i < d.caption.len; i++)
         t_true((unsigned char)d.caption.p[i] >= 0x20);
@@ -325,7 +336,8 @@ static void compare_golden(const char *name)
     if (getenv("T_UPDATE_GOLDEN"))
         t_ok(fs_write_file(path, got.p, got.len, &e), &e);
     t_ok(fs_read_file(&want, path, 1 << 22, &e), &e);
-    t_truef(got.len == want.len && memcmp(got.p, want.p, got.len) == 0, "%s differs from %s", name, path);
+    t_truef(got.len == want.len && memcmp(got.p, want.p, got.len) == 0, "%s differs from %s", name,
+            path);
     str_release(&got);
     str_release(&want);
     figure_release(&f);

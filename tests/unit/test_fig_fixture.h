@@ -1,5 +1,5 @@
-/* Test fixture: runs with made-up numbers, written through io/record.h into a temporary directory.  Nothing here
- * is a result; it exists so that drawing can be tested. */
+/* Test fixture: runs with made-up numbers, written through io/record.h into a temporary directory.
+ * Nothing here is a result; it exists so that drawing can be tested. */
 #ifndef DS_TESTS_FIG_FIXTURE_H
 #define DS_TESTS_FIG_FIXTURE_H
 
@@ -61,7 +61,8 @@ static inline void fix_metrics(struct record *r, const struct fix *f, int step, 
 {
     double base = f->loss + 2.6 * exp(-step / 70.0);
     record_begin(r, "metric", step, 1000 + step);
-    record_num(r, "loss", f->nan_at && step == f->nan_at ? (double)NAN : base + 0.06 * rng_normal(g));
+    record_num(r, "loss",
+               f->nan_at && step == f->nan_at ? (double)NAN : base + 0.06 * rng_normal(g));
     record_num(r, "lr", 1e-3 * exp(-step / 300.0));
     record_num(r, "grad_norm", 1 + 0.3 * rng_uniform(g));
     record_int(r, "tokens", step * 2048LL);
@@ -85,21 +86,25 @@ static inline void fix_eval(struct record *r, const struct fix *f, struct rng *g
     fix_scalar(r, f, "loss", f->loss + 0.012 * rng_normal(g));
     fix_scalar(r, f, "bits_per_byte", f->loss / 0.693);
     fix_scalar(r, f, "flops_ratio", (1 + f->ratio * f->layers) / (1 + f->layers));
-    fix_scalar(r, f, "time_ratio", f->ratio >= 1 ? 1 : 0.12 + 0.9 * f->ratio + 0.01 * rng_normal(g));
+    fix_scalar(r, f, "time_ratio",
+               f->ratio >= 1 ? 1 : 0.12 + 0.9 * f->ratio + 0.01 * rng_normal(g));
     fix_scalar(r, f, "time_per_token_ms", 0.01 * f->layers * (0.1 + 0.9 * f->ratio));
     for (int l = 0; l < f->layers; l++) {
         int on = l < f->early || l >= f->layers - f->late;
         capacity[l] = on ? 1 : (float)f->ratio;
         for (int p = 0; p < FIX_POSITIONS; p++)
             map[l * FIX_POSITIONS + p] =
-                on ? 1 : (float)fmin(1, fmax(0, f->ratio - 0.2 + 0.5 * exp(-p / 10.0) + 0.15 * sin(l * 2.1 + p * 0.2)));
+                on ? 1
+                   : (float)fmin(1, fmax(0, f->ratio - 0.2 + 0.5 * exp(-p / 10.0) +
+                                                0.15 * sin(l * 2.1 + p * 0.2)));
     }
     record_f32s(r, "capacity", capacity, (size_t)f->layers);
     record_f32s(r, "map", map, (size_t)f->layers * FIX_POSITIONS);
     fix_scalar(r, f, "map_positions", FIX_POSITIONS);
 }
 
-static inline void fix_column(struct record *r, const struct fix *f, const char *key, const float *v)
+static inline void fix_column(struct record *r, const struct fix *f, const char *key,
+                              const float *v)
 {
     if (!f->drop_column || strcmp(f->drop_column, key) != 0)
         record_f32s(r, key, v, FIX_TOKENS);
@@ -110,8 +115,10 @@ static inline void fix_sample(struct record *r, const struct fix *f, struct rng 
     static float depth[FIX_TOKENS], signal[FIX_TOKENS], entropy[FIX_TOKENS], flops[FIX_TOKENS];
     for (int i = 0; i < FIX_TOKENS; i++) {
         double hard = rng_uniform(g) < 0.4 ? 1 : 0, noise = rng_normal(g);
-        double d = floor(f->early + f->late + 0.5 + (f->layers - f->early - f->late) * (0.25 + 0.5 * hard) + 0.8 * noise);
-        depth[i] = f->flat_depth ? (float)f->layers : (float)fmin(f->layers, fmax(f->early + f->late, d));
+        double d = floor(f->early + f->late + 0.5 +
+                         (f->layers - f->early - f->late) * (0.25 + 0.5 * hard) + 0.8 * noise);
+        depth[i] =
+            f->flat_depth ? (float)f->layers : (float)fmin(f->layers, fmax(f->early + f->late, d));
         signal[i] = (float)(0.05 + 0.02 * (double)depth[i] + 0.03 * rng_normal(g));
         entropy[i] = (float)fmax(0, 0.8 + 0.2 * (double)depth[i] + 0.7 * rng_normal(g));
         flops[i] = (float)(1e6 * (1 + (double)depth[i]) + 400.0 * (i % FIX_POSITIONS));
@@ -129,7 +136,9 @@ static inline void fix_sample(struct record *r, const struct fix *f, struct rng 
 
 static inline void fix_probe(struct record *r, const struct fix *f, struct rng *g)
 {
-    static const char *const words[] = {"The", " old", " fox", " saw", " a", " caf\xC3\xA9", ".", "\n", " \xCF\x80", " \xE6\xBC\xA2"};
+    static const char *const words[] = {"The",       " old",         " fox", " saw",
+                                        " a",        " caf\xC3\xA9", ".",    "\n",
+                                        " \xCF\x80", " \xE6\xBC\xA2"};
     static unsigned char run[64 * FIX_PROBE];
     const char *piece[FIX_PROBE];
     size_t len[FIX_PROBE];
@@ -139,7 +148,8 @@ static inline void fix_probe(struct record *r, const struct fix *f, struct rng *
         len[t] = strlen(piece[t]);
         ids[t] = t % 10;
         for (int l = 0; l < f->layers; l++)
-            run[l * FIX_PROBE + t] = l < f->early || l >= f->layers - f->late || rng_uniform(g) < f->ratio;
+            run[l * FIX_PROBE + t] =
+                l < f->early || l >= f->layers - f->late || rng_uniform(g) < f->ratio;
     }
     record_begin(r, "probe", FIX_STEPS, 2002);
     record_int(r, "index", 0);
@@ -200,14 +210,25 @@ static inline struct runview *fix_open(const struct fix *f, const char *name)
 
 static inline struct fix fix_edp(const char *dir, double ratio, int seed)
 {
-    return (struct fix){.dir = dir, .method = "edp", .layers = 12, .seed = seed, .early = 2, .late = 2, .ratio = ratio,
+    return (struct fix){.dir = dir,
+                        .method = "edp",
+                        .layers = 12,
+                        .seed = seed,
+                        .early = 2,
+                        .late = 2,
+                        .ratio = ratio,
                         .loss = 1.55 + 0.25 * (1 - ratio) * (1 - ratio)};
 }
 
 static inline struct fix fix_dense(const char *dir, int layers, int seed)
 {
-    return (struct fix){.dir = dir, .method = "dense", .layers = layers, .seed = seed, .ratio = 1,
-                        .loss = 1.54 + 0.03 * (12 - layers), .no_probe = 0};
+    return (struct fix){.dir = dir,
+                        .method = "dense",
+                        .layers = layers,
+                        .seed = seed,
+                        .ratio = 1,
+                        .loss = 1.54 + 0.03 * (12 - layers),
+                        .no_probe = 0};
 }
 
 #endif

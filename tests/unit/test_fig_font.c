@@ -29,10 +29,11 @@ T(every_printable_ascii_letter_has_a_shape)
 
 T(latin_greek_arrows_and_signs_have_shapes)
 {
-    static const uint32_t need[] = {0x394, 0x3B4, 0x3BB, 0x3BC, 0x3C3, 0x3C1, 0x3C4, 0x3B8, 0x3B1, 0x3B2, 0x3B3, 0x3C0,
-                                    0x3A3, 0x2190, 0x2191, 0x2192, 0x2193, 0x2212, 0xD7, 0xB1, 0xB7, 0x2026, 0xB0, 0xB2,
-                                    0xB3, 0x207B, 0x2080, 0x2081, 0x2089, 0x2013, 0x2014, 0x2248, 0x2264, 0x2265, 0x221E,
-                                    0xE9, 0xFC, 0xF1, 0xE5, 0xDF, 0x153, 0x142, 0x17E, 0x11B};
+    static const uint32_t need[] = {
+        0x394,  0x3B4,  0x3BB,  0x3BC,  0x3C3,  0x3C1,  0x3C4,  0x3B8,  0x3B1,  0x3B2,  0x3B3,
+        0x3C0,  0x3A3,  0x2190, 0x2191, 0x2192, 0x2193, 0x2212, 0xD7,   0xB1,   0xB7,   0x2026,
+        0xB0,   0xB2,   0xB3,   0x207B, 0x2080, 0x2081, 0x2089, 0x2013, 0x2014, 0x2248, 0x2264,
+        0x2265, 0x221E, 0xE9,   0xFC,   0xF1,   0xE5,   0xDF,   0x153,  0x142,  0x17E,  0x11B};
     for (size_t i = 0; i < sizeof need / sizeof *need; i++)
         t_truef(glyph_has(need[i]), "U+%04X has none", (unsigned)need[i]);
     for (uint32_t c = 0xC0; c <= 0xFF; c++)
@@ -44,14 +45,16 @@ static void check_table(const struct glyph *t, int n)
     for (int i = 0; i < n; i++) {
         const char *p = t[i].path;
         t_truef(i == 0 || t[i].code > t[i - 1].code, "U+%04X is out of order", (unsigned)t[i].code);
-        t_truef(t[i].code >= 0x300 && t[i].code < 0x370 ? t[i].advance == 0 : t[i].advance > 100, "U+%04X", (unsigned)t[i].code);
+        t_truef(t[i].code >= 0x300 && t[i].code < 0x370 ? t[i].advance == 0 : t[i].advance > 100,
+                "U+%04X", (unsigned)t[i].code);
         while (*p) {
             char op = *p++, *end;
             int want = op == 'C' ? 6 : op == 'D' ? 3 : op == 'Z' ? 0 : 2;
             t_truef(strchr("MLhvCDZ", op) && op, "U+%04X: unknown op %c", (unsigned)t[i].code, op);
             for (; want > 0; want--) {
                 long v = strtol(p, &end, 10);
-                t_truef(end != p && v >= -260 && v <= 1200, "U+%04X: bad number at \"%s\"", (unsigned)t[i].code, p);
+                t_truef(end != p && v >= -260 && v <= 1200, "U+%04X: bad number at \"%s\"",
+                        (unsigned)t[i].code, p);
                 p = end;
             }
             t_truef(*p == '\0' || *p == ' ', "U+%04X: rest \"%s\"", (unsigned)t[i].code, p);
@@ -67,7 +70,8 @@ T(glyph_tables_are_sorted_and_well_formed)
     check_table(glyphs_symbol, glyphs_symbol_count);
     check_table(glyphs_mark, glyphs_mark_count);
     for (int i = 0; i < glyphs_made_count; i++)
-        t_truef(glyph_has(glyphs_made[i].base), "U+%04X is made of nothing", (unsigned)glyphs_made[i].code);
+        t_truef(glyph_has(glyphs_made[i].base), "U+%04X is made of nothing",
+                (unsigned)glyphs_made[i].code);
 }
 
 T(digits_share_one_width)
@@ -175,8 +179,10 @@ T(pages_too_large_are_refused)
     struct pen_list *l = pen_list_new();
     struct str out = {0};
     struct err e = {0};
-    t_fails(pen_cairo_write(l, PEN_PNG, 90000, 10, 0xFFFFFF, 300, NULL, &out, &e), &e, DS_ERANGE, "cannot be drawn");
-    t_fails(pen_cairo_write(l, PEN_PNG, (double)NAN, 10, 0xFFFFFF, 300, NULL, &out, &e), &e, DS_ERANGE, "cannot be drawn");
+    t_fails(pen_cairo_write(l, PEN_PNG, 90000, 10, 0xFFFFFF, 300, NULL, &out, &e), &e, DS_ERANGE,
+            "cannot be drawn");
+    t_fails(pen_cairo_write(l, PEN_PNG, (double)NAN, 10, 0xFFFFFF, 300, NULL, &out, &e), &e,
+            DS_ERANGE, "cannot be drawn");
     pen_list_free(l);
     str_release(&out);
 }

@@ -23,8 +23,11 @@ T(roles_are_found_by_name_and_back)
 T(a_colour_has_number_name_and_attributes)
 {
     struct theme t;
-    t_eq(parse(&t, "inherit = dark\npalette.ink = #102030\ntext = ink ansi blue bold underline  # why\n"
-                   "cursor = bright-red reverse\ngood = #abc\nbad = default dim\n", NULL), 0);
+    t_eq(parse(&t,
+               "inherit = dark\npalette.ink = #102030\ntext = ink ansi blue bold underline  # why\n"
+               "cursor = bright-red reverse\ngood = #abc\nbad = default dim\n",
+               NULL),
+         0);
     t_eq(t.role[ROLE_TEXT].rgb, 0x102030);
     t_eq(t.role[ROLE_TEXT].ansi, 4);
     t_true(t.role[ROLE_TEXT].bold && t.role[ROLE_TEXT].underline && !t.role[ROLE_TEXT].reverse);
@@ -38,12 +41,19 @@ T(a_colour_has_number_name_and_attributes)
 
 T(bad_lines_are_warnings_with_their_place)
 {
-    static const struct { const char *line, *part; } bad[] = {
-        {"text = #12345g", "x.theme:2: \"#12345g\" is no colour"}, {"text = #12", "\"#12\" is no colour"},
-        {"text =", "a colour is missing"}, {"text = red ansi", "a colour is missing"},
-        {"text = red ansi 16", "\"16\" is no colour"}, {"text = red blink", "\"blink\" is no colour or attribute"},
-        {"texf = red", "unknown key \"texf\" (did you mean \"text\"?)"}, {"what", "is not key = value"},
-        {"kind = bright", "kind is light or dark"}, {"map.sequential = jet", "unknown colour map \"jet\""},
+    static const struct {
+        const char *line, *part;
+    } bad[] = {
+        {"text = #12345g", "x.theme:2: \"#12345g\" is no colour"},
+        {"text = #12", "\"#12\" is no colour"},
+        {"text =", "a colour is missing"},
+        {"text = red ansi", "a colour is missing"},
+        {"text = red ansi 16", "\"16\" is no colour"},
+        {"text = red blink", "\"blink\" is no colour or attribute"},
+        {"texf = red", "unknown key \"texf\" (did you mean \"text\"?)"},
+        {"what", "is not key = value"},
+        {"kind = bright", "kind is light or dark"},
+        {"map.sequential = jet", "unknown colour map \"jet\""},
         {"completely.unknown.key = red", "unknown key"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -52,7 +62,8 @@ T(bad_lines_are_warnings_with_their_place)
         char text[200];
         snprintf(text, sizeof text, "inherit = dark\n%s\n", bad[i].line);
         t_eq(parse(&t, text, &w), 0);
-        t_truef(strstr(str_text(&w), bad[i].part) != NULL, "\"%s\" gave \"%s\"", bad[i].line, str_text(&w));
+        t_truef(strstr(str_text(&w), bad[i].part) != NULL, "\"%s\" gave \"%s\"", bad[i].line,
+                str_text(&w));
         struct theme dark;
         theme_default(&dark);
         t_eq(t.role[ROLE_TEXT].rgb, dark.role[ROLE_TEXT].rgb);
@@ -89,7 +100,8 @@ T(a_theme_that_inherits_itself_is_refused)
 
 T(shipped_themes_load_without_a_warning_and_match_the_built_in_ones)
 {
-    static const char *const names[] = {"dark", "light", "high-contrast", "colour-blind", "16-colour"};
+    static const char *const names[] = {"dark", "light", "high-contrast", "colour-blind",
+                                        "16-colour"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct theme t, built;
         struct str w = {0};
@@ -108,7 +120,8 @@ T(shipped_themes_load_without_a_warning_and_match_the_built_in_ones)
             theme_default_light(&built);
         for (int r = 0; r < ROLE_COUNT; r++) {
             t_truef(t.role[r].rgb == built.role[r].rgb, "%s %s", names[i], role_name((enum role)r));
-            t_truef(built.role[r].ansi < 0 || t.role[r].ansi == built.role[r].ansi, "%s %s", names[i], role_name((enum role)r));
+            t_truef(built.role[r].ansi < 0 || t.role[r].ansi == built.role[r].ansi, "%s %s",
+                    names[i], role_name((enum role)r));
             t_eq(t.role[r].bold, built.role[r].bold);
         }
     }
@@ -147,5 +160,6 @@ T(sequential_maps_grow_lighter_all_the_way)
     static const char *const maps[] = {"viridis", "cividis", "magma", "grey"};
     for (size_t m = 0; m < sizeof maps / sizeof *maps; m++)
         for (int i = 1; i <= 100; i++)
-            t_true(luma(cmap_rgb(maps[m], i / 100.0)) >= luma(cmap_rgb(maps[m], (i - 1) / 100.0)) - 1);
+            t_true(luma(cmap_rgb(maps[m], i / 100.0)) >=
+                   luma(cmap_rgb(maps[m], (i - 1) / 100.0)) - 1);
 }

@@ -20,7 +20,8 @@ T(ticks_lie_inside_on_a_nice_lattice)
     struct rng r;
     rng_init(&r, 1, RNG_TEST, 0, 0);
     for (int i = 0; i < 300; i++) {
-        double lo = (rng_uniform(&r) - 0.5) * pow(10, rng_below(&r, 9)), span = pow(10, rng_uniform(&r) * 8 - 4), first;
+        double lo = (rng_uniform(&r) - 0.5) * pow(10, rng_below(&r, 9)),
+               span = pow(10, rng_uniform(&r) * 8 - 4), first;
         int n, want = 3 + (int)rng_below(&r, 6);
         double step = ticks_extended(lo, lo + span, want, &first, &n);
         t_truef(n >= 2, "[%g, %g] has %d", lo, lo + span, n);
@@ -68,9 +69,22 @@ T(whole_ticks_are_whole)
 
 T(numbers_have_a_real_minus_and_commas)
 {
-    static const struct { double v; int d; const char *text; } row[] = {
-        {-0.5, -1, "\xE2\x88\x92" "0.5"}, {1234567, 0, "1,234,567"}, {-1234.5, 1, "\xE2\x88\x92" "1,234.5"},
-        {0, -1, "0"}, {-0.0001, 2, "0.00"}, {0.25, -1, "0.25"}, {100, -1, "100"},
+    static const struct {
+        double v;
+        int d;
+        const char *text;
+    } row[] = {
+        {-0.5, -1,
+         "\xE2\x88\x92"
+         "0.5"},
+        {1234567, 0, "1,234,567"},
+        {-1234.5, 1,
+         "\xE2\x88\x92"
+         "1,234.5"},
+        {0, -1, "0"},
+        {-0.0001, 2, "0.00"},
+        {0.25, -1, "0.25"},
+        {100, -1, "100"},
     };
     char out[64];
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -78,7 +92,8 @@ T(numbers_have_a_real_minus_and_commas)
         t_str(out, row[i].text);
     }
     number_short(out, sizeof out, 0.00031);
-    t_str(out, "3.1\xC3\x97" "10\xE2\x81\xBB\xE2\x81\xB4");
+    t_str(out, "3.1\xC3\x97"
+               "10\xE2\x81\xBB\xE2\x81\xB4");
     number_format(out, sizeof out, (double)NAN, 2);
     t_str(out, "NaN");
 }
@@ -188,9 +203,10 @@ T(dip_of_two_far_clusters_comes_near_a_quarter)
     t_near(dip(v, 1000), 0.25, 0.01);
 }
 
-/* The definition, asked directly: is there a unimodal distribution within d (steps of 1/n) of a sample of n?  With its
- * mode at point t it must be convex before and concave after.  At a point i it may lie between i + 1 - d and i + d; a
- * bound in between three points fails when the middle one sticks out of the chord of its neighbours' opposite bounds. */
+/* The definition, asked directly: is there a unimodal distribution within d (steps of 1/n) of a
+ * sample of n?  With its mode at point t it must be convex before and concave after.  At a point i
+ * it may lie between i + 1 - d and i + d; a bound in between three points fails when the middle one
+ * sticks out of the chord of its neighbours' opposite bounds. */
 static double chord(const double *x, int a, int b, double va, double vb, double at)
 {
     return va + (vb - va) * (at - x[a]) / (x[b] - x[a]);
