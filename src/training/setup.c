@@ -55,16 +55,20 @@ static int open_tokenizer(struct trainer *t, struct err *e)
     if (rc < 0)
         return rc;
     if (fs_exists(path))
-        rc = tokenizer_load(&t->tokenizer, path, e);
-    else if (strcmp(which, "bytes") == 0)
+        return tokenizer_load(&t->tokenizer, path, e);
+    if (strcmp(which, "bytes") == 0)
         rc = tokenizer_new_bytes(&t->tokenizer, e);
     else if (strcmp(which, "bpe") == 0)
         rc = train_bpe(t, e);
     else
         rc = tokenizer_load(&t->tokenizer, which, e);
-    if (rc == 0 && !fs_exists(path))
+    if (rc == 0)
         rc = tokenizer_save(t->tokenizer, path, e);
-    return rc;
+    if (rc < 0)
+        return rc;
+    tokenizer_free(t->tokenizer); /* and from the file, as every resume will have it */
+    t->tokenizer = NULL;
+    return tokenizer_load(&t->tokenizer, path, e);
 }
 
 static int open_loaders(struct trainer *t, struct err *e)

@@ -1,0 +1,255 @@
+/* A run that was stopped or killed and resumed is the run that was not: the same bytes of weights
+ * and optimiser, for every kind of routing, at any number of threads, in the middle of an epoch. */
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "t.h"
+#include "training/trainer.h"
+
+enum { KEYS_MAX = 40, STEPS = 14 };
+
+/* About 150 windows of 33 tokens: an epoch ends inside a batch of 13. */
+static const char *const tiny[] = {
+    "model.layers=6", "model.dim=16", "model.heads=2", "model.vocab=300", "model.max_seq=64", "data.docs=7",
+    "data.tokenizer=bytes", "data.val_fraction=0.2", "train.batch=13", "train.seq=32", "train.warmup=3",
+    "train.steps=14", "train.eval_every=5", "train.eval_tokens=64", "train.final_tokens=64", "train.samples=16",
+    "train.time_rounds=1", "train.probes=1", "train.probe_tokens=16", "train.probe_every=4", "train.checkpoint_every=5",
+    "train.keep=20",
+};
+
+struct plan_of_run {
+    const char *more[8];   /* keys of the case, ends with NULL */
+    int64_t stop_at;       /* 0: runs through */
+    int kill;              /* SIGKILL, not a request */
+    int is_done;
+};
+
+/* Hundreds of fsyncs: in memory where that can be had. */
+static const char *room(void)
+{
+    if (access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 0);
+    return t_tmpdir();
+}
+
+static void make_config(struct train_config *c, const struct plan_of_run *p)
+{
+    const char *key[KEYS_MAX];
+    struct err e = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(tiny); i++)
+        key[n++] = tiny[i];
+    for (size_t i = 0; i < DS_LEN(p->more) && p->more[i]; i++)
+        key[n++] = p->more[i];
+    t_ok(train_config_make(c, NULL, key, n, &e), &e);
+}
+
+static atomic_int asked;
+
+static void at_step(void *ctx, const struct trainer *t)
+{
+    const struct plan_of_run *p = ctx;
+    if (p->stop_at == 0 || t->state.step != p->stop_at)
+        return;
+    if (p->kill)
+        kill(getpid(), SIGKILL);
+    atomic_store(&asked, SIGTERM);
+}
+
+static void silent(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    (void)text;
+}
+
+static struct trainer trainer; /* large */
+
+/* Starts or goes on with DIR. */
+static int go(const char *dir, struct plan_of_run *p, int resume, struct err *e)
+{
+    struct train_config c;
+    make_config(&c, p);
+    log_to(silent, NULL);
+    atomic_store(&asked, 0);
+    int rc = resume ? 0 : trainer_create(dir, &c, 0, NULL, "test", NULL, e);
+    trainer = (struct trainer){.stop_signal = &asked, .version = "test", .on_step = at_step, .ctx = p};
+    if (rc == 0)
+        rc = trainer_open(&trainer, dir, &c, resume, 0, e);
+    train_config_release(&c);
+    if (rc == 0) {
+        rc = trainer_run(&trainer, e);
+        trainer_close(&trainer);
+    }
+    return rc;
+}
+
+/* The same in a process that dies of its own SIGKILL. */
+static void go_and_die(const char *dir, struct plan_of_run *p, int resume)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct err e = {0};
+        _exit(go(dir, p, resume, &e) < 0 ? 3 : 4);
+    }
+    t_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    t_truef(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", (unsigned)status);
+}
+
+static void hash_of(char hex[65], const char *dir, const char *file)
+{
+    char path[700];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/checkpoints/step-%08d/%s", dir, STEPS, file);
+    t_ok(sha256_file(path, hex, &e), &e);
+}
+
+static void same_end(const char *a, const char *b)
+{
+    static const char *const file[] = {"model.safetensors", "optimizer.safetensors", "tokenizer.json"};
+    char x[65], y[65];
+    for (size_t i = 0; i < DS_LEN(file); i++) {
+        hash_of(x, a, file[i]);
+        hash_of(y, b, file[i]);
+        t_truef(strcmp(x, y) == 0, "%s of %s and %s differ", file[i], a, b);
+    }
+}
+
+/* Through; stopped at 6 (no checkpoint falls there) and 9; killed at 7 and at 13, one step before the end. */
+static void check_case(const char *a, const char *b, const char *c, const char *d)
+{
+    struct plan_of_run p = {.more = {a, b, c, d}};
+    struct err e = {0};
+    char dir[3][300];
+    const char *root = room();
+    for (int i = 0; i < 3; i++)
+        snprintf(dir[i], sizeof dir[i], "%s/run-%d", root, i);
+    t_ok(go(dir[0], &p, 0, &e), &e);
+
+    p.stop_at = 6;
+    t_eq(go(dir[1], &p, 0, &e), DS_ESTOP);
+    p.stop_at = 9;
+    t_eq(go(dir[1], &p, 1, &e), DS_ESTOP);
+    p.stop_at = 0;
+    t_ok(go(dir[1], &p, 1, &e), &e);
+    same_end(dir[0], dir[1]);
+
+    p.kill = 1;
+    p.stop_at = 7;
+    go_and_die(dir[2], &p, 0);
+    p.stop_at = 13;
+    go_and_die(dir[2], &p, 1);
+    p.stop_at = 0;
+    t_ok(go(dir[2], &p, 1, &e), &e);
+    same_end(dir[0], dir[2]);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_edp_learned_thresholds)
+{
+    check_case("edp.threshold=learned", "edp.budget=offset", NULL, NULL);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_edp_quantile_thresholds)
+{
+    check_case("edp.threshold=quantile", NULL, NULL, NULL);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_edp_sparse_training)
+{
+    check_case("edp.train=sparse", "edp.probe_rate=0.3", "edp.budget=dual", NULL);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_edp_literal_history)
+{
+    check_case("edp.history=literal", "edp.budget=off", "edp.penalty=entropy", "edp.step_code=every");
+}
+
+T(acceptance_11_resume_equals_uninterrupted_random)
+{
+    check_case("model.method=random", NULL, NULL, NULL);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_dense_with_recompute)
+{
+    check_case("model.method=dense", "train.recompute=true", "model.tied=false", NULL);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_at_any_number_of_threads)
+{
+    struct plan_of_run p = {.more = {"threads=1"}};
+    struct err e = {0};
+    char dir[3][300];
+    const char *root = room();
+    static const char *const threads[] = {"threads=1", "threads=2", "threads=3"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(dir[i], sizeof dir[i], "%s/run-%d", root, i);
+        p.more[0] = threads[i];
+        p.stop_at = i == 0 ? 0 : 5 + i;
+        t_eq(go(dir[i], &p, 0, &e), i == 0 ? 0 : DS_ESTOP);
+        p.more[0] = threads[(i + 1) % 3]; /* and on with another number */
+        p.stop_at = 0;
+        if (i > 0)
+            t_ok(go(dir[i], &p, 1, &e), &e);
+        same_end(dir[0], dir[i]);
+    }
+}
+
+static uint64_t seen_epoch, seen_window, seen_windows;
+
+static void note_position(void *ctx, const struct trainer *t)
+{
+    struct plan_of_run *p = ctx;
+    if (t->state.pos.epoch == 0 || p->is_done)
+        return;
+    p->is_done = 1;
+    seen_epoch = t->state.pos.epoch;
+    seen_window = t->state.pos.window;
+    seen_windows = loader_windows(t->train);
+    atomic_store(&asked, SIGTERM);
+}
+
+T(acceptance_11_resume_equals_uninterrupted_right_after_an_epoch_ends_inside_a_batch)
+{
+    struct plan_of_run p = {0};
+    struct err e = {0};
+    struct train_config c;
+    char dir[2][300];
+    const char *root = room();
+    for (int i = 0; i < 2; i++)
+        snprintf(dir[i], sizeof dir[i], "%s/run-%d", root, i);
+    t_ok(go(dir[0], &p, 0, &e), &e);
+    make_config(&c, &p);
+    t_ok(trainer_create(dir[1], &c, 0, NULL, "test", NULL, &e), &e);
+    trainer = (struct trainer){.stop_signal = &asked, .version = "test", .on_step = note_position, .ctx = &p};
+    t_ok(trainer_open(&trainer, dir[1], &c, 0, 0, &e), &e);
+    train_config_release(&c);
+    t_eq(trainer_run(&trainer, &e), DS_ESTOP);
+    trainer_close(&trainer);
+    t_eq(seen_epoch, 1);
+    t_truef(seen_windows % 13 != 0 && seen_window > 0 && seen_window < 13, "window %" PRIu64 " of %" PRIu64, seen_window,
+            seen_windows);
+    t_ok(go(dir[1], &p, 1, &e), &e);
+    same_end(dir[0], dir[1]);
+}
+
+T(a_validation_or_probe_at_other_steps_changes_no_weight)
+{
+    struct plan_of_run p = {.more = {"train.eval_every=5", "train.probe_every=4"}};
+    struct err e = {0};
+    char dir[2][300];
+    const char *root = room();
+    for (int i = 0; i < 2; i++)
+        snprintf(dir[i], sizeof dir[i], "%s/run-%d", root, i);
+    t_ok(go(dir[0], &p, 0, &e), &e);
+    p.more[0] = "train.eval_every=2";
+    p.more[1] = "train.probe_every=1";
+    t_ok(go(dir[1], &p, 0, &e), &e);
+    same_end(dir[0], dir[1]);
+}
