@@ -6,8 +6,7 @@
  *   4 attention                    8 mlp out; gate and scatter */
 #include "models/block.h"
 
-#include <string.h>
-
+#include "bulk.h"
 #include "engine/ops.h"
 
 static const real *val(const struct model *m, int i)
@@ -61,9 +60,9 @@ static void activation_fwd(const struct model *m, struct block_work *w, int N)
 static void activation_bwd(const struct model *m, struct block_work *d, const struct block_work *w, int N)
 {
     size_t n = (size_t)N * (size_t)m->config.ffn;
-    memset(d->b, 0, n * sizeof(real));
+    bulk_zero(d->b, n);
     if (m->config.mlp == MLP_SWIGLU) {
-        memset(d->a, 0, n * sizeof(real));
+        bulk_zero(d->a, n);
         swiglu_bwd(d->a, d->b, d->hid, w->a, w->b, n);
     } else if (m->config.mlp == MLP_GELU) {
         gelu_bwd(d->b, d->hid, w->b, n);
@@ -161,7 +160,7 @@ void block_increment(struct model *m, int l, const struct plan *p, struct block_
     struct attn a = attn_shape(m, N);
     attention_fwd(w->att, w->lse, w->q, k, v, &a);                                /* 4 */
     linear_fwd(w->f, w->att, val(m, b->o), val(m, b->o_b), N, HD, C, 0);          /* 5 */
-    memcpy(w->u, w->x, (size_t)N * (size_t)C * sizeof(real));
+    bulk_copy(w->u, w->x, (size_t)N * (size_t)C);
     add_into(w->u, w->f, (size_t)N * (size_t)C);
     mlp_fwd(m, l, N, w);                                                          /* 6, 7, 8 */
 }
@@ -170,7 +169,7 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
 {
     int C = (int)m->config.dim;
     block_increment(m, l, p, w, cache);
-    memcpy(m->stream.h[l + 1], m->stream.h[l], (size_t)m->R * (size_t)C * sizeof(real));
+    bulk_copy(m->stream.h[l + 1], m->stream.h[l], (size_t)m->R * (size_t)C);
     rows_scatter_add(m->stream.h[l + 1], w->f, p->row, p->gate, p->n, C);         /* 8 */
 }
 
@@ -179,14 +178,14 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
 {
     const struct block_params *b = &m->block[l];
     int C = (int)m->config.dim, F = (int)m->config.ffn;
-    memset(d->hid, 0, (size_t)N * (size_t)F * sizeof(real));
+    bulk_zero(d->hid, (size_t)N * (size_t)F);
     linear_bwd(d->hid, grd(m, b->down), grd(m, b->down_b), d->f, w->hid, val(m, b->down), N, F, C); /* 8 */
     activation_bwd(m, d, w, N);                                                                     /* 7 */
-    memset(d->un, 0, (size_t)N * (size_t)C * sizeof(real));
+    bulk_zero(d->un, (size_t)N * (size_t)C);
     linear_bwd(d->un, grd(m, b->up), grd(m, b->up_b), d->b, w->un, val(m, b->up), N, C, F);
     if (m->config.mlp == MLP_SWIGLU)
         linear_bwd(d->un, grd(m, b->gate), NULL, d->a, w->un, val(m, b->gate), N, C, F);
-    memset(d->u, 0, (size_t)N * (size_t)C * sizeof(real));
+    bulk_zero(d->u, (size_t)N * (size_t)C);
     norm_bwd(m, d->u, d->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N);                    /* 6 */
 }
 
@@ -197,19 +196,19 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads, D = (int)m->config.head_dim;
     int N = p->n, Mn = key_rows(m, p);
     size_t nq = (size_t)N * (size_t)(H * D), nk = (size_t)Mn * (size_t)(K * D);
-    memset(d->att, 0, nq * sizeof(real));
+    bulk_zero(d->att, nq);
     linear_bwd(d->att, grd(m, b->o), grd(m, b->o_b), d->f, w->att, val(m, b->o), N, H * D, C);      /* 5 */
-    memset(d->q, 0, nq * sizeof(real));
-    memset(d->k, 0, nk * sizeof(real));
-    memset(d->v, 0, nk * sizeof(real));
+    bulk_zero(d->q, nq);
+    bulk_zero(d->k, nk);
+    bulk_zero(d->v, nk);
     struct attn a = attn_shape(m, N);
     attention_bwd(d->q, d->k, d->v, d->att, w->q, w->k, w->v, w->att, w->lse, &a);                  /* 4 */
     rope(m, d->q, m->ranges.qpos, N, H, 1);                                                         /* 3 */
     rope(m, d->k, m->ranges.kpos, Mn, K, 1);
-    memset(d->xn, 0, (size_t)Mn * (size_t)C * sizeof(real));                                        /* 2 */
+    bulk_zero(d->xn, (size_t)Mn * (size_t)C);                                        /* 2 */
     d->xq = w->xq == w->xn ? d->xn : d->gathered_norm;
     if (d->xq != d->xn)
-        memset(d->xq, 0, (size_t)N * (size_t)C * sizeof(real));
+        bulk_zero(d->xq, (size_t)N * (size_t)C);
     linear_bwd(d->xq, grd(m, b->q), grd(m, b->q_b), d->q, w->xq, val(m, b->q), N, C, H * D);
     linear_bwd(d->xn, grd(m, b->k), grd(m, b->k_b), d->k, w->xn, val(m, b->k), Mn, C, K * D);
     linear_bwd(d->xn, grd(m, b->v), grd(m, b->v_b), d->v, w->xn, val(m, b->v), Mn, C, K * D);
@@ -234,15 +233,6 @@ static void enter_bwd(struct model *m, int l, const struct plan *p, struct block
         rows_scatter_add(dh, d->u, p->row, NULL, N, C);
 }
 
-static void gather_scaled(real *y, const real *x, const struct plan *p, int C)
-{
-    for (int i = 0; i < p->n; i++) {
-        const real *from = x + (size_t)p->row[i] * (size_t)C;
-        for (int c = 0; c < C; c++)
-            y[(size_t)i * (size_t)C + (size_t)c] = p->gate[i] * from[c];
-    }
-}
-
 void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *dgate)
 {
     struct block_work *d = &m->dwork;
@@ -253,7 +243,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
     add_into(m->stream.dh[l], dy, (size_t)m->R * (size_t)C); /* y = x + ... */
     if (dgate)
         rows_dot(dgate, dy, p->row, w->f, N, C);
-    gather_scaled(d->f, dy, p, C);                                                 /* 8 */
+    bulk_gather_scaled(d->f, dy, p, C);                                            /* 8 */
     mlp_bwd(m, l, N, d, w);                                                        /* 8, 7, 6 */
     add_into(d->f, d->u, n); /* f = attn + mlp(x + attn): attn is reached by both */
     attn_bwd(m, l, p, d, w);                                                       /* 5, 4, 3, 2 */

@@ -1,6 +1,7 @@
 /* Final norm, output head and loss, in chunks of rows: whole logits never exist. */
 #include <math.h>
 
+#include "bulk.h"
 #include "engine/ops.h"
 #include "models/model.h"
 
@@ -35,12 +36,6 @@ static void final_norm_bwd(const struct model *m, real *dx)
         layernorm_bwd(dx, p[m->norm].grad, p[m->norm_b].grad, m->dxf, x, p[m->norm].value, m->meanf, m->rstdf, m->R, C);
 }
 
-static void clear(real *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] = 0;
-}
-
 static int count_targets(const int32_t *target, int R)
 {
     int n = 0;
@@ -57,7 +52,7 @@ double model_loss(struct model *m, int train, int want_entropy)
     double sum = 0;
     final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[L], m->R);
     if (train)
-        clear(m->dxf, (size_t)m->R * (size_t)C);
+        bulk_zero(m->dxf, (size_t)m->R * (size_t)C);
     for (int i = 0; i < m->R; i += HEAD_CHUNK) {
         int n = m->R - i < HEAD_CHUNK ? m->R - i : HEAD_CHUNK;
         const real *x = m->xf + (size_t)i * (size_t)C;
@@ -73,7 +68,7 @@ double model_loss(struct model *m, int train, int want_entropy)
             m->entropy_rel[i] = m->entropy[i] / (real)log(V);
     }
     if (train) {
-        clear(m->stream.dh[L], (size_t)m->R * (size_t)C);
+        bulk_zero(m->stream.dh[L], (size_t)m->R * (size_t)C);
         final_norm_bwd(m, m->stream.dh[L]);
     }
     m->loss = count ? sum / count : (double)NAN;

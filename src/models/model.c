@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "bulk.h"
 #include "engine/ops.h"
 #include "models/block.h"
 
@@ -279,7 +280,6 @@ void model_backward(struct model *m)
     const struct route_ops *ops = m->route.ops;
     int L = (int)m->config.layers, C = (int)m->config.dim;
     int routed = m->route.pass.kind != PASS_DENSE && (ops->flags & ROUTE_GRAD);
-    size_t bytes = (size_t)m->R * (size_t)C * sizeof(real);
     struct losses x = {.entropy = m->entropy_rel, .R = m->R, .L = L};
     m->aux_loss = 0;
     if (routed && ops->aux) {
@@ -287,7 +287,7 @@ void model_backward(struct model *m)
         m->aux_loss = x.aux;
     }
     for (int l = 0; l < L; l++)
-        memset(m->stream.dh[l], 0, bytes);
+        bulk_zero(m->stream.dh[l], (size_t)m->R * (size_t)C);
     for (int l = L - 1; l >= 0; l--) {
         const struct plan *p = &m->plan[l];
         struct block_work *w = &m->work[m->keep ? l : 0];

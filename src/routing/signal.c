@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 
+enum { ROWS = 64 };
 static const real norm_floor = (real)1e-8;
 
 const char *const feature_name[FEATURES] = {
@@ -81,16 +83,29 @@ static void take_increment(struct signal *s, int row, const real *restrict y, co
     s->runs[row]++;
 }
 
+struct observe { struct signal *s; int l; const uint8_t *ran; const struct stream *st; };
+
+static void observe_part(void *ctx, int task, int worker)
+{
+    const struct observe *o = ctx;
+    struct signal *s = o->s;
+    int end = (task + 1) * ROWS < o->st->R ? (task + 1) * ROWS : o->st->R;
+    size_t C = (size_t)s->C;
+    (void)worker;
+    for (int i = task * ROWS; i < end; i++) {
+        if (!o->ran[i])
+            continue;
+        take_increment(s, i, o->st->h[o->l] + (size_t)i * C, o->st->h[o->l - 1] + (size_t)i * C);
+        s->older[i] = s->newest[i];
+        s->newest[i] = (int16_t)(o->l - 1);
+    }
+}
+
 static void observe_held(struct signal *s, int l, const uint8_t *ran, const struct stream *st)
 {
-    size_t C = (size_t)s->C;
-    for (int i = 0; l > 0 && i < st->R; i++) {
-        if (!ran[i])
-            continue;
-        take_increment(s, i, st->h[l] + (size_t)i * C, st->h[l - 1] + (size_t)i * C);
-        s->older[i] = s->newest[i];
-        s->newest[i] = (int16_t)(l - 1);
-    }
+    struct observe o = {.s = s, .l = l, .ran = ran, .st = st};
+    if (l > 0)
+        pool_run((st->R + ROWS - 1) / ROWS, observe_part, &o);
 }
 
 /* The published rule: states before the step code, at every layer; everything is 0 at layer 0. */
