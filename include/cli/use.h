@@ -11,10 +11,12 @@
 #include "cli/commands.h"
 
 /* Keys of commands, for `help keys`; those of a model, a run, evaluation and generation are in their own headers. */
-extern const struct opt_group trace_group, bench_group;
+extern const struct opt_group trace_group;
 
 /* The nearest of n names by spelling; NULL only for n = 0. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);
+/* Text that cli_usage prints behind the options (borrowed until then). */
+void cli_help_after(const char *text);
 /* Overrides into a group's values (defaults are filled first; config_release'd by itself).  Unknown keys name the nearest. */
 int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values, struct err *e) DS_CHECK;
 /* The one word that names a model or run; DS_EUSAGE when there are none or more. */

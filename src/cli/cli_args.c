@@ -135,6 +135,13 @@ int cli_flag(const struct cli_args *a, const char *name)
     return option_of(a, name)->is_set;
 }
 
+static const char *help_after;
+
+void cli_help_after(const char *text)
+{
+    help_after = text;
+}
+
 void cli_usage(const char *command, const struct cli_option *options)
 {
     const struct command *c = commands;
@@ -145,4 +152,6 @@ void cli_usage(const char *command, const struct cli_option *options)
         printf("    %s\n", c->summary);
     for (const struct cli_option *o = options; o && o->name; o++)
         printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15, o->name, o->help ? o->help : "");
+    if (help_after)
+        fputs(help_after, stdout);
 }

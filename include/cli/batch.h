@@ -1,0 +1,34 @@
+/* Runs of runs: rows of settings times seeds, each run a child process, resumable, with a table at the end. */
+#ifndef DS_CLI_BATCH_H
+#define DS_CLI_BATCH_H
+
+#include "cli/use.h"
+
+/* One line of the table: settings on top of the preset. */
+struct batch_row {
+    char label[96];
+    char **override; /* heap strings */
+    size_t n;
+    char refused[256]; /* why it cannot run; "" */
+};
+struct batch_plan {
+    const char *kind;    /* "sweep", "ablate": the names of runs begin with it */
+    const char *preset;  /* NULL: the default                                 */
+    struct batch_row *row;
+    size_t n, cap;
+    int64_t *seed;
+    size_t seeds;
+    const char *out;     /* file of the JSON summary; NULL: KIND.json beside the runs */
+    int json, quiet, dry; /* dry: only names what would run */
+};
+enum { BATCH_RUNS_MAX = 10000 };
+
+/* Appends a row; texts are copied. NULL without memory. */
+struct batch_row *batch_add(struct batch_plan *p, const char *label);
+int batch_set(struct batch_row *r, const char *override, struct err *e) DS_CHECK;
+/* Runs everything that is not done yet, row by row, and prints the table (or JSON).  Returns the exit status: 0 all is
+ * done (rows that cannot be are told), 1 a run failed, 130 interrupted: the same command goes on from there. */
+int batch_run(struct batch_plan *p);
+void batch_release(struct batch_plan *p);
+
+#endif

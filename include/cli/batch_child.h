@@ -1,0 +1,17 @@
+/* One training run as a child process of this one. */
+#ifndef DS_CLI_BATCH_CHILD_H
+#define DS_CLI_BATCH_CHILD_H
+
+#include <signal.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/* The signal that asked to stop, or 0. */
+extern volatile sig_atomic_t batch_signal;
+void batch_catch_signals(void);
+/* Runs this program with argv (NULL ends it) to its end: 0 it was content, 1 not (reason says why), DS_* it did not start. */
+int batch_child(const char *const *argv, char *reason, size_t size, struct err *e) DS_CHECK;
+
+#endif

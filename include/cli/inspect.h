@@ -1,0 +1,9 @@
+#ifndef DS_CLI_INSPECT_H
+#define DS_CLI_INSPECT_H
+
+#include "cli/use.h"
+
+/* What is in a file or directory, as text for a terminal. */
+int inspect_path(const char *path, struct str *out, struct err *e) DS_CHECK;
+
+#endif

@@ -1,0 +1,11 @@
+/* The table that compare, sweep and ablate end with. */
+#ifndef DS_CLI_REPORT_H
+#define DS_CLI_REPORT_H
+
+#include "base/str.h"
+#include "eval/summary.h"
+
+/* One line a group: label, n, then the numbers that at least one group has, with their 95 % intervals. */
+void report_groups(struct str *out, const struct summary_group *g, size_t n);
+
+#endif

@@ -1,0 +1,46 @@
+/* Runs as rows of numbers: what compare, sweep and ablate put into their tables.  Read from records alone. */
+#ifndef DS_EVAL_SUMMARY_H
+#define DS_EVAL_SUMMARY_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "eval/statistics.h"
+#include "io/runview.h"
+
+/* The numbers of a run, in this order. */
+enum { SUMMARY_VAL_LOSS, SUMMARY_BPB, SUMMARY_BLOCK, SUMMARY_FLOPS, SUMMARY_TIME, SUMMARY_DEPTH, SUMMARY_DEPTH_SD,
+       SUMMARY_R_SIGNAL, SUMMARY_R_ENTROPY, SUMMARY_R_NLL, SUMMARY_R_TRUE, SUMMARY_N };
+extern const struct summary_row { const char *key, *title; int digits; } summary_rows[SUMMARY_N];
+
+/* One run. */
+struct summary {
+    char name[80], method[32], status[16]; /* status: done, stopped, failed, running, unfinished */
+    long long seed, step, steps;
+    double value[SUMMARY_N]; /* NaN: the run does not say */
+    char **key, **setting;   /* configuration, flat; owned */
+    size_t settings;
+};
+/* From the newest evaluation (the final one when there is one), else the newest points of the metrics. */
+int summary_read(struct summary *s, const char *path, struct err *e) DS_CHECK;
+void summary_release(struct summary *s);
+const char *summary_setting(const struct summary *s, const char *key); /* NULL if absent */
+
+/* Runs that differ in nothing but the seed. */
+struct summary_group {
+    char label[96];
+    size_t n, member[256];  /* indices of runs */
+    struct estimate value[SUMMARY_N];
+};
+/* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group: DS_ERANGE. */
+int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs, size_t n_runs, struct err *e) DS_CHECK;
+/* Fills value from the members; intervals are seeded by their place, so the same runs give the same digits. */
+void summary_estimate(struct summary_group *g, const struct summary *runs);
+/* Keys whose settings differ among runs, ignoring the seed and what changes no result; *keys heap (mem_free), borrowed text. */
+int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs, struct err *e) DS_CHECK;
+/* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
+void summary_run_json(struct str *out, const struct summary *s);
+void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
+
+#endif

@@ -1,0 +1,115 @@
+/* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are held against:
+ * the same options, steps, seeds and order of data. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/batch.h"
+
+static struct cli_option options[] = {
+    {.name = "only", .has_value = 1, .help = "a,b  these rows (the control always runs)"},
+    {.name = "seeds", .has_value = 1, .help = "1,2,3  of every row"},
+    {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/ablate.json)"},
+    {.name = "json", .help = "print the summary as JSON instead of the table"},
+    {.name = "quiet", .help = "no progress"},
+    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = NULL},
+};
+
+/* The control has every part switched on, so that each row takes exactly one away. */
+static const char *const base[] = {"model.method=edp", "edp.penalty=quadratic"};
+static const struct edit { const char *name, *setting[3]; } edits[] = {
+    {"control", {NULL}},
+    {"first_order_signal", {"edp.signal=velocity"}},
+    {"static_step_encoding", {"edp.step_code=static"}},
+    {"no_warp_forward", {"edp.step_code=off"}},
+    {"no_sparsity_loss", {"edp.penalty=off"}},
+    {"fixed_threshold", {"edp.threshold=fixed"}},
+    {"full_depth_routing", {"edp.early=0", "edp.late=0"}},
+    {"target_ratio_0.4", {"edp.target_ratio=0.4"}},
+    {"target_ratio_0.8", {"edp.target_ratio=0.8"}},
+    {"no_budget_loss", {"edp.budget=off"}},
+    {"entropy_aware", {"edp.penalty=entropy"}},
+};
+
+static int check_only(const char *only, struct err *e)
+{
+    const char *names[DS_LEN(edits)];
+    for (size_t i = 0; i < DS_LEN(edits); i++)
+        names[i] = edits[i].name;
+    for (const char *p = only;; p++) {
+        char word[64];
+        size_t len = strcspn(p, ","), known = 0;
+        snprintf(word, sizeof word, "%.*s", (int)(len < 63 ? len : 63), p);
+        for (size_t i = 0; i < DS_LEN(edits); i++)
+            known += strcmp(word, names[i]) == 0;
+        if (!known)
+            return err_set(e, DS_EUSAGE, "ablate: unknown row \"%s\", did you mean %s?", word,
+                           cli_nearest(word, names, DS_LEN(edits)));
+        p += len;
+        if (!*p)
+            return 0;
+    }
+}
+
+static int is_chosen(const char *only, const char *name)
+{
+    size_t n = strlen(name);
+    if (!only || strcmp(name, "control") == 0)
+        return 1;
+    for (const char *p = only; *p; p += strcspn(p, ","), p += *p == ',')
+        if (strncmp(p, name, n) == 0 && (p[n] == ',' || p[n] == '\0'))
+            return 1;
+    return 0;
+}
+
+static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli_args *a, struct err *e)
+{
+    char label[96];
+    struct batch_row *r = batch_add(p, x->name);
+    int rc = r ? 0 : err_set(e, DS_EMEM, "ablate");
+    for (size_t i = 0; i < DS_LEN(base) && rc == 0; i++)
+        rc = batch_set(r, base[i], e);
+    for (int i = 0; i < a->n_override && rc == 0; i++)
+        rc = batch_set(r, a->override[i], e);
+    for (size_t i = 0; i < DS_LEN(x->setting) && x->setting[i] && rc == 0; i++)
+        rc = batch_set(r, x->setting[i], e);
+    snprintf(label, sizeof label, "edp.ablation=%s", x->name);
+    return rc == 0 ? batch_set(r, label, e) : rc;
+}
+
+static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct err *e)
+{
+    const char *only = cli_value(a, "only"), *seeds = cli_value(a, "seeds");
+    if (a->n_rest > 1)
+        return err_set(e, DS_EUSAGE, "ablate: one preset, not also %s", a->rest[1]);
+    for (int i = 0; i < a->n_override; i++)
+        if (strncmp(a->override[i], "seed=", 5) == 0)
+            return err_set(e, DS_EUSAGE, "ablate: seeds are given with --seeds 1,2,3");
+    p->preset = a->n_rest ? a->rest[0] : NULL;
+    int rc = only ? check_only(only, e) : 0;
+    if (rc == 0)
+        rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);
+    for (size_t i = 0; i < DS_LEN(edits) && rc == 0; i++)
+        if (is_chosen(only, edits[i].name))
+            rc = add_edit(p, &edits[i], a, e);
+    return rc;
+}
+
+int ablate_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct batch_plan p = {.kind = "ablate"};
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    p.out = cli_value(&a, "out");
+    p.json = cli_flag(&a, "json");
+    p.quiet = cli_flag(&a, "quiet");
+    p.dry = cli_flag(&a, "dry-run");
+    rc = plan_ablations(&p, &a, &e);
+    int status = rc < 0 ? command_fail(&e) : batch_run(&p);
+    batch_release(&p);
+    cli_release(&a);
+    return status;
+}

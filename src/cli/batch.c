@@ -1,0 +1,354 @@
+#include "cli/batch.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "cli/batch_child.h"
+#include "cli/report.h"
+#include "io/runlog.h"
+#include "routing/route.h"
+#include "training/job.h"
+#include "training/options.h"
+
+struct batch_row *batch_add(struct batch_plan *p, const char *label)
+{
+    void *rows = p->row;
+    if (mem_grow(&rows, &p->cap, p->n + 1, sizeof *p->row) < 0)
+        return NULL;
+    p->row = rows;
+    struct batch_row *r = &p->row[p->n++];
+    memset(r, 0, sizeof *r);
+    str_copy(r->label, sizeof r->label, label);
+    return r;
+}
+
+int batch_set(struct batch_row *r, const char *override, struct err *e)
+{
+    char **grown = mem_realloc(r->override, r->n + 1, sizeof *grown);
+    if (grown)
+        r->override = grown;
+    if (!grown || !(grown[r->n] = mem_strdup(override)))
+        return err_set(e, DS_EMEM, "settings");
+    r->n++;
+    return 0;
+}
+
+void batch_release(struct batch_plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        for (size_t k = 0; k < p->row[i].n; k++)
+            mem_free(p->row[i].override[k]);
+        mem_free(p->row[i].override);
+    }
+    mem_free(p->row);
+    mem_free(p->seed);
+    p->row = NULL;
+    p->seed = NULL;
+    p->n = p->seeds = 0;
+}
+
+/* ---- one run of the plan ---- */
+
+struct one {
+    char name[65], dir[1024];
+    char seed[32];
+    const char **arg; /* overrides of the row and the seed */
+    size_t n;
+};
+
+static int one_args(struct one *o, const struct batch_row *r, int64_t seed, struct err *e)
+{
+    o->arg = mem_alloc(r->n + 1, sizeof *o->arg);
+    if (!o->arg)
+        return err_set(e, DS_EMEM, "settings");
+    for (size_t i = 0; i < r->n; i++)
+        o->arg[o->n++] = r->override[i];
+    snprintf(o->seed, sizeof o->seed, "seed=%" PRId64, seed);
+    o->arg[o->n++] = o->seed;
+    return 0;
+}
+
+/* A target that no plan can meet is known before anything starts. */
+static int check_target(const struct train_config *c, struct err *e)
+{
+    char key[3][64];
+    static const char *const part[] = {"early", "late", "target_ratio"};
+    const char *v[3];
+    for (int i = 0; i < 3; i++) {
+        snprintf(key[i], sizeof key[i], "%s.%s", c->model.method, part[i]);
+        v[i] = config_get(&c->route, key[i]);
+        if (!v[i])
+            return 0;
+    }
+    int on = (int)(strtol(v[0], NULL, 10) + strtol(v[1], NULL, 10));
+    return route_check_target(strtod(v[2], NULL), on, (int)c->model.layers, key[2], e);
+}
+
+/* Resolves the run: DS_EUSAGE and the like when it cannot be.  Its name holds a hash of every setting. */
+static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r, int64_t seed, struct err *e)
+{
+    struct train_config c = {0};
+    struct str text = {0};
+    char stem[44];
+    int rc = train_config_make(&c, p->preset, o->arg, o->n, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
+        rc = err_set(e, DS_EUSAGE, "model.method=%s: the ablations are those of edp", c.model.method);
+    if (rc == 0)
+        rc = check_target(&c, e);
+    c.run.threads = 0; /* results do not depend on it */
+    train_config_print(&text, &c);
+    snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
+    for (char *s = stem; *s; s++)
+        if (!isalnum((unsigned char)*s) && !strchr("._-", *s))
+            *s = '_';
+    snprintf(o->name, sizeof o->name, "%.36s-s%" PRId64 "-%06x", stem, seed,
+             (unsigned)(hash64(str_text(&text), text.len, 0) & 0xffffff));
+    if (rc == 0 && text.failed)
+        rc = err_set(e, DS_EMEM, "settings");
+    if (rc == 0)
+        rc = fs_join(o->dir, sizeof o->dir, job_root(), o->name, e);
+    str_release(&text);
+    train_config_release(&c);
+    return rc;
+}
+
+enum progress { PROGRESS_NEW, PROGRESS_RESUME, PROGRESS_DONE, PROGRESS_BUSY };
+
+static int one_look(const struct one *o, enum progress *state, struct err *e)
+{
+    char path[1100];
+    struct summary s;
+    *state = PROGRESS_NEW;
+    if (!fs_exists(o->dir))
+        return 0;
+    if (fs_join(path, sizeof path, o->dir, "log.mp", e) < 0)
+        return e->code;
+    if (runlog_is_locked(path)) {
+        *state = PROGRESS_BUSY;
+        return 0;
+    }
+    if (fs_exists(path) && summary_read(&s, o->dir, NULL) == 0) {
+        int is_done = strcmp(s.status, "done") == 0;
+        summary_release(&s);
+        if (is_done) {
+            *state = PROGRESS_DONE;
+            return 0;
+        }
+    }
+    if (fs_join(path, sizeof path, o->dir, "config.yaml", NULL) == 0 && fs_exists(path)) {
+        *state = PROGRESS_RESUME; /* also before its first checkpoint: it begins again by itself */
+        return 0;
+    }
+    /* killed while it was being made: the name says these very settings and there is nothing in it */
+    return fs_remove_tree(o->dir, e);
+}
+
+static int one_run(const struct one *o, const struct batch_plan *p, enum progress state, char *reason, size_t size, struct err *e)
+{
+    const char **argv = mem_alloc(o->n + 10, sizeof *argv);
+    size_t k = 0;
+    if (!argv)
+        return err_set(e, DS_EMEM, "run");
+    argv[k++] = "depthscope";
+    argv[k++] = "train";
+    if (state == PROGRESS_RESUME) {
+        argv[k++] = "--resume";
+        argv[k++] = o->name;
+    } else {
+        if (p->preset)
+            argv[k++] = p->preset;
+        for (size_t i = 0; i < o->n; i++)
+            argv[k++] = o->arg[i];
+        argv[k++] = "--run";
+        argv[k++] = o->name;
+    }
+    argv[k++] = "--quiet";
+    argv[k] = NULL;
+    int rc = batch_child(argv, reason, size, e);
+    mem_free(argv);
+    return rc;
+}
+
+/* ---- all of them ---- */
+
+struct results { struct summary *run; size_t n; struct summary_group *group; int failed; };
+
+static void say(const struct batch_plan *p, size_t at, size_t all, const char *name, const char *what)
+{
+    struct str s = {0};
+    if (p->quiet)
+        return;
+    str_addf(&s, "[%zu/%zu] %s: ", at, all, name);
+    cli_add_safe(&s, what, strlen(what), -1);
+    fprintf(stderr, "%s\n", str_text(&s));
+    str_release(&s);
+}
+
+/* Brings one run to its end and takes in its numbers; a run that fails is told and counted. */
+static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at, size_t all, struct err *e)
+{
+    static const char *const what[] = {"starts", "goes on from its checkpoint", "is done already", "is run by another process"};
+    struct one o = {0};
+    struct err why = {0};
+    enum progress state = PROGRESS_NEW;
+    char reason[512] = "", text[600];
+    int rc = one_args(&o, &p->row[row], seed, e);
+    if (rc == 0 && one_resolve(&o, p, &p->row[row], seed, &why) < 0) {
+        str_copy(p->row[row].refused, sizeof p->row[row].refused, why.text);
+        say(p, at, all, p->row[row].label, why.text);
+        goto out;
+    }
+    if (rc == 0)
+        rc = one_look(&o, &state, e);
+    if (rc < 0)
+        goto out;
+    say(p, at, all, o.name, what[state]);
+    if (p->dry)
+        goto out;
+    double t = clock_mono();
+    if (state == PROGRESS_NEW || state == PROGRESS_RESUME)
+        rc = one_run(&o, p, state, reason, sizeof reason, e);
+    if (rc < 0)
+        goto out;
+    struct summary *s = &x->run[x->n];
+    if (rc == 0 && state != PROGRESS_BUSY && summary_read(s, o.dir, &why) == 0) {
+        if (strcmp(s->status, "done") == 0) {
+            struct summary_group *g = &x->group[row];
+            snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)", s->value[SUMMARY_VAL_LOSS],
+                     s->value[SUMMARY_FLOPS], clock_mono() - t);
+            say(p, at, all, o.name, text);
+            if (g->n < DS_LEN(g->member))
+                g->member[g->n++] = x->n;
+            x->n++;
+            goto out;
+        }
+        snprintf(reason, sizeof reason, "%s at step %lld of %lld", s->status, s->step, s->steps);
+        summary_release(s);
+    }
+    rc = 0;
+    x->failed += state != PROGRESS_BUSY;
+    snprintf(text, sizeof text, "%s", reason[0] ? reason : why.text[0] ? why.text : "not finished");
+    say(p, at, all, o.name, text);
+out:
+    mem_free(o.arg);
+    return rc;
+}
+
+static void add_json(struct str *out, const struct batch_plan *p, const struct results *x)
+{
+    str_add(out, "{");
+    json_add_str(out, "kind", p->kind);
+    json_add_str(out, "preset", p->preset ? p->preset : "quick");
+    json_key(out, "seeds");
+    str_add(out, "[");
+    for (size_t i = 0; i < p->seeds; i++)
+        json_add_int(out, NULL, p->seed[i]);
+    str_add(out, "]");
+    json_key(out, "rows");
+    str_add(out, "[");
+    for (size_t i = 0; i < p->n; i++) {
+        json_key(out, NULL);
+        summary_group_json(out, &x->group[i], x->run);
+        out->len--; /* reopen the object */
+        json_key(out, "settings");
+        str_add(out, "[");
+        for (size_t k = 0; k < p->row[i].n; k++) {
+            json_key(out, NULL);
+            str_add_json(out, p->row[i].override[k], strlen(p->row[i].override[k]));
+        }
+        str_add(out, "]");
+        if (p->row[i].refused[0])
+            json_add_str(out, "refused", p->row[i].refused);
+        str_add(out, "}");
+    }
+    str_add(out, "]}\n");
+}
+
+static int write_summary(const struct batch_plan *p, const struct str *json, struct err *e)
+{
+    char path[1100], name[32];
+    snprintf(name, sizeof name, "%s.json", p->kind);
+    int rc = p->out ? (str_copy(path, sizeof path, p->out) ? err_set(e, DS_ERANGE, "%s: the path is too long", p->out) : 0)
+                    : fs_join(path, sizeof path, job_root(), name, e);
+    if (rc == 0 && !p->out)
+        rc = fs_mkdirs(job_root(), e);
+    if (rc == 0 && json->failed)
+        rc = err_set(e, DS_EMEM, "summary");
+    if (rc == 0)
+        rc = fs_write_file(path, json->p, json->len, e);
+    if (rc == 0 && !p->quiet)
+        fprintf(stderr, "depthscope: summary in %s\n", path);
+    return rc;
+}
+
+static int finish(const struct batch_plan *p, struct results *x, struct err *e)
+{
+    struct str json = {0}, out = {0};
+    for (size_t i = 0; i < p->n; i++) {
+        str_copy(x->group[i].label, sizeof x->group[i].label, p->row[i].label);
+        summary_estimate(&x->group[i], x->run);
+    }
+    add_json(&json, p, x);
+    int rc = write_summary(p, &json, e);
+    if (p->json) {
+        str_add_bytes(&out, json.p, json.len);
+    } else {
+        report_groups(&out, x->group, p->n);
+        for (size_t i = 0; i < p->n; i++)
+            if (p->row[i].refused[0]) {
+                str_addf(&out, "not run: %s: ", p->row[i].label);
+                cli_add_safe(&out, p->row[i].refused, strlen(p->row[i].refused), -1);
+                str_add(&out, "\n");
+            }
+    }
+    if (rc == 0 && cli_print(&out) != 0)
+        rc = err_set(e, DS_EIO, "standard output");
+    str_release(&out);
+    str_release(&json);
+    return rc;
+}
+
+int batch_run(struct batch_plan *p)
+{
+    struct err e = {0};
+    size_t all = p->n * p->seeds, at = 0;
+    struct results x = {0};
+    int rc = 0;
+    if (all > BATCH_RUNS_MAX)
+        rc = err_set(&e, DS_ERANGE, "%zu runs: at most %d in one %s", all, BATCH_RUNS_MAX, p->kind);
+    if (rc == 0) {
+        x.run = mem_alloc(all, sizeof *x.run);
+        x.group = mem_alloc(p->n, sizeof *x.group);
+        if (!x.run || !x.group)
+            rc = err_set(&e, DS_EMEM, "%s", p->kind);
+    }
+    batch_catch_signals();
+    /* seeds outside: after the first round every row has a number, and rounds only add certainty */
+    for (size_t s = 0; s < p->seeds && rc == 0; s++)
+        for (size_t row = 0; row < p->n && rc == 0 && !batch_signal; row++) {
+            at++;
+            if (!p->row[row].refused[0])
+                rc = take_one(p, &x, row, p->seed[s], at, all, &e);
+        }
+    if (rc == 0 && !p->dry)
+        rc = finish(p, &x, &e);
+    for (size_t i = 0; i < x.n; i++)
+        summary_release(&x.run[i]);
+    mem_free(x.run);
+    mem_free(x.group);
+    if (rc < 0)
+        return command_fail(&e);
+    if (batch_signal) {
+        fprintf(stderr, "depthscope: %s: interrupted; the same command goes on from here\n", p->kind);
+        return 128 + (int)batch_signal;
+    }
+    return x.failed ? 1 : 0;
+}

@@ -1,0 +1,155 @@
+/* depthscope compare RUN...: runs side by side; those that differ only in their seed are one line. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/report.h"
+#include "cli/use.h"
+
+static struct cli_option options[] = {
+    {.name = "json", .help = "one JSON object: runs, groups, differences"},
+    {.name = "each", .help = "every run is a line of its own"},
+    {.name = NULL},
+};
+enum { RUNS_MAX = 1024 };
+
+static void print_json(struct str *out, const struct summary *runs, size_t n, const struct summary_group *g, size_t groups,
+                       const char **key, size_t keys)
+{
+    str_add(out, "{\"runs\":[");
+    for (size_t i = 0; i < n; i++) {
+        json_key(out, NULL);
+        summary_run_json(out, &runs[i]);
+    }
+    str_add(out, "],\"groups\":[");
+    for (size_t i = 0; i < groups; i++) {
+        json_key(out, NULL);
+        summary_group_json(out, &g[i], runs);
+    }
+    str_add(out, "],\"differences\":{");
+    for (size_t i = 0; i < keys; i++) {
+        json_key(out, key[i]);
+        str_add(out, "[");
+        for (size_t k = 0; k < groups; k++) {
+            const char *v = summary_setting(&runs[g[k].member[0]], key[i]);
+            json_key(out, NULL);
+            if (v)
+                str_add_json(out, v, strlen(v));
+            else
+                str_add(out, "null");
+        }
+        str_add(out, "]");
+    }
+    str_add(out, "}}\n");
+}
+
+static void print_differences(struct str *out, const struct summary *runs, const struct summary_group *g, size_t groups,
+                              const char **key, size_t keys)
+{
+    struct table t;
+    if (keys == 0 || groups < 2)
+        return;
+    table_init(&t, groups + 1);
+    table_add(&t, "");
+    for (size_t k = 0; k < groups; k++)
+        table_add(&t, g[k].label);
+    for (size_t i = 0; i < keys; i++) {
+        table_add(&t, key[i]);
+        for (size_t k = 0; k < groups; k++) {
+            const char *v = summary_setting(&runs[g[k].member[0]], key[i]);
+            table_add(&t, v && v[0] ? v : "-");
+        }
+    }
+    str_add(out, "\nsettings that differ:\n");
+    table_print(&t, out);
+    table_release(&t);
+}
+
+static void print_unfinished(struct str *out, const struct summary *runs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(runs[i].status, "done") != 0) {
+            str_add(out, "note: ");
+            cli_add_safe(out, runs[i].name, strlen(runs[i].name), -1);
+            str_addf(out, " is %s at step %lld of %lld\n", runs[i].status, runs[i].step, runs[i].steps);
+        }
+}
+
+static int read_runs(struct summary *runs, size_t *n, const struct cli_args *a, struct err *e)
+{
+    char path[1024];
+    for (int i = 0; i < a->n_rest; i++) {
+        int rc = cli_run_path(path, sizeof path, a->rest[i], e);
+        if (rc == 0)
+            rc = summary_read(&runs[*n], path, e);
+        if (rc < 0)
+            return rc;
+        ++*n;
+    }
+    return 0;
+}
+
+static int alone(struct summary_group **g, size_t *groups, const struct summary *runs, size_t n, struct err *e)
+{
+    *g = mem_alloc(n, sizeof **g);
+    if (!*g)
+        return err_set(e, DS_EMEM, "groups");
+    for (size_t i = 0; i < n; i++) {
+        str_copy((*g)[i].label, sizeof (*g)[i].label, runs[i].name);
+        (*g)[i].n = 1;
+        (*g)[i].member[0] = i;
+        summary_estimate(&(*g)[i], runs);
+    }
+    *groups = n;
+    return 0;
+}
+
+static int compare(const struct cli_args *a, struct str *out, struct err *e)
+{
+    struct summary *runs = NULL;
+    struct summary_group *g = NULL;
+    const char **key = NULL;
+    size_t n = 0, groups = 0, keys = 0;
+    int rc = 0;
+    if (a->n_override > 0)
+        rc = err_set(e, DS_EUSAGE, "compare: there are no keys to set (%s)", a->override[0]);
+    else if (a->n_rest == 0 || a->n_rest > RUNS_MAX)
+        rc = err_set(e, DS_EUSAGE, "compare: 1 to %d runs, please (depthscope runs lists them)", RUNS_MAX);
+    else if (!(runs = mem_alloc((size_t)a->n_rest, sizeof *runs)))
+        rc = err_set(e, DS_EMEM, "compare");
+    if (rc == 0)
+        rc = read_runs(runs, &n, a, e);
+    if (rc == 0)
+        rc = cli_flag(a, "each") ? alone(&g, &groups, runs, n, e) : summary_group(&g, &groups, runs, n, e);
+    if (rc == 0)
+        rc = summary_differences(&key, &keys, runs, n, e);
+    if (rc == 0 && cli_flag(a, "json")) {
+        print_json(out, runs, n, g, groups, key, keys);
+    } else if (rc == 0) {
+        report_groups(out, g, groups);
+        print_differences(out, runs, g, groups, key, keys);
+        print_unfinished(out, runs, n);
+    }
+    for (size_t i = 0; i < n; i++)
+        summary_release(&runs[i]);
+    mem_free(runs);
+    mem_free(g);
+    mem_free(key);
+    return rc;
+}
+
+int compare_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct str out = {0};
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    rc = compare(&a, &out, &e);
+    cli_release(&a);
+    if (rc < 0) {
+        str_release(&out);
+        return command_fail(&e);
+    }
+    return cli_print(&out);
+}

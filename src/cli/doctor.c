@@ -1,0 +1,192 @@
+/* depthscope doctor: what this machine and terminal can do.  Exit status 1 when something here keeps the program from working. */
+#include <locale.h>
+#include <langinfo.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/fs.h"
+#include "base/pool.h"
+#include "base/utf8.h"
+#include "cli/use.h"
+#include "cli/version.h"
+#include "engine/gemm.h"
+#include "figures/palette.h"
+#include "training/job.h"
+
+static struct cli_option options[] = {
+    {.name = "json", .help = "a JSON array of {name, ok, text}"},
+    {.name = NULL},
+};
+
+/* ok: 1 fine, 0 worth knowing, -1 in the way. */
+struct finding { const char *name; int ok; struct str text; };
+
+static void add_env(struct str *out, const char *name)
+{
+    const char *v = getenv(name);
+    str_addf(out, " %s=", name);
+    str_add(out, v ? v : "(unset)");
+}
+
+static void check_cpu(struct finding *f)
+{
+    char text[512];
+    cpu_describe(text, sizeof text);
+    str_add(&f->text, text);
+    f->ok = 1;
+}
+
+static void check_threads(struct finding *f)
+{
+    int quota = cpu_quota("/sys/fs/cgroup", "/proc/self/cgroup");
+    str_addf(&f->text, "%d usable by this process", pool_cpus());
+    if (quota > 0)
+        str_addf(&f->text, " (quota %d)", quota);
+    f->ok = 1;
+}
+
+static void check_gemm(struct finding *f)
+{
+    const struct gemm_provider *const *all = gemm_providers();
+    str_addf(&f->text, "%s in use; here:", gemm_provider()->name);
+    for (size_t i = 0; all[i]; i++)
+        str_addf(&f->text, " %s%s", all[i]->name, all[i]->available() ? "" : " (not on this processor)");
+    f->ok = strcmp(gemm_provider()->name, "ref") != 0;
+}
+
+static void check_memory(struct finding *f)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    char si[16];
+    str_addf(&f->text, "%sB of memory", pages > 0 && size > 0 ? str_si(si, (double)pages * (double)size) : "unknown ");
+    f->ok = 1;
+}
+
+static void check_terminal(struct finding *f)
+{
+    struct winsize w = {0};
+    int tty = isatty(STDOUT_FILENO);
+    if (tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0)
+        str_addf(&f->text, "%d x %d;", w.ws_col, w.ws_row);
+    else
+        str_add(&f->text, "standard output is no terminal: plain text, no colours;");
+    add_env(&f->text, "TERM");
+    add_env(&f->text, "COLORTERM");
+    if (getenv("NO_COLOR"))
+        add_env(&f->text, "NO_COLOR");
+    f->ok = !tty || (w.ws_col >= 80 && w.ws_row >= 24);
+}
+
+static void check_locale(struct finding *f)
+{
+    setlocale(LC_CTYPE, "");
+    str_addf(&f->text, "%s", nl_langinfo(CODESET));
+    f->ok = utf8_locale_is_utf8();
+    if (!f->ok)
+        str_add(&f->text, ": not UTF-8, frames are ASCII and text is escaped (try LC_ALL=C.UTF-8)");
+}
+
+static void check_runs(struct finding *f)
+{
+    char path[1100], si[16];
+    struct err e = {0};
+    const char *root = job_root();
+    str_add(&f->text, root);
+    f->ok = -1;
+    if (!fs_exists(root)) {
+        /* made by the first run: its parent has to let us */
+        const char *slash = strrchr(root, '/');
+        snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - root) : 1, slash ? root : ".");
+        f->ok = access(path[0] ? path : "/", W_OK) == 0 ? 1 : -1;
+        str_add(&f->text, f->ok > 0 ? ": made by the first run" : ": is not there and cannot be made here");
+        return;
+    }
+    snprintf(path, sizeof path, "%s/.doctor-%ld", root, (long)getpid());
+    if (fs_write_file(path, "ok\n", 3, &e) < 0) {
+        str_addf(&f->text, ": cannot be written (%s); set DEPTHSCOPE_RUNS", e.text);
+        return;
+    }
+    if (fs_ops_get()->unlink(path) == 0)
+        f->ok = 1;
+    uint64_t left = fs_free_bytes(root);
+    str_addf(&f->text, ": writable, %sB free", str_si(si, (double)left));
+    if (left > 0 && left < (uint64_t)1 << 30)
+        f->ok = 0;
+}
+
+static void check_data(struct finding *f)
+{
+    char dir[1024];
+    struct err e = {0};
+    f->ok = cli_data_dir(dir, sizeof dir, "data", &e) == 0;
+    str_add(&f->text, f->ok ? dir : e.text);
+}
+
+static void check_themes(struct finding *f)
+{
+    char **names = NULL;
+    size_t n = 0;
+    struct err e = {0};
+    if (theme_list(&names, &n, &e) < 0) {
+        str_add(&f->text, e.text);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        str_addf(&f->text, "%s%s", i ? ", " : "", names[i]);
+    str_add(&f->text, n ? "" : "none found: the built-in dark one is used");
+    f->ok = n > 0;
+    fs_list_free(names, n);
+}
+
+static const struct { const char *name; void (*check)(struct finding *f); } checks[] = {
+    {"processor", check_cpu}, {"threads", check_threads},   {"products", check_gemm}, {"memory", check_memory},
+    {"terminal", check_terminal}, {"locale", check_locale}, {"runs", check_runs},     {"presets", check_data},
+    {"themes", check_themes},
+};
+
+int doctor_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct str out = {0};
+    int worst = 1, rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    int json = cli_flag(&a, "json");
+    if (a.n_rest > 0 || a.n_override > 0)
+        rc = err_set(&e, DS_EUSAGE, "doctor takes no words: %s", a.n_rest > 0 ? a.rest[0] : a.override[0]);
+    cli_release(&a);
+    if (rc < 0)
+        return command_fail(&e);
+    setlocale(LC_CTYPE, "");
+    if (json)
+        str_add(&out, "[");
+    else
+        str_add(&out, "depthscope " DEPTHSCOPE_VERSION "\n");
+    for (size_t i = 0; i < DS_LEN(checks); i++) {
+        struct finding f = {.name = checks[i].name};
+        checks[i].check(&f);
+        worst = f.ok < worst ? f.ok : worst;
+        if (json) {
+            json_key(&out, NULL);
+            str_add(&out, "{");
+            json_add_str(&out, "name", f.name);
+            json_key(&out, "ok");
+            str_add(&out, f.ok > 0 ? "true" : "false");
+            json_add_str(&out, "text", str_text(&f.text));
+            str_add(&out, "}");
+        } else {
+            str_addf(&out, "  %-5s %-10s ", f.ok > 0 ? "ok" : f.ok == 0 ? "note" : "BAD", f.name);
+            cli_add_safe(&out, str_text(&f.text), f.text.len, -1);
+            str_add(&out, "\n");
+        }
+        str_release(&f.text);
+    }
+    if (json)
+        str_add(&out, "]\n");
+    rc = cli_print(&out);
+    return rc != 0 ? rc : worst < 0 ? 1 : 0;
+}

@@ -1,0 +1,122 @@
+/* depthscope stream RUN: its records on stdout, as long as it lives: ssh host depthscope stream RUN | depthscope - */
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "cli/use.h"
+#include "io/runlog.h"
+
+static struct cli_option options[] = {
+    {.name = "no-follow", .help = "end at the present end, also when the run lives"},
+    {.name = NULL},
+};
+enum { GATHER = 1 << 16, POLL_MS = 200 };
+
+static void put_be(unsigned char *p, int n, uint64_t x)
+{
+    for (int i = n; i-- > 0; x >>= 8)
+        p[i] = (unsigned char)x;
+}
+
+/* The frame again, from a body that has been checked: damage and torn tails stay behind. */
+static void add_frame(struct str *out, const struct runlog_entry *entry)
+{
+    unsigned char h[RECORD_OVERHEAD];
+    size_t n = (size_t)(entry->body.end - entry->body.p);
+    h[0] = 0xC9;
+    put_be(h + 1, 4, n + 12);
+    h[5] = 0x44;
+    put_be(h + 10, 8, entry->seq);
+    uint32_t crc = hash_crc32c(0, h + 10, 8);
+    put_be(h + 6, 4, hash_crc32c(crc, entry->body.p, n));
+    str_add_bytes(out, h, sizeof h);
+    str_add_bytes(out, entry->body.p, n);
+}
+
+/* 1 when whoever read our output has gone: then there is nothing left to do. */
+static int reader_gone(int wait_ms)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO};
+    return poll(&p, 1, wait_ms) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL));
+}
+
+static int send_out(struct str *out, struct err *e)
+{
+    int rc = out->failed ? err_set(e, DS_EMEM, "stream") : cli_write(str_text(out), out->len, e);
+    str_reset(out);
+    return rc;
+}
+
+static int follow(struct runlog_reader *r, const char *path, int stay, struct err *e)
+{
+    struct runlog_entry entry;
+    struct str out = {0};
+    int rc, ended = 0;
+    for (;;) {
+        rc = runlog_next(r, &entry, e);
+        if (rc < 0)
+            break;
+        if (rc == 1) {
+            if (!entry.is_gap) {
+                add_frame(&out, &entry);
+                ended = value_is(value_get(entry.body, "kind"), "end");
+            }
+            if (out.len < GATHER)
+                continue;
+        }
+        int more = rc;
+        if ((rc = send_out(&out, e)) < 0 || reader_gone(more ? 0 : POLL_MS))
+            break;
+        if (more)
+            continue;
+        /* at the end: a log whose writer has gone, or that says it is over, will not grow */
+        if (!stay || runlog_reader_at_end(r) || (strcmp(path, "-") != 0 && (ended || !runlog_is_locked(path))))
+            break;
+    }
+    str_release(&out);
+    return rc < 0 ? rc : 0;
+}
+
+static int stream(const struct cli_args *a, struct err *e)
+{
+    char path[1024], log[1100];
+    struct runlog_reader *r = NULL;
+    const char *run;
+    int rc = cli_one(a, "stream", "RUN", &run, e);
+    if (rc == 0 && a->n_override > 0)
+        rc = err_set(e, DS_EUSAGE, "stream: there are no keys to set (%s)", a->override[0]);
+    if (rc == 0)
+        rc = cli_run_path(path, sizeof path, run, e);
+    if (rc == 0 && fs_is_dir(path))
+        rc = fs_join(log, sizeof log, path, "log.mp", e);
+    else if (rc == 0)
+        str_copy(log, sizeof log, path);
+    if (rc == 0)
+        rc = runlog_reader_open(&r, log, e);
+    if (rc < 0)
+        return rc;
+    rc = follow(r, log, !cli_flag(a, "no-follow"), e);
+    runlog_reader_close(r);
+    return rc;
+}
+
+int stream_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    if (isatty(STDOUT_FILENO))
+        rc = err_set(&e, DS_EUSAGE, "stream: records are no text for a terminal; send them into a file or into depthscope -");
+    signal(SIGPIPE, SIG_IGN);
+    if (rc == 0)
+        rc = stream(&a, &e);
+    cli_release(&a);
+    if (rc < 0 && reader_gone(0))
+        return 0; /* the viewer left */
+    return rc < 0 ? command_fail(&e) : 0;
+}

@@ -1,0 +1,256 @@
+#include "eval/summary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+const struct summary_row summary_rows[SUMMARY_N] = {
+    // clang-format off
+    [SUMMARY_VAL_LOSS]  = {"val_loss", "val loss", 4},
+    [SUMMARY_BPB]       = {"bits_per_byte", "bits/byte", 4},
+    [SUMMARY_BLOCK]     = {"block_ratio", "blocks", 3},
+    [SUMMARY_FLOPS]     = {"flops_ratio", "FLOPs", 3},
+    [SUMMARY_TIME]      = {"time_ratio", "time", 3},
+    [SUMMARY_DEPTH]     = {"depth_mean", "depth", 3},
+    [SUMMARY_DEPTH_SD]  = {"depth_sd", "depth sd", 3},
+    [SUMMARY_R_SIGNAL]  = {"corr_signal_depth", "r(signal)", 3},
+    [SUMMARY_R_ENTROPY] = {"corr_entropy_depth", "r(entropy)", 3},
+    [SUMMARY_R_NLL]     = {"corr_nll_depth", "r(loss)", 3},
+    [SUMMARY_R_TRUE]    = {"corr_true_entropy_depth", "r(true entropy)", 3},
+    // clang-format on
+};
+
+/* Newest finite point that no resume has superseded. */
+static double last_point(const struct runview *v, const char *name)
+{
+    const struct series *s = runview_series(v, name);
+    for (size_t i = s ? s->n : 0; i-- > 0;)
+        if (!s->is_old[i] && isfinite(s->value[i]))
+            return s->value[i];
+    return (double)NAN;
+}
+
+static double number(const struct runview *v, int row)
+{
+    static const char *const task[] = {"final", "ppl", NULL};
+    const char *key = row == SUMMARY_VAL_LOSS ? "loss" : summary_rows[row].key;
+    for (size_t i = 0; i < DS_LEN(task); i++) {
+        double x = runview_eval(v, task[i], key);
+        if (isfinite(x))
+            return x;
+    }
+    return last_point(v, summary_rows[row].key);
+}
+
+static const char *status_of(const struct runview *v)
+{
+    switch (v->state) {
+    case RUN_DONE: return "done";
+    case RUN_STOPPED: return "stopped";
+    case RUN_FAILED: return "failed";
+    case RUN_LIVE:
+    case RUN_PAUSED: return "running";
+    default: return "unfinished";
+    }
+}
+
+static int copy_settings(struct summary *s, const struct runview *v, struct err *e)
+{
+    s->key = mem_alloc(v->configs + 1, sizeof *s->key);
+    s->setting = mem_alloc(v->configs + 1, sizeof *s->setting);
+    if (!s->key || !s->setting)
+        return err_set(e, DS_EMEM, "settings of %s", s->name);
+    for (size_t i = 0; i < v->configs; i++) {
+        s->key[i] = mem_strdup(v->config_key[i] ? v->config_key[i] : "");
+        s->setting[i] = mem_strdup(v->config_value[i] ? v->config_value[i] : "");
+        s->settings = i + 1;
+        if (!s->key[i] || !s->setting[i])
+            return err_set(e, DS_EMEM, "settings of %s", s->name);
+    }
+    return 0;
+}
+
+int summary_read(struct summary *s, const char *path, struct err *e)
+{
+    struct runview *v = NULL;
+    memset(s, 0, sizeof *s);
+    int rc = runview_open(&v, path, e);
+    if (rc < 0)
+        return rc;
+    const char *slash = strrchr(path, '/');
+    str_copy(s->name, sizeof s->name, v->name && v->name[0] ? v->name : slash ? slash + 1 : path);
+    str_copy(s->method, sizeof s->method, v->method ? v->method : "");
+    str_copy(s->status, sizeof s->status, status_of(v));
+    s->seed = (long long)v->seed;
+    s->step = v->step;
+    s->steps = v->steps_planned;
+    for (int i = 0; i < SUMMARY_N; i++)
+        s->value[i] = number(v, i);
+    rc = copy_settings(s, v, e);
+    runview_free(v);
+    if (rc < 0)
+        summary_release(s);
+    return rc;
+}
+
+void summary_release(struct summary *s)
+{
+    for (size_t i = 0; i < s->settings; i++) {
+        mem_free(s->key[i]);
+        mem_free(s->setting[i]);
+    }
+    mem_free(s->key);
+    mem_free(s->setting);
+    memset(s, 0, sizeof *s);
+}
+
+const char *summary_setting(const struct summary *s, const char *key)
+{
+    for (size_t i = 0; i < s->settings; i++)
+        if (strcmp(s->key[i], key) == 0)
+            return s->setting[i];
+    return NULL;
+}
+
+/* What changes neither the task nor the result: how often to log, how many threads. */
+static int is_ignored(const char *key)
+{
+    static const char *const keys[] = {
+        "seed", "threads", "preset", "run", "name", "train.log_every", "train.layer_every", "train.probe_every",
+        "train.checkpoint_every", "train.keep", "train.probes", "train.probe_tokens", "train.samples", "train.time_rounds",
+        "train.recompute",
+    };
+    for (size_t i = 0; i < DS_LEN(keys); i++)
+        if (strcmp(key, keys[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static int same_setting(const struct summary *a, const struct summary *b, const char *key)
+{
+    const char *x = summary_setting(a, key), *y = summary_setting(b, key);
+    return x && y ? strcmp(x, y) == 0 : x == y;
+}
+
+static int is_same(const struct summary *a, const struct summary *b)
+{
+    if (strcmp(a->method, b->method) != 0 || a->settings == 0 || b->settings == 0)
+        return 0; /* a run without a configuration stands for itself */
+    for (size_t i = 0; i < a->settings; i++)
+        if (!is_ignored(a->key[i]) && !same_setting(a, b, a->key[i]))
+            return 0;
+    for (size_t i = 0; i < b->settings; i++)
+        if (!is_ignored(b->key[i]) && !summary_setting(a, b->key[i]))
+            return 0;
+    return 1;
+}
+
+int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs, size_t n_runs, struct err *e)
+{
+    struct summary_group *g = mem_alloc(n_runs + 1, sizeof *g);
+    size_t count = 0;
+    if (!g)
+        return err_set(e, DS_EMEM, "groups");
+    for (size_t i = 0; i < n_runs; i++) {
+        size_t k = 0;
+        while (k < count && !is_same(&runs[g[k].member[0]], &runs[i]))
+            k++;
+        if (k == count)
+            str_copy(g[count++].label, sizeof g->label, runs[i].name);
+        if (g[k].n == DS_LEN(g[k].member)) {
+            mem_free(g);
+            return err_set(e, DS_ERANGE, "more than %zu runs differ only in their seed", DS_LEN(g->member));
+        }
+        g[k].member[g[k].n++] = i;
+    }
+    for (size_t k = 0; k < count; k++)
+        summary_estimate(&g[k], runs);
+    *groups = g;
+    *n = count;
+    return 0;
+}
+
+void summary_estimate(struct summary_group *g, const struct summary *runs)
+{
+    double v[DS_LEN(g->member)];
+    for (int row = 0; row < SUMMARY_N; row++) {
+        for (size_t i = 0; i < g->n; i++)
+            v[i] = runs[g->member[i]].value[row];
+        g->value[row] = estimate_of(v, g->n, (uint64_t)row);
+    }
+}
+
+int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs, struct err *e)
+{
+    const char **k = NULL;
+    void *p = NULL;
+    size_t cap = 0, count = 0;
+    for (size_t r = 0; r < n_runs; r++)
+        for (size_t i = 0; i < runs[r].settings; i++) {
+            const char *key = runs[r].key[i];
+            int differs = 0, known = 0;
+            for (size_t o = 0; o < n_runs && !differs; o++)
+                differs = runs[o].settings > 0 && !same_setting(&runs[r], &runs[o], key);
+            for (size_t j = 0; j < count && !known; j++)
+                known = strcmp(k[j], key) == 0;
+            if (!differs || known || is_ignored(key))
+                continue;
+            if (mem_grow(&p, &cap, count + 1, sizeof *k) < 0) {
+                mem_free(p);
+                return err_set(e, DS_EMEM, "differences");
+            }
+            k = p;
+            k[count++] = key;
+        }
+    *keys = k;
+    *n = count;
+    return 0;
+}
+
+static void add_text(struct str *out, const char *key, const char *text)
+{
+    str_addf(out, "\"%s\":", key);
+    str_add_json(out, text, strlen(text));
+}
+
+void summary_run_json(struct str *out, const struct summary *s)
+{
+    str_add(out, "{");
+    add_text(out, "name", s->name);
+    str_add(out, ",");
+    add_text(out, "method", s->method);
+    str_add(out, ",");
+    add_text(out, "status", s->status);
+    str_addf(out, ",\"seed\":%lld,\"step\":%lld,\"steps\":%lld", s->seed, s->step, s->steps);
+    for (int i = 0; i < SUMMARY_N; i++) {
+        str_addf(out, ",\"%s\":", summary_rows[i].key);
+        str_add_json_num(out, s->value[i]);
+    }
+    str_add(out, "}");
+}
+
+void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs)
+{
+    str_add(out, "{");
+    add_text(out, "label", g->label);
+    str_addf(out, ",\"n\":%zu,\"runs\":[", g->n);
+    for (size_t i = 0; i < g->n; i++) {
+        str_add(out, i ? "," : "");
+        summary_run_json(out, &runs[g->member[i]]);
+    }
+    str_add(out, "]");
+    for (int i = 0; i < SUMMARY_N; i++) {
+        const struct estimate *x = &g->value[i];
+        const double v[] = {x->mean, x->sd, x->lo, x->hi};
+        static const char *const name[] = {"mean", "sd", "lo", "hi"};
+        str_addf(out, ",\"%s\":{\"n\":%zu", summary_rows[i].key, x->n);
+        for (size_t k = 0; k < DS_LEN(v); k++) {
+            str_addf(out, ",\"%s\":", name[k]);
+            str_add_json_num(out, v[k]);
+        }
+        str_add(out, "}");
+    }
+    str_add(out, "}");
+}
