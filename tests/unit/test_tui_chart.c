@@ -1,0 +1,226 @@
+/* The line chart: what must be seen is seen, and quickly. */
+#include "t.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tui/chart_scan.h"
+#include "tui/term.h"
+
+static struct theme theme;
+
+static void series_make(struct series *s, size_t n)
+{
+    memset(s, 0, sizeof *s);
+    s->name = mem_strdup("loss");
+    s->n = s->cap = n;
+    s->step = mem_alloc(n, sizeof *s->step);
+    s->value = mem_alloc(n, sizeof *s->value);
+    s->is_old = mem_alloc(n, 1);
+    for (size_t i = 0; i < n; i++) {
+        s->step[i] = (int64_t)i;
+        s->value[i] = 2 + 0.1 * sin((double)i / 500);
+    }
+}
+
+static void series_drop(struct series *s)
+{
+    mem_free(s->name);
+    mem_free(s->step);
+    mem_free(s->value);
+    mem_free(s->is_old);
+}
+
+static struct canvas draw(const struct series *s, const struct smooth *smooth, int rows, int cols, double x0, double x1)
+{
+    struct canvas c = {.look = {GLYPHS_BRAILLE, 256, &theme}};
+    theme_default(&theme);
+    t_true(canvas_resize(&c, rows, cols) == 0);
+    struct chart chart = chart_new("loss");
+    chart.curve[chart.curves++] = (struct curve){.series = s, .smooth = smooth, .role = ROLE_SERIES_0, .group = -1};
+    chart.x0 = x0;
+    chart.x1 = x1;
+    chart_draw(canvas_area(&c), &chart, NULL);
+    return c;
+}
+
+static int count(const struct canvas *c, uint32_t rune)
+{
+    int n = 0;
+    for (int i = 0; i < c->rows * c->cols; i++)
+        n += c->cell[i].rune == rune;
+    return n;
+}
+
+/* Dots of the curve in a column of cells. */
+static int column_height(const struct canvas *c, int x)
+{
+    int n = 0;
+    for (int y = 1; y < c->rows - 1; y++)
+        n += c->cell[y * c->cols + x].rune > 0x2800 && c->cell[y * c->cols + x].rune < 0x2900;
+    return n;
+}
+
+T(spike_of_one_point_in_a_million_is_seen_at_every_zoom)
+{
+    enum { N = 1000000, AT = 700003 };
+    struct series s;
+    series_make(&s, N);
+    s.value[AT] = 100;
+    for (double half = N; half >= 50; half /= 7) {
+        double x0 = AT - half < 0 ? 0 : AT - half, x1 = AT + half > N ? N : AT + half;
+        struct canvas c = draw(&s, NULL, 8, 40, x0, x1);
+        int tallest = 0;
+        for (int x = 7; x < 40; x++)
+            tallest = column_height(&c, x) > tallest ? column_height(&c, x) : tallest;
+        t_truef(count(&c, 0x25B4) >= 1 || tallest >= 4, "spike lost in +-%g", half);
+        canvas_release(&c);
+    }
+    series_drop(&s);
+}
+
+T(a_number_that_is_none_is_marked_and_the_curve_goes_on)
+{
+    struct series s;
+    struct smooth smooth = {0};
+    series_make(&s, 1000);
+    s.value[500] = (double)NAN;
+    s.nonfinite = 1;
+    t_true(smooth_update(&smooth, &s, 0.9) == 0);
+    t_true(isfinite(smooth.v[500]) && isfinite(smooth.v[999]));
+    struct canvas c = draw(&s, &smooth, 8, 40, 0, 0);
+    t_true(count(&c, 0xD7) >= 2); /* in the plot and in the title */
+    t_true(column_height(&c, 30) > 0);
+    canvas_release(&c);
+    smooth_release(&smooth);
+    series_drop(&s);
+}
+
+T(smoothing_is_unbiased_from_the_first_point)
+{
+    struct series s;
+    struct smooth m = {0};
+    series_make(&s, 10);
+    for (int i = 0; i < 10; i++)
+        s.value[i] = 7;
+    t_true(smooth_update(&m, &s, 0.99) == 0);
+    for (int i = 0; i < 10; i++)
+        t_near(m.v[i], 7, 1e-12);
+    smooth_release(&m);
+    series_drop(&s);
+}
+
+T(a_million_points_are_drawn_in_milliseconds)
+{
+    struct series s;
+    series_make(&s, 1000000);
+    struct canvas c = draw(&s, NULL, 24, 80, 0, 0); /* builds the pyramid */
+    canvas_release(&c);
+    double start = clock_mono();
+    for (int i = 0; i < 10; i++) {
+        c = draw(&s, NULL, 24, 80, 0, 0);
+        canvas_release(&c);
+    }
+    printf("  10^6 points: one redraw at 80x24 in %.2f ms\n", (clock_mono() - start) * 100);
+    series_drop(&s);
+}
+
+T(superseded_points_do_not_zigzag)
+{
+    struct series s;
+    struct scan_segment segment[SCAN_SEGMENTS_MAX];
+    series_make(&s, 30);
+    for (int i = 10; i < 20; i++)
+        s.is_old[i] = 1;
+    for (int i = 20; i < 30; i++)
+        s.step[i] = i - 10;
+    t_eq(scan_segments(&s, segment), 3);
+    struct curve c = {.series = &s, .group = -1};
+    struct scan_column now = scan_range(&c, CHART_X_STEP, 12, 13, segment, 3, 0);
+    t_eq(now.n, 1);
+    t_near(now.last, s.value[22], 0);
+    series_drop(&s);
+}
+
+T(ticks_are_nice_and_inside)
+{
+    double t[16];
+    int n = ticks_nice(0.13, 0.97, 0, t, 5);
+    t_true(n >= 3 && n <= 5);
+    t_near(t[1] - t[0], 0.2, 1e-12);
+    n = ticks_nice(0.5, 2000, 1, t, 8);
+    t_near(t[0], 1, 1e-12);
+    t_near(t[n - 1], 1000, 1e-9);
+    t_eq(ticks_nice(1, 1, 0, t, 5), 0);
+    t_eq(ticks_nice((double)NAN, 1, 0, t, 5), 0);
+    t_eq(ticks_nice(0, INFINITY, 0, t, 5), 0);
+    char text[24];
+    tick_print(text, 1200000, 200000);
+    t_str(text, "1.2M");
+    tick_print(text, 3e-4, 1e-4);
+    t_str(text, "3e-4");
+    num_print(text, (double)NAN);
+    t_str(text, "NaN");
+}
+
+T(x_range_grows_in_steps)
+{
+    struct series s;
+    series_make(&s, 1030);
+    struct chart chart = chart_new("x");
+    chart.curve[chart.curves++] = (struct curve){.series = &s, .group = -1};
+    double first = scan_x_axis(&chart).hi;
+    s.n = 1100;
+    s.n = 1030;
+    s.n -= 3;
+    t_near(scan_x_axis(&chart).hi, first, 0);
+    t_true(first >= 1029 && first < 1029 * 1.13);
+    series_drop(&s);
+}
+
+T(odd_series_draw_without_harm)
+{
+    static const double odd[][4] = {{0, 0, 0, 0}, {1e308, -1e308, 1e308, 0}, {5, 5, 5, 5}, {-1, -2, -3, -4},
+                                    {(double)NAN, (double)NAN, (double)NAN, (double)NAN}, {1e-308, 2e-308, 3e-308, 0},
+                                    {INFINITY, -INFINITY, 1, 2}};
+    for (size_t k = 0; k < DS_LEN(odd); k++) {
+        struct series s;
+        series_make(&s, 4);
+        memcpy(s.value, odd[k], sizeof odd[k]);
+        s.step[3] = INT64_MAX;
+        for (int size = 1; size < 30; size += 4) {
+            struct canvas c = draw(&s, NULL, size, 2 * size, 0, 0);
+            canvas_release(&c);
+        }
+        series_drop(&s);
+    }
+}
+
+T(band_of_seeds_holds_the_mean)
+{
+    double v[5] = {1, 2, 3, (double)NAN, 4}, mean, lo, hi;
+    bootstrap_band(v, 5, &mean, &lo, &hi);
+    t_near(mean, 2.5, 1e-12);
+    t_true(lo < mean && mean < hi && lo >= 1 && hi <= 4);
+    bootstrap_band(v, 1, &mean, &lo, &hi);
+    t_true(mean == 1 && lo == 1 && hi == 1);
+    bootstrap_band(v, 0, &mean, &lo, &hi);
+    t_true(isnan(mean));
+}
+
+T(terminals_get_the_entry_they_can_use)
+{
+    struct term_choice c;
+    term_choose(&c, "xterm-256color", NULL, NULL, NULL);
+    t_true(c.colours == 256 && strcmp(c.entry, "ds-xterm-256") == 0);
+    term_choose(&c, "tmux-256color", "truecolor", NULL, NULL);
+    t_true(c.colours == 1 << 24 && strcmp(c.entry, "ds-tmux-direct") == 0);
+    term_choose(&c, "xterm-kitty", NULL, NULL, "1");
+    t_eq(c.colours, 0);
+    term_choose(&c, "vt100", "truecolor", "truecolor", NULL);
+    t_true(c.colours == 0 && c.memory == NULL);
+    term_choose(&c, NULL, NULL, NULL, NULL);
+    t_eq(c.colours, 0);
+    t_eq(glyphs_choose(NULL, 0, "xterm"), GLYPHS_ASCII);
+    t_eq(glyphs_choose(NULL, 1, "linux"), GLYPHS_SHADES);
+    t_eq(glyphs_choose("braille", 0, "dumb"), GLYPHS_BRAILLE);
+}

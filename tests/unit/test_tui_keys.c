@@ -1,0 +1,149 @@
+/* Names of keys, the tables, and bytes of a terminal turned into events. */
+#include "t.h"
+
+#include "tui/keymap.h"
+#include "tui/view.h"
+
+struct seen { struct event ev[64]; char text[64]; int n; };
+
+static void take(void *ctx, const struct event *ev)
+{
+    struct seen *s = ctx;
+    if (ev->kind == EVENT_PASTE)
+        snprintf(s->text, sizeof s->text, "%.*s", (int)(ev->len < 60 ? ev->len : 60), ev->text);
+    if (s->n < 64)
+        s->ev[s->n++] = *ev;
+}
+
+static struct seen feed(const char *bytes, size_t n)
+{
+    struct decoder d = {0};
+    struct seen s = {0};
+    for (size_t i = 0; i < n; i++) /* worst case: one byte a read */
+        decoder_feed(&d, bytes + i, 1, take, &s);
+    decoder_flush(&d, take, &s);
+    decoder_release(&d);
+    return s;
+}
+#define FEED(text) feed(text, sizeof(text) - 1)
+
+T(names_and_codes_go_both_ways)
+{
+    static const char *const names[] = {"j", "Up", "C-d", "PgDn", "S-Tab", "F5", "M-x", "Space", "C-Right", "\xC3\xA4"};
+    for (size_t i = 0; i < DS_LEN(names); i++) {
+        char out[24];
+        uint32_t key = key_parse(names[i], strlen(names[i]));
+        t_true(key != 0);
+        t_str(key_print(out, key), names[i]);
+    }
+    t_eq(key_parse("nonsense", 8), 0);
+    t_eq(key_parse("", 0), 0);
+}
+
+T(arrows_mouse_and_modifiers_are_read)
+{
+    struct seen s = FEED("\x1b[A\x1bOB\x1b[1;5C\x1b[5~\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[Z\x1bx\xC3\xA4");
+    t_eq(s.n, 10);
+    t_eq(s.ev[0].key, KEYCODE_UP);
+    t_eq(s.ev[1].key, KEYCODE_DOWN);
+    t_eq(s.ev[2].key, KEYCODE_CTRL | KEYCODE_RIGHT);
+    t_eq(s.ev[3].key, KEYCODE_PGUP);
+    t_true(s.ev[4].action == MOUSE_PRESS && s.ev[4].x == 9 && s.ev[4].y == 4 && s.ev[4].button == 1);
+    t_eq(s.ev[5].action, MOUSE_RELEASE);
+    t_eq(s.ev[6].action, MOUSE_WHEEL_UP);
+    t_eq(s.ev[7].key, KEYCODE_BACKTAB);
+    t_eq(s.ev[8].key, KEYCODE_ALT | 'x');
+    t_eq(s.ev[9].key, 0xE4);
+}
+
+T(lone_escape_is_a_key_after_the_pause)
+{
+    struct seen s = FEED("\x1b");
+    t_eq(s.n, 1);
+    t_eq(s.ev[0].key, KEYCODE_ESC);
+}
+
+T(late_replies_are_swallowed)
+{
+    struct seen s = FEED("\x1b[?2026;2$y\x1b[?1;2c\x1b]11;rgb:1414/1818/1e1e\x07\x1bP1+r524742\x1b\\a");
+    t_eq(s.n, 1);
+    t_eq(s.ev[0].key, 'a');
+    struct decoder d = {.background = -1};
+    static const char reply[] = "\x1b[?2026;2$y\x1b]11;rgb:1414/1818/1e1e\x1b\\";
+    decoder_feed(&d, reply, sizeof reply - 1, take, &s);
+    t_eq(d.sync_output, 1);
+    t_eq(d.background, 0x14181E);
+    decoder_release(&d);
+}
+
+T(paste_is_text_and_bounded)
+{
+    struct seen s = FEED("\x1b[200~q\x1b[Aq\x1b[201~z");
+    t_eq(s.n, 2);
+    t_eq(s.ev[0].kind, EVENT_PASTE);
+    t_str(s.text, "q\x1b[Aq");
+    t_eq(s.ev[1].key, 'z');
+    struct decoder d = {0};
+    struct seen big = {0};
+    char block[4096];
+    memset(block, 'x', sizeof block);
+    decoder_feed(&d, "\x1b[200~", 6, take, &big);
+    for (int i = 0; i < 2560; i++)
+        decoder_feed(&d, block, sizeof block, take, &big);
+    t_true(d.paste.len <= DECODE_PASTE_MAX + 64);
+    decoder_feed(&d, "\x1b[201~", 6, take, &big);
+    t_eq(big.n, 1);
+    t_eq(d.in_paste, 0);
+    decoder_release(&d);
+}
+
+T(broken_input_yields_no_keys_and_recovers)
+{
+    struct seen s = FEED("\xFF\xC3(\x1b[<999999999;0;0M\x1b[99999999999999999999999999999999999999999999999999999999999999999999Aj");
+    t_true(s.n >= 1);
+    t_eq(s.ev[s.n - 1].key, 'j');
+}
+
+T(sequences_wait_for_their_end)
+{
+    static const struct key table[] = {{"gg", "first", NULL, "h", NULL, 0, 0, 0, NULL},
+                                       {"]n", "next", NULL, "h", NULL, 0, 0, 0, NULL},
+                                       {"g", "g", NULL, "h", NULL, 0, 0, 0, NULL}, {0}};
+    uint32_t pressed[2] = {'g', 'g'};
+    int is_prefix;
+    t_str(keys_match(table, pressed, 1, &is_prefix)->command, "g");
+    t_eq(is_prefix, 1);
+    t_str(keys_match(table, pressed, 2, &is_prefix)->command, "first");
+    pressed[0] = 'x';
+    t_true(keys_match(table, pressed, 1, &is_prefix) == NULL && !is_prefix);
+}
+
+/* One table is the truth: every row can be pressed, named and explained. */
+static void check_table(const struct key *table)
+{
+    for (const struct key *k = table; k && k->command; k++) {
+        t_truef(k->fn && k->help && k->keys, "row %s lacks a function, help or keys", k->command);
+        for (const char *p = k->keys; *p;) {
+            size_t n = strcspn(p, " ");
+            uint32_t one = key_parse(p, n);
+            t_truef(one || n <= KEYS_PENDING_MAX, "%s: no key %.*s", k->command, (int)n, p);
+            p += n + (p[n] == ' ');
+        }
+        for (const struct key *other = table; other != k; other++)
+            t_truef(strcmp(other->command, k->command) != 0, "command %s twice", k->command);
+    }
+}
+
+T(every_row_of_every_table_is_whole)
+{
+    struct str md = {0};
+    check_table(keys_global);
+    for (int i = 0; view_registry[i]; i++) {
+        check_table(view_registry[i]->keys);
+        t_true(view_registry[i]->draw && view_registry[i]->summary && view_registry[i]->name);
+        t_true(view_find(view_registry[i]->name) == view_registry[i]);
+    }
+    keys_markdown(&md);
+    t_true(strstr(md.p, "### Monitor") && strstr(md.p, "| `?` | `:help` |"));
+    str_release(&md);
+}
