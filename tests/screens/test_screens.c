@@ -1,0 +1,136 @@
+/* Scripted screens against committed ones, text plane and role plane.
+ *
+ *   UPDATE_SCREENS=1 test_screens    writes the streams and screens anew; look at the difference. */
+#include "t.h"
+
+#include "base/fs.h"
+#include "base/str.h"
+#include "screens/streams.h"
+#include "tui/app.h"
+
+/* Tests run from the checkout's root. */
+static const char folder[] = "tests/screens";
+
+struct screen {
+    const char *name, *size, *view, *script, *glyphs, *color;
+    const char *run[3];
+};
+
+/* clang-format off */
+static const struct screen screens[] = {
+    {"monitor-80x24",   "80x24",  NULL,      "",                         NULL,     NULL,   {"training"}},
+    {"monitor-200x50",  "200x50", NULL,      "",                         NULL,     NULL,   {"training"}},
+    {"monitor-20x5",    "20x5",   NULL,      "",                         NULL,     NULL,   {"training"}},
+    {"monitor-1x1",     "1x1",    NULL,      "",                         NULL,     NULL,   {"training"}},
+    {"monitor-ascii",   "80x24",  NULL,      "keys s",                   "ascii",  "never", {"training"}},
+    {"monitor-shades",  "80x24",  NULL,      "keys x x",                 "shades", "16",   {"training"}},
+    {"monitor-one",     "80x24",  NULL,      "keys Enter l l l l L\nshot\nkeys Esc u", NULL, NULL, {"training"}},
+    {"monitor-keys",    "80x24",  NULL,      "keys j l c\nshot\nkeys u u ?\nshot\nkeys Esc PgDn", NULL, NULL, {"training"}},
+    {"monitor-seeds",   "100x30", NULL,      "shot\nkeys b",             NULL,     NULL,   {"seed1", "seed2", "seed3"}},
+    {"monitor-empty",   "80x24",  NULL,      "",                         NULL,     NULL,   {"empty"}},
+    {"monitor-hostile", "80x24",  NULL,      "",                         NULL,     NULL,   {"hostile"}},
+    {"log",             "80x24",  "log",     "keys k k\nshot\nkeys v v", NULL,     NULL,   {"training"}},
+    {"log-hostile",     "80x24",  "log",     "",                         NULL,     NULL,   {"hostile"}},
+    {"flops",           "80x24",  "flops",   "shot\nkeys s\nshot\nsize 50x20", NULL, NULL, {"training"}},
+    {"flops-empty",     "80x24",  "flops",   "",                         NULL,     NULL,   {"empty"}},
+    {"split",           "120x30", NULL,      "keys |\ncommand log\nkeys Tab\nshot\nkeys + ", NULL, NULL, {"training"}},
+    {"command",         "80x24",  NULL,      "keys : s m Tab\nshot\nkeys Esc :\ntype nosuch\nkeys Enter", NULL, NULL, {"training"}},
+    {"nothing-open",    "80x24",  "monitor", "",                         NULL,     NULL,   {NULL}},
+};
+/* clang-format on */
+
+static void path_of(char out[256], const char *name, const char *suffix)
+{
+    snprintf(out, 256, "%s/%s.%s", folder, name, suffix);
+}
+
+static int wants_update(void)
+{
+    return getenv("UPDATE_SCREENS") != NULL;
+}
+
+/* The committed file must be these bytes (or becomes them). */
+static void compare(const char *path, const struct str *got)
+{
+    struct str want = {0};
+    struct err e = {0};
+    if (wants_update()) {
+        t_ok(fs_write_file(path, got->p, got->len, &e), &e);
+        return;
+    }
+    t_ok(fs_read_file(&want, path, 16 << 20, &e), &e);
+    size_t at = 0, line = 1;
+    while (at < want.len && at < got->len && want.p[at] == got->p[at])
+        line += want.p[at++] == '\n';
+    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path, line, str_text(got));
+    str_release(&want);
+}
+
+static void play(const struct screen *s)
+{
+    char script[256], dump[256], golden[256], run[3][256];
+    const char *dir = t_tmpdir(), *paths[3];
+    struct tui_options o = {.view = s->view, .size = s->size, .glyphs = s->glyphs, .color = s->color, .paths = paths,
+                            .script = script, .dump = dump};
+    struct err e = {0};
+    struct str got = {0};
+    setenv("DEPTHSCOPE_RUNS", "/nonexistent/runs", 1);
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    for (; o.n < 3 && s->run[o.n]; o.n++) {
+        path_of(run[o.n], s->run[o.n], "mp");
+        paths[o.n] = run[o.n];
+    }
+    t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
+    path_of(golden, s->name, "screen");
+    compare(golden, &got);
+    str_release(&got);
+}
+
+T(streams_are_what_their_formula_says)
+{
+    for (int i = 0; i < STREAMS; i++) {
+        char path[256];
+        struct str out = {0};
+        t_eq(stream_make(i, &out), 0);
+        path_of(path, stream_rows[i].name, "mp");
+        compare(path, &out);
+        str_release(&out);
+    }
+}
+
+T_SECONDS(screens_are_as_committed, 120)
+{
+    const char *only = getenv("SCREEN");
+    for (size_t i = 0; i < DS_LEN(screens); i++)
+        if (!only || strcmp(only, screens[i].name) == 0)
+            play(&screens[i]);
+}
+
+T(scripts_with_mistakes_name_the_line)
+{
+    char script[256];
+    struct err e = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", t_tmpdir());
+    t_ok(fs_write_file(script, "keys j\nkeys Nonsense\n", 21, &e), &e);
+    struct tui_options o = {.script = script, .dump = "/dev/null", .view = "log"};
+    t_fails(tui_run(&o, &e), &e, DS_EUSAGE, "keys.txt:2");
+    o.view = "nonsense";
+    t_fails(tui_run(&o, &e), &e, DS_EUSAGE, "nonsense");
+    o.view = NULL;
+    o.color = "pink";
+    t_fails(tui_run(&o, &e), &e, DS_EUSAGE, "pink");
+}
+
+T(links_and_sizes_are_parsed)
+{
+    int c, r;
+    t_near(tui_parse_link("20k"), 20000, 0);
+    t_near(tui_parse_link("1.5M"), 1.5e6, 0);
+    t_near(tui_parse_link("300"), 300, 0);
+    t_true(tui_parse_link("") < 0 && tui_parse_link("k") < 0 && tui_parse_link("-5") < 0 && tui_parse_link("5x") < 0);
+    t_true(tui_parse_size("100x30", &c, &r) && c == 100 && r == 30);
+    t_true(!tui_parse_size("100", &c, &r) && !tui_parse_size("0x5", &c, &r) && !tui_parse_size("5x5x", &c, &r));
+}
