@@ -5,7 +5,8 @@
 #include "base/str.h"
 #include "eval/summary.h"
 
-/* One line a group: label, n, then the numbers that at least one group has, with their 95 % intervals. */
+/* One line a group: label, n, then the numbers that at least one group has, with their 95 % intervals; what it costs
+ * first, then where depth goes. */
 void report_groups(struct str *out, const struct summary_group *g, size_t n);
 
 #endif

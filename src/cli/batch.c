@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,7 +11,6 @@
 #include "cli/batch_child.h"
 #include "cli/report.h"
 #include "io/runlog.h"
-#include "routing/route.h"
 #include "training/job.h"
 #include "training/options.h"
 
@@ -74,22 +72,6 @@ static int one_args(struct one *o, const struct batch_row *r, int64_t seed, stru
     return 0;
 }
 
-/* A target that no plan can meet is known before anything starts. */
-static int check_target(const struct train_config *c, struct err *e)
-{
-    char key[3][64];
-    static const char *const part[] = {"early", "late", "target_ratio"};
-    const char *v[3];
-    for (int i = 0; i < 3; i++) {
-        snprintf(key[i], sizeof key[i], "%s.%s", c->model.method, part[i]);
-        v[i] = config_get(&c->route, key[i]);
-        if (!v[i])
-            return 0;
-    }
-    int on = (int)(strtol(v[0], NULL, 10) + strtol(v[1], NULL, 10));
-    return route_check_target(strtod(v[2], NULL), on, (int)c->model.layers, key[2], e);
-}
-
 /* Resolves the run: DS_EUSAGE and the like when it cannot be.  Its name holds a hash of every setting. */
 static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r, int64_t seed, struct err *e)
 {
@@ -101,8 +83,6 @@ static int one_resolve(struct one *o, const struct batch_plan *p, const struct b
         return rc;
     if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
         rc = err_set(e, DS_EUSAGE, "model.method=%s: the ablations are those of edp", c.model.method);
-    if (rc == 0)
-        rc = check_target(&c, e);
     c.run.threads = 0; /* results do not depend on it */
     train_config_print(&text, &c);
     snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
@@ -201,11 +181,8 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
     enum progress state = PROGRESS_NEW;
     char reason[512] = "", text[600];
     int rc = one_args(&o, &p->row[row], seed, e);
-    if (rc == 0 && one_resolve(&o, p, &p->row[row], seed, &why) < 0) {
-        str_copy(p->row[row].refused, sizeof p->row[row].refused, why.text);
-        say(p, at, all, p->row[row].label, why.text);
-        goto out;
-    }
+    if (rc == 0)
+        rc = one_resolve(&o, p, &p->row[row], seed, e);
     if (rc == 0)
         rc = one_look(&o, &state, e);
     if (rc < 0)
@@ -316,6 +293,28 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
     return rc;
 }
 
+/* Before anything starts: rows that cannot be are told and left out; when none can be, or not the first one that the
+ * others are held against, nothing is worth running. */
+static int check_rows(struct batch_plan *p, struct err *e)
+{
+    size_t refused = 0;
+    struct err first = {0};
+    for (size_t i = 0; i < p->n; i++) {
+        struct one o = {0};
+        struct err why = {0};
+        int rc = one_args(&o, &p->row[i], p->seed[0], e);
+        if (rc == 0 && one_resolve(&o, p, &p->row[i], p->seed[0], &why) < 0) {
+            str_copy(p->row[i].refused, sizeof p->row[i].refused, why.text);
+            first = refused++ ? first : why;
+        }
+        mem_free(o.arg);
+        if (rc < 0)
+            return rc;
+    }
+    int is_held_against = strcmp(p->kind, "ablate") == 0 && p->n > 0 && p->row[0].refused[0];
+    return refused == p->n || is_held_against ? err_set(e, DS_EUSAGE, "%s", first.text) : 0;
+}
+
 int batch_run(struct batch_plan *p)
 {
     struct err e = {0};
@@ -330,6 +329,8 @@ int batch_run(struct batch_plan *p)
         if (!x.run || !x.group)
             rc = err_set(&e, DS_EMEM, "%s", p->kind);
     }
+    if (rc == 0)
+        rc = check_rows(p, &e);
     batch_catch_signals();
     /* seeds outside: after the first round every row has a number, and rounds only add certainty */
     for (size_t s = 0; s < p->seeds && rc == 0; s++)

@@ -2,32 +2,44 @@
 
 #include "cli/use.h"
 
-void report_groups(struct str *out, const struct summary_group *g, size_t n)
+/* The columns from..to-1 that at least one group has; 0 when there is none. */
+static int add_part(struct str *out, const struct summary_group *g, size_t n, int from, int to)
 {
     int shown[SUMMARY_N] = {0};
     size_t columns = 2;
     struct table t;
-    for (int row = 0; row < SUMMARY_N; row++) {
+    for (int row = from; row < to; row++) {
         for (size_t k = 0; k < n && !shown[row]; k++)
             shown[row] = g[k].value[row].n > 0;
         columns += (size_t)shown[row];
     }
+    if (columns == 2)
+        return 0;
     table_init(&t, columns);
     table_add(&t, "");
     table_add(&t, "n");
-    for (int row = 0; row < SUMMARY_N; row++)
+    for (int row = from; row < to; row++)
         if (shown[row])
             table_add(&t, summary_rows[row].title);
     for (size_t k = 0; k < n; k++) {
         table_add(&t, g[k].label);
         table_addf(&t, "%zu", g[k].n);
-        for (int row = 0; row < SUMMARY_N; row++) {
+        for (int row = from; row < to; row++) {
             char text[64];
             if (shown[row])
                 table_add(&t, estimate_print(text, sizeof text, &g[k].value[row], summary_rows[row].digits));
         }
     }
     table_print(&t, out);
-    str_add(out, "mean over seeds [95 % bootstrap interval]; blocks, FLOPs and time are shares of the dense model\n");
     table_release(&t);
+    return 1;
+}
+
+void report_groups(struct str *out, const struct summary_group *g, size_t n)
+{
+    if (add_part(out, g, n, 0, SUMMARY_DEPTH))
+        str_add(out, "\n");
+    if (add_part(out, g, n, SUMMARY_DEPTH, SUMMARY_N))
+        str_add(out, "\n");
+    str_add(out, "mean over seeds [95 % bootstrap interval]; blocks, FLOPs and time are shares of the dense model\n");
 }

@@ -191,7 +191,7 @@ static int time_method(struct speed_list *l, const struct speed_options *o, cons
     struct subject_of s[RATIOS] = {{0}};
     int made = 0, rc = 0, R = (int)(o->prefill + o->decode), L = (int)o->layers, n = 0;
     for (int k = 0; k < RATIOS && rc == 0; k++) {
-        if (ratios[k] * L < 2)
+        if (ratios[k] * L < 2 || (o->quick && k % 2))
             continue; /* two layers are always on */
         s[n] = (struct subject_of){.method = method, .ratio = ratios[k], .is_forced = is_forced};
         rc = make_model(&s[n].model, o, method, is_forced ? 0.75 : ratios[k], 0, e);

@@ -1,0 +1,133 @@
+/* Words of the command line. */
+#include "t.h"
+
+#include "base/mem.h"
+#include "cli/use.h"
+
+const struct command commands[] = {{NULL, NULL, NULL, NULL}};
+
+int command_fail(const struct err *e)
+{
+    return e->code == DS_EUSAGE ? 2 : 1;
+}
+
+static struct cli_option options[8];
+
+static int parse(struct cli_args *a, struct err *e, char **argv)
+{
+    const struct cli_option fresh[] = {{.name = "text", .has_value = 1}, {.name = "json"}, {.name = "o", .has_value = 1},
+                                       {.name = NULL}};
+    int argc = 0;
+    memcpy(options, fresh, sizeof fresh);
+    while (argv[argc])
+        argc++;
+    return cli_parse(a, options, argc, argv, e);
+}
+#define WORDS(...) (char *[]){(char[]){"cmd"}, __VA_ARGS__, NULL}
+#define W(text) (char[]){text}
+
+T(options_overrides_and_the_rest_are_told_apart)
+{
+    struct cli_args a;
+    struct err e = {0};
+    t_ok(parse(&a, &e, WORDS(W("model"), W("a.b=v"), W("--text"), W("--json"), W("-o"), W("out"), W("+x.y=1"), W("~z"),
+                             W("--m.n=2"), W("dir/a=b"), W("-"))), &e);
+    t_str(cli_value(&a, "text"), "--json");
+    t_true(!cli_flag(&a, "json"));
+    t_str(cli_value(&a, "o"), "out");
+    t_eq(a.n_override, 4);
+    t_str(a.override[3], "--m.n=2");
+    t_eq(a.n_rest, 3);
+    t_str(a.rest[1], "dir/a=b");
+    cli_release(&a);
+}
+
+T(a_value_may_stand_behind_an_equals_sign_and_may_be_empty)
+{
+    struct cli_args a;
+    struct err e = {0};
+    t_ok(parse(&a, &e, WORDS(W("--text=a=b"), W("--json"))), &e);
+    t_str(cli_value(&a, "text"), "a=b");
+    t_true(cli_flag(&a, "json"));
+    cli_release(&a);
+    t_ok(parse(&a, &e, WORDS(W("--text"), W(""))), &e);
+    t_str(cli_value(&a, "text"), "");
+    cli_release(&a);
+}
+
+T(behind_two_dashes_everything_is_a_word)
+{
+    struct cli_args a;
+    struct err e = {0};
+    t_ok(parse(&a, &e, WORDS(W("--"), W("--json"), W("a=b"), W("-x"))), &e);
+    t_eq(a.n_rest, 3);
+    t_true(!cli_flag(&a, "json"));
+    cli_release(&a);
+}
+
+T(an_unknown_option_names_the_nearest)
+{
+    struct cli_args a;
+    struct err e = {0};
+    t_fails(parse(&a, &e, WORDS(W("--tex"), W("x"))), &e, DS_EUSAGE, "--text");
+    t_fails(parse(&a, &e, WORDS(W("--jsn"))), &e, DS_EUSAGE, "--json");
+    t_fails(parse(&a, &e, WORDS(W("-json"))), &e, DS_EUSAGE, "--json");
+    t_fails(parse(&a, &e, WORDS(W("-\x1b[2J"))), &e, DS_EUSAGE, "unknown option");
+    t_true(!strchr(e.text, 27));
+}
+
+T(a_missing_or_needless_value_is_an_error)
+{
+    struct cli_args a;
+    struct err e = {0};
+    t_fails(parse(&a, &e, WORDS(W("--text"))), &e, DS_EUSAGE, "needs a value");
+    t_fails(parse(&a, &e, WORDS(W("--json=1"))), &e, DS_EUSAGE, "takes no value");
+}
+
+T(seeds_are_whole_numbers_once_each)
+{
+    int64_t *seed;
+    size_t n;
+    struct err e = {0};
+    t_ok(cli_seeds(&seed, &n, "3,1,20", &e), &e);
+    t_eq(n, 3);
+    t_eq(seed[2], 20);
+    mem_free(seed);
+    t_fails(cli_seeds(&seed, &n, "", &e), &e, DS_EUSAGE, "whole number");
+    t_fails(cli_seeds(&seed, &n, "1,,2", &e), &e, DS_EUSAGE, "whole number");
+    t_fails(cli_seeds(&seed, &n, "1,2,", &e), &e, DS_EUSAGE, "whole number");
+    t_fails(cli_seeds(&seed, &n, "1,1", &e), &e, DS_EUSAGE, "twice");
+    t_fails(cli_seeds(&seed, &n, "-1", &e), &e, DS_EUSAGE, "whole number");
+    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE, "whole number");
+}
+
+T(a_table_aligns_and_escapes)
+{
+    struct table t;
+    struct str s = {0};
+    table_init(&t, 2);
+    table_add(&t, "name");
+    table_add(&t, "1");
+    table_add(&t, "\x1b]0;x\a");
+    table_add(&t, "222");
+    table_print(&t, &s);
+    t_true(!strchr(str_text(&s), 27) && !strchr(str_text(&s), 7));
+    t_true(strstr(str_text(&s), "  222\n") != NULL);
+    char *nl = strchr(s.p, '\n');
+    t_eq(nl - s.p, (long)(strlen(s.p) - (size_t)(nl - s.p) - 2));
+    table_release(&t);
+    str_release(&s);
+}
+
+T(json_pieces_have_commas_where_they_belong)
+{
+    struct str s = {0};
+    const double v[] = {1, (double)NAN};
+    str_add(&s, "{");
+    json_add_int(&s, "a", 1);
+    json_add_str(&s, "b", "x\"[");
+    json_add_nums(&s, "c", v, 2);
+    str_add(&s, "}");
+    t_str(str_text(&s), "{\"a\":1,\"b\":\"x\\\"[\",\"c\":[1,null]}");
+    str_release(&s);
+}
