@@ -160,9 +160,9 @@ static void draw_classes(struct area a, const struct source *s, double mean)
         if (n[c] <= 0)
             continue;
         if (c < (int)DS_LEN(class_name))
-            snprintf(label[bars], sizeof label[bars], "%s (%.0f)", class_name[c], n[c]);
+            snprintf(label[bars], sizeof label[bars], "%s %.0f", class_name[c], n[c]);
         else
-            snprintf(label[bars], sizeof label[bars], "class %d (%.0f)", c, n[c]);
+            snprintf(label[bars], sizeof label[bars], "class %d %.0f", c, n[c]);
         bar[bars] = (struct bar){.label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
         bars++;
     }
@@ -193,7 +193,7 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
     const struct runview *r = app_run(v->app);
     struct flops *f = v->state;
     struct bar bar[LAYERS_SHOWN_MAX];
-    char label[LAYERS_SHOWN_MAX][16];
+    char label[LAYERS_SHOWN_MAX][24];
     int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
     layers = layers > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : layers;
     area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "share of tokens computed, by layer");

@@ -198,7 +198,7 @@ static void draw_axes(struct paint *p, struct area a, int top)
 static void draw_x_axis(struct paint *p, struct area a, int y)
 {
     double tick[16];
-    int max = p->plot.cols / 14;
+    int max = p->plot.cols / 10;
     int n = ticks_nice(p->x.lo, p->x.hi, p->x.is_log, tick, max < 2 ? 2 : max > 12 ? 12 : max), free_from = 0;
     char text[24];
     int left = p->plot.x - a.x;

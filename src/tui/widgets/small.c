@@ -88,7 +88,7 @@ void bars_draw(struct area a, const struct bar *b, size_t n, double full, double
     int label = 0;
     for (size_t i = 0; i < n; i++)
         label = (int)strlen(b[i].label) > label ? (int)strlen(b[i].label) : label;
-    label = label > a.cols / 3 ? a.cols / 3 : label;
+    label = label > a.cols * 2 / 5 ? a.cols * 2 / 5 : label;
     int width = a.cols - label - 1 - 7;
     for (size_t i = top; i < n && (int)(i - top) < a.rows; i++) {
         int y = (int)(i - top);
