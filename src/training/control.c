@@ -113,8 +113,13 @@ static int serve(struct client *k, void (*handle)(void *, const char *, struct s
     k->n += (size_t)got;
     for (;;) {
         char *end = memchr(k->line, '\n', k->n);
+        if (!end && k->n == LINE_MAX_BYTES - 1) { /* longer than any command: no telling where it ends */
+            static const char text[] = "error the line is too long\n";
+            (void)(send(k->fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0);
+            return 1;
+        }
         if (!end)
-            return k->n == LINE_MAX_BYTES - 1; /* longer than any command */
+            return 0;
         size_t used = (size_t)(end - k->line) + 1;
         *end = '\0';
         if (used > 1 && end[-1] == '\r')

@@ -175,7 +175,8 @@ static int after_step(struct trainer *t, struct err *e)
         return err_set(e, DS_ENOTFOUND, "%s is gone: the run ends at step %" PRId64, t->dir, step);
     if (rc == 0 && (every(step, o->layer_every) || last))
         rc = trainer_log_layers(t, e);
-    if (rc == 0 && (every(step, o->eval_every) && !last))
+    int saves = every(step, o->checkpoint_every) || last || t->wants_checkpoint;
+    if (rc == 0 && !last && (every(step, o->eval_every) || saves))
         rc = trainer_evaluate(t, o->eval_tokens, 0, e);
     if (rc == 0 && last)
         rc = trainer_evaluate(t, o->final_tokens, 1, e);
@@ -183,10 +184,11 @@ static int after_step(struct trainer *t, struct err *e)
         t->wants_probe = 0;
         rc = trainer_log_probes(t, e);
     }
-    if (rc == 0 && (every(step, o->checkpoint_every) || last || t->wants_checkpoint))
-        rc = save_now(t, e);
+    /* before the checkpoint: a run killed behind it has told this step */
     if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
         rc = trainer_log_step(t, e);
+    if (rc == 0 && saves)
+        rc = save_now(t, e);
     if (t->on_step)
         t->on_step(t->ctx, t);
     return rc;

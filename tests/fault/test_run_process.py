@@ -1,0 +1,646 @@
+"""A run as a process: kills, signals, the control socket, full and failing disks, a second writer, output."""
+import fcntl, hashlib, json, os, pty, random, re, select, shutil, signal, socket, struct, subprocess, sys, tempfile, termios, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, "depthscope")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+RUNS = tempfile.mkdtemp(prefix="ds-run-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=20 data.tokenizer=bytes "
+        "data.val_fraction=0.2 train.batch=4 train.seq=32 train.warmup=3 train.eval_tokens=64 train.final_tokens=64 "
+        "train.samples=16 train.time_rounds=0 train.probes=1 train.probe_tokens=16 train.eval_every=50 train.probe_every=50 "
+        "train.checkpoint_every=20 threads=1").split()
+passed = failed = skipped = 0
+
+
+def check(ok, what, note=""):
+    if not ok:
+        raise AssertionError("%s %s" % (what, note))
+
+
+def environment(**more):
+    e = dict(os.environ, DEPTHSCOPE_RUNS=RUNS, LC_ALL="C.UTF-8", **more)
+    return e
+
+
+def train(*args, **kw):
+    """Runs to its end; (status, stdout, stderr)."""
+    p = subprocess.run([PROGRAM, "train", *args], env=environment(**kw), stdin=subprocess.DEVNULL, capture_output=True,
+                       timeout=60 * SLOW)
+    return p.returncode, p.stdout.decode(), p.stderr.decode()
+
+
+def start(*args, **kw):
+    p = subprocess.Popen([PROGRAM, "train", *args], env=environment(**kw), stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return p
+
+
+def path(*parts):
+    return os.path.join(RUNS, *parts)
+
+
+def wait_for(what, seconds=20):
+    end = time.monotonic() + seconds * SLOW
+    while time.monotonic() < end:
+        if what():
+            return
+        time.sleep(0.01)
+    raise AssertionError("waited in vain")
+
+
+def finish(p, seconds=30):
+    out, err = p.communicate(timeout=seconds * SLOW)
+    return p.returncode, out.decode(), err.decode()
+
+
+# ---- the record stream, read with nothing but its description -----------------------------------------------------
+
+
+def unpack(b, i=0):
+    t = b[i]
+    i += 1
+    def take(fmt):
+        n = struct.calcsize(fmt)
+        return struct.unpack_from(fmt, b, i)[0], i + n
+    def items(n, i, pairs):
+        out = {} if pairs else []
+        for _ in range(n):
+            k = None
+            if pairs:
+                k, i = unpack(b, i)
+            v, i = unpack(b, i)
+            if pairs:
+                out[k] = v
+            else:
+                out.append(v)
+        return out, i
+    if t < 0x80:
+        return t, i
+    if t >= 0xe0:
+        return t - 256, i
+    if t < 0x90:
+        return items(t & 15, i, True)
+    if t < 0xa0:
+        return items(t & 15, i, False)
+    if t < 0xc0:
+        return b[i:i + (t & 31)].decode("utf-8", "replace"), i + (t & 31)
+    if t in (0xc0, 0xc2, 0xc3):
+        return {0xc0: None, 0xc2: False, 0xc3: True}[t], i
+    numbers = {0xca: ">f", 0xcb: ">d", 0xcc: ">B", 0xcd: ">H", 0xce: ">I", 0xcf: ">Q", 0xd0: ">b", 0xd1: ">h", 0xd2: ">i",
+               0xd3: ">q"}
+    if t in numbers:
+        return take(numbers[t])
+    sizes = {0xc4: ">B", 0xc5: ">H", 0xc6: ">I", 0xd9: ">B", 0xda: ">H", 0xdb: ">I", 0xdc: ">H", 0xdd: ">I", 0xde: ">H",
+             0xdf: ">I"}
+    n, i = take(sizes[t])
+    if t >= 0xdc:
+        return items(n, i, t >= 0xde)
+    data = b[i:i + n]
+    return (data if t < 0xd0 else data.decode("utf-8", "replace")), i + n
+
+
+CRC = []
+for n in range(256):
+    for _ in range(8):
+        n = n >> 1 ^ 0x82f63b78 if n & 1 else n >> 1
+    CRC.append(n)
+
+
+def crc32c(data):
+    c = 0xffffffff
+    for x in data:
+        c = c >> 8 ^ CRC[(c ^ x) & 255]
+    return c ^ 0xffffffff
+
+
+def records(run, verify=False):
+    """(seq, body) of every whole record; anything between them is a gap and fails."""
+    b = open(path(run, "log.mp"), "rb").read()
+    i, out = 0, []
+    while i + 18 <= len(b):
+        size = struct.unpack_from(">I", b, i + 1)[0]
+        if b[i] != 0xc9 or b[i + 5] != 0x44 or i + 6 + size > len(b):
+            break
+        crc, seq = struct.unpack_from(">IQ", b, i + 6)
+        check(not verify or crc == crc32c(b[i + 10:i + 6 + size]), "checksum", "at %d" % i)
+        out.append((seq, unpack(b, i + 18)[0]))
+        i += 6 + size
+    check(i == len(b), "every byte of the stream belongs to a record", "%d of %d" % (i, len(b)))
+    return out
+
+
+def check_stream(run, verify=True):
+    """No gap: seq without a hole, and for every step one metric that was not superseded."""
+    r = records(run, verify)
+    check([s for s, _ in r] == list(range(1, len(r) + 1)), "seq is continuous", str([s for s, _ in r][:5]))
+    seen = []
+    for _, x in r:
+        if x["kind"] == "head":
+            seen = [s for s in seen if s <= x["step"]]
+        if x["kind"] == "metric":
+            check(not seen or x["step"] == seen[-1] + 1, "steps follow one another", "%s after %s" % (x["step"], seen[-1:]))
+            seen.append(x["step"])
+    return [x for _, x in r]
+
+
+def events(run, name):
+    return [x for _, x in records(run) if x["kind"] == "event" and x["name"] == name]
+
+
+def sha(*parts):
+    return hashlib.sha256(open(path(*parts), "rb").read()).hexdigest()
+
+
+def weights(run, step):
+    d = "step-%08d" % step
+    return sha(run, "checkpoints", d, "model.safetensors"), sha(run, "checkpoints", d, "optimizer.safetensors")
+
+
+def leftovers(run):
+    """Whatever is neither a whole checkpoint nor of the run."""
+    return [n for n in os.listdir(path(run, "checkpoints")) if not re.fullmatch(r"step-\d{8}", n)]
+
+
+def ask(run, line, timeout=10):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(timeout * SLOW)
+    s.connect(path(run, "control.sock"))
+    s.sendall(line if isinstance(line, bytes) else (line + "\n").encode())
+    answer = b""
+    while not answer.endswith(b"\n"):
+        got = s.recv(4096)
+        if not got:
+            break
+        answer += got
+    s.close()
+    return answer.decode().rstrip("\n")
+
+
+def is_up(run):
+    return lambda: os.path.exists(path(run, "control.sock")) and os.path.getsize(path(run, "log.mp")) > 0
+
+
+def step_of(run):
+    return int(ask(run, "status").split()[2])
+
+
+# ---- tests ---------------------------------------------------------------------------------------------------------
+
+
+def kill_at_random_moments():
+    """kill -9 at 20 random moments, resume until done: the same weights as never killed."""
+    keys = TINY + ["train.steps=120", "train.checkpoint_every=7", "train.keep=1000"]
+    check(train(*keys, "--run", "whole")[0] == 0, "the whole run")
+    random.seed(11)
+    for run in ("killed-a", "killed-b"):
+        kills, args = 0, keys + ["--run", run]
+        for attempt in range(60):
+            p = start(*args, "--quiet")
+            if kills < 10:
+                try:
+                    p.wait(timeout=random.uniform(0.02, 0.25) * SLOW)
+                except subprocess.TimeoutExpired:
+                    p.kill()
+                    kills += 1
+            status, _, err = finish(p)
+            if status == 0:
+                break
+            check(status == -9, "killed, nothing else", "%d %s" % (status, err))
+            args = ["--resume", run] if os.path.exists(path(run, "config.yaml")) else args
+        check(status == 0, "it ends in the end")
+        check(weights(run, 120) == weights("whole", 120), "weights of %s" % run)
+        last = check_stream(run)[-1]
+        check(last["kind"] == "end" and last["status"] == "done", "the end")
+        check(leftovers(run) == [], "what the killed left is cleaned", str(leftovers(run)))
+    check(len([x for x in check_stream("whole") if x["kind"] == "head"]) == 1, "one head")
+
+
+def term_saves_and_exits_143():
+    p = start(*TINY, "train.steps=100000", "--run", "term", "--quiet")
+    wait_for(is_up("term"))
+    p.send_signal(signal.SIGTERM)
+    check(finish(p)[0] == 143, "exit status 143", str(p.returncode))
+    last = check_stream("term")[-1]
+    check(last["kind"] == "end" and last["status"] == "stopped", "an end record")
+    check(last["step"] == 0 or os.path.isdir(path("term", "checkpoints", "step-%08d" % last["step"])), "a checkpoint")
+    check(not os.path.exists(path("term", "control.sock")), "the socket is gone")
+
+
+def a_second_interrupt_ends_at_once():
+    p = start(*TINY, "train.steps=100000", "train.eval_tokens=100000000", "train.eval_every=1000000", "train.batch=64",
+              "--run", "int", "--quiet")
+    wait_for(is_up("int"))
+    p.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    p.send_signal(signal.SIGINT)
+    check(finish(p, 5)[0] == 130, "exit status 130", str(p.returncode))
+
+
+def usr1_storm_and_hangup_and_stop_and_continue():
+    p = start(*TINY, "train.steps=100000", "train.checkpoint_every=1000000", "--run", "usr1", "--quiet")
+    wait_for(is_up("usr1"))
+    ask("usr1", "pause")
+    for _ in range(50):
+        p.send_signal(signal.SIGUSR1)
+    wait_for(lambda: len(events("usr1", "checkpoint")) >= 1)
+    n = len(events("usr1", "checkpoint"))
+    check(n <= 3, "a storm makes few checkpoints", str(n))
+    ask("usr1", "resume")
+    p.send_signal(signal.SIGHUP)
+    before = step_of("usr1")
+    wait_for(lambda: step_of("usr1") > before + 3)
+    for _ in range(10):
+        p.send_signal(signal.SIGSTOP)
+        p.send_signal(signal.SIGCONT)
+    p.send_signal(signal.SIGSTOP)
+    size = os.path.getsize(path("usr1", "log.mp"))
+    time.sleep(0.2)
+    check(os.path.getsize(path("usr1", "log.mp")) == size, "stopped means stopped")
+    p.send_signal(signal.SIGCONT)
+    before = step_of("usr1")
+    wait_for(lambda: step_of("usr1") > before + 3)
+    check(ask("usr1", "stop") == "ok stop", "stop")
+    check(finish(p)[0] == 0, "asked to stop is no failure")
+    check_stream("usr1")
+
+
+def control_socket():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "ctl", "--quiet")
+    wait_for(is_up("ctl"))
+    check(os.stat(path("ctl", "control.sock")).st_mode & 0o777 == 0o600, "mode 0600")
+    check(ask("ctl", "status").startswith("ok step "), "status")
+    check(ask("ctl", "pause") == "ok pause", "pause")
+    a = step_of("ctl")
+    time.sleep(0.15)
+    check(step_of("ctl") == a and ask("ctl", "status").endswith("paused"), "paused means paused")
+    probes = lambda: len([1 for _, x in records("ctl") if x["kind"] == "probe" and x["step"] == a])
+    before = probes()
+    check(ask("ctl", "probe") == "ok probe", "probe")
+    wait_for(lambda: probes() == before + 1)
+    check(ask("ctl", "checkpoint") == "ok checkpoint", "checkpoint")
+    wait_for(lambda: os.path.isdir(path("ctl", "checkpoints", "step-%08d" % a)))
+    for line, part in [
+        ("set lr 0.001", "ok lr 0.001"), ("set edp.threshold_offset 0.5", "ok"), ("set edp.target_ratio 0.75", "ok"),
+        ("set edp.target_ratio 0.1", "error edp.target_ratio=0.1 cannot be reached"), ("set edp.target_ratio 7", "error"),
+        ("set lr nan", "error"), ("set lr -1", "error"), ("set lr", "error"), ("set lr 1 2", "error"), ("set", "error"),
+        ("set %s 1" % ("k" * 300), "error"), ("set edp.nothing 1", "error edp has no live setting nothing"),
+        ("set lr 1e999", "error"), ("", "error"), ("garbage", "error unknown command"), ("\x1b]0;x\x07", "error"),
+        ("status\r", "ok step"), ("x" * 600, "error"),
+    ]:
+        check(ask("ctl", line).startswith(part), "answer to %r" % line[:40], ask("ctl", line))
+    check("\x1b" not in ask("ctl", "\x1b[2J"), "no escape comes back")
+    check(ask("ctl", b"\x00\xff\xfe\x80\n").startswith("error"), "bytes")
+    check(ask("ctl", b"status\nstatus\n").startswith("ok"), "two at once")
+
+    s = socket.socket(socket.AF_UNIX)          # one byte at a time
+    s.connect(path("ctl", "control.sock"))
+    for c in b"status\n":
+        s.send(bytes([c]))
+        time.sleep(0.01)
+    s.settimeout(10 * SLOW)
+    check(s.recv(500).startswith(b"ok step"), "byte by byte")
+    s.close()
+    deaf = []                                  # peers that never read, and peers that never speak
+    for _ in range(20):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(path("ctl", "control.sock"))
+        s.setblocking(False)
+        deaf.append(s)
+    try:
+        for _ in range(20000):
+            deaf[-1].send(b"status\n" * 10)
+    except OSError:
+        pass
+    check(ask("ctl", "resume") == "ok resume", "still there")
+    wait_for(lambda: step_of("ctl") > a + 5)
+    for s in deaf:
+        s.close()
+    names = [x["text"] for x in events("ctl", "set")]
+    check(names == ["lr 0.001", "edp.threshold_offset 0.5", "edp.target_ratio 0.75"] or len(names) % 3 == 0, "set events", str(names))
+    check(ask("ctl", "stop") == "ok stop", "stop")
+    check(finish(p)[0] == 0, "stopped")
+    live = json.load(open(path("ctl", "live.json")))
+    check(set(live) == {"train.lr", "edp.threshold_offset", "edp.target_ratio"}, "live.json", str(live))
+    p = start("--resume", "ctl", "--quiet")    # and they are still in force
+    wait_for(is_up("ctl"))
+    wait_for(lambda: step_of("ctl") > 0)
+    ask("ctl", "pause")
+    check(" lr 0.001" in ask("ctl", "status"), "lr after resume", ask("ctl", "status"))
+    head = [x for x in check_stream("ctl") if x["kind"] == "metric"][-1]
+    check(abs(head["target_ratio"] - 0.75) < 1e-6 or head["step"] < 100000, "target after resume")
+    ask("ctl", "stop")
+    check(finish(p)[0] == 0, "stopped again")
+
+
+def long_paths():
+    deep = path("d" * 60, "e" * 60)
+    os.makedirs(deep)
+    p = subprocess.Popen([PROGRAM, "train", *TINY, "train.steps=1000000", "--run", "deep", "--quiet"],
+                         env=dict(environment(), DEPTHSCOPE_RUNS=deep), stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    sock = os.path.join(deep, "deep", "control.sock")
+    check(len(sock) > 107, "longer than an address")
+    wait_for(lambda: os.path.exists(sock))
+    fd = os.open(os.path.dirname(sock), os.O_RDONLY)
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(10 * SLOW)
+    s.connect("/proc/self/fd/%d/control.sock" % fd)
+    s.send(b"stop\n")
+    check(s.recv(100) == b"ok stop\n", "answer")
+    check(finish(p)[0] == 0, "stopped")
+
+
+def second_writer():
+    p = start(*TINY, "train.steps=1000000", "--run", "one", "--quiet")
+    wait_for(is_up("one"))
+    ask("one", "pause")
+    time.sleep(0.1)
+    tree = lambda: sorted((n, os.path.getsize(path("one", n)), os.stat(path("one", n)).st_mtime_ns) for n in os.listdir(path("one")))
+    before = tree()
+    for args in (["--resume", "one"], [*TINY, "train.steps=3", "--run", "one"]):
+        status, out, err = train(*args)
+        check(status == 1 and out == "" and err.count("\n") == 1, "one line", "%d %r %r" % (status, out, err))
+        check(tree() == before, "nothing is touched")
+    ask("one", "stop")
+    finish(p)
+
+
+def two_starts_with_one_name():
+    pair = [start(*TINY, "train.steps=20", "train.lr=%g" % lr, "--run", "same", "--quiet") for lr in (1e-3, 2e-3)]
+    ends = [finish(p) for p in pair]
+    check(sorted(x[0] for x in ends) == [0, 1], "one runs", str(ends))
+    lr = [1e-3, 2e-3][[x[0] for x in ends].index(0)]
+    head = check_stream("same")[0]
+    check(float(head["config"]["train.lr"]) == lr, "with its own configuration")
+    pair = [start(*TINY, "train.steps=2", "--quiet") for _ in range(3)]
+    check([finish(p)[0] for p in pair] == [0, 0, 0], "without names all run")
+    check(all(os.path.isdir(path("quick-edp-%d" % i)) for i in (1, 2, 3)), "under names of their own")
+
+
+def failing_disk():
+    """Old checkpoints stay whole, nothing half under a final name, and the run goes on or says why not."""
+    keys = TINY + ["train.steps=45"]
+    for number, rule in enumerate([
+        "write:40=ENOSPC", "write:40+=ENOSPC", "write:40", "write:40+", "fsync:12", "fsync:12+", "rename:6", "rename:6+",
+        "fsync:12=ENOSPC", "rename:6+=EROFS", "open:60+=EMFILE", "mkdir:3+=ENOSPC", "close:30", "fdatasync:1+",
+        "write:1", "write:3=ENOSPC", "rename:1", "mkdir:1", "unlink:1+", "open:12=EMFILE",
+    ]):
+        run = "disk-%d" % number
+        status, out, err = train(*keys, "--run", run, "--quiet", DEPTHSCOPE_FAIL=rule)
+        check(status in (0, 1), rule, "%d %s" % (status, err))
+        check(status == 0 or err.strip(), "%s says why" % rule)
+        check("Sanitizer" not in err and "BUG" not in err, rule, err)
+        if not os.path.exists(path(run, "config.yaml")):
+            check(status == 1, "%s: it never began" % rule)
+            continue
+        if os.path.isdir(path(run, "checkpoints")):
+            for n in os.listdir(path(run, "checkpoints")):
+                if re.fullmatch(r"step-\d{8}", n):
+                    m = json.load(open(path(run, "checkpoints", n, "manifest.json")))
+                    for f, x in m["files"].items():
+                        check(sha(run, "checkpoints", n, f) == x["sha256"], "%s: %s of %s is whole" % (rule, f, n))
+        status, out, err = train("--resume", run, "--quiet")   # with a good disk it goes on
+        check(status == 0, "%s: resume" % rule, err)
+        check(weights(run, 45) == weights("disk-ok", 45), "%s: weights" % rule)
+        seqs = [s for s, _ in records(run)]
+        check(seqs == sorted(set(seqs)), "%s: seq grows" % rule)
+
+
+def reference_for_disks():
+    check(train(*TINY, "train.steps=45", "--run", "disk-ok", "--quiet")[0] == 0, "reference")
+
+
+def full_tmpfs():
+    global skipped
+    where = path("small")
+    os.makedirs(where)
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", where],
+                                           capture_output=True).returncode != 0:
+        skipped += 1
+        print("SKIP full_tmpfs: no right to mount")
+        return
+    try:
+        env = dict(environment(), DEPTHSCOPE_RUNS=where)
+        p = subprocess.run([PROGRAM, "train", *TINY, "train.steps=300", "train.keep=100", "--run", "full", "--quiet"], env=env,
+                           stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLOW)
+        check(p.returncode == 1 and b"No space" in p.stderr or b"free" in p.stderr, "full", repr(p.stderr[-500:]))
+        d = os.path.join(where, "full", "checkpoints")
+        whole = sorted(n for n in os.listdir(d) if re.fullmatch(r"step-\d{8}", n))
+        check(whole, "some checkpoint was written")
+        for n in whole:
+            m = json.load(open(os.path.join(d, n, "manifest.json")))
+            for f, x in m["files"].items():
+                check(hashlib.sha256(open(os.path.join(d, n, f), "rb").read()).hexdigest() == x["sha256"], "whole")
+        for n in whole[:-1]:
+            shutil.rmtree(os.path.join(d, n))
+        p = subprocess.run([PROGRAM, "train", "--resume", "full", "--allow-change", "train.keep=1", "--quiet"], env=env,
+                           stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLOW)
+        check(p.returncode == 0, "with room again it goes on", repr(p.stderr[-500:]))
+    finally:
+        subprocess.run(["umount", where], capture_output=True)
+
+
+def directory_goes_away():
+    p = start(*TINY, "train.steps=1000000", "--run", "gone", "--quiet")
+    wait_for(is_up("gone"))
+    shutil.rmtree(path("gone"))
+    status, out, err = finish(p, 10)
+    check(status == 1 and "is gone" in err, "a clear end", "%d %s" % (status, err))
+    check(not os.path.exists(path("gone")), "not made again")
+
+
+def read_only_directory():
+    global skipped
+    where = path("ro")
+    os.makedirs(where)
+    ok = os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", where], capture_output=True).returncode == 0
+    if not ok:
+        os.chmod(where, 0o555)
+        if os.geteuid() == 0:
+            skipped += 1
+            print("SKIP read_only_directory: root writes everywhere here")
+            return
+    p = subprocess.run([PROGRAM, "train", *TINY, "train.steps=3", "--run", "x"], env=dict(environment(), DEPTHSCOPE_RUNS=where),
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=20 * SLOW)
+    if ok:
+        subprocess.run(["umount", where], capture_output=True)
+    check(p.returncode == 1 and p.stderr.count(b"\n") == 1, "one line", repr(p.stderr))
+
+
+def damaged_checkpoints():
+    check(train(*TINY, "train.steps=45", "train.keep=10", "--run", "rot", "--quiet")[0] == 0, "run")
+    for step in (45, 40):
+        f = path("rot", "checkpoints", "step-%08d" % step, "model.safetensors")
+        b = bytearray(open(f, "rb").read())
+        b[len(b) // 2] ^= 1
+        os.remove(f)
+        open(f, "wb").write(b)
+    status, out, err = train("--resume", "rot", "--quiet")
+    check(status == 0 and "step-00000045 is not whole" in err and "step 20" in err, "loud", err)
+    note = [x for x in events("rot", "resume")][-1]
+    check(note["level"] == "warn" and "45" in note["text"] and "20" in note["text"], "in the record", str(note))
+    check(weights("rot", 45) == weights("disk-ok", 45), "and the same weights at the end")
+    check_stream("rot")
+    for n in os.listdir(path("rot", "checkpoints")):
+        os.remove(path("rot", "checkpoints", n, "manifest.json"))
+    status, out, err = train("--resume", "rot", "--quiet")
+    check(status == 1 and "no checkpoint is whole" in err, "none left is an error, not a new beginning", err)
+
+
+def changed_corpus():
+    text = "".join("The %d th line tells of %d small things.\n\n" % (i, i * i) for i in range(300))
+    open(path("c.txt"), "w").write(text)
+    keys = [k for k in TINY if not k.startswith("data.docs")] + ["data.path=" + path("c.txt"), "data.format=blocks"]
+    status, out, err = train(*keys, "train.steps=20", "--run", "corpus", "--quiet")
+    check(status == 0, "run on a file", err)
+    open(path("c.txt"), "w").write(text.replace("small", "great"))
+    status, out, err = train("--resume", "corpus", "--quiet")
+    check(status == 1 and "corpus is not the one" in err and "--allow-change" in err, "refused", err)
+    status, out, err = train("--resume", "corpus", "--quiet", "train.steps=25")
+    check(status == 2 and "--allow-change" in err, "keys too", err)
+    status, out, err = train("--resume", "corpus", "--quiet", "--allow-change", "train.steps=25")
+    check(status == 0 and "has changed" in err, "allowed", err)
+    check(check_stream("corpus")[-1]["step"] == 25, "went on")
+    check("steps: 25" in open(path("corpus", "config.yaml")).read(), "and is noted")
+    status, out, err = train("--resume", "corpus", "--quiet")
+    check(status == 0, "the checkpoint behind the change is of the new corpus", err)
+
+
+def bad_corpora():
+    open(path("empty.txt"), "w").close()
+    open(path("short.txt"), "w").write("Too short.\n")
+    base = [k for k in TINY if not k.startswith("data.docs")]
+    for data, part in (("empty.txt", ""), ("short.txt", ""), ("missing.txt", "No such file")):
+        status, out, err = train(*base, "train.steps=3", "data.path=" + path(data), "--run", "nothing")
+        check(status == 1 and err.count("\n") == 1 and part in err, data, "%d %r" % (status, err))
+        check(not os.path.exists(path("nothing")), "no run is left behind", data)
+    status, out, err = train(*TINY, "train.steps=3", "data.path=synth", "data.docs=1", "--run", "nothing")
+    check(status == 1 and err.count("\n") == 1, "one document", err)
+
+
+def bad_options():
+    for args, parts in [
+        (["train.lr=nan"], ["not a number"]), (["train.lr=0"], ["above 0"]), (["train.lr=-1"], ["outside"]),
+        (["train.lr=1e999"], ["outside"]), (["train.batch=0"], ["outside"]), (["train.batch=1e30"], ["train.batch"]),
+        (["train.steps=1.5"], ["whole number"]), (["train.steps="], ["train.steps"]), (["train.seq=2048"], ["model.max_seq"]),
+        (["model.heads=5"], ["does not divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
+        (["trian.steps=3"], ["did you mean train.steps"]), (["edp.targt_ratio=0.6"], ["edp.target_ratio"]),
+        (["model.method=nope"], ["dense", "edp", "random", "static"]), (["edp.target_ratio=0.1"], ["0.500"]),
+        (["random.target_ratio=0.1", "model.method=random"], ["cannot be reached"]), (["edp.signal=x"], ["velocity"]),
+        (["a..b=1"], ["key"]), (["a.b="], ["unknown key"]), (["~seed"], ["not there"]), (["seed=1", "+seed=2"], ["there already"]),
+        (["train.batch=0", "model.heads=5", "trian.steps=3", "edp.early=x", "=1"], ["train.batch", "model.heads", "trian", "edp.early", "argument 5"]),
+        (["model.dim=65536", "model.heads=64", "model.layers=400"], ["memory"]),
+        (["nosuch"], ["no preset nosuch"]), (["quick", "quick"], ["one preset"]), (["--run", "../x"], ["a name is"]),
+        (["--nope"], ["nope"]), (["--resume", "nowhere"], ["no run there"]), (["--json=1"], [""]),
+    ] + [(["--run", name], ["a name is"]) for name in ("/etc/x", "a/b", ".", "..", "", "x" * 300, "a\nb", "-rf", "a b", ".hid")]:
+        before = sorted(os.listdir(RUNS))
+        status, out, err = train(*args)
+        check(status in (1, 2) and out == "" and err.count("\n") == 1, str(args)[:80], "%d %r %r" % (status, out, err))
+        for part in parts:
+            check(part in err, str(args)[:80], err)
+        check(sorted(os.listdir(RUNS)) == before, "nothing is started", str(args)[:80])
+    open(path("twice.yaml"), "w").write("train:\n  steps: 3\n  lr: 0.1\n  steps: 4\n")
+    status, out, err = train(path("twice.yaml"))
+    check(status in (1, 2) and "steps" in err and re.search(r"twice.yaml:4", err), "a key twice, with its line", err)
+    open(path("bad.yaml"), "w").write("train:\n  stps: 3\n  lr: fast\nmodel:\n  heads: 5\n")
+    status, out, err = train(path("bad.yaml"))
+    check(status == 2 and all(x in err for x in ("stps", "bad.yaml:3", "heads=5", "train.steps")), "all at once", err)
+    check(train("--run", "CON", *TINY, "train.steps=1", "--quiet")[0] == 0, "CON is a name like another")
+
+
+def output_shapes():
+    status, out, err = train(*TINY, "train.steps=12", "train.eval_every=5", "train.time_rounds=1", "--run", "json", "--json", DEPTHSCOPE_FAIL="nan:3")
+    check(status == 0, "json", err)
+    rows = [json.loads(line, parse_constant=lambda x: 1 / 0) for line in out.splitlines()]
+    check([x["step"] for x in rows] == list(range(1, 13)), "one object a step")
+    for x in rows:
+        check({"step", "tokens", "loss", "lr", "grad_norm", "tok_s", "flops_ratio"} <= set(x), "keys", str(x))
+    check(rows[2]["grad_norm"] is None and rows[2]["skipped_steps"] == 1, "NaN is null", str(rows[2]))
+    check({"val_loss", "bits_per_byte", "time_ratio"} <= set(rows[4]) and "val_loss" not in rows[5], "val_loss where there is one")
+    status, out, err = train(*TINY, "train.steps=12", "train.eval_every=5", "--run", "lines")
+    check(status == 0 and "\x1b" not in out + err and "\r" not in out + err, "plain lines", repr(out))
+    check("step 12/12" in out and "val " in out, "lines", out)
+    status, out, err = train(*TINY, "train.steps=3", "--run", "quiet", "--quiet")
+    check((status, out, err) == (0, "", ""), "quiet", out + err)
+    p = subprocess.run("'%s' train %s train.steps=200 --run head --json | head -n 1" % (PROGRAM, " ".join(TINY)), shell=True,
+                       env=environment(), capture_output=True, timeout=60 * SLOW)
+    check(check_stream("head")[-1]["kind"] == "end", "a reader that leaves does not hurt the run", repr(p.stderr))
+
+
+def on_a_terminal(columns):
+    main, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    p = subprocess.Popen([PROGRAM, "train", *TINY, "train.steps=60", "--run", "tty-%d" % columns], env=environment(TERM="xterm"),
+                         stdin=other, stdout=other, stderr=other)
+    os.close(other)
+    seen, end = b"", time.monotonic() + 30 * SLOW
+    while time.monotonic() < end:
+        ready, _, _ = select.select([main], [], [], 0.2)
+        try:
+            got = os.read(main, 65536) if ready else None
+        except OSError:
+            break
+        if got == b"":
+            break
+        seen += got or b""
+    os.close(main)
+    p.wait(10 * SLOW)
+    return p.returncode, seen
+
+
+def a_bar_on_a_terminal():
+    status, seen = on_a_terminal(80)
+    check(status == 0 and b"\r[" in seen and b"\x1b[K" in seen and b"step 60/60" in seen, "bar", repr(seen[-300:]))
+    for part in seen.split(b"\r"):
+        check(len(part.replace(b"\x1b[K", b"").rstrip(b"\n")) <= 160, "fits", repr(part))
+    for columns in (1, 22, 30):
+        status, seen = on_a_terminal(columns)
+        check(status == 0, "narrow", repr(seen))
+
+
+def a_terminal_that_goes_away():
+    main, other = pty.openpty()
+    p = subprocess.Popen([PROGRAM, "train", *TINY, "train.steps=400", "--run", "hup"], env=environment(TERM="xterm"),
+                         stdin=other, stdout=other, stderr=other, start_new_session=True)
+    os.close(other)
+    wait_for(is_up("hup"))
+    os.close(main)
+    p.wait(30 * SLOW)
+    check(p.returncode == 0 and check_stream("hup")[-1]["status"] == "done", "the run goes on", str(p.returncode))
+
+
+TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_ends_at_once,
+         usr1_storm_and_hangup_and_stop_and_continue, control_socket, long_paths, second_writer, two_starts_with_one_name,
+         reference_for_disks, failing_disk, full_tmpfs, directory_goes_away, read_only_directory, damaged_checkpoints,
+         changed_corpus, bad_corpora, bad_options, output_shapes, a_bar_on_a_terminal, a_terminal_that_goes_away]
+
+
+
+def line_of(x):
+    """Of the innermost test function, not of check()."""
+    t, line = x.__traceback__, 0
+    while t:
+        if t.tb_frame.f_code.co_name != "check" and t.tb_frame.f_code.co_filename == __file__:
+            line = t.tb_lineno
+        t = t.tb_next
+    return line
+
+
+only = sys.argv[1] if len(sys.argv) > 1 else ""
+for test in TESTS:
+    if only not in test.__name__:
+        continue
+    began = time.monotonic()
+    before = skipped
+    try:
+        test()
+        passed += skipped == before
+    except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError, IndexError) as x:
+        failed += 1
+        print("FAIL test_run_process: %s: line %s: %s: %s" % (test.__name__, line_of(x), type(x).__name__, str(x)[:900]))
+    if os.environ.get("T_TIMES"):
+        print("%6.2f s %s" % (time.monotonic() - began, test.__name__))
+subprocess.run(["chmod", "-R", "u+rwX", RUNS], capture_output=True)
+shutil.rmtree(RUNS, ignore_errors=True)
+print("test_run_process: %d passed, %d failed, %d skipped" % (passed, failed, skipped))
+sys.exit(failed > 0)
