@@ -311,8 +311,12 @@ static int check_rows(struct batch_plan *p, struct err *e)
         if (rc < 0)
             return rc;
     }
-    int is_held_against = strcmp(p->kind, "ablate") == 0 && p->n > 0 && p->row[0].refused[0];
-    return refused == p->n || is_held_against ? err_set(e, DS_EUSAGE, "%s", first.text) : 0;
+    if (refused == p->n || (strcmp(p->kind, "ablate") == 0 && p->row[0].refused[0]))
+        return err_set(e, DS_EUSAGE, "%s", first.text);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->row[i].refused[0])
+            say(p, i + 1, p->n, p->row[i].label, p->row[i].refused);
+    return 0;
 }
 
 int batch_run(struct batch_plan *p)

@@ -33,7 +33,10 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
     const char *best = NULL;
     int least = INT_MAX;
     for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(word);
         int d = str_distance(word, names[i]);
+        if (len > 2 && d > 1 && strncmp(names[i], word, len) == 0)
+            d = 1; /* a name that was cut short */
         if (d < least) {
             least = d;
             best = names[i];

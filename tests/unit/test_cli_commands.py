@@ -1,0 +1,281 @@
+"""The subcommands as a script meets them: JSON shapes, exit statuses, one-line errors, resumable batches.
+DEPTHSCOPE names the program."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
+        "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
+        "train.time_rounds=2 train.checkpoint_every=5").split()
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, code=0, data=None, raw=False, **env):
+    p = subprocess.run([PROGRAM, *words], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       env={**os.environ, **env}, timeout=120 * SLOW)
+    err = p.stderr.decode("utf-8", "replace")
+    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, err)
+    if code in (1, 2) and words[0] not in ("sweep", "ablate"):
+        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
+    run.err = err
+    return p.stdout if raw else p.stdout.decode("utf-8")
+
+
+def run_json(*words, **kw):
+    return json.loads(run(*words, "--json", **kw))
+
+
+def refused(part, *words, code=2):
+    run(*words, code=code)
+    assert part in run.err, "%r lacks %r" % (run.err, part)
+
+
+@test
+def eval_has_the_promised_keys_and_repeats_the_run():
+    x = run_json("eval", "tiny")
+    for key in ("task routing loss bits_per_byte tokens flops_ratio time_ratio capacity block_ratio depth_sd "
+                "corr_signal_depth").split():
+        assert key in x, key
+    assert x["task"] == "ppl" and x["routing"] == "causal" and len(x["capacity"]) == 6
+    final = [r for r in run_json("runs") if r["name"] == "tiny"][0]
+    assert abs(final["val_loss"] - x["loss"]) < 1e-4, (final, x["loss"])
+    dense = run_json("eval", "tiny", "routing=dense", "time_rounds=0")
+    assert dense["block_ratio"] == 1 and dense["time_ratio"] is None
+    assert "val loss" not in run("eval", "tiny") and "bits per byte" in run("eval", "tiny")
+
+
+@test
+def eval_refuses_what_it_cannot_do():
+    refused("no top-k routing", "eval", "tiny", "routing=topk")
+    refused("did you mean tokens", "eval", "tiny", "tokns=1")
+    refused("unknown", "eval", "tiny", "task=mmlu")
+    refused("no such model", "eval", "nothing-here", code=1)
+    refused("which MODEL", "eval")
+    refused("one MODEL", "eval", "a", "b")
+    refused("--json", "eval", "tiny", "--jsn")
+    refused("context holds", "eval", "tiny", "seq=100000", code=1)
+    refused("nowhere.txt", "eval", "tiny", "data.path=nowhere.txt", code=1)
+
+
+@test
+def eval_reads_a_file_and_writes_records():
+    with open("some.txt", "w") as f:
+        f.write("The cat sat on the mat and looked at the moon. " * 40)
+    x = run_json("eval", "tiny", "data.path=some.txt", "-o", "eval.mp")
+    assert x["tokens"] > 0
+    assert "1 head, 1 eval, 1 sample" in run("inspect", "eval.mp")
+    run("eval", "tiny", "data.path=some.txt", "-o", "eval.mp")
+    assert "1 head, 1 eval, 1 sample" in run("inspect", "eval.mp")
+    refused("no record file", "eval", "tiny", "data.path=some.txt", "-o", "some.txt", code=1)
+
+
+@test
+def generate_has_the_promised_keys_and_is_repeatable():
+    a = run_json("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3")
+    b = run_json("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3")
+    for key in "text prompt_ids ids depth flops_ratio tok_s block_ratio time_ratio".split():
+        assert key in a, key
+    assert a["ids"] == b["ids"] and a["text"] == b["text"]
+    assert len(a["depth"]) == len(a["ids"]) and all(2 <= d <= 6 for d in a["depth"])
+    plain = run("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3", "--quiet", raw=True)
+    assert plain.decode("utf-8", "replace") == "The cat" + a["text"], (plain, a["text"])
+    ids = run_json("tokenize", "tiny", "--text", "The cat")["ids"]
+    assert ids == a["prompt_ids"]
+    greedy = run_json("generate", "tiny", "--prompt", "", "max_tokens=3", "temperature=0")
+    assert len(greedy["prompt_ids"]) == 1
+    refused("what is the prompt", "generate", "tiny")
+    refused("top_p", "generate", "tiny", "--prompt", "x", "top_p=2", code=2)
+
+
+@test
+def trace_has_the_promised_keys():
+    x = run_json("trace", "tiny", "--text", "The cat sat", "-o", "t.mp", "lens=2")
+    assert x["layers"] == 6
+    for t in x["tokens"]:
+        assert len(t["run"]) == len(t["gate"]) == len(t["score"]) == 6
+        assert sum(t["run"]) == t["depth"] and t["flops"] > 0 and isinstance(t["text"], str)
+    assert x["tokens"][0]["nll"] is None and x["tokens"][1]["nll"] > 0
+    assert "1 head, 1 probe" in run("inspect", "t.mp")
+    refused("--text TEXT", "trace", "tiny", "-o", "t.mp")
+    refused("where to", "trace", "tiny", "--text", "x")
+    refused("the text is empty", "trace", "tiny", "--text", "", "--json")
+    refused("context holds", "trace", "tiny", "--text", "x" * 9000, "--json", code=1)
+    assert len(run_json("trace", "tiny", "--text", "x y " * 3000, "cut=true")["tokens"]) == 1024
+
+
+@test
+def tokenize_gives_ids_and_pieces_and_survives_odd_bytes():
+    x = run_json("tokenize", "bytes", data=b"a\xff\x00b")
+    assert x["ids"] == [97, 255, 0, 98] and len(x["pieces"]) == 4
+    assert "\x1b" not in run("tokenize", "bytes", "--text", "\x1b[2J")
+    assert run_json("tokenize", "bytes", "--text", "")["ids"] == []
+
+
+@test
+def stream_gives_the_log_and_ends():
+    whole = open("runs/tiny/log.mp", "rb").read()
+    assert run("stream", "tiny", raw=True) == whole
+    with open("torn.mp", "wb") as f:
+        f.write(whole[:-5])
+    torn = run("stream", "torn.mp", raw=True)
+    assert whole.startswith(torn) and len(torn) < len(whole) - 5
+    p = subprocess.Popen([PROGRAM, "stream", "tiny"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdout.read(1)
+    p.stdout.close()
+    assert p.wait(20 * SLOW) == 0 and p.stderr.read() == b""
+    p.stderr.close()
+
+
+@test
+def inspect_knows_its_files():
+    assert "every file is as its manifest says" in run("inspect", "runs/tiny/checkpoints/step-00000010")
+    assert "tokenizer: bpe" in run("inspect", "runs/tiny/checkpoints/step-00000010/tokenizer.json")
+    assert "model.embed_tokens.weight" in run("inspect", "runs/tiny/checkpoints/step-00000010/model.safetensors")
+    assert "val_loss" in run("inspect", "tiny")
+    refused("", "inspect", "some.txt", code=1)
+    open("empty.png", "w").close()
+    refused("empty.png", "inspect", "empty.png", code=1)
+
+
+@test
+def sweep_runs_once_and_ends_with_a_table_and_a_summary():
+    words = ["sweep", *TINY, "train.lr=0.001,0.01", "--seeds", "1,2"]
+    x = run_json(*words)
+    assert [r["label"] for r in x["rows"]] == ["lr=0.001", "lr=0.01"] and x["seeds"] == [1, 2]
+    assert all(r["n"] == 2 and r["val_loss"]["lo"] <= r["val_loss"]["mean"] <= r["val_loss"]["hi"] for r in x["rows"])
+    assert json.load(open("runs/sweep.json")) == x
+    again = run_json(*words)
+    assert run.err.count("is done already") == 4 and again == x
+    assert "lr=0.01" in run(*words, "--quiet")
+    assert run.err == ""
+    refused("did you mean train.lr?", "sweep", "train.lrr=1,2")
+    refused("is empty", "sweep", "train.lr=1,,2")
+    refused("seeds", "sweep", "seed=1,2", "--seeds", "1")
+
+
+@test
+def an_interrupted_sweep_goes_on_where_it_was():
+    words = [PROGRAM, "sweep", *TINY, "train.steps=400", "train.eval_every=400", "--seeds", "7", "--out", "cut.json"]
+    p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    name = None
+    end = time.time() + 60 * SLOW
+    while time.time() < end and p.poll() is None:
+        found = [d for d in os.listdir("runs") if d.endswith(tuple("0123456789abcdef")) and "-s7-" in d]
+        if found and os.path.isdir("runs/%s/checkpoints/step-00000005" % found[0]) or \
+           found and os.path.isdir("runs/%s/checkpoints" % found[0]) and os.listdir("runs/%s/checkpoints" % found[0]):
+            name = found[0]
+            break
+        time.sleep(0.02)
+    assert name, "no checkpoint came"
+    p.send_signal(signal.SIGTERM)
+    p.communicate(timeout=60 * SLOW)
+    if p.returncode == 0:
+        return  # it was faster
+    assert p.returncode == 143, p.returncode
+    state = [r for r in run_json("runs") if r["name"] == name][0]
+    assert state["state"] == "stopped" and 0 < state["step"] < 400, state
+    run(*words[1:])
+    assert "goes on from its checkpoint" in run.err
+    assert [r for r in run_json("runs") if r["name"] == name][0]["state"] == "done"
+
+
+@test
+def ablate_holds_rows_against_a_matched_control():
+    x = run_json("ablate", *TINY, "--seeds", "1,2", "--only", "no_warp_forward,target_ratio_0.4")
+    rows = {r["label"]: r for r in x["rows"]}
+    assert list(rows) == ["control", "no_warp_forward", "target_ratio_0.4"]
+    assert rows["control"]["n"] == 2 and rows["no_warp_forward"]["n"] == 2
+    assert rows["target_ratio_0.4"]["n"] == 2 or "cannot be reached" in rows["target_ratio_0.4"]["refused"]
+    refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
+    refused("ablations are those of edp", "ablate", *TINY, "model.method=dense")
+    dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
+    assert dry == "" and run.err.count("starts") + run.err.count("already") + run.err.count("reached") == 11, run.err
+
+
+@test
+def compare_groups_seeds_and_names_what_differs():
+    names = sorted(d for d in os.listdir("runs") if d.startswith("sweep-lr"))
+    assert len(names) == 4, names
+    x = run_json("compare", *names)
+    assert len(x["runs"]) == 4 and len(x["groups"]) == 2 and list(x["differences"]) == ["train.lr"]
+    assert all(g["n"] == 2 for g in x["groups"])
+    one = run("compare", names[0])
+    assert "-" in one and "[" not in one.split("\n")[1]
+    assert len(run_json("compare", "--each", *names)["groups"]) == 4
+    refused("no such run", "compare", "nothing", code=1)
+    refused("1 to", "compare")
+
+
+@test
+def help_and_doctor_and_usage():
+    assert "depthscope eval" in run("help")
+    keys = run("help", "keys")
+    assert "`train.lr`" in keys and "`edp.target_ratio`" in keys and "`temperature`" in keys
+    for c in "train eval generate trace sweep ablate compare runs inspect tokenize stream bench doctor".split():
+        assert run("help", c).startswith("depthscope " + c), c
+        assert run(c, "--help").startswith("depthscope " + c), c
+    refused("did you mean eval", "help", "evla")
+    assert {x["name"] for x in run_json("doctor")} >= {"processor", "runs", "locale"}
+
+
+@test
+def bench_is_quick_and_has_its_shape():
+    x = run_json("bench", "quick=true", "rounds=1", "prefill=64", "decode=2", "batch=1", "seq=32")
+    for r in x["results"]:
+        assert {"name", "unit", "median", "min", "max", "vs"} <= set(r) and r["min"] <= r["median"] <= r["max"], r
+    names = " ".join(r["name"] for r in x["results"])
+    for part in ("peak fma", "peak read", "gemm", "train step dense", "prefill edp 0.50", "decode random 0.50"):
+        assert part in names, part
+    refused("did you mean rounds", "bench", "round=1")
+
+
+@test
+def a_full_disk_is_told():
+    if not os.path.exists("/dev/full"):
+        return
+    p = subprocess.run([PROGRAM, "help", "keys"], stdout=open("/dev/full", "w"), stderr=subprocess.PIPE)
+    assert p.returncode == 1 and b"standard output" in p.stderr, p
+
+
+def main():
+    name = "test_cli_commands"
+    if not PROGRAM or not os.path.exists(PROGRAM):
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    home, top = os.getcwd(), tempfile.mkdtemp()
+    os.chdir(top)
+    os.environ["DEPTHSCOPE_RUNS"] = "runs"
+    failed = 0
+    try:
+        run("train", *TINY, "--run", "tiny", "--quiet")
+        for f in tests:
+            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
+                continue
+            try:
+                f()
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
+    except AssertionError as e:
+        failed += 1
+        print("FAIL setup: %s" % e)
+    finally:
+        os.chdir(home)
+        shutil.rmtree(top, ignore_errors=True)
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())
