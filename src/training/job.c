@@ -43,11 +43,10 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
     return rc < 0 ? rc : err_set(e, DS_EEXIST, "%s: no free name for a run", stem);
 }
 
-/* In the grandchild: own session, no terminal, output to the run's file. Only async-signal-safe calls. */
+/* In the grandchild: no terminal, output to the run's file. Only async-signal-safe calls. */
 static void become_run(char *const argv[], int out)
 {
     int null = open("/dev/null", O_RDONLY);
-    setsid();
     if (null >= 0)
         dup2(null, 0);
     dup2(out, 1);
@@ -65,6 +64,7 @@ static int spawn(char *const argv[], int out, struct err *e)
     if (pid < 0)
         return err_errno(e, "fork");
     if (pid == 0) {
+        setsid(); /* before anyone is told that the run is there: what ends our group does not end it */
         pid_t inner = fork(); /* the run is nobody's child: no zombie, no SIGCHLD */
         if (inner == 0)
             become_run(argv, out);
@@ -96,11 +96,13 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
     argv[k++] = program;
     argv[k++] = train;
     for (size_t i = 0; i < n; i++)
-        argv[k++] = mem_strdup(args[i]);
+        if ((argv[k++] = mem_strdup(args[i])) == NULL)
+            rc = err_set(e, DS_EMEM, "start");
     argv[k++] = run;
     argv[k++] = name;
     argv[k++] = quiet;
-    rc = fs_join(path, sizeof path, dir, "train.out", e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "train.out", e);
     if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
         rc = err_errno(e, "%s", path);
     if (rc == 0)
@@ -145,7 +147,7 @@ static int describe(const char *root, const char *name, struct job_info *info)
     if (fs_join(info->path, sizeof info->path, root, name, NULL) < 0 || !fs_is_dir(info->path) ||
         fs_join(log, sizeof log, info->path, "log.mp", NULL) < 0)
         return 0;
-    int has_log = stat(log, &st) == 0;
+    int has_log = stat(log, &st) == 0 && S_ISREG(st.st_mode);
     char config[1100];
     if (!has_log && (fs_join(config, sizeof config, info->path, "config.yaml", NULL) < 0 || stat(config, &st) != 0))
         return 0;

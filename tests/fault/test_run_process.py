@@ -189,7 +189,7 @@ def step_of(run):
 
 def kill_at_random_moments():
     """kill -9 at 20 random moments, resume until done: the same weights as never killed."""
-    keys = TINY + ["train.steps=120", "train.checkpoint_every=7", "train.keep=1000"]
+    keys = TINY + ["train.steps=250", "train.checkpoint_every=7", "train.keep=1000"]
     check(train(*keys, "--run", "whole")[0] == 0, "the whole run")
     random.seed(11)
     for run in ("killed-a", "killed-b"):
@@ -207,8 +207,10 @@ def kill_at_random_moments():
                 break
             check(status == -9, "killed, nothing else", "%d %s" % (status, err))
             args = ["--resume", run] if os.path.exists(path(run, "config.yaml")) else args
-        check(status == 0, "it ends in the end")
-        check(weights(run, 120) == weights("whole", 120), "weights of %s" % run)
+        check(status == 0 and kills >= 3, "it ends in the end", "after %d kills" % kills)
+        if os.environ.get("T_TIMES"):
+            print("%d kills" % kills)
+        check(weights(run, 250) == weights("whole", 250), "weights of %s" % run)
         last = check_stream(run)[-1]
         check(last["kind"] == "end" and last["status"] == "done", "the end")
         check(leftovers(run) == [], "what the killed left is cleaned", str(leftovers(run)))
