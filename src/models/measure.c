@@ -30,7 +30,7 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
     s->L = (int)m->config.layers;
     s->P = positions;
     s->cap = samples;
-    s->time_dense = s->time_ratio = NAN;
+    s->time_dense = s->time_ratio = (double)NAN;
     if (k >= 0)
         str_copy(s->signal, sizeof s->signal, m->route.ops->metrics[k].name);
     s->capacity = mem_alloc((size_t)s->L, sizeof(double));

@@ -30,7 +30,7 @@ struct edp_opts {
     int64_t early, late, max_skip;
     int signal, history, threshold, step_code, penalty, budget, kv, train, attach;
     double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity, sparsity_warmup;
-    double lambda_budget, budget_rate, anneal, probe_rate, ema;
+    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until;
     char *ablation;
 };
 
@@ -55,12 +55,12 @@ static const struct opt edp_opts_table[] = {
     {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", "late_layers"},
     {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned", "first order; second order (scalar); vector second difference; that plus a learned map of all five", NULL},
     {"history", OPT_ENUM, AT(history), "held", 0, 0, "held|literal", "velocities of executed blocks, held through skips; or the published rule", NULL},
-    {"threshold", OPT_ENUM, AT(threshold), "learned", 0, 0, "learned|fixed|quantile", "per layer: learned straight-through; constant; tracking the quantile that meets the target", NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "learned|fixed|quantile", "per layer: learned straight-through; constant; tracking the quantile that meets the target", NULL},
     {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL, "in standard deviations of the signal (literal: raw)", NULL},
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL, "bandwidth of the soft gate, in the signal's units", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to every threshold (what-if)", NULL},
     {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES, "vector added where a token lands after skips; at every gated layer by skipped FLOPs; by layer; none", NULL},
-    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
+    {"max_skip", OPT_INT, AT(max_skip), "2", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
     {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES, "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
     {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
@@ -74,6 +74,8 @@ static const struct opt edp_opts_table[] = {
     {"probe_rate", OPT_REAL, AT(probe_rate), "0.1", 0, 1, NULL, "train=sparse: chance that a skipped row is run for its gate's gradient (weight 1/rate)", NULL},
     {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL, "gate gradients also flow into the states that made the signal", NULL},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of running means, deviations and quantiles", NULL},
+    {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL, "logistic noise on the score in training, in temperatures: 1 draws the gate from its soft value, so that every layer goes on seeing every kind of token", NULL},
+    {"noise_until", OPT_REAL, AT(noise_until), "0.7", 0, 1, NULL, "share of the run over which the noise falls to 0; in use there is none", NULL},
     {"ablation", OPT_STRING, AT(ablation), "", 0, 0, NULL, "label of an ablation, for tables and figures", NULL},
     // clang-format on
 };
@@ -233,8 +235,11 @@ static void edp_begin(struct route *r)
     struct edp *s = edp_of(r);
     signal_begin(&s->sig, r->pass.R);
     gates_begin(&s->gates, r->pass.R);
-    if (r->pass.kind == PASS_TRAIN)
-        standardiser_begin(&s->std);
+    if (r->pass.kind != PASS_TRAIN)
+        return;
+    standardiser_begin(&s->std);
+    if (opts_of(r)->noise_until > 0)
+        s->gates.noise = opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
 }
 
 /* Threshold of layer l in force, in the units of z. */
@@ -403,6 +408,8 @@ static void edp_finish(struct route *r, const struct stream *st)
 {
     struct edp *s = edp_of(r);
     (void)st;
+    if (r->pass.kind != PASS_TRAIN)
+        return; /* the step's metrics stay those of the training pass */
     s->ratio = gates_ratio(&s->gates, r->pass.R);
     r->metric[M_TARGET][0] = budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
     r->metric[M_OFFSET][0] = (double)value_of(r, s->budget)[0];

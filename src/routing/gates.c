@@ -44,6 +44,7 @@ void gates_begin(struct gates *g, int R)
     memset(g->skipped, 0, (size_t)R * sizeof *g->skipped);
     memset(g->in_row, 0, (size_t)R * sizeof *g->in_row);
     memset(g->ran, 0, (size_t)R);
+    g->noise = 0;
 }
 
 static real soft_of(real score, double tau, double temperature)
@@ -56,6 +57,16 @@ static size_t cell_of(const struct route *r, int l, int i)
     return (size_t)l * (size_t)r->pass.R + (size_t)i;
 }
 
+/* A threshold under logistic noise of scale T is passed with probability sigmoid((score - tau) / T). */
+static double noise_of(const struct gates *g, const struct route *r, int l, int i, double temperature)
+{
+    enum { NOISE_STREAM = 1 << 16 }; /* apart from the probes' draws */
+    if (g->noise <= 0 || r->pass.soft)
+        return 0;
+    double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l), (uint32_t)i);
+    return g->noise * temperature * (log(u + 1e-12) - log1p(1e-12 - u));
+}
+
 void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_rule, real score, double tau,
                   double temperature)
 {
@@ -64,7 +75,7 @@ void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_r
     g->score[cell] = score;
     g->soft[cell] = soft_of(score, tau, temperature);
     g->forced[cell] = by_rule || given >= 0;
-    g->want[i] = given >= 0 ? given == 1 : by_rule || (double)score > tau;
+    g->want[i] = given >= 0 ? given == 1 : by_rule || (double)score + noise_of(g, r, l, i, temperature) > tau;
 }
 
 /* Which skipped rows are run all the same, to learn what skipping cost. */

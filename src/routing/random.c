@@ -72,7 +72,8 @@ static void random_begin(struct route *r)
     double target = r->pass.kind == PASS_TRAIN ? budget_target(o->target_ratio, r->pass.progress, o->anneal)
                                                : o->target_ratio;
     s->rate = (target * r->L - on) / (r->L - on);
-    r->metric[M_TARGET][0] = target;
+    if (r->pass.kind == PASS_TRAIN)
+        r->metric[M_TARGET][0] = target;
 }
 
 static void random_decide(struct route *r, int l, struct plan *out, const struct stream *st)
