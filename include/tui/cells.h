@@ -22,7 +22,8 @@ const char *cells_unit(const struct runview *r, const char *name);
 const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo, double *hi);
 enum cell_state { CELL_SKIP, CELL_RUN, CELL_RULE }; /* rule: run without a choice, as in an always-on layer */
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers run */
-int cells_token_range(const float *v, int n, double *lo, double *hi);           /* 1 when any is finite */
+/* Ink of text whose depth is unit (0 shallow .. 1 deep, NaN unknown): also without colours. */
+struct ink cells_depth_ink(const struct look *look, double unit);
 /* 1 when K and V of skipped tokens are kept, 0 when not, -1 unknown: the run's configuration says. */
 int cells_kv(const struct runview *r);
 
@@ -31,7 +32,7 @@ enum { CELLS_WIDE_MAX = 3 };
 struct cells {
     /* what: borrowed, set before every draw */
     const struct probe *probe;
-    const struct probe *other;   /* the same text undisturbed: the read-out shows differences; or NULL */
+    const struct probe *other;   /* the same text undisturbed, or its beginning: for differences; or NULL */
     const unsigned char *run;    /* (layers, tokens) supposed decisions instead of the probe's; or NULL  */
     const int8_t *force;         /* (layers, tokens) what a person forced: 1, 0, -1; or NULL              */
     const unsigned char *mark;   /* (tokens) marked ones; or NULL                                         */
@@ -39,7 +40,11 @@ struct cells {
     /* how: may be settings of a view */
     int field, is_upward, token, layer;
     int wide;                    /* columns of a token: 0 as many as fit, else 4, 8, 16 */
+    int has_focus;               /* the terminal's own cursor points at the cell: it costs next to nothing */
     /* kept from draw to draw */
+    int is_moving;               /* the cursor has not come to rest: details stay where they were seen */
+    int seen_token, seen_layer;
+    int timer;                   /* descriptor + 1 of the clock of that, 0 none */
     int first_token, first_layer, text_top;
     unsigned char *by_rule;      /* (layers): every token of this probe ran there */
     int by_rule_n;
@@ -52,6 +57,12 @@ struct cells {
     } at;
 };
 
+/* A step of the cursor sends the cursor and the titles at once, and all that hangs on it when the cursor
+ * rests (on slow lines a held key would else send every number it passes).  cells_moved says that it moved,
+ * cells_timer is to be polled, cells_rested tells (1, once) that it rests now. */
+void cells_moved(struct cells *c, int is_scripted);
+int cells_timer(const struct cells *c);
+int cells_rested(struct cells *c);
 /* Clamps the cursor and prepares what draw needs.  DS_EMEM only. */
 int cells_fit(struct cells *c) DS_CHECK;
 void cells_release(struct cells *c);

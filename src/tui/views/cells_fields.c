@@ -1,6 +1,7 @@
 /* What a cell can show, and in which colours: all of it read from the probe. */
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "tui/cells.h"
@@ -42,14 +43,17 @@ const char *cells_unit(const struct runview *r, const char *name)
     return l && l->unit ? l->unit : s && s->unit ? s->unit : "";
 }
 
-/* The next number of 1, 2, 5 x 10^k that is not smaller. */
+/* The next round number that is not smaller. */
 static double round_up(double x)
 {
+    static const double steps[] = {1, 1.5, 2, 3, 4, 5, 6, 8, 10};
     if (!(x > 0) || !isfinite(x))
         return x;
     double unit = pow(10, floor(log10(x)));
-    double m = x / unit;
-    return unit * (m <= 1.0001 ? 1 : m <= 2.0001 ? 2 : m <= 5.0001 ? 5 : 10);
+    for (size_t i = 0; i < DS_LEN(steps); i++)
+        if (x <= unit * steps[i] * 1.0001)
+            return unit * steps[i];
+    return unit * 10;
 }
 
 const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo, double *hi)
@@ -81,22 +85,6 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
     return look->theme ? look->theme->sequential : "viridis";
 }
 
-int cells_token_range(const float *v, int n, double *lo, double *hi)
-{
-    int any = 0;
-    *lo = INFINITY;
-    *hi = -INFINITY;
-    for (int t = 0; v && t < n; t++) {
-        double x = (double)v[t];
-        if (isfinite(x)) {
-            any = 1;
-            *lo = x < *lo ? x : *lo;
-            *hi = x > *hi ? x : *hi;
-        }
-    }
-    return any;
-}
-
 double cells_depth(const struct probe *p, const unsigned char *run, int token)
 {
     if (!run && p->depth)
@@ -108,6 +96,23 @@ double cells_depth(const struct probe *p, const unsigned char *run, int token)
     for (int l = 0; l < p->layers; l++)
         n += run[(size_t)l * (size_t)p->tokens + (size_t)token] != 0;
     return n;
+}
+
+/* From the quiet colour of a skipped cell to that of one that ran. */
+struct ink cells_depth_ink(const struct look *look, double unit)
+{
+    if (isnan(unit))
+        return ink(ROLE_DIM);
+    unit = floor(unit * (HEAT_LEVELS - 1) + 0.5) / (HEAT_LEVELS - 1);
+    if (look->colours < 256)
+        return unit > 0.67 ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD) : unit < 0.34 ? ink_attr(ink(ROLE_DIM), ATTR_DIM) : ink(ROLE_TEXT);
+    int from = look->theme ? colour_rgb(&look->theme->role[ROLE_SKIP], 0x2A313B) : 0x2A313B;
+    int to = look->theme ? colour_rgb(&look->theme->role[ROLE_RUN], 0x5AA2F2) : 0x5AA2F2, rgb = 0;
+    for (int shift = 16; shift >= 0; shift -= 8) {
+        int x = from >> shift & 255, y = to >> shift & 255;
+        rgb |= (x + (int)lround((y - x) * unit)) << shift;
+    }
+    return (struct ink){.fg = INK_CONTRAST, .bg = INK_RGB | rgb};
 }
 
 int cells_kv(const struct runview *r)
@@ -134,6 +139,8 @@ int cells_fit(struct cells *c)
     c->token = clamp(c->token, p->tokens);
     c->layer = clamp(c->layer, p->layers);
     c->field = clamp(c->field, cells_fields(p));
+    c->seen_token = clamp(c->is_moving ? c->seen_token : c->token, p->tokens);
+    c->seen_layer = clamp(c->is_moving ? c->seen_layer : c->layer, p->layers);
     unsigned char *rule = mem_realloc(c->by_rule, (size_t)p->layers + 1, 1);
     if (!rule)
         return DS_EMEM;
@@ -151,6 +158,9 @@ void cells_release(struct cells *c)
     mem_free(c->by_rule);
     c->by_rule = NULL;
     c->by_rule_n = 0;
+    if (c->timer > 0)
+        close(c->timer - 1);
+    c->timer = c->is_moving = 0;
 }
 
 /* By rule: the probe says so cell by cell, or the whole layer ran. */

@@ -62,15 +62,15 @@ static char sign_of(const struct cells *c, int layer, int token)
     return c->run && c->probe->run && (c->run[at] != 0) != (c->probe->run[at] != 0) ? '~' : 0;
 }
 
-static void put_cell(struct area a, int y, int x, int w, const struct paint *p, int layer, int token, int has_sign)
+static void put_cell(struct area a, int y, int x, int w, const struct paint *p, int layer, int token, int is_middle)
 {
-    char sign = has_sign ? sign_of(p->c, layer, token) : 0;
+    char sign = is_middle ? sign_of(p->c, layer, token) : 0;
     int32_t bg = ground(p, layer, token);
     if (p->has_colour) {
         for (int k = 0; k < w; k++)
             area_put(a, y, x + k, ' ', (struct ink){.fg = INK_CONTRAST, .bg = bg});
-        if (bg == ROLE_BACKGROUND)
-            area_put(a, y, x + w / 2, area_rune(a, 0xB7, '.'), ink(ROLE_DIM));
+        if (bg == ROLE_BACKGROUND && is_middle)
+            area_put(a, y, x + w / 2, area_rune(a, 0xB7, '.'), ink(ROLE_GRID));
     } else {
         put_plain(a, y, x, w, p, layer, token);
     }
@@ -79,17 +79,20 @@ static void put_cell(struct area a, int y, int x, int w, const struct paint *p, 
                  p->has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = bg, .attr = ATTR_BOLD} : ink_attr(ink(ROLE_MARKED), ATTR_BOLD));
 }
 
-/* The cursor changes a cell or two and nothing else. */
-static void put_cursor(struct area a, int y, int x, int w, int32_t bg, int has_colour)
+/* The cursor: the terminal's own where this view has the keys, a sign in the cell elsewhere. */
+static void put_cursor(struct area a, int y, int x, int w, const struct paint *p, int32_t bg)
 {
-    struct ink i = has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = bg, .attr = ATTR_BOLD}
-                              : ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_REVERSE);
-    if (w == 1) {
+    struct ink i = p->has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = bg, .attr = ATTR_BOLD}
+                                 : ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_REVERSE);
+    if (p->c->has_focus && y >= 0 && y < a.rows && x + w / 2 < a.cols) {
+        a.canvas->cursor_y = a.y + y;
+        a.canvas->cursor_x = a.x + x + w / 2;
+    } else if (w == 1) {
         area_put(a, y, x, 'o', i);
-        return;
+    } else {
+        area_put(a, y, x, '[', i);
+        area_put(a, y, x + w - 1, ']', i);
     }
-    area_put(a, y, x, '[', i);
-    area_put(a, y, x + w - 1, ']', i);
 }
 
 /* ---- how it fits ---- */
@@ -99,23 +102,62 @@ static int can_pair(const struct look *look, int field)
     return look->glyphs != GLYPHS_ASCII && look->colours >= (field > 0 ? 256 : 16);
 }
 
-/* Lines around the cells: tokens above, depth and numbers below, as far as there is room. */
-static void frame_rows(int rows, int *above, int *below)
+/* Lines around the cells: tokens above, depth and numbers below, as far as there is room; what is
+ * left over makes the cells taller and then shows loss and entropy on the same columns. */
+struct frame { int above, below, tracks, track_rows, lines, height, per_row; };
+
+enum { TRACKS_MAX = 4, TRACK_ROWS_MAX = 4 };
+
+/* Per-token values below the map; 0 when there is none of that number. */
+static int track(const struct cells *c, int i, const char **label, const float **v)
 {
-    *above = rows >= 4;
-    *below = (rows >= 3) + (rows >= 7);
+    const struct probe *p = c->probe;
+    const struct vector *truth = probe_token(p, "true_entropy");
+    static const char *const names[] = {"loss", "entr.", "true"};
+    const float *values[] = {p->nll, p->entropy, truth ? truth->v : NULL};
+    for (int k = 0; k < 3; k++) {
+        if (!values[k] || i-- > 0)
+            continue;
+        *label = names[k];
+        *v = values[k];
+        return 1;
+    }
+    return 0;
+}
+
+static struct frame frame_of(const struct cells *c, const struct look *look, int rows)
+{
+    struct frame f = {.above = rows >= 4, .below = (rows >= 3) + (rows >= 7), .height = 1, .per_row = 1};
+    const char *label;
+    const float *v;
+    int layers = c->probe->layers, room = rows - f.above - f.below, has = 0;
+    f.per_row = layers > room && can_pair(look, c->field) ? 2 : 1;
+    f.lines = (layers + f.per_row - 1) / f.per_row;
+    while (track(c, has, &label, &v))
+        has++;
+    int spare = room - f.lines;
+    if (spare < 0)
+        return f;
+    f.tracks = spare >= has ? has : 0;
+    spare -= f.tracks;
+    while (f.height < HEIGHT_MAX && spare >= f.lines) {
+        f.height++;
+        spare -= f.lines;
+    }
+    f.track_rows = 1;
+    while (f.track_rows < TRACK_ROWS_MAX && spare >= f.tracks + 1) {
+        f.track_rows++;
+        spare -= f.tracks + 1;
+    }
+    f.below = (f.tracks + 1) * f.track_rows + (f.below > 1);
+    return f;
 }
 
 int cells_map_rows(const struct cells *c, const struct look *look, int most)
 {
-    int above, below, layers = c->probe->layers;
-    frame_rows(most, &above, &below);
-    int room = most - above - below;
-    if (layers > room && can_pair(look, c->field))
-        layers = (layers + 1) / 2;
-    int tall = layers > 0 ? room / layers : 1;
-    tall = tall > HEIGHT_MAX ? HEIGHT_MAX : tall < 1 ? 1 : tall;
-    return layers > room ? most : layers * tall + above + below;
+    struct frame f = frame_of(c, look, most);
+    int rows = f.lines * f.height + f.above + f.below;
+    return rows > most ? most : rows;
 }
 
 static int token_width(int room, int tokens)
@@ -128,12 +170,11 @@ static int token_width(int room, int tokens)
 }
 
 /* Where things lie, and what part shows; scrolling goes by half a window so that few steps scroll. */
-static void arrange(struct cells *c, struct area a, int y0, int x0)
+static void arrange(struct cells *c, struct area a, const struct frame *f, int y0, int x0)
 {
     struct cells_at *at = &c->at;
-    int above, below, gutter = a.cols >= 30 ? GUTTER : 3, layers = c->probe->layers;
-    frame_rows(a.rows, &above, &below);
-    int room = a.cols - gutter, rows = a.rows - above - below;
+    int gutter = a.cols >= 30 ? GUTTER : 3, layers = c->probe->layers;
+    int room = a.cols - gutter, rows = a.rows - f->above - f->below;
     at->width = c->wide ? 2 << c->wide : token_width(room, c->probe->tokens);
     at->width = at->width > room ? room < 1 ? 1 : room : at->width;
     at->gap = at->width >= 3;
@@ -144,18 +185,16 @@ static void arrange(struct cells *c, struct area a, int y0, int x0)
     if (c->first_token > c->probe->tokens - at->tokens)
         c->first_token = c->probe->tokens - at->tokens;
     c->first_token = c->first_token < 0 ? 0 : c->first_token;
-    at->per_row = layers > rows && can_pair(&a.canvas->look, c->field) ? 2 : 1;
-    int lines = (layers + at->per_row - 1) / at->per_row;
-    at->height = lines > 0 && rows / lines > 1 ? rows / lines : 1;
-    at->height = at->height > HEIGHT_MAX ? HEIGHT_MAX : at->height;
-    at->rows = lines * at->height < rows ? lines * at->height : rows;
+    at->per_row = f->per_row;
+    at->height = f->height;
+    at->rows = f->lines * f->height < rows ? f->lines * f->height : rows < 0 ? 0 : rows;
     int shown = c->is_upward ? layers - 1 - c->layer : c->layer, fit = at->rows / at->height * at->per_row;
     if (shown < c->first_layer || shown >= c->first_layer + fit)
         c->first_layer = (shown - fit / 2) / at->per_row * at->per_row;
     if (c->first_layer + fit > layers)
         c->first_layer = (layers - fit + at->per_row - 1) / at->per_row * at->per_row;
     c->first_layer = c->first_layer < 0 ? 0 : c->first_layer;
-    at->map_y = y0 + above;
+    at->map_y = y0 + f->above;
     at->map_x = x0 + gutter;
 }
 
@@ -174,7 +213,7 @@ static void draw_header(struct area a, const struct cells *c, int gutter)
     for (int k = 0; k < c->at.tokens; k++) {
         int t = c->first_token + k;
         struct ink i = ink(c->mark && c->mark[t] ? ROLE_MARKED : ROLE_AXIS);
-        if (t == c->token)
+        if (t == c->seen_token)
             i = ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_REVERSE);
         else if (c->mark && c->mark[t])
             i.attr |= ATTR_UNDERLINE | ATTR_BOLD;
@@ -187,13 +226,12 @@ static void draw_axis(struct area a, const struct cells *c, int gutter)
     int lines = c->at.rows / c->at.height, every = c->at.per_row;
     for (int i = 0; i < lines; i++) {
         int l = layer_at(c, i, 0), low = layer_at(c, i, every - 1), is_here = l == c->layer || low == c->layer;
-        struct ink k = is_here ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD) : ink(ROLE_AXIS);
         char text[16];
-        snprintf(text, sizeof text, "%d", is_here ? c->layer : l);
-        int x = gutter - 1 - (int)strlen(text);
-        area_text(a, i * c->at.height + c->at.height / 2, x < 0 ? 0 : x, gutter - 1, k, text);
+        snprintf(text, sizeof text, "%d", l);
+        int x = gutter - 1 - (int)strlen(text), y = i * c->at.height + c->at.height / 2;
+        area_text(a, y, x < 0 ? 0 : x, gutter - 1, ink(ROLE_AXIS), text);
         if (is_here && gutter >= GUTTER)
-            area_put(a, i * c->at.height + c->at.height / 2, 0, area_rune(a, 0x203A, '>'), k);
+            area_put(a, y, 0, area_rune(a, 0x203A, '>'), ink(ROLE_AXIS));
     }
 }
 
@@ -201,14 +239,17 @@ static void draw_pair(struct area a, int y, int x, int w, const struct paint *p,
 {
     const struct cells *c = p->c;
     int32_t top = ground(p, upper, token), bottom = lower >= 0 ? ground(p, lower, token) : ROLE_BACKGROUND;
-    if (token == c->token && upper == c->layer)
+    int is_here = token == c->token && (upper == c->layer || lower == c->layer);
+    if (is_here && !c->has_focus && upper == c->layer)
         top = ROLE_TITLE;
-    if (token == c->token && lower == c->layer)
+    else if (is_here && !c->has_focus)
         bottom = ROLE_TITLE;
+    else if (is_here)
+        put_cursor(a, y, x, w, p, top);
     for (int k = 0; k < w; k++)
         area_put(a, y, x + k, top == bottom ? ' ' : 0x2580, (struct ink){.fg = top == bottom ? INK_CONTRAST : top, .bg = bottom});
     if (top == ROLE_BACKGROUND && bottom == ROLE_BACKGROUND)
-        area_put(a, y, x + w / 2, 0xB7, ink(ROLE_DIM));
+        area_put(a, y, x + w / 2, 0xB7, ink(ROLE_GRID));
 }
 
 static void draw_cells(struct area a, const struct paint *p)
@@ -225,20 +266,8 @@ static void draw_cells(struct area a, const struct paint *p)
             else
                 put_cell(a, y, k * at->width, w, p, upper, t, is_middle);
             if (at->per_row == 1 && t == c->token && upper == c->layer && is_middle)
-                put_cursor(a, y, k * at->width, w, ground(p, upper, t), p->has_colour);
+                put_cursor(a, y, k * at->width, w, p, ground(p, upper, t));
         }
-    }
-}
-
-static void draw_depth(struct area a, const struct cells *c, int gutter)
-{
-    if (gutter >= GUTTER)
-        area_text(a, 0, 0, gutter - 1, ink(ROLE_DIM), "depth");
-    for (int k = 0; k < c->at.tokens; k++) {
-        int t = c->first_token + k;
-        double d = cells_depth(c->probe, c->run, t);
-        spark_draw(area_sub(a, 0, gutter + k * c->at.width, 1, c->at.width - c->at.gap), &d, 1, 0, c->probe->layers,
-                   t == c->token ? ROLE_TITLE : ROLE_RUN);
     }
 }
 
@@ -257,21 +286,59 @@ static void draw_numbers(struct area a, const struct cells *c, int gutter)
         area_textf(a, 0, gutter + (t - c->first_token) * c->at.width, -1, ink(ROLE_DIM), "%d", t);
 }
 
+/* A bar of a few rows, upwards; nothing where there is no value. */
+static void put_bar(struct area a, int x, int w, double unit, enum role r)
+{
+    for (int y = a.rows - 1; y >= 0 && !isnan(unit); y--) {
+        double part = unit * a.rows - (a.rows - 1 - y);
+        if (part > 0 || y == a.rows - 1)
+            spark_draw(area_sub(a, y, x, 1, w), (double[]){part > 1 ? 1 : part < 0 ? 0 : part}, 1, 0, 1, r);
+    }
+}
+
+static void draw_track(struct area a, const struct cells *c, int gutter, const char *label, const float *v, enum role r)
+{
+    double top = v ? 0 : c->probe->layers;
+    for (int t = 0; v && t < c->probe->tokens; t++)
+        top = isfinite(v[t]) && (double)v[t] > top ? (double)v[t] : top;
+    if (a.rows >= 3) /* a blank line between tall ones */
+        a = area_sub(a, 1, 0, a.rows - 1, a.cols);
+    if (gutter >= GUTTER)
+        area_text(a, a.rows / 2, 0, gutter - 1, ink(ROLE_DIM), label);
+    for (int k = 0; k < c->at.tokens; k++) {
+        int t = c->first_token + k;
+        double x = v ? (double)v[t] : cells_depth(c->probe, c->run, t);
+        put_bar(a, gutter + k * c->at.width, c->at.width - c->at.gap, top > 0 ? x / top : x, t == c->seen_token ? ROLE_TITLE : r);
+    }
+}
+
+static void draw_below(struct area a, const struct cells *c, const struct frame *f, int gutter)
+{
+    static const enum role role[] = {ROLE_SERIES_1, ROLE_SERIES_4, ROLE_SERIES_2};
+    const char *label;
+    const float *v;
+    int y = 0, rows = f->track_rows < 1 ? 1 : f->track_rows;
+    draw_track(area_sub(a, y, 0, rows, a.cols), c, gutter, "depth", NULL, ROLE_RUN);
+    y += rows;
+    for (int i = 0; i < f->tracks && track(c, i, &label, &v); i++, y += rows)
+        draw_track(area_sub(a, y, 0, rows, a.cols), c, gutter, label, v, role[i]);
+    if (y < a.rows)
+        draw_numbers(area_sub(a, y, 0, 1, a.cols), c, gutter);
+}
+
 void cells_map_draw(struct area a, struct cells *c)
 {
-    int y0 = c->at.map_y, x0 = c->at.map_x, above, below; /* the caller left the area's origin there */
-    frame_rows(a.rows, &above, &below);
-    arrange(c, a, y0, x0);
+    struct frame f = frame_of(c, &a.canvas->look, a.rows);
+    int y0 = c->at.map_y, x0 = c->at.map_x; /* the caller left the area's origin there */
+    arrange(c, a, &f, y0, x0);
     int gutter = c->at.map_x - x0;
     struct paint p = paint_of(c, &a.canvas->look);
-    if (above)
+    if (f.above)
         draw_header(a, c, gutter);
-    draw_axis(area_sub(a, above, 0, c->at.rows, gutter), c, gutter);
-    draw_cells(area_sub(a, above, gutter, c->at.rows, a.cols - gutter), &p);
-    if (below >= 1)
-        draw_depth(area_sub(a, above + c->at.rows, 0, 1, a.cols), c, gutter);
-    if (below >= 2)
-        draw_numbers(area_sub(a, above + c->at.rows + 1, 0, 1, a.cols), c, gutter);
+    draw_axis(area_sub(a, f.above, 0, c->at.rows, gutter), c, gutter);
+    draw_cells(area_sub(a, f.above, gutter, c->at.rows, a.cols - gutter), &p);
+    if (f.below)
+        draw_below(area_sub(a, f.above + c->at.rows, 0, f.below, a.cols), c, &f, gutter);
 }
 
 /* ---- legend ---- */

@@ -7,7 +7,7 @@
 #include "tui/cells.h"
 #include "tui/widgets.h"
 
-enum { ROWS_MAX = 48, SIDE_COLS = 38, COLUMN = 18, COLUMN_GAP = 2 };
+enum { ROWS_MAX = 48, SIDE_COLS = 34, COLUMN = 18, COLUMN_GAP = 2 };
 
 struct row { char label[20]; char value[24]; enum role role; };
 struct rows { struct row row[ROWS_MAX]; int n; };
@@ -61,16 +61,16 @@ static double flops_so_far(const struct cells *c)
 {
     const struct matrix *m = probe_cell(c->probe, "flops");
     double sum = 0;
-    for (int l = 0; m && l <= c->layer; l++)
-        sum += (double)m->v[(size_t)l * (size_t)c->probe->tokens + (size_t)c->token];
+    for (int l = 0; m && l <= c->seen_layer; l++)
+        sum += (double)m->v[(size_t)l * (size_t)c->probe->tokens + (size_t)c->seen_token];
     return m ? sum : (double)NAN;
 }
 
 static void token_rows(struct rows *r, const struct cells *c)
 {
-    const struct probe *p = c->probe, *o = c->other && c->other->tokens == p->tokens ? c->other : NULL;
+    const struct probe *p = c->probe, *o = c->other && c->seen_token < c->other->tokens ? c->other : NULL;
     const struct vector *truth = probe_token(p, "true_entropy");
-    int t = c->token;
+    int t = c->seen_token;
     double nll = at(p->nll, t), dense = p->flops_dense;
     add_value(r, "probability", exp(-nll), "");
     add_compared(r, "nll", nll, o ? at(o->nll, t) : (double)NAN, "nats");
@@ -100,7 +100,7 @@ static void cell_rows(struct rows *r, const struct cells *c)
         const char *name = cells_field_name(p, f);
         if (strcmp(name, "forced") == 0) /* said in words above */
             continue;
-        double x = cells_value(p, f, c->layer, c->token);
+        double x = cells_value(p, f, c->seen_layer, c->seen_token);
         char text[16];
         if (fabs(x) >= 1e5)
             snprintf(add(r, name)->value, sizeof r->row->value, "%s", str_si(text, x));
@@ -130,28 +130,26 @@ static void draw_rows(struct area a, const struct rows *r, int from)
     }
 }
 
+/* The titles follow the cursor at once, in one ink each. */
 static void token_title(struct area line, const struct cells *c)
 {
     const struct probe *p = c->probe;
-    int t = c->token, x = area_textf(line, 0, 0, -1, ink(ROLE_DIM), "token ");
-    struct ink bold = ink_attr(ink(ROLE_TITLE), ATTR_BOLD);
-    x += area_textf(line, 0, x, -1, bold, "%d", t);
-    if (p->id[t] >= 0 && line.cols >= 30)
-        x += area_textf(line, 0, x, -1, ink(ROLE_DIM), " id %d", p->id[t]);
-    area_text(line, 0, x + 1, 1, ink(ROLE_DIM), "\"");
-    x += 2 + area_bytes(line, 0, x + 2, line.cols - x - 3, bold, p->piece[t], p->piece_len[t]);
-    area_text(line, 0, x, 1, ink(ROLE_DIM), "\"");
+    struct ink k = ink(ROLE_TEXT); /* not bold: blanks would change the pen twice each */
+    int t = c->token, x = area_textf(line, 0, 0, -1, k, "token %d \"", t);
+    x += area_bytes(line, 0, x, line.cols - x - 1, k, p->piece[t], p->piece_len[t]);
+    x += area_text(line, 0, x, 1, k, "\"");
+    if (p->id[t] >= 0 && line.cols - x > 10)
+        area_textf(line, 0, x, -1, k, " id %d", p->id[t]);
 }
 
 static void layer_title(struct area line, const struct cells *c)
 {
-    int kv = cells_kv(c->view), x = area_text(line, 0, 0, -1, ink(ROLE_DIM), "layer ");
-    x += area_textf(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%d ", c->layer);
-    const char *words = state_words(c);
-    x += area_text(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), words);
-    if (kv >= 0 && line.cols - x >= 12) {
+    int kv = cells_kv(c->view);
+    struct ink k = ink(ROLE_TEXT); /* not bold: blanks would change the pen twice each */
+    int x = area_textf(line, 0, 0, -1, k, "layer %d %s", c->layer, state_words(c));
+    if (kv >= 0 && line.cols - x >= 10) {
         int is_kept = kv || cells_state(c, c->layer, c->token) != CELL_SKIP;
-        area_text(line, 0, x, -1, ink(ROLE_DIM), is_kept ? ", K/V kept" : ", no K/V");
+        area_text(line, 0, x, -1, k, is_kept ? ", K/V kept" : ", no K/V");
     }
 }
 
@@ -161,8 +159,8 @@ static void draw_lens(struct area a, const struct cells *c)
     const struct probe *p = c->probe, *o = c->other;
     if (a.rows < 2 || p->lens_k <= 0)
         return;
-    size_t cell = ((size_t)c->layer * (size_t)p->tokens + (size_t)c->token) * (size_t)p->lens_k;
-    int has_other = o && o->lens_k > 0 && o->tokens == p->tokens && o->layers == p->layers && a.cols >= 26;
+    size_t cell = ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
+    int has_other = o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
     area_text(a, 0, 0, -1, ink(ROLE_DIM), has_other ? "next, from here      was" : "next, from here");
     for (int k = 0; k < p->lens_k && k + 1 < a.rows; k++) {
         const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "";
@@ -173,7 +171,7 @@ static void draw_lens(struct area a, const struct cells *c)
             area_textf(a, k + 1, 6, -1, ink(ROLE_TITLE), "id %d", p->lens_id ? p->lens_id[cell + (size_t)k] : -1);
         if (!has_other)
             continue;
-        size_t was = ((size_t)c->layer * (size_t)o->tokens + (size_t)c->token) * (size_t)o->lens_k;
+        size_t was = ((size_t)c->seen_layer * (size_t)o->tokens + (size_t)c->seen_token) * (size_t)o->lens_k;
         double before = (double)NAN;
         for (int j = 0; j < o->lens_k; j++)
             if (o->lens_id && p->lens_id && o->lens_id[was + (size_t)j] == p->lens_id[cell + (size_t)k])
@@ -272,7 +270,7 @@ void cells_readout_draw(struct area a, struct cells *c)
 void cells_draw(struct area a, struct cells *c)
 {
     const struct look *look = &a.canvas->look;
-    int is_wide = a.cols >= 110 && a.rows >= 20, side = a.cols >= 160 ? SIDE_COLS + 6 : SIDE_COLS;
+    int is_wide = a.cols >= 110 && a.rows >= 20, side = SIDE_COLS;
     struct area main = area_sub(a, 0, 0, a.rows, is_wide ? a.cols - side - 3 : a.cols);
     int foot = is_wide || a.rows < 9 ? 0 : cells_readout_rows(c, a.cols - 2);
     int text_most = a.rows >= 40 ? 8 : a.rows >= 18 ? 3 : a.rows >= 12 ? 2 : a.rows >= 7 ? 1 : 0;

@@ -56,16 +56,6 @@ int cells_text_rows(const struct cells *c, int cols, int most)
     return f.y + 1 > most ? most : f.y + 1;
 }
 
-/* Without colours a deep token is bold and a shallow one dim. */
-static struct ink depth_ink(const struct look *look, double unit)
-{
-    if (isnan(unit))
-        return ink(ROLE_DIM);
-    if (look->colours >= 256)
-        return (struct ink){.fg = INK_CONTRAST, .bg = heat_ink(look->theme ? look->theme->sequential : "viridis", unit)};
-    return unit > 0.67 ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD) : unit < 0.34 ? ink_attr(ink(ROLE_DIM), ATTR_DIM) : ink(ROLE_TEXT);
-}
-
 void cells_text_draw(struct area a, struct cells *c)
 {
     const struct probe *p = c->probe;
@@ -79,7 +69,7 @@ void cells_text_draw(struct area a, struct cells *c)
         hi = d > hi ? d : hi;
     }
     while (flow_next(&f)) {
-        if (f.token == c->token)
+        if (f.token == c->seen_token)
             cursor_y = f.y;
         last = f.y;
     }
@@ -94,10 +84,10 @@ void cells_text_draw(struct area a, struct cells *c)
         if (f.y < c->text_top)
             continue;
         double d = cells_depth(p, c->run, f.token);
-        struct ink i = depth_ink(look, hi > lo ? (d - lo) / (hi - lo) : isnan(d) ? d : 0.5);
+        struct ink i = cells_depth_ink(look, hi > lo ? (d - lo) / (hi - lo) : isnan(d) ? d : 0.5);
         if (c->mark && c->mark[f.token])
             i.attr |= ATTR_UNDERLINE | ATTR_BOLD;
-        if (f.token == c->token)
+        if (f.token == c->seen_token)
             i.attr |= ATTR_REVERSE | ATTR_BOLD;
         struct area room = area_sub(a, f.y - c->text_top, f.x, 1, f.width);
         if (area_bytes(room, 0, 0, f.width, i, p->piece[f.token], p->piece_len[f.token]) == 0)

@@ -60,6 +60,7 @@ static void keep_cursor(struct view *v)
     struct depth *d = v->state;
     d->pick.token = d->cells.token;
     d->pick.layer = d->cells.layer;
+    cells_moved(&d->cells, app_is_scripted(v->app));
     pick_save(&d->pick, v->app);
 }
 
@@ -118,6 +119,7 @@ static void depth_draw(struct view *v, struct area a)
         draw_empty(v, a);
         return;
     }
+    d->cells.has_focus = v->has_focus && !app_is_scripted(v->app);
     int has_title = a.rows >= 4;
     if (has_title)
         draw_title(v, area_sub(a, 0, 0, 1, a.cols));
@@ -222,6 +224,18 @@ static void depth_copy(struct view *v, struct str *out)
         cells_copy(&d->cells, out);
 }
 
+static int depth_poll(struct view *v)
+{
+    struct depth *d = v->state;
+    return cells_rested(&d->cells);
+}
+
+static int depth_fd(struct view *v)
+{
+    const struct depth *d = v->state;
+    return cells_timer(&d->cells);
+}
+
 /* clang-format off */
 static const struct key depth_keys[] = {
     {"h Left",     "left",       NULL, "token before",                         NULL,     0, KEY_HIDDEN, CELLS_LEFT,       key_move},
@@ -260,6 +274,7 @@ const struct view_ops view_depth = {
     .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),
     .figure = "routing_map",
     .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,
+    .poll = depth_poll,  .fd = depth_fd,
     .search = depth_search,  .copy = depth_copy,
 };
 /* clang-format on */

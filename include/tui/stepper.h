@@ -1,0 +1,68 @@
+/* The Stepper's own state, shared by the stepper_*.c files and by nobody else. */
+#ifndef DS_TUI_STEPPER_H
+#define DS_TUI_STEPPER_H
+
+#include "eval/job.h"
+#include "tui/cells.h"
+#include "tui/cells_pick.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
+
+enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
+
+struct stepper_forced { int layer, token, run; };
+/* What was asked of the worker and not answered: in which state the text will be then. */
+struct stepper_asked { int is_plain; double offset; int moves_on; };
+
+struct stepper {
+    struct cells cells;
+    /* the worker */
+    struct session *session;     /* NULL: none runs                                   */
+    char model[1024];            /* what it was started with                          */
+    char given[1024];            /* `:model PATH`; "" = the current run               */
+    char trouble[512];           /* why there is none; last words                     */
+    struct runview *about;       /* its head: units, method, configuration            */
+    struct runview *now, *base;  /* newest probe; the newest one with nothing forced  */
+    struct stepper_asked asked[STEPPER_ASKED_MAX];
+    int n_asked, had_model;
+    /* what a person set */
+    struct field prompt;
+    int is_typing;
+    struct stepper_forced forced[STEPPER_FORCED_MAX];
+    int n_forced;
+    double offset, offset_asked, offset_now; /* wanted, last sent, that of `now` */
+    int wants_newest;            /* newest checkpoint instead of the best            */
+    double temperature;
+    int seed;
+    int64_t newest_step;         /* of the checkpoints when the worker was started, -1 none */
+    int64_t newer_step;          /* of one that came since, -1 none                   */
+    double looked;               /* when checkpoints were looked for                  */
+    int is_started, head_rows, first_force;
+    /* made of these for a draw */
+    int8_t *force;               /* (layers, tokens) */
+    unsigned char *supposed;     /* (layers, tokens) */
+    size_t cells_cap;
+};
+
+/* stepper_work.c: the worker */
+/* Finds the model and starts a worker for it; on failure `trouble` says why. */
+void stepper_start(struct view *v);
+void stepper_stop(struct stepper *s);
+void stepper_forget(struct stepper *s); /* the text and all that was answered */
+void stepper_ask_text(struct view *v, const char *text);
+void stepper_ask_ids(struct view *v, const struct probe *p);
+void stepper_ask_next(struct view *v);
+void stepper_ask_force(struct view *v, int layer, int token, int run);
+void stepper_ask_clear(struct view *v);
+int stepper_take(struct view *v);  /* 1 = something came */
+int stepper_is_busy(const struct stepper *s);
+
+/* stepper_numbers.c: what the numbers are, exactly or supposed */
+struct stepper_sum { double loss, run, flops; };
+const struct probe *stepper_probe(const struct runview *r);
+/* Fills cells.probe, other, force and run for a draw; 0 when there is nothing to show. */
+int stepper_prepare(struct view *v);
+int stepper_is_supposed(const struct stepper *s);
+struct stepper_sum stepper_sum(const struct probe *p, const unsigned char *run);
+
+#endif

@@ -1,0 +1,445 @@
+/* Stepper: a loaded model on a text of one's own: token by token, layer by layer, forward and back;
+ * cells forced to run or to skip, the threshold moved, and what comes of it. */
+#include "tui/stepper.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static int stepper_open(struct view *v, struct err *e)
+{
+    struct stepper *s = v->state;
+    (void)e;
+    s->newest_step = s->newer_step = -1;
+    s->looked = -1e9;
+    return 0;
+}
+
+static void stepper_close(struct view *v)
+{
+    struct stepper *s = v->state;
+    stepper_stop(s);
+    stepper_forget(s);
+    field_release(&s->prompt);
+    cells_release(&s->cells);
+    mem_free(s->force);
+    mem_free(s->supposed);
+}
+
+/* Another run: its model is loaded when the view is looked at next. */
+static void stepper_run_changed(struct view *v)
+{
+    struct stepper *s = v->state;
+    if (s->given[0])
+        return;
+    stepper_stop(s);
+    stepper_forget(s);
+    s->had_model = s->is_started = 0;
+    s->is_typing = v->grabs_text = 0;
+}
+
+static void start_once(struct view *v)
+{
+    struct stepper *s = v->state;
+    if (s->is_started)
+        return;
+    s->is_started = 1;
+    stepper_start(v);
+}
+
+/* ---- drawing ---- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static void draw_title(struct view *v, struct area line)
+{
+    struct stepper *s = v->state;
+    int end = s->cells.probe ? cells_legend(line, line.cols - 1, &s->cells) : line.cols, x = 1;
+    x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), s->model[0] ? base_name(s->model) : "no model") + 2;
+    const char *word = !s->session ? "stopped" : !stepper_probe(s->now) ? "loading" : stepper_is_busy(s) ? "working" : "ready";
+    enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
+    x += area_text(line, 0, x, 7, ink(role), word);
+    x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* one place, whatever the word */
+    char text[64] = "";
+    if (s->newer_step >= 0)
+        snprintf(text, sizeof text, "step %lld is there: R loads it", (long long)s->newer_step);
+    else if (s->newest_step >= 0)
+        snprintf(text, sizeof text, "%s checkpoint", s->wants_newest ? "newest" : "best");
+    if (x + (int)strlen(text) < end - 1)
+        area_text(line, 0, x, -1, ink(s->newer_step >= 0 ? ROLE_WARN : ROLE_DIM), text);
+}
+
+static void draw_prompt(struct view *v, struct area line)
+{
+    struct stepper *s = v->state;
+    int x = 1 + area_text(line, 0, 1, -1, ink(s->is_typing ? ROLE_SELECTED : ROLE_DIM), "prompt ");
+    int is_here = s->is_typing && v->has_focus;
+    if (s->prompt.text.len == 0 && !s->is_typing)
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "i types one, p takes the text of the Depth map");
+    else if (s->is_typing)
+        field_draw(&s->prompt, line, 0, x, line.cols - x - 1, is_here);
+    else
+        area_bytes(line, 0, x, line.cols - x - 1, ink(ROLE_TEXT), s->prompt.text.p, s->prompt.text.len);
+}
+
+/* "loss 2.310 +0.042": the change only when there is one to tell. */
+static int put_number(struct area line, int x, const char *label, double now, double before, int is_supposed)
+{
+    if (isnan(now) && isnan(before))
+        return x;
+    x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "%s ", label);
+    if (isnan(now))
+        x += area_text(line, 0, x, -1, ink(ROLE_DIM), "...");
+    else
+        x += area_textf(line, 0, x, -1, ink(ROLE_TEXT), is_supposed ? "~%.3f" : "%.3f", now);
+    if (isfinite(now) && isfinite(before) && fabs(now - before) >= 5e-4)
+        x += area_textf(line, 0, x, -1, ink(ROLE_WARN), " %+.3f", now - before);
+    return x + 2;
+}
+
+static void draw_numbers(struct view *v, struct area line)
+{
+    struct stepper *s = v->state;
+    const struct cells *c = &s->cells;
+    struct stepper_sum now = stepper_sum(c->probe, c->run), was = {(double)NAN, (double)NAN, (double)NAN};
+    if (c->other && c->other->tokens == c->probe->tokens)
+        was = stepper_sum(c->other, NULL);
+    int is_supposed = c->run != NULL, x = 1;
+    x = put_number(line, x, "loss", now.loss, was.loss, 0);
+    x = put_number(line, x, "run", now.run, was.run, is_supposed);
+    x = put_number(line, x, "FLOPs", now.flops, was.flops, is_supposed);
+    int has_threshold = probe_cell(c->probe, "threshold") != NULL;
+    if (has_threshold || s->offset != 0) {
+        x += area_text(line, 0, x, -1, ink(ROLE_DIM), "threshold ");
+        x += area_textf(line, 0, x, -1, ink(s->offset != 0 ? ROLE_WARN : ROLE_TEXT), "%+.2f", s->offset) + 2;
+    }
+    if (s->n_forced > 0)
+        x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
+    if (is_supposed)
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "~ from stored scores; exact follows");
+    else if (s->n_forced == 0 && s->offset == 0 && line.cols - x > 30)
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "f forces a cell, < > move the threshold");
+}
+
+/* Probability of a token in the last layer's words at one position; NaN when it is not among them. */
+static double probability_of(const struct probe *p, int token, int32_t id)
+{
+    if (!p || p->lens_k < 1 || !p->lens_id || token >= p->tokens)
+        return (double)NAN;
+    size_t cell = ((size_t)(p->layers - 1) * (size_t)p->tokens + (size_t)token) * (size_t)p->lens_k;
+    for (int k = 0; k < p->lens_k; k++)
+        if (p->lens_id[cell + (size_t)k] == id)
+            return (double)p->lens_p[cell + (size_t)k];
+    return (double)NAN;
+}
+
+/* What the model says after the cursor's token, and how that was before anything was disturbed. */
+static void draw_next(struct view *v, struct area line)
+{
+    struct stepper *s = v->state;
+    const struct probe *p = s->cells.probe;
+    int t = s->cells.seen_token, x = 1;
+    if (p->lens_k < 1 || !p->lens_id)
+        return;
+    size_t cell = ((size_t)(p->layers - 1) * (size_t)p->tokens + (size_t)t) * (size_t)p->lens_k;
+    x += area_text(line, 0, x, -1, ink(ROLE_DIM), "next token ");
+    for (int k = 0; k < p->lens_k && x < line.cols - 16; k++) {
+        double now = (double)p->lens_p[cell + (size_t)k], was = probability_of(s->cells.other, t, p->lens_id[cell + (size_t)k]);
+        const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "?";
+        struct area room = area_sub(line, 0, x, 1, 12);
+        int used = area_text(room, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), piece);
+        x += used + 1;
+        x += area_textf(line, 0, x, -1, ink(ROLE_TEXT), "%.3f", now);
+        if (isfinite(was) && fabs(now - was) >= 5e-4)
+            x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%+.3f", now - was);
+        x += 2;
+    }
+}
+
+static void draw_empty(struct view *v, struct area a)
+{
+    struct stepper *s = v->state;
+    int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
+    if (s->session) {
+        area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), stepper_is_busy(s) ? "Loading the model" : "No text yet");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "i types a prompt, p takes the text of the Depth map");
+        return;
+    }
+    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), s->had_model ? "The model's process is gone" : "No model");
+    area_text(a, y + 2, 2, a.cols - 4, ink(s->had_model ? ROLE_BAD : ROLE_TEXT), s->trouble);
+    if (s->had_model)
+        area_text(a, y + 3, 2, -1, ink(ROLE_DIM), "R starts it again");
+}
+
+static void stepper_draw(struct view *v, struct area a)
+{
+    struct stepper *s = v->state;
+    start_once(v);
+    int has = stepper_prepare(v), y = 0, head = a.rows >= 12 ? 4 : a.rows >= 6 ? 2 : a.rows >= 4 ? 1 : 0;
+    if (head > 0)
+        draw_title(v, area_sub(a, y++, 0, 1, a.cols));
+    if (head > 2 || s->is_typing)
+        draw_prompt(v, area_sub(a, y++, 0, 1, a.cols));
+    if (!has) {
+        draw_empty(v, area_sub(a, y, 0, a.rows - y, a.cols));
+        return;
+    }
+    if (head > 1)
+        draw_numbers(v, area_sub(a, y++, 0, 1, a.cols));
+    if (head > 2)
+        draw_next(v, area_sub(a, y++, 0, 1, a.cols));
+    if (!s->session && s->trouble[0] && y > 0) { /* the picture stays, and says that it is all there will be */
+        struct area line = area_sub(a, y - 1, 0, 1, a.cols);
+        area_fill(line, ' ', ink_on(ROLE_TEXT, ROLE_BACKGROUND));
+        area_textf(line, 0, 1, a.cols - 2, ink(ROLE_BAD), "%s; R starts it again", s->trouble);
+    }
+    s->cells.has_focus = v->has_focus && !s->is_typing && !app_is_scripted(v->app);
+    cells_draw(area_sub(a, y, 0, a.rows - y, a.cols), &s->cells);
+    s->head_rows = y;
+}
+
+/* ---- keys ---- */
+
+static void key_move(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)args;
+    if (!stepper_prepare(v))
+        return;
+    cells_go(&s->cells, (enum cells_move)k->value);
+    cells_moved(&s->cells, app_is_scripted(v->app));
+}
+
+static void key_type(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)k;
+    if (args && *args) {
+        field_set(&s->prompt, args);
+        app_remember(v->app, "stepper.prompt", args);
+        stepper_ask_text(v, args);
+        return;
+    }
+    s->is_typing = v->grabs_text = 1;
+}
+
+static void end_typing(struct view *v, int is_taken)
+{
+    struct stepper *s = v->state;
+    s->is_typing = v->grabs_text = 0;
+    if (!is_taken)
+        return;
+    if (s->prompt.text.len == 0) {
+        app_say(v->app, LOG_INFO, "an empty prompt asks nothing");
+        return;
+    }
+    app_remember(v->app, "stepper.prompt", str_text(&s->prompt.text));
+    if (!s->session)
+        app_say(v->app, LOG_WARN, "no model is loaded: %s", s->trouble);
+    stepper_ask_text(v, str_text(&s->prompt.text));
+}
+
+static int ready(struct view *v)
+{
+    struct stepper *s = v->state;
+    if (!s->session)
+        app_say(v->app, LOG_WARN, "no model is loaded: %s", s->trouble);
+    else if (!stepper_prepare(v))
+        app_say(v->app, LOG_INFO, "there is no text yet: i types one");
+    else
+        return 1;
+    return 0;
+}
+
+static void key_next(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)k, (void)args;
+    if (!ready(v))
+        return;
+    s->cells.token = s->cells.probe->tokens - 1; /* follow what comes */
+    stepper_ask_next(v);
+}
+
+/* free -> the opposite of what it does -> the other -> free */
+static void key_force(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)args;
+    if (!ready(v))
+        return;
+    if (k->value) {
+        stepper_ask_clear(v);
+        return;
+    }
+    const struct cells *c = &s->cells;
+    size_t cell = (size_t)c->layer * (size_t)c->probe->tokens + (size_t)c->token;
+    int is_run = c->probe->run && c->probe->run[cell], now = c->force[cell];
+    if (now < 0)
+        s->first_force = !is_run;
+    int next = now < 0 ? s->first_force : now == s->first_force ? !s->first_force : -1;
+    stepper_ask_force(v, c->layer, c->token, next);
+}
+
+static void key_offset(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)args;
+    if (!ready(v))
+        return;
+    if (!probe_cell(s->cells.probe, "threshold")) {
+        app_say(v->app, LOG_INFO, "this model records no threshold to move");
+        return;
+    }
+    double to = k->value ? s->offset + 0.05 * k->value : 0;
+    s->offset = fabs(to) < 1e-9 ? 0 : to > 20 ? 20 : to < -20 ? -20 : to;
+    stepper_take(v);
+}
+
+static void key_show(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)args;
+    if (strcmp(k->command, "flip") == 0)
+        s->cells.is_upward = !s->cells.is_upward;
+    else if (strcmp(k->command, "width") == 0)
+        s->cells.wide = (s->cells.wide + 1) % (CELLS_WIDE_MAX + 1);
+    else if (stepper_prepare(v))
+        s->cells.field = (s->cells.field + k->value + cells_fields(s->cells.probe)) % cells_fields(s->cells.probe);
+}
+
+static void key_temperature(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)k, (void)args;
+    s->temperature = s->temperature <= 0 ? 0.7 : s->temperature < 1 ? 1 : 0;
+    if (s->temperature > 0)
+        app_say(v->app, LOG_INFO, "generated tokens are drawn at temperature %g from the 40 likeliest", s->temperature);
+    else
+        app_say(v->app, LOG_INFO, "generated tokens are the likeliest ones");
+}
+
+static void key_load(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    struct pick pick;
+    if (strcmp(k->command, "probe-text") == 0) {
+        pick_load(&pick, v->app);
+        const struct probe *p = pick_probe(&pick, app_run(v->app));
+        if (!p)
+            app_say(v->app, LOG_INFO, "this run has no probe text");
+        else
+            stepper_ask_ids(v, p);
+        return;
+    }
+    if (strcmp(k->command, "model") == 0 && args && *args)
+        str_copy(s->given, sizeof s->given, args);
+    else if (strcmp(k->command, "model") == 0)
+        s->given[0] = '\0';
+    if (strcmp(k->command, "which") == 0)
+        s->wants_newest = !s->wants_newest;
+    stepper_start(v);
+}
+
+static int stepper_event(struct view *v, const struct event *ev)
+{
+    struct stepper *s = v->state;
+    if (s->is_typing) {
+        if (ev->kind == EVENT_KEY && (ev->key == KEYCODE_ENTER || ev->key == KEYCODE_ESC)) {
+            end_typing(v, ev->key == KEYCODE_ENTER);
+            return 1;
+        }
+        return field_event(&s->prompt, ev);
+    }
+    if (ev->kind == EVENT_PASTE) { /* pasted text is a prompt */
+        field_set(&s->prompt, "");
+        key_type(v, NULL, NULL);
+        return field_event(&s->prompt, ev);
+    }
+    struct event at = *ev;
+    at.y -= s->head_rows;
+    return stepper_prepare(v) && cells_event(&s->cells, &at);
+}
+
+static int stepper_poll(struct view *v)
+{
+    start_once(v);
+    return stepper_take(v) | cells_rested(&((struct stepper *)v->state)->cells);
+}
+
+static int stepper_fd(struct view *v)
+{
+    const struct stepper *s = v->state;
+    /* one descriptor: an answer waits for the cursor to rest, a tenth of a second at most */
+    return s->cells.is_moving ? cells_timer(&s->cells) : s->session ? session_fd(s->session) : -1;
+}
+
+static int stepper_search(struct view *v, const char *text, int direction)
+{
+    struct stepper *s = v->state;
+    return stepper_prepare(v) && cells_search(&s->cells, text, direction);
+}
+
+static void stepper_copy(struct view *v, struct str *out)
+{
+    struct stepper *s = v->state;
+    if (stepper_prepare(v))
+        cells_copy(&s->cells, out);
+}
+
+/* clang-format off */
+static const struct key stepper_keys[] = {
+    {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
+    {"n g",        "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
+    {"f",          "force",      NULL, "force this cell: the other way, back, free", "force", 68, 0, 0, key_force},
+    {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 1, key_force},
+    {"<",          "offset-down", NULL, "lower the threshold: more cells run", "threshold", 66, 0, -1, key_offset},
+    {">",          "offset-up",  NULL, "raise the threshold: fewer cells run", NULL,       0, 0, 1, key_offset},
+    {"(",          "offset-far-down", NULL, "lower it ten times as far",       NULL,       0, 0, -10, key_offset},
+    {")",          "offset-far-up", NULL, "raise it ten times as far",         NULL,       0, 0, 10, key_offset},
+    {"0",          "offset-none", NULL, "the threshold as it was learnt",      NULL,       0, 0, 0, key_offset},
+    {"c",          "field",      NULL, "what cells show: run or skip, then every recorded value", "values", 60, KEY_VIEW_CHANGE, 1, key_show},
+    {"C",          "field-back", NULL, "the value before",                     NULL,       0, KEY_VIEW_CHANGE, -1, key_show},
+    {"p",          "probe-text", NULL, "load the text of the Depth map",       "probe",   40, 0, 0, key_load},
+    {"t",          "temperature", NULL, "generated tokens: likeliest, 0.7, 1", NULL,       0, KEY_VIEW_CHANGE, 0, key_temperature},
+    {"m",          "which",      NULL, "best or newest checkpoint",            "model",   36, KEY_VIEW_CHANGE, 0, key_load},
+    {"R",          "reload",     NULL, "load the model again",                 NULL,       0, 0, 0, key_load},
+    {"",           "model",      "PATH", "step through another model; without PATH the run's", NULL, 0, 0, 0, key_load},
+    {"w",          "width",      NULL, "columns: all that fit, or 4, 8, 16 wide to read the tokens", NULL, 0, KEY_VIEW_CHANGE, 0, key_show},
+    {"o",          "flip",       NULL, "layer 0 at the top or at the bottom",  NULL,       0, KEY_VIEW_CHANGE, 0, key_show},
+    {"h Left",     "left",       NULL, "token before",                         NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},
+    {"l Right",    "right",      NULL, "next token",                           NULL,       0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
+    {"k Up",       "up",         NULL, "layer above in the picture",           NULL,       0, KEY_HIDDEN, CELLS_UP,         key_move},
+    {"j Down",     "down",       NULL, "layer below in the picture",           NULL,       0, KEY_HIDDEN, CELLS_DOWN,       key_move},
+    {"K",          "jump-up",    NULL, "up to where the decision changes",     NULL,       0, KEY_HIDDEN, CELLS_JUMP_UP,    key_move},
+    {"J",          "jump-down",  NULL, "down to where the decision changes",   NULL,       0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
+    {"PgUp C-u H", "page-left",  NULL, "a page of tokens back",                NULL,       0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
+    {"PgDn C-d L", "page-right", NULL, "a page of tokens on",                  NULL,       0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
+    {"Home",       "first",      NULL, "first token",                          NULL,       0, KEY_HIDDEN, CELLS_FIRST,      key_move},
+    {"G End",      "last",       NULL, "last token",                           NULL,       0, KEY_HIDDEN, CELLS_LAST,       key_move},
+    {0},
+};
+static const struct setting stepper_settings[] = {
+    {"field",       SETTING_INT,  offsetof(struct stepper, cells.field),     0, 255},
+    {"wide",        SETTING_INT,  offsetof(struct stepper, cells.wide),      0, CELLS_WIDE_MAX},
+    {"upward",      SETTING_INT,  offsetof(struct stepper, cells.is_upward), 0, 1},
+    {"newest",      SETTING_INT,  offsetof(struct stepper, wants_newest),    0, 1},
+    {"temperature", SETTING_REAL, offsetof(struct stepper, temperature),     0, 2},
+    {0},
+};
+
+const struct view_ops view_stepper = {
+    .name = "stepper",  .title = "Stepper",
+    .summary = "A model on a text of your own: step through tokens and layers, force cells, move the threshold, generate.",
+    .keys = stepper_keys,  .settings = stepper_settings,  .state_size = sizeof(struct stepper),
+    .open = stepper_open,  .close = stepper_close,  .draw = stepper_draw,  .event = stepper_event,
+    .poll = stepper_poll,  .fd = stepper_fd,  .run_changed = stepper_run_changed,
+    .search = stepper_search,  .copy = stepper_copy,
+};
+/* clang-format on */

@@ -1,0 +1,143 @@
+/* Numbers of the Stepper: exact ones from the newest answer, supposed ones from its stored scores. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tui/stepper.h"
+
+const struct probe *stepper_probe(const struct runview *r)
+{
+    const struct probe *p = r ? runview_probe(r, -1) : NULL;
+    return p && p->tokens > 0 && p->layers > 0 ? p : NULL;
+}
+
+/* While the wanted offset is not the one that was computed, and scores can say what it would do. */
+int stepper_is_supposed(const struct stepper *s)
+{
+    const struct probe *p = stepper_probe(s->now);
+    return p && s->offset != s->offset_now && probe_cell(p, "score") && probe_cell(p, "threshold");
+}
+
+/* A cell runs when its stored score passes the moved threshold.  Approximate: scores of later layers
+ * would be others if earlier decisions were. */
+static void suppose(struct stepper *s, const struct probe *p)
+{
+    const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold"), *rule = probe_cell(p, "forced");
+    double shift = s->offset - s->offset_now;
+    size_t n = (size_t)p->layers * (size_t)p->tokens;
+    for (size_t i = 0; i < n; i++) {
+        double margin = (double)score->v[i] - ((double)threshold->v[i] + shift);
+        int is_free = !isnan(margin) && !(rule && rule->v[i] > 0) && s->force[i] < 0;
+        s->supposed[i] = is_free ? margin > 0 : p->run && p->run[i];
+    }
+}
+
+static int make_room(struct stepper *s, size_t n)
+{
+    if (n <= s->cells_cap)
+        return 1;
+    int8_t *force = mem_realloc(s->force, n, 1);
+    s->force = force ? force : s->force;
+    unsigned char *supposed = mem_realloc(s->supposed, n, 1);
+    s->supposed = supposed ? supposed : s->supposed;
+    if (!force || !supposed)
+        return 0;
+    s->cells_cap = n;
+    return 1;
+}
+
+int stepper_prepare(struct view *v)
+{
+    struct stepper *s = v->state;
+    struct cells *c = &s->cells;
+    c->probe = stepper_probe(s->now);
+    c->other = NULL;
+    c->run = NULL;
+    c->force = NULL;
+    c->view = s->about;
+    if (!c->probe || cells_fit(c) < 0)
+        return 0;
+    size_t n = (size_t)c->probe->layers * (size_t)c->probe->tokens;
+    if (!make_room(s, n))
+        return 0;
+    memset(s->force, -1, n);
+    for (int i = 0; i < s->n_forced; i++) {
+        const struct stepper_forced *f = &s->forced[i];
+        if (f->layer < c->probe->layers && f->token < c->probe->tokens)
+            s->force[(size_t)f->layer * (size_t)c->probe->tokens + (size_t)f->token] = (int8_t)f->run;
+    }
+    c->force = s->force;
+    if (s->n_forced > 0 || s->offset != 0)
+        c->other = stepper_probe(s->base);
+    if (stepper_is_supposed(s)) {
+        suppose(s, c->probe);
+        c->run = s->supposed;
+    }
+    return 1;
+}
+
+/* Mean cost of a cell of a layer that ran (or was skipped); what no token shows is taken from all layers. */
+static double layer_cost(const struct probe *p, const struct matrix *m, int layer, int is_run)
+{
+    double sum = 0;
+    int n = 0;
+    for (int t = 0; t < p->tokens; t++) {
+        size_t i = (size_t)layer * (size_t)p->tokens + (size_t)t;
+        if ((p->run[i] != 0) == is_run) {
+            sum += (double)m->v[i];
+            n++;
+        }
+    }
+    return n ? sum / n : (double)NAN;
+}
+
+/* The recorded FLOPs, moved by the cells that would change. */
+static double supposed_flops(const struct probe *p, const unsigned char *run)
+{
+    const struct matrix *m = probe_cell(p, "flops");
+    double moved = 0, any_run = (double)NAN, any_skip = 0;
+    if (!m || !p->run)
+        return (double)NAN;
+    for (int l = 0; l < p->layers; l++) {
+        double cost = layer_cost(p, m, l, 1);
+        any_run = isnan(any_run) ? cost : any_run;
+    }
+    for (int l = 0; l < p->layers; l++) {
+        double cost = layer_cost(p, m, l, 1), saved = layer_cost(p, m, l, 0);
+        cost = isnan(cost) ? any_run : cost;
+        saved = isnan(saved) ? any_skip : saved;
+        for (int t = 0; t < p->tokens; t++) {
+            size_t i = (size_t)l * (size_t)p->tokens + (size_t)t;
+            moved += ((run[i] != 0) - (p->run[i] != 0)) * (cost - saved);
+        }
+    }
+    return moved;
+}
+
+struct stepper_sum stepper_sum(const struct probe *p, const unsigned char *run)
+{
+    struct stepper_sum s = {(double)NAN, (double)NAN, (double)NAN};
+    double loss = 0, flops = 0;
+    size_t n = (size_t)p->layers * (size_t)p->tokens, ran = 0;
+    int counted = 0;
+    const unsigned char *shown = run ? run : p->run;
+    for (size_t i = 0; shown && i < n; i++)
+        ran += shown[i] != 0;
+    if (shown)
+        s.run = (double)ran / (double)n;
+    for (int t = 0; p->nll && t < p->tokens; t++) {
+        if (isfinite(p->nll[t])) {
+            loss += (double)p->nll[t];
+            counted++;
+        }
+    }
+    if (counted && !run) /* a supposed decision has no loss before it is computed */
+        s.loss = loss / counted;
+    for (int t = 0; p->flops && t < p->tokens; t++)
+        flops += (double)p->flops[t];
+    if (run)
+        flops += supposed_flops(p, run);
+    if (p->flops && p->flops_dense > 0)
+        s.flops = flops / p->flops_dense / p->tokens;
+    return s;
+}

@@ -1,0 +1,344 @@
+/* The Stepper's worker: found, started, asked, listened to.  Nothing here waits. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "tui/stepper.h"
+
+/* ---- which model ---- */
+
+/* Step of the newest checkpoint directory by name, -1 none. */
+static int64_t newest_checkpoint(const char *dir, char *path, size_t size)
+{
+    char root[1024], **names = NULL;
+    size_t n = 0;
+    int64_t best = -1;
+    if (fs_join(root, sizeof root, dir, "checkpoints", NULL) < 0 || !fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        if (strncmp(names[i], "step-", 5) != 0)
+            continue;
+        long long step = strtoll(names[i] + 5, &end, 10);
+        if (*end || step <= best || fs_join(path, size, root, names[i], NULL) < 0)
+            continue; /* a temporary one, or an older one */
+        best = step;
+    }
+    fs_list_free(names, n);
+    return best;
+}
+
+static const struct open_run *current_run(struct view *v)
+{
+    size_t n, at;
+    const struct open_run *all = app_runs(v->app, &n, &at);
+    return n ? &all[at] : NULL;
+}
+
+static int find_model(struct view *v, char *path, size_t size)
+{
+    struct stepper *s = v->state;
+    const struct open_run *r = current_run(v);
+    s->newest_step = -1;
+    s->trouble[0] = '\0';
+    if (s->given[0]) {
+        str_copy(path, size, s->given);
+        return 1;
+    }
+    if (!r)
+        str_copy(s->trouble, sizeof s->trouble, "no run is open: open one in Home (1), or :model PATH loads a model");
+    else if (!r->dir[0])
+        str_copy(s->trouble, sizeof s->trouble, "a log or trace has no weights: :model PATH loads a model");
+    if (s->trouble[0])
+        return 0;
+    s->newest_step = newest_checkpoint(r->dir, path, size);
+    if (s->newest_step < 0) {
+        const char *every = runview_config(r->view, "train.checkpoint_every");
+        snprintf(s->trouble, sizeof s->trouble, "no checkpoint yet%s%.12s", every ? ": the first is written at step " : "", every ? every : "");
+        return 0;
+    }
+    if (!s->wants_newest)
+        str_copy(path, size, r->dir); /* a run stands for its best checkpoint */
+    return 1;
+}
+
+/* ---- start and stop ---- */
+
+void stepper_stop(struct stepper *s)
+{
+    session_close(s->session);
+    s->session = NULL;
+    s->n_asked = 0;
+    s->offset_asked = 0;
+}
+
+void stepper_forget(struct stepper *s)
+{
+    runview_free(s->now);
+    runview_free(s->base);
+    runview_free(s->about);
+    s->now = s->base = s->about = NULL;
+    s->n_forced = 0;
+    s->offset = s->offset_now = 0;
+}
+
+static int send(struct view *v, const struct str *line, struct stepper_asked a)
+{
+    struct stepper *s = v->state;
+    struct err e = {0};
+    if (!s->session)
+        return 0;
+    if (s->n_asked == STEPPER_ASKED_MAX) {
+        app_say(v->app, LOG_WARN, "the model is still busy with what was asked before");
+        return 0;
+    }
+    if (line->failed || session_send(s->session, str_text(line), &e) < 0) {
+        app_say(v->app, LOG_ERROR, "%s", line->failed ? "no memory for the request" : e.text);
+        return 0;
+    }
+    s->asked[s->n_asked++] = a;
+    return 1;
+}
+
+static struct stepper_asked state_then(const struct stepper *s)
+{
+    return (struct stepper_asked){.is_plain = s->n_forced == 0 && s->offset_asked == 0, .offset = s->offset_asked};
+}
+
+static void first_text(struct view *v)
+{
+    struct stepper *s = v->state;
+    struct pick k;
+    const char *kept = app_recall(v->app, "stepper.prompt");
+    pick_load(&k, v->app);
+    const struct probe *p = s->given[0] ? NULL : pick_probe(&k, app_run(v->app));
+    if (kept && *kept) {
+        field_set(&s->prompt, kept);
+        stepper_ask_text(v, kept);
+    } else if (p) {
+        stepper_ask_ids(v, p);
+    } else {
+        field_set(&s->prompt, "Once upon a time");
+        stepper_ask_text(v, "Once upon a time");
+    }
+}
+
+void stepper_start(struct view *v)
+{
+    struct stepper *s = v->state;
+    struct err e = {0};
+    char path[1024] = "";
+    stepper_stop(s);
+    stepper_forget(s);
+    s->newer_step = -1;
+    if (!find_model(v, path, sizeof path))
+        return;
+    str_copy(s->model, sizeof s->model, path);
+    int rc = session_open(&s->session, path, &e);
+    if (rc < 0) {
+        s->session = NULL;
+        str_copy(s->trouble, sizeof s->trouble, e.text);
+        return;
+    }
+    s->had_model = 1;
+    struct str line = {0};
+    str_add(&line, "{\"do\":\"info\"}");
+    send(v, &line, state_then(s));
+    str_release(&line);
+    first_text(v);
+}
+
+int stepper_is_busy(const struct stepper *s)
+{
+    return s->session && s->n_asked > 0;
+}
+
+/* ---- requests ---- */
+
+void stepper_ask_text(struct view *v, const char *text)
+{
+    struct stepper *s = v->state;
+    struct str line = {0};
+    str_add(&line, "{\"do\":\"trace\",\"text\":");
+    str_add_json(&line, text, strlen(text));
+    str_addf(&line, ",\"lens\":%d}", STEPPER_LENS);
+    s->n_forced = 0; /* another text: what was forced does not apply */
+    struct stepper_asked a = state_then(s);
+    a.moves_on = 1;
+    send(v, &line, a);
+    str_release(&line);
+}
+
+void stepper_ask_ids(struct view *v, const struct probe *p)
+{
+    struct stepper *s = v->state;
+    struct str line = {0}, text = {0};
+    str_add(&line, "{\"do\":\"trace\",\"ids\":[");
+    for (int t = 0; t < p->tokens; t++) {
+        str_addf(&line, "%s%d", t ? "," : "", p->id[t]);
+        str_add_bytes(&text, p->piece[t], p->piece_len[t]);
+    }
+    str_addf(&line, "],\"lens\":%d}", STEPPER_LENS);
+    s->n_forced = 0;
+    if (p != stepper_probe(s->now)) /* the same text again keeps what was typed */
+        field_set(&s->prompt, str_text(&text));
+    send(v, &line, state_then(s));
+    str_release(&line);
+    str_release(&text);
+}
+
+void stepper_ask_next(struct view *v)
+{
+    struct stepper *s = v->state;
+    struct str line = {0};
+    struct stepper_asked a = state_then(s);
+    a.moves_on = 1;
+    str_addf(&line, "{\"do\":\"next\",\"temperature\":%.3g,\"top_k\":40,\"seed\":%d}", s->temperature, ++s->seed);
+    send(v, &line, a);
+    str_release(&line);
+}
+
+/* run 1, 0, or -1 to leave the cell to the method again. */
+void stepper_ask_force(struct view *v, int layer, int token, int run)
+{
+    struct stepper *s = v->state;
+    struct str line = {0};
+    int i = 0;
+    while (i < s->n_forced && (s->forced[i].layer != layer || s->forced[i].token != token))
+        i++;
+    if (i == STEPPER_FORCED_MAX) {
+        app_say(v->app, LOG_WARN, "%d cells are forced: x clears them", STEPPER_FORCED_MAX);
+        return;
+    }
+    struct stepper_forced before = i < s->n_forced ? s->forced[i] : (struct stepper_forced){layer, token, -1};
+    s->forced[i] = (struct stepper_forced){layer, token, run};
+    s->n_forced += i == s->n_forced;
+    if (run < 0) {
+        memmove(s->forced + i, s->forced + i + 1, (size_t)(s->n_forced - i - 1) * sizeof s->forced[0]);
+        s->n_forced--;
+    }
+    str_addf(&line, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", layer, token, run);
+    if (!send(v, &line, state_then(s)) && run >= 0) {
+        if (before.run < 0)
+            s->n_forced--;
+        else
+            s->forced[i] = before;
+    }
+    str_release(&line);
+}
+
+/* The same text again: that forgets every forced cell. */
+void stepper_ask_clear(struct view *v)
+{
+    struct stepper *s = v->state;
+    const struct probe *p = stepper_probe(s->now);
+    if (p)
+        stepper_ask_ids(v, p);
+}
+
+/* Only the newest wish goes out, when nothing else is under way. */
+static int ask_offset(struct view *v)
+{
+    struct stepper *s = v->state;
+    struct str line = {0};
+    if (!s->session || s->n_asked > 0 || s->offset == s->offset_asked || !stepper_probe(s->now))
+        return 0;
+    s->offset_asked = s->offset;
+    str_addf(&line, "{\"do\":\"offset\",\"value\":%.17g}", s->offset);
+    send(v, &line, state_then(s));
+    str_release(&line);
+    return 1;
+}
+
+/* ---- answers ---- */
+
+static void replace(struct runview **r, struct value body)
+{
+    struct runview *fresh = runview_new();
+    if (!fresh)
+        return;
+    runview_take(fresh, body);
+    runview_free(*r);
+    *r = fresh;
+}
+
+static void take_probe(struct stepper *s, struct value body)
+{
+    struct stepper_asked a = s->n_asked > 0 ? s->asked[0] : (struct stepper_asked){0};
+    const struct probe *old = stepper_probe(s->now);
+    int was_last = !old || s->cells.token >= old->tokens - 1;
+    replace(&s->now, body);
+    s->offset_now = a.offset;
+    const struct probe *p = stepper_probe(s->now);
+    if (a.is_plain)
+        replace(&s->base, body);
+    if (p && a.moves_on && was_last)
+        s->cells.token = p->tokens - 1;
+}
+
+static void end_of_request(struct stepper *s)
+{
+    if (s->n_asked > 0)
+        memmove(s->asked, s->asked + 1, (size_t)--s->n_asked * sizeof s->asked[0]);
+}
+
+static void take_body(struct view *v, struct value body)
+{
+    struct stepper *s = v->state;
+    struct value kind = value_get(body, "kind");
+    if (value_is(kind, "probe")) {
+        take_probe(s, body);
+    } else if (value_is(kind, "head")) {
+        replace(&s->about, body);
+    } else if (value_is(kind, "done")) {
+        end_of_request(s);
+    } else if (value_is(kind, "error")) {
+        size_t n = 0;
+        const char *text = value_bytes(value_get(body, "text"), &n);
+        app_say(v->app, LOG_WARN, "the model says: %.*s", (int)(n > 200 ? 200 : n), text ? text : "error");
+        str_copy(s->trouble, sizeof s->trouble, "");
+        end_of_request(s);
+    }
+}
+
+/* Every two seconds: a first checkpoint starts the worker, a newer one is announced. */
+static int look_for_newer(struct view *v)
+{
+    static const double every_s = 2;
+    struct stepper *s = v->state;
+    const struct open_run *r = current_run(v);
+    char path[1024];
+    double now = app_now(v->app);
+    if (fabs(now - s->looked) < every_s || s->given[0] || !r || !r->dir[0])
+        return 0;
+    s->looked = now;
+    int64_t step = newest_checkpoint(r->dir, path, sizeof path), before = s->newer_step;
+    if (!s->session && !s->had_model && step >= 0) {
+        stepper_start(v);
+        return 1;
+    }
+    s->newer_step = s->newest_step >= 0 && step > s->newest_step ? step : -1;
+    return s->newer_step != before;
+}
+
+int stepper_take(struct view *v)
+{
+    struct stepper *s = v->state;
+    struct value body;
+    struct err e = {0};
+    int changed = 0, rc = 0;
+    for (int i = 0; s->session && i < 64 && (rc = session_next(s->session, &body, &e)) > 0; i++) {
+        take_body(v, body);
+        changed = 1;
+    }
+    if (s->session && rc < 0) {
+        str_copy(s->trouble, sizeof s->trouble, e.text);
+        stepper_stop(s);
+        changed = 1;
+    }
+    changed |= ask_offset(v);
+    return changed | look_for_newer(v);
+}
