@@ -8,20 +8,21 @@
 #include "base/str.h"
 
 struct tui_options {
-    const char *const *paths; /* runs, logs, traces, or "-" (records on stdin, keys from the terminal) */
+    const char *const
+        *paths; /* runs, logs, traces, or "-" (records on stdin, keys from the terminal) */
     size_t n;
-    const char *color;        /* "auto" (NULL), "never", "16", "256", "truecolor" */
-    const char *glyphs;       /* "auto" (NULL), "braille", "shades", "ascii"      */
-    const char *theme;        /* name or path; NULL = the built-in one            */
-    const char *term;         /* instead of $TERM, or NULL                        */
+    const char *color;  /* "auto" (NULL), "never", "16", "256", "truecolor" */
+    const char *glyphs; /* "auto" (NULL), "braille", "shades", "ascii"      */
+    const char *theme;  /* name or path; NULL = the built-in one            */
+    const char *term;   /* instead of $TERM, or NULL                        */
     int no_mouse;
     int readonly;
-    double link_bytes_s;      /* 0 = no budget */
-    const char *view;         /* first view, NULL = "monitor" with a run, else "home" */
-    const char *script;       /* file of keys: no terminal is touched, see term_dump.c */
-    const char *dump;         /* where the scripted screens go; NULL or "-" = stdout */
-    const char *size;         /* "100x30" (columns x rows) for scripts */
-    const char *program;      /* own executable for `depthscope figure`; NULL = /proc/self/exe */
+    double link_bytes_s; /* 0 = no budget */
+    const char *view;    /* first view, NULL = "monitor" with a run, else "home" */
+    const char *script;  /* file of keys: no terminal is touched, see term_dump.c */
+    const char *dump;    /* where the scripted screens go; NULL or "-" = stdout */
+    const char *size;    /* "100x30" (columns x rows) for scripts */
+    const char *program; /* own executable for `depthscope figure`; NULL = /proc/self/exe */
 };
 /* Returns when the person quits: 0, or DS_* (no terminal, terminal gone: DS_EIO). */
 int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;

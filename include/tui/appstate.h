@@ -9,20 +9,38 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { APP_RUNS_MAX = 16, APP_PANES_MAX = 4, APP_VIEWS_MAX = 16, APP_LINES_MAX = 256, APP_ZONES_MAX = 64,
-       APP_BACK_MAX = 16, APP_HISTORY_MAX = 64, APP_MEMORY_MAX = 256, SETTINGS_MAX = 32, UNDO_MAX = 32 };
+enum {
+    APP_RUNS_MAX = 16,
+    APP_PANES_MAX = 4,
+    APP_VIEWS_MAX = 16,
+    APP_LINES_MAX = 256,
+    APP_ZONES_MAX = 64,
+    APP_BACK_MAX = 16,
+    APP_HISTORY_MAX = 64,
+    APP_MEMORY_MAX = 256,
+    SETTINGS_MAX = 32,
+    UNDO_MAX = 32
+};
 
-struct view_undo { double past[UNDO_MAX][SETTINGS_MAX]; int n, at; };
+struct view_undo {
+    double past[UNDO_MAX][SETTINGS_MAX];
+    int n, at;
+};
 
 struct pane {
     struct view *view[APP_VIEWS_MAX]; /* by index in view_registry, made when first shown */
     int current;
     int back[APP_BACK_MAX], backs;
-    struct area area;                 /* of the last frame */
+    struct area area; /* of the last frame */
 };
 
 /* What a click does: a key row, a view or a run. */
-struct zone { int y, x0, x1; const struct key *key; const char *view; int run; };
+struct zone {
+    int y, x0, x1;
+    const struct key *key;
+    const char *view;
+    int run;
+};
 
 struct prompt {
     int is_active, is_command;
@@ -32,18 +50,23 @@ struct prompt {
     void *ctx;
     char *history[APP_HISTORY_MAX];
     int histories, history_at;
-    int candidate;       /* of completion: how many Tab presses, -1 none */
-    char typed[256];     /* what was there before completion */
+    int candidate;   /* of completion: how many Tab presses, -1 none */
+    char typed[256]; /* what was there before completion */
 };
 
-struct confirm { int is_active; char question[256]; void (*done)(void *ctx); void *ctx; };
+struct confirm {
+    int is_active;
+    char question[256];
+    void (*done)(void *ctx);
+    void *ctx;
+};
 
 struct app {
     struct tui_options opt;
     struct canvas canvas;
     struct theme theme;
     struct tty tty;
-    struct term *term;          /* NULL when scripted */
+    struct term *term; /* NULL when scripted */
     struct decoder decoder;
     struct open_run run[APP_RUNS_MAX];
     size_t runs, current;
@@ -56,19 +79,19 @@ struct app {
     int has_help, has_glyph_test;
     struct scroll help_scroll;
     struct app_line line[APP_LINES_MAX];
-    size_t lines;               /* ever said */
+    size_t lines; /* ever said */
     double say_until;
     struct zone zone[APP_ZONES_MAX];
     int zones;
     char search[128];
     char *memory_key[APP_MEMORY_MAX], *memory_value[APP_MEMORY_MAX];
     size_t memories;
-    char state_path[1024];      /* "" when nothing is kept */
+    char state_path[1024]; /* "" when nothing is kept */
     int is_dirty, must_quit, exit_code;
     char exit_text[128];
-    struct str pending;         /* bytes not yet taken by the terminal */
+    struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
-    struct str extra;           /* to be written after the next frame: OSC 52 */
+    struct str extra; /* to be written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     pid_t export_pid;
@@ -102,7 +125,7 @@ void app_prompt_release(struct app *app);
 void app_state_load(struct app *app, const char *run_path);
 void app_state_save(struct app *app);
 void app_memory_release(struct app *app);
-void view_settings_apply(struct view *v);   /* remembered values into a new view */
+void view_settings_apply(struct view *v); /* remembered values into a new view */
 void view_settings_keep(struct view *v);
 double view_setting_get(const struct view *v, const struct setting *s);
 void view_setting_set(struct view *v, const struct setting *s, double x);

@@ -28,7 +28,10 @@ enum {
     INK_CONTRAST = -2, /* foreground only: black or white, whichever is readable on bg    */
 };
 enum { ATTR_BOLD = 1, ATTR_DIM = 2, ATTR_UNDERLINE = 4, ATTR_REVERSE = 8 };
-struct ink { int32_t fg, bg; uint32_t attr; };
+struct ink {
+    int32_t fg, bg;
+    uint32_t attr;
+};
 
 struct ink ink(enum role fg);
 struct ink ink_on(enum role fg, enum role bg);
@@ -63,7 +66,10 @@ void canvas_text(const struct canvas *c, struct str *out);
 void canvas_roles(const struct canvas *c, struct str *out);
 
 /* ---- areas: all coordinates are relative, everything outside is dropped ---- */
-struct area { struct canvas *canvas; int y, x, rows, cols; };
+struct area {
+    struct canvas *canvas;
+    int y, x, rows, cols;
+};
 
 struct area canvas_area(struct canvas *c);
 struct area area_sub(struct area a, int y, int x, int rows, int cols); /* clipped */
@@ -74,7 +80,8 @@ void area_put(struct area a, int y, int x, uint32_t rune, struct ink i);
 /* At most `max` cells (max < 0: to the edge), cut with an ellipsis.  Returns the cells used. */
 int area_text(struct area a, int y, int x, int max, struct ink i, const char *text);
 int area_bytes(struct area a, int y, int x, int max, struct ink i, const char *p, size_t n);
-int area_textf(struct area a, int y, int x, int max, struct ink i, const char *fmt, ...) DS_PRINTF(6, 7);
+int area_textf(struct area a, int y, int x, int max, struct ink i, const char *fmt, ...)
+    DS_PRINTF(6, 7);
 /* Ends before column x_end; returns the column it starts at. */
 int area_right(struct area a, int y, int x_end, struct ink i, const char *text);
 void area_fill(struct area a, uint32_t rune, struct ink i);
@@ -84,8 +91,8 @@ void area_vline(struct area a, int y, int x, int n, struct ink i);
 void area_box(struct area a, struct ink i, const char *title, struct ink title_ink);
 /* Changes only colours/attributes of what is there (cursor bars, selections). */
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i);
-/* A row as the chosen one: a bar at x (keep that cell free) and its first cells lit; readable in every
- * theme and without colour. */
+/* A row as the chosen one: a bar at x (keep that cell free) and its first cells lit; readable in
+ * every theme and without colour. */
 void area_select(struct area a, int y, int x, int cols);
 /* A rune of the best rung the look allows: `fancy` with braille/shades, else `ascii`. */
 uint32_t area_rune(struct area a, uint32_t fancy, char ascii);
@@ -103,11 +110,11 @@ int32_t heat_ink(const char *map, double v);
 /* ---- dots: the sub-cell raster of charts, 2 x 4 points a cell ---- */
 struct dots {
     struct area area;
-    unsigned char *bits; /* (rows, cols) braille bits           */
-    int16_t *fg;         /* (rows, cols) role of the last point */
-    unsigned char *owner;/* (rows, cols) layer of the last point */
-    int layer;           /* a point of a later layer clears a cell of earlier ones, so curves
-                            that cross stay crisp */
+    unsigned char *bits;  /* (rows, cols) braille bits           */
+    int16_t *fg;          /* (rows, cols) role of the last point */
+    unsigned char *owner; /* (rows, cols) layer of the last point */
+    int layer;            /* a point of a later layer clears a cell of earlier ones, so curves
+                             that cross stay crisp */
 };
 /* Points are x in 0..2*cols-1 from the left, y in 0..4*rows-1 from the top. 0 or DS_EMEM. */
 int dots_begin(struct dots *d, struct area a) DS_CHECK;

@@ -8,24 +8,33 @@
 enum { SCAN_SEGMENTS_MAX = 64, SCAN_COLUMNS_MAX = 2 * CANVAS_COLS_MAX };
 
 /* Runs of points that are all live, or all superseded by a resume. */
-struct scan_segment { size_t begin, end; int is_old; };
+struct scan_segment {
+    size_t begin, end;
+    int is_old;
+};
 int scan_segments(const struct series *s, struct scan_segment out[SCAN_SEGMENTS_MAX]);
 
 /* One column: points with x in [x0, x1). */
-struct scan_column { double min, max, last, smooth; size_t n, nonfinite; };
+struct scan_column {
+    double min, max, last, smooth;
+    size_t n, nonfinite;
+};
 struct scan_column scan_range(const struct curve *c, enum chart_x axis, double x0, double x1,
                               const struct scan_segment *segment, int segments, int wants_old);
 
 /* Axis position -> x and back; x axes may be logarithmic. */
-struct scan_axis { double lo, hi; int is_log; };
-double scan_unit(const struct scan_axis *a, double x);    /* 0..1 inside */
+struct scan_axis {
+    double lo, hi;
+    int is_log;
+};
+double scan_unit(const struct scan_axis *a, double x); /* 0..1 inside */
 double scan_value(const struct scan_axis *a, double unit);
 
 /* The x range of all curves; grows in steps of an eighth, so that a live chart is not redrawn at
  * every point and is never less than 8/9 full. */
 struct scan_axis scan_x_axis(const struct chart *c);
-/* The y range that shows the bulk of n column extremes; *is_cut_top/low tell that points lie beyond.
- * Rounded outwards to an eighth of a nice step, so it moves seldom. */
+/* The y range that shows the bulk of n column extremes; *is_cut_top/low tell that points lie
+ * beyond. Rounded outwards to an eighth of a nice step, so it moves seldom. */
 struct scan_axis scan_y_axis(const struct chart *c, double *lows, double *highs, int n);
 
 #endif

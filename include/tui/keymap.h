@@ -10,14 +10,37 @@
 
 /* A key is a code point, or one of these; with modifiers or-ed in.  Ctrl-d = KEYCODE_CTRL | 'd'. */
 enum {
-    KEYCODE_UP = 0x110000, KEYCODE_DOWN, KEYCODE_LEFT, KEYCODE_RIGHT, KEYCODE_HOME, KEYCODE_END,
-    KEYCODE_PGUP, KEYCODE_PGDN, KEYCODE_INSERT, KEYCODE_DELETE, KEYCODE_BACKSPACE, KEYCODE_TAB,
-    KEYCODE_BACKTAB, KEYCODE_ENTER, KEYCODE_ESC, KEYCODE_F1, KEYCODE_F12 = KEYCODE_F1 + 11,
-    KEYCODE_CTRL = 1 << 24, KEYCODE_ALT = 1 << 25, KEYCODE_SHIFT = 1 << 26,
+    KEYCODE_UP = 0x110000,
+    KEYCODE_DOWN,
+    KEYCODE_LEFT,
+    KEYCODE_RIGHT,
+    KEYCODE_HOME,
+    KEYCODE_END,
+    KEYCODE_PGUP,
+    KEYCODE_PGDN,
+    KEYCODE_INSERT,
+    KEYCODE_DELETE,
+    KEYCODE_BACKSPACE,
+    KEYCODE_TAB,
+    KEYCODE_BACKTAB,
+    KEYCODE_ENTER,
+    KEYCODE_ESC,
+    KEYCODE_F1,
+    KEYCODE_F12 = KEYCODE_F1 + 11,
+    KEYCODE_CTRL = 1 << 24,
+    KEYCODE_ALT = 1 << 25,
+    KEYCODE_SHIFT = 1 << 26,
 };
 
 enum event_kind { EVENT_KEY, EVENT_MOUSE, EVENT_PASTE };
-enum mouse_action { MOUSE_PRESS, MOUSE_RELEASE, MOUSE_DRAG, MOUSE_MOVE, MOUSE_WHEEL_UP, MOUSE_WHEEL_DOWN };
+enum mouse_action {
+    MOUSE_PRESS,
+    MOUSE_RELEASE,
+    MOUSE_DRAG,
+    MOUSE_MOVE,
+    MOUSE_WHEEL_UP,
+    MOUSE_WHEEL_DOWN
+};
 
 struct event {
     enum event_kind kind;
@@ -41,14 +64,15 @@ enum {
     KEY_HIDDEN = 4,      /* works, but not shown in hints (motion keys)          */
 };
 struct key {
-    const char *keys;    /* alternatives by blanks: "j Down", "gg", "]n", "C-d", "Space"; "" = command only */
+    const char
+        *keys; /* alternatives by blanks: "j Down", "gg", "]n", "C-d", "Space"; "" = command only */
     const char *command; /* "down": what `:` takes                               */
     const char *args;    /* "KEY VALUE" or NULL                                   */
     const char *help;    /* overlay and README, a few words, lower case          */
     const char *hint;    /* one word for the bottom line, NULL = command         */
     int priority;        /* of the hint: higher stays longer when room is short; 0 = none */
     int flags;
-    int value;           /* for functions shared by several rows                 */
+    int value; /* for functions shared by several rows                 */
     key_fn *fn;
 };
 
@@ -61,7 +85,8 @@ extern const struct key keys_global[];
 enum { KEYS_PENDING_MAX = 4 };
 /* Feeds keys pressed so far (1..KEYS_PENDING_MAX) to one table: the row, or NULL; *is_prefix is set
  * when they begin a longer sequence. */
-const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n, int *is_prefix);
+const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n,
+                             int *is_prefix);
 const struct key *keys_command(const struct key *table, const char *name, size_t n);
 /* The first alternative of a row as shown to people ("j", "PgDn"); "" when there is none. */
 void keys_label(const struct key *k, char *out, size_t size);
@@ -74,14 +99,15 @@ struct decoder {
     unsigned char buf[64]; /* an unfinished sequence */
     size_t n;
     int in_paste, is_overlong;
-    struct str paste;      /* at most DECODE_PASTE_MAX bytes kept */
+    struct str paste; /* at most DECODE_PASTE_MAX bytes kept */
     int buttons;
-    int sync_output;       /* 0 unknown, 1 terminal has it, -1 has not (DECRPM reply seen) */
-    int background;        /* 0xRRGGBB from an OSC 11 reply, -1 unknown */
+    int sync_output; /* 0 unknown, 1 terminal has it, -1 has not (DECRPM reply seen) */
+    int background;  /* 0xRRGGBB from an OSC 11 reply, -1 unknown */
     struct str reply;
 };
 /* Takes bytes, calls fn for each event.  Replies and unknown sequences are swallowed. */
-void decoder_feed(struct decoder *d, const void *bytes, size_t n, void (*fn)(void *ctx, const struct event *), void *ctx);
+void decoder_feed(struct decoder *d, const void *bytes, size_t n,
+                  void (*fn)(void *ctx, const struct event *), void *ctx);
 /* 1 when a lone ESC waits: call decoder_flush if nothing follows within 25 ms. */
 int decoder_pending(const struct decoder *d);
 void decoder_flush(struct decoder *d, void (*fn)(void *ctx, const struct event *), void *ctx);

@@ -1,4 +1,5 @@
-/* The Monitor view's two halves: keys and layout (views/monitor.c), panels (views/monitor_panels.c). */
+/* The Monitor view's two halves: keys and layout (views/monitor.c), panels
+ * (views/monitor_panels.c). */
 #ifndef DS_TUI_MONITOR_H
 #define DS_TUI_MONITOR_H
 
@@ -11,23 +12,27 @@ enum panel_kind { PANEL_LINES, PANEL_LAYERS };
 struct panel {
     enum panel_kind kind;
     char title[40];
-    char metric[PANEL_METRICS][40];       /* "" = unused */
-    unsigned reference;                   /* bit i: metric i is drawn as a reference */
-    int has_target;                       /* line at edp.target_ratio */
-    int is_log;                           /* y starts logarithmic */
+    char metric[PANEL_METRICS][40]; /* "" = unused */
+    unsigned reference;             /* bit i: metric i is drawn as a reference */
+    int has_target;                 /* line at edp.target_ratio */
+    int is_log;                     /* y starts logarithmic */
 };
 
-struct smooth_slot { const struct runview *run; char name[40]; struct smooth smooth; };
+struct smooth_slot {
+    const struct runview *run;
+    char name[40];
+    struct smooth smooth;
+};
 
 struct monitor {
     /* settings */
-    int columns;          /* 0 = by width */
-    int focus, is_alone;  /* panel, and whether it fills the view */
+    int columns;         /* 0 = by width */
+    int focus, is_alone; /* panel, and whether it fills the view */
     int x_axis, smoothing, is_log_x, has_bands, has_events;
-    int log_flip;         /* bit i: panel i against its own default */
+    int log_flip; /* bit i: panel i against its own default */
     double x0, x1, cursor;
     /* not kept */
-    int top;              /* first panel shown */
+    int top; /* first panel shown */
     int shown_columns, shown_rows, origin_y, origin_x;
     struct panel panel[PANELS_MAX];
     int panels;
@@ -49,5 +54,7 @@ double monitor_target(const struct runview *r); /* NaN when the run has none */
 void monitor_forget(struct monitor *m);
 /* Runs to be drawn: the current one and the marked ones. */
 int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX]);
+/* How many of them are drawn as one band with the first; 0 when bands are off. */
+int monitor_seeds(struct view *v, const struct open_run *const *run, int runs);
 
 #endif

@@ -1,4 +1,5 @@
-/* The terminal: raw mode, signals and the way back (tty.c), the difference engine (term_curses.c). */
+/* The terminal: raw mode, signals and the way back (tty.c), the difference engine (term_curses.c).
+ */
 #ifndef DS_TUI_TERM_H
 #define DS_TUI_TERM_H
 
@@ -9,8 +10,8 @@
 
 /* ---- tty.c: the device ---- */
 struct tty {
-    int fd;            /* read and write, non-blocking, our own open of /dev/tty */
-    int signal_fd;     /* readable when a signal arrived */
+    int fd;        /* read and write, non-blocking, our own open of /dev/tty */
+    int signal_fd; /* readable when a signal arrived */
     int has_mouse;
 };
 enum { TTY_RESIZE = 1, TTY_STOP = 2, TTY_CONT = 4, TTY_TERM = 8, TTY_CHILD = 16 };
@@ -29,26 +30,34 @@ int tty_write(struct tty *t, const void *p, size_t n); /* bytes taken, 0 = full,
 
 /* ---- term_curses.c: canvas -> bytes ---- */
 struct term;
-struct term_options { const char *color, *glyphs, *term; };
+struct term_options {
+    const char *color, *glyphs, *term;
+};
 /* Chooses entry and colours; *notice (at least 160 bytes) is filled when a fallback was taken. */
-int term_open(struct term **out, const struct term_options *o, int rows, int cols, char notice[160], struct err *e)
-    DS_CHECK;
+int term_open(struct term **out, const struct term_options *o, int rows, int cols, char notice[160],
+              struct err *e) DS_CHECK;
 void term_close(struct term *t);
 void term_look(const struct term *t, struct look *look); /* colours and glyphs */
 /* The bytes that turn the last sent canvas into this one, appended to out. */
 int term_render(struct term *t, const struct canvas *c, struct str *out, struct err *e) DS_CHECK;
 void term_resize(struct term *t, int rows, int cols);
-void term_forget(struct term *t);   /* next render paints everything */
+void term_forget(struct term *t); /* next render paints everything */
 void term_theme_changed(struct term *t);
 /* Bytes that leave the terminal clean, to be written at the end. */
 void term_goodbye(struct term *t, struct str *out);
 /* Pure part of term_open, for tests: which entry and how many colours. */
-struct term_choice { const char *entry; const char *memory; int colours; int is_fallback; };
-void term_choose(struct term_choice *c, const char *term, const char *colorterm, const char *color_option,
-                 const char *no_color);
+struct term_choice {
+    const char *entry;
+    const char *memory;
+    int colours;
+    int is_fallback;
+};
+void term_choose(struct term_choice *c, const char *term, const char *colorterm,
+                 const char *color_option, const char *no_color);
 enum glyphs glyphs_choose(const char *option, int is_utf8, const char *term);
 
 /* terminfo.c (made by terminfo.sh): compiled entries as "b64:..." text. */
-extern const char terminfo_xterm_direct[], terminfo_xterm_256[], terminfo_tmux_direct[], terminfo_tmux_256[];
+extern const char terminfo_xterm_direct[], terminfo_xterm_256[], terminfo_tmux_direct[],
+    terminfo_tmux_256[];
 
 #endif

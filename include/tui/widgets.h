@@ -13,7 +13,8 @@
 /* ---- numbers for people ---- */
 /* A tick or read-out: 4 significant digits, SI suffix from 10^5, 1e-4 below 10^-3; "NaN", "inf". */
 const char *num_print(char out[24], double x);
-/* Nice ticks (1, 2, 2.5, 5 x 10^k; decades on a log axis) inside [lo, hi], at most `max`; the count. */
+/* Nice ticks (1, 2, 2.5, 5 x 10^k; decades on a log axis) inside [lo, hi], at most `max`; the
+ * count. */
 int ticks_nice(double lo, double hi, int is_log, double *tick, int max);
 /* Labels of ticks that share decimals, so they align. */
 void tick_print(char out[24], double x, double step);
@@ -22,10 +23,11 @@ void tick_print(char out[24], double x, double step);
 enum chart_x { CHART_X_STEP, CHART_X_TOKENS, CHART_X_WALL, CHART_X_RELATIVE, CHART_X_COUNT };
 extern const char *const chart_x_name[CHART_X_COUNT];
 
-/* Smoothed values, extended as the series grows: bias-corrected EMA that skips what is not finite. */
+/* Smoothed values, extended as the series grows: bias-corrected EMA that skips what is not finite.
+ */
 struct smooth {
     const struct series *series;
-    double weight;     /* 0 = none .. 0.999 */
+    double weight; /* 0 = none .. 0.999 */
     size_t n, cap;
     double *v;
     double acc, norm;
@@ -39,10 +41,10 @@ struct curve {
     const struct smooth *smooth; /* NULL or weight 0: raw only; else raw is its shadow */
     const char *label;           /* legend, untrusted, NULL = none */
     enum role role;
-    int is_reference;            /* drawn dashed (time_ratio beside flops_ratio) */
-    int group;                   /* >= 0: curves of equal group are seeds: mean and band are drawn for them */
-    int64_t steps_planned;       /* for CHART_X_RELATIVE */
-    double time_start;           /* for CHART_X_WALL */
+    int is_reference; /* drawn dashed (time_ratio beside flops_ratio) */
+    int group;        /* >= 0: curves of equal group are seeds: mean and band are drawn for them */
+    int64_t steps_planned; /* for CHART_X_RELATIVE */
+    double time_start;     /* for CHART_X_WALL */
 };
 struct chart {
     const char *title, *unit;
@@ -50,20 +52,23 @@ struct chart {
     int curves;
     enum chart_x x_axis;
     int is_log_y, is_log_x;
-    double x0, x1;               /* window; x0 >= x1: everything */
-    double y0, y1;               /* the same */
-    double reference;            /* horizontal line (target ratio); NaN = none */
+    double x0, x1;    /* window; x0 >= x1: everything */
+    double y0, y1;    /* the same */
+    double reference; /* horizontal line (target ratio); NaN = none */
     const char *reference_label;
-    double mark[CHART_MARKS_MAX];/* x of events */
+    double mark[CHART_MARKS_MAX]; /* x of events */
     int marks;
-    double cursor;               /* x of the read-out line; NaN = none */
+    double cursor; /* x of the read-out line; NaN = none */
     int has_focus;
-    int is_compact;              /* one line of title, no x labels */
+    int is_compact; /* one line of title, no x labels */
     struct ink title_ink;
 };
-struct chart chart_new(const char *title);  /* zeroed with NaN where it means none */
+struct chart chart_new(const char *title); /* zeroed with NaN where it means none */
 /* Where things came to lie, for hit tests and cursors. */
-struct chart_view { struct area plot; double x0, x1, y0, y1; };
+struct chart_view {
+    struct area plot;
+    double x0, x1, y0, y1;
+};
 /* Draws; a spike of one point and a NaN are visible at any zoom. NULL out is fine. */
 void chart_draw(struct area a, const struct chart *c, struct chart_view *out);
 /* x in axis units of point i; NaN when unknown. */
@@ -74,23 +79,35 @@ size_t chart_index_at(const struct curve *c, enum chart_x axis, double x);
 void bootstrap_band(const double *v, int n, double *mean, double *lo, double *hi);
 
 /* ---- small ones ---- */
-/* One row of eighths (or shades, ASCII) for v[0..n); NaN is an x.  Range from the data if lo >= hi. */
+/* One row of eighths (or shades, ASCII) for v[0..n); NaN is an x.  Range from the data if lo >= hi.
+ */
 void spark_draw(struct area a, const double *v, size_t n, double lo, double hi, enum role r);
 /* "block ratio [#####|---] 0.712 of 0.70": value and target in 0..1 of `full`. */
-void gauge_draw(struct area a, const char *label, double value, double target, double full, enum role r);
+void gauge_draw(struct area a, const char *label, double value, double target, double full,
+                enum role r);
 /* Horizontal bars, one row each, value at the right; reference is a vertical line (NaN none). */
-struct bar { const char *label; double value; double note; enum role role; };
-void bars_draw(struct area a, const struct bar *b, size_t n, double full, double reference, size_t top);
+struct bar {
+    const char *label;
+    double value;
+    double note;
+    enum role role;
+};
+void bars_draw(struct area a, const struct bar *b, size_t n, double full, double reference,
+               size_t top);
 /* Vertical histogram of counts with labelled x range; marks are vertical lines with labels. */
-struct hist_mark { double x; const char *label; enum role role; };
-void hist_draw(struct area a, const double *count, int bins, double x0, double x1, const struct hist_mark *mark, int marks,
-               enum role r);
+struct hist_mark {
+    double x;
+    const char *label;
+    enum role role;
+};
+void hist_draw(struct area a, const double *count, int bins, double x0, double x1,
+               const struct hist_mark *mark, int marks, enum role r);
 
 /* ---- lists and tables ---- */
 struct list {
     size_t n, cursor, top;
-    int page;         /* rows of the last draw */
-    int follow_tail;  /* cursor stays on the last item while set; moving up clears it */
+    int page;        /* rows of the last draw */
+    int follow_tail; /* cursor stays on the last item while set; moving up clears it */
 };
 /* Clamp to n items and scroll so that the cursor shows (and the tail while following). */
 void list_fit(struct list *l, size_t n, int rows);
@@ -102,18 +119,24 @@ void list_end(struct list *l, int is_last);
 void scrollbar_draw(struct area a, int x, size_t n, size_t top, int rows);
 
 /* Columns: width < 0 = share of what is left; `right` aligns numbers. */
-struct column { const char *title; int width; int right; int priority; /* lowest vanish first */ };
+struct column {
+    const char *title;
+    int width;
+    int right;
+    int priority; /* lowest vanish first */
+};
 /* Final widths (0 = hidden) for `cols` cells with one blank between; *x starts at each column. */
 void columns_fit(const struct column *c, int n, int cols, int *width, int *x);
-void columns_head(struct area a, int y, const struct column *c, int n, const int *width, const int *x);
-void columns_text(struct area a, int y, const struct column *c, int i, const int *width, const int *x, struct ink k,
-                  const char *text);
+void columns_head(struct area a, int y, const struct column *c, int n, const int *width,
+                  const int *x);
+void columns_text(struct area a, int y, const struct column *c, int i, const int *width,
+                  const int *x, struct ink k, const char *text);
 
 /* ---- text entry ---- */
 struct field {
-    struct str text;    /* UTF-8, as typed */
-    size_t cursor;      /* byte offset */
-    int scroll;         /* first cell shown */
+    struct str text; /* UTF-8, as typed */
+    size_t cursor;   /* byte offset */
+    int scroll;      /* first cell shown */
 };
 void field_set(struct field *f, const char *text);
 /* 1 = taken. Emacs motions, arrows, Home, End, C-w, C-u, C-k, paste (newlines become blanks). */
@@ -123,7 +146,9 @@ void field_draw(struct field *f, struct area a, int y, int x, int cols, int has_
 void field_release(struct field *f);
 
 /* Wrapped text with a scroll position. */
-struct scroll { int top, lines, page; };
+struct scroll {
+    int top, lines, page;
+};
 void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i);
 int scroll_event(struct scroll *s, const struct event *ev);
 

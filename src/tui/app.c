@@ -76,7 +76,8 @@ double tui_parse_link(const char *text)
     char *end;
     double v = strtod(text, &end);
     double unit = *end == 'k' || *end == 'K' ? 1e3 : *end == 'M' || *end == 'm' ? 1e6 : 1;
-    if (end == text || (unit > 1 && end[1]) || (unit <= 1 && *end) || !(v * unit >= 1) || v * unit > 1e12)
+    if (end == text || (unit > 1 && end[1]) || (unit <= 1 && *end) || !(v * unit >= 1) ||
+        v * unit > 1e12)
         return -1;
     return v * unit;
 }
@@ -84,8 +85,8 @@ double tui_parse_link(const char *text)
 int tui_parse_size(const char *text, int *cols, int *rows)
 {
     int c, r, n = 0;
-    if (sscanf(text, "%5dx%5d%n", &c, &r, &n) != 2 || text[n] || c < 1 || r < 1 || c > CANVAS_COLS_MAX ||
-        r > CANVAS_ROWS_MAX)
+    if (sscanf(text, "%5dx%5d%n", &c, &r, &n) != 2 || text[n] || c < 1 || r < 1 ||
+        c > CANVAS_COLS_MAX || r > CANVAS_ROWS_MAX)
         return 0;
     *cols = c;
     *rows = r;
@@ -97,7 +98,8 @@ int tui_parse_size(const char *text, int *cols, int *rows)
 static int flush_pending(struct app *app)
 {
     while (app->pending_at < app->pending.len) {
-        int n = tty_write(&app->tty, app->pending.p + app->pending_at, app->pending.len - app->pending_at);
+        int n = tty_write(&app->tty, app->pending.p + app->pending_at,
+                          app->pending.len - app->pending_at);
         if (n < 0)
             return n;
         if (n == 0)
@@ -154,7 +156,8 @@ static void take_event(void *ctx, const struct event *ev)
     struct event e = *ev;
     double now = clock_mono();
     if (e.kind == EVENT_MOUSE && e.action == MOUSE_PRESS) {
-        e.is_double = now - app->last_press_time < 0.4 && app->last_press.y == e.y && app->last_press.x == e.x;
+        e.is_double = now - app->last_press_time < 0.4 && app->last_press.y == e.y &&
+                      app->last_press.x == e.x;
         app->last_press = e;
         app->last_press_time = e.is_double ? 0 : now;
     }
@@ -329,7 +332,10 @@ static void open_paths(struct app *app)
     if (app->runs)
         app_select_run(app, 0);
     const char *kept = app_recall(app, "app.view");
-    const char *first = app->opt.view ? app->opt.view : !app->runs ? "home" : kept && view_find(kept) ? kept : "monitor";
+    const char *first = app->opt.view             ? app->opt.view
+                        : !app->runs              ? "home"
+                        : kept && view_find(kept) ? kept
+                                                  : "monitor";
     app_show(app, first);
     app->pane[0].backs = 0;
 }

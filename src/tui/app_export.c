@@ -94,8 +94,11 @@ void app_export_reap(struct app *app)
         text[--n] = '\0';
     const char *last = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
     int is_good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    app_say(app, is_good ? LOG_INFO : LOG_ERROR, is_good ? "figure written: %s" : "figure failed: %s",
-            *last ? last : is_good ? "exports/" : "no message");
+    app_say(app, is_good ? LOG_INFO : LOG_ERROR,
+            is_good ? "figure written: %s" : "figure failed: %s",
+            *last     ? last
+            : is_good ? "exports/"
+                      : "no message");
     close(app->export_fd);
     app->export_pid = 0;
     app->export_fd = -1;
@@ -111,7 +114,8 @@ void app_copy(struct app *app, const char *text, size_t n)
         return;
     str_add(&app->extra, "\x1b]52;c;");
     for (size_t i = 0; i < n; i += 3) {
-        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0u);
+        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) |
+                     (i + 2 < n ? p[i + 2] : 0u);
         str_add_char(&app->extra, digit[v >> 18]);
         str_add_char(&app->extra, digit[v >> 12 & 63]);
         str_add_char(&app->extra, i + 1 < n ? digit[v >> 6 & 63] : '=');

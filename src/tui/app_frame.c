@@ -15,12 +15,24 @@ void app_add_zone(struct app *app, struct zone z)
 
 /* ---- top line ---- */
 
-struct part { char text[48]; enum role role; int priority; };
+struct part {
+    char text[48];
+    enum role role;
+    int priority;
+};
 
-static const struct { const char *word; uint32_t sign; char ascii; enum role role; } state_word[] = {
-    [RUN_UNKNOWN] = {"no data", 0x25CB, '?', ROLE_DIM},  [RUN_LIVE] = {"live", 0x25CF, '*', ROLE_GOOD},
-    [RUN_PAUSED] = {"paused", 0x25D0, '=', ROLE_WARN},   [RUN_STALLED] = {"stalled", 0x25CB, '!', ROLE_WARN},
-    [RUN_DONE] = {"done", 0x2713, '+', ROLE_DIM},        [RUN_STOPPED] = {"stopped", 0x25A0, '#', ROLE_WARN},
+static const struct {
+    const char *word;
+    uint32_t sign;
+    char ascii;
+    enum role role;
+} state_word[] = {
+    [RUN_UNKNOWN] = {"no data", 0x25CB, '?', ROLE_DIM},
+    [RUN_LIVE] = {"live", 0x25CF, '*', ROLE_GOOD},
+    [RUN_PAUSED] = {"paused", 0x25D0, '=', ROLE_WARN},
+    [RUN_STALLED] = {"stalled", 0x25CB, '!', ROLE_WARN},
+    [RUN_DONE] = {"done", 0x2713, '+', ROLE_DIM},
+    [RUN_STOPPED] = {"stopped", 0x25A0, '#', ROLE_WARN},
     [RUN_FAILED] = {"failed", 0xD7, 'x', ROLE_BAD},
 };
 
@@ -37,8 +49,10 @@ static double time_left(const struct runview *v)
     if (!s || s->n < 3 || v->steps_planned <= v->step || !s->time)
         return (double)NAN;
     size_t from = s->n > 200 ? s->n - 200 : 0;
-    double steps = (double)(s->step[s->n - 1] - s->step[from]), seconds = s->time[s->n - 1] - s->time[from];
-    return steps > 0 && seconds > 0 ? (double)(v->steps_planned - v->step) * seconds / steps : (double)NAN;
+    double steps = (double)(s->step[s->n - 1] - s->step[from]),
+           seconds = s->time[s->n - 1] - s->time[from];
+    return steps > 0 && seconds > 0 ? (double)(v->steps_planned - v->step) * seconds / steps
+                                    : (double)NAN;
 }
 
 static void group_digits(char out[32], int64_t n)
@@ -101,7 +115,8 @@ static int status_parts(struct app *app, struct part *p)
     char a[16], b[16];
     if (app->opt.link_bytes_s > 0) {
         p[n] = (struct part){.role = ROLE_DIM, .priority = 2};
-        snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate), str_si(b, app->opt.link_bytes_s));
+        snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate),
+                 str_si(b, app->opt.link_bytes_s));
     }
     if (app->opt.readonly) {
         p[n] = (struct part){.role = ROLE_WARN, .priority = 9};
@@ -148,7 +163,9 @@ static void draw_top(struct app *app, struct area line)
     }
     if (v) {
         int room = line.cols / 4 < 8 ? 8 : line.cols / 4;
-        x += area_text(line, 0, x, room, ink_attr(ink(ROLE_TEXT), ATTR_BOLD), v->name ? v->name : "?") + 1;
+        x += area_text(line, 0, x, room, ink_attr(ink(ROLE_TEXT), ATTR_BOLD),
+                       v->name ? v->name : "?") +
+             1;
         area_put(line, 0, x, arrow, ink(ROLE_DIM));
         x += 2;
     }
@@ -156,7 +173,8 @@ static void draw_top(struct app *app, struct area line)
     if (v && v->state <= RUN_FAILED) {
         area_put(line, 0, x, area_rune(line, state_word[v->state].sign, state_word[v->state].ascii),
                  ink(state_word[v->state].role));
-        x += 2 + area_text(line, 0, x + 2, -1, ink(state_word[v->state].role), state_word[v->state].word);
+        x += 2 + area_text(line, 0, x + 2, -1, ink(state_word[v->state].role),
+                           state_word[v->state].word);
     }
     draw_parts(line, x + 1, part, status_parts(app, part));
 }
@@ -196,7 +214,8 @@ static void draw_hints(struct app *app, struct area line)
 static void draw_bottom(struct app *app, struct area line)
 {
     if (app->confirm.is_active) {
-        int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD), app->confirm.question);
+        int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD),
+                          app->confirm.question);
         area_text(line, 0, x + 2, -1, ink(ROLE_HINT_KEY), "y / n");
     } else if (app->prompt.is_active) {
         app_draw_prompt(app, line);
@@ -222,7 +241,8 @@ static void add_rows(struct str *out, const char *title, const struct key *table
     str_addf(out, "%s\n", title);
     for (const struct key *k = table; k && k->command; k++) {
         char command[64];
-        snprintf(command, sizeof command, ":%s%s%s", k->command, k->args ? " " : "", k->args ? k->args : "");
+        snprintf(command, sizeof command, ":%s%s%s", k->command, k->args ? " " : "",
+                 k->args ? k->args : "");
         str_addf(out, "  %-14s %-24s %s\n", k->keys, command, k->help);
     }
     str_add_char(out, '\n');
@@ -243,11 +263,15 @@ static void draw_help(struct app *app, struct area a)
 static void draw_glyph_test(struct app *app, struct area a)
 {
     static const char *const row[] = {
-        "braille     \xE2\xA0\x81 \xE2\xA0\x83 \xE2\xA0\x87 \xE2\xA1\x87 \xE2\xA3\x87 \xE2\xA3\xA7 \xE2\xA3\xB7 \xE2\xA3\xBF   dots only, no empty circles",
+        "braille     \xE2\xA0\x81 \xE2\xA0\x83 \xE2\xA0\x87 \xE2\xA1\x87 \xE2\xA3\x87 \xE2\xA3\xA7 "
+        "\xE2\xA3\xB7 \xE2\xA3\xBF   dots only, no empty circles",
         "half blocks \xE2\x96\x80 \xE2\x96\x84 \xE2\x96\x88   upper, lower, full: no gaps",
-        "eighths     \xE2\x96\x81\xE2\x96\x82\xE2\x96\x83\xE2\x96\x84\xE2\x96\x85\xE2\x96\x86\xE2\x96\x87\xE2\x96\x88   a rising stair",
+        "eighths     "
+        "\xE2\x96\x81\xE2\x96\x82\xE2\x96\x83\xE2\x96\x84\xE2\x96\x85\xE2\x96\x86\xE2\x96\x87\xE2"
+        "\x96\x88   a rising stair",
         "shades      \xE2\x96\x91 \xE2\x96\x92 \xE2\x96\x93 \xE2\x96\x88   light to full",
-        "lines       \xE2\x94\x80 \xE2\x94\x82 \xE2\x95\xAD \xE2\x95\xAE \xE2\x95\xB0 \xE2\x95\xAF \xE2\x94\xA4   joined, one cell each",
+        "lines       \xE2\x94\x80 \xE2\x94\x82 \xE2\x95\xAD \xE2\x95\xAE \xE2\x95\xB0 \xE2\x95\xAF "
+        "\xE2\x94\xA4   joined, one cell each",
         "ruler       |0123456789|   must be as wide as the lines above are drawn",
         "If a row looks wrong: --glyphs=shades or --glyphs=ascii",
     };

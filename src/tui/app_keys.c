@@ -98,7 +98,8 @@ static void key_undo(struct view *v, const struct key *k, const char *args)
 {
     (void)args;
     if (!view_undo_step(v, k->value))
-        app_say(v->app, LOG_INFO, k->value < 0 ? "nothing to undo in this view" : "nothing to redo in this view");
+        app_say(v->app, LOG_INFO,
+                k->value < 0 ? "nothing to undo in this view" : "nothing to redo in this view");
 }
 
 static void key_copy(struct view *v, const struct key *k, const char *args)
@@ -142,7 +143,8 @@ static void key_glyphs(struct view *v, const struct key *k, const char *args)
 {
     (void)k;
     if (args && *args)
-        v->app->canvas.look.glyphs = glyphs_choose(args, v->app->canvas.look.glyphs != GLYPHS_ASCII, "");
+        v->app->canvas.look.glyphs =
+            glyphs_choose(args, v->app->canvas.look.glyphs != GLYPHS_ASCII, "");
     else
         v->app->has_glyph_test = 1;
 }
@@ -208,7 +210,8 @@ static void key_control(struct view *v, const struct key *k, const char *args)
     (void)args;
     if (strcmp(k->command, "stop") == 0) {
         const struct runview *r = app_run(v->app);
-        snprintf(line, sizeof line, "Stop run %s after a checkpoint?", r && r->name ? r->name : "?");
+        snprintf(line, sizeof line, "Stop run %s after a checkpoint?",
+                 r && r->name ? r->name : "?");
         app_confirm(v->app, line, stop_now, v->app);
         return;
     }

@@ -7,8 +7,8 @@
 #include "training/job.h"
 #include "tui/appstate.h"
 
-void app_ask(struct app *app, const char *label, const char *initial, void (*done)(void *ctx, const char *text),
-             void *ctx)
+void app_ask(struct app *app, const char *label, const char *initial,
+             void (*done)(void *ctx, const char *text), void *ctx)
 {
     struct prompt *p = &app->prompt;
     p->is_active = 1;
@@ -100,7 +100,10 @@ void app_command(struct app *app, const char *line)
 
 /* ---- completion ---- */
 
-struct candidates { const char *text[64]; int n; };
+struct candidates {
+    const char *text[64];
+    int n;
+};
 
 static void add_candidate(struct candidates *c, const char *text, const char *prefix)
 {
@@ -234,7 +237,8 @@ static void draw_candidates(struct app *app, struct area line, int x)
     size_t from;
     find_candidates(app, p->candidate < 0 ? str_text(&p->field.text) : p->typed, &c, &from);
     for (int i = 0; i < c.n && x < line.cols - 4; i++)
-        x += 2 + area_text(line, 0, x, -1, i == p->candidate ? ink(ROLE_HINT_KEY) : ink(ROLE_DIM), c.text[i]);
+        x += 2 + area_text(line, 0, x, -1, i == p->candidate ? ink(ROLE_HINT_KEY) : ink(ROLE_DIM),
+                           c.text[i]);
 }
 
 void app_draw_prompt(struct app *app, struct area line)

@@ -57,7 +57,10 @@ static int make_room(struct app *app, struct err *e)
             return 0;
         }
     }
-    return app->runs < APP_RUNS_MAX ? 0 : err_set(e, DS_ERANGE, "%d runs are open and marked: unmark one first", APP_RUNS_MAX);
+    return app->runs < APP_RUNS_MAX
+               ? 0
+               : err_set(e, DS_ERANGE, "%d runs are open and marked: unmark one first",
+                         APP_RUNS_MAX);
 }
 
 static int add_run(struct app *app, const char *path, struct open_run **out, struct err *e)
@@ -177,7 +180,7 @@ void app_run_command(struct app *app, const char *command)
     else if (rc < 0)
         app_say(app, LOG_ERROR, "%s", e.text);
     else
-        app_say(app, strncmp(str_text(&answer), "error", 5) == 0 ? LOG_ERROR : LOG_INFO, "%s: %s", command,
-                str_text(&answer));
+        app_say(app, strncmp(str_text(&answer), "error", 5) == 0 ? LOG_ERROR : LOG_INFO, "%s: %s",
+                command, str_text(&answer));
     str_release(&answer);
 }

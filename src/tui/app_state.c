@@ -98,7 +98,8 @@ void app_state_load(struct app *app, const char *run_path)
     snprintf(app->state_path, sizeof app->state_path, "%s/%016llx.view", dir,
              (unsigned long long)hash64(key, strlen(key), 0));
     struct err ignored;
-    if (fs_exists(app->state_path) && fs_read_file(&text, app->state_path, 1 << 16, &ignored) == 0 && text.p)
+    if (fs_exists(app->state_path) &&
+        fs_read_file(&text, app->state_path, 1 << 16, &ignored) == 0 && text.p)
         parse(app, text.p);
     str_release(&text);
 }
@@ -121,7 +122,8 @@ void app_state_save(struct app *app)
     for (size_t i = 0; i < app->memories; i++)
         str_addf(&text, "%s = %s\n", app->memory_key[i], app->memory_value[i]);
     /* a read-only home is no reason to complain at the end of a session */
-    if (!text.failed && fs_mkdirs(dir, &e) == 0 && fs_write_file(app->state_path, text.p, text.len, &e) < 0)
+    if (!text.failed && fs_mkdirs(dir, &e) == 0 &&
+        fs_write_file(app->state_path, text.p, text.len, &e) < 0)
         app->state_path[0] = '\0';
     str_release(&text);
 }

@@ -155,7 +155,8 @@ static void draw_pane(struct app *app, int index, struct area a, int has_title)
     struct view *v = view_of(app, p);
     int is_focused = index == app->focus;
     if (has_title && a.rows > 3) {
-        struct ink k = is_focused ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_UNDERLINE) : ink(ROLE_DIM);
+        struct ink k =
+            is_focused ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_UNDERLINE) : ink(ROLE_DIM);
         area_text(a, 0, 1, a.cols - 1, k, view_registry[p->current]->title);
         a = area_sub(a, 1, 0, a.rows - 1, a.cols);
     }
@@ -182,7 +183,8 @@ void app_draw_panes(struct app *app, struct area a)
     int cols = (a.cols - (across - 1)) / across, rows = a.rows / down;
     for (int i = 0; i < app->panes; i++) {
         int y = i / across * rows, x = i % across * (cols + 1);
-        int height = i / across == down - 1 ? a.rows - y : rows, width = i % across == across - 1 ? a.cols - x : cols;
+        int height = i / across == down - 1 ? a.rows - y : rows,
+            width = i % across == across - 1 ? a.cols - x : cols;
         draw_pane(app, i, area_sub(a, y, x, height, width), 1);
     }
     if (across == 2)

@@ -95,7 +95,11 @@ void canvas_text(const struct canvas *c, struct str *out)
 
 /* One character per role: in the order of enum role; a background other than the default wins,
  * because bars and selections are what a reader looks for. */
-static const char role_letter[] = ".~-Tbhk" "SCXM+!E_" "ag=" "rsf" "01234567";
+static const char role_letter[] = ".~-Tbhk"
+                                  "SCXM+!E_"
+                                  "ag="
+                                  "rsf"
+                                  "01234567";
 _Static_assert(sizeof role_letter == ROLE_COUNT + 1, "one letter per role");
 
 void canvas_roles(const struct canvas *c, struct str *out)
@@ -256,7 +260,8 @@ int area_textf(struct area a, int y, int x, int max, struct ink i, const char *f
 int area_right(struct area a, int y, int x_end, struct ink i, const char *text)
 {
     struct str safe = {0};
-    utf8_sanitise(&safe, text, strlen(text), x_end < 0 ? 0 : x_end, a.canvas->look.glyphs == GLYPHS_ASCII);
+    utf8_sanitise(&safe, text, strlen(text), x_end < 0 ? 0 : x_end,
+                  a.canvas->look.glyphs == GLYPHS_ASCII);
     int cells = utf8_cells(str_text(&safe), safe.len);
     area_text(a, y, x_end - cells, cells, i, text);
     str_release(&safe);
@@ -312,7 +317,8 @@ void area_select(struct area a, int y, int x, int cols)
 {
     enum { LIT = 10 };
     area_put(a, y, x, area_rune(a, 0x258C, '>'), ink_attr(ink(ROLE_SELECTED), ATTR_BOLD));
-    area_tint(a, y, x + 1, 1, cols - 1 < LIT ? cols - 1 : LIT, ink_attr(ink(ROLE_SELECTED), ATTR_BOLD));
+    area_tint(a, y, x + 1, 1, cols - 1 < LIT ? cols - 1 : LIT,
+              ink_attr(ink(ROLE_SELECTED), ATTR_BOLD));
 }
 
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i)

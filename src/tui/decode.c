@@ -20,38 +20,37 @@ static uint32_t control_key(unsigned char c)
 {
     switch (c) {
     case '\r':
-    case '\n':
-        return KEYCODE_ENTER;
-    case '\t':
-        return KEYCODE_TAB;
+    case '\n': return KEYCODE_ENTER;
+    case '\t': return KEYCODE_TAB;
     case 0x7F:
-    case 0x08:
-        return KEYCODE_BACKSPACE;
-    case 0x1B:
-        return KEYCODE_ESC;
-    case 0:
-        return KEYCODE_CTRL | ' ';
-    default:
-        return KEYCODE_CTRL | (uint32_t)(c < 0x1B ? 'a' + c - 1 : '4' + c - 0x1C);
+    case 0x08: return KEYCODE_BACKSPACE;
+    case 0x1B: return KEYCODE_ESC;
+    case 0: return KEYCODE_CTRL | ' ';
+    default: return KEYCODE_CTRL | (uint32_t)(c < 0x1B ? 'a' + c - 1 : '4' + c - 0x1C);
     }
 }
 
 static uint32_t letter_key(unsigned char final)
 {
     static const char finals[] = "ABCDHFPQRSZ";
-    static const uint32_t codes[] = {KEYCODE_UP, KEYCODE_DOWN, KEYCODE_RIGHT, KEYCODE_LEFT, KEYCODE_HOME, KEYCODE_END,
-                                     KEYCODE_F1, KEYCODE_F1 + 1, KEYCODE_F1 + 2, KEYCODE_F1 + 3, KEYCODE_BACKTAB};
+    static const uint32_t codes[] = {KEYCODE_UP,     KEYCODE_DOWN,   KEYCODE_RIGHT,  KEYCODE_LEFT,
+                                     KEYCODE_HOME,   KEYCODE_END,    KEYCODE_F1,     KEYCODE_F1 + 1,
+                                     KEYCODE_F1 + 2, KEYCODE_F1 + 3, KEYCODE_BACKTAB};
     const char *at = final ? strchr(finals, final) : NULL;
     return at ? codes[at - finals] : 0;
 }
 
 static uint32_t tilde_key(int n)
 {
-    static const struct { int n; uint32_t code; } table[] = {
-        {1, KEYCODE_HOME}, {2, KEYCODE_INSERT}, {3, KEYCODE_DELETE}, {4, KEYCODE_END}, {5, KEYCODE_PGUP},
-        {6, KEYCODE_PGDN}, {7, KEYCODE_HOME}, {8, KEYCODE_END}, {11, KEYCODE_F1}, {12, KEYCODE_F1 + 1},
-        {13, KEYCODE_F1 + 2}, {14, KEYCODE_F1 + 3}, {15, KEYCODE_F1 + 4}, {17, KEYCODE_F1 + 5}, {18, KEYCODE_F1 + 6},
-        {19, KEYCODE_F1 + 7}, {20, KEYCODE_F1 + 8}, {21, KEYCODE_F1 + 9}, {23, KEYCODE_F1 + 10}, {24, KEYCODE_F1 + 11},
+    static const struct {
+        int n;
+        uint32_t code;
+    } table[] = {
+        {1, KEYCODE_HOME},    {2, KEYCODE_INSERT},  {3, KEYCODE_DELETE},   {4, KEYCODE_END},
+        {5, KEYCODE_PGUP},    {6, KEYCODE_PGDN},    {7, KEYCODE_HOME},     {8, KEYCODE_END},
+        {11, KEYCODE_F1},     {12, KEYCODE_F1 + 1}, {13, KEYCODE_F1 + 2},  {14, KEYCODE_F1 + 3},
+        {15, KEYCODE_F1 + 4}, {17, KEYCODE_F1 + 5}, {18, KEYCODE_F1 + 6},  {19, KEYCODE_F1 + 7},
+        {20, KEYCODE_F1 + 8}, {21, KEYCODE_F1 + 9}, {23, KEYCODE_F1 + 10}, {24, KEYCODE_F1 + 11},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].n == n)
@@ -180,7 +179,8 @@ static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
             emit_key(fn, ctx, letter_key(last));
         return 1;
     }
-    if (kind == ']' || kind == 'P' || kind == '_' || kind == '^') { /* strings: until BEL or ESC \ */
+    if (kind == ']' || kind == 'P' || kind == '_' ||
+        kind == '^') { /* strings: until BEL or ESC \ */
         size_t len = d->reply.len;
         int ends = last == 0x07 || (last == '\\' && len >= 2 && d->reply.p[len - 2] == 0x1B);
         if (ends && kind == ']')

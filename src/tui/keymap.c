@@ -8,12 +8,25 @@
 #include "base/utf8.h"
 #include "tui/view.h"
 
-static const struct { const char *name; uint32_t code; } names[] = {
-    {"Up", KEYCODE_UP},         {"Down", KEYCODE_DOWN},     {"Left", KEYCODE_LEFT},
-    {"Right", KEYCODE_RIGHT},   {"Home", KEYCODE_HOME},     {"End", KEYCODE_END},
-    {"PgUp", KEYCODE_PGUP},     {"PgDn", KEYCODE_PGDN},     {"Ins", KEYCODE_INSERT},
-    {"Del", KEYCODE_DELETE},    {"Backspace", KEYCODE_BACKSPACE}, {"Tab", KEYCODE_TAB},
-    {"S-Tab", KEYCODE_BACKTAB}, {"Enter", KEYCODE_ENTER},   {"Esc", KEYCODE_ESC},
+static const struct {
+    const char *name;
+    uint32_t code;
+} names[] = {
+    {"Up", KEYCODE_UP},
+    {"Down", KEYCODE_DOWN},
+    {"Left", KEYCODE_LEFT},
+    {"Right", KEYCODE_RIGHT},
+    {"Home", KEYCODE_HOME},
+    {"End", KEYCODE_END},
+    {"PgUp", KEYCODE_PGUP},
+    {"PgDn", KEYCODE_PGDN},
+    {"Ins", KEYCODE_INSERT},
+    {"Del", KEYCODE_DELETE},
+    {"Backspace", KEYCODE_BACKSPACE},
+    {"Tab", KEYCODE_TAB},
+    {"S-Tab", KEYCODE_BACKTAB},
+    {"Enter", KEYCODE_ENTER},
+    {"Esc", KEYCODE_ESC},
     {"Space", ' '},
 };
 
@@ -81,7 +94,8 @@ static size_t sequence(const char *text, size_t n, uint32_t out[KEYS_PENDING_MAX
     return count;
 }
 
-const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n, int *is_prefix)
+const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n,
+                             int *is_prefix)
 {
     *is_prefix = 0;
     const struct key *found = NULL;
@@ -141,7 +155,8 @@ static void add_keys(struct str *out, const char *keys)
     }
 }
 
-static void markdown_table(struct str *out, const char *title, const char *summary, const struct key *table)
+static void markdown_table(struct str *out, const char *title, const char *summary,
+                           const struct key *table)
 {
     str_addf(out, "### %s\n\n", title);
     if (summary)
@@ -165,5 +180,6 @@ void keys_markdown(struct str *out)
 {
     markdown_table(out, "Everywhere", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
-        markdown_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);
+        markdown_table(out, view_registry[i]->title, view_registry[i]->summary,
+                       view_registry[i]->keys);
 }

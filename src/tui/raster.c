@@ -46,7 +46,10 @@ void area_heat_pair(struct area a, int y, int x, const char *map, double upper, 
 {
     const struct look *look = &a.canvas->look;
     if (isnan(upper) || isnan(lower) || look->colours < 256 || look->glyphs == GLYPHS_ASCII) {
-        area_heat(a, y, x, 1, map, isnan(upper) ? lower : isnan(lower) ? upper : (upper + lower) / 2);
+        area_heat(a, y, x, 1, map,
+                  isnan(upper)   ? lower
+                  : isnan(lower) ? upper
+                                 : (upper + lower) / 2);
         return;
     }
     int32_t top = heat_ink(map, upper), bottom = heat_ink(map, lower);
@@ -124,8 +127,8 @@ static int bit_count(unsigned char bits)
 /* Eight dots as one ASCII character: where the weight lies, or how much there is. */
 static char ascii_of(unsigned char bits)
 {
-    int top = bit_count(bits & 0x09), upper = bit_count(bits & 0x12), lower = bit_count(bits & 0x24),
-        low = bit_count(bits & 0xC0);
+    int top = bit_count(bits & 0x09), upper = bit_count(bits & 0x12),
+        lower = bit_count(bits & 0x24), low = bit_count(bits & 0xC0);
     int rows = (top > 0) + (upper > 0) + (lower > 0) + (low > 0);
     if (rows >= 3)
         return bit_count(bits) > 5 ? '#' : '|';
@@ -155,8 +158,9 @@ void dots_end(struct dots *d)
             if (!bits)
                 continue;
             enum glyphs g = d->area.canvas->look.glyphs;
-            uint32_t rune = g == GLYPHS_BRAILLE ? 0x2800u + bits
-                            : g == GLYPHS_SHADES ? shade_of(bits) : (uint32_t)(unsigned char)ascii_of(bits);
+            uint32_t rune = g == GLYPHS_BRAILLE  ? 0x2800u + bits
+                            : g == GLYPHS_SHADES ? shade_of(bits)
+                                                 : (uint32_t)(unsigned char)ascii_of(bits);
             area_put(d->area, y, x, rune, ink((enum role)d->fg[at]));
         }
     }

@@ -19,8 +19,8 @@ static int is_one_of(const char *s, const char *const *list)
 
 static const char *const plain[] = {"dumb", "vt1", "vt2", "vt5", "unknown", NULL};
 static const char *const muxes[] = {"tmux", "screen", NULL};
-static const char *const modern[] = {"xterm-kitty", "kitty", "foot", "alacritty", "ghostty", "xterm-ghostty", "wezterm",
-                                     "contour", "rio", NULL};
+static const char *const modern[] = {"xterm-kitty",   "kitty",   "foot",    "alacritty", "ghostty",
+                                     "xterm-ghostty", "wezterm", "contour", "rio",       NULL};
 
 static int colours_auto(const char *term, const char *colorterm, const char *no_color)
 {
@@ -35,14 +35,17 @@ static int colours_auto(const char *term, const char *colorterm, const char *no_
     return begins(term, "linux") ? 8 : 16;
 }
 
-void term_choose(struct term_choice *c, const char *term, const char *colorterm, const char *color_option,
-                 const char *no_color)
+void term_choose(struct term_choice *c, const char *term, const char *colorterm,
+                 const char *color_option, const char *no_color)
 {
     const char *name = term && *term ? term : "dumb";
     const char *want = color_option ? color_option : "auto";
     memset(c, 0, sizeof *c);
-    c->colours = strcmp(want, "never") == 0 ? 0 : strcmp(want, "16") == 0 ? 16 : strcmp(want, "256") == 0 ? 256
-               : strcmp(want, "truecolor") == 0 ? 1 << 24 : colours_auto(name, colorterm, no_color);
+    c->colours = strcmp(want, "never") == 0       ? 0
+                 : strcmp(want, "16") == 0        ? 16
+                 : strcmp(want, "256") == 0       ? 256
+                 : strcmp(want, "truecolor") == 0 ? 1 << 24
+                                                  : colours_auto(name, colorterm, no_color);
     c->entry = name;
     if (is_one_of(name, plain)) {
         c->colours = 0;
@@ -66,5 +69,6 @@ enum glyphs glyphs_choose(const char *option, int is_utf8, const char *term)
         return GLYPHS_SHADES;
     if (strcmp(want, "ascii") == 0 || !is_utf8 || !term || is_one_of(term, plain))
         return GLYPHS_ASCII;
-    return begins(term, "linux") ? GLYPHS_SHADES : GLYPHS_BRAILLE; /* console fonts have no braille */
+    return begins(term, "linux") ? GLYPHS_SHADES
+                                 : GLYPHS_BRAILLE; /* console fonts have no braille */
 }

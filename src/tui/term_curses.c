@@ -64,7 +64,8 @@ static SCREEN *start(struct term *t, const char *entry, const char *memory)
     return s;
 }
 
-static int open_screen(struct term *t, const struct term_options *o, char notice[160], struct err *e)
+static int open_screen(struct term *t, const struct term_options *o, char notice[160],
+                       struct err *e)
 {
     const char *name = o->term ? o->term : getenv("TERM");
     struct term_choice c;
@@ -74,14 +75,18 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
     use_env(FALSE);
     t->screen = start(t, c.entry, c.memory);
     if (!t->screen) {
-        snprintf(notice, 160, "TERM=%.60s is not known here: drawing as xterm-256color (--term names another)",
+        snprintf(notice, 160,
+                 "TERM=%.60s is not known here: drawing as xterm-256color (--term names another)",
                  name ? name : "");
         t->screen = start(t, "ds-xterm-256", terminfo_xterm_256);
     }
     if (!t->screen)
         return err_set(e, DS_EIO, "ncurses cannot start on TERM=%s", name ? name : "");
     if (tigetflag("am") < 0 || !tigetstr("cup") || tigetstr("cup") == (char *)-1)
-        return err_set(e, DS_EIO, "TERM=%s cannot move the cursor; use --term xterm, or the commands that print", name ? name : "");
+        return err_set(
+            e, DS_EIO,
+            "TERM=%s cannot move the cursor; use --term xterm, or the commands that print",
+            name ? name : "");
     if (t->colours && has_colors()) {
         start_color();
         use_default_colors();
@@ -92,7 +97,8 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
     return 0;
 }
 
-int term_open(struct term **out, const struct term_options *o, int rows, int cols, char notice[160], struct err *e)
+int term_open(struct term **out, const struct term_options *o, int rows, int cols, char notice[160],
+              struct err *e)
 {
     struct term *t = mem_alloc(1, sizeof *t);
     notice[0] = '\0';
@@ -100,7 +106,8 @@ int term_open(struct term **out, const struct term_options *o, int rows, int col
         return err_set(e, DS_EMEM, "screen");
     t->out = scratch_file();
     t->in = fopen("/dev/null", "r");
-    int rc = t->out && t->in ? open_screen(t, o, notice, e) : err_errno(e, "scratch file for the screen");
+    int rc = t->out && t->in ? open_screen(t, o, notice, e)
+                             : err_errno(e, "scratch file for the screen");
     if (rc < 0) {
         term_close(t);
         return rc;
@@ -155,13 +162,15 @@ void term_theme_changed(struct term *t)
 
 /* ---- colours ---- */
 
-static const int ansi_rgb[16] = {0x000000, 0xCD0000, 0x00CD00, 0xCDCD00, 0x0000EE, 0xCD00CD, 0x00CDCD, 0xE5E5E5,
-                                 0x7F7F7F, 0xFF0000, 0x00FF00, 0xFFFF00, 0x5C5CFF, 0xFF00FF, 0x00FFFF, 0xFFFFFF};
+static const int ansi_rgb[16] = {0x000000, 0xCD0000, 0x00CD00, 0xCDCD00, 0x0000EE, 0xCD00CD,
+                                 0x00CDCD, 0xE5E5E5, 0x7F7F7F, 0xFF0000, 0x00FF00, 0xFFFF00,
+                                 0x5C5CFF, 0xFF00FF, 0x00FFFF, 0xFFFFFF};
 
 /* Weighted by how eyes see ("redmean"): close to a perceptual distance, in integers. */
 static long distance(int a, int b)
 {
-    long r = (a >> 16 & 255) - (b >> 16 & 255), g = (a >> 8 & 255) - (b >> 8 & 255), bl = (a & 255) - (b & 255);
+    long r = (a >> 16 & 255) - (b >> 16 & 255), g = (a >> 8 & 255) - (b >> 8 & 255),
+         bl = (a & 255) - (b & 255);
     long mean = ((a >> 16 & 255) + (b >> 16 & 255)) / 2;
     return (((512 + mean) * r * r) >> 8) + 4 * g * g + (((767 - mean) * bl * bl) >> 8);
 }
@@ -210,7 +219,10 @@ static int rgb_of(const struct canvas *c, int32_t k)
     if (k >= 0 && (k & INK_RGB))
         return k & 0xFFFFFF;
     const struct colour *role = k >= 0 && k < ROLE_COUNT ? &c->look.theme->role[k] : NULL;
-    return !role ? -1 : role->rgb >= 0 ? role->rgb : role->ansi >= 0 ? ansi_rgb[role->ansi & 15] : -1;
+    return !role             ? -1
+           : role->rgb >= 0  ? role->rgb
+           : role->ansi >= 0 ? ansi_rgb[role->ansi & 15]
+                             : -1;
 }
 
 /* The terminal's colour number of one side of a cell, -1 = its default. */
@@ -218,12 +230,17 @@ static int number_of(const struct term *t, const struct canvas *c, int32_t k, in
 {
     if (k == INK_CONTRAST) {
         int rgb = rgb_of(c, bg);
-        return rgb < 0 ? -1 : t->colours >= 256 ? rgb_number(t, is_bright(rgb) ? 0x101010 : 0xF4F4F4) : is_bright(rgb) ? 0 : 7;
+        return rgb < 0             ? -1
+               : t->colours >= 256 ? rgb_number(t, is_bright(rgb) ? 0x101010 : 0xF4F4F4)
+               : is_bright(rgb)    ? 0
+                                   : 7;
     }
     if (k >= 0 && !(k & INK_RGB) && k < ROLE_COUNT) {
         const struct colour *role = &c->look.theme->role[k];
         if (t->colours < 256 || role->rgb < 0)
-            return role->ansi >= 0 ? role->ansi & 15 : t->colours < 256 && role->rgb >= 0 ? nearest_16(role->rgb) : -1;
+            return role->ansi >= 0                      ? role->ansi & 15
+                   : t->colours < 256 && role->rgb >= 0 ? nearest_16(role->rgb)
+                                                        : -1;
         return rgb_number(t, role->rgb);
     }
     return k < 0 ? -1 : rgb_number(t, k & 0xFFFFFF);
@@ -232,7 +249,8 @@ static int number_of(const struct term *t, const struct canvas *c, int32_t k, in
 static attr_t attributes(const struct term *t, const struct canvas *c, const struct cell *cell)
 {
     attr_t a = (cell->attr & ATTR_BOLD ? A_BOLD : 0) | (cell->attr & ATTR_DIM ? A_DIM : 0) |
-               (cell->attr & ATTR_UNDERLINE ? A_UNDERLINE : 0) | (cell->attr & ATTR_REVERSE ? A_REVERSE : 0);
+               (cell->attr & ATTR_UNDERLINE ? A_UNDERLINE : 0) |
+               (cell->attr & ATTR_REVERSE ? A_REVERSE : 0);
     if (cell->fg >= 0 && cell->fg < ROLE_COUNT) {
         const struct colour *k = &c->look.theme->role[cell->fg];
         a |= (k->bold ? A_BOLD : 0) | (k->underline ? A_UNDERLINE : 0) | (k->dim ? A_DIM : 0) |
@@ -250,8 +268,8 @@ static attr_t attributes(const struct term *t, const struct canvas *c, const str
  * (no change of colour within a phrase) and none otherwise (so ncurses may skip or erase). */
 static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
 {
-    if (x > 0 && x + 1 < c->cols && cell[-1].rune != ' ' && cell[1].rune != ' ' && cell[-1].fg == cell[1].fg &&
-        cell[-1].bg == cell->bg && cell[-1].attr == cell[1].attr)
+    if (x > 0 && x + 1 < c->cols && cell[-1].rune != ' ' && cell[1].rune != ' ' &&
+        cell[-1].fg == cell[1].fg && cell[-1].bg == cell->bg && cell[-1].attr == cell[1].attr)
         return cell[-1].fg;
     return INK_KEEP;
 }
@@ -259,11 +277,13 @@ static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
 static void put(struct term *t, const struct canvas *c, int y, int x)
 {
     const struct cell *cell = &c->cell[(size_t)y * (size_t)c->cols + (size_t)x];
-    wchar_t text[5] = {(wchar_t)cell->rune, (wchar_t)cell->mark[0], (wchar_t)cell->mark[1], (wchar_t)cell->mark[2], 0};
+    wchar_t text[5] = {(wchar_t)cell->rune, (wchar_t)cell->mark[0], (wchar_t)cell->mark[1],
+                       (wchar_t)cell->mark[2], 0};
     attr_t a = attributes(t, c, cell);
     int pair = 0;
     if (t->colours) {
-        int32_t ink_fg = cell->rune == ' ' && cell->bg == ROLE_BACKGROUND ? blank_fg(c, cell, x) : cell->fg;
+        int32_t ink_fg =
+            cell->rune == ' ' && cell->bg == ROLE_BACKGROUND ? blank_fg(c, cell, x) : cell->fg;
         int fg = number_of(t, c, ink_fg, cell->bg), bg = number_of(t, c, cell->bg, cell->bg);
         if (fg == bg && fg != -1) /* few colours: two roles fell on one */
             fg = number_of(t, c, INK_CONTRAST, cell->bg);
@@ -293,8 +313,9 @@ static void put_changes(struct term *t, const struct canvas *c, int all)
             size_t at = (size_t)y * (size_t)c->cols + (size_t)x;
             const struct cell *now = &c->cell[at];
             /* a half of a wide rune is drawn with it */
-            int is_changed = all || !same(now, &t->sent.cell[at]) ||
-                             (x + 1 < c->cols && now[1].rune == 0 && !same(now + 1, &t->sent.cell[at + 1]));
+            int is_changed =
+                all || !same(now, &t->sent.cell[at]) ||
+                (x + 1 < c->cols && now[1].rune == 0 && !same(now + 1, &t->sent.cell[at + 1]));
             if (is_changed && now->rune != 0)
                 put(t, c, y, x);
         }

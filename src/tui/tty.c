@@ -23,8 +23,9 @@ static struct {
 /* Alternate screen, no autowrap surprises, mouse by SGR, bracketed paste. */
 static const char enter_text[] = "\x1b[?1049h\x1b[?2004h";
 static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
-static const char leave_text[] = "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
-                                 "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
+static const char leave_text[] =
+    "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
+    "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
 static int is_plain; /* dumb and vt100: no private modes beyond what they know */
 
 static void write_raw(const char *p, size_t n)
@@ -74,8 +75,11 @@ static void enter(void)
 static void on_signal(int signo)
 {
     int saved_errno = errno;
-    int flag = signo == SIGWINCH ? TTY_RESIZE : signo == SIGTSTP ? TTY_STOP : signo == SIGCONT ? TTY_CONT
-             : signo == SIGCHLD ? TTY_CHILD : TTY_TERM;
+    int flag = signo == SIGWINCH  ? TTY_RESIZE
+               : signo == SIGTSTP ? TTY_STOP
+               : signo == SIGCONT ? TTY_CONT
+               : signo == SIGCHLD ? TTY_CHILD
+                                  : TTY_TERM;
     tty.pending |= flag;
     ssize_t ignored = write(tty.pipe[1], "s", 1);
     (void)ignored; /* a full pipe already wakes the loop */
@@ -86,8 +90,11 @@ static void on_crash(int signo)
 {
     restore();
     static const char text[] = "depthscope: crashed (";
-    const char *what = signo == SIGSEGV ? "SIGSEGV)\n" : signo == SIGBUS ? "SIGBUS)\n" : signo == SIGFPE ? "SIGFPE)\n"
-                     : signo == SIGILL ? "SIGILL)\n" : "SIGABRT)\n";
+    const char *what = signo == SIGSEGV  ? "SIGSEGV)\n"
+                       : signo == SIGBUS ? "SIGBUS)\n"
+                       : signo == SIGFPE ? "SIGFPE)\n"
+                       : signo == SIGILL ? "SIGILL)\n"
+                                         : "SIGABRT)\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     ignored = write(STDERR_FILENO, what, strlen(what));
     (void)ignored;
@@ -107,7 +114,8 @@ static void install(int signo, void (*fn)(int), int flags)
 
 static void install_all(void)
 {
-    static const int loop[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGCHLD};
+    static const int loop[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGTERM,
+                               SIGHUP,   SIGINT,  SIGQUIT, SIGCHLD};
     static const int crash[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     for (size_t i = 0; i < DS_LEN(loop); i++)
         install(loop[i], on_signal, SA_RESTART);
@@ -123,14 +131,17 @@ static int open_device(struct err *e)
     if (name)
         fd = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return err_set(e, DS_EIO, "the workbench needs a terminal; `depthscope runs`, `figure` and `--json` work without one");
+        return err_set(e, DS_EIO,
+                       "the workbench needs a terminal; `depthscope runs`, `figure` and `--json` "
+                       "work without one");
     return fd;
 }
 
 int tty_open(struct tty *t, int wants_mouse, struct err *e)
 {
     const char *term = getenv("TERM");
-    is_plain = term && (strcmp(term, "dumb") == 0 || strncmp(term, "vt1", 3) == 0 || strncmp(term, "vt5", 3) == 0);
+    is_plain = term && (strcmp(term, "dumb") == 0 || strncmp(term, "vt1", 3) == 0 ||
+                        strncmp(term, "vt5", 3) == 0);
     int fd = open_device(e);
     if (fd < 0)
         return fd;
@@ -168,8 +179,8 @@ void tty_close(struct tty *t)
 {
     restore();
     bug_set_restore(NULL);
-    static const int all[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGCHLD,
-                              SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    static const int all[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGTERM, SIGHUP, SIGINT, SIGQUIT,
+                              SIGCHLD,  SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT};
     for (size_t i = 0; i < DS_LEN(all); i++)
         install(all[i], SIG_DFL, 0);
     if (t->fd >= 0)

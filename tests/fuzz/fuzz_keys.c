@@ -17,7 +17,8 @@ static void take(void *ctx, const struct event *ev)
     struct app *app = ctx;
     /* leaving, exports and paths would act on the world */
     const struct view_ops *ops = app_focused(app);
-    if (ev->kind == EVENT_KEY && (ev->key == 'e' || ev->key == KEYCODE_ENTER || ev->key == (KEYCODE_CTRL | 'z')) &&
+    if (ev->kind == EVENT_KEY &&
+        (ev->key == 'e' || ev->key == KEYCODE_ENTER || ev->key == (KEYCODE_CTRL | 'z')) &&
         (app->prompt.is_active || ev->key != KEYCODE_ENTER || strcmp(ops->name, "home") == 0))
         return;
     app_event(app, ev);
@@ -43,7 +44,8 @@ static void open_run(struct app *app)
         else
             record_num(r, "loss", i == 20 ? (double)NAN : 5.0 - i / 20.0);
         str_reset(&frame);
-        if (record_end(r, (uint64_t)i, &frame, &e) == 0 && record_parse(frame.p, frame.len, &seq, &body, &e) > 0)
+        if (record_end(r, (uint64_t)i, &frame, &e) == 0 &&
+            record_parse(frame.p, frame.len, &seq, &body, &e) > 0)
             runview_take(run, body);
     }
     str_release(&frame);
@@ -72,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             size_t n = size - at < 16 ? size - at : 16;
             decoder_feed(&app->decoder, data + at, n, take, app);
             decoder_flush(&app->decoder, take, app);
-            if (size && data[at] % 5 == 0 && canvas_resize(&app->canvas, 1 + data[at] % 40, 1 + data[at] % 100) < 0)
+            if (size && data[at] % 5 == 0 &&
+                canvas_resize(&app->canvas, 1 + data[at] % 40, 1 + data[at] % 100) < 0)
                 break;
             app_draw(app);
         }

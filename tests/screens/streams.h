@@ -10,7 +10,12 @@
 
 #include "io/record.h"
 
-struct stream { struct record *record; struct str out; uint64_t seq; int failed; };
+struct stream {
+    struct record *record;
+    struct str out;
+    uint64_t seq;
+    int failed;
+};
 
 static double stream_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same everywhere */
 {
@@ -86,7 +91,8 @@ static void stream_layers(struct stream *s, int step)
     stream_put(s);
 }
 
-static void stream_event(struct stream *s, int step, const char *level, const char *name, const char *text)
+static void stream_event(struct stream *s, int step, const char *level, const char *name,
+                         const char *text)
 {
     record_begin(s->record, "event", step, 1000 + 0.5 * step);
     record_str(s->record, "level", level);
@@ -98,8 +104,8 @@ static void stream_event(struct stream *s, int step, const char *level, const ch
 /* Twelve tokens, among them a half character, an escape sequence and a wide rune. */
 static void stream_probe(struct stream *s, int step)
 {
-    static const char *const piece[12] = {"The", " cat", " sat", " on", " the", " \xE7\x8C\xAB", "\xC3", "\x1b[2J", " mat",
-                                          ".", " 42", "\n"};
+    static const char *const piece[12] = {"The",  " cat",    " sat", " on", " the", " \xE7\x8C\xAB",
+                                          "\xC3", "\x1b[2J", " mat", ".",   " 42",  "\n"};
     size_t len[12];
     int32_t id[12];
     unsigned char run[96];
@@ -140,7 +146,8 @@ static void stream_sample(struct stream *s, int step)
     float flops[N], kind[N];
     for (int i = 0; i < N; i++) {
         double mode = i % 3 == 0 ? 0.9 : 0.6;
-        flops[i] = (float)(2.0e6 * (mode + 0.1 * stream_noise((uint32_t)i, 3) + 0.1 * stream_noise((uint32_t)i, 4)));
+        flops[i] = (float)(2.0e6 * (mode + 0.1 * stream_noise((uint32_t)i, 3) +
+                                    0.1 * stream_noise((uint32_t)i, 4)));
         kind[i] = (float)(i % 5);
     }
     record_begin(s->record, "sample", step, 1000 + 0.5 * step);
@@ -201,17 +208,35 @@ static void stream_hostile(struct stream *s)
         record_num(s->record, "flat", 5);
         stream_put(s);
     }
-    stream_event(s, 3, "warn", "\x9b" "2J", "text with \x1b[2J and \xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9 in it");
+    stream_event(s, 3, "warn",
+                 "\x9b"
+                 "2J",
+                 "text with \x1b[2J and \xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9 in it");
 }
 
-struct stream_row { const char *name; void (*make)(struct stream *s, int seed); };
-static void make_training(struct stream *s, int seed) { (void)seed; stream_training(s); }
-static void make_hostile(struct stream *s, int seed) { (void)seed; stream_hostile(s); }
-static void make_empty(struct stream *s, int seed) { (void)seed; stream_head(s, "fixture-empty", "mod", 1, 100); }
+struct stream_row {
+    const char *name;
+    void (*make)(struct stream *s, int seed);
+};
+static void make_training(struct stream *s, int seed)
+{
+    (void)seed;
+    stream_training(s);
+}
+static void make_hostile(struct stream *s, int seed)
+{
+    (void)seed;
+    stream_hostile(s);
+}
+static void make_empty(struct stream *s, int seed)
+{
+    (void)seed;
+    stream_head(s, "fixture-empty", "mod", 1, 100);
+}
 
 static const struct stream_row stream_rows[] = {
-    {"training", make_training}, {"seed1", stream_seed}, {"seed2", stream_seed}, {"seed3", stream_seed},
-    {"empty", make_empty}, {"hostile", make_hostile},
+    {"training", make_training}, {"seed1", stream_seed}, {"seed2", stream_seed},
+    {"seed3", stream_seed},      {"empty", make_empty},  {"hostile", make_hostile},
 };
 enum { STREAMS = (int)(sizeof stream_rows / sizeof stream_rows[0]) };
 

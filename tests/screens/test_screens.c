@@ -1,6 +1,7 @@
 /* Scripted screens against committed ones, text plane and role plane.
  *
- *   UPDATE_SCREENS=1 test_screens    writes the streams and screens anew; look at the difference. */
+ *   UPDATE_SCREENS=1 test_screens    writes the streams and screens anew; look at the difference.
+ */
 #include "t.h"
 
 #include "base/fs.h"
@@ -62,7 +63,8 @@ static void compare(const char *path, const struct str *got)
     size_t at = 0, line = 1;
     while (at < want.len && at < got->len && want.p[at] == got->p[at])
         line += want.p[at++] == '\n';
-    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path, line, str_text(got));
+    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path,
+            line, str_text(got));
     str_release(&want);
 }
 
@@ -70,8 +72,13 @@ static void play(const struct screen *s)
 {
     char script[256], dump[256], golden[256], run[3][256];
     const char *dir = t_tmpdir(), *paths[3];
-    struct tui_options o = {.view = s->view, .size = s->size, .glyphs = s->glyphs, .color = s->color, .paths = paths,
-                            .script = script, .dump = dump};
+    struct tui_options o = {.view = s->view,
+                            .size = s->size,
+                            .glyphs = s->glyphs,
+                            .color = s->color,
+                            .paths = paths,
+                            .script = script,
+                            .dump = dump};
     struct err e = {0};
     struct str got = {0};
     setenv("DEPTHSCOPE_RUNS", "/nonexistent/runs", 1);
@@ -130,7 +137,9 @@ T(links_and_sizes_are_parsed)
     t_near(tui_parse_link("20k"), 20000, 0);
     t_near(tui_parse_link("1.5M"), 1.5e6, 0);
     t_near(tui_parse_link("300"), 300, 0);
-    t_true(tui_parse_link("") < 0 && tui_parse_link("k") < 0 && tui_parse_link("-5") < 0 && tui_parse_link("5x") < 0);
+    t_true(tui_parse_link("") < 0 && tui_parse_link("k") < 0 && tui_parse_link("-5") < 0 &&
+           tui_parse_link("5x") < 0);
     t_true(tui_parse_size("100x30", &c, &r) && c == 100 && r == 30);
-    t_true(!tui_parse_size("100", &c, &r) && !tui_parse_size("0x5", &c, &r) && !tui_parse_size("5x5x", &c, &r));
+    t_true(!tui_parse_size("100", &c, &r) && !tui_parse_size("0x5", &c, &r) &&
+           !tui_parse_size("5x5x", &c, &r));
 }

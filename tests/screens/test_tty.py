@@ -92,7 +92,7 @@ class Log:
 class Tty:
     count = 0
 
-    def __init__(self, args, rows=24, cols=80, env=None):
+    def __init__(self, args, rows=24, cols=80, env=None, shell=None):
         self.rows, self.cols, self.out = rows, cols, b""
         self.screen = pyte.Screen(cols, rows) if pyte else None
         self.stream = pyte.ByteStream(self.screen) if pyte else None
@@ -104,7 +104,8 @@ class Tty:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.read(ready, 1)  # the size is set before the program asks for it
-            os.execvpe(PROGRAM, [PROGRAM] + args, full)
+            argv = ["sh", "-c", shell, PROGRAM] + args if shell else [PROGRAM] + args
+            os.execvpe(argv[0], argv, full)
         self.resize(rows, cols)
         self.before = termios.tcgetattr(self.fd)
         os.write(go, b"x")
@@ -423,6 +424,49 @@ def escape_answers_at_once():
     check(took < 0.25, "ESC took %.3f s" % took)
 
 
+def a_stream_on_stdin_leaves_the_keys_to_the_terminal():
+    t = Tty(["-"], shell='{ cat "%s"; sleep 3; } | "$0" "$@"' % FIXTURE)
+    t.read(1.0)
+    if pyte:
+        check("fixture-edp" in t.text() and "loss" in t.text(), "the stream is not shown\n" + t.text())
+    t.keys("q", 0.5)
+    check(b"\x1b[?1049l" in t.out, "q did not leave")
+    t.close()
+
+
+def the_view_of_a_run_is_kept():
+    state = os.path.join(STATE, "kept")
+    t = Tty([FIXTURE], env={"XDG_STATE_HOME": state})
+    t.read(0.8)
+    t.keys("s")
+    t.keys(":flops\r")
+    t.keys("q")
+    t.wait()
+    os.close(t.fd)
+    t = Tty([FIXTURE], env={"XDG_STATE_HOME": state})
+    t.read(0.8)
+    if pyte:
+        check("FLOPs per token" in t.text(), "the view was not kept\n" + t.text())
+        t.keys(":monitor\r")
+        check("smooth 0.9" in t.text(), "the setting was not kept\n" + t.text())
+    t.close()
+
+
+def a_slow_link_is_kept_within_its_budget():
+    path, log = live_log(300)
+    t = Tty(["--link", "1k", path])
+    t.read(1.5)
+    start, begin, i = len(t.out), time.time(), 300
+    while time.time() < begin + 5:
+        i += 1
+        log.step(i)
+        t.read(0.05, 0.1)
+    rate = (len(t.out) - start) / (time.time() - begin)
+    t.close()
+    print("  %.0f B/s on a budget of 1000 B/s" % rate)
+    check(rate < 1300, "%.0f B/s on a budget of 1000" % rate)
+
+
 def hostile_text_stays_text():
     t = Tty([os.path.join(ROOT, "tests", "screens", "hostile.mp")])
     t.read(0.8)
@@ -445,7 +489,8 @@ def main():
                sigterm_leaves_the_terminal_clean, sigsegv_leaves_the_terminal_clean, sigabrt_leaves_the_terminal_clean,
                lost_terminal_ends_without_spinning, suspend_and_continue_ten_times, every_terminal_type_starts,
                no_colour_and_no_utf8, sizes_and_storms, random_keys_do_no_harm, escape_answers_at_once,
-               hostile_text_stays_text):
+               a_stream_on_stdin_leaves_the_keys_to_the_terminal, the_view_of_a_run_is_kept,
+               a_slow_link_is_kept_within_its_budget, hostile_text_stays_text):
         if only and fn.__name__ not in only:
             continue
         try:

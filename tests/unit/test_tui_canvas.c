@@ -43,7 +43,9 @@ T(control_bytes_and_bidi_are_shown_not_sent)
 {
     struct canvas c;
     begin(&c, 1, 60, GLYPHS_BRAILLE);
-    area_text(canvas_area(&c), 0, 0, -1, ink(ROLE_TEXT), "a\x1b[2J\xE2\x80\xAE" "b");
+    area_text(canvas_area(&c), 0, 0, -1, ink(ROLE_TEXT),
+              "a\x1b[2J\xE2\x80\xAE"
+              "b");
     t_true(strstr(row(&c, 0), "<0x1B>[2J") != NULL);
     t_true(strstr(row(&c, 0), "<U+202E>b") != NULL);
     canvas_release(&c);
@@ -85,7 +87,10 @@ T(every_role_has_a_letter_and_maps_have_a_hash)
 
 T(dots_walk_down_the_glyph_ladder)
 {
-    static const struct { enum glyphs g; const char *want; } rung[] = {
+    static const struct {
+        enum glyphs g;
+        const char *want;
+    } rung[] = {
         {GLYPHS_BRAILLE, "\xE2\xA0\x81"}, {GLYPHS_SHADES, "\xE2\x96\x80"}, {GLYPHS_ASCII, "'"}};
     for (size_t i = 0; i < DS_LEN(rung); i++) {
         struct canvas c;
@@ -145,9 +150,12 @@ T(columns_vanish_by_priority)
 T(field_edits_whole_characters)
 {
     struct field f = {0};
-    struct event left = {.kind = EVENT_KEY, .key = KEYCODE_LEFT}, erase = {.kind = EVENT_KEY, .key = KEYCODE_BACKSPACE},
-                 type = {.kind = EVENT_KEY, .key = 'x'}, paste = {.kind = EVENT_PASTE, .text = "1\n2", .len = 3};
-    field_set(&f, "a\xC3\xA4" "b");
+    struct event left = {.kind = EVENT_KEY, .key = KEYCODE_LEFT},
+                 erase = {.kind = EVENT_KEY, .key = KEYCODE_BACKSPACE},
+                 type = {.kind = EVENT_KEY, .key = 'x'},
+                 paste = {.kind = EVENT_PASTE, .text = "1\n2", .len = 3};
+    field_set(&f, "a\xC3\xA4"
+                  "b");
     field_event(&f, &left);
     field_event(&f, &erase);
     t_str(str_text(&f.text), "ab");

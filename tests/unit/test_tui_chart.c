@@ -31,13 +31,15 @@ static void series_drop(struct series *s)
     mem_free(s->is_old);
 }
 
-static struct canvas draw(const struct series *s, const struct smooth *smooth, int rows, int cols, double x0, double x1)
+static struct canvas draw(const struct series *s, const struct smooth *smooth, int rows, int cols,
+                          double x0, double x1)
 {
     struct canvas c = {.look = {GLYPHS_BRAILLE, 256, &theme}};
     theme_default(&theme);
     t_true(canvas_resize(&c, rows, cols) == 0);
     struct chart chart = chart_new("loss");
-    chart.curve[chart.curves++] = (struct curve){.series = s, .smooth = smooth, .role = ROLE_SERIES_0, .group = -1};
+    chart.curve[chart.curves++] =
+        (struct curve){.series = s, .smooth = smooth, .role = ROLE_SERIES_0, .group = -1};
     chart.x0 = x0;
     chart.x1 = x1;
     chart_draw(canvas_area(&c), &chart, NULL);
@@ -207,8 +209,12 @@ T(x_range_grows_in_steps)
 
 T(odd_series_draw_without_harm)
 {
-    static const double odd[][4] = {{0, 0, 0, 0}, {1e308, -1e308, 1e308, 0}, {5, 5, 5, 5}, {-1, -2, -3, -4},
-                                    {(double)NAN, (double)NAN, (double)NAN, (double)NAN}, {1e-308, 2e-308, 3e-308, 0},
+    static const double odd[][4] = {{0, 0, 0, 0},
+                                    {1e308, -1e308, 1e308, 0},
+                                    {5, 5, 5, 5},
+                                    {-1, -2, -3, -4},
+                                    {(double)NAN, (double)NAN, (double)NAN, (double)NAN},
+                                    {1e-308, 2e-308, 3e-308, 0},
                                     {INFINITY, -INFINITY, 1, 2}};
     for (size_t k = 0; k < DS_LEN(odd); k++) {
         struct series s;

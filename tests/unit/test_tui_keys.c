@@ -4,7 +4,11 @@
 #include "tui/keymap.h"
 #include "tui/view.h"
 
-struct seen { struct event ev[64]; char text[64]; int n; };
+struct seen {
+    struct event ev[64];
+    char text[64];
+    int n;
+};
 
 static void take(void *ctx, const struct event *ev)
 {
@@ -29,7 +33,8 @@ static struct seen feed(const char *bytes, size_t n)
 
 T(names_and_codes_go_both_ways)
 {
-    static const char *const names[] = {"j", "Up", "C-d", "PgDn", "S-Tab", "F5", "M-x", "Space", "C-Right", "\xC3\xA4"};
+    static const char *const names[] = {"j",  "Up",  "C-d",   "PgDn",    "S-Tab",
+                                        "F5", "M-x", "Space", "C-Right", "\xC3\xA4"};
     for (size_t i = 0; i < DS_LEN(names); i++) {
         char out[24];
         uint32_t key = key_parse(names[i], strlen(names[i]));
@@ -42,13 +47,15 @@ T(names_and_codes_go_both_ways)
 
 T(arrows_mouse_and_modifiers_are_read)
 {
-    struct seen s = FEED("\x1b[A\x1bOB\x1b[1;5C\x1b[5~\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[Z\x1bx\xC3\xA4");
+    struct seen s = FEED(
+        "\x1b[A\x1bOB\x1b[1;5C\x1b[5~\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[Z\x1bx\xC3\xA4");
     t_eq(s.n, 10);
     t_eq(s.ev[0].key, KEYCODE_UP);
     t_eq(s.ev[1].key, KEYCODE_DOWN);
     t_eq(s.ev[2].key, KEYCODE_CTRL | KEYCODE_RIGHT);
     t_eq(s.ev[3].key, KEYCODE_PGUP);
-    t_true(s.ev[4].action == MOUSE_PRESS && s.ev[4].x == 9 && s.ev[4].y == 4 && s.ev[4].button == 1);
+    t_true(s.ev[4].action == MOUSE_PRESS && s.ev[4].x == 9 && s.ev[4].y == 4 &&
+           s.ev[4].button == 1);
     t_eq(s.ev[5].action, MOUSE_RELEASE);
     t_eq(s.ev[6].action, MOUSE_WHEEL_UP);
     t_eq(s.ev[7].key, KEYCODE_BACKTAB);
@@ -65,7 +72,8 @@ T(lone_escape_is_a_key_after_the_pause)
 
 T(late_replies_are_swallowed)
 {
-    struct seen s = FEED("\x1b[?2026;2$y\x1b[?1;2c\x1b]11;rgb:1414/1818/1e1e\x07\x1bP1+r524742\x1b\\a");
+    struct seen s =
+        FEED("\x1b[?2026;2$y\x1b[?1;2c\x1b]11;rgb:1414/1818/1e1e\x07\x1bP1+r524742\x1b\\a");
     t_eq(s.n, 1);
     t_eq(s.ev[0].key, 'a');
     struct decoder d = {.background = -1};
@@ -99,7 +107,8 @@ T(paste_is_text_and_bounded)
 
 T(broken_input_yields_no_keys_and_recovers)
 {
-    struct seen s = FEED("\xFF\xC3(\x1b[<999999999;0;0M\x1b[99999999999999999999999999999999999999999999999999999999999999999999Aj");
+    struct seen s = FEED("\xFF\xC3(\x1b[<999999999;0;0M\x1b["
+                         "99999999999999999999999999999999999999999999999999999999999999999999Aj");
     t_true(s.n >= 1);
     t_eq(s.ev[s.n - 1].key, 'j');
 }
@@ -108,7 +117,8 @@ T(sequences_wait_for_their_end)
 {
     static const struct key table[] = {{"gg", "first", NULL, "h", NULL, 0, 0, 0, NULL},
                                        {"]n", "next", NULL, "h", NULL, 0, 0, 0, NULL},
-                                       {"g", "g", NULL, "h", NULL, 0, 0, 0, NULL}, {0}};
+                                       {"g", "g", NULL, "h", NULL, 0, 0, 0, NULL},
+                                       {0}};
     uint32_t pressed[2] = {'g', 'g'};
     int is_prefix;
     t_str(keys_match(table, pressed, 1, &is_prefix)->command, "g");

@@ -1,4 +1,5 @@
-/* FLOPs: where the compute of a token goes; measured time beside it, because FLOPs are not latency. */
+/* FLOPs: where the compute of a token goes; measured time beside it, because FLOPs are not latency.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,11 @@
 
 enum { BINS_MAX = 400, CLASSES_MAX = 12, LAYERS_SHOWN_MAX = 512 };
 
-struct flops { int source; /* 0 newest sample, else newest probe */ int page; int top; };
+struct flops {
+    int source; /* 0 newest sample, else newest probe */
+    int page;
+    int top;
+};
 
 /* What one picture is made of, borrowed from the run. */
 struct source {
@@ -115,19 +120,25 @@ static void draw_head(struct view *v, struct area a, const struct source *s, dou
 {
     const struct runview *r = app_run(v->app);
     const struct series *time = runview_series(r, "time_ratio");
-    double measured = time && time->n ? time->value[time->n - 1] : runview_eval(r, NULL, "time_ratio");
+    double measured =
+        time && time->n ? time->value[time->n - 1] : runview_eval(r, NULL, "time_ratio");
     char x[24], y[24];
     int at = area_text(a, 0, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "FLOPs per token") + 3;
     if (s->dense > 0)
-        at += area_textf(a, 0, at, -1, ink(ROLE_TEXT), "mean %s of dense", num_print(x, mean / s->dense)) + 2;
+        at += area_textf(a, 0, at, -1, ink(ROLE_TEXT), "mean %s of dense",
+                         num_print(x, mean / s->dense)) +
+              2;
     else
         at += area_textf(a, 0, at, -1, ink(ROLE_TEXT), "mean %s", num_print(x, mean)) + 2;
     if (isfinite(measured))
-        at += area_textf(a, 0, at, -1, ink(ROLE_SERIES_1), "measured time %s", num_print(y, measured)) + 2;
+        at += area_textf(a, 0, at, -1, ink(ROLE_SERIES_1), "measured time %s",
+                         num_print(y, measured)) +
+              2;
     else
         at += area_text(a, 0, at, -1, ink(ROLE_DIM), "time not measured") + 2;
     char from[128];
-    snprintf(from, sizeof from, "%s %.60s, step %lld, n = %zu", s->kind, s->name ? s->name : "", (long long)s->step, s->n);
+    snprintf(from, sizeof from, "%s %.60s, step %lld, n = %zu", s->kind, s->name ? s->name : "",
+             (long long)s->step, s->n);
     if (at + (int)strlen(from) < a.cols)
         area_right(a, 0, a.cols - 1, ink(ROLE_DIM), from);
 }
@@ -135,8 +146,9 @@ static void draw_head(struct view *v, struct area a, const struct source *s, dou
 /* ---- classes ---- */
 
 /* eval/statistics numbers token classes in this order. */
-static const char *const class_name[] = {"word", "continuation", "punctuation", "digit", "space", "stop word", "rare",
-                                         "high loss", "other"};
+static const char *const class_name[] = {"word",  "continuation", "punctuation",
+                                         "digit", "space",        "stop word",
+                                         "rare",  "high loss",    "other"};
 
 static void draw_classes(struct area a, const struct source *s, double mean)
 {
@@ -163,13 +175,15 @@ static void draw_classes(struct area a, const struct source *s, double mean)
             snprintf(label[bars], sizeof label[bars], "%s %.0f", class_name[c], n[c]);
         else
             snprintf(label[bars], sizeof label[bars], "class %d %.0f", c, n[c]);
-        bar[bars] = (struct bar){.label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
+        bar[bars] = (struct bar){
+            .label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
         bars++;
     }
     double top = 0;
     for (size_t i = 0; i < bars; i++)
         top = bar[i].value > top ? bar[i].value : top;
-    bars_draw(area_sub(a, 1, 0, a.rows - 1, a.cols), bar, bars, s->dense > 0 && top < 1 ? 1 : top, mean / unit, 0);
+    bars_draw(area_sub(a, 1, 0, a.rows - 1, a.cols), bar, bars, s->dense > 0 && top < 1 ? 1 : top,
+              mean / unit, 0);
 }
 
 /* ---- ledger by layer ---- */
@@ -196,12 +210,14 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
     char label[LAYERS_SHOWN_MAX][24];
     int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
     layers = layers > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : layers;
-    area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "share of tokens computed, by layer");
+    area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+              "share of tokens computed, by layer");
     for (int l = 0; l < layers; l++) {
         double x = layer_share(r, s, l);
         known += isfinite(x);
         snprintf(label[l], sizeof label[l], "layer %d", l);
-        bar[l] = (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
+        bar[l] =
+            (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
     }
     if (!known) {
         area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe and no gate ratios recorded");
@@ -209,8 +225,10 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
     }
     int rows = a.rows - 1, last = layers > rows ? layers - rows : 0;
     f->top = f->top > last ? last : f->top < 0 ? 0 : f->top;
-    bars_draw(area_sub(a, 1, 0, rows, a.cols - 1), bar, (size_t)layers, 1, (double)NAN, (size_t)f->top);
-    scrollbar_draw(area_sub(a, 1, 0, rows, a.cols), a.cols - 1, (size_t)layers, (size_t)f->top, rows);
+    bars_draw(area_sub(a, 1, 0, rows, a.cols - 1), bar, (size_t)layers, 1, (double)NAN,
+              (size_t)f->top);
+    scrollbar_draw(area_sub(a, 1, 0, rows, a.cols), a.cols - 1, (size_t)layers, (size_t)f->top,
+                   rows);
 }
 
 /* ---- the view ---- */
@@ -220,10 +238,12 @@ static void draw_empty(struct view *v, struct area a)
     int y = a.rows / 2 - 2;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
     if (app_run(v->app)) {
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "They come with the next probe (train.probe_every) or evaluation of this run;");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+                  "They come with the next probe (train.probe_every) or evaluation of this run;");
         area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
     } else {
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+                  "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
     }
 }
 

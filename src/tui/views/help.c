@@ -4,9 +4,12 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-struct help { struct scroll scroll; };
+struct help {
+    struct scroll scroll;
+};
 
-static void add_table(struct str *out, const char *title, const char *summary, const struct key *table)
+static void add_table(struct str *out, const char *title, const char *summary,
+                      const struct key *table)
 {
     str_addf(out, "%s\n%s%s", title, summary ? summary : "", summary ? "\n" : "");
     for (const struct key *k = table; k && k->command; k++)
@@ -17,7 +20,8 @@ static void add_table(struct str *out, const char *title, const char *summary, c
 static void text_of(struct str *out)
 {
     str_add(out, "A researcher's window on what every token costs in every layer.\n"
-                 "Every key has a command; : takes it, Tab completes. Shift with the mouse selects text in most\n"
+                 "Every key has a command; : takes it, Tab completes. Shift with the mouse selects "
+                 "text in most\n"
                  "terminals. A viewer never hurts a run: q leaves, the training goes on.\n\n");
     add_table(out, "EVERYWHERE", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
@@ -55,7 +59,8 @@ static int help_search(struct view *v, const char *text, int direction)
     for (const char *p = str_text(&all); *p; line++) {
         size_t n = strcspn(p, "\n");
         const char *hit = strstr(p, text);
-        if (hit && hit < p + n && (direction > 0 ? line > h->scroll.top && best < 0 : line < h->scroll.top))
+        if (hit && hit < p + n &&
+            (direction > 0 ? line > h->scroll.top && best < 0 : line < h->scroll.top))
             best = line;
         p += n + (p[n] == '\n');
     }

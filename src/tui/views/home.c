@@ -16,7 +16,7 @@ struct form {
     char preset[65];
     const struct job_key *key;
     size_t keys;
-    char *value[FORM_ROWS_MAX];  /* NULL = as the preset or the default has it */
+    char *value[FORM_ROWS_MAX]; /* NULL = as the preset or the default has it */
     struct list list;
     int is_editing;
     struct field field;
@@ -27,8 +27,8 @@ struct home {
     size_t jobs;
     char **preset;
     size_t presets;
-    struct list list;       /* jobs, then presets */
-    double listed;          /* when the folder was last read */
+    struct list list; /* jobs, then presets */
+    double listed;    /* when the folder was last read */
     char error[256];
     struct form form;
 };
@@ -87,30 +87,32 @@ static int home_poll(struct view *v)
 /* ---- drawing ---- */
 
 static const struct column columns[] = {
-    {"", 1, 0, 9},           /* mark or live */
-    {"run", -3, 0, 10},
-    {"method", 8, 0, 6},
-    {"preset", -1, 0, 3},
-    {"state", 9, 0, 5},
-    {"written", 10, 1, 4},
+    {"", 1, 0, 9}, /* mark or live */
+    {"run", -3, 0, 10}, {"method", 8, 0, 6},   {"preset", -1, 0, 3},
+    {"state", 9, 0, 5}, {"written", 10, 1, 4},
 };
 enum { COLUMNS = (int)DS_LEN(columns) };
 
-static void draw_job(struct view *v, struct area a, int y, const struct job_info *j, const int *width, const int *x)
+static void draw_job(struct view *v, struct area a, int y, const struct job_info *j,
+                     const int *width, const int *x)
 {
     char age[24] = "";
     double seconds = app_now(v->app) - j->modified;
     int is_marked = app_is_marked(v->app, j->path);
-    uint32_t sign = is_marked ? area_rune(a, 0x25A0, '#') : j->is_live ? area_rune(a, 0x25CF, '*') : ' ';
+    uint32_t sign = is_marked    ? area_rune(a, 0x25A0, '#')
+                    : j->is_live ? area_rune(a, 0x25CF, '*')
+                                 : ' ';
     if (app_now(v->app) > 0) {
-        str_duration(age, seconds > 0 ? (seconds > 120 ? floor(seconds / 60) * 60 : floor(seconds)) : 0);
+        str_duration(age,
+                     seconds > 0 ? (seconds > 120 ? floor(seconds / 60) * 60 : floor(seconds)) : 0);
         snprintf(age + strlen(age), sizeof age - strlen(age), " ago");
     }
     area_put(a, y, x[0], sign, ink(is_marked ? ROLE_MARKED : ROLE_GOOD));
     columns_text(a, y, columns, 1, width, x, ink(ROLE_TEXT), j->name);
     columns_text(a, y, columns, 2, width, x, ink(ROLE_TEXT), j->method);
     columns_text(a, y, columns, 3, width, x, ink(ROLE_DIM), j->preset);
-    columns_text(a, y, columns, 4, width, x, ink(j->is_live ? ROLE_GOOD : ROLE_DIM), j->is_live ? "live" : "at rest");
+    columns_text(a, y, columns, 4, width, x, ink(j->is_live ? ROLE_GOOD : ROLE_DIM),
+                 j->is_live ? "live" : "at rest");
     columns_text(a, y, columns, 5, width, x, ink(ROLE_DIM), age);
 }
 
@@ -118,9 +120,11 @@ static void draw_empty(const struct home *h, struct area a)
 {
     int x = 2;
     area_text(a, 1, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No runs here yet");
-    area_textf(a, 3, x, -1, ink(ROLE_TEXT), "Runs are looked for in %s/ (DEPTHSCOPE_RUNS names another folder).", job_root());
-    area_text(a, 4, x, -1, ink(ROLE_TEXT), h->presets ? "n starts one from the preset below; :open PATH takes a log or trace."
-                                                      : ":open PATH takes a run, a log or a trace.");
+    area_textf(a, 3, x, -1, ink(ROLE_TEXT),
+               "Runs are looked for in %s/ (DEPTHSCOPE_RUNS names another folder).", job_root());
+    area_text(a, 4, x, -1, ink(ROLE_TEXT),
+              h->presets ? "n starts one from the preset below; :open PATH takes a log or trace."
+                         : ":open PATH takes a run, a log or a trace.");
     if (h->error[0])
         area_text(a, 6, x, -1, ink(ROLE_BAD), h->error);
 }
@@ -143,7 +147,8 @@ static void draw_list(struct view *v, struct area a)
     for (size_t i = h->list.top; i < total && y < a.rows; i++) {
         if (i == h->jobs && y + 1 < a.rows) {
             y += y > 1;
-            area_text(table, y++, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "presets: enter or n starts a run");
+            area_text(table, y++, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                      "presets: enter or n starts a run");
         }
         if (i < h->jobs)
             draw_job(v, table, y, &h->job[i], width, x);
@@ -166,14 +171,17 @@ static void draw_form(struct view *v, struct area whole)
     struct form *f = &((struct home *)v->state)->form;
     char title[96];
     snprintf(title, sizeof title, "new run from preset %.64s", f->preset);
-    struct area a = popup_begin(whole, whole.rows - 4, whole.cols > 100 ? 92 : whole.cols - 6, title);
-    int name = a.cols / 3 < 28 ? a.cols / 3 : 28, value = a.cols / 4 < 12 ? 12 : a.cols / 4, rows = a.rows - 2;
+    struct area a =
+        popup_begin(whole, whole.rows - 4, whole.cols > 100 ? 92 : whole.cols - 6, title);
+    int name = a.cols / 3 < 28 ? a.cols / 3 : 28, value = a.cols / 4 < 12 ? 12 : a.cols / 4,
+        rows = a.rows - 2;
     list_fit(&f->list, f->keys, rows);
     for (size_t i = f->list.top; i < f->keys && (int)(i - f->list.top) < rows; i++) {
         int y = (int)(i - f->list.top), is_here = i == f->list.cursor;
         area_text(a, y, 1, name - 1, ink(f->value[i] ? ROLE_MARKED : ROLE_TEXT), f->key[i].key);
         if (!(is_here && f->is_editing))
-            area_text(a, y, name + 1, value, ink(f->value[i] ? ROLE_MARKED : ROLE_DIM), form_value(f, i));
+            area_text(a, y, name + 1, value, ink(f->value[i] ? ROLE_MARKED : ROLE_DIM),
+                      form_value(f, i));
         area_text(a, y, name + value + 2, a.cols - name - value - 4, ink(ROLE_DIM), f->key[i].help);
         if (is_here)
             area_select(a, y, 0, a.cols - 1);
@@ -184,7 +192,8 @@ static void draw_form(struct view *v, struct area whole)
     const char *choices = f->keys ? f->key[f->list.cursor].choices : NULL;
     area_text(a, a.rows - 1, 0, -1, ink(ROLE_HINT),
               f->is_editing && choices && *choices ? choices
-              : f->is_editing ? "enter keeps, esc drops" : "enter edits   / finds   r starts the run   x resets   esc leaves");
+              : f->is_editing                      ? "enter keeps, esc drops"
+                              : "enter edits   / finds   r starts the run   x resets   esc leaves");
 }
 
 static void home_draw(struct view *v, struct area a)
@@ -242,13 +251,16 @@ static void edit_end(struct form *f, int is_kept)
     if (!is_kept || i >= f->keys)
         return;
     mem_free(f->value[i]);
-    f->value[i] = strcmp(str_text(&f->field.text), f->key[i].otherwise) == 0 ? NULL : mem_strdup(str_text(&f->field.text));
+    f->value[i] = strcmp(str_text(&f->field.text), f->key[i].otherwise) == 0
+                      ? NULL
+                      : mem_strdup(str_text(&f->field.text));
 }
 
 static void form_search(struct form *f, const char *text, int direction)
 {
     for (size_t k = 1; k <= f->keys; k++) {
-        size_t i = direction > 0 ? (f->list.cursor + k) % f->keys : (f->list.cursor + f->keys - k) % f->keys;
+        size_t i = direction > 0 ? (f->list.cursor + k) % f->keys
+                                 : (f->list.cursor + f->keys - k) % f->keys;
         if (strstr(f->key[i].key, text)) {
             f->list.cursor = i;
             return;
@@ -271,10 +283,10 @@ static int form_event(struct view *v, const struct event *ev)
     if (ev->kind != EVENT_KEY)
         return 1;
     switch (ev->key) {
-    case KEYCODE_ESC: case 'q':
-        form_close(v);
-        return 1;
-    case KEYCODE_ENTER: case ' ':
+    case KEYCODE_ESC:
+    case 'q': form_close(v); return 1;
+    case KEYCODE_ENTER:
+    case ' ':
         f->is_editing = f->keys > 0;
         if (f->is_editing)
             field_set(&f->field, form_value(f, f->list.cursor));
@@ -290,7 +302,8 @@ static int form_event(struct view *v, const struct event *ev)
             form_start(v);
         return 1;
     default:
-        return ev->key != '/' && ev->key != 'n' && ev->key != 'N' && ev->key != '?' && ev->key != ':';
+        return ev->key != '/' && ev->key != 'n' && ev->key != 'N' && ev->key != '?' &&
+               ev->key != ':';
     }
 }
 
@@ -303,7 +316,8 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     if (h->list.cursor >= h->jobs) {
         if (h->presets && !app_is_readonly(v->app))
-            form_begin(v, h->preset[h->list.cursor - h->jobs < h->presets ? h->list.cursor - h->jobs : 0]);
+            form_begin(
+                v, h->preset[h->list.cursor - h->jobs < h->presets ? h->list.cursor - h->jobs : 0]);
         return;
     }
     if (app_open_run(v->app, h->job[h->list.cursor].path, &e) < 0)
@@ -379,7 +393,8 @@ static int home_search(struct view *v, const char *text, int direction)
         return 1;
     }
     for (size_t k = 1; k <= total; k++) {
-        size_t i = direction > 0 ? (h->list.cursor + k) % total : (h->list.cursor + total - k) % total;
+        size_t i =
+            direction > 0 ? (h->list.cursor + k) % total : (h->list.cursor + total - k) % total;
         if (strstr(i < h->jobs ? h->job[i].name : h->preset[i - h->jobs], text)) {
             h->list.cursor = i;
             return 1;

@@ -6,9 +6,17 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-struct log { struct list list; int level; /* least level shown */ };
+struct log {
+    struct list list;
+    int level; /* least level shown */
+};
 
-struct entry { double time; int level; int64_t step; const char *name, *text; };
+struct entry {
+    double time;
+    int level;
+    int64_t step;
+    const char *name, *text;
+};
 
 static int log_open(struct view *v, struct err *e)
 {
@@ -18,17 +26,24 @@ static int log_open(struct view *v, struct err *e)
 }
 
 /* Events and messages in one order of time: entry i of n, both lists are sorted already. */
-struct merge { struct view *v; const struct runview *run; size_t event, line, lines; int level; };
+struct merge {
+    struct view *v;
+    const struct runview *run;
+    size_t event, line, lines;
+    int level;
+};
 
 static int merge_next(struct merge *m, struct entry *out)
 {
     for (;;) {
-        const struct run_event *ev = m->run && m->event < m->run->n_events ? &m->run->event[m->event] : NULL;
+        const struct run_event *ev =
+            m->run && m->event < m->run->n_events ? &m->run->event[m->event] : NULL;
         const struct app_line *l = m->line < m->lines ? app_line(m->v->app, m->line) : NULL;
         if (!ev && !l)
             return 0;
         if (ev && (!l || ev->time <= l->time)) {
-            *out = (struct entry){ev->time, ev->level, ev->step, ev->name ? ev->name : "", ev->text ? ev->text : ""};
+            *out = (struct entry){ev->time, ev->level, ev->step, ev->name ? ev->name : "",
+                                  ev->text ? ev->text : ""};
             m->event++;
         } else {
             *out = (struct entry){l->time, (int)l->level, -1, "workbench", l->text};
@@ -41,7 +56,10 @@ static int merge_next(struct merge *m, struct entry *out)
 
 static struct merge merge_begin(struct view *v)
 {
-    return (struct merge){.v = v, .run = app_run(v->app), .lines = app_lines(v->app), .level = ((struct log *)v->state)->level};
+    return (struct merge){.v = v,
+                          .run = app_run(v->app),
+                          .lines = app_lines(v->app),
+                          .level = ((struct log *)v->state)->level};
 }
 
 static size_t count(struct view *v)
@@ -81,8 +99,11 @@ static void log_draw(struct view *v, struct area a)
     size_t n = count(v), i = 0;
     list_fit(&s->list, n, a.rows);
     if (n == 0) {
-        area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Nothing to report");
-        area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM), "Events of the run (checkpoints, NaN, alarms, settings) and messages appear here.");
+        area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                  "Nothing to report");
+        area_text(
+            a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
+            "Events of the run (checkpoints, NaN, alarms, settings) and messages appear here.");
         return;
     }
     for (; merge_next(&m, &e); i++) {
@@ -99,7 +120,8 @@ static void log_draw(struct view *v, struct area a)
 static int log_event(struct view *v, const struct event *ev)
 {
     struct log *s = v->state;
-    if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && s->list.top + (size_t)ev->y < s->list.n) {
+    if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS &&
+        s->list.top + (size_t)ev->y < s->list.n) {
         s->list.follow_tail = 0;
         s->list.cursor = s->list.top + (size_t)ev->y;
         return 1;

@@ -49,8 +49,15 @@ static int draw_legend(struct view *v, struct area a)
     for (int i = 0; i < runs && x < a.cols - 6; i++) {
         struct ink k = ink_series(run[i]->colour);
         area_put(a, 0, x, area_rune(a, 0x25A0, '#'), k);
-        x += 2 + area_text(a, 0, x + 2, a.cols / 5, i ? k : ink_attr(k, ATTR_BOLD), run[i]->view->name ? run[i]->view->name : "?");
+        x += 2 + area_text(a, 0, x + 2, a.cols / 5, i ? k : ink_attr(k, ATTR_BOLD),
+                           run[i]->view->name ? run[i]->view->name : "?");
         x += 2;
+    }
+    int seeds = monitor_seeds(v, run, runs);
+    if (seeds >= 2 && x + 40 < a.cols) {
+        char text[64];
+        snprintf(text, sizeof text, "curves: mean of n = %d seeds, band: 95 %% bootstrap", seeds);
+        area_right(a, 0, a.cols - 1, ink(ROLE_DIM), text);
     }
     return 1;
 }
@@ -85,11 +92,12 @@ static void draw_strip(struct view *v, struct area line)
     if (!m->is_alone && m->panels > per_page)
         snprintf(pages, sizeof pages, "%d-%d of %d  ", m->top + 1,
                  m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels);
-    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, chart_x_name[m->x_axis], m->is_log_x ? " (log)" : "",
-             monitor_weights[m->smoothing]);
+    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, chart_x_name[m->x_axis],
+             m->is_log_x ? " (log)" : "", monitor_weights[m->smoothing]);
     int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
     if (isfinite(value) && end > 40)
-        gauge_draw(area_sub(line, 0, 1, 1, (end > 70 ? 64 : end - 4)), s->name[0] == 'b' ? "budget" : "FLOPs", value, target, 1,
+        gauge_draw(area_sub(line, 0, 1, 1, (end > 70 ? 64 : end - 4)),
+                   s->name[0] == 'b' ? "budget" : "FLOPs", value, target, 1,
                    isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
 }
 
@@ -139,7 +147,8 @@ static void draw_grid(struct view *v, struct area a)
         int row = k / m->shown_columns, col = k % m->shown_columns;
         int y0 = row * a.rows / m->shown_rows, y1 = (row + 1) * a.rows / m->shown_rows;
         int x0 = col * a.cols / m->shown_columns, x1 = (col + 1) * a.cols / m->shown_columns;
-        int is_last = row == m->shown_rows - 1 || m->top + k + m->shown_columns >= m->panels || y1 - y0 >= 10;
+        int is_last =
+            row == m->shown_rows - 1 || m->top + k + m->shown_columns >= m->panels || y1 - y0 >= 10;
         monitor_draw_panel(v, m->top + k, area_sub(a, y0, x0, y1 - y0, x1 - x0 - 1), !is_last);
     }
 }
@@ -189,7 +198,9 @@ static void key_move(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
     (void)args;
-    int by = k->value, to = m->focus + (by == 2 || by == -2 ? by / 2 * (m->shown_columns > 0 ? m->shown_columns : 1) : by);
+    int by = k->value,
+        to = m->focus +
+             (by == 2 || by == -2 ? by / 2 * (m->shown_columns > 0 ? m->shown_columns : 1) : by);
     if (m->is_alone && (by == 1 || by == -1)) {
         move_cursor(m, by);
         return;
@@ -202,7 +213,9 @@ static void key_page(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
     (void)args;
-    int page = m->shown_columns * m->shown_rows, to = k->value == 9 ? m->panels - 1 : k->value == -9 ? 0 : m->focus + k->value * page;
+    int page = m->shown_columns * m->shown_rows, to = k->value == 9    ? m->panels - 1
+                                                      : k->value == -9 ? 0
+                                                                       : m->focus + k->value * page;
     m->focus = to < 0 ? 0 : to >= m->panels ? (m->panels ? m->panels - 1 : 0) : to;
 }
 
@@ -236,13 +249,16 @@ static void key_window(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
     const struct chart_view *at = &m->at[m->focus];
-    double lo = at->x0, hi = at->x1, span = hi - lo, middle = isfinite(m->cursor) ? m->cursor : (lo + hi) / 2;
+    double lo = at->x0, hi = at->x1, span = hi - lo,
+           middle = isfinite(m->cursor) ? m->cursor : (lo + hi) / 2;
     (void)args;
     if (k->value == 0 || m->panel[m->focus].kind != PANEL_LINES || !(span > 0)) {
         m->x0 = m->x1 = 0;
         return;
     }
-    double unit = (middle - lo) / span, next = k->value == 1 ? span * 0.5 : k->value == 2 ? span * 2 : span;
+    double unit = (middle - lo) / span, next = k->value == 1   ? span * 0.5
+                                               : k->value == 2 ? span * 2
+                                                               : span;
     if (k->value == 3 || k->value == -3)
         middle += (k->value > 0 ? 0.25 : -0.25) * span;
     m->x0 = middle - unit * next;
@@ -333,7 +349,8 @@ static void monitor_copy(struct view *v, struct str *out)
     for (size_t i = 0; r && i < r->n_series; i++) {
         const struct series *s = &r->series[i];
         if (s->n)
-            str_addf(out, "%s\t%lld\t%.9g\n", s->name, (long long)s->step[s->n - 1], s->value[s->n - 1]);
+            str_addf(out, "%s\t%lld\t%.9g\n", s->name, (long long)s->step[s->n - 1],
+                     s->value[s->n - 1]);
     }
 }
 

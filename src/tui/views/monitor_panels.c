@@ -49,8 +49,9 @@ static int is_present(const struct panel *p, const struct open_run *const *run, 
 {
     for (int r = 0; r < runs; r++)
         for (int k = 0; k < PANEL_METRICS; k++)
-            if (p->metric[k][0] && (p->kind == PANEL_LAYERS ? runview_layer(run[r]->view, p->metric[k]) != NULL
-                                                            : runview_series(run[r]->view, p->metric[k]) != NULL))
+            if (p->metric[k][0] &&
+                (p->kind == PANEL_LAYERS ? runview_layer(run[r]->view, p->metric[k]) != NULL
+                                         : runview_series(run[r]->view, p->metric[k]) != NULL))
                 return 1;
     return 0;
 }
@@ -69,7 +70,8 @@ static int is_shown(const struct monitor *m, enum panel_kind kind, const char *m
 
 static void add_panel(struct monitor *m, enum panel_kind kind, const char *metric)
 {
-    if (m->panels == PANELS_MAX || strlen(metric) >= sizeof m->panel[0].metric[0] || is_shown(m, kind, metric))
+    if (m->panels == PANELS_MAX || strlen(metric) >= sizeof m->panel[0].metric[0] ||
+        is_shown(m, kind, metric))
         return;
     struct panel *p = &m->panel[m->panels++];
     *p = (struct panel){.kind = kind};
@@ -96,7 +98,8 @@ void monitor_find_panels(struct view *v)
 
 /* ---- smoothing ---- */
 
-static const struct smooth *smoothed(struct monitor *m, const struct runview *run, const struct series *s)
+static const struct smooth *smoothed(struct monitor *m, const struct runview *run,
+                                     const struct series *s)
 {
     struct smooth_slot *slot = NULL;
     if (monitor_weights[m->smoothing] <= 0 || strlen(s->name) >= sizeof slot->name)
@@ -111,7 +114,8 @@ static const struct smooth *smoothed(struct monitor *m, const struct runview *ru
         slot->run = run;
         snprintf(slot->name, sizeof slot->name, "%s", s->name);
     }
-    return smooth_update(&slot->smooth, s, monitor_weights[m->smoothing]) < 0 ? NULL : &slot->smooth;
+    return smooth_update(&slot->smooth, s, monitor_weights[m->smoothing]) < 0 ? NULL
+                                                                              : &slot->smooth;
 }
 
 void monitor_forget(struct monitor *m)
@@ -131,7 +135,8 @@ static uint64_t experiment(const struct runview *r)
     uint64_t h = hash64(r->method ? r->method : "", r->method ? strlen(r->method) : 0, 1);
     for (size_t i = 0; i < r->configs; i++) {
         const char *key = r->config_key[i], *value = r->config_value[i];
-        if (strcmp(key, "seed") == 0 || strcmp(key, "run") == 0 || strcmp(key, "name") == 0 || !value)
+        if (strcmp(key, "seed") == 0 || strcmp(key, "run") == 0 || strcmp(key, "name") == 0 ||
+            !value)
             continue;
         h ^= hash64(key, strlen(key), hash64(value, strlen(value), 7)); /* order does not matter */
     }
@@ -151,6 +156,15 @@ static int group_of(const struct open_run *const *run, int runs, int r)
     return members >= 2 ? first : -1;
 }
 
+int monitor_seeds(struct view *v, const struct open_run *const *run, int runs)
+{
+    const struct monitor *m = v->state;
+    int n = 0;
+    for (int r = 0; m->has_bands && r < runs; r++)
+        n += group_of(run, runs, r) == 0;
+    return n;
+}
+
 /* ---- charts ---- */
 
 static void add_curve(struct monitor *m, struct chart *c, const struct panel *p, int metric,
@@ -160,8 +174,11 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
     if (!s || c->curves == CHART_CURVES_MAX)
         return;
     struct curve *u = &c->curve[c->curves++];
-    *u = (struct curve){.series = s, .smooth = smoothed(m, run[r]->view, s), .group = -1,
-                        .steps_planned = run[r]->view->steps_planned, .label = p->metric[metric]};
+    *u = (struct curve){.series = s,
+                        .smooth = smoothed(m, run[r]->view, s),
+                        .group = -1,
+                        .steps_planned = run[r]->view->steps_planned,
+                        .label = p->metric[metric]};
     int hue = runs > 1 ? run[r]->colour : metric;
     u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);
     u->is_reference = runs > 1 ? metric > 0 : (p->reference >> metric & 1) != 0;
@@ -178,9 +195,11 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
 static void add_marks(struct chart *c, const struct runview *r)
 {
     static const char *const shown[] = {"resume", "set", "nan", "alarm", "pause", "stop", NULL};
-    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == CHART_X_STEP; i++)
+    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == CHART_X_STEP;
+         i++)
         for (int k = 0; shown[k]; k++)
-            if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 && c->marks < CHART_MARKS_MAX)
+            if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 &&
+                c->marks < CHART_MARKS_MAX)
                 c->mark[c->marks++] = (double)r->event[i].step;
 }
 
@@ -219,7 +238,8 @@ static struct chart make_chart(struct view *v, int index)
 
 /* ---- layers ---- */
 
-static void layer_range(const struct layer_series *s, size_t at, double target, double *lo, double *hi)
+static void layer_range(const struct layer_series *s, size_t at, double target, double *lo,
+                        double *hi)
 {
     *lo = 0;
     *hi = isfinite(target) ? target : 0;
@@ -241,8 +261,10 @@ static void layer_labels(struct area a, struct area plot, int layers, double lo,
     char text[24];
     area_vline(a, 1, 6, plot.rows, ink(ROLE_AXIS));
     tick_print(text, hi, hi - lo);
-    area_right(area_sub(a, 0, 0, a.rows, 6), 1, 6, ink(ROLE_AXIS), hi == 1 ? "1" : num_print(text, hi));
-    area_right(area_sub(a, 0, 0, a.rows, 6), plot.rows, 6, ink(ROLE_AXIS), lo == 0 ? "0" : num_print(text, lo));
+    area_right(area_sub(a, 0, 0, a.rows, 6), 1, 6, ink(ROLE_AXIS),
+               hi == 1 ? "1" : num_print(text, hi));
+    area_right(area_sub(a, 0, 0, a.rows, 6), plot.rows, 6, ink(ROLE_AXIS),
+               lo == 0 ? "0" : num_print(text, lo));
     for (int l = 0, free_from = 0; l < layers && a.rows > plot.rows + 1; l++) {
         int x = plot.x - a.x + l * plot.cols / layers;
         snprintf(text, sizeof text, "%d", l);
@@ -261,9 +283,12 @@ static void column_fill(struct area plot, int x, int width, double unit, enum ro
     for (int y = plot.rows - 1; y >= 0 && eighths > 0; y--, eighths -= 8) {
         int n = eighths > 8 ? 8 : eighths;
         enum glyphs g = plot.canvas->look.glyphs;
-        uint32_t rune = g == GLYPHS_ASCII ? (uint32_t)(unsigned char)(n == 8 ? '#' : ascii[n])
-                        : g == GLYPHS_SHADES ? (n > 6 ? 0x2588u : n > 3 ? 0x2592u : 0x2591u)
-                        : n == 8 ? 0x2588u : 0x2580u + (uint32_t)n;
+        uint32_t rune = g == GLYPHS_ASCII    ? (uint32_t)(unsigned char)(n == 8 ? '#' : ascii[n])
+                        : g == GLYPHS_SHADES ? (n > 6   ? 0x2588u
+                                                : n > 3 ? 0x2592u
+                                                        : 0x2591u)
+                        : n == 8             ? 0x2588u
+                                             : 0x2580u + (uint32_t)n;
         for (int k = 0; k < width; k++)
             area_put(plot, y, x + k, rune, ink(r));
     }
@@ -297,11 +322,15 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     if (isfinite(target)) {
         int y = plot.rows - 1 - (int)lround((target - lo) / (hi - lo) * (plot.rows - 1));
         for (int at = 0; at < plot.cols; at++) {
-            double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)(at * s->layers / plot.cols)];
-            int is_gap = at + 1 < plot.cols && (at + 1) * s->layers / plot.cols != at * s->layers / plot.cols;
+            double value =
+                (double)
+                    s->value[(s->n - 1) * (size_t)s->layers + (size_t)(at * s->layers / plot.cols)];
+            int is_gap = at + 1 < plot.cols &&
+                         (at + 1) * s->layers / plot.cols != at * s->layers / plot.cols;
             int is_filled = !is_gap && (value - lo) / (hi - lo) * plot.rows >= plot.rows - y;
             area_put(plot, y, at, area_rune(plot, 0x2504, '-'),
-                     is_filled ? (struct ink){.fg = INK_CONTRAST, .bg = ROLE_RUN} : ink(ROLE_REFERENCE));
+                     is_filled ? (struct ink){.fg = INK_CONTRAST, .bg = ROLE_RUN}
+                               : ink(ROLE_REFERENCE));
         }
     }
     char text[24];
@@ -330,7 +359,9 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
     if (m->panel[index].kind != PANEL_LINES || !isfinite(m->cursor))
         return;
     struct chart c = make_chart(v, index);
-    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", chart_x_name[c.x_axis], num_print(text, m->cursor)) + 2;
+    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", chart_x_name[c.x_axis],
+                    num_print(text, m->cursor)) +
+         2;
     for (int i = 0; i < c.curves; i++) {
         const struct curve *u = &c.curve[i];
         size_t at = chart_index_at(u, c.x_axis, m->cursor);
@@ -339,7 +370,9 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
         x += area_text(line, 0, x, -1, ink(ROLE_DIM), u->series->name) + 1;
         x += area_text(line, 0, x, -1, ink(u->role), num_print(text, u->series->value[at])) + 1;
         if (u->smooth)
-            x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "(%s)", num_print(text, u->smooth->v[at])) + 1;
+            x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "(%s)",
+                            num_print(text, u->smooth->v[at])) +
+                 1;
         x++;
     }
 }

@@ -43,18 +43,20 @@ static void mark_outside(struct paint *p, int column, const struct scan_column *
         area_put(a, a.rows - 1, column / 2, area_rune(a, 0x25BE, 'v'), ink_attr(ink(r), ATTR_BOLD));
 }
 
-static struct scan_column column_at(const struct paint *p, const struct curve *c, const struct scan_segment *segment,
-                                    int segments, int column, int wants_old)
+static struct scan_column column_at(const struct paint *p, const struct curve *c,
+                                    const struct scan_segment *segment, int segments, int column,
+                                    int wants_old)
 {
-    double x0 = scan_value(&p->x, (double)column / p->width), x1 = scan_value(&p->x, (double)(column + 1) / p->width);
+    double x0 = scan_value(&p->x, (double)column / p->width),
+           x1 = scan_value(&p->x, (double)(column + 1) / p->width);
     if (column == p->width - 1)
         x1 = x1 + (x1 - x0) * 1e-6 + 1e-300; /* the last column is closed */
     return scan_range(c, p->c->x_axis, x0, x1, segment, segments, wants_old);
 }
 
 /* One pass over the columns: raw (min..max) or smoothed values. */
-static void draw_pass(struct paint *p, const struct curve *c, const struct scan_segment *segment, int segments,
-                      enum role r, int wants_old, int wants_smooth)
+static void draw_pass(struct paint *p, const struct curve *c, const struct scan_segment *segment,
+                      int segments, enum role r, int wants_old, int wants_smooth)
 {
     int previous_x = -1, previous_y = 0;
     p->dots.layer++;
@@ -126,7 +128,8 @@ static void draw_group(struct paint *p, int group)
             int y = y_dot(p, mean);
             if (pass == 0) {
                 for (int at = y_dot(p, hi); at <= y_dot(p, lo); at++)
-                    if (stipple[(at + 2 * (column & 1)) & 3] || at == y_dot(p, hi) || at == y_dot(p, lo))
+                    if (stipple[(at + 2 * (column & 1)) & 3] || at == y_dot(p, hi) ||
+                        at == y_dot(p, lo))
                         dots_point(&p->dots, column, at, ROLE_DIM);
             } else if (previous_x >= 0) {
                 dots_line(&p->dots, previous_x, previous_y, column, y, r);
@@ -190,7 +193,8 @@ static void draw_axes(struct paint *p, struct area a, int top)
         if (y < 0 || y >= rows)
             continue;
         tick_print(text, tick[k], n > 1 && !p->y.is_log ? tick[1] - tick[0] : tick[k]);
-        area_right(area_sub(a, 0, 0, a.rows, LABEL_COLS), top + y, LABEL_COLS, ink(ROLE_AXIS), text);
+        area_right(area_sub(a, 0, 0, a.rows, LABEL_COLS), top + y, LABEL_COLS, ink(ROLE_AXIS),
+                   text);
         area_put(a, top + y, LABEL_COLS, area_rune(a, 0x2524, '+'), ink(ROLE_AXIS));
     }
 }
@@ -199,12 +203,17 @@ static void draw_x_axis(struct paint *p, struct area a, int y)
 {
     double tick[16];
     int max = p->plot.cols / 10;
-    int n = ticks_nice(p->x.lo, p->x.hi, p->x.is_log, tick, max < 2 ? 2 : max > 12 ? 12 : max), free_from = 0;
+    int n = ticks_nice(p->x.lo, p->x.hi, p->x.is_log, tick,
+                       max < 2    ? 2
+                       : max > 12 ? 12
+                                  : max),
+        free_from = 0;
     char text[24];
     int left = p->plot.x - a.x;
     for (int k = 0; k < n; k++) {
         tick_print(text, tick[k], n > 1 && !p->x.is_log ? tick[1] - tick[0] : tick[k]);
-        int len = (int)strlen(text), at = left + (int)lround(scan_unit(&p->x, tick[k]) * (p->plot.cols - 1));
+        int len = (int)strlen(text),
+            at = left + (int)lround(scan_unit(&p->x, tick[k]) * (p->plot.cols - 1));
         int x = at - len / 2;
         x = x + len > a.cols ? a.cols - len : x;
         if (x < free_from)
@@ -226,7 +235,8 @@ static void draw_reference(struct paint *p)
     for (int x = 0; x < p->width; x += 3)
         dots_point(&p->dots, x, y, ROLE_REFERENCE);
     if (p->c->reference_label && p->plot.rows >= 8)
-        area_right(p->plot, y / 4 > 0 ? y / 4 - 1 : 0, p->plot.cols, ink(ROLE_REFERENCE), p->c->reference_label);
+        area_right(p->plot, y / 4 > 0 ? y / 4 - 1 : 0, p->plot.cols, ink(ROLE_REFERENCE),
+                   p->c->reference_label);
 }
 
 static void draw_events(struct paint *p)
@@ -234,8 +244,8 @@ static void draw_events(struct paint *p)
     for (int k = 0; k < p->c->marks; k++) {
         double unit = scan_unit(&p->x, p->c->mark[k]);
         if (unit >= 0 && unit <= 1)
-            area_put(p->plot, p->plot.rows - 1, (int)lround(unit * (p->plot.cols - 1)), area_rune(p->plot, 0x2575, '\''),
-                     ink(ROLE_WARN));
+            area_put(p->plot, p->plot.rows - 1, (int)lround(unit * (p->plot.cols - 1)),
+                     area_rune(p->plot, 0x2575, '\''), ink(ROLE_WARN));
     }
     double unit = scan_unit(&p->x, p->c->cursor);
     if (isfinite(unit) && unit >= 0 && unit <= 1) {
@@ -257,7 +267,8 @@ static int short_label(const char *label, const char *title)
 /* "loss 1.234  val 1.301   x3 NaN": the newest values are what people look for first. */
 static void draw_title(const struct chart *c, struct area a)
 {
-    struct ink k = c->has_focus ? ink_attr(c->title_ink, ATTR_BOLD | ATTR_UNDERLINE) : ink_attr(c->title_ink, ATTR_BOLD);
+    struct ink k = c->has_focus ? ink_attr(c->title_ink, ATTR_BOLD | ATTR_UNDERLINE)
+                                : ink_attr(c->title_ink, ATTR_BOLD);
     int x = LABEL_COLS + 1 < a.cols / 2 ? LABEL_COLS + 1 : 0;
     x += area_text(a, 0, x, -1, k, c->title) + 1;
     size_t nonfinite = 0;
@@ -265,7 +276,8 @@ static void draw_title(const struct chart *c, struct area a)
         nonfinite += c->curve[i].series->nonfinite;
     char bad[32] = "", value[24];
     if (nonfinite)
-        snprintf(bad, sizeof bad, "%s%zu NaN", c->curves && a.canvas->look.glyphs == GLYPHS_ASCII ? "x" : "\xC3\x97", nonfinite);
+        snprintf(bad, sizeof bad, "%s%zu NaN",
+                 c->curves && a.canvas->look.glyphs == GLYPHS_ASCII ? "x" : "\xC3\x97", nonfinite);
     int end = a.cols - (nonfinite ? (int)strlen(bad) - 1 : 0);
     for (int i = 0; i < c->curves && x < end - 4; i++) {
         const struct curve *u = &c->curve[i];

@@ -22,20 +22,18 @@ double chart_x_of(const struct curve *c, enum chart_x axis, size_t i)
 {
     const struct series *s = c->series;
     switch (axis) {
-    case CHART_X_TOKENS:
-        return s->tokens ? s->tokens[i] : (double)NAN;
-    case CHART_X_WALL:
-        return s->time ? s->time[i] - c->time_start : (double)NAN;
+    case CHART_X_TOKENS: return s->tokens ? s->tokens[i] : (double)NAN;
+    case CHART_X_WALL: return s->time ? s->time[i] - c->time_start : (double)NAN;
     case CHART_X_RELATIVE:
         return c->steps_planned > 0 ? (double)s->step[i] / (double)c->steps_planned : (double)NAN;
-    default:
-        return (double)s->step[i];
+    default: return (double)s->step[i];
     }
 }
 
 /* First index in [begin, end) whose x is >= at.  An x that is not a number sorts as its step would:
  * last, so a series without tokens shows nothing instead of everything in one column. */
-static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin, size_t end, double at)
+static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin, size_t end,
+                          double at)
 {
     while (begin < end) {
         size_t mid = begin + (end - begin) / 2;
@@ -115,7 +113,8 @@ struct scan_axis scan_x_axis(const struct chart *c)
         if (s->n == 0)
             continue;
         /* ends of the live part: the first and the newest point */
-        double first = chart_x_of(&c->curve[k], c->x_axis, 0), last = chart_x_of(&c->curve[k], c->x_axis, s->n - 1);
+        double first = chart_x_of(&c->curve[k], c->x_axis, 0),
+               last = chart_x_of(&c->curve[k], c->x_axis, s->n - 1);
         lo = first < lo ? first : lo;
         hi = last > hi ? last : hi;
     }

@@ -82,16 +82,21 @@ int field_event(struct field *f, const struct event *ev)
     if (ev->kind != EVENT_KEY)
         return 0;
     switch (ev->key) {
-    case KEYCODE_LEFT: case KEYCODE_CTRL | 'b':    f->cursor = before(f, f->cursor); return 1;
-    case KEYCODE_RIGHT: case KEYCODE_CTRL | 'f':   f->cursor = after(f, f->cursor); return 1;
-    case KEYCODE_HOME: case KEYCODE_CTRL | 'a':    f->cursor = 0; return 1;
-    case KEYCODE_END: case KEYCODE_CTRL | 'e':     f->cursor = f->text.len; return 1;
-    case KEYCODE_BACKSPACE:                        cut(f, before(f, f->cursor), f->cursor); return 1;
-    case KEYCODE_DELETE: case KEYCODE_CTRL | 'd':  cut(f, f->cursor, after(f, f->cursor)); return 1;
-    case KEYCODE_CTRL | 'w':                       cut(f, word_before(f), f->cursor); return 1;
-    case KEYCODE_CTRL | 'u':                       cut(f, 0, f->cursor); return 1;
-    case KEYCODE_CTRL | 'k':                       cut(f, f->cursor, f->text.len); return 1;
-    default:                                       break;
+    case KEYCODE_LEFT:
+    case KEYCODE_CTRL | 'b': f->cursor = before(f, f->cursor); return 1;
+    case KEYCODE_RIGHT:
+    case KEYCODE_CTRL | 'f': f->cursor = after(f, f->cursor); return 1;
+    case KEYCODE_HOME:
+    case KEYCODE_CTRL | 'a': f->cursor = 0; return 1;
+    case KEYCODE_END:
+    case KEYCODE_CTRL | 'e': f->cursor = f->text.len; return 1;
+    case KEYCODE_BACKSPACE: cut(f, before(f, f->cursor), f->cursor); return 1;
+    case KEYCODE_DELETE:
+    case KEYCODE_CTRL | 'd': cut(f, f->cursor, after(f, f->cursor)); return 1;
+    case KEYCODE_CTRL | 'w': cut(f, word_before(f), f->cursor); return 1;
+    case KEYCODE_CTRL | 'u': cut(f, 0, f->cursor); return 1;
+    case KEYCODE_CTRL | 'k': cut(f, f->cursor, f->text.len); return 1;
+    default: break;
     }
     if (ev->key < 0x20 || ev->key >= KEYCODE_UP)
         return 0;

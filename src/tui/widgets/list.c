@@ -43,22 +43,26 @@ void list_end(struct list *l, int is_last)
 int list_event(struct list *l, const struct event *ev)
 {
     long page = l->page > 1 ? l->page - 1 : 1;
-    if (ev->kind == EVENT_MOUSE && (ev->action == MOUSE_WHEEL_UP || ev->action == MOUSE_WHEEL_DOWN)) {
+    if (ev->kind == EVENT_MOUSE &&
+        (ev->action == MOUSE_WHEEL_UP || ev->action == MOUSE_WHEEL_DOWN)) {
         list_move(l, ev->action == MOUSE_WHEEL_UP ? -3 : 3);
         return 1;
     }
     if (ev->kind != EVENT_KEY)
         return 0;
     switch (ev->key) {
-    case KEYCODE_UP: case 'k':                     list_move(l, -1); return 1;
-    case KEYCODE_DOWN: case 'j':                   list_move(l, 1); return 1;
-    case KEYCODE_PGUP:                             list_move(l, -page); return 1;
-    case KEYCODE_PGDN:                             list_move(l, page); return 1;
-    case KEYCODE_CTRL | 'u':                       list_move(l, -(page + 1) / 2); return 1;
-    case KEYCODE_CTRL | 'd':                       list_move(l, (page + 1) / 2); return 1;
-    case KEYCODE_HOME:                             list_end(l, 0); return 1;
-    case KEYCODE_END: case 'G':                    list_end(l, 1); return 1;
-    default:                                       return 0;
+    case KEYCODE_UP:
+    case 'k': list_move(l, -1); return 1;
+    case KEYCODE_DOWN:
+    case 'j': list_move(l, 1); return 1;
+    case KEYCODE_PGUP: list_move(l, -page); return 1;
+    case KEYCODE_PGDN: list_move(l, page); return 1;
+    case KEYCODE_CTRL | 'u': list_move(l, -(page + 1) / 2); return 1;
+    case KEYCODE_CTRL | 'd': list_move(l, (page + 1) / 2); return 1;
+    case KEYCODE_HOME: list_end(l, 0); return 1;
+    case KEYCODE_END:
+    case 'G': list_end(l, 1); return 1;
+    default: return 0;
     }
 }
 
@@ -99,14 +103,16 @@ void columns_fit(const struct column *c, int n, int cols, int *width, int *x)
     }
     int spare = cols - (total - 1), at = 0;
     for (int i = 0; i < n; i++) {
-        width[i] = is_hidden[i] ? 0 : c[i].width < 0 ? 8 + (spare > 0 ? spare * -c[i].width / shares : 0) : c[i].width;
+        width[i] = is_hidden[i]     ? 0
+                   : c[i].width < 0 ? 8 + (spare > 0 ? spare * -c[i].width / shares : 0)
+                                    : c[i].width;
         x[i] = at;
         at += is_hidden[i] ? 0 : width[i] + 1;
     }
 }
 
-void columns_text(struct area a, int y, const struct column *c, int i, const int *width, const int *x, struct ink k,
-                  const char *text)
+void columns_text(struct area a, int y, const struct column *c, int i, const int *width,
+                  const int *x, struct ink k, const char *text)
 {
     if (width[i] <= 0)
         return;
@@ -117,7 +123,8 @@ void columns_text(struct area a, int y, const struct column *c, int i, const int
         area_text(room, 0, 0, -1, k, text);
 }
 
-void columns_head(struct area a, int y, const struct column *c, int n, const int *width, const int *x)
+void columns_head(struct area a, int y, const struct column *c, int n, const int *width,
+                  const int *x)
 {
     for (int i = 0; i < n; i++)
         columns_text(a, y, c, i, width, x, ink(ROLE_DIM), c[i].title);
@@ -162,7 +169,8 @@ void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i
 
 int scroll_event(struct scroll *s, const struct event *ev)
 {
-    struct list l = {.n = (size_t)(s->lines > s->page ? s->lines - s->page + 1 : 1), .cursor = (size_t)s->top,
+    struct list l = {.n = (size_t)(s->lines > s->page ? s->lines - s->page + 1 : 1),
+                     .cursor = (size_t)s->top,
                      .page = s->page};
     if (!list_event(&l, ev))
         return 0;

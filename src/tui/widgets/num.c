@@ -65,7 +65,8 @@ static int ticks_log(double lo, double hi, double *tick, int max)
     n = 0;
     for (int k = first - 1; k <= last + 1; k++)
         for (int j = 0; j < 3 && n < max; j++)
-            if (inner[j] * pow(10, k) >= lo * (1 - 1e-9) && inner[j] * pow(10, k) <= hi * (1 + 1e-9))
+            if (inner[j] * pow(10, k) >= lo * (1 - 1e-9) &&
+                inner[j] * pow(10, k) <= hi * (1 + 1e-9))
                 tick[n++] = inner[j] * pow(10, k);
     return n;
 }
@@ -111,7 +112,10 @@ void tick_print(char out[24], double x, double step)
         return;
     }
     if (a >= 1e4 && a < 1e15) {
-        static const struct { double unit; const char *suffix; } unit[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+        static const struct {
+            double unit;
+            const char *suffix;
+        } unit[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
         for (size_t i = 0; i < DS_LEN(unit); i++) {
             if (a >= unit[i].unit) {
                 double v = x / unit[i].unit, vs = s / unit[i].unit;

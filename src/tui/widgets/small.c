@@ -9,13 +9,17 @@
 static uint32_t eighth(struct area a, int n, int is_vertical)
 {
     static const char ascii_up[] = " ..--==##", ascii_right[] = "  --==###";
-    static const uint32_t shade[] = {' ', ' ', 0x2591, 0x2591, 0x2592, 0x2592, 0x2593, 0x2593, 0x2588};
+    static const uint32_t shade[] = {' ',    ' ',    0x2591, 0x2591, 0x2592,
+                                     0x2592, 0x2593, 0x2593, 0x2588};
     n = n < 0 ? 0 : n > 8 ? 8 : n;
     if (a.canvas->look.glyphs == GLYPHS_ASCII)
         return (uint32_t)(unsigned char)(is_vertical ? ascii_up : ascii_right)[n];
     if (a.canvas->look.glyphs == GLYPHS_SHADES)
         return shade[n];
-    return n == 0 ? ' ' : n == 8 ? 0x2588 : is_vertical ? 0x2580u + (uint32_t)n : 0x2590u - (uint32_t)n;
+    return n == 0        ? ' '
+           : n == 8      ? 0x2588
+           : is_vertical ? 0x2580u + (uint32_t)n
+                         : 0x2590u - (uint32_t)n;
 }
 
 static void range_of(const double *v, size_t n, double *lo, double *hi)
@@ -65,7 +69,8 @@ static void bar_fill(struct area a, int y, int x, int cells, double unit, enum r
                  ink(eighths > 0 ? r : ROLE_GRID));
 }
 
-void gauge_draw(struct area a, const char *label, double value, double target, double full, enum role r)
+void gauge_draw(struct area a, const char *label, double value, double target, double full,
+                enum role r)
 {
     char text[64], v[24], t[24];
     int x = area_text(a, 0, 0, a.cols / 3, ink(ROLE_DIM), label) + 1;
@@ -77,13 +82,15 @@ void gauge_draw(struct area a, const char *label, double value, double target, d
     if (width >= 6) {
         bar_fill(a, 0, x, width, value / full, r);
         if (isfinite(target) && target >= 0 && target <= full)
-            area_put(a, 0, x + (int)lround(target / full * (width - 1)), area_rune(a, 0x2503, '|'), ink(ROLE_REFERENCE));
+            area_put(a, 0, x + (int)lround(target / full * (width - 1)), area_rune(a, 0x2503, '|'),
+                     ink(ROLE_REFERENCE));
         x += width;
     }
     area_text(a, 0, x, -1, ink(r), text);
 }
 
-void bars_draw(struct area a, const struct bar *b, size_t n, double full, double reference, size_t top)
+void bars_draw(struct area a, const struct bar *b, size_t n, double full, double reference,
+               size_t top)
 {
     int label = 0;
     for (size_t i = 0; i < n; i++)
@@ -97,21 +104,27 @@ void bars_draw(struct area a, const struct bar *b, size_t n, double full, double
         if (width >= 4) {
             bar_fill(a, y, label + 1, width, full > 0 ? b[i].value / full : 0, b[i].role);
             if (isfinite(reference) && reference <= full)
-                area_put(a, y, label + 1 + (int)lround(reference / full * (width - 1)), area_rune(a, 0x2502, '|'),
-                         ink(ROLE_REFERENCE));
+                area_put(a, y, label + 1 + (int)lround(reference / full * (width - 1)),
+                         area_rune(a, 0x2502, '|'), ink(ROLE_REFERENCE));
         }
-        area_right(a, y, a.cols, ink(isfinite(b[i].value) ? ROLE_TEXT : ROLE_BAD), num_print(text, b[i].value));
+        area_right(a, y, a.cols, ink(isfinite(b[i].value) ? ROLE_TEXT : ROLE_BAD),
+                   num_print(text, b[i].value));
     }
 }
 
 static void hist_axis(struct area a, double x0, double x1)
 {
     double tick[12];
-    int n = ticks_nice(x0, x1, 0, tick, a.cols / 10 < 2 ? 2 : a.cols / 10 > 10 ? 10 : a.cols / 10), free_from = 0;
+    int n = ticks_nice(x0, x1, 0, tick,
+                       a.cols / 10 < 2    ? 2
+                       : a.cols / 10 > 10 ? 10
+                                          : a.cols / 10),
+        free_from = 0;
     for (int k = 0; k < n; k++) {
         char text[24];
         tick_print(text, tick[k], n > 1 ? tick[1] - tick[0] : tick[k]);
-        int len = (int)strlen(text), x = (int)lround((tick[k] - x0) / (x1 - x0) * (a.cols - 1)) - len / 2;
+        int len = (int)strlen(text),
+            x = (int)lround((tick[k] - x0) / (x1 - x0) * (a.cols - 1)) - len / 2;
         x = x < 0 ? 0 : x + len > a.cols ? a.cols - len : x;
         if (x < free_from)
             continue;
@@ -120,8 +133,8 @@ static void hist_axis(struct area a, double x0, double x1)
     }
 }
 
-void hist_draw(struct area a, const double *count, int bins, double x0, double x1, const struct hist_mark *mark,
-               int marks, enum role r)
+void hist_draw(struct area a, const double *count, int bins, double x0, double x1,
+               const struct hist_mark *mark, int marks, enum role r)
 {
     double top = 0;
     int rows = a.rows - 2; /* one line of mark labels above, one of ticks below */

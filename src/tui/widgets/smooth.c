@@ -58,7 +58,8 @@ void bootstrap_band(const double *v, int n, double *mean, double *lo, double *hi
         return;
     /* the same resamples for every column, so a band does not tremble */
     for (int b = 0; b < BOOT_SAMPLES; b++) {
-        uint32_t out[4] = {0}, counter[4] = {0, (uint32_t)b, (uint32_t)k, 0}, seed[2] = {17, RNG_BOOT};
+        uint32_t out[4] = {0}, counter[4] = {0, (uint32_t)b, (uint32_t)k, 0},
+                 seed[2] = {17, RNG_BOOT};
         double total = 0;
         for (int i = 0; i < k; i++) {
             if (i % 4 == 0) {
