@@ -12,7 +12,7 @@ enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
 
 struct stepper_forced { int layer, token, run; };
 /* What was asked of the worker and not answered: in which state the text will be then. */
-struct stepper_asked { int is_plain; double offset; int moves_on; };
+struct stepper_asked { int is_plain; double offset; int moves_on, is_text; };
 
 struct stepper {
     struct cells cells;

@@ -239,6 +239,9 @@ static void draw_pair(struct area a, int y, int x, int w, const struct paint *p,
 {
     const struct cells *c = p->c;
     int32_t top = ground(p, upper, token), bottom = lower >= 0 ? ground(p, lower, token) : ROLE_BACKGROUND;
+    int f = forced(c, upper, token), g = lower >= 0 ? forced(c, lower, token) : -1; /* no room for signs: colours */
+    top = f < 0 ? top : f ? ROLE_MARKED : ROLE_BAD;
+    bottom = g < 0 ? bottom : g ? ROLE_MARKED : ROLE_BAD;
     int is_here = token == c->token && (upper == c->layer || lower == c->layer);
     if (is_here && !c->has_focus && upper == c->layer)
         top = ROLE_TITLE;

@@ -5,6 +5,8 @@
 #include "base/utf8.h"
 #include "tui/cells.h"
 
+enum { TOKENS_MAX = 50000 };
+
 /* Cells a token takes when it is shown whole. */
 static int token_cells(const struct probe *p, int t, int ascii)
 {
@@ -50,6 +52,8 @@ static struct flow flow_begin(const struct probe *p, int cols, int ascii)
 
 int cells_text_rows(const struct cells *c, int cols, int most)
 {
+    if (c->probe->tokens > TOKENS_MAX)
+        return 0; /* nobody reads that in three lines, and laying it out takes long */
     struct flow f = flow_begin(c->probe, cols, 0);
     while (flow_next(&f) && f.y < most)
         ;

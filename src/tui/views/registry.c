@@ -7,6 +7,7 @@ const struct view_ops *const view_registry[] = {
     &view_monitor,
     &view_depth,
     &view_stepper,
+    &view_signals,
     &view_flops,
     &view_log,
     &view_help,

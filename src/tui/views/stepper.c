@@ -60,7 +60,8 @@ static const char *base_name(const char *path)
 static void draw_title(struct view *v, struct area line)
 {
     struct stepper *s = v->state;
-    int end = s->cells.probe ? cells_legend(line, line.cols - 1, &s->cells) : line.cols, x = 1;
+    int end = s->cells.probe && line.cols >= 56 ? cells_legend(line, line.cols - 1, &s->cells) : line.cols, x = 1;
+    line = area_sub(line, 0, 0, 1, end - 1);
     x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), s->model[0] ? base_name(s->model) : "no model") + 2;
     const char *word = !s->session ? "stopped" : !stepper_probe(s->now) ? "loading" : stepper_is_busy(s) ? "working" : "ready";
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;

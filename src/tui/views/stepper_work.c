@@ -167,7 +167,7 @@ void stepper_ask_text(struct view *v, const char *text)
     str_addf(&line, ",\"lens\":%d}", STEPPER_LENS);
     s->n_forced = 0; /* another text: what was forced does not apply */
     struct stepper_asked a = state_then(s);
-    a.moves_on = 1;
+    a.moves_on = a.is_text = 1;
     send(v, &line, a);
     str_release(&line);
 }
@@ -299,8 +299,11 @@ static void take_body(struct view *v, struct value body)
         size_t n = 0;
         const char *text = value_bytes(value_get(body, "text"), &n);
         app_say(v->app, LOG_WARN, "the model says: %.*s", (int)(n > 200 ? 200 : n), text ? text : "error");
-        str_copy(s->trouble, sizeof s->trouble, "");
+        int was_text = s->n_asked > 0 && s->asked[0].is_text;
+        const struct probe *p = stepper_probe(s->now);
         end_of_request(s);
+        if (was_text && p) /* the old text stays, without what was forced on it */
+            stepper_ask_ids(v, p);
     }
 }
 

@@ -1,0 +1,214 @@
+/* Signals: what the decision is made from, along the layers, over the tokens, and against the loss. */
+#include "tui/signals.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int prepare(struct view *v)
+{
+    struct signals *s = v->state;
+    pick_load(&s->pick, v->app);
+    s->probe = pick_probe(&s->pick, app_run(v->app));
+    if (!s->probe || s->probe->tokens < 1 || s->probe->layers < 1)
+        return 0;
+    s->pick.token = s->pick.token < s->probe->tokens ? s->pick.token : s->probe->tokens - 1;
+    s->pick.layer = s->pick.layer < s->probe->layers ? s->pick.layer : s->probe->layers - 1;
+    return 1;
+}
+
+static void draw_title(struct view *v, struct area line)
+{
+    struct signals *s = v->state;
+    const struct probe *p = s->probe;
+    struct pick_place at = pick_place(&s->pick, app_run(v->app));
+    char text[96];
+    int x = 1 + area_text(line, 0, 1, line.cols / 2, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->name && p->name[0] ? p->name : "text") + 2;
+    snprintf(text, sizeof text, s->pick.is_held ? "step %lld  probe %d/%d  text %d/%d" : "step %lld  newest  text %d/%d", (long long)p->step,
+             s->pick.is_held ? at.at : at.text, s->pick.is_held ? at.of : at.texts, at.text, at.texts);
+    area_text(line, 0, x, -1, ink(ROLE_DIM), text);
+}
+
+/* All three where there is room, else the one that is chosen. */
+static void signals_draw(struct view *v, struct area a)
+{
+    struct signals *s = v->state;
+    const struct runview *r = app_run(v->app);
+    if (!prepare(v)) {
+        int y = a.rows > 4 ? a.rows / 2 - 1 : 0;
+        area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), r ? "Signals are recorded with probes (train.probe_every); :probe asks a running process for one now."
+                                                     : "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+        return;
+    }
+    draw_title(v, area_sub(a, 0, 0, 1, a.cols));
+    a = area_sub(a, 1, 1, a.rows - 1, a.cols - 2);
+    int part = s->part;
+    if (part == SIGNALS_ALL && (a.rows < 30 || a.cols < 70))
+        part = SIGNALS_CURVES;
+    if (part != SIGNALS_ALL) {
+        a = area_sub(a, a.rows > 12, 0, a.rows, a.cols);
+        if (part == SIGNALS_CURVES)
+            signals_curves(a, s, r);
+        else if (part == SIGNALS_SPREAD)
+            signals_spread(a, s, r);
+        else
+            signals_relation(a, s, r);
+        return;
+    }
+    int field[32], table = 4 + signals_fields(s->probe, field, 32), is_wide = a.cols >= 150;
+    int top = is_wide ? a.rows / 2 : (a.rows - table) / 2, y = top + 2;
+    signals_curves(area_sub(a, 1, 0, top, a.cols), s, r);
+    if (is_wide) {
+        int half = a.cols / 2;
+        signals_spread(area_sub(a, y, 0, a.rows - y, half - 2), s, r);
+        signals_relation(area_sub(a, y, half, a.rows - y, a.cols - half), s, r);
+    } else {
+        signals_spread(area_sub(a, y, 0, a.rows - y - table, a.cols), s, r);
+        signals_relation(area_sub(a, a.rows - table + 1, 0, table - 1, a.cols), s, r);
+    }
+}
+
+/* ---- keys ---- */
+
+static void key_move(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    int last = s->probe->tokens - 1, to = k->value == -9 ? 0 : k->value == 9 ? last : s->pick.token + k->value;
+    s->pick.token = to < 0 ? 0 : to > last ? last : to;
+    pick_save(&s->pick, v->app);
+}
+
+static void key_layer(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    int to = s->pick.layer + k->value;
+    s->pick.layer = to < 0 ? 0 : to >= s->probe->layers ? s->probe->layers - 1 : to;
+    pick_save(&s->pick, v->app);
+}
+
+static void key_mark(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    if (k->value)
+        s->pick.marks = 0;
+    else if (!pick_toggle(&s->pick, s->pick.token))
+        app_say(v->app, LOG_WARN, "%d tokens are marked: unmark one, or X for all", PICK_MARKS_MAX);
+    pick_save(&s->pick, v->app);
+}
+
+static void key_probe(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    const struct runview *r = app_run(v->app);
+    (void)args;
+    if (!prepare(v))
+        return;
+    if (strcmp(k->command, "newest") == 0)
+        s->pick.is_held = 0;
+    else if (strstr(k->command, "text") ? !pick_text(&s->pick, r, k->value) : !pick_time(&s->pick, r, k->value))
+        app_say(v->app, LOG_INFO, "there is none %s", k->value < 0 ? "before" : "after");
+    pick_save(&s->pick, v->app);
+}
+
+static void key_show(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    int field[32], n = prepare(v) ? signals_fields(s->probe, field, 32) : 0;
+    (void)args;
+    if (strcmp(k->command, "part") == 0) {
+        s->part = (s->part + 1) % SIGNALS_PARTS;
+        if (s->part == SIGNALS_ALL && (v->rows < 31 || v->cols < 72))
+            s->part = SIGNALS_CURVES; /* all would be the curves alone here */
+        else if (s->part == SIGNALS_CURVES && (v->rows < 31 || v->cols < 72))
+            s->part = SIGNALS_SPREAD;
+    } else if (strcmp(k->command, "source") == 0) {
+        s->sample = !s->sample;
+    } else if (n > 0) {
+        s->field = (s->field % n + k->value + n) % n;
+    }
+}
+
+static int signals_event(struct view *v, const struct event *ev)
+{
+    if (ev->kind != EVENT_MOUSE || (ev->action != MOUSE_WHEEL_UP && ev->action != MOUSE_WHEEL_DOWN))
+        return 0;
+    struct key k = {.value = ev->action == MOUSE_WHEEL_UP ? -1 : 1};
+    key_move(v, &k, NULL);
+    return 1;
+}
+
+static int signals_search(struct view *v, const char *text, int direction)
+{
+    struct signals *s = v->state;
+    if (!prepare(v))
+        return 0;
+    struct cells c = {.probe = s->probe, .token = s->pick.token};
+    if (!cells_search(&c, text, direction))
+        return 0;
+    s->pick.token = c.token;
+    pick_save(&s->pick, v->app);
+    return 1;
+}
+
+/* The signals of the cursor's token, a row per layer. */
+static void signals_copy(struct view *v, struct str *out)
+{
+    struct signals *s = v->state;
+    if (!prepare(v))
+        return;
+    str_add(out, "layer");
+    for (int f = 0; f < cells_fields(s->probe); f++)
+        str_addf(out, "\t%s", cells_field_name(s->probe, f));
+    for (int l = 0; l < s->probe->layers; l++) {
+        str_addf(out, "\n%d", l);
+        for (int f = 0; f < cells_fields(s->probe); f++)
+            str_addf(out, "\t%.6g", cells_value(s->probe, f, l, s->pick.token));
+    }
+    str_add_char(out, '\n');
+}
+
+/* clang-format off */
+static const struct key signals_keys[] = {
+    {"h Left",   "left",       NULL, "token before",                          NULL,      0, KEY_HIDDEN, -1, key_move},
+    {"l Right",  "right",      NULL, "next token",                            NULL,      0, KEY_HIDDEN, 1, key_move},
+    {"k Up",     "up",         NULL, "layer before (deep models: scrolls the spread)", NULL, 0, KEY_HIDDEN, -1, key_layer},
+    {"j Down",   "down",       NULL, "next layer",                            NULL,      0, KEY_HIDDEN, 1, key_layer},
+    {"gg Home",  "first",      NULL, "first token",                           NULL,      0, KEY_HIDDEN, -9, key_move},
+    {"G End",    "last",       NULL, "last token",                            NULL,      0, KEY_HIDDEN, 9, key_move},
+    {"p",        "part",       NULL, "all, curves, spread or correlation",    "part",    70, KEY_VIEW_CHANGE, 0, key_show},
+    {"Space",    "mark",       NULL, "mark this token: its curve stays",      "mark",    66, 0, 0, key_mark},
+    {"X",        "unmark",     NULL, "unmark all tokens",                     NULL,      0, 0, 1, key_mark},
+    {"c",        "field",      NULL, "the signal whose spread is shown",      "signal",  64, KEY_VIEW_CHANGE, 1, key_show},
+    {"C",        "field-back", NULL, "the signal before",                     NULL,      0, KEY_VIEW_CHANGE, -1, key_show},
+    {"s",        "source",     NULL, "correlation over this probe, or over the newest evaluation", "source", 60, KEY_VIEW_CHANGE, 0, key_show},
+    {",",        "earlier",    NULL, "earlier probe of this text",            "time",    50, 0, -1, key_probe},
+    {".",        "later",      NULL, "later probe",                           NULL,      0, 0, 1, key_probe},
+    {"F",        "newest",     NULL, "the newest probe, following",           NULL,      0, 0, 0, key_probe},
+    {"}",        "next-text",  NULL, "next probe text",                       "text",    48, 0, 1, key_probe},
+    {"{",        "prev-text",  NULL, "probe text before",                     NULL,      0, 0, -1, key_probe},
+    {0},
+};
+static const struct setting signals_settings[] = {
+    {"part",   SETTING_INT, offsetof(struct signals, part),   0, SIGNALS_PARTS - 1},
+    {"field",  SETTING_INT, offsetof(struct signals, field),  0, 255},
+    {"source", SETTING_INT, offsetof(struct signals, sample), 0, 1},
+    {0},
+};
+
+const struct view_ops view_signals = {
+    .name = "signals",  .title = "Signals",
+    .summary = "What decisions are made from: signals and thresholds along the layers, their spread, and their correlation with the loss.",
+    .keys = signals_keys,  .settings = signals_settings,  .state_size = sizeof(struct signals),
+    .figure = "signal_depth",
+    .draw = signals_draw,  .event = signals_event,  .search = signals_search,  .copy = signals_copy,
+};
+/* clang-format on */
