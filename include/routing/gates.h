@@ -19,6 +19,8 @@ struct gates {
     real *score, *soft;        /* (L,R) what was compared; sigmoid((score - tau) / T) */
     real *weight;              /* (R) factor on the gate's gradient, see plan       */
     struct arena rows;         /* all of these                                      */
+    double noise;              /* logistic noise on the compared score, in units of the temperature: at 1 a gate is a
+                                  draw from its own soft value; set by the method after gates_begin, 0 in use */
 };
 
 int gates_reserve(struct gates *g, int R, int L, struct err *e) DS_CHECK;

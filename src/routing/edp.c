@@ -60,7 +60,7 @@ static const struct opt edp_opts_table[] = {
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL, "bandwidth of the soft gate, in the signal's units", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to every threshold (what-if)", NULL},
     {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES, "vector added where a token lands after skips; at every gated layer by skipped FLOPs; by layer; none", NULL},
-    {"max_skip", OPT_INT, AT(max_skip), "2", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
+    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
     {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES, "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
     {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
