@@ -184,7 +184,7 @@ T(ticks_are_nice_and_inside)
     t_near(t[n - 1], 1000, 1e-9);
     t_eq(ticks_nice(1, 1, 0, t, 5), 0);
     t_eq(ticks_nice((double)NAN, 1, 0, t, 5), 0);
-    t_eq(ticks_nice(0, INFINITY, 0, t, 5), 0);
+    t_eq(ticks_nice(0, (double)INFINITY, 0, t, 5), 0);
     char text[24];
     tick_print(text, 1200000, 200000);
     t_str(text, "1.2M");
@@ -215,7 +215,7 @@ T(odd_series_draw_without_harm)
                                     {-1, -2, -3, -4},
                                     {(double)NAN, (double)NAN, (double)NAN, (double)NAN},
                                     {1e-308, 2e-308, 3e-308, 0},
-                                    {INFINITY, -INFINITY, 1, 2}};
+                                    {(double)INFINITY, -(double)INFINITY, 1, 2}};
     for (size_t k = 0; k < DS_LEN(odd); k++) {
         struct series s;
         series_make(&s, 4);

@@ -76,8 +76,8 @@ static double mean_of(const struct source *s, double *lo, double *hi)
 {
     double sum = 0;
     size_t k = 0;
-    *lo = INFINITY;
-    *hi = -INFINITY;
+    *lo = (double)INFINITY;
+    *hi = -(double)INFINITY;
     for (size_t i = 0; i < s->n; i++) {
         double x = (double)s->flops[i];
         if (!isfinite(x))

@@ -13,7 +13,7 @@ struct chart chart_new(const char *title)
     struct chart c;
     memset(&c, 0, sizeof c);
     c.title = title;
-    c.reference = c.cursor = NAN;
+    c.reference = c.cursor = (double)NAN;
     c.title_ink = ink(ROLE_TITLE);
     return c;
 }

@@ -48,7 +48,7 @@ static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin
 struct scan_column scan_range(const struct curve *c, enum chart_x axis, double x0, double x1,
                               const struct scan_segment *segment, int segments, int wants_old)
 {
-    struct scan_column out = {.min = INFINITY, .max = -INFINITY, .last = NAN, .smooth = NAN};
+    struct scan_column out = {.min = (double)INFINITY, .max = -(double)INFINITY, .last = (double)NAN, .smooth = (double)NAN};
     for (int k = 0; k < segments; k++) {
         if (segment[k].is_old != wants_old)
             continue;
@@ -75,7 +75,7 @@ size_t chart_index_at(const struct curve *c, enum chart_x axis, double x)
     struct scan_segment segment[SCAN_SEGMENTS_MAX];
     int n = scan_segments(c->series, segment);
     size_t best = c->series->n;
-    double distance = INFINITY;
+    double distance = (double)INFINITY;
     for (int k = 0; k < n; k++) {
         if (segment[k].is_old)
             continue;
@@ -107,7 +107,7 @@ double scan_value(const struct scan_axis *a, double unit)
 
 struct scan_axis scan_x_axis(const struct chart *c)
 {
-    double lo = INFINITY, hi = -INFINITY;
+    double lo = (double)INFINITY, hi = -(double)INFINITY;
     for (int k = 0; k < c->curves; k++) {
         const struct series *s = c->curve[k].series;
         if (s->n == 0)

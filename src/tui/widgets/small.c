@@ -24,8 +24,8 @@ static uint32_t eighth(struct area a, int n, int is_vertical)
 
 static void range_of(const double *v, size_t n, double *lo, double *hi)
 {
-    *lo = INFINITY;
-    *hi = -INFINITY;
+    *lo = (double)INFINITY;
+    *hi = -(double)INFINITY;
     for (size_t i = 0; i < n; i++) {
         if (isfinite(v[i])) {
             *lo = v[i] < *lo ? v[i] : *lo;
@@ -46,7 +46,7 @@ void spark_draw(struct area a, const double *v, size_t n, double lo, double hi, 
         range_of(v, n, &lo, &hi);
     for (int x = 0; x < a.cols; x++) {
         size_t i0 = n * (size_t)x / (size_t)a.cols, i1 = n * (size_t)(x + 1) / (size_t)a.cols;
-        double top = -INFINITY;
+        double top = -(double)INFINITY;
         int is_bad = 0;
         i1 = i1 > i0 ? i1 : i0 + 1;
         for (size_t i = i0; i < i1 && i < n; i++) {
