@@ -158,7 +158,7 @@ static int apply_live(struct trainer *t, struct err *e)
     rc = json_read_file(&j, path, 1 << 20, e);
     for (size_t i = 0; rc == 0 && (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++)
         if (!is_overridden(t, key))
-            rc = trainer_set(t, key, hex_num(v, NAN), e);
+            rc = trainer_set(t, key, hex_num(v, (double)NAN), e);
     json_free(j);
     if (rc == 0 && t->n_override > 0)
         rc = trainer_keep_live(t, e);
@@ -189,7 +189,7 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
         x->skipped = json_int(json_get(n, "skipped"), 0);
         x->bad_in_row = json_int(json_get(n, "bad_in_row"), 0);
         x->best_step = json_int(json_get(n, "best_step"), -1);
-        x->best_loss = hex_num(json_get(n, "best_loss"), INFINITY);
+        x->best_loss = hex_num(json_get(n, "best_loss"), (double)INFINITY);
         x->seconds = hex_num(json_get(n, "seconds"), 0);
         x->pos.epoch = strtoull(epoch, NULL, 10);
         x->pos.window = strtoull(window, NULL, 10);

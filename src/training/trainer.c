@@ -60,7 +60,7 @@ static int train_step(struct trainer *t, struct err *e)
     memset(s, 0, sizeof *s);
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
-    s->time_ratio = NAN;
+    s->time_ratio = (double)NAN;
     forward_backward(t);
     struct grad_health h = params_grad_health(&t->model->params);
     s->grad_norm = h.norm;
@@ -293,7 +293,7 @@ static int give_up(struct trainer *t, struct err *e)
     if (t->on_step)
         t->on_step(t->ctx, t);
     t->report.has_val = 1; /* no evaluation of a broken step */
-    t->report.val_loss = INFINITY;
+    t->report.val_loss = (double)INFINITY;
     if (rc == 0)
         rc = save_now(t, e);
     if (rc == 0)
@@ -348,7 +348,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     t->config = *config;
     memset(config, 0, sizeof *config);
     t->state.best_step = -1;
-    t->state.best_loss = INFINITY;
+    t->state.best_loss = (double)INFINITY;
     if (!t->stop_signal)
         t->stop_signal = &no_signal;
     str_copy(t->dir, sizeof t->dir, dir);
