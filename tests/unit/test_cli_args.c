@@ -1,6 +1,8 @@
 /* Words of the command line. */
 #include "t.h"
 
+#include <stdarg.h>
+
 #include "base/mem.h"
 #include "cli/use.h"
 
@@ -13,25 +15,32 @@ int command_fail(const struct err *e)
 
 static struct cli_option options[8];
 
-static int parse(struct cli_args *a, struct err *e, char **argv)
+/* The words behind the command, ended by NULL; they live until the next call. */
+static int parse(struct cli_args *a, struct err *e, const char *first, ...)
 {
     const struct cli_option fresh[] = {{.name = "text", .has_value = 1}, {.name = "json"}, {.name = "o", .has_value = 1},
                                        {.name = NULL}};
+    static char word[16][64];
+    char *argv[16];
     int argc = 0;
+    va_list ap;
     memcpy(options, fresh, sizeof fresh);
-    while (argv[argc])
-        argc++;
-    return cli_parse(a, options, argc, argv, e);
+    snprintf(word[0], sizeof word[0], "cmd");
+    va_start(ap, first);
+    for (const char *w = first; w && argc < 15; w = va_arg(ap, const char *))
+        snprintf(word[++argc], sizeof word[0], "%s", w);
+    va_end(ap);
+    for (int i = 0; i <= argc; i++)
+        argv[i] = word[i];
+    return cli_parse(a, options, argc + 1, argv, e);
 }
-#define WORDS(...) (char *[]){(char[]){"cmd"}, __VA_ARGS__, NULL}
-#define W(text) (char[]){text}
 
 T(options_overrides_and_the_rest_are_told_apart)
 {
     struct cli_args a;
     struct err e = {0};
-    t_ok(parse(&a, &e, WORDS(W("model"), W("a.b=v"), W("--text"), W("--json"), W("-o"), W("out"), W("+x.y=1"), W("~z"),
-                             W("--m.n=2"), W("dir/a=b"), W("-"))), &e);
+    t_ok(parse(&a, &e, "model", "a.b=v", "--text", "--json", "-o", "out", "+x.y=1", "~z",
+                             "--m.n=2", "dir/a=b", "-", (char *)NULL), &e);
     t_str(cli_value(&a, "text"), "--json");
     t_true(!cli_flag(&a, "json"));
     t_str(cli_value(&a, "o"), "out");
@@ -46,11 +55,11 @@ T(a_value_may_stand_behind_an_equals_sign_and_may_be_empty)
 {
     struct cli_args a;
     struct err e = {0};
-    t_ok(parse(&a, &e, WORDS(W("--text=a=b"), W("--json"))), &e);
+    t_ok(parse(&a, &e, "--text=a=b", "--json", (char *)NULL), &e);
     t_str(cli_value(&a, "text"), "a=b");
     t_true(cli_flag(&a, "json"));
     cli_release(&a);
-    t_ok(parse(&a, &e, WORDS(W("--text"), W(""))), &e);
+    t_ok(parse(&a, &e, "--text", "", (char *)NULL), &e);
     t_str(cli_value(&a, "text"), "");
     cli_release(&a);
 }
@@ -59,7 +68,7 @@ T(behind_two_dashes_everything_is_a_word)
 {
     struct cli_args a;
     struct err e = {0};
-    t_ok(parse(&a, &e, WORDS(W("--"), W("--json"), W("a=b"), W("-x"))), &e);
+    t_ok(parse(&a, &e, "--", "--json", "a=b", "-x", (char *)NULL), &e);
     t_eq(a.n_rest, 3);
     t_true(!cli_flag(&a, "json"));
     cli_release(&a);
@@ -69,10 +78,10 @@ T(an_unknown_option_names_the_nearest)
 {
     struct cli_args a;
     struct err e = {0};
-    t_fails(parse(&a, &e, WORDS(W("--tex"), W("x"))), &e, DS_EUSAGE, "--text");
-    t_fails(parse(&a, &e, WORDS(W("--jsn"))), &e, DS_EUSAGE, "--json");
-    t_fails(parse(&a, &e, WORDS(W("-json"))), &e, DS_EUSAGE, "--json");
-    t_fails(parse(&a, &e, WORDS(W("-\x1b[2J"))), &e, DS_EUSAGE, "unknown option");
+    t_fails(parse(&a, &e, "--tex", "x", (char *)NULL), &e, DS_EUSAGE, "--text");
+    t_fails(parse(&a, &e, "--jsn", (char *)NULL), &e, DS_EUSAGE, "--json");
+    t_fails(parse(&a, &e, "-json", (char *)NULL), &e, DS_EUSAGE, "--json");
+    t_fails(parse(&a, &e, "-\x1b[2J", (char *)NULL), &e, DS_EUSAGE, "unknown option");
     t_true(!strchr(e.text, 27));
 }
 
@@ -80,8 +89,8 @@ T(a_missing_or_needless_value_is_an_error)
 {
     struct cli_args a;
     struct err e = {0};
-    t_fails(parse(&a, &e, WORDS(W("--text"))), &e, DS_EUSAGE, "needs a value");
-    t_fails(parse(&a, &e, WORDS(W("--json=1"))), &e, DS_EUSAGE, "takes no value");
+    t_fails(parse(&a, &e, "--text", (char *)NULL), &e, DS_EUSAGE, "needs a value");
+    t_fails(parse(&a, &e, "--json=1", (char *)NULL), &e, DS_EUSAGE, "takes no value");
 }
 
 T(seeds_are_whole_numbers_once_each)
