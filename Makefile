@@ -78,7 +78,7 @@ LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden fuzz install \
+.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz install \
 	uninstall clean help FORCE
 
 all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
@@ -166,6 +166,9 @@ cover: ## line coverage per file, from the tests
 golden: programs ## write the goldens again, then show what moved
 	$(Q)GENERATE=1 $(TEST_ENV) sh tests/run.sh -j $(JOBS) $(filter $(B)/tests/golden/% $(B)/tests/screens/%,$(PROGRAMS)) \
 		$(filter tests/golden/% tests/screens/%,$(SCRIPTS)); git diff --stat
+
+docs: all ## the tables of README.md, from the program's own
+	$(Q)sh tests/docs.sh ./depthscope README.md
 
 FUZZ_SECONDS ?= 60
 fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it the inputs are replayed)

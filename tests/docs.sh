@@ -6,7 +6,7 @@ set -eu
 program=$1 readme=${2:-README.md} check=${3:-}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-"$program" help keys | sed '1,/^## Keys$/d' >"$tmp/keys"
+"$program" help keys | sed "1,/^## Keys/d" >"$tmp/keys"
 "$program" help views >"$tmp/views"
 awk -v dir="$tmp" '
 /^<!-- begin [a-z]* -->$/ { print; print ""; file = dir "/" $3; while ((getline line < file) > 0) print line; skip = 1; next }

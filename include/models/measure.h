@@ -7,7 +7,7 @@
 #include "models/model.h"
 
 enum measure_column { MEASURE_DEPTH, MEASURE_SIGNAL, MEASURE_ENTROPY, MEASURE_NLL, MEASURE_FLOPS, MEASURE_TRUE, MEASURE_POSITION,
-                      MEASURE_COLUMNS };
+                      MEASURE_CLASS, MEASURE_COLUMNS };
 struct measure {
     int L, P;                 /* layers; positions of the map */
     double nll, tokens, bytes;
@@ -17,6 +17,8 @@ struct measure {
     float *column[MEASURE_COLUMNS]; /* up to cap samples each */
     size_t n, cap;
     double time_dense, time_ratio; /* seconds per token of dense prefill; ratio of the routed one. NaN: not measured */
+    const float *token_class; /* (vocab) kind of each id, borrowed; NULL = unknown.  What is in the worst tenth of losses is
+                                 high-loss whatever its kind (data/token_class.h) */
     char signal[32];          /* the cell metric behind MEASURE_SIGNAL, "" none */
 };
 int measure_init(struct measure *s, const struct model *m, int positions, size_t samples, struct err *e) DS_CHECK;

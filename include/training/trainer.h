@@ -55,7 +55,7 @@ struct trainer {
     struct probe_text *probe;
     int probes;
     int32_t *input, *target, *doc_start;  /* (rows) */
-    float *true_entropy;
+    float *true_entropy, *token_class;     /* (rows), (vocab) */
     int rows;
     struct runlog_writer *log;
     struct record *record;

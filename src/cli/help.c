@@ -11,6 +11,7 @@
 #include "routing/route.h"
 #include "training/job.h"
 #include "training/options.h"
+#include "tui/keymap.h"
 
 static struct cli_option options[] = {{.name = NULL}};
 
@@ -132,6 +133,10 @@ int help_command(int argc, char **argv)
     cli_release(&a);
     if (strcmp(what, "keys") == 0) {
         list_keys(&out);
+        return cli_print(&out);
+    }
+    if (strcmp(what, "views") == 0) {
+        keys_markdown(&out);
         return cli_print(&out);
     }
     for (const struct command *c = commands; c->name && n < DS_LEN(names) - 1; c++) {

@@ -22,7 +22,7 @@ const struct command commands[] = {
     {"bench",    "[key=value ...]",                    "speed of products, steps, prefill and decode", bench_command},
     {"doctor",   "",                                   "what this machine and terminal can do", doctor_command},
     {"serve",    "MODEL",                              "answer requests of the workbench on stdin (JSON lines)", serve_command},
-    {"help",     "[COMMAND|keys]",                     "this list; help of one command; all keys", help_command},
+    {"help",     "[COMMAND|keys|views]",               "this list; help of one command; all settings; the workbench's keys", help_command},
     {NULL, NULL, NULL, NULL},
     // clang-format on
 };

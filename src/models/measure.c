@@ -10,7 +10,7 @@
 static const char *const column_name[MEASURE_COLUMNS] = {
     [MEASURE_DEPTH] = "depth", [MEASURE_SIGNAL] = "signal",      [MEASURE_ENTROPY] = "entropy",
     [MEASURE_NLL] = "nll",     [MEASURE_FLOPS] = "flops",        [MEASURE_TRUE] = "true_entropy",
-    [MEASURE_POSITION] = "position",
+    [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",
 };
 
 /* The first cell metric is what the method's gate compared. */
@@ -95,6 +95,7 @@ static void add_sample(struct measure *s, const struct model *m, int row, float 
         [MEASURE_FLOPS] = (float)m->flops.token[row],
         [MEASURE_TRUE] = true_entropy ? true_entropy[row] : NAN,
         [MEASURE_POSITION] = (float)m->pos[row],
+        [MEASURE_CLASS] = s->token_class ? s->token_class[m->batch->id[row]] : NAN,
     };
     if (s->n >= s->cap)
         return;
@@ -266,8 +267,30 @@ void measure_eval_record(const struct measure *s, struct record *rec, const char
     add_map(s, rec);
 }
 
+static int by_float(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The worst tenth of losses is a class of its own. */
+static void mark_high_loss(const struct measure *s)
+{
+    enum { HIGH_LOSS = 7 };
+    float *sorted = s->token_class && s->n >= 10 ? mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted) : NULL;
+    if (!sorted)
+        return;
+    qsort(sorted, s->n, sizeof *sorted, by_float);
+    float limit = sorted[s->n - s->n / 10];
+    for (size_t i = 0; i < s->n; i++)
+        if (s->column[MEASURE_NLL][i] >= limit)
+            s->column[MEASURE_CLASS][i] = HIGH_LOSS;
+    mem_free(sorted);
+}
+
 void measure_sample_record(const struct measure *s, struct record *rec, const char *name, int64_t step, double time)
 {
+    mark_high_loss(s);
     record_begin(rec, "sample", step, time);
     record_str(rec, "name", name);
     record_int(rec, "n", (int64_t)s->n);

@@ -49,6 +49,7 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
     int rc = measure_init(&s, t->model, (int)t->config.train.seq, final ? (size_t)t->config.train.samples : 1024, e);
     if (rc < 0)
         return rc;
+    s.token_class = t->token_class;
     add_batches(t, &s, tokens);
     int rounds = final ? (int)t->config.train.time_rounds : t->config.train.time_rounds > 0 ? 1 : 0;
     if (rounds > 0)

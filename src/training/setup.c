@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/corpus.h"
+#include "data/token_class.h"
 #include "data/tokenizer.h"
 #include "training/trainer.h"
 
@@ -149,8 +150,11 @@ static int alloc_batch(struct trainer *t, struct err *e)
     t->target = mem_alloc(n, sizeof *t->target);
     t->doc_start = mem_alloc(n, sizeof *t->doc_start);
     t->true_entropy = mem_alloc(n, sizeof *t->true_entropy);
+    t->token_class = mem_alloc((size_t)t->config.model.vocab, sizeof *t->token_class);
     t->record = record_new();
-    return t->input && t->target && t->doc_start && t->true_entropy && t->record ? 0 : err_set(e, DS_EMEM, "a batch");
+    if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class || !t->record)
+        return err_set(e, DS_EMEM, "a batch");
+    return token_classes(t->tokenizer, t->train, (int)t->config.train.seq, t->token_class, e);
 }
 
 /* True entropy of a token = the sum over its bytes, which byte-level tokens cover exactly. */

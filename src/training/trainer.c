@@ -396,6 +396,7 @@ void trainer_close(struct trainer *t)
     mem_free(t->target);
     mem_free(t->doc_start);
     mem_free(t->true_entropy);
+    mem_free(t->token_class);
     model_free(t->model);
     loader_close(t->train);
     loader_close(t->val);
