@@ -84,7 +84,7 @@ static struct model *small_at(const char *more, uint64_t seed)
     snprintf(text, sizeof text,
              "model.layers=6 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d model.init_std=0.4 "
              "model.method=edp edp.anneal=0 edp.sparsity_warmup=0 edp.target_ratio=0.7 edp.lambda_sparsity=0.7 "
-             "edp.lambda_budget=0.3 edp.temperature=0.7 edp.max_skip=2 %s", V, T, more);
+             "edp.lambda_budget=0.3 edp.temperature=0.7 edp.max_skip=2 edp.threshold=learned %s", V, T, more);
     kit_fill(&batch, B, T, V, 1);
     kit_documents(&batch);
     struct model *m = kit_model(text, 7, B * T, 1, 1);

@@ -232,7 +232,7 @@ T(every_registered_method_leaves_the_weights_their_true_gradients)
         char text[128];
         struct pass pass = kit_pass(PASS_TRAIN);
         setup(1);
-        snprintf(text, sizeof text, "model.layers=6 model.method=%s", (*ops)->name);
+        snprintf(text, sizeof text, "model.layers=8 model.method=%s", (*ops)->name);
         struct model *m = small(text, 0);
         model_forward(m, &batch.b, &pass);
         m->route.frozen = 1;

@@ -266,7 +266,7 @@ T(an_unknown_option_of_a_method_is_refused)
         struct err e = {0};
         struct model *m = NULL;
         char text[128];
-        snprintf(text, sizeof text, "model.method=%s model.layers=6 %s.no_such=1", name, name);
+        snprintf(text, sizeof text, "model.method=%s model.layers=8 %s.no_such=1", name, name);
         t_fails(kit_try(&m, text, 1, 0, &e), &e, DS_EUSAGE, "no_such");
         model_free(m);
     }

@@ -236,7 +236,7 @@ static void expect_refused(const char *options, const char *part)
 
 T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
 {
-    expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.target_ratio=0.4",
+    expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 edp.target_ratio=0.4",
                    "7 of 12 layers run by rule (always on or forced), so the whole-block ratio lies in [0.583, 1]");
     expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.history=literal edp.target_ratio=0.4",
                    "6 of 12 layers run by rule");
@@ -245,7 +245,7 @@ T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
     expect_refused("model.method=static model.layers=4 static.target_ratio=0.4", "2 of 4 layers");
     expect_refused("model.method=edp model.layers=2", "leave no gated layer");
     struct err e = {0};
-    struct model *m = kit_model("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.target_ratio=0.7", 1, 8, 0, 0);
+    struct model *m = kit_model("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 edp.target_ratio=0.7", 1, 8, 0, 0);
     t_fails(m->route.ops->set(&m->route, "target_ratio", 0.5, &e), &e, DS_ERANGE, "edp.target_ratio=0.5 cannot be reached");
     t_ok(m->route.ops->set(&m->route, "target_ratio", 0.8, &e), &e);
     t_fails(m->route.ops->set(&m->route, "nonsense", 1, &e), &e, DS_ENOTFOUND, "nonsense");

@@ -338,19 +338,19 @@ T(parameters_are_as_many_as_the_switches_say)
          2 * 50 * 16 + 30 * 16 + 2 * (4 * 12 * 16 + 3 * 12 + 16 + 2 * 16 * 64 + 64 + 16 + 4 * 16) + 2 * 16);
     model_free(m);
     int64_t dense, edp; /* edp adds thresholds, score weights, step codes; and untrained: budget, running statistics */
-    m = kit_model("model.method=dense model.layers=6 model.dim=16 model.heads=2 model.vocab=50", 1, 4, 0, 0);
+    m = kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1, 4, 0, 0);
     dense = params_count(&m->params);
     model_free(m);
-    m = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 model.vocab=50", 1, 4, 0, 0);
+    m = kit_model("model.method=edp model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1, 4, 0, 0);
     edp = params_count(&m->params);
     model_free(m);
-    t_eq(edp - dense, 6 + 6 * 5 + 5 * 16 + 2 + 2 * 6 * 5 + 6);
+    t_eq(edp - dense, 8 + 8 * 5 + 7 * 16 + 2 + 2 * 8 * 5 + 8);
 }
 
 T(a_method_changes_no_initial_weight_of_the_others)
 {
-    struct model *a = kit_model("model.method=dense model.layers=6 model.dim=16 model.heads=2", 5, 4, 0, 0);
-    struct model *b = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2", 5, 4, 0, 0);
+    struct model *a = kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
+    struct model *b = kit_model("model.method=edp model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
     for (int i = 0; i < a->params.n; i++) {
         int j = params_find(&b->params, a->params.p[i].name);
         t_true(j >= 0 && kit_same(a->params.p[i].value, b->params.p[j].value, a->params.p[i].n));
@@ -369,7 +369,7 @@ static void check_options(const char *options, int code, const char *part)
 T(options_that_do_not_go_together_are_refused_in_one_line)
 {
     check_options("model.method=edp edp.attach=true", DS_EUSAGE, "edp.signal=velocity, speed or vector");
-    check_options("model.method=edp edp.train=sparse edp.probe_rate=0", DS_ERANGE, "probe_rate > 0");
+    check_options("model.method=edp edp.threshold=learned edp.train=sparse edp.probe_rate=0", DS_ERANGE, "probe_rate > 0");
     check_options("model.method=edp edp.early=5 edp.late=3", DS_ERANGE, "leave no gated layer of model.layers=8");
     check_options("model.method=nothing", DS_EUSAGE, "model.method=nothing is unknown");
     check_options("model.method=dense model.dim=10 model.heads=3", DS_ERANGE, "does not divide model.dim=10");
