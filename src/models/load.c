@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
@@ -136,6 +137,9 @@ int model_write_config(const struct model *m, const char *path, struct err *e)
         opt_print(&g.opts[i], m->route.opts, value, sizeof value);
         rc = config_set(&options, key, value, path, e);
     }
+    snprintf(value, sizeof value, "%llu", (unsigned long long)m->route.seed);
+    if (rc == 0) /* routing by lot draws the same cells wherever the model is used */
+        rc = config_set(&options, "seed", value, path, e);
     if (rc == 0) {
         model_config_to_json(&text, &m->config, &options);
         rc = text.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, text.p, text.len, e);
@@ -143,6 +147,19 @@ int model_write_config(const struct model *m, const char *path, struct err *e)
     str_release(&text);
     config_release(&options);
     return rc;
+}
+
+/* The checkpoint that best.json names, when it is there and whole. */
+static int best_of_run(const char *root, char *dir, size_t size)
+{
+    char path[1024], name[32];
+    struct json *j = NULL;
+    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || json_read_file(&j, path, 1 << 16, NULL) < 0)
+        return 0;
+    snprintf(name, sizeof name, "step-%08lld", (long long)json_int(json_get(json_root(j), "step"), -1));
+    json_free(j);
+    return fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 && fs_join(dir, size, path, name, NULL) == 0 &&
+           fs_is_dir(dir) && checkpoint_verify(dir, NULL) == 0;
 }
 
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
@@ -159,6 +176,8 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
             return str_copy(dir, size, root) ? err_set(e, DS_ERANGE, "%s: the path is too long", root) : 0;
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
+            if (best_of_run(root, dir, size))
+                return 0;
             return checkpoint_latest(path, dir, size, &step, e);
         }
     }
@@ -177,10 +196,13 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
         rc = model_config_from_json(&c, &options, path, e);
     if (rc < 0)
         goto out;
+    const char *seed_text = config_get(&options, "seed");
+    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : 0;
+    config_remove(&options, "seed");
     if (overrides)
         rc = config_merge(&options, overrides, e);
     if (rc == 0)
-        rc = model_new(&m, &c, &options, 0, train, e);
+        rc = model_new(&m, &c, &options, seed, train, e);
     opt_release(&model_group, &c); /* empty when it was taken */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
