@@ -74,6 +74,7 @@ int cells_legend(struct area line, int x_end, struct cells *c);
 
 void cells_map_draw(struct area a, struct cells *c);                    /* cells_map.c  */
 int cells_map_rows(const struct cells *c, const struct look *look, int most);
+int cells_map_least(const struct cells *c, const struct look *look); /* rows that show every layer */
 void cells_text_draw(struct area a, struct cells *c);                   /* cells_text.c */
 int cells_text_rows(const struct cells *c, int cols, int most);
 int cells_text_hit(const struct cells *c, int y, int x);                /* token or -1  */

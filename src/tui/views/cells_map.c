@@ -153,6 +153,12 @@ static struct frame frame_of(const struct cells *c, const struct look *look, int
     return f;
 }
 
+int cells_map_least(const struct cells *c, const struct look *look)
+{
+    int layers = c->probe->layers;
+    return 3 + (can_pair(look, c->field) ? (layers + 1) / 2 : layers);
+}
+
 int cells_map_rows(const struct cells *c, const struct look *look, int most)
 {
     struct frame f = frame_of(c, look, most);

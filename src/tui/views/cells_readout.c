@@ -102,11 +102,14 @@ static void cell_rows(struct rows *r, const struct cells *c)
             continue;
         double x = cells_value(p, f, c->seen_layer, c->seen_token);
         char text[16];
-        if (fabs(x) >= 1e5)
+        if (fabs(x) >= 1e4)
             snprintf(add(r, name)->value, sizeof r->row->value, "%s", str_si(text, x));
         else
             add_value(r, name, x, cells_unit(c->view, name));
     }
+    int kv = cells_kv(c->view);
+    if (kv >= 0)
+        str_copy(add(r, "K/V")->value, sizeof r->row->value, kv || cells_state(c, c->seen_layer, c->seen_token) != CELL_SKIP ? "kept" : "none");
 }
 
 static const char *state_words(const struct cells *c)
@@ -144,13 +147,7 @@ static void token_title(struct area line, const struct cells *c)
 
 static void layer_title(struct area line, const struct cells *c)
 {
-    int kv = cells_kv(c->view);
-    struct ink k = ink(ROLE_TEXT); /* not bold: blanks would change the pen twice each */
-    int x = area_textf(line, 0, 0, -1, k, "layer %d %s", c->layer, state_words(c));
-    if (kv >= 0 && line.cols - x >= 10) {
-        int is_kept = kv || cells_state(c, c->layer, c->token) != CELL_SKIP;
-        area_text(line, 0, x, -1, k, is_kept ? ", K/V kept" : ", no K/V");
-    }
+    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), line.cols < 24 ? "L%d %s" : "layer %d %s", c->layer, state_words(c));
 }
 
 /* What the head would say behind this layer: the likeliest next tokens. */
@@ -275,8 +272,10 @@ void cells_draw(struct area a, struct cells *c)
     int foot = is_wide || a.rows < 9 ? 0 : cells_readout_rows(c, a.cols - 2);
     int text_most = a.rows >= 40 ? 8 : a.rows >= 18 ? 3 : a.rows >= 12 ? 2 : a.rows >= 7 ? 1 : 0;
     int most_foot = a.rows * 2 / 5, y;
-    foot = foot > most_foot ? most_foot : foot;
     int text = text_most ? cells_text_rows(c, main.cols - 2, text_most) : 0;
+    int least = cells_map_least(c, look), left = a.rows - text - least - 2;
+    foot = foot > most_foot ? most_foot : foot;
+    foot = foot > left && foot > 2 ? left > 2 ? left : 2 : foot; /* every layer before every number */
     int room = main.rows - text - foot - (text > 0 && main.rows >= 18) - (foot > 0);
     int map = cells_map_rows(c, look, room);
     c->at = (struct cells_at){.text_y = 0, .text_x = 1, .text_rows = text, .text_cols = main.cols - 2};

@@ -268,7 +268,7 @@ void signals_relation(struct area a, const struct signals *s, const struct runvi
 {
     enum { NAME = 14 };
     struct table t;
-    const struct run_sample *x = s->sample ? runview_sample(r, NULL) : NULL;
+    const struct run_sample *x = s->sample && r->n_samples > 0 ? &r->sample[r->n_samples - 1] : NULL;
     if (!(x ? table_of_sample(&t, x) : table_of_probe(&t, s->probe)))
         return;
     int at = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Pearson r with") + 2;

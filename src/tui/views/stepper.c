@@ -117,14 +117,14 @@ static void draw_numbers(struct view *v, struct area line)
     x = put_number(line, x, "FLOPs", now.flops, was.flops, is_supposed);
     int has_threshold = probe_cell(c->probe, "threshold") != NULL;
     if (has_threshold || s->offset != 0) {
-        x += area_text(line, 0, x, -1, ink(ROLE_DIM), "threshold ");
+        x += area_text(line, 0, x, -1, ink(ROLE_DIM), "tau ");
         x += area_textf(line, 0, x, -1, ink(s->offset != 0 ? ROLE_WARN : ROLE_TEXT), "%+.2f", s->offset) + 2;
     }
     if (s->n_forced > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
     if (is_supposed)
-        area_text(line, 0, x, -1, ink(ROLE_DIM), "~ from stored scores; exact follows");
-    else if (s->n_forced == 0 && s->offset == 0 && line.cols - x > 30)
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "~ by stored scores");
+    else if (s->n_forced == 0 && s->offset == 0 && line.cols - x > 40)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "f forces a cell, < > move the threshold");
 }
 

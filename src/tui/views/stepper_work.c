@@ -339,6 +339,8 @@ int stepper_take(struct view *v)
     }
     if (s->session && rc < 0) {
         str_copy(s->trouble, sizeof s->trouble, e.text);
+        if (s->n_asked > 0) /* what it died of is not asked again at the next start */
+            app_remember(v->app, "stepper.prompt", "");
         stepper_stop(s);
         changed = 1;
     }

@@ -1,0 +1,208 @@
+/* Scripted screens of the Depth map, Signals and the Stepper against committed ones.  The Stepper talks
+ * to a worker made here: its answers are fixtures, at once, and it dies when it is told to.
+ *
+ *   UPDATE_SCREENS=1 test_screens_cells    writes the screens anew; look at the difference.
+ */
+#include "t.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "eval/job.h"
+#include "screens/probes.h"
+#include "tui/app.h"
+
+/* ---- a worker without a model ---- */
+
+enum { ANSWERS_MAX = 64 };
+struct session { struct str answer[ANSWERS_MAX]; int at, n, flip, tokens, is_dead; double offset; struct record *record; };
+
+int session_open(struct session **out, const char *model, struct err *e)
+{
+    if (strcmp(model, "missing") == 0)
+        return err_set(e, DS_ENOTFOUND, "missing: no such model");
+    struct session *s = mem_alloc(1, sizeof *s);
+    if (!s || !(s->record = record_new()))
+        return err_set(e, DS_EMEM, "session");
+    s->flip = -1;
+    s->tokens = 12;
+    *out = s;
+    return 0;
+}
+
+static void answer(struct session *s)
+{
+    struct err e = {0};
+    t_true(s->n < ANSWERS_MAX);
+    t_ok(record_end(s->record, (uint64_t)s->n + 1, &s->answer[s->n], &e), &e);
+    s->n++;
+}
+
+int session_send(struct session *s, const char *json, struct err *e)
+{
+    (void)e;
+    const char *value = strstr(json, "\"value\":");
+    int layer, token, run;
+    if (strstr(json, "please die")) {
+        s->is_dead = 1;
+        return 0;
+    }
+    if (strstr(json, "too long")) {
+        record_begin(s->record, "error", 0, 0);
+        record_str(s->record, "text", "the text has 9999 tokens, the model takes 512");
+        answer(s);
+        return 0;
+    }
+    if (value) {
+        s->offset = strtod(value + 8, NULL);
+        if (fabs(s->offset - 0.2) < 1e-9) /* thinks for ever */
+            return 0;
+    }
+    if (strstr(json, "\"trace\""))
+        s->flip = -1;
+    s->tokens += strstr(json, "\"next\"") != NULL;
+    if (sscanf(json, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", &layer, &token, &run) == 3)
+        s->flip = run < 0 ? -1 : layer * s->tokens + token;
+    if (!strstr(json, "\"info\"")) {
+        probe_body(s->record, 1, 0, s->tokens, 1, s->offset, s->flip);
+        answer(s);
+    }
+    record_begin(s->record, "done", 0, 0);
+    answer(s);
+    return 0;
+}
+
+int session_next(struct session *s, struct value *body, struct err *e)
+{
+    uint64_t seq;
+    if (s->at < s->n) {
+        const struct str *a = &s->answer[s->at++];
+        return record_parse(a->p, a->len, &seq, body, e) > 0 ? 1 : DS_EFORMAT;
+    }
+    return s->is_dead ? err_set(e, DS_EIO, "the model's process ended: out of \x1b[2J memory") : 0;
+}
+
+int session_fd(const struct session *s)
+{
+    (void)s;
+    return -1;
+}
+
+int session_busy(const struct session *s)
+{
+    return s->n - s->at;
+}
+
+void session_close(struct session *s)
+{
+    for (int i = 0; s && i < s->n; i++)
+        str_release(&s->answer[i]);
+    if (s)
+        record_free(s->record);
+    mem_free(s);
+}
+
+/* ---- screens ---- */
+
+struct screen { const char *name, *size, *view, *script, *glyphs, *color; int is_bare, is_empty; };
+
+/* clang-format off */
+static const struct screen screens[] = {
+    {"depth-80x24",    "80x24",  "depth",   "keys l l j j\nshot\nkeys c Space l Space\nshot\nkeys w o", NULL, NULL, 0, 0},
+    {"depth-200x50",   "200x50", "depth",   "keys G k",                              NULL,     NULL,    0, 0},
+    {"depth-20x5",     "20x5",   "depth",   "keys l j",                              NULL,     NULL,    0, 0},
+    {"depth-time",     "100x30", "depth",   "keys ,\nshot\nkeys }\nshot\nkeys F { { ,\nshot\nkeys / m a t Enter", NULL, NULL, 0, 0},
+    {"depth-ascii",    "80x24",  "depth",   "keys j j l\nshot\nkeys c",              "ascii",  "never", 0, 0},
+    {"depth-shades",   "60x14",  "depth",   "keys j j l",                            "shades", "16",    0, 0},
+    {"depth-bare",     "80x24",  "depth",   "keys j j l c",                          NULL,     NULL,    1, 0},
+    {"depth-click",    "80x24",  "depth",   "click 5 20\nshot\nclick 12 14\nwheel down 12 14", NULL, NULL, 0, 0},
+    {"depth-empty",    "80x24",  "depth",   "keys l j c Space , }",                  NULL,     NULL,    0, 1},
+    {"signals-80x24",  "80x24",  "signals", "keys l l l Space l l\nshot\nkeys p\nshot\nkeys c p\nshot\nkeys s", NULL, NULL, 0, 0},
+    {"signals-200x50", "200x50", "signals", "keys l Space l l Space l",              NULL,     NULL,    0, 0},
+    {"signals-ascii",  "80x40",  "signals", "keys l l",                              "ascii",  "never", 0, 0},
+    {"signals-bare",   "80x24",  "signals", "keys p p\nshot\nkeys p",                NULL,     NULL,    1, 0},
+    {"signals-empty",  "80x24",  "signals", "keys p c Space",                        NULL,     NULL,    0, 1},
+    {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x n", NULL, NULL, 0, 0},
+    {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
+    {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},
+    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt please die\nkeys l\nshot\nkeys n\nshot\nkeys R l", NULL, NULL, 0, 0},
+    {"stepper-none",   "80x24",  "stepper", "keys l f n <\nshot\ncommand model missing\nkeys l", NULL, NULL, 0, 0},
+    {"stepper-20x5",   "20x5",   "stepper", "command model fixture\nkeys l j",       NULL,     NULL,    0, 0},
+};
+/* clang-format on */
+
+static void compare(const char *path, const struct str *got)
+{
+    struct str want = {0};
+    struct err e = {0};
+    if (getenv("UPDATE_SCREENS")) {
+        t_ok(fs_write_file(path, got->p, got->len, &e), &e);
+        return;
+    }
+    t_ok(fs_read_file(&want, path, 16 << 20, &e), &e);
+    size_t at = 0, line = 1;
+    while (at < want.len && at < got->len && want.p[at] == got->p[at])
+        line += want.p[at++] == '\n';
+    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path, line, str_text(got));
+    str_release(&want);
+}
+
+static void empty_run(struct stream *s)
+{
+    stream_head(s, "fixture-empty", "mod", 100);
+}
+
+static void play(const struct screen *s)
+{
+    char script[256], dump[256], golden[256], run[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run};
+    struct tui_options o = {.view = s->view, .size = s->size, .glyphs = s->glyphs, .color = s->color, .paths = paths, .n = 1,
+                            .script = script, .dump = dump};
+    struct err e = {0};
+    struct str got = {0}, log = {0};
+    setenv("DEPTHSCOPE_RUNS", "/nonexistent/runs", 1);
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(golden, sizeof golden, "tests/screens/%s.screen", s->name);
+    t_eq(probes_make(s->is_bare ? probes_bare : s->is_empty ? empty_run : probes_run, &log), 0);
+    t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
+    compare(golden, &got);
+    str_release(&got);
+    str_release(&log);
+}
+
+T_SECONDS(screens_of_cells_are_as_committed, 120)
+{
+    const char *only = getenv("SCREEN");
+    for (size_t i = 0; i < DS_LEN(screens); i++)
+        if (!only || strcmp(only, screens[i].name) == 0)
+            play(&screens[i]);
+}
+
+/* Every key of these views, at sizes from nothing to large, with and without something to show. */
+T_SECONDS(no_key_at_any_size_does_harm, 120)
+{
+    static const char *const views[] = {"depth", "signals", "stepper"}, *const sizes[] = {"1x1", "7x3", "33x8", "80x24", "250x70"};
+    static const char keys[] = "command model fixture\nkeys l l j c C c c w w w o J K H L G h , , . F } } { Space X f f f x > ) < ( 0 t p p p s c n g m R p "
+                               "PgUp PgDn Home End i x y z Enter i Esc l j k\nshot\nsize 30x9\nkeys l j c\nsize 80x24\nkeys k";
+    struct err e = {0};
+    char script[256], run[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run};
+    struct str log = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    for (size_t k = 0; k < 3; k++) {
+        str_reset(&log);
+        t_eq(probes_make(k == 0 ? probes_bare : k == 1 ? empty_run : probes_run, &log), 0);
+        t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+        for (size_t i = 0; i < DS_LEN(views) * DS_LEN(sizes); i++) {
+            struct tui_options o = {.view = views[i % 3], .size = sizes[i / 3], .paths = paths, .n = 1, .script = script, .dump = "/dev/null"};
+            t_ok(tui_run(&o, &e), &e);
+        }
+    }
+    str_release(&log);
+}
