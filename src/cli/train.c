@@ -240,8 +240,10 @@ static int run(const struct cli_args *a, int argc, char **argv)
     char dir[1024];
     int resume = cli_value(a, "resume") != NULL;
     int rc = prepare(a, &config, dir, sizeof dir, argc, argv, &e);
-    if (rc < 0)
+    if (rc < 0) {
+        train_config_release(&config);
         return command_fail(&e);
+    }
     t = (struct trainer){.stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
     if (resume) {
         t.override = a->override;
