@@ -1,5 +1,5 @@
-/* Tokens x layers on a screen: the map, the text above it and the read-out beside it.  The Depth map
- * and the Stepper draw the same picture with this; what a cell can show is read from the probe
+/* Tokens x layers on a screen: the map, the text above it and the read-out beside it.  The Depth
+ * map and the Stepper draw the same picture with this; what a cell can show is read from the probe
  * (run or skip, then every matrix it carries), so no method is known here by name. */
 #ifndef DS_TUI_CELLS_H
 #define DS_TUI_CELLS_H
@@ -11,42 +11,54 @@
 #include "tui/keymap.h"
 
 /* ---- fields: what a cell can show (cells_fields.c) ---- */
-/* Field 0 is run or skip, then the probe's matrices, last the margin score - threshold if it has both. */
+/* Field 0 is run or skip, then the probe's matrices, last the margin score - threshold if it has
+ * both. */
 int cells_fields(const struct probe *p);
 const char *cells_field_name(const struct probe *p, int field);
-double cells_value(const struct probe *p, int field, int layer, int token); /* NaN where there is none */
+double cells_value(const struct probe *p, int field, int layer,
+                   int token); /* NaN where there is none */
 /* Unit of a metric, as the run's other records name it; "" when unknown. */
 const char *cells_unit(const struct runview *r, const char *name);
-/* Range of a field over a probe in round numbers (so that colours hold still); around 0 when it has both
- * signs.  Returns the theme's map to be used, NULL when no cell has a value. */
-const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo, double *hi);
-enum cell_state { CELL_SKIP, CELL_RUN, CELL_RULE }; /* rule: run without a choice, as in an always-on layer */
+/* Range of a field over a probe in round numbers (so that colours hold still); around 0 when it has
+ * both signs.  Returns the theme's map to be used, NULL when no cell has a value. */
+const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo,
+                        double *hi);
+enum cell_state {
+    CELL_SKIP,
+    CELL_RUN,
+    CELL_RULE
+}; /* rule: run without a choice, as in an always-on layer */
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers run */
 /* Ink of text whose depth is unit (0 shallow .. 1 deep, NaN unknown): also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
-/* 1 when K and V of skipped tokens are kept, 0 when not, -1 unknown: the run's configuration says. */
+/* 1 when K and V of skipped tokens are kept, 0 when not, -1 unknown: the run's configuration says.
+ */
 int cells_kv(const struct runview *r);
+
+struct cells_clock;
 
 /* ---- the picture ---- */
 enum { CELLS_WIDE_MAX = 3 };
 struct cells {
     /* what: borrowed, set before every draw */
     const struct probe *probe;
-    const struct probe *other;   /* the same text undisturbed, or its beginning: for differences; or NULL */
-    const unsigned char *run;    /* (layers, tokens) supposed decisions instead of the probe's; or NULL  */
-    const int8_t *force;         /* (layers, tokens) what a person forced: 1, 0, -1; or NULL              */
-    const unsigned char *mark;   /* (tokens) marked ones; or NULL                                         */
-    const struct runview *view;  /* for units and the configuration; or NULL                              */
+    const struct probe
+        *other; /* the same text undisturbed, or its beginning: for differences; or NULL */
+    const unsigned char
+        *run;            /* (layers, tokens) supposed decisions instead of the probe's; or NULL  */
+    const int8_t *force; /* (layers, tokens) what a person forced: 1, 0, -1; or NULL              */
+    const unsigned char *mark;  /* (tokens) marked ones; or NULL  */
+    const struct runview *view; /* for units and the configuration; or NULL */
     /* how: may be settings of a view */
     int field, is_upward, token, layer;
-    int wide;                    /* columns of a token: 0 as many as fit, else 4, 8, 16 */
-    int has_focus;               /* the terminal's own cursor points at the cell: it costs next to nothing */
+    int wide;      /* columns of a token: 0 as many as fit, else 4, 8, 16 */
+    int has_focus; /* the terminal's own cursor points at the cell: it costs next to nothing */
     /* kept from draw to draw */
-    int is_moving;               /* the cursor has not come to rest: details stay where they were seen */
+    int is_moving; /* the cursor has not come to rest: details stay where they were seen */
     int seen_token, seen_layer;
-    int timer;                   /* descriptor + 1 of the clock of that, 0 none */
+    struct cells_clock *clock; /* tells when it rests; NULL before the first step */
     int first_token, first_layer, text_top;
-    unsigned char *by_rule;      /* (layers): every token of this probe ran there */
+    unsigned char *by_rule; /* (layers): every token of this probe ran there */
     int by_rule_n;
     /* of the last draw, in coordinates of the area given to cells_draw */
     struct cells_at {
@@ -57,12 +69,13 @@ struct cells {
     } at;
 };
 
-/* A step of the cursor sends the cursor and the titles at once, and all that hangs on it when the cursor
- * rests (on slow lines a held key would else send every number it passes).  cells_moved says that it moved,
- * cells_timer is to be polled, cells_rested tells (1, once) that it rests now. */
+/* A step of the cursor sends the cursor and the titles at once, and all that hangs on it when the
+ * cursor rests (on slow lines a held key would else send every number it passes).  cells_moved says
+ * that it moved, cells_timer is to be polled, cells_rested tells (1, once) that it rests now. */
 void cells_moved(struct cells *c, int is_scripted);
 int cells_timer(const struct cells *c);
 int cells_rested(struct cells *c);
+void cells_clock_free(struct cells_clock *k);
 /* Clamps the cursor and prepares what draw needs.  DS_EMEM only. */
 int cells_fit(struct cells *c) DS_CHECK;
 void cells_release(struct cells *c);
@@ -72,19 +85,31 @@ void cells_draw(struct area a, struct cells *c);
 /* What the colours mean; ends before x_end, returns the column it starts at. */
 int cells_legend(struct area line, int x_end, struct cells *c);
 
-void cells_map_draw(struct area a, struct cells *c);                    /* cells_map.c  */
+void cells_map_draw(struct area a, struct cells *c); /* cells_map.c  */
 int cells_map_rows(const struct cells *c, const struct look *look, int most);
-int cells_map_least(const struct cells *c, const struct look *look); /* rows that show every layer */
-void cells_text_draw(struct area a, struct cells *c);                   /* cells_text.c */
+int cells_map_least(const struct cells *c,
+                    const struct look *look);         /* rows that show every layer */
+void cells_text_draw(struct area a, struct cells *c); /* cells_text.c */
 int cells_text_rows(const struct cells *c, int cols, int most);
-int cells_text_hit(const struct cells *c, int y, int x);                /* token or -1  */
-void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p, int token);
-void cells_readout_draw(struct area a, struct cells *c);                /* cells_readout.c */
+int cells_text_hit(const struct cells *c, int y, int x); /* token or -1  */
+void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,
+                 int token);
+void cells_readout_draw(struct area a, struct cells *c); /* cells_readout.c */
 int cells_readout_rows(const struct cells *c, int cols);
 
 /* ---- motion ---- */
-enum cells_move { CELLS_LEFT, CELLS_RIGHT, CELLS_UP, CELLS_DOWN, CELLS_PAGE_LEFT, CELLS_PAGE_RIGHT, CELLS_FIRST, CELLS_LAST,
-                  CELLS_JUMP_UP, CELLS_JUMP_DOWN };
+enum cells_move {
+    CELLS_LEFT,
+    CELLS_RIGHT,
+    CELLS_UP,
+    CELLS_DOWN,
+    CELLS_PAGE_LEFT,
+    CELLS_PAGE_RIGHT,
+    CELLS_FIRST,
+    CELLS_LAST,
+    CELLS_JUMP_UP,
+    CELLS_JUMP_DOWN
+};
 void cells_go(struct cells *c, enum cells_move m);
 /* Click and wheel; 1 = taken. */
 int cells_event(struct cells *c, const struct event *ev);

@@ -21,7 +21,8 @@ void signals_curves(struct area a, const struct signals *s, const struct runview
 /* Distribution of a field per layer, against the threshold where it is the score. */
 void signals_spread(struct area a, const struct signals *s, const struct runview *r);
 void signals_relation(struct area a, const struct signals *s, const struct runview *r);
-/* Pearson's r over the pairs that are finite in both; *n is their number.  NaN: no variance, or n < 3. */
+/* Pearson's r over the pairs that are finite in both; *n is their number.  NaN: no variance, or n
+ * < 3. */
 double signals_pearson(const float *x, const float *y, size_t count, size_t *n);
 
 #endif

@@ -10,19 +10,25 @@
 
 enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
 
-struct stepper_forced { int layer, token, run; };
+struct stepper_forced {
+    int layer, token, run;
+};
 /* What was asked of the worker and not answered: in which state the text will be then. */
-struct stepper_asked { int is_plain; double offset; int moves_on, is_text; };
+struct stepper_asked {
+    int is_plain;
+    double offset;
+    int moves_on, is_text;
+};
 
 struct stepper {
     struct cells cells;
     /* the worker */
-    struct session *session;     /* NULL: none runs                                   */
-    char model[1024];            /* what it was started with                          */
-    char given[1024];            /* `:model PATH`; "" = the current run               */
-    char trouble[512];           /* why there is none; last words                     */
-    struct runview *about;       /* its head: units, method, configuration            */
-    struct runview *now, *base;  /* newest probe; the newest one with nothing forced  */
+    struct session *session;    /* NULL: none runs                                   */
+    char model[1024];           /* what it was started with                          */
+    char given[1024];           /* `:model PATH`; "" = the current run               */
+    char trouble[512];          /* why there is none; last words                     */
+    struct runview *about;      /* its head: units, method, configuration            */
+    struct runview *now, *base; /* newest probe; the newest one with nothing forced  */
     struct stepper_asked asked[STEPPER_ASKED_MAX];
     int n_asked, had_model;
     /* what a person set */
@@ -31,16 +37,16 @@ struct stepper {
     struct stepper_forced forced[STEPPER_FORCED_MAX];
     int n_forced;
     double offset, offset_asked, offset_now; /* wanted, last sent, that of `now` */
-    int wants_newest;            /* newest checkpoint instead of the best            */
+    int wants_newest;                        /* newest checkpoint instead of the best            */
     double temperature;
     int seed;
-    int64_t newest_step;         /* of the checkpoints when the worker was started, -1 none */
-    int64_t newer_step;          /* of one that came since, -1 none                   */
-    double looked;               /* when checkpoints were looked for                  */
+    int64_t newest_step; /* of the checkpoints when the worker was started, -1 none */
+    int64_t newer_step;  /* of one that came since, -1 none                   */
+    double looked;       /* when checkpoints were looked for                  */
     int is_started, head_rows, first_force;
     /* made of these for a draw */
-    int8_t *force;               /* (layers, tokens) */
-    unsigned char *supposed;     /* (layers, tokens) */
+    int8_t *force;           /* (layers, tokens) */
+    unsigned char *supposed; /* (layers, tokens) */
     size_t cells_cap;
 };
 
@@ -54,11 +60,13 @@ void stepper_ask_ids(struct view *v, const struct probe *p);
 void stepper_ask_next(struct view *v);
 void stepper_ask_force(struct view *v, int layer, int token, int run);
 void stepper_ask_clear(struct view *v);
-int stepper_take(struct view *v);  /* 1 = something came */
+int stepper_take(struct view *v); /* 1 = something came */
 int stepper_is_busy(const struct stepper *s);
 
 /* stepper_numbers.c: what the numbers are, exactly or supposed */
-struct stepper_sum { double loss, run, flops; };
+struct stepper_sum {
+    double loss, run, flops;
+};
 const struct probe *stepper_probe(const struct runview *r);
 /* Fills cells.probe, other, force and run for a draw; 0 when there is nothing to show. */
 int stepper_prepare(struct view *v);

@@ -8,7 +8,12 @@
 
 #include "io/record.h"
 
-struct stream { struct record *record; struct str out; uint64_t seq; int failed; };
+struct stream {
+    struct record *record;
+    struct str out;
+    uint64_t seq;
+    int failed;
+};
 
 static double probe_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same everywhere */
 {
@@ -96,16 +101,40 @@ static void stream_end(struct stream *s, int step)
 enum { PROBE_L = 8, PROBE_T = 24, PROBE_K = 3 };
 
 /* Words, a wide rune, half a character, an escape sequence, a bidi override, marks on a letter. */
-static const char *const probe_piece[PROBE_T] = {
-    "The", " cat", " sat", " on", " the", " mat", ".", "\n", " \xE7\x8C\xAB", "\xC3", "\x1b[2J", " 42",
-    " e\xCC\x81\xCC\x82", "\xE2\x80\xAE", " and", " the", " dog", " ran", " un", "believ", "ably", " fast", " home", "."};
+static const char *const probe_piece[PROBE_T] = {"The",
+                                                 " cat",
+                                                 " sat",
+                                                 " on",
+                                                 " the",
+                                                 " mat",
+                                                 ".",
+                                                 "\n",
+                                                 " \xE7\x8C\xAB",
+                                                 "\xC3",
+                                                 "\x1b[2J",
+                                                 " 42",
+                                                 " e\xCC\x81\xCC\x82",
+                                                 "\xE2\x80\xAE",
+                                                 " and",
+                                                 " the",
+                                                 " dog",
+                                                 " ran",
+                                                 " un",
+                                                 "believ",
+                                                 "ably",
+                                                 " fast",
+                                                 " home",
+                                                 "."};
 
-/* is_rich: with scores, thresholds, true entropy and lens; else decisions alone. shift moves the thresholds. */
-static void probe_body(struct record *r, int step, int index, int tokens, int is_rich, double shift, int flip)
+/* is_rich: with scores, thresholds, true entropy and lens; else decisions alone. shift moves the
+ * thresholds. */
+static void probe_body(struct record *r, int step, int index, int tokens, int is_rich, double shift,
+                       int flip)
 {
     enum { CELLS = PROBE_L * PROBE_T };
     unsigned char run[CELLS];
-    float score[CELLS], threshold[CELLS], forced[CELLS], velocity[CELLS], flops[CELLS], p[CELLS * PROBE_K];
+    float score[CELLS], threshold[CELLS], forced[CELLS], velocity[CELLS], flops[CELLS],
+        p[CELLS * PROBE_K];
     float depth[PROBE_T], nll[PROBE_T], entropy[PROBE_T], truth[PROBE_T], cost[PROBE_T];
     int32_t id[PROBE_T], lens[CELLS * PROBE_K];
     const char *text[PROBE_T], *said[CELLS * PROBE_K];
@@ -139,7 +168,9 @@ static void probe_body(struct record *r, int step, int index, int tokens, int is
                 p[c] = (float)((0.4 + 0.05 * l + (flip >= 0 ? 0.03 : 0)) / (1 + 2 * j));
             }
         }
-        nll[t] = t ? (float)(2 + 1.5 * probe_noise((uint32_t)(t + index), 5u) + 0.1 * (PROBE_L - (double)depth[t])) : (float)NAN;
+        nll[t] = t ? (float)(2 + 1.5 * probe_noise((uint32_t)(t + index), 5u) +
+                             0.1 * (PROBE_L - (double)depth[t]))
+                   : (float)NAN;
         entropy[t] = t ? (float)(2.2 + probe_noise((uint32_t)t, 9u)) : (float)NAN;
         truth[t] = (float)(0.5 + probe_noise((uint32_t)t, 11u));
     }

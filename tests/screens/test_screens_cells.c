@@ -1,5 +1,5 @@
-/* Scripted screens of the Depth map, Signals and the Stepper against committed ones.  The Stepper talks
- * to a worker made here: its answers are fixtures, at once, and it dies when it is told to.
+/* Scripted screens of the Depth map, Signals and the Stepper against committed ones.  The Stepper
+ * talks to a worker made here: its answers are fixtures, at once, and it dies when it is told to.
  *
  *   UPDATE_SCREENS=1 test_screens_cells    writes the screens anew; look at the difference.
  */
@@ -14,7 +14,12 @@
 /* ---- a worker without a model ---- */
 
 enum { ANSWERS_MAX = 64 };
-struct session { struct str answer[ANSWERS_MAX]; int at, n, flip, tokens, is_dead; double offset; struct record *record; };
+struct session {
+    struct str answer[ANSWERS_MAX];
+    int at, n, flip, tokens, is_dead;
+    double offset;
+    struct record *record;
+};
 
 int session_open(struct session **out, const char *model, struct err *e)
 {
@@ -60,7 +65,8 @@ int session_send(struct session *s, const char *json, struct err *e)
     if (strstr(json, "\"trace\""))
         s->flip = -1;
     s->tokens += strstr(json, "\"next\"") != NULL;
-    if (sscanf(json, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", &layer, &token, &run) == 3)
+    if (sscanf(json, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", &layer, &token,
+               &run) == 3)
         s->flip = run < 0 ? -1 : layer * s->tokens + token;
     if (!strstr(json, "\"info\"")) {
         probe_body(s->record, 1, 0, s->tokens, 1, s->offset, s->flip);
@@ -103,7 +109,10 @@ void session_close(struct session *s)
 
 /* ---- screens ---- */
 
-struct screen { const char *name, *size, *view, *script, *glyphs, *color; int is_bare, is_empty; };
+struct screen {
+    const char *name, *size, *view, *script, *glyphs, *color;
+    int is_bare, is_empty;
+};
 
 /* clang-format off */
 static const struct screen screens[] = {
@@ -142,7 +151,8 @@ static void compare(const char *path, const struct str *got)
     size_t at = 0, line = 1;
     while (at < want.len && at < got->len && want.p[at] == got->p[at])
         line += want.p[at++] == '\n';
-    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path, line, str_text(got));
+    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path,
+            line, str_text(got));
     str_release(&want);
 }
 
@@ -155,8 +165,14 @@ static void play(const struct screen *s)
 {
     char script[256], dump[256], golden[256], run[256];
     const char *dir = t_tmpdir(), *paths[1] = {run};
-    struct tui_options o = {.view = s->view, .size = s->size, .glyphs = s->glyphs, .color = s->color, .paths = paths, .n = 1,
-                            .script = script, .dump = dump};
+    struct tui_options o = {.view = s->view,
+                            .size = s->size,
+                            .glyphs = s->glyphs,
+                            .color = s->color,
+                            .paths = paths,
+                            .n = 1,
+                            .script = script,
+                            .dump = dump};
     struct err e = {0};
     struct str got = {0}, log = {0};
     setenv("DEPTHSCOPE_RUNS", "/nonexistent/runs", 1);
@@ -185,9 +201,13 @@ T_SECONDS(screens_of_cells_are_as_committed, 120)
 /* Every key of these views, at sizes from nothing to large, with and without something to show. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {
-    static const char *const views[] = {"depth", "signals", "stepper"}, *const sizes[] = {"1x1", "7x3", "33x8", "80x24", "250x70"};
-    static const char keys[] = "command model fixture\nkeys l l j c C c c w w w o J K H L G h , , . F } } { Space X f f f x > ) < ( 0 t p p p s c n g m R p "
-                               "PgUp PgDn Home End i x y z Enter i Esc l j k\nshot\nsize 30x9\nkeys l j c\nsize 80x24\nkeys k";
+    static const char *const views[] = {"depth", "signals", "stepper"}, *const sizes[] = {
+                                                                            "1x1", "7x3", "33x8",
+                                                                            "80x24", "250x70"};
+    static const char keys[] = "command model fixture\nkeys l l j c C c c w w w o J K H L G h , , "
+                               ". F } } { Space X f f f x > ) < ( 0 t p p p s c n g m R p "
+                               "PgUp PgDn Home End i x y z Enter i Esc l j k\nshot\nsize "
+                               "30x9\nkeys l j c\nsize 80x24\nkeys k";
     struct err e = {0};
     char script[256], run[256];
     const char *dir = t_tmpdir(), *paths[1] = {run};
@@ -196,11 +216,16 @@ T_SECONDS(no_key_at_any_size_does_harm, 120)
     snprintf(run, sizeof run, "%s/run.mp", dir);
     t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
     for (size_t k = 0; k < 3; k++) {
-        str_reset(&log);
+        str_release(&log);
         t_eq(probes_make(k == 0 ? probes_bare : k == 1 ? empty_run : probes_run, &log), 0);
         t_ok(fs_write_file(run, log.p, log.len, &e), &e);
         for (size_t i = 0; i < DS_LEN(views) * DS_LEN(sizes); i++) {
-            struct tui_options o = {.view = views[i % 3], .size = sizes[i / 3], .paths = paths, .n = 1, .script = script, .dump = "/dev/null"};
+            struct tui_options o = {.view = views[i % 3],
+                                    .size = sizes[i / 3],
+                                    .paths = paths,
+                                    .n = 1,
+                                    .script = script,
+                                    .dump = "/dev/null"};
             t_ok(tui_run(&o, &e), &e);
         }
     }

@@ -24,8 +24,11 @@ static struct runview *view_of(void (*make)(struct stream *))
     return r;
 }
 
-static const struct look looks[] = {
-    {GLYPHS_BRAILLE, 1 << 24, NULL}, {GLYPHS_BRAILLE, 256, NULL}, {GLYPHS_SHADES, 16, NULL}, {GLYPHS_SHADES, 0, NULL}, {GLYPHS_ASCII, 0, NULL}};
+static const struct look looks[] = {{GLYPHS_BRAILLE, 1 << 24, NULL},
+                                    {GLYPHS_BRAILLE, 256, NULL},
+                                    {GLYPHS_SHADES, 16, NULL},
+                                    {GLYPHS_SHADES, 0, NULL},
+                                    {GLYPHS_ASCII, 0, NULL}};
 
 T(fields_are_what_the_probe_carries)
 {
@@ -127,7 +130,8 @@ T(a_pick_follows_until_it_is_held)
 
 T(pearson_says_when_it_is_undefined)
 {
-    float x[] = {1, 2, 3, 4, NAN, 6}, y[] = {2, 4, 6, 8, 1, 12}, flat[] = {5, 5, 5, 5, 5, 5}, z[] = {1, -1, 1, -1, 1, -1};
+    float x[] = {1, 2, 3, 4, NAN, 6}, y[] = {2, 4, 6, 8, 1, 12}, flat[] = {5, 5, 5, 5, 5, 5},
+          z[] = {1, -1, 1, -1, 1, -1};
     size_t n;
     t_near(signals_pearson(x, y, 6, &n), 1, 1e-12);
     t_eq(n, 5);
@@ -142,12 +146,18 @@ T(pearson_says_when_it_is_undefined)
 T(every_size_and_look_stays_inside_its_area)
 {
     struct runview *r = view_of(probes_run);
-    static const int sizes[][2] = {{1, 1}, {1, 40}, {3, 7}, {5, 20}, {9, 30}, {12, 60}, {20, 78}, {22, 110}, {48, 198}, {2, 300}};
+    static const int sizes[][2] = {{1, 1},   {1, 40},  {3, 7},    {5, 20},   {9, 30},
+                                   {12, 60}, {20, 78}, {22, 110}, {48, 198}, {2, 300}};
     for (size_t k = 0; k < DS_LEN(looks); k++) {
         for (size_t i = 0; i < DS_LEN(sizes); i++) {
             for (int wide = 0; wide <= CELLS_WIDE_MAX; wide++) {
                 struct canvas canvas = {.look = looks[k]};
-                struct cells c = {.probe = runview_probe(r, 0), .view = r, .token = 12, .layer = 5, .wide = wide, .field = (int)(i % 7)};
+                struct cells c = {.probe = runview_probe(r, 0),
+                                  .view = r,
+                                  .token = 12,
+                                  .layer = 5,
+                                  .wide = wide,
+                                  .field = (int)(i % 7)};
                 t_eq(canvas_resize(&canvas, sizes[i][0] + 2, sizes[i][1] + 2), 0);
                 area_fill(canvas_area(&canvas), '%', ink(ROLE_DIM));
                 t_eq(cells_fit(&c), 0);
@@ -172,7 +182,11 @@ T(a_click_finds_the_token_and_the_layer_that_were_drawn)
     t_eq(canvas_resize(&canvas, 21, 78), 0);
     t_eq(cells_fit(&c), 0);
     cells_draw(canvas_area(&canvas), &c);
-    struct event ev = {.kind = EVENT_MOUSE, .action = MOUSE_PRESS, .button = 1, .y = c.at.text_y, .x = c.at.text_x + 5};
+    struct event ev = {.kind = EVENT_MOUSE,
+                       .action = MOUSE_PRESS,
+                       .button = 1,
+                       .y = c.at.text_y,
+                       .x = c.at.text_x + 5};
     t_true(cells_event(&c, &ev));
     t_eq(c.token, 1); /* "The cat": the fifth cell is of " cat" */
     ev.y = c.at.map_y + 6 * c.at.height / c.at.per_row;
@@ -216,7 +230,8 @@ T(a_step_of_the_cursor_costs_at_most_150_bytes)
     canvas.look.theme = &theme;
     t_eq(canvas_resize(&canvas, 22, 80), 0);
     frame_bytes(term, &canvas, &c);
-    static const enum cells_move moves[] = {CELLS_RIGHT, CELLS_DOWN, CELLS_RIGHT, CELLS_DOWN, CELLS_RIGHT, CELLS_UP, CELLS_LEFT};
+    static const enum cells_move moves[] = {CELLS_RIGHT, CELLS_DOWN, CELLS_RIGHT, CELLS_DOWN,
+                                            CELLS_RIGHT, CELLS_UP,   CELLS_LEFT};
     for (size_t i = 0; i < 3 * DS_LEN(moves); i++) {
         cells_go(&c, moves[i % DS_LEN(moves)]);
         c.is_moving = 1;

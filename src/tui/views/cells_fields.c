@@ -1,7 +1,6 @@
 /* What a cell can show, and in which colours: all of it read from the probe. */
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "tui/cells.h"
@@ -56,9 +55,10 @@ static double round_up(double x)
     return unit * 10;
 }
 
-const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo, double *hi)
+const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo,
+                        double *hi)
 {
-    double min = INFINITY, max = -INFINITY;
+    double min = (double)INFINITY, max = -(double)INFINITY;
     for (int l = 0; l < p->layers; l++) {
         for (int t = 0; t < p->tokens; t++) {
             double x = cells_value(p, field, l, t);
@@ -105,7 +105,9 @@ struct ink cells_depth_ink(const struct look *look, double unit)
         return ink(ROLE_DIM);
     unit = floor(unit * (HEAT_LEVELS - 1) + 0.5) / (HEAT_LEVELS - 1);
     if (look->colours < 256)
-        return unit > 0.67 ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD) : unit < 0.34 ? ink_attr(ink(ROLE_DIM), ATTR_DIM) : ink(ROLE_TEXT);
+        return unit > 0.67   ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD)
+               : unit < 0.34 ? ink_attr(ink(ROLE_DIM), ATTR_DIM)
+                             : ink(ROLE_TEXT);
     int from = look->theme ? colour_rgb(&look->theme->role[ROLE_SKIP], 0x2A313B) : 0x2A313B;
     int to = look->theme ? colour_rgb(&look->theme->role[ROLE_RUN], 0x5AA2F2) : 0x5AA2F2, rgb = 0;
     for (int shift = 16; shift >= 0; shift -= 8) {
@@ -158,9 +160,9 @@ void cells_release(struct cells *c)
     mem_free(c->by_rule);
     c->by_rule = NULL;
     c->by_rule_n = 0;
-    if (c->timer > 0)
-        close(c->timer - 1);
-    c->timer = c->is_moving = 0;
+    cells_clock_free(c->clock);
+    c->clock = NULL;
+    c->is_moving = 0;
 }
 
 /* By rule: the probe says so cell by cell, or the whole layer ran. */
@@ -195,16 +197,16 @@ void cells_go(struct cells *c, enum cells_move m)
         return;
     int page = c->at.tokens > 4 ? c->at.tokens - 2 : 8, down = c->is_upward ? -1 : 1;
     switch (m) {
-    case CELLS_LEFT:       c->token--; break;
-    case CELLS_RIGHT:      c->token++; break;
-    case CELLS_UP:         c->layer -= down; break;
-    case CELLS_DOWN:       c->layer += down; break;
-    case CELLS_PAGE_LEFT:  c->token -= page; break;
+    case CELLS_LEFT: c->token--; break;
+    case CELLS_RIGHT: c->token++; break;
+    case CELLS_UP: c->layer -= down; break;
+    case CELLS_DOWN: c->layer += down; break;
+    case CELLS_PAGE_LEFT: c->token -= page; break;
     case CELLS_PAGE_RIGHT: c->token += page; break;
-    case CELLS_FIRST:      c->token = 0; break;
-    case CELLS_LAST:       c->token = c->probe->tokens - 1; break;
-    case CELLS_JUMP_UP:    jump(c, -down); break;
-    case CELLS_JUMP_DOWN:  jump(c, down); break;
+    case CELLS_FIRST: c->token = 0; break;
+    case CELLS_LAST: c->token = c->probe->tokens - 1; break;
+    case CELLS_JUMP_UP: jump(c, -down); break;
+    case CELLS_JUMP_DOWN: jump(c, down); break;
     }
     c->token = clamp(c->token, c->probe->tokens);
     c->layer = clamp(c->layer, c->probe->layers);

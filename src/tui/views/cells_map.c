@@ -1,4 +1,5 @@
-/* The map itself: a column per token, a row per layer; two layers share a row when space is short. */
+/* The map itself: a column per token, a row per layer; two layers share a row when space is short.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,11 +10,17 @@
 enum { GUTTER = 6, HEIGHT_MAX = 3 };
 
 /* How a field is turned into colours, once per draw. */
-struct paint { struct cells *c; const char *map; double lo, hi; int has_colour; };
+struct paint {
+    struct cells *c;
+    const char *map;
+    double lo, hi;
+    int has_colour;
+};
 
 static struct paint paint_of(struct cells *c, const struct look *look)
 {
-    struct paint p = {.c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= (c->field > 0 ? 256 : 16)};
+    struct paint p = {
+        .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= (c->field > 0 ? 256 : 16)};
     if (c->field > 0)
         p.map = cells_range(c->probe, c->field, look, &p.lo, &p.hi);
     return p;
@@ -32,7 +39,8 @@ static int forced(const struct cells *c, int layer, int token)
 /* The ground of a cell: a role, a colour of the map, or the background where there is no value. */
 static int32_t ground(const struct paint *p, int layer, int token)
 {
-    static const enum role role[] = {[CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_RULE] = ROLE_FORCED};
+    static const enum role role[] = {
+        [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_RULE] = ROLE_FORCED};
     if (p->c->field <= 0)
         return (int32_t)role[cells_state(p->c, layer, token)];
     double u = p->map ? unit_of(p, layer, token) : (double)NAN;
@@ -40,14 +48,17 @@ static int32_t ground(const struct paint *p, int layer, int token)
 }
 
 /* Without colours a cell is an amount of ink. */
-static void put_plain(struct area a, int y, int x, int w, const struct paint *p, int layer, int token)
+static void put_plain(struct area a, int y, int x, int w, const struct paint *p, int layer,
+                      int token)
 {
     if (p->c->field > 0) {
         area_heat(a, y, x, w, "grey", p->map ? unit_of(p, layer, token) : (double)NAN);
         return;
     }
     enum cell_state s = cells_state(p->c, layer, token);
-    uint32_t rune = s == CELL_SKIP ? area_rune(a, 0xB7, '.') : s == CELL_RUN ? area_rune(a, 0x2588, '#') : area_rune(a, 0x2592, '=');
+    uint32_t rune = s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
+                    : s == CELL_RUN ? area_rune(a, 0x2588, '#')
+                                    : area_rune(a, 0x2592, '=');
     for (int k = 0; k < w; k++)
         area_put(a, y, x + k, rune, ink(s == CELL_SKIP ? ROLE_DIM : ROLE_TEXT));
 }
@@ -62,7 +73,8 @@ static char sign_of(const struct cells *c, int layer, int token)
     return c->run && c->probe->run && (c->run[at] != 0) != (c->probe->run[at] != 0) ? '~' : 0;
 }
 
-static void put_cell(struct area a, int y, int x, int w, const struct paint *p, int layer, int token, int is_middle)
+static void put_cell(struct area a, int y, int x, int w, const struct paint *p, int layer,
+                     int token, int is_middle)
 {
     char sign = is_middle ? sign_of(p->c, layer, token) : 0;
     int32_t bg = ground(p, layer, token);
@@ -76,7 +88,8 @@ static void put_cell(struct area a, int y, int x, int w, const struct paint *p, 
     }
     if (sign)
         area_put(a, y, x + w / 2, (uint32_t)(unsigned char)sign,
-                 p->has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = bg, .attr = ATTR_BOLD} : ink_attr(ink(ROLE_MARKED), ATTR_BOLD));
+                 p->has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = bg, .attr = ATTR_BOLD}
+                               : ink_attr(ink(ROLE_MARKED), ATTR_BOLD));
 }
 
 /* The cursor: the terminal's own where this view has the keys, a sign in the cell elsewhere. */
@@ -104,7 +117,9 @@ static int can_pair(const struct look *look, int field)
 
 /* Lines around the cells: tokens above, depth and numbers below, as far as there is room; what is
  * left over makes the cells taller and then shows loss and entropy on the same columns. */
-struct frame { int above, below, tracks, track_rows, lines, height, per_row; };
+struct frame {
+    int above, below, tracks, track_rows, lines, height, per_row;
+};
 
 enum { TRACKS_MAX = 4, TRACK_ROWS_MAX = 4 };
 
@@ -127,7 +142,8 @@ static int track(const struct cells *c, int i, const char **label, const float *
 
 static struct frame frame_of(const struct cells *c, const struct look *look, int rows)
 {
-    struct frame f = {.above = rows >= 4, .below = (rows >= 3) + (rows >= 7), .height = 1, .per_row = 1};
+    struct frame f = {
+        .above = rows >= 4, .below = (rows >= 3) + (rows >= 7), .height = 1, .per_row = 1};
     const char *label;
     const float *v;
     int layers = c->probe->layers, room = rows - f.above - f.below, has = 0;
@@ -175,7 +191,8 @@ static int token_width(int room, int tokens)
     return 1;
 }
 
-/* Where things lie, and what part shows; scrolling goes by half a window so that few steps scroll. */
+/* Where things lie, and what part shows; scrolling goes by half a window so that few steps scroll.
+ */
 static void arrange(struct cells *c, struct area a, const struct frame *f, int y0, int x0)
 {
     struct cells_at *at = &c->at;
@@ -194,7 +211,8 @@ static void arrange(struct cells *c, struct area a, const struct frame *f, int y
     at->per_row = f->per_row;
     at->height = f->height;
     at->rows = f->lines * f->height < rows ? f->lines * f->height : rows < 0 ? 0 : rows;
-    int shown = c->is_upward ? layers - 1 - c->layer : c->layer, fit = at->rows / at->height * at->per_row;
+    int shown = c->is_upward ? layers - 1 - c->layer : c->layer,
+        fit = at->rows / at->height * at->per_row;
     if (shown < c->first_layer || shown >= c->first_layer + fit)
         c->first_layer = (shown - fit / 2) / at->per_row * at->per_row;
     if (c->first_layer + fit > layers)
@@ -231,7 +249,8 @@ static void draw_axis(struct area a, const struct cells *c, int gutter)
 {
     int lines = c->at.rows / c->at.height, every = c->at.per_row;
     for (int i = 0; i < lines; i++) {
-        int l = layer_at(c, i, 0), low = layer_at(c, i, every - 1), is_here = l == c->layer || low == c->layer;
+        int l = layer_at(c, i, 0), low = layer_at(c, i, every - 1),
+            is_here = l == c->layer || low == c->layer;
         char text[16];
         snprintf(text, sizeof text, "%d", l);
         int x = gutter - 1 - (int)strlen(text), y = i * c->at.height + c->at.height / 2;
@@ -241,11 +260,14 @@ static void draw_axis(struct area a, const struct cells *c, int gutter)
     }
 }
 
-static void draw_pair(struct area a, int y, int x, int w, const struct paint *p, int upper, int lower, int token)
+static void draw_pair(struct area a, int y, int x, int w, const struct paint *p, int upper,
+                      int lower, int token)
 {
     const struct cells *c = p->c;
-    int32_t top = ground(p, upper, token), bottom = lower >= 0 ? ground(p, lower, token) : ROLE_BACKGROUND;
-    int f = forced(c, upper, token), g = lower >= 0 ? forced(c, lower, token) : -1; /* no room for signs: colours */
+    int32_t top = ground(p, upper, token),
+            bottom = lower >= 0 ? ground(p, lower, token) : ROLE_BACKGROUND;
+    int f = forced(c, upper, token),
+        g = lower >= 0 ? forced(c, lower, token) : -1; /* no room for signs: colours */
     top = f < 0 ? top : f ? ROLE_MARKED : ROLE_BAD;
     bottom = g < 0 ? bottom : g ? ROLE_MARKED : ROLE_BAD;
     int is_here = token == c->token && (upper == c->layer || lower == c->layer);
@@ -256,7 +278,8 @@ static void draw_pair(struct area a, int y, int x, int w, const struct paint *p,
     else if (is_here)
         put_cursor(a, y, x, w, p, top);
     for (int k = 0; k < w; k++)
-        area_put(a, y, x + k, top == bottom ? ' ' : 0x2580, (struct ink){.fg = top == bottom ? INK_CONTRAST : top, .bg = bottom});
+        area_put(a, y, x + k, top == bottom ? ' ' : 0x2580,
+                 (struct ink){.fg = top == bottom ? INK_CONTRAST : top, .bg = bottom});
     if (top == ROLE_BACKGROUND && bottom == ROLE_BACKGROUND)
         area_put(a, y, x + w / 2, 0xB7, ink(ROLE_GRID));
 }
@@ -267,7 +290,8 @@ static void draw_cells(struct area a, const struct paint *p)
     const struct cells_at *at = &c->at;
     int w = at->width - at->gap;
     for (int y = 0; y < at->rows; y++) {
-        int upper = layer_at(c, y / at->height, 0), lower = at->per_row == 2 ? layer_at(c, y / at->height, 1) : -1;
+        int upper = layer_at(c, y / at->height, 0),
+            lower = at->per_row == 2 ? layer_at(c, y / at->height, 1) : -1;
         for (int k = 0; k < at->tokens && upper >= 0; k++) {
             int t = c->first_token + k, is_middle = y % at->height == at->height / 2;
             if (at->per_row == 2)
@@ -282,7 +306,8 @@ static void draw_cells(struct area a, const struct paint *p)
 
 static void draw_numbers(struct area a, const struct cells *c, int gutter)
 {
-    static const int steps[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000};
+    static const int steps[] = {1,   2,   5,    10,   20,   50,    100,
+                                200, 500, 1000, 2000, 5000, 10000, 100000};
     int last = c->first_token + c->at.tokens, digits = snprintf(NULL, 0, "%d", last), every = 1;
     for (size_t i = 0; i < DS_LEN(steps); i++) {
         every = steps[i];
@@ -301,11 +326,16 @@ static void put_bar(struct area a, int x, int w, double unit, enum role r)
     for (int y = a.rows - 1; y >= 0 && !isnan(unit); y--) {
         double part = unit * a.rows - (a.rows - 1 - y);
         if (part > 0 || y == a.rows - 1)
-            spark_draw(area_sub(a, y, x, 1, w), (double[]){part > 1 ? 1 : part < 0 ? 0 : part}, 1, 0, 1, r);
+            spark_draw(area_sub(a, y, x, 1, w),
+                       (double[]){part > 1   ? 1
+                                  : part < 0 ? 0
+                                             : part},
+                       1, 0, 1, r);
     }
 }
 
-static void draw_track(struct area a, const struct cells *c, int gutter, const char *label, const float *v, enum role r)
+static void draw_track(struct area a, const struct cells *c, int gutter, const char *label,
+                       const float *v, enum role r)
 {
     double top = v ? 0 : c->probe->layers;
     for (int t = 0; v && t < c->probe->tokens; t++)
@@ -317,7 +347,8 @@ static void draw_track(struct area a, const struct cells *c, int gutter, const c
     for (int k = 0; k < c->at.tokens; k++) {
         int t = c->first_token + k;
         double x = v ? (double)v[t] : cells_depth(c->probe, c->run, t);
-        put_bar(a, gutter + k * c->at.width, c->at.width - c->at.gap, top > 0 ? x / top : x, t == c->seen_token ? ROLE_TITLE : r);
+        put_bar(a, gutter + k * c->at.width, c->at.width - c->at.gap, top > 0 ? x / top : x,
+                t == c->seen_token ? ROLE_TITLE : r);
     }
 }
 
@@ -354,9 +385,15 @@ void cells_map_draw(struct area a, struct cells *c)
 
 static int legend_states(struct area line, int x_end, const struct cells *c)
 {
-    static const struct { const char *text; enum role role; enum cell_state state; uint32_t rune; char ascii; } row[] = {
-        {"run", ROLE_RUN, CELL_RUN, 0x2588, '#'}, {"by rule", ROLE_FORCED, CELL_RULE, 0x2592, '='},
-        {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
+    static const struct {
+        const char *text;
+        enum role role;
+        enum cell_state state;
+        uint32_t rune;
+        char ascii;
+    } row[] = {{"run", ROLE_RUN, CELL_RUN, 0x2588, '#'},
+               {"by rule", ROLE_FORCED, CELL_RULE, 0x2592, '='},
+               {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
     int x = x_end, has_colour = line.canvas->look.colours >= 16;
     (void)c;
     for (size_t i = DS_LEN(row); i-- > 0;) {
@@ -383,5 +420,6 @@ int cells_legend(struct area line, int x_end, struct cells *c)
     for (int k = 0; k < STEPS; k++)
         area_heat(line, 0, x + k, 1, p.map, (double)k / (STEPS - 1));
     x = area_right(line, 0, x - 1, ink(ROLE_DIM), num_print(lo, p.lo)) - 1;
-    return area_right(line, 0, x, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), cells_field_name(c->probe, c->field));
+    return area_right(line, 0, x, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                      cells_field_name(c->probe, c->field));
 }

@@ -33,7 +33,8 @@ void pick_load(struct pick *k, struct app *app)
 void pick_save(const struct pick *k, struct app *app)
 {
     char text[64 + 12 * PICK_MARKS_MAX];
-    int n = snprintf(text, sizeof text, "%d %lld %d %d %d", k->text, (long long)k->step, k->is_held, k->token, k->layer);
+    int n = snprintf(text, sizeof text, "%d %lld %d %d %d", k->text, (long long)k->step, k->is_held,
+                     k->token, k->layer);
     for (int i = 0; i < k->marks; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %d", k->mark[i]);
     app_remember(app, pick_key, text);
@@ -52,7 +53,8 @@ static int text_of(const struct pick *k, const struct runview *r)
     return lowest;
 }
 
-/* Index into r->probe, or -1: while held the last one that is not later than the step, else the newest. */
+/* Index into r->probe, or -1: while held the last one that is not later than the step, else the
+ * newest. */
 static long find(const struct pick *k, const struct runview *r)
 {
     int text = text_of(k, r);

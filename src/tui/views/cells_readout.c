@@ -1,5 +1,5 @@
-/* The read-out at the cursor, and the arrangement of text, map and read-out.  Numbers stand in fixed
- * places with fixed widths: a step of the cursor changes digits and nothing else. */
+/* The read-out at the cursor, and the arrangement of text, map and read-out.  Numbers stand in
+ * fixed places with fixed widths: a step of the cursor changes digits and nothing else. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,15 @@
 
 enum { ROWS_MAX = 48, SIDE_COLS = 34, COLUMN = 18, COLUMN_GAP = 2 };
 
-struct row { char label[20]; char value[24]; enum role role; };
-struct rows { struct row row[ROWS_MAX]; int n; };
+struct row {
+    char label[20];
+    char value[24];
+    enum role role;
+};
+struct rows {
+    struct row row[ROWS_MAX];
+    int n;
+};
 
 static struct row *add(struct rows *r, const char *label)
 {
@@ -40,7 +47,8 @@ static void add_value(struct rows *r, const char *label, double x, const char *u
 }
 
 /* What came of a disturbance, beside the value. */
-static void add_compared(struct rows *r, const char *label, double x, double before, const char *unit)
+static void add_compared(struct rows *r, const char *label, double x, double before,
+                         const char *unit)
 {
     struct row *row;
     add_value(r, label, x, unit);
@@ -68,7 +76,8 @@ static double flops_so_far(const struct cells *c)
 
 static void token_rows(struct rows *r, const struct cells *c)
 {
-    const struct probe *p = c->probe, *o = c->other && c->seen_token < c->other->tokens ? c->other : NULL;
+    const struct probe *p = c->probe,
+                       *o = c->other && c->seen_token < c->other->tokens ? c->other : NULL;
     const struct vector *truth = probe_token(p, "true_entropy");
     int t = c->seen_token;
     double nll = at(p->nll, t), dense = p->flops_dense;
@@ -83,7 +92,8 @@ static void token_rows(struct rows *r, const struct cells *c)
     double flops = at(p->flops, t), so_far = flops_so_far(c);
     char text[16];
     if (isfinite(flops) && dense > 0)
-        snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s %.3f", str_si(text, flops), flops / dense);
+        snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s %.3f", str_si(text, flops),
+                 flops / dense);
     else if (isfinite(flops))
         snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s", str_si(text, flops));
     if (isfinite(so_far))
@@ -109,7 +119,8 @@ static void cell_rows(struct rows *r, const struct cells *c)
     }
     int kv = cells_kv(c->view);
     if (kv >= 0)
-        str_copy(add(r, "K/V")->value, sizeof r->row->value, kv || cells_state(c, c->seen_layer, c->seen_token) != CELL_SKIP ? "kept" : "none");
+        str_copy(add(r, "K/V")->value, sizeof r->row->value,
+                 kv || cells_state(c, c->seen_layer, c->seen_token) != CELL_SKIP ? "kept" : "none");
 }
 
 static const char *state_words(const struct cells *c)
@@ -147,7 +158,8 @@ static void token_title(struct area line, const struct cells *c)
 
 static void layer_title(struct area line, const struct cells *c)
 {
-    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), line.cols < 24 ? "L%d %s" : "layer %d %s", c->layer, state_words(c));
+    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), line.cols < 24 ? "L%d %s" : "layer %d %s", c->layer,
+               state_words(c));
 }
 
 /* What the head would say behind this layer: the likeliest next tokens. */
@@ -156,22 +168,28 @@ static void draw_lens(struct area a, const struct cells *c)
     const struct probe *p = c->probe, *o = c->other;
     if (a.rows < 2 || p->lens_k <= 0)
         return;
-    size_t cell = ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
-    int has_other = o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
-    area_text(a, 0, 0, -1, ink(ROLE_DIM), has_other ? "next, from here      was" : "next, from here");
+    size_t cell =
+        ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
+    int has_other =
+        o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
+    area_text(a, 0, 0, -1, ink(ROLE_DIM),
+              has_other ? "next, from here      was" : "next, from here");
     for (int k = 0; k < p->lens_k && k + 1 < a.rows; k++) {
         const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "";
         area_textf(a, k + 1, 0, 6, ink(ROLE_TEXT), "%.3f", (double)p->lens_p[cell + (size_t)k]);
         if (p->lens_piece)
             area_text(a, k + 1, 6, has_other ? 13 : a.cols - 6, ink(ROLE_TITLE), piece);
         else
-            area_textf(a, k + 1, 6, -1, ink(ROLE_TITLE), "id %d", p->lens_id ? p->lens_id[cell + (size_t)k] : -1);
+            area_textf(a, k + 1, 6, -1, ink(ROLE_TITLE), "id %d",
+                       p->lens_id ? p->lens_id[cell + (size_t)k] : -1);
         if (!has_other)
             continue;
-        size_t was = ((size_t)c->seen_layer * (size_t)o->tokens + (size_t)c->seen_token) * (size_t)o->lens_k;
+        size_t was =
+            ((size_t)c->seen_layer * (size_t)o->tokens + (size_t)c->seen_token) * (size_t)o->lens_k;
         double before = (double)NAN;
         for (int j = 0; j < o->lens_k; j++)
-            if (o->lens_id && p->lens_id && o->lens_id[was + (size_t)j] == p->lens_id[cell + (size_t)k])
+            if (o->lens_id && p->lens_id &&
+                o->lens_id[was + (size_t)j] == p->lens_id[cell + (size_t)k])
                 before = (double)o->lens_p[was + (size_t)j];
         if (isnan(before))
             area_text(a, k + 1, 21, 5, ink(ROLE_DIM), "-");
@@ -188,9 +206,12 @@ static void collect(const struct cells *c, struct rows *token, struct rows *cell
 }
 
 /* Columns of a panel below: some for the token, some for its cell, one for the lens. */
-struct split { int columns, token, cell, lens, rows; };
+struct split {
+    int columns, token, cell, lens, rows;
+};
 
-static struct split split_columns(const struct cells *c, int cols, const struct rows *token, const struct rows *cell)
+static struct split split_columns(const struct cells *c, int cols, const struct rows *token,
+                                  const struct rows *cell)
 {
     struct split s = {.columns = (cols + COLUMN_GAP) / (COLUMN + COLUMN_GAP)};
     s.columns = s.columns < 1 ? 1 : s.columns > 6 ? 6 : s.columns;
@@ -199,7 +220,8 @@ static struct split split_columns(const struct cells *c, int cols, const struct 
     s.token = 1;
     s.rows = token->n;
     for (int k = 1; k < left; k++) {
-        int a = (token->n + k - 1) / k, b = (cell->n + left - k - 1) / (left - k), rows = a > b ? a : b;
+        int a = (token->n + k - 1) / k, b = (cell->n + left - k - 1) / (left - k),
+            rows = a > b ? a : b;
         if (k > 1 && rows >= s.rows)
             continue;
         s.token = k;
@@ -218,7 +240,8 @@ int cells_readout_rows(const struct cells *c, int cols)
 }
 
 /* One above the other, for a panel at the side. */
-static void draw_side(struct area a, const struct cells *c, const struct rows *token, const struct rows *cell)
+static void draw_side(struct area a, const struct cells *c, const struct rows *token,
+                      const struct rows *cell)
 {
     token_title(area_sub(a, 0, 0, 1, a.cols), c);
     draw_rows(area_sub(a, 1, 0, token->n, a.cols), token, 0);
@@ -229,10 +252,12 @@ static void draw_side(struct area a, const struct cells *c, const struct rows *t
 }
 
 /* Side by side, for a panel below: the token, its cell, the lens. */
-static void draw_below(struct area a, const struct cells *c, const struct rows *token, const struct rows *cell)
+static void draw_below(struct area a, const struct cells *c, const struct rows *token,
+                       const struct rows *cell)
 {
     struct split s = split_columns(c, a.cols, token, cell);
-    int width = (a.cols - (s.columns - 1) * COLUMN_GAP) / s.columns, step = width + COLUMN_GAP, rows = a.rows - 1;
+    int width = (a.cols - (s.columns - 1) * COLUMN_GAP) / s.columns, step = width + COLUMN_GAP,
+        rows = a.rows - 1;
     int token_rows_each = (token->n + s.token - 1) / s.token, x = 0;
     token_rows_each = token_rows_each > rows ? rows : token_rows_each;
     token_title(area_sub(a, 0, 0, 1, s.token * step - COLUMN_GAP), c);
@@ -275,10 +300,12 @@ void cells_draw(struct area a, struct cells *c)
     int text = text_most ? cells_text_rows(c, main.cols - 2, text_most) : 0;
     int least = cells_map_least(c, look), left = a.rows - text - least - 2;
     foot = foot > most_foot ? most_foot : foot;
-    foot = foot > left && foot > 2 ? left > 2 ? left : 2 : foot; /* every layer before every number */
+    foot =
+        foot > left && foot > 2 ? left > 2 ? left : 2 : foot; /* every layer before every number */
     int room = main.rows - text - foot - (text > 0 && main.rows >= 18) - (foot > 0);
     int map = cells_map_rows(c, look, room);
-    c->at = (struct cells_at){.text_y = 0, .text_x = 1, .text_rows = text, .text_cols = main.cols - 2};
+    c->at =
+        (struct cells_at){.text_y = 0, .text_x = 1, .text_rows = text, .text_cols = main.cols - 2};
     if (text)
         cells_text_draw(area_sub(main, 0, 1, text, main.cols - 2), c);
     y = text + (text > 0 && main.rows >= 18);

@@ -23,7 +23,10 @@ static int is_blank(const struct probe *p, int t)
 }
 
 /* Lays out token by token; stops at token `until` and says where it begins. */
-struct flow { const struct probe *p; int cols, ascii, y, x, token, width; };
+struct flow {
+    const struct probe *p;
+    int cols, ascii, y, x, token, width;
+};
 
 static int flow_next(struct flow *f)
 {
@@ -65,7 +68,7 @@ void cells_text_draw(struct area a, struct cells *c)
     const struct probe *p = c->probe;
     const struct look *look = &a.canvas->look;
     struct flow f = flow_begin(p, a.cols, look->glyphs == GLYPHS_ASCII);
-    double lo = INFINITY, hi = -INFINITY;
+    double lo = (double)INFINITY, hi = -(double)INFINITY;
     int cursor_y = 0, last = 0;
     for (int t = 0; t < p->tokens; t++) {
         double d = cells_depth(p, c->run, t);
@@ -84,7 +87,8 @@ void cells_text_draw(struct area a, struct cells *c)
     if (c->text_top > last - a.rows + 1)
         c->text_top = last - a.rows + 1;
     c->text_top = c->text_top < 0 ? 0 : c->text_top;
-    for (f = flow_begin(p, a.cols, look->glyphs == GLYPHS_ASCII); flow_next(&f) && f.y - c->text_top < a.rows;) {
+    for (f = flow_begin(p, a.cols, look->glyphs == GLYPHS_ASCII);
+         flow_next(&f) && f.y - c->text_top < a.rows;) {
         if (f.y < c->text_top)
             continue;
         double d = cells_depth(p, c->run, f.token);
@@ -113,8 +117,10 @@ int cells_text_hit(const struct cells *c, int y, int x)
     return -1;
 }
 
-/* A token in few cells: blanks in front are left out when it says more; what has no glyph is a sign. */
-void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p, int token)
+/* A token in few cells: blanks in front are left out when it says more; what has no glyph is a
+ * sign. */
+void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,
+                 int token)
 {
     const char *s = p->piece[token];
     size_t n = p->piece_len[token];

@@ -1,4 +1,5 @@
-/* Depth map: what every token cost in every layer, from the newest probe as it arrives or any before. */
+/* Depth map: what every token cost in every layer, from the newest probe as it arrives or any
+ * before. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,15 +73,23 @@ static void draw_empty(struct view *v, struct area a)
     int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
     if (!r) {
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+                  "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
         return;
     }
     const char *every = runview_config(r, "train.probe_every");
     if (every && r->state == RUN_LIVE)
-        area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe is every decision over a fixed text: this run records them every %.12s steps;", every);
+        area_textf(
+            a, y + 2, 2, -1, ink(ROLE_TEXT),
+            "A probe is every decision over a fixed text: this run records them every %.12s steps;",
+            every);
     else
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe is every decision over a fixed text; runs record them every train.probe_every steps;");
-    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now, `depthscope trace` makes one from a model.");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+                  "A probe is every decision over a fixed text; runs record them every "
+                  "train.probe_every steps;");
+    area_text(
+        a, y + 3, 2, -1, ink(ROLE_TEXT),
+        ":probe asks a running process for one now, `depthscope trace` makes one from a model.");
 }
 
 static double mean_depth(const struct probe *p)
@@ -99,7 +108,9 @@ static void draw_title(struct view *v, struct area line)
     struct pick_place at = pick_place(&d->pick, r);
     char part[4][64] = {{0}};
     int end = line.cols >= 50 ? cells_legend(line, line.cols - 1, &d->cells) : line.cols, x = 1;
-    x += area_text(line, 0, x, line.cols > 60 ? 24 : 12, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->name && p->name[0] ? p->name : "text") + 2;
+    x += area_text(line, 0, x, line.cols > 60 ? 24 : 12, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                   p->name && p->name[0] ? p->name : "text") +
+         2;
     snprintf(part[0], sizeof part[0], "step %lld", (long long)p->step);
     snprintf(part[1], sizeof part[1], d->pick.is_held ? "probe %d/%d" : "newest", at.at, at.of);
     snprintf(part[2], sizeof part[2], "text %d/%d", at.text, at.texts);
@@ -108,7 +119,9 @@ static void draw_title(struct view *v, struct area line)
         int n = (int)strlen(part[i]);
         if (x + n + 2 > end)
             break;
-        x += area_text(line, 0, x, n, ink(i == 1 && d->pick.is_held ? ROLE_WARN : ROLE_DIM), part[i]) + 2;
+        x += area_text(line, 0, x, n, ink(i == 1 && d->pick.is_held ? ROLE_WARN : ROLE_DIM),
+                       part[i]) +
+             2;
     }
 }
 
@@ -147,7 +160,9 @@ static void key_time(struct view *v, const struct key *k, const char *args)
     if (k->value == 0)
         d->pick.is_held = 0;
     else if (!pick_time(&d->pick, app_run(v->app), k->value))
-        app_say(v->app, LOG_INFO, k->value < 0 ? "this is the first probe of this text" : "this is the newest probe; the next is shown when it comes");
+        app_say(v->app, LOG_INFO,
+                k->value < 0 ? "this is the first probe of this text"
+                             : "this is the newest probe; the next is shown when it comes");
     pick_save(&d->pick, v->app);
 }
 
@@ -156,7 +171,8 @@ static void key_text(struct view *v, const struct key *k, const char *args)
     struct depth *d = v->state;
     (void)args;
     if (prepare(v) && !pick_text(&d->pick, app_run(v->app), k->value))
-        app_say(v->app, LOG_INFO, k->value < 0 ? "this is the first probe text" : "this is the last probe text");
+        app_say(v->app, LOG_INFO,
+                k->value < 0 ? "this is the first probe text" : "this is the last probe text");
     pick_save(&d->pick, v->app);
 }
 

@@ -1,4 +1,5 @@
-/* Signals: what the decision is made from, along the layers, over the tokens, and against the loss. */
+/* Signals: what the decision is made from, along the layers, over the tokens, and against the loss.
+ */
 #include "tui/signals.h"
 
 #include <stdio.h>
@@ -22,9 +23,15 @@ static void draw_title(struct view *v, struct area line)
     const struct probe *p = s->probe;
     struct pick_place at = pick_place(&s->pick, app_run(v->app));
     char text[96];
-    int x = 1 + area_text(line, 0, 1, line.cols / 2, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->name && p->name[0] ? p->name : "text") + 2;
-    snprintf(text, sizeof text, s->pick.is_held ? "step %lld  probe %d/%d  text %d/%d" : "step %lld  newest  text %d/%d", (long long)p->step,
-             s->pick.is_held ? at.at : at.text, s->pick.is_held ? at.of : at.texts, at.text, at.texts);
+    int x = 1 +
+            area_text(line, 0, 1, line.cols / 2, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                      p->name && p->name[0] ? p->name : "text") +
+            2;
+    snprintf(text, sizeof text,
+             s->pick.is_held ? "step %lld  probe %d/%d  text %d/%d"
+                             : "step %lld  newest  text %d/%d",
+             (long long)p->step, s->pick.is_held ? at.at : at.text,
+             s->pick.is_held ? at.of : at.texts, at.text, at.texts);
     area_text(line, 0, x, -1, ink(ROLE_DIM), text);
 }
 
@@ -36,8 +43,10 @@ static void signals_draw(struct view *v, struct area a)
     if (!prepare(v)) {
         int y = a.rows > 4 ? a.rows / 2 - 1 : 0;
         area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), r ? "Signals are recorded with probes (train.probe_every); :probe asks a running process for one now."
-                                                     : "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+                  r ? "Signals are recorded with probes (train.probe_every); :probe asks a running "
+                      "process for one now."
+                    : "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
         return;
     }
     draw_title(v, area_sub(a, 0, 0, 1, a.cols));
@@ -76,7 +85,9 @@ static void key_move(struct view *v, const struct key *k, const char *args)
     (void)args;
     if (!prepare(v))
         return;
-    int last = s->probe->tokens - 1, to = k->value == -9 ? 0 : k->value == 9 ? last : s->pick.token + k->value;
+    int last = s->probe->tokens - 1, to = k->value == -9  ? 0
+                                          : k->value == 9 ? last
+                                                          : s->pick.token + k->value;
     s->pick.token = to < 0 ? 0 : to > last ? last : to;
     pick_save(&s->pick, v->app);
 }
@@ -114,7 +125,8 @@ static void key_probe(struct view *v, const struct key *k, const char *args)
         return;
     if (strcmp(k->command, "newest") == 0)
         s->pick.is_held = 0;
-    else if (strstr(k->command, "text") ? !pick_text(&s->pick, r, k->value) : !pick_time(&s->pick, r, k->value))
+    else if (strstr(k->command, "text") ? !pick_text(&s->pick, r, k->value)
+                                        : !pick_time(&s->pick, r, k->value))
         app_say(v->app, LOG_INFO, "there is none %s", k->value < 0 ? "before" : "after");
     pick_save(&s->pick, v->app);
 }

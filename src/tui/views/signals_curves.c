@@ -28,7 +28,12 @@ int signals_fields(const struct probe *p, int *field, int max)
     return n;
 }
 
-struct panel { struct area plot; const struct probe *p; int field; double lo, hi; };
+struct panel {
+    struct area plot;
+    const struct probe *p;
+    int field;
+    double lo, hi;
+};
 
 static void add_range(double x, double *lo, double *hi)
 {
@@ -41,8 +46,8 @@ static void add_range(double x, double *lo, double *hi)
 /* Over all tokens, so that the axis stays when marks move. */
 static void range_of(struct panel *n, const struct matrix *threshold)
 {
-    n->lo = INFINITY;
-    n->hi = -INFINITY;
+    n->lo = (double)INFINITY;
+    n->hi = -(double)INFINITY;
     for (int l = 0; l < n->p->layers; l++)
         for (int t = 0; t < n->p->tokens; t++)
             add_range(cells_value(n->p, n->field, l, t), &n->lo, &n->hi);
@@ -57,7 +62,8 @@ static void range_of(struct panel *n, const struct matrix *threshold)
 static int dot_x(const struct panel *n, int layer)
 {
     int dots = 2 * n->plot.cols - 1;
-    return n->p->layers > 1 ? (int)lround((double)layer / (n->p->layers - 1) * (dots - 1)) : dots / 2;
+    return n->p->layers > 1 ? (int)lround((double)layer / (n->p->layers - 1) * (dots - 1))
+                            : dots / 2;
 }
 
 static int dot_y(const struct panel *n, double v)
@@ -77,7 +83,8 @@ static void curve(struct dots *d, const struct panel *n, int token, enum role r)
             continue;
         }
         if (last >= 0)
-            dots_line(d, dot_x(n, last), dot_y(n, cells_value(n->p, n->field, last, token)), dot_x(n, l), dot_y(n, v), r);
+            dots_line(d, dot_x(n, last), dot_y(n, cells_value(n->p, n->field, last, token)),
+                      dot_x(n, l), dot_y(n, v), r);
         else
             dots_point(d, dot_x(n, l), dot_y(n, v), r);
         last = l;
@@ -107,7 +114,8 @@ static void runs(const struct panel *n, int token)
     for (int l = 0; l < n->p->layers; l++) {
         double v = cells_value(n->p, n->field, l, token);
         if (isfinite(v) && n->p->run && n->p->run[(size_t)l * (size_t)n->p->tokens + (size_t)token])
-            area_put(n->plot, dot_y(n, v) / 4, dot_x(n, l) / 2, 'o', ink_attr(ink(ROLE_TITLE), ATTR_BOLD));
+            area_put(n->plot, dot_y(n, v) / 4, dot_x(n, l) / 2, 'o',
+                     ink_attr(ink(ROLE_TITLE), ATTR_BOLD));
     }
 }
 
@@ -141,7 +149,8 @@ static void draw_panel(struct area a, const struct signals *s, const struct runv
     if (n.plot.rows < 1 || n.plot.cols < 4)
         return;
     range_of(&n, threshold);
-    int x = AXIS + 1 + area_text(a, 0, AXIS + 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), name) + 1;
+    int x =
+        AXIS + 1 + area_text(a, 0, AXIS + 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), name) + 1;
     if (unit[0])
         x += area_text(a, 0, x, -1, ink(ROLE_DIM), unit) + 1;
     if (threshold) {
@@ -169,7 +178,9 @@ static void legend(struct area line, const struct signals *s)
     int x = area_text(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "along the layers") + 2;
     int t = s->pick.token;
     x += area_textf(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%d ", t);
-    x += area_bytes(line, 0, x, 14, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->piece[t], p->piece_len[t]) + 2;
+    x += area_bytes(line, 0, x, 14, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->piece[t],
+                    p->piece_len[t]) +
+         2;
     for (int i = 0; i < s->pick.marks && x < line.cols - 8; i++) {
         t = s->pick.mark[i];
         if (t >= p->tokens || t == s->pick.token)
@@ -190,7 +201,8 @@ void signals_curves(struct area a, const struct signals *s, const struct runview
         area_text(a, 2, 0, -1, ink(ROLE_DIM), "this probe carries decisions only, no signals");
         return;
     }
-    int across = a.cols / 34 < 1 ? 1 : a.cols / 34, most = (a.rows - 1) / 5 < 1 ? 1 : (a.rows - 1) / 5;
+    int across = a.cols / 34 < 1 ? 1 : a.cols / 34,
+        most = (a.rows - 1) / 5 < 1 ? 1 : (a.rows - 1) / 5;
     across = across > n ? n : across;
     int down = (n + across - 1) / across;
     while (down > most && across < 4 && a.cols / (across + 1) >= 24) {
@@ -200,5 +212,6 @@ void signals_curves(struct area a, const struct signals *s, const struct runview
     down = down > most ? most : down;
     int rows = (a.rows - 1) / down, cols = a.cols / across;
     for (int i = 0; i < n && i < across * down; i++)
-        draw_panel(area_sub(a, 1 + i / across * rows, i % across * cols, rows, cols), s, r, field[i]);
+        draw_panel(area_sub(a, 1 + i / across * rows, i % across * cols, rows, cols), s, r,
+                   field[i]);
 }

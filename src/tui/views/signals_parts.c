@@ -10,7 +10,11 @@ enum { BINS_MAX = 120, AXIS = 7 };
 
 /* ---- spread: a histogram on its side for every layer ---- */
 
-struct spread { const struct probe *p; int field, rows, first, layers, width; double lo, hi; };
+struct spread {
+    const struct probe *p;
+    int field, rows, first, layers, width;
+    double lo, hi;
+};
 
 static int bin_of(const struct spread *s, double v)
 {
@@ -29,7 +33,8 @@ static double threshold_of(const struct probe *p, int layer)
     return (double)NAN;
 }
 
-static int count_bins(const struct spread *s, int layer, int count[BINS_MAX], double threshold, int *above)
+static int count_bins(const struct spread *s, int layer, int count[BINS_MAX], double threshold,
+                      int *above)
 {
     int n = 0;
     memset(count, 0, BINS_MAX * sizeof count[0]);
@@ -57,7 +62,9 @@ static uint32_t bar_end(struct area a, int eighths)
 static void draw_layer(struct area a, const struct spread *s, int layer, int x, int top)
 {
     int count[BINS_MAX], above, wide = s->width - 1;
-    double threshold = strcmp(cells_field_name(s->p, s->field), "score") == 0 ? threshold_of(s->p, layer) : (double)NAN;
+    double threshold = strcmp(cells_field_name(s->p, s->field), "score") == 0
+                           ? threshold_of(s->p, layer)
+                           : (double)NAN;
     int n = count_bins(s, layer, count, threshold, &above);
     area_textf(a, s->rows, x, s->width - 1, ink(ROLE_AXIS), "%d", layer);
     if (n == 0) {
@@ -102,7 +109,9 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
 {
     char text[24];
     struct spread d = {.p = s->probe, .field = pick_field(s), .rows = a.rows - 3};
-    int x = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "spread over tokens, by layer") + 2;
+    int x = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                      "spread over tokens, by layer") +
+            2;
     if (d.field < 0) {
         area_text(a, 2, 0, -1, ink(ROLE_DIM), "this probe carries decisions only, no signals");
         return;
@@ -110,11 +119,12 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
     const char *name = cells_field_name(s->probe, d.field), *unit = cells_unit(r, name);
     area_textf(a, 0, x, -1, ink(ROLE_TEXT), unit[0] ? "%s (%s)" : "%s", name, unit);
     if (!cells_range(s->probe, d.field, &a.canvas->look, &d.lo, &d.hi) || d.rows < 3) {
-        area_text(a, 2, 0, -1, ink(ROLE_DIM), d.rows < 3 ? "too little room" : "no values in this probe");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM),
+                  d.rows < 3 ? "too little room" : "no values in this probe");
         return;
     }
-    d.lo = INFINITY;
-    d.hi = -INFINITY;
+    d.lo = (double)INFINITY;
+    d.hi = -(double)INFINITY;
     for (int l = 0; l < d.p->layers; l++) {
         double tau = strcmp(name, "score") == 0 ? threshold_of(d.p, l) : (double)NAN;
         for (int t = -1; t < d.p->tokens; t++) {
@@ -166,7 +176,10 @@ double signals_pearson(const float *x, const float *y, size_t count, size_t *n)
 }
 
 enum { ROWS_MAX = 40, TARGETS_MAX = 3 };
-struct column_of { char name[40]; const float *v; };
+struct column_of {
+    char name[40];
+    const float *v;
+};
 struct table {
     struct column_of row[ROWS_MAX], target[TARGETS_MAX];
     int rows, targets;
@@ -230,7 +243,8 @@ static int table_of_probe(struct table *t, const struct probe *p)
 
 static int table_of_sample(struct table *t, const struct run_sample *x)
 {
-    static const char *const targets[][2] = {{"nll", "loss"}, {"entropy", "entropy"}, {"true_entropy", "true entropy"}};
+    static const char *const targets[][2] = {
+        {"nll", "loss"}, {"entropy", "entropy"}, {"true_entropy", "true entropy"}};
     *t = (struct table){.n = x->n};
     for (int i = 0; i < x->columns; i++) {
         const struct vector *c = &x->column[i];
@@ -253,13 +267,20 @@ static void draw_r(struct area cell, const float *x, const float *y, size_t coun
     size_t n;
     double r = signals_pearson(x, y, count, &n);
     if (isnan(r)) {
-        area_text(cell, 0, 0, -1, ink(ROLE_DIM), n < 3 ? "undefined: n < 3" : "undefined: no variance");
+        area_text(cell, 0, 0, -1, ink(ROLE_DIM),
+                  n < 3 ? "undefined: n < 3" : "undefined: no variance");
         return;
     }
-    double z = atanh(r > 0.999999 ? 0.999999 : r < -0.999999 ? -0.999999 : r), half = n > 3 ? 1.96 / sqrt((double)n - 3) : (double)INFINITY;
-    int at = area_textf(cell, 0, 0, -1, ink(fabs(z) > half ? ROLE_TITLE : ROLE_DIM), "%+.2f", r) + 1;
+    double z = atanh(r > 0.999999    ? 0.999999
+                     : r < -0.999999 ? -0.999999
+                                     : r),
+           half = n > 3 ? 1.96 / sqrt((double)n - 3) : (double)INFINITY;
+    int at =
+        area_textf(cell, 0, 0, -1, ink(fabs(z) > half ? ROLE_TITLE : ROLE_DIM), "%+.2f", r) + 1;
     if (cell.cols >= 22 && isfinite(half))
-        at += area_textf(cell, 0, at, -1, ink(ROLE_DIM), "[%+.2f %+.2f]", tanh(z - half), tanh(z + half)) + 1;
+        at += area_textf(cell, 0, at, -1, ink(ROLE_DIM), "[%+.2f %+.2f]", tanh(z - half),
+                         tanh(z + half)) +
+              1;
     if (cell.cols - at >= 6)
         area_textf(cell, 0, at, -1, ink(ROLE_DIM), "n %zu", n);
 }
@@ -268,24 +289,31 @@ void signals_relation(struct area a, const struct signals *s, const struct runvi
 {
     enum { NAME = 14 };
     struct table t;
-    const struct run_sample *x = s->sample && r->n_samples > 0 ? &r->sample[r->n_samples - 1] : NULL;
+    const struct run_sample *x =
+        s->sample && r->n_samples > 0 ? &r->sample[r->n_samples - 1] : NULL;
     if (!(x ? table_of_sample(&t, x) : table_of_probe(&t, s->probe)))
         return;
     int at = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Pearson r with") + 2;
     if (x)
-        area_textf(a, 0, at, a.cols - at, ink(ROLE_DIM), "over the newest evaluation, \"%.24s\" of step %lld", x->name ? x->name : "", (long long)x->step);
+        area_textf(a, 0, at, a.cols - at, ink(ROLE_DIM),
+                   "over the newest evaluation, \"%.24s\" of step %lld", x->name ? x->name : "",
+                   (long long)x->step);
     else
-        area_text(a, 0, at, a.cols - at, ink(ROLE_DIM), s->sample ? "over this probe (no evaluation is recorded), means over layers" : "over the tokens of this probe, means over layers");
+        area_text(a, 0, at, a.cols - at, ink(ROLE_DIM),
+                  s->sample ? "over this probe (no evaluation is recorded), means over layers"
+                            : "over the tokens of this probe, means over layers");
     int width = t.targets ? (a.cols - NAME - 1) / t.targets : 0;
     width = width > 34 ? 34 : width;
     for (int k = 0; k < t.targets; k++)
         area_text(a, 1, NAME + 1 + k * width, width - 1, ink(ROLE_DIM), t.target[k].name);
     if (t.targets == 0)
-        area_text(a, 2, 0, -1, ink(ROLE_DIM), "neither loss nor entropy is recorded with these tokens");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM),
+                  "neither loss nor entropy is recorded with these tokens");
     for (int i = 0; i < t.rows && t.targets && i + 2 < a.rows; i++) {
         area_text(a, i + 2, 0, NAME, ink(ROLE_TEXT), t.row[i].name);
         for (int k = 0; k < t.targets; k++)
-            draw_r(area_sub(a, i + 2, NAME + 1 + k * width, 1, width - 1), t.row[i].v, t.target[k].v, t.n);
+            draw_r(area_sub(a, i + 2, NAME + 1 + k * width, 1, width - 1), t.row[i].v,
+                   t.target[k].v, t.n);
     }
     mem_free(t.own);
 }

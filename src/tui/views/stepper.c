@@ -60,10 +60,17 @@ static const char *base_name(const char *path)
 static void draw_title(struct view *v, struct area line)
 {
     struct stepper *s = v->state;
-    int end = s->cells.probe && line.cols >= 56 ? cells_legend(line, line.cols - 1, &s->cells) : line.cols, x = 1;
+    int end = s->cells.probe && line.cols >= 56 ? cells_legend(line, line.cols - 1, &s->cells)
+                                                : line.cols,
+        x = 1;
     line = area_sub(line, 0, 0, 1, end - 1);
-    x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), s->model[0] ? base_name(s->model) : "no model") + 2;
-    const char *word = !s->session ? "stopped" : !stepper_probe(s->now) ? "loading" : stepper_is_busy(s) ? "working" : "ready";
+    x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                   s->model[0] ? base_name(s->model) : "no model") +
+         2;
+    const char *word = !s->session              ? "stopped"
+                       : !stepper_probe(s->now) ? "loading"
+                       : stepper_is_busy(s)     ? "working"
+                                                : "ready";
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, 7, ink(role), word);
     x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* one place, whatever the word */
@@ -86,11 +93,13 @@ static void draw_prompt(struct view *v, struct area line)
     else if (s->is_typing)
         field_draw(&s->prompt, line, 0, x, line.cols - x - 1, is_here);
     else
-        area_bytes(line, 0, x, line.cols - x - 1, ink(ROLE_TEXT), s->prompt.text.p, s->prompt.text.len);
+        area_bytes(line, 0, x, line.cols - x - 1, ink(ROLE_TEXT), s->prompt.text.p,
+                   s->prompt.text.len);
 }
 
 /* "loss 2.310 +0.042": the change only when there is one to tell. */
-static int put_number(struct area line, int x, const char *label, double now, double before, int is_supposed)
+static int put_number(struct area line, int x, const char *label, double now, double before,
+                      int is_supposed)
 {
     if (isnan(now) && isnan(before))
         return x;
@@ -108,7 +117,8 @@ static void draw_numbers(struct view *v, struct area line)
 {
     struct stepper *s = v->state;
     const struct cells *c = &s->cells;
-    struct stepper_sum now = stepper_sum(c->probe, c->run), was = {(double)NAN, (double)NAN, (double)NAN};
+    struct stepper_sum now = stepper_sum(c->probe, c->run),
+                       was = {(double)NAN, (double)NAN, (double)NAN};
     if (c->other && c->other->tokens == c->probe->tokens)
         was = stepper_sum(c->other, NULL);
     int is_supposed = c->run != NULL, x = 1;
@@ -118,7 +128,9 @@ static void draw_numbers(struct view *v, struct area line)
     int has_threshold = probe_cell(c->probe, "threshold") != NULL;
     if (has_threshold || s->offset != 0) {
         x += area_text(line, 0, x, -1, ink(ROLE_DIM), "tau ");
-        x += area_textf(line, 0, x, -1, ink(s->offset != 0 ? ROLE_WARN : ROLE_TEXT), "%+.2f", s->offset) + 2;
+        x += area_textf(line, 0, x, -1, ink(s->offset != 0 ? ROLE_WARN : ROLE_TEXT), "%+.2f",
+                        s->offset) +
+             2;
     }
     if (s->n_forced > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
@@ -128,7 +140,8 @@ static void draw_numbers(struct view *v, struct area line)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "f forces a cell, < > move the threshold");
 }
 
-/* Probability of a token in the last layer's words at one position; NaN when it is not among them. */
+/* Probability of a token in the last layer's words at one position; NaN when it is not among them.
+ */
 static double probability_of(const struct probe *p, int token, int32_t id)
 {
     if (!p || p->lens_k < 1 || !p->lens_id || token >= p->tokens)
@@ -151,7 +164,8 @@ static void draw_next(struct view *v, struct area line)
     size_t cell = ((size_t)(p->layers - 1) * (size_t)p->tokens + (size_t)t) * (size_t)p->lens_k;
     x += area_text(line, 0, x, -1, ink(ROLE_DIM), "next token ");
     for (int k = 0; k < p->lens_k && x < line.cols - 16; k++) {
-        double now = (double)p->lens_p[cell + (size_t)k], was = probability_of(s->cells.other, t, p->lens_id[cell + (size_t)k]);
+        double now = (double)p->lens_p[cell + (size_t)k],
+               was = probability_of(s->cells.other, t, p->lens_id[cell + (size_t)k]);
         const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "?";
         struct area room = area_sub(line, 0, x, 1, 12);
         int used = area_text(room, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), piece);
@@ -168,11 +182,14 @@ static void draw_empty(struct view *v, struct area a)
     struct stepper *s = v->state;
     int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
     if (s->session) {
-        area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), stepper_is_busy(s) ? "Loading the model" : "No text yet");
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "i types a prompt, p takes the text of the Depth map");
+        area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                  stepper_is_busy(s) ? "Loading the model" : "No text yet");
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+                  "i types a prompt, p takes the text of the Depth map");
         return;
     }
-    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), s->had_model ? "The model's process is gone" : "No model");
+    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+              s->had_model ? "The model's process is gone" : "No model");
     area_text(a, y + 2, 2, a.cols - 4, ink(s->had_model ? ROLE_BAD : ROLE_TEXT), s->trouble);
     if (s->had_model)
         area_text(a, y + 3, 2, -1, ink(ROLE_DIM), "R starts it again");
@@ -182,7 +199,11 @@ static void stepper_draw(struct view *v, struct area a)
 {
     struct stepper *s = v->state;
     start_once(v);
-    int has = stepper_prepare(v), y = 0, head = a.rows >= 12 ? 4 : a.rows >= 6 ? 2 : a.rows >= 4 ? 1 : 0;
+    int has = stepper_prepare(v), y = 0,
+        head = a.rows >= 12  ? 4
+               : a.rows >= 6 ? 2
+               : a.rows >= 4 ? 1
+                             : 0;
     if (head > 0)
         draw_title(v, area_sub(a, y++, 0, 1, a.cols));
     if (head > 2 || s->is_typing)
@@ -195,7 +216,8 @@ static void stepper_draw(struct view *v, struct area a)
         draw_numbers(v, area_sub(a, y++, 0, 1, a.cols));
     if (head > 2)
         draw_next(v, area_sub(a, y++, 0, 1, a.cols));
-    if (!s->session && s->trouble[0] && y > 0) { /* the picture stays, and says that it is all there will be */
+    if (!s->session && s->trouble[0] &&
+        y > 0) { /* the picture stays, and says that it is all there will be */
         struct area line = area_sub(a, y - 1, 0, 1, a.cols);
         area_fill(line, ' ', ink_on(ROLE_TEXT, ROLE_BACKGROUND));
         area_textf(line, 0, 1, a.cols - 2, ink(ROLE_BAD), "%s; R starts it again", s->trouble);
@@ -312,7 +334,8 @@ static void key_show(struct view *v, const struct key *k, const char *args)
     else if (strcmp(k->command, "width") == 0)
         s->cells.wide = (s->cells.wide + 1) % (CELLS_WIDE_MAX + 1);
     else if (stepper_prepare(v))
-        s->cells.field = (s->cells.field + k->value + cells_fields(s->cells.probe)) % cells_fields(s->cells.probe);
+        s->cells.field = (s->cells.field + k->value + cells_fields(s->cells.probe)) %
+                         cells_fields(s->cells.probe);
 }
 
 static void key_temperature(struct view *v, const struct key *k, const char *args)
@@ -321,7 +344,9 @@ static void key_temperature(struct view *v, const struct key *k, const char *arg
     (void)k, (void)args;
     s->temperature = s->temperature <= 0 ? 0.7 : s->temperature < 1 ? 1 : 0;
     if (s->temperature > 0)
-        app_say(v->app, LOG_INFO, "generated tokens are drawn at temperature %g from the 40 likeliest", s->temperature);
+        app_say(v->app, LOG_INFO,
+                "generated tokens are drawn at temperature %g from the 40 likeliest",
+                s->temperature);
     else
         app_say(v->app, LOG_INFO, "generated tokens are the likeliest ones");
 }

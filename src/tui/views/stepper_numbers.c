@@ -1,4 +1,5 @@
-/* Numbers of the Stepper: exact ones from the newest answer, supposed ones from its stored scores. */
+/* Numbers of the Stepper: exact ones from the newest answer, supposed ones from its stored scores.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -18,11 +19,12 @@ int stepper_is_supposed(const struct stepper *s)
     return p && s->offset != s->offset_now && probe_cell(p, "score") && probe_cell(p, "threshold");
 }
 
-/* A cell runs when its stored score passes the moved threshold.  Approximate: scores of later layers
- * would be others if earlier decisions were. */
+/* A cell runs when its stored score passes the moved threshold.  Approximate: scores of later
+ * layers would be others if earlier decisions were. */
 static void suppose(struct stepper *s, const struct probe *p)
 {
-    const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold"), *rule = probe_cell(p, "forced");
+    const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold"),
+                        *rule = probe_cell(p, "forced");
     double shift = s->offset - s->offset_now;
     size_t n = (size_t)p->layers * (size_t)p->tokens;
     for (size_t i = 0; i < n; i++) {
@@ -64,7 +66,8 @@ int stepper_prepare(struct view *v)
     for (int i = 0; i < s->n_forced; i++) {
         const struct stepper_forced *f = &s->forced[i];
         if (f->layer < c->probe->layers && f->token < c->probe->tokens)
-            s->force[(size_t)f->layer * (size_t)c->probe->tokens + (size_t)f->token] = (int8_t)f->run;
+            s->force[(size_t)f->layer * (size_t)c->probe->tokens + (size_t)f->token] =
+                (int8_t)f->run;
     }
     c->force = s->force;
     if (s->n_forced > 0 || s->offset != 0)
@@ -76,7 +79,8 @@ int stepper_prepare(struct view *v)
     return 1;
 }
 
-/* Mean cost of a cell of a layer that ran (or was skipped); what no token shows is taken from all layers. */
+/* Mean cost of a cell of a layer that ran (or was skipped); what no token shows is taken from all
+ * layers. */
 static double layer_cost(const struct probe *p, const struct matrix *m, int layer, int is_run)
 {
     double sum = 0;

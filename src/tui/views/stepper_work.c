@@ -16,7 +16,8 @@ static int64_t newest_checkpoint(const char *dir, char *path, size_t size)
     char root[1024], **names = NULL;
     size_t n = 0;
     int64_t best = -1;
-    if (fs_join(root, sizeof root, dir, "checkpoints", NULL) < 0 || !fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
+    if (fs_join(root, sizeof root, dir, "checkpoints", NULL) < 0 || !fs_is_dir(root) ||
+        fs_list(root, &names, &n, NULL) < 0)
         return -1;
     for (size_t i = 0; i < n; i++) {
         char *end;
@@ -49,15 +50,18 @@ static int find_model(struct view *v, char *path, size_t size)
         return 1;
     }
     if (!r)
-        str_copy(s->trouble, sizeof s->trouble, "no run is open: open one in Home (1), or :model PATH loads a model");
+        str_copy(s->trouble, sizeof s->trouble,
+                 "no run is open: open one in Home (1), or :model PATH loads a model");
     else if (!r->dir[0])
-        str_copy(s->trouble, sizeof s->trouble, "a log or trace has no weights: :model PATH loads a model");
+        str_copy(s->trouble, sizeof s->trouble,
+                 "a log or trace has no weights: :model PATH loads a model");
     if (s->trouble[0])
         return 0;
     s->newest_step = newest_checkpoint(r->dir, path, size);
     if (s->newest_step < 0) {
         const char *every = runview_config(r->view, "train.checkpoint_every");
-        snprintf(s->trouble, sizeof s->trouble, "no checkpoint yet%s%.12s", every ? ": the first is written at step " : "", every ? every : "");
+        snprintf(s->trouble, sizeof s->trouble, "no checkpoint yet%s%.12s",
+                 every ? ": the first is written at step " : "", every ? every : "");
         return 0;
     }
     if (!s->wants_newest)
@@ -105,7 +109,8 @@ static int send(struct view *v, const struct str *line, struct stepper_asked a)
 
 static struct stepper_asked state_then(const struct stepper *s)
 {
-    return (struct stepper_asked){.is_plain = s->n_forced == 0 && s->offset_asked == 0, .offset = s->offset_asked};
+    return (struct stepper_asked){.is_plain = s->n_forced == 0 && s->offset_asked == 0,
+                                  .offset = s->offset_asked};
 }
 
 static void first_text(struct view *v)
@@ -196,7 +201,8 @@ void stepper_ask_next(struct view *v)
     struct str line = {0};
     struct stepper_asked a = state_then(s);
     a.moves_on = 1;
-    str_addf(&line, "{\"do\":\"next\",\"temperature\":%.3g,\"top_k\":40,\"seed\":%d}", s->temperature, ++s->seed);
+    str_addf(&line, "{\"do\":\"next\",\"temperature\":%.3g,\"top_k\":40,\"seed\":%d}",
+             s->temperature, ++s->seed);
     send(v, &line, a);
     str_release(&line);
 }
@@ -213,11 +219,13 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
         app_say(v->app, LOG_WARN, "%d cells are forced: x clears them", STEPPER_FORCED_MAX);
         return;
     }
-    struct stepper_forced before = i < s->n_forced ? s->forced[i] : (struct stepper_forced){layer, token, -1};
+    struct stepper_forced before =
+        i < s->n_forced ? s->forced[i] : (struct stepper_forced){layer, token, -1};
     s->forced[i] = (struct stepper_forced){layer, token, run};
     s->n_forced += i == s->n_forced;
     if (run < 0) {
-        memmove(s->forced + i, s->forced + i + 1, (size_t)(s->n_forced - i - 1) * sizeof s->forced[0]);
+        memmove(s->forced + i, s->forced + i + 1,
+                (size_t)(s->n_forced - i - 1) * sizeof s->forced[0]);
         s->n_forced--;
     }
     str_addf(&line, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", layer, token, run);
@@ -298,7 +306,8 @@ static void take_body(struct view *v, struct value body)
     } else if (value_is(kind, "error")) {
         size_t n = 0;
         const char *text = value_bytes(value_get(body, "text"), &n);
-        app_say(v->app, LOG_WARN, "the model says: %.*s", (int)(n > 200 ? 200 : n), text ? text : "error");
+        app_say(v->app, LOG_WARN, "the model says: %.*s", (int)(n > 200 ? 200 : n),
+                text ? text : "error");
         int was_text = s->n_asked > 0 && s->asked[0].is_text;
         const struct probe *p = stepper_probe(s->now);
         end_of_request(s);
