@@ -102,6 +102,14 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
     argv[k++] = name;
     argv[k++] = quiet;
     if (rc == 0)
+        /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
+    rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
+        rc = err_errno(e, "%s", path);
+    if (out >= 0)
+        close(out);
+    out = -1;
+    if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "train.out", e);
     if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
         rc = err_errno(e, "%s", path);
