@@ -288,35 +288,55 @@ void cells_readout_draw(struct area a, struct cells *c)
 
 /* ---- all together ---- */
 
+/* Rows of each part.  Every layer goes before every number, and a layer on a row of its own before
+ * the third line of text. */
+struct parts {
+    int text, gap, map, foot;
+};
+
+static struct parts share_rows(struct area main, const struct cells *c, int has_foot)
+{
+    const struct look *look = &main.canvas->look;
+    int rows = main.rows, most = rows / 12 + 1, full = c->probe->layers + 3;
+    struct parts s = {.gap = rows >= 18};
+    most = rows < 7 ? 0 : rows < 12 ? 1 : rows < 18 ? 2 : most < 3 ? 3 : most;
+    s.text = most ? cells_text_rows(c, main.cols - 2, most) : 0;
+    s.gap = s.gap && s.text > 0;
+    if (has_foot) {
+        int left = rows - s.text - cells_map_least(c, look) - 2, at_most = rows * 2 / 5;
+        s.foot = cells_readout_rows(c, main.cols - 2);
+        s.foot = s.foot > at_most ? at_most : s.foot;
+        s.foot = s.foot > left && s.foot > 2 ? (left > 2 ? left : 2) : s.foot;
+    }
+    int room = rows - s.text - s.gap - s.foot - (s.foot > 0);
+    for (; room < full && room + s.text - 1 + s.gap >= full && s.text > 1; room++)
+        s.text--;
+    if (room < full && room + s.gap >= full) {
+        room += s.gap;
+        s.gap = 0;
+    }
+    s.map = cells_map_rows(c, look, room);
+    return s;
+}
+
 /* Text above, map below it; the read-out at the side of wide screens, else at the foot. */
 void cells_draw(struct area a, struct cells *c)
 {
-    const struct look *look = &a.canvas->look;
-    int is_wide = a.cols >= 110 && a.rows >= 20, side = SIDE_COLS;
-    struct area main = area_sub(a, 0, 0, a.rows, is_wide ? a.cols - side - 3 : a.cols);
-    int foot = is_wide || a.rows < 9 ? 0 : cells_readout_rows(c, a.cols - 2);
-    int text_most = a.rows >= 40 ? 8 : a.rows >= 18 ? 3 : a.rows >= 12 ? 2 : a.rows >= 7 ? 1 : 0;
-    int most_foot = a.rows * 2 / 5, y;
-    int text = text_most ? cells_text_rows(c, main.cols - 2, text_most) : 0;
-    int least = cells_map_least(c, look), left = a.rows - text - least - 2;
-    foot = foot > most_foot ? most_foot : foot;
-    foot =
-        foot > left && foot > 2 ? left > 2 ? left : 2 : foot; /* every layer before every number */
-    int room = main.rows - text - foot - (text > 0 && main.rows >= 18) - (foot > 0);
-    int map = cells_map_rows(c, look, room);
-    c->at =
-        (struct cells_at){.text_y = 0, .text_x = 1, .text_rows = text, .text_cols = main.cols - 2};
-    if (text)
-        cells_text_draw(area_sub(main, 0, 1, text, main.cols - 2), c);
-    y = text + (text > 0 && main.rows >= 18);
+    int is_wide = a.cols >= 110 && a.rows >= 20, y;
+    struct area main = area_sub(a, 0, 0, a.rows, is_wide ? a.cols - SIDE_COLS - 3 : a.cols);
+    struct parts s = share_rows(main, c, !is_wide && a.rows >= 9);
+    c->at = (struct cells_at){.text_x = 1, .text_rows = s.text, .text_cols = main.cols - 2};
+    if (s.text)
+        cells_text_draw(area_sub(main, 0, 1, s.text, main.cols - 2), c);
+    y = s.text + s.gap;
     c->at.map_y = y;
     c->at.map_x = 1;
-    cells_map_draw(area_sub(main, y, 1, map, main.cols - 2), c);
+    cells_map_draw(area_sub(main, y, 1, s.map, main.cols - 2), c);
     if (is_wide) {
         area_vline(a, 0, main.cols, a.rows, ink(ROLE_BORDER));
-        cells_readout_draw(area_sub(a, 0, main.cols + 2, a.rows, side), c);
-    } else if (foot) {
-        y += map + 1;
+        cells_readout_draw(area_sub(a, 0, main.cols + 2, a.rows, SIDE_COLS), c);
+    } else if (s.foot) {
+        y += s.map + 1;
         cells_readout_draw(area_sub(a, y, 1, a.rows - y, a.cols - 2), c);
     }
 }

@@ -165,7 +165,7 @@ static void draw_panel(struct area a, const struct signals *s, const struct runv
     for (int i = 0; i < s->pick.marks; i++)
         if (s->pick.mark[i] < p->tokens && s->pick.mark[i] != s->pick.token)
             curve(&d, &n, s->pick.mark[i], (enum role)(ROLE_SERIES_0 + i % ROLE_SERIES_COUNT));
-    curve(&d, &n, s->pick.token, ROLE_TITLE);
+    curve(&d, &n, s->pick.token, ROLE_TEXT);
     dots_end(&d);
     if (a.rows >= 7)
         runs(&n, s->pick.token);
