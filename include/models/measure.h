@@ -25,7 +25,8 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
 void measure_release(struct measure *s);
 /* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets, or NULL. bytes: of the targets. */
 void measure_add(struct measure *s, const struct model *m, const float *true_entropy, uint64_t bytes);
-/* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` times, in this process; medians. */
+/* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in this process; medians
+ * of the dense time and of the pairs' ratios. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds, uint64_t seed);
 /* Record "eval" (and "sample" when samples were kept) as io/FORMATS.md says. */
 void measure_eval_record(const struct measure *s, struct record *rec, const char *task, const char *routing, int64_t step, double time);

@@ -149,23 +149,26 @@ static double prefill_seconds(struct model *m, const struct batch *b, enum pass_
     return clock_mono() - t;
 }
 
+/* Ratios are taken pair by pair, each kind first in every other pair: a machine that drifts moves both. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds, uint64_t seed)
 {
     struct batch b = {.B = 1, .T = T, .id = id};
-    double *t = mem_alloc(2 * (size_t)rounds, sizeof *t);
+    double *dense = mem_alloc(2 * (size_t)rounds, sizeof *dense), *ratio = dense ? dense + rounds : NULL;
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
-    if (t && logits && rounds > 0) {
+    if (dense && logits && rounds > 0) {
         prefill_seconds(m, &b, PASS_DENSE, seed, logits); /* warm up */
+        prefill_seconds(m, &b, PASS_SPARSE, seed, logits);
         for (int i = 0; i < rounds; i++) {
-            t[i] = prefill_seconds(m, &b, PASS_DENSE, seed, logits);
-            t[rounds + i] = prefill_seconds(m, &b, PASS_SPARSE, seed, logits);
+            double first = prefill_seconds(m, &b, i % 2 ? PASS_SPARSE : PASS_DENSE, seed, logits);
+            double second = prefill_seconds(m, &b, i % 2 ? PASS_DENSE : PASS_SPARSE, seed, logits);
+            dense[i] = i % 2 ? second : first;
+            ratio[i] = (i % 2 ? first : second) / dense[i];
         }
-        double dense = median(t, rounds);
-        s->time_dense = dense / T;
-        s->time_ratio = median(t + rounds, rounds) / dense;
+        s->time_dense = median(dense, rounds) / T;
+        s->time_ratio = median(ratio, rounds);
     }
     m->batch = NULL;
-    mem_free(t);
+    mem_free(dense);
     mem_free(logits);
 }
 
