@@ -26,6 +26,17 @@ static double stream_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same eve
     return (double)(x & 0xFFFF) / 65536.0 - 0.5;
 }
 
+/* Four decimals: what compilers round differently in the last bits is the same number. */
+static double stream_round(double x)
+{
+    return isfinite(x) ? (double)llround(x * 1e4) / 1e4 : x;
+}
+
+static void stream_num(struct record *r, const char *key, double x)
+{
+    record_num(r, key, stream_round(x));
+}
+
 static void stream_put(struct stream *s)
 {
     struct err e = {0};
@@ -64,16 +75,16 @@ static void stream_step(struct stream *s, int step, int seed, int is_full)
     double fall = exp(-step / 90.0), wobble = stream_noise((uint32_t)step, (uint32_t)seed);
     double loss = 1.4 + 4.1 * fall + 0.25 * wobble;
     record_begin(r, "metric", step, 1000 + 0.5 * step);
-    record_num(r, "loss", is_full && step == 60 ? (double)NAN : is_full && step == 101 ? 40 : loss);
-    record_num(r, "lr", step < 20 ? 3e-4 * step / 20 : 3e-4 * (0.1 + 0.9 * exp(-step / 150.0)));
-    record_num(r, "grad_norm", 0.6 + 1.5 * fall + 0.4 * (wobble + 0.5));
-    record_num(r, "tok_s", 5200 + 300 * wobble);
+    stream_num(r, "loss", is_full && step == 60 ? (double)NAN : is_full && step == 101 ? 40 : loss);
+    record_num(r, "lr", stream_round(step < 20 ? 300.0 * step / 20 : 300 * (0.1 + 0.9 * exp(-step / 150.0))) / 1048576);
+    stream_num(r, "grad_norm", 0.6 + 1.5 * fall + 0.4 * (wobble + 0.5));
+    stream_num(r, "tok_s", 5200 + 300 * wobble);
     record_int(r, "tokens", 2048 * (int64_t)step);
-    record_num(r, "flops_ratio", 0.74 + 0.26 * fall + 0.01 * wobble);
-    record_num(r, "time_ratio", 0.83 + 0.17 * fall + 0.02 * wobble);
-    record_num(r, "block_ratio", 0.70 + 0.30 * fall + 0.01 * wobble);
+    stream_num(r, "flops_ratio", 0.74 + 0.26 * fall + 0.01 * wobble);
+    stream_num(r, "time_ratio", 0.83 + 0.17 * fall + 0.02 * wobble);
+    stream_num(r, "block_ratio", 0.70 + 0.30 * fall + 0.01 * wobble);
     if (step % 20 == 0)
-        record_num(r, "val_loss", loss + 0.12 - 0.2 * wobble);
+        stream_num(r, "val_loss", loss + 0.12 - 0.2 * wobble);
     stream_put(s);
 }
 
@@ -82,8 +93,8 @@ static void stream_layers(struct stream *s, int step)
     double gate[8], threshold[8];
     for (int l = 0; l < 8; l++) {
         gate[l] = l == 0 || l == 7 ? 1 : 0.5 + 0.4 * cos(l * 0.9) + 0.2 * exp(-step / 90.0);
-        gate[l] = gate[l] > 1 ? 1 : gate[l];
-        threshold[l] = 0.1 + 0.02 * l;
+        gate[l] = stream_round(gate[l] > 1 ? 1 : gate[l]);
+        threshold[l] = stream_round(0.1 + 0.02 * l);
     }
     record_begin(s->record, "layer", step, 1000 + 0.5 * step);
     record_nums(s->record, "gate_ratio", gate, 8);
@@ -117,11 +128,11 @@ static void stream_probe(struct stream *s, int step)
         for (int l = 0; l < 8; l++) {
             double g = 0.5 + stream_noise((uint32_t)l, (uint32_t)(t + step));
             run[l * 12 + t] = l == 0 || l == 7 || g > 0.35;
-            gate[l * 12 + t] = (float)g;
+            gate[l * 12 + t] = (float)stream_round(g);
             depth[t] += (float)run[l * 12 + t];
         }
         flops[t] = depth[t] / 8 * 2.0e6f;
-        nll[t] = t ? (float)(2 + stream_noise((uint32_t)t, 5u)) : (float)NAN;
+        nll[t] = t ? (float)stream_round(2 + stream_noise((uint32_t)t, 5u)) : (float)NAN;
     }
     record_begin(s->record, "probe", step, 1000 + 0.5 * step);
     record_int(s->record, "index", 0);
@@ -146,8 +157,8 @@ static void stream_sample(struct stream *s, int step)
     float flops[N], kind[N];
     for (int i = 0; i < N; i++) {
         double mode = i % 3 == 0 ? 0.9 : 0.6;
-        flops[i] = (float)(2.0e6 * (mode + 0.1 * stream_noise((uint32_t)i, 3) +
-                                    0.1 * stream_noise((uint32_t)i, 4)));
+        flops[i] = (float)(2.0e6 * stream_round(mode + 0.1 * stream_noise((uint32_t)i, 3) +
+                                                0.1 * stream_noise((uint32_t)i, 4)));
         kind[i] = (float)(i % 5);
     }
     record_begin(s->record, "sample", step, 1000 + 0.5 * step);

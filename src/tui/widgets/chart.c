@@ -30,7 +30,8 @@ static int y_dot(const struct paint *p, double v)
 {
     double unit = scan_unit(&p->y, v);
     unit = unit < -0.5 ? -0.5 : unit > 1.5 ? 1.5 : unit;
-    return (int)lround((1 - unit) * (p->height - 1));
+    /* a value right between two rows falls the same way however the compiler rounded it */
+    return (int)lround((1 - unit) * (p->height - 1) + 1e-9);
 }
 
 /* Beyond the edge: a caret in the outermost row, so that it is never silently clipped. */
