@@ -29,6 +29,9 @@ int batch_set(struct batch_row *r, const char *override, struct err *e) DS_CHECK
 /* Runs everything that is not done yet, row by row, and prints the table (or JSON).  Returns the exit status: 0 all is
  * done (rows that cannot be are told), 1 a run failed, 130 interrupted: the same command goes on from there. */
 int batch_run(struct batch_plan *p);
+/* A command that is a batch: --out, --json, --quiet, --dry-run among its options; plan fills in the rows. */
+int batch_command(const char *kind, int argc, char **argv, struct cli_option *options,
+                  int (*plan)(struct batch_plan *p, const struct cli_args *a, struct err *e));
 void batch_release(struct batch_plan *p);
 
 #endif

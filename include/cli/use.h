@@ -34,6 +34,9 @@ void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
 int cli_write(const void *p, size_t n, struct err *e) DS_CHECK;
 /* Prints a finished text on stdout; takes and releases it. Returns the exit status. */
 int cli_print(struct str *s);
+/* A command whose work is one text: parses, makes it, prints it; the exit status. */
+int cli_report(int argc, char **argv, struct cli_option *options,
+               int (*make)(const struct cli_args *a, struct str *out, struct err *e));
 /* 1 when `stream` is a terminal that may be coloured (no NO_COLOR, TERM not dumb). */
 int cli_has_colour(FILE *stream);
 

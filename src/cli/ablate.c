@@ -97,19 +97,5 @@ static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct
 
 int ablate_command(int argc, char **argv)
 {
-    struct err e = {0};
-    struct cli_args a;
-    struct batch_plan p = {.kind = "ablate"};
-    int rc = cli_parse(&a, options, argc, argv, &e);
-    if (rc < 0)
-        return command_fail(&e);
-    p.out = cli_value(&a, "out");
-    p.json = cli_flag(&a, "json");
-    p.quiet = cli_flag(&a, "quiet");
-    p.dry = cli_flag(&a, "dry-run");
-    rc = plan_ablations(&p, &a, &e);
-    int status = rc < 0 ? command_fail(&e) : batch_run(&p);
-    batch_release(&p);
-    cli_release(&a);
-    return status;
+    return batch_command("ablate", argc, argv, options, plan_ablations);
 }

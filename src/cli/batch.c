@@ -357,3 +357,23 @@ int batch_run(struct batch_plan *p)
     }
     return x.failed ? 1 : 0;
 }
+
+int batch_command(const char *kind, int argc, char **argv, struct cli_option *options,
+                  int (*plan)(struct batch_plan *p, const struct cli_args *a, struct err *e))
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct batch_plan p = {.kind = kind};
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    p.out = cli_value(&a, "out");
+    p.json = cli_flag(&a, "json");
+    p.quiet = cli_flag(&a, "quiet");
+    p.dry = cli_flag(&a, "dry-run");
+    rc = plan(&p, &a, &e);
+    int status = rc < 0 ? command_fail(&e) : batch_run(&p);
+    batch_release(&p);
+    cli_release(&a);
+    return status;
+}

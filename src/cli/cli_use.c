@@ -242,3 +242,21 @@ void table_release(struct table *t)
     mem_free(t->cell);
     *t = (struct table){0};
 }
+
+int cli_report(int argc, char **argv, struct cli_option *options,
+               int (*make)(const struct cli_args *a, struct str *out, struct err *e))
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct str out = {0};
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    rc = make(&a, &out, &e);
+    cli_release(&a);
+    if (rc < 0) {
+        str_release(&out);
+        return command_fail(&e);
+    }
+    return cli_print(&out);
+}

@@ -116,19 +116,5 @@ static int plan_sweep(struct batch_plan *p, const struct cli_args *a, struct err
 
 int sweep_command(int argc, char **argv)
 {
-    struct err e = {0};
-    struct cli_args a;
-    struct batch_plan p = {.kind = "sweep"};
-    int rc = cli_parse(&a, options, argc, argv, &e);
-    if (rc < 0)
-        return command_fail(&e);
-    p.out = cli_value(&a, "out");
-    p.json = cli_flag(&a, "json");
-    p.quiet = cli_flag(&a, "quiet");
-    p.dry = cli_flag(&a, "dry-run");
-    rc = plan_sweep(&p, &a, &e);
-    int status = rc < 0 ? command_fail(&e) : batch_run(&p);
-    batch_release(&p);
-    cli_release(&a);
-    return status;
+    return batch_command("sweep", argc, argv, options, plan_sweep);
 }

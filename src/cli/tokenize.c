@@ -86,17 +86,5 @@ static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
 
 int tokenize_command(int argc, char **argv)
 {
-    struct err e = {0};
-    struct cli_args a;
-    struct str out = {0};
-    int rc = cli_parse(&a, options, argc, argv, &e);
-    if (rc < 0)
-        return command_fail(&e);
-    rc = tokenize(&a, &out, &e);
-    cli_release(&a);
-    if (rc < 0) {
-        str_release(&out);
-        return command_fail(&e);
-    }
-    return cli_print(&out);
+    return cli_report(argc, argv, options, tokenize);
 }
