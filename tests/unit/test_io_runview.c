@@ -501,7 +501,7 @@ static void time_open(int records, int metrics, int spike)
     struct str s = {0};
     struct err e = {0};
     struct runview *v;
-    char p[600], name[16];
+    char p[600], name[32];
     if (!r)
         r = record_new();
     for (int i = 0; i < records; i++) {
