@@ -1,7 +1,6 @@
 #include "base/json.h"
 
 #include <jansson.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -38,18 +37,6 @@ struct json {
     uint32_t *slot;
     size_t nodes, members, slots; /* in use; the blocks were counted before */
 };
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void *json_alloc(size_t n)
-{
-    return mem_alloc(n, 1);
-}
-
-static void use_our_heap(void)
-{
-    json_set_alloc_funcs(json_alloc, mem_free);
-}
 
 /* A power of two with at least half of the slots free; 0 where a walk is as fast. */
 static size_t slots_for(size_t members)
@@ -181,7 +168,6 @@ static int parse_tree(json_t **tree, const char *p, size_t n, const char *what, 
     if (deep < n)
         return err_set(e, DS_EFORMAT, "%s: nested deeper than %d at offset %zu", what, DEPTH_MAX,
                        deep);
-    pthread_once(&once, use_our_heap);
     *tree = json_loadb(n ? p : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &bad);
     if (*tree)
         return 0;
