@@ -155,6 +155,8 @@ void runview_free(struct runview *v);
 const struct series *runview_series(const struct runview *v, const char *name); /* NULL if absent */
 const struct layer_series *runview_layer(const struct runview *v, const char *name);
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
+/* Unit of a metric, a layer metric or a cell value by the head's metric table; "" when unknown. */
+const char *runview_unit(const struct runview *v, const char *name);
 /* Newest probe of an index (index < 0: any), or NULL. */
 const struct probe *runview_probe(const struct runview *v, int index);
 const struct matrix *probe_cell(const struct probe *p, const char *name);
@@ -163,7 +165,8 @@ const struct vector *probe_token(const struct probe *p, const char *name);
 double runview_eval(const struct runview *v, const char *task, const char *name);
 const struct vector *runview_eval_vector(const struct runview *v, const char *task,
                                          const char *name);
-const struct run_sample *runview_sample(const struct runview *v, const char *name); /* newest */
+/* Newest sample of that name (NULL any), or NULL. */
+const struct run_sample *runview_sample(const struct runview *v, const char *name);
 const struct vector *sample_column(const struct run_sample *s, const char *name);
 
 /* Pyramid for drawing: min and max (NaN ignored, counted) of value[i0..i1) in O(log n). Built

@@ -304,7 +304,7 @@ double runview_eval(const struct runview *v, const char *task, const char *name)
 const struct run_sample *runview_sample(const struct runview *v, const char *name)
 {
     for (size_t i = v->n_samples; i-- > 0;)
-        if (strcmp(v->sample[i].name, name) == 0)
+        if (!name || strcmp(v->sample[i].name, name) == 0)
             return &v->sample[i];
     return NULL;
 }

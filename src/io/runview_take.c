@@ -29,6 +29,18 @@ static const struct metric_meta *meta_find(const struct runview_index *x, const 
     return NULL;
 }
 
+const char *runview_unit(const struct runview *v, const char *name)
+{
+    const struct layer_series *l = runview_layer(v, name);
+    const struct series *s = runview_series(v, name);
+    if (l && l->unit[0])
+        return l->unit;
+    if (s && s->unit[0])
+        return s->unit;
+    const struct metric_meta *m = meta_find(v->index, name);
+    return m && m->unit ? m->unit : "";
+}
+
 /* The key's series: almost always the one behind the last used. NULL: no name, no memory, or beyond
  * the cap. */
 static struct series *series_of(struct runview *v, struct value key)

@@ -35,11 +35,7 @@ double cells_value(const struct probe *p, int field, int layer, int token)
 
 const char *cells_unit(const struct runview *r, const char *name)
 {
-    if (!r)
-        return "";
-    const struct layer_series *l = runview_layer(r, name);
-    const struct series *s = runview_series(r, name);
-    return l && l->unit ? l->unit : s && s->unit ? s->unit : "";
+    return r ? runview_unit(r, name) : "";
 }
 
 /* The next round number that is not smaller. */
