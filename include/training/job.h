@@ -30,6 +30,9 @@ int job_command(const char *run_dir, const char *command, double timeout_s, stru
 /* The presets found (NAME.yaml in data) and the form: keys with defaults and help, for the workbench's editable form. */
 struct job_key { const char *key, *otherwise, *help, *choices; };
 int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with fs_list_free */
+/* What the preset gives the first n rows of job_keys: heap strings (mem_free), NULL for keys that do not belong to its
+ * method. */
+int job_preset_values(const char *preset, char **value, size_t n, struct err *e) DS_CHECK;
 /* All option rows that a run accepts, static; common ones first. */
 const struct job_key *job_keys(size_t *n);
 

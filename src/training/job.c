@@ -101,9 +101,9 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
     argv[k++] = run;
     argv[k++] = name;
     argv[k++] = quiet;
+    /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
     if (rc == 0)
-        /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
-    rc = fs_join(path, sizeof path, dir, "log.mp", e);
+        rc = fs_join(path, sizeof path, dir, "log.mp", e);
     if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
         rc = err_errno(e, "%s", path);
     if (out >= 0)
@@ -303,5 +303,31 @@ int job_presets(char ***names, size_t *n, struct err *e)
         return err_set(e, DS_EMEM, "presets");
     *names = list;
     *n = k;
+    return 0;
+}
+
+struct values { char **value; size_t n; };
+
+static void take_value(void *ctx, const char *key, const char *value)
+{
+    struct values *v = ctx;
+    for (size_t i = 0; i < v->n; i++)
+        if (!v->value[i] && strcmp(keys[i].key, key) == 0)
+            v->value[i] = mem_strdup(value);
+}
+
+int job_preset_values(const char *preset, char **value, size_t n, struct err *e)
+{
+    struct train_config c;
+    size_t all;
+    (void)job_keys(&all);
+    struct values v = {value, n < all ? n : all};
+    for (size_t i = 0; i < n; i++)
+        value[i] = NULL;
+    int rc = train_config_make(&c, preset, NULL, 0, e);
+    if (rc < 0)
+        return rc;
+    train_config_each(&c, take_value, &v);
+    train_config_release(&c);
     return 0;
 }
