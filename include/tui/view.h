@@ -85,6 +85,13 @@ const struct open_run *app_runs(struct app *app, size_t *n, size_t *current);
 /* Opens (or finds) a run and makes it current; DS_* when it cannot be read. */
 int app_open_run(struct app *app, const char *path, struct err *e) DS_CHECK;
 void app_select_run(struct app *app, size_t index);
+/* A model's directory instead of a run: the Stepper, on that model. */
+void app_open_model(struct app *app, const char *path);
+/* What `path` is, by its files: opens it as a run, log or trace, or as a model, and shows it. */
+int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
+/* Says in `a` why there is nothing to see of the current run: none is open, it is starting, it ended
+ * before its first record.  0: records are there, the view itself knows what is missing. */
+int app_draw_nothing(struct app *app, struct area a);
 void app_mark_run(struct app *app, const char *path, int is_marked);
 int app_is_marked(struct app *app, const char *path);
 /* Shows a view in the focused pane (state is kept when it was open before). */

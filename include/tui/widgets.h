@@ -145,12 +145,14 @@ int field_event(struct field *f, const struct event *ev);
 void field_draw(struct field *f, struct area a, int y, int x, int cols, int has_focus);
 void field_release(struct field *f);
 
-/* Wrapped text with a scroll position. */
+/* Wrapped text with a scroll position; rows of tables go on below their last column. */
 struct scroll {
-    int top, lines, page;
+    int top, lines, page, cols;
 };
 void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i);
 int scroll_event(struct scroll *s, const struct event *ev);
+/* The screen line of the byte `at` of `text`, as it was last drawn. */
+int scroll_line_of(const struct scroll *s, const char *text, const char *at);
 
 /* A centred framed area on top of the rest (cleared), for dialogs. */
 struct area popup_begin(struct area whole, int rows, int cols, const char *title);

@@ -322,9 +322,12 @@ static int open_terminal(struct app *app, struct err *e)
 
 static void open_paths(struct app *app)
 {
+    const char *model = NULL;
     for (size_t i = 0; i < app->opt.n; i++) {
         struct err e = {0};
-        if (app_open_run(app, app->opt.paths[i], &e) < 0)
+        if (app_is_model(app->opt.paths[i]))
+            model = app->opt.paths[i];
+        else if (app_open_run(app, app->opt.paths[i], &e) < 0)
             app_say(app, LOG_ERROR, "%s", e.text);
         else if (app->opt.n > 1)
             app_mark_run(app, app->opt.paths[i], 1);
@@ -338,6 +341,8 @@ static void open_paths(struct app *app)
                                                   : "monitor";
     app_show(app, first);
     app->pane[0].backs = 0;
+    if (model)
+        app_open_model(app, model);
 }
 
 static void close_all(struct app *app)

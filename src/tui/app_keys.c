@@ -191,10 +191,8 @@ static void key_open(struct view *v, const struct key *k, const char *args)
     (void)k;
     if (!args || !*args)
         app_open_command(v->app, "open ");
-    else if (app_open_run(v->app, args, &e) < 0)
+    else if (app_open(v->app, args, &e) < 0)
         app_say(v->app, LOG_ERROR, "%s", e.text);
-    else
-        app_show(v->app, "monitor");
 }
 
 /* ---- commands to the run ---- */
@@ -256,7 +254,7 @@ const struct key keys_global[] = {
     {"_",        "unzoom",     NULL, "all panes",                           NULL,    0,  0, 0, key_zoom},
     {"]r",       "next-run",   NULL, "next open run",                       NULL,    0,  0, 1, key_run},
     {"[r",       "prev-run",   NULL, "open run before",                     NULL,    0,  0, -1, key_run},
-    {"",         "open",       "PATH", "open a run, log or trace",          NULL,    0,  0, 0, key_open},
+    {"",         "open",       "PATH", "open a run, log, trace or model",          NULL,    0,  0, 0, key_open},
     {"u",        "undo",       NULL, "undo a change of this view",          NULL,    0,  0, -1, key_undo},
     {"C-r",      "redo",       NULL, "redo it",                             NULL,    0,  0, 1, key_undo},
     {"y",        "copy",       NULL, "copy to the clipboard (OSC 52)",      "copy",  12, 0, 0, key_copy},

@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "training/job.h"
 #include "tui/appstate.h"
+#include "tui/widgets.h"
 
 struct runview *app_run(struct app *app)
 {
@@ -106,6 +107,104 @@ int app_open_run(struct app *app, const char *path, struct err *e)
         app_state_load(app, path);
     app_select_run(app, (size_t)(r - app->run));
     return 0;
+}
+
+/* ---- models ---- */
+
+static int has(const char *dir, const char *name)
+{
+    char path[1200];
+    return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
+}
+
+/* A directory that somebody can step through and that has nothing to be watched. */
+int app_is_model(const char *path)
+{
+    return fs_is_dir(path) && !has(path, "log.mp") &&
+           (has(path, "config.json") || has(path, "checkpoints"));
+}
+
+void app_open_model(struct app *app, const char *path)
+{
+    if (app->runs == 0)
+        app_state_load(app, path);
+    app_show(app, "stepper");
+    struct view *v = app_focused_view(app);
+    for (const struct key *k = v ? v->ops->keys : NULL; k && k->command; k++)
+        if (strcmp(k->command, "model") == 0)
+            app_press(app, k, path);
+}
+
+int app_open(struct app *app, const char *path, struct err *e)
+{
+    if (app_is_model(path)) {
+        app_open_model(app, path);
+        return 0;
+    }
+    int rc = app_open_run(app, path, e);
+    if (rc == 0)
+        app_show(app, "monitor");
+    return rc;
+}
+
+/* ---- nothing to see ---- */
+
+/* The last line with words in RUN/train.out: what a run said that the workbench started. */
+static int last_words(const char *dir, char *out, size_t size)
+{
+    char path[1200];
+    struct str s = {0};
+    out[0] = '\0';
+    if (fs_join(path, sizeof path, dir, "train.out", NULL) == 0 && fs_exists(path) &&
+        fs_read_file(&s, path, 1 << 16, NULL) == 0) {
+        size_t end = s.len;
+        while (end > 0 && (unsigned char)s.p[end - 1] <= ' ')
+            end--;
+        size_t from = end;
+        while (from > 0 && s.p[from - 1] != '\n')
+            from--;
+        snprintf(out, size, "%.*s", (int)(end - from), end ? s.p + from : "");
+    }
+    str_release(&s);
+    return out[0] != '\0';
+}
+
+/* A title, and in *text what is to be done or what the run said; NULL: there are records. */
+static const char *why_nothing(const struct app *app, const char **text, char *words, size_t size)
+{
+    const struct open_run *r = app->runs ? &app->run[app->current] : NULL;
+    *text = "1 goes Home, :open PATH takes a run, a log or a trace";
+    if (!r)
+        return "No run is open";
+    const struct runview *v = r->view;
+    int lives = v->state == RUN_LIVE || v->state == RUN_PAUSED;
+    if (!r->dir[0] || v->n_series + v->n_probes + v->n_samples + v->n_evals > 0)
+        return NULL;
+    if (!lives && last_words(r->dir, words, size)) {
+        *text = words;
+        return "The run ended before its first step. It said:";
+    }
+    /* its process makes config.yaml first of all */
+    if (lives || (has(r->dir, "train.out") && !has(r->dir, "config.yaml"))) {
+        *text = "Text and tokenizer come first, then the first step";
+        return "The run is starting";
+    }
+    *text = "No process writes this run now";
+    return "No step is recorded here";
+}
+
+int app_draw_nothing(struct app *app, struct area a)
+{
+    char words[400];
+    const char *text, *title = why_nothing(app, &text, words, sizeof words);
+    int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
+    if (!title)
+        return 0;
+    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title);
+    struct scroll lines = {0}; /* wrapped: an error may be longer than the screen is wide */
+    scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 2), text,
+                ink(text == words ? ROLE_BAD : ROLE_TEXT));
+    return 1;
 }
 
 void app_mark_run(struct app *app, const char *path, int is_marked)

@@ -31,9 +31,6 @@ void app_remember(struct app *app, const char *key, const char *value)
     char *copy = mem_strdup(value);
     if (!copy)
         return;
-    for (char *p = copy; *p; p++)
-        if ((unsigned char)*p < 0x20)
-            *p = ' '; /* one line each */
     if (i < app->memories) {
         mem_free(app->memory_value[i]);
         app->memory_value[i] = copy;
@@ -72,6 +69,29 @@ static int state_dir(char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
+/* One line each: the ends of lines in a value are written as \n, a backslash as two. */
+static void add_escaped(struct str *out, const char *value)
+{
+    for (; *value; value++)
+        if (*value == '\n' || *value == '\\')
+            str_add(out, *value == '\n' ? "\\n" : "\\\\");
+        else
+            str_add_char(out, (unsigned char)*value < 0x20 ? ' ' : *value);
+}
+
+static void unescape(char *value)
+{
+    char *to = value;
+    for (; *value; value++) {
+        if (*value == '\\' && (value[1] == 'n' || value[1] == '\\')) {
+            *to++ = *++value == 'n' ? '\n' : '\\';
+            continue;
+        }
+        *to++ = *value;
+    }
+    *to = '\0';
+}
+
 static void parse(struct app *app, char *text)
 {
     for (char *line = text; line && *line;) {
@@ -81,6 +101,7 @@ static void parse(struct app *app, char *text)
         equals = strstr(line, " = ");
         if (equals && line[0] != '#') {
             *equals = '\0';
+            unescape(equals + 3);
             app_remember(app, line, equals + 3);
         }
         line = end ? end + 1 : NULL;
@@ -97,7 +118,7 @@ void app_state_load(struct app *app, const char *run_path)
     const char *key = realpath(run_path, real) ? real : run_path;
     snprintf(app->state_path, sizeof app->state_path, "%s/%016llx.view", dir,
              (unsigned long long)hash64(key, strlen(key), 0));
-    struct err ignored;
+    struct err ignored = {0};
     if (fs_exists(app->state_path) &&
         fs_read_file(&text, app->state_path, 1 << 16, &ignored) == 0 && text.p)
         parse(app, text.p);
@@ -108,7 +129,7 @@ void app_state_save(struct app *app)
 {
     char dir[900];
     struct str text = {0};
-    struct err e;
+    struct err e = {0};
     if (!app->state_path[0] || !state_dir(dir, sizeof dir))
         return;
     for (int p = 0; p < APP_PANES_MAX; p++)
@@ -119,8 +140,11 @@ void app_state_save(struct app *app)
     if (ops)
         app_remember(app, "app.view", ops->name);
     str_add(&text, "# depthscope: how this run was last looked at\n");
-    for (size_t i = 0; i < app->memories; i++)
-        str_addf(&text, "%s = %s\n", app->memory_key[i], app->memory_value[i]);
+    for (size_t i = 0; i < app->memories; i++) {
+        str_addf(&text, "%s = ", app->memory_key[i]);
+        add_escaped(&text, app->memory_value[i]);
+        str_add_char(&text, '\n');
+    }
     /* a read-only home is no reason to complain at the end of a session */
     if (!text.failed && fs_mkdirs(dir, &e) == 0 &&
         fs_write_file(app->state_path, text.p, text.len, &e) < 0)

@@ -29,13 +29,16 @@ static struct row *add(struct rows *r, const char *label)
     return x;
 }
 
-/* Four decimals where they fit: equal widths from token to token. */
+/* Three decimals where they fit: equal widths from token to token. */
 static void print_value(char out[24], double x, const char *unit)
 {
     char plain[24];
     if (isnan(x))
         snprintf(out, 24, "-");
-    else if (fabs(x) < 100 && (fabs(x) >= 1e-3 || x == 0))
+    else if (!unit[0] && x < 1e-3 && x >= 1e-9) { /* six cells: "probability" stays whole */
+        snprintf(plain, sizeof plain, "%.1e", x);
+        snprintf(out, 24, "%.4s-%s", plain, plain + 6); /* 1.2e-04 without the 0 */
+    } else if (fabs(x) < 100 && (fabs(x) >= 1e-3 || x == 0))
         snprintf(out, 24, "%.3f%s%.8s", x, unit[0] ? " " : "", unit);
     else
         snprintf(out, 24, "%s%s%.8s", num_print(plain, x), unit[0] ? " " : "", unit);

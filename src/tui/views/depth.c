@@ -71,25 +71,18 @@ static void draw_empty(struct view *v, struct area a)
 {
     const struct runview *r = app_run(v->app);
     int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
-    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
-    if (!r) {
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+    if (app_draw_nothing(v->app, a))
         return;
-    }
+    area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
     const char *every = runview_config(r, "train.probe_every");
+    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe is every decision over a fixed text.");
     if (every && r->state == RUN_LIVE)
-        area_textf(
-            a, y + 2, 2, -1, ink(ROLE_TEXT),
-            "A probe is every decision over a fixed text: this run records them every %.12s steps;",
-            every);
+        area_textf(a, y + 3, 2, -1, ink(ROLE_TEXT), "This run records its texts every %.12s steps;",
+                   every);
     else
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  "A probe is every decision over a fixed text; runs record them every "
-                  "train.probe_every steps;");
-    area_text(
-        a, y + 3, 2, -1, ink(ROLE_TEXT),
-        ":probe asks a running process for one now, `depthscope trace` makes one from a model.");
+        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), "Runs record them every train.probe_every steps;");
+    area_text(a, y + 4, 2, -1, ink(ROLE_TEXT),
+              ":probe asks a running process now, `depthscope trace` asks a model.");
 }
 
 static double mean_depth(const struct probe *p)

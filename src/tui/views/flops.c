@@ -235,16 +235,13 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
 
 static void draw_empty(struct view *v, struct area a)
 {
-    int y = a.rows / 2 - 2;
+    int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
+    if (app_draw_nothing(v->app, a))
+        return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
-    if (app_run(v->app)) {
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  "They come with the next probe (train.probe_every) or evaluation of this run;");
-        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
-    } else {
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
-    }
+    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
+              "They come with the next probe (train.probe_every) or evaluation of this run;");
+    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
 }
 
 static void flops_draw(struct view *v, struct area a)

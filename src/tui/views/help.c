@@ -21,8 +21,7 @@ static void text_of(struct str *out)
 {
     str_add(out, "A researcher's window on what every token costs in every layer.\n"
                  "Every key has a command; : takes it, Tab completes. Shift with the mouse selects "
-                 "text in most\n"
-                 "terminals. A viewer never hurts a run: q leaves, the training goes on.\n\n");
+                 "text in most terminals. A viewer never hurts a run: q leaves, the training goes on.\n\n");
     add_table(out, "EVERYWHERE", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
         add_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);
@@ -54,15 +53,12 @@ static int help_search(struct view *v, const char *text, int direction)
 {
     struct help *h = v->state;
     struct str all = {0};
-    int line = 0, best = -1;
+    int best = -1;
     text_of(&all);
-    for (const char *p = str_text(&all); *p; line++) {
-        size_t n = strcspn(p, "\n");
-        const char *hit = strstr(p, text);
-        if (hit && hit < p + n &&
-            (direction > 0 ? line > h->scroll.top && best < 0 : line < h->scroll.top))
+    for (const char *hit = str_text(&all); (hit = strstr(hit, text)); hit++) {
+        int line = scroll_line_of(&h->scroll, str_text(&all), hit);
+        if (direction > 0 ? line > h->scroll.top && best < 0 : line < h->scroll.top)
             best = line;
-        p += n + (p[n] == '\n');
     }
     str_release(&all);
     if (best >= 0)

@@ -16,6 +16,7 @@ struct form {
     char preset[65];
     const struct job_key *key;
     size_t keys;
+    char *base[FORM_ROWS_MAX];  /* the preset's; NULL = a key of another method, the default holds */
     char *value[FORM_ROWS_MAX]; /* NULL = as the preset or the default has it */
     struct list list;
     int is_editing;
@@ -59,8 +60,10 @@ static int home_open(struct view *v, struct err *e)
 static void form_close(struct view *v)
 {
     struct form *f = &((struct home *)v->state)->form;
-    for (size_t i = 0; i < FORM_ROWS_MAX; i++)
+    for (size_t i = 0; i < FORM_ROWS_MAX; i++) {
+        mem_free(f->base[i]);
         mem_free(f->value[i]);
+    }
     field_release(&f->field);
     memset(f, 0, sizeof *f);
     v->grabs_text = 0;
@@ -161,9 +164,22 @@ static void draw_list(struct view *v, struct area a)
     scrollbar_draw(a, a.cols - 1, total, h->list.top, rows);
 }
 
+static const char *form_base(const struct form *f, size_t i)
+{
+    return f->base[i] ? f->base[i] : f->key[i].otherwise;
+}
+
 static const char *form_value(const struct form *f, size_t i)
 {
-    return f->value[i] ? f->value[i] : f->key[i].otherwise;
+    return f->value[i] ? f->value[i] : form_base(f, i);
+}
+
+/* What the rows have no room for: the whole help of the key, and its choices. */
+static void draw_form_key(struct area line, const struct job_key *k)
+{
+    int x = area_text(line, 0, 0, -1, ink(ROLE_TEXT), k->help);
+    if (k->choices && *k->choices && x + 3 < line.cols)
+        area_textf(line, 0, x + 1, line.cols - x - 1, ink(ROLE_HINT_KEY), "(%s)", k->choices);
 }
 
 static void draw_form(struct view *v, struct area whole)
@@ -174,7 +190,7 @@ static void draw_form(struct view *v, struct area whole)
     struct area a =
         popup_begin(whole, whole.rows - 4, whole.cols > 100 ? 92 : whole.cols - 6, title);
     int name = a.cols / 3 < 28 ? a.cols / 3 : 28, value = a.cols / 4 < 12 ? 12 : a.cols / 4,
-        rows = a.rows - 2;
+        rows = a.rows - 3;
     list_fit(&f->list, f->keys, rows);
     for (size_t i = f->list.top; i < f->keys && (int)(i - f->list.top) < rows; i++) {
         int y = (int)(i - f->list.top), is_here = i == f->list.cursor;
@@ -189,11 +205,11 @@ static void draw_form(struct view *v, struct area whole)
             field_draw(&f->field, a, y, name + 1, value, 1);
     }
     scrollbar_draw(a, a.cols - 1, f->keys, f->list.top, rows);
-    const char *choices = f->keys ? f->key[f->list.cursor].choices : NULL;
+    if (f->keys)
+        draw_form_key(area_sub(a, a.rows - 2, 0, 1, a.cols), &f->key[f->list.cursor]);
     area_text(a, a.rows - 1, 0, -1, ink(ROLE_HINT),
-              f->is_editing && choices && *choices ? choices
-              : f->is_editing                      ? "enter keeps, esc drops"
-                              : "enter edits   / finds   r starts the run   x resets   esc leaves");
+              f->is_editing ? "enter keeps, esc drops"
+                            : "enter edits   / finds   r starts the run   x resets   esc leaves");
 }
 
 static void home_draw(struct view *v, struct area a)
@@ -213,6 +229,11 @@ static void form_begin(struct view *v, const char *preset)
     f->key = job_keys(&f->keys);
     f->keys = f->keys > FORM_ROWS_MAX ? FORM_ROWS_MAX : f->keys;
     str_copy(f->preset, sizeof f->preset, preset);
+    struct err e = {0};
+    if (job_preset_values(preset, f->base, f->keys, &e) < 0) {
+        app_say(v->app, LOG_ERROR, "%s", e.text);
+        return;
+    }
     f->is_open = 1;
     v->grabs_text = 1;
 }
@@ -251,7 +272,7 @@ static void edit_end(struct form *f, int is_kept)
     if (!is_kept || i >= f->keys)
         return;
     mem_free(f->value[i]);
-    f->value[i] = strcmp(str_text(&f->field.text), f->key[i].otherwise) == 0
+    f->value[i] = strcmp(str_text(&f->field.text), form_base(f, i)) == 0
                       ? NULL
                       : mem_strdup(str_text(&f->field.text));
 }
@@ -292,7 +313,7 @@ static int form_event(struct view *v, const struct event *ev)
             field_set(&f->field, form_value(f, f->list.cursor));
         return 1;
     case 'x':
-        field_set(&f->field, f->keys ? f->key[f->list.cursor].otherwise : "");
+        field_set(&f->field, f->keys ? form_base(f, f->list.cursor) : "");
         edit_end(f, 1);
         return 1;
     case 'r':
@@ -320,10 +341,8 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
                 v, h->preset[h->list.cursor - h->jobs < h->presets ? h->list.cursor - h->jobs : 0]);
         return;
     }
-    if (app_open_run(v->app, h->job[h->list.cursor].path, &e) < 0)
+    if (app_open(v->app, h->job[h->list.cursor].path, &e) < 0)
         app_say(v->app, LOG_ERROR, "%s", e.text);
-    else
-        app_show(v->app, "monitor");
 }
 
 static void key_new(struct view *v, const struct key *k, const char *args)

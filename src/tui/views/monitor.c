@@ -33,9 +33,11 @@ static void draw_empty(struct view *v, struct area a)
         area_text(a, y + 3, x, -1, ink(ROLE_TEXT), ":open PATH takes a run, a log or a trace");
         return;
     }
+    if (app_draw_nothing(v->app, a))
+        return;
     area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Waiting for the first numbers");
-    area_textf(a, y + 2, x, -1, ink(ROLE_TEXT), "%llu records read, no metric among them yet",
-               (unsigned long long)r->records);
+    area_textf(a, y + 2, x, -1, ink(ROLE_TEXT), "%llu record%s read, no metric among them yet",
+               (unsigned long long)r->records, r->records == 1 ? "" : "s");
     area_text(a, y + 3, x, -1, ink(ROLE_DIM), "A trace has none: see Depth map and FLOPs");
 }
 
@@ -236,6 +238,7 @@ static void key_cycle(struct view *v, const struct key *k, const char *args)
     case 2:
         m->x_axis = (m->x_axis + 1) % CHART_X_COUNT;
         m->x0 = m->x1 = 0;
+        m->cursor = (double)NAN; /* it was a place on the other axis */
         break;
     case 3: m->log_flip ^= 1 << (m->focus % 31); break;
     case 4: m->is_log_x = !m->is_log_x; break;

@@ -41,12 +41,13 @@ static void signals_draw(struct view *v, struct area a)
     struct signals *s = v->state;
     const struct runview *r = app_run(v->app);
     if (!prepare(v)) {
-        int y = a.rows > 4 ? a.rows / 2 - 1 : 0;
+        int y = a.rows > 6 ? a.rows / 2 - 2 : 0;
+        if (app_draw_nothing(v->app, a))
+            return;
         area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
         area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  r ? "Signals are recorded with probes (train.probe_every); :probe asks a running "
-                      "process for one now."
-                    : "Open a run or a trace first: 1 goes Home, :open PATH takes a file.");
+                  "Signals are recorded with probes (train.probe_every);");
+        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
         return;
     }
     draw_title(v, area_sub(a, 0, 0, 1, a.cols));

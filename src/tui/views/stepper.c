@@ -370,6 +370,7 @@ static void key_load(struct view *v, const struct key *k, const char *args)
         s->given[0] = '\0';
     if (strcmp(k->command, "which") == 0)
         s->wants_newest = !s->wants_newest;
+    s->is_started = 1;
     stepper_start(v);
 }
 

@@ -150,19 +150,63 @@ static size_t line_length(const char *text, int cols)
     return at;
 }
 
+/* Where the last column of a table's row begins (behind two blanks or more): what does not fit
+ * goes on below it.  0 for plain text, and where that column would be too narrow. */
+static int hang_of(const char *text, int cols)
+{
+    int hang = 0;
+    size_t n = strcspn(text, "\n");
+    for (size_t i = 2; i < n; i++)
+        if (text[i] != ' ' && text[i - 1] == ' ' && text[i - 2] == ' ')
+            hang = utf8_cells(text, i);
+    return hang > cols * 2 / 3 ? 0 : hang;
+}
+
+/* One line of the screen after the other. */
+struct wrap {
+    const char *text; /* what is left */
+    int cols, hang, goes_on;
+};
+
+/* The next line's bytes in *line and its first column; 0 at the end. */
+static int wrap_next(struct wrap *w, const char **line, size_t *n, int *from)
+{
+    if (!*w->text || w->cols <= 0)
+        return 0;
+    if (!w->goes_on)
+        w->hang = hang_of(w->text, w->cols);
+    *from = w->goes_on ? w->hang : 0;
+    *line = w->text;
+    *n = line_length(w->text, w->cols - *from);
+    w->goes_on = w->text[*n] != '\n';
+    w->text += *n + !w->goes_on;
+    return 1;
+}
+
+int scroll_line_of(const struct scroll *s, const char *text, const char *at)
+{
+    struct wrap w = {.text = text, .cols = s->cols};
+    const char *line;
+    size_t n;
+    int from, count = 0;
+    while (wrap_next(&w, &line, &n, &from) && w.text <= at)
+        count++;
+    return count;
+}
+
 void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i)
 {
-    int line = 0;
+    struct wrap w = {.text = text, .cols = a.cols - 2}; /* the bar, and a blank before it */
+    const char *at;
+    size_t n;
+    int line = 0, from;
+    s->cols = w.cols;
     s->page = a.rows;
     if (s->top > s->lines - a.rows && s->lines > 0)
         s->top = s->lines > a.rows ? s->lines - a.rows : 0;
-    while (*text && a.cols > 1) {
-        size_t n = line_length(text, a.cols - 1);
+    for (; wrap_next(&w, &at, &n, &from); line++)
         if (line >= s->top && line - s->top < a.rows)
-            area_bytes(a, line - s->top, 0, a.cols - 1, i, text, n);
-        text += n + (text[n] == '\n');
-        line++;
-    }
+            area_bytes(a, line - s->top, from, w.cols - from, i, at, n);
     s->lines = line;
     scrollbar_draw(a, a.cols - 1, (size_t)line, (size_t)s->top, a.rows);
 }
