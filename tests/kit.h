@@ -15,7 +15,8 @@ struct kit_batch {
 };
 
 /* "key=value key=value ..." over the defaults; DS_* on failure. */
-static inline int kit_try(struct model **out, const char *options, uint64_t seed, int train, struct err *e)
+static inline int kit_try(struct model **out, const char *options, uint64_t seed, int train,
+                          struct err *e)
 {
     struct config all = {0};
     struct model_config c = {0};
@@ -38,7 +39,8 @@ static inline int kit_try(struct model **out, const char *options, uint64_t seed
     return rc;
 }
 
-static inline struct model *kit_model(const char *options, uint64_t seed, int rows, int train, int keep)
+static inline struct model *kit_model(const char *options, uint64_t seed, int rows, int train,
+                                      int keep)
 {
     struct err e = {0};
     struct model *m = NULL;
@@ -134,10 +136,18 @@ static inline double kit_step(struct model *m, const struct batch *b, struct pas
 }
 
 /* One training step as the trainer does it. */
-static inline double kit_train(struct model *m, const struct batch *b, int64_t step, int64_t steps, double lr)
+static inline double kit_train(struct model *m, const struct batch *b, int64_t step, int64_t steps,
+                               double lr)
 {
-    struct adamw o = {.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .router_lr = 10, .clip = 1};
-    struct pass pass = {.kind = PASS_TRAIN, .step = step, .progress = (double)step / (double)steps, .seed = 5};
+    struct adamw o = {.lr = lr,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.01,
+                      .router_lr = 10,
+                      .clip = 1};
+    struct pass pass = {
+        .kind = PASS_TRAIN, .step = step, .progress = (double)step / (double)steps, .seed = 5};
     double warm = step < 10 ? (double)step / 10 : 1, fall = 1 - 0.9 * pass.progress;
     kit_step(m, b, &pass);
     struct grad_health health = params_grad_health(&m->params);
@@ -158,7 +168,8 @@ static inline int32_t kit_best(const real *logits, int V)
 }
 
 /* Greedy continuation of `prompt` (n ids) by `more` ids, with a cache. */
-static inline void kit_generate(struct model *m, const int32_t *prompt, int n, int32_t *out, int more)
+static inline void kit_generate(struct model *m, const int32_t *prompt, int n, int32_t *out,
+                                int more)
 {
     struct err e = {0};
     struct kv_cache *cache = NULL;

@@ -30,7 +30,10 @@ double t_rel_l2(const double *a, const double *b, size_t n);
     static void fn(int _i);                                                                        \
     static const TTest fn##_ttest = {"" #fn, fn, __FILE__, __LINE__};                              \
     static struct t_case fn##_case = {#fn, &fn##_ttest, NULL, limit};                              \
-    __attribute__((constructor)) static void fn##_register(void) { t_register(&fn##_case); }       \
+    __attribute__((constructor)) static void fn##_register(void)                                   \
+    {                                                                                              \
+        t_register(&fn##_case);                                                                    \
+    }                                                                                              \
     static void fn(int _i __attribute__((unused)))
 #define T(fn) T_SECONDS(fn, 60)
 

@@ -11,10 +11,10 @@
 #include "base/str.h"
 
 struct config_entry {
-    char *key;    /* full, "train.lr"                */
-    char *value;  /* text as given                   */
-    char *where;  /* "quick.yaml:7", "argument 3"    */
-    int used;     /* taken by an option group        */
+    char *key;      /* full, "train.lr"                */
+    char *value;    /* text as given                   */
+    char *where;    /* "quick.yaml:7", "argument 3"    */
+    int used;       /* taken by an option group        */
     uint64_t order; /* a larger one was set later: it wins where two names mean one option */
 };
 struct config {

@@ -9,10 +9,10 @@
 
 enum ds_err {
     DS_OK = 0,
-    DS_EMEM = -1,     /* memory could not be had                        */
-    DS_EIO = -2,      /* the system said no: open, read, write, ...     */
-    DS_EFORMAT = -3,  /* a file or message is not what it claims to be  */
-    DS_ERANGE = -4,   /* a value outside its allowed range              */
+    DS_EMEM = -1,    /* memory could not be had                        */
+    DS_EIO = -2,     /* the system said no: open, read, write, ...     */
+    DS_EFORMAT = -3, /* a file or message is not what it claims to be  */
+    DS_ERANGE = -4,  /* a value outside its allowed range              */
     DS_ENOTFOUND = -5,
     DS_EEXIST = -6,
     DS_EBUSY = -7,    /* locked by another process                      */

@@ -7,8 +7,16 @@
 
 #include "base/compiler.h"
 
-struct map_slot { char *key; size_t len; uint64_t hash; int64_t value; };
-struct map { struct map_slot *slot; size_t cap, n; };
+struct map_slot {
+    char *key;
+    size_t len;
+    uint64_t hash;
+    int64_t value;
+};
+struct map {
+    struct map_slot *slot;
+    size_t cap, n;
+};
 
 /* 1 and *value when present, else 0. */
 int map_get(const struct map *m, const void *key, size_t len, int64_t *value);

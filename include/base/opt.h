@@ -17,18 +17,18 @@ enum opt_type {
 };
 
 struct opt {
-    const char *key;      /* "lr"; the group's prefix ("train.") is added by the table's owner */
+    const char *key; /* "lr"; the group's prefix ("train.") is added by the table's owner */
     enum opt_type type;
-    size_t offset;        /* of the value in the module's struct */
-    const char *otherwise;/* default, as text                    */
-    double min, max;      /* inclusive; both 0 = unlimited (numbers must be finite in any case) */
-    const char *choices;  /* OPT_ENUM                            */
-    const char *help;     /* one line; units in it               */
-    const char *alias;    /* another full key that means the same (a paper's own name), or NULL */
+    size_t offset;         /* of the value in the module's struct */
+    const char *otherwise; /* default, as text                    */
+    double min, max;       /* inclusive; both 0 = unlimited (numbers must be finite in any case) */
+    const char *choices;   /* OPT_ENUM                            */
+    const char *help;      /* one line; units in it               */
+    const char *alias;     /* another full key that means the same (a paper's own name), or NULL */
 };
 
 struct opt_group {
-    const char *prefix;   /* "train." or "" */
+    const char *prefix; /* "train." or "" */
     const char *title;
     const struct opt *opts;
     size_t n;

@@ -9,10 +9,10 @@ enum rng_purpose {
     RNG_INIT = 1, /* weights                       */
     RNG_DATA,     /* order of documents            */
     RNG_DROPOUT,
-    RNG_ROUTE,    /* random routing, probes        */
-    RNG_SAMPLE,   /* generation                    */
-    RNG_SYNTH,    /* the story generator           */
-    RNG_BOOT,     /* bootstrap intervals           */
+    RNG_ROUTE,  /* random routing, probes        */
+    RNG_SAMPLE, /* generation                    */
+    RNG_SYNTH,  /* the story generator           */
+    RNG_BOOT,   /* bootstrap intervals           */
     RNG_TEST,
 };
 
@@ -20,7 +20,7 @@ struct rng {
     uint32_t key[2];
     uint32_t counter[4]; /* [0] is the running block number */
     uint32_t block[4];
-    int left;            /* words of block not yet used     */
+    int left; /* words of block not yet used     */
 };
 
 void rng_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
@@ -28,9 +28,9 @@ void rng_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2
 void rng_init(struct rng *r, uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a);
 uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
-double rng_uniform(struct rng *r);              /* [0, 1), 53 bits */
-double rng_normal(struct rng *r);               /* N(0, 1), Box-Muller */
-uint32_t rng_below(struct rng *r, uint32_t n);  /* [0, n), unbiased; n > 0 */
+double rng_uniform(struct rng *r);             /* [0, 1), 53 bits */
+double rng_normal(struct rng *r);              /* N(0, 1), Box-Muller */
+uint32_t rng_below(struct rng *r, uint32_t n); /* [0, n), unbiased; n > 0 */
 /* Element i of a stream at (seed, purpose, step, a) without walking to it, in [0, 1). */
 /* rng_at(.., i) equals the i-th rng_uniform of a fresh stream at the same place. */
 double rng_at(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a, uint32_t i);

@@ -12,13 +12,13 @@ struct batch_row {
     char refused[256]; /* why it cannot run; "" */
 };
 struct batch_plan {
-    const char *kind;    /* "sweep", "ablate": the names of runs begin with it */
-    const char *preset;  /* NULL: the default                                 */
+    const char *kind;   /* "sweep", "ablate": the names of runs begin with it */
+    const char *preset; /* NULL: the default                                 */
     struct batch_row *row;
     size_t n, cap;
     int64_t *seed;
     size_t seeds;
-    const char *out;     /* file of the JSON summary; NULL: KIND.json beside the runs */
+    const char *out;      /* file of the JSON summary; NULL: KIND.json beside the runs */
     int json, quiet, dry; /* dry: only names what would run */
 };
 enum { BATCH_RUNS_MAX = 10000 };

@@ -14,22 +14,30 @@ struct command {
 };
 extern const struct command commands[]; /* ends with name NULL */
 
-command_fn ablate_command, bench_command, compare_command, doctor_command, eval_command, figure_command, generate_command,
-    help_command, inspect_command, runs_command, serve_command, stream_command, sweep_command, tokenize_command, trace_command,
-    train_command, workbench_command;
+command_fn ablate_command, bench_command, compare_command, doctor_command, eval_command,
+    figure_command, generate_command, help_command, inspect_command, runs_command, serve_command,
+    stream_command, sweep_command, tokenize_command, trace_command, train_command,
+    workbench_command;
 
 /* Prints "depthscope: TEXT" on stderr and returns the exit status that fits e->code. */
 int command_fail(const struct err *e);
 /* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides ("a.b=v") and the rest.
  * An unknown option is an error that names the nearest one. */
-struct cli_option { const char *name; int has_value; const char *value; int is_set; const char *help; };
+struct cli_option {
+    const char *name;
+    int has_value;
+    const char *value;
+    int is_set;
+    const char *help;
+};
 struct cli_args {
     struct cli_option *option; /* ends with name NULL */
     const char **rest;         /* heap, mem_free */
     const char **override;     /* heap, mem_free */
     int n_rest, n_override;
 };
-int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **argv, struct err *e) DS_CHECK;
+int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **argv,
+              struct err *e) DS_CHECK;
 void cli_release(struct cli_args *a);
 const char *cli_value(const struct cli_args *a, const char *name); /* NULL when absent */
 int cli_flag(const struct cli_args *a, const char *name);

@@ -18,9 +18,11 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n);
 /* Text that cli_usage prints behind the options (borrowed until then). */
 void cli_help_after(const char *text);
 /* Overrides into a group's values (defaults are filled first; config_release'd by itself).  Unknown keys name the nearest. */
-int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values, struct err *e) DS_CHECK;
+int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
+              struct err *e) DS_CHECK;
 /* The one word that names a model or run; DS_EUSAGE when there are none or more. */
-int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out, struct err *e) DS_CHECK;
+int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
+            struct err *e) DS_CHECK;
 /* All of stdin or of a file ("-" = stdin), at most cap bytes. */
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */
@@ -49,9 +51,13 @@ void json_add_nums(struct str *s, const char *key, const double *v, size_t n);
 void json_add_ids(struct str *s, const char *key, const int32_t *v, size_t n);
 
 /* A table: rows of cells, columns as wide as their widest; numbers right-aligned (column > 0). */
-struct table { struct str *cell; size_t columns, n, cap; int failed; };
+struct table {
+    struct str *cell;
+    size_t columns, n, cap;
+    int failed;
+};
 void table_init(struct table *t, size_t columns);
-void table_add(struct table *t, const char *text);  /* sanitised */
+void table_add(struct table *t, const char *text); /* sanitised */
 void table_addf(struct table *t, const char *fmt, ...) DS_PRINTF(2, 3);
 void table_print(const struct table *t, struct str *out);
 void table_release(struct table *t);

@@ -16,12 +16,13 @@
 #include "engine/real.h"
 
 struct gemm_provider {
-    const char *name;   /* "avx512", "avx2", "blas", "ref" */
+    const char *name; /* "avx512", "avx2", "blas", "ref" */
     int (*available)(void);
     /* One tile, single-threaded, re-entrant. beta is 0 or 1 (0: C is not read). */
-    void (*tile)(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B,
-                 int ldb, real beta, real *C, int ldc);
-    void (*gemv)(int M, int K, const real *A, int lda, const real *x, real *y); /* y = A x, A (M,K) row-major */
+    void (*tile)(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
+                 const real *B, int ldb, real beta, real *C, int ldc);
+    void (*gemv)(int M, int K, const real *A, int lda, const real *x,
+                 real *y); /* y = A x, A (M,K) row-major */
 };
 
 /* The provider in use: $DEPTHSCOPE_GEMM, else the first of gemm_providers() that this processor has. */
@@ -29,11 +30,11 @@ const struct gemm_provider *gemm_provider(void);
 int gemm_use(const char *name, struct err *e) DS_CHECK;
 const struct gemm_provider *const *gemm_providers(void); /* NULL-terminated */
 
-void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B, int ldb,
-          real beta, real *C, int ldc);
+void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
+          const real *B, int ldb, real beta, real *C, int ldc);
 /* Inside a pool task: the same without cutting. */
-void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B,
-                 int ldb, real beta, real *C, int ldc);
+void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
+                 const real *B, int ldb, real beta, real *C, int ldc);
 /* y (O) = W x, W (O,C): one row at memory speed; differs from gemm in the last bits. */
 void gemm_row(real *y, const real *x, const real *w, int C, int O);
 

@@ -17,21 +17,26 @@
 #include "engine/real.h"
 
 /* y (N,O) = x (N,C) w^T (+ b).  w (O,C), b (O) or NULL.  beta 0 overwrites y, 1 adds to it. */
-void linear_fwd(real *y, const real *x, const real *w, const real *b, int N, int C, int O, real beta);
-void linear_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, int N, int C, int O);
+void linear_fwd(real *y, const real *x, const real *w, const real *b, int N, int C, int O,
+                real beta);
+void linear_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, int N,
+                int C, int O);
 
 /* RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps).  Saves rstd (N). */
 void rmsnorm_fwd(real *y, real *rstd, const real *x, const real *w, int N, int C, real eps);
-void rmsnorm_bwd(real *dx, real *dw, const real *dy, const real *x, const real *w, const real *rstd, int N, int C);
+void rmsnorm_bwd(real *dx, real *dw, const real *dy, const real *x, const real *w, const real *rstd,
+                 int N, int C);
 /* LayerNorm: y = (x - mean) * rstd * w + b.  Saves mean, rstd (N each).  b may be NULL. */
-void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w, const real *b, int N, int C, real eps);
-void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, const real *mean,
-                   const real *rstd, int N, int C);
+void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w, const real *b,
+                   int N, int C, real eps);
+void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w,
+                   const real *mean, const real *rstd, int N, int C);
 
 /* Rotary embedding in place on x (N, heads, D) at integer positions pos (N).  inv_freq (D/2).
  * half != 0: pairs (i, i + D/2) (Hugging Face Llama); else pairs (2i, 2i+1). */
 void rope_fwd(real *x, const int32_t *pos, const real *inv_freq, int N, int heads, int D, int half);
-void rope_bwd(real *dx, const int32_t *pos, const real *inv_freq, int N, int heads, int D, int half); /* rotates back, in place */
+void rope_bwd(real *dx, const int32_t *pos, const real *inv_freq, int N, int heads, int D,
+              int half); /* rotates back, in place */
 
 /* h = silu(a) * b, n elements. */
 void swiglu_fwd(real *h, const real *a, const real *b, size_t n);
@@ -54,26 +59,33 @@ struct attn {
     const int32_t *lo, *hi, *self; /* (N) */
     const uint8_t *on;             /* (M) or NULL = all */
     int segs;
-    const int32_t *seg_q, *seg_k;  /* (segs + 1) */
+    const int32_t *seg_q, *seg_k; /* (segs + 1) */
 };
 /* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D); scale 1/sqrt(D).  H % K == 0. */
-void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v, const struct attn *a);
-void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k, const real *v,
-                   const real *o, const real *lse, const struct attn *a);
+void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
+                   const struct attn *a);
+void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k,
+                   const real *v, const real *o, const real *lse, const struct attn *a);
 
 /* x (N,C) = scale * w[id] (+ pos_w[pos]).  pos_w may be NULL. Ids must be < V (checked by the caller). */
-void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, const real *pos_w, real scale, int N, int C);
-void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const int32_t *pos, real scale, int N, int C);
+void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, const real *pos_w,
+               real scale, int N, int C);
+void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const int32_t *pos,
+               real scale, int N, int C);
 
 /* Rows of a plan. row (N) strictly ascending.  gate may be NULL (= 1). */
-void rows_gather(real *y, const real *x, const int32_t *row, int N, int C);                       /* y[i] = x[row[i]]            */
-void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N, int C);/* y[row[i]] += gate[i] * x[i] */
-void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N, int C);         /* out[i] = <a[row[i]], b[i]>  */
-void add_into(real *y, const real *x, size_t n);                                                 /* y += x */
+void rows_gather(real *y, const real *x, const int32_t *row, int N,
+                 int C); /* y[i] = x[row[i]]            */
+void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N,
+                      int C); /* y[row[i]] += gate[i] * x[i] */
+void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N,
+              int C);                            /* out[i] = <a[row[i]], b[i]>  */
+void add_into(real *y, const real *x, size_t n); /* y += x */
 
 /* Softmax cross-entropy of logits (N,V), in place: logits become d loss / d logits when `scale` != 0: (p - onehot) * scale * weight[i].
  * nll (N) and entropy (N, of the softmax, nats) may be NULL.  target < 0: no loss, zero gradient.  weight NULL = 1. */
-void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll, real *entropy, int N, int V);
+void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll,
+                  real *entropy, int N, int V);
 
 /* Sum of squares in fixed chunks and a fixed tree, double accumulators; count of non-finite values in *bad. */
 double sum_squares(const real *x, size_t n, uint64_t *bad);

@@ -19,24 +19,24 @@ enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL /* N(0, scale^2) */, INIT_CON
 
 struct param {
     char name[96];
-    int rank, shape[2];      /* (rows) or (rows, cols)            */
-    size_t n;                /* elements                          */
+    int rank, shape[2]; /* (rows) or (rows, cols)            */
+    size_t n;           /* elements                          */
     enum param_group group;
     enum param_init init;
     double scale;
-    int train;               /* 0: frozen, grad/m/v are NULL      */
+    int train; /* 0: frozen, grad/m/v are NULL      */
     real *value, *grad, *m, *v;
 };
 struct params {
     struct param *p;
     int n, cap;
-    void *block;             /* all values, grads, m, v           */
+    void *block; /* all values, grads, m, v           */
     size_t block_bytes;
 };
 
 /* Appends a row; returns its index (>= 0) or DS_EMEM.  rows > 0; cols 0 = a vector.  Names are unique (our mistake otherwise). */
-int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group, enum param_init init,
-               double scale);
+int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group,
+               enum param_init init, double scale);
 /* Reserves value (and grad, m, v when train) for all rows and sets the pointers; zeroes everything. */
 int params_reserve(struct params *ps, int train, struct err *e) DS_CHECK;
 /* Draws initial values: element i of parameter p from (seed, RNG_INIT, hash of its NAME): adding a parameter changes no other. */
@@ -48,14 +48,20 @@ void params_release(struct params *ps);
 
 struct adamw {
     double lr, beta1, beta2, eps;
-    double weight_decay;         /* PARAM_MATRIX only            */
-    double router_lr;            /* factor on lr of PARAM_ROUTER */
-    double clip;                 /* global norm of the non-router groups; 0 = off. Router gradients are clipped to the same norm by themselves. */
+    double weight_decay; /* PARAM_MATRIX only            */
+    double router_lr;    /* factor on lr of PARAM_ROUTER */
+    double
+        clip; /* global norm of the non-router groups; 0 = off. Router gradients are clipped to the same norm by themselves. */
 };
-struct grad_health { double norm, router_norm; uint64_t bad; const char *first_bad; /* name of the first tensor with NaN/Inf */ };
+struct grad_health {
+    double norm, router_norm;
+    uint64_t bad;
+    const char *first_bad; /* name of the first tensor with NaN/Inf */
+};
 /* Norms and health of the present gradients. */
 struct grad_health params_grad_health(const struct params *ps);
 /* One AdamW step (Loshchilov & Hutter 2019), step counts from 1.  The caller skips it when health.bad != 0. */
-void adamw_step(struct params *ps, const struct adamw *o, int64_t step, const struct grad_health *health);
+void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
+                const struct grad_health *health);
 
 #endif

@@ -46,11 +46,13 @@ static inline int32_t v_bits_of(float x)
 
 static inline float v_exp(float x)
 {
-    const float magic = 12582912.0F; /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+    const float magic =
+        12582912.0F; /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
     float c = x > 88.37F ? 88.37F : x;
     c = c < -87.33F ? -87.33F : c;
     float t = v_fma(c, 1.44269504F, magic), n = t - magic;
-    float r = v_fma(n, -0.693145752F, c); /* ln 2 in two parts, the first with 16 zero bits behind it */
+    float r =
+        v_fma(n, -0.693145752F, c); /* ln 2 in two parts, the first with 16 zero bits behind it */
     r = v_fma(n, -1.42860677e-6F, r);
     float p = 0.001394112F;
     p = v_fma(p, r, 0.00836318123F);

@@ -18,19 +18,21 @@ extern const char *const gen_stop_name[]; /* "length", "end of text", "context f
 /* Called for every token when it has been through the model, prompt first; not 0 stops. */
 typedef int gen_token_fn(void *ctx, int is_prompt, int32_t id, int depth);
 struct gen_result {
-    struct ids ids;             /* prompt, then what was made; n_prompt of the first */
+    struct ids ids; /* prompt, then what was made; n_prompt of the first */
     size_t n_prompt;
-    int *depth;                 /* (ids.n) layers that ran                            */
+    int *depth; /* (ids.n) layers that ran                            */
     enum gen_stop stop;
     double block_ratio, flops_ratio; /* over all tokens, from the plans that ran      */
-    double tok_s;               /* made tokens per second, after the prompt           */
-    double time_ratio;          /* decoding these tokens again / the same dense, medians in turn; NaN: not measured */
+    double tok_s;                    /* made tokens per second, after the prompt           */
+    double
+        time_ratio; /* decoding these tokens again / the same dense, medians in turn; NaN: not measured */
 };
 /* prompt: ids, at least one. DS_ENUMERIC when logits are damaged, DS_ERANGE when the prompt fills the context. */
-int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt, const struct gen_options *o,
-            gen_token_fn *each, void *ctx, struct err *e) DS_CHECK;
+int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
+            const struct gen_options *o, gen_token_fn *each, void *ctx, struct err *e) DS_CHECK;
 void gen_result_release(struct gen_result *r);
 /* Prompt ids of a text; an empty one becomes the end-of-text token, if there is one. */
-int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *out, struct err *e) DS_CHECK;
+int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *out,
+               struct err *e) DS_CHECK;
 
 #endif

@@ -21,7 +21,7 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
 int session_send(struct session *s, const char *json, struct err *e) DS_CHECK;
 /* 1 = a record (borrowed until the next call), 0 = nothing yet, DS_* when the process died (text says how). */
 int session_next(struct session *s, struct value *body, struct err *e) DS_CHECK;
-int session_fd(const struct session *s); /* for poll */
+int session_fd(const struct session *s);   /* for poll */
 int session_busy(const struct session *s); /* requests not yet done */
 void session_close(struct session *s);
 

@@ -22,13 +22,14 @@ extern const char *const ppl_routing_name[];
 
 struct ppl_result {
     struct measure measure;
-    char data[256];      /* what was read, for tables: "synth, validation split" */
+    char data[256]; /* what was read, for tables: "synth, validation split" */
     const char *task, *routing;
     int64_t batch, seq, windows;
 };
 /* The run's own validation split unless the options name data.  DS_EUSAGE: an unknown task, a routing the method has not.
  * DS_ENUMERIC when the loss is not a number. */
-int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o, struct err *e) DS_CHECK;
+int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o,
+            struct err *e) DS_CHECK;
 void ppl_result_release(struct ppl_result *r);
 
 #endif

@@ -11,6 +11,7 @@
 void program_path(char *out, size_t size);
 /* Starts it with argv (argv[0] is shown, NULL ends it); in, out, err: descriptors the child gets as 0, 1, 2; -1: /dev/null.
  * Signals are at their defaults in the child. DS_EIO with text. */
-int program_start(pid_t *pid, const char *const *argv, int in, int out, int err, struct err *e) DS_CHECK;
+int program_start(pid_t *pid, const char *const *argv, int in, int out, int err,
+                  struct err *e) DS_CHECK;
 
 #endif

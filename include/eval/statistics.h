@@ -7,7 +7,10 @@
 #include <stdint.h>
 
 /* lo and hi: 95 % percentile bootstrap of the mean; NaN for n < 2.  sd: of the sample (n - 1), NaN for n < 2. */
-struct estimate { double mean, sd, lo, hi; size_t n; };
+struct estimate {
+    double mean, sd, lo, hi;
+    size_t n;
+};
 
 enum { ESTIMATE_RESAMPLES = 2000, ESTIMATE_KEPT = 256 };
 

@@ -25,10 +25,11 @@ const char *subject_name(const struct subject *s);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);
 /* Ids of a text; refuses what does not fit `cap` ids (0: no limit).  An empty text: DS_EUSAGE. */
-int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out, struct err *e) DS_CHECK;
-/* Pieces and lengths of ids; both arrays heap, freed by the caller with mem_free (the bytes are the tokenizer's). */
-int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece, size_t **len,
+int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,
                    struct err *e) DS_CHECK;
+/* Pieces and lengths of ids; both arrays heap, freed by the caller with mem_free (the bytes are the tokenizer's). */
+int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece,
+                   size_t **len, struct err *e) DS_CHECK;
 /* For trace_options.piece_of with ctx = a struct subject. */
 const char *subject_piece_of(const void *ctx, int32_t id, size_t *n);
 

@@ -10,9 +10,24 @@
 #include "io/runview.h"
 
 /* The numbers of a run, in this order. */
-enum { SUMMARY_VAL_LOSS, SUMMARY_BPB, SUMMARY_BLOCK, SUMMARY_FLOPS, SUMMARY_TIME, SUMMARY_DEPTH, SUMMARY_DEPTH_SD,
-       SUMMARY_R_SIGNAL, SUMMARY_R_ENTROPY, SUMMARY_R_NLL, SUMMARY_R_TRUE, SUMMARY_N };
-extern const struct summary_row { const char *key, *title; int digits; } summary_rows[SUMMARY_N];
+enum {
+    SUMMARY_VAL_LOSS,
+    SUMMARY_BPB,
+    SUMMARY_BLOCK,
+    SUMMARY_FLOPS,
+    SUMMARY_TIME,
+    SUMMARY_DEPTH,
+    SUMMARY_DEPTH_SD,
+    SUMMARY_R_SIGNAL,
+    SUMMARY_R_ENTROPY,
+    SUMMARY_R_NLL,
+    SUMMARY_R_TRUE,
+    SUMMARY_N
+};
+extern const struct summary_row {
+    const char *key, *title;
+    int digits;
+} summary_rows[SUMMARY_N];
 
 /* One run. */
 struct summary {
@@ -30,15 +45,17 @@ const char *summary_setting(const struct summary *s, const char *key); /* NULL i
 /* Runs that differ in nothing but the seed. */
 struct summary_group {
     char label[96];
-    size_t n, member[256];  /* indices of runs */
+    size_t n, member[256]; /* indices of runs */
     struct estimate value[SUMMARY_N];
 };
 /* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group: DS_ERANGE. */
-int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs, size_t n_runs, struct err *e) DS_CHECK;
+int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
+                  size_t n_runs, struct err *e) DS_CHECK;
 /* Fills value from the members; intervals are seeded by their place, so the same runs give the same digits. */
 void summary_estimate(struct summary_group *g, const struct summary *runs);
 /* Keys whose settings differ among runs, ignoring the seed and what changes no result; *keys heap (mem_free), borrowed text. */
-int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs, struct err *e) DS_CHECK;
+int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,
+                        struct err *e) DS_CHECK;
 /* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
 void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);

@@ -7,19 +7,23 @@
 /* Key ranges of the present plan: which rows are keys (all, or the plan's), what each query sees. cache may be NULL. */
 void block_ranges_make(struct model *m, const struct plan *p, const struct kv_cache *cache, int l);
 /* The increment f of the plan's rows into w->f; the stream is only read. */
-void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w, struct kv_cache *cache);
+void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
+                     struct kv_cache *cache);
 /* h[l+1] = h[l] + gate * f(h[l]) on the plan's rows.  w keeps what backward needs. With a cache, K and V of the
  * new keys are appended to it and attention reads from it. */
-void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, struct kv_cache *cache);
+void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
+               struct kv_cache *cache);
 /* dh[l] += d loss / d h[l] from dh[l+1]; fills dgate (n). */
 void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *dgate);
 
 /* Adds the new keys and values of w to the cache. */
-void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct plan *p, const struct block_work *w);
+void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct plan *p,
+                     const struct block_work *w);
 
 /* Allocates one block's work from an arena (measuring or real). */
 void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R);
 /* Registers one block's parameters. */
-int block_params_add(struct block_params *b, struct params *ps, const struct model_config *c, int l, struct err *e) DS_CHECK;
+int block_params_add(struct block_params *b, struct params *ps, const struct model_config *c, int l,
+                     struct err *e) DS_CHECK;
 
 #endif

@@ -16,8 +16,9 @@ enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
 
 /* Keys "model.*".  Sizes are in elements. */
 struct model_config {
-    char *method;       /* a name of routing/route.h */
-    int64_t layers, dim, heads, kv_heads /* 0 = heads */, head_dim /* 0 = dim / heads */, ffn /* 0 = by mlp kind */;
+    char *method; /* a name of routing/route.h */
+    int64_t layers, dim, heads, kv_heads /* 0 = heads */, head_dim /* 0 = dim / heads */,
+        ffn /* 0 = by mlp kind */;
     int64_t vocab, max_seq;
     int norm, position, mlp; /* enums above */
     int attn_bias, mlp_bias, tied, depth_init;
@@ -30,7 +31,9 @@ int model_config_check(struct model_config *c, struct err *e) DS_CHECK;
 struct flops_shape model_config_flops(const struct model_config *c);
 /* config.json in Hugging Face's keys (model_type llama when the switches are Llama's, else "depthscope") with ours
  * below "depthscope"; and back. route_yaml: the method's options, flat "key: value" lines. */
-void model_config_to_json(struct str *out, const struct model_config *c, const struct config *route_options);
-int model_config_from_json(struct model_config *c, struct config *route_options, const char *path, struct err *e) DS_CHECK;
+void model_config_to_json(struct str *out, const struct model_config *c,
+                          const struct config *route_options);
+int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,
+                           struct err *e) DS_CHECK;
 
 #endif

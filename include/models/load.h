@@ -10,10 +10,12 @@
 int model_locate(const char *model, char *dir, size_t size, struct err *e) DS_CHECK;
 /* Reads config.json and weights of DIR.  Overrides (may be NULL) replace method options ("edp.target_ratio"). Every tensor
  * must be used and every parameter found; shapes are compared and both are named. */
-int model_open(struct model **out, const char *dir, struct config *overrides, int train, struct err *e) DS_CHECK;
+int model_open(struct model **out, const char *dir, struct config *overrides, int train,
+               struct err *e) DS_CHECK;
 /* Weights (which = 0), or AdamW's m (1) and v (2) into the params; names as in the params table. */
 int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e) DS_CHECK;
-int model_write_weights(const struct model *m, const char *path, int optimizer, struct err *e) DS_CHECK;
+int model_write_weights(const struct model *m, const char *path, int optimizer,
+                        struct err *e) DS_CHECK;
 /* config.json */
 int model_write_config(const struct model *m, const char *path, struct err *e) DS_CHECK;
 

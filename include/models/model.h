@@ -12,38 +12,47 @@
 #include "routing/route.h"
 
 /* Indices into params; -1 = absent. */
-struct block_params { int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, up_b, down_b; };
+struct block_params {
+    int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, up_b,
+        down_b;
+};
 
 /* What one block's forward leaves for its backward. Sized for N = M = R rows. */
 struct block_work {
-    real *x;            /* (N,C) rows that run: `gathered`, or the stream itself when the plan lists all */
+    real *x; /* (N,C) rows that run: `gathered`, or the stream itself when the plan lists all */
     real *gathered, *gathered_norm;
     real *xn, *rstd1, *mean1; /* (M,C) first norm, of the rows that are keys       */
-    real *xq;           /* (N,C) normed rows that query: `gathered_norm`, or xn   */
+    real *xq;                 /* (N,C) normed rows that query: `gathered_norm`, or xn   */
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
-    real *a, *b, *hid;  /* (N,F) */
-    real *f;            /* (N,C) the increment */
+    real *a, *b, *hid; /* (N,F) */
+    real *f;           /* (N,C) the increment */
 };
 
 /* Which rows are keys of which, for one layer. */
 struct block_ranges {
-    int32_t *lo, *hi, *self;  /* (N) of each query, as in struct attn      */
-    int32_t *qpos, *kpos;     /* positions of the queries and the new keys */
-    int32_t *seg_q, *seg_k;   /* (B + 1)                                   */
-    uint8_t *on_store, *on;   /* on == NULL: every key is visible          */
-    int M, new_keys;          /* keys in all, and of these made by this pass */
+    int32_t *lo, *hi, *self; /* (N) of each query, as in struct attn      */
+    int32_t *qpos, *kpos;    /* positions of the queries and the new keys */
+    int32_t *seg_q, *seg_k;  /* (B + 1)                                   */
+    uint8_t *on_store, *on;  /* on == NULL: every key is visible          */
+    int M, new_keys;         /* keys in all, and of these made by this pass */
 };
 
-struct kv_layer { real *k, *v; int n; }; /* (cap, K*D): the rows that are keys of this layer, in order */
+struct kv_layer {
+    real *k, *v;
+    int n;
+}; /* (cap, K*D): the rows that are keys of this layer, in order */
 struct kv_cache {
     struct kv_layer *layer;
-    int L, cap, len;    /* len = tokens seen */
+    int L, cap, len; /* len = tokens seen */
     void *block;
 };
 
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch). */
-struct batch { int B, T; const int32_t *id, *target, *doc_start; };
+struct batch {
+    int B, T;
+    const int32_t *id, *target, *doc_start;
+};
 
 struct model {
     struct model_config config;
@@ -57,16 +66,16 @@ struct model {
     int R_max, is_training, keep; /* keep: every block's work is stored, nothing is recomputed */
     struct arena stream_arena, work_arena;
     struct stream stream;
-    struct plan *plan;           /* (L) */
-    struct block_work *work;     /* (L) when keep, else 1 */
-    struct block_work dwork;     /* gradients of one block */
+    struct plan *plan;       /* (L) */
+    struct block_work *work; /* (L) when keep, else 1 */
+    struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
-    int32_t *pos, *first_row;    /* (R): position in document, row of its first token */
+    int32_t *pos, *first_row;       /* (R): position in document, row of its first token */
     real *xf, *rstdf, *meanf, *dxf; /* final norm */
-    real *logits;                /* (HEAD_CHUNK, V) */
+    real *logits;                   /* (HEAD_CHUNK, V) */
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
     struct flops flops;
-    int B, T, R;                 /* of the present pass */
+    int B, T, R; /* of the present pass */
     const struct batch *batch;
     double loss, aux_loss;
 };
@@ -75,8 +84,8 @@ enum { HEAD_CHUNK = 128 };
 
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
  * strings of *c.  The parameters are reserved and initialised at `seed`. */
-int model_new(struct model **out, struct model_config *c, struct config *route_options, uint64_t seed, int train,
-              struct err *e) DS_CHECK;
+int model_new(struct model **out, struct model_config *c, struct config *route_options,
+              uint64_t seed, int train, struct err *e) DS_CHECK;
 void model_free(struct model *m);
 /* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Grows only: what an earlier call asked for
  * stays.  What the last pass left is lost when it grows. */
@@ -105,6 +114,7 @@ void kv_cache_free(struct kv_cache *c);
 void kv_cache_reset(struct kv_cache *c);
 /* n <= R_max rows; pass->kind PASS_SPARSE or PASS_DENSE. DS_ERANGE when the cache, or the table of learned positions,
  * is full. */
-int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass, struct err *e) DS_CHECK;
+int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
+                 struct err *e) DS_CHECK;
 
 #endif

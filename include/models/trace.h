@@ -8,25 +8,26 @@
 struct trace_text {
     const char *name;
     int index;
-    const int32_t *id;             /* (n) */
-    const char *const *piece;      /* (n) bytes of each token */
+    const int32_t *id;        /* (n) */
+    const char *const *piece; /* (n) bytes of each token */
     const size_t *piece_len;
-    const float *true_entropy;     /* (n) of each token given its past, NaN unknown; or NULL */
+    const float *true_entropy; /* (n) of each token given its past, NaN unknown; or NULL */
     int n;
 };
 struct trace_options {
     int64_t step;
     double time;
-    int lens_k;                    /* top-k of the logit lens per cell, 0 = none, at most 16; the pieces come from `piece_of` */
+    int lens_k; /* top-k of the logit lens per cell, 0 = none, at most 16; the pieces come from `piece_of` */
     const char *(*piece_of)(const void *ctx, int32_t id, size_t *n);
     const void *ctx;
-    enum pass_kind kind;           /* PASS_SPARSE, or PASS_DENSE */
-    const int8_t *force;           /* (L, n) or NULL */
+    enum pass_kind kind; /* PASS_SPARSE, or PASS_DENSE */
+    const int8_t *force; /* (L, n) or NULL */
     double offset;
     uint64_t seed;
 };
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec with a probe record, left
  * open: the caller may add keys, then record_end / runlog_append.  nll[t] is of token t given its past. */
-void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o, struct record *rec);
+void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
+               struct record *rec);
 
 #endif

@@ -11,20 +11,31 @@
 #include "engine/real.h"
 #include "routing/route.h"
 
-enum flops_part { FLOPS_QO, FLOPS_KV, FLOPS_ATTENTION, FLOPS_MLP, FLOPS_ROUTER, FLOPS_HEAD, FLOPS_PARTS };
+enum flops_part {
+    FLOPS_QO,
+    FLOPS_KV,
+    FLOPS_ATTENTION,
+    FLOPS_MLP,
+    FLOPS_ROUTER,
+    FLOPS_HEAD,
+    FLOPS_PARTS
+};
 extern const char *const flops_part_name[FLOPS_PARTS];
 
-struct flops_shape { int C, H, K, D, F, V, L, mlp_mats; };
+struct flops_shape {
+    int C, H, K, D, F, V, L, mlp_mats;
+};
 
 struct flops {
     struct flops_shape shape;
     int L, R;
-    double *part;     /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
-    double *token;    /* (R) all layers, with head                               */
-    double *cell;     /* (L, R)                                                  */
-    double dense;     /* the same pass run dense, head included                  */
-    double dense_blocks, blocks; /* executed rows only, without router and K/V of skipped: numerator and denominator of the block ratio */
-    int64_t rows_run, rows;      /* cells executed, all cells                    */
+    double *part;  /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
+    double *token; /* (R) all layers, with head                               */
+    double *cell;  /* (L, R)                                                  */
+    double dense;  /* the same pass run dense, head included                  */
+    double dense_blocks,
+        blocks; /* executed rows only, without router and K/V of skipped: numerator and denominator of the block ratio */
+    int64_t rows_run, rows; /* cells executed, all cells                    */
 };
 
 /* Zeroes the sums for a pass of R rows. Arrays are the caller's. */
@@ -32,7 +43,8 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R);
 /* One layer.  first_row[i] (R): row of the first token of the document of row i: the keys it would see in the
  * dense model are first_row[i]..i; under KV_PLAN the executed ones of these. */
 /* cached: keys that an earlier part of row 0's sequence left in the cache (first_row[0] < 0 then), else 0. */
-void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row, int cached, double router_per_row);
+void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row, int cached,
+                 double router_per_row);
 void flops_head(struct flops *f);
 double flops_total(const struct flops *f);
 /* Executed cells over all cells: the nominal whole-block ratio. */

@@ -14,16 +14,17 @@ enum penalty_kind { PENALTY_OFF, PENALTY_QUADRATIC, PENALTY_ENTROPY, PENALTY_POL
 
 struct penalty {
     enum penalty_kind kind;
-    double lambda;        /* its weight now                                                */
-    double push, target;  /* a budget: push * (mean D/L - target); push is a constant here */
-    int L, gated;         /* layers, and those that may be skipped (> 0)                   */
+    double lambda;       /* its weight now                                                */
+    double push, target; /* a budget: push * (mean D/L - target); push is a constant here */
+    int L, gated;        /* layers, and those that may be skipped (> 0)                   */
 };
 
 /* One row: the value, and in *slope its derivative by any one gate. */
 double penalty_row(const struct penalty *p, double D, double H, double *slope);
 /* Loss of all rows, nats per token; slope (R) gets its derivative by any gate of each row.  depth (R);
  * entropy (R), relative to ln V, is read for PENALTY_ENTROPY only. */
-double penalty_rows(const struct penalty *p, const double *depth, const real *entropy, real *slope, int R);
+double penalty_rows(const struct penalty *p, const double *depth, const real *entropy, real *slope,
+                    int R);
 /* Factor on lambda: from 0 to 1 over the first `warmup` of training. */
 double penalty_ramp(double progress, double warmup);
 

@@ -26,11 +26,11 @@ enum kv_policy {
 /* One decision.  Rows with gate 0 are run for their gradient only (masked training, probes): they are not
  * keys for others under KV_PLAN and add nothing to the stream. */
 struct plan {
-    int n;            /* rows that run                                          */
-    int active;       /* of these, rows whose gate is not 0                     */
-    int32_t *row;     /* (n) ascending indices into R = B*T                     */
-    real *gate;       /* (n) multiplier of the increment                        */
-    real *weight;     /* (n) factor on the gate's gradient: 0 = forced, 1/q = probe, else 1 */
+    int n;        /* rows that run                                          */
+    int active;   /* of these, rows whose gate is not 0                     */
+    int32_t *row; /* (n) ascending indices into R = B*T                     */
+    real *gate;   /* (n) multiplier of the increment                        */
+    real *weight; /* (n) factor on the gate's gradient: 0 = forced, 1/q = probe, else 1 */
     int layer;
     enum route_span span;
     enum kv_policy kv;
@@ -53,15 +53,15 @@ enum pass_kind {
 struct pass {
     enum pass_kind kind;
     int B, T, R;
-    const int32_t *id;    /* (R) token ids                                        */
-    const int32_t *pos;   /* (R) position in the document                         */
-    int64_t step;         /* training step from 1; 0 in use                       */
-    double progress;      /* step / planned steps, in [0, 1]                      */
+    const int32_t *id;  /* (R) token ids                                        */
+    const int32_t *pos; /* (R) position in the document                         */
+    int64_t step;       /* training step from 1; 0 in use                       */
+    double progress;    /* step / planned steps, in [0, 1]                      */
     uint64_t seed;
-    const int8_t *force;  /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL */
-    double offset;        /* what-if: added to thresholds, in the method's standardised units */
-    int soft;             /* gradient checks: gates take their soft value         */
-    int record;           /* fill the cell arrays                                 */
+    const int8_t *force; /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL */
+    double offset;       /* what-if: added to thresholds, in the method's standardised units */
+    int soft;            /* gradient checks: gates take their soft value         */
+    int record;          /* fill the cell arrays                                 */
 };
 
 /* What a method reports.  scope: once a step, per layer, or per cell (layers x rows) of a recorded pass. */
@@ -77,35 +77,36 @@ struct route {
     const struct route_ops *ops;
     int L, C, R_max;
     uint64_t seed;
-    void *opts;                  /* the method's option struct                   */
-    void *state;                 /* state_size bytes, zeroed                     */
+    void *opts;  /* the method's option struct                   */
+    void *state; /* state_size bytes, zeroed                     */
     struct params *params;
-    struct pass pass;            /* the present one                              */
+    struct pass pass;                  /* the present one                              */
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L)     */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R) when recording, else NULL */
-    int frozen;                  /* decisions are replayed, not made (checks); see regate */
+    int frozen;                        /* decisions are replayed, not made (checks); see regate */
 };
 
 /* Made by the loss, read by aux: for penalties. */
 struct losses {
-    const real *entropy;  /* (R) predictive entropy / ln V, or NULL when no method asked (ROUTE_ENTROPY) */
+    const real
+        *entropy; /* (R) predictive entropy / ln V, or NULL when no method asked (ROUTE_ENTROPY) */
     int R, L;
-    double aux;           /* out: sum of the method's penalties, nats per token */
+    double aux; /* out: sum of the method's penalties, nats per token */
 };
 
 enum {
-    ROUTE_GATED = 1,      /* skips at all                                          */
-    ROUTE_STE = 2,        /* trains by straight-through: all rows, gates 0/1       */
-    ROUTE_ENTROPY = 4,    /* aux wants the predictive entropy                      */
-    ROUTE_CONTROL = 8,    /* a control, not a method: random, static               */
-    ROUTE_GRAD = 16,      /* has trainable parameters or penalties: dgate is wanted */
+    ROUTE_GATED = 1,   /* skips at all                                          */
+    ROUTE_STE = 2,     /* trains by straight-through: all rows, gates 0/1       */
+    ROUTE_ENTROPY = 4, /* aux wants the predictive entropy                      */
+    ROUTE_CONTROL = 8, /* a control, not a method: random, static               */
+    ROUTE_GRAD = 16,   /* has trainable parameters or penalties: dgate is wanted */
 };
 
 struct route_ops {
     const char *name, *summary, *paper;
     unsigned flags;
     size_t opts_size, state_size;
-    const struct opt *opts;        /* keys get the prefix "NAME." */
+    const struct opt *opts; /* keys get the prefix "NAME." */
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
@@ -114,15 +115,17 @@ struct route_ops {
     int (*init)(struct route *r, struct err *e);
     /* Reserves per-row state for R rows (again when R grows). */
     int (*reserve)(struct route *r, int R, struct err *e);
-    void (*begin)(struct route *r);                                          /* new pass: r->pass is set      */
+    void (*begin)(struct route *r); /* new pass: r->pass is set      */
     void (*decide)(struct route *r, int l, struct plan *out, const struct stream *s);
     /* A frozen soft pass: the gates again, from the signals that were saved; NULL: the plan is replayed as it is. */
     void (*regate)(struct route *r, int l, struct plan *out);
-    void (*enter)(struct route *r, int l, const struct plan *p, struct stream *s); /* may add to h[l]; NULL ok */
-    void (*finish)(struct route *r, const struct stream *s);                 /* after the last layer; NULL ok */
-    void (*aux)(struct route *r, struct losses *x);                          /* NULL ok                       */
+    void (*enter)(struct route *r, int l, const struct plan *p,
+                  struct stream *s);                         /* may add to h[l]; NULL ok */
+    void (*finish)(struct route *r, const struct stream *s); /* after the last layer; NULL ok */
+    void (*aux)(struct route *r, struct losses *x);          /* NULL ok                       */
     /* dgate (n): d loss / d gate, already times plan weight.  Accumulates into own gradients and s->dh. */
-    void (*decide_bwd)(struct route *r, int l, const struct plan *p, const real *dgate, struct stream *s);
+    void (*decide_bwd)(struct route *r, int l, const struct plan *p, const real *dgate,
+                       struct stream *s);
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
@@ -135,13 +138,13 @@ struct route_ops {
     void (*release)(struct route *r);
 };
 
-const struct route_ops *const *route_all(void);          /* NULL-terminated */
-const struct route_ops *route_find(const char *name);    /* NULL if unknown */
+const struct route_ops *const *route_all(void);       /* NULL-terminated */
+const struct route_ops *route_find(const char *name); /* NULL if unknown */
 struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
 
 /* Options must have been read into `opts` (heap, taken); parameters are appended to ps. */
-int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L, int C, uint64_t seed,
-               struct err *e) DS_CHECK;
+int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
+               int C, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 void route_release(struct route *r);
 
@@ -152,7 +155,8 @@ void route_decide(struct route *r, int l, struct plan *out, struct stream *s);
 /* ---- for methods ---- */
 /* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = gradient factor when it is listed
  * (NULL = 1).  all_rows: list every row (masked), else only those wanted, plus rows with probe[i] (may be NULL). */
-void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe, int R, int all_rows);
+void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
+                     int R, int all_rows);
 /* Forced cells of the present pass at (l, i): 1, 0, or -1. */
 int route_forced(const struct route *r, int l, int i);
 /* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */

@@ -17,17 +17,25 @@
 #include "engine/real.h"
 #include "routing/route.h"
 
-enum feature { FEATURE_VELOCITY, FEATURE_SPEED, FEATURE_ACCELERATION, FEATURE_TURN, FEATURE_GROWTH, FEATURES };
+enum feature {
+    FEATURE_VELOCITY,
+    FEATURE_SPEED,
+    FEATURE_ACCELERATION,
+    FEATURE_TURN,
+    FEATURE_GROWTH,
+    FEATURES
+};
 extern const char *const feature_name[FEATURES];
 
 /* History of every row of the present pass. */
 struct signal {
     int R_max, C, L, is_literal;
-    real *last;          /* (R,C) D of the last executed block; literal: x_{l-1} before its step code */
-    real *held;          /* (R,FEATURES) newest values                              */
-    int16_t *runs;       /* (R) executed blocks so far                              */
-    real *value;         /* (L,R,FEATURES) what each decision saw: replayed, and read by backward */
-    int16_t *at, *before;/* (L,R) layers of the last two executed blocks at each decision, -1 none */
+    real *last;    /* (R,C) D of the last executed block; literal: x_{l-1} before its step code */
+    real *held;    /* (R,FEATURES) newest values                              */
+    int16_t *runs; /* (R) executed blocks so far                              */
+    real *value;   /* (L,R,FEATURES) what each decision saw: replayed, and read by backward */
+    int16_t *at,
+        *before; /* (L,R) layers of the last two executed blocks at each decision, -1 none */
     int16_t *newest, *older; /* (R) */
 };
 int signal_reserve(struct signal *s, int R, int C, int L, int is_literal, struct err *e) DS_CHECK;

@@ -19,18 +19,19 @@ enum stepcode_kind { STEPCODE_LANDING, STEPCODE_EVERY, STEPCODE_STATIC, STEPCODE
 struct stepcode {
     enum stepcode_kind kind;
     int L, C, rows, buckets;
-    int table;            /* params (rows, C); -1 with STEPCODE_OFF      */
+    int table; /* params (rows, C); -1 with STEPCODE_OFF      */
     struct params *params;
-    int16_t *code;        /* (L,R) row added on entry to each cell, -1 none */
+    int16_t *code; /* (L,R) row added on entry to each cell, -1 none */
 };
 
 /* Registers the table as NAME; gated = layers that may be skipped. */
-int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum stepcode_kind kind, int L, int C,
-                  int gated, int buckets, struct err *e) DS_CHECK;
+int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum stepcode_kind kind,
+                  int L, int C, int gated, int buckets, struct err *e) DS_CHECK;
 int stepcode_reserve(struct stepcode *c, int R, struct err *e) DS_CHECK;
 void stepcode_release(struct stepcode *c);
 /* Row i of layer l: does it run, is the layer gated, blocks skipped so far and in a row before it. */
-void stepcode_choose(struct stepcode *c, int l, int R, int i, int runs, int is_gated, int skipped, int in_row);
+void stepcode_choose(struct stepcode *c, int l, int R, int i, int runs, int is_gated, int skipped,
+                     int in_row);
 /* h[l] += table[code];  its gradient, from dh[l]. */
 void stepcode_fwd(const struct stepcode *c, int l, struct stream *st);
 void stepcode_bwd(const struct stepcode *c, int l, const struct stream *st);

@@ -9,7 +9,8 @@ struct control;
 /* Listens on DIR/control.sock (mode 0600, same user only). */
 int control_open(struct control **out, const char *dir, struct err *e) DS_CHECK;
 /* Takes in what has arrived within wait_s seconds; for each whole line calls handle, whose text goes back ("ok ..." / "error ..."). */
-void control_poll(struct control *c, double wait_s, void (*handle)(void *ctx, const char *line, struct str *answer), void *ctx);
+void control_poll(struct control *c, double wait_s,
+                  void (*handle)(void *ctx, const char *line, struct str *answer), void *ctx);
 void control_close(struct control *c); /* removes the socket */
 
 #endif

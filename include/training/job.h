@@ -15,9 +15,9 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
 
 struct job_info {
     char name[65], path[1024], method[32], preset[65];
-    int is_live;          /* a process holds the log's lock */
-    double modified;      /* wall seconds of the newest write */
-    long pid;             /* 0 unknown */
+    int is_live;     /* a process holds the log's lock */
+    double modified; /* wall seconds of the newest write */
+    long pid;        /* 0 unknown */
 };
 /* Runs below `root`, live first, then newest first; *jobs is heap (mem_free). */
 int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e) DS_CHECK;
@@ -25,10 +25,13 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
 /* Sends one command line ("pause", "resume", "checkpoint", "probe", "stop", "set lr 1e-4",
  * "set edp.threshold_offset 0.1", "set edp.target_ratio 0.7", "status") to RUN's control.sock and waits up to
  * timeout_s for the answer line ("ok ..." or "error ...").  DS_ENOTFOUND when no process listens. */
-int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer, struct err *e) DS_CHECK;
+int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer,
+                struct err *e) DS_CHECK;
 
 /* The presets found (NAME.yaml in data) and the form: keys with defaults and help, for the workbench's editable form. */
-struct job_key { const char *key, *otherwise, *help, *choices; };
+struct job_key {
+    const char *key, *otherwise, *help, *choices;
+};
 int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with fs_list_free */
 /* What the preset gives the first n rows of job_keys: heap strings (mem_free), NULL for keys that do not belong to its
  * method. */

@@ -12,8 +12,9 @@
 enum schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
 /* Keys "train.*". */
 struct train_options {
-    int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens, final_tokens, probe_every, probes,
-        probe_tokens, checkpoint_every, keep, nan_limit, time_rounds, samples;
+    int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens,
+        final_tokens, probe_every, probes, probe_tokens, checkpoint_every, keep, nan_limit,
+        time_rounds, samples;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr;
     int schedule, recompute;
 };
@@ -24,7 +25,10 @@ struct data_options {
     double val_fraction;
 };
 /* Keys without a prefix. */
-struct run_options { int64_t seed, threads; int compute; };
+struct run_options {
+    int64_t seed, threads;
+    int compute;
+};
 
 extern const struct opt_group train_group, data_group, run_group;
 
@@ -33,18 +37,21 @@ struct train_config {
     struct data_options data;
     struct run_options run;
     struct model_config model;
-    struct config route;   /* the method's options, as entries with its prefix, defaults included */
+    struct config route; /* the method's options, as entries with its prefix, defaults included */
     char preset[64];
 };
 /* Preset (name of data/NAME.yaml found beside the program, a path to a .yaml, or NULL = quick) with overrides on top. All
  * errors of a kind are told at once; unknown keys name the nearest. */
-int train_config_make(struct train_config *c, const char *preset, const char *const *override, size_t n, struct err *e) DS_CHECK;
+int train_config_make(struct train_config *c, const char *preset, const char *const *override,
+                      size_t n, struct err *e) DS_CHECK;
 /* From a run's config.yaml (resume); overrides as above. */
-int train_config_read(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e) DS_CHECK;
+int train_config_read(struct train_config *c, const char *path, const char *const *override,
+                      size_t n, struct err *e) DS_CHECK;
 /* config.yaml, every key. */
 void train_config_print(struct str *out, const struct train_config *c);
 /* Calls back for every key and value, in order. */
-void train_config_each(const struct train_config *c, void (*each)(void *ctx, const char *key, const char *value), void *ctx);
+void train_config_each(const struct train_config *c,
+                       void (*each)(void *ctx, const char *key, const char *value), void *ctx);
 void train_config_release(struct train_config *c);
 /* Where data/NAME.yaml may be: beside the program, else the installed place. Set by cli before use. */
 void train_config_preset_dir(const char *dir);

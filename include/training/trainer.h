@@ -37,8 +37,8 @@ struct train_state {
 /* What happened in the newest step, for records, progress and JSON lines. */
 struct step_report {
     int64_t step;
-    double loss, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio, val_loss, bits_per_byte,
-        time_ratio;
+    double loss, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
+        val_loss, bits_per_byte, time_ratio;
     int is_bad, has_val;
     const char *first_bad;
 };
@@ -54,20 +54,25 @@ struct trainer {
     struct step_report report;
     struct probe_text *probe;
     int probes;
-    int32_t *input, *target, *doc_start;  /* (rows) */
-    float *true_entropy, *token_class;     /* (rows), (vocab) */
+    int32_t *input, *target, *doc_start; /* (rows) */
+    float *true_entropy, *token_class;   /* (rows), (vocab) */
     int rows;
     struct runlog_writer *log;
     struct record *record;
     struct control *control;
-    atomic_int *stop_signal;               /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
+    atomic_int
+        *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
     int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures;
     const char *version;
-    struct { char key[64]; double value; } live[16]; /* settings changed while running, kept in live.json */
+    struct {
+        char key[64];
+        double value;
+    } live[16]; /* settings changed while running, kept in live.json */
     int n_live;
-    const char *const *override;           /* borrowed, with resume: keys given anew, which live.json no longer rules */
+    const char *const
+        *override; /* borrowed, with resume: keys given anew, which live.json no longer rules */
     int n_override;
-    char resumed_from[128];                /* for the event behind a resume's head */
+    char resumed_from[128]; /* for the event behind a resume's head */
     int resumed_level;
     /* called after every step, and for notes; may be NULL */
     void (*on_step)(void *ctx, const struct trainer *t);
@@ -76,13 +81,15 @@ struct trainer {
 
 /* Opens everything.  dir must exist and hold config.yaml already (trainer_create), resume != 0 continues from the newest checkpoint that
  * verifies.  A second writer on the run: DS_EBUSY. */
-int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume, int allow_change, struct err *e) DS_CHECK;
+int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
+                 int allow_change, struct err *e) DS_CHECK;
 /* Makes runs/NAME with config.yaml and meta.json; DS_EEXIST when it is there, also when another process was faster. */
-int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
-                   const char *parent, struct err *e) DS_CHECK;
+int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
+                   const char *version, const char *parent, struct err *e) DS_CHECK;
 /* Takes back what trainer_create made: for a run that could not begin.  Files of others stay. */
 void trainer_discard(const char *dir);
-int trainer_write_config(const char *dir, const struct train_config *config, struct err *e) DS_CHECK;
+int trainer_write_config(const char *dir, const struct train_config *config,
+                         struct err *e) DS_CHECK;
 /* Runs to the end, a stop, or a failure.  Writes the final evaluation, the end record and a last checkpoint. */
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
@@ -92,19 +99,22 @@ void trainer_close(struct trainer *t);
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
-int trainer_setup(struct trainer *t, struct err *e) DS_CHECK;                   /* setup.c: data, model, probes   */
-int trainer_save(struct trainer *t, struct err *e) DS_CHECK;                    /* save.c  */
-int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK;         /* live.json of the run */
+int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
+int trainer_save(struct trainer *t, struct err *e) DS_CHECK;  /* save.c  */
+int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.json of the run */
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
-int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK;    /* report.c */
+int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */
 int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_probes(struct trainer *t, struct err *e) DS_CHECK;
-int trainer_log_event(struct trainer *t, int level, const char *name, const char *text, struct err *e) DS_CHECK;
-int trainer_log_end(struct trainer *t, const char *status, const char *text, struct err *e) DS_CHECK;
+int trainer_log_event(struct trainer *t, int level, const char *name, const char *text,
+                      struct err *e) DS_CHECK;
+int trainer_log_end(struct trainer *t, const char *status, const char *text,
+                    struct err *e) DS_CHECK;
 /* Validation over about `tokens` tokens; final != 0 also records samples and measures time. */
-int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e) DS_CHECK;  /* evaluate.c */
+int trainer_evaluate(struct trainer *t, int64_t tokens, int final,
+                     struct err *e) DS_CHECK; /* evaluate.c */
 
 #endif

@@ -17,7 +17,9 @@ static struct cli_option options[] = {
 
 /* The control has every part switched on, so that each row takes exactly one away. */
 static const char *const base[] = {"model.method=edp", "edp.penalty=quadratic"};
-static const struct edit { const char *name, *setting[3]; } edits[] = {
+static const struct edit {
+    const char *name, *setting[3];
+} edits[] = {
     {"control", {NULL}},
     {"first_order_signal", {"edp.signal=velocity"}},
     {"static_step_encoding", {"edp.step_code=static"}},
@@ -62,7 +64,8 @@ static int is_chosen(const char *only, const char *name)
     return 0;
 }
 
-static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli_args *a, struct err *e)
+static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli_args *a,
+                    struct err *e)
 {
     char label[96];
     struct batch_row *r = batch_add(p, x->name);

@@ -73,7 +73,8 @@ static int one_args(struct one *o, const struct batch_row *r, int64_t seed, stru
 }
 
 /* Resolves the run: DS_EUSAGE and the like when it cannot be.  Its name holds a hash of every setting. */
-static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r, int64_t seed, struct err *e)
+static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r,
+                       int64_t seed, struct err *e)
 {
     struct train_config c = {0};
     struct str text = {0};
@@ -82,7 +83,8 @@ static int one_resolve(struct one *o, const struct batch_plan *p, const struct b
     if (rc < 0)
         return rc;
     if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
-        rc = err_set(e, DS_EUSAGE, "model.method=%s: the ablations are those of edp", c.model.method);
+        rc = err_set(e, DS_EUSAGE, "model.method=%s: the ablations are those of edp",
+                     c.model.method);
     c.run.threads = 0; /* results do not depend on it */
     train_config_print(&text, &c);
     snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
@@ -131,7 +133,8 @@ static int one_look(const struct one *o, enum progress *state, struct err *e)
     return fs_remove_tree(o->dir, e);
 }
 
-static int one_run(const struct one *o, const struct batch_plan *p, enum progress state, char *reason, size_t size, struct err *e)
+static int one_run(const struct one *o, const struct batch_plan *p, enum progress state,
+                   char *reason, size_t size, struct err *e)
 {
     const char **argv = mem_alloc(o->n + 10, sizeof *argv);
     size_t k = 0;
@@ -159,9 +162,15 @@ static int one_run(const struct one *o, const struct batch_plan *p, enum progres
 
 /* ---- all of them ---- */
 
-struct results { struct summary *run; size_t n; struct summary_group *group; int failed; };
+struct results {
+    struct summary *run;
+    size_t n;
+    struct summary_group *group;
+    int failed;
+};
 
-static void say(const struct batch_plan *p, size_t at, size_t all, const char *name, const char *what)
+static void say(const struct batch_plan *p, size_t at, size_t all, const char *name,
+                const char *what)
 {
     struct str s = {0};
     if (p->quiet)
@@ -173,9 +182,11 @@ static void say(const struct batch_plan *p, size_t at, size_t all, const char *n
 }
 
 /* Brings one run to its end and takes in its numbers; a run that fails is told and counted. */
-static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at, size_t all, struct err *e)
+static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at,
+                    size_t all, struct err *e)
 {
-    static const char *const what[] = {"starts", "goes on from its checkpoint", "is done already", "is run by another process"};
+    static const char *const what[] = {"starts", "goes on from its checkpoint", "is done already",
+                                       "is run by another process"};
     struct one o = {0};
     struct err why = {0};
     enum progress state = PROGRESS_NEW;
@@ -199,8 +210,8 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
     if (rc == 0 && state != PROGRESS_BUSY && summary_read(s, o.dir, &why) == 0) {
         if (strcmp(s->status, "done") == 0) {
             struct summary_group *g = &x->group[row];
-            snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)", s->value[SUMMARY_VAL_LOSS],
-                     s->value[SUMMARY_FLOPS], clock_mono() - t);
+            snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)",
+                     s->value[SUMMARY_VAL_LOSS], s->value[SUMMARY_FLOPS], clock_mono() - t);
             say(p, at, all, o.name, text);
             if (g->n < DS_LEN(g->member))
                 g->member[g->n++] = x->n;
@@ -253,7 +264,9 @@ static int write_summary(const struct batch_plan *p, const struct str *json, str
 {
     char path[1100], name[32];
     snprintf(name, sizeof name, "%s.json", p->kind);
-    int rc = p->out ? (str_copy(path, sizeof path, p->out) ? err_set(e, DS_ERANGE, "%s: the path is too long", p->out) : 0)
+    int rc = p->out ? (str_copy(path, sizeof path, p->out)
+                           ? err_set(e, DS_ERANGE, "%s: the path is too long", p->out)
+                           : 0)
                     : fs_join(path, sizeof path, job_root(), name, e);
     if (rc == 0 && !p->out)
         rc = fs_mkdirs(job_root(), e);
@@ -352,7 +365,8 @@ int batch_run(struct batch_plan *p)
     if (rc < 0)
         return command_fail(&e);
     if (batch_signal) {
-        fprintf(stderr, "depthscope: %s: interrupted; the same command goes on from here\n", p->kind);
+        fprintf(stderr, "depthscope: %s: interrupted; the same command goes on from here\n",
+                p->kind);
         return 128 + (int)batch_signal;
     }
     return x.failed ? 1 : 0;

@@ -8,7 +8,8 @@
 #include "eval/speed.h"
 
 static struct cli_option options[] = {
-    {.name = "json", .help = "one JSON object: results, each with name, unit, median, min, max, vs"},
+    {.name = "json",
+     .help = "one JSON object: results, each with name, unit, median, min, max, vs"},
     {.name = NULL},
 };
 

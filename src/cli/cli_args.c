@@ -45,7 +45,8 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
     return best;
 }
 
-static int unknown_option(const struct cli_option *options, const char *command, const char *name, size_t len, struct err *e)
+static int unknown_option(const struct cli_option *options, const char *command, const char *name,
+                          size_t len, struct err *e)
 {
     const char *names[64], *best;
     char word[64];
@@ -55,14 +56,15 @@ static int unknown_option(const struct cli_option *options, const char *command,
         names[n++] = o->name;
     names[n++] = "help";
     best = cli_nearest(word, names, n);
-    return err_set(e, DS_EUSAGE, "%s: unknown option --%s, did you mean %s%s? (depthscope help %s)", command, word,
-                   strlen(best) > 1 ? "--" : "-", best, command);
+    return err_set(e, DS_EUSAGE, "%s: unknown option --%s, did you mean %s%s? (depthscope help %s)",
+                   command, word, strlen(best) > 1 ? "--" : "-", best, command);
 }
 
 /* One word that begins with '-'; *i moves on when the value is the next word. */
 static int take_option(struct cli_option *options, int argc, char **argv, int *i, struct err *e)
 {
-    const char *word = argv[*i], *name = word + (word[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
+    const char *word = argv[*i], *name = word + (word[1] == '-' ? 2 : 1),
+               *equals = strchr(name, '=');
     size_t len = equals ? (size_t)(equals - name) : strlen(name);
     struct cli_option *o = find_option(options, name, len);
     if (!o || (word[1] != '-' && len > 1)) {
@@ -79,7 +81,8 @@ static int take_option(struct cli_option *options, int argc, char **argv, int *i
         return 0;
     }
     if (!equals && *i + 1 >= argc)
-        return err_set(e, DS_EUSAGE, "%s: %s%s needs a value", argv[0], len > 1 ? "--" : "-", o->name);
+        return err_set(e, DS_EUSAGE, "%s: %s%s needs a value", argv[0], len > 1 ? "--" : "-",
+                       o->name);
     o->value = equals ? equals + 1 : argv[++*i];
     return 0;
 }
@@ -99,7 +102,8 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
             a->rest[a->n_rest++] = word;
         else if (strcmp(word, "--") == 0)
             only_rest = 1;
-        else if (word[0] == '-' && word[1] == '-' && is_override(word + 2) && strchr(word, '.') && strchr(word, '.') < strchr(word, '='))
+        else if (word[0] == '-' && word[1] == '-' && is_override(word + 2) && strchr(word, '.') &&
+                 strchr(word, '.') < strchr(word, '='))
             a->override[a->n_override++] = word;
         else if (word[0] == '-')
             rc = take_option(options, argc, argv, &i, e);
@@ -154,7 +158,8 @@ void cli_usage(const char *command, const struct cli_option *options)
     if (c->name)
         printf("    %s\n", c->summary);
     for (const struct cli_option *o = options; o && o->name; o++)
-        printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15, o->name, o->help ? o->help : "");
+        printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15,
+               o->name, o->help ? o->help : "");
     if (help_after)
         fputs(help_after, stdout);
 }

@@ -25,7 +25,9 @@ int cli_data_dir(char *out, size_t size, const char *what, struct err *e)
     for (size_t i = 0; dir[0] && i < DS_LEN(between); i++) {
         int n = snprintf(path, sizeof path, "%s%s/%s", dir, between[i], what);
         if (n > 0 && (size_t)n < sizeof path && fs_is_dir(path))
-            return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
+            return str_copy(out, size, path)
+                       ? err_set(e, DS_ERANGE, "%s: the path is too long", path)
+                       : 0;
     }
     snprintf(path, sizeof path, "%s/%s", DEPTHSCOPE_DATADIR, what);
     if (!fs_is_dir(path))

@@ -30,7 +30,8 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
     return rc;
 }
 
-int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out, struct err *e)
+int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
+            struct err *e)
 {
     if (a->n_rest == 0)
         return err_set(e, DS_EUSAGE, "%s: which %s? (depthscope help %s)", command, what, command);
@@ -54,17 +55,20 @@ int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e
         if (out->failed)
             return err_set(e, DS_EMEM, "standard input");
         if (out->len > cap)
-            return err_set(e, DS_ERANGE, "standard input: more than %llu bytes", (unsigned long long)cap);
+            return err_set(e, DS_ERANGE, "standard input: more than %llu bytes",
+                           (unsigned long long)cap);
     }
 }
 
-static int add_seed(int64_t *seed, size_t *n, const char *p, const char *end, const char *text, struct err *e)
+static int add_seed(int64_t *seed, size_t *n, const char *p, const char *end, const char *text,
+                    struct err *e)
 {
     char *stop;
     errno = 0;
     long long v = strtoll(p, &stop, 10);
     if (stop != end || stop == p || errno || v < 0 || *p == '+' || *p == ' ')
-        return err_set(e, DS_EUSAGE, "seeds \"%s\": %.*s is not a whole number from 0 on", text, (int)(end - p), p);
+        return err_set(e, DS_EUSAGE, "seeds \"%s\": %.*s is not a whole number from 0 on", text,
+                       (int)(end - p), p);
     for (size_t i = 0; i < *n; i++)
         if (seed[i] == v)
             return err_set(e, DS_EUSAGE, "seeds \"%s\": %lld is there twice", text, v);
@@ -97,10 +101,14 @@ int cli_run_path(char *out, size_t size, const char *run, struct err *e)
 {
     char path[1024];
     if (strcmp(run, "-") == 0 || fs_exists(run))
-        return str_copy(out, size, run) ? err_set(e, DS_ERANGE, "%s: the path is too long", run) : 0;
-    if (fs_name_ok(run) && fs_join(path, sizeof path, job_root(), run, NULL) == 0 && fs_exists(path))
-        return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
-    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)", run, job_root());
+        return str_copy(out, size, run) ? err_set(e, DS_ERANGE, "%s: the path is too long", run)
+                                        : 0;
+    if (fs_name_ok(run) && fs_join(path, sizeof path, job_root(), run, NULL) == 0 &&
+        fs_exists(path))
+        return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path)
+                                         : 0;
+    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)", run,
+                   job_root());
 }
 
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells)
@@ -227,7 +235,8 @@ void table_print(const struct table *t, struct str *out)
                     width = cell_width(t, i);
             pad = width - cell_width(t, at);
             int last = c + 1 == t->columns || at + 1 == t->n;
-            str_addf(out, "%s%*s%s%*s", c ? "  " : "", c ? pad : 0, "", str_text(&t->cell[at]), c || last ? 0 : pad, "");
+            str_addf(out, "%s%*s%s%*s", c ? "  " : "", c ? pad : 0, "", str_text(&t->cell[at]),
+                     c || last ? 0 : pad, "");
         }
         str_add(out, "\n");
     }

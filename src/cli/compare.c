@@ -12,8 +12,8 @@ static struct cli_option options[] = {
 };
 enum { RUNS_MAX = 1024 };
 
-static void print_json(struct str *out, const struct summary *runs, size_t n, const struct summary_group *g, size_t groups,
-                       const char **key, size_t keys)
+static void print_json(struct str *out, const struct summary *runs, size_t n,
+                       const struct summary_group *g, size_t groups, const char **key, size_t keys)
 {
     str_add(out, "{\"runs\":[");
     for (size_t i = 0; i < n; i++) {
@@ -42,8 +42,9 @@ static void print_json(struct str *out, const struct summary *runs, size_t n, co
     str_add(out, "}}\n");
 }
 
-static void print_differences(struct str *out, const struct summary *runs, const struct summary_group *g, size_t groups,
-                              const char **key, size_t keys)
+static void print_differences(struct str *out, const struct summary *runs,
+                              const struct summary_group *g, size_t groups, const char **key,
+                              size_t keys)
 {
     struct table t;
     if (keys == 0 || groups < 2)
@@ -70,7 +71,8 @@ static void print_unfinished(struct str *out, const struct summary *runs, size_t
         if (strcmp(runs[i].status, "done") != 0) {
             str_add(out, "note: ");
             cli_add_safe(out, runs[i].name, strlen(runs[i].name), -1);
-            str_addf(out, " is %s at step %lld of %lld\n", runs[i].status, runs[i].step, runs[i].steps);
+            str_addf(out, " is %s at step %lld of %lld\n", runs[i].status, runs[i].step,
+                     runs[i].steps);
         }
 }
 
@@ -88,13 +90,14 @@ static int read_runs(struct summary *runs, size_t *n, const struct cli_args *a, 
     return 0;
 }
 
-static int alone(struct summary_group **g, size_t *groups, const struct summary *runs, size_t n, struct err *e)
+static int alone(struct summary_group **g, size_t *groups, const struct summary *runs, size_t n,
+                 struct err *e)
 {
     *g = mem_alloc(n, sizeof **g);
     if (!*g)
         return err_set(e, DS_EMEM, "groups");
     for (size_t i = 0; i < n; i++) {
-        str_copy((*g)[i].label, sizeof (*g)[i].label, runs[i].name);
+        str_copy((*g)[i].label, sizeof(*g)[i].label, runs[i].name);
         (*g)[i].n = 1;
         (*g)[i].member[0] = i;
         summary_estimate(&(*g)[i], runs);
@@ -113,13 +116,15 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
     if (a->n_override > 0)
         rc = err_set(e, DS_EUSAGE, "compare: there are no keys to set (%s)", a->override[0]);
     else if (a->n_rest == 0 || a->n_rest > RUNS_MAX)
-        rc = err_set(e, DS_EUSAGE, "compare: 1 to %d runs, please (depthscope runs lists them)", RUNS_MAX);
+        rc = err_set(e, DS_EUSAGE, "compare: 1 to %d runs, please (depthscope runs lists them)",
+                     RUNS_MAX);
     else if (!(runs = mem_alloc((size_t)a->n_rest, sizeof *runs)))
         rc = err_set(e, DS_EMEM, "compare");
     if (rc == 0)
         rc = read_runs(runs, &n, a, e);
     if (rc == 0)
-        rc = cli_flag(a, "each") ? alone(&g, &groups, runs, n, e) : summary_group(&g, &groups, runs, n, e);
+        rc = cli_flag(a, "each") ? alone(&g, &groups, runs, n, e)
+                                 : summary_group(&g, &groups, runs, n, e);
     if (rc == 0)
         rc = summary_differences(&key, &keys, runs, n, e);
     if (rc == 0 && cli_flag(a, "json")) {

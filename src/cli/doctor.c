@@ -22,7 +22,11 @@ static struct cli_option options[] = {
 };
 
 /* ok: 1 fine, 0 worth knowing, -1 in the way. */
-struct finding { const char *name; int ok; struct str text; };
+struct finding {
+    const char *name;
+    int ok;
+    struct str text;
+};
 
 static void add_env(struct str *out, const char *name)
 {
@@ -53,7 +57,8 @@ static void check_gemm(struct finding *f)
     const struct gemm_provider *const *all = gemm_providers();
     str_addf(&f->text, "%s in use; here:", gemm_provider()->name);
     for (size_t i = 0; all[i]; i++)
-        str_addf(&f->text, " %s%s", all[i]->name, all[i]->available() ? "" : " (not on this processor)");
+        str_addf(&f->text, " %s%s", all[i]->name,
+                 all[i]->available() ? "" : " (not on this processor)");
     f->ok = strcmp(gemm_provider()->name, "ref") != 0;
 }
 
@@ -61,7 +66,8 @@ static void check_memory(struct finding *f)
 {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     char si[16];
-    str_addf(&f->text, "%sB of memory", pages > 0 && size > 0 ? str_si(si, (double)pages * (double)size) : "unknown ");
+    str_addf(&f->text, "%sB of memory",
+             pages > 0 && size > 0 ? str_si(si, (double)pages * (double)size) : "unknown ");
     f->ok = 1;
 }
 
@@ -101,7 +107,8 @@ static void check_runs(struct finding *f)
         const char *slash = strrchr(root, '/');
         snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - root) : 1, slash ? root : ".");
         f->ok = access(path[0] ? path : "/", W_OK) == 0 ? 1 : -1;
-        str_add(&f->text, f->ok > 0 ? ": made by the first run" : ": is not there and cannot be made here");
+        str_add(&f->text,
+                f->ok > 0 ? ": made by the first run" : ": is not there and cannot be made here");
         return;
     }
     snprintf(path, sizeof path, "%s/.doctor-%ld", root, (long)getpid());
@@ -141,10 +148,13 @@ static void check_themes(struct finding *f)
     fs_list_free(names, n);
 }
 
-static const struct { const char *name; void (*check)(struct finding *f); } checks[] = {
-    {"processor", check_cpu}, {"threads", check_threads},   {"products", check_gemm}, {"memory", check_memory},
-    {"terminal", check_terminal}, {"locale", check_locale}, {"runs", check_runs},     {"presets", check_data},
-    {"themes", check_themes},
+static const struct {
+    const char *name;
+    void (*check)(struct finding *f);
+} checks[] = {
+    {"processor", check_cpu}, {"threads", check_threads},   {"products", check_gemm},
+    {"memory", check_memory}, {"terminal", check_terminal}, {"locale", check_locale},
+    {"runs", check_runs},     {"presets", check_data},      {"themes", check_themes},
 };
 
 int doctor_command(int argc, char **argv)
@@ -157,7 +167,8 @@ int doctor_command(int argc, char **argv)
         return command_fail(&e);
     int json = cli_flag(&a, "json");
     if (a.n_rest > 0 || a.n_override > 0)
-        rc = err_set(&e, DS_EUSAGE, "doctor takes no words: %s", a.n_rest > 0 ? a.rest[0] : a.override[0]);
+        rc = err_set(&e, DS_EUSAGE, "doctor takes no words: %s",
+                     a.n_rest > 0 ? a.rest[0] : a.override[0]);
     cli_release(&a);
     if (rc < 0)
         return command_fail(&e);

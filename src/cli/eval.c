@@ -12,14 +12,19 @@
 
 static struct cli_option options[] = {
     {.name = "json", .help = "one JSON object instead of the table"},
-    {.name = "o", .has_value = 1, .help = "FILE  also write the records (head, eval, sample) to FILE"},
+    {.name = "o",
+     .has_value = 1,
+     .help = "FILE  also write the records (head, eval, sample) to FILE"},
     {.name = NULL},
 };
 
 enum { CAPACITY_MAX = 4096 };
 
 /* One number of the report; the table and the JSON object are made from the same rows. */
-struct number { const char *key, *title; double value; };
+struct number {
+    const char *key, *title;
+    double value;
+};
 
 static size_t numbers(const struct ppl_result *r, struct number *out)
 {
@@ -34,16 +39,24 @@ static size_t numbers(const struct ppl_result *r, struct number *out)
     out[n++] = (struct number){"block_ratio", "blocks executed / all", measure_block_ratio(m)};
     out[n++] = (struct number){"flops_ratio", "FLOPs / dense, whole model", measure_model_ratio(m)};
     out[n++] = (struct number){"time_ratio", "measured time / dense, prefill", m->time_ratio};
-    out[n++] = (struct number){"flops_per_token", "FLOPs per token", m->tokens > 0 ? m->flops / m->tokens : 0};
-    out[n++] = (struct number){"flops_dense_per_token", "FLOPs per token, dense", m->tokens > 0 ? m->flops_dense / m->tokens : 0};
-    out[n++] = (struct number){"time_per_token_ms", "ms per token, prefill", 1e3 * m->time_dense * m->time_ratio};
-    out[n++] = (struct number){"time_dense_per_token_ms", "ms per token, dense", 1e3 * m->time_dense};
+    out[n++] = (struct number){"flops_per_token", "FLOPs per token",
+                               m->tokens > 0 ? m->flops / m->tokens : 0};
+    out[n++] = (struct number){"flops_dense_per_token", "FLOPs per token, dense",
+                               m->tokens > 0 ? m->flops_dense / m->tokens : 0};
+    out[n++] = (struct number){"time_per_token_ms", "ms per token, prefill",
+                               1e3 * m->time_dense * m->time_ratio};
+    out[n++] =
+        (struct number){"time_dense_per_token_ms", "ms per token, dense", 1e3 * m->time_dense};
     out[n++] = (struct number){"depth_mean", "depth, mean", mean};
     out[n++] = (struct number){"depth_sd", "depth, sd", sd};
-    out[n++] = (struct number){"corr_signal_depth", "r(signal, depth)", measure_correlation(m, MEASURE_SIGNAL, MEASURE_DEPTH)};
-    out[n++] = (struct number){"corr_entropy_depth", "r(predictive entropy, depth)", measure_correlation(m, MEASURE_ENTROPY, MEASURE_DEPTH)};
-    out[n++] = (struct number){"corr_nll_depth", "r(loss, depth)", measure_correlation(m, MEASURE_NLL, MEASURE_DEPTH)};
-    out[n++] = (struct number){"corr_true_entropy_depth", "r(true entropy, depth)", measure_correlation(m, MEASURE_TRUE, MEASURE_DEPTH)};
+    out[n++] = (struct number){"corr_signal_depth", "r(signal, depth)",
+                               measure_correlation(m, MEASURE_SIGNAL, MEASURE_DEPTH)};
+    out[n++] = (struct number){"corr_entropy_depth", "r(predictive entropy, depth)",
+                               measure_correlation(m, MEASURE_ENTROPY, MEASURE_DEPTH)};
+    out[n++] = (struct number){"corr_nll_depth", "r(loss, depth)",
+                               measure_correlation(m, MEASURE_NLL, MEASURE_DEPTH)};
+    out[n++] = (struct number){"corr_true_entropy_depth", "r(true entropy, depth)",
+                               measure_correlation(m, MEASURE_TRUE, MEASURE_DEPTH)};
     return n;
 }
 
@@ -107,7 +120,8 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     str_add(s, "\n");
 }
 
-static int write_records(const char *path, const struct subject *subject, const struct ppl_result *r, struct err *e)
+static int write_records(const char *path, const struct subject *subject,
+                         const struct ppl_result *r, struct err *e)
 {
     struct runlog_writer *w = NULL;
     struct record *rec = record_new();

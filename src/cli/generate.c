@@ -138,9 +138,11 @@ static void print_cost(const struct gen_result *r)
     char time[48] = "";
     if (isfinite(r->time_ratio))
         snprintf(time, sizeof time, ", measured time %.2f", r->time_ratio);
-    fprintf(stderr, "depthscope: %zu tokens (%s), %.0f tokens/s; of the dense model: blocks %.2f, FLOPs %.2f%s\n",
-            r->ids.n - r->n_prompt, gen_stop_name[r->stop], isfinite(r->tok_s) ? r->tok_s : 0.0, r->block_ratio,
-            r->flops_ratio, time);
+    fprintf(stderr,
+            "depthscope: %zu tokens (%s), %.0f tokens/s; of the dense model: blocks %.2f, FLOPs "
+            "%.2f%s\n",
+            r->ids.n - r->n_prompt, gen_stop_name[r->stop], isfinite(r->tok_s) ? r->tok_s : 0.0,
+            r->block_ratio, r->flops_ratio, time);
 }
 
 static int read_prompt(const struct cli_args *a, struct str *text, struct err *e)
@@ -148,21 +150,27 @@ static int read_prompt(const struct cli_args *a, struct str *text, struct err *e
     const char *prompt = cli_value(a, "prompt"), *file = cli_value(a, "file");
     if (!!prompt + !!file != 1)
         return err_set(e, DS_EUSAGE, "generate: %s (depthscope help generate)",
-                       prompt ? "either --prompt or --file" : "what is the prompt? --prompt TEXT or --file FILE");
+                       prompt ? "either --prompt or --file"
+                              : "what is the prompt? --prompt TEXT or --file FILE");
     if (file)
         return cli_read_text(text, file, PROMPT_MAX, e);
     str_add(text, prompt);
     return text->failed ? err_set(e, DS_EMEM, "prompt") : 0;
 }
 
-static int generate(const struct cli_args *a, const struct gen_options *o, struct subject *s, struct err *e)
+static int generate(const struct cli_args *a, const struct gen_options *o, struct subject *s,
+                    struct err *e)
 {
     struct str text = {0}, out = {0};
     struct ids prompt = {0};
     struct gen_result r = {0};
     const char *model, *depth = getenv("COLORTERM");
-    struct stream_out show = {.s = s, .is_terminal = isatty(STDOUT_FILENO), .has_colour = cli_has_colour(stdout),
-                              .truecolour = depth && strstr(depth, "truecolor"), .silent = cli_flag(a, "json"), .e = e};
+    struct stream_out show = {.s = s,
+                              .is_terminal = isatty(STDOUT_FILENO),
+                              .has_colour = cli_has_colour(stdout),
+                              .truecolour = depth && strstr(depth, "truecolor"),
+                              .silent = cli_flag(a, "json"),
+                              .e = e};
     int rc = cli_one(a, "generate", "MODEL", &model, e);
     if (rc == 0)
         rc = read_prompt(a, &text, e);

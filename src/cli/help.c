@@ -21,7 +21,8 @@ static void list_commands(struct str *out)
                  "  depthscope [RUN|TRACE|MODEL|-]\n      the workbench\n");
     for (const struct command *c = commands; c->name; c++)
         str_addf(out, "  depthscope %s %s\n      %s\n", c->name, c->args, c->summary);
-    str_add(out, "\nSettings are key=value: depthscope help keys lists all of them, depthscope help COMMAND the options of one.\n"
+    str_add(out, "\nSettings are key=value: depthscope help keys lists all of them, depthscope "
+                 "help COMMAND the options of one.\n"
                  "Exit status: 0 done, 1 failed, 2 usage.\n");
 }
 
@@ -75,8 +76,14 @@ static void list_keys(struct str *out)
     list_group(out, &speed_group, "`depthscope bench`");
 }
 
-static const struct { const char *command; const struct opt_group *group; } keys_of[] = {
-    {"eval", &ppl_group}, {"generate", &gen_group}, {"trace", &trace_group}, {"bench", &speed_group},
+static const struct {
+    const char *command;
+    const struct opt_group *group;
+} keys_of[] = {
+    {"eval", &ppl_group},
+    {"generate", &gen_group},
+    {"trace", &trace_group},
+    {"bench", &speed_group},
 };
 
 static void list_presets(struct str *out)
@@ -106,10 +113,13 @@ static int help_of(const struct command *c, struct str *out)
         if (strcmp(keys_of[i].command, c->name) == 0)
             for (size_t k = 0; k < keys_of[i].group->n; k++) {
                 const struct opt *o = &keys_of[i].group->opts[k];
-                str_addf(out, "  %s=%-*s %s%s%s%s\n", o->key, strlen(o->key) < 18 ? 18 - (int)strlen(o->key) : 1, o->otherwise,
-                         o->help, o->choices ? " (" : "", o->choices ? o->choices : "", o->choices ? ")" : "");
+                str_addf(out, "  %s=%-*s %s%s%s%s\n", o->key,
+                         strlen(o->key) < 18 ? 18 - (int)strlen(o->key) : 1, o->otherwise, o->help,
+                         o->choices ? " (" : "", o->choices ? o->choices : "",
+                         o->choices ? ")" : "");
             }
-    if (strcmp(c->name, "train") == 0 || strcmp(c->name, "sweep") == 0 || strcmp(c->name, "ablate") == 0)
+    if (strcmp(c->name, "train") == 0 || strcmp(c->name, "sweep") == 0 ||
+        strcmp(c->name, "ablate") == 0)
         list_presets(out);
     cli_help_after(str_text(out));
     return c->run(2, argv);
@@ -149,6 +159,7 @@ int help_command(int argc, char **argv)
         return cli_print(&out);
     }
     names[n++] = "keys";
-    err_set(&e, DS_EUSAGE, "help: no command %s, did you mean %s?", what, cli_nearest(what, names, n));
+    err_set(&e, DS_EUSAGE, "help: no command %s, did you mean %s?", what,
+            cli_nearest(what, names, n));
     return command_fail(&e);
 }

@@ -22,7 +22,11 @@ static void safe(struct str *out, const char *text)
 
 /* ---- record files ---- */
 
-struct kinds { char name[KINDS_MAX][24]; size_t count[KINDS_MAX], n, others; uint64_t gaps, lost, repeats; };
+struct kinds {
+    char name[KINDS_MAX][24];
+    size_t count[KINDS_MAX], n, others;
+    uint64_t gaps, lost, repeats;
+};
 
 static void count_kind(struct kinds *k, struct value body)
 {
@@ -65,16 +69,19 @@ static int count_records(struct kinds *k, const char *path, struct err *e)
 
 static void add_head(struct str *out, const struct runview *v)
 {
-    static const char *const state[] = {"unknown", "live", "paused", "stalled", "done", "stopped", "failed"};
+    static const char *const state[] = {"unknown", "live",    "paused", "stalled",
+                                        "done",    "stopped", "failed"};
     char params[16];
     str_add(out, "run ");
     safe(out, v->name);
     str_add(out, ", method ");
     safe(out, v->method && v->method[0] ? v->method : "?");
-    str_addf(out, ", %d layers, %s parameters, step %lld", v->layers, str_si(params, (double)v->params), (long long)v->step);
+    str_addf(out, ", %d layers, %s parameters, step %lld", v->layers,
+             str_si(params, (double)v->params), (long long)v->step);
     if (v->steps_planned > 0)
         str_addf(out, " of %lld", (long long)v->steps_planned);
-    str_addf(out, ", seed %llu, %s; written by version ", (unsigned long long)v->seed, state[v->state]);
+    str_addf(out, ", seed %llu, %s; written by version ", (unsigned long long)v->seed,
+             state[v->state]);
     safe(out, v->version && v->version[0] ? v->version : "?");
     str_add(out, v->host && v->host[0] ? " on " : "");
     safe(out, v->host);
@@ -89,7 +96,8 @@ static void add_series(struct str *out, const struct runview *v)
         const struct series *s = &v->series[i];
         struct series_span x = series_range(s, 0, s->n);
         if (i == 0) {
-            static const char *const title[] = {"metric", "points", "min", "max", "last", "not finite"};
+            static const char *const title[] = {"metric", "points", "min",
+                                                "max",    "last",   "not finite"};
             for (size_t k = 0; k < DS_LEN(title); k++)
                 table_add(&t, title[k]);
         }
@@ -116,7 +124,8 @@ static void add_rest(struct str *out, const struct runview *v)
     if (p) {
         str_addf(out, "newest probe: ");
         safe(out, p->name);
-        str_addf(out, " at step %lld, %d layers x %d tokens; cells:", (long long)p->step, p->layers, p->tokens);
+        str_addf(out, " at step %lld, %d layers x %d tokens; cells:", (long long)p->step, p->layers,
+                 p->tokens);
         for (int i = 0; i < p->cells; i++) {
             str_add(out, " ");
             safe(out, p->cell[i].name);
@@ -157,9 +166,13 @@ static int inspect_records(const char *path, struct str *out, struct err *e)
             str_addf(out, ", %zu of other kinds", k.others);
         str_add(out, "\n");
         if (k.gaps || k.lost || k.repeats || v->tail || v->invalid)
-            str_addf(out, "damage: %llu gaps, %llu records lost, %llu repeated, %llu fields of the wrong type, %llu bytes of no "
-                          "whole record at the end\n", (unsigned long long)k.gaps, (unsigned long long)k.lost,
-                     (unsigned long long)k.repeats, (unsigned long long)v->invalid, (unsigned long long)v->tail);
+            str_addf(out,
+                     "damage: %llu gaps, %llu records lost, %llu repeated, %llu fields of the "
+                     "wrong type, %llu bytes of no "
+                     "whole record at the end\n",
+                     (unsigned long long)k.gaps, (unsigned long long)k.lost,
+                     (unsigned long long)k.repeats, (unsigned long long)v->invalid,
+                     (unsigned long long)v->tail);
         add_series(out, v);
         add_rest(out, v);
     }
@@ -197,8 +210,8 @@ static int inspect_tensors(const char *path, struct str *out, struct err *e)
             str_addf(&t.cell[t.n - 1], "%llu not finite", (unsigned long long)odd);
         str_release(&shape);
     }
-    str_addf(out, "safetensors: %zu tensors, %llu values, %llu bytes%s\n", st_count(s), (unsigned long long)items,
-             (unsigned long long)bytes, bad ? ", some not finite" : "");
+    str_addf(out, "safetensors: %zu tensors, %llu values, %llu bytes%s\n", st_count(s),
+             (unsigned long long)items, (unsigned long long)bytes, bad ? ", some not finite" : "");
     table_print(&t, out);
     if (st_count(s) > TENSORS_SHOWN)
         str_addf(out, "and %zu more\n", st_count(s) - TENSORS_SHOWN);
@@ -214,8 +227,9 @@ static int inspect_tokenizer(const char *path, struct str *out, struct err *e)
     int rc = tokenizer_load(&t, path, e);
     if (rc < 0)
         return rc;
-    str_addf(out, "tokenizer: %s, %d ids, end of text %d, begins with %d, hash %016llx\n", tokenizer_kind(t),
-             tokenizer_vocab(t), tokenizer_eot(t), tokenizer_bos(t), (unsigned long long)tokenizer_hash(t));
+    str_addf(out, "tokenizer: %s, %d ids, end of text %d, begins with %d, hash %016llx\n",
+             tokenizer_kind(t), tokenizer_vocab(t), tokenizer_eot(t), tokenizer_bos(t),
+             (unsigned long long)tokenizer_hash(t));
     tokenizer_free(t);
     return 0;
 }
@@ -234,7 +248,9 @@ static int inspect_model(const char *dir, struct str *out, struct err *e)
         return rc;
     }
     if (fs_join(path, sizeof path, dir, "manifest.json", NULL) == 0 && fs_exists(path))
-        str_addf(out, "checkpoint: %s\n", checkpoint_verify(dir, &why) == 0 ? "every file is as its manifest says" : why.text);
+        str_addf(out, "checkpoint: %s\n",
+                 checkpoint_verify(dir, &why) == 0 ? "every file is as its manifest says"
+                                                   : why.text);
     for (size_t i = 0; i < model_group.n; i++) {
         opt_print(&model_group.opts[i], &c, text, sizeof text);
         str_addf(out, "  model.%s = ", model_group.opts[i].key);
@@ -252,7 +268,8 @@ static int inspect_model(const char *dir, struct str *out, struct err *e)
     config_release(&route);
     if (fs_join(path, sizeof path, dir, "tokenizer.json", NULL) == 0 && fs_exists(path))
         rc = inspect_tokenizer(dir, out, e);
-    if (rc == 0 && fs_join(path, sizeof path, dir, "model.safetensors", NULL) == 0 && fs_exists(path))
+    if (rc == 0 && fs_join(path, sizeof path, dir, "model.safetensors", NULL) == 0 &&
+        fs_exists(path))
         rc = inspect_tensors(path, out, e);
     return rc;
 }
@@ -265,7 +282,8 @@ static int inspect_figure(const char *path, struct str *out, struct err *e)
     if (rc == 0)
         rc = pngfile_read(&info, file.p, file.len, path, e);
     if (rc == 0) {
-        str_addf(out, "figure: %u x %u pixels, %.0f dpi\n", info.width, info.height, (double)info.per_metre_x * 0.0254);
+        str_addf(out, "figure: %u x %u pixels, %.0f dpi\n", info.width, info.height,
+                 (double)info.per_metre_x * 0.0254);
         if (info.recipe.len > 0) {
             str_add(out, "recipe: ");
             cli_add_safe(out, info.recipe.p, info.recipe.len, -1);
@@ -308,8 +326,10 @@ int inspect_path(const char *path, struct str *out, struct err *e)
             str_add(out, "\n");
             return 0;
         }
-        return has(path, "tokenizer.json") ? inspect_tokenizer(path, out, e)
-                                           : err_set(e, DS_ENOTFOUND, "%s: neither a run, nor a model, nor a tokenizer", path);
+        return has(path, "tokenizer.json")
+                   ? inspect_tokenizer(path, out, e)
+                   : err_set(e, DS_ENOTFOUND, "%s: neither a run, nor a model, nor a tokenizer",
+                             path);
     }
     if (ends_with(path, ".safetensors"))
         return inspect_tensors(path, out, e);
@@ -318,7 +338,10 @@ int inspect_path(const char *path, struct str *out, struct err *e)
     if (ends_with(path, "tokenizer.json"))
         return inspect_tokenizer(path, out, e);
     if (ends_with(path, ".json"))
-        return err_set(e, DS_EFORMAT, "%s: of JSON files only tokenizer.json is looked into; name the directory of a config.json", path);
+        return err_set(e, DS_EFORMAT,
+                       "%s: of JSON files only tokenizer.json is looked into; name the directory "
+                       "of a config.json",
+                       path);
     return inspect_records(path, out, e);
 }
 

@@ -27,7 +27,8 @@ static int add_part(struct str *out, const struct summary_group *g, size_t n, in
         for (int row = from; row < to; row++) {
             char text[64];
             if (shown[row])
-                table_add(&t, estimate_print(text, sizeof text, &g[k].value[row], summary_rows[row].digits));
+                table_add(&t, estimate_print(text, sizeof text, &g[k].value[row],
+                                             summary_rows[row].digits));
         }
     }
     table_print(&t, out);
@@ -41,5 +42,6 @@ void report_groups(struct str *out, const struct summary_group *g, size_t n)
         str_add(out, "\n");
     if (add_part(out, g, n, SUMMARY_DEPTH, SUMMARY_N))
         str_add(out, "\n");
-    str_add(out, "mean over seeds [95 % bootstrap interval]; blocks, FLOPs and time are shares of the dense model\n");
+    str_add(out, "mean over seeds [95 % bootstrap interval]; blocks, FLOPs and time are shares of "
+                 "the dense model\n");
 }

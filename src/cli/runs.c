@@ -50,13 +50,15 @@ static void add_row(struct table *t, const struct job_info *j, const struct summ
 
 static int list(const struct cli_args *a, struct str *out, struct err *e)
 {
-    static const char *const title[] = {"run", "method", "state", "step", "val loss", "FLOPs", "time", "newest"};
+    static const char *const title[] = {"run",      "method", "state", "step",
+                                        "val loss", "FLOPs",  "time",  "newest"};
     struct job_info *jobs = NULL;
     struct table t;
     size_t n = 0;
     const char *root = a->n_rest ? a->rest[0] : job_root();
     if (a->n_rest > 1 || a->n_override > 0)
-        return err_set(e, DS_EUSAGE, "runs: one directory, not also %s", a->n_rest > 1 ? a->rest[1] : a->override[0]);
+        return err_set(e, DS_EUSAGE, "runs: one directory, not also %s",
+                       a->n_rest > 1 ? a->rest[1] : a->override[0]);
     int rc = job_list(root, &jobs, &n, e);
     if (rc < 0)
         return rc;

@@ -73,7 +73,8 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
         if (more)
             continue;
         /* at the end: a log whose writer has gone, or that says it is over, will not grow */
-        if (!stay || runlog_reader_at_end(r) || (strcmp(path, "-") != 0 && (ended || !runlog_is_locked(path))))
+        if (!stay || runlog_reader_at_end(r) ||
+            (strcmp(path, "-") != 0 && (ended || !runlog_is_locked(path))))
             break;
     }
     str_release(&out);
@@ -111,7 +112,9 @@ int stream_command(int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     if (isatty(STDOUT_FILENO))
-        rc = err_set(&e, DS_EUSAGE, "stream: records are no text for a terminal; send them into a file or into depthscope -");
+        rc = err_set(&e, DS_EUSAGE,
+                     "stream: records are no text for a terminal; send them into a file or into "
+                     "depthscope -");
     signal(SIGPIPE, SIG_IGN);
     if (rc == 0)
         rc = stream(&a, &e);

@@ -15,7 +15,11 @@ static struct cli_option options[] = {
 enum { KEYS_MAX = 32 };
 
 /* One key and its values, cut at commas outside brackets. */
-struct axis { const char *text; size_t key; size_t n; };
+struct axis {
+    const char *text;
+    size_t key;
+    size_t n;
+};
 
 static const char *value_end(const char *p)
 {
@@ -56,7 +60,8 @@ static int read_axis(struct axis *a, const char *text, struct err *e)
     return 0;
 }
 
-static int add_one(struct batch_plan *p, const struct axis *axes, size_t n, size_t index, struct err *e)
+static int add_one(struct batch_plan *p, const struct axis *axes, size_t n, size_t index,
+                   struct err *e)
 {
     struct str label = {0}, setting = {0};
     struct batch_row *r = batch_add(p, "");
@@ -74,11 +79,16 @@ static int add_one(struct batch_plan *p, const struct axis *axes, size_t n, size
         for (const char *s = key; s < key + axes[i].key; s++)
             dot = *s == '.' ? s + 1 : dot;
         str_addf(&setting, "%.*s=%.*s", (int)axes[i].key, key, (int)len, value);
-        str_addf(&label, "%s%.*s=%.*s", label.len ? "," : "", (int)(key + axes[i].key - dot), dot, (int)len, value);
-        rc = setting.failed || label.failed ? err_set(e, DS_EMEM, "sweep") : batch_set(r, str_text(&setting), e);
+        str_addf(&label, "%s%.*s=%.*s", label.len ? "," : "", (int)(key + axes[i].key - dot), dot,
+                 (int)len, value);
+        rc = setting.failed || label.failed ? err_set(e, DS_EMEM, "sweep")
+                                            : batch_set(r, str_text(&setting), e);
     }
     if (rc == 0)
-        str_copy(r->label, sizeof r->label, label.len ? str_text(&label) : p->preset ? p->preset : "quick");
+        str_copy(r->label, sizeof r->label,
+                 label.len   ? str_text(&label)
+                 : p->preset ? p->preset
+                             : "quick");
     str_release(&label);
     str_release(&setting);
     return rc;

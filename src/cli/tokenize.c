@@ -8,7 +8,9 @@
 #include "models/load.h"
 
 static struct cli_option options[] = {
-    {.name = "text", .has_value = 1, .help = "TEXT  the text itself; without it or --file, standard input"},
+    {.name = "text",
+     .has_value = 1,
+     .help = "TEXT  the text itself; without it or --file, standard input"},
     {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
     {.name = "special", .help = "special tokens in the text are special, not plain text"},
     {.name = "json", .help = "one JSON object: ids, pieces"},
@@ -22,7 +24,9 @@ static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
     char dir[1024], path[1100];
     if (strcmp(what, "bytes") == 0)
         return tokenizer_new_bytes(t, e);
-    if (fs_exists(what) && (!fs_is_dir(what) || (fs_join(path, sizeof path, what, "tokenizer.json", NULL) == 0 && fs_exists(path))))
+    if (fs_exists(what) &&
+        (!fs_is_dir(what) ||
+         (fs_join(path, sizeof path, what, "tokenizer.json", NULL) == 0 && fs_exists(path))))
         return tokenizer_load(t, what, e);
     int rc = model_locate(what, dir, sizeof dir, e);
     return rc < 0 ? rc : tokenizer_load(t, dir, e);

@@ -22,7 +22,12 @@ static struct cli_option options[] = {
 };
 enum { TEXT_MAX = 16 << 20 };
 
-struct trace_settings { char *name; int64_t lens, seed, threads; double threshold_offset; int routing, cut; };
+struct trace_settings {
+    char *name;
+    int64_t lens, seed, threads;
+    double threshold_offset;
+    int routing, cut;
+};
 #define AT(field) offsetof(struct trace_settings, field)
 static const struct opt trace_opts[] = {
     // clang-format off
@@ -35,9 +40,11 @@ static const struct opt trace_opts[] = {
     {"threads", OPT_INT,  AT(threads), "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
     // clang-format on
 };
-const struct opt_group trace_group = {.prefix = "", .title = "trace", .opts = trace_opts, .n = DS_LEN(trace_opts)};
+const struct opt_group trace_group = {
+    .prefix = "", .title = "trace", .opts = trace_opts, .n = DS_LEN(trace_opts)};
 
-static int fill_record(struct subject *s, const struct ids *ids, const struct trace_settings *o, struct record *rec, struct err *e)
+static int fill_record(struct subject *s, const struct ids *ids, const struct trace_settings *o,
+                       struct record *rec, struct err *e)
 {
     const char **piece = NULL;
     size_t *len = NULL;
@@ -45,9 +52,14 @@ static int fill_record(struct subject *s, const struct ids *ids, const struct tr
     if (rc == 0)
         rc = model_reserve(s->model, (int)ids->n, 0, 0, e);
     if (rc == 0) {
-        struct trace_text text = {.name = o->name, .id = ids->v, .piece = piece, .piece_len = len, .n = (int)ids->n};
-        struct trace_options to = {.time = clock_wall(), .lens_k = (int)o->lens, .piece_of = subject_piece_of, .ctx = s,
-                                   .kind = o->routing ? PASS_DENSE : PASS_SPARSE, .offset = o->threshold_offset,
+        struct trace_text text = {
+            .name = o->name, .id = ids->v, .piece = piece, .piece_len = len, .n = (int)ids->n};
+        struct trace_options to = {.time = clock_wall(),
+                                   .lens_k = (int)o->lens,
+                                   .piece_of = subject_piece_of,
+                                   .ctx = s,
+                                   .kind = o->routing ? PASS_DENSE : PASS_SPARSE,
+                                   .offset = o->threshold_offset,
                                    .seed = (uint64_t)o->seed};
         trace_run(s->model, &text, &to, rec);
     }
@@ -117,7 +129,8 @@ static int print_json(struct str *out, const struct str *frame, struct err *e)
     return rc;
 }
 
-static int write_file(const char *path, struct subject *s, struct record *head, struct record *rec, struct err *e)
+static int write_file(const char *path, struct subject *s, struct record *head, struct record *rec,
+                      struct err *e)
 {
     struct runlog_writer *w = NULL;
     int rc = cli_records_open(&w, path, e);
@@ -133,7 +146,8 @@ static int write_file(const char *path, struct subject *s, struct record *head, 
     return rc;
 }
 
-static int read_ids(const struct cli_args *a, const struct subject *s, const struct trace_settings *o, struct ids *ids, struct err *e)
+static int read_ids(const struct cli_args *a, const struct subject *s,
+                    const struct trace_settings *o, struct ids *ids, struct err *e)
 {
     const char *text = cli_value(a, "text"), *file = cli_value(a, "file");
     size_t cap = (size_t)s->model->config.max_seq;
@@ -146,14 +160,16 @@ static int read_ids(const struct cli_args *a, const struct subject *s, const str
     if (rc == 0)
         rc = subject_encode(s, str_text(&in), in.len, o->cut ? 0 : cap, ids, e);
     if (rc == 0 && ids->n > cap) {
-        fprintf(stderr, "depthscope: trace: the text is cut to the context, %zu of %zu tokens\n", cap, ids->n);
+        fprintf(stderr, "depthscope: trace: the text is cut to the context, %zu of %zu tokens\n",
+                cap, ids->n);
         ids->n = cap;
     }
     str_release(&in);
     return rc;
 }
 
-static int trace(const struct cli_args *a, const struct trace_settings *o, struct str *out, struct err *e)
+static int trace(const struct cli_args *a, const struct trace_settings *o, struct str *out,
+                 struct err *e)
 {
     struct subject s = {0};
     struct ids ids = {0};
@@ -197,7 +213,8 @@ int trace_command(int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     if (!!cli_value(&a, "text") + !!cli_value(&a, "file") != 1)
-        rc = err_set(&e, DS_EUSAGE, "trace: one of --text TEXT and --file FILE (depthscope help trace)");
+        rc = err_set(&e, DS_EUSAGE,
+                     "trace: one of --text TEXT and --file FILE (depthscope help trace)");
     else if (!cli_value(&a, "o") && !cli_flag(&a, "json"))
         rc = err_set(&e, DS_EUSAGE, "trace: where to? -o OUT.mp, or --json");
     if (rc == 0)

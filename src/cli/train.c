@@ -55,17 +55,31 @@ static void catch_signals(void)
 }
 
 enum shape { SHAPE_QUIET, SHAPE_JSON, SHAPE_BAR, SHAPE_LINES };
-struct progress { enum shape shape; double started, last; int64_t first_step; int drawn; };
+struct progress {
+    enum shape shape;
+    double started, last;
+    int64_t first_step;
+    int drawn;
+};
 
 static void json_line(const struct trainer *t)
 {
     const struct step_report *s = &t->report;
     struct str o = {0};
-    const struct { const char *key; double v; } field[] = {
-        {"loss", s->loss}, {"lr", s->lr}, {"grad_norm", s->grad_norm}, {"tok_s", s->tok_s},
-        {"block_ratio", s->block_ratio}, {"flops_ratio", s->flops_ratio}, {"aux_loss", s->aux},
+    const struct {
+        const char *key;
+        double v;
+    } field[] = {
+        {"loss", s->loss},
+        {"lr", s->lr},
+        {"grad_norm", s->grad_norm},
+        {"tok_s", s->tok_s},
+        {"block_ratio", s->block_ratio},
+        {"flops_ratio", s->flops_ratio},
+        {"aux_loss", s->aux},
     };
-    str_addf(&o, "{\"step\": %lld, \"tokens\": %lld", (long long)s->step, (long long)t->state.tokens);
+    str_addf(&o, "{\"step\": %lld, \"tokens\": %lld", (long long)s->step,
+             (long long)t->state.tokens);
     for (size_t i = 0; i < DS_LEN(field); i++) {
         str_addf(&o, ", \"%s\": ", field[i].key);
         str_add_json_num(&o, field[i].v);
@@ -95,9 +109,9 @@ static int columns(void)
 static void describe_step(const struct trainer *t, char *out, size_t size, double left)
 {
     char speed[16], eta[16];
-    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s  eta %s", (long long)t->state.step,
-             (long long)t->config.train.steps, t->report.loss, 100 * t->report.block_ratio, str_si(speed, t->report.tok_s),
-             str_duration(eta, left));
+    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s  eta %s",
+             (long long)t->state.step, (long long)t->config.train.steps, t->report.loss,
+             100 * t->report.block_ratio, str_si(speed, t->report.tok_s), str_duration(eta, left));
 }
 
 static void bar(const struct trainer *t, double left)
@@ -118,7 +132,8 @@ static void on_step(void *ctx, const struct trainer *t)
 {
     struct progress *p = ctx;
     double now = clock_mono(), done = (double)(t->state.step - p->first_step);
-    double left = done > 0 ? (now - p->started) / done * (double)(t->config.train.steps - t->state.step) : 0;
+    double left =
+        done > 0 ? (now - p->started) / done * (double)(t->config.train.steps - t->state.step) : 0;
     int last = t->state.step == t->config.train.steps;
     if (p->shape == SHAPE_JSON)
         json_line(t);
@@ -165,12 +180,15 @@ static int list_keys(const char *method)
 }
 
 /* A free name when none was given: PRESET-METHOD-1, -2, ... */
-static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir, size_t size, struct err *e)
+static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir,
+                      size_t size, struct err *e)
 {
     char name[128];
     const char *given = cli_value(a, "run");
     if (given && !fs_name_ok(given))
-        return err_set(e, DS_EUSAGE, "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -", given);
+        return err_set(e, DS_EUSAGE,
+                       "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
+                       given);
     if (given)
         return fs_join(dir, size, job_root(), given, e);
     const char *slash = strrchr(c->preset, '/');
@@ -193,8 +211,8 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
     return err_set(e, DS_EEXIST, "no free run name");
 }
 
-static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size, int argc, char **argv,
-                   struct err *e)
+static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
+                   int argc, char **argv, struct err *e)
 {
     const char *resume = cli_value(a, "resume"), *preset = a->n_rest > 0 ? a->rest[0] : NULL;
     char path[1100];
@@ -209,9 +227,12 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
         return rc;
     }
     if (preset || (a->n_override > 0 && !cli_flag(a, "allow-change")))
-        return err_set(e, DS_EUSAGE, "--resume takes the run's own configuration; --allow-change lets %s change it",
-                       preset ? preset : a->override[0]);
-    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0) : fs_join(dir, size, job_root(), resume, e);
+        return err_set(
+            e, DS_EUSAGE,
+            "--resume takes the run's own configuration; --allow-change lets %s change it",
+            preset ? preset : a->override[0]);
+    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
+                               : fs_join(dir, size, job_root(), resume, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0 && !fs_exists(path))
@@ -244,7 +265,8 @@ static int run(const struct cli_args *a, int argc, char **argv)
         train_config_release(&config);
         return command_fail(&e);
     }
-    t = (struct trainer){.stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
+    t = (struct trainer){
+        .stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
     if (resume) {
         t.override = a->override;
         t.n_override = a->n_override;
@@ -257,8 +279,9 @@ static int run(const struct cli_args *a, int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES)
-        log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name, t.model->config.method,
-                 (long long)params_count(&t.model->params), pool_threads(), dir);
+        log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name,
+                 t.model->config.method, (long long)params_count(&t.model->params), pool_threads(),
+                 dir);
     p.started = clock_mono();
     p.first_step = t.state.step;
     rc = trainer_run(&t, &e);

@@ -34,13 +34,16 @@ static struct cli_option workbench_cli[] = {
 static int resolve(const char *given, char *out, size_t size, struct err *e)
 {
     if (strcmp(given, "-") == 0 || fs_exists(given))
-        return str_copy(out, size, given) ? err_set(e, DS_ERANGE, "%s: the path is too long", given) : 0;
+        return str_copy(out, size, given) ? err_set(e, DS_ERANGE, "%s: the path is too long", given)
+                                          : 0;
     if (fs_name_ok(given) && fs_join(out, size, job_root(), given, e) == 0 && fs_exists(out))
         return 0;
     struct str shown = {0};
     utf8_sanitise(&shown, given, strlen(given), 200, 0);
-    int rc = err_set(e, DS_EUSAGE, "%s is neither a command nor a run, trace or model that exists (depthscope help)",
-                     str_text(&shown));
+    int rc =
+        err_set(e, DS_EUSAGE,
+                "%s is neither a command nor a run, trace or model that exists (depthscope help)",
+                str_text(&shown));
     str_release(&shown);
     return rc;
 }
@@ -60,13 +63,21 @@ static int open_workbench(const struct cli_args *a, struct err *e)
     const char *paths[PATHS_MAX];
     size_t n = 0;
     struct tui_options o = {
-        .color = cli_value(a, "color"), .glyphs = cli_value(a, "glyphs"), .theme = cli_value(a, "theme"),
-        .term = cli_value(a, "term"), .view = cli_value(a, "view"), .script = cli_value(a, "script"),
-        .dump = cli_value(a, "dump"), .size = cli_value(a, "size"), .no_mouse = cli_flag(a, "no-mouse"),
-        .readonly = cli_flag(a, "readonly"), .paths = paths,
+        .color = cli_value(a, "color"),
+        .glyphs = cli_value(a, "glyphs"),
+        .theme = cli_value(a, "theme"),
+        .term = cli_value(a, "term"),
+        .view = cli_value(a, "view"),
+        .script = cli_value(a, "script"),
+        .dump = cli_value(a, "dump"),
+        .size = cli_value(a, "size"),
+        .no_mouse = cli_flag(a, "no-mouse"),
+        .readonly = cli_flag(a, "readonly"),
+        .paths = paths,
     };
     if (cli_value(a, "link") && (o.link_bytes_s = tui_parse_link(cli_value(a, "link"))) < 0)
-        return err_set(e, DS_EUSAGE, "--link %s: bytes per second are wanted, as 20k", cli_value(a, "link"));
+        return err_set(e, DS_EUSAGE, "--link %s: bytes per second are wanted, as 20k",
+                       cli_value(a, "link"));
     if (a->n_rest > PATHS_MAX)
         return err_set(e, DS_EUSAGE, "at most %d runs at a time", PATHS_MAX);
     int rc = 0;
@@ -97,7 +108,8 @@ int workbench_command(int argc, char **argv)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
         train_config_preset_dir(data);
-    int rc = a.n_override > 0 ? err_set(&e, DS_EUSAGE, "%s: overrides belong to `depthscope train`", a.override[0])
+    int rc = a.n_override > 0 ? err_set(&e, DS_EUSAGE, "%s: overrides belong to `depthscope train`",
+                                        a.override[0])
                               : open_workbench(&a, &e);
     cli_release(&a);
     return rc < 0 ? command_fail(&e) : 0;

@@ -6,11 +6,12 @@
 #include "base/mem.h"
 
 static const char *const stop_words[] = {
-    "a",    "about", "all",  "an",   "and",  "are",  "as",   "at",   "be",   "but",  "by",   "can",  "could", "did",
-    "do",   "for",   "from", "had",  "has",  "have", "he",   "her",  "him",  "his",  "i",    "if",   "in",    "is",
-    "it",   "its",   "me",   "my",   "no",   "not",  "of",   "on",   "or",   "our",  "she",  "so",   "that",  "the",
-    "their", "them", "then", "there", "they", "this", "to",  "up",   "was",  "we",   "were", "what", "when",  "which",
-    "who",  "will",  "with", "would", "you", "your",
+    "a",     "about", "all",  "an",   "and",   "are",  "as",   "at",   "be",   "but",   "by",
+    "can",   "could", "did",  "do",   "for",   "from", "had",  "has",  "have", "he",    "her",
+    "him",   "his",   "i",    "if",   "in",    "is",   "it",   "its",  "me",   "my",    "no",
+    "not",   "of",    "on",   "or",   "our",   "she",  "so",   "that", "the",  "their", "them",
+    "then",  "there", "they", "this", "to",    "up",   "was",  "we",   "were", "what",  "when",
+    "which", "who",   "will", "with", "would", "you",  "your",
 };
 
 static int is_stop_word(const char *s, size_t n)
@@ -62,7 +63,8 @@ enum token_class token_class_of(const char *piece, size_t n)
     return starts ? CLASS_WORD : CLASS_CONTINUATION;
 }
 
-int token_classes(const struct tokenizer *t, struct loader *train, int seq, float *out, struct err *e)
+int token_classes(const struct tokenizer *t, struct loader *train, int seq, float *out,
+                  struct err *e)
 {
     enum { WINDOWS = 1024, RARE = 20000 };
     size_t vocab = (size_t)tokenizer_vocab(t), n = (size_t)seq;

@@ -41,9 +41,9 @@ static void adamw_part(void *ctx, int task, int worker)
     (void)worker;
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
-        real gi = g[i] * j->clip;                       /* 11.1 */
-        real mi = b1 * m[i] + (1 - b1) * gi;            /* 11.2 */
-        real vi = b2 * v[i] + (1 - b2) * gi * gi;       /* 11.3 */
+        real gi = g[i] * j->clip;                 /* 11.1 */
+        real mi = b1 * m[i] + (1 - b1) * gi;      /* 11.2 */
+        real vi = b2 * v[i] + (1 - b2) * gi * gi; /* 11.3 */
         m[i] = mi;
         v[i] = vi;
         w[i] = j->keep * w[i] - j->rate * mi / (sqrt_r(vi) * j->root + j->eps); /* 11.4 */
@@ -55,7 +55,8 @@ static double clip_factor(double norm, double limit)
     return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
-void adamw_step(struct params *ps, const struct adamw *o, int64_t step, const struct grad_health *health)
+void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
+                const struct grad_health *health)
 {
     double bias1 = 1 - pow(o->beta1, (double)step), bias2 = 1 - pow(o->beta2, (double)step);
     for (int i = 0; i < ps->n; i++) {
@@ -66,9 +67,17 @@ void adamw_step(struct params *ps, const struct adamw *o, int64_t step, const st
         double lr = o->lr * (is_router ? o->router_lr : 1);
         double decay = p->group == PARAM_MATRIX ? o->weight_decay : 0;
         struct adamw_job j = {
-            .w = p->value, .m = p->m, .v = p->v, .g = p->grad, .n = p->n,
-            .beta1 = (real)o->beta1, .beta2 = (real)o->beta2, .eps = (real)o->eps,
-            .keep = (real)(1 - lr * decay), .rate = (real)(lr / bias1), .root = (real)(1 / sqrt(bias2)),
+            .w = p->value,
+            .m = p->m,
+            .v = p->v,
+            .g = p->grad,
+            .n = p->n,
+            .beta1 = (real)o->beta1,
+            .beta2 = (real)o->beta2,
+            .eps = (real)o->eps,
+            .keep = (real)(1 - lr * decay),
+            .rate = (real)(lr / bias1),
+            .root = (real)(1 / sqrt(bias2)),
             .clip = (real)clip_factor(is_router ? health->router_norm : health->norm, o->clip),
         };
         pool_run(span_tasks(p->n), adamw_part, &j);

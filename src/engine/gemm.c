@@ -13,14 +13,12 @@
 /* In order of preference. */
 static const struct gemm_provider *const providers[] = {
 #ifdef GEMM_X86
-    &gemm_avx512,
-    &gemm_avx2,
+    &gemm_avx512, &gemm_avx2,
 #endif
 #ifndef DEPTHSCOPE_NO_BLAS
     &gemm_blas,
 #endif
-    &gemm_ref,
-    NULL,
+    &gemm_ref,    NULL,
 };
 
 static _Atomic(const struct gemm_provider *) current; /* the first call may come from any thread */
@@ -130,11 +128,23 @@ static void product_empty(int M, int N, real beta, real *C, int ldc)
         memset(C + (size_t)m * ldc, 0, (size_t)N * sizeof *C);
 }
 
-void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B, int ldb,
-          real beta, real *C, int ldc)
+void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
+          const real *B, int ldb, real beta, real *C, int ldc)
 {
-    struct job j = {.by = gemm_provider(), .trans_a = trans_a, .trans_b = trans_b, .M = M, .N = N, .K = K, .lda = lda,
-                    .ldb = ldb, .ldc = ldc, .alpha = alpha, .beta = beta, .A = A, .B = B, .C = C};
+    struct job j = {.by = gemm_provider(),
+                    .trans_a = trans_a,
+                    .trans_b = trans_b,
+                    .M = M,
+                    .N = N,
+                    .K = K,
+                    .lda = lda,
+                    .ldb = ldb,
+                    .ldc = ldc,
+                    .alpha = alpha,
+                    .beta = beta,
+                    .A = A,
+                    .B = B,
+                    .C = C};
     BUG_IF(M < 0 || N < 0 || K < 0, "gemm: %d x %d x %d", M, N, K);
     BUG_IF(beta != 0 && beta != 1, "gemm: beta is 0 or 1");
     if (M == 0 || N == 0)
@@ -147,8 +157,8 @@ void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real 
     pool_run(j.cols * task_count(M, j.tile_m), job_run, &j);
 }
 
-void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B,
-                 int ldb, real beta, real *C, int ldc)
+void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
+                 const real *B, int ldb, real beta, real *C, int ldc)
 {
     if (M == 0 || N == 0)
         return;

@@ -21,10 +21,11 @@ static int blas_available(void)
     return 1;
 }
 
-static void blas_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B,
-                      int ldb, real beta, real *C, int ldc)
+static void blas_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A,
+                      int lda, const real *B, int ldb, real beta, real *C, int ldc)
 {
-    enum CBLAS_TRANSPOSE ta = trans_a ? CblasTrans : CblasNoTrans, tb = trans_b ? CblasTrans : CblasNoTrans;
+    enum CBLAS_TRANSPOSE ta = trans_a ? CblasTrans : CblasNoTrans,
+                         tb = trans_b ? CblasTrans : CblasNoTrans;
 #if REAL_BITS == 32
     cblas_sgemm(CblasRowMajor, ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
 #else

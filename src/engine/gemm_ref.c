@@ -17,8 +17,8 @@ static void pack_b(real *p, const real *B, int ldb, int trans_b, int K, int N)
             p[(size_t)k * N + n] = trans_b ? B[(size_t)n * ldb + k] : B[(size_t)k * ldb + n];
 }
 
-static void row_block(real *c, real *acc, const real *a, ptrdiff_t stride, const real *b, int K, int N, real alpha,
-                      int add)
+static void row_block(real *c, real *acc, const real *a, ptrdiff_t stride, const real *b, int K,
+                      int N, real alpha, int add)
 {
     for (int n = 0; n < N; n++)
         acc[n] = 0;
@@ -34,8 +34,8 @@ static void row_block(real *c, real *acc, const real *a, ptrdiff_t stride, const
         c[n] = alpha * acc[n] + (add ? c[n] : 0);
 }
 
-static void ref_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda, const real *B,
-                     int ldb, real beta, real *C, int ldc)
+static void ref_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A,
+                     int lda, const real *B, int ldb, real beta, real *C, int ldc)
 {
     enum { NB = 256 };
     real *b = scratch_get(SCRATCH_PACK_B, (size_t)GEMM_KC * NB, sizeof *b);
@@ -44,10 +44,12 @@ static void ref_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, 
         int nb = N - n < NB ? N - n : NB;
         for (int k = 0; k < K; k += GEMM_KC) {
             int kb = K - k < GEMM_KC ? K - k : GEMM_KC;
-            pack_b(b, trans_b ? B + (size_t)n * ldb + k : B + (size_t)k * ldb + n, ldb, trans_b, kb, nb);
+            pack_b(b, trans_b ? B + (size_t)n * ldb + k : B + (size_t)k * ldb + n, ldb, trans_b, kb,
+                   nb);
             for (int m = 0; m < M; m++) {
                 const real *a = trans_a ? A + (size_t)k * lda + m : A + (size_t)m * lda + k;
-                row_block(C + (size_t)m * ldc + n, acc, a, trans_a ? lda : 1, b, kb, nb, alpha, k > 0 || beta != 0);
+                row_block(C + (size_t)m * ldc + n, acc, a, trans_a ? lda : 1, b, kb, nb, alpha,
+                          k > 0 || beta != 0);
             }
         }
     }

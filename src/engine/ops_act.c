@@ -58,7 +58,8 @@ static void swiglu_part_both(const struct act_job *j, size_t i, size_t end)
     }
 }
 
-static const real sqrt_half = REAL_C(0.70710678118654752440), gauss = REAL_C(0.39894228040143267794);
+static const real sqrt_half = REAL_C(0.70710678118654752440),
+                  gauss = REAL_C(0.39894228040143267794);
 static const real tanh_in = REAL_C(0.79788456080286535588), tanh_cubic = REAL_C(0.044715);
 
 static void gelu_part(const struct act_job *j, size_t i, size_t end)

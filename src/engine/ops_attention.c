@@ -28,7 +28,7 @@ struct keys {
     const real *k, *v;
     real *dk, *dv;
     int ld, ldd, first, count; /* the segment's keys in the list */
-    const int32_t *before; /* (keys + 1) visible ones before; NULL = all   */
+    const int32_t *before;     /* (keys + 1) visible ones before; NULL = all   */
 };
 
 /* A block of queries of one head, and its span of the visible list. */
@@ -64,7 +64,8 @@ static real *head_out(real *x, int row, int head, int heads, int D)
     return x + ((size_t)row * heads + head) * D;
 }
 
-static void copy_visible(const struct attn *a, const real *from, real *to, int first, int end, int kv)
+static void copy_visible(const struct attn *a, const real *from, real *to, int first, int end,
+                         int kv)
 {
     for (int j = first; j < end; j++) {
         if (!a->on[j])
@@ -115,7 +116,8 @@ static struct block block_of(const struct attn *a, const struct keys *ks, int q0
 }
 
 /* Query i's part of the span: [*from, *to). */
-static void own_range(const struct attn *a, const struct keys *ks, const struct block *b, int i, int *from, int *to)
+static void own_range(const struct attn *a, const struct keys *ks, const struct block *b, int i,
+                      int *from, int *to)
 {
     *from = visible(ks, a->lo[b->q0 + i]) - b->span0;
     *to = visible(ks, a->hi[b->q0 + i]) - b->span0;
@@ -124,24 +126,24 @@ static void own_range(const struct attn *a, const struct keys *ks, const struct 
 }
 
 /* s (block, span) = scale * x k^T, x the block's rows of q (or of dout, against v). */
-static void block_scores(const struct attn *a, const struct keys *ks, const struct block *b, real *s, const real *x,
-                         const real *k, real scale)
+static void block_scores(const struct attn *a, const struct keys *ks, const struct block *b,
+                         real *s, const real *x, const real *k, real scale)
 {
-    gemm_inline(0, 1, b->n, b->span, a->D, scale, head_row(x, b->q0, b->head, a->H, a->D), a->H * a->D,
-                k + (size_t)b->span0 * ks->ld, ks->ld, 0, s, b->ld);
+    gemm_inline(0, 1, b->n, b->span, a->D, scale, head_row(x, b->q0, b->head, a->H, a->D),
+                a->H * a->D, k + (size_t)b->span0 * ks->ld, ks->ld, 0, s, b->ld);
 }
 
 /* y rows of the block (+)= scale * s k, cut at the multiples of CUT. */
-static void block_mix(const struct attn *a, const struct keys *ks, const struct block *b, real *y, const real *s,
-                      const real *k, real scale, real beta)
+static void block_mix(const struct attn *a, const struct keys *ks, const struct block *b, real *y,
+                      const real *s, const real *k, real scale, real beta)
 {
     real *out = head_out(y, b->q0, b->head, a->H, a->D);
     for (int j = 0; j < b->span || j == 0; beta = 1) {
         int next = (b->span0 + j) / CUT * CUT + CUT - b->span0;
         if (next > b->span)
             next = b->span;
-        gemm_inline(0, 0, b->n, a->D, next - j, scale, s + j, b->ld, k + (size_t)(b->span0 + j) * ks->ld, ks->ld, beta,
-                    out, a->H * a->D);
+        gemm_inline(0, 0, b->n, a->D, next - j, scale, s + j, b->ld,
+                    k + (size_t)(b->span0 + j) * ks->ld, ks->ld, beta, out, a->H * a->D);
         if (next == j)
             break;
         j = next;
@@ -177,7 +179,8 @@ struct row_sum {
 };
 
 /* s becomes exp(s - max); lse is written (10.1, 10.2). */
-static struct row_sum row_softmax(const struct attn_job *job, const struct keys *ks, const struct block *b, int i)
+static struct row_sum row_softmax(const struct attn_job *job, const struct keys *ks,
+                                  const struct block *b, int i)
 {
     const struct attn *a = job->a;
     real *s = b->s + (size_t)i * b->ld;
@@ -186,8 +189,8 @@ static struct row_sum row_softmax(const struct attn_job *job, const struct keys 
     fill_outside(s, from, to, b->ld, -INFINITY);
     real top = v_max(s, (size_t)b->ld), at = -INFINITY;
     if (own >= 0)
-        at = job->scale * v_dot(head_row(job->q, row, b->head, a->H, a->D), head_row(job->k, own, kv, a->K, a->D),
-                                (size_t)a->D);
+        at = job->scale * v_dot(head_row(job->q, row, b->head, a->H, a->D),
+                                head_row(job->k, own, kv, a->K, a->D), (size_t)a->D);
     if (at > top)
         top = at;
     real *lse = job->lse_out + (size_t)row * a->H + b->head;
@@ -240,14 +243,18 @@ static void attend(void *ctx, int task, int worker)
 
 static void attn_check(const struct attn *a)
 {
-    BUG_IF(a->K <= 0 || a->H % a->K != 0, "attention: %d query heads over %d key heads", a->H, a->K);
+    BUG_IF(a->K <= 0 || a->H % a->K != 0, "attention: %d query heads over %d key heads", a->H,
+           a->K);
     BUG_IF(a->segs > 0 && (a->seg_q[a->segs] > a->N || a->seg_k[a->segs] > a->M),
-           "attention: segments end at query %d of %d, key %d of %d", a->seg_q[a->segs], a->N, a->seg_k[a->segs], a->M);
+           "attention: segments end at query %d of %d, key %d of %d", a->seg_q[a->segs], a->N,
+           a->seg_k[a->segs], a->M);
 }
 
-void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v, const struct attn *a)
+void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
+                   const struct attn *a)
 {
-    struct attn_job job = {.a = a, .o = o, .lse_out = lse, .q = q, .k = k, .v = v, .scale = 1 / sqrt_r((real)a->D)};
+    struct attn_job job = {
+        .a = a, .o = o, .lse_out = lse, .q = q, .k = k, .v = v, .scale = 1 / sqrt_r((real)a->D)};
     attn_check(a);
     if (a->N > 0)
         pool_run(a->segs * a->K, attend, &job);
@@ -258,7 +265,8 @@ static void self_bwd(const struct attn_job *job, const struct block *b, int i, i
 {
     const struct attn *a = job->a;
     int row = b->q0 + i, D = a->D, kv = b->head / (a->H / a->K);
-    const real *q = head_row(job->q, row, b->head, a->H, D), *dout = head_row(job->dout, row, b->head, a->H, D);
+    const real *q = head_row(job->q, row, b->head, a->H, D),
+               *dout = head_row(job->dout, row, b->head, a->H, D);
     const real *k = head_row(job->k, own, kv, a->K, D), *v = head_row(job->v, own, kv, a->K, D);
     real p = v_exp(job->scale * v_dot(q, k, (size_t)D) - job->lse[(size_t)row * a->H + b->head]);
     real ds = p * (v_dot(dout, v, (size_t)D) - delta) * job->scale;
@@ -282,8 +290,8 @@ static void row_bwd(const struct attn_job *job, const struct keys *ks, const str
     real *s = b->s + (size_t)i * b->ld, *ds = b->ds + (size_t)i * b->ld;
     int row = b->q0 + i, from, to, own = self_extra(a, row);
     real lse = job->lse[(size_t)row * a->H + b->head];
-    real delta = v_dot(head_row(job->dout, row, b->head, a->H, a->D), head_row(job->o_in, row, b->head, a->H, a->D),
-                       (size_t)a->D); /* 10.5 */
+    real delta = v_dot(head_row(job->dout, row, b->head, a->H, a->D),
+                       head_row(job->o_in, row, b->head, a->H, a->D), (size_t)a->D); /* 10.5 */
     own_range(a, ks, b, i, &from, &to);
     fill_outside(s, from, to, b->ld, 0);
     fill_outside(ds, from, to, b->ld, 0);
@@ -297,7 +305,8 @@ static void row_bwd(const struct attn_job *job, const struct keys *ks, const str
 }
 
 /* What was summed over the visible list goes back to where its keys are. */
-static void keys_flush(const struct attn *a, const struct keys *ks, const real *sum, real *out, int end, int kv)
+static void keys_flush(const struct attn *a, const struct keys *ks, const real *sum, real *out,
+                       int end, int kv)
 {
     for (int j = ks->first; j < end; j++) {
         if (a->on && !a->on[j])
@@ -320,9 +329,11 @@ static void block_bwd(const struct attn_job *job, const struct keys *ks, const s
     for (int i = 0; i < b->n; i++)
         row_bwd(job, ks, b, i);
     if (job->dv) /* 10.7 */
-        gemm_inline(1, 0, b->span, a->D, b->n, 1, b->s, b->ld, dout, a->H * a->D, 1, ks->dv + at, ks->ldd);
+        gemm_inline(1, 0, b->span, a->D, b->n, 1, b->s, b->ld, dout, a->H * a->D, 1, ks->dv + at,
+                    ks->ldd);
     if (job->dk)
-        gemm_inline(1, 0, b->span, a->D, b->n, job->scale, b->ds, b->ld, q, a->H * a->D, 1, ks->dk + at, ks->ldd);
+        gemm_inline(1, 0, b->span, a->D, b->n, job->scale, b->ds, b->ld, q, a->H * a->D, 1,
+                    ks->dk + at, ks->ldd);
     if (job->dq)
         block_mix(a, ks, b, job->dq, b->ds, ks->k, job->scale, 1);
 }
@@ -346,11 +357,20 @@ static void attend_bwd(void *ctx, int task, int worker)
         keys_flush(a, &ks, ks.dv, job->dv, a->seg_k[seg + 1], kv);
 }
 
-void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k, const real *v,
-                   const real *o, const real *lse, const struct attn *a)
+void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k,
+                   const real *v, const real *o, const real *lse, const struct attn *a)
 {
-    struct attn_job job = {.a = a, .dq = dq, .dk = dk, .dv = dv, .q = q, .k = k, .v = v, .dout = dout, .o_in = o,
-                           .lse = lse, .scale = 1 / sqrt_r((real)a->D)};
+    struct attn_job job = {.a = a,
+                           .dq = dq,
+                           .dk = dk,
+                           .dv = dv,
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .dout = dout,
+                           .o_in = o,
+                           .lse = lse,
+                           .scale = 1 / sqrt_r((real)a->D)};
     attn_check(a);
     if (a->N > 0 && (dq || dk || dv))
         pool_run(a->segs * a->K, attend_bwd, &job);

@@ -31,7 +31,8 @@ static void bias_rows(void *ctx, int task, int worker)
 }
 
 /* The bias goes first, so that the product adds to it in the same pass that writes y. */
-void linear_fwd(real *y, const real *x, const real *w, const real *b, int N, int C, int O, real beta)
+void linear_fwd(real *y, const real *x, const real *w, const real *b, int N, int C, int O,
+                real beta)
 {
     if (b && N > 0 && O > 0) {
         struct bias_job j = {.y = y, .b = b, .N = N, .O = O, .step = task_rows(O), .beta = beta};
@@ -64,7 +65,8 @@ static void bias_sum(void *ctx, int task, int worker)
     }
 }
 
-void linear_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, int N, int C, int O)
+void linear_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, int N,
+                int C, int O)
 {
     if (dx)
         gemm(0, 0, N, C, O, 1, dy, O, w, C, 1, dx, C); /* 1.2 */
@@ -104,9 +106,17 @@ static void embed_rows(void *ctx, int task, int worker)
     }
 }
 
-void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, const real *pos_w, real scale, int N, int C)
+void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, const real *pos_w,
+               real scale, int N, int C)
 {
-    struct embed_job j = {.x = x, .id = id, .pos = pos, .w = w, .pos_w = pos_w, .scale = scale, .N = N, .C = C,
+    struct embed_job j = {.x = x,
+                          .id = id,
+                          .pos = pos,
+                          .w = w,
+                          .pos_w = pos_w,
+                          .scale = scale,
+                          .N = N,
+                          .C = C,
                           .step = task_rows(C)};
     if (N > 0 && C > 0)
         pool_run(task_count(N, j.step), embed_rows, &j);
@@ -137,9 +147,11 @@ static void embed_cols(void *ctx, int task, int worker)
     }
 }
 
-void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const int32_t *pos, real scale, int N, int C)
+void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const int32_t *pos,
+               real scale, int N, int C)
 {
-    struct embed_job j = {.dw = dw, .dpos_w = dpos_w, .dx = dx, .id = id, .pos = pos, .scale = scale, .N = N, .C = C};
+    struct embed_job j = {
+        .dw = dw, .dpos_w = dpos_w, .dx = dx, .id = id, .pos = pos, .scale = scale, .N = N, .C = C};
     if ((dw || dpos_w) && N > 0 && C > 0)
         pool_run(task_count(C, EMBED_COLS), embed_cols, &j);
 }

@@ -88,7 +88,8 @@ static void xent_rows(void *ctx, int task, int worker)
         xent_row(j, i);
 }
 
-void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll, real *entropy, int N, int V)
+void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll,
+                  real *entropy, int N, int V)
 {
     struct xent_job j = {logits, nll, entropy, target, weight, scale, N, V, task_rows(V)};
     if (N > 0 && V > 0)

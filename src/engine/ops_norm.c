@@ -39,7 +39,8 @@ static void rmsnorm_rows(void *ctx, int task, int worker)
 
 void rmsnorm_fwd(real *y, real *rstd, const real *x, const real *w, int N, int C, real eps)
 {
-    struct norm_job j = {.y = y, .rstd = rstd, .x = x, .w = w, .N = N, .C = C, .eps = eps, .step = task_rows(C)};
+    struct norm_job j = {
+        .y = y, .rstd = rstd, .x = x, .w = w, .N = N, .C = C, .eps = eps, .step = task_rows(C)};
     if (N > 0 && C > 0)
         pool_run(task_count(N, j.step), rmsnorm_rows, &j);
 }
@@ -116,9 +117,11 @@ static void rmsnorm_rows_bwd(void *ctx, int task, int worker)
     }
 }
 
-void rmsnorm_bwd(real *dx, real *dw, const real *dy, const real *x, const real *w, const real *rstd, int N, int C)
+void rmsnorm_bwd(real *dx, real *dw, const real *dy, const real *x, const real *w, const real *rstd,
+                 int N, int C)
 {
-    struct norm_job j = {.dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rstd_in = rstd, .N = N, .C = C};
+    struct norm_job j = {
+        .dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rstd_in = rstd, .N = N, .C = C};
     if (dx || dw)
         norm_backward(&j, rmsnorm_rows_bwd);
 }
@@ -159,9 +162,18 @@ static void layernorm_rows(void *ctx, int task, int worker)
     }
 }
 
-void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w, const real *b, int N, int C, real eps)
+void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w, const real *b,
+                   int N, int C, real eps)
 {
-    struct norm_job j = {.y = y, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = b, .N = N, .C = C, .eps = eps,
+    struct norm_job j = {.y = y,
+                         .mean = mean,
+                         .rstd = rstd,
+                         .x = x,
+                         .w = w,
+                         .b = b,
+                         .N = N,
+                         .C = C,
+                         .eps = eps,
                          .step = task_rows(C)};
     if (N > 0 && C > 0)
         pool_run(task_count(N, j.step), layernorm_rows, &j);
@@ -216,11 +228,19 @@ static void layernorm_rows_bwd(void *ctx, int task, int worker)
     }
 }
 
-void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, const real *mean,
-                   const real *rstd, int N, int C)
+void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w,
+                   const real *mean, const real *rstd, int N, int C)
 {
-    struct norm_job j = {.dx = dx, .dw = dw, .db = db, .dy = dy, .x = x, .w = w, .mean_in = mean, .rstd_in = rstd,
-                         .N = N, .C = C};
+    struct norm_job j = {.dx = dx,
+                         .dw = dw,
+                         .db = db,
+                         .dy = dy,
+                         .x = x,
+                         .w = w,
+                         .mean_in = mean,
+                         .rstd_in = rstd,
+                         .N = N,
+                         .C = C};
     if (dx || dw || db)
         norm_backward(&j, layernorm_rows_bwd);
 }

@@ -12,7 +12,8 @@ struct rope_job {
     real sign;
 };
 
-static void rope_angles(real *sine, real *cosine, const real *inv_freq, int32_t pos, int pairs, real sign)
+static void rope_angles(real *sine, real *cosine, const real *inv_freq, int32_t pos, int pairs,
+                        real sign)
 {
     V_SIMD
     for (int i = 0; i < pairs; i++) {
@@ -61,7 +62,8 @@ static void rope_rows(void *ctx, int task, int worker)
     }
 }
 
-static void rope(real *x, const int32_t *pos, const real *inv_freq, int N, int heads, int D, int half, real sign)
+static void rope(real *x, const int32_t *pos, const real *inv_freq, int N, int heads, int D,
+                 int half, real sign)
 {
     struct rope_job j = {x, pos, inv_freq, N, heads, D, half, task_rows(heads * D), sign};
     if (N > 0 && heads > 0 && D > 1)

@@ -32,8 +32,8 @@ static int params_room(struct params *ps)
     return DS_OK;
 }
 
-int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group, enum param_init init,
-               double scale)
+int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group,
+               enum param_init init, double scale)
 {
     BUG_IF(ps->block != NULL, "parameter %s: added after the block was reserved", name);
     BUG_IF(rows <= 0 || cols < 0, "parameter %s: shape %d x %d", name, rows, cols);
@@ -42,8 +42,13 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
     if (params_room(ps) != DS_OK)
         return DS_EMEM;
     struct param *p = &ps->p[ps->n];
-    *p = (struct param){.rank = cols ? 2 : 1, .shape = {rows, cols}, .n = (size_t)rows * (cols ? (size_t)cols : 1),
-                        .group = group, .init = init, .scale = scale, .train = 1};
+    *p = (struct param){.rank = cols ? 2 : 1,
+                        .shape = {rows, cols},
+                        .n = (size_t)rows * (cols ? (size_t)cols : 1),
+                        .group = group,
+                        .init = init,
+                        .scale = scale,
+                        .train = 1};
     snprintf(p->name, sizeof p->name, "%s", name);
     return ps->n++;
 }
@@ -53,7 +58,8 @@ enum { ALIGN = 64, TENSORS = 4 };
 /* Bytes of one tensor of p, padded so that the next one is aligned; DS_ERANGE on overflow. */
 static int padded_bytes(const struct param *p, uint64_t *bytes)
 {
-    return checked_mul(p->n, sizeof(real), bytes) || checked_round(*bytes, ALIGN, bytes) ? DS_ERANGE : DS_OK;
+    return checked_mul(p->n, sizeof(real), bytes) || checked_round(*bytes, ALIGN, bytes) ? DS_ERANGE
+                                                                                         : DS_OK;
 }
 
 static int block_size(const struct params *ps, int train, uint64_t *total)
@@ -62,7 +68,8 @@ static int block_size(const struct params *ps, int train, uint64_t *total)
     for (int i = 0; i < ps->n; i++) {
         uint64_t bytes, all;
         if (padded_bytes(&ps->p[i], &bytes) < 0 ||
-            checked_mul(bytes, train && ps->p[i].train ? TENSORS : 1, &all) || checked_add(*total, all, total))
+            checked_mul(bytes, train && ps->p[i].train ? TENSORS : 1, &all) ||
+            checked_add(*total, all, total))
             return DS_ERANGE;
     }
     return DS_OK;
@@ -92,12 +99,12 @@ int params_reserve(struct params *ps, int train, struct err *e)
         return err_set(e, DS_ERANGE, "parameters: their size overflows");
     ps->block = mem_alloc_aligned((size_t)bytes, 1);
     if (!ps->block)
-        return err_set(e, DS_EMEM, "parameters: %.1f MiB could not be had", (double)bytes / 1048576.0);
+        return err_set(e, DS_EMEM, "parameters: %.1f MiB could not be had",
+                       (double)bytes / 1048576.0);
     ps->block_bytes = (size_t)bytes;
     block_deal(ps, train);
     return DS_OK;
 }
-
 
 struct init_job {
     struct param *p;
@@ -128,18 +135,10 @@ void params_init(struct params *ps, uint64_t seed)
         struct param *p = &ps->p[i];
         struct init_job j = {p, seed, hash64(p->name, strlen(p->name), 0)};
         switch (p->init) {
-        case INIT_ZERO:
-            init_fill(p, 0);
-            break;
-        case INIT_ONE:
-            init_fill(p, 1);
-            break;
-        case INIT_CONST:
-            init_fill(p, (real)p->scale);
-            break;
-        case INIT_NORMAL:
-            pool_run(span_tasks(p->n), init_chunk, &j);
-            break;
+        case INIT_ZERO: init_fill(p, 0); break;
+        case INIT_ONE: init_fill(p, 1); break;
+        case INIT_CONST: init_fill(p, (real)p->scale); break;
+        case INIT_NORMAL: pool_run(span_tasks(p->n), init_chunk, &j); break;
         }
     }
 }

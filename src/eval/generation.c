@@ -24,7 +24,8 @@ static const struct opt gen_opts[] = {
     {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "0 = what affinity and quota allow", NULL},
     // clang-format on
 };
-const struct opt_group gen_group = {.prefix = "", .title = "generation", .opts = gen_opts, .n = DS_LEN(gen_opts)};
+const struct opt_group gen_group = {
+    .prefix = "", .title = "generation", .opts = gen_opts, .n = DS_LEN(gen_opts)};
 const char *const gen_stop_name[] = {"length", "end of text", "context full", "stopped"};
 
 /* One text on its way: the cache, what it cost so far. */
@@ -42,7 +43,9 @@ struct walk {
 
 static int feed(struct walk *w, const int32_t *id, int n, enum pass_kind kind, struct err *e)
 {
-    struct pass pass = {.kind = kind, .seed = w->o->seed < 0 ? 0 : (uint64_t)w->o->seed, .offset = w->o->threshold_offset};
+    struct pass pass = {.kind = kind,
+                        .seed = w->o->seed < 0 ? 0 : (uint64_t)w->o->seed,
+                        .offset = w->o->threshold_offset};
     return model_decode(w->s->model, w->cache, id, n, &pass, e);
 }
 
@@ -83,7 +86,9 @@ static int feed_prompt(struct walk *w, enum pass_kind kind, int counted, struct 
 static int continue_text(struct walk *w, size_t cap, struct err *e)
 {
     struct gen_result *out = w->out;
-    struct sample_options so = {.temperature = w->o->temperature, .top_k = (int)w->o->top_k, .top_p = w->o->top_p,
+    struct sample_options so = {.temperature = w->o->temperature,
+                                .top_k = (int)w->o->top_k,
+                                .top_p = w->o->top_p,
                                 .seed = (uint64_t)w->o->seed};
     int32_t eot = tokenizer_eot(w->s->tokenizer), id;
     for (int64_t made = 0;; made++) {
@@ -100,7 +105,8 @@ static int continue_text(struct walk *w, size_t cap, struct err *e)
             out->stop = GEN_STOP_EOT;
             return 0;
         }
-        rc = ids_add(&out->ids, id) < 0 ? err_set(e, DS_EMEM, "text") : feed_counted(w, out->ids.v, out->ids.n - 1, 1, e);
+        rc = ids_add(&out->ids, id) < 0 ? err_set(e, DS_EMEM, "text")
+                                        : feed_counted(w, out->ids.v, out->ids.n - 1, 1, e);
         if (rc != 0) {
             out->stop = GEN_STOP_ASKED;
             return rc < 0 ? rc : 0;
@@ -108,7 +114,8 @@ static int continue_text(struct walk *w, size_t cap, struct err *e)
     }
 }
 
-static int decode_seconds(struct walk *w, enum pass_kind kind, int n, double *seconds, struct err *e)
+static int decode_seconds(struct walk *w, enum pass_kind kind, int n, double *seconds,
+                          struct err *e)
 {
     kv_cache_reset(w->cache);
     int rc = feed_prompt(w, kind, 0, e);
@@ -156,8 +163,8 @@ static int prepare(struct walk *w, const struct ids *prompt, size_t cap, struct 
     return rc == 0 ? kv_cache_new(&w->cache, m, (int)cap, e) : rc;
 }
 
-int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt, const struct gen_options *o,
-            gen_token_fn *each, void *ctx, struct err *e)
+int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
+            const struct gen_options *o, gen_token_fn *each, void *ctx, struct err *e)
 {
     struct walk w = {.s = s, .o = o, .out = out, .each = each, .ctx = ctx};
     size_t context = (size_t)s->model->config.max_seq, cap = prompt->n + (size_t)o->max_tokens;
@@ -165,9 +172,12 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
     out->n_prompt = prompt->n;
     out->time_ratio = out->tok_s = (double)NAN;
     if (prompt->n == 0)
-        return err_set(e, DS_EUSAGE, "the prompt is empty and the tokenizer has no end-of-text token to begin with");
+        return err_set(
+            e, DS_EUSAGE,
+            "the prompt is empty and the tokenizer has no end-of-text token to begin with");
     if (prompt->n > context)
-        return err_set(e, DS_ERANGE, "the prompt has %zu tokens, the model's context holds %zu", prompt->n, context);
+        return err_set(e, DS_ERANGE, "the prompt has %zu tokens, the model's context holds %zu",
+                       prompt->n, context);
     cap = cap < context ? cap : context;
     int rc = prepare(&w, prompt, cap, e);
     if (rc == 0)

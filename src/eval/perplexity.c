@@ -33,65 +33,85 @@ static const struct opt ppl_opts[] = {
     {"threads",       OPT_INT,    AT(threads),   "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
     // clang-format on
 };
-const struct opt_group ppl_group = {.prefix = "", .title = "evaluation", .opts = ppl_opts, .n = DS_LEN(ppl_opts)};
+const struct opt_group ppl_group = {
+    .prefix = "", .title = "evaluation", .opts = ppl_opts, .n = DS_LEN(ppl_opts)};
 const char *const ppl_routing_name[] = {"causal", "topk", "dense"};
 
 static int64_t run_int(const struct subject *s, const char *key, int64_t otherwise)
 {
-    return strtoll(subject_key(s, key, ""), NULL, 10) > 0 ? strtoll(subject_key(s, key, ""), NULL, 10) : otherwise;
+    return strtoll(subject_key(s, key, ""), NULL, 10) > 0
+               ? strtoll(subject_key(s, key, ""), NULL, 10)
+               : otherwise;
 }
 
-static const char *or_run(const struct subject *s, const char *own, const char *key, const char *otherwise)
+static const char *or_run(const struct subject *s, const char *own, const char *key,
+                          const char *otherwise)
 {
     return own[0] ? own : subject_key(s, key, otherwise);
 }
 
-static int open_corpus(struct corpus **c, const struct subject *s, const struct ppl_options *o, int own_data, struct err *e)
+static int open_corpus(struct corpus **c, const struct subject *s, const struct ppl_options *o,
+                       int own_data, struct err *e)
 {
     struct corpus_options co = {
         .path = own_data ? o->path : subject_key(s, "data.path", "synth"),
-        .format = own_data ? (o->format[0] ? o->format : NULL) : or_run(s, o->format, "data.format", NULL),
-        .text_key = own_data ? (o->text_key[0] ? o->text_key : NULL) : or_run(s, o->text_key, "data.text_key", NULL),
-        .max_bytes = (uint64_t)(o->max_bytes || own_data ? o->max_bytes : run_int(s, "data.max_bytes", 0)),
+        .format = own_data ? (o->format[0] ? o->format : NULL)
+                           : or_run(s, o->format, "data.format", NULL),
+        .text_key = own_data ? (o->text_key[0] ? o->text_key : NULL)
+                             : or_run(s, o->text_key, "data.text_key", NULL),
+        .max_bytes =
+            (uint64_t)(o->max_bytes || own_data ? o->max_bytes : run_int(s, "data.max_bytes", 0)),
         .max_docs = o->docs || own_data ? o->docs : run_int(s, "data.docs", 0),
-        .seed = (uint64_t)(o->seed >= 0 ? o->seed : own_data ? STORY_SEED_FRESH : STORY_SEED_RUN),
+        .seed = (uint64_t)(o->seed >= 0 ? o->seed
+                           : own_data   ? STORY_SEED_FRESH
+                                        : STORY_SEED_RUN),
     };
     return corpus_open(c, &co, e);
 }
 
 /* The corpus and the split of it, as a stream of windows. */
-static int open_data(struct loader **l, struct corpus **c, struct ppl_result *r, const struct subject *s,
-                     const struct ppl_options *o, struct err *e)
+static int open_data(struct loader **l, struct corpus **c, struct ppl_result *r,
+                     const struct subject *s, const struct ppl_options *o, struct err *e)
 {
     int own_data = o->path[0] != '\0', split = o->split;
     if (!own_data && s->run.n == 0)
-        return err_set(e, DS_EUSAGE, "%s is not part of a run with a config.yaml: say data.path=FILE (or synth)", s->dir);
+        return err_set(e, DS_EUSAGE,
+                       "%s is not part of a run with a config.yaml: say data.path=FILE (or synth)",
+                       s->dir);
     if (split == PPL_SPLIT_AUTO)
         split = own_data && o->val_fraction == 0 ? PPL_SPLIT_ALL : PPL_SPLIT_VAL;
     double fraction = o->val_fraction > 0 ? o->val_fraction
                       : own_data          ? 0.1
-                                          : strtod(subject_key(s, "data.val_fraction", "0.1"), NULL);
+                                 : strtod(subject_key(s, "data.val_fraction", "0.1"), NULL);
     if (split == PPL_SPLIT_ALL)
         fraction = 0;
     else if (!(fraction > 0 && fraction <= 0.5))
-        return err_set(e, DS_ERANGE, "data.val_fraction=%g: a validation split needs more than 0 and at most 0.5", fraction);
+        return err_set(e, DS_ERANGE,
+                       "data.val_fraction=%g: a validation split needs more than 0 and at most 0.5",
+                       fraction);
     r->seq = o->seq ? o->seq : run_int(s, "train.seq", SEQ_OTHERWISE);
     if (r->seq > s->model->config.max_seq) {
         if (o->seq)
-            return err_set(e, DS_ERANGE, "seq=%lld: the model's context holds %lld tokens", (long long)o->seq,
-                           (long long)s->model->config.max_seq);
+            return err_set(e, DS_ERANGE, "seq=%lld: the model's context holds %lld tokens",
+                           (long long)o->seq, (long long)s->model->config.max_seq);
         r->seq = s->model->config.max_seq;
     }
     int rc = open_corpus(c, s, o, own_data, e);
     if (rc == 0)
-        rc = loader_open(l, *c, s->tokenizer, split == PPL_SPLIT_VAL, fraction, (int)r->seq, (int)s->model->config.vocab,
-                         0, e);
-    snprintf(r->data, sizeof r->data, "%.200s%s", own_data ? o->path : subject_key(s, "data.path", "synth"),
-             split == PPL_SPLIT_VAL ? ", validation split" : split == PPL_SPLIT_TRAIN ? ", training split" : "");
+        rc = loader_open(l, *c, s->tokenizer, split == PPL_SPLIT_VAL, fraction, (int)r->seq,
+                         (int)s->model->config.vocab, 0, e);
+    snprintf(r->data, sizeof r->data, "%.200s%s",
+             own_data ? o->path : subject_key(s, "data.path", "synth"),
+             split == PPL_SPLIT_VAL     ? ", validation split"
+             : split == PPL_SPLIT_TRAIN ? ", training split"
+                                        : "");
     return rc;
 }
 
-struct rows { int32_t *input, *target, *start; float *true_entropy; };
+struct rows {
+    int32_t *input, *target, *start;
+    float *true_entropy;
+};
 
 static int rows_alloc(struct rows *x, size_t n, struct err *e)
 {
@@ -99,7 +119,9 @@ static int rows_alloc(struct rows *x, size_t n, struct err *e)
     x->target = mem_alloc(n, sizeof *x->target);
     x->start = mem_alloc(n, sizeof *x->start);
     x->true_entropy = mem_alloc(n, sizeof *x->true_entropy);
-    return x->input && x->target && x->start && x->true_entropy ? 0 : err_set(e, DS_EMEM, "a batch of %zu tokens", n);
+    return x->input && x->target && x->start && x->true_entropy
+               ? 0
+               : err_set(e, DS_EMEM, "a batch of %zu tokens", n);
 }
 
 static void rows_free(struct rows *x)
@@ -111,16 +133,19 @@ static void rows_free(struct rows *x)
 }
 
 /* Returns how many tokens the last batch left in x->input, windows end to end. */
-static int measure_windows(struct ppl_result *r, struct subject *s, struct loader *l, const struct ppl_options *o,
-                           struct rows *x, uint64_t seed)
+static int measure_windows(struct ppl_result *r, struct subject *s, struct loader *l,
+                           const struct ppl_options *o, struct rows *x, uint64_t seed)
 {
     struct loader_pos pos = {0};
     int last = 0;
     for (int64_t done = 0; done < r->windows;) {
         int B = (int)(r->windows - done < r->batch ? r->windows - done : r->batch);
-        struct batch b = {.B = B, .T = (int)r->seq, .id = x->input, .target = x->target, .doc_start = x->start};
-        struct pass pass = {.kind = o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE, .offset = o->threshold_offset,
-                            .seed = seed, .record = 1};
+        struct batch b = {
+            .B = B, .T = (int)r->seq, .id = x->input, .target = x->target, .doc_start = x->start};
+        struct pass pass = {.kind = o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
+                            .offset = o->threshold_offset,
+                            .seed = seed,
+                            .record = 1};
         size_t n = (size_t)B * (size_t)r->seq;
         loader_next(l, &pos, B, x->input, x->target, x->start, x->true_entropy);
         model_forward(s->model, &b, &pass);
@@ -133,7 +158,8 @@ static int measure_windows(struct ppl_result *r, struct subject *s, struct loade
     return last;
 }
 
-static void measure_speed(struct ppl_result *r, struct subject *s, const struct rows *x, int n, int rounds, uint64_t seed)
+static void measure_speed(struct ppl_result *r, struct subject *s, const struct rows *x, int n,
+                          int rounds, uint64_t seed)
 {
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
     if (T > s->model->config.max_seq)
@@ -148,17 +174,21 @@ static int check_options(const struct subject *s, const struct ppl_options *o, s
         return err_set(e, DS_EUSAGE, "task=%s is unknown; there is task=ppl", o->task);
     if (o->routing == PPL_TOPK)
         return err_set(e, DS_EUSAGE,
-                       "routing=topk: %s has no top-k routing, its decisions are causal in training too (routing=causal "
-                       "or dense)", method);
+                       "routing=topk: %s has no top-k routing, its decisions are causal in "
+                       "training too (routing=causal "
+                       "or dense)",
+                       method);
     return 0;
 }
 
-static int run_loader(struct ppl_result *out, struct subject *s, const struct ppl_options *o, struct loader *l, struct err *e)
+static int run_loader(struct ppl_result *out, struct subject *s, const struct ppl_options *o,
+                      struct loader *l, struct err *e)
 {
     struct rows x = {0};
     int64_t tokens = o->tokens ? o->tokens : run_int(s, "train.final_tokens", TOKENS_OTHERWISE);
     int64_t have = (int64_t)loader_windows(l), want = (tokens + out->seq - 1) / out->seq;
-    uint64_t seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(s, "seed", "0"), NULL, 10);
+    uint64_t seed =
+        o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(s, "seed", "0"), NULL, 10);
     out->windows = want < have ? want : have;
     out->batch = o->batch < out->windows ? o->batch : out->windows;
     int64_t n = out->batch * out->seq, total = out->windows * out->seq;
@@ -167,13 +197,15 @@ static int run_loader(struct ppl_result *out, struct subject *s, const struct pp
     if (rc == 0)
         rc = model_reserve(s->model, (int)n, 0, 0, e);
     if (rc == 0)
-        rc = measure_init(&out->measure, s->model, (int)out->seq, (size_t)(total < SAMPLES_MAX ? total : SAMPLES_MAX), e);
+        rc = measure_init(&out->measure, s->model, (int)out->seq,
+                          (size_t)(total < SAMPLES_MAX ? total : SAMPLES_MAX), e);
     if (rc == 0) {
         int last = measure_windows(out, s, l, o, &x, seed);
         if (o->time_rounds > 0 && o->routing == PPL_CAUSAL)
             measure_speed(out, s, &x, last, (int)o->time_rounds, seed);
         if (!(measure_loss(&out->measure) < 1e30))
-            rc = err_set(e, DS_ENUMERIC, "%s: the loss is %g: the model is damaged", s->dir, measure_loss(&out->measure));
+            rc = err_set(e, DS_ENUMERIC, "%s: the loss is %g: the model is damaged", s->dir,
+                         measure_loss(&out->measure));
     }
     rows_free(&x);
     return rc;

@@ -20,9 +20,9 @@ struct serve {
     int out;
     const char *version;
     struct ids ids;
-    int8_t *force;     /* (L, force_n), -1 = the method decides */
-    size_t force_n;    /* tokens the table is made for          */
-    int forced;        /* cells not -1                          */
+    int8_t *force;  /* (L, force_n), -1 = the method decides */
+    size_t force_n; /* tokens the table is made for          */
+    int forced;     /* cells not -1                          */
     double offset;
     int lens_k;
 };
@@ -78,9 +78,18 @@ static int run_trace(struct serve *s, int forced, int lens_k, struct err *e)
     if (rc == 0)
         rc = model_reserve(s->subject.model, (int)s->ids.n, 0, 0, e);
     if (rc == 0) {
-        struct trace_text t = {.name = "session", .id = s->ids.v, .piece = piece, .piece_len = len, .n = (int)s->ids.n};
-        struct trace_options o = {.time = clock_wall(), .lens_k = lens_k, .piece_of = subject_piece_of, .ctx = &s->subject,
-                                  .kind = PASS_SPARSE, .force = forced && s->forced ? s->force : NULL, .offset = s->offset};
+        struct trace_text t = {.name = "session",
+                               .id = s->ids.v,
+                               .piece = piece,
+                               .piece_len = len,
+                               .n = (int)s->ids.n};
+        struct trace_options o = {.time = clock_wall(),
+                                  .lens_k = lens_k,
+                                  .piece_of = subject_piece_of,
+                                  .ctx = &s->subject,
+                                  .kind = PASS_SPARSE,
+                                  .force = forced && s->forced ? s->force : NULL,
+                                  .offset = s->offset};
         trace_run(s->subject.model, &t, &o, s->rec);
     }
     mem_free(piece);
@@ -156,12 +165,14 @@ static void copy_probe(struct record *to, struct value body, const float *delta,
 {
     struct value_iter it = {0};
     struct value k, item;
-    record_begin(to, "probe", value_int(value_get(body, "step"), 0), value_num(value_get(body, "time"), 0));
+    record_begin(to, "probe", value_int(value_get(body, "step"), 0),
+                 value_num(value_get(body, "time"), 0));
     while (value_next(body, &it, &k, &item)) {
         char name[64];
         size_t len;
         const char *p = value_bytes(k, &len);
-        if (!p || len >= sizeof name || value_is(k, "kind") || value_is(k, "step") || value_is(k, "time"))
+        if (!p || len >= sizeof name || value_is(k, "kind") || value_is(k, "step") ||
+            value_is(k, "time"))
             continue;
         memcpy(name, p, len);
         name[len] = '\0';
@@ -235,7 +246,8 @@ static int set_text(struct serve *s, const struct json_node *q, struct err *e)
     for (size_t i = 0; !text && i < json_len(list) && rc == 0; i++) {
         int64_t id = json_int(json_at(list, i), -1);
         if (id < 0 || id >= s->subject.model->config.vocab)
-            rc = err_set(e, DS_ERANGE, "trace: ids[%zu] is not in 0..%lld", i, (long long)s->subject.model->config.vocab - 1);
+            rc = err_set(e, DS_ERANGE, "trace: ids[%zu] is not in 0..%lld", i,
+                         (long long)s->subject.model->config.vocab - 1);
         else if (ids_add(&ids, (int32_t)id) < 0)
             rc = err_set(e, DS_EMEM, "trace");
     }
@@ -287,7 +299,8 @@ static int do_trace(struct serve *s, const struct json_node *q, struct err *e)
         return err_set(e, DS_EUSAGE, "trace: \"generate\" is from 0 on, \"lens\" 0 to 16");
     int rc = set_text(s, q, e);
     s->lens_k = (int)lens;
-    for (int64_t i = 0; i < make && rc == 0 && s->ids.n < (size_t)s->subject.model->config.max_seq; i++)
+    for (int64_t i = 0; i < make && rc == 0 && s->ids.n < (size_t)s->subject.model->config.max_seq;
+         i++)
         rc = append_token(s, &greedy, e);
     return rc < 0 ? rc : answer_probe(s, e);
 }
@@ -300,8 +313,10 @@ static int do_next(struct serve *s, const struct json_node *q, struct err *e)
         .seed = (uint64_t)json_int(json_get(q, "seed"), 1),
     };
     int64_t k = json_int(json_get(q, "top_k"), 0);
-    if (!(o.temperature >= 0 && o.temperature <= 100) || !(o.top_p > 0 && o.top_p <= 1) || k < 0 || k > 1 << 24)
-        return err_set(e, DS_EUSAGE, "next: temperature 0 to 100, top_p above 0 to 1, top_k from 0 on");
+    if (!(o.temperature >= 0 && o.temperature <= 100) || !(o.top_p > 0 && o.top_p <= 1) || k < 0 ||
+        k > 1 << 24)
+        return err_set(e, DS_EUSAGE,
+                       "next: temperature 0 to 100, top_p above 0 to 1, top_k from 0 on");
     if (s->ids.n == 0)
         return err_set(e, DS_EUSAGE, "there is no text yet: ask for a trace first");
     o.top_k = (int)k;
@@ -311,12 +326,14 @@ static int do_next(struct serve *s, const struct json_node *q, struct err *e)
 
 static int do_force(struct serve *s, const struct json_node *q, struct err *e)
 {
-    int64_t l = json_int(json_get(q, "layer"), -1), t = json_int(json_get(q, "token"), -1), run = json_int(json_get(q, "run"), -2);
+    int64_t l = json_int(json_get(q, "layer"), -1), t = json_int(json_get(q, "token"), -1),
+            run = json_int(json_get(q, "run"), -2);
     int64_t L = s->subject.model->config.layers, n = (int64_t)s->ids.n;
     if (n == 0)
         return err_set(e, DS_EUSAGE, "there is no text yet: ask for a trace first");
     if (l < 0 || l >= L || t < 0 || t >= n || run < -1 || run > 1)
-        return err_set(e, DS_ERANGE, "force: layer 0..%lld, token 0..%lld, run 0, 1 or -1", (long long)L - 1, (long long)n - 1);
+        return err_set(e, DS_ERANGE, "force: layer 0..%lld, token 0..%lld, run 0, 1 or -1",
+                       (long long)L - 1, (long long)n - 1);
     int rc = force_fit(s, s->ids.n, e);
     if (rc < 0)
         return rc;
@@ -342,8 +359,12 @@ static int do_info(struct serve *s, const struct json_node *q, struct err *e)
     return answer(s, e);
 }
 
-static const struct { const char *name; int (*run)(struct serve *s, const struct json_node *q, struct err *e); } requests[] = {
-    {"trace", do_trace}, {"next", do_next}, {"force", do_force}, {"offset", do_offset}, {"info", do_info},
+static const struct {
+    const char *name;
+    int (*run)(struct serve *s, const struct json_node *q, struct err *e);
+} requests[] = {
+    {"trace", do_trace},   {"next", do_next}, {"force", do_force},
+    {"offset", do_offset}, {"info", do_info},
 };
 
 /* Returns only what ends the session: an answer that could not be written. */

@@ -106,7 +106,8 @@ static void read_trouble(struct session *s)
 {
     char buf[1024];
     ssize_t n;
-    while (s->trouble_fd >= 0 && ((n = read(s->trouble_fd, buf, sizeof buf)) > 0 || (n < 0 && errno == EINTR))) {
+    while (s->trouble_fd >= 0 &&
+           ((n = read(s->trouble_fd, buf, sizeof buf)) > 0 || (n < 0 && errno == EINTR))) {
         if (n < 0)
             continue;
         size_t k = (size_t)n, room = sizeof s->trouble - 1 - s->trouble_n;
@@ -161,7 +162,8 @@ static void reap(struct session *s)
 static const char *last_words(struct session *s)
 {
     static const char name[] = "depthscope: ";
-    while (s->trouble_n > 0 && (s->trouble[s->trouble_n - 1] == '\n' || s->trouble[s->trouble_n - 1] == '\r'))
+    while (s->trouble_n > 0 &&
+           (s->trouble[s->trouble_n - 1] == '\n' || s->trouble[s->trouble_n - 1] == '\r'))
         s->trouble[--s->trouble_n] = '\0';
     char *line = strrchr(s->trouble, '\n');
     line = line ? line + 1 : s->trouble;
@@ -177,9 +179,12 @@ static int died(struct session *s, struct err *e)
     if (words[0])
         return err_set(e, DS_EIO, "the model's process ended: %s", words);
     if (s->pid == 0 && WIFSIGNALED(s->status))
-        return err_set(e, DS_EIO, "the model's process was killed by signal %d", WTERMSIG(s->status));
-    return err_set(e, DS_EIO, "the model's process ended%s", s->pid == 0 && WIFEXITED(s->status) && WEXITSTATUS(s->status) == 127
-                                                                ? ": the program could not be started" : "");
+        return err_set(e, DS_EIO, "the model's process was killed by signal %d",
+                       WTERMSIG(s->status));
+    return err_set(e, DS_EIO, "the model's process ended%s",
+                   s->pid == 0 && WIFEXITED(s->status) && WEXITSTATUS(s->status) == 127
+                       ? ": the program could not be started"
+                       : "");
 }
 
 int session_next(struct session *s, struct value *body, struct err *e)

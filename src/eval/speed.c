@@ -28,20 +28,34 @@ static const struct opt speed_opts[] = {
     {"threads", OPT_INT,  AT(threads), "0",   0, 4096, NULL, "0 = what affinity and quota allow", NULL},
     // clang-format on
 };
-const struct opt_group speed_group = {.prefix = "", .title = "bench", .opts = speed_opts, .n = DS_LEN(speed_opts)};
+const struct opt_group speed_group = {
+    .prefix = "", .title = "bench", .opts = speed_opts, .n = DS_LEN(speed_opts)};
 
 /* One thing that is measured: a model in one way of use. */
-struct subject_of { const char *method; double ratio; int is_forced; struct model *model; int8_t *force; };
+struct subject_of {
+    const char *method;
+    double ratio;
+    int is_forced;
+    struct model *model;
+    int8_t *force;
+};
 
-static int make_model(struct model **out, const struct speed_options *o, const char *method, double ratio, int train, struct err *e)
+static int make_model(struct model **out, const struct speed_options *o, const char *method,
+                      double ratio, int train, struct err *e)
 {
     struct model_config c = {0};
     struct config route = {0}, keys = {0};
     char text[64], key[64];
     int rc = opt_defaults(&model_group, &c, e);
-    const struct { const char *key; long long v; } size[] = {
-        {"model.layers", (long long)o->layers}, {"model.dim", (long long)o->dim}, {"model.heads", (long long)o->heads},
-        {"model.vocab", (long long)o->vocab},   {"model.max_seq", (long long)(o->prefill + o->decode + o->seq)},
+    const struct {
+        const char *key;
+        long long v;
+    } size[] = {
+        {"model.layers", (long long)o->layers},
+        {"model.dim", (long long)o->dim},
+        {"model.heads", (long long)o->heads},
+        {"model.vocab", (long long)o->vocab},
+        {"model.max_seq", (long long)(o->prefill + o->decode + o->seq)},
     };
     for (size_t i = 0; i < DS_LEN(size) && rc == 0; i++) {
         snprintf(text, sizeof text, "%lld", size[i].v);
@@ -77,7 +91,13 @@ static void fill_ids(int32_t *id, size_t n, int vocab)
 static double train_tokens_s(struct model *m, const struct batch *b, int64_t step)
 {
     struct pass pass = {.kind = PASS_TRAIN, .step = step, .progress = 1, .seed = 1};
-    struct adamw a = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .router_lr = 1, .clip = 1};
+    struct adamw a = {.lr = 1e-4,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .router_lr = 1,
+                      .clip = 1};
     double t = clock_mono();
     model_forward(m, b, &pass);
     model_loss(m, 1, 0);
@@ -100,7 +120,8 @@ static int time_training(struct speed_list *l, const struct speed_options *o, st
     struct model *m[2] = {NULL, NULL};
     double sample[2][ROUNDS_MAX], dense = 0;
     int rows = (int)(o->batch * o->seq), rc = 0;
-    int32_t *id = mem_alloc((size_t)rows, sizeof *id), *target = mem_alloc((size_t)rows, sizeof *target);
+    int32_t *id = mem_alloc((size_t)rows, sizeof *id),
+            *target = mem_alloc((size_t)rows, sizeof *target);
     struct batch b = {.B = (int)o->batch, .T = (int)o->seq, .id = id, .target = target};
     if (!id || !target)
         rc = err_set(e, DS_EMEM, "batch");
@@ -129,7 +150,12 @@ static int time_training(struct speed_list *l, const struct speed_options *o, st
 
 /* ---- use ---- */
 
-struct use { const struct speed_options *o; int32_t *id; real *logits; struct kv_cache *cache; };
+struct use {
+    const struct speed_options *o;
+    int32_t *id;
+    real *logits;
+    struct kv_cache *cache;
+};
 
 /* Cells by lot at this ratio, the first and the last layer always on. */
 static int make_force(struct subject_of *s, int L, int R, struct err *e)
@@ -149,7 +175,8 @@ static int make_force(struct subject_of *s, int L, int R, struct err *e)
 static double prefill_s(const struct subject_of *s, const struct use *u, int dense)
 {
     struct batch b = {.B = 1, .T = (int)u->o->prefill, .id = u->id};
-    struct pass pass = {.kind = dense ? PASS_DENSE : PASS_SPARSE, .seed = 1, .force = dense ? NULL : s->force};
+    struct pass pass = {
+        .kind = dense ? PASS_DENSE : PASS_SPARSE, .seed = 1, .force = dense ? NULL : s->force};
     double t = clock_mono();
     model_forward(s->model, &b, &pass);
     model_logits(s->model, s->model->R - 1, u->logits);
@@ -159,7 +186,8 @@ static double prefill_s(const struct subject_of *s, const struct use *u, int den
 }
 
 /* Behind a prompt that is fed densely, so that every way decodes from an equally full cache. */
-static int decode_s(const struct subject_of *s, const struct use *u, int dense, double *out, struct err *e)
+static int decode_s(const struct subject_of *s, const struct use *u, int dense, double *out,
+                    struct err *e)
 {
     struct pass pass = {.kind = PASS_DENSE, .seed = 1};
     int L = (int)u->o->layers, R = (int)(u->o->prefill + u->o->decode), rc;
@@ -171,7 +199,9 @@ static int decode_s(const struct subject_of *s, const struct use *u, int dense, 
         int at = (int)u->o->prefill + i;
         for (int l = 0; s->force && l < L; l++)
             column[l] = s->force[l * R + at];
-        pass = (struct pass){.kind = dense ? PASS_DENSE : PASS_SPARSE, .seed = 1, .force = s->force && !dense ? column : NULL};
+        pass = (struct pass){.kind = dense ? PASS_DENSE : PASS_SPARSE,
+                             .seed = 1,
+                             .force = s->force && !dense ? column : NULL};
         rc = model_decode(s->model, u->cache, &u->id[at], 1, &pass, e);
         model_logits(s->model, 0, u->logits);
     }
@@ -184,8 +214,8 @@ enum { RATIOS = 4 };
 static const double ratios[RATIOS] = {1, 0.75, 0.5, 0.25};
 
 /* One method at all ratios against itself run dense. */
-static int time_method(struct speed_list *l, const struct speed_options *o, const char *method, int is_forced, int is_decode,
-                       struct use *u, struct err *e)
+static int time_method(struct speed_list *l, const struct speed_options *o, const char *method,
+                       int is_forced, int is_decode, struct use *u, struct err *e)
 {
     static double sample[RATIOS + 1][ROUNDS_MAX];
     struct subject_of s[RATIOS] = {{0}};
@@ -216,7 +246,8 @@ static int time_method(struct speed_list *l, const struct speed_options *o, cons
         if (k < 0)
             snprintf(name, sizeof name, "%s %s dense", is_decode ? "decode" : "prefill", method);
         else
-            snprintf(name, sizeof name, "%s %s %.2f", is_decode ? "decode" : "prefill", method, s[k].ratio);
+            snprintf(name, sizeof name, "%s %s %.2f", is_decode ? "decode" : "prefill", method,
+                     s[k].ratio);
         rc = speed_add(l, name, "tokens/s", sample[k + 1], (int)o->rounds, "dense", dense, e);
         dense = k < 0 && rc == 0 ? l->v[l->n - 1].median : dense;
     }
@@ -229,7 +260,10 @@ static int time_method(struct speed_list *l, const struct speed_options *o, cons
 
 static int time_use(struct speed_list *l, const struct speed_options *o, struct err *e)
 {
-    static const struct { const char *method; int is_forced; } rows[] = {{"random", 0}, {"static", 0}, {"edp", 1}};
+    static const struct {
+        const char *method;
+        int is_forced;
+    } rows[] = {{"random", 0}, {"static", 0}, {"edp", 1}};
     struct use u = {.o = o};
     struct model *m = NULL;
     size_t n = (size_t)(o->prefill + o->decode);
@@ -253,7 +287,8 @@ static int time_use(struct speed_list *l, const struct speed_options *o, struct 
     return rc;
 }
 
-static int time_peaks(struct speed_list *l, const struct speed_options *o, double *peak, struct err *e)
+static int time_peaks(struct speed_list *l, const struct speed_options *o, double *peak,
+                      struct err *e)
 {
     double fma[ROUNDS_MAX], reads[ROUNDS_MAX];
     float *buffer = mem_alloc(READ_FLOATS, sizeof *buffer);

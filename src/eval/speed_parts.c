@@ -11,8 +11,8 @@
 #include "eval/speed.h"
 #include "eval/statistics.h"
 
-int speed_add(struct speed_list *l, const char *name, const char *unit, double *sample, int n, const char *reference,
-              double reference_median, struct err *e)
+int speed_add(struct speed_list *l, const char *name, const char *unit, double *sample, int n,
+              const char *reference, double reference_median, struct err *e)
 {
     void *p = l->v;
     if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->v) < 0)
@@ -70,7 +70,12 @@ double speed_fma_gflops(void)
     return t > 0 ? 2e-9 * FMA_LANES * FMA_STEPS * tasks / t : 0;
 }
 
-struct reading { const float *p; size_t n; float sum[256]; int tasks; };
+struct reading {
+    const float *p;
+    size_t n;
+    float sum[256];
+    int tasks;
+};
 
 static void read_task(void *ctx, int task, int worker)
 {
@@ -99,7 +104,10 @@ double speed_read_gbs(const float *buffer, size_t n)
 
 /* ---- products ---- */
 
-struct product { const char *what; int M, N, K; };
+struct product {
+    const char *what;
+    int M, N, K;
+};
 
 static double product_gflops(const struct product *p, const real *a, const real *b, real *c)
 {
@@ -114,8 +122,9 @@ static double product_gflops(const struct product *p, const real *a, const real 
 }
 
 /* All providers in turn within a round. */
-static int time_product(struct speed_list *l, const struct speed_options *o, const struct product *p, double peak,
-                        const real *a, const real *b, real *c, struct err *e)
+static int time_product(struct speed_list *l, const struct speed_options *o,
+                        const struct product *p, double peak, const real *a, const real *b, real *c,
+                        struct err *e)
 {
     enum { PROVIDERS = 8, ROUNDS = 64 };
     double sample[PROVIDERS][ROUNDS];
@@ -141,11 +150,15 @@ static int time_product(struct speed_list *l, const struct speed_options *o, con
 
 int speed_products(struct speed_list *l, const struct speed_options *o, double peak, struct err *e)
 {
-    int C = (int)o->dim, F = (int)(o->dim * 8 / 3 + 31) / 32 * 32, T = (int)o->prefill, V = (int)o->vocab;
-    const struct product shapes[] = {{"attention", T, C, C}, {"mlp", T, F, C}, {"head", 64, V, C}, {"decode", 1, F, C}};
+    int C = (int)o->dim, F = (int)(o->dim * 8 / 3 + 31) / 32 * 32, T = (int)o->prefill,
+        V = (int)o->vocab;
+    const struct product shapes[] = {
+        {"attention", T, C, C}, {"mlp", T, F, C}, {"head", 64, V, C}, {"decode", 1, F, C}};
     const char *used = gemm_provider()->name;
-    size_t na = (size_t)T * (size_t)F, nb = (size_t)C * (size_t)(V > F ? V : F), nc = (size_t)T * (size_t)F + 64 * (size_t)V;
-    real *a = mem_alloc(na, sizeof *a), *b = mem_alloc(nb, sizeof *b), *c = mem_alloc(nc, sizeof *c);
+    size_t na = (size_t)T * (size_t)F, nb = (size_t)C * (size_t)(V > F ? V : F),
+           nc = (size_t)T * (size_t)F + 64 * (size_t)V;
+    real *a = mem_alloc(na, sizeof *a), *b = mem_alloc(nb, sizeof *b),
+         *c = mem_alloc(nc, sizeof *c);
     int rc = a && b && c ? 0 : err_set(e, DS_EMEM, "matrices");
     for (size_t i = 0; rc == 0 && i < na; i++)
         a[i] = (real)((double)(i % 97) / 97 - 0.5);

@@ -13,8 +13,8 @@
 static int read_run(struct subject *s, struct err *e)
 {
     char path[1024], run[1024];
-    if (fs_join(run, sizeof run, s->dir, "../..", NULL) < 0 || fs_join(path, sizeof path, run, "config.yaml", NULL) < 0 ||
-        !fs_exists(path))
+    if (fs_join(run, sizeof run, s->dir, "../..", NULL) < 0 ||
+        fs_join(path, sizeof path, run, "config.yaml", NULL) < 0 || !fs_exists(path))
         return 0;
     str_copy(s->run_dir, sizeof s->run_dir, s->dir);
     for (int up = 0; up < 2; up++) {
@@ -33,8 +33,9 @@ static int check_vocab(const struct subject *s, struct err *e)
     int have = tokenizer_vocab(s->tokenizer);
     if (have <= s->model->config.vocab)
         return 0;
-    return err_set(e, DS_EFORMAT, "%s: the tokenizer has ids up to %d, the embedding only %lld rows", s->dir, have - 1,
-                   (long long)s->model->config.vocab);
+    return err_set(e, DS_EFORMAT,
+                   "%s: the tokenizer has ids up to %d, the embedding only %lld rows", s->dir,
+                   have - 1, (long long)s->model->config.vocab);
 }
 
 int subject_open(struct subject *s, const char *model, struct err *e)
@@ -78,7 +79,8 @@ const char *subject_name(const struct subject *s)
 
 static void add_metrics(const struct route_ops *ops, struct record *rec)
 {
-    static const char *const scope[] = {[METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
+    static const char *const scope[] = {
+        [METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
     record_array(rec, "metrics");
     for (size_t i = 0; i < ops->n_metrics; i++) {
         record_map(rec, NULL);
@@ -134,8 +136,10 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_int(rec, "steps", 0);
     record_int(rec, "vocab", c->vocab);
     record_int(rec, "params", params_count(&s->model->params));
-    record_int(rec, "params_non_embedding", params_count(&s->model->params) - embedding_params(s->model));
-    record_num(rec, "flops_dense", flops_dense_token(&shape, (int)(c->max_seq < 512 ? c->max_seq : 512)));
+    record_int(rec, "params_non_embedding",
+               params_count(&s->model->params) - embedding_params(s->model));
+    record_num(rec, "flops_dense",
+               flops_dense_token(&shape, (int)(c->max_seq < 512 ? c->max_seq : 512)));
     record_str(rec, "host", host);
     record_str(rec, "parent", s->run_dir[0] ? subject_name(s) : "");
     record_int(rec, "pid", (int64_t)getpid());
@@ -143,7 +147,8 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     add_metrics(s->model->route.ops, rec);
 }
 
-int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out, struct err *e)
+int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,
+                   struct err *e)
 {
     int32_t bos = tokenizer_bos(s->tokenizer);
     int rc = bos >= 0 ? ids_add(out, bos) : 0;
@@ -153,7 +158,8 @@ int subject_encode(const struct subject *s, const char *text, size_t n, size_t c
     if (rc == 0 && out->n == 0)
         rc = err_set(e, DS_EUSAGE, "the text is empty");
     if (rc == 0 && cap > 0 && out->n > cap)
-        rc = err_set(e, DS_ERANGE, "the text has %zu tokens, the model's context holds %zu", out->n, cap);
+        rc = err_set(e, DS_ERANGE, "the text has %zu tokens, the model's context holds %zu", out->n,
+                     cap);
     return rc;
 }
 
@@ -167,7 +173,8 @@ const char *subject_piece_of(const void *ctx, int32_t id, size_t *n)
     return "";
 }
 
-int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece, size_t **len, struct err *e)
+int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece,
+                   size_t **len, struct err *e)
 {
     const char **p = mem_alloc(n + 1, sizeof *p);
     size_t *k = mem_alloc(n + 1, sizeof *k);

@@ -118,8 +118,20 @@ const char *summary_setting(const struct summary *s, const char *key)
 static int is_ignored(const char *key)
 {
     static const char *const keys[] = {
-        "seed", "threads", "preset", "run", "name", "train.log_every", "train.layer_every", "train.probe_every",
-        "train.checkpoint_every", "train.keep", "train.probes", "train.probe_tokens", "train.samples", "train.time_rounds",
+        "seed",
+        "threads",
+        "preset",
+        "run",
+        "name",
+        "train.log_every",
+        "train.layer_every",
+        "train.probe_every",
+        "train.checkpoint_every",
+        "train.keep",
+        "train.probes",
+        "train.probe_tokens",
+        "train.samples",
+        "train.time_rounds",
         "train.recompute",
     };
     for (size_t i = 0; i < DS_LEN(keys); i++)
@@ -147,7 +159,8 @@ static int is_same(const struct summary *a, const struct summary *b)
     return 1;
 }
 
-int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs, size_t n_runs, struct err *e)
+int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
+                  size_t n_runs, struct err *e)
 {
     struct summary_group *g = mem_alloc(n_runs + 1, sizeof *g);
     size_t count = 0;
@@ -161,7 +174,8 @@ int summary_group(struct summary_group **groups, size_t *n, const struct summary
             str_copy(g[count++].label, sizeof g->label, runs[i].name);
         if (g[k].n == DS_LEN(g[k].member)) {
             mem_free(g);
-            return err_set(e, DS_ERANGE, "more than %zu runs differ only in their seed", DS_LEN(g->member));
+            return err_set(e, DS_ERANGE, "more than %zu runs differ only in their seed",
+                           DS_LEN(g->member));
         }
         g[k].member[g[k].n++] = i;
     }
@@ -182,7 +196,8 @@ void summary_estimate(struct summary_group *g, const struct summary *runs)
     }
 }
 
-int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs, struct err *e)
+int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,
+                        struct err *e)
 {
     const char **k = NULL;
     void *p = NULL;

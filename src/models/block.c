@@ -19,7 +19,8 @@ static real *grd(const struct model *m, int i)
     return i < 0 ? NULL : m->params.p[i].grad;
 }
 
-static void norm_fwd(const struct model *m, real *y, real *mean, real *rstd, const real *x, int w, int b, int N)
+static void norm_fwd(const struct model *m, real *y, real *mean, real *rstd, const real *x, int w,
+                     int b, int N)
 {
     int C = (int)m->config.dim;
     if (m->config.norm == NORM_RMS)
@@ -28,8 +29,8 @@ static void norm_fwd(const struct model *m, real *y, real *mean, real *rstd, con
         layernorm_fwd(y, mean, rstd, x, val(m, w), val(m, b), N, C, (real)m->config.norm_eps);
 }
 
-static void norm_bwd(const struct model *m, real *dx, const real *dy, const real *mean, const real *rstd, const real *x,
-                     int w, int b, int N)
+static void norm_bwd(const struct model *m, real *dx, const real *dy, const real *mean,
+                     const real *rstd, const real *x, int w, int b, int N)
 {
     int C = (int)m->config.dim;
     if (m->config.norm == NORM_RMS)
@@ -57,7 +58,8 @@ static void activation_fwd(const struct model *m, struct block_work *w, int N)
         gelu_tanh_fwd(w->hid, w->b, n);
 }
 
-static void activation_bwd(const struct model *m, struct block_work *d, const struct block_work *w, int N)
+static void activation_bwd(const struct model *m, struct block_work *d, const struct block_work *w,
+                           int N)
 {
     size_t n = (size_t)N * (size_t)m->config.ffn;
     bulk_zero(d->b, n);
@@ -75,10 +77,18 @@ static struct attn attn_shape(const struct model *m, int N)
 {
     const struct block_ranges *g = &m->ranges;
     struct attn a = {
-        .N = N, .M = g->M,
-        .H = (int)m->config.heads, .K = (int)m->config.kv_heads, .D = (int)m->config.head_dim,
-        .lo = g->lo, .hi = g->hi, .self = g->self, .on = g->on,
-        .segs = m->B, .seg_q = g->seg_q, .seg_k = g->seg_k,
+        .N = N,
+        .M = g->M,
+        .H = (int)m->config.heads,
+        .K = (int)m->config.kv_heads,
+        .D = (int)m->config.head_dim,
+        .lo = g->lo,
+        .hi = g->hi,
+        .self = g->self,
+        .on = g->on,
+        .segs = m->B,
+        .seg_q = g->seg_q,
+        .seg_k = g->seg_k,
     };
     return a;
 }
@@ -122,7 +132,8 @@ static void enter_fwd(struct model *m, int l, const struct plan *p, struct block
 static void qkv_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads, D = (int)m->config.head_dim;
+    int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads,
+        D = (int)m->config.head_dim;
     int Mn = key_rows(m, p);
     linear_fwd(w->q, w->xq, val(m, b->q), val(m, b->q_b), p->n, C, H * D, 0);
     linear_fwd(w->k, w->xn, val(m, b->k), val(m, b->k_b), Mn, C, K * D, 0);
@@ -144,33 +155,35 @@ static void mlp_fwd(struct model *m, int l, int N, struct block_work *w)
     linear_fwd(w->f, w->hid, val(m, b->down), val(m, b->down_b), N, F, C, 1);
 }
 
-void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w, struct kv_cache *cache)
+void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
+                     struct kv_cache *cache)
 {
     const struct block_params *b = &m->block[l];
     int C = (int)m->config.dim, HD = (int)(m->config.heads * m->config.head_dim), N = p->n;
     const real *k = w->k, *v = w->v;
     block_ranges_make(m, p, cache, l);
-    enter_fwd(m, l, p, w);                                                        /* 1 */
-    qkv_fwd(m, l, p, w);                                                          /* 2, 3 */
+    enter_fwd(m, l, p, w); /* 1 */
+    qkv_fwd(m, l, p, w);   /* 2, 3 */
     if (cache) {
         kv_cache_append(m, cache, l, p, w);
         k = cache->layer[l].k;
         v = cache->layer[l].v;
     }
     struct attn a = attn_shape(m, N);
-    attention_fwd(w->att, w->lse, w->q, k, v, &a);                                /* 4 */
-    linear_fwd(w->f, w->att, val(m, b->o), val(m, b->o_b), N, HD, C, 0);          /* 5 */
+    attention_fwd(w->att, w->lse, w->q, k, v, &a);                       /* 4 */
+    linear_fwd(w->f, w->att, val(m, b->o), val(m, b->o_b), N, HD, C, 0); /* 5 */
     bulk_copy(w->u, w->x, (size_t)N * (size_t)C);
     add_into(w->u, w->f, (size_t)N * (size_t)C);
-    mlp_fwd(m, l, N, w);                                                          /* 6, 7, 8 */
+    mlp_fwd(m, l, N, w); /* 6, 7, 8 */
 }
 
-void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, struct kv_cache *cache)
+void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
+               struct kv_cache *cache)
 {
     int C = (int)m->config.dim;
     block_increment(m, l, p, w, cache);
     bulk_copy(m->stream.h[l + 1], m->stream.h[l], (size_t)m->R * (size_t)C);
-    rows_scatter_add(m->stream.h[l + 1], w->f, p->row, p->gate, p->n, C);         /* 8 */
+    rows_scatter_add(m->stream.h[l + 1], w->f, p->row, p->gate, p->n, C); /* 8 */
 }
 
 /* 8-6 upside down.  d->f holds d loss / d f; d->u receives what reaches u. */
@@ -179,33 +192,37 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
     const struct block_params *b = &m->block[l];
     int C = (int)m->config.dim, F = (int)m->config.ffn;
     bulk_zero(d->hid, (size_t)N * (size_t)F);
-    linear_bwd(d->hid, grd(m, b->down), grd(m, b->down_b), d->f, w->hid, val(m, b->down), N, F, C); /* 8 */
-    activation_bwd(m, d, w, N);                                                                     /* 7 */
+    linear_bwd(d->hid, grd(m, b->down), grd(m, b->down_b), d->f, w->hid, val(m, b->down), N, F,
+               C);              /* 8 */
+    activation_bwd(m, d, w, N); /* 7 */
     bulk_zero(d->un, (size_t)N * (size_t)C);
     linear_bwd(d->un, grd(m, b->up), grd(m, b->up_b), d->b, w->un, val(m, b->up), N, C, F);
     if (m->config.mlp == MLP_SWIGLU)
         linear_bwd(d->un, grd(m, b->gate), NULL, d->a, w->un, val(m, b->gate), N, C, F);
     bulk_zero(d->u, (size_t)N * (size_t)C);
-    norm_bwd(m, d->u, d->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N);                    /* 6 */
+    norm_bwd(m, d->u, d->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N); /* 6 */
 }
 
 /* 5-2: from d->u (and d->f) to the normed rows.  d->xq, d->xn are filled; they may be one buffer. */
-static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_work *d, struct block_work *w)
+static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
+                     struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads, D = (int)m->config.head_dim;
+    int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads,
+        D = (int)m->config.head_dim;
     int N = p->n, Mn = key_rows(m, p);
     size_t nq = (size_t)N * (size_t)(H * D), nk = (size_t)Mn * (size_t)(K * D);
     bulk_zero(d->att, nq);
-    linear_bwd(d->att, grd(m, b->o), grd(m, b->o_b), d->f, w->att, val(m, b->o), N, H * D, C);      /* 5 */
+    linear_bwd(d->att, grd(m, b->o), grd(m, b->o_b), d->f, w->att, val(m, b->o), N, H * D,
+               C); /* 5 */
     bulk_zero(d->q, nq);
     bulk_zero(d->k, nk);
     bulk_zero(d->v, nk);
     struct attn a = attn_shape(m, N);
-    attention_bwd(d->q, d->k, d->v, d->att, w->q, w->k, w->v, w->att, w->lse, &a);                  /* 4 */
-    rope(m, d->q, m->ranges.qpos, N, H, 1);                                                         /* 3 */
+    attention_bwd(d->q, d->k, d->v, d->att, w->q, w->k, w->v, w->att, w->lse, &a); /* 4 */
+    rope(m, d->q, m->ranges.qpos, N, H, 1);                                        /* 3 */
     rope(m, d->k, m->ranges.kpos, Mn, K, 1);
-    bulk_zero(d->xn, (size_t)Mn * (size_t)C);                                        /* 2 */
+    bulk_zero(d->xn, (size_t)Mn * (size_t)C); /* 2 */
     d->xq = w->xq == w->xn ? d->xn : d->gathered_norm;
     if (d->xq != d->xn)
         bulk_zero(d->xq, (size_t)N * (size_t)C);
@@ -217,7 +234,8 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
 }
 
 /* 1: the first norm's rows, and the residual path of u. */
-static void enter_bwd(struct model *m, int l, const struct plan *p, struct block_work *d, const struct block_work *w)
+static void enter_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
+                      const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
     int C = (int)m->config.dim, N = p->n;
@@ -243,9 +261,9 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
     add_into(m->stream.dh[l], dy, (size_t)m->R * (size_t)C); /* y = x + ... */
     if (dgate)
         rows_dot(dgate, dy, p->row, w->f, N, C);
-    bulk_gather_scaled(d->f, dy, p, C);                                            /* 8 */
-    mlp_bwd(m, l, N, d, w);                                                        /* 8, 7, 6 */
-    add_into(d->f, d->u, n); /* f = attn + mlp(x + attn): attn is reached by both */
-    attn_bwd(m, l, p, d, w);                                                       /* 5, 4, 3, 2 */
-    enter_bwd(m, l, p, d, w);                                                      /* 1 */
+    bulk_gather_scaled(d->f, dy, p, C); /* 8 */
+    mlp_bwd(m, l, N, d, w);             /* 8, 7, 6 */
+    add_into(d->f, d->u, n);            /* f = attn + mlp(x + attn): attn is reached by both */
+    attn_bwd(m, l, p, d, w);            /* 5, 4, 3, 2 */
+    enter_bwd(m, l, p, d, w);           /* 1 */
 }

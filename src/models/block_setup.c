@@ -5,8 +5,8 @@
 
 #include "models/block.h"
 
-static int add(struct params *ps, int l, const char *name, int64_t rows, int64_t cols, enum param_group group,
-               enum param_init init, double scale)
+static int add(struct params *ps, int l, const char *name, int64_t rows, int64_t cols,
+               enum param_group group, enum param_init init, double scale)
 {
     char full[96];
     snprintf(full, sizeof full, "model.layers.%d.%s", l, name);
@@ -18,7 +18,8 @@ static int add_bias(struct params *ps, int l, const char *name, int64_t rows, in
     return wanted ? add(ps, l, name, rows, 0, PARAM_PLAIN, INIT_ZERO, 0) : -1;
 }
 
-int block_params_add(struct block_params *b, struct params *ps, const struct model_config *c, int l, struct err *e)
+int block_params_add(struct block_params *b, struct params *ps, const struct model_config *c, int l,
+                     struct err *e)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
     double std = c->init_std, out_std = c->depth_init ? std / sqrt(2.0 * (double)c->layers) : std;
@@ -35,7 +36,9 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->o_b = add_bias(ps, l, "self_attn.o_proj.bias", C, c->attn_bias);
     b->norm2 = add(ps, l, "post_attention_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
     b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
-    b->gate = c->mlp == MLP_SWIGLU ? add(ps, l, "mlp.gate_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std) : -1;
+    b->gate = c->mlp == MLP_SWIGLU
+                  ? add(ps, l, "mlp.gate_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std)
+                  : -1;
     b->up = add(ps, l, "mlp.up_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std);
     b->down = add(ps, l, "mlp.down_proj.weight", C, F, PARAM_MATRIX, INIT_NORMAL, out_std);
     b->up_b = add_bias(ps, l, "mlp.up_proj.bias", F, c->mlp_bias);

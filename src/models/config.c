@@ -53,11 +53,11 @@ int model_config_check(struct model_config *c, struct err *e)
     if (!route_find(c->method))
         return err_set(e, DS_EUSAGE, "model.method=%s is unknown", c->method);
     if (c->head_dim == 0)
-        return err_set(e, DS_ERANGE, "model.heads=%lld does not divide model.dim=%lld", (long long)c->heads,
-                       (long long)c->dim);
+        return err_set(e, DS_ERANGE, "model.heads=%lld does not divide model.dim=%lld",
+                       (long long)c->heads, (long long)c->dim);
     if (c->heads % c->kv_heads != 0)
-        return err_set(e, DS_ERANGE, "model.kv_heads=%lld does not divide model.heads=%lld", (long long)c->kv_heads,
-                       (long long)c->heads);
+        return err_set(e, DS_ERANGE, "model.kv_heads=%lld does not divide model.heads=%lld",
+                       (long long)c->kv_heads, (long long)c->heads);
     int is_rope = c->position == POS_ROPE || c->position == POS_ROPE_INTERLEAVED;
     if (is_rope && c->head_dim % 2 != 0)
         return err_set(e, DS_ERANGE, "rotary positions need an even head size, model.head_dim=%lld",
@@ -82,8 +82,8 @@ struct flops_shape model_config_flops(const struct model_config *c)
 
 static int is_llama(const struct model_config *c)
 {
-    return c->norm == NORM_RMS && c->position == POS_ROPE && c->mlp == MLP_SWIGLU && c->embed_scale == 1.0 &&
-           strcmp(c->method, "dense") == 0;
+    return c->norm == NORM_RMS && c->position == POS_ROPE && c->mlp == MLP_SWIGLU &&
+           c->embed_scale == 1.0 && strcmp(c->method, "dense") == 0;
 }
 
 static void add_key(struct str *s, const char *key, int64_t v)
@@ -91,7 +91,8 @@ static void add_key(struct str *s, const char *key, int64_t v)
     str_addf(s, "  \"%s\": %lld,\n", key, (long long)v);
 }
 
-void model_config_to_json(struct str *s, const struct model_config *c, const struct config *route_options)
+void model_config_to_json(struct str *s, const struct model_config *c,
+                          const struct config *route_options)
 {
     int llama = is_llama(c);
     str_addf(s, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n",
@@ -104,10 +105,11 @@ void model_config_to_json(struct str *s, const struct model_config *c, const str
     add_key(s, "intermediate_size", c->ffn);
     add_key(s, "vocab_size", c->vocab);
     add_key(s, "max_position_embeddings", c->max_seq);
-    str_addf(s, "  \"rms_norm_eps\": %.9g,\n  \"rope_theta\": %.9g,\n  \"hidden_act\": \"silu\",\n", c->norm_eps,
-             c->rope_theta);
+    str_addf(s, "  \"rms_norm_eps\": %.9g,\n  \"rope_theta\": %.9g,\n  \"hidden_act\": \"silu\",\n",
+             c->norm_eps, c->rope_theta);
     str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n  \"tie_word_embeddings\": %s,\n",
-             c->attn_bias ? "true" : "false", c->mlp_bias ? "true" : "false", c->tied ? "true" : "false");
+             c->attn_bias ? "true" : "false", c->mlp_bias ? "true" : "false",
+             c->tied ? "true" : "false");
     str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
     for (size_t i = 0; i < model_group.n; i++) {
         char value[256];
@@ -125,8 +127,8 @@ void model_config_to_json(struct str *s, const struct model_config *c, const str
 }
 
 /* Our own keys, when the file has them, describe everything. */
-static int read_own(struct model_config *c, struct config *route_options, const struct json_node *own, const char *path,
-                    struct err *e)
+static int read_own(struct model_config *c, struct config *route_options,
+                    const struct json_node *own, const char *path, struct err *e)
 {
     const char *key;
     const struct json_node *v;
@@ -142,13 +144,18 @@ static int read_own(struct model_config *c, struct config *route_options, const 
     return 0;
 }
 
-static int read_llama(struct model_config *c, const struct json_node *root, const char *path, struct err *e)
+static int read_llama(struct model_config *c, const struct json_node *root, const char *path,
+                      struct err *e)
 {
-    static const struct { const char *hf, *own; } keys[] = {
-        {"hidden_size", "dim"}, {"num_hidden_layers", "layers"}, {"num_attention_heads", "heads"},
-        {"num_key_value_heads", "kv_heads"}, {"head_dim", "head_dim"}, {"intermediate_size", "ffn"},
-        {"vocab_size", "vocab"}, {"max_position_embeddings", "max_seq"}, {"rms_norm_eps", "norm_eps"},
-        {"rope_theta", "rope_theta"}, {"attention_bias", "attn_bias"}, {"mlp_bias", "mlp_bias"},
+    static const struct {
+        const char *hf, *own;
+    } keys[] = {
+        {"hidden_size", "dim"},           {"num_hidden_layers", "layers"},
+        {"num_attention_heads", "heads"}, {"num_key_value_heads", "kv_heads"},
+        {"head_dim", "head_dim"},         {"intermediate_size", "ffn"},
+        {"vocab_size", "vocab"},          {"max_position_embeddings", "max_seq"},
+        {"rms_norm_eps", "norm_eps"},     {"rope_theta", "rope_theta"},
+        {"attention_bias", "attn_bias"},  {"mlp_bias", "mlp_bias"},
         {"tie_word_embeddings", "tied"},
     };
     int rc = opt_set(opt_find(&model_group, "model.method"), c, "dense", path, e);
@@ -166,7 +173,8 @@ static int read_llama(struct model_config *c, const struct json_node *root, cons
         else if (json_kind_of(n) == JSON_KIND_REAL)
             snprintf(text, sizeof text, "%.17g", json_num(n, 0));
         else
-            return err_set(e, DS_EFORMAT, "%s: %s is not a number or a truth value", path, keys[i].hf);
+            return err_set(e, DS_EFORMAT, "%s: %s is not a number or a truth value", path,
+                           keys[i].hf);
         snprintf(full, sizeof full, "model.%s", keys[i].own);
         rc = opt_set(opt_find(&model_group, full), c, text, path, e);
         if (rc < 0)
@@ -175,7 +183,8 @@ static int read_llama(struct model_config *c, const struct json_node *root, cons
     return rc;
 }
 
-int model_config_from_json(struct model_config *c, struct config *route_options, const char *path, struct err *e)
+int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,
+                           struct err *e)
 {
     struct json *j = NULL;
     int rc = json_read_file(&j, path, 1 << 20, e);

@@ -47,7 +47,8 @@ void kv_cache_reset(struct kv_cache *c)
         c->layer[l].n = 0;
 }
 
-void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct plan *p, const struct block_work *w)
+void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct plan *p,
+                     const struct block_work *w)
 {
     struct kv_layer *y = &c->layer[l];
     size_t width = (size_t)(m->config.kv_heads * m->config.head_dim);
@@ -57,14 +58,17 @@ void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const str
     y->n += (int)n;
 }
 
-int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass, struct err *e)
+int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
+                 struct err *e)
 {
     if (c->len + n > c->cap)
         return err_set(e, DS_ERANGE, "the context is full: %d tokens of %d", c->len + n, c->cap);
     if (m->pos_embed >= 0 && c->len + n > m->config.max_seq)
-        return err_set(e, DS_ERANGE, "the context is full: %d tokens, model.max_seq=%lld learned positions", c->len + n,
-                       (long long)m->config.max_seq);
-    BUG_IF(n > m->R_max || pass->kind == PASS_MASKED, "decode: %d rows, buffers for %d", n, m->R_max);
+        return err_set(e, DS_ERANGE,
+                       "the context is full: %d tokens, model.max_seq=%lld learned positions",
+                       c->len + n, (long long)m->config.max_seq);
+    BUG_IF(n > m->R_max || pass->kind == PASS_MASKED, "decode: %d rows, buffers for %d", n,
+           m->R_max);
     m->B = pass->B = 1;
     m->T = m->R = pass->T = pass->R = n;
     m->batch = NULL;

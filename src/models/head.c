@@ -22,7 +22,8 @@ static void final_norm(const struct model *m, real *y, real *mean, real *rstd, c
     if (m->config.norm == NORM_RMS)
         rmsnorm_fwd(y, rstd, x, p[m->norm].value, N, C, (real)m->config.norm_eps);
     else
-        layernorm_fwd(y, mean, rstd, x, p[m->norm].value, p[m->norm_b].value, N, C, (real)m->config.norm_eps);
+        layernorm_fwd(y, mean, rstd, x, p[m->norm].value, p[m->norm_b].value, N, C,
+                      (real)m->config.norm_eps);
 }
 
 static void final_norm_bwd(const struct model *m, real *dx)
@@ -33,7 +34,8 @@ static void final_norm_bwd(const struct model *m, real *dx)
     if (m->config.norm == NORM_RMS)
         rmsnorm_bwd(dx, p[m->norm].grad, m->dxf, x, p[m->norm].value, m->rstdf, m->R, C);
     else
-        layernorm_bwd(dx, p[m->norm].grad, p[m->norm_b].grad, m->dxf, x, p[m->norm].value, m->meanf, m->rstdf, m->R, C);
+        layernorm_bwd(dx, p[m->norm].grad, p[m->norm_b].grad, m->dxf, x, p[m->norm].value, m->meanf,
+                      m->rstdf, m->R, C);
 }
 
 static int count_targets(const int32_t *target, int R)
@@ -48,7 +50,8 @@ double model_loss(struct model *m, int train, int want_entropy)
 {
     int C = (int)m->config.dim, V = (int)m->config.vocab, L = (int)m->config.layers;
     const int32_t *target = m->batch->target;
-    int count = count_targets(target, m->R), entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
+    int count = count_targets(target, m->R),
+        entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
     double sum = 0;
     final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[L], m->R);
     if (train)
@@ -57,10 +60,11 @@ double model_loss(struct model *m, int train, int want_entropy)
         int n = m->R - i < HEAD_CHUNK ? m->R - i : HEAD_CHUNK;
         const real *x = m->xf + (size_t)i * (size_t)C;
         linear_fwd(m->logits, x, head_weight(m), NULL, n, C, V, 0);
-        xent_fwd_bwd(m->logits, target + i, NULL, train ? (real)(1.0 / (count ? count : 1)) : 0, m->nll + i,
-                     entropy ? m->entropy + i : NULL, n, V);
+        xent_fwd_bwd(m->logits, target + i, NULL, train ? (real)(1.0 / (count ? count : 1)) : 0,
+                     m->nll + i, entropy ? m->entropy + i : NULL, n, V);
         if (train)
-            linear_bwd(m->dxf + (size_t)i * (size_t)C, head_grad(m), NULL, m->logits, x, head_weight(m), n, C, V);
+            linear_bwd(m->dxf + (size_t)i * (size_t)C, head_grad(m), NULL, m->logits, x,
+                       head_weight(m), n, C, V);
     }
     for (int i = 0; i < m->R; i++) {
         sum += target[i] >= 0 ? (double)m->nll[i] : 0;

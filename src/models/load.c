@@ -26,19 +26,21 @@ static int shape_fits(const struct param *p, const struct st_tensor *t)
            (p->rank < 2 || t->shape[1] == (uint64_t)p->shape[1]);
 }
 
-static int shape_error(const struct param *p, const struct st_tensor *t, const char *path, struct err *e)
+static int shape_error(const struct param *p, const struct st_tensor *t, const char *path,
+                       struct err *e)
 {
     struct str have = {0};
     for (int i = 0; i < t->rank; i++)
         str_addf(&have, "%s%llu", i ? "," : "", (unsigned long long)t->shape[i]);
-    err_set(e, DS_EFORMAT, "%s: tensor %s is [%s], the model's configuration says [%d%s%.0d]", path, p->name,
-            str_text(&have), p->shape[0], p->rank > 1 ? "," : "", p->rank > 1 ? p->shape[1] : 0);
+    err_set(e, DS_EFORMAT, "%s: tensor %s is [%s], the model's configuration says [%d%s%.0d]", path,
+            p->name, str_text(&have), p->shape[0], p->rank > 1 ? "," : "",
+            p->rank > 1 ? p->shape[1] : 0);
     str_release(&have);
     return DS_EFORMAT;
 }
 
-static int read_param(struct st *s, const char *path, const struct param *p, const char *suffix, real *out,
-                      struct err *e)
+static int read_param(struct st *s, const char *path, const struct param *p, const char *suffix,
+                      real *out, struct err *e)
 {
     char name[128];
     snprintf(name, sizeof name, "%s%s", p->name, suffix);
@@ -51,7 +53,8 @@ static int read_param(struct st *s, const char *path, const struct param *p, con
         return shape_error(p, t, path, e);
     uint64_t bad = st_nonfinite(t);
     if (bad > 0)
-        log_warn("%s: tensor %s holds %llu values that are not finite", path, name, (unsigned long long)bad);
+        log_warn("%s: tensor %s holds %llu values that are not finite", path, name,
+                 (unsigned long long)bad);
     int rc = read_tensor(t, out, p->n, e);
     return rc < 0 ? err_add(e, rc, "%s: tensor %s", path, name) : 0;
 }
@@ -62,8 +65,8 @@ static int check_unused(const struct model *m, const struct st *s, const char *p
         const char *name = st_at(s, i)->name;
         int is_head = strcmp(name, "lm_head.weight") == 0 && m->head < 0;
         if (params_find(&m->params, name) < 0 && !is_head)
-            return err_set(e, DS_EFORMAT, "%s: tensor %s has no place in this model (method %s)", path, name,
-                           m->config.method);
+            return err_set(e, DS_EFORMAT, "%s: tensor %s has no place in this model (method %s)",
+                           path, name, m->config.method);
     }
     return 0;
 }
@@ -92,7 +95,8 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
 
 static struct st_out tensor_of(const struct param *p, const char *name, const real *data)
 {
-    struct st_out t = {.name = name, .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32, .rank = p->rank, .data = data};
+    struct st_out t = {
+        .name = name, .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32, .rank = p->rank, .data = data};
     t.shape[0] = (uint64_t)p->shape[0];
     t.shape[1] = p->rank > 1 ? (uint64_t)p->shape[1] : 0;
     return t;
@@ -142,7 +146,8 @@ int model_write_config(const struct model *m, const char *path, struct err *e)
         rc = config_set(&options, "seed", value, path, e);
     if (rc == 0) {
         model_config_to_json(&text, &m->config, &options);
-        rc = text.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, text.p, text.len, e);
+        rc = text.failed ? err_set(e, DS_EMEM, "%s", path)
+                         : fs_write_file(path, text.p, text.len, e);
     }
     str_release(&text);
     config_release(&options);
@@ -154,12 +159,15 @@ static int best_of_run(const char *root, char *dir, size_t size)
 {
     char path[1024], name[32];
     struct json *j = NULL;
-    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || json_read_file(&j, path, 1 << 16, NULL) < 0)
+    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 ||
+        json_read_file(&j, path, 1 << 16, NULL) < 0)
         return 0;
-    snprintf(name, sizeof name, "step-%08lld", (long long)json_int(json_get(json_root(j), "step"), -1));
+    snprintf(name, sizeof name, "step-%08lld",
+             (long long)json_int(json_get(json_root(j), "step"), -1));
     json_free(j);
-    return fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 && fs_join(dir, size, path, name, NULL) == 0 &&
-           fs_is_dir(dir) && checkpoint_verify(dir, NULL) == 0;
+    return fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
+           fs_join(dir, size, path, name, NULL) == 0 && fs_is_dir(dir) &&
+           checkpoint_verify(dir, NULL) == 0;
 }
 
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
@@ -170,10 +178,13 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
     for (size_t i = 0; i < DS_LEN(where); i++) {
         if (i > 0 && !fs_name_ok(model))
             break;
-        if (i > 0 ? fs_join(root, sizeof root, where[i], model, e) < 0 : str_copy(root, sizeof root, model))
+        if (i > 0 ? fs_join(root, sizeof root, where[i], model, e) < 0
+                  : str_copy(root, sizeof root, model))
             break;
         if (fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path))
-            return str_copy(dir, size, root) ? err_set(e, DS_ERANGE, "%s: the path is too long", root) : 0;
+            return str_copy(dir, size, root)
+                       ? err_set(e, DS_ERANGE, "%s: the path is too long", root)
+                       : 0;
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
             if (best_of_run(root, dir, size))
@@ -181,11 +192,15 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
             return checkpoint_latest(path, dir, size, &step, e);
         }
     }
-    return err_set(e, DS_ENOTFOUND, "%s: no such model: neither a directory with config.json nor a run with checkpoints "
-                                    "(looked in . and %s)", model, where[1]);
+    return err_set(
+        e, DS_ENOTFOUND,
+        "%s: no such model: neither a directory with config.json nor a run with checkpoints "
+        "(looked in . and %s)",
+        model, where[1]);
 }
 
-int model_open(struct model **out, const char *dir, struct config *overrides, int train, struct err *e)
+int model_open(struct model **out, const char *dir, struct config *overrides, int train,
+               struct err *e)
 {
     struct model_config c;
     struct config options = {0};

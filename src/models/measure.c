@@ -8,8 +8,8 @@
 #include "base/mem.h"
 
 static const char *const column_name[MEASURE_COLUMNS] = {
-    [MEASURE_DEPTH] = "depth", [MEASURE_SIGNAL] = "signal",      [MEASURE_ENTROPY] = "entropy",
-    [MEASURE_NLL] = "nll",     [MEASURE_FLOPS] = "flops",        [MEASURE_TRUE] = "true_entropy",
+    [MEASURE_DEPTH] = "depth",       [MEASURE_SIGNAL] = "signal", [MEASURE_ENTROPY] = "entropy",
+    [MEASURE_NLL] = "nll",           [MEASURE_FLOPS] = "flops",   [MEASURE_TRUE] = "true_entropy",
     [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",
 };
 
@@ -23,7 +23,8 @@ static int signal_metric(const struct model *m)
     return -1;
 }
 
-int measure_init(struct measure *s, const struct model *m, int positions, size_t samples, struct err *e)
+int measure_init(struct measure *s, const struct model *m, int positions, size_t samples,
+                 struct err *e)
 {
     int k = signal_metric(m);
     memset(s, 0, sizeof *s);
@@ -85,7 +86,8 @@ static void add_plan(struct measure *s, const struct model *m, const struct plan
     }
 }
 
-static void add_sample(struct measure *s, const struct model *m, int row, float depth, const float *true_entropy)
+static void add_sample(struct measure *s, const struct model *m, int row, float depth,
+                       const float *true_entropy)
 {
     float value[MEASURE_COLUMNS] = {
         [MEASURE_DEPTH] = depth,
@@ -104,7 +106,8 @@ static void add_sample(struct measure *s, const struct model *m, int row, float 
     s->n++;
 }
 
-void measure_add(struct measure *s, const struct model *m, const float *true_entropy, uint64_t bytes)
+void measure_add(struct measure *s, const struct model *m, const float *true_entropy,
+                 uint64_t bytes)
 {
     float *depth = mem_alloc((size_t)m->R, sizeof *depth);
     if (!depth)
@@ -140,7 +143,8 @@ static double median(double *x, int n)
     return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }
 
-static double prefill_seconds(struct model *m, const struct batch *b, enum pass_kind kind, uint64_t seed, real *logits)
+static double prefill_seconds(struct model *m, const struct batch *b, enum pass_kind kind,
+                              uint64_t seed, real *logits)
 {
     struct pass pass = {.kind = kind, .seed = seed};
     double t = clock_mono();
@@ -150,10 +154,12 @@ static double prefill_seconds(struct model *m, const struct batch *b, enum pass_
 }
 
 /* Ratios are taken pair by pair, each kind first in every other pair: a machine that drifts moves both. */
-void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds, uint64_t seed)
+void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
+                  uint64_t seed)
 {
     struct batch b = {.B = 1, .T = T, .id = id};
-    double *dense = mem_alloc(2 * (size_t)rounds, sizeof *dense), *ratio = dense ? dense + rounds : NULL;
+    double *dense = mem_alloc(2 * (size_t)rounds, sizeof *dense),
+           *ratio = dense ? dense + rounds : NULL;
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
     if (dense && logits && rounds > 0) {
         prefill_seconds(m, &b, PASS_DENSE, seed, logits); /* warm up */
@@ -238,8 +244,8 @@ static void add_map(const struct measure *s, struct record *rec)
     mem_free(rate);
 }
 
-void measure_eval_record(const struct measure *s, struct record *rec, const char *task, const char *routing, int64_t step,
-                         double time)
+void measure_eval_record(const struct measure *s, struct record *rec, const char *task,
+                         const char *routing, int64_t step, double time)
 {
     double mean, sd, capacity[512];
     int L = s->L < 512 ? s->L : 512;
@@ -256,7 +262,8 @@ void measure_eval_record(const struct measure *s, struct record *rec, const char
     record_num(rec, "block_ratio", measure_block_ratio(s));
     record_num(rec, "flops_ratio", measure_model_ratio(s));
     record_num(rec, "flops_per_token", s->tokens > 0 ? s->flops / s->tokens : (double)NAN);
-    record_num(rec, "flops_dense_per_token", s->tokens > 0 ? s->flops_dense / s->tokens : (double)NAN);
+    record_num(rec, "flops_dense_per_token",
+               s->tokens > 0 ? s->flops_dense / s->tokens : (double)NAN);
     record_num(rec, "time_ratio", s->time_ratio);
     record_num(rec, "time_per_token_ms", 1e3 * s->time_dense * s->time_ratio);
     record_num(rec, "time_dense_per_token_ms", 1e3 * s->time_dense);
@@ -280,7 +287,9 @@ static int by_float(const void *a, const void *b)
 static void mark_high_loss(const struct measure *s)
 {
     enum { HIGH_LOSS = 7 };
-    float *sorted = s->token_class && s->n >= 10 ? mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted) : NULL;
+    float *sorted = s->token_class && s->n >= 10
+                        ? mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted)
+                        : NULL;
     if (!sorted)
         return;
     qsort(sorted, s->n, sizeof *sorted, by_float);
@@ -291,7 +300,8 @@ static void mark_high_loss(const struct measure *s)
     mem_free(sorted);
 }
 
-void measure_sample_record(const struct measure *s, struct record *rec, const char *name, int64_t step, double time)
+void measure_sample_record(const struct measure *s, struct record *rec, const char *name,
+                           int64_t step, double time)
 {
     mark_high_loss(s);
     record_begin(rec, "sample", step, time);

@@ -13,11 +13,12 @@ static int register_params(struct model *m, struct err *e)
     const struct model_config *c = &m->config;
     struct params *ps = &m->params;
     int C = (int)c->dim, V = (int)c->vocab;
-    m->embed = params_add(ps, "model.embed_tokens.weight", V, C, PARAM_PLAIN, INIT_NORMAL, c->init_std);
+    m->embed =
+        params_add(ps, "model.embed_tokens.weight", V, C, PARAM_PLAIN, INIT_NORMAL, c->init_std);
     m->pos_embed = m->norm_b = m->head = -1;
     if (c->position == POS_LEARNED)
-        m->pos_embed = params_add(ps, "model.embed_positions.weight", (int)c->max_seq, C, PARAM_PLAIN, INIT_NORMAL,
-                                  c->init_std);
+        m->pos_embed = params_add(ps, "model.embed_positions.weight", (int)c->max_seq, C,
+                                  PARAM_PLAIN, INIT_NORMAL, c->init_std);
     for (int l = 0; l < c->layers; l++) {
         int rc = block_params_add(&m->block[l], ps, c, l, e);
         if (rc < 0)
@@ -48,7 +49,8 @@ static int make_route(struct model *m, struct config *route_options, uint64_t se
         mem_free(opts);
         return rc;
     }
-    return route_init(&m->route, ops, opts, &m->params, (int)m->config.layers, (int)m->config.dim, seed, e);
+    return route_init(&m->route, ops, opts, &m->params, (int)m->config.layers, (int)m->config.dim,
+                      seed, e);
 }
 
 static int make_rope(struct model *m, struct err *e)
@@ -62,8 +64,8 @@ static int make_rope(struct model *m, struct err *e)
     return 0;
 }
 
-int model_new(struct model **out, struct model_config *c, struct config *route_options, uint64_t seed, int train,
-              struct err *e)
+int model_new(struct model **out, struct model_config *c, struct config *route_options,
+              uint64_t seed, int train, struct err *e)
 {
     int rc = model_config_check(c, e);
     struct model *m = rc < 0 ? NULL : mem_alloc(1, sizeof *m);
@@ -222,7 +224,8 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
 {
     size_t L = (size_t)c->layers, R = (size_t)rows, C = (size_t)c->dim;
-    size_t block = R * (6 * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim + 3 * (size_t)c->ffn);
+    size_t block = R * (6 * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim +
+                        3 * (size_t)c->ffn);
     size_t stream = (L + 1) * R * C * (train ? 2 : 1) + HEAD_CHUNK * (size_t)c->vocab;
     return sizeof(real) * (stream + block * (train ? (keep ? L : 1) + 1 : 1));
 }
@@ -232,8 +235,8 @@ static void place_rows(struct model *m, const struct batch *b)
     for (int s = 0, i = 0; s < b->B; s++)
         for (int t = 0; t < b->T; t++, i++) {
             int start = b->doc_start ? b->doc_start[i] : 0;
-            BUG_IF(m->pos_embed >= 0 && t - start >= m->config.max_seq, "position %d, a table of %d", t - start,
-                   (int)m->config.max_seq);
+            BUG_IF(m->pos_embed >= 0 && t - start >= m->config.max_seq,
+                   "position %d, a table of %d", t - start, (int)m->config.max_seq);
             m->pos[i] = t - start;
             m->first_row[i] = s * b->T + start;
         }
@@ -248,7 +251,8 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     pass->pos = m->pos;
     m->stream.R = m->R;
     embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
-              m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value, (real)m->config.embed_scale, m->R, C);
+              m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value,
+              (real)m->config.embed_scale, m->R, C);
     flops_begin(&m->flops, &shape, m->R);
     route_begin(&m->route, pass);
     for (int l = 0; l < m->config.layers; l++) {
@@ -304,6 +308,6 @@ void model_backward(struct model *m)
             ops->decide_bwd(&m->route, l, p, m->dgate, &m->stream);
     }
     struct params *ps = &m->params;
-    embed_bwd(ps->p[m->embed].grad, m->pos_embed < 0 ? NULL : ps->p[m->pos_embed].grad, m->stream.dh[0], m->batch->id,
-              m->pos, (real)m->config.embed_scale, m->R, C);
+    embed_bwd(ps->p[m->embed].grad, m->pos_embed < 0 ? NULL : ps->p[m->pos_embed].grad,
+              m->stream.dh[0], m->batch->id, m->pos, (real)m->config.embed_scale, m->R, C);
 }

@@ -7,7 +7,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-struct sample_cell { double w; int32_t id; }; /* w: logit, then weight */
+struct sample_cell {
+    double w;
+    int32_t id;
+}; /* w: logit, then weight */
 
 int sampler_init(struct sampler *s, int V, struct err *e)
 {
@@ -76,8 +79,8 @@ static int cut(struct sampler *s, const real *logits, double max, const struct s
     return n;
 }
 
-int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o, uint64_t step, int32_t *id,
-                 double *p, struct err *e)
+int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
+                 uint64_t step, int32_t *id, double *p, struct err *e)
 {
     int best, rc = check_logits(logits, s->V, &best, e);
     if (rc < 0)

@@ -7,9 +7,11 @@
 
 enum { LENS_MAX = 16 };
 
-static void forward(struct model *m, const struct trace_text *t, const struct trace_options *o, int32_t *target)
+static void forward(struct model *m, const struct trace_text *t, const struct trace_options *o,
+                    int32_t *target)
 {
-    struct pass pass = {.kind = o->kind, .seed = o->seed, .force = o->force, .offset = o->offset, .record = 1};
+    struct pass pass = {
+        .kind = o->kind, .seed = o->seed, .force = o->force, .offset = o->offset, .record = 1};
     struct batch b = {.B = 1, .T = t->n, .id = t->id, .target = target};
     for (int i = 0; i < t->n; i++)
         target[i] = i + 1 < t->n ? t->id[i + 1] : -1;
@@ -61,7 +63,10 @@ static void add_cells(struct record *rec, const struct model *m, float *tmp)
     record_close(rec);
 }
 
-struct best { int32_t id[LENS_MAX]; real logit[LENS_MAX]; };
+struct best {
+    int32_t id[LENS_MAX];
+    real logit[LENS_MAX];
+};
 
 static void top_k(const real *logits, int V, int k, struct best *b, float *p)
 {
@@ -89,7 +94,8 @@ static void top_k(const real *logits, int V, int k, struct best *b, float *p)
 /* What the head would say if it read the state behind each layer. */
 static void add_lens(struct record *rec, struct model *m, const struct trace_options *o)
 {
-    size_t L = (size_t)m->config.layers, n = (size_t)m->R, k = (size_t)(o->lens_k < LENS_MAX ? o->lens_k : LENS_MAX), total = L * n * k;
+    size_t L = (size_t)m->config.layers, n = (size_t)m->R,
+           k = (size_t)(o->lens_k < LENS_MAX ? o->lens_k : LENS_MAX), total = L * n * k;
     int32_t *id = mem_alloc(total, sizeof *id);
     float *p = mem_alloc(total, sizeof *p);
     const char **piece = mem_alloc(total, sizeof *piece);
@@ -117,7 +123,8 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
     mem_free(logits);
 }
 
-static void add_tokens(struct record *rec, const struct model *m, const struct trace_text *t, float *tmp)
+static void add_tokens(struct record *rec, const struct model *m, const struct trace_text *t,
+                       float *tmp)
 {
     int n = t->n;
     add_shifted(rec, "nll", m->nll, tmp, n);
@@ -131,7 +138,8 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
     record_close(rec);
 }
 
-void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o, struct record *rec)
+void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
+               struct record *rec)
 {
     size_t cells = (size_t)m->config.layers * (size_t)t->n;
     int32_t *target = mem_alloc((size_t)t->n, sizeof *target);

@@ -29,23 +29,24 @@ static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
 struct edp_opts {
     int64_t early, late, max_skip;
     int signal, history, threshold, step_code, penalty, budget, kv, train, attach;
-    double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity, sparsity_warmup;
+    double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity,
+        sparsity_warmup;
     double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until;
     char *ablation;
 };
 
 struct edp {
     struct signal sig;
-    int gated;                       /* M: layers that may be skipped                       */
-    int tau, weight, budget;         /* params                                              */
+    int gated;               /* M: layers that may be skipped                       */
+    int tau, weight, budget; /* params                                              */
     struct standardiser std;
     struct stepcode code;
     struct gates gates;
-    double *depth;                   /* (R) layers run; soft: sum of gates                  */
-    real *price;                     /* (R) d aux / d gate, the same for all gates of a row */
-    real *sorted;                    /* (R)                                                 */
-    double *quantile;                /* (L) of this step                                    */
-    double ratio;                    /* executed cells / all, of this step                  */
+    double *depth;    /* (R) layers run; soft: sum of gates                  */
+    real *price;      /* (R) d aux / d gate, the same for all gates of a row */
+    real *sorted;     /* (R)                                                 */
+    double *quantile; /* (L) of this step                                    */
+    double ratio;     /* executed cells / all, of this step                  */
 };
 
 #define AT(field) offsetof(struct edp_opts, field)
@@ -80,8 +81,10 @@ static const struct opt edp_opts_table[] = {
     // clang-format on
 };
 
+// clang-format off
 enum { M_TARGET, M_OFFSET, M_MU, M_CODES, M_THRESHOLD, M_MEAN, M_SD, M_FORCED, M_PUSH, M_SCORE, M_CELL_TAU, M_GATE, M_V, M_S,
        M_A, M_CELL_FORCED };
+// clang-format on
 static const struct metric edp_metrics[] = {
     // clang-format off
     [M_TARGET] = {"target_ratio", "", "whole-block ratio aimed at now", METRIC_STEP},
@@ -146,16 +149,23 @@ static int check(const struct route *r, struct err *e)
 {
     const struct edp_opts *o = opts_of(r);
     if (o->early + o->late >= r->L)
-        return err_set(e, DS_ERANGE, "edp.early=%lld and edp.late=%lld leave no gated layer of model.layers=%d",
+        return err_set(e, DS_ERANGE,
+                       "edp.early=%lld and edp.late=%lld leave no gated layer of model.layers=%d",
                        (long long)o->early, (long long)o->late, r->L);
-    if (o->attach && (is_literal(r) || o->step_code == STEPCODE_EVERY || o->step_code == STEPCODE_STATIC || o->signal == SIGNAL_LEARNED))
-        return err_set(e, DS_EUSAGE, "edp.attach=true needs edp.history=held, edp.step_code=landing or off, and "
-                                     "edp.signal=velocity, speed or vector");
+    if (o->attach && (is_literal(r) || o->step_code == STEPCODE_EVERY ||
+                      o->step_code == STEPCODE_STATIC || o->signal == SIGNAL_LEARNED))
+        return err_set(e, DS_EUSAGE,
+                       "edp.attach=true needs edp.history=held, edp.step_code=landing or off, and "
+                       "edp.signal=velocity, speed or vector");
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
-        return err_set(e, DS_ERANGE, "edp.train=sparse with learned thresholds needs edp.probe_rate > 0: a skipped "
-                                     "row has no gradient otherwise");
+        return err_set(
+            e, DS_ERANGE,
+            "edp.train=sparse with learned thresholds needs edp.probe_rate > 0: a skipped "
+            "row has no gradient otherwise");
     /* without a controller the target is only a wish, and 'literal' shows what its rule does */
-    return o->budget == BUDGET_OFF ? 0 : route_check_target(o->target_ratio, least_depth(r), r->L, "edp.target_ratio", e);
+    return o->budget == BUDGET_OFF
+               ? 0
+               : route_check_target(o->target_ratio, least_depth(r), r->L, "edp.target_ratio", e);
 }
 
 static double initial_tau(const struct route *r)
@@ -183,8 +193,8 @@ static int edp_init(struct route *r, struct err *e)
     s->weight = -1;
     if (o->signal == SIGNAL_LEARNED)
         s->weight = params_add(ps, "edp.score.weight", r->L, FEATURES, PARAM_ROUTER, INIT_ZERO, 0);
-    rc = stepcode_init(&s->code, ps, "edp.step_codes", (enum stepcode_kind)o->step_code, r->L, r->C, s->gated,
-                       is_literal(r) ? LITERAL_BUCKETS : 0, e);
+    rc = stepcode_init(&s->code, ps, "edp.step_codes", (enum stepcode_kind)o->step_code, r->L, r->C,
+                       s->gated, is_literal(r) ? LITERAL_BUCKETS : 0, e);
     if (rc < 0)
         return rc;
     s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset; dual */
@@ -239,7 +249,8 @@ static void edp_begin(struct route *r)
         return;
     standardiser_begin(&s->std);
     if (opts_of(r)->noise_until > 0)
-        s->gates.noise = opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
+        s->gates.noise =
+            opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
 }
 
 /* Threshold of layer l in force, in the units of z. */
@@ -268,7 +279,8 @@ static struct standard standard_of(const struct route *r, int l)
 
 static int base_feature(const struct route *r)
 {
-    static const int feature[] = {FEATURE_VELOCITY, FEATURE_SPEED, FEATURE_ACCELERATION, FEATURE_ACCELERATION};
+    static const int feature[] = {FEATURE_VELOCITY, FEATURE_SPEED, FEATURE_ACCELERATION,
+                                  FEATURE_ACCELERATION};
     return feature[opts_of(r)->signal];
 }
 
@@ -304,9 +316,10 @@ static int by_rule(const struct route *r, int l, int i)
 static void decide_row(struct route *r, int l, int i, double tau, const struct standard *t)
 {
     struct edp *s = edp_of(r);
-    gates_decide(&s->gates, r, l, i, by_rule(r, l, i), score_of(r, l, i, t), tau, opts_of(r)->temperature);
-    stepcode_choose(&s->code, l, r->pass.R, i, s->gates.want[i], !edp_always_on(r, l), s->gates.skipped[i],
-                    s->gates.in_row[i]);
+    gates_decide(&s->gates, r, l, i, by_rule(r, l, i), score_of(r, l, i, t), tau,
+                 opts_of(r)->temperature);
+    stepcode_choose(&s->code, l, r->pass.R, i, s->gates.want[i], !edp_always_on(r, l),
+                    s->gates.skipped[i], s->gates.in_row[i]);
 }
 
 static void record_cells(struct route *r, int l, double tau)
@@ -330,7 +343,8 @@ static void record_cells(struct route *r, int l, double tau)
 static void make_plan(struct route *r, int l, struct plan *out)
 {
     const struct edp_opts *o = opts_of(r);
-    int sparse = r->pass.kind == PASS_TRAIN ? o->train == TRAIN_SPARSE : r->pass.kind == PASS_SPARSE;
+    int sparse =
+        r->pass.kind == PASS_TRAIN ? o->train == TRAIN_SPARSE : r->pass.kind == PASS_SPARSE;
     out->kv = o->kv == 0 ? KV_ALL : KV_PLAN;
     gates_plan(&edp_of(r)->gates, r, l, out, sparse, o->probe_rate);
 }
@@ -355,7 +369,8 @@ static void edp_regate(struct route *r, int l, struct plan *out)
     struct standard t = standard_of(r, l);
     double tau = tau_of(r, l);
     for (int k = 0; k < out->n; k++)
-        gates_again(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau, opts_of(r)->temperature);
+        gates_again(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau,
+                    opts_of(r)->temperature);
 }
 
 /* The quantile of this step's scores that would meet the target if none were forced; the budget does the rest. */
@@ -411,7 +426,8 @@ static void edp_finish(struct route *r, const struct stream *st)
     if (r->pass.kind != PASS_TRAIN)
         return; /* the step's metrics stay those of the training pass */
     s->ratio = gates_ratio(&s->gates, r->pass.R);
-    r->metric[M_TARGET][0] = budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
+    r->metric[M_TARGET][0] =
+        budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
     r->metric[M_OFFSET][0] = (double)value_of(r, s->budget)[0];
     r->metric[M_MU][0] = (double)value_of(r, s->budget)[1];
     r->metric[M_CODES][0] = stepcode_used(&s->code, r->pass.R);
@@ -423,7 +439,9 @@ static void edp_aux(struct route *r, struct losses *x)
     struct edp *s = edp_of(r);
     double ramp = penalty_ramp(r->pass.progress, o->sparsity_warmup), mean = 0;
     struct penalty price = {
-        .kind = (enum penalty_kind)o->penalty, .L = r->L, .gated = s->gated,
+        .kind = (enum penalty_kind)o->penalty,
+        .L = r->L,
+        .gated = s->gated,
         .lambda = o->penalty == PENALTY_OFF ? 0 : o->lambda_sparsity * ramp,
         .target = budget_target(o->target_ratio, r->pass.progress, o->anneal),
     };
@@ -436,9 +454,12 @@ static void edp_aux(struct route *r, struct losses *x)
     x->aux = penalty_rows(&price, s->depth, x->entropy, s->price, x->R);
 }
 
-struct gate_grad { double tau, weight[FEATURES]; };
+struct gate_grad {
+    double tau, weight[FEATURES];
+};
 
-static void attach(struct route *r, int l, int i, double dz, const struct standard *t, struct stream *st)
+static void attach(struct route *r, int l, int i, double dz, const struct standard *t,
+                   struct stream *st)
 {
     real df[FEATURES] = {0};
     int base = base_feature(r);
@@ -447,7 +468,8 @@ static void attach(struct route *r, int l, int i, double dz, const struct standa
 }
 
 /* d loss / d tau = - sum over rows of dgate p (1-p) / T; the same with features for the score's weights. */
-static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate, struct stream *st)
+static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
+                           struct stream *st)
 {
     struct edp *s = edp_of(r);
     struct standard t = standard_of(r, l);
@@ -469,7 +491,8 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
             attach(r, l, i, dz, &t, st);
     }
     r->metric[M_PUSH][l] = g.tau;
-    real *dtau = r->params->p[s->tau].grad, *dw = s->weight >= 0 ? r->params->p[s->weight].grad : NULL;
+    real *dtau = r->params->p[s->tau].grad,
+         *dw = s->weight >= 0 ? r->params->p[s->weight].grad : NULL;
     if (is_literal(r)) { /* tau = low + (high - low) sigmoid(theta) */
         double v = 1 / (1 + exp(-(double)value_of(r, s->tau)[l]));
         g.tau *= (tau_high - tau_low) * v * (1 - v);
@@ -501,7 +524,8 @@ static void follow_quantiles(struct route *r)
     for (int l = 0; l < r->L; l++) {
         int is_first = (double)r->params->p[s->std.count].value[l] <= 0;
         if (!isnan(s->quantile[l]) && !edp_always_on(r, l))
-            tau[l] = (real)(is_first ? s->quantile[l] : ema * (double)tau[l] + (1 - ema) * s->quantile[l]);
+            tau[l] = (real)(is_first ? s->quantile[l]
+                                     : ema * (double)tau[l] + (1 - ema) * s->quantile[l]);
     }
 }
 
@@ -517,9 +541,11 @@ static void edp_update(struct route *r)
         hold_level(r);
     standardiser_update(&s->std, o->ema);
     if (o->budget == BUDGET_OFFSET)
-        budget[0] = (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
+        budget[0] =
+            (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
     if (o->budget == BUDGET_DUAL)
-        budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate, o->lambda_budget);
+        budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate,
+                                      o->lambda_budget);
 }
 
 static int edp_set(struct route *r, const char *key, double value, struct err *e)
@@ -530,7 +556,8 @@ static int edp_set(struct route *r, const char *key, double value, struct err *e
         return 0;
     }
     if (strcmp(key, "target_ratio") != 0)
-        return err_set(e, DS_ENOTFOUND, "edp has no live setting %s (threshold_offset, target_ratio)", key);
+        return err_set(e, DS_ENOTFOUND,
+                       "edp has no live setting %s (threshold_offset, target_ratio)", key);
     int rc = route_check_target(value, least_depth(r), r->L, "edp.target_ratio", e);
     if (rc == 0)
         o->target_ratio = value;

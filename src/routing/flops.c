@@ -3,8 +3,8 @@
 #include <string.h>
 
 const char *const flops_part_name[FLOPS_PARTS] = {
-    [FLOPS_QO] = "q,o",       [FLOPS_KV] = "k,v",       [FLOPS_ATTENTION] = "attention",
-    [FLOPS_MLP] = "mlp",      [FLOPS_ROUTER] = "router", [FLOPS_HEAD] = "head",
+    [FLOPS_QO] = "q,o",  [FLOPS_KV] = "k,v",        [FLOPS_ATTENTION] = "attention",
+    [FLOPS_MLP] = "mlp", [FLOPS_ROUTER] = "router", [FLOPS_HEAD] = "head",
 };
 
 static double cost_qo(const struct flops_shape *s)
@@ -114,5 +114,6 @@ double flops_model_ratio(const struct flops *f)
 
 double flops_dense_token(const struct flops_shape *s, int T)
 {
-    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s) + 0.5 * (T + 1) * cost_key(s)) + cost_head(s);
+    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s) + 0.5 * (T + 1) * cost_key(s)) +
+           cost_head(s);
 }

@@ -58,24 +58,27 @@ static size_t cell_of(const struct route *r, int l, int i)
 }
 
 /* A threshold under logistic noise of scale T is passed with probability sigmoid((score - tau) / T). */
-static double noise_of(const struct gates *g, const struct route *r, int l, int i, double temperature)
+static double noise_of(const struct gates *g, const struct route *r, int l, int i,
+                       double temperature)
 {
     enum { NOISE_STREAM = 1 << 16 }; /* apart from the probes' draws */
     if (g->noise <= 0 || r->pass.soft)
         return 0;
-    double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l), (uint32_t)i);
+    double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
+                      (uint32_t)i);
     return g->noise * temperature * (log(u + 1e-12) - log1p(1e-12 - u));
 }
 
-void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_rule, real score, double tau,
-                  double temperature)
+void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_rule, real score,
+                  double tau, double temperature)
 {
     size_t cell = cell_of(r, l, i);
     int given = route_forced(r, l, i);
     g->score[cell] = score;
     g->soft[cell] = soft_of(score, tau, temperature);
     g->forced[cell] = by_rule || given >= 0;
-    g->want[i] = given >= 0 ? given == 1 : by_rule || (double)score + noise_of(g, r, l, i, temperature) > tau;
+    g->want[i] = given >= 0 ? given == 1
+                            : by_rule || (double)score + noise_of(g, r, l, i, temperature) > tau;
 }
 
 /* Which skipped rows are run all the same, to learn what skipping cost. */
@@ -83,13 +86,15 @@ static void choose_probes(struct gates *g, const struct route *r, int l, double 
 {
     for (int i = 0; i < r->pass.R; i++) {
         g->probe[i] = !g->want[i] && !g->forced[cell_of(r, l, i)] &&
-                      rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l, (uint32_t)i) < rate;
+                      rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l,
+                             (uint32_t)i) < rate;
         if (g->probe[i])
             g->weight[i] = (real)(1 / rate);
     }
 }
 
-void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out, int sparse, double probe_rate)
+void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out, int sparse,
+                double probe_rate)
 {
     const uint8_t *forced = g->forced + cell_of(r, l, 0);
     int R = r->pass.R, probes = sparse && probe_rate > 0 && r->pass.kind == PASS_TRAIN;
@@ -112,8 +117,8 @@ void gates_next(struct gates *g, int R)
     }
 }
 
-void gates_again(struct gates *g, const struct route *r, int l, struct plan *out, int k, real score, double tau,
-                 double temperature)
+void gates_again(struct gates *g, const struct route *r, int l, struct plan *out, int k, real score,
+                 double tau, double temperature)
 {
     size_t cell = cell_of(r, l, out->row[k]);
     if (g->forced[cell])

@@ -12,7 +12,10 @@ struct random_opts {
     double target_ratio, anneal;
     int kv, train;
 };
-struct random { uint8_t *want; double rate; };
+struct random {
+    uint8_t *want;
+    double rate;
+};
 
 #define AT(field) offsetof(struct random_opts, field)
 static const struct opt random_opts_table[] = {
@@ -47,7 +50,8 @@ static int random_init(struct route *r, struct err *e)
     const struct random_opts *o = opts_of(r);
     int on = (int)(o->early + o->late);
     if (on >= r->L)
-        return err_set(e, DS_ERANGE, "random.early + random.late = %d leave no gated layer of %d", on, r->L);
+        return err_set(e, DS_ERANGE, "random.early + random.late = %d leave no gated layer of %d",
+                       on, r->L);
     return route_check_target(o->target_ratio, on, r->L, "random.target_ratio", e);
 }
 
@@ -69,8 +73,9 @@ static void random_begin(struct route *r)
     const struct random_opts *o = opts_of(r);
     struct random *s = r->state;
     int on = (int)(o->early + o->late);
-    double target = r->pass.kind == PASS_TRAIN ? budget_target(o->target_ratio, r->pass.progress, o->anneal)
-                                               : o->target_ratio;
+    double target = r->pass.kind == PASS_TRAIN
+                        ? budget_target(o->target_ratio, r->pass.progress, o->anneal)
+                        : o->target_ratio;
     s->rate = (target * r->L - on) / (r->L - on);
     if (r->pass.kind == PASS_TRAIN)
         r->metric[M_TARGET][0] = target;
@@ -87,10 +92,13 @@ static void random_decide(struct route *r, int l, struct plan *out, const struct
         int forced = route_forced(r, l, i);
         /* in training the draw changes from step to step; in use it hangs on the token and its place alone */
         uint64_t step = training ? (uint64_t)r->pass.step : 0;
-        uint32_t place = training ? (uint32_t)i : (uint32_t)r->pass.id[i] * 2654435761u + (uint32_t)r->pass.pos[i];
-        s->want[i] = (uint8_t)(forced >= 0 ? forced
-                                           : random_always_on(r, l) ||
-                                                 rng_at(r->seed, RNG_ROUTE, step, (uint32_t)l, place) < s->rate);
+        uint32_t place = training
+                             ? (uint32_t)i
+                             : (uint32_t)r->pass.id[i] * 2654435761u + (uint32_t)r->pass.pos[i];
+        s->want[i] =
+            (uint8_t)(forced >= 0 ? forced
+                                  : random_always_on(r, l) || rng_at(r->seed, RNG_ROUTE, step,
+                                                                     (uint32_t)l, place) < s->rate);
         if (r->pass.record)
             r->cell[M_GATE][(size_t)l * (size_t)R + (size_t)i] = s->want[i];
     }

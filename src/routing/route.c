@@ -9,11 +9,7 @@ extern const struct route_ops route_dense, route_edp, route_random, route_static
 
 /* The registry: adding a method is its file and one line here. */
 static const struct route_ops *const methods[] = {
-    &route_dense,
-    &route_edp,
-    &route_random,
-    &route_static,
-    NULL,
+    &route_dense, &route_edp, &route_random, &route_static, NULL,
 };
 
 const struct route_ops *const *route_all(void)
@@ -32,13 +28,15 @@ const struct route_ops *route_find(const char *name)
 struct opt_group route_group(const struct route_ops *ops, char prefix[40])
 {
     snprintf(prefix, 40, "%s.", ops->name);
-    struct opt_group g = {.prefix = prefix, .title = ops->summary, .opts = ops->opts, .n = ops->n_opts};
+    struct opt_group g = {
+        .prefix = prefix, .title = ops->summary, .opts = ops->opts, .n = ops->n_opts};
     return g;
 }
 
 static int alloc_metrics(struct route *r, struct err *e)
 {
-    BUG_IF(r->ops->n_metrics > ROUTE_METRICS_MAX, "%s has %zu metrics", r->ops->name, r->ops->n_metrics);
+    BUG_IF(r->ops->n_metrics > ROUTE_METRICS_MAX, "%s has %zu metrics", r->ops->name,
+           r->ops->n_metrics);
     for (size_t i = 0; i < r->ops->n_metrics; i++) {
         enum metric_scope scope = r->ops->metrics[i].scope;
         if (scope == METRIC_CELL)
@@ -50,8 +48,8 @@ static int alloc_metrics(struct route *r, struct err *e)
     return 0;
 }
 
-int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L, int C, uint64_t seed,
-               struct err *e)
+int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
+               int C, uint64_t seed, struct err *e)
 {
     memset(r, 0, sizeof *r);
     r->ops = ops;
@@ -152,7 +150,8 @@ void route_decide(struct route *r, int l, struct plan *out, struct stream *s)
         r->ops->enter(r, l, out, s);
 }
 
-void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe, int R, int all_rows)
+void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
+                     int R, int all_rows)
 {
     int n = 0, active = 0;
     for (int i = 0; i < R; i++) {
@@ -178,9 +177,10 @@ int route_check_target(double target, int on, int L, const char *key, struct err
 {
     double floor_ratio = (double)on / L;
     if (!(target >= floor_ratio - 1e-9 && target <= 1.0))
-        return err_set(e, DS_ERANGE,
-                       "%s=%g cannot be reached: %d of %d layers run by rule (always on or forced), so the "
-                       "whole-block ratio lies in [%.3f, 1]; raise it or let fewer layers run by rule",
-                       key, target, on, L, floor_ratio);
+        return err_set(
+            e, DS_ERANGE,
+            "%s=%g cannot be reached: %d of %d layers run by rule (always on or forced), so the "
+            "whole-block ratio lies in [%.3f, 1]; raise it or let fewer layers run by rule",
+            key, target, on, L, floor_ratio);
     return 0;
 }

@@ -9,8 +9,11 @@ enum { ROWS = 64 };
 static const real norm_floor = (real)1e-8;
 
 const char *const feature_name[FEATURES] = {
-    [FEATURE_VELOCITY] = "velocity", [FEATURE_SPEED] = "speed_change", [FEATURE_ACCELERATION] = "acceleration",
-    [FEATURE_TURN] = "turn",         [FEATURE_GROWTH] = "growth",
+    [FEATURE_VELOCITY] = "velocity",
+    [FEATURE_SPEED] = "speed_change",
+    [FEATURE_ACCELERATION] = "acceleration",
+    [FEATURE_TURN] = "turn",
+    [FEATURE_GROWTH] = "growth",
 };
 
 void signal_release(struct signal *s)
@@ -58,9 +61,11 @@ void signal_begin(struct signal *s, int R)
 }
 
 /* Takes in one executed increment D = y - x; y, x and the last D are (C). */
-static void take_increment(struct signal *s, int row, const real *restrict y, const real *restrict x)
+static void take_increment(struct signal *s, int row, const real *restrict y,
+                           const real *restrict x)
 {
-    real *restrict last = s->last + (size_t)row * (size_t)s->C, *held = s->held + (size_t)row * FEATURES;
+    real *restrict last = s->last + (size_t)row * (size_t)s->C,
+                   *held = s->held + (size_t)row * FEATURES;
     int has_last = s->runs[row] > 0;
     real dd = 0, yy = 0, diff = 0, dot = 0, ll = 0;
 #pragma omp simd reduction(+ : dd, yy, diff, dot, ll)
@@ -83,7 +88,12 @@ static void take_increment(struct signal *s, int row, const real *restrict y, co
     s->runs[row]++;
 }
 
-struct observe { struct signal *s; int l; const uint8_t *ran; const struct stream *st; };
+struct observe {
+    struct signal *s;
+    int l;
+    const uint8_t *ran;
+    const struct stream *st;
+};
 
 static void observe_part(void *ctx, int task, int worker)
 {
@@ -114,12 +124,14 @@ static void observe_literal(struct signal *s, int l, const struct stream *st)
     size_t C = (size_t)s->C;
     for (int i = 0; i < st->R; i++) {
         const real *x = st->h[l] + (size_t)i * C;
-        real *last = s->last + (size_t)i * C, *held = s->held + (size_t)i * FEATURES, dd = 0, xx = 0;
+        real *last = s->last + (size_t)i * C, *held = s->held + (size_t)i * FEATURES, dd = 0,
+             xx = 0;
         for (size_t c = 0; l > 0 && c < C; c++) {
             dd += (x[c] - last[c]) * (x[c] - last[c]);
             xx += x[c] * x[c];
         }
-        real norm = sqrt_r(xx), v = l > 0 ? sqrt_r(dd) / (norm > norm_floor ? norm : norm_floor) : 0;
+        real norm = sqrt_r(xx),
+             v = l > 0 ? sqrt_r(dd) / (norm > norm_floor ? norm : norm_floor) : 0;
         held[FEATURE_SPEED] = fabs_r(v - held[FEATURE_VELOCITY]);
         held[FEATURE_VELOCITY] = v;
         memcpy(last, x, C * sizeof(real));
@@ -144,12 +156,17 @@ const real *signal_at(const struct signal *s, int l, int R, int row)
     return s->value + ((size_t)l * (size_t)R + (size_t)row) * FEATURES;
 }
 
-struct step { const real *y, *x; real *dy, *dx; real d_norm, y_norm; };
+struct step {
+    const real *y, *x;
+    real *dy, *dx;
+    real d_norm, y_norm;
+};
 
 static struct step step_of(const struct signal *s, int j, int row, struct stream *st)
 {
     size_t at = (size_t)row * (size_t)s->C;
-    struct step k = {.y = st->h[j + 1] + at, .x = st->h[j] + at, .dy = st->dh[j + 1] + at, .dx = st->dh[j] + at};
+    struct step k = {
+        .y = st->h[j + 1] + at, .x = st->h[j] + at, .dy = st->dh[j + 1] + at, .dx = st->dh[j] + at};
     real dd = 0, yy = 0;
     for (int c = 0; c < s->C; c++) {
         dd += (k.y[c] - k.x[c]) * (k.y[c] - k.x[c]);

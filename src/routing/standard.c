@@ -16,7 +16,8 @@ static int add_buffer(struct params *ps, const char *prefix, const char *name, i
     return i;
 }
 
-int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L, int width, struct err *e)
+int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L,
+                      int width, struct err *e)
 {
     size_t n = (size_t)L * (size_t)width;
     BUG_IF(width > STANDARD_MAX, "%d values to standardise", width);

@@ -12,7 +12,9 @@ struct static_opts {
     double target_ratio;
     int pattern, kv, train;
 };
-struct static_state { uint8_t *want; };
+struct static_state {
+    uint8_t *want;
+};
 
 #define AT(field) offsetof(struct static_opts, field)
 static const struct opt static_opts_table[] = {
@@ -40,7 +42,8 @@ static int static_init(struct route *r, struct err *e)
 {
     int on = (int)(opts_of(r)->early + opts_of(r)->late);
     if (on >= r->L)
-        return err_set(e, DS_ERANGE, "static.early + static.late = %d leave no gated layer of %d", on, r->L);
+        return err_set(e, DS_ERANGE, "static.early + static.late = %d leave no gated layer of %d",
+                       on, r->L);
     return route_check_target(opts_of(r)->target_ratio, on, r->L, "static.target_ratio", e);
 }
 
@@ -64,7 +67,8 @@ static int runs(const struct route *r, int l, int pos)
     double rate = (o->target_ratio * r->L - on) / gated;
     if (static_always_on(r, l))
         return 1;
-    if (o->pattern == PATTERN_LAYERS) { /* evenly spread: layer k runs when the rounded sum moves on */
+    if (o->pattern ==
+        PATTERN_LAYERS) { /* evenly spread: layer k runs when the rounded sum moves on */
         int k = l - (int)o->early;
         return floor((k + 1) * rate + 0.5) > floor(k * rate + 0.5);
     }

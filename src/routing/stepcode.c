@@ -11,8 +11,8 @@ static int rows_of(const struct stepcode *c, int gated)
     return c->buckets > 0 ? c->buckets : gated + 1;
 }
 
-int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum stepcode_kind kind, int L, int C,
-                  int gated, int buckets, struct err *e)
+int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum stepcode_kind kind,
+                  int L, int C, int gated, int buckets, struct err *e)
 {
     c->kind = kind;
     c->params = ps;
@@ -47,7 +47,8 @@ static int row_of(const struct stepcode *c, int skipped)
     return row < c->rows ? row : c->rows - 1;
 }
 
-void stepcode_choose(struct stepcode *c, int l, int R, int i, int runs, int is_gated, int skipped, int in_row)
+void stepcode_choose(struct stepcode *c, int l, int R, int i, int runs, int is_gated, int skipped,
+                     int in_row)
 {
     int code = -1;
     if (c->kind == STEPCODE_LANDING && runs && in_row > 0)

@@ -15,7 +15,11 @@
 
 enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512 };
 
-struct client { int fd; char line[LINE_MAX_BYTES]; size_t n; };
+struct client {
+    int fd;
+    char line[LINE_MAX_BYTES];
+    size_t n;
+};
 struct control {
     int fd;
     char path[1100];
@@ -26,7 +30,8 @@ struct control {
 static int set_nonblocking(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
-    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0;
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+           fcntl(fd, F_SETFD, FD_CLOEXEC) < 0;
 }
 
 int control_open(struct control **out, const char *dir, struct err *e)
@@ -45,8 +50,8 @@ int control_open(struct control **out, const char *dir, struct err *e)
         unlink(c->path);
         c->fd = socket(AF_UNIX, SOCK_STREAM, 0);
         mode_t old = umask(0177);
-        if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&addr, sizeof addr) < 0 || listen(c->fd, CLIENTS_MAX) < 0 ||
-            set_nonblocking(c->fd))
+        if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&addr, sizeof addr) < 0 ||
+            listen(c->fd, CLIENTS_MAX) < 0 || set_nonblocking(c->fd))
             rc = err_errno(e, "%s", c->path);
         umask(old);
     }
@@ -93,7 +98,8 @@ static void take_clients(struct control *c)
 }
 
 /* Answers are short; a peer that does not read loses its connection, never our time. */
-static int serve_line(struct client *k, void (*handle)(void *, const char *, struct str *), void *ctx)
+static int serve_line(struct client *k, void (*handle)(void *, const char *, struct str *),
+                      void *ctx)
 {
     struct str answer = {0};
     handle(ctx, k->line, &answer);
@@ -113,7 +119,8 @@ static int serve(struct client *k, void (*handle)(void *, const char *, struct s
     k->n += (size_t)got;
     for (;;) {
         char *end = memchr(k->line, '\n', k->n);
-        if (!end && k->n == LINE_MAX_BYTES - 1) { /* longer than any command: no telling where it ends */
+        if (!end &&
+            k->n == LINE_MAX_BYTES - 1) { /* longer than any command: no telling where it ends */
             static const char text[] = "error the line is too long\n";
             (void)(send(k->fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0);
             return 1;
@@ -131,7 +138,8 @@ static int serve(struct client *k, void (*handle)(void *, const char *, struct s
     }
 }
 
-void control_poll(struct control *c, double wait_s, void (*handle)(void *ctx, const char *line, struct str *answer), void *ctx)
+void control_poll(struct control *c, double wait_s,
+                  void (*handle)(void *ctx, const char *line, struct str *answer), void *ctx)
 {
     struct pollfd p[CLIENTS_MAX + 1] = {{.fd = c->fd, .events = POLLIN}};
     for (int i = 0; i < c->clients; i++)

@@ -15,15 +15,16 @@ int trainer_write_config(const char *dir, const struct train_config *config, str
     char path[1100];
     struct str s = {0};
     train_config_print(&s, config);
-    int rc = s.failed ? err_set(e, DS_EMEM, "config.yaml") : fs_join(path, sizeof path, dir, "config.yaml", e);
+    int rc = s.failed ? err_set(e, DS_EMEM, "config.yaml")
+                      : fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
 }
 
-static int write_meta(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
-                      const char *parent, struct err *e)
+static int write_meta(const char *dir, const struct train_config *config, int argc, char **argv,
+                      const char *version, const char *parent, struct err *e)
 {
     char path[1100], host[256] = "";
     struct str s = {0};
@@ -37,11 +38,13 @@ static int write_meta(const char *dir, const struct train_config *config, int ar
     str_add_json(&s, config->preset, strlen(config->preset));
     str_addf(&s, ",\n  \"version\": \"%s\",\n  \"host\": ", version);
     str_add_json(&s, host, strlen(host));
-    str_addf(&s, ",\n  \"cpus\": %d,\n  \"seed\": %" PRId64 ",\n  \"started\": %.3f,\n  \"parent\": ", pool_cpus(),
-             config->run.seed, clock_wall());
+    str_addf(&s,
+             ",\n  \"cpus\": %d,\n  \"seed\": %" PRId64 ",\n  \"started\": %.3f,\n  \"parent\": ",
+             pool_cpus(), config->run.seed, clock_wall());
     str_add_json(&s, parent ? parent : "", parent ? strlen(parent) : 0);
     str_add(&s, "\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, "meta.json") : fs_join(path, sizeof path, dir, "meta.json", e);
+    int rc = s.failed ? err_set(e, DS_EMEM, "meta.json")
+                      : fs_join(path, sizeof path, dir, "meta.json", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);
     str_release(&s);
@@ -57,8 +60,8 @@ static int is_new(const char *dir, struct err *e)
     return rc;
 }
 
-int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv, const char *version,
-                   const char *parent, struct err *e)
+int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
+                   const char *version, const char *parent, struct err *e)
 {
     char path[1100];
     struct runlog_writer *lock = NULL;
@@ -89,7 +92,8 @@ void trainer_discard(const char *dir)
     static const char *const file[] = {"config.yaml", "meta.json", "tokenizer.json", "log.mp"};
     char path[1100];
     struct stat st;
-    if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || stat(path, &st) < 0 || st.st_size > 0)
+    if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || stat(path, &st) < 0 ||
+        st.st_size > 0)
         return; /* it has told something: it stays */
     for (size_t i = 0; i < DS_LEN(file); i++)
         if (fs_join(path, sizeof path, dir, file[i], NULL) == 0)

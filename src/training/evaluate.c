@@ -16,11 +16,13 @@ static void add_batches(struct trainer *t, struct measure *s, int64_t tokens)
     for (uint64_t done = 0; done < want;) {
         int n = want - done < (uint64_t)batch ? (int)(want - done) : batch;
         loader_next(t->val, &pos, n, t->input, t->target, t->doc_start, t->true_entropy);
-        struct batch b = {.B = n, .T = seq, .id = t->input, .target = t->target, .doc_start = t->doc_start};
+        struct batch b = {
+            .B = n, .T = seq, .id = t->input, .target = t->target, .doc_start = t->doc_start};
         struct pass pass = {.kind = PASS_SPARSE, .seed = (uint64_t)t->config.run.seed, .record = 1};
         model_forward(t->model, &b, &pass);
         model_loss(t->model, 0, 1);
-        measure_add(s, t->model, t->true_entropy, loader_target_bytes(t->val, t->target, (size_t)n * (size_t)seq));
+        measure_add(s, t->model, t->true_entropy,
+                    loader_target_bytes(t->val, t->target, (size_t)n * (size_t)seq));
         t->model->batch = NULL;
         done += (uint64_t)n;
     }
@@ -29,7 +31,8 @@ static void add_batches(struct trainer *t, struct measure *s, int64_t tokens)
 static void time_prefill(struct trainer *t, struct measure *s, int rounds)
 {
     struct loader_pos pos = {0};
-    int seq = (int)t->config.train.seq, T = t->model->R_max < PREFILL_TOKENS ? t->model->R_max : PREFILL_TOKENS;
+    int seq = (int)t->config.train.seq,
+        T = t->model->R_max < PREFILL_TOKENS ? t->model->R_max : PREFILL_TOKENS;
     T = T < t->model->config.max_seq ? T : (int)t->model->config.max_seq;
     for (int at = 0; at < T; at += seq) { /* windows end to end: one long text */
         int room = T - at < seq ? T - at : seq;
@@ -46,7 +49,8 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
     struct measure s;
     if (!t->val)
         return 0;
-    int rc = measure_init(&s, t->model, (int)t->config.train.seq, final ? (size_t)t->config.train.samples : 1024, e);
+    int rc = measure_init(&s, t->model, (int)t->config.train.seq,
+                          final ? (size_t)t->config.train.samples : 1024, e);
     if (rc < 0)
         return rc;
     s.token_class = t->token_class;
@@ -58,7 +62,8 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
     t->report.val_loss = measure_loss(&s);
     t->report.bits_per_byte = measure_bits_per_byte(&s);
     t->report.time_ratio = s.time_ratio;
-    measure_eval_record(&s, t->record, final ? "final" : "val", "causal", t->state.step, clock_wall());
+    measure_eval_record(&s, t->record, final ? "final" : "val", "causal", t->state.step,
+                        clock_wall());
     rc = trainer_append(t, e);
     if (rc == 0 && final) {
         measure_sample_record(&s, t->record, "val", t->state.step, clock_wall());

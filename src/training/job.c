@@ -27,7 +27,8 @@ const char *job_root(void)
 }
 
 /* mkdir is the reservation: two starts in one second get two names. */
-static int reserve(const char *stem, char *name, size_t size, char *dir, size_t dir_size, struct err *e)
+static int reserve(const char *stem, char *name, size_t size, char *dir, size_t dir_size,
+                   struct err *e)
 {
     int rc = fs_mkdirs(job_root(), e);
     for (int i = 1; rc == 0 && i < 100000; i++) {
@@ -73,13 +74,16 @@ static int spawn(char *const argv[], int out, struct err *e)
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : err_set(e, DS_EIO, "the run could not be started");
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0
+               ? 0
+               : err_set(e, DS_EIO, "the run could not be started");
 }
 
 static const char *stem_of(const char *const *args, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (args[i][0] != '-' && !strchr(args[i], '=') && fs_name_ok(args[i]) && strlen(args[i]) < 48)
+        if (args[i][0] != '-' && !strchr(args[i], '=') && fs_name_ok(args[i]) &&
+            strlen(args[i]) < 48)
             return args[i];
     return "quick";
 }
@@ -88,7 +92,8 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
 {
     char dir[1024], path[1100];
     char **argv = mem_alloc(n + 6, sizeof *argv);
-    int out = -1, rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e) : err_set(e, DS_EMEM, "start");
+    int out = -1, rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+                            : err_set(e, DS_EMEM, "start");
     if (rc < 0)
         goto done;
     size_t k = 0;
@@ -128,7 +133,8 @@ static void read_meta(const char *dir, struct job_info *info)
 {
     char path[1100];
     struct json *j = NULL;
-    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 || json_read_file(&j, path, 1 << 20, NULL) < 0)
+    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 ||
+        json_read_file(&j, path, 1 << 20, NULL) < 0)
         return;
     const char *preset = json_str(json_get(json_root(j), "preset"), NULL);
     str_copy(info->preset, sizeof info->preset, preset ? preset : "");
@@ -157,7 +163,8 @@ static int describe(const char *root, const char *name, struct job_info *info)
         return 0;
     int has_log = stat(log, &st) == 0 && S_ISREG(st.st_mode);
     char config[1100];
-    if (!has_log && (fs_join(config, sizeof config, info->path, "config.yaml", NULL) < 0 || stat(config, &st) != 0))
+    if (!has_log && (fs_join(config, sizeof config, info->path, "config.yaml", NULL) < 0 ||
+                     stat(config, &st) != 0))
         return 0;
     str_copy(info->name, sizeof info->name, name);
     info->modified = (double)st.st_mtime;
@@ -214,7 +221,8 @@ static int talk(int fd, const char *command, double timeout_s, struct str *answe
         double left = end - clock_mono();
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) == 0)
-            return err_set(e, DS_EBUSY, "no answer within %g s: the run is busy or stopped", timeout_s);
+            return err_set(e, DS_EBUSY, "no answer within %g s: the run is busy or stopped",
+                           timeout_s);
         ssize_t got = recv(fd, buf, sizeof buf, 0);
         if (got < 0 && errno == EINTR)
             continue;
@@ -230,7 +238,8 @@ static int talk(int fd, const char *command, double timeout_s, struct str *answe
     }
 }
 
-int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer, struct err *e)
+int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer,
+                struct err *e)
 {
     struct sockaddr_un addr;
     int holder = -1, fd = -1;
@@ -260,7 +269,8 @@ static void add_keys(const struct opt_group *g)
         snprintf(full, sizeof full, "%s%s", g->prefix, g->opts[i].key);
         char *key = mem_strdup(full);
         if (key) /* kept for the life of the process */
-            keys[n_keys++] = (struct job_key){key, g->opts[i].otherwise, g->opts[i].help, g->opts[i].choices};
+            keys[n_keys++] =
+                (struct job_key){key, g->opts[i].otherwise, g->opts[i].help, g->opts[i].choices};
     }
 }
 
@@ -285,7 +295,8 @@ int job_presets(char ***names, size_t *n, struct err *e)
 {
     char **all = NULL;
     size_t count = 0, k = 0;
-    int rc = fs_is_dir(train_config_presets()) ? fs_list(train_config_presets(), &all, &count, e) : 0;
+    int rc =
+        fs_is_dir(train_config_presets()) ? fs_list(train_config_presets(), &all, &count, e) : 0;
     if (rc < 0)
         return rc;
     char **list = mem_alloc(count + 1, sizeof *list);
@@ -306,7 +317,10 @@ int job_presets(char ***names, size_t *n, struct err *e)
     return 0;
 }
 
-struct values { char **value; size_t n; };
+struct values {
+    char **value;
+    size_t n;
+};
 
 static void take_value(void *ctx, const char *key, const char *value)
 {

@@ -37,7 +37,8 @@ static const struct opt train_opts[] = {
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
     // clang-format on
 };
-const struct opt_group train_group = {.prefix = "train.", .title = "training", .opts = train_opts, .n = DS_LEN(train_opts)};
+const struct opt_group train_group = {
+    .prefix = "train.", .title = "training", .opts = train_opts, .n = DS_LEN(train_opts)};
 #undef AT
 
 #define AT(field) offsetof(struct data_options, field)
@@ -52,7 +53,8 @@ static const struct opt data_opts[] = {
     {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "share of documents held out, by hash of the text", NULL},
     // clang-format on
 };
-const struct opt_group data_group = {.prefix = "data.", .title = "data", .opts = data_opts, .n = DS_LEN(data_opts)};
+const struct opt_group data_group = {
+    .prefix = "data.", .title = "data", .opts = data_opts, .n = DS_LEN(data_opts)};
 #undef AT
 
 #define AT(field) offsetof(struct run_options, field)
@@ -63,7 +65,8 @@ static const struct opt run_opts[] = {
     {"compute", OPT_ENUM, AT(compute), "fp32", 0, 0, "fp32", "number type of matrix products", NULL},
     // clang-format on
 };
-const struct opt_group run_group = {.prefix = "", .title = "run", .opts = run_opts, .n = DS_LEN(run_opts)};
+const struct opt_group run_group = {
+    .prefix = "", .title = "run", .opts = run_opts, .n = DS_LEN(run_opts)};
 #undef AT
 
 static char preset_dir[1024] = "data";
@@ -83,13 +86,18 @@ static int preset_path(char *path, size_t size, const char *preset, struct err *
     size_t n = strlen(preset);
     char file[96];
     if (n > 5 && strcmp(preset + n - 5, ".yaml") == 0)
-        return str_copy(path, size, preset) ? err_set(e, DS_ERANGE, "%s: the path is too long", preset) : 0;
+        return str_copy(path, size, preset)
+                   ? err_set(e, DS_ERANGE, "%s: the path is too long", preset)
+                   : 0;
     if (!fs_name_ok(preset))
-        return err_set(e, DS_EUSAGE, "%s is no preset: a name in data/ or a .yaml file is wanted", preset);
+        return err_set(e, DS_EUSAGE, "%s is no preset: a name in data/ or a .yaml file is wanted",
+                       preset);
     snprintf(file, sizeof file, "%s.yaml", preset);
     int rc = fs_join(path, size, preset_dir, file, e);
     if (rc == 0 && !fs_exists(path))
-        rc = err_set(e, DS_EUSAGE, "no preset %s (%s is not there); `depthscope help train` lists them", preset, path);
+        rc = err_set(e, DS_EUSAGE,
+                     "no preset %s (%s is not there); `depthscope help train` lists them", preset,
+                     path);
     return rc;
 }
 
@@ -109,7 +117,8 @@ static void apply(struct config *c, const struct opt_group *g, void *values, str
         str_addf(all, "%s%s", between(all), e.text);
 }
 
-static void check_route_options(struct config *given, const struct route_ops *ops, struct config *out, struct str *all)
+static void check_route_options(struct config *given, const struct route_ops *ops,
+                                struct config *out, struct str *all)
 {
     char prefix[40], key[128], value[256];
     struct opt_group g = route_group(ops, prefix);
@@ -131,7 +140,8 @@ static void check_route_options(struct config *given, const struct route_ops *op
 }
 
 /* A preset may carry options of several methods; those of the others are checked and put aside. */
-static void check_other_methods(struct config *given, const struct route_ops *chosen, struct str *all)
+static void check_other_methods(struct config *given, const struct route_ops *chosen,
+                                struct str *all)
 {
     for (const struct route_ops *const *m = route_all(); *m; m++) {
         struct config unused = {0};
@@ -146,7 +156,8 @@ static int check_unknown(const struct config *given, struct err *e)
     enum { GROUPS_MAX = 64 };
     static char prefix[GROUPS_MAX][40];
     struct opt_group methods[GROUPS_MAX];
-    const struct opt_group *group[GROUPS_MAX] = {&train_group, &data_group, &run_group, &model_group};
+    const struct opt_group *group[GROUPS_MAX] = {&train_group, &data_group, &run_group,
+                                                 &model_group};
     size_t n = 4;
     for (const struct route_ops *const *m = route_all(); *m && n < GROUPS_MAX; m++, n++) {
         methods[n] = route_group(*m, prefix[n]);
@@ -163,12 +174,13 @@ static void check_values(struct train_config *c, struct str *all)
     if (!(o->lr > 0))
         str_addf(all, "%strain.lr=%g must be above 0", between(all), o->lr);
     if (o->seq > max_seq)
-        str_addf(all, "%strain.seq=%lld is longer than model.max_seq=%lld", between(all), (long long)o->seq, max_seq);
+        str_addf(all, "%strain.seq=%lld is longer than model.max_seq=%lld", between(all),
+                 (long long)o->seq, max_seq);
     if (o->probe_tokens > max_seq && max_seq >= 2)
         o->probe_tokens = max_seq; /* a default that a small context need not know */
     if (o->batch * o->seq > 1 << 24)
-        str_addf(all, "%strain.batch * train.seq = %lld tokens a step is more than 16,777,216", between(all),
-                 (long long)(o->batch * o->seq));
+        str_addf(all, "%strain.batch * train.seq = %lld tokens a step is more than 16,777,216",
+                 between(all), (long long)(o->batch * o->seq));
 }
 
 /* The method looks at its options and at the number of layers, as it will when the run begins. */
@@ -181,7 +193,8 @@ static void check_method(const struct train_config *c, const struct route_ops *o
     struct route r = {0};
     struct config copy = {0};
     void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
-    int rc = values ? opt_defaults(&g, values, &e) : err_set(&e, DS_EMEM, "options of %s", ops->name);
+    int rc =
+        values ? opt_defaults(&g, values, &e) : err_set(&e, DS_EMEM, "options of %s", ops->name);
     if (rc == 0)
         rc = config_merge(&copy, &c->route, &e);
     if (rc == 0)
@@ -226,7 +239,8 @@ static void resolve(struct train_config *c, struct config *given, struct str *al
     }
 }
 
-static int make(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e)
+static int make(struct train_config *c, const char *path, const char *const *override, size_t n,
+                struct err *e)
 {
     struct config given = {0};
     struct str all = {0};
@@ -241,7 +255,8 @@ static int make(struct train_config *c, const char *path, const char *const *ove
     if (rc == 0)
         resolve(c, &given, &all);
     if (rc == 0 && (all.len > 0 || all.failed))
-        rc = err_set(e, all.failed ? DS_EMEM : DS_EUSAGE, "%s", all.failed ? "configuration" : str_text(&all));
+        rc = err_set(e, all.failed ? DS_EMEM : DS_EUSAGE, "%s",
+                     all.failed ? "configuration" : str_text(&all));
     str_release(&all);
     config_release(&given);
     if (rc < 0)
@@ -249,7 +264,8 @@ static int make(struct train_config *c, const char *path, const char *const *ove
     return rc;
 }
 
-int train_config_make(struct train_config *c, const char *preset, const char *const *override, size_t n, struct err *e)
+int train_config_make(struct train_config *c, const char *preset, const char *const *override,
+                      size_t n, struct err *e)
 {
     char path[1024];
     memset(c, 0, sizeof *c);
@@ -261,7 +277,8 @@ int train_config_make(struct train_config *c, const char *preset, const char *co
     return rc < 0 ? rc : make(c, path, override, n, e);
 }
 
-int train_config_read(struct train_config *c, const char *path, const char *const *override, size_t n, struct err *e)
+int train_config_read(struct train_config *c, const char *path, const char *const *override,
+                      size_t n, struct err *e)
 {
     memset(c, 0, sizeof *c);
     return make(c, path, override, n, e);
@@ -293,8 +310,8 @@ void train_config_print(struct str *out, const struct train_config *c)
     config_release(&copy);
 }
 
-static void each_of(const struct opt_group *g, const void *values, void (*each)(void *, const char *, const char *),
-                    void *ctx)
+static void each_of(const struct opt_group *g, const void *values,
+                    void (*each)(void *, const char *, const char *), void *ctx)
 {
     char key[128], value[512];
     for (size_t i = 0; i < g->n; i++) {
@@ -304,7 +321,8 @@ static void each_of(const struct opt_group *g, const void *values, void (*each)(
     }
 }
 
-void train_config_each(const struct train_config *c, void (*each)(void *ctx, const char *key, const char *value), void *ctx)
+void train_config_each(const struct train_config *c,
+                       void (*each)(void *ctx, const char *key, const char *value), void *ctx)
 {
     each_of(&run_group, &c->run, each, ctx);
     each_of(&model_group, &c->model, each, ctx);

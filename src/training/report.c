@@ -28,7 +28,8 @@ static void add_config(void *ctx, const char *key, const char *value)
 
 static const char *const scope_name[] = {"step", "layer", "cell"};
 
-static void add_metric_row(struct record *r, const char *name, const char *unit, const char *help, const char *scope)
+static void add_metric_row(struct record *r, const char *name, const char *unit, const char *help,
+                           const char *scope)
 {
     record_map(r, NULL);
     record_str(r, "name", name);
@@ -39,7 +40,9 @@ static void add_metric_row(struct record *r, const char *name, const char *unit,
 }
 
 /* Metrics that every run has; the method's own follow from its table. */
-static const struct { const char *name, *unit, *help, *scope; } run_metrics[] = {
+static const struct {
+    const char *name, *unit, *help, *scope;
+} run_metrics[] = {
     {"loss", "nats/token", "training loss", "step"},
     {"val_loss", "nats/token", "validation loss with causal decisions, skipping for real", "step"},
     {"bits_per_byte", "bits/byte", "validation loss per byte of text", "step"},
@@ -50,9 +53,11 @@ static const struct { const char *name, *unit, *help, *scope; } run_metrics[] = 
     {"step_ms", "ms", "duration of a training step", "step"},
     {"tokens", "tokens", "seen so far", "step"},
     {"aux_loss", "nats/token", "penalties of the method", "step"},
-    {"block_ratio", "", "executed cells / all cells (decisions; masked training computes all)", "step"},
+    {"block_ratio", "", "executed cells / all cells (decisions; masked training computes all)",
+     "step"},
     {"flops_ratio", "", "FLOPs of the decisions / FLOPs of the dense model, head included", "step"},
-    {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process", "step"},
+    {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process",
+     "step"},
     {"skipped_steps", "", "steps skipped for NaN or Inf", "step"},
     {"gate_ratio", "", "share of rows that ran", "layer"},
 };
@@ -62,7 +67,8 @@ static void add_metric_table(struct trainer *t)
     const struct route_ops *ops = t->model->route.ops;
     record_array(t->record, "metrics");
     for (size_t i = 0; i < DS_LEN(run_metrics); i++)
-        add_metric_row(t->record, run_metrics[i].name, run_metrics[i].unit, run_metrics[i].help, run_metrics[i].scope);
+        add_metric_row(t->record, run_metrics[i].name, run_metrics[i].unit, run_metrics[i].help,
+                       run_metrics[i].scope);
     for (size_t i = 0; i < ops->n_metrics; i++)
         add_metric_row(t->record, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
                        scope_name[ops->metrics[i].scope]);
@@ -161,9 +167,16 @@ int trainer_log_probes(struct trainer *t, struct err *e)
     int rc = 0;
     for (int i = 0; i < t->probes && rc == 0; i++) {
         const struct probe_text *p = &t->probe[i];
-        struct trace_text text = {.name = p->name, .index = i, .id = p->id, .piece = p->piece,
-                                  .piece_len = p->piece_len, .true_entropy = p->true_entropy, .n = p->n};
-        struct trace_options o = {.step = t->state.step, .time = clock_wall(), .kind = PASS_SPARSE,
+        struct trace_text text = {.name = p->name,
+                                  .index = i,
+                                  .id = p->id,
+                                  .piece = p->piece,
+                                  .piece_len = p->piece_len,
+                                  .true_entropy = p->true_entropy,
+                                  .n = p->n};
+        struct trace_options o = {.step = t->state.step,
+                                  .time = clock_wall(),
+                                  .kind = PASS_SPARSE,
                                   .seed = (uint64_t)t->config.run.seed};
         trace_run(t->model, &text, &o, t->record);
         rc = trainer_append(t, e);
@@ -171,7 +184,8 @@ int trainer_log_probes(struct trainer *t, struct err *e)
     return rc;
 }
 
-int trainer_log_event(struct trainer *t, int level, const char *name, const char *text, struct err *e)
+int trainer_log_event(struct trainer *t, int level, const char *name, const char *text,
+                      struct err *e)
 {
     static const char *const level_name[] = {"debug", "info", "warn", "error"};
     record_begin(t->record, "event", t->state.step, clock_wall());

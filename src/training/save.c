@@ -17,13 +17,16 @@
 static void print_state(struct str *s, const struct trainer *t)
 {
     const struct train_state *x = &t->state;
-    str_addf(s, "{\n  \"step\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"skipped\": %" PRId64 ",\n", x->step, x->tokens,
-             x->skipped);
-    str_addf(s, "  \"bad_in_row\": %" PRId64 ",\n  \"best_step\": %" PRId64 ",\n", x->bad_in_row, x->best_step);
+    str_addf(
+        s, "{\n  \"step\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"skipped\": %" PRId64 ",\n",
+        x->step, x->tokens, x->skipped);
+    str_addf(s, "  \"bad_in_row\": %" PRId64 ",\n  \"best_step\": %" PRId64 ",\n", x->bad_in_row,
+             x->best_step);
     str_addf(s, "  \"best_loss\": \"%a\",\n  \"seconds\": \"%a\",\n", x->best_loss, x->seconds);
-    str_addf(s, "  \"epoch\": \"%" PRIu64 "\",\n  \"window\": \"%" PRIu64 "\",\n", x->pos.epoch, x->pos.window);
-    str_addf(s, "  \"corpus\": \"%016" PRIx64 "\",\n  \"tokenizer\": \"%016" PRIx64 "\"\n}\n", corpus_hash(t->corpus),
-             tokenizer_hash(t->tokenizer));
+    str_addf(s, "  \"epoch\": \"%" PRIu64 "\",\n  \"window\": \"%" PRIu64 "\",\n", x->pos.epoch,
+             x->pos.window);
+    str_addf(s, "  \"corpus\": \"%016" PRIx64 "\",\n  \"tokenizer\": \"%016" PRIx64 "\"\n}\n",
+             corpus_hash(t->corpus), tokenizer_hash(t->tokenizer));
 }
 
 /* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints. */
@@ -35,7 +38,8 @@ int trainer_keep_live(const struct trainer *t, struct err *e)
     for (int i = 0; i < t->n_live; i++)
         str_addf(&s, "%s\n  \"%s\": \"%a\"", i ? "," : "", t->live[i].key, t->live[i].value);
     str_add(&s, "\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, "live.json") : fs_join(path, sizeof path, t->dir, "live.json", e);
+    int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
+                      : fs_join(path, sizeof path, t->dir, "live.json", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);
     str_release(&s);
@@ -47,7 +51,8 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
     char path[1200];
     struct str s = {0};
     print_state(&s, t);
-    int rc = s.failed ? err_set(e, DS_EMEM, "state.json") : fs_join(path, sizeof path, dir, "state.json", e);
+    int rc = s.failed ? err_set(e, DS_EMEM, "state.json")
+                      : fs_join(path, sizeof path, dir, "state.json", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);
     str_release(&s);
@@ -82,8 +87,8 @@ static int write_best(const struct trainer *t, struct err *e)
     int rc = fs_join(path, sizeof path, t->dir, "best.json", e);
     if (rc < 0 || t->state.best_step < 0)
         return rc;
-    int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 ", \"val_loss\": %.9g}\n", t->state.best_step,
-                     t->state.best_loss);
+    int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 ", \"val_loss\": %.9g}\n",
+                     t->state.best_step, t->state.best_loss);
     return fs_write_file(path, text, (size_t)n, e);
 }
 
@@ -120,7 +125,8 @@ static double hex_num(const struct json_node *n, double otherwise)
     return s ? strtod(s, NULL) : otherwise;
 }
 
-static int check_hash(const struct json_node *n, uint64_t now, const char *what, int allow_change, struct err *e)
+static int check_hash(const struct json_node *n, uint64_t now, const char *what, int allow_change,
+                      struct err *e)
 {
     char text[17];
     const char *was = json_str(n, NULL);
@@ -128,8 +134,10 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
     if (!was || strcmp(was, text) == 0)
         return 0;
     if (!allow_change)
-        return err_set(e, DS_EFORMAT, "the %s is not the one that the run was started with (hash %s, was %s); "
-                                      "--allow-change goes on all the same", what, text, was);
+        return err_set(e, DS_EFORMAT,
+                       "the %s is not the one that the run was started with (hash %s, was %s); "
+                       "--allow-change goes on all the same",
+                       what, text, was);
     log_warn("the %s has changed since the run was started (hash %s, was %s)", what, text, was);
     return 0;
 }
@@ -176,13 +184,15 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
     if (rc < 0)
         return rc;
     const struct json_node *n = json_root(j);
-    const char *epoch = json_str(json_get(n, "epoch"), NULL), *window = json_str(json_get(n, "window"), NULL);
+    const char *epoch = json_str(json_get(n, "epoch"), NULL),
+               *window = json_str(json_get(n, "window"), NULL);
     if (!epoch || !window || json_int(json_get(n, "step"), -1) < 0)
         rc = err_set(e, DS_EFORMAT, "%s: step, epoch or window is missing", path);
     else
         rc = check_hash(json_get(n, "corpus"), corpus_hash(t->corpus), "corpus", allow_change, e);
     if (rc == 0)
-        rc = check_hash(json_get(n, "tokenizer"), tokenizer_hash(t->tokenizer), "tokenizer", allow_change, e);
+        rc = check_hash(json_get(n, "tokenizer"), tokenizer_hash(t->tokenizer), "tokenizer",
+                        allow_change, e);
     if (rc == 0) {
         x->step = json_int(json_get(n, "step"), 0);
         x->tokens = json_int(json_get(n, "tokens"), 0);
@@ -208,13 +218,15 @@ static int64_t newest_step(const char *root)
     if (!fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
-        if (sscanf(names[i], "step-%" SCNd64 "%n", &step, &used) == 1 && names[i][used] == '\0' && step > newest)
+        if (sscanf(names[i], "step-%" SCNd64 "%n", &step, &used) == 1 && names[i][used] == '\0' &&
+            step > newest)
             newest = step;
     fs_list_free(names, n);
     return newest;
 }
 
-static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_t size, struct err *e)
+static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_t size,
+                           struct err *e)
 {
     int64_t step = -1, newest = newest_step(root);
     int rc = newest < 0 ? DS_ENOTFOUND : checkpoint_latest(root, dir, size, &step, e);
@@ -222,13 +234,16 @@ static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_
     if (newest < 0)
         snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the beginning");
     else if (rc == 0 && step == newest)
-        snprintf(t->resumed_from, sizeof t->resumed_from, "from the checkpoint of step %" PRId64, step);
+        snprintf(t->resumed_from, sizeof t->resumed_from, "from the checkpoint of step %" PRId64,
+                 step);
     else if (rc == 0) {
         t->resumed_level = LOG_WARN;
         snprintf(t->resumed_from, sizeof t->resumed_from,
-                 "the checkpoint of step %" PRId64 " is damaged: from that of step %" PRId64, newest, step);
+                 "the checkpoint of step %" PRId64 " is damaged: from that of step %" PRId64,
+                 newest, step);
     } else if (rc == DS_ENOTFOUND)
-        return err_set(e, DS_EFORMAT, "%s: no checkpoint is whole, the newest is of step %" PRId64, root, newest);
+        return err_set(e, DS_EFORMAT, "%s: no checkpoint is whole, the newest is of step %" PRId64,
+                       root, newest);
     return rc;
 }
 

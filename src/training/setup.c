@@ -77,16 +77,23 @@ static int open_loaders(struct trainer *t, struct err *e)
     const struct train_config *c = &t->config;
     int vocab = (int)c->model.vocab, seq = (int)c->train.seq;
     uint64_t seed = (uint64_t)c->run.seed;
-    int rc = loader_open(&t->train, t->corpus, t->tokenizer, 0, c->data.val_fraction, seq, vocab, seed, e);
+    int rc = loader_open(&t->train, t->corpus, t->tokenizer, 0, c->data.val_fraction, seq, vocab,
+                         seed, e);
     if (rc < 0)
         return err_add(e, rc, "training split of %s", c->data.path);
     if (loader_windows(t->train) < (uint64_t)c->train.batch)
-        return err_set(e, DS_ERANGE, "%s: the training split holds %llu windows of %d tokens, one batch needs %lld",
-                       c->data.path, (unsigned long long)loader_windows(t->train), seq, (long long)c->train.batch);
+        return err_set(
+            e, DS_ERANGE,
+            "%s: the training split holds %llu windows of %d tokens, one batch needs %lld",
+            c->data.path, (unsigned long long)loader_windows(t->train), seq,
+            (long long)c->train.batch);
     if (c->data.val_fraction <= 0)
         return 0;
-    rc = loader_open(&t->val, t->corpus, t->tokenizer, 1, c->data.val_fraction, seq, vocab, seed, e);
-    return rc < 0 ? err_add(e, rc, "validation split of %s (data.val_fraction=%g)", c->data.path, c->data.val_fraction) : 0;
+    rc =
+        loader_open(&t->val, t->corpus, t->tokenizer, 1, c->data.val_fraction, seq, vocab, seed, e);
+    return rc < 0 ? err_add(e, rc, "validation split of %s (data.val_fraction=%g)", c->data.path,
+                            c->data.val_fraction)
+                  : 0;
 }
 
 /* Bytes that this machine can still give, 0 when it does not say. */
@@ -95,7 +102,8 @@ static double memory_left(void)
     struct str s = {0};
     double kib = 0;
     const char *line = NULL;
-    if (fs_read_file(&s, "/proc/meminfo", 1 << 16, NULL) == 0 && (line = strstr(str_text(&s), "MemAvailable:")) != NULL)
+    if (fs_read_file(&s, "/proc/meminfo", 1 << 16, NULL) == 0 &&
+        (line = strstr(str_text(&s), "MemAvailable:")) != NULL)
         (void)(sscanf(line, "MemAvailable: %lf", &kib) == 1 || (kib = 0));
     str_release(&s);
     return 1024 * kib;
@@ -105,16 +113,18 @@ static double memory_left(void)
 static int check_memory(const struct train_config *c, struct err *e)
 {
     const struct model_config *m = &c->model;
-    double C = (double)m->dim, D = (double)(m->heads * m->head_dim), K = (double)(m->kv_heads * m->head_dim);
+    double C = (double)m->dim, D = (double)(m->heads * m->head_dim),
+           K = (double)(m->kv_heads * m->head_dim);
     double block = 2 * C * D + 2 * C * K + (m->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)m->ffn;
     double weights = (double)m->vocab * C * (m->tied ? 1 : 2) + (double)m->layers * block;
     double states = 2 * (double)(c->train.batch * c->train.seq) * C * (double)(m->layers + 1);
-    double need = sizeof(real) * (4 * weights + states), left = memory_left(); /* value, gradient, two moments */
+    double need = sizeof(real) * (4 * weights + states),
+           left = memory_left(); /* value, gradient, two moments */
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "this model and batch need at least %sB of memory, %sB are left", str_si(a, need),
-                   str_si(b, left));
+    return err_set(e, DS_EMEM, "this model and batch need at least %sB of memory, %sB are left",
+                   str_si(a, need), str_si(b, left));
 }
 
 static int open_model(struct trainer *t, struct err *e)
@@ -152,13 +162,15 @@ static int alloc_batch(struct trainer *t, struct err *e)
     t->true_entropy = mem_alloc(n, sizeof *t->true_entropy);
     t->token_class = mem_alloc((size_t)t->config.model.vocab, sizeof *t->token_class);
     t->record = record_new();
-    if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class || !t->record)
+    if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class ||
+        !t->record)
         return err_set(e, DS_EMEM, "a batch");
     return token_classes(t->tokenizer, t->train, (int)t->config.train.seq, t->token_class, e);
 }
 
 /* True entropy of a token = the sum over its bytes, which byte-level tokens cover exactly. */
-static void fill_probe(struct trainer *t, struct probe_text *p, const struct document *d, const int32_t *id)
+static void fill_probe(struct trainer *t, struct probe_text *p, const struct document *d,
+                       const int32_t *id)
 {
     size_t at = 0;
     for (int i = 0; i < p->n; i++) {
@@ -188,7 +200,8 @@ static int add_probe(struct trainer *t, size_t index, struct err *e)
         p->piece = mem_alloc(n, sizeof *p->piece);
         p->piece_len = mem_alloc(n, sizeof *p->piece_len);
         p->true_entropy = mem_alloc(n, sizeof *p->true_entropy);
-        snprintf(p->name, sizeof p->name, "%s-%zu", strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
+        snprintf(p->name, sizeof p->name, "%s-%zu",
+                 strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
         t->probes++;
         if (!p->id || !p->piece || !p->piece_len || !p->true_entropy)
             rc = err_set(e, DS_EMEM, "probe text");

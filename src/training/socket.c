@@ -7,7 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, int *holder, struct err *e)
+int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, int *holder,
+                   struct err *e)
 {
     memset(addr, 0, sizeof *addr);
     addr->sun_family = AF_UNIX;

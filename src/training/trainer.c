@@ -21,7 +21,8 @@ static double lr_at(const struct train_options *o, int64_t step)
         return o->lr;
     double u = (double)(step - o->warmup) / (double)(o->steps - o->warmup), low = o->min_lr;
     u = u > 1 ? 1 : u;
-    double shape = o->schedule == SCHEDULE_LINEAR ? 1 - u : 0.5 * (1 + cos(3.14159265358979323846 * u));
+    double shape =
+        o->schedule == SCHEDULE_LINEAR ? 1 - u : 0.5 * (1 + cos(3.14159265358979323846 * u));
     return o->lr * (low + (1 - low) * shape);
 }
 
@@ -37,8 +38,14 @@ static void forward_backward(struct trainer *t)
 {
     const struct train_options *o = &t->config.train;
     int64_t step = t->report.step;
-    struct batch b = {.B = (int)o->batch, .T = (int)o->seq, .id = t->input, .target = t->target, .doc_start = t->doc_start};
-    struct pass pass = {.kind = PASS_TRAIN, .step = step, .progress = (double)step / (double)o->steps,
+    struct batch b = {.B = (int)o->batch,
+                      .T = (int)o->seq,
+                      .id = t->input,
+                      .target = t->target,
+                      .doc_start = t->doc_start};
+    struct pass pass = {.kind = PASS_TRAIN,
+                        .step = step,
+                        .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
     loader_next(t->train, &t->state.pos, b.B, t->input, t->target, t->doc_start, NULL);
     model_forward(t->model, &b, &pass);
@@ -68,8 +75,13 @@ static int train_step(struct trainer *t, struct err *e)
     s->is_bad = h.bad > 0 || !isfinite(s->loss) || !isfinite(h.norm);
     s->first_bad = h.first_bad;
     if (!s->is_bad) {
-        struct adamw a = {.lr = s->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = 1e-8, .weight_decay = o->weight_decay,
-                          .router_lr = o->router_lr, .clip = o->clip};
+        struct adamw a = {.lr = s->lr,
+                          .beta1 = o->beta1,
+                          .beta2 = o->beta2,
+                          .eps = 1e-8,
+                          .weight_decay = o->weight_decay,
+                          .router_lr = o->router_lr,
+                          .clip = o->clip};
         adamw_step(&t->model->params, &a, s->step - t->state.skipped, &h);
         if (t->model->route.ops->update)
             t->model->route.ops->update(&t->model->route);
@@ -85,13 +97,14 @@ static int train_step(struct trainer *t, struct err *e)
     if (!s->is_bad)
         return 0;
     char text[200];
-    snprintf(text, sizeof text, "loss %g; first tensor with NaN or Inf: %s; weights untouched", s->loss,
-             h.first_bad ? h.first_bad : "none (the loss itself)");
+    snprintf(text, sizeof text, "loss %g; first tensor with NaN or Inf: %s; weights untouched",
+             s->loss, h.first_bad ? h.first_bad : "none (the loss itself)");
     return trainer_log_event(t, LOG_WARN, "nan", text, e);
 }
 
 /* Kept under the full key, as a command line would name it. */
-static int note_live(struct trainer *t, const char *prefix, const char *key, double value, struct err *e)
+static int note_live(struct trainer *t, const char *prefix, const char *key, double value,
+                     struct err *e)
 {
     char full[64];
     int i = 0;
@@ -122,7 +135,8 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
     if (strncmp(key, prefix, (size_t)n) == 0)
         key += n;
     if (!route->ops->set)
-        return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key, route->ops->name);
+        return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key,
+                       route->ops->name);
     rc = route->ops->set(route, key, value, e);
     return rc < 0 ? rc : note_live(t, prefix, key, value, e);
 }
@@ -196,8 +210,9 @@ static int after_step(struct trainer *t, struct err *e)
 
 static void answer_status(const struct trainer *t, struct str *a)
 {
-    str_addf(a, "ok step %" PRId64 " of %" PRId64 ", loss %.4f, lr %.3g, %s", t->state.step, t->config.train.steps,
-             t->report.loss, t->report.lr, t->is_paused ? "paused" : "running");
+    str_addf(a, "ok step %" PRId64 " of %" PRId64 ", loss %.4f, lr %.3g, %s", t->state.step,
+             t->config.train.steps, t->report.loss, t->report.lr,
+             t->is_paused ? "paused" : "running");
 }
 
 static void handle_set(struct trainer *t, const char *rest, struct str *a)
@@ -246,7 +261,8 @@ static void handle(void *ctx, const char *line, struct str *a)
     } else if (strcmp(line, "stop") == 0) {
         t->wants_stop = 1;
     } else {
-        str_addf(a, "error unknown command (pause, resume, checkpoint, probe, stop, set KEY NUMBER, status)");
+        str_addf(a, "error unknown command (pause, resume, checkpoint, probe, stop, set KEY "
+                    "NUMBER, status)");
         return;
     }
     str_addf(a, rc < 0 ? "error %s" : "ok %s", rc < 0 ? e.text : line);
@@ -277,18 +293,24 @@ static int stop_early(struct trainer *t, struct err *e)
 {
     int rc = t->state.step > 0 ? save_now(t, e) : 0, lost = t->save_failed;
     if (rc == 0)
-        rc = trainer_log_end(t, "stopped", lost ? "on request; the checkpoint failed" : "on request", e);
+        rc = trainer_log_end(t, "stopped",
+                             lost ? "on request; the checkpoint failed" : "on request", e);
     if (rc < 0)
         return rc;
-    return lost ? err_set(e, DS_EIO, "stopped at step %" PRId64 ", and its checkpoint could not be written", t->state.step)
+    return lost ? err_set(e, DS_EIO,
+                          "stopped at step %" PRId64 ", and its checkpoint could not be written",
+                          t->state.step)
                 : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
 }
 
 static int give_up(struct trainer *t, struct err *e)
 {
     char text[160];
-    snprintf(text, sizeof text, "%" PRId64 " steps in a row had NaN or Inf (train.nan_limit); the checkpoint holds the "
-                                "weights from before them", t->state.bad_in_row);
+    snprintf(text, sizeof text,
+             "%" PRId64
+             " steps in a row had NaN or Inf (train.nan_limit); the checkpoint holds the "
+             "weights from before them",
+             t->state.bad_in_row);
     int rc = trainer_log_step(t, e);
     if (t->on_step)
         t->on_step(t->ctx, t);
@@ -333,14 +355,16 @@ int trainer_run(struct trainer *t, struct err *e)
     if (rc < 0)
         return last_words(t, rc, e);
     if (rc == 0)
-        rc = trainer_log_end(t, t->save_failed ? "failed" : "done", t->save_failed ? "the last checkpoint failed" : "", e);
+        rc = trainer_log_end(t, t->save_failed ? "failed" : "done",
+                             t->save_failed ? "the last checkpoint failed" : "", e);
     if (rc == 0 && t->save_failed)
-        rc = err_set(e, DS_EIO, "the last checkpoint could not be written; see the log of %s", t->name);
+        rc = err_set(e, DS_EIO, "the last checkpoint could not be written; see the log of %s",
+                     t->name);
     return rc;
 }
 
-int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume, int allow_change,
-                 struct err *e)
+int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
+                 int allow_change, struct err *e)
 {
     char path[1100];
     static atomic_int no_signal;

@@ -23,10 +23,24 @@ __attribute__((constructor)) static void become_program(int argc, char **argv)
 }
 
 static const char *const keys[] = {
-    "model.layers=6", "model.dim=16", "model.heads=2", "model.vocab=300", "data.docs=20", "data.tokenizer=bytes",
-    "data.val_fraction=0.2", "train.batch=4", "train.seq=32", "train.steps=1000000", "train.eval_tokens=64",
-    "train.final_tokens=64", "train.time_rounds=0", "train.probes=1", "train.probe_tokens=16", "threads=1",
-    "train.checkpoint_every=1000000", "train.eval_every=1000000",
+    "model.layers=6",
+    "model.dim=16",
+    "model.heads=2",
+    "model.vocab=300",
+    "data.docs=20",
+    "data.tokenizer=bytes",
+    "data.val_fraction=0.2",
+    "train.batch=4",
+    "train.seq=32",
+    "train.steps=1000000",
+    "train.eval_tokens=64",
+    "train.final_tokens=64",
+    "train.time_rounds=0",
+    "train.probes=1",
+    "train.probe_tokens=16",
+    "threads=1",
+    "train.checkpoint_every=1000000",
+    "train.eval_every=1000000",
 };
 
 static const char *make_root(void)
@@ -53,7 +67,8 @@ static void ask_until(const char *dir, const char *command, const char *want)
     double end = clock_mono() + 20;
     int ok = 0;
     while (!ok && clock_mono() < end) {
-        ok = job_command(dir, command, 5, &answer, &e) == 0 && strncmp(str_text(&answer), want, strlen(want)) == 0;
+        ok = job_command(dir, command, 5, &answer, &e) == 0 &&
+             strncmp(str_text(&answer), want, strlen(want)) == 0;
         if (!ok)
             clock_sleep(0.02);
     }
@@ -68,7 +83,8 @@ static void wait_until_dead(const char *dir)
     double end = clock_mono() + 20;
     while (job_command(dir, "status", 5, &answer, &e) != DS_ENOTFOUND && clock_mono() < end)
         clock_sleep(0.02);
-    t_fails(job_command(dir, "status", 5, &answer, &e), &e, DS_ENOTFOUND, "no process is training there");
+    t_fails(job_command(dir, "status", 5, &answer, &e), &e, DS_ENOTFOUND,
+            "no process is training there");
     str_release(&answer);
 }
 
@@ -92,8 +108,9 @@ T(a_started_run_can_be_asked_listed_and_stopped_and_leaves_no_zombie)
     ask_until(dir, "status", "ok step");
     t_ok(job_list(root, &jobs, &n, &e), &e);
     t_eq(n, 1);
-    t_true(jobs[0].is_live && strcmp(jobs[0].name, name) == 0 && strcmp(jobs[0].method, "edp") == 0 &&
-           strcmp(jobs[0].preset, "quick") == 0 && jobs[0].modified > 1e9);
+    t_true(jobs[0].is_live && strcmp(jobs[0].name, name) == 0 &&
+           strcmp(jobs[0].method, "edp") == 0 && strcmp(jobs[0].preset, "quick") == 0 &&
+           jobs[0].modified > 1e9);
     mem_free(jobs);
     ask_until(dir, "pause", "ok pause");
     t_ok(job_command(dir, "set edp.target_ratio 0.01", 5, &answer, &e), &e);
@@ -219,8 +236,8 @@ T(presets_and_keys_name_what_a_run_takes)
     const struct job_key *key = job_keys(&n);
     for (size_t i = 0; i < n; i++) {
         t_true(key[i].key && key[i].otherwise && key[i].help && key[i].help[0]);
-        found += strcmp(key[i].key, "train.lr") == 0 || strcmp(key[i].key, "edp.target_ratio") == 0 ||
-                 strcmp(key[i].key, "seed") == 0;
+        found += strcmp(key[i].key, "train.lr") == 0 ||
+                 strcmp(key[i].key, "edp.target_ratio") == 0 || strcmp(key[i].key, "seed") == 0;
     }
     t_eq(found, 3);
 }

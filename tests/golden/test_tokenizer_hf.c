@@ -22,7 +22,7 @@ static const char gpt2_pre[] =
 #define SPLIT_PRE(pattern)                                                                         \
     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"        \
     "\"" pattern "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_"  \
-                 "prefix_space\":false,"                                                           \
+    "prefix_space\":false,"                                                                        \
     "\"trim_offsets\":true,\"use_regex\":false}]}"
 static const char llama3_pre[] = SPLIT_PRE(
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"

@@ -41,8 +41,8 @@ static void check_close(const char *what, const char *name, double num, double d
     t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
 }
 
-static void check_tensor(const char *what, struct model *m, struct pass *pass, struct param *p, const real *grad,
-                         uint32_t salt)
+static void check_tensor(const char *what, struct model *m, struct pass *pass, struct param *p,
+                         const real *grad, uint32_t salt)
 {
     struct rng r;
     double num = 0, den = 0, along = 0;
@@ -82,9 +82,12 @@ static struct model *small_at(const char *more, uint64_t seed)
 {
     char text[700];
     snprintf(text, sizeof text,
-             "model.layers=6 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d model.init_std=0.4 "
-             "model.method=edp edp.anneal=0 edp.sparsity_warmup=0 edp.target_ratio=0.7 edp.lambda_sparsity=0.7 "
-             "edp.lambda_budget=0.3 edp.temperature=0.7 edp.max_skip=2 edp.threshold=learned %s", V, T, more);
+             "model.layers=6 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d "
+             "model.max_seq=%d model.init_std=0.4 "
+             "model.method=edp edp.anneal=0 edp.sparsity_warmup=0 edp.target_ratio=0.7 "
+             "edp.lambda_sparsity=0.7 "
+             "edp.lambda_budget=0.3 edp.temperature=0.7 edp.max_skip=2 edp.threshold=learned %s",
+             V, T, more);
     kit_fill(&batch, B, T, V, 1);
     kit_documents(&batch);
     struct model *m = kit_model(text, 7, B * T, 1, 1);
@@ -100,7 +103,8 @@ static struct model *small(const char *more)
 static int cell_metric(const struct model *m, const char *name)
 {
     for (size_t i = 0; i < m->route.ops->n_metrics; i++)
-        if (m->route.ops->metrics[i].scope == METRIC_CELL && strcmp(m->route.ops->metrics[i].name, name) == 0)
+        if (m->route.ops->metrics[i].scope == METRIC_CELL &&
+            strcmp(m->route.ops->metrics[i].name, name) == 0)
             return (int)i;
     t_truef(0, "no cell metric %s", name);
     return -1;
@@ -142,8 +146,10 @@ static void check_soft(const char *options)
 /* Thresholds, score weights, step codes, norms, biases, embeddings and matrices at once. */
 T(acceptance_07_soft_path_gradient_check_for_every_parameter_kind)
 {
-    check_soft("edp.signal=learned edp.step_code=landing edp.penalty=quadratic edp.budget=dual model.norm=layer "
-               "model.mlp=gelu model.attn_bias=true model.mlp_bias=true model.position=learned model.tied=false");
+    check_soft("edp.signal=learned edp.step_code=landing edp.penalty=quadratic edp.budget=dual "
+               "model.norm=layer "
+               "model.mlp=gelu model.attn_bias=true model.mlp_bias=true model.position=learned "
+               "model.tied=false");
 }
 
 T(soft_gates_have_the_right_gradients_for_every_signal)
@@ -180,15 +186,18 @@ T(every_budget_has_the_right_gradients)
 
 T(the_literal_rule_has_the_right_gradients)
 {
-    check_soft("edp.history=literal edp.signal=velocity edp.step_code=every edp.initial_threshold=0.4 edp.budget=off "
+    check_soft("edp.history=literal edp.signal=velocity edp.step_code=every "
+               "edp.initial_threshold=0.4 edp.budget=off "
                "edp.penalty=quadratic");
-    check_soft("edp.history=literal edp.signal=speed edp.step_code=static edp.budget=loss edp.threshold=fixed");
+    check_soft("edp.history=literal edp.signal=speed edp.step_code=static edp.budget=loss "
+               "edp.threshold=fixed");
 }
 
 /* How far the nearest score is from its threshold in a recorded pass. */
 static double margin(const struct model *m)
 {
-    const real *score = m->route.cell[cell_metric(m, "score")], *tau = m->route.cell[cell_metric(m, "threshold")];
+    const real *score = m->route.cell[cell_metric(m, "score")],
+               *tau = m->route.cell[cell_metric(m, "threshold")];
     const real *forced = m->route.cell[cell_metric(m, "forced")];
     double least = 1;
     for (int i = 0; i < m->config.layers * B * T; i++)
@@ -221,10 +230,12 @@ static void check_attached(const char *options)
 
 T(attached_signals_have_the_right_gradients)
 {
-    check_attached("edp.attach=true edp.signal=velocity edp.step_code=landing edp.penalty=quadratic");
+    check_attached(
+        "edp.attach=true edp.signal=velocity edp.step_code=landing edp.penalty=quadratic");
     check_attached("edp.attach=true edp.signal=speed edp.step_code=off");
     check_attached("edp.attach=true edp.signal=vector edp.step_code=landing edp.budget=loss");
-    check_attached("edp.attach=true edp.signal=vector edp.step_code=off edp.kv=plan edp.threshold=fixed");
+    check_attached(
+        "edp.attach=true edp.signal=vector edp.step_code=off edp.kv=plan edp.threshold=fixed");
 }
 
 /* What trains the rest when gates are hard: the plan is replayed, so differences see the same function. */
@@ -269,7 +280,8 @@ T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
     struct model *m = small("edp.penalty=quadratic edp.budget=dual");
     warm(m);
     kit_step(m, &batch.b, &pass);
-    struct param *tau = &m->params.p[find(m, "edp.threshold")], *w = &m->params.p[find(m, "edp.score.weight")];
+    struct param *tau = &m->params.p[find(m, "edp.threshold")],
+                 *w = &m->params.p[find(m, "edp.score.weight")];
     real dgate[B * T], hard[2][64];
     for (int soft = 0; soft < 2; soft++) {
         memset(tau->grad, 0, tau->n * sizeof(real));
@@ -321,7 +333,8 @@ T(a_replayed_hard_plan_has_the_same_backward_whatever_pass_is_named)
 T(probes_count_one_over_their_rate)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
-    struct model *m = small("edp.train=sparse edp.probe_rate=0.5 edp.budget=off edp.signal=velocity");
+    struct model *m =
+        small("edp.train=sparse edp.probe_rate=0.5 edp.budget=off edp.signal=velocity");
     warm(m);
     pass.record = 1;
     kit_step(m, &batch.b, &pass);
@@ -333,7 +346,8 @@ T(probes_count_one_over_their_rate)
         double want = 0;
         for (int k = 0; k < p->n; k++) {
             size_t C = (size_t)m->config.dim, cell = (size_t)l * B * T + (size_t)p->row[k];
-            const real *dy = m->stream.dh[l + 1] + (size_t)p->row[k] * C, *f = m->work[l].f + (size_t)k * C;
+            const real *dy = m->stream.dh[l + 1] + (size_t)p->row[k] * C,
+                       *f = m->work[l].f + (size_t)k * C;
             double dot = 0;
             for (size_t c = 0; c < C; c++)
                 dot += dy[c] * f[c];
@@ -341,7 +355,8 @@ T(probes_count_one_over_their_rate)
             t_near(p->weight[k], p->gate[k] == 0 ? 2 : p->weight[k] == 0 ? 0 : 1, 0);
             if (p->weight[k] == 0)
                 continue;
-            double z = (m->route.cell[score][cell] - m->route.cell[bar][cell]) / 0.7, g = 1 / (1 + exp(-z));
+            double z = (m->route.cell[score][cell] - m->route.cell[bar][cell]) / 0.7,
+                   g = 1 / (1 + exp(-z));
             want -= p->weight[k] * dot * g * (1 - g) / 0.7;
         }
         t_near(tau->grad[l], want, 1e-12 + 1e-9 * fabs(want));

@@ -8,7 +8,8 @@ enum { B = 2, T = 7, V = 11, SAMPLES = 24 };
 static struct kit_batch batch;
 static real captured[8][B * T]; /* dgate of each layer, by place in the plan */
 
-static void capture(struct route *r, int l, const struct plan *p, const real *dgate, struct stream *s)
+static void capture(struct route *r, int l, const struct plan *p, const real *dgate,
+                    struct stream *s)
 {
     (void)r;
     (void)s;
@@ -16,7 +17,8 @@ static void capture(struct route *r, int l, const struct plan *p, const real *dg
 }
 
 /* Wants dgate, decides nothing. */
-static const struct route_ops witness = {.name = "witness", .flags = ROUTE_GRAD, .decide_bwd = capture};
+static const struct route_ops witness = {
+    .name = "witness", .flags = ROUTE_GRAD, .decide_bwd = capture};
 
 static double loss_of(struct model *m, struct pass *pass)
 {
@@ -48,8 +50,8 @@ static void check_close(const char *what, const char *name, double num, double d
 }
 
 /* Some elements one by one, then the whole tensor along one direction. */
-static void check_tensor(const char *what, struct model *m, struct pass *pass, const char *name, real *x, const real *grad,
-                         size_t n, uint32_t salt)
+static void check_tensor(const char *what, struct model *m, struct pass *pass, const char *name,
+                         real *x, const real *grad, size_t n, uint32_t salt)
 {
     struct rng r;
     double num = 0, den = 0, along = 0;
@@ -97,9 +99,11 @@ static void setup(int with_documents)
 static struct model *small(const char *more, int keep)
 {
     char text[512];
-    snprintf(text, sizeof text,
-             "model.layers=2 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d "
-             "model.init_std=0.4 %s %s", V, T, strstr(more, "model.method") ? "" : "model.method=dense", more);
+    snprintf(
+        text, sizeof text,
+        "model.layers=2 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d "
+        "model.init_std=0.4 %s %s",
+        V, T, strstr(more, "model.method") ? "" : "model.method=dense", more);
     struct model *m = kit_model(text, 7, B * T, 1, keep);
     kit_shake(m, 0.2, 9);
     return m;
@@ -121,13 +125,17 @@ T(llama_shape_has_the_right_gradients)
 
 T(gpt_shape_has_the_right_gradients)
 {
-    check_switches("model.norm=layer model.position=learned model.mlp=gelu model.attn_bias=true model.mlp_bias=true "
-                   "model.embed_scale=2.5", 1, 1);
+    check_switches("model.norm=layer model.position=learned model.mlp=gelu model.attn_bias=true "
+                   "model.mlp_bias=true "
+                   "model.embed_scale=2.5",
+                   1, 1);
 }
 
 T(every_norm_position_and_mlp_has_the_right_gradients)
 {
-    check_switches("model.norm=layer model.position=rope_interleaved model.mlp=gelu_tanh model.mlp_bias=true", 1, 0);
+    check_switches(
+        "model.norm=layer model.position=rope_interleaved model.mlp=gelu_tanh model.mlp_bias=true",
+        1, 0);
     check_switches("model.norm=rms model.position=none model.mlp=gelu model.attn_bias=true", 0, 1);
     check_switches("model.norm=rms model.position=learned model.mlp=gelu_tanh", 1, 1);
 }
@@ -139,7 +147,8 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
 }
 
 /* A frozen plan: rows listed with probability 3/4; gates hard, soft, or 0 for some. */
-static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, int soft, uint32_t salt)
+static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, int soft,
+                        uint32_t salt)
 {
     struct plan *p = &m->plan[l];
     struct rng r;
@@ -149,7 +158,7 @@ static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, i
     p->kv = kv;
     for (int i = 0; i < B * T; i++) {
         double lot = rng_uniform(&r), gate = soft ? 0.2 + rng_uniform(&r) : 1;
-        int runs = lot < 0.55, is_probe = lot > 0.8;
+        int runs = lot<0.55, is_probe = lot> 0.8;
         if (!runs && !masked && !is_probe)
             continue;
         p->row[p->n] = i;
@@ -182,7 +191,8 @@ static void check_plans(const char *switches, enum kv_policy kv, int masked, int
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     char what[256];
-    snprintf(what, sizeof what, "kv %d masked %d soft %d keep %d %s", kv, masked, soft, keep, switches);
+    snprintf(what, sizeof what, "kv %d masked %d soft %d keep %d %s", kv, masked, soft, keep,
+             switches);
     setup(1);
     struct model *m = small(switches, keep);
     for (int l = 0; l < m->config.layers; l++)
@@ -205,7 +215,8 @@ T(hard_plans_with_probes_have_the_right_gradients)
 {
     for (int kv = KV_ALL; kv <= KV_PLAN; kv++)
         for (int masked = 0; masked < 2; masked++)
-            check_plans("model.norm=layer model.mlp=gelu model.attn_bias=true", (enum kv_policy)kv, masked, 0, !masked);
+            check_plans("model.norm=layer model.mlp=gelu model.attn_bias=true", (enum kv_policy)kv,
+                        masked, 0, !masked);
 }
 
 T(plans_without_any_row_have_the_right_gradients)

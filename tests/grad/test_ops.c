@@ -9,14 +9,15 @@ enum { INPUTS = 4, ROOM = 4096 };
 
 struct check {
     const char *name;
-    int n[INPUTS];                 /* elements of each input, 0 = absent             */
-    int out;                       /* elements of the output                          */
-    int N, C, O;                   /* dims, as the op likes them                      */
+    int n[INPUTS]; /* elements of each input, 0 = absent             */
+    int out;       /* elements of the output                          */
+    int N, C, O;   /* dims, as the op likes them                      */
     int mode;
     /* y from the inputs; gradients of <dy, y> into d[] (NULL = not wanted). */
     void (*fwd)(const struct check *c, real *y, real *const *x);
     void (*bwd)(const struct check *c, real *const *d, const real *dy, real *const *x);
-    double spoil; /* the backward's first gradient is multiplied by 1 + this: the checker's own test */
+    double
+        spoil; /* the backward's first gradient is multiplied by 1 + this: the checker's own test */
 };
 
 static uint64_t seed = 1;
@@ -131,8 +132,14 @@ static void linear_d(const struct check *c, real *const *d, const real *dy, real
 
 static struct check linear_of(int N, int C, int O, int with_bias)
 {
-    struct check c = {.name = "linear", .n = {N * C, O * C, with_bias ? O : 0}, .out = N * O, .N = N, .C = C, .O = O,
-                      .fwd = linear_y, .bwd = linear_d};
+    struct check c = {.name = "linear",
+                      .n = {N * C, O * C, with_bias ? O : 0},
+                      .out = N * O,
+                      .N = N,
+                      .C = C,
+                      .O = O,
+                      .fwd = linear_y,
+                      .bwd = linear_d};
     return c;
 }
 
@@ -203,12 +210,27 @@ T(norm_backwards_are_the_derivatives)
     static const int rows[] = {0, 1, 7}, cols[] = {3, 16, 37};
     for (int i = 0; i < 9; i++) {
         int N = rows[i / 3], C = cols[i % 3];
-        check_op(&(struct check){.name = "rmsnorm", .n = {N * C, C}, .out = N * C, .N = N, .C = C, .fwd = rms_y,
+        check_op(&(struct check){.name = "rmsnorm",
+                                 .n = {N * C, C},
+                                 .out = N * C,
+                                 .N = N,
+                                 .C = C,
+                                 .fwd = rms_y,
                                  .bwd = rms_d});
-        check_op(&(struct check){.name = "layernorm", .n = {N * C, C, C}, .out = N * C, .N = N, .C = C,
-                                 .fwd = layer_y, .bwd = layer_d});
-        check_op(&(struct check){.name = "layernorm without b", .n = {N * C, C}, .out = N * C, .N = N, .C = C,
-                                 .fwd = layer_y, .bwd = layer_d});
+        check_op(&(struct check){.name = "layernorm",
+                                 .n = {N * C, C, C},
+                                 .out = N * C,
+                                 .N = N,
+                                 .C = C,
+                                 .fwd = layer_y,
+                                 .bwd = layer_d});
+        check_op(&(struct check){.name = "layernorm without b",
+                                 .n = {N * C, C},
+                                 .out = N * C,
+                                 .N = N,
+                                 .C = C,
+                                 .fwd = layer_y,
+                                 .bwd = layer_d});
     }
 }
 
@@ -239,8 +261,13 @@ T(rope_backward_is_the_derivative)
 {
     static const int rows[] = {0, 1, 8};
     for (int i = 0; i < 6; i++)
-        check_op(&(struct check){.name = "rope", .n = {rows[i / 2] * 24}, .out = rows[i / 2] * 24, .N = rows[i / 2],
-                                 .mode = i % 2, .fwd = rope_y, .bwd = rope_d});
+        check_op(&(struct check){.name = "rope",
+                                 .n = {rows[i / 2] * 24},
+                                 .out = rows[i / 2] * 24,
+                                 .N = rows[i / 2],
+                                 .mode = i % 2,
+                                 .fwd = rope_y,
+                                 .bwd = rope_d});
 }
 
 T(rope_turns_pairs_by_position_times_frequency)
@@ -283,14 +310,20 @@ T(activation_backwards_are_the_derivatives)
     static const int rows[] = {0, 1, 333};
     for (int i = 0; i < 9; i++) {
         int n = rows[i / 3], mode = i % 3;
-        check_op(&(struct check){.name = "activation", .n = {n, mode == 0 ? n : 0}, .out = n, .N = n, .mode = mode,
-                                 .fwd = act_y, .bwd = act_d});
+        check_op(&(struct check){.name = "activation",
+                                 .n = {n, mode == 0 ? n : 0},
+                                 .out = n,
+                                 .N = n,
+                                 .mode = mode,
+                                 .fwd = act_y,
+                                 .bwd = act_d});
     }
 }
 
 /* ---- embedding --------------------------------------------------------------------------------- */
 
-static const int32_t embed_id[9] = {3, 0, 3, 3, 1, 5, 0, 2, 3}, embed_pos[9] = {0, 1, 2, 3, 0, 1, 2, 0, 1};
+static const int32_t embed_id[9] = {3, 0, 3, 3, 1, 5, 0, 2, 3},
+                     embed_pos[9] = {0, 1, 2, 3, 0, 1, 2, 0, 1};
 
 static void embed_y(const struct check *c, real *y, real *const *x)
 {
@@ -308,8 +341,13 @@ T(embedding_backward_sums_repeated_tokens)
     static const int rows[] = {0, 1, 9}, cols[] = {5, 70};
     for (int i = 0; i < 12; i++) {
         int N = rows[i % 3], C = cols[i / 3 % 2], with_pos = i / 6;
-        check_op(&(struct check){.name = "embed", .n = {6 * C, with_pos ? 4 * C : 0}, .out = N * C, .N = N, .C = C,
-                                 .fwd = embed_y, .bwd = embed_d});
+        check_op(&(struct check){.name = "embed",
+                                 .n = {6 * C, with_pos ? 4 * C : 0},
+                                 .out = N * C,
+                                 .N = N,
+                                 .C = C,
+                                 .fwd = embed_y,
+                                 .bwd = embed_d});
     }
 }
 
@@ -342,8 +380,13 @@ T(gather_scatter_and_dot_are_each_others_derivatives)
     static const int rows[] = {0, 1, 5};
     for (int i = 0; i < 6; i++) {
         int N = rows[i % 3], C = 19;
-        check_op(&(struct check){.name = "rows", .n = {9 * C, N * C, i / 3 ? N : 0}, .out = 9 * C, .N = N, .C = C,
-                                 .fwd = rows_y, .bwd = rows_d});
+        check_op(&(struct check){.name = "rows",
+                                 .n = {9 * C, N * C, i / 3 ? N : 0},
+                                 .out = 9 * C,
+                                 .N = N,
+                                 .C = C,
+                                 .fwd = rows_y,
+                                 .bwd = rows_d});
     }
 }
 
@@ -381,8 +424,14 @@ T(cross_entropy_gradient_is_the_derivative)
 {
     static const int rows[] = {0, 1, 6};
     for (int i = 0; i < 6; i++)
-        check_op(&(struct check){.name = "xent", .n = {rows[i % 3] * 37}, .out = rows[i % 3], .N = rows[i % 3],
-                                 .C = 37, .mode = i / 3, .fwd = xent_y, .bwd = xent_d});
+        check_op(&(struct check){.name = "xent",
+                                 .n = {rows[i % 3] * 37},
+                                 .out = rows[i % 3],
+                                 .N = rows[i % 3],
+                                 .C = 37,
+                                 .mode = i / 3,
+                                 .fwd = xent_y,
+                                 .bwd = xent_d});
 }
 
 T(cross_entropy_reports_loss_and_entropy)
@@ -434,8 +483,17 @@ static void scene_make(struct scene *s, int mode)
     s->seg_k[1] = mode == 3 ? m : 4;
     s->seg_q[2] = n;
     s->seg_k[2] = m;
-    s->a = (struct attn){.N = n, .M = m, .H = 4, .K = 2, .D = 6, .lo = s->lo, .hi = s->hi, .segs = mode == 3 ? 1 : 2,
-                         .seg_q = s->seg_q, .seg_k = s->seg_k, .on = mode > 0 ? s->on : NULL,
+    s->a = (struct attn){.N = n,
+                         .M = m,
+                         .H = 4,
+                         .K = 2,
+                         .D = 6,
+                         .lo = s->lo,
+                         .hi = s->hi,
+                         .segs = mode == 3 ? 1 : 2,
+                         .seg_q = s->seg_q,
+                         .seg_k = s->seg_k,
+                         .on = mode > 0 ? s->on : NULL,
                          .self = mode > 1 ? s->self : NULL};
 }
 
@@ -462,8 +520,13 @@ T(attention_backward_is_the_derivative)
     for (int mode = 0; mode < 4; mode++) {
         scene_make(&s, mode);
         int nq = s.a.N * s.a.H * s.a.D, nk = s.a.M * s.a.K * s.a.D;
-        check_op(&(struct check){.name = "attention", .n = {nq, nk, nk}, .out = nq, .N = s.a.N, .mode = mode,
-                                 .fwd = attn_y, .bwd = attn_d});
+        check_op(&(struct check){.name = "attention",
+                                 .n = {nq, nk, nk},
+                                 .out = nq,
+                                 .N = s.a.N,
+                                 .mode = mode,
+                                 .fwd = attn_y,
+                                 .bwd = attn_d});
     }
 }
 

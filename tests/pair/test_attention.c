@@ -35,7 +35,8 @@ static void scene_buffers(struct scene *s, int N, int M, int H, int K, int D)
     size_t nq = (size_t)N * (size_t)(H * D), nk = (size_t)M * (size_t)(K * D);
     s->q = filled(nq), s->k = filled(nk), s->v = filled(nk), s->dout = filled(nq);
     s->o = filled(nq), s->lse = filled((size_t)N * (size_t)H);
-    s->dq = calloc(nq + 1, sizeof(real)), s->dk = calloc(nk + 1, sizeof(real)), s->dv = calloc(nk + 1, sizeof(real));
+    s->dq = calloc(nq + 1, sizeof(real)), s->dk = calloc(nk + 1, sizeof(real)),
+    s->dv = calloc(nk + 1, sizeof(real));
 }
 
 static void scene_free(struct scene *s)
@@ -78,7 +79,8 @@ static double score(const struct scene *s, int i, int j, int h)
 }
 
 /* One query head the slow way: output, log-sum-exp, and its terms of the gradients. */
-static void slow_head(const struct scene *s, int i, int h, double *o, double *lse, double *dq, double *dk, double *dv)
+static void slow_head(const struct scene *s, int i, int h, double *o, double *lse, double *dq,
+                      double *dk, double *dv)
 {
     const struct attn *a = &s->a;
     int D = a->D, kv = h / (a->H / a->K);
@@ -112,14 +114,16 @@ static void slow_head(const struct scene *s, int i, int h, double *o, double *ls
 static void near_all(const char *what, const real *got, const double *want, size_t n, double tol)
 {
     for (size_t i = 0; i < n; i++)
-        t_truef(fabs((double)got[i] - want[i]) <= tol, "%s[%zu] = %g, want %g", what, i, (double)got[i], want[i]);
+        t_truef(fabs((double)got[i] - want[i]) <= tol, "%s[%zu] = %g, want %g", what, i,
+                (double)got[i], want[i]);
 }
 
 static void against_loops(struct scene *s)
 {
     const struct attn *a = &s->a;
     size_t nq = (size_t)(a->N * a->H * a->D), nk = (size_t)(a->M * a->K * a->D);
-    double *dq = calloc(nq, sizeof *dq), *dk = calloc(nk, sizeof *dk), *dv = calloc(nk, sizeof *dv), o[64], lse;
+    double *dq = calloc(nq, sizeof *dq), *dk = calloc(nk, sizeof *dk), *dv = calloc(nk, sizeof *dv),
+           o[64], lse;
     attention_fwd(s->o, s->lse, s->q, s->k, s->v, a);
     attention_bwd(s->dq, s->dk, s->dv, s->dout, s->q, s->k, s->v, s->o, s->lse, a);
     for (int i = 0; i < a->N; i++)

@@ -48,7 +48,8 @@ static int keeps_rows(const char *name)
 static void against_double(const char *name, int ta, int tb, int M, int N, int K, real beta)
 {
     int lda = (ta ? M : K) + 3, ldb = (tb ? K : N) + 5, ldc = N + 2;
-    real *A = filled((size_t)(ta ? K : M) * (size_t)lda), *B = filled((size_t)(tb ? N : K) * (size_t)ldb);
+    real *A = filled((size_t)(ta ? K : M) * (size_t)lda),
+         *B = filled((size_t)(tb ? N : K) * (size_t)ldb);
     real *C = filled((size_t)M * (size_t)ldc), *was = filled((size_t)M * (size_t)ldc);
     memcpy(was, C, (size_t)M * (size_t)ldc * sizeof *C);
     if (beta == 0 && M > 0 && N > 0)
@@ -69,20 +70,22 @@ static void against_double(const char *name, int ta, int tb, int M, int N, int K
             }
             sum = 0.5 * sum + (beta != 0 ? (double)was[m * ldc + n] : 0);
             t_truef(fabs((double)C[m * ldc + n] - sum) <= 3e-7 * size,
-                    "%s ta %d tb %d %d x %d x %d beta %g: C[%d,%d] = %g, want %g", name, ta, tb, M, N, K,
-                    (double)beta, m, n, (double)C[m * ldc + n], sum);
+                    "%s ta %d tb %d %d x %d x %d beta %g: C[%d,%d] = %g, want %g", name, ta, tb, M,
+                    N, K, (double)beta, m, n, (double)C[m * ldc + n], sum);
         }
     free(A), free(B), free(C), free(was);
 }
 
 static void shapes(const char *name)
 {
-    static const int dims[][3] = {{1, 1, 1}, {1, 17, 5}, {2, 96, 32}, {3, 33, 300}, {13, 15, 16}, {14, 32, 8},
-                                  {15, 31, 257}, {29, 70, 9}, {70, 8, 64}, {64, 256, 32}, {170, 1030, 3}, {5, 7, 0},
-                                  {0, 7, 5}, {7, 0, 5}, {300, 40, 70}};
+    static const int dims[][3] = {{1, 1, 1},    {1, 17, 5},    {2, 96, 32},    {3, 33, 300},
+                                  {13, 15, 16}, {14, 32, 8},   {15, 31, 257},  {29, 70, 9},
+                                  {70, 8, 64},  {64, 256, 32}, {170, 1030, 3}, {5, 7, 0},
+                                  {0, 7, 5},    {7, 0, 5},     {300, 40, 70}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (int mode = 0; mode < 8; mode++)
-            against_double(name, mode & 1, mode >> 1 & 1, dims[i][0], dims[i][1], dims[i][2], (real)(mode >> 2));
+            against_double(name, mode & 1, mode >> 1 & 1, dims[i][0], dims[i][1], dims[i][2],
+                           (real)(mode >> 2));
 }
 
 T(every_provider_agrees_with_a_double_sum)
@@ -108,8 +111,10 @@ static void rows_alone(const char *name)
             for (int M = 1; M < ALL; M += step) {
                 int at = M * 13 % (ALL - M + 1);
                 gemm(0, tb, M, N, K, 1, A + (size_t)at * (size_t)K, K, B, tb ? K : N, 0, D, N);
-                t_truef(memcmp(C + (size_t)at * (size_t)N, D, (size_t)M * (size_t)N * sizeof *C) == 0,
-                        "%s: %d rows from %d of %d x %d differ from the same rows of %d", name, M, at, N, K, ALL);
+                t_truef(memcmp(C + (size_t)at * (size_t)N, D, (size_t)M * (size_t)N * sizeof *C) ==
+                            0,
+                        "%s: %d rows from %d of %d x %d differ from the same rows of %d", name, M,
+                        at, N, K, ALL);
             }
         }
         free(A), free(B), free(C), free(D);

@@ -7,15 +7,17 @@ enum { B = 2, T = 33, V = 53, L = 8 };
 
 static struct kit_batch batch;
 
-#define EACH_METHOD(name)                                                                                             \
-    for (const struct route_ops *const *o_ = route_all(); *o_; o_++)                                                  \
+#define EACH_METHOD(name)                                                                          \
+    for (const struct route_ops *const *o_ = route_all(); *o_; o_++)                               \
         for (const char *name = (*o_)->name; name; name = NULL)
 
 /* Default options, a model that has seen three steps. */
 static struct model *prepared(const char *name, int keep)
 {
     char text[256];
-    snprintf(text, sizeof text, "model.layers=%d model.dim=32 model.heads=2 model.vocab=%d model.init_std=0.1 model.method=%s",
+    snprintf(text, sizeof text,
+             "model.layers=%d model.dim=32 model.heads=2 model.vocab=%d model.init_std=0.1 "
+             "model.method=%s",
              L, V, name);
     struct model *m = kit_model(text, 3, B * T, 1, keep);
     for (int step = 1; step <= 3; step++) {
@@ -39,7 +41,8 @@ static real *states(const struct model *m)
 
 T(the_tables_of_a_method_are_whole)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         const struct route_ops *ops = route_find(name);
         t_true(ops && ops->summary && *ops->summary && ops->paper && ops->decide);
         t_true(strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name));
@@ -47,17 +50,22 @@ T(the_tables_of_a_method_are_whole)
         for (const struct route_ops *const *q = route_all(); *q; q++)
             t_true(*q == ops || strcmp((*q)->name, name) != 0);
         for (size_t i = 0; i < ops->n_opts; i++)
-            t_truef(ops->opts[i].help && *ops->opts[i].help && ops->opts[i].otherwise, "%s.%s", name, ops->opts[i].key);
+            t_truef(ops->opts[i].help && *ops->opts[i].help && ops->opts[i].otherwise, "%s.%s",
+                    name, ops->opts[i].key);
         for (size_t i = 0; i < ops->n_metrics; i++)
-            t_truef(ops->metrics[i].name && ops->metrics[i].unit && ops->metrics[i].help, "%s: metric %zu", name, i);
-        t_truef(!(ops->flags & ROUTE_GRAD) || ops->decide_bwd, "%s wants gradients and takes none", name);
-        t_truef(!(ops->flags & ROUTE_GATED) || ops->always_on, "%s skips and does not say where", name);
+            t_truef(ops->metrics[i].name && ops->metrics[i].unit && ops->metrics[i].help,
+                    "%s: metric %zu", name, i);
+        t_truef(!(ops->flags & ROUTE_GRAD) || ops->decide_bwd, "%s wants gradients and takes none",
+                name);
+        t_truef(!(ops->flags & ROUTE_GATED) || ops->always_on, "%s skips and does not say where",
+                name);
     }
 }
 
 T(every_option_prints_what_it_reads)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct err e = {0};
         struct model *m = prepared(name, 0);
         char prefix[40], text[256], again[256];
@@ -74,7 +82,8 @@ T(every_option_prints_what_it_reads)
 
 T(gathered_equals_masked)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct model *m = prepared(name, 0);
         run(m, PASS_MASKED);
         real *masked = states(m);
@@ -87,7 +96,8 @@ T(gathered_equals_masked)
 
 T(recomputed_equals_kept)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         real *grad[2];
         size_t n;
         for (int keep = 0; keep < 2; keep++) {
@@ -105,7 +115,8 @@ T(recomputed_equals_kept)
 
 T(a_frozen_plan_is_replayed_bit_for_bit)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct model *m = prepared(name, 0);
         struct pass pass = kit_pass(PASS_TRAIN);
         size_t n;
@@ -126,7 +137,8 @@ T(a_frozen_plan_is_replayed_bit_for_bit)
 T(all_gates_one_is_dense_and_all_gates_zero_is_the_embedding)
 {
     static int8_t force[L * B * T];
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct model *m = prepared(name, 0);
         run(m, PASS_DENSE);
         real *dense = states(m);
@@ -136,7 +148,8 @@ T(all_gates_one_is_dense_and_all_gates_zero_is_the_embedding)
                 memset(force, one, sizeof force);
                 pass.force = force;
                 model_forward(m, &batch.b, &pass);
-                t_truef(kit_same(m->stream.h[L], one ? dense : m->stream.h[0], kit_states(m)), "%s: %d", name, one);
+                t_truef(kit_same(m->stream.h[L], one ? dense : m->stream.h[0], kit_states(m)),
+                        "%s: %d", name, one);
                 t_eq(m->flops.rows_run, one ? L * B * T : 0);
             }
         free(dense);
@@ -156,14 +169,17 @@ T(plans_are_ascending_and_agree_with_the_flops)
             int here = 0;
             t_eq(p->layer, l);
             for (int k = 0; k < p->n; k++) {
-                t_true(p->row[k] >= 0 && p->row[k] < B * T && (k == 0 || p->row[k] > p->row[k - 1]));
+                t_true(p->row[k] >= 0 && p->row[k] < B * T &&
+                       (k == 0 || p->row[k] > p->row[k - 1]));
                 t_truef(kind == PASS_TRAIN || p->gate[k] == 1 || kind == PASS_MASKED, "%s", name);
                 here += p->gate[k] != 0;
             }
             t_eq(p->active, here);
-            t_truef(kind != PASS_SPARSE || p->n == here, "%s computes rows in use that it skips", name);
-            t_truef(!m->route.ops->always_on || !m->route.ops->always_on(&m->route, l) || here == B * T, "%s: layer %d",
-                    name, l);
+            t_truef(kind != PASS_SPARSE || p->n == here, "%s computes rows in use that it skips",
+                    name);
+            t_truef(!m->route.ops->always_on || !m->route.ops->always_on(&m->route, l) ||
+                        here == B * T,
+                    "%s: layer %d", name, l);
             active += here;
         }
         t_eq(m->flops.rows_run, active);
@@ -174,7 +190,8 @@ T(plans_are_ascending_and_agree_with_the_flops)
 
 T(no_later_token_changes_what_came_before)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct model *m = prepared(name, 0);
         size_t C = 32;
         kit_fill(&batch, B, T, V, 7);
@@ -195,7 +212,8 @@ T(no_later_token_changes_what_came_before)
 
 T(cached_equals_whole)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct err e = {0};
         struct kv_cache *cache = NULL;
         struct model *m = prepared(name, 0);
@@ -218,7 +236,8 @@ T(cached_equals_whole)
 /* Everything a method needs in use is in its parameters. */
 T(a_saved_model_decides_as_before)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct err e = {0};
         char path[512];
         const char *dir = t_tmpdir();
@@ -230,7 +249,8 @@ T(a_saved_model_decides_as_before)
         t_ok(model_write_weights(m, path, 0, &e), &e);
         t_ok(model_open(&copy, dir, NULL, 0, &e), &e);
         t_ok(model_reserve(copy, B * T, 0, 0, &e), &e);
-        copy->route.seed = m->route.seed; /* lots are drawn from the run's seed, which is the caller's to give */
+        copy->route.seed =
+            m->route.seed; /* lots are drawn from the run's seed, which is the caller's to give */
         run(copy, PASS_SPARSE);
         t_truef(kit_same(m->stream.h[L], copy->stream.h[L], kit_states(m)), "%s", name);
         model_free(copy);
@@ -240,7 +260,8 @@ T(a_saved_model_decides_as_before)
 
 T(a_recorded_pass_fills_its_cells_and_changes_nothing)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct model *m = prepared(name, 0);
         struct pass pass = kit_pass(PASS_SPARSE);
         const struct route_ops *ops = m->route.ops;
@@ -253,7 +274,8 @@ T(a_recorded_pass_fills_its_cells_and_changes_nothing)
             int filled = 0;
             for (int i = 0; ops->metrics[k].scope == METRIC_CELL && i < L * B * T; i++)
                 filled += isfinite(m->route.cell[k][i]) != 0;
-            t_truef(ops->metrics[k].scope != METRIC_CELL || filled > 0, "%s: %s is empty", name, ops->metrics[k].name);
+            t_truef(ops->metrics[k].scope != METRIC_CELL || filled > 0, "%s: %s is empty", name,
+                    ops->metrics[k].name);
         }
         free(want);
         model_free(m);
@@ -262,7 +284,8 @@ T(a_recorded_pass_fills_its_cells_and_changes_nothing)
 
 T(an_unknown_option_of_a_method_is_refused)
 {
-    EACH_METHOD(name) {
+    EACH_METHOD(name)
+    {
         struct err e = {0};
         struct model *m = NULL;
         char text[128];

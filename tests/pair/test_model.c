@@ -9,7 +9,8 @@ static struct kit_batch batch;
 
 static const char *const shapes[] = {
     "model.dim=48 model.heads=3",
-    "model.dim=64 model.heads=4 model.kv_heads=2 model.norm=layer model.position=learned model.mlp=gelu "
+    "model.dim=64 model.heads=4 model.kv_heads=2 model.norm=layer model.position=learned "
+    "model.mlp=gelu "
     "model.attn_bias=true model.mlp_bias=true model.tied=false",
 };
 static const char *const methods[] = {
@@ -28,8 +29,9 @@ static const char *const methods[] = {
 static struct model *prepared(const char *shape, const char *method, int keep)
 {
     char text[512];
-    snprintf(text, sizeof text, "model.layers=%d model.vocab=%d model.max_seq=64 model.init_std=0.1 %s %s", L, V, shape,
-             method);
+    snprintf(text, sizeof text,
+             "model.layers=%d model.vocab=%d model.max_seq=64 model.init_std=0.1 %s %s", L, V,
+             shape, method);
     struct model *m = kit_model(text, 3, B * T, 1, keep);
     struct pass pass = kit_pass(PASS_TRAIN);
     kit_shake(m, 0.02, 4);
@@ -46,9 +48,9 @@ static void inputs(int with_documents)
         kit_documents(&batch);
 }
 
-#define EACH_MODEL(shape, method)                                                                                     \
-    for (size_t s_ = 0; s_ < sizeof shapes / sizeof *shapes; s_++)                                                    \
-        for (size_t m_ = 0; m_ < sizeof methods / sizeof *methods; m_++)                                              \
+#define EACH_MODEL(shape, method)                                                                  \
+    for (size_t s_ = 0; s_ < sizeof shapes / sizeof *shapes; s_++)                                 \
+        for (size_t m_ = 0; m_ < sizeof methods / sizeof *methods; m_++)                           \
             for (const char *shape = shapes[s_], *method = methods[m_]; shape; shape = NULL)
 
 static void run(struct model *m, enum pass_kind kind)
@@ -62,7 +64,8 @@ static real *last_states(const struct model *m)
     return kit_copy(m->stream.h[L], kit_states(m));
 }
 
-static void expect_same(const char *what, const char *method, const real *a, const real *b, size_t n)
+static void expect_same(const char *what, const char *method, const real *a, const real *b,
+                        size_t n)
 {
     size_t differ = 0;
     double worst = 0;
@@ -90,7 +93,8 @@ T(gathered_rows_equal_masked_rows)
         run(m, PASS_SPARSE);
         expect_same("gathered", method, m->stream.h[L], masked, kit_states(m));
         t_true(flops == flops_total(&m->flops));
-        t_truef(strstr(method, "dense") || rows_skipped(m) > 50, "%s: %d cells skipped", method, rows_skipped(m));
+        t_truef(strstr(method, "dense") || rows_skipped(m) > 50, "%s: %d cells skipped", method,
+                rows_skipped(m));
         free(masked);
         model_free(m);
     }
@@ -98,7 +102,8 @@ T(gathered_rows_equal_masked_rows)
 
 T(recomputed_blocks_give_the_gradients_of_kept_ones)
 {
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         size_t n;
         real *grad[2];
         inputs(1);
@@ -120,7 +125,8 @@ T(sparse_training_gives_the_gradients_of_masked_training_where_no_gate_learns)
 {
     static const char *const pair[][2] = {
         {"model.method=random random.train=sparse", "model.method=random random.train=masked"},
-        {"model.method=random random.train=sparse random.kv=plan", "model.method=random random.train=masked random.kv=plan"},
+        {"model.method=random random.train=sparse random.kv=plan",
+         "model.method=random random.train=masked random.kv=plan"},
         {"model.method=static static.train=sparse", "model.method=static static.train=masked"},
     };
     inputs(1);
@@ -154,7 +160,8 @@ static double largest(const real *x, size_t n)
 }
 
 /* Feeds the first row of the batch in chunks of the given sizes (the last one repeats) and compares each chunk's last logits. */
-static void check_decode(struct model *m, const char *method, enum pass_kind kind, const int *chunk, int chunks)
+static void check_decode(struct model *m, const char *method, enum pass_kind kind, const int *chunk,
+                         int chunks)
 {
     struct err e = {0};
     struct kv_cache *cache = NULL;
@@ -178,8 +185,9 @@ static void check_decode(struct model *m, const char *method, enum pass_kind kin
         model_logits(m, n - 1, got);
         double scale = largest(whole[at - 1], V);
         for (int v = 0; v < V; v++)
-            t_truef(fabs((double)got[v] - (double)whole[at - 1][v]) <= 2e-5 * scale, "%s: token %d: %g, want %g", method,
-                    at - 1, (double)got[v], (double)whole[at - 1][v]);
+            t_truef(fabs((double)got[v] - (double)whole[at - 1][v]) <= 2e-5 * scale,
+                    "%s: token %d: %g, want %g", method, at - 1, (double)got[v],
+                    (double)whole[at - 1][v]);
     }
     t_near(flops, want_flops, 1e-9 * want_flops);
     t_near(dense, want_dense, 1e-9 * want_dense);
@@ -190,7 +198,8 @@ static void check_decode(struct model *m, const char *method, enum pass_kind kin
 T(cached_decode_equals_the_whole_pass)
 {
     static const int prefill[] = {20, 1}, mixed[] = {7, 11, 1, 1, 5}, single[] = {1}, all[] = {T};
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(0);
         struct model *m = prepared(shape, method, 0);
         check_decode(m, method, PASS_SPARSE, prefill, 2);
@@ -227,8 +236,10 @@ T(learned_positions_end_where_their_table_ends)
     struct err e = {0};
     struct kv_cache *cache = NULL;
     inputs(0);
-    struct model *m = kit_model("model.layers=2 model.dim=16 model.heads=2 model.vocab=61 model.max_seq=8 "
-                                "model.position=learned model.method=dense", 1, 16, 0, 0);
+    struct model *m =
+        kit_model("model.layers=2 model.dim=16 model.heads=2 model.vocab=61 model.max_seq=8 "
+                  "model.position=learned model.method=dense",
+                  1, 16, 0, 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     t_ok(kv_cache_new(&cache, m, 16, &e), &e);
     t_ok(model_decode(m, cache, batch.id, 8, &pass, &e), &e);
@@ -241,7 +252,8 @@ T(any_number_of_threads_gives_the_same_bits)
 {
     static const int threads[] = {1, 2, 3, 7};
     struct err e = {0};
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         real *want = NULL, *states = NULL;
         inputs(1);
         for (size_t k = 0; k < 4; k++) {
@@ -270,10 +282,13 @@ T(gates_of_one_everywhere_are_the_dense_model)
 {
     static int8_t force[L * B * T];
     memset(force, 1, sizeof force);
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(1);
         struct model *m = prepared(shape, method, 0);
-        if (strstr(method, "step_code=every")) { /* a code for "nothing skipped" is no identity unless it is 0 */
+        if (strstr(
+                method,
+                "step_code=every")) { /* a code for "nothing skipped" is no identity unless it is 0 */
             struct param *codes = &m->params.p[params_find(&m->params, "edp.step_codes")];
             memset(codes->value, 0, codes->n * sizeof(real));
         }
@@ -295,7 +310,8 @@ T(gates_of_zero_everywhere_leave_the_embedding)
 {
     static int8_t force[L * B * T];
     memset(force, 0, sizeof force);
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(1);
         struct model *m = prepared(shape, method, 0);
         for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
@@ -322,7 +338,8 @@ static void decisions(const struct model *m, uint8_t *out)
 T(a_later_token_changes_no_state_and_no_gate_before_it)
 {
     static uint8_t before[L * B * T], after[L * B * T];
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(0);
         struct model *m = prepared(shape, method, 0);
         size_t C = (size_t)m->config.dim;
@@ -338,9 +355,11 @@ T(a_later_token_changes_no_state_and_no_gate_before_it)
             for (int i = 0; i < B; i++) {
                 size_t at = (size_t)i * T * C;
                 expect_same("prefix", method, m->stream.h[L] + at, want + at, (size_t)j * C);
-                t_true(!kit_same(m->stream.h[L] + at + (size_t)j * C, want + at + (size_t)j * C, C));
+                t_true(
+                    !kit_same(m->stream.h[L] + at + (size_t)j * C, want + at + (size_t)j * C, C));
                 for (int l = 0; l < L; l++)
-                    t_true(memcmp(before + l * B * T + i * T, after + l * B * T + i * T, (size_t)j) == 0);
+                    t_true(memcmp(before + l * B * T + i * T, after + l * B * T + i * T,
+                                  (size_t)j) == 0);
             }
         }
         free(want);
@@ -350,7 +369,8 @@ T(a_later_token_changes_no_state_and_no_gate_before_it)
 
 T(a_sequence_alone_is_the_same_as_in_a_batch)
 {
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(0);
         struct model *m = prepared(shape, method, 0);
         size_t C = (size_t)m->config.dim;
@@ -369,7 +389,8 @@ T(a_sequence_alone_is_the_same_as_in_a_batch)
 
 T(sequences_in_another_order_give_permuted_results)
 {
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         static int32_t id[B * T];
         inputs(0);
         struct model *m = prepared(shape, method, 0);
@@ -382,7 +403,8 @@ T(sequences_in_another_order_give_permuted_results)
         struct pass pass = kit_pass(PASS_SPARSE);
         model_forward(m, &turned, &pass);
         for (size_t i = 0; i < B; i++)
-            expect_same("permuted", method, m->stream.h[L] + i * part, want + (i + 1) % B * part, part);
+            expect_same("permuted", method, m->stream.h[L] + i * part, want + (i + 1) % B * part,
+                        part);
         free(want);
         model_free(m);
     }
@@ -390,7 +412,8 @@ T(sequences_in_another_order_give_permuted_results)
 
 T(documents_do_not_see_each_other)
 {
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(1);
         struct model *m = prepared(shape, method, 0);
         size_t C = (size_t)m->config.dim;
@@ -399,11 +422,12 @@ T(documents_do_not_see_each_other)
         for (int i = 0; i < B; i++) { /* the first row's documents start at 0, 2 and 5; and so on */
             int s = 2 + i, start[4] = {0, s, 2 * s + 1, T};
             for (int d = 0; d < 3; d++) {
-                struct batch one = {.B = 1, .T = start[d + 1] - start[d], .id = batch.id + i * T + start[d]};
+                struct batch one = {
+                    .B = 1, .T = start[d + 1] - start[d], .id = batch.id + i * T + start[d]};
                 struct pass pass = kit_pass(PASS_SPARSE);
                 model_forward(m, &one, &pass);
-                expect_same("document", method, m->stream.h[L], want + ((size_t)i * T + (size_t)start[d]) * C,
-                            (size_t)one.T * C);
+                expect_same("document", method, m->stream.h[L],
+                            want + ((size_t)i * T + (size_t)start[d]) * C, (size_t)one.T * C);
             }
         }
         free(want);
@@ -413,7 +437,8 @@ T(documents_do_not_see_each_other)
 
 T(a_pass_leaves_nothing_behind_for_the_next)
 {
-    EACH_MODEL(shape, method) {
+    EACH_MODEL(shape, method)
+    {
         inputs(1);
         struct model *m = prepared(shape, method, 0);
         run(m, PASS_SPARSE);

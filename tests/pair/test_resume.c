@@ -16,17 +16,20 @@ enum { KEYS_MAX = 40, STEPS = 14 };
 
 /* About 150 windows of 33 tokens: an epoch ends inside a batch of 13. */
 static const char *const tiny[] = {
-    "model.layers=6", "model.dim=16", "model.heads=2", "model.vocab=300", "model.max_seq=64", "data.docs=7",
-    "data.tokenizer=bytes", "data.val_fraction=0.2", "train.batch=13", "train.seq=32", "train.warmup=3",
-    "train.steps=14", "train.eval_every=5", "train.eval_tokens=64", "train.final_tokens=64", "train.samples=16",
-    "train.time_rounds=1", "train.probes=1", "train.probe_tokens=16", "train.probe_every=4", "train.checkpoint_every=5",
+    "model.layers=6",        "model.dim=16",          "model.heads=2",
+    "model.vocab=300",       "model.max_seq=64",      "data.docs=7",
+    "data.tokenizer=bytes",  "data.val_fraction=0.2", "train.batch=13",
+    "train.seq=32",          "train.warmup=3",        "train.steps=14",
+    "train.eval_every=5",    "train.eval_tokens=64",  "train.final_tokens=64",
+    "train.samples=16",      "train.time_rounds=1",   "train.probes=1",
+    "train.probe_tokens=16", "train.probe_every=4",   "train.checkpoint_every=5",
     "train.keep=20",
 };
 
 struct plan_of_run {
-    const char *more[8];   /* keys of the case, ends with NULL */
-    int64_t stop_at;       /* 0: runs through */
-    int kill;              /* SIGKILL, not a request */
+    const char *more[8]; /* keys of the case, ends with NULL */
+    int64_t stop_at;     /* 0: runs through */
+    int kill;            /* SIGKILL, not a request */
     int is_done;
 };
 
@@ -79,7 +82,8 @@ static int go(const char *dir, struct plan_of_run *p, int resume, struct err *e)
     log_to(silent, NULL);
     atomic_store(&asked, 0);
     int rc = resume ? 0 : trainer_create(dir, &c, 0, NULL, "test", NULL, e);
-    trainer = (struct trainer){.stop_signal = &asked, .version = "test", .on_step = at_step, .ctx = p};
+    trainer =
+        (struct trainer){.stop_signal = &asked, .version = "test", .on_step = at_step, .ctx = p};
     if (rc == 0)
         rc = trainer_open(&trainer, dir, &c, resume, 0, e);
     train_config_release(&c);
@@ -113,7 +117,8 @@ static void hash_of(char hex[65], const char *dir, const char *file)
 
 static void same_end(const char *a, const char *b)
 {
-    static const char *const file[] = {"model.safetensors", "optimizer.safetensors", "tokenizer.json"};
+    static const char *const file[] = {"model.safetensors", "optimizer.safetensors",
+                                       "tokenizer.json"};
     char x[65], y[65];
     for (size_t i = 0; i < DS_LEN(file); i++) {
         hash_of(x, a, file[i]);
@@ -168,7 +173,8 @@ T(acceptance_11_resume_equals_uninterrupted_edp_sparse_training)
 
 T(acceptance_11_resume_equals_uninterrupted_edp_literal_history)
 {
-    check_case("edp.history=literal", "edp.budget=off", "edp.penalty=entropy", "edp.step_code=every");
+    check_case("edp.history=literal", "edp.budget=off", "edp.penalty=entropy",
+               "edp.step_code=every");
 }
 
 T(acceptance_11_resume_equals_uninterrupted_random)
@@ -227,14 +233,15 @@ T(acceptance_11_resume_equals_uninterrupted_right_after_an_epoch_ends_inside_a_b
     t_ok(go(dir[0], &p, 0, &e), &e);
     make_config(&c, &p);
     t_ok(trainer_create(dir[1], &c, 0, NULL, "test", NULL, &e), &e);
-    trainer = (struct trainer){.stop_signal = &asked, .version = "test", .on_step = note_position, .ctx = &p};
+    trainer = (struct trainer){
+        .stop_signal = &asked, .version = "test", .on_step = note_position, .ctx = &p};
     t_ok(trainer_open(&trainer, dir[1], &c, 0, 0, &e), &e);
     train_config_release(&c);
     t_eq(trainer_run(&trainer, &e), DS_ESTOP);
     trainer_close(&trainer);
     t_eq(seen_epoch, 1);
-    t_truef(seen_windows % 13 != 0 && seen_window > 0 && seen_window < 13, "window %" PRIu64 " of %" PRIu64, seen_window,
-            seen_windows);
+    t_truef(seen_windows % 13 != 0 && seen_window > 0 && seen_window < 13,
+            "window %" PRIu64 " of %" PRIu64, seen_window, seen_windows);
     t_ok(go(dir[1], &p, 1, &e), &e);
     same_end(dir[0], dir[1]);
 }

@@ -62,8 +62,10 @@ static void op_norm(void)
 {
     rmsnorm_fwd(buffer[1], weight[1], buffer[0], weight[0], N, C, (real)1e-5);
     rmsnorm_bwd(buffer[2], weight[2], buffer[3], buffer[0], weight[0], weight[1], N, C);
-    layernorm_fwd(buffer[4], weight[1], weight[1] + N, buffer[0], weight[0], weight[3], N, C, (real)1e-5);
-    layernorm_bwd(buffer[5], weight[2] + C, weight[3], buffer[3], buffer[0], weight[0], weight[1], weight[1] + N, N, C);
+    layernorm_fwd(buffer[4], weight[1], weight[1] + N, buffer[0], weight[0], weight[3], N, C,
+                  (real)1e-5);
+    layernorm_bwd(buffer[5], weight[2] + C, weight[3], buffer[3], buffer[0], weight[0], weight[1],
+                  weight[1] + N, N, C);
 }
 
 static void op_rope(void)
@@ -84,10 +86,21 @@ static void op_act(void)
 
 static void op_attention(void)
 {
-    struct attn a = {.N = N, .M = N, .H = H, .K = H / 2, .D = D, .lo = lo, .hi = hi, .self = NULL, .on = on, .segs = 2,
-                     .seg_q = seg, .seg_k = seg};
+    struct attn a = {.N = N,
+                     .M = N,
+                     .H = H,
+                     .K = H / 2,
+                     .D = D,
+                     .lo = lo,
+                     .hi = hi,
+                     .self = NULL,
+                     .on = on,
+                     .segs = 2,
+                     .seg_q = seg,
+                     .seg_k = seg};
     attention_fwd(buffer[3], weight[0], buffer[0], buffer[1], buffer[2], &a);
-    attention_bwd(buffer[4], buffer[5], buffer[6], buffer[7], buffer[0], buffer[1], buffer[2], buffer[3], weight[0], &a);
+    attention_bwd(buffer[4], buffer[5], buffer[6], buffer[7], buffer[0], buffer[1], buffer[2],
+                  buffer[3], weight[0], &a);
 }
 
 static void op_embed(void)
@@ -115,7 +128,13 @@ static void op_adamw(void)
 {
     struct params ps = {0};
     struct err e = {0};
-    struct adamw o = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .router_lr = 1, .clip = 1};
+    struct adamw o = {.lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .router_lr = 1,
+                      .clip = 1};
     t_true(params_add(&ps, "w", O, V, PARAM_MATRIX, INIT_NORMAL, 0.02) == 0);
     t_ok(params_reserve(&ps, 1, &e), &e);
     params_init(&ps, 42);

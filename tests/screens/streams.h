@@ -76,7 +76,10 @@ static void stream_step(struct stream *s, int step, int seed, int is_full)
     double loss = 1.4 + 4.1 * fall + 0.25 * wobble;
     record_begin(r, "metric", step, 1000 + 0.5 * step);
     stream_num(r, "loss", is_full && step == 60 ? (double)NAN : is_full && step == 101 ? 40 : loss);
-    record_num(r, "lr", stream_round(step < 20 ? 300.0 * step / 20 : 300 * (0.1 + 0.9 * exp(-step / 150.0))) / 1048576);
+    record_num(
+        r, "lr",
+        stream_round(step < 20 ? 300.0 * step / 20 : 300 * (0.1 + 0.9 * exp(-step / 150.0))) /
+            1048576);
     stream_num(r, "grad_norm", 0.6 + 1.5 * fall + 0.4 * (wobble + 0.5));
     stream_num(r, "tok_s", 5200 + 300 * wobble);
     record_int(r, "tokens", 2048 * (int64_t)step);

@@ -92,8 +92,8 @@ static double norm_of(const struct params *ps, int router, int step)
 }
 
 /* The textbook update, one element at a time. */
-static void slow_step(const struct params *ps, const struct adamw *o, int step, double w[3][35], double m[3][35],
-                      double v[3][35])
+static void slow_step(const struct params *ps, const struct adamw *o, int step, double w[3][35],
+                      double m[3][35], double v[3][35])
 {
     for (int p = 0; p < 3; p++) {
         int router = ps->p[p].group == PARAM_ROUTER;
@@ -102,7 +102,8 @@ static void slow_step(const struct params *ps, const struct adamw *o, int step, 
             double g = grad_of(p, i, step) * (o->clip > 0 && norm > o->clip ? o->clip / norm : 1);
             m[p][i] = o->beta1 * m[p][i] + (1 - o->beta1) * g;
             v[p][i] = o->beta2 * v[p][i] + (1 - o->beta2) * g * g;
-            double mh = m[p][i] / (1 - pow(o->beta1, step)), vh = v[p][i] / (1 - pow(o->beta2, step));
+            double mh = m[p][i] / (1 - pow(o->beta1, step)),
+                   vh = v[p][i] / (1 - pow(o->beta2, step));
             w[p][i] -= lr * (p == 0 ? o->weight_decay : 0) * w[p][i];
             w[p][i] -= lr * mh / (sqrt(vh) + o->eps);
         }
@@ -139,7 +140,8 @@ static void follow(const struct adamw *o)
 
 T(adamw_follows_the_textbook)
 {
-    struct adamw o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .router_lr = 1};
+    struct adamw o = {
+        .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .router_lr = 1};
     follow(&o);
     o.clip = 1; /* both norms are above it */
     o.router_lr = 0.1;

@@ -18,7 +18,9 @@ static struct cli_option options[8];
 /* The words behind the command, ended by NULL; they live until the next call. */
 static int parse(struct cli_args *a, struct err *e, const char *first, ...)
 {
-    const struct cli_option fresh[] = {{.name = "text", .has_value = 1}, {.name = "json"}, {.name = "o", .has_value = 1},
+    const struct cli_option fresh[] = {{.name = "text", .has_value = 1},
+                                       {.name = "json"},
+                                       {.name = "o", .has_value = 1},
                                        {.name = NULL}};
     static char word[16][64];
     char *argv[16];
@@ -39,8 +41,9 @@ T(options_overrides_and_the_rest_are_told_apart)
 {
     struct cli_args a;
     struct err e = {0};
-    t_ok(parse(&a, &e, "model", "a.b=v", "--text", "--json", "-o", "out", "+x.y=1", "~z",
-                             "--m.n=2", "dir/a=b", "-", (char *)NULL), &e);
+    t_ok(parse(&a, &e, "model", "a.b=v", "--text", "--json", "-o", "out", "+x.y=1", "~z", "--m.n=2",
+               "dir/a=b", "-", (char *)NULL),
+         &e);
     t_str(cli_value(&a, "text"), "--json");
     t_true(!cli_flag(&a, "json"));
     t_str(cli_value(&a, "o"), "out");

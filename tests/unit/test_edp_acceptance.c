@@ -14,7 +14,6 @@ static double block_ratio(struct model *m, enum pass_kind kind)
     return flops_block_ratio(&m->flops);
 }
 
-
 /* Layers run by each row. */
 static void depths(const struct model *m, int *depth)
 {
@@ -40,7 +39,8 @@ static void fill_noisy_cycle(int B, int T, int V, uint64_t seed)
     batch.b = (struct batch){.B = B, .T = T, .id = batch.id, .target = batch.target};
 }
 
-static const char small_edp[] = "model.method=edp model.layers=8 model.dim=32 model.heads=2 model.vocab=32 model.init_std=0.1 ";
+static const char small_edp[] =
+    "model.method=edp model.layers=8 model.dim=32 model.heads=2 model.vocab=32 model.init_std=0.1 ";
 
 static struct model *trained(const char *more, int steps, uint64_t seed)
 {
@@ -56,7 +56,8 @@ static struct model *trained(const char *more, int steps, uint64_t seed)
 
 T(acceptance_01_tau_minus_infinity_equals_dense)
 {
-    static const char *const more[] = {"edp.step_code=off", "edp.step_code=landing", "edp.step_code=off edp.kv=plan",
+    static const char *const more[] = {"edp.step_code=off", "edp.step_code=landing",
+                                       "edp.step_code=off edp.kv=plan",
                                        "edp.step_code=off edp.history=literal edp.signal=speed"};
     for (size_t k = 0; k < 4; k++) {
         struct model *m = trained(more[k], 5, 1);
@@ -79,9 +80,12 @@ T(acceptance_01_tau_minus_infinity_equals_dense)
 T(acceptance_02_tau_plus_infinity_runs_what_is_forced_and_costs_what_the_formula_says)
 {
     static const int runs[8] = {1, 1, 0, 0, 1, 0, 0, 1};
-    const double C = 32, HD = 32, F = 96, V = 32, T_ = 32, B = 8; /* ffn: 8/3 of 32, rounded up to 32 */
+    const double C = 32, HD = 32, F = 96, V = 32, T_ = 32,
+                 B = 8; /* ffn: 8/3 of 32, rounded up to 32 */
     for (int kv_plan = 0; kv_plan < 2; kv_plan++) {
-        struct model *m = trained(kv_plan ? "edp.early=2 edp.max_skip=2 edp.kv=plan" : "edp.early=2 edp.max_skip=2", 5, 1);
+        struct model *m = trained(kv_plan ? "edp.early=2 edp.max_skip=2 edp.kv=plan"
+                                          : "edp.early=2 edp.max_skip=2",
+                                  5, 1);
         struct pass pass = kit_pass(PASS_SPARSE);
         double want = 0, router = 5 * (8 * C + 4 * 5); /* five gated layers */
         pass.offset = INFINITY;
@@ -90,7 +94,9 @@ T(acceptance_02_tau_plus_infinity_runs_what_is_forced_and_costs_what_the_formula
         for (int l = 0; l < 8; l++) {
             t_eq(m->plan[l].n, runs[l] ? m->R : 0);
             for (int t = 0; t < 32; t++)
-                want += runs[l] ? 4 * C * HD + 4 * C * HD + 4 * (t + 1) * HD + 2 * 3 * C * F : kv_plan ? 0 : 4 * C * HD;
+                want += runs[l]   ? 4 * C * HD + 4 * C * HD + 4 * (t + 1) * HD + 2 * 3 * C * F
+                        : kv_plan ? 0
+                                  : 4 * C * HD;
         }
         want = B * (want + T_ * (router + 2 * C * V));
         t_near(flops_total(&m->flops), want, 1e-6 * want);
@@ -108,10 +114,13 @@ static double literal_ratio(const char *more, double *spread)
     int depth[ROWS];
     double sum = 0, sum2 = 0;
     snprintf(text, sizeof text,
-             "model.method=edp model.layers=12 model.dim=256 model.heads=4 model.vocab=300 model.max_seq=96 "
-             "model.norm=layer model.mlp=gelu model.position=learned model.attn_bias=true model.embed_scale=16 "
+             "model.method=edp model.layers=12 model.dim=256 model.heads=4 model.vocab=300 "
+             "model.max_seq=96 "
+             "model.norm=layer model.mlp=gelu model.position=learned model.attn_bias=true "
+             "model.embed_scale=16 "
              "model.init_std=0.02 model.depth_init=false edp.history=literal edp.threshold=learned "
-             "edp.initial_threshold=0.1 edp.budget=off edp.step_code=every %s", more);
+             "edp.initial_threshold=0.1 edp.budget=off edp.step_code=every %s",
+             more);
     struct model *m = kit_model(text, 1, 96, 0, 0);
     kit_fill(&batch, 1, 96, 300, 1);
     double ratio = block_ratio(m, PASS_SPARSE);
@@ -198,7 +207,8 @@ static void check_budget(const char *options, double target)
     enum { STEPS = 240 };
     char text[512];
     double sum = 0;
-    snprintf(text, sizeof text, "%smodel.dim=32 edp.target_ratio=%g %s", small_edp, target, options);
+    snprintf(text, sizeof text, "%smodel.dim=32 edp.target_ratio=%g %s", small_edp, target,
+             options);
     struct model *m = kit_model(text, 3, ROWS, 1, 1);
     for (int step = 1; step <= STEPS; step++) {
         fill_noisy_cycle(8, 32, 32, (uint64_t)step);
@@ -210,7 +220,8 @@ static void check_budget(const char *options, double target)
         fill_noisy_cycle(8, 32, 32, 5000 + (uint64_t)k);
         use += block_ratio(m, PASS_SPARSE) / 4;
     }
-    printf("budget: %s: target %.3f, last fifth of training %.4f, in use %.4f\n", options, target, train, use);
+    printf("budget: %s: target %.3f, last fifth of training %.4f, in use %.4f\n", options, target,
+           train, use);
     t_near(train, target, 0.02);
     t_near(use, target, 0.02);
     model_free(m);
@@ -236,17 +247,25 @@ static void expect_refused(const char *options, const char *part)
 
 T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
 {
-    expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 edp.target_ratio=0.4",
-                   "7 of 12 layers run by rule (always on or forced), so the whole-block ratio lies in [0.583, 1]");
-    expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.history=literal edp.target_ratio=0.4",
+    expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 "
+                   "edp.target_ratio=0.4",
+                   "7 of 12 layers run by rule (always on or forced), so the whole-block ratio "
+                   "lies in [0.583, 1]");
+    expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.history=literal "
+                   "edp.target_ratio=0.4",
                    "6 of 12 layers run by rule");
-    expect_refused("model.method=edp model.layers=8 edp.max_skip=1 edp.target_ratio=0.6", "5 of 8 layers");
-    expect_refused("model.method=random model.layers=4 random.target_ratio=0.4", "random.target_ratio=0.4 cannot be reached");
+    expect_refused("model.method=edp model.layers=8 edp.max_skip=1 edp.target_ratio=0.6",
+                   "5 of 8 layers");
+    expect_refused("model.method=random model.layers=4 random.target_ratio=0.4",
+                   "random.target_ratio=0.4 cannot be reached");
     expect_refused("model.method=static model.layers=4 static.target_ratio=0.4", "2 of 4 layers");
     expect_refused("model.method=edp model.layers=2", "leave no gated layer");
     struct err e = {0};
-    struct model *m = kit_model("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 edp.target_ratio=0.7", 1, 8, 0, 0);
-    t_fails(m->route.ops->set(&m->route, "target_ratio", 0.5, &e), &e, DS_ERANGE, "edp.target_ratio=0.5 cannot be reached");
+    struct model *m = kit_model("model.method=edp model.layers=12 edp.early=3 edp.late=3 "
+                                "edp.max_skip=4 edp.target_ratio=0.7",
+                                1, 8, 0, 0);
+    t_fails(m->route.ops->set(&m->route, "target_ratio", 0.5, &e), &e, DS_ERANGE,
+            "edp.target_ratio=0.5 cannot be reached");
     t_ok(m->route.ops->set(&m->route, "target_ratio", 0.8, &e), &e);
     t_fails(m->route.ops->set(&m->route, "nonsense", 1, &e), &e, DS_ENOTFOUND, "nonsense");
     model_free(m);
@@ -286,8 +305,10 @@ static double depth_gap(uint64_t seed, double loss[2])
     static uint8_t is_hard[B * T_];
     int depth[B * T_];
     double sum[2] = {0}, n[2] = {0};
-    struct model *m = kit_model("model.method=edp model.layers=8 model.dim=48 model.heads=3 model.vocab=32 "
-                                "model.init_std=0.05 edp.target_ratio=0.7", seed, B * T_, 1, 1);
+    struct model *m =
+        kit_model("model.method=edp model.layers=8 model.dim=48 model.heads=3 model.vocab=32 "
+                  "model.init_std=0.05 edp.target_ratio=0.7",
+                  seed, B * T_, 1, 1);
     for (int step = 1; step <= STEPS; step++) {
         fill_mixed(B, T_, seed * 10000 + (uint64_t)step, is_hard);
         kit_train(m, &batch.b, step, STEPS, 4e-3);
@@ -313,7 +334,8 @@ T_SECONDS(acceptance_09_depth_of_hard_less_depth_of_easy_tokens_is_reported_with
     double sum = 0, sum2 = 0, loss[2];
     for (uint64_t seed = 1; seed <= 3; seed++) {
         double gap = depth_gap(seed, loss);
-        printf("hard and easy tokens: seed %d: depth(hard) - depth(easy) = %+.3f of 8 layers; loss easy %.3f, hard %.3f\n",
+        printf("hard and easy tokens: seed %d: depth(hard) - depth(easy) = %+.3f of 8 layers; loss "
+               "easy %.3f, hard %.3f\n",
                (int)seed, gap, loss[0], loss[1]);
         t_true(isfinite(gap) && loss[1] > loss[0]);
         sum += gap;
@@ -329,7 +351,9 @@ static void check_cycle(const char *method)
     enum { PERIOD = 9, STEPS = 400, T_ = 45 };
     char text[512];
     int32_t out[3 * PERIOD];
-    snprintf(text, sizeof text, "model.layers=5 model.dim=32 model.heads=2 model.vocab=20 model.init_std=0.1 %s", method);
+    snprintf(text, sizeof text,
+             "model.layers=5 model.dim=32 model.heads=2 model.vocab=20 model.init_std=0.1 %s",
+             method);
     struct model *m = kit_model(text, 4, 4 * T_, 1, 1);
     double loss = 9;
     for (int i = 0; i < 4 * T_; i++) {

@@ -31,7 +31,10 @@ T(top_k_of_one_is_greedy_at_any_temperature)
 {
     const real x[] = {1, 3, (real)2.9, 2};
     for (uint64_t step = 0; step < 50; step++)
-        t_eq(pick(x, 4, (struct sample_options){.temperature = 5, .top_k = 1, .top_p = 1, .seed = 3}, step), 1);
+        t_eq(pick(x, 4,
+                  (struct sample_options){.temperature = 5, .top_k = 1, .top_p = 1, .seed = 3},
+                  step),
+             1);
 }
 
 T(top_p_keeps_the_smallest_set_with_the_mass)
@@ -39,7 +42,8 @@ T(top_p_keeps_the_smallest_set_with_the_mass)
     const real x[] = {(real)log(0.5), (real)log(0.3), (real)log(0.15), (real)log(0.05)};
     int seen[4] = {0};
     for (uint64_t step = 0; step < 400; step++)
-        seen[pick(x, 4, (struct sample_options){.temperature = 1, .top_p = 0.79, .seed = 3}, step)]++;
+        seen[pick(x, 4, (struct sample_options){.temperature = 1, .top_p = 0.79, .seed = 3},
+                  step)]++;
     t_true(seen[0] > 0 && seen[1] > 0);
     t_eq(seen[2] + seen[3], 0);
 }
@@ -79,7 +83,8 @@ T(the_probability_is_that_of_the_plain_softmax)
 
 T(damaged_logits_are_an_error_and_minus_infinity_is_a_token_that_cannot_come)
 {
-    real bad[] = {0, NAN, 1}, inf[] = {0, INFINITY, 1}, none[] = {-INFINITY, -INFINITY}, some[] = {-INFINITY, 0, -INFINITY};
+    real bad[] = {0, NAN, 1}, inf[] = {0, INFINITY, 1}, none[] = {-INFINITY, -INFINITY},
+         some[] = {-INFINITY, 0, -INFINITY};
     struct sampler s = sampler_of(3);
     struct sample_options o = {.temperature = 1, .top_p = 1};
     struct err e = {0};

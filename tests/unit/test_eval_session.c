@@ -20,7 +20,8 @@ static const char *make_model(const char *method)
 {
     static char dir[512];
     char path[600];
-    const char *keys[][2] = {{"model.layers", "5"}, {"model.dim", "16"}, {"model.heads", "2"}, {"model.vocab", "257"},
+    const char *keys[][2] = {{"model.layers", "5"},   {"model.dim", "16"},
+                             {"model.heads", "2"},    {"model.vocab", "257"},
                              {"model.max_seq", "48"}, {"model.init_std", "0.3"}};
     struct model_config c = {0};
     struct config k = {0};
@@ -73,9 +74,12 @@ static struct gen_result generate(struct subject *s, const char *prompt, struct 
 T(the_same_seed_gives_the_same_text_and_another_another)
 {
     struct subject s = open_subject("edp");
-    struct gen_result a = generate(&s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 4});
-    struct gen_result b = generate(&s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 4});
-    struct gen_result c = generate(&s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 5});
+    struct gen_result a =
+        generate(&s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 4});
+    struct gen_result b =
+        generate(&s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 4});
+    struct gen_result c =
+        generate(&s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 5});
     t_eq(a.ids.n, b.ids.n);
     t_true(memcmp(a.ids.v, b.ids.v, a.ids.n * sizeof *a.ids.v) == 0);
     t_true(a.ids.n != c.ids.n || memcmp(a.ids.v, c.ids.v, a.ids.n * sizeof *a.ids.v) != 0);
@@ -90,7 +94,8 @@ T(cached_generation_equals_the_whole_text_run_at_once)
     static const char *const method[] = {"dense", "edp", "static"};
     for (size_t k = 0; k < DS_LEN(method); k++) {
         struct subject s = open_subject(method[k]);
-        struct gen_result r = generate(&s, "the cat", (struct gen_options){.temperature = 0, .max_tokens = 12});
+        struct gen_result r =
+            generate(&s, "the cat", (struct gen_options){.temperature = 0, .max_tokens = 12});
         struct err e = {0};
         real *logits = mem_alloc(257, sizeof *logits);
         struct pass pass = {.kind = PASS_SPARSE};
@@ -117,7 +122,8 @@ T(cached_generation_equals_the_whole_text_run_at_once)
 T(generation_ends_where_the_context_does)
 {
     struct subject s = open_subject("edp");
-    struct gen_result r = generate(&s, "0123456789", (struct gen_options){.temperature = 0, .max_tokens = 1000});
+    struct gen_result r =
+        generate(&s, "0123456789", (struct gen_options){.temperature = 0, .max_tokens = 1000});
     t_true(r.stop == GEN_STOP_CONTEXT || r.stop == GEN_STOP_EOT);
     t_true(r.ids.n <= CONTEXT);
     t_true(r.block_ratio > 0 && r.block_ratio <= 1 && r.flops_ratio > 0 && r.flops_ratio < 1.2);
@@ -206,7 +212,12 @@ static int next_record(struct session *s, struct value *body, struct err *e)
 }
 
 /* Sends, keeps the wanted numbers of the first record, and reads to the "done". */
-struct reply { char kind[16], error[512]; size_t tokens; float run[LAYERS * CONTEXT], nll[CONTEXT], delta[CONTEXT]; int64_t has_delta, layers, lens; };
+struct reply {
+    char kind[16], error[512];
+    size_t tokens;
+    float run[LAYERS * CONTEXT], nll[CONTEXT], delta[CONTEXT];
+    int64_t has_delta, layers, lens;
+};
 
 static struct reply ask(struct session *s, const char *json)
 {
@@ -235,7 +246,8 @@ static struct reply ask(struct session *s, const char *json)
         for (int64_t i = 0; i < cells; i++)
             r.run[i] = (float)run[i];
         value_f32s(value_get(body, "nll"), r.nll, CONTEXT);
-        r.has_delta = value_f32s(value_get(value_get(body, "token"), "delta_loss"), r.delta, CONTEXT);
+        r.has_delta =
+            value_f32s(value_get(value_get(body, "token"), "delta_loss"), r.delta, CONTEXT);
     }
 }
 
@@ -291,7 +303,8 @@ T(a_session_answers_wrong_requests_and_lives_on)
         {"[]", "\"do\""},
         {"{\"do\":\"trace\",\"text\":\"\"}", "empty"},
         {"{\"do\":\"trace\",\"ids\":[999]}", "ids[0]"},
-        {"{\"do\":\"trace\",\"text\":\"01234567890123456789012345678901234567890123456789\"}", "context holds 48"},
+        {"{\"do\":\"trace\",\"text\":\"01234567890123456789012345678901234567890123456789\"}",
+         "context holds 48"},
         {"{\"do\":\"force\",\"layer\":0,\"token\":0,\"run\":1}", "no text yet"},
         {"{\"do\":\"offset\",\"value\":1e9}", "offset"},
     };

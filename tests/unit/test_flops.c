@@ -9,7 +9,9 @@ static const struct flops_shape shapes[] = {
     {.C = 8, .H = 2, .K = 2, .D = 4, .F = 5, .V = 9, .L = LAYERS, .mlp_mats = 2},
 };
 
-struct count { double qo, kv, attention, mlp, total; };
+struct count {
+    double qo, kv, attention, mlp, total;
+};
 
 static double adds(int a, int b)
 {
@@ -21,7 +23,8 @@ static double adds(int a, int b)
 }
 
 /* Row i of a layer: runs[] says who runs, first[] where documents begin. */
-static struct count by_hand(const struct flops_shape *s, const uint8_t *runs, const int32_t *first, int i, enum kv_policy kv)
+static struct count by_hand(const struct flops_shape *s, const uint8_t *runs, const int32_t *first,
+                            int i, enum kv_policy kv)
 {
     struct count c = {0};
     if (kv == KV_ALL || runs[i])
@@ -166,8 +169,10 @@ T(parts_through_a_cache_cost_what_the_whole_costs)
 T(a_dense_model_has_ratio_one_and_the_closed_form_per_token)
 {
     struct kit_batch batch;
-    struct model *m = kit_model("model.method=dense model.layers=3 model.dim=12 model.heads=3 model.kv_heads=1 "
-                                "model.vocab=19 model.ffn=20", 1, 64, 0, 0);
+    struct model *m =
+        kit_model("model.method=dense model.layers=3 model.dim=12 model.heads=3 model.kv_heads=1 "
+                  "model.vocab=19 model.ffn=20",
+                  1, 64, 0, 0);
     struct flops_shape s = model_config_flops(&m->config);
     struct pass pass = kit_pass(PASS_SPARSE);
     kit_fill(&batch, 4, 16, 19, 1);

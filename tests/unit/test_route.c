@@ -39,7 +39,8 @@ T(a_plan_lists_what_is_wanted)
 
 T(methods_are_found_by_name)
 {
-    t_true(route_find("edp") && route_find("dense") && route_find("random") && route_find("static"));
+    t_true(route_find("edp") && route_find("dense") && route_find("random") &&
+           route_find("static"));
     t_true(route_find("no_such") == NULL && route_find("") == NULL);
 }
 
@@ -48,7 +49,8 @@ T(a_target_outside_what_layers_allow_is_refused)
     struct err e = {0};
     t_ok(route_check_target(0.5, 4, 8, "x.target", &e), &e);
     t_ok(route_check_target(1, 4, 8, "x.target", &e), &e);
-    t_fails(route_check_target(0.49, 4, 8, "x.target", &e), &e, DS_ERANGE, "x.target=0.49 cannot be reached: 4 of 8 layers");
+    t_fails(route_check_target(0.49, 4, 8, "x.target", &e), &e, DS_ERANGE,
+            "x.target=0.49 cannot be reached: 4 of 8 layers");
     t_fails(route_check_target(1.01, 4, 8, "x.target", &e), &e, DS_ERANGE, "[0.500, 1]");
     t_fails(route_check_target(NAN, 4, 8, "x.target", &e), &e, DS_ERANGE, "cannot");
 }
@@ -98,21 +100,29 @@ T(quantiles_are_those_of_the_sorted_list)
 T(penalties_and_their_slopes)
 {
     for (int kind = PENALTY_OFF; kind <= PENALTY_POLARISE; kind++) {
-        struct penalty p = {.kind = (enum penalty_kind)kind, .lambda = 0.3, .push = 0.2, .target = 0.5, .L = 8, .gated = 6};
+        struct penalty p = {.kind = (enum penalty_kind)kind,
+                            .lambda = 0.3,
+                            .push = 0.2,
+                            .target = 0.5,
+                            .L = 8,
+                            .gated = 6};
         double slope, unused, eps = 1e-5;
         for (double D = 2; D <= 8; D += 1.5) {
             penalty_row(&p, D, 0.4, &slope);
-            double up = penalty_row(&p, D + eps, 0.4, &unused), down = penalty_row(&p, D - eps, 0.4, &unused);
+            double up = penalty_row(&p, D + eps, 0.4, &unused),
+                   down = penalty_row(&p, D - eps, 0.4, &unused);
             t_near(slope, (up - down) / (2 * eps), 1e-8);
         }
         double depth[2] = {4, 7}, one, two;
         real entropy[2] = {(real)0.25, (real)0.75}, out[2];
         double a = penalty_row(&p, 4, 0.25, &one), b = penalty_row(&p, 7, 0.75, &two);
-        t_near(penalty_rows(&p, depth, entropy, out, 2), 0.3 * (a + b) / 2 + 0.2 * (11.0 / 16 - 0.5), 1e-12);
+        t_near(penalty_rows(&p, depth, entropy, out, 2),
+               0.3 * (a + b) / 2 + 0.2 * (11.0 / 16 - 0.5), 1e-12);
         t_near(out[0], (0.3 * one + 0.2 / 8) / 2, 1e-7);
         t_near(out[1], (0.3 * two + 0.2 / 8) / 2, 1e-7);
     }
-    struct penalty square = {.kind = PENALTY_QUADRATIC, .L = 4, .gated = 4}, polar = {.kind = PENALTY_POLARISE, .L = 4, .gated = 4};
+    struct penalty square = {.kind = PENALTY_QUADRATIC, .L = 4, .gated = 4},
+                   polar = {.kind = PENALTY_POLARISE, .L = 4, .gated = 4};
     double s;
     t_near(penalty_row(&square, 2, 0, &s), 0.25, 0);
     t_near(penalty_row(&polar, 0, 0, &s), 0, 0);
@@ -123,7 +133,8 @@ T(penalties_and_their_slopes)
     t_near(penalty_ramp(0, 0), 1, 0);
 }
 
-static struct stepcode table_of(struct params *ps, enum stepcode_kind kind, int L, int gated, int buckets)
+static struct stepcode table_of(struct params *ps, enum stepcode_kind kind, int L, int gated,
+                                int buckets)
 {
     struct err e = {0};
     struct stepcode c = {0};
@@ -156,7 +167,8 @@ T(the_published_table_of_64_rows_reaches_seven_under_a_bowl_of_twelve)
 T(step_codes_fall_where_they_should)
 {
     struct params ps = {0}, ps2 = {0}, ps3 = {0};
-    struct stepcode land = table_of(&ps, STEPCODE_LANDING, 8, 6, 0), fixed = table_of(&ps2, STEPCODE_STATIC, 8, 6, 0);
+    struct stepcode land = table_of(&ps, STEPCODE_LANDING, 8, 6, 0),
+                    fixed = table_of(&ps2, STEPCODE_STATIC, 8, 6, 0);
     struct stepcode off = table_of(&ps3, STEPCODE_OFF, 8, 6, 0);
     t_eq(land.rows, 7);
     t_eq(fixed.rows, 8);
@@ -198,16 +210,16 @@ T(running_statistics_are_those_of_what_was_seen)
         if (step == 0) { /* nothing stored: this step's own, when that is allowed */
             t = standardiser_at(&s, 1, 1);
             t_near(t.mean[0], 2, 1e-6);
-    t_near(t.inv[0], 1 / sqrt(2.0 / 3), 1e-6);
+            t_near(t.inv[0], 1 / sqrt(2.0 / 3), 1e-6);
             t_near(standardiser_at(&s, 1, 0).mean[0], 0, 0);
         }
         standardiser_update(&s, 0.9);
         t = standardiser_at(&s, 1, 1);
         t_near(t.mean[1], 20, 1e-4);
-    t_near(t.inv[1], 1 / sqrt(200), 1e-6);
+        t_near(t.inv[1], 1 / sqrt(200), 1e-6);
     }
     t_near(t.mean[0], (0.09 * 2 + 0.1 * 3) / 0.19, 1e-5); /* unbiased from the first step on */
-    t_near(standardiser_at(&s, 0, 1).inv[0], 1, 0); /* a layer that saw nothing */
+    t_near(standardiser_at(&s, 0, 1).inv[0], 1, 0);       /* a layer that saw nothing */
     standardiser_release(&s);
     params_release(&ps);
 }
@@ -216,7 +228,8 @@ static real states[4][6]; /* h[0..3], two rows of three channels */
 
 static struct stream stream_of(real **h)
 {
-    static const real from[4][6] = {{1, 0, 0, 2, 2, 1}, {1, 2, 2, 2, 2, 1}, {1, 2, 5, 2, 0, 1}, {4, 2, 5, 2, 0, 4}};
+    static const real from[4][6] = {
+        {1, 0, 0, 2, 2, 1}, {1, 2, 2, 2, 2, 1}, {1, 2, 5, 2, 0, 1}, {4, 2, 5, 2, 0, 4}};
     memcpy(states, from, sizeof from);
     for (int l = 0; l < 4; l++)
         h[l] = states[l];
@@ -283,7 +296,8 @@ T(literal_signals_compare_states_before_the_step_code_at_every_layer)
 static double ratio_of(const char *options, enum pass_kind kind)
 {
     char text[300];
-    snprintf(text, sizeof text, "model.layers=10 model.dim=16 model.heads=2 model.vocab=97 %s", options);
+    snprintf(text, sizeof text, "model.layers=10 model.dim=16 model.heads=2 model.vocab=97 %s",
+             options);
     struct model *m = kit_model(text, 1, 1024, 1, 0);
     struct pass pass = kit_pass(kind);
     kit_fill(&batch, 4, 256, 97, 1);
@@ -300,13 +314,17 @@ T(controls_run_the_share_they_were_asked_for)
     t_near(ratio_of("model.method=random random.target_ratio=1", PASS_SPARSE), 1, 0);
     t_near(ratio_of("model.method=random random.target_ratio=0.2", PASS_SPARSE), 0.2, 0);
     t_near(ratio_of("model.method=static static.target_ratio=0.6", PASS_SPARSE), 0.6, 0.01);
-    t_near(ratio_of("model.method=static static.target_ratio=0.6 static.pattern=layers", PASS_SPARSE), 0.6, 1e-12);
+    t_near(
+        ratio_of("model.method=static static.target_ratio=0.6 static.pattern=layers", PASS_SPARSE),
+        0.6, 1e-12);
     t_near(ratio_of("model.method=static static.target_ratio=1", PASS_TRAIN), 1, 0);
 }
 
 T(a_random_control_draws_anew_in_training_and_keeps_its_word_in_use)
 {
-    struct model *m = kit_model("model.method=random model.layers=6 model.dim=16 model.heads=2 model.vocab=97", 1, 64, 1, 0);
+    struct model *m =
+        kit_model("model.method=random model.layers=6 model.dim=16 model.heads=2 model.vocab=97", 1,
+                  64, 1, 0);
     int same_use = 1, same_train = 1;
     static int32_t rows[64];
     for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind += PASS_SPARSE - PASS_TRAIN)
@@ -327,21 +345,31 @@ T(a_random_control_draws_anew_in_training_and_keeps_its_word_in_use)
 /* Counted by hand from the switches. */
 T(parameters_are_as_many_as_the_switches_say)
 {
-    struct model *m = kit_model("model.method=dense model.layers=3 model.dim=16 model.heads=4 model.kv_heads=2 model.ffn=24 "
-                                "model.vocab=50", 1, 4, 0, 0);
-    t_eq(params_count(&m->params), 50 * 16 + 3 * (2 * 16 * 16 + 2 * 8 * 16 + 3 * 16 * 24 + 2 * 16) + 16);
-    model_free(m);
-    m = kit_model("model.method=dense model.layers=2 model.dim=16 model.heads=2 model.head_dim=6 model.norm=layer model.mlp=gelu "
-                  "model.position=learned model.max_seq=30 model.attn_bias=true model.mlp_bias=true model.tied=false "
-                  "model.vocab=50", 1, 4, 0, 0);
+    struct model *m = kit_model("model.method=dense model.layers=3 model.dim=16 model.heads=4 "
+                                "model.kv_heads=2 model.ffn=24 "
+                                "model.vocab=50",
+                                1, 4, 0, 0);
     t_eq(params_count(&m->params),
-         2 * 50 * 16 + 30 * 16 + 2 * (4 * 12 * 16 + 3 * 12 + 16 + 2 * 16 * 64 + 64 + 16 + 4 * 16) + 2 * 16);
+         50 * 16 + 3 * (2 * 16 * 16 + 2 * 8 * 16 + 3 * 16 * 24 + 2 * 16) + 16);
     model_free(m);
-    int64_t dense, edp; /* edp adds thresholds, score weights, step codes; and untrained: budget, running statistics */
-    m = kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1, 4, 0, 0);
+    m = kit_model("model.method=dense model.layers=2 model.dim=16 model.heads=2 model.head_dim=6 "
+                  "model.norm=layer model.mlp=gelu "
+                  "model.position=learned model.max_seq=30 model.attn_bias=true "
+                  "model.mlp_bias=true model.tied=false "
+                  "model.vocab=50",
+                  1, 4, 0, 0);
+    t_eq(params_count(&m->params),
+         2 * 50 * 16 + 30 * 16 + 2 * (4 * 12 * 16 + 3 * 12 + 16 + 2 * 16 * 64 + 64 + 16 + 4 * 16) +
+             2 * 16);
+    model_free(m);
+    int64_t dense,
+        edp; /* edp adds thresholds, score weights, step codes; and untrained: budget, running statistics */
+    m = kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1,
+                  4, 0, 0);
     dense = params_count(&m->params);
     model_free(m);
-    m = kit_model("model.method=edp model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1, 4, 0, 0);
+    m = kit_model("model.method=edp model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1, 4,
+                  0, 0);
     edp = params_count(&m->params);
     model_free(m);
     t_eq(edp - dense, 8 + 8 * 5 + 7 * 16 + 2 + 2 * 8 * 5 + 8);
@@ -349,8 +377,10 @@ T(parameters_are_as_many_as_the_switches_say)
 
 T(a_method_changes_no_initial_weight_of_the_others)
 {
-    struct model *a = kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
-    struct model *b = kit_model("model.method=edp model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
+    struct model *a =
+        kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
+    struct model *b =
+        kit_model("model.method=edp model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
     for (int i = 0; i < a->params.n; i++) {
         int j = params_find(&b->params, a->params.p[i].name);
         t_true(j >= 0 && kit_same(a->params.p[i].value, b->params.p[j].value, a->params.p[i].n));
@@ -368,20 +398,25 @@ static void check_options(const char *options, int code, const char *part)
 
 T(options_that_do_not_go_together_are_refused_in_one_line)
 {
-    check_options("model.method=edp edp.attach=true", DS_EUSAGE, "edp.signal=velocity, speed or vector");
-    check_options("model.method=edp edp.threshold=learned edp.train=sparse edp.probe_rate=0", DS_ERANGE, "probe_rate > 0");
-    check_options("model.method=edp edp.early=5 edp.late=3", DS_ERANGE, "leave no gated layer of model.layers=8");
+    check_options("model.method=edp edp.attach=true", DS_EUSAGE,
+                  "edp.signal=velocity, speed or vector");
+    check_options("model.method=edp edp.threshold=learned edp.train=sparse edp.probe_rate=0",
+                  DS_ERANGE, "probe_rate > 0");
+    check_options("model.method=edp edp.early=5 edp.late=3", DS_ERANGE,
+                  "leave no gated layer of model.layers=8");
     check_options("model.method=nothing", DS_EUSAGE, "model.method=nothing is unknown");
-    check_options("model.method=dense model.dim=10 model.heads=3", DS_ERANGE, "does not divide model.dim=10");
-    check_options("model.method=dense model.heads=3 model.kv_heads=2", DS_ERANGE, "model.kv_heads=2 does not divide");
+    check_options("model.method=dense model.dim=10 model.heads=3", DS_ERANGE,
+                  "does not divide model.dim=10");
+    check_options("model.method=dense model.heads=3 model.kv_heads=2", DS_ERANGE,
+                  "model.kv_heads=2 does not divide");
     check_options("model.method=dense model.dim=9 model.heads=3", DS_ERANGE, "even head size");
     check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0 is outside");
     check_options("model.method=edp edp.kv=some", DS_EUSAGE, "edp.kv");
 }
 
-static const char paragraph[] =
-    "the river ran past the mill, and the mill ran with the river. each night the miller wrote one line in his book, and "
-    "each line was longer than the one before. ";
+static const char paragraph[] = "the river ran past the mill, and the mill ran with the river. "
+                                "each night the miller wrote one line in his book, and "
+                                "each line was longer than the one before. ";
 
 static void check_paragraph(const char *method)
 {
@@ -389,7 +424,8 @@ static void check_paragraph(const char *method)
     char text[300];
     int32_t out[N];
     double loss = 9;
-    snprintf(text, sizeof text, "model.layers=%s model.dim=64 model.heads=4 model.vocab=128 model.init_std=0.05",
+    snprintf(text, sizeof text,
+             "model.layers=%s model.dim=64 model.heads=4 model.vocab=128 model.init_std=0.05",
              method);
     struct model *m = kit_model(text, 6, 2 * N, 1, 1);
     for (int i = 0; i < 2 * N; i++) {

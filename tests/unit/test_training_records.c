@@ -11,10 +11,14 @@
 enum { KEYS_MAX = 40 };
 
 static const char *const tiny[] = {
-    "model.layers=6", "model.dim=16", "model.heads=2", "model.vocab=300", "model.max_seq=64", "data.docs=20",
-    "data.tokenizer=bytes", "data.val_fraction=0.2", "train.batch=4", "train.seq=32", "train.warmup=3", "train.steps=12",
-    "train.eval_every=5", "train.eval_tokens=128", "train.final_tokens=256", "train.samples=100", "train.time_rounds=1",
-    "train.probes=2", "train.probe_tokens=16", "train.probe_every=4", "train.checkpoint_every=6", "train.layer_every=3",
+    "model.layers=6",        "model.dim=16",          "model.heads=2",
+    "model.vocab=300",       "model.max_seq=64",      "data.docs=20",
+    "data.tokenizer=bytes",  "data.val_fraction=0.2", "train.batch=4",
+    "train.seq=32",          "train.warmup=3",        "train.steps=12",
+    "train.eval_every=5",    "train.eval_tokens=128", "train.final_tokens=256",
+    "train.samples=100",     "train.time_rounds=1",   "train.probes=2",
+    "train.probe_tokens=16", "train.probe_every=4",   "train.checkpoint_every=6",
+    "train.layer_every=3",
 };
 
 static struct trainer trainer;
@@ -47,8 +51,8 @@ static const char *room(void)
     return t_tmpdir();
 }
 
-static void open_run(const char *dir, const char *const *keys, int resume, void (*on_step)(void *, const struct trainer *),
-                     void *ctx)
+static void open_run(const char *dir, const char *const *keys, int resume,
+                     void (*on_step)(void *, const struct trainer *), void *ctx)
 {
     struct train_config c;
     struct err e = {0};
@@ -57,7 +61,8 @@ static void open_run(const char *dir, const char *const *keys, int resume, void 
     if (!resume)
         t_ok(trainer_create(dir, &c, 0, NULL, "9.9", "mother", &e), &e);
     atomic_store(&asked, 0);
-    trainer = (struct trainer){.stop_signal = &asked, .version = "9.9", .on_step = on_step, .ctx = ctx};
+    trainer =
+        (struct trainer){.stop_signal = &asked, .version = "9.9", .on_step = on_step, .ctx = ctx};
     t_ok(trainer_open(&trainer, dir, &c, resume, 0, &e), &e);
     train_config_release(&c);
 }
@@ -93,10 +98,16 @@ static void check_head(const struct runview *v)
 
 static void check_series(const struct runview *v)
 {
-    static const struct { const char *name; size_t n; } want[] = {
-        {"loss", 12},       {"lr", 12},         {"grad_norm", 12},   {"tok_s", 12},        {"step_ms", 12},
-        {"tokens", 12},     {"block_ratio", 12}, {"flops_ratio", 12}, {"skipped_steps", 12}, {"target_ratio", 12},
-        {"val_loss", 4},    {"bits_per_byte", 4}, /* 5, 6 (checkpoint), 10, 12 */
+    static const struct {
+        const char *name;
+        size_t n;
+    } want[] = {
+        {"loss", 12},          {"lr", 12},
+        {"grad_norm", 12},     {"tok_s", 12},
+        {"step_ms", 12},       {"tokens", 12},
+        {"block_ratio", 12},   {"flops_ratio", 12},
+        {"skipped_steps", 12}, {"target_ratio", 12},
+        {"val_loss", 4},       {"bits_per_byte", 4}, /* 5, 6 (checkpoint), 10, 12 */
     };
     for (size_t i = 0; i < DS_LEN(want); i++) {
         const struct series *s = runview_series(v, want[i].name);
@@ -111,7 +122,8 @@ static void check_series(const struct runview *v)
 
 static void check_layers(const struct runview *v)
 {
-    static const char *const name[] = {"gate_ratio", "threshold", "signal_mean", "signal_sd", "forced_rate"};
+    static const char *const name[] = {"gate_ratio", "threshold", "signal_mean", "signal_sd",
+                                       "forced_rate"};
     for (size_t i = 0; i < DS_LEN(name); i++) {
         const struct layer_series *s = runview_layer(v, name[i]);
         t_truef(s && s->n == 4 && s->layers == 6, "layer metric %s", name[i]);
@@ -125,7 +137,8 @@ static void check_probe(const struct runview *v)
 {
     t_eq(v->n_probes, 2 * 4); /* at 0, 4, 8, 12 */
     const struct probe *p = runview_probe(v, 1);
-    t_true(p && p->tokens == 16 && p->layers == 6 && p->step == 12 && strncmp(p->name, "synth-", 6) == 0);
+    t_true(p && p->tokens == 16 && p->layers == 6 && p->step == 12 &&
+           strncmp(p->name, "synth-", 6) == 0);
     t_true(p->depth && p->nll && p->entropy && p->flops && p->flops_dense > 0);
     t_true(isnan(p->nll[0]));
     for (int i = 0; i < p->tokens; i++) {
@@ -137,7 +150,8 @@ static void check_probe(const struct runview *v)
         t_true(i == 0 || (isfinite(p->nll[i]) && p->nll[i] > 0));
         t_true((double)p->flops[i] > 0);
     }
-    static const char *const cell[] = {"score", "threshold", "gate", "velocity", "acceleration", "forced", "flops"};
+    static const char *const cell[] = {"score",        "threshold", "gate", "velocity",
+                                       "acceleration", "forced",    "flops"};
     for (size_t i = 0; i < DS_LEN(cell); i++) {
         const struct matrix *m = probe_cell(p, cell[i]);
         t_truef(m && m->rows == 6 && m->cols == 16, "cell %s", cell[i]);
@@ -150,17 +164,19 @@ static void check_evals(const struct runview *v)
 {
     t_eq(v->n_evals, 4);
     t_eq(v->n_samples, 1);
-    static const char *const value[] = {"loss", "bits_per_byte", "tokens", "block_ratio", "flops_ratio", "time_ratio",
-                                        "depth_mean", "depth_sd"};
+    static const char *const value[] = {"loss",        "bits_per_byte", "tokens",     "block_ratio",
+                                        "flops_ratio", "time_ratio",    "depth_mean", "depth_sd"};
     for (size_t i = 0; i < DS_LEN(value); i++)
         t_truef(isfinite(runview_eval(v, "final", value[i])), "final %s", value[i]);
     const struct vector *capacity = runview_eval_vector(v, "final", "capacity");
     t_true(capacity && capacity->n == 6 && capacity->v[0] == 1);
     const struct run_sample *s = runview_sample(v, "val");
     t_true(s && s->n == 100);
-    static const char *const column[] = {"depth", "signal", "entropy", "nll", "flops", "true_entropy", "position"};
+    static const char *const column[] = {"depth", "signal",       "entropy", "nll",
+                                         "flops", "true_entropy", "position"};
     for (size_t i = 0; i < DS_LEN(column); i++)
-        t_truef(sample_column(s, column[i]) && sample_column(s, column[i])->n == 100, "column %s", column[i]);
+        t_truef(sample_column(s, column[i]) && sample_column(s, column[i])->n == 100, "column %s",
+                column[i]);
 }
 
 T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
@@ -179,7 +195,8 @@ T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
 
 T(every_method_tells_a_run_that_reads_back)
 {
-    static const char *const method[] = {"model.method=dense", "model.method=random", "model.method=static"};
+    static const char *const method[] = {"model.method=dense", "model.method=random",
+                                         "model.method=static"};
     const char *root = room();
     for (size_t i = 0; i < DS_LEN(method); i++) {
         char dir[300];
@@ -197,8 +214,8 @@ T(every_method_tells_a_run_that_reads_back)
 
 T(settings_of_zero_probes_samples_and_timings_are_fine)
 {
-    const char *const keys[] = {"train.probes=0", "train.samples=0", "train.time_rounds=0", "data.val_fraction=0",
-                                "train.log_every=5", NULL};
+    const char *const keys[] = {"train.probes=0",      "train.samples=0",   "train.time_rounds=0",
+                                "data.val_fraction=0", "train.log_every=5", NULL};
     struct runview *v = run_and_view(room(), keys);
     t_eq(v->n_probes + v->n_evals, 0);
     t_eq(runview_series(v, "loss")->n, 3); /* 5, 10, 12 */
@@ -209,7 +226,7 @@ T(settings_of_zero_probes_samples_and_timings_are_fine)
 /* ---- NaN ---- */
 
 struct watch {
-    uint64_t hash[32];     /* of all weights and moments, by step */
+    uint64_t hash[32]; /* of all weights and moments, by step */
     int64_t skipped[32];
 };
 
@@ -308,7 +325,8 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
     open_run(dir, NULL, 0, stop_at_4, NULL);
     t_ok(trainer_set(&trainer, "lr", 0.25, &e), &e);
     t_ok(trainer_set(&trainer, "edp.target_ratio", 0.875, &e), &e);
-    t_fails(trainer_set(&trainer, "edp.target_ratio", 0.01, &e), &e, DS_ERANGE, "cannot be reached");
+    t_fails(trainer_set(&trainer, "edp.target_ratio", 0.01, &e), &e, DS_ERANGE,
+            "cannot be reached");
     t_fails(trainer_set(&trainer, "lr", (double)NAN, &e), &e, DS_ERANGE, "finite");
     t_fails(trainer_set(&trainer, "lr", -1, &e), &e, DS_ERANGE, "outside");
     t_fails(trainer_set(&trainer, "edp.nothing", 1, &e), &e, DS_ENOTFOUND, "no live setting");
@@ -325,7 +343,8 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
     struct train_config c;
     const char *const keys[] = {"train.lr=0.125", NULL};
     make_config(&c, keys);
-    trainer = (struct trainer){.stop_signal = &asked, .version = "9.9", .override = keys, .n_override = 1};
+    trainer = (struct trainer){
+        .stop_signal = &asked, .version = "9.9", .override = keys, .n_override = 1};
     t_ok(trainer_open(&trainer, dir, &c, 1, 1, &e), &e);
     t_near(trainer.config.train.lr, 0.125, 0);
     t_eq(trainer.n_live, 1);

@@ -32,7 +32,8 @@ T(exp_is_within_two_ulp)
 {
     double e = worst(v_exp, exp, -87.3F, 88.3F);
     t_truef(e <= 2, "%g ulp at %g", e, (double)worst_at);
-    t_true(v_exp(-INFINITY) == 0 && v_exp(-100) == 0 && isnan(v_exp(NAN)) && isfinite(v_exp(1e30F)));
+    t_true(v_exp(-INFINITY) == 0 && v_exp(-100) == 0 && isnan(v_exp(NAN)) &&
+           isfinite(v_exp(1e30F)));
     t_true(v_exp(0) == 1);
 }
 

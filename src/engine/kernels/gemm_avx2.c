@@ -27,5 +27,6 @@ static int available(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-const struct gemm_provider gemm_avx2 = {.name = "avx2", .available = available, .tile = tile, .gemv = gemv};
+const struct gemm_provider gemm_avx2 = {
+    .name = "avx2", .available = available, .tile = tile, .gemv = gemv};
 #endif

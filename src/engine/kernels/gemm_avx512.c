@@ -24,5 +24,6 @@ static int available(void)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma");
 }
 
-const struct gemm_provider gemm_avx512 = {.name = "avx512", .available = available, .tile = tile, .gemv = gemv};
+const struct gemm_provider gemm_avx512 = {
+    .name = "avx512", .available = available, .tile = tile, .gemv = gemv};
 #endif

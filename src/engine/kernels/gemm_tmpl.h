@@ -103,15 +103,15 @@ KERNEL static inline void store_row(const struct target *t, float *c, VEC x, VEC
         STORE(c + W, t->add ? ADD(y, LOAD(c + W)) : y);
         return;
     }
-    LANES left = LANES_OF(t->cols < W ? t->cols : W), right = LANES_OF(t->cols < W ? 0 : t->cols - W);
+    LANES left = LANES_OF(t->cols < W ? t->cols : W),
+          right = LANES_OF(t->cols < W ? 0 : t->cols - W);
     STORE_PART(left, c, t->add ? ADD(x, LOAD_PART(left, c)) : x);
     STORE_PART(right, c + W, t->add ? ADD(y, LOAD_PART(right, c + W)) : y);
 }
 
 /* rows is a constant in each call, so that the sums live in registers. */
-KERNEL static inline __attribute__((always_inline)) void strip_times_panel(const int rows, const float *a,
-                                                                           const float *b, int K,
-                                                                           const struct target *t)
+KERNEL static inline __attribute__((always_inline)) void
+strip_times_panel(const int rows, const float *a, const float *b, int K, const struct target *t)
 {
     VEC x[MR], y[MR];
     for (int i = 0; i < rows; i++)
@@ -132,16 +132,14 @@ KERNEL static void micro(int rows, const float *a, const float *b, int K, const 
 {
     switch (rows) {
 #define ROWS(n)                                                                                    \
-    case n:                                                                                        \
-        strip_times_panel(n, a, b, K, t);                                                          \
-        break;
-        ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+    case n: strip_times_panel(n, a, b, K, t); break;
+        ROWS(1)
+        ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
 #if MR > 6
-        ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+            ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 #endif
 #undef ROWS
-    default:
-        break;
+                default : break;
     }
 }
 
@@ -156,8 +154,8 @@ static struct strips strips_of(int M)
     return (struct strips){n, M / n, M % n};
 }
 
-KERNEL static void block_times_panels(const struct strips *s, const float *a, const float *b, int K, int N,
-                                      struct target t)
+KERNEL static void block_times_panels(const struct strips *s, const float *a, const float *b, int K,
+                                      int N, struct target t)
 {
     float *C = t.C;
     for (int n = 0; n < N; n += NR, b += (size_t)K * NR) {
@@ -173,7 +171,8 @@ KERNEL static void block_times_panels(const struct strips *s, const float *a, co
     }
 }
 
-KERNEL static void pack_block(float *p, const struct strips *s, const float *A, int lda, int trans_a, int K)
+KERNEL static void pack_block(float *p, const struct strips *s, const float *A, int lda,
+                              int trans_a, int K)
 {
     for (int i = 0, m = 0; i < s->n; i++) {
         int rows = s->rows + (i < s->tall);
@@ -183,24 +182,29 @@ KERNEL static void pack_block(float *p, const struct strips *s, const float *A, 
     }
 }
 
-KERNEL static void tile(int trans_a, int trans_b, int M, int N, int K, float alpha, const float *A, int lda,
-                        const float *B, int ldb, float beta, float *C, int ldc)
+KERNEL static void tile(int trans_a, int trans_b, int M, int N, int K, float alpha, const float *A,
+                        int lda, const float *B, int ldb, float beta, float *C, int ldc)
 {
     float *pa = scratch_get(SCRATCH_PACK_A, (size_t)MC * GEMM_KC + 2 * W, sizeof *pa);
     float *pb = scratch_get(SCRATCH_PACK_B, (size_t)GEMM_KC * NC, sizeof *pb);
     for (int n = 0; n < N; n += NC)
         for (int k = 0; k < K; k += GEMM_KC) {
             int nb = N - n < NC ? N - n : NC, kb = K - k < GEMM_KC ? K - k : GEMM_KC;
-            const float *b = trans_b ? B + (size_t)n * (size_t)ldb + k : B + (size_t)k * (size_t)ldb + n;
+            const float *b =
+                trans_b ? B + (size_t)n * (size_t)ldb + k : B + (size_t)k * (size_t)ldb + n;
             for (int j = 0; j < nb; j += NR)
-                pack_panel(pb + (size_t)j * (size_t)kb, trans_b ? b + (size_t)j * (size_t)ldb : b + j, ldb, trans_b,
+                pack_panel(pb + (size_t)j * (size_t)kb,
+                           trans_b ? b + (size_t)j * (size_t)ldb : b + j, ldb, trans_b,
                            nb - j < NR ? nb - j : NR, kb);
             for (int m = 0; m < M; m += MC) {
                 int mb = M - m < MC ? M - m : MC;
                 struct strips s = strips_of(mb);
-                struct target t = {C + (size_t)m * (size_t)ldc + n, ldc, NR, k > 0 || beta != 0, alpha};
-                pack_block(pa, &s, trans_a ? A + (size_t)k * (size_t)lda + m : A + (size_t)m * (size_t)lda + k, lda,
-                           trans_a, kb);
+                struct target t = {C + (size_t)m * (size_t)ldc + n, ldc, NR, k > 0 || beta != 0,
+                                   alpha};
+                pack_block(pa, &s,
+                           trans_a ? A + (size_t)k * (size_t)lda + m
+                                   : A + (size_t)m * (size_t)lda + k,
+                           lda, trans_a, kb);
                 block_times_panels(&s, pa, pb, kb, nb, t);
             }
         }

@@ -80,7 +80,8 @@ static void draw_empty(struct view *v, struct area a)
         area_textf(a, y + 3, 2, -1, ink(ROLE_TEXT), "This run records its texts every %.12s steps;",
                    every);
     else
-        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), "Runs record them every train.probe_every steps;");
+        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT),
+                  "Runs record them every train.probe_every steps;");
     area_text(a, y + 4, 2, -1, ink(ROLE_TEXT),
               ":probe asks a running process now, `depthscope trace` asks a model.");
 }

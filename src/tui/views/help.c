@@ -19,9 +19,11 @@ static void add_table(struct str *out, const char *title, const char *summary,
 
 static void text_of(struct str *out)
 {
-    str_add(out, "A researcher's window on what every token costs in every layer.\n"
-                 "Every key has a command; : takes it, Tab completes. Shift with the mouse selects "
-                 "text in most terminals. A viewer never hurts a run: q leaves, the training goes on.\n\n");
+    str_add(
+        out,
+        "A researcher's window on what every token costs in every layer.\n"
+        "Every key has a command; : takes it, Tab completes. Shift with the mouse selects "
+        "text in most terminals. A viewer never hurts a run: q leaves, the training goes on.\n\n");
     add_table(out, "EVERYWHERE", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
         add_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);

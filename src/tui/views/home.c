@@ -16,7 +16,7 @@ struct form {
     char preset[65];
     const struct job_key *key;
     size_t keys;
-    char *base[FORM_ROWS_MAX];  /* the preset's; NULL = a key of another method, the default holds */
+    char *base[FORM_ROWS_MAX]; /* the preset's; NULL = a key of another method, the default holds */
     char *value[FORM_ROWS_MAX]; /* NULL = as the preset or the default has it */
     struct list list;
     int is_editing;

@@ -48,7 +48,10 @@ static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin
 struct scan_column scan_range(const struct curve *c, enum chart_x axis, double x0, double x1,
                               const struct scan_segment *segment, int segments, int wants_old)
 {
-    struct scan_column out = {.min = (double)INFINITY, .max = -(double)INFINITY, .last = (double)NAN, .smooth = (double)NAN};
+    struct scan_column out = {.min = (double)INFINITY,
+                              .max = -(double)INFINITY,
+                              .last = (double)NAN,
+                              .smooth = (double)NAN};
     for (int k = 0; k < segments; k++) {
         if (segment[k].is_old != wants_old)
             continue;
