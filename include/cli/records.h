@@ -1,11 +1,12 @@
-/* A record file that a command writes from its beginning. */
+/* A record file that a command makes as a whole. */
 #ifndef DS_CLI_RECORDS_H
 #define DS_CLI_RECORDS_H
 
 #include "base/err.h"
-#include "io/runlog.h"
+#include "base/str.h"
 
-/* Replaces an older record file of that name; a file that holds anything else is left alone (DS_EEXIST). */
-int cli_records_open(struct runlog_writer **out, const char *path, struct err *e) DS_CHECK;
+/* Writes whole frames (record_end) to path: all of them or none.  It replaces an older trace or evaluation; the log of a
+ * run and a file that holds anything else are left alone (DS_EEXIST). */
+int cli_records_write(const char *path, const struct str *frames, struct err *e) DS_CHECK;
 
 #endif

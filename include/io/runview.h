@@ -142,6 +142,9 @@ enum { RUNVIEW_METRICS = 512, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 <
 /* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its present
  * end. DS_ENOTFOUND: no log there; DS_EFORMAT: a file that is no record stream. */
 int runview_open(struct runview **out, const char *path, struct err *e) DS_CHECK;
+/* The same for what is over: a pipe is read until its writer closes it.  DS_EFORMAT also when there
+ * is no record in it. */
+int runview_read(struct runview **out, const char *path, struct err *e) DS_CHECK;
 /* Takes in what has arrived, at most about `budget_s` seconds' worth; 1 if anything changed, 0 not.
  */
 int runview_poll(struct runview *v, double budget_s, struct err *e) DS_CHECK;

@@ -87,6 +87,9 @@ int bench_command(int argc, char **argv)
     rc = pool_start((int)o.threads, &e);
     if (rc == 0)
         rc = speed_run(&l, &o, &e);
+    if (rc == 0 && l.n == 0)
+        rc =
+            err_set(&e, DS_EUSAGE, "bench: only=%s: nothing measured has that in its name", o.only);
     if (rc == 0 && json)
         print_json(&out, &l);
     else if (rc == 0)

@@ -45,19 +45,33 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
     return best;
 }
 
+/* Options before any command belong to the program itself. */
+static int is_program(const char *command)
+{
+    return strcmp(command, "depthscope") == 0;
+}
+
+static const char *lead(const char *command, char text[48])
+{
+    snprintf(text, 48, "%.40s%s", is_program(command) ? "" : command,
+             is_program(command) ? "" : ": ");
+    return text;
+}
+
 static int unknown_option(const struct cli_option *options, const char *command, const char *name,
                           size_t len, struct err *e)
 {
     const char *names[64], *best;
-    char word[64];
+    char word[64], text[48];
     size_t n = 0;
     snprintf(word, sizeof word, "%.*s", (int)(len < 63 ? len : 63), name);
     for (const struct cli_option *o = options; o->name && n < DS_LEN(names) - 1; o++)
         names[n++] = o->name;
     names[n++] = "help";
     best = cli_nearest(word, names, n);
-    return err_set(e, DS_EUSAGE, "%s: unknown option --%s, did you mean %s%s? (depthscope help %s)",
-                   command, word, strlen(best) > 1 ? "--" : "-", best, command);
+    return err_set(e, DS_EUSAGE, "%sunknown option --%s, did you mean %s%s? (depthscope help%s%s)",
+                   lead(command, text), word, strlen(best) > 1 ? "--" : "-", best,
+                   is_program(command) ? "" : " ", is_program(command) ? "" : command);
 }
 
 /* One word that begins with '-'; *i moves on when the value is the next word. */
@@ -67,6 +81,7 @@ static int take_option(struct cli_option *options, int argc, char **argv, int *i
                *equals = strchr(name, '=');
     size_t len = equals ? (size_t)(equals - name) : strlen(name);
     struct cli_option *o = find_option(options, name, len);
+    char text[48];
     if (!o || (word[1] != '-' && len > 1)) {
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             cli_usage(argv[0], options);
@@ -77,12 +92,12 @@ static int take_option(struct cli_option *options, int argc, char **argv, int *i
     o->is_set = 1;
     if (!o->has_value) {
         if (equals)
-            return err_set(e, DS_EUSAGE, "%s: --%s takes no value", argv[0], o->name);
+            return err_set(e, DS_EUSAGE, "%s--%s takes no value", lead(argv[0], text), o->name);
         return 0;
     }
     if (!equals && *i + 1 >= argc)
-        return err_set(e, DS_EUSAGE, "%s: %s%s needs a value", argv[0], len > 1 ? "--" : "-",
-                       o->name);
+        return err_set(e, DS_EUSAGE, "%s%s%s needs a value", lead(argv[0], text),
+                       len > 1 ? "--" : "-", o->name);
     o->value = equals ? equals + 1 : argv[++*i];
     return 0;
 }
@@ -154,7 +169,10 @@ void cli_usage(const char *command, const struct cli_option *options)
     const struct command *c = commands;
     while (c->name && strcmp(c->name, command) != 0)
         c++;
-    printf("depthscope %s %s\n", command, c->name ? c->args : "");
+    if (is_program(command))
+        printf("depthscope [RUN|TRACE|MODEL|-]\n    the workbench\n");
+    else
+        printf("depthscope %s %s\n", command, c->name ? c->args : "");
     if (c->name)
         printf("    %s\n", c->summary);
     for (const struct cli_option *o = options; o && o->name; o++)

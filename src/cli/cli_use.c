@@ -17,7 +17,7 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
     char where[32];
     int rc = opt_defaults(g, values, e);
     for (int i = 0; i < a->n_override && rc == 0; i++) {
-        snprintf(where, sizeof where, "argument %d", i + 1);
+        snprintf(where, sizeof where, "setting %d", i + 1);
         rc = config_override(&c, a->override[i], where, e);
     }
     if (rc == 0)

@@ -1,5 +1,6 @@
 /* depthscope compare RUN...: runs side by side; those that differ only in their seed are one line. */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "cli/report.h"
@@ -76,11 +77,26 @@ static void print_unfinished(struct str *out, const struct summary *runs, size_t
         }
 }
 
+/* The same run once more would look like another seed that agrees. */
+static int is_named_before(const struct cli_args *a, int i, const struct stat *st)
+{
+    char path[1024];
+    struct stat other;
+    for (int k = 0; k < i; k++)
+        if (cli_run_path(path, sizeof path, a->rest[k], NULL) == 0 && stat(path, &other) == 0 &&
+            other.st_dev == st->st_dev && other.st_ino == st->st_ino)
+            return 1;
+    return 0;
+}
+
 static int read_runs(struct summary *runs, size_t *n, const struct cli_args *a, struct err *e)
 {
     char path[1024];
     for (int i = 0; i < a->n_rest; i++) {
+        struct stat st;
         int rc = cli_run_path(path, sizeof path, a->rest[i], e);
+        if (rc == 0 && stat(path, &st) == 0 && is_named_before(a, i, &st))
+            rc = err_set(e, DS_EUSAGE, "compare: %s is named twice", a->rest[i]);
         if (rc == 0)
             rc = summary_read(&runs[*n], path, e);
         if (rc < 0)

@@ -123,25 +123,24 @@ static void print_table(struct str *s, const struct subject *subject, const stru
 static int write_records(const char *path, const struct subject *subject,
                          const struct ppl_result *r, struct err *e)
 {
-    struct runlog_writer *w = NULL;
+    struct str frames = {0};
     struct record *rec = record_new();
-    int rc = rec ? cli_records_open(&w, path, e) : err_set(e, DS_EMEM, "records");
+    int rc = rec ? 0 : err_set(e, DS_EMEM, "records");
     if (rc == 0) {
         subject_head(subject, rec, DEPTHSCOPE_VERSION);
-        rc = runlog_append(w, rec, e);
+        rc = record_end(rec, 1, &frames, e);
     }
     if (rc == 0) {
         measure_eval_record(&r->measure, rec, r->task, r->routing, 0, clock_wall());
-        rc = runlog_append(w, rec, e);
+        rc = record_end(rec, 2, &frames, e);
     }
     if (rc == 0) {
         measure_sample_record(&r->measure, rec, "val", 0, clock_wall());
-        rc = runlog_append(w, rec, e);
+        rc = record_end(rec, 3, &frames, e);
     }
     if (rc == 0)
-        rc = runlog_writer_sync(w, e);
-    if (w)
-        runlog_writer_close(w);
+        rc = cli_records_write(path, &frames, e);
+    str_release(&frames);
     record_free(rec);
     return rc;
 }

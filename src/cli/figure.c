@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -11,13 +12,22 @@
 #include "cli/version.h"
 #include "figures/figure.h"
 
-enum { RUNS_MAX = 256, PNG_BYTES_MAX = 256 << 20, EXIT_USAGE = 2 };
+enum { RUNS_MAX = 256, PNG_BYTES_MAX = 256 << 20 };
 
-static const char usage[] =
-    "usage: depthscope figure NAME|all RUN... [-o DIR] [--venue NAME] [--format png,svg,pdf]\n"
-    "                  [--theme NAME] [--metric a,b] [--smooth X] [--probe N] [--dpi N] [--json]\n"
-    "       depthscope figure --again FILE.png [--json]\n"
-    "       depthscope figure list [--json]\n";
+static struct cli_option options[] = {
+    {.name = "o", .has_value = 1, .help = "DIR  where files go (exports)"},
+    {.name = "out", .has_value = 1, .help = "DIR  the same"},
+    {.name = "format", .has_value = 1, .help = "png,svg,pdf  what is written"},
+    {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (figure list)"},
+    {.name = "theme", .has_value = 1, .help = "NAME  a name in themes/ or a file"},
+    {.name = "metric", .has_value = 1, .help = "a,b  of figure training"},
+    {.name = "smooth", .has_value = 1, .help = "X  0 to 1, of curves"},
+    {.name = "probe", .has_value = 1, .help = "N  which probe text"},
+    {.name = "dpi", .has_value = 1, .help = "N  of the PNG, 300 to 2400"},
+    {.name = "again", .has_value = 1, .help = "FILE.png  draws it again by its own recipe"},
+    {.name = "json", .help = "one JSON object: files, data, captions"},
+    {.name = NULL},
+};
 
 struct request {
     struct figure_options opt;
@@ -34,77 +44,68 @@ struct opened {
 /* ---- the command line
  * ---------------------------------------------------------------------------- */
 
-static int number(const char *text, double *out)
+static int number(const struct cli_args *a, const char *name, double *out, struct err *e)
 {
+    const char *text = cli_value(a, name);
     char *end;
+    if (!text)
+        return 0;
     *out = strtod(text, &end);
-    return end != text && *end == '\0' && *out == *out ? 0 : -1;
-}
-
-static int take_value(struct request *r, const char *key, const char *value, struct err *e)
-{
-    double v = 0;
-    if (strcmp(key, "-o") == 0 || strcmp(key, "--out") == 0)
-        r->dir = value;
-    else if (strcmp(key, "--venue") == 0)
-        r->opt.venue = value;
-    else if (strcmp(key, "--format") == 0)
-        r->formats = value;
-    else if (strcmp(key, "--theme") == 0)
-        r->opt.theme = value;
-    else if (strcmp(key, "--metric") == 0)
-        r->opt.metric = value;
-    else if (strcmp(key, "--again") == 0)
-        r->again = value;
-    else if (strcmp(key, "--smooth") == 0 || strcmp(key, "--probe") == 0 ||
-             strcmp(key, "--dpi") == 0) {
-        if (number(value, &v) < 0 || v < 0 || v > 1e6)
-            return err_set(e, DS_EUSAGE, "%s: \"%s\" is not a number of the kind it takes", key,
-                           value);
-        if (key[2] == 's')
-            r->opt.smooth = v;
-        else if (key[2] == 'p')
-            r->opt.probe = (int)v;
-        else
-            r->opt.dpi = v;
-    } else
-        return err_set(e, DS_EUSAGE, "figure: unknown option %s", key);
+    if (end == text || *end || !(*out >= 0 && *out <= 1e6))
+        return err_set(e, DS_EUSAGE, "--%s: \"%s\" is not a number of the kind it takes", name,
+                       text);
     return 0;
 }
 
-static int parse(struct request *r, int argc, char **argv, struct err *e)
+static void words(const struct cli_args *a, const char *name, const char **out)
 {
-    static char key[32];
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *eq = strchr(a, '=');
-        int rc = 0;
-        if (strcmp(a, "--json") == 0)
-            r->json = 1;
-        else if (a[0] == '-' && a[1] && eq && a[1] == '-' && (size_t)(eq - a) < sizeof key) {
-            memcpy(key, a, (size_t)(eq - a));
-            key[eq - a] = '\0';
-            rc = take_value(r, key, eq + 1, e);
-        } else if (a[0] == '-' && a[1]) {
-            if (i + 1 == argc)
-                return err_set(e, DS_EUSAGE, "figure: %s needs a value", a);
-            rc = take_value(r, a, argv[++i], e);
-        } else if (!r->name)
-            r->name = a;
-        else if (r->paths == RUNS_MAX)
-            return err_set(e, DS_EUSAGE, "figure: at most %d runs", RUNS_MAX);
-        else
-            r->path[r->paths++] = a;
-        if (rc < 0)
-            return rc;
-    }
-    for (const char *at = r->formats; *at;) {
+    if (cli_value(a, name))
+        *out = cli_value(a, name);
+}
+
+static int check_formats(const char *list, struct err *e)
+{
+    const char *at = list;
+    do {
         size_t len = strcspn(at, ",");
         if (pen_format_find(at, len) < 0)
             return err_set(e, DS_EUSAGE, "figure: unknown format \"%.*s\" (png, svg, pdf)",
                            (int)(len > 40 ? 40 : len), at);
         at += len + (at[len] == ',');
-    }
+    } while (*at);
     return 0;
+}
+
+static int read_request(struct request *r, const struct cli_args *a, struct err *e)
+{
+    double probe = r->opt.probe;
+    words(a, "out", &r->dir);
+    words(a, "o", &r->dir);
+    words(a, "format", &r->formats);
+    words(a, "again", &r->again);
+    words(a, "venue", &r->opt.venue);
+    words(a, "theme", &r->opt.theme);
+    words(a, "metric", &r->opt.metric);
+    r->json = cli_flag(a, "json");
+    int rc = number(a, "smooth", &r->opt.smooth, e);
+    if (rc == 0)
+        rc = number(a, "probe", &probe, e);
+    if (rc == 0)
+        rc = number(a, "dpi", &r->opt.dpi, e);
+    if (rc == 0)
+        rc = check_formats(r->formats, e);
+    if (rc == 0 && a->n_override > 0)
+        rc = err_set(e, DS_EUSAGE, "figure: there are no keys to set (%s)", a->override[0]);
+    if (rc == 0 && a->n_rest == 0 && !r->again)
+        rc = err_set(e, DS_EUSAGE,
+                     "figure: which figure? a NAME, all, or list (depthscope help figure)");
+    if (rc == 0 && a->n_rest > RUNS_MAX + 1)
+        rc = err_set(e, DS_EUSAGE, "figure: at most %d runs", RUNS_MAX);
+    r->opt.probe = (int)probe;
+    r->name = a->n_rest > 0 ? a->rest[0] : NULL;
+    for (int i = 1; rc == 0 && i < a->n_rest; i++)
+        r->path[r->paths++] = a->rest[i];
+    return rc;
 }
 
 /* ---- runs
@@ -123,15 +124,9 @@ static int open_run(struct opened *o, const char *path, struct err *e)
     char full[2048];
     int rc = cli_run_path(full, sizeof full, path, e);
     if (rc == 0)
-        rc = runview_open(&v, full, e);
+        rc = runview_read(&v, full, e);
     if (rc < 0)
         return rc;
-    while ((rc = runview_poll(v, 10, e)) > 0)
-        ;
-    if (rc < 0) {
-        runview_free(v);
-        return rc;
-    }
     if (v->gaps > 0)
         log_warn("%s: %llu damaged places were skipped (%llu records lost)", path,
                  (unsigned long long)v->gaps, (unsigned long long)v->lost);
@@ -152,6 +147,18 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
 /* ---- drawing
  * ---------------------------------------------------------------------------------------- */
 
+/* As it is for a script, harmless on a terminal. */
+static void print_path(const char *path)
+{
+    struct str line = {0};
+    if (isatty(STDOUT_FILENO))
+        cli_add_safe(&line, path, strlen(path), -1);
+    else
+        str_add(&line, path);
+    printf("%s\n", str_text(&line));
+    str_release(&line);
+}
+
 static int write_formats(const struct request *r, const struct figure *f, struct str *files,
                          struct err *e)
 {
@@ -171,8 +178,9 @@ static int write_formats(const struct request *r, const struct figure *f, struct
         if (rc == 0 && r->json) {
             str_add(files, files->len ? "," : "");
             str_add_json(files, path, strlen(path));
-        } else if (rc == 0)
-            printf("%s\n", path);
+        } else if (rc == 0) {
+            print_path(path);
+        }
         at += len + (at[len] == ',');
     }
     return rc;
@@ -353,19 +361,17 @@ static int again_command(const struct request *r)
 int figure_command(int argc, char **argv)
 {
     static struct request r;
+    struct cli_args a;
     struct err e = {0};
     r = (struct request){.dir = "exports", .formats = "png,svg,pdf"};
     figure_options_default(&r.opt);
     r.opt.version = DEPTHSCOPE_VERSION;
-    if (parse(&r, argc, argv, &e) < 0)
+    if (cli_parse(&a, options, argc, argv, &e) < 0)
         return command_fail(&e);
-    if (r.again)
-        return again_command(&r);
-    if (!r.name || strcmp(r.name, "help") == 0) {
-        fputs(usage, r.name ? stdout : stderr);
-        return r.name ? EXIT_SUCCESS : EXIT_USAGE;
-    }
-    if (strcmp(r.name, "list") == 0)
-        return list_command(&r);
-    return draw_command(&r);
+    int status = read_request(&r, &a, &e) < 0  ? command_fail(&e)
+                 : r.again                     ? again_command(&r)
+                 : strcmp(r.name, "list") == 0 ? list_command(&r)
+                                               : draw_command(&r);
+    cli_release(&a);
+    return status;
 }

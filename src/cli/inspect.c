@@ -152,7 +152,10 @@ static int inspect_records(const char *path, struct str *out, struct err *e)
 {
     struct runview *v = NULL;
     struct kinds k = {0};
-    int rc = runview_open(&v, path, e);
+    int rc = runview_read(&v, path, e);
+    if (rc == 0 && runlog_reader_fd(v->reader) >= 0)
+        rc = err_set(e, DS_EUSAGE,
+                     "%s: a pipe can be read only once; inspect wants a file or directory", path);
     if (rc == 0)
         rc = count_records(&k, v->path, e);
     if (rc == 0) {
@@ -358,6 +361,8 @@ int inspect_command(int argc, char **argv)
     rc = cli_one(&a, "inspect", "FILE or DIR", &what, &e);
     if (rc == 0 && a.n_override > 0)
         rc = err_set(&e, DS_EUSAGE, "inspect: there are no keys to set (%s)", a.override[0]);
+    if (rc == 0 && strcmp(what, "-") == 0)
+        rc = err_set(&e, DS_EUSAGE, "inspect: a file or directory is wanted, not standard input");
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, what, &e);
     if (rc == 0)

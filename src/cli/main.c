@@ -52,5 +52,14 @@ int main(int argc, char **argv)
         name = "help";
     const struct command *c = find_command(name);
     /* anything else is a run, a trace, a model or "-": the workbench shows it */
-    return c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
+    static char program[] = "depthscope";
+    if (!c)
+        argv[0] = program; /* whatever path it was called by */
+    int status = c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
+    if (fflush(stdout) != 0 && status == 0) { /* a full disk is no success */
+        struct err e = {0};
+        err_errno(&e, "standard output");
+        status = command_fail(&e);
+    }
+    return status;
 }

@@ -1,34 +1,53 @@
 #include "cli/records.h"
 
+#include <string.h>
+#include <sys/stat.h>
+
 #include "base/fs.h"
-#include "io/record.h"
+#include "io/runlog.h"
 
-static int is_empty(const char *path)
-{
-    struct str s = {0};
-    int empty = fs_read_file(&s, path, 1 << 20, NULL) == 0 && s.len == 0;
-    str_release(&s);
-    return empty;
-}
+enum { LOOKED_AT = 64 };
 
-int cli_records_open(struct runlog_writer **out, const char *path, struct err *e)
+/* Only records, and none that a training writes. */
+static int check_old(const char *path, struct err *e)
 {
     struct runlog_reader *r = NULL;
     struct runlog_entry entry;
-    if (!fs_exists(path))
-        return runlog_writer_open(out, path, e);
-    if (fs_is_dir(path))
-        return err_set(e, DS_EEXIST, "%s is a directory", path);
-    if (runlog_is_locked(path))
-        return err_set(e, DS_EBUSY, "%s: another process writes it", path);
-    int rc = runlog_reader_open(&r, path, e);
+    int rc = runlog_reader_open(&r, path, e), n = 0;
     if (rc < 0)
         return rc;
-    rc = runlog_next(r, &entry, e);
+    while (n < LOOKED_AT && (rc = runlog_next(r, &entry, e)) == 1) {
+        struct value kind = value_get(entry.body, "kind");
+        n++;
+        if (entry.is_gap)
+            rc =
+                err_set(e, DS_EEXIST, "%s exists and is no record file: choose another name", path);
+        else if (value_is(kind, "metric") || value_is(kind, "end"))
+            rc = err_set(e, DS_EEXIST, "%s holds the log of a run: choose another name", path);
+        if (rc < 0)
+            break;
+    }
+    if (rc >= 0 && n == 0 && runlog_reader_tail(r) > 0)
+        rc = err_set(e, DS_EEXIST, "%s exists and is no record file: choose another name", path);
     runlog_reader_close(r);
-    if ((rc != 1 || entry.is_gap) && !is_empty(path))
-        return err_set(e, DS_EEXIST, "%s exists and is no record file: choose another name", path);
-    if (fs_ops_get()->unlink(path) != 0)
-        return err_errno(e, "%s", path);
-    return runlog_writer_open(out, path, e);
+    return rc < 0 ? rc : 0;
+}
+
+int cli_records_write(const char *path, const struct str *frames, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    int rc = 0;
+    if (strcmp(slash ? slash + 1 : path, "log.mp") == 0)
+        return err_set(e, DS_EEXIST, "%s is what the log of a run is called: choose another name",
+                       path);
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return err_set(e, DS_EEXIST, "%s is a directory", path);
+        if (S_ISREG(st.st_mode))
+            rc = runlog_is_locked(path)
+                     ? err_set(e, DS_EBUSY, "%s: another process writes it", path)
+                     : check_old(path, e);
+    }
+    return rc < 0 ? rc : fs_write_file(path, str_text(frames), frames->len, e);
 }

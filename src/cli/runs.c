@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "cli/use.h"
 #include "eval/summary.h"
@@ -59,6 +60,8 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     if (a->n_rest > 1 || a->n_override > 0)
         return err_set(e, DS_EUSAGE, "runs: one directory, not also %s",
                        a->n_rest > 1 ? a->rest[1] : a->override[0]);
+    if (a->n_rest && !fs_is_dir(root))
+        return err_set(e, DS_ENOTFOUND, "runs: %s is no directory", root);
     int rc = job_list(root, &jobs, &n, e);
     if (rc < 0)
         return rc;

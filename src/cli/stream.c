@@ -54,12 +54,13 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
 {
     struct runlog_entry entry;
     struct str out = {0};
-    int rc, ended = 0;
+    int rc, ended = 0, records = 0;
     for (;;) {
         rc = runlog_next(r, &entry, e);
         if (rc < 0)
             break;
         if (rc == 1) {
+            records += !entry.is_gap;
             if (!entry.is_gap) {
                 add_frame(&out, &entry);
                 ended = value_is(value_get(entry.body, "kind"), "end");
@@ -78,6 +79,8 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
             break;
     }
     str_release(&out);
+    if (rc >= 0 && records == 0 && runlog_reader_tail(r) > RECORD_OVERHEAD)
+        rc = err_set(e, DS_EFORMAT, "%s is not a record stream", path);
     return rc < 0 ? rc : 0;
 }
 

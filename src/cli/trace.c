@@ -100,14 +100,14 @@ static void add_token(struct str *out, const struct probe *p, int t)
 }
 
 /* From the record itself, so that both outputs say the same. */
-static int print_json(struct str *out, const struct str *frame, struct err *e)
+static int print_json(struct str *out, const char *frame, size_t n, struct err *e)
 {
     struct runview *v = runview_new();
     struct value body;
     uint64_t seq;
     if (!v)
         return err_set(e, DS_EMEM, "trace");
-    int rc = record_parse(frame->p, frame->len, &seq, &body, e) > 0 ? 0 : DS_EFORMAT;
+    int rc = record_parse(frame, n, &seq, &body, e) > 0 ? 0 : DS_EFORMAT;
     if (rc == 0)
         runview_take(v, body);
     const struct probe *p = rc == 0 ? runview_probe(v, -1) : NULL;
@@ -126,23 +126,6 @@ static int print_json(struct str *out, const struct str *frame, struct err *e)
         str_add(out, "]}\n");
     }
     runview_free(v);
-    return rc;
-}
-
-static int write_file(const char *path, struct subject *s, struct record *head, struct record *rec,
-                      struct err *e)
-{
-    struct runlog_writer *w = NULL;
-    int rc = cli_records_open(&w, path, e);
-    if (rc < 0)
-        return rc;
-    subject_head(s, head, DEPTHSCOPE_VERSION);
-    rc = runlog_append(w, head, e);
-    if (rc == 0)
-        rc = runlog_append(w, rec, e);
-    if (rc == 0)
-        rc = runlog_writer_sync(w, e);
-    runlog_writer_close(w);
     return rc;
 }
 
@@ -173,7 +156,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
 {
     struct subject s = {0};
     struct ids ids = {0};
-    struct str frame = {0};
+    struct str frames = {0};
     struct record *rec = record_new(), *head = record_new();
     const char *model;
     int rc = rec && head ? cli_one(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
@@ -185,18 +168,21 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
         rc = read_ids(a, &s, o, &ids, e);
     if (rc == 0)
         rc = fill_record(&s, &ids, o, rec, e);
-    if (rc == 0 && cli_flag(a, "json")) {
-        rc = record_end(rec, 1, &frame, e);
-        if (rc == 0)
-            rc = print_json(out, &frame, e);
-        if (rc == 0 && cli_value(a, "o"))
-            rc = fill_record(&s, &ids, o, rec, e);
+    const char *to = cli_value(a, "o");
+    if (rc == 0 && to) {
+        subject_head(&s, head, DEPTHSCOPE_VERSION);
+        rc = record_end(head, 1, &frames, e);
     }
-    if (rc == 0 && cli_value(a, "o"))
-        rc = write_file(cli_value(a, "o"), &s, head, rec, e);
+    size_t at = frames.len;
+    if (rc == 0)
+        rc = record_end(rec, 2, &frames, e);
+    if (rc == 0 && cli_flag(a, "json"))
+        rc = print_json(out, frames.p + at, frames.len - at, e);
+    if (rc == 0 && to)
+        rc = cli_records_write(to, &frames, e);
     record_free(rec);
     record_free(head);
-    str_release(&frame);
+    str_release(&frames);
     ids_release(&ids);
     subject_close(&s);
     pool_stop();

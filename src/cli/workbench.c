@@ -42,7 +42,7 @@ static int resolve(const char *given, char *out, size_t size, struct err *e)
     utf8_sanitise(&shown, given, strlen(given), 200, 0);
     int rc =
         err_set(e, DS_EUSAGE,
-                "%s is neither a command nor a run, trace or model that exists (depthscope help)",
+                "'%s' is neither a command nor a run, trace or model that exists (depthscope help)",
                 str_text(&shown));
     str_release(&shown);
     return rc;

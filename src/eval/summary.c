@@ -76,7 +76,7 @@ int summary_read(struct summary *s, const char *path, struct err *e)
 {
     struct runview *v = NULL;
     memset(s, 0, sizeof *s);
-    int rc = runview_open(&v, path, e);
+    int rc = runview_read(&v, path, e);
     if (rc < 0)
         return rc;
     const char *slash = strrchr(path, '/');

@@ -278,7 +278,11 @@ static int parse_at(struct theme *t, const char *text, size_t n, const char *wha
                     struct str *warnings, int depth, struct err *e)
 {
     struct parser p = {.t = t, .warnings = warnings, .what = what, .depth = depth};
-    int rc = parse_text(&p, text, n, e);
+    int rc = parse_text(&p, text, n, e), seen = p.inherits;
+    for (int i = 0; i < ROLE_COUNT; i++)
+        seen |= p.seen[i];
+    if (rc == 0 && n > 0 && !seen)
+        rc = err_set(e, DS_EFORMAT, "%s is no theme: no line of it gives a role a colour", what);
     for (int i = 0; rc == 0 && !p.inherits && i < ROLE_COUNT; i++)
         if (!p.seen[i])
             warn(&p, "role \"%s\" is missing; the default is used", role_name((enum role)i));

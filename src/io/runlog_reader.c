@@ -15,7 +15,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
-enum { CHUNK = 1 << 20 };
+enum { CHUNK = 1 << 20, NOISE_MAX = 8 << 20 };
 
 struct runlog_reader {
     char *path;
@@ -45,6 +45,8 @@ static int open_path(const char *path, struct stat *st, struct err *e)
         err_errno(e, "stat %s", path);
     else if (S_ISDIR(st->st_mode))
         err_set(e, DS_EIO, "%s is a directory", path);
+    else if ((S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode)) && strcmp(path, "-"))
+        err_set(e, DS_EIO, "%s is a device, no record file", path);
     else
         return fd;
     fs_ops_get()->close(fd);
@@ -296,7 +298,10 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
     memset(entry, 0, sizeof *entry);
     if (!r->is_pipe && r->has_seen && r->at == r->len && !file_moved(r))
         return 0;
+    uint64_t from = r->base + r->len;
     for (;;) {
+        if (r->is_pipe && r->base + r->len - from > NOISE_MAX)
+            return 0; /* a pipe may bring noise without end: the caller gets a chance to leave */
         if (r->is_reset) {
             r->is_reset = 0;
             entry->is_gap = entry->is_reset = 1;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -223,6 +224,32 @@ int runview_open(struct runview **out, const char *path, struct err *e)
         rc = runview_poll(v, HUGE_VAL, e);
     if (rc >= 0)
         rc = check_kind(v, e);
+    if (rc < 0) {
+        runview_free(v);
+        return rc;
+    }
+    *out = v;
+    return 0;
+}
+
+int runview_read(struct runview **out, const char *path, struct err *e)
+{
+    static const uint64_t noise_max = 64 << 20;
+    struct runview *v = NULL;
+    int rc = runview_open(&v, path, e);
+    if (rc < 0)
+        return rc;
+    struct pollfd p = {.fd = runlog_reader_fd(v->reader), .events = POLLIN};
+    while (rc >= 0 && p.fd >= 0 && !runlog_reader_at_end(v->reader) &&
+           (v->records > 0 || v->tail < noise_max)) {
+        if (poll(&p, 1, -1) < 0 && errno != EINTR)
+            rc = err_errno(e, "%s", path);
+        else
+            rc = runview_poll(v, HUGE_VAL, e);
+    }
+    if (rc >= 0 && v->records == 0)
+        rc = err_set(e, DS_EFORMAT,
+                     v->tail > 0 ? "%s is not a record stream" : "%s holds no records", path);
     if (rc < 0) {
         runview_free(v);
         return rc;

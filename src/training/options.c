@@ -90,7 +90,7 @@ static int preset_path(char *path, size_t size, const char *preset, struct err *
                    ? err_set(e, DS_ERANGE, "%s: the path is too long", preset)
                    : 0;
     if (!fs_name_ok(preset))
-        return err_set(e, DS_EUSAGE, "%s is no preset: a name in data/ or a .yaml file is wanted",
+        return err_set(e, DS_EUSAGE, "'%s' is no preset: a name in data/ or a .yaml file is wanted",
                        preset);
     snprintf(file, sizeof file, "%s.yaml", preset);
     int rc = fs_join(path, size, preset_dir, file, e);
@@ -248,7 +248,7 @@ static int make(struct train_config *c, const char *path, const char *const *ove
     for (size_t i = 0; i < n && rc == 0; i++) {
         char where[32];
         struct err one = {0};
-        snprintf(where, sizeof where, "argument %zu", i + 1);
+        snprintf(where, sizeof where, "setting %zu", i + 1);
         if (config_override(&given, override[i], where, &one) < 0)
             str_addf(&all, "%s%s", between(&all), one.text);
     }

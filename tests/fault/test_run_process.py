@@ -530,7 +530,7 @@ def bad_options():
         (["model.method=nope"], ["dense", "edp", "random", "static"]), (["edp.target_ratio=0.1"], ["0.500"]),
         (["random.target_ratio=0.1", "model.method=random"], ["cannot be reached"]), (["edp.signal=x"], ["velocity"]),
         (["a..b=1"], ["key"]), (["a.b="], ["unknown key"]), (["~seed"], ["not there"]), (["seed=1", "+seed=2"], ["there already"]),
-        (["train.batch=0", "model.heads=5", "trian.steps=3", "edp.early=x", "=1"], ["train.batch", "model.heads", "trian", "edp.early", "argument 5"]),
+        (["train.batch=0", "model.heads=5", "trian.steps=3", "edp.early=x", "=1"], ["train.batch", "model.heads", "trian", "edp.early", "setting 5"]),
         (["model.dim=65536", "model.heads=64", "model.layers=400"], ["memory"]),
         (["nosuch"], ["no preset nosuch"]), (["quick", "quick"], ["one preset"]), (["--run", "../x"], ["a name is"]),
         (["--nope"], ["nope"]), (["--resume", "nowhere"], ["no run there"]), (["--json=1"], [""]),
