@@ -497,6 +497,10 @@ def main():
             fn()
             passed.append(fn)
         except (AssertionError, OSError) as e:
+            if "out of pty devices" in str(e):
+                skipped.append(fn)
+                print("SKIP %s: no pseudo-terminal can be had here (/dev/pts)" % fn.__name__)
+                continue
             failed.append(fn)
             print("FAIL %s: %s" % (fn.__name__, e))
     print("test_tty.py: %d passed, %d failed, %d skipped" % (len(passed), len(failed), len(skipped)))
