@@ -34,6 +34,8 @@ int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHEC
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
 /* Writes all to stdout; DS_EIO when that fails (a closed pipe is told as such). */
 int cli_write(const void *p, size_t n, struct err *e) DS_CHECK;
+/* 1 when whoever read our output has gone: then there is nothing left to say. */
+int cli_reader_gone(int wait_ms);
 /* Prints a finished text on stdout; takes and releases it. Returns the exit status. */
 int cli_print(struct str *s);
 /* A command whose work is one text: parses, makes it, prints it; the exit status. */

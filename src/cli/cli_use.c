@@ -1,6 +1,7 @@
 #include "cli/use.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,6 +120,12 @@ void cli_add_safe(struct str *out, const char *text, size_t n, int cells)
 int cli_write(const void *p, size_t n, struct err *e)
 {
     return fs_write_all(STDOUT_FILENO, p, n, "standard output", e);
+}
+
+int cli_reader_gone(int wait_ms)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO};
+    return poll(&p, 1, wait_ms) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL));
 }
 
 int cli_print(struct str *s)

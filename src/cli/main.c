@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/use.h"
 #include "cli/version.h"
 
 const struct command commands[] = {
@@ -56,9 +56,10 @@ int main(int argc, char **argv)
     if (!c)
         argv[0] = program; /* whatever path it was called by */
     int status = c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
-    if (fflush(stdout) != 0 && status == 0) { /* a full disk is no success */
+    /* a full disk is no success; a reader that has seen enough is no failure */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !cli_reader_gone(0)) {
         struct err e = {0};
-        err_errno(&e, "standard output");
+        err_set(&e, DS_EIO, "standard output: not everything could be written");
         status = command_fail(&e);
     }
     return status;

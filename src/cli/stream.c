@@ -1,5 +1,4 @@
 /* depthscope stream RUN: its records on stdout, as long as it lives: ssh host depthscope stream RUN | depthscope - */
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,13 +35,6 @@ static void add_frame(struct str *out, const struct runlog_entry *entry)
     str_add_bytes(out, entry->body.p, n);
 }
 
-/* 1 when whoever read our output has gone: then there is nothing left to do. */
-static int reader_gone(int wait_ms)
-{
-    struct pollfd p = {.fd = STDOUT_FILENO};
-    return poll(&p, 1, wait_ms) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL));
-}
-
 static int send_out(struct str *out, struct err *e)
 {
     int rc = out->failed ? err_set(e, DS_EMEM, "stream") : cli_write(str_text(out), out->len, e);
@@ -69,7 +61,7 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
                 continue;
         }
         int more = rc;
-        if ((rc = send_out(&out, e)) < 0 || reader_gone(more ? 0 : POLL_MS))
+        if ((rc = send_out(&out, e)) < 0 || cli_reader_gone(more ? 0 : POLL_MS))
             break;
         if (more)
             continue;
@@ -122,7 +114,7 @@ int stream_command(int argc, char **argv)
     if (rc == 0)
         rc = stream(&a, &e);
     cli_release(&a);
-    if (rc < 0 && reader_gone(0))
+    if (rc < 0 && cli_reader_gone(0))
         return 0; /* the viewer left */
     return rc < 0 ? command_fail(&e) : 0;
 }

@@ -282,6 +282,9 @@ static int run(const struct cli_args *a, int argc, char **argv)
         log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name,
                  t.model->config.method, (long long)params_count(&t.model->params), pool_threads(),
                  dir);
+    if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
+        log_info("%s: all %lld steps are done; --allow-change train.steps=N goes on", t.name,
+                 (long long)t.config.train.steps);
     p.started = clock_mono();
     p.first_step = t.state.step;
     rc = trainer_run(&t, &e);

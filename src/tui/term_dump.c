@@ -120,7 +120,12 @@ static int prepare(struct app *app, struct err *e)
     term_choose(&c, "xterm-256color", NULL, app->opt.color, NULL);
     app->canvas.look.colours = c.colours;
     app->canvas.look.glyphs = glyphs_choose(app->opt.glyphs, 1, "xterm-256color");
+    const char *model = NULL;
     for (size_t i = 0; i < app->opt.n; i++) {
+        if (app_is_model(app->opt.paths[i])) {
+            model = app->opt.paths[i];
+            continue;
+        }
         int rc = app_open_run(app, app->opt.paths[i], e);
         if (rc < 0)
             return rc;
@@ -132,6 +137,8 @@ static int prepare(struct app *app, struct err *e)
         ;
     app_show(app, app->opt.view ? app->opt.view : app->runs ? "monitor" : "home");
     app->pane[0].backs = 0;
+    if (model)
+        app_open_model(app, model);
     app->say_until = 0;
     app_draw(app);
     return 0;

@@ -1,0 +1,278 @@
+"""Whatever a user may type or point at: a result, or one line that says what is wrong.  No crash, no hang, no raw control
+bytes, an honest exit status, and no file that was there before is harmed.  DEPTHSCOPE names the program."""
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=6 train.seq=32 train.batch=2 "
+        "train.eval_every=3 train.final_tokens=128 train.eval_tokens=128 data.docs=60 data.val_fraction=0.3 "
+        "train.time_rounds=1 train.checkpoint_every=3").split()
+STEP = "runs/tiny/checkpoints/step-00000006"
+# What is no run, model, log, tokenizer, figure or theme.
+WRONG = ["nope", "bad/garbage", "bad/empty", "bad/dir", "bad/cut.json", "bad/object.json", "bad/loop", "/dev/null",
+         "/dev/zero", "", "\x1b[31mred\n"]
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **env):
+    p = subprocess.run([PROGRAM, *words], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=60 * SLOW,
+                       env={**os.environ, **env})
+    said = p.stderr.decode("utf-8", "replace")
+    assert 0 <= p.returncode <= 2, "%r: exit status %d\n%s" % (words, p.returncode, said)
+    return p.returncode, p.stdout, said
+
+
+def one_line(words, said):
+    assert said.startswith("depthscope: ") and said.count("\n") == 1, "%r: not one line: %r" % (words, said)
+    bad = [c for c in said[:-1] if ord(c) < 32 or ord(c) == 127]
+    assert not bad, "%r: control bytes in %r" % (words, said)
+
+
+def refused(part, *words, code=1, **kw):
+    status, out, said = run(*words, **kw)
+    one_line(words, said)
+    assert status == code, "%r: exit status %d, want %d: %s" % (words, status, code, said)
+    assert part in said, "%r: %r lacks %r" % (words, said, part)
+    assert not out, "%r: prints and fails: %r" % (words, out[:80])
+
+
+def accepted(*words, **kw):
+    status, out, said = run(*words, **kw)
+    assert status == 0, "%r: exit status %d: %s" % (words, status, said)
+    return out
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+@test
+def everything_that_is_no_model_is_refused_in_one_line():
+    for path in WRONG:
+        for words in (["eval", path], ["generate", path, "--prompt", "hi"], ["tokenize", path, "--text", "hi"],
+                      ["trace", path, "--text", "hi", "-o", "never.mp"]):
+            refused("", *words)
+    assert not os.path.exists("never.mp")
+
+
+@test
+def everything_that_is_no_run_is_refused_in_one_line():
+    for path in WRONG:
+        for words in (["compare", path], ["figure", "training", path], ["figure", "all", path], ["inspect", path]):
+            refused("", *words)
+    refused("holds no records", "compare", "bad/empty")
+    refused("device", "inspect", "/dev/zero")
+    refused("not a record stream", "stream", "bad/garbage")
+    refused("device", "stream", "/dev/zero")
+    refused("not a record stream", "compare", "-", stdin=open("bad/garbage", "rb"))
+    refused("not a record stream", "compare", "-", stdin=open("/dev/zero", "rb"))
+    refused("not standard input", "inspect", "-", code=2)
+
+
+@test
+def a_pipe_is_read_to_its_end():
+    slow = subprocess.Popen(["sh", "-c", "head -c 2000 runs/tiny/log.mp; sleep 0.3; tail -c +2001 runs/tiny/log.mp"],
+                            stdout=subprocess.PIPE)
+    assert b"val loss" in accepted("compare", "-", stdin=slow.stdout)
+    slow.stdout.close()
+    assert slow.wait() == 0
+
+
+@test
+def a_run_is_not_its_own_second_seed():
+    refused("named twice", "compare", "tiny", "tiny", code=2)
+    refused("named twice", "compare", "tiny", "./runs/tiny/", code=2)
+
+
+@test
+def the_log_of_a_run_is_never_written_over():
+    shutil.copy("runs/tiny/log.mp", "copy.mp")
+    before = digest("runs/tiny/log.mp"), digest("copy.mp"), digest("bad/garbage")
+    for command in (["eval", "tiny", "time_rounds=0"], ["trace", "tiny", "--text", "hi"]):
+        refused("log of a run", *command, "-o", "runs/tiny/log.mp")
+        refused("log of a run", *command, "-o", "copy.mp")
+        refused("no record file", *command, "-o", "bad/garbage")
+        refused("is a directory", *command, "-o", "bad/dir")
+        refused("nowhere", *command, "-o", "nowhere/x.mp")
+        refused("No space left", *command, "-o", "/dev/full")
+    assert before == (digest("runs/tiny/log.mp"), digest("copy.mp"), digest("bad/garbage"))
+
+
+@test
+def a_trace_replaces_a_trace_or_leaves_it():
+    accepted("trace", "tiny", "--text", "one", "-o", "t.mp")
+    accepted("trace", "tiny", "--text", "two words", "-o", "t.mp", "--json")
+    before = digest("t.mp")
+    for fault in ("write:1=ENOSPC", "fsync:1=EIO", "rename:1=EIO"):
+        refused("", "trace", "tiny", "--text", "three", "-o", "t.mp", DEPTHSCOPE_FAIL=fault)
+        assert digest("t.mp") == before, fault
+    assert b"1 head, 1 probe" in accepted("inspect", "t.mp")
+    assert [n for n in os.listdir(".") if n.startswith((".t.mp", "t.mp.", "t.mp-"))] == []
+
+
+@test
+def text_of_any_bytes_is_taken():
+    hostile = b"\x01\x1b[31m\xff\xfe\xc0\x80\r\n\t\xf0\x9f\x98\x80"
+    with open("hostile.txt", "wb") as f:
+        f.write(hostile)
+    out = accepted("tokenize", "tiny", "--file", "hostile.txt")
+    assert not [c for c in out.replace(b"\n", b"").replace(b"\t", b"") if c < 32 or c == 127], out
+    accepted("generate", "tiny", "--file", "hostile.txt", "max_tokens=2", "time_rounds=0", "--json")
+    accepted("trace", "tiny", "--file", "hostile.txt", "--json")
+    refused("empty", "trace", "tiny", "--text", "", "--json", code=2)
+    refused("Is a directory", "generate", "tiny", "--file", "bad/dir")
+    refused("larger than", "generate", "tiny", "--file", "/dev/zero")
+    accepted("generate", "tiny", "--prompt", "", "max_tokens=0", "time_rounds=0")
+
+
+@test
+def numbers_out_of_range_name_their_setting():
+    for setting in ("train.steps=-1", "train.steps=99999999999999999999", "train.lr=nan", "train.batch=0", "model.dim=7",
+                    "model.layers=0", "seed=-1", "data.val_fraction=2", "edp.target_ratio=5", "threads=-1",
+                    "train.seq=100000", "train.steps=", "trainsteps=1", "=1", "model.method=nothing"):
+        refused(setting.split("=")[0].split(".")[-1], "train", "quick", setting, "--run", "never", code=2)
+    refused("one batch needs", "train", "quick", "data.docs=1", "--run", "never", "--quiet")
+    refused("no documents", "train", "quick", "data.path=bad/empty", "--run", "never", "--quiet")
+    refused("at least", "train", "quick", "model.dim=65536", "model.heads=1", "model.layers=4096", "data.docs=60", "--run",
+            "never", "--quiet")
+    assert not os.path.exists("runs/never"), os.listdir("runs/never")
+    for name in ("../evil", "", "a/b", ".", "x\ny", "-x", "a" * 65):
+        refused("a name is", "train", "quick", "--run=" + name, code=2)
+
+
+@test
+def words_that_mean_nothing_get_a_hint():
+    refused("(depthscope help)", "--nope", code=2)
+    refused("--theme needs a value", "--theme", code=2)
+    refused("neither a command nor", "", code=2)
+    refused("which figure", "figure", code=2)
+    refused("unknown format", "figure", "training", "tiny", "--format", "", code=2)
+    refused("no theme", "figure", "training", "tiny", "--theme", "bad/garbage", "-o", "never")
+    refused("unknown option", "figure", "training", "tiny", "--nope", "3", code=2)
+    refused("no directory", "runs", "nope")
+    refused("no directory", "runs", "bad/empty")
+    refused("only=nothing", "bench", "only=nothing", "quick=true", "threads=1", code=2)
+    for command in ("train eval generate trace figure sweep ablate compare runs inspect tokenize stream bench doctor serve "
+                    "help").split():
+        assert accepted(command, "--help").startswith(b"depthscope " + command.encode()), command
+        refused("did you mean", command, "--nonsense", code=2)
+
+
+@test
+def a_full_output_is_no_success_and_a_closed_one_no_failure():
+    commands = (["help"], ["runs"], ["figure", "list"], ["doctor"], ["compare", "tiny"], ["inspect", "tiny"],
+                ["tokenize", "tiny", "--text", "hi"], ["trace", "tiny", "--text", "hi", "--json"],
+                ["figure", "training", "tiny", "--format", "svg", "-o", "figs"], ["stream", "tiny", "--no-follow"])
+    for words in commands:
+        with open("/dev/full", "wb") as full:
+            status, _, said = run(*words, stdout=full)
+        one_line(words, said)
+        assert status == 1, words
+    with open("/dev/full", "wb") as full:
+        status, _, said = run("train", *TINY, "--run", "full", "--json", stdout=full)
+    assert status == 1 and os.path.exists("runs/full/" + STEP.split("/", 2)[2]), said
+    reader, writer = os.pipe()
+    os.close(reader)
+    status, _, said = run("train", *TINY, "--run", "closed", "--json", stdout=writer)
+    os.close(writer)
+    assert status == 0 and not said, said
+
+
+@test
+def a_finished_run_says_so():
+    status, out, said = run("train", "--resume", "tiny")
+    assert status == 0 and "all 6 steps are done" in said, said
+
+
+@test
+def no_failed_allocation_crashes_a_listing():
+    for n in list(range(1, 120)) + [200, 400]:
+        run("runs", DEPTHSCOPE_FAIL="alloc:%d" % n)
+
+
+def shots(script, *words):
+    with open("script", "w") as f:
+        f.write(script)
+    return accepted("--script", "script", *words).decode("utf-8").split("-- roles")[0]
+
+
+@test
+def a_directory_of_weights_opens_the_stepper():
+    os.makedirs("weights", exist_ok=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        shutil.copy(os.path.join(STEP, name), "weights")
+    for path in (STEP, "weights"):
+        screen = shots("", path)
+        assert "Stepper" in screen and os.path.basename(path) in screen, screen
+    assert "Stepper" in shots("command open weights\n")
+
+
+@test
+def a_run_without_records_says_why():
+    os.makedirs("runs/broken", exist_ok=True)
+    open("runs/broken/log.mp", "w").close()
+    open("runs/broken/config.yaml", "w").close()
+    assert "No step is recorded here" in shots("", "broken")
+    with open("runs/broken/train.out", "w") as f:
+        f.write("depthscope: model.heads=5 does not divide model.dim=96\n")
+    for view in ("monitor", "depth", "signals", "flops"):
+        screen = shots("", "--view", view, "broken")
+        assert "It said:" in screen and "does not divide" in screen, screen
+    os.remove("runs/broken/config.yaml")
+    os.remove("runs/broken/train.out")
+    open("runs/broken/train.out", "w").close()
+    assert "The run is starting" in shots("", "--view", "depth", "broken")
+    assert "No run is open" in shots("", "--view", "depth")
+
+
+def main():
+    name = "test_user_input"
+    if not PROGRAM or not os.path.exists(PROGRAM):
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    home, top = os.getcwd(), tempfile.mkdtemp()
+    os.chdir(top)
+    os.environ.update(DEPTHSCOPE_RUNS="runs", HOME=top, XDG_STATE_HOME=top + "/state")
+    os.makedirs("bad/dir")
+    with open("bad/garbage", "wb") as f:
+        f.write(bytes((7 * i * i + i) % 251 for i in range(3000)))
+    open("bad/empty", "w").close()
+    with open("bad/cut.json", "w") as f:
+        f.write('{"a":1')
+    with open("bad/object.json", "w") as f:
+        f.write("{}")
+    os.symlink("loop", "bad/loop")
+    failed = 0
+    try:
+        status, _, said = run("train", *TINY, "--run", "tiny", "--quiet")
+        assert status == 0, said
+        for f in tests:
+            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
+                continue
+            try:
+                f()
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
+    except AssertionError as e:
+        failed += 1
+        print("FAIL setup: %s" % e)
+    finally:
+        os.chdir(home)
+        shutil.rmtree(top, ignore_errors=True)
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())
