@@ -275,7 +275,7 @@ static void draw_glyph_test(struct app *app, struct area a)
         "ruler       |0123456789|   must be as wide as the lines above are drawn",
         "If a row looks wrong: --glyphs=shades or --glyphs=ascii",
     };
-    struct area inner = popup_begin(a, (int)DS_LEN(row) + 2, 66, "glyph test");
+    struct area inner = popup_begin(a, (int)DS_LEN(row) + 2, 70, "glyph test");
     for (int i = 0; i < (int)DS_LEN(row); i++)
         area_text(inner, i + 1, 0, -1, ink(ROLE_TEXT), row[i]);
     for (int i = 0; i < HEAT_LEVELS * 2 && i < inner.cols; i++)

@@ -101,9 +101,12 @@ static void log_draw(struct view *v, struct area a)
     if (n == 0) {
         area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
                   "Nothing to report");
-        area_text(
-            a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
-            "Events of the run (checkpoints, NaN, alarms, settings) and messages appear here.");
+        area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
+                  "Checkpoints, NaN, alarms, changed settings and messages appear here.");
+        if (s->level > LOG_INFO)
+            area_text(a, a.rows / 2 + 2, 2, -1, ink(ROLE_WARN),
+                      s->level == LOG_WARN ? "Only warnings and errors are shown: v shows the rest."
+                                           : "Only errors are shown: v shows the rest.");
         return;
     }
     for (; merge_next(&m, &e); i++) {

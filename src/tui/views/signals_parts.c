@@ -293,7 +293,7 @@ void signals_relation(struct area a, const struct signals *s, const struct runvi
         s->sample && r->n_samples > 0 ? &r->sample[r->n_samples - 1] : NULL;
     if (!(x ? table_of_sample(&t, x) : table_of_probe(&t, s->probe)))
         return;
-    int at = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Pearson r with") + 2;
+    int at = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Pearson r") + 1;
     if (x)
         area_textf(a, 0, at, a.cols - at, ink(ROLE_DIM),
                    "over the newest evaluation, \"%.24s\" of step %lld", x->name ? x->name : "",
