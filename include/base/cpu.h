@@ -6,6 +6,12 @@
 
 /* 1 when the kernel lists this feature ("avx2", "amx_bf16", "asimd"), else 0. */
 int cpu_has(const char *feature);
+/* How far kernels may go: the environment's DEPTHSCOPE_CPU=ref|avx2|avx512|amx caps it; a word that is none of these is
+ * named in a warning and ignored.  A cap never adds what the processor lacks. */
+enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVX512, CPU_AMX };
+int cpu_allows(enum cpu_level level);
+/* AMX tiles: listed, allowed, and granted to this process by the kernel (asked once, arch_prctl). */
+int cpu_has_amx(void);
 /* "model name, 2 of 64 processors, avx2 fma ...": one line, always terminated. */
 void cpu_describe(char *out, size_t size);
 /* Processors a cgroup quota leaves, rounded up; 0 when there is none.  `mount` is where cgroups

@@ -31,6 +31,10 @@ void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w
                    int N, int C, real eps);
 void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w,
                    const real *mean, const real *rstd, int N, int C);
+/* The same in one pass with the addition before it: u (N,C) = x[row[i]] + f (row NULL: x row i), then y = norm(u).
+ * mean != NULL: LayerNorm with b, else RMSNorm. */
+void add_norm_fwd(real *u, real *y, real *mean, real *rstd, const real *x, const int32_t *row,
+                  const real *f, const real *w, const real *b, int N, int C, real eps);
 
 /* Rotary embedding in place on x (N, heads, D) at integer positions pos (N).  inv_freq (D/2).
  * half != 0: pairs (i, i + D/2) (Hugging Face Llama); else pairs (2i, 2i+1). */
@@ -46,6 +50,13 @@ void gelu_fwd(real *y, const real *x, size_t n);
 void gelu_bwd(real *dx, const real *dy, const real *x, size_t n);
 void gelu_tanh_fwd(real *y, const real *x, size_t n);
 void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n);
+/* The same on one tile (rows x cols, every matrix with leading dim ld), in the calling thread, for gemm's `after`; the
+ * backward ones overwrite.  act_tile_bwd: d holds dh and becomes db (SwiGLU: da is written too). */
+enum act_kind { ACT_SWIGLU, ACT_GELU, ACT_GELU_TANH };
+void act_tile_fwd(enum act_kind kind, real *h, const real *a, const real *b, int ld, int rows,
+                  int cols);
+void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const real *b, int ld,
+                  int rows, int cols);
 
 /* Causal attention over a flat list of rows.  Query i may look at keys lo[i] <= j < hi[i] (indices into the key
  * list; both non-decreasing in i) for which on[j] != 0, and always at its own key self[i] (when >= 0).  Sequences
@@ -56,6 +67,9 @@ void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n);
  * list or not; dk and dv agree to rounding.  Cost follows the ranges (blocks of 64 queries). */
 struct attn {
     int N, M, H, K, D;
+    int bf16; /* products round their operands to bfloat16; softmax and sums stay in real */
+    /* forward only: keys and values (M,K,D) held as bfloat16 (a cache); k and v are then NULL */
+    const uint16_t *k16, *v16;
     const int32_t *lo, *hi, *self; /* (N) */
     const uint8_t *on;             /* (M) or NULL = all */
     int segs;
@@ -81,6 +95,9 @@ void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *ga
 void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N,
               int C);                            /* out[i] = <a[row[i]], b[i]>  */
 void add_into(real *y, const real *x, size_t n); /* y += x */
+/* One pass over the stream: y (R,C) = x, and y[row[i]] += gate[i] * f (N,C) on the plan's rows (ascending). */
+void rows_update(real *y, const real *x, const real *f, const int32_t *row, const real *gate, int N,
+                 int R, int C);
 
 /* Softmax cross-entropy of logits (N,V), in place: logits become d loss / d logits when `scale` != 0: (p - onehot) * scale * weight[i].
  * nll (N) and entropy (N, of the softmax, nats) may be NULL.  target < 0: no loss, zero gradient.  weight NULL = 1. */

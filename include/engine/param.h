@@ -60,7 +60,8 @@ struct grad_health {
 };
 /* Norms and health of the present gradients. */
 struct grad_health params_grad_health(const struct params *ps);
-/* One AdamW step (Loshchilov & Hutter 2019), step counts from 1.  The caller skips it when health.bad != 0. */
+/* One AdamW step (Loshchilov & Hutter 2019), step counts from 1, which leaves the gradients zero: one pass over the
+ * memory of each tensor.  The caller skips it when health.bad != 0 (and zeroes them itself). */
 void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
                 const struct grad_health *health);
 

@@ -14,6 +14,11 @@ enum scratch_slot {
     SCRATCH_DSCORE,
     SCRATCH_KEYS, /* attention: visible keys      */
     SCRATCH_INDEX,
+    SCRATCH_ATTN, /* attention: packed keys and values */
+    SCRATCH_ATTN_2,
+    SCRATCH_ATTN_3,
+    SCRATCH_QUANT, /* quant: activations in int8  */
+    SCRATCH_QUANT_2,
     SCRATCH_SLOTS
 };
 

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* syscall */
 #include "base/cpu.h"
 
 #include <math.h>
@@ -6,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#endif
 
 #include "base/compiler.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -61,6 +66,52 @@ int cpu_has(const char *feature)
     pthread_once(&once, read_cpuinfo);
     int n = snprintf(padded, sizeof padded, " %s ", feature);
     return n > 0 && (size_t)n < sizeof padded && strstr(features, padded) != NULL;
+}
+
+static enum cpu_level cap = CPU_AMX;
+static pthread_once_t cap_once = PTHREAD_ONCE_INIT, amx_once = PTHREAD_ONCE_INIT;
+static int amx_granted;
+
+static void read_cap(void)
+{
+    static const char *const name[] = {"ref", "avx2", "avx512", "amx"};
+    static const char *const needs[] = {NULL, "avx2", "avx512f", "amx_tile"};
+    const char *word = getenv("DEPTHSCOPE_CPU");
+    if (!word || !*word)
+        return;
+    for (size_t i = 0; i < DS_LEN(name); i++)
+        if (strcmp(word, name[i]) == 0) {
+            cap = (enum cpu_level)i;
+            if (needs[i] && !cpu_has(needs[i]))
+                log_warn("DEPTHSCOPE_CPU=%s: this processor lacks it; what it has is used", word);
+            return;
+        }
+    log_warn("DEPTHSCOPE_CPU=%s is none of ref, avx2, avx512, amx; ignored", word);
+}
+
+int cpu_allows(enum cpu_level level)
+{
+    pthread_once(&cap_once, read_cap);
+    return level <= cap;
+}
+
+/* Tile data is state that the kernel saves only for processes that asked (Linux 5.16). */
+static void ask_amx(void)
+{
+#if defined(__linux__) && defined(__x86_64__) && defined(SYS_arch_prctl)
+    enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    if (!cpu_has("amx_tile") || !cpu_has("amx_bf16") || !cpu_allows(CPU_AMX))
+        return;
+    amx_granted = syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    if (!amx_granted)
+        log_warn("AMX is there, but the kernel does not grant its tiles; slower products are used");
+#endif
+}
+
+int cpu_has_amx(void)
+{
+    pthread_once(&amx_once, ask_amx);
+    return amx_granted;
 }
 
 void cpu_describe(char *out, size_t size)
