@@ -3,6 +3,8 @@
  * Dims: B batch, T time, R = B*T rows, C channels, H query heads, K key/value heads, D head dim, F ffn
  * width, V vocabulary, N rows of a plan (queries), M rows that are keys.
  *
+ * Linear maps are in engine/linear.h.
+ *
  * Contract: every _bwd ACCUMULATES into every d-argument; a NULL d-pointer means "not wanted".  _bwd may read the
  * forward's inputs, weights and the op's own saved values.  No op allocates from the heap per call beyond per-thread scratch that is
  * kept, none reads globals other than the pool; reductions run in a fixed order whatever the thread count.
@@ -15,12 +17,6 @@
 #include <stdint.h>
 
 #include "engine/real.h"
-
-/* y (N,O) = x (N,C) w^T (+ b).  w (O,C), b (O) or NULL.  beta 0 overwrites y, 1 adds to it. */
-void linear_fwd(real *y, const real *x, const real *w, const real *b, int N, int C, int O,
-                real beta);
-void linear_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, int N,
-                int C, int O);
 
 /* RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps).  Saves rstd (N). */
 void rmsnorm_fwd(real *y, real *rstd, const real *x, const real *w, int N, int C, real eps);
@@ -67,13 +63,13 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
  * list or not; dk and dv agree to rounding.  Cost follows the ranges (blocks of 64 queries). */
 struct attn {
     int N, M, H, K, D;
-    int bf16; /* products round their operands to bfloat16; softmax and sums stay in real */
-    /* forward only: keys and values (M,K,D) held as bfloat16 (a cache); k and v are then NULL */
-    const uint16_t *k16, *v16;
     const int32_t *lo, *hi, *self; /* (N) */
     const uint8_t *on;             /* (M) or NULL = all */
     int segs;
     const int32_t *seg_q, *seg_k; /* (segs + 1) */
+    int bf16; /* products round their operands to bfloat16; softmax and sums stay in real */
+    /* forward only: keys and values (M,K,D) held as bfloat16 (a cache); k and v are then NULL */
+    const uint16_t *k16, *v16;
 };
 /* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D); scale 1/sqrt(D).  H % K == 0. */
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,

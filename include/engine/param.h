@@ -32,6 +32,7 @@ struct params {
     int n, cap;
     void *block; /* all values, grads, m, v           */
     size_t block_bytes;
+    uint64_t version; /* counts changes of values: params_changed */
 };
 
 /* Appends a row; returns its index (>= 0) or DS_EMEM.  rows > 0; cols 0 = a vector.  Names are unique (our mistake otherwise). */
@@ -41,6 +42,11 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
 int params_reserve(struct params *ps, int train, struct err *e) DS_CHECK;
 /* Draws initial values: element i of parameter p from (seed, RNG_INIT, hash of its NAME): adding a parameter changes no other. */
 void params_init(struct params *ps, uint64_t seed);
+/* To be called by whoever writes values; the functions here do.  What is derived from them (packed copies) follows it. */
+static inline void params_changed(struct params *ps)
+{
+    ps->version++;
+}
 void params_zero_grad(struct params *ps);
 int params_find(const struct params *ps, const char *name); /* index or -1 */
 int64_t params_count(const struct params *ps);

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "engine/param.h"
 #include "models/config.h"
+#include "models/weights.h"
 #include "routing/flops.h"
 #include "routing/route.h"
 
@@ -19,10 +20,11 @@ struct block_params {
 
 /* What one block's forward leaves for its backward. Sized for N = M = R rows. */
 struct block_work {
-    real *x; /* (N,C) rows that run: `gathered`, or the stream itself when the plan lists all */
-    real *gathered, *gathered_norm;
-    real *xn, *rstd1, *mean1; /* (M,C) first norm, of the rows that are keys       */
-    real *xq;                 /* (N,C) normed rows that query: `gathered_norm`, or xn   */
+    real *x; /* (N,C) rows under the first norm: `gathered`, or the stream itself */
+    real *gathered;
+    real *xn, *rstd1,
+        *mean1; /* (M,C) first norm, of the rows that are keys; those that query are among them */
+    real *xq;   /* (N,C) only in gradients: of the rows that query, when keys are more */
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
     real *a, *b, *hid; /* (N,F) */
@@ -39,7 +41,8 @@ struct block_ranges {
 };
 
 struct kv_layer {
-    real *k, *v;
+    real *k, *v;         /* or NULL: */
+    uint16_t *k16, *v16; /* bfloat16 */
     int n;
 }; /* (cap, K*D): the rows that are keys of this layer, in order */
 struct kv_cache {
@@ -60,6 +63,7 @@ struct model {
     struct route route;
     int embed, pos_embed, norm, norm_b, head; /* params */
     struct block_params *block;
+    struct weights weights; /* how the matrices among params are held for products */
     real *inv_freq;
 
     /* buffers for up to R_max rows */
@@ -72,7 +76,7 @@ struct model {
     struct block_ranges ranges;
     int32_t *pos, *first_row;       /* (R): position in document, row of its first token */
     real *xf, *rstdf, *meanf, *dxf; /* final norm */
-    real *logits;                   /* (HEAD_CHUNK, V) */
+    real *logits;                   /* (head_chunk(V), V) */
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
     struct flops flops;
     int B, T, R; /* of the present pass */
@@ -80,7 +84,12 @@ struct model {
     double loss, aux_loss;
 };
 
-enum { HEAD_CHUNK = 128 };
+/* Rows whose logits exist at once: about 64 MiB of them, 128 rows at least. */
+static inline int head_chunk(int64_t V)
+{
+    int64_t n = ((int64_t)1 << 24) / (V > 0 ? V : 1) / 128 * 128;
+    return n < 128 ? 128 : n > 1024 ? 1024 : (int)n;
+}
 
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
  * strings of *c.  The parameters are reserved and initialised at `seed`. */

@@ -39,7 +39,7 @@ static void print_json(struct str *out, const struct speed_list *l)
     json_add_str(out, "version", DEPTHSCOPE_VERSION);
     json_add_str(out, "cpu", cpu);
     json_add_int(out, "threads", pool_threads());
-    json_add_str(out, "products", gemm_provider()->name);
+    json_add_str(out, "products", gemm_name(gemm_provider(GEMM_FP32)));
     str_add(out, "}\n");
 }
 
@@ -63,7 +63,7 @@ static void print_table(struct str *out, const struct speed_list *l)
             table_add(&t, "");
     }
     table_print(&t, out);
-    str_addf(out, "%d threads, products by %s\n", pool_threads(), gemm_provider()->name);
+    str_addf(out, "%d threads, products by %s\n", pool_threads(), gemm_name(gemm_provider(GEMM_FP32)));
     table_release(&t);
 }
 

@@ -55,11 +55,14 @@ static void check_threads(struct finding *f)
 static void check_gemm(struct finding *f)
 {
     const struct gemm_provider *const *all = gemm_providers();
-    str_addf(&f->text, "%s in use; here:", gemm_provider()->name);
+    for (int k = 0; k < 2; k++)
+        str_addf(&f->text, "%s by %s, ", gemm_format_name[k],
+                 gemm_name(gemm_provider((enum gemm_format)k)));
+    str_add(&f->text, "known:");
     for (size_t i = 0; all[i]; i++)
-        str_addf(&f->text, " %s%s", all[i]->name,
-                 all[i]->available() ? "" : " (not on this processor)");
-    f->ok = strcmp(gemm_provider()->name, "ref") != 0;
+        str_addf(&f->text, " %s%s", gemm_name(all[i]),
+                 gemm_available(all[i]) ? "" : " (not on this processor)");
+    f->ok = strcmp(gemm_name(gemm_provider(GEMM_FP32)), "ref") != 0;
 }
 
 static void check_memory(struct finding *f)

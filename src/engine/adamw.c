@@ -58,6 +58,7 @@ static double clip_factor(double norm, double limit)
 void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
                 const struct grad_health *health)
 {
+    params_changed(ps);
     double bias1 = 1 - pow(o->beta1, (double)step), bias2 = 1 - pow(o->beta2, (double)step);
     for (int i = 0; i < ps->n; i++) {
         struct param *p = &ps->p[i];

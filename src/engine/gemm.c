@@ -10,22 +10,43 @@
 #include "engine/gemm_impl.h"
 #include "engine/scratch.h"
 
-/* In order of preference. */
+const char *const gemm_format_name[2] = {"fp32", "bf16"};
+
+/* In order of preference within a format. */
 static const struct gemm_provider *const providers[] = {
 #ifdef GEMM_X86
-    &gemm_avx512, &gemm_avx2,
+    &gemm_avx512,   &gemm_avx2, &gemm_avx512bf16, &gemm_avx512_round, &gemm_avx2_round,
 #endif
 #ifndef DEPTHSCOPE_NO_BLAS
     &gemm_blas,
 #endif
-    &gemm_ref,    NULL,
+#if REAL_BITS == 32
+    &gemm_ref_bf16,
+#endif
+    &gemm_ref,      NULL,
 };
 
-static _Atomic(const struct gemm_provider *) current; /* the first call may come from any thread */
+static _Atomic(const struct gemm_provider *)
+    current[2]; /* the first call may come from any thread */
 
 const struct gemm_provider *const *gemm_providers(void)
 {
     return providers;
+}
+
+const char *gemm_name(const struct gemm_provider *p)
+{
+    return p->name;
+}
+
+enum gemm_format gemm_format_of(const struct gemm_provider *p)
+{
+    return p->format;
+}
+
+int gemm_available(const struct gemm_provider *p)
+{
+    return p->available();
 }
 
 int gemm_use(const char *name, struct err *e)
@@ -35,159 +56,261 @@ int gemm_use(const char *name, struct err *e)
             continue;
         if (!providers[i]->available())
             return err_set(e, DS_ENOTFOUND, "gemm \"%s\": this processor lacks it", name);
-        atomic_store(&current, providers[i]);
+        atomic_store(&current[providers[i]->format], providers[i]);
         return DS_OK;
     }
     return err_set(e, DS_EUSAGE, "gemm \"%s\": unknown provider", name);
 }
 
-static void provider_choose(void)
+static void provider_choose(enum gemm_format format)
 {
     struct err e = {0};
     const char *name = getenv("DEPTHSCOPE_GEMM");
-    if (name && *name) {
-        if (gemm_use(name, &e) == DS_OK)
-            return;
+    if (name && *name && gemm_use(name, &e) < 0)
         log_warn("DEPTHSCOPE_GEMM: %s", e.text);
-    }
+    if (atomic_load(&current[format]))
+        return;
     int i = 0;
-    while (!providers[i]->available()) /* the last one always is */
+    while (providers[i]->format != format ||
+           !providers[i]->available()) /* the last ones always are */
         i++;
-    atomic_store(&current, providers[i]);
+    atomic_store(&current[format], providers[i]);
 }
 
-const struct gemm_provider *gemm_provider(void)
+const struct gemm_provider *gemm_provider(enum gemm_format format)
 {
-    const struct gemm_provider *p = atomic_load_explicit(&current, memory_order_acquire);
+    const struct gemm_provider *p = atomic_load_explicit(&current[format], memory_order_acquire);
+    BUG_IF(format != GEMM_FP32 && REAL_BITS != 32, "gemm: the double build has fp32's seat only");
     if (DS_UNLIKELY(!p)) {
-        provider_choose();
-        p = atomic_load(&current);
+        provider_choose(format);
+        p = atomic_load(&current[format]);
     }
     return p;
 }
 
-struct job {
+/* ---- one product ---- */
+
+struct cut {
+    const struct gemm_job *j;
     const struct gemm_provider *by;
-    int trans_a, trans_b, M, N, K, lda, ldb, ldc, tile_m, tile_n, cols;
-    real alpha, beta;
-    const real *A, *B;
-    real *C;
+    const struct packed *packed;
+    int tile_m, tile_n, cols;
 };
 
-static void job_tile(const struct job *j, int m, int n, int rows, int cols)
+static const struct packed *packed_of(const struct gemm_job *j)
 {
-    const real *A = j->trans_a ? j->A + m : j->A + (size_t)m * j->lda;
-    const real *B = j->trans_b ? j->B + (size_t)n * j->ldb : j->B + n;
-    j->by->tile(j->trans_a, j->trans_b, rows, cols, j->K, j->alpha, A, j->lda, B, j->ldb, j->beta,
-                j->C + (size_t)m * j->ldc + n, j->ldc);
+    return j->packed && j->packed->by ? j->packed : NULL;
 }
 
-static void job_run(void *ctx, int task, int worker)
+/* One tile of the product, columns n.. (and k0.. within a packed matrix that is used in part), and what follows it. */
+static void tile_run(const struct gemm_job *j, const struct gemm_provider *by, int m, int n, int M,
+                     int N, int k0, int n0)
 {
-    const struct job *j = ctx;
+    real *C = j->C + (ptrdiff_t)m * j->ldc + n;
+    const real *bias = j->bias ? j->bias + n : NULL;
+    struct gemm_tile t = {
+        .M = M,
+        .N = N,
+        .K = j->K,
+        .alpha = j->alpha,
+        .a = operand_at(j->a, j->a.trans ? 0 : m, j->a.trans ? m : 0),
+        .packed = packed_of(j),
+        .k0 = k0,
+        .n0 = n0 + n,
+        .add = j->beta != 0 ? C : bias,
+        .add_ld = j->beta != 0 ? j->ldc : 0,
+        .C = C,
+        .ldc = j->ldc,
+    };
+    if (!t.packed)
+        t.b = operand_at(j->b, j->b.trans ? n : 0, j->b.trans ? 0 : n);
+    for (int i = 0; j->beta != 0 && bias && i < M; i++) {
+#pragma omp simd
+        for (int k = 0; k < N; k++)
+            C[(ptrdiff_t)i * j->ldc + k] += bias[k];
+    }
+    by->tile(&t);
+    if (j->after)
+        j->after(j->ctx, m, n, M, N);
+}
+
+static void cut_run(void *ctx, int task, int worker)
+{
+    const struct cut *c = ctx;
+    const struct gemm_job *j = c->j;
+    int m = task / c->cols * c->tile_m, n = task % c->cols * c->tile_n;
     (void)worker;
-    int m = task / j->cols * j->tile_m, n = task % j->cols * j->tile_n;
-    int rows = j->M - m < j->tile_m ? j->M - m : j->tile_m;
-    int cols = j->N - n < j->tile_n ? j->N - n : j->tile_n;
-    job_tile(j, m, n, rows, cols);
+    tile_run(j, c->by, m, n, j->M - m < c->tile_m ? j->M - m : c->tile_m,
+             j->N - n < c->tile_n ? j->N - n : c->tile_n, 0, 0);
 }
 
-/* n cut into parts of at most `most`, nearly equal, multiples of 16. */
-static int even_part(int n, int most)
+/* n cut into parts of at most `most`, nearly equal, multiples of `step`. */
+static int even_part(int n, int most, int step)
 {
     int parts = task_count(n, most), part = task_count(n, parts);
-    return (part + 15) / 16 * 16;
+    return (part + step - 1) / step * step;
 }
 
 /* Tiles are as large as the caches like, then halved until there are enough of them to share out; not below an
  * area where packing costs more than sharing saves, nor when the whole is small. */
-static void job_cut(struct job *j)
+static void cut_make(struct cut *c)
 {
     enum { ROWS = 512, COLS = 1024, TASKS = 8, AREA = 4096, WORK = 1 << 20 /* multiply-adds */ };
+    const struct gemm_job *j = c->j;
     int most_m = ROWS, most_n = COLS;
     for (;;) {
-        j->tile_m = even_part(j->M, most_m);
-        j->tile_n = even_part(j->N, most_n);
-        j->cols = task_count(j->N, j->tile_n);
-        double half = 0.5 * j->tile_m * j->tile_n;
-        if (j->cols * task_count(j->M, j->tile_m) >= TASKS || half * j->K < WORK || half < AREA)
+        c->tile_m = even_part(j->M, most_m, 16);
+        c->tile_n = even_part(j->N, most_n, GEMM_COLS);
+        c->cols = task_count(j->N, c->tile_n);
+        double half = 0.5 * c->tile_m * c->tile_n;
+        if (c->cols * task_count(j->M, c->tile_m) >= TASKS || half * j->K < WORK || half < AREA)
             return;
-        if (j->tile_m >= j->tile_n)
-            most_m = j->tile_m / 2;
+        if (c->tile_m >= c->tile_n)
+            most_m = c->tile_m / 2;
         else
-            most_n = j->tile_n / 2;
+            most_n = c->tile_n / 2;
     }
 }
 
 /* Without an inner dimension the product is zero. */
-static void product_empty(int M, int N, real beta, real *C, int ldc)
+static void product_empty(const struct gemm_job *j)
 {
-    if (beta != 0)
+    for (int m = 0; m < j->M; m++)
+        for (int n = 0; n < j->N; n++) {
+            real *c = j->C + (ptrdiff_t)m * j->ldc + n;
+            *c = (j->beta != 0 ? *c : 0) + (j->bias ? j->bias[n] : 0);
+        }
+    if (j->after)
+        j->after(j->ctx, 0, 0, j->M, j->N);
+}
+
+static const struct gemm_provider *job_provider(const struct gemm_job *j)
+{
+    const struct packed *p = packed_of(j);
+    BUG_IF(j->M < 0 || j->N < 0 || j->K < 0, "gemm: %d x %d x %d", j->M, j->N, j->K);
+    BUG_IF(j->beta != 0 && j->beta != 1, "gemm: beta is 0 or 1");
+    BUG_IF(p && p->by->format != j->format, "gemm: a packed matrix of another format");
+    return p ? p->by : gemm_provider(j->format);
+}
+
+void gemm_run(const struct gemm_job *j)
+{
+    struct cut c = {.j = j, .by = job_provider(j)};
+    const struct packed *p = packed_of(j);
+    BUG_IF(p && (p->N != j->N || p->K != j->K), "gemm: %d x %d packed, %d x %d wanted",
+           p ? p->K : 0, p ? p->N : 0, j->K, j->N);
+    if (j->M == 0 || j->N == 0)
         return;
-    for (int m = 0; m < M; m++)
-        memset(C + (size_t)m * ldc, 0, (size_t)N * sizeof *C);
+    if (j->K == 0) {
+        product_empty(j);
+        return;
+    }
+    cut_make(&c);
+    pool_run(c.cols * task_count(j->M, c.tile_m), cut_run, &c);
+}
+
+void gemm_run_inline(const struct gemm_job *j, int k0, int n0)
+{
+    const struct gemm_provider *by = job_provider(j);
+    const struct packed *p = packed_of(j);
+    BUG_IF(k0 % GEMM_CUT || n0 % GEMM_COLS, "gemm: a part begins at %d, %d", k0, n0);
+    BUG_IF(p && (p->N < j->N + n0 || p->K < j->K + k0), "gemm: %d x %d packed, %d x %d wanted",
+           p ? p->K : 0, p ? p->N : 0, j->K + k0, j->N + n0);
+    if (j->M == 0 || j->N == 0)
+        return;
+    if (j->K == 0)
+        product_empty(j);
+    else
+        tile_run(j, by, 0, 0, j->M, j->N, k0, n0);
+}
+
+/* ---- packing ahead ---- */
+
+size_t gemm_packed_bytes(enum gemm_format format, int K, int N)
+{
+    const struct gemm_provider *by = gemm_provider(format);
+    if (!by->pack || K <= 0 || N <= 0)
+        return 0;
+    size_t panels = (size_t)task_count(N, by->panel_cols);
+    return panels * ((size_t)(K / GEMM_KC) * by->panel_bytes(GEMM_KC) +
+                     (K % GEMM_KC ? by->panel_bytes(K % GEMM_KC) : 0));
+}
+
+struct pack_task {
+    struct packed p;
+    const struct operand *b;
+    int groups; /* of GEMM_PACK_COLS columns */
+};
+
+enum { PACK_COLS = 256 };
+
+static void pack_group(void *ctx, int task, int worker)
+{
+    const struct pack_task *t = ctx;
+    const struct gemm_provider *by = t->p.by;
+    int k = task / t->groups * GEMM_KC, n = task % t->groups * PACK_COLS;
+    int end = t->p.N - n < PACK_COLS ? t->p.N : n + PACK_COLS;
+    int kb = t->p.K - k < GEMM_KC ? t->p.K - k : GEMM_KC;
+    (void)worker;
+    for (; n < end; n += by->panel_cols)
+        by->pack((char *)t->p.data + packed_at(&t->p, k, n), t->b, n,
+                 end - n < by->panel_cols ? end - n : by->panel_cols, k, kb);
+}
+
+static struct pack_task pack_begin(void *memory, enum gemm_format format, const struct operand *b,
+                                   int K, int N)
+{
+    struct pack_task t = {.p = {.K = K, .N = N, .data = memory}, .b = b};
+    t.p.by = gemm_packed_bytes(format, K, N) > 0 ? gemm_provider(format) : NULL;
+    t.groups = task_count(N, PACK_COLS);
+    return t;
+}
+
+void gemm_pack(struct packed *out, void *memory, enum gemm_format format, const struct operand *b,
+               int K, int N)
+{
+    struct pack_task t = pack_begin(memory, format, b, K, N);
+    if (t.p.by)
+        pool_run(t.groups * task_count(K, GEMM_KC), pack_group, &t);
+    *out = t.p;
+}
+
+void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
+                      const struct operand *b, int K, int N)
+{
+    struct pack_task t = pack_begin(memory, format, b, K, N);
+    for (int i = 0; t.p.by && i < t.groups * task_count(K, GEMM_KC); i++)
+        pack_group(&t, i, 0);
+    *out = t.p;
+}
+
+/* ---- the plain product ---- */
+
+static struct gemm_job plain_job(int trans_a, int trans_b, int M, int N, int K, real alpha,
+                                 const real *A, int lda, const real *B, int ldb, real beta, real *C,
+                                 int ldc)
+{
+    return (struct gemm_job){.M = M,
+                             .N = N,
+                             .K = K,
+                             .alpha = alpha,
+                             .beta = beta,
+                             .a = {A, lda, trans_a, NULL},
+                             .b = {B, ldb, trans_b, NULL},
+                             .C = C,
+                             .ldc = ldc};
 }
 
 void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
           const real *B, int ldb, real beta, real *C, int ldc)
 {
-    struct job j = {.by = gemm_provider(),
-                    .trans_a = trans_a,
-                    .trans_b = trans_b,
-                    .M = M,
-                    .N = N,
-                    .K = K,
-                    .lda = lda,
-                    .ldb = ldb,
-                    .ldc = ldc,
-                    .alpha = alpha,
-                    .beta = beta,
-                    .A = A,
-                    .B = B,
-                    .C = C};
-    BUG_IF(M < 0 || N < 0 || K < 0, "gemm: %d x %d x %d", M, N, K);
-    BUG_IF(beta != 0 && beta != 1, "gemm: beta is 0 or 1");
-    if (M == 0 || N == 0)
-        return;
-    if (K == 0) {
-        product_empty(M, N, beta, C, ldc);
-        return;
-    }
-    job_cut(&j);
-    pool_run(j.cols * task_count(M, j.tile_m), job_run, &j);
+    struct gemm_job j = plain_job(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+    gemm_run(&j);
 }
 
 void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
                  const real *B, int ldb, real beta, real *C, int ldc)
 {
-    if (M == 0 || N == 0)
-        return;
-    if (K == 0)
-        product_empty(M, N, beta, C, ldc);
-    else
-        gemm_provider()->tile(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-}
-
-struct row_job {
-    const struct gemm_provider *by;
-    real *y;
-    const real *x, *w;
-    int C, O, step;
-};
-
-static void row_run(void *ctx, int task, int worker)
-{
-    const struct row_job *j = ctx;
-    (void)worker;
-    int o = task * j->step, n = j->O - o < j->step ? j->O - o : j->step;
-    j->by->gemv(n, j->C, j->w + (size_t)o * j->C, j->C, j->x, j->y + o);
-}
-
-void gemm_row(real *y, const real *x, const real *w, int C, int O)
-{
-    struct row_job j = {gemm_provider(), y, x, w, C, O, 8 * task_rows(C)};
-    if (O > 0 && C > 0)
-        pool_run(task_count(O, j.step), row_run, &j);
-    else
-        product_empty(1, O, 0, y, O);
+    struct gemm_job j = plain_job(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+    gemm_run_inline(&j, 0, 0);
 }

@@ -3,7 +3,9 @@
 #include <cblas.h>
 #include <pthread.h>
 
+#include "base/cpu.h"
 #include "engine/gemm_impl.h"
+#include "engine/scratch.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -18,36 +20,43 @@ static void blas_single(void)
 static int blas_available(void)
 {
     pthread_once(&once, blas_single);
-    return 1;
+    return cpu_allows(CPU_AVX2); /* DEPTHSCOPE_CPU=ref means plain loops */
 }
 
-static void blas_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A,
-                      int lda, const real *B, int ldb, real beta, real *C, int ldc)
+/* BLAS knows no lists of rows: they are put side by side first. */
+static struct operand plain(const struct operand *x, int rows, int cols, enum scratch_slot slot)
 {
-    enum CBLAS_TRANSPOSE ta = trans_a ? CblasTrans : CblasNoTrans,
-                         tb = trans_b ? CblasTrans : CblasNoTrans;
-#if REAL_BITS == 32
-    cblas_sgemm(CblasRowMajor, ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-#else
-    cblas_dgemm(CblasRowMajor, ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-#endif
+    if (!x->row)
+        return *x;
+    real *p = scratch_get(slot, (size_t)rows * (size_t)cols, sizeof *p);
+    for (int i = 0; i < rows; i++)
+        memcpy(p + (size_t)i * cols, operand_row(x, i), (size_t)cols * sizeof *p);
+    return (struct operand){p, cols, x->trans, NULL};
 }
 
-static void blas_gemv(int M, int K, const real *A, int lda, const real *x, real *y)
+static void blas_tile(const struct gemm_tile *t)
 {
+    enum CBLAS_TRANSPOSE ta = t->a.trans ? CblasTrans : CblasNoTrans,
+                         tb = t->b.trans ? CblasTrans : CblasNoTrans;
+    struct operand a =
+        plain(&t->a, t->a.trans ? t->K : t->M, t->a.trans ? t->M : t->K, SCRATCH_PACK_A);
+    struct operand b =
+        plain(&t->b, t->b.trans ? t->N : t->K, t->b.trans ? t->K : t->N, SCRATCH_PACK_B);
+    if (t->add && t->add != t->C)
+        for (int m = 0; m < t->M; m++)
+            memcpy(t->C + (size_t)m * t->ldc, t->add + (size_t)m * t->add_ld,
+                   (size_t)t->N * sizeof *t->C);
 #if REAL_BITS == 32
-    cblas_sgemv(CblasRowMajor, CblasNoTrans, M, K, 1, A, lda, x, 1, 0, y, 1);
+    cblas_sgemm(CblasRowMajor, ta, tb, t->M, t->N, t->K, t->alpha, a.p, a.ld, b.p, b.ld,
+                t->add ? 1 : 0, t->C, t->ldc);
 #else
-    cblas_dgemv(CblasRowMajor, CblasNoTrans, M, K, 1, A, lda, x, 1, 0, y, 1);
+    cblas_dgemm(CblasRowMajor, ta, tb, t->M, t->N, t->K, t->alpha, a.p, a.ld, b.p, b.ld,
+                t->add ? 1 : 0, t->C, t->ldc);
 #endif
 }
 
 const struct gemm_provider gemm_blas = {
-    .name = "blas",
-    .available = blas_available,
-    .tile = blas_tile,
-    .gemv = blas_gemv,
-};
+    .name = "blas", .format = GEMM_FP32, .available = blas_available, .tile = blas_tile};
 #else
 typedef int gemm_blas_is_left_out; /* a translation unit must not be empty */
 #endif

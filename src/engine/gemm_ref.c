@@ -1,4 +1,4 @@
-/* The reference provider: plain loops, any machine.  Each element of C is one chain over k in ascending order,
+/* The reference providers: plain loops, any machine.  Each element of C is one chain over k in ascending order,
  * cut at GEMM_KC, whatever the other dims are: so a row never depends on its neighbours. */
 #include "engine/gemm_impl.h"
 
@@ -9,67 +9,77 @@ static int ref_available(void)
     return 1;
 }
 
-/* b (K,N) of a block, packed row-major, so that the inner loop runs along contiguous n. */
-static void pack_b(real *p, const real *B, int ldb, int trans_b, int K, int N)
+static inline real operand_value(const struct operand *x, int i, int j, enum gemm_format format)
 {
-    for (int k = 0; k < K; k++)
-        for (int n = 0; n < N; n++)
-            p[(size_t)k * N + n] = trans_b ? B[(size_t)n * ldb + k] : B[(size_t)k * ldb + n];
+    real v = operand_row(x, i)[j];
+#if REAL_BITS == 32
+    return format == GEMM_BF16 ? float_of_bf16(bf16_of(v)) : v;
+#else
+    (void)format;
+    return v;
+#endif
 }
 
-static void row_block(real *c, real *acc, const real *a, ptrdiff_t stride, const real *b, int K,
-                      int N, real alpha, int add)
+/* op(B) (k.. k + K, n.. n + N), row-major, so that the inner loop runs along contiguous n. */
+static void pack_b(real *p, const struct operand *b, int k, int K, int n, int N,
+                   enum gemm_format format)
+{
+    for (int i = 0; i < K; i++)
+        for (int j = 0; j < N; j++)
+            p[(size_t)i * N + j] = b->trans ? operand_value(b, n + j, k + i, format)
+                                            : operand_value(b, k + i, n + j, format);
+}
+
+static void row_block(real *c, real *acc, const real *a, const real *b, int K, int N, real alpha,
+                      const real *add)
 {
     for (int n = 0; n < N; n++)
         acc[n] = 0;
     for (int k = 0; k < K; k++) {
-        real ak = a[k * stride];
+        real ak = a[k];
         const real *bk = b + (size_t)k * N;
 #pragma omp simd
         for (int n = 0; n < N; n++)
             acc[n] += ak * bk[n];
     }
-#pragma omp simd
     for (int n = 0; n < N; n++)
-        c[n] = alpha * acc[n] + (add ? c[n] : 0);
+        c[n] = alpha * acc[n] + (add ? add[n] : 0);
 }
 
-static void ref_tile(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A,
-                     int lda, const real *B, int ldb, real beta, real *C, int ldc)
+static void ref_product(const struct gemm_tile *t, enum gemm_format format)
 {
     enum { NB = 256 };
     real *b = scratch_get(SCRATCH_PACK_B, (size_t)GEMM_KC * NB, sizeof *b);
-    real *acc = scratch_get(SCRATCH_PACK_A, NB, sizeof *acc);
-    for (int n = 0; n < N; n += NB) {
-        int nb = N - n < NB ? N - n : NB;
-        for (int k = 0; k < K; k += GEMM_KC) {
-            int kb = K - k < GEMM_KC ? K - k : GEMM_KC;
-            pack_b(b, trans_b ? B + (size_t)n * ldb + k : B + (size_t)k * ldb + n, ldb, trans_b, kb,
-                   nb);
-            for (int m = 0; m < M; m++) {
-                const real *a = trans_a ? A + (size_t)k * lda + m : A + (size_t)m * lda + k;
-                row_block(C + (size_t)m * ldc + n, acc, a, trans_a ? lda : 1, b, kb, nb, alpha,
-                          k > 0 || beta != 0);
+    real *acc = scratch_get(SCRATCH_PACK_A, NB + GEMM_KC, sizeof *acc), *a = acc + NB;
+    for (int n = 0; n < t->N; n += NB)
+        for (int k = 0; k < t->K; k += GEMM_KC) {
+            int nb = t->N - n < NB ? t->N - n : NB, kb = t->K - k < GEMM_KC ? t->K - k : GEMM_KC;
+            pack_b(b, &t->b, k, kb, n, nb, format);
+            for (int m = 0; m < t->M; m++) {
+                real *c = t->C + (size_t)m * t->ldc + n;
+                const real *add = t->add ? t->add + (size_t)m * t->add_ld + n : NULL;
+                for (int i = 0; i < kb; i++)
+                    a[i] = t->a.trans ? operand_value(&t->a, k + i, m, format)
+                                      : operand_value(&t->a, m, k + i, format);
+                row_block(c, acc, a, b, kb, nb, t->alpha, k > 0 ? c : add);
             }
         }
-    }
 }
 
-static void ref_gemv(int M, int K, const real *A, int lda, const real *x, real *y)
+static void ref_tile(const struct gemm_tile *t)
 {
-    for (int m = 0; m < M; m++) {
-        const real *a = A + (size_t)m * lda;
-        real sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int k = 0; k < K; k++)
-            sum += a[k] * x[k];
-        y[m] = sum;
-    }
+    ref_product(t, GEMM_FP32);
 }
 
 const struct gemm_provider gemm_ref = {
-    .name = "ref",
-    .available = ref_available,
-    .tile = ref_tile,
-    .gemv = ref_gemv,
-};
+    .name = "ref", .format = GEMM_FP32, .available = ref_available, .tile = ref_tile};
+
+#if REAL_BITS == 32
+static void ref_bf16_tile(const struct gemm_tile *t)
+{
+    ref_product(t, GEMM_BF16);
+}
+
+const struct gemm_provider gemm_ref_bf16 = {
+    .name = "ref-bf16", .format = GEMM_BF16, .available = ref_available, .tile = ref_bf16_tile};
+#endif

@@ -2,44 +2,63 @@
 #include <string.h>
 
 #include "base/pool.h"
-#include "engine/gemm.h"
+#include "engine/linear.h"
 #include "engine/ops.h"
 #include "engine/scratch.h"
 
 struct bias_job {
-    real *y, *db;
-    const real *b, *dy;
-    int N, O, step;
-    real beta;
+    real *db;
+    const real *dy;
+    int N, O;
 };
 
-static void bias_rows(void *ctx, int task, int worker)
+/* Products by blocks of few bits are cut by their own rules: what follows them is called by rows. */
+struct after_job {
+    const struct linear_extra *extra;
+    int N, O, step;
+};
+
+static void after_rows(void *ctx, int task, int worker)
 {
-    const struct bias_job *j = ctx;
+    const struct after_job *j = ctx;
+    int i = task * j->step, n = j->N - i < j->step ? j->N - i : j->step;
     (void)worker;
-    int end = (task + 1) * j->step < j->N ? (task + 1) * j->step : j->N;
-    for (int i = task * j->step; i < end; i++) {
-        real *y = j->y + (size_t)i * j->O;
-        if (j->beta != 0) {
-#pragma omp simd
-            for (int o = 0; o < j->O; o++)
-                y[o] += j->b[o];
-        } else {
-            memcpy(y, j->b, (size_t)j->O * sizeof *y);
-        }
-    }
+    j->extra->after(j->extra->ctx, i, 0, n, j->O);
 }
 
-/* The bias goes first, so that the product adds to it in the same pass that writes y. */
-void linear_fwd(real *y, const real *x, const real *w, const real *b, int N, int C, int O,
-                real beta)
+static void quant_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
+                      const struct linear_extra *extra)
 {
-    if (b && N > 0 && O > 0) {
-        struct bias_job j = {.y = y, .b = b, .N = N, .O = O, .step = task_rows(O), .beta = beta};
-        pool_run(task_count(N, j.step), bias_rows, &j);
-        beta = 1;
+    quant_linear(y, x, extra ? extra->row : NULL, w->quant, w->b, N, beta);
+    struct after_job j = {extra, N, w->O, task_rows(w->O)};
+    if (extra && extra->after && N > 0)
+        pool_run(task_count(N, j.step), after_rows, &j);
+}
+
+void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
+                const struct linear_extra *extra)
+{
+    if (w->quant) {
+        quant_fwd(y, x, w, N, beta, extra);
+        return;
     }
-    gemm(0, 1, N, O, C, 1, x, C, w, C, beta, y, O);
+    struct gemm_job j = {.format = w->format,
+                         .M = N,
+                         .N = w->O,
+                         .K = w->C,
+                         .alpha = 1,
+                         .beta = beta,
+                         .a = {x, w->C, 0, extra ? extra->row : NULL},
+                         .b = {w->w, w->C, 1, NULL},
+                         .packed = w->fwd,
+                         .C = y,
+                         .ldc = w->O,
+                         .bias = w->b};
+    if (extra) {
+        j.after = extra->after;
+        j.ctx = extra->ctx;
+    }
+    gemm_run(&j); /* 1.1 */
 }
 
 enum { BIAS_COLS = 64, BIAS_ROWS = 256 };
@@ -65,17 +84,47 @@ static void bias_sum(void *ctx, int task, int worker)
     }
 }
 
-void linear_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w, int N,
-                int C, int O)
+void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
+                  const struct linear_extra *extra)
 {
-    if (dx)
-        gemm(0, 0, N, C, O, 1, dy, O, w, C, 1, dx, C); /* 1.2 */
-    if (dw && N > 0)
-        gemm(1, 0, O, C, N, 1, dy, O, x, C, 1, dw, C); /* 1.3 */
-    if (db && N > 0 && O > 0) {                        /* 1.4 */
-        struct bias_job j = {.db = db, .dy = dy, .N = N, .O = O};
-        pool_run(task_count(O, BIAS_COLS), bias_sum, &j);
+    struct gemm_job j = {.format = w->format,
+                         .M = N,
+                         .N = w->C,
+                         .K = w->O,
+                         .alpha = 1,
+                         .beta = beta,
+                         .a = {dy, w->O, 0, NULL},
+                         .b = {w->w, w->C, 0, NULL},
+                         .packed = w->bwd,
+                         .C = dx,
+                         .ldc = w->C};
+    if (extra) {
+        j.after = extra->after;
+        j.ctx = extra->ctx;
     }
+    gemm_run(&j); /* 1.2 */
+}
+
+void linear_bwd_w(real *dw, real *db, const real *dy, const real *x, const int32_t *row,
+                  const struct linear *w, int N)
+{
+    if (N == 0)
+        return;
+    struct gemm_job j = {.format = w->format,
+                         .M = w->O,
+                         .N = w->C,
+                         .K = N,
+                         .alpha = 1,
+                         .beta = 1,
+                         .a = {dy, w->O, 1, NULL},
+                         .b = {x, w->C, 0, row},
+                         .C = dw,
+                         .ldc = w->C};
+    if (dw)
+        gemm_run(&j); /* 1.3 */
+    struct bias_job b = {.db = db, .dy = dy, .N = N, .O = w->O};
+    if (db) /* 1.4 */
+        pool_run(task_count(w->O, BIAS_COLS), bias_sum, &b);
 }
 
 struct embed_job {

@@ -131,6 +131,7 @@ static void init_fill(struct param *p, real value)
 
 void params_init(struct params *ps, uint64_t seed)
 {
+    params_changed(ps);
     for (int i = 0; i < ps->n; i++) {
         struct param *p = &ps->p[i];
         struct init_job j = {p, seed, hash64(p->name, strlen(p->name), 0)};

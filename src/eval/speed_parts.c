@@ -132,17 +132,20 @@ static int time_product(struct speed_list *l, const struct speed_options *o,
     int rounds = (int)(o->rounds < ROUNDS ? o->rounds : ROUNDS), rc = 0;
     for (int i = 0; i < rounds && rc == 0; i++)
         for (int k = 0; k < PROVIDERS && all[k] && rc == 0; k++) {
-            if (!all[k]->available() || strcmp(all[k]->name, "ref") == 0)
+            if (!gemm_available(all[k]) || gemm_format_of(all[k]) != GEMM_FP32 ||
+                strcmp(gemm_name(all[k]), "ref") == 0)
                 continue;
-            rc = gemm_use(all[k]->name, e);
+            rc = gemm_use(gemm_name(all[k]), e);
             if (rc == 0)
                 sample[k][i] = product_gflops(p, a, b, c);
         }
     for (int k = 0; k < PROVIDERS && all[k] && rc == 0; k++) {
         char name[64];
-        if (!all[k]->available() || strcmp(all[k]->name, "ref") == 0)
+        if (!gemm_available(all[k]) || gemm_format_of(all[k]) != GEMM_FP32 ||
+            strcmp(gemm_name(all[k]), "ref") == 0)
             continue;
-        snprintf(name, sizeof name, "gemm %s %s %dx%dx%d", all[k]->name, p->what, p->M, p->N, p->K);
+        snprintf(name, sizeof name, "gemm %s %s %dx%dx%d", gemm_name(all[k]), p->what, p->M, p->N,
+                 p->K);
         rc = speed_add(l, name, "GFLOP/s", sample[k], rounds, "fma peak", peak, e);
     }
     return rc;
@@ -154,7 +157,7 @@ int speed_products(struct speed_list *l, const struct speed_options *o, double p
         V = (int)o->vocab;
     const struct product shapes[] = {
         {"attention", T, C, C}, {"mlp", T, F, C}, {"head", 64, V, C}, {"decode", 1, F, C}};
-    const char *used = gemm_provider()->name;
+    const char *used = gemm_name(gemm_provider(GEMM_FP32));
     size_t na = (size_t)T * (size_t)F, nb = (size_t)C * (size_t)(V > F ? V : F),
            nc = (size_t)T * (size_t)F + 64 * (size_t)V;
     real *a = mem_alloc(na, sizeof *a), *b = mem_alloc(nb, sizeof *b),

@@ -7,6 +7,7 @@
 #include "models/block.h"
 
 #include "bulk.h"
+#include "engine/linear.h"
 #include "engine/ops.h"
 
 static const real *val(const struct model *m, int i)
@@ -47,33 +48,44 @@ static void rope(const struct model *m, real *x, const int32_t *pos, int N, int 
     (back ? rope_bwd : rope_fwd)(x, pos, m->inv_freq, N, heads, D, kind == POS_ROPE);
 }
 
-static void activation_fwd(const struct model *m, struct block_work *w, int N)
+static struct linear lin(const struct model *m, int w, int b)
 {
-    size_t n = (size_t)N * (size_t)m->config.ffn;
-    if (m->config.mlp == MLP_SWIGLU)
-        swiglu_fwd(w->hid, w->a, w->b, n);
-    else if (m->config.mlp == MLP_GELU)
-        gelu_fwd(w->hid, w->b, n);
-    else
-        gelu_tanh_fwd(w->hid, w->b, n);
+    return weights_linear(m, w, b);
 }
 
-static void activation_bwd(const struct model *m, struct block_work *d, const struct block_work *w,
-                           int N)
+/* The activation acts on each finished tile of the product before it, while that is in the cache. */
+struct act {
+    enum act_kind kind;
+    int ld; /* F */
+    const struct block_work *w;
+    struct block_work *d; /* backward */
+};
+
+static struct act act_of(const struct model *m, const struct block_work *w, struct block_work *d)
 {
-    size_t n = (size_t)N * (size_t)m->config.ffn;
-    bulk_zero(d->b, n);
-    if (m->config.mlp == MLP_SWIGLU) {
-        bulk_zero(d->a, n);
-        swiglu_bwd(d->a, d->b, d->hid, w->a, w->b, n);
-    } else if (m->config.mlp == MLP_GELU) {
-        gelu_bwd(d->b, d->hid, w->b, n);
-    } else {
-        gelu_tanh_bwd(d->b, d->hid, w->b, n);
-    }
+    static const enum act_kind kind[] = {
+        [MLP_SWIGLU] = ACT_SWIGLU, [MLP_GELU] = ACT_GELU, [MLP_GELU_TANH] = ACT_GELU_TANH};
+    return (struct act){kind[m->config.mlp], (int)m->config.ffn, w, d};
 }
 
-static struct attn attn_shape(const struct model *m, int N)
+static void act_fwd(void *ctx, int n0, int f0, int rows, int cols)
+{
+    const struct act *x = ctx;
+    size_t at = (size_t)n0 * (size_t)x->ld + (size_t)f0;
+    act_tile_fwd(x->kind, x->w->hid + at, x->w->a ? x->w->a + at : NULL, x->w->b + at, x->ld, rows,
+                 cols);
+}
+
+/* d->hid holds d loss / d hid and becomes that of b. */
+static void act_bwd(void *ctx, int n0, int f0, int rows, int cols)
+{
+    const struct act *x = ctx;
+    size_t at = (size_t)n0 * (size_t)x->ld + (size_t)f0;
+    act_tile_bwd(x->kind, x->d->a ? x->d->a + at : NULL, x->d->hid + at,
+                 x->w->a ? x->w->a + at : NULL, x->w->b + at, x->ld, rows, cols);
+}
+
+static struct attn attn_shape(const struct model *m, int N, const struct kv_cache *cache, int l)
 {
     const struct block_ranges *g = &m->ranges;
     struct attn a = {
@@ -86,10 +98,15 @@ static struct attn attn_shape(const struct model *m, int N)
         .hi = g->hi,
         .self = g->self,
         .on = g->on,
+        .bf16 = m->weights.numbers.compute == GEMM_BF16,
         .segs = m->B,
         .seg_q = g->seg_q,
         .seg_k = g->seg_k,
     };
+    if (cache) {
+        a.k16 = cache->layer[l].k16;
+        a.v16 = cache->layer[l].v16;
+    }
     return a;
 }
 
@@ -104,63 +121,61 @@ static int key_rows(const struct model *m, const struct plan *p)
     return p->kv == KV_ALL ? m->R : p->n;
 }
 
-/* 1: x (N,C), the rows that run; xn (Mn,C), normed rows that are keys; xq (N,C), normed rows that query. */
+/* The rows that query, as indices into the rows that are keys: NULL when both are the same. */
+static const int32_t *query_rows(const struct model *m, const struct plan *p)
+{
+    return p->kv == KV_ALL && !is_whole(m, p) ? p->row : NULL;
+}
+
+/* 1: xn (Mn,C), normed rows that are keys. */
 static void enter_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    real *h = m->stream.h[l];
-    int C = (int)m->config.dim;
-    if (is_whole(m, p)) {
-        w->x = h;
-        norm_fwd(m, w->xn, w->mean1, w->rstd1, h, b->norm1, b->norm1_b, m->R);
-        w->xq = w->xn;
-        return;
+    w->x = m->stream.h[l];
+    if (p->kv == KV_PLAN && !is_whole(m, p)) {
+        rows_gather(w->gathered, w->x, p->row, p->n, (int)m->config.dim);
+        w->x = w->gathered;
     }
-    w->x = w->gathered;
-    rows_gather(w->x, h, p->row, p->n, C);
-    if (p->kv == KV_ALL) {
-        norm_fwd(m, w->xn, w->mean1, w->rstd1, h, b->norm1, b->norm1_b, m->R);
-        w->xq = w->gathered_norm;
-        rows_gather(w->xq, w->xn, p->row, p->n, C);
-    } else {
-        norm_fwd(m, w->xn, w->mean1, w->rstd1, w->x, b->norm1, b->norm1_b, p->n);
-        w->xq = w->xn;
-    }
+    norm_fwd(m, w->xn, w->mean1, w->rstd1, w->x, b->norm1, b->norm1_b, key_rows(m, p));
 }
 
 /* 2, 3: queries of the rows that run, keys and values of the rows that are keys. */
 static void qkv_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads,
-        D = (int)m->config.head_dim;
-    int Mn = key_rows(m, p);
-    linear_fwd(w->q, w->xq, val(m, b->q), val(m, b->q_b), p->n, C, H * D, 0);
-    linear_fwd(w->k, w->xn, val(m, b->k), val(m, b->k_b), Mn, C, K * D, 0);
-    linear_fwd(w->v, w->xn, val(m, b->v), val(m, b->v_b), Mn, C, K * D, 0);
+    int H = (int)m->config.heads, K = (int)m->config.kv_heads, Mn = key_rows(m, p);
+    struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
+    linear_fwd(w->q, w->xn, &q, p->n, 0, &(struct linear_extra){.row = query_rows(m, p)});
+    linear_fwd(w->k, w->xn, &k, Mn, 0, NULL);
+    linear_fwd(w->v, w->xn, &v, Mn, 0, NULL);
     rope(m, w->q, m->ranges.qpos, p->n, H, 0);
     rope(m, w->k, m->ranges.kpos, Mn, K, 0);
 }
 
-/* 6-8 without the scatter: f += mlp(norm2(u)). */
-static void mlp_fwd(struct model *m, int l, int N, struct block_work *w)
+/* 6-8 without the scatter: u = x + f, f += mlp(norm2(u)). */
+static void mlp_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, F = (int)m->config.ffn;
-    norm_fwd(m, w->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N);
-    if (m->config.mlp == MLP_SWIGLU)
-        linear_fwd(w->a, w->un, val(m, b->gate), NULL, N, C, F, 0);
-    linear_fwd(w->b, w->un, val(m, b->up), val(m, b->up_b), N, C, F, 0);
-    activation_fwd(m, w, N);
-    linear_fwd(w->f, w->hid, val(m, b->down), val(m, b->down_b), N, F, C, 1);
+    int N = p->n, is_rms = m->config.norm == NORM_RMS;
+    struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
+    struct act act = act_of(m, w, NULL);
+    add_norm_fwd(w->u, w->un, is_rms ? NULL : w->mean2, w->rstd2, m->stream.h[l],
+                 is_whole(m, p) ? NULL : p->row, w->f, val(m, b->norm2), val(m, b->norm2_b), N,
+                 (int)m->config.dim, (real)m->config.norm_eps);
+    if (b->gate >= 0) {
+        struct linear gate = lin(m, b->gate, -1);
+        linear_fwd(w->a, w->un, &gate, N, 0, NULL);
+    }
+    linear_fwd(w->b, w->un, &up, N, 0, &(struct linear_extra){.after = act_fwd, .ctx = &act});
+    linear_fwd(w->f, w->hid, &down, N, 1, NULL);
 }
 
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
                      struct kv_cache *cache)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, HD = (int)(m->config.heads * m->config.head_dim), N = p->n;
     const real *k = w->k, *v = w->v;
+    struct linear o = lin(m, b->o, b->o_b);
     block_ranges_make(m, p, cache, l);
     enter_fwd(m, l, p, w); /* 1 */
     qkv_fwd(m, l, p, w);   /* 2, 3 */
@@ -169,68 +184,79 @@ void block_increment(struct model *m, int l, const struct plan *p, struct block_
         k = cache->layer[l].k;
         v = cache->layer[l].v;
     }
-    struct attn a = attn_shape(m, N);
-    attention_fwd(w->att, w->lse, w->q, k, v, &a);                       /* 4 */
-    linear_fwd(w->f, w->att, val(m, b->o), val(m, b->o_b), N, HD, C, 0); /* 5 */
-    bulk_copy(w->u, w->x, (size_t)N * (size_t)C);
-    add_into(w->u, w->f, (size_t)N * (size_t)C);
-    mlp_fwd(m, l, N, w); /* 6, 7, 8 */
+    struct attn a = attn_shape(m, p->n, cache, l);
+    attention_fwd(w->att, w->lse, w->q, k, v, &a); /* 4 */
+    linear_fwd(w->f, w->att, &o, p->n, 0, NULL);   /* 5 */
+    mlp_fwd(m, l, p, w);                           /* 6, 7, 8 */
 }
 
 void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
                struct kv_cache *cache)
 {
-    int C = (int)m->config.dim;
     block_increment(m, l, p, w, cache);
-    bulk_copy(m->stream.h[l + 1], m->stream.h[l], (size_t)m->R * (size_t)C);
-    rows_scatter_add(m->stream.h[l + 1], w->f, p->row, p->gate, p->n, C); /* 8 */
+    rows_update(m->stream.h[l + 1], m->stream.h[l], w->f, p->row, p->gate, p->n, m->R,
+                (int)m->config.dim); /* 8 */
 }
 
 /* 8-6 upside down.  d->f holds d loss / d f; d->u receives what reaches u. */
 static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, F = (int)m->config.ffn;
-    bulk_zero(d->hid, (size_t)N * (size_t)F);
-    linear_bwd(d->hid, grd(m, b->down), grd(m, b->down_b), d->f, w->hid, val(m, b->down), N, F,
-               C);              /* 8 */
-    activation_bwd(m, d, w, N); /* 7 */
-    bulk_zero(d->un, (size_t)N * (size_t)C);
-    linear_bwd(d->un, grd(m, b->up), grd(m, b->up_b), d->b, w->un, val(m, b->up), N, C, F);
-    if (m->config.mlp == MLP_SWIGLU)
-        linear_bwd(d->un, grd(m, b->gate), NULL, d->a, w->un, val(m, b->gate), N, C, F);
+    int C = (int)m->config.dim;
+    struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
+    struct act act = act_of(m, w, d);
+    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), d->f, w->hid, NULL, &down, N); /* 8 */
+    linear_bwd_x(d->hid, d->f, &down, N, 0,
+                 &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
+    linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, w->un, NULL, &up, N);
+    linear_bwd_x(d->un, d->hid, &up, N, 0, NULL);
+    if (b->gate >= 0) {
+        struct linear gate = lin(m, b->gate, -1);
+        linear_bwd_w(grd(m, b->gate), NULL, d->a, w->un, NULL, &gate, N);
+        linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
+    }
     bulk_zero(d->u, (size_t)N * (size_t)C);
     norm_bwd(m, d->u, d->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N); /* 6 */
 }
 
-/* 5-2: from d->u (and d->f) to the normed rows.  d->xq, d->xn are filled; they may be one buffer. */
+/* 2: from d->q, d->k, d->v to d->xn, the normed rows that are keys. */
+static void qkv_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
+                    const struct block_work *w)
+{
+    const struct block_params *b = &m->block[l];
+    int N = p->n, Mn = key_rows(m, p), C = (int)m->config.dim;
+    const int32_t *row = query_rows(m, p);
+    struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
+    linear_bwd_w(grd(m, b->q), grd(m, b->q_b), d->q, w->xn, row, &q, N);
+    linear_bwd_w(grd(m, b->k), grd(m, b->k_b), d->k, w->xn, NULL, &k, Mn);
+    linear_bwd_w(grd(m, b->v), grd(m, b->v_b), d->v, w->xn, NULL, &v, Mn);
+    linear_bwd_x(d->xn, d->k, &k, Mn, 0, NULL);
+    linear_bwd_x(d->xn, d->v, &v, Mn, 1, NULL);
+    d->xq = row ? d->gathered : d->xn;
+    linear_bwd_x(d->xq, d->q, &q, N, row ? 0 : 1, NULL);
+    if (row)
+        rows_scatter_add(d->xn, d->xq, row, NULL, N, C);
+}
+
+/* 5-2: from d->u (and d->f) to the normed rows. */
 static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
                      struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, H = (int)m->config.heads, K = (int)m->config.kv_heads,
-        D = (int)m->config.head_dim;
+    int H = (int)m->config.heads, K = (int)m->config.kv_heads, D = (int)m->config.head_dim;
     int N = p->n, Mn = key_rows(m, p);
     size_t nq = (size_t)N * (size_t)(H * D), nk = (size_t)Mn * (size_t)(K * D);
-    bulk_zero(d->att, nq);
-    linear_bwd(d->att, grd(m, b->o), grd(m, b->o_b), d->f, w->att, val(m, b->o), N, H * D,
-               C); /* 5 */
+    struct linear o = lin(m, b->o, b->o_b);
+    linear_bwd_w(grd(m, b->o), grd(m, b->o_b), d->f, w->att, NULL, &o, N); /* 5 */
+    linear_bwd_x(d->att, d->f, &o, N, 0, NULL);
     bulk_zero(d->q, nq);
     bulk_zero(d->k, nk);
     bulk_zero(d->v, nk);
-    struct attn a = attn_shape(m, N);
+    struct attn a = attn_shape(m, N, NULL, l);
     attention_bwd(d->q, d->k, d->v, d->att, w->q, w->k, w->v, w->att, w->lse, &a); /* 4 */
     rope(m, d->q, m->ranges.qpos, N, H, 1);                                        /* 3 */
     rope(m, d->k, m->ranges.kpos, Mn, K, 1);
-    bulk_zero(d->xn, (size_t)Mn * (size_t)C); /* 2 */
-    d->xq = w->xq == w->xn ? d->xn : d->gathered_norm;
-    if (d->xq != d->xn)
-        bulk_zero(d->xq, (size_t)N * (size_t)C);
-    linear_bwd(d->xq, grd(m, b->q), grd(m, b->q_b), d->q, w->xq, val(m, b->q), N, C, H * D);
-    linear_bwd(d->xn, grd(m, b->k), grd(m, b->k_b), d->k, w->xn, val(m, b->k), Mn, C, K * D);
-    linear_bwd(d->xn, grd(m, b->v), grd(m, b->v_b), d->v, w->xn, val(m, b->v), Mn, C, K * D);
-    if (d->xq != d->xn)
-        rows_scatter_add(d->xn, d->xq, p->row, NULL, N, C);
+    qkv_bwd(m, l, p, d, w); /* 2 */
 }
 
 /* 1: the first norm's rows, and the residual path of u. */

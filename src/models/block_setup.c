@@ -59,7 +59,6 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
     w->gathered = reals(a, R, C);
-    w->gathered_norm = reals(a, R, C);
     w->xn = reals(a, R, C);
     w->rstd1 = reals(a, R, 1);
     w->mean1 = reals(a, R, 1);
@@ -77,7 +76,7 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->hid = reals(a, R, F);
     w->f = reals(a, R, C);
     w->x = w->gathered;
-    w->xq = w->gathered_norm;
+    w->xq = NULL;
 }
 
 /* First new key of each query's document and the first one behind it.  Rows and keys ascend, so both

@@ -3,11 +3,36 @@
 
 #include "base/checked.h"
 #include "base/mem.h"
+#include "engine/bf16.h"
 #include "models/block.h"
+
+static int wants_bf16(const struct model *m)
+{
+    const struct number_options *o = &m->weights.numbers;
+    return REAL_BITS == 32 && (o->kv_cache == KV_CACHE_BF16 ||
+                               (o->kv_cache == KV_CACHE_AS_COMPUTE && o->compute == GEMM_BF16));
+}
+
+/* Keys of all tokens, then values, layer by layer. */
+static void layers_place(struct kv_cache *c, size_t width, int is_bf16)
+{
+    size_t each = width * (size_t)c->cap;
+    for (int l = 0; l < c->L; l++) {
+        struct kv_layer *y = &c->layer[l];
+        if (is_bf16) {
+            y->k16 = (uint16_t *)c->block + 2 * each * (size_t)l;
+            y->v16 = y->k16 + each;
+        } else {
+            y->k = (real *)c->block + 2 * each * (size_t)l;
+            y->v = y->k + each;
+        }
+    }
+}
 
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e)
 {
     size_t L = (size_t)m->config.layers, width = (size_t)(m->config.kv_heads * m->config.head_dim);
+    size_t item = wants_bf16(m) ? sizeof(uint16_t) : sizeof(real);
     uint64_t items;
     if (checked_mul(L * 2 * width, (uint64_t)cap, &items))
         return err_set(e, DS_ERANGE, "a cache of %d tokens", cap);
@@ -17,16 +42,12 @@ int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct e
     c->L = (int)L;
     c->cap = cap;
     c->layer = mem_alloc(L, sizeof *c->layer);
-    c->block = mem_alloc(items, sizeof(real));
+    c->block = mem_alloc(items, item);
     if (!c->layer || !c->block) {
         kv_cache_free(c);
         return err_set(e, DS_EMEM, "a cache of %d tokens", cap);
     }
-    real *p = c->block;
-    for (size_t l = 0; l < L; l++, p += 2 * width * (size_t)cap) {
-        c->layer[l].k = p;
-        c->layer[l].v = p + width * (size_t)cap;
-    }
+    layers_place(c, width, wants_bf16(m));
     *out = c;
     return 0;
 }
@@ -53,8 +74,13 @@ void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const str
     struct kv_layer *y = &c->layer[l];
     size_t width = (size_t)(m->config.kv_heads * m->config.head_dim);
     size_t n = (size_t)(p->kv == KV_ALL ? m->R : p->n), at = (size_t)y->n * width;
-    memcpy(y->k + at, w->k, n * width * sizeof(real));
-    memcpy(y->v + at, w->v, n * width * sizeof(real));
+    if (y->k16) {
+        bf16_from_reals(y->k16 + at, w->k, n * width);
+        bf16_from_reals(y->v16 + at, w->v, n * width);
+    } else {
+        memcpy(y->k + at, w->k, n * width * sizeof(real));
+        memcpy(y->v + at, w->v, n * width * sizeof(real));
+    }
     y->n += (int)n;
 }
 

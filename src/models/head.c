@@ -5,9 +5,9 @@
 #include "engine/ops.h"
 #include "models/model.h"
 
-static const real *head_weight(const struct model *m)
+static struct linear head_map(const struct model *m)
 {
-    return m->params.p[m->head < 0 ? m->embed : m->head].value;
+    return weights_linear(m, m->head < 0 ? m->embed : m->head, -1);
 }
 
 static real *head_grad(const struct model *m)
@@ -53,18 +53,19 @@ double model_loss(struct model *m, int train, int want_entropy)
     int count = count_targets(target, m->R),
         entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
     double sum = 0;
+    struct linear head = head_map(m);
+    int chunk = head_chunk(V);
     final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[L], m->R);
-    if (train)
-        bulk_zero(m->dxf, (size_t)m->R * (size_t)C);
-    for (int i = 0; i < m->R; i += HEAD_CHUNK) {
-        int n = m->R - i < HEAD_CHUNK ? m->R - i : HEAD_CHUNK;
+    for (int i = 0; i < m->R; i += chunk) {
+        int n = m->R - i < chunk ? m->R - i : chunk;
         const real *x = m->xf + (size_t)i * (size_t)C;
-        linear_fwd(m->logits, x, head_weight(m), NULL, n, C, V, 0);
+        linear_fwd(m->logits, x, &head, n, 0, NULL);
         xent_fwd_bwd(m->logits, target + i, NULL, train ? (real)(1.0 / (count ? count : 1)) : 0,
                      m->nll + i, entropy ? m->entropy + i : NULL, n, V);
-        if (train)
-            linear_bwd(m->dxf + (size_t)i * (size_t)C, head_grad(m), NULL, m->logits, x,
-                       head_weight(m), n, C, V);
+        if (!train)
+            continue;
+        linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
+        linear_bwd_w(head_grad(m), NULL, m->logits, x, NULL, &head, n);
     }
     for (int i = 0; i < m->R; i++) {
         sum += target[i] >= 0 ? (double)m->nll[i] : 0;
@@ -82,8 +83,9 @@ double model_loss(struct model *m, int train, int want_entropy)
 void model_lens(struct model *m, int l, int row, real *logits)
 {
     int C = (int)m->config.dim;
+    struct linear head = head_map(m);
     final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row * (size_t)C, 1);
-    linear_fwd(logits, m->xf, head_weight(m), NULL, 1, C, (int)m->config.vocab, 0);
+    linear_fwd(logits, m->xf, &head, 1, 0, NULL);
 }
 
 void model_logits(struct model *m, int row, real *logits)

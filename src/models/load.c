@@ -89,6 +89,7 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
     }
     if (rc == 0 && !optimizer)
         rc = check_unused(m, s, path, e);
+    params_changed(&m->params);
     st_close(s);
     return rc;
 }

@@ -90,6 +90,11 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
         return err_add(e, rc, "model");
     }
     params_init(&m->params, seed);
+    rc = weights_use(m, &(struct number_options){0}, e);
+    if (rc < 0) {
+        model_free(m);
+        return err_add(e, rc, "model");
+    }
     *out = m;
     return 0;
 }
@@ -110,6 +115,7 @@ void model_free(struct model *m)
         return;
     release_buffers(m);
     route_release(&m->route);
+    weights_release(&m->weights);
     params_release(&m->params);
     opt_release(&model_group, &m->config);
     mem_free(m->block);
@@ -166,7 +172,8 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->dxf = train ? reals(a, R, C) : NULL;
     m->rstdf = reals(a, R, 1);
     m->meanf = reals(a, R, 1);
-    m->logits = reals(a, HEAD_CHUNK, V);
+    m->logits = reals(
+        a, (size_t)head_chunk(m->config.vocab) < R ? (size_t)head_chunk(m->config.vocab) : R, V);
     m->nll = reals(a, R, 1);
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
@@ -226,7 +233,8 @@ size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
     size_t L = (size_t)c->layers, R = (size_t)rows, C = (size_t)c->dim;
     size_t block = R * (6 * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim +
                         3 * (size_t)c->ffn);
-    size_t stream = (L + 1) * R * C * (train ? 2 : 1) + HEAD_CHUNK * (size_t)c->vocab;
+    size_t stream =
+        (L + 1) * R * C * (train ? 2 : 1) + (size_t)head_chunk(c->vocab) * (size_t)c->vocab;
     return sizeof(real) * (stream + block * (train ? (keep ? L : 1) + 1 : 1));
 }
 
@@ -250,6 +258,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     pass->id = id;
     pass->pos = m->pos;
     m->stream.R = m->R;
+    weights_refresh(m);
     embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
               m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value,
               (real)m->config.embed_scale, m->R, C);

@@ -1,6 +1,6 @@
 /* Every backward against central differences of its forward, in double.  An op is described as a function of its
  * inputs; its gradients, accumulated over a known start, are compared element by element and as a whole. */
-#include "engine/gemm.h"
+#include "engine/linear.h"
 #include "engine/ops.h"
 #include "engine/vmath.h"
 #include "t.h"
@@ -122,12 +122,16 @@ static void check_op(const struct check *c)
 
 static void linear_y(const struct check *c, real *y, real *const *x)
 {
-    linear_fwd(y, x[0], x[1], x[2], c->N, c->C, c->O, 0);
+    struct linear w = {.C = c->C, .O = c->O, .w = x[1], .b = c->n[2] ? x[2] : NULL};
+    linear_fwd(y, x[0], &w, c->N, 0, NULL);
 }
 
 static void linear_d(const struct check *c, real *const *d, const real *dy, real *const *x)
 {
-    linear_bwd(d[0], d[1], d[2], dy, x[0], x[1], c->N, c->C, c->O);
+    struct linear w = {.C = c->C, .O = c->O, .w = x[1]};
+    if (d[0])
+        linear_bwd_x(d[0], dy, &w, c->N, 1, NULL);
+    linear_bwd_w(d[1], d[2], dy, x[0], NULL, &w, c->N);
 }
 
 static struct check linear_of(int N, int C, int O, int with_bias)
@@ -159,7 +163,8 @@ T(linear_adds_when_beta_is_one)
     real x[6], w[6], b[2], y[4], z[4];
     fill(x, 6), fill(w, 6), fill(b, 2), fill(y, 4);
     memcpy(z, y, sizeof y);
-    linear_fwd(y, x, w, b, 2, 3, 2, 1);
+    struct linear map = {.C = 3, .O = 2, .w = w, .b = b};
+    linear_fwd(y, x, &map, 2, 1, NULL);
     for (int i = 0; i < 4; i++) {
         real sum = z[i] + b[i % 2];
         for (int c = 0; c < 3; c++)

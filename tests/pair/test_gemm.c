@@ -1,7 +1,8 @@
-/* The product: every provider against a plain double sum, and what the seam promises about rows and tiles. */
+/* The product: every provider against a plain double sum, and what the seam promises about rows, tiles, packed matrices and
+ * lists of rows. */
 #include "base/pool.h"
+#include "engine/bf16.h"
 #include "engine/gemm.h"
-#include "engine/real.h"
 #include "t.h"
 
 static uint32_t seed = 7;
@@ -27,14 +28,14 @@ static void use(const char *name)
 }
 
 /* Calls fn for every provider this processor has. */
-static void each_provider(void (*fn)(const char *name))
+static void each_provider(void (*fn)(const char *name, enum gemm_format format))
 {
     for (int i = 0; gemm_providers()[i]; i++) {
         const struct gemm_provider *p = gemm_providers()[i];
-        if (!p->available())
+        if (!gemm_available(p))
             continue;
-        use(p->name);
-        fn(p->name);
+        use(gemm_name(p));
+        fn(gemm_name(p), gemm_format_of(p));
     }
 }
 
@@ -44,48 +45,127 @@ static int keeps_rows(const char *name)
     return strcmp(name, "blas") != 0;
 }
 
-/* One product with leading dimensions larger than needed; what lies between the rows must stay as it was. */
-static void against_double(const char *name, int ta, int tb, int M, int N, int K, real beta)
+static int is_plain(const char *name)
+{
+    return strncmp(name, "ref", 3) == 0 || strstr(name, "-soft") != NULL;
+}
+
+/* One product and what it is made of; leading dimensions are larger than needed. */
+struct scene {
+    struct gemm_job j;
+    real *A, *B, *C, *was, *bias;
+    int32_t *row_a, *row_b;
+    void *memory;
+    struct packed packed;
+    size_t size;
+};
+
+enum { WITH_ROWS_A = 1, WITH_ROWS_B = 2, WITH_BIAS = 4, WITH_PACKED = 8 };
+
+/* Every second stored row, from the second on. */
+static int32_t *odd_rows(int n)
+{
+    int32_t *row = calloc((size_t)n + 1, sizeof *row);
+    for (int i = 0; i < n; i++)
+        row[i] = 2 * i + 1;
+    return row;
+}
+
+static struct scene scene_new(enum gemm_format format, int ta, int tb, int M, int N, int K,
+                              real beta, int with)
 {
     int lda = (ta ? M : K) + 3, ldb = (tb ? K : N) + 5, ldc = N + 2;
-    real *A = filled((size_t)(ta ? K : M) * (size_t)lda),
-         *B = filled((size_t)(tb ? N : K) * (size_t)ldb);
-    real *C = filled((size_t)M * (size_t)ldc), *was = filled((size_t)M * (size_t)ldc);
-    memcpy(was, C, (size_t)M * (size_t)ldc * sizeof *C);
+    size_t na = (size_t)(ta ? K : M), nb = (size_t)(tb ? N : K);
+    struct scene s = {.size = (size_t)M * (size_t)ldc};
+    s.A = filled((2 * na + 1) * (size_t)lda);
+    s.B = filled((2 * nb + 1) * (size_t)ldb);
+    s.C = filled(s.size);
+    s.was = filled(s.size);
+    s.bias = filled((size_t)N);
+    s.row_a = odd_rows((int)na);
+    s.row_b = odd_rows((int)nb);
+    memcpy(s.was, s.C, s.size * sizeof *s.C);
+    s.j = (struct gemm_job){.format = format,
+                            .M = M,
+                            .N = N,
+                            .K = K,
+                            .alpha = (real)0.5,
+                            .beta = beta,
+                            .a = {s.A, lda, ta, with & WITH_ROWS_A ? s.row_a : NULL},
+                            .b = {s.B, ldb, tb, with & WITH_ROWS_B ? s.row_b : NULL},
+                            .C = s.C,
+                            .ldc = ldc,
+                            .bias = with & WITH_BIAS ? s.bias : NULL};
     if (beta == 0 && M > 0 && N > 0)
-        C[0] = NAN; /* must not be read */
-    gemm(ta, tb, M, N, K, (real)0.5, A, lda, B, ldb, beta, C, ldc);
-    for (int m = 0; m < M; m++)
-        for (int n = 0; n < ldc; n++) {
-            double sum = 0, size = 1;
-            if (n >= N) {
-                t_true(C[m * ldc + n] == was[m * ldc + n]);
+        s.C[0] = NAN; /* must not be read */
+    return s;
+}
+
+static void scene_pack(struct scene *s)
+{
+    size_t bytes = gemm_packed_bytes(s->j.format, s->j.K, s->j.N);
+    s->memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    gemm_pack(&s->packed, s->memory, s->j.format, &s->j.b, s->j.K, s->j.N);
+    s->j.packed = &s->packed;
+}
+
+static void scene_free(struct scene *s)
+{
+    free(s->A), free(s->B), free(s->C), free(s->was), free(s->bias);
+    free(s->row_a), free(s->row_b), free(s->memory);
+}
+
+static double element(const struct operand *x, int i, int j, enum gemm_format format)
+{
+    real v = x->p[(ptrdiff_t)(x->row ? x->row[i] : i) * x->ld + j];
+    return (double)(format == GEMM_BF16 ? (real)float_of_bf16(bf16_of((float)v)) : v);
+}
+
+/* What lies between the rows must stay as it was. */
+static void check(const struct scene *s, const char *name, int with)
+{
+    const struct gemm_job *j = &s->j;
+    for (int m = 0; m < j->M; m++)
+        for (int n = 0; n < j->ldc; n++) {
+            double sum = 0, size = 1, have = (double)s->C[m * j->ldc + n];
+            if (n >= j->N) {
+                t_true(s->C[m * j->ldc + n] == s->was[m * j->ldc + n]);
                 continue;
             }
-            for (int k = 0; k < K; k++) {
-                double term = (double)(ta ? A[k * lda + m] : A[m * lda + k]) *
-                              (double)(tb ? B[n * ldb + k] : B[k * ldb + n]);
+            for (int k = 0; k < j->K; k++) {
+                double term = (j->a.trans ? element(&j->a, k, m, j->format)
+                                          : element(&j->a, m, k, j->format)) *
+                              (j->b.trans ? element(&j->b, n, k, j->format)
+                                          : element(&j->b, k, n, j->format));
                 sum += term;
                 size += fabs(term);
             }
-            sum = 0.5 * sum + (beta != 0 ? (double)was[m * ldc + n] : 0);
-            t_truef(fabs((double)C[m * ldc + n] - sum) <= 3e-7 * size,
-                    "%s ta %d tb %d %d x %d x %d beta %g: C[%d,%d] = %g, want %g", name, ta, tb, M,
-                    N, K, (double)beta, m, n, (double)C[m * ldc + n], sum);
+            sum = 0.5 * sum + (j->beta != 0 ? (double)s->was[m * j->ldc + n] : 0) +
+                  (with & WITH_BIAS ? (double)s->bias[n] : 0);
+            t_truef(fabs(have - sum) <= 3e-7 * size,
+                    "%s ta %d tb %d %d x %d x %d beta %g with %d: C[%d,%d] = %g, want %g", name,
+                    j->a.trans, j->b.trans, j->M, j->N, j->K, (double)j->beta, with, m, n, have,
+                    sum);
         }
-    free(A), free(B), free(C), free(was);
 }
 
-static void shapes(const char *name)
+static void shapes(const char *name, enum gemm_format format)
 {
     static const int dims[][3] = {{1, 1, 1},    {1, 17, 5},    {2, 96, 32},    {3, 33, 300},
                                   {13, 15, 16}, {14, 32, 8},   {15, 31, 257},  {29, 70, 9},
                                   {70, 8, 64},  {64, 256, 32}, {170, 1030, 3}, {5, 7, 0},
                                   {0, 7, 5},    {7, 0, 5},     {300, 40, 70}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        for (int mode = 0; mode < 8; mode++)
-            against_double(name, mode & 1, mode >> 1 & 1, dims[i][0], dims[i][1], dims[i][2],
-                           (real)(mode >> 2));
+        for (int mode = 0; mode < 8; mode++) {
+            int with = (int)(i * 7 + (size_t)mode * 5) % 16, M = dims[i][0], N = dims[i][1];
+            struct scene s = scene_new(format, mode & 1, mode >> 1 & 1, M, N, dims[i][2],
+                                       (real)(mode >> 2), with);
+            if (with & WITH_PACKED && dims[i][2] > 0)
+                scene_pack(&s);
+            gemm_run(&s.j);
+            check(&s, name, with);
+            scene_free(&s);
+        }
 }
 
 T(every_provider_agrees_with_a_double_sum)
@@ -94,30 +174,36 @@ T(every_provider_agrees_with_a_double_sum)
 }
 
 /* Rows begin.. begin + M of a product, computed alone, against the same rows of the whole. */
-static void rows_alone(const char *name)
+static void rows_alone(const char *name, enum gemm_format format)
 {
     enum { ALL = 70 };
     static const int Ns[] = {1, 8, 32, 96, 344, 2048}, Ks[] = {8, 32, 33, 96, 344, 1376};
     if (!keeps_rows(name))
         return;
     for (int i = 0; i < 36; i++) {
-        int N = Ns[i / 6], K = Ks[i % 6], step = strcmp(name, "ref") == 0 || N * K > 40000 ? 11 : 1;
-        if ((size_t)N * (size_t)K > 400000)
+        int N = Ns[i / 6], K = Ks[i % 6], step = is_plain(name) || N * K > 40000 ? 11 : 1;
+        if ((size_t)N * (size_t)K > (is_plain(name) ? 40000U : 400000U))
             continue;
-        real *A = filled((size_t)ALL * (size_t)K), *B = filled((size_t)N * (size_t)K);
-        real *C = filled((size_t)ALL * (size_t)N), *D = filled((size_t)ALL * (size_t)N);
         for (int tb = 0; tb < 2; tb++) {
-            gemm(0, tb, ALL, N, K, 1, A, K, B, tb ? K : N, 0, C, N);
+            struct scene s = scene_new(format, 0, tb, ALL, N, K, 0, 0);
+            real *D = filled((size_t)ALL * (size_t)s.j.ldc);
+            gemm_run(&s.j);
             for (int M = 1; M < ALL; M += step) {
-                int at = M * 13 % (ALL - M + 1);
-                gemm(0, tb, M, N, K, 1, A + (size_t)at * (size_t)K, K, B, tb ? K : N, 0, D, N);
-                t_truef(memcmp(C + (size_t)at * (size_t)N, D, (size_t)M * (size_t)N * sizeof *C) ==
-                            0,
-                        "%s: %d rows from %d of %d x %d differ from the same rows of %d", name, M,
-                        at, N, K, ALL);
+                int at = M * 13 % (ALL - M + 1), same = 1;
+                struct gemm_job j = s.j;
+                j.M = M;
+                j.a.p += (ptrdiff_t)at * j.a.ld;
+                j.C = D;
+                gemm_run(&j);
+                for (int m = 0; m < M; m++)
+                    same &= memcmp(s.C + (ptrdiff_t)(at + m) * j.ldc, D + (ptrdiff_t)m * j.ldc,
+                                   (size_t)N * sizeof *D) == 0;
+                t_truef(same, "%s: %d rows from %d of %d x %d differ from the same rows of %d",
+                        name, M, at, N, K, ALL);
             }
+            free(D);
+            scene_free(&s);
         }
-        free(A), free(B), free(C), free(D);
     }
 }
 
@@ -126,42 +212,180 @@ T(a_row_does_not_depend_on_the_other_rows)
     each_provider(rows_alone);
 }
 
-T(vector_width_does_not_change_a_bit)
+/* The same product from a packed matrix and from gathered rows, against the plain one, to the last bit. */
+static void packed_and_gathered(const char *name, enum gemm_format format)
+{
+    enum { M = 45, N = 197, K = 523 };
+    for (int tb = 0; tb < 2; tb++) {
+        struct scene s = scene_new(format, 0, tb, M, N, K, 0, WITH_ROWS_A);
+        real *A = filled((size_t)M * (size_t)s.j.a.ld), *D = filled(s.size);
+        for (int m = 0; m < M; m++)
+            memcpy(A + m * s.j.a.ld, s.A + s.row_a[m] * s.j.a.ld, (size_t)s.j.a.ld * sizeof *A);
+        gemm_run(&s.j);
+        memcpy(D, s.C, s.size * sizeof *D);
+        s.j.a = (struct operand){A, s.j.a.ld, 0, NULL};
+        gemm_run(&s.j);
+        t_truef(memcmp(s.C, D, s.size * sizeof *D) == 0, "%s: gathered rows differ", name);
+        scene_pack(&s);
+        s.C[1] = 77;
+        gemm_run(&s.j);
+        t_truef(memcmp(s.C, D, s.size * sizeof *D) == 0, "%s: the packed product differs", name);
+        free(A), free(D);
+        scene_free(&s);
+    }
+}
+
+T(packed_and_gathered_products_have_the_same_bits)
+{
+    each_provider(packed_and_gathered);
+}
+
+/* Columns n0.. and inner indices k0.. of a packed matrix, ending within a panel and within a cut. */
+static void parts(const char *name, enum gemm_format format)
+{
+    enum { M = 9, N = 150, K = 700 };
+    static const int part[][4] = {
+        {0, 0, 150, 700}, {256, 32, 70, 100}, {512, 96, 54, 188}, {0, 128, 22, 300}};
+    for (int i = 0; i < 4; i++) {
+        int k0 = part[i][0], n0 = part[i][1];
+        struct scene s = scene_new(format, 0, 1, M, N, K, 1, WITH_BIAS);
+        if (gemm_packed_bytes(format, K, N) == 0)
+            t_skip(name);
+        scene_pack(&s);
+        struct gemm_job j = s.j;
+        j.N = part[i][2];
+        j.K = part[i][3];
+        gemm_run_inline(&j, k0, n0);
+        s.j.N = j.N;
+        s.j.K = j.K;
+        s.j.b.p += (ptrdiff_t)n0 * s.j.b.ld + k0;
+        check(&s, name, WITH_BIAS);
+        scene_free(&s);
+    }
+}
+
+T(a_part_of_a_packed_matrix_is_the_product_with_that_part)
+{
+    for (int i = 0; gemm_providers()[i]; i++) {
+        const struct gemm_provider *p = gemm_providers()[i];
+        if (!gemm_available(p))
+            continue;
+        use(gemm_name(p));
+        if (gemm_packed_bytes(gemm_format_of(p), 8, 8) > 0)
+            parts(gemm_name(p), gemm_format_of(p));
+    }
+}
+
+struct cover {
+    int *count, N;
+    real *C;
+    int ldc;
+};
+
+static void count_tile(void *ctx, int m, int n, int rows, int cols)
+{
+    const struct cover *c = ctx;
+    for (int i = m; i < m + rows; i++)
+        for (int k = n; k < n + cols; k++) {
+            c->count[i * c->N + k]++;
+            c->C[i * c->ldc + k] *= 2;
+        }
+}
+
+static void covers(const char *name, enum gemm_format format)
+{
+    static const int dims[][3] = {{1, 1, 1}, {33, 2100, 40}, {700, 70, 300}, {5, 3, 0}};
+    for (size_t i = 0; i < 4; i++) {
+        int M = dims[i][0], N = dims[i][1];
+        struct scene s = scene_new(format, 0, 0, M, N, dims[i][2], 0, WITH_BIAS);
+        int *count = calloc((size_t)M * (size_t)N, sizeof *count), once = 1;
+        real *D = filled(s.size);
+        struct cover c = {count, N, s.C, s.j.ldc};
+        gemm_run(&s.j);
+        memcpy(D, s.C, s.size * sizeof *D);
+        s.j.after = count_tile;
+        s.j.ctx = &c;
+        gemm_run(&s.j);
+        for (int k = 0; k < M * N; k++)
+            once &= count[k] == 1 && s.C[k / N * s.j.ldc + k % N] == 2 * D[k / N * s.j.ldc + k % N];
+        t_truef(once, "%s: tiles do not cover %d x %d once, or came too early", name, M, N);
+        free(count), free(D);
+        scene_free(&s);
+    }
+}
+
+T(what_follows_a_product_sees_each_finished_element_once)
+{
+    each_provider(covers);
+}
+
+/* Two providers that are said to agree to the last bit. */
+static void same_bits(const char *one, const char *two)
 {
     enum { M = 37, N = 83, K = 600 };
     struct err e;
-    if (gemm_use("avx512", &e) < 0 || gemm_use("avx2", &e) < 0)
-        t_skip("this processor lacks one of avx512, avx2");
-    real *A = filled(M * K), *B = filled(N * K), *C = filled(M * N), *D = filled(M * N);
-    use("avx512");
-    gemm(0, 1, M, N, K, (real)0.3, A, K, B, K, 0, C, N);
-    use("avx2");
-    gemm(0, 1, M, N, K, (real)0.3, A, K, B, K, 0, D, N);
-    t_true(memcmp(C, D, M * N * sizeof *C) == 0);
-    free(A), free(B), free(C), free(D);
+    if (gemm_use(one, &e) < 0 || gemm_use(two, &e) < 0)
+        t_skip("this processor lacks one of the two");
+    struct scene s = scene_new(strchr(one, '-') ? GEMM_BF16 : GEMM_FP32, 0, 1, M, N, K, 0, 0);
+    real *D = filled(s.size);
+    use(one);
+    gemm_run(&s.j);
+    memcpy(D, s.C, s.size * sizeof *D);
+    use(two);
+    gemm_run(&s.j);
+    t_true(memcmp(s.C, D, s.size * sizeof *D) == 0);
+    free(D);
+    scene_free(&s);
 }
 
-static void row_near(const char *name)
+T(vector_width_does_not_change_a_bit)
 {
-    enum { C = 333, O = 129 };
-    real *x = filled(C), *w = filled(C * O), *y = filled(O), *z = filled(O);
-    (void)name;
-    gemm(0, 1, 1, O, C, 1, x, C, w, C, 0, y, O);
-    gemm_row(z, x, w, C, O);
-    for (int o = 0; o < O; o++)
-        t_near(z[o], y[o], 3e-5);
-    free(x), free(w), free(y), free(z);
+    same_bits("avx512", "avx2");
 }
 
-T(one_row_at_memory_speed_is_near_the_product)
+T(vector_width_does_not_change_a_bit_of_rounded_products)
 {
-    each_provider(row_near);
+    same_bits("avx512-round", "avx2-round");
+}
+
+static void hostile(const char *name, enum gemm_format format)
+{
+    enum { M = 20, N = 40, K = 50 };
+    struct scene s = scene_new(format, 0, 1, M, N, K, 0, 0);
+    s.A[3 * s.j.a.ld + 7] = NAN;
+    s.A[11 * s.j.a.ld + 2] = INFINITY;
+    s.B[5 * s.j.b.ld + 9] = NAN;
+    gemm_run(&s.j);
+    for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++) {
+            real c = s.C[m * s.j.ldc + n];
+            t_truef(isnan(c) == (m == 3 || n == 5) && isfinite(c) == !(m == 3 || m == 11 || n == 5),
+                    "%s: C[%d,%d] = %g", name, m, n, (double)c);
+        }
+    scene_free(&s);
+}
+
+T(nan_and_infinity_stay_in_their_rows_and_columns)
+{
+    each_provider(hostile);
+}
+
+T(rounding_to_bfloat16_is_to_nearest_ties_to_even)
+{
+    t_true(bf16_of(1.0F) == 0x3f80 && bf16_of(-2.0F) == 0xc000);
+    t_true(bf16_of(1.00390625F) == 0x3f80); /* 1 + 2^-8: half way, to even below */
+    t_true(bf16_of(1.01171875F) == 0x3f82); /* 1 + 3 * 2^-8: half way, to even above */
+    t_true(bf16_of(1.00390637F) == 0x3f81); /* just above half way */
+    t_true(bf16_of(3.4e38F) == 0x7f80);     /* rounds to infinity */
+    t_true(isnan(float_of_bf16(bf16_of(NAN))));
+    for (uint32_t b = 0; b < 0x7f80; b += 37)
+        t_true(bf16_of(float_of_bf16((uint16_t)b)) == b);
 }
 
 T(an_unknown_provider_is_an_error)
 {
     struct err e;
-    const struct gemm_provider *was = gemm_provider();
+    const struct gemm_provider *was = gemm_provider(GEMM_FP32);
     t_fails(gemm_use("abacus", &e), &e, DS_EUSAGE, "abacus");
-    t_true(gemm_provider() == was);
+    t_true(gemm_provider(GEMM_FP32) == was);
 }

@@ -1,7 +1,7 @@
 /* One thread or seven: the same bits.  Every op runs on the same inputs with pools of 1, 2, 3 and 7 threads. */
 #include "base/hash.h"
 #include "base/pool.h"
-#include "engine/gemm.h"
+#include "engine/linear.h"
 #include "engine/ops.h"
 #include "engine/param.h"
 #include "t.h"
@@ -49,13 +49,15 @@ static void op_gemm(void)
 {
     gemm(0, 1, N, V, C, 1, buffer[0], C, weight[0], C, 0, buffer[1], V);
     gemm(1, 0, O, C, N, 1, buffer[0], O, buffer[2], C, 1, weight[1], C);
-    gemm_row(buffer[3], buffer[0], weight[0], C, O);
+    gemm(0, 1, 1, O, C, 1, buffer[0], C, weight[0], C, 0, buffer[3], O);
 }
 
 static void op_linear(void)
 {
-    linear_fwd(buffer[1], buffer[0], weight[0], weight[1], N, C, O, 0);
-    linear_bwd(buffer[2], weight[2], weight[3], buffer[1], buffer[0], weight[0], N, C, O);
+    struct linear w = {.C = C, .O = O, .w = weight[0], .b = weight[1]};
+    linear_fwd(buffer[1], buffer[0], &w, N, 0, NULL);
+    linear_bwd_x(buffer[2], buffer[1], &w, N, 1, NULL);
+    linear_bwd_w(weight[2], weight[3], buffer[1], buffer[0], NULL, &w, N);
 }
 
 static void op_norm(void)
@@ -175,7 +177,7 @@ T(gemm_is_the_same_at_any_thread_count)
 {
     for (int i = 0; gemm_providers()[i]; i++) {
         struct err e;
-        if (gemm_use(gemm_providers()[i]->name, &e) == 0)
+        if (gemm_use(gemm_name(gemm_providers()[i]), &e) == 0)
             same_bits(op_gemm);
     }
 }

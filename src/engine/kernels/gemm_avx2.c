@@ -1,32 +1,16 @@
-/* The product for AVX2: 6 x 16 sums in 12 of the 16 registers. */
+/* The fp32 product for AVX2. */
 #include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86
-#define KERNEL __attribute__((target("avx2,fma")))
-#define MR 6
-#define W 8
-#define VEC __m256
-#define LANES __m256i
-#define LANES_OF(n) _mm256_loadu_si256((const __m256i *)(const void *)(lane_on + 8 - (n)))
-#define ZERO _mm256_setzero_ps()
-#define LOAD(p) _mm256_loadu_ps(p)
-#define STORE(p, x) _mm256_storeu_ps(p, x)
-#define LOAD_PART(lanes, p) _mm256_maskload_ps(p, lanes)
-#define STORE_PART(lanes, p, x) _mm256_maskstore_ps(p, lanes, x)
-#define SET1(x) _mm256_set1_ps(x)
-#define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define MUL(a, b) _mm256_mul_ps(a, b)
-#define ADD(a, b) _mm256_add_ps(a, b)
+#include "gemm_avx2.h"
 
-static const int lane_on[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-
+#define STEP 1
+#define UNITS8(p) _mm256_loadu_ps(p)
+#define UNIT(x, y) (x)
+#define UNITS_PART(lanes, p, q) ((void)(q), LOAD_PART(lanes, p))
+#define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define PROVIDER gemm_avx2
+#define NAME "avx2"
+#define FORMAT GEMM_FP32
 #include "gemm_tmpl.h"
-
-static int available(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-const struct gemm_provider gemm_avx2 = {
-    .name = "avx2", .available = available, .tile = tile, .gemv = gemv};
 #endif

@@ -1,10 +1,16 @@
-/* A packed matrix product, written once and compiled for each vector width.  The including file defines:
+/* A packed matrix product, written once and compiled for each vector width and number format.  The including file defines:
  *   KERNEL       target attribute of every function
  *   VEC, W       vector of W floats         LANES, LANES_OF(n)  mask of the first n lanes, 0 <= n <= W
- *   ZERO LOAD STORE LOAD_PART STORE_PART SET1 FMA MUL ADD       on VEC
+ *   ZERO LOAD STORE LOAD_PART STORE_PART SET1 MUL ADD       on VEC
  *   MR           rows of a strip, at most (a strip and two vectors of columns fill the registers)
+ *   STEP         inner indices that one 32-bit unit of a packed operand holds: 1 (a float) or 2 (two bfloat16)
+ *   UNITS8(p)    eight units from 8 * STEP floats at p, as __m256
+ *   UNIT(x, y)   one unit, as float; y is the second of two
+ *   UNITS_PART(lanes, p, q)  a unit of each lane from the rows p and (STEP 2) q
+ *   STEP_SUM(a, b, c)        c + the unit's products of a and b
+ * and PROVIDER, NAME, FORMAT, AVAILABLE.
  *
- * Every element of C is one chain of fused multiply-adds over k in ascending order, cut at GEMM_KC, whatever its
+ * Every element of C is one chain over k in ascending order, cut at GEMM_KC, whatever its
  * place: so a row does not depend on the other rows of the call, nor on the vector width. */
 #ifndef DS_ENGINE_KERNELS_GEMM_TMPL_H
 #define DS_ENGINE_KERNELS_GEMM_TMPL_H
@@ -12,12 +18,18 @@
 
 #include <immintrin.h>
 
+#include "base/cpu.h"
 #include "engine/gemm_impl.h"
 #include "engine/scratch.h"
 
-enum { NR = 2 * W, MC = 12 * MR, NC = 1024 };
+enum { NR = 2 * W, MC = 12 * MR, NC = 1024, UNITS_MAX = GEMM_KC / STEP };
 
-/* Eight rows of eight floats become eight columns. */
+static inline int units_of(int K)
+{
+    return (K + STEP - 1) / STEP;
+}
+
+/* Eight rows of eight units become eight columns. */
 KERNEL static inline void transpose8(__m256 r[8])
 {
     __m256 t[8], u[8];
@@ -37,104 +49,125 @@ KERNEL static inline void transpose8(__m256 r[8])
     }
 }
 
-/* p[k * stride + i] = x[i * ld + k] for i < 8, k < K; rows from `rows` on repeat the last one.  Always writes
- * eight at a time: the caller goes from right to left, so that what spills is written again. */
-KERNEL static void pack_rows8(float *p, int stride, const float *x, int ld, int rows, int K)
+/* p[u * stride + i] = unit u of row i, inner indices k.. k + K, for eight rows of x from `first`; rows from `rows`
+ * on repeat the last one.  Always writes eight at a time: the caller goes from right to left, so that what spills is
+ * written again. */
+KERNEL static void pack_rows8(float *p, int stride, const struct operand *x, int first, int rows,
+                              int k, int K)
 {
     const float *row[8];
     for (int i = 0; i < 8; i++)
-        row[i] = x + (size_t)(i < rows ? i : rows - 1) * (size_t)ld;
-    int k = 0;
-    for (; k + 8 <= K; k += 8) {
+        row[i] = operand_row(x, first + (i < rows ? i : rows - 1)) + k;
+    k = 0;
+    for (; k + 8 * STEP <= K; k += 8 * STEP) {
         __m256 r[8];
         for (int i = 0; i < 8; i++)
-            r[i] = _mm256_loadu_ps(row[i] + k);
+            r[i] = UNITS8(row[i] + k);
         transpose8(r);
         for (int i = 0; i < 8; i++, p += stride)
             _mm256_storeu_ps(p, r[i]);
     }
-    for (; k < K; k++, p += stride)
+    for (; k < K; k += STEP, p += stride)
         for (int i = 0; i < 8; i++)
-            p[i] = row[i][k];
+            p[i] = UNIT(row[i][k], k + 1 < K ? row[i][k + 1] : 0);
 }
 
-/* A strip of A, op(A) rows m.. m + rows, as p[k * rows + i].  Needs 8 (or W) floats of room behind it. */
-KERNEL static void pack_strip(float *p, const float *A, int lda, int trans_a, int rows, int K)
+/* p[u * stride + i] = unit u, inner indices k.. k + K, of columns [first, first + cols) of the stored rows. */
+KERNEL static inline void pack_cols(float *p, int stride, const struct operand *x, int first,
+                                    int cols, int k, int K)
 {
-    if (trans_a) {
-        LANES part = LANES_OF(rows);
-        for (int k = 0; k < K; k++)
-            STORE(p + (size_t)k * (size_t)rows, LOAD_PART(part, A + (size_t)k * (size_t)lda));
+    static const float nothing[W];
+    LANES part = LANES_OF(cols);
+    for (int i = 0; i < K; i += STEP, p += stride) {
+        const float *a = operand_row(x, k + i) + first;
+        const float *b = STEP == 2 && i + 1 < K ? operand_row(x, k + i + 1) + first : nothing;
+        STORE(p, UNITS_PART(part, a, b));
+    }
+}
+
+/* A strip of op(A), rows from m on, as p[u * rows + i].  Needs W floats of room behind it. */
+KERNEL static void pack_strip(float *p, const struct operand *a, int m, int rows, int k, int K)
+{
+    if (a->trans)
+        pack_cols(p, rows, a, m, rows, k, K);
+    else
+        for (int i = (rows - 1) / 8 * 8; i >= 0; i -= 8)
+            pack_rows8(p + i, rows, a, m + i, rows - i, k, K);
+}
+
+/* A panel of op(B), NR columns, as p[u * NR + n]; columns beyond `cols` are there to be computed and not stored. */
+KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int cols, int k, int K)
+{
+    float *p = panel;
+    if (b->trans) {
+        for (int i = (cols - 1) / 8 * 8; i >= 0; i -= 8)
+            pack_rows8(p + i, NR, b, n + i, cols - i, k, K);
         return;
     }
-    for (int i = (rows - 1) / 8 * 8; i >= 0; i -= 8)
-        pack_rows8(p + i, rows, A + (size_t)i * (size_t)lda, lda, rows - i, K);
+    pack_cols(p, NR, b, n, cols < W ? cols : W, k, K);
+    pack_cols(p + W, NR, b, cols < W ? n : n + W, cols < W ? 0 : cols - W, k, K);
 }
 
-/* A panel of B, NR columns, as p[k * NR + n]; columns beyond `cols` are there to be computed and not stored. */
-KERNEL static void pack_panel(float *p, const float *B, int ldb, int trans_b, int cols, int K)
+static size_t panel_bytes(int K)
 {
-    if (trans_b) {
-        for (int n = (cols - 1) / 8 * 8; n >= 0; n -= 8)
-            pack_rows8(p + n, NR, B + (size_t)n * (size_t)ldb, ldb, cols - n, K);
-        return;
-    }
-    LANES left = LANES_OF(cols < W ? cols : W), right = LANES_OF(cols < W ? 0 : cols - W);
-    for (int k = 0; k < K; k++, p += NR, B += ldb) {
-        STORE(p, LOAD_PART(left, B));
-        STORE(p + W, LOAD_PART(right, B + W));
-    }
+    return (size_t)units_of(K) * NR * sizeof(float);
 }
 
-/* Where a strip times a panel goes. */
+/* Where a strip times a panel goes: C = alpha * it + add. */
 struct target {
     float *C;
-    int ldc, cols, add;
+    const float *add;
+    int ldc, add_ld, cols;
     float alpha;
 };
 
-KERNEL static inline void store_row(const struct target *t, float *c, VEC x, VEC y)
+KERNEL static inline void store_row(const struct target *t, float *c, const float *add, VEC x,
+                                    VEC y)
 {
     VEC alpha = SET1(t->alpha);
     x = MUL(x, alpha);
     y = MUL(y, alpha);
     if (t->cols == NR) {
-        STORE(c, t->add ? ADD(x, LOAD(c)) : x);
-        STORE(c + W, t->add ? ADD(y, LOAD(c + W)) : y);
+        STORE(c, add ? ADD(x, LOAD(add)) : x);
+        STORE(c + W, add ? ADD(y, LOAD(add + W)) : y);
         return;
     }
     LANES left = LANES_OF(t->cols < W ? t->cols : W),
           right = LANES_OF(t->cols < W ? 0 : t->cols - W);
-    STORE_PART(left, c, t->add ? ADD(x, LOAD_PART(left, c)) : x);
-    STORE_PART(right, c + W, t->add ? ADD(y, LOAD_PART(right, c + W)) : y);
+    STORE_PART(left, c, add ? ADD(x, LOAD_PART(left, add)) : x);
+    if (t->cols > W)
+        STORE_PART(right, c + W, add ? ADD(y, LOAD_PART(right, add + W)) : y);
 }
 
 /* rows is a constant in each call, so that the sums live in registers. */
 KERNEL static inline __attribute__((always_inline)) void
-strip_times_panel(const int rows, const float *a, const float *b, int K, const struct target *t)
+strip_times_panel(const int rows, const float *a, const float *b, int units, const struct target *t)
 {
     VEC x[MR], y[MR];
     for (int i = 0; i < rows; i++)
         x[i] = y[i] = ZERO;
-    for (int k = 0; k < K; k++, a += rows, b += NR) {
+    for (int k = 0; k < units; k++, a += rows, b += NR) {
         VEC b0 = LOAD(b), b1 = LOAD(b + W);
         for (int i = 0; i < rows; i++) {
             VEC ai = SET1(a[i]);
-            x[i] = FMA(ai, b0, x[i]);
-            y[i] = FMA(ai, b1, y[i]);
+            x[i] = STEP_SUM(ai, b0, x[i]);
+            y[i] = STEP_SUM(ai, b1, y[i]);
         }
     }
     for (int i = 0; i < rows; i++)
-        store_row(t, t->C + (size_t)i * (size_t)t->ldc, x[i], y[i]);
+        store_row(t, t->C + (size_t)i * (size_t)t->ldc,
+                  t->add ? t->add + (size_t)i * (size_t)t->add_ld : NULL, x[i], y[i]);
 }
 
-KERNEL static void micro(int rows, const float *a, const float *b, int K, const struct target *t)
+KERNEL static void micro(int rows, const float *a, const float *b, int units,
+                         const struct target *t)
 {
     switch (rows) {
 #define ROWS(n)                                                                                    \
-    case n: strip_times_panel(n, a, b, K, t); break;
+    case n: strip_times_panel(n, a, b, units, t); break;
         ROWS(1)
-        ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+        ROWS(2)
+        ROWS(3) ROWS(4) ROWS(5) ROWS(6)
 #if MR > 6
             ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 #endif
@@ -154,86 +187,93 @@ static struct strips strips_of(int M)
     return (struct strips){n, M / n, M % n};
 }
 
-KERNEL static void block_times_panels(const struct strips *s, const float *a, const float *b, int K,
-                                      int N, struct target t)
+/* A block of A against panels, each `stride` floats behind the last. */
+KERNEL static void block_times_panels(const struct strips *s, const float *a, const float *b,
+                                      size_t stride, int units, int N, struct target t)
 {
-    float *C = t.C;
-    for (int n = 0; n < N; n += NR, b += (size_t)K * NR) {
+    struct target first = t;
+    for (int n = 0; n < N; n += NR, b += stride) {
         const float *strip = a;
         t.cols = N - n < NR ? N - n : NR;
-        t.C = C + n;
+        t.C = first.C + n;
+        t.add = first.add ? first.add + n : NULL;
         for (int i = 0; i < s->n; i++) {
             int rows = s->rows + (i < s->tall);
-            micro(rows, strip, b, K, &t);
-            strip += (size_t)rows * (size_t)K;
+            micro(rows, strip, b, units, &t);
+            strip += (size_t)rows * (size_t)units;
             t.C += (size_t)rows * (size_t)t.ldc;
+            t.add = t.add ? t.add + (size_t)rows * (size_t)t.add_ld : NULL;
         }
     }
 }
 
-KERNEL static void pack_block(float *p, const struct strips *s, const float *A, int lda,
-                              int trans_a, int K)
+KERNEL static void pack_block(float *p, const struct strips *s, const struct operand *a, int m,
+                              int k, int K)
 {
-    for (int i = 0, m = 0; i < s->n; i++) {
+    for (int i = 0; i < s->n; i++) {
         int rows = s->rows + (i < s->tall);
-        pack_strip(p, trans_a ? A + m : A + (size_t)m * (size_t)lda, lda, trans_a, rows, K);
-        p += (size_t)rows * (size_t)K;
+        pack_strip(p, a, m, rows, k, K);
+        p += (size_t)rows * (size_t)units_of(K);
         m += rows;
     }
 }
 
-KERNEL static void tile(int trans_a, int trans_b, int M, int N, int K, float alpha, const float *A,
-                        int lda, const float *B, int ldb, float beta, float *C, int ldc)
+/* One cut of k for a block of columns, whose panels are at b. */
+KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const float *b, int n,
+                                    int N, int k, int K, size_t stride)
 {
-    float *pa = scratch_get(SCRATCH_PACK_A, (size_t)MC * GEMM_KC + 2 * W, sizeof *pa);
-    float *pb = scratch_get(SCRATCH_PACK_B, (size_t)GEMM_KC * NC, sizeof *pb);
-    for (int n = 0; n < N; n += NC)
-        for (int k = 0; k < K; k += GEMM_KC) {
-            int nb = N - n < NC ? N - n : NC, kb = K - k < GEMM_KC ? K - k : GEMM_KC;
-            const float *b =
-                trans_b ? B + (size_t)n * (size_t)ldb + k : B + (size_t)k * (size_t)ldb + n;
-            for (int j = 0; j < nb; j += NR)
-                pack_panel(pb + (size_t)j * (size_t)kb,
-                           trans_b ? b + (size_t)j * (size_t)ldb : b + j, ldb, trans_b,
-                           nb - j < NR ? nb - j : NR, kb);
-            for (int m = 0; m < M; m += MC) {
-                int mb = M - m < MC ? M - m : MC;
-                struct strips s = strips_of(mb);
-                struct target t = {C + (size_t)m * (size_t)ldc + n, ldc, NR, k > 0 || beta != 0,
-                                   alpha};
-                pack_block(pa, &s,
-                           trans_a ? A + (size_t)k * (size_t)lda + m
-                                   : A + (size_t)m * (size_t)lda + k,
-                           lda, trans_a, kb);
-                block_times_panels(&s, pa, pb, kb, nb, t);
-            }
+    const float *add = k > 0 ? t->C : t->add;
+    int add_ld = k > 0 ? t->ldc : t->add_ld;
+    for (int m = 0; m < t->M; m += MC) {
+        struct strips s = strips_of(t->M - m < MC ? t->M - m : MC);
+        struct target to = {t->C + (size_t)m * (size_t)t->ldc + n,
+                            add ? add + (size_t)m * (size_t)add_ld + n : NULL,
+                            t->ldc,
+                            add_ld,
+                            NR,
+                            t->alpha};
+        pack_block(pa, &s, &t->a, m, k, K);
+        block_times_panels(&s, pa, b, stride, units_of(K), N, to);
+    }
+}
+
+/* Panels of op(B) made for this tile alone. */
+KERNEL static const float *pack_here(const struct gemm_tile *t, int n, int N, int k, int K)
+{
+    float *pb = scratch_get(SCRATCH_PACK_B, (size_t)UNITS_MAX * NC, sizeof *pb);
+    for (int j = 0; j < N; j += NR)
+        pack_panel(pb + (size_t)j * (size_t)units_of(K), &t->b, n + j, N - j < NR ? N - j : NR, k,
+                   K);
+    return pb;
+}
+
+KERNEL static void tile(const struct gemm_tile *t)
+{
+    float *pa = scratch_get(SCRATCH_PACK_A, (size_t)MC * UNITS_MAX + 2 * W, sizeof *pa);
+    const struct packed *p = t->packed;
+    for (int n = 0; n < t->N; n += NC)
+        for (int k = 0; k < t->K; k += GEMM_KC) {
+            int nb = t->N - n < NC ? t->N - n : NC, kb = t->K - k < GEMM_KC ? t->K - k : GEMM_KC;
+            int whole = p && p->K - t->k0 - k < GEMM_KC ? p->K - t->k0 - k : GEMM_KC;
+            const float *b = p ? (const float *)(const void *)((const char *)p->data +
+                                                               packed_at(p, t->k0 + k, t->n0 + n))
+                               : pack_here(t, n, nb, k, kb);
+            cut_times_panels(t, pa, b, n, nb, k, kb, panel_bytes(p ? whole : kb) / sizeof(float));
         }
 }
 
-/* Four sums a row: enough to wait for memory only. */
-KERNEL static void gemv(int M, int K, const float *A, int lda, const float *x, float *y)
+static int available(void)
 {
-    for (int m = 0; m < M; m++) {
-        const float *a = A + (size_t)m * (size_t)lda;
-        VEC s0 = ZERO, s1 = ZERO, s2 = ZERO, s3 = ZERO;
-        float lane[W], sum = 0;
-        int k = 0;
-        for (; k + 4 * W <= K; k += 4 * W) {
-            s0 = FMA(LOAD(a + k), LOAD(x + k), s0);
-            s1 = FMA(LOAD(a + k + W), LOAD(x + k + W), s1);
-            s2 = FMA(LOAD(a + k + 2 * W), LOAD(x + k + 2 * W), s2);
-            s3 = FMA(LOAD(a + k + 3 * W), LOAD(x + k + 3 * W), s3);
-        }
-        for (; k + W <= K; k += W)
-            s0 = FMA(LOAD(a + k), LOAD(x + k), s0);
-        STORE(lane, ADD(ADD(s0, s1), ADD(s2, s3)));
-        for (int i = 0; i < W; i++)
-            sum += lane[i];
-        for (; k < K; k++)
-            sum += a[k] * x[k];
-        y[m] = sum;
-    }
+    return AVAILABLE;
 }
+
+const struct gemm_provider PROVIDER = {.name = NAME,
+                                       .format = FORMAT,
+                                       .available = available,
+                                       .tile = tile,
+                                       .panel_cols = NR,
+                                       .panel_bytes = panel_bytes,
+                                       .pack = pack_panel};
 
 #endif
 #endif

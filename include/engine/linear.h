@@ -1,0 +1,34 @@
+/* Linear maps y = x w^T + b, whatever form the weight is held in. */
+#ifndef DS_ENGINE_LINEAR_H
+#define DS_ENGINE_LINEAR_H
+
+#include "engine/gemm.h"
+#include "engine/quant.h"
+
+/* w (O,C) and b (O), borrowed.  At least one of w, fwd, quant holds the weight. */
+struct linear {
+    int C, O;
+    enum gemm_format format;
+    const real *w, *b;         /* b may be NULL */
+    const struct packed *fwd;  /* w^T packed, or NULL */
+    const struct packed *bwd;  /* w packed, for dx, or NULL */
+    const struct quant *quant; /* in place of w, forward only; or NULL */
+};
+/* What happens beside the product. */
+struct linear_extra {
+    const int32_t *row; /* x rows are row[i], gathered while packing; NULL: row i */
+    void (*after)(void *ctx, int m, int n, int rows, int cols); /* as in struct gemm_job */
+    void *ctx;
+};
+
+/* y (N,O) = x (N,C) w^T (+ b) (+ y when beta is 1).  extra may be NULL. */
+void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
+                const struct linear_extra *extra);
+/* dx (N,C) += dy w (= when beta is 0).  after: on tiles of dx. */
+void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
+                  const struct linear_extra *after);
+/* dw (O,C) += dy^T x[row], db (O) += sum of dy; each may be NULL. */
+void linear_bwd_w(real *dw, real *db, const real *dy, const real *x, const int32_t *row,
+                  const struct linear *w, int N);
+
+#endif

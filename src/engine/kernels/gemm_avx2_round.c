@@ -1,0 +1,17 @@
+/* bf16 products for AVX2: operands are rounded while they are packed, the rest is the fp32 product. */
+#include "engine/gemm_impl.h"
+
+#ifdef GEMM_X86
+#include "gemm_avx2.h"
+#include "gemm_round.h"
+
+#define STEP 1
+#define UNITS8(p) round8(_mm256_loadu_ps(p))
+#define UNIT(x, y) float_of_bf16(bf16_of(x))
+#define UNITS_PART(lanes, p, q) ((void)(q), round8(LOAD_PART(lanes, p)))
+#define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define PROVIDER gemm_avx2_round
+#define NAME "avx2-round"
+#define FORMAT GEMM_BF16
+#include "gemm_tmpl.h"
+#endif

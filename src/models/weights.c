@@ -1,0 +1,151 @@
+#include "models/weights.h"
+
+#include "base/mem.h"
+#include "models/model.h"
+
+// clang-format off
+static const struct opt number_opts[] = {
+    {"compute",  OPT_ENUM, offsetof(struct number_options, compute),  "fp32", 0, 0, NUMBER_COMPUTE,
+     "number format of matrix products: bf16 rounds both factors and adds in fp32", NULL},
+    {"weights",  OPT_ENUM, offsetof(struct number_options, weights),  "none", 0, 0, "none|q8_0|q4_0|q4_k",
+     "weights rounded to blocks of few bits (none: as compute says)", NULL},
+    {"kv_cache", OPT_ENUM, offsetof(struct number_options, kv_cache), "auto", 0, 0, "auto|fp32|bf16",
+     "number format of cached keys and values (auto: as compute says)", NULL},
+};
+// clang-format on
+const struct opt_group number_group = {
+    .prefix = "", .title = "numbers", .opts = number_opts, .n = DS_LEN(number_opts)};
+
+void weights_release(struct weights *w)
+{
+    for (int i = 0; i < w->n; i++)
+        quant_free(w->v[i].quant);
+    mem_free(w->v);
+    mem_free_aligned(w->block);
+    *w = (struct weights){.numbers = w->numbers};
+}
+
+static void note(struct weights *w, const struct params *ps, int index)
+{
+    if (index >= 0) {
+        w->v[index].O = ps->p[index].shape[0];
+        w->v[index].C = ps->p[index].shape[1];
+    }
+}
+
+static int find_matrices(struct model *m, struct err *e)
+{
+    struct weights *w = &m->weights;
+    w->n = m->params.n;
+    w->v = mem_alloc((size_t)w->n, sizeof *w->v);
+    if (!w->v) {
+        w->n = 0;
+        return err_set(e, DS_EMEM, "table of matrices");
+    }
+    for (int l = 0; l < m->config.layers; l++) {
+        const struct block_params *b = &m->block[l];
+        const int matrix[] = {b->q, b->k, b->v, b->o, b->gate, b->up, b->down};
+        for (size_t i = 0; i < DS_LEN(matrix); i++)
+            note(w, &m->params, matrix[i]);
+    }
+    note(w, &m->params, m->head < 0 ? m->embed : m->head);
+    return 0;
+}
+
+static size_t aligned(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+/* Deals the block out, or only counts.  w^T goes with forward; w with backward, where there is one. */
+static size_t deal(struct model *m, char *at)
+{
+    struct weights *w = &m->weights;
+    enum gemm_format format = (enum gemm_format)w->numbers.compute;
+    size_t used = 0;
+    for (int i = 0; i < w->n; i++) {
+        struct weight *x = &w->v[i];
+        size_t fwd = x->O && !x->quant ? aligned(gemm_packed_bytes(format, x->C, x->O)) : 0;
+        size_t bwd = fwd && m->is_training ? aligned(gemm_packed_bytes(format, x->O, x->C)) : 0;
+        x->fwd.data = at && fwd ? at + used : NULL;
+        x->bwd.data = at && bwd ? at + used + fwd : NULL;
+        used += fwd + bwd;
+    }
+    return used;
+}
+
+static int quantise(struct model *m, struct err *e)
+{
+    struct weights *w = &m->weights;
+    enum quant_kind kind = (enum quant_kind)w->numbers.weights;
+    int rc = 0, done = 0;
+    if (kind == QUANT_NONE)
+        return 0;
+    if (m->is_training)
+        return err_set(e, DS_EUSAGE, "weights=%s is for use, not for training", quant_name[kind]);
+    for (int i = 0; i < w->n && rc == 0; i++) {
+        struct weight *x = &w->v[i];
+        if (x->O == 0 || quant_row_bytes(kind, x->C) == 0)
+            continue;
+        rc = quant_new(&x->quant, kind, m->params.p[i].value, x->O, x->C, e);
+        if (rc < 0)
+            rc = err_add(e, rc, "%s", m->params.p[i].name);
+        done++;
+    }
+    if (rc == 0 && !done)
+        return err_set(e, DS_ERANGE, "weights=%s: no matrix of this model has rows of whole blocks",
+                       quant_name[kind]);
+    return rc;
+}
+
+int weights_use(struct model *m, const struct number_options *o, struct err *e)
+{
+    struct weights *w = &m->weights;
+    weights_release(w);
+    w->numbers = *o;
+    int rc = find_matrices(m, e);
+    if (rc == 0)
+        rc = quantise(m, e);
+    if (rc < 0)
+        return rc;
+    w->bytes = deal(m, NULL);
+    w->block = w->bytes ? mem_alloc_aligned(w->bytes, 1) : NULL;
+    if (w->bytes && !w->block)
+        return err_set(e, DS_EMEM, "packed weights: %.1f MiB could not be had",
+                       (double)w->bytes / 1048576.0);
+    deal(m, w->block);
+    w->version = m->params.version - 1; /* nothing is laid out yet */
+    return 0;
+}
+
+void weights_refresh(struct model *m)
+{
+    struct weights *w = &m->weights;
+    enum gemm_format format = (enum gemm_format)w->numbers.compute;
+    if (w->version == m->params.version)
+        return;
+    for (int i = 0; i < w->n; i++) {
+        struct weight *x = &w->v[i];
+        const struct operand t = {m->params.p[i].value, x->C, 1, NULL};
+        const struct operand n = {m->params.p[i].value, x->C, 0, NULL};
+        if (x->fwd.data)
+            gemm_pack(&x->fwd, x->fwd.data, format, &t, x->C, x->O);
+        if (x->bwd.data)
+            gemm_pack(&x->bwd, x->bwd.data, format, &n, x->O, x->C);
+    }
+    w->version = m->params.version;
+}
+
+struct linear weights_linear(const struct model *m, int index, int bias)
+{
+    const struct weight *x = &m->weights.v[index];
+    struct linear l = {.C = x->C,
+                       .O = x->O,
+                       .format = (enum gemm_format)m->weights.numbers.compute,
+                       .w = m->params.p[index].value,
+                       .b = bias < 0 ? NULL : m->params.p[bias].value,
+                       .fwd = x->fwd.data ? &x->fwd : NULL,
+                       .bwd = x->bwd.data ? &x->bwd : NULL,
+                       .quant = x->quant};
+    return l;
+}
