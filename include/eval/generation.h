@@ -9,6 +9,7 @@ struct gen_options {
     double temperature, top_p, threshold_offset;
     int64_t top_k, max_tokens, seed, threads, time_rounds;
     int routing; /* 0 causal, 1 dense */
+    struct number_options numbers;
 };
 extern const struct opt_group gen_group;
 

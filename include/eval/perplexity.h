@@ -14,6 +14,7 @@ struct ppl_options {
     int64_t max_bytes, docs, seed, tokens, batch, seq, time_rounds, threads;
     double val_fraction, threshold_offset;
     int routing, split;
+    struct number_options numbers;
 };
 enum ppl_routing { PPL_CAUSAL, PPL_TOPK, PPL_DENSE };
 enum ppl_split { PPL_SPLIT_AUTO, PPL_SPLIT_VAL, PPL_SPLIT_TRAIN, PPL_SPLIT_ALL };

@@ -15,8 +15,10 @@ struct subject {
     char dir[1024];     /* holds config.json */
     char run_dir[1024]; /* "" when there is none */
 };
-/* MODEL as on the command line, for use (no gradients).  The tokenizer's ids must fit the embedding. */
-int subject_open(struct subject *s, const char *model, struct err *e) DS_CHECK;
+/* MODEL as on the command line, for use (no gradients).  The tokenizer's ids must fit the embedding.  numbers: NULL = all
+ * automatic, which is as the model's run was trained. */
+int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
+                 struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */
 const char *subject_key(const struct subject *s, const char *key, const char *otherwise);

@@ -2,6 +2,8 @@
 #ifndef DS_MODELS_WEIGHTS_H
 #define DS_MODELS_WEIGHTS_H
 
+#include <stddef.h>
+
 #include "base/opt.h"
 #include "engine/linear.h"
 #include "engine/param.h"
@@ -10,13 +12,23 @@ struct model;
 
 /* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a checkpoint. */
 struct number_options {
-    int compute;  /* enum gemm_format */
-    int weights;  /* WEIGHTS_AS_COMPUTE or a quant_kind: in use only */
+    int compute; /* COMPUTE_* */
+    int weights; /* enum quant_kind; in use only */
     int kv_cache; /* KV_CACHE_* */
 };
-enum { KV_CACHE_AS_COMPUTE, KV_CACHE_FP32, KV_CACHE_BF16 };
-extern const struct opt_group number_group; /* all three: for use */
-#define NUMBER_COMPUTE "fp32|bf16" /* choices of "compute", in the order of enum gemm_format */
+enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
+enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
+
+/* The three rows of an option table; at: offset of the struct number_options. */
+#define NUMBER_OPTS(at)                                                                            \
+    {"compute", OPT_ENUM, (at) + offsetof(struct number_options, compute), "auto", 0, 0,           \
+     "auto|fp32|bf16",                                                                             \
+     "number format of products: bf16 rounds both factors, adds in fp32; auto: as the run", NULL}, \
+        {"weights", OPT_ENUM, (at) + offsetof(struct number_options, weights), "none", 0, 0,       \
+         "none|q8_0|q4_0|q4_k", "weights rounded to blocks of few bits; none: as compute says",    \
+         NULL},                                                                                    \
+        {"kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,     \
+         "auto|fp32|bf16", "number format of cached keys and values; auto: as compute", NULL}
 
 /* One matrix parameter. */
 struct weight {
@@ -26,6 +38,7 @@ struct weight {
 };
 struct weights {
     struct number_options numbers;
+    enum gemm_format format; /* of products */
     struct weight *v; /* by parameter; O = 0: not a matrix of products */
     int n;
     void *block; /* of the packed copies */

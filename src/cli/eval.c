@@ -154,7 +154,7 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str 
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)
-        rc = subject_open(&s, model, e);
+        rc = subject_open(&s, model, &o->numbers, e);
     if (rc == 0)
         rc = ppl_run(&r, &s, o, e);
     if (rc == 0 && cli_value(a, "o"))

@@ -177,7 +177,7 @@ static int generate(const struct cli_args *a, const struct gen_options *o, struc
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)
-        rc = subject_open(s, model, e);
+        rc = subject_open(s, model, &o->numbers, e);
     if (rc == 0)
         rc = gen_prompt(s, str_text(&text), text.len, &prompt, e);
     if (rc == 0) {

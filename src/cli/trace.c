@@ -27,6 +27,7 @@ struct trace_settings {
     int64_t lens, seed, threads;
     double threshold_offset;
     int routing, cut;
+    struct number_options numbers;
 };
 #define AT(field) offsetof(struct trace_settings, field)
 static const struct opt trace_opts[] = {
@@ -38,6 +39,7 @@ static const struct opt trace_opts[] = {
     {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "a text longer than the context is cut instead of refused", NULL},
     {"name",    OPT_STRING, AT(name),  "trace", 0, 0, NULL, "name of the text in the records", NULL},
     {"threads", OPT_INT,  AT(threads), "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    NUMBER_OPTS(AT(numbers)),
     // clang-format on
 };
 const struct opt_group trace_group = {
@@ -163,7 +165,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)
-        rc = subject_open(&s, model, e);
+        rc = subject_open(&s, model, &o->numbers, e);
     if (rc == 0)
         rc = read_ids(a, &s, o, &ids, e);
     if (rc == 0)

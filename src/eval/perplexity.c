@@ -31,6 +31,7 @@ static const struct opt ppl_opts[] = {
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"time_rounds",   OPT_INT,    AT(time_rounds), "5", 0, 1000, NULL, "rounds of the timing against the dense model; 0 = not timed", NULL},
     {"threads",       OPT_INT,    AT(threads),   "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    NUMBER_OPTS(AT(numbers)),
     // clang-format on
 };
 const struct opt_group ppl_group = {

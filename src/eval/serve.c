@@ -440,7 +440,7 @@ int serve_run(const char *model, int in, int out, const char *version, struct er
     s.rec = record_new();
     if (!s.rec)
         return err_set(e, DS_EMEM, "serve");
-    int rc = subject_open(&s.subject, model, e);
+    int rc = subject_open(&s.subject, model, NULL, e);
     if (rc == 0) {
         rc = serve_loop(&s, in, e);
         subject_close(&s.subject);

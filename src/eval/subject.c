@@ -38,7 +38,18 @@ static int check_vocab(const struct subject *s, struct err *e)
                    have - 1, (long long)s->model->config.vocab);
 }
 
-int subject_open(struct subject *s, const char *model, struct err *e)
+/* The format the run was trained in is the one its numbers were made with. */
+static int use_numbers(struct subject *s, const struct number_options *numbers, struct err *e)
+{
+    struct number_options o = numbers ? *numbers : (struct number_options){0};
+    if (o.compute == COMPUTE_AUTO)
+        o.compute =
+            strcmp(subject_key(s, "compute", "fp32"), "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    return weights_use(s->model, &o, e);
+}
+
+int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
+                 struct err *e)
 {
     memset(s, 0, sizeof *s);
     int rc = model_locate(model, s->dir, sizeof s->dir, e);
@@ -52,6 +63,8 @@ int subject_open(struct subject *s, const char *model, struct err *e)
         rc = check_vocab(s, e);
     if (rc == 0)
         rc = read_run(s, e);
+    if (rc == 0)
+        rc = use_numbers(s, numbers, e);
     if (rc < 0)
         subject_close(s);
     return rc;

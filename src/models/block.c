@@ -98,7 +98,7 @@ static struct attn attn_shape(const struct model *m, int N, const struct kv_cach
         .hi = g->hi,
         .self = g->self,
         .on = g->on,
-        .bf16 = m->weights.numbers.compute == GEMM_BF16,
+        .bf16 = m->weights.format == GEMM_BF16,
         .segs = m->B,
         .seg_q = g->seg_q,
         .seg_k = g->seg_k,

@@ -8,9 +8,9 @@
 
 static int wants_bf16(const struct model *m)
 {
-    const struct number_options *o = &m->weights.numbers;
-    return REAL_BITS == 32 && (o->kv_cache == KV_CACHE_BF16 ||
-                               (o->kv_cache == KV_CACHE_AS_COMPUTE && o->compute == GEMM_BF16));
+    int kind = m->weights.numbers.kv_cache;
+    return REAL_BITS == 32 && (kind == KV_CACHE_BF16 || (kind == KV_CACHE_AUTO &&
+                                                         m->weights.format == GEMM_BF16));
 }
 
 /* Keys of all tokens, then values, layer by layer. */

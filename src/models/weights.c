@@ -3,19 +3,6 @@
 #include "base/mem.h"
 #include "models/model.h"
 
-// clang-format off
-static const struct opt number_opts[] = {
-    {"compute",  OPT_ENUM, offsetof(struct number_options, compute),  "fp32", 0, 0, NUMBER_COMPUTE,
-     "number format of matrix products: bf16 rounds both factors and adds in fp32", NULL},
-    {"weights",  OPT_ENUM, offsetof(struct number_options, weights),  "none", 0, 0, "none|q8_0|q4_0|q4_k",
-     "weights rounded to blocks of few bits (none: as compute says)", NULL},
-    {"kv_cache", OPT_ENUM, offsetof(struct number_options, kv_cache), "auto", 0, 0, "auto|fp32|bf16",
-     "number format of cached keys and values (auto: as compute says)", NULL},
-};
-// clang-format on
-const struct opt_group number_group = {
-    .prefix = "", .title = "numbers", .opts = number_opts, .n = DS_LEN(number_opts)};
-
 void weights_release(struct weights *w)
 {
     for (int i = 0; i < w->n; i++)
@@ -61,12 +48,11 @@ static size_t aligned(size_t n)
 static size_t deal(struct model *m, char *at)
 {
     struct weights *w = &m->weights;
-    enum gemm_format format = (enum gemm_format)w->numbers.compute;
     size_t used = 0;
     for (int i = 0; i < w->n; i++) {
         struct weight *x = &w->v[i];
-        size_t fwd = x->O && !x->quant ? aligned(gemm_packed_bytes(format, x->C, x->O)) : 0;
-        size_t bwd = fwd && m->is_training ? aligned(gemm_packed_bytes(format, x->O, x->C)) : 0;
+        size_t fwd = x->O && !x->quant ? aligned(gemm_packed_bytes(w->format, x->C, x->O)) : 0;
+        size_t bwd = fwd && m->is_training ? aligned(gemm_packed_bytes(w->format, x->O, x->C)) : 0;
         x->fwd.data = at && fwd ? at + used : NULL;
         x->bwd.data = at && bwd ? at + used + fwd : NULL;
         used += fwd + bwd;
@@ -103,13 +89,14 @@ int weights_use(struct model *m, const struct number_options *o, struct err *e)
     struct weights *w = &m->weights;
     weights_release(w);
     w->numbers = *o;
+    w->format = o->compute == COMPUTE_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32;
     int rc = find_matrices(m, e);
     if (rc == 0)
         rc = quantise(m, e);
     if (rc < 0)
         return rc;
     w->bytes = deal(m, NULL);
-    w->block = w->bytes ? mem_alloc_aligned(w->bytes, 1) : NULL;
+    w->block = w->bytes ? mem_reserve(w->bytes) : NULL;
     if (w->bytes && !w->block)
         return err_set(e, DS_EMEM, "packed weights: %.1f MiB could not be had",
                        (double)w->bytes / 1048576.0);
@@ -121,7 +108,6 @@ int weights_use(struct model *m, const struct number_options *o, struct err *e)
 void weights_refresh(struct model *m)
 {
     struct weights *w = &m->weights;
-    enum gemm_format format = (enum gemm_format)w->numbers.compute;
     if (w->version == m->params.version)
         return;
     for (int i = 0; i < w->n; i++) {
@@ -129,9 +115,9 @@ void weights_refresh(struct model *m)
         const struct operand t = {m->params.p[i].value, x->C, 1, NULL};
         const struct operand n = {m->params.p[i].value, x->C, 0, NULL};
         if (x->fwd.data)
-            gemm_pack(&x->fwd, x->fwd.data, format, &t, x->C, x->O);
+            gemm_pack(&x->fwd, x->fwd.data, w->format, &t, x->C, x->O);
         if (x->bwd.data)
-            gemm_pack(&x->bwd, x->bwd.data, format, &n, x->O, x->C);
+            gemm_pack(&x->bwd, x->bwd.data, w->format, &n, x->O, x->C);
     }
     w->version = m->params.version;
 }
@@ -141,7 +127,7 @@ struct linear weights_linear(const struct model *m, int index, int bias)
     const struct weight *x = &m->weights.v[index];
     struct linear l = {.C = x->C,
                        .O = x->O,
-                       .format = (enum gemm_format)m->weights.numbers.compute,
+                       .format = m->weights.format,
                        .w = m->params.p[index].value,
                        .b = bias < 0 ? NULL : m->params.p[bias].value,
                        .fwd = x->fwd.data ? &x->fwd : NULL,

@@ -62,7 +62,7 @@ static const struct opt run_opts[] = {
     // clang-format off
     {"seed", OPT_INT, AT(seed), "1", 0, 1e15, NULL, "of weights, data order and routing by lot", NULL},
     {"threads", OPT_INT, AT(threads), "0", 0, 1024, NULL, "0 = as many as this process may use; results do not depend on it", NULL},
-    {"compute", OPT_ENUM, AT(compute), "fp32", 0, 0, "fp32", "number type of matrix products", NULL},
+    {"compute", OPT_ENUM, AT(compute), "fp32", 0, 0, "fp32|bf16", "number format of products: bf16 rounds both factors and adds in fp32; weights stay fp32", NULL},
     // clang-format on
 };
 const struct opt_group run_group = {

@@ -143,6 +143,10 @@ static int open_model(struct trainer *t, struct err *e)
         rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed, 1, e);
     mem_free(copy.method); /* NULL when it was taken */
     config_release(&route);
+    if (rc == 0)
+        rc = weights_use(t->model,
+                         &(struct number_options){.compute = COMPUTE_FP32 + (int)c->run.compute},
+                         e);
     if (rc < 0)
         return rc;
     t->rows = rows;

@@ -55,7 +55,7 @@ static struct subject open_subject(const char *method)
 {
     struct subject s;
     struct err e = {0};
-    t_ok(subject_open(&s, make_model(method), &e), &e);
+    t_ok(subject_open(&s, make_model(method), NULL, &e), &e);
     return s;
 }
 
