@@ -1,0 +1,216 @@
+/* Packed weights for AVX2.  Products of bytes are added in pairs into 16 bits there, which must not saturate:
+ * |w| <= 128 times |x| <= 127 twice is 32512, and eight pairs of 4-bit quants are at most 30480. */
+#include "engine/quant_impl.h"
+
+#ifdef QUANT_X86
+#include <float.h>
+#include <immintrin.h>
+#include <math.h>
+
+#include "base/cpu.h"
+
+#define KERNEL __attribute__((target("avx2,fma,f16c")))
+#define INLINE KERNEL static inline __attribute__((always_inline))
+
+enum { AHEAD = 2048 }; /* bytes prefetched before they are needed */
+
+/* ---- activations ---------------------------------------------------------------------------------- */
+
+INLINE int sum_lanes(__m256i v)
+{
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+INLINE float most_lane(__m256 v)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+/* The quants of 32 activations; their sum. */
+INLINE int round_quants(int8_t *out, const __m256 v[4], float per)
+{
+    __m256 by = _mm256_set1_ps(per);
+    __m256i q[4];
+    for (int i = 0; i < 4; i++)
+        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], by));
+    /* Packing works within halves: the dwords of four quants come out as 0 4 8 12 1 5 9 13 ... */
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)out, bytes);
+    return sum_lanes(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+}
+
+INLINE void round_block(struct quant_x *out, const float *x, enum quant_kind kind)
+{
+    const __m256 size = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    const __m256 limit = _mm256_set1_ps(FLT_MAX);
+    __m256 v[4], most = _mm256_setzero_ps(), finite = _mm256_cmp_ps(most, most, _CMP_EQ_OQ);
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        __m256 a = _mm256_and_ps(v[i], size);
+        finite = _mm256_and_ps(finite, _mm256_cmp_ps(a, limit, _CMP_LE_OQ));
+        most = _mm256_max_ps(most, a);
+    }
+    float d = NAN, per = 0, largest = most_lane(most);
+    int sum = 0;
+    if (_mm256_movemask_ps(finite) == 255) {
+        d = largest >= 1e-30F ? largest / 127 : 0;
+        per = largest >= 1e-30F ? 127 / largest : 0;
+        sum = round_quants(out->q, v, per);
+    } else {
+        _mm256_storeu_si256((__m256i *)(void *)out->q, _mm256_setzero_si256());
+    }
+    out->d = d;
+    if (kind == QUANT_Q4_K)
+        out->dsum = d * (float)sum;
+    else
+        out->start = kind == QUANT_Q8_0 ? -128 * sum : -8 * sum;
+}
+
+KERNEL void quant_round_avx2(struct quant_x *out, const real *x, int blocks, int step,
+                             enum quant_kind kind)
+{
+    for (int b = 0; b < blocks; b++)
+        round_block(out + (size_t)b * (size_t)step, x + b * QUANT_BLOCK, kind);
+}
+
+/* ---- products ------------------------------------------------------------------------------------- */
+
+/* Eight rows at a time: half 0 or 1 of the sixteen. */
+INLINE __m256i load(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+INLINE __m256i four(const int8_t *x)
+{
+    int32_t v;
+    __builtin_memcpy(&v, x, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
+INLINE __m256 half8(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+/* Signed weights times activations: the sign moves over to the activations. */
+INLINE __m256i dot_q8(const uint8_t *w, const int8_t *x)
+{
+    const __m256i ones = _mm256_set1_epi16(1), offset = _mm256_set1_epi8(-128);
+    __m256i sum = _mm256_setzero_si256();
+    for (int k = 0; k < 8; k++) {
+        __m256i q = _mm256_xor_si256(load(w + 64 * k), offset);
+        __m256i pairs =
+            _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(four(x + 4 * k), q));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    return sum;
+}
+
+INLINE __m256i dot_q4(const uint8_t *w, const int8_t *x)
+{
+    const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
+    __m256i sum = _mm256_setzero_si256();
+    for (int k = 0; k < 4; k++) {
+        __m256i q = load(w + 64 * k), a = _mm256_and_si256(q, low);
+        __m256i b = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, four(x + 4 * k)));
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(b, four(x + 16 + 4 * k)));
+    }
+    return _mm256_madd_epi16(sum, ones);
+}
+
+INLINE void prefetch(const uint8_t *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)p + i + AHEAD, _MM_HINT_T0);
+}
+
+INLINE void add_scaled(float *acc, __m256 d, float dx, __m256i sum)
+{
+    __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(dx));
+    _mm256_storeu_ps(acc, _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(acc)));
+}
+
+KERNEL static void panel_q8_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
+                              int rows)
+{
+    for (int b = 0; b < blocks; b++, x += rows) {
+        const uint8_t *group = w + (size_t)(b / 2) * Q8_GROUP, *scale = group + 32 * (b & 1);
+        const uint8_t *q = group + PAIR_SCALES + Q8_QUANTS * (b & 1);
+        prefetch(q, Q8_QUANTS);
+        /* The sign takes care of the offset: start is not needed here. */
+        for (int half = 0; half < 2; half++)
+            for (int n = 0; n < rows; n++)
+                add_scaled(acc + n * QUANT_ROWS + 8 * half, half8(scale + 16 * half), x[n].d,
+                           dot_q8(q + 32 * half, x[n].q));
+    }
+}
+
+KERNEL static void panel_q4_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
+                              int rows)
+{
+    for (int b = 0; b < blocks; b++, x += rows) {
+        const uint8_t *group = w + (size_t)(b / 2) * Q4_GROUP, *scale = group + 32 * (b & 1);
+        const uint8_t *q = group + PAIR_SCALES + Q4_QUANTS * (b & 1);
+        prefetch(q, Q4_QUANTS);
+        for (int half = 0; half < 2; half++)
+            for (int n = 0; n < rows; n++) {
+                __m256i sum = dot_q4(q + 32 * half, x[n].q);
+                add_scaled(acc + n * QUANT_ROWS + 8 * half, half8(scale + 16 * half), x[n].d,
+                           _mm256_add_epi32(sum, _mm256_set1_epi32(x[n].start)));
+            }
+    }
+}
+
+INLINE __m256 byte8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+/* One row of x times eight rows of a group of 256 columns. */
+INLINE void super_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+{
+    __m256 a = _mm256_setzero_ps(), m = a, sum = _mm256_loadu_ps(acc);
+    for (int j = 0; j < 8; j++, x += rows) {
+        const uint8_t *scale = w + 64 + 32 * j + 8 * half;
+        __m256i dot = dot_q4(w + SUPER_SCALES + Q4_QUANTS * j + 32 * half, x->q);
+        __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), byte8(scale)); /* exact: < 2^24 */
+        a = _mm256_fmadd_ps(scaled, _mm256_set1_ps(x->d), a);
+        m = _mm256_fmadd_ps(byte8(scale + QUANT_ROWS), _mm256_set1_ps(x->dsum), m);
+    }
+    sum = _mm256_fmadd_ps(half8(w + 16 * half), a, sum);
+    _mm256_storeu_ps(acc, _mm256_fnmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m, sum));
+}
+
+KERNEL static void panel_q4_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
+                              int rows)
+{
+    for (int b = 0; b < blocks; b += 8, w += SUPER_GROUP, x += 8 * rows) {
+        prefetch(w, SUPER_GROUP);
+        for (int half = 0; half < 2; half++)
+            for (int n = 0; n < rows; n++)
+                super_row(acc + n * QUANT_ROWS + 8 * half, w, x + n, rows, half);
+    }
+}
+
+static int available(void)
+{
+    return cpu_allows(CPU_AVX2) && __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+const struct quant_kernels quant_avx2 = {
+    .name = "avx2",
+    .available = available,
+    .round = quant_round_avx2,
+    .panel = {[QUANT_Q8_0] = panel_q8_0, [QUANT_Q4_0] = panel_q4_0, [QUANT_Q4_K] = panel_q4_k},
+};
+#endif

@@ -1,0 +1,216 @@
+/* Packed weights for AVX-512 with VNNI: 64 products of bytes per instruction, exact in 32 bits. */
+#include "engine/quant_impl.h"
+
+#ifdef QUANT_X86
+#include <immintrin.h>
+
+#include "base/cpu.h"
+
+#define KERNEL __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma,f16c")))
+#define INLINE KERNEL static inline __attribute__((always_inline))
+
+enum { AHEAD = 4096 }; /* bytes prefetched before they are needed */
+
+INLINE __m512i load(const uint8_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+/* Four activations, for every row of weights. */
+INLINE __m512i four(const int8_t *x)
+{
+    int32_t v;
+    __builtin_memcpy(&v, x, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+
+INLINE __m512 halves(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+INLINE __m512 bytes(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+
+INLINE void dot_q8(const int rows, __m512i *sum, const uint8_t *w, const struct quant_x *x)
+{
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        __m512i q = load(w + 64 * k);
+        _mm_prefetch((const char *)w + 64 * k + AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            sum[n] = _mm512_dpbusd_epi32(sum[n], q, four(x[n].q + 4 * k));
+    }
+}
+
+INLINE void dot_q4(const int rows, __m512i *sum, const uint8_t *w, const struct quant_x *x)
+{
+    const __m512i mask = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i q = load(w + 64 * k), low = _mm512_and_si512(q, mask);
+        __m512i high = _mm512_and_si512(_mm512_srli_epi16(q, 4), mask);
+        _mm_prefetch((const char *)w + 64 * k + AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            sum[n] = _mm512_dpbusd_epi32(sum[n], low, four(x[n].q + 4 * k));
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            sum[n] = _mm512_dpbusd_epi32(sum[n], high, four(x[n].q + 16 + 4 * k));
+    }
+}
+
+/* One block of Q8_0 or Q4_0: acc += d dx sum. */
+INLINE void pair_block(const int rows, const int bits, __m512 *acc, const uint8_t *scale,
+                       const uint8_t *w, const struct quant_x *x)
+{
+    __m512i sum[QUANT_TILE];
+    __m512 d = halves(scale);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        sum[n] = _mm512_set1_epi32(x[n].start);
+    if (bits == 8)
+        dot_q8(rows, sum, w, x);
+    else
+        dot_q4(rows, sum, w, x);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x[n].d)),
+                                 _mm512_cvtepi32_ps(sum[n]), acc[n]);
+}
+
+INLINE void pairs(const int rows, const int bits, float *out, const uint8_t *w,
+                  const struct quant_x *x, int blocks)
+{
+    const int quants = bits == 8 ? Q8_QUANTS : Q4_QUANTS;
+    __m512 acc[QUANT_TILE];
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        acc[n] = _mm512_loadu_ps(out + n * QUANT_ROWS);
+    for (; blocks > 0; blocks -= 2, w += PAIR_SCALES + 2 * quants, x += 2 * rows) {
+        _mm_prefetch((const char *)w + AHEAD, _MM_HINT_T0);
+        pair_block(rows, bits, acc, w, w + PAIR_SCALES, x);
+        if (blocks > 1)
+            pair_block(rows, bits, acc, w + PAIR_SCALES / 2, w + PAIR_SCALES + quants, x + rows);
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        _mm512_storeu_ps(out + n * QUANT_ROWS, acc[n]);
+}
+
+/* The minima of a group of 256 columns: acc -= dmin sum m dsum. */
+INLINE void super_minima(const int rows, float *out, const uint8_t *w, const struct quant_x *x)
+{
+    __m512 m[QUANT_TILE], dmin = halves(w + 2 * QUANT_ROWS);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        m[n] = _mm512_setzero_ps();
+    for (int j = 0; j < 8; j++, x += rows) {
+        __m512 minimum = bytes(w + 64 + 32 * j + QUANT_ROWS);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            m[n] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x[n].dsum), m[n]);
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++) {
+        float *acc = out + n * QUANT_ROWS;
+        _mm512_storeu_ps(acc, _mm512_fnmadd_ps(dmin, m[n], _mm512_loadu_ps(acc)));
+    }
+}
+
+INLINE void supers(const int rows, float *out, const uint8_t *w, const struct quant_x *x,
+                   int blocks)
+{
+    for (; blocks > 0; blocks -= 8, w += SUPER_GROUP, x += 8 * rows) {
+        __m512 a[QUANT_TILE], d = halves(w);
+#pragma GCC unroll 5
+        for (int i = 0; i < SUPER_SCALES; i += 64)
+            _mm_prefetch((const char *)w + i + AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            a[n] = _mm512_setzero_ps();
+        for (int j = 0; j < 8; j++) {
+            const struct quant_x *xj = x + j * rows;
+            __m512i sum[QUANT_TILE];
+            __m512 scale = bytes(w + 64 + 32 * j);
+#pragma GCC unroll 8
+            for (int n = 0; n < rows; n++)
+                sum[n] = _mm512_setzero_si512();
+            dot_q4(rows, sum, w + SUPER_SCALES + Q4_QUANTS * j, xj);
+#pragma GCC unroll 8
+            for (int n = 0; n < rows; n++) /* the first product is exact: < 2^24 */
+                a[n] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[n]), scale),
+                                       _mm512_set1_ps(xj[n].d), a[n]);
+        }
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++) {
+            float *acc = out + n * QUANT_ROWS;
+            _mm512_storeu_ps(acc, _mm512_fmadd_ps(d, a[n], _mm512_loadu_ps(acc)));
+        }
+        super_minima(rows, out, w, x);
+    }
+}
+
+/* One kernel per number of rows, so that the sums live in registers. */
+#define PANEL(rows)                                                                                \
+    KERNEL static void q8_0_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
+    {                                                                                              \
+        pairs(rows, 8, acc, w, x, b);                                                              \
+    }                                                                                              \
+    KERNEL static void q4_0_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
+    {                                                                                              \
+        pairs(rows, 4, acc, w, x, b);                                                              \
+    }                                                                                              \
+    KERNEL static void q4_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
+    {                                                                                              \
+        supers(rows, acc, w, x, b);                                                                \
+    }
+PANEL(1)
+PANEL(2)
+PANEL(3)
+PANEL(4)
+PANEL(5)
+PANEL(6)
+PANEL(7)
+PANEL(8)
+
+#define ALL(name)                                                                                  \
+    {                                                                                              \
+        name##1, name##2, name##3, name##4, name##5, name##6, name##7, name##8                     \
+    }
+static void (*const by_rows[QUANT_KINDS][QUANT_TILE])(float *acc, const uint8_t *w,
+                                                      const struct quant_x *x, int blocks) = {
+    [QUANT_Q8_0] = ALL(q8_0_), [QUANT_Q4_0] = ALL(q4_0_), [QUANT_Q4_K] = ALL(q4_k_)};
+
+static void panel_q8_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
+{
+    by_rows[QUANT_Q8_0][rows - 1](acc, w, x, blocks);
+}
+
+static void panel_q4_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
+{
+    by_rows[QUANT_Q4_0][rows - 1](acc, w, x, blocks);
+}
+
+static void panel_q4_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
+{
+    by_rows[QUANT_Q4_K][rows - 1](acc, w, x, blocks);
+}
+
+static int available(void)
+{
+    return cpu_allows(CPU_AVX512) && quant_avx2.available() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni");
+}
+
+const struct quant_kernels quant_vnni = {
+    .name = "avx512 vnni",
+    .available = available,
+    .round = quant_round_avx2,
+    .panel = {[QUANT_Q8_0] = panel_q8_0, [QUANT_Q4_0] = panel_q4_0, [QUANT_Q4_K] = panel_q4_k},
+};
+#endif

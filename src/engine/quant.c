@@ -1,0 +1,292 @@
+/* Packed weights: their life, which kernels serve them, and how a product is cut. */
+#include "engine/quant.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engine/quant_impl.h"
+#include "engine/scratch.h"
+
+struct quant {
+    enum quant_kind kind;
+    int O, C, panels;
+    size_t stride; /* bytes of a panel */
+    uint8_t *data;
+};
+
+const char *const quant_name[QUANT_KINDS] = {"none", "q8_0", "q4_0", "q4_k"};
+
+/* ---- kernels -------------------------------------------------------------------------------------- */
+
+/* In order of preference. */
+static const struct quant_kernels *const kernels[] = {
+#ifdef QUANT_X86
+    &quant_vnni,
+    &quant_avx2,
+#endif
+    &quant_ref,
+};
+
+static _Atomic(const struct quant_kernels *) current; /* the first call may come from any thread */
+
+void quant_use_reference(int on)
+{
+    int i = 0;
+    while (!on && !kernels[i]->available()) /* the last one always is */
+        i++;
+    atomic_store(&current, on ? &quant_ref : kernels[i]);
+}
+
+static const struct quant_kernels *kernels_get(void)
+{
+    const struct quant_kernels *k = atomic_load_explicit(&current, memory_order_acquire);
+    if (DS_UNLIKELY(!k)) {
+        quant_use_reference(0);
+        k = atomic_load(&current);
+    }
+    return k;
+}
+
+/* ---- life ----------------------------------------------------------------------------------------- */
+
+struct load_job {
+    struct quant *q;
+    const real *w;         /* numbers, or */
+    const uint8_t *blocks; /* rows as in a file */
+    size_t row_bytes;
+    _Atomic int bad; /* the lowest row that could not be taken; O: none */
+};
+
+/* panel NULL: only looks. */
+static int row_load(const struct load_job *j, uint8_t *panel, int o)
+{
+    const struct quant *q = j->q;
+    int columns = quant_format[q->kind].columns, bytes = quant_format[q->kind].bytes;
+    for (int c = 0; c < q->C; c += columns) {
+        uint8_t own[QUANT_BLOCK_BYTES];
+        const uint8_t *block = own;
+        int rc = DS_OK;
+        if (j->w) {
+            rc = quant_encode(own, q->kind, j->w + (size_t)o * (size_t)q->C + c);
+        } else {
+            block = j->blocks + (size_t)o * j->row_bytes + (size_t)(c / columns * bytes);
+            rc = quant_is_sound(q->kind, block) ? DS_OK : DS_ENUMERIC;
+        }
+        if (rc < 0)
+            return rc;
+        if (panel)
+            quant_pack(panel, q->kind, o % QUANT_ROWS, block, c);
+    }
+    return DS_OK;
+}
+
+static void panel_load(void *ctx, int task, int worker)
+{
+    struct load_job *j = ctx;
+    const struct quant *q = j->q;
+    uint8_t *panel = q->data + (size_t)task * q->stride;
+    (void)worker;
+    memset(panel, 0, q->stride);
+    for (int o = task * QUANT_ROWS; o < q->O && o < (task + 1) * QUANT_ROWS; o++) {
+        if (row_load(j, panel, o) == DS_OK)
+            continue;
+        int bad = atomic_load(&j->bad);
+        while (o < bad && !atomic_compare_exchange_weak(&j->bad, &bad, o)) {
+        }
+        return;
+    }
+}
+
+static int load(struct quant **out, struct load_job *j, enum quant_kind kind, int O, int C,
+                struct err *e)
+{
+    j->row_bytes = quant_row_bytes(kind, C);
+    if (j->row_bytes == 0 || O < 1)
+        return err_set(e, DS_ERANGE, "%d x %d weights do not fit blocks of %s", O, C,
+                       kind >= 0 && kind < QUANT_KINDS ? quant_name[kind] : "an unknown kind");
+    struct quant *q = mem_alloc(1, sizeof *q);
+    size_t total;
+    if (!q)
+        return err_set(e, DS_EMEM, "no memory for packed weights");
+    *q = (struct quant){.kind = kind,
+                        .O = O,
+                        .C = C,
+                        .panels = task_count(O, QUANT_ROWS),
+                        .stride = quant_panel_bytes(kind, C)};
+    if (!DS_MUL_OVERFLOW((size_t)q->panels, q->stride, &total))
+        q->data = mem_reserve(total);
+    if (!q->data) {
+        quant_free(q);
+        return err_set(e, DS_EMEM, "no memory for %d x %d weights in %s", O, C, quant_name[kind]);
+    }
+    j->q = q;
+    atomic_init(&j->bad, O);
+    pool_run(q->panels, panel_load, j);
+    int bad = atomic_load(&j->bad);
+    if (bad < O) {
+        int rc = row_load(j, NULL, bad);
+        quant_free(q);
+        return err_set(e, rc, "row %d of the weights for %s: %s", bad, quant_name[kind],
+                       rc == DS_ERANGE ? "a scale is beyond fp16" : "a number is not finite");
+    }
+    *out = q;
+    return DS_OK;
+}
+
+int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, int C, struct err *e)
+{
+    struct load_job j = {.w = w};
+    return load(out, &j, kind, O, C, e);
+}
+
+int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
+                      struct err *e)
+{
+    struct load_job j = {.blocks = blocks};
+    return load(out, &j, kind, O, C, e);
+}
+
+void quant_free(struct quant *q)
+{
+    if (!q)
+        return;
+    mem_free_aligned(q->data);
+    mem_free(q);
+}
+
+size_t quant_bytes(const struct quant *q)
+{
+    return sizeof *q + (size_t)q->panels * q->stride;
+}
+
+enum quant_kind quant_kind_of(const struct quant *q)
+{
+    return q->kind;
+}
+
+void quant_row(real *w, const struct quant *q, int o)
+{
+    BUG_IF(o < 0 || o >= q->O, "quant_row: row %d of %d", o, q->O);
+    quant_unpack(w, q->kind, o % QUANT_ROWS, q->data + (size_t)(o / QUANT_ROWS) * q->stride, q->C);
+}
+
+/* ---- the product ---------------------------------------------------------------------------------- */
+
+/* Rows that share a pass over the weights (their activations lie in the second cache), and blocks of columns after
+ * which the next tile of them has its turn (a panel's part lies in the first). */
+enum { PASS_ROWS = 128, PASS_BLOCKS = 16 };
+
+struct linear_job {
+    const struct quant_kernels *by;
+    const struct quant *q;
+    struct quant_x *rounded; /* tiles of QUANT_TILE rows, each (blocks, rows of the tile) */
+    const real *x, *b;
+    const int32_t *row;
+    real *y;
+    real beta;
+    int N, blocks;
+    int tiles;          /* of rows, per rounding task   */
+    int panels, passes; /* panels per task, row passes  */
+};
+
+static int tile_rows(const struct linear_job *j, int n)
+{
+    return j->N - n < QUANT_TILE ? j->N - n : QUANT_TILE;
+}
+
+static void round_tiles(void *ctx, int task, int worker)
+{
+    const struct linear_job *j = ctx;
+    int from = task * j->tiles * QUANT_TILE, to = from + j->tiles * QUANT_TILE;
+    (void)worker;
+    for (int n = from; n < to && n < j->N; n++) {
+        int first = n / QUANT_TILE * QUANT_TILE;
+        struct quant_x *out = j->rounded + (size_t)first * (size_t)j->blocks + (n - first);
+        size_t at = (size_t)(j->row ? j->row[n] : n);
+        j->by->round(out, j->x + at * (size_t)j->q->C, j->blocks, tile_rows(j, first), j->q->kind);
+    }
+}
+
+static void store(const struct linear_job *j, const float *acc, int o0, int n0, int rows)
+{
+    int lanes = j->q->O - o0 < QUANT_ROWS ? j->q->O - o0 : QUANT_ROWS;
+    for (int n = 0; n < rows; n++, acc += QUANT_ROWS) {
+        real *y = j->y + (size_t)(n0 + n) * (size_t)j->q->O + o0;
+        for (int r = 0; r < lanes; r++) {
+            real v = (real)acc[r];
+            if (j->b)
+                v += j->b[o0 + r];
+            y[r] = j->beta != 0 ? v + y[r] : v;
+        }
+    }
+}
+
+/* One panel times the rows of a pass. */
+static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
+{
+    _Alignas(64) float acc[PASS_ROWS * QUANT_ROWS];
+    const uint8_t *w = j->q->data + (size_t)panel * j->q->stride;
+    int most = rows <= QUANT_TILE ? j->blocks : PASS_BLOCKS;
+    memset(acc, 0, (size_t)rows * QUANT_ROWS * sizeof *acc);
+    for (int b = 0; b < j->blocks; b += most) {
+        int blocks = j->blocks - b < most ? j->blocks - b : most;
+        for (int n = 0; n < rows; n += QUANT_TILE) {
+            int tile = tile_rows(j, n0 + n);
+            const struct quant_x *x =
+                j->rounded + (size_t)(n0 + n) * (size_t)j->blocks + (size_t)b * (size_t)tile;
+            j->by->panel[j->q->kind](acc + n * QUANT_ROWS, w + quant_block_at(j->q->kind, b), x,
+                                     blocks, tile);
+        }
+    }
+    store(j, acc, panel * QUANT_ROWS, n0, rows);
+}
+
+static void panels_run(void *ctx, int task, int worker)
+{
+    const struct linear_job *j = ctx;
+    int first = task / j->passes * j->panels, n0 = task % j->passes * PASS_ROWS;
+    int rows = j->N - n0 < PASS_ROWS ? j->N - n0 : PASS_ROWS;
+    (void)worker;
+    for (int p = first; p < first + j->panels && p < j->q->panels; p++)
+        panel_run(j, p, n0, rows);
+}
+
+/* Enough tasks to share out, each large enough to be worth it and small enough to end together. */
+static void job_cut(struct linear_job *j)
+{
+    enum { TASKS = 16, LEAST = 16384 /* products */, MOST = 131072 /* weights */ };
+    int panel = QUANT_ROWS * j->q->C, rows = j->N < PASS_ROWS ? j->N : PASS_ROWS;
+    int least = (int)(LEAST / ((long long)panel * rows)), most = MOST / panel;
+    int n = j->q->panels / TASKS;
+    n = n > most ? most : n;
+    n = n < least ? least : n;
+    j->panels = n > 0 ? n : 1;
+    j->passes = task_count(j->N, PASS_ROWS);
+    int tiles = task_rows(j->q->C) / QUANT_TILE;
+    j->tiles = tiles > 0 ? tiles : 1;
+}
+
+void quant_linear(real *y, const real *x, const int32_t *row, const struct quant *q, const real *b,
+                  int N, real beta)
+{
+    struct linear_job j = {.by = kernels_get(),
+                           .q = q,
+                           .x = x,
+                           .b = b,
+                           .row = row,
+                           .y = y,
+                           .beta = beta,
+                           .N = N,
+                           .blocks = q->C / QUANT_BLOCK};
+    BUG_IF(N < 0, "quant_linear: %d rows", N);
+    BUG_IF(beta != 0 && beta != 1, "quant_linear: beta is 0 or 1");
+    if (N == 0)
+        return;
+    j.rounded = scratch_get(SCRATCH_QUANT, (size_t)N * (size_t)j.blocks, sizeof *j.rounded);
+    job_cut(&j);
+    pool_run(task_count(N, j.tiles * QUANT_TILE), round_tiles, &j);
+    pool_run(task_count(q->panels, j.panels) * j.passes, panels_run, &j);
+}
