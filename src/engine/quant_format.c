@@ -46,10 +46,10 @@ uint16_t quant_half_of(float x)
         return 0x7e00;
     if (size >= 65520) /* half way to the first number that is not there */
         return sign | 0x7c00;
-    int exponent = 0;
-    (void)frexpf(size, &exponent);
-    if (exponent < -13) /* subnormal, or zero */
+    if (size < 6.103515625e-5F) /* subnormal, or zero */
         return (uint16_t)(sign | (uint16_t)rintf(ldexpf(size, 24)));
+    int exponent;
+    (void)frexpf(size, &exponent);
     /* 1024 .. 2048; a carry out of the fraction is the next exponent. */
     uint32_t fraction = (uint32_t)rintf(ldexpf(size, 11 - exponent));
     return (uint16_t)(sign | (((uint32_t)(exponent + 13) << 10) + fraction));

@@ -1,0 +1,306 @@
+/* Packed weights: every kernel against plain C to the bit, plain C against a double product, and what is promised
+ * about rows, threads, gathering and numbers that are none. */
+#include "base/cpu.h"
+#include "base/pool.h"
+#include "engine/quant.h"
+#include "t.h"
+
+static uint32_t state = 11;
+
+static double draw(void) /* -1 .. 1 */
+{
+    state = state * 1664525U + 1013904223U;
+    return (double)(state >> 8) / 8388608.0 - 1;
+}
+
+static real *filled(size_t n)
+{
+    real *x = calloc(n + 1, sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (real)(draw() + draw() * draw());
+    return x;
+}
+
+static struct quant *packed(int kind, int O, int C)
+{
+    struct quant *q = NULL;
+    struct err e = {0};
+    real *w = filled((size_t)O * (size_t)C);
+    t_ok(quant_new(&q, (enum quant_kind)kind, w, O, C, &e), &e);
+    free(w);
+    return q;
+}
+
+/* Blocks of arbitrary bytes with scales of ordinary size: every quant, every 6-bit scale, -128 too. */
+static struct quant *arbitrary(int kind, int O, int C)
+{
+    struct quant *q = NULL;
+    struct err e = {0};
+    size_t row = quant_row_bytes((enum quant_kind)kind, C), all = row * (size_t)O;
+    size_t block = kind == QUANT_Q8_0 ? 34 : kind == QUANT_Q4_0 ? 18 : 144;
+    uint8_t *b = malloc(all);
+    for (size_t i = 0; i < all; i++) {
+        size_t at = i % block;
+        b[i] = (uint8_t)(draw() * 127 + 128);
+        if (at == 1 || (kind == QUANT_Q4_K && at == 3))
+            b[i] = (uint8_t)((b[i] & 0x83) | 0x20);
+    }
+    t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
+    free(b);
+    return q;
+}
+
+/* Same bits, or both not a number. */
+static void same(const real *a, const real *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        t_truef(memcmp(a + i, b + i, sizeof *a) == 0 || (isnan(a[i]) && isnan(b[i])),
+                "%s: element %zu is %.9g and %.9g", what, i, (double)a[i], (double)b[i]);
+}
+
+static void linear(int reference, real *y, const real *x, const struct quant *q, int N)
+{
+    quant_use_reference(reference);
+    quant_linear(y, x, NULL, q, NULL, N, 0);
+    quant_use_reference(0);
+}
+
+static const int shape[][2] = {{1, 32},    {16, 64},  {17, 96},   {48, 256}, {33, 544},
+                               {100, 512}, {5, 1024}, {40, 1792}, {64, 2080}};
+enum { SHAPES = sizeof shape / sizeof *shape };
+
+static void kernels_agree(void)
+{
+    static const int Ns[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 23, 128, 137};
+    for (int kind = 1; kind < QUANT_KINDS; kind++)
+        for (int s = 0; s < SHAPES; s++) {
+            int O = shape[s][0], C = shape[s][1];
+            if (quant_row_bytes((enum quant_kind)kind, C) == 0)
+                continue;
+            struct quant *q = s % 2 ? packed(kind, O, C) : arbitrary(kind, O, C);
+            for (size_t i = 0; i < sizeof Ns / sizeof *Ns; i++) {
+                int N = Ns[i];
+                char what[80];
+                real *x = filled((size_t)N * (size_t)C), *y = filled((size_t)N * (size_t)O),
+                     *z = filled((size_t)N * (size_t)O);
+                for (int c = 0; c < C && N > 2; c++)
+                    x[2 * C + c] = 0;
+                linear(1, y, x, q, N);
+                linear(0, z, x, q, N);
+                snprintf(what, sizeof what, "%s %d x %d, %d rows", quant_name[kind], O, C, N);
+                same(y, z, (size_t)N * (size_t)O, what);
+                free(x), free(y), free(z);
+            }
+            quant_free(q);
+        }
+}
+
+T(the_best_kernel_agrees_with_plain_c)
+{
+    kernels_agree();
+}
+
+T(the_avx2_kernel_agrees_with_plain_c)
+{
+    setenv("DEPTHSCOPE_CPU", "avx2", 1); /* before the first question about the processor */
+    if (!cpu_has("avx2"))
+        t_skip("this processor lacks avx2");
+    kernels_agree();
+}
+
+/* The largest quants on both sides, all of one sign: where sums of 16 bits would overflow. */
+static void extremes_agree(void)
+{
+    enum { C = 256, O = 16 };
+    for (int kind = 1; kind < QUANT_KINDS; kind++)
+        for (int signs = 0; signs < 4; signs++) {
+            struct quant *q = NULL;
+            struct err e = {0};
+            size_t row = quant_row_bytes((enum quant_kind)kind, C), block = row * 32 / C;
+            uint8_t b[O * 272];
+            real x[C], y[O], z[O], w[C];
+            memset(b, kind == QUANT_Q8_0 ? (signs & 1 ? 0x80 : 0x7f) : (signs & 1 ? 0 : 0xff),
+                   sizeof b);
+            for (size_t i = 0; i < O * row; i += kind == QUANT_Q4_K ? 144 : block) {
+                b[i] = 0, b[i + 1] = 0x3c; /* 1 */
+                if (kind == QUANT_Q4_K)
+                    b[i + 2] = 0, b[i + 3] = 0x3c;
+            }
+            t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
+            for (int c = 0; c < C; c++)
+                x[c] = signs & 2 ? -127 : 127;
+            linear(1, y, x, q, 1);
+            linear(0, z, x, q, 1);
+            same(y, z, O, quant_name[kind]);
+            quant_row(w, q, 3);
+            t_near(y[3], (double)(w[0] * x[0]) * C,
+                   0); /* whole numbers below 2^24, or powers of two */
+            quant_free(q);
+        }
+}
+
+T(the_largest_quants_do_not_overflow)
+{
+    extremes_agree();
+}
+
+T(the_largest_quants_do_not_overflow_in_avx2)
+{
+    setenv("DEPTHSCOPE_CPU", "avx2", 1);
+    extremes_agree();
+}
+
+/* Half a step of the activations at most: amax / 254 of each block times the weights there. */
+T(the_product_is_right_within_the_rounding_of_activations)
+{
+    enum { O = 37, C = 768, N = 9 };
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        struct quant *q = packed(kind, O, C);
+        real *x = filled(N * C), *y = filled(N * O), w[C];
+        linear(0, y, x, q, N);
+        for (int o = 0; o < O; o++) {
+            quant_row(w, q, o);
+            for (int n = 0; n < N; n++) {
+                double sum = 0, size = 0, exact = 0;
+                for (int b = 0; b < C; b += 32) {
+                    double most = 0;
+                    for (int c = b; c < b + 32; c++)
+                        most = fmax(most, fabs((double)x[n * C + c]));
+                    for (int c = b; c < b + 32; c++) {
+                        double v = (double)x[n * C + c], d = most / 127;
+                        exact += v * (double)w[c];
+                        sum += d * rint(v / d) * (double)w[c];
+                        size += most / 254 * fabs((double)w[c]);
+                    }
+                }
+                t_near(y[n * O + o], exact, size * 1.001);
+                t_near(y[n * O + o], sum, 2e-2 * size); /* halves may have gone the other way */
+            }
+        }
+        free(x), free(y);
+        quant_free(q);
+    }
+}
+
+T(a_row_does_not_depend_on_the_other_rows)
+{
+    enum { O = 50, N = 37 };
+    for (int kind = 1; kind < QUANT_KINDS; kind++)
+        for (int C = 256; C <= 1280; C += 1024) {
+            struct quant *q = packed(kind, O, C);
+            real *x = filled((size_t)(N * C)), *y = filled(N * O), *z = filled(N * O);
+            linear(0, y, x, q, N);
+            for (int M = 1; M < N; M += 5)
+                for (int n = 0; n + M <= N; n += M) {
+                    linear(0, z, x + n * C, q, M);
+                    same(y + n * O, z, (size_t)(M * O), quant_name[kind]);
+                }
+            free(x), free(y), free(z);
+            quant_free(q);
+        }
+}
+
+T(threads_do_not_change_a_bit)
+{
+    enum { O = 700, C = 512, N = 150 };
+    static const int threads[] = {1, 2, 3, 7};
+    struct err e = {0};
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        real *x = filled(N * C), *w = filled(O * C), *y = filled(N * O), *z = filled(N * O),
+             *one = filled(O);
+        for (int t = 0; t < 4; t++) {
+            struct quant *q = NULL;
+            t_ok(pool_start(threads[t], &e), &e);
+            t_ok(quant_new(&q, (enum quant_kind)kind, w, O, C, &e), &e);
+            linear(0, t ? z : y, x, q, N);
+            linear(0, one, x, q, 1);
+            same(one, y, O, "one row");
+            if (t)
+                same(y, z, N * O, quant_name[kind]);
+            quant_free(q);
+        }
+        pool_stop();
+        free(x), free(w), free(y), free(z), free(one);
+    }
+}
+
+T(rows_are_gathered_and_bias_and_former_values_added)
+{
+    enum { O = 21, C = 256, ROWS = 30, N = 13 };
+    int32_t row[N];
+    for (int i = 0; i < N; i++)
+        row[i] = i * 7 % ROWS;
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        struct quant *q = packed(kind, O, C);
+        real *x = filled(ROWS * C), *all = filled(ROWS * O), *y = filled(N * O), *b = filled(O);
+        real *was = filled(N * O);
+        linear(0, all, x, q, ROWS);
+        memcpy(was, y, N * O * sizeof *y);
+        quant_linear(y, x, row, q, b, N, 1);
+        for (int i = 0; i < N * O; i++)
+            t_near(y[i], all[row[i / O] * O + i % O] + b[i % O] + was[i], 0);
+        y[0] = (real)NAN; /* must not be read */
+        quant_linear(y, x, row, q, NULL, N, 0);
+        for (int i = 0; i < N * O; i++)
+            t_near(y[i], all[row[i / O] * O + i % O], 0);
+        memcpy(was, y, N * O * sizeof *y);
+        quant_linear(y, x, row, q, b, 0, 1);
+        same(y, was, N * O, "no rows");
+        free(x), free(all), free(y), free(b), free(was);
+        quant_free(q);
+    }
+}
+
+static void not_finite(void)
+{
+    enum { O = 19, C = 512, N = 11 };
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        struct quant *q = packed(kind, O, C);
+        real *x = filled(N * C), *y = filled(N * O), *z = filled(N * O);
+        linear(0, y, x, q, N);
+        for (int i = 0; i < 3; i++) {
+            real was = x[4 * C + 77 + i];
+            x[4 * C + 77 + i] = (real)bad[i];
+            linear(0, z, x, q, N);
+            for (int n = 0; n < N; n++)
+                for (int o = 0; o < O; o++)
+                    t_true(n == 4 ? isnan(z[n * O + o]) : z[n * O + o] == y[n * O + o]);
+            x[4 * C + 77 + i] = was;
+        }
+        for (int c = 0; c < C; c++) /* near both ends of what a float holds */
+            x[c] = c % 64 < 32 ? (real)1e-41 : (real)(c % 3 ? 1e30 : -3e37);
+        linear(0, z, x, q, N);
+        linear(1, y, x, q, N);
+        same(y, z, N * O, "tiny and huge");
+        free(x), free(y), free(z);
+        quant_free(q);
+    }
+}
+
+T(a_number_that_is_none_stays_in_its_row)
+{
+    not_finite();
+}
+
+T(a_number_that_is_none_stays_in_its_row_in_avx2)
+{
+    setenv("DEPTHSCOPE_CPU", "avx2", 1);
+    not_finite();
+}
+
+T(a_number_that_is_none_stays_in_its_row_in_plain_c)
+{
+    setenv("DEPTHSCOPE_CPU", "ref", 1);
+    not_finite();
+}
+
+T(weights_from_numbers_and_from_blocks_take_what_they_say)
+{
+    struct quant *a = packed(QUANT_Q8_0, 32, 1024), *b = packed(QUANT_Q4_0, 32, 1024);
+    t_true(quant_bytes(a) >= 32 * 1024 * 34 / 32 && quant_bytes(a) < 36 * 1024);
+    t_true(quant_bytes(b) >= 32 * 1024 * 18 / 32 && quant_bytes(b) < 20 * 1024);
+    quant_free(a);
+    quant_free(b);
+    quant_free(NULL);
+}
