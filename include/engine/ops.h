@@ -47,7 +47,8 @@ void gelu_bwd(real *dx, const real *dy, const real *x, size_t n);
 void gelu_tanh_fwd(real *y, const real *x, size_t n);
 void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n);
 /* The same on one tile (rows x cols, every matrix with leading dim ld), in the calling thread, for gemm's `after`; the
- * backward ones overwrite.  act_tile_bwd: d holds dh and becomes db (SwiGLU: da is written too). */
+ * backward ones overwrite.  act_tile_bwd: d holds dh and becomes db (SwiGLU: da is written too).  The GELUs read b alone;
+ * a and da are then not touched.  The bits are those of the ops above (onto zeros). */
 enum act_kind { ACT_SWIGLU, ACT_GELU, ACT_GELU_TANH };
 void act_tile_fwd(enum act_kind kind, real *h, const real *a, const real *b, int ld, int rows,
                   int cols);

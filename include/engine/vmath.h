@@ -1,7 +1,7 @@
 /* Elementary functions that a compiler turns into vector code, and sums in a fixed order.
  *
  * Float build: polynomials fitted here (minimax, float coefficients), no table, no call, no branch; the same bits in
- * vector body and scalar tail because every multiply-add is written out.  Largest errors against double libm,
+ * vector body and scalar tail and at every vector width (engine/vec.h) because every multiply-add is written out.  Largest errors against double libm,
  * tests/unit/test_vmath.c: v_exp 2 ulp, v_tanh 3 ulp, v_erf 3 ulp, v_sincos 1e-7 absolute for |x| <= 1e6.
  * Double build (gradient checks): libm.
  * NaN in gives NaN out.  v_exp: 0 below -87.33, stays at 2.4e38 above 88.37 and so never gives Inf. */
@@ -24,10 +24,12 @@
 #if REAL_BITS == 32
 
 /* One rounding where the processor has it, two elsewhere: never a library call. */
-#ifdef __FMA__
+#if defined(__FMA__) || defined(V_HAS_FMA) || defined(__ARM_FEATURE_FMA)
 #define v_fma(a, b, c) fmaf(a, b, c)
+#define v_fma64(a, b, c) fma(a, b, c)
 #else
 #define v_fma(a, b, c) ((a) * (b) + (c))
+#define v_fma64(a, b, c) ((a) * (b) + (c))
 #endif
 
 static inline float v_float_of(int32_t bits)
@@ -102,8 +104,8 @@ static inline float v_erf(float x)
 static inline void v_sincos(float x, float *sine, float *cosine)
 {
     const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
-    double t = (double)x * 0.63661977236758134308 + magic, n = t - magic;
-    float r = (float)((double)x - n * 1.57079632679489661923), s = r * r;
+    double t = v_fma64((double)x, 0.63661977236758134308, magic), n = t - magic;
+    float r = (float)v_fma64(n, -1.57079632679489661923, (double)x), s = r * r;
     int32_t quadrant = (int32_t)n;
     float a = v_fma(-0.000195879585F, s, 0.00833274877F);
     a = v_fma(a, s, -0.166666647F);

@@ -1,19 +1,142 @@
-/* Gradient health and the AdamW step.  MATH.md 11. */
+/* Gradient health and the AdamW step: one pool run each, over the spans of all tensors.  MATH.md 11. */
+#include <string.h>
+
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "engine/param.h"
 #include "engine/scratch.h"
+#include "engine/vec.h"
+
+/* A span is TASK_ELEMENTS of one tensor, its last one shorter; sums are kept for each chunk of it. */
+enum { SQUARES_CHUNK = 4096, SPAN_CHUNKS = TASK_ELEMENTS / SQUARES_CHUNK };
+
+static int chunk_count(size_t n)
+{
+    return (int)(n / SQUARES_CHUNK + (n % SQUARES_CHUNK != 0));
+}
+
+/* The squares of a span into its chunks' sums, and how many elements are not finite. */
+static uint32_t span_squares(const struct vec_set *by, const real *x, size_t n, double *sum)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i += SQUARES_CHUNK) {
+        size_t m = n - i < SQUARES_CHUNK ? n - i : SQUARES_CHUNK;
+        *sum = by->squares(x + i, m);
+        if (!isfinite(*sum++)) /* rare: only then are they counted one by one */
+            for (size_t k = i; k < i + m; k++)
+                bad += !isfinite(x[k]);
+    }
+    return bad;
+}
+
+/* Pairs, then pairs of pairs: the tree depends on the count alone. */
+static double tree_sum(double *x, int n)
+{
+    for (; n > 1; n = (n + 1) / 2)
+        for (int i = 0; i < n / 2 + (n & 1); i++)
+            x[i] = 2 * i + 1 < n ? x[2 * i] + x[2 * i + 1] : x[2 * i];
+    return n ? x[0] : 0;
+}
+
+struct squares_job {
+    const struct vec_set *by;
+    const real *x;
+    size_t n;
+    double *sum;   /* of each chunk */
+    uint32_t *bad; /* of each span  */
+};
+
+static void squares_task(void *ctx, int task, int worker)
+{
+    const struct squares_job *j = ctx;
+    size_t begin, end = span_of(j->n, task, &begin);
+    (void)worker;
+    j->bad[task] = span_squares(j->by, j->x + begin, end - begin, j->sum + task * SPAN_CHUNKS);
+}
+
+double sum_squares(const real *x, size_t n, uint64_t *bad)
+{
+    int spans = span_tasks(n), chunks = chunk_count(n);
+    double *sum =
+        scratch_get(SCRATCH_PART, (size_t)chunks + (size_t)spans, sizeof *sum + sizeof(uint32_t));
+    struct squares_job j = {vec(), x, n, sum, (uint32_t *)(sum + chunks)};
+    uint64_t count = 0;
+    pool_run(spans, squares_task, &j);
+    for (int i = 0; i < spans; i++)
+        count += j.bad[i];
+    if (bad)
+        *bad = count;
+    return tree_sum(sum, chunks);
+}
+
+/* All tensors with gradients as one list of spans: tensor i has first[i] <= span < first[i + 1]. */
+struct step_job {
+    const struct vec_set *by;
+    struct param *p;
+    int n;
+    int *first;
+    double *sum; /* health: SPAN_CHUNKS for each span */
+    uint32_t *bad;
+    struct vec_adamw rates[PARAM_GROUPS];
+};
+
+static int spans_of(const struct param *p)
+{
+    return p->grad ? span_tasks(p->n) : 0;
+}
+
+static void step_init(struct step_job *j, const struct params *ps)
+{
+    *j = (struct step_job){.by = vec(), .p = ps->p, .n = ps->n};
+    j->first = scratch_get(SCRATCH_INDEX, (size_t)ps->n + 1, sizeof *j->first);
+    j->first[0] = 0;
+    for (int i = 0; i < ps->n; i++)
+        j->first[i + 1] = j->first[i] + spans_of(&ps->p[i]);
+}
+
+/* The tensor of a span, and its elements [*begin, *end). */
+static struct param *span_param(const struct step_job *j, int span, size_t *begin, size_t *end)
+{
+    int low = 0;
+    for (int high = j->n - 1; low < high;) { /* the last tensor that begins at or before it */
+        int mid = low + (high - low + 1) / 2;
+        if (j->first[mid] <= span)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    *end = span_of(j->p[low].n, span - j->first[low], begin);
+    return &j->p[low];
+}
+
+static void health_task(void *ctx, int task, int worker)
+{
+    const struct step_job *j = ctx;
+    size_t begin, end;
+    const struct param *p = span_param(j, task, &begin, &end);
+    (void)worker;
+    j->bad[task] =
+        span_squares(j->by, p->grad + begin, end - begin, j->sum + (size_t)task * SPAN_CHUNKS);
+}
 
 struct grad_health params_grad_health(const struct params *ps)
 {
     struct grad_health h = {0};
+    struct step_job j;
     double sum = 0, router = 0;
+    step_init(&j, ps);
+    int spans = j.first[j.n];
+    j.sum = scratch_get(SCRATCH_PART, (size_t)spans, SPAN_CHUNKS * sizeof *j.sum + sizeof *j.bad);
+    j.bad = (uint32_t *)(j.sum + (size_t)spans * SPAN_CHUNKS);
+    pool_run(spans, health_task, &j);
     for (int i = 0; i < ps->n; i++) {
         const struct param *p = &ps->p[i];
         uint64_t bad = 0;
         if (!p->grad)
             continue;
-        double squares = sum_squares(p->grad, p->n, &bad);
+        for (int s = j.first[i]; s < j.first[i + 1]; s++)
+            bad += j.bad[s];
+        double squares = tree_sum(j.sum + (size_t)j.first[i] * SPAN_CHUNKS, chunk_count(p->n));
         *(p->group == PARAM_ROUTER ? &router : &sum) += squares;
         h.bad += bad;
         if (bad && !h.first_bad)
@@ -24,30 +147,16 @@ struct grad_health params_grad_health(const struct params *ps)
     return h;
 }
 
-struct adamw_job {
-    real *w, *m, *v;
-    const real *g;
-    size_t n;
-    real beta1, beta2, eps, keep, rate, root, clip; /* see 11.2 .. 11.4 */
-};
-
-static void adamw_part(void *ctx, int task, int worker)
+static void adamw_task(void *ctx, int task, int worker)
 {
-    const struct adamw_job *j = ctx;
-    size_t begin, end = span_of(j->n, task, &begin);
-    real *w = j->w, *m = j->m, *v = j->v;
-    const real *g = j->g;
-    real b1 = j->beta1, b2 = j->beta2;
+    const struct step_job *j = ctx;
+    size_t i, end;
+    struct param *p = span_param(j, task, &i, &end);
     (void)worker;
-#pragma omp simd
-    for (size_t i = begin; i < end; i++) {
-        real gi = g[i] * j->clip;                 /* 11.1 */
-        real mi = b1 * m[i] + (1 - b1) * gi;      /* 11.2 */
-        real vi = b2 * v[i] + (1 - b2) * gi * gi; /* 11.3 */
-        m[i] = mi;
-        v[i] = vi;
-        w[i] = j->keep * w[i] - j->rate * mi / (sqrt_r(vi) * j->root + j->eps); /* 11.4 */
-    }
+    if (p->train)
+        j->by->adamw(p->value + i, p->grad + i, p->m + i, p->v + i, &j->rates[p->group], end - i);
+    else
+        memset(p->grad + i, 0, (end - i) * sizeof *p->grad);
 }
 
 static double clip_factor(double norm, double limit)
@@ -55,32 +164,34 @@ static double clip_factor(double norm, double limit)
     return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
+/* What the tensors of a group are stepped with. */
+static struct vec_adamw rates_of(enum param_group group, const struct adamw *o, int64_t step,
+                                 const struct grad_health *health)
+{
+    int is_router = group == PARAM_ROUTER;
+    double bias1 = 1 - pow(o->beta1, (double)step), bias2 = 1 - pow(o->beta2, (double)step);
+    double lr = o->lr * (is_router ? o->router_lr : 1);
+    double decay = group == PARAM_MATRIX ? o->weight_decay : 0;
+    return (struct vec_adamw){
+        .beta1 = (real)o->beta1,
+        .rest1 = 1 - (real)o->beta1,
+        .beta2 = (real)o->beta2,
+        .rest2 = 1 - (real)o->beta2,
+        .eps = (real)o->eps,
+        .keep = (real)(1 - lr * decay),
+        .rate = (real)(lr / bias1),
+        .root = (real)(1 / sqrt(bias2)),
+        .clip = (real)clip_factor(is_router ? health->router_norm : health->norm, o->clip),
+    };
+}
+
 void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
                 const struct grad_health *health)
 {
     params_changed(ps);
-    double bias1 = 1 - pow(o->beta1, (double)step), bias2 = 1 - pow(o->beta2, (double)step);
-    for (int i = 0; i < ps->n; i++) {
-        struct param *p = &ps->p[i];
-        if (!p->grad || !p->train)
-            continue;
-        int is_router = p->group == PARAM_ROUTER;
-        double lr = o->lr * (is_router ? o->router_lr : 1);
-        double decay = p->group == PARAM_MATRIX ? o->weight_decay : 0;
-        struct adamw_job j = {
-            .w = p->value,
-            .m = p->m,
-            .v = p->v,
-            .g = p->grad,
-            .n = p->n,
-            .beta1 = (real)o->beta1,
-            .beta2 = (real)o->beta2,
-            .eps = (real)o->eps,
-            .keep = (real)(1 - lr * decay),
-            .rate = (real)(lr / bias1),
-            .root = (real)(1 / sqrt(bias2)),
-            .clip = (real)clip_factor(is_router ? health->router_norm : health->norm, o->clip),
-        };
-        pool_run(span_tasks(p->n), adamw_part, &j);
-    }
+    struct step_job j;
+    step_init(&j, ps);
+    for (int group = 0; group < PARAM_GROUPS; group++)
+        j.rates[group] = rates_of((enum param_group)group, o, step, health);
+    pool_run(j.first[j.n], adamw_task, &j);
 }

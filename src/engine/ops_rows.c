@@ -1,12 +1,13 @@
-/* Rows of a plan: gather, gated scatter, dot; and plain addition.  MATH.md 8. */
+/* Rows of a plan: gather, gated scatter, dot, update; and plain addition.  MATH.md 8. */
 #include <string.h>
 
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "engine/scratch.h"
-#include "engine/vmath.h"
+#include "engine/vec.h"
 
 struct rows_job {
+    const struct vec_set *by;
     real *y;
     const real *x, *b, *gate;
     const int32_t *row;
@@ -21,6 +22,7 @@ static int rows_range(const struct rows_job *j, int task, int *begin)
 
 static void rows_run(struct rows_job *j, pool_fn *fn)
 {
+    j->by = vec();
     j->step = task_rows(j->C);
     if (j->N > 0)
         pool_run(task_count(j->N, j->step), fn, j);
@@ -45,15 +47,12 @@ void rows_gather(real *y, const real *x, const int32_t *row, int N, int C)
 static void scatter_part(void *ctx, int task, int worker)
 {
     const struct rows_job *j = ctx;
-    int i, end = rows_range(j, task, &i), C = j->C;
+    size_t C = (size_t)j->C;
+    int i, end = rows_range(j, task, &i);
     (void)worker;
     for (; i < end; i++) {
-        real gate = j->gate ? j->gate[i] : 1;
-        const real *x = j->x + (size_t)i * C;
         real *y = j->y + (size_t)j->row[i] * C;
-#pragma omp simd
-        for (int c = 0; c < C; c++)
-            y[c] += gate * x[c]; /* 8.1 */
+        j->by->axpy(y, y, j->x + (size_t)i * C, j->gate ? j->gate[i] : 1, C); /* 8.1 */
     }
 }
 
@@ -70,7 +69,7 @@ static void dot_part(void *ctx, int task, int worker)
     int i, end = rows_range(j, task, &i);
     (void)worker;
     for (; i < end; i++)
-        j->y[i] = v_dot(j->x + (size_t)j->row[i] * C, j->b + (size_t)i * C, C); /* 8.2 */
+        j->y[i] = j->by->dot(j->x + (size_t)j->row[i] * C, j->b + (size_t)i * C, C); /* 8.2 */
 }
 
 void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N, int C)
@@ -79,7 +78,57 @@ void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N
     rows_run(&j, dot_part);
 }
 
+struct update_job {
+    const struct vec_set *by;
+    real *y;
+    const real *x, *f, *gate;
+    const int32_t *row;
+    int N, R, C, step;
+};
+
+/* First of the plan's rows that is not before r. */
+static int first_from(const int32_t *row, int N, int r)
+{
+    int low = 0;
+    for (int high = N; low < high;) {
+        int mid = low + (high - low) / 2;
+        if (row[mid] < r)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Here the rows of a task are the stream's, which is what is read and written. */
+static void update_part(void *ctx, int task, int worker)
+{
+    const struct update_job *j = ctx;
+    size_t C = (size_t)j->C;
+    int r = task * j->step, end = j->R - r < j->step ? j->R : r + j->step;
+    (void)worker;
+    for (int i = first_from(j->row, j->N, r); r < end; r++) {
+        const real *x = j->x + (size_t)r * C;
+        real *y = j->y + (size_t)r * C;
+        if (i < j->N && j->row[i] == r) {
+            j->by->axpy(y, x, j->f + (size_t)i * C, j->gate ? j->gate[i] : 1, C); /* 8.1 */
+            i++;
+        } else {
+            memcpy(y, x, C * sizeof *y);
+        }
+    }
+}
+
+void rows_update(real *y, const real *x, const real *f, const int32_t *row, const real *gate, int N,
+                 int R, int C)
+{
+    struct update_job j = {vec(), y, x, f, gate, row, N, R, C, task_rows(C)};
+    if (R > 0 && C > 0)
+        pool_run(task_count(R, j.step), update_part, &j);
+}
+
 struct add_job {
+    const struct vec_set *by;
     real *y;
     const real *x;
     size_t n;
@@ -89,16 +138,12 @@ static void add_part(void *ctx, int task, int worker)
 {
     const struct add_job *j = ctx;
     size_t begin, end = span_of(j->n, task, &begin);
-    real *y = j->y;
-    const real *x = j->x;
     (void)worker;
-#pragma omp simd
-    for (size_t i = begin; i < end; i++)
-        y[i] += x[i];
+    j->by->axpy(j->y + begin, j->y + begin, j->x + begin, 1, end - begin);
 }
 
 void add_into(real *y, const real *x, size_t n)
 {
-    struct add_job j = {y, x, n};
+    struct add_job j = {vec(), y, x, n};
     pool_run(span_tasks(n), add_part, &j);
 }

@@ -120,7 +120,9 @@ static void follow(const struct adamw *o)
         for (size_t i = 0; i < ps.p[p].n; i++)
             w[p][i] = (double)ps.p[p].value[i];
     for (int step = 1; step <= 20; step++) {
-        params_zero_grad(&ps);
+        for (int p = 0; p < 3; p++)
+            for (size_t i = 0; i < ps.p[p].n; i++)
+                t_true(ps.p[p].grad[i] == 0); /* the step before leaves them so */
         for (int p = 0; p < 3; p++)
             for (size_t i = 0; i < ps.p[p].n; i++)
                 ps.p[p].grad[i] = (real)grad_of(p, i, step);
@@ -148,6 +150,65 @@ T(adamw_follows_the_textbook)
     follow(&o);
     o.clip = 1e6;
     follow(&o);
+}
+
+/* Tensors of every awkward size: none, one or several spans and chunks, with frozen ones among them. */
+static void make_many(struct params *ps)
+{
+    static const int rows[] = {1, 4095, 3, 4096, 5, 16384, 16385, 2, 50001, 7, 1};
+    struct err e = {0};
+    char name[16];
+    for (int i = 0; i < 11; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        t_eq(params_add(ps, name, rows[i], 0, (enum param_group)(i % PARAM_GROUPS), INIT_NORMAL, 1),
+             i);
+        ps->p[i].train = i != 2 && i != 4 && i != 10;
+    }
+    t_ok(params_reserve(ps, 1, &e), &e);
+    params_init(ps, 5);
+    for (int i = 0; i < ps->n; i++)
+        for (size_t k = 0; ps->p[i].grad && k < ps->p[i].n; k++)
+            ps->p[i].grad[k] = (real)sin((double)k * 0.7 + i);
+}
+
+T(many_tensors_have_the_norms_and_steps_of_each_alone)
+{
+    struct params ps = {0}, same = {0};
+    struct adamw o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .router_lr = 1};
+    double sum = 0, router = 0;
+    make_many(&ps);
+    make_many(&same);
+    struct grad_health h = params_grad_health(&ps);
+    for (int i = 0; i < ps.n; i++)
+        if (ps.p[i].grad)
+            *(ps.p[i].group == PARAM_ROUTER ? &router : &sum) +=
+                sum_squares(ps.p[i].grad, ps.p[i].n, NULL);
+    t_true(h.norm == sqrt(sum) && h.router_norm == sqrt(router) && h.bad == 0);
+    adamw_step(&ps, &o, 1, &h);
+    for (int i = 0; i < same.n; i++) { /* a table of one tensor */
+        struct params one = {.p = &same.p[i], .n = 1};
+        adamw_step(&one, &o, 1, &h);
+        t_truef(memcmp(ps.p[i].value, same.p[i].value, ps.p[i].n * sizeof(real)) == 0, "tensor %d",
+                i);
+        for (size_t k = 0; ps.p[i].grad && k < ps.p[i].n; k++)
+            t_truef(ps.p[i].grad[k] == 0, "gradient %zu of tensor %d is left", k, i);
+    }
+    params_release(&ps);
+    params_release(&same);
+}
+
+T(a_bad_gradient_anywhere_is_found_by_name)
+{
+    static const int where[][2] = {{0, 0}, {3, 4095}, {6, 16384}, {8, 50000}, {9, 6}};
+    for (int i = 0; i < 5; i++) {
+        struct params ps = {0};
+        make_many(&ps);
+        ps.p[where[i][0]].grad[where[i][1]] = NAN;
+        struct grad_health h = params_grad_health(&ps);
+        t_eq(h.bad, 1);
+        t_str(h.first_bad, ps.p[where[i][0]].name);
+        params_release(&ps);
+    }
 }
 
 T(a_bad_gradient_is_counted_and_named)

@@ -1,0 +1,34 @@
+/* The loops for AVX-512. */
+#include "engine/vec.h"
+
+#ifdef VEC_X86
+#include <string.h>
+
+#include "base/cpu.h"
+
+#define VEC_SET vec_avx512
+#define VEC_NAME "avx512"
+
+static int available(void)
+{
+    return cpu_allows(CPU_AVX512) && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+}
+
+/* After the headers of others: all that follows is made for this target, the functions of vmath.h too. */
+#if defined(__clang__)
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#endif
+#define V_HAS_FMA 1
+#include "vec_tmpl.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
