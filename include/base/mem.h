@@ -21,6 +21,8 @@ void *mem_alloc_aligned(size_t n, size_t size) DS_CHECK;
 void mem_free_aligned(void *p);
 /* The same without zeroing: large blocks are not touched, and lie on huge pages where possible. */
 void *mem_reserve(size_t bytes) DS_CHECK;
+/* Gives whole pages inside [p, p + bytes) back to the system; the addresses stay valid, their contents do not. */
+void mem_discard(void *p, size_t bytes);
 /* Ensures room for `need` items of `size` in *p (*cap items now), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
 /* Calls so far; fail at call n from now on once (persistent: and ever after); 0 = never. */

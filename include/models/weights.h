@@ -15,6 +15,7 @@ struct number_options {
     int compute; /* COMPUTE_* */
     int weights; /* enum quant_kind; in use only */
     int kv_cache; /* KV_CACHE_* */
+    int release;  /* no key: values of matrices that are held in another form are given back to the system (value NULL) */
 };
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/fault.h"
@@ -95,6 +96,15 @@ void *mem_alloc_aligned(size_t n, size_t size)
     if (p)
         memset(p, 0, total);
     return p;
+}
+
+void mem_discard(void *p, size_t bytes)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    uintptr_t mask = page > 0 ? (uintptr_t)page - 1 : 4095, at = (uintptr_t)p;
+    uintptr_t begin = (at + mask) & ~mask, end = (at + bytes) & ~mask;
+    if (end > begin)
+        (void)madvise((char *)p + (begin - at), end - begin, MADV_DONTNEED);
 }
 
 void mem_free_aligned(void *p)

@@ -1,6 +1,8 @@
 /* depthscope: a terminal workbench for adaptive-depth transformers. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "cli/use.h"
 #include "cli/version.h"
@@ -41,6 +43,17 @@ int command_fail(const struct err *e)
     return e->code == DS_EUSAGE ? 2 : 1;
 }
 
+/* Where memory is limited (ulimit -v), a BLAS library's own threads may wait for some for ever when the program ends. */
+static int leave(int status)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        fflush(NULL);
+        _exit(status);
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
@@ -62,5 +75,5 @@ int main(int argc, char **argv)
         err_set(&e, DS_EIO, "standard output: not everything could be written");
         status = command_fail(&e);
     }
-    return status;
+    return leave(status);
 }

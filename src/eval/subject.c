@@ -45,6 +45,7 @@ static int use_numbers(struct subject *s, const struct number_options *numbers, 
     if (o.compute == COMPUTE_AUTO)
         o.compute =
             strcmp(subject_key(s, "compute", "fp32"), "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    o.release = 1;
     return weights_use(s->model, &o, e);
 }
 

@@ -105,6 +105,19 @@ int weights_use(struct model *m, const struct number_options *o, struct err *e)
     return 0;
 }
 
+/* The table of embeddings is read row by row, whatever the head makes of it. */
+static void release_values(struct model *m)
+{
+    struct weights *w = &m->weights;
+    for (int i = 0; i < w->n; i++) {
+        struct param *p = &m->params.p[i];
+        if (i == m->embed || !(w->v[i].fwd.data || w->v[i].quant))
+            continue;
+        mem_discard(p->value, p->n * sizeof *p->value);
+        p->value = NULL;
+    }
+}
+
 void weights_refresh(struct model *m)
 {
     struct weights *w = &m->weights;
@@ -112,6 +125,8 @@ void weights_refresh(struct model *m)
         return;
     for (int i = 0; i < w->n; i++) {
         struct weight *x = &w->v[i];
+        BUG_IF(x->fwd.data && !m->params.p[i].value, "%s: its values were given back",
+               m->params.p[i].name);
         const struct operand t = {m->params.p[i].value, x->C, 1, NULL};
         const struct operand n = {m->params.p[i].value, x->C, 0, NULL};
         if (x->fwd.data)
@@ -120,6 +135,8 @@ void weights_refresh(struct model *m)
             gemm_pack(&x->bwd, x->bwd.data, w->format, &n, x->O, x->C);
     }
     w->version = m->params.version;
+    if (w->numbers.release && !m->is_training)
+        release_values(m);
 }
 
 struct linear weights_linear(const struct model *m, int index, int bias)

@@ -227,7 +227,7 @@ T(cached_equals_whole)
             t_ok(model_decode(m, cache, batch.id + at, n, &pass, &e), &e);
         model_logits(m, m->R - 1, got);
         for (int v = 0; v < V; v++)
-            t_near(got[v], whole[v], 1e-4);
+            t_near(got[v], whole[v], KIT_NEAR);
         kv_cache_free(cache);
         model_free(m);
     }
@@ -248,6 +248,7 @@ T(a_saved_model_decides_as_before)
         snprintf(path, sizeof path, "%s/model.safetensors", dir);
         t_ok(model_write_weights(m, path, 0, &e), &e);
         t_ok(model_open(&copy, dir, NULL, 0, &e), &e);
+        t_ok(weights_use(copy, &m->weights.numbers, &e), &e);
         t_ok(model_reserve(copy, B * T, 0, 0, &e), &e);
         copy->route.seed =
             m->route.seed; /* lots are drawn from the run's seed, which is the caller's to give */

@@ -22,6 +22,7 @@
 #include "engine/gemm_impl.h"
 #include "engine/scratch.h"
 
+enum { FEW = 4, AHEAD = 4096 /* bytes */ };
 enum { NR = 2 * W, MC = 12 * MR, NC = 1024, UNITS_MAX = GEMM_KC / STEP };
 
 static inline int units_of(int K)
@@ -148,6 +149,9 @@ strip_times_panel(const int rows, const float *a, const float *b, int units, con
         x[i] = y[i] = ZERO;
     for (int k = 0; k < units; k++, a += rows, b += NR) {
         VEC b0 = LOAD(b), b1 = LOAD(b + W);
+        if (rows <= FEW) /* a panel is read once then: memory is what it waits for */
+            for (int i = 0; i < NR; i += 64 / (int)sizeof(float))
+                __builtin_prefetch(b + AHEAD / sizeof(float) + i);
         for (int i = 0; i < rows; i++) {
             VEC ai = SET1(a[i]);
             x[i] = STEP_SUM(ai, b0, x[i]);
