@@ -100,13 +100,24 @@ enum run_state {
     RUN_FAILED
 };
 
+struct run_arena {
+    char name[64];
+    double bytes;
+};
+
+enum { RUNVIEW_ARENAS = 8 };
+
 struct runview {
     char *path, *name; /* the log file; the run's name                      */
     /* from the head record */
     char *method, *version, *host, *parent;
     int layers;
     int64_t steps_planned, params, params_non_embedding, vocab;
-    double flops_dense;                /* per token, forward, dense model at the training length */
+    double flops_dense;   /* per token, forward, dense model at the training length */
+    double peak_gflops;   /* of the machine, in the format below; 0 = unknown */
+    char peak_format[64]; /* "fp32" */
+    struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the process that writes */
+    int arenas;
     char **config_key, **config_value; /* the resolved configuration, flat */
     size_t configs;
     uint64_t seed;

@@ -12,6 +12,7 @@
 #include "io/runlog.h"
 #include "models/measure.h"
 #include "models/model.h"
+#include "training/account.h"
 #include "training/control.h"
 #include "training/options.h"
 
@@ -38,7 +39,8 @@ struct train_state {
 struct step_report {
     int64_t step;
     double loss, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
-        val_loss, bits_per_byte, time_ratio;
+        val_loss, bits_per_byte, time_ratio, mfu;
+    double ms[ACCOUNT_STEP]; /* step_ms is their sum without ACCOUNT_RECORD */
     int is_bad, has_val;
     const char *first_bad;
 };
@@ -52,6 +54,7 @@ struct trainer {
     struct model *model;
     struct train_state state;
     struct step_report report;
+    struct account account;
     struct probe_text *probe;
     int probes;
     int32_t *input, *target, *doc_start; /* (rows) */

@@ -62,6 +62,18 @@ struct progress {
     int drawn;
 };
 
+/* Shares of a step, what it records about itself included. */
+static void json_shares(struct str *o, const struct step_report *s)
+{
+    double whole = s->step_ms + s->ms[ACCOUNT_RECORD];
+    str_add(o, ", \"share\": {");
+    for (int i = 0; i < ACCOUNT_STEP; i++) {
+        str_addf(o, "%s\"%s\": ", i ? ", " : "", account_row[i].name);
+        str_add_json_num(o, whole > 0 ? s->ms[i] / whole : 0);
+    }
+    str_add(o, "}");
+}
+
 static void json_line(const struct trainer *t)
 {
     const struct step_report *s = &t->report;
@@ -77,6 +89,10 @@ static void json_line(const struct trainer *t)
         {"block_ratio", s->block_ratio},
         {"flops_ratio", s->flops_ratio},
         {"aux_loss", s->aux},
+        {"step_ms", s->step_ms},
+        {"mfu", s->mfu},
+        {"evaluation_share", account_share(&t->account, ACCOUNT_EVALUATION)},
+        {"checkpoint_share", account_share(&t->account, ACCOUNT_CHECKPOINT)},
     };
     str_addf(&o, "{\"step\": %lld, \"tokens\": %lld", (long long)s->step,
              (long long)t->state.tokens);
@@ -84,6 +100,7 @@ static void json_line(const struct trainer *t)
         str_addf(&o, ", \"%s\": ", field[i].key);
         str_add_json_num(&o, field[i].v);
     }
+    json_shares(&o, s);
     if (s->has_val) {
         str_add(&o, ", \"val_loss\": ");
         str_add_json_num(&o, s->val_loss);
@@ -252,6 +269,20 @@ static int exit_status(int rc, const struct err *e, const struct progress *p)
     return stop_signal > 0 ? 128 + stop_signal : 0;
 }
 
+/* What the run stands on: bytes by arena, and the peak its products are measured against. */
+static void tell_budget(const struct trainer *t)
+{
+    struct account_arena arena[ACCOUNT_ARENAS];
+    struct str o = {0};
+    char si[16];
+    account_arenas(t->model, arena);
+    for (int i = 0; i < ACCOUNT_ARENAS; i++)
+        str_addf(&o, "%s%s %sB", i ? ", " : "", arena[i].name, str_si(si, (double)arena[i].bytes));
+    log_info("%s: memory %s; %s peak %.4g GFLOP/s (%s)", t->name, str_text(&o),
+             peak_name[t->account.unit], t->account.peak, peak_instruction(t->account.unit));
+    str_release(&o);
+}
+
 static int run(const struct cli_args *a, int argc, char **argv)
 {
     struct train_config config = {0};
@@ -278,10 +309,12 @@ static int run(const struct cli_args *a, int argc, char **argv)
         trainer_discard(dir);
     if (rc < 0)
         return command_fail(&e);
-    if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES)
+    if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES) {
         log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name,
                  t.model->config.method, (long long)params_count(&t.model->params), pool_threads(),
                  dir);
+        tell_budget(&t);
+    }
     if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
         log_info("%s: all %lld steps are done; --allow-change train.steps=N goes on", t.name,
                  (long long)t.config.train.steps);

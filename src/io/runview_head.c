@@ -1,5 +1,6 @@
 /* Head, end and event records into a run view. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -200,6 +201,27 @@ static void take_metas(struct runview *v, struct value array)
     }
 }
 
+/* Arenas and the peak are of the process that writes: a resume's replace the ones before. */
+static void take_means(struct runview *v, struct value body)
+{
+    struct value_iter it = {0};
+    struct value key, item, map = value_get(body, "arenas"), text = value_get(body, "peak_format");
+    double peak = value_num(value_get(body, "peak_gflops"), 0);
+    v->peak_gflops = peak > 0 && isfinite(peak) ? peak : 0;
+    if (!name_copy(v->peak_format, text))
+        v->peak_format[0] = '\0';
+    v->arenas = 0;
+    if (value_kind(map) != VALUE_MAP)
+        return;
+    while (v->arenas < RUNVIEW_ARENAS && value_next(map, &it, &key, &item)) {
+        struct run_arena *a = &v->arena[v->arenas];
+        int is_good = name_copy(a->name, key) && value_is_num(item, &a->bytes) &&
+                      isfinite(a->bytes) && a->bytes >= 0;
+        v->arenas += is_good;
+        v->invalid += !is_good;
+    }
+}
+
 void runview_take_head(struct runview *v, struct value body, const struct record_common *c)
 {
     struct value resume = value_get(body, "resume"), seed = value_get(body, "seed");
@@ -219,6 +241,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     v->vocab = count_of(v, value_get(body, "vocab"), v->vocab);
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
     v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
+    take_means(v, body);
     take_config(v, value_get(body, "config"));
     take_metas(v, value_get(body, "metrics"));
     v->index->has_end = v->index->is_paused = 0;

@@ -50,7 +50,7 @@ static const struct {
     {"grad_norm", "", "global norm of the gradients before clipping", "step"},
     {"router_norm", "", "norm of thresholds' and routers' gradients", "step"},
     {"tok_s", "tokens/s", "training speed", "step"},
-    {"step_ms", "ms", "duration of a training step", "step"},
+    {"step_ms", "ms", "duration of a training step, without time_record", "step"},
     {"tokens", "tokens", "seen so far", "step"},
     {"aux_loss", "nats/token", "penalties of the method", "step"},
     {"block_ratio", "", "executed cells / all cells (decisions; masked training computes all)",
@@ -59,6 +59,9 @@ static const struct {
     {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process",
      "step"},
     {"skipped_steps", "", "steps skipped for NaN or Inf", "step"},
+    {"mfu", "", "FLOPs of all products of the step / what the peak does in step_ms", "step"},
+    {"evaluation_share", "", "of the time since start or resume, pauses left out", "step"},
+    {"checkpoint_share", "", "of the time since start or resume, pauses left out", "step"},
     {"gate_ratio", "", "share of rows that ran", "layer"},
 };
 
@@ -69,6 +72,8 @@ static void add_metric_table(struct trainer *t)
     for (size_t i = 0; i < DS_LEN(run_metrics); i++)
         add_metric_row(t->record, run_metrics[i].name, run_metrics[i].unit, run_metrics[i].help,
                        run_metrics[i].scope);
+    for (int i = 0; i < ACCOUNT_STEP; i++)
+        add_metric_row(t->record, account_row[i].metric, "ms", account_row[i].help, "step");
     for (size_t i = 0; i < ops->n_metrics; i++)
         add_metric_row(t->record, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
                        scope_name[ops->metrics[i].scope]);
@@ -79,6 +84,19 @@ static int64_t non_embedding(const struct model *m)
 {
     int64_t n = params_count(&m->params) - (int64_t)m->params.p[m->embed].n;
     return m->pos_embed < 0 ? n : n - (int64_t)m->params.p[m->pos_embed].n;
+}
+
+/* What the machine gives: the measured peak of the products' format, and bytes by arena. */
+static void add_means(struct trainer *t)
+{
+    struct account_arena arena[ACCOUNT_ARENAS];
+    record_str(t->record, "peak_format", peak_name[t->account.unit]);
+    record_num(t->record, "peak_gflops", t->account.peak);
+    account_arenas(t->model, arena);
+    record_map(t->record, "arenas");
+    for (int i = 0; i < ACCOUNT_ARENAS; i++)
+        record_int(t->record, arena[i].name, (int64_t)arena[i].bytes);
+    record_close(t->record);
 }
 
 int trainer_log_head(struct trainer *t, int resume, struct err *e)
@@ -102,11 +120,24 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_num(r, "flops_dense", flops_dense_token(&shape, (int)t->config.train.seq));
     record_str(r, "host", host);
     record_int(r, "pid", getpid());
+    add_means(t);
     record_map(r, "config");
     train_config_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
     return trainer_append(t, e);
+}
+
+static void add_account(struct trainer *t)
+{
+    const struct step_report *s = &t->report;
+    for (int i = 0; i < ACCOUNT_STEP; i++)
+        record_num(t->record, account_row[i].metric, s->ms[i]);
+    if (isfinite(s->mfu))
+        record_num(t->record, "mfu", s->mfu);
+    record_num(t->record, "evaluation_share", account_share(&t->account, ACCOUNT_EVALUATION));
+    record_num(t->record, "checkpoint_share", account_share(&t->account, ACCOUNT_CHECKPOINT));
+    account_told(&t->account);
 }
 
 static void add_step_metrics(struct trainer *t)
@@ -133,6 +164,7 @@ int trainer_log_step(struct trainer *t, struct err *e)
     record_num(r, "block_ratio", s->block_ratio);
     record_num(r, "flops_ratio", s->flops_ratio);
     record_int(r, "skipped_steps", t->state.skipped);
+    add_account(t);
     if (s->has_val) {
         record_num(r, "val_loss", s->val_loss);
         record_num(r, "bits_per_byte", s->bits_per_byte);

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -48,9 +47,13 @@ static void forward_backward(struct trainer *t)
                         .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
     loader_next(t->train, &t->state.pos, b.B, t->input, t->target, t->doc_start, NULL);
+    account_enter(&t->account, ACCOUNT_FORWARD);
     model_forward(t->model, &b, &pass);
+    account_enter(&t->account, ACCOUNT_LOSS);
     t->report.loss = model_loss(t->model, 1, 0);
+    account_enter(&t->account, ACCOUNT_BACKWARD);
     model_backward(t->model);
+    account_enter(&t->account, ACCOUNT_OPTIMIZER);
     t->model->batch = NULL;
     poison(t);
     t->report.aux = t->model->aux_loss;
@@ -58,12 +61,27 @@ static void forward_backward(struct trainer *t)
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
 }
 
+/* What the step cost: the time of its parts, and how much of the processor its products used. */
+static void close_account(struct trainer *t)
+{
+    const struct model *m = t->model;
+    struct flops_shape shape = model_config_flops(&m->config);
+    struct step_report *s = &t->report;
+    account_step(&t->account, s->ms);
+    for (int i = 0; i < ACCOUNT_RECORD; i++)
+        s->step_ms += s->ms[i];
+    s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
+    s->mfu = account_mfu(&t->account, account_flops(&shape, m->plan, m->first_row, m->R, !m->keep),
+                         s->step_ms);
+    t->state.seconds += s->step_ms / 1e3;
+}
+
 /* A step with NaN or Inf leaves the weights untouched and is counted. */
 static int train_step(struct trainer *t, struct err *e)
 {
     const struct train_options *o = &t->config.train;
     struct step_report *s = &t->report;
-    double start = clock_mono();
+    account_enter(&t->account, ACCOUNT_DATA);
     memset(s, 0, sizeof *s);
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
@@ -91,9 +109,7 @@ static int train_step(struct trainer *t, struct err *e)
     t->state.tokens += o->batch * o->seq;
     t->state.skipped += s->is_bad;
     t->state.bad_in_row = s->is_bad ? t->state.bad_in_row + 1 : 0;
-    s->step_ms = 1e3 * (clock_mono() - start);
-    s->tok_s = s->step_ms > 0 ? 1e3 * (double)(o->batch * o->seq) / s->step_ms : 0;
-    t->state.seconds += s->step_ms / 1e3;
+    close_account(t);
     if (!s->is_bad)
         return 0;
     char text[200];
@@ -150,22 +166,40 @@ static void note_best(struct trainer *t)
     }
 }
 
+static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
+{
+    enum account_part was = account_enter(&t->account, ACCOUNT_EVALUATION);
+    int rc = trainer_evaluate(t, tokens, final, e);
+    account_enter(&t->account, was);
+    return rc;
+}
+
+static int probe(struct trainer *t, struct err *e)
+{
+    enum account_part was = account_enter(&t->account, ACCOUNT_EVALUATION);
+    t->wants_probe = 0;
+    int rc = trainer_log_probes(t, e);
+    account_enter(&t->account, was);
+    return rc;
+}
+
 static int save_now(struct trainer *t, struct err *e)
 {
     struct err why = {0};
+    enum account_part was = account_enter(&t->account, ACCOUNT_CHECKPOINT);
     char text[600];
     int rc = 0;
     t->wants_checkpoint = 0;
     if (!t->report.has_val && t->val)
-        rc = trainer_evaluate(t, t->config.train.eval_tokens, 0, e);
+        rc = evaluate(t, t->config.train.eval_tokens, 0, e);
     note_best(t);
-    if (rc < 0)
-        return rc;
-    rc = trainer_save(t, &why);
-    snprintf(text, sizeof text, "%s", rc < 0 ? why.text : "saved");
-    int rc2 = trainer_log_event(t, rc < 0 ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
-    t->save_failed = rc < 0;
-    return rc2; /* training goes on: an older checkpoint is intact, the next save is another try */
+    if (rc == 0) { /* training goes on also without: the next save is another try */
+        t->save_failed = trainer_save(t, &why) < 0;
+        snprintf(text, sizeof text, "%s", t->save_failed ? why.text : "saved");
+        rc = trainer_log_event(t, t->save_failed ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
+    }
+    account_enter(&t->account, was);
+    return rc;
 }
 
 /* Removed or renamed while it runs: what is written from here on would be lost, or start a second run. */
@@ -191,13 +225,11 @@ static int after_step(struct trainer *t, struct err *e)
         rc = trainer_log_layers(t, e);
     int saves = every(step, o->checkpoint_every) || last || t->wants_checkpoint;
     if (rc == 0 && !last && (every(step, o->eval_every) || saves))
-        rc = trainer_evaluate(t, o->eval_tokens, 0, e);
+        rc = evaluate(t, o->eval_tokens, 0, e);
     if (rc == 0 && last)
-        rc = trainer_evaluate(t, o->final_tokens, 1, e);
-    if (rc == 0 && (every(step, o->probe_every) || last || t->wants_probe)) {
-        t->wants_probe = 0;
-        rc = trainer_log_probes(t, e);
-    }
+        rc = evaluate(t, o->final_tokens, 1, e);
+    if (rc == 0 && (every(step, o->probe_every) || last || t->wants_probe))
+        rc = probe(t, e);
     /* before the checkpoint: a run killed behind it has told this step */
     if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
         rc = trainer_log_step(t, e);
@@ -273,6 +305,7 @@ static int obey(struct trainer *t, struct err *e)
 {
     int rc = 0;
     do {
+        account_enter(&t->account, t->is_paused ? ACCOUNT_PAUSE : ACCOUNT_RECORD);
         control_poll(t->control, t->is_paused ? 0.1 : 0, handle, t);
         int asked = SIGNAL_CHECKPOINT;
         if (atomic_compare_exchange_strong(t->stop_signal, &asked, 0))
@@ -281,11 +314,10 @@ static int obey(struct trainer *t, struct err *e)
             t->wants_stop = 1;
         if (t->is_paused && t->wants_checkpoint)
             rc = save_now(t, e);
-        if (rc == 0 && t->is_paused && t->wants_probe) {
-            t->wants_probe = 0;
-            rc = trainer_log_probes(t, e);
-        }
+        if (rc == 0 && t->is_paused && t->wants_probe)
+            rc = probe(t, e);
     } while (rc == 0 && t->is_paused && !t->wants_stop);
+    account_enter(&t->account, ACCOUNT_RECORD);
     return rc;
 }
 
@@ -339,8 +371,9 @@ static int last_words(struct trainer *t, int rc, struct err *e)
 int trainer_run(struct trainer *t, struct err *e)
 {
     int rc = 0;
+    account_begin(&t->account);
     if (t->state.step == 0)
-        rc = trainer_log_probes(t, e);
+        rc = probe(t, e);
     while (rc == 0 && t->state.step < t->config.train.steps) {
         rc = obey(t, e);
         if (rc == 0 && t->wants_stop)
@@ -388,6 +421,8 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = trainer_restore(t, allow_change, e);
     if (rc == 0)
         rc = control_open(&t->control, dir, e);
+    if (rc == 0)
+        account_measure(&t->account, PEAK_FP32);
     if (rc == 0 && resume && t->n_override > 0) /* the change holds from now on */
         rc = trainer_write_config(dir, &t->config, e);
     if (rc == 0)

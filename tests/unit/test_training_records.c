@@ -91,6 +91,13 @@ static void check_head(const struct runview *v)
     t_str(runview_config(v, "train.steps"), "12");
     t_str(runview_config(v, "edp.target_ratio"), "0.6");
     t_str(runview_config(v, "data.path"), "synth");
+    t_str(v->peak_format, "fp32");
+    t_true(v->peak_gflops > 0.01 && v->peak_gflops < 1e6);
+    t_eq(v->arenas, 3);
+    t_str(v->arena[0].name, "weights");
+    t_true(v->arena[0].bytes > 15.0 * (double)v->params); /* frozen ones have one number */
+    for (int i = 0; i < v->arenas; i++)
+        t_true(v->arena[i].bytes > 0);
     t_eq(v->state, RUN_DONE);
     t_eq(v->step, 12);
     t_eq(v->gaps + v->lost + v->invalid + v->repeats + v->tail, 0);
@@ -102,12 +109,27 @@ static void check_series(const struct runview *v)
         const char *name;
         size_t n;
     } want[] = {
-        {"loss", 12},          {"lr", 12},
-        {"grad_norm", 12},     {"tok_s", 12},
-        {"step_ms", 12},       {"tokens", 12},
-        {"block_ratio", 12},   {"flops_ratio", 12},
-        {"skipped_steps", 12}, {"target_ratio", 12},
-        {"val_loss", 4},       {"bits_per_byte", 4}, /* 5, 6 (checkpoint), 10, 12 */
+        {"loss", 12},
+        {"lr", 12},
+        {"grad_norm", 12},
+        {"tok_s", 12},
+        {"step_ms", 12},
+        {"tokens", 12},
+        {"block_ratio", 12},
+        {"flops_ratio", 12},
+        {"skipped_steps", 12},
+        {"target_ratio", 12},
+        {"mfu", 12},
+        {"evaluation_share", 12},
+        {"time_forward", 12},
+        {"time_loss", 12},
+        {"time_backward", 12},
+        {"time_optimizer", 12},
+        {"time_data", 12},
+        {"time_record", 12},
+        {"checkpoint_share", 12},
+        {"val_loss", 4},
+        {"bits_per_byte", 4}, /* 5, 6 (checkpoint), 10, 12 */
     };
     for (size_t i = 0; i < DS_LEN(want); i++) {
         const struct series *s = runview_series(v, want[i].name);
@@ -118,6 +140,30 @@ static void check_series(const struct runview *v)
     const struct series *s = runview_series(v, "tokens");
     t_near(s->value[11], 12 * 4 * 32, 0);
     t_near(runview_series(v, "loss")->tokens[0], 4 * 32, 0);
+}
+
+/* Every step's parts are its duration, none is negative, and no product is faster than the peak. */
+static void check_account(const struct runview *v, size_t steps)
+{
+    static const char *const name[] = {"time_forward",   "time_loss", "time_backward",
+                                       "time_optimizer", "time_data", "time_record"};
+    const struct series *whole = runview_series(v, "step_ms"), *mfu = runview_series(v, "mfu"),
+                        *evaluation = runview_series(v, "evaluation_share"),
+                        *checkpoint = runview_series(v, "checkpoint_share");
+    t_true(whole && whole->n == steps && mfu && mfu->n == steps);
+    for (size_t i = 0; i < steps; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < DS_LEN(name); k++) {
+            const struct series *s = runview_series(v, name[k]);
+            t_truef(s && s->n == steps && s->value[i] >= 0, "%s", name[k]);
+            sum += k < 5 ? s->value[i] : 0;
+        }
+        t_near(sum, whole->value[i], 1e-9 * sum);
+        t_truef(mfu->value[i] > 0 && mfu->value[i] < 1.5, "mfu %g", mfu->value[i]);
+        t_true(evaluation->value[i] > 0 && checkpoint->value[i] >= 0 &&
+               evaluation->value[i] + checkpoint->value[i] < 1);
+    }
+    t_true(runview_series(v, "time_forward")->value[0] > 0);
 }
 
 static void check_layers(const struct runview *v)
@@ -184,6 +230,7 @@ T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
     struct runview *v = run_and_view(room(), NULL);
     check_head(v);
     check_series(v);
+    check_account(v, 12);
     check_layers(v);
     check_probe(v);
     check_evals(v);
@@ -307,6 +354,34 @@ T(nan_without_end_stops_the_run_with_the_weights_from_before)
     t_ok(trainer_run(&trainer, &e), &e);
     t_eq(trainer.state.skipped, 3);
     trainer_close(&trainer);
+}
+
+/* ---- the account over a resume ---- */
+
+static void stop_at_7(void *ctx, const struct trainer *t)
+{
+    (void)ctx;
+    if (t->state.step == 7)
+        atomic_store(&asked, 15);
+}
+
+T(a_resumed_run_goes_on_with_its_account)
+{
+    struct err e = {0};
+    struct runview *v = NULL;
+    const char *dir = room();
+    open_run(dir, NULL, 0, stop_at_7, NULL);
+    t_eq(trainer_run(&trainer, &e), DS_ESTOP);
+    trainer_close(&trainer);
+    open_run(dir, NULL, 1, NULL, NULL);
+    t_ok(trainer_run(&trainer, &e), &e);
+    trainer_close(&trainer);
+    t_ok(runview_open(&v, dir, &e), &e);
+    t_eq(v->arenas, 3);
+    check_account(v, 12);
+    for (size_t i = 0; i < 12; i++) /* the time between the two processes is nobody's */
+        t_true(runview_series(v, "time_record")->value[i] < 500);
+    runview_free(v);
 }
 
 /* ---- live settings ---- */

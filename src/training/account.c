@@ -1,0 +1,113 @@
+/* Where a step's time went, and how many of its FLOPs the processor could have done meanwhile. */
+#include "training/account.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+const struct account_row account_row[ACCOUNT_STEP] = {
+    [ACCOUNT_FORWARD] = {"forward", "time_forward", "embedding, decisions and blocks"},
+    [ACCOUNT_LOSS] = {"loss", "time_loss", "head and cross-entropy, with the head's gradients"},
+    [ACCOUNT_BACKWARD] = {"backward", "time_backward", "blocks backwards, recomputation included"},
+    [ACCOUNT_OPTIMIZER] = {"optimizer", "time_optimizer", "health of the gradients and AdamW"},
+    [ACCOUNT_DATA] = {"data", "time_data", "loader"},
+    [ACCOUNT_RECORD] = {"record", "time_record",
+                        "records, control and progress: mean per step since the record before"},
+};
+
+void account_measure(struct account *a, enum peak_unit unit)
+{
+    a->unit = unit;
+    a->peak = peak_gflops(unit, 0.05);
+}
+
+void account_begin(struct account *a)
+{
+    a->part = ACCOUNT_RECORD;
+    memset(a->spent, 0, sizeof a->spent);
+    memset(a->total, 0, sizeof a->total);
+    a->record_told = 0;
+    a->steps = 0;
+    a->since = clock_mono();
+}
+
+enum account_part account_enter(struct account *a, enum account_part part)
+{
+    enum account_part was = a->part;
+    double now = clock_mono();
+    a->spent[was] += now - a->since;
+    a->total[was] += now - a->since;
+    a->since = now;
+    a->part = part;
+    return was;
+}
+
+void account_step(struct account *a, double ms[ACCOUNT_STEP])
+{
+    account_enter(a, ACCOUNT_RECORD);
+    for (int i = 0; i < ACCOUNT_RECORD; i++) {
+        ms[i] = 1e3 * a->spent[i];
+        a->spent[i] = 0;
+    }
+    a->steps++;
+    a->record_told = a->spent[ACCOUNT_RECORD];
+    ms[ACCOUNT_RECORD] = 1e3 * a->record_told / (double)a->steps;
+}
+
+void account_told(struct account *a)
+{
+    a->spent[ACCOUNT_RECORD] -= a->record_told;
+    a->record_told = 0;
+    a->steps = 0;
+}
+
+double account_share(const struct account *a, enum account_part part)
+{
+    double sum = 0;
+    for (int i = 0; i < ACCOUNT_PAUSE; i++)
+        sum += a->total[i];
+    return sum > 0 ? a->total[part] / sum : 0;
+}
+
+/* ---- products ---- */
+
+/* Pairs of a listed row and a key it sees; under KV_PLAN rows with gate 0 are keys of themselves only. */
+static double visible_keys(const struct plan *p, const int32_t *first_row)
+{
+    double sum = 0;
+    for (int i = 0, doc = -1, keys = 0; i < p->n; i++) {
+        int row = p->row[i], is_key = p->gate[i] != 0;
+        if (first_row[row] != doc) {
+            doc = first_row[row];
+            keys = 0;
+        }
+        sum += p->kv == KV_ALL ? row - doc + 1 : keys + 1;
+        keys += is_key;
+    }
+    return sum;
+}
+
+double account_flops(const struct flops_shape *s, const struct plan *plan, const int32_t *first_row,
+                     int R, int recompute)
+{
+    double row = 4.0 * s->C * s->H * s->D + 2.0 * s->mlp_mats * s->C * s->F; /* q, out, mlp */
+    double kv = 4.0 * s->C * s->K * s->D, key = 4.0 * s->H * s->D, blocks = 0;
+    for (int l = 0; l < s->L; l++) {
+        const struct plan *p = &plan[l];
+        blocks += p->n * row + (p->kv == KV_ALL ? R : p->n) * kv + visible_keys(p, first_row) * key;
+    }
+    return (recompute ? 4 : 3) * blocks + 3.0 * R * 2.0 * s->C * s->V;
+}
+
+double account_mfu(const struct account *a, double flops, double ms)
+{
+    return a->peak > 0 && ms > 0 ? flops / (1e6 * ms * a->peak) : (double)NAN;
+}
+
+void account_arenas(const struct model *m, struct account_arena out[ACCOUNT_ARENAS])
+{
+    out[0] = (struct account_arena){"weights", m->params.block_bytes};
+    out[1] = (struct account_arena){"stream", m->stream_arena.peak};
+    out[2] = (struct account_arena){"work", m->work_arena.peak};
+}
