@@ -6,9 +6,13 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { PANELS_MAX = 40, PANEL_METRICS = 3, SMOOTH_SLOTS = 160, MONITOR_RUNS_MAX = 8 };
+enum { PANELS_MAX = 40, PANEL_METRICS = 6, SMOOTH_SLOTS = 160, MONITOR_RUNS_MAX = 8 };
 
-enum panel_kind { PANEL_LINES, PANEL_LAYERS };
+enum panel_kind {
+    PANEL_LINES,
+    PANEL_LAYERS,
+    PANEL_SHARES, /* of a step: its metrics add up to the whole */
+};
 struct panel {
     enum panel_kind kind;
     char title[40];

@@ -81,6 +81,9 @@ class Log:
         keys = dict(loss=1.4 + 4 * fall + 0.1 * rng.random(), lr=3e-4 * fall, grad_norm=1 + fall + 0.2 * rng.random(),
                     tok_s=5000 + 100 * rng.random(), tokens=2048 * i, flops_ratio=0.7 + 0.3 * fall,
                     time_ratio=0.8 + 0.2 * fall, block_ratio=0.7 + 0.2 * fall)
+        for name, ms in (("forward", 110.0), ("loss", 60.0), ("backward", 200.0), ("optimizer", 15.0), ("data", 0.4), ("record", 0.3)):
+            keys["time_" + name] = ms * (1 + 0.1 * rng.random())
+        keys.update(mfu=0.4 + 0.02 * rng.random(), evaluation_share=0.06, checkpoint_share=0.01)
         keys.update(more)
         self.put("metric", i, **keys)
         if i % 10 == 0:
@@ -214,6 +217,23 @@ def step_costs_under_a_kilobyte():
     print("  %.0f B per new step, six charts at 80x24, 256 colours" % cost)
     check(cost <= 1000, "%.0f B per step" % cost)
     check(t.out.count(b"\x1b[2J") <= 1, "cleared after the start")
+
+
+def step_with_its_account_costs_under_a_kilobyte():
+    path, log = live_log(400)
+    t = Tty([path])
+    t.read(1.0)
+    t.keys("G", 0.5)
+    if pyte:
+        check("backward" in t.text() and "record" in t.text(), "the account is not shown\n" + t.text())
+    start, n = len(t.out), 20
+    for i in range(401, 401 + n):
+        log.step(i)
+        t.read(0.35)
+    cost = (len(t.out) - start) / n
+    t.close()
+    print("  %.0f B per new step, the page with the step's account" % cost)
+    check(cost <= 1000, "%.0f B per step" % cost)
 
 
 def step_costs_under_a_kilobyte_in_truecolor():
@@ -484,7 +504,8 @@ def main():
         print("SKIP pyte is not installed: what the screen shows is not checked, only bytes")
         skipped.append("pyte")
     only = sys.argv[1:] or None
-    for fn in (step_costs_under_a_kilobyte, step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small,
+    for fn in (step_costs_under_a_kilobyte, step_with_its_account_costs_under_a_kilobyte,
+               step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small,
                idle_is_silent_and_free, a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
                sigterm_leaves_the_terminal_clean, sigsegv_leaves_the_terminal_clean, sigabrt_leaves_the_terminal_clean,
                lost_terminal_ends_without_spinning, suspend_and_continue_ten_times, every_terminal_type_starts,

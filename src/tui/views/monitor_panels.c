@@ -18,11 +18,14 @@ static const struct panel known[] = {
     {PANEL_LINES,  "compute",   {"flops_ratio", "time_ratio", "block_ratio"},  2, 1, 0},
     {PANEL_LAYERS, "gate ratio by layer", {"gate_ratio"},                      0, 1, 0},
     {PANEL_LAYERS, "threshold by layer",  {"threshold"},                       0, 0, 0},
+    {PANEL_SHARES, "step",      {"time_forward", "time_loss", "time_backward", "time_optimizer",
+                                 "time_data", "time_record"},                  0, 0, 0},
 };
 /* clang-format on */
 
-/* Axes or bookkeeping, not curves of their own. */
-static const char *const unplotted[] = {"tokens", "step", "time", "epoch", "seq", NULL};
+/* Axes or bookkeeping, not curves of their own; the shares of the run stand in the panel of the step. */
+static const char *const unplotted[] = {
+    "tokens", "step", "time", "epoch", "seq", "evaluation_share", "checkpoint_share", NULL};
 
 int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX])
 {
@@ -60,7 +63,8 @@ static int is_shown(const struct monitor *m, enum panel_kind kind, const char *m
 {
     for (int i = 0; i < m->panels; i++)
         for (int k = 0; k < PANEL_METRICS; k++)
-            if (m->panel[i].kind == kind && strcmp(m->panel[i].metric[k], metric) == 0)
+            if ((m->panel[i].kind == PANEL_LAYERS) == (kind == PANEL_LAYERS) &&
+                strcmp(m->panel[i].metric[k], metric) == 0)
                 return 1;
     for (int i = 0; kind == PANEL_LINES && unplotted[i]; i++)
         if (strcmp(metric, unplotted[i]) == 0)
@@ -338,12 +342,95 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
         area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s", num_print(text, sum / finite));
 }
 
+/* ---- shares of a step ---- */
+
+enum { SHARES_WIDE = 52 }; /* columns from which the times stand beside the shares */
+
+/* The newest value of the run in view, smoothed as the curves are; NaN when there is none. */
+static double newest(struct view *v, const char *metric)
+{
+    const struct runview *r = app_run(v->app);
+    const struct series *s = r ? runview_series(r, metric) : NULL;
+    const struct smooth *smooth = s && s->n ? smoothed(v->state, r, s) : NULL;
+    if (!s || s->n == 0)
+        return (double)NAN;
+    return smooth ? smooth->v[s->n - 1] : s->value[s->n - 1];
+}
+
+static void share_bars(struct area a, const struct panel *p, const double ms[PANEL_METRICS],
+                       double whole)
+{
+    struct bar bar[PANEL_METRICS];
+    int n = 0, is_wide = a.cols >= SHARES_WIDE, end = a.cols - (is_wide ? 14 : 2);
+    for (; n < PANEL_METRICS && p->metric[n][0]; n++) {
+        const char *name = strchr(p->metric[n], '_');
+        bar[n] = (struct bar){.label = name ? name + 1 : p->metric[n],
+                              .value = ms[n] / whole,
+                              .role = (enum role)(ROLE_SERIES_0 + n)};
+    }
+    bars_draw(area_sub(a, 0, 0, a.rows, end), bar, (size_t)n, 1, (double)NAN, 0);
+    for (int k = 0; k < n && k < a.rows;
+         k++) { /* points below each other, over the bar's own number */
+        char text[24];
+        area_textf(a, k, end - 7, -1, ink(ROLE_TEXT), "%7.1f %%", 100 * bar[k].value);
+        snprintf(text, sizeof text, ms[k] < 9.995 ? "%.2f ms" : "%.1f ms", ms[k]);
+        if (is_wide)
+            area_right(a, k, a.cols, ink(ROLE_DIM), text);
+    }
+}
+
+/* What is not the step's: the rest of the run, and the means it has. */
+static void share_notes(struct view *v, struct area a)
+{
+    const struct runview *r = app_run(v->app);
+    double evaluation = newest(v, "evaluation_share"), checkpoint = newest(v, "checkpoint_share");
+    char si[16];
+    int y = 0, x = 0;
+    if (isfinite(evaluation) && isfinite(checkpoint))
+        area_textf(a, y++, 0, -1, ink(ROLE_DIM), "run: evaluation %.1f %%, saving %.1f %%",
+                   100 * evaluation, 100 * checkpoint);
+    if (r->peak_gflops > 0)
+        area_textf(a, y++, 0, -1, ink(ROLE_DIM), "measured peak, %s: %.4g GFLOP/s", r->peak_format,
+                   r->peak_gflops);
+    for (int i = 0; i < r->arenas; i++) {
+        x += area_text(a, y, x, -1, ink(ROLE_DIM), i ? ", " : "memory: ");
+        x += area_text(a, y, x, -1, ink(ROLE_DIM), r->arena[i].name);
+        x += area_textf(a, y, x, -1, ink(ROLE_DIM), " %sB", str_si(si, r->arena[i].bytes));
+    }
+}
+
+static void draw_shares(struct view *v, const struct panel *p, struct area a, int has_focus)
+{
+    struct ink k = ink_attr(ink(ROLE_TITLE), has_focus ? ATTR_BOLD | ATTR_UNDERLINE : ATTR_BOLD);
+    int x = 7 + area_text(a, 0, 7, -1, k, p->title) + 1, n = 0;
+    double ms[PANEL_METRICS], whole = 0, mfu = newest(v, "mfu");
+    char text[24];
+    for (; n < PANEL_METRICS && p->metric[n][0]; n++) {
+        ms[n] = newest(v, p->metric[n]);
+        ms[n] = isfinite(ms[n]) && ms[n] > 0 ? ms[n] : 0;
+        whole += ms[n];
+    }
+    if (!(whole > 0))
+        return;
+    x += area_textf(a, 0, x, -1, ink(ROLE_TEXT), "%s ms", num_print(text, whole)) + 2;
+    if (isfinite(mfu))
+        area_textf(a, 0, x, -1, ink(ROLE_TEXT), "mfu %.1f %%", 100 * mfu);
+    struct area body = area_sub(a, 1, 1, a.rows - 1, a.cols - 2);
+    share_bars(body, p, ms, whole);
+    int gap = body.rows > n + 3;
+    share_notes(v, area_sub(body, n + gap, 0, body.rows - n - gap, body.cols));
+}
+
 void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact)
 {
     struct monitor *m = v->state;
     m->area[index] = a;
     if (m->panel[index].kind == PANEL_LAYERS) {
         draw_layers(v, &m->panel[index], a, v->has_focus && m->focus == index);
+        return;
+    }
+    if (m->panel[index].kind == PANEL_SHARES) {
+        draw_shares(v, &m->panel[index], a, v->has_focus && m->focus == index);
         return;
     }
     struct chart c = make_chart(v, index);
