@@ -11,7 +11,7 @@ seconds=${SECONDS_EACH:-6} rounds=${ROUNDS:-4}
 command -v script >/dev/null || { echo 'recording.sh: script (util-linux) gives the workbench its terminal' >&2; exit 2; }
 
 room=$(mktemp -d)
-run= watch= hold=
+run='' watch='' hold=''
 cleanup() {
     for pid in $watch $hold $run; do kill "$pid" 2>/dev/null || :; done
     wait 2>/dev/null || :
@@ -52,12 +52,12 @@ for _ in $(seq "$rounds"); do
     used=$((used + after - before))
     kill "$viewer"
     wait "$watch" || :
-    watch=
+    watch=''
     sleep 0.5
 done
 kill "$run"
 wait "$run" 2>/dev/null || :
-run=
+run=''
 
 number() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p" "$room/steps"; }
 number step_ms >"$room/step_ms"

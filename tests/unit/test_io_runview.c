@@ -546,3 +546,37 @@ T_SECONDS(a_million_records_open_quickly, 60)
 {
     time_open(1000000, 1, 777777);
 }
+
+T(peak_and_arenas_are_the_newest_heads_and_odd_ones_do_no_harm)
+{
+    struct runview *v = runview_new();
+    char name[16];
+    begin("head", 0);
+    record_num(r, "peak_gflops", 230.5);
+    record_str(r, "peak_format", "bf16");
+    record_map(r, "arenas");
+    record_str(r, "text", "many");
+    record_num(r, "negative", -1);
+    record_num(r, "nan", (double)NAN);
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "arena%d", i);
+        record_int(r, name, (int64_t)i << 40);
+    }
+    record_close(r);
+    take(v);
+    t_near(v->peak_gflops, 230.5, 0);
+    t_str(v->peak_format, "bf16");
+    t_eq(v->arenas, RUNVIEW_ARENAS);
+    t_eq(v->invalid, 3);
+    t_str(v->arena[7].name, "arena7");
+    t_near(v->arena[7].bytes, 7.0 * 1099511627776.0, 0);
+    begin("head", 1); /* an older program goes on with the run */
+    record_bool(r, "resume", 1);
+    record_num(r, "peak_gflops", (double)INFINITY);
+    record_str(r, "arenas", "none");
+    take(v);
+    t_near(v->peak_gflops, 0, 0);
+    t_eq(v->arenas, 0);
+    t_str(v->peak_format, "");
+    runview_free(v);
+}
