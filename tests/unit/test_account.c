@@ -37,39 +37,38 @@ static void fake_step(struct account *a, double ms[ACCOUNT_STEP], int scale)
     account_step(a, ms);
 }
 
+/* Bounds from below only, and sums that are exact: a busy machine may stretch any part. */
 T(parts_add_up_to_the_whole_and_belong_to_one_step_each)
 {
-    static const double least[] = {[ACCOUNT_FORWARD] = 2,
-                                   [ACCOUNT_LOSS] = 3,
-                                   [ACCOUNT_BACKWARD] = 4,
-                                   [ACCOUNT_OPTIMIZER] = 5,
-                                   [ACCOUNT_DATA] = 1};
+    static const double least[] = {
+        [ACCOUNT_FORWARD] = 2,   [ACCOUNT_LOSS] = 3, [ACCOUNT_BACKWARD] = 4,
+        [ACCOUNT_OPTIMIZER] = 5, [ACCOUNT_DATA] = 1,
+    };
     struct account a = {0};
     account_begin(&a);
-    double begin = clock_mono(), reported = 0, record = 0;
+    double begin = a.since, told = 0, total = 0;
     for (int step = 1; step <= 4; step++) {
-        double ms[ACCOUNT_STEP], sum = 0, start = clock_mono();
+        double ms[ACCOUNT_STEP], sum = 0;
+        account_enter(&a, ACCOUNT_DATA);
+        double start = a.since;
         fake_step(&a, ms, step);
-        double took = 1e3 * (clock_mono() - start);
         for (int i = 0; i < ACCOUNT_RECORD; i++) {
             t_truef(ms[i] >= least[i] * step, "step %d, %s: %g ms", step, account_row[i].name,
                     ms[i]);
             sum += ms[i];
         }
-        t_truef(sum <= took && sum > took - 0.5, "parts %g ms, step %g ms", sum, took);
-        reported += sum;
-        record += ms[ACCOUNT_RECORD];
+        t_near(sum, 1e3 * (a.since - start), 1e-6);
+        t_true(ms[ACCOUNT_RECORD] >= (step == 1 ? 0 : 2));
+        told += sum + ms[ACCOUNT_RECORD];
         account_told(&a);
         spend(2); /* recording of this step: in the report of the next */
-        t_true(step == 1 ? ms[ACCOUNT_RECORD] < 1 : ms[ACCOUNT_RECORD] >= 2);
     }
     account_enter(&a, ACCOUNT_RECORD);
-    double all = 1e3 * (clock_mono() - begin), total = 0;
     for (int i = 0; i < ACCOUNT_PARTS; i++)
-        total += 1e3 * a.total[i];
-    t_near(total, all, 0.5);
-    t_truef(reported + record <= all && reported + record >= all - 10, "%g and %g of %g ms",
-            reported, record, all); /* the recording of the last step is still to be told */
+        total += a.total[i];
+    t_near(total, a.since - begin, 1e-9);
+    t_near(told + 1e3 * a.spent[ACCOUNT_RECORD], 1e3 * total, 1e-6);
+    t_true(a.spent[ACCOUNT_RECORD] >= 0.002);
 }
 
 T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_it)
@@ -79,6 +78,7 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
     account_begin(&a);
     account_step(&a, ms);
     account_told(&a);
+    double before = a.total[ACCOUNT_RECORD];
     spend(20); /* writes the record */
     for (int step = 2; step <= 5; step++) {
         account_enter(&a, ACCOUNT_FORWARD);
@@ -86,16 +86,19 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
         spend(step < 5 ? 1 : 0);
     }
     t_truef(ms[ACCOUNT_RECORD] >= (20 + 3) / 4.0, "%g ms", ms[ACCOUNT_RECORD]);
+    t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before) / 4, 1e-6);
     account_told(&a);
+    before = a.total[ACCOUNT_RECORD];
     account_step(&a, ms);
-    t_truef(ms[ACCOUNT_RECORD] < 20 / 4.0, "%g ms", ms[ACCOUNT_RECORD]);
+    t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before), 1e-6);
 }
 
 T(evaluation_checkpoints_and_pauses_are_no_part_of_a_step)
 {
     struct account a = {0};
-    double ms[ACCOUNT_STEP];
+    double ms[ACCOUNT_STEP], whole = 0;
     account_begin(&a);
+    double begin = a.since;
     t_near(account_share(&a, ACCOUNT_EVALUATION), 0, 0);
     t_eq(account_enter(&a, ACCOUNT_CHECKPOINT), ACCOUNT_RECORD);
     spend(10);
@@ -106,17 +109,18 @@ T(evaluation_checkpoints_and_pauses_are_no_part_of_a_step)
     spend(50);
     account_enter(&a, ACCOUNT_RECORD);
     fake_step(&a, ms, 1);
-    for (int i = 0; i < ACCOUNT_STEP; i++)
+    t_true(a.total[ACCOUNT_CHECKPOINT] >= 0.01 && a.total[ACCOUNT_EVALUATION] >= 0.03 &&
+           a.total[ACCOUNT_PAUSE] >= 0.05);
+    for (int i = 0; i < ACCOUNT_STEP; i++) {
         t_true(ms[i] >= 0);
-    t_truef(ms[ACCOUNT_RECORD] < 5, "%g ms of recording", ms[ACCOUNT_RECORD]);
-    double evaluation = account_share(&a, ACCOUNT_EVALUATION),
-           checkpoint = account_share(&a, ACCOUNT_CHECKPOINT);
-    t_true(evaluation > checkpoint && checkpoint > 0 && evaluation + checkpoint < 1);
-    t_near(evaluation,
-           a.total[ACCOUNT_EVALUATION] /
-               (a.total[ACCOUNT_EVALUATION] + a.total[ACCOUNT_CHECKPOINT] +
-                a.total[ACCOUNT_RECORD] + 1e-3 * (ms[0] + ms[1] + ms[2] + ms[3] + ms[4])),
-           1e-9);
+        whole += 1e-3 * ms[i];
+    }
+    t_near(whole + a.total[ACCOUNT_CHECKPOINT] + a.total[ACCOUNT_EVALUATION] +
+               a.total[ACCOUNT_PAUSE],
+           a.since - begin, 1e-9);
+    double sum = whole + a.total[ACCOUNT_CHECKPOINT] + a.total[ACCOUNT_EVALUATION];
+    t_near(account_share(&a, ACCOUNT_EVALUATION), a.total[ACCOUNT_EVALUATION] / sum, 1e-9);
+    t_near(account_share(&a, ACCOUNT_CHECKPOINT), a.total[ACCOUNT_CHECKPOINT] / sum, 1e-9);
 }
 
 /* ---- FLOPs ---- */
