@@ -18,12 +18,13 @@ cleanup() {
     rm -rf "$room"
 }
 trap cleanup EXIT
-trap 'exit 130' INT TERM
 export DEPTHSCOPE_RUNS="$room/runs" XDG_STATE_HOME="$room/state"
 
+: >"$room/steps"
 "$program" train --run measured --json "$@" train.steps=1000000 train.eval_every=1000000 \
     train.probe_every=1000000 train.checkpoint_every=1000000 >"$room/steps" 2>"$room/said" &
 run=$!
+trap 'exit 130' INT TERM # only now: a child must not inherit it
 lines() { wc -l <"$room/steps"; }
 while [ "$(lines)" -lt 20 ]; do # caches are warm, the tokenizer is made
     kill -0 "$run" 2>/dev/null || { cat "$room/said" >&2; exit 1; }
