@@ -1,18 +1,56 @@
 /* depthscope bench: speed of products, steps, prefill and decode. */
+#include <math.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/cpu.h"
 #include "base/pool.h"
 #include "cli/use.h"
 #include "cli/version.h"
-#include "engine/gemm.h"
+#include "engine/peak.h"
 #include "eval/speed.h"
+#include "models/config.h"
 
 static struct cli_option options[] = {
     {.name = "json",
      .help = "one JSON object: results, each with name, unit, median, min, max, vs"},
     {.name = NULL},
 };
+
+/* ---- JSON ---- */
+
+static void add_known(struct str *out, const char *key, double v)
+{
+    if (isfinite(v))
+        json_add_num(out, key, v);
+}
+
+static void print_result(struct str *out, const struct speed_result *r)
+{
+    json_key(out, NULL);
+    str_add(out, "{");
+    json_add_str(out, "name", r->name);
+    json_add_str(out, "unit", r->unit);
+    json_add_num(out, "median", r->median);
+    json_add_num(out, "min", r->min);
+    json_add_num(out, "max", r->max);
+    json_add_num(out, "vs", r->vs);
+    if (r->reference)
+        json_add_str(out, "reference", r->reference);
+    json_add_str(out, "group", r->group);
+    add_known(out, "gflops", r->gflops);
+    add_known(out, "gbs", r->gbs);
+    if (r->limit)
+        json_add_str(out, "limit", r->limit);
+    add_known(out, "share", r->share);
+    add_known(out, "tokens_s", r->tokens_s);
+    add_known(out, "time_ratio", r->time_ratio);
+    add_known(out, "flops_ratio", r->flops_ratio);
+    add_known(out, "weights_bytes", r->weights_bytes);
+    add_known(out, "stream_bytes", r->stream_bytes);
+    add_known(out, "work_bytes", r->work_bytes);
+    str_add(out, "}");
+}
 
 static void print_json(struct str *out, const struct speed_list *l)
 {
@@ -21,57 +59,131 @@ static void print_json(struct str *out, const struct speed_list *l)
     str_add(out, "{");
     json_key(out, "results");
     str_add(out, "[");
-    for (size_t i = 0; i < l->n; i++) {
-        const struct speed_result *r = &l->v[i];
-        json_key(out, NULL);
-        str_add(out, "{");
-        json_add_str(out, "name", r->name);
-        json_add_str(out, "unit", r->unit);
-        json_add_num(out, "median", r->median);
-        json_add_num(out, "min", r->min);
-        json_add_num(out, "max", r->max);
-        json_add_num(out, "vs", r->vs);
-        if (r->reference)
-            json_add_str(out, "reference", r->reference);
-        str_add(out, "}");
-    }
+    for (size_t i = 0; i < l->n; i++)
+        print_result(out, &l->v[i]);
     str_add(out, "]");
     json_add_str(out, "version", DEPTHSCOPE_VERSION);
     json_add_str(out, "cpu", cpu);
     json_add_int(out, "threads", pool_threads());
-    json_add_str(out, "products", gemm_name(gemm_provider(GEMM_FP32)));
+    json_add_str(out, "model", l->model);
+    json_add_num(out, "memory_bytes", l->memory_bytes);
     str_add(out, "}\n");
 }
 
-static void print_table(struct str *out, const struct speed_list *l)
+/* ---- tables ---- */
+
+static void add_number(struct table *t, double v)
 {
-    static const char *const title[] = {"", "median", "min", "max", "unit", "against"};
-    struct table t;
-    table_init(&t, DS_LEN(title));
-    for (size_t i = 0; i < DS_LEN(title); i++)
-        table_add(&t, title[i]);
-    for (size_t i = 0; i < l->n; i++) {
-        const struct speed_result *r = &l->v[i];
-        table_add(&t, r->name);
-        table_addf(&t, "%.4g", r->median);
-        table_addf(&t, "%.4g", r->min);
-        table_addf(&t, "%.4g", r->max);
-        table_add(&t, r->unit);
-        if (r->reference)
-            table_addf(&t, "%.2f of %s", r->vs, r->reference);
-        else
-            table_add(&t, "");
-    }
-    table_print(&t, out);
-    str_addf(out, "%d threads, products by %s\n", pool_threads(), gemm_name(gemm_provider(GEMM_FP32)));
-    table_release(&t);
+    if (!isfinite(v))
+        table_add(t, "");
+    else if (fabs(v) >= 100)
+        table_addf(t, "%.0f", v);
+    else
+        table_addf(t, "%.3g", v);
 }
 
-/* The peaks are always measured: they are what the rest is compared with. */
-static int has_name(const struct speed_list *l, const char *only)
+static void add_ratio(struct table *t, double v)
+{
+    if (isfinite(v))
+        table_addf(t, "%.2f", v);
+    else
+        table_add(t, "");
+}
+
+static void add_row(struct table *t, const struct speed_result *r, int is_model)
+{
+    double rate = isfinite(r->gbs) ? r->gbs : r->gflops,
+           mib = (r->weights_bytes + r->stream_bytes + r->work_bytes) / (1 << 20);
+    table_add(t, r->name);
+    add_number(t, r->median);
+    add_number(t, r->min);
+    add_number(t, r->max);
+    if (!is_model)
+        table_add(t, r->unit);
+    if (strcmp(r->group, "peaks") == 0)
+        return;
+    if (is_model || strcmp(r->unit, "GFLOP/s") != 0)
+        add_number(t, rate);
+    else
+        table_add(t, "");
+    if (r->limit)
+        table_addf(t, "%.2f %s", r->share, r->limit);
+    else
+        table_add(t, "");
+    add_ratio(t, r->time_ratio);
+    if (!is_model)
+        return;
+    add_ratio(t, r->flops_ratio);
+    add_number(t, mib);
+}
+
+/* Results of one group stand together. */
+static size_t print_group(struct str *out, const struct speed_list *l, size_t from)
+{
+    static const char *const peaks[] = {"limits", "median", "min", "max", "", NULL},
+                             *const ops[] = {"operations", "median", "min",      "max", "",
+                                             "G/s",        "share",  "gathered", NULL},
+                             *const model[] = {"tokens/s", "median", "min",   "max", "G/s",
+                                               "share",    "time",   "FLOPs", "MiB", NULL};
+    const char *group = l->v[from].group;
+    int is_peaks = strcmp(group, "peaks") == 0, is_ops = strcmp(group, "ops") == 0;
+    const char *const *title = is_peaks ? peaks : is_ops ? ops : model;
+    struct table t;
+    size_t columns = 0, i = from;
+    while (title[columns])
+        columns++;
+    table_init(&t, columns);
+    for (size_t c = 0; c < columns; c++)
+        table_add(&t, title[c]);
+    for (; i < l->n && strcmp(l->v[i].group, group) == 0; i++)
+        add_row(&t, &l->v[i], !is_peaks && !is_ops);
+    if (from > 0)
+        str_add(out, "\n");
+    table_print(&t, out);
+    table_release(&t);
+    return i;
+}
+
+static void print_tables(struct str *out, const struct speed_list *l)
+{
+    for (size_t i = 0; i < l->n;)
+        i = print_group(out, l, i);
+    str_addf(out, "\n%s\n%d threads, about %.0f MiB\n", l->model, pool_threads(),
+             l->memory_bytes / (1 << 20));
+    str_add(out, "share: of the limit named, at the median; G/s: GFLOP/s, or GB/s where reading is "
+                 "the limit;\ntime, FLOPs: against the dense pass measured beside it; MiB: peak of "
+                 "weights, stream and work\n");
+}
+
+/* ---- command ---- */
+
+static int apply(const struct cli_args *a, struct speed_options *o, struct config *c, struct err *e)
+{
+    const struct opt_group *const groups[] = {&speed_group, &model_group};
+    struct model_config model = {0}; /* only to check the keys */
+    char where[32];
+    int rc = opt_defaults(&speed_group, o, e);
+    for (int i = 0; i < a->n_override && rc == 0; i++) {
+        snprintf(where, sizeof where, "setting %d", i + 1);
+        rc = config_override(c, a->override[i], where, e);
+    }
+    if (rc == 0)
+        rc = config_apply(c, &speed_group, o, e);
+    if (rc == 0)
+        rc = opt_defaults(&model_group, &model, e);
+    if (rc == 0)
+        rc = config_apply(c, &model_group, &model, e);
+    if (rc == 0)
+        rc = config_check_unused(c, groups, DS_LEN(groups), e);
+    opt_release(&model_group, &model);
+    return rc;
+}
+
+/* The limits are always measured: they are what the rest is compared with. */
+static int is_measured(const struct speed_list *l, const char *only)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (strstr(l->v[i].name, only))
+        if (strcmp(l->v[i].group, only) == 0 || strstr(l->v[i].name, only))
             return 1;
     return 0;
 }
@@ -82,6 +194,7 @@ int bench_command(int argc, char **argv)
     struct cli_args a;
     struct speed_options o = {0};
     struct speed_list l = {0};
+    struct config c = {0};
     struct str out = {0};
     int rc = cli_parse(&a, options, argc, argv, &e);
     if (rc < 0)
@@ -90,22 +203,22 @@ int bench_command(int argc, char **argv)
     if (a.n_rest > 0)
         rc = err_set(&e, DS_EUSAGE, "bench takes key=value only, not %s", a.rest[0]);
     if (rc == 0)
-        rc = cli_apply(&a, &speed_group, &o, &e);
+        rc = apply(&a, &o, &c, &e);
     cli_release(&a);
-    if (rc < 0)
-        return command_fail(&e);
-    rc = pool_start((int)o.threads, &e);
     if (rc == 0)
-        rc = speed_run(&l, &o, &e);
-    if (rc == 0 && !has_name(&l, o.only))
+        rc = pool_start((int)o.threads, &e);
+    if (rc == 0)
+        rc = speed_run(&l, &o, &c, &e);
+    if (rc == 0 && !is_measured(&l, o.only))
         rc =
             err_set(&e, DS_EUSAGE, "bench: only=%s: nothing measured has that in its name", o.only);
     if (rc == 0 && json)
         print_json(&out, &l);
     else if (rc == 0)
-        print_table(&out, &l);
+        print_tables(&out, &l);
     speed_release(&l);
     opt_release(&speed_group, &o);
+    config_release(&c);
     pool_stop();
     return rc < 0 ? command_fail(&e) : cli_print(&out);
 }

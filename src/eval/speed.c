@@ -1,84 +1,337 @@
+/* Options, shapes, the memory a benchmark takes, results. */
 #include "eval/speed.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "models/model.h"
+#include "base/str.h"
+#include "eval/statistics.h"
+#include "speed_impl.h"
 
-enum { ROUNDS_MAX = 64, READ_FLOATS = 16 << 20 };
+enum { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
+const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 
 #define AT(field) offsetof(struct speed_options, field)
 static const struct opt speed_opts[] = {
     // clang-format off
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "a small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only what has this word in its name (peak, gemm, train, prefill, decode)", NULL},
-    {"rounds",  OPT_INT,  AT(rounds),  "0",   0, ROUNDS_MAX, NULL, "0 = 5 (quick: 3)", NULL},
-    {"layers",  OPT_INT,  AT(layers),  "8",   3, 256, NULL, "of the model", NULL},
-    {"dim",     OPT_INT,  AT(dim),     "0",   0, 16384, NULL, "of the model; 0 = 192 (quick: 96)", NULL},
-    {"heads",   OPT_INT,  AT(heads),   "0",   0, 512, NULL, "of the model; 0 = by dim", NULL},
-    {"vocab",   OPT_INT,  AT(vocab),   "2048", 2, 1 << 20, NULL, "of the model", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only this group (peaks, ops, blocks, train, prefill, decode) or what has this in its name", NULL},
+    {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256), 22 x 2048 as Llama; model.* keys go on top", NULL},
+    {"compute", OPT_ENUM, AT(compute), "auto", 0, 0, "auto|fp32|bf16", "format of the products; auto = the model's default", NULL},
+    {"weights", OPT_ENUM, AT(weights), "auto", 0, 0, "auto|none|bf16|q8_0|q4_0|q4_k", "how prefill and decode hold the weights", NULL},
+    {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "0 = 5 (quick: 3)", NULL},
+    {"layers",  OPT_INT,  AT(layers),  "0",   0, 256, NULL, "of the model; 0 = by shape, 8", NULL},
+    {"dim",     OPT_INT,  AT(dim),     "0",   0, 16384, NULL, "of the model; 0 = by shape, 192 (quick: 96)", NULL},
+    {"heads",   OPT_INT,  AT(heads),   "0",   0, 512, NULL, "of the model; 0 = by shape, by dim", NULL},
+    {"vocab",   OPT_INT,  AT(vocab),   "0",   0, 1 << 20, NULL, "of the model; 0 = by shape, 2048", NULL},
     {"prefill", OPT_INT,  AT(prefill), "512", 16, 32768, NULL, "tokens of a prefill", NULL},
     {"decode",  OPT_INT,  AT(decode),  "16",  1, 4096, NULL, "tokens decoded one by one behind it", NULL},
-    {"batch",   OPT_INT,  AT(batch),   "4",   1, 1024, NULL, "sequences of a training step", NULL},
-    {"seq",     OPT_INT,  AT(seq),     "128", 2, 32768, NULL, "tokens of a training sequence", NULL},
+    {"batch",   OPT_INT,  AT(batch),   "0",   0, 1024, NULL, "sequences of a training step; 0 = by shape, 4", NULL},
+    {"seq",     OPT_INT,  AT(seq),     "0",   0, 32768, NULL, "tokens of a training sequence; 0 = by shape, 128", NULL},
     {"threads", OPT_INT,  AT(threads), "0",   0, 4096, NULL, "0 = what affinity and quota allow", NULL},
     // clang-format on
 };
 const struct opt_group speed_group = {
     .prefix = "", .title = "bench", .opts = speed_opts, .n = DS_LEN(speed_opts)};
 
-/* One thing that is measured: a model in one way of use. */
-struct subject_of {
-    const char *method;
-    double ratio;
-    int is_forced;
-    struct model *model;
-    int8_t *force;
+/* ---- shapes ---- */
+
+static const struct shape {
+    int64_t layers, dim, heads, vocab, batch, seq;
+    const char *keys; /* further "key=value" words */
+} shapes[] = {
+    {8, 0, 0, 2048, 4, 128, ""},
+    {6, 256, 4, 4096, 8, 256,
+     "model.ffn=1024 model.norm=layer model.mlp=gelu_tanh model.position=learned "
+     "model.attn_bias=true model.mlp_bias=true model.tied=true"},
+    {12, 512, 8, 32000, 8, 256,
+     "model.ffn=2048 model.norm=layer model.mlp=gelu_tanh model.position=learned "
+     "model.attn_bias=true model.mlp_bias=true model.tied=true"},
+    {22, 2048, 32, 32000, 1, 512,
+     "model.kv_heads=4 model.ffn=5632 model.norm=rms model.mlp=swiglu model.position=rope "
+     "model.tied=false"},
 };
 
-static int make_model(struct model **out, const struct speed_options *o, const char *method,
-                      double ratio, int train, struct err *e)
+static int set_number(struct config *c, const char *key, int64_t v, struct err *e)
 {
-    struct model_config c = {0};
-    struct config route = {0}, keys = {0};
-    char text[64], key[64];
-    int rc = opt_defaults(&model_group, &c, e);
-    const struct {
-        const char *key;
-        long long v;
-    } size[] = {
-        {"model.layers", (long long)o->layers},
-        {"model.dim", (long long)o->dim},
-        {"model.heads", (long long)o->heads},
-        {"model.vocab", (long long)o->vocab},
-        {"model.max_seq", (long long)(o->prefill + o->decode + o->seq)},
-    };
-    for (size_t i = 0; i < DS_LEN(size) && rc == 0; i++) {
-        snprintf(text, sizeof text, "%lld", size[i].v);
-        rc = config_set(&keys, size[i].key, text, "bench", e);
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    return config_set(c, key, text, "bench", e);
+}
+
+static int set_words(struct config *c, const char *words, struct err *e)
+{
+    char word[64];
+    int rc = 0;
+    while (*words && rc == 0) {
+        size_t n = strcspn(words, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        rc = config_override(c, word, "shape", e);
+        words += n + strspn(words + n, " ");
     }
-    if (rc == 0)
-        rc = config_set(&keys, "model.method", method, "bench", e);
-    if (rc == 0 && ratio > 0) {
-        snprintf(key, sizeof key, "%s.target_ratio", method);
-        snprintf(text, sizeof text, "%g", ratio);
-        rc = config_set(&route, key, text, "bench", e);
-    }
-    if (rc == 0)
-        rc = config_apply(&keys, &model_group, &c, e);
-    if (rc == 0)
-        rc = model_new(out, &c, &route, 1, train, e);
-    opt_release(&model_group, &c); /* empty when it was taken */
-    config_release(&route);
-    config_release(&keys);
     return rc;
 }
 
-static void fill_ids(int32_t *id, size_t n, int vocab)
+/* An option that a model has or has not: "compute", "weights". */
+static int set_choice(struct speed *s, const char *key, const char *option, int chosen,
+                      struct err *e)
+{
+    char text[32];
+    const struct opt *o = opt_find(&speed_group, option);
+    if (chosen == 0)
+        return 0;
+    opt_print(o, &s->o, text, sizeof text);
+    if (opt_find(&model_group, key))
+        return config_set(&s->keys, key, text, "bench", e);
+    if (strcmp(text, "fp32") == 0 || strcmp(text, "none") == 0)
+        return 0; /* that is what there is */
+    return err_set(e, DS_EUSAGE, "bench: %s=%s: models have no %s here", option, text, key);
+}
+
+static void fill_sizes(struct speed_options *o)
+{
+    const struct shape *p = &shapes[o->shape];
+    o->rounds = o->rounds ? o->rounds : o->quick ? 3 : 5;
+    o->layers = o->layers ? o->layers : p->layers;
+    if (o->dim == 0)
+        o->dim = p->dim ? p->dim : o->quick ? 96 : 192;
+    if (o->heads == 0)
+        o->heads = p->heads && o->dim == p->dim ? p->heads : o->dim % 32 == 0 ? o->dim / 32 : 1;
+    o->vocab = o->vocab ? o->vocab : p->vocab;
+    o->batch = o->batch ? o->batch : p->batch;
+    o->seq = o->seq ? o->seq : p->seq;
+}
+
+static int make_keys(struct speed *s, const struct config *model_keys, struct err *e)
+{
+    const struct speed_options *o = &s->o;
+    int64_t longest = o->prefill + o->decode > o->seq ? o->prefill + o->decode : o->seq;
+    const struct {
+        const char *key;
+        int64_t v;
+    } size[] = {
+        {"model.layers", o->layers}, {"model.dim", o->dim},      {"model.heads", o->heads},
+        {"model.vocab", o->vocab},   {"model.max_seq", longest},
+    };
+    int rc = set_words(&s->keys, shapes[o->shape].keys, e);
+    for (size_t i = 0; i < DS_LEN(size) && rc == 0; i++)
+        rc = set_number(&s->keys, size[i].key, size[i].v, e);
+    if (rc == 0)
+        rc = set_choice(s, "model.compute", "compute", o->compute, e);
+    if (rc == 0)
+        rc = set_choice(s, "model.weights", "weights", o->weights, e);
+    for (size_t i = 0; model_keys && i < model_keys->n && rc == 0; i++) {
+        const struct config_entry *x = &model_keys->entry[i];
+        if (x->value && opt_find(&model_group, x->key))
+            rc = config_set(&s->keys, x->key, x->value, x->where, e);
+    }
+    return rc;
+}
+
+/* The value of a model's option as text, "" where models have no such option. */
+static void value_of(const struct speed *s, const char *key, char *out, size_t size)
+{
+    const struct opt *o = opt_find(&model_group, key);
+    out[0] = '\0';
+    if (o)
+        opt_print(o, &s->config, out, size);
+}
+
+static double bytes_per_weight(const struct speed *s, const char *weights)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } known[] = {{"bf16", 2}, {"q8_0", 34.0 / 32}, {"q4_0", 18.0 / 32}, {"q4_k", 144.0 / 256}};
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (strcmp(weights, known[i].name) == 0)
+            return known[i].bytes;
+    return s->unit == PEAK_BF16 ? 2 : sizeof(real);
+}
+
+static int resolve(struct speed *s, const struct config *model_keys, struct err *e)
+{
+    char compute[32], weights[32];
+    fill_sizes(&s->o);
+    int rc = make_keys(s, model_keys, e);
+    if (rc == 0)
+        rc = opt_defaults(&model_group, &s->config, e);
+    if (rc == 0)
+        rc = config_apply(&s->keys, &model_group, &s->config, e);
+    if (rc == 0)
+        rc = model_config_check(&s->config, e);
+    if (rc < 0)
+        return rc;
+    const struct model_config *c = &s->config;
+    s->o.layers = c->layers;
+    s->o.dim = c->dim;
+    s->o.heads = c->heads;
+    s->o.vocab = c->vocab;
+    value_of(s, "model.compute", compute, sizeof compute);
+    value_of(s, "model.weights", weights, sizeof weights);
+    s->unit = strcmp(compute, "bf16") == 0 ? PEAK_BF16 : PEAK_FP32;
+    s->bytes_per_weight = bytes_per_weight(s, weights);
+    snprintf(s->out->model, sizeof s->out->model,
+             "%lld x %lld, %lld heads, ffn %lld, vocab %lld, batch %lld x %lld, %s%s%s",
+             (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->ffn,
+             (long long)c->vocab, (long long)s->o.batch, (long long)s->o.seq, peak_name[s->unit],
+             weights[0] ? ", weights " : "", weights);
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static double memory_left(void)
+{
+    struct str text = {0};
+    double kib = 0;
+    const char *line = NULL;
+    if (fs_read_file(&text, "/proc/meminfo", 1 << 16, NULL) == 0 &&
+        (line = strstr(str_text(&text), "MemAvailable:")) != NULL)
+        kib = strtod(line + strlen("MemAvailable:"), NULL);
+    str_release(&text);
+    return 1024 * kib;
+}
+
+static double weights_of(const struct model_config *c)
+{
+    double C = (double)c->dim, D = (double)(c->heads * c->head_dim),
+           K = (double)(c->kv_heads * c->head_dim);
+    double block = 2 * C * D + 2 * C * K + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)c->ffn;
+    double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
+    return (double)c->vocab * C * (c->tied ? 1 : 2) + table + (double)c->layers * block;
+}
+
+/* One model is alive at a time: value, gradient and two moments where it trains, and its weights once more where a format
+ * of their own is laid out for the products. */
+static double memory_of(const struct speed *s, const char *group)
+{
+    const struct model_config *c = &s->config;
+    double weights = weights_of(c), packed = s->bytes_per_weight < sizeof(real) ? 2.0 : 0,
+           kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
+    int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
+    if (strcmp(group, "train") == 0)
+        return weights * (4.0 * sizeof(real) + 2 * packed) + (double)model_bytes(c, rows, 1, 1);
+    if (strcmp(group, "prefill") == 0 || strcmp(group, "decode") == 0)
+        return weights * (sizeof(real) + packed) + (double)model_bytes(c, use, 0, 0) +
+               kv * (double)(s->o.prefill + s->o.decode);
+    if (strcmp(group, "blocks") == 0)
+        return (weights - (double)c->vocab * (double)c->dim) / (double)c->layers * 4 *
+                   sizeof(real) +
+               (double)model_bytes(c, rows, 1, 1) / (double)c->layers;
+    return 0;
+}
+
+/* "train", "train step dense" and "tra" are about the group train. */
+static int is_about(const struct speed *s, const char *group)
+{
+    return s->o.only[0] && (strstr(s->o.only, group) || strstr(group, s->o.only));
+}
+
+static int check_memory(struct speed *s, struct err *e)
+{
+    static const char *const group[] = {"blocks", "train", "prefill", "decode"};
+    char a[16], b[16], text[160] = "";
+    double left = memory_left(), most = 0;
+    int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
+    for (size_t i = 0; i < DS_LEN(group); i++)
+        named |= is_about(s, group[i]);
+    for (size_t i = 0; i < DS_LEN(group); i++) {
+        double need = memory_of(s, group[i]);
+        size_t n = strlen(text);
+        if (named && !is_about(s, group[i]))
+            continue;
+        most = need > most ? need : most;
+        snprintf(text + n, sizeof text - n, "%s%s %sB", n ? ", " : "", group[i], str_si(a, need));
+    }
+    s->line_bytes = s->o.quick ? (size_t)64 << 20 : (size_t)1 << 30;
+    if (left > 0 && (double)s->line_bytes > left / 8)
+        s->line_bytes = (size_t)16 << 20;
+    s->out->memory_bytes = most + (double)s->line_bytes;
+    if (left <= 0 || s->out->memory_bytes <= left)
+        return 0;
+    return err_set(e, DS_ERANGE,
+                   "bench: %sB are free; needed are %s, and %sB for reading rates: a smaller "
+                   "shape or only=GROUP fits",
+                   str_si(a, left), text, str_si(b, (double)s->line_bytes));
+}
+
+/* ---- results ---- */
+
+int speed_wants(const struct speed *s, const char *group, const char *name)
+{
+    const char *only = s->o.only;
+    return !only[0] || strcmp(group, only) == 0 || strstr(name, only) != NULL;
+}
+
+double speed_median(const double *v, int n)
+{
+    double sorted[SPEED_ROUNDS_MAX];
+    memcpy(sorted, v, (size_t)n * sizeof *v);
+    return estimate_median(sorted, (size_t)n);
+}
+
+double speed_median_ratio(const double *a, const double *b, int n)
+{
+    double ratio[SPEED_ROUNDS_MAX];
+    for (int i = 0; i < n; i++)
+        ratio[i] = b[i] > 0 ? a[i] / b[i] : (double)NAN;
+    return estimate_median(ratio, (size_t)n);
+}
+
+struct speed_result *speed_add(struct speed *s, const char *group, const char *name,
+                               const char *unit, const double *sample, int n, struct err *e)
+{
+    struct speed_list *l = s->out;
+    void *p = l->v;
+    const double none = (double)NAN;
+    if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->v) < 0) {
+        (void)!err_set(e, DS_EMEM, "results");
+        return NULL;
+    }
+    l->v = p;
+    struct speed_result *r = &l->v[l->n++];
+    *r = (struct speed_result){.group = group,
+                               .unit = unit,
+                               .median = speed_median(sample, n),
+                               .min = sample[0],
+                               .max = sample[0],
+                               .vs = none,
+                               .gflops = none,
+                               .gbs = none,
+                               .share = none,
+                               .tokens_s = none,
+                               .time_ratio = none,
+                               .flops_ratio = none,
+                               .weights_bytes = none,
+                               .stream_bytes = none,
+                               .work_bytes = none};
+    str_copy(r->name, sizeof r->name, name);
+    for (int i = 1; i < n; i++) {
+        r->min = sample[i] < r->min ? sample[i] : r->min;
+        r->max = sample[i] > r->max ? sample[i] : r->max;
+    }
+    return r;
+}
+
+void speed_set_limit(struct speed_result *r, double rate, const char *name, double limit)
+{
+    r->limit = name;
+    r->share = limit > 0 ? rate / limit : (double)NAN;
+}
+
+void speed_fill(real *x, size_t n, double scale)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (real)(((double)(i % 997) / 997 - 0.499) * scale);
+}
+
+void speed_fill_ids(int32_t *id, size_t n, int vocab)
 {
     struct rng r;
     rng_init(&r, 1, RNG_TEST, 0, 0);
@@ -86,244 +339,76 @@ static void fill_ids(int32_t *id, size_t n, int vocab)
         id[i] = (int32_t)rng_below(&r, (uint32_t)vocab);
 }
 
-/* ---- training ---- */
+/* ---- peaks ---- */
 
-static double train_tokens_s(struct model *m, const struct batch *b, int64_t step)
+static int add_reading(struct speed *s, const char *name, size_t bytes, double *most, struct err *e)
 {
-    struct pass pass = {.kind = PASS_TRAIN, .step = step, .progress = 1, .seed = 1};
-    struct adamw a = {.lr = 1e-4,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .weight_decay = 0.1,
-                      .router_lr = 1,
-                      .clip = 1};
-    double t = clock_mono();
-    model_forward(m, b, &pass);
-    model_loss(m, 1, 0);
-    model_backward(m);
-    struct grad_health h = params_grad_health(&m->params);
-    if (h.bad == 0)
-        adamw_step(&m->params, &a, step, &h);
-    if (m->route.ops->update)
-        m->route.ops->update(&m->route);
-    params_zero_grad(&m->params);
-    t = clock_mono() - t;
-    m->batch = NULL;
-    return t > 0 ? b->B * b->T / t : 0;
-}
-
-static int time_training(struct speed_list *l, const struct speed_options *o, struct err *e)
-{
-    static const char *const method[] = {"dense", "edp"};
-    static const char *const name[] = {"train step dense", "train step edp masked"};
-    struct model *m[2] = {NULL, NULL};
-    double sample[2][ROUNDS_MAX], dense = 0;
-    int rows = (int)(o->batch * o->seq), rc = 0;
-    int32_t *id = mem_alloc((size_t)rows, sizeof *id),
-            *target = mem_alloc((size_t)rows, sizeof *target);
-    struct batch b = {.B = (int)o->batch, .T = (int)o->seq, .id = id, .target = target};
-    if (!id || !target)
-        rc = err_set(e, DS_EMEM, "batch");
-    for (int k = 0; k < 2 && rc == 0; k++) {
-        rc = make_model(&m[k], o, method[k], k ? 0.5 : 0, 1, e);
-        if (rc == 0)
-            rc = model_reserve(m[k], rows, 1, 1, e);
-    }
-    if (rc == 0) {
-        fill_ids(id, (size_t)rows, (int)o->vocab);
-        fill_ids(target, (size_t)rows, (int)o->vocab);
-        for (int i = -1; i < o->rounds; i++) /* the first warms up */
-            for (int k = 0; k < 2; k++)
-                sample[k][i < 0 ? 0 : i] = train_tokens_s(m[k], &b, i + 2);
-    }
-    for (int k = 0; k < 2 && rc == 0; k++) {
-        rc = speed_add(l, name[k], "tokens/s", sample[k], (int)o->rounds, "dense", dense, e);
-        dense = rc == 0 && k == 0 ? l->v[l->n - 1].median : dense;
-    }
-    model_free(m[0]);
-    model_free(m[1]);
-    mem_free(id);
-    mem_free(target);
-    return rc;
-}
-
-/* ---- use ---- */
-
-struct use {
-    const struct speed_options *o;
-    int32_t *id;
-    real *logits;
-    struct kv_cache *cache;
-};
-
-/* Cells by lot at this ratio, the first and the last layer always on. */
-static int make_force(struct subject_of *s, int L, int R, struct err *e)
-{
-    struct rng r;
-    double rate = (s->ratio * L - 2) / (L - 2);
-    s->force = mem_alloc((size_t)L * (size_t)R, 1);
-    if (!s->force)
-        return err_set(e, DS_EMEM, "forced cells");
-    rng_init(&r, 1, RNG_TEST, 1, 0);
-    for (int l = 0; l < L; l++)
-        for (int i = 0; i < R; i++)
-            s->force[l * R + i] = (int8_t)(l == 0 || l == L - 1 || rng_uniform(&r) < rate);
-    return 0;
-}
-
-static double prefill_s(const struct subject_of *s, const struct use *u, int dense)
-{
-    struct batch b = {.B = 1, .T = (int)u->o->prefill, .id = u->id};
-    struct pass pass = {
-        .kind = dense ? PASS_DENSE : PASS_SPARSE, .seed = 1, .force = dense ? NULL : s->force};
-    double t = clock_mono();
-    model_forward(s->model, &b, &pass);
-    model_logits(s->model, s->model->R - 1, u->logits);
-    t = clock_mono() - t;
-    s->model->batch = NULL;
-    return t > 0 ? (double)u->o->prefill / t : 0;
-}
-
-/* Behind a prompt that is fed densely, so that every way decodes from an equally full cache. */
-static int decode_s(const struct subject_of *s, const struct use *u, int dense, double *out,
-                    struct err *e)
-{
-    struct pass pass = {.kind = PASS_DENSE, .seed = 1};
-    int L = (int)u->o->layers, R = (int)(u->o->prefill + u->o->decode), rc;
-    int8_t column[256];
-    kv_cache_reset(u->cache);
-    rc = model_decode(s->model, u->cache, u->id, (int)u->o->prefill, &pass, e);
-    double t = clock_mono();
-    for (int i = 0; i < u->o->decode && rc == 0; i++) {
-        int at = (int)u->o->prefill + i;
-        for (int l = 0; s->force && l < L; l++)
-            column[l] = s->force[l * R + at];
-        pass = (struct pass){.kind = dense ? PASS_DENSE : PASS_SPARSE,
-                             .seed = 1,
-                             .force = s->force && !dense ? column : NULL};
-        rc = model_decode(s->model, u->cache, &u->id[at], 1, &pass, e);
-        model_logits(s->model, 0, u->logits);
-    }
-    t = clock_mono() - t;
-    *out = t > 0 ? (double)u->o->decode / t : 0;
-    return rc;
-}
-
-enum { RATIOS = 4 };
-static const double ratios[RATIOS] = {1, 0.75, 0.5, 0.25};
-
-/* One method at all ratios against itself run dense. */
-static int time_method(struct speed_list *l, const struct speed_options *o, const char *method,
-                       int is_forced, int is_decode, struct use *u, struct err *e)
-{
-    static double sample[RATIOS + 1][ROUNDS_MAX];
-    struct subject_of s[RATIOS] = {{0}};
-    int made = 0, rc = 0, R = (int)(o->prefill + o->decode), L = (int)o->layers, n = 0;
-    for (int k = 0; k < RATIOS && rc == 0; k++) {
-        if (ratios[k] * L < 2 || (o->quick && k % 2))
-            continue; /* two layers are always on */
-        s[n] = (struct subject_of){.method = method, .ratio = ratios[k], .is_forced = is_forced};
-        rc = make_model(&s[n].model, o, method, is_forced ? 0.75 : ratios[k], 0, e);
-        made = n + (rc == 0);
-        if (rc == 0)
-            rc = model_reserve(s[n].model, (int)o->prefill, 0, 0, e);
-        if (rc == 0 && is_forced)
-            rc = make_force(&s[n], L, is_decode ? R : (int)o->prefill, e);
-        n++;
-    }
-    for (int i = -1; i < o->rounds && rc == 0; i++)
-        for (int k = -1; k < n && rc == 0; k++) {
-            double *out = &sample[k + 1][i < 0 ? 0 : i];
-            if (is_decode)
-                rc = decode_s(&s[k < 0 ? 0 : k], u, k < 0, out, e);
-            else
-                *out = prefill_s(&s[k < 0 ? 0 : k], u, k < 0);
+    double sample[SPEED_ROUNDS_MAX];
+    int again = bytes < s->line_bytes ? 8 : 1; /* from a cache: what is left of the first times */
+    for (int i = -1; i < s->o.rounds; i++) {
+        double best = 0;
+        for (int k = 0; k < again; k++) {
+            double g = peak_read_gbs(s->lines, bytes);
+            best = g > best ? g : best;
         }
-    double dense = 0;
-    for (int k = -1; k < n && rc == 0; k++) {
+        sample[i < 0 ? 0 : i] = best;
+    }
+    struct speed_result *r = speed_add(s, "peaks", name, "GB/s", sample, (int)s->o.rounds, e);
+    if (r && most)
+        *most = r->max;
+    return r ? 0 : DS_EMEM;
+}
+
+static int time_peaks(struct speed *s, struct err *e)
+{
+    double sample[PEAK_UNITS][SPEED_ROUNDS_MAX];
+    int rc = 0;
+    s->lines = mem_reserve(s->line_bytes);
+    if (!s->lines)
+        return err_set(e, DS_EMEM, "memory to read");
+    memset(s->lines, 1, s->line_bytes);
+    for (int i = 0; i < s->o.rounds; i++)
+        for (int u = 0; u < PEAK_UNITS; u++)
+            sample[u][i] = peak_gflops((enum peak_unit)u, s->o.quick ? 0.02 : 0.1);
+    for (int u = 0; u < PEAK_UNITS && rc == 0; u++) {
         char name[64];
-        if (k < 0)
-            snprintf(name, sizeof name, "%s %s dense", is_decode ? "decode" : "prefill", method);
-        else
-            snprintf(name, sizeof name, "%s %s %.2f", is_decode ? "decode" : "prefill", method,
-                     s[k].ratio);
-        rc = speed_add(l, name, "tokens/s", sample[k + 1], (int)o->rounds, "dense", dense, e);
-        dense = k < 0 && rc == 0 ? l->v[l->n - 1].median : dense;
+        snprintf(name, sizeof name, "peak %s, %s", peak_name[u],
+                 peak_instruction((enum peak_unit)u));
+        struct speed_result *r = speed_add(s, "peaks", name, u == PEAK_INT8 ? "GOP/s" : "GFLOP/s",
+                                           sample[u], (int)s->o.rounds, e);
+        s->peak[u] = r ? r->max : 0;
+        rc = r ? 0 : DS_EMEM;
     }
-    for (int k = 0; k < made; k++)
-        model_free(s[k].model);
-    for (int k = 0; k < RATIOS; k++)
-        mem_free(s[k].force);
-    return rc;
-}
-
-static int time_use(struct speed_list *l, const struct speed_options *o, struct err *e)
-{
-    static const struct {
-        const char *method;
-        int is_forced;
-    } rows[] = {{"random", 0}, {"static", 0}, {"edp", 1}};
-    struct use u = {.o = o};
-    struct model *m = NULL;
-    size_t n = (size_t)(o->prefill + o->decode);
-    int rc = make_model(&m, o, "dense", 0, 0, e);
-    u.id = mem_alloc(n, sizeof *u.id);
-    u.logits = mem_alloc((size_t)o->vocab, sizeof *u.logits);
-    if (rc == 0 && (!u.id || !u.logits))
-        rc = err_set(e, DS_EMEM, "bench");
-    if (rc == 0) {
-        fill_ids(u.id, n, (int)o->vocab);
-        rc = kv_cache_new(&u.cache, m, (int)n, e);
-    }
-    for (int is_decode = 0; is_decode < 2; is_decode++)
-        for (size_t i = 0; i < DS_LEN(rows) && rc == 0; i++)
-            if (speed_wants(o, is_decode ? "decode" : "prefill"))
-                rc = time_method(l, o, rows[i].method, rows[i].is_forced, is_decode, &u, e);
-    kv_cache_free(u.cache);
-    model_free(m);
-    mem_free(u.id);
-    mem_free(u.logits);
-    return rc;
-}
-
-static int time_peaks(struct speed_list *l, const struct speed_options *o, double *peak,
-                      struct err *e)
-{
-    double fma[ROUNDS_MAX], reads[ROUNDS_MAX];
-    float *buffer = mem_alloc(READ_FLOATS, sizeof *buffer);
-    if (!buffer)
-        return err_set(e, DS_EMEM, "bench");
-    for (size_t i = 0; i < READ_FLOATS; i += 1024)
-        buffer[i] = 1; /* a zero page read twice is no memory */
-    for (int i = -1; i < o->rounds; i++) {
-        fma[i < 0 ? 0 : i] = speed_fma_gflops();
-        reads[i < 0 ? 0 : i] = speed_read_gbs(buffer, READ_FLOATS);
-    }
-    mem_free(buffer);
-    int rc = speed_add(l, "peak fma", "GFLOP/s", fma, (int)o->rounds, NULL, 0, e);
-    *peak = rc == 0 ? l->v[l->n - 1].max : 0;
-    return rc == 0 ? speed_add(l, "peak read", "GB/s", reads, (int)o->rounds, NULL, 0, e) : rc;
-}
-
-int speed_run(struct speed_list *out, const struct speed_options *given, struct err *e)
-{
-    struct speed_options o = *given;
-    double peak = 0;
-    memset(out, 0, sizeof *out);
-    if (o.rounds == 0)
-        o.rounds = o.quick ? 3 : 5;
-    if (o.dim == 0)
-        o.dim = o.quick ? 96 : 192;
-    if (o.heads == 0)
-        o.heads = o.dim % 32 == 0 ? o.dim / 32 : 1;
-    int rc = time_peaks(out, &o, &peak, e);
-    if (rc == 0 && speed_wants(&o, "gemm"))
-        rc = speed_products(out, &o, peak, e);
-    if (rc == 0 && speed_wants(&o, "train"))
-        rc = time_training(out, &o, e);
     if (rc == 0)
-        rc = time_use(out, &o, e);
+        rc = add_reading(s, "peak read, memory", s->line_bytes, &s->read_gbs, e);
+    if (rc == 0)
+        rc = add_reading(s, "peak read, 8 MiB", (size_t)8 << 20, NULL, e);
+    return rc;
+}
+
+int speed_run(struct speed_list *out, const struct speed_options *given,
+              const struct config *model_keys, struct err *e)
+{
+    struct speed s = {.o = *given, .out = out};
+    memset(out, 0, sizeof *out);
+    int rc = resolve(&s, model_keys, e);
+    if (rc == 0)
+        rc = check_memory(&s, e);
+    if (rc == 0)
+        rc = time_peaks(&s, e);
+    if (rc == 0)
+        rc = speed_products(&s, e);
+    if (rc == 0)
+        rc = speed_ops(&s, e);
+    if (rc == 0)
+        rc = speed_blocks(&s, e);
+    if (rc == 0)
+        rc = speed_training(&s, e);
+    for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
+        rc = speed_use(&s, is_decode, e);
+    mem_free_aligned(s.lines);
+    config_release(&s.keys);
+    opt_release(&model_group, &s.config);
     if (rc < 0)
         speed_release(out);
     return rc;

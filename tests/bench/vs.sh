@@ -23,5 +23,5 @@ for _ in 1 2; do
     ./depthscope bench --json "$@" | rows >build/vs-new.tsv
 done
 join -t "$tab" build/vs-old.tsv build/vs-new.tsv | awk -F'\t' -v rev="$rev" '
-    BEGIN { printf "%-36s %12s %12s %8s\n", "bench (median)", rev, "here", "here/" rev }
-    { printf "%-36s %12.4g %12.4g %8.2f  %s\n", $1, $2, $4, $2 ? $4 / $2 : 0, $3 }'
+    BEGIN { printf "%-44s %12s %12s %8s\n", "bench (median)", rev, "here", "here/" rev }
+    { printf "%-44s %12.4g %12.4g %8.2f  %s\n", $1, $2, $4, $2 ? $4 / $2 : 0, $3 }'

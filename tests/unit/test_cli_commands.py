@@ -230,15 +230,54 @@ def help_and_doctor_and_usage():
     assert {x["name"] for x in run_json("doctor")} >= {"processor", "runs", "locale"}
 
 
+QUICK = ("quick=true", "rounds=1", "prefill=64", "decode=2", "batch=1", "seq=32")
+
+
 @test
 def bench_is_quick_and_has_its_shape():
-    x = run_json("bench", "quick=true", "rounds=1", "prefill=64", "decode=2", "batch=1", "seq=32")
+    x = run_json("bench", *QUICK)
     for r in x["results"]:
-        assert {"name", "unit", "median", "min", "max", "vs"} <= set(r) and r["min"] <= r["median"] <= r["max"], r
-    names = " ".join(r["name"] for r in x["results"])
-    for part in ("peak fma", "peak read", "gemm", "train step dense", "prefill edp 0.50", "decode random 0.50"):
-        assert part in names, part
+        assert {"name", "unit", "median", "min", "max", "vs", "group"} <= set(r) and r["min"] <= r["median"] <= r["max"], r
+        assert r["median"] > 0 and ("limit" in r) == ("share" in r), r
+    names = [r["name"] for r in x["results"]]
+    assert len(set(names)) == len(names), names
+    for part in ("peak fp32", "peak bf16", "peak int8", "peak read", "gemm", "rmsnorm forward", "attention backward", "adamw",
+                 "block forward 0.50", "block forward+backward dense", "train step dense", "train step random 0.50",
+                 "train step edp 0.50 masked", "prefill edp 0.50", "decode random 0.50"):
+        assert any(n.startswith(part) for n in names), part
+    row = {r["name"]: r for r in x["results"]}
+    for n in ("train step static 0.50", "prefill random 0.50", "decode edp 0.50"):
+        assert 0.1 < row[n]["flops_ratio"] < 1 and row[n]["time_ratio"] > 0 and row[n]["reference"] == "dense", row[n]
+    assert row["train step edp 0.50 masked"]["flops_ratio"] == 1, row["train step edp 0.50 masked"]
+    for n in ("train step dense", "prefill dense", "decode dense"):
+        assert row[n]["tokens_s"] == row[n]["median"] and row[n]["gflops"] > 0, row[n]
+        assert min(row[n][k] for k in ("weights_bytes", "stream_bytes", "work_bytes")) > 0, row[n]
+    assert row["train step dense"]["weights_bytes"] > row["decode dense"]["weights_bytes"], row["decode dense"]
+    assert row["decode dense"]["limit"] == "read" and x["memory_bytes"] > 0, x
+
+
+@test
+def bench_measures_what_is_asked():
+    def names(*args):
+        return [r["name"] for r in run_json("bench", *QUICK, *args)["results"] if r["group"] != "peaks"]
+    assert names("only=train step dense") == ["train step dense"]
+    assert all(n.startswith("decode ") for n in names("only=decode"))
+    assert names("only=peaks") == []
+    assert names("only=adamw", "model.norm=layer") == ["adamw"]
+    assert names("only=layernorm", "model.norm=layer") == ["layernorm forward", "layernorm backward"]
+    assert "train step static 0.50" in names("only=static 0.50")
+    assert not any("random" in n for n in names("only=prefill", "model.method=static", "model.mlp=gelu"))
+    x = run_json("bench", *QUICK, "shape=small", "only=block forward 0.50", "compute=fp32", "model.layers=3")
+    assert x["model"].startswith("3 x 256, 4 heads, ffn 1024, vocab 4096"), x["model"]
+    widest = max(len(line) for line in run("bench", *QUICK, "only=0.50").splitlines())
+    assert widest <= 100, widest
     refused("did you mean rounds", "bench", "round=1")
+    refused("did you mean model.layers", "bench", "model.layer=1")
+    refused("nothing measured", "bench", "quick=true", "rounds=1", "only=nosuch")
+    refused("does not divide", "bench", "dim=100", "heads=3", code=1)
+    if os.path.exists("/proc/meminfo"):
+        p = subprocess.run([PROGRAM, "bench", "shape=1.1b", "batch=1024", "seq=32768"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert p.returncode == 1 and b"are free" in p.stderr and b"train" in p.stderr and p.stdout == b"", p
 
 
 @test

@@ -1,0 +1,91 @@
+/* What the parts of the benchmark share. */
+#ifndef DS_EVAL_SPEED_IMPL_H
+#define DS_EVAL_SPEED_IMPL_H
+
+#include "engine/peak.h"
+#include "eval/speed.h"
+#include "models/model.h"
+
+enum { SPEED_ROUNDS_MAX = 64, SPEED_RATIOS = 4 };
+extern const double speed_ratios[SPEED_RATIOS];
+
+struct speed {
+    struct speed_options o;     /* zeros filled in */
+    struct config keys;         /* model.* that are not defaults */
+    struct model_config config; /* of the dense model, derived sizes filled in */
+    struct speed_list *out;
+    double peak[PEAK_UNITS], read_gbs;
+    enum peak_unit unit;     /* of the model's products */
+    double bytes_per_weight; /* as decoding reads them */
+    void *lines;             /* memory beyond the caches, for reading rates */
+    size_t line_bytes;
+};
+
+/* ---- results: speed.c ---- */
+int speed_wants(const struct speed *s, const char *group, const char *name);
+/* The median of n samples and their range; NULL when memory is short.  Valid until the next one is added. */
+struct speed_result *speed_add(struct speed *s, const char *group, const char *name,
+                               const char *unit, const double *sample, int n, struct err *e);
+void speed_set_limit(struct speed_result *r, double rate, const char *name, double limit);
+double speed_median(const double *v, int n); /* v stays as it is */
+double speed_median_ratio(const double *a, const double *b, int n);
+/* Values that are neither all equal nor denormal. */
+void speed_fill(real *x, size_t n, double scale);
+void speed_fill_ids(int32_t *id, size_t n, int vocab);
+
+/* ---- groups ---- */
+int speed_products(struct speed *s, struct err *e) DS_CHECK; /* speed_gemm.c */
+int speed_ops(struct speed *s, struct err *e) DS_CHECK;      /* speed_ops.c */
+int speed_blocks(struct speed *s, struct err *e) DS_CHECK;   /* speed_train.c */
+int speed_training(struct speed *s, struct err *e) DS_CHECK;
+int speed_use(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_use.c */
+
+/* ---- a model in the ways it is measured: speed_model.c ---- */
+
+/* One way of running it.  Methods decide by themselves where their ratio is a setting (the controls); what an untrained
+ * method decides means nothing, so its cells are forced, by lot. */
+struct speed_way {
+    char name[48]; /* "dense", "0.50", "0.50 masked" */
+    double ratio;  /* of gated cells */
+    int is_dense;  /* PASS_DENSE: the reference */
+    int is_masked; /* training computes every row */
+    int8_t *force; /* (L, cells), or NULL */
+};
+enum { SPEED_WAYS = SPEED_RATIOS + 2 };
+struct speed_subject {
+    const char *group;
+    char what[64]; /* "train step edp" */
+    struct model *model;
+    int n, cells;
+    struct speed_way way[SPEED_WAYS];
+};
+struct speed_plan {
+    const char *group, *what, *method;
+    int train, is_block; /* is_block: one layer, gated, without the vocabulary */
+    int rows, cells;     /* of buffers; of forced cells */
+};
+/* Only the ways that are wanted; n = 0 (and no model) when none is. */
+int speed_subject_open(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
+                       struct err *e) DS_CHECK;
+void speed_subject_close(struct speed_subject *u);
+/* Puts the subject into this way for the coming pass; train: PASS_TRAIN, else PASS_SPARSE. */
+void speed_subject_set(struct speed_subject *u, const struct speed_way *w, struct pass *pass,
+                       int train);
+/* FLOPs that the last forward computed, with the head or without; whole: as if every cell had run. */
+double speed_flops(const struct model *m, int whole, int head);
+
+/* What was measured of a subject. */
+struct speed_figures {
+    double tokens; /* of a sample */
+    double seconds[SPEED_WAYS][SPEED_ROUNDS_MAX];
+    double flops[SPEED_WAYS], dense[SPEED_WAYS]; /* of a sample: this way, and every cell */
+    double bytes[SPEED_WAYS], read_gbs; /* weights read in a sample; 0: products are the limit */
+};
+int speed_add_figures(struct speed *s, const struct speed_subject *u, const struct speed_figures *f,
+                      struct err *e) DS_CHECK;
+/* measure() for dense, then for every method (or the one of model.method). */
+int speed_each_method(struct speed *s,
+                      int (*measure)(struct speed *s, const char *method, int which, struct err *e),
+                      int which, struct err *e) DS_CHECK;
+
+#endif

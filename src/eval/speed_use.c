@@ -1,0 +1,150 @@
+/* Prefill and decoding. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "speed_impl.h"
+
+struct use {
+    const struct speed *s;
+    struct speed_subject *subject;
+    int32_t *id;
+    real *logits;
+    struct kv_cache *cache;
+    int8_t *column; /* (L): the forced cells of one token */
+};
+
+static double prefill_s(struct use *u, const struct speed_way *w)
+{
+    struct model *m = u->subject->model;
+    struct batch b = {.B = 1, .T = (int)u->s->o.prefill, .id = u->id};
+    struct pass pass;
+    speed_subject_set(u->subject, w, &pass, 0);
+    double t = clock_mono();
+    model_forward(m, &b, &pass);
+    model_logits(m, m->R - 1, u->logits);
+    t = clock_mono() - t;
+    m->batch = NULL;
+    return t;
+}
+
+/* Weights that the last forward of one row read: a multiply-add for each, attention's keys and values apart. */
+static double weights_read(const struct model *m)
+{
+    static const enum flops_part part[] = {FLOPS_QO, FLOPS_KV, FLOPS_MLP, FLOPS_HEAD};
+    double sum = 0;
+    for (int l = 0; l <= m->flops.L; l++)
+        for (size_t i = 0; i < DS_LEN(part); i++)
+            sum += m->flops.part[(size_t)l * FLOPS_PARTS + part[i]];
+    return sum / 2;
+}
+
+/* Behind a prompt that was fed densely, so that every way decodes from an equally full cache. */
+static int decode_s(struct use *u, int k, int round, struct speed_figures *f, struct err *e)
+{
+    struct speed_subject *x = u->subject;
+    const struct speed_way *w = &x->way[k];
+    const struct speed_options *o = &u->s->o;
+    struct model *m = x->model;
+    int L = (int)o->layers, rc = 0;
+    double t = 0;
+    f->flops[k] = f->dense[k] = f->bytes[k] = 0;
+    u->cache->len = (int)o->prefill;
+    for (int l = 0; l < L; l++)
+        u->cache->layer[l].n = (int)o->prefill;
+    for (int i = 0; i < o->decode && rc == 0; i++) {
+        int at = (int)o->prefill + i;
+        struct pass pass;
+        speed_subject_set(x, w, &pass, 0);
+        for (int l = 0; w->force && l < L; l++)
+            u->column[l] = w->force[(size_t)l * (size_t)x->cells + (size_t)at];
+        pass.force = w->force ? u->column : NULL;
+        double start = clock_mono();
+        rc = model_decode(m, u->cache, &u->id[at], 1, &pass, e);
+        if (rc == 0)
+            model_logits(m, 0, u->logits);
+        t += clock_mono() - start;
+        f->flops[k] += speed_flops(m, 0, 1);
+        f->dense[k] += speed_flops(m, 1, 1);
+        f->bytes[k] += weights_read(m) * u->s->bytes_per_weight;
+    }
+    f->seconds[k][round] = t;
+    return rc;
+}
+
+static int open_use(struct use *u, int is_decode, struct err *e)
+{
+    const struct speed_options *o = &u->s->o;
+    size_t n = (size_t)(o->prefill + o->decode);
+    struct pass pass = {.kind = PASS_DENSE, .seed = 1};
+    u->id = mem_alloc(n, sizeof *u->id);
+    u->logits = mem_alloc((size_t)o->vocab, sizeof *u->logits);
+    u->column = mem_alloc((size_t)o->layers, 1);
+    if (!u->id || !u->logits || !u->column)
+        return err_set(e, DS_EMEM, "bench");
+    speed_fill_ids(u->id, n, (int)o->vocab);
+    if (!is_decode)
+        return 0;
+    int rc = kv_cache_new(&u->cache, u->subject->model, (int)n, e);
+    if (rc == 0)
+        rc = model_decode(u->subject->model, u->cache, u->id, (int)o->prefill, &pass, e);
+    return rc;
+}
+
+/* Reading is timed in every round too: the memory's pace drifts by more than what is looked for here. */
+static int time_rounds(struct use *u, int is_decode, struct speed_figures *f, struct err *e)
+{
+    const struct speed *s = u->s;
+    double reads[SPEED_ROUNDS_MAX];
+    int rc = 0;
+    for (int i = -1; i < s->o.rounds && rc == 0; i++) { /* the first warms up */
+        int at = i < 0 ? 0 : i;
+        reads[at] = is_decode ? peak_read_gbs(s->lines, s->line_bytes) : 0;
+        for (int k = 0; k < u->subject->n && rc == 0; k++) {
+            if (is_decode) {
+                rc = decode_s(u, k, at, f, e);
+                continue;
+            }
+            f->seconds[k][at] = prefill_s(u, &u->subject->way[k]);
+            f->flops[k] = speed_flops(u->subject->model, 0, 0);
+            f->dense[k] = speed_flops(u->subject->model, 1, 0);
+        }
+    }
+    f->read_gbs = speed_median(reads, (int)s->o.rounds);
+    return rc;
+}
+
+static int time_method(struct speed *s, const char *method, int is_decode, struct err *e)
+{
+    const char *group = is_decode ? "decode" : "prefill";
+    struct speed_figures f = {.tokens = (double)(is_decode ? s->o.decode : s->o.prefill)};
+    struct speed_subject subject;
+    struct use u = {.s = s, .subject = &subject};
+    char what[64];
+    snprintf(what, sizeof what, "%s %.40s", group, method);
+    const struct speed_plan p = {.group = group,
+                                 .what = what,
+                                 .method = method,
+                                 .rows = (int)s->o.prefill,
+                                 .cells =
+                                     (int)(is_decode ? s->o.prefill + s->o.decode : s->o.prefill)};
+    int rc = speed_subject_open(&subject, s, &p, e);
+    if (rc < 0 || subject.n == 0)
+        return rc;
+    rc = open_use(&u, is_decode, e);
+    if (rc == 0)
+        rc = time_rounds(&u, is_decode, &f, e);
+    if (rc == 0)
+        rc = speed_add_figures(s, &subject, &f, e);
+    kv_cache_free(u.cache);
+    mem_free(u.id);
+    mem_free(u.logits);
+    mem_free(u.column);
+    speed_subject_close(&subject);
+    return rc;
+}
+
+int speed_use(struct speed *s, int is_decode, struct err *e)
+{
+    return speed_each_method(s, time_method, is_decode, e);
+}
