@@ -17,7 +17,7 @@
 struct speed_options {
     int64_t rounds, layers, dim, heads, vocab, prefill, decode, batch, seq, threads;
     int quick, shape, compute, weights;
-    char *only; /* a group, or part of a name; "" = all */
+    char *only; /* groups or parts of names, with commas; "" = all */
 };
 extern const struct opt_group speed_group;
 
@@ -44,7 +44,7 @@ struct speed_list {
 };
 
 /* model_keys: entries "model.*" on top of the shape, or NULL; model.method restricts the methods to one.  DS_ERANGE with the
- * figures when what is wanted does not fit into the memory that is free. */
+ * figures when what is wanted does not fit into the memory that is free; DS_EUSAGE when nothing has such a name. */
 int speed_run(struct speed_list *out, const struct speed_options *o,
               const struct config *model_keys, struct err *e) DS_CHECK;
 void speed_release(struct speed_list *l);

@@ -179,15 +179,6 @@ static int apply(const struct cli_args *a, struct speed_options *o, struct confi
     return rc;
 }
 
-/* The limits are always measured: they are what the rest is compared with. */
-static int is_measured(const struct speed_list *l, const char *only)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (strcmp(l->v[i].group, only) == 0 || strstr(l->v[i].name, only))
-            return 1;
-    return 0;
-}
-
 int bench_command(int argc, char **argv)
 {
     struct err e = {0};
@@ -209,9 +200,6 @@ int bench_command(int argc, char **argv)
         rc = pool_start((int)o.threads, &e);
     if (rc == 0)
         rc = speed_run(&l, &o, &c, &e);
-    if (rc == 0 && !is_measured(&l, o.only))
-        rc =
-            err_set(&e, DS_EUSAGE, "bench: only=%s: nothing measured has that in its name", o.only);
     if (rc == 0 && json)
         print_json(&out, &l);
     else if (rc == 0)

@@ -20,7 +20,7 @@ const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 static const struct opt speed_opts[] = {
     // clang-format off
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "a small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only this group (peaks, ops, blocks, train, prefill, decode) or what has this in its name", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only these groups (peaks, ops, blocks, train, prefill, decode) or what has these words in its name, with commas between", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256), 22 x 2048 as Llama; model.* keys go on top", NULL},
     {"compute", OPT_ENUM, AT(compute), "auto", 0, 0, "auto|fp32|bf16", "format of the products; auto = the model's default", NULL},
     {"weights", OPT_ENUM, AT(weights), "auto", 0, 0, "auto|none|bf16|q8_0|q4_0|q4_k", "how prefill and decode hold the weights", NULL},
@@ -227,10 +227,26 @@ static double memory_of(const struct speed *s, const char *group)
     return 0;
 }
 
-/* "train", "train step dense" and "tra" are about the group train. */
-static int is_about(const struct speed *s, const char *group)
+/* One word of only= at a time ("" = all); `about`: "train", "train step dense" and "tra" are all about the group train. */
+static int asks_for(const char *word, const char *group, const char *name, int about)
 {
-    return s->o.only[0] && (strstr(s->o.only, group) || strstr(group, s->o.only));
+    return strcmp(word, group) == 0 || strstr(name, word) || (about && strstr(word, group));
+}
+
+static int is_asked(const struct speed *s, const char *group, const char *name, int about)
+{
+    char word[128];
+    for (const char *p = s->o.only; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ',')) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(p, ","), p);
+        if (asks_for(word, group, name, about))
+            return 1;
+    }
+    return 0;
+}
+
+int speed_wants(const struct speed *s, const char *group, const char *name)
+{
+    return !s->o.only[0] || is_asked(s, group, name, 0);
 }
 
 static int check_memory(struct speed *s, struct err *e)
@@ -240,11 +256,11 @@ static int check_memory(struct speed *s, struct err *e)
     double left = memory_left(), most = 0;
     int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
     for (size_t i = 0; i < DS_LEN(group); i++)
-        named |= is_about(s, group[i]);
+        named |= is_asked(s, group[i], group[i], 1);
     for (size_t i = 0; i < DS_LEN(group); i++) {
         double need = memory_of(s, group[i]);
         size_t n = strlen(text);
-        if (named && !is_about(s, group[i]))
+        if (named && !is_asked(s, group[i], group[i], 1))
             continue;
         most = need > most ? need : most;
         snprintf(text + n, sizeof text - n, "%s%s %sB", n ? ", " : "", group[i], str_si(a, need));
@@ -262,12 +278,6 @@ static int check_memory(struct speed *s, struct err *e)
 }
 
 /* ---- results ---- */
-
-int speed_wants(const struct speed *s, const char *group, const char *name)
-{
-    const char *only = s->o.only;
-    return !only[0] || strcmp(group, only) == 0 || strstr(name, only) != NULL;
-}
 
 double speed_median(const double *v, int n)
 {
@@ -386,6 +396,16 @@ static int time_peaks(struct speed *s, struct err *e)
     return rc;
 }
 
+/* The limits are always measured: they are what the rest is compared with. */
+static int check_asked(const struct speed *s, struct err *e)
+{
+    for (size_t i = 0; i < s->out->n; i++)
+        if (speed_wants(s, s->out->v[i].group, s->out->v[i].name))
+            return 0;
+    return err_set(e, DS_EUSAGE, "bench: only=%s: nothing measured has that in its name",
+                   s->o.only);
+}
+
 int speed_run(struct speed_list *out, const struct speed_options *given,
               const struct config *model_keys, struct err *e)
 {
@@ -406,6 +426,8 @@ int speed_run(struct speed_list *out, const struct speed_options *given,
         rc = speed_training(&s, e);
     for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
         rc = speed_use(&s, is_decode, e);
+    if (rc == 0)
+        rc = check_asked(&s, e);
     mem_free_aligned(s.lines);
     config_release(&s.keys);
     opt_release(&model_group, &s.config);

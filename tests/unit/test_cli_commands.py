@@ -266,6 +266,7 @@ def bench_measures_what_is_asked():
     assert names("only=adamw", "model.norm=layer") == ["adamw"]
     assert names("only=layernorm", "model.norm=layer") == ["layernorm forward", "layernorm backward"]
     assert "train step static 0.50" in names("only=static 0.50")
+    assert names("only=prefill dense,rope") == ["rope forward", "prefill dense"]
     assert not any("random" in n for n in names("only=prefill", "model.method=static", "model.mlp=gelu"))
     x = run_json("bench", *QUICK, "shape=small", "only=block forward 0.50", "compute=fp32", "model.layers=3")
     assert x["model"].startswith("3 x 256, 4 heads, ffn 1024, vocab 4096"), x["model"]
