@@ -13,10 +13,12 @@
 #include "base/config.h"
 #include "base/err.h"
 #include "base/opt.h"
+#include "models/weights.h"
 
 struct speed_options {
     int64_t rounds, layers, dim, heads, vocab, prefill, decode, batch, seq, threads;
-    int quick, shape, compute, weights;
+    int quick, shape;
+    struct number_options numbers;
     char *only; /* groups or parts of names, with commas; "" = all */
 };
 extern const struct opt_group speed_group;
@@ -39,8 +41,9 @@ struct speed_result {
 struct speed_list {
     struct speed_result *v;
     size_t n, cap;
-    double memory_bytes; /* estimated before the start */
-    char model[160];     /* "12 x 512, 8 heads, ..." */
+    double memory_bytes;  /* estimated before the start */
+    char model[160];      /* "12 x 512, 8 heads, ..." */
+    const char *products; /* the provider of the model's format */
 };
 
 /* model_keys: entries "model.*" on top of the shape, or NULL; model.method restricts the methods to one.  DS_ERANGE with the

@@ -65,6 +65,7 @@ static void print_json(struct str *out, const struct speed_list *l)
     json_add_str(out, "version", DEPTHSCOPE_VERSION);
     json_add_str(out, "cpu", cpu);
     json_add_int(out, "threads", pool_threads());
+    json_add_str(out, "products", l->products);
     json_add_str(out, "model", l->model);
     json_add_num(out, "memory_bytes", l->memory_bytes);
     str_add(out, "}\n");
@@ -148,8 +149,8 @@ static void print_tables(struct str *out, const struct speed_list *l)
 {
     for (size_t i = 0; i < l->n;)
         i = print_group(out, l, i);
-    str_addf(out, "\n%s\n%d threads, about %.0f MiB\n", l->model, pool_threads(),
-             l->memory_bytes / (1 << 20));
+    str_addf(out, "\n%s\n%d threads, products by %s, about %.0f MiB\n", l->model, pool_threads(),
+             l->products, l->memory_bytes / (1 << 20));
     str_add(out, "share: of the limit named, at the median; G/s: GFLOP/s, or GB/s where reading is "
                  "the limit;\ntime, FLOPs: against the dense pass measured beside it; MiB: peak of "
                  "weights, stream and work\n");

@@ -13,7 +13,6 @@
 #include "eval/statistics.h"
 #include "speed_impl.h"
 
-enum { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
 const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 
 #define AT(field) offsetof(struct speed_options, field)
@@ -22,8 +21,7 @@ static const struct opt speed_opts[] = {
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "a small model and few rounds: seconds instead of a minute", NULL},
     {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only these groups (peaks, ops, blocks, train, prefill, decode) or what has these words in its name, with commas between", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256), 22 x 2048 as Llama; model.* keys go on top", NULL},
-    {"compute", OPT_ENUM, AT(compute), "auto", 0, 0, "auto|fp32|bf16", "format of the products; auto = the model's default", NULL},
-    {"weights", OPT_ENUM, AT(weights), "auto", 0, 0, "auto|none|bf16|q8_0|q4_0|q4_k", "how prefill and decode hold the weights", NULL},
+    NUMBER_OPTS(AT(numbers)),
     {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "0 = 5 (quick: 3)", NULL},
     {"layers",  OPT_INT,  AT(layers),  "0",   0, 256, NULL, "of the model; 0 = by shape, 8", NULL},
     {"dim",     OPT_INT,  AT(dim),     "0",   0, 16384, NULL, "of the model; 0 = by shape, 192 (quick: 96)", NULL},
@@ -77,22 +75,6 @@ static int set_words(struct config *c, const char *words, struct err *e)
     return rc;
 }
 
-/* An option that a model has or has not: "compute", "weights". */
-static int set_choice(struct speed *s, const char *key, const char *option, int chosen,
-                      struct err *e)
-{
-    char text[32];
-    const struct opt *o = opt_find(&speed_group, option);
-    if (chosen == 0)
-        return 0;
-    opt_print(o, &s->o, text, sizeof text);
-    if (opt_find(&model_group, key))
-        return config_set(&s->keys, key, text, "bench", e);
-    if (strcmp(text, "fp32") == 0 || strcmp(text, "none") == 0)
-        return 0; /* that is what there is */
-    return err_set(e, DS_EUSAGE, "bench: %s=%s: models have no %s here", option, text, key);
-}
-
 static void fill_sizes(struct speed_options *o)
 {
     const struct shape *p = &shapes[o->shape];
@@ -121,10 +103,6 @@ static int make_keys(struct speed *s, const struct config *model_keys, struct er
     int rc = set_words(&s->keys, shapes[o->shape].keys, e);
     for (size_t i = 0; i < DS_LEN(size) && rc == 0; i++)
         rc = set_number(&s->keys, size[i].key, size[i].v, e);
-    if (rc == 0)
-        rc = set_choice(s, "model.compute", "compute", o->compute, e);
-    if (rc == 0)
-        rc = set_choice(s, "model.weights", "weights", o->weights, e);
     for (size_t i = 0; model_keys && i < model_keys->n && rc == 0; i++) {
         const struct config_entry *x = &model_keys->entry[i];
         if (x->value && opt_find(&model_group, x->key))
@@ -133,30 +111,21 @@ static int make_keys(struct speed *s, const struct config *model_keys, struct er
     return rc;
 }
 
-/* The value of a model's option as text, "" where models have no such option. */
-static void value_of(const struct speed *s, const char *key, char *out, size_t size)
+/* What the products of training, and those of use, are limited by. */
+static void resolve_numbers(struct speed *s)
 {
-    const struct opt *o = opt_find(&model_group, key);
-    out[0] = '\0';
-    if (o)
-        opt_print(o, &s->config, out, size);
-}
-
-static double bytes_per_weight(const struct speed *s, const char *weights)
-{
-    static const struct {
-        const char *name;
-        double bytes;
-    } known[] = {{"bf16", 2}, {"q8_0", 34.0 / 32}, {"q4_0", 18.0 / 32}, {"q4_k", 144.0 / 256}};
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (strcmp(weights, known[i].name) == 0)
-            return known[i].bytes;
-    return s->unit == PEAK_BF16 ? 2 : sizeof(real);
+    static const double bytes[QUANT_KINDS] = {0, 34.0 / 32, 18.0 / 32, 144.0 / 256};
+    struct number_options *n = &s->o.numbers;
+    if (n->compute == COMPUTE_AUTO)
+        n->compute = COMPUTE_FP32;
+    s->unit = n->compute == COMPUTE_BF16 ? PEAK_BF16 : PEAK_FP32;
+    s->use_unit = n->weights == QUANT_NONE ? s->unit : PEAK_INT8;
+    s->held_bytes = s->unit == PEAK_BF16 ? 2 : sizeof(real);
+    s->use_bytes = n->weights == QUANT_NONE ? s->held_bytes : bytes[n->weights];
 }
 
 static int resolve(struct speed *s, const struct config *model_keys, struct err *e)
 {
-    char compute[32], weights[32];
     fill_sizes(&s->o);
     int rc = make_keys(s, model_keys, e);
     if (rc == 0)
@@ -172,15 +141,15 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
     s->o.dim = c->dim;
     s->o.heads = c->heads;
     s->o.vocab = c->vocab;
-    value_of(s, "model.compute", compute, sizeof compute);
-    value_of(s, "model.weights", weights, sizeof weights);
-    s->unit = strcmp(compute, "bf16") == 0 ? PEAK_BF16 : PEAK_FP32;
-    s->bytes_per_weight = bytes_per_weight(s, weights);
+    resolve_numbers(s);
+    int weights = s->o.numbers.weights;
+    s->out->products =
+        gemm_name(gemm_provider(s->unit == PEAK_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32));
     snprintf(s->out->model, sizeof s->out->model,
              "%lld x %lld, %lld heads, ffn %lld, vocab %lld, batch %lld x %lld, %s%s%s",
              (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->ffn,
              (long long)c->vocab, (long long)s->o.batch, (long long)s->o.seq, peak_name[s->unit],
-             weights[0] ? ", weights " : "", weights);
+             weights ? ", weights " : "", weights ? quant_name[weights] : "");
     return 0;
 }
 
@@ -207,22 +176,23 @@ static double weights_of(const struct model_config *c)
     return (double)c->vocab * C * (c->tied ? 1 : 2) + table + (double)c->layers * block;
 }
 
-/* One model is alive at a time: value, gradient and two moments where it trains, and its weights once more where a format
- * of their own is laid out for the products. */
+/* One model is alive at a time: value, gradient and two moments where it trains, and its weights once more as they are laid
+ * out for the products, in training for forward and backward. */
 static double memory_of(const struct speed *s, const char *group)
 {
     const struct model_config *c = &s->config;
-    double weights = weights_of(c), packed = s->bytes_per_weight < sizeof(real) ? 2.0 : 0,
+    double weights = weights_of(c),
            kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
     if (strcmp(group, "train") == 0)
-        return weights * (4.0 * sizeof(real) + 2 * packed) + (double)model_bytes(c, rows, 1, 1);
+        return weights * (4.0 * sizeof(real) + 2 * s->held_bytes) +
+               (double)model_bytes(c, rows, 1, 1);
     if (strcmp(group, "prefill") == 0 || strcmp(group, "decode") == 0)
-        return weights * (sizeof(real) + packed) + (double)model_bytes(c, use, 0, 0) +
+        return weights * (sizeof(real) + s->use_bytes) + (double)model_bytes(c, use, 0, 0) +
                kv * (double)(s->o.prefill + s->o.decode);
     if (strcmp(group, "blocks") == 0)
-        return (weights - (double)c->vocab * (double)c->dim) / (double)c->layers * 4 *
-                   sizeof(real) +
+        return (weights - (double)c->vocab * (double)c->dim) / (double)c->layers *
+                   (4.0 * sizeof(real) + 2 * s->held_bytes) +
                (double)model_bytes(c, rows, 1, 1) / (double)c->layers;
     return 0;
 }

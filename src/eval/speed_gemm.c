@@ -1,4 +1,5 @@
-/* Matrix products by every provider that runs here, each call laying out what it needs.
+/* Matrix products by every provider that runs here.  Each call lays out what it needs, but for "packed", where op(B) was
+ * packed ahead, as weights are; "gathered" is that with two rows of three of a longer A.
  *
  * Shapes are named M x K x N for C (M,N) = op(A) (M,K) op(B) (K,N).  NT is a forward pass (y = x w^T), NN the gradient of its
  * input, TN that of its weights. */
@@ -8,7 +9,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/gemm.h"
-#include "engine/ops.h"
 #include "speed_impl.h"
 
 struct product {
@@ -20,15 +20,16 @@ static const struct product shapes[] = {
     {2048, 2048, 5632}, {8192, 1024, 2048}, {8192, 2048, 5632},
 };
 
-enum layout { NT, NN, TN, NT_GATHERED, LAYOUTS };
-static const char *const layout_name[LAYOUTS] = {"NT", "NN", "TN", "NT gathered"};
+enum layout { NT, NN, TN, NT_PACKED, NT_GATHERED, LAYOUTS };
+static const char *const layout_name[LAYOUTS] = {"NT", "NN", "TN", "NT packed", "NT gathered"};
 
-enum { PROVIDERS = 8 };
+enum { PROVIDERS = 16 };
 struct products {
     struct product p;
-    const char *used; /* provider */
-    real *a, *b, *c, *rows;
+    const char *used[2]; /* providers by format */
+    real *a, *b, *c;
     int32_t *row;
+    struct packed packed[PROVIDERS];
     double seconds[PROVIDERS][LAYOUTS][SPEED_ROUNDS_MAX];
 };
 
@@ -38,25 +39,31 @@ static int scaled(int n, int64_t dim)
     return x > 16 ? (int)x : 16;
 }
 
-static void multiply(const struct products *x, enum layout layout)
+static void multiply(const struct products *x, int k, enum layout layout)
 {
-    int M = x->p.M, K = x->p.K, N = x->p.N;
-    const real *a = x->a;
-    if (layout == NT_GATHERED) {
-        rows_gather(x->rows, x->a, x->row, M, K);
-        a = x->rows;
-    }
-    int trans_a = layout == TN, trans_b = layout == NT || layout == NT_GATHERED;
-    gemm(trans_a, trans_b, M, N, K, 1, a, trans_a ? M : K, x->b, trans_b ? K : N, 0, x->c, N);
+    const struct product *p = &x->p;
+    int ahead = layout == NT_PACKED || layout == NT_GATHERED,
+        by_columns = layout == NN || layout == TN;
+    gemm_run(&(struct gemm_job){.format = gemm_format_of(gemm_providers()[k]),
+                                .M = p->M,
+                                .N = p->N,
+                                .K = p->K,
+                                .alpha = 1,
+                                .a = {x->a, layout == TN ? p->M : p->K, layout == TN,
+                                      layout == NT_GATHERED ? x->row : NULL},
+                                .b = {x->b, by_columns ? p->N : p->K, !by_columns, NULL},
+                                .packed = ahead ? &x->packed[k] : NULL,
+                                .C = x->c,
+                                .ldc = p->N});
 }
 
 /* Of one call; short products are repeated. */
-static double multiply_s(const struct products *x, enum layout layout)
+static double multiply_s(const struct products *x, int k, enum layout layout)
 {
     int calls = 0;
     double t = clock_mono(), end;
     do {
-        multiply(x, layout);
+        multiply(x, k, layout);
         calls++;
         end = clock_mono();
     } while (end - t < 4e-3 && end > t); /* a fixed clock ends it */
@@ -70,56 +77,89 @@ static int name_of(char *out, size_t size, const char *provider, enum layout lay
                     p->N);
 }
 
-/* Unasked, the providers that are not in use show one layout. */
-static int is_timed(const struct products *x, const struct speed *s, const struct gemm_provider *g,
-                    enum layout layout)
+/* The providers that are not in use show one layout, unless they are asked for by name. */
+static int is_timed(const struct products *x, const struct speed *s, int k, enum layout layout)
 {
+    const struct gemm_provider *g = gemm_providers()[k];
     char name[64];
-    name_of(name, sizeof name, g->name, layout, &x->p);
-    return g->available() && strcmp(g->name, "ref") != 0 && speed_wants(s, "ops", name) &&
-           (layout == NT || s->o.only[0] || strcmp(g->name, x->used) == 0);
+    name_of(name, sizeof name, gemm_name(g), layout, &x->p);
+    return gemm_available(g) && strncmp(gemm_name(g), "ref", 3) != 0 &&
+           speed_wants(s, "ops", name) &&
+           (layout == NT || strstr(s->o.only, gemm_name(g)) ||
+            strcmp(gemm_name(g), x->used[gemm_format_of(g)]) == 0);
+}
+
+/* op(B) once for this provider, where it packs. */
+static int pack(struct products *x, int k, struct err *e)
+{
+    const struct gemm_provider *g = gemm_providers()[k];
+    const struct operand b = {x->b, x->p.K, 1, NULL};
+    size_t bytes = gemm_packed_bytes(gemm_format_of(g), x->p.K, x->p.N);
+    void *memory = bytes ? mem_reserve(bytes) : NULL;
+    if (bytes && !memory)
+        return err_set(e, DS_EMEM, "matrices");
+    if (memory)
+        gemm_pack(&x->packed[k], memory, gemm_format_of(g), &b, x->p.K, x->p.N);
+    return 0;
+}
+
+static int time_provider(struct products *x, const struct speed *s, int k, int round, struct err *e)
+{
+    int rc = gemm_use(gemm_name(gemm_providers()[k]), e);
+    if (rc == 0 && !x->packed[k].by)
+        rc = pack(x, k, e);
+    for (int y = 0; y < LAYOUTS && rc == 0; y++)
+        if (is_timed(x, s, k, (enum layout)y))
+            x->seconds[k][y][round] = multiply_s(x, k, (enum layout)y);
+    return rc;
 }
 
 static int time_rounds(struct products *x, const struct speed *s, struct err *e)
 {
-    const struct gemm_provider *const *all = gemm_providers();
     int rc = 0;
-    for (int i = -1; i < s->o.rounds && rc == 0; i++)
-        for (int k = 0; k < PROVIDERS && all[k] && rc == 0; k++)
-            for (int y = 0; y < LAYOUTS && rc == 0; y++) {
-                if (!is_timed(x, s, all[k], (enum layout)y))
-                    continue;
-                rc = gemm_use(all[k]->name, e);
-                x->seconds[k][y][i < 0 ? 0 : i] = multiply_s(x, (enum layout)y);
-            }
+    for (int i = -1; i < s->o.rounds && rc == 0; i++) /* the first warms up */
+        for (int k = 0; k < PROVIDERS && gemm_providers()[k] && rc == 0; k++) {
+            int any = 0;
+            for (int y = 0; y < LAYOUTS; y++)
+                any |= is_timed(x, s, k, (enum layout)y);
+            if (any)
+                rc = time_provider(x, s, k, i < 0 ? 0 : i, e);
+        }
     return rc;
 }
 
-static int add_results(struct products *x, struct speed *s, struct err *e)
+static int add_product(const struct products *x, struct speed *s, int k, enum layout layout,
+                       struct err *e)
 {
-    const struct gemm_provider *const *all = gemm_providers();
-    int n = (int)s->o.rounds;
+    const struct gemm_provider *g = gemm_providers()[k];
+    enum peak_unit unit = gemm_format_of(g) == GEMM_BF16 ? PEAK_BF16 : PEAK_FP32;
+    const double *t = x->seconds[k][layout];
     double flops = 2.0 * x->p.M * x->p.K * x->p.N, rate[SPEED_ROUNDS_MAX];
-    for (int k = 0; k < PROVIDERS && all[k]; k++)
-        for (int y = 0; y < LAYOUTS; y++) {
-            char name[64];
-            const double *t = x->seconds[k][y];
-            if (!is_timed(x, s, all[k], (enum layout)y))
-                continue;
-            name_of(name, sizeof name, all[k]->name, (enum layout)y, &x->p);
-            for (int i = 0; i < n; i++)
-                rate[i] = t[i] > 0 ? 1e-9 * flops / t[i] : 0;
-            struct speed_result *r = speed_add(s, "ops", name, "GFLOP/s", rate, n, e);
-            if (!r)
-                return DS_EMEM;
-            r->gflops = r->median;
-            speed_set_limit(r, r->median, peak_name[PEAK_FP32], s->peak[PEAK_FP32]);
-            r->reference = r->limit;
-            r->vs = r->share;
-            if (y == NT_GATHERED && is_timed(x, s, all[k], NT))
-                r->time_ratio = speed_median_ratio(t, x->seconds[k][NT], n);
-        }
+    char name[64];
+    int n = (int)s->o.rounds;
+    for (int i = 0; i < n; i++)
+        rate[i] = t[i] > 0 ? 1e-9 * flops / t[i] : 0;
+    name_of(name, sizeof name, gemm_name(g), layout, &x->p);
+    struct speed_result *r = speed_add(s, "ops", name, "GFLOP/s", rate, n, e);
+    if (!r)
+        return DS_EMEM;
+    r->gflops = r->median;
+    speed_set_limit(r, r->median, peak_name[unit], s->peak[unit]);
+    r->reference = r->limit;
+    r->vs = r->share;
+    if (layout == NT_GATHERED && is_timed(x, s, k, NT_PACKED))
+        r->time_ratio = speed_median_ratio(t, x->seconds[k][NT_PACKED], n);
     return 0;
+}
+
+static int add_results(const struct products *x, struct speed *s, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
+        for (int y = 0; y < LAYOUTS && rc == 0; y++)
+            if (is_timed(x, s, k, (enum layout)y))
+                rc = add_product(x, s, k, (enum layout)y, e);
+    return rc;
 }
 
 /* Every third row is left out, as a plan would. */
@@ -129,9 +169,8 @@ static int allocate(struct products *x, struct err *e)
     x->a = mem_reserve(rows * K * sizeof(real));
     x->b = mem_reserve(K * N * sizeof(real));
     x->c = mem_reserve(M * N * sizeof(real));
-    x->rows = mem_reserve(M * K * sizeof(real));
     x->row = mem_alloc(M, sizeof *x->row);
-    if (!x->a || !x->b || !x->c || !x->rows || !x->row)
+    if (!x->a || !x->b || !x->c || !x->row)
         return err_set(e, DS_EMEM, "matrices");
     speed_fill(x->a, rows * K, 1);
     speed_fill(x->b, K * N, 1);
@@ -145,30 +184,38 @@ static void release(struct products *x)
     mem_free_aligned(x->a);
     mem_free_aligned(x->b);
     mem_free_aligned(x->c);
-    mem_free_aligned(x->rows);
+    for (int k = 0; k < PROVIDERS; k++)
+        mem_free_aligned(x->packed[k].data);
     mem_free(x->row);
 }
 
 static int is_wanted(const struct products *x, const struct speed *s)
 {
-    const struct gemm_provider *const *all = gemm_providers();
     int wanted = 0;
-    for (int k = 0; k < PROVIDERS && all[k]; k++)
+    for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
         for (int y = 0; y < LAYOUTS; y++)
-            wanted |= is_timed(x, s, all[k], (enum layout)y);
+            wanted |= is_timed(x, s, k, (enum layout)y);
     return wanted;
+}
+
+static void note_used(const char *used[2])
+{
+    used[GEMM_FP32] = gemm_name(gemm_provider(GEMM_FP32));
+    used[GEMM_BF16] = REAL_BITS == 32 ? gemm_name(gemm_provider(GEMM_BF16)) : used[GEMM_FP32];
 }
 
 int speed_products(struct speed *s, struct err *e)
 {
     struct products *x = mem_alloc(1, sizeof *x);
-    const char *used = gemm_provider()->name;
+    const char *used[2];
     size_t n = s->o.quick ? 2 : DS_LEN(shapes);
     int rc = x ? 0 : err_set(e, DS_EMEM, "products");
+    note_used(used);
     for (size_t i = 0; i < n && rc == 0; i++) {
+        memset(x, 0, sizeof *x);
+        memcpy(x->used, used, sizeof used);
         x->p = (struct product){scaled(shapes[i].M, s->o.dim), scaled(shapes[i].K, s->o.dim),
                                 scaled(shapes[i].N, s->o.dim)};
-        x->used = used;
         if (!is_wanted(x, s))
             continue;
         rc = allocate(x, e);
@@ -177,10 +224,10 @@ int speed_products(struct speed *s, struct err *e)
         if (rc == 0)
             rc = add_results(x, s, e);
         release(x);
-        memset(x, 0, sizeof *x);
     }
-    if (gemm_use(used, e) < 0 && rc == 0)
-        rc = DS_ENOTFOUND;
+    for (int f = 0; f < 2; f++)
+        if (gemm_use(used[f], e) < 0 && rc == 0)
+            rc = DS_ENOTFOUND;
     mem_free(x);
     return rc;
 }

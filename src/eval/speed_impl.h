@@ -15,9 +15,9 @@ struct speed {
     struct model_config config; /* of the dense model, derived sizes filled in */
     struct speed_list *out;
     double peak[PEAK_UNITS], read_gbs;
-    enum peak_unit unit;     /* of the model's products */
-    double bytes_per_weight; /* as decoding reads them */
-    void *lines;             /* memory beyond the caches, for reading rates */
+    enum peak_unit unit, use_unit; /* of the products in training, and in use */
+    double held_bytes, use_bytes;  /* a weight, as laid out for them */
+    void *lines;                   /* memory beyond the caches, for reading rates */
     size_t line_bytes;
 };
 
@@ -79,6 +79,7 @@ struct speed_figures {
     double tokens; /* of a sample */
     double seconds[SPEED_WAYS][SPEED_ROUNDS_MAX];
     double flops[SPEED_WAYS], dense[SPEED_WAYS]; /* of a sample: this way, and every cell */
+    enum peak_unit unit;
     double bytes[SPEED_WAYS], read_gbs; /* weights read in a sample; 0: products are the limit */
 };
 int speed_add_figures(struct speed *s, const struct speed_subject *u, const struct speed_figures *f,

@@ -124,6 +124,11 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
         rc = set_option(&route, ops, "train", "sparse", e);
     if (rc == 0)
         rc = model_new(&u->model, &c, &route, 1, p->train, e);
+    struct number_options numbers = s->o.numbers;
+    if (p->train)
+        numbers.weights = QUANT_NONE; /* blocks of few bits are for use */
+    if (rc == 0)
+        rc = weights_use(u->model, &numbers, e);
     if (rc == 0)
         rc = model_reserve(u->model, p->rows, p->train, 1, e);
     opt_release(&model_group, &c); /* empty when it was taken */
@@ -201,6 +206,15 @@ double speed_flops(const struct model *m, int whole, int head)
     return (whole ? f->dense : flops_total(f)) - (head ? 0 : top);
 }
 
+/* Of the matrices as the products use them, beside the values. */
+static double held_bytes(const struct model *m)
+{
+    double sum = (double)m->weights.bytes;
+    for (int i = 0; i < m->weights.n; i++)
+        sum += m->weights.v[i].quant ? (double)quant_bytes(m->weights.v[i].quant) : 0;
+    return sum;
+}
+
 static int add_figure(struct speed *s, const struct speed_subject *u, const struct speed_figures *f,
                       int k, struct err *e)
 {
@@ -220,14 +234,14 @@ static int add_figure(struct speed *s, const struct speed_subject *u, const stru
         r->gbs = time > 0 ? 1e-9 * f->bytes[k] / time : (double)NAN;
         speed_set_limit(r, r->gbs, "read", f->read_gbs);
     } else
-        speed_set_limit(r, r->gflops, peak_name[s->unit], s->peak[s->unit]);
+        speed_set_limit(r, r->gflops, peak_name[f->unit], s->peak[f->unit]);
     r->flops_ratio = f->dense[k] > 0 ? f->flops[k] / f->dense[k] : (double)NAN;
     if (u->way[0].is_dense) {
         r->reference = k ? "dense" : NULL;
         r->time_ratio = speed_median_ratio(f->seconds[k], f->seconds[0], n);
         r->vs = k ? speed_median_ratio(f->seconds[0], f->seconds[k], n) : (double)NAN;
     }
-    r->weights_bytes = (double)u->model->params.block_bytes;
+    r->weights_bytes = (double)u->model->params.block_bytes + held_bytes(u->model);
     r->stream_bytes = (double)u->model->stream_arena.peak;
     r->work_bytes = (double)u->model->work_arena.peak;
     return 0;

@@ -47,9 +47,10 @@ static double step_s(struct model *m, const struct batch *b, struct pass *pass)
     struct grad_health h = params_grad_health(&m->params);
     if (h.bad == 0)
         adamw_step(&m->params, &a, pass->step, &h);
+    else
+        params_zero_grad(&m->params);
     if (m->route.ops->update)
         m->route.ops->update(&m->route);
-    params_zero_grad(&m->params);
     t = clock_mono() - t;
     m->batch = NULL;
     return t;
@@ -57,7 +58,7 @@ static double step_s(struct model *m, const struct batch *b, struct pass *pass)
 
 static int time_method(struct speed *s, const char *method, int which, struct err *e)
 {
-    struct speed_figures f = {.tokens = (double)(s->o.batch * s->o.seq)};
+    struct speed_figures f = {.tokens = (double)(s->o.batch * s->o.seq), .unit = s->unit};
     struct speed_subject u;
     struct tokens t = {0};
     char what[64];
@@ -109,7 +110,7 @@ static double block_s(struct model *m, const struct batch *b, struct pass *pass,
  * from the head is given. */
 static int time_block(struct speed *s, int backward, struct err *e)
 {
-    struct speed_figures f = {.tokens = (double)(s->o.batch * s->o.seq)};
+    struct speed_figures f = {.tokens = (double)(s->o.batch * s->o.seq), .unit = s->unit};
     struct speed_subject u;
     struct tokens t = {0};
     int rows = (int)(s->o.batch * s->o.seq), times = backward ? 3 : 1;

@@ -28,6 +28,20 @@ static double prefill_s(struct use *u, const struct speed_way *w)
     return t;
 }
 
+/* Bytes of a weight, on the average of all matrices that are products. */
+static double bytes_of_weight(const struct model *m)
+{
+    double bytes = 0, n = 0;
+    for (int i = 0; i < m->weights.n; i++) {
+        const struct weight *w = &m->weights.v[i];
+        double size = (double)w->O * w->C;
+        int is_short = m->weights.format == GEMM_BF16 && w->fwd.by;
+        bytes += w->quant ? (double)quant_bytes(w->quant) : size * (is_short ? 2 : sizeof(real));
+        n += size;
+    }
+    return n > 0 ? bytes / n : 0;
+}
+
 /* Weights that the last forward of one row read: a multiply-add for each, attention's keys and values apart. */
 static double weights_read(const struct model *m)
 {
@@ -36,7 +50,7 @@ static double weights_read(const struct model *m)
     for (int l = 0; l <= m->flops.L; l++)
         for (size_t i = 0; i < DS_LEN(part); i++)
             sum += m->flops.part[(size_t)l * FLOPS_PARTS + part[i]];
-    return sum / 2;
+    return sum / 2 * bytes_of_weight(m);
 }
 
 /* Behind a prompt that was fed densely, so that every way decodes from an equally full cache. */
@@ -66,7 +80,7 @@ static int decode_s(struct use *u, int k, int round, struct speed_figures *f, st
         t += clock_mono() - start;
         f->flops[k] += speed_flops(m, 0, 1);
         f->dense[k] += speed_flops(m, 1, 1);
-        f->bytes[k] += weights_read(m) * u->s->bytes_per_weight;
+        f->bytes[k] += weights_read(m);
     }
     f->seconds[k][round] = t;
     return rc;
@@ -117,7 +131,8 @@ static int time_rounds(struct use *u, int is_decode, struct speed_figures *f, st
 static int time_method(struct speed *s, const char *method, int is_decode, struct err *e)
 {
     const char *group = is_decode ? "decode" : "prefill";
-    struct speed_figures f = {.tokens = (double)(is_decode ? s->o.decode : s->o.prefill)};
+    struct speed_figures f = {.tokens = (double)(is_decode ? s->o.decode : s->o.prefill),
+                              .unit = s->use_unit};
     struct speed_subject subject;
     struct use u = {.s = s, .subject = &subject};
     char what[64];

@@ -15,7 +15,7 @@ SHAPES = {
     "small": ((6, 256, 4, 4, 1024, 4096),
               ["layers=6", "dim=256", "heads=4", "vocab=4096", "model.ffn=1024", "model.tied=false"]),
 }
-OURS = {"F32": ("fp32", "none"), "BF16": ("bf16", "bf16"), "Q8_0": ("bf16", "q8_0"), "Q4_0": ("bf16", "q4_0")}
+OURS = {"F32": ("fp32", "none"), "BF16": ("bf16", "none"), "Q8_0": ("bf16", "q8_0"), "Q4_0": ("bf16", "q4_0")}
 
 
 def write_model(path, shape, kind):
