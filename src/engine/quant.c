@@ -190,6 +190,7 @@ struct linear_job {
     int N, blocks;
     int tiles;          /* of rows, per rounding task   */
     int panels, passes; /* panels per task, row passes  */
+    int stretches;      /* that tasks are taken from in turn */
 };
 
 static int tile_rows(const struct linear_job *j, int n)
@@ -244,10 +245,20 @@ static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
     store(j, acc, panel * QUANT_ROWS, n0, rows);
 }
 
+/* Threads take tasks in turn.  Each is led through a stretch of its own, so that what it fetched ahead is what it
+ * works on next; who does what changes no result.  One row, 2 threads: Q8_0 50 -> 53 GB/s, Q4_0 50 -> 59, Q4_K
+ * 46 -> 54, beside a stream read of 56. */
+static int group_of(const struct linear_job *j, int task)
+{
+    int groups = task_count(j->q->panels, j->panels), n = j->stretches;
+    int s = task % n, more = groups % n;
+    return s * (groups / n) + (s < more ? s : more) + task / n;
+}
+
 static void panels_run(void *ctx, int task, int worker)
 {
     const struct linear_job *j = ctx;
-    int first = task / j->passes * j->panels, n0 = task % j->passes * PASS_ROWS;
+    int first = group_of(j, task / j->passes) * j->panels, n0 = task % j->passes * PASS_ROWS;
     int rows = j->N - n0 < PASS_ROWS ? j->N - n0 : PASS_ROWS;
     (void)worker;
     for (int p = first; p < first + j->panels && p < j->q->panels; p++)
@@ -257,7 +268,7 @@ static void panels_run(void *ctx, int task, int worker)
 /* Enough tasks to share out, each large enough to be worth it and small enough to end together. */
 static void job_cut(struct linear_job *j)
 {
-    enum { TASKS = 16, LEAST = 16384 /* products */, MOST = 131072 /* weights */ };
+    enum { TASKS = 16, LEAST = 16384 /* products */, MOST = 524288 /* weights */ };
     int panel = QUANT_ROWS * j->q->C, rows = j->N < PASS_ROWS ? j->N : PASS_ROWS;
     int least = (int)(LEAST / ((long long)panel * rows)), most = MOST / panel;
     int n = j->q->panels / TASKS;
@@ -265,6 +276,7 @@ static void job_cut(struct linear_job *j)
     n = n < least ? least : n;
     j->panels = n > 0 ? n : 1;
     j->passes = task_count(j->N, PASS_ROWS);
+    j->stretches = pool_threads();
     int tiles = task_rows(j->q->C) / QUANT_TILE;
     j->tiles = tiles > 0 ? tiles : 1;
 }
