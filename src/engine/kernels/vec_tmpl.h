@@ -49,24 +49,21 @@ static void swiglu_bwd(real *da, real *db, const real *dh, const real *a, const 
         swiglu_back(da, db, dh, a, b, n, add, 0, 1);
 }
 
-static const real sqrt_half = REAL_C(0.70710678118654752440),
-                  gauss = REAL_C(0.39894228040143267794);
-static const real tanh_in = REAL_C(0.79788456080286535588), tanh_cubic = REAL_C(0.044715);
-
 static void gelu(real *y, const real *x, size_t n)
 {
     V_SIMD
-    for (size_t i = 0; i < n; i++)
-        y[i] = REAL_C(0.5) * x[i] * (1 + v_erf(x[i] * sqrt_half)); /* 7.1 */
+    for (size_t i = 0; i < n; i++) {
+        real density;
+        y[i] = x[i] * v_normal(x[i], &density); /* 7.1 */
+    }
 }
 
 VEC_BODY void gelu_back(real *dx, const real *dy, const real *x, size_t n, int add)
 {
     V_SIMD
     for (size_t i = 0; i < n; i++) {
-        real t = x[i], cdf = REAL_C(0.5) * (1 + v_erf(t * sqrt_half));
-        real slope = v_fma(t * gauss, v_exp(REAL_C(-0.5) * t * t), cdf);
-        dx[i] = v_fma(dy[i], slope, add ? dx[i] : 0); /* 7.2 */
+        real density, cdf = v_normal(x[i], &density);
+        dx[i] = v_fma(dy[i], v_fma(x[i], density, cdf), add ? dx[i] : 0); /* 7.2 */
     }
 }
 
@@ -78,26 +75,29 @@ static void gelu_bwd(real *dx, const real *dy, const real *x, size_t n, int add)
         gelu_back(dx, dy, x, n, 0);
 }
 
-static inline real gelu_tanh_of(real x)
+/* (1 + tanh u) / 2 is the logistic function of 2 u. */
+static const real logistic_in = REAL_C(1.59576912160573071176), cubic = REAL_C(0.044715);
+
+static inline real gelu_logistic(real x)
 {
-    return v_tanh(tanh_in * v_fma(tanh_cubic * x * x, x, x));
+    return v_exp(-logistic_in * v_fma(cubic * x * x, x, x));
 }
 
 static void gelu_tanh(real *y, const real *x, size_t n)
 {
     V_SIMD
     for (size_t i = 0; i < n; i++)
-        y[i] = REAL_C(0.5) * x[i] * (1 + gelu_tanh_of(x[i])); /* 7.3 */
+        y[i] = x[i] / (1 + gelu_logistic(x[i])); /* 7.3 */
 }
 
 VEC_BODY void gelu_tanh_back(real *dx, const real *dy, const real *x, size_t n, int add)
 {
     V_SIMD
     for (size_t i = 0; i < n; i++) {
-        real t = gelu_tanh_of(x[i]), half_g = REAL_C(0.5) * dy[i];
-        real du = tanh_in * v_fma(3 * tanh_cubic * x[i], x[i], 1);
-        real slope = v_fma(x[i] * v_fma(-t, t, 1), du, 1 + t);
-        dx[i] = v_fma(half_g, slope, add ? dx[i] : 0); /* 7.4 */
+        real s = 1 / (1 + gelu_logistic(x[i]));
+        real du = logistic_in * v_fma(3 * cubic * x[i], x[i], 1);
+        real slope = s * v_fma(x[i] * (1 - s), du, 1);
+        dx[i] = v_fma(dy[i], slope, add ? dx[i] : 0); /* 7.4 */
     }
 }
 
@@ -318,8 +318,8 @@ VEC_BODY void exp_sum_body(real *to, const real *x, real top, size_t n, double *
         real lane[V_LANES] = {0}, times[V_LANES] = {0};
         const real *from = x + i;
         real *out = keep ? to + i : NULL;
-        V_GROUPS(m, real t = from[at] - top; t = t < -1000 ? -1000 : t; real e = v_exp(t);
-                 if (keep) out[at] = e; lane[l] += e;
+        V_GROUPS(m, real t = from[at] - top; t = t < V_EXP_LEAST ? V_EXP_LEAST : t;
+                 real e = v_exp_inside(t); if (keep) out[at] = e; lane[l] += e;
                  if (wants_moment) times[l] = v_fma(e, t, times[l]));
         total += (double)v_fold(lane);
         if (wants_moment)
