@@ -2,6 +2,7 @@
  * every other. */
 #include "base/pool.h"
 #include "engine/ops.h"
+#include "engine/param.h"
 #include "engine/vec.h"
 #include "t.h"
 
@@ -150,6 +151,56 @@ T(activations_of_a_tile_are_those_of_the_whole)
                 tile_case((enum act_kind)kind, 6, cols[c], cols[c]);
                 tile_case((enum act_kind)kind, 0, cols[c], cols[c]);
             }
+}
+
+/* ---- threads ----------------------------------------------------------------------------------- */
+
+static void fused_once(void)
+{
+    enum { N = 60, C = 300, MANY = 33 };
+    static int32_t row[N];
+    struct params ps = {0};
+    struct err e = {0};
+    char name[16];
+    for (int i = 0; i < N; i++)
+        row[i] = i + i / 7;
+    add_norm_fwd(out[0], out[1], NULL, out[2], in[0], NULL, in[1], in[2], NULL, N, C, REAL_C(1e-5));
+    rows_update(out[2], in[3], in[4], row, in[5], 50, 66, C);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        t_eq(params_add(&ps, name, 1 + i * i * 37, 0, (enum param_group)(i % PARAM_GROUPS),
+                        INIT_NORMAL, 1),
+             i);
+    }
+    t_ok(params_reserve(&ps, 1, &e), &e);
+    params_init(&ps, 3);
+    for (int i = 0; i < MANY; i++)
+        for (size_t k = 0; k < ps.p[i].n; k++)
+            ps.p[i].grad[k] = in[i % 6][k % ROOM];
+    struct adamw o = {
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .router_lr = 1, .clip = 1};
+    struct grad_health h = params_grad_health(&ps);
+    adamw_step(&ps, &o, 1, &h);
+    for (int i = 0; i < MANY; i++)
+        for (size_t k = 0; k < ps.p[i].n; k++)
+            out[3][(size_t)i + k % (ROOM - MANY)] += ps.p[i].value[k];
+    params_release(&ps);
+}
+
+T(fused_ops_give_the_same_bits_at_any_thread_count)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    for (int i = 0; i < 4; i++) {
+        struct err e = {0};
+        t_ok(pool_start(threads[i], &e), &e);
+        inputs();
+        fused_once();
+        pool_stop();
+        if (i == 0)
+            memcpy(kept, out, sizeof kept);
+        memcpy(want, kept, sizeof want);
+        same_outputs("threads", threads[i], 0);
+    }
 }
 
 /* ---- sets of vector loops ---------------------------------------------------------------------- */

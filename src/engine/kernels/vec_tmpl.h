@@ -13,6 +13,23 @@
 /* For bodies that are called with constants, one loop for each. */
 #define VEC_BODY static inline __attribute__((always_inline))
 
+/* Runs `each` on groups of V_LANES elements and on the rest; l counts lanes, at elements. */
+#define V_GROUPS(C, each)                                                                          \
+    do {                                                                                           \
+        size_t first_ = 0;                                                                         \
+        for (; first_ + V_LANES <= (C); first_ += V_LANES) {                                       \
+            _Pragma("omp simd") for (size_t l = 0; l < V_LANES; l++)                               \
+            {                                                                                      \
+                size_t at = first_ + l;                                                            \
+                each;                                                                              \
+            }                                                                                      \
+        }                                                                                          \
+        for (size_t l = 0; first_ + l < (C); l++) {                                                \
+            size_t at = first_ + l;                                                                \
+            each;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
 /* ---- activations ------------------------------------------------------------------------------- */
 
 static void swiglu(real *h, const real *a, const real *b, size_t n)
@@ -109,24 +126,62 @@ static void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n, int
         gelu_tanh_back(dx, dy, x, n, 0);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- exponentials and angles ------------------------------------------------------------------- */
 
-/* Runs `each` on groups of V_LANES elements and on the rest; l counts lanes, at elements. */
-#define V_GROUPS(C, each)                                                                          \
-    do {                                                                                           \
-        size_t first_ = 0;                                                                         \
-        for (; first_ + V_LANES <= (C); first_ += V_LANES) {                                       \
-            _Pragma("omp simd") for (size_t l = 0; l < V_LANES; l++)                               \
-            {                                                                                      \
-                size_t at = first_ + l;                                                            \
-                each;                                                                              \
-            }                                                                                      \
-        }                                                                                          \
-        for (size_t l = 0; first_ + l < (C); l++) {                                                \
-            size_t at = first_ + l;                                                                \
-            each;                                                                                  \
-        }                                                                                          \
-    } while (0)
+/* Chains in real are short, and joined in double. */
+enum { EXP_CHUNK = 512 };
+
+VEC_BODY void exp_sum_body(real *to, const real *x, real top, size_t n, double *sum, double *moment,
+                           int keep, int wants_moment)
+{
+    double total = 0, weighted = 0;
+    for (size_t i = 0; i < n; i += EXP_CHUNK) {
+        size_t m = n - i < EXP_CHUNK ? n - i : EXP_CHUNK;
+        real lane[V_LANES] = {0}, times[V_LANES] = {0};
+        const real *from = x + i;
+        real *out = keep ? to + i : NULL;
+        V_GROUPS(m, real t = from[at] - top; t = t < V_EXP_LEAST ? V_EXP_LEAST : t;
+                 real e = v_exp_inside(t); if (keep) out[at] = e; lane[l] += e;
+                 if (wants_moment) times[l] = v_fma(e, t, times[l]));
+        total += (double)v_fold(lane);
+        if (wants_moment)
+            weighted += (double)v_fold(times);
+    }
+    *sum = total;
+    if (wants_moment)
+        *moment = weighted;
+}
+
+static void exp_sum(real *to, const real *x, real top, size_t n, double *sum, double *moment)
+{
+    if (to && moment)
+        exp_sum_body(to, x, top, n, sum, moment, 1, 1);
+    else if (to)
+        exp_sum_body(to, x, top, n, sum, moment, 1, 0);
+    else if (moment)
+        exp_sum_body(to, x, top, n, sum, moment, 0, 1);
+    else
+        exp_sum_body(to, x, top, n, sum, moment, 0, 0);
+}
+
+static void angles(real *sine, real *cosine, const real *inv_freq, real pos, real sign, int pairs)
+{
+    V_SIMD
+    for (int i = 0; i < pairs; i++) {
+        real s, c;
+        v_sincos(pos * inv_freq[i], &s, &c);
+        sine[i] = sign * s;
+        cosine[i] = c;
+    }
+}
+
+/* ---- from here on memory sets the pace ---------------------------------------------------------- */
+
+#ifdef VEC_STREAM
+VEC_STREAM
+#endif
+
+/* ---- norms ------------------------------------------------------------------------------------- */
 
 static real sum_of(const real *x, size_t n)
 {
@@ -240,18 +295,7 @@ static void layer_row_bwd(real *dx, real *dw, real *db, const real *dy, const re
     }
 }
 
-/* ---- rope -------------------------------------------------------------------------------------- */
-
-static void angles(real *sine, real *cosine, const real *inv_freq, real pos, real sign, int pairs)
-{
-    V_SIMD
-    for (int i = 0; i < pairs; i++) {
-        real s, c;
-        v_sincos(pos * inv_freq[i], &s, &c);
-        sine[i] = sign * s;
-        cosine[i] = c;
-    }
-}
+/* ---- heads turned ------------------------------------------------------------------------------- */
 
 static void rotate_halves(real *x, const real *sine, const real *cosine, int pairs)
 {
@@ -284,7 +328,7 @@ static void rotate(real *x, const real *sine, const real *cosine, int heads, int
     }
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------- */
+/* ---- plain passes ------------------------------------------------------------------------------ */
 
 /* The order of a maximum does not matter, so there are chains enough to wait for memory only. */
 static real max_of(const real *x, size_t n)
@@ -305,44 +349,6 @@ static real max_of(const real *x, size_t n)
         top = lane[l] > top ? lane[l] : top;
     return top;
 }
-
-/* Chains in real are short, and joined in double. */
-enum { EXP_CHUNK = 512 };
-
-VEC_BODY void exp_sum_body(real *to, const real *x, real top, size_t n, double *sum, double *moment,
-                           int keep, int wants_moment)
-{
-    double total = 0, weighted = 0;
-    for (size_t i = 0; i < n; i += EXP_CHUNK) {
-        size_t m = n - i < EXP_CHUNK ? n - i : EXP_CHUNK;
-        real lane[V_LANES] = {0}, times[V_LANES] = {0};
-        const real *from = x + i;
-        real *out = keep ? to + i : NULL;
-        V_GROUPS(m, real t = from[at] - top; t = t < V_EXP_LEAST ? V_EXP_LEAST : t;
-                 real e = v_exp_inside(t); if (keep) out[at] = e; lane[l] += e;
-                 if (wants_moment) times[l] = v_fma(e, t, times[l]));
-        total += (double)v_fold(lane);
-        if (wants_moment)
-            weighted += (double)v_fold(times);
-    }
-    *sum = total;
-    if (wants_moment)
-        *moment = weighted;
-}
-
-static void exp_sum(real *to, const real *x, real top, size_t n, double *sum, double *moment)
-{
-    if (to && moment)
-        exp_sum_body(to, x, top, n, sum, moment, 1, 1);
-    else if (to)
-        exp_sum_body(to, x, top, n, sum, moment, 1, 0);
-    else if (moment)
-        exp_sum_body(to, x, top, n, sum, moment, 0, 1);
-    else
-        exp_sum_body(to, x, top, n, sum, moment, 0, 0);
-}
-
-/* ---- plain passes ------------------------------------------------------------------------------ */
 
 static void scale(real *x, real by, size_t n)
 {
