@@ -67,11 +67,12 @@ static inline const real *operand_row(const struct operand *x, int i)
 #if defined(__x86_64__) && REAL_BITS == 32
 #define GEMM_X86 1
 extern const struct gemm_provider gemm_avx512, gemm_avx2;
-extern const struct gemm_provider gemm_avx512bf16, gemm_avx512_round, gemm_avx2_round;
+extern const struct gemm_provider gemm_amx, gemm_avx512bf16, gemm_avx512_round, gemm_avx2_round;
 #endif
 extern const struct gemm_provider gemm_ref;
 #if REAL_BITS == 32
 extern const struct gemm_provider gemm_ref_bf16;
+extern const struct gemm_provider gemm_amx_soft; /* gemm_amx's kernel on any machine, for tests */
 #endif
 #ifndef DEPTHSCOPE_NO_BLAS
 extern const struct gemm_provider gemm_blas;

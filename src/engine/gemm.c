@@ -15,13 +15,14 @@ const char *const gemm_format_name[2] = {"fp32", "bf16"};
 /* In order of preference within a format. */
 static const struct gemm_provider *const providers[] = {
 #ifdef GEMM_X86
-    &gemm_avx512,   &gemm_avx2, &gemm_avx512bf16, &gemm_avx512_round, &gemm_avx2_round,
+    &gemm_avx512,   &gemm_avx2, &gemm_amx, &gemm_avx512bf16, &gemm_avx512_round, &gemm_avx2_round,
 #endif
 #ifndef DEPTHSCOPE_NO_BLAS
     &gemm_blas,
 #endif
 #if REAL_BITS == 32
-    &gemm_ref_bf16,
+    &gemm_ref_bf16, /* always there: what follows it is used only by name */
+    &gemm_amx_soft,
 #endif
     &gemm_ref,      NULL,
 };

@@ -1,0 +1,255 @@
+/* The bf16 product over a tile unit (eight tiles of 16 rows x 64 bytes), written once and compiled for AMX and for a model
+ * of it in plain C.  The including file defines:
+ *   KERNEL                target attribute of every function
+ *   TILE_CONFIG(config)   takes the unit for this thread         TILE_RELEASE()  gives it back
+ *   TILE_ZERO(t)  TILE_LOAD(t, p)  TILE_STORE(t, p, stride)      t is a number from 0 to 7; loads have stride 64
+ *   TILE_DP(c, a, b)      c += a b: c of 16 x 16 floats, a of 16 x 16 pairs of bfloat16, b likewise with rows of pairs
+ *   PREFETCH(p)           towards L2; any address will do
+ *   pack_tile(tile, x, along, turn, first, count, k, K)   one tile of bfloat16, 1 KiB, see below
+ *   row_out(c, sum, add, cols, alpha)   c[0, cols) = alpha * sum + add, rounded once; add may be NULL, cols <= 32
+ * and PROVIDER, NAME, AVAILABLE.
+ *
+ * Both operands lie in panels of 32 rows (columns of B): for each 32 inner indices two tiles of 1 KiB beside each other, so
+ * that a step of the inner loop reads 2 KiB of each, in order.  Four sums of 16 x 16 (2 x 2 tiles) use every loaded tile
+ * twice: four products of 16 cycles hide four loads of 8.  A cut of 256 inner indices makes panels of 16 KiB: one of A
+ * and one of B share a first-level cache of 48 KiB with the sums.  Measured ceilings of the inner loop were 84 % of the peak with
+ * 256, 74 % with 128 and 52-65 % from 512 on.
+ *
+ * Every element of C is one chain over k in ascending order from zero in each cut, whatever its place: a row does not
+ * depend on the other rows of the call, rows beyond M and inner indices beyond K being zeros. */
+#ifndef DS_ENGINE_KERNELS_GEMM_AMX_TMPL_H
+#define DS_ENGINE_KERNELS_GEMM_AMX_TMPL_H
+#ifdef KERNEL
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "engine/gemm_impl.h"
+#include "engine/scratch.h"
+
+enum {
+    SIDE = 16, /* rows of a tile */
+    TILE = 1024,
+    PANEL = 2 * SIDE,
+    DEPTH = 32,  /* inner indices of a tile */
+    ROWS = 2048, /* of a packed block of A: 1 MiB, half of the second-level cache */
+    COLS = 1024, /* of a block of B that is packed here: 512 KiB */
+    SUMS = PANEL * PANEL,
+    STREAM = 4096 /* how far ahead a stream is best prefetched; 8 KiB was slower */
+};
+
+static inline int steps_of(int K)
+{
+    return (K + DEPTH - 1) / DEPTH;
+}
+
+static size_t panel_bytes(int K)
+{
+    return (size_t)steps_of(K) * 2 * TILE;
+}
+
+/* `count` rows (columns of B) from `first` on, inner indices k.. k + K.  along: the stored rows run along the inner
+ * index; turn: a row of the tile is a pair of inner indices (B), else a row of the operand (A). */
+KERNEL static void pack_operand(char *panel, const struct operand *x, int along, int turn,
+                                int first, int count, int k, int K)
+{
+    for (int i = 0; i < K; i += DEPTH)
+        for (int half = 0; half < PANEL; half += SIDE, panel += TILE) {
+            int some = count - half < SIDE ? count - half : SIDE;
+            pack_tile(panel, x, along, turn, some > 0 ? first + half : first, some > 0 ? some : 0,
+                      k + i, K - i < DEPTH ? K - i : DEPTH);
+        }
+}
+
+KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int cols, int k, int K)
+{
+    pack_operand(panel, b, b->trans, 1, n, cols, k, K);
+}
+
+/* Sums of 32 x 32 that are not yet in C. */
+struct block {
+    const float *sum;
+    float *C;
+    const float *add;
+    int ldc, add_ld, rows, cols, done; /* rows of them */
+    float alpha;
+};
+
+/* The next `rows` rows of them. */
+KERNEL static inline void block_out(struct block *b, int rows)
+{
+    int end = b->rows - b->done < rows ? b->rows : b->done + rows;
+    for (int i = b->done; i < end; i++)
+        row_out(b->C + (ptrdiff_t)i * b->ldc, b->sum + i * PANEL,
+                b->add ? b->add + (ptrdiff_t)i * b->add_ld : NULL, b->cols, b->alpha);
+    b->done = end;
+}
+
+/* What the inner loop fetches meanwhile. */
+struct ahead {
+    const char *at;
+    int lines; /* of 64 bytes, in each step */
+};
+
+/* Sums of a panel of A times a panel of B.  `high`: 32 rows, else 16; a constant in each call.  The rows of the block
+ * before go to C between the products, which leave the vector units idle, and whose own loads nothing waits for. */
+KERNEL static inline __attribute__((always_inline)) void
+panel_times_panel(const int high, const char *a, const char *b, int steps, float *sum,
+                  struct ahead next, struct block *before)
+{
+    int share = task_count(before->rows, steps);
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    if (high) {
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+    }
+    for (int s = 0; s < steps; s++, a += 2 * TILE, b += 2 * TILE) {
+        TILE_LOAD(4, a);
+        TILE_LOAD(6, b);
+        TILE_DP(0, 4, 6);
+        TILE_LOAD(7, b + TILE);
+        TILE_DP(1, 4, 7);
+        if (high) {
+            TILE_LOAD(5, a + TILE);
+            TILE_DP(2, 5, 6);
+            TILE_DP(3, 5, 7);
+        }
+        for (int i = 0; i < next.lines; i++, next.at += 64)
+            PREFETCH(next.at);
+        block_out(before, share);
+    }
+    TILE_STORE(0, sum, sizeof *sum * PANEL);
+    TILE_STORE(1, sum + SIDE, sizeof *sum * PANEL);
+    if (high) {
+        TILE_STORE(2, sum + SIDE * PANEL, sizeof *sum * PANEL);
+        TILE_STORE(3, sum + SIDE * PANEL + SIDE, sizeof *sum * PANEL);
+    }
+}
+
+/* A block of A and a block of columns in one cut of k, and where their product goes. */
+struct piece {
+    const char *a, *b;
+    int M, N, steps;
+    size_t stride; /* of B's panels: those of a packed cut may be longer than `steps` */
+    struct block to;
+    float *sum[2]; /* the present sums, the ones before */
+};
+
+/* With many rows: the next panel of B, spread over the panels of A, as each panel of B serves all of them from the first-level
+ * cache.  With few, B passes once and memory sets the pace: a stream. */
+static inline struct ahead ahead_of(const struct piece *p, const char *b, int m, int last)
+{
+    int panels = task_count(p->M, PANEL), lines = task_count(2 * TILE / 64, panels);
+    uintptr_t at = (uintptr_t)b;
+    if (panels == 1)
+        at += STREAM;
+    else if (!last)
+        at += p->stride + (size_t)(m / PANEL) * (size_t)(lines * p->steps) * 64;
+    return (struct ahead){(const char *)at, last && panels > 1 ? 0 : lines};
+}
+
+/* Returns the last block, which is still to be put out. */
+KERNEL static void piece_run(struct piece *p, struct block *before)
+{
+    const char *b = p->b;
+    for (int n = 0; n < p->N; n += PANEL, b += p->stride) {
+        const char *a = p->a;
+        for (int m = 0; m < p->M; m += PANEL, a += (size_t)p->steps * 2 * TILE) {
+            struct ahead next = ahead_of(p, b, m, n + PANEL >= p->N);
+            float *sum = p->sum[0];
+            if (p->M - m > SIDE)
+                panel_times_panel(1, a, b, p->steps, sum, next, before);
+            else
+                panel_times_panel(0, a, b, p->steps, sum, next, before);
+            p->sum[0] = p->sum[1];
+            p->sum[1] = sum;
+            *before = p->to;
+            before->sum = sum;
+            before->C += (ptrdiff_t)m * before->ldc + n;
+            before->add = before->add ? before->add + (ptrdiff_t)m * before->add_ld + n : NULL;
+            before->rows = p->M - m < PANEL ? p->M - m : PANEL;
+            before->cols = p->N - n < PANEL ? p->N - n : PANEL;
+        }
+    }
+}
+
+/* One cut of k for N columns from n on, whose panels are at p->b. */
+KERNEL static void cut_run(const struct gemm_tile *t, struct piece *p, char *pa, int n, int k,
+                           int K, struct block *before)
+{
+    const float *add = k > 0 ? t->C : t->add;
+    int add_ld = k > 0 ? t->ldc : t->add_ld;
+    for (int m = 0; m < t->M; m += ROWS) {
+        p->a = pa;
+        p->M = t->M - m < ROWS ? t->M - m : ROWS;
+        p->steps = steps_of(K);
+        p->to = (struct block){.C = t->C + (ptrdiff_t)m * t->ldc + n,
+                               .add = add ? add + (ptrdiff_t)m * add_ld + n : NULL,
+                               .ldc = t->ldc,
+                               .add_ld = add_ld,
+                               .alpha = t->alpha};
+        for (int i = 0; i < p->M; i += PANEL)
+            pack_operand(pa + (size_t)(i / PANEL) * panel_bytes(K), &t->a, !t->a.trans, 0, m + i,
+                         p->M - i < PANEL ? p->M - i : PANEL, k, K);
+        atomic_signal_fence(memory_order_seq_cst); /* to the compiler a tile load reads nothing */
+        piece_run(p, before);
+    }
+}
+
+/* Panels of op(B) made for this tile alone. */
+KERNEL static const char *pack_here(const struct gemm_tile *t, int n, int N, int k, int K)
+{
+    char *pb = scratch_get(SCRATCH_PACK_B, panel_bytes(GEMM_KC) * (size_t)task_count(N, PANEL), 1);
+    for (int i = 0; i < N; i += PANEL)
+        pack_panel(pb + (size_t)(i / PANEL) * panel_bytes(K), &t->b, n + i,
+                   N - i < PANEL ? N - i : PANEL, k, K);
+    return pb;
+}
+
+/* The tiles are taken and given back in each call: whose thread this is, and what it did before, is not known here, and a
+ * thread that keeps them has 8 KiB more state saved at every switch.  Packing one tile costs more than both. */
+KERNEL static void tile(const struct gemm_tile *t)
+{
+    const struct packed *b = t->packed;
+    int rows = t->M < ROWS ? t->M : ROWS, block = b ? t->N : COLS;
+    size_t size = panel_bytes(GEMM_KC) * (size_t)task_count(rows, PANEL);
+    char *pa = scratch_get(SCRATCH_PACK_A, size + 2 * SUMS * sizeof(float), 1);
+    float *sum = (float *)(void *)(pa + size);
+    struct piece p = {.sum = {sum, sum + SUMS}};
+    struct block before = {.rows = 0};
+    TILE_CONFIG(&tile_config);
+    for (int n = 0; n < t->N; n += block)
+        for (int k = 0; k < t->K; k += GEMM_KC) {
+            int K = t->K - k < GEMM_KC ? t->K - k : GEMM_KC, whole = K;
+            p.N = t->N - n < block ? t->N - n : block;
+            if (b) {
+                int left = b->K - t->k0 - k;
+                whole = left < GEMM_KC ? left : GEMM_KC;
+                p.b = (const char *)b->data + packed_at(b, t->k0 + k, t->n0 + n);
+            } else {
+                p.b = pack_here(t, n, p.N, k, K);
+            }
+            p.stride = panel_bytes(whole);
+            cut_run(t, &p, pa, n, k, K, &before);
+        }
+    block_out(&before, PANEL);
+    TILE_RELEASE();
+}
+
+static int available(void)
+{
+    return AVAILABLE;
+}
+
+const struct gemm_provider PROVIDER = {.name = NAME,
+                                       .format = GEMM_BF16,
+                                       .available = available,
+                                       .tile = tile,
+                                       .panel_cols = PANEL,
+                                       .panel_bytes = panel_bytes,
+                                       .pack = pack_panel};
+
+#endif
+#endif
