@@ -250,7 +250,7 @@ static void parts(const char *name, enum gemm_format format)
         int k0 = part[i][0], n0 = part[i][1];
         struct scene s = scene_new(format, 0, 1, M, N, K, 1, WITH_BIAS);
         if (gemm_packed_bytes(format, K, N) == 0)
-            t_skip(name);
+            t_skip("%s does not pack", name);
         scene_pack(&s);
         struct gemm_job j = s.j;
         j.N = part[i][2];

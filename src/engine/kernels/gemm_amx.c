@@ -12,14 +12,15 @@
 #define LANES_OF(n) ((__mmask16)((1U << (n)) - 1U))
 
 /* Rows of pairs, two floats rounded to each 32-bit lane; rows from `count` on are zero. */
-KERNEL static inline void rows_along(__m512i r[16], const struct operand *x, int first, int count,
+KERNEL static inline void rows_along(__m512i *r, const struct operand *x, int first, int count,
                                      int k, int K)
 {
     __mmask16 low = LANES_OF(K < 16 ? K : 16), high = LANES_OF(K < 16 ? 0 : K - 16);
     for (int i = 0; i < 16; i++) {
-        r[i] = _mm512_setzero_si512();
-        if (i >= count)
+        if (i >= count) {
+            r[i] = _mm512_setzero_si512();
             continue;
+        }
         const float *p = operand_row(x, first + i) + k, *q = K > 16 ? p + 16 : p;
         r[i] = (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, q),
                                             _mm512_maskz_loadu_ps(low, p));
@@ -27,7 +28,7 @@ KERNEL static inline void rows_along(__m512i r[16], const struct operand *x, int
 }
 
 /* Row i: for each of the columns from `first` on the pair of stored rows k + 2 i and k + 2 i + 1. */
-KERNEL static inline void rows_across(__m512i r[16], const struct operand *x, int first, int count,
+KERNEL static inline void rows_across(__m512i *r, const struct operand *x, int first, int count,
                                       int k, int K)
 {
     const __m512i zip = _mm512_or_si512(
@@ -46,7 +47,7 @@ KERNEL static inline void rows_across(__m512i r[16], const struct operand *x, in
 }
 
 /* Sixteen rows of sixteen pairs become columns: within quarters of four lanes, then the quarters. */
-KERNEL static inline void transpose16(__m512i r[16])
+KERNEL static inline void transpose16(__m512i *r)
 {
     __m512i t[16], u[16];
     for (int i = 0; i < 16; i += 2) {
@@ -76,15 +77,13 @@ KERNEL static inline void transpose16(__m512i r[16])
 KERNEL static void pack_tile(char *tile, const struct operand *x, int along, int turn, int first,
                              int count, int k, int K)
 {
-    __m512i r[16];
+    __m512i *r = (__m512i *)(void *)tile;
     if (along)
         rows_along(r, x, first, count, k, K);
     else
         rows_across(r, x, first, count, k, K);
     if (along == turn)
         transpose16(r);
-    for (int i = 0; i < 16; i++)
-        _mm512_store_si512(tile + i * 64, r[i]);
 }
 
 KERNEL static inline void row_out(float *c, const float *sum, const float *add, int cols,

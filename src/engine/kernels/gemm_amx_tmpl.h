@@ -67,23 +67,27 @@ KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int c
     pack_operand(panel, b, b->trans, 1, n, cols, k, K);
 }
 
-/* Sums of 32 x 32 that are not yet in C. */
+/* Sums of 32 x 32 that are not yet in C: the rows that are left, and how many go at a time. */
 struct block {
     const float *sum;
     float *C;
     const float *add;
-    int ldc, add_ld, rows, cols, done; /* rows of them */
+    int ldc, add_ld, rows, cols, share;
     float alpha;
 };
 
-/* The next `rows` rows of them. */
-KERNEL static inline void block_out(struct block *b, int rows)
+/* The next rows of them.  Not inlined: the inner loop needs the registers. */
+KERNEL static __attribute__((noinline)) void block_out(struct block *b)
 {
-    int end = b->rows - b->done < rows ? b->rows : b->done + rows;
-    for (int i = b->done; i < end; i++)
-        row_out(b->C + (ptrdiff_t)i * b->ldc, b->sum + i * PANEL,
-                b->add ? b->add + (ptrdiff_t)i * b->add_ld : NULL, b->cols, b->alpha);
-    b->done = end;
+    struct block x = *b; /* C might alias *b */
+    int rows = x.rows < x.share ? x.rows : x.share;
+    for (int i = 0; i < rows; i++, x.sum += PANEL, x.C += x.ldc) {
+        row_out(x.C, x.sum, x.add, x.cols, x.alpha);
+        if (x.add)
+            x.add += x.add_ld;
+    }
+    x.rows -= rows;
+    *b = x;
 }
 
 /* What the inner loop fetches meanwhile. */
@@ -93,19 +97,20 @@ struct ahead {
 };
 
 /* Sums of a panel of A times a panel of B.  `high`: 32 rows, else 16; a constant in each call.  The rows of the block
- * before go to C between the products, which leave the vector units idle, and whose own loads nothing waits for. */
+ * before go to C between the products, which leave the vector units idle; so nothing waits for them. */
 KERNEL static inline __attribute__((always_inline)) void
 panel_times_panel(const int high, const char *a, const char *b, int steps, float *sum,
                   struct ahead next, struct block *before)
 {
-    int share = task_count(before->rows, steps);
+    const char *end = a + (size_t)steps * 2 * TILE;
+    before->share = task_count(before->rows, steps);
     TILE_ZERO(0);
     TILE_ZERO(1);
     if (high) {
         TILE_ZERO(2);
         TILE_ZERO(3);
     }
-    for (int s = 0; s < steps; s++, a += 2 * TILE, b += 2 * TILE) {
+    for (; a < end; a += 2 * TILE, b += 2 * TILE) {
         TILE_LOAD(4, a);
         TILE_LOAD(6, b);
         TILE_DP(0, 4, 6);
@@ -118,7 +123,8 @@ panel_times_panel(const int high, const char *a, const char *b, int steps, float
         }
         for (int i = 0; i < next.lines; i++, next.at += 64)
             PREFETCH(next.at);
-        block_out(before, share);
+        if (before->rows)
+            block_out(before);
     }
     TILE_STORE(0, sum, sizeof *sum * PANEL);
     TILE_STORE(1, sum + SIDE, sizeof *sum * PANEL);
@@ -126,6 +132,18 @@ panel_times_panel(const int high, const char *a, const char *b, int steps, float
         TILE_STORE(2, sum + SIDE * PANEL, sizeof *sum * PANEL);
         TILE_STORE(3, sum + SIDE * PANEL + SIDE, sizeof *sum * PANEL);
     }
+}
+
+KERNEL static __attribute__((noinline)) void
+rows32(const char *a, const char *b, int steps, float *sum, struct ahead next, struct block *before)
+{
+    panel_times_panel(1, a, b, steps, sum, next, before);
+}
+
+KERNEL static __attribute__((noinline)) void
+rows16(const char *a, const char *b, int steps, float *sum, struct ahead next, struct block *before)
+{
+    panel_times_panel(0, a, b, steps, sum, next, before);
 }
 
 /* A block of A and a block of columns in one cut of k, and where their product goes. */
@@ -160,9 +178,9 @@ KERNEL static void piece_run(struct piece *p, struct block *before)
             struct ahead next = ahead_of(p, b, m, n + PANEL >= p->N);
             float *sum = p->sum[0];
             if (p->M - m > SIDE)
-                panel_times_panel(1, a, b, p->steps, sum, next, before);
+                rows32(a, b, p->steps, sum, next, before);
             else
-                panel_times_panel(0, a, b, p->steps, sum, next, before);
+                rows16(a, b, p->steps, sum, next, before);
             p->sum[0] = p->sum[1];
             p->sum[1] = sum;
             *before = p->to;
@@ -234,7 +252,8 @@ KERNEL static void tile(const struct gemm_tile *t)
             p.stride = panel_bytes(whole);
             cut_run(t, &p, pa, n, k, K, &before);
         }
-    block_out(&before, PANEL);
+    before.share = PANEL;
+    block_out(&before);
     TILE_RELEASE();
 }
 
