@@ -95,17 +95,31 @@ int cpu_allows(enum cpu_level level)
     return level <= cap;
 }
 
+int cpu_amx_decide(int listed, int allowed, int (*ask)(void))
+{
+    if (!listed || !allowed)
+        return 0;
+    if (ask())
+        return 1;
+    log_warn("AMX is there, but the kernel does not grant its tiles; slower products are used");
+    return 0;
+}
+
 /* Tile data is state that the kernel saves only for processes that asked (Linux 5.16). */
-static void ask_amx(void)
+static int ask_kernel(void)
 {
 #if defined(__linux__) && defined(__x86_64__) && defined(SYS_arch_prctl)
     enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    if (!cpu_has("amx_tile") || !cpu_has("amx_bf16") || !cpu_allows(CPU_AMX))
-        return;
-    amx_granted = syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-    if (!amx_granted)
-        log_warn("AMX is there, but the kernel does not grant its tiles; slower products are used");
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return 0;
 #endif
+}
+
+static void ask_amx(void)
+{
+    amx_granted =
+        cpu_amx_decide(cpu_has("amx_tile") && cpu_has("amx_bf16"), cpu_allows(CPU_AMX), ask_kernel);
 }
 
 int cpu_has_amx(void)

@@ -2,7 +2,7 @@
  * lists of rows. */
 #include "base/pool.h"
 #include "engine/bf16.h"
-#include "engine/gemm.h"
+#include "engine/gemm_impl.h"
 #include "t.h"
 
 static uint32_t seed = 7;
@@ -25,6 +25,20 @@ static void use(const char *name)
 {
     struct err e = {0};
     t_ok(gemm_use(name, &e), &e);
+}
+
+/* NULL: not in this build. */
+static const struct gemm_provider *provider(const char *name)
+{
+    const struct gemm_provider *const *all = gemm_providers();
+    while (*all && strcmp(gemm_name(*all), name) != 0)
+        all++;
+    return *all;
+}
+
+static int has(const char *name)
+{
+    return provider(name) && gemm_available(provider(name));
 }
 
 /* Calls fn for every provider this processor has. */
@@ -346,6 +360,102 @@ T(vector_width_does_not_change_a_bit)
 T(vector_width_does_not_change_a_bit_of_rounded_products)
 {
     same_bits("avx512-round", "avx2-round");
+}
+
+/* Relative distance of two providers over odd edges and several cuts. */
+static double distance(const char *one, const char *two)
+{
+    static const int dims[][3] = {{1, 40, 700}, {37, 83, 600}, {64, 64, 256}, {50, 1030, 31}};
+    double most = 0;
+    for (int i = 0; i < 16; i++) {
+        const int *d = dims[i / 4];
+        struct scene s = scene_new(GEMM_BF16, i & 1, i >> 1 & 1, d[0], d[1], d[2], 1, WITH_BIAS);
+        double *x = calloc(s.size, sizeof *x), *y = calloc(s.size, sizeof *y);
+        use(one);
+        gemm_run(&s.j);
+        for (size_t k = 0; k < s.size; k++)
+            x[k] = (double)s.C[k];
+        memcpy(s.C, s.was, s.size * sizeof *s.C);
+        use(two);
+        gemm_run(&s.j);
+        for (size_t k = 0; k < s.size; k++)
+            y[k] = (double)s.C[k];
+        most = fmax(most, t_rel_l2(x, y, s.size));
+        free(x), free(y);
+        scene_free(&s);
+    }
+    return most;
+}
+
+T(the_tile_kernel_agrees_with_the_reference)
+{
+    t_near(distance("amx-soft", "ref-bf16"), 0, 1e-6);
+}
+
+T(tiles_in_hardware_agree_with_the_model_of_them)
+{
+    if (!has("amx"))
+        t_skip("this processor has no AMX: the kernel ran on the software tiles only");
+    t_near(distance("amx", "amx-soft"), 0, 1e-6);
+}
+
+/* In fp32 2^24 + 1 is 2^24: one chain over k would lose a 1.  The unit makes it a - a beside 1 + 1. */
+T(the_model_sums_the_halves_of_pairs_apart)
+{
+    real A[] = {16777216, 1, -16777216, 1}, B[] = {1, 1, 1, 1}, C = 0;
+    struct gemm_job j = {.format = GEMM_BF16, .M = 1, .N = 1, .K = 4, .alpha = 1, .C = &C};
+    j.a = (struct operand){A, 4, 0, NULL};
+    j.b = (struct operand){B, 1, 0, NULL};
+    j.ldc = 1;
+    use("amx-soft");
+    gemm_run(&j);
+    t_true(C == 2);
+    A[0] = A[2] = 0;
+    A[1] = A[3] = (real)1e-39; /* denormal */
+    B[1] = B[3] = (real)1e30;
+    gemm_run(&j);
+    t_true(C == 0);
+    A[1] = A[3] = (real)1e-20; /* their product would be */
+    B[1] = B[3] = (real)1e-19;
+    gemm_run(&j);
+    t_true(C == 0);
+}
+
+/* The instructions that pack are AVX-512's: they run where the tiles do not. */
+T(packing_for_tiles_is_the_same_by_instructions_and_in_plain_c)
+{
+    enum { ROWS = 300, LD = 301 };
+    static const int parts[][4] = {{0, 32, 0, 256}, {7, 32, 3, 77},  {5, 17, 1, 33},
+                                   {40, 3, 200, 1}, {9, 16, 30, 32}, {0, 31, 64, 18}};
+    if (!has("avx512bf16"))
+        t_skip("this processor lacks AVX512-BF16");
+    const struct gemm_provider *hard = provider("amx"), *soft = provider("amx-soft");
+    static _Alignas(64) char one[16384], two[16384];
+    int32_t *row = odd_rows(ROWS);
+    real *x = filled((size_t)(2 * ROWS + 1) * LD);
+    x[LD * 9 + 9] = (real)1e-39;
+    x[LD * 11 + 8] = (real)3.4e38;
+    for (int i = 0; i < 24; i++) {
+        const int *p = parts[i % 6];
+        struct operand b = {x, LD, i / 6 & 1, i / 12 ? row : NULL};
+        size_t size = hard->panel_bytes(p[3]);
+        t_true(size <= sizeof one && size == soft->panel_bytes(p[3]));
+        memset(one, 77, sizeof one);
+        memset(two, 78, sizeof two);
+        hard->pack(one, &b, p[0], p[1], p[2], p[3]);
+        soft->pack(two, &b, p[0], p[1], p[2], p[3]);
+        t_truef(memcmp(one, two, size) == 0, "columns %d + %d, k %d + %d, trans %d", p[0], p[1],
+                p[2], p[3], b.trans);
+    }
+    free(x), free(row);
+}
+
+T(the_model_is_used_by_name_only)
+{
+    const char *name = gemm_name(gemm_provider(GEMM_BF16));
+    t_true(strstr(name, "-soft") == NULL);
+    if (has("amx"))
+        t_str(name, getenv("DEPTHSCOPE_GEMM") ? name : "amx");
 }
 
 static void hostile(const char *name, enum gemm_format format)

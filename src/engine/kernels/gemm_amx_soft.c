@@ -1,6 +1,6 @@
-/* The kernel of gemm_amx.c over a model of the tile unit in plain C, so that its packing, edges and addresses can be tested on
- * any machine.  What the processor refuses with a fault is refused here; the dot product rounds as its documentation says.  It is slow
- * and never chosen by itself. */
+/* The kernel of gemm_amx.c over a model of the tile unit in plain C, so that its packing, edges and addresses can be
+ * tested on any machine.  What the processor refuses with a fault is refused here; the dot product rounds as its
+ * documentation says.  It is slow and never chosen by itself. */
 #include "engine/gemm_impl.h"
 
 #if REAL_BITS == 32
@@ -72,8 +72,8 @@ static inline float flushed(float x)
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
 }
 
-/* A row's products with the pairs of b: the first and the second of each pair are summed apart, from zero, in ascending order; their
- * sum is then added to what was there. */
+/* A row's products with the pairs of b: the first and the second of each pair are summed apart, from zero, in ascending
+ * order; their sum is then added to what was there. */
 static void unit_dp_row(float *c, const uint16_t *a, int pairs, int b, int columns)
 {
     float one[UNIT_BYTES / 4] = {0}, two[UNIT_BYTES / 4] = {0};

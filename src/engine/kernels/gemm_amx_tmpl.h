@@ -11,9 +11,9 @@
  *
  * Both operands lie in panels of 32 rows (columns of B): for each 32 inner indices two tiles of 1 KiB beside each other, so
  * that a step of the inner loop reads 2 KiB of each, in order.  Four sums of 16 x 16 (2 x 2 tiles) use every loaded tile
- * twice: four products of 16 cycles hide four loads of 8.  A cut of 256 inner indices makes panels of 16 KiB: one of A
- * and one of B share a first-level cache of 48 KiB with the sums.  Measured ceilings of the inner loop were 84 % of the peak with
- * 256, 74 % with 128 and 52-65 % from 512 on.
+ * twice; four loads for four products ran at the peak of the unit from the first-level cache.  A cut of 256 inner indices
+ * makes panels of 16 KiB: one of A and one of B share a first-level cache of 48 KiB with the sums.  Measured ceilings of
+ * such a loop were 84 % of the peak with 256, 74 % with 128 and 52-65 % from 512 on.
  *
  * Every element of C is one chain over k in ascending order from zero in each cut, whatever its place: a row does not
  * depend on the other rows of the call, rows beyond M and inner indices beyond K being zeros. */
@@ -36,7 +36,7 @@ enum {
     ROWS = 2048, /* of a packed block of A: 1 MiB, half of the second-level cache */
     COLS = 1024, /* of a block of B that is packed here: 512 KiB */
     SUMS = PANEL * PANEL,
-    STREAM = 4096 /* how far ahead a stream is best prefetched; 8 KiB was slower */
+    STREAM = 4096 /* how far ahead a stream is best prefetched: 8 KiB was slower */
 };
 
 static inline int steps_of(int K)
@@ -155,20 +155,20 @@ struct piece {
     float *sum[2]; /* the present sums, the ones before */
 };
 
-/* With many rows: the next panel of B, spread over the panels of A, as each panel of B serves all of them from the first-level
- * cache.  With few, B passes once and memory sets the pace: a stream. */
+/* With many rows: the next panel of B, spread over the panels of A, as each panel of B serves all of them from the
+ * first-level cache.  With few, B passes once and memory sets the pace: a stream. */
 static inline struct ahead ahead_of(const struct piece *p, const char *b, int m, int last)
 {
-    int panels = task_count(p->M, PANEL), lines = task_count(2 * TILE / 64, panels);
-    uintptr_t at = (uintptr_t)b;
+    int panels = task_count(p->M, PANEL), whole = 2 * TILE / 64, lines = task_count(whole, panels),
+        done = m / PANEL * lines;
     if (panels == 1)
-        at += STREAM;
-    else if (!last)
-        at += p->stride + (size_t)(m / PANEL) * (size_t)(lines * p->steps) * 64;
-    return (struct ahead){(const char *)at, last && panels > 1 ? 0 : lines};
+        return (struct ahead){(const char *)((uintptr_t)b + STREAM), lines};
+    if (last || done >= whole)
+        return (struct ahead){b, 0};
+    return (struct ahead){b + p->stride + (size_t)(done * p->steps) * 64, lines};
 }
 
-/* Returns the last block, which is still to be put out. */
+/* `before`: the block that is still to be put out, on return the last one of this piece. */
 KERNEL static void piece_run(struct piece *p, struct block *before)
 {
     const char *b = p->b;

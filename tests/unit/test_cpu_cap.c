@@ -1,0 +1,67 @@
+/* What is made of the facts about AMX, and of DEPTHSCOPE_CPU.  Each test is a process of its own: a cap is read once. */
+#include "base/cpu.h"
+#include "base/log.h"
+#include "t.h"
+
+static int asked, answer, warnings;
+static char said[256];
+
+static int ask(void)
+{
+    asked++;
+    return answer;
+}
+
+static void hear(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    warnings += level == LOG_WARN;
+    snprintf(said, sizeof said, "%s", text);
+}
+
+T(amx_is_asked_for_only_where_it_is_listed_and_allowed)
+{
+    log_to(hear, NULL);
+    answer = 1;
+    t_true(!cpu_amx_decide(0, 1, ask) && !cpu_amx_decide(1, 0, ask) && !cpu_amx_decide(0, 0, ask));
+    t_true(asked == 0 && warnings == 0);
+    t_true(cpu_amx_decide(1, 1, ask));
+    t_true(asked == 1 && warnings == 0);
+}
+
+T(a_kernel_that_refuses_amx_is_named_in_one_warning)
+{
+    log_to(hear, NULL);
+    t_true(!cpu_amx_decide(1, 1, ask));
+    t_true(asked == 1 && warnings == 1);
+    t_true(strstr(said, "does not grant") != NULL);
+}
+
+T(amx_is_not_used_where_the_processor_does_not_list_it_or_a_cap_forbids_it)
+{
+    log_to(hear, NULL);
+    setenv("DEPTHSCOPE_CPU", "avx512", 1);
+    t_true(!cpu_allows(CPU_AMX) && cpu_allows(CPU_AVX512) && cpu_allows(CPU_REF));
+    t_true(!cpu_has_amx());
+}
+
+T(a_cap_allows_its_own_level_and_those_below)
+{
+    setenv("DEPTHSCOPE_CPU", "ref", 1);
+    t_true(cpu_allows(CPU_REF) && !cpu_allows(CPU_AVX2) && !cpu_allows(CPU_AVX512));
+}
+
+T(a_cap_that_is_no_level_is_named_and_ignored)
+{
+    log_to(hear, NULL);
+    setenv("DEPTHSCOPE_CPU", "abacus", 1);
+    t_true(cpu_allows(CPU_AMX) && cpu_allows(CPU_AVX2));
+    t_true(warnings == 1 && strstr(said, "abacus") && strstr(said, "ignored"));
+}
+
+T(no_cap_allows_everything)
+{
+    log_to(hear, NULL);
+    unsetenv("DEPTHSCOPE_CPU");
+    t_true(cpu_allows(CPU_AMX) && warnings == 0);
+}
