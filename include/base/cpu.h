@@ -12,8 +12,8 @@ enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVX512, CPU_AMX };
 int cpu_allows(enum cpu_level level);
 /* AMX tiles: listed, allowed, and granted to this process by the kernel (asked once, arch_prctl). */
 int cpu_has_amx(void);
-/* What cpu_has_amx does with its facts, apart from this machine: asks only where AMX is listed and allowed; a kernel that
- * refuses (ask() is 0) is named in a warning. */
+/* What cpu_has_amx does with its facts, apart from this machine: asks only where AMX is listed and allowed; a kernel
+ * that refuses (ask() is 0) is named in a warning. */
 int cpu_amx_decide(int listed, int allowed, int (*ask)(void));
 /* "model name, 2 of 64 processors, avx2 fma ...": one line, always terminated. */
 void cpu_describe(char *out, size_t size);

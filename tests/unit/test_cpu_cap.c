@@ -1,4 +1,4 @@
-/* What is made of the facts about AMX, and of DEPTHSCOPE_CPU.  Each test is a process of its own: a cap is read once. */
+/* What is made of the facts about AMX, and of DEPTHSCOPE_CPU.  A cap is read once: each test is its own process. */
 #include "base/cpu.h"
 #include "base/log.h"
 #include "t.h"

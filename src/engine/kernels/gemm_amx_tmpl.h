@@ -1,19 +1,19 @@
-/* The bf16 product over a tile unit (eight tiles of 16 rows x 64 bytes), written once and compiled for AMX and for a model
- * of it in plain C.  The including file defines:
+/* The bf16 product over a tile unit (eight tiles of 16 rows x 64 bytes), written once and compiled for AMX and for a
+ * model of it in plain C.  The including file defines:
  *   KERNEL                target attribute of every function
  *   TILE_CONFIG(config)   takes the unit for this thread         TILE_RELEASE()  gives it back
  *   TILE_ZERO(t)  TILE_LOAD(t, p)  TILE_STORE(t, p, stride)      t is a number from 0 to 7; loads have stride 64
  *   TILE_DP(c, a, b)      c += a b: c of 16 x 16 floats, a of 16 x 16 pairs of bfloat16, b likewise with rows of pairs
  *   PREFETCH(p)           towards L2; any address will do
- *   pack_tile(tile, x, along, turn, first, count, k, K)   one tile of bfloat16, 1 KiB, see below
+ *   pack_tile(tile, x, along, turn, first, count, k, K)   one tile of bfloat16, 1 KiB; see pack_operand
  *   row_out(c, sum, add, cols, alpha)   c[0, cols) = alpha * sum + add, rounded once; add may be NULL, cols <= 32
  * and PROVIDER, NAME, AVAILABLE.
  *
- * Both operands lie in panels of 32 rows (columns of B): for each 32 inner indices two tiles of 1 KiB beside each other, so
- * that a step of the inner loop reads 2 KiB of each, in order.  Four sums of 16 x 16 (2 x 2 tiles) use every loaded tile
- * twice; four loads for four products ran at the peak of the unit from the first-level cache.  A cut of 256 inner indices
- * makes panels of 16 KiB: one of A and one of B share a first-level cache of 48 KiB with the sums.  Measured ceilings of
- * such a loop were 84 % of the peak with 256, 74 % with 128 and 52-65 % from 512 on.
+ * Both operands lie in panels of 32 rows (columns of B): for each 32 inner indices two tiles of 1 KiB beside each
+ * other, so that a step of the inner loop reads 2 KiB of each, in order.  Four sums of 16 x 16 (2 x 2 tiles) use every
+ * loaded tile twice; four loads for four products ran at the peak of the unit from the first-level cache.  A cut of 256
+ * inner indices makes panels of 16 KiB: one of A and one of B share a first-level cache of 48 KiB with the sums.
+ * Measured ceilings of such a loop were 84 % of the peak with 256, 74 % with 128 and 52-65 % from 512 on.
  *
  * Every element of C is one chain over k in ascending order from zero in each cut, whatever its place: a row does not
  * depend on the other rows of the call, rows beyond M and inner indices beyond K being zeros. */
@@ -226,8 +226,8 @@ KERNEL static const char *pack_here(const struct gemm_tile *t, int n, int N, int
     return pb;
 }
 
-/* The tiles are taken and given back in each call: whose thread this is, and what it did before, is not known here, and a
- * thread that keeps them has 8 KiB more state saved at every switch.  Packing one tile costs more than both. */
+/* The tiles are taken and given back in each call: whose thread this is, and what it did before, is not known here, and
+ * a thread that keeps them has 8 KiB more state saved at every switch.  Both are one instruction beside the packing of a call. */
 KERNEL static void tile(const struct gemm_tile *t)
 {
     const struct packed *b = t->packed;
