@@ -44,7 +44,11 @@ struct attn_kernels {
     /* Within [from, to) s becomes p = exp(s - lse) and ds p * (ds - delta); both 0 elsewhere. */
     void (*grad)(real *s, real *ds, int from, int to, int width, real lse, real delta);
 };
-extern const struct attn_kernels attn_avx512, attn_avx2, attn_plain;
+#if defined(__x86_64__) && REAL_BITS == 32
+#define ATTN_X86 1
+extern const struct attn_kernels attn_avx512, attn_avx2;
+#endif
+extern const struct attn_kernels attn_plain;
 const struct attn_kernels *attn_kernels(void); /* the fastest that may run */
 
 enum attn_side { ATTN_KT, ATTN_V, ATTN_VT, ATTN_K, ATTN_SIDES }; /* op(B) of a product over a cut */

@@ -276,7 +276,7 @@ void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum su
 
 const struct attn_kernels *attn_kernels(void)
 {
-#ifdef GEMM_X86
+#ifdef ATTN_X86
     if (attn_avx512.available())
         return &attn_avx512;
     if (attn_avx2.available())

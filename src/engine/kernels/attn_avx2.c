@@ -1,7 +1,7 @@
 /* The inner loops of attention for AVX2. */
-#include "engine/gemm_impl.h"
+#include "engine/attn_impl.h"
 
-#ifdef GEMM_X86
+#ifdef ATTN_X86
 #include <immintrin.h>
 
 #include "engine/bf16.h"
@@ -16,6 +16,7 @@
     _mm256_castsi256_ps(                                                                           \
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23))
 #define KEEP(x, y) _mm256_andnot_ps(_mm256_cmp_ps(x, SET1(EXP_LEAST), _CMP_LT_OQ), y)
+#define FIRST(n, x, y) _mm256_blendv_ps(y, x, _mm256_castsi256_ps(LANES_OF(n)))
 #define LOW(x) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 16))
 #define HIGH(x)                                                                                    \
     _mm256_castsi256_ps(                                                                           \

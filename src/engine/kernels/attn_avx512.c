@@ -1,7 +1,7 @@
 /* The inner loops of attention for AVX-512. */
-#include "engine/gemm_impl.h"
+#include "engine/attn_impl.h"
 
-#ifdef GEMM_X86
+#ifdef ATTN_X86
 #include <immintrin.h>
 
 #include "engine/bf16.h"
@@ -17,6 +17,7 @@
     _mm512_castsi512_ps(                                                                           \
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23))
 #define KEEP(x, y) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, SET1(EXP_LEAST), _CMP_NLT_UQ), y)
+#define FIRST(n, x, y) _mm512_mask_mov_ps(y, LANES_OF(n), x)
 #define LOW(x) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16))
 #define HIGH(x)                                                                                    \
     _mm512_castsi512_ps(                                                                           \

@@ -1,7 +1,8 @@
 /* The inner loops of attention, written once and compiled for each vector width.  The including file defines:
  *   KERNEL       target attribute of every function
- *   VEC, W       vector of W floats         LANES, LANES_OF(n)  mask of the first n lanes, 0 <= n <= W
- *   ZERO LOAD STORE LOAD_PART SET1 MUL ADD SUB MIN MAX FMA      on VEC
+ *   VEC, W       vector of W floats
+ *   ZERO LOAD STORE SET1 MUL ADD SUB MIN MAX FMA      on VEC
+ *   FIRST(n, x, y)  the first n lanes of x, the others of y; 0 <= n <= W
  *   POWER(t)     2^i from t = 1.5 * 2^23 + i    KEEP(x, y)  y where !(x < EXP_LEAST), else 0
  *   LOW(x), HIGH(x)  the lower and the upper of two bfloat16 in each lane, as VEC     WIDEN(p)  W bfloat16 at p
  *   transpose(v) W vectors as rows become columns
@@ -11,20 +12,22 @@
 #define DS_ENGINE_KERNELS_ATTN_TMPL_H
 #ifdef KERNEL
 
-#include <immintrin.h>
+#include <string.h>
 
 #include "base/cpu.h"
 #include "engine/attn_impl.h"
+#include "engine/bf16.h"
 
-enum { GROUPS = V_LANES / W };
+#define INLINE static inline __attribute__((always_inline))
+enum { GROUPS = V_LANES / W, ROWS = 4 };
 
-/* ---- exponentials ---- */
+/* ---- softmax ---- */
 
 /* v_exp, step by step. */
-KERNEL static inline VEC exp_vec(VEC x)
+KERNEL INLINE VEC exp_vec(VEC x)
 {
     const VEC magic = SET1(12582912.0F);
-    VEC c = MAX(SET1(-87.33F), MIN(SET1(88.37F), x));
+    VEC c = MAX(SET1(EXP_LEAST), MIN(SET1(88.37F), x));
     VEC t = FMA(c, SET1(1.44269504F), magic), n = SUB(t, magic);
     VEC r = FMA(n, SET1(-0.693145752F), c);
     r = FMA(n, SET1(-1.42860677e-6F), r);
@@ -37,142 +40,166 @@ KERNEL static inline VEC exp_vec(VEC x)
     return KEEP(x, MUL(p, POWER(t)));
 }
 
-static inline void fill(float *s, int from, int to, float value)
+/* [from, to) of a row become zero; both are multiples of V_LANES. */
+KERNEL INLINE void clear(float *s, int from, int to)
 {
-    for (int j = from; j < to; j++)
-        s[j] = value;
+    for (int j = from; j < to; j += W)
+        STORE(s + j, ZERO);
+}
+
+INLINE int lanes_before(int n)
+{
+    return n < 0 ? 0 : n > W ? W : n;
+}
+
+/* In the group of V_LANES at j: what lies outside [from, to) becomes y. */
+KERNEL INLINE void clip(float *s, int j, int from, int to, VEC y)
+{
+    for (int g = 0; g < GROUPS; g++, j += W) {
+        VEC x = FIRST(lanes_before(to - j), LOAD(s + j), y);
+        STORE(s + j, FIRST(lanes_before(from - j), y, x));
+    }
+}
+
+KERNEL INLINE float largest(const float *s, int begin, int end)
+{
+    VEC most[GROUPS];
+    float lane[V_LANES];
+    for (int g = 0; g < GROUPS; g++)
+        most[g] = SET1(-INFINITY);
+    for (int j = begin; j < end; j += V_LANES)
+        for (int g = 0; g < GROUPS; g++)
+            most[g] = MAX(LOAD(s + j + (ptrdiff_t)g * W), most[g]);
+    for (int g = 0; g < GROUPS; g++)
+        STORE(lane + (ptrdiff_t)g * W, most[g]);
+    return v_max(lane, V_LANES);
 }
 
 KERNEL static float softmax(float *s, int from, int to, int width, float *top)
 {
     *top = -INFINITY;
     if (from >= to) {
-        fill(s, 0, width, 0);
+        clear(s, 0, width);
         return 0;
     }
     int begin = from / V_LANES * V_LANES, end = (to + V_LANES - 1) / V_LANES * V_LANES;
-    VEC most[GROUPS], sum[GROUPS], shift;
+    VEC sum[GROUPS];
     float lane[V_LANES];
-    fill(s, 0, begin, 0);
-    fill(s, begin, from, -INFINITY);
-    fill(s, to, end, -INFINITY);
-    fill(s, end, width, 0);
-    for (int g = 0; g < GROUPS; g++)
-        most[g] = SET1(-INFINITY);
-    for (int j = begin; j < end; j += V_LANES)
-        for (int g = 0; g < GROUPS; g++)
-            most[g] = MAX(LOAD(s + j + g * W), most[g]);
-    for (int g = 0; g < GROUPS; g++)
-        STORE(lane + g * W, most[g]);
-    *top = v_max(lane, V_LANES);
-    shift = SET1(*top);
+    clear(s, 0, begin);
+    clip(s, begin, from, to, SET1(-INFINITY));
+    clip(s, end - V_LANES, from, to, SET1(-INFINITY));
+    clear(s, end, width);
+    *top = largest(s, begin, end);
+    VEC shift = SET1(*top);
     for (int g = 0; g < GROUPS; g++)
         sum[g] = ZERO;
     for (int j = begin; j < end; j += V_LANES)
         for (int g = 0; g < GROUPS; g++) {
-            VEC p = exp_vec(SUB(LOAD(s + j + g * W), shift));
-            STORE(s + j + g * W, p);
+            float *at = s + j + (ptrdiff_t)g * W;
+            VEC p = exp_vec(SUB(LOAD(at), shift));
+            STORE(at, p);
             sum[g] = ADD(sum[g], p);
         }
     for (int g = 0; g < GROUPS; g++)
-        STORE(lane + g * W, sum[g]);
+        STORE(lane + (ptrdiff_t)g * W, sum[g]);
     return v_fold(lane);
 }
 
 KERNEL static void grad(float *s, float *ds, int from, int to, int width, float lse, float delta)
 {
+    if (from >= to) {
+        clear(s, 0, width);
+        clear(ds, 0, width);
+        return;
+    }
     VEC shift = SET1(lse), less = SET1(delta);
-    from = from < to ? from : width;
-    to = to > from ? to : width;
-    int begin = from / W * W, end = (to + W - 1) / W * W;
-    fill(s, 0, from, 0);
-    fill(ds, 0, from, 0);
-    fill(s, to, end, 0);
+    int begin = from / V_LANES * V_LANES, end = (to + V_LANES - 1) / V_LANES * V_LANES;
+    clear(s, 0, begin);
+    clear(ds, 0, begin);
     for (int j = begin; j < end; j += W) {
         VEC p = exp_vec(SUB(LOAD(s + j), shift));
         STORE(s + j, p);
         STORE(ds + j, MUL(p, SUB(LOAD(ds + j), less)));
     }
-    fill(s, begin, from, 0); /* the vectors at both ends wrote here */
-    fill(ds, begin, from, 0);
-    fill(s, to, width, 0);
-    fill(ds, to, width, 0);
-}
-
-/* ---- rows of keys and values ---- */
-
-KERNEL static inline VEC load_first(const float *p, int n)
-{
-    return n >= W ? LOAD(p) : LOAD_PART(LANES_OF(n), p);
-}
-
-/* W units (floats, or pairs of bfloat16) from element d on of each of W rows, turned: v[u] holds unit u of all of them.
- * Behind D there are zeros. */
-KERNEL static inline __attribute__((always_inline)) void turned_units(VEC v[W], const int pairs,
-                                                                      const struct attn_rows *x,
-                                                                      const ptrdiff_t *at, int d,
-                                                                      int D)
-{
-    for (int i = 0; i < W; i++) {
-        if (!pairs)
-            v[i] = load_first(x->p + at[i] + d, D - d);
-        else if (D - d >= 2 * W)
-            v[i] = LOAD((const float *)(const void *)(x->p16 + at[i] + d));
-        else {
-            uint16_t end[2 * W] = {0};
-            memcpy(end, x->p16 + at[i] + d, (size_t)(D - d) * sizeof *end);
-            v[i] = LOAD((const float *)(const void *)end);
-        }
+    for (int j = begin; j<end; j += end - V_LANES> begin ? end - V_LANES - begin : V_LANES) {
+        clip(s, j, from, to, ZERO); /* the groups at both ends */
+        clip(ds, j, from, to, ZERO);
     }
-    transpose(v);
+    clear(s, end, width);
+    clear(ds, end, width);
 }
 
-/* Adds W units of W keys to the sums of `rows` rows.  rows is a constant in each call. */
-KERNEL static inline __attribute__((always_inline)) void
-dots_step(const int rows, const int pairs, float *s, int lds, const float *q, int ldq,
-          const VEC v[W], int first, int last, VEC scale)
+/* ---- scores over rows of keys ---- */
+
+/* Adds W units (floats, or pairs of bfloat16) of W keys, v[u] unit u of all of them, to the sums of `rows` rows.
+ * rows and pairs are constants in each call. */
+KERNEL INLINE void dots_step(const int rows, const int pairs, float *s, int lds, const float *q,
+                             int ldq, const VEC v[W], int first, int last, VEC scale)
 {
-    VEC sum[4];
+    VEC sum[ROWS];
     for (int r = 0; r < rows; r++)
         sum[r] = first ? ZERO : LOAD(s + (ptrdiff_t)r * lds);
 #pragma GCC unroll 16
     for (int u = 0; u < W; u++) {
-        if (pairs) {
-            VEC low = LOW(v[u]), high = HIGH(v[u]);
-            for (int r = 0; r < rows; r++)
-                sum[r] = FMA(SET1(q[(ptrdiff_t)r * ldq + 2 * u]), low, sum[r]);
-            for (int r = 0; r < rows; r++)
-                sum[r] = FMA(SET1(q[(ptrdiff_t)r * ldq + 2 * u + 1]), high, sum[r]);
-        } else
-            for (int r = 0; r < rows; r++)
-                sum[r] = FMA(SET1(q[(ptrdiff_t)r * ldq + u]), v[u], sum[r]);
+        VEC low = pairs ? LOW(v[u]) : v[u];
+        for (int r = 0; r < rows; r++)
+            sum[r] = FMA(SET1(q[(ptrdiff_t)r * ldq + (pairs ? 2 * u : u)]), low, sum[r]);
+        if (!pairs)
+            continue;
+        VEC high = HIGH(v[u]);
+        for (int r = 0; r < rows; r++)
+            sum[r] = FMA(SET1(q[(ptrdiff_t)r * ldq + 2 * u + 1]), high, sum[r]);
     }
     for (int r = 0; r < rows; r++)
         STORE(s + (ptrdiff_t)r * lds, last ? MUL(sum[r], scale) : sum[r]);
 }
 
-KERNEL static inline __attribute__((always_inline)) void dots_of(const int pairs, float *s, int lds,
-                                                                 const float *q, int ldq, int R,
-                                                                 const struct attn_rows *x, int n,
-                                                                 int D, float scale)
+/* Where W keys are; behind the last one it is repeated, and what comes of that is not used. */
+INLINE void rows_at(const char *row[W], const struct attn_rows *x, int j, int n, int pairs)
+{
+    const char *base = pairs ? (const char *)x->p16 : (const char *)x->p;
+    ptrdiff_t bytes = x->ld * (ptrdiff_t)(pairs ? sizeof *x->p16 : sizeof *x->p);
+    for (int i = 0; i < W; i++) {
+        int key = j + i < n ? j + i : n - 1;
+        row[i] = base + (x->row ? x->row[key] : key) * bytes;
+    }
+}
+
+/* What is left of W rows, less than W units, with zeros behind it. */
+static __attribute__((noinline)) void ends_of(float (*end)[W], const char *const *row, size_t at,
+                                              size_t bytes)
+{
+    memset(end, 0, W * sizeof *end);
+    for (int i = 0; i < W; i++)
+        memcpy(end[i], row[i] + at, bytes);
+}
+
+KERNEL INLINE void dots_of(const int pairs, float *s, int lds, const float *q, int ldq, int R,
+                           const struct attn_rows *x, int n, int D, VEC scale)
 {
     const int step = pairs ? 2 * W : W;
-    VEC v[W], by = SET1(scale);
+    const size_t size = pairs ? sizeof *x->p16 : sizeof *x->p;
     for (int j = 0; j < n; j += W) {
-        ptrdiff_t at[W];
-        for (int i = 0; i < W; i++) {
-            int key = j + i < n ? j + i : n - 1;
-            at[i] = (x->row ? x->row[key] : key) * x->ld;
-        }
+        const char *row[W];
+        rows_at(row, x, j, n, pairs);
         for (int d = 0; d < D; d += step) {
-            int r = 0, first = d == 0, last = d + step >= D;
-            turned_units(v, pairs, x, at, d, D);
-            for (; r + 4 <= R; r += 4)
-                dots_step(4, pairs, s + (ptrdiff_t)r * lds + j, lds, q + (ptrdiff_t)r * ldq + d,
-                          ldq, v, first, last, by);
-            for (; r < R; r++)
-                dots_step(1, pairs, s + (ptrdiff_t)r * lds + j, lds, q + (ptrdiff_t)r * ldq + d,
-                          ldq, v, first, last, by);
+            float end[W][W];
+            VEC v[W];
+            int is_end = d + step > D, r = 0;
+            if (is_end)
+                ends_of(end, row, (size_t)d * size, (size_t)(D - d) * size);
+#pragma GCC unroll 16
+            for (int i = 0; i < W; i++)
+                v[i] = LOAD(is_end ? end[i]
+                                   : (const float *)(const void *)(row[i] + (size_t)d * size));
+            transpose(v);
+            float *to = s + j;
+            const float *by = q + d;
+            for (; r + ROWS <= R;
+                 r += ROWS, to += (ptrdiff_t)ROWS * lds, by += (ptrdiff_t)ROWS * ldq)
+                dots_step(ROWS, pairs, to, lds, by, ldq, v, d == 0, d + step >= D, scale);
+            for (; r < R; r++, to += lds, by += ldq)
+                dots_step(1, pairs, to, lds, by, ldq, v, d == 0, d + step >= D, scale);
         }
     }
 }
@@ -181,39 +208,39 @@ KERNEL static void dots(float *s, int lds, const float *q, int ldq, int R,
                         const struct attn_rows *x, int n, int D, float scale)
 {
     if (x->p16)
-        dots_of(1, s, lds, q, ldq, R, x, n, D, scale);
+        dots_of(1, s, lds, q, ldq, R, x, n, D, SET1(scale));
     else
-        dots_of(0, s, lds, q, ldq, R, x, n, D, scale);
+        dots_of(0, s, lds, q, ldq, R, x, n, D, SET1(scale));
 }
 
-/* y (rows, ldy) columns [0, COLS * W) = s x.  rows is a constant in each call. */
-KERNEL static inline __attribute__((always_inline)) void
-mix_whole(const int rows, const int pairs, float *y, int ldy, const float *s, int lds,
-          const struct attn_rows *x, int d, int n)
+/* ---- mixes of rows of values ---- */
+
+/* y (rows, ldy), `cols` vectors of columns from d on, = s x.  rows, cols and pairs are constants in each call. */
+KERNEL INLINE void mix_vectors(const int rows, const int cols, const int pairs, float *y, int ldy,
+                               const float *s, int lds, const struct attn_rows *x, int d, int n)
 {
-    VEC sum[4][COLS], v[COLS];
+    VEC sum[ROWS][COLS], v[COLS];
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < COLS; c++)
+        for (int c = 0; c < cols; c++)
             sum[r][c] = ZERO;
     for (int j = 0; j < n; j++) {
         ptrdiff_t at = (x->row ? x->row[j] : j) * x->ld + d;
-        for (int c = 0; c < COLS; c++)
+        for (int c = 0; c < cols; c++)
             v[c] =
                 pairs ? WIDEN(x->p16 + at + (ptrdiff_t)c * W) : LOAD(x->p + at + (ptrdiff_t)c * W);
         for (int r = 0; r < rows; r++) {
             VEC p = SET1(s[(ptrdiff_t)r * lds + j]);
-            for (int c = 0; c < COLS; c++)
+            for (int c = 0; c < cols; c++)
                 sum[r][c] = FMA(p, v[c], sum[r][c]);
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < COLS; c++)
-            STORE(y + (ptrdiff_t)r * ldy + (ptrdiff_t)c * W, sum[r][c]);
+        for (int c = 0; c < cols; c++)
+            STORE(y + (ptrdiff_t)r * ldy + d + (ptrdiff_t)c * W, sum[r][c]);
 }
 
-/* The columns that are left, one row. */
-KERNEL static void mix_rest(float *y, const float *s, const struct attn_rows *x, int d, int n,
-                            int D)
+/* The columns from d on, too few for a vector. */
+static void mix_rest(float *y, const float *s, const struct attn_rows *x, int d, int n, int D)
 {
     for (; d < D; d++) {
         float sum = 0;
@@ -225,20 +252,26 @@ KERNEL static void mix_rest(float *y, const float *s, const struct attn_rows *x,
     }
 }
 
-KERNEL static inline __attribute__((always_inline)) void mix_of(const int pairs, float *y,
-                                                                const float *s, int lds, int R,
-                                                                const struct attn_rows *x, int n,
-                                                                int D)
+KERNEL INLINE void mix_rows(const int rows, const int pairs, float *y, const float *s, int lds,
+                            const struct attn_rows *x, int n, int D)
 {
-    int r = 0, whole = D / (COLS * W) * (COLS * W);
-    for (; r + 4 <= R; r += 4)
-        for (int d = 0; d < whole; d += COLS * W)
-            mix_whole(4, pairs, y + (ptrdiff_t)r * D + d, D, s + (ptrdiff_t)r * lds, lds, x, d, n);
-    for (; r < R; r++)
-        for (int d = 0; d < whole; d += COLS * W)
-            mix_whole(1, pairs, y + (ptrdiff_t)r * D + d, D, s + (ptrdiff_t)r * lds, lds, x, d, n);
-    for (r = 0; r < R; r++)
-        mix_rest(y + (ptrdiff_t)r * D, s + (ptrdiff_t)r * lds, x, whole, n, D);
+    int d = 0;
+    for (; d + COLS * W <= D; d += COLS * W)
+        mix_vectors(rows, COLS, pairs, y, D, s, lds, x, d, n);
+    for (; d + W <= D; d += W)
+        mix_vectors(rows, 1, pairs, y, D, s, lds, x, d, n);
+    for (int r = 0; r < rows; r++)
+        mix_rest(y + (ptrdiff_t)r * D, s + (ptrdiff_t)r * lds, x, d, n, D);
+}
+
+KERNEL INLINE void mix_of(const int pairs, float *y, const float *s, int lds, int R,
+                          const struct attn_rows *x, int n, int D)
+{
+    int r = 0;
+    for (; r + ROWS <= R; r += ROWS, y += (ptrdiff_t)ROWS * D, s += (ptrdiff_t)ROWS * lds)
+        mix_rows(ROWS, pairs, y, s, lds, x, n, D);
+    for (; r < R; r++, y += D, s += lds)
+        mix_rows(1, pairs, y, s, lds, x, n, D);
 }
 
 KERNEL static void mix(float *y, const float *s, int lds, int R, const struct attn_rows *x, int n,
