@@ -23,10 +23,11 @@ struct quant; /* (O,C) */
 /* Bytes of one row of C weights in the kind's block format; 0 when C is not a multiple of the block (the caller keeps such a
  * matrix in another format). */
 size_t quant_row_bytes(enum quant_kind kind, int C);
-/* Rounds w (O,C).  DS_ERANGE: C is not a multiple of the block; DS_ENUMERIC: a weight is not finite; DS_EMEM. */
+/* Rounds w (O,C).  DS_ERANGE: C is not a multiple of the block, O < 1, or weights so large that a scale is beyond fp16;
+ * DS_ENUMERIC: a weight is not finite; DS_EMEM. */
 int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, int C,
               struct err *e) DS_CHECK;
-/* From O rows of blocks as a GGUF file holds them. */
+/* From O rows of blocks as a GGUF file holds them.  The same errors; DS_ENUMERIC: a scale is not finite. */
 int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
                       struct err *e) DS_CHECK;
 void quant_free(struct quant *q);
@@ -34,7 +35,8 @@ size_t quant_bytes(const struct quant *q);
 enum quant_kind quant_kind_of(const struct quant *q);
 /* w (C): row o as numbers. */
 void quant_row(real *w, const struct quant *q, int o);
-/* y (N,O) = x w^T (+ b) (+ y when beta is 1).  x rows are row[i], NULL: row i.  b (O) or NULL.  Any N from 0 up. */
+/* y (N,O) = x w^T (+ b) (+ y when beta is 1).  x rows are row[i], NULL: row i.  b (O) or NULL.  Any N from 0 up.
+ * Where an activation is not finite its row of y is NaN, the others are as they would be. */
 void quant_linear(real *y, const real *x, const int32_t *row, const struct quant *q, const real *b,
                   int N, real beta);
 /* For tests: the plain C kernel whatever the processor has (1), or back to the best one (0). */
