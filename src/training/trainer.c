@@ -422,7 +422,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     if (rc == 0)
         rc = control_open(&t->control, dir, e);
     if (rc == 0)
-        account_measure(&t->account, PEAK_FP32);
+        account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
     if (rc == 0 && resume && t->n_override > 0) /* the change holds from now on */
         rc = trainer_write_config(dir, &t->config, e);
     if (rc == 0)
