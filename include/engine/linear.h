@@ -27,8 +27,18 @@ void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta
 /* dx (N,C) += dy w (= when beta is 0).  after: on tiles of dx. */
 void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
                   const struct linear_extra *after);
-/* dw (O,C) += dy^T x[row], db (O) += sum of dy; each may be NULL. */
-void linear_bwd_w(real *dw, real *db, const real *dy, const real *x, const int32_t *row,
-                  const struct linear *w, int N);
+/* The N rows of x (x[row], or x) of C columns that gradients of weights are made from, laid out once for all maps that read
+ * them.  Valid until the thread's next call; x and row are borrowed as long. */
+struct linear_rows {
+    const real *x;
+    const int32_t *row;
+    int N, C;
+    struct packed packed;
+};
+struct linear_rows linear_rows(enum gemm_format format, const real *x, const int32_t *row, int N,
+                               int C);
+/* dw (O,C) += dy^T x, db (O) += sum of dy; each may be NULL. */
+void linear_bwd_w(real *dw, real *db, const real *dy, const struct linear_rows *x,
+                  const struct linear *w);
 
 #endif

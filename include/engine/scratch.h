@@ -8,9 +8,10 @@
 enum scratch_slot {
     SCRATCH_PACK_A, /* gemm: packed panels          */
     SCRATCH_PACK_B,
-    SCRATCH_PART,  /* ops: partial sums of a call  */
-    SCRATCH_ROW,   /* ops: one row or a few        */
-    SCRATCH_SCORE, /* attention: a block of scores */
+    SCRATCH_PACKED, /* linear: rows of x, for the weight's gradient */
+    SCRATCH_PART,   /* ops: partial sums of a call  */
+    SCRATCH_ROW,    /* ops: one row or a few        */
+    SCRATCH_SCORE,  /* attention: a block of scores */
     SCRATCH_DSCORE,
     SCRATCH_KEYS, /* attention: visible keys      */
     SCRATCH_INDEX,

@@ -156,7 +156,8 @@ static int even_part(int n, int most, int step)
  * area where packing costs more than sharing saves, nor when the whole is small. */
 static void cut_make(struct cut *c)
 {
-    enum { ROWS = 512, COLS = 1024, TASKS = 8, AREA = 4096, WORK = 1 << 20 /* multiply-adds */ };
+    enum { ROWS = 512, COLS = 1024, TASKS = 8, SHORT = 32, AREA = 4096 };
+    enum { WORK = 1 << 20 /* multiply-adds */ };
     const struct gemm_job *j = c->j;
     int most_m = ROWS, most_n = COLS;
     for (;;) {
@@ -166,7 +167,8 @@ static void cut_make(struct cut *c)
         double half = 0.5 * c->tile_m * c->tile_n;
         if (c->cols * task_count(j->M, c->tile_m) >= TASKS || half * j->K < WORK || half < AREA)
             return;
-        if (c->tile_m >= c->tile_n)
+        /* op(B) packed ahead costs nothing to share, op(A) is packed again for each part of the columns */
+        if (c->packed ? c->tile_m > SHORT : c->tile_m >= c->tile_n)
             most_m = c->tile_m / 2;
         else
             most_n = c->tile_n / 2;
@@ -196,8 +198,8 @@ static const struct gemm_provider *job_provider(const struct gemm_job *j)
 
 void gemm_run(const struct gemm_job *j)
 {
-    struct cut c = {.j = j, .by = job_provider(j)};
     const struct packed *p = packed_of(j);
+    struct cut c = {.j = j, .by = job_provider(j), .packed = p};
     BUG_IF(p && (p->N != j->N || p->K != j->K), "gemm: %d x %d packed, %d x %d wanted",
            p ? p->K : 0, p ? p->N : 0, j->K, j->N);
     if (j->M == 0 || j->N == 0)

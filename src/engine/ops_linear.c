@@ -105,24 +105,36 @@ void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real 
     gemm_run(&j); /* 1.2 */
 }
 
-void linear_bwd_w(real *dw, real *db, const real *dy, const real *x, const int32_t *row,
-                  const struct linear *w, int N)
+struct linear_rows linear_rows(enum gemm_format format, const real *x, const int32_t *row, int N,
+                               int C)
 {
-    if (N == 0)
+    struct linear_rows r = {.x = x, .row = row, .N = N, .C = C};
+    const struct operand b = {x, C, 0, row};
+    size_t bytes = gemm_packed_bytes(format, N, C);
+    if (bytes > 0)
+        gemm_pack(&r.packed, scratch_get(SCRATCH_PACKED, bytes, 1), format, &b, N, C);
+    return r;
+}
+
+void linear_bwd_w(real *dw, real *db, const real *dy, const struct linear_rows *x,
+                  const struct linear *w)
+{
+    if (x->N == 0)
         return;
     struct gemm_job j = {.format = w->format,
                          .M = w->O,
                          .N = w->C,
-                         .K = N,
+                         .K = x->N,
                          .alpha = 1,
                          .beta = 1,
                          .a = {dy, w->O, 1, NULL},
-                         .b = {x, w->C, 0, row},
+                         .b = {x->x, w->C, 0, x->row},
+                         .packed = &x->packed,
                          .C = dw,
                          .ldc = w->C};
     if (dw)
         gemm_run(&j); /* 1.3 */
-    struct bias_job b = {.db = db, .dy = dy, .N = N, .O = w->O};
+    struct bias_job b = {.db = db, .dy = dy, .N = x->N, .O = w->O};
     if (db) /* 1.4 */
         pool_run(task_count(w->O, BIAS_COLS), bias_sum, &b);
 }

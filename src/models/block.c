@@ -205,14 +205,16 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
     int C = (int)m->config.dim;
     struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
     struct act act = act_of(m, w, d);
-    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), d->f, w->hid, NULL, &down, N); /* 8 */
+    struct linear_rows hid = linear_rows(down.format, w->hid, NULL, N, down.C);
+    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), d->f, &hid, &down); /* 8 */
     linear_bwd_x(d->hid, d->f, &down, N, 0,
                  &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
-    linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, w->un, NULL, &up, N);
+    struct linear_rows un = linear_rows(up.format, w->un, NULL, N, C);
+    linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, &un, &up);
     linear_bwd_x(d->un, d->hid, &up, N, 0, NULL);
     if (b->gate >= 0) {
         struct linear gate = lin(m, b->gate, -1);
-        linear_bwd_w(grd(m, b->gate), NULL, d->a, w->un, NULL, &gate, N);
+        linear_bwd_w(grd(m, b->gate), NULL, d->a, &un, &gate);
         linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
     }
     bulk_zero(d->u, (size_t)N * (size_t)C);
@@ -227,9 +229,12 @@ static void qkv_bwd(struct model *m, int l, const struct plan *p, struct block_w
     int N = p->n, Mn = key_rows(m, p), C = (int)m->config.dim;
     const int32_t *row = query_rows(m, p);
     struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
-    linear_bwd_w(grd(m, b->q), grd(m, b->q_b), d->q, w->xn, row, &q, N);
-    linear_bwd_w(grd(m, b->k), grd(m, b->k_b), d->k, w->xn, NULL, &k, Mn);
-    linear_bwd_w(grd(m, b->v), grd(m, b->v_b), d->v, w->xn, NULL, &v, Mn);
+    struct linear_rows xn = linear_rows(k.format, w->xn, NULL, Mn, C);
+    linear_bwd_w(grd(m, b->k), grd(m, b->k_b), d->k, &xn, &k);
+    linear_bwd_w(grd(m, b->v), grd(m, b->v_b), d->v, &xn, &v);
+    if (row)
+        xn = linear_rows(q.format, w->xn, row, N, C);
+    linear_bwd_w(grd(m, b->q), grd(m, b->q_b), d->q, &xn, &q);
     linear_bwd_x(d->xn, d->k, &k, Mn, 0, NULL);
     linear_bwd_x(d->xn, d->v, &v, Mn, 1, NULL);
     d->xq = row ? d->gathered : d->xn;
@@ -247,7 +252,8 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     int N = p->n, Mn = key_rows(m, p);
     size_t nq = (size_t)N * (size_t)(H * D), nk = (size_t)Mn * (size_t)(K * D);
     struct linear o = lin(m, b->o, b->o_b);
-    linear_bwd_w(grd(m, b->o), grd(m, b->o_b), d->f, w->att, NULL, &o, N); /* 5 */
+    struct linear_rows att = linear_rows(o.format, w->att, NULL, N, o.C);
+    linear_bwd_w(grd(m, b->o), grd(m, b->o_b), d->f, &att, &o); /* 5 */
     linear_bwd_x(d->att, d->f, &o, N, 0, NULL);
     bulk_zero(d->q, nq);
     bulk_zero(d->k, nk);

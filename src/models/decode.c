@@ -9,8 +9,8 @@
 static int wants_bf16(const struct model *m)
 {
     int kind = m->weights.numbers.kv_cache;
-    return REAL_BITS == 32 && (kind == KV_CACHE_BF16 || (kind == KV_CACHE_AUTO &&
-                                                         m->weights.format == GEMM_BF16));
+    return REAL_BITS == 32 &&
+           (kind == KV_CACHE_BF16 || (kind == KV_CACHE_AUTO && m->weights.format == GEMM_BF16));
 }
 
 /* Keys of all tokens, then values, layer by layer. */

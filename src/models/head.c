@@ -65,7 +65,8 @@ double model_loss(struct model *m, int train, int want_entropy)
         if (!train)
             continue;
         linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
-        linear_bwd_w(head_grad(m), NULL, m->logits, x, NULL, &head, n);
+        struct linear_rows rows = linear_rows(head.format, x, NULL, n, C);
+        linear_bwd_w(head_grad(m), NULL, m->logits, &rows, &head);
     }
     for (int i = 0; i < m->R; i++) {
         sum += target[i] >= 0 ? (double)m->nll[i] : 0;

@@ -103,8 +103,9 @@ static int train_step(struct trainer *t, struct err *e)
         adamw_step(&t->model->params, &a, s->step - t->state.skipped, &h);
         if (t->model->route.ops->update)
             t->model->route.ops->update(&t->model->route);
+    } else {
+        params_zero_grad(&t->model->params);
     }
-    params_zero_grad(&t->model->params);
     t->state.step = s->step;
     t->state.tokens += o->batch * o->seq;
     t->state.skipped += s->is_bad;

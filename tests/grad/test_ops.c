@@ -131,7 +131,8 @@ static void linear_d(const struct check *c, real *const *d, const real *dy, real
     struct linear w = {.C = c->C, .O = c->O, .w = x[1]};
     if (d[0])
         linear_bwd_x(d[0], dy, &w, c->N, 1, NULL);
-    linear_bwd_w(d[1], d[2], dy, x[0], NULL, &w, c->N);
+    struct linear_rows rows = linear_rows(GEMM_FP32, x[0], NULL, c->N, c->C);
+    linear_bwd_w(d[1], d[2], dy, &rows, &w);
 }
 
 static struct check linear_of(int N, int C, int O, int with_bias)

@@ -57,7 +57,8 @@ static void op_linear(void)
     struct linear w = {.C = C, .O = O, .w = weight[0], .b = weight[1]};
     linear_fwd(buffer[1], buffer[0], &w, N, 0, NULL);
     linear_bwd_x(buffer[2], buffer[1], &w, N, 1, NULL);
-    linear_bwd_w(weight[2], weight[3], buffer[1], buffer[0], NULL, &w, N);
+    struct linear_rows x = linear_rows(GEMM_FP32, buffer[0], NULL, N, C);
+    linear_bwd_w(weight[2], weight[3], buffer[1], &x, &w);
 }
 
 static void op_norm(void)
