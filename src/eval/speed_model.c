@@ -127,6 +127,8 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
     struct number_options numbers = s->o.numbers;
     if (p->train)
         numbers.weights = QUANT_NONE; /* blocks of few bits are for use */
+    else
+        numbers.release = 1; /* as a model that is used */
     if (rc == 0)
         rc = weights_use(u->model, &numbers, e);
     if (rc == 0)
@@ -206,10 +208,14 @@ double speed_flops(const struct model *m, int whole, int head)
     return (whole ? f->dense : flops_total(f)) - (head ? 0 : top);
 }
 
-/* Of the matrices as the products use them, beside the values. */
-static double held_bytes(const struct model *m)
+/* Values, with gradients and moments where the model trains, and the matrices as the products use them. */
+static double weights_bytes(const struct model *m)
 {
     double sum = (double)m->weights.bytes;
+    if (m->is_training)
+        sum += (double)m->params.block_bytes;
+    for (int i = 0; i < m->params.n && !m->is_training; i++)
+        sum += m->params.p[i].value ? (double)m->params.p[i].n * sizeof(real) : 0;
     for (int i = 0; i < m->weights.n; i++)
         sum += m->weights.v[i].quant ? (double)quant_bytes(m->weights.v[i].quant) : 0;
     return sum;
@@ -241,7 +247,7 @@ static int add_figure(struct speed *s, const struct speed_subject *u, const stru
         r->time_ratio = speed_median_ratio(f->seconds[k], f->seconds[0], n);
         r->vs = k ? speed_median_ratio(f->seconds[0], f->seconds[k], n) : (double)NAN;
     }
-    r->weights_bytes = (double)u->model->params.block_bytes + held_bytes(u->model);
+    r->weights_bytes = weights_bytes(u->model);
     r->stream_bytes = (double)u->model->stream_arena.peak;
     r->work_bytes = (double)u->model->work_arena.peak;
     return 0;
