@@ -96,9 +96,13 @@ def bench(*words):
     return {r["name"]: r for r in json.loads(p.stdout)["results"]}
 
 
+def figure(x):
+    return "%.0f" % x if x >= 1000 else "%.3g" % x
+
+
 def line(what, ours, theirs, share=None):
     """Medians with their ranges, and the ratio of neighbours in time."""
+    sides = ["%s (%s-%s)" % (figure(median(v)), figure(min(v)), figure(max(v))) for v in (ours, theirs)]
     ratio = median([a / b for a, b in zip(ours, theirs)])
-    text = "%-26s %9.4g (%.4g-%.4g) %9.4g (%.4g-%.4g)   %6.2f" % (
-        what, median(ours), min(ours), max(ours), median(theirs), min(theirs), max(theirs), ratio)
+    text = "%-26s %-26s %-26s %.2f" % (what, sides[0], sides[1], ratio)
     print(text + ("   %.2f of %s" % share if share else ""), flush=True)
