@@ -17,7 +17,7 @@ enum {
     ATTN_CUT = GEMM_CUT, /* keys that are handled at once */
     ATTN_BLOCK = 64,     /* queries that are              */
     ATTN_TASKS = 64,     /* with fewer (segment, kv head) these are shared out in smaller tasks */
-    ATTN_FEW = 16        /* rows of a segment and kv head that go without packing */
+    ATTN_FEW = 32        /* rows of a segment and kv head that go without packing */
 };
 
 /* Rows of D as they are stored: row j begins at (row ? row[j] : j) * ld, in real or in bfloat16. */
@@ -37,7 +37,7 @@ struct attn_kernels {
     /* s (R, lds) = scale * q x^T over n rows of x; what lies behind column n is undefined. */
     void (*dots)(real *s, int lds, const real *q, int ldq, int R, const struct attn_rows *x, int n,
                  int D, real scale);
-    /* y (R, D) = s x */
+    /* y (R, D) += s x, one chain over the n rows of x */
     void (*mix)(real *y, const real *s, int lds, int R, const struct attn_rows *x, int n, int D);
     /* s[from, to) becomes exp(s - *top), the rest up to width 0; *top is the largest of them.  The sum. */
     real (*softmax)(real *s, int from, int to, int width, real *top);

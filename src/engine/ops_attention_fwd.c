@@ -111,6 +111,17 @@ static void attend(void *ctx, int task, int worker)
         }
 }
 
+/* In fp32 both ways give the same bits.  Products in bfloat16 are gemm's alone, except over a cache: there decoding at
+ * the speed of memory counts for more, and the widened numbers are multiplied as they are. */
+static int is_few(const struct attn_job *job)
+{
+    const struct attn *a = job->a;
+    int rows = job->most * (a->H / a->K);
+    if (a->D > GEMM_CUT) /* gemm cuts its chain there */
+        return 0;
+    return job->format == GEMM_FP32 ? rows <= ATTN_FEW : a->k16 && rows <= ATTN_FEW / 2;
+}
+
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
                    const struct attn *a)
 {
@@ -118,8 +129,7 @@ void attention_fwd(real *o, real *lse, const real *q, const real *k, const real 
     if (!attn_begin(&job))
         return;
     int cells = a->segs * a->K, blocks = task_count(job.most, ATTN_BLOCK);
-    if (job.most * (a->H / a->K) <= ATTN_FEW && a->D <= GEMM_CUT &&
-        (job.format == GEMM_FP32 || a->k16)) {
+    if (is_few(&job)) {
         attn_few(&job);
         return;
     }

@@ -540,7 +540,16 @@ T(attention_with_nothing_to_look_at_is_zero)
 {
     real q[6], k[6], v[6], o[6], lse[1], dq[6] = {0}, dk[6] = {0}, dv[6] = {0}, dout[6];
     int32_t lo = 0, hi = 0, seg_q[2] = {0, 1}, seg_k[2] = {0, 1};
-    struct attn a = {1, 1, 1, 1, 6, &lo, &hi, NULL, NULL, 1, seg_q, seg_k};
+    struct attn a = {.N = 1,
+                     .M = 1,
+                     .H = 1,
+                     .K = 1,
+                     .D = 6,
+                     .lo = &lo,
+                     .hi = &hi,
+                     .segs = 1,
+                     .seg_q = seg_q,
+                     .seg_k = seg_k};
     fill(q, 6), fill(k, 6), fill(v, 6), fill(o, 6), fill(dout, 6);
     attention_fwd(o, lse, q, k, v, &a);
     attention_bwd(dq, dk, dv, dout, q, k, v, o, lse, &a);

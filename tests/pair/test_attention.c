@@ -1,4 +1,6 @@
 /* Attention against a plain double loop, and the promise that skipping is the same as masking. */
+#include "engine/attn_impl.h"
+#include "engine/bf16.h"
 #include "engine/gemm.h"
 #include "engine/ops.h"
 #include "t.h"
@@ -23,7 +25,7 @@ static real *filled(size_t n)
 
 struct scene {
     struct attn a;
-    int32_t lo[ROWS], hi[ROWS], self[ROWS], seg_q[8], seg_k[8];
+    int32_t lo[ROWS], hi[ROWS], self[ROWS], seg_q[16], seg_k[16];
     uint8_t on[ROWS];
     real *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv;
 };
@@ -118,7 +120,8 @@ static void near_all(const char *what, const real *got, const double *want, size
                 (double)got[i], want[i]);
 }
 
-static void against_loops(struct scene *s)
+/* Tolerances are those of fp32 times `wide`. */
+static void against_loops_within(struct scene *s, double wide)
 {
     const struct attn *a = &s->a;
     size_t nq = (size_t)(a->N * a->H * a->D), nk = (size_t)(a->M * a->K * a->D);
@@ -129,14 +132,19 @@ static void against_loops(struct scene *s)
     for (int i = 0; i < a->N; i++)
         for (int h = 0; h < a->H; h++) {
             slow_head(s, i, h, o, &lse, dq, dk, dv);
-            near_all("o", s->o + (i * a->H + h) * a->D, o, (size_t)a->D, 2e-6);
-            t_near(s->lse[i * a->H + h], lse, 2e-6);
+            near_all("o", s->o + (i * a->H + h) * a->D, o, (size_t)a->D, 2e-6 * wide);
+            t_near(s->lse[i * a->H + h], lse, 2e-6 * wide);
         }
-    near_all("dq", s->dq, dq, nq, 1e-5);
-    near_all("dk", s->dk, dk, nk, 3e-5);
-    near_all("dv", s->dv, dv, nk, 3e-5);
+    near_all("dq", s->dq, dq, nq, 1e-5 * wide);
+    near_all("dk", s->dk, dk, nk, 3e-5 * wide);
+    near_all("dv", s->dv, dv, nk, 3e-5 * wide);
     free(dq), free(dk), free(dv);
     scene_free(s);
+}
+
+static void against_loops(struct scene *s)
+{
+    against_loops_within(s, 1);
 }
 
 T(plain_causal_rows_agree_with_loops)
@@ -144,6 +152,16 @@ T(plain_causal_rows_agree_with_loops)
     against_loops(causal(3, 70, 70, 4, 4, 16));
     against_loops(causal(1, 130, 130, 2, 1, 8));
     against_loops(causal(5, 1, 1, 2, 2, 4));
+    against_loops(causal(9, 70, 70, 8, 8, 8)); /* enough of them for a task each */
+}
+
+T(products_in_bf16_agree_with_loops_to_its_rounding)
+{
+    for (int many = 0; many < 2; many++) {
+        struct scene *s = many ? causal(9, 70, 33, 8, 8, 16) : causal(1, 300, 300, 4, 2, 16);
+        s->a.bf16 = 1;
+        against_loops_within(s, 2000);
+    }
 }
 
 T(documents_agree_with_loops)
@@ -176,6 +194,64 @@ T(few_queries_on_a_long_cache_agree_with_loops)
     against_loops(s);
 }
 
+/* Keys and values as a cache of bfloat16 holds them; k and v become what that stands for. */
+static void as_cache(struct scene *s, uint16_t **k16, uint16_t **v16)
+{
+    size_t n = (size_t)(s->a.M * s->a.K * s->a.D);
+    *k16 = malloc(n * sizeof **k16), *v16 = malloc(n * sizeof **v16);
+    bf16_from_reals(*k16, s->k, n);
+    bf16_from_reals(*v16, s->v, n);
+    for (size_t i = 0; i < n; i++) {
+        s->k[i] = (real)float_of_bf16((*k16)[i]);
+        s->v[i] = (real)float_of_bf16((*v16)[i]);
+    }
+}
+
+static void cache_is_its_numbers(struct scene *s, int bf16)
+{
+    struct attn a = s->a;
+    size_t nq = (size_t)(a.N * a.H * a.D), nl = (size_t)(a.N * a.H);
+    uint16_t *k16, *v16;
+    real *o = filled(nq), *lse = filled(nl);
+    as_cache(s, &k16, &v16);
+    attention_fwd(s->o, s->lse, s->q, s->k, s->v, &a);
+    a.k16 = k16, a.v16 = v16, a.bf16 = bf16;
+    attention_fwd(o, lse, s->q, NULL, NULL, &a);
+    for (size_t i = 0; i < nq; i++)
+        t_near(o[i], s->o[i], bf16 ? 4e-3 : 0);
+    for (size_t i = 0; i < nl; i++)
+        t_near(lse[i], s->lse[i], bf16 ? 4e-3 : 0);
+    free(k16), free(v16), free(o), free(lse);
+    scene_free(s);
+}
+
+/* The last n rows of a sequence of T, over all its keys. */
+static struct scene *step(int T, int n, int H, int K, int D)
+{
+    struct scene *s = causal(1, T, T, H, K, D);
+    s->a.N = n;
+    s->seg_q[1] = n;
+    for (int i = 0; i < n; i++) {
+        s->hi[i] = T - n + 1 + i;
+        s->self[i] = s->hi[i] - 1;
+    }
+    return s;
+}
+
+T(a_cache_of_bf16_counts_as_the_numbers_it_holds)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        cache_is_its_numbers(step(600, 1, 8, 2, 64), bf16);
+        cache_is_its_numbers(step(601, 2, 8, 2, 33), bf16);
+        cache_is_its_numbers(step(520, 100, 4, 2, 16), bf16);
+        struct scene *s = step(310, 3, 4, 4, 80);
+        s->a.on = s->on;
+        s->a.self = s->self;
+        memset(s->on + 305, 0, 5);
+        cache_is_its_numbers(s, bf16);
+    }
+}
+
 /* Keeps the rows of `keep` of the query side, and with `keys` of the key side too. */
 static struct scene *gathered(const struct scene *s, const uint8_t *keep, int keys, int32_t *row)
 {
@@ -189,6 +265,7 @@ static struct scene *gathered(const struct scene *s, const uint8_t *keep, int ke
     M = before[a->M];
     scene_buffers(g, N, M, a->H, a->K, a->D);
     g->a.segs = a->segs;
+    g->a.bf16 = a->bf16;
     int qw = a->H * a->D, kw = a->K * a->D, n = 0;
     for (int i = 0; i < a->N; i++) {
         if (keep[i]) {
@@ -260,4 +337,113 @@ T(keys_left_out_equal_keys_switched_off)
         t_skip("blas makes no promise about rows");
     same_as_gathered(causal(2, 150, 70, 4, 2, 16), 1);
     same_as_gathered(causal(1, 700, 700, 2, 2, 32), 1);
+}
+
+T(products_in_bf16_keep_the_promise_about_rows)
+{
+    for (int keys = 0; keys < 2; keys++) {
+        struct scene *s = causal(2, 150, 70, 4, 2, 16);
+        s->a.bf16 = 1;
+        same_as_gathered(s, keys);
+    }
+}
+
+/* Few rows go other ways than many. */
+T(a_query_alone_has_the_bits_it_has_among_others)
+{
+    if (strcmp(gemm_name(gemm_provider(GEMM_FP32)), "blas") == 0)
+        t_skip("blas makes no promise about rows");
+    for (int self = 0; self < 2; self++)
+        for (int D = 8; D <= 80; D += 24) {
+            struct scene *s = causal(1, 700, 300, 4, 2, D);
+            s->a.self = self ? s->self : NULL;
+            for (int i = 0; i < 700; i++)
+                s->on[i] = i % 233 == 200 || i == 3;
+            same_as_gathered(s, 0);
+        }
+}
+
+/* ---- kernels ---- */
+
+enum { KEYS = 70, WIDTH = 80 };
+
+/* The same to the last bit where plain C has fused multiply-adds too. */
+static void same_numbers(const char *what, const real *got, const real *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+#ifdef __FMA__
+        t_truef(got[i] == want[i], "%s[%zu] = %.9g, plain %.9g", what, i, (double)got[i],
+                (double)want[i]);
+#else
+        t_truef(fabs((double)got[i] - (double)want[i]) <= 1e-5, "%s[%zu] = %.9g, plain %.9g", what,
+                i, (double)got[i], (double)want[i]);
+#endif
+}
+
+static void rows_agree(const struct attn_kernels *k, int D, int R, int n, int held, int listed)
+{
+    int ldq = (D + ATTN_Q_STEP - 1) / ATTN_Q_STEP * ATTN_Q_STEP;
+    int32_t row[KEYS];
+    uint16_t *x16 = malloc((size_t)(KEYS * D) * sizeof *x16);
+    real *x = filled((size_t)(KEYS * D)), *q = filled((size_t)(R * ldq)),
+         *s = filled((size_t)(R * WIDTH)), *want = filled((size_t)(R * WIDTH));
+    real *y = calloc((size_t)(R * D), sizeof *y), *mix = calloc((size_t)(R * D), sizeof *mix);
+    bf16_from_reals(x16, x, (size_t)(KEYS * D));
+    for (int r = 0; r < R; r++)
+        memset(q + r * ldq + D, 0, (size_t)(ldq - D) * sizeof *q);
+    for (int j = 0; j < KEYS; j++)
+        row[j] = KEYS - 1 - j;
+    struct attn_rows rows = {held ? NULL : x, held ? x16 : NULL, D, listed ? row : NULL};
+    k->dots(s, WIDTH, q, ldq, R, &rows, n, D, (real)0.3);
+    attn_plain.dots(want, WIDTH, q, ldq, R, &rows, n, D, (real)0.3);
+    for (int r = 0; r < R; r++)
+        same_numbers("score", s + r * WIDTH, want + r * WIDTH, (size_t)n);
+    k->mix(y, want, WIDTH, R, &rows, n, D);
+    attn_plain.mix(mix, want, WIDTH, R, &rows, n, D);
+    same_numbers("mix", y, mix, (size_t)(R * D));
+    free(x), free(x16), free(q), free(s), free(want), free(y), free(mix);
+}
+
+static void softmax_agrees(const struct attn_kernels *k, int from, int to)
+{
+    real *s = filled(WIDTH), *want = calloc(WIDTH, sizeof *want), top, want_top;
+    real *ds = filled(WIDTH), *want_ds = calloc(WIDTH, sizeof *want_ds);
+    for (int j = 0; j < WIDTH; j++)
+        s[j] *= 60;
+    memcpy(want, s, WIDTH * sizeof *s);
+    memcpy(want_ds, ds, WIDTH * sizeof *ds);
+    real sum = k->softmax(s, from, to, WIDTH, &top);
+    real want_sum = attn_plain.softmax(want, from, to, WIDTH, &want_top);
+    t_true(top == want_top);
+    same_numbers("sum", &sum, &want_sum, 1);
+    same_numbers("weight", s, want, WIDTH);
+    for (int j = 0; j < WIDTH; j++)
+        t_true((j >= from && j < to) || s[j] == 0);
+    k->grad(s, ds, from, to, WIDTH, (real)1.5, (real)0.25);
+    attn_plain.grad(want, want_ds, from, to, WIDTH, (real)1.5, (real)0.25);
+    same_numbers("p", s, want, WIDTH);
+    same_numbers("ds", ds, want_ds, WIDTH);
+    free(s), free(want), free(ds), free(want_ds);
+}
+
+static void kernels_agree(const struct attn_kernels *k)
+{
+    static const int width[] = {1, 7, 16, 31, 64, 80, 100}, number[] = {1, 15, 16, 33, KEYS};
+    if (!k->available())
+        return;
+    for (size_t d = 0; d < sizeof width / sizeof *width; d++)
+        for (size_t n = 0; n < sizeof number / sizeof *number; n++)
+            for (int mode = 0; mode < 4; mode++)
+                rows_agree(k, width[d], 1 + (int)(n + d) % 6, number[n], mode & 1, mode >> 1);
+    for (int from = 0; from <= WIDTH; from += 3)
+        for (int to = 0; to <= WIDTH; to += 5)
+            softmax_agrees(k, from, to);
+}
+
+T(kernels_agree_with_plain_loops)
+{
+    kernels_agree(attn_kernels());
+#ifdef ATTN_X86
+    kernels_agree(&attn_avx2);
+#endif
 }

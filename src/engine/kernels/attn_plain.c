@@ -28,13 +28,10 @@ static void plain_dots(real *s, int lds, const real *q, int ldq, int R, const st
 static void plain_mix(real *y, const real *s, int lds, int R, const struct attn_rows *x, int n,
                       int D)
 {
-    for (int r = 0; r < R; r++, y += D, s += lds) {
-        for (int d = 0; d < D; d++)
-            y[d] = 0;
+    for (int r = 0; r < R; r++, y += D, s += lds)
         for (int j = 0; j < n; j++)
             for (int d = 0; d < D; d++)
                 y[d] = v_fma(s[j], element(x, j, d), y[d]);
-    }
 }
 
 static void fill(real *s, int from, int to, real value)

@@ -215,14 +215,14 @@ KERNEL static void dots(float *s, int lds, const float *q, int ldq, int R,
 
 /* ---- mixes of rows of values ---- */
 
-/* y (rows, ldy), `cols` vectors of columns from d on, = s x.  rows, cols and pairs are constants in each call. */
+/* y (rows, ldy), `cols` vectors of columns from d on, += s x.  rows, cols and pairs are constants in each call. */
 KERNEL INLINE void mix_vectors(const int rows, const int cols, const int pairs, float *y, int ldy,
                                const float *s, int lds, const struct attn_rows *x, int d, int n)
 {
     VEC sum[ROWS][COLS], v[COLS];
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < cols; c++)
-            sum[r][c] = ZERO;
+            sum[r][c] = LOAD(y + (ptrdiff_t)r * ldy + d + (ptrdiff_t)c * W);
     for (int j = 0; j < n; j++) {
         ptrdiff_t at = (x->row ? x->row[j] : j) * x->ld + d;
         for (int c = 0; c < cols; c++)
@@ -243,7 +243,7 @@ KERNEL INLINE void mix_vectors(const int rows, const int cols, const int pairs, 
 static void mix_rest(float *y, const float *s, const struct attn_rows *x, int d, int n, int D)
 {
     for (; d < D; d++) {
-        float sum = 0;
+        float sum = y[d];
         for (int j = 0; j < n; j++) {
             ptrdiff_t at = (x->row ? x->row[j] : j) * x->ld + d;
             sum = v_fma(s[j], x->p16 ? float_of_bf16(x->p16[at]) : x->p[at], sum);
