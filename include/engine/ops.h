@@ -58,18 +58,23 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
 /* Causal attention over a flat list of rows.  Query i may look at keys lo[i] <= j < hi[i] (indices into the key
  * list; both non-decreasing in i) for which on[j] != 0, and always at its own key self[i] (when >= 0).  Sequences
  * of a batch and documents in a sequence are nothing but such ranges.  segs independent segments (batch rows):
- * queries seg_q[s]..seg_q[s+1], their keys seg_k[s]..seg_k[s+1]; tasks are (segment, kv head).  Ranges are clipped to the
+ * queries seg_q[s]..seg_q[s+1], their keys seg_k[s]..seg_k[s+1].  Ranges are clipped to the
  * segment's keys; self lies within them.  A query with nothing to look at gives o = 0, lse = -Inf.
  * o, lse and dq of a query have the same bits whether other queries are present, and whether keys that are off are in the
- * list or not; dk and dv agree to rounding.  Cost follows the ranges (blocks of 64 queries). */
+ * list or not; dk and dv agree to rounding.  One exception: with k16 and bf16 both set, a call of few queries (decoding)
+ * takes another way than one of many, and they agree to the rounding of bfloat16.
+ * Cost follows the ranges (blocks of 64 queries, cuts of 256 keys); memory does not grow with the square of anything. */
 struct attn {
     int N, M, H, K, D;
     const int32_t *lo, *hi, *self; /* (N) */
     const uint8_t *on;             /* (M) or NULL = all */
     int segs;
     const int32_t *seg_q, *seg_k; /* (segs + 1) */
-    int bf16; /* products round their operands to bfloat16; softmax and sums stay in real */
-    /* forward only: keys and values (M,K,D) held as bfloat16 (a cache); k and v are then NULL */
+    /* Products round their operands to bfloat16; softmax, sums, lse and an own key outside the range stay in real.  The
+     * double build ignores it. */
+    int bf16;
+    /* Forward only: keys and values (M,K,D) held as bfloat16 (a cache); k and v are then NULL.  Without bf16 they count as
+     * the numbers they stand for, to the last bit. */
     const uint16_t *k16, *v16;
 };
 /* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D); scale 1/sqrt(D).  H % K == 0. */

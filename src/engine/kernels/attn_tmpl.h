@@ -240,16 +240,21 @@ KERNEL INLINE void mix_vectors(const int rows, const int cols, const int pairs, 
 }
 
 /* The columns from d on, too few for a vector. */
-static void mix_rest(float *y, const float *s, const struct attn_rows *x, int d, int n, int D)
+KERNEL static void mix_rest(float *y, const float *s, const struct attn_rows *x, int d, int n,
+                            int D)
 {
-    for (; d < D; d++) {
-        float sum = y[d];
-        for (int j = 0; j < n; j++) {
-            ptrdiff_t at = (x->row ? x->row[j] : j) * x->ld + d;
-            sum = v_fma(s[j], x->p16 ? float_of_bf16(x->p16[at]) : x->p[at], sum);
-        }
-        y[d] = sum;
+    float end[W] = {0};
+    size_t left = (size_t)(D - d);
+    memcpy(end, y + d, left * sizeof *end);
+    VEC sum = LOAD(end);
+    for (int j = 0; j < n; j++) {
+        ptrdiff_t at = (x->row ? x->row[j] : j) * x->ld + d;
+        for (size_t i = 0; i < left; i++)
+            end[i] = x->p16 ? float_of_bf16(x->p16[at + (ptrdiff_t)i]) : x->p[at + (ptrdiff_t)i];
+        sum = FMA(SET1(s[j]), LOAD(end), sum);
     }
+    STORE(end, sum);
+    memcpy(y + d, end, left * sizeof *end);
 }
 
 KERNEL INLINE void mix_rows(const int rows, const int pairs, float *y, const float *s, int lds,
@@ -260,7 +265,7 @@ KERNEL INLINE void mix_rows(const int rows, const int pairs, float *y, const flo
         mix_vectors(rows, COLS, pairs, y, D, s, lds, x, d, n);
     for (; d + W <= D; d += W)
         mix_vectors(rows, 1, pairs, y, D, s, lds, x, d, n);
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows && d < D; r++)
         mix_rest(y + (ptrdiff_t)r * D, s + (ptrdiff_t)r * lds, x, d, n, D);
 }
 
