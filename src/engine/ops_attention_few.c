@@ -4,6 +4,7 @@
 
 #include "base/pool.h"
 #include "engine/attn_impl.h"
+#include "engine/bf16.h"
 #include "engine/scratch.h"
 
 /* Partial results of a cut of a cell: the softmax of each row, then the mixes (rows, D). */
@@ -31,6 +32,14 @@ struct few {
 
 enum { AT_ONCE = V_LANES, AHEAD = 2 * AT_ONCE };
 
+/* What gemm would round while packing is rounded here: a cached step then differs from the whole pass in the order of
+ * sums alone. */
+static void few_round(const struct attn_job *job, real *x, size_t n)
+{
+    for (size_t i = 0; job->format == GEMM_BF16 && i < n; i++)
+        x[i] = (real)float_of_bf16(bf16_of((float)x[i]));
+}
+
 /* The rows (query, head) side by side, zero behind D. */
 static void few_queries(const struct few *f)
 {
@@ -40,6 +49,7 @@ static void few_queries(const struct few *f)
         for (int r = 0; r < f->rows; r++, to += f->ldq) {
             int head = kv * f->group + r % f->group;
             memcpy(to, f->job->q + attn_at(f->job, f->c.q0 + r / f->group, head), D * sizeof *to);
+            few_round(f->job, to, D);
             memset(to + D, 0, ((size_t)f->ldq - D) * sizeof *to);
         }
 }
@@ -89,6 +99,7 @@ static void few_softmax(const struct few *f, int kv, real *part)
         int to = attn_place(f->job, &f->c, a->hi[i]) - f->place;
         part[1] = f->job->kernels->softmax(s, from < 0 ? 0 : from, to < f->n ? to : f->n,
                                            (f->n + V_LANES - 1) / V_LANES * V_LANES, part);
+        few_round(f->job, s, (size_t)f->n);
     }
 }
 

@@ -112,7 +112,7 @@ static void attend(void *ctx, int task, int worker)
 }
 
 /* In fp32 both ways give the same bits.  Products in bfloat16 are gemm's alone, except over a cache: there decoding at
- * the speed of memory counts for more, and the widened numbers are multiplied as they are. */
+ * the speed of memory counts for more, and sums are in another order. */
 static int is_few(const struct attn_job *job)
 {
     const struct attn *a = job->a;

@@ -12,10 +12,7 @@
 #define MIN(a, b) _mm256_min_ps(a, b)
 #define MAX(a, b) _mm256_max_ps(a, b)
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define POWER(t)                                                                                   \
-    _mm256_castsi256_ps(                                                                           \
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23))
-#define KEEP(x, y) _mm256_andnot_ps(_mm256_cmp_ps(x, SET1(EXP_LEAST), _CMP_LT_OQ), y)
+#define POWER(t) ((VEC)_mm256_slli_epi32((__m256i)(t), 23))
 #define FIRST(n, x, y) _mm256_blendv_ps(y, x, _mm256_castsi256_ps(LANES_OF(n)))
 #define LOW(x) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 16))
 #define HIGH(x)                                                                                    \

@@ -13,10 +13,7 @@
 #define MIN(a, b) _mm512_min_ps(a, b)
 #define MAX(a, b) _mm512_max_ps(a, b)
 #define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define POWER(t)                                                                                   \
-    _mm512_castsi512_ps(                                                                           \
-        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23))
-#define KEEP(x, y) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, SET1(EXP_LEAST), _CMP_NLT_UQ), y)
+#define POWER(t) ((VEC)_mm512_slli_epi32((__m512i)(t), 23))
 #define FIRST(n, x, y) _mm512_mask_mov_ps(y, LANES_OF(n), x)
 #define LOW(x) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16))
 #define HIGH(x)                                                                                    \

@@ -3,7 +3,7 @@
  *   VEC, W       vector of W floats
  *   ZERO LOAD STORE SET1 MUL ADD SUB MIN MAX FMA      on VEC
  *   FIRST(n, x, y)  the first n lanes of x, the others of y; 0 <= n <= W
- *   POWER(t)     2^i from t = 1.5 * 2^23 + i    KEEP(x, y)  y where !(x < EXP_LEAST), else 0
+ *   POWER(t)     the float whose exponent is the low bits of t
  *   LOW(x), HIGH(x)  the lower and the upper of two bfloat16 in each lane, as VEC     WIDEN(p)  W bfloat16 at p
  *   transpose(v) W vectors as rows become columns
  *   COLS         vectors of columns that a mix keeps in registers for each of 4 rows
@@ -26,18 +26,19 @@ enum { GROUPS = V_LANES / W, ROWS = 4 };
 /* v_exp, step by step. */
 KERNEL INLINE VEC exp_vec(VEC x)
 {
-    const VEC magic = SET1(12582912.0F);
+    const VEC magic = SET1(12583038.0F);
     VEC c = MAX(SET1(EXP_LEAST), MIN(SET1(88.37F), x));
     VEC t = FMA(c, SET1(1.44269504F), magic), n = SUB(t, magic);
     VEC r = FMA(n, SET1(-0.693145752F), c);
     r = FMA(n, SET1(-1.42860677e-6F), r);
-    VEC p = SET1(0.001394112F);
-    p = FMA(p, r, SET1(0.00836318123F));
-    p = FMA(p, r, SET1(0.0416663752F));
-    p = FMA(p, r, SET1(0.16666577F));
-    p = FMA(p, r, SET1(0.5F));
-    p = ADD(FMA(MUL(p, r), r, r), SET1(1.0F));
-    return KEEP(x, MUL(p, POWER(t)));
+    VEC p = SET1(0.002788224F);
+    p = FMA(p, r, SET1(0.0167263625F));
+    p = FMA(p, r, SET1(0.0833327505F));
+    p = FMA(p, r, SET1(0.33333154F));
+    p = FMA(p, r, SET1(1.0F));
+    p = FMA(p, r, SET1(2.0F));
+    p = FMA(p, r, SET1(2.0F));
+    return MUL(p, POWER(t));
 }
 
 /* [from, to) of a row become zero; both are multiples of V_LANES. */
