@@ -93,6 +93,10 @@ struct attn_cell attn_cell_of(const struct attn_job *job, int cell);
 int attn_place(const struct attn_job *job, const struct attn_cell *c, int j);
 /* Where in the list of keys the one at a place is. */
 int attn_key_at(const struct attn_job *job, const struct attn_cell *c, int place);
+/* Queries from q0 on, up to q1, that make a block: fewer where the first sees less than a cut from `place` on, since what
+ * lies between its range and the last one's is computed for nothing. */
+int attn_block_rows(const struct attn_job *job, const struct attn_cell *c, int q0, int q1,
+                    int place);
 /* Own key of query i when its range does not show it already, else -1. */
 int attn_own_key(const struct attn *a, int i);
 /* Rows of keys (values) from a place on. */

@@ -35,6 +35,14 @@ struct attn_cell attn_cell_of(const struct attn_job *job, int cell)
     return c;
 }
 
+int attn_block_rows(const struct attn_job *job, const struct attn_cell *c, int q0, int q1,
+                    int place)
+{
+    int seen = attn_place(job, c, job->a->hi[q0]) - place;
+    int n = seen >= ATTN_CUT ? ATTN_BLOCK : ATTN_BLOCK / 2;
+    return q1 - q0 < n ? q1 - q0 : n;
+}
+
 int attn_own_key(const struct attn *a, int i)
 {
     int j = a->self ? a->self[i] : -1;

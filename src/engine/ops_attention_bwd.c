@@ -93,8 +93,8 @@ static void tile_sum(const struct attn_job *job, const struct tile *t, real *sum
                          .K = t->n,
                          .alpha = scale,
                          .beta = 1,
-                         .a = {w + t->n0, t->ld, 1},
-                         .b = {x + attn_at(job, t->q0, t->head), a->H * a->D},
+                         .a = {w + t->n0, t->ld, 1, NULL},
+                         .b = {x + attn_at(job, t->q0, t->head), a->H * a->D, 0, NULL},
                          .C = sum + (size_t)t->n0 * (size_t)a->D,
                          .ldc = a->D};
     gemm_run_inline(&j, 0, 0);
@@ -109,7 +109,7 @@ static void tile_scores(const struct attn_job *job, const struct tile *t, enum a
                                    .N = t->n1 - t->n0,
                                    .K = a->D,
                                    .alpha = scale,
-                                   .a = {x + attn_at(job, t->q0, t->head), a->H * a->D},
+                                   .a = {x + attn_at(job, t->q0, t->head), a->H * a->D, 0, NULL},
                                    .C = s + t->n0,
                                    .ldc = t->ld},
                  t->n0);
@@ -132,7 +132,7 @@ static void tile_bwd(const struct attn_job *job, const struct tile *t, real *dk,
                                        .K = t->n1,
                                        .alpha = job->scale,
                                        .beta = 1,
-                                       .a = {t->ds, t->ld},
+                                       .a = {t->ds, t->ld, 0, NULL},
                                        .C = job->dq + attn_at(job, t->q0, t->head),
                                        .ldc = a->H * a->D},
                      0);
@@ -150,8 +150,8 @@ static void cut_bwd(const struct attn_job *job, const struct share *s, const str
     struct tile t = {.s = s, .cut = cut, .place = place};
     t.p = scratch_get(SCRATCH_SCORE, room, sizeof *t.p);
     t.ds = scratch_get(SCRATCH_DSCORE, room, sizeof *t.ds);
-    for (t.q0 = s->q0; t.q0 < s->q1; t.q0 += ATTN_BLOCK) {
-        t.n = s->q1 - t.q0 < ATTN_BLOCK ? s->q1 - t.q0 : ATTN_BLOCK;
+    for (t.q0 = s->q0; t.q0 < s->q1; t.q0 += t.n) {
+        t.n = attn_block_rows(job, &s->c, t.q0, s->q1, place);
         int from = attn_place(job, &s->c, a->lo[t.q0]) - place;
         int to = attn_place(job, &s->c, a->hi[t.q0 + t.n - 1]) - place;
         t.n0 = from > 0 ? from / GEMM_COLS * GEMM_COLS : 0;

@@ -11,15 +11,13 @@ struct block {
     int q0, n, head, from, to;
 };
 
-static struct block block_of(const struct attn_job *job, const struct attn_cell *c, int q0, int g)
+static struct block block_of(const struct attn_job *job, const struct attn_cell *c, int q0, int q1)
 {
     const struct attn *a = job->a;
-    int n = c->q1 - q0 < ATTN_BLOCK ? c->q1 - q0 : ATTN_BLOCK;
-    return (struct block){.q0 = q0,
-                          .n = n,
-                          .head = c->kv * (a->H / a->K) + g,
-                          .from = attn_place(job, c, a->lo[q0]),
-                          .to = attn_place(job, c, a->hi[q0 + n - 1])};
+    struct block b = {.q0 = q0, .from = attn_place(job, c, a->lo[q0])};
+    b.n = attn_block_rows(job, c, q0, q1, b.from);
+    b.to = attn_place(job, c, a->hi[q0 + b.n - 1]);
+    return b;
 }
 
 /* One cut for one block: y (n, ldy) becomes the mix of its values, sum its softmax. */
@@ -31,25 +29,27 @@ static void block_cut(const struct attn_job *job, const struct attn_cell *c, con
     int n1 = b->to - place < ATTN_CUT ? b->to - place : ATTN_CUT;
     int ld = (n1 + V_LANES - 1) / V_LANES * V_LANES;
     real *s = scratch_get(SCRATCH_SCORE, (size_t)ATTN_BLOCK * ATTN_CUT, sizeof *s);
-    attn_product(job, cut, ATTN_KT,
-                 (struct gemm_job){.M = b->n,
-                                   .N = n1 - n0,
-                                   .K = a->D,
-                                   .alpha = job->scale,
-                                   .a = {job->q + attn_at(job, b->q0, b->head), a->H * a->D},
-                                   .C = s + n0,
-                                   .ldc = ld},
-                 n0);
+    attn_product(
+        job, cut, ATTN_KT,
+        (struct gemm_job){.M = b->n,
+                          .N = n1 - n0,
+                          .K = a->D,
+                          .alpha = job->scale,
+                          .a = {job->q + attn_at(job, b->q0, b->head), a->H * a->D, 0, NULL},
+                          .C = s + n0,
+                          .ldc = ld},
+        n0);
     for (int i = 0; i < b->n; i++) {
         int from = attn_place(job, c, a->lo[b->q0 + i]) - place;
         int to = attn_place(job, c, a->hi[b->q0 + i]) - place;
         sum[i].sum = job->kernels->softmax(s + (size_t)i * (size_t)ld, from < 0 ? 0 : from,
                                            to < n1 ? to : n1, ld, &sum[i].top);
     }
-    attn_product(job, cut, ATTN_V,
-                 (struct gemm_job){
-                     .M = b->n, .N = a->D, .K = n1, .alpha = 1, .a = {s, ld}, .C = y, .ldc = ldy},
-                 0); /* 10.3 */
+    attn_product(
+        job, cut, ATTN_V,
+        (struct gemm_job){
+            .M = b->n, .N = a->D, .K = n1, .alpha = 1, .a = {s, ld, 0, NULL}, .C = y, .ldc = ldy},
+        0); /* 10.3 */
 }
 
 static void block_fwd(const struct attn_job *job, const struct attn_cell *c, const struct block *b,
@@ -104,11 +104,13 @@ static void attend(void *ctx, int task, int worker)
     if (q0 >= c.q1)
         return;
     const struct attn_cut *const *cuts = cell_cuts(job, &c, cell);
-    for (; q0 < q1; q0 += ATTN_BLOCK)
+    for (struct block b; q0 < q1; q0 += b.n) {
+        b = block_of(job, &c, q0, q1);
         for (int g = 0; g < group; g++) {
-            struct block b = block_of(job, &c, q0, g);
+            b.head = c.kv * group + g;
             block_fwd(job, &c, &b, cuts);
         }
+    }
 }
 
 /* In fp32 both ways give the same bits.  Products in bfloat16 are gemm's alone, except over a cache: there decoding at

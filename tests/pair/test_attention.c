@@ -1,4 +1,6 @@
 /* Attention against a plain double loop, and the promise that skipping is the same as masking. */
+#include "base/hash.h"
+#include "base/pool.h"
 #include "engine/attn_impl.h"
 #include "engine/bf16.h"
 #include "engine/gemm.h"
@@ -361,6 +363,40 @@ T(a_query_alone_has_the_bits_it_has_among_others)
                 s->on[i] = i % 233 == 200 || i == 3;
             same_as_gathered(s, 0);
         }
+}
+
+static uint64_t outcome(struct scene *s)
+{
+    const struct attn *a = &s->a;
+    size_t nq = (size_t)(a->N * a->H * a->D) * sizeof(real),
+           nk = (size_t)(a->M * a->K * a->D) * sizeof(real);
+    memset(s->dq, 0, nq), memset(s->dk, 0, nk), memset(s->dv, 0, nk);
+    attention_fwd(s->o, s->lse, s->q, s->k, s->v, a);
+    attention_bwd(s->dq, s->dk, s->dv, s->dout, s->q, s->k, s->v, s->o, s->lse, a);
+    uint64_t sum = hash64(s->o, nq, 0);
+    sum = hash64(s->lse, (size_t)(a->N * a->H) * sizeof(real), sum);
+    return hash64(s->dv, nk, hash64(s->dk, nk, hash64(s->dq, nq, sum)));
+}
+
+/* One long sequence whose queries are shared out, and one step of decoding. */
+T(long_sequences_are_the_same_at_any_thread_count)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    for (int few = 0; few < 2; few++) {
+        struct scene *s = few ? step(700, 1, 8, 4, 64) : causal(1, 700, 700, 4, 2, 16);
+        uint64_t first = 0;
+        s->a.on = s->on;
+        s->a.self = s->self;
+        for (int i = 0; i < 4; i++) {
+            struct err e = {0};
+            t_ok(pool_start(threads[i], &e), &e);
+            uint64_t now = outcome(s);
+            pool_stop();
+            t_truef(i == 0 || now == first, "%d threads give other bits than one", threads[i]);
+            first = i == 0 ? now : first;
+        }
+        scene_free(s);
+    }
 }
 
 /* ---- kernels ---- */
