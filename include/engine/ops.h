@@ -62,7 +62,7 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
  * segment's keys; self lies within them.  A query with nothing to look at gives o = 0, lse = -Inf.
  * o, lse and dq of a query have the same bits whether other queries are present, and whether keys that are off are in the
  * list or not; dk and dv agree to rounding.  One exception: with k16 and bf16 both set, a call of few queries (decoding)
- * takes another way than one of many, and they agree to the rounding of bfloat16.
+ * adds in another order than one of many.
  * Cost follows the ranges (blocks of 32 or 64 queries, cuts of 256 keys); memory does not grow with the square of anything. */
 struct attn {
     int N, M, H, K, D;

@@ -139,11 +139,12 @@ static double element(const struct operand *x, int i, int j, enum gemm_format fo
 static void check(const struct scene *s, const char *name, int with)
 {
     const struct gemm_job *j = &s->j;
+    int between = 1;
     for (int m = 0; m < j->M; m++)
         for (int n = 0; n < j->ldc; n++) {
             double sum = 0, size = 1, have = (double)s->C[m * j->ldc + n];
             if (n >= j->N) {
-                t_true(s->C[m * j->ldc + n] == s->was[m * j->ldc + n]);
+                between &= s->C[m * j->ldc + n] == s->was[m * j->ldc + n];
                 continue;
             }
             for (int k = 0; k < j->K; k++) {
@@ -156,11 +157,13 @@ static void check(const struct scene *s, const char *name, int with)
             }
             sum = 0.5 * sum + (j->beta != 0 ? (double)s->was[m * j->ldc + n] : 0) +
                   (with & WITH_BIAS ? (double)s->bias[n] : 0);
-            t_truef(fabs(have - sum) <= 3e-7 * size,
-                    "%s ta %d tb %d %d x %d x %d beta %g with %d: C[%d,%d] = %g, want %g", name,
-                    j->a.trans, j->b.trans, j->M, j->N, j->K, (double)j->beta, with, m, n, have,
-                    sum);
+            if (fabs(have - sum) > 3e-7 * size ||
+                isnan(have)) /* each assertion is a write: failures only */
+                t_truef(0, "%s ta %d tb %d %d x %d x %d beta %g with %d: C[%d,%d] = %g, want %g",
+                        name, j->a.trans, j->b.trans, j->M, j->N, j->K, (double)j->beta, with, m, n,
+                        have, sum);
         }
+    t_truef(between, "%s: something between the rows changed", name);
 }
 
 static void shapes(const char *name, enum gemm_format format)
@@ -170,7 +173,7 @@ static void shapes(const char *name, enum gemm_format format)
                                   {70, 8, 64},  {64, 256, 32}, {170, 1030, 3}, {5, 7, 0},
                                   {0, 7, 5},    {7, 0, 5},     {300, 40, 70}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        for (int mode = 0; mode < 8; mode++) {
+        for (int mode = is_plain(name) ? (int)i % 2 : 0; mode < 8; mode += 1 + is_plain(name)) {
             int with = (int)(i * 7 + (size_t)mode * 5) % 16, M = dims[i][0], N = dims[i][1];
             struct scene s = scene_new(format, mode & 1, mode >> 1 & 1, M, N, dims[i][2],
                                        (real)(mode >> 2), with);
@@ -469,8 +472,8 @@ static void hostile(const char *name, enum gemm_format format)
     for (int m = 0; m < M; m++)
         for (int n = 0; n < N; n++) {
             real c = s.C[m * s.j.ldc + n];
-            t_truef(isnan(c) == (m == 3 || n == 5) && isfinite(c) == !(m == 3 || m == 11 || n == 5),
-                    "%s: C[%d,%d] = %g", name, m, n, (double)c);
+            if (isnan(c) != (m == 3 || n == 5) || isfinite(c) == (m == 3 || m == 11 || n == 5))
+                t_truef(0, "%s: C[%d,%d] = %g", name, m, n, (double)c);
         }
     scene_free(&s);
 }
@@ -488,8 +491,10 @@ T(rounding_to_bfloat16_is_to_nearest_ties_to_even)
     t_true(bf16_of(1.00390637F) == 0x3f81); /* just above half way */
     t_true(bf16_of(3.4e38F) == 0x7f80);     /* rounds to infinity */
     t_true(isnan(float_of_bf16(bf16_of(NAN))));
-    for (uint32_t b = 0; b < 0x7f80; b += 37)
-        t_true(bf16_of(float_of_bf16((uint16_t)b)) == b);
+    int same = 1;
+    for (uint32_t b = 0; b < 0x7f80; b++)
+        same &= bf16_of(float_of_bf16((uint16_t)b)) == b;
+    t_true(same);
 }
 
 T(an_unknown_provider_is_an_error)
