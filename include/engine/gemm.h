@@ -55,9 +55,10 @@ struct gemm_job {
 /* M, N, K of 0 are fine: without an inner dimension the product is zero (bias and after still act). */
 void gemm_run(const struct gemm_job *j);
 /* Inside a pool task: the same, single-threaded, in one tile.  With `packed` the columns are n0.. and the inner indices
- * k0.. of the packed matrix: n0 a multiple of GEMM_COLS, k0 of GEMM_CUT; j->b is not read. */
+ * k0.. of the packed matrix: n0 a multiple of GEMM_COLS, k0 of GEMM_DEEP; j->b is not read. */
 void gemm_run_inline(const struct gemm_job *j, int k0, int n0);
-enum { GEMM_COLS = 32, GEMM_CUT = 256 };
+enum { GEMM_COLS = 32, GEMM_DEEP = 512 };
+enum { GEMM_CUT = 256 }; /* an inner dimension up to this is one chain for every provider */
 
 /* Bytes that op(B) takes when packed by the present provider of the format; 0: it does not pack. */
 size_t gemm_packed_bytes(enum gemm_format format, int K, int N);

@@ -8,7 +8,8 @@
 #include "engine/bf16.h"
 #include "engine/gemm.h"
 
-/* Where the chain over k is cut in the providers that promise rows independent of each other. */
+/* Where the chain over k is cut in the providers that promise rows independent of each other, if they have no reason for
+ * another place. */
 enum { GEMM_KC = GEMM_CUT };
 
 /* One tile, single-threaded:  C = alpha * op(A) op(B) + add.  M, N, K > 0. */
@@ -30,8 +31,9 @@ struct gemm_provider {
     int (*available)(void);
     void (*tile)(const struct gemm_tile *t); /* re-entrant */
     /* Packing ahead; NULL: the provider does not.  A panel is panel_cols columns (a divisor of GEMM_COLS) by
-     * K <= GEMM_KC inner indices and takes panel_bytes(K).  Of a packed matrix the cuts of k follow each other, in each
+     * K <= kc inner indices and takes panel_bytes(K).  Of a packed matrix the cuts of k follow each other, in each
      * the panels.  pack: op(B) columns [n, n + cols) and inner indices [k, k + K). */
+    int kc; /* inner indices of a cut: GEMM_KC, or GEMM_DEEP */
     int panel_cols;
     size_t (*panel_bytes)(int K);
     void (*pack)(void *panel, const struct operand *b, int n, int cols, int k, int K);
@@ -42,8 +44,8 @@ static inline size_t packed_at(const struct packed *p, int k, int n)
 {
     const struct gemm_provider *by = p->by;
     size_t panels = (size_t)((p->N + by->panel_cols - 1) / by->panel_cols);
-    int kb = p->K - k < GEMM_KC ? p->K - k : GEMM_KC;
-    return (size_t)(k / GEMM_KC) * panels * by->panel_bytes(GEMM_KC) +
+    int kb = p->K - k < by->kc ? p->K - k : by->kc;
+    return (size_t)(k / by->kc) * panels * by->panel_bytes(by->kc) +
            (size_t)(n / by->panel_cols) * by->panel_bytes(kb);
 }
 

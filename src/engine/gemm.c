@@ -216,7 +216,7 @@ void gemm_run_inline(const struct gemm_job *j, int k0, int n0)
 {
     const struct gemm_provider *by = job_provider(j);
     const struct packed *p = packed_of(j);
-    BUG_IF(k0 % GEMM_CUT || n0 % GEMM_COLS, "gemm: a part begins at %d, %d", k0, n0);
+    BUG_IF(k0 % GEMM_DEEP || n0 % GEMM_COLS, "gemm: a part begins at %d, %d", k0, n0);
     BUG_IF(p && (p->N < j->N + n0 || p->K < j->K + k0), "gemm: %d x %d packed, %d x %d wanted",
            p ? p->K : 0, p ? p->N : 0, j->K + k0, j->N + n0);
     if (j->M == 0 || j->N == 0)
@@ -235,8 +235,8 @@ size_t gemm_packed_bytes(enum gemm_format format, int K, int N)
     if (!by->pack || K <= 0 || N <= 0)
         return 0;
     size_t panels = (size_t)task_count(N, by->panel_cols);
-    return panels * ((size_t)(K / GEMM_KC) * by->panel_bytes(GEMM_KC) +
-                     (K % GEMM_KC ? by->panel_bytes(K % GEMM_KC) : 0));
+    return panels * ((size_t)(K / by->kc) * by->panel_bytes(by->kc) +
+                     (K % by->kc ? by->panel_bytes(K % by->kc) : 0));
 }
 
 struct pack_task {
@@ -251,9 +251,9 @@ static void pack_group(void *ctx, int task, int worker)
 {
     const struct pack_task *t = ctx;
     const struct gemm_provider *by = t->p.by;
-    int k = task / t->groups * GEMM_KC, n = task % t->groups * PACK_COLS;
+    int k = task / t->groups * by->kc, n = task % t->groups * PACK_COLS;
     int end = t->p.N - n < PACK_COLS ? t->p.N : n + PACK_COLS;
-    int kb = t->p.K - k < GEMM_KC ? t->p.K - k : GEMM_KC;
+    int kb = t->p.K - k < by->kc ? t->p.K - k : by->kc;
     (void)worker;
     for (; n < end; n += by->panel_cols)
         by->pack((char *)t->p.data + packed_at(&t->p, k, n), t->b, n,
@@ -274,7 +274,7 @@ void gemm_pack(struct packed *out, void *memory, enum gemm_format format, const 
 {
     struct pack_task t = pack_begin(memory, format, b, K, N);
     if (t.p.by)
-        pool_run(t.groups * task_count(K, GEMM_KC), pack_group, &t);
+        pool_run(t.groups * task_count(K, t.p.by->kc), pack_group, &t);
     *out = t.p;
 }
 
@@ -282,7 +282,7 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
                       const struct operand *b, int K, int N)
 {
     struct pack_task t = pack_begin(memory, format, b, K, N);
-    for (int i = 0; t.p.by && i < t.groups * task_count(K, GEMM_KC); i++)
+    for (int i = 0; t.p.by && i < t.groups * task_count(K, t.p.by->kc); i++)
         pack_group(&t, i, 0);
     *out = t.p;
 }

@@ -262,7 +262,7 @@ static void parts(const char *name, enum gemm_format format)
 {
     enum { M = 9, N = 150, K = 700 };
     static const int part[][4] = {
-        {0, 0, 150, 700}, {256, 32, 70, 100}, {512, 96, 54, 188}, {0, 128, 22, 300}};
+        {0, 0, 150, 700}, {512, 32, 70, 100}, {512, 96, 54, 188}, {0, 128, 22, 300}};
     for (int i = 0; i < 4; i++) {
         int k0 = part[i][0], n0 = part[i][1];
         struct scene s = scene_new(format, 0, 1, M, N, K, 1, WITH_BIAS);

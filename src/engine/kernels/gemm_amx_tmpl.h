@@ -266,6 +266,7 @@ const struct gemm_provider PROVIDER = {.name = NAME,
                                        .format = GEMM_BF16,
                                        .available = available,
                                        .tile = tile,
+                                       .kc = GEMM_KC,
                                        .panel_cols = PANEL,
                                        .panel_bytes = panel_bytes,
                                        .pack = pack_panel};

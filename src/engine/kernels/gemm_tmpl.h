@@ -10,7 +10,7 @@
  *   STEP_SUM(a, b, c)        c + the unit's products of a and b
  * and PROVIDER, NAME, FORMAT, AVAILABLE.
  *
- * Every element of C is one chain over k in ascending order, cut at GEMM_KC, whatever its
+ * Every element of C is one chain over k in ascending order, cut at KC, whatever its
  * place: so a row does not depend on the other rows of the call, nor on the vector width. */
 #ifndef DS_ENGINE_KERNELS_GEMM_TMPL_H
 #define DS_ENGINE_KERNELS_GEMM_TMPL_H
@@ -23,7 +23,8 @@
 #include "engine/scratch.h"
 
 enum { FEW = 4, AHEAD = 4096 /* bytes */ };
-enum { NR = 2 * W, MC = 12 * MR, NC = 1024, UNITS_MAX = GEMM_KC / STEP };
+/* A cut is as many units whatever they hold: what it costs to store C then counts the same. */
+enum { NR = 2 * W, MC = 12 * MR, NC = 1024, UNITS_MAX = GEMM_KC, KC = GEMM_KC * STEP };
 
 static inline int units_of(int K)
 {
@@ -145,8 +146,12 @@ KERNEL static inline __attribute__((always_inline)) void
 strip_times_panel(const int rows, const float *a, const float *b, int units, const struct target *t)
 {
     VEC x[MR], y[MR];
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) { /* C is far away, and wanted behind the loop */
+        const float *c = t->C + (size_t)i * (size_t)t->ldc;
+        __builtin_prefetch(c, 1);
+        __builtin_prefetch(c + NR / 2, 1);
         x[i] = y[i] = ZERO;
+    }
     for (int k = 0; k < units; k++, a += rows, b += NR) {
         VEC b0 = LOAD(b), b1 = LOAD(b + W);
         if (rows <= FEW) /* a panel is read once then: memory is what it waits for */
@@ -171,7 +176,8 @@ KERNEL static void micro(int rows, const float *a, const float *b, int units,
     case n: strip_times_panel(n, a, b, units, t); break;
         ROWS(1)
         ROWS(2)
-        ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+        ROWS(3)
+        ROWS(4) ROWS(5) ROWS(6)
 #if MR > 6
             ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 #endif
@@ -256,9 +262,9 @@ KERNEL static void tile(const struct gemm_tile *t)
     float *pa = scratch_get(SCRATCH_PACK_A, (size_t)MC * UNITS_MAX + 2 * W, sizeof *pa);
     const struct packed *p = t->packed;
     for (int n = 0; n < t->N; n += NC)
-        for (int k = 0; k < t->K; k += GEMM_KC) {
-            int nb = t->N - n < NC ? t->N - n : NC, kb = t->K - k < GEMM_KC ? t->K - k : GEMM_KC;
-            int whole = p && p->K - t->k0 - k < GEMM_KC ? p->K - t->k0 - k : GEMM_KC;
+        for (int k = 0; k < t->K; k += KC) {
+            int nb = t->N - n < NC ? t->N - n : NC, kb = t->K - k < KC ? t->K - k : KC;
+            int whole = p && p->K - t->k0 - k < KC ? p->K - t->k0 - k : KC;
             const float *b = p ? (const float *)(const void *)((const char *)p->data +
                                                                packed_at(p, t->k0 + k, t->n0 + n))
                                : pack_here(t, n, nb, k, kb);
@@ -275,6 +281,7 @@ const struct gemm_provider PROVIDER = {.name = NAME,
                                        .format = FORMAT,
                                        .available = available,
                                        .tile = tile,
+                                       .kc = KC,
                                        .panel_cols = NR,
                                        .panel_bytes = panel_bytes,
                                        .pack = pack_panel};
