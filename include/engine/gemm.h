@@ -2,7 +2,7 @@
  * op(A) is (M,K), op(B) is (K,N), C is (M,N); trans != 0 means the stored matrix is the transpose.
  *
  * Formats: GEMM_FP32 multiplies what it is given; GEMM_BF16 rounds both operands to bfloat16 (nearest, ties to even)
- * and adds in fp32.  What is stored stays float in both.  The double build knows GEMM_FP32 only.
+ * and adds in fp32; whether subnormal numbers count or are zero is the provider's.  What is stored stays float in both.  The double build knows GEMM_FP32 only.
  *
  * Work is cut into tiles by shape only and each tile is one single-threaded call of the provider, so
  * results are bit-identical at any thread count.

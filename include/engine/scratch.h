@@ -19,7 +19,6 @@ enum scratch_slot {
     SCRATCH_ATTN_2,
     SCRATCH_ATTN_3,
     SCRATCH_QUANT, /* quant: activations in int8  */
-    SCRATCH_QUANT_2,
     SCRATCH_SLOTS
 };
 

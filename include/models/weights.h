@@ -12,24 +12,38 @@ struct model;
 
 /* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a checkpoint. */
 struct number_options {
-    int compute; /* COMPUTE_* */
-    int weights; /* enum quant_kind; in use only */
+    int compute;  /* COMPUTE_* */
+    int weights;  /* enum quant_kind; in use only */
     int kv_cache; /* KV_CACHE_* */
-    int release;  /* no key: values of matrices that are held in another form are given back to the system (value NULL) */
+    int release; /* no key: values of matrices that are held in another form are given back to the system (value NULL) */
 };
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
 
 /* The three rows of an option table; at: offset of the struct number_options. */
 #define NUMBER_OPTS(at)                                                                            \
-    {"compute", OPT_ENUM, (at) + offsetof(struct number_options, compute), "auto", 0, 0,           \
+    {"compute",                                                                                    \
+     OPT_ENUM,                                                                                     \
+     (at) + offsetof(struct number_options, compute),                                              \
+     "auto",                                                                                       \
+     0,                                                                                            \
+     0,                                                                                            \
      "auto|fp32|bf16",                                                                             \
-     "number format of products: bf16 rounds both factors, adds in fp32; auto: as the run", NULL}, \
-        {"weights", OPT_ENUM, (at) + offsetof(struct number_options, weights), "none", 0, 0,       \
-         "none|q8_0|q4_0|q4_k", "weights rounded to blocks of few bits; none: as compute says",    \
+     "number format of products: bf16 rounds both factors, adds in fp32; auto: as the run",        \
+     NULL},                                                                                        \
+        {"weights",                                                                                \
+         OPT_ENUM,                                                                                 \
+         (at) + offsetof(struct number_options, weights),                                          \
+         "none",                                                                                   \
+         0,                                                                                        \
+         0,                                                                                        \
+         "none|q8_0|q4_0|q4_k",                                                                    \
+         "weights rounded to blocks of few bits; none: as compute says",                           \
          NULL},                                                                                    \
-        {"kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,     \
-         "auto|fp32|bf16", "number format of cached keys and values; auto: as compute", NULL}
+    {                                                                                              \
+        "kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,      \
+            "auto|fp32|bf16", "number format of cached keys and values; auto: as compute", NULL    \
+    }
 
 /* One matrix parameter. */
 struct weight {
@@ -40,17 +54,22 @@ struct weight {
 struct weights {
     struct number_options numbers;
     enum gemm_format format; /* of products */
-    struct weight *v; /* by parameter; O = 0: not a matrix of products */
+    struct weight *v;        /* by parameter; O = 0: not a matrix of products */
     int n;
     void *block; /* of the packed copies */
     size_t bytes;
-    uint64_t version;
+    const struct gemm_provider *by; /* whom the block was made for */
+    uint64_t version,
+        made_of; /* of the parameters: laid out now; when they were rounded to blocks */
+    int is_released;
 };
 
-/* Sets how m computes from now on.  weights other than none: quantises (m must not be training) what the blocks fit and
- * keeps the rest as it is.  DS_ENUMERIC, DS_EMEM, DS_EUSAGE. */
+/* Sets how m computes from now on.  weights other than none: rounds to blocks (m must not be training) what whole blocks
+ * fit and keeps the rest as it is; DS_ERANGE when they fit nothing, or a scale is beyond its format.  Parameters must not
+ * change behind that.  With `release` the matrices cannot be saved, nor this be called again, once the model has run
+ * (DS_EUSAGE).  Else DS_ENUMERIC, DS_EMEM. */
 int weights_use(struct model *m, const struct number_options *o, struct err *e) DS_CHECK;
-/* Lays out what changed since the last time.  Called at the begin of each pass. */
+/* Packs anew when parameters changed since the last time.  Called at the begin of each pass. */
 void weights_refresh(struct model *m);
 void weights_release(struct weights *w);
 /* Parameter `index` (bias: -1 = none) as a linear map. */

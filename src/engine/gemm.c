@@ -1,6 +1,7 @@
 /* The seam: which provider, and how a product is cut into tiles. */
 #include "engine/gemm.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,32 +51,54 @@ int gemm_available(const struct gemm_provider *p)
     return p->available();
 }
 
-int gemm_use(const char *name, struct err *e)
+static const struct gemm_provider *provider_find(const char *name, struct err *e)
 {
     for (int i = 0; providers[i]; i++) {
         if (strcmp(providers[i]->name, name) != 0)
             continue;
-        if (!providers[i]->available())
-            return err_set(e, DS_ENOTFOUND, "gemm \"%s\": this processor lacks it", name);
-        atomic_store(&current[providers[i]->format], providers[i]);
-        return DS_OK;
+        if (providers[i]->available())
+            return providers[i];
+        err_set(e, DS_ENOTFOUND, "gemm \"%s\": this processor lacks it", name);
+        return NULL;
     }
-    return err_set(e, DS_EUSAGE, "gemm \"%s\": unknown provider", name);
+    err_set(e, DS_EUSAGE, "gemm \"%s\": unknown provider", name);
+    return NULL;
+}
+
+int gemm_use(const char *name, struct err *e)
+{
+    struct err why = {0};
+    const struct gemm_provider *p = provider_find(name, &why);
+    if (!p)
+        return err_set(e, why.code, "%s", why.text);
+    atomic_store(&current[p->format], p);
+    return DS_OK;
+}
+
+static pthread_once_t named_once = PTHREAD_ONCE_INIT;
+
+/* The name is for the seat of its own format, if nobody has it yet. */
+static void use_named(void)
+{
+    struct err e = {0};
+    const char *name = getenv("DEPTHSCOPE_GEMM");
+    const struct gemm_provider *p = name && *name ? provider_find(name, &e) : NULL;
+    const struct gemm_provider *none = NULL;
+    if (p)
+        atomic_compare_exchange_strong(&current[p->format], &none, p);
+    else if (name && *name)
+        log_warn("DEPTHSCOPE_GEMM: %s", e.text);
 }
 
 static void provider_choose(enum gemm_format format)
 {
-    struct err e = {0};
-    const char *name = getenv("DEPTHSCOPE_GEMM");
-    if (name && *name && gemm_use(name, &e) < 0)
-        log_warn("DEPTHSCOPE_GEMM: %s", e.text);
-    if (atomic_load(&current[format]))
-        return;
+    const struct gemm_provider *none = NULL;
     int i = 0;
+    pthread_once(&named_once, use_named);
     while (providers[i]->format != format ||
            !providers[i]->available()) /* the last ones always are */
         i++;
-    atomic_store(&current[format], providers[i]);
+    atomic_compare_exchange_strong(&current[format], &none, providers[i]);
 }
 
 const struct gemm_provider *gemm_provider(enum gemm_format format)

@@ -261,6 +261,18 @@ static void own_keys_bwd(void *ctx, int cell, int worker)
     }
 }
 
+/* Shares of the queries of a cell: enough for many threads, but no more than their sums of dk and dv, which are made for
+ * every key, take up a bounded room. */
+static int share_count(const struct attn_job *job, int cells, int blocks)
+{
+    enum { ROOM = 1 << 24 /* reals */ };
+    int wanted = task_count(ATTN_TASKS, cells);
+    size_t share = (size_t)cells * (size_t)task_count(job->a->M, ATTN_CUT) * sum_size(job);
+    size_t most = share > 0 ? ROOM / share : 1;
+    wanted = wanted < blocks ? wanted : blocks;
+    return most < 1 ? 1 : (size_t)wanted < most ? wanted : (int)most;
+}
+
 void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k,
                    const real *v, const real *o, const real *lse, const struct attn *a)
 {
@@ -278,8 +290,7 @@ void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q
     if ((!dq && !dk && !dv) || !attn_begin(&job))
         return;
     int cells = a->segs * a->K, blocks = task_count(job.most, ATTN_BLOCK);
-    int wanted = task_count(ATTN_TASKS, cells);
-    job.chunks = wanted < blocks ? wanted : blocks;
+    job.chunks = share_count(&job, cells, blocks);
     job.sides = 1U << ATTN_KT | 1U << ATTN_VT | (dq ? 1U << ATTN_K : 0);
     attn_cuts_size(&job);
     if (a->self)

@@ -176,7 +176,7 @@ void quant_fit_block(const float *w, float *scale, float *minimum)
     *scale = 0;
     *minimum = -low;
     float range = high - low;
-    if (!(range > 0))
+    if (!(range > 0) || !isfinite(range))
         return;
     float typical = (float)sqrt(squares / QUANT_BLOCK);
     for (int i = 0; i < QUANT_BLOCK; i++)

@@ -43,7 +43,7 @@ void *scratch_get(enum scratch_slot slot, size_t n, size_t size)
     if (need > mine->size[slot] || !mine->p[slot]) {
         size_t room = need + need / 4 + 4096; /* grows in few steps */
         mem_free_aligned(mine->p[slot]);
-        mine->p[slot] = mem_alloc_aligned(room, 1);
+        mine->p[slot] = mem_reserve(room);
         BUG_IF(!mine->p[slot], "scratch: %zu bytes could not be had", room);
         mine->size[slot] = room;
     }

@@ -120,7 +120,9 @@ static void resolve_numbers(struct speed *s)
         n->compute = COMPUTE_FP32;
     s->unit = n->compute == COMPUTE_BF16 ? PEAK_BF16 : PEAK_FP32;
     s->use_unit = n->weights == QUANT_NONE ? s->unit : PEAK_INT8;
-    s->held_bytes = s->unit == PEAK_BF16 ? 2 : sizeof(real);
+    enum gemm_format format = s->unit == PEAK_BF16 ? GEMM_BF16 : GEMM_FP32;
+    double packed = (double)gemm_packed_bytes(format, 256, 256) / 65536;
+    s->held_bytes = packed > 0 ? packed : sizeof(real);
     s->use_bytes = n->weights == QUANT_NONE ? s->held_bytes : bytes[n->weights];
 }
 

@@ -82,8 +82,7 @@ static int time_method(struct speed *s, const char *method, int which, struct er
         }
     if (rc == 0)
         rc = speed_add_figures(s, &u, &f, e);
-    if (rc == 0)
-        speed_subject_close(&u);
+    speed_subject_close(&u);
     free_tokens(&t);
     return rc;
 }
@@ -137,8 +136,7 @@ static int time_block(struct speed *s, int backward, struct err *e)
         }
     if (rc == 0)
         rc = speed_add_figures(s, &u, &f, e);
-    if (rc == 0)
-        speed_subject_close(&u);
+    speed_subject_close(&u);
     free_tokens(&t);
     return rc;
 }

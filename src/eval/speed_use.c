@@ -35,8 +35,9 @@ static double bytes_of_weight(const struct model *m)
     for (int i = 0; i < m->weights.n; i++) {
         const struct weight *w = &m->weights.v[i];
         double size = (double)w->O * w->C;
-        int is_short = m->weights.format == GEMM_BF16 && w->fwd.by;
-        bytes += w->quant ? (double)quant_bytes(w->quant) : size * (is_short ? 2 : sizeof(real));
+        double packed = w->fwd.by ? (double)gemm_packed_bytes(m->weights.format, w->C, w->O) : 0;
+        bytes +=
+            w->quant ? (double)quant_bytes(w->quant) : (packed > 0 ? packed : size * sizeof(real));
         n += size;
     }
     return n > 0 ? bytes / n : 0;

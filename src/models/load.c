@@ -79,6 +79,7 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
         return rc;
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         struct param *p = &m->params.p[i];
+        BUG_IF(!p->value, "%s: its values were given back", p->name);
         if (!optimizer) {
             rc = read_param(s, path, p, "", p->value, e);
         } else if (p->train) {

@@ -84,59 +84,72 @@ static int quantise(struct model *m, struct err *e)
     return rc;
 }
 
-int weights_use(struct model *m, const struct number_options *o, struct err *e)
+/* Memory for the packed copies, as large as the present provider wants them. */
+static int place(struct model *m, struct err *e)
 {
     struct weights *w = &m->weights;
-    weights_release(w);
-    w->numbers = *o;
-    w->format = o->compute == COMPUTE_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32;
-    int rc = find_matrices(m, e);
-    if (rc == 0)
-        rc = quantise(m, e);
-    if (rc < 0)
-        return rc;
+    mem_free_aligned(w->block);
+    w->by = gemm_provider(w->format);
     w->bytes = deal(m, NULL);
     w->block = w->bytes ? mem_reserve(w->bytes) : NULL;
     if (w->bytes && !w->block)
         return err_set(e, DS_EMEM, "packed weights: %.1f MiB could not be had",
                        (double)w->bytes / 1048576.0);
     deal(m, w->block);
-    w->version = m->params.version - 1; /* nothing is laid out yet */
     return 0;
 }
 
-/* The table of embeddings is read row by row, whatever the head makes of it. */
-static void release_values(struct model *m)
+int weights_use(struct model *m, const struct number_options *o, struct err *e)
 {
     struct weights *w = &m->weights;
-    for (int i = 0; i < w->n; i++) {
-        struct param *p = &m->params.p[i];
-        if (i == m->embed || !(w->v[i].fwd.data || w->v[i].quant))
-            continue;
-        mem_discard(p->value, p->n * sizeof *p->value);
-        p->value = NULL;
-    }
+    if (w->is_released)
+        return err_set(e, DS_EUSAGE, "weights: their values were given back after the first use");
+    weights_release(w);
+    w->numbers = *o;
+    w->format = o->compute == COMPUTE_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32;
+    int rc = find_matrices(m, e);
+    if (rc == 0)
+        rc = quantise(m, e);
+    if (rc == 0)
+        rc = place(m, e);
+    w->made_of = m->params.version;
+    w->version = m->params.version - 1; /* nothing is laid out yet */
+    return rc;
+}
+
+/* One matrix.  In use its value goes back to the system at once, unless its rows are read (the embedding's are). */
+static void refresh_one(struct model *m, int i)
+{
+    struct weights *w = &m->weights;
+    struct weight *x = &w->v[i];
+    struct param *p = &m->params.p[i];
+    const struct operand t = {p->value, x->C, 1, NULL}, n = {p->value, x->C, 0, NULL};
+    BUG_IF(!p->value, "%s: its values were given back", p->name);
+    BUG_IF(x->quant && w->made_of != m->params.version, "%s: changed behind its rounded blocks",
+           p->name);
+    if (x->fwd.data)
+        gemm_pack(&x->fwd, x->fwd.data, w->format, &t, x->C, x->O);
+    if (x->bwd.data)
+        gemm_pack(&x->bwd, x->bwd.data, w->format, &n, x->O, x->C);
+    if (!w->numbers.release || m->is_training || i == m->embed || !(x->fwd.data || x->quant))
+        return;
+    mem_discard(p->value, p->n * sizeof *p->value);
+    p->value = NULL;
+    w->is_released = 1;
 }
 
 void weights_refresh(struct model *m)
 {
     struct weights *w = &m->weights;
+    struct err e = {0};
     if (w->version == m->params.version)
         return;
-    for (int i = 0; i < w->n; i++) {
-        struct weight *x = &w->v[i];
-        BUG_IF(x->fwd.data && !m->params.p[i].value, "%s: its values were given back",
-               m->params.p[i].name);
-        const struct operand t = {m->params.p[i].value, x->C, 1, NULL};
-        const struct operand n = {m->params.p[i].value, x->C, 0, NULL};
-        if (x->fwd.data)
-            gemm_pack(&x->fwd, x->fwd.data, w->format, &t, x->C, x->O);
-        if (x->bwd.data)
-            gemm_pack(&x->bwd, x->bwd.data, w->format, &n, x->O, x->C);
-    }
+    if (w->by != gemm_provider(w->format)) /* tests change it between passes */
+        BUG_IF(place(m, &e) < 0, "%s", e.text);
+    for (int i = 0; i < w->n; i++)
+        if (w->v[i].O > 0)
+            refresh_one(m, i);
     w->version = m->params.version;
-    if (w->numbers.release && !m->is_training)
-        release_values(m);
 }
 
 struct linear weights_linear(const struct model *m, int index, int bias)

@@ -118,7 +118,10 @@ static int check_memory(const struct train_config *c, struct err *e)
     double block = 2 * C * D + 2 * C * K + (m->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)m->ffn;
     double weights = (double)m->vocab * C * (m->tied ? 1 : 2) + (double)m->layers * block;
     double states = 2 * (double)(c->train.batch * c->train.seq) * C * (double)(m->layers + 1);
-    double need = sizeof(real) * (4 * weights + states),
+    enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
+    double packed =
+        2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for both directions */
+    double need = sizeof(real) * (4 * weights + states) + packed * weights,
            left = memory_left(); /* value, gradient, two moments */
     char a[16], b[16];
     if (left <= 0 || need <= left)
@@ -144,9 +147,8 @@ static int open_model(struct trainer *t, struct err *e)
     mem_free(copy.method); /* NULL when it was taken */
     config_release(&route);
     if (rc == 0)
-        rc = weights_use(t->model,
-                         &(struct number_options){.compute = COMPUTE_FP32 + (int)c->run.compute},
-                         e);
+        rc = weights_use(
+            t->model, &(struct number_options){.compute = COMPUTE_FP32 + (int)c->run.compute}, e);
     if (rc < 0)
         return rc;
     t->rows = rows;

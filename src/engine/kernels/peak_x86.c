@@ -157,6 +157,8 @@ __attribute__((target("amx-tile"))) static void tiles_begin(unsigned char fill)
     }
     for (int i = 0; i < TILE_BYTES; i++)
         data[i] = fill;
+    /* Compilers are told that the configuration is read in its first bytes only, and the tiles' data not at all. */
+    __asm__ volatile("" : : "r"(&c), "r"(data) : "memory");
     _tile_loadconfig(&c);
     _tile_zero(0);
     _tile_zero(1);
