@@ -182,13 +182,15 @@ static void cut_make(struct cut *c)
     enum { ROWS = 512, COLS = 1024, TASKS = 8, SHORT = 32, AREA = 4096 };
     enum { WORK = 1 << 20 /* multiply-adds */ };
     const struct gemm_job *j = c->j;
-    int most_m = ROWS, most_n = COLS;
+    /* a few rows wait for memory: the panels of a narrow matrix, too, are for all threads to read */
+    int most_m = ROWS, most_n = COLS, area = c->packed && j->M <= SHORT / 2 ? AREA / 4 : AREA;
+    int work = area < AREA ? WORK / 4 : WORK;
     for (;;) {
         c->tile_m = even_part(j->M, most_m, 16);
         c->tile_n = even_part(j->N, most_n, GEMM_COLS);
         c->cols = task_count(j->N, c->tile_n);
         double half = 0.5 * c->tile_m * c->tile_n;
-        if (c->cols * task_count(j->M, c->tile_m) >= TASKS || half * j->K < WORK || half < AREA)
+        if (c->cols * task_count(j->M, c->tile_m) >= TASKS || half * j->K < work || half < area)
             return;
         /* op(B) packed ahead costs nothing to share, op(A) is packed again for each part of the columns */
         if (c->packed ? c->tile_m > SHORT : c->tile_m >= c->tile_n)
