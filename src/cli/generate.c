@@ -121,6 +121,8 @@ static void print_json(struct str *out, const struct subject *s, const struct ge
     json_add_ids(out, "ids", r->ids.v + r->n_prompt, n);
     json_add_ids(out, "depth", r->depth + r->n_prompt, n);
     json_add_ids(out, "prompt_depth", r->depth, r->n_prompt);
+    json_add_str(out, "compute", gemm_format_name[s->model->weights.format]);
+    json_add_str(out, "weights", quant_name[s->model->weights.numbers.weights]);
     json_add_num(out, "block_ratio", r->block_ratio);
     json_add_num(out, "flops_ratio", r->flops_ratio);
     json_add_num(out, "time_ratio", r->time_ratio);
