@@ -19,8 +19,10 @@ rows() {
 tab=$(printf '\t')
 # Both, then both again: the second pass has warm caches and the same clock.
 for _ in 1 2; do
-    "$tree/depthscope" bench --json "$@" | rows >build/vs-old.tsv
-    ./depthscope bench --json "$@" | rows >build/vs-new.tsv
+    "$tree/depthscope" bench --json "$@" >build/vs.json # not a pipe: its status would be lost
+    rows <build/vs.json >build/vs-old.tsv
+    ./depthscope bench --json "$@" >build/vs.json
+    rows <build/vs.json >build/vs-new.tsv
 done
 join -t "$tab" build/vs-old.tsv build/vs-new.tsv | awk -F'\t' -v rev="$rev" '
     BEGIN { printf "%-44s %12s %12s %8s\n", "bench (median)", rev, "here", "here/" rev }
