@@ -257,6 +257,22 @@ def bench_is_quick_and_has_its_shape():
 
 
 @test
+def bench_multiplies_and_reads_what_the_shape_says():
+    L, C, F, V, T = 3, 64, 96, 300, 32
+    x = run_json("bench", "quick=true", "rounds=1", "layers=3", "dim=64", "heads=2", "vocab=300", "model.ffn=96", "prefill=32",
+                 "decode=2", "batch=2", "seq=32", "only=train step dense,prefill dense,decode dense", "compute=fp32")
+    row = {r["name"]: r for r in x["results"]}
+    weights = L * (4 * C * C + 3 * C * F)
+    forward = 2 * weights + L * 4 * C * (T + 1) / 2  # keys and weighted values of the rows a row sees
+    train, prefill, decode = (row[n + " dense"] for n in ("train step", "prefill", "decode"))
+    assert abs(1e9 * train["gflops"] / train["tokens_s"] / (3 * (forward + 2 * C * V)) - 1) < 1e-3, train
+    assert abs(1e9 * prefill["gflops"] / prefill["tokens_s"] / forward - 1) < 0.05, prefill  # one row has logits
+    assert 0.999 < 1e9 * decode["gbs"] / decode["tokens_s"] / (4 * (weights + C * V)) < 1.1, decode  # panels are whole
+    peak = {r["name"].split(",")[0]: r for r in x["results"] if r["group"] == "peaks"}
+    assert abs(train["gflops"] / train["share"] / peak["peak fp32"]["max"] - 1) < 0.01, (train, peak)
+
+
+@test
 def bench_measures_what_is_asked():
     def names(*args):
         return [r["name"] for r in run_json("bench", *QUICK, *args)["results"] if r["group"] != "peaks"]
