@@ -23,6 +23,8 @@ void mem_free_aligned(void *p);
 void *mem_reserve(size_t bytes) DS_CHECK;
 /* Gives whole pages inside [p, p + bytes) back to the system; the addresses stay valid, their contents do not. */
 void mem_discard(void *p, size_t bytes);
+/* Bytes that this machine can still give, 0 when it does not say. */
+double mem_left(void);
 /* Ensures room for `need` items of `size` in *p (*cap items now), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
 /* Calls so far; fail at call n from now on once (persistent: and ever after); 0 = never. */

@@ -28,6 +28,9 @@ struct model_config {
 extern const struct opt_group model_group;
 /* Fills the derived zeros (kv_heads, head_dim, ffn) and checks that all fits together; names both numbers. */
 int model_config_check(struct model_config *c, struct err *e) DS_CHECK;
+/* Weights of embedding, head, table of positions and the blocks' matrices: what memory is estimated by (norms and biases are
+ * too few to count). */
+double model_config_weights(const struct model_config *c);
 struct flops_shape model_config_flops(const struct model_config *c);
 /* config.json in Hugging Face's keys (model_type llama when the switches are Llama's, else "depthscope") with ours
  * below "depthscope"; and back. route_yaml: the method's options, flat "key: value" lines. */

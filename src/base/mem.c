@@ -10,6 +10,8 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/fs.h"
+#include "base/str.h"
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
@@ -105,6 +107,18 @@ void mem_discard(void *p, size_t bytes)
     uintptr_t begin = (at + mask) & ~mask, end = (at + bytes) & ~mask;
     if (end > begin)
         (void)madvise((char *)p + (begin - at), end - begin, MADV_DONTNEED);
+}
+
+double mem_left(void)
+{
+    struct str text = {0};
+    const char *line = NULL;
+    double kib = 0;
+    if (fs_read_file(&text, "/proc/meminfo", 1 << 16, NULL) == 0 &&
+        (line = strstr(str_text(&text), "MemAvailable:")) != NULL)
+        kib = strtod(line + strlen("MemAvailable:"), NULL);
+    str_release(&text);
+    return 1024 * kib;
 }
 
 void mem_free_aligned(void *p)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -157,33 +156,12 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
 
 /* ---- memory ---- */
 
-static double memory_left(void)
-{
-    struct str text = {0};
-    double kib = 0;
-    const char *line = NULL;
-    if (fs_read_file(&text, "/proc/meminfo", 1 << 16, NULL) == 0 &&
-        (line = strstr(str_text(&text), "MemAvailable:")) != NULL)
-        kib = strtod(line + strlen("MemAvailable:"), NULL);
-    str_release(&text);
-    return 1024 * kib;
-}
-
-static double weights_of(const struct model_config *c)
-{
-    double C = (double)c->dim, D = (double)(c->heads * c->head_dim),
-           K = (double)(c->kv_heads * c->head_dim);
-    double block = 2 * C * D + 2 * C * K + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)c->ffn;
-    double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
-    return (double)c->vocab * C * (c->tied ? 1 : 2) + table + (double)c->layers * block;
-}
-
 /* One model is alive at a time: value, gradient and two moments where it trains, and its weights once more as they are laid
  * out for the products, in training for forward and backward. */
 static double memory_of(const struct speed *s, const char *group)
 {
     const struct model_config *c = &s->config;
-    double weights = weights_of(c),
+    double weights = model_config_weights(c),
            kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
     if (strcmp(group, "train") == 0)
@@ -225,7 +203,7 @@ static int check_memory(struct speed *s, struct err *e)
 {
     static const char *const group[] = {"blocks", "train", "prefill", "decode"};
     char a[16], b[16], text[160] = "";
-    double left = memory_left(), most = 0;
+    double left = mem_left(), most = 0;
     int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
     for (size_t i = 0; i < DS_LEN(group); i++)
         named |= is_asked(s, group[i], group[i], 1);

@@ -65,6 +65,15 @@ int model_config_check(struct model_config *c, struct err *e)
     return 0;
 }
 
+double model_config_weights(const struct model_config *c)
+{
+    double C = (double)c->dim, D = (double)(c->heads * c->head_dim),
+           K = (double)(c->kv_heads * c->head_dim);
+    double block = 2 * C * D + 2 * C * K + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)c->ffn;
+    double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
+    return (double)c->vocab * C * (c->tied ? 1 : 2) + table + (double)c->layers * block;
+}
+
 struct flops_shape model_config_flops(const struct model_config *c)
 {
     struct flops_shape s = {

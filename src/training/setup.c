@@ -96,33 +96,17 @@ static int open_loaders(struct trainer *t, struct err *e)
                   : 0;
 }
 
-/* Bytes that this machine can still give, 0 when it does not say. */
-static double memory_left(void)
-{
-    struct str s = {0};
-    double kib = 0;
-    const char *line = NULL;
-    if (fs_read_file(&s, "/proc/meminfo", 1 << 16, NULL) == 0 &&
-        (line = strstr(str_text(&s), "MemAvailable:")) != NULL)
-        (void)(sscanf(line, "MemAvailable: %lf", &kib) == 1 || (kib = 0));
-    str_release(&s);
-    return 1024 * kib;
-}
-
 /* A system that promises more memory than it has would kill the run later, without a word. */
 static int check_memory(const struct train_config *c, struct err *e)
 {
     const struct model_config *m = &c->model;
-    double C = (double)m->dim, D = (double)(m->heads * m->head_dim),
-           K = (double)(m->kv_heads * m->head_dim);
-    double block = 2 * C * D + 2 * C * K + (m->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)m->ffn;
-    double weights = (double)m->vocab * C * (m->tied ? 1 : 2) + (double)m->layers * block;
-    double states = 2 * (double)(c->train.batch * c->train.seq) * C * (double)(m->layers + 1);
+    double weights = model_config_weights(m);
+    double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (m->layers + 1));
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
     double packed =
         2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for both directions */
     double need = sizeof(real) * (4 * weights + states) + packed * weights,
-           left = memory_left(); /* value, gradient, two moments */
+           left = mem_left(); /* value, gradient, two moments */
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;
