@@ -25,6 +25,8 @@ struct param {
     enum param_init init;
     double scale;
     int train; /* 0: frozen, grad/m/v are NULL      */
+    double
+        lr; /* factor on the learning rate, beside its group's; 0 = held for now: no step, no decay, not in the norms */
     real *value, *grad, *m, *v;
 };
 struct params {

@@ -12,6 +12,8 @@
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum pos_kind { POS_ROPE, POS_ROPE_INTERLEAVED, POS_LEARNED, POS_NONE };
+enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not on o */ };
+enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3 };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -23,11 +25,22 @@ struct model_config {
     int norm, position, mlp; /* enums above */
     int attn_bias, mlp_bias, tied, depth_init;
     double norm_eps, rope_theta, init_std, embed_scale;
+    int rope_scaling; /* llama3: frequencies of long waves divided by rope_factor, with a ramp between */
+    double rope_factor, rope_low, rope_high;
+    int64_t rope_original; /* context before the scaling */
+    int64_t lora_r;        /* rank of adapters; 0 = none */
+    double lora_alpha, lora_dropout;
+    char *lora_targets; /* "q,k,v,o,gate,up,down" */
 };
 
 extern const struct opt_group model_group;
 /* Fills the derived zeros (kv_heads, head_dim, ffn) and checks that all fits together; names both numbers. */
 int model_config_check(struct model_config *c, struct err *e) DS_CHECK;
+/* Every parameter of the base model: what its tensors hold; method and adapters apart. */
+int64_t model_config_params(const struct model_config *c);
+int64_t model_config_params_layer(const struct model_config *c); /* of one block */
+/* inv_freq (head_dim / 2), radians per position, scaling included. */
+void model_config_rope(const struct model_config *c, double *inv_freq);
 /* Weights of embedding, head, table of positions and the blocks' matrices: what memory is estimated by (norms and biases are
  * too few to count). */
 double model_config_weights(const struct model_config *c);

@@ -28,7 +28,9 @@ struct block_work {
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
     real *a, *b, *hid; /* (N,F) */
-    real *f;           /* (N,C) the increment */
+    real *f;           /* (N,C) the increment; of a split layer that of attention */
+    real *mid,
+        *g; /* (R,C) split layers: the state after attention, the increment of the FFN; else NULL */
 };
 
 /* Which rows are keys of which, for one layer. */
@@ -49,6 +51,8 @@ struct kv_cache {
     struct kv_layer *layer;
     int L, cap, len; /* len = tokens seen */
     void *block;
+    void *memory; /* what the method keeps of this sequence; NULL = nothing */
+    size_t memory_bytes;
 };
 
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch). */
@@ -70,7 +74,8 @@ struct model {
     int R_max, is_training, keep; /* keep: every block's work is stored, nothing is recomputed */
     struct arena stream_arena, work_arena;
     struct stream stream;
-    struct plan *plan;       /* (L) */
+    struct plan *plan;       /* (L) of blocks; of split layers that of attention */
+    struct plan *ffn;        /* (L) of split layers, else NULL */
     struct block_work *work; /* (L) when keep, else 1 */
     struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
@@ -83,6 +88,12 @@ struct model {
     const struct batch *batch;
     double loss, aux_loss;
 };
+
+/* The decisions that count as "runs" of layer l: of the block, or of a split layer's FFN. */
+static inline const struct plan *model_plan(const struct model *m, int l)
+{
+    return m->ffn ? &m->ffn[l] : &m->plan[l];
+}
 
 /* Rows whose logits exist at once: about 64 MiB of them, 128 rows at least. */
 static inline int head_chunk(int64_t V)

@@ -17,7 +17,10 @@
 #include "engine/param.h"
 #include "engine/real.h"
 
-enum route_span { ROUTE_SPAN_BLOCK }; /* attention and FFN together, as one increment */
+/* What a plan's increment is.  A layer is one block, or (ROUTE_SPLIT) an attention and an FFN with a plan each:
+ *
+ *     u[row] = x[row] + gate[row] * attention(x)[row]         y[row] = u[row] + gate[row] * ffn(u)[row] */
+enum route_span { ROUTE_SPAN_BLOCK, ROUTE_SPAN_ATTENTION, ROUTE_SPAN_FFN };
 enum kv_policy {
     KV_ALL,  /* K, V of every row are written from its current state */
     KV_PLAN, /* only executed rows are keys (a row always sees itself) */
@@ -39,6 +42,7 @@ struct plan {
 /* The residual stream: h[l] (R,C) enters layer l, h[L] leaves the last one.  dh is NULL when not training. */
 struct stream {
     real **h, **dh;
+    real *mid, *dmid; /* (R,C) split layers: between attention and FFN of the present layer */
     int R, C, L;
 };
 
@@ -58,13 +62,28 @@ struct pass {
     int64_t step;       /* training step from 1; 0 in use                       */
     double progress;    /* step / planned steps, in [0, 1]                      */
     uint64_t seed;
-    const int8_t *force; /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL */
-    double offset;       /* what-if: added to thresholds, in the method's standardised units */
-    int soft;            /* gradient checks: gates take their soft value         */
-    int record;          /* fill the cell arrays                                 */
+    const int8_t *
+        force; /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL.  Of a split layer: its FFN */
+    double offset; /* what-if: added to thresholds, in the method's standardised units */
+    int soft;      /* gradient checks: gates take their soft value         */
+    int record;    /* fill the cell arrays                                 */
+    int topk; /* use: decisions by rank over whole sequences, as in training: not causal (ROUTE_TOPK) */
+    int unit;         /* every gate that is not 0 becomes 1, after the method (checks)   */
+    int has_capacity; /* use: this share of the routed cells is asked for (ROUTE_CAPACITY) */
+    double capacity;  /* in [0, 1]                                            */
+    int calibrate;    /* 1 + index of `capacity` in the grid of ops->calibrate; else 0 */
+    int adapters_off; /* the base model alone: no LoRA (teachers)             */
+    void *
+        memory; /* cached use: ops->memory bytes of this sequence, zero before its first token; else NULL */
 };
 
-/* What a method reports.  scope: once a step, per layer, or per cell (layers x rows) of a recorded pass. */
+/* What a method reports.  scope: once a step, per layer, or per cell (layers x rows) of a recorded pass.  Names that mean
+ * the same everywhere, so that views, reports and figures need to know no method:
+ *   cells   score      what was compared          threshold  with this             gate  soft gate in [0, 1]
+ *           topk       1 = chosen by rank over the whole sequence (what a causal decision tries to predict)
+ *           exited     1 = the token has left before this layer
+ *   layers  exit_rate  share of rows that leave at this layer        prior_error   mean square error of a prior network
+ *   steps   prior_loss, causal_loss (of a causal predictor), causal_accuracy */
 enum metric_scope { METRIC_STEP, METRIC_LAYER, METRIC_CELL };
 struct metric {
     const char *name, *unit, *help;
@@ -90,17 +109,26 @@ struct route {
 struct losses {
     const real
         *entropy; /* (R) predictive entropy / ln V, or NULL when no method asked (ROUTE_ENTROPY) */
+    const real *nll;       /* (R) loss of each row's target, 0 without one */
+    const int32_t *target; /* (R) < 0: none */
     int R, L;
     double aux; /* out: sum of the method's penalties, nats per token */
 };
 
 enum {
-    ROUTE_GATED = 1,   /* skips at all                                          */
-    ROUTE_STE = 2,     /* trains by straight-through: all rows, gates 0/1       */
-    ROUTE_ENTROPY = 4, /* aux wants the predictive entropy                      */
-    ROUTE_CONTROL = 8, /* a control, not a method: random, static               */
-    ROUTE_GRAD = 16,   /* has trainable parameters or penalties: dgate is wanted */
+    ROUTE_GATED = 1,      /* skips at all                                          */
+    ROUTE_STE = 2,        /* trains by straight-through: all rows, gates 0/1       */
+    ROUTE_ENTROPY = 4,    /* aux wants the predictive entropy                      */
+    ROUTE_CONTROL = 8,    /* a control, not a method: random, static               */
+    ROUTE_GRAD = 16,      /* has trainable parameters or penalties: dgate is wanted */
+    ROUTE_SPLIT = 32,     /* layers are split: `decide` is called for attention, then for the FFN */
+    ROUTE_TOPK = 64,      /* trains by rank over whole sequences; pass.topk is obeyed */
+    ROUTE_CAPACITY = 128, /* pass.capacity is obeyed in use                     */
+    ROUTE_SOFT = 256,     /* gates of use are any numbers, not only 0 and 1        */
 };
+
+/* Capacities that are calibrated: 0, 0.05, ..., 1. */
+enum { ROUTE_GRID = 21 };
 
 struct route_ops {
     const char *name, *summary, *paper;
@@ -116,6 +144,7 @@ struct route_ops {
     /* Reserves per-row state for R rows (again when R grows). */
     int (*reserve)(struct route *r, int R, struct err *e);
     void (*begin)(struct route *r); /* new pass: r->pass is set      */
+    /* Split layers: twice, out->span says for what; the FFN's is made from s->mid. */
     void (*decide)(struct route *r, int l, struct plan *out, const struct stream *s);
     /* A frozen soft pass: the gates again, from the signals that were saved; NULL: the plan is replayed as it is. */
     void (*regate)(struct route *r, int l, struct plan *out);
@@ -123,7 +152,8 @@ struct route_ops {
                   struct stream *s);                         /* may add to h[l]; NULL ok */
     void (*finish)(struct route *r, const struct stream *s); /* after the last layer; NULL ok */
     void (*aux)(struct route *r, struct losses *x);          /* NULL ok                       */
-    /* dgate (n): d loss / d gate, already times plan weight.  Accumulates into own gradients and s->dh. */
+    /* dgate (n): d loss / d gate, already times plan weight.  Accumulates into own gradients and s->dh (s->dmid for an FFN).
+     * Layers come from the last to the first, of a split one the FFN before the attention.  s->mid is that of layer l. */
     void (*decide_bwd)(struct route *r, int l, const struct plan *p, const real *dgate,
                        struct stream *s);
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
@@ -131,6 +161,14 @@ struct route_ops {
     void (*update)(struct route *r);
     /* Live settings from the control socket ("threshold_offset", "target_ratio"); DS_ENOTFOUND if unknown. */
     int (*set)(struct route *r, const char *key, double value, struct err *e);
+    /* Bytes of state that cached use keeps for one sequence (running sums, last values); NULL = none.  A whole pass starts
+     * every document anew; a cached one goes on from pass.memory. */
+    size_t (*memory)(const struct route *r);
+    /* Can decisions of this kind be made now?  DS_EUSAGE with the command that makes what is missing; NULL = always. */
+    int (*ready)(const struct route *r, const struct pass *pass, struct err *e);
+    /* Calibration on held-out text.  begin 1: forget; then passes (PASS_SPARSE, pass.calibrate) at each capacity of the grid,
+     * several batches of each; begin 0: store.  NULL = nothing to calibrate. */
+    void (*calibrate)(struct route *r, int begin);
     /* FLOPs of the decision itself per row of layer l. */
     double (*flops)(const struct route *r, int l);
     /* Is layer l always on (for the pictures)? NULL = no layer is gated. */
@@ -149,8 +187,10 @@ int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 void route_release(struct route *r);
 
 void route_begin(struct route *r, const struct pass *pass);
-/* Decides layer l into out (storage for R rows), honouring PASS_DENSE, force and frozen. */
-void route_decide(struct route *r, int l, struct plan *out, struct stream *s);
+/* Decides a span of layer l into out (storage for R rows), honouring PASS_DENSE, unit and frozen. */
+void route_decide(struct route *r, int l, enum route_span span, struct plan *out, struct stream *s);
+/* May passes of this kind be run?  One line of advice when not: topk, capacity and calibration that a method lacks. */
+int route_ready(const struct route *r, const struct pass *pass, struct err *e) DS_CHECK;
 
 /* ---- for methods ---- */
 /* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = gradient factor when it is listed

@@ -60,8 +60,8 @@ double account_share(const struct account *a, enum account_part part);
  * computed, with gate 0 too; attention counts the keys that a row sees, not the padding of tiles; backward is two products
  * for each of forward, and `recompute` runs the blocks once more.  Looking up an embedding is no product; routers,
  * norms and activations are left out (well under 1 %).  first_row as in routing/flops.h. */
-double account_flops(const struct flops_shape *s, const struct plan *plan, const int32_t *first_row,
-                     int R, int recompute);
+double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
+                     const int32_t *first_row, int R, int recompute);
 /* Of the peak, over `ms`; NaN when either is unknown. */
 double account_mfu(const struct account *a, double flops, double ms);
 

@@ -137,7 +137,8 @@ struct grad_health params_grad_health(const struct params *ps)
         for (int s = j.first[i]; s < j.first[i + 1]; s++)
             bad += j.bad[s];
         double squares = tree_sum(j.sum + (size_t)j.first[i] * SPAN_CHUNKS, chunk_count(p->n));
-        *(p->group == PARAM_ROUTER ? &router : &sum) += squares;
+        if (p->lr > 0)
+            *(p->group == PARAM_ROUTER ? &router : &sum) += squares;
         h.bad += bad;
         if (bad && !h.first_bad)
             h.first_bad = p->name;
@@ -153,8 +154,13 @@ static void adamw_task(void *ctx, int task, int worker)
     size_t i, end;
     struct param *p = span_param(j, task, &i, &end);
     (void)worker;
-    if (p->train)
-        j->by->adamw(p->value + i, p->grad + i, p->m + i, p->v + i, &j->rates[p->group], end - i);
+    struct vec_adamw rates = j->rates[p->group];
+    if (p->lr != 1) {
+        rates.rate *= (real)p->lr;
+        rates.keep = 1 - (1 - rates.keep) * (real)p->lr;
+    }
+    if (p->train && p->lr > 0)
+        j->by->adamw(p->value + i, p->grad + i, p->m + i, p->v + i, &rates, end - i);
     else
         memset(p->grad + i, 0, (end - i) * sizeof *p->grad);
 }

@@ -48,7 +48,8 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
                         .group = group,
                         .init = init,
                         .scale = scale,
-                        .train = 1};
+                        .train = 1,
+                        .lr = 1};
     snprintf(p->name, sizeof p->name, "%s", name);
     return ps->n++;
 }

@@ -58,8 +58,8 @@ static int feed_counted(struct walk *w, const int32_t *id, size_t at, int n, str
     if (rc < 0)
         return rc;
     for (int l = 0; l < m->config.layers; l++)
-        for (int i = 0; i < m->plan[l].n; i++)
-            w->out->depth[at + (size_t)m->plan[l].row[i]] += m->plan[l].gate[i] != 0;
+        for (int i = 0; i < model_plan(m, l)->n; i++)
+            w->out->depth[at + (size_t)model_plan(m, l)->row[i]] += model_plan(m, l)->gate[i] != 0;
     w->run += (double)m->flops.rows_run;
     w->cells += (double)m->flops.rows;
     w->flops += flops_total(&m->flops);

@@ -152,26 +152,32 @@ static void qkv_fwd(struct model *m, int l, const struct plan *p, struct block_w
     rope(m, w->k, m->ranges.kpos, Mn, K, 0);
 }
 
-/* 6-8 without the scatter: u = x + f, f += mlp(norm2(u)). */
-static void mlp_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
+/* 6: u = x + f, un = norm2(u). */
+static void second_norm_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int N = p->n, is_rms = m->config.norm == NORM_RMS;
+    add_norm_fwd(w->u, w->un, m->config.norm == NORM_RMS ? NULL : w->mean2, w->rstd2,
+                 m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, val(m, b->norm2),
+                 val(m, b->norm2_b), p->n, (int)m->config.dim, (real)m->config.norm_eps);
+}
+
+/* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
+static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f, real beta)
+{
+    const struct block_params *b = &m->block[l];
     struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
     struct act act = act_of(m, w, NULL);
-    add_norm_fwd(w->u, w->un, is_rms ? NULL : w->mean2, w->rstd2, m->stream.h[l],
-                 is_whole(m, p) ? NULL : p->row, w->f, val(m, b->norm2), val(m, b->norm2_b), N,
-                 (int)m->config.dim, (real)m->config.norm_eps);
     if (b->gate >= 0) {
         struct linear gate = lin(m, b->gate, -1);
         linear_fwd(w->a, w->un, &gate, N, 0, NULL);
     }
     linear_fwd(w->b, w->un, &up, N, 0, &(struct linear_extra){.after = act_fwd, .ctx = &act});
-    linear_fwd(w->f, w->hid, &down, N, 1, NULL);
+    linear_fwd(f, w->hid, &down, N, beta, NULL);
 }
 
-void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
-                     struct kv_cache *cache)
+/* 1-5: f = attention(norm1(x)) of the plan's rows. */
+static void attention_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
+                                struct kv_cache *cache)
 {
     const struct block_params *b = &m->block[l];
     const real *k = w->k, *v = w->v;
@@ -187,7 +193,14 @@ void block_increment(struct model *m, int l, const struct plan *p, struct block_
     struct attn a = attn_shape(m, p->n, cache, l);
     attention_fwd(w->att, w->lse, w->q, k, v, &a); /* 4 */
     linear_fwd(w->f, w->att, &o, p->n, 0, NULL);   /* 5 */
-    mlp_fwd(m, l, p, w);                           /* 6, 7, 8 */
+}
+
+void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
+                     struct kv_cache *cache)
+{
+    attention_increment(m, l, p, w, cache); /* 1-5 */
+    second_norm_fwd(m, l, p, w);            /* 6 */
+    mlp_fwd(m, l, p->n, w, w->f, 1);        /* 7, 8 */
 }
 
 void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
@@ -265,9 +278,9 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     qkv_bwd(m, l, p, d, w); /* 2 */
 }
 
-/* 1: the first norm's rows, and the residual path of u. */
+/* 1: the first norm's rows, and the residual path of u (nothing in a split layer: d->u is zero or not read). */
 static void enter_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
-                      const struct block_work *w)
+                      const struct block_work *w, int is_block)
 {
     const struct block_params *b = &m->block[l];
     int C = (int)m->config.dim, N = p->n;
@@ -276,7 +289,10 @@ static void enter_bwd(struct model *m, int l, const struct plan *p, struct block
         norm_bwd(m, dh, d->xn, w->mean1, w->rstd1, m->stream.h[l], b->norm1, b->norm1_b, m->R);
     } else {
         norm_bwd(m, d->u, d->xn, w->mean1, w->rstd1, w->x, b->norm1, b->norm1_b, N);
+        is_block = 1;
     }
+    if (!is_block)
+        return;
     if (is_whole(m, p))
         add_into(dh, d->u, (size_t)N * (size_t)C);
     else
@@ -297,5 +313,62 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
     mlp_bwd(m, l, N, d, w);             /* 8, 7, 6 */
     add_into(d->f, d->u, n);            /* f = attn + mlp(x + attn): attn is reached by both */
     attn_bwd(m, l, p, d, w);            /* 5, 4, 3, 2 */
-    enter_bwd(m, l, p, d, w);           /* 1 */
+    enter_bwd(m, l, p, d, w, 1);        /* 1 */
+}
+
+/* ---- split layers ---- */
+
+void attention_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
+                        struct kv_cache *cache)
+{
+    m->stream.mid = w->mid;
+    attention_increment(m, l, p, w, cache); /* 1-5 */
+    rows_update(w->mid, m->stream.h[l], w->f, p->row, p->gate, p->n, m->R, (int)m->config.dim);
+}
+
+/* u: the plan's rows of mid. */
+static void gather_mid(struct model *m, const struct plan *p, struct block_work *w)
+{
+    rows_gather(w->u, w->mid, p->row, p->n, (int)m->config.dim);
+}
+
+void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, int update)
+{
+    const struct block_params *b = &m->block[l];
+    gather_mid(m, p, w);
+    norm_fwd(m, w->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, p->n); /* 6 */
+    mlp_fwd(m, l, p->n, w, w->g, 0);                                          /* 7, 8 */
+    if (update)
+        rows_update(m->stream.h[l + 1], w->mid, w->g, p->row, p->gate, p->n, m->R,
+                    (int)m->config.dim);
+}
+
+void ffn_half_bwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *dgate)
+{
+    struct block_work *d = &m->dwork;
+    int C = (int)m->config.dim, N = p->n;
+    const real *dy = m->stream.dh[l + 1];
+    m->stream.mid = w->mid;
+    m->stream.dmid = d->mid;
+    bulk_copy(d->mid, dy, (size_t)m->R * (size_t)C); /* y = mid + ... */
+    if (dgate)
+        rows_dot(dgate, dy, p->row, w->g, N, C);
+    bulk_gather_scaled(d->f, dy, p, C);
+    mlp_bwd(m, l, N, d, w); /* 8, 7, 6: d->u */
+    rows_scatter_add(d->mid, d->u, p->row, NULL, N, C);
+}
+
+void attention_half_bwd(struct model *m, int l, const struct plan *p, struct block_work *w,
+                        real *dgate)
+{
+    struct block_work *d = &m->dwork;
+    int C = (int)m->config.dim, N = p->n;
+    block_ranges_make(m, p, NULL, l);
+    add_into(m->stream.dh[l], d->mid, (size_t)m->R * (size_t)C); /* mid = x + ... */
+    if (dgate)
+        rows_dot(dgate, d->mid, p->row, w->f, N, C);
+    bulk_gather_scaled(d->f, d->mid, p, C);
+    bulk_zero(d->u, (size_t)N * (size_t)C);
+    attn_bwd(m, l, p, d, w); /* 5, 4, 3, 2 */
+    enter_bwd(m, l, p, d, w, 0);
 }

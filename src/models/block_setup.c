@@ -33,7 +33,7 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->q_b = add_bias(ps, l, "self_attn.q_proj.bias", HD, c->attn_bias);
     b->k_b = add_bias(ps, l, "self_attn.k_proj.bias", KD, c->attn_bias);
     b->v_b = add_bias(ps, l, "self_attn.v_proj.bias", KD, c->attn_bias);
-    b->o_b = add_bias(ps, l, "self_attn.o_proj.bias", C, c->attn_bias);
+    b->o_b = add_bias(ps, l, "self_attn.o_proj.bias", C, c->attn_bias == ATTN_BIAS_ALL);
     b->norm2 = add(ps, l, "post_attention_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
     b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
     b->gate = c->mlp == MLP_SWIGLU
@@ -43,8 +43,9 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->down = add(ps, l, "mlp.down_proj.weight", C, F, PARAM_MATRIX, INIT_NORMAL, out_std);
     b->up_b = add_bias(ps, l, "mlp.up_proj.bias", F, c->mlp_bias);
     b->down_b = add_bias(ps, l, "mlp.down_proj.bias", C, c->mlp_bias);
+    int biases = c->attn_bias == ATTN_BIAS_NONE ? 0 : c->attn_bias == ATTN_BIAS_ALL ? 4 : 3;
     /* 9 rows are always there; a failed one leaves the table short */
-    int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + 4 * c->attn_bias + 2 * c->mlp_bias;
+    int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + biases + 2 * c->mlp_bias;
     if (ps->n - before != want)
         return err_set(e, DS_EMEM, "parameters of layer %d", l);
     return 0;
@@ -55,7 +56,8 @@ static real *reals(struct arena *a, int64_t n, int64_t m)
     return arena_alloc(a, (size_t)n * (size_t)m, sizeof(real));
 }
 
-void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R)
+void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R,
+                      int split)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
     w->gathered = reals(a, R, C);
@@ -75,6 +77,8 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->b = reals(a, R, F);
     w->hid = reals(a, R, F);
     w->f = reals(a, R, C);
+    w->mid = split ? reals(a, R, C) : NULL;
+    w->g = split ? reals(a, R, C) : NULL;
     w->x = w->gathered;
     w->xq = NULL;
 }

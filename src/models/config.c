@@ -23,7 +23,7 @@ static const struct opt model_opts[] = {
     {"norm",      OPT_ENUM,   AT(norm),      "rms",  0, 0, "rms|layer", "RMSNorm or LayerNorm", NULL},
     {"position",  OPT_ENUM,   AT(position),  "rope", 0, 0, "rope|rope_interleaved|learned|none", "positions: RoPE half-split or interleaved, a learned table", NULL},
     {"mlp",       OPT_ENUM,   AT(mlp),       "swiglu", 0, 0, "swiglu|gelu|gelu_tanh", "gated SwiGLU, or plain GELU (exact or tanh)", NULL},
-    {"attn_bias", OPT_BOOL,   AT(attn_bias), "false", 0, 0, NULL, "biases on q, k, v, o", NULL},
+    {"attn_bias", OPT_ENUM,   AT(attn_bias), "false", 0, 0, "false|true|qkv", "biases on q, k, v and o; qkv: not on o (Qwen2)", NULL},
     {"mlp_bias",  OPT_BOOL,   AT(mlp_bias),  "false", 0, 0, NULL, "biases in the MLP", NULL},
     {"tied",      OPT_BOOL,   AT(tied),      "true", 0, 0, NULL, "output head shares the embedding", NULL},
     {"norm_eps",  OPT_REAL,   AT(norm_eps),  "1e-5", 1e-12, 0.1, NULL, "epsilon of the norms", NULL},
@@ -31,6 +31,15 @@ static const struct opt model_opts[] = {
     {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights", NULL},
     {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "initial output weights of a block are divided by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
+    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3", "rotary frequencies of long waves stretched as Llama 3.1 does, or as they are", NULL},
+    {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: by how much", NULL},
+    {"rope_low",  OPT_REAL,   AT(rope_low),  "1",    1e-6, 1e6, NULL, "rope_scaling: waves longer than rope_original / rope_low are stretched whole", NULL},
+    {"rope_high", OPT_REAL,   AT(rope_high), "4",    1e-6, 1e6, NULL, "rope_scaling: waves shorter than rope_original / rope_high stay", NULL},
+    {"rope_original", OPT_INT, AT(rope_original), "8192", 1, 1 << 30, NULL, "rope_scaling: context before it", NULL},
+    {"lora_r",    OPT_INT,    AT(lora_r),    "0",    0, 4096, NULL, "rank of low-rank adapters on the matrices of model.lora_targets; 0 = none", "lora_r"},
+    {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times their product", "lora_alpha"},
+    {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "share of an adapter's inputs dropped in training", "lora_dropout"},
+    {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, of q,k,v,o,gate,up,down", "lora_targets"},
     // clang-format on
 };
 
@@ -117,7 +126,7 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     str_addf(s, "  \"rms_norm_eps\": %.9g,\n  \"rope_theta\": %.9g,\n  \"hidden_act\": \"silu\",\n",
              c->norm_eps, c->rope_theta);
     str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n  \"tie_word_embeddings\": %s,\n",
-             c->attn_bias ? "true" : "false", c->mlp_bias ? "true" : "false",
+             c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false",
              c->tied ? "true" : "false");
     str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
     for (size_t i = 0; i < model_group.n; i++) {

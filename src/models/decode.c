@@ -43,7 +43,9 @@ int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct e
     c->cap = cap;
     c->layer = mem_alloc(L, sizeof *c->layer);
     c->block = mem_alloc(items, item);
-    if (!c->layer || !c->block) {
+    c->memory_bytes = m->route.ops->memory ? m->route.ops->memory(&m->route) : 0;
+    c->memory = c->memory_bytes ? mem_alloc(1, c->memory_bytes) : NULL;
+    if (!c->layer || !c->block || (c->memory_bytes && !c->memory)) {
         kv_cache_free(c);
         return err_set(e, DS_EMEM, "a cache of %d tokens", cap);
     }
@@ -58,12 +60,15 @@ void kv_cache_free(struct kv_cache *c)
         return;
     mem_free(c->layer);
     mem_free(c->block);
+    mem_free(c->memory);
     mem_free(c);
 }
 
 void kv_cache_reset(struct kv_cache *c)
 {
     c->len = 0;
+    if (c->memory)
+        memset(c->memory, 0, c->memory_bytes);
     for (int l = 0; l < c->L; l++)
         c->layer[l].n = 0;
 }

@@ -113,7 +113,7 @@ void measure_add(struct measure *s, const struct model *m, const float *true_ent
     if (!depth)
         return;
     for (int l = 0; l < s->L; l++)
-        add_plan(s, m, &m->plan[l], depth);
+        add_plan(s, m, model_plan(m, l), depth);
     for (int i = 0; i < m->R; i++) {
         if (m->pos[i] < s->P)
             s->map_n[m->pos[i]] += 1;

@@ -78,7 +78,11 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
     memset(c, 0, sizeof *c);
     m->block = mem_alloc((size_t)m->config.layers, sizeof *m->block);
     m->plan = mem_alloc((size_t)m->config.layers, sizeof *m->plan);
-    rc = m->block && m->plan ? make_rope(m, e) : err_set(e, DS_EMEM, "model");
+    if (route_find(m->config.method)->flags & ROUTE_SPLIT)
+        m->ffn = mem_alloc((size_t)m->config.layers, sizeof *m->ffn);
+    rc = m->block && m->plan && (m->ffn || !(route_find(m->config.method)->flags & ROUTE_SPLIT))
+             ? make_rope(m, e)
+             : err_set(e, DS_EMEM, "model");
     if (rc == 0)
         rc = register_params(m, e);
     if (rc == 0)
@@ -120,6 +124,7 @@ void model_free(struct model *m)
     opt_release(&model_group, &m->config);
     mem_free(m->block);
     mem_free(m->plan);
+    mem_free(m->ffn);
     mem_free(m->inv_freq);
     mem_free(m);
 }
@@ -134,11 +139,17 @@ static int32_t *ints(struct arena *a, size_t n)
     return arena_alloc(a, n, sizeof(int32_t));
 }
 
+static struct plan layout_plan(struct arena *a, size_t R)
+{
+    return (struct plan){.row = ints(a, R), .gate = reals(a, R, 1), .weight = reals(a, R, 1)};
+}
+
 static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
 {
     for (size_t l = 0; l < L; l++) {
-        struct plan p = {.row = ints(a, R), .gate = reals(a, R, 1), .weight = reals(a, R, 1)};
-        m->plan[l] = p;
+        m->plan[l] = layout_plan(a, R);
+        if (m->ffn)
+            m->ffn[l] = layout_plan(a, R);
     }
     struct block_ranges *g = &m->ranges;
     g->lo = ints(a, R);
@@ -187,9 +198,9 @@ static void layout_work(struct model *m, struct arena *a, int R, int train, int 
 {
     int blocks = train && keep ? (int)m->config.layers : 1;
     for (int l = 0; l < blocks; l++)
-        block_work_alloc(&m->work[l], a, &m->config, R);
+        block_work_alloc(&m->work[l], a, &m->config, R, m->ffn != NULL);
     if (train)
-        block_work_alloc(&m->dwork, a, &m->config, R);
+        block_work_alloc(&m->dwork, a, &m->config, R, m->ffn != NULL);
 }
 
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
@@ -250,6 +261,33 @@ static void place_rows(struct model *m, const struct batch *b)
         }
 }
 
+static double router_flops(const struct model *m, int l)
+{
+    const struct route *r = &m->route;
+    return r->ops->flops && r->pass.kind != PASS_DENSE ? r->ops->flops(r, l) : 0;
+}
+
+static void run_block(struct model *m, int l, struct kv_cache *cache)
+{
+    struct plan *p = &m->plan[l];
+    route_decide(&m->route, l, ROUTE_SPAN_BLOCK, p, &m->stream);
+    flops_layer(&m->flops, p, m->first_row, cache ? cache->layer[l].n : 0, router_flops(m, l));
+    block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
+}
+
+static void run_split(struct model *m, int l, struct kv_cache *cache)
+{
+    struct plan *p = &m->plan[l], *f = &m->ffn[l];
+    struct block_work *w = &m->work[m->keep ? l : 0];
+    int cached = cache ? cache->layer[l].n : 0;
+    route_decide(&m->route, l, ROUTE_SPAN_ATTENTION, p, &m->stream);
+    attention_half_fwd(m, l, p, w, cache);
+    route_decide(&m->route, l, ROUTE_SPAN_FFN, f, &m->stream);
+    flops_layer(&m->flops, p, m->first_row, cached, router_flops(m, l));
+    flops_layer(&m->flops, f, m->first_row, cached, 0);
+    ffn_half_fwd(m, l, f, w, 1);
+}
+
 /* Embedding and blocks; with a cache, one continued sequence. */
 void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *cache)
 {
@@ -257,6 +295,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     int C = (int)m->config.dim;
     pass->id = id;
     pass->pos = m->pos;
+    pass->memory = cache ? cache->memory : NULL;
     m->stream.R = m->R;
     weights_refresh(m);
     embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
@@ -264,14 +303,8 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
               (real)m->config.embed_scale, m->R, C);
     flops_begin(&m->flops, &shape, m->R);
     route_begin(&m->route, pass);
-    for (int l = 0; l < m->config.layers; l++) {
-        struct plan *p = &m->plan[l];
-        int is_gated = m->route.ops->flops && pass->kind != PASS_DENSE;
-        route_decide(&m->route, l, p, &m->stream);
-        flops_layer(&m->flops, p, m->first_row, cache ? cache->layer[l].n : 0,
-                    is_gated ? m->route.ops->flops(&m->route, l) : 0);
-        block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
-    }
+    for (int l = 0; l < m->config.layers; l++)
+        (m->ffn ? run_split : run_block)(m, l, cache);
     if (m->route.ops->finish && pass->kind != PASS_DENSE && !m->route.frozen)
         m->route.ops->finish(&m->route, &m->stream);
     flops_head(&m->flops);
@@ -288,12 +321,51 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     model_run(m, b->id, pass, NULL);
 }
 
+/* One span is done: its gate's gradient goes to the method. */
+static void hand_gates(struct model *m, int l, const struct plan *p, int routed)
+{
+    const struct route_ops *ops = m->route.ops;
+    if (!routed)
+        return;
+    for (int i = 0; i < p->n; i++)
+        m->dgate[i] *= p->weight[i];
+    if (ops->enter_bwd && p->span != ROUTE_SPAN_FFN)
+        ops->enter_bwd(&m->route, l, p, &m->stream);
+    if (ops->decide_bwd)
+        ops->decide_bwd(&m->route, l, p, m->dgate, &m->stream);
+}
+
+static void block_back(struct model *m, int l, int routed)
+{
+    const struct plan *p = &m->plan[l];
+    struct block_work *w = &m->work[m->keep ? l : 0];
+    if (!m->keep)
+        block_increment(m, l, p, w, NULL);
+    block_bwd(m, l, p, w, routed ? m->dgate : NULL);
+    hand_gates(m, l, p, routed);
+}
+
+static void split_back(struct model *m, int l, int routed)
+{
+    const struct plan *p = &m->plan[l], *f = &m->ffn[l];
+    struct block_work *w = &m->work[m->keep ? l : 0];
+    if (!m->keep) {
+        attention_half_fwd(m, l, p, w, NULL);
+        ffn_half_fwd(m, l, f, w, 0);
+    }
+    ffn_half_bwd(m, l, f, w, routed ? m->dgate : NULL);
+    hand_gates(m, l, f, routed);
+    attention_half_bwd(m, l, p, w, routed ? m->dgate : NULL);
+    hand_gates(m, l, p, routed);
+}
+
 void model_backward(struct model *m)
 {
     const struct route_ops *ops = m->route.ops;
     int L = (int)m->config.layers, C = (int)m->config.dim;
     int routed = m->route.pass.kind != PASS_DENSE && (ops->flags & ROUTE_GRAD);
-    struct losses x = {.entropy = m->entropy_rel, .R = m->R, .L = L};
+    struct losses x = {
+        .entropy = m->entropy_rel, .nll = m->nll, .target = m->batch->target, .R = m->R, .L = L};
     m->aux_loss = 0;
     if (routed && ops->aux) {
         ops->aux(&m->route, &x);
@@ -301,21 +373,8 @@ void model_backward(struct model *m)
     }
     for (int l = 0; l < L; l++)
         bulk_zero(m->stream.dh[l], (size_t)m->R * (size_t)C);
-    for (int l = L - 1; l >= 0; l--) {
-        const struct plan *p = &m->plan[l];
-        struct block_work *w = &m->work[m->keep ? l : 0];
-        if (!m->keep)
-            block_increment(m, l, p, w, NULL);
-        block_bwd(m, l, p, w, routed ? m->dgate : NULL);
-        if (!routed)
-            continue;
-        for (int i = 0; i < p->n; i++)
-            m->dgate[i] *= p->weight[i];
-        if (ops->enter_bwd)
-            ops->enter_bwd(&m->route, l, p, &m->stream);
-        if (ops->decide_bwd)
-            ops->decide_bwd(&m->route, l, p, m->dgate, &m->stream);
-    }
+    for (int l = L - 1; l >= 0; l--)
+        (m->ffn ? split_back : block_back)(m, l, routed);
     struct params *ps = &m->params;
     embed_bwd(ps->p[m->embed].grad, m->pos_embed < 0 ? NULL : ps->p[m->pos_embed].grad,
               m->stream.dh[0], m->batch->id, m->pos, (real)m->config.embed_scale, m->R, C);

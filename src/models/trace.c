@@ -36,11 +36,13 @@ static void add_decisions(struct record *rec, const struct model *m, unsigned ch
     for (int i = 0; i < n; i++)
         tmp[i] = 0;
     for (int l = 0; l < L; l++)
-        for (int i = 0; i < m->plan[l].n; i++)
-            if (m->plan[l].gate[i] != 0) {
-                run[(size_t)l * (size_t)n + (size_t)m->plan[l].row[i]] = 1;
-                tmp[m->plan[l].row[i]] += 1;
+        for (int i = 0; i < model_plan(m, l)->n; i++) {
+            const struct plan *p = model_plan(m, l);
+            if (p->gate[i] != 0) {
+                run[(size_t)l * (size_t)n + (size_t)p->row[i]] = 1;
+                tmp[p->row[i]] += 1;
             }
+        }
     record_bytes(rec, "run", run, (size_t)L * (size_t)n);
     record_f32s(rec, "depth", tmp, (size_t)n);
 }

@@ -51,13 +51,15 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
     f->cell[(size_t)l * (size_t)f->R + (size_t)row] += x;
 }
 
-/* Rows that run cost everything; under KV_ALL the others still pay for their keys and values.  The
- * number of visible keys counts the row itself; under KV_PLAN only executed rows before it. */
+/* Rows that run cost everything of their span; under KV_ALL the others still pay for their keys and values.  The number
+ * of visible keys counts the row itself; under KV_PLAN only executed rows before it.  Of a split layer the FFN says which
+ * cells count as run. */
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row, int cached,
                  double router_per_row)
 {
     const struct flops_shape *s = &f->shape;
     int l = p->layer, next = 0, doc = f->R ? first_row[0] : 0, keys = cached;
+    int has_attention = p->span != ROUTE_SPAN_FFN, has_mlp = p->span != ROUTE_SPAN_ATTENTION;
     for (int i = 0; i < f->R; i++) {
         int is_listed = next < p->n && p->row[next] == i;
         int runs = is_listed && p->gate[next] != 0;
@@ -68,21 +70,27 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
         }
         keys += p->kv == KV_ALL || runs;
         double context = i - first_row[i] + 1;
-        f->dense += cost_qo(s) + cost_kv(s) + cost_mlp(s) + context * cost_key(s);
-        f->dense_blocks += 1;
+        if (has_attention)
+            f->dense += cost_qo(s) + cost_kv(s) + context * cost_key(s);
+        if (has_mlp)
+            f->dense += cost_mlp(s);
+        f->dense_blocks += has_mlp;
         if (router_per_row > 0)
             add(f, l, FLOPS_ROUTER, i, router_per_row);
-        if (runs || p->kv == KV_ALL)
+        if (has_attention && (runs || p->kv == KV_ALL))
             add(f, l, FLOPS_KV, i, cost_kv(s));
         if (!runs)
             continue;
-        add(f, l, FLOPS_QO, i, cost_qo(s));
-        add(f, l, FLOPS_ATTENTION, i, keys * cost_key(s));
-        add(f, l, FLOPS_MLP, i, cost_mlp(s));
-        f->blocks += 1;
-        f->rows_run++;
+        if (has_attention) {
+            add(f, l, FLOPS_QO, i, cost_qo(s));
+            add(f, l, FLOPS_ATTENTION, i, keys * cost_key(s));
+        }
+        if (has_mlp)
+            add(f, l, FLOPS_MLP, i, cost_mlp(s));
+        f->blocks += has_mlp;
+        f->rows_run += has_mlp;
     }
-    f->rows += f->R;
+    f->rows += has_mlp ? f->R : 0;
 }
 
 void flops_head(struct flops *f)

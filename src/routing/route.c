@@ -129,25 +129,49 @@ static void plan_all(struct plan *p, int R)
     }
 }
 
-void route_decide(struct route *r, int l, struct plan *out, struct stream *s)
+static void gates_to_one(struct plan *p)
 {
+    for (int k = 0; k < p->n; k++)
+        if (p->gate[k] != 0)
+            p->gate[k] = 1;
+}
+
+void route_decide(struct route *r, int l, enum route_span span, struct plan *out, struct stream *s)
+{
+    int is_routed = r->pass.kind != PASS_DENSE;
     if (r->frozen) {
-        if (r->pass.soft && r->ops->regate && r->pass.kind != PASS_DENSE)
+        if (r->pass.soft && r->ops->regate && is_routed)
             r->ops->regate(r, l, out);
-        if (r->ops->enter && r->pass.kind != PASS_DENSE)
-            r->ops->enter(r, l, out, s);
-        return;
+    } else {
+        out->layer = l;
+        out->span = span;
+        out->kv = KV_ALL;
+        if (is_routed)
+            r->ops->decide(r, l, out, s);
+        else
+            plan_all(out, r->pass.R);
+        if (r->pass.unit)
+            gates_to_one(out);
     }
-    out->layer = l;
-    out->span = ROUTE_SPAN_BLOCK;
-    out->kv = KV_ALL;
-    if (r->pass.kind == PASS_DENSE) {
-        plan_all(out, r->pass.R);
-        return;
-    }
-    r->ops->decide(r, l, out, s);
-    if (r->ops->enter)
+    if (r->ops->enter && is_routed && span != ROUTE_SPAN_FFN)
         r->ops->enter(r, l, out, s);
+}
+
+int route_ready(const struct route *r, const struct pass *pass, struct err *e)
+{
+    const struct route_ops *ops = r->ops;
+    if (pass->topk && !(ops->flags & ROUTE_TOPK))
+        return err_set(
+            e, DS_EUSAGE,
+            "routing=topk: %s has no top-k routing, its decisions are causal in training "
+            "too (routing=causal or dense)",
+            ops->name);
+    if (pass->has_capacity && !(ops->flags & ROUTE_CAPACITY))
+        return err_set(e, DS_EUSAGE, "capacity: %s has no capacity that could be asked for",
+                       ops->name);
+    if (pass->has_capacity && !(pass->capacity >= 0 && pass->capacity <= 1))
+        return err_set(e, DS_ERANGE, "capacity=%g is outside 0 to 1", pass->capacity);
+    return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, pass, e) : 0;
 }
 
 void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,

@@ -95,14 +95,15 @@ static double visible_keys(const struct plan *p, const int32_t *first_row)
     return sum;
 }
 
-double account_flops(const struct flops_shape *s, const struct plan *plan, const int32_t *first_row,
-                     int R, int recompute)
+double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
+                     const int32_t *first_row, int R, int recompute)
 {
-    double row = 4.0 * s->C * s->H * s->D + 2.0 * s->mlp_mats * s->C * s->F; /* q, out, mlp */
+    double qo = 4.0 * s->C * s->H * s->D, mlp = 2.0 * s->mlp_mats * s->C * s->F;
     double kv = 4.0 * s->C * s->K * s->D, key = 4.0 * s->H * s->D, blocks = 0;
     for (int l = 0; l < s->L; l++) {
         const struct plan *p = &plan[l];
-        blocks += p->n * row + (p->kv == KV_ALL ? R : p->n) * kv + visible_keys(p, first_row) * key;
+        blocks += p->n * qo + (ffn ? ffn[l].n : p->n) * mlp + (p->kv == KV_ALL ? R : p->n) * kv +
+                  visible_keys(p, first_row) * key;
     }
     return (recompute ? 4 : 3) * blocks + 3.0 * R * 2.0 * s->C * s->V;
 }

@@ -184,7 +184,7 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     if (!gate)
         return err_set(e, DS_EMEM, "layer record");
     for (size_t l = 0; l < L; l++)
-        gate[l] = m->R > 0 ? (double)m->plan[l].active / m->R : 0;
+        gate[l] = m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;
     record_begin(t->record, "layer", t->report.step, clock_wall());
     record_nums(t->record, "gate_ratio", gate, L);
     for (size_t i = 0; i < ops->n_metrics; i++)

@@ -71,7 +71,8 @@ static void close_account(struct trainer *t)
     for (int i = 0; i < ACCOUNT_RECORD; i++)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
-    s->mfu = account_mfu(&t->account, account_flops(&shape, m->plan, m->first_row, m->R, !m->keep),
+    s->mfu = account_mfu(&t->account,
+                         account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep),
                          s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
 }

@@ -1,0 +1,39 @@
+/* Small networks of routers and predictors: maps with an activation between them, in fp32 whatever the model computes in.
+ *
+ *     x (R, dim[0]) -> act(x W0^T + b0) -> ... -> y (R, dim[n])
+ *
+ * A row of y has the same bits whichever other rows are in the call (engine/gemm.h). */
+#ifndef DS_ROUTING_MLP_H
+#define DS_ROUTING_MLP_H
+
+#include "base/err.h"
+#include "engine/param.h"
+#include "engine/real.h"
+
+enum { MLP_MAPS = 3 };
+enum mlp_act { MLP_ACT_GELU, MLP_ACT_SILU };
+struct mlp {
+    struct params *params;
+    int n, dim[MLP_MAPS + 1]; /* n maps */
+    enum mlp_act act;
+    int w[MLP_MAPS], b[MLP_MAPS]; /* params "PREFIX.K.weight", "PREFIX.K.bias"; b -1 = none */
+    real *pre[MLP_MAPS], *post[MLP_MAPS], *grad[MLP_MAPS]; /* (R_max, dim[k + 1]) */
+    int R_max;
+};
+struct mlp_shape {
+    int n, dim[MLP_MAPS + 1];
+    enum mlp_act act;
+    int bias;
+    double std; /* of weights; 0 = zeros */
+};
+int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct mlp_shape *shape,
+             struct err *e) DS_CHECK;
+int mlp_reserve(struct mlp *m, int R, struct err *e) DS_CHECK;
+void mlp_release(struct mlp *m);
+/* y may be any (R, dim[n]). */
+void mlp_fwd(struct mlp *m, real *y, const real *x, int R);
+/* Accumulates into the parameters' gradients and, unless NULL, dx.  Runs forward again from x. */
+void mlp_bwd(struct mlp *m, real *dx, const real *dy, const real *x, int R);
+double mlp_flops(const struct mlp *m); /* per row */
+
+#endif
