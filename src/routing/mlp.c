@@ -1,0 +1,144 @@
+#include "routing/mlp.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/linear.h"
+#include "engine/ops.h"
+
+int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct mlp_shape *shape,
+             struct err *e)
+{
+    char name[96];
+    memset(m, 0, sizeof *m);
+    BUG_IF(shape->n < 1 || shape->n > MLP_MAPS, "%s: %d maps", prefix, shape->n);
+    m->params = ps;
+    m->n = shape->n;
+    m->act = shape->act;
+    memcpy(m->dim, shape->dim, sizeof m->dim);
+    for (int k = 0; k < m->n; k++) {
+        snprintf(name, sizeof name, "%s.%d.weight", prefix, k);
+        m->w[k] = params_add(ps, name, m->dim[k + 1], m->dim[k], PARAM_ROUTER,
+                             shape->std > 0 ? INIT_NORMAL : INIT_ZERO, shape->std);
+        m->b[k] = -1;
+        if (shape->bias) {
+            snprintf(name, sizeof name, "%s.%d.bias", prefix, k);
+            m->b[k] = params_add(ps, name, m->dim[k + 1], 0, PARAM_ROUTER, INIT_ZERO, 0);
+        }
+        if (m->w[k] < 0 || (shape->bias && m->b[k] < 0))
+            return err_set(e, DS_EMEM, "parameters of %s", prefix);
+    }
+    return 0;
+}
+
+int mlp_reserve(struct mlp *m, int R, struct err *e)
+{
+    mlp_release(m);
+    for (int k = 0; k < m->n; k++) {
+        size_t n = (size_t)R * (size_t)m->dim[k + 1];
+        m->pre[k] = mem_alloc(n, sizeof(real));
+        m->post[k] = mem_alloc(n, sizeof(real));
+        m->grad[k] = mem_alloc(n, sizeof(real));
+        if (!m->pre[k] || !m->post[k] || !m->grad[k]) {
+            mlp_release(m);
+            return err_set(e, DS_EMEM, "a router's buffers for %d rows", R);
+        }
+    }
+    m->R_max = R;
+    return 0;
+}
+
+void mlp_release(struct mlp *m)
+{
+    for (int k = 0; k < MLP_MAPS; k++) {
+        mem_free(m->pre[k]);
+        mem_free(m->post[k]);
+        mem_free(m->grad[k]);
+        m->pre[k] = m->post[k] = m->grad[k] = NULL;
+    }
+    m->R_max = 0;
+}
+
+static struct linear map_of(const struct mlp *m, int k)
+{
+    const struct param *p = m->params->p;
+    return (struct linear){.C = m->dim[k],
+                           .O = m->dim[k + 1],
+                           .format = GEMM_FP32,
+                           .w = p[m->w[k]].value,
+                           .b = m->b[k] < 0 ? NULL : p[m->b[k]].value};
+}
+
+static void act_fwd(enum mlp_act act, real *y, const real *x, size_t n)
+{
+    if (act == MLP_ACT_GELU) {
+        gelu_fwd(y, x, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        y[i] = (real)((double)x[i] / (1 + exp(-(double)x[i])));
+}
+
+/* dx = dy act'(x), overwriting. */
+static void act_bwd(enum mlp_act act, real *dx, const real *dy, const real *x, size_t n)
+{
+    if (act == MLP_ACT_GELU) {
+        memset(dx, 0, n * sizeof *dx);
+        gelu_bwd(dx, dy, x, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double s = 1 / (1 + exp(-(double)x[i]));
+        dx[i] = (real)((double)dy[i] * s * (1 + (double)x[i] * (1 - s)));
+    }
+}
+
+/* Every map but the last into pre and post; returns what the last one reads. */
+static const real *inner_fwd(struct mlp *m, const real *x, int R)
+{
+    BUG_IF(R > m->R_max, "a router of %d rows, room for %d", R, m->R_max);
+    for (int k = 0; k + 1 < m->n; k++) {
+        struct linear w = map_of(m, k);
+        linear_fwd(m->pre[k], x, &w, R, 0, NULL);
+        act_fwd(m->act, m->post[k], m->pre[k], (size_t)R * (size_t)w.O);
+        x = m->post[k];
+    }
+    return x;
+}
+
+void mlp_fwd(struct mlp *m, real *y, const real *x, int R)
+{
+    struct linear w = map_of(m, m->n - 1);
+    linear_fwd(y, inner_fwd(m, x, R), &w, R, 0, NULL);
+}
+
+void mlp_bwd(struct mlp *m, real *dx, const real *dy, const real *x, int R)
+{
+    const struct param *p = m->params->p;
+    inner_fwd(m, x, R);
+    for (int k = m->n - 1; k >= 0; k--) {
+        struct linear w = map_of(m, k);
+        const real *in = k > 0 ? m->post[k - 1] : x;
+        struct linear_rows rows = linear_rows(GEMM_FP32, in, NULL, R, w.C);
+        linear_bwd_w(p[m->w[k]].grad, m->b[k] < 0 ? NULL : p[m->b[k]].grad, dy, &rows, &w);
+        if (k == 0) {
+            if (dx)
+                linear_bwd_x(dx, dy, &w, R, 1, NULL);
+            return;
+        }
+        size_t n = (size_t)R * (size_t)w.C;
+        linear_bwd_x(m->post[k - 1], dy, &w, R, 0, NULL); /* what was there has been read */
+        act_bwd(m->act, m->grad[k - 1], m->post[k - 1], m->pre[k - 1], n);
+        dy = m->grad[k - 1];
+    }
+}
+
+double mlp_flops(const struct mlp *m)
+{
+    double sum = 0;
+    for (int k = 0; k < m->n; k++)
+        sum += 2.0 * m->dim[k] * m->dim[k + 1];
+    return sum;
+}

@@ -1,0 +1,239 @@
+#include "routing/rank.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- ranks ---- */
+
+struct ranked {
+    real score;
+    int32_t row;
+};
+
+/* Highest first; NaN last; of equal ones the earlier row. */
+static int by_rank(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    int xn = isnan(x->score) != 0, yn = isnan(y->score) != 0;
+    if (xn != yn)
+        return xn - yn;
+    if (!xn && x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+/* First row behind the document that row i begins: documents end with their sequence. */
+static int document_end(const struct pass *p, int i)
+{
+    int end = i + 1;
+    while (end < p->R && end % p->T != 0 && p->pos[end] != 0)
+        end++;
+    return end;
+}
+
+static int share_of(int n, double gamma)
+{
+    int k = (int)floor(gamma * n + 1e-9);
+    return gamma <= 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
+}
+
+/* Rows begin..end compete for k places, less what is forced to run; forced may be NULL. */
+static int rank_document(const struct route *r, int l, const real *score, int begin, int end, int k,
+                         int obey, uint8_t *want, struct ranked *room)
+{
+    int n = 0, nan = 0;
+    for (int i = begin; i < end; i++) {
+        int forced = obey ? route_forced(r, l, i) : -1;
+        want[i] = forced == 1;
+        k -= forced == 1;
+        nan += isnan(score[i]) != 0;
+        if (forced < 0)
+            room[n++] = (struct ranked){score[i], i};
+    }
+    qsort(room, (size_t)n, sizeof *room, by_rank);
+    for (int j = 0; j < k && j < n; j++)
+        want[room[j].row] = 1;
+    return nan;
+}
+
+static int rank_all(const struct route *r, int l, const real *score, double gamma, int obey,
+                    uint8_t *want)
+{
+    const struct pass *p = &r->pass;
+    struct ranked small[512], *room = p->T <= 512 ? small : mem_alloc((size_t)p->T, sizeof *room);
+    int nan = 0;
+    BUG_IF(!room, "no memory to rank %d rows", p->T);
+    for (int i = 0; i < p->R;) {
+        int end = document_end(p, i);
+        nan += rank_document(r, l, score, i, end, share_of(end - i, gamma), obey, want, room);
+        i = end;
+    }
+    if (room != small)
+        mem_free(room);
+    return nan;
+}
+
+int rank_topk(const struct route *r, int l, const real *score, double gamma, uint8_t *want)
+{
+    return rank_all(r, l, score, gamma, 1, want);
+}
+
+void rank_target(const struct route *r, const real *score, double gamma, uint8_t *target)
+{
+    (void)rank_all(r, 0, score, gamma, 0, target);
+}
+
+/* ---- thresholds ---- */
+
+static int add_buffer(struct params *ps, const char *prefix, const char *name, int rows, int cols)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", prefix, name);
+    int i = params_add(ps, full, rows, cols, PARAM_ROUTER, INIT_ZERO, 0);
+    if (i >= 0)
+        ps->p[i].train = 0;
+    return i;
+}
+
+int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, int L, struct err *e)
+{
+    size_t n = (size_t)L * ROUTE_GRID;
+    memset(q, 0, sizeof *q);
+    q->params = ps;
+    q->L = L;
+    q->table = add_buffer(ps, prefix, "quantiles", L, ROUTE_GRID);
+    q->weight = add_buffer(ps, prefix, "quantiles_weight", L, 0);
+    q->step = mem_alloc(n, sizeof *q->step);
+    q->n = mem_alloc(n, sizeof *q->n);
+    if (q->table < 0 || q->weight < 0 || !q->step || !q->n)
+        return err_set(e, DS_EMEM, "thresholds of %s", prefix);
+    return 0;
+}
+
+int quantiles_reserve(struct quantiles *q, int R, struct err *e)
+{
+    mem_free(q->sorted);
+    q->R_max = 0;
+    q->sorted = mem_alloc((size_t)R, sizeof *q->sorted);
+    if (!q->sorted)
+        return err_set(e, DS_EMEM, "thresholds of %d rows", R);
+    q->R_max = R;
+    return 0;
+}
+
+void quantiles_release(struct quantiles *q)
+{
+    mem_free(q->sorted);
+    mem_free(q->step);
+    mem_free(q->n);
+    memset(q, 0, sizeof *q);
+}
+
+void quantiles_begin(struct quantiles *q)
+{
+    memset(q->step, 0, (size_t)q->L * ROUTE_GRID * sizeof *q->step);
+    memset(q->n, 0, (size_t)q->L * ROUTE_GRID * sizeof *q->n);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    real x = *(const real *)a, y = *(const real *)b;
+    return (x > y) - (x < y);
+}
+
+/* The finite scores, sorted, into q->sorted; returns how many. */
+static int sort_scores(struct quantiles *q, const real *score, int n)
+{
+    int m = 0;
+    BUG_IF(n > q->R_max, "%d scores, room for %d", n, q->R_max);
+    for (int i = 0; i < n; i++)
+        if (isfinite(score[i]))
+            q->sorted[m++] = score[i];
+    qsort(q->sorted, (size_t)m, sizeof *q->sorted, ascending);
+    return m;
+}
+
+/* Between the last score that is refused and the first that runs; the ends are just outside of what was seen. */
+static double cut_of(const struct quantiles *q, int m, int i)
+{
+    double capacity = (double)i / (ROUTE_GRID - 1);
+    int runs = (int)floor(capacity * m + 0.5), at = m - runs;
+    double low = (double)q->sorted[0], high = (double)q->sorted[m - 1];
+    double margin = 1e-3 * (high - low) + 1e-6 * (fabs(high) + fabs(low)) + 1e-9;
+    if (at <= 0)
+        return low - margin;
+    if (at >= m)
+        return high + margin;
+    return 0.5 * ((double)q->sorted[at - 1] + (double)q->sorted[at]);
+}
+
+void quantiles_note(struct quantiles *q, int l, const real *score, int n)
+{
+    int m = sort_scores(q, score, n);
+    for (int i = 0; i < ROUTE_GRID && m > 0; i++) {
+        q->step[l * ROUTE_GRID + i] += cut_of(q, m, i);
+        q->n[l * ROUTE_GRID + i] += 1;
+    }
+}
+
+void quantiles_update(struct quantiles *q, double ema)
+{
+    real *table = q->params->p[q->table].value, *weight = q->params->p[q->weight].value;
+    for (int l = 0; l < q->L; l++) {
+        if (q->n[l * ROUTE_GRID] <= 0)
+            continue;
+        /* the first step counts whole, later ones by their share: no bias towards zero */
+        double w = ema * (double)weight[l] + (1 - ema), share = (1 - ema) / w;
+        weight[l] = (real)w;
+        for (int i = l * ROUTE_GRID; i < (l + 1) * ROUTE_GRID; i++)
+            table[i] = (real)((1 - share) * (double)table[i] + share * q->step[i] / q->n[i]);
+    }
+    quantiles_begin(q);
+}
+
+double quantiles_calibrate(struct quantiles *q, int l, int i, const real *score, int n)
+{
+    int m = sort_scores(q, score, n);
+    double cut = m > 0 ? cut_of(q, m, i) : 0;
+    if (m > 0) {
+        q->step[l * ROUTE_GRID + i] += cut;
+        q->n[l * ROUTE_GRID + i] += 1;
+    }
+    if (i == 0)
+        return (double)INFINITY;
+    return i == ROUTE_GRID - 1 ? -(double)INFINITY : cut;
+}
+
+void quantiles_store(struct quantiles *q)
+{
+    real *table = q->params->p[q->table].value, *weight = q->params->p[q->weight].value;
+    for (int l = 0; l < q->L; l++)
+        for (int i = l * ROUTE_GRID; i < (l + 1) * ROUTE_GRID; i++)
+            if (q->n[i] > 0) {
+                table[i] = (real)(q->step[i] / q->n[i]);
+                weight[l] = 1;
+            }
+    quantiles_begin(q);
+}
+
+int quantiles_known(const struct quantiles *q, int l)
+{
+    return (double)q->params->p[q->weight].value[l] > 0;
+}
+
+double quantiles_at(const struct quantiles *q, int l, double capacity)
+{
+    const real *row = q->params->p[q->table].value + (size_t)l * ROUTE_GRID;
+    double at = capacity * (ROUTE_GRID - 1);
+    int i = (int)floor(at);
+    if (capacity <= 0)
+        return (double)INFINITY;
+    if (capacity >= 1)
+        return -(double)INFINITY;
+    i = i > ROUTE_GRID - 2 ? ROUTE_GRID - 2 : i;
+    return (double)row[i] + (at - i) * ((double)row[i + 1] - (double)row[i]);
+}
