@@ -1,7 +1,10 @@
 /* What every registered method must keep, whatever it decides: the list runs over the registry, so a new method is tested
  * by its line there.  Its gradients are in tests/grad. */
+#include "io/runlog.h"
+#include "io/runview.h"
 #include "kit.h"
 #include "models/load.h"
+#include "models/trace.h"
 
 enum { B = 2, T = 33, V = 53, L = 8 };
 
@@ -37,6 +40,11 @@ static void run(struct model *m, enum pass_kind kind)
 static real *states(const struct model *m)
 {
     return kit_copy(m->stream.h[L], kit_states(m));
+}
+
+static int has(const struct model *m, unsigned flag)
+{
+    return (m->route.ops->flags & flag) != 0;
 }
 
 T(the_tables_of_a_method_are_whole)
@@ -134,6 +142,14 @@ T(a_frozen_plan_is_replayed_bit_for_bit)
     }
 }
 
+/* What a method would do of its own accord with the rest of a split layer (leave early, say) is no matter of its gates: every
+ * attention runs here. */
+static void all_attention(struct model *m)
+{
+    for (int l = 0; m->ffn && l < L; l++)
+        t_eq(m->plan[l].active, B * T);
+}
+
 T(all_gates_one_is_dense_and_all_gates_zero_is_the_embedding)
 {
     static int8_t force[L * B * T];
@@ -147,14 +163,32 @@ T(all_gates_one_is_dense_and_all_gates_zero_is_the_embedding)
                 struct pass pass = kit_pass((enum pass_kind)kind);
                 memset(force, one, sizeof force);
                 pass.force = force;
+                pass.unit = 1;
                 model_forward(m, &batch.b, &pass);
+                t_eq(m->flops.rows_run, one ? L * B * T : 0);
+                if (m->ffn && !one)
+                    continue; /* attention still runs */
+                all_attention(m);
                 t_truef(kit_same(m->stream.h[L], one ? dense : m->stream.h[0], kit_states(m)),
                         "%s: %d", name, one);
-                t_eq(m->flops.rows_run, one ? L * B * T : 0);
             }
         free(dense);
         model_free(m);
     }
+}
+
+static void check_plan(const char *name, const struct model *m, const struct plan *p, int kind)
+{
+    int here = 0;
+    for (int k = 0; k < p->n; k++) {
+        t_true(p->row[k] >= 0 && p->row[k] < B * T && (k == 0 || p->row[k] > p->row[k - 1]));
+        t_truef(kind == PASS_TRAIN || p->gate[k] == 1 || kind == PASS_MASKED || has(m, ROUTE_SOFT),
+                "%s", name);
+        t_truef(isfinite(p->gate[k]), "%s", name);
+        here += p->gate[k] != 0;
+    }
+    t_eq(p->active, here);
+    t_truef(kind != PASS_SPARSE || p->n == here, "%s computes rows in use that it skips", name);
 }
 
 T(plans_are_ascending_and_agree_with_the_flops)
@@ -165,22 +199,16 @@ T(plans_are_ascending_and_agree_with_the_flops)
         int64_t active = 0;
         run(m, (enum pass_kind)kind);
         for (int l = 0; l < L; l++) {
-            const struct plan *p = &m->plan[l];
-            int here = 0;
+            const struct plan *p = model_plan(m, l);
             t_eq(p->layer, l);
-            for (int k = 0; k < p->n; k++) {
-                t_true(p->row[k] >= 0 && p->row[k] < B * T &&
-                       (k == 0 || p->row[k] > p->row[k - 1]));
-                t_truef(kind == PASS_TRAIN || p->gate[k] == 1 || kind == PASS_MASKED, "%s", name);
-                here += p->gate[k] != 0;
-            }
-            t_eq(p->active, here);
-            t_truef(kind != PASS_SPARSE || p->n == here, "%s computes rows in use that it skips",
-                    name);
+            t_true((m->plan[l].span == ROUTE_SPAN_BLOCK) == (m->ffn == NULL));
+            check_plan(name, m, p, kind);
+            check_plan(name, m, &m->plan[l], kind);
+            /* training may drop what use always runs */
             t_truef(!m->route.ops->always_on || !m->route.ops->always_on(&m->route, l) ||
-                        here == B * T,
+                        p->active == B * T || kind == PASS_TRAIN,
                     "%s: layer %d", name, l);
-            active += here;
+            active += p->active;
         }
         t_eq(m->flops.rows_run, active);
         t_near(flops_block_ratio(&m->flops), (double)active / (L * B * T), 1e-12);
@@ -210,6 +238,115 @@ T(no_later_token_changes_what_came_before)
     }
 }
 
+/* By rank a later token takes the place of an earlier one: what `topk` is labelled for. */
+T(decisions_by_rank_are_not_causal)
+{
+    EACH_METHOD(name)
+    {
+        struct model *m = prepared(name, 0);
+        int changed = 0;
+        struct pass pass = kit_pass(PASS_SPARSE);
+        struct err e = {0};
+        pass.topk = 1;
+        if (!has(m, ROUTE_TOPK)) {
+            t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "causal");
+            model_free(m);
+            continue;
+        }
+        t_ok(route_ready(&m->route, &pass, &e), &e);
+        for (uint64_t seed = 20; seed < 60 && !changed; seed++) {
+            kit_fill(&batch, B, T, V, seed);
+            model_forward(m, &batch.b, &pass);
+            real *want = states(m);
+            batch.id[T - 1] = (batch.id[T - 1] + 1) % V;
+            model_forward(m, &batch.b, &pass);
+            changed = !kit_same(m->stream.h[L], want, (size_t)(T - 1) * 32);
+            free(want);
+        }
+        t_truef(changed, "%s: topk keeps the promise of causality, and is labelled otherwise",
+                name);
+        model_free(m);
+    }
+}
+
+T(a_row_of_a_batch_has_the_bits_it_has_alone)
+{
+    EACH_METHOD(name)
+    {
+        struct model *m = prepared(name, 0);
+        kit_fill(&batch, B, T, V, 7);
+        run(m, PASS_SPARSE);
+        real *both = states(m);
+        for (int s = 0; s < B; s++) {
+            struct batch one = {.B = 1, .T = T, .id = batch.id + s * T};
+            struct pass pass = kit_pass(PASS_SPARSE);
+            model_forward(m, &one, &pass);
+            t_truef(kit_same(m->stream.h[L], both + (size_t)s * T * 32, (size_t)T * 32), "%s: %d",
+                    name, s);
+        }
+        free(both);
+        model_free(m);
+    }
+}
+
+T(sequences_of_one_token_have_a_result)
+{
+    EACH_METHOD(name)
+    {
+        struct model *m = prepared(name, 0);
+        for (int kind = PASS_DENSE; kind <= PASS_SPARSE; kind++) {
+            struct pass pass = kit_pass((enum pass_kind)kind);
+            kit_fill(&batch, 3, 1, V, 7);
+            if (kind == PASS_TRAIN)
+                kit_step(m, &batch.b, &pass);
+            else
+                model_forward(m, &batch.b, &pass);
+            for (size_t i = 0; i < kit_states(m); i++)
+                t_truef(isfinite(m->stream.h[L][i]), "%s", name);
+        }
+        model_free(m);
+    }
+}
+
+/* Another count: from the documents of the batch and the lists of rows, without routing/flops.c. */
+static double counted(const struct model *m)
+{
+    const struct flops_shape s = model_config_flops(&m->config);
+    double sum = 2.0 * s.C * s.V * m->R;
+    for (int l = 0; l < L; l++) {
+        const struct plan *p = &m->plan[l], *f = model_plan(m, l);
+        for (int i = 0; i < m->R; i++)
+            sum += m->route.ops->flops && m->route.pass.kind != PASS_DENSE
+                       ? m->route.ops->flops(&m->route, l)
+                       : 0;
+        sum += (p->kv == KV_ALL ? m->R : p->active) * 4.0 * s.C * s.K * s.D;
+        for (int k = 0; k < p->n; k++) {
+            int keys = 0;
+            for (int j = 0; p->kv == KV_PLAN && j <= k; j++)
+                keys += p->gate[j] != 0 && p->row[j] >= m->first_row[p->row[k]];
+            if (p->kv == KV_ALL)
+                keys = p->row[k] - m->first_row[p->row[k]] + 1;
+            if (p->gate[k] != 0)
+                sum += 4.0 * s.C * s.H * s.D + 4.0 * keys * s.H * s.D;
+        }
+        sum += f->active * 2.0 * s.mlp_mats * s.C * s.F;
+    }
+    return sum;
+}
+
+T(flops_are_those_of_another_count)
+{
+    EACH_METHOD(name)
+    for (int kind = PASS_DENSE; kind <= PASS_SPARSE; kind++) {
+        struct model *m = prepared(name, 0);
+        run(m, (enum pass_kind)kind);
+        double want = counted(m);
+        t_near(flops_total(&m->flops) / want, 1, 1e-12);
+        t_truef(kind != PASS_DENSE || fabs(flops_model_ratio(&m->flops) - 1) < 1e-12, "%s", name);
+        model_free(m);
+    }
+}
+
 T(cached_equals_whole)
 {
     EACH_METHOD(name)
@@ -223,11 +360,15 @@ T(cached_equals_whole)
         model_forward(m, &one, &pass);
         model_logits(m, T - 1, whole);
         t_ok(kv_cache_new(&cache, m, T, &e), &e);
-        for (int at = 0, n = 9; at < T; at += n, n = at + 5 < T ? 5 : 1)
-            t_ok(model_decode(m, cache, batch.id + at, n, &pass, &e), &e);
-        model_logits(m, m->R - 1, got);
-        for (int v = 0; v < V; v++)
-            t_near(got[v], whole[v], KIT_NEAR);
+        for (int by_token = 0; by_token < 2; by_token++) {
+            kv_cache_reset(cache);
+            for (int at = 0, n = by_token ? 1 : 9; at < T;
+                 at += n, n = !by_token && at + 5 < T ? 5 : 1)
+                t_ok(model_decode(m, cache, batch.id + at, n, &pass, &e), &e);
+            model_logits(m, m->R - 1, got);
+            for (int v = 0; v < V; v++)
+                t_near(got[v], whole[v], KIT_NEAR);
+        }
         kv_cache_free(cache);
         model_free(m);
     }
@@ -279,6 +420,99 @@ T(a_recorded_pass_fills_its_cells_and_changes_nothing)
                     ops->metrics[k].name);
         }
         free(want);
+        model_free(m);
+    }
+}
+
+/* A reader gets back which cells ran and every cell value, to the bit of a float. */
+static void check_read(const char *name, const struct model *m, const struct probe *p)
+{
+    const struct route_ops *ops = m->route.ops;
+    for (int l = 0; l < L; l++)
+        for (int i = 0, k = 0; i < T; i++) {
+            const struct plan *plan = model_plan(m, l);
+            int listed = k < plan->n && plan->row[k] == i, runs = listed && plan->gate[k] != 0;
+            k += listed;
+            t_truef(p->run[l * T + i] == runs, "%s: layer %d, token %d", name, l, i);
+        }
+    for (size_t k = 0; k < ops->n_metrics; k++) {
+        if (ops->metrics[k].scope != METRIC_CELL)
+            continue;
+        const struct matrix *x = probe_cell(p, ops->metrics[k].name);
+        t_truef(x && x->rows == L && x->cols == T, "%s: %s", name, ops->metrics[k].name);
+        for (int i = 0; i < L * T; i++) {
+            float want = (float)m->route.cell[k][i];
+            t_true(memcmp(&x->v[i], &want, sizeof want) == 0 || (isnan(x->v[i]) && isnan(want)));
+        }
+    }
+}
+
+T(what_is_recorded_is_read_back)
+{
+    static const char *piece[T];
+    static size_t len[T];
+    EACH_METHOD(name)
+    {
+        struct err e = {0};
+        struct model *m = prepared(name, 0);
+        struct record *rec = record_new();
+        struct runlog_writer *w = NULL;
+        struct runview *v = NULL;
+        char path[512];
+        for (int i = 0; i < T; i++) {
+            piece[i] = "x";
+            len[i] = 1;
+        }
+        struct trace_text text = {
+            .name = "text", .id = batch.id, .piece = piece, .piece_len = len, .n = T};
+        struct trace_options o = {.kind = PASS_SPARSE, .seed = 5};
+        snprintf(path, sizeof path, "%s/%s.mp", t_tmpdir(), name);
+        trace_run(m, &text, &o, rec);
+        t_ok(runlog_writer_open(&w, path, &e), &e);
+        t_ok(runlog_append(w, rec, &e), &e);
+        runlog_writer_close(w);
+        t_ok(runview_open(&v, path, &e), &e);
+        const struct probe *p = runview_probe(v, -1);
+        t_true(p && p->layers == L && p->tokens == T);
+        check_read(name, m, p);
+        runview_free(v);
+        record_free(rec);
+        model_free(m);
+    }
+}
+
+T(any_capacity_can_be_asked_for)
+{
+    EACH_METHOD(name)
+    {
+        struct err e = {0};
+        struct model *m = prepared(name, 0);
+        struct pass pass = kit_pass(PASS_SPARSE);
+        int64_t last = -1;
+        pass.has_capacity = 1;
+        pass.capacity = 0.5;
+        if (!has(m, ROUTE_CAPACITY)) {
+            t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "capacity");
+            model_free(m);
+            continue;
+        }
+        for (int i = 0; i <= 4; i++) {
+            pass.capacity = 0.25 * i;
+            t_ok(route_ready(&m->route, &pass, &e), &e);
+            model_forward(m, &batch.b, &pass);
+            for (size_t k = 0; k < kit_states(m); k++)
+                t_truef(isfinite(m->stream.h[L][k]), "%s at %g", name, pass.capacity);
+            t_truef(i == 0 || m->flops.rows_run > last || last == L * B * T, "%s at %g: %lld", name,
+                    pass.capacity, (long long)m->flops.rows_run);
+            last = m->flops.rows_run;
+            for (int l = 0; i == 0 && l < L; l++)
+                t_truef(model_plan(m, l)->active == 0 || m->route.ops->always_on(&m->route, l),
+                        "%s: layer %d runs at 0", name, l);
+        }
+        for (int i = 0; i < 2; i++) {
+            pass.capacity = i ? 1.5 : -0.5;
+            t_fails(route_ready(&m->route, &pass, &e), &e, DS_ERANGE, "capacity");
+        }
         model_free(m);
     }
 }
