@@ -116,6 +116,8 @@ struct runview {
     double flops_dense;   /* per token, forward, dense model at the training length */
     double peak_gflops;   /* of the machine, in the format below; 0 = unknown */
     char peak_format[64]; /* "fp32" */
+    unsigned char *always_on; /* (n_always_on): layers that every token runs, by rule; NULL = not told */
+    int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the process that writes */
     int arenas;
     char **config_key, **config_value; /* the resolved configuration, flat */
@@ -169,6 +171,10 @@ void runview_free(struct runview *v);
 const struct series *runview_series(const struct runview *v, const char *name); /* NULL if absent */
 const struct layer_series *runview_layer(const struct runview *v, const char *name);
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
+/* The same of the run's method: "KEY" of "METHOD.KEY". */
+const char *runview_method_config(const struct runview *v, const char *key);
+/* Does every token run layer l by rule?  0 when that was not told. */
+int runview_always_on(const struct runview *v, int l);
 /* Unit of a metric, a layer metric or a cell value by the head's metric table; "" when unknown. */
 const char *runview_unit(const struct runview *v, const char *name);
 /* Newest probe of an index (index < 0: any), or NULL. */

@@ -69,11 +69,13 @@ static void draw_cells(struct sheet *s, const struct panel *p, const struct map 
 
 static int draw_bounds(struct sheet *s, const struct panel *p, int run, int layers)
 {
-    int early, late, n = 0;
-    int has_early = data_config_int(s, run, "edp.early", 0, &early);
-    int has_late = data_config_int(s, run, "edp.late", 0, &late);
-    int at[2] = {has_early && early < layers ? early : 0,
-                 has_late && late < layers ? layers - late : layers};
+    const struct runview *v = s->run[run].view;
+    int early = 0, late = layers, n = 0;
+    while (early < layers && runview_always_on(v, early))
+        early++;
+    while (late > early && runview_always_on(v, late - 1))
+        late--;
+    int at[2] = {early, late};
     for (int i = 0; i < 2; i++) {
         if (at[i] <= 0 || at[i] >= layers)
             continue;

@@ -43,15 +43,15 @@ static double label_height(const struct sheet *s, const struct probe *p, int fro
     return most + s->venue->small * 0.6;
 }
 
-static int cell_role(const struct probe *p, int l, int t, int early, int late)
+static int cell_role(const struct probe *p, int l, int t, int is_always_on)
 {
     if (!p->run[l * p->tokens + t])
         return ROLE_SKIP;
-    return l < early || l >= p->layers - late ? ROLE_FORCED : ROLE_RUN;
+    return is_always_on ? ROLE_FORCED : ROLE_RUN;
 }
 
-static void draw_strip(struct sheet *s, const struct probe *p, const struct strip *r, int early,
-                       int late)
+static void draw_strip(struct sheet *s, const struct probe *p, const struct strip *r,
+                       const struct runview *v)
 {
     double small = s->venue->small, bottom = r->y + r->cell_h * p->layers;
     int every = (int)ceil(small * 1.02 / r->cell_w), shift = p->layers > 16  ? 4
@@ -62,7 +62,7 @@ static void draw_strip(struct sheet *s, const struct probe *p, const struct stri
         for (int t = r->from; t < r->to; t++)
             pen_box(s->pen, r->x + (t - r->from) * r->cell_w + 0.15,
                     r->y + (p->layers - 1 - l) * r->cell_h + 0.15, r->cell_w - 0.3, r->cell_h - 0.3,
-                    sheet_colour(s, (enum role)cell_role(p, l, t, early, late)), 1);
+                    sheet_colour(s, (enum role)cell_role(p, l, t, runview_always_on(v, l))), 1);
     for (int l = 0; l < p->layers; l += shift) {
         number_format(text, sizeof text, l, 0);
         sheet_text(s, r->x - 3, r->y + (p->layers - 0.5 - l) * r->cell_h, TEXT_RIGHT, TEXT_MIDDLE,
@@ -102,7 +102,7 @@ static int draw_probe(struct sheet *s, const struct probe *p, int run, struct er
 {
     double small = s->venue->small, left = s->venue->base * 1.2 + small * 1.8, y = small * 1.8;
     double cell_w = fmax(small * 1.05, fmin(small * 1.6, (s->width - left) / p->tokens));
-    int per = (int)floor((s->width - left) / cell_w + 1e-6), early, late, ran = 0;
+    int per = (int)floor((s->width - left) / cell_w + 1e-6), forced = 0, ran = 0;
     if (per < 1)
         per = 1;
     int strips = (p->tokens + per - 1) / per;
@@ -115,16 +115,16 @@ static int draw_probe(struct sheet *s, const struct probe *p, int run, struct er
         return sheet_refuse(s, run, e, "its text of %d tokens is too long to be drawn", p->tokens);
     per = (p->tokens + strips - 1) / strips; /* strips of equal length, as wide as the sheet */
     cell_w = fmin((s->width - left) / per, small * 2.4);
-    data_config_int(s, run, "edp.early", 0, &early);
-    data_config_int(s, run, "edp.late", 0, &late);
-    draw_key(s, early + late > 0);
+    for (int l = 0; l < p->layers; l++)
+        forced += runview_always_on(s->run[run].view, l);
+    draw_key(s, forced > 0);
     for (int i = 0; i < strips; i++) {
         struct strip r = {
             .from = i * per, .to = (i + 1) * per, .x = left, .y = y, .cell_w = cell_w};
         r.to = r.to > p->tokens ? p->tokens : r.to;
         r.cell_h = fmax(small * (p->layers > 16 ? 0.5 : 0.8), 2.5);
         r.label_h = label_height(s, p, r.from, r.to);
-        draw_strip(s, p, &r, early, late);
+        draw_strip(s, p, &r, s->run[run].view);
         y += r.cell_h * p->layers + 3 + r.label_h + small * 0.6;
     }
     s->height = y - small * 0.6;

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -222,6 +223,47 @@ static void take_means(struct runview *v, struct value body)
     }
 }
 
+static void take_always_on(struct runview *v, struct value list)
+{
+    int64_t n = value_f32s(list, NULL, 0);
+    if (n <= 0 || n > LAYERS_MAX)
+        return;
+    float *flag = mem_alloc((size_t)n, sizeof *flag);
+    unsigned char *on = mem_alloc((size_t)n, 1);
+    if (flag && on && value_f32s(list, flag, (size_t)n) == n) {
+        for (int64_t l = 0; l < n; l++)
+            on[l] = flag[l] > 0;
+        mem_free(v->always_on);
+        v->always_on = on;
+        v->n_always_on = (int)n;
+        on = NULL;
+    }
+    mem_free(on);
+    mem_free(flag);
+}
+
+const char *runview_method_config(const struct runview *v, const char *key)
+{
+    char full[128];
+    if (!v->method || snprintf(full, sizeof full, "%s.%s", v->method, key) >= (int)sizeof full)
+        return NULL;
+    return runview_config(v, full);
+}
+
+static int config_count(const struct runview *v, const char *key)
+{
+    const char *text = runview_method_config(v, key);
+    return text ? (int)strtol(text, NULL, 10) : 0;
+}
+
+/* Streams without the list have it from the options that name the ends. */
+int runview_always_on(const struct runview *v, int l)
+{
+    if (v->always_on)
+        return l >= 0 && l < v->n_always_on && v->always_on[l];
+    return l < config_count(v, "early") || l >= v->layers - config_count(v, "late");
+}
+
 void runview_take_head(struct runview *v, struct value body, const struct record_common *c)
 {
     struct value resume = value_get(body, "resume"), seed = value_get(body, "seed");
@@ -242,6 +284,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
     v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
     take_means(v, body);
+    take_always_on(v, value_get(body, "always_on"));
     take_config(v, value_get(body, "config"));
     take_metas(v, value_get(body, "metrics"));
     v->index->has_end = v->index->is_paused = 0;

@@ -396,6 +396,7 @@ void runview_clear(struct runview *v)
     runview_metas_release(x);
     map_release(&x->series);
     map_release(&x->layer);
+    mem_free(v->always_on);
     char **texts[] = {&v->method, &v->version, &v->host, &v->parent};
     for (size_t i = 0; i < DS_LEN(texts); i++)
         mem_free(*texts[i]);

@@ -42,10 +42,10 @@ int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX])
 
 double monitor_target(const struct runview *r)
 {
-    const char *text = r ? runview_config(r, "edp.target_ratio") : NULL;
+    const char *text = r ? runview_method_config(r, "target_ratio") : NULL;
     char *end;
     double x = text ? strtod(text, &end) : (double)NAN;
-    return text && end != text && r->method && strcmp(r->method, "edp") == 0 ? x : (double)NAN;
+    return text && end != text ? x : (double)NAN;
 }
 
 static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
