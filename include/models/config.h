@@ -36,6 +36,9 @@ struct model_config {
 extern const struct opt_group model_group;
 /* Fills the derived zeros (kv_heads, head_dim, ffn) and checks that all fits together; names both numbers. */
 int model_config_check(struct model_config *c, struct err *e) DS_CHECK;
+/* Strings are the copy's own: opt_release(&model_group, to). */
+int model_config_copy(struct model_config *to, const struct model_config *from,
+                      struct err *e) DS_CHECK;
 /* Every parameter of the base model: what its tensors hold; method and adapters apart. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

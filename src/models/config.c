@@ -74,6 +74,17 @@ int model_config_check(struct model_config *c, struct err *e)
     return 0;
 }
 
+int model_config_copy(struct model_config *to, const struct model_config *from, struct err *e)
+{
+    *to = *from;
+    to->method = mem_strdup(from->method);
+    to->lora_targets = mem_strdup(from->lora_targets);
+    if (to->method && to->lora_targets)
+        return 0;
+    opt_release(&model_group, to);
+    return err_set(e, DS_EMEM, "a model's configuration");
+}
+
 double model_config_weights(const struct model_config *c)
 {
     double C = (double)c->dim, D = (double)(c->heads * c->head_dim),

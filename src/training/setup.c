@@ -117,18 +117,17 @@ static int check_memory(const struct train_config *c, struct err *e)
 static int open_model(struct trainer *t, struct err *e)
 {
     struct train_config *c = &t->config;
-    struct model_config copy = c->model;
+    struct model_config copy = {0};
     struct config route = {0};
     int rows = (int)(c->train.batch * c->train.seq);
-    copy.method = mem_strdup(c->model.method);
-    if (!copy.method)
-        return err_set(e, DS_EMEM, "model");
-    int rc = config_merge(&route, &c->route, e);
+    int rc = model_config_copy(&copy, &c->model, e);
+    if (rc == 0)
+        rc = config_merge(&route, &c->route, e);
     if (rc == 0)
         rc = check_memory(c, e);
     if (rc == 0)
         rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed, 1, e);
-    mem_free(copy.method); /* NULL when it was taken */
+    opt_release(&model_group, &copy); /* empty when it was taken */
     config_release(&route);
     if (rc == 0)
         rc = weights_use(
