@@ -1,7 +1,7 @@
 /* edp's soft path against central differences, in double: thresholds, score weights, step codes and all weights of the
  * model, under every penalty and budget; then the straight-through rule itself. */
 #include "base/mem.h"
-#include "kit.h"
+#include "kit_grad.h"
 #include "routing/route.h"
 
 enum { B = 2, T = 8, V = 11, SAMPLES = 20 };
@@ -19,63 +19,9 @@ static double objective(struct model *m, struct pass *pass)
     return loss + x.aux;
 }
 
-static double slope(struct model *m, struct pass *pass, real *x, const real *direction, size_t n)
-{
-    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
-    const double eps = 1e-4;
-    double sum = 0;
-    real *keep = kit_copy(x, n);
-    for (int k = 0; k < 4; k++) {
-        for (size_t i = 0; i < n; i++)
-            x[i] = keep[i] + at[k] * eps * direction[i];
-        sum += weight[k] * objective(m, pass);
-    }
-    memcpy(x, keep, n * sizeof *x);
-    free(keep);
-    return sum / (12 * eps);
-}
-
-static void check_close(const char *what, const char *name, double num, double den)
-{
-    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
-    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
-}
-
-static void check_tensor(const char *what, struct model *m, struct pass *pass, struct param *p,
-                         const real *grad, uint32_t salt)
-{
-    struct rng r;
-    double num = 0, den = 0, along = 0;
-    real *d = calloc(p->n, sizeof *d);
-    rng_init(&r, 3, RNG_TEST, 3, salt);
-    for (size_t k = 0; k < SAMPLES && k < p->n; k++) {
-        size_t i = p->n <= SAMPLES ? k : rng_below(&r, (uint32_t)p->n);
-        memset(d, 0, p->n * sizeof *d);
-        d[i] = 1;
-        double want = slope(m, pass, p->value, d, p->n);
-        num += (grad[i] - want) * (grad[i] - want);
-        den += want * want;
-    }
-    check_close(what, p->name, num, den);
-    for (size_t i = 0; i < p->n; i++) {
-        d[i] = rng_normal(&r) / sqrt((double)p->n);
-        along += grad[i] * d[i];
-    }
-    double want = slope(m, pass, p->value, d, p->n);
-    check_close(what, p->name, (along - want) * (along - want), want * want);
-    free(d);
-}
-
 static void check_params(const char *what, struct model *m, struct pass *pass)
 {
-    for (int i = 0; i < m->params.n; i++) {
-        struct param *p = &m->params.p[i];
-        if (!p->train)
-            continue;
-        real *grad = kit_copy(p->grad, p->n);
-        check_tensor(what, m, pass, p, grad, (uint32_t)i);
-        free(grad);
-    }
+    kit_check_params(what, objective, m, pass, SAMPLES);
 }
 
 static struct model *small_at(const char *more, uint64_t seed)

@@ -1,6 +1,6 @@
 /* Whole models against central differences, in double: every switch, every kind of plan. */
 #include "engine/ops.h"
-#include "kit.h"
+#include "kit_grad.h"
 #include "models/block.h"
 
 enum { B = 2, T = 7, V = 11, SAMPLES = 24 };
@@ -26,66 +26,10 @@ static double loss_of(struct model *m, struct pass *pass)
     return model_loss(m, 0, 0);
 }
 
-/* Five points: the error of the difference itself is far below 1e-7. */
-static double slope(struct model *m, struct pass *pass, real *x, const real *direction, size_t n)
-{
-    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
-    const double eps = 1.5e-4;
-    double sum = 0;
-    real *keep = kit_copy(x, n);
-    for (int k = 0; k < 4; k++) {
-        for (size_t i = 0; i < n; i++)
-            x[i] = keep[i] + at[k] * eps * direction[i];
-        sum += weight[k] * loss_of(m, pass);
-    }
-    memcpy(x, keep, n * sizeof *x);
-    free(keep);
-    return sum / (12 * eps);
-}
-
-static void check_close(const char *what, const char *name, double num, double den)
-{
-    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
-    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e", what, name, rel);
-}
-
-/* Some elements one by one, then the whole tensor along one direction. */
-static void check_tensor(const char *what, struct model *m, struct pass *pass, const char *name,
-                         real *x, const real *grad, size_t n, uint32_t salt)
-{
-    struct rng r;
-    double num = 0, den = 0, along = 0;
-    real *d = calloc(n, sizeof *d);
-    rng_init(&r, 3, RNG_TEST, 3, salt);
-    for (size_t k = 0; k < SAMPLES && k < n; k++) {
-        size_t i = n <= SAMPLES ? k : rng_below(&r, (uint32_t)n);
-        memset(d, 0, n * sizeof *d);
-        d[i] = 1;
-        double want = slope(m, pass, x, d, n);
-        num += (grad[i] - want) * (grad[i] - want);
-        den += want * want;
-    }
-    check_close(what, name, num, den);
-    for (size_t i = 0; i < n; i++) {
-        d[i] = rng_normal(&r) / sqrt((double)n);
-        along += grad[i] * d[i];
-    }
-    double want = slope(m, pass, x, d, n);
-    check_close(what, name, (along - want) * (along - want), want * want);
-    free(d);
-}
-
 static void check_params(const char *what, struct model *m, struct pass *pass)
 {
     kit_step(m, &batch.b, pass);
-    for (int i = 0; i < m->params.n; i++) {
-        struct param *p = &m->params.p[i];
-        if (!p->train)
-            continue;
-        real *grad = kit_copy(p->grad, p->n);
-        check_tensor(what, m, pass, p->name, p->value, grad, p->n, (uint32_t)i);
-        free(grad);
-    }
+    kit_check_params(what, loss_of, m, pass, SAMPLES);
 }
 
 static void setup(int with_documents)
@@ -179,11 +123,11 @@ static void check_gates(const char *what, struct model *m, struct pass *pass)
         for (int i = 0; i < p->n; i++) {
             if (p->gate[i] == 0 && p->kv == KV_PLAN)
                 continue; /* a gate that leaves 0 would also make a key */
-            double want = slope(m, pass, &p->gate[i], &one, 1);
+            double want = kit_slope(loss_of, m, pass, &p->gate[i], &one, 1);
             num += (captured[l][i] - want) * (captured[l][i] - want);
             den += want * want;
         }
-        check_close(what, "gates", num, den);
+        kit_close(what, "gates", num, den);
     }
 }
 

@@ -1,0 +1,95 @@
+/* Every registered method's gradient, in double: gates take their soft value, the rows of the plan are held, and what the
+ * method reads is replayed or, where it is attached, follows the weights.  Then loss and penalties are smooth, and every
+ * trained weight, the method's own among them, must have the derivative that backward gives it. */
+#include "kit_grad.h"
+#include "routing/route.h"
+
+enum { B = 2, T = 9, V = 11, L = 6, SAMPLES = 4 };
+
+static struct kit_batch batch;
+static real entropy[B * T], nll[B * T];
+
+/* The predictive entropy and a reward are constants to the gradient, so they are here too. */
+static double objective(struct model *m, struct pass *pass)
+{
+    struct losses x = {.entropy = entropy, .nll = nll, .target = batch.target, .R = B * T, .L = L};
+    model_forward(m, &batch.b, pass);
+    double loss = model_loss(m, 0, 0);
+    if (m->route.ops->aux)
+        m->route.ops->aux(&m->route, &x);
+    return loss + x.aux;
+}
+
+static struct model *warmed(const char *name)
+{
+    char text[300];
+    struct pass pass = kit_pass(PASS_TRAIN);
+    snprintf(text, sizeof text,
+             "model.layers=%d model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d "
+             "model.init_std=0.4 model.method=%s",
+             L, V, name);
+    kit_fill(&batch, B, T, V, 1);
+    kit_documents(&batch);
+    struct model *m = kit_model(text, 7, B * T, 1, 1);
+    kit_shake(m, 0.2, 9);
+    kit_step(m, &batch.b, &pass); /* and its update, so that running statistics exist */
+    if (m->route.ops->update)
+        m->route.ops->update(&m->route);
+    return m;
+}
+
+static int own_with_gradient(const struct model *m, const char *name)
+{
+    int n = 0;
+    for (int i = 0; i < m->params.n; i++) {
+        const struct param *p = &m->params.p[i];
+        double sum = 0;
+        for (size_t k = 0; p->train && k < p->n; k++)
+            sum += fabs((double)p->grad[k]);
+        n += strncmp(p->name, name, strlen(name)) == 0 && sum > 0;
+    }
+    return n;
+}
+
+T(soft_gates_have_the_right_gradients_in_every_method)
+{
+    for (const struct route_ops *const *o = route_all(); *o; o++) {
+        const char *name = (*o)->name;
+        if (!((*o)->flags & ROUTE_GRAD))
+            continue;
+        struct pass pass = kit_pass(PASS_TRAIN);
+        struct model *m = warmed(name);
+        pass.soft = 1;
+        model_forward(m, &batch.b, &pass);
+        m->route.frozen = 1;
+        kit_step(m, &batch.b, &pass);
+        memcpy(entropy, m->entropy_rel, sizeof entropy);
+        memcpy(nll, m->nll, sizeof nll);
+        kit_step(m, &batch.b, &pass);
+        t_truef(own_with_gradient(m, name) > 0, "%s: nothing of its own learns", name);
+        kit_check_params(name, objective, m, &pass, SAMPLES);
+        model_free(m);
+    }
+}
+
+/* With the plan held and gates as they are (hard ones hard), weights of the base have the derivative of just that. */
+T(a_frozen_plan_has_the_right_gradients_in_every_method)
+{
+    for (const struct route_ops *const *o = route_all(); *o; o++) {
+        struct route_ops silent = **o;
+        struct pass pass = kit_pass(PASS_TRAIN);
+        struct model *m = warmed((*o)->name);
+        model_forward(m, &batch.b, &pass);
+        m->route.frozen = 1;
+        silent.flags &= ~(unsigned)ROUTE_GRAD; /* its own gradients are the other test's */
+        silent.aux = NULL;
+        m->route.ops = &silent;
+        for (int i = 0; i < m->params.n; i++)
+            if (strncmp(m->params.p[i].name, silent.name, strlen(silent.name)) == 0)
+                m->params.p[i].train = 0;
+        kit_step(m, &batch.b, &pass);
+        kit_check_params((*o)->name, objective, m, &pass, SAMPLES);
+        m->route.ops = *o;
+        model_free(m);
+    }
+}

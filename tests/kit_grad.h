@@ -1,0 +1,77 @@
+/* Gradients of whole models against central differences, in double. */
+#ifndef DS_TESTS_KIT_GRAD_H
+#define DS_TESTS_KIT_GRAD_H
+
+#include "kit.h"
+
+/* Of the present weights; m and pass as the check was given them. */
+typedef double kit_objective(struct model *m, struct pass *pass);
+
+/* Five points: the error of the difference itself is far below 1e-7. */
+static inline double kit_slope(kit_objective *f, struct model *m, struct pass *pass, real *x,
+                               const real *direction, size_t n)
+{
+    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
+    const double eps = 1.5e-4;
+    double sum = 0;
+    real *keep = kit_copy(x, n);
+    for (int k = 0; k < 4; k++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = keep[i] + (real)(at[k] * eps) * direction[i];
+        params_changed(&m->params);
+        sum += weight[k] * f(m, pass);
+    }
+    memcpy(x, keep, n * sizeof *x);
+    params_changed(&m->params);
+    free(keep);
+    return sum / (12 * eps);
+}
+
+static inline void kit_close(const char *what, const char *name, double num, double den)
+{
+    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
+    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
+}
+
+/* Some elements one by one, then the whole tensor along one direction. */
+static inline void kit_check_tensor(const char *what, kit_objective *f, struct model *m,
+                                    struct pass *pass, const char *name, real *x, const real *grad,
+                                    size_t n, size_t samples, uint32_t salt)
+{
+    struct rng r;
+    double num = 0, den = 0, along = 0;
+    real *d = calloc(n, sizeof *d);
+    rng_init(&r, 3, RNG_TEST, 3, salt);
+    for (size_t k = 0; k < samples && k < n; k++) {
+        size_t i = n <= samples ? k : rng_below(&r, (uint32_t)n);
+        memset(d, 0, n * sizeof *d);
+        d[i] = 1;
+        double want = kit_slope(f, m, pass, x, d, n);
+        num += ((double)grad[i] - want) * ((double)grad[i] - want);
+        den += want * want;
+    }
+    kit_close(what, name, num, den);
+    for (size_t i = 0; i < n; i++) {
+        d[i] = (real)(rng_normal(&r) / sqrt((double)n));
+        along += (double)grad[i] * (double)d[i];
+    }
+    double want = kit_slope(f, m, pass, x, d, n);
+    kit_close(what, name, (along - want) * (along - want), want * want);
+    free(d);
+}
+
+/* Every trained tensor against its gradient, as the last backward left it. */
+static inline void kit_check_params(const char *what, kit_objective *f, struct model *m,
+                                    struct pass *pass, size_t samples)
+{
+    for (int i = 0; i < m->params.n; i++) {
+        struct param *p = &m->params.p[i];
+        if (!p->train)
+            continue;
+        real *grad = kit_copy(p->grad, p->n);
+        kit_check_tensor(what, f, m, pass, p->name, p->value, grad, p->n, samples, (uint32_t)i);
+        free(grad);
+    }
+}
+
+#endif
