@@ -517,6 +517,28 @@ T(any_capacity_can_be_asked_for)
     }
 }
 
+T(a_higher_threshold_runs_less)
+{
+    EACH_METHOD(name)
+    {
+        struct model *m = prepared(name, 0);
+        struct pass pass = kit_pass(PASS_SPARSE);
+        int64_t ran[3];
+        if (!has(m, ROUTE_GATED) || has(m, ROUTE_CONTROL)) {
+            model_free(m);
+            continue;
+        }
+        for (int i = 0; i < 3; i++) {
+            pass.offset = 50.0 * (i - 1);
+            model_forward(m, &batch.b, &pass);
+            ran[i] = m->flops.rows_run;
+        }
+        t_truef(ran[0] > ran[2] && ran[0] >= ran[1] && ran[1] >= ran[2], "%s: %lld, %lld, %lld",
+                name, (long long)ran[0], (long long)ran[1], (long long)ran[2]);
+        model_free(m);
+    }
+}
+
 T(an_unknown_option_of_a_method_is_refused)
 {
     EACH_METHOD(name)
