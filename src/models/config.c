@@ -1,10 +1,7 @@
 #include "models/config.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <math.h>
 
-#include "base/fs.h"
-#include "base/json.h"
 #include "base/mem.h"
 
 #define AT(field) offsetof(struct model_config, field)
@@ -71,6 +68,9 @@ int model_config_check(struct model_config *c, struct err *e)
     if (is_rope && c->head_dim % 2 != 0)
         return err_set(e, DS_ERANGE, "rotary positions need an even head size, model.head_dim=%lld",
                        (long long)c->head_dim);
+    if (c->rope_scaling == ROPE_LLAMA3 && !(c->rope_high > c->rope_low))
+        return err_set(e, DS_ERANGE, "model.rope_high=%g must be above model.rope_low=%g",
+                       c->rope_high, c->rope_low);
     return 0;
 }
 
@@ -83,6 +83,43 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "a model's configuration");
+}
+
+int64_t model_config_params_layer(const struct model_config *c)
+{
+    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
+    int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C);
+    int64_t matrices = 2 * C * HD + 2 * C * KD + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * F;
+    int64_t biases = (c->attn_bias != ATTN_BIAS_NONE ? HD + 2 * KD : 0) +
+                     (c->attn_bias == ATTN_BIAS_ALL ? C : 0) + (c->mlp_bias ? F + C : 0);
+    return norms + matrices + biases;
+}
+
+int64_t model_config_params(const struct model_config *c)
+{
+    int64_t C = c->dim, norm = c->norm == NORM_LAYER ? 2 * C : C;
+    int64_t table = c->position == POS_LEARNED ? c->max_seq * C : 0;
+    return c->vocab * C * (c->tied ? 1 : 2) + table + c->layers * model_config_params_layer(c) +
+           norm;
+}
+
+/* A wave that fits `high` times or more into the original context stays, one that fits `low` times or less is stretched
+ * whole; between the two a ramp. */
+static double llama3_frequency(const struct model_config *c, double f)
+{
+    const double pi = 3.14159265358979323846;
+    double times = (double)c->rope_original * f / (2 * pi);
+    double keep = (times - c->rope_low) / (c->rope_high - c->rope_low);
+    keep = keep < 0 ? 0 : keep > 1 ? 1 : keep;
+    return (1 - keep) * f / c->rope_factor + keep * f;
+}
+
+void model_config_rope(const struct model_config *c, double *inv_freq)
+{
+    for (int64_t i = 0; i < c->head_dim / 2; i++) {
+        double f = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
+        inv_freq[i] = c->rope_scaling == ROPE_LLAMA3 ? llama3_frequency(c, f) : f;
+    }
 }
 
 double model_config_weights(const struct model_config *c)
@@ -107,135 +144,4 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .mlp_mats = c->mlp == MLP_SWIGLU ? 3 : 2,
     };
     return s;
-}
-
-static int is_llama(const struct model_config *c)
-{
-    return c->norm == NORM_RMS && c->position == POS_ROPE && c->mlp == MLP_SWIGLU &&
-           c->embed_scale == 1.0 && strcmp(c->method, "dense") == 0;
-}
-
-static void add_key(struct str *s, const char *key, int64_t v)
-{
-    str_addf(s, "  \"%s\": %lld,\n", key, (long long)v);
-}
-
-void model_config_to_json(struct str *s, const struct model_config *c,
-                          const struct config *route_options)
-{
-    int llama = is_llama(c);
-    str_addf(s, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n",
-             llama ? "LlamaForCausalLM" : "DepthscopeForCausalLM", llama ? "llama" : "depthscope");
-    add_key(s, "hidden_size", c->dim);
-    add_key(s, "num_hidden_layers", c->layers);
-    add_key(s, "num_attention_heads", c->heads);
-    add_key(s, "num_key_value_heads", c->kv_heads);
-    add_key(s, "head_dim", c->head_dim);
-    add_key(s, "intermediate_size", c->ffn);
-    add_key(s, "vocab_size", c->vocab);
-    add_key(s, "max_position_embeddings", c->max_seq);
-    str_addf(s, "  \"rms_norm_eps\": %.9g,\n  \"rope_theta\": %.9g,\n  \"hidden_act\": \"silu\",\n",
-             c->norm_eps, c->rope_theta);
-    str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n  \"tie_word_embeddings\": %s,\n",
-             c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false",
-             c->tied ? "true" : "false");
-    str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
-    for (size_t i = 0; i < model_group.n; i++) {
-        char value[256];
-        opt_print(&model_opts[i], c, value, sizeof value);
-        str_addf(s, "%s\n    \"model.%s\": ", i ? "," : "", model_opts[i].key);
-        str_add_json(s, value, strlen(value));
-    }
-    for (size_t i = 0; route_options && i < route_options->n; i++) {
-        str_add(s, ",\n    ");
-        str_add_json(s, route_options->entry[i].key, strlen(route_options->entry[i].key));
-        str_add(s, ": ");
-        str_add_json(s, route_options->entry[i].value, strlen(route_options->entry[i].value));
-    }
-    str_add(s, "\n  }\n}\n");
-}
-
-/* Our own keys, when the file has them, describe everything. */
-static int read_own(struct model_config *c, struct config *route_options,
-                    const struct json_node *own, const char *path, struct err *e)
-{
-    const char *key;
-    const struct json_node *v;
-    for (size_t i = 0; (v = json_member(own, i, &key, NULL)) != NULL; i++) {
-        const char *text = json_str(v, NULL);
-        if (!text)
-            return err_set(e, DS_EFORMAT, "%s: depthscope.%s is not a string", path, key);
-        const struct opt *o = opt_find(&model_group, key);
-        int rc = o ? opt_set(o, c, text, path, e) : config_set(route_options, key, text, path, e);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
-static int read_llama(struct model_config *c, const struct json_node *root, const char *path,
-                      struct err *e)
-{
-    static const struct {
-        const char *hf, *own;
-    } keys[] = {
-        {"hidden_size", "dim"},           {"num_hidden_layers", "layers"},
-        {"num_attention_heads", "heads"}, {"num_key_value_heads", "kv_heads"},
-        {"head_dim", "head_dim"},         {"intermediate_size", "ffn"},
-        {"vocab_size", "vocab"},          {"max_position_embeddings", "max_seq"},
-        {"rms_norm_eps", "norm_eps"},     {"rope_theta", "rope_theta"},
-        {"attention_bias", "attn_bias"},  {"mlp_bias", "mlp_bias"},
-        {"tie_word_embeddings", "tied"},
-    };
-    int rc = opt_set(opt_find(&model_group, "model.method"), c, "dense", path, e);
-    if (rc == 0)
-        rc = opt_set(opt_find(&model_group, "model.tied"), c, "false", path, e);
-    for (size_t i = 0; i < DS_LEN(keys) && rc == 0; i++) {
-        const struct json_node *n = json_get(root, keys[i].hf);
-        char full[64], text[64];
-        if (json_kind_of(n) == JSON_KIND_NULL)
-            continue;
-        if (json_kind_of(n) == JSON_KIND_BOOL)
-            snprintf(text, sizeof text, "%s", json_bool(n, 0) ? "true" : "false");
-        else if (json_kind_of(n) == JSON_KIND_INT)
-            snprintf(text, sizeof text, "%lld", (long long)json_int(n, 0));
-        else if (json_kind_of(n) == JSON_KIND_REAL)
-            snprintf(text, sizeof text, "%.17g", json_num(n, 0));
-        else
-            return err_set(e, DS_EFORMAT, "%s: %s is not a number or a truth value", path,
-                           keys[i].hf);
-        snprintf(full, sizeof full, "model.%s", keys[i].own);
-        rc = opt_set(opt_find(&model_group, full), c, text, path, e);
-        if (rc < 0)
-            err_add(e, rc, "%s", keys[i].hf);
-    }
-    return rc;
-}
-
-int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,
-                           struct err *e)
-{
-    struct json *j = NULL;
-    int rc = json_read_file(&j, path, 1 << 20, e);
-    if (rc < 0)
-        return rc;
-    const struct json_node *root = json_root(j), *own = json_get(root, "depthscope");
-    const char *type = json_str(json_get(root, "model_type"), NULL);
-    memset(c, 0, sizeof *c);
-    rc = opt_defaults(&model_group, c, e);
-    if (rc == 0 && own)
-        rc = read_own(c, route_options, own, path, e);
-    else if (rc == 0 && type && strcmp(type, "llama") == 0)
-        rc = read_llama(c, root, path, e);
-    else if (rc == 0)
-        rc = err_set(e, DS_EFORMAT, "%s: model_type %s is not known here (llama, depthscope)", path,
-                     type ? type : "is missing; it");
-    if (rc == 0)
-        rc = model_config_check(c, e);
-    if (rc < 0) {
-        err_add(e, rc, "%s", path);
-        opt_release(&model_group, c);
-    }
-    json_free(j);
-    return rc;
 }

@@ -1,6 +1,5 @@
 #include "models/model.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -55,13 +54,17 @@ static int make_route(struct model *m, struct config *route_options, uint64_t se
 
 static int make_rope(struct model *m, struct err *e)
 {
-    int D = (int)m->config.head_dim;
-    m->inv_freq = mem_alloc((size_t)(D / 2 + 1), sizeof(real));
-    if (!m->inv_freq)
-        return err_set(e, DS_EMEM, "rotary table");
-    for (int i = 0; i < D / 2; i++)
-        m->inv_freq[i] = (real)pow(m->config.rope_theta, -2.0 * i / D);
-    return 0;
+    size_t n = (size_t)m->config.head_dim / 2;
+    double *inv_freq = mem_alloc(n + 1, sizeof *inv_freq);
+    m->inv_freq = mem_alloc(n + 1, sizeof(real));
+    if (inv_freq && m->inv_freq) {
+        model_config_rope(&m->config, inv_freq);
+        for (size_t i = 0; i < n; i++)
+            m->inv_freq[i] = (real)inv_freq[i];
+    }
+    int rc = inv_freq && m->inv_freq ? 0 : err_set(e, DS_EMEM, "rotary table");
+    mem_free(inv_freq);
+    return rc;
 }
 
 int model_new(struct model **out, struct model_config *c, struct config *route_options,

@@ -1,0 +1,301 @@
+/* Shapes of models: counts of parameters against tensors and published numbers, rotary frequencies, Hugging Face's files. */
+#include "base/fs.h"
+#include "kit.h"
+#include "training/options.h"
+
+/* ---- counts ---- */
+
+T(the_count_of_a_shape_is_what_its_tensors_hold)
+{
+    static const char *const shapes[] = {
+        "",
+        "model.layers=3 model.dim=32 model.heads=4 model.kv_heads=2 model.attn_bias=qkv",
+        "model.layers=3 model.dim=32 model.heads=4 model.kv_heads=1 model.attn_bias=true "
+        "model.tied=false",
+        "model.layers=2 model.dim=24 model.heads=3 model.head_dim=16 model.attn_bias=true "
+        "model.mlp_bias=true",
+        "model.layers=2 model.dim=24 model.heads=3 model.head_dim=6 model.attn_bias=qkv "
+        "model.mlp=gelu model.mlp_bias=true",
+        "model.layers=5 model.dim=20 model.heads=2 model.norm=layer model.position=learned "
+        "model.max_seq=33 model.mlp=gelu_tanh model.ffn=50",
+        "model.layers=1 model.dim=16 model.heads=2 model.norm=layer model.position=none "
+        "model.tied=false model.vocab=7",
+    };
+    for (size_t i = 0; i < DS_LEN(shapes); i++) {
+        char options[512];
+        snprintf(options, sizeof options, "model.method=dense %s", shapes[i]);
+        struct model *m = kit_model(options, 1, 4, 0, 0);
+        const struct model_config *c = &m->config;
+        t_eq(model_config_params(c), params_count(&m->params));
+        int64_t layer = 0;
+        for (int k = 0; k < m->params.n; k++)
+            if (strncmp(m->params.p[k].name, "model.layers.0.", 15) == 0)
+                layer += (int64_t)m->params.p[k].n;
+        t_eq(model_config_params_layer(c), layer);
+        model_free(m);
+    }
+}
+
+/* ---- rotary frequencies ---- */
+
+static struct model_config rope_config(double theta, int64_t head_dim)
+{
+    struct model_config c = {.head_dim = head_dim, .rope_theta = theta};
+    return c;
+}
+
+T(plain_frequencies_are_powers_of_theta)
+{
+    struct model_config c = rope_config(10000, 64);
+    double f[32];
+    model_config_rope(&c, f);
+    t_eq(f[0] == 1, 1);
+    for (int i = 0; i < 32; i++)
+        t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
+}
+
+/* The rule as it is published, by wave lengths. */
+static double llama3(double f, double factor, double low, double high, double original)
+{
+    double w = 2 * acos(-1.0) / f;
+    if (w < original / high)
+        return f;
+    if (w > original / low)
+        return f / factor;
+    double s = (original / w - low) / (high - low);
+    return (1 - s) * f / factor + s * f;
+}
+
+T(llama3_stretches_long_waves_only)
+{
+    static const struct {
+        double factor;
+        int64_t head_dim;
+    } of[] = {{32, 64}, {8, 128}};
+    for (size_t k = 0; k < DS_LEN(of); k++) {
+        struct model_config c = rope_config(5e5, of[k].head_dim), plain = c;
+        double f[64], raw[64];
+        int kept = 0, ramped = 0, divided = 0, n = (int)of[k].head_dim / 2;
+        c.rope_scaling = ROPE_LLAMA3;
+        c.rope_factor = of[k].factor;
+        c.rope_low = 1;
+        c.rope_high = 4;
+        c.rope_original = 8192;
+        model_config_rope(&c, f);
+        model_config_rope(&plain, raw);
+        for (int i = 0; i < n; i++) {
+            double want = llama3(raw[i], of[k].factor, 1, 4, 8192);
+            t_near(f[i] / want, 1, 1e-12);
+            kept += f[i] == raw[i];
+            divided += f[i] == raw[i] / of[k].factor;
+            ramped += f[i] < raw[i] && f[i] > raw[i] / of[k].factor;
+            t_true(i == 0 || f[i] < f[i - 1]);
+        }
+        t_eq(kept + ramped + divided, n);
+        t_true(kept > 0 && ramped > 0 && divided > 0);
+    }
+}
+
+/* theta is chosen so that the second of two frequencies has the wave length w. */
+static double at_wave(double w)
+{
+    double f[2], theta = pow(w / (2 * acos(-1.0)), 2);
+    struct model_config c = rope_config(theta, 4);
+    c.rope_scaling = ROPE_LLAMA3;
+    c.rope_factor = 8;
+    c.rope_low = 1;
+    c.rope_high = 4;
+    c.rope_original = 8192;
+    model_config_rope(&c, f);
+    return f[1] * w / (2 * acos(-1.0));
+}
+
+T(llama3_borders_lie_at_the_two_wave_lengths)
+{
+    t_near(at_wave(2047), 1, 1e-12);
+    t_near(at_wave(2048), 1, 1e-9);
+    t_true(at_wave(2050) < 1);
+    t_near(at_wave(2050), 1 - (1 - 1.0 / 8) * (4 - 8192.0 / 2050) / 3, 1e-9);
+    t_near(at_wave(8192.0 / 2.5), 0.5 + 0.5 / 8, 1e-9);
+    t_true(at_wave(8190) > 1.0 / 8);
+    t_near(at_wave(8192), 1.0 / 8, 1e-9);
+    t_near(at_wave(8193), 1.0 / 8, 1e-12);
+    t_near(at_wave(1e6), 1.0 / 8, 1e-12);
+}
+
+T(the_model_turns_by_the_frequencies_of_its_config)
+{
+    struct model *m = kit_model("model.method=dense model.rope_scaling=llama3 model.dim=64 "
+                                "model.heads=1 model.rope_theta=5e5 model.layers=1",
+                                1, 4, 0, 0);
+    double f[32];
+    model_config_rope(&m->config, f);
+    for (int i = 0; i < 32; i++)
+        t_true(m->inv_freq[i] == (real)f[i]);
+    model_free(m);
+}
+
+T(scaling_needs_its_borders_in_order)
+{
+    struct err e = {0};
+    struct model *m = NULL;
+    t_fails(kit_try(&m, "model.rope_scaling=llama3 model.rope_low=4 model.rope_high=4", 1, 0, &e),
+            &e, DS_ERANGE, "model.rope_high=4 must be above model.rope_low=4");
+}
+
+/* ---- config.json ---- */
+
+static int read_text(struct model_config *c, const char *text, struct err *e)
+{
+    char path[1024];
+    struct config route = {0};
+    t_ok(fs_join(path, sizeof path, t_tmpdir(), "config.json", e), e);
+    t_ok(fs_write_file(path, text, strlen(text), e), e);
+    int rc = model_config_from_json(c, &route, path, e);
+    config_release(&route);
+    return rc;
+}
+
+#define QWEN                                                                                       \
+    "\"hidden_size\": 896, \"num_hidden_layers\": 24, \"num_attention_heads\": 14, "               \
+    "\"num_key_value_heads\": 2, \"intermediate_size\": 4864, \"vocab_size\": 151936, "            \
+    "\"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, "     \
+    "\"sliding_window\": 32768, \"hidden_act\": \"silu\", \"attention_dropout\": 0.0"
+
+T(a_qwen2_file_has_biases_on_q_k_and_v)
+{
+    struct model_config c;
+    struct err e = {0};
+    t_ok(read_text(&c,
+                   "{\"model_type\": \"qwen2\", \"tie_word_embeddings\": true, "
+                   "\"use_sliding_window\": false, " QWEN "}",
+                   &e),
+         &e);
+    t_eq(c.attn_bias, ATTN_BIAS_QKV);
+    t_eq(c.mlp_bias, 0);
+    t_eq(c.tied, 1);
+    t_eq(c.rope_scaling, ROPE_PLAIN);
+    t_near(c.norm_eps, 1e-6, 1e-18);
+    t_eq(model_config_params(&c), 494032768);
+    t_str(c.method, "dense");
+    opt_release(&model_group, &c);
+}
+
+#define LLAMA3                                                                                     \
+    "\"factor\": 32.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "                      \
+    "\"original_max_position_embeddings\": 8192"
+#define LLAMA                                                                                      \
+    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "                  \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50"
+
+T(rope_scaling_is_read_in_all_its_spellings)
+{
+    static const struct {
+        const char *text;
+        int kind;
+        double theta;
+    } of[] = {
+        {LLAMA "}", ROPE_PLAIN, 1e4},
+        {LLAMA ", \"rope_scaling\": null, \"rope_theta\": 5e5}", ROPE_PLAIN, 5e5},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", " LLAMA3 "}}", ROPE_LLAMA3, 1e4},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"llama3\", " LLAMA3 "}}", ROPE_LLAMA3, 1e4},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5e5}}",
+         ROPE_PLAIN, 5e5},
+        {LLAMA ", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"llama3\", " LLAMA3
+               "}}",
+         ROPE_LLAMA3, 5e5},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct model_config c;
+        struct err e = {0};
+        t_ok(read_text(&c, of[i].text, &e), &e);
+        t_eq(c.rope_scaling, of[i].kind);
+        t_near(c.rope_theta, of[i].theta, 0);
+        t_near(c.norm_eps, 1e-6, 1e-18);
+        t_eq(c.tied, 0);
+        if (of[i].kind == ROPE_LLAMA3)
+            t_true(c.rope_factor == 32 && c.rope_low == 1 && c.rope_high == 4 &&
+                   c.rope_original == 8192);
+        opt_release(&model_group, &c);
+    }
+}
+
+T(what_cannot_be_computed_is_refused)
+{
+    static const struct {
+        const char *text, *part;
+    } of[] = {
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "of type linear"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}", "of type yarn"},
+        {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "of type none"},
+        {LLAMA ", \"rope_scaling\": 3}", "rope_scaling is not an object"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}",
+         "has no low_freq_factor"},
+        {LLAMA ", \"hidden_act\": \"gelu\"}", "hidden_act gelu"},
+        {LLAMA ", \"rms_norm_eps\": \"x\"}", "rms_norm_eps is not a number"},
+        {LLAMA ", \"num_hidden_layers\": 0}", ""},
+        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}", "sliding windows"},
+        {"{\"model_type\": \"mistral\"}", "model_type mistral is not known here"},
+        {"{}", "model_type is missing"},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct model_config c;
+        struct err e = {0};
+        int rc = read_text(&c, of[i].text, &e);
+        t_truef(rc < 0 && strstr(e.text, of[i].part) && !strchr(e.text, '\n'), "%zu: %d %s", i, rc,
+                e.text);
+    }
+}
+
+static void round_trip(const char *options, const char *type, const char *also)
+{
+    struct err e = {0};
+    struct str text = {0}, again = {0};
+    struct config route = {0};
+    struct model_config c;
+    char path[1024], want[64];
+    struct model *m = kit_model(options, 1, 4, 0, 0);
+    model_config_to_json(&text, &m->config, NULL);
+    snprintf(want, sizeof want, "\"model_type\": \"%s\"", type);
+    t_truef(strstr(str_text(&text), want) && strstr(str_text(&text), also), "%s", str_text(&text));
+    t_ok(fs_join(path, sizeof path, t_tmpdir(), "config.json", &e), &e);
+    t_ok(fs_write_file(path, text.p, text.len, &e), &e);
+    t_ok(model_config_from_json(&c, &route, path, &e), &e);
+    model_config_to_json(&again, &c, NULL);
+    t_str(str_text(&again), str_text(&text));
+    opt_release(&model_group, &c);
+    /* and without our own part, as another program would write it */
+    char *own = strstr(text.p, ",\n  \"depthscope\"");
+    if (own && strcmp(type, "depthscope") != 0) {
+        own[0] = '}';
+        t_ok(fs_write_file(path, text.p, (size_t)(own - text.p) + 1, &e), &e);
+        t_ok(model_config_from_json(&c, &route, path, &e), &e);
+        t_eq(c.attn_bias, m->config.attn_bias);
+        t_eq(c.rope_scaling, m->config.rope_scaling);
+        t_eq(c.tied, m->config.tied);
+        t_near(c.rope_factor, m->config.rope_factor, 0);
+        t_eq(model_config_params(&c), model_config_params(&m->config));
+        opt_release(&model_group, &c);
+    }
+    config_release(&route);
+    str_release(&text);
+    str_release(&again);
+    model_free(m);
+}
+
+T(config_json_names_the_family_that_computes_the_same)
+{
+    round_trip("model.method=dense", "llama", "LlamaForCausalLM");
+    round_trip("model.method=dense model.attn_bias=true model.tied=false", "llama",
+               "\"attention_bias\": true");
+    round_trip("model.method=dense model.attn_bias=qkv model.kv_heads=1", "qwen2",
+               "Qwen2ForCausalLM");
+    round_trip("model.method=dense model.rope_scaling=llama3 model.rope_factor=32", "llama",
+               "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 32");
+    round_trip("model.method=dense model.rope_scaling=llama3 model.attn_bias=qkv", "qwen2",
+               "\"original_max_position_embeddings\": 8192");
+    round_trip("model.method=edp", "depthscope", "DepthscopeForCausalLM");
+    round_trip("model.method=edp model.attn_bias=qkv", "depthscope", "");
+    round_trip("model.method=dense model.attn_bias=qkv model.mlp_bias=true", "depthscope", "");
+    round_trip("model.method=dense model.position=rope_interleaved", "depthscope", "");
+}
