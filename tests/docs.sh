@@ -8,8 +8,9 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "$program" help keys | sed "/^## Keys$/d" >"$tmp/keys"
 "$program" help views >"$tmp/views"
-for table in keys views; do
-    grep -q '^| ' "$tmp/$table" || { echo "$program help $table printed no table"; exit 1; }
+"$program" presets --markdown >"$tmp/presets"
+for table in keys views presets; do
+    grep -q '^| ' "$tmp/$table" || { echo "$program printed no table of $table"; exit 1; }
 done
 awk -v dir="$tmp" '
 /^<!-- begin [a-z]* -->$/ { print; print ""; file = dir "/" $3; while ((getline line < file) > 0) print line; skip = 1; next }

@@ -4,16 +4,18 @@
 
 #include "cli/use.h"
 
-/* One line of the table: settings on top of the preset. */
+/* One line of the table: settings on top of presets. */
 struct batch_row {
     char label[96];
+    char **preset; /* heap strings; none = the default */
+    size_t presets;
     char **override; /* heap strings */
     size_t n;
     char refused[256]; /* why it cannot run; "" */
 };
 struct batch_plan {
-    const char *kind;   /* "sweep", "ablate": the names of runs begin with it */
-    const char *preset; /* NULL: the default                                 */
+    char preset[128]; /* as it was asked for, "stories+mod,dtf"; quick when nothing was */
+    const char *kind; /* "sweep", "ablate": the names of runs begin with it */
     struct batch_row *row;
     size_t n, cap;
     int64_t *seed;
@@ -26,6 +28,7 @@ enum { BATCH_RUNS_MAX = 10000 };
 /* Appends a row; texts are copied. NULL without memory. */
 struct batch_row *batch_add(struct batch_plan *p, const char *label);
 int batch_set(struct batch_row *r, const char *override, struct err *e) DS_CHECK;
+int batch_preset(struct batch_row *r, const char *preset, struct err *e) DS_CHECK;
 /* Runs everything that is not done yet, row by row, and prints the table (or JSON).  Returns the exit status: 0 all is
  * done (rows that cannot be are told), 1 a run failed, 130 interrupted: the same command goes on from there. */
 int batch_run(struct batch_plan *p);

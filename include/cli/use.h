@@ -23,6 +23,9 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
 /* The one word that names a model or run; DS_EUSAGE when there are none or more. */
 int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
             struct err *e) DS_CHECK;
+/* The words that are presets, and behind them the one of --mode quick|scratch|transfer: heap array (mem_free), texts
+ * borrowed. */
+int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e) DS_CHECK;
 /* All of stdin or of a file ("-" = stdin), at most cap bytes. */
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */

@@ -33,9 +33,11 @@ struct job_key {
     const char *key, *otherwise, *help, *choices;
 };
 int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with fs_list_free */
-/* What the preset gives the first n rows of job_keys: heap strings (mem_free), NULL for keys that do not belong to its
+/* What a preset, or several with spaces between, give the first n rows of job_keys: heap strings (mem_free), NULL for keys that do not belong to its
  * method. */
-int job_preset_values(const char *preset, char **value, size_t n, struct err *e) DS_CHECK;
+int job_preset_values(const char *presets, char **value, size_t n, struct err *e) DS_CHECK;
+/* The first `max` words of `text` (cut in place) between spaces; how many. */
+size_t job_cut_words(char *text, const char **word, size_t max);
 /* All option rows that a run accepts, static; common ones first. */
 const struct job_key *job_keys(size_t *n);
 

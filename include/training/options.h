@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/opt.h"
 #include "models/config.h"
+#include "training/preset.h"
 
 enum schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
 /* Keys "train.*". */
@@ -38,12 +39,15 @@ struct train_config {
     struct run_options run;
     struct model_config model;
     struct config route; /* the method's options, as entries with its prefix, defaults included */
-    char preset[64];
+    char preset[64];     /* names joined by +, quick when none were given */
 };
-/* Preset (name of data/NAME.yaml found beside the program, a path to a .yaml, or NULL = quick) with overrides on top. All
- * errors of a kind are told at once; unknown keys name the nearest. */
-int train_config_make(struct train_config *c, const char *preset, const char *const *override,
-                      size_t n, struct err *e) DS_CHECK;
+/* Presets (names of data/NAME.yaml found beside the program, or paths to .yaml files; none = quick) merged in order, a
+ * later one wins, with overrides on top. All errors of a kind are told at once; unknown keys name the nearest. */
+int train_config_make(struct train_config *c, const char *const *preset, size_t presets,
+                      const char *const *override, size_t n, struct err *e) DS_CHECK;
+/* The same for showing it: what presets leave open (???) has its default. */
+int train_config_look(struct train_config *c, const char *const *preset, size_t presets,
+                      struct err *e) DS_CHECK;
 /* From a run's config.yaml (resume); overrides as above. */
 int train_config_read(struct train_config *c, const char *path, const char *const *override,
                       size_t n, struct err *e) DS_CHECK;
@@ -53,8 +57,4 @@ void train_config_print(struct str *out, const struct train_config *c);
 void train_config_each(const struct train_config *c,
                        void (*each)(void *ctx, const char *key, const char *value), void *ctx);
 void train_config_release(struct train_config *c);
-/* Where data/NAME.yaml may be: beside the program, else the installed place. Set by cli before use. */
-void train_config_preset_dir(const char *dir);
-const char *train_config_presets(void);
-
 #endif

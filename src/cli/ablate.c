@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "cli/batch.h"
+#include "training/preset.h"
 
 static struct cli_option options[] = {
     {.name = "only", .has_value = 1, .help = "a,b  these rows (the control always runs)"},
@@ -70,6 +71,8 @@ static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli
     char label[96];
     struct batch_row *r = batch_add(p, x->name);
     int rc = r ? 0 : err_set(e, DS_EMEM, "ablate");
+    for (int i = 0; i < a->n_rest && rc == 0; i++)
+        rc = batch_preset(r, a->rest[i], e);
     for (size_t i = 0; i < DS_LEN(base) && rc == 0; i++)
         rc = batch_set(r, base[i], e);
     for (int i = 0; i < a->n_override && rc == 0; i++)
@@ -83,12 +86,10 @@ static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli
 static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct err *e)
 {
     const char *only = cli_value(a, "only"), *seeds = cli_value(a, "seeds");
-    if (a->n_rest > 1)
-        return err_set(e, DS_EUSAGE, "ablate: one preset, not also %s", a->rest[1]);
     for (int i = 0; i < a->n_override; i++)
         if (strncmp(a->override[i], "seed=", 5) == 0)
             return err_set(e, DS_EUSAGE, "ablate: seeds are given with --seeds 1,2,3");
-    p->preset = a->n_rest ? a->rest[0] : NULL;
+    presets_label(p->preset, sizeof p->preset, a->rest, (size_t)a->n_rest);
     int rc = only ? check_only(only, e) : 0;
     if (rc == 0)
         rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);

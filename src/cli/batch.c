@@ -26,23 +26,39 @@ struct batch_row *batch_add(struct batch_plan *p, const char *label)
     return r;
 }
 
+static int append(char ***list, size_t *n, const char *text, struct err *e)
+{
+    char **grown = mem_realloc(*list, *n + 1, sizeof *grown);
+    if (grown)
+        *list = grown;
+    if (!grown || !(grown[*n] = mem_strdup(text)))
+        return err_set(e, DS_EMEM, "settings");
+    ++*n;
+    return 0;
+}
+
 int batch_set(struct batch_row *r, const char *override, struct err *e)
 {
-    char **grown = mem_realloc(r->override, r->n + 1, sizeof *grown);
-    if (grown)
-        r->override = grown;
-    if (!grown || !(grown[r->n] = mem_strdup(override)))
-        return err_set(e, DS_EMEM, "settings");
-    r->n++;
-    return 0;
+    return append(&r->override, &r->n, override, e);
+}
+
+int batch_preset(struct batch_row *r, const char *preset, struct err *e)
+{
+    return append(&r->preset, &r->presets, preset, e);
+}
+
+static void list_release(char **list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        mem_free(list[i]);
+    mem_free(list);
 }
 
 void batch_release(struct batch_plan *p)
 {
     for (size_t i = 0; i < p->n; i++) {
-        for (size_t k = 0; k < p->row[i].n; k++)
-            mem_free(p->row[i].override[k]);
-        mem_free(p->row[i].override);
+        list_release(p->row[i].preset, p->row[i].presets);
+        list_release(p->row[i].override, p->row[i].n);
     }
     mem_free(p->row);
     mem_free(p->seed);
@@ -56,6 +72,8 @@ void batch_release(struct batch_plan *p)
 struct one {
     char name[65], dir[1024];
     char seed[32];
+    char **preset; /* the row's */
+    size_t presets;
     const char **arg; /* overrides of the row and the seed */
     size_t n;
 };
@@ -65,6 +83,8 @@ static int one_args(struct one *o, const struct batch_row *r, int64_t seed, stru
     o->arg = mem_alloc(r->n + 1, sizeof *o->arg);
     if (!o->arg)
         return err_set(e, DS_EMEM, "settings");
+    o->preset = r->preset;
+    o->presets = r->presets;
     for (size_t i = 0; i < r->n; i++)
         o->arg[o->n++] = r->override[i];
     snprintf(o->seed, sizeof o->seed, "seed=%" PRId64, seed);
@@ -79,7 +99,7 @@ static int one_resolve(struct one *o, const struct batch_plan *p, const struct b
     struct train_config c = {0};
     struct str text = {0};
     char stem[44];
-    int rc = train_config_make(&c, p->preset, o->arg, o->n, e);
+    int rc = train_config_make(&c, (const char *const *)o->preset, o->presets, o->arg, o->n, e);
     if (rc < 0)
         return rc;
     if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
@@ -133,10 +153,10 @@ static int one_look(const struct one *o, enum progress *state, struct err *e)
     return fs_remove_tree(o->dir, e);
 }
 
-static int one_run(const struct one *o, const struct batch_plan *p, enum progress state,
-                   char *reason, size_t size, struct err *e)
+static int one_run(const struct one *o, enum progress state, char *reason, size_t size,
+                   struct err *e)
 {
-    const char **argv = mem_alloc(o->n + 10, sizeof *argv);
+    const char **argv = mem_alloc(o->presets + o->n + 10, sizeof *argv);
     size_t k = 0;
     if (!argv)
         return err_set(e, DS_EMEM, "run");
@@ -146,8 +166,8 @@ static int one_run(const struct one *o, const struct batch_plan *p, enum progres
         argv[k++] = "--resume";
         argv[k++] = o->name;
     } else {
-        if (p->preset)
-            argv[k++] = p->preset;
+        for (size_t i = 0; i < o->presets; i++)
+            argv[k++] = o->preset[i];
         for (size_t i = 0; i < o->n; i++)
             argv[k++] = o->arg[i];
         argv[k++] = "--run";
@@ -203,7 +223,7 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
         goto out;
     double t = clock_mono();
     if (state == PROGRESS_NEW || state == PROGRESS_RESUME)
-        rc = one_run(&o, p, state, reason, sizeof reason, e);
+        rc = one_run(&o, state, reason, sizeof reason, e);
     if (rc < 0)
         goto out;
     struct summary *s = &x->run[x->n];
@@ -234,7 +254,7 @@ static void add_json(struct str *out, const struct batch_plan *p, const struct r
 {
     str_add(out, "{");
     json_add_str(out, "kind", p->kind);
-    json_add_str(out, "preset", p->preset ? p->preset : "quick");
+    json_add_str(out, "preset", p->preset);
     json_key(out, "seeds");
     str_add(out, "[");
     for (size_t i = 0; i < p->seeds; i++)
@@ -246,6 +266,10 @@ static void add_json(struct str *out, const struct batch_plan *p, const struct r
         json_key(out, NULL);
         summary_group_json(out, &x->group[i], x->run);
         out->len--; /* reopen the object */
+        char preset[128];
+        presets_label(preset, sizeof preset, (const char *const *)p->row[i].preset,
+                      p->row[i].presets);
+        json_add_str(out, "preset", preset);
         json_key(out, "settings");
         str_add(out, "[");
         for (size_t k = 0; k < p->row[i].n; k++) {

@@ -42,6 +42,29 @@ int cli_one(const struct cli_args *a, const char *command, const char *what, con
     return 0;
 }
 
+int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e)
+{
+    static const char *const modes[] = {"quick", "scratch", "transfer"};
+    const char *mode = cli_value(a, "mode");
+    int known = 0;
+    for (size_t i = 0; mode && i < DS_LEN(modes); i++)
+        known += strcmp(mode, modes[i]) == 0;
+    if (mode && !known)
+        return err_set(e, DS_EUSAGE, "--mode %s: quick, scratch or transfer; did you mean %s?",
+                       mode, cli_nearest(mode, modes, DS_LEN(modes)));
+    const char **list = mem_alloc((size_t)a->n_rest + 1, sizeof *list);
+    if (!list)
+        return err_set(e, DS_EMEM, "presets");
+    size_t k = 0;
+    for (int i = 0; i < a->n_rest; i++)
+        list[k++] = a->rest[i];
+    if (mode)
+        list[k++] = mode;
+    *preset = list;
+    *n = k;
+    return 0;
+}
+
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e)
 {
     char buf[16384];

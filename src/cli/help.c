@@ -99,7 +99,8 @@ static void list_presets(struct str *out)
         str_add(out, " ");
         cli_add_safe(out, names[i], strlen(names[i]), -1);
     }
-    str_add(out, "\nkeys: depthscope help keys\n");
+    str_add(out, "\ntheir sizes: depthscope presets; keys: depthscope help keys, depthscope train "
+                 "--keys METHOD\n");
     fs_list_free(names, n);
 }
 

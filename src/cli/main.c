@@ -9,13 +9,14 @@
 
 const struct command commands[] = {
     // clang-format off
-    {"train",    "[PRESET] [key=value ...]",           "train a model; PRESET is a name in data/ (quick) or a file", train_command},
+    {"train",    "[PRESET ...] [key=value ...]",       "train a model; PRESET is a name in data/ (quick) or a file; a later one wins", train_command},
+    {"presets",  "[PRESET ...]",                       "presets with their sizes; of those named, every key", presets_command},
     {"eval",     "MODEL [task=ppl] [key=value ...]",   "loss, bits per byte, compute and depth of a model", eval_command},
     {"generate", "MODEL --prompt TEXT [key=value ...]", "continue a text, with the depth of every token", generate_command},
     {"trace",    "MODEL --text TEXT -o OUT.mp",        "one pass over a text, every decision recorded", trace_command},
     {"figure",   "NAME|all|list RUN... [-o DIR]",      "draw a paper figure from logged runs", figure_command},
-    {"sweep",    "[PRESET] key=a,b,c ...",             "runs over values of keys, with seeds; resumable", sweep_command},
-    {"ablate",   "[PRESET] [--seeds 1,2,3]",           "the EDP ablations and a matched control; resumable", ablate_command},
+    {"sweep",    "[PRESET,PRESET ...] key=a,b,c ...",  "runs over values of keys and presets, with seeds; resumable", sweep_command},
+    {"ablate",   "[PRESET ...] [--seeds 1,2,3]",       "the EDP ablations and a matched control; resumable", ablate_command},
     {"compare",  "RUN RUN ...",                        "runs side by side, with intervals over seeds", compare_command},
     {"runs",     "[DIR]",                              "list runs", runs_command},
     {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, tokenizer or figure", inspect_command},

@@ -1,8 +1,10 @@
-/* depthscope sweep [PRESET] key=a,b,c ...: every combination, with every seed. */
+/* depthscope sweep [PRESET[,PRESET] ...] key=a,b,c ...: every combination, with every seed. */
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "cli/batch.h"
+#include "training/preset.h"
 
 static struct cli_option options[] = {
     {.name = "seeds", .has_value = 1, .help = "1,2,3  of every combination (or seed=1,2,3)"},
@@ -10,14 +12,16 @@ static struct cli_option options[] = {
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "no progress"},
     {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  as the last preset"},
+    {.name = "m", .help = "several values are meant (they always are here)"},
     {.name = NULL},
 };
 enum { KEYS_MAX = 32 };
 
-/* One key and its values, cut at commas outside brackets. */
+/* One key and its values, or one place for a preset and its names, cut at commas outside brackets. */
 struct axis {
     const char *text;
-    size_t key;
+    size_t key; /* length with '='; 0: presets */
     size_t n;
 };
 
@@ -31,7 +35,7 @@ static const char *value_end(const char *p)
 
 static const char *axis_value(const struct axis *a, size_t i, size_t *len)
 {
-    const char *p = a->text + a->key + 1, *end = value_end(p);
+    const char *p = a->text + a->key, *end = value_end(p);
     for (; i > 0; i--) {
         p = end + 1;
         end = value_end(p);
@@ -40,16 +44,15 @@ static const char *axis_value(const struct axis *a, size_t i, size_t *len)
     return p;
 }
 
-static int read_axis(struct axis *a, const char *text, struct err *e)
+static int read_axis(struct axis *a, const char *text, int is_preset, struct err *e)
 {
-    const char *equals = strchr(text, '=');
+    const char *equals = is_preset ? NULL : strchr(text, '=');
     a->text = text;
-    a->key = equals ? (size_t)(equals - text) : strlen(text);
+    a->key = equals ? (size_t)(equals - text) + 1 : 0;
     a->n = 1;
-    if (!equals)
-        return 0;
-    const char *p = equals + 1;
-    for (; *(p = value_end(p)); p++)
+    if (!equals && (!is_preset || fs_exists(text)))
+        return 0; /* "~key"; a file with commas in its name */
+    for (const char *p = text + a->key; *(p = value_end(p)); p++)
         a->n++;
     for (size_t i = 0; a->n > 1 && i < a->n; i++) {
         size_t len;
@@ -60,67 +63,84 @@ static int read_axis(struct axis *a, const char *text, struct err *e)
     return 0;
 }
 
+/* Adds the axis' value to the row, and what tells it from the others to the label. */
+static int add_value(struct batch_row *r, const struct axis *a, size_t at, struct str *label,
+                     struct err *e)
+{
+    size_t len = 0;
+    const char *value = axis_value(a, at, &len), *name = a->text;
+    struct str s = {0};
+    if (a->n == 1)
+        return (a->key || a->text[0] == '~' || a->text[0] == '+' ? batch_set
+                                                                 : batch_preset)(r, a->text, e);
+    str_addf(&s, "%.*s%.*s", (int)a->key, a->text, (int)len, value);
+    for (const char *p = a->text; p < a->text + a->key; p++)
+        name = *p == '.' ? p + 1 : name;
+    str_addf(label, "%s%.*s%.*s", label->len ? "," : "", (int)(a->text + a->key - name), name,
+             (int)len, value);
+    int rc = s.failed || label->failed ? err_set(e, DS_EMEM, "sweep")
+                                       : (a->key ? batch_set : batch_preset)(r, str_text(&s), e);
+    str_release(&s);
+    return rc;
+}
+
 static int add_one(struct batch_plan *p, const struct axis *axes, size_t n, size_t index,
                    struct err *e)
 {
-    struct str label = {0}, setting = {0};
+    struct str label = {0};
     struct batch_row *r = batch_add(p, "");
     int rc = r ? 0 : err_set(e, DS_EMEM, "sweep");
     for (size_t i = 0; i < n && rc == 0; i++) {
-        size_t at = index % axes[i].n, len = 0;
-        const char *key = axes[i].text, *dot = key;
+        rc = add_value(r, &axes[i], index % axes[i].n, &label, e);
         index /= axes[i].n;
-        str_reset(&setting);
-        if (axes[i].n == 1) {
-            rc = batch_set(r, axes[i].text, e);
-            continue;
-        }
-        const char *value = axis_value(&axes[i], at, &len);
-        for (const char *s = key; s < key + axes[i].key; s++)
-            dot = *s == '.' ? s + 1 : dot;
-        str_addf(&setting, "%.*s=%.*s", (int)axes[i].key, key, (int)len, value);
-        str_addf(&label, "%s%.*s=%.*s", label.len ? "," : "", (int)(key + axes[i].key - dot), dot,
-                 (int)len, value);
-        rc = setting.failed || label.failed ? err_set(e, DS_EMEM, "sweep")
-                                            : batch_set(r, str_text(&setting), e);
     }
     if (rc == 0)
-        str_copy(r->label, sizeof r->label,
-                 label.len   ? str_text(&label)
-                 : p->preset ? p->preset
-                             : "quick");
+        str_copy(r->label, sizeof r->label, label.len ? str_text(&label) : p->preset);
     str_release(&label);
-    str_release(&setting);
     return rc;
+}
+
+struct axes {
+    struct axis axis[KEYS_MAX];
+    size_t n, combinations;
+};
+
+static int add_axis(struct axes *x, const char *text, int is_preset, struct err *e)
+{
+    if (x->n == KEYS_MAX)
+        return err_set(e, DS_EUSAGE, "sweep: at most %d keys and presets", KEYS_MAX);
+    int rc = read_axis(&x->axis[x->n], text, is_preset, e);
+    if (rc < 0)
+        return rc;
+    x->combinations *= x->axis[x->n++].n;
+    if (x->combinations > BATCH_RUNS_MAX)
+        return err_set(e, DS_ERANGE, "sweep: more than %d combinations", BATCH_RUNS_MAX);
+    return 0;
 }
 
 static int plan_sweep(struct batch_plan *p, const struct cli_args *a, struct err *e)
 {
-    struct axis axes[KEYS_MAX];
-    size_t n = 0, all = 1;
-    const char *seeds = cli_value(a, "seeds");
-    if (a->n_rest > 1)
-        return err_set(e, DS_EUSAGE, "sweep: one preset, not also %s", a->rest[1]);
-    if (a->n_override > KEYS_MAX)
-        return err_set(e, DS_EUSAGE, "sweep: at most %d keys", KEYS_MAX);
-    p->preset = a->n_rest ? a->rest[0] : NULL;
-    for (int i = 0; i < a->n_override; i++) {
-        if (strncmp(a->override[i], "seed=", 5) == 0) {
-            if (seeds)
-                return err_set(e, DS_EUSAGE, "sweep: seeds are given twice");
+    struct axes x = {.combinations = 1};
+    const char *seeds = cli_value(a, "seeds"), **preset = NULL;
+    size_t presets = 0;
+    int rc = cli_presets(a, &preset, &presets, e);
+    if (rc == 0)
+        presets_label(p->preset, sizeof p->preset, preset, presets);
+    for (size_t i = 0; i < presets && rc == 0; i++)
+        rc = add_axis(&x, preset[i], 1, e);
+    for (int i = 0; i < a->n_override && rc == 0; i++) {
+        if (strncmp(a->override[i], "seed=", 5) != 0)
+            rc = add_axis(&x, a->override[i], 0, e);
+        else if (seeds)
+            rc = err_set(e, DS_EUSAGE, "sweep: seeds are given twice");
+        else
             seeds = a->override[i] + 5;
-            continue;
-        }
-        int rc = read_axis(&axes[n], a->override[i], e);
-        if (rc < 0)
-            return rc;
-        all *= axes[n++].n;
-        if (all > BATCH_RUNS_MAX)
-            return err_set(e, DS_ERANGE, "sweep: more than %d combinations", BATCH_RUNS_MAX);
     }
-    int rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);
-    for (size_t i = 0; i < all && rc == 0; i++)
-        rc = add_one(p, axes, n, i, e);
+    if (rc == 0)
+        rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);
+    for (size_t i = 0; i < x.combinations && rc == 0; i++)
+        rc = add_one(p, x.axis, x.n, i, e);
+    mem_free(preset);
     return rc;
 }
 

@@ -1,4 +1,5 @@
 /* depthscope train: a run in this process. */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -14,6 +15,8 @@
 #include "base/pool.h"
 #include "base/str.h"
 #include "cli/commands.h"
+#include "cli/keys.h"
+#include "cli/use.h"
 #include "cli/version.h"
 #include "training/job.h"
 #include "training/trainer.h"
@@ -23,9 +26,11 @@ static struct cli_option train_cli[] = {
     {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
     {"allow-change", 0, NULL, 0, "with --resume: go on although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
-    {"json", 0, NULL, 0, "one JSON object a step on stdout"},
+    {"json", 0, NULL, 0, "one JSON object a step on stdout; of --keys one array"},
     {"parent", 1, NULL, 0, "note this run as the parent in meta.json"},
-    {"keys", 1, NULL, 0, "list the keys of a method and leave"},
+    {"mode", 1, NULL, 0, "quick|scratch|transfer  as the last preset"},
+    {"m", 0, NULL, 0, "key=a,b,c are several values: depthscope sweep"},
+    {"keys", 1, NULL, 0, "list the keys of a method or group (model, train, all) and leave"},
     {NULL, 0, NULL, 0, NULL},
 };
 
@@ -180,27 +185,35 @@ static enum shape choose_shape(const struct cli_args *a)
     return isatty(2) && isatty(1) ? SHAPE_BAR : SHAPE_LINES;
 }
 
-static int list_keys(const char *method)
+/* "stories-mod": the presets, and the method when none of them has its name. */
+static void name_stem(char *stem, size_t size, const struct train_config *c)
 {
-    size_t n, shown = 0, m = strlen(method);
-    const struct job_key *k = job_keys(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(k[i].key, method, m) == 0 && k[i].key[m] == '.')
-            shown += (size_t)(printf("%-26s %-10s %s%s%s%s\n", k[i].key, k[i].otherwise, k[i].help,
-                                     k[i].choices ? " (" : "", k[i].choices ? k[i].choices : "",
-                                     k[i].choices ? ")" : "") > 0);
-    if (shown > 0 || route_find(method))
-        return 0;
-    struct err e = {0};
-    err_set(&e, DS_EUSAGE, "--keys %s: no such method or group", method);
-    return command_fail(&e);
+    const char *method = c->model.method;
+    int is_named = 0;
+    str_copy(stem, size, c->preset);
+    for (char *p = stem; *p; p++) {
+        size_t n = strcspn(p, "+");
+        is_named += n == strlen(method) && strncmp(p, method, n) == 0;
+        p += n;
+        if (!*p)
+            break;
+        *p = '-';
+    }
+    for (char *p = stem; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
+            *p = '_';
+    if (stem[0] == '.' || stem[0] == '-')
+        stem[0] = '_';
+    size_t n = strlen(stem);
+    if (!is_named)
+        snprintf(stem + n, size - n, "-%s", method);
 }
 
 /* A free name when none was given: PRESET-METHOD-1, -2, ... */
 static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir,
                       size_t size, struct err *e)
 {
-    char name[128];
+    char name[128], stem[56];
     const char *given = cli_value(a, "run");
     if (given && !fs_name_ok(given))
         return err_set(e, DS_EUSAGE,
@@ -208,15 +221,10 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
                        given);
     if (given)
         return fs_join(dir, size, job_root(), given, e);
-    const char *slash = strrchr(c->preset, '/');
-    char stem[48];
-    str_copy(stem, sizeof stem, slash ? slash + 1 : c->preset);
-    char *dot = strstr(stem, ".yaml");
-    if (dot)
-        *dot = '\0';
+    name_stem(stem, sizeof stem, c);
     int rc = fs_mkdirs(job_root(), e);
     for (int i = 1; rc == 0 && i < 100000; i++) { /* mkdir is the reservation */
-        snprintf(name, sizeof name, "%s-%s-%d", stem, c->model.method, i);
+        snprintf(name, sizeof name, "%s-%d", stem, i);
         rc = fs_join(dir, size, job_root(), name, e);
         if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
             return rc;
@@ -231,25 +239,30 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
                    int argc, char **argv, struct err *e)
 {
-    const char *resume = cli_value(a, "resume"), *preset = a->n_rest > 0 ? a->rest[0] : NULL;
+    const char *resume = cli_value(a, "resume"), **preset = NULL;
     char path[1100];
-    if (a->n_rest > 1)
-        return err_set(e, DS_EUSAGE, "one preset is wanted, %s is another", a->rest[1]);
+    size_t presets = 0;
+    int rc = cli_presets(a, &preset, &presets, e);
+    if (rc < 0)
+        return rc;
+    const char *first = presets ? preset[0] : NULL;
     if (!resume) {
-        int rc = train_config_make(c, preset, a->override, (size_t)a->n_override, e);
+        rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
+        mem_free(preset);
         if (rc == 0)
             rc = choose_dir(a, c, dir, size, e);
         if (rc == 0)
             rc = trainer_create(dir, c, argc, argv, DEPTHSCOPE_VERSION, cli_value(a, "parent"), e);
         return rc;
     }
-    if (preset || (a->n_override > 0 && !cli_flag(a, "allow-change")))
+    mem_free(preset);
+    if (first || (a->n_override > 0 && !cli_flag(a, "allow-change")))
         return err_set(
             e, DS_EUSAGE,
             "--resume takes the run's own configuration; --allow-change lets %s change it",
-            preset ? preset : a->override[0]);
-    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
-                               : fs_join(dir, size, job_root(), resume, e);
+            first ? first : a->override[0]);
+    rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
+                           : fs_join(dir, size, job_root(), resume, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0 && !fs_exists(path))
@@ -329,12 +342,20 @@ int train_command(int argc, char **argv)
 {
     struct cli_args a = {0};
     struct err e = {0};
-    char data[1024];
+    char data[1024], sweep[] = "sweep";
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "-m") == 0 || strcmp(argv[i], "--multirun") == 0) {
+            argv[0] = sweep; /* several values: many runs */
+            argv[i][2] = '\0';
+            argv[i][1] = 'm';
+            return sweep_command(argc, argv);
+        }
     if (cli_parse(&a, train_cli, argc, argv, &e) < 0)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
         train_config_preset_dir(data);
-    int status = cli_value(&a, "keys") ? list_keys(cli_value(&a, "keys")) : run(&a, argc, argv);
+    int status = cli_value(&a, "keys") ? keys_print(cli_value(&a, "keys"), cli_flag(&a, "json"))
+                                       : run(&a, argc, argv);
     cli_release(&a);
     return status;
 }

@@ -258,7 +258,7 @@ int job_command(const char *run_dir, const char *command, double timeout_s, stru
     return rc;
 }
 
-enum { KEYS_MAX = 256 };
+enum { KEYS_MAX = 400, PRESETS_MAX = 16 };
 static struct job_key keys[KEYS_MAX];
 static size_t n_keys;
 
@@ -293,28 +293,7 @@ const struct job_key *job_keys(size_t *n)
 
 int job_presets(char ***names, size_t *n, struct err *e)
 {
-    char **all = NULL;
-    size_t count = 0, k = 0;
-    int rc =
-        fs_is_dir(train_config_presets()) ? fs_list(train_config_presets(), &all, &count, e) : 0;
-    if (rc < 0)
-        return rc;
-    char **list = mem_alloc(count + 1, sizeof *list);
-    if (list)
-        list[k++] = mem_strdup("quick"); /* built in */
-    for (size_t i = 0; list && i < count; i++) {
-        size_t len = strlen(all[i]);
-        if (len <= 5 || strcmp(all[i] + len - 5, ".yaml") != 0 || strcmp(all[i], "quick.yaml") == 0)
-            continue;
-        all[i][len - 5] = '\0';
-        list[k++] = mem_strdup(all[i]);
-    }
-    fs_list_free(all, count);
-    if (!list)
-        return err_set(e, DS_EMEM, "presets");
-    *names = list;
-    *n = k;
-    return 0;
+    return preset_names(names, n, e);
 }
 
 struct values {
@@ -330,15 +309,31 @@ static void take_value(void *ctx, const char *key, const char *value)
             v->value[i] = mem_strdup(value);
 }
 
-int job_preset_values(const char *preset, char **value, size_t n, struct err *e)
+size_t job_cut_words(char *text, const char **word, size_t max)
+{
+    size_t n = 0;
+    for (char *p = text + strspn(text, " "); *p && n < max; p += strspn(p, " ")) {
+        word[n++] = p;
+        p += strcspn(p, " ");
+        if (*p)
+            *p++ = '\0';
+    }
+    return n;
+}
+
+int job_preset_values(const char *presets, char **value, size_t n, struct err *e)
 {
     struct train_config c;
+    const char *word[PRESETS_MAX];
+    char *text = mem_strdup(presets);
     size_t all;
     (void)job_keys(&all);
     struct values v = {value, n < all ? n : all};
     for (size_t i = 0; i < n; i++)
         value[i] = NULL;
-    int rc = train_config_make(&c, preset, NULL, 0, e);
+    int rc = text ? train_config_look(&c, word, job_cut_words(text, word, PRESETS_MAX), e)
+                  : err_set(e, DS_EMEM, "presets");
+    mem_free(text);
     if (rc < 0)
         return rc;
     train_config_each(&c, take_value, &v);

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/mem.h"
+#include "training/preset.h"
 
 #define AT(field) offsetof(struct train_options, field)
 static const struct opt train_opts[] = {
@@ -69,41 +69,28 @@ const struct opt_group run_group = {
     .prefix = "", .title = "run", .opts = run_opts, .n = DS_LEN(run_opts)};
 #undef AT
 
-static char preset_dir[1024] = "data";
-
-void train_config_preset_dir(const char *dir)
-{
-    str_copy(preset_dir, sizeof preset_dir, dir);
-}
-
-const char *train_config_presets(void)
-{
-    return preset_dir;
-}
-
-static int preset_path(char *path, size_t size, const char *preset, struct err *e)
-{
-    size_t n = strlen(preset);
-    char file[96];
-    if (n > 5 && strcmp(preset + n - 5, ".yaml") == 0)
-        return str_copy(path, size, preset)
-                   ? err_set(e, DS_ERANGE, "%s: the path is too long", preset)
-                   : 0;
-    if (!fs_name_ok(preset))
-        return err_set(e, DS_EUSAGE, "'%s' is no preset: a name in data/ or a .yaml file is wanted",
-                       preset);
-    snprintf(file, sizeof file, "%s.yaml", preset);
-    int rc = fs_join(path, size, preset_dir, file, e);
-    if (rc == 0 && !fs_exists(path))
-        rc = err_set(e, DS_EUSAGE,
-                     "no preset %s (%s is not there); `depthscope help train` lists them", preset,
-                     path);
-    return rc;
-}
-
 static const char *between(const struct str *all)
 {
     return all->len ? "; " : "";
+}
+
+/* A preset writes ??? where only the user knows the value: asked for before a run, the default for a look at it. */
+static void check_open(const struct opt_group *g, void *values, int is_look, struct str *all)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        const struct opt *o = &g->opts[i];
+        char text[8];
+        if (o->type != OPT_STRING)
+            continue;
+        opt_print(o, values, text, sizeof text);
+        if (strcmp(text, "???") != 0)
+            continue;
+        if (!is_look)
+            str_addf(all, "%s%s%s must be given: %s%s=... (%s)", between(all), g->prefix, o->key,
+                     g->prefix, o->key, o->help);
+        else if (opt_set(o, values, o->otherwise, NULL, NULL) < 0)
+            all->failed = 1;
+    }
 }
 
 /* Applies the groups in turn and collects what each has to say. */
@@ -213,12 +200,19 @@ static void check_method(const struct train_config *c, const struct route_ops *o
 }
 
 /* Adds to `all` everything that is wrong, not only the first of it. */
-static void resolve(struct train_config *c, struct config *given, struct str *all)
+static void resolve(struct train_config *c, struct config *given, int is_look, struct str *all)
 {
-    apply(given, &train_group, &c->train, all);
-    apply(given, &data_group, &c->data, all);
-    apply(given, &run_group, &c->run, all);
-    apply(given, &model_group, &c->model, all);
+    const struct {
+        const struct opt_group *group;
+        void *values;
+    } part[] = {{&train_group, &c->train},
+                {&data_group, &c->data},
+                {&run_group, &c->run},
+                {&model_group, &c->model}};
+    for (size_t i = 0; i < DS_LEN(part); i++) {
+        apply(given, part[i].group, part[i].values, all);
+        check_open(part[i].group, part[i].values, is_look, all);
+    }
     const struct route_ops *ops = c->model.method ? route_find(c->model.method) : NULL;
     if (ops) {
         check_route_options(given, ops, &c->route, all);
@@ -239,49 +233,67 @@ static void resolve(struct train_config *c, struct config *given, struct str *al
     }
 }
 
-static int make(struct train_config *c, const char *path, const char *const *override, size_t n,
-                struct err *e)
+/* `given` is what presets or a file say; it is taken. */
+static int make(struct train_config *c, struct config *given, const char *const *override, size_t n,
+                int is_look, struct err *e)
 {
-    struct config given = {0};
     struct str all = {0};
-    int rc = path ? config_read_yaml(&given, path, e) : 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    for (size_t i = 0; i < n; i++) {
         char where[32];
         struct err one = {0};
         snprintf(where, sizeof where, "setting %zu", i + 1);
-        if (config_override(&given, override[i], where, &one) < 0)
+        if (config_override(given, override[i], where, &one) < 0)
             str_addf(&all, "%s%s", between(&all), one.text);
     }
-    if (rc == 0)
-        resolve(c, &given, &all);
-    if (rc == 0 && (all.len > 0 || all.failed))
+    resolve(c, given, is_look, &all);
+    int rc = 0;
+    if (all.len > 0 || all.failed)
         rc = err_set(e, all.failed ? DS_EMEM : DS_EUSAGE, "%s",
                      all.failed ? "configuration" : str_text(&all));
     str_release(&all);
-    config_release(&given);
+    config_release(given);
     if (rc < 0)
         train_config_release(c);
     return rc;
 }
 
-int train_config_make(struct train_config *c, const char *preset, const char *const *override,
-                      size_t n, struct err *e)
+static int from_presets(struct train_config *c, const char *const *preset, size_t presets,
+                        const char *const *override, size_t n, int is_look, struct err *e)
 {
-    char path[1024];
+    struct config given = {0};
     memset(c, 0, sizeof *c);
-    str_copy(c->preset, sizeof c->preset, preset ? preset : "quick");
-    /* quick is what the tables' defaults describe: it needs no file */
-    if (!preset || strcmp(preset, "quick") == 0)
-        return make(c, NULL, override, n, e);
-    int rc = preset_path(path, sizeof path, preset, e);
-    return rc < 0 ? rc : make(c, path, override, n, e);
+    int rc = presets_read(&given, preset, presets, e);
+    if (rc < 0) {
+        config_release(&given);
+        return rc;
+    }
+    presets_label(c->preset, sizeof c->preset, preset, presets);
+    return make(c, &given, override, n, is_look, e);
+}
+
+int train_config_make(struct train_config *c, const char *const *preset, size_t presets,
+                      const char *const *override, size_t n, struct err *e)
+{
+    return from_presets(c, preset, presets, override, n, 0, e);
+}
+
+int train_config_look(struct train_config *c, const char *const *preset, size_t presets,
+                      struct err *e)
+{
+    return from_presets(c, preset, presets, NULL, 0, 1, e);
 }
 
 int train_config_read(struct train_config *c, const char *path, const char *const *override,
                       size_t n, struct err *e)
 {
+    struct config given = {0};
     memset(c, 0, sizeof *c);
-    return make(c, path, override, n, e);
+    int rc = config_read_yaml(&given, path, e);
+    if (rc < 0) {
+        config_release(&given);
+        return rc;
+    }
+    return make(c, &given, override, n, 0, e);
 }
 
 void train_config_print(struct str *out, const struct train_config *c)

@@ -50,7 +50,7 @@ static void make_config(struct train_config *c, const struct plan_of_run *p)
         key[n++] = tiny[i];
     for (size_t i = 0; i < DS_LEN(p->more) && p->more[i]; i++)
         key[n++] = p->more[i];
-    t_ok(train_config_make(c, NULL, key, n, &e), &e);
+    t_ok(train_config_make(c, NULL, 0, key, n, &e), &e);
 }
 
 static atomic_int asked;

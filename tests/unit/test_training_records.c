@@ -41,7 +41,7 @@ static void make_config(struct train_config *c, const char *const *keys)
         key[n++] = tiny[i];
     while (keys && *keys)
         key[n++] = *keys++;
-    t_ok(train_config_make(c, NULL, key, n, &e), &e);
+    t_ok(train_config_make(c, NULL, 0, key, n, &e), &e);
 }
 
 static const char *room(void)

@@ -9,11 +9,11 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { FORM_ROWS_MAX = 200 };
+enum { FORM_ROWS_MAX = 400, FORM_PRESETS_MAX = 16 };
 
 struct form {
     int is_open;
-    char preset[65];
+    char preset[256]; /* one, or several with spaces between */
     const struct job_key *key;
     size_t keys;
     char *base[FORM_ROWS_MAX]; /* the preset's; NULL = a key of another method, the default holds */
@@ -241,17 +241,16 @@ static void form_begin(struct view *v, const char *preset)
 static void form_start(struct view *v)
 {
     struct form *f = &((struct home *)v->state)->form;
-    char text[FORM_ROWS_MAX + 1][160], name[65], path[1200];
-    const char *args[FORM_ROWS_MAX + 1];
-    size_t n = 0;
+    char text[FORM_ROWS_MAX][160], preset[sizeof f->preset], name[65], path[1200];
+    const char *args[FORM_PRESETS_MAX + FORM_ROWS_MAX];
     struct err e = {0};
-    args[n++] = f->preset;
+    str_copy(preset, sizeof preset, f->preset);
+    size_t n = job_cut_words(preset, args, FORM_PRESETS_MAX);
     for (size_t i = 0; i < f->keys; i++) {
         if (!f->value[i])
             continue;
-        snprintf(text[n], sizeof text[n], "%s=%s", f->key[i].key, f->value[i]);
-        args[n] = text[n];
-        n++;
+        snprintf(text[i], sizeof text[i], "%s=%s", f->key[i].key, f->value[i]);
+        args[n++] = text[i];
     }
     if (job_start(args, n, name, sizeof name, &e) < 0) {
         app_say(v->app, LOG_ERROR, "%s", e.text);
@@ -350,10 +349,9 @@ static void key_new(struct view *v, const struct key *k, const char *args)
     struct home *h = v->state;
     (void)k;
     size_t i = h->list.cursor >= h->jobs ? h->list.cursor - h->jobs : 0;
-    for (size_t p = 0; args && p < h->presets; p++)
-        if (strcmp(h->preset[p], args) == 0)
-            i = p;
-    if (i < h->presets)
+    if (args && *args)
+        form_begin(v, args);
+    else if (i < h->presets)
         form_begin(v, h->preset[i]);
     else
         app_say(v->app, LOG_WARN, "no presets found");

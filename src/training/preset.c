@@ -1,0 +1,155 @@
+#include "training/preset.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+static char preset_dir[1024] = "data";
+
+void train_config_preset_dir(const char *dir)
+{
+    str_copy(preset_dir, sizeof preset_dir, dir);
+}
+
+const char *train_config_presets(void)
+{
+    return preset_dir;
+}
+
+/* Length of the name without ".yaml"; 0 when it does not end so. */
+static size_t stem_length(const char *file)
+{
+    size_t n = strlen(file);
+    return n > 5 && strcmp(file + n - 5, ".yaml") == 0 ? n - 5 : 0;
+}
+
+int preset_names(char ***names, size_t *n, struct err *e)
+{
+    char **all = NULL;
+    size_t count = 0, k = 0;
+    int rc = fs_is_dir(preset_dir) ? fs_list(preset_dir, &all, &count, e) : 0;
+    if (rc < 0)
+        return rc;
+    char **list = mem_alloc(count + 1, sizeof *list);
+    if (list && (list[k] = mem_strdup("quick")) != NULL) /* built in */
+        k++;
+    for (size_t i = 0; list && i < count; i++) {
+        size_t stem = stem_length(all[i]);
+        if (stem == 0 || strcmp(all[i], "quick.yaml") == 0)
+            continue;
+        all[i][stem] = '\0';
+        if ((list[k] = mem_strdup(all[i])) != NULL)
+            k++;
+    }
+    fs_list_free(all, count);
+    if (!list)
+        return err_set(e, DS_EMEM, "presets");
+    *names = list;
+    *n = k;
+    return 0;
+}
+
+static int unknown(const char *preset, struct err *e)
+{
+    char **names = NULL, best[80] = "";
+    size_t n = 0;
+    int least = INT_MAX;
+    if (preset_names(&names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++) {
+            int d = str_distance(preset, names[i]);
+            if (strlen(preset) > 2 && strncmp(names[i], preset, strlen(preset)) == 0)
+                d = 1; /* a name that was cut short */
+            if (d < least) {
+                least = d;
+                str_copy(best, sizeof best, names[i]);
+            }
+        }
+    if (names)
+        fs_list_free(names, n);
+    return err_set(e, DS_EUSAGE, "no preset %s in %s%s%s%s (depthscope presets lists them)", preset,
+                   preset_dir, best[0] ? ", did you mean " : "", best, best[0] ? "?" : "");
+}
+
+int preset_path(char *path, size_t size, const char *preset, struct err *e)
+{
+    char file[96];
+    int rc = 0;
+    if (stem_length(preset) > 0) {
+        if (str_copy(path, size, preset))
+            rc = err_set(e, DS_ERANGE, "%s: the path is too long", preset);
+    } else if (!fs_name_ok(preset)) {
+        rc = err_set(e, DS_EUSAGE, "'%s' is no preset: a name in %s or a .yaml file is wanted (%s)",
+                     preset, preset_dir, "depthscope presets lists them");
+    } else {
+        snprintf(file, sizeof file, "%s.yaml", preset);
+        rc = fs_join(path, size, preset_dir, file, e);
+        if (rc == 0 && !fs_exists(path))
+            rc = unknown(preset, e);
+    }
+    if (rc == 0 && fs_is_dir(path))
+        rc = err_set(e, DS_EUSAGE, "preset %s: %s is a folder", preset, path);
+    return rc;
+}
+
+static int read_one(struct config *c, const char *preset, struct err *e)
+{
+    char path[1024];
+    struct config own = {0};
+    int rc = preset_path(path, sizeof path, preset, e);
+    if (rc == 0)
+        rc = config_read_yaml(&own, path, e);
+    if (rc == 0 && own.n == 0)
+        rc = err_set(e, DS_EUSAGE, "preset %s: %s holds no key", preset, path);
+    if (rc == 0)
+        rc = config_merge(c, &own, e);
+    config_release(&own);
+    return rc;
+}
+
+int presets_read(struct config *c, const char *const *preset, size_t n, struct err *e)
+{
+    if (n == 1 && strcmp(preset[0], "quick") == 0)
+        return 0; /* what the tables' defaults describe: it needs no file */
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(preset[i], preset[k]) == 0)
+                return err_set(e, DS_EUSAGE, "preset %s is given twice", preset[i]);
+        int rc = read_one(c, preset[i], e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+void presets_label(char *out, size_t size, const char *const *preset, size_t n)
+{
+    struct str s = {0};
+    for (size_t i = 0; i < n; i++) {
+        const char *slash = strrchr(preset[i], '/'), *name = slash ? slash + 1 : preset[i];
+        size_t stem = stem_length(name);
+        str_addf(&s, "%s%.*s", i ? "+" : "", (int)(stem ? stem : strlen(name)), name);
+    }
+    str_copy(out, size, n ? str_text(&s) : "quick");
+    str_release(&s);
+}
+
+char *preset_base(const char *preset)
+{
+    char path[1024];
+    struct config c = {0};
+    struct str text = {0};
+    char *base = NULL;
+    if (preset_path(path, sizeof path, preset, NULL) == 0 &&
+        fs_read_file(&text, path, 1 << 20, NULL) == 0 &&
+        config_read_yaml_text(&c, str_text(&text), text.len, preset, NULL) == 0) {
+        const char *extends = config_get(&c, "extends");
+        base = mem_strdup(extends ? extends : "");
+    }
+    str_release(&text);
+    config_release(&c);
+    return base;
+}

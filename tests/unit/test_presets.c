@@ -1,0 +1,258 @@
+/* Presets: published parameter counts, order of merging, modes, and what a wrong one is told. */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "t.h"
+#include "training/job.h"
+#include "training/options.h"
+
+static const char *const none[] = {NULL};
+
+/* ---- sizes ---- */
+
+/* 0: nothing is published of it. */
+static const struct {
+    const char *name;
+    int64_t params, beside, layer;
+    double theta, eps;
+    int position, tied, bias;
+} published[] = {
+    // clang-format off
+    {"qwen2.5-0.5b",   494032768,  357898112,  14912384,  1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
+    {"qwen2.5-1.5b",   1543714304, 1310340608, 46797824,  1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
+    {"qwen2.5-3b",     3085938688, 2774773760, 77076992,  1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
+    {"qwen2.5-10m",    0,          0,          0,         1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
+    {"qwen2.5-50m",    0,          0,          0,         1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
+    {"llama2-50m",     53221888,   0,          0,         1e4, 1e-5, POS_ROPE_INTERLEAVED, 0, 0},
+    {"llama2-7b",      6738415616, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
+    {"tinyllama-1.1b", 1100048384, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
+    {"llama-3.2-1b",   1235814400, 0,          0,         5e5, 1e-5, POS_ROPE, 1, 0},
+    {"llama-3.1-8b",   8030261248, 0,          0,         5e5, 1e-5, POS_ROPE, 0, 0},
+    {"gpt-edp",        63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
+    {"edp-published",  63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
+    // clang-format on
+};
+
+T(sizes_have_the_published_counts)
+{
+    for (size_t i = 0; i < DS_LEN(published); i++) {
+        struct train_config c;
+        struct err e = {0};
+        const struct model_config *m = &c.model;
+        t_ok(train_config_make(&c, &published[i].name, 1, NULL, 0, &e), &e);
+        int64_t params = model_config_params(m),
+                beside = params - m->vocab * m->dim * (m->tied ? 1 : 2);
+        if (published[i].params)
+            t_truef(params == published[i].params, "%s: %lld", published[i].name,
+                    (long long)params);
+        if (published[i].beside)
+            t_eq(beside, published[i].beside);
+        if (published[i].layer)
+            t_eq(model_config_params_layer(m), published[i].layer);
+        t_near(m->rope_theta, published[i].theta, 0);
+        t_near(m->norm_eps, published[i].eps, 0);
+        t_eq(m->position, published[i].position);
+        t_eq(m->tied, published[i].tied);
+        t_eq(m->attn_bias, published[i].bias);
+        t_eq(m->rope_scaling, m->rope_theta == 5e5 ? ROPE_LLAMA3 : ROPE_PLAIN);
+        train_config_release(&c);
+    }
+}
+
+T(every_preset_resolves_and_alone_trains_no_other_context_than_it_has)
+{
+    struct err e = {0};
+    char **names;
+    size_t n;
+    t_ok(preset_names(&names, &n, &e), &e);
+    t_true(n > DS_LEN(published));
+    for (size_t i = 0; i < n; i++) {
+        struct train_config c;
+        const char *name = names[i];
+        t_ok(train_config_look(&c, &name, 1, &e), &e);
+        t_true(model_config_params(&c.model) > 0 && c.train.seq <= c.model.max_seq);
+        t_str(c.preset, name);
+        train_config_release(&c);
+    }
+    fs_list_free(names, n);
+}
+
+/* ---- several ---- */
+
+static struct train_config made(const char *const *preset, const char *const *override)
+{
+    struct train_config c;
+    struct err e = {0};
+    size_t presets = 0, n = 0;
+    while (preset[presets])
+        presets++;
+    while (override[n])
+        n++;
+    t_ok(train_config_make(&c, preset, presets, override, n, &e), &e);
+    return c;
+}
+
+T(a_later_preset_wins_and_an_override_over_all)
+{
+    struct train_config a = made((const char *const[]){"stories", "small", NULL}, none),
+                        b = made((const char *const[]){"small", "stories", NULL}, none),
+                        c = made((const char *const[]){"small", "stories", NULL},
+                                 (const char *const[]){"model.layers=9", NULL});
+    t_eq(a.model.layers, 8);
+    t_eq(a.model.dim, 128);
+    t_near(a.train.lr, 4e-3, 0); /* only stories says it */
+    t_eq(b.model.layers, 10);
+    t_eq(b.model.dim, 96);
+    t_eq(c.model.layers, 9);
+    t_str(a.preset, "stories+small");
+    train_config_release(&a);
+    train_config_release(&b);
+    train_config_release(&c);
+}
+
+T(quick_alone_is_the_defaults_and_behind_others_a_short_run)
+{
+    struct train_config a = made(none, none), b = made((const char *const[]){"quick", NULL}, none),
+                        c = made((const char *const[]){"stories", "quick", NULL}, none);
+    struct str x = {0}, y = {0};
+    train_config_print(&x, &a);
+    train_config_print(&y, &b);
+    t_str(str_text(&x), str_text(&y));
+    t_eq(a.train.steps, 1500);
+    t_eq(c.train.steps, 1000);
+    t_eq(c.train.eval_every, 100);
+    t_eq(c.train.checkpoint_every, 500);
+    t_near(c.train.lr, 4e-3, 0);
+    t_str(a.preset, "quick");
+    str_release(&x);
+    str_release(&y);
+    train_config_release(&a);
+    train_config_release(&b);
+    train_config_release(&c);
+}
+
+T(scratch_is_the_published_recipe_on_any_size)
+{
+    struct train_config c = made((const char *const[]){"small", "scratch", NULL}, none);
+    t_near(c.train.lr, 6e-4, 0);
+    t_near(c.train.weight_decay, 0.1, 0);
+    t_near(c.train.beta2, 0.95, 0);
+    t_near(c.train.clip, 1, 0);
+    t_near(c.train.router_lr, 10, 0);
+    t_eq(c.train.seq, 512);
+    t_near((double)c.train.warmup / (double)c.train.steps, 0.05, 0.001);
+    t_eq(c.model.layers, 8);
+    train_config_release(&c);
+}
+
+/* ---- files ---- */
+
+static const char *file(char path[1024], const char *name, const char *text)
+{
+    static const char *room;
+    struct err e = {0};
+    if (!room)
+        room = t_tmpdir();
+    t_ok(fs_join(path, 1024, room, name, &e), &e);
+    t_ok(fs_write_file(path, text, strlen(text), &e), &e);
+    return path;
+}
+
+T(a_file_may_name_its_method_and_be_put_on_top)
+{
+    char path[1024];
+    const char *preset[] = {
+        "tiny", file(path, "mine.yaml", "model:\n  method: random\nrandom:\n  early: 2\n"), "quick",
+        NULL};
+    struct train_config c = made(preset, none);
+    t_str(c.model.method, "random");
+    t_str(config_get(&c.route, "random.early"), "2");
+    t_str(c.preset, "tiny+mine+quick");
+    t_eq(c.train.steps, 1000);
+    train_config_release(&c);
+}
+
+static void refused(const char *const *preset, const char *part)
+{
+    struct train_config c;
+    struct err e = {0};
+    size_t n = 0;
+    while (preset[n])
+        n++;
+    int rc = train_config_make(&c, preset, n, NULL, 0, &e);
+    t_truef(rc < 0 && strstr(e.text, part) && !strchr(e.text, '\n'), "%s: %d \"%s\" lacks \"%s\"",
+            preset[0], rc, e.text, part);
+}
+#define REFUSED(part, ...) refused((const char *const[]){__VA_ARGS__, NULL}, part)
+
+T(wrong_presets_are_told_in_a_line)
+{
+    char a[1024], b[1024], folder[1024];
+    struct err e = {0};
+    REFUSED("did you mean stories?", "storys");
+    REFUSED("did you mean tiny?", "small", "tinny");
+    REFUSED("did you mean qwen2.5-", "qwen2.5");
+    REFUSED("is given twice", "tiny", "small", "tiny");
+    REFUSED("is no preset", "../data/tiny");
+    REFUSED("is no preset", "");
+    REFUSED("holds no key", file(a, "empty.yaml", ""));
+    REFUSED("holds no key", file(a, "words.yaml", "# nothing\n"));
+    REFUSED("a loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
+    file(b, "b.yaml", "extends: a\n");
+    REFUSED("a loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
+    REFUSED("nowhere.yaml", file(a, "child.yaml", "extends: nowhere\n"));
+    REFUSED("mod.yaml:2: unknown key train.lrr, did you mean train.lr?",
+            file(a, "mod.yaml", "train:\n  lrr: 1\n"));
+    REFUSED("top level must be a map", file(a, "list.yaml", "[a, b]\n"));
+    REFUSED("No such file", "nothing/here.yaml");
+    t_ok(fs_join(folder, sizeof folder, t_tmpdir(), "d.yaml", &e), &e);
+    t_ok(fs_mkdirs(folder, &e), &e);
+    REFUSED("is a folder", folder);
+    REFUSED("model.max_seq=256", "gpt-edp", "scratch");
+}
+
+T(a_wrong_key_names_the_nearest_among_other_names_too)
+{
+    struct train_config c;
+    struct err e = {0};
+    static const char *const wrong[] = {"early_layer=2"}, *const right[] = {"early_layers=2"};
+    t_fails(train_config_make(&c, NULL, 0, wrong, 1, &e), &e, DS_EUSAGE,
+            "did you mean early_layers?");
+    t_ok(train_config_make(&c, NULL, 0, right, 1, &e), &e);
+    t_str(config_get(&c.route, "edp.early"), "2");
+    train_config_release(&c);
+}
+
+T(what_a_preset_leaves_open_must_be_given)
+{
+    char path[1024];
+    struct train_config c;
+    struct err e = {0};
+    const char *preset = file(path, "open.yaml", "data:\n  path: ???\n");
+    static const char *const given[] = {"data.path=synth"};
+    t_fails(train_config_make(&c, &preset, 1, NULL, 0, &e), &e, DS_EUSAGE,
+            "data.path must be given: data.path=...");
+    t_ok(train_config_make(&c, &preset, 1, given, 1, &e), &e);
+    train_config_release(&c);
+    t_ok(train_config_look(&c, &preset, 1, &e), &e);
+    t_str(c.data.path, "synth");
+    train_config_release(&c);
+}
+
+T(the_form_takes_several_presets)
+{
+    enum { KEYS = 400 };
+    static char *value[KEYS];
+    struct err e = {0};
+    size_t n;
+    const struct job_key *key = job_keys(&n);
+    t_true(n <= KEYS);
+    t_ok(job_preset_values("  stories   small ", value, n, &e), &e);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(key[i].key, "model.layers") == 0)
+            t_str(value[i], "8");
+        if (strcmp(key[i].key, "train.lr") == 0)
+            t_str(value[i], "0.004");
+        mem_free(value[i]);
+    }
+    t_fails(job_preset_values("stories tinny", value, n, &e), &e, DS_EUSAGE, "did you mean tiny?");
+}
