@@ -405,6 +405,9 @@ int batch_command(const char *kind, int argc, char **argv, struct cli_option *op
     int rc = cli_parse(&a, options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
+    char data[1024];
+    if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
+        train_config_preset_dir(data);
     p.out = cli_value(&a, "out");
     p.json = cli_flag(&a, "json");
     p.quiet = cli_flag(&a, "quiet");

@@ -46,7 +46,7 @@ static void describe_range(const struct opt *o, char *out, size_t size)
     else if (o->type == OPT_BOOL)
         str_copy(out, size, "true|false");
     else if (o->type != OPT_STRING && is_limited)
-        snprintf(out, size, "%.6g to %.6g", o->min, o->max);
+        snprintf(out, size, "%.10g to %.10g", o->min, o->max);
 }
 
 static const char *default_of(const struct opt *o)

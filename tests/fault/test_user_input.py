@@ -153,6 +153,29 @@ def numbers_out_of_range_name_their_setting():
 
 
 @test
+def everything_that_is_no_preset_is_refused_in_one_line():
+    os.makedirs("bad/folder.yaml", exist_ok=True)
+    for name, data in (("nothing", b""), ("loop-a", b"extends: loop-b\n"), ("loop-b", b"extends: loop-a\n"),
+                       ("bytes", b"\xff\xfe\x00\x1b[31m: 1\n"), ("words", b"just words\n"), ("deep", b"[" * 5000),
+                       ("key", b"train:\n  stpes: 3\n"), ("outside", b"extends: ../../data/tiny\n")):
+        with open("bad/%s.yaml" % name, "wb") as f:
+            f.write(data)
+    parts = {"bad/folder.yaml": "is a folder", "bad/nothing.yaml": "holds no key", "bad/loop-a.yaml": "a loop",
+             "bad/words.yaml": "must be a map", "bad/key.yaml": "did you mean train.steps", "bad/outside.yaml": "not a file name",
+             "bad/bytes.yaml": "", "bad/deep.yaml": "", "bad/none.yaml": "No such file", "smal": "did you mean small?",
+             "a" * 300: "is no preset"}
+    for word, part in [*parts.items(), *((w, "") for w in WRONG)]:
+        for words in (["train", word, "--run", "never"], ["train", "tiny", word, "--run", "never"], ["presets", word],
+                      ["sweep", word, "--dry-run"]):
+            status, out, said = run(*words)
+            one_line(words, said)
+            assert status in (1, 2) and part in said and not out, (words, status, said)
+    refused("given twice", "train", "tiny", "tiny", "--run", "never", code=2)
+    refused("did you mean transfer", "train", "tiny", "--mode", "transfr", "--run", "never", code=2)
+    assert not os.path.exists("runs/never")
+
+
+@test
 def words_that_mean_nothing_get_a_hint():
     refused("(depthscope help)", "--nope", code=2)
     refused("--theme needs a value", "--theme", code=2)
@@ -164,7 +187,7 @@ def words_that_mean_nothing_get_a_hint():
     refused("no directory", "runs", "nope")
     refused("no directory", "runs", "bad/empty")
     refused("only=nothing", "bench", "only=nothing", "quick=true", "threads=1", code=2)
-    for command in ("train eval generate trace figure sweep ablate compare runs inspect tokenize stream bench doctor serve "
+    for command in ("train presets eval generate trace figure sweep ablate compare runs inspect tokenize stream bench doctor serve "
                     "help").split():
         assert accepted(command, "--help").startswith(b"depthscope " + command.encode()), command
         refused("did you mean", command, "--nonsense", code=2)

@@ -166,6 +166,78 @@ def sweep_runs_once_and_ends_with_a_table_and_a_summary():
 
 
 @test
+def sweeps_run_over_presets_and_from_train_too():
+    with open("half.yaml", "w") as f:
+        f.write("train:\n  lr: 0.002\n")
+    with open("held.yaml", "w") as f:
+        f.write("train:\n  lr: 0.004\n")
+    x = run_json("sweep", "tiny,half.yaml", *TINY, "--seeds", "3", "--out", "presets.json")
+    assert [r["label"] for r in x["rows"]] == ["tiny", "half.yaml"] and x["preset"] == "tiny,half", x
+    assert [r["preset"] for r in x["rows"]] == ["tiny", "half"] and all(r["n"] == 1 for r in x["rows"])
+    run("sweep", "small", "half.yaml,held.yaml", "quick", "train.seq=32,64", "seed=1,2", "--dry-run")
+    assert run.err.count("starts") == 8 and "half.yaml_seq_32-s1" in run.err, run.err
+    for flag in ("-m", "--multirun"):
+        run("train", flag, "tiny", "--mode", "quick", "train.lr=1e-3,3e-3", "seed=4", "--dry-run")
+        assert run.err.count("starts") == 2, run.err
+    run("ablate", "small", "quick", "--seeds", "1", "--only", "no_warp_forward", "--dry-run")
+    assert run.err.count("starts") == 2, run.err
+    refused("did you mean scratch", "sweep", "tiny", "--mode", "scrach", "--dry-run")
+    refused("is empty", "sweep", "tiny,,small", "--dry-run")
+    refused("given twice", "sweep", "tiny", "tiny", "--dry-run")
+
+
+@test
+def several_presets_make_one_run():
+    run("train", "tiny", "half.yaml", "--mode", "quick", *TINY, "train.steps=2", "--quiet")
+    assert [d for d in os.listdir("runs") if d == "tiny-half-quick-edp-1"], os.listdir("runs")
+    x = [r for r in run_json("runs") if r["name"] == "tiny-half-quick-edp-1"][0]
+    assert x["preset"] == "tiny+half+quick", x
+    with open("runs/tiny-half-quick-edp-1/config.yaml") as f:
+        text = f.read()
+    assert "lr: 0.002" in text and "steps: 2\n" in text
+    refused("--resume takes the run's own", "train", "--resume", "tiny-half-quick-edp-1", "--mode", "quick")
+    shutil.rmtree("runs/tiny-half-quick-edp-1")
+
+
+@test
+def presets_tell_sizes_and_keys():
+    rows = {r["preset"]: r for r in run_json("presets")}
+    x = rows["qwen2.5-1.5b"]
+    assert x["params"] == 1543714304 and x["extends"] == "qwen2.5-0.5b" and x["train_bytes"] == 16 * x["params"]
+    # forward of one token over a context of one: twice the weights of the products
+    tokens = (x["context"] + 1) / 2
+    products = x["params"] - 28 * (1536 * 2 + 1536 + 512) - 1536
+    assert abs(x["flops_token"] - (2 * products + 28 * 4 * tokens * 1536)) < 1e-6 * x["flops_token"], x
+    text = run("presets")
+    assert "494,032,768" in text and "llama-3.1-8b" in text
+    one = run("presets", "gpt-edp")
+    assert "# parameters: 63,636,992" in one and "position: learned" in one
+    two = run_json("presets", "stories", "small", "quick")
+    assert two["preset"] == "stories+small+quick" and two["keys"]["model.dim"] == "128" and two["keys"]["train.lr"] == "0.004"
+    with open("mine.yaml", "w") as f:
+        f.write(one)
+    assert run_json("presets", "mine.yaml")["params"] == 63636992, "what is printed reads back"
+    refused("did you mean llama2-7b", "presets", "llama27b")
+    refused("is a setting", "presets", "tiny", "train.lr=1")
+    refused("--json", "presets", "--jsn")
+
+
+@test
+def keys_tell_other_names_ranges_and_defaults():
+    lines = run("train", "--keys", "edp").splitlines()
+    early = [x for x in lines if x.startswith("edp.early ")][0]
+    assert "0 to 4096" in early and early.endswith("also early_layers")
+    assert len({x.index("first") for x in lines if "first layers" in x} | {early.index("first")}) == 1, "aligned"
+    rows = {r["key"]: r for r in run_json("train", "--keys", "all")}
+    assert rows["edp.early"]["alias"] == "early_layers" and rows["train.lr"]["max"] == 100
+    assert rows["model.attn_bias"]["choices"] == "false|true|qkv" and "seed" in rows and "data.path" in rows
+    assert set(r["key"] for r in run_json("train", "--keys", "model")) == {k for k in rows if k.startswith("model.")}
+    assert run_json("train", "--keys", "dense") == [] and "no keys of its own" in run("train", "--keys", "dense")
+    refused("did you mean edp", "train", "--keys", "edpp")
+    refused("did you mean all", "train", "--keys", "al")
+
+
+@test
 def an_interrupted_sweep_goes_on_where_it_was():
     words = [PROGRAM, "sweep", *TINY, "train.steps=400", "train.eval_every=400", "--seeds", "7", "--out", "cut.json"]
     p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -223,7 +295,7 @@ def help_and_doctor_and_usage():
     assert "depthscope eval" in run("help")
     keys = run("help", "keys")
     assert "`train.lr`" in keys and "`edp.target_ratio`" in keys and "`temperature`" in keys
-    for c in "train eval generate trace sweep ablate compare runs inspect tokenize stream bench doctor".split():
+    for c in "train presets eval generate trace sweep ablate compare runs inspect tokenize stream bench doctor".split():
         assert run("help", c).startswith("depthscope " + c), c
         assert run(c, "--help").startswith("depthscope " + c), c
     refused("did you mean eval", "help", "evla")
