@@ -15,7 +15,12 @@ enum param_group {
     PARAM_ROUTER, /* thresholds and routers: own lr factor, no decay, outside the global clip */
     PARAM_GROUPS
 };
-enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL /* N(0, scale^2) */, INIT_CONST /* scale */ };
+enum param_init {
+    INIT_ZERO,
+    INIT_ONE,
+    INIT_NORMAL /* N(0, scale^2) */,
+    INIT_CONST /* scale + i step */
+};
 
 struct param {
     char name[96];
@@ -23,8 +28,8 @@ struct param {
     size_t n;           /* elements                          */
     enum param_group group;
     enum param_init init;
-    double scale;
-    int train; /* 0: frozen, grad/m/v are NULL      */
+    double scale, step; /* step: set after params_add, else 0 */
+    int train;          /* 0: frozen, grad/m/v are NULL      */
     double
         lr; /* factor on the learning rate, beside its group's; 0 = held for now: no step, no decay, not in the norms */
     real *value, *grad, *m, *v;

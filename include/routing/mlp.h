@@ -17,20 +17,24 @@ struct mlp {
     int n, dim[MLP_MAPS + 1]; /* n maps */
     enum mlp_act act;
     int w[MLP_MAPS], b[MLP_MAPS]; /* params "PREFIX.K.weight", "PREFIX.K.bias"; b -1 = none */
-    real *pre[MLP_MAPS], *post[MLP_MAPS], *grad[MLP_MAPS]; /* (R_max, dim[k + 1]) */
+    real *pre[MLP_MAPS], *post[MLP_MAPS],
+        *grad[MLP_MAPS]; /* (R_max, dim[k + 1]) of the maps before the last */
     int R_max;
 };
 struct mlp_shape {
     int n, dim[MLP_MAPS + 1];
     enum mlp_act act;
     int bias;
-    double std; /* of weights; 0 = zeros */
+    /* Of weights.  0: the last map starts at zero, those before it at 1 / sqrt(inputs), so that all of them learn. */
+    double std;
+    double gain;                 /* > 0, in place of std: gain / sqrt(inputs) of each map */
+    double last_bias, last_step; /* start of the last map's bias: last_bias + i last_step */
 };
 int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct mlp_shape *shape,
              struct err *e) DS_CHECK;
 int mlp_reserve(struct mlp *m, int R, struct err *e) DS_CHECK;
 void mlp_release(struct mlp *m);
-/* y may be any (R, dim[n]). */
+/* y may be any (R, dim[n]).  R may be 0. */
 void mlp_fwd(struct mlp *m, real *y, const real *x, int R);
 /* Accumulates into the parameters' gradients and, unless NULL, dx.  Runs forward again from x. */
 void mlp_bwd(struct mlp *m, real *dx, const real *dy, const real *x, int R);

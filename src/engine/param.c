@@ -124,10 +124,10 @@ static void init_chunk(void *ctx, int task, int worker)
         j->p->value[i] = (real)(j->p->scale * rng_normal(&r));
 }
 
-static void init_fill(struct param *p, real value)
+static void init_fill(struct param *p, double value, double step)
 {
     for (size_t i = 0; i < p->n; i++)
-        p->value[i] = value;
+        p->value[i] = (real)(value + (double)i * step);
 }
 
 void params_init(struct params *ps, uint64_t seed)
@@ -137,9 +137,9 @@ void params_init(struct params *ps, uint64_t seed)
         struct param *p = &ps->p[i];
         struct init_job j = {p, seed, hash64(p->name, strlen(p->name), 0)};
         switch (p->init) {
-        case INIT_ZERO: init_fill(p, 0); break;
-        case INIT_ONE: init_fill(p, 1); break;
-        case INIT_CONST: init_fill(p, (real)p->scale); break;
+        case INIT_ZERO: init_fill(p, 0, 0); break;
+        case INIT_ONE: init_fill(p, 1, 0); break;
+        case INIT_CONST: init_fill(p, p->scale, p->step); break;
         case INIT_NORMAL: pool_run(span_tasks(p->n), init_chunk, &j); break;
         }
     }

@@ -8,35 +8,53 @@
 #include "engine/linear.h"
 #include "engine/ops.h"
 
+/* Standard deviation that the weights of map k start with. */
+static double start_of(const struct mlp_shape *shape, int k)
+{
+    double by_inputs = 1 / sqrt((double)shape->dim[k]);
+    if (shape->gain > 0)
+        return shape->gain * by_inputs;
+    return shape->std > 0 ? shape->std : k + 1 < shape->n ? by_inputs : 0;
+}
+
+static int add_map(struct mlp *m, const char *prefix, const struct mlp_shape *shape, int k)
+{
+    char name[96];
+    double std = start_of(shape, k);
+    int is_last = k + 1 == shape->n;
+    snprintf(name, sizeof name, "%s.%d.weight", prefix, k);
+    m->w[k] = params_add(m->params, name, m->dim[k + 1], m->dim[k], PARAM_ROUTER,
+                         std > 0 ? INIT_NORMAL : INIT_ZERO, std);
+    m->b[k] = -1;
+    if (m->w[k] < 0 || !shape->bias)
+        return m->w[k];
+    snprintf(name, sizeof name, "%s.%d.bias", prefix, k);
+    m->b[k] = params_add(m->params, name, m->dim[k + 1], 0, PARAM_ROUTER, INIT_CONST,
+                         is_last ? shape->last_bias : 0);
+    if (m->b[k] >= 0 && is_last)
+        m->params->p[m->b[k]].step = shape->last_step;
+    return m->b[k];
+}
+
 int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct mlp_shape *shape,
              struct err *e)
 {
-    char name[96];
     memset(m, 0, sizeof *m);
     BUG_IF(shape->n < 1 || shape->n > MLP_MAPS, "%s: %d maps", prefix, shape->n);
     m->params = ps;
     m->n = shape->n;
     m->act = shape->act;
     memcpy(m->dim, shape->dim, sizeof m->dim);
-    for (int k = 0; k < m->n; k++) {
-        snprintf(name, sizeof name, "%s.%d.weight", prefix, k);
-        m->w[k] = params_add(ps, name, m->dim[k + 1], m->dim[k], PARAM_ROUTER,
-                             shape->std > 0 ? INIT_NORMAL : INIT_ZERO, shape->std);
-        m->b[k] = -1;
-        if (shape->bias) {
-            snprintf(name, sizeof name, "%s.%d.bias", prefix, k);
-            m->b[k] = params_add(ps, name, m->dim[k + 1], 0, PARAM_ROUTER, INIT_ZERO, 0);
-        }
-        if (m->w[k] < 0 || (shape->bias && m->b[k] < 0))
+    for (int k = 0; k < m->n; k++)
+        if (add_map(m, prefix, shape, k) < 0)
             return err_set(e, DS_EMEM, "parameters of %s", prefix);
-    }
     return 0;
 }
 
 int mlp_reserve(struct mlp *m, int R, struct err *e)
 {
     mlp_release(m);
-    for (int k = 0; k < m->n; k++) {
+    for (int k = 0; k + 1 < m->n; k++) {
         size_t n = (size_t)R * (size_t)m->dim[k + 1];
         m->pre[k] = mem_alloc(n, sizeof(real));
         m->post[k] = mem_alloc(n, sizeof(real));
@@ -111,12 +129,16 @@ static const real *inner_fwd(struct mlp *m, const real *x, int R)
 void mlp_fwd(struct mlp *m, real *y, const real *x, int R)
 {
     struct linear w = map_of(m, m->n - 1);
+    if (R == 0)
+        return;
     linear_fwd(y, inner_fwd(m, x, R), &w, R, 0, NULL);
 }
 
 void mlp_bwd(struct mlp *m, real *dx, const real *dy, const real *x, int R)
 {
     const struct param *p = m->params->p;
+    if (R == 0)
+        return;
     inner_fwd(m, x, R);
     for (int k = m->n - 1; k >= 0; k--) {
         struct linear w = map_of(m, k);
