@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 
 /* ---- ranks ---- */
 
@@ -85,6 +86,40 @@ int rank_topk(const struct route *r, int l, const real *score, double gamma, uin
 void rank_target(const struct route *r, const real *score, double gamma, uint8_t *target)
 {
     (void)rank_all(r, 0, score, gamma, 0, target);
+}
+
+/* ---- noise ---- */
+
+/* Box and Muller: one of the two. */
+static double normal_at(uint64_t seed, uint64_t step, int l, uint32_t place)
+{
+    enum { SECOND = 1 << 16 }; /* layers of the second draw */
+    double u = rng_at(seed, RNG_ROUTE, step, (uint32_t)l, place);
+    double v = rng_at(seed, RNG_ROUTE, step, (uint32_t)(SECOND + l), place);
+    return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
+}
+
+void rank_noise(const struct route *r, int l, real *noise)
+{
+    const struct pass *p = &r->pass;
+    for (int i = 0; i < p->R; i++)
+        noise[i] = (real)(p->kind == PASS_TRAIN
+                              ? normal_at(r->seed, (uint64_t)p->step, l, (uint32_t)i)
+                              : normal_at(r->seed, 0, l,
+                                          (uint32_t)p->id[i] * 2654435761u + (uint32_t)p->pos[i]));
+}
+
+double rank_noise_above(double share)
+{
+    double low = -40, high = 40;
+    for (int i = 0; i < 64; i++) {
+        double x = 0.5 * (low + high);
+        if (0.5 * erfc(x / 1.4142135623730951) > share)
+            low = x;
+        else
+            high = x;
+    }
+    return 0.5 * (low + high);
 }
 
 /* ---- thresholds ---- */
@@ -208,15 +243,25 @@ double quantiles_calibrate(struct quantiles *q, int l, int i, const real *score,
     return i == ROUTE_GRID - 1 ? -(double)INFINITY : cut;
 }
 
+/* A layer of which points are missing (none of its scores was a number) stays as it was. */
+static int is_whole(const struct quantiles *q, int l)
+{
+    for (int i = l * ROUTE_GRID; i < (l + 1) * ROUTE_GRID; i++)
+        if (q->n[i] <= 0)
+            return 0;
+    return 1;
+}
+
 void quantiles_store(struct quantiles *q)
 {
     real *table = q->params->p[q->table].value, *weight = q->params->p[q->weight].value;
-    for (int l = 0; l < q->L; l++)
+    for (int l = 0; l < q->L; l++) {
+        if (!is_whole(q, l))
+            continue;
+        weight[l] = 1;
         for (int i = l * ROUTE_GRID; i < (l + 1) * ROUTE_GRID; i++)
-            if (q->n[i] > 0) {
-                table[i] = (real)(q->step[i] / q->n[i]);
-                weight[l] = 1;
-            }
+            table[i] = (real)(q->step[i] / q->n[i]);
+    }
     quantiles_begin(q);
 }
 
@@ -236,4 +281,11 @@ double quantiles_at(const struct quantiles *q, int l, double capacity)
         return -(double)INFINITY;
     i = i > ROUTE_GRID - 2 ? ROUTE_GRID - 2 : i;
     return (double)row[i] + (at - i) * ((double)row[i + 1] - (double)row[i]);
+}
+
+double quantiles_spread(const struct quantiles *q, int l)
+{
+    const double between = 2.0729; /* deviations of a normal between its upper and lower 15% */
+    return quantiles_known(q, l) ? (quantiles_at(q, l, 0.15) - quantiles_at(q, l, 0.85)) / between
+                                 : 1;
 }

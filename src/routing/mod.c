@@ -1,0 +1,600 @@
+/* mod: Mixture of Depths (Raposo et al. 2024).  Every k-th block takes only a share of the tokens of a document, those
+ * with the highest router logits; their increment is multiplied by a gate made from the same logit.
+ *
+ *   r = w . x  (x: block input)        training: k = max(1, floor(capacity n)) highest r of each document
+ *   y = x + g(r) f(x)                  g = r, sigmoid(r) or 2 sigmoid(r);  the rank itself has no gradient
+ *
+ * A rank needs the whole document.  Use compares, token by token:
+ *   router     r > 0, taught by a binary cross-entropy of r to membership in the top k
+ *   predictor  p(x) > 0, a small network on the detached x, taught the same; the model never feels it
+ *   threshold  r > the stored quantile of r at the capacity; nothing is added to the loss */
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+#include "routing/membership.h"
+#include "routing/rank.h"
+#include "routing/route.h"
+#include "routing/scorer.h"
+
+enum { CAUSAL_ROUTER, CAUSAL_PREDICTOR, CAUSAL_THRESHOLD };
+
+struct mod_opts {
+    int64_t every, first, width;
+    int gate, stochastic, causal, predictor_only, kv, normalise;
+    double capacity, aux_weight, predictor_weight, balance_weight, z_weight, ema, init_std;
+};
+
+struct mod {
+    int first, routed; /* the first routed layer; how many there are                    */
+    struct scorer router, predictor;
+    struct quantiles by_router, by_predictor;
+    struct arena rows;
+    real *r;             /* (L,R) router logits                                             */
+    real *other;         /* (L,R) what decides in their place: predictor logits, noise; or NULL */
+    uint8_t *target;     /* (L,R) 1 = among the top k                                       */
+    uint8_t *is_known;   /* (L) the ranks of this pass were made                            */
+    uint8_t *want;       /* (R)                                                             */
+    real *weight, *push; /* (R) of the plan; gradient by logits                             */
+    struct tally *tally; /* (L) of this pass                                                */
+    double nan;
+};
+
+#define AT(field) offsetof(struct mod_opts, field)
+static const struct opt mod_opts_table[] = {
+    // clang-format off
+    {"capacity", OPT_REAL, AT(capacity), "0.125", 0, 1, NULL, "share of a document's tokens that a routed block takes", "mod_capacity"},
+    {"every", OPT_INT, AT(every), "2", 1, 4096, NULL, "every k-th block is routed, the others take all tokens", "router_skip_blocks"},
+    {"first", OPT_INT, AT(first), "-1", -1, 4095, NULL, "first routed block; -1 = every - 1 (blocks 1, 3, 5, ... of every=2)", NULL},
+    {"gate", OPT_ENUM, AT(gate), "sigmoid", 0, 0, SCORE_GATES, "multiplier of a block's increment: r as in the paper; sigmoid(r); 2 sigmoid(r), near 1 at first, for transfer", NULL},
+    {"stochastic", OPT_BOOL, AT(stochastic), "false", 0, 0, NULL, "control: Gaussian noise is ranked in place of the router's logits", NULL},
+    {"causal", OPT_ENUM, AT(causal), "router", 0, 0, "router|predictor|threshold", "decisions of use: r > 0, taught by a loss on the router; a predictor's logit > 0; r above its stored quantile", NULL},
+    {"aux_weight", OPT_REAL, AT(aux_weight), "0.01", 0, 1000, NULL, "causal=router: weight of the router's cross-entropy to the ranks, mean over tokens and blocks (published: 1 and 0.01)", "mod.router_aux_loss_weight"},
+    {"predictor_weight", OPT_REAL, AT(predictor_weight), "0.01", 0, 1000, NULL, "causal=predictor: weight of its cross-entropy, mean over tokens and blocks (published: 1 and 0.01)", "mod.causal_router_loss_weight"},
+    {"predictor_only", OPT_BOOL, AT(predictor_only), "false", 0, 0, NULL, "everything but the predictors is held: to train them on a finished model (train.init)", NULL},
+    {"width", OPT_INT, AT(width), "0", 0, 65536, NULL, "hidden units of a predictor; 0 = half of model.dim", NULL},
+    {"balance_weight", OPT_REAL, AT(balance_weight), "0", 0, 1000, NULL, "weight of (mean sigmoid(r) - k/T)^2, mean over blocks (published: 0.01, counted 0.0001); a rank needs none", "mod_aux_loss_weight"},
+    {"z_weight", OPT_REAL, AT(z_weight), "1e-4", 0, 1000, NULL, "weight of mean r^2, mean over blocks", "mod.z_loss_weight"},
+    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL, "routers and predictors read x / rms(x), not x", NULL},
+    {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "all|plan", "keys of a routed block: every token, or only those it takes", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of the stored quantiles", NULL},
+    {"init_std", OPT_REAL, AT(init_std), "0.02", 0, 100, NULL, "routers and predictors start with this deviation", NULL},
+    // clang-format on
+};
+
+// clang-format off
+enum { M_LOSS, M_ACCURACY, M_BASE, M_SHARE, M_BALANCE, M_Z, M_NAN, M_MEAN, M_SD, M_GATE_MEAN, M_SELECTED, M_CAUSAL, M_PRECISION,
+       M_RECALL, M_F1, M_BAR, M_SCORE, M_TAU, M_GATE, M_TOPK, M_ROUTER };
+// clang-format on
+static const struct metric mod_metrics[] = {
+    // clang-format off
+    [M_LOSS] = {"causal_loss", "nats", "cross-entropy of the causal decision's logit to membership in the top k", METRIC_STEP},
+    [M_ACCURACY] = {"causal_accuracy", "", "share of cells where the causal decision agrees with the rank", METRIC_STEP},
+    [M_BASE] = {"causal_base_rate", "", "what always saying the commoner answer would score", METRIC_STEP},
+    [M_SHARE] = {"causal_share", "", "share of tokens that routed blocks would take in use", METRIC_STEP},
+    [M_BALANCE] = {"balance_loss", "", "(mean sigmoid(r) - k/T)^2, unweighted", METRIC_STEP},
+    [M_Z] = {"z_loss", "", "mean r^2, unweighted", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "router logits that are NaN: they rank last", METRIC_STEP},
+    [M_MEAN] = {"router_mean", "", "mean of the router's logit", METRIC_LAYER},
+    [M_SD] = {"router_sd", "", "standard deviation of the router's logit", METRIC_LAYER},
+    [M_GATE_MEAN] = {"gate_mean", "", "mean gate of the tokens that were taken", METRIC_LAYER},
+    [M_SELECTED] = {"selected", "", "share of tokens that the rank takes", METRIC_LAYER},
+    [M_CAUSAL] = {"causal_share", "", "share of tokens that the block would take in use", METRIC_LAYER},
+    [M_PRECISION] = {"causal_precision", "", "of those taken in use, share that the rank takes too", METRIC_LAYER},
+    [M_RECALL] = {"causal_recall", "", "of those that the rank takes, share taken in use", METRIC_LAYER},
+    [M_F1] = {"causal_f1", "", "harmonic mean of precision and recall", METRIC_LAYER},
+    [M_BAR] = {"threshold", "", "logit above which the block is taken in use", METRIC_LAYER},
+    [M_SCORE] = {"score", "", "logit that decides in use: the router's, the predictor's, or noise", METRIC_CELL},
+    [M_TAU] = {"threshold", "", "threshold it was compared with", METRIC_CELL},
+    [M_GATE] = {"gate", "", "sigmoid of the router's logit", METRIC_CELL},
+    [M_TOPK] = {"topk", "", "1 = among the k highest of its document", METRIC_CELL},
+    [M_ROUTER] = {"router", "", "the router's logit", METRIC_CELL},
+    // clang-format on
+};
+
+static struct mod *mod_of(const struct route *r)
+{
+    return r->state;
+}
+
+static const struct mod_opts *opts_of(const struct route *r)
+{
+    return r->opts;
+}
+
+static int is_routed(const struct route *r, int l)
+{
+    int first = mod_of(r)->first;
+    return l >= first && (l - first) % opts_of(r)->every == 0;
+}
+
+static int mod_always_on(const struct route *r, int l)
+{
+    return !is_routed(r, l);
+}
+
+static int has_predictor(const struct route *r)
+{
+    return opts_of(r)->causal == CAUSAL_PREDICTOR;
+}
+
+/* ---- start and end ---- */
+
+static int check(const struct route *r, int first, struct err *e)
+{
+    const struct mod_opts *o = opts_of(r);
+    if (first >= r->L)
+        return err_set(e, DS_ERANGE,
+                       "mod.every=%lld routes no block: the first is %d of model.layers=%d",
+                       (long long)o->every, first, r->L);
+    if (o->stochastic && has_predictor(r))
+        return err_set(e, DS_EUSAGE,
+                       "mod.stochastic=true is a lot: mod.causal=predictor cannot learn it");
+    if (o->predictor_only && !has_predictor(r))
+        return err_set(e, DS_EUSAGE, "mod.predictor_only=true needs mod.causal=predictor");
+    if (has_predictor(r) && o->predictor_weight <= 0)
+        return err_set(e, DS_ERANGE, "mod.causal=predictor needs mod.predictor_weight > 0");
+    if (o->causal == CAUSAL_ROUTER && !o->stochastic && o->aux_weight <= 0)
+        return err_set(
+            e, DS_ERANGE,
+            "mod.causal=router needs mod.aux_weight > 0, or r > 0 says nothing of the rank; "
+            "mod.causal=threshold does without");
+    return 0;
+}
+
+static int add_networks(struct route *r, int l, struct err *e)
+{
+    const struct mod_opts *o = opts_of(r);
+    struct mod *s = mod_of(r);
+    int hidden = o->width > 0 ? (int)o->width : (r->C + 1) / 2;
+    struct mlp_shape line = {.n = 1, .dim = {r->C, 1}, .std = o->init_std};
+    struct mlp_shape small = {
+        .n = 2, .dim = {r->C, hidden, 1}, .act = MLP_ACT_SILU, .std = o->init_std};
+    int rc = scorer_add(&s->router, r->params, "mod", "router", l, &line, !o->predictor_only, e);
+    if (rc == 0 && has_predictor(r))
+        rc = scorer_add(&s->predictor, r->params, "mod", "predictor", l, &small, 1, e);
+    return rc;
+}
+
+static int mod_init(struct route *r, struct err *e)
+{
+    const struct mod_opts *o = opts_of(r);
+    struct mod *s = mod_of(r);
+    s->first = (int)(o->first < 0 ? o->every - 1 : o->first);
+    int rc = check(r, s->first, e);
+    if (rc < 0)
+        return rc;
+    /* the routers are held too: ranks that move cannot be learnt afterwards */
+    for (int i = 0; o->predictor_only && i < r->params->n; i++)
+        r->params->p[i].train = 0;
+    s->tally = mem_alloc((size_t)r->L, sizeof *s->tally);
+    s->is_known = mem_alloc((size_t)r->L, 1);
+    if (!s->tally || !s->is_known)
+        return err_set(e, DS_EMEM, "mod: %d layers", r->L);
+    rc = scorer_init(&s->router, r->L, r->C, o->normalise, e);
+    if (rc == 0)
+        rc = scorer_init(&s->predictor, r->L, r->C, o->normalise, e);
+    for (int l = s->first; l < r->L && rc == 0; l += (int)o->every, s->routed++)
+        rc = add_networks(r, l, e);
+    if (rc == 0)
+        rc = quantiles_init(&s->by_router, r->params, "mod.router", r->L, e);
+    if (rc == 0 && has_predictor(r))
+        rc = quantiles_init(&s->by_predictor, r->params, "mod.predictor", r->L, e);
+    return rc;
+}
+
+/* Run once to measure, once for real. */
+static void layout(const struct route *r, struct arena *a, size_t R)
+{
+    const struct mod_opts *o = opts_of(r);
+    struct mod *s = mod_of(r);
+    size_t L = (size_t)r->L;
+    s->r = arena_alloc(a, L * R, sizeof(real));
+    s->other = has_predictor(r) || o->stochastic ? arena_alloc(a, L * R, sizeof(real)) : NULL;
+    s->target = arena_alloc(a, L * R, 1);
+    s->want = arena_alloc(a, R, 1);
+    s->weight = arena_alloc(a, R, sizeof(real));
+    s->push = arena_alloc(a, R, sizeof(real));
+}
+
+static int mod_reserve(struct route *r, int R, struct err *e)
+{
+    struct mod *s = mod_of(r);
+    struct arena measure;
+    arena_measure(&measure, "mod");
+    layout(r, &measure, (size_t)R);
+    arena_release(&s->rows);
+    int rc = arena_reserve(&s->rows, "mod", measure.peak, e);
+    if (rc < 0)
+        return rc;
+    layout(r, &s->rows, (size_t)R);
+    rc = scorer_reserve(&s->router, R, e);
+    if (rc == 0)
+        rc = scorer_reserve(&s->predictor, R, e);
+    if (rc == 0)
+        rc = quantiles_reserve(&s->by_router, R, e);
+    return rc < 0 || !has_predictor(r) ? rc : quantiles_reserve(&s->by_predictor, R, e);
+}
+
+static void mod_release(struct route *r)
+{
+    struct mod *s = mod_of(r);
+    scorer_release(&s->router);
+    scorer_release(&s->predictor);
+    mem_free(s->tally);
+    mem_free(s->is_known);
+    arena_release(&s->rows);
+    quantiles_release(&s->by_router);
+    quantiles_release(&s->by_predictor);
+}
+
+/* ---- scores ---- */
+
+static size_t cell_of(const struct route *r, int l, int i)
+{
+    return (size_t)l * (size_t)r->pass.R + (size_t)i;
+}
+
+/* What is ranked, and what is compared in use. */
+static const real *ranked(const struct route *r, int l)
+{
+    const struct mod *s = mod_of(r);
+    return (opts_of(r)->stochastic ? s->other : s->r) + cell_of(r, l, 0);
+}
+
+static const real *compared(const struct route *r, int l)
+{
+    const struct mod *s = mod_of(r);
+    return (s->other ? s->other : s->r) + cell_of(r, l, 0);
+}
+
+static struct quantiles *table_of(const struct route *r)
+{
+    struct mod *s = mod_of(r);
+    return has_predictor(r) ? &s->by_predictor : &s->by_router;
+}
+
+static void score_rows(struct route *r, int l, const struct stream *st)
+{
+    struct mod *s = mod_of(r);
+    size_t at = cell_of(r, l, 0);
+    scorer_fwd(&s->router, l, s->r + at, st->h[l], r->pass.R);
+    if (has_predictor(r))
+        scorer_fwd(&s->predictor, l, s->other + at, st->h[l], r->pass.R);
+    if (opts_of(r)->stochastic)
+        rank_noise(r, l, s->other + at);
+}
+
+static double capacity_of(const struct route *r)
+{
+    return r->pass.kind != PASS_TRAIN && r->pass.has_capacity ? r->pass.capacity
+                                                              : opts_of(r)->capacity;
+}
+
+/* Above this a token is taken in use. */
+static double threshold_of(struct route *r, int l)
+{
+    const struct mod_opts *o = opts_of(r);
+    struct quantiles *q = table_of(r);
+    double capacity = capacity_of(r), tau = 0;
+    if (r->pass.calibrate && !o->stochastic)
+        return quantiles_calibrate(q, l, r->pass.calibrate - 1, compared(r, l), r->pass.R);
+    if (capacity <= 0)
+        return (double)INFINITY;
+    if (capacity >= 1)
+        return -(double)INFINITY;
+    if (o->stochastic)
+        tau = rank_noise_above(capacity);
+    else if ((r->pass.has_capacity || o->causal == CAUSAL_THRESHOLD) && quantiles_known(q, l))
+        tau = quantiles_at(q, l, capacity);
+    if (r->pass.offset != 0)
+        tau += r->pass.offset * (o->stochastic ? 1 : quantiles_spread(q, l));
+    return tau;
+}
+
+/* ---- decisions ---- */
+
+static void mod_begin(struct route *r)
+{
+    struct mod *s = mod_of(r);
+    s->nan = 0;
+    memset(s->tally, 0, (size_t)r->L * sizeof *s->tally);
+    memset(s->is_known, 0, (size_t)r->L);
+    if (r->pass.kind != PASS_TRAIN)
+        return;
+    quantiles_begin(&s->by_router);
+    if (has_predictor(r))
+        quantiles_begin(&s->by_predictor);
+}
+
+/* Rows of layer l that run, into want. */
+static void choose(struct route *r, int l, double tau)
+{
+    struct mod *s = mod_of(r);
+    const real *score = compared(r, l);
+    if (r->pass.kind == PASS_TRAIN || r->pass.topk) {
+        s->nan += rank_topk(r, l, ranked(r, l), capacity_of(r), s->want);
+        return;
+    }
+    for (int i = 0; i < r->pass.R; i++) {
+        int forced = route_forced(r, l, i);
+        s->want[i] = (uint8_t)(forced >= 0 ? forced : (double)score[i] > tau);
+    }
+}
+
+/* The plan from what is wanted; a row that is skipped, or runs because it was told to, gives its gate no gradient. */
+static void make_plan(struct route *r, int l, struct plan *out, int all_rows)
+{
+    struct mod *s = mod_of(r);
+    int routed = is_routed(r, l);
+    for (int i = 0; i < r->pass.R; i++)
+        s->weight[i] = routed && s->want[i] && route_forced(r, l, i) < 0;
+    plan_from_wants(out, s->want, s->weight, NULL, r->pass.R, all_rows);
+    out->kv = routed && opts_of(r)->kv == 1 ? KV_PLAN : KV_ALL;
+    if (!routed)
+        return;
+    out->active = 0;
+    for (int k = 0; k < out->n; k++) {
+        if (out->gate[k] != 0)
+            out->gate[k] =
+                score_gate((enum score_gate)opts_of(r)->gate, s->r[cell_of(r, l, out->row[k])]);
+        out->active += out->gate[k] != 0;
+    }
+}
+
+static void layer_metrics(struct route *r, int l, const struct plan *p, double tau)
+{
+    struct mod *s = mod_of(r);
+    const struct tally *t = &s->tally[l];
+    const real *logit = s->r + cell_of(r, l, 0);
+    double sum = 0, square = 0, gate = 0;
+    for (int i = 0; i < r->pass.R; i++) {
+        sum += (double)logit[i];
+        square += (double)logit[i] * (double)logit[i];
+    }
+    for (int k = 0; k < p->n; k++)
+        gate += (double)p->gate[k];
+    double n = r->pass.R, mean = sum / n, var = square / n - mean * mean;
+    r->metric[M_MEAN][l] = mean;
+    r->metric[M_SD][l] = sqrt(var > 0 ? var : 0);
+    r->metric[M_GATE_MEAN][l] = gate / p->active;
+    r->metric[M_SELECTED][l] = p->active / n;
+    r->metric[M_CAUSAL][l] = tally_said(t);
+    r->metric[M_PRECISION][l] = tally_precision(t);
+    r->metric[M_RECALL][l] = tally_recall(t);
+    r->metric[M_F1][l] = tally_f1(t);
+    r->metric[M_BAR][l] = tau;
+}
+
+static void block_metrics(struct route *r, int l)
+{
+    for (int k = M_MEAN; k <= M_BAR; k++)
+        r->metric[k][l] = (double)NAN;
+    r->metric[M_SELECTED][l] = r->metric[M_CAUSAL][l] = 1;
+}
+
+/* A document that a cache goes on with has no rank: its head is not here. */
+static void record_cells(struct route *r, int l, double tau)
+{
+    const struct mod *s = mod_of(r);
+    int is_whole = r->pass.R > 0 && r->pass.pos[0] == 0;
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = cell_of(r, l, i);
+        r->cell[M_SCORE][cell] = compared(r, l)[i];
+        r->cell[M_TAU][cell] = (real)tau;
+        r->cell[M_GATE][cell] = score_gate(SCORE_SIGMOID, s->r[cell]);
+        r->cell[M_ROUTER][cell] = s->r[cell];
+        if (is_whole)
+            r->cell[M_TOPK][cell] = s->target[cell];
+    }
+}
+
+/* A block that is not routed takes every token that the pass does not forbid. */
+static void decide_block(struct route *r, int l, struct plan *out, int all_rows)
+{
+    struct mod *s = mod_of(r);
+    for (int i = 0; i < r->pass.R; i++) {
+        s->want[i] = route_forced(r, l, i) != 0;
+        if (r->pass.record)
+            r->cell[M_GATE][cell_of(r, l, i)] = s->want[i];
+    }
+    if (r->pass.kind == PASS_TRAIN)
+        block_metrics(r, l);
+    make_plan(r, l, out, all_rows);
+}
+
+static void mod_decide(struct route *r, int l, struct plan *out, const struct stream *st)
+{
+    struct mod *s = mod_of(r);
+    int training = r->pass.kind == PASS_TRAIN,
+        all_rows = r->pass.kind == PASS_MASKED || r->pass.soft;
+    if (!is_routed(r, l)) {
+        decide_block(r, l, out, all_rows);
+        return;
+    }
+    score_rows(r, l, st);
+    double tau = threshold_of(r, l);
+    s->is_known[l] = training || r->pass.record;
+    if (s->is_known[l])
+        rank_target(r, ranked(r, l), capacity_of(r), s->target + cell_of(r, l, 0));
+    choose(r, l, tau);
+    make_plan(r, l, out, all_rows);
+    if (r->pass.record)
+        record_cells(r, l, tau);
+    if (!training)
+        return;
+    tally_add(&s->tally[l], compared(r, l), tau, s->target + cell_of(r, l, 0), r->pass.R);
+    layer_metrics(r, l, out, tau);
+    quantiles_note(&s->by_router, l, s->r + cell_of(r, l, 0), r->pass.R);
+    if (has_predictor(r))
+        quantiles_note(&s->by_predictor, l, compared(r, l), r->pass.R);
+}
+
+/* The step's metrics stay those of the training pass. */
+static void mod_finish(struct route *r, const struct stream *st)
+{
+    const struct mod *s = mod_of(r);
+    struct tally all = {0};
+    (void)st;
+    if (r->pass.kind != PASS_TRAIN)
+        return;
+    for (int l = 0; l < r->L; l++)
+        tally_merge(&all, &s->tally[l]);
+    r->metric[M_ACCURACY][0] = tally_accuracy(&all);
+    r->metric[M_BASE][0] = tally_base_rate(&all);
+    r->metric[M_SHARE][0] = tally_said(&all);
+    r->metric[M_NAN][0] = s->nan;
+}
+
+/* ---- penalties ---- */
+
+/* The ranks that layer l is held against, NULL when they were not made. */
+static const uint8_t *target_of(const struct route *r, int l)
+{
+    const struct mod *s = mod_of(r);
+    return s->is_known[l] ? s->target + cell_of(r, l, 0) : NULL;
+}
+
+/* Weights of one layer's penalties: those of the router (0) or of the predictor (1). */
+static struct membership_loss price_of(const struct route *r, int predictor)
+{
+    const struct mod_opts *o = opts_of(r);
+    double n = mod_of(r)->routed;
+    if (predictor)
+        return (struct membership_loss){.entropy = o->predictor_weight / n};
+    int is_taught = o->causal == CAUSAL_ROUTER && !o->stochastic;
+    return (struct membership_loss){.entropy = is_taught ? o->aux_weight / n : 0,
+                                    .balance = o->balance_weight / n,
+                                    .z = o->z_weight / n};
+}
+
+static void mod_aux(struct route *r, struct losses *x)
+{
+    const struct mod *s = mod_of(r);
+    struct membership_loss router = price_of(r, 0), predictor = price_of(r, 1), mean = {0};
+    for (int l = s->first; l < r->L; l += (int)opts_of(r)->every) {
+        const real *logit = s->r + cell_of(r, l, 0);
+        struct membership_loss m = membership_loss(logit, target_of(r, l), r->pass.R);
+        x->aux += membership_total(&m, &router);
+        if (has_predictor(r)) {
+            m.entropy = membership_loss(compared(r, l), target_of(r, l), r->pass.R).entropy;
+            x->aux += predictor.entropy * m.entropy;
+        }
+        mean.entropy += m.entropy / s->routed;
+        mean.balance += m.balance / s->routed;
+        mean.z += m.z / s->routed;
+    }
+    int is_taught = has_predictor(r) || router.entropy > 0;
+    r->metric[M_LOSS][0] = is_taught ? mean.entropy : (double)NAN;
+    r->metric[M_BALANCE][0] = mean.balance;
+    r->metric[M_Z][0] = mean.z;
+}
+
+/* d loss / d logits, into push: the penalties of all rows, and the gates of those that ran. */
+static void push_logits(struct route *r, int l, const struct plan *p, const real *dgate)
+{
+    struct mod *s = mod_of(r);
+    struct membership_loss price = price_of(r, 0);
+    const real *logit = s->r + cell_of(r, l, 0);
+    memset(s->push, 0, (size_t)r->pass.R * sizeof *s->push);
+    membership_bwd(s->push, &price, logit, target_of(r, l), r->pass.R);
+    for (int k = 0; k < p->n; k++) {
+        int i = p->row[k];
+        s->push[i] += dgate[k] * score_gate_slope((enum score_gate)opts_of(r)->gate, logit[i]);
+    }
+}
+
+static void mod_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
+                           struct stream *st)
+{
+    struct mod *s = mod_of(r);
+    if (!is_routed(r, l))
+        return;
+    if (has_predictor(r)) { /* the model never feels it: nothing reaches the stream */
+        struct membership_loss price = price_of(r, 1);
+        memset(s->push, 0, (size_t)r->pass.R * sizeof *s->push);
+        membership_bwd(s->push, &price, compared(r, l), target_of(r, l), r->pass.R);
+        scorer_bwd(&s->predictor, l, NULL, s->push, st->h[l], r->pass.R);
+    }
+    push_logits(r, l, p, dgate);
+    scorer_bwd(&s->router, l, st->dh[l], s->push, st->h[l], r->pass.R);
+}
+
+/* ---- between passes ---- */
+
+static void mod_update(struct route *r)
+{
+    struct mod *s = mod_of(r);
+    quantiles_update(&s->by_router, opts_of(r)->ema);
+    if (has_predictor(r))
+        quantiles_update(&s->by_predictor, opts_of(r)->ema);
+}
+
+static int mod_set(struct route *r, const char *key, double value, struct err *e)
+{
+    struct mod_opts *o = r->opts;
+    if (strcmp(key, "capacity") != 0)
+        return err_set(e, DS_ENOTFOUND, "mod has no live setting %s (capacity)", key);
+    if (!(value >= 0 && value <= 1))
+        return err_set(e, DS_ERANGE, "mod.capacity=%g is outside 0 to 1", value);
+    o->capacity = value;
+    return 0;
+}
+
+static int mod_ready(const struct route *r, const struct pass *pass, struct err *e)
+{
+    const struct mod *s = mod_of(r);
+    int is_inner = pass->has_capacity && pass->capacity > 0 && pass->capacity < 1;
+    if (!is_inner || pass->topk || pass->calibrate || opts_of(r)->stochastic)
+        return 0;
+    for (int l = s->first; l < r->L; l += (int)opts_of(r)->every)
+        if (!quantiles_known(table_of(r), l))
+            return err_set(
+                e, DS_EUSAGE,
+                "capacity=%g: block %d has no thresholds yet; train the model, or calibrate it "
+                "on held-out text",
+                pass->capacity, l);
+    return 0;
+}
+
+static void mod_calibrate(struct route *r, int begin)
+{
+    (begin ? quantiles_begin : quantiles_store)(table_of(r));
+}
+
+static double mod_flops(const struct route *r, int l)
+{
+    const struct mod *s = mod_of(r);
+    if (!is_routed(r, l))
+        return 0;
+    return scorer_flops(&s->router, l) + (has_predictor(r) ? scorer_flops(&s->predictor, l) : 0);
+}
+
+const struct route_ops route_mod = {
+    .name = "mod",
+    .summary =
+        "mixture of depths: every other block takes the tokens that its router ranks highest",
+    .paper = "Mixture-of-Depths (2024), arXiv 2404.02258",
+    .flags = ROUTE_GATED | ROUTE_GRAD | ROUTE_TOPK | ROUTE_CAPACITY | ROUTE_SOFT,
+    .opts_size = sizeof(struct mod_opts),
+    .state_size = sizeof(struct mod),
+    .opts = mod_opts_table,
+    .n_opts = DS_LEN(mod_opts_table),
+    .metrics = mod_metrics,
+    .n_metrics = DS_LEN(mod_metrics),
+    .init = mod_init,
+    .reserve = mod_reserve,
+    .begin = mod_begin,
+    .decide = mod_decide,
+    .finish = mod_finish,
+    .aux = mod_aux,
+    .decide_bwd = mod_decide_bwd,
+    .update = mod_update,
+    .set = mod_set,
+    .ready = mod_ready,
+    .calibrate = mod_calibrate,
+    .flops = mod_flops,
+    .always_on = mod_always_on,
+    .release = mod_release,
+};

@@ -1,0 +1,137 @@
+#include "routing/scorer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/ops.h"
+
+int scorer_init(struct scorer *s, int L, int C, int normalise, struct err *e)
+{
+    memset(s, 0, sizeof *s);
+    s->L = L;
+    s->C = C;
+    s->normalise = normalise;
+    s->owner = -1;
+    s->net = mem_alloc((size_t)L, sizeof *s->net);
+    return s->net ? 0 : err_set(e, DS_EMEM, "routers of %d layers", L);
+}
+
+int scorer_add(struct scorer *s, struct params *ps, const char *prefix, const char *what, int l,
+               const struct mlp_shape *shape, int train, struct err *e)
+{
+    char name[64];
+    struct mlp *m = &s->net[l];
+    snprintf(name, sizeof name, "%s.%d.%s", prefix, l, what);
+    int rc = mlp_init(m, ps, name, shape, e);
+    for (int k = 0; rc == 0 && !train && k < m->n; k++) {
+        ps->p[m->w[k]].train = 0;
+        if (m->b[k] >= 0)
+            ps->p[m->b[k]].train = 0;
+    }
+    if (rc == 0 && s->owner < 0)
+        s->owner = l;
+    return rc;
+}
+
+/* Run once to measure, once for real. */
+static void layout(struct scorer *s, struct arena *a, size_t R)
+{
+    size_t C = (size_t)s->C;
+    s->x = arena_alloc(a, R * C, sizeof(real));
+    s->dx = arena_alloc(a, R * C, sizeof(real));
+    s->rstd = arena_alloc(a, R, sizeof(real));
+    s->ones = arena_alloc(a, C, sizeof(real));
+}
+
+static int reserve_inputs(struct scorer *s, int R, struct err *e)
+{
+    struct arena measure;
+    arena_measure(&measure, "router inputs");
+    layout(s, &measure, (size_t)R);
+    s->x = NULL;
+    arena_release(&s->rows);
+    int rc = arena_reserve(&s->rows, "router inputs", measure.peak, e);
+    if (rc < 0)
+        return rc;
+    layout(s, &s->rows, (size_t)R);
+    for (int c = 0; c < s->C; c++)
+        s->ones[c] = 1;
+    return 0;
+}
+
+/* The networks are used one after the other, and backward runs them forward again: one set of buffers does. */
+int scorer_reserve(struct scorer *s, int R, struct err *e)
+{
+    if (s->owner < 0)
+        return 0;
+    const struct mlp *own = &s->net[s->owner];
+    int rc = mlp_reserve(&s->net[s->owner], R, e);
+    for (int l = 0; l < s->L && rc == 0; l++) {
+        struct mlp *m = &s->net[l];
+        if (m == own || m->n == 0)
+            continue;
+        memcpy(m->pre, own->pre, sizeof m->pre);
+        memcpy(m->post, own->post, sizeof m->post);
+        memcpy(m->grad, own->grad, sizeof m->grad);
+        m->R_max = own->R_max;
+    }
+    return rc == 0 && s->normalise ? reserve_inputs(s, R, e) : rc;
+}
+
+void scorer_release(struct scorer *s)
+{
+    if (s->net && s->owner >= 0)
+        mlp_release(&s->net[s->owner]);
+    mem_free(s->net);
+    arena_release(&s->rows);
+    memset(s, 0, sizeof *s);
+}
+
+static const real *input_of(struct scorer *s, const real *h, int R)
+{
+    if (!s->normalise)
+        return h;
+    rmsnorm_fwd(s->x, s->rstd, h, s->ones, R, s->C, (real)1e-6);
+    return s->x;
+}
+
+void scorer_fwd(struct scorer *s, int l, real *score, const real *h, int R)
+{
+    mlp_fwd(&s->net[l], score, input_of(s, h, R), R);
+}
+
+void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const real *h, int R)
+{
+    const real *x = input_of(s, h, R);
+    if (!s->normalise || !dh) {
+        mlp_bwd(&s->net[l], dh, dscore, x, R);
+        return;
+    }
+    memset(s->dx, 0, (size_t)R * (size_t)s->C * sizeof *s->dx);
+    mlp_bwd(&s->net[l], s->dx, dscore, x, R);
+    rmsnorm_bwd(dh, NULL, s->dx, h, s->ones, s->rstd, R, s->C);
+}
+
+/* Norming a row: its squares, and its product with their root. */
+double scorer_flops(const struct scorer *s, int l)
+{
+    return mlp_flops(&s->net[l]) + (s->normalise ? 3.0 * s->C : 0);
+}
+
+static double scale_of(enum score_gate kind)
+{
+    return kind == SCORE_SIGMOID2 ? 2 : 1;
+}
+
+real score_gate(enum score_gate kind, real score)
+{
+    return kind == SCORE_RAW ? score : (real)(scale_of(kind) / (1 + exp(-(double)score)));
+}
+
+real score_gate_slope(enum score_gate kind, real score)
+{
+    double p = 1 / (1 + exp(-(double)score));
+    return kind == SCORE_RAW ? 1 : (real)(scale_of(kind) * p * (1 - p));
+}
