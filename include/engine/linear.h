@@ -28,8 +28,9 @@ void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta
 void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
                   const struct linear_extra *after);
 /* The N rows of x (x[row], or x) of C columns that gradients of weights are made from, laid out once for all maps that read
- * them.  Valid until the thread's next call; x and row are borrowed as long. */
+ * them, when the first of them wants its gradient.  Valid until the thread's next call; x and row are borrowed as long. */
 struct linear_rows {
+    enum gemm_format format;
     const real *x;
     const int32_t *row;
     int N, C;
@@ -38,7 +39,7 @@ struct linear_rows {
 struct linear_rows linear_rows(enum gemm_format format, const real *x, const int32_t *row, int N,
                                int C);
 /* dw (O,C) += dy^T x, db (O) += sum of dy; each may be NULL. */
-void linear_bwd_w(real *dw, real *db, const real *dy, const struct linear_rows *x,
+void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x,
                   const struct linear *w);
 
 #endif

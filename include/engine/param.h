@@ -39,7 +39,8 @@ struct params {
     int n, cap;
     void *block; /* all values, grads, m, v           */
     size_t block_bytes;
-    uint64_t version; /* counts changes of values: params_changed */
+    uint64_t version; /* counts changes of values: params_changed, and steps */
+    uint64_t given;   /* counts those that steps did not make: only these reach frozen parameters */
 };
 
 /* Appends a row; returns its index (>= 0) or DS_EMEM.  rows > 0; cols 0 = a vector.  Names are unique (our mistake otherwise). */
@@ -53,6 +54,7 @@ void params_init(struct params *ps, uint64_t seed);
 static inline void params_changed(struct params *ps)
 {
     ps->version++;
+    ps->given++;
 }
 void params_zero_grad(struct params *ps);
 int params_find(const struct params *ps, const char *name); /* index or -1 */

@@ -66,6 +66,7 @@ struct model {
     struct params params;
     struct route route;
     int embed, pos_embed, norm, norm_b, head; /* params */
+    int n_base; /* params of the base model: the first ones; adapters and the method's follow */
     struct block_params *block;
     struct weights weights; /* how the matrices among params are held for products */
     real *inv_freq;
@@ -102,8 +103,11 @@ static inline int head_chunk(int64_t V)
     return n < 128 ? 128 : n > 1024 ? 1024 : (int)n;
 }
 
+/* What a model is made for.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no gradient and no moments);
+ * adapters and what the method registered are trained. */
+enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN };
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
- * strings of *c.  The parameters are reserved and initialised at `seed`. */
+ * strings of *c.  The parameters are reserved and initialised at `seed`; those of the base come first in the table. */
 int model_new(struct model **out, struct model_config *c, struct config *route_options,
               uint64_t seed, int train, struct err *e) DS_CHECK;
 void model_free(struct model *m);

@@ -59,7 +59,7 @@ struct weights {
     void *block; /* of the packed copies */
     size_t bytes;
     const struct gemm_provider *by; /* whom the block was made for */
-    uint64_t version,
+    uint64_t version, given,
         made_of; /* of the parameters: laid out now; when they were rounded to blocks */
     int is_released;
 };

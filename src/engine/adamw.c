@@ -194,7 +194,7 @@ static struct vec_adamw rates_of(enum param_group group, const struct adamw *o, 
 void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
                 const struct grad_health *health)
 {
-    params_changed(ps);
+    ps->version++;
     struct step_job j;
     step_init(&j, ps);
     for (int group = 0; group < PARAM_GROUPS; group++)

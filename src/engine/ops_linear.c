@@ -108,19 +108,23 @@ void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real 
 struct linear_rows linear_rows(enum gemm_format format, const real *x, const int32_t *row, int N,
                                int C)
 {
-    struct linear_rows r = {.x = x, .row = row, .N = N, .C = C};
-    const struct operand b = {x, C, 0, row};
-    size_t bytes = gemm_packed_bytes(format, N, C);
-    if (bytes > 0)
-        gemm_pack(&r.packed, scratch_get(SCRATCH_PACKED, bytes, 1), format, &b, N, C);
-    return r;
+    return (struct linear_rows){.format = format, .x = x, .row = row, .N = N, .C = C};
 }
 
-void linear_bwd_w(real *dw, real *db, const real *dy, const struct linear_rows *x,
-                  const struct linear *w)
+static void rows_pack(struct linear_rows *r)
+{
+    const struct operand b = {r->x, r->C, 0, r->row};
+    size_t bytes = r->packed.by ? 0 : gemm_packed_bytes(r->format, r->N, r->C);
+    if (bytes > 0)
+        gemm_pack(&r->packed, scratch_get(SCRATCH_PACKED, bytes, 1), r->format, &b, r->N, r->C);
+}
+
+void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, const struct linear *w)
 {
     if (x->N == 0)
         return;
+    if (dw)
+        rows_pack(x);
     struct gemm_job j = {.format = w->format,
                          .M = w->O,
                          .N = w->C,

@@ -28,7 +28,14 @@ static int register_params(struct model *m, struct err *e)
         m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
     if (!c->tied)
         m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
+    m->n_base = ps->n;
     return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table") : 0;
+}
+
+static void freeze_base(struct model *m)
+{
+    for (int i = 0; i < m->n_base; i++)
+        m->params.p[i].train = 0;
 }
 
 static int make_route(struct model *m, struct config *route_options, uint64_t seed, struct err *e)
@@ -77,7 +84,7 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
     if (!m)
         return err_set(e, DS_EMEM, "model");
     m->config = *c;
-    m->is_training = train;
+    m->is_training = train != MODEL_USE;
     memset(c, 0, sizeof *c);
     m->block = mem_alloc((size_t)m->config.layers, sizeof *m->block);
     m->plan = mem_alloc((size_t)m->config.layers, sizeof *m->plan);
@@ -90,8 +97,10 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
         rc = register_params(m, e);
     if (rc == 0)
         rc = make_route(m, route_options, seed, e);
+    if (rc == 0 && train == MODEL_TRAIN_OWN)
+        freeze_base(m);
     if (rc == 0)
-        rc = params_reserve(&m->params, train, e);
+        rc = params_reserve(&m->params, m->is_training, e);
     if (rc < 0) {
         model_free(m);
         return err_add(e, rc, "model");

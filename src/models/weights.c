@@ -114,6 +114,7 @@ int weights_use(struct model *m, const struct number_options *o, struct err *e)
         rc = place(m, e);
     w->made_of = m->params.version;
     w->version = m->params.version - 1; /* nothing is laid out yet */
+    w->given = m->params.given - 1;
     return rc;
 }
 
@@ -144,12 +145,16 @@ void weights_refresh(struct model *m)
     struct err e = {0};
     if (w->version == m->params.version)
         return;
-    if (w->by != gemm_provider(w->format)) /* tests change it between passes */
+    int all = w->given != m->params.given;
+    if (w->by != gemm_provider(w->format)) { /* tests change it between passes */
         BUG_IF(place(m, &e) < 0, "%s", e.text);
+        all = 1;
+    }
     for (int i = 0; i < w->n; i++)
-        if (w->v[i].O > 0)
+        if (w->v[i].O > 0 && (all || m->params.p[i].train))
             refresh_one(m, i);
     w->version = m->params.version;
+    w->given = m->params.given;
 }
 
 struct linear weights_linear(const struct model *m, int index, int bias)
