@@ -3,6 +3,7 @@
 #define DS_MODELS_LOAD_H
 
 #include "base/err.h"
+#include "base/str.h"
 #include "models/model.h"
 
 /* What MODEL on the command line may name: a run (its best, else newest verified checkpoint), a checkpoint, a
@@ -16,6 +17,11 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
 int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e) DS_CHECK;
 int model_write_weights(const struct model *m, const char *path, int optimizer,
                         struct err *e) DS_CHECK;
+/* Weights to start from: every tensor of the base model comes from DIR/model.safetensors, which must hold no other (DS_EFORMAT
+ * names what is missing, has another shape or has no place).  Adapters and the method's parameters are taken where DIR has them
+ * in this shape, else they stay as they are; those of other methods are left.  Appends to *told one line: how many tensors are
+ * taken, new and left, with names. */
+int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e) DS_CHECK;
 /* config.json */
 int model_write_config(const struct model *m, const char *path, struct err *e) DS_CHECK;
 

@@ -18,7 +18,10 @@ struct train_options {
         time_rounds, samples;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr;
     int schedule, recompute;
+    char *init; /* a model to start from, "" = none */
+    int freeze; /* FREEZE_* */
 };
+enum { FREEZE_NONE, FREEZE_BASE };
 /* Keys "data.*". */
 struct data_options {
     char *path, *format, *text_key, *tokenizer;

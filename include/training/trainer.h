@@ -77,6 +77,7 @@ struct trainer {
     int n_override;
     char resumed_from[128]; /* for the event behind a resume's head */
     int resumed_level;
+    char started[600]; /* what train.init gave, "" = nothing was taken now */
     /* called after every step, and for notes; may be NULL */
     void (*on_step)(void *ctx, const struct trainer *t);
     void *ctx;

@@ -95,6 +95,116 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
     return rc;
 }
 
+/* ---- weights to start from ---- */
+
+enum { NAMES_SHOWN = 4 };
+
+/* Counts in words: "2 new (a, b)". */
+struct named {
+    int n;
+    struct str names;
+};
+
+static void name_one(struct named *x, const char *name)
+{
+    if (x->n++ < NAMES_SHOWN)
+        str_addf(&x->names, "%s%s", x->names.len ? ", " : "", name);
+}
+
+static const char *more(const struct named *x)
+{
+    return x->n > NAMES_SHOWN ? ", ..." : "";
+}
+
+static void tell_names(struct str *out, const struct named *x, const char *what)
+{
+    if (x->n > 0)
+        str_addf(out, ", %d %s (%s%s)", x->n, what, str_text(&x->names), more(x));
+}
+
+/* A parameter of some method, or of an adapter: the model it starts may be without. */
+static int is_extra(const char *name)
+{
+    if (strstr(name, ".lora_"))
+        return 1;
+    for (const struct route_ops *const *r = route_all(); *r; r++) {
+        size_t n = strlen((*r)->name);
+        if (strncmp(name, (*r)->name, n) == 0 && name[n] == '.')
+            return 1;
+    }
+    return 0;
+}
+
+/* What the file has and the model takes not: extras are left behind, anything else is an error. */
+static int name_left(const struct model *m, const struct st *s, const char *path,
+                     struct named *left, struct err *e)
+{
+    struct named stray = {0};
+    int rc = 0;
+    for (size_t i = 0; i < st_count(s); i++) {
+        const struct st_tensor *t = st_at(s, i);
+        int at = params_find(&m->params, t->name);
+        if (at >= 0 ? shape_fits(&m->params.p[at], t)
+                    : m->head < 0 && strcmp(t->name, "lm_head.weight") == 0)
+            continue;
+        name_one(is_extra(t->name) ? left : &stray, t->name);
+    }
+    if (stray.n > 0)
+        rc = err_set(e, DS_EFORMAT, "%s: %d tensors have no place in this model: %s%s", path,
+                     stray.n, str_text(&stray.names), more(&stray));
+    str_release(&stray.names);
+    return rc;
+}
+
+static int name_missing(const struct model *m, struct st *s, const char *path, struct err *e)
+{
+    struct named missing = {0};
+    int rc = 0;
+    for (int i = 0; i < m->n_base; i++) {
+        const char *name = m->params.p[i].name;
+        if (!st_find(s, name) && !(i == m->embed && st_find(s, "lm_head.weight")))
+            name_one(&missing, name);
+    }
+    if (missing.n > 0)
+        rc = err_set(e, DS_EFORMAT, "%s: %d tensors of the base model are missing: %s%s", path,
+                     missing.n, str_text(&missing.names), more(&missing));
+    str_release(&missing.names);
+    return rc;
+}
+
+int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
+{
+    char path[1100];
+    struct st *s = NULL;
+    struct named fresh = {0}, left = {0};
+    int taken = 0, rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
+    if (rc == 0)
+        rc = st_open(&s, path, e);
+    if (rc < 0)
+        return rc;
+    rc = name_missing(m, s, path, e);
+    for (int i = 0; i < m->params.n && rc == 0; i++) {
+        struct param *p = &m->params.p[i];
+        const struct st_tensor *t = st_find(s, p->name);
+        if (i >= m->n_base && !(t && shape_fits(p, t))) {
+            name_one(&fresh, p->name);
+            continue;
+        }
+        rc = read_param(s, path, p, "", p->value, e);
+        taken++;
+    }
+    if (rc == 0)
+        rc = name_left(m, s, path, &left, e);
+    params_changed(&m->params);
+    str_addf(told, "%d tensors from %s", taken, dir);
+    tell_names(told, &fresh, "new");
+    tell_names(told, &left, "left behind");
+    str_release(&fresh.names);
+    str_release(&left.names);
+    st_close(s);
+    return rc;
+}
+
 static struct st_out tensor_of(const struct param *p, const char *name, const real *data)
 {
     struct st_out t = {

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "training/preset.h"
+#include "training/start.h"
 
 #define AT(field) offsetof(struct train_options, field)
 static const struct opt train_opts[] = {
@@ -34,6 +35,8 @@ static const struct opt train_opts[] = {
     {"probe_tokens", OPT_INT, AT(probe_tokens), "128", 2, 4096, NULL, "tokens of a probe text", NULL},
     {"checkpoint_every", OPT_INT, AT(checkpoint_every), "250", 1, 1e12, NULL, "steps between checkpoints", NULL},
     {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept, beside the best", NULL},
+    {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory); it also says model.* and the tokenizer", NULL},
+    {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: only adapters (model.lora_r) and the method's own parameters are trained", NULL},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
     // clang-format on
 };
@@ -170,6 +173,19 @@ static void check_values(struct train_config *c, struct str *all)
                  between(all), (long long)(o->batch * o->seq));
 }
 
+/* A frozen base leaves the adapters and what the method (own) trains. */
+static void check_frozen(const struct train_config *c, const struct params *own, struct str *all)
+{
+    int n = c->model.lora_r > 0;
+    for (int i = 0; i < own->n; i++)
+        n += own->p[i].train;
+    if (c->train.freeze == FREEZE_BASE && n == 0)
+        str_addf(all,
+                 "%strain.freeze=base leaves nothing to train: model.method=%s has no parameters "
+                 "of its own, and model.lora_r=0; model.lora_r=16 adds adapters",
+                 between(all), c->model.method);
+}
+
 /* The method looks at its options and at the number of layers, as it will when the run begins. */
 static void check_method(const struct train_config *c, const struct route_ops *ops, struct str *all)
 {
@@ -194,6 +210,8 @@ static void check_method(const struct train_config *c, const struct route_ops *o
     }
     if (rc < 0)
         str_addf(all, "%s%s", between(all), e.text);
+    else
+        check_frozen(c, &none, all);
     route_release(&r);
     params_release(&none);
     config_release(&copy);
@@ -233,9 +251,13 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
     }
 }
 
+/* What a configuration is for: a run that goes on has all of it in its file; a new one takes from train.init what that
+ * decides; a look at presets leaves open what they leave open. */
+enum purpose { PURPOSE_RESUME, PURPOSE_NEW, PURPOSE_LOOK };
+
 /* `given` is what presets or a file say; it is taken. */
 static int make(struct train_config *c, struct config *given, const char *const *override, size_t n,
-                int is_look, struct err *e)
+                enum purpose purpose, struct err *e)
 {
     struct str all = {0};
     for (size_t i = 0; i < n; i++) {
@@ -245,7 +267,9 @@ static int make(struct train_config *c, struct config *given, const char *const 
         if (config_override(given, override[i], where, &one) < 0)
             str_addf(&all, "%s%s", between(&all), one.text);
     }
-    resolve(c, given, is_look, &all);
+    if (purpose == PURPOSE_NEW)
+        start_keys(given, &all);
+    resolve(c, given, purpose == PURPOSE_LOOK, &all);
     int rc = 0;
     if (all.len > 0 || all.failed)
         rc = err_set(e, all.failed ? DS_EMEM : DS_EUSAGE, "%s",
@@ -268,7 +292,7 @@ static int from_presets(struct train_config *c, const char *const *preset, size_
         return rc;
     }
     presets_label(c->preset, sizeof c->preset, preset, presets);
-    return make(c, &given, override, n, is_look, e);
+    return make(c, &given, override, n, is_look ? PURPOSE_LOOK : PURPOSE_NEW, e);
 }
 
 int train_config_make(struct train_config *c, const char *const *preset, size_t presets,
@@ -293,7 +317,7 @@ int train_config_read(struct train_config *c, const char *path, const char *cons
         config_release(&given);
         return rc;
     }
-    return make(c, &given, override, n, 0, e);
+    return make(c, &given, override, n, PURPOSE_RESUME, e);
 }
 
 void train_config_print(struct str *out, const struct train_config *c)

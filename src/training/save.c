@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
 #include "models/load.h"
+#include "training/start.h"
 #include "training/trainer.h"
 
 static void print_state(struct str *s, const struct trainer *t)
@@ -256,7 +257,7 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
     if (rc == 0)
         rc = find_checkpoint(t, root, dir, sizeof dir, e);
     if (rc == DS_ENOTFOUND)
-        return 0; /* killed before the first checkpoint */
+        return start_weights(t, e); /* killed before the first checkpoint */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
     if (rc == 0)

@@ -72,6 +72,19 @@ static int open_tokenizer(struct trainer *t, struct err *e)
     return tokenizer_load(&t->tokenizer, path, e);
 }
 
+/* The embedding has a row for each token; that of a model to start from may have some more. */
+static int fit_vocab(struct trainer *t, struct err *e)
+{
+    int64_t *vocab = &t->config.model.vocab, have = tokenizer_vocab(t->tokenizer);
+    if (t->config.train.init[0] && have > *vocab)
+        return err_set(
+            e, DS_EFORMAT, "the tokenizer %s has ids up to %lld, train.init=%s embeds only %lld",
+            t->config.data.tokenizer, (long long)have - 1, t->config.train.init, (long long)*vocab);
+    if (!t->config.train.init[0])
+        *vocab = have;
+    return 0;
+}
+
 static int open_loaders(struct trainer *t, struct err *e)
 {
     const struct train_config *c = &t->config;
@@ -105,8 +118,8 @@ static int check_memory(const struct train_config *c, struct err *e)
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
     double packed =
         2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for both directions */
-    double need = sizeof(real) * (4 * weights + states) + packed * weights,
-           left = mem_left(); /* value, gradient, two moments */
+    int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4;        /* value, gradient, two moments */
+    double need = sizeof(real) * (tensors * weights + states) + packed * weights, left = mem_left();
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;
@@ -126,7 +139,8 @@ static int open_model(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = check_memory(c, e);
     if (rc == 0)
-        rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed, 1, e);
+        rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed,
+                       c->train.freeze == FREEZE_BASE ? MODEL_TRAIN_OWN : MODEL_TRAIN, e);
     opt_release(&model_group, &copy); /* empty when it was taken */
     config_release(&route);
     if (rc == 0)
@@ -221,8 +235,9 @@ int trainer_setup(struct trainer *t, struct err *e)
         rc = open_tokenizer(t, e);
     if (rc < 0)
         return rc;
-    t->config.model.vocab = tokenizer_vocab(t->tokenizer);
-    rc = open_loaders(t, e);
+    rc = fit_vocab(t, e);
+    if (rc == 0)
+        rc = open_loaders(t, e);
     if (rc == 0)
         rc = open_model(t, e);
     if (rc == 0)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "training/start.h"
 
 static double lr_at(const struct train_options *o, int64_t step)
 {
@@ -29,8 +30,12 @@ static double lr_at(const struct train_options *o, int64_t step)
 static void poison(struct trainer *t)
 {
     struct fault_rule rule;
+    struct params *ps = &t->model->params;
+    int i = 0;
+    while (i + 1 < ps->n && !ps->p[i].grad)
+        i++;
     if (fault_find(NULL, "nan", &rule) && fault_hits(&rule, (uint64_t)t->report.step))
-        t->model->params.p[t->model->embed].grad[0] = (real)NAN;
+        ps->p[i].grad[0] = (real)NAN;
 }
 
 static void forward_backward(struct trainer *t)
@@ -419,8 +424,8 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = pool_start((int)t->config.run.threads, e);
     if (rc == 0)
         rc = trainer_setup(t, e);
-    if (rc == 0 && resume)
-        rc = trainer_restore(t, allow_change, e);
+    if (rc == 0)
+        rc = resume ? trainer_restore(t, allow_change, e) : start_weights(t, e);
     if (rc == 0)
         rc = control_open(&t->control, dir, e);
     if (rc == 0)
@@ -431,6 +436,8 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
         rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
+    if (rc == 0 && t->started[0])
+        rc = trainer_log_event(t, LOG_INFO, "init", t->started, e);
     if (rc < 0)
         trainer_close(t);
     return rc;

@@ -1,0 +1,137 @@
+/* A run that starts from another model: its shape when keys are resolved, its weights when the run opens. */
+#include "training/start.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "models/load.h"
+#include "training/trainer.h"
+
+/* What the source's config.json decides.  ALWAYS: tensors, or what they compute, depend on it.  ADAPTERS: only what is
+ * taken when nothing is given.  Method and initialisation are the new run's own. */
+enum taken { TAKE_NOT, TAKE_ALWAYS, TAKE_DEFAULT };
+
+static enum taken taken_of(const char *key, const struct model_config *source)
+{
+    static const char *const own[] = {"method", "init_std", "depth_init"};
+    for (size_t i = 0; i < DS_LEN(own); i++)
+        if (strcmp(key, own[i]) == 0)
+            return TAKE_NOT;
+    if (strcmp(key, "max_seq") == 0 && source->position != POS_LEARNED)
+        return TAKE_DEFAULT; /* no tensor has this size */
+    return strncmp(key, "lora_", 5) == 0 ? TAKE_DEFAULT : TAKE_ALWAYS;
+}
+
+static void tell(struct str *all, const char *text)
+{
+    str_addf(all, "%s%s", all->len ? "; " : "", text);
+}
+
+/* 0 stands for a size that follows from others: the source says which. */
+static int is_open(const struct opt *o, const char *text)
+{
+    return !text || (o->type == OPT_INT && o->min == 0 && strcmp(text, "0") == 0 &&
+                     strncmp(o->key, "lora_", 5) != 0);
+}
+
+/* Given and source, both as the option table prints them. */
+static int is_same(const struct opt *o, const char *text, const char *want)
+{
+    struct model_config probe = {0};
+    char have[256];
+    int rc = opt_set(o, &probe, text, NULL, NULL);
+    if (rc == 0)
+        opt_print(o, &probe, have, sizeof have);
+    opt_release(&model_group, &probe);
+    return rc < 0 || strcmp(have, want) == 0; /* one that cannot be read is told later */
+}
+
+static void take_key(struct config *given, const struct opt *o, const struct model_config *source,
+                     const char *dir, struct str *all)
+{
+    char key[64], want[256], text[700];
+    enum taken how = taken_of(o->key, source);
+    snprintf(key, sizeof key, "%s%s", model_group.prefix, o->key);
+    const char *have = config_get(given, key);
+    if (!have && o->alias)
+        have = config_get(given, o->alias);
+    if (how == TAKE_NOT || (how == TAKE_DEFAULT && have))
+        return;
+    opt_print(o, source, want, sizeof want);
+    if (is_open(o, have)) {
+        if (config_set(given, key, want, "train.init", NULL) < 0)
+            all->failed = 1;
+    } else if (!is_same(o, have, want)) {
+        snprintf(text, sizeof text, "%s=%.60s, but train.init=%.300s has %.60s", key, have, dir,
+                 want);
+        tell(all, text);
+    }
+}
+
+/* Its embedding knows its own tokens. */
+static void take_tokenizer(struct config *given, const char *dir, struct str *all)
+{
+    char path[1100], text[500];
+    if (config_get(given, "data.tokenizer"))
+        return;
+    if (fs_join(path, sizeof path, dir, "tokenizer.json", NULL) == 0 && fs_exists(path)) {
+        if (config_set(given, "data.tokenizer", path, "train.init", NULL) < 0)
+            all->failed = 1;
+        return;
+    }
+    snprintf(
+        text, sizeof text,
+        "train.init=%.300s has no tokenizer.json; data.tokenizer=PATH names that of its tokens",
+        dir);
+    tell(all, text);
+}
+
+void start_keys(struct config *given, struct str *all)
+{
+    const char *init = config_get(given, "train.init");
+    struct model_config source = {0};
+    struct config route = {0};
+    struct err e = {0};
+    char dir[1024], path[1100];
+    if (!init || !init[0])
+        return;
+    int rc = model_locate(init, dir, sizeof dir, &e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "config.json", &e);
+    if (rc == 0)
+        rc = model_config_from_json(&source, &route, path, &e);
+    if (rc == 0) {
+        for (size_t i = 0; i < model_group.n; i++)
+            take_key(given, &model_group.opts[i], &source, dir, all);
+        take_tokenizer(given, dir, all);
+        rc = config_set(given, "train.init", dir, "train.init", &e);
+    }
+    if (rc < 0) {
+        err_add(&e, rc, "train.init");
+        tell(all, e.text);
+    }
+    opt_release(&model_group, &source);
+    config_release(&route);
+}
+
+int start_weights(struct trainer *t, struct err *e)
+{
+    const char *init = t->config.train.init;
+    struct str told = {0};
+    char dir[1024];
+    if (!init[0])
+        return 0;
+    int rc = model_locate(init, dir, sizeof dir, e);
+    if (rc == 0)
+        rc = model_start_from(t->model, dir, &told, e);
+    if (rc == 0 && told.failed)
+        rc = err_set(e, DS_EMEM, "names of tensors");
+    if (rc == 0) {
+        str_copy(t->started, sizeof t->started, str_text(&told));
+        log_info("%s: %s", t->name, t->started);
+    }
+    str_release(&told);
+    return rc < 0 ? err_add(e, rc, "train.init (a run needs it until its first checkpoint)") : 0;
+}

@@ -1,0 +1,366 @@
+/* Runs that start from another model, and runs whose base is frozen: what is taken, what stays, what is refused. */
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/safetensors.h"
+#include "kit.h"
+#include "models/load.h"
+#include "training/trainer.h"
+
+enum { KEYS_MAX = 48, STEPS = 4 };
+
+static const char *const tiny[] = {
+    "model.max_seq=64",      "data.docs=7",           "data.val_fraction=0.2",
+    "train.batch=3",         "train.seq=32",          "train.warmup=1",
+    "train.steps=4",         "train.eval_every=5",    "train.eval_tokens=64",
+    "train.final_tokens=64", "train.samples=16",      "train.time_rounds=1",
+    "train.probes=1",        "train.probe_tokens=16", "train.probe_every=4",
+    "train.keep=20",         "train.lr=1e-2",         "train.checkpoint_every=4",
+};
+static const char *const shape[] = {"model.layers=6", "model.dim=16", "model.heads=2",
+                                    "model.vocab=300", "data.tokenizer=bytes"};
+
+static struct trainer trainer;
+static atomic_int asked;
+static char told[2000];
+
+static void listen(void *ctx, enum log_level level, const char *text)
+{
+    size_t n = strlen(told);
+    (void)ctx;
+    (void)level;
+    snprintf(told + n, sizeof told - n, "%s\n", text);
+}
+
+static int make_config(struct train_config *c, const char *const *more, struct err *e)
+{
+    const char *key[KEYS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(tiny); i++)
+        key[n++] = tiny[i];
+    while (*more)
+        key[n++] = *more++;
+    return train_config_make(c, NULL, key, n, e);
+}
+
+static void at_step(void *ctx, const struct trainer *t)
+{
+    if (t->state.step == *(const int *)ctx)
+        atomic_store(&asked, SIGTERM);
+}
+
+/* Runs DIR until `stop` (0: to its end). */
+static int go(const char *dir, const char *const *more, int resume, int stop, struct err *e)
+{
+    struct train_config c;
+    char path[700];
+    told[0] = '\0';
+    log_to(listen, NULL);
+    atomic_store(&asked, 0);
+    snprintf(path, sizeof path, "%s/config.yaml", dir);
+    int rc = resume ? train_config_read(&c, path, NULL, 0, e) : make_config(&c, more, e);
+    if (rc < 0)
+        return rc;
+    if (!resume)
+        rc = trainer_create(dir, &c, 0, NULL, "test", NULL, e);
+    trainer = (struct trainer){
+        .stop_signal = &asked, .version = "test", .on_step = at_step, .ctx = &stop};
+    if (rc == 0)
+        rc = trainer_open(&trainer, dir, &c, resume, 0, e);
+    train_config_release(&c);
+    if (rc == 0) {
+        rc = trainer_run(&trainer, e);
+        trainer_close(&trainer);
+    }
+    return rc;
+}
+
+/* The test's directory, in memory where that can be had. */
+static const char *room(void)
+{
+    static const char *dir;
+    if (!dir && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 0);
+    return dir ? dir : (dir = t_tmpdir());
+}
+
+/* A base trained here for a few steps: "train.init=..." in init, its checkpoint in dir. */
+static void make_base(char init[700], char dir[600], const char *method)
+{
+    const char *more[16] = {0};
+    struct err e = {0};
+    char run[400];
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(shape); i++)
+        more[n++] = shape[i];
+    more[n++] = method;
+    snprintf(run, sizeof run, "%s/base", room());
+    t_ok(go(run, more, 0, 0, &e), &e);
+    snprintf(dir, 600, "%s/checkpoints/step-%08d", run, STEPS);
+    snprintf(init, 700, "train.init=%s", run);
+}
+
+static void refused(const char *const *more, int code, const char *part)
+{
+    struct train_config c;
+    struct err e = {0};
+    t_fails(make_config(&c, more, &e), &e, code, part);
+    t_true(!strchr(e.text, '\n'));
+}
+
+/* Largest difference of a parameter in two checkpoints; -1 when only one has it. */
+static double moved(const char *a, const char *b, const char *name)
+{
+    const char *dir[2] = {a, b};
+    struct st *s[2] = {0};
+    const struct st_tensor *t[2];
+    struct err e = {0};
+    double most = -1;
+    for (int k = 0; k < 2; k++) {
+        char path[700];
+        snprintf(path, sizeof path, "%s/model.safetensors", dir[k]);
+        t_ok(st_open(&s[k], path, &e), &e);
+        t[k] = st_find(s[k], name);
+    }
+    if (t[0] && t[1]) {
+        uint64_t n = t[0]->shape[0] * (t[0]->rank > 1 ? t[0]->shape[1] : 1);
+        float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
+        t_ok(st_read_f32(t[0], x, n, &e), &e);
+        t_ok(st_read_f32(t[1], y, n, &e), &e);
+        most = 0;
+        for (uint64_t i = 0; i < n; i++)
+            most = fmax(most, fabs((double)x[i] - (double)y[i]));
+        free(x);
+        free(y);
+    }
+    st_close(s[0]);
+    st_close(s[1]);
+    return most;
+}
+
+T(a_run_starts_from_another_s_weights_and_takes_its_shape_and_tokenizer)
+{
+    char init[700], base[600], run[400], dir[600];
+    struct err e = {0};
+    struct train_config c;
+    make_base(init, base, "model.method=dense");
+    const char *more[] = {init, "model.method=edp", "train.lr=1e-9", NULL};
+    t_ok(make_config(&c, more, &e), &e);
+    t_eq(c.model.layers, 6);
+    t_eq(c.model.dim, 16);
+    t_eq(c.model.vocab, 257);
+    t_str(c.train.init, base); /* the very checkpoint: a better one may come */
+    t_true(strstr(c.data.tokenizer, "/tokenizer.json") != NULL);
+    train_config_release(&c);
+    snprintf(run, sizeof run, "%s/run", room());
+    t_ok(go(run, more, 0, 0, &e), &e);
+    t_truef(strstr(told, "56 tensors from ") && strstr(told, "new (edp."), "%s", told);
+    snprintf(dir, sizeof dir, "%s/checkpoints/step-%08d", run, STEPS);
+    t_near(moved(base, dir, "model.layers.5.mlp.down_proj.weight"), 0, 1e-6);
+    t_near(moved(base, dir, "model.embed_tokens.weight"), 0, 1e-6);
+}
+
+T(a_start_leaves_another_method_s_parameters_behind_and_keeps_its_own)
+{
+    char init[700], base[600], run[400], dir[600];
+    struct err e = {0};
+    make_base(init, base, "model.method=edp");
+    const char *dense[] = {init, "model.method=dense", "train.lr=1e-9", NULL};
+    snprintf(run, sizeof run, "%s/dense", room());
+    t_ok(go(run, dense, 0, 0, &e), &e);
+    t_truef(strstr(told, "left behind (edp.threshold"), "%s", told);
+    const char *edp[] = {init, "model.method=edp", "train.lr=1e-9", NULL};
+    snprintf(run, sizeof run, "%s/edp", room());
+    t_ok(go(run, edp, 0, 0, &e), &e);
+    t_truef(!strstr(told, "left behind") && !strstr(told, " new ("), "%s", told);
+    snprintf(dir, sizeof dir, "%s/checkpoints/step-%08d", run, STEPS);
+    t_near(moved(base, dir, "edp.score.weight"), 0, 1e-6);
+}
+
+T(keys_that_contradict_the_model_to_start_from_name_both_numbers)
+{
+    char init[700], base[600];
+    make_base(init, base, "model.method=dense");
+    refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE, "model.layers=8, but");
+    refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE, "has 6");
+    refused((const char *[]){init, "model.tied=false", NULL}, DS_EUSAGE, "model.tied=false, but");
+    struct train_config c;
+    struct err e = {0};
+    const char *same[] = {init,           "model.layers=6",         "model.kv_heads=0",
+                          "model.ffn=64", "model.norm_eps=0.00001", NULL};
+    t_ok(make_config(&c, same, &e), &e);
+    t_eq(c.model.kv_heads, 2);
+    train_config_release(&c);
+}
+
+T(a_missing_or_unreadable_start_is_one_line)
+{
+    char init[700], base[600], path[700];
+    struct err e = {0};
+    refused((const char *[]){"train.init=nowhere", NULL}, DS_EUSAGE, "nowhere: no such model");
+    make_base(init, base, "model.method=dense");
+    const char *more[] = {init, "model.method=dense", NULL};
+    snprintf(path, sizeof path, "%s/model.safetensors", base);
+    t_ok(fs_write_file(path, "short", 5, &e), &e);
+    char dir[700];
+    snprintf(dir, sizeof dir, "train.init=%s", base); /* a damaged directory, named itself */
+    more[0] = dir;
+    snprintf(path, sizeof path, "%s/run", room());
+    t_fails(go(path, more, 0, 0, &e), &e, DS_EFORMAT, "model.safetensors");
+    snprintf(path, sizeof path, "%s/config.json", base);
+    t_ok(fs_write_file(path, "{", 1, &e), &e);
+    refused(more, DS_EUSAGE, "config.json");
+}
+
+/* The tensors of `from`, but the first `skip` ones, and one more when it has a name. */
+static void write_tensors(const struct model *m, const char *dir, int skip, const char *extra)
+{
+    struct st_out out[200];
+    static const char *const meta[] = {"format", "pt"};
+    struct err e = {0};
+    char path[700];
+    float zero[4] = {0};
+    size_t n = 0;
+    for (int i = skip; i < m->params.n; i++) {
+        const struct param *p = &m->params.p[i];
+        out[n++] = (struct st_out){.name = p->name,
+                                   .dtype = ST_F32,
+                                   .rank = p->rank,
+                                   .shape = {(uint64_t)p->shape[0], (uint64_t)p->shape[1]},
+                                   .data = p->value};
+    }
+    if (extra)
+        out[n++] =
+            (struct st_out){.name = extra, .dtype = ST_F32, .rank = 1, .shape = {4}, .data = zero};
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    t_ok(st_write(path, out, n, meta, 1, &e), &e);
+}
+
+T(every_base_tensor_must_be_there_and_no_other)
+{
+    struct model *m =
+        kit_model("model.method=dense model.layers=1 model.dim=8 model.heads=2", 1, 8, 0, 0);
+    const char *dir = room();
+    struct err e = {0};
+    struct str line = {0};
+    write_tensors(m, dir, 0, NULL);
+    t_ok(model_start_from(m, dir, &line, &e), &e);
+    write_tensors(m, dir, 2, NULL);
+    t_fails(model_start_from(m, dir, &line, &e), &e, DS_EFORMAT,
+            "2 tensors of the base model are missing: model.embed_tokens.weight, "
+            "model.layers.0.input_layernorm.weight");
+    write_tensors(m, dir, 0, "model.layers.1.input_layernorm.weight");
+    t_fails(model_start_from(m, dir, &line, &e), &e, DS_EFORMAT,
+            "1 tensors have no place in this model: model.layers.1.input_layernorm.weight");
+    write_tensors(m, dir, 0, "transformer.wte");
+    t_fails(model_start_from(m, dir, &line, &e), &e, DS_EFORMAT, "transformer.wte");
+    str_release(&line);
+    model_free(m);
+}
+
+T(a_run_goes_on_without_its_source_once_it_has_a_checkpoint)
+{
+    char init[700], base[600], run[400], away[800], path[500], gone[600];
+    struct err e = {0};
+    make_base(init, base, "model.method=dense");
+    const char *more[] = {init, "model.method=dense", "train.checkpoint_every=2", NULL};
+    snprintf(run, sizeof run, "%s/run", room());
+    t_eq(go(run, more, 0, 3, &e), DS_ESTOP);
+    snprintf(away, sizeof away, "%s-moved", init + strlen("train.init="));
+    t_eq(rename(init + strlen("train.init="), away), 0);
+    t_ok(go(run, NULL, 1, 0, &e), &e);
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    snprintf(gone, sizeof gone, "%s-gone", path);
+    t_eq(rename(path, gone), 0);
+    t_fails(go(run, NULL, 1, 0, &e), &e, DS_ENOTFOUND,
+            "train.init (a run needs it until its first checkpoint)");
+}
+
+/* ---- a frozen base ---- */
+
+T(a_frozen_base_stays_to_the_last_bit_and_has_no_gradients)
+{
+    static struct kit_batch k;
+    struct model *m = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 "
+                                "model.vocab=50 edp.threshold=learned",
+                                1, 32, MODEL_TRAIN_OWN, 1);
+    struct model *all = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 "
+                                  "model.vocab=50 edp.threshold=learned",
+                                  1, 32, MODEL_TRAIN, 1);
+    double own = 0;
+    kit_fill(&k, 2, 16, 50, 1);
+    real *before = kit_copy(m->params.p[0].value, m->params.p[0].n);
+    for (int i = 0; i < m->params.n; i++) {
+        const struct param *p = &m->params.p[i];
+        if (i < m->n_base)
+            t_truef(!p->train && !p->grad && !p->m && !p->v, "%s", p->name);
+    }
+    t_true(m->params.block_bytes < all->params.block_bytes / 3);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    kit_step(m, &k.b, &pass);
+    kit_step(all, &k.b, &pass);
+    for (int i = 0; i < m->params.n; i++) { /* the same gradients where there are any */
+        const struct param *p = &m->params.p[i], *q = &all->params.p[i];
+        t_str(p->name, q->name);
+        if (!p->train)
+            continue;
+        t_truef(kit_same(p->grad, q->grad, p->n), "%s", p->name);
+        for (size_t j = 0; j < p->n; j++)
+            own += fabs((double)p->grad[j]);
+    }
+    t_true(own > 0);
+    kit_train(m, &k.b, 1, 10, 0.1);
+    t_true(kit_same(before, m->params.p[0].value, m->params.p[0].n));
+    free(before);
+    model_free(m);
+    model_free(all);
+}
+
+/* Packed copies of frozen matrices are made once; they follow whoever writes values. */
+T(values_written_into_a_frozen_base_reach_its_products)
+{
+    static struct kit_batch k;
+    struct model *m = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 "
+                                "model.vocab=50 edp.threshold=learned",
+                                1, 32, MODEL_TRAIN_OWN, 1);
+    kit_fill(&k, 2, 16, 50, 1);
+    struct pass pass = kit_pass(PASS_DENSE);
+    model_forward(m, &k.b, &pass);
+    double a = model_loss(m, 0, 0);
+    kit_train(m, &k.b, 1, 10, 0.1);
+    model_forward(m, &k.b, &pass);
+    t_true(model_loss(m, 0, 0) == a);
+    for (int i = 0; i < m->n_base; i++)
+        for (size_t j = 0; m->params.p[i].rank == 2 && j < m->params.p[i].n; j++)
+            m->params.p[i].value[j] *= 2;
+    params_changed(&m->params);
+    model_forward(m, &k.b, &pass);
+    t_true(model_loss(m, 0, 0) != a);
+    model_free(m);
+}
+
+T(a_frozen_base_with_nothing_left_to_train_is_refused)
+{
+    refused((const char *[]){"model.method=dense", "train.freeze=base", NULL}, DS_EUSAGE,
+            "leaves nothing to train");
+    refused((const char *[]){"model.method=random", "train.freeze=base", NULL}, DS_EUSAGE,
+            "model.lora_r=16 adds adapters");
+}
+
+T(a_frozen_run_trains_its_method_alone)
+{
+    char init[700], base[600], run[400], dir[600];
+    struct err e = {0};
+    make_base(init, base, "model.method=edp");
+    const char *more[] = {init, "model.method=edp", "edp.threshold=learned", "train.freeze=base",
+                          NULL};
+    snprintf(run, sizeof run, "%s/run", room());
+    t_ok(go(run, more, 0, 0, &e), &e);
+    snprintf(dir, sizeof dir, "%s/checkpoints/step-%08d", run, STEPS);
+    t_eq(moved(base, dir, "model.layers.3.self_attn.q_proj.weight"), 0);
+    t_eq(moved(base, dir, "model.norm.weight"), 0);
+    t_true(moved(base, dir, "edp.score.weight") > 0);
+}
