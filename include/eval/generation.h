@@ -7,10 +7,12 @@
 
 struct gen_options {
     double temperature, top_p, threshold_offset;
+    double capacity, target_speedup; /* -1: the method's own; 0: none is wanted */
     int64_t top_k, max_tokens, seed, threads, time_rounds;
-    int routing; /* 0 causal, 1 dense */
+    int routing, speedup_by; /* enum gen_routing; enum speedup_by of eval/perplexity.h */
     struct number_options numbers;
 };
+enum gen_routing { GEN_CAUSAL, GEN_TOPK /* whole texts only: refused */, GEN_DENSE };
 extern const struct opt_group gen_group;
 
 enum gen_stop { GEN_STOP_LENGTH, GEN_STOP_EOT, GEN_STOP_CONTEXT, GEN_STOP_ASKED };
@@ -28,6 +30,8 @@ struct gen_result {
     double
         time_ratio; /* decoding these tokens again / the same dense, medians in turn; NaN: not measured */
 };
+/* May text be made so?  DS_EUSAGE with one line of advice.  gen_run asks it first. */
+int gen_check(const struct subject *s, const struct gen_options *o, struct err *e) DS_CHECK;
 /* prompt: ids, at least one. DS_ENUMERIC when logits are damaged, DS_ERANGE when the prompt fills the context. */
 int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
             const struct gen_options *o, gen_token_fn *each, void *ctx, struct err *e) DS_CHECK;

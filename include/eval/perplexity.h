@@ -13,10 +13,14 @@ struct ppl_options {
     char *task, *path, *format, *text_key;
     int64_t max_bytes, docs, seed, tokens, batch, seq, time_rounds, threads;
     double val_fraction, threshold_offset;
-    int routing, split;
+    double capacity;       /* asked for; -1: the method's own */
+    double target_speedup; /* 0: none is wanted */
+    char *capacities;      /* of the benchmark */
+    int routing, split, controls, speedup_by;
     struct number_options numbers;
 };
 enum ppl_routing { PPL_CAUSAL, PPL_TOPK, PPL_DENSE };
+enum speedup_by { SPEEDUP_FLOPS, SPEEDUP_TIME };
 enum ppl_split { PPL_SPLIT_AUTO, PPL_SPLIT_VAL, PPL_SPLIT_TRAIN, PPL_SPLIT_ALL };
 extern const struct opt_group ppl_group;
 extern const char *const ppl_routing_name[];
@@ -26,11 +30,36 @@ struct ppl_result {
     char data[256]; /* what was read, for tables: "synth, validation split" */
     const char *task, *routing;
     int64_t batch, seq, windows;
+    double capacity; /* asked for; NaN: the method's own */
 };
 /* The run's own validation split unless the options name data.  DS_EUSAGE: an unknown task, a routing the method has not.
  * DS_ENUMERIC when the loss is not a number. */
 int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o,
             struct err *e) DS_CHECK;
 void ppl_result_release(struct ppl_result *r);
+
+/* ---- the same in parts, for more than one measurement over the same text ---- */
+struct ppl;
+/* Borrows the subject and the options until ppl_close. */
+int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o,
+             struct err *e) DS_CHECK;
+void ppl_close(struct ppl *p);
+struct ppl_wants {
+    double capacity; /* NaN: the method's own */
+    int64_t tokens;  /* at most so many of those that were opened; 0 = all */
+    int topk, controls,
+        dense; /* also: the top-k form; by lot (1), and by pattern (2); everything runs */
+    int prefill_rounds, decode_rounds;
+};
+/* Into *out (to be released). */
+int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w,
+                struct err *e) DS_CHECK;
+/* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; how many there are. */
+void ppl_batch(void *ctx, int k, struct batch *b);
+int ppl_batches(const struct ppl *p);
+uint64_t ppl_seed(const struct ppl *p);
+int64_t ppl_tokens(const struct ppl *p);
+/* What was opened, in words. */
+const char *ppl_data(const struct ppl *p);
 
 #endif

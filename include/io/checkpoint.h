@@ -12,12 +12,13 @@
 struct checkpoint_tx {
     char dir[1024], final[1024], root[1024];
     int64_t step;
+    int replaces; /* set by the caller: a whole checkpoint of the step makes way, too */
 };
 /* Makes ROOT/step-XXXXXXXX.tmp-PID-RAND/; the caller writes its files into tx->dir. */
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
                      uint64_t bytes_needed, struct err *e) DS_CHECK;
 /* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not
- * verify (else DS_EEXIST). After a failure call checkpoint_abort; after success that does nothing.
+ * verify (else DS_EEXIST), or tx->replaces. After a failure call checkpoint_abort; after success that does nothing.
  */
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e) DS_CHECK;
 void checkpoint_abort(struct checkpoint_tx *tx);

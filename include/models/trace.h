@@ -24,6 +24,8 @@ struct trace_options {
     const int8_t *force; /* (L, n) or NULL */
     double offset;
     uint64_t seed;
+    int topk, has_capacity; /* as in struct pass; what cannot be: route_ready first */
+    double capacity;
 };
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec with a probe record, left
  * open: the caller may add keys, then record_end / runlog_append.  nll[t] is of token t given its past. */

@@ -65,7 +65,8 @@ struct trainer {
     struct control *control;
     atomic_int
         *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
-    int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures;
+    int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures,
+        told_unready;
     const char *version;
     struct {
         char key[64];

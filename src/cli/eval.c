@@ -4,88 +4,66 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/pool.h"
+#include "cli/eval_capacity.h"
+#include "cli/records.h"
 #include "cli/use.h"
 #include "cli/version.h"
+#include "eval/capacity.h"
 #include "eval/perplexity.h"
-#include "cli/records.h"
 
 static struct cli_option options[] = {
     {.name = "json", .help = "one JSON object instead of the table"},
     {.name = "o",
      .has_value = 1,
      .help = "FILE  also write the records (head, eval, sample) to FILE"},
+    {.name = "benchmark", .help = "a table over capacities=... instead (a method with a capacity)"},
     {.name = NULL},
 };
 
-enum { CAPACITY_MAX = 4096 };
-
-/* One number of the report; the table and the JSON object are made from the same rows. */
-struct number {
-    const char *key, *title;
-    double value;
+/* What target_speedup found; passes = 0: it was not asked for. */
+struct answer {
+    struct ppl_result r;
+    struct capacity_found found;
 };
 
-static size_t numbers(const struct ppl_result *r, struct number *out)
+static void add_layers_json(struct str *s, const struct measure *m)
 {
-    const struct measure *m = &r->measure;
-    double mean, sd, loss = measure_loss(m);
-    size_t n = 0;
-    measure_depth(m, &mean, &sd);
-    out[n++] = (struct number){"loss", "loss (nats/token)", loss};
-    out[n++] = (struct number){"perplexity", "perplexity", exp(loss)};
-    out[n++] = (struct number){"bits_per_byte", "bits per byte", measure_bits_per_byte(m)};
-    out[n++] = (struct number){"tokens", "tokens", m->tokens};
-    out[n++] = (struct number){"block_ratio", "blocks executed / all", measure_block_ratio(m)};
-    out[n++] = (struct number){"flops_ratio", "FLOPs / dense, whole model", measure_model_ratio(m)};
-    out[n++] = (struct number){"time_ratio", "measured time / dense, prefill", m->time_ratio};
-    out[n++] = (struct number){"flops_per_token", "FLOPs per token",
-                               m->tokens > 0 ? m->flops / m->tokens : 0};
-    out[n++] = (struct number){"flops_dense_per_token", "FLOPs per token, dense",
-                               m->tokens > 0 ? m->flops_dense / m->tokens : 0};
-    out[n++] = (struct number){"time_per_token_ms", "ms per token, prefill",
-                               1e3 * m->time_dense * m->time_ratio};
-    out[n++] =
-        (struct number){"time_dense_per_token_ms", "ms per token, dense", 1e3 * m->time_dense};
-    out[n++] = (struct number){"depth_mean", "depth, mean", mean};
-    out[n++] = (struct number){"depth_sd", "depth, sd", sd};
-    out[n++] = (struct number){"corr_signal_depth", "r(signal, depth)",
-                               measure_correlation(m, MEASURE_SIGNAL, MEASURE_DEPTH)};
-    out[n++] = (struct number){"corr_entropy_depth", "r(predictive entropy, depth)",
-                               measure_correlation(m, MEASURE_ENTROPY, MEASURE_DEPTH)};
-    out[n++] = (struct number){"corr_nll_depth", "r(loss, depth)",
-                               measure_correlation(m, MEASURE_NLL, MEASURE_DEPTH)};
-    out[n++] = (struct number){"corr_true_entropy_depth", "r(true entropy, depth)",
-                               measure_correlation(m, MEASURE_TRUE, MEASURE_DEPTH)};
-    return n;
+    double *x = mem_alloc((size_t)m->L, sizeof *x);
+    const char *key;
+    int there;
+    for (int i = 0; x && (key = measure_vector(m, i, x, &there)) != NULL; i++)
+        if (there)
+            json_add_nums(s, key, x, (size_t)m->L);
+    if (!x)
+        s->failed = 1;
+    mem_free(x);
 }
 
-static size_t capacity(const struct ppl_result *r, double *out)
+static void print_json(struct str *s, const struct subject *subject, const struct answer *a)
 {
-    const struct measure *m = &r->measure;
-    size_t L = (size_t)(m->L < CAPACITY_MAX ? m->L : CAPACITY_MAX);
-    double rows = m->cells / m->L;
-    for (size_t l = 0; l < L; l++)
-        out[l] = rows > 0 ? m->capacity[l] / rows : 0;
-    return L;
-}
-
-static void print_json(struct str *s, const struct subject *subject, const struct ppl_result *r)
-{
-    struct number x[32];
-    double c[CAPACITY_MAX];
-    size_t n = numbers(r, x);
+    const struct ppl_result *r = &a->r;
+    struct measure_number x[MEASURE_NUMBERS];
+    size_t n = measure_numbers(&r->measure, x);
     str_add(s, "{");
     json_add_str(s, "task", r->task);
     json_add_str(s, "routing", r->routing);
+    json_add_str(s, "not_causal", measure_not_causal(&r->measure));
     json_add_str(s, "compute", gemm_format_name[subject->model->weights.format]);
     json_add_str(s, "weights", quant_name[subject->model->weights.numbers.weights]);
     json_add_str(s, "model", subject->dir);
     json_add_str(s, "method", subject->model->config.method);
     json_add_str(s, "data", r->data);
+    json_add_num(s, "capacity_asked", r->capacity);
+    if (a->found.passes > 0) {
+        json_add_num(s, "speedup", a->found.speedup);
+        json_key(s, "speedup_met");
+        str_add(s, a->found.is_met ? "true" : "false");
+    }
     for (size_t i = 0; i < n; i++)
         json_add_num(s, x[i].key, x[i].value);
-    json_add_nums(s, "capacity", c, capacity(r, c));
+    add_layers_json(s, &r->measure);
     json_add_int(s, "layers", subject->model->config.layers);
     json_add_int(s, "seq", r->seq);
     json_add_int(s, "batch", r->batch);
@@ -93,33 +71,68 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     str_add(s, "}\n");
 }
 
-static void print_table(struct str *s, const struct subject *subject, const struct ppl_result *r)
+/* Layers are few enough for lines of numbers. */
+static void add_layers(struct str *s, const struct measure *m)
 {
-    struct number x[32];
+    static const struct {
+        const char *key, *title;
+    } lines[] = {
+        {"capacity", "rows executed per layer"},
+        {"capacity_topk", "with top-k routing (not causal)"},
+        {"mi", "I(token; run) per layer, nats"},
+        {"predictor_f1_layer", "predictor's F1 per layer"},
+        {"predictor_base_layer", "its base rate"},
+    };
+    double *x = mem_alloc((size_t)m->L, sizeof *x);
+    const char *key;
+    int there;
+    for (int i = 0; x && (key = measure_vector(m, i, x, &there)) != NULL; i++)
+        for (size_t k = 0; k < DS_LEN(lines) && there; k++) {
+            if (strcmp(lines[k].key, key) != 0)
+                continue;
+            str_addf(s, "  %s:", lines[k].title);
+            for (int l = 0; l < m->L; l++)
+                str_addf(s, isnan(x[l]) ? " -" : " %.2f", x[l]);
+            str_add(s, "\n");
+        }
+    mem_free(x);
+}
+
+static void add_number(struct table *t, const struct measure_number *x)
+{
+    char si[16];
+    if (!x->title || (isnan(x->value) && x->is_optional))
+        return;
+    table_addf(t, "  %s", x->title);
+    if (isnan(x->value))
+        table_add(t, "-");
+    else if (fabs(x->value) >= 1e5)
+        table_add(t, str_si(si, x->value));
+    else
+        table_addf(t, "%.4g", x->value);
+}
+
+static void print_table(struct str *s, const struct subject *subject, const struct answer *a)
+{
+    const struct ppl_result *r = &a->r;
+    struct measure_number x[MEASURE_NUMBERS];
     struct table t;
-    double c[CAPACITY_MAX];
-    size_t n = numbers(r, x), L = capacity(r, c);
+    size_t n = measure_numbers(&r->measure, x);
     cli_add_safe(s, subject->dir, strlen(subject->dir), -1);
-    str_addf(s, ": %s, %s routing, on ", subject->model->config.method, r->routing);
+    str_addf(s, ": %s, %s routing%s, on ", subject->model->config.method, r->routing,
+             r->measure.is_topk ? " (NOT causal: it looks at later tokens)" : "");
     cli_add_safe(s, r->data, strlen(r->data), -1);
     str_addf(s, " (%lld windows of %lld)\n", (long long)r->windows, (long long)r->seq);
+    if (a->found.passes > 0)
+        str_addf(s, "  capacity %.3f gives a speedup of %.3f%s\n", a->found.capacity,
+                 a->found.speedup,
+                 a->found.is_met ? "" : ", the nearest: the speedup moves in steps there");
     table_init(&t, 2);
-    for (size_t i = 0; i < n; i++) {
-        char si[16];
-        table_addf(&t, "  %s", x[i].title);
-        if (isnan(x[i].value))
-            table_add(&t, "-");
-        else if (fabs(x[i].value) >= 1e5)
-            table_add(&t, str_si(si, x[i].value));
-        else
-            table_addf(&t, "%.4g", x[i].value);
-    }
+    for (size_t i = 0; i < n; i++)
+        add_number(&t, &x[i]);
     table_print(&t, s);
     table_release(&t);
-    str_add(s, "  rows executed per layer:");
-    for (size_t l = 0; l < L; l++)
-        str_addf(s, " %.2f", c[l]);
-    str_add(s, "\n");
+    add_layers(s, &r->measure);
 }
 
 static int write_records(const char *path, const struct subject *subject,
@@ -147,10 +160,60 @@ static int write_records(const char *path, const struct subject *subject,
     return rc;
 }
 
+/* At the capacity that has the wanted speedup, when one is wanted. */
+static int measure_at_speedup(struct answer *out, struct subject *s, struct ppl_options *o,
+                              struct err *e)
+{
+    struct ppl *p = NULL;
+    struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
+    if (o->target_speedup <= 0)
+        return ppl_run(&out->r, s, o, e);
+    int rc = o->routing != PPL_CAUSAL || o->capacity >= 0
+                 ? err_set(e, DS_EUSAGE,
+                           "target_speedup looks for the capacity of causal routing itself: "
+                           "neither capacity= nor routing= goes with it")
+                 : route_ready(&s->model->route, &asked, e);
+    if (rc == 0)
+        rc = ppl_open(&p, s, o, e);
+    if (rc == 0)
+        rc = capacity_search(&out->found, p, o->target_speedup,
+                             o->speedup_by == SPEEDUP_FLOPS ? SPEEDUP_OF_FLOPS : SPEEDUP_OF_PREFILL,
+                             (int)o->time_rounds, e);
+    ppl_close(p);
+    if (rc < 0)
+        return rc;
+    o->capacity = out->found.capacity;
+    return ppl_run(&out->r, s, o, e);
+}
+
+static int benchmark(const struct cli_args *a, struct subject *s, const struct ppl_options *o,
+                     struct str *out, struct err *e)
+{
+    struct capacity_table t;
+    int rc = capacity_benchmark(&t, s, o, e);
+    if (rc == 0 && cli_value(a, "o"))
+        rc = capacity_table_write(cli_value(a, "o"), s, &t, e);
+    if (rc == 0)
+        (cli_flag(a, "json") ? capacity_table_json : capacity_table_print)(out, s, &t);
+    return rc;
+}
+
+static int report(const struct cli_args *a, struct subject *s, struct ppl_options *o,
+                  struct str *out, struct err *e)
+{
+    struct answer x = {0};
+    int rc = measure_at_speedup(&x, s, o, e);
+    if (rc == 0 && cli_value(a, "o"))
+        rc = write_records(cli_value(a, "o"), s, &x.r, e);
+    if (rc == 0)
+        (cli_flag(a, "json") ? print_json : print_table)(out, s, &x);
+    ppl_result_release(&x.r);
+    return rc;
+}
+
 static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str *out, struct err *e)
 {
     struct subject s = {0};
-    struct ppl_result r = {0};
     const char *model;
     int rc = cli_one(a, "eval", "MODEL", &model, e);
     if (rc == 0)
@@ -158,14 +221,7 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str 
     if (rc == 0)
         rc = subject_open(&s, model, &o->numbers, e);
     if (rc == 0)
-        rc = ppl_run(&r, &s, o, e);
-    if (rc == 0 && cli_value(a, "o"))
-        rc = write_records(cli_value(a, "o"), &s, &r, e);
-    if (rc == 0 && cli_flag(a, "json"))
-        print_json(out, &s, &r);
-    else if (rc == 0)
-        print_table(out, &s, &r);
-    ppl_result_release(&r);
+        rc = cli_flag(a, "benchmark") ? benchmark(a, &s, o, out, e) : report(a, &s, o, out, e);
     subject_close(&s);
     pool_stop();
     return rc;

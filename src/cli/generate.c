@@ -8,6 +8,7 @@
 
 #include "base/pool.h"
 #include "cli/use.h"
+#include "eval/capacity.h"
 #include "eval/generation.h"
 #include "figures/palette.h"
 
@@ -109,7 +110,8 @@ static int show_token(void *ctx, int is_prompt, int32_t id, int depth)
     return o->rc < 0 || interrupted;
 }
 
-static void print_json(struct str *out, const struct subject *s, const struct gen_result *r)
+static void print_json(struct str *out, const struct subject *s, const struct gen_options *o,
+                       const struct gen_result *r)
 {
     struct str text = {0};
     size_t n = r->ids.n - r->n_prompt;
@@ -123,6 +125,7 @@ static void print_json(struct str *out, const struct subject *s, const struct ge
     json_add_ids(out, "prompt_depth", r->depth, r->n_prompt);
     json_add_str(out, "compute", gemm_format_name[s->model->weights.format]);
     json_add_str(out, "weights", quant_name[s->model->weights.numbers.weights]);
+    json_add_num(out, "capacity_asked", o->capacity < 0 ? (double)NAN : o->capacity);
     json_add_num(out, "block_ratio", r->block_ratio);
     json_add_num(out, "flops_ratio", r->flops_ratio);
     json_add_num(out, "time_ratio", r->time_ratio);
@@ -160,7 +163,43 @@ static int read_prompt(const struct cli_args *a, struct str *text, struct err *e
     return text->failed ? err_set(e, DS_EMEM, "prompt") : 0;
 }
 
-static int generate(const struct cli_args *a, const struct gen_options *o, struct subject *s,
+/* The capacity with the wanted speedup, from the run's own held-out text. */
+static int find_capacity(struct gen_options *o, struct subject *s, int quiet, struct err *e)
+{
+    struct ppl_options text = {0};
+    struct ppl *p = NULL;
+    struct capacity_found found;
+    int by_time = o->speedup_by == SPEEDUP_TIME;
+    if (o->target_speedup <= 0)
+        return 0;
+    if (o->capacity >= 0 || o->routing != GEN_CAUSAL)
+        return err_set(e, DS_EUSAGE,
+                       "target_speedup looks for the capacity of causal routing itself: neither "
+                       "capacity= nor routing= goes with it");
+    struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
+    int rc = route_ready(&s->model->route, &asked, e);
+    if (rc == 0)
+        rc = opt_defaults(&ppl_group, &text, e);
+    if (rc == 0)
+        rc = ppl_open(&p, s, &text, e);
+    if (rc == 0)
+        rc =
+            capacity_search(&found, p, o->target_speedup,
+                            by_time ? SPEEDUP_OF_DECODE : SPEEDUP_OF_FLOPS, (int)o->time_rounds, e);
+    if (rc == 0) {
+        o->capacity = found.capacity;
+        if (!quiet)
+            fprintf(stderr,
+                    "depthscope: capacity %.3f: held-out text is %.3f times as fast by %s%s\n",
+                    found.capacity, found.speedup, by_time ? "measured decoding" : "FLOPs",
+                    found.is_met ? "" : ", which is the nearest there is");
+    }
+    ppl_close(p);
+    opt_release(&ppl_group, &text);
+    return rc;
+}
+
+static int generate(const struct cli_args *a, struct gen_options *o, struct subject *s,
                     struct err *e)
 {
     struct str text = {0}, out = {0};
@@ -181,6 +220,10 @@ static int generate(const struct cli_args *a, const struct gen_options *o, struc
     if (rc == 0)
         rc = subject_open(s, model, &o->numbers, e);
     if (rc == 0)
+        rc = gen_check(s, o, e);
+    if (rc == 0)
+        rc = find_capacity(o, s, cli_flag(a, "quiet"), e);
+    if (rc == 0)
         rc = gen_prompt(s, str_text(&text), text.len, &prompt, e);
     if (rc == 0) {
         show.layers = (int)s->model->config.layers;
@@ -189,7 +232,7 @@ static int generate(const struct cli_args *a, const struct gen_options *o, struc
     if (rc == 0)
         rc = show.rc;
     if (rc == 0 && show.silent) {
-        print_json(&out, s, &r);
+        print_json(&out, s, o, &r);
         rc = cli_write(str_text(&out), out.len, e);
     } else if (rc == 0) {
         rc = flush(&show, -1, 1);

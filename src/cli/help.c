@@ -70,7 +70,7 @@ static void list_keys(struct str *out)
         if (g.n > 0)
             list_group(out, &g, heading);
     }
-    list_group(out, &ppl_group, "`depthscope eval`");
+    list_group(out, &ppl_group, "`depthscope eval`, `depthscope calibrate`");
     list_group(out, &gen_group, "`depthscope generate`");
     list_group(out, &trace_group, "`depthscope trace`");
     list_group(out, &speed_group, "`depthscope bench`");
@@ -80,10 +80,8 @@ static const struct {
     const char *command;
     const struct opt_group *group;
 } keys_of[] = {
-    {"eval", &ppl_group},
-    {"generate", &gen_group},
-    {"trace", &trace_group},
-    {"bench", &speed_group},
+    {"eval", &ppl_group},    {"calibrate", &ppl_group}, {"generate", &gen_group},
+    {"trace", &trace_group}, {"bench", &speed_group},
 };
 
 static void list_presets(struct str *out)

@@ -14,6 +14,7 @@ const struct command commands[] = {
     {"eval",     "MODEL [task=ppl] [key=value ...]",   "loss, bits per byte, compute and depth of a model", eval_command},
     {"generate", "MODEL --prompt TEXT [key=value ...]", "continue a text, with the depth of every token", generate_command},
     {"trace",    "MODEL --text TEXT -o OUT.mp",        "one pass over a text, every decision recorded", trace_command},
+    {"calibrate", "MODEL [key=value ...] [-o DIR]",    "fit the thresholds of use to capacities on held-out text, and keep them", calibrate_command},
     {"figure",   "NAME|all|list RUN... [-o DIR]",      "draw a paper figure from logged runs", figure_command},
     {"sweep",    "[PRESET,PRESET ...] key=a,b,c ...",  "runs over values of keys and presets, with seeds; resumable", sweep_command},
     {"ablate",   "[PRESET ...] [--seeds 1,2,3]",       "the EDP ablations and a matched control; resumable", ablate_command},

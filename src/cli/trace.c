@@ -25,7 +25,7 @@ enum { TEXT_MAX = 16 << 20 };
 struct trace_settings {
     char *name;
     int64_t lens, seed, threads;
-    double threshold_offset;
+    double threshold_offset, capacity;
     int routing, cut;
     struct number_options numbers;
 };
@@ -33,7 +33,8 @@ struct trace_settings {
 static const struct opt trace_opts[] = {
     // clang-format off
     {"lens",    OPT_INT,  AT(lens),    "0", 0, 16, NULL, "logit lens: most likely tokens kept per cell", NULL},
-    {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|dense", "decisions of use, or everything runs", NULL},
+    {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|topk|dense", "decisions of use; by rank over the whole text (not causal); everything runs", NULL},
+    {"capacity", OPT_REAL, AT(capacity), "-1", -1, 1, NULL, "share of the routed cells to ask for; -1 = the method's own", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"seed",    OPT_INT,  AT(seed),    "0", 0, 1e15, NULL, "of routing by lot", NULL},
     {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "a text longer than the context is cut instead of refused", NULL},
@@ -42,12 +43,23 @@ static const struct opt trace_opts[] = {
     NUMBER_OPTS(AT(numbers)),
     // clang-format on
 };
+enum { ROUTING_CAUSAL, ROUTING_TOPK, ROUTING_DENSE };
+static const char *const routing_name[] = {"causal", "topk", "dense"};
 const struct opt_group trace_group = {
     .prefix = "", .title = "trace", .opts = trace_opts, .n = DS_LEN(trace_opts)};
+
+static struct pass use_of(const struct trace_settings *o)
+{
+    return (struct pass){.kind = o->routing == ROUTING_DENSE ? PASS_DENSE : PASS_SPARSE,
+                         .topk = o->routing == ROUTING_TOPK,
+                         .has_capacity = o->capacity >= 0,
+                         .capacity = o->capacity};
+}
 
 static int fill_record(struct subject *s, const struct ids *ids, const struct trace_settings *o,
                        struct record *rec, struct err *e)
 {
+    struct pass use = use_of(o);
     const char **piece = NULL;
     size_t *len = NULL;
     int rc = subject_pieces(s, ids->v, ids->n, &piece, &len, e);
@@ -60,7 +72,10 @@ static int fill_record(struct subject *s, const struct ids *ids, const struct tr
                                    .lens_k = (int)o->lens,
                                    .piece_of = subject_piece_of,
                                    .ctx = s,
-                                   .kind = o->routing ? PASS_DENSE : PASS_SPARSE,
+                                   .kind = use.kind,
+                                   .topk = use.topk,
+                                   .has_capacity = use.has_capacity,
+                                   .capacity = use.capacity,
                                    .offset = o->threshold_offset,
                                    .seed = (uint64_t)o->seed};
         trace_run(s->model, &text, &to, rec);
@@ -102,7 +117,8 @@ static void add_token(struct str *out, const struct probe *p, int t)
 }
 
 /* From the record itself, so that both outputs say the same. */
-static int print_json(struct str *out, const char *frame, size_t n, struct err *e)
+static int print_json(struct str *out, const char *routing, const char *frame, size_t n,
+                      struct err *e)
 {
     struct runview *v = runview_new();
     struct value body;
@@ -117,6 +133,7 @@ static int print_json(struct str *out, const char *frame, size_t n, struct err *
         rc = err_set(e, DS_EMEM, "trace");
     if (rc == 0) {
         str_add(out, "{");
+        json_add_str(out, "routing", routing);
         json_add_int(out, "layers", p->layers);
         json_add_num(out, "block_ratio", value_num(value_get(body, "block_ratio"), (double)NAN));
         json_add_num(out, "flops_ratio", value_num(value_get(body, "flops_ratio"), (double)NAN));
@@ -160,12 +177,17 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     struct ids ids = {0};
     struct str frames = {0};
     struct record *rec = record_new(), *head = record_new();
+    struct pass use = use_of(o);
     const char *model;
     int rc = rec && head ? cli_one(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)
         rc = subject_open(&s, model, &o->numbers, e);
+    if (rc == 0)
+        rc = route_ready(&s.model->route, &use, e);
+    if (rc == 0 && use.topk)
+        fprintf(stderr, "depthscope: trace: routing=topk looks at later tokens: not causal\n");
     if (rc == 0)
         rc = read_ids(a, &s, o, &ids, e);
     if (rc == 0)
@@ -179,7 +201,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     if (rc == 0)
         rc = record_end(rec, 2, &frames, e);
     if (rc == 0 && cli_flag(a, "json"))
-        rc = print_json(out, frames.p + at, frames.len - at, e);
+        rc = print_json(out, routing_name[o->routing], frames.p + at, frames.len - at, e);
     if (rc == 0 && to)
         rc = cli_records_write(to, &frames, e);
     record_free(rec);

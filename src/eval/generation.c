@@ -18,7 +18,10 @@ static const struct opt gen_opts[] = {
     {"top_p",       OPT_REAL, AT(top_p),       "1",   1e-6, 1, NULL, "only the smallest set of tokens with this mass", NULL},
     {"max_tokens",  OPT_INT,  AT(max_tokens),  "200", 0, 1 << 24, NULL, "tokens to make", NULL},
     {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "the same seed gives the same text", NULL},
-    {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|dense", "decisions of use, or everything runs", NULL},
+    {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "decisions of use, or everything runs (topk: of whole texts only, see eval and trace)", NULL},
+    {"capacity",    OPT_REAL, AT(capacity),    "-1", -1, 1, NULL, "share of the routed cells to ask for; -1 = the method's own", NULL},
+    {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "look for the capacity with this speedup over dense on the run's held-out text; 0 = no", NULL},
+    {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "what target_speedup counts: FLOPs of the whole model, or measured decoding", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "rounds of the timing against the dense model; 0 = not timed", NULL},
     {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "0 = what affinity and quota allow", NULL},
@@ -42,11 +45,36 @@ struct walk {
     double run, cells, flops, dense;
 };
 
+static struct pass pass_of(const struct gen_options *o, enum pass_kind kind)
+{
+    return (struct pass){.kind = kind,
+                         .seed = o->seed < 0 ? 0 : (uint64_t)o->seed,
+                         .offset = o->threshold_offset,
+                         .has_capacity = o->capacity >= 0,
+                         .capacity = o->capacity};
+}
+
+static enum pass_kind kind_of(const struct gen_options *o)
+{
+    return o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE;
+}
+
+int gen_check(const struct subject *s, const struct gen_options *o, struct err *e)
+{
+    struct pass pass = pass_of(o, kind_of(o));
+    if (o->routing == GEN_TOPK)
+        return err_set(e, DS_EUSAGE,
+                       "routing=topk looks at later tokens, which are not there yet when text is "
+                       "made (routing=causal or dense; eval and trace score whole texts by it)");
+    if (o->capacity < 0 && o->capacity != -1)
+        return err_set(e, DS_ERANGE, "capacity=%g is outside 0 to 1 (-1: the method's own)",
+                       o->capacity);
+    return route_ready(&s->model->route, &pass, e);
+}
+
 static int feed(struct walk *w, const int32_t *id, int n, enum pass_kind kind, struct err *e)
 {
-    struct pass pass = {.kind = kind,
-                        .seed = w->o->seed < 0 ? 0 : (uint64_t)w->o->seed,
-                        .offset = w->o->threshold_offset};
+    struct pass pass = pass_of(w->o, kind);
     return model_decode(w->s->model, w->cache, id, n, &pass, e);
 }
 
@@ -54,7 +82,7 @@ static int feed(struct walk *w, const int32_t *id, int n, enum pass_kind kind, s
 static int feed_counted(struct walk *w, const int32_t *id, size_t at, int n, struct err *e)
 {
     struct model *m = w->s->model;
-    int rc = feed(w, id + at, n, w->o->routing ? PASS_DENSE : PASS_SPARSE, e), stop = 0;
+    int rc = feed(w, id + at, n, kind_of(w->o), e), stop = 0;
     if (rc < 0)
         return rc;
     for (int l = 0; l < m->config.layers; l++)
@@ -180,7 +208,10 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
         return err_set(e, DS_ERANGE, "the prompt has %zu tokens, the model's context holds %zu",
                        prompt->n, context);
     cap = cap < context ? cap : context;
-    int rc = prepare(&w, prompt, cap, e);
+    int rc = gen_check(s, o, e);
+    if (rc < 0)
+        return rc;
+    rc = prepare(&w, prompt, cap, e);
     if (rc == 0)
         rc = feed_prompt(&w, PASS_SPARSE, 1, e);
     double t = clock_mono();
@@ -193,7 +224,7 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
         out->tok_s = seconds > 0 ? (double)(out->ids.n - out->n_prompt) / seconds : (double)NAN;
         out->block_ratio = w.cells > 0 ? w.run / w.cells : 1;
         out->flops_ratio = w.dense > 0 ? w.flops / w.dense : 1;
-        rc = out->stop == GEN_STOP_ASKED || o->routing ? 0 : measure_ratio(&w, e);
+        rc = out->stop == GEN_STOP_ASKED || o->routing == GEN_DENSE ? 0 : measure_ratio(&w, e);
     }
     sampler_release(&w.sampler);
     kv_cache_free(w.cache);

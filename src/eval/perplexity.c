@@ -1,5 +1,6 @@
 #include "eval/perplexity.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,14 @@
 #include "data/corpus.h"
 #include "data/loader.h"
 
-enum { SEQ_OTHERWISE = 256, TOKENS_OTHERWISE = 65536, SAMPLES_MAX = 1 << 16, TIME_TOKENS = 512 };
+enum {
+    SEQ_OTHERWISE = 256,
+    TOKENS_OTHERWISE = 65536,
+    SAMPLES_MAX = 1 << 16,
+    TIME_TOKENS = 512,
+    DECODE_TOKENS = 32,
+    CONTROL_TOKENS = 1 << 16, /* controls and the dense pass see at most so many */
+};
 /* Every run reads the stories of seed 1; asked for by name, they are stories that no run has seen. */
 enum { STORY_SEED_RUN = 1, STORY_SEED_FRESH = 2 };
 
@@ -29,6 +37,11 @@ static const struct opt ppl_opts[] = {
     {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens of a window; 0 = as the run", NULL},
     {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense", "decisions of use; of the top-k training form; everything runs", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
+    {"capacity",      OPT_REAL,   AT(capacity),  "-1", -1, 1, NULL, "share of the routed cells to ask for; -1 = the method's own", NULL},
+    {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "rows of --benchmark", NULL},
+    {"target_speedup", OPT_REAL,  AT(target_speedup), "0", 0, 1e6, NULL, "look for the capacity with this speedup over dense; 0 = no", NULL},
+    {"speedup_by",    OPT_ENUM,   AT(speedup_by), "flops", 0, 0, "flops|time", "what target_speedup counts: FLOPs of the whole model, or measured prefill", NULL},
+    {"controls",      OPT_BOOL,   AT(controls),  "true", 0, 0, NULL, "also run the controls at the same rates, dense, and top-k where there is one", NULL},
     {"time_rounds",   OPT_INT,    AT(time_rounds), "5", 0, 1000, NULL, "rounds of the timing against the dense model; 0 = not timed", NULL},
     {"threads",       OPT_INT,    AT(threads),   "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
     NUMBER_OPTS(AT(numbers)),
@@ -133,103 +146,249 @@ static void rows_free(struct rows *x)
     mem_free(x->true_entropy);
 }
 
-/* Returns how many tokens the last batch left in x->input, windows end to end. */
-static int measure_windows(struct ppl_result *r, struct subject *s, struct loader *l,
-                           const struct ppl_options *o, struct rows *x, uint64_t seed)
+/* ---- a text that is measured ---- */
+
+struct ppl {
+    struct subject *s;
+    const struct ppl_options *o;
+    struct corpus *corpus;
+    struct loader *loader;
+    struct rows rows;
+    struct ppl_result about; /* data, batch, seq, windows */
+    struct loader_pos pos;
+    uint64_t seed;
+};
+
+/* Where a sweep over the windows stands. */
+struct sweep {
+    struct ppl *p;
+    struct loader_pos pos;
+    int64_t done, want;
+    struct batch b;
+};
+
+/* 0 at the end, else the tokens of the batch. */
+static int sweep_next(struct sweep *w)
 {
-    struct loader_pos pos = {0};
-    int last = 0;
-    for (int64_t done = 0; done < r->windows;) {
-        int B = (int)(r->windows - done < r->batch ? r->windows - done : r->batch);
-        struct batch b = {
-            .B = B, .T = (int)r->seq, .id = x->input, .target = x->target, .doc_start = x->start};
-        struct pass pass = {.kind = o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
-                            .offset = o->threshold_offset,
-                            .seed = seed,
-                            .record = 1};
-        size_t n = (size_t)B * (size_t)r->seq;
-        loader_next(l, &pos, B, x->input, x->target, x->start, x->true_entropy);
-        model_forward(s->model, &b, &pass);
-        model_loss(s->model, 0, 1);
-        measure_add(&r->measure, s->model, x->true_entropy, loader_target_bytes(l, x->target, n));
-        done += B;
-        last = (int)n;
+    struct ppl *p = w->p;
+    struct rows *x = &p->rows;
+    int64_t left = w->want - w->done;
+    int B = (int)(left < p->about.batch ? left : p->about.batch);
+    if (B <= 0)
+        return 0;
+    loader_next(p->loader, &w->pos, B, x->input, x->target, x->start, x->true_entropy);
+    w->b = (struct batch){
+        .B = B, .T = (int)p->about.seq, .id = x->input, .target = x->target, .doc_start = x->start};
+    w->done += B;
+    return w->b.B * w->b.T;
+}
+
+static struct pass use_of(const struct ppl *p, double capacity)
+{
+    int given = !isnan(capacity);
+    return (struct pass){.kind = p->o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
+                         .topk = p->o->routing == PPL_TOPK,
+                         .offset = p->o->threshold_offset,
+                         .has_capacity = given,
+                         .capacity = given ? capacity : 0,
+                         .seed = p->seed};
+}
+
+/* Each batch as it is used, and by rank.  *last: how many tokens the last batch left in rows.input. */
+static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *use,
+                           const struct ppl_wants *want, int *last, struct err *e)
+{
+    struct model *m = p->s->model;
+    struct sweep w = {.p = p, .want = r->windows};
+    int rc = 0;
+    for (int n; rc == 0 && (n = sweep_next(&w)) > 0;) {
+        struct pass pass = *use;
+        pass.record = 1;
+        model_forward(m, &w.b, &pass);
+        model_loss(m, 0, 1);
+        measure_add(&r->measure, m, p->rows.true_entropy,
+                    loader_target_bytes(p->loader, p->rows.target, (size_t)n));
+        if (r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
+            contrast_add(&r->measure.contrast, CONTRAST_CAUSAL, m);
+        if (want->topk && use->kind == PASS_SPARSE && !use->topk)
+            rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, use, (uint64_t)w.done, e);
+        m->batch = NULL;
+        *last = n;
     }
-    s->model->batch = NULL;
-    return last;
+    return rc;
 }
 
-static void measure_speed(struct ppl_result *r, struct subject *s, const struct rows *x, int n,
-                          int rounds, uint64_t seed)
+static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pass *use,
+                            const struct ppl_wants *want, struct err *e)
 {
+    const int wanted[CONTRAST_KINDS] = {[CONTRAST_RANDOM] = want->controls > 0,
+                                        [CONTRAST_STATIC] = want->controls > 1,
+                                        [CONTRAST_DENSE] = want->dense};
+    double tokens = r->measure.contrast.sum[CONTRAST_CAUSAL].tokens;
+    struct sweep w = {.p = p, .want = ((int64_t)tokens + r->seq - 1) / r->seq};
+    int rc = 0;
+    if (use->kind == PASS_DENSE || !r->measure.is_gated || !(want->controls || want->dense))
+        return 0;
+    while (rc == 0 && sweep_next(&w) > 0)
+        for (int k = CONTRAST_RANDOM; k < CONTRAST_KINDS && rc == 0; k++)
+            if (wanted[k])
+                rc = measure_contrast(&r->measure, p->s->model, (enum contrast_kind)k, &w.b, use,
+                                      (uint64_t)w.done, e);
+    return rc;
+}
+
+static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass *use,
+                         const struct ppl_wants *want, int n, struct err *e)
+{
+    struct model *m = p->s->model;
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
-    if (T > s->model->config.max_seq)
-        T = (int)s->model->config.max_seq;
-    measure_time(&r->measure, s->model, x->input, T, rounds, seed);
+    if (use->kind == PASS_DENSE || use->topk)
+        return 0;
+    if (T > m->config.max_seq)
+        T = (int)m->config.max_seq;
+    int made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
+    if (want->prefill_rounds > 0)
+        measure_time(&r->measure, m, p->rows.input, T, want->prefill_rounds, use);
+    return measure_decode(&r->measure, m, p->rows.input, T - made, T, want->decode_rounds, use, e);
 }
 
-static int check_options(const struct subject *s, const struct ppl_options *o, struct err *e)
+int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w, struct err *e)
 {
-    const char *method = s->model->config.method;
+    struct ppl_result r = p->about;
+    struct pass use = use_of(p, w->capacity);
+    int64_t some = (w->tokens + r.seq - 1) / r.seq;
+    int last = 0;
+    if (w->tokens > 0 && some < r.windows)
+        r.windows = some;
+    r.capacity = w->capacity;
+    int rc = route_ready(&p->s->model->route, &use, e);
+    if (rc < 0)
+        return rc;
+    int64_t total = r.windows * r.seq;
+    rc = measure_init(&r.measure, p->s->model, (int)r.seq,
+                      (size_t)(total < SAMPLES_MAX ? total : SAMPLES_MAX), e);
+    if (rc < 0)
+        return rc;
+    rc = measure_windows(&r, p, &use, w, &last, e);
+    if (rc == 0 && !(measure_loss(&r.measure) < 1e30))
+        rc = err_set(e, DS_ENUMERIC, "%s: the loss is %g: the model is damaged", p->s->dir,
+                     measure_loss(&r.measure));
+    if (rc == 0) /* before the controls: their last batch may be a shorter one */
+        rc = measure_speed(&r, p, &use, w, last, e);
+    if (rc == 0)
+        rc = measure_controls(&r, p, &use, w, e);
+    if (rc < 0)
+        ppl_result_release(&r);
+    else
+        *out = r;
+    return rc;
+}
+
+void ppl_batch(void *ctx, int k, struct batch *b)
+{
+    struct ppl *p = ctx;
+    struct sweep w = {.p = p, .pos = p->pos, .want = INT64_MAX};
+    if (k == 0)
+        w.pos = (struct loader_pos){0};
+    sweep_next(&w);
+    p->pos = w.pos;
+    *b = w.b;
+}
+
+int ppl_batches(const struct ppl *p)
+{
+    return (int)((p->about.windows + p->about.batch - 1) / p->about.batch);
+}
+
+uint64_t ppl_seed(const struct ppl *p)
+{
+    return p->seed;
+}
+
+int64_t ppl_tokens(const struct ppl *p)
+{
+    return ppl_batches(p) * p->about.batch * p->about.seq;
+}
+
+const char *ppl_data(const struct ppl *p)
+{
+    return p->about.data;
+}
+
+static int check_options(const struct ppl_options *o, struct err *e)
+{
     if (strcmp(o->task, "ppl") != 0)
         return err_set(e, DS_EUSAGE, "task=%s is unknown; there is task=ppl", o->task);
-    if (o->routing == PPL_TOPK)
-        return err_set(e, DS_EUSAGE,
-                       "routing=topk: %s has no top-k routing, its decisions are causal in "
-                       "training too (routing=causal "
-                       "or dense)",
-                       method);
+    if (o->capacity < 0 && o->capacity != -1)
+        return err_set(e, DS_ERANGE, "capacity=%g is outside 0 to 1 (-1: the method's own)",
+                       o->capacity);
     return 0;
 }
 
-static int run_loader(struct ppl_result *out, struct subject *s, const struct ppl_options *o,
-                      struct loader *l, struct err *e)
+/* How many windows, and room for a batch of them. */
+static int size_up(struct ppl *p, struct err *e)
 {
-    struct rows x = {0};
-    int64_t tokens = o->tokens ? o->tokens : run_int(s, "train.final_tokens", TOKENS_OTHERWISE);
-    int64_t have = (int64_t)loader_windows(l), want = (tokens + out->seq - 1) / out->seq;
-    uint64_t seed =
-        o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(s, "seed", "0"), NULL, 10);
-    out->windows = want < have ? want : have;
-    out->batch = o->batch < out->windows ? o->batch : out->windows;
-    int64_t n = out->batch * out->seq, total = out->windows * out->seq;
+    const struct ppl_options *o = p->o;
+    struct ppl_result *r = &p->about;
+    int64_t tokens = o->tokens ? o->tokens : run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE);
+    int64_t have = (int64_t)loader_windows(p->loader), want = (tokens + r->seq - 1) / r->seq;
+    p->seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(p->s, "seed", "0"), NULL, 10);
+    r->windows = want < have ? want : have;
+    r->batch = o->batch < r->windows ? o->batch : r->windows;
+    int64_t n = r->batch * r->seq;
     int rc = n > 1 << 24 ? err_set(e, DS_ERANGE, "batch x seq = %lld tokens at once", (long long)n)
-                         : rows_alloc(&x, (size_t)n, e);
+                         : rows_alloc(&p->rows, (size_t)n, e);
+    return rc == 0 ? model_reserve(p->s->model, (int)n, 0, 0, e) : rc;
+}
+
+int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, struct err *e)
+{
+    struct ppl *p = mem_alloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, DS_EMEM, "evaluation");
+    p->s = s;
+    p->o = o;
+    p->about.task = "ppl";
+    p->about.routing = ppl_routing_name[o->routing];
+    struct pass use = use_of(p, o->capacity < 0 ? (double)NAN : o->capacity);
+    int rc = check_options(o, e);
+    if (rc == 0) /* before any text is read */
+        rc = route_ready(&s->model->route, &use, e);
     if (rc == 0)
-        rc = model_reserve(s->model, (int)n, 0, 0, e);
+        rc = open_data(&p->loader, &p->corpus, &p->about, s, o, e);
     if (rc == 0)
-        rc = measure_init(&out->measure, s->model, (int)out->seq,
-                          (size_t)(total < SAMPLES_MAX ? total : SAMPLES_MAX), e);
-    if (rc == 0) {
-        int last = measure_windows(out, s, l, o, &x, seed);
-        if (o->time_rounds > 0 && o->routing == PPL_CAUSAL)
-            measure_speed(out, s, &x, last, (int)o->time_rounds, seed);
-        if (!(measure_loss(&out->measure) < 1e30))
-            rc = err_set(e, DS_ENUMERIC, "%s: the loss is %g: the model is damaged", s->dir,
-                         measure_loss(&out->measure));
-    }
-    rows_free(&x);
+        rc = size_up(p, e);
+    if (rc < 0)
+        ppl_close(p);
+    else
+        *out = p;
     return rc;
+}
+
+void ppl_close(struct ppl *p)
+{
+    if (!p)
+        return;
+    loader_close(p->loader);
+    corpus_close(p->corpus);
+    rows_free(&p->rows);
+    mem_free(p);
 }
 
 int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o, struct err *e)
 {
-    struct corpus *c = NULL;
-    struct loader *l = NULL;
+    struct ppl *p = NULL;
+    struct ppl_wants w = {.capacity = o->capacity < 0 ? (double)NAN : o->capacity,
+                          .topk = o->controls,
+                          .controls = o->controls ? 2 : 0,
+                          .dense = o->controls,
+                          .prefill_rounds = (int)o->time_rounds,
+                          .decode_rounds = (int)o->time_rounds};
     memset(out, 0, sizeof *out);
-    out->task = "ppl";
-    out->routing = ppl_routing_name[o->routing];
-    int rc = check_options(s, o, e);
+    int rc = ppl_open(&p, s, o, e);
     if (rc == 0)
-        rc = open_data(&l, &c, out, s, o, e);
-    if (rc == 0)
-        rc = run_loader(out, s, o, l, e);
-    if (l)
-        loader_close(l);
-    if (c)
-        corpus_close(c);
-    if (rc < 0)
-        ppl_result_release(out);
+        rc = ppl_measure(out, p, &w, e);
+    ppl_close(p);
     return rc;
 }
 

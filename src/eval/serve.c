@@ -74,7 +74,10 @@ static int run_trace(struct serve *s, int forced, int lens_k, struct err *e)
 {
     const char **piece = NULL;
     size_t *len = NULL;
-    int rc = subject_pieces(&s->subject, s->ids.v, s->ids.n, &piece, &len, e);
+    struct pass use = {.kind = PASS_SPARSE};
+    int rc = route_ready(&s->subject.model->route, &use, e);
+    if (rc == 0)
+        rc = subject_pieces(&s->subject, s->ids.v, s->ids.n, &piece, &len, e);
     if (rc == 0)
         rc = model_reserve(s->subject.model, (int)s->ids.n, 0, 0, e);
     if (rc == 0) {

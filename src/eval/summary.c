@@ -9,12 +9,16 @@
 const struct summary_row summary_rows[SUMMARY_N] = {
     // clang-format off
     [SUMMARY_VAL_LOSS]  = {"val_loss", "val loss", 4},
+    [SUMMARY_TOPK_GAP]  = {"topk_gap", "top-k gap", 2},
     [SUMMARY_BPB]       = {"bits_per_byte", "bits/byte", 4},
     [SUMMARY_BLOCK]     = {"block_ratio", "blocks", 3},
     [SUMMARY_FLOPS]     = {"flops_ratio", "FLOPs", 3},
     [SUMMARY_TIME]      = {"time_ratio", "time", 3},
+    [SUMMARY_DECODE]    = {"decode_time_ratio", "decode time", 3},
     [SUMMARY_DEPTH]     = {"depth_mean", "depth", 3},
     [SUMMARY_DEPTH_SD]  = {"depth_sd", "depth sd", 3},
+    [SUMMARY_DEPTH_VARIANCE] = {"depth_variance", "depth var", 3},
+    [SUMMARY_MI]        = {"mi_mean", "I(token; run)", 3},
     [SUMMARY_R_SIGNAL]  = {"corr_signal_depth", "r(signal)", 3},
     [SUMMARY_R_ENTROPY] = {"corr_entropy_depth", "r(entropy)", 3},
     [SUMMARY_R_NLL]     = {"corr_nll_depth", "r(loss)", 3},

@@ -175,6 +175,8 @@ static int make_way(const struct checkpoint_tx *tx, struct err *e)
     const char *name = strrchr(tx->final, '/');
     if (!fs_exists(tx->final))
         return 0;
+    if (tx->replaces)
+        return remove_checkpoint(tx->root, name ? name + 1 : tx->final, e);
     if (checkpoint_verify(tx->final, NULL) == 0)
         return err_set(e, DS_EEXIST, "checkpoint %s exists and is whole", tx->final);
     log_warn("checkpoint %s is not whole and is replaced", tx->final);

@@ -1,73 +1,207 @@
-/* Validation: causal decisions of use, rows really skipped, counted and, at the end, timed. */
+/* Validation: causal decisions of use, rows really skipped, counted and, at the end, timed and held against controls. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "models/calibrate.h"
 #include "training/trainer.h"
 
-enum { PREFILL_TOKENS = 512 };
+enum {
+    PREFILL_TOKENS = 512,
+    DECODE_TOKENS = 32,
+    CONTROL_TOKENS = 1 << 16,   /* controls and the dense pass see at most so many */
+    CALIBRATE_TOKENS = 1 << 14, /* at each capacity of the grid */
+    CALIBRATE_BATCHES_MIN = 2,
+    CALIBRATE_BATCHES_MAX = 16,
+};
 
-static void add_batches(struct trainer *t, struct measure *s, int64_t tokens)
+/* Validation windows from the first on, batch by batch. */
+struct walk {
+    struct trainer *t;
+    struct loader_pos pos;
+    uint64_t done, want;
+    struct batch b;
+};
+
+static struct walk walk_begin(struct trainer *t, int64_t tokens)
 {
-    struct loader_pos pos = {0};
-    int seq = (int)t->config.train.seq, batch = (int)t->config.train.batch;
-    uint64_t windows = loader_windows(t->val), want = (uint64_t)((tokens + seq - 1) / seq);
-    if (want > windows)
-        want = windows;
-    for (uint64_t done = 0; done < want;) {
-        int n = want - done < (uint64_t)batch ? (int)(want - done) : batch;
-        loader_next(t->val, &pos, n, t->input, t->target, t->doc_start, t->true_entropy);
-        struct batch b = {
-            .B = n, .T = seq, .id = t->input, .target = t->target, .doc_start = t->doc_start};
-        struct pass pass = {.kind = PASS_SPARSE, .seed = (uint64_t)t->config.run.seed, .record = 1};
-        model_forward(t->model, &b, &pass);
-        model_loss(t->model, 0, 1);
-        measure_add(s, t->model, t->true_entropy,
-                    loader_target_bytes(t->val, t->target, (size_t)n * (size_t)seq));
-        t->model->batch = NULL;
-        done += (uint64_t)n;
-    }
+    int64_t seq = t->config.train.seq;
+    struct walk w = {.t = t, .want = (uint64_t)((tokens + seq - 1) / seq)};
+    if (w.want > loader_windows(t->val))
+        w.want = loader_windows(t->val);
+    return w;
 }
 
-static void time_prefill(struct trainer *t, struct measure *s, int rounds)
+/* 0 at the end. */
+static int walk_next(struct walk *w)
+{
+    struct trainer *t = w->t;
+    uint64_t left = w->want - w->done, batch = (uint64_t)t->config.train.batch;
+    int n = (int)(left < batch ? left : batch);
+    if (n == 0)
+        return 0;
+    loader_next(t->val, &w->pos, n, t->input, t->target, t->doc_start, t->true_entropy);
+    w->b = (struct batch){.B = n,
+                          .T = (int)t->config.train.seq,
+                          .id = t->input,
+                          .target = t->target,
+                          .doc_start = t->doc_start};
+    w->done += (uint64_t)n;
+    return n;
+}
+
+static struct pass use_of(const struct trainer *t)
+{
+    return (struct pass){.kind = PASS_SPARSE, .seed = (uint64_t)t->config.run.seed};
+}
+
+static int has_topk(const struct trainer *t)
+{
+    return (t->model->route.ops->flags & ROUTE_TOPK) != 0;
+}
+
+static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, struct err *e)
+{
+    struct walk w = walk_begin(t, tokens);
+    struct pass use = use_of(t);
+    int rc = 0;
+    for (int n; rc == 0 && (n = walk_next(&w)) > 0;) {
+        struct pass pass = use;
+        pass.record = 1;
+        model_forward(t->model, &w.b, &pass);
+        model_loss(t->model, 0, 1);
+        measure_add(s, t->model, t->true_entropy,
+                    loader_target_bytes(t->val, t->target, (size_t)n * (size_t)w.b.T));
+        if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
+            contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);
+        if (has_topk(t))
+            rc = measure_contrast(s, t->model, CONTRAST_TOPK, &w.b, &use, w.done, e);
+        t->model->batch = NULL;
+    }
+    return rc;
+}
+
+/* The same tokens at the same rates, decided without looking at them; and all of it. */
+static int add_controls(struct trainer *t, struct measure *s, struct err *e)
+{
+    static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
+    struct walk w = walk_begin(t, (int64_t)s->contrast.sum[CONTRAST_CAUSAL].tokens);
+    struct pass use = use_of(t);
+    int rc = 0;
+    while (s->is_gated && rc == 0 && walk_next(&w) > 0)
+        for (size_t i = 0; i < DS_LEN(kinds) && rc == 0; i++)
+            rc = measure_contrast(s, t->model, kinds[i], &w.b, &use, w.done, e);
+    return rc;
+}
+
+/* Windows end to end: one long text.  Returns its tokens. */
+static int read_text(struct trainer *t)
 {
     struct loader_pos pos = {0};
     int seq = (int)t->config.train.seq,
         T = t->model->R_max < PREFILL_TOKENS ? t->model->R_max : PREFILL_TOKENS;
     T = T < t->model->config.max_seq ? T : (int)t->model->config.max_seq;
-    for (int at = 0; at < T; at += seq) { /* windows end to end: one long text */
+    for (int at = 0; at < T; at += seq) {
         int room = T - at < seq ? T - at : seq;
         int32_t *tail = t->target; /* scratch */
         loader_next(t->val, &pos, 1, tail, t->doc_start, NULL, NULL);
         for (int i = 0; i < room; i++)
             t->input[at + i] = tail[i];
     }
-    measure_time(s, t->model, t->input, T, rounds, (uint64_t)t->config.run.seed);
+    return T;
+}
+
+static int add_times(struct trainer *t, struct measure *s, int final, struct err *e)
+{
+    int rounds = final ? (int)t->config.train.time_rounds : t->config.train.time_rounds > 0;
+    struct pass use = use_of(t);
+    if (rounds == 0)
+        return 0;
+    int T = read_text(t), made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
+    measure_time(s, t->model, t->input, T, rounds, &use);
+    return final ? measure_decode(s, t->model, t->input, T - made, T, rounds, &use, e) : 0;
+}
+
+/* ---- calibration ---- */
+
+static void calibration_batch(void *ctx, int k, struct batch *b)
+{
+    struct walk *w = ctx;
+    if (k == 0 || w->done == w->want)
+        *w = walk_begin(w->t, (int64_t)1 << 40);
+    walk_next(w);
+    *b = w->b;
+}
+
+/* At the end of training: the thresholds of use, from text that was not trained on. */
+static int calibrate(struct trainer *t, struct err *e)
+{
+    char text[120];
+    struct walk w = {.t = t};
+    int64_t n = CALIBRATE_TOKENS / (t->config.train.batch * t->config.train.seq);
+    n = n < CALIBRATE_BATCHES_MIN ? CALIBRATE_BATCHES_MIN : n;
+    n = n > CALIBRATE_BATCHES_MAX ? CALIBRATE_BATCHES_MAX : n;
+    if (!t->model->route.ops->calibrate)
+        return 0;
+    int rc =
+        model_calibrate(t->model, (int)n, calibration_batch, &w, (uint64_t)t->config.run.seed, e);
+    snprintf(text, sizeof text, "%d capacities, %lld tokens of validation text at each",
+             (int)ROUTE_GRID, (long long)(n * t->config.train.batch * t->config.train.seq));
+    return rc == 0 ? trainer_log_event(t, LOG_INFO, "calibrate", text, e) : rc;
+}
+
+/* ---- the whole ---- */
+
+/* A method whose causal decisions are not there yet has no evaluation: it is said once, and at the end. */
+static int tell_unready(struct trainer *t, const struct err *why, int final, struct err *e)
+{
+    if (t->told_unready && !final)
+        return 0;
+    t->told_unready = 1;
+    return trainer_log_event(t, final ? LOG_WARN : LOG_INFO, "evaluation", why->text, e);
+}
+
+static int write_records(struct trainer *t, struct measure *s, int final, struct err *e)
+{
+    measure_eval_record(s, t->record, final ? "final" : "val", "causal", t->state.step,
+                        clock_wall());
+    int rc = trainer_append(t, e);
+    if (rc == 0 && final) {
+        measure_sample_record(s, t->record, "val", t->state.step, clock_wall());
+        rc = trainer_append(t, e);
+    }
+    return rc;
 }
 
 int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
 {
     struct measure s;
+    struct err why = {0};
+    struct pass use = use_of(t);
     if (!t->val)
         return 0;
-    int rc = measure_init(&s, t->model, (int)t->config.train.seq,
-                          final ? (size_t)t->config.train.samples : 1024, e);
+    int rc = final ? calibrate(t, e) : 0;
+    if (rc < 0)
+        return rc;
+    if (route_ready(&t->model->route, &use, &why) < 0)
+        return tell_unready(t, &why, final, e);
+    rc = measure_init(&s, t->model, (int)t->config.train.seq,
+                      final ? (size_t)t->config.train.samples : 1024, e);
     if (rc < 0)
         return rc;
     s.token_class = t->token_class;
-    add_batches(t, &s, tokens);
-    int rounds = final ? (int)t->config.train.time_rounds : t->config.train.time_rounds > 0 ? 1 : 0;
-    if (rounds > 0)
-        time_prefill(t, &s, rounds);
-    t->report.has_val = 1;
-    t->report.val_loss = measure_loss(&s);
-    t->report.bits_per_byte = measure_bits_per_byte(&s);
-    t->report.time_ratio = s.time_ratio;
-    measure_eval_record(&s, t->record, final ? "final" : "val", "causal", t->state.step,
-                        clock_wall());
-    rc = trainer_append(t, e);
-    if (rc == 0 && final) {
-        measure_sample_record(&s, t->record, "val", t->state.step, clock_wall());
-        rc = trainer_append(t, e);
+    rc = add_batches(t, &s, tokens, e);
+    if (rc == 0 && final)
+        rc = add_controls(t, &s, e);
+    if (rc == 0)
+        rc = add_times(t, &s, final, e);
+    if (rc == 0) {
+        t->report.has_val = 1;
+        t->report.val_loss = measure_loss(&s);
+        t->report.bits_per_byte = measure_bits_per_byte(&s);
+        t->report.time_ratio = s.time_ratio;
+        rc = write_records(t, &s, final, e);
     }
     measure_release(&s);
     return rc;

@@ -208,7 +208,12 @@ int trainer_log_layers(struct trainer *t, struct err *e)
 
 int trainer_log_probes(struct trainer *t, struct err *e)
 {
-    int rc = 0;
+    struct err why = {0};
+    struct pass use = {.kind = PASS_SPARSE};
+    int rc = 0, ready = route_ready(&t->model->route, &use, &why) == 0;
+    /* causal decisions that are not there yet: by rank, as in training, or nothing */
+    if (!ready && !(t->model->route.ops->flags & ROUTE_TOPK))
+        return 0;
     for (int i = 0; i < t->probes && rc == 0; i++) {
         const struct probe_text *p = &t->probe[i];
         struct trace_text text = {.name = p->name,
@@ -221,6 +226,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),
                                   .kind = PASS_SPARSE,
+                                  .topk = !ready,
                                   .seed = (uint64_t)t->config.run.seed};
         trace_run(t->model, &text, &o, t->record);
         rc = trainer_append(t, e);

@@ -65,6 +65,7 @@ static struct gen_result generate(struct subject *s, const char *prompt, struct 
     struct gen_result r;
     struct err e = {0};
     o.top_p = 1;
+    o.capacity = -1;
     t_ok(gen_prompt(s, prompt, strlen(prompt), &ids, &e), &e);
     t_ok(gen_run(&r, s, &ids, &o, NULL, NULL, &e), &e);
     ids_release(&ids);
@@ -129,7 +130,7 @@ T(generation_ends_where_the_context_does)
     t_true(r.block_ratio > 0 && r.block_ratio <= 1 && r.flops_ratio > 0 && r.flops_ratio < 1.2);
     gen_result_release(&r);
     struct ids ids = {0};
-    struct gen_options o = {.max_tokens = 1, .top_p = 1};
+    struct gen_options o = {.max_tokens = 1, .top_p = 1, .capacity = -1};
     struct err e = {0};
     for (int i = 0; i <= CONTEXT; i++)
         t_eq(ids_add(&ids, 65), 0);
@@ -144,7 +145,7 @@ T(a_model_of_damaged_weights_says_so)
 {
     struct subject s = open_subject("dense");
     struct ids ids = {0};
-    struct gen_options o = {.max_tokens = 3, .top_p = 1};
+    struct gen_options o = {.max_tokens = 3, .top_p = 1, .capacity = -1};
     struct gen_result r;
     struct err e = {0};
     t_eq(ids_add(&ids, 65), 0);

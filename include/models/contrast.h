@@ -1,0 +1,45 @@
+/* The same weights on the same tokens, decided otherwise: by rank over whole sequences, by lot, by a fixed pattern, not at
+ * all.  Every number is of passes that really ran. */
+#ifndef DS_MODELS_CONTRAST_H
+#define DS_MODELS_CONTRAST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "models/model.h"
+
+enum contrast_kind {
+    CONTRAST_CAUSAL, /* the decisions of use, on the tokens that the controls see        */
+    CONTRAST_TOPK,   /* pass.topk: not causal                                            */
+    CONTRAST_RANDOM, /* control: cells of a gated layer run by lot, at the layer's rate  */
+    CONTRAST_STATIC, /* control: those with frac(position * golden ratio + layer * (sqrt 2 - 1)) < rate */
+    CONTRAST_DENSE,
+    CONTRAST_KINDS
+};
+struct contrast {
+    int L;
+    struct {
+        double nll, tokens, run, cells;
+    } sum[CONTRAST_KINDS];
+    double *topk_capacity; /* (L) rows that ran in top-k passes; / topk_rows */
+    double topk_rows;
+    int8_t *force; /* (L, R) of the present control */
+    size_t force_cap;
+};
+
+int contrast_init(struct contrast *c, int L, struct err *e) DS_CHECK;
+void contrast_release(struct contrast *c);
+/* One pass over b like `use` but for its kind, and its loss.  rate (L): share of a layer's rows that run, for the controls:
+ * layers that the method keeps always on stay with it.  place: number of the batch, for the lots. */
+int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
+                 const struct batch *b, const struct pass *use, const double *rate, uint64_t place,
+                 struct err *e) DS_CHECK;
+/* Adds the pass that m has just run, loss and all. */
+void contrast_add(struct contrast *c, enum contrast_kind kind, const struct model *m);
+/* NaN when there was none. */
+double contrast_loss(const struct contrast *c, enum contrast_kind kind); /* nats per token */
+double contrast_ratio(const struct contrast *c,
+                      enum contrast_kind kind); /* blocks executed / all */
+
+#endif

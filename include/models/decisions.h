@@ -1,0 +1,61 @@
+/* What the decisions of recorded passes were like, counted from the plans that ran and from cell metrics by their common
+ * names (routing/route.h): how well they predict the top-k form, and how much they follow the token. */
+#ifndef DS_MODELS_DECISIONS_H
+#define DS_MODELS_DECISIONS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "models/model.h"
+
+/* Counts of cells with a finite "topk", and the rates made of them.  Ran = the causal decision. */
+struct prediction {
+    double hit, false_run, missed, left; /* ran and chosen; ran only; chosen only; neither */
+};
+
+struct decisions {
+    int L, V;
+    double rows;                   /* of all passes: decisions per layer */
+    uint32_t *seen;                /* (V) rows with this token id        */
+    uint32_t *run;                 /* (L, V) of these, rows that ran     */
+    struct prediction *prediction; /* (L) */
+    double *soft_n, *soft_p,
+        *soft_h;             /* (L) cells with a gate in [0, 1], sums of p and of H(p) in nats */
+    double *soft_inside;     /* (L) gates strictly between 0 and 1 */
+    uint8_t *gated, *beyond; /* (L) not always on; 1 = a gate was outside [0, 1] */
+    double nan_scores;       /* cells with a threshold or a rank, whose score is not a number */
+};
+
+/* About 4 (layers + 1) vocab bytes.  DS_EMEM. */
+int decisions_init(struct decisions *d, const struct model *m, struct err *e) DS_CHECK;
+void decisions_release(struct decisions *d);
+/* After model_forward with pass.record, before the next pass.  Every row counts. */
+void decisions_add(struct decisions *d, const struct model *m);
+
+/* Mutual information of token id and decision of layer l, nats: the plug-in estimate
+ *
+ *     I = sum_{v,g} n(v,g)/N ln( n(v,g) N / (n(v) n(g)) )
+ *
+ * less its first-order bias (Miller and Madow) (m - 1)(k - 1) / (2 N), m ids and k = 1 or 2 decisions that occur.  So it may
+ * fall a little below 0; with many ids seen once (m near N) the correction is too small and the estimate too high.  NaN
+ * without rows. */
+double decisions_mi(const struct decisions *d, int l);
+/* Mutual information of a cell and a run drawn from its soft gate p: H(mean p) - mean H(p), nats.  How far from constant the
+ * soft gate is, whatever it follows.  NaN where gates are not soft: outside [0, 1], or all exactly 0 or 1. */
+double decisions_mi_soft(const struct decisions *d, int l);
+/* Means over layers that are not always on; NaN when there is none. */
+double decisions_mi_mean(const struct decisions *d);
+double decisions_mi_soft_mean(const struct decisions *d);
+
+/* Of layer l, or of all (-1). */
+struct prediction decisions_prediction(const struct decisions *d, int l);
+double prediction_cells(const struct prediction *p);
+/* NaN when nothing ran (precision), nothing was chosen (recall), neither (F1), there is no cell (base, accuracy).
+ * base: share of cells that are chosen: what a predictor that always says yes has as precision. */
+double prediction_precision(const struct prediction *p);
+double prediction_recall(const struct prediction *p);
+double prediction_f1(const struct prediction *p);
+double prediction_base(const struct prediction *p);
+double prediction_accuracy(const struct prediction *p);
+
+#endif

@@ -1,0 +1,172 @@
+/* depthscope calibrate MODEL: which thresholds give which capacity, from held-out text, kept with the model. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/pool.h"
+#include "cli/use.h"
+#include "eval/perplexity.h"
+#include "io/checkpoint.h"
+#include "io/runlog.h"
+#include "models/calibrate.h"
+#include "models/load.h"
+
+static struct cli_option options[] = {
+    {.name = "o",
+     .has_value = 1,
+     .help = "DIR  write the model into a new directory instead of its own checkpoint"},
+    {.name = NULL},
+};
+enum { TOKENS_EACH = 1 << 15 };
+
+static const char model_file[] = "model.safetensors";
+
+/* ---- where it goes ---- */
+
+static int check_target(const struct subject *s, const char *to, struct err *e)
+{
+    char log[1200];
+    if (to)
+        return fs_exists(to) ? err_set(e, DS_EEXIST, "%s exists: -o names a new directory", to) : 0;
+    if (!s->run_dir[0])
+        return err_set(e, DS_EUSAGE, "%s is no checkpoint of a run: where to? -o DIR", s->dir);
+    int rc = fs_join(log, sizeof log, s->run_dir, "log.mp", e);
+    if (rc == 0 && runlog_is_locked(log))
+        rc = err_set(e, DS_EBUSY,
+                     "%s is being trained: calibrate it when it has ended (it does so "
+                     "itself then)",
+                     s->run_dir);
+    return rc;
+}
+
+static int write_to_directory(const struct subject *s, const char *to, struct err *e)
+{
+    char path[1200];
+    int rc = fs_mkdirs(to, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, to, model_file, e);
+    if (rc == 0)
+        rc = model_write_weights(s->model, path, 0, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, to, "tokenizer.json", e);
+    if (rc == 0)
+        rc = tokenizer_save(s->tokenizer, path, e);
+    if (rc == 0) /* last: what makes it a model */
+        rc = fs_join(path, sizeof path, to, "config.json", e);
+    return rc == 0 ? model_write_config(s->model, path, e) : rc;
+}
+
+static int copy_file(const char *from, const char *to, const char *name, struct err *e)
+{
+    char a[1200], b[1200];
+    struct fs_map map;
+    int rc = fs_join(a, sizeof a, from, name, e);
+    if (rc == 0)
+        rc = fs_join(b, sizeof b, to, name, e);
+    if (rc == 0)
+        rc = fs_map_open(&map, a, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_write_file(b, map.p, map.n, e);
+    fs_map_close(&map);
+    return rc;
+}
+
+/* All of the checkpoint but the weights, so that a run can go on from it as before. */
+static int copy_rest(const struct subject *s, const char *to, struct err *e)
+{
+    char **names = NULL;
+    size_t n = 0;
+    int rc = fs_list(s->dir, &names, &n, e);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (strcmp(names[i], model_file) != 0 && strcmp(names[i], "manifest.json") != 0)
+            rc = copy_file(s->dir, to, names[i], e);
+    fs_list_free(names, n);
+    return rc;
+}
+
+/* A new directory of the same step takes the place of the old one when all of it is on the disk. */
+static int write_to_run(const struct subject *s, struct err *e)
+{
+    struct checkpoint_tx tx = {0};
+    char root[1024], path[1200];
+    const char *name = strrchr(s->dir, '/');
+    int64_t step = -1;
+    if (!name || sscanf(name, "/step-%" SCNd64, &step) != 1 || step < 0)
+        return err_set(e, DS_EUSAGE, "%s has no name of a checkpoint (step-N): where to? -o DIR",
+                       s->dir);
+    int rc = str_copy(root, sizeof root, s->dir) ? DS_ERANGE : 0;
+    if (rc == 0) {
+        *strrchr(root, '/') = '\0';
+        rc = checkpoint_begin(&tx, root, step, s->model->params.block_bytes + (1 << 20), e);
+    }
+    if (rc < 0)
+        return rc;
+    tx.replaces = 1;
+    rc = copy_rest(s, tx.dir, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, tx.dir, model_file, e);
+    if (rc == 0)
+        rc = model_write_weights(s->model, path, 0, e);
+    if (rc == 0)
+        rc = checkpoint_commit(&tx, e);
+    checkpoint_abort(&tx);
+    return rc;
+}
+
+/* ---- the work ---- */
+
+static int calibrate(struct subject *s, struct ppl_options *o, const char *to, struct err *e)
+{
+    struct ppl *p = NULL;
+    struct number_options keep = s->model->weights.numbers;
+    keep.release = 0; /* the weights are written again */
+    if (!s->model->route.ops->calibrate)
+        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", s->model->config.method);
+    o->routing = PPL_DENSE; /* only the text is wanted: the causal routing may not be there yet */
+    if (o->tokens == 0)
+        o->tokens = TOKENS_EACH;
+    int rc = check_target(s, to, e);
+    if (rc == 0)
+        rc = weights_use(s->model, &keep, e);
+    if (rc == 0)
+        rc = ppl_open(&p, s, o, e);
+    if (rc == 0)
+        rc = model_calibrate(s->model, ppl_batches(p), ppl_batch, p, ppl_seed(p), e);
+    if (rc == 0)
+        rc = to ? write_to_directory(s, to, e) : write_to_run(s, e);
+    if (rc == 0)
+        fprintf(stderr, "depthscope: calibrated %d capacities on %lld tokens of %s; wrote %s\n",
+                (int)ROUTE_GRID, (long long)ppl_tokens(p), ppl_data(p), to ? to : s->dir);
+    ppl_close(p);
+    return rc;
+}
+
+int calibrate_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args a;
+    struct ppl_options o = {0};
+    struct subject s = {0};
+    const char *model;
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    rc = cli_apply(&a, &ppl_group, &o, &e);
+    if (rc == 0) {
+        rc = cli_one(&a, "calibrate", "MODEL", &model, &e);
+        if (rc == 0)
+            rc = pool_start((int)o.threads, &e);
+        if (rc == 0)
+            rc = subject_open(&s, model, &o.numbers, &e);
+        if (rc == 0)
+            rc = calibrate(&s, &o, cli_value(&a, "o"), &e);
+        opt_release(&ppl_group, &o);
+    }
+    subject_close(&s);
+    pool_stop();
+    cli_release(&a);
+    return rc < 0 ? command_fail(&e) : 0;
+}

@@ -1,0 +1,277 @@
+/* What an evaluation says, number by number, and as records. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "models/measure.h"
+
+static const char *const column_name[MEASURE_COLUMNS] = {
+    [MEASURE_DEPTH] = "depth",       [MEASURE_SIGNAL] = "signal", [MEASURE_ENTROPY] = "entropy",
+    [MEASURE_NLL] = "nll",           [MEASURE_FLOPS] = "flops",   [MEASURE_TRUE] = "true_entropy",
+    [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",
+};
+
+/* ---- numbers ---- */
+
+struct list {
+    struct measure_number *out;
+    size_t n;
+};
+
+static void add(struct list *l, const char *key, const char *title, double value)
+{
+    BUG_IF(l->n == MEASURE_NUMBERS, "more than %d numbers", (int)MEASURE_NUMBERS);
+    l->out[l->n++] = (struct measure_number){key, title, value, 0};
+}
+
+static void add_optional(struct list *l, const char *key, const char *title, double value)
+{
+    add(l, key, title, value);
+    l->out[l->n - 1].is_optional = 1;
+}
+
+static void add_compute(struct list *l, const struct measure *s)
+{
+    double tokens = s->tokens > 0 ? s->tokens : (double)NAN;
+    add(l, "block_ratio", "blocks executed / all", measure_block_ratio(s));
+    add(l, "flops_ratio", "FLOPs / dense, whole model", measure_model_ratio(s));
+    add(l, "time_ratio", "measured time / dense, prefill", s->time_ratio);
+    add(l, "decode_time_ratio", "measured time / dense, decoding", s->decode_ratio);
+    add(l, "flops_per_token", "FLOPs per token", s->flops / tokens);
+    add(l, "flops_dense_per_token", "FLOPs per token, dense", s->flops_dense / tokens);
+    add(l, "time_per_token_ms", "ms per token, prefill", 1e3 * s->time_dense * s->time_ratio);
+    add(l, "time_dense_per_token_ms", "ms per token, dense", 1e3 * s->time_dense);
+    add(l, "decode_tok_s", "tokens/s, decoding at batch 1",
+        1 / (s->decode_dense * s->decode_ratio));
+    add(l, "decode_dense_tok_s", "tokens/s, decoding, dense", 1 / s->decode_dense);
+}
+
+static void add_depth(struct list *l, const struct measure *s)
+{
+    double mean, variance;
+    measure_depth(s, &mean, &variance);
+    add(l, "depth_mean", "depth, mean", mean);
+    add(l, "depth_sd", "depth, sd", sqrt(variance));
+    add(l, "depth_variance", "depth, variance between tokens", variance);
+    add(l, "corr_signal_depth", "r(signal, depth)",
+        measure_correlation(s, MEASURE_SIGNAL, MEASURE_DEPTH));
+    add(l, "corr_entropy_depth", "r(predictive entropy, depth)",
+        measure_correlation(s, MEASURE_ENTROPY, MEASURE_DEPTH));
+    add(l, "corr_nll_depth", "r(loss, depth)", measure_correlation(s, MEASURE_NLL, MEASURE_DEPTH));
+    add(l, "corr_true_entropy_depth", "r(true entropy, depth)",
+        measure_correlation(s, MEASURE_TRUE, MEASURE_DEPTH));
+}
+
+static int has_decisions(const struct measure *s)
+{
+    return s->is_gated && s->decisions.rows > 0;
+}
+
+static void add_decisions(struct list *l, const struct measure *s)
+{
+    const struct decisions *d = &s->decisions;
+    struct prediction p = decisions_prediction(d, -1);
+    int there = has_decisions(s);
+    double none = (double)NAN;
+    add_optional(l, "mi_mean", "I(token; run), nats, mean of gated layers",
+                 there ? decisions_mi_mean(d) : none);
+    add_optional(l, "mi_soft_mean", "I(cell; soft gate), nats, mean",
+                 there ? decisions_mi_soft_mean(d) : none);
+    add_optional(l, "predictor_precision", "predictor of top-k: precision",
+                 prediction_precision(&p));
+    add_optional(l, "predictor_recall", "predictor of top-k: recall", prediction_recall(&p));
+    add_optional(l, "predictor_f1", "predictor of top-k: F1", prediction_f1(&p));
+    add_optional(l, "predictor_base", "predictor of top-k: base rate", prediction_base(&p));
+    add_optional(l, "predictor_accuracy", "predictor of top-k: accuracy", prediction_accuracy(&p));
+    add_optional(l, "nan_scores", "scores that are not numbers",
+                 there && d->nan_scores > 0 ? d->nan_scores : none);
+}
+
+static void add_contrast(struct list *l, const struct measure *s)
+{
+    const struct contrast *c = &s->contrast;
+    double topk = contrast_loss(c, CONTRAST_TOPK),
+           seen = c->sum[CONTRAST_DENSE].tokens > 0 ? c->sum[CONTRAST_DENSE].tokens : (double)NAN;
+    add_optional(l, "topk_loss", "loss with top-k routing (not causal)", topk);
+    add_optional(l, "topk_gap", "loss - top-k loss (not causal)", measure_loss(s) - topk);
+    add_optional(l, "topk_block_ratio", "blocks executed, top-k (not causal)",
+                 contrast_ratio(c, CONTRAST_TOPK));
+    add_optional(l, "dense_loss", "loss, everything runs", contrast_loss(c, CONTRAST_DENSE));
+    add_optional(l, "control_random_loss", "loss, control by lot at equal rates",
+                 contrast_loss(c, CONTRAST_RANDOM));
+    add_optional(l, "control_static_loss", "loss, control by a fixed pattern",
+                 contrast_loss(c, CONTRAST_STATIC));
+    add_optional(l, "control_random_ratio", "blocks executed, control by lot",
+                 contrast_ratio(c, CONTRAST_RANDOM));
+    add_optional(l, "control_static_ratio", "blocks executed, fixed pattern",
+                 contrast_ratio(c, CONTRAST_STATIC));
+    /* tables tell these two only where the controls saw a part of the text */
+    add_optional(l, "control_loss", seen < s->tokens ? "loss on the controls' tokens" : NULL,
+                 isnan(seen) ? seen : contrast_loss(c, CONTRAST_CAUSAL));
+    add_optional(l, "control_tokens", seen < s->tokens ? "tokens of controls and dense" : NULL,
+                 seen);
+}
+
+size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS])
+{
+    struct list l = {.out = out};
+    add(&l, "loss", s->is_topk ? "loss (nats/token, not causal)" : "loss (nats/token)",
+        measure_loss(s));
+    add(&l, "perplexity", "perplexity", exp(measure_loss(s)));
+    add(&l, "bits_per_byte", "bits per byte", measure_bits_per_byte(s));
+    add(&l, "tokens", "tokens", s->tokens);
+    add_contrast(&l, s);
+    add_compute(&l, s);
+    add_depth(&l, s);
+    add_decisions(&l, s);
+    return l.n;
+}
+
+/* ---- vectors over layers ---- */
+
+static double topk_capacity(const struct measure *s, int l)
+{
+    return s->contrast.topk_rows > 0 ? s->contrast.topk_capacity[l] / s->contrast.topk_rows
+                                     : (double)NAN;
+}
+
+static double mi(const struct measure *s, int l)
+{
+    return has_decisions(s) ? decisions_mi(&s->decisions, l) : (double)NAN;
+}
+
+static double mi_soft(const struct measure *s, int l)
+{
+    return has_decisions(s) ? decisions_mi_soft(&s->decisions, l) : (double)NAN;
+}
+
+#define PREDICTION(what)                                                                           \
+    static double what##_of(const struct measure *s, int l)                                        \
+    {                                                                                              \
+        if (!has_decisions(s))                                                                     \
+            return (double)NAN;                                                                    \
+        struct prediction p = decisions_prediction(&s->decisions, l);                              \
+        return prediction_##what(&p);                                                              \
+    }
+PREDICTION(precision)
+PREDICTION(recall)
+PREDICTION(f1)
+PREDICTION(base)
+PREDICTION(accuracy)
+
+static const struct {
+    const char *key;
+    double (*of)(const struct measure *s, int l);
+} vectors[] = {
+    {"capacity", measure_capacity},
+    {"capacity_topk", topk_capacity},
+    {"mi", mi},
+    {"mi_soft", mi_soft},
+    {"predictor_precision_layer", precision_of},
+    {"predictor_recall_layer", recall_of},
+    {"predictor_f1_layer", f1_of},
+    {"predictor_base_layer", base_of},
+    {"predictor_accuracy_layer", accuracy_of},
+};
+
+const char *measure_vector(const struct measure *s, int i, double *out, int *is_there)
+{
+    *is_there = 0;
+    if (i >= (int)DS_LEN(vectors))
+        return NULL;
+    for (int l = 0; l < s->L; l++) {
+        out[l] = vectors[i].of(s, l);
+        *is_there |= !isnan(out[l]);
+    }
+    return vectors[i].key;
+}
+
+const char *measure_not_causal(const struct measure *s)
+{
+    if (s->is_topk)
+        return "loss perplexity bits_per_byte capacity";
+    return s->contrast.topk_rows > 0 ? "topk_loss topk_gap topk_block_ratio capacity_topk" : "";
+}
+
+/* ---- records ---- */
+
+static void add_map(const struct measure *s, struct record *rec)
+{
+    size_t cells = (size_t)s->L * (size_t)s->P;
+    float *rate = mem_alloc(cells, sizeof *rate);
+    for (size_t i = 0; rate && i < cells; i++) {
+        double n = s->map_n[i % (size_t)s->P];
+        rate[i] = n > 0 ? (float)(s->map[i] / n) : NAN;
+    }
+    if (rate) {
+        record_int(rec, "map_positions", s->P);
+        record_f32s(rec, "map", rate, cells);
+    }
+    mem_free(rate);
+}
+
+static void add_vectors(const struct measure *s, struct record *rec)
+{
+    double *x = mem_alloc((size_t)s->L, sizeof *x);
+    const char *key;
+    int there;
+    for (int i = 0; x && (key = measure_vector(s, i, x, &there)) != NULL; i++)
+        if (there)
+            record_nums(rec, key, x, (size_t)s->L);
+    mem_free(x);
+}
+
+void measure_eval_record(const struct measure *s, struct record *rec, const char *task,
+                         const char *routing, int64_t step, double time)
+{
+    struct measure_number x[MEASURE_NUMBERS];
+    size_t n = measure_numbers(s, x);
+    record_begin(rec, "eval", step, time);
+    record_str(rec, "task", task);
+    record_str(rec, "routing", routing);
+    if (*measure_not_causal(s))
+        record_str(rec, "not_causal", measure_not_causal(s));
+    for (size_t i = 0; i < n; i++)
+        if (!x[i].is_optional || !isnan(x[i].value))
+            record_num(rec, x[i].key, x[i].value);
+    add_vectors(s, rec);
+    add_map(s, rec);
+}
+
+static int by_float(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The worst tenth of losses is a class of its own. */
+static void mark_high_loss(const struct measure *s)
+{
+    enum { HIGH_LOSS = 7 };
+    float *sorted = s->token_class && s->n >= 10
+                        ? mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted)
+                        : NULL;
+    if (!sorted)
+        return;
+    qsort(sorted, s->n, sizeof *sorted, by_float);
+    float limit = sorted[s->n - s->n / 10];
+    for (size_t i = 0; i < s->n; i++)
+        if (s->column[MEASURE_NLL][i] >= limit)
+            s->column[MEASURE_CLASS][i] = HIGH_LOSS;
+    mem_free(sorted);
+}
+
+void measure_sample_record(const struct measure *s, struct record *rec, const char *name,
+                           int64_t step, double time)
+{
+    mark_high_loss(s);
+    record_begin(rec, "sample", step, time);
+    record_str(rec, "name", name);
+    record_int(rec, "n", (int64_t)s->n);
+    record_str(rec, "signal", s->signal);
+    record_map(rec, "column");
+    for (int c = 0; c < MEASURE_COLUMNS; c++)
+        record_f32s(rec, column_name[c], s->column[c], s->n);
+    record_close(rec);
+}

@@ -1,0 +1,147 @@
+/* Seconds, dense and routed in turn in one process. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "models/measure.h"
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
+}
+
+/* The dense seconds and the ratio of each pair; each kind comes first in every other pair: a machine that drifts moves both. */
+struct pairs {
+    double *dense, *ratio;
+    int rounds;
+};
+
+static int pairs_init(struct pairs *p, int rounds)
+{
+    *p = (struct pairs){.rounds = rounds, .dense = mem_alloc(2 * (size_t)rounds, sizeof(double))};
+    p->ratio = p->dense ? p->dense + rounds : NULL;
+    return p->dense != NULL;
+}
+
+static enum pass_kind pair_kind(int round, int which)
+{
+    return (round + which) % 2 ? PASS_SPARSE : PASS_DENSE;
+}
+
+static void pair_set(struct pairs *p, int round, const double seconds[2])
+{
+    double dense = seconds[round % 2], routed = seconds[1 - round % 2];
+    p->dense[round] = dense;
+    p->ratio[round] = dense > 0 ? routed / dense : (double)NAN;
+}
+
+static double prefill_seconds(struct model *m, const struct batch *b, enum pass_kind kind,
+                              const struct pass *use, real *logits)
+{
+    struct pass pass = *use;
+    pass.kind = kind;
+    double t = clock_mono();
+    model_forward(m, b, &pass);
+    model_logits(m, m->R - 1, logits);
+    return clock_mono() - t;
+}
+
+void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
+                  const struct pass *use)
+{
+    struct batch b = {.B = 1, .T = T, .id = id};
+    struct pairs p = {0};
+    real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
+    if (logits && rounds > 0 && pairs_init(&p, rounds)) {
+        for (int which = 0; which < 2; which++) /* warm up */
+            prefill_seconds(m, &b, pair_kind(0, which), use, logits);
+        for (int i = 0; i < rounds; i++) {
+            double seconds[2];
+            for (int which = 0; which < 2; which++)
+                seconds[which] = prefill_seconds(m, &b, pair_kind(i, which), use, logits);
+            pair_set(&p, i, seconds);
+        }
+        s->time_dense = median(p.dense, rounds) / T;
+        s->time_ratio = median(p.ratio, rounds);
+    }
+    m->batch = NULL;
+    mem_free(p.dense);
+    mem_free(logits);
+}
+
+/* One text on a cache: what is before `from` in pieces that fit the buffers, the rest token by token. */
+struct walk {
+    struct model *m;
+    struct kv_cache *cache;
+    const int32_t *id;
+    int from, T;
+    const struct pass *use;
+    real *logits;
+};
+
+static int walk_seconds(struct walk *w, enum pass_kind kind, double *seconds, struct err *e)
+{
+    struct pass pass = *w->use;
+    int rc = 0;
+    pass.kind = kind;
+    kv_cache_reset(w->cache);
+    for (int at = 0, n; at < w->from && rc == 0; at += n) {
+        n = w->from - at < w->m->R_max ? w->from - at : w->m->R_max;
+        rc = model_decode(w->m, w->cache, w->id + at, n, &pass, e);
+    }
+    double t = clock_mono();
+    for (int at = w->from; at < w->T && rc == 0; at++) {
+        rc = model_decode(w->m, w->cache, w->id + at, 1, &pass, e);
+        if (rc == 0)
+            model_logits(w->m, 0, w->logits);
+    }
+    *seconds = clock_mono() - t;
+    return rc;
+}
+
+static int walk_pairs(struct walk *w, struct pairs *p, struct err *e)
+{
+    double seconds[2];
+    int rc = 0;
+    for (int which = 0; which < 2 && rc == 0; which++) /* warm up */
+        rc = walk_seconds(w, pair_kind(0, which), seconds, e);
+    for (int i = 0; i < p->rounds && rc == 0; i++) {
+        for (int which = 0; which < 2 && rc == 0; which++)
+            rc = walk_seconds(w, pair_kind(i, which), &seconds[which], e);
+        if (rc == 0)
+            pair_set(p, i, seconds);
+    }
+    return rc;
+}
+
+int measure_decode(struct measure *s, struct model *m, const int32_t *id, int from, int T,
+                   int rounds, const struct pass *use, struct err *e)
+{
+    struct walk w = {.m = m, .id = id, .from = from, .T = T, .use = use};
+    struct pairs p = {0};
+    BUG_IF(from < 0 || from >= T, "decoding of tokens %d to %d", from, T);
+    if (rounds <= 0)
+        return 0;
+    int rc = kv_cache_new(&w.cache, m, T, e);
+    w.logits = mem_alloc((size_t)m->config.vocab, sizeof *w.logits);
+    if (rc == 0 && (!w.logits || !pairs_init(&p, rounds)))
+        rc = err_set(e, DS_EMEM, "timing of decoding");
+    if (rc == 0)
+        rc = walk_pairs(&w, &p, e);
+    if (rc == 0) {
+        s->decode_dense = median(p.dense, rounds) / (T - from);
+        s->decode_ratio = median(p.ratio, rounds);
+    }
+    mem_free(p.dense);
+    mem_free(w.logits);
+    kv_cache_free(w.cache);
+    return rc;
+}
