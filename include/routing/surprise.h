@@ -1,0 +1,60 @@
+/* Surprise of a token at a block: how far the block moved it, against what was expected and what is usual.
+ *
+ *     D_st = mean_C (post - orig)^2        static: nothing would change
+ *     D_ch = mean_C (post - prior)^2       change: what a prior network foresaw
+ *     CE = a (D_st - D_ch) + log o         expected change      S_CE = sigmoid(softplus(beta_ce) CE)
+ *     CU = a (D_st - m MA(D_st))           unexpected change    S_CU = sigmoid(softplus(beta_cu) CU)
+ *     G  = S_CE + S_CU - S_CE S_CU         either of them
+ *
+ * MA is the causal moving average of a document's last W values, the present one with it; to the gradient it is a constant.
+ * a is 1, or the inverse of a running mean of D_st.  Everything in double. */
+#ifndef DS_ROUTING_SURPRISE_H
+#define DS_ROUTING_SURPRISE_H
+
+#include "base/err.h"
+#include "engine/param.h"
+
+enum surprise_kind { SURPRISE_BOTH, SURPRISE_CE, SURPRISE_CU }; /* what G is made of */
+
+struct surprise_scalars {
+    enum surprise_kind kind;
+    double beta_ce, beta_cu; /* before softplus */
+    double log_o_ce, log_m_cu;
+    double scale; /* a */
+};
+struct surprise {
+    double s_ce, s_cu, g; /* g in (0, 1]: a gate that runs is never 0 */
+};
+struct surprise_grad {
+    double beta_ce, beta_cu, log_o_ce, log_m_cu; /* accumulated */
+    double d_st, d_ch;                           /* of the last token */
+};
+
+struct surprise surprise_of(const struct surprise_scalars *x, double d_st, double d_ch, double ma);
+/* dg = d loss / d g. */
+void surprise_bwd(struct surprise_grad *d, const struct surprise_scalars *x, double dg, double d_st,
+                  double d_ch, double ma);
+
+/* The scalars of n layers as parameters: "PREFIX.beta_ce", ".beta_cu", ".log_o_ce", ".log_m_cu", (n) each. */
+struct surprise_params {
+    struct params *params;
+    int n, beta_ce, beta_cu, log_o_ce, log_m_cu;
+};
+struct surprise_start {
+    struct {
+        double value;
+        int is_learned;
+    } beta_ce, beta_cu, o_ce, m_cu;
+};
+int surprise_init(struct surprise_params *p, struct params *ps, const char *prefix, int n,
+                  const struct surprise_start *start, struct err *e) DS_CHECK;
+/* Of layer i: all G, scale 1. */
+struct surprise_scalars surprise_at(const struct surprise_params *p, int i);
+void surprise_add_grad(const struct surprise_params *p, int i, const struct surprise_grad *d);
+void surprise_set_betas(const struct surprise_params *p, double beta_ce, double beta_cu);
+
+/* Mean of value[first .. at], of these the last `window`.  replicate: where there are fewer the first one stands in for the
+ * missing ones.  Adds from old to new, so a window has the same bits wherever it lies. */
+double surprise_average(const double *value, int first, int at, int window, int replicate);
+
+#endif

@@ -1,0 +1,254 @@
+#include "routing/change.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "routing/surprise.h"
+
+int change_init(struct change *x, struct params *ps, const char *prefix,
+                const struct change_shape *shape, struct err *e)
+{
+    int rc = 0;
+    memset(x, 0, sizeof *x);
+    x->is = *shape;
+    x->prior = mem_alloc((size_t)shape->pairs, sizeof *x->prior);
+    x->error = mem_alloc((size_t)shape->pairs, sizeof *x->error);
+    if (!x->prior || !x->error)
+        return err_set(e, DS_EMEM, "%s: %d pairs of layers", prefix, shape->pairs);
+    for (int k = 0; k < shape->pairs && rc == 0; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.prior.%d", prefix, 2 * k);
+        rc = prior_init(&x->prior[k], ps, name, &shape->net, e);
+    }
+    return rc;
+}
+
+/* Run once to measure, once for real. */
+static void layout(struct change *x, struct arena *a, size_t R)
+{
+    size_t cells = R * (size_t)x->is.pairs, chunk = (size_t)PRIOR_ROWS * (size_t)x->is.net.C;
+    x->d_st = arena_alloc(a, cells, sizeof(double));
+    x->d_ch = arena_alloc(a, cells, sizeof(double));
+    x->ma = arena_alloc(a, cells, sizeof(double));
+    x->past = arena_alloc(a, (size_t)x->is.window - 1 + R, sizeof(double));
+    real **part[] = {&x->guess, &x->dguess, &x->in, &x->din};
+    for (size_t k = 0; k < DS_LEN(part); k++)
+        *part[k] = arena_alloc(a, chunk, sizeof(real));
+}
+
+int change_reserve(struct change *x, int R, struct err *e)
+{
+    struct arena measure;
+    x->R_max = 0;
+    arena_release(&x->rows);
+    arena_measure(&measure, "changes");
+    layout(x, &measure, (size_t)R);
+    int rc = arena_reserve(&x->rows, "changes", measure.peak, e);
+    if (rc == 0)
+        rc = prior_room_reserve(&x->room, x->is.net.C, x->is.net.D, e);
+    if (rc < 0)
+        return rc;
+    layout(x, &x->rows, (size_t)R);
+    x->R_max = R;
+    return 0;
+}
+
+void change_release(struct change *x)
+{
+    arena_release(&x->rows);
+    prior_room_release(&x->room);
+    mem_free(x->prior);
+    mem_free(x->error);
+    memset(x, 0, sizeof *x);
+}
+
+/* ---- what a cached sequence remembers: of each pair the number of its tokens, D_st of the last W - 1, the last post ---- */
+
+struct memory {
+    double *seen, *d_st;
+    real *post;
+};
+
+static struct memory memory_of(const struct change *x, const struct pass *p, int pair)
+{
+    size_t W = (size_t)x->is.window; /* one number and W - 1 more */
+    double *d = p->memory;
+    real *post = (real *)(void *)(d + W * (size_t)x->is.pairs);
+    return (struct memory){d + W * (size_t)pair, d + W * (size_t)pair + 1,
+                           post + (size_t)pair * (size_t)x->is.net.C};
+}
+
+size_t change_memory(const struct change *x)
+{
+    size_t post = x->is.by_last ? (size_t)x->is.net.C * sizeof(real) : 0;
+    return (size_t)x->is.pairs * ((size_t)x->is.window * sizeof(double) + post);
+}
+
+/* Is row i the first of its document? */
+static int begins(const struct change *x, const struct pass *p, int pair, int i)
+{
+    if (p->memory && i == 0)
+        return *memory_of(x, p, pair).seen <= 0;
+    return i % p->T == 0 || p->pos[i] == 0;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------- */
+
+static int rows_at(const struct pass *p, int i0)
+{
+    return p->R - i0 < PRIOR_ROWS ? p->R - i0 : PRIOR_ROWS;
+}
+
+/* What the network reads for rows i0 .. i0 + N. */
+static const real *input_of(struct change *x, const struct pass *p, int pair, int i0, int N,
+                            const real *orig, const real *post)
+{
+    size_t C = (size_t)x->is.net.C;
+    if (!x->is.by_last)
+        return orig + (size_t)i0 * C;
+    for (int k = 0; k < N; k++) {
+        real *in = x->in + (size_t)k * C;
+        int i = i0 + k;
+        if (begins(x, p, pair, i))
+            memset(in, 0, C * sizeof *in);
+        else
+            memcpy(in, i > 0 ? post + (size_t)(i - 1) * C : memory_of(x, p, pair).post,
+                   C * sizeof *in);
+    }
+    return x->in;
+}
+
+/* mean (guess - dx)^2; guess NULL = 0. */
+static double change_of(const real *orig, const real *post, const real *guess, int C)
+{
+    double sum = 0;
+    for (int c = 0; c < C; c++) {
+        double dx = (double)post[c] - (double)orig[c], miss = (guess ? (double)guess[c] : 0) - dx;
+        sum += miss * miss;
+    }
+    return sum / C;
+}
+
+static void measure(struct change *x, const struct pass *p, int pair, const real *orig,
+                    const real *post, int wants_guess)
+{
+    int C = x->is.net.C;
+    double *d_st = x->d_st + (size_t)pair * (size_t)p->R,
+           *d_ch = x->d_ch + (size_t)pair * (size_t)p->R, sum = 0;
+    for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
+        int N = rows_at(p, i0);
+        if (wants_guess)
+            prior_fwd(&x->prior[pair], &x->room, x->guess, input_of(x, p, pair, i0, N, orig, post),
+                      N);
+        for (int k = 0; k < N; k++) {
+            size_t at = (size_t)(i0 + k) * (size_t)C;
+            d_st[i0 + k] = change_of(orig + at, post + at, NULL, C);
+            d_ch[i0 + k] = (double)NAN;
+            if (!wants_guess)
+                continue;
+            d_ch[i0 + k] = change_of(orig + at, post + at, x->guess + (size_t)k * (size_t)C, C);
+            sum += d_ch[i0 + k];
+        }
+    }
+    x->error[pair] = p->R > 0 ? sum / p->R : 0;
+}
+
+static void remember(struct change *x, const struct pass *p, int pair, const real *post, int before)
+{
+    struct memory m = memory_of(x, p, pair);
+    int keep = before + p->R < x->is.window - 1 ? before + p->R : x->is.window - 1;
+    size_t C = (size_t)x->is.net.C;
+    memcpy(m.d_st, x->past + before + p->R - keep, (size_t)keep * sizeof *m.d_st);
+    *m.seen += p->R;
+    if (x->is.by_last)
+        memcpy(m.post, post + (size_t)(p->R - 1) * C, C * sizeof *post);
+}
+
+static void average(struct change *x, const struct pass *p, int pair, const real *post)
+{
+    const double *d_st = x->d_st + (size_t)pair * (size_t)p->R;
+    double *ma = x->ma + (size_t)pair * (size_t)p->R;
+    int W = x->is.window, before = 0, first = 0;
+    if (p->memory) {
+        struct memory m = memory_of(x, p, pair);
+        before = *m.seen < W - 1 ? (int)*m.seen : W - 1;
+        memcpy(x->past, m.d_st, (size_t)before * sizeof *x->past);
+    }
+    for (int i = 0; i < p->R; i++) {
+        first = begins(x, p, pair, i) ? before + i : first;
+        x->past[before + i] = d_st[i];
+        ma[i] = surprise_average(x->past, first, before + i, W, x->is.replicate);
+    }
+    if (p->memory && p->R > 0)
+        remember(x, p, pair, post, before);
+}
+
+void change_measure(struct change *x, const struct pass *p, int pair, const real *orig,
+                    const real *post, int wants_guess)
+{
+    BUG_IF(p->R > x->R_max, "%d rows changed, room for %d", p->R, x->R_max);
+    measure(x, p, pair, orig, post, wants_guess);
+    average(x, p, pair, post);
+}
+
+/* ---- backward ---------------------------------------------------------------------------------- */
+
+/* One row.  miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx); the loss moves guess and, through
+ * prior = orig + guess, orig. */
+static void row_bwd(const struct change *x, double dst, double dch, double price, real *dguess,
+                    real *dorig, real *dpost, const real *orig, const real *post, const real *guess)
+{
+    int C = x->is.net.C;
+    for (int c = 0; c < C; c++) {
+        double dx = (double)post[c] - (double)orig[c];
+        double miss = guess ? (double)guess[c] - dx : 0;
+        double ddx = 2 * (dst * dx - dch * miss) / C, learn = 2 * price * miss / C;
+        dpost[c] += (real)ddx;
+        dorig[c] += (real)((x->is.by_last ? 0 : learn) - ddx);
+        if (guess)
+            dguess[c] = (real)(2 * dch * miss / C + learn);
+    }
+}
+
+/* The network's input was the row before. */
+static void hand_back(const struct change *x, const struct pass *p, int pair, int i0, int N,
+                      real *dpost)
+{
+    size_t C = (size_t)x->is.net.C;
+    for (int k = 0; k < N; k++) {
+        int i = i0 + k;
+        const real *din = x->din + (size_t)k * C;
+        for (size_t c = 0; i > 0 && c < C && !begins(x, p, pair, i); c++)
+            dpost[(size_t)(i - 1) * C + c] += din[c];
+    }
+}
+
+void change_bwd(struct change *x, const struct pass *p, int pair, const struct change_grad *g,
+                real *dorig, real *dpost, const real *orig, const real *post)
+{
+    size_t C = (size_t)x->is.net.C;
+    int guessed = !isnan(x->d_ch[(size_t)pair * (size_t)p->R]);
+    double price = g->weight / (p->R > 0 ? p->R : 1);
+    for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
+        int N = rows_at(p, i0);
+        size_t at0 = (size_t)i0 * C;
+        const real *in = guessed ? input_of(x, p, pair, i0, N, orig, post) : NULL;
+        if (guessed)
+            prior_fwd(&x->prior[pair], &x->room, x->guess, in, N);
+        for (int k = 0; k < N; k++) {
+            size_t here = (size_t)k * C, at = at0 + here;
+            row_bwd(x, g->dd_st ? g->dd_st[i0 + k] : 0, g->dd_ch ? g->dd_ch[i0 + k] : 0, price,
+                    x->dguess + here, dorig + at, dpost + at, orig + at, post + at,
+                    guessed ? x->guess + here : NULL);
+        }
+        if (!guessed)
+            continue;
+        memset(x->din, 0, (size_t)N * C * sizeof *x->din);
+        prior_bwd(&x->prior[pair], &x->room, x->is.by_last ? x->din : dorig + at0, x->dguess, in,
+                  N);
+        if (x->is.by_last)
+            hand_back(x, p, pair, i0, N, dpost);
+    }
+}

@@ -1,0 +1,123 @@
+#include "routing/choice.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+int choice_init(struct choice *c, struct params *ps, const char *prefix, int L, struct err *e)
+{
+    memset(c, 0, sizeof *c);
+    return quantiles_init(&c->quantiles, ps, prefix, L, e);
+}
+
+/* Run once to measure, once for real. */
+static void layout(struct choice *c, struct arena *a, size_t R)
+{
+    c->score = arena_alloc(a, R, sizeof(real));
+    c->weight = arena_alloc(a, R, sizeof(real));
+    c->want = arena_alloc(a, R, 1);
+    c->target = arena_alloc(a, R, 1);
+}
+
+int choice_reserve(struct choice *c, int R, struct err *e)
+{
+    struct arena measure;
+    arena_measure(&measure, "choice");
+    layout(c, &measure, (size_t)R);
+    arena_release(&c->rows);
+    int rc = arena_reserve(&c->rows, "choice", measure.peak, e);
+    if (rc < 0)
+        return rc;
+    layout(c, &c->rows, (size_t)R);
+    return quantiles_reserve(&c->quantiles, R, e);
+}
+
+void choice_release(struct choice *c)
+{
+    arena_release(&c->rows);
+    quantiles_release(&c->quantiles);
+    memset(c, 0, sizeof *c);
+}
+
+static double capacity_of(const struct pass *p, const struct choice_rule *rule)
+{
+    return p->has_capacity ? p->capacity : rule->capacity;
+}
+
+/* A standard deviation of the scores, as far as the table knows one. */
+static double spread_of(const struct quantiles *q, int l)
+{
+    static const double tail = 0.1587; /* of a normal distribution beyond one deviation */
+    return quantiles_known(q, l) ? (quantiles_at(q, l, tail) - quantiles_at(q, l, 1 - tail)) / 2
+                                 : 1;
+}
+
+static double threshold_of(struct choice *c, const struct pass *p, const struct choice_rule *rule,
+                           int l)
+{
+    struct quantiles *q = &c->quantiles;
+    double gamma = capacity_of(p, rule), offset = rule->offset + p->offset;
+    int is_fixed = rule->kind == CHOICE_FIXED && !p->has_capacity;
+    if (p->calibrate && rule->kind != CHOICE_LOT)
+        return quantiles_calibrate(q, l, p->calibrate - 1, c->score, p->R);
+    if (!is_fixed && (gamma <= 0 || gamma >= 1))
+        return gamma <= 0 ? (double)INFINITY : -(double)INFINITY;
+    if (rule->kind == CHOICE_LOT)
+        return 1 - gamma;
+    double base = is_fixed                ? rule->fixed
+                  : quantiles_known(q, l) ? quantiles_at(q, l, gamma)
+                                          : rule->neutral;
+    return offset == 0 ? base : base + offset * spread_of(q, l);
+}
+
+void choice_make(struct choice *c, const struct route *r, const struct choice_rule *rule, int l)
+{
+    const struct pass *p = &r->pass;
+    int training = p->kind == PASS_TRAIN;
+    int by_rank = p->topk || (training && rule->kind != CHOICE_FIXED);
+    if (training && rule->kind != CHOICE_LOT)
+        quantiles_note(&c->quantiles, l, c->score, p->R);
+    double bar = c->threshold = threshold_of(c, p, rule, l);
+    if (by_rank)
+        (void)rank_topk(r, l, c->score, capacity_of(p, rule), c->want);
+    c->nan = 0;
+    for (int i = 0; i < p->R; i++) {
+        int forced = route_forced(r, l, i);
+        if (!by_rank)
+            c->want[i] =
+                (uint8_t)(forced >= 0 ? forced
+                                      : bar == -(double)INFINITY || (double)c->score[i] > bar);
+        c->weight[i] = forced >= 0 ? 0 : 1;
+        c->nan += isnan(c->score[i]) != 0;
+    }
+}
+
+void choice_target(struct choice *c, const struct route *r, const struct choice_rule *rule)
+{
+    rank_target(r, c->score, capacity_of(&r->pass, rule), c->target);
+}
+
+real choice_lot(const struct route *r, int l, int i)
+{
+    const struct pass *p = &r->pass;
+    if (p->kind == PASS_TRAIN)
+        return (real)rng_at(p->seed, RNG_ROUTE, (uint64_t)p->step, (uint32_t)l, (uint32_t)i);
+    return (real)rng_at(r->seed, RNG_ROUTE, 0, (uint32_t)l,
+                        (uint32_t)p->id[i] * 2654435761u + (uint32_t)p->pos[i]);
+}
+
+int choice_ready(const struct choice *c, const struct choice_rule *rule, const char *method, int l,
+                 const struct pass *pass, struct err *e)
+{
+    double gamma = capacity_of(pass, rule);
+    int needs_none = pass->kind == PASS_TRAIN || pass->topk || pass->calibrate ||
+                     rule->kind == CHOICE_LOT || gamma <= 0 || gamma >= 1;
+    int has_other = !pass->has_capacity && (rule->kind == CHOICE_FIXED || !isnan(rule->neutral));
+    if (needs_none || has_other || quantiles_known(&c->quantiles, l))
+        return 0;
+    return err_set(e, DS_EUSAGE,
+                   "capacity=%g: no thresholds of %s are stored; they come with training "
+                   "(depthscope train), and routing=topk needs none",
+                   gamma, method);
+}

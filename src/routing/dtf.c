@@ -1,0 +1,646 @@
+/* dtf: Dynamic Transformer.  Layers in pairs: an even one, the decision layer, runs for every token; how much it moved a
+ * token, against what a small network foresaw and what is usual, is the token's surprise G (routing/surprise.h); the odd
+ * one, the dynamic layer, runs where G is high, its increment times G.
+ *
+ *   orig = h[l-1], post = h[l]      dx = post - orig      guess = net(orig) (prior=ffn) or net(post of the row before)
+ *   D_st = mean dx^2                D_ch = mean (guess - dx)^2 = mean (post - prior)^2, prior = orig + guess
+ *
+ * G depends on the past alone, only its rank does not: training takes the k highest of a document, use those above a stored
+ * quantile.  The network learns from D_ch with post held; the four scalars of a layer learn through G of the rows that run,
+ * and (detach=false) so do both blocks and the network. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "routing/change.h"
+#include "routing/choice.h"
+#include "routing/route.h"
+#include "routing/standard.h"
+#include "routing/surprise.h"
+
+enum { SCORE_G, SCORE_CE, SCORE_CU, SCORE_D_ST, SCORE_RANDOM };
+enum { GATE_G, GATE_ONE };
+enum { THRESHOLD_QUANTILE, THRESHOLD_FIXED };
+enum { PRIOR_FFN, PRIOR_TRANSITION };
+enum { REDUCE_MEAN, REDUCE_SUM };
+enum { PAD_HISTORY, PAD_REPLICATE };
+enum { BETA_LEARNED, BETA_COSINE, BETA_LINEAR };
+
+struct dtf_opts {
+    int64_t prior_decay_steps, ma_window, beta_warmup_steps;
+    int kv, score, gate, threshold, prior, reduce, pad, beta_schedule, detach, normalise;
+    int learn_beta_ce, learn_beta_cu, learn_o_ce, learn_m_cu;
+    double capacity, g_threshold, threshold_offset, g_weight, ema;
+    double prior_factor, prior_std, prior_lr, prior_weight, prior_weight_final;
+    double beta_ce, beta_cu, o_ce, m_cu;
+    double beta_ce_start, beta_ce_end, beta_cu_start, beta_cu_end;
+};
+
+/* P pairs; pair p has the layers 2p and 2p + 1.  A last decision layer without a partner decides nothing and has no
+ * network. */
+struct dtf {
+    int pairs;
+    struct change change;
+    struct surprise_params scalars; /* (P) */
+    struct choice choice;
+    struct standardiser std;    /* of D_st, when normalised                              */
+    double *dg, *dd_st, *dd_ch; /* (R)                                           */
+    real *gate;                 /* (R) G */
+    struct arena rows;          /* all of these                                  */
+    double *scale;              /* (P) factor on D                               */
+    double price;               /* weight of one pair's prior loss in this step  */
+    double nan;                 /* scores that were no number, in this pass      */
+};
+
+#define AT(field) offsetof(struct dtf_opts, field)
+static const struct opt dtf_opts_table[] = {
+    // clang-format off
+    {"capacity", OPT_REAL, AT(capacity), "0.5", 0, 1, NULL, "share of a document's tokens that a dynamic layer runs (thesis 0.5, code of the README 0.125)", "dtf_capacity"},
+    {"score", OPT_ENUM, AT(score), "g", 0, 0, "g|ce|cu|d_st|random", "what is ranked: G; S_CE or S_CU alone (the gate then too); controls: size of the update, by lot", NULL},
+    {"gate", OPT_ENUM, AT(gate), "g", 0, 0, "g|one", "increments are multiplied by G; or not: a control that shows what the gate itself does", NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "quantile|fixed", "training by rank and use by the stored quantile; or both by g_threshold, which keeps no capacity", NULL},
+    {"g_threshold", OPT_REAL, AT(g_threshold), "0.75", 0, 1, NULL, "threshold=fixed: a token runs where its score is above; 0.75 is G without surprise", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to thresholds of use, in standard deviations of the score (what-if)", NULL},
+    {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "plan|all", "only executed tokens are keys, or keys and values of skipped ones are written too", NULL},
+    {"prior", OPT_ENUM, AT(prior), "ffn", 0, 0, "ffn|transition", "the network guesses a token's update from its own state before; or from the last token's state after (STT)", NULL},
+    {"prior_factor", OPT_REAL, AT(prior_factor), "0.0625", 1e-4, 16, NULL, "inner width of the network over model.dim, rounded up to even (thesis best 0.0625, code of the README 0.25)", "prior_ffn_intermediate_size_factor"},
+    {"prior_std", OPT_REAL, AT(prior_std), "0.02", 1e-9, 10, NULL, "deviation of the network's initial weights", NULL},
+    {"prior_lr", OPT_REAL, AT(prior_lr), "0.1", 0, 1e6, NULL, "factor on the network's learning rate, beside train.router_lr (thesis: 1e-3 where the scalars have 1e-2)", NULL},
+    {"prior_weight", OPT_REAL, AT(prior_weight), "0.05", 0, 1000, NULL, "weight of the prior loss, MSE(prior, post held)", "prior_loss_weight"},
+    {"prior_weight_final", OPT_REAL, AT(prior_weight_final), "0.05", 0, 1000, NULL, "where that weight goes over prior_decay_steps, in a line", NULL},
+    {"prior_decay_steps", OPT_INT, AT(prior_decay_steps), "0", 0, 1e12, NULL, "steps until prior_weight_final; 0: prior_weight throughout", NULL},
+    {"reduce", OPT_ENUM, AT(reduce), "mean", 0, 0, "mean|sum", "prior losses of the layers: mean (thesis) or sum (code of the README)", NULL},
+    {"ma_window", OPT_INT, AT(ma_window), "100", 1, 65536, NULL, "tokens of the moving average of D_st, the present one included", "ma_window"},
+    {"pad", OPT_ENUM, AT(pad), "history", 0, 0, "history|replicate", "a document's first averages: over what there is; or (thesis) its first token stands in for what is missing", NULL},
+    {"beta_ce", OPT_REAL, AT(beta_ce), "-0.3", -50, 50, NULL, "initial sharpness of S_CE before softplus (thesis -0.3, README -0.5)", "beta_ce_init"},
+    {"beta_cu", OPT_REAL, AT(beta_cu), "-0.6", -50, 50, NULL, "initial sharpness of S_CU before softplus (thesis -0.6, README -0.8)", "beta_cu_init"},
+    {"o_ce", OPT_REAL, AT(o_ce), "1.025", 1e-9, 1e9, NULL, "initial offset of CE; its logarithm is what is learned (thesis 1.025, README 1.0)", "o_ce_init"},
+    {"m_cu", OPT_REAL, AT(m_cu), "1.1", 1e-9, 1e9, NULL, "initial factor on the average in CU; its logarithm is what is learned (thesis 1.1, README 1.2)", "m_cu_init"},
+    {"learn_beta_ce", OPT_BOOL, AT(learn_beta_ce), "true", 0, 0, NULL, "beta_ce is learned", "learn_beta_ce"},
+    {"learn_beta_cu", OPT_BOOL, AT(learn_beta_cu), "true", 0, 0, NULL, "beta_cu is learned", "learn_beta_cu"},
+    {"learn_o_ce", OPT_BOOL, AT(learn_o_ce), "true", 0, 0, NULL, "o_ce is learned", "learn_o_ce"},
+    {"learn_m_cu", OPT_BOOL, AT(learn_m_cu), "true", 0, 0, NULL, "m_cu is learned", "learn_m_cu"},
+    {"beta_schedule", OPT_ENUM, AT(beta_schedule), "learned", 0, 0, "learned|cosine|linear", "betas are learned; or go from start to end (published: 0.3 to 6 after 1000 steps; 0.1 to 100 after 100)", "beta_schedule.type"},
+    {"beta_ce_start", OPT_REAL, AT(beta_ce_start), "0.3", -50, 1000, NULL, "scheduled beta_ce, before softplus, up to the end of the warm-up", "beta_schedule.beta_ce_start"},
+    {"beta_ce_end", OPT_REAL, AT(beta_ce_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_ce_end"},
+    {"beta_cu_start", OPT_REAL, AT(beta_cu_start), "0.3", -50, 1000, NULL, "the same of beta_cu", "beta_schedule.beta_cu_start"},
+    {"beta_cu_end", OPT_REAL, AT(beta_cu_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_cu_end"},
+    {"beta_warmup_steps", OPT_INT, AT(beta_warmup_steps), "1000", 0, 1e12, NULL, "steps before scheduled betas begin to move", "beta_schedule.warmup_steps"},
+    {"detach", OPT_BOOL, AT(detach), "false", 0, 0, NULL, "G's gradient stops at D: it trains the four scalars, but neither blocks nor network", NULL},
+    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL, "D is divided by a running mean of D_st per layer, which frees the betas of its scale", NULL},
+    {"g_weight", OPT_REAL, AT(g_weight), "0", 0, 1000, NULL, "price on the mean of G over all cells (published for STT: 0.001)", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of thresholds and running means", NULL},
+    // clang-format on
+};
+
+// clang-format off
+enum { M_PRIOR_LOSS, M_PRIOR_WEIGHT, M_NAN, M_S_CE, M_S_CU, M_G, M_G_SD, M_BETA_CE, M_BETA_CU, M_O_CE, M_M_CU, M_ERROR,
+       M_SELECTED, M_THRESHOLD, M_CELL_SCORE, M_CELL_THRESHOLD, M_CELL_GATE, M_CELL_TOPK, M_CELL_S_CE, M_CELL_S_CU,
+       M_CELL_D_ST, M_CELL_D_CH };
+// clang-format on
+static const struct metric dtf_metrics[] = {
+    // clang-format off
+    [M_PRIOR_LOSS] = {"prior_loss", "", "mean square error of the prior networks, over layers as in the loss", METRIC_STEP},
+    [M_PRIOR_WEIGHT] = {"prior_weight", "", "its weight in the loss now", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "scores that were no number", METRIC_STEP},
+    [M_S_CE] = {"s_ce", "", "mean S_CE: the change was not foreseen to be small", METRIC_LAYER},
+    [M_S_CU] = {"s_cu", "", "mean S_CU: the change was above the usual", METRIC_LAYER},
+    [M_G] = {"g", "", "mean surprise gate G", METRIC_LAYER},
+    [M_G_SD] = {"g_sd", "", "standard deviation of G over tokens", METRIC_LAYER},
+    [M_BETA_CE] = {"beta_ce", "", "sharpness of S_CE before softplus", METRIC_LAYER},
+    [M_BETA_CU] = {"beta_cu", "", "sharpness of S_CU before softplus", METRIC_LAYER},
+    [M_O_CE] = {"o_ce", "", "offset of CE", METRIC_LAYER},
+    [M_M_CU] = {"m_cu", "", "factor on the moving average in CU", METRIC_LAYER},
+    [M_ERROR] = {"prior_error", "", "mean D_ch: square error of the prior network", METRIC_LAYER},
+    [M_SELECTED] = {"selected", "", "share of tokens that ran", METRIC_LAYER},
+    [M_THRESHOLD] = {"threshold", "", "what scores are compared with in use", METRIC_LAYER},
+    [M_CELL_SCORE] = {"score", "", "what was ranked", METRIC_CELL},
+    [M_CELL_THRESHOLD] = {"threshold", "", "what it was compared with", METRIC_CELL},
+    [M_CELL_GATE] = {"gate", "", "G", METRIC_CELL},
+    [M_CELL_TOPK] = {"topk", "", "1 = chosen by rank over the whole document", METRIC_CELL},
+    [M_CELL_S_CE] = {"s_ce", "", "expected-change term", METRIC_CELL},
+    [M_CELL_S_CU] = {"s_cu", "", "unexpected-change term", METRIC_CELL},
+    [M_CELL_D_ST] = {"d_st", "", "mean square of the decision layer's update", METRIC_CELL},
+    [M_CELL_D_CH] = {"d_ch", "", "mean square of what the prior network missed of it", METRIC_CELL},
+    // clang-format on
+};
+
+static struct dtf *dtf_of(const struct route *r)
+{
+    return r->state;
+}
+
+static const struct dtf_opts *opts_of(const struct route *r)
+{
+    return r->opts;
+}
+
+static int is_dynamic(int l)
+{
+    return l % 2 == 1;
+}
+
+static int dtf_always_on(const struct route *r, int l)
+{
+    (void)r;
+    return !is_dynamic(l);
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------ */
+
+static int check(const struct route *r, struct err *e)
+{
+    const struct dtf_opts *o = opts_of(r);
+    if (r->L < 2)
+        return err_set(e, DS_ERANGE,
+                       "dtf: model.layers=%d has no dynamic layer (pairs of layers: 2 or more)",
+                       r->L);
+    if (o->threshold == THRESHOLD_FIXED && (o->score == SCORE_D_ST || o->score == SCORE_RANDOM))
+        return err_set(e, DS_EUSAGE,
+                       "dtf.threshold=fixed compares surprise with dtf.g_threshold: it needs "
+                       "dtf.score=g, ce or cu, not %s",
+                       o->score == SCORE_D_ST ? "d_st" : "random");
+    return 0;
+}
+
+static enum surprise_kind kind_of(const struct dtf_opts *o)
+{
+    return o->score == SCORE_CE ? SURPRISE_CE : o->score == SCORE_CU ? SURPRISE_CU : SURPRISE_BOTH;
+}
+
+/* A scalar that no gradient can reach is not trained. */
+static int add_scalars(struct route *r, struct err *e)
+{
+    const struct dtf_opts *o = opts_of(r);
+    struct dtf *s = dtf_of(r);
+    int reached = o->gate == GATE_G || o->g_weight > 0, is_free = o->beta_schedule == BETA_LEARNED;
+    int ce = reached && kind_of(o) != SURPRISE_CU, cu = reached && kind_of(o) != SURPRISE_CE;
+    struct surprise_start start = {
+        .beta_ce = {is_free ? o->beta_ce : o->beta_ce_start, ce && is_free && o->learn_beta_ce},
+        .beta_cu = {is_free ? o->beta_cu : o->beta_cu_start, cu && is_free && o->learn_beta_cu},
+        .o_ce = {o->o_ce, ce && o->learn_o_ce},
+        .m_cu = {o->m_cu, cu && o->learn_m_cu},
+    };
+    return surprise_init(&s->scalars, r->params, "dtf", s->pairs, &start, e);
+}
+
+static int dtf_init(struct route *r, struct err *e)
+{
+    const struct dtf_opts *o = opts_of(r);
+    struct dtf *s = dtf_of(r);
+    int rc = check(r, e);
+    if (rc < 0)
+        return rc;
+    s->pairs = r->L / 2;
+    struct change_shape shape = {
+        .pairs = s->pairs,
+        .net = {r->C, prior_width(r->C, o->prior_factor), o->prior_std, o->prior_lr},
+        .by_last = o->prior == PRIOR_TRANSITION,
+        .window = (int)o->ma_window,
+        .replicate = o->pad == PAD_REPLICATE,
+    };
+    s->scale = mem_alloc((size_t)s->pairs, sizeof *s->scale);
+    if (!s->scale)
+        return err_set(e, DS_EMEM, "dtf: %d pairs of layers", s->pairs);
+    for (size_t k = 0; k < DS_LEN(dtf_metrics); k++)
+        for (int l = 0; dtf_metrics[k].scope == METRIC_LAYER && l < r->L; l++)
+            r->metric[k][l] = (double)NAN;
+    rc = add_scalars(r, e);
+    if (rc == 0)
+        rc = change_init(&s->change, r->params, "dtf", &shape, e);
+    if (rc == 0)
+        rc = choice_init(&s->choice, r->params, "dtf", r->L, e);
+    if (rc == 0 && o->normalise)
+        rc = standardiser_init(&s->std, r->params, "dtf", r->L, 1, e);
+    return rc;
+}
+
+/* Run once to measure, once for real. */
+static void layout(struct dtf *s, struct arena *a, size_t R)
+{
+    s->dg = arena_alloc(a, R, sizeof(double));
+    s->dd_st = arena_alloc(a, R, sizeof(double));
+    s->dd_ch = arena_alloc(a, R, sizeof(double));
+    s->gate = arena_alloc(a, R, sizeof(real));
+}
+
+static int dtf_reserve(struct route *r, int R, struct err *e)
+{
+    struct dtf *s = dtf_of(r);
+    struct arena measure;
+    arena_measure(&measure, "surprise");
+    layout(s, &measure, (size_t)R);
+    arena_release(&s->rows);
+    int rc = arena_reserve(&s->rows, "surprise", measure.peak, e);
+    if (rc == 0)
+        rc = change_reserve(&s->change, R, e);
+    if (rc == 0)
+        rc = choice_reserve(&s->choice, R, e);
+    if (rc == 0)
+        layout(s, &s->rows, (size_t)R);
+    return rc;
+}
+
+static void dtf_release(struct route *r)
+{
+    struct dtf *s = dtf_of(r);
+    arena_release(&s->rows);
+    change_release(&s->change);
+    choice_release(&s->choice);
+    standardiser_release(&s->std);
+    mem_free(s->scale);
+}
+
+static void dtf_begin(struct route *r)
+{
+    struct dtf *s = dtf_of(r);
+    s->nan = s->price = 0;
+    memset(s->change.error, 0, (size_t)s->pairs * sizeof *s->change.error);
+    if (r->pass.kind == PASS_TRAIN && opts_of(r)->normalise)
+        standardiser_begin(&s->std);
+}
+
+static size_t dtf_memory(const struct route *r)
+{
+    return change_memory(&dtf_of(r)->change);
+}
+
+/* ---- surprise ---------------------------------------------------------------------------------- */
+
+/* Does any decision need the network?  Without it, use does not run it. */
+static int decides_by_guess(const struct route *r)
+{
+    const struct dtf_opts *o = opts_of(r);
+    return kind_of(o) != SURPRISE_CU && (o->gate == GATE_G || o->score <= SCORE_CE);
+}
+
+static int wants_guess(const struct route *r)
+{
+    int learns =
+        r->pass.kind == PASS_TRAIN && (opts_of(r)->prior_weight > 0 || opts_of(r)->g_weight > 0);
+    return learns || r->pass.record || decides_by_guess(r);
+}
+
+static struct surprise_scalars scalars_of(const struct route *r, int pair)
+{
+    const struct dtf *s = dtf_of(r);
+    struct surprise_scalars x = surprise_at(&s->scalars, pair);
+    x.kind = kind_of(opts_of(r));
+    x.scale = s->scale[pair];
+    return x;
+}
+
+static size_t cell_of(const struct route *r, int l, int i)
+{
+    return (size_t)(l / 2) * (size_t)r->pass.R + (size_t)i;
+}
+
+static struct surprise surprise_in(const struct route *r, const struct surprise_scalars *x, int l,
+                                   int i)
+{
+    const struct change *c = &dtf_of(r)->change;
+    size_t cell = cell_of(r, l, i);
+    return surprise_of(x, c->d_st[cell], c->d_ch[cell], c->ma[cell]);
+}
+
+/* The inverse of the running mean of D_st: a constant to the gradient. */
+static double scale_of(struct route *r, int l)
+{
+    struct dtf *s = dtf_of(r);
+    int is_training = r->pass.kind == PASS_TRAIN;
+    if (!opts_of(r)->normalise)
+        return 1;
+    for (int i = 0; is_training && i < r->pass.R; i++) {
+        real d = (real)s->change.d_st[cell_of(r, l, i)];
+        standardiser_add(&s->std, l, &d);
+    }
+    double mean = (double)standardiser_at(&s->std, l, is_training).mean[0];
+    return mean > 1e-30 ? 1 / mean : 1;
+}
+
+/* G and score of every row. */
+static void judge(struct route *r, int l)
+{
+    const struct dtf_opts *o = opts_of(r);
+    struct dtf *s = dtf_of(r);
+    struct surprise_scalars x = scalars_of(r, l / 2);
+    for (int i = 0; i < r->pass.R; i++) {
+        s->gate[i] = (real)surprise_in(r, &x, l, i).g;
+        s->choice.score[i] = o->score == SCORE_RANDOM ? choice_lot(r, l, i)
+                             : o->score == SCORE_D_ST ? (real)s->change.d_st[cell_of(r, l, i)]
+                                                      : s->gate[i];
+    }
+}
+
+static struct choice_rule rule_of(const struct route *r)
+{
+    const struct dtf_opts *o = opts_of(r);
+    double without_surprise = kind_of(o) == SURPRISE_BOTH ? 0.75 : 0.5;
+    return (struct choice_rule){
+        .kind = o->score == SCORE_RANDOM          ? CHOICE_LOT
+                : o->threshold == THRESHOLD_FIXED ? CHOICE_FIXED
+                                                  : CHOICE_RANK,
+        .capacity = o->capacity,
+        .fixed = o->g_threshold,
+        .neutral = o->score == SCORE_D_ST ? (double)NAN : without_surprise,
+        .offset = o->threshold_offset,
+    };
+}
+
+/* Gradient checks: every row that is not forced away runs by its gate. */
+static int is_soft(const struct route *r)
+{
+    return r->pass.soft && opts_of(r)->gate == GATE_G;
+}
+
+static void make_plan(struct route *r, int l, struct plan *out)
+{
+    struct dtf *s = dtf_of(r);
+    int sparse = r->pass.kind == PASS_SPARSE || r->pass.kind == PASS_TRAIN;
+    for (int i = 0; is_soft(r) && i < r->pass.R; i++)
+        s->choice.want[i] = route_forced(r, l, i) != 0;
+    plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R,
+                    !sparse || r->pass.soft);
+    for (int k = 0; opts_of(r)->gate == GATE_G && k < out->n; k++)
+        if (out->gate[k] != 0)
+            out->gate[k] = s->gate[out->row[k]];
+}
+
+static void layer_metrics(struct route *r, int l, const struct plan *p)
+{
+    const struct dtf *s = dtf_of(r);
+    struct surprise_scalars x = scalars_of(r, l / 2);
+    double n = r->pass.R > 0 ? r->pass.R : 1, ce = 0, cu = 0, g = 0, g2 = 0;
+    for (int i = 0; i < r->pass.R; i++) {
+        struct surprise v = surprise_in(r, &x, l, i);
+        ce += v.s_ce / n;
+        cu += v.s_cu / n;
+        g += v.g / n;
+        g2 += v.g * v.g / n;
+    }
+    const double value[] = {ce,
+                            cu,
+                            g,
+                            sqrt(fmax(0, g2 - g * g)),
+                            x.beta_ce,
+                            x.beta_cu,
+                            exp(x.log_o_ce),
+                            exp(x.log_m_cu),
+                            s->change.error[l / 2],
+                            p->active / n,
+                            s->choice.threshold};
+    for (int k = 0; k <= M_THRESHOLD - M_S_CE; k++)
+        r->metric[M_S_CE + k][l] = value[k];
+}
+
+static void record_cells(struct route *r, int l)
+{
+    struct dtf *s = dtf_of(r);
+    struct surprise_scalars x = scalars_of(r, l / 2);
+    size_t R = (size_t)r->pass.R;
+    struct choice_rule rule = rule_of(r);
+    choice_target(&s->choice, r, &rule);
+    for (int i = 0; i < r->pass.R; i++) {
+        struct surprise v = surprise_in(r, &x, l, i);
+        size_t cell = cell_of(r, l, i);
+        const real value[] = {s->choice.score[i],
+                              (real)s->choice.threshold,
+                              s->gate[i],
+                              s->choice.target[i],
+                              (real)v.s_ce,
+                              (real)v.s_cu,
+                              (real)s->change.d_st[cell],
+                              (real)s->change.d_ch[cell]};
+        for (int k = 0; k <= M_CELL_D_CH - M_CELL_SCORE; k++)
+            r->cell[M_CELL_SCORE + k][(size_t)l * R + (size_t)i] = value[k];
+    }
+}
+
+/* A decision layer: all rows but those that are forced away. */
+static void run_all(struct route *r, int l, struct plan *out)
+{
+    struct dtf *s = dtf_of(r);
+    for (int i = 0; i < r->pass.R; i++) {
+        s->choice.want[i] = route_forced(r, l, i) != 0;
+        s->choice.weight[i] = 0;
+    }
+    plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R,
+                    r->pass.kind == PASS_MASKED);
+}
+
+static void dtf_decide(struct route *r, int l, struct plan *out, const struct stream *st)
+{
+    struct dtf *s = dtf_of(r);
+    struct choice_rule rule = rule_of(r);
+    out->kv = opts_of(r)->kv == 0 ? KV_PLAN : KV_ALL;
+    if (!is_dynamic(l)) {
+        run_all(r, l, out);
+        return;
+    }
+    change_measure(&s->change, &r->pass, l / 2, st->h[l - 1], st->h[l], wants_guess(r));
+    s->scale[l / 2] = scale_of(r, l);
+    judge(r, l);
+    choice_make(&s->choice, r, &rule, l);
+    s->nan += s->choice.nan;
+    make_plan(r, l, out);
+    layer_metrics(r, l, out);
+    if (r->pass.record)
+        record_cells(r, l);
+}
+
+/* A replay keeps D: only the four scalars move the gate. */
+static void dtf_regate(struct route *r, int l, struct plan *out)
+{
+    if (!is_dynamic(l) || opts_of(r)->gate != GATE_G)
+        return;
+    struct surprise_scalars x = scalars_of(r, l / 2);
+    for (int k = 0; k < out->n; k++)
+        if (out->gate[k] != 0)
+            out->gate[k] = (real)surprise_in(r, &x, l, out->row[k]).g;
+}
+
+/* ---- loss and backward ------------------------------------------------------------------------- */
+
+static double prior_loss(const struct route *r)
+{
+    const struct dtf *s = dtf_of(r);
+    double sum = 0;
+    for (int p = 0; p < s->pairs; p++)
+        sum += s->change.error[p];
+    return opts_of(r)->reduce == REDUCE_MEAN ? sum / s->pairs : sum;
+}
+
+static double prior_weight(const struct route *r)
+{
+    const struct dtf_opts *o = opts_of(r);
+    double at =
+        o->prior_decay_steps > 0 ? (double)(r->pass.step - 1) / (double)o->prior_decay_steps : 0;
+    at = at < 0 ? 0 : at > 1 ? 1 : at;
+    return o->prior_weight + at * (o->prior_weight_final - o->prior_weight);
+}
+
+static void dtf_finish(struct route *r, const struct stream *st)
+{
+    (void)st;
+    if (r->pass.kind != PASS_TRAIN)
+        return; /* the step's metrics stay those of the training pass */
+    r->metric[M_PRIOR_LOSS][0] = prior_loss(r);
+    r->metric[M_PRIOR_WEIGHT][0] = prior_weight(r);
+    r->metric[M_NAN][0] = dtf_of(r)->nan;
+}
+
+static double mean_g(const struct route *r)
+{
+    double sum = 0;
+    for (int l = 1; l < r->L; l += 2) {
+        struct surprise_scalars x = scalars_of(r, l / 2);
+        for (int i = 0; i < r->pass.R; i++)
+            sum += surprise_in(r, &x, l, i).g;
+    }
+    return sum / ((double)dtf_of(r)->pairs * (r->pass.R > 0 ? r->pass.R : 1));
+}
+
+static void dtf_aux(struct route *r, struct losses *x)
+{
+    const struct dtf_opts *o = opts_of(r);
+    struct dtf *s = dtf_of(r);
+    double weight = prior_weight(r);
+    s->price = o->reduce == REDUCE_MEAN ? weight / s->pairs : weight;
+    x->aux = weight > 0 ? weight * prior_loss(r) : 0;
+    if (o->g_weight > 0)
+        x->aux += o->g_weight * mean_g(r);
+}
+
+/* d loss / d G of every row: of the plan's rows by their gate, of all by the price on G. */
+static void gate_grads(struct route *r, const struct plan *p, const real *dgate)
+{
+    struct dtf *s = dtf_of(r);
+    double price = opts_of(r)->g_weight / ((double)s->pairs * (r->pass.R > 0 ? r->pass.R : 1));
+    for (int i = 0; i < r->pass.R; i++)
+        s->dg[i] = price;
+    for (int k = 0; opts_of(r)->gate == GATE_G && k < p->n; k++)
+        if (p->gate[k] != 0)
+            s->dg[p->row[k]] += (double)dgate[k];
+}
+
+static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
+                           struct stream *st)
+{
+    struct dtf *s = dtf_of(r);
+    struct change_grad g = {.weight = s->price};
+    struct surprise_grad d = {0};
+    if (!is_dynamic(l))
+        return;
+    struct surprise_scalars x = scalars_of(r, l / 2);
+    gate_grads(r, p, dgate);
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = cell_of(r, l, i);
+        d.d_st = d.d_ch = 0;
+        if (s->dg[i] != 0)
+            surprise_bwd(&d, &x, s->dg[i], s->change.d_st[cell], s->change.d_ch[cell],
+                         s->change.ma[cell]);
+        s->dd_st[i] = d.d_st;
+        s->dd_ch[i] = d.d_ch;
+    }
+    surprise_add_grad(&s->scalars, l / 2, &d);
+    if (!opts_of(r)->detach) {
+        g.dd_st = s->dd_st;
+        g.dd_ch = s->dd_ch;
+    }
+    if (g.dd_st || g.weight > 0)
+        change_bwd(&s->change, &r->pass, l / 2, &g, st->dh[l - 1], st->dh[l], st->h[l - 1],
+                   st->h[l]);
+}
+
+/* ---- after the step ---------------------------------------------------------------------------- */
+
+/* Betas of the step to come. */
+static void schedule_betas(struct route *r)
+{
+    const struct dtf_opts *o = opts_of(r);
+    struct dtf *s = dtf_of(r);
+    double step = (double)r->pass.step, warm = (double)o->beta_warmup_steps;
+    double last = r->pass.progress > 0 ? step / r->pass.progress : step;
+    double at = last > warm ? (step - warm) / (last - warm) : 0;
+    at = at < 0 ? 0 : at > 1 ? 1 : at;
+    if (o->beta_schedule == BETA_COSINE)
+        at = (1 - cos(3.14159265358979323846 * at)) / 2;
+    surprise_set_betas(&s->scalars, o->beta_ce_start + at * (o->beta_ce_end - o->beta_ce_start),
+                       o->beta_cu_start + at * (o->beta_cu_end - o->beta_cu_start));
+}
+
+static void dtf_update(struct route *r)
+{
+    const struct dtf_opts *o = opts_of(r);
+    struct dtf *s = dtf_of(r);
+    quantiles_update(&s->choice.quantiles, o->ema);
+    if (o->normalise)
+        standardiser_update(&s->std, o->ema);
+    if (o->beta_schedule != BETA_LEARNED)
+        schedule_betas(r);
+}
+
+static void dtf_calibrate(struct route *r, int begin)
+{
+    (begin ? quantiles_begin : quantiles_store)(&dtf_of(r)->choice.quantiles);
+}
+
+static int dtf_ready(const struct route *r, const struct pass *pass, struct err *e)
+{
+    struct choice_rule rule = rule_of(r);
+    return choice_ready(&dtf_of(r)->choice, &rule, "dtf", 1, pass, e);
+}
+
+static int dtf_set(struct route *r, const char *key, double value, struct err *e)
+{
+    struct dtf_opts *o = r->opts;
+    if (strcmp(key, "threshold_offset") == 0) {
+        o->threshold_offset = value;
+        return 0;
+    }
+    if (strcmp(key, "capacity") != 0)
+        return err_set(e, DS_ENOTFOUND, "dtf has no live setting %s (capacity, threshold_offset)",
+                       key);
+    if (!(value >= 0 && value <= 1))
+        return err_set(e, DS_ERANGE, "dtf.capacity=%g is outside 0 to 1", value);
+    o->capacity = value;
+    return 0;
+}
+
+/* The network, D_st and D_ch (three and four operations an element), the moving average. */
+static double dtf_flops(const struct route *r, int l)
+{
+    const struct change_shape *c = &dtf_of(r)->change.is;
+    double guess = decides_by_guess(r) ? prior_flops(r->C, c->net.D) + 4.0 * r->C : 0;
+    return is_dynamic(l) ? guess + 3.0 * r->C + c->window : 0;
+}
+
+const struct route_ops route_dtf = {
+    .name = "dtf",
+    .summary = "Dynamic Transformer: decision layers measure surprise, dynamic layers run where it "
+               "is high",
+    .paper = "Dynamic Transformer (2025)",
+    .flags = ROUTE_GATED | ROUTE_GRAD | ROUTE_TOPK | ROUTE_CAPACITY | ROUTE_SOFT,
+    .opts_size = sizeof(struct dtf_opts),
+    .state_size = sizeof(struct dtf),
+    .opts = dtf_opts_table,
+    .n_opts = DS_LEN(dtf_opts_table),
+    .metrics = dtf_metrics,
+    .n_metrics = DS_LEN(dtf_metrics),
+    .init = dtf_init,
+    .reserve = dtf_reserve,
+    .begin = dtf_begin,
+    .decide = dtf_decide,
+    .regate = dtf_regate,
+    .finish = dtf_finish,
+    .aux = dtf_aux,
+    .decide_bwd = dtf_decide_bwd,
+    .update = dtf_update,
+    .set = dtf_set,
+    .memory = dtf_memory,
+    .ready = dtf_ready,
+    .calibrate = dtf_calibrate,
+    .flops = dtf_flops,
+    .always_on = dtf_always_on,
+    .release = dtf_release,
+};

@@ -1,0 +1,116 @@
+#include "routing/prior.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/linear.h"
+#include "engine/ops.h"
+
+static const real norm_eps = (real)1e-6;
+
+int prior_width(int C, double factor)
+{
+    int d = (int)ceil(C * factor - 1e-9);
+    d += d % 2;
+    return d < 2 ? 2 : d;
+}
+
+static int add(const struct prior *p, const char *prefix, const char *name, int rows, int cols,
+               const struct prior_shape *shape)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s.weight", prefix, name);
+    int i = params_add(p->params, full, rows, cols, PARAM_ROUTER, cols ? INIT_NORMAL : INIT_ONE,
+                       cols ? shape->std : 0);
+    if (i >= 0)
+        p->params->p[i].lr = shape->lr;
+    return i;
+}
+
+int prior_init(struct prior *p, struct params *ps, const char *prefix,
+               const struct prior_shape *shape, struct err *e)
+{
+    int C = shape->C, D = shape->D;
+    *p = (struct prior){.params = ps, .C = C, .D = D};
+    p->norm = add(p, prefix, "norm", C, 0, shape);
+    p->gate = add(p, prefix, "gate", D, C, shape);
+    p->up = add(p, prefix, "up", D, C, shape);
+    p->down = add(p, prefix, "down", C, D, shape);
+    if (p->norm < 0 || p->gate < 0 || p->up < 0 || p->down < 0)
+        return err_set(e, DS_EMEM, "parameters of %s", prefix);
+    return 0;
+}
+
+/* Run once to measure, once for real. */
+static void layout(struct prior_room *room, struct arena *a, size_t C, size_t D)
+{
+    room->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
+    room->dxn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
+    room->rstd = arena_alloc(a, PRIOR_ROWS, sizeof(real));
+    real **inner[] = {&room->a, &room->b, &room->hid, &room->da, &room->db, &room->dhid};
+    for (size_t k = 0; k < DS_LEN(inner); k++)
+        *inner[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
+}
+
+int prior_room_reserve(struct prior_room *room, int C, int D, struct err *e)
+{
+    struct arena measure;
+    arena_measure(&measure, "priors");
+    layout(room, &measure, (size_t)C, (size_t)D);
+    prior_room_release(room);
+    int rc = arena_reserve(&room->rows, "priors", measure.peak, e);
+    if (rc == 0)
+        layout(room, &room->rows, (size_t)C, (size_t)D);
+    return rc;
+}
+
+void prior_room_release(struct prior_room *room)
+{
+    arena_release(&room->rows);
+    memset(room, 0, sizeof *room);
+}
+
+static struct linear map_of(const struct prior *p, int index, int C, int O)
+{
+    return (struct linear){.C = C, .O = O, .format = GEMM_FP32, .w = p->params->p[index].value};
+}
+
+void prior_fwd(const struct prior *p, struct prior_room *room, real *y, const real *x, int N)
+{
+    BUG_IF(N > PRIOR_ROWS, "%d rows of a prior network, room for %d", N, PRIOR_ROWS);
+    struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
+    struct linear down = map_of(p, p->down, p->D, p->C);
+    rmsnorm_fwd(room->xn, room->rstd, x, p->params->p[p->norm].value, N, p->C, norm_eps); /* 1 */
+    linear_fwd(room->a, room->xn, &gate, N, 0, NULL);                                     /* 2 */
+    linear_fwd(room->b, room->xn, &up, N, 0, NULL);
+    swiglu_fwd(room->hid, room->a, room->b, (size_t)N * (size_t)p->D); /* 3 */
+    linear_fwd(y, room->hid, &down, N, 0, NULL);                       /* 4 */
+}
+
+void prior_bwd(const struct prior *p, struct prior_room *room, real *dx, const real *dy,
+               const real *x, int N)
+{
+    const struct param *q = p->params->p;
+    size_t inner = (size_t)N * (size_t)p->D;
+    struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
+    struct linear down = map_of(p, p->down, p->D, p->C);
+    struct linear_rows hid = linear_rows(GEMM_FP32, room->hid, NULL, N, p->D);
+    linear_bwd_w(q[p->down].grad, NULL, dy, &hid, &down); /* 4 */
+    linear_bwd_x(room->dhid, dy, &down, N, 0, NULL);
+    memset(room->da, 0, inner * sizeof(real));
+    memset(room->db, 0, inner * sizeof(real));
+    swiglu_bwd(room->da, room->db, room->dhid, room->a, room->b, inner); /* 3 */
+    struct linear_rows xn = linear_rows(GEMM_FP32, room->xn, NULL, N, p->C);
+    linear_bwd_w(q[p->gate].grad, NULL, room->da, &xn, &gate); /* 2 */
+    linear_bwd_w(q[p->up].grad, NULL, room->db, &xn, &up);
+    linear_bwd_x(room->dxn, room->da, &gate, N, 0, NULL);
+    linear_bwd_x(room->dxn, room->db, &up, N, 1, NULL);
+    rmsnorm_bwd(dx, q[p->norm].grad, room->dxn, x, q[p->norm].value, room->rstd, N, p->C); /* 1 */
+}
+
+/* Three maps; four operations an element in the norm, about five in the activation. */
+double prior_flops(int C, int D)
+{
+    return 6.0 * C * D + 4.0 * C + 5.0 * D;
+}
