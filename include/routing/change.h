@@ -28,9 +28,10 @@ struct change {
     struct prior_room room;
     int R_max;
     double *d_st, *d_ch,
-        *ma;       /* (pairs,R) of the present pass, by pair * R + row; d_ch NaN without a guess */
-    double *error; /* (pairs) mean of d_ch; 0 without a guess */
-    double *past;  /* (W - 1 + R) D_st: what is remembered, then this pass */
+        *ma; /* (pairs,R) of the present pass, by pair * R + row; d_ch NaN without a guess */
+    double *dd_st, *dd_ch; /* (R) in: d loss / d D_st, d loss / d D_ch of the pair at hand */
+    double *error;         /* (pairs) mean of d_ch; 0 without a guess */
+    double *past;          /* (W - 1 + R) D_st: what is remembered, then this pass */
     real *guess, *dguess, *in, *din; /* (PRIOR_ROWS,C) */
     struct arena rows;               /* all of these but error */
 };
@@ -46,14 +47,10 @@ size_t change_memory(const struct change *x);
 void change_measure(struct change *x, const struct pass *p, int pair, const real *orig,
                     const real *post, int wants_guess);
 
-/* What comes back: d loss / d D_st, d loss / d D_ch of each row (R), or both NULL; and the weight of the loss
- * weight * mean_R D_ch, in which dx is held, (prior = orig + guess of a net(orig) is not: orig gets its share). */
-struct change_grad {
-    const double *dd_st, *dd_ch;
-    double weight;
-};
-/* Accumulates into dorig, dpost (R,C) and the network's gradients. */
-void change_bwd(struct change *x, const struct pass *p, int pair, const struct change_grad *g,
+/* What comes back, from dd_st, dd_ch (attached 0: these are not read) and from the loss weight * mean_R D_ch, in which dx is
+ * held; prior = orig + guess of a net(orig) is not, so orig gets its share.  Accumulates into dorig, dpost (R,C) and the
+ * network's gradients. */
+void change_bwd(struct change *x, const struct pass *p, int pair, int attached, double weight,
                 real *dorig, real *dpost, const real *orig, const real *post);
 
 #endif

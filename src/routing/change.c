@@ -32,6 +32,8 @@ static void layout(struct change *x, struct arena *a, size_t R)
     x->d_st = arena_alloc(a, cells, sizeof(double));
     x->d_ch = arena_alloc(a, cells, sizeof(double));
     x->ma = arena_alloc(a, cells, sizeof(double));
+    x->dd_st = arena_alloc(a, R, sizeof(double));
+    x->dd_ch = arena_alloc(a, R, sizeof(double));
     x->past = arena_alloc(a, (size_t)x->is.window - 1 + R, sizeof(double));
     real **part[] = {&x->guess, &x->dguess, &x->in, &x->din};
     for (size_t k = 0; k < DS_LEN(part); k++)
@@ -225,12 +227,12 @@ static void hand_back(const struct change *x, const struct pass *p, int pair, in
     }
 }
 
-void change_bwd(struct change *x, const struct pass *p, int pair, const struct change_grad *g,
+void change_bwd(struct change *x, const struct pass *p, int pair, int attached, double weight,
                 real *dorig, real *dpost, const real *orig, const real *post)
 {
     size_t C = (size_t)x->is.net.C;
     int guessed = !isnan(x->d_ch[(size_t)pair * (size_t)p->R]);
-    double price = g->weight / (p->R > 0 ? p->R : 1);
+    double price = weight / (p->R > 0 ? p->R : 1);
     for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
         int N = rows_at(p, i0);
         size_t at0 = (size_t)i0 * C;
@@ -239,7 +241,7 @@ void change_bwd(struct change *x, const struct pass *p, int pair, const struct c
             prior_fwd(&x->prior[pair], &x->room, x->guess, in, N);
         for (int k = 0; k < N; k++) {
             size_t here = (size_t)k * C, at = at0 + here;
-            row_bwd(x, g->dd_st ? g->dd_st[i0 + k] : 0, g->dd_ch ? g->dd_ch[i0 + k] : 0, price,
+            row_bwd(x, attached ? x->dd_st[i0 + k] : 0, attached ? x->dd_ch[i0 + k] : 0, price,
                     x->dguess + here, dorig + at, dpost + at, orig + at, post + at,
                     guessed ? x->guess + here : NULL);
         }

@@ -43,13 +43,11 @@ struct dtf {
     struct change change;
     struct surprise_params scalars; /* (P) */
     struct choice choice;
-    struct standardiser std;    /* of D_st, when normalised                              */
-    double *dg, *dd_st, *dd_ch; /* (R)                                           */
-    real *gate;                 /* (R) G */
-    struct arena rows;          /* all of these                                  */
-    double *scale;              /* (P) factor on D                               */
-    double price;               /* weight of one pair's prior loss in this step  */
-    double nan;                 /* scores that were no number, in this pass      */
+    struct standardiser std; /* of D_st, when normalised                              */
+    struct surprise *seen;   /* (R) of the present layer */
+    double *scale;           /* (P) factor on D                               */
+    double price;            /* weight of one pair's prior loss in this step  */
+    double nan;              /* scores that were no number, in this pass      */
 };
 
 #define AT(field) offsetof(struct dtf_opts, field)
@@ -215,36 +213,21 @@ static int dtf_init(struct route *r, struct err *e)
     return rc;
 }
 
-/* Run once to measure, once for real. */
-static void layout(struct dtf *s, struct arena *a, size_t R)
-{
-    s->dg = arena_alloc(a, R, sizeof(double));
-    s->dd_st = arena_alloc(a, R, sizeof(double));
-    s->dd_ch = arena_alloc(a, R, sizeof(double));
-    s->gate = arena_alloc(a, R, sizeof(real));
-}
-
 static int dtf_reserve(struct route *r, int R, struct err *e)
 {
     struct dtf *s = dtf_of(r);
-    struct arena measure;
-    arena_measure(&measure, "surprise");
-    layout(s, &measure, (size_t)R);
-    arena_release(&s->rows);
-    int rc = arena_reserve(&s->rows, "surprise", measure.peak, e);
-    if (rc == 0)
-        rc = change_reserve(&s->change, R, e);
-    if (rc == 0)
-        rc = choice_reserve(&s->choice, R, e);
-    if (rc == 0)
-        layout(s, &s->rows, (size_t)R);
-    return rc;
+    mem_free(s->seen);
+    s->seen = mem_alloc((size_t)R, sizeof *s->seen);
+    if (!s->seen)
+        return err_set(e, DS_EMEM, "dtf: state of %d rows", R);
+    int rc = change_reserve(&s->change, R, e);
+    return rc < 0 ? rc : choice_reserve(&s->choice, R, e);
 }
 
 static void dtf_release(struct route *r)
 {
     struct dtf *s = dtf_of(r);
-    arena_release(&s->rows);
+    mem_free(s->seen);
     change_release(&s->change);
     choice_release(&s->choice);
     standardiser_release(&s->std);
@@ -325,10 +308,10 @@ static void judge(struct route *r, int l)
     struct dtf *s = dtf_of(r);
     struct surprise_scalars x = scalars_of(r, l / 2);
     for (int i = 0; i < r->pass.R; i++) {
-        s->gate[i] = (real)surprise_in(r, &x, l, i).g;
+        s->seen[i] = surprise_in(r, &x, l, i);
         s->choice.score[i] = o->score == SCORE_RANDOM ? choice_lot(r, l, i)
                              : o->score == SCORE_D_ST ? (real)s->change.d_st[cell_of(r, l, i)]
-                                                      : s->gate[i];
+                                                      : (real)s->seen[i].g;
     }
 }
 
@@ -363,7 +346,7 @@ static void make_plan(struct route *r, int l, struct plan *out)
                     !sparse || r->pass.soft);
     for (int k = 0; opts_of(r)->gate == GATE_G && k < out->n; k++)
         if (out->gate[k] != 0)
-            out->gate[k] = s->gate[out->row[k]];
+            out->gate[k] = (real)s->seen[out->row[k]].g;
 }
 
 static void layer_metrics(struct route *r, int l, const struct plan *p)
@@ -372,23 +355,17 @@ static void layer_metrics(struct route *r, int l, const struct plan *p)
     struct surprise_scalars x = scalars_of(r, l / 2);
     double n = r->pass.R > 0 ? r->pass.R : 1, ce = 0, cu = 0, g = 0, g2 = 0;
     for (int i = 0; i < r->pass.R; i++) {
-        struct surprise v = surprise_in(r, &x, l, i);
-        ce += v.s_ce / n;
-        cu += v.s_cu / n;
-        g += v.g / n;
-        g2 += v.g * v.g / n;
+        const struct surprise *v = &s->seen[i];
+        ce += v->s_ce / n;
+        cu += v->s_cu / n;
+        g += v->g / n;
+        g2 += v->g * v->g / n;
     }
-    const double value[] = {ce,
-                            cu,
-                            g,
-                            sqrt(fmax(0, g2 - g * g)),
-                            x.beta_ce,
-                            x.beta_cu,
-                            exp(x.log_o_ce),
-                            exp(x.log_m_cu),
-                            s->change.error[l / 2],
-                            p->active / n,
+    double sd = sqrt(fmax(0, g2 - g * g)), o = exp(x.log_o_ce), m = exp(x.log_m_cu);
+    // clang-format off
+    const double value[] = {ce, cu, g, sd, x.beta_ce, x.beta_cu, o, m, s->change.error[l / 2], p->active / n,
                             s->choice.threshold};
+    // clang-format on
     for (int k = 0; k <= M_THRESHOLD - M_S_CE; k++)
         r->metric[M_S_CE + k][l] = value[k];
 }
@@ -396,23 +373,17 @@ static void layer_metrics(struct route *r, int l, const struct plan *p)
 static void record_cells(struct route *r, int l)
 {
     struct dtf *s = dtf_of(r);
-    struct surprise_scalars x = scalars_of(r, l / 2);
-    size_t R = (size_t)r->pass.R;
+    const struct choice *c = &s->choice;
     struct choice_rule rule = rule_of(r);
+    size_t R = (size_t)r->pass.R;
     choice_target(&s->choice, r, &rule);
     for (int i = 0; i < r->pass.R; i++) {
-        struct surprise v = surprise_in(r, &x, l, i);
-        size_t cell = cell_of(r, l, i);
-        const real value[] = {s->choice.score[i],
-                              (real)s->choice.threshold,
-                              s->gate[i],
-                              s->choice.target[i],
-                              (real)v.s_ce,
-                              (real)v.s_cu,
-                              (real)s->change.d_st[cell],
-                              (real)s->change.d_ch[cell]};
+        const struct surprise *v = &s->seen[i];
+        double d_st = s->change.d_st[cell_of(r, l, i)], d_ch = s->change.d_ch[cell_of(r, l, i)];
+        const double value[] = {
+            (double)c->score[i], c->threshold, v->g, c->target[i], v->s_ce, v->s_cu, d_st, d_ch};
         for (int k = 0; k <= M_CELL_D_CH - M_CELL_SCORE; k++)
-            r->cell[M_CELL_SCORE + k][(size_t)l * R + (size_t)i] = value[k];
+            r->cell[M_CELL_SCORE + k][(size_t)l * R + (size_t)i] = (real)value[k];
     }
 }
 
@@ -511,45 +482,40 @@ static void dtf_aux(struct route *r, struct losses *x)
         x->aux += o->g_weight * mean_g(r);
 }
 
-/* d loss / d G of every row: of the plan's rows by their gate, of all by the price on G. */
-static void gate_grads(struct route *r, const struct plan *p, const real *dgate)
+/* d loss / d D of every row into the change's, from d loss / d G: of the plan's rows by their gate, of all by the price on G. */
+static void surprise_back(struct route *r, int l, const struct plan *p, const real *dgate)
 {
     struct dtf *s = dtf_of(r);
-    double price = opts_of(r)->g_weight / ((double)s->pairs * (r->pass.R > 0 ? r->pass.R : 1));
-    for (int i = 0; i < r->pass.R; i++)
-        s->dg[i] = price;
-    for (int k = 0; opts_of(r)->gate == GATE_G && k < p->n; k++)
-        if (p->gate[k] != 0)
-            s->dg[p->row[k]] += (double)dgate[k];
+    struct change *c = &s->change;
+    struct surprise_scalars x = scalars_of(r, l / 2);
+    struct surprise_grad d = {0};
+    double price = opts_of(r)->g_weight / ((double)s->pairs * r->pass.R);
+    for (int i = 0, k = 0; i < r->pass.R; i++) {
+        size_t cell = cell_of(r, l, i);
+        int is_listed = k < p->n && p->row[k] == i;
+        int is_gated = is_listed && opts_of(r)->gate == GATE_G && p->gate[k] != 0;
+        double dg = price + (is_gated ? (double)dgate[k] : 0);
+        k += is_listed;
+        d.d_st = d.d_ch = 0;
+        if (dg != 0)
+            surprise_bwd(&d, &x, dg, c->d_st[cell], c->d_ch[cell], c->ma[cell]);
+        c->dd_st[i] = d.d_st;
+        c->dd_ch[i] = d.d_ch;
+    }
+    surprise_add_grad(&s->scalars, l / 2, &d);
 }
 
 static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
                            struct stream *st)
 {
     struct dtf *s = dtf_of(r);
-    struct change_grad g = {.weight = s->price};
-    struct surprise_grad d = {0};
+    int is_attached = !opts_of(r)->detach;
     if (!is_dynamic(l))
         return;
-    struct surprise_scalars x = scalars_of(r, l / 2);
-    gate_grads(r, p, dgate);
-    for (int i = 0; i < r->pass.R; i++) {
-        size_t cell = cell_of(r, l, i);
-        d.d_st = d.d_ch = 0;
-        if (s->dg[i] != 0)
-            surprise_bwd(&d, &x, s->dg[i], s->change.d_st[cell], s->change.d_ch[cell],
-                         s->change.ma[cell]);
-        s->dd_st[i] = d.d_st;
-        s->dd_ch[i] = d.d_ch;
-    }
-    surprise_add_grad(&s->scalars, l / 2, &d);
-    if (!opts_of(r)->detach) {
-        g.dd_st = s->dd_st;
-        g.dd_ch = s->dd_ch;
-    }
-    if (g.dd_st || g.weight > 0)
-        change_bwd(&s->change, &r->pass, l / 2, &g, st->dh[l - 1], st->dh[l], st->h[l - 1],
-                   st->h[l]);
+    surprise_back(r, l, p, dgate);
+    if (is_attached || s->price > 0)
+        change_bwd(&s->change, &r->pass, l / 2, is_attached, s->price, st->dh[l - 1], st->dh[l],
+                   st->h[l - 1], st->h[l]);
 }
 
 /* ---- after the step ---------------------------------------------------------------------------- */
