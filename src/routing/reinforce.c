@@ -1,0 +1,59 @@
+#include "routing/reinforce.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+int reinforce_init(struct reinforce *x, struct params *ps, const char *prefix, struct err *e)
+{
+    char name[96];
+    memset(x, 0, sizeof *x);
+    snprintf(name, sizeof name, "%s.baseline", prefix);
+    x->params = ps;
+    x->baseline = params_add(ps, name, 2, 0, PARAM_ROUTER, INIT_ZERO, 0);
+    if (x->baseline < 0)
+        return err_set(e, DS_EMEM, "parameters of %s", prefix);
+    ps->p[x->baseline].train = 0;
+    return 0;
+}
+
+int reinforce_reserve(struct reinforce *x, int R, struct err *e)
+{
+    mem_free(x->advantage);
+    x->advantage = mem_alloc((size_t)R, sizeof *x->advantage);
+    return x->advantage ? 0 : err_set(e, DS_EMEM, "rewards of %d rows", R);
+}
+
+void reinforce_release(struct reinforce *x)
+{
+    mem_free(x->advantage);
+    x->advantage = NULL;
+}
+
+void reinforce_note(struct reinforce *x, const double *reward, const int32_t *target, int R)
+{
+    const real *stored = x->params->p[x->baseline].value;
+    double n = 0, sum = 0;
+    for (int i = 0; i < R; i++) {
+        sum += target[i] < 0 ? 0 : reward[i];
+        n += target[i] >= 0;
+    }
+    x->mean = n > 0 ? sum / n : 0;
+    double base = (double)stored[1] > 0 ? (double)stored[0] : x->mean;
+    for (int i = 0; i < R; i++)
+        x->advantage[i] = target[i] < 0 ? 0 : (base - reward[i]) / n;
+}
+
+double reinforce_grad(const struct reinforce *x, int i, int drawn, double p)
+{
+    return x->advantage[i] * (drawn - p);
+}
+
+void reinforce_update(struct reinforce *x, double ema)
+{
+    real *stored = x->params->p[x->baseline].value;
+    double weight = ema * (double)stored[1] + (1 - ema), share = (1 - ema) / weight;
+    stored[0] = (real)((1 - share) * (double)stored[0] + share * x->mean);
+    stored[1] = (real)weight;
+}
