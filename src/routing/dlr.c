@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/arena.h"
 #include "base/rng.h"
 #include "routing/cut.h"
 #include "routing/gates.h"
@@ -40,21 +40,22 @@ struct dlr_opts {
 
 struct dlr {
     int routed;     /* M = L - keep */
-    struct mlp net; /* (C) -> (M) */
+    struct mlp net; /* C -> M */
     struct prefix prefix;
     struct quantiles table; /* of logits */
     struct gates gates;     /* score = logit + noise */
     struct reinforce reinforce;
-    real *in;             /* (R,C) what the network read */
+    struct arena rows;    /* all of these: */
+    real *in, *din;       /* (R,C) what the network read; its gradient when attached, else NULL */
     real *logit, *dlogit; /* (R,M) */
     real *free_logit;     /* (R) of one layer: those that decide */
     uint8_t *ran;         /* (L,R) hard gates: the actions */
     double *reward;       /* (R) */
     double *mean, *price; /* (L) mean gate of the layer; d aux / d mean */
-    double tau, cut;
-    double nan;          /* logits that are not numbers in this pass */
-    double cut_capacity; /* `cut` was made for it, at `cut_version` of the parameters */
+    double tau, cut;      /* temperature; threshold that meets a capacity in all layers together */
+    double cut_capacity;  /* `cut` was made for it, when the parameters were at cut_version - 1 */
     uint64_t cut_version;
+    double nan; /* logits that are not numbers in this pass */
 };
 
 #define AT(field) offsetof(struct dlr_opts, field)
@@ -214,49 +215,45 @@ static int dlr_init(struct route *r, struct err *e)
     return 0;
 }
 
-static void free_rows(struct dlr *s)
-{
-    mem_free(s->in);
-    mem_free(s->logit);
-    mem_free(s->dlogit);
-    mem_free(s->free_logit);
-    mem_free(s->ran);
-    mem_free(s->reward);
-    mem_free(s->mean);
-    mem_free(s->price);
-    s->in = s->logit = s->dlogit = s->free_logit = NULL;
-    s->ran = NULL;
-    s->reward = s->mean = s->price = NULL;
-}
-
-static int dlr_reserve(struct route *r, int rows, struct err *e)
+/* Run once to measure, once for real. */
+static void layout(const struct route *r, struct arena *a, size_t R)
 {
     struct dlr *s = dlr_of(r);
-    size_t R = (size_t)rows, M = (size_t)s->routed, L = (size_t)r->L;
-    free_rows(s);
-    s->in = mem_alloc(R * (size_t)r->C, sizeof *s->in);
-    s->logit = mem_alloc(R * M, sizeof *s->logit);
-    s->dlogit = mem_alloc(R * M, sizeof *s->dlogit);
-    s->free_logit = mem_alloc(R, sizeof *s->free_logit);
-    s->ran = mem_alloc(R * L, 1);
-    s->reward = mem_alloc(R, sizeof *s->reward);
-    s->mean = mem_alloc(L, sizeof *s->mean);
-    s->price = mem_alloc(L, sizeof *s->price);
-    if (!s->in || !s->logit || !s->dlogit || !s->free_logit || !s->ran || !s->reward || !s->mean ||
-        !s->price)
-        return err_set(e, DS_EMEM, "dlr: state of %d rows", rows);
-    int rc = mlp_reserve(&s->net, rows, e);
+    size_t M = (size_t)s->routed, L = (size_t)r->L, C = (size_t)r->C;
+    s->in = arena_alloc(a, R * C, sizeof *s->in);
+    s->din = opts_of(r)->attach ? arena_alloc(a, R * C, sizeof *s->din) : NULL;
+    s->logit = arena_alloc(a, R * M, sizeof *s->logit);
+    s->dlogit = arena_alloc(a, R * M, sizeof *s->dlogit);
+    s->free_logit = arena_alloc(a, R, sizeof *s->free_logit);
+    s->ran = arena_alloc(a, R * L, 1);
+    s->reward = arena_alloc(a, R, sizeof *s->reward);
+    s->mean = arena_alloc(a, L, sizeof *s->mean);
+    s->price = arena_alloc(a, L, sizeof *s->price);
+}
+
+static int dlr_reserve(struct route *r, int R, struct err *e)
+{
+    struct dlr *s = dlr_of(r);
+    struct arena measure;
+    arena_measure(&measure, "dlr");
+    layout(r, &measure, (size_t)R);
+    arena_release(&s->rows);
+    int rc = arena_reserve(&s->rows, "dlr", measure.peak, e);
+    if (rc < 0)
+        return rc;
+    layout(r, &s->rows, (size_t)R);
+    rc = mlp_reserve(&s->net, R, e);
     if (rc == 0)
-        rc = reinforce_reserve(&s->reinforce, rows, e);
+        rc = reinforce_reserve(&s->reinforce, R, e);
     if (rc == 0)
-        rc = quantiles_reserve(&s->table, rows, e);
-    return rc < 0 ? rc : gates_reserve(&s->gates, rows, r->L, e);
+        rc = quantiles_reserve(&s->table, R, e);
+    return rc < 0 ? rc : gates_reserve(&s->gates, R, r->L, e);
 }
 
 static void dlr_release(struct route *r)
 {
     struct dlr *s = dlr_of(r);
-    free_rows(s);
+    arena_release(&s->rows);
     mlp_release(&s->net);
     quantiles_release(&s->table);
     gates_release(&s->gates);
@@ -509,20 +506,16 @@ static double logit_grad(const struct route *r, int l, int i, double dgate)
     return (dgate + s->price[l] / r->pass.R) * y * (1 - y) / s->tau;
 }
 
+/* Every layer's logits have their gradients: through the network, and where it is attached into what it read. */
 static void router_bwd(struct route *r, struct stream *st)
 {
     struct dlr *s = dlr_of(r);
     int keep = (int)opts_of(r)->keep, R = r->pass.R;
-    size_t n = (size_t)R * (size_t)r->C;
-    if (!opts_of(r)->attach) {
-        mlp_bwd(&s->net, NULL, s->dlogit, s->in, R);
-        return;
-    }
-    real *dx = mem_alloc(n, sizeof *dx);
-    BUG_IF(!dx, "no memory for the gradient of %d rows", R);
-    mlp_bwd(&s->net, dx, s->dlogit, s->in, R);
-    prefix_bwd(&s->prefix, st->dh[keep], dx, &r->pass);
-    mem_free(dx);
+    if (s->din)
+        memset(s->din, 0, (size_t)R * (size_t)r->C * sizeof *s->din);
+    mlp_bwd(&s->net, s->din, s->dlogit, s->in, R);
+    if (s->din)
+        prefix_bwd(&s->prefix, st->dh[keep], s->din, &r->pass);
 }
 
 static void dlr_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
