@@ -19,6 +19,10 @@
 int rank_topk(const struct route *r, int l, const real *score, double gamma, uint8_t *want);
 /* Rows that would be chosen, forced cells or not: the truth that a causal decision is held against.  target (R): 1, 0. */
 void rank_target(const struct route *r, const real *score, double gamma, uint8_t *target);
+/* The same where some rows have left: those with active[i] compete, n of them for max(1, round(gamma n)) places.  whole: all
+ * rows of the batch together, not document by document.  obey: forced cells as in rank_topk, else as in rank_target. */
+int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
+                double gamma, int whole, int obey, uint8_t *want);
 
 /* A control: noise that is ranked in place of scores, independent of content.  noise (R) of the present pass, N(0, 1): new
  * in each step of training; in use a row's hangs on its token and position alone. */

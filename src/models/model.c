@@ -254,8 +254,12 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
 {
     size_t L = (size_t)c->layers, R = (size_t)rows, C = (size_t)c->dim;
-    size_t block = R * (6 * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim +
-                        3 * (size_t)c->ffn);
+    const struct route_ops *ops = c->method ? route_find(c->method) : NULL;
+    size_t halves =
+        ops && (ops->flags & ROUTE_SPLIT) ? 2 : 0; /* the state between, its increment */
+    size_t block =
+        R * ((6 + halves) * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim +
+             3 * (size_t)c->ffn);
     size_t stream =
         (L + 1) * R * C * (train ? 2 : 1) + (size_t)head_chunk(c->vocab) * (size_t)c->vocab;
     return sizeof(real) * (stream + block * (train ? (keep ? L : 1) + 1 : 1));

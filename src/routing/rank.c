@@ -42,14 +42,16 @@ static int share_of(int n, double gamma)
     return gamma <= 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
 }
 
-/* Rows begin..end compete for k places, less what is forced to run; forced may be NULL. */
-static int rank_document(const struct route *r, int l, const real *score, int begin, int end, int k,
-                         int obey, uint8_t *want, struct ranked *room)
+/* Rows begin..end that are active (NULL: all) compete for k places, less what is forced to run. */
+static int rank_rows(const struct route *r, int l, const real *score, const uint8_t *active,
+                     int begin, int end, int k, int obey, uint8_t *want, struct ranked *room)
 {
     int n = 0, nan = 0;
     for (int i = begin; i < end; i++) {
         int forced = obey ? route_forced(r, l, i) : -1;
         want[i] = forced == 1;
+        if (active && !active[i])
+            continue;
         k -= forced == 1;
         nan += isnan(score[i]) != 0;
         if (forced < 0)
@@ -70,7 +72,7 @@ static int rank_all(const struct route *r, int l, const real *score, double gamm
     BUG_IF(!room, "no memory to rank %d rows", p->T);
     for (int i = 0; i < p->R;) {
         int end = document_end(p, i);
-        nan += rank_document(r, l, score, i, end, share_of(end - i, gamma), obey, want, room);
+        nan += rank_rows(r, l, score, NULL, i, end, share_of(end - i, gamma), obey, want, room);
         i = end;
     }
     if (room != small)
@@ -120,6 +122,32 @@ double rank_noise_above(double share)
             high = x;
     }
     return 0.5 * (low + high);
+}
+
+/* Places for n rows, to the nearest. */
+static int rounded_share(int n, double gamma)
+{
+    int k = (int)floor(gamma * n + 0.5);
+    return gamma <= 0 || n == 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
+}
+
+int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
+                double gamma, int whole, int obey, uint8_t *want)
+{
+    const struct pass *p = &r->pass;
+    int most = whole ? p->R : p->T, nan = 0;
+    struct ranked small[512], *room = most <= 512 ? small : mem_alloc((size_t)most, sizeof *room);
+    BUG_IF(!room, "no memory to rank %d rows", most);
+    for (int i = 0; i < p->R;) {
+        int end = whole ? p->R : document_end(p, i), n = 0;
+        for (int j = i; j < end; j++)
+            n += active[j] != 0;
+        nan += rank_rows(r, l, score, active, i, end, rounded_share(n, gamma), obey, want, room);
+        i = end;
+    }
+    if (room != small)
+        mem_free(room);
+    return nan;
 }
 
 /* ---- thresholds ---- */

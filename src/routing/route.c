@@ -5,13 +5,13 @@
 
 #include "base/mem.h"
 
-extern const struct route_ops route_dense, route_dlr, route_dtf, route_edp, route_mod, route_random,
-    route_static, route_stochastic;
+extern const struct route_ops route_dense, route_dlr, route_dtf, route_edp, route_hat, route_mod,
+    route_random, route_static, route_stochastic;
 
 /* The registry: adding a method is its file and one line here. */
 static const struct route_ops *const methods[] = {
-    &route_dense,  &route_dlr,    &route_dtf,        &route_edp, &route_mod,
-    &route_random, &route_static, &route_stochastic, NULL,
+    &route_dense, &route_dlr,    &route_dtf,    &route_edp,        &route_hat,
+    &route_mod,   &route_random, &route_static, &route_stochastic, NULL,
 };
 
 const struct route_ops *const *route_all(void)

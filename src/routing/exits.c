@@ -1,0 +1,497 @@
+#include "routing/exits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+enum { NOISE_STREAM = 1 << 18 };
+static const double coldest = 0.05, hottest = 2; /* bounds of learned temperatures */
+
+/* ---- where they are ---- */
+
+/* Where the published gates of 22 layers would be in L. */
+static int spread_layers(int *layer, int L)
+{
+    static const int published[] = {4, 8, 12, 16, 19};
+    int n = 0;
+    for (size_t k = 0; k < DS_LEN(published) && L > 1; k++) {
+        int l = (2 * published[k] * L + 22) / 44;
+        l = l < 1 ? 1 : l >= L ? L - 1 : l;
+        if (n == 0 || l > layer[n - 1])
+            layer[n++] = l;
+    }
+    return n;
+}
+
+int exits_parse(struct exits_shape *shape, const char *key, const char *text, int L, struct err *e)
+{
+    int n = 0, *layer = shape->layer;
+    shape->n = 0;
+    if (strcmp(text, "none") == 0)
+        return 0;
+    for (const char *at = text; *at;) {
+        char *end;
+        long l = strtol(at, &end, 10);
+        if (end == at || (*end != ',' && *end != '\0') || (*end == ',' && end[1] == '\0'))
+            return err_set(e, DS_EUSAGE,
+                           "%s=%s: layers between commas are wanted, as 4,8,12, or none", key,
+                           text);
+        if (l < 0 || l >= L)
+            return err_set(e, DS_ERANGE,
+                           "%s=%s: layer %ld is outside the model, whose layers are 0 to %d "
+                           "(model.layers=%d)",
+                           key, text, l, L - 1, L);
+        if (n > 0 && l <= layer[n - 1])
+            return err_set(e, DS_EUSAGE, "%s=%s: layers must ascend, %ld follows %d", key, text, l,
+                           layer[n - 1]);
+        if (n == EXITS_MAX)
+            return err_set(e, DS_ERANGE, "%s: more than %d gates", key, EXITS_MAX);
+        layer[n++] = (int)l;
+        at = *end == ',' ? end + 1 : end;
+    }
+    shape->n = n > 0 ? n : spread_layers(layer, L);
+    return 0;
+}
+
+/* ---- tables and rows ---- */
+
+static int add_row(struct params *ps, const char *prefix, const char *name, int rows, double value,
+                   int train)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", prefix, name);
+    int i = params_add(ps, full, rows, 0, PARAM_ROUTER, INIT_CONST, value);
+    if (i >= 0)
+        ps->p[i].train = train;
+    return i;
+}
+
+static int add_gates(struct exits *x, const char *prefix, int C, const struct exits_shape *shape,
+                     struct err *e)
+{
+    struct mlp_shape net = {.n = 3,
+                            .dim = {C, shape->hidden[0], shape->hidden[1], 2},
+                            .act = MLP_ACT_GELU,
+                            .bias = 1,
+                            .std = shape->std};
+    int rc = 0;
+    for (int g = 0; g < x->n && rc == 0; g++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.%d", prefix, x->layer[g]);
+        rc = mlp_init(&x->gate[g], x->params, name, &net, e);
+    }
+    return rc;
+}
+
+int exits_init(struct exits *x, struct params *ps, const char *prefix, int L, int C,
+               const struct exits_shape *shape, struct err *e)
+{
+    int learns = shape->learns_temperature;
+    memset(x, 0, sizeof *x);
+    x->params = ps;
+    x->L = L;
+    x->n = shape->n;
+    memcpy(x->layer, shape->layer, sizeof x->layer);
+    x->forward = x->backward = -1;
+    int rc = add_gates(x, prefix, C, shape, e);
+    if (rc == 0)
+        rc = quantiles_init(&x->table, ps, prefix, L, e);
+    if (rc < 0)
+        return rc;
+    x->rate = add_row(ps, prefix, "rate", L, 0, 0);
+    x->trained = add_row(ps, prefix, "trained", 1, 0, 0);
+    if (x->n > 0) {
+        x->forward =
+            add_row(ps, prefix, "log_temperature_forward", x->n, log(shape->forward), learns);
+        x->backward =
+            add_row(ps, prefix, "log_temperature_backward", x->n, log(shape->backward), learns);
+    }
+    if (x->rate < 0 || x->trained < 0 || (x->n > 0 && (x->forward < 0 || x->backward < 0)))
+        return err_set(e, DS_EMEM, "parameters of %s", prefix);
+    return 0;
+}
+
+static void free_rows(struct exits *x)
+{
+    mem_free(x->z);
+    mem_free(x->ones);
+    mem_free(x->logit);
+    mem_free(x->depth);
+    x->z = x->value = x->after = x->push = x->ones = x->reach = x->row = x->logit = NULL;
+    x->depth = NULL;
+    x->R_max = 0;
+}
+
+int exits_reserve(struct exits *x, int R, struct err *e)
+{
+    size_t n = (size_t)x->n * (size_t)R;
+    free_rows(x);
+    x->z = mem_alloc(4 * n, sizeof(real));
+    x->ones = mem_alloc(3 * (size_t)R, sizeof(real));
+    x->logit = mem_alloc(2 * (size_t)R, sizeof(real));
+    x->depth = mem_alloc((size_t)R, sizeof(double));
+    if (!x->z || !x->ones || !x->logit || !x->depth) {
+        free_rows(x);
+        return err_set(e, DS_EMEM, "exit gates of %d rows", R);
+    }
+    x->value = x->z + n;
+    x->after = x->value + n;
+    x->push = x->after + n;
+    x->reach = x->ones + R;
+    x->row = x->reach + R;
+    for (int i = 0; i < R; i++)
+        x->ones[i] = 1;
+    int rc = quantiles_reserve(&x->table, R, e);
+    for (int g = 0; g < x->n && rc == 0; g++)
+        rc = mlp_reserve(&x->gate[g], R, e);
+    x->R_max = rc == 0 ? R : 0;
+    return rc;
+}
+
+void exits_release(struct exits *x)
+{
+    free_rows(x);
+    quantiles_release(&x->table);
+    for (int g = 0; g < x->n; g++)
+        mlp_release(&x->gate[g]);
+}
+
+void exits_hold(struct exits *x, double lr)
+{
+    struct param *p = x->params->p;
+    for (int g = 0; g < x->n; g++)
+        for (int k = 0; k < x->gate[g].n; k++)
+            p[x->gate[g].w[k]].lr = p[x->gate[g].b[k]].lr = lr;
+    if (x->n > 0)
+        p[x->forward].lr = p[x->backward].lr = lr;
+}
+
+/* ---- forward ---- */
+
+static double sigmoid(double z)
+{
+    return 1 / (1 + exp(-z));
+}
+
+static double temperature_of(const struct exits *x, int param, int g)
+{
+    return exp((double)x->params->p[param].value[g]);
+}
+
+static real *row_of(const struct exits *x, real *table, int g)
+{
+    return table + (size_t)g * (size_t)x->R;
+}
+
+double exits_temperature(const struct exits *x, int g)
+{
+    return temperature_of(x, x->forward, g);
+}
+
+void exits_begin(struct exits *x, int R, int is_on)
+{
+    BUG_IF(R > x->R_max, "%d rows at the exits, room for %d", R, x->R_max);
+    x->R = R;
+    x->is_on = is_on;
+    memset(x->seen, 0, sizeof x->seen);
+    memset(x->d_forward, 0, sizeof x->d_forward);
+    memset(x->push, 0, (size_t)x->n * (size_t)R * sizeof *x->push);
+}
+
+int exits_at(const struct exits *x, int l)
+{
+    for (int g = 0; g < x->n && x->is_on; g++)
+        if (x->layer[g] == l && x->seen[g])
+            return g;
+    return -1;
+}
+
+const real *exits_alive(const struct exits *x, int l)
+{
+    for (int g = x->n - 1; g >= 0 && x->is_on; g--)
+        if (x->layer[g] <= l && x->seen[g])
+            return row_of(x, x->after, g);
+    return x->ones;
+}
+
+double exits_share(const struct exits *x, int l)
+{
+    int g = exits_at(x, l);
+    double left = 0;
+    for (int i = 0; i < x->R && g >= 0; i++)
+        left += (double)exits_alive(x, l - 1)[i] - (double)row_of(x, x->after, g)[i];
+    return x->R > 0 ? left / x->R : 0;
+}
+
+double exits_threshold(const struct exits *x, const struct exits_rule *rule, int g)
+{
+    int l = x->layer[g];
+    double stored = 0;
+    if (rule->use_stored && quantiles_known(&x->table, l))
+        stored = quantiles_at(&x->table, l, (double)x->params->p[x->rate].value[l]);
+    return stored + rule->threshold;
+}
+
+/* Logistic noise of scale T: z passes 0 with probability sigmoid(z / T). */
+static double noise_of(const struct route *r, int l, int i)
+{
+    double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
+                      (uint32_t)i);
+    return log(u + 1e-12) - log1p(1e-12 - u);
+}
+
+/* Scores of those present, and how many of them left. */
+static void note(struct exits *x, int g, const real *before, const real *z, const real *value,
+                 int counts)
+{
+    int n = 0;
+    for (int i = 0; i < x->R; i++) {
+        if (before[i] <= 0)
+            continue;
+        x->row[n++] = z[i];
+        x->left[g] += counts ? (double)value[i] : 0;
+        x->present[g] += counts;
+    }
+    quantiles_note(&x->table, x->layer[g], x->row, n);
+}
+
+static int gate_of(const struct exits *x, int l)
+{
+    for (int g = 0; g < x->n; g++)
+        if (x->layer[g] == l)
+            return g;
+    return -1;
+}
+
+int exits_decide(struct exits *x, const struct route *r, int l, const real *h,
+                 const struct exits_rule *rule)
+{
+    int g = x->is_on ? gate_of(x, l) : -1, nan = 0;
+    if (g < 0)
+        return 0;
+    const real *before = exits_alive(x, l - 1);
+    real *z = row_of(x, x->z, g), *value = row_of(x, x->value, g), *after = row_of(x, x->after, g);
+    double cut = exits_threshold(x, rule, g), fwd = rule->noise * temperature_of(x, x->forward, g),
+           bwd = temperature_of(x, x->backward, g);
+    mlp_fwd(&x->gate[g], x->logit, h, x->R);
+    for (int i = 0; i < x->R; i++) {
+        z[i] = x->logit[2 * i + 1] - x->logit[2 * i] + (real)x->bias;
+        double noisy = (double)z[i] + (fwd > 0 && !rule->soft ? fwd * noise_of(r, l, i) : 0);
+        value[i] = rule->soft ? (real)sigmoid((double)z[i] / bwd) : noisy > cut ? 1 : 0;
+        after[i] = before[i] * (1 - value[i]);
+        nan += isnan(z[i]) != 0;
+    }
+    x->seen[g] = 1;
+    if (rule->note)
+        note(x, g, before, z, value, r->pass.kind == PASS_TRAIN);
+    return nan;
+}
+
+/* ---- backward ---- */
+
+void exits_bwd_begin(struct exits *x)
+{
+    memset(x->reach, 0, (size_t)x->R * sizeof *x->reach);
+}
+
+static void add_grad(struct exits *x, int param, int g, double d)
+{
+    real *grad = x->params->p[param].grad;
+    if (grad)
+        grad[g] += (real)d;
+}
+
+/* A' = A (1 - e): de = - A dA', dA = (1 - e) dA'; de/dz = s (1 - s) / T_bwd with s = sigmoid(z / T_bwd). */
+void exits_bwd(struct exits *x, int l, const real *h, real *dh)
+{
+    int g = exits_at(x, l);
+    if (g < 0)
+        return;
+    const real *before = exits_alive(x, l - 1), *z = row_of(x, x->z, g),
+               *value = row_of(x, x->value, g), *push = row_of(x, x->push, g);
+    double T = temperature_of(x, x->backward, g), d_log = 0, moved = 0;
+    for (int i = 0; i < x->R; i++) {
+        double s = sigmoid((double)z[i] / T), slope = s * (1 - s) / T;
+        double de = -(double)x->reach[i] * (double)before[i], dz = de * slope + (double)push[i];
+        d_log -= de * slope * (double)z[i];
+        x->reach[i] *= 1 - value[i];
+        x->logit[2 * i] = (real)-dz;
+        x->logit[2 * i + 1] = (real)dz;
+        moved += fabs(dz);
+    }
+    x->is_moved |= moved > 0;
+    mlp_bwd(&x->gate[g], dh, x->logit, h, x->R);
+    add_grad(x, x->backward, g, d_log);
+    add_grad(x, x->forward, g, x->d_forward[g]);
+}
+
+/* ---- prices ---- */
+
+/* The gates of row i that were asked, in order: P[k] of gate g[k]; returns their number. */
+static int chances_of(const struct exits *x, int i, int *g, double *P, double *T)
+{
+    int n = 0;
+    for (int k = 0; k < x->n; k++)
+        if (x->seen[k]) {
+            T[n] = temperature_of(x, x->forward, k);
+            P[n] = sigmoid((double)row_of(x, x->z, k)[i] / T[n]);
+            g[n++] = k;
+        }
+    return n;
+}
+
+/* Expected layer of leaving (L: never), and the chance of staying to the end. */
+static double expect(struct exits *x, int i)
+{
+    int g[EXITS_MAX];
+    double P[EXITS_MAX], T[EXITS_MAX], A = 1, depth = 0;
+    int n = chances_of(x, i, g, P, T);
+    for (int k = 0; k < n; k++) {
+        depth += A * P[k] * x->layer[g[k]];
+        A *= 1 - P[k];
+    }
+    x->depth[i] = depth + A * x->L;
+    return A;
+}
+
+/* The same upside down: dA, dd = d price / d chance of staying, d expected layer. */
+static void expect_bwd(struct exits *x, int i, double dA, double dd)
+{
+    int g[EXITS_MAX];
+    double P[EXITS_MAX], T[EXITS_MAX], A[EXITS_MAX + 1] = {1};
+    int n = chances_of(x, i, g, P, T);
+    for (int k = 0; k < n; k++)
+        A[k + 1] = A[k] * (1 - P[k]);
+    dA += dd * x->L;
+    for (int k = n - 1; k >= 0; k--) {
+        double layer = dd * x->layer[g[k]], dP = A[k] * (layer - dA);
+        double dz = dP * P[k] * (1 - P[k]) / T[k];
+        real *push = row_of(x, x->push, g[k]) + i;
+        dA = dA * (1 - P[k]) + layer * P[k];
+        x->d_forward[g[k]] -= dz * (double)row_of(x, x->z, g[k])[i];
+        *push = (real)((double)*push + dz);
+    }
+}
+
+struct moments {
+    double depth, place; /* means */
+    double var_depth, var_place, cov;
+};
+
+static struct moments moments_of(const struct exits *x, const struct route *r)
+{
+    struct moments m = {0};
+    for (int i = 0; i < x->R; i++) {
+        m.depth += x->depth[i] / x->R;
+        m.place += (double)r->pass.pos[i] / x->R;
+    }
+    for (int i = 0; i < x->R; i++) {
+        double d = x->depth[i] - m.depth, p = r->pass.pos[i] - m.place;
+        m.var_depth += d * d / x->R;
+        m.var_place += p * p / x->R;
+        m.cov += d * p / x->R;
+    }
+    return m;
+}
+
+/* Below this deviation of depth (in layers) there is nothing to spread or to order. */
+static const double least_spread = 1e-6;
+
+static double spread_price(const struct exits *x, const struct exits_price *p,
+                           const struct moments *m)
+{
+    double sd = x->R > 1 ? sqrt(m->var_depth * x->R / (x->R - 1)) : p->spread;
+    return p->diversity * fmax(0, p->spread - sd);
+}
+
+static double order_price(const struct exits_price *p, const struct moments *m)
+{
+    double scale = sqrt(m->var_depth * m->var_place);
+    return scale > least_spread ? p->monotone * fmax(0, -m->cov / scale) : 0;
+}
+
+/* d (spread and order prices) / d expected layer of row i. */
+static double moments_bwd(const struct exits *x, const struct route *r, const struct exits_price *p,
+                          const struct moments *m, int i)
+{
+    double d = x->depth[i] - m->depth, place = r->pass.pos[i] - m->place, sum = 0;
+    double sd = sqrt(m->var_depth), scale = sd * sqrt(m->var_place);
+    if (spread_price(x, p, m) > 0 && sd > least_spread)
+        sum -= p->diversity * d / (sd * sqrt((double)x->R * (x->R - 1)));
+    if (order_price(p, m) > 0)
+        sum -= p->monotone * (place / scale - m->cov / scale * d / m->var_depth) / x->R;
+    return sum;
+}
+
+static double smooth_distance(double d)
+{
+    return fabs(d) < 1 ? 0.5 * d * d : fabs(d) - 0.5;
+}
+
+static int is_early(const struct route *r, const struct exits_price *p, int i)
+{
+    return p->early > 0 && r->pass.id[i] < p->early_ids;
+}
+
+double exits_aux(struct exits *x, const struct route *r, const struct exits_price *p)
+{
+    double stay = 0, early = 0, n_early = 0, R = x->R;
+    memset(x->d_forward, 0, sizeof x->d_forward);
+    memset(x->push, 0, (size_t)x->n * (size_t)x->R * sizeof *x->push);
+    if (!x->is_on || x->n == 0 || x->R == 0)
+        return 0;
+    for (int i = 0; i < x->R; i++) {
+        stay += expect(x, i) / R;
+        n_early += is_early(r, p, i);
+        early += is_early(r, p, i) ? smooth_distance(x->depth[i] - p->early_layer) : 0;
+    }
+    struct moments m = moments_of(x, r);
+    double miss = 1 - stay - p->target;
+    for (int i = 0; i < x->R; i++) {
+        double dd = p->depth / (R * x->L) + moments_bwd(x, r, p, &m, i);
+        if (is_early(r, p, i))
+            dd += p->early * fmax(-1, fmin(1, x->depth[i] - p->early_layer)) / n_early;
+        expect_bwd(x, i, -2 * p->rate * miss / R, dd);
+    }
+    return p->rate * miss * miss + p->depth * m.depth / x->L +
+           (n_early > 0 ? p->early * early / n_early : 0) + spread_price(x, p, &m) +
+           order_price(p, &m);
+}
+
+/* ---- between steps ---- */
+
+static void bound(struct exits *x, int param)
+{
+    real *value = x->params->p[param].value;
+    for (int g = 0; g < x->n; g++)
+        value[g] = (real)fmin(log(hottest), fmax(log(coldest), (double)value[g]));
+}
+
+void exits_update(struct exits *x, double ema)
+{
+    real *rate = x->params->p[x->rate].value, *trained = x->params->p[x->trained].value;
+    for (int g = 0; g < x->n; g++) {
+        int l = x->layer[g];
+        double now = x->present[g] > 0 ? x->left[g] / x->present[g] : (double)rate[l];
+        rate[l] =
+            (real)(quantiles_known(&x->table, l) ? ema * (double)rate[l] + (1 - ema) * now : now);
+        x->left[g] = x->present[g] = 0;
+    }
+    if (x->n > 0) {
+        bound(x, x->forward);
+        bound(x, x->backward);
+    }
+    trained[0] += x->is_moved ? 1 : 0;
+    x->is_moved = 0;
+    quantiles_update(&x->table, ema);
+}
+
+double exits_flops(const struct exits *x, int l)
+{
+    int g = x->is_on ? gate_of(x, l) : -1;
+    return g < 0 ? 0 : mlp_flops(&x->gate[g]);
+}
