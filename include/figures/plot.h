@@ -45,7 +45,9 @@ struct figure_ops {
 };
 extern const struct figure_ops figure_loss_flops, figure_loss_time, figure_signal_depth,
     figure_layer_map, figure_entropy_depth, figure_flops_hist, figure_routing_map, figure_training,
-    figure_ablation_bars;
+    figure_ablation_bars, figure_router_hist, figure_topk_causal, figure_gates_dtf,
+    figure_prior_loss, figure_capacity_layer, figure_exit_map, figure_exit_hist, figure_tradeoff,
+    figure_pareto, figure_layer_skip, figure_category_depth, figure_isoflop;
 
 /* ---- sheet
  * ------------------------------------------------------------------------------------------- */
@@ -130,12 +132,30 @@ struct groups {
 /* Groups runs whose configurations differ only in seed. */
 int groups_make(struct groups *out, const struct sheet *s, struct err *e) DS_CHECK;
 void groups_release(struct groups *g);
+/* DS_EUSAGE when there are more than `most`: what one figure can show. */
+int groups_check(const struct groups *g, const struct sheet *s, int most, struct err *e) DS_CHECK;
+/* "Mean over n = 3 seeds; bars: ...", or that one seed gives no interval. */
+void groups_note(struct sheet *s, const struct groups *g);
+/* Mean over a group's seeds of a scalar of the evaluation `final`, with its interval. */
+int group_eval(struct sheet *s, const struct group *g, const char *scalar, struct interval *out,
+               struct err *e) DS_CHECK;
+/* The same for each of n values: the vector (n = layers) of `final`.  *n: 0 = not known yet; out (n) is heap (mem_free). */
+int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
+                      struct interval **out, int *n, struct err *e) DS_CHECK;
+/* A figure with a panel for each group, at most `most`; note (may be NULL) adds to the caption when all are drawn. */
+int groups_draw(struct sheet *s, int most,
+                int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
+                void (*note)(struct sheet *s, const struct groups *set), struct err *e) DS_CHECK;
+/* Dense is drawn in the colour of references, the methods in series colours. */
+int group_is_dense(const struct group *g);
+int group_colour(const struct sheet *s, const struct group *g);
 /* 1 for keys that do not make two runs different experiments: seed, run name, threads, ... */
 int config_is_incidental(const char *key);
 
 /* Newest evaluation `final`; DS_ENOTFOUND with a line that names run and scalar. */
 int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct err *e) DS_CHECK;
 int data_has_eval(const struct sheet *s, int run, const char *scalar);
+int data_has_vector(const struct sheet *s, int run, const char *name);
 int data_eval_vector(struct sheet *s, int run, const char *name, const struct vector **out,
                      struct err *e) DS_CHECK;
 /* Column of the newest sample `val`. */
@@ -148,5 +168,61 @@ int data_flops_dense(struct sheet *s, int run, double *out, struct err *e) DS_CH
 /* Whole number from the configuration; 0 and `otherwise` when absent or no number. */
 int data_config_int(struct sheet *s, int run, const char *key, int otherwise, int *out);
 void data_hash(struct sheet *s, const char *what, const void *p, size_t n);
+/* The i-th of a run's texts in their newest probes, in order of index; NULL past the end. */
+const struct probe *data_probe(const struct sheet *s, int run, int i);
+/* First layer that the token did not enter any more (cell "exited"); -1: it went through all. */
+int data_exit_layer(const struct matrix *exited, int token);
+/* The final evaluation's number where there is one, else that of the newest evaluation that also has `beside`; NaN. */
+double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
+                        double *other);
+
+/* ---- one text: layers by tokens in as many strips as its length takes, the tokens beneath
+ * -------------------------------------------------------------------------------- */
+/* Colour of a cell, -1 = empty. */
+typedef int strip_colour(const struct sheet *s, const struct probe *p, int l, int t,
+                         const void *ctx);
+/* From y downwards; sets the sheet's height. Refuses a text that is too long to be drawn. */
+int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip_colour *colour,
+                const void *ctx, struct err *e) DS_CHECK;
+/* The probe that --probe names (default: the newest) of the only run; refused when it has no decisions. */
+int strips_probe(struct sheet *s, const struct probe **out, struct err *e) DS_CHECK;
+/* A key above the strips: boxes with words, in rows; returns its height. */
+struct strip_key {
+    int rgb;
+    const char *text;
+};
+double strips_key(struct sheet *s, const struct strip_key *k, int n);
+
+/* ---- curves over steps
+ * -------------------------------------------------------------------------------- */
+/* smooth is what is drawn; with has_band lo and hi are an interval over seeds or the range over
+ * layers, otherwise y is the raw curve behind. */
+struct curve {
+    double *x, *y, *smooth, *lo, *hi;
+    size_t n, nonfinite;
+    double weight;
+    int has_band;
+};
+/* A step metric: one run smoothed, seeds as their mean with its interval. */
+int curve_metric(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
+                 struct err *e) DS_CHECK;
+/* A layer metric: the mean over the layers that have it, from the least to the greatest of them, over the seeds. */
+int curve_layer(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
+                struct err *e) DS_CHECK;
+/* 1 when every run of the sheet logged it. */
+int curve_has_metric(const struct sheet *s, const char *metric);
+int curve_has_layer(const struct sheet *s, const char *metric);
+void curve_include(struct panel *p, const struct curve *c);
+void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i);
+void curve_release(struct curve *c);
+/* One panel of curves: c (n) with labels; owns nothing. */
+struct curve_panel {
+    const struct curve *curve;
+    const char *const *label; /* NULL: no legend */
+    int n, is_log, from_zero; /* from_zero: the vertical axis holds 0 */
+    const char *title, *y_label;
+};
+int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4],
+                struct err *e) DS_CHECK;
 
 #endif

@@ -189,6 +189,10 @@ const struct vector *runview_eval_vector(const struct runview *v, const char *ta
 const struct run_sample *runview_sample(const struct runview *v, const char *name);
 const struct vector *sample_column(const struct run_sample *s, const char *name);
 
+/* Name of a token class by its number (column "class"), NULL when there is none of that number. */
+enum { RUN_CLASSES = 9 };
+const char *runview_class(int number);
+
 /* Pyramid for drawing: min and max (NaN ignored, counted) of value[i0..i1) in O(log n). Built
  * lazily, grows with the series. */
 /* n: values in the range, nonfinite of them NaN or Inf; min, max and last (finite one) are NaN when

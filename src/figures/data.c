@@ -1,5 +1,6 @@
 /* The doors through which numbers reach a figure: what is missing is said, what passes is hashed.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,12 @@ int data_has_eval(const struct sheet *s, int run, const char *scalar)
 {
     const struct vector *v = eval_value(final_eval(s, run), scalar);
     return v && v->n == 1 && isfinite(v->v[0]);
+}
+
+int data_has_vector(const struct sheet *s, int run, const char *name)
+{
+    const struct vector *v = eval_value(final_eval(s, run), name);
+    return v && v->n >= 2;
 }
 
 int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct err *e)
@@ -120,4 +127,48 @@ int data_config_int(struct sheet *s, int run, const char *key, int otherwise, in
     *out = ok ? (int)v : otherwise;
     data_hash(s, key, out, sizeof *out);
     return ok;
+}
+
+const struct probe *data_probe(const struct sheet *s, int run, int i)
+{
+    const struct runview *v = s->run[run].view;
+    int last = -1;
+    for (int k = 0;; k++) {
+        int next = INT_MAX;
+        for (size_t p = 0; p < v->n_probes; p++)
+            if (v->probe[p]->index > last && v->probe[p]->index < next)
+                next = v->probe[p]->index;
+        if (next == INT_MAX)
+            return NULL;
+        if (k == i)
+            return runview_probe(v, next);
+        last = next;
+    }
+}
+
+int data_exit_layer(const struct matrix *exited, int token)
+{
+    for (int l = 0; l < exited->rows; l++)
+        if ((double)exited->v[l * exited->cols + token] >= 0.5)
+            return l;
+    return -1;
+}
+
+double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
+                        double *other)
+{
+    const struct runview *v = s->run[run].view;
+    const struct run_eval *r = final_eval(s, run);
+    for (size_t i = v->n_evals + 1; i-- > 0;) {
+        const struct run_eval *at = i == v->n_evals ? r : &v->eval[i];
+        const struct vector *a = eval_value(at, scalar), *b = eval_value(at, beside);
+        if (!a || !b || a->n != 1 || b->n != 1 || !isfinite(a->v[0]) || !isfinite(b->v[0]))
+            continue;
+        double x = (double)a->v[0];
+        *other = (double)b->v[0];
+        data_hash(s, scalar, &x, sizeof x);
+        data_hash(s, beside, other, sizeof *other);
+        return x;
+    }
+    return (double)NAN;
 }

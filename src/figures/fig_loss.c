@@ -117,16 +117,9 @@ static void sort_points(struct point *p, int n)
         }
 }
 
-/* Dense is drawn in the colour of references, the methods in series colours. */
-static int method_colour(const struct sheet *s, const struct group *g)
-{
-    return strcmp(g->method, "dense") == 0 ? sheet_colour(s, ROLE_REFERENCE)
-                                           : sheet_series(s, g->method_index);
-}
-
 static void draw_method(struct sheet *s, struct panel *p, const struct point *pt, int n)
 {
-    int rgb = method_colour(s, pt[0].g), dense = strcmp(pt[0].g->method, "dense") == 0;
+    int rgb = group_colour(s, pt[0].g), dense = group_is_dense(pt[0].g);
     double xs[2], ys[2];
     pen_width(s->pen, s->venue->line);
     pen_colour(s->pen, rgb, 1);
@@ -166,12 +159,11 @@ static void draw_points(struct sheet *s, struct panel *p, struct point *pt, int 
         axis_include(&p->ay, pt[i].over.lo);
         axis_include(&p->ay, pt[i].over.hi);
         if (i == 0 || pt[i].g->method_index != pt[i - 1].g->method_index) {
-            int dense = strcmp(pt[i].g->method, "dense") == 0;
+            int dense = group_is_dense(pt[i].g);
             const char *word =
                 dense ? p->x_label[0] == 'F' ? "dense at equal FLOPs" : "dense at equal time"
                       : pt[i].g->method;
-            panel_entry(p, word, method_colour(s, pt[i].g), dense ? 1 : 0, pt[i].g->method_index,
-                        1);
+            panel_entry(p, word, group_colour(s, pt[i].g), dense ? 1 : 0, pt[i].g->method_index, 1);
         }
     }
     axis_include(&p->ax, 1);
@@ -187,25 +179,6 @@ static void draw_points(struct sheet *s, struct panel *p, struct point *pt, int 
         draw_method(s, p, pt + i, end - i);
     }
     panel_legend(s, p);
-}
-
-/* "n = 3 seeds" or "n = 1 to 3 seeds". */
-static void note_seeds(struct sheet *s, const struct groups *set)
-{
-    int lo = set->g[0].runs, hi = lo;
-    for (int i = 1; i < set->n; i++) {
-        lo = set->g[i].runs < lo ? set->g[i].runs : lo;
-        hi = set->g[i].runs > hi ? set->g[i].runs : hi;
-    }
-    if (hi == 1)
-        sheet_note(s, "One seed each (hollow marks): no interval can be given.");
-    else if (lo == hi)
-        sheet_note(s, "Mean over n = %d seeds; bars: 95 %% bootstrap interval of the mean.", hi);
-    else
-        sheet_note(s,
-                   "Mean over n = %d to %d seeds; bars: 95 %% bootstrap interval of the mean; "
-                   "hollow: one seed.",
-                   lo, hi);
 }
 
 /* Times of different machines are ratios of different things. */
@@ -251,7 +224,7 @@ static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
                                                             : metric;
         draw_points(s, p, pt, set.n);
         number_short(number, sizeof number, ref / 1e6);
-        note_seeds(s, &set);
+        groups_note(s, &set);
         sheet_note(s, "1.0 = dense at full depth (%s MFLOPs a token).", number);
         if (kind == BY_TIME)
             note_hosts(s);

@@ -170,3 +170,108 @@ void groups_release(struct groups *g)
     mem_free(g->index);
     *g = (struct groups){0};
 }
+
+int groups_check(const struct groups *g, const struct sheet *s, int most, struct err *e)
+{
+    return g->n <= most ? 0
+                        : err_set(e, DS_EUSAGE,
+                                  "figure %s: %d different experiments are too many for one figure "
+                                  "(at most %d)",
+                                  s->ops->name, g->n, most);
+}
+
+void groups_note(struct sheet *s, const struct groups *set)
+{
+    int lo = set->g[0].runs, hi = lo;
+    for (int i = 1; i < set->n; i++) {
+        lo = set->g[i].runs < lo ? set->g[i].runs : lo;
+        hi = set->g[i].runs > hi ? set->g[i].runs : hi;
+    }
+    if (hi == 1)
+        sheet_note(s, "One seed each (hollow marks): no interval can be given.");
+    else if (lo == hi)
+        sheet_note(s, "Mean over n = %d seeds; bars: 95 %% bootstrap interval of the mean.", hi);
+    else
+        sheet_note(s,
+                   "Mean over n = %d to %d seeds; bars: 95 %% bootstrap interval of the mean; "
+                   "hollow: one seed.",
+                   lo, hi);
+}
+
+int group_eval(struct sheet *s, const struct group *g, const char *scalar, struct interval *out,
+               struct err *e)
+{
+    double *v = mem_alloc((size_t)g->runs, sizeof *v);
+    int rc = v ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (int i = 0; rc == 0 && i < g->runs; i++)
+        rc = data_eval(s, g->run[i], scalar, &v[i], e);
+    if (rc == 0)
+        *out = stats_bootstrap(v, (size_t)g->runs, 1);
+    mem_free(v);
+    return rc;
+}
+
+/* Takes run i's vector as column i of v (n, runs). */
+static int take_vector(struct sheet *s, const struct group *g, int i, const char *name, int *n,
+                       double **v, struct err *e)
+{
+    const struct vector *x;
+    int rc = data_eval_vector(s, g->run[i], name, &x, e);
+    if (rc < 0)
+        return rc;
+    if (*n == 0)
+        *n = x->n;
+    if (x->n != *n)
+        return sheet_refuse(s, g->run[i], e, "eval 'final': '%s' has %d values, %d are wanted",
+                            name, x->n, *n);
+    if (!*v && !(*v = mem_alloc((size_t)*n * (size_t)g->runs, sizeof **v)))
+        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (int k = 0; k < *n; k++)
+        (*v)[(size_t)k * (size_t)g->runs + (size_t)i] = (double)x->v[k];
+    return 0;
+}
+
+int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
+                      struct interval **out, int *n, struct err *e)
+{
+    double *v = NULL;
+    int rc = 0;
+    *out = NULL;
+    for (int i = 0; rc == 0 && i < g->runs; i++)
+        rc = take_vector(s, g, i, name, n, &v, e);
+    if (rc == 0 && !(*out = mem_alloc((size_t)*n, sizeof **out)))
+        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (int k = 0; rc == 0 && k < *n; k++)
+        (*out)[k] = stats_bootstrap(v + (size_t)k * (size_t)g->runs, (size_t)g->runs, 1);
+    mem_free(v);
+    return rc;
+}
+
+int group_is_dense(const struct group *g)
+{
+    return strcmp(g->method, "dense") == 0;
+}
+
+int group_colour(const struct sheet *s, const struct group *g)
+{
+    return group_is_dense(g) ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, g->method_index);
+}
+
+int groups_draw(struct sheet *s, int most,
+                int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
+                void (*note)(struct sheet *s, const struct groups *set), struct err *e)
+{
+    struct groups set;
+    int rc = groups_make(&set, s, e);
+    if (rc < 0)
+        return rc;
+    rc = groups_check(&set, s, most, e);
+    for (int i = 0; rc == 0 && i < set.n; i++)
+        rc = panel(s, &set, i, e);
+    if (rc == 0 && set.n == 1)
+        sheet_note(s, "Shown: %s.", set.g[0].label);
+    if (rc == 0 && note)
+        note(s, &set);
+    groups_release(&set);
+    return rc;
+}

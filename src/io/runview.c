@@ -340,3 +340,11 @@ const struct vector *sample_column(const struct run_sample *s, const char *name)
 {
     return vector_find(s->column, s->columns, name);
 }
+
+const char *runview_class(int number)
+{
+    static const char *const name[RUN_CLASSES] = {"word",  "continuation", "punctuation",
+                                                  "digit", "space",        "stop word",
+                                                  "rare",  "high loss",    "other"};
+    return number >= 0 && number < RUN_CLASSES ? name[number] : NULL;
+}

@@ -145,11 +145,6 @@ static void draw_head(struct view *v, struct area a, const struct source *s, dou
 
 /* ---- classes ---- */
 
-/* eval/statistics numbers token classes in this order. */
-static const char *const class_name[] = {"word",  "continuation", "punctuation",
-                                         "digit", "space",        "stop word",
-                                         "rare",  "high loss",    "other"};
-
 static void draw_classes(struct area a, const struct source *s, double mean)
 {
     struct bar bar[CLASSES_MAX];
@@ -171,8 +166,8 @@ static void draw_classes(struct area a, const struct source *s, double mean)
     for (int c = 0; c < CLASSES_MAX; c++) {
         if (n[c] <= 0)
             continue;
-        if (c < (int)DS_LEN(class_name))
-            snprintf(label[bars], sizeof label[bars], "%s %.0f", class_name[c], n[c]);
+        if (runview_class(c))
+            snprintf(label[bars], sizeof label[bars], "%s %.0f", runview_class(c), n[c]);
         else
             snprintf(label[bars], sizeof label[bars], "class %d %.0f", c, n[c]);
         bar[bars] = (struct bar){

@@ -1,0 +1,364 @@
+/* Curves over training steps: one run's points smoothed, seeds as mean and band, layers as mean and
+ * range. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "figures/plot.h"
+
+enum { COLUMNS = 600, SMOOTH_FROM = 100 };
+
+void curve_release(struct curve *c)
+{
+    mem_free(c->x); /* one block holds all five */
+    *c = (struct curve){0};
+}
+
+static int curve_room(struct curve *c, size_t n)
+{
+    double *block = mem_alloc(5 * (n + 1), sizeof *block);
+    if (!block)
+        return DS_EMEM;
+    *c = (struct curve){.x = block,
+                        .y = block + (n + 1),
+                        .smooth = block + 2 * (n + 1),
+                        .lo = block + 3 * (n + 1),
+                        .hi = block + 4 * (n + 1)};
+    return 0;
+}
+
+/* Weighted mean of the past without the start's bias; a value that is no number leaves a hole and
+ * no trace. */
+static void smooth_curve(struct curve *c, double weight)
+{
+    double sum = 0, mass = 0;
+    c->weight = weight;
+    for (size_t i = 0; i < c->n; i++) {
+        if (!isfinite(c->y[i])) {
+            c->smooth[i] = (double)NAN;
+            continue;
+        }
+        sum = weight * sum + (1 - weight) * c->y[i];
+        mass = weight * mass + (1 - weight);
+        c->smooth[i] = sum / mass;
+    }
+}
+
+/* A schedule has no noise, and smoothing would only delay it. */
+static double weight_for(const struct sheet *s, const char *metric, size_t n)
+{
+    if (s->opt.smooth >= 0)
+        return s->opt.smooth;
+    if (strcmp(metric, "lr") == 0 || strcmp(metric, "tokens") == 0)
+        return 0;
+    return n >= SMOOTH_FROM ? 0.9 : 0;
+}
+
+/* The points of one run that a resume has not superseded. */
+static int take_run(struct sheet *s, int run, const char *metric, struct curve *c, struct err *e)
+{
+    const struct series *v = runview_series(s->run[run].view, metric);
+    if (!v || v->n == 0)
+        return sheet_refuse(s, run, e, "no record 'metric' has '%s'", metric);
+    if (curve_room(c, v->n) < 0)
+        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->is_old && v->is_old[i])
+            continue;
+        c->x[c->n] = (double)v->step[i];
+        c->y[c->n++] = v->value[i];
+        c->nonfinite += isfinite(v->value[i]) ? 0 : 1;
+    }
+    data_hash(s, metric, c->x, c->n * sizeof *c->x);
+    data_hash(s, metric, c->y, c->n * sizeof *c->y);
+    smooth_curve(c, weight_for(s, metric, c->n));
+    return 0;
+}
+
+/* Mean over seeds at the steps that all of them have; lo and hi: bootstrap interval of the mean. Of
+ * a long run every k-th step: the curves are smoothed by then, and a page has no more columns. */
+static int merge(struct curve *out, const struct curve *seed, int n)
+{
+    double *at = mem_alloc((size_t)n, sizeof *at);
+    size_t *k = mem_alloc((size_t)n, sizeof *k);
+    int rc = at && k && curve_room(out, seed[0].n) == 0 ? 0 : DS_EMEM;
+    for (size_t i = 0, every = seed[0].n / COLUMNS + 1; rc == 0 && i < seed[0].n; i += every) {
+        int found = 1;
+        at[0] = seed[0].smooth[i];
+        for (int r = 1; found && r < n; r++) {
+            while (k[r] < seed[r].n && seed[r].x[k[r]] < seed[0].x[i])
+                k[r]++;
+            found = k[r] < seed[r].n && seed[r].x[k[r]] == seed[0].x[i];
+            at[r] = found ? seed[r].smooth[k[r]] : (double)NAN;
+        }
+        if (!found)
+            continue;
+        struct interval v = stats_bootstrap(at, (size_t)n, 1);
+        out->x[out->n] = seed[0].x[i];
+        out->smooth[out->n] = v.mean;
+        out->lo[out->n] = v.lo;
+        out->hi[out->n++] = v.hi;
+    }
+    out->has_band = 1;
+    for (int r = 0; rc == 0 && r < n; r++)
+        out->nonfinite += seed[r].nonfinite;
+    mem_free(at);
+    mem_free(k);
+    return rc;
+}
+
+int curve_metric(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
+                 struct err *e)
+{
+    if (g->runs == 1)
+        return take_run(s, g->run[0], metric, out, e);
+    struct curve *seed = mem_alloc((size_t)g->runs, sizeof *seed);
+    int rc = seed ? 0 : DS_EMEM;
+    for (int i = 0; rc == 0 && i < g->runs; i++)
+        rc = take_run(s, g->run[i], metric, &seed[i], e);
+    if (rc == 0 && merge(out, seed, g->runs) < 0)
+        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    if (rc == 0 && out->n == 0)
+        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no step of '%s' in common",
+                          metric);
+    if (rc == 0)
+        out->weight = seed[0].weight;
+    for (int i = 0; seed && i < g->runs; i++)
+        curve_release(&seed[i]);
+    mem_free(seed);
+    return rc;
+}
+
+/* Every point when they fit, else the least and the greatest of each column: a spike of one step
+ * stays. */
+static void draw_raw(struct sheet *s, struct panel *p, const struct curve *c, int rgb)
+{
+    pen_dash(s->pen, NULL, 0);
+    pen_colour(s->pen, rgb, 0.3);
+    pen_width(s->pen, s->venue->line * 0.55);
+    if (c->n <= 2 * COLUMNS) {
+        panel_line(s, p, c->x, c->y, c->n);
+        return;
+    }
+    for (int col = 0; col < COLUMNS; col++) {
+        size_t a = c->n * (size_t)col / COLUMNS, b = c->n * (size_t)(col + 1) / COLUMNS;
+        double lo = (double)INFINITY, hi = -(double)INFINITY;
+        for (size_t i = a; i < b; i++)
+            if (isfinite(c->y[i])) {
+                lo = fmin(lo, c->y[i]);
+                hi = fmax(hi, c->y[i]);
+            }
+        if (lo > hi)
+            continue;
+        double x = axis_at(&p->ax, c->x[a]), y0 = axis_at(&p->ay, lo), y1 = axis_at(&p->ay, hi);
+        pen_segment(s->pen, x, y0, x, y1);
+        panel_mark_line(p, x, y0, x, y1);
+    }
+}
+
+/* A cross at the foot of the plot for each value that is no number. */
+static void draw_holes(struct sheet *s, struct panel *p, const struct curve *c)
+{
+    double r = s->venue->line * 1.6, y = p->y + p->h - r * 1.8, before = -1e9;
+    pen_dash(s->pen, NULL, 0);
+    pen_colour(s->pen, sheet_colour(s, ROLE_BAD), 1);
+    pen_width(s->pen, s->venue->line * 0.8);
+    for (size_t i = 0; i < c->n; i++) {
+        double x = axis_at(&p->ax, c->x[i]);
+        if (isfinite(c->y[i]) || x - before < 1)
+            continue;
+        pen_segment(s->pen, x - r, y - r, x + r, y + r);
+        pen_segment(s->pen, x - r, y + r, x + r, y - r);
+        panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
+        before = x;
+    }
+}
+
+void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i)
+{
+    int rgb = sheet_series(s, i);
+    if (c->has_band)
+        panel_band(s, p, c->x, c->lo, c->hi, c->n, rgb, 0.22);
+    else if (c->weight > 0)
+        draw_raw(s, p, c, rgb);
+    pen_colour(s->pen, rgb, 1);
+    pen_width(s->pen, s->venue->line);
+    sheet_dash(s, i);
+    panel_line(s, p, c->x, c->smooth, c->n);
+    pen_dash(s->pen, NULL, 0);
+    if (!c->has_band && c->nonfinite > 0)
+        draw_holes(s, p, c);
+    for (size_t k = 0; k < c->n && c->n <= 30; k++)
+        if (isfinite(c->smooth[k])) {
+            double x = axis_at(&p->ax, c->x[k]), y = axis_at(&p->ay, c->smooth[k]);
+            sheet_marker(s, i, x, y, s->venue->line * 1.4, rgb, 0);
+        }
+}
+
+void curve_include(struct panel *p, const struct curve *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        axis_include(&p->ax, c->x[i]);
+        axis_include(&p->ay, c->smooth[i]);
+        axis_include(&p->ay, c->has_band ? c->lo[i] : c->y[i]);
+        axis_include(&p->ay, c->has_band ? c->hi[i] : c->y[i]);
+    }
+}
+
+/* ---- layers ---- */
+
+/* A layer has the metric when it ever says something: layers that the method passes over are NaN
+ * or always 0. */
+static void layers_with(const struct layer_series *v, unsigned char *has)
+{
+    for (size_t i = 0; i < v->n; i++)
+        for (int l = 0; l < v->layers; l++) {
+            double x = (double)v->value[i * (size_t)v->layers + (size_t)l];
+            has[l] |= isfinite(x) && x != 0;
+        }
+}
+
+/* Mean, least and greatest of one record's layers. */
+static void layer_point(const struct layer_series *v, size_t i, const unsigned char *has,
+                        struct curve *c)
+{
+    double sum = 0, lo = (double)INFINITY, hi = -(double)INFINITY;
+    int n = 0;
+    for (int l = 0; l < v->layers; l++) {
+        double x = (double)v->value[i * (size_t)v->layers + (size_t)l];
+        if (!has[l] || !isfinite(x))
+            continue;
+        sum += x;
+        lo = fmin(lo, x);
+        hi = fmax(hi, x);
+        n++;
+    }
+    c->x[c->n] = (double)v->step[i];
+    c->y[c->n] = c->smooth[c->n] = n ? sum / n : (double)NAN;
+    c->lo[c->n] = n ? lo : (double)NAN;
+    c->hi[c->n++] = n ? hi : (double)NAN;
+    c->nonfinite += n ? 0 : 1;
+}
+
+/* A record of layers whose step comes again later was superseded by a resume. */
+static int is_superseded(const struct layer_series *v, size_t i, int64_t *least)
+{
+    int old = v->step[i] >= *least;
+    *least = old ? *least : v->step[i];
+    return old;
+}
+
+static int take_layers(struct sheet *s, int run, const char *metric, struct curve *c, struct err *e)
+{
+    const struct layer_series *v = runview_layer(s->run[run].view, metric);
+    if (!v || v->n == 0 || v->layers < 1)
+        return sheet_refuse(s, run, e, "no record 'layer' has '%s'", metric);
+    unsigned char *has = mem_alloc((size_t)v->layers, 1), *keep = mem_alloc(v->n, 1);
+    int64_t least = INT64_MAX;
+    int rc = has && keep && curve_room(c, v->n) == 0
+                 ? 0
+                 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    for (size_t i = v->n; rc == 0 && i-- > 0;)
+        keep[i] = !is_superseded(v, i, &least);
+    if (rc == 0)
+        layers_with(v, has);
+    for (size_t i = 0; rc == 0 && i < v->n; i++)
+        if (keep[i])
+            layer_point(v, i, has, c);
+    if (rc == 0) {
+        c->has_band = 1;
+        data_hash(s, metric, c->x, c->n * sizeof *c->x);
+        data_hash(s, metric, c->y, c->n * sizeof *c->y);
+        data_hash(s, metric, c->lo, c->n * sizeof *c->lo);
+        data_hash(s, metric, c->hi, c->n * sizeof *c->hi);
+    }
+    mem_free(has);
+    mem_free(keep);
+    return rc;
+}
+
+/* out becomes the mean of the means and the range of the ranges at the steps that both have. */
+static void join_layers(struct curve *out, const struct curve *more, int before)
+{
+    size_t n = 0;
+    for (size_t i = 0, k = 0; i < out->n; i++) {
+        while (k < more->n && more->x[k] < out->x[i])
+            k++;
+        if (k == more->n || more->x[k] != out->x[i])
+            continue;
+        out->x[n] = out->x[i];
+        out->y[n] = out->smooth[n] = (out->smooth[i] * before + more->smooth[k]) / (before + 1);
+        out->lo[n] = fmin(out->lo[i], more->lo[k]);
+        out->hi[n++] = fmax(out->hi[i], more->hi[k]);
+    }
+    out->n = n;
+    out->nonfinite += more->nonfinite;
+}
+
+int curve_layer(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
+                struct err *e)
+{
+    int rc = take_layers(s, g->run[0], metric, out, e);
+    for (int i = 1; rc == 0 && i < g->runs; i++) {
+        struct curve more = {0};
+        rc = take_layers(s, g->run[i], metric, &more, e);
+        if (rc == 0)
+            join_layers(out, &more, i);
+        curve_release(&more);
+    }
+    if (rc == 0 && out->n == 0)
+        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no step of '%s' in common",
+                          metric);
+    return rc;
+}
+
+int curve_has_metric(const struct sheet *s, const char *metric)
+{
+    int all = 1;
+    for (int i = 0; i < s->runs; i++) {
+        const struct series *v = runview_series(s->run[i].view, metric);
+        all &= v && v->n > 0;
+    }
+    return all;
+}
+
+int curve_has_layer(const struct sheet *s, const char *metric)
+{
+    int all = 1;
+    for (int i = 0; i < s->runs; i++) {
+        const struct layer_series *v = runview_layer(s->run[i].view, metric);
+        all &= v && v->n > 0 && v->layers > 0;
+    }
+    return all;
+}
+
+int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4], struct err *e)
+{
+    struct panel *p = mem_alloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    axis_reset(&p->ax);
+    axis_reset(&p->ay);
+    p->ay.is_log = v->is_log;
+    if (v->from_zero)
+        axis_include(&p->ay, 0);
+    for (int i = 0; i < v->n; i++) {
+        curve_include(p, &v->curve[i]);
+        if (v->label)
+            panel_entry(p, v->label[i], sheet_series(s, i), i, -1, 1);
+    }
+    if (p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
+        p->ax.lo = 0;
+    axis_pad(&p->ax, 0);
+    axis_pad(&p->ay, 0.05);
+    p->x_label = "Training step";
+    p->y_label = v->y_label;
+    str_copy(p->title, sizeof p->title, v->title ? v->title : "");
+    panel_layout(s, p, box[0], box[1], box[2], box[3]);
+    panel_axes(s, p);
+    for (int i = 0; i < v->n; i++)
+        curve_draw(s, p, &v->curve[i], i);
+    panel_legend(s, p);
+    mem_free(p);
+    return 0;
+}

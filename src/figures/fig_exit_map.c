@@ -1,0 +1,91 @@
+/* Where each token of a text left the model: its column ends there and has that layer's colour. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "figures/plot.h"
+
+enum { LAYERS_MAX = 256, WORD = 16 };
+
+/* Layers from light to dark; the ends of the map, hardly seen on paper or in the dark, are spared. */
+static int layer_colour(const struct sheet *s, int l, int layers)
+{
+    return cmap_rgb(s->theme.sequential, 0.12 + 0.8 * l / (layers > 1 ? layers - 1 : 1));
+}
+
+static int cell_colour(const struct sheet *s, const struct probe *p, int l, int t, const void *ctx)
+{
+    int exit = data_exit_layer(ctx, t);
+    if (exit < 0)
+        return sheet_colour(s, ROLE_FORCED);
+    return l < exit ? layer_colour(s, exit, p->layers) : sheet_colour(s, ROLE_SKIP);
+}
+
+/* "left before layer", the layers at which somebody left, and "never". */
+static double draw_key(struct sheet *s, const struct probe *p, const struct matrix *exited)
+{
+    struct strip_key key[LAYERS_MAX + 3];
+    char(*word)[WORD] = mem_alloc(LAYERS_MAX, WORD);
+    unsigned char seen[LAYERS_MAX] = {0};
+    int n = 0;
+    for (int t = 0; t < p->tokens; t++) {
+        int l = data_exit_layer(exited, t);
+        if (l >= 0)
+            seen[l] = 1;
+    }
+    key[n++] = (struct strip_key){-1, "left before layer"};
+    for (int l = 0; word && l < p->layers; l++)
+        if (seen[l]) {
+            snprintf(word[l], WORD, "%d", l);
+            key[n++] = (struct strip_key){layer_colour(s, l, p->layers), word[l]};
+        }
+    key[n++] = (struct strip_key){sheet_colour(s, ROLE_FORCED), "never left"};
+    key[n++] = (struct strip_key){sheet_colour(s, ROLE_SKIP), "after its exit"};
+    double y = strips_key(s, key, n);
+    mem_free(word);
+    return y;
+}
+
+static void note(struct sheet *s, const struct probe *p, const struct matrix *exited)
+{
+    double sum = 0;
+    int left = 0;
+    char mean[24];
+    for (int t = 0; t < p->tokens; t++) {
+        int l = data_exit_layer(exited, t);
+        left += l >= 0;
+        sum += l >= 0 ? l : p->layers;
+    }
+    number_format(mean, sizeof mean, sum / p->tokens, 2);
+    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens left early; %s of %d layers on average.",
+               p->name ? p->name : "", (long long)p->step, left, p->tokens, mean, p->layers);
+}
+
+static int draw(struct sheet *s, struct err *e)
+{
+    const struct probe *p;
+    int rc = strips_probe(s, &p, e);
+    if (rc < 0)
+        return rc;
+    const struct matrix *exited = probe_cell(p, "exited");
+    if (!exited || exited->rows != p->layers || exited->cols != p->tokens)
+        return sheet_refuse(s, 0, e, "record 'probe' of text '%s' has no cell 'exited'",
+                            p->name ? p->name : "");
+    if (p->layers > LAYERS_MAX)
+        return sheet_refuse(s, 0, e, "%d layers are too many for this figure (at most %d)",
+                            p->layers, LAYERS_MAX);
+    data_hash(s, "exited", exited->v,
+              (size_t)exited->rows * (size_t)exited->cols * sizeof *exited->v);
+    rc = strips_draw(s, p, 0, draw_key(s, p, exited), cell_colour, exited, e);
+    if (rc == 0)
+        note(s, p, exited);
+    return rc;
+}
+
+const struct figure_ops figure_exit_map = {
+    .name = "exit_map",
+    .title = "Where each token of a text left the model",
+    .needs = "a record 'probe': run, text, cell 'exited'",
+    .draw = draw,
+};

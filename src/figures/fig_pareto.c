@@ -1,0 +1,206 @@
+/* Loss against the share of cells that ran: every experiment a point, the front of those that no
+ * other beats in both. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "figures/plot.h"
+
+struct dot {
+    struct interval x, y;
+    const struct group *g;
+    int is_front;
+};
+
+struct names {
+    char x[64], y[64];
+};
+
+/* --metric: a name that ends in _ratio goes to the horizontal axis, any other to the vertical. */
+static int read_names(const struct sheet *s, struct names *n, struct err *e)
+{
+    *n = (struct names){.x = "block_ratio", .y = "loss"};
+    for (const char *at = s->opt.metric; at && *at;) {
+        size_t len = strcspn(at, ",");
+        if (len == 0 || len >= sizeof n->x)
+            return err_set(e, DS_EUSAGE, "metric \"%s\": two names, separated by a comma, at most",
+                           s->opt.metric);
+        int is_x = len > 6 && strncmp(at + len - 6, "_ratio", 6) == 0;
+        snprintf(is_x ? n->x : n->y, sizeof n->x, "%.*s", (int)len, at);
+        at += len + (at[len] == ',');
+    }
+    return 0;
+}
+
+static const char *axis_name(const char *metric)
+{
+    static const char *const words[][2] = {
+        {"block_ratio", "Share of cells that ran"},
+        {"flops_ratio", "FLOPs (fraction of dense)"},
+        {"time_ratio", "Measured time (fraction of dense)"},
+        {"loss", "Validation loss (nats)"},
+        {"bits_per_byte", "Bits per byte"},
+    };
+    for (size_t i = 0; i < DS_LEN(words); i++)
+        if (strcmp(words[i][0], metric) == 0)
+            return words[i][1];
+    return metric;
+}
+
+/* Sorted by x; on the front: nothing that is cheaper or as cheap has less or equal loss. */
+static void find_front(struct dot *d, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = i;
+             k > 0 && (d[k].x.mean < d[k - 1].x.mean ||
+                       (d[k].x.mean == d[k - 1].x.mean && d[k].y.mean < d[k - 1].y.mean));
+             k--) {
+            struct dot t = d[k];
+            d[k] = d[k - 1];
+            d[k - 1] = t;
+        }
+    double best = (double)INFINITY;
+    for (int i = 0; i < n; i++) {
+        d[i].is_front = d[i].y.mean < best;
+        best = fmin(best, d[i].y.mean);
+    }
+}
+
+static void draw_front(struct sheet *s, struct panel *p, const struct dot *d, int n)
+{
+    double x[2] = {0}, y[2] = {0};
+    int has = 0;
+    pen_colour(s->pen, sheet_tint(s, sheet_colour(s, ROLE_TEXT), 0.55), 1);
+    pen_width(s->pen, s->venue->line);
+    sheet_dash(s, 0);
+    for (int i = 0; i < n; i++) {
+        if (!d[i].is_front)
+            continue;
+        x[1] = d[i].x.mean;
+        y[1] = d[i].y.mean;
+        if (has)
+            panel_line(s, p, x, y, 2);
+        x[0] = x[1];
+        y[0] = y[1];
+        has = 1;
+    }
+}
+
+static void draw_dot(struct sheet *s, struct panel *p, const struct dot *d)
+{
+    double x = axis_at(&p->ax, d->x.mean), y = axis_at(&p->ay, d->y.mean), r = s->venue->line * 2.1;
+    int rgb = group_colour(s, d->g);
+    if (isfinite(d->y.lo)) {
+        panel_whisker(s, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi), rgb);
+        panel_mark_line(p, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi));
+    }
+    if (isfinite(d->x.lo)) {
+        double lo = axis_at(&p->ax, d->x.lo), hi = axis_at(&p->ax, d->x.hi);
+        if (fabs(hi - lo) > 2 * r)
+            panel_whisker(s, lo, y, hi, y, rgb);
+        panel_mark_line(p, lo, y, hi, y);
+    }
+    sheet_marker(s, d->g->method_index, x, y, r, rgb, d->g->runs == 1);
+    panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
+}
+
+static void add_entries(struct sheet *s, struct panel *p, const struct groups *set)
+{
+    for (int g = 0; g < set->n; g++) {
+        int is_first = 1;
+        for (int k = 0; k < g; k++)
+            is_first &= set->g[k].method_index != set->g[g].method_index;
+        if (is_first)
+            panel_entry(p, set->g[g].method, group_colour(s, &set->g[g]), 0, set->g[g].method_index,
+                        0);
+    }
+    panel_entry(p, "not dominated", sheet_tint(s, sheet_colour(s, ROLE_TEXT), 0.55), 0, -1, 1);
+}
+
+static double dense_loss(const struct dot *d, int n)
+{
+    double best = (double)NAN;
+    for (int i = 0; i < n; i++)
+        if (group_is_dense(d[i].g) && !(d[i].y.mean >= best))
+            best = d[i].y.mean;
+    return best;
+}
+
+static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set, struct dot *d)
+{
+    double dense = dense_loss(d, set->n);
+    axis_reset(&p->ax);
+    axis_reset(&p->ay);
+    for (int i = 0; i < set->n; i++) {
+        const double x[3] = {d[i].x.mean, d[i].x.lo, d[i].x.hi},
+                     y[3] = {d[i].y.mean, d[i].y.lo, d[i].y.hi};
+        for (int k = 0; k < 3; k++) {
+            axis_include(&p->ax, x[k]);
+            axis_include(&p->ay, y[k]);
+        }
+    }
+    axis_include(&p->ax, 1);
+    axis_pad(&p->ax, 0.06);
+    axis_pad(&p->ay, 0.1);
+    add_entries(s, p, set);
+    if (isfinite(dense))
+        panel_entry(p, "loss of dense", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
+    s->height = s->width * 0.68;
+    panel_layout(s, p, 0, 0, s->width, s->height);
+    /* Less compute is to the right, as such fronts are usually shown. */
+    double from = p->ax.from;
+    p->ax.from = p->ax.to;
+    p->ax.to = from;
+    panel_axes(s, p);
+    if (isfinite(dense))
+        panel_rule(s, p, dense, 0, sheet_colour(s, ROLE_REFERENCE), 1);
+    draw_front(s, p, d, set->n);
+    for (int i = 0; i < set->n; i++)
+        draw_dot(s, p, &d[i]);
+    panel_legend(s, p);
+}
+
+static int draw(struct sheet *s, struct err *e)
+{
+    struct groups set;
+    struct names names;
+    int rc = read_names(s, &names, e);
+    if (rc == 0)
+        rc = groups_make(&set, s, e);
+    if (rc < 0)
+        return rc;
+    struct dot *d = mem_alloc((size_t)set.n, sizeof *d);
+    struct panel *p = mem_alloc(1, sizeof *p);
+    if (!d || !p)
+        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    else if (set.n < 2)
+        rc =
+            err_set(e, DS_EUSAGE, "figure %s: one experiment is no front; name runs of two or more",
+                    s->ops->name);
+    for (int i = 0; rc == 0 && i < set.n; i++) {
+        d[i].g = &set.g[i];
+        rc = group_eval(s, &set.g[i], names.x, &d[i].x, e);
+        if (rc == 0)
+            rc = group_eval(s, &set.g[i], names.y, &d[i].y, e);
+    }
+    if (rc == 0) {
+        p->x_label = axis_name(names.x);
+        p->y_label = axis_name(names.y);
+        find_front(d, set.n);
+        draw_dots(s, p, &set, d);
+        groups_note(s, &set);
+        sheet_note(s, "Line: experiments that no other beats in both; less compute to the right.");
+    }
+    mem_free(d);
+    mem_free(p);
+    groups_release(&set);
+    return rc;
+}
+
+const struct figure_ops figure_pareto = {
+    .name = "pareto",
+    .title = "Loss against compute, with the front of what nothing else beats",
+    .needs = "eval 'final': loss, block_ratio (or what --metric names), of two experiments or more",
+    .draw = draw,
+};
