@@ -1,0 +1,441 @@
+/* Figures of routing methods from made-up records: what they refuse, what they say, and that they
+ * are the same bytes twice. */
+#include "t.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "data/token_class.h"
+#include "figures/figure.h"
+#include "test_fig_methods.h"
+
+static struct runview *opened[64];
+static struct figure_run runs[64];
+static int count;
+static char names[64][64];
+
+static void add(struct meth m, const char *name)
+{
+    opened[count] = meth_open(&m, name);
+    t_truef(opened[count] != NULL, "fixture %s", name);
+    snprintf(names[count], sizeof names[count], "%s", name);
+    runs[count] = (struct figure_run){.view = opened[count], .path = names[count]};
+    count++;
+}
+
+static void clear(void)
+{
+    for (int i = 0; i < count; i++)
+        runview_free(opened[i]);
+    count = 0;
+}
+
+static struct figure draw_with(const char *name, const char *metric)
+{
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    o.version = "test";
+    o.metric = metric;
+    t_ok(figure_make(&f, name, runs, count, &o, &e), &e);
+    return f;
+}
+
+static struct figure draw(const char *name)
+{
+    return draw_with(name, NULL);
+}
+
+static void refuses(const char *name, enum ds_err code, const char *part)
+{
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    char want[64];
+    figure_options_default(&o);
+    t_fails(figure_make(&f, name, runs, count, &o, &e), &e, code, part);
+    snprintf(want, sizeof want, "figure %s: ", name);
+    t_truef(strncmp(e.text, want, strlen(want)) == 0, "%s", e.text);
+    t_true(strchr(e.text, '\n') == NULL);
+}
+
+static void says(const struct figure *f, const char *part)
+{
+    t_truef(strstr(str_text(&f->caption), part) != NULL, "\"%s\" lacks \"%s\"",
+            str_text(&f->caption), part);
+}
+
+static void shows(const struct figure *f, const char *part, int want)
+{
+    struct str text = {0};
+    pen_list_print(f->list, &text);
+    t_truef((strstr(str_text(&text), part) != NULL) == want, "%s: \"%s\" is %sthere", f->name, part,
+            want ? "not " : "");
+    str_release(&text);
+}
+
+/* One model in two seeds. */
+static void add_seeds(const char *dir)
+{
+    add(meth_routed(dir, 0.5, 0), "r0");
+    add(meth_routed(dir, 0.5, 1), "r1");
+}
+
+static void add_front(const char *dir)
+{
+    static const double capacity[] = {0.2, 0.5, 0.8};
+    char name[64];
+    for (int seed = 0; seed < 2; seed++) {
+        for (size_t i = 0; i < 3; i++) {
+            snprintf(name, sizeof name, "routed-%zu-%d", i, seed);
+            add(meth_routed(dir, capacity[i], seed), name);
+            struct meth m = meth_routed(dir, capacity[i], seed);
+            m.method = "random";
+            m.loss += 0.25 * (1 - capacity[i]);
+            snprintf(name, sizeof name, "random-%zu-%d", i, seed);
+            add(m, name);
+        }
+        snprintf(name, sizeof name, "dense-%d", seed);
+        add(meth_dense(dir, seed), name);
+    }
+}
+
+static void add_iso(const char *dir, const char *method, double budget, double best, int sizes,
+                    int seeds)
+{
+    char name[64];
+    for (int seed = 0; seed < seeds; seed++)
+        for (int i = 0; i < sizes; i++) {
+            snprintf(name, sizeof name, "%s-%.0e-%d-%d", method, budget, i, seed);
+            add(meth_iso(dir, method, budget, best, 1e6 * pow(2, i), seed), name);
+        }
+}
+
+/* Enough for each figure by itself. */
+static void add_for(const char *name, const char *dir)
+{
+    if (strcmp(name, "pareto") == 0)
+        add_front(dir);
+    else if (strcmp(name, "isoflop") == 0) {
+        add_iso(dir, "dense", 1e12, 2.6e6, 4, 2);
+        add_iso(dir, "dense", 4e12, 5.2e6, 4, 2);
+        add_iso(dir, "routed", 1e12, 4e6, 4, 2);
+        add_iso(dir, "routed", 4e12, 2e7, 4, 2);
+    } else if (strcmp(name, "exit_map") == 0)
+        add(meth_routed(dir, 0.5, 0), "r0");
+    else
+        add_seeds(dir);
+}
+
+static const char *const figures[] = {
+    "router_hist", "topk_causal", "gates_dtf", "prior_loss", "exit_map", "capacity_layer",
+    "exit_hist",   "tradeoff",    "pareto",    "layer_skip", "isoflop",  "category_depth",
+};
+
+T(each_missing_record_is_named)
+{
+    static const struct {
+        const char *figure, *drop, *part;
+    } row[] = {
+        {"router_hist", "gate", "run r: record 'probe' of text 'text-0' has no cell 'gate'"},
+        {"topk_causal", "topk_loss", "run r: no record 'eval' has 'topk_loss' beside 'loss'"},
+        {"gates_dtf", "s_ce", "run r: no record 'layer' has 's_ce'"},
+        {"gates_dtf", "m_cu", "no record 'layer' has 'm_cu'"},
+        {"prior_loss", "prior_loss", "run r: no record 'metric' has 'prior_loss'"},
+        {"capacity_layer", "capacity", "task 'final' has no vector 'capacity'"},
+        {"exit_map", "exited", "run r: record 'probe' of text 'text-1' has no cell 'exited'"},
+        {"exit_hist", "exited", "run r: no record 'probe' has the cell 'exited' and no record"},
+        {"tradeoff", "capacity_asked", "task 'capacity' has no scalar 'capacity_asked'"},
+        {"tradeoff", "flops_ratio", "task 'capacity' has no scalar 'flops_ratio'"},
+        {"layer_skip", "capacity", "task 'final' has no vector 'capacity'"},
+        {"category_depth", "class", "sample' named 'val' has no column 'class'"},
+        {"category_depth", "depth", "sample' named 'val' has no column 'depth'"},
+        {"isoflop", NULL, "config has no train.flops_budget above 0"},
+    };
+    const char *dir = t_tmpdir();
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct meth m = meth_routed(dir, 0.5, 0);
+        m.drop = row[i].drop;
+        add(m, "r");
+        refuses(row[i].figure, DS_ENOTFOUND, row[i].part);
+        clear();
+    }
+}
+
+T(whole_evaluations_and_sizes_that_are_missing_are_named)
+{
+    const char *dir = t_tmpdir();
+    struct meth m = meth_routed(dir, 0.5, 0);
+    m.drop_task = "capacity";
+    add(m, "r");
+    refuses("tradeoff", DS_ENOTFOUND, "run r: no record 'eval' of task 'capacity'");
+    refuses("pareto", DS_EUSAGE, "one experiment is no front");
+    clear();
+    m.drop_task = "final";
+    add(m, "r");
+    add(meth_dense(dir, 0), "d");
+    refuses("capacity_layer", DS_ENOTFOUND, "run r: no record 'eval' of task 'final'");
+    refuses("layer_skip", DS_ENOTFOUND, "run r: no record 'eval' of task 'final'");
+    refuses("pareto", DS_ENOTFOUND, "run r: no record 'eval' of task 'final'");
+    refuses("exit_map", DS_EUSAGE, "shows one run; 2 were named");
+    clear();
+    m = meth_iso(dir, "dense", 1e12, 2e6, 1e6, 0);
+    m.drop = "params_non_embedding";
+    add(m, "r");
+    refuses("isoflop", DS_ENOTFOUND, "run r: record 'head' has no 'params_non_embedding'");
+    clear();
+    /* records of the training that other tests use have none of it */
+    struct fix f = fix_edp(dir, 0.65, 0);
+    runs[count++] = (struct figure_run){.view = opened[0] = fix_open(&f, "bare"), .path = "bare"};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        struct figure d;
+        struct figure_options o;
+        struct err e = {0};
+        figure_options_default(&o);
+        if (strcmp(figures[i], "capacity_layer") == 0 || strcmp(figures[i], "layer_skip") == 0)
+            continue; /* every evaluation has these */
+        t_truef(figure_make(&d, figures[i], runs, count, &o, &e) < 0, "%s", figures[i]);
+    }
+    clear();
+}
+
+T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
+{
+    const char *dir = t_tmpdir(), *keep = getenv("T_KEEP_FIGURES");
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        add_for(figures[i], dir);
+        for (int format = PEN_PNG; format <= PEN_PDF; format++) {
+            struct str bytes[2] = {{0}, {0}};
+            struct err e = {0};
+            for (int k = 0; k < 2; k++) {
+                struct figure f = draw(figures[i]);
+                t_ok(figure_bytes(&f, (enum pen_format)format, &bytes[k], &e), &e);
+                figure_release(&f);
+            }
+            t_truef(bytes[0].len > 500 && bytes[0].len == bytes[1].len &&
+                        memcmp(bytes[0].p, bytes[1].p, bytes[0].len) == 0,
+                    "%s.%s differs", figures[i], pen_format_name((enum pen_format)format));
+            if (keep && format == PEN_PNG) {
+                char path[512];
+                snprintf(path, sizeof path, "%s/%s.png", keep, figures[i]);
+                t_ok(fs_write_file(path, bytes[0].p, bytes[0].len, &e), &e);
+            }
+            str_release(&bytes[0]);
+            str_release(&bytes[1]);
+        }
+        clear();
+    }
+}
+
+T(text_stays_on_the_page_and_legible_in_every_venue_and_theme)
+{
+    char words[96];
+    const char *dir = t_tmpdir();
+    struct figure_options o;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        add_for(figures[i], dir);
+        figure_options_default(&o);
+        for (int v = 0; (o.venue = figure_venue(v, words, sizeof words)) != NULL; v++) {
+            struct figure f;
+            struct str text = {0};
+            o.theme = v % 2 ? "dark" : "light";
+            t_ok(figure_make(&f, figures[i], runs, count, &o, &e), &e);
+            pen_list_print(f.list, &text);
+            for (const char *at = str_text(&text); (at = strstr(at, "\ntext ")) != NULL; at++) {
+                double x = 0, y = 0, size = 0;
+                t_eq(sscanf(at, "\ntext %lf %lf %lf", &x, &y, &size), 3);
+                t_truef(size >= 6, "%s %s: %g pt", o.venue, figures[i], size);
+                t_truef(x >= 0 && x <= f.width && y >= 0 && y <= f.height, "%s %s: at %g %g",
+                        o.venue, figures[i], x, y);
+            }
+            str_release(&text);
+            figure_release(&f);
+        }
+        clear();
+    }
+}
+
+T(other_numbers_give_another_data_hash)
+{
+    const char *dir = t_tmpdir();
+    char before[65];
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        add_for(figures[i], dir);
+        struct figure f = draw(figures[i]);
+        snprintf(before, sizeof before, "%s", f.data_hash);
+        figure_release(&f);
+        clear();
+        add_for(figures[i], dir);
+        runview_free(opened[0]);
+        struct meth m = strcmp(figures[i], "isoflop") == 0
+                            ? meth_iso(dir, "dense", 1e12, 2.7e6, 1e6, 9)
+                            : meth_routed(dir, 0.55, 9);
+        runs[0].view = opened[0] = meth_open(&m, names[0]);
+        if (strcmp(figures[i], "gates_dtf") == 0 || strcmp(figures[i], "tradeoff") == 0) {
+            clear(); /* of another group: by itself, and with a terms' slope of its own */
+            m.layers = 10;
+            add(m, "other");
+        }
+        f = draw(figures[i]);
+        t_truef(strcmp(before, f.data_hash) != 0, "%s", figures[i]);
+        figure_release(&f);
+        clear();
+    }
+}
+
+T(the_front_leaves_out_what_another_beats)
+{
+    const char *dir = t_tmpdir();
+    add_front(dir);
+    struct figure f = draw("pareto");
+    says(&f, "Mean over n = 2 seeds");
+    shows(&f, "loss of dense", 1);
+    figure_release(&f);
+    f = draw_with("pareto", "loss,flops_ratio");
+    shows(&f, "FLOPs (fraction of dense)", 1);
+    figure_release(&f);
+    clear();
+}
+
+T(an_optimum_is_marked_only_where_the_sizes_enclose_it)
+{
+    const char *dir = t_tmpdir();
+    add_iso(dir, "dense", 1e12, 2.6e6, 4, 3);
+    struct figure f = draw("isoflop");
+    says(&f, "dense, 1.0\xC3\x97"
+             "10\xC2\xB9\xC2\xB2 FLOPs: best at 2.");
+    figure_release(&f);
+    clear();
+    add_iso(dir, "dense", 1e12, 1e9, 4, 3);
+    f = draw("isoflop");
+    says(&f, "the optimum is not enclosed by the sizes");
+    figure_release(&f);
+    clear();
+    add_iso(dir, "dense", 1e12, 2e6, 2, 1);
+    f = draw("isoflop");
+    says(&f, "2 sizes, no fit");
+    figure_release(&f);
+    clear();
+    add_iso(dir, "dense", 1e12, 2.6e6, 4, 1);
+    f = draw("isoflop");
+    says(&f, "no interval: it takes two seeds a size");
+    figure_release(&f);
+    clear();
+}
+
+T(exits_come_from_probes_or_from_rates)
+{
+    const char *dir = t_tmpdir();
+    add(meth_routed(dir, 0.5, 0), "r");
+    struct figure f = draw("exit_hist");
+    says(&f, "n = 96 tokens of the newest probes");
+    figure_release(&f);
+    f = draw("exit_map");
+    shows(&f, "never left", 1);
+    figure_release(&f);
+    clear();
+    struct meth m = meth_routed(dir, 0.5, 0);
+    m.rates = 1;
+    add(m, "r");
+    f = draw("exit_hist");
+    says(&f, "exit rates of training at step 200");
+    figure_release(&f);
+    clear();
+}
+
+T(what_may_be_missing_is_left_out)
+{
+    const char *dir = t_tmpdir();
+    struct meth m = meth_routed(dir, 0.5, 0);
+    struct figure f;
+    m.drop = "causal_accuracy";
+    add(m, "r");
+    f = draw("topk_causal");
+    says(&f, "F1 of the predictor 0.8");
+    shows(&f, "Accuracy of the predictor", 0);
+    figure_release(&f);
+    clear();
+    m.drop = "capacity_topk";
+    add(m, "r");
+    f = draw("capacity_layer");
+    shows(&f, "top-k", 0);
+    figure_release(&f);
+    clear();
+    m.drop = "prior_error";
+    add(m, "r");
+    f = draw("prior_loss");
+    shows(&f, "Mean square error", 0);
+    figure_release(&f);
+    clear();
+    m.drop = "control_random_loss";
+    add(m, "r");
+    f = draw("tradeoff");
+    shows(&f, "random routing", 0);
+    shows(&f, "by measured time", 1);
+    figure_release(&f);
+    f = draw_with("tradeoff", "perplexity");
+    shows(&f, "Perplexity", 1);
+    figure_release(&f);
+    clear();
+    m.drop = "nll";
+    add(m, "r");
+    f = draw("category_depth");
+    shows(&f, "Mean loss (nats)", 0);
+    shows(&f, "rare", 0);
+    says(&f, "Classes of fewer than 10 tokens are not shown");
+    figure_release(&f);
+    clear();
+}
+
+/* The numbers of data/token_class.h are those of the records. */
+T(token_classes_have_names)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } row[] = {{CLASS_WORD, "word"},
+               {CLASS_CONTINUATION, "continuation"},
+               {CLASS_PUNCTUATION, "punctuation"},
+               {CLASS_DIGIT, "digit"},
+               {CLASS_SPACE, "space"},
+               {CLASS_STOP_WORD, "stop word"},
+               {CLASS_RARE, "rare"},
+               {CLASS_HIGH_LOSS, "high loss"},
+               {CLASS_OTHER, "other"}};
+    t_eq(RUN_CLASSES, CLASS_OTHER + 1);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        t_str(runview_class(row[i].number), row[i].name);
+    t_true(runview_class(-1) == NULL && runview_class(RUN_CLASSES) == NULL);
+}
+
+/* The commands of three figures, as committed.  T_UPDATE_GOLDEN=1 writes them anew. */
+static void compare_golden(const char *name)
+{
+    char path[128];
+    struct str got = {0}, want = {0};
+    struct err e = {0};
+    struct figure f = draw(name);
+    str_addf(&got, "size %.3f %.3f\ncaption %s\n", f.width, f.height, str_text(&f.caption));
+    pen_list_print(f.list, &got);
+    snprintf(path, sizeof path, "tests/golden/fig_%s.txt", name);
+    if (getenv("T_UPDATE_GOLDEN"))
+        t_ok(fs_write_file(path, got.p, got.len, &e), &e);
+    t_ok(fs_read_file(&want, path, 1 << 22, &e), &e);
+    t_truef(got.len == want.len && memcmp(got.p, want.p, got.len) == 0, "%s differs from %s", name,
+            path);
+    str_release(&got);
+    str_release(&want);
+    figure_release(&f);
+}
+
+T(pen_commands_are_those_of_the_golden_files)
+{
+    static const char *const name[] = {"pareto", "isoflop", "capacity_layer"};
+    const char *dir = t_tmpdir();
+    for (size_t i = 0; i < 3; i++) {
+        add_for(name[i], dir);
+        compare_golden(name[i]);
+        clear();
+    }
+}
