@@ -69,7 +69,7 @@ static int take(struct sheet *s, const struct group *g, struct shares *v, struct
 }
 
 static void draw_points(struct sheet *s, struct panel *p, const struct interval *v, int layers,
-                        double shift, int i, int is_hollow)
+                        double shift, int i)
 {
     double r = s->venue->line * 1.9, step = axis_at(&p->ax, 1) - axis_at(&p->ax, 0);
     for (int l = 0; l < layers; l++) {
@@ -79,7 +79,7 @@ static void draw_points(struct sheet *s, struct panel *p, const struct interval 
         if (isfinite(v[l].lo) && axis_at(&p->ay, v[l].lo) - axis_at(&p->ay, v[l].hi) > 2 * r)
             panel_whisker(s, x, axis_at(&p->ay, v[l].lo), x, axis_at(&p->ay, v[l].hi),
                           sheet_series(s, i));
-        sheet_marker(s, i, x, y, r, sheet_series(s, i), is_hollow);
+        sheet_marker(s, i, x, y, r, sheet_series(s, i), 0);
         panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
     }
 }
@@ -97,8 +97,8 @@ static void draw_shares(struct sheet *s, struct panel *p, const struct shares *v
         panel_mark_box(p, axis_at(&p->ax, l) - w / 2, y0, w, h);
     }
     if (v->topk)
-        draw_points(s, p, v->topk, v->layers, 0.12, 1, 1);
-    draw_points(s, p, v->causal, v->layers, v->topk ? -0.12 : 0, 0, 0);
+        draw_points(s, p, v->topk, v->layers, 0.12, 1);
+    draw_points(s, p, v->causal, v->layers, v->topk ? -0.12 : 0, 0);
 }
 
 static int draw_panel(struct sheet *s, const struct groups *set, int i, struct err *e)

@@ -150,12 +150,14 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         char n[32];
         draw_exits(s, set, i, &x, p);
         number_format(n, sizeof n, (double)x.tokens, 0);
+        if (set->n > 1)
+            sheet_note(s, "%s:", g->label);
         if (cells)
-            sheet_note(s, "%s: n = %s tokens of the newest probes, %d seed%s.", g->label, n,
-                       g->runs, g->runs == 1 ? "" : "s");
+            sheet_note(s, "n = %s tokens of the newest probes, %d seed%s.", n, g->runs,
+                       g->runs == 1 ? "" : "s");
         else
-            sheet_note(s, "%s: exit rates of training at step %lld, %d seed%s.", g->label,
-                       (long long)x.step, g->runs, g->runs == 1 ? "" : "s");
+            sheet_note(s, "Exit rates of training at step %lld, %d seed%s.", (long long)x.step,
+                       g->runs, g->runs == 1 ? "" : "s");
     }
     mem_free(x.share);
     mem_free(p);

@@ -9,12 +9,13 @@
 #include "base/rng.h"
 #include "figures/plot.h"
 
+#define MILLION 6 /* log10 */
 enum { CURVES_MAX = 12, ROUNDS = 1000, SIZES_TO_FIT = 3, LINE = 96 };
 
 /* One size at one budget. */
 struct point {
     const struct group *g;
-    double budget, x; /* x: log10 of parameters */
+    double budget, x; /* x: log10 of millions of parameters */
     double *loss;     /* (g->runs) */
     struct interval y;
 };
@@ -27,7 +28,7 @@ struct iso {
     int n, budget, sizes;
     struct parabola fit;
     int has_fit, is_enclosed, has_interval;
-    double best, lo, hi; /* log10 of parameters */
+    double best, lo, hi; /* like x */
 };
 struct isos {
     struct point *point;
@@ -51,7 +52,7 @@ static int take_point(struct sheet *s, struct point *p, struct err *e)
         if (!(params > 0))
             return sheet_refuse(s, run, e, "record 'head' has no 'params_non_embedding'");
         p->budget = budget;
-        p->x = log10(params);
+        p->x = log10(params) - MILLION;
         data_hash(s, "train.flops_budget", &budget, sizeof budget);
         data_hash(s, "params_non_embedding", &params, sizeof params);
         int rc = data_eval(s, run, "loss", &p->loss[i], e);
@@ -307,9 +308,9 @@ static void note_curve(struct sheet *s, const struct iso *c, double budget)
     char number[32], best[32], lo[32], hi[32];
     const char *method = c->p[0].g->method;
     number_short(number, sizeof number, budget);
-    number_short(best, sizeof best, pow(10, c->best) / 1e6);
-    number_short(lo, sizeof lo, pow(10, c->lo) / 1e6);
-    number_short(hi, sizeof hi, pow(10, c->hi) / 1e6);
+    number_short(best, sizeof best, pow(10, c->best));
+    number_short(lo, sizeof lo, pow(10, c->lo));
+    number_short(hi, sizeof hi, pow(10, c->hi));
     if (!c->has_fit)
         sheet_note(s, "%s, %s FLOPs: %d size%s, no fit.", method, number, c->sizes,
                    c->sizes == 1 ? "" : "s");
@@ -339,7 +340,7 @@ static int draw(struct sheet *s, struct err *e)
         rc = fit_curve(s, &t->curve[i], e);
     if (rc == 0) {
         include(p, t);
-        p->x_label = "Non-embedding parameters";
+        p->x_label = "Non-embedding parameters (millions)";
         p->y_label = "Validation loss (nats)";
         add_entries(s, p, t, set.methods);
         s->height = s->width * 0.7;

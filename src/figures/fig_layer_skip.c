@@ -30,7 +30,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct interval *c
             continue;
         if (is_always_on(&c[l])) {
             y = p->y + p->h - r * 1.6;
-            sheet_marker(s, 3, x, y, r, sheet_colour(s, ROLE_FORCED), 0);
+            sheet_marker(s, 3, x, y, r, sheet_colour(s, ROLE_REFERENCE), 0);
             panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
             continue;
         }
@@ -75,7 +75,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         for (int l = 0; l < layers; l++)
             on |= is_always_on(&c[l]);
         if (on)
-            panel_entry(p, "always on", sheet_colour(s, ROLE_FORCED), 0, 3, 0);
+            panel_entry(p, "always on", sheet_colour(s, ROLE_REFERENCE), 0, 3, 0);
         panel_entry(p, "50 %", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
         result_text(c, layers, p->sub, sizeof p->sub);
         if (set->n > 1)

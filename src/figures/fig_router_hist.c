@@ -133,8 +133,9 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         rc = take_run(s, &all, g->run[k], k, e);
     if (rc == 0) {
         draw_gates(s, set, i, &all, p);
-        sheet_note(s, "%s: %d probe text%s, %d seed%s.", g->label, all.texts,
-                   all.texts == 1 ? "" : "s", g->runs, g->runs == 1 ? "" : "s");
+        sheet_note(s, "%s%s%d probe text%s, %d seed%s.", set->n > 1 ? g->label : "",
+                   set->n > 1 ? ": " : "", all.texts, all.texts == 1 ? "" : "s", g->runs,
+                   g->runs == 1 ? "" : "s");
     }
     mem_free(all.v);
     mem_free(all.share);

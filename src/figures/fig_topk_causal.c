@@ -57,7 +57,7 @@ static void draw_row(struct sheet *s, struct panel *p, const struct group *g, co
         pen_colour(s->pen, sheet_colour(s, ROLE_REFERENCE), 1);
         pen_width(s->pen, s->venue->line * 0.75);
         pen_segment(s->pen, a, at, b, at);
-        sheet_marker(s, 1, a, at, r, sheet_series(s, 1), 1);
+        sheet_marker(s, 1, a, at, r, sheet_series(s, 1), 0);
         sheet_marker(s, 0, b, at, r, sheet_series(s, 0), 0);
         panel_mark_line(p, a - r, at, b + r, at);
     }

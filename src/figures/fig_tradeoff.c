@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "figures/glyphs.h"
 #include "figures/plot.h"
 
 enum { PANELS_MAX = 6, POINTS_MAX = 64 };
@@ -174,21 +175,22 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *v
     }
 }
 
-/* The capacity asked for beside each point by FLOPs, where it does not stand on the last one. */
+/* The capacity asked for below each point by FLOPs, where it would not stand on the last one. */
 static void draw_capacities(struct sheet *s, struct panel *p, const struct points *v)
 {
-    double small = s->venue->small, before_x = -1e9, before_y = -1e9;
+    double small = s->venue->small, last_x = 1e9, last_y = 1e9;
     char text[24];
-    for (int i = v->n; i-- > 0;) {
-        double x = axis_at(&p->ax, v->p[i].x[BY_FLOPS]), y = axis_at(&p->ay, v->p[i].y.mean);
-        if (hypot(x - before_x, y - before_y) < small * 1.8)
-            continue;
+    for (int i = 0; i < v->n; i++) {
         number_format(text, sizeof text, v->p[i].capacity, -1);
-        sheet_text(s, x + small * 0.7, y + small * 0.9, TEXT_LEFT, TEXT_MIDDLE, 1,
-                   sheet_colour(s, ROLE_DIM), text);
-        panel_mark_box(p, x, y, small * 2.6, small * 1.3);
-        before_x = x;
-        before_y = y;
+        double wide = glyph_width(text, small),
+               x = axis_at(&p->ax, v->p[i].x[BY_FLOPS]) + small * 0.5,
+               y = axis_at(&p->ay, v->p[i].y.mean) + small * 1.1;
+        if (x + wide + small * 0.6 > last_x && fabs(y - last_y) < small * 1.3)
+            continue;
+        sheet_text(s, x, y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_DIM), text);
+        panel_mark_box(p, x, y - small * 0.5, wide, small);
+        last_x = x;
+        last_y = y;
     }
 }
 
@@ -206,7 +208,7 @@ static void include(struct panel *p, const struct points *v)
             axis_include(&p->ay, h->hi);
         }
     axis_pad(&p->ax, 0.08);
-    axis_pad(&p->ay, 0.1);
+    axis_pad(&p->ay, 0.12);
 }
 
 static int draw_panel(struct sheet *s, const struct groups *set, int i, struct err *e)

@@ -339,7 +339,7 @@ T(exits_come_from_probes_or_from_rates)
     m.rates = 1;
     add(m, "r");
     f = draw("exit_hist");
-    says(&f, "exit rates of training at step 200");
+    says(&f, "Exit rates of training at step 200");
     figure_release(&f);
     clear();
 }
