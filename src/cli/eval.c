@@ -168,7 +168,7 @@ static int measure_at_speedup(struct answer *out, struct subject *s, struct ppl_
     struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
     if (o->target_speedup <= 0)
         return ppl_run(&out->r, s, o, e);
-    int rc = o->routing != PPL_CAUSAL || o->capacity >= 0
+    int rc = o->routing != PPL_CAUSAL || o->capacity != -1
                  ? err_set(e, DS_EUSAGE,
                            "target_speedup looks for the capacity of causal routing itself: "
                            "neither capacity= nor routing= goes with it")

@@ -125,7 +125,7 @@ static void print_json(struct str *out, const struct subject *s, const struct ge
     json_add_ids(out, "prompt_depth", r->depth, r->n_prompt);
     json_add_str(out, "compute", gemm_format_name[s->model->weights.format]);
     json_add_str(out, "weights", quant_name[s->model->weights.numbers.weights]);
-    json_add_num(out, "capacity_asked", o->capacity < 0 ? (double)NAN : o->capacity);
+    json_add_num(out, "capacity_asked", o->capacity == -1 ? (double)NAN : o->capacity);
     json_add_num(out, "block_ratio", r->block_ratio);
     json_add_num(out, "flops_ratio", r->flops_ratio);
     json_add_num(out, "time_ratio", r->time_ratio);
@@ -172,7 +172,7 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
     int by_time = o->speedup_by == SPEEDUP_TIME;
     if (o->target_speedup <= 0)
         return 0;
-    if (o->capacity >= 0 || o->routing != GEN_CAUSAL)
+    if (o->capacity != -1 || o->routing != GEN_CAUSAL)
         return err_set(e, DS_EUSAGE,
                        "target_speedup looks for the capacity of causal routing itself: neither "
                        "capacity= nor routing= goes with it");

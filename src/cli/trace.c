@@ -52,7 +52,7 @@ static struct pass use_of(const struct trace_settings *o)
 {
     return (struct pass){.kind = o->routing == ROUTING_DENSE ? PASS_DENSE : PASS_SPARSE,
                          .topk = o->routing == ROUTING_TOPK,
-                         .has_capacity = o->capacity >= 0,
+                         .has_capacity = o->capacity != -1,
                          .capacity = o->capacity};
 }
 

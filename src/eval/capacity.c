@@ -13,7 +13,7 @@ static int parse(struct capacity_table *t, const char *text, struct err *e)
     for (const char *p = text; *p;) {
         char *end;
         double x = strtod(p, &end);
-        if (end == p || (*end && *end != ',') || !(x >= 0 && x <= 1))
+        if (end == p || (*end && (*end != ',' || !end[1])) || !(x >= 0 && x <= 1))
             return err_set(e, DS_EUSAGE,
                            "capacities=%s: numbers from 0 to 1 are wanted, with commas", text);
         if (t->n == CAPACITY_ROWS)

@@ -50,7 +50,7 @@ static struct pass pass_of(const struct gen_options *o, enum pass_kind kind)
     return (struct pass){.kind = kind,
                          .seed = o->seed < 0 ? 0 : (uint64_t)o->seed,
                          .offset = o->threshold_offset,
-                         .has_capacity = o->capacity >= 0,
+                         .has_capacity = o->capacity != -1,
                          .capacity = o->capacity};
 }
 
@@ -66,9 +66,6 @@ int gen_check(const struct subject *s, const struct gen_options *o, struct err *
         return err_set(e, DS_EUSAGE,
                        "routing=topk looks at later tokens, which are not there yet when text is "
                        "made (routing=causal or dense; eval and trace score whole texts by it)");
-    if (o->capacity < 0 && o->capacity != -1)
-        return err_set(e, DS_ERANGE, "capacity=%g is outside 0 to 1 (-1: the method's own)",
-                       o->capacity);
     return route_ready(&s->model->route, &pass, e);
 }
 

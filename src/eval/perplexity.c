@@ -319,9 +319,6 @@ static int check_options(const struct ppl_options *o, struct err *e)
 {
     if (strcmp(o->task, "ppl") != 0)
         return err_set(e, DS_EUSAGE, "task=%s is unknown; there is task=ppl", o->task);
-    if (o->capacity < 0 && o->capacity != -1)
-        return err_set(e, DS_ERANGE, "capacity=%g is outside 0 to 1 (-1: the method's own)",
-                       o->capacity);
     return 0;
 }
 
@@ -350,7 +347,7 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
     p->o = o;
     p->about.task = "ppl";
     p->about.routing = ppl_routing_name[o->routing];
-    struct pass use = use_of(p, o->capacity < 0 ? (double)NAN : o->capacity);
+    struct pass use = use_of(p, o->capacity == -1 ? (double)NAN : o->capacity);
     int rc = check_options(o, e);
     if (rc == 0) /* before any text is read */
         rc = route_ready(&s->model->route, &use, e);
@@ -378,7 +375,7 @@ void ppl_close(struct ppl *p)
 int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o, struct err *e)
 {
     struct ppl *p = NULL;
-    struct ppl_wants w = {.capacity = o->capacity < 0 ? (double)NAN : o->capacity,
+    struct ppl_wants w = {.capacity = o->capacity == -1 ? (double)NAN : o->capacity,
                           .topk = o->controls,
                           .controls = o->controls ? 2 : 0,
                           .dense = o->controls,

@@ -1,0 +1,184 @@
+"""Evaluations of routed models as a script meets them: controls, capacities, calibration, and what is refused.
+DEPTHSCOPE names the program.  The methods are those that `help keys` lists."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=6 train.seq=32 train.batch=2 "
+        "train.eval_every=3 train.final_tokens=512 train.eval_tokens=128 data.docs=60 data.val_fraction=0.3 "
+        "train.time_rounds=1 train.checkpoint_every=6").split()
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, code=0):
+    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120 * SLOW)
+    err = p.stderr.decode("utf-8", "replace")
+    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, err)
+    if code:
+        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
+    run.err = err
+    return p.stdout.decode("utf-8")
+
+
+def run_json(*words):
+    return json.loads(run(*words, "--json"))
+
+
+def refused(part, *words, code=2):
+    run(*words, code=code)
+    assert part in run.err, "%r lacks %r" % (run.err, part)
+
+
+def methods():
+    return re.findall(r"`model\.method=(\w+)`", run("help", "keys"))
+
+
+@test
+def an_evaluation_is_held_against_controls_at_equal_rates():
+    x = run_json("eval", "edp")
+    for key in "dense_loss control_random_loss control_static_loss depth_variance mi_mean decode_tok_s".split():
+        assert isinstance(x[key], float), key
+    assert abs(x["control_random_ratio"] - x["block_ratio"]) < 0.06, x
+    assert abs(x["control_static_ratio"] - x["block_ratio"]) < 0.06, x
+    assert x["control_loss"] == x["loss"] and x["control_tokens"] == x["tokens"]
+    assert len(x["mi"]) == len(x["capacity"]) == 6 and x["mi"][0] == 0
+    assert abs(x["depth_sd"] ** 2 - x["depth_variance"]) < 1e-6
+    assert abs(x["decode_dense_tok_s"] / x["decode_tok_s"] - x["decode_time_ratio"]) < 1e-3 * x["decode_time_ratio"]
+    assert x["topk_loss"] is None and x["not_causal"] == ""
+    plain = run_json("eval", "edp", "controls=false", "time_rounds=0")
+    assert plain["loss"] == x["loss"] and plain["control_random_loss"] is None and plain["decode_tok_s"] is None
+    dense = run_json("eval", "edp", "routing=dense", "time_rounds=0")
+    assert abs(dense["loss"] - x["dense_loss"]) < 1e-6, (dense["loss"], x["dense_loss"])
+    assert "fixed pattern" in run("eval", "edp")
+
+
+@test
+def the_last_evaluation_of_a_run_has_controls_and_decoding_and_compare_shows_them():
+    table = run("compare", "edp")
+    assert "decode time" in table and "I(token; run)" in table and "depth var" in table and "top-k gap" not in table
+    x = run_json("compare", "edp")["runs"][0]
+    assert x["decode_time_ratio"] > 0 and x["mi_mean"] is not None and x["topk_gap"] is None
+
+
+@test
+def one_token_at_a_time_and_no_text_at_all():
+    with open("some.txt", "w") as f:
+        f.write("The cat sat on the mat. " * 30)
+    x = run_json("eval", "edp", "data.path=some.txt", "seq=1", "time_rounds=1", "tokens=40")
+    assert x["tokens"] == 40 and x["depth_variance"] is not None and x["decode_time_ratio"] > 0
+    open("nothing.txt", "w").close()
+    refused("nothing.txt", "eval", "edp", "data.path=nothing.txt", code=1)
+    refused("window", "eval", "edp", "data.path=some.txt", "split=val", code=1)
+
+
+@test
+def what_a_method_has_not_is_refused_in_one_line():
+    for words in (["eval", "edp"], ["generate", "edp", "--prompt", "x"], ["trace", "edp", "--text", "x y", "--json"]):
+        refused("no capacity", *words, "capacity=0.4")
+        refused("capacity", *words, "capacity=1.5")
+        refused("top-k" if words[0] != "generate" else "not there yet", *words, "routing=topk")
+    refused("no capacity", "eval", "edp", "--benchmark")
+    refused("no capacity", "eval", "edp", "target_speedup=1.5")
+    refused("no capacity", "generate", "edp", "--prompt", "x", "target_speedup=1.5")
+    refused("neither", "eval", "edp", "target_speedup=1.5", "capacity=0.4")
+    refused("nothing to calibrate", "calibrate", "edp")
+    refused("did you mean", "eval", "edp", "--bench")
+    assert run("help", "calibrate").startswith("depthscope calibrate")
+
+
+def benchmark(name):
+    words = ("capacities=0.3,1", "tokens=256", "time_rounds=1")
+    x = run_json("eval", name, "--benchmark", *words, "-o", "rows.mp")
+    assert [r["capacity_asked"] for r in x["rows"]] == [0.3, 1], x
+    assert x["rows"][0]["block_ratio"] <= x["rows"][1]["block_ratio"], x
+    assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
+    assert "1 head, 2 eval" in run("inspect", "rows.mp")
+    assert "random control" in run("eval", name, "--benchmark", *words)
+    refused("unreachable: speedup lies in", "eval", name, "target_speedup=1000", "tokens=256", code=1)
+
+
+def calibrate(name):
+    before = sorted(os.listdir("runs/%s/checkpoints" % name))
+    run("calibrate", name, "tokens=256")
+    assert "wrote runs/%s/checkpoints/" % name in run.err, run.err
+    assert sorted(os.listdir("runs/%s/checkpoints" % name)) == before
+    assert "every file is as its manifest says" in run("inspect", "runs/%s/checkpoints/%s" % (name, before[-1]))
+    run("calibrate", name, "tokens=256", "-o", name + "-dir")
+    refused("exists", "calibrate", name, "-o", name + "-dir", code=1)
+    a, b = (run_json("eval", x, "data.path=some.txt", "time_rounds=0", "seq=32") for x in (name, name + "-dir"))
+    assert a["loss"] == b["loss"], (a["loss"], b["loss"])
+    run("train", "--resume", name, "train.steps=8", "--quiet")
+
+
+@test
+def every_method_is_evaluated_by_what_it_has():
+    with open("some.txt", "w") as f:
+        f.write("The cat sat on the mat. " * 30)
+    for name in methods():
+        if name != "edp":
+            run("train", *TINY, "model.method=" + name, "--run", name, "--quiet")
+        x = run_json("eval", name, "time_rounds=1")
+        assert x["loss"] > 0 and "block_ratio" in x, x
+        p = subprocess.run([PROGRAM, "eval", name, "routing=topk", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if p.returncode == 0:
+            topk = json.loads(p.stdout)
+            assert "loss" in topk["not_causal"] and abs(topk["loss"] - x["topk_loss"]) < 1e-5, (name, topk["loss"], x["topk_loss"])
+            assert abs(x["topk_gap"] - (x["loss"] - x["topk_loss"])) < 1e-6 and "topk_gap" in x["not_causal"], name
+            assert "NOT causal" in run("eval", name, "routing=topk", "time_rounds=0")
+            assert run_json("trace", name, "--text", "The cat sat", "routing=topk")["routing"] == "topk"
+        else:
+            assert b"no top-k" in p.stderr and x["topk_loss"] is None, (name, p.stderr)
+        p = subprocess.run([PROGRAM, "calibrate", name, "tokens=256"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if p.returncode == 0:
+            calibrate(name)
+        else:
+            assert b"nothing to calibrate" in p.stderr, (name, p.stderr)
+        p = subprocess.run([PROGRAM, "eval", name, "capacity=0.5", "tokens=256"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if p.returncode == 0:
+            benchmark(name)
+            assert run_json("generate", name, "--prompt", "The", "capacity=0.5", "max_tokens=4")["capacity_asked"] == 0.5
+        else:
+            assert b"no capacity" in p.stderr, (name, p.stderr)
+
+
+def main():
+    name = "test_cli_eval"
+    if not PROGRAM or not os.path.exists(PROGRAM):
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    home, top = os.getcwd(), tempfile.mkdtemp()
+    os.chdir(top)
+    os.environ["DEPTHSCOPE_RUNS"] = "runs"
+    failed = 0
+    try:
+        run("train", *TINY, "--run", "edp", "model.method=edp", "--quiet")
+        for f in tests:
+            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
+                continue
+            try:
+                f()
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
+    except AssertionError as e:
+        failed += 1
+        print("FAIL setup: %s" % e)
+    finally:
+        os.chdir(home)
+        shutil.rmtree(top, ignore_errors=True)
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())

@@ -1,0 +1,455 @@
+/* Every number of an evaluation against a count by hand, on models whose decisions the test makes. */
+#include "fake_method.h"
+#include "../kit.h"
+#include "io/record.h"
+#include "models/calibrate.h"
+#include "models/measure.h"
+
+enum { L = 4, V = 16, ROWS = 2048 };
+
+static struct kit_batch batch;
+
+static struct model *fake_model(int rows)
+{
+    struct err e = {0};
+    struct model *m = NULL;
+    t_ok(kit_try(&m,
+                 "model.layers=4 model.dim=16 model.heads=2 model.vocab=16 model.max_seq=4096 "
+                 "model.init_std=0.3 model.method=dense",
+                 3, 0, &e),
+         &e);
+    m->route.ops = &fake_ops;
+    t_ok(model_reserve(m, rows, 0, 0, &e), &e);
+    return m;
+}
+
+static struct measure measure_of(struct model *m, const struct pass *pass)
+{
+    struct measure s;
+    struct err e = {0};
+    struct pass p = *pass;
+    p.kind = PASS_SPARSE;
+    p.record = 1;
+    t_ok(measure_init(&s, m, batch.b.T, 64, &e), &e);
+    model_forward(m, &batch.b, &p);
+    model_loss(m, 0, 1);
+    measure_add(&s, m, NULL, 0);
+    return s;
+}
+
+static double number_of(const struct measure *s, const char *key)
+{
+    struct measure_number x[MEASURE_NUMBERS];
+    size_t n = measure_numbers(s, x);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(x[i].key, key) == 0)
+            return x[i].value;
+    t_truef(0, "there is no number %s", key);
+    return 0;
+}
+
+static double entropy(double p)
+{
+    return -p * log(p) - (1 - p) * log(1 - p);
+}
+
+/* ---- what decisions follow ---- */
+
+static int low_ids(const struct route *r, int l, int i)
+{
+    return r->pass.id[i] < 4 * l; /* layer 1: 4 of 16 ids, 2: 8, 3: 12 */
+}
+
+T(a_gate_that_is_a_function_of_the_token_tells_its_whole_entropy)
+{
+    struct model *m = fake_model(ROWS);
+    struct pass pass = {0};
+    double mean = 0;
+    kit_fill(&batch, 2, ROWS / 2, V, 1);
+    fake_runs = low_ids;
+    struct measure s = measure_of(m, &pass);
+    t_near(decisions_mi(&s.decisions, 0), 0, 0); /* always on */
+    for (int l = 1; l < L; l++) {
+        double ran = 0;
+        for (int i = 0; i < ROWS; i++)
+            ran += batch.id[i] < 4 * l;
+        double want = entropy(ran / ROWS) - (V - 1) / (2.0 * ROWS);
+        t_near(decisions_mi(&s.decisions, l), want, 1e-12);
+        mean += want / (L - 1);
+    }
+    t_near(number_of(&s, "mi_mean"), mean, 1e-12);
+    measure_release(&s);
+    model_free(m);
+}
+
+static int by_lot(const struct route *r, int l, int i)
+{
+    (void)r;
+    return rng_at(9, RNG_TEST, 7, (uint32_t)l, (uint32_t)i) < 0.3;
+}
+
+static int stripes(const struct route *r, int l, int i)
+{
+    double phase = r->pass.pos[i] * 0.6180339887498949 + l * 0.41421356237309503;
+    return phase - floor(phase) < 0.6;
+}
+
+T(a_gate_that_does_not_look_at_the_token_tells_nothing_and_the_bias_is_taken_off)
+{
+    int (*const rule[])(const struct route *, int, int) = {by_lot, stripes};
+    struct model *m = fake_model(ROWS);
+    struct pass pass = {0};
+    double sd = sqrt(2.0 * (V - 1)) / (2 * ROWS); /* of chi^2 / 2N */
+    kit_fill(&batch, 2, ROWS / 2, V, 1);
+    for (size_t k = 0; k < DS_LEN(rule); k++) {
+        double sum = 0;
+        fake_runs = rule[k];
+        struct measure s = measure_of(m, &pass);
+        for (int l = 1; l < L; l++) {
+            t_near(decisions_mi(&s.decisions, l), 0, 4 * sd);
+            sum += decisions_mi(&s.decisions, l);
+        }
+        /* without the correction the mean of three would be near 15 / 4096 = 0.0037 */
+        t_near(sum / (L - 1), 0, 3 * sd / sqrt(L - 1));
+        measure_release(&s);
+    }
+    model_free(m);
+}
+
+static real soft_cell(const struct route *r, int k, int l, int i)
+{
+    (void)r;
+    if (k != FAKE_GATE)
+        return (real)NAN;
+    return (real)(l == 1 ? 0.3 : l == 2 ? (i % 2 ? 0.1 : 0.9) : i == 5 ? 1.5 : 0.5);
+}
+
+static real hard_cell(const struct route *r, int k, int l, int i)
+{
+    (void)r;
+    return (real)(k == FAKE_GATE && (i + l) % 2);
+}
+
+T(the_soft_gate_tells_how_far_it_is_from_constant)
+{
+    struct model *m = fake_model(ROWS);
+    struct pass pass = {0};
+    kit_fill(&batch, 1, 512, V, 1);
+    fake_runs = by_lot;
+    fake_cell = soft_cell;
+    struct measure s = measure_of(m, &pass);
+    t_near(decisions_mi_soft(&s.decisions, 1), 0, 1e-6);
+    t_near(decisions_mi_soft(&s.decisions, 2), log(2) - entropy(0.1), 1e-6);
+    t_true(isnan(decisions_mi_soft(&s.decisions, 0)));
+    t_true(isnan(decisions_mi_soft(&s.decisions, 3))); /* 1.5 is no soft gate */
+    t_near(number_of(&s, "mi_soft_mean"), 0.5 * (log(2) - entropy(0.1)), 1e-6);
+    measure_release(&s);
+    fake_cell = hard_cell;
+    s = measure_of(m, &pass);
+    t_true(isnan(number_of(&s, "mi_soft_mean")));
+    measure_release(&s);
+    model_free(m);
+}
+
+T(the_variance_of_depth_is_over_all_tokens_with_a_target_however_few_samples_are_kept)
+{
+    struct model *m = fake_model(ROWS);
+    struct pass pass = {0};
+    double sum = 0, squares = 0, n = 0;
+    kit_fill(&batch, 2, 500, V, 2);
+    for (int i = 0; i < 1000; i += 7)
+        batch.target[i] = -1;
+    fake_runs = low_ids;
+    struct measure s = measure_of(m, &pass);
+    t_eq(s.n, 64);
+    for (int i = 0; i < 1000; i++) {
+        double depth = 1 + (batch.id[i] < 4) + (batch.id[i] < 8) + (batch.id[i] < 12);
+        if (batch.target[i] < 0)
+            continue;
+        n += 1;
+        sum += depth;
+        squares += depth * depth;
+    }
+    double variance = (squares - sum * sum / n) / (n - 1);
+    t_near(number_of(&s, "depth_mean"), sum / n, 1e-9);
+    t_near(number_of(&s, "depth_variance"), variance, 1e-9);
+    t_near(number_of(&s, "depth_sd"), sqrt(variance), 1e-9);
+    measure_release(&s);
+    model_free(m);
+}
+
+/* ---- what decisions predict ---- */
+
+/* Ten rows: rank chose 4, of which 3 ran; 2 more ran; 4 rows neither; one has no rank. */
+static const int ran[10] = {1, 1, 1, 0, 1, 1, 0, 0, 0, 1};
+static const int chosen[10] = {1, 1, 1, 1, 0, 0, 0, 0, 0, -1};
+
+static int listed(const struct route *r, int l, int i)
+{
+    return r->pass.topk ? chosen[i] == 1 : l == 2 ? 0 : ran[i];
+}
+
+static real listed_cell(const struct route *r, int k, int l, int i)
+{
+    (void)r;
+    if (k == FAKE_TOPK)
+        return l == 3 || chosen[i] < 0 ? (real)NAN : (real)chosen[i];
+    if (k == FAKE_SCORE)
+        return l == 1 && (i == 2 || i == 9) ? (real)NAN : 0;
+    return k == FAKE_THRESHOLD && l == 1 && i != 9 ? 0 : (real)NAN;
+}
+
+T(the_predictor_of_ranks_is_scored_as_by_hand)
+{
+    struct model *m = fake_model(10);
+    struct pass pass = {0};
+    struct prediction p;
+    kit_fill(&batch, 1, 10, V, 2);
+    fake_runs = listed;
+    fake_cell = listed_cell;
+    struct measure s = measure_of(m, &pass);
+    p = decisions_prediction(&s.decisions, 1);
+    t_near(prediction_cells(&p), 9, 0);
+    t_near(prediction_precision(&p), 3.0 / 5, 1e-12);
+    t_near(prediction_recall(&p), 3.0 / 4, 1e-12);
+    t_near(prediction_f1(&p), 2 * 0.6 * 0.75 / (0.6 + 0.75), 1e-12);
+    t_near(prediction_base(&p), 4.0 / 9, 1e-12);
+    t_near(prediction_accuracy(&p), 6.0 / 9, 1e-12);
+    p = decisions_prediction(&s.decisions, 2); /* nothing ran */
+    t_true(isnan(prediction_precision(&p)));
+    t_near(prediction_recall(&p), 0, 0);
+    t_near(prediction_f1(&p), 0, 0);
+    p = decisions_prediction(&s.decisions, 3); /* no ranks */
+    t_true(isnan(prediction_base(&p)) && isnan(prediction_f1(&p)));
+    t_near(number_of(&s, "predictor_precision"), 3.0 / 5, 1e-12);
+    t_near(number_of(&s, "predictor_recall"), 3.0 / 8, 1e-12);
+    t_near(number_of(&s, "predictor_accuracy"), 11.0 / 18, 1e-12);
+    t_near(number_of(&s, "nan_scores"), 1, 0); /* of row 9 nothing was compared */
+    measure_release(&s);
+    model_free(m);
+}
+
+/* ---- other passes over the same tokens ---- */
+
+static double loss_of(struct model *m, struct pass pass)
+{
+    model_forward(m, &batch.b, &pass);
+    return model_loss(m, 0, 0);
+}
+
+T(top_k_and_dense_losses_are_those_of_passes_that_ran)
+{
+    struct model *m = fake_model(10);
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    kit_fill(&batch, 1, 10, V, 2);
+    fake_runs = listed;
+    fake_cell = NULL;
+    struct measure s = measure_of(m, &use);
+    double causal = loss_of(m, (struct pass){.kind = PASS_SPARSE});
+    double topk = loss_of(m, (struct pass){.kind = PASS_SPARSE, .topk = 1});
+    double dense = loss_of(m, (struct pass){.kind = PASS_DENSE});
+    t_true(causal != topk && causal != dense);
+    t_str(measure_not_causal(&s), "");
+    t_true(isnan(number_of(&s, "topk_gap")) && isnan(number_of(&s, "dense_loss")));
+    t_ok(measure_contrast(&s, m, CONTRAST_TOPK, &batch.b, &use, 0, &e), &e);
+    t_ok(measure_contrast(&s, m, CONTRAST_DENSE, &batch.b, &use, 0, &e), &e);
+    t_near(number_of(&s, "loss"), causal, 1e-12);
+    t_near(number_of(&s, "topk_loss"), topk, 1e-12);
+    t_near(number_of(&s, "topk_gap"), causal - topk, 1e-12);
+    t_near(number_of(&s, "dense_loss"), dense, 1e-12);
+    double x[L];
+    int there;
+    t_str(measure_vector(&s, 1, x, &there), "capacity_topk");
+    t_true(there);
+    t_near(x[0], 1, 0);
+    t_near(x[1], 0.4, 1e-12);
+    t_true(strstr(measure_not_causal(&s), "topk_loss") != NULL);
+    measure_release(&s);
+    use.topk = 1;
+    s = measure_of(m, &use);
+    t_true(s.is_topk && strstr(measure_not_causal(&s), "loss") == measure_not_causal(&s));
+    measure_release(&s);
+    model_free(m);
+}
+
+/* Rates of a control within 4 standard deviations of the method's, layer by layer. */
+static void check_control(struct measure *s, struct model *m, enum contrast_kind kind)
+{
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    int R = batch.b.B * batch.b.T;
+    t_ok(measure_contrast(s, m, kind, &batch.b, &use, 3, &e), &e);
+    for (int l = 0; l < m->config.layers; l++) {
+        double want = measure_capacity(s, l), got = (double)model_plan(m, l)->active / R;
+        int on = m->route.ops->always_on && m->route.ops->always_on(&m->route, l);
+        t_near(got, want, on ? 0 : 4 * sqrt(want * (1 - want) / R) + 2.0 / R);
+    }
+    t_near(contrast_ratio(&s->contrast, kind), measure_block_ratio(s), 0.03);
+    /* the loss is that of the very cells that ran */
+    int8_t *force = malloc((size_t)m->config.layers * (size_t)R);
+    memset(force, 0, (size_t)m->config.layers * (size_t)R);
+    for (int l = 0; l < m->config.layers; l++)
+        for (int k = 0; k < model_plan(m, l)->n; k++)
+            force[l * R + model_plan(m, l)->row[k]] = 1;
+    double loss = loss_of(m, (struct pass){.kind = PASS_SPARSE, .force = force});
+    t_near(contrast_loss(&s->contrast, kind), loss, 1e-9);
+    free(force);
+}
+
+T(controls_run_the_same_share_of_each_layer_and_leave_the_others_on)
+{
+    struct model *m = kit_model("model.layers=6 model.dim=16 model.heads=2 model.vocab=16 "
+                                "model.init_std=0.3 model.max_seq=4096 model.method=edp",
+                                3, ROWS, 0, 0);
+    struct pass use = {.seed = 5};
+    kit_fill(&batch, 2, ROWS / 2, V, 4);
+    kit_documents(&batch);
+    use.offset = 0.5;
+    struct measure s = measure_of(m, &use);
+    use.offset = 0;
+    t_true(measure_block_ratio(&s) < 0.98);
+    check_control(&s, m, CONTRAST_RANDOM);
+    double random = contrast_loss(&s.contrast, CONTRAST_RANDOM);
+    check_control(&s, m, CONTRAST_STATIC);
+    t_true(random != contrast_loss(&s.contrast, CONTRAST_STATIC));
+    t_near(number_of(&s, "control_random_loss"), random, 0);
+    measure_release(&s);
+    model_free(m);
+    m = fake_model(ROWS);
+    fake_runs = by_lot;
+    s = measure_of(m, &use);
+    check_control(&s, m, CONTRAST_RANDOM);
+    check_control(&s, m, CONTRAST_STATIC);
+    measure_release(&s);
+    model_free(m);
+}
+
+T(a_model_that_skips_nothing_has_no_contrast)
+{
+    struct model *m = kit_model(
+        "model.layers=2 model.dim=16 model.heads=2 model.vocab=16 model.method=dense", 3, 64, 0, 0);
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    kit_fill(&batch, 1, 64, V, 4);
+    struct measure s = measure_of(m, &use);
+    for (int k = 0; k < CONTRAST_KINDS; k++)
+        if (k != CONTRAST_CAUSAL)
+            t_ok(measure_contrast(&s, m, (enum contrast_kind)k, &batch.b, &use, 0, &e), &e);
+    t_true(isnan(number_of(&s, "control_random_loss")) && isnan(number_of(&s, "mi_mean")) &&
+           isnan(number_of(&s, "topk_loss")));
+    t_near(number_of(&s, "depth_variance"), 0, 0);
+    measure_release(&s);
+    model_free(m);
+}
+
+/* ---- time ---- */
+
+T(decoding_is_timed_in_pairs_also_of_a_single_token)
+{
+    struct model *m = fake_model(ROWS);
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    kit_fill(&batch, 1, 40, V, 4);
+    fake_runs = by_lot;
+    struct measure s = measure_of(m, &use);
+    t_true(isnan(number_of(&s, "decode_time_ratio")) && isnan(number_of(&s, "decode_tok_s")));
+    t_ok(measure_decode(&s, m, batch.id, 8, 40, 3, &use, &e), &e);
+    double ratio = number_of(&s, "decode_time_ratio"), own = number_of(&s, "decode_tok_s"),
+           dense = number_of(&s, "decode_dense_tok_s");
+    t_true(ratio > 0 && own > 0 && dense > 0);
+    t_near(dense / own, ratio, 1e-9 * ratio);
+    t_ok(measure_decode(&s, m, batch.id, 0, 1, 2, &use, &e), &e);
+    t_true(s.decode_ratio > 0);
+    measure_time(&s, m, batch.id, 1, 1, &use);
+    t_true(s.time_ratio > 0);
+    measure_release(&s);
+    model_free(m);
+}
+
+T(sequences_of_one_token_have_all_their_numbers)
+{
+    struct model *m = fake_model(64);
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    kit_fill(&batch, 64, 1, V, 4);
+    fake_runs = low_ids;
+    fake_cell = NULL;
+    struct measure s = measure_of(m, &use);
+    for (int k = CONTRAST_TOPK; k < CONTRAST_KINDS; k++)
+        t_ok(measure_contrast(&s, m, (enum contrast_kind)k, &batch.b, &use, 0, &e), &e);
+    t_true(isfinite(number_of(&s, "topk_gap")) && isfinite(number_of(&s, "control_static_loss")) &&
+           isfinite(number_of(&s, "mi_mean")));
+    measure_release(&s);
+    batch.b.B = 1;
+    s = measure_of(m, &use);
+    t_true(isnan(number_of(&s, "depth_variance")) && isfinite(number_of(&s, "depth_mean")));
+    t_near(number_of(&s, "mi_mean"), 0, 0);
+    measure_release(&s);
+    model_free(m);
+}
+
+/* ---- records ---- */
+
+T(the_record_has_the_numbers_and_leaves_out_what_is_not_there)
+{
+    struct model *m = fake_model(10);
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    struct record *rec = record_new();
+    struct str out = {0};
+    struct value body;
+    uint64_t seq;
+    double gap;
+    kit_fill(&batch, 1, 10, V, 2);
+    fake_runs = listed;
+    fake_cell = listed_cell;
+    struct measure s = measure_of(m, &use);
+    t_ok(measure_contrast(&s, m, CONTRAST_TOPK, &batch.b, &use, 0, &e), &e);
+    measure_eval_record(&s, rec, "final", "causal", 3, 0);
+    t_ok(record_end(rec, 1, &out, &e), &e);
+    t_true(record_parse(out.p, out.len, &seq, &body, &e) > 0);
+    t_true(value_is_num(value_get(body, "topk_gap"), &gap));
+    t_near(gap, number_of(&s, "topk_gap"), 0);
+    t_true(value_is(value_get(body, "not_causal"), measure_not_causal(&s)));
+    t_eq(value_len(value_get(body, "mi")), L);
+    t_eq(value_len(value_get(body, "capacity_topk")), L);
+    t_eq(value_len(value_get(body, "predictor_f1_layer")), L);
+    t_eq(value_kind(value_get(body, "control_random_loss")), VALUE_NONE);
+    t_eq(value_kind(value_get(body, "mi_soft")), VALUE_NONE);
+    str_release(&out);
+    record_free(rec);
+    measure_release(&s);
+    model_free(m);
+}
+
+/* ---- calibration ---- */
+
+static int filled[4];
+
+static void fill(void *ctx, int k, struct batch *b)
+{
+    (void)ctx;
+    filled[k]++;
+    *b = batch.b;
+}
+
+T(calibration_visits_every_capacity_with_every_batch)
+{
+    struct model *m = fake_model(64);
+    struct err e = {0};
+    kit_fill(&batch, 1, 64, V, 4);
+    fake_runs = fake_by_capacity;
+    t_ok(model_calibrate(m, 3, fill, NULL, 5, &e), &e);
+    t_eq(fake_begun, 1);
+    t_eq(fake_ended, 1);
+    t_eq(fake_passes, 3 * ROUTE_GRID);
+    for (int k = 0; k < 3; k++)
+        t_eq(filled[k], ROUTE_GRID);
+    for (int g = 0; g < ROUTE_GRID; g++)
+        t_near(fake_seen[g], 0.05 * g, 1e-12);
+    t_fails(model_calibrate(m, 0, fill, NULL, 5, &e), &e, DS_ERANGE, "held-out");
+    m->route.ops = route_find("dense");
+    t_fails(model_calibrate(m, 3, fill, NULL, 5, &e), &e, DS_EUSAGE, "nothing to calibrate");
+    model_free(m);
+}

@@ -1,0 +1,104 @@
+/* Evaluations of a run: calibrated at the end, told when the causal decisions are not there yet, held against controls. */
+#include "base/fs.h"
+#include "base/log.h"
+#include "fake_method.h"
+#include "io/runview.h"
+#include "training/trainer.h"
+
+static const char *const tiny[] = {
+    "model.layers=4",         "model.dim=16",         "model.heads=2",
+    "model.vocab=300",        "model.max_seq=64",     "model.method=dense",
+    "data.docs=20",           "data.tokenizer=bytes", "data.val_fraction=0.2",
+    "train.batch=2",          "train.seq=16",         "train.warmup=1",
+    "train.steps=6",          "train.eval_every=2",   "train.eval_tokens=64",
+    "train.final_tokens=256", "train.time_rounds=1",  "train.probes=1",
+    "train.probe_tokens=8",   "train.probe_every=3",  "train.checkpoint_every=6",
+};
+
+static void silent(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    (void)text;
+}
+
+/* A whole run under these ops, and the view of it. */
+static struct runview *run_with(const struct route_ops *ops)
+{
+    static struct trainer t;
+    static atomic_int asked;
+    struct train_config c;
+    struct runview *v = NULL;
+    struct err e = {0};
+    const char *dir = t_tmpdir();
+    log_to(silent, NULL);
+    t_ok(train_config_make(&c, NULL, tiny, DS_LEN(tiny), &e), &e);
+    t_ok(trainer_create(dir, &c, 0, NULL, "9.9", NULL, &e), &e);
+    t = (struct trainer){.stop_signal = &asked, .version = "9.9"};
+    t_ok(trainer_open(&t, dir, &c, 0, 0, &e), &e);
+    t.model->route.ops = ops;
+    int rows = t.model->R_max;
+    t.model->route.R_max = 0; /* its cells are made anew */
+    t_ok(route_reserve(&t.model->route, rows, &e), &e);
+    t_ok(trainer_run(&t, &e), &e);
+    trainer_close(&t);
+    train_config_release(&c);
+    t_ok(runview_open(&v, dir, &e), &e);
+    return v;
+}
+
+static int events(const struct runview *v, const char *name)
+{
+    int n = 0;
+    for (size_t i = 0; i < v->n_events; i++)
+        n += strcmp(v->event[i].name, name) == 0;
+    return n;
+}
+
+static real rank_cell(const struct route *r, int k, int l, int i)
+{
+    return k == FAKE_TOPK ? (real)(fake_hash(r, l, i) < 0.3) : (real)NAN;
+}
+
+T(a_method_is_calibrated_before_the_last_evaluation_and_not_evaluated_before)
+{
+    struct route_ops ops = fake_ops;
+    ops.ready = fake_ready;
+    fake_runs = fake_by_capacity;
+    fake_cell = rank_cell;
+    struct runview *v = run_with(&ops);
+    t_eq(v->state, RUN_DONE);
+    t_eq(events(v, "evaluation"), 1);
+    t_eq(events(v, "calibrate"), 1);
+    t_eq(fake_begun, 1);
+    t_eq(v->n_evals, 1);
+    t_str(v->eval[0].task, "final");
+    t_near(runview_eval(v, "final", "block_ratio"), 0.25 + 0.75 * 0.5, 0.06);
+    t_near(runview_eval(v, "final", "control_random_ratio"),
+           runview_eval(v, "final", "block_ratio"), 0.1);
+    t_true(isfinite(runview_eval(v, "final", "topk_gap")));
+    t_true(isfinite(runview_eval(v, "final", "control_static_loss")));
+    t_true(isfinite(runview_eval(v, "final", "dense_loss")));
+    t_true(runview_eval(v, "final", "decode_time_ratio") > 0);
+    t_true(isfinite(runview_eval(v, "final", "mi_mean")));
+    t_near(runview_eval(v, "final", "predictor_recall"), 1, 0); /* below 0.3 is below 0.5 */
+    t_near(runview_eval(v, "final", "predictor_base"), 0.3, 0.08);
+    runview_free(v);
+}
+
+T(evaluations_on_the_way_are_without_what_is_dear)
+{
+    struct route_ops ops = fake_ops;
+    ops.calibrate = NULL;
+    fake_runs = fake_by_capacity;
+    fake_cell = NULL;
+    struct runview *v = run_with(&ops);
+    t_eq(events(v, "evaluation") + events(v, "calibrate"), 0);
+    t_true(v->n_evals >= 3);
+    t_true(isfinite(runview_eval(v, "val", "topk_loss")) &&
+           isfinite(runview_eval(v, "val", "mi_mean")) &&
+           isfinite(runview_eval(v, "val", "depth_variance")));
+    t_true(isnan(runview_eval(v, "val", "control_random_loss")) &&
+           isnan(runview_eval(v, "val", "decode_time_ratio")));
+    runview_free(v);
+}
