@@ -48,9 +48,9 @@ static const struct opt mod_opts_table[] = {
     {"every", OPT_INT, AT(every), "2", 1, 4096, NULL, "every k-th block is routed, the others take all tokens", "router_skip_blocks"},
     {"first", OPT_INT, AT(first), "-1", -1, 4095, NULL, "first routed block; -1 = every - 1 (blocks 1, 3, 5, ... of every=2)", NULL},
     {"gate", OPT_ENUM, AT(gate), "sigmoid", 0, 0, SCORE_GATES, "multiplier of a block's increment: r as in the paper; sigmoid(r); 2 sigmoid(r), near 1 at first, for transfer", NULL},
-    {"stochastic", OPT_BOOL, AT(stochastic), "false", 0, 0, NULL, "control: Gaussian noise is ranked in place of the router's logits", NULL},
-    {"causal", OPT_ENUM, AT(causal), "router", 0, 0, "router|predictor|threshold", "decisions of use: r > 0, taught by a loss on the router; a predictor's logit > 0; r above its stored quantile", NULL},
-    {"aux_weight", OPT_REAL, AT(aux_weight), "0.01", 0, 1000, NULL, "causal=router: weight of the router's cross-entropy to the ranks, mean over tokens and blocks (published: 1 and 0.01)", "mod.router_aux_loss_weight"},
+    {"stochastic", OPT_BOOL, AT(stochastic), "false", 0, 0, NULL, "control: Gaussian noise is ranked in place of the router's logits, in training and in use; mod.causal is not read", NULL},
+    {"causal", OPT_ENUM, AT(causal), "predictor", 0, 0, "router|predictor|threshold", "decisions of use: r > 0, taught by a loss on the router (paper's first way); a predictor's logit > 0 (its second); r above its stored quantile", NULL},
+    {"aux_weight", OPT_REAL, AT(aux_weight), "0.01", 0, 1000, NULL, "causal=router: weight of the router's cross-entropy to the ranks, mean over tokens and blocks (published: 0.01, and 1, which hurts small models)", "mod.router_aux_loss_weight"},
     {"predictor_weight", OPT_REAL, AT(predictor_weight), "0.01", 0, 1000, NULL, "causal=predictor: weight of its cross-entropy, mean over tokens and blocks (published: 1 and 0.01)", "mod.causal_router_loss_weight"},
     {"predictor_only", OPT_BOOL, AT(predictor_only), "false", 0, 0, NULL, "everything but the predictors is held: to train them on a finished model (train.init)", NULL},
     {"width", OPT_INT, AT(width), "0", 0, 65536, NULL, "hidden units of a predictor; 0 = half of model.dim", NULL},
@@ -116,7 +116,7 @@ static int mod_always_on(const struct route *r, int l)
 
 static int has_predictor(const struct route *r)
 {
-    return opts_of(r)->causal == CAUSAL_PREDICTOR;
+    return opts_of(r)->causal == CAUSAL_PREDICTOR && !opts_of(r)->stochastic;
 }
 
 /* ---- start and end ---- */
@@ -128,11 +128,9 @@ static int check(const struct route *r, int first, struct err *e)
         return err_set(e, DS_ERANGE,
                        "mod.every=%lld routes no block: the first is %d of model.layers=%d",
                        (long long)o->every, first, r->L);
-    if (o->stochastic && has_predictor(r))
-        return err_set(e, DS_EUSAGE,
-                       "mod.stochastic=true is a lot: mod.causal=predictor cannot learn it");
     if (o->predictor_only && !has_predictor(r))
-        return err_set(e, DS_EUSAGE, "mod.predictor_only=true needs mod.causal=predictor");
+        return err_set(e, DS_EUSAGE,
+                       "mod.predictor_only=true needs mod.causal=predictor, and no lot");
     if (has_predictor(r) && o->predictor_weight <= 0)
         return err_set(e, DS_ERANGE, "mod.causal=predictor needs mod.predictor_weight > 0");
     if (o->causal == CAUSAL_ROUTER && !o->stochastic && o->aux_weight <= 0)

@@ -149,25 +149,26 @@ static void check_all(const char *options)
 
 T(every_gate_has_the_right_gradients)
 {
-    check_all("mod.gate=raw");
-    check_all("mod.gate=sigmoid");
-    check_all("mod.gate=sigmoid2 mod.every=1");
+    check_all("mod.causal=router mod.gate=raw");
+    check_all("mod.causal=router mod.gate=sigmoid");
+    check_all("mod.causal=router mod.gate=sigmoid2 mod.every=1");
 }
 
 T(every_weight_of_the_losses_has_the_right_gradients)
 {
-    check_all("mod.aux_weight=0.9");
-    check_all("mod.aux_weight=0.9 mod.z_weight=0 mod.balance_weight=0");
+    check_all("mod.causal=router mod.aux_weight=0.9");
+    check_all("mod.causal=router mod.aux_weight=0.9 mod.z_weight=0 mod.balance_weight=0");
     check_all("mod.causal=threshold mod.z_weight=0 mod.balance_weight=0");
     check_all("mod.causal=threshold mod.balance_weight=3 mod.first=0");
 }
 
 T(normalised_inputs_and_all_keys_have_the_right_gradients)
 {
-    check_all("mod.normalise=true mod.aux_weight=0.9");
-    check_all("mod.kv=all mod.gate=raw mod.aux_weight=0.4");
-    check_all("mod.capacity=0.2 mod.normalise=true model.norm=layer model.mlp=gelu "
-              "model.position=learned model.tied=false");
+    check_all("mod.causal=router mod.normalise=true mod.aux_weight=0.9");
+    check_all("mod.causal=router mod.kv=all mod.gate=raw mod.aux_weight=0.4");
+    check_all(
+        "mod.causal=router mod.capacity=0.2 mod.normalise=true model.norm=layer model.mlp=gelu "
+        "model.position=learned model.tied=false");
 }
 
 /* The lot is the same in every pass of a step, so no margin is needed. */
@@ -226,7 +227,7 @@ T(all_rows_or_only_those_that_run_have_the_same_gradients)
 {
     size_t n;
     struct pass pass = kit_pass(PASS_TRAIN);
-    struct model *m = small("mod.aux_weight=0.5", 9);
+    struct model *m = small("mod.causal=router mod.aux_weight=0.5", 9);
     kit_step(m, &batch.b, &pass);
     t_true(m->plan[1].n < B * T);
     real *sparse = kit_gradients(m, &n);
@@ -276,7 +277,7 @@ T(forced_rows_give_their_gates_no_gradient)
 T(without_a_row_that_runs_only_the_penalties_are_left)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
-    struct model *m = small("mod.capacity=0 mod.aux_weight=0.5", 9);
+    struct model *m = small("mod.causal=router mod.capacity=0 mod.aux_weight=0.5", 9);
     kit_step(m, &batch.b, &pass);
     t_eq(m->plan[1].n, 0);
     check_params("capacity 0", m, &pass, ".router.");

@@ -99,7 +99,7 @@ T(every_kth_block_is_routed_from_the_first_on)
 
 T(each_routed_block_has_a_router_of_its_own_and_predictors_only_when_asked_for)
 {
-    struct model *m = make("");
+    struct model *m = make("mod.causal=router");
     int i = params_find(&m->params, "mod.3.router.0.weight");
     t_true(i >= 0 && m->params.p[i].n == C && m->params.p[i].group == PARAM_ROUTER);
     t_true(params_find(&m->params, "mod.2.router.0.weight") < 0);
@@ -108,7 +108,7 @@ T(each_routed_block_has_a_router_of_its_own_and_predictors_only_when_asked_for)
     t_near(m->route.ops->flops(&m->route, 3), 2 * C, 0);
     t_near(m->route.ops->flops(&m->route, 2), 0, 0);
     model_free(m);
-    m = make("mod.causal=predictor");
+    m = make("");
     i = params_find(&m->params, "mod.3.predictor.0.weight");
     t_true(i >= 0 && m->params.p[i].shape[0] == C / 2 && m->params.p[i].shape[1] == C);
     t_near(m->route.ops->flops(&m->route, 3), 2 * C + C * C + C, 0);
@@ -140,10 +140,10 @@ T(combinations_that_mean_nothing_are_refused_in_one_line)
     refused("mod.capacity=-0.1", DS_EUSAGE, "mod.capacity");
     refused("mod_capacity=2", DS_EUSAGE, "capacity");
     refused("mod.gate=tanh", DS_EUSAGE, "mod.gate");
-    refused("mod.stochastic=true mod.causal=predictor", DS_EUSAGE, "mod.stochastic");
-    refused("mod.predictor_only=true", DS_EUSAGE, "mod.causal=predictor");
-    refused("mod.aux_weight=0", DS_ERANGE, "mod.aux_weight");
-    refused("mod.causal=predictor mod.predictor_weight=0", DS_ERANGE, "mod.predictor_weight");
+    refused("mod.predictor_only=true mod.stochastic=true", DS_EUSAGE, "mod.causal=predictor");
+    refused("mod.predictor_only=true mod.causal=router", DS_EUSAGE, "mod.causal=predictor");
+    refused("mod.causal=router mod.aux_weight=0", DS_ERANGE, "mod.aux_weight");
+    refused("mod.predictor_weight=0", DS_ERANGE, "mod.predictor_weight");
 }
 
 T(published_names_mean_the_same)
@@ -247,7 +247,7 @@ T(sequences_of_one_token_train_and_run)
 
 T(a_router_of_nan_is_counted_in_training_and_takes_nobody_in_use)
 {
-    struct model *m = trained("mod.every=6", 1);
+    struct model *m = trained("mod.every=6 mod.causal=router", 1);
     struct param *w = &m->params.p[params_find(&m->params, "mod.5.router.0.weight")];
     w->value[0] = (real)NAN;
     params_changed(&m->params);
@@ -319,7 +319,7 @@ static void check_use(const char *more)
 
 T(a_token_is_taken_when_what_decides_is_above_its_threshold_and_the_gate_is_the_routers)
 {
-    check_use("");
+    check_use("mod.causal=router");
     check_use("mod.causal=predictor");
     check_use("mod.causal=threshold");
     check_use("mod.stochastic=true");
@@ -327,7 +327,7 @@ T(a_token_is_taken_when_what_decides_is_above_its_threshold_and_the_gate_is_the_
 
 T(router_and_predictor_decide_at_even_odds_and_a_threshold_where_the_scores_were)
 {
-    static const char *const more[] = {"mod.capacity=0.5", "mod.capacity=0.5 mod.causal=predictor",
+    static const char *const more[] = {"mod.capacity=0.5 mod.causal=router", "mod.capacity=0.5",
                                        "mod.capacity=0.2 mod.causal=threshold"};
     for (int k = 0; k < 3; k++) {
         struct model *m = trained(more[k], 5);
@@ -344,7 +344,7 @@ T(router_and_predictor_decide_at_even_odds_and_a_threshold_where_the_scores_were
 
 T(any_capacity_can_be_asked_for_in_use)
 {
-    static const char *const more[] = {"", "mod.causal=predictor", "mod.causal=threshold",
+    static const char *const more[] = {"mod.causal=router", "", "mod.causal=threshold",
                                        "mod.stochastic=true"};
     for (int k = 0; k < 4; k++) {
         struct model *m = trained_at(more[k], 30, 1e-5); /* thresholds follow a slow model */
@@ -383,7 +383,7 @@ T(a_capacity_without_thresholds_is_advised_on)
 T(a_calibrated_model_takes_the_share_that_is_asked_for_on_that_text)
 {
     for (int predictor = 0; predictor < 2; predictor++) {
-        struct model *m = make(predictor ? "mod.causal=predictor" : "");
+        struct model *m = make(predictor ? "" : "mod.causal=router");
         struct pass pass = kit_pass(PASS_SPARSE);
         kit_fill(&batch, B, T, V, 1);
         pass.has_capacity = 1;
@@ -489,9 +489,10 @@ static int moves_the_past(struct model *m, struct pass pass)
     return moved;
 }
 
-static const char *const ways[] = {
-    "", "mod.causal=predictor mod.normalise=true", "mod.causal=threshold mod.every=1",
-    "mod.stochastic=true mod.kv=all", "mod.causal=predictor mod.kv=all mod.gate=raw"};
+static const char *const ways[] = {"mod.causal=router", "mod.causal=predictor mod.normalise=true",
+                                   "mod.causal=threshold mod.every=1",
+                                   "mod.stochastic=true mod.kv=all",
+                                   "mod.causal=predictor mod.kv=all mod.gate=raw"};
 
 T(decisions_of_use_are_causal_and_ranks_are_not)
 {
