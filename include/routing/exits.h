@@ -18,7 +18,7 @@ enum { EXITS_MAX = 64 };
 
 struct exits_shape {
     int layer[EXITS_MAX], n;  /* ascending layers with a gate               */
-    int hidden[2];            /* widths of the two hidden maps              */
+    int64_t hidden[2];        /* widths of the two hidden maps              */
     double std;               /* of initial weights                         */
     double forward, backward; /* initial temperatures                       */
     int learns_temperature;   /* both are parameters of the optimiser       */
@@ -35,10 +35,11 @@ struct exits_rule {
 
 /* Prices in nats per token, of expected values under P. */
 struct exits_price {
-    double rate, target;       /* rate (share that leaves - target)^2                       */
-    double depth;              /* depth * mean expected layer of leaving / L                */
-    double early, early_layer; /* early * smooth |expected layer - early_layer| of ids < ids */
-    int early_ids;
+    double rate, target; /* rate (share that leaves - target)^2                       */
+    double depth;        /* depth * mean expected layer of leaving / L                */
+    double early,
+        early_layer; /* early * smooth |expected layer - early_layer L| of ids < early_ids */
+    int64_t early_ids;
     double diversity, spread; /* diversity * max(0, spread - sd of expected layers)        */
     double monotone;          /* monotone * max(0, - correlation of layer with position)   */
 };

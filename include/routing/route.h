@@ -197,6 +197,8 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e) D
  * (NULL = 1).  all_rows: list every row (masked), else only those wanted, plus rows with probe[i] (may be NULL). */
 void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
                      int R, int all_rows);
+/* The same from gates (R) of any size: those that are not 0 run. */
+void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R, int all_rows);
 /* Forced cells of the present pass at (l, i): 1, 0, or -1. */
 int route_forced(const struct route *r, int l, int i);
 /* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */

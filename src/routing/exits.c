@@ -74,7 +74,7 @@ static int add_gates(struct exits *x, const char *prefix, int C, const struct ex
                      struct err *e)
 {
     struct mlp_shape net = {.n = 3,
-                            .dim = {C, shape->hidden[0], shape->hidden[1], 2},
+                            .dim = {C, (int)shape->hidden[0], (int)shape->hidden[1], 2},
                             .act = MLP_ACT_GELU,
                             .bias = 1,
                             .std = shape->std};
@@ -447,14 +447,14 @@ double exits_aux(struct exits *x, const struct route *r, const struct exits_pric
     for (int i = 0; i < x->R; i++) {
         stay += expect(x, i) / R;
         n_early += is_early(r, p, i);
-        early += is_early(r, p, i) ? smooth_distance(x->depth[i] - p->early_layer) : 0;
+        early += is_early(r, p, i) ? smooth_distance(x->depth[i] - p->early_layer * x->L) : 0;
     }
     struct moments m = moments_of(x, r);
     double miss = 1 - stay - p->target;
     for (int i = 0; i < x->R; i++) {
         double dd = p->depth / (R * x->L) + moments_bwd(x, r, p, &m, i);
         if (is_early(r, p, i))
-            dd += p->early * fmax(-1, fmin(1, x->depth[i] - p->early_layer)) / n_early;
+            dd += p->early * fmax(-1, fmin(1, x->depth[i] - p->early_layer * x->L)) / n_early;
         expect_bwd(x, i, -2 * p->rate * miss / R, dd);
     }
     return p->rate * miss * miss + p->depth * m.depth / x->L +

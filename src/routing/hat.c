@@ -12,9 +12,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "routing/exits.h"
-#include "routing/linear_router.h"
-#include "routing/rank.h"
 #include "routing/route.h"
+#include "routing/schedule.h"
+#include "routing/selector.h"
 
 enum { PHASE_ROUTERS, PHASE_EXITS, PHASE_BOTH, PHASE_FULL };
 enum { EXITS_AUTO, EXITS_ON, EXITS_OFF };
@@ -26,29 +26,24 @@ enum { DROP_STREAM = 1 << 16 };
 struct hat_opts {
     double capacity, capacity_start, capacity_hold, layer_dropout, phase_split, ema;
     double temperature, temperature_end, noise, router_gain;
-    double capacity_loss, z_loss, entropy_bonus;
-    double exit_noise, forward, backward, exit_bias, exit_std;
-    double exit_loss, exit_target, exit_depth, exit_early, exit_early_layer, exit_diversity,
-        exit_spread, exit_monotone;
-    int64_t hidden, hidden2, early_ids;
-    int phase, exits, exited, train, select, attach, exit_threshold, learns_temperature;
+    double exit_noise, exit_bias;
+    struct router_price price;
+    struct exits_shape shape;
+    struct exits_price leaving;
+    int phase, exits, exited, train, select, attach, exit_threshold;
     char *exit_layers;
 };
 
 struct hat {
     struct exits exits;
-    struct linear_router router;
-    struct quantiles table;
+    struct selector choice;
     /* the present pass */
-    double capacity, temperature;
+    double temperature;
     int trains_routers, trains_exits, nan;
-    uint8_t *dropped;            /* (L) the batch passes the layer by                       */
-    real *value;                 /* (L,R) m as the gradient sees it                         */
-    uint8_t *want, *here, *topk; /* (R) here: has not left                                  */
-    real *row, *gate, *weight;   /* (R)                                                     */
-    double *
-        usage; /* (L) running share that the causal rule would run, less the capacity; NaN = unknown */
-    real *kept; /* gradient checks: states that were read, (2L,R,C) */
+    uint8_t *dropped;         /* (L) the batch passes the layer by                   */
+    real *value;              /* (L,R) m as the gradient sees it                     */
+    real *gate, *weight, *dp; /* (R)                                                 */
+    real *kept;               /* gradient checks: states that were read, (2L,R,C) */
     size_t kept_n;
 };
 
@@ -66,32 +61,32 @@ static const struct opt hat_opts_table[] = {
     {"router_temperature_end", OPT_REAL, AT(temperature_end), "0.1", 0, 100, NULL, "and at the end of the routers' training, then held", "min_temp"},
     {"router_gain", OPT_REAL, AT(router_gain), "0.01", 1e-6, 100, NULL, "initial weights of routers: deviation gain * sqrt(2 / (dim + 1))", NULL},
     {"layer_dropout", OPT_REAL, AT(layer_dropout), "0.2", 0, 1, NULL, "chance that a batch passes the last layer by; less in earlier layers and before half of training", "layer_dropout_max"},
-    {"capacity_loss", OPT_REAL, AT(capacity_loss), "0.01", 0, 1000, NULL, "weight of (mean p - capacity)^2, each layer", "lb_loss_weight"},
-    {"z_loss", OPT_REAL, AT(z_loss), "1e-4", 0, 1000, NULL, "weight of the mean square score, each layer", "z_loss_weight"},
-    {"entropy_bonus", OPT_REAL, AT(entropy_bonus), "1e-3", 0, 1000, NULL, "weight of the mean entropy of p, each layer, as a reward", "entropy_weight"},
+    {"capacity_loss", OPT_REAL, AT(price.capacity), "0.01", 0, 1000, NULL, "weight of (mean p - capacity)^2, each layer", "lb_loss_weight"},
+    {"z_loss", OPT_REAL, AT(price.z), "1e-4", 0, 1000, NULL, "weight of the mean square score, each layer", "z_loss_weight"},
+    {"entropy_bonus", OPT_REAL, AT(price.entropy), "1e-3", 0, 1000, NULL, "weight of the mean entropy of p, each layer, as a reward", "entropy_weight"},
     {"phase", OPT_ENUM, AT(phase), "both", 0, 0, "routers|exits|both|full", "what is trained: routers; exit gates with routers held; one after the other; all at once", NULL},
     {"phase_split", OPT_REAL, AT(phase_split), "0.6", 0, 1, NULL, "phase=both: share of the run that trains routers (published: 3 of 5 epochs)", NULL},
     {"exit_layers", OPT_STRING, AT(exit_layers), "", 0, 0, NULL, "layers with an exit gate, as 4,8,12,16,19 (published, of 22); empty: spread like these; none", "exit_layers"},
     {"exits", OPT_ENUM, AT(exits), "auto", 0, 0, "auto|on|off", "in use: on once gates have been trained; always; never (also in training)", NULL},
     {"exited", OPT_ENUM, AT(exited), "freeze", 0, 0, "freeze|attention_only", "a token that left keeps its state, and later layers read keys and values of it; or it only loses its FFNs (published)", NULL},
-    {"exit_hidden", OPT_INT, AT(hidden), "64", 1, 65536, NULL, "width of a gate's first hidden map", NULL},
-    {"exit_hidden2", OPT_INT, AT(hidden2), "32", 1, 65536, NULL, "and of its second", NULL},
-    {"exit_std", OPT_REAL, AT(exit_std), "0.02", 1e-6, 100, NULL, "deviation of a gate's initial weights", NULL},
+    {"exit_hidden", OPT_INT, AT(shape.hidden[0]), "64", 1, 65536, NULL, "width of a gate's first hidden map", NULL},
+    {"exit_hidden2", OPT_INT, AT(shape.hidden[1]), "32", 1, 65536, NULL, "and of its second", NULL},
+    {"exit_std", OPT_REAL, AT(shape.std), "0.02", 1e-6, 100, NULL, "deviation of a gate's initial weights", NULL},
     {"exit_bias", OPT_REAL, AT(exit_bias), "-2", -100, 100, NULL, "constant on the exit logit; published 0.5, with which untrained gates let almost every token leave", NULL},
     {"exit_noise", OPT_REAL, AT(exit_noise), "1", 0, 100, NULL, "logistic noise in training, in forward temperatures: at 1 a token leaves with probability sigmoid(z / T_fwd)", NULL},
-    {"exit_temperature_forward", OPT_REAL, AT(forward), "0.5", 0.05, 2, NULL, "T_fwd at the begin", "initial_temp_forward"},
-    {"exit_temperature_backward", OPT_REAL, AT(backward), "1", 0.05, 2, NULL, "T_bwd at the begin: the gradient is that of sigmoid(z / T_bwd)", "initial_temp_backward"},
-    {"exit_temperature_learned", OPT_BOOL, AT(learns_temperature), "true", 0, 0, NULL, "both are learned, between 0.05 and 2", "use_learnable_temp"},
+    {"exit_temperature_forward", OPT_REAL, AT(shape.forward), "0.5", 0.05, 2, NULL, "T_fwd at the begin", "initial_temp_forward"},
+    {"exit_temperature_backward", OPT_REAL, AT(shape.backward), "1", 0.05, 2, NULL, "T_bwd at the begin: the gradient is that of sigmoid(z / T_bwd)", "initial_temp_backward"},
+    {"exit_temperature_learned", OPT_BOOL, AT(shape.learns_temperature), "true", 0, 0, NULL, "both are learned, between 0.05 and 2", "use_learnable_temp"},
     {"exit_threshold", OPT_ENUM, AT(exit_threshold), "calibrated", 0, 0, "calibrated|zero", "in use a token leaves when z is above: what gives the rate of training; 0", NULL},
-    {"exit_loss", OPT_REAL, AT(exit_loss), "0.1", 0, 1000, NULL, "weight of (expected share that leaves - exit_target)^2", NULL},
-    {"exit_target", OPT_REAL, AT(exit_target), "0.4", 0, 1, NULL, "share of tokens that should leave before the end", "target_exit_rate"},
-    {"exit_depth", OPT_REAL, AT(exit_depth), "0", 0, 1000, NULL, "price of the expected layer of leaving, as a share of the depth", NULL},
-    {"exit_early", OPT_REAL, AT(exit_early), "0", 0, 1000, NULL, "price of frequent ids leaving elsewhere than at exit_early_layer (published 0.03)", "exit_early_weight"},
-    {"exit_early_ids", OPT_INT, AT(early_ids), "1000", 0, 1 << 30, NULL, "ids below this are frequent", NULL},
-    {"exit_early_layer", OPT_REAL, AT(exit_early_layer), "0.3", 0, 1, NULL, "as a share of the depth", NULL},
-    {"exit_diversity", OPT_REAL, AT(exit_diversity), "0", 0, 1000, NULL, "price of expected layers of leaving closer together than exit_spread (published 0.01)", "exit_diversity_weight"},
-    {"exit_spread", OPT_REAL, AT(exit_spread), "2", 0, 4096, NULL, "wanted standard deviation, layers", NULL},
-    {"exit_monotone", OPT_REAL, AT(exit_monotone), "0", 0, 1000, NULL, "price of later positions leaving earlier (published 0.005)", "exit_monotonicity_weight"},
+    {"exit_loss", OPT_REAL, AT(leaving.rate), "0.1", 0, 1000, NULL, "weight of (expected share that leaves - exit_target)^2", NULL},
+    {"exit_target", OPT_REAL, AT(leaving.target), "0.4", 0, 1, NULL, "share of tokens that should leave before the end", "target_exit_rate"},
+    {"exit_depth", OPT_REAL, AT(leaving.depth), "0", 0, 1000, NULL, "price of the expected layer of leaving, as a share of the depth", NULL},
+    {"exit_early", OPT_REAL, AT(leaving.early), "0", 0, 1000, NULL, "price of frequent ids leaving elsewhere than at exit_early_layer (published 0.03)", "exit_early_weight"},
+    {"exit_early_ids", OPT_INT, AT(leaving.early_ids), "1000", 0, 1 << 30, NULL, "ids below this are frequent", NULL},
+    {"exit_early_layer", OPT_REAL, AT(leaving.early_layer), "0.3", 0, 1, NULL, "as a share of the depth", NULL},
+    {"exit_diversity", OPT_REAL, AT(leaving.diversity), "0", 0, 1000, NULL, "price of expected layers of leaving closer together than exit_spread (published 0.01)", "exit_diversity_weight"},
+    {"exit_spread", OPT_REAL, AT(leaving.spread), "2", 0, 4096, NULL, "wanted standard deviation, layers", NULL},
+    {"exit_monotone", OPT_REAL, AT(leaving.monotone), "0", 0, 1000, NULL, "price of later positions leaving earlier (published 0.005)", "exit_monotonicity_weight"},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of running thresholds and rates", NULL},
     // clang-format on
 };
@@ -140,11 +135,7 @@ static int hat_init(struct route *r, struct err *e)
 {
     const struct hat_opts *o = opts_of(r);
     struct hat *s = hat_of(r);
-    struct exits_shape shape = {.hidden = {(int)o->hidden, (int)o->hidden2},
-                                .std = o->exit_std,
-                                .forward = o->forward,
-                                .backward = o->backward,
-                                .learns_temperature = o->learns_temperature};
+    struct exits_shape shape = o->shape;
     int rc = exits_parse(&shape, "hat.exit_layers", o->exit_layers, r->L, e);
     if (rc < 0)
         return rc;
@@ -152,29 +143,23 @@ static int hat_init(struct route *r, struct err *e)
         return err_set(e, DS_EUSAGE, "hat.phase=exits trains exit gates, and there are none");
     if (o->exits == EXITS_OFF && o->phase == PHASE_EXITS)
         return err_set(e, DS_EUSAGE, "hat.phase=exits trains exit gates, and hat.exits=off");
-    s->usage = mem_alloc((size_t)r->L, sizeof *s->usage);
     s->dropped = mem_alloc((size_t)r->L, 1);
-    if (!s->usage || !s->dropped)
+    if (!s->dropped)
         return err_set(e, DS_EMEM, "hat: %d layers", r->L);
-    for (int l = 0; l < r->L; l++)
-        s->usage[l] = (double)NAN;
-    rc = linear_router_init(&s->router, r->params, "hat.router", r->L, r->C, o->router_gain, e);
-    if (rc == 0)
-        rc = quantiles_init(&s->table, r->params, "hat", r->L, e);
+    rc = selector_init(&s->choice, r->params, "hat", r->L, r->C, o->router_gain, e);
     if (rc == 0)
         rc = exits_init(&s->exits, r->params, "hat.exit", r->L, r->C, &shape, e);
     s->exits.bias = o->exit_bias;
+    s->choice.whole = o->select == SELECT_BATCH;
     return rc;
 }
 
 static void free_rows(struct hat *s)
 {
     mem_free(s->value);
-    mem_free(s->row);
-    mem_free(s->want);
+    mem_free(s->gate);
     mem_free(s->kept);
-    s->value = s->row = s->gate = s->weight = s->kept = NULL;
-    s->want = s->here = s->topk = NULL;
+    s->value = s->gate = s->weight = s->dp = s->kept = NULL;
     s->kept_n = 0;
 }
 
@@ -184,17 +169,12 @@ static int hat_reserve(struct route *r, int R, struct err *e)
     size_t cells = (size_t)r->L * (size_t)R;
     free_rows(s);
     s->value = mem_alloc(cells, sizeof(real));
-    s->row = mem_alloc(3 * (size_t)R, sizeof(real));
-    s->want = mem_alloc(3 * (size_t)R, 1);
-    if (!s->value || !s->row || !s->want)
+    s->gate = mem_alloc(3 * (size_t)R, sizeof(real));
+    if (!s->value || !s->gate)
         return err_set(e, DS_EMEM, "hat: state of %d rows", R);
-    s->gate = s->row + R;
     s->weight = s->gate + R;
-    s->here = s->want + R;
-    s->topk = s->here + R;
-    int rc = quantiles_reserve(&s->table, R, e);
-    if (rc == 0)
-        rc = linear_router_reserve(&s->router, R, e);
+    s->dp = s->weight + R;
+    int rc = selector_reserve(&s->choice, R, e);
     return rc < 0 ? rc : exits_reserve(&s->exits, R, e);
 }
 
@@ -202,19 +182,12 @@ static void hat_release(struct route *r)
 {
     struct hat *s = hat_of(r);
     free_rows(s);
-    mem_free(s->usage);
     mem_free(s->dropped);
-    linear_router_release(&s->router);
-    quantiles_release(&s->table);
+    selector_release(&s->choice);
     exits_release(&s->exits);
 }
 
 /* ---- schedules ---- */
-
-static double clip01(double x)
-{
-    return x < 0 ? 0 : x > 1 ? 1 : x;
-}
 
 /* Which of the two is being trained. */
 static void choose_phase(struct route *r)
@@ -232,15 +205,9 @@ static double router_progress(const struct route *r)
     const struct hat_opts *o = opts_of(r);
     if (!hat_of(r)->trains_routers)
         return 1;
-    return o->phase == PHASE_BOTH && o->phase_split > 0 ? clip01(r->pass.progress / o->phase_split)
-                                                        : clip01(r->pass.progress);
-}
-
-static double scheduled_capacity(const struct hat_opts *o, double progress)
-{
-    double rest = 1 - o->capacity_hold;
-    double at = progress < o->capacity_hold || rest <= 0 ? 0 : (progress - o->capacity_hold) / rest;
-    return o->capacity_start + (o->capacity - o->capacity_start) * at;
+    return o->phase == PHASE_BOTH && o->phase_split > 0
+               ? schedule_clip(r->pass.progress / o->phase_split)
+               : schedule_clip(r->pass.progress);
 }
 
 static void drop_layers(struct route *r, double progress)
@@ -249,7 +216,7 @@ static void drop_layers(struct route *r, double progress)
     struct hat *s = hat_of(r);
     memset(s->dropped, 0, (size_t)r->L);
     for (int l = 1; l < r->L && r->pass.kind == PASS_TRAIN && !r->pass.force; l++) {
-        double rate = o->layer_dropout * l / (r->L - 1) * clip01(2 * progress);
+        double rate = o->layer_dropout * l / (r->L - 1) * schedule_clip(2 * progress);
         s->dropped[l] = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, DROP_STREAM,
                                (uint32_t)l) < rate;
     }
@@ -259,7 +226,7 @@ static int exits_are_on(const struct route *r)
 {
     const struct hat *s = hat_of(r);
     int wish = opts_of(r)->exits;
-    if (wish == EXITS_AUTO && r->pass.kind == PASS_TRAIN)
+    if (r->pass.kind == PASS_TRAIN)
         return s->trains_exits;
     if (wish == EXITS_AUTO)
         return (double)r->params->p[s->exits.trained].value[0] > 0;
@@ -273,18 +240,20 @@ static void hat_begin(struct route *r)
     size_t kept = 2 * (size_t)r->L * (size_t)r->pass.R * (size_t)r->C;
     choose_phase(r);
     double progress = router_progress(r);
-    s->temperature = o->temperature_end + (o->temperature - o->temperature_end) * 0.5 *
-                                              (1 + cos(3.14159265358979323846 * progress));
-    s->capacity = r->pass.has_capacity         ? r->pass.capacity
-                  : r->pass.kind == PASS_TRAIN ? scheduled_capacity(o, progress)
-                                               : o->capacity;
+    s->temperature = schedule_cosine(o->temperature, o->temperature_end, progress);
+    s->choice.noise = o->noise * s->temperature;
+    s->choice.capacity =
+        r->pass.has_capacity ? r->pass.capacity
+        : r->pass.kind == PASS_TRAIN
+            ? schedule_line(o->capacity_start, o->capacity, o->capacity_hold, progress)
+            : o->capacity;
     s->nan = 0;
     drop_layers(r, progress);
     if (r->pass.kind == PASS_TRAIN) { /* what is held is not stepped */
-        linear_router_hold(&s->router, s->trains_routers);
+        linear_router_hold(&s->choice.router, s->trains_routers);
         exits_hold(&s->exits, s->trains_exits);
     }
-    linear_router_begin(&s->router, r->pass.R);
+    selector_begin(&s->choice, r->pass.R);
     exits_begin(&s->exits, r->pass.R, exits_are_on(r));
     if (r->pass.soft && s->kept_n < kept) {
         mem_free(s->kept);
@@ -336,21 +305,10 @@ static int lists_all(const struct route *r)
     return r->pass.kind == PASS_TRAIN && opts_of(r)->train == TRAIN_MASKED;
 }
 
-/* The gates that were made for all rows, as a plan. */
 static void list(const struct route *r, struct plan *out)
 {
     const struct hat *s = hat_of(r);
-    int all = lists_all(r), n = 0, active = 0;
-    for (int i = 0; i < r->pass.R; i++) {
-        if (!all && s->gate[i] == 0)
-            continue;
-        out->row[n] = i;
-        out->gate[n] = s->gate[i];
-        out->weight[n++] = s->weight[i];
-        active += s->gate[i] != 0;
-    }
-    out->n = n;
-    out->active = active;
+    plan_from_gates(out, s->gate, s->weight, r->pass.R, lists_all(r));
 }
 
 /* Nobody runs, nothing is written. */
@@ -384,112 +342,32 @@ static void ffn_gates(const struct route *r, int l)
     }
 }
 
-/* Scores of those who are here, into s->row. */
-static int gather_here(const struct route *r, int l)
-{
-    struct hat *s = hat_of(r);
-    int n = 0;
-    for (int i = 0; i < r->pass.R; i++)
-        if (s->here[i])
-            s->row[n++] = linear_router_score(&s->router, l)[i];
-    return n;
-}
-
-/* The k highest of those who are here, with noise in training. */
-static void select_ranked(const struct route *r, int l)
-{
-    const struct hat_opts *o = opts_of(r);
-    struct hat *s = hat_of(r);
-    const real *score = linear_router_score(&s->router, l);
-    double scale = r->pass.kind == PASS_TRAIN ? o->noise * s->temperature : 0;
-    for (int i = 0; i < r->pass.R; i++)
-        s->row[i] = score[i] + (real)(scale > 0 ? scale * linear_router_gumbel(r, l, i) : 0);
-    s->nan +=
-        rank_active(r, l, s->row, s->here, s->capacity, o->select == SELECT_BATCH, 1, s->want);
-}
-
-static double threshold_of(const struct route *r, int l)
-{
-    struct hat *s = hat_of(r);
-    double c = s->capacity;
-    if (r->pass.calibrate) {
-        int n = gather_here(r, l);
-        return quantiles_calibrate(&s->table, l, r->pass.calibrate - 1, s->row, n);
-    }
-    /* at 0 and 1 no table is needed; without one p = 1/2 */
-    double cut =
-        c <= 0 || c >= 1 || quantiles_known(&s->table, l) ? quantiles_at(&s->table, l, c) : 0;
-    return r->pass.kind == PASS_TRAIN ? cut : cut + r->pass.offset;
-}
-
-static void select_above(const struct route *r, int l, double cut)
-{
-    struct hat *s = hat_of(r);
-    const real *score = linear_router_score(&s->router, l);
-    for (int i = 0; i < r->pass.R; i++) {
-        s->want[i] = s->here[i] && ((double)score[i] > cut || cut == -(double)INFINITY);
-        s->nan += s->here[i] && isnan(score[i]);
-    }
-}
-
 /* m as the gradient sees it. */
 static void set_values(const struct route *r, int l)
 {
     struct hat *s = hat_of(r);
-    const real *score = linear_router_score(&s->router, l);
+    const real *score = linear_router_score(&s->choice.router, l);
     real *value = cells_of(r, s->value, l);
     for (int i = 0; i < r->pass.R; i++)
-        value[i] = r->pass.soft || !s->here[i] ? (real)linear_router_chance(score[i]) : s->want[i];
+        value[i] = r->pass.soft || !s->choice.here[i] ? (real)linear_router_chance(score[i])
+                                                      : s->choice.want[i];
 }
 
 /* ---- the passes ---- */
-
-static void select_rows(struct route *r, int l)
-{
-    if (r->pass.kind == PASS_TRAIN || r->pass.topk)
-        select_ranked(r, l);
-    else
-        select_above(r, l, threshold_of(r, l));
-}
-
-static void see_who_is_here(const struct route *r, int l)
-{
-    struct hat *s = hat_of(r);
-    const real *alive = exits_alive(&s->exits, l);
-    for (int i = 0; i < r->pass.R; i++)
-        s->here[i] = alive[i] > 0;
-}
-
-/* Before the present selection is counted: how far the causal rule would have been from the capacity. */
-static void note_scores(struct route *r, int l)
-{
-    struct hat *s = hat_of(r);
-    double cut = threshold_of(r, l), runs = 0;
-    int n = gather_here(r, l), is_known = quantiles_known(&s->table, l);
-    for (int i = 0; i < n; i++)
-        runs += (double)s->row[i] > cut;
-    if (n > 0 && is_known) {
-        double now = runs / n - s->capacity, ema = opts_of(r)->ema;
-        s->usage[l] = isnan(s->usage[l]) ? now : ema * s->usage[l] + (1 - ema) * now;
-    }
-    quantiles_note(&s->table, l, s->row, n);
-}
 
 static void record_cells(struct route *r, int l)
 {
     struct hat *s = hat_of(r);
     size_t base = (size_t)l * (size_t)r->pass.R;
-    const real *score = linear_router_score(&s->router, l);
-    double cut = r->pass.topk ? (double)NAN : threshold_of(r, l);
-    (void)rank_active(r, l, score, s->here, s->capacity, opts_of(r)->select == SELECT_BATCH, 0,
-                      s->topk);
+    const real *score = linear_router_score(&s->choice.router, l);
+    selector_rank(&s->choice, r, l);
     for (int i = 0; i < r->pass.R; i++) {
         size_t cell = base + (size_t)i;
         r->cell[M_SCORE][cell] = score[i];
-        r->cell[M_THRESHOLD][cell] = (real)cut;
-        r->cell[M_GATE][cell] = s->here[i] ? (real)linear_router_chance(score[i]) : 0;
-        r->cell[M_TOPK][cell] = s->topk[i];
-        r->cell[M_EXITED][cell] = !s->here[i];
+        r->cell[M_THRESHOLD][cell] = (real)s->choice.cut;
+        r->cell[M_GATE][cell] = s->choice.here[i] ? (real)linear_router_chance(score[i]) : 0;
+        r->cell[M_TOPK][cell] = s->choice.top[i];
+        r->cell[M_EXITED][cell] = !s->choice.here[i];
     }
 }
 
@@ -498,8 +376,8 @@ static void layer_metrics(struct route *r, int l, int active)
     struct hat *s = hat_of(r);
     int g = exits_at(&s->exits, l), R = r->pass.R > 0 ? r->pass.R : 1;
     r->metric[M_SHARE][l] = (double)active / R;
-    r->metric[M_ENTROPY][l] = linear_router_entropy(&s->router, l, s->here);
-    r->metric[M_COMPLIANCE][l] = fabs(s->usage[l]);
+    r->metric[M_ENTROPY][l] = linear_router_entropy(&s->choice.router, l, s->choice.here);
+    r->metric[M_COMPLIANCE][l] = fabs(s->choice.excess[l]);
     r->metric[M_EXIT][l] = exits_share(&s->exits, l);
     r->metric[M_T_FWD][l] = g < 0 ? (double)NAN : exits_temperature(&s->exits, g);
 }
@@ -518,11 +396,9 @@ static void decide_ffn(struct route *r, int l, struct plan *out, const struct st
 {
     struct hat *s = hat_of(r);
     keep(r, l, 1, st->mid);
-    linear_router_fwd(&s->router, l, st->mid);
-    see_who_is_here(r, l);
-    if (r->pass.kind == PASS_TRAIN)
-        note_scores(r, l);
-    select_rows(r, l);
+    linear_router_fwd(&s->choice.router, l, st->mid);
+    selector_see(&s->choice, exits_alive(&s->exits, l));
+    selector_choose(&s->choice, r, l, opts_of(r)->ema);
     set_values(r, l);
     ffn_gates(r, l);
     list(r, out);
@@ -552,8 +428,8 @@ static void hat_regate(struct route *r, int l, struct plan *out)
         exits_decide(&s->exits, r, l, kept_of(r, l, 0), &rule);
         attention_gates(r, l);
     } else {
-        linear_router_fwd(&s->router, l, kept_of(r, l, 1));
-        see_who_is_here(r, l);
+        linear_router_fwd(&s->choice.router, l, kept_of(r, l, 1));
+        selector_see(&s->choice, exits_alive(&s->exits, l));
         set_values(r, l);
         ffn_gates(r, l);
     }
@@ -570,48 +446,35 @@ static void hat_finish(struct route *r, const struct stream *st)
         return; /* the step's metrics stay those of the training pass */
     for (int i = 0; i < r->pass.R; i++)
         left += 1 - (double)alive[i];
-    r->metric[M_CAPACITY][0] = s->capacity;
+    r->metric[M_CAPACITY][0] = s->choice.capacity;
     r->metric[M_TEMPERATURE][0] = s->temperature;
     r->metric[M_EXITS][0] = r->pass.R > 0 ? left / r->pass.R : 0;
-    r->metric[M_NAN][0] = s->nan;
+    r->metric[M_NAN][0] = s->nan + s->choice.nan;
     r->metric[M_PHASE][0] = s->trains_routers + 2 * s->trains_exits;
 }
 
 static double router_prices(struct route *r, double loss[ROUTER_PRICES])
 {
-    const struct hat_opts *o = opts_of(r);
     struct hat *s = hat_of(r);
-    struct router_price price = {.capacity = o->capacity_loss,
-                                 .target = s->capacity,
-                                 .z = o->z_loss,
-                                 .entropy = o->entropy_bonus};
+    struct router_price price = opts_of(r)->price;
+    price.target = s->choice.capacity;
     memset(loss, 0, ROUTER_PRICES * sizeof *loss);
     for (int l = 0; l < r->L && s->trains_routers; l++) {
         if (s->dropped[l])
             continue;
-        see_who_is_here(r, l);
-        linear_router_pay(&s->router, l, s->here, &price, loss);
+        selector_see(&s->choice, exits_alive(&s->exits, l));
+        linear_router_pay(&s->choice.router, l, s->choice.here, &price, loss);
     }
     return loss[0] + loss[1] + loss[2];
 }
 
 static void hat_aux(struct route *r, struct losses *x)
 {
-    const struct hat_opts *o = opts_of(r);
     struct hat *s = hat_of(r);
-    struct exits_price price = {.rate = o->exit_loss,
-                                .target = o->exit_target,
-                                .depth = o->exit_depth,
-                                .early = o->exit_early,
-                                .early_layer = o->exit_early_layer * r->L,
-                                .early_ids = (int)o->early_ids,
-                                .diversity = o->exit_diversity,
-                                .spread = o->exit_spread,
-                                .monotone = o->exit_monotone};
     double loss[ROUTER_PRICES], exit = 0;
     x->aux = router_prices(r, loss);
     if (s->trains_exits)
-        exit = exits_aux(&s->exits, r, &price);
+        exit = exits_aux(&s->exits, r, &opts_of(r)->leaving);
     x->aux += exit;
     r->metric[M_LOSS_C][0] = loss[0];
     r->metric[M_LOSS_Z][0] = loss[1];
@@ -625,15 +488,16 @@ static void ffn_bwd(struct route *r, int l, const struct plan *p, const real *dg
 {
     struct hat *s = hat_of(r);
     const real *alive = exits_alive(&s->exits, l), *value = cells_of(r, s->value, l);
-    real *dp = s->row;
+    real *dp = s->dp;
     memset(dp, 0, (size_t)r->pass.R * sizeof *dp);
     for (int k = 0; k < p->n; k++) {
         int i = p->row[k];
         dp[i] = alive[i] * dgate[k];
         s->exits.reach[i] += value[i] * dgate[k];
     }
-    see_who_is_here(r, l);
-    linear_router_bwd(&s->router, l, dp, s->here, st->mid, opts_of(r)->attach ? st->dmid : NULL);
+    selector_see(&s->choice, exits_alive(&s->exits, l));
+    linear_router_bwd(&s->choice.router, l, dp, s->choice.here, st->mid,
+                      opts_of(r)->attach ? st->dmid : NULL);
 }
 
 static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
@@ -659,14 +523,14 @@ static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const r
 static void hat_update(struct route *r)
 {
     struct hat *s = hat_of(r);
-    quantiles_update(&s->table, opts_of(r)->ema);
+    quantiles_update(&s->choice.table, opts_of(r)->ema);
     exits_update(&s->exits, opts_of(r)->ema);
 }
 
 static void hat_calibrate(struct route *r, int begin)
 {
     struct hat *s = hat_of(r);
-    struct quantiles *table[] = {&s->table, &s->exits.table};
+    struct quantiles *table[] = {&s->choice.table, &s->exits.table};
     for (size_t k = 0; k < DS_LEN(table); k++)
         (begin ? quantiles_begin : quantiles_store)(table[k]);
 }
@@ -675,14 +539,14 @@ static int hat_ready(const struct route *r, const struct pass *pass, struct err 
 {
     double c = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
     int in_use = pass->kind == PASS_MASKED || pass->kind == PASS_SPARSE;
-    if (!in_use || pass->topk || pass->calibrate || c <= 0 || c >= 1)
+    if (!in_use || pass->topk || pass->calibrate)
         return 0;
-    for (int l = 0; l < r->L; l++)
-        if (!quantiles_known(&hat_of(r)->table, l))
-            return err_set(e, DS_EUSAGE,
-                           "hat: layer %d has no thresholds yet for capacity=%g; make them with "
-                           "`depthscope calibrate RUN`, or ask for capacity=1",
-                           l, c);
+    int l = selector_unknown(&hat_of(r)->choice, c);
+    if (l >= 0)
+        return err_set(e, DS_EUSAGE,
+                       "hat: layer %d has no thresholds yet for capacity=%g; make them with "
+                       "`depthscope calibrate RUN`, or ask for capacity=1",
+                       l, c);
     return 0;
 }
 
@@ -690,7 +554,7 @@ static int hat_set(struct route *r, const char *key, double value, struct err *e
 {
     struct hat_opts *o = r->opts;
     double *to = strcmp(key, "capacity") == 0      ? &o->capacity
-                 : strcmp(key, "exit_target") == 0 ? &o->exit_target
+                 : strcmp(key, "exit_target") == 0 ? &o->leaving.target
                                                    : NULL;
     if (!to)
         return err_set(e, DS_ENOTFOUND, "hat has no live setting %s (capacity, exit_target)", key);

@@ -194,6 +194,21 @@ void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, co
     p->active = active;
 }
 
+void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R, int all_rows)
+{
+    int n = 0, active = 0;
+    for (int i = 0; i < R; i++) {
+        if (!all_rows && gate[i] == 0)
+            continue;
+        p->row[n] = i;
+        p->gate[n] = gate[i];
+        p->weight[n++] = weight[i];
+        active += gate[i] != 0;
+    }
+    p->n = n;
+    p->active = active;
+}
+
 int route_forced(const struct route *r, int l, int i)
 {
     return r->pass.force ? r->pass.force[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;

@@ -1,0 +1,154 @@
+#include "routing/selector.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+int selector_init(struct selector *x, struct params *ps, const char *prefix, int L, int C,
+                  double gain, struct err *e)
+{
+    char name[64];
+    memset(x, 0, sizeof *x);
+    snprintf(name, sizeof name, "%s.router", prefix);
+    int rc = linear_router_init(&x->router, ps, name, L, C, gain, e);
+    if (rc == 0)
+        rc = quantiles_init(&x->table, ps, prefix, L, e);
+    if (rc < 0)
+        return rc;
+    x->excess = mem_alloc((size_t)L, sizeof *x->excess);
+    if (!x->excess)
+        return err_set(e, DS_EMEM, "%s: %d layers", prefix, L);
+    for (int l = 0; l < L; l++)
+        x->excess[l] = (double)NAN;
+    return 0;
+}
+
+static void free_rows(struct selector *x)
+{
+    mem_free(x->want);
+    mem_free(x->row);
+    x->want = x->here = x->top = NULL;
+    x->row = NULL;
+}
+
+int selector_reserve(struct selector *x, int R, struct err *e)
+{
+    free_rows(x);
+    x->want = mem_alloc(3 * (size_t)R, 1);
+    x->row = mem_alloc((size_t)R, sizeof *x->row);
+    if (!x->want || !x->row)
+        return err_set(e, DS_EMEM, "a choice among %d rows", R);
+    x->here = x->want + R;
+    x->top = x->here + R;
+    int rc = quantiles_reserve(&x->table, R, e);
+    return rc < 0 ? rc : linear_router_reserve(&x->router, R, e);
+}
+
+void selector_release(struct selector *x)
+{
+    free_rows(x);
+    mem_free(x->excess);
+    x->excess = NULL;
+    quantiles_release(&x->table);
+    linear_router_release(&x->router);
+}
+
+void selector_begin(struct selector *x, int R)
+{
+    linear_router_begin(&x->router, R);
+    x->nan = 0;
+}
+
+void selector_see(struct selector *x, const real *alive)
+{
+    for (int i = 0; i < x->router.R; i++)
+        x->here[i] = alive[i] > 0;
+}
+
+/* Scores of those who are there, into x->row. */
+static int gather_here(struct selector *x, int l)
+{
+    const real *score = linear_router_score(&x->router, l);
+    int n = 0;
+    for (int i = 0; i < x->router.R; i++)
+        if (x->here[i])
+            x->row[n++] = score[i];
+    return n;
+}
+
+int selector_unknown(const struct selector *x, double capacity)
+{
+    for (int l = 0; l < x->router.L && capacity > 0 && capacity < 1; l++)
+        if (!quantiles_known(&x->table, l))
+            return l;
+    return -1;
+}
+
+/* At capacities 0 and 1 no table is needed; where one is missing, p = 1/2. */
+static double stored_cut(const struct selector *x, int l)
+{
+    int is_known = x->capacity <= 0 || x->capacity >= 1 || quantiles_known(&x->table, l);
+    return is_known ? quantiles_at(&x->table, l, x->capacity) : 0;
+}
+
+static void choose_above(struct selector *x, const struct route *r, int l)
+{
+    const real *score = linear_router_score(&x->router, l);
+    if (r->pass.calibrate) {
+        int n = gather_here(x, l);
+        x->cut = quantiles_calibrate(&x->table, l, r->pass.calibrate - 1, x->row, n);
+    } else {
+        x->cut = stored_cut(x, l) + r->pass.offset;
+    }
+    for (int i = 0; i < x->router.R; i++) { /* capacity 1 leaves nobody out, NaN neither */
+        x->want[i] = x->here[i] && ((double)score[i] > x->cut || x->cut == -(double)INFINITY);
+        x->nan += x->here[i] && isnan(score[i]);
+    }
+}
+
+static void choose_ranked(struct selector *x, const struct route *r, int l, double noise)
+{
+    const real *score = linear_router_score(&x->router, l);
+    for (int i = 0; i < x->router.R; i++)
+        x->row[i] = score[i] + (real)(noise > 0 ? noise * linear_router_gumbel(r, l, i) : 0);
+    x->nan += rank_active(r, l, x->row, x->here, x->capacity, x->whole, 1, x->want);
+    x->cut = (double)NAN;
+}
+
+/* The scores are counted; and how far the causal rule, as it stands, would be from the capacity. */
+static void note_scores(struct selector *x, int l, double ema)
+{
+    double cut = stored_cut(x, l), runs = 0;
+    int n = gather_here(x, l);
+    for (int i = 0; i < n; i++)
+        runs += (double)x->row[i] > cut;
+    if (n > 0 && quantiles_known(&x->table, l)) {
+        double now = runs / n - x->capacity;
+        x->excess[l] = isnan(x->excess[l]) ? now : ema * x->excess[l] + (1 - ema) * now;
+    }
+    quantiles_note(&x->table, l, x->row, n);
+}
+
+void selector_choose(struct selector *x, const struct route *r, int l, double ema)
+{
+    int is_training = r->pass.kind == PASS_TRAIN;
+    if (is_training)
+        note_scores(x, l, ema);
+    if (is_training || r->pass.topk)
+        choose_ranked(x, r, l, is_training ? x->noise : 0);
+    else
+        choose_above(x, r, l);
+    for (int i = 0; i < x->router.R;
+         i++) { /* by threshold too, forced cells are as they are told */
+        int forced = route_forced(r, l, i);
+        x->want[i] = forced >= 0 ? (uint8_t)forced : x->want[i];
+    }
+}
+
+void selector_rank(struct selector *x, const struct route *r, int l)
+{
+    (void)rank_active(r, l, linear_router_score(&x->router, l), x->here, x->capacity, x->whole, 0,
+                      x->top);
+}
