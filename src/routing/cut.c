@@ -21,7 +21,7 @@ double cut_share(const struct quantiles *q, int l, double tau)
 }
 
 /* By bisection: the mean share falls as the threshold rises. */
-double cut_common(const struct quantiles *q, int from, double capacity)
+static double find_cut(const struct quantiles *q, int from, double capacity)
 {
     double low = (double)row_of(q, from)[ROUTE_GRID - 1], high = (double)row_of(q, from)[0];
     if (capacity <= 0 || capacity >= 1)
@@ -40,4 +40,12 @@ double cut_common(const struct quantiles *q, int from, double capacity)
             high = middle;
     }
     return high;
+}
+
+double cut_common(struct cut *last, const struct quantiles *q, int from, double capacity)
+{
+    uint64_t version = q->params->version + 1;
+    if (last->version != version || last->capacity != capacity)
+        *last = (struct cut){capacity, find_cut(q, from, capacity), version};
+    return last->tau;
 }

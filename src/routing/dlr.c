@@ -18,6 +18,7 @@
 #include "routing/cut.h"
 #include "routing/gates.h"
 #include "routing/gatestats.h"
+#include "routing/layerprice.h"
 #include "routing/mlp.h"
 #include "routing/prefix.h"
 #include "routing/rank.h"
@@ -52,10 +53,9 @@ struct dlr {
     uint8_t *ran;         /* (L,R) hard gates: the actions */
     double *reward;       /* (R) */
     double *mean, *price; /* (L) mean gate of the layer; d aux / d mean */
-    double tau, cut;      /* temperature; threshold that meets a capacity in all layers together */
-    double cut_capacity;  /* `cut` was made for it, when the parameters were at cut_version - 1 */
-    uint64_t cut_version;
-    double nan; /* logits that are not numbers in this pass */
+    struct cut cut;
+    double tau, tau_use; /* temperature; threshold that meets a capacity in all layers together */
+    double nan;          /* logits that are not numbers in this pass */
 };
 
 #define AT(field) offsetof(struct dlr_opts, field)
@@ -279,18 +279,6 @@ static double capacity_of(const struct route *r)
     return 1 - o->target_skip;
 }
 
-/* Decoding asks at every token: the cut is made again only when something has changed. */
-static void find_cut(struct route *r)
-{
-    struct dlr *s = dlr_of(r);
-    double capacity = capacity_of(r);
-    if (capacity < 0 || (s->cut_capacity == capacity && s->cut_version == r->params->version + 1))
-        return;
-    s->cut = cut_common(&s->table, (int)opts_of(r)->keep, capacity);
-    s->cut_capacity = capacity;
-    s->cut_version = r->params->version + 1;
-}
-
 static double threshold_of(struct route *r, int l, int n)
 {
     struct dlr *s = dlr_of(r);
@@ -300,7 +288,8 @@ static double threshold_of(struct route *r, int l, int n)
     if (r->pass.calibrate)
         return quantiles_calibrate(&s->table, l, r->pass.calibrate - 1, s->free_logit, n);
     if (capacity >= 0)
-        tau = opts_of(r)->spread == SPREAD_LAYER ? quantiles_at(&s->table, l, capacity) : s->cut;
+        tau =
+            opts_of(r)->spread == SPREAD_LAYER ? quantiles_at(&s->table, l, capacity) : s->tau_use;
     return tau + opts_of(r)->threshold_offset + r->pass.offset;
 }
 
@@ -314,7 +303,8 @@ static void dlr_begin(struct route *r)
     s->nan = 0;
     s->tau = 1;
     if (r->pass.kind != PASS_TRAIN) {
-        find_cut(r);
+        if (capacity_of(r) >= 0)
+            s->tau_use = cut_common(&s->cut, &s->table, (int)o->keep, capacity_of(r));
         return;
     }
     double epochs = floor((double)o->tau_epochs * r->pass.progress);
@@ -338,10 +328,10 @@ static int gather_free(struct route *r, int l)
     struct dlr *s = dlr_of(r);
     int n = 0;
     for (int i = 0; i < r->pass.R; i++)
-        if (!prefix_is_prompt(&s->prefix, &r->pass, i))
-            s->free_logit[n++] = logit_at(r, l, i);
-    for (int i = 0; i < n; i++)
-        s->nan += isnan(s->free_logit[i]) != 0;
+        if (!prefix_is_prompt(&s->prefix, &r->pass, i)) {
+            s->free_logit[n] = logit_at(r, l, i);
+            s->nan += isnan(s->free_logit[n++]) != 0;
+        }
     return n;
 }
 
@@ -350,10 +340,9 @@ static void record_cells(struct route *r, int l, double tau)
     const struct dlr *s = dlr_of(r);
     for (int i = 0; i < r->pass.R; i++) {
         size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
-        int is_compared = is_routed(r, l) && !prefix_is_prompt(&s->prefix, &r->pass, i);
         r->cell[M_GATE][cell] = s->gates.want[i];
-        if (!is_compared)
-            continue;
+        if (!is_routed(r, l) || prefix_is_prompt(&s->prefix, &r->pass, i))
+            continue; /* no comparison was made */
         double logit = (double)logit_at(r, l, i);
         r->cell[M_SCORE][cell] = (real)logit;
         r->cell[M_CELL_TAU][cell] = (real)tau;
@@ -445,15 +434,6 @@ static void dlr_finish(struct route *r, const struct stream *st)
 
 /* ---- losses and gradients ------------------------------------------------------------------------ */
 
-static double weight_of(const struct route *r, int l)
-{
-    const struct dlr_opts *o = opts_of(r);
-    int k = l - (int)o->keep, M = dlr_of(r)->routed;
-    if (o->prices == PRICES_FLAT)
-        return 1;
-    return M < 2 ? o->price_high : o->price_low + (o->price_high - o->price_low) * k / (M - 1);
-}
-
 /* Reward of row i, per executed cell at the price that the losses put on it: - (nll + sum_l price_l hard_l). */
 static double reward_of(const struct route *r, const struct losses *x, int i)
 {
@@ -477,20 +457,17 @@ static void dlr_aux(struct route *r, struct losses *x)
 {
     const struct dlr_opts *o = opts_of(r);
     struct dlr *s = dlr_of(r);
-    double gate = 0, mean = 0, entropy = 0, M = s->routed;
-    for (int l = (int)o->keep; l < r->L; l++)
-        mean += s->mean[l] / M;
-    double miss = (1 - mean) - o->target_skip;
-    for (int l = (int)o->keep; l < r->L; l++) {
-        double m = fmin(fmax(s->mean[l], 1e-6), 1 - 1e-6);
-        gate += o->lambda * weight_of(r, l) * s->mean[l];
-        entropy += o->entropy_beta * gate_entropy(m) / M;
-        s->price[l] = o->lambda * weight_of(r, l) - 2 * o->mu * miss / M +
-                      o->entropy_beta * log(m / (1 - m)) / M;
-    }
-    r->metric[M_GATE_LOSS][0] = gate;
-    r->metric[M_TARGET_LOSS][0] = o->mu * miss * miss;
-    x->aux = gate + o->mu * miss * miss - entropy;
+    int flat = o->prices == PRICES_FLAT, keep = (int)o->keep;
+    struct layer_price p = {.lambda = o->lambda,
+                            .low = flat ? 1 : o->price_low,
+                            .high = flat ? 1 : o->price_high,
+                            .mu = o->mu,
+                            .target = o->target_skip,
+                            .beta = o->entropy_beta};
+    layer_price(&p, s->mean + keep, s->price + keep, s->routed);
+    r->metric[M_GATE_LOSS][0] = p.gate;
+    r->metric[M_TARGET_LOSS][0] = p.miss;
+    x->aux = p.total;
     if (o->estimator == ESTIMATOR_REINFORCE)
         find_rewards(r, x);
 }
@@ -581,11 +558,7 @@ static int dlr_ready(const struct route *r, const struct pass *pass, struct err 
 static void dlr_calibrate(struct route *r, int begin)
 {
     struct quantiles *q = &dlr_of(r)->table;
-    if (begin) {
-        quantiles_begin(q);
-        return;
-    }
-    quantiles_store(q);
+    (begin ? quantiles_begin : quantiles_store)(q);
     params_changed(r->params);
 }
 

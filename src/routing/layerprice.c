@@ -1,0 +1,30 @@
+#include "routing/layerprice.h"
+
+#include <math.h>
+
+#include "routing/gatestats.h"
+
+/* The entropy's slope has no end at 0 and 1. */
+static double inside(double m)
+{
+    return fmin(fmax(m, 1e-6), 1 - 1e-6);
+}
+
+void layer_price(struct layer_price *x, const double *mean, double *price, int n)
+{
+    double run = 0;
+    for (int l = 0; l < n; l++)
+        run += mean[l] / n;
+    double miss = (1 - run) - x->target;
+    x->gate = 0;
+    x->miss = x->mu * miss * miss;
+    x->total = x->miss;
+    for (int l = 0; l < n; l++) {
+        double weight = n < 2 ? x->high : x->low + (x->high - x->low) * l / (n - 1);
+        double m = inside(mean[l]);
+        x->gate += x->lambda * weight * mean[l];
+        x->total -= x->beta * gate_entropy(m) / n;
+        price[l] = x->lambda * weight - 2 * x->mu * miss / n + x->beta * log(m / (1 - m)) / n;
+    }
+    x->total += x->gate;
+}
