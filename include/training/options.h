@@ -41,8 +41,9 @@ struct train_config {
     struct data_options data;
     struct run_options run;
     struct model_config model;
-    struct config route; /* the method's options, as entries with its prefix, defaults included */
-    char preset[64];     /* names joined by +, quick when none were given */
+    struct config route;   /* the method's options, as entries with its prefix, defaults included */
+    int64_t method_params; /* weights that the method adds to the base model */
+    char preset[64];       /* names joined by +, quick when none were given */
 };
 /* Presets (names of data/NAME.yaml found beside the program, or paths to .yaml files; none = quick) merged in order, a
  * later one wins, with overrides on top. All errors of a kind are told at once; unknown keys name the nearest. */

@@ -12,13 +12,13 @@ static struct cli_option options[] = {
     {.name = NULL},
 };
 
-/* What is said of one preset.  Counts are of the base model: routers and adapters come on top. */
+/* What is said of one preset.  Counts are of the base model: what a method and adapters add comes on top. */
 struct facts {
     char name[80], base[80];
     struct train_config config;
     int64_t params, beside, layer; /* beside: without embedding, head and the table of positions */
     double flops;                  /* forward, a token, mean over a whole context */
-    double bytes;                  /* weights, gradients and two moments in fp32  */
+    double bytes; /* weights, gradients and two moments in fp32, the method's too */
 };
 
 static int facts_read(struct facts *f, const char *const *preset, size_t n, struct err *e)
@@ -38,7 +38,7 @@ static int facts_read(struct facts *f, const char *const *preset, size_t n, stru
     f->layer = model_config_params_layer(m);
     f->beside = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
     f->flops = flops_dense_token(&shape, (int)m->max_seq);
-    f->bytes = 4.0 * 4.0 * (double)f->params;
+    f->bytes = 4.0 * 4.0 * (double)(f->params + f->config.method_params);
     return 0;
 }
 
@@ -50,6 +50,7 @@ static void add_json(struct str *out, const struct facts *f)
     json_add_int(out, "params", f->params);
     json_add_int(out, "params_beside_embedding", f->beside);
     json_add_int(out, "params_layer", f->layer);
+    json_add_int(out, "params_method", f->config.method_params);
     json_add_int(out, "layers", f->config.model.layers);
     json_add_int(out, "context", f->config.model.max_seq);
     json_add_num(out, "flops_token", f->flops);
@@ -70,9 +71,9 @@ static const char *grouped(int64_t v, char out[32])
     return out;
 }
 
-static const char *const titles[] = {"preset",     "extends",           "method",
-                                     "parameters", "without embedding", "a layer",
-                                     "context",    "FLOPs a token",     "bytes to train"};
+static const char *const titles[] = {
+    "preset",  "extends",     "method",  "parameters",    "without embedding",
+    "a layer", "method adds", "context", "FLOPs a token", "bytes to train"};
 enum { COLUMNS = DS_LEN(titles) };
 
 static void cells(const struct facts *f, char cell[COLUMNS][80])
@@ -84,9 +85,10 @@ static void cells(const struct facts *f, char cell[COLUMNS][80])
     str_copy(cell[3], 80, grouped(f->params, a));
     str_copy(cell[4], 80, grouped(f->beside, a));
     str_copy(cell[5], 80, grouped(f->layer, a));
-    str_copy(cell[6], 80, grouped(f->config.model.max_seq, a));
-    snprintf(cell[7], 80, "%s", str_si(a, f->flops));
-    snprintf(cell[8], 80, "%s", str_si(a, f->bytes));
+    str_copy(cell[6], 80, grouped(f->config.method_params, a));
+    str_copy(cell[7], 80, grouped(f->config.model.max_seq, a));
+    str_copy(cell[8], 80, str_si(a, f->flops));
+    str_copy(cell[9], 80, str_si(a, f->bytes));
 }
 
 /* Calls back for every preset there is; those that cannot be read are told on stderr and passed by. */
@@ -144,7 +146,7 @@ static int list_markdown(struct str *out, struct err *e)
 {
     for (size_t i = 0; i < COLUMNS; i++)
         str_addf(out, "| %s ", titles[i]);
-    str_add(out, "|\n|---|---|---|--:|--:|--:|--:|--:|--:|\n");
+    str_add(out, "|\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|\n");
     return each_preset(to_markdown, out, e);
 }
 
@@ -164,11 +166,10 @@ static int list_all(struct str *out, int json, struct err *e)
     rc = each_preset(to_table, &t, e);
     table_print(&t, out);
     table_release(&t);
-    str_add(
-        out,
-        "Several go together, a later one wins: depthscope train SIZE METHOD MODE.  Routers and "
-        "adapters come on top.\nFLOPs: forward, mean over the context.  Bytes: weights, gradients "
-        "and two moments, fp32.\n");
+    str_add(out,
+            "Several go together, a later one wins: depthscope train SIZE METHOD MODE.  Adapters "
+            "come on top.\nFLOPs: forward, mean over the context.  Bytes: weights, gradients "
+            "and two moments, fp32.\n");
     return rc;
 }
 

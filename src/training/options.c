@@ -89,8 +89,8 @@ static void check_open(const struct opt_group *g, void *values, int is_look, str
         if (strcmp(text, "???") != 0)
             continue;
         if (!is_look)
-            str_addf(all, "%s%s%s must be given: %s%s=... (%s)", between(all), g->prefix, o->key,
-                     g->prefix, o->key, o->help);
+            str_addf(all, "%s%s%s must be given: %s%s=... (the preset leaves it open)",
+                     between(all), g->prefix, o->key, g->prefix, o->key);
         else if (opt_set(o, values, o->otherwise, NULL, NULL) < 0)
             all->failed = 1;
     }
@@ -187,7 +187,7 @@ static void check_frozen(const struct train_config *c, const struct params *own,
 }
 
 /* The method looks at its options and at the number of layers, as it will when the run begins. */
-static void check_method(const struct train_config *c, const struct route_ops *ops, struct str *all)
+static void check_method(struct train_config *c, const struct route_ops *ops, struct str *all)
 {
     char prefix[40];
     struct opt_group g = route_group(ops, prefix);
@@ -212,6 +212,7 @@ static void check_method(const struct train_config *c, const struct route_ops *o
         str_addf(all, "%s%s", between(all), e.text);
     else
         check_frozen(c, &none, all);
+    c->method_params = params_count(&none);
     route_release(&r);
     params_release(&none);
     config_release(&copy);

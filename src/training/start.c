@@ -95,7 +95,8 @@ void start_keys(struct config *given, struct str *all)
     struct config route = {0};
     struct err e = {0};
     char dir[1024], path[1100];
-    if (!init || !init[0])
+    if (!init || !init[0] ||
+        strcmp(init, "???") == 0) /* ???: a preset asks for it, see options.c */
         return;
     int rc = model_locate(init, dir, sizeof dir, &e);
     if (rc == 0)

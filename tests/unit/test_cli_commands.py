@@ -200,6 +200,19 @@ def several_presets_make_one_run():
 
 
 @test
+def transfer_starts_from_a_model():
+    small = ("train.seq=32 train.batch=2 train.steps=2 train.warmup=1 train.final_tokens=256 train.eval_tokens=256 "
+             "train.time_rounds=0 data.docs=60 data.val_fraction=0.3").split()
+    refused("train.init must be given", "train", "transfer", *small, "--run", "moved")
+    refused("train.init must be given", "train", "--mode", "transfer", *small, "--run", "moved")
+    run("train", "--mode", "transfer", *small, "train.init=tiny", "--run", "moved", "--quiet")
+    with open("runs/moved/config.yaml") as f:
+        text = f.read()
+    assert "lr: 0.0001\n" in text and "dim: 32\n" in text and "???" not in text, text
+    shutil.rmtree("runs/moved")
+
+
+@test
 def presets_tell_sizes_and_keys():
     rows = {r["preset"]: r for r in run_json("presets")}
     x = rows["qwen2.5-1.5b"]

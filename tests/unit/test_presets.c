@@ -144,6 +144,36 @@ T(scratch_is_the_published_recipe_on_any_size)
     train_config_release(&c);
 }
 
+T(transfer_asks_for_the_model_to_start_from)
+{
+    struct train_config c;
+    struct err e = {0};
+    static const char *const preset[] = {"small", "transfer"}, *const init[] = {"train.init=none"};
+    t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE,
+            "train.init must be given");
+    t_true(strchr(e.text, ';') == NULL); /* and says nothing else */
+    t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "no such model");
+    t_ok(train_config_look(&c, preset, 2, &e), &e);
+    t_near(c.train.lr, 1e-4, 0);
+    t_near(c.train.min_lr, 0, 0);
+    t_near((double)c.train.warmup / (double)c.train.steps, 0.05, 0.001);
+    t_str(c.train.init, "");
+    train_config_release(&c);
+}
+
+T(what_a_method_adds_is_counted)
+{
+    static const char *const preset[] = {"edp-published"}, *const dense[] = {"model.method=dense"};
+    struct train_config c;
+    struct err e = {0};
+    t_ok(train_config_make(&c, preset, 1, NULL, 0, &e), &e);
+    t_true(c.method_params >= 64 * 512 + 6); /* step codes and thresholds */
+    train_config_release(&c);
+    t_ok(train_config_make(&c, preset, 1, dense, 1, &e), &e);
+    t_eq(c.method_params, 0);
+    train_config_release(&c);
+}
+
 /* ---- files ---- */
 
 static const char *file(char path[1024], const char *name, const char *text)
