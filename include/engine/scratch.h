@@ -18,7 +18,10 @@ enum scratch_slot {
     SCRATCH_ATTN, /* attention: packed keys and values */
     SCRATCH_ATTN_2,
     SCRATCH_ATTN_3,
-    SCRATCH_QUANT, /* quant: activations in int8  */
+    SCRATCH_QUANT,  /* quant: activations in int8  */
+    SCRATCH_LORA_T, /* adapters: inner rows, their gradient, inputs with parts dropped */
+    SCRATCH_LORA_DT,
+    SCRATCH_LORA_X,
     SCRATCH_SLOTS
 };
 

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "engine/param.h"
+#include "models/adapters.h"
 #include "models/config.h"
 #include "models/weights.h"
 #include "routing/flops.h"
@@ -68,6 +69,8 @@ struct model {
     int embed, pos_embed, norm, norm_b, head; /* params */
     int n_base; /* params of the base model: the first ones; adapters and the method's follow */
     struct block_params *block;
+    struct adapter *adapter; /* (adapters), NULL without */
+    int adapters;
     struct weights weights; /* how the matrices among params are held for products */
     real *inv_freq;
 

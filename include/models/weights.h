@@ -50,6 +50,7 @@ struct weight {
     int O, C;
     struct packed fwd, bwd;
     struct quant *quant;
+    struct lora lora; /* of the present pass; r = 0: none */
 };
 struct weights {
     struct number_options numbers;

@@ -2,7 +2,7 @@
  *
  * Layer, executed row with c visible keys:  2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted sum)
  *   + 2*m*C*F (m = 3 SwiGLU, 2 GELU); K,V: 2*2*C*K*D for every row that is a key; router as the method says;
- * head: 2*C*V per row.  Norms, activations and softmax are not counted (well under 1 %). */
+ * head: 2*C*V per row; adapters of rank r on a (O,C) matrix that a row passes: 2*r*(C+O), of the dense model too.  Norms, activations and softmax are not counted (well under 1 %). */
 #ifndef DS_ROUTING_FLOPS_H
 #define DS_ROUTING_FLOPS_H
 
@@ -24,6 +24,8 @@ extern const char *const flops_part_name[FLOPS_PARTS];
 
 struct flops_shape {
     int C, H, K, D, F, V, L, mlp_mats;
+    double adapter_qo, adapter_kv,
+        adapter_mlp; /* FLOPs of a row in low-rank adapters of these; 0 without */
 };
 
 struct flops {

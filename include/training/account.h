@@ -59,9 +59,10 @@ double account_share(const struct account *a, enum account_part part);
 /* FLOPs of the products of a training step over these plans (L) of R rows: a multiply-add is 2; every listed row is
  * computed, with gate 0 too; attention counts the keys that a row sees, not the padding of tiles; backward is two products
  * for each of forward, and `recompute` runs the blocks once more.  Looking up an embedding is no product; routers,
- * norms and activations are left out (well under 1 %).  first_row as in routing/flops.h. */
+ * norms and activations are left out (well under 1 %).  frozen: the base's matrices have one product in backward; an
+ * adapter has three times its forward, whose inner rows are made again.  first_row as in routing/flops.h. */
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
-                     const int32_t *first_row, int R, int recompute);
+                     const int32_t *first_row, int R, int recompute, int frozen);
 /* Of the peak, over `ms`; NaN when either is unknown. */
 double account_mfu(const struct account *a, double flops, double ms);
 

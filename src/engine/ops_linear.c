@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/pool.h"
-#include "engine/linear.h"
+#include "engine/lora.h"
 #include "engine/ops.h"
 #include "engine/scratch.h"
 
@@ -38,6 +38,10 @@ static void quant_fwd(real *y, const real *x, const struct linear *w, int N, rea
 void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                 const struct linear_extra *extra)
 {
+    if (w->lora && N > 0) { /* first: what follows the product sees the whole sum */
+        lora_fwd(y, x, extra ? extra->row : NULL, w, N, beta);
+        beta = 1;
+    }
     if (w->quant) {
         quant_fwd(y, x, w, N, beta, extra);
         return;
@@ -87,6 +91,10 @@ static void bias_sum(void *ctx, int task, int worker)
 void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
                   const struct linear_extra *extra)
 {
+    if (w->lora && N > 0) {
+        lora_bwd_x(dx, dy, w, N, beta);
+        beta = 1;
+    }
     struct gemm_job j = {.format = w->format,
                          .M = N,
                          .N = w->C,
@@ -111,7 +119,7 @@ struct linear_rows linear_rows(enum gemm_format format, const real *x, const int
     return (struct linear_rows){.format = format, .x = x, .row = row, .N = N, .C = C};
 }
 
-static void rows_pack(struct linear_rows *r)
+void linear_rows_pack(struct linear_rows *r)
 {
     const struct operand b = {r->x, r->C, 0, r->row};
     size_t bytes = r->packed.by ? 0 : gemm_packed_bytes(r->format, r->N, r->C);
@@ -124,7 +132,7 @@ void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, con
     if (x->N == 0)
         return;
     if (dw)
-        rows_pack(x);
+        linear_rows_pack(x);
     struct gemm_job j = {.format = w->format,
                          .M = w->O,
                          .N = w->C,
@@ -141,6 +149,8 @@ void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, con
     struct bias_job b = {.db = db, .dy = dy, .N = x->N, .O = w->O};
     if (db) /* 1.4 */
         pool_run(task_count(w->O, BIAS_COLS), bias_sum, &b);
+    if (w->lora)
+        lora_bwd_w(dy, x, w);
 }
 
 struct embed_job {

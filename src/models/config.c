@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "models/adapters.h"
 
 #define AT(field) offsetof(struct model_config, field)
 
@@ -71,7 +72,7 @@ int model_config_check(struct model_config *c, struct err *e)
     if (c->rope_scaling == ROPE_LLAMA3 && !(c->rope_high > c->rope_low))
         return err_set(e, DS_ERANGE, "model.rope_high=%g must be above model.rope_low=%g",
                        c->rope_high, c->rope_low);
-    return 0;
+    return adapters_check(c, e);
 }
 
 int model_config_copy(struct model_config *to, const struct model_config *from, struct err *e)
@@ -143,5 +144,6 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .L = (int)c->layers,
         .mlp_mats = c->mlp == MLP_SWIGLU ? 3 : 2,
     };
+    adapters_flops(c, &s.adapter_qo, &s.adapter_kv, &s.adapter_mlp);
     return s;
 }

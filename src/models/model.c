@@ -96,6 +96,8 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
     if (rc == 0)
         rc = register_params(m, e);
     if (rc == 0)
+        rc = adapters_add(m, e);
+    if (rc == 0)
         rc = make_route(m, route_options, seed, e);
     if (rc == 0 && train == MODEL_TRAIN_OWN)
         freeze_base(m);
@@ -138,6 +140,7 @@ void model_free(struct model *m)
     mem_free(m->plan);
     mem_free(m->ffn);
     mem_free(m->inv_freq);
+    mem_free(m->adapter);
     mem_free(m);
 }
 
@@ -314,6 +317,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     pass->memory = cache ? cache->memory : NULL;
     m->stream.R = m->R;
     weights_refresh(m);
+    adapters_begin(m, pass);
     embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
               m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value,
               (real)m->config.embed_scale, m->R, C);

@@ -167,6 +167,7 @@ struct linear weights_linear(const struct model *m, int index, int bias)
                        .b = bias < 0 ? NULL : m->params.p[bias].value,
                        .fwd = x->fwd.data ? &x->fwd : NULL,
                        .bwd = x->bwd.data ? &x->bwd : NULL,
-                       .quant = x->quant};
+                       .quant = x->quant,
+                       .lora = x->lora.r > 0 ? &x->lora : NULL};
     return l;
 }

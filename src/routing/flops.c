@@ -9,12 +9,12 @@ const char *const flops_part_name[FLOPS_PARTS] = {
 
 static double cost_qo(const struct flops_shape *s)
 {
-    return 4.0 * s->C * s->H * s->D;
+    return 4.0 * s->C * s->H * s->D + s->adapter_qo;
 }
 
 static double cost_kv(const struct flops_shape *s)
 {
-    return 4.0 * s->C * s->K * s->D;
+    return 4.0 * s->C * s->K * s->D + s->adapter_kv;
 }
 
 static double cost_key(const struct flops_shape *s)
@@ -24,7 +24,7 @@ static double cost_key(const struct flops_shape *s)
 
 static double cost_mlp(const struct flops_shape *s)
 {
-    return 2.0 * s->mlp_mats * s->C * s->F;
+    return 2.0 * s->mlp_mats * s->C * s->F + s->adapter_mlp;
 }
 
 static double cost_head(const struct flops_shape *s)

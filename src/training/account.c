@@ -96,16 +96,20 @@ static double visible_keys(const struct plan *p, const int32_t *first_row)
 }
 
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
-                     const int32_t *first_row, int R, int recompute)
+                     const int32_t *first_row, int R, int recompute, int frozen)
 {
     double qo = 4.0 * s->C * s->H * s->D, mlp = 2.0 * s->mlp_mats * s->C * s->F;
-    double kv = 4.0 * s->C * s->K * s->D, key = 4.0 * s->H * s->D, blocks = 0;
+    double kv = 4.0 * s->C * s->K * s->D, key = 4.0 * s->H * s->D;
+    double base = 0, adapters = 0, attention = 0, times = frozen ? 2 : 3;
     for (int l = 0; l < s->L; l++) {
         const struct plan *p = &plan[l];
-        blocks += p->n * qo + (ffn ? ffn[l].n : p->n) * mlp + (p->kv == KV_ALL ? R : p->n) * kv +
-                  visible_keys(p, first_row) * key;
+        double q = p->n, k = p->kv == KV_ALL ? R : p->n, f = ffn ? ffn[l].n : p->n;
+        base += q * qo + k * kv + f * mlp;
+        adapters += q * s->adapter_qo + k * s->adapter_kv + f * s->adapter_mlp;
+        attention += visible_keys(p, first_row) * key;
     }
-    return (recompute ? 4 : 3) * blocks + 3.0 * R * 2.0 * s->C * s->V;
+    return times * (base + R * 2.0 * s->C * s->V) + 4 * adapters + 3 * attention +
+           (recompute ? base + adapters + attention : 0);
 }
 
 double account_mfu(const struct account *a, double flops, double ms)

@@ -119,7 +119,9 @@ static int check_memory(const struct train_config *c, struct err *e)
     double packed =
         2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for both directions */
     int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4;        /* value, gradient, two moments */
-    double need = sizeof(real) * (tensors * weights + states) + packed * weights, left = mem_left();
+    double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
+                  packed * weights,
+           left = mem_left();
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;

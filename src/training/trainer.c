@@ -77,7 +77,8 @@ static void close_account(struct trainer *t)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
     s->mfu = account_mfu(&t->account,
-                         account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep),
+                         account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep,
+                                       t->config.train.freeze == FREEZE_BASE),
                          s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/safetensors.h"
@@ -363,4 +364,67 @@ T(a_frozen_run_trains_its_method_alone)
     t_eq(moved(base, dir, "model.layers.3.self_attn.q_proj.weight"), 0);
     t_eq(moved(base, dir, "model.norm.weight"), 0);
     t_true(moved(base, dir, "edp.score.weight") > 0);
+}
+
+/* ---- adapters ---- */
+
+static void same_files(const char *a, const char *b)
+{
+    static const char *const file[] = {"model.safetensors", "optimizer.safetensors"};
+    for (size_t i = 0; i < DS_LEN(file); i++) {
+        char path[900], x[65], y[65];
+        struct err e = {0};
+        snprintf(path, sizeof path, "%s/checkpoints/step-%08d/%s", a, STEPS, file[i]);
+        t_ok(sha256_file(path, x, &e), &e);
+        snprintf(path, sizeof path, "%s/checkpoints/step-%08d/%s", b, STEPS, file[i]);
+        t_ok(sha256_file(path, y, &e), &e);
+        t_truef(strcmp(x, y) == 0, "%s differs", file[i]);
+    }
+}
+
+/* Through, and stopped between two checkpoints and resumed: the same bytes. */
+static void check_resume(const char *const *more, char run[2][400])
+{
+    struct err e = {0};
+    for (int i = 0; i < 2; i++)
+        snprintf(run[i], 400, "%s/run-%d", room(), i);
+    t_ok(go(run[0], more, 0, 0, &e), &e);
+    t_eq(go(run[1], more, 0, 3, &e), DS_ESTOP);
+    t_ok(go(run[1], NULL, 1, 0, &e), &e);
+    same_files(run[0], run[1]);
+}
+
+T(a_dense_model_with_adapters_trains_resumes_and_opens)
+{
+    char init[700], base[600], run[2][400], dir[600];
+    struct err e = {0};
+    struct model *m = NULL;
+    make_base(init, base, "model.method=dense");
+    const char *more[] = {init,       "model.method=dense", "train.freeze=base",
+                          "lora_r=4", "lora_dropout=0.1",   "lora_targets=q,k,v,o,gate,up,down",
+                          NULL};
+    check_resume(more, run);
+    snprintf(dir, sizeof dir, "%s/checkpoints/step-%08d", run[0], STEPS);
+    t_eq(moved(base, dir, "model.layers.3.self_attn.q_proj.weight"), 0);
+    t_eq(moved(base, dir, "model.layers.3.self_attn.q_proj.lora_A.weight"), -1);
+    t_ok(model_open(&m, dir, NULL, 0, &e), &e);
+    t_eq(m->adapters, 6 * 7);
+    for (int i = 0; i < m->adapters; i++) {
+        const struct param *b = &m->params.p[m->adapter[i].b];
+        double sum = 0;
+        for (size_t k = 0; k < b->n; k++)
+            sum += fabs((double)b->value[k]);
+        t_truef(sum > 0, "%s never moved", b->name);
+    }
+    model_free(m);
+    /* and is started from: its adapters come along, or stay behind when another rank is asked for */
+    snprintf(init, sizeof init, "train.init=%s", run[0]);
+    const char *again[] = {init, "model.method=dense", NULL};
+    snprintf(dir, sizeof dir, "%s/again", room());
+    t_ok(go(dir, again, 0, 0, &e), &e);
+    t_truef(strstr(told, "140 tensors from") && !strstr(told, " new ("), "%s", told);
+    const char *other[] = {init, "model.method=dense", "lora_r=2", NULL};
+    snprintf(dir, sizeof dir, "%s/other", room());
+    t_ok(go(dir, other, 0, 0, &e), &e);
+    t_truef(strstr(told, "84 new (") && strstr(told, "84 left behind"), "%s", told);
 }

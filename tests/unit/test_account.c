@@ -198,8 +198,8 @@ T(flops_are_every_product_that_runs_in_a_step)
         struct plan p[LAYERS];
         plans(p, (enum kind)(k / 2 % KINDS), k % 2 ? KV_PLAN : KV_ALL, (uint64_t)k);
         double blocks = blocks_by_hand(s, p), head = ROWS * adds(s->C, s->V);
-        t_near(account_flops(s, p, NULL, first, ROWS, 0), 3 * (blocks + head), 0);
-        t_near(account_flops(s, p, NULL, first, ROWS, 1), 4 * blocks + 3 * head, 0);
+        t_near(account_flops(s, p, NULL, first, ROWS, 0, 0), 3 * (blocks + head), 0);
+        t_near(account_flops(s, p, NULL, first, ROWS, 1, 0), 4 * blocks + 3 * head, 0);
     }
 }
 
@@ -215,7 +215,7 @@ T(masked_rows_count_for_the_machine_and_not_for_the_method)
         for (int l = 0; l < LAYERS; l++)
             flops_layer(&f, &p[l], first, 0, 0);
         flops_head(&f);
-        double ran = account_flops(&shapes[0], p, NULL, first, ROWS, 0);
+        double ran = account_flops(&shapes[0], p, NULL, first, ROWS, 0, 0);
         if (kind == DENSE)
             t_near(ran, 3 * flops_total(&f), 0);
         else
@@ -237,12 +237,12 @@ T(a_model_trained_masked_multiplies_what_the_dense_one_does)
     kit_fill(&k, 4, 16, 50, 1);
     kit_documents(&k);
     kit_step(m, &k.b, &pass);
-    double masked = account_flops(&s, m->plan, NULL, m->first_row, m->R, 0);
+    double masked = account_flops(&s, m->plan, NULL, m->first_row, m->R, 0, 0);
     t_near(masked, 3 * m->flops.dense, 1e-6);
     pass = kit_pass(PASS_SPARSE);
     model_forward(m, &k.b, &pass);
     m->batch = NULL;
-    t_true(account_flops(&s, m->plan, NULL, m->first_row, m->R, 0) <= masked);
+    t_true(account_flops(&s, m->plan, NULL, m->first_row, m->R, 0, 0) <= masked);
     model_free(m);
 }
 

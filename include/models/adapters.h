@@ -1,0 +1,27 @@
+/* Low-rank adapters on the matrices of the blocks: model.lora_r, lora_alpha, lora_dropout, lora_targets. */
+#ifndef DS_MODELS_ADAPTERS_H
+#define DS_MODELS_ADAPTERS_H
+
+#include "base/err.h"
+#include "models/config.h"
+
+struct model;
+struct pass;
+
+/* One adapted matrix: indices into params. */
+struct adapter {
+    int matrix, a, b; /* (O,C), (r,C), (O,r) */
+};
+
+/* Are the targets names of matrices that this shape has, and no smaller than the rank?  DS_EUSAGE, DS_ERANGE. */
+int adapters_check(const struct model_config *c, struct err *e) DS_CHECK;
+/* Parameters "....lora_A.weight", drawn from N(0, 1/(3C)) (the variance of U(-1/sqrt(C), 1/sqrt(C))), and "....lora_B.weight",
+ * zero, of all targets, into m->adapter. */
+int adapters_add(struct model *m, struct err *e) DS_CHECK;
+/* For this pass: on unless pass->adapters_off; inputs are dropped in PASS_TRAIN only. */
+void adapters_begin(struct model *m, const struct pass *pass);
+/* Weights of all adapters, and FLOPs a row costs in those of one layer's q and o, k and v, mlp. */
+double adapters_weights(const struct model_config *c);
+void adapters_flops(const struct model_config *c, double *qo, double *kv, double *mlp);
+
+#endif

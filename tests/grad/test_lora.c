@@ -1,0 +1,90 @@
+/* Adapters in double: their gradients, those that pass through them, and what they leave alone. */
+#include "kit_grad.h"
+
+enum { B = 2, T = 7, V = 11, SAMPLES = 12 };
+
+static struct kit_batch batch;
+
+static double loss_of(struct model *m, struct pass *pass)
+{
+    model_forward(m, &batch.b, pass);
+    return model_loss(m, 0, 0);
+}
+
+/* Adapters leave their symmetric start: B is zero at first. */
+static struct model *small(const char *more, int train, int keep)
+{
+    char text[512];
+    kit_fill(&batch, B, T, V, 1);
+    batch.target[3] = -1;
+    kit_documents(&batch);
+    snprintf(
+        text, sizeof text,
+        "model.layers=2 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d model.max_seq=%d "
+        "model.init_std=0.4 model.lora_r=3 model.lora_alpha=2 %s %s",
+        V, T, strstr(more, "model.method") ? "" : "model.method=dense", more);
+    struct model *m = kit_model(text, 7, B * T, train, keep);
+    kit_shake(m, 0.2, 9);
+    return m;
+}
+
+static void check(const char *more, int train, int keep)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small(more, train, keep);
+    t_true(m->adapters > 0);
+    kit_step(m, &batch.b, &pass);
+    kit_check_params(more, loss_of, m, &pass, SAMPLES);
+    model_free(m);
+}
+
+T(adapters_and_all_other_weights_have_the_right_gradients)
+{
+    check("model.lora_targets=q,k,v,o,gate,up,down", MODEL_TRAIN, 0);
+    check("model.lora_targets=q,v model.attn_bias=true model.kv_heads=1", MODEL_TRAIN, 1);
+    check("model.mlp=gelu model.mlp_bias=true model.lora_targets=o,up,down", MODEL_TRAIN, 0);
+}
+
+T(adapters_over_a_frozen_base_have_the_same_gradients)
+{
+    check("model.lora_targets=q,k,v,o,gate,up,down", MODEL_TRAIN_OWN, 1);
+    check("model.lora_targets=down", MODEL_TRAIN_OWN, 0);
+}
+
+T(dropped_inputs_are_dropped_alike_in_forward_and_backward)
+{
+    check("model.lora_targets=q,k,v,o,gate,up,down model.lora_dropout=0.4", MODEL_TRAIN, 0);
+    check("model.lora_targets=q,down model.lora_dropout=0.4", MODEL_TRAIN_OWN, 1);
+}
+
+/* Plans with rows left out: queries are gathered from the rows that are keys. */
+static void check_rows(enum kv_policy kv, const char *more)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small(more, MODEL_TRAIN, 0);
+    for (int l = 0; l < m->config.layers; l++) {
+        struct plan *p = &m->plan[l];
+        *p = (struct plan){
+            .row = p->row, .gate = p->gate, .weight = p->weight, .layer = l, .kv = kv};
+        for (int i = l; i < B * T; i += 2) {
+            p->row[p->n] = i;
+            p->gate[p->n] = 1;
+            p->weight[p->n++] = 0;
+        }
+        p->active = p->n;
+    }
+    m->route.frozen = 1;
+    kit_step(m, &batch.b, &pass);
+    kit_check_params(more, loss_of, m, &pass, SAMPLES);
+    model_free(m);
+}
+
+T(adapters_of_gathered_rows_have_the_right_gradients)
+{
+    static const char *const more[] = {"model.lora_targets=q,k,v,o,gate,up,down",
+                                       "model.lora_targets=q,v,up model.lora_dropout=0.3"};
+    for (int i = 0; i < 2; i++) {
+        check_rows(KV_ALL, more[i]);
+        check_rows(KV_PLAN, more[i]);
+    }
+}

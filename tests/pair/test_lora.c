@@ -1,0 +1,253 @@
+/* Adapters: what they must not change, what they must change alike however the rows come, and what is refused. */
+#include "base/pool.h"
+#include "engine/ops.h"
+#include "kit.h"
+
+enum { B = 2, T = 24, V = 60, R = B * T };
+
+#define SHAPE                                                                                      \
+    "model.layers=4 model.dim=64 model.heads=4 model.ffn=96 model.vocab=60 model.max_seq=64 "
+#define ALL " model.lora_r=4 model.lora_alpha=8 model.lora_targets=q,k,v,o,gate,up,down "
+
+static struct kit_batch batch;
+
+static struct model *make(const char *more, int train)
+{
+    char text[600];
+    kit_fill(&batch, B, T, V, 3);
+    snprintf(text, sizeof text, SHAPE "%s", more);
+    return kit_model(text, 5, R, train, 1);
+}
+
+/* Gives every B something to add. */
+static void wake(struct model *m)
+{
+    for (int i = 0; i < m->adapters; i++) {
+        struct param *b = &m->params.p[m->adapter[i].b];
+        struct rng r;
+        rng_init(&r, 3, RNG_TEST, 4, (uint32_t)i);
+        for (size_t k = 0; k < b->n; k++)
+            b->value[k] = (real)(0.3 * rng_normal(&r));
+    }
+    params_changed(&m->params);
+}
+
+static const real *last(struct model *m, struct pass *pass)
+{
+    model_forward(m, &batch.b, pass);
+    return m->stream.h[m->config.layers];
+}
+
+static real *states(struct model *m, struct pass *pass)
+{
+    const real *h = last(m, pass);
+    return kit_copy(h, kit_states(m));
+}
+
+static int repeats(struct model *m, struct pass *pass, const real *want)
+{
+    const real *h = last(m, pass);
+    return kit_same(h, want, kit_states(m));
+}
+
+T(an_adapter_that_adds_nothing_changes_no_bit)
+{
+    static const char *const weights[] = {"none", "q8_0"};
+    for (int k = 0; k < 2; k++) {
+        struct model *m = make("model.method=dense" ALL, 0), *base = make("model.method=dense", 0);
+        struct number_options o = {.compute = KIT_COMPUTE, .weights = k ? QUANT_Q8_0 : QUANT_NONE};
+        struct pass pass = kit_pass(PASS_SPARSE);
+        struct err e = {0};
+        t_ok(weights_use(m, &o, &e), &e);
+        t_ok(weights_use(base, &o, &e), &e);
+        real *want = states(base, &pass);
+        t_truef(repeats(m, &pass, want), "weights %s", weights[k]);
+        wake(m);
+        t_ok(weights_use(m, &o, &e), &e);
+        t_true(!repeats(m, &pass, want));
+        pass.adapters_off = 1;
+        t_true(repeats(m, &pass, want));
+        free(want);
+        model_free(m);
+        model_free(base);
+    }
+}
+
+/* The base with W + (alpha / r) B A in place of W. */
+T(an_adapter_is_the_sum_of_its_matrix_and_its_product)
+{
+    struct model *m = make("model.method=dense" ALL, 0), *base = make("model.method=dense", 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    wake(m);
+    for (int k = 0; k < m->adapters; k++) {
+        const struct adapter *x = &m->adapter[k];
+        const struct param *a = &m->params.p[x->a], *b = &m->params.p[x->b];
+        struct param *w = &base->params.p[params_find(&base->params, m->params.p[x->matrix].name)];
+        for (int o = 0; o < w->shape[0]; o++)
+            for (int c = 0; c < w->shape[1]; c++) {
+                double sum = 0;
+                for (int j = 0; j < 4; j++)
+                    sum += (double)b->value[o * 4 + j] * (double)a->value[j * w->shape[1] + c];
+                w->value[o * w->shape[1] + c] += (real)(2 * sum);
+            }
+    }
+    params_changed(&base->params);
+    real *want = states(base, &pass);
+    const real *have = last(m, &pass);
+    double num = 0, den = 0;
+    for (size_t i = 0; i < kit_states(m); i++) {
+        num += pow((double)have[i] - (double)want[i], 2);
+        den += pow((double)want[i], 2);
+    }
+    t_truef(sqrt(num / den) < KIT_NEAR, "%g", sqrt(num / den));
+    free(want);
+    model_free(m);
+    model_free(base);
+}
+
+T(a_row_has_the_same_bits_whichever_rows_are_beside_it)
+{
+    struct model *m = make("model.method=random random.early=0 random.late=0" ALL, 0);
+    struct pass masked = kit_pass(PASS_MASKED), sparse = kit_pass(PASS_SPARSE);
+    wake(m);
+    real *want = states(m, &masked);
+    t_true(m->plan[1].active < R);
+    t_true(repeats(m, &sparse, want));
+    free(want);
+    /* one sequence alone */
+    struct pass dense = kit_pass(PASS_DENSE);
+    want = states(m, &dense);
+    batch.b.B = 1;
+    t_true(repeats(m, &dense, want));
+    free(want);
+    model_free(m);
+}
+
+T(cached_decoding_uses_the_adapters)
+{
+    struct model *m = make("model.method=dense" ALL, 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    struct kv_cache *cache;
+    struct err e = {0};
+    static real want[V], have[V];
+    wake(m);
+    batch.b.B = 1;
+    last(m, &pass);
+    model_logits(m, T - 1, want);
+    t_ok(kv_cache_new(&cache, m, T, &e), &e);
+    for (int i = 0; i < T; i++)
+        t_ok(model_decode(m, cache, &batch.id[i], 1, &pass, &e), &e);
+    model_logits(m, 0, have);
+    for (int v = 0; v < V; v++)
+        t_near(have[v], want[v], KIT_NEAR * 10);
+    kv_cache_free(cache);
+    model_free(m);
+}
+
+#define DROPS "model.method=random random.early=0 random.late=0 model.lora_dropout=0.5" ALL
+
+T(what_is_dropped_depends_on_step_seed_and_map_alone)
+{
+    struct model *m = make("model.method=dense model.lora_dropout=0.5" ALL, MODEL_TRAIN);
+    struct pass pass = kit_pass(PASS_TRAIN), use = kit_pass(PASS_SPARSE);
+    wake(m);
+    real *first = states(m, &pass), *quiet = states(m, &use);
+    t_true(repeats(m, &pass, first));
+    t_true(!kit_same(quiet, first, kit_states(m)));
+    struct model *whole = make("model.method=dense" ALL, MODEL_TRAIN); /* without dropout */
+    wake(whole);
+    t_true(repeats(whole, &use, quiet)); /* nothing is dropped in use */
+    t_true(repeats(whole, &pass, quiet));
+    model_free(whole);
+    pass.step = 2;
+    t_true(!repeats(m, &pass, first));
+    pass.step = 1;
+    pass.seed++;
+    t_true(!repeats(m, &pass, first));
+    free(first);
+    free(quiet);
+    model_free(m);
+}
+
+T(half_of_the_inputs_are_dropped_and_the_rest_doubled)
+{
+    enum { N = 64, C = 96 };
+    static real x[N * C], y[N * C], a[C * C], b[C * C], w[C * C];
+    int zeros = 0;
+    for (int i = 0; i < N * C; i++)
+        x[i] = 1;
+    for (int i = 0; i < C; i++)
+        a[i * C + i] = b[i * C + i] = 1;
+    struct lora l = {.r = C, .scale = 1, .a = a, .b = b, .dropout = 0.5, .seed = 1, .step = 1};
+    struct linear map = {.C = C, .O = C, .w = w, .lora = &l};
+    linear_fwd(y, x, &map, N, 0, NULL);
+    for (int i = 0; i < N * C; i++) {
+        t_true(y[i] == 0 || y[i] == 2);
+        zeros += y[i] == 0;
+    }
+    t_near((double)zeros / (N * C), 0.5, 0.03);
+}
+
+T(recomputed_blocks_and_other_numbers_of_threads_give_the_same_gradients)
+{
+    struct err e = {0};
+    real *want = NULL;
+    size_t n = 0;
+    for (int k = 0; k < 4; k++) {
+        char text[600];
+        t_ok(pool_start(k < 2 ? 1 : 3, &e), &e);
+        kit_fill(&batch, B, T, V, 3);
+        snprintf(text, sizeof text, SHAPE DROPS);
+        struct model *m = kit_model(text, 5, R, MODEL_TRAIN, k % 2);
+        struct pass pass = kit_pass(PASS_TRAIN);
+        wake(m);
+        kit_step(m, &batch.b, &pass);
+        real *have = kit_gradients(m, &n);
+        if (want)
+            t_truef(kit_same(have, want, n), "threads %d, keep %d", k < 2 ? 1 : 3, k % 2);
+        free(k ? have : NULL);
+        want = k ? want : have;
+        model_free(m);
+        pool_stop();
+    }
+    free(want);
+}
+
+T(adapters_are_counted_in_flops)
+{
+    struct model *m = make("model.method=dense" ALL, 0), *base = make("model.method=dense", 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    double weights = 0;
+    last(m, &pass);
+    last(base, &pass);
+    for (int i = 0; i < m->adapters; i++)
+        weights += (double)(m->params.p[m->adapter[i].a].n + m->params.p[m->adapter[i].b].n);
+    t_near(flops_total(&m->flops) - flops_total(&base->flops), 2 * R * weights, 1e-6);
+    t_near(flops_model_ratio(&m->flops), 1, 1e-12);
+    t_near(adapters_weights(&m->config), weights, 0);
+    t_eq(params_count(&m->params) - params_count(&base->params), weights);
+    model_free(m);
+    model_free(base);
+}
+
+static void refused(const char *options, int code, const char *part)
+{
+    struct model *m = NULL;
+    struct err e = {0};
+    t_fails(kit_try(&m, options, 1, 0, &e), &e, code, part);
+}
+
+T(adapters_that_cannot_be_are_one_line)
+{
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=q,w", DS_EUSAGE,
+            "w is none of q, k, v, o, gate, up, down");
+    refused(SHAPE "model.method=dense model.lora_targets=attention", DS_EUSAGE, "none of");
+    refused(SHAPE "model.method=dense model.lora_r=65 model.lora_targets=q", DS_ERANGE,
+            "model.lora_r=65 is more than q has, which is 64 x 64");
+    refused(SHAPE "model.method=dense model.lora_r=33 model.kv_heads=2 model.lora_targets=q,v",
+            DS_ERANGE, "v has, which is 32 x 64");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.mlp=gelu model.lora_targets=gate",
+            DS_EUSAGE, "swiglu only");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=,", DS_EUSAGE,
+            "names no matrix");
+}
