@@ -11,11 +11,11 @@ struct batch_row {
     size_t presets;
     char **override; /* heap strings */
     size_t n;
-    char refused[256]; /* why it cannot run; "" */
+    char refused[256]; /* why it cannot run; "".  May be set by who plans */
 };
 struct batch_plan {
     char preset[128]; /* as it was asked for, "stories+mod,dtf"; quick when nothing was */
-    const char *kind; /* "sweep", "ablate": the names of runs begin with it */
+    const char *kind; /* "sweep", "ablate", "isoflop": the names of runs begin with it */
     struct batch_row *row;
     size_t n, cap;
     int64_t *seed;

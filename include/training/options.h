@@ -16,7 +16,7 @@ struct train_options {
     int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens,
         final_tokens, probe_every, probes, probe_tokens, checkpoint_every, keep, nan_limit,
         time_rounds, samples;
-    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr;
+    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget;
     int schedule, recompute;
     char *init; /* a model to start from, "" = none */
     int freeze; /* FREEZE_* */

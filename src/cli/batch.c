@@ -340,10 +340,12 @@ static int check_rows(struct batch_plan *p, struct err *e)
         struct one o = {0};
         struct err why = {0};
         int rc = one_args(&o, &p->row[i], p->seed[0], e);
-        if (rc == 0 && one_resolve(&o, p, &p->row[i], p->seed[0], &why) < 0) {
+        if (p->row[i].refused[0])
+            err_set(&why, DS_EUSAGE, "%s", p->row[i].refused);
+        else if (rc == 0 && one_resolve(&o, p, &p->row[i], p->seed[0], &why) < 0)
             str_copy(p->row[i].refused, sizeof p->row[i].refused, why.text);
+        if (rc == 0 && p->row[i].refused[0])
             first = refused++ ? first : why;
-        }
         mem_free(o.arg);
         if (rc < 0)
             return rc;

@@ -118,7 +118,7 @@ static int help_of(const struct command *c, struct str *out)
                          o->choices ? ")" : "");
             }
     if (strcmp(c->name, "train") == 0 || strcmp(c->name, "sweep") == 0 ||
-        strcmp(c->name, "ablate") == 0)
+        strcmp(c->name, "ablate") == 0 || strcmp(c->name, "isoflop") == 0)
         list_presets(out);
     cli_help_after(str_text(out));
     return c->run(2, argv);

@@ -18,6 +18,7 @@ const struct command commands[] = {
     {"figure",   "NAME|all|list RUN... [-o DIR]",      "draw a paper figure from logged runs", figure_command},
     {"sweep",    "[PRESET,PRESET ...] key=a,b,c ...",  "runs over values of keys and presets, with seeds; resumable", sweep_command},
     {"ablate",   "[PRESET ...] [--seeds 1,2,3]",       "the EDP ablations and a matched control; resumable", ablate_command},
+    {"isoflop",  "[PRESET ...] --budget F --sizes LxD", "sizes and methods at equal training FLOPs; resumable", isoflop_command},
     {"compare",  "RUN RUN ...",                        "runs side by side, with intervals over seeds", compare_command},
     {"runs",     "[DIR]",                              "list runs", runs_command},
     {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, tokenizer or figure", inspect_command},

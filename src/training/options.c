@@ -38,6 +38,7 @@ static const struct opt train_opts[] = {
     {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory); it also says model.* and the tokenizer", NULL},
     {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: only adapters (model.lora_r) and the method's own parameters are trained", NULL},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
+    {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was made to spend (by isoflop; a note for figures)", NULL},
     // clang-format on
 };
 const struct opt_group train_group = {

@@ -6,63 +6,23 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/corpus.h"
 #include "data/token_class.h"
 #include "data/tokenizer.h"
+#include "training/texts.h"
 #include "training/trainer.h"
 
 enum { PREFILL_TOKENS = 512 };
 
-static int open_corpus(struct trainer *t, struct err *e)
-{
-    const struct data_options *d = &t->config.data;
-    struct corpus_options o = {
-        .path = d->path,
-        .format = d->format,
-        .text_key = d->text_key,
-        .max_bytes = (uint64_t)d->max_bytes,
-        .max_docs = d->docs,
-        .seed = 1, /* of the stories themselves: the same for every run's seed */
-    };
-    return corpus_open(&t->corpus, &o, e);
-}
-
-static int train_bpe(struct trainer *t, struct err *e)
-{
-    size_t n = corpus_count(t->corpus), k = 0;
-    const char **text = mem_alloc(n, sizeof *text);
-    size_t *len = mem_alloc(n, sizeof *len);
-    int rc = text && len ? 0 : err_set(e, DS_EMEM, "tokenizer training");
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        struct document d = corpus_at(t->corpus, i);
-        if (corpus_is_val(t->corpus, i, t->config.data.val_fraction))
-            continue;
-        text[k] = d.text;
-        len[k++] = d.len;
-    }
-    if (rc == 0)
-        rc = tokenizer_train_bpe(&t->tokenizer, text, len, k, (int)t->config.model.vocab, e);
-    mem_free(text);
-    mem_free(len);
-    return rc;
-}
-
 /* A run keeps its tokenizer: what it was started with is what it goes on with. */
 static int open_tokenizer(struct trainer *t, struct err *e)
 {
-    const char *which = t->config.data.tokenizer;
     char path[1100];
     int rc = fs_join(path, sizeof path, t->dir, "tokenizer.json", e);
     if (rc < 0)
         return rc;
     if (fs_exists(path))
         return tokenizer_load(&t->tokenizer, path, e);
-    if (strcmp(which, "bytes") == 0)
-        rc = tokenizer_new_bytes(&t->tokenizer, e);
-    else if (strcmp(which, "bpe") == 0)
-        rc = train_bpe(t, e);
-    else
-        rc = tokenizer_load(&t->tokenizer, which, e);
+    rc = texts_tokenizer(&t->tokenizer, t->corpus, &t->config.data, (int)t->config.model.vocab, e);
     if (rc == 0)
         rc = tokenizer_save(t->tokenizer, path, e);
     if (rc < 0)
@@ -232,7 +192,7 @@ static int open_probes(struct trainer *t, struct err *e)
 
 int trainer_setup(struct trainer *t, struct err *e)
 {
-    int rc = open_corpus(t, e);
+    int rc = texts_open(&t->corpus, &t->config.data, e);
     if (rc == 0)
         rc = open_tokenizer(t, e);
     if (rc < 0)

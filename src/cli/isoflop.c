@@ -1,0 +1,339 @@
+/* depthscope isoflop: models of several sizes that are all trained with the same FLOPs, each for as many steps as these
+ * pay for, so that the learning rate's cosine spans exactly its own run. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/batch.h"
+#include "training/cost.h"
+#include "training/preset.h"
+
+static struct cli_option options[] = {
+    {.name = "budget", .has_value = 1, .help = "1e12,4e12  training FLOPs of a run"},
+    {.name = "sizes", .has_value = 1, .help = "4x64,6x96  layers x dim (x heads), or presets"},
+    {.name = "methods", .has_value = 1, .help = "dense,edp  routing methods (that of the preset)"},
+    {.name = "seeds", .has_value = 1, .help = "1,2,3  of every run"},
+    {.name = "max-tokens", .has_value = 1, .help = "N  refuse runs that need more training text"},
+    {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/isoflop.json)"},
+    {.name = "json", .help = "print the summary as JSON instead of the table"},
+    {.name = "quiet", .help = "no progress"},
+    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = NULL},
+};
+
+enum { LIST_MAX = 64, WORD = 96, SETTINGS_MAX = 64, STEPS_LEAST = 20 };
+
+struct words {
+    char word[LIST_MAX][WORD];
+    size_t n;
+};
+/* One model: a size and a method, and what a step of it costs. */
+struct candidate {
+    const char *size, *method; /* method "": that of the preset */
+    const char **preset;       /* those of the command, and the size when it is one */
+    size_t presets;
+    char **setting;
+    size_t n;
+    struct train_cost cost;
+    int64_t warmup;
+    char refused[256];
+};
+struct task {
+    struct words budgets, sizes, methods;
+    double budget[LIST_MAX], max_tokens;
+    const struct cli_args *args;
+    const char **preset;
+    size_t presets;
+    struct train_cost_cache cache;
+    struct str told; /* what a step costs; printed when something is to run */
+};
+
+static int read_words(struct words *w, const char *name, const char *text, struct err *e)
+{
+    for (const char *at = text; at && *at;) {
+        size_t len = strcspn(at, ",");
+        if (len == 0 || len >= WORD || w->n == LIST_MAX)
+            return err_set(e, DS_EUSAGE, "isoflop: --%s \"%s\": 1 to %d words separated by commas",
+                           name, text, LIST_MAX);
+        snprintf(w->word[w->n++], WORD, "%.*s", (int)len, at);
+        at += len + (at[len] == ',');
+    }
+    return 0;
+}
+
+static int read_number(double *out, const char *name, const char *word, struct err *e)
+{
+    char *end;
+    *out = strtod(word, &end);
+    if (end == word || *end || !(*out > 0) || !isfinite(*out))
+        return err_set(e, DS_EUSAGE, "isoflop: --%s: \"%s\" is not a number above 0", name, word);
+    return 0;
+}
+
+static int read_task(struct task *t, const struct cli_args *a, struct err *e)
+{
+    t->args = a;
+    int rc = cli_presets(a, &t->preset, &t->presets, e);
+    if (rc == 0)
+        rc = read_words(&t->budgets, "budget", cli_value(a, "budget"), e);
+    if (rc == 0)
+        rc = read_words(&t->sizes, "sizes", cli_value(a, "sizes"), e);
+    if (rc == 0)
+        rc = read_words(&t->methods, "methods", cli_value(a, "methods"), e);
+    if (rc == 0 && (t->budgets.n == 0 || t->sizes.n == 0))
+        rc = err_set(e, DS_EUSAGE, "isoflop: --%s is missing (depthscope help isoflop)",
+                     t->budgets.n == 0 ? "budget" : "sizes");
+    if (rc == 0 && t->methods.n == 0)
+        t->methods.n = 1; /* one that is "" */
+    for (size_t i = 0; rc == 0 && i < t->budgets.n; i++)
+        rc = read_number(&t->budget[i], "budget", t->budgets.word[i], e);
+    if (rc == 0 && cli_value(a, "max-tokens"))
+        rc = read_number(&t->max_tokens, "max-tokens", cli_value(a, "max-tokens"), e);
+    for (int i = 0; rc == 0 && i < a->n_override; i++)
+        if (strncmp(a->override[i], "train.steps=", 12) == 0 ||
+            strncmp(a->override[i], "train.flops_budget=", 19) == 0 ||
+            strncmp(a->override[i], "seed=", 5) == 0)
+            rc =
+                err_set(e, DS_EUSAGE, "isoflop: %s: steps follow from --budget, seeds from --seeds",
+                        a->override[i]);
+    return rc;
+}
+
+/* ---- one model ---- */
+
+static int set(struct candidate *c, const char *fmt, ...) DS_PRINTF(2, 3);
+static int set(struct candidate *c, const char *fmt, ...)
+{
+    struct str s = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    str_vaddf(&s, fmt, ap);
+    va_end(ap);
+    char *copy = s.failed || c->n == SETTINGS_MAX ? NULL : mem_strdup(str_text(&s));
+    if (copy)
+        c->setting[c->n++] = copy;
+    str_release(&s);
+    return copy ? 0 : DS_EMEM;
+}
+
+static int resolve(const struct candidate *c, struct train_config *out, struct err *e)
+{
+    return train_config_make(out, c->preset, c->presets, (const char *const *)c->setting, c->n, e);
+}
+
+/* "6x96" or "6x96x3" -> 1; 0: it is no such word, a preset perhaps. */
+static int parse_shape(const char *word, int *layers, int *dim, int *heads, struct err *e)
+{
+    int used = 0, more = 0;
+    *heads = 0;
+    if (sscanf(word, "%dx%d%n", layers, dim, &used) != 2)
+        return 0;
+    if (sscanf(word + used, "x%d%n", heads, &more) == 1)
+        used += more;
+    if (word[used] || *layers < 1 || *dim < 1 || *heads < 0 || (more && *heads < 1))
+        return err_set(e, DS_EUSAGE,
+                       "isoflop: --sizes: \"%s\" is not LAYERSxDIM or LAYERSxDIMxHEADS", word);
+    return 1;
+}
+
+/* Heads are of the preset's size unless their number is given, with as many key heads to a query head as it has, and an
+ * MLP that grows along. */
+static int set_shape(struct candidate *c, int layers, int dim, int heads, struct err *e)
+{
+    struct train_config base = {0};
+    int rc = train_config_make(&base, c->preset, c->presets, NULL, 0, e);
+    if (rc < 0)
+        return rc;
+    const struct model_config *m = &base.model;
+    if (heads == 0 && dim % m->head_dim != 0)
+        rc = err_set(e, DS_EUSAGE,
+                     "isoflop: --sizes: %s: heads of %lld do not divide %d; say LAYERSxDIMxHEADS",
+                     c->size, (long long)m->head_dim, dim);
+    heads = heads ? heads : dim / (int)m->head_dim;
+    int64_t share = m->heads / m->kv_heads, kv = heads % share == 0 ? heads / share : heads;
+    if (rc == 0 &&
+        (set(c, "model.layers=%d", layers) < 0 || set(c, "model.dim=%d", dim) < 0 ||
+         set(c, "model.heads=%d", heads) < 0 || set(c, "model.kv_heads=%lld", (long long)kv) < 0 ||
+         set(c, "model.head_dim=0") < 0 || set(c, "model.ffn=0") < 0))
+        rc = err_set(e, DS_EMEM, "isoflop");
+    train_config_release(&base);
+    return rc;
+}
+
+static int make_settings(const struct task *t, struct candidate *c, struct err *e)
+{
+    c->setting = mem_alloc(SETTINGS_MAX, sizeof *c->setting);
+    c->preset = mem_alloc(t->presets + 1, sizeof *c->preset);
+    if (!c->setting || !c->preset)
+        return err_set(e, DS_EMEM, "isoflop");
+    int layers, dim, heads, rc = parse_shape(c->size, &layers, &dim, &heads, e);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < t->presets; i++)
+        c->preset[c->presets++] = t->preset[i];
+    if (rc == 0)
+        c->preset[c->presets++] = c->size;
+    if (rc == 1 && (rc = set_shape(c, layers, dim, heads, e)) < 0)
+        return rc;
+    rc = c->method[0] ? set(c, "model.method=%s", c->method) : 0;
+    for (int i = 0; rc == 0 && i < t->args->n_override; i++)
+        rc = set(c, "%s", t->args->override[i]);
+    return rc < 0 ? err_set(e, DS_EUSAGE, "isoflop: at most %d settings", SETTINGS_MAX - 12) : 0;
+}
+
+static void tell(struct task *t, const struct candidate *c)
+{
+    char step[16], params[16];
+    double share = c->cost.flops / c->cost.dense;
+    str_addf(&t->told,
+             "isoflop: %s%s%s: %s parameters without embeddings, %sFLOPs a step: ", c->method,
+             c->method[0] ? " " : "", c->size, str_si(params, (double)c->cost.parameters),
+             str_si(step, c->cost.flops));
+    if (share < 0.995)
+        str_addf(&t->told, "training skips, %.0f %% of dense\n", 100 * share);
+    else
+        str_add(&t->told, "training computes every row\n");
+}
+
+/* What cannot be is said of its row; only what no row can help (memory, a missing preset) ends the command. */
+static int make_candidate(struct task *t, struct candidate *c, struct err *e)
+{
+    struct train_config config = {0};
+    struct err why = {0};
+    int rc = make_settings(t, c, e);
+    if (rc < 0)
+        return rc;
+    rc = resolve(c, &config, &why);
+    if (rc == 0) {
+        c->warmup = config.train.warmup;
+        rc = train_cost(&c->cost, &config, &t->cache, &why);
+    }
+    train_config_release(&config);
+    if (rc < 0)
+        str_copy(c->refused, sizeof c->refused, why.text);
+    else
+        tell(t, c);
+    return rc == DS_EMEM ? err_set(e, DS_EMEM, "%s", why.text) : 0;
+}
+
+static void release(struct candidate *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        mem_free(c->setting[i]);
+    mem_free(c->setting);
+    mem_free(c->preset);
+}
+
+/* ---- rows ---- */
+
+static void judge(const struct task *t, const struct candidate *c, struct batch_row *r,
+                  double budget, double steps)
+{
+    double tokens = steps * (double)c->cost.tokens;
+    if (c->refused[0])
+        str_copy(r->refused, sizeof r->refused, c->refused);
+    else if (steps < STEPS_LEAST)
+        snprintf(r->refused, sizeof r->refused,
+                 "%.3g FLOPs pay for %.0f steps of %.3g, at least %d are wanted", budget, steps,
+                 c->cost.flops, STEPS_LEAST);
+    else if (steps > 1e15)
+        snprintf(r->refused, sizeof r->refused, "%.3g FLOPs pay for %.3g steps", budget, steps);
+    else if (t->max_tokens > 0 && tokens > t->max_tokens)
+        snprintf(r->refused, sizeof r->refused,
+                 "%.0f steps need %.4g tokens of text, --max-tokens allows %.4g", steps, tokens,
+                 t->max_tokens);
+}
+
+static int has_setting(const struct candidate *c, const char *key)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (strncmp(c->setting[i], key, strlen(key)) == 0)
+            return 1;
+    return 0;
+}
+
+static int add_setting(struct batch_row *r, struct err *e, const char *key, double value)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s=%.17g", key, value);
+    return batch_set(r, text, e);
+}
+
+static int add_row(const struct task *t, struct batch_plan *p, const struct candidate *c, size_t k,
+                   struct err *e)
+{
+    char label[96];
+    double budget = t->budget[k], steps = c->refused[0] ? 0 : floor(budget / c->cost.flops + 0.5);
+    snprintf(label, sizeof label, "%.24s%s%.40s %.20s", c->method, c->method[0] ? " " : "", c->size,
+             t->budgets.word[k]);
+    struct batch_row *r = batch_add(p, label);
+    int rc = r ? 0 : err_set(e, DS_EMEM, "isoflop");
+    if (rc < 0)
+        return rc;
+    judge(t, c, r, budget, steps);
+    for (size_t i = 0; rc == 0 && i < c->presets; i++)
+        rc = batch_preset(r, c->preset[i], e);
+    for (size_t i = 0; rc == 0 && i < c->n; i++)
+        rc = batch_set(r, c->setting[i], e);
+    if (rc == 0)
+        rc = add_setting(r, e, "train.flops_budget", budget);
+    if (rc == 0 && !r->refused[0])
+        rc = add_setting(r, e, "train.steps", steps);
+    /* a warm-up made for longer runs would take up all of a short one */
+    if (rc == 0 && !r->refused[0] && (double)c->warmup > steps / 10 &&
+        !has_setting(c, "train.warmup="))
+        rc = add_setting(r, e, "train.warmup", floor(steps / 10));
+    return rc;
+}
+
+static int add_rows(struct task *t, struct batch_plan *p, struct candidate *all, size_t n,
+                    struct err *e)
+{
+    size_t fine = 0;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        all[i].method = t->methods.word[i / t->sizes.n];
+        all[i].size = t->sizes.word[i % t->sizes.n];
+        rc = make_candidate(t, &all[i], e);
+    }
+    for (size_t k = 0; rc == 0 && k < t->budgets.n; k++)
+        for (size_t i = 0; rc == 0 && i < n; i++) {
+            rc = add_row(t, p, &all[i], k, e);
+            fine += rc == 0 && !p->row[p->n - 1].refused[0];
+        }
+    if (rc == 0 && fine > 0 && !p->quiet)
+        fputs(str_text(&t->told), stderr);
+    return rc;
+}
+
+static int plan_isoflop(struct batch_plan *p, const struct cli_args *a, struct err *e)
+{
+    struct task *t = mem_alloc(1, sizeof *t);
+    const char *seeds = cli_value(a, "seeds");
+    int rc = t ? read_task(t, a, e) : err_set(e, DS_EMEM, "isoflop");
+    size_t n = rc == 0 ? t->methods.n * t->sizes.n : 0;
+    struct candidate *all = n ? mem_alloc(n, sizeof *all) : NULL;
+    if (rc == 0 && !all)
+        rc = err_set(e, DS_EMEM, "isoflop");
+    if (rc == 0)
+        rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);
+    if (rc == 0) {
+        presets_label(p->preset, sizeof p->preset, t->preset, t->presets);
+        rc = add_rows(t, p, all, n, e);
+    }
+    for (size_t i = 0; all && i < n; i++)
+        release(&all[i]);
+    mem_free(all);
+    if (t) {
+        str_release(&t->told);
+        mem_free(t->preset);
+    }
+    mem_free(t);
+    return rc;
+}
+
+int isoflop_command(int argc, char **argv)
+{
+    return batch_command("isoflop", argc, argv, options, plan_isoflop);
+}

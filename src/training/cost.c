@@ -1,0 +1,108 @@
+#include "training/cost.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "models/model.h"
+#include "training/account.h"
+#include "training/texts.h"
+
+/* Moments of the run at which plans are made: the middles of equal parts. */
+enum { MOMENTS = 8 };
+
+static uint64_t texts_key(const struct train_config *c)
+{
+    struct str s = {0};
+    const struct data_options *d = &c->data;
+    str_addf(&s, "%s|%s|%s|%s|%lld|%lld|%.17g|%lld", d->path, d->format, d->text_key, d->tokenizer,
+             (long long)d->max_bytes, (long long)d->docs, d->val_fraction,
+             (long long)c->model.vocab);
+    uint64_t key = hash64(str_text(&s), s.len, 1);
+    str_release(&s);
+    return key;
+}
+
+/* A text too small for its vocabulary makes a smaller one, and the head is a large part of a small model. */
+static int ask_vocab(struct train_config *c, struct train_cost_cache *cache, struct err *e)
+{
+    struct corpus *texts = NULL;
+    struct tokenizer *t = NULL;
+    uint64_t key = texts_key(c);
+    int rc = 0;
+    if (cache->vocab == 0 || cache->texts != key) {
+        rc = texts_open(&texts, &c->data, e);
+        if (rc == 0)
+            rc = texts_tokenizer(&t, texts, &c->data, (int)c->model.vocab, e);
+        if (rc == 0)
+            *cache = (struct train_cost_cache){key, tokenizer_vocab(t)};
+        tokenizer_free(t);
+        corpus_close(texts);
+    }
+    if (rc == 0)
+        c->model.vocab = cache->vocab;
+    return rc;
+}
+
+/* One sequence of a training step, as one document, at a moment of the run: its products, and what deciding takes. */
+static double count_pass(struct model *m, const int32_t *id, int T, double progress,
+                         const struct train_config *c)
+{
+    struct flops_shape shape = model_config_flops(&m->config);
+    struct batch b = {.B = 1, .T = T, .id = id};
+    struct pass pass = {.kind = PASS_TRAIN,
+                        .step = 1 + (int64_t)(progress * (double)c->train.steps),
+                        .progress = progress,
+                        .seed = (uint64_t)c->run.seed};
+    double router = 0;
+    model_forward(m, &b, &pass);
+    for (int l = 0; l < m->config.layers; l++)
+        router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
+    return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0) + 3 * router;
+}
+
+static int count(struct train_cost *out, struct model *m, const struct train_config *c,
+                 struct err *e)
+{
+    struct flops_shape shape = model_config_flops(&m->config);
+    int T = (int)c->train.seq;
+    int32_t *id = mem_alloc((size_t)T, sizeof *id);
+    struct rng r;
+    int rc = id ? model_reserve(m, T, 0, 0, e) : err_set(e, DS_EMEM, "%d tokens", T);
+    rng_init(&r, 1, RNG_ROUTE, 0, 0);
+    for (int i = 0; id && i < T; i++)
+        id[i] = (int32_t)rng_below(&r, (uint32_t)m->config.vocab);
+    for (int k = 0; rc == 0 && k < MOMENTS; k++)
+        out->flops +=
+            count_pass(m, id, T, (k + 0.5) / MOMENTS, c) * (double)c->train.batch / MOMENTS;
+    out->tokens = c->train.batch * T;
+    out->dense = 3 * flops_dense_token(&shape, T) * (double)out->tokens;
+    out->parameters = params_count(&m->params) - (int64_t)m->params.p[m->embed].n -
+                      (m->pos_embed < 0 ? 0 : (int64_t)m->params.p[m->pos_embed].n);
+    mem_free(id);
+    return rc;
+}
+
+int train_cost(struct train_cost *out, struct train_config *c, struct train_cost_cache *cache,
+               struct err *e)
+{
+    struct model *m = NULL;
+    double need = sizeof(real) * model_config_weights(&c->model), left = mem_left();
+    char a[16], b[16];
+    *out = (struct train_cost){0};
+    if (c->train.init[0] || c->train.freeze != FREEZE_NONE)
+        return err_set(e, DS_EUSAGE,
+                       "only whole models from the beginning can be counted: without train.init "
+                       "and train.freeze");
+    if (left > 0 && need > left)
+        return err_set(e, DS_ERANGE, "the model needs at least %sB of memory, %sB are left",
+                       str_si(a, need), str_si(b, left));
+    int rc = ask_vocab(c, cache, e);
+    if (rc == 0)
+        rc = model_new(&m, &c->model, &c->route, 1, MODEL_USE, e);
+    if (rc == 0)
+        rc = count(out, m, c, e);
+    model_free(m);
+    return rc;
+}
