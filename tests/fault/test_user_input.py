@@ -187,8 +187,8 @@ def words_that_mean_nothing_get_a_hint():
     refused("no directory", "runs", "nope")
     refused("no directory", "runs", "bad/empty")
     refused("only=nothing", "bench", "only=nothing", "quick=true", "threads=1", code=2)
-    for command in ("train presets eval generate trace figure sweep ablate compare runs inspect tokenize stream bench doctor serve "
-                    "help").split():
+    for command in ("train presets eval generate trace figure sweep ablate isoflop compare runs inspect tokenize stream bench "
+                    "doctor serve help").split():
         assert accepted(command, "--help").startswith(b"depthscope " + command.encode()), command
         refused("did you mean", command, "--nonsense", code=2)
 

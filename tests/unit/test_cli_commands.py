@@ -27,7 +27,7 @@ def run(*words, code=0, data=None, raw=False, **env):
                        env={**os.environ, **env}, timeout=120 * SLOW)
     err = p.stderr.decode("utf-8", "replace")
     assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, err)
-    if code in (1, 2) and words[0] not in ("sweep", "ablate"):
+    if code in (1, 2) and words[0] not in ("sweep", "ablate", "isoflop"):
         assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
     run.err = err
     return p.stdout if raw else p.stdout.decode("utf-8")
@@ -290,6 +290,47 @@ def ablate_holds_rows_against_a_matched_control():
 
 
 @test
+def isoflop_trains_sizes_with_the_same_flops():
+    tiny = [w for w in TINY if not w.startswith(("train.steps=", "model.layers=", "model.dim=", "model.heads="))]
+    words = ["isoflop", *tiny, "--budget", "6e8,1.2e9", "--sizes", "4x32x2,4x48x2,8x96x3", "--methods", "dense,random",
+             "--seeds", "1"]
+    x = run_json(*words)
+    told = run.err
+    assert "training computes every row" in told and "training skips" in told
+    rows = {r["label"]: r for r in x["rows"]}
+    assert len(rows) == 12 and "at least 20 are wanted" in rows["dense 8x96x3 6e8"]["refused"]
+    dense, lots = rows["dense 4x32x2 1.2e9"], rows["random 4x32x2 1.2e9"]
+    steps = [int([s for s in r["settings"] if s.startswith("train.steps=")][0][12:]) for r in (dense, lots)]
+    assert steps[0] >= 20 and steps[1] > 1.15 * steps[0], steps
+    assert abs(steps[0] - 2 * int([s for s in rows["dense 4x32x2 6e8"]["settings"]
+                                   if s.startswith("train.steps=")][0][12:])) <= 1
+    assert "train.flops_budget=1200000000" in dense["settings"]
+    names = sorted(d for d in os.listdir("runs") if d.startswith("isoflop-"))
+    assert names and all([r for r in run_json("runs") if r["name"] == n][0]["state"] == "done" for n in names)
+    run(*words)
+    assert run.err.count("is done already") == len(names)
+    drawn = run_json("figure", "isoflop", *["runs/" + n for n in names], "-o", "iso", "--format", "svg")
+    assert "2 sizes, no fit" in drawn["figures"][0]["caption"] or "FLOPs" in drawn["figures"][0]["caption"]
+
+
+@test
+def isoflop_refuses_what_it_cannot_do():
+    refused("--budget is missing", "isoflop", "--sizes", "4x32")
+    refused("--sizes is missing", "isoflop", "--budget", "1e9")
+    refused("is not a number above 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
+    refused("is not a number above 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
+    refused("is not LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
+    refused("say LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
+    refused("no preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
+    refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
+    refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
+    refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
+            "--methods", "dense")
+    refused("--max-tokens allows", "isoflop", *TINY[3:4], "data.docs=60", "train.batch=2", "--budget", "1e13", "--sizes",
+            "4x32", "--methods", "dense", "--max-tokens", "1000")
+
+
+@test
 def compare_groups_seeds_and_names_what_differs():
     names = sorted(d for d in os.listdir("runs") if d.startswith("sweep-lr"))
     assert len(names) == 4, names
@@ -308,7 +349,7 @@ def help_and_doctor_and_usage():
     assert "depthscope eval" in run("help")
     keys = run("help", "keys")
     assert "`train.lr`" in keys and "`edp.target_ratio`" in keys and "`temperature`" in keys
-    for c in "train presets eval generate trace sweep ablate compare runs inspect tokenize stream bench doctor".split():
+    for c in "train presets eval generate trace sweep ablate isoflop compare runs inspect tokenize stream bench doctor".split():
         assert run("help", c).startswith("depthscope " + c), c
         assert run(c, "--help").startswith("depthscope " + c), c
     refused("did you mean eval", "help", "evla")

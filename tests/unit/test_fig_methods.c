@@ -344,6 +344,41 @@ T(exits_come_from_probes_or_from_rates)
     clear();
 }
 
+/* What captions and sub-titles state, counted again from the records. */
+T(stated_numbers_are_those_of_the_records)
+{
+    char want[160];
+    double layers = 0, above = 0, cells = 0;
+    int left = 0;
+    add(meth_routed(t_tmpdir(), 0.5, 0), "r");
+    const struct probe *p = runview_probe(runs[0].view, 1);
+    const struct matrix *exited = probe_cell(p, "exited");
+    for (int t = 0; t < p->tokens; t++) {
+        int l = 0;
+        while (l < p->layers && exited->v[l * p->tokens + t] == 0)
+            l++;
+        left += l < p->layers;
+        layers += l;
+    }
+    struct figure f = draw("exit_map");
+    snprintf(want, sizeof want, "%d of 48 tokens left early; %.2f of 8 layers", left, layers / 48);
+    says(&f, want);
+    figure_release(&f);
+    for (int k = 0; k < 2; k++) {
+        const struct matrix *gate = probe_cell(runview_probe(runs[0].view, k), "gate");
+        for (int i = 0; i < gate->rows * gate->cols; i++)
+            if (meth_is_routed(i / gate->cols)) {
+                above += gate->v[i] > 0.5F;
+                cells++;
+            }
+    }
+    f = draw("router_hist");
+    snprintf(want, sizeof want, "%.3f above 0.5; n = %.0f cells", above / cells, cells);
+    shows(&f, want, 1);
+    figure_release(&f);
+    clear();
+}
+
 T(what_may_be_missing_is_left_out)
 {
     const char *dir = t_tmpdir();
