@@ -17,6 +17,8 @@ struct scorer {
     int normalise;
     struct arena rows;
     real *x, *dx, *rstd, *ones; /* (R,C), (R,C), (R), (C); only when normalised */
+    real *held;                 /* (L, R_max, C) after scorer_hold                        */
+    int R_max;
 };
 int scorer_init(struct scorer *s, int L, int C, int normalise, struct err *e) DS_CHECK;
 /* Layer l gets a network of this shape (the same for all layers): parameters "PREFIX.l.WHAT.K.weight", ".bias".  train 0: held. */
@@ -26,6 +28,10 @@ int scorer_reserve(struct scorer *s, int R, struct err *e) DS_CHECK;
 void scorer_release(struct scorer *s);
 /* score (R) from h (R,C). */
 void scorer_fwd(struct scorer *s, int l, real *score, const real *h, int R);
+/* For gradient checks of scores that are detached from the stream: keeps h of layer l, and scores what was kept.  The first call
+ * takes the memory; without any the program ends. */
+void scorer_hold(struct scorer *s, int l, const real *h, int R);
+void scorer_again(struct scorer *s, int l, real *score, int R);
 /* Accumulates into the parameters' gradients and, unless NULL, dh (R,C). */
 void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const real *h, int R);
 /* Per row of layer l. */

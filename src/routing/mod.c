@@ -9,6 +9,7 @@
  *   predictor  p(x) > 0, a small network on the detached x, taught the same; the model never feels it
  *   threshold  r > the stored quantile of r at the capacity; nothing is added to the loss */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -19,6 +20,8 @@
 #include "routing/scorer.h"
 
 enum { CAUSAL_ROUTER, CAUSAL_PREDICTOR, CAUSAL_THRESHOLD };
+enum { ROUTER, PREDICTOR, NETS };
+static const char *const net_name[NETS] = {"router", "predictor"};
 
 struct mod_opts {
     int64_t every, first, width;
@@ -27,17 +30,19 @@ struct mod_opts {
 };
 
 struct mod {
-    int first, routed; /* the first routed layer; how many there are                    */
-    struct scorer router, predictor;
-    struct quantiles by_router, by_predictor;
+    int first, routed; /* the first routed layer; how many there are */
+    int nets;          /* the router, and perhaps a predictor        */
+    struct scorer net[NETS];
+    struct quantiles table[NETS];
+    const struct stream *stream; /* of the present pass */
     struct arena rows;
-    real *r;             /* (L,R) router logits                                             */
-    real *other;         /* (L,R) what decides in their place: predictor logits, noise; or NULL */
-    uint8_t *target;     /* (L,R) 1 = among the top k                                       */
-    uint8_t *is_known;   /* (L) the ranks of this pass were made                            */
-    uint8_t *want;       /* (R)                                                             */
-    real *weight, *push; /* (R) of the plan; gradient by logits                             */
-    struct tally *tally; /* (L) of this pass                                                */
+    real *logit[NETS];   /* (L,R) */
+    real *noise;         /* (L,R) ranked and compared in their place, or NULL */
+    uint8_t *target;     /* (L,R) 1 = among the top k                         */
+    uint8_t *is_known;   /* (L) the ranks of this pass were made              */
+    uint8_t *want;       /* (R)                                               */
+    real *weight, *push; /* (R) of the plan; gradient by logits               */
+    struct tally *tally; /* (L) of this pass                                  */
     double nan;
 };
 
@@ -141,7 +146,7 @@ static int check(const struct route *r, int first, struct err *e)
     return 0;
 }
 
-static int add_networks(struct route *r, int l, struct err *e)
+static int add_net(struct route *r, int k, struct err *e)
 {
     const struct mod_opts *o = opts_of(r);
     struct mod *s = mod_of(r);
@@ -149,10 +154,13 @@ static int add_networks(struct route *r, int l, struct err *e)
     struct mlp_shape line = {.n = 1, .dim = {r->C, 1}, .std = o->init_std};
     struct mlp_shape small = {
         .n = 2, .dim = {r->C, hidden, 1}, .act = MLP_ACT_SILU, .std = o->init_std};
-    int rc = scorer_add(&s->router, r->params, "mod", "router", l, &line, !o->predictor_only, e);
-    if (rc == 0 && has_predictor(r))
-        rc = scorer_add(&s->predictor, r->params, "mod", "predictor", l, &small, 1, e);
-    return rc;
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "mod.%s", net_name[k]);
+    int rc = scorer_init(&s->net[k], r->L, r->C, o->normalise, e);
+    for (int l = s->first; l < r->L && rc == 0; l += (int)o->every)
+        rc = scorer_add(&s->net[k], r->params, "mod", net_name[k], l, k == ROUTER ? &line : &small,
+                        k == PREDICTOR || !o->predictor_only, e);
+    return rc < 0 ? rc : quantiles_init(&s->table[k], r->params, prefix, r->L, e);
 }
 
 static int mod_init(struct route *r, struct err *e)
@@ -160,36 +168,29 @@ static int mod_init(struct route *r, struct err *e)
     const struct mod_opts *o = opts_of(r);
     struct mod *s = mod_of(r);
     s->first = (int)(o->first < 0 ? o->every - 1 : o->first);
+    s->nets = has_predictor(r) ? 2 : 1;
     int rc = check(r, s->first, e);
     if (rc < 0)
         return rc;
+    s->routed = (r->L - 1 - s->first) / (int)o->every + 1;
     /* the routers are held too: ranks that move cannot be learnt afterwards */
     for (int i = 0; o->predictor_only && i < r->params->n; i++)
         r->params->p[i].train = 0;
-    s->tally = mem_alloc((size_t)r->L, sizeof *s->tally);
-    s->is_known = mem_alloc((size_t)r->L, 1);
-    if (!s->tally || !s->is_known)
-        return err_set(e, DS_EMEM, "mod: %d layers", r->L);
-    rc = scorer_init(&s->router, r->L, r->C, o->normalise, e);
-    if (rc == 0)
-        rc = scorer_init(&s->predictor, r->L, r->C, o->normalise, e);
-    for (int l = s->first; l < r->L && rc == 0; l += (int)o->every, s->routed++)
-        rc = add_networks(r, l, e);
-    if (rc == 0)
-        rc = quantiles_init(&s->by_router, r->params, "mod.router", r->L, e);
-    if (rc == 0 && has_predictor(r))
-        rc = quantiles_init(&s->by_predictor, r->params, "mod.predictor", r->L, e);
+    for (int k = 0; k < s->nets && rc == 0; k++)
+        rc = add_net(r, k, e);
     return rc;
 }
 
 /* Run once to measure, once for real. */
 static void layout(const struct route *r, struct arena *a, size_t R)
 {
-    const struct mod_opts *o = opts_of(r);
     struct mod *s = mod_of(r);
     size_t L = (size_t)r->L;
-    s->r = arena_alloc(a, L * R, sizeof(real));
-    s->other = has_predictor(r) || o->stochastic ? arena_alloc(a, L * R, sizeof(real)) : NULL;
+    for (int k = 0; k < s->nets; k++)
+        s->logit[k] = arena_alloc(a, L * R, sizeof(real));
+    s->noise = opts_of(r)->stochastic ? arena_alloc(a, L * R, sizeof(real)) : NULL;
+    s->tally = arena_alloc(a, L, sizeof *s->tally);
+    s->is_known = arena_alloc(a, L, 1);
     s->target = arena_alloc(a, L * R, 1);
     s->want = arena_alloc(a, R, 1);
     s->weight = arena_alloc(a, R, sizeof(real));
@@ -207,24 +208,22 @@ static int mod_reserve(struct route *r, int R, struct err *e)
     if (rc < 0)
         return rc;
     layout(r, &s->rows, (size_t)R);
-    rc = scorer_reserve(&s->router, R, e);
-    if (rc == 0)
-        rc = scorer_reserve(&s->predictor, R, e);
-    if (rc == 0)
-        rc = quantiles_reserve(&s->by_router, R, e);
-    return rc < 0 || !has_predictor(r) ? rc : quantiles_reserve(&s->by_predictor, R, e);
+    for (int k = 0; k < s->nets && rc == 0; k++) {
+        rc = scorer_reserve(&s->net[k], R, e);
+        if (rc == 0)
+            rc = quantiles_reserve(&s->table[k], R, e);
+    }
+    return rc;
 }
 
 static void mod_release(struct route *r)
 {
     struct mod *s = mod_of(r);
-    scorer_release(&s->router);
-    scorer_release(&s->predictor);
-    mem_free(s->tally);
-    mem_free(s->is_known);
+    for (int k = 0; k < NETS; k++) {
+        scorer_release(&s->net[k]);
+        quantiles_release(&s->table[k]);
+    }
     arena_release(&s->rows);
-    quantiles_release(&s->by_router);
-    quantiles_release(&s->by_predictor);
 }
 
 /* ---- scores ---- */
@@ -238,30 +237,32 @@ static size_t cell_of(const struct route *r, int l, int i)
 static const real *ranked(const struct route *r, int l)
 {
     const struct mod *s = mod_of(r);
-    return (opts_of(r)->stochastic ? s->other : s->r) + cell_of(r, l, 0);
+    return (s->noise ? s->noise : s->logit[ROUTER]) + cell_of(r, l, 0);
 }
 
 static const real *compared(const struct route *r, int l)
 {
     const struct mod *s = mod_of(r);
-    return (s->other ? s->other : s->r) + cell_of(r, l, 0);
+    return (s->noise ? s->noise : s->logit[s->nets - 1]) + cell_of(r, l, 0);
 }
 
 static struct quantiles *table_of(const struct route *r)
 {
     struct mod *s = mod_of(r);
-    return has_predictor(r) ? &s->by_predictor : &s->by_router;
+    return &s->table[s->nets - 1];
 }
 
 static void score_rows(struct route *r, int l, const struct stream *st)
 {
     struct mod *s = mod_of(r);
     size_t at = cell_of(r, l, 0);
-    scorer_fwd(&s->router, l, s->r + at, st->h[l], r->pass.R);
-    if (has_predictor(r))
-        scorer_fwd(&s->predictor, l, s->other + at, st->h[l], r->pass.R);
-    if (opts_of(r)->stochastic)
-        rank_noise(r, l, s->other + at);
+    s->stream = st;
+    for (int k = 0; k < s->nets; k++)
+        scorer_fwd(&s->net[k], l, s->logit[k] + at, st->h[l], r->pass.R);
+    if (has_predictor(r) && r->pass.soft)
+        scorer_hold(&s->net[PREDICTOR], l, st->h[l], r->pass.R);
+    if (s->noise)
+        rank_noise(r, l, s->noise + at);
 }
 
 static double capacity_of(const struct route *r)
@@ -301,9 +302,8 @@ static void mod_begin(struct route *r)
     memset(s->is_known, 0, (size_t)r->L);
     if (r->pass.kind != PASS_TRAIN)
         return;
-    quantiles_begin(&s->by_router);
-    if (has_predictor(r))
-        quantiles_begin(&s->by_predictor);
+    for (int k = 0; k < s->nets; k++)
+        quantiles_begin(&s->table[k]);
 }
 
 /* Rows of layer l that run, into want. */
@@ -321,6 +321,18 @@ static void choose(struct route *r, int l, double tau)
     }
 }
 
+/* Gates of the rows that run, from their logits. */
+static void set_gates(const struct route *r, int l, struct plan *out)
+{
+    const real *logit = mod_of(r)->logit[ROUTER] + cell_of(r, l, 0);
+    out->active = 0;
+    for (int k = 0; k < out->n; k++) {
+        if (out->gate[k] != 0)
+            out->gate[k] = score_gate((enum score_gate)opts_of(r)->gate, logit[out->row[k]]);
+        out->active += out->gate[k] != 0;
+    }
+}
+
 /* The plan from what is wanted; a row that is skipped, or runs because it was told to, gives its gate no gradient. */
 static void make_plan(struct route *r, int l, struct plan *out, int all_rows)
 {
@@ -330,22 +342,14 @@ static void make_plan(struct route *r, int l, struct plan *out, int all_rows)
         s->weight[i] = routed && s->want[i] && route_forced(r, l, i) < 0;
     plan_from_wants(out, s->want, s->weight, NULL, r->pass.R, all_rows);
     out->kv = routed && opts_of(r)->kv == 1 ? KV_PLAN : KV_ALL;
-    if (!routed)
-        return;
-    out->active = 0;
-    for (int k = 0; k < out->n; k++) {
-        if (out->gate[k] != 0)
-            out->gate[k] =
-                score_gate((enum score_gate)opts_of(r)->gate, s->r[cell_of(r, l, out->row[k])]);
-        out->active += out->gate[k] != 0;
-    }
+    if (routed)
+        set_gates(r, l, out);
 }
 
 static void layer_metrics(struct route *r, int l, const struct plan *p, double tau)
 {
-    struct mod *s = mod_of(r);
-    const struct tally *t = &s->tally[l];
-    const real *logit = s->r + cell_of(r, l, 0);
+    const struct tally *t = &mod_of(r)->tally[l];
+    const real *logit = mod_of(r)->logit[ROUTER] + cell_of(r, l, 0);
     double sum = 0, square = 0, gate = 0;
     for (int i = 0; i < r->pass.R; i++) {
         sum += (double)logit[i];
@@ -381,8 +385,8 @@ static void record_cells(struct route *r, int l, double tau)
         size_t cell = cell_of(r, l, i);
         r->cell[M_SCORE][cell] = compared(r, l)[i];
         r->cell[M_TAU][cell] = (real)tau;
-        r->cell[M_GATE][cell] = score_gate(SCORE_SIGMOID, s->r[cell]);
-        r->cell[M_ROUTER][cell] = s->r[cell];
+        r->cell[M_GATE][cell] = score_gate(SCORE_SIGMOID, s->logit[ROUTER][cell]);
+        r->cell[M_ROUTER][cell] = s->logit[ROUTER][cell];
         if (is_whole)
             r->cell[M_TOPK][cell] = s->target[cell];
     }
@@ -424,9 +428,21 @@ static void mod_decide(struct route *r, int l, struct plan *out, const struct st
         return;
     tally_add(&s->tally[l], compared(r, l), tau, s->target + cell_of(r, l, 0), r->pass.R);
     layer_metrics(r, l, out, tau);
-    quantiles_note(&s->by_router, l, s->r + cell_of(r, l, 0), r->pass.R);
+    for (int k = 0; k < s->nets; k++)
+        quantiles_note(&s->table[k], l, s->logit[k] + cell_of(r, l, 0), r->pass.R);
+}
+
+/* A gradient check holds the rows: the router follows the stream, the predictor reads again what it read. */
+static void mod_regate(struct route *r, int l, struct plan *out)
+{
+    struct mod *s = mod_of(r);
+    size_t at = cell_of(r, l, 0);
+    if (!is_routed(r, l) || r->pass.unit)
+        return;
+    scorer_fwd(&s->net[ROUTER], l, s->logit[ROUTER] + at, s->stream->h[l], r->pass.R);
     if (has_predictor(r))
-        quantiles_note(&s->by_predictor, l, compared(r, l), r->pass.R);
+        scorer_again(&s->net[PREDICTOR], l, s->logit[PREDICTOR] + at, r->pass.R);
+    set_gates(r, l, out);
 }
 
 /* The step's metrics stay those of the training pass. */
@@ -454,12 +470,12 @@ static const uint8_t *target_of(const struct route *r, int l)
     return s->is_known[l] ? s->target + cell_of(r, l, 0) : NULL;
 }
 
-/* Weights of one layer's penalties: those of the router (0) or of the predictor (1). */
-static struct membership_loss price_of(const struct route *r, int predictor)
+/* Weights of one layer's penalties on the logits of this network. */
+static struct membership_loss price_of(const struct route *r, int net)
 {
     const struct mod_opts *o = opts_of(r);
     double n = mod_of(r)->routed;
-    if (predictor)
+    if (net == PREDICTOR)
         return (struct membership_loss){.entropy = o->predictor_weight / n};
     int is_taught = o->causal == CAUSAL_ROUTER && !o->stochastic;
     return (struct membership_loss){.entropy = is_taught ? o->aux_weight / n : 0,
@@ -470,53 +486,38 @@ static struct membership_loss price_of(const struct route *r, int predictor)
 static void mod_aux(struct route *r, struct losses *x)
 {
     const struct mod *s = mod_of(r);
-    struct membership_loss router = price_of(r, 0), predictor = price_of(r, 1), mean = {0};
+    struct membership_loss m[NETS] = {{0}}, price = {0};
+    double entropy = 0, balance = 0, z = 0;
     for (int l = s->first; l < r->L; l += (int)opts_of(r)->every) {
-        const real *logit = s->r + cell_of(r, l, 0);
-        struct membership_loss m = membership_loss(logit, target_of(r, l), r->pass.R);
-        x->aux += membership_total(&m, &router);
-        if (has_predictor(r)) {
-            m.entropy = membership_loss(compared(r, l), target_of(r, l), r->pass.R).entropy;
-            x->aux += predictor.entropy * m.entropy;
+        for (int k = 0; k < s->nets; k++) {
+            price = price_of(r, k);
+            m[k] = membership_loss(s->logit[k] + cell_of(r, l, 0), target_of(r, l), r->pass.R);
+            x->aux += membership_total(&m[k], &price);
         }
-        mean.entropy += m.entropy / s->routed;
-        mean.balance += m.balance / s->routed;
-        mean.z += m.z / s->routed;
+        entropy += m[s->nets - 1].entropy / s->routed;
+        balance += m[ROUTER].balance / s->routed;
+        z += m[ROUTER].z / s->routed;
     }
-    int is_taught = has_predictor(r) || router.entropy > 0;
-    r->metric[M_LOSS][0] = is_taught ? mean.entropy : (double)NAN;
-    r->metric[M_BALANCE][0] = mean.balance;
-    r->metric[M_Z][0] = mean.z;
+    r->metric[M_LOSS][0] = price.entropy > 0 ? entropy : (double)NAN;
+    r->metric[M_BALANCE][0] = balance;
+    r->metric[M_Z][0] = z;
 }
 
-/* d loss / d logits, into push: the penalties of all rows, and the gates of those that ran. */
-static void push_logits(struct route *r, int l, const struct plan *p, const real *dgate)
-{
-    struct mod *s = mod_of(r);
-    struct membership_loss price = price_of(r, 0);
-    const real *logit = s->r + cell_of(r, l, 0);
-    memset(s->push, 0, (size_t)r->pass.R * sizeof *s->push);
-    membership_bwd(s->push, &price, logit, target_of(r, l), r->pass.R);
-    for (int k = 0; k < p->n; k++) {
-        int i = p->row[k];
-        s->push[i] += dgate[k] * score_gate_slope((enum score_gate)opts_of(r)->gate, logit[i]);
-    }
-}
-
+/* Penalties reach the logits of all rows, gates those of the rows that ran.  The model never feels the predictor. */
 static void mod_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
                            struct stream *st)
 {
     struct mod *s = mod_of(r);
-    if (!is_routed(r, l))
-        return;
-    if (has_predictor(r)) { /* the model never feels it: nothing reaches the stream */
-        struct membership_loss price = price_of(r, 1);
+    enum score_gate kind = (enum score_gate)opts_of(r)->gate;
+    for (int k = 0; k < s->nets && is_routed(r, l); k++) {
+        struct membership_loss price = price_of(r, k);
+        const real *logit = s->logit[k] + cell_of(r, l, 0);
         memset(s->push, 0, (size_t)r->pass.R * sizeof *s->push);
-        membership_bwd(s->push, &price, compared(r, l), target_of(r, l), r->pass.R);
-        scorer_bwd(&s->predictor, l, NULL, s->push, st->h[l], r->pass.R);
+        membership_bwd(s->push, &price, logit, target_of(r, l), r->pass.R);
+        for (int i = 0; k == ROUTER && i < p->n; i++)
+            s->push[p->row[i]] += dgate[i] * score_gate_slope(kind, logit[p->row[i]]);
+        scorer_bwd(&s->net[k], l, k == ROUTER ? st->dh[l] : NULL, s->push, st->h[l], r->pass.R);
     }
-    push_logits(r, l, p, dgate);
-    scorer_bwd(&s->router, l, st->dh[l], s->push, st->h[l], r->pass.R);
 }
 
 /* ---- between passes ---- */
@@ -524,9 +525,8 @@ static void mod_decide_bwd(struct route *r, int l, const struct plan *p, const r
 static void mod_update(struct route *r)
 {
     struct mod *s = mod_of(r);
-    quantiles_update(&s->by_router, opts_of(r)->ema);
-    if (has_predictor(r))
-        quantiles_update(&s->by_predictor, opts_of(r)->ema);
+    for (int k = 0; k < s->nets; k++)
+        quantiles_update(&s->table[k], opts_of(r)->ema);
 }
 
 static int mod_set(struct route *r, const char *key, double value, struct err *e)
@@ -566,7 +566,8 @@ static double mod_flops(const struct route *r, int l)
     const struct mod *s = mod_of(r);
     if (!is_routed(r, l))
         return 0;
-    return scorer_flops(&s->router, l) + (has_predictor(r) ? scorer_flops(&s->predictor, l) : 0);
+    return scorer_flops(&s->net[ROUTER], l) +
+           (has_predictor(r) ? scorer_flops(&s->net[PREDICTOR], l) : 0);
 }
 
 const struct route_ops route_mod = {
@@ -585,6 +586,7 @@ const struct route_ops route_mod = {
     .reserve = mod_reserve,
     .begin = mod_begin,
     .decide = mod_decide,
+    .regate = mod_regate,
     .finish = mod_finish,
     .aux = mod_aux,
     .decide_bwd = mod_decide_bwd,

@@ -64,6 +64,9 @@ static int reserve_inputs(struct scorer *s, int R, struct err *e)
 /* The networks are used one after the other, and backward runs them forward again: one set of buffers does. */
 int scorer_reserve(struct scorer *s, int R, struct err *e)
 {
+    mem_free(s->held);
+    s->held = NULL;
+    s->R_max = R;
     if (s->owner < 0)
         return 0;
     const struct mlp *own = &s->net[s->owner];
@@ -85,6 +88,7 @@ void scorer_release(struct scorer *s)
     if (s->net && s->owner >= 0)
         mlp_release(&s->net[s->owner]);
     mem_free(s->net);
+    mem_free(s->held);
     arena_release(&s->rows);
     memset(s, 0, sizeof *s);
 }
@@ -100,6 +104,25 @@ static const real *input_of(struct scorer *s, const real *h, int R)
 void scorer_fwd(struct scorer *s, int l, real *score, const real *h, int R)
 {
     mlp_fwd(&s->net[l], score, input_of(s, h, R), R);
+}
+
+static real *held_at(struct scorer *s, int l)
+{
+    size_t n = (size_t)s->R_max * (size_t)s->C;
+    if (!s->held)
+        s->held = mem_alloc((size_t)s->L * n, sizeof *s->held);
+    BUG_IF(!s->held, "no memory to hold the stream of %d layers", s->L);
+    return s->held + (size_t)l * n;
+}
+
+void scorer_hold(struct scorer *s, int l, const real *h, int R)
+{
+    memcpy(held_at(s, l), h, (size_t)R * (size_t)s->C * sizeof *h);
+}
+
+void scorer_again(struct scorer *s, int l, real *score, int R)
+{
+    scorer_fwd(s, l, score, held_at(s, l), R);
 }
 
 void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const real *h, int R)
