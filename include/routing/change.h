@@ -31,9 +31,10 @@ struct change {
         *ma; /* (pairs,R) of the present pass, by pair * R + row; d_ch NaN without a guess */
     double *dd_st, *dd_ch; /* (R) in: d loss / d D_st, d loss / d D_ch of the pair at hand */
     double *error;         /* (pairs) mean of d_ch; 0 without a guess */
+    int *guessed;          /* (pairs) */
     double *past;          /* (W - 1 + R) D_st: what is remembered, then this pass */
     real *guess, *dguess, *in, *din; /* (PRIOR_ROWS,C) */
-    struct arena rows;               /* all of these but error */
+    struct arena rows;               /* all rows of these */
 };
 
 /* Parameters "PREFIX.prior.2p...": layers are counted in pairs, and the network is the first one's. */
@@ -47,10 +48,12 @@ size_t change_memory(const struct change *x);
 void change_measure(struct change *x, const struct pass *p, int pair, const real *orig,
                     const real *post, int wants_guess);
 
-/* What comes back, from dd_st, dd_ch (attached 0: these are not read) and from the loss weight * mean_R D_ch, in which dx is
- * held; prior = orig + guess of a net(orig) is not, so orig gets its share.  Accumulates into dorig, dpost (R,C) and the
- * network's gradients. */
-void change_bwd(struct change *x, const struct pass *p, int pair, int attached, double weight,
-                real *dorig, real *dpost, const real *orig, const real *post);
+/* From dd_st and dd_ch, into dorig, dpost (R,C) and the network's gradients; everything accumulates. */
+void change_bwd(struct change *x, const struct pass *p, int pair, real *dorig, real *dpost,
+                const real *orig, const real *post);
+/* Of the loss weight * mean_R D_ch, in which what happened is the target and held: post of prior = orig + guess for a
+ * net(orig), dx of a guess by the last row.  dorig and dpost NULL: what the network reads is held too. */
+void change_loss_bwd(struct change *x, const struct pass *p, int pair, double weight, real *dorig,
+                     real *dpost, const real *orig, const real *post);
 
 #endif

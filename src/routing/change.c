@@ -15,7 +15,8 @@ int change_init(struct change *x, struct params *ps, const char *prefix,
     x->is = *shape;
     x->prior = mem_alloc((size_t)shape->pairs, sizeof *x->prior);
     x->error = mem_alloc((size_t)shape->pairs, sizeof *x->error);
-    if (!x->prior || !x->error)
+    x->guessed = mem_alloc((size_t)shape->pairs, sizeof *x->guessed);
+    if (!x->prior || !x->error || !x->guessed)
         return err_set(e, DS_EMEM, "%s: %d pairs of layers", prefix, shape->pairs);
     for (int k = 0; k < shape->pairs && rc == 0; k++) {
         char name[64];
@@ -63,6 +64,7 @@ void change_release(struct change *x)
     prior_room_release(&x->room);
     mem_free(x->prior);
     mem_free(x->error);
+    mem_free(x->guessed);
     memset(x, 0, sizeof *x);
 }
 
@@ -137,6 +139,7 @@ static void measure(struct change *x, const struct pass *p, int pair, const real
                     const real *post, int wants_guess)
 {
     int C = x->is.net.C;
+    x->guessed[pair] = wants_guess;
     double *d_st = x->d_st + (size_t)pair * (size_t)p->R,
            *d_ch = x->d_ch + (size_t)pair * (size_t)p->R, sum = 0;
     for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
@@ -197,60 +200,74 @@ void change_measure(struct change *x, const struct pass *p, int pair, const real
 
 /* ---- backward ---------------------------------------------------------------------------------- */
 
-/* One row.  miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx); the loss moves guess and, through
- * prior = orig + guess, orig. */
-static void row_bwd(const struct change *x, double dst, double dch, double price, real *dguess,
-                    real *dorig, real *dpost, const real *orig, const real *post, const real *guess)
-{
-    int C = x->is.net.C;
-    for (int c = 0; c < C; c++) {
-        double dx = (double)post[c] - (double)orig[c];
-        double miss = guess ? (double)guess[c] - dx : 0;
-        double ddx = 2 * (dst * dx - dch * miss) / C, learn = 2 * price * miss / C;
-        dpost[c] += (real)ddx;
-        dorig[c] += (real)((x->is.by_last ? 0 : learn) - ddx);
-        if (guess)
-            dguess[c] = (real)(2 * dch * miss / C + learn);
-    }
-}
-
-/* The network's input was the row before. */
-static void hand_back(const struct change *x, const struct pass *p, int pair, int i0, int N,
-                      real *dpost)
+/* From dguess of rows i0 .. i0 + N to the network, and to what it read unless that is held (both NULL). */
+static void network_bwd(struct change *x, const struct pass *p, int pair, int i0, int N,
+                        const real *in, real *dorig, real *dpost)
 {
     size_t C = (size_t)x->is.net.C;
-    for (int k = 0; k < N; k++) {
-        int i = i0 + k;
-        const real *din = x->din + (size_t)k * C;
+    int is_direct = dorig && !x->is.by_last;
+    memset(x->din, 0, (size_t)N * C * sizeof *x->din);
+    prior_bwd(&x->prior[pair], &x->room, is_direct ? dorig + (size_t)i0 * C : x->din, x->dguess, in,
+              N);
+    for (int k = 0; dpost && x->is.by_last && k < N; k++) {
+        int i = i0 + k; /* what was read was the row before */
         for (size_t c = 0; i > 0 && c < C && !begins(x, p, pair, i); c++)
-            dpost[(size_t)(i - 1) * C + c] += din[c];
+            dpost[(size_t)(i - 1) * C + c] += x->din[(size_t)k * C + c];
     }
 }
 
-void change_bwd(struct change *x, const struct pass *p, int pair, int attached, double weight,
-                real *dorig, real *dpost, const real *orig, const real *post)
+/* One row.  miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx). */
+static void distances_bwd(int C, double dst, double dch, real *dguess, real *dorig, real *dpost,
+                          const real *orig, const real *post, const real *guess)
+{
+    for (int c = 0; c < C; c++) {
+        double dx = (double)post[c] - (double)orig[c], miss = guess ? (double)guess[c] - dx : 0;
+        double ddx = 2 * (dst * dx - dch * miss) / C;
+        dpost[c] += (real)ddx;
+        dorig[c] -= (real)ddx;
+        dguess[c] = (real)(2 * dch * miss / C);
+    }
+}
+
+void change_bwd(struct change *x, const struct pass *p, int pair, real *dorig, real *dpost,
+                const real *orig, const real *post)
 {
     size_t C = (size_t)x->is.net.C;
-    int guessed = !isnan(x->d_ch[(size_t)pair * (size_t)p->R]);
-    double price = weight / (p->R > 0 ? p->R : 1);
+    int guessed = x->guessed[pair];
     for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
         int N = rows_at(p, i0);
-        size_t at0 = (size_t)i0 * C;
         const real *in = guessed ? input_of(x, p, pair, i0, N, orig, post) : NULL;
         if (guessed)
             prior_fwd(&x->prior[pair], &x->room, x->guess, in, N);
         for (int k = 0; k < N; k++) {
-            size_t here = (size_t)k * C, at = at0 + here;
-            row_bwd(x, attached ? x->dd_st[i0 + k] : 0, attached ? x->dd_ch[i0 + k] : 0, price,
-                    x->dguess + here, dorig + at, dpost + at, orig + at, post + at,
-                    guessed ? x->guess + here : NULL);
+            size_t here = (size_t)k * C, at = (size_t)(i0 + k) * C;
+            distances_bwd(x->is.net.C, x->dd_st[i0 + k], x->dd_ch[i0 + k], x->dguess + here,
+                          dorig + at, dpost + at, orig + at, post + at,
+                          guessed ? x->guess + here : NULL);
         }
-        if (!guessed)
-            continue;
-        memset(x->din, 0, (size_t)N * C * sizeof *x->din);
-        prior_bwd(&x->prior[pair], &x->room, x->is.by_last ? x->din : dorig + at0, x->dguess, in,
-                  N);
-        if (x->is.by_last)
-            hand_back(x, p, pair, i0, N, dpost);
+        if (guessed)
+            network_bwd(x, p, pair, i0, N, in, dorig, dpost);
+    }
+}
+
+void change_loss_bwd(struct change *x, const struct pass *p, int pair, double weight, real *dorig,
+                     real *dpost, const real *orig, const real *post)
+{
+    size_t C = (size_t)x->is.net.C;
+    double price = 2 * weight / ((double)C * p->R);
+    int moves_orig = dorig && !x->is.by_last; /* prior = orig + guess */
+    BUG_IF(!x->guessed[pair], "pair %d has no guess to learn from", pair);
+    for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
+        int N = rows_at(p, i0);
+        size_t at = (size_t)i0 * C;
+        const real *in = input_of(x, p, pair, i0, N, orig, post);
+        prior_fwd(&x->prior[pair], &x->room, x->guess, in, N);
+        for (size_t k = 0; k < (size_t)N * C; k++) {
+            double dx = (double)post[at + k] - (double)orig[at + k];
+            x->dguess[k] = (real)(price * ((double)x->guess[k] - dx));
+            if (moves_orig)
+                dorig[at + k] += x->dguess[k];
+        }
+        network_bwd(x, p, pair, i0, N, in, dorig, dpost);
     }
 }

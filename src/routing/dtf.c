@@ -22,13 +22,15 @@ enum { SCORE_G, SCORE_CE, SCORE_CU, SCORE_D_ST, SCORE_RANDOM };
 enum { GATE_G, GATE_ONE };
 enum { THRESHOLD_QUANTILE, THRESHOLD_FIXED };
 enum { PRIOR_FFN, PRIOR_TRANSITION };
+enum { INPUT_HELD, INPUT_ATTACHED };
 enum { REDUCE_MEAN, REDUCE_SUM };
 enum { PAD_HISTORY, PAD_REPLICATE };
 enum { BETA_LEARNED, BETA_COSINE, BETA_LINEAR };
 
 struct dtf_opts {
     int64_t prior_decay_steps, ma_window, beta_warmup_steps;
-    int kv, score, gate, threshold, prior, reduce, pad, beta_schedule, detach, normalise;
+    int kv, score, gate, threshold, prior, prior_input, reduce, pad, beta_schedule, detach,
+        normalise;
     int learn_beta_ce, learn_beta_cu, learn_o_ce, learn_m_cu;
     double capacity, g_threshold, threshold_offset, g_weight, ema;
     double prior_factor, prior_std, prior_lr, prior_weight, prior_weight_final;
@@ -61,6 +63,7 @@ static const struct opt dtf_opts_table[] = {
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to thresholds of use, in standard deviations of the score (what-if)", NULL},
     {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "plan|all", "only executed tokens are keys, or keys and values of skipped ones are written too", NULL},
     {"prior", OPT_ENUM, AT(prior), "ffn", 0, 0, "ffn|transition", "the network guesses a token's update from its own state before; or from the last token's state after (STT)", NULL},
+    {"prior_input", OPT_ENUM, AT(prior_input), "held", 0, 0, "held|attached", "the prior loss trains the network alone; or (published) the state it reads too, which runs after its own update: from scratch states grew without bound", NULL},
     {"prior_factor", OPT_REAL, AT(prior_factor), "0.0625", 1e-4, 16, NULL, "inner width of the network over model.dim, rounded up to even (thesis best 0.0625, code of the README 0.25)", "prior_ffn_intermediate_size_factor"},
     {"prior_std", OPT_REAL, AT(prior_std), "0.02", 1e-9, 10, NULL, "deviation of the network's initial weights", NULL},
     {"prior_lr", OPT_REAL, AT(prior_lr), "0.1", 0, 1e6, NULL, "factor on the network's learning rate, beside train.router_lr (thesis: 1e-3 where the scalars have 1e-2)", NULL},
@@ -509,13 +512,16 @@ static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const r
                            struct stream *st)
 {
     struct dtf *s = dtf_of(r);
-    int is_attached = !opts_of(r)->detach;
+    const real *orig = l > 0 ? st->h[l - 1] : NULL, *post = st->h[l];
+    int is_held = opts_of(r)->prior_input == INPUT_HELD, pair = l / 2;
     if (!is_dynamic(l))
         return;
     surprise_back(r, l, p, dgate);
-    if (is_attached || s->price > 0)
-        change_bwd(&s->change, &r->pass, l / 2, is_attached, s->price, st->dh[l - 1], st->dh[l],
-                   st->h[l - 1], st->h[l]);
+    if (!opts_of(r)->detach)
+        change_bwd(&s->change, &r->pass, pair, st->dh[l - 1], st->dh[l], orig, post);
+    if (s->price > 0 && s->change.guessed[pair])
+        change_loss_bwd(&s->change, &r->pass, pair, s->price, is_held ? NULL : st->dh[l - 1],
+                        is_held ? NULL : st->dh[l], orig, post);
 }
 
 /* ---- after the step ---------------------------------------------------------------------------- */

@@ -217,7 +217,7 @@ T(detached_gates_have_the_right_gradients_with_d_held)
 T(a_network_learns_from_its_own_loss_and_through_the_gate)
 {
     static const char *const options[] = {
-        "dtf.prior_weight=2", "dtf.prior_weight=2 dtf.reduce=sum",
+        "dtf.prior_weight=2", "dtf.prior_weight=2 dtf.reduce=sum dtf.prior_input=attached",
         "dtf.prior_weight=2 dtf.prior=transition",
         "dtf.prior_weight=0.5 dtf.prior_weight_final=3 dtf.prior_decay_steps=10"};
     for (size_t k = 0; k < DS_LEN(options); k++) {
@@ -300,7 +300,7 @@ static double of_parts(void *ctx)
     return sum;
 }
 
-static void parts_back(void)
+static void parts_back(int is_held)
 {
     params_zero_grad(&parts.ps);
     memset(parts.dorig, 0, sizeof parts.dorig);
@@ -310,8 +310,11 @@ static void parts_back(void)
         parts.x.dd_st[i] = parts.dst * sin(1 + i);
         parts.x.dd_ch[i] = parts.dch * cos(1 + i);
     }
-    change_bwd(&parts.x, &parts.pass, 0, parts.dst != 0 || parts.dch != 0, parts.weight,
-               parts.dorig, parts.dpost, parts.orig, parts.post);
+    if (parts.dst != 0 || parts.dch != 0)
+        change_bwd(&parts.x, &parts.pass, 0, parts.dorig, parts.dpost, parts.orig, parts.post);
+    if (parts.weight > 0)
+        change_loss_bwd(&parts.x, &parts.pass, 0, parts.weight, is_held ? NULL : parts.dorig,
+                        is_held ? NULL : parts.dpost, parts.orig, parts.post);
 }
 
 static void check_networks(const char *what, const struct checked *f)
@@ -331,7 +334,7 @@ T(both_distances_have_the_right_gradients)
         parts_new(by_last);
         parts.dst = 0.7;
         parts.dch = 1.3;
-        parts_back();
+        parts_back(0);
         check_networks("D", &f);
         check_tensor("D", "orig", &f, parts.orig, parts.dorig, R * C, 1);
         check_tensor("D", "post", &f, parts.post, parts.dpost, R * C, 2);
@@ -345,12 +348,31 @@ T(the_prior_loss_reaches_network_and_input_and_never_its_target)
     const struct checked f = {of_parts, &parts};
     parts_new(0);
     parts.weight = 1.7;
-    parts_back();
+    parts_back(0);
     check_networks("prior loss", &f);
     check_tensor("prior loss", "orig", &f, parts.orig, parts.dorig, R * C, 1);
     for (int i = 0; i < R * C; i++)
         t_true(parts.dpost[i] == 0);
     parts_free();
+}
+
+T(a_held_input_gets_nothing_of_the_loss_and_the_network_all_of_it)
+{
+    const struct checked f = {of_parts, &parts};
+    for (int by_last = 0; by_last < 2; by_last++) {
+        parts_new(by_last);
+        parts.weight = 1.7;
+        parts.dch = 0.4;
+        parts_back(1);
+        check_networks("held", &f);
+        real *dorig = kit_copy(parts.dorig, R * C), *dpost = kit_copy(parts.dpost, R * C);
+        parts.weight = 0;
+        parts_back(1);
+        t_true(kit_same(dorig, parts.dorig, R * C) && kit_same(dpost, parts.dpost, R * C));
+        free(dorig);
+        free(dpost);
+        parts_free();
+    }
 }
 
 /* dx is held: what the same weights on D_ch give, less what goes to dx, is left at the row before. */
@@ -364,9 +386,9 @@ T(the_transition_loss_reaches_network_and_last_token_and_never_its_target)
         parts.x.dd_st[i] = 0;
         parts.x.dd_ch[i] = 1.7 / R;
     }
-    change_bwd(&parts.x, &parts.pass, 0, 1, 0, dorig, dpost, parts.orig, parts.post);
+    change_bwd(&parts.x, &parts.pass, 0, dorig, dpost, parts.orig, parts.post);
     parts.weight = 1.7;
-    parts_back();
+    parts_back(0);
     check_networks("transition loss", &f);
     double sum = 0;
     for (int i = 0; i < R * C; i++) {
