@@ -11,6 +11,8 @@
 #ifndef DS_ROUTING_SURPRISE_H
 #define DS_ROUTING_SURPRISE_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 #include "engine/param.h"
 
@@ -51,7 +53,17 @@ int surprise_init(struct surprise_params *p, struct params *ps, const char *pref
 /* Of layer i: all G, scale 1. */
 struct surprise_scalars surprise_at(const struct surprise_params *p, int i);
 void surprise_add_grad(const struct surprise_params *p, int i, const struct surprise_grad *d);
-void surprise_set_betas(const struct surprise_params *p, double beta_ce, double beta_cu);
+/* Betas that are not learned go from start to end over the rest of training, once the warm-up is over. */
+enum { SURPRISE_LEARNED, SURPRISE_COSINE, SURPRISE_LINEAR };
+#define SURPRISE_SCHEDULES "learned|cosine|linear"
+struct surprise_schedule {
+    int kind;
+    double ce_start, ce_end, cu_start, cu_end;
+    int64_t warmup; /* steps */
+};
+/* After `step`, at `progress` of training: those of the next one.  Nothing when they are learned. */
+void surprise_schedule(const struct surprise_params *p, const struct surprise_schedule *x,
+                       int64_t step, double progress);
 
 /* Mean of value[first .. at], of these the last `window`.  replicate: where there are fewer the first one stands in for the
  * missing ones.  Adds from old to new, so a window has the same bits wherever it lies. */

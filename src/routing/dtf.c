@@ -25,17 +25,15 @@ enum { PRIOR_FFN, PRIOR_TRANSITION };
 enum { INPUT_HELD, INPUT_ATTACHED };
 enum { REDUCE_MEAN, REDUCE_SUM };
 enum { PAD_HISTORY, PAD_REPLICATE };
-enum { BETA_LEARNED, BETA_COSINE, BETA_LINEAR };
 
 struct dtf_opts {
-    int64_t prior_decay_steps, ma_window, beta_warmup_steps;
-    int kv, score, gate, threshold, prior, prior_input, reduce, pad, beta_schedule, detach,
-        normalise;
+    int64_t prior_decay_steps, ma_window;
+    int kv, score, gate, threshold, prior, prior_input, reduce, pad, detach, normalise;
     int learn_beta_ce, learn_beta_cu, learn_o_ce, learn_m_cu;
     double capacity, g_threshold, threshold_offset, g_weight, ema;
     double prior_factor, prior_std, prior_lr, prior_weight, prior_weight_final;
     double beta_ce, beta_cu, o_ce, m_cu;
-    double beta_ce_start, beta_ce_end, beta_cu_start, beta_cu_end;
+    struct surprise_schedule betas;
 };
 
 /* P pairs; pair p has the layers 2p and 2p + 1.  A last decision layer without a partner decides nothing and has no
@@ -81,12 +79,12 @@ static const struct opt dtf_opts_table[] = {
     {"learn_beta_cu", OPT_BOOL, AT(learn_beta_cu), "true", 0, 0, NULL, "beta_cu is learned", "learn_beta_cu"},
     {"learn_o_ce", OPT_BOOL, AT(learn_o_ce), "true", 0, 0, NULL, "o_ce is learned", "learn_o_ce"},
     {"learn_m_cu", OPT_BOOL, AT(learn_m_cu), "true", 0, 0, NULL, "m_cu is learned", "learn_m_cu"},
-    {"beta_schedule", OPT_ENUM, AT(beta_schedule), "learned", 0, 0, "learned|cosine|linear", "betas are learned; or go from start to end (published: 0.3 to 6 after 1000 steps; 0.1 to 100 after 100)", "beta_schedule.type"},
-    {"beta_ce_start", OPT_REAL, AT(beta_ce_start), "0.3", -50, 1000, NULL, "scheduled beta_ce, before softplus, up to the end of the warm-up", "beta_schedule.beta_ce_start"},
-    {"beta_ce_end", OPT_REAL, AT(beta_ce_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_ce_end"},
-    {"beta_cu_start", OPT_REAL, AT(beta_cu_start), "0.3", -50, 1000, NULL, "the same of beta_cu", "beta_schedule.beta_cu_start"},
-    {"beta_cu_end", OPT_REAL, AT(beta_cu_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_cu_end"},
-    {"beta_warmup_steps", OPT_INT, AT(beta_warmup_steps), "1000", 0, 1e12, NULL, "steps before scheduled betas begin to move", "beta_schedule.warmup_steps"},
+    {"beta_schedule", OPT_ENUM, AT(betas.kind), "learned", 0, 0, SURPRISE_SCHEDULES, "betas are learned; or go from start to end (published: 0.3 to 6 after 1000 steps; 0.1 to 100 after 100)", "beta_schedule.type"},
+    {"beta_ce_start", OPT_REAL, AT(betas.ce_start), "0.3", -50, 1000, NULL, "scheduled beta_ce, before softplus, up to the end of the warm-up", "beta_schedule.beta_ce_start"},
+    {"beta_ce_end", OPT_REAL, AT(betas.ce_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_ce_end"},
+    {"beta_cu_start", OPT_REAL, AT(betas.cu_start), "0.3", -50, 1000, NULL, "the same of beta_cu", "beta_schedule.beta_cu_start"},
+    {"beta_cu_end", OPT_REAL, AT(betas.cu_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_cu_end"},
+    {"beta_warmup_steps", OPT_INT, AT(betas.warmup), "1000", 0, 1e12, NULL, "steps before scheduled betas begin to move", "beta_schedule.warmup_steps"},
     {"detach", OPT_BOOL, AT(detach), "false", 0, 0, NULL, "G's gradient stops at D: it trains the four scalars, but neither blocks nor network", NULL},
     {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL, "D is divided by a running mean of D_st per layer, which frees the betas of its scale", NULL},
     {"g_weight", OPT_REAL, AT(g_weight), "0", 0, 1000, NULL, "price on the mean of G over all cells (published for STT: 0.001)", NULL},
@@ -174,11 +172,11 @@ static int add_scalars(struct route *r, struct err *e)
 {
     const struct dtf_opts *o = opts_of(r);
     struct dtf *s = dtf_of(r);
-    int reached = o->gate == GATE_G || o->g_weight > 0, is_free = o->beta_schedule == BETA_LEARNED;
+    int reached = o->gate == GATE_G || o->g_weight > 0, is_free = o->betas.kind == SURPRISE_LEARNED;
     int ce = reached && kind_of(o) != SURPRISE_CU, cu = reached && kind_of(o) != SURPRISE_CE;
     struct surprise_start start = {
-        .beta_ce = {is_free ? o->beta_ce : o->beta_ce_start, ce && is_free && o->learn_beta_ce},
-        .beta_cu = {is_free ? o->beta_cu : o->beta_cu_start, cu && is_free && o->learn_beta_cu},
+        .beta_ce = {is_free ? o->beta_ce : o->betas.ce_start, ce && is_free && o->learn_beta_ce},
+        .beta_cu = {is_free ? o->beta_cu : o->betas.cu_start, cu && is_free && o->learn_beta_cu},
         .o_ce = {o->o_ce, ce && o->learn_o_ce},
         .m_cu = {o->m_cu, cu && o->learn_m_cu},
     };
@@ -333,21 +331,15 @@ static struct choice_rule rule_of(const struct route *r)
     };
 }
 
-/* Gradient checks: every row that is not forced away runs by its gate. */
-static int is_soft(const struct route *r)
-{
-    return r->pass.soft && opts_of(r)->gate == GATE_G;
-}
-
 static void make_plan(struct route *r, int l, struct plan *out)
 {
     struct dtf *s = dtf_of(r);
-    int sparse = r->pass.kind == PASS_SPARSE || r->pass.kind == PASS_TRAIN;
-    for (int i = 0; is_soft(r) && i < r->pass.R; i++)
+    int gates = opts_of(r)->gate == GATE_G, lists_all = r->pass.kind == PASS_MASKED || r->pass.soft;
+    /* gradient checks: every row that is not forced away runs by its gate */
+    for (int i = 0; gates && r->pass.soft && i < r->pass.R; i++)
         s->choice.want[i] = route_forced(r, l, i) != 0;
-    plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R,
-                    !sparse || r->pass.soft);
-    for (int k = 0; opts_of(r)->gate == GATE_G && k < out->n; k++)
+    plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R, lists_all);
+    for (int k = 0; gates && k < out->n; k++)
         if (out->gate[k] != 0)
             out->gate[k] = (real)s->seen[out->row[k]].g;
 }
@@ -526,21 +518,6 @@ static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const r
 
 /* ---- after the step ---------------------------------------------------------------------------- */
 
-/* Betas of the step to come. */
-static void schedule_betas(struct route *r)
-{
-    const struct dtf_opts *o = opts_of(r);
-    struct dtf *s = dtf_of(r);
-    double step = (double)r->pass.step, warm = (double)o->beta_warmup_steps;
-    double last = r->pass.progress > 0 ? step / r->pass.progress : step;
-    double at = last > warm ? (step - warm) / (last - warm) : 0;
-    at = at < 0 ? 0 : at > 1 ? 1 : at;
-    if (o->beta_schedule == BETA_COSINE)
-        at = (1 - cos(3.14159265358979323846 * at)) / 2;
-    surprise_set_betas(&s->scalars, o->beta_ce_start + at * (o->beta_ce_end - o->beta_ce_start),
-                       o->beta_cu_start + at * (o->beta_cu_end - o->beta_cu_start));
-}
-
 static void dtf_update(struct route *r)
 {
     const struct dtf_opts *o = opts_of(r);
@@ -548,8 +525,7 @@ static void dtf_update(struct route *r)
     quantiles_update(&s->choice.quantiles, o->ema);
     if (o->normalise)
         standardiser_update(&s->std, o->ema);
-    if (o->beta_schedule != BETA_LEARNED)
-        schedule_betas(r);
+    surprise_schedule(&s->scalars, &o->betas, r->pass.step, r->pass.progress);
 }
 
 static void dtf_calibrate(struct route *r, int begin)

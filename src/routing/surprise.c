@@ -132,10 +132,16 @@ void surprise_add_grad(const struct surprise_params *p, int i, const struct surp
     }
 }
 
-void surprise_set_betas(const struct surprise_params *p, double beta_ce, double beta_cu)
+void surprise_schedule(const struct surprise_params *p, const struct surprise_schedule *x,
+                       int64_t step, double progress)
 {
-    for (int i = 0; i < p->n; i++) {
-        p->params->p[p->beta_ce].value[i] = (real)beta_ce;
-        p->params->p[p->beta_cu].value[i] = (real)beta_cu;
+    static const double pi = 3.14159265358979323846;
+    double warm = (double)x->warmup, now = (double)step, last = progress > 0 ? now / progress : now;
+    double at = last > warm ? fmin(1, fmax(0, (now - warm) / (last - warm))) : 0;
+    if (x->kind == SURPRISE_COSINE)
+        at = (1 - cos(pi * at)) / 2;
+    for (int i = 0; x->kind != SURPRISE_LEARNED && i < p->n; i++) {
+        p->params->p[p->beta_ce].value[i] = (real)(x->ce_start + at * (x->ce_end - x->ce_start));
+        p->params->p[p->beta_cu].value[i] = (real)(x->cu_start + at * (x->cu_end - x->cu_start));
     }
 }

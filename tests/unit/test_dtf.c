@@ -129,7 +129,6 @@ T(averages_are_over_the_last_rows_of_the_document)
 T(cells_are_what_the_states_say)
 {
     struct model *m = small("dtf.ma_window=5", 3);
-    struct route *r = &m->route;
     kit_documents(&batch);
     forward(m, PASS_MASKED, 1);
     for (int l = 1; l < L; l += 2) {
@@ -155,7 +154,6 @@ T(cells_are_what_the_states_say)
             t_near(of_cells(m, "gate", l)[i], s_ce + s_cu - s_ce * s_cu, 1e-6);
         }
     }
-    (void)r;
     model_free(m);
 }
 
@@ -180,20 +178,23 @@ T(training_runs_the_asked_share_of_each_document)
 
 T(use_compares_with_a_stored_quantile)
 {
-    struct model *m = small("", 8);
+    struct model *m = small("", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     struct err e = {0};
+    forward(m, PASS_TRAIN, 0);
+    m->route.ops->update(&m->route);
     for (int c = 0; c <= 4; c++) {
         pass.has_capacity = pass.record = 1;
         pass.capacity = c / 4.0;
         t_ok(route_ready(&m->route, &pass, &e), &e);
         model_forward(m, &batch.b, &pass);
+        t_eq(m->plan[1].n, B * T * c / 4);
         for (int l = 1; l < L; l += 2) {
             int above = 0;
             for (int i = 0; i < B * T; i++)
                 above += of_cells(m, "score", l)[i] > of_cells(m, "threshold", l)[i];
             t_eq(m->plan[l].n, above);
-            t_truef(fabs(m->plan[l].n / (double)(B * T) - pass.capacity) < 0.25,
+            t_truef(fabs(m->plan[l].n / (double)(B * T) - pass.capacity) < 0.15,
                     "layer %d at %g: %d", l, pass.capacity, m->plan[l].n);
         }
     }
@@ -338,21 +339,20 @@ T(the_prior_weight_falls_in_a_line)
     model_free(m);
 }
 
+/* Blocks that are held: what guessing nothing would cost stays the same. */
 T(a_prior_network_learns_what_a_block_does)
 {
-    struct model *m = small("dtf.prior_factor=1 dtf.prior_weight=1", 0);
+    struct model *m = small("dtf.prior_factor=1 dtf.prior_weight=1 dtf.prior_lr=1", 0);
     double first = 0, now = 0;
+    for (int i = 0; i < m->params.n; i++)
+        if (!strstr(m->params.p[i].name, "dtf.prior"))
+            m->params.p[i].lr = 0;
     for (int step = 1; step <= 60; step++) {
         kit_train(m, &batch.b, step, 60, 1e-3);
         now = m->route.metric[metric(m, "prior_loss", METRIC_STEP)][0];
         first = step == 1 ? now : first;
     }
-    double still = 0; /* what guessing nothing would cost */
-    forward(m, PASS_MASKED, 1);
-    for (int l = 1; l < L; l += 2)
-        for (int i = 0; i < B * T; i++)
-            still += (double)of_cells(m, "d_st", l)[i] / (B * T * (L / 2));
-    t_truef(now < 0.8 * still, "%g, %g at first, %g by guessing nothing", now, first, still);
+    t_truef(now < 0.5 * first, "%g, %g at first", now, first);
     model_free(m);
 }
 
