@@ -59,6 +59,7 @@ struct exits {
     real *z, *value, *after, *push;   /* (n,R); value: e as used; push: d price / d z */
     real *ones, *reach, *row, *logit; /* (R); reach: d loss / d survival; logit (R,2) */
     double *depth;                    /* (R) expected layer of leaving               */
+    uint8_t *stays;                   /* (R) the rule of use would have left it here */
     double d_forward[EXITS_MAX], left[EXITS_MAX], present[EXITS_MAX];
     int is_moved; /* a gate has had a gradient in this step */
 };

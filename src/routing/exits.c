@@ -121,6 +121,8 @@ static void free_rows(struct exits *x)
     mem_free(x->ones);
     mem_free(x->logit);
     mem_free(x->depth);
+    mem_free(x->stays);
+    x->stays = NULL;
     x->z = x->value = x->after = x->push = x->ones = x->reach = x->row = x->logit = NULL;
     x->depth = NULL;
     x->R_max = 0;
@@ -134,7 +136,8 @@ int exits_reserve(struct exits *x, int R, struct err *e)
     x->ones = mem_alloc(3 * (size_t)R, sizeof(real));
     x->logit = mem_alloc(2 * (size_t)R, sizeof(real));
     x->depth = mem_alloc((size_t)R, sizeof(double));
-    if (!x->z || !x->ones || !x->logit || !x->depth) {
+    x->stays = mem_alloc((size_t)R, 1);
+    if (!x->z || !x->ones || !x->logit || !x->depth || !x->stays) {
         free_rows(x);
         return err_set(e, DS_EMEM, "exit gates of %d rows", R);
     }
@@ -198,6 +201,7 @@ void exits_begin(struct exits *x, int R, int is_on)
     x->R = R;
     x->is_on = is_on;
     memset(x->seen, 0, sizeof x->seen);
+    memset(x->stays, 1, (size_t)R);
     memset(x->d_forward, 0, sizeof x->d_forward);
     memset(x->push, 0, (size_t)x->n * (size_t)R * sizeof *x->push);
 }
@@ -244,17 +248,23 @@ static double noise_of(const struct route *r, int l, int i)
     return log(u + 1e-12) - log1p(1e-12 - u);
 }
 
-/* Scores of those present, and how many of them left. */
-static void note(struct exits *x, int g, const real *before, const real *z, const real *value,
-                 int counts)
+/* How many of those present left by lot; and the scores of those whom the rule of use would have left here: once the
+ * likeliest are gone, the next gate meets others than after a lot. */
+static void note(struct exits *x, const struct route *r, int g, const real *before, const real *z,
+                 const real *value)
 {
+    struct exits_rule use = {.use_stored = 1};
+    double cut = exits_threshold(x, &use, g);
     int n = 0;
     for (int i = 0; i < x->R; i++) {
-        if (before[i] <= 0)
+        if (r->pass.kind == PASS_TRAIN && before[i] > 0) {
+            x->left[g] += (double)value[i];
+            x->present[g] += 1;
+        }
+        if (!x->stays[i])
             continue;
         x->row[n++] = z[i];
-        x->left[g] += counts ? (double)value[i] : 0;
-        x->present[g] += counts;
+        x->stays[i] = !((double)z[i] > cut);
     }
     quantiles_note(&x->table, x->layer[g], x->row, n);
 }
@@ -287,7 +297,7 @@ int exits_decide(struct exits *x, const struct route *r, int l, const real *h,
     }
     x->seen[g] = 1;
     if (rule->note)
-        note(x, g, before, z, value, r->pass.kind == PASS_TRAIN);
+        note(x, r, g, before, z, value);
     return nan;
 }
 
