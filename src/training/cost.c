@@ -59,7 +59,9 @@ static double count_pass(struct model *m, const int32_t *id, int T, double progr
     model_forward(m, &b, &pass);
     for (int l = 0; l < m->config.layers; l++)
         router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
-    return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0) + 3 * router;
+    return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0,
+                         c->train.freeze == FREEZE_BASE) +
+           3 * router;
 }
 
 static int count(struct train_cost *out, struct model *m, const struct train_config *c,
