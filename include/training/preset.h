@@ -15,12 +15,14 @@ const char *train_config_presets(void);
 int preset_names(char ***names, size_t *n, struct err *e) DS_CHECK;
 /* The file of one; DS_EUSAGE with the nearest name when there is none, or when a folder is there. */
 int preset_path(char *path, size_t size, const char *preset, struct err *e) DS_CHECK;
-/* What presets say, in order into c: a later one wins.  None, or quick alone, says nothing: the tables' defaults hold.
- * DS_EUSAGE for one that is there twice or holds no key. */
+/* What presets say, in order into c: a later one wins.  A file may have, beside its keys,
+ *   extends: NAME  what it is a variant of: always read before it (base/config.h);
+ *   alone: NAME    what it is shown on when no other preset comes before it: a method's preset names a size so.
+ * None, or quick by itself, says nothing: the tables' defaults hold.  DS_EUSAGE for one that is there twice or holds no key. */
 int presets_read(struct config *c, const char *const *preset, size_t n, struct err *e) DS_CHECK;
 /* "stories+mod": names without folder and ending. */
 void presets_label(char *out, size_t size, const char *const *preset, size_t n);
-/* The preset that a file extends, or "" (heap, mem_free; NULL without memory or file). */
+/* The preset that a file extends or stands on alone, or "" (heap, mem_free; NULL without memory or file). */
 char *preset_base(const char *preset);
 
 #endif

@@ -95,7 +95,8 @@ int preset_path(char *path, size_t size, const char *preset, struct err *e)
     return rc;
 }
 
-static int read_one(struct config *c, const char *preset, struct err *e)
+/* `is_first`: then what the preset stands on when it is alone comes before it. */
+static int read_one(struct config *c, const char *preset, int is_first, struct err *e)
 {
     char path[1024];
     struct config own = {0};
@@ -104,6 +105,16 @@ static int read_one(struct config *c, const char *preset, struct err *e)
         rc = config_read_yaml(&own, path, e);
     if (rc == 0 && own.n == 0)
         rc = err_set(e, DS_EUSAGE, "preset %s: %s holds no key", preset, path);
+    const char *alone = rc == 0 && is_first ? config_get(&own, "alone") : NULL;
+    if (alone) {
+        rc = preset_path(path, sizeof path, alone, e);
+        if (rc == 0)
+            rc = config_read_yaml(c, path, e);
+        if (rc < 0)
+            err_add(e, rc, "preset %s, alone", preset);
+        config_remove(c, "alone");
+    }
+    config_remove(&own, "alone");
     if (rc == 0)
         rc = config_merge(c, &own, e);
     config_release(&own);
@@ -118,7 +129,7 @@ int presets_read(struct config *c, const char *const *preset, size_t n, struct e
         for (size_t k = 0; k < i; k++)
             if (strcmp(preset[i], preset[k]) == 0)
                 return err_set(e, DS_EUSAGE, "preset %s is given twice", preset[i]);
-        int rc = read_one(c, preset[i], e);
+        int rc = read_one(c, preset[i], i == 0, e);
         if (rc < 0)
             return rc;
     }
@@ -146,8 +157,8 @@ char *preset_base(const char *preset)
     if (preset_path(path, sizeof path, preset, NULL) == 0 &&
         fs_read_file(&text, path, 1 << 20, NULL) == 0 &&
         config_read_yaml_text(&c, str_text(&text), text.len, preset, NULL) == 0) {
-        const char *extends = config_get(&c, "extends");
-        base = mem_strdup(extends ? extends : "");
+        const char *extends = config_get(&c, "extends"), *alone = config_get(&c, "alone");
+        base = mem_strdup(extends ? extends : alone ? alone : "");
     }
     str_release(&text);
     config_release(&c);

@@ -44,7 +44,7 @@ static int make_config(struct train_config *c, const char *const *more, struct e
         key[n++] = tiny[i];
     while (*more)
         key[n++] = *more++;
-    return train_config_make(c, NULL, key, n, e);
+    return train_config_make(c, NULL, 0, key, n, e);
 }
 
 static void at_step(void *ctx, const struct trainer *t)

@@ -174,7 +174,50 @@ T(what_a_method_adds_is_counted)
     train_config_release(&c);
 }
 
+T(a_methods_preset_leaves_the_size_before_it)
+{
+    for (const struct route_ops *const *m = route_all(); *m; m++) {
+        const char *preset[] = {"small", (*m)->name};
+        char path[1024];
+        struct err e = {0};
+        struct train_config alone, both;
+        if (preset_path(path, sizeof path, preset[1], &e) < 0)
+            continue; /* a method without a preset */
+        t_ok(train_config_make(&alone, &preset[1], 1, NULL, 0, &e), &e);
+        t_ok(train_config_make(&both, preset, 2, NULL, 0, &e), &e);
+        t_str(alone.model.method, (*m)->name);
+        t_str(both.model.method, (*m)->name);
+        t_truef(both.model.layers == 8 && both.model.dim == 128 && both.train.seq == 256,
+                "%s: alone, not extends, is for a size", path);
+        train_config_release(&alone);
+        train_config_release(&both);
+    }
+}
+
 /* ---- files ---- */
+
+static const char *file(char path[1024], const char *name, const char *text);
+
+T(what_stands_alone_stands_under_nothing_else)
+{
+    char path[1024], bad[1024];
+    const char *mine = file(path, "own.yaml", "alone: stories\nmodel:\n  method: random\n"), *wrong;
+    struct train_config a = made((const char *const[]){mine, NULL}, none),
+                        b = made((const char *const[]){"small", mine, NULL}, none),
+                        c = made((const char *const[]){mine, "small", NULL}, none), d;
+    struct err e = {0};
+    t_eq(a.model.layers, 10);
+    t_eq(b.model.layers, 8);
+    t_true(b.train.lr != a.train.lr);
+    t_eq(c.model.layers, 8);
+    t_near(c.train.lr, a.train.lr, 0);
+    t_str(c.model.method, "random");
+    train_config_release(&a);
+    train_config_release(&b);
+    train_config_release(&c);
+    wrong = file(bad, "wrong.yaml", "alone: storeis\nmodel:\n  method: random\n");
+    t_fails(train_config_make(&d, &wrong, 1, NULL, 0, &e), &e, DS_EUSAGE, "did you mean stories?");
+}
 
 static const char *file(char path[1024], const char *name, const char *text)
 {

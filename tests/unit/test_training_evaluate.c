@@ -32,7 +32,7 @@ static struct runview *run_with(const struct route_ops *ops)
     struct err e = {0};
     const char *dir = t_tmpdir();
     log_to(silent, NULL);
-    t_ok(train_config_make(&c, NULL, tiny, DS_LEN(tiny), &e), &e);
+    t_ok(train_config_make(&c, NULL, 0, tiny, DS_LEN(tiny), &e), &e);
     t_ok(trainer_create(dir, &c, 0, NULL, "9.9", NULL, &e), &e);
     t = (struct trainer){.stop_signal = &asked, .version = "9.9"};
     t_ok(trainer_open(&t, dir, &c, 0, 0, &e), &e);
