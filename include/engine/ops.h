@@ -106,6 +106,11 @@ void rows_update(real *y, const real *x, const real *f, const int32_t *row, cons
 void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll,
                   real *entropy, int N, int V);
 
+/* Distillation at temperature T of logits (N,V): kd (N) = T^2 KL(p || q), p and q the softmax of teacher / T and of student / T,
+ * nats.  The teacher's logits become the gradient of scale * kd by the student's (scale 0: they are lost).  target < 0: zero. */
+void distill_fwd_bwd(real *teacher, const real *student, const int32_t *target, real T, real scale,
+                     real *kd, int N, int V);
+
 /* Sum of squares in fixed chunks and a fixed tree, double accumulators; count of non-finite values in *bad. */
 double sum_squares(const real *x, size_t n, uint64_t *bad);
 

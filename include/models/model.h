@@ -9,6 +9,7 @@
 #include "engine/param.h"
 #include "models/adapters.h"
 #include "models/config.h"
+#include "models/distill.h"
 #include "models/weights.h"
 #include "routing/flops.h"
 #include "routing/route.h"
@@ -91,6 +92,7 @@ struct model {
     int B, T, R; /* of the present pass */
     const struct batch *batch;
     double loss, aux_loss;
+    struct distill *distill; /* borrowed; NULL = no teacher */
 };
 
 /* The decisions that count as "runs" of layer l: of the block, or of a split layer's FFN. */
@@ -124,12 +126,15 @@ size_t model_bytes(const struct model_config *c, int rows, int train, int keep);
  * vocabulary, and with learned positions documents are no longer than max_seq: the caller sees to it. */
 void model_forward(struct model *m, const struct batch *b, struct pass *pass);
 /* Head and loss in row chunks: fills nll, entropy (want_entropy or by the method) and m->loss (mean nats over targets >= 0);
- * with train also dh[L] and the head's gradients. */
+ * with train also dh[L] and the head's gradients, of the loss that models/distill.h describes when a teacher is on (m->loss
+ * stays the cross-entropy, m->distill->loss is the other part). */
 double model_loss(struct model *m, int train, int want_entropy);
 /* After model_loss(train): through all blocks and the embedding; accumulates into params' gradients. */
 void model_backward(struct model *m);
 /* Embedding and blocks for the rows placed in m->pos and m->first_row; for the two callers above and below. */
 void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *cache);
+/* x (R,C): the final norm of the last forward's states. */
+void model_final_states(struct model *m, real *x);
 /* logits (V) of row i of the last forward. */
 void model_logits(struct model *m, int row, real *logits);
 /* Logits of the final norm and head applied to h[l] (logit lens), row i. */

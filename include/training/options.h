@@ -18,10 +18,16 @@ struct train_options {
         time_rounds, samples;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget;
     int schedule, recompute;
-    char *init; /* a model to start from, "" = none */
-    int freeze; /* FREEZE_* */
+    char *init;        /* a model to start from, "" = none */
+    int freeze;        /* FREEZE_* */
+    char *teacher;     /* "off", "self", or a model */
+    int no_kd;         /* as if teacher were off */
+    int64_t kd_warmup; /* steps */
+    double kd_alpha, kd_temperature;
 };
 enum { FREEZE_NONE, FREEZE_BASE };
+/* Is there a teacher whose word counts? */
+int train_has_teacher(const struct train_options *o);
 /* Keys "data.*". */
 struct data_options {
     char *path, *format, *text_key, *tokenizer;

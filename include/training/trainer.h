@@ -38,10 +38,10 @@ struct train_state {
 /* What happened in the newest step, for records, progress and JSON lines. */
 struct step_report {
     int64_t step;
-    double loss, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
+    double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
         val_loss, bits_per_byte, time_ratio, mfu;
-    double ms[ACCOUNT_STEP]; /* step_ms is their sum without ACCOUNT_RECORD */
-    int is_bad, has_val;
+    double ms[ACCOUNT_STEP];     /* step_ms is their sum without ACCOUNT_RECORD */
+    int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
     const char *first_bad;
 };
 
@@ -51,7 +51,7 @@ struct trainer {
     struct corpus *corpus;
     struct tokenizer *tokenizer;
     struct loader *train, *val;
-    struct model *model;
+    struct model *model, *teacher; /* teacher: NULL without one of its own */
     struct train_state state;
     struct step_report report;
     struct account account;

@@ -105,6 +105,10 @@ static void json_line(const struct trainer *t)
         str_addf(&o, ", \"%s\": ", field[i].key);
         str_add_json_num(&o, field[i].v);
     }
+    if (s->has_kd) {
+        str_add(&o, ", \"kd_loss\": ");
+        str_add_json_num(&o, s->kd);
+    }
     json_shares(&o, s);
     if (s->has_val) {
         str_add(&o, ", \"val_loss\": ");

@@ -46,22 +46,51 @@ static int count_targets(const int32_t *target, int R)
     return n;
 }
 
+/* Logits of both become what the loss of n rows passes down, in m->logits. */
+static void taught_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
+                         real *entropy)
+{
+    struct distill *d = m->distill;
+    const struct model *by = d->teacher ? d->teacher : m;
+    struct linear head = head_map(by);
+    int V = (int)m->config.vocab;
+    linear_fwd(d->logits, d->xf + (size_t)i * (size_t)by->config.dim, &head, n, 0, NULL);
+    distill_fwd_bwd(d->logits, m->logits, target, (real)d->temperature,
+                    (real)((1 - d->alpha) * scale), d->kd + i, n, V);
+    xent_fwd_bwd(m->logits, target, NULL, (real)(d->alpha * scale), m->nll + i, entropy, n, V);
+    if (scale > 0 && d->alpha > 0)
+        add_into(m->logits, d->logits, (size_t)n * (size_t)V);
+    else if (scale > 0)
+        bulk_copy(m->logits, d->logits, (size_t)n * (size_t)V);
+}
+
+static double mean_of(const real *x, int R, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < R; i++)
+        sum += (double)x[i];
+    return count ? sum / count : (double)NAN;
+}
+
 double model_loss(struct model *m, int train, int want_entropy)
 {
     int C = (int)m->config.dim, V = (int)m->config.vocab, L = (int)m->config.layers;
     const int32_t *target = m->batch->target;
     int count = count_targets(target, m->R),
         entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
-    double sum = 0;
+    double sum = 0, scale = train ? 1.0 / (count ? count : 1) : 0;
     struct linear head = head_map(m);
-    int chunk = head_chunk(V);
+    int chunk = head_chunk(V), taught = m->distill && m->distill->is_on;
     final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[L], m->R);
     for (int i = 0; i < m->R; i += chunk) {
         int n = m->R - i < chunk ? m->R - i : chunk;
         const real *x = m->xf + (size_t)i * (size_t)C;
         linear_fwd(m->logits, x, &head, n, 0, NULL);
-        xent_fwd_bwd(m->logits, target + i, NULL, train ? (real)(1.0 / (count ? count : 1)) : 0,
-                     m->nll + i, entropy ? m->entropy + i : NULL, n, V);
+        if (taught)
+            taught_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
+        else
+            xent_fwd_bwd(m->logits, target + i, NULL, (real)scale, m->nll + i,
+                         entropy ? m->entropy + i : NULL, n, V);
         if (!train)
             continue;
         linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
@@ -77,8 +106,15 @@ double model_loss(struct model *m, int train, int want_entropy)
         bulk_zero(m->stream.dh[L], (size_t)m->R * (size_t)C);
         final_norm_bwd(m, m->stream.dh[L]);
     }
+    if (taught)
+        m->distill->loss = mean_of(m->distill->kd, m->R, count);
     m->loss = count ? sum / count : (double)NAN;
     return m->loss;
+}
+
+void model_final_states(struct model *m, real *x)
+{
+    final_norm(m, x, m->meanf, m->rstdf, m->stream.h[m->config.layers], m->R);
 }
 
 void model_lens(struct model *m, int l, int row, real *logits)

@@ -120,6 +120,7 @@ double account_mfu(const struct account *a, double flops, double ms)
 void account_arenas(const struct model *m, struct account_arena out[ACCOUNT_ARENAS])
 {
     out[0] = (struct account_arena){"weights", m->params.block_bytes + m->weights.bytes};
-    out[1] = (struct account_arena){"stream", m->stream_arena.peak};
+    out[1] = (struct account_arena){"stream",
+                                    m->stream_arena.peak + (m->distill ? m->distill->bytes : 0)};
     out[2] = (struct account_arena){"work", m->work_arena.peak};
 }

@@ -37,6 +37,11 @@ static const struct opt train_opts[] = {
     {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept, beside the best", NULL},
     {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory); it also says model.* and the tokenizer", NULL},
     {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: only adapters (model.lora_r) and the method's own parameters are trained", NULL},
+    {"teacher", OPT_STRING, AT(teacher), "off", 0, 0, NULL, "distil from: self (the same weights, dense, without adapters), or a model of the same vocabulary; off", NULL},
+    {"kd_alpha", OPT_REAL, AT(kd_alpha), "0.3", 0, 1, NULL, "share of the cross-entropy in the loss; the rest is distillation; 1 = none", "kd_alpha"},
+    {"kd_temperature", OPT_REAL, AT(kd_temperature), "2", 0.01, 1000, NULL, "temperature of distillation", "kd_temperature"},
+    {"kd_warmup", OPT_INT, AT(kd_warmup), "50", 0, 1e12, NULL, "steps of cross-entropy alone before distillation", "kd_warmup_steps"},
+    {"no_kd", OPT_BOOL, AT(no_kd), "false", 0, 0, NULL, "no distillation, whatever train.teacher says (ablation)", "no_kd"},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was made to spend (by isoflop; a note for figures)", NULL},
     // clang-format on
@@ -44,6 +49,11 @@ static const struct opt train_opts[] = {
 const struct opt_group train_group = {
     .prefix = "train.", .title = "training", .opts = train_opts, .n = DS_LEN(train_opts)};
 #undef AT
+
+int train_has_teacher(const struct train_options *o)
+{
+    return strcmp(o->teacher, "off") != 0 && !o->no_kd && o->kd_alpha < 1;
+}
 
 #define AT(field) offsetof(struct data_options, field)
 static const struct opt data_opts[] = {
@@ -187,6 +197,17 @@ static void check_frozen(const struct train_config *c, const struct params *own,
                  between(all), c->model.method);
 }
 
+/* A teacher that is the student says nothing. */
+static void check_teacher(const struct train_config *c, struct str *all)
+{
+    if (train_has_teacher(&c->train) && strcmp(c->train.teacher, "self") == 0 &&
+        strcmp(c->model.method, "dense") == 0 && c->model.lora_r == 0)
+        str_addf(all,
+                 "%strain.teacher=self: model.method=dense without adapters is its own teacher; "
+                 "model.lora_r=16 adds adapters",
+                 between(all));
+}
+
 /* The method looks at its options and at the number of layers, as it will when the run begins. */
 static void check_method(struct train_config *c, const struct route_ops *ops, struct str *all)
 {
@@ -247,6 +268,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         str_addf(all, "%s%s", between(all), unknown.text);
     if (ops) {
         check_values(c, all);
+        check_teacher(c, all);
         if (model_config_check(&c->model, &shape) < 0)
             str_addf(all, "%s%s", between(all), shape.text);
         check_method(c, ops, all);

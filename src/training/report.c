@@ -72,6 +72,9 @@ static void add_metric_table(struct trainer *t)
     for (size_t i = 0; i < DS_LEN(run_metrics); i++)
         add_metric_row(t->record, run_metrics[i].name, run_metrics[i].unit, run_metrics[i].help,
                        run_metrics[i].scope);
+    if (t->model->distill)
+        add_metric_row(t->record, "kd_loss", "nats/token",
+                       "T^2 KL(teacher || student); loss is the cross-entropy alone", "step");
     for (int i = 0; i < ACCOUNT_STEP; i++)
         add_metric_row(t->record, account_row[i].metric, "ms", account_row[i].help, "step");
     for (size_t i = 0; i < ops->n_metrics; i++)
@@ -173,6 +176,8 @@ int trainer_log_step(struct trainer *t, struct err *e)
     record_num(r, "step_ms", s->step_ms);
     record_int(r, "tokens", t->state.tokens);
     record_num(r, "aux_loss", s->aux);
+    if (s->has_kd)
+        record_num(r, "kd_loss", s->kd);
     record_num(r, "block_ratio", s->block_ratio);
     record_num(r, "flops_ratio", s->flops_ratio);
     record_int(r, "skipped_steps", t->state.skipped);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "data/token_class.h"
 #include "data/tokenizer.h"
+#include "training/start.h"
 #include "training/texts.h"
 #include "training/trainer.h"
 
@@ -80,7 +81,7 @@ static int check_memory(const struct train_config *c, struct err *e)
         2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for both directions */
     int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4;        /* value, gradient, two moments */
     double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
-                  packed * weights,
+                  packed * weights + start_teacher_bytes(c),
            left = mem_left();
     char a[16], b[16];
     if (left <= 0 || need <= left)
@@ -202,6 +203,8 @@ int trainer_setup(struct trainer *t, struct err *e)
         rc = open_loaders(t, e);
     if (rc == 0)
         rc = open_model(t, e);
+    if (rc == 0)
+        rc = start_teacher(t, e);
     if (rc == 0)
         rc = alloc_batch(t, e);
     return rc == 0 ? open_probes(t, e) : rc;

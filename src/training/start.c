@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "data/tokenizer.h"
 #include "models/load.h"
 #include "training/trainer.h"
 
@@ -88,8 +89,26 @@ static void take_tokenizer(struct config *given, const char *dir, struct str *al
     tell(all, text);
 }
 
+/* A teacher is named by its directory, too. */
+static void take_teacher(struct config *given, struct str *all)
+{
+    const char *teacher = config_get(given, "train.teacher");
+    struct err e = {0};
+    char dir[1024];
+    if (!teacher || strcmp(teacher, "off") == 0 || strcmp(teacher, "self") == 0)
+        return;
+    int rc = model_locate(teacher, dir, sizeof dir, &e);
+    if (rc == 0)
+        rc = config_set(given, "train.teacher", dir, "train.teacher", &e);
+    if (rc < 0) {
+        err_add(&e, rc, "train.teacher (off, self, or a model)");
+        tell(all, e.text);
+    }
+}
+
 void start_keys(struct config *given, struct str *all)
 {
+    take_teacher(given, all);
     const char *init = config_get(given, "train.init");
     struct model_config source = {0};
     struct config route = {0};
@@ -135,4 +154,84 @@ int start_weights(struct trainer *t, struct err *e)
     }
     str_release(&told);
     return rc < 0 ? err_add(e, rc, "train.init (a run needs it until its first checkpoint)") : 0;
+}
+
+/* ---- the teacher ---- */
+
+double start_teacher_bytes(const struct train_config *c)
+{
+    struct model_config by = {0};
+    struct config route = {0};
+    char dir[1024], path[1100];
+    int rows = (int)(c->train.batch * c->train.seq),
+        is_self = strcmp(c->train.teacher, "self") == 0;
+    if (!train_has_teacher(&c->train))
+        return 0;
+    double bytes = 0;
+    int64_t C = c->model.dim;
+    /* one that cannot be read is told when it is opened */
+    if (!is_self && model_locate(c->train.teacher, dir, sizeof dir, NULL) == 0 &&
+        fs_join(path, sizeof path, dir, "config.json", NULL) == 0 &&
+        model_config_from_json(&by, &route, path, NULL) == 0) {
+        C = by.dim;
+        bytes = sizeof(real) * model_config_weights(&by) + (double)model_bytes(&by, rows, 0, 0);
+    }
+    opt_release(&model_group, &by);
+    config_release(&route);
+    return bytes + (double)distill_bytes(rows, C, c->model.vocab);
+}
+
+static int fits_student(const struct trainer *t, const char *dir, struct err *e)
+{
+    const struct model_config *have = &t->teacher->config, *want = &t->model->config;
+    struct tokenizer *own = NULL;
+    struct err none = {0};
+    struct pass pass = {.kind = PASS_SPARSE};
+    if (have->vocab != want->vocab)
+        return err_set(e, DS_EFORMAT, "its vocabulary has %lld tokens, the student's %lld",
+                       (long long)have->vocab, (long long)want->vocab);
+    if (have->position == POS_LEARNED && have->max_seq < t->config.train.seq)
+        return err_set(e, DS_ERANGE, "its context is %lld tokens, train.seq=%lld",
+                       (long long)have->max_seq, (long long)t->config.train.seq);
+    if (tokenizer_load(&own, dir, &none) == 0 &&
+        tokenizer_hash(own) != tokenizer_hash(t->tokenizer)) {
+        tokenizer_free(own);
+        return err_set(
+            e, DS_EFORMAT,
+            "its tokenizer.json and the student's give other ids to the same %lld tokens",
+            (long long)have->vocab);
+    }
+    tokenizer_free(own);
+    return route_ready(&t->teacher->route, &pass, e);
+}
+
+static int open_teacher(struct trainer *t, struct err *e)
+{
+    const struct train_config *c = &t->config;
+    struct number_options numbers = {.compute = COMPUTE_FP32 + c->run.compute, .release = 1};
+    char dir[1024];
+    int rc = model_locate(c->train.teacher, dir, sizeof dir, e);
+    if (rc == 0)
+        rc = model_open(&t->teacher, dir, NULL, MODEL_USE, e);
+    if (rc == 0)
+        rc = fits_student(t, dir, e);
+    if (rc == 0)
+        rc = weights_use(t->teacher, &numbers, e);
+    if (rc == 0)
+        rc = model_reserve(t->teacher, t->rows, 0, 0, e);
+    return rc < 0 ? err_add(e, rc, "train.teacher=%s", c->train.teacher) : 0;
+}
+
+int start_teacher(struct trainer *t, struct err *e)
+{
+    const struct train_options *o = &t->config.train;
+    int rc = 0;
+    if (!train_has_teacher(o))
+        return 0;
+    if (strcmp(o->teacher, "self") != 0)
+        rc = open_teacher(t, e);
+    if (rc == 0)
+        rc = distill_new(&t->model->distill, t->model, t->teacher, t->rows, o->kd_alpha,
+                         o->kd_temperature, e);
+    return rc;
 }

@@ -53,9 +53,17 @@ static void forward_backward(struct trainer *t)
                         .seed = (uint64_t)t->config.run.seed};
     loader_next(t->train, &t->state.pos, b.B, t->input, t->target, t->doc_start, NULL);
     account_enter(&t->account, ACCOUNT_FORWARD);
+    struct distill *d = step > o->kd_warmup ? t->model->distill : NULL;
+    if (d)
+        distill_pass(d, t->model, &b, &pass);
     model_forward(t->model, &b, &pass);
     account_enter(&t->account, ACCOUNT_LOSS);
     t->report.loss = model_loss(t->model, 1, 0);
+    t->report.has_kd = d != NULL;
+    if (d) {
+        t->report.kd = d->loss;
+        d->is_on = 0;
+    }
     account_enter(&t->account, ACCOUNT_BACKWARD);
     model_backward(t->model);
     account_enter(&t->account, ACCOUNT_OPTIMIZER);
@@ -76,10 +84,9 @@ static void close_account(struct trainer *t)
     for (int i = 0; i < ACCOUNT_RECORD; i++)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
-    s->mfu = account_mfu(&t->account,
-                         account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep,
-                                       t->config.train.freeze == FREEZE_BASE),
-                         s->step_ms);
+    double flops = account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep,
+                                 t->config.train.freeze == FREEZE_BASE);
+    s->mfu = account_mfu(&t->account, flops + (s->has_kd ? m->distill->flops : 0), s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
 }
 
@@ -97,7 +104,7 @@ static int train_step(struct trainer *t, struct err *e)
     struct grad_health h = params_grad_health(&t->model->params);
     s->grad_norm = h.norm;
     s->router_norm = h.router_norm;
-    s->is_bad = h.bad > 0 || !isfinite(s->loss) || !isfinite(h.norm);
+    s->is_bad = h.bad > 0 || !isfinite(s->loss + s->kd) || !isfinite(h.norm);
     s->first_bad = h.first_bad;
     if (!s->is_bad) {
         struct adamw a = {.lr = s->lr,
@@ -466,7 +473,10 @@ void trainer_close(struct trainer *t)
     mem_free(t->doc_start);
     mem_free(t->true_entropy);
     mem_free(t->token_class);
+    if (t->model)
+        distill_free(t->model->distill);
     model_free(t->model);
+    model_free(t->teacher);
     loader_close(t->train);
     loader_close(t->val);
     tokenizer_free(t->tokenizer);

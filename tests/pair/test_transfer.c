@@ -428,3 +428,109 @@ T(a_dense_model_with_adapters_trains_resumes_and_opens)
     t_ok(go(dir, other, 0, 0, &e), &e);
     t_truef(strstr(told, "84 new (") && strstr(told, "84 left behind"), "%s", told);
 }
+
+/* ---- teachers ---- */
+
+static char logged[8][400];
+static double kd_of[STEPS + 1];
+
+static void note_kd(void *ctx, const struct trainer *t)
+{
+    (void)ctx;
+    kd_of[t->state.step] = t->report.has_kd ? t->report.kd : -1;
+}
+
+static void run_noting(const char *dir, const char *const *more)
+{
+    struct train_config c;
+    struct err e = {0};
+    t_ok(make_config(&c, more, &e), &e);
+    t_ok(trainer_create(dir, &c, 0, NULL, "test", NULL, &e), &e);
+    trainer = (struct trainer){.stop_signal = &asked, .version = "test", .on_step = note_kd};
+    t_ok(trainer_open(&trainer, dir, &c, 0, 0, &e), &e);
+    train_config_release(&c);
+    t_ok(trainer_run(&trainer, &e), &e);
+    trainer_close(&trainer);
+}
+
+T(a_run_taught_by_itself_resumes_and_counts_its_warm_up)
+{
+    char init[700], base[600], run[2][400], dir[500];
+    make_base(init, base, "model.method=dense");
+    const char *more[] = {init,           "model.method=edp",  "edp.threshold=learned",
+                          "lora_r=2",     "train.freeze=base", "train.teacher=self",
+                          "kd_alpha=0.3", "kd_warmup_steps=1", NULL};
+    check_resume(more, run);
+    snprintf(dir, sizeof dir, "%s/noted", room());
+    run_noting(dir, more);
+    t_eq(kd_of[1], -1);
+    for (int i = 2; i <= STEPS; i++)
+        t_truef(kd_of[i] > 0, "step %d: %g", i, kd_of[i]);
+}
+
+T(a_teacher_that_does_not_count_leaves_every_bit)
+{
+    static const char *const silent[] = {"kd_alpha=1", "no_kd=true", "train.kd_warmup=4"};
+    char init[700], base[600];
+    struct err e = {0};
+    make_base(init, base, "model.method=dense");
+    for (int i = 0; i < 4; i++) {
+        const char *more[] = {init,
+                              "model.method=dense",
+                              "lora_r=2",
+                              i ? "train.teacher=self" : "train.teacher=off",
+                              i ? silent[i - 1] : NULL,
+                              NULL};
+        snprintf(logged[i], sizeof logged[i], "%s/silent-%d", room(), i);
+        t_ok(go(logged[i], more, 0, 0, &e), &e);
+        same_files(logged[0], logged[i]);
+    }
+}
+
+T(another_model_teaches_when_it_has_the_same_vocabulary)
+{
+    char init[700], base[600], by[800], path[900];
+    struct err e = {0};
+    make_base(init, base, "model.method=dense");
+    snprintf(by, sizeof by, "train.teacher=%s", init + strlen("train.init="));
+    const char *small[] = {by,
+                           "model.method=dense",
+                           "model.layers=2",
+                           "model.dim=8",
+                           "model.heads=2",
+                           "data.tokenizer=bytes",
+                           "train.kd_warmup=0",
+                           NULL};
+    snprintf(path, sizeof path, "%s/small", room());
+    run_noting(path, small);
+    t_true(kd_of[1] > 0 && kd_of[STEPS] > 0);
+    const char *other[] = {by,
+                           "model.method=dense",
+                           "model.layers=2",
+                           "model.dim=8",
+                           "model.heads=2",
+                           "model.vocab=300",
+                           NULL};
+    snprintf(path, sizeof path, "%s/other", room());
+    t_fails(go(path, other, 0, 0, &e), &e, DS_EFORMAT,
+            "its vocabulary has 257 tokens, the student's 300");
+    t_true(strstr(e.text, "train.teacher=") != NULL && !strchr(e.text, '\n'));
+    const char *same[] = {by,
+                          "model.method=dense",
+                          "model.layers=2",
+                          "model.dim=8",
+                          "model.heads=2",
+                          "model.vocab=257",
+                          NULL};
+    snprintf(path, sizeof path, "%s/same", room());
+    t_fails(go(path, same, 0, 0, &e), &e, DS_EFORMAT, "other ids to the same 257 tokens");
+}
+
+T(a_teacher_that_cannot_be_is_one_line)
+{
+    refused((const char *[]){"train.teacher=nowhere", NULL}, DS_EUSAGE,
+            "train.teacher (off, self, or a model): nowhere: no such model");
+    refused((const char *[]){"train.teacher=self", "model.method=dense", NULL}, DS_EUSAGE,
+            "is its own teacher");
+    refused((const char *[]){"train.kd_alpha=1.5", NULL}, DS_EUSAGE, "outside 0 to 1");
+}
