@@ -118,7 +118,7 @@ def calibrate(name):
     refused("exists", "calibrate", name, "-o", name + "-dir", code=1)
     a, b = (run_json("eval", x, "data.path=some.txt", "time_rounds=0", "seq=32") for x in (name, name + "-dir"))
     assert a["loss"] == b["loss"], (a["loss"], b["loss"])
-    run("train", "--resume", name, "train.steps=8", "--quiet")
+    run("train", "--resume", name, "--allow-change", "train.steps=8", "--quiet")
 
 
 @test
