@@ -13,6 +13,7 @@ static struct cli_option options[] = {
     {.name = "budget", .has_value = 1, .help = "1e12,4e12  training FLOPs of a run"},
     {.name = "sizes", .has_value = 1, .help = "4x64,6x96  layers x dim (x heads), or presets"},
     {.name = "methods", .has_value = 1, .help = "dense,edp  routing methods (that of the preset)"},
+    {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  as the last preset"},
     {.name = "seeds", .has_value = 1, .help = "1,2,3  of every run"},
     {.name = "max-tokens", .has_value = 1, .help = "N  refuse runs that need more training text"},
     {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/isoflop.json)"},
