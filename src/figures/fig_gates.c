@@ -16,7 +16,7 @@ static const struct part {
     {{"s_ce", "s_cu", "g"}, {"S_CE", "S_CU", "G"}, "Gate and its terms", "terms", 3, 1},
     {{"beta_ce", "beta_cu"},
      {"\xCE\xB2_CE", "\xCE\xB2_CU"},
-     "Sharpness \xCE\xB2",
+     "\xCE\xB2, before softplus",
      "sharpness",
      2,
      0},

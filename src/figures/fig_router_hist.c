@@ -25,7 +25,14 @@ static int is_routed(const struct matrix *gate, int l)
     return 0;
 }
 
-static int take_probe(struct gates *g, const struct matrix *gate, const struct matrix *forced,
+/* 1 where nobody asked the router: another decided, or the token had left before. */
+static int is_set(const struct probe *p, const char *cell, const struct matrix *gate, int i)
+{
+    const struct matrix *m = probe_cell(p, cell);
+    return m && m->rows == gate->rows && m->cols == gate->cols && m->v[i] == 1;
+}
+
+static int take_probe(struct gates *g, const struct probe *p, const struct matrix *gate,
                       double *above, size_t *cells)
 {
     size_t room = (size_t)gate->rows * (size_t)gate->cols;
@@ -36,7 +43,8 @@ static int take_probe(struct gates *g, const struct matrix *gate, const struct m
     for (int l = 0; l < gate->rows; l++)
         for (int t = 0, routed = is_routed(gate, l); routed && t < gate->cols; t++) {
             int i = l * gate->cols + t;
-            if (!isfinite(gate->v[i]) || (forced && forced->v[i] != 0))
+            if (!isfinite(gate->v[i]) || is_set(p, "forced", gate, i) ||
+                is_set(p, "exited", gate, i))
                 continue;
             g->v[g->n++] = (double)gate->v[i];
             *above += (double)gate->v[i] > 0.5;
@@ -53,14 +61,12 @@ static int take_run(struct sheet *s, struct gates *g, int run, int place, struct
     if (!data_probe(s, run, 0))
         return sheet_refuse(s, run, e, "no record 'probe' (needs its cell 'gate')");
     for (int i = 0; (p = data_probe(s, run, i)) != NULL; i++) {
-        const struct matrix *gate = probe_cell(p, "gate"), *forced = probe_cell(p, "forced");
+        const struct matrix *gate = probe_cell(p, "gate");
         if (!gate)
             return sheet_refuse(s, run, e, "record 'probe' of text '%s' has no cell 'gate'",
                                 p->name ? p->name : "");
-        if (forced && (forced->rows != gate->rows || forced->cols != gate->cols))
-            forced = NULL;
         data_hash(s, "gate", gate->v, (size_t)gate->rows * (size_t)gate->cols * sizeof *gate->v);
-        if (take_probe(g, gate, forced, &above, &cells) < 0)
+        if (take_probe(g, p, gate, &above, &cells) < 0)
             return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
         g->texts++;
     }
@@ -147,8 +153,11 @@ static int draw(struct sheet *s, struct err *e)
 {
     int rc = groups_draw(s, PANELS_MAX, draw_panel, NULL, e);
     if (rc == 0)
-        sheet_note(s, "Gates of the newest probe of each text, layers that are always on left out; "
-                      "dashed: 0.5.");
+        sheet_note(
+            s,
+            "Gates of the newest probe of each text, without layers that are always on and tokens "
+            "that had left; "
+            "dashed: 0.5.");
     return rc;
 }
 

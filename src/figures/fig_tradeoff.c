@@ -13,7 +13,7 @@ enum kind { BY_FLOPS, BY_TIME, BY_LOT, SERIES };
 
 /* The newest evaluation of a capacity; NaN: it does not say. */
 struct ask {
-    double capacity, loss, flops, time, lot;
+    double capacity, loss, flops, time, lot, dense;
 };
 struct asks {
     struct ask a[POINTS_MAX];
@@ -27,6 +27,7 @@ struct point {
 struct points {
     struct point p[POINTS_MAX];
     int n, seeds;
+    double dense; /* loss of the same model with every cell, NaN when not recorded */
 };
 
 static double number(const struct run_eval *r, const char *name)
@@ -69,6 +70,7 @@ static int take_one(struct sheet *s, int run, const struct run_eval *r, struct a
     a->flops = flops;
     a->time = number(r, "time_ratio");
     a->lot = number(r, "control_random_loss");
+    a->dense = number(r, "dense_loss");
     return 0;
 }
 
@@ -95,7 +97,10 @@ static double shown(const struct sheet *s, double loss)
 /* Means over seeds of what all were asked for. */
 static void join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
 {
-    double y[256], lot[256], x[256], t[256];
+    double y[256], lot[256], x[256], t[256], dense[256];
+    for (int r = 0; r < runs; r++)
+        dense[r] = shown(s, run[r].a[0].dense);
+    out->dense = stats_mean(dense, (size_t)runs);
     out->n = 0;
     out->seeds = runs;
     for (int i = 0; i < run[0].n; i++) {
@@ -199,6 +204,7 @@ static void include(struct panel *p, const struct points *v)
     axis_reset(&p->ax);
     axis_reset(&p->ay);
     axis_include(&p->ax, 1);
+    axis_include(&p->ay, v->dense);
     for (int i = 0; i < v->n; i++)
         for (int k = 0; k < SERIES; k++) {
             const struct interval *h = height_of(&v->p[i], (enum kind)k);
@@ -231,10 +237,14 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         for (int k = 0; k < SERIES; k++)
             if (has(v, (enum kind)k))
                 panel_entry(p, label[k], colour_of(s, (enum kind)k), k == BY_LOT, k, 1);
+        if (isfinite(v->dense))
+            panel_entry(p, "every cell", sheet_colour(s, ROLE_TEXT), 2, -1, 1);
         s->height = panel_grid(s, set->n, 2, 0.68, i, box);
         panel_layout(s, p, box[0], box[1], box[2], box[3]);
         panel_axes(s, p);
         panel_rule(s, p, 1, 1, sheet_colour(s, ROLE_BORDER), 2);
+        if (isfinite(v->dense))
+            panel_rule(s, p, v->dense, 0, sheet_colour(s, ROLE_TEXT), 2);
         for (int k = SERIES; k-- > 0;)
             if (has(v, (enum kind)k))
                 draw_series(s, p, v, (enum kind)k);
@@ -263,6 +273,6 @@ const struct figure_ops figure_tradeoff = {
     .name = "tradeoff",
     .title = "Loss against speed-up at every capacity asked for",
     .needs = "evals 'capacity': capacity_asked, loss, flops_ratio; time_ratio, "
-             "control_random_loss where there",
+             "control_random_loss, dense_loss where there",
     .draw = draw,
 };

@@ -344,6 +344,11 @@ T(exits_come_from_probes_or_from_rates)
     clear();
 }
 
+static float left_at(int text, int i)
+{
+    return probe_cell(runview_probe(runs[0].view, text), "exited")->v[i];
+}
+
 /* What captions and sub-titles state, counted again from the records. */
 T(stated_numbers_are_those_of_the_records)
 {
@@ -367,7 +372,7 @@ T(stated_numbers_are_those_of_the_records)
     for (int k = 0; k < 2; k++) {
         const struct matrix *gate = probe_cell(runview_probe(runs[0].view, k), "gate");
         for (int i = 0; i < gate->rows * gate->cols; i++)
-            if (meth_is_routed(i / gate->cols)) {
+            if (meth_is_routed(i / gate->cols) && left_at(k, i) == 0) {
                 above += gate->v[i] > 0.5F;
                 cells++;
             }

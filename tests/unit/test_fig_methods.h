@@ -130,6 +130,7 @@ static inline void meth_asked(struct record *r, const struct meth *m, double ask
     meth_num(r, m, "time_ratio", 0.5 + 0.52 * asked);
     meth_num(r, m, "control_random_loss", loss + 0.6 * (1 - asked));
     meth_num(r, m, "block_ratio", 0.5 + 0.5 * asked);
+    meth_num(r, m, "dense_loss", m->loss - 0.03);
 }
 
 static inline void meth_column(struct record *r, const struct meth *m, const char *key,
