@@ -174,11 +174,22 @@ static void draw_holes(struct sheet *s, struct panel *p, const struct curve *c)
     }
 }
 
+/* No legend over a band either. */
+static void draw_band(struct sheet *s, struct panel *p, const struct curve *c, int rgb)
+{
+    panel_band(s, p, c->x, c->lo, c->hi, c->n, rgb, 0.22);
+    for (size_t i = 0; i < c->n; i++)
+        if (isfinite(c->lo[i]) && isfinite(c->hi[i]) && !(p->ay.is_log && c->lo[i] <= 0)) {
+            double x = axis_at(&p->ax, c->x[i]);
+            panel_mark_line(p, x, axis_at(&p->ay, c->lo[i]), x, axis_at(&p->ay, c->hi[i]));
+        }
+}
+
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i)
 {
     int rgb = sheet_series(s, i);
     if (c->has_band)
-        panel_band(s, p, c->x, c->lo, c->hi, c->n, rgb, 0.22);
+        draw_band(s, p, c, rgb);
     else if (c->weight > 0)
         draw_raw(s, p, c, rgb);
     pen_colour(s->pen, rgb, 1);

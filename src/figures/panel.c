@@ -142,7 +142,8 @@ static void draw_labels(struct sheet *s, struct panel *p)
                  p->y + p->h / 2, &up, p->y_label);
     }
     if (p->sub[0])
-        sheet_text(s, p->x, p->y - small * 0.75, TEXT_LEFT, TEXT_BASELINE, 1, ink, p->sub);
+        sheet_text(s, p->x, p->y - p->head + small * 0.75, TEXT_LEFT, TEXT_BASELINE, 1, ink,
+                   p->sub); /* above the legend, when that is above the plot */
     if (p->title[0]) {
         struct text_style head = {
             .size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};

@@ -46,18 +46,18 @@ static int ask_vocab(struct train_config *c, struct train_cost_cache *cache, str
 }
 
 /* One sequence of a training step, as one document, at a moment of the run: its products, and what deciding takes. */
-static double count_pass(struct model *m, const int32_t *id, int T, double progress,
-                         const struct train_config *c)
+static double count_pass(struct model *m, enum pass_kind kind, const int32_t *id, int T,
+                         double progress, const struct train_config *c)
 {
     struct flops_shape shape = model_config_flops(&m->config);
     struct batch b = {.B = 1, .T = T, .id = id};
-    struct pass pass = {.kind = PASS_TRAIN,
+    struct pass pass = {.kind = kind,
                         .step = 1 + (int64_t)(progress * (double)c->train.steps),
                         .progress = progress,
                         .seed = (uint64_t)c->run.seed};
     double router = 0;
     model_forward(m, &b, &pass);
-    for (int l = 0; l < m->config.layers; l++)
+    for (int l = 0; kind != PASS_DENSE && l < m->config.layers; l++)
         router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
     return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0,
                          c->train.freeze == FREEZE_BASE) +
@@ -67,7 +67,6 @@ static double count_pass(struct model *m, const int32_t *id, int T, double progr
 static int count(struct train_cost *out, struct model *m, const struct train_config *c,
                  struct err *e)
 {
-    struct flops_shape shape = model_config_flops(&m->config);
     int T = (int)c->train.seq;
     int32_t *id = mem_alloc((size_t)T, sizeof *id);
     struct rng r;
@@ -76,10 +75,11 @@ static int count(struct train_cost *out, struct model *m, const struct train_con
     for (int i = 0; id && i < T; i++)
         id[i] = (int32_t)rng_below(&r, (uint32_t)m->config.vocab);
     for (int k = 0; rc == 0 && k < MOMENTS; k++)
-        out->flops +=
-            count_pass(m, id, T, (k + 0.5) / MOMENTS, c) * (double)c->train.batch / MOMENTS;
+        out->flops += count_pass(m, PASS_TRAIN, id, T, (k + 0.5) / MOMENTS, c) *
+                      (double)c->train.batch / MOMENTS;
     out->tokens = c->train.batch * T;
-    out->dense = 3 * flops_dense_token(&shape, T) * (double)out->tokens;
+    if (rc == 0)
+        out->dense = count_pass(m, PASS_DENSE, id, T, 1, c) * (double)c->train.batch;
     out->parameters = params_count(&m->params) - (int64_t)m->params.p[m->embed].n -
                       (m->pos_embed < 0 ? 0 : (int64_t)m->params.p[m->pos_embed].n);
     mem_free(id);
@@ -93,10 +93,10 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
     double need = sizeof(real) * model_config_weights(&c->model), left = mem_left();
     char a[16], b[16];
     *out = (struct train_cost){0};
-    if (c->train.init[0] || c->train.freeze != FREEZE_NONE)
+    if (c->train.init[0])
         return err_set(e, DS_EUSAGE,
-                       "only whole models from the beginning can be counted: without train.init "
-                       "and train.freeze");
+                       "train.init=%s says the size: only models from the beginning have others",
+                       c->train.init);
     if (left > 0 && need > left)
         return err_set(e, DS_ERANGE, "the model needs at least %sB of memory, %sB are left",
                        str_si(a, need), str_si(b, left));

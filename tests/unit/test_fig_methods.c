@@ -428,6 +428,37 @@ T(what_may_be_missing_is_left_out)
     clear();
 }
 
+/* Height on the page of the first text that begins so. */
+static double height_of(const struct figure *f, const char *words)
+{
+    struct str text = {0};
+    double y = -1;
+    pen_list_print(f->list, &text);
+    for (const char *at = str_text(&text); y < 0 && (at = strstr(at, "\ntext ")) != NULL; at++) {
+        const char *end = strchr(at + 1, '\n'), *found = strstr(at, words);
+        if (found && end && found < end)
+            t_eq(sscanf(at, "\ntext %*f %lf", &y), 1);
+    }
+    str_release(&text);
+    return y;
+}
+
+T(a_result_stands_above_a_legend_that_is_above_the_plot)
+{
+    const char *dir = t_tmpdir();
+    struct meth m = meth_routed(dir, 0.02, 0);
+    add(m, "r"); /* bars up to the top leave no place inside */
+    m.layers = 16;
+    m.capacity = 0.01;
+    add(m, "q");
+    struct figure f = draw("layer_skip");
+    double result = height_of(&f, "mean over layers"), legend = height_of(&f, "50 %");
+    t_truef(result > 0 && (result < legend - 6 || result > legend + 6), "%g and %g", result,
+            legend);
+    figure_release(&f);
+    clear();
+}
+
 /* The numbers of data/token_class.h are those of the records. */
 T(token_classes_have_names)
 {
