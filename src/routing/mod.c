@@ -550,8 +550,7 @@ static int mod_ready(const struct route *r, const struct pass *pass, struct err 
         if (!quantiles_known(table_of(r), l))
             return err_set(
                 e, DS_EUSAGE,
-                "capacity=%g: block %d has no thresholds yet; train the model, or calibrate it "
-                "on held-out text",
+                "capacity=%g: block %d has no thresholds yet: depthscope calibrate MODEL",
                 pass->capacity, l);
     return 0;
 }

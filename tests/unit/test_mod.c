@@ -371,7 +371,7 @@ T(a_capacity_without_thresholds_is_advised_on)
     pass.capacity = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     pass.capacity = 0.3;
-    t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "calibrate");
+    t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate");
     pass.calibrate = 7;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     pass.calibrate = 0;
