@@ -565,8 +565,7 @@ static double dtf_flops(const struct route *r, int l)
 
 const struct route_ops route_dtf = {
     .name = "dtf",
-    .summary = "Dynamic Transformer: decision layers measure surprise, dynamic layers run where it "
-               "is high",
+    .summary = "Dynamic Transformer: a layer runs where the layer before it surprised",
     .paper = "Dynamic Transformer (2025)",
     .flags = ROUTE_GATED | ROUTE_GRAD | ROUTE_TOPK | ROUTE_CAPACITY | ROUTE_SOFT,
     .opts_size = sizeof(struct dtf_opts),
