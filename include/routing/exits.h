@@ -85,6 +85,7 @@ const real *exits_alive(const struct exits *x, int l);
 int exits_at(const struct exits *x, int l);
 double exits_temperature(const struct exits *x, int g); /* T_fwd */
 double exits_share(const struct exits *x, int l);       /* of all rows, that left at layer l */
+double exits_gone(const struct exits *x);               /* and in all */
 double exits_threshold(const struct exits *x, const struct exits_rule *rule, int g);
 /* Backward goes down the layers: begin, then at each layer reach (R) += d loss / d survival behind its gate, then this.
  * dh (R,C) may be NULL. */

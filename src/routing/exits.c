@@ -231,6 +231,15 @@ double exits_share(const struct exits *x, int l)
     return x->R > 0 ? left / x->R : 0;
 }
 
+double exits_gone(const struct exits *x)
+{
+    const real *alive = exits_alive(x, x->L);
+    double gone = 0;
+    for (int i = 0; i < x->R; i++)
+        gone += 1 - (double)alive[i];
+    return x->R > 0 ? gone / x->R : 0;
+}
+
 double exits_threshold(const struct exits *x, const struct exits_rule *rule, int g)
 {
     int l = x->layer[g];

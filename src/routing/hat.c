@@ -166,9 +166,8 @@ static void free_rows(struct hat *s)
 static int hat_reserve(struct route *r, int R, struct err *e)
 {
     struct hat *s = hat_of(r);
-    size_t cells = (size_t)r->L * (size_t)R;
     free_rows(s);
-    s->value = mem_alloc(cells, sizeof(real));
+    s->value = mem_alloc((size_t)r->L * (size_t)R, sizeof(real));
     s->gate = mem_alloc(3 * (size_t)R, sizeof(real));
     if (!s->value || !s->gate)
         return err_set(e, DS_EMEM, "hat: state of %d rows", R);
@@ -312,10 +311,11 @@ static void list(const struct route *r, struct plan *out)
 }
 
 /* Nobody runs, nothing is written. */
-static void plan_none(struct plan *out)
+static void pass_by(struct route *r, int l, struct plan *out)
 {
     out->n = out->active = 0;
     out->kv = KV_PLAN;
+    r->metric[M_SHARE][l] = r->metric[M_EXIT][l] = 0;
 }
 
 /* A cell that is forced to run has both gates 1: its token has not left there. */
@@ -410,7 +410,7 @@ static void decide_ffn(struct route *r, int l, struct plan *out, const struct st
 static void hat_decide(struct route *r, int l, struct plan *out, const struct stream *st)
 {
     if (hat_of(r)->dropped[l])
-        plan_none(out);
+        pass_by(r, l, out);
     else if (out->span == ROUTE_SPAN_ATTENTION)
         decide_attention(r, l, out, st);
     else
@@ -439,16 +439,12 @@ static void hat_regate(struct route *r, int l, struct plan *out)
 static void hat_finish(struct route *r, const struct stream *st)
 {
     struct hat *s = hat_of(r);
-    const real *alive = exits_alive(&s->exits, r->L - 1);
-    double left = 0;
     (void)st;
     if (r->pass.kind != PASS_TRAIN)
         return; /* the step's metrics stay those of the training pass */
-    for (int i = 0; i < r->pass.R; i++)
-        left += 1 - (double)alive[i];
     r->metric[M_CAPACITY][0] = s->choice.capacity;
     r->metric[M_TEMPERATURE][0] = s->temperature;
-    r->metric[M_EXITS][0] = r->pass.R > 0 ? left / r->pass.R : 0;
+    r->metric[M_EXITS][0] = exits_gone(&s->exits);
     r->metric[M_NAN][0] = s->nan + s->choice.nan;
     r->metric[M_PHASE][0] = s->trains_routers + 2 * s->trains_exits;
 }
@@ -504,12 +500,11 @@ static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const r
                            struct stream *st)
 {
     struct hat *s = hat_of(r);
-    int is_ffn = p->span == ROUTE_SPAN_FFN;
-    if (l == r->L - 1 && is_ffn)
+    if (l == r->L - 1 && p->span == ROUTE_SPAN_FFN)
         exits_bwd_begin(&s->exits);
     if (s->dropped[l])
         return;
-    if (is_ffn) {
+    if (p->span == ROUTE_SPAN_FFN) {
         ffn_bwd(r, l, p, dgate, st);
         return;
     }
@@ -553,9 +548,9 @@ static int hat_ready(const struct route *r, const struct pass *pass, struct err 
 static int hat_set(struct route *r, const char *key, double value, struct err *e)
 {
     struct hat_opts *o = r->opts;
-    double *to = strcmp(key, "capacity") == 0      ? &o->capacity
-                 : strcmp(key, "exit_target") == 0 ? &o->leaving.target
-                                                   : NULL;
+    double *to = NULL;
+    if (strcmp(key, "capacity") == 0 || strcmp(key, "exit_target") == 0)
+        to = *key == 'c' ? &o->capacity : &o->leaving.target;
     if (!to)
         return err_set(e, DS_ENOTFOUND, "hat has no live setting %s (capacity, exit_target)", key);
     if (!(value >= 0 && value <= 1))

@@ -1,6 +1,6 @@
 /* hat's soft path against central differences, in double: routers, exit gates, temperatures and all weights of the model,
  * under every price; then the straight-through rule. */
-#include "kit.h"
+#include "kit_grad.h"
 #include "routing/exits.h"
 
 enum { B = 2, T = 8, V = 11, L = 5, R = B * T, SAMPLES = 16 };
@@ -14,53 +14,6 @@ static double objective(struct model *m, struct pass *pass)
     double loss = model_loss(m, 0, 0);
     m->route.ops->aux(&m->route, &x);
     return loss + x.aux;
-}
-
-static double slope(struct model *m, struct pass *pass, real *x, const real *direction, size_t n)
-{
-    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
-    const double eps = 1e-4;
-    double sum = 0;
-    real *keep = kit_copy(x, n);
-    for (int k = 0; k < 4; k++) {
-        for (size_t i = 0; i < n; i++)
-            x[i] = keep[i] + at[k] * eps * direction[i];
-        sum += weight[k] * objective(m, pass);
-    }
-    memcpy(x, keep, n * sizeof *x);
-    free(keep);
-    return sum / (12 * eps);
-}
-
-static void check_close(const char *what, const char *name, double num, double den)
-{
-    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
-    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
-}
-
-static void check_tensor(const char *what, struct model *m, struct pass *pass, struct param *p,
-                         const real *grad, uint32_t salt)
-{
-    struct rng r;
-    double num = 0, den = 0, along = 0;
-    real *d = calloc(p->n, sizeof *d);
-    rng_init(&r, 3, RNG_TEST, 3, salt);
-    for (size_t k = 0; k < SAMPLES && k < p->n; k++) {
-        size_t i = p->n <= SAMPLES ? k : rng_below(&r, (uint32_t)p->n);
-        memset(d, 0, p->n * sizeof *d);
-        d[i] = 1;
-        double want = slope(m, pass, p->value, d, p->n);
-        num += (grad[i] - want) * (grad[i] - want);
-        den += want * want;
-    }
-    check_close(what, p->name, num, den);
-    for (size_t i = 0; i < p->n; i++) {
-        d[i] = rng_normal(&r) / sqrt((double)p->n);
-        along += grad[i] * d[i];
-    }
-    double want = slope(m, pass, p->value, d, p->n);
-    check_close(what, p->name, (along - want) * (along - want), want * want);
-    free(d);
 }
 
 static double size_of(const real *x, size_t n)
@@ -82,7 +35,8 @@ static void check_params(const char *what, struct model *m, struct pass *pass)
         t_truef(p->group != PARAM_ROUTER || strstr(what, "layer_dropout") ||
                     size_of(grad, p->n) > 1e-9,
                 "%s: %s has no gradient", what, p->name);
-        check_tensor(what, m, pass, p, grad, (uint32_t)i);
+        kit_check_tensor(what, objective, m, pass, p->name, p->value, grad, p->n, SAMPLES,
+                         (uint32_t)i);
         free(grad);
     }
 }

@@ -1,7 +1,7 @@
 /* Split layers against central differences, in double: an attention and an FFN with a plan each, whatever method made
  * them; and the sum rules that hold bit for bit. */
 #include "engine/ops.h"
-#include "kit.h"
+#include "kit_grad.h"
 #include "models/block.h"
 
 enum { B = 2, T = 7, V = 11, L = 2, R = B * T, SAMPLES = 16 };
@@ -90,65 +90,10 @@ static double loss_of(struct model *m, struct pass *pass)
     return model_loss(m, 0, 0);
 }
 
-/* Five points: the error of the difference itself is far below 1e-7. */
-static double slope(struct model *m, struct pass *pass, real *x, const real *direction, size_t n)
-{
-    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
-    const double eps = 1.5e-4;
-    double sum = 0;
-    real *keep = kit_copy(x, n);
-    for (int k = 0; k < 4; k++) {
-        for (size_t i = 0; i < n; i++)
-            x[i] = keep[i] + at[k] * eps * direction[i];
-        sum += weight[k] * loss_of(m, pass);
-    }
-    memcpy(x, keep, n * sizeof *x);
-    free(keep);
-    return sum / (12 * eps);
-}
-
-static void check_close(const char *what, const char *name, double num, double den)
-{
-    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
-    t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
-}
-
-static void check_tensor(const char *what, struct model *m, struct pass *pass, struct param *p,
-                         const real *grad, uint32_t salt)
-{
-    struct rng r;
-    double num = 0, den = 0, along = 0;
-    real *d = calloc(p->n, sizeof *d);
-    rng_init(&r, 3, RNG_TEST, 3, salt);
-    for (size_t k = 0; k < SAMPLES && k < p->n; k++) {
-        size_t i = p->n <= SAMPLES ? k : rng_below(&r, (uint32_t)p->n);
-        memset(d, 0, p->n * sizeof *d);
-        d[i] = 1;
-        double want = slope(m, pass, p->value, d, p->n);
-        num += (grad[i] - want) * (grad[i] - want);
-        den += want * want;
-    }
-    check_close(what, p->name, num, den);
-    for (size_t i = 0; i < p->n; i++) {
-        d[i] = rng_normal(&r) / sqrt((double)p->n);
-        along += grad[i] * d[i];
-    }
-    double want = slope(m, pass, p->value, d, p->n);
-    check_close(what, p->name, (along - want) * (along - want), want * want);
-    free(d);
-}
-
 static void check_params(const char *what, struct model *m, struct pass *pass)
 {
     kit_step(m, &batch.b, pass);
-    for (int i = 0; i < m->params.n; i++) {
-        struct param *p = &m->params.p[i];
-        if (!p->train)
-            continue;
-        real *grad = kit_copy(p->grad, p->n);
-        check_tensor(what, m, pass, p, grad, (uint32_t)i);
-        free(grad);
-    }
+    kit_check_params(what, loss_of, m, pass, SAMPLES);
 }
 
 /* Each gate is an input like any other. */
@@ -162,12 +107,12 @@ static void check_gates(const char *what, struct model *m, struct pass *pass, in
         for (int i = 0; i < p->n; i++) {
             if (p->gate[i] == 0 && p->kv == KV_PLAN && !is_ffn)
                 continue; /* a gate that leaves 0 would also make a key */
-            double want = slope(m, pass, &p->gate[i], &one, 1);
+            double want = kit_slope(loss_of, m, pass, &p->gate[i], &one, 1);
             num += (captured[l][is_ffn][i] - want) * (captured[l][is_ffn][i] - want);
             den += want * want;
         }
         t_true(den > 1e-8);
-        check_close(what, is_ffn ? "gates of the FFN" : "gates of attention", num, den);
+        kit_close(what, is_ffn ? "gates of the FFN" : "gates of attention", num, den);
     }
 }
 
