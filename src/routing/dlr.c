@@ -550,7 +550,7 @@ static int dlr_ready(const struct route *r, const struct pass *pass, struct err 
     if (inside && !pass->calibrate && !quantiles_known(&dlr_of(r)->table, (int)opts_of(r)->keep))
         return err_set(e, DS_EUSAGE,
                        "capacity=%g: this router has seen no text, so which logits are high is not "
-                       "known; train it first (depthscope train), or ask for 0 or 1",
+                       "known: depthscope calibrate MODEL, or ask for 0 or 1",
                        pass->capacity);
     return 0;
 }
