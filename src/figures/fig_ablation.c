@@ -25,7 +25,7 @@ struct rows {
 
 static const char *ablation_of(const struct sheet *s, int run)
 {
-    const char *a = runview_config(s->run[run].view, "edp.ablation");
+    const char *a = runview_method_config(s->run[run].view, "ablation");
     if (!a || !*a || strcmp(a, "none") == 0 || strcmp(a, "full") == 0 || strcmp(a, "control") == 0)
         return "control";
     return a;
@@ -69,11 +69,11 @@ static int collect(struct sheet *s, struct rows *t, struct err *e)
     }
     if (t->control < 0)
         return err_set(e, DS_ENOTFOUND,
-                       "figure %s: no control among the runs (one whose edp.ablation is none)",
+                       "figure %s: no control among the runs (one whose METHOD.ablation is none)",
                        s->ops->name);
     if (t->n < 2)
         return err_set(e, DS_ENOTFOUND,
-                       "figure %s: only the control was given; name runs with edp.ablation set",
+                       "figure %s: only the control was given; name runs with METHOD.ablation set",
                        s->ops->name);
     return 0;
 }
@@ -260,6 +260,6 @@ static int draw(struct sheet *s, struct err *e)
 const struct figure_ops figure_ablation_bars = {
     .name = "ablation_bars",
     .title = "Validation loss and FLOPs of each ablation beside its matched control",
-    .needs = "eval 'final': loss, flops_ratio; config: edp.ablation, one run without",
+    .needs = "eval 'final': loss, flops_ratio; config: METHOD.ablation, one run without",
     .draw = draw,
 };

@@ -251,11 +251,11 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
 
 static int draw_signal(struct sheet *s, struct err *e)
 {
-    const char *kind = runview_config(s->run[0].view, "edp.signal");
+    const char *kind = runview_method_config(s->run[0].view, "signal");
     char label[96];
     int same = kind != NULL;
     for (int i = 1; same && i < s->runs; i++) {
-        const char *other = runview_config(s->run[i].view, "edp.signal");
+        const char *other = runview_method_config(s->run[i].view, "signal");
         same = other && strcmp(other, kind) == 0;
     }
     if (same)

@@ -67,7 +67,7 @@ static int same_experiment(const struct runview *a, const struct runview *b)
            covers(b, a);
 }
 
-/* "ratio 0.6" for edp.target_ratio=0.6: last word of the key, and the value. */
+/* "ratio 0.6" for METHOD.target_ratio=0.6: last word of the key, and the value. */
 static void add_difference(struct str *out, const char *key, const char *value)
 {
     const char *dot = strrchr(key, '.');
@@ -134,7 +134,7 @@ static void add_run(struct groups *out, const struct sheet *s, int run)
             return;
         }
     struct group *g = &out->g[out->n];
-    const char *target = runview_config(v, "edp.target_ratio");
+    const char *target = runview_method_config(v, "target_ratio");
     *g = (struct group){.method = method_of(v),
                         .layers = v->layers,
                         .target = target ? strtod(target, NULL) : (double)NAN,

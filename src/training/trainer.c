@@ -269,7 +269,7 @@ static void handle_set(struct trainer *t, const char *rest, struct str *a)
     int end = 0;
     struct err e = {0};
     if (sscanf(rest, "%63s %lf %n", key, &value, &end) < 2 || rest[end] != '\0') {
-        str_add(a, "error set wants KEY NUMBER (lr, edp.threshold_offset, edp.target_ratio)");
+        str_add(a, "error set wants KEY NUMBER (lr, or a key of the method: edp.target_ratio)");
         return;
     }
     if (trainer_set(t, key, value, &e) < 0) {
