@@ -38,7 +38,8 @@ static int facts_read(struct facts *f, const char *const *preset, size_t n, stru
     f->layer = model_config_params_layer(m);
     f->beside = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
     f->flops = flops_dense_token(&shape, (int)m->max_seq);
-    f->bytes = 4.0 * 4.0 * (double)(f->params + f->config.method_params);
+    int frozen = f->config.train.freeze == FREEZE_BASE; /* then its weights are all that is held */
+    f->bytes = 4.0 * ((frozen ? 1 : 4) * (double)f->params + 4 * (double)f->config.method_params);
     return 0;
 }
 
