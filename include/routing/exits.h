@@ -38,7 +38,7 @@ struct exits_price {
     double rate, target; /* rate (share that leaves - target)^2                       */
     double depth;        /* depth * mean expected layer of leaving / L                */
     double early,
-        early_layer; /* early * smooth |expected layer - early_layer L| of ids < early_ids */
+        early_layer; /* early * smooth |layer - early_layer L|, over frequent ids that leave */
     int64_t early_ids;
     double diversity, spread; /* diversity * max(0, spread - sd of expected layers)        */
     double monotone;          /* monotone * max(0, - correlation of layer with position)   */

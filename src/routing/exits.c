@@ -377,8 +377,8 @@ static double expect(struct exits *x, int i)
     return A;
 }
 
-/* The same upside down: dA, dd = d price / d chance of staying, d expected layer. */
-static void expect_bwd(struct exits *x, int i, double dA, double dd)
+/* The same upside down: d price / d chance of staying, d expected layer, and what leaving at each gate costs besides. */
+static void expect_bwd(struct exits *x, int i, double dA, double dd, const double *leave)
 {
     int g[EXITS_MAX];
     double P[EXITS_MAX], T[EXITS_MAX], A[EXITS_MAX + 1] = {1};
@@ -387,10 +387,10 @@ static void expect_bwd(struct exits *x, int i, double dA, double dd)
         A[k + 1] = A[k] * (1 - P[k]);
     dA += dd * x->L;
     for (int k = n - 1; k >= 0; k--) {
-        double layer = dd * x->layer[g[k]], dP = A[k] * (layer - dA);
+        double out = dd * x->layer[g[k]] + leave[g[k]], dP = A[k] * (out - dA);
         double dz = dP * P[k] * (1 - P[k]) / T[k];
         real *push = row_of(x, x->push, g[k]) + i;
-        dA = dA * (1 - P[k]) + layer * P[k];
+        dA = dA * (1 - P[k]) + out * P[k];
         x->d_forward[g[k]] -= dz * (double)row_of(x, x->z, g[k])[i];
         *push = (real)((double)*push + dz);
     }
@@ -451,33 +451,64 @@ static double smooth_distance(double d)
     return fabs(d) < 1 ? 0.5 * d * d : fabs(d) - 0.5;
 }
 
-static int is_early(const struct route *r, const struct exits_price *p, int i)
+static int is_frequent(const struct route *r, const struct exits_price *p, int i)
 {
     return p->early > 0 && r->pass.id[i] < p->early_ids;
 }
 
+/* Mean distance of where frequent ids leave, over those that do: num / den; whether they leave is not its business. */
+struct early {
+    double num, den;
+};
+
+static double distance_of(const struct exits *x, const struct exits_price *p, int g)
+{
+    return smooth_distance(x->layer[g] - p->early_layer * x->L);
+}
+
+static void count_early(const struct exits *x, const struct exits_price *p, int i, struct early *y)
+{
+    int g[EXITS_MAX];
+    double P[EXITS_MAX], T[EXITS_MAX], A = 1;
+    int n = chances_of(x, i, g, P, T);
+    for (int k = 0; k < n; k++) {
+        y->num += A * P[k] * distance_of(x, p, g[k]);
+        y->den += A * P[k];
+        A *= 1 - P[k];
+    }
+}
+
+/* What leaving costs a frequent row: d (num / den). */
+static void early_bwd(const struct exits *x, const struct exits_price *p, const struct early *y,
+                      double *leave)
+{
+    for (int g = 0; g < x->n; g++)
+        leave[g] = y->den > 0 ? p->early * (distance_of(x, p, g) - y->num / y->den) / y->den : 0;
+}
+
 double exits_aux(struct exits *x, const struct route *r, const struct exits_price *p)
 {
-    double stay = 0, early = 0, n_early = 0, R = x->R;
+    static const double nothing[EXITS_MAX];
+    double stay = 0, R = x->R, leave[EXITS_MAX];
+    struct early early = {0};
     memset(x->d_forward, 0, sizeof x->d_forward);
     memset(x->push, 0, (size_t)x->n * (size_t)x->R * sizeof *x->push);
     if (!x->is_on || x->n == 0 || x->R == 0)
         return 0;
     for (int i = 0; i < x->R; i++) {
         stay += expect(x, i) / R;
-        n_early += is_early(r, p, i);
-        early += is_early(r, p, i) ? smooth_distance(x->depth[i] - p->early_layer * x->L) : 0;
+        if (is_frequent(r, p, i))
+            count_early(x, p, i, &early);
     }
     struct moments m = moments_of(x, r);
     double miss = 1 - stay - p->target;
-    for (int i = 0; i < x->R; i++) {
-        double dd = p->depth / (R * x->L) + moments_bwd(x, r, p, &m, i);
-        if (is_early(r, p, i))
-            dd += p->early * fmax(-1, fmin(1, x->depth[i] - p->early_layer * x->L)) / n_early;
-        expect_bwd(x, i, -2 * p->rate * miss / R, dd);
-    }
+    early_bwd(x, p, &early, leave);
+    for (int i = 0; i < x->R; i++)
+        expect_bwd(x, i, -2 * p->rate * miss / R,
+                   p->depth / (R * x->L) + moments_bwd(x, r, p, &m, i),
+                   is_frequent(r, p, i) ? leave : nothing);
     return p->rate * miss * miss + p->depth * m.depth / x->L +
-           (n_early > 0 ? p->early * early / n_early : 0) + spread_price(x, p, &m) +
+           (early.den > 0 ? p->early * early.num / early.den : 0) + spread_price(x, p, &m) +
            order_price(p, &m);
 }
 

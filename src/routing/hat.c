@@ -81,7 +81,7 @@ static const struct opt hat_opts_table[] = {
     {"exit_loss", OPT_REAL, AT(leaving.rate), "0.1", 0, 1000, NULL, "weight of (expected share that leaves - exit_target)^2", NULL},
     {"exit_target", OPT_REAL, AT(leaving.target), "0.4", 0, 1, NULL, "share of tokens that should leave before the end", "target_exit_rate"},
     {"exit_depth", OPT_REAL, AT(leaving.depth), "0", 0, 1000, NULL, "price of the expected layer of leaving, as a share of the depth", NULL},
-    {"exit_early", OPT_REAL, AT(leaving.early), "0", 0, 1000, NULL, "price of frequent ids leaving elsewhere than at exit_early_layer (published 0.03)", "exit_early_weight"},
+    {"exit_early", OPT_REAL, AT(leaving.early), "0", 0, 1000, NULL, "price of frequent ids that leave doing so elsewhere than at exit_early_layer (published 0.03)", "exit_early_weight"},
     {"exit_early_ids", OPT_INT, AT(leaving.early_ids), "1000", 0, 1 << 30, NULL, "ids below this are frequent", NULL},
     {"exit_early_layer", OPT_REAL, AT(leaving.early_layer), "0.3", 0, 1, NULL, "as a share of the depth", NULL},
     {"exit_diversity", OPT_REAL, AT(leaving.diversity), "0", 0, 1000, NULL, "price of expected layers of leaving closer together than exit_spread (published 0.01)", "exit_diversity_weight"},
