@@ -19,7 +19,7 @@ static const struct opt gen_opts[] = {
     {"max_tokens",  OPT_INT,  AT(max_tokens),  "200", 0, 1 << 24, NULL, "tokens to make", NULL},
     {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "the same seed gives the same text", NULL},
     {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "decisions of use, or everything runs (topk: of whole texts only, see eval and trace)", NULL},
-    {"capacity",    OPT_REAL, AT(capacity),    "-1", -1, 1, NULL, "share of the routed cells to ask for; -1 = the method's own", NULL},
+    {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "share of the routed cells to ask for, 0 to 1; -1 = the method's own", NULL},
     {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "look for the capacity with this speedup over dense on the run's held-out text; 0 = no", NULL},
     {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "what target_speedup counts: FLOPs of the whole model, or measured decoding", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},

@@ -37,7 +37,7 @@ static const struct opt ppl_opts[] = {
     {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens of a window; 0 = as the run", NULL},
     {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense", "decisions of use; of the top-k training form; everything runs", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
-    {"capacity",      OPT_REAL,   AT(capacity),  "-1", -1, 1, NULL, "share of the routed cells to ask for; -1 = the method's own", NULL},
+    {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "share of the routed cells to ask for, 0 to 1; -1 = the method's own", NULL},
     {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "rows of --benchmark", NULL},
     {"target_speedup", OPT_REAL,  AT(target_speedup), "0", 0, 1e6, NULL, "look for the capacity with this speedup over dense; 0 = no", NULL},
     {"speedup_by",    OPT_ENUM,   AT(speedup_by), "flops", 0, 0, "flops|time", "what target_speedup counts: FLOPs of the whole model, or measured prefill", NULL},
