@@ -27,7 +27,7 @@ struct exits_shape {
 /* How the gates of a pass are drawn. */
 struct exits_rule {
     double noise;     /* logistic noise in units of T_fwd; 0 = none       */
-    double threshold; /* what z is compared with beside the stored one    */
+    double threshold; /* added to the stored one, in deviations of z      */
     int use_stored;   /* the threshold that gives the rate of training    */
     int soft;         /* gates take sigmoid(z / T_bwd)                    */
     int note;         /* scores and rates are counted for the stored ones */
@@ -76,6 +76,8 @@ void exits_release(struct exits *x);
 /* lr as in struct param; 0 = held. */
 void exits_hold(struct exits *x, double lr);
 void exits_begin(struct exits *x, int R, int is_on);
+/* Drops what a training step has counted and exits_update has not taken in. */
+void exits_forget(struct exits *x);
 /* Asks the gate of layer l, if there is one, for all rows of h (R,C).  Returns how many z were NaN (they stay). */
 int exits_decide(struct exits *x, const struct route *r, int l, const real *h,
                  const struct exits_rule *rule);

@@ -64,9 +64,11 @@ struct pass {
     uint64_t seed;
     const int8_t *
         force; /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL.  Of a split layer: its FFN */
-    double offset; /* what-if: added to thresholds, in the method's standardised units */
-    int soft;      /* gradient checks: gates take their soft value         */
-    int record;    /* fill the cell arrays                                 */
+    const int8_t *
+        force_attention; /* (L, R) of split layers: the attention too; NULL = it follows the method */
+    double offset;       /* what-if: added to thresholds, in the method's standardised units */
+    int soft;            /* gradient checks: gates take their soft value         */
+    int record;          /* fill the cell arrays                                 */
     int topk; /* use: decisions by rank over whole sequences, as in training: not causal (ROUTE_TOPK) */
     int unit;         /* every gate that is not 0 becomes 1, after the method (checks)   */
     int has_capacity; /* use: this share of the routed cells is asked for (ROUTE_CAPACITY) */

@@ -45,19 +45,12 @@ static double capacity_of(const struct pass *p, const struct choice_rule *rule)
     return p->has_capacity ? p->capacity : rule->capacity;
 }
 
-/* A standard deviation of the scores, as far as the table knows one. */
-static double spread_of(const struct quantiles *q, int l)
-{
-    static const double tail = 0.1587; /* of a normal distribution beyond one deviation */
-    return quantiles_known(q, l) ? (quantiles_at(q, l, tail) - quantiles_at(q, l, 1 - tail)) / 2
-                                 : 1;
-}
-
 static double threshold_of(struct choice *c, const struct pass *p, const struct choice_rule *rule,
                            int l)
 {
     struct quantiles *q = &c->quantiles;
-    double gamma = capacity_of(p, rule), offset = rule->offset + p->offset;
+    double gamma = capacity_of(p, rule);
+    double offset = p->kind == PASS_TRAIN ? 0 : rule->offset + p->offset;
     int is_fixed = rule->kind == CHOICE_FIXED && !p->has_capacity;
     if (p->calibrate && rule->kind != CHOICE_LOT)
         return quantiles_calibrate(q, l, p->calibrate - 1, c->score, p->R);
@@ -68,7 +61,7 @@ static double threshold_of(struct choice *c, const struct pass *p, const struct 
     double base = is_fixed                ? rule->fixed
                   : quantiles_known(q, l) ? quantiles_at(q, l, gamma)
                                           : rule->neutral;
-    return offset == 0 ? base : base + offset * spread_of(q, l);
+    return offset == 0 ? base : base + offset * quantiles_spread(q, l);
 }
 
 void choice_make(struct choice *c, const struct route *r, const struct choice_rule *rule, int l)
@@ -117,7 +110,7 @@ int choice_ready(const struct choice *c, const struct choice_rule *rule, const c
     if (needs_none || has_other || quantiles_known(&c->quantiles, l))
         return 0;
     return err_set(e, DS_EUSAGE,
-                   "capacity=%g: no thresholds of %s are stored; they come with training "
-                   "(depthscope train), and routing=topk needs none",
+                   "capacity=%g: no thresholds of %s are stored; make them with "
+                   "`depthscope calibrate MODEL`",
                    gamma, method);
 }

@@ -82,7 +82,7 @@ static const struct opt dlr_opts_table[] = {
     {"tau_epochs", OPT_INT, AT(tau_epochs), "3", 1, 1000000, NULL, "epochs in a run, for that", NULL},
     {"tau_min", OPT_REAL, AT(tau_min), "0.5", 1e-3, 100, NULL, "least temperature", NULL},
     {"threshold", OPT_ENUM, AT(threshold), "target", 0, 0, "target|zero", "in use, logits are compared with: the stored quantile at which target_skip is skipped; 0 (published)", NULL},
-    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to the threshold in use", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to the threshold in use, in standard deviations of the logits", NULL},
     {"spread", OPT_ENUM, AT(spread), "common", 0, 0, "common|layer", "a capacity is met by one threshold for all layers, as the router weighs them; or in each layer", NULL},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys and values of skipped tokens are written, or only executed tokens are keys", NULL},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of the logits' quantiles and of the reward's mean", NULL},
@@ -290,7 +290,8 @@ static double threshold_of(struct route *r, int l, int n)
     if (capacity >= 0)
         tau =
             opts_of(r)->spread == SPREAD_LAYER ? quantiles_at(&s->table, l, capacity) : s->tau_use;
-    return tau + opts_of(r)->threshold_offset + r->pass.offset;
+    double offset = opts_of(r)->threshold_offset + r->pass.offset;
+    return offset == 0 ? tau : tau + offset * quantiles_spread(&s->table, l);
 }
 
 /* ---- decisions --------------------------------------------------------------------------------- */
@@ -523,7 +524,7 @@ static void dlr_update(struct route *r)
     quantiles_update(&s->table, opts_of(r)->ema);
     if (opts_of(r)->estimator == ESTIMATOR_REINFORCE)
         reinforce_update(&s->reinforce, opts_of(r)->ema);
-    params_changed(r->params);
+    r->params->version++; /* the threshold in use is made again; no matrix is */
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------ */
@@ -559,7 +560,7 @@ static void dlr_calibrate(struct route *r, int begin)
 {
     struct quantiles *q = &dlr_of(r)->table;
     (begin ? quantiles_begin : quantiles_store)(q);
-    params_changed(r->params);
+    r->params->version++;
 }
 
 /* All of it is decided at one layer. */

@@ -239,6 +239,8 @@ static void dtf_begin(struct route *r)
 {
     struct dtf *s = dtf_of(r);
     s->nan = s->price = 0;
+    if (r->pass.kind == PASS_TRAIN) /* a step that was not taken leaves nothing behind */
+        quantiles_begin(&s->choice.quantiles);
     memset(s->change.error, 0, (size_t)s->pairs * sizeof *s->change.error);
     if (r->pass.kind == PASS_TRAIN && opts_of(r)->normalise)
         standardiser_begin(&s->std);
@@ -258,10 +260,18 @@ static int decides_by_guess(const struct route *r)
     return kind_of(o) != SURPRISE_CU && (o->gate == GATE_G || o->score <= SCORE_CE);
 }
 
+static double prior_weight(const struct route *r)
+{
+    const struct dtf_opts *o = opts_of(r);
+    double at =
+        o->prior_decay_steps > 0 ? (double)(r->pass.step - 1) / (double)o->prior_decay_steps : 0;
+    at = at < 0 ? 0 : at > 1 ? 1 : at;
+    return o->prior_weight + at * (o->prior_weight_final - o->prior_weight);
+}
+
 static int wants_guess(const struct route *r)
 {
-    int learns =
-        r->pass.kind == PASS_TRAIN && (opts_of(r)->prior_weight > 0 || opts_of(r)->g_weight > 0);
+    int learns = r->pass.kind == PASS_TRAIN && (prior_weight(r) > 0 || opts_of(r)->g_weight > 0);
     return learns || r->pass.record || decides_by_guess(r);
 }
 
@@ -434,15 +444,6 @@ static double prior_loss(const struct route *r)
     for (int p = 0; p < s->pairs; p++)
         sum += s->change.error[p];
     return opts_of(r)->reduce == REDUCE_MEAN ? sum / s->pairs : sum;
-}
-
-static double prior_weight(const struct route *r)
-{
-    const struct dtf_opts *o = opts_of(r);
-    double at =
-        o->prior_decay_steps > 0 ? (double)(r->pass.step - 1) / (double)o->prior_decay_steps : 0;
-    at = at < 0 ? 0 : at > 1 ? 1 : at;
-    return o->prior_weight + at * (o->prior_weight_final - o->prior_weight);
 }
 
 static void dtf_finish(struct route *r, const struct stream *st)

@@ -240,13 +240,22 @@ double exits_gone(const struct exits *x)
     return x->R > 0 ? gone / x->R : 0;
 }
 
+void exits_forget(struct exits *x)
+{
+    memset(x->left, 0, sizeof x->left);
+    memset(x->present, 0, sizeof x->present);
+    x->is_moved = 0;
+    quantiles_begin(&x->table);
+}
+
 double exits_threshold(const struct exits *x, const struct exits_rule *rule, int g)
 {
     int l = x->layer[g];
     double stored = 0;
     if (rule->use_stored && quantiles_known(&x->table, l))
         stored = quantiles_at(&x->table, l, (double)x->params->p[x->rate].value[l]);
-    return stored + rule->threshold;
+    return rule->threshold == 0 ? stored
+                                : stored + rule->threshold * quantiles_spread(&x->table, l);
 }
 
 /* Logistic noise of scale T: z passes 0 with probability sigmoid(z / T). */

@@ -78,7 +78,8 @@ void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_r
     g->soft[cell] = soft_of(score, tau, temperature);
     g->forced[cell] = by_rule || given >= 0;
     g->want[i] = given >= 0 ? given == 1
-                            : by_rule || (double)score + noise_of(g, r, l, i, temperature) > tau;
+                            : by_rule || tau == -(double)INFINITY /* NaN too */ ||
+                                  (double)score + noise_of(g, r, l, i, temperature) > tau;
 }
 
 /* Which skipped rows are run all the same, to learn what skipping cost. */

@@ -193,7 +193,8 @@ static void choose_phase(struct route *r)
 {
     const struct hat_opts *o = opts_of(r);
     struct hat *s = hat_of(r);
-    int is_first = o->phase == PHASE_BOTH && r->pass.progress <= o->phase_split;
+    int has_exits = o->exits != EXITS_OFF && s->exits.n > 0;
+    int is_first = o->phase == PHASE_BOTH && (r->pass.progress <= o->phase_split || !has_exits);
     s->trains_routers = o->phase == PHASE_ROUTERS || o->phase == PHASE_FULL || is_first;
     s->trains_exits = o->phase != PHASE_ROUTERS && !is_first && o->exits != EXITS_OFF;
 }
@@ -251,6 +252,8 @@ static void hat_begin(struct route *r)
     if (r->pass.kind == PASS_TRAIN) { /* what is held is not stepped */
         linear_router_hold(&s->choice.router, s->trains_routers);
         exits_hold(&s->exits, s->trains_exits);
+        quantiles_begin(&s->choice.table); /* a step that was not taken leaves nothing behind */
+        exits_forget(&s->exits);
     }
     selector_begin(&s->choice, r->pass.R);
     exits_begin(&s->exits, r->pass.R, exits_are_on(r));
@@ -281,6 +284,12 @@ static void keep(const struct route *r, int l, int k, const real *x)
         memcpy(kept_of(r, l, k), x, (size_t)r->pass.R * (size_t)r->C * sizeof *x);
 }
 
+/* Exits are made for the capacity in use: of the grid, the point next to it. */
+static int calibrates_exits(const struct route *r)
+{
+    return r->pass.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
+}
+
 static struct exits_rule exit_rule(const struct route *r)
 {
     const struct hat_opts *o = opts_of(r);
@@ -292,7 +301,7 @@ static struct exits_rule exit_rule(const struct route *r)
         .use_stored = !is_training && o->exit_threshold == 0 &&
                       (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0,
         .soft = r->pass.soft,
-        .note = (is_training && !r->frozen) || r->pass.calibrate,
+        .note = (is_training && !r->frozen) || calibrates_exits(r),
     };
 }
 
@@ -315,7 +324,8 @@ static void pass_by(struct route *r, int l, struct plan *out)
 {
     out->n = out->active = 0;
     out->kv = KV_PLAN;
-    r->metric[M_SHARE][l] = r->metric[M_EXIT][l] = 0;
+    if (r->pass.kind == PASS_TRAIN)
+        r->metric[M_SHARE][l] = r->metric[M_EXIT][l] = 0;
 }
 
 /* A cell that is forced to run has both gates 1: its token has not left there. */
@@ -328,6 +338,10 @@ static void attention_gates(const struct route *r, int l)
         int always = !is_frozen || route_forced(r, l, i) == 1;
         s->gate[i] = always ? 1 : alive[i];
         s->weight[i] = always ? 0 : 1;
+        if (r->pass.force_attention) {
+            s->gate[i] = r->pass.force_attention[(size_t)l * (size_t)r->pass.R + (size_t)i];
+            s->weight[i] = 0;
+        }
     }
 }
 
@@ -366,7 +380,7 @@ static void record_cells(struct route *r, int l)
         r->cell[M_SCORE][cell] = score[i];
         r->cell[M_THRESHOLD][cell] = (real)s->choice.cut;
         r->cell[M_GATE][cell] = s->choice.here[i] ? (real)linear_router_chance(score[i]) : 0;
-        r->cell[M_TOPK][cell] = s->choice.top[i];
+        r->cell[M_TOPK][cell] = s->choice.here[i] ? s->choice.top[i] : (real)NAN;
         r->cell[M_EXITED][cell] = !s->choice.here[i];
     }
 }
@@ -402,7 +416,8 @@ static void decide_ffn(struct route *r, int l, struct plan *out, const struct st
     set_values(r, l);
     ffn_gates(r, l);
     list(r, out);
-    layer_metrics(r, l, out->active);
+    if (r->pass.kind == PASS_TRAIN) /* as in finish */
+        layer_metrics(r, l, out->active);
     if (r->pass.record)
         record_cells(r, l);
 }

@@ -317,7 +317,8 @@ static void choose(struct route *r, int l, double tau)
     }
     for (int i = 0; i < r->pass.R; i++) {
         int forced = route_forced(r, l, i);
-        s->want[i] = (uint8_t)(forced >= 0 ? forced : (double)score[i] > tau);
+        s->want[i] =
+            (uint8_t)(forced >= 0 ? forced : tau == -(double)INFINITY || (double)score[i] > tau);
     }
 }
 
@@ -327,8 +328,10 @@ static void set_gates(const struct route *r, int l, struct plan *out)
     const real *logit = mod_of(r)->logit[ROUTER] + cell_of(r, l, 0);
     out->active = 0;
     for (int k = 0; k < out->n; k++) {
-        if (out->gate[k] != 0)
-            out->gate[k] = score_gate((enum score_gate)opts_of(r)->gate, logit[out->row[k]]);
+        if (out->gate[k] != 0) {
+            real g = score_gate((enum score_gate)opts_of(r)->gate, logit[out->row[k]]);
+            out->gate[k] = g != 0 ? g : (real)1e-30; /* it runs: it is a key */
+        }
         out->active += out->gate[k] != 0;
     }
 }
@@ -543,15 +546,17 @@ static int mod_set(struct route *r, const char *key, double value, struct err *e
 static int mod_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     const struct mod *s = mod_of(r);
-    int is_inner = pass->has_capacity && pass->capacity > 0 && pass->capacity < 1;
+    int by_table = pass->has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD;
+    double capacity = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
+    int is_inner = by_table && capacity > 0 && capacity < 1;
     if (!is_inner || pass->topk || pass->calibrate || opts_of(r)->stochastic)
         return 0;
     for (int l = s->first; l < r->L; l += (int)opts_of(r)->every)
         if (!quantiles_known(table_of(r), l))
             return err_set(
                 e, DS_EUSAGE,
-                "capacity=%g: block %d has no thresholds yet: depthscope calibrate MODEL",
-                pass->capacity, l);
+                "capacity=%g: block %d has no thresholds yet: depthscope calibrate MODEL", capacity,
+                l);
     return 0;
 }
 

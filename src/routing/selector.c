@@ -100,7 +100,9 @@ static void choose_above(struct selector *x, const struct route *r, int l)
         int n = gather_here(x, l);
         x->cut = quantiles_calibrate(&x->table, l, r->pass.calibrate - 1, x->row, n);
     } else {
-        x->cut = stored_cut(x, l) + r->pass.offset;
+        x->cut = stored_cut(x, l);
+        if (r->pass.offset != 0)
+            x->cut += r->pass.offset * quantiles_spread(&x->table, l);
     }
     for (int i = 0; i < x->router.R; i++) { /* capacity 1 leaves nobody out, NaN neither */
         x->want[i] = x->here[i] && ((double)score[i] > x->cut || x->cut == -(double)INFINITY);

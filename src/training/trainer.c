@@ -172,10 +172,12 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
     return rc < 0 ? rc : note_live(t, prefix, key, value, e);
 }
 
-/* Where the model now stands against the best: the checkpoint about to be written may be it. */
+/* Where the model now stands against the best: the checkpoint about to be written may be it.  Of a model that skips it is
+ * the newest: schedules and thresholds settle last, and the loss alone would choose the one that skips least. */
 static void note_best(struct trainer *t)
 {
-    if (t->report.has_val && t->report.val_loss < t->state.best_loss) {
+    int skips = (t->model->route.ops->flags & ROUTE_GATED) != 0;
+    if (t->report.has_val && (skips || t->report.val_loss < t->state.best_loss)) {
         t->state.best_loss = t->report.val_loss;
         t->state.best_step = t->state.step;
     }
