@@ -12,6 +12,7 @@ struct capacity_row {
     double loss, delta;     /* nats per token; relative to dense, 0.01 = 1 % more    */
     double flops_ratio, time_ratio, decode_time_ratio; /* prefill and decoding, medians of pairs */
     double control_random_loss;                        /* by lot at the same rates in each layer */
+    double control_random_flops_ratio;
 };
 enum { CAPACITY_ROWS = 64 };
 struct capacity_table {

@@ -20,26 +20,32 @@ enum contrast_kind {
 struct contrast {
     int L;
     struct {
-        double nll, tokens, run, cells;
+        double nll, tokens, run, cells, flops, flops_dense;
     } sum[CONTRAST_KINDS];
     double *topk_capacity; /* (L) rows that ran in top-k passes; / topk_rows */
     double topk_rows;
-    int8_t *force; /* (L, R) of the present control */
+    int8_t *force; /* (L, R) of the present control; of split layers a second one for attention */
     size_t force_cap;
 };
 
 int contrast_init(struct contrast *c, int L, struct err *e) DS_CHECK;
 void contrast_release(struct contrast *c);
-/* One pass over b like `use` but for its kind, and its loss.  rate (L): share of a layer's rows that run, for the controls:
- * layers that the method keeps always on stay with it.  place: number of the batch, for the lots. */
+/* Shares of a layer's rows that run, (L) each.  attention: of split layers, else NULL. */
+struct contrast_rates {
+    const double *run, *attention;
+};
+/* One pass over b like `use` but for its kind, and its loss.  rate: what the controls run: layers that the method keeps
+ * always on stay with it.  place: number of the batch, for the lots. */
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
-                 const struct batch *b, const struct pass *use, const double *rate, uint64_t place,
-                 struct err *e) DS_CHECK;
+                 const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
+                 uint64_t place, struct err *e) DS_CHECK;
 /* Adds the pass that m has just run, loss and all. */
 void contrast_add(struct contrast *c, enum contrast_kind kind, const struct model *m);
 /* NaN when there was none. */
 double contrast_loss(const struct contrast *c, enum contrast_kind kind); /* nats per token */
 double contrast_ratio(const struct contrast *c,
                       enum contrast_kind kind); /* blocks executed / all */
+double contrast_flops_ratio(const struct contrast *c,
+                            enum contrast_kind kind); /* whole model, of the dense one's */
 
 #endif

@@ -36,9 +36,9 @@ void decisions_add(struct decisions *d, const struct model *m);
  *
  *     I = sum_{v,g} n(v,g)/N ln( n(v,g) N / (n(v) n(g)) )
  *
- * less its first-order bias (Miller and Madow) (m - 1)(k - 1) / (2 N), m ids and k = 1 or 2 decisions that occur.  So it may
- * fall a little below 0; with many ids seen once (m near N) the correction is too small and the estimate too high.  NaN
- * without rows. */
+ * less its mean when the same decisions are dealt to the same rows by lot (hypergeometric, exact): 0 on average for a gate
+ * that knows nothing of the id, however many ids are rare.  So it may fall a little below 0, and a gate that is a function of
+ * the id has somewhat less than its entropy.  NaN without rows. */
 double decisions_mi(const struct decisions *d, int l);
 /* Mutual information of a cell and a run drawn from its soft gate p: H(mean p) - mean H(p), nats.  How far from constant the
  * soft gate is, whatever it follows.  NaN where gates are not soft: outside [0, 1], or all exactly 0 or 1. */

@@ -28,6 +28,7 @@ struct measure {
     double depth_n, depth_mean,
         depth_ss;                   /* of tokens with a target: count, mean, squares about it */
     double *capacity;               /* (L) executed rows            */
+    double *attention;              /* (L) of split layers: rows whose attention ran; else NULL */
     double *map, *map_n;            /* (L, P), (P): gate rate by true position */
     float *column[MEASURE_COLUMNS]; /* up to cap samples each */
     size_t n, cap;

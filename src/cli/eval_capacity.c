@@ -23,6 +23,7 @@ static const struct {
     {"time_ratio", "prefill time", AT(time_ratio), 1, 3},
     {"decode_time_ratio", "decode time", AT(decode_time_ratio), 1, 3},
     {"control_random_loss", "random control", AT(control_random_loss), 1, 4},
+    {"control_random_flops_ratio", "its FLOPs", AT(control_random_flops_ratio), 1, 3},
 };
 #undef AT
 

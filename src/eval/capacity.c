@@ -55,6 +55,7 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
     x->time_ratio = m->time_ratio;
     x->decode_time_ratio = m->decode_ratio;
     x->control_random_loss = contrast_loss(&m->contrast, CONTRAST_RANDOM);
+    x->control_random_flops_ratio = contrast_flops_ratio(&m->contrast, CONTRAST_RANDOM);
     ppl_result_release(&r);
     return 0;
 }

@@ -13,7 +13,7 @@ enum kind { BY_FLOPS, BY_TIME, BY_LOT, SERIES };
 
 /* The newest evaluation of a capacity; NaN: it does not say. */
 struct ask {
-    double capacity, loss, flops, time, lot, dense;
+    double capacity, loss, flops, time, lot, lot_flops, dense;
 };
 struct asks {
     struct ask a[POINTS_MAX];
@@ -70,6 +70,9 @@ static int take_one(struct sheet *s, int run, const struct run_eval *r, struct a
     a->flops = flops;
     a->time = number(r, "time_ratio");
     a->lot = number(r, "control_random_loss");
+    a->lot_flops = number(r, "control_random_flops_ratio");
+    if (!(a->lot_flops > 0)) /* it was made at equal rates */
+        a->lot_flops = flops;
     a->dense = number(r, "dense_loss");
     return 0;
 }
@@ -97,7 +100,7 @@ static double shown(const struct sheet *s, double loss)
 /* Means over seeds of what all were asked for. */
 static void join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
 {
-    double y[256], lot[256], x[256], t[256], dense[256];
+    double y[256], lot[256], x[256], lot_x[256], t[256], dense[256];
     for (int r = 0; r < runs; r++)
         dense[r] = shown(s, run[r].a[0].dense);
     out->dense = stats_mean(dense, (size_t)runs);
@@ -111,6 +114,7 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
                     y[n] = shown(s, run[r].a[k].loss);
                     lot[n] = shown(s, run[r].a[k].lot);
                     x[n] = 1 / run[r].a[k].flops;
+                    lot_x[n] = 1 / run[r].a[k].lot_flops;
                     t[n++] = run[r].a[k].time > 0 ? 1 / run[r].a[k].time : (double)NAN;
                 }
         if (n < runs)
@@ -119,7 +123,8 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
         *p = (struct point){.capacity = run[0].a[i].capacity,
                             .y = stats_bootstrap(y, (size_t)n, 1),
                             .lot = stats_bootstrap(lot, (size_t)n, 1)};
-        p->x[BY_FLOPS] = p->x[BY_LOT] = stats_mean(x, (size_t)n);
+        p->x[BY_FLOPS] = stats_mean(x, (size_t)n);
+        p->x[BY_LOT] = stats_mean(lot_x, (size_t)n);
         p->x[BY_TIME] = stats_mean(t, (size_t)n);
     }
 }

@@ -30,12 +30,13 @@ static int on_stripe(int position, int l, double rate)
     return phase - floor(phase) < rate;
 }
 
-static void fill_force(struct contrast *c, enum contrast_kind kind, const struct route *r,
+/* One draw, or one phase, decides both halves of a split layer: whose FFN runs its attention does too. */
+static void fill_force(int8_t *force, enum contrast_kind kind, const struct route *r,
                        const struct batch *b, uint64_t seed, const double *rate, uint64_t place)
 {
     int R = b->B * b->T;
-    for (int l = 0; l < c->L; l++) {
-        int8_t *cell = c->force + (size_t)l * (size_t)R;
+    for (int l = 0; l < r->L; l++) {
+        int8_t *cell = force + (size_t)l * (size_t)R;
         int given = r->ops->always_on && r->ops->always_on(r, l);
         for (int i = 0; i < R; i++) {
             int position = i % b->T - (b->doc_start ? b->doc_start[i] : 0);
@@ -49,21 +50,23 @@ static void fill_force(struct contrast *c, enum contrast_kind kind, const struct
 }
 
 static int make_force(struct contrast *c, enum contrast_kind kind, const struct model *m,
-                      const struct batch *b, uint64_t seed, const double *rate, uint64_t place,
-                      struct err *e)
+                      const struct batch *b, uint64_t seed, const struct contrast_rates *rate,
+                      uint64_t place, struct err *e)
 {
-    size_t cells = (size_t)c->L * (size_t)b->B * (size_t)b->T;
+    size_t cells = (size_t)c->L * (size_t)b->B * (size_t)b->T, maps = rate->attention ? 2 : 1;
     void *p = c->force;
-    if (mem_grow(&p, &c->force_cap, cells, 1) < 0)
-        return err_set(e, DS_EMEM, "%zu forced cells", cells);
+    if (mem_grow(&p, &c->force_cap, maps * cells, 1) < 0)
+        return err_set(e, DS_EMEM, "%zu forced cells", maps * cells);
     c->force = p;
-    fill_force(c, kind, &m->route, b, seed, rate, place);
+    fill_force(c->force, kind, &m->route, b, seed, rate->run, place);
+    if (rate->attention)
+        fill_force(c->force + cells, kind, &m->route, b, seed, rate->attention, place);
     return 0;
 }
 
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
-                 const struct batch *b, const struct pass *use, const double *rate, uint64_t place,
-                 struct err *e)
+                 const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
+                 uint64_t place, struct err *e)
 {
     struct pass pass = *use;
     int is_control = kind == CONTRAST_RANDOM || kind == CONTRAST_STATIC;
@@ -72,13 +75,15 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
         return rc;
     pass.kind = kind == CONTRAST_DENSE ? PASS_DENSE : PASS_SPARSE;
     pass.force = is_control ? c->force : NULL;
+    if (is_control && rate->attention)
+        pass.force_attention = c->force + (size_t)c->L * (size_t)b->B * (size_t)b->T;
     pass.topk = kind == CONTRAST_TOPK;
     pass.record = 0;
     model_forward(m, b, &pass);
     model_loss(m, 0, 0);
     contrast_add(c, kind, m);
     m->batch = NULL;
-    m->route.pass.force = NULL; /* the table is ours */
+    m->route.pass.force = m->route.pass.force_attention = NULL; /* the tables are ours */
     return 0;
 }
 
@@ -92,6 +97,8 @@ void contrast_add(struct contrast *c, enum contrast_kind kind, const struct mode
     }
     c->sum[kind].run += (double)m->flops.rows_run;
     c->sum[kind].cells += (double)m->flops.rows;
+    c->sum[kind].flops += flops_total(&m->flops);
+    c->sum[kind].flops_dense += m->flops.dense;
     if (kind != CONTRAST_TOPK)
         return;
     c->topk_rows += m->R;
@@ -107,4 +114,10 @@ double contrast_loss(const struct contrast *c, enum contrast_kind kind)
 double contrast_ratio(const struct contrast *c, enum contrast_kind kind)
 {
     return c->sum[kind].cells > 0 ? c->sum[kind].run / c->sum[kind].cells : (double)NAN;
+}
+
+double contrast_flops_ratio(const struct contrast *c, enum contrast_kind kind)
+{
+    return c->sum[kind].flops_dense > 0 ? c->sum[kind].flops / c->sum[kind].flops_dense
+                                        : (double)NAN;
 }

@@ -98,7 +98,7 @@ static void add_layer(struct decisions *d, const struct model *m, int l, const i
         int ran = next_active(p, &k, m->R) == i;
         k += ran;
         run[id[i]] += (uint32_t)ran;
-        if (topk)
+        if (topk && !m->route.pass.topk) /* by rank nothing is predicted */
             add_prediction(&d->prediction[l], ran, topk[i]);
         if (gate)
             add_soft(d, l, gate[i]);
@@ -117,26 +117,43 @@ void decisions_add(struct decisions *d, const struct model *m)
         add_layer(d, m, l, id);
 }
 
+static double term(double on, double N, double n, double ran)
+{
+    return on > 0 ? on * log(on * N / (n * ran)) : 0;
+}
+
+/* What n rows of one id add to the sum when `ran` of N decisions fall on them by lot: hypergeometric mean. */
+static double by_lot(double n, double N, double ran)
+{
+    double low = fmax(0, n - (N - ran)), high = fmin(n, ran), sum = 0;
+    double whole =
+        lgamma(ran + 1) + lgamma(N - ran + 1) + lgamma(n + 1) + lgamma(N - n + 1) - lgamma(N + 1);
+    for (double on = low; on <= high; on++) {
+        double off = n - on;
+        double p = exp(whole - lgamma(on + 1) - lgamma(ran - on + 1) - lgamma(off + 1) -
+                       lgamma(N - ran - off + 1));
+        if (p > 1e-15)
+            sum += p * (term(on, N, n, ran) + term(off, N, n, N - ran));
+    }
+    return sum;
+}
+
 double decisions_mi(const struct decisions *d, int l)
 {
     const uint32_t *run = d->run + (size_t)l * (size_t)d->V;
-    double N = d->rows, ran = 0, ids = 0, sum = 0;
+    double N = d->rows, ran = 0, sum = 0;
     if (!(N > 0))
         return (double)NAN;
-    for (int v = 0; v < d->V; v++) {
+    for (int v = 0; v < d->V; v++)
         ran += run[v];
-        ids += d->seen[v] > 0;
-    }
     if (ran == 0 || ran == N)
         return 0; /* one decision: nothing to know, and no bias */
     for (int v = 0; v < d->V; v++) {
-        double n = d->seen[v], on = run[v], off = n - on;
-        if (on > 0)
-            sum += on * log(on * N / (n * ran));
-        if (off > 0)
-            sum += off * log(off * N / (n * (N - ran)));
+        double n = d->seen[v], on = run[v];
+        if (n > 0)
+            sum += term(on, N, n, ran) + term(n - on, N, n, N - ran) - by_lot(n, N, ran);
     }
-    return sum / N - (ids - 1) / (2 * N);
+    return sum / N;
 }
 
 double decisions_mi_soft(const struct decisions *d, int l)

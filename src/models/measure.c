@@ -31,7 +31,9 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
     s->capacity = mem_alloc((size_t)s->L, sizeof(double));
     s->map = mem_alloc((size_t)s->L * (size_t)s->P, sizeof(double));
     s->map_n = mem_alloc((size_t)s->P, sizeof(double));
-    int ok = s->capacity && s->map && s->map_n;
+    if (m->ffn)
+        s->attention = mem_alloc((size_t)s->L, sizeof(double));
+    int ok = s->capacity && s->map && s->map_n && (s->attention || !m->ffn);
     for (int c = 0; c < MEASURE_COLUMNS && ok; c++)
         ok = (s->column[c] = mem_alloc(samples, sizeof(float))) != NULL;
     int rc = ok ? contrast_init(&s->contrast, s->L, e)
@@ -46,6 +48,7 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
 void measure_release(struct measure *s)
 {
     mem_free(s->capacity);
+    mem_free(s->attention);
     mem_free(s->map);
     mem_free(s->map_n);
     for (int c = 0; c < MEASURE_COLUMNS; c++)
@@ -122,6 +125,8 @@ void measure_add(struct measure *s, const struct model *m, const float *true_ent
         return;
     for (int l = 0; l < s->L; l++)
         add_plan(s, m, model_plan(m, l), depth);
+    for (int l = 0; s->attention && l < s->L; l++)
+        s->attention[l] += m->plan[l].active;
     for (int i = 0; i < m->R; i++) {
         if (m->pos[i] < s->P)
             s->map_n[m->pos[i]] += 1;
@@ -149,12 +154,15 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
     const struct route_ops *ops = m->route.ops;
     if (kind == CONTRAST_TOPK ? !(ops->flags & ROUTE_TOPK) : !s->is_gated)
         return 0;
-    double *rate = mem_alloc((size_t)s->L, sizeof *rate);
+    double *rate = mem_alloc(2 * (size_t)s->L, sizeof *rate), rows = s->cells / s->L;
     if (!rate)
         return err_set(e, DS_EMEM, "rates of %d layers", s->L);
     for (int l = 0; l < s->L; l++)
         rate[l] = measure_capacity(s, l);
-    int rc = contrast_run(&s->contrast, kind, m, b, use, rate, place, e);
+    for (int l = 0; s->attention && l < s->L; l++)
+        rate[s->L + l] = rows > 0 ? s->attention[l] / rows : 0;
+    struct contrast_rates x = {rate, s->attention ? rate + s->L : NULL};
+    int rc = contrast_run(&s->contrast, kind, m, b, use, &x, place, e);
     mem_free(rate);
     return rc;
 }

@@ -106,6 +106,8 @@ static void add_contrast(struct list *l, const struct measure *s)
                  contrast_ratio(c, CONTRAST_RANDOM));
     add_optional(l, "control_static_ratio", "blocks executed, fixed pattern",
                  contrast_ratio(c, CONTRAST_STATIC));
+    add_optional(l, "control_random_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_RANDOM));
+    add_optional(l, "control_static_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_STATIC));
     /* tables tell these two only where the controls saw a part of the text */
     add_optional(l, "control_loss", seen < s->tokens ? "loss on the controls' tokens" : NULL,
                  isnan(seen) ? seen : contrast_loss(c, CONTRAST_CAUSAL));
@@ -190,7 +192,8 @@ const char *measure_vector(const struct measure *s, int i, double *out, int *is_
 const char *measure_not_causal(const struct measure *s)
 {
     if (s->is_topk)
-        return "loss perplexity bits_per_byte capacity";
+        return "loss perplexity bits_per_byte capacity block_ratio flops_ratio depth_mean "
+               "depth_variance mi";
     return s->contrast.topk_rows > 0 ? "topk_loss topk_gap topk_block_ratio capacity_topk" : "";
 }
 

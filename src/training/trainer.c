@@ -177,7 +177,7 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 static void note_best(struct trainer *t)
 {
     int skips = (t->model->route.ops->flags & ROUTE_GATED) != 0;
-    if (t->report.has_val && (skips || t->report.val_loss < t->state.best_loss)) {
+    if (t->report.has_val && ((skips && isfinite(t->report.val_loss)) || t->report.val_loss < t->state.best_loss)) {
         t->state.best_loss = t->report.val_loss;
         t->state.best_step = t->state.step;
     }

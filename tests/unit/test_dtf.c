@@ -211,7 +211,7 @@ T(before_any_training_surprise_is_compared_with_its_neutral_value)
     t_near(of_layer(m, "threshold", 1), 0.75, 0);
     pass.has_capacity = 1;
     pass.capacity = 0.3;
-    t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope train");
+    t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate");
     pass.capacity = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     model_free(m);

@@ -73,11 +73,12 @@ T(a_gate_that_is_a_function_of_the_token_tells_its_whole_entropy)
         double ran = 0;
         for (int i = 0; i < ROWS; i++)
             ran += batch.id[i] < 4 * l;
+        /* what a gate by lot would seem to tell is near (V - 1) / 2N when every id is frequent */
         double want = entropy(ran / ROWS) - (V - 1) / (2.0 * ROWS);
-        t_near(decisions_mi(&s.decisions, l), want, 1e-12);
+        t_near(decisions_mi(&s.decisions, l), want, 1e-4);
         mean += want / (L - 1);
     }
-    t_near(number_of(&s, "mi_mean"), mean, 1e-12);
+    t_near(number_of(&s, "mi_mean"), mean, 1e-4);
     measure_release(&s);
     model_free(m);
 }
@@ -92,6 +93,54 @@ static int stripes(const struct route *r, int l, int i)
 {
     double phase = r->pass.pos[i] * 0.6180339887498949 + l * 0.41421356237309503;
     return phase - floor(phase) < 0.6;
+}
+
+/* Most ids are seen once or twice and few rows run: there a correction by counts of cells is far too large. */
+T(rare_ids_and_rare_runs_do_not_make_information)
+{
+    enum { IDS = 600 };
+    static uint32_t seen[IDS], run[IDS];
+    struct decisions d = {.L = 1, .V = IDS, .seen = seen, .run = run};
+    for (int v = 0; v < IDS; v++) {
+        seen[v] = 1 + (v % 3 == 0);
+        d.rows += seen[v];
+        for (uint32_t k = 0; k < seen[v]; k++)
+            run[v] += rng_at(9, RNG_TEST, 8, (uint32_t)v, k) < 0.03;
+    }
+    t_near(decisions_mi(&d, 0), 0, 0.015); /* counts of cells would take off 0.37 */
+    for (int v = 0; v < IDS; v++)
+        run[v] = v % 20 == 0 ? seen[v] : 0; /* now the id decides; a lot of it looks like chance */
+    t_true(decisions_mi(&d, 0) > 0.01);
+}
+
+/* Tokens that leave pay no attention either: neither may those of a control, by the same share. */
+T(controls_of_split_layers_run_as_much_attention_as_the_method)
+{
+    struct err e = {0};
+    struct model *m = NULL;
+    struct pass use = {.kind = PASS_SPARSE, .seed = 3};
+    t_ok(kit_try(&m,
+                 "model.layers=8 model.dim=16 model.heads=2 model.vocab=16 model.max_seq=4096 "
+                 "model.init_std=0.3 model.method=hat hat.exits=on hat.exit_bias=0 hat.capacity=1 "
+                 "hat.exit_layers=2,4",
+                 3, 0, &e),
+         &e);
+    for (int i = 0; i < m->params.n; i++)
+        for (size_t k = 0; strncmp(m->params.p[i].name, "hat.exit", 8) == 0 && k < m->params.p[i].n;
+             k++)
+            m->params.p[i].value[k] *= 20; /* gates that tell tokens apart */
+    t_ok(model_reserve(m, ROWS, 0, 0, &e), &e);
+    kit_fill(&batch, 2, ROWS / 2, V, 1);
+    struct measure s = measure_of(m, &use);
+    double left = 1 - s.attention[7] / ROWS;
+    t_truef(left > 0.1 && left < 0.9, "%g left", left);
+    for (int kind = CONTRAST_RANDOM; kind <= CONTRAST_STATIC; kind++) {
+        t_ok(measure_contrast(&s, m, (enum contrast_kind)kind, &batch.b, &use, 3, &e), &e);
+        t_near(contrast_flops_ratio(&s.contrast, (enum contrast_kind)kind), measure_model_ratio(&s),
+               0.02);
+    }
+    measure_release(&s);
+    model_free(m);
 }
 
 T(a_gate_that_does_not_look_at_the_token_tells_nothing_and_the_bias_is_taken_off)
