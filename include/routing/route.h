@@ -203,6 +203,12 @@ void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, co
 void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R, int all_rows);
 /* Forced cells of the present pass at (l, i): 1, 0, or -1. */
 int route_forced(const struct route *r, int l, int i);
+/* The same for the attention of a split layer. */
+int route_forced_attention(const struct route *r, int l, int i);
+/* Is this a pass of calibration at the point of the grid that is next to `capacity`? */
+int route_calibrates(const struct route *r, double capacity);
+/* ops->always_on of a method that may skip in every layer. */
+int route_never_always_on(const struct route *r, int l);
 /* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */
 int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;
 

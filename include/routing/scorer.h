@@ -40,6 +40,7 @@ double scorer_flops(const struct scorer *s, int l);
 /* A multiplier made from a score: itself; sigmoid; 2 sigmoid, which is 1 at 0. */
 enum score_gate { SCORE_RAW, SCORE_SIGMOID, SCORE_SIGMOID2 };
 #define SCORE_GATES "raw|sigmoid|sigmoid2"
+/* Never 0: a row that runs is a key of others, and says so by its gate. */
 real score_gate(enum score_gate kind, real score);
 real score_gate_slope(enum score_gate kind, real score); /* its derivative */
 

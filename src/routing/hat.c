@@ -284,12 +284,6 @@ static void keep(const struct route *r, int l, int k, const real *x)
         memcpy(kept_of(r, l, k), x, (size_t)r->pass.R * (size_t)r->C * sizeof *x);
 }
 
-/* Exits are made for the capacity in use: of the grid, the point next to it. */
-static int calibrates_exits(const struct route *r)
-{
-    return r->pass.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
-}
-
 static struct exits_rule exit_rule(const struct route *r)
 {
     const struct hat_opts *o = opts_of(r);
@@ -301,7 +295,8 @@ static struct exits_rule exit_rule(const struct route *r)
         .use_stored = !is_training && o->exit_threshold == 0 &&
                       (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0,
         .soft = r->pass.soft,
-        .note = (is_training && !r->frozen) || calibrates_exits(r),
+        .note =
+            (is_training && !r->frozen) || route_calibrates(r, o->capacity), /* exits: for use */
     };
 }
 
@@ -335,13 +330,10 @@ static void attention_gates(const struct route *r, int l)
     const real *alive = exits_alive(&s->exits, l);
     int is_frozen = opts_of(r)->exited == EXITED_FREEZE;
     for (int i = 0; i < r->pass.R; i++) {
+        int given = route_forced_attention(r, l, i);
         int always = !is_frozen || route_forced(r, l, i) == 1;
-        s->gate[i] = always ? 1 : alive[i];
-        s->weight[i] = always ? 0 : 1;
-        if (r->pass.force_attention) {
-            s->gate[i] = r->pass.force_attention[(size_t)l * (size_t)r->pass.R + (size_t)i];
-            s->weight[i] = 0;
-        }
+        s->gate[i] = given >= 0 ? (real)given : always ? 1 : alive[i];
+        s->weight[i] = given >= 0 || always ? 0 : 1;
     }
 }
 
@@ -579,13 +571,6 @@ static double hat_flops(const struct route *r, int l)
     return hat_of(r)->dropped[l] ? 0 : 2.0 * r->C + exits_flops(&hat_of(r)->exits, l);
 }
 
-static int hat_always_on(const struct route *r, int l)
-{
-    (void)r;
-    (void)l;
-    return 0;
-}
-
 const struct route_ops route_hat = {
     .name = "hat",
     .summary = "tokens skip FFNs layer by layer, and leave at exit gates",
@@ -610,6 +595,6 @@ const struct route_ops route_hat = {
     .ready = hat_ready,
     .calibrate = hat_calibrate,
     .flops = hat_flops,
-    .always_on = hat_always_on,
+    .always_on = route_never_always_on,
     .release = hat_release,
 };

@@ -328,10 +328,8 @@ static void set_gates(const struct route *r, int l, struct plan *out)
     const real *logit = mod_of(r)->logit[ROUTER] + cell_of(r, l, 0);
     out->active = 0;
     for (int k = 0; k < out->n; k++) {
-        if (out->gate[k] != 0) {
-            real g = score_gate((enum score_gate)opts_of(r)->gate, logit[out->row[k]]);
-            out->gate[k] = g != 0 ? g : (real)1e-30; /* it runs: it is a key */
-        }
+        if (out->gate[k] != 0)
+            out->gate[k] = score_gate((enum score_gate)opts_of(r)->gate, logit[out->row[k]]);
         out->active += out->gate[k] != 0;
     }
 }
@@ -548,10 +546,9 @@ static int mod_ready(const struct route *r, const struct pass *pass, struct err 
     const struct mod *s = mod_of(r);
     int by_table = pass->has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD;
     double capacity = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
-    int is_inner = by_table && capacity > 0 && capacity < 1;
-    if (!is_inner || pass->topk || pass->calibrate || opts_of(r)->stochastic)
+    if (!by_table || capacity <= 0 || capacity >= 1 || pass->topk || pass->calibrate)
         return 0;
-    for (int l = s->first; l < r->L; l += (int)opts_of(r)->every)
+    for (int l = s->first; l < r->L && !opts_of(r)->stochastic; l += (int)opts_of(r)->every)
         if (!quantiles_known(table_of(r), l))
             return err_set(
                 e, DS_EUSAGE,

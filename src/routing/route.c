@@ -1,5 +1,6 @@
 #include "routing/route.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -212,6 +213,24 @@ void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R
 int route_forced(const struct route *r, int l, int i)
 {
     return r->pass.force ? r->pass.force[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
+}
+
+int route_forced_attention(const struct route *r, int l, int i)
+{
+    const int8_t *given = r->pass.force_attention;
+    return given ? given[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
+}
+
+int route_calibrates(const struct route *r, double capacity)
+{
+    return r->pass.calibrate == 1 + (int)lround(capacity * (ROUTE_GRID - 1));
+}
+
+int route_never_always_on(const struct route *r, int l)
+{
+    (void)r;
+    (void)l;
+    return 0;
 }
 
 int route_check_target(double target, int on, int L, const char *key, struct err *e)

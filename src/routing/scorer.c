@@ -150,7 +150,8 @@ static double scale_of(enum score_gate kind)
 
 real score_gate(enum score_gate kind, real score)
 {
-    return kind == SCORE_RAW ? score : (real)(scale_of(kind) / (1 + exp(-(double)score)));
+    real g = kind == SCORE_RAW ? score : (real)(scale_of(kind) / (1 + exp(-(double)score)));
+    return g != 0 ? g : (real)1e-30;
 }
 
 real score_gate_slope(enum score_gate kind, real score)
