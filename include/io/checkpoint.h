@@ -18,12 +18,16 @@ struct checkpoint_tx {
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
                      uint64_t bytes_needed, struct err *e) DS_CHECK;
 /* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not
- * verify (else DS_EEXIST), or tx->replaces. After a failure call checkpoint_abort; after success that does nothing.
+ * verify (else DS_EEXIST), or tx->replaces; it is set aside until the new one has its name, and comes back when that fails.
+ * After a failure call checkpoint_abort; after success that does nothing.
  */
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e) DS_CHECK;
 void checkpoint_abort(struct checkpoint_tx *tx);
 /* 0 when every file has the size and hash its manifest says. */
 int checkpoint_verify(const char *dir, struct err *e) DS_CHECK;
+/* Gives whole checkpoints their names back that a commit had set aside when its process ended.  checkpoint_latest and
+ * checkpoint_prune begin with it; who looks at names by itself calls it before. */
+void checkpoint_recover(const char *root);
 /* Newest step whose manifest verifies (older ones are tried, aloud); DS_ENOTFOUND when none. */
 int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
                       struct err *e) DS_CHECK;

@@ -153,49 +153,78 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     return rc;
 }
 
-/* Out of the way under a name that no reader looks at, then away. */
-static int remove_checkpoint(const char *root, const char *name, struct err *e)
+/* Out of the way, under a name of this process.  trash: size bytes. */
+static int to_trash(const char *root, const char *name, char *trash, size_t size, struct err *e)
 {
-    char from[1200], to[1200], trash[200];
-    snprintf(trash, sizeof trash, ".trash-%ld-%.100s", (long)getpid(), name);
+    char from[1200], last[200];
+    snprintf(last, sizeof last, ".trash-%ld-%.100s", (long)getpid(), name);
     int rc = fs_join(from, sizeof from, root, name, e);
     if (rc == 0)
-        rc = fs_join(to, sizeof to, root, trash, e);
+        rc = fs_join(trash, size, root, last, e);
+    if (rc == 0 && fs_exists(trash)) /* from an attempt before, whose removal failed */
+        rc = fs_remove_tree(trash, e);
     if (rc < 0)
         return rc;
-    if (fs_ops_get()->rename(from, to) < 0)
-        return err_errno(e, "rename %s", from);
-    return fs_remove_tree(to, e);
+    return fs_ops_get()->rename(from, trash) < 0 ? err_errno(e, "rename %s", from) : 0;
+}
+
+static int remove_checkpoint(const char *root, const char *name, struct err *e)
+{
+    char trash[1200];
+    int rc = to_trash(root, name, trash, sizeof trash, e);
+    return rc == 0 ? fs_remove_tree(trash, e) : rc;
 }
 
 /* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint.
+ * It stays whole in *trash ("" = there was none) until the new one has its name.
  */
-static int make_way(const struct checkpoint_tx *tx, struct err *e)
+static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, struct err *e)
 {
     const char *name = strrchr(tx->final, '/');
+    trash[0] = '\0';
     if (!fs_exists(tx->final))
         return 0;
-    if (tx->replaces)
-        return remove_checkpoint(tx->root, name ? name + 1 : tx->final, e);
-    if (checkpoint_verify(tx->final, NULL) == 0)
+    if (!tx->replaces && checkpoint_verify(tx->final, NULL) == 0)
         return err_set(e, DS_EEXIST, "checkpoint %s exists and is whole", tx->final);
-    log_warn("checkpoint %s is not whole and is replaced", tx->final);
-    return remove_checkpoint(tx->root, name ? name + 1 : tx->final, e);
+    if (!tx->replaces)
+        log_warn("checkpoint %s is not whole and is replaced", tx->final);
+    int rc = to_trash(tx->root, name ? name + 1 : tx->final, trash, size, e);
+    if (rc < 0)
+        trash[0] = '\0';
+    return rc;
+}
+
+/* The new directory gets the name; when it does not, the old one has it again. */
+static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
+{
+    /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever
+     * replaced, also when another process was faster since make_way looked. */
+    if (fs_ops_get()->rename(tx->dir, tx->final) == 0) {
+        tx->dir[0] = '\0';
+        return 0;
+    }
+    int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
+    if (trash[0] && fs_ops_get()->rename(trash, tx->final) < 0)
+        log_warn("the old checkpoint stays at %s until the next command that looks for it", trash);
+    return rc;
 }
 
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
 {
+    char trash[1200] = "";
+    struct err why = {0};
     int rc = write_manifest(tx, e);
     if (rc == 0)
-        rc = make_way(tx, e);
+        rc = make_way(tx, trash, sizeof trash, e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint of step %" PRId64, tx->step);
-    /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever
-     * replaced, also when another process was faster since make_way looked. */
-    if (fs_ops_get()->rename(tx->dir, tx->final) < 0)
-        return err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
-    tx->dir[0] = '\0';
-    return fs_sync_dir(tx->root, e);
+    rc = take_name(tx, trash, e);
+    if (rc == 0)
+        rc = fs_sync_dir(tx->root, e);
+    /* Last: the old one goes when the new name is on the disk.  A rest is removed by checkpoint_prune. */
+    if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
+        log_warn("the replaced checkpoint stays: %s", why.text);
+    return rc;
 }
 
 void checkpoint_abort(struct checkpoint_tx *tx)
@@ -311,10 +340,47 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
     return 0;
 }
 
+/* ---- what a commit left half-way ---- */
+
+/* 1 when nobody works on what this process made: it has ended, or is this one. */
+static int is_over(long pid)
+{
+    return pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
+}
+
+/* 1 when name is a whole checkpoint that made way for one that never came: it is at `from` and belongs at `to`. */
+static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
+{
+    const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL;
+    long pid = maker_of(name);
+    return step && pid > 0 && step_of(step + 1) >= 0 && is_over(pid) &&
+           fs_join(from, 1200, root, name, NULL) == 0 &&
+           fs_join(to, 1200, root, step + 1, NULL) == 0 && !fs_exists(to) &&
+           checkpoint_verify(from, NULL) == 0;
+}
+
+void checkpoint_recover(const char *root)
+{
+    char **names = NULL, from[1200], to[1200];
+    size_t n = 0;
+    if (!fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_displaced(root, names[i], from, to))
+            continue;
+        if (fs_ops_get()->rename(from, to) == 0)
+            log_warn("checkpoint %s is back: its replacement was cut short", to);
+        else
+            log_warn("checkpoint %s is whole but cannot be moved to %s", from, to);
+    }
+    fs_list_free(names, n);
+}
+
 int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, struct err *e)
 {
     int64_t *steps = NULL;
     size_t n = 0, i = 0;
+    checkpoint_recover(root);
     int rc = list_steps(root, &steps, &n, e);
     if (rc == 0)
         rc = newest_whole(root, steps, n, &i, e);
@@ -333,7 +399,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
 
 static int remove_stale(const char *root, struct err *e)
 {
-    char **names = NULL, path[1200];
+    char **names = NULL, path[1200], final[1200];
     size_t n = 0;
     int rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -341,7 +407,7 @@ static int remove_stale(const char *root, struct err *e)
         int is_trash = names[i][0] == '.';
         if (pid == 0 || (pid == (long)getpid() && !is_trash))
             continue;
-        if (pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+        if (!is_over(pid) || is_displaced(root, names[i], path, final))
             continue;
         rc = fs_join(path, sizeof path, root, names[i], e);
         if (rc == 0)
@@ -356,6 +422,7 @@ int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, st
     char name[40];
     int64_t *steps = NULL;
     size_t n = 0, whole = 0;
+    checkpoint_recover(root);
     int rc = list_steps(root, &steps, &n, e);
     /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen.
      */

@@ -299,6 +299,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
                        : 0;
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
+            checkpoint_recover(path);
             if (best_of_run(root, dir, size))
                 return 0;
             return checkpoint_latest(path, dir, size, &step, e);

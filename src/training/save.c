@@ -229,6 +229,7 @@ static int64_t newest_step(const char *root)
 static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_t size,
                            struct err *e)
 {
+    checkpoint_recover(root);
     int64_t step = -1, newest = newest_step(root);
     int rc = newest < 0 ? DS_ENOTFOUND : checkpoint_latest(root, dir, size, &step, e);
     t->resumed_level = LOG_INFO;

@@ -19,6 +19,7 @@
 
 static const struct fs_ops *real;
 static int calls, at, persistent, number, cut_short;
+static int dies_at, renames; /* SIGKILL instead of the n-th rename */
 
 static int fails(void)
 {
@@ -54,6 +55,8 @@ static int f_fdatasync(int fd)
 }
 static int f_rename(const char *a, const char *b)
 {
+    if (dies_at > 0 && ++renames == dies_at)
+        kill(getpid(), SIGKILL);
     return fails_hard() ? -1 : real->rename(a, b);
 }
 static int f_mkdir(const char *p, mode_t mode)
@@ -106,6 +109,8 @@ static void quiet(void *ctx, enum log_level level, const char *text)
 /* ---- checkpoints
  * ---------------------------------------------------------------------------------- */
 
+static int replaces; /* what write_checkpoint does with a whole checkpoint of the step */
+
 static int write_checkpoint(const char *root, int64_t step, float value, struct err *e)
 {
     struct checkpoint_tx tx;
@@ -117,6 +122,7 @@ static int write_checkpoint(const char *root, int64_t step, float value, struct 
     int rc = checkpoint_begin(&tx, root, step, 5000, e);
     if (rc < 0)
         return rc;
+    tx.replaces = replaces;
     rc = fs_join(p, sizeof p, tx.dir, "model.safetensors", e);
     if (rc == 0)
         rc = st_write(p, &t, 1, NULL, 0, e);
@@ -244,6 +250,72 @@ T(existing_whole_checkpoint_is_kept_and_a_broken_one_replaced)
     t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "100 bytes");
     t_true(unlink(p) == 0);
     t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
+}
+
+/* The only checkpoint of a run is there afterwards, old or new; returns its value. */
+static float only_checkpoint(const char *root)
+{
+    char dir[1200];
+    int64_t step = -1;
+    struct err e = {0};
+    t_ok(checkpoint_latest(root, dir, sizeof dir, &step, &e), &e);
+    t_eq(step, 1);
+    return value_of(dir);
+}
+
+static void replacing_fails(int is_persistent)
+{
+    char root[512];
+    struct err e = {0};
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    replaces = 1;
+    fail_at(0, 0, 0);
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    for (int n = 1, total = calls; n <= total; n++) {
+        fail_at(n, is_persistent, EIO);
+        int rc = write_checkpoint(root, 1, 7, &e);
+        fail_at(-1, 0, 0);
+        float now = only_checkpoint(root);
+        t_true(now == 7 || (now == 1 && rc < 0));
+        t_ok(checkpoint_prune(root, 1, -1, 0, &e), &e);
+        t_true(only_checkpoint(root) == now);
+        t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    }
+    replaces = 0;
+}
+
+T(the_only_checkpoint_survives_that_its_replacement_fails_once)
+{
+    replacing_fails(0);
+}
+T(the_only_checkpoint_survives_that_its_replacement_fails_for_good)
+{
+    replacing_fails(1);
+}
+
+T(the_only_checkpoint_survives_a_kill_between_the_renames)
+{
+    char root[512];
+    struct err e = {0};
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    for (int i = 0, status = 1; status != 0; i++) { /* each rename twice, then none is left */
+        pid_t pid = fork();
+        t_true(pid >= 0 && i < 40);
+        if (pid == 0) {
+            replaces = 1;
+            dies_at = 1 + i / 2;
+            fail_at(0, 0, 0);
+            _exit(write_checkpoint(root, 1, 7, &e) < 0);
+        }
+        t_true(waitpid(pid, &status, 0) == pid && (WIFSIGNALED(status) || status == 0));
+        if (i % 2)
+            t_ok(checkpoint_prune(root, 1, -1, 0, &e), &e);
+        t_true(only_checkpoint(root) == (status ? 1 : 7));
+    }
 }
 
 T(a_manifest_cannot_point_outside)
