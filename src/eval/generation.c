@@ -5,10 +5,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "eval/statistics.h"
+#include "models/measure.h"
 #include "models/sample.h"
 
-enum { CHUNK = 256, TIMED_MAX = 32, ROUNDS_MAX = 32 };
+enum { CHUNK = 256, TIMED_MIN = 4, TIMED_MAX = 32, ROUNDS_MAX = 32 };
 
 #define AT(field) offsetof(struct gen_options, field)
 static const struct opt gen_opts[] = {
@@ -96,14 +96,14 @@ static int feed_counted(struct walk *w, const int32_t *id, size_t at, int n, str
     return stop != 0;
 }
 
-static int feed_prompt(struct walk *w, enum pass_kind kind, int counted, struct err *e)
+static int feed_prompt(struct walk *w, struct err *e)
 {
     const int32_t *id = w->out->ids.v;
     size_t n = w->out->n_prompt;
     int rc = 0;
     for (size_t at = 0; at < n && rc == 0; at += CHUNK) {
         int k = (int)(n - at < CHUNK ? n - at : CHUNK);
-        rc = counted ? feed_counted(w, id, at, k, e) : feed(w, id + at, k, kind, e);
+        rc = feed_counted(w, id, at, k, e);
     }
     return rc;
 }
@@ -140,35 +140,18 @@ static int continue_text(struct walk *w, size_t cap, struct err *e)
     }
 }
 
-static int decode_seconds(struct walk *w, enum pass_kind kind, int n, double *seconds,
-                          struct err *e)
-{
-    kv_cache_reset(w->cache);
-    int rc = feed_prompt(w, kind, 0, e);
-    double t = clock_mono();
-    for (int i = 0; i < n && rc == 0; i++)
-        rc = feed(w, &w->out->ids.v[w->out->n_prompt + (size_t)i], 1, kind, e);
-    *seconds = clock_mono() - t;
-    return rc;
-}
-
-/* The same tokens decoded again, dense and routed in turn. */
+/* The same tokens decoded again, logits each, dense and routed in turn. */
 static int measure_ratio(struct walk *w, struct err *e)
 {
-    double dense[ROUNDS_MAX], sparse[ROUNDS_MAX];
-    size_t made = w->out->ids.n - w->out->n_prompt;
-    int rounds = (int)w->o->time_rounds, n = (int)(made < TIMED_MAX ? made : TIMED_MAX), rc = 0;
-    if (rounds == 0 || n < 4)
+    struct measure m = {.decode_ratio = (double)NAN};
+    struct pass pass = pass_of(w->o, PASS_SPARSE);
+    int from = (int)w->out->n_prompt, made = (int)(w->out->ids.n - w->out->n_prompt);
+    int n = made < TIMED_MAX ? made : TIMED_MAX;
+    if (w->o->time_rounds == 0 || n < TIMED_MIN)
         return 0;
-    for (int i = 0; i < rounds && rc == 0; i++) {
-        rc = decode_seconds(w, PASS_DENSE, n, &dense[i], e);
-        if (rc == 0)
-            rc = decode_seconds(w, PASS_SPARSE, n, &sparse[i], e);
-    }
-    if (rc == 0) {
-        double d = estimate_median(dense, (size_t)rounds);
-        w->out->time_ratio = d > 0 ? estimate_median(sparse, (size_t)rounds) / d : (double)NAN;
-    }
+    int rc = measure_decode(&m, w->s->model, w->out->ids.v, from, from + n, (int)w->o->time_rounds,
+                            &pass, e);
+    w->out->time_ratio = m.decode_ratio;
     return rc;
 }
 
@@ -210,7 +193,7 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
         return rc;
     rc = prepare(&w, prompt, cap, e);
     if (rc == 0)
-        rc = feed_prompt(&w, PASS_SPARSE, 1, e);
+        rc = feed_prompt(&w, e);
     double t = clock_mono();
     if (rc == 0)
         rc = continue_text(&w, cap, e);

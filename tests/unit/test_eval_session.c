@@ -11,9 +11,12 @@
 #include "eval/job.h"
 #include "eval/perplexity.h"
 #include "eval/serve.h"
+#include "fake_method.h"
 #include "models/load.h"
 
 enum { LAYERS = 5, CONTEXT = 48 };
+
+static const char *vocab = "257";
 
 /* Byte tokens, five layers, nothing learned: decisions and numbers are real all the same. */
 static const char *make_model(const char *method)
@@ -21,7 +24,7 @@ static const char *make_model(const char *method)
     static char dir[512];
     char path[600];
     const char *keys[][2] = {{"model.layers", "5"},   {"model.dim", "16"},
-                             {"model.heads", "2"},    {"model.vocab", "257"},
+                             {"model.heads", "2"},    {"model.vocab", vocab},
                              {"model.max_seq", "48"}, {"model.init_std", "0.3"}};
     struct model_config c = {0};
     struct config k = {0};
@@ -138,6 +141,29 @@ T(generation_ends_where_the_context_does)
     ids.n = 0;
     t_fails(gen_run(&r, &s, &ids, &o, NULL, NULL, &e), &e, DS_EUSAGE, "empty");
     ids_release(&ids);
+    subject_close(&s);
+}
+
+static int runs_never(const struct route *r, int l, int i)
+{
+    (void)r, (void)l, (void)i;
+    return 0;
+}
+
+/* Nearly all of this model's work is in its logits, which no routing saves. */
+T_SECONDS(the_measured_time_of_generation_counts_the_logits, 60)
+{
+    vocab = "16384";
+    struct subject s = open_subject("dense");
+    vocab = "257";
+    s.model->route.ops = &fake_ops;
+    s.model->route.R_max = 0;
+    fake_runs = runs_never;
+    struct gen_result r = generate(
+        &s, "abc", (struct gen_options){.temperature = 1, .max_tokens = 6, .time_rounds = 31});
+    t_true(r.ids.n - r.n_prompt >= 4 && r.block_ratio < 0.3);
+    t_true(r.time_ratio > 0.6); /* without them it is nearer to the block ratio */
+    gen_result_release(&r);
     subject_close(&s);
 }
 
