@@ -16,9 +16,10 @@ enum {
     CALIBRATE_BATCHES_MAX = 16,
 };
 
-/* Validation windows from the first on, batch by batch. */
+/* Windows of a split, batch by batch: of validation text from the first on, if nothing else is said. */
 struct walk {
     struct trainer *t;
+    struct loader *text;
     struct loader_pos pos;
     uint64_t done, want;
     struct batch b;
@@ -27,7 +28,7 @@ struct walk {
 static struct walk walk_begin(struct trainer *t, int64_t tokens)
 {
     int64_t seq = t->config.train.seq;
-    struct walk w = {.t = t, .want = (uint64_t)((tokens + seq - 1) / seq)};
+    struct walk w = {.t = t, .text = t->val, .want = (uint64_t)((tokens + seq - 1) / seq)};
     if (w.want > loader_windows(t->val))
         w.want = loader_windows(t->val);
     return w;
@@ -41,7 +42,7 @@ static int walk_next(struct walk *w)
     int n = (int)(left < batch ? left : batch);
     if (n == 0)
         return 0;
-    loader_next(t->val, &w->pos, n, t->input, t->target, t->doc_start, t->true_entropy);
+    loader_next(w->text, &w->pos, n, t->input, t->target, t->doc_start, t->true_entropy);
     w->b = (struct batch){.B = n,
                           .T = (int)t->config.train.seq,
                           .id = t->input,
@@ -125,29 +126,49 @@ static int add_times(struct trainer *t, struct measure *s, int final, struct err
 
 /* ---- calibration ---- */
 
+/* Where its text begins. */
+struct calibration {
+    struct walk from, now;
+};
+
 static void calibration_batch(void *ctx, int k, struct batch *b)
 {
-    struct walk *w = ctx;
-    if (k == 0 || w->done == w->want)
-        *w = walk_begin(w->t, (int64_t)1 << 40);
-    walk_next(w);
-    *b = w->b;
+    struct calibration *c = ctx;
+    if (k == 0)
+        c->now = c->from;
+    walk_next(&c->now);
+    *b = c->now.b;
 }
 
-/* At the end of training: the thresholds of use, from text that was not trained on. */
-static int calibrate(struct trainer *t, struct err *e)
+/* Text that the evaluation after it does not score: validation windows behind its own, else the training split's. */
+static struct walk calibration_text(struct trainer *t, int64_t batches, int64_t tokens)
 {
-    char text[120];
-    struct walk w = {.t = t};
-    int64_t n = CALIBRATE_TOKENS / (t->config.train.batch * t->config.train.seq);
+    uint64_t scored = walk_begin(t, tokens).want;
+    struct walk w = {.t = t, .text = t->val, .want = (uint64_t)(batches * t->config.train.batch)};
+    if (loader_windows(t->val) - scored >= w.want)
+        w.pos.window = scored;
+    else
+        w.text = t->train;
+    return w;
+}
+
+/* At the end of training: the thresholds of use.  tokens: of the evaluation that follows. */
+static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
+{
+    char text[160];
+    int64_t each = t->config.train.batch * t->config.train.seq, n = CALIBRATE_TOKENS / each;
     n = n < CALIBRATE_BATCHES_MIN ? CALIBRATE_BATCHES_MIN : n;
     n = n > CALIBRATE_BATCHES_MAX ? CALIBRATE_BATCHES_MAX : n;
     if (!t->model->route.ops->calibrate)
         return 0;
+    struct calibration c = {.from = calibration_text(t, n, tokens)};
     int rc =
-        model_calibrate(t->model, (int)n, calibration_batch, &w, (uint64_t)t->config.run.seed, e);
-    snprintf(text, sizeof text, "%d capacities, %lld tokens of validation text at each",
-             (int)ROUTE_GRID, (long long)(n * t->config.train.batch * t->config.train.seq));
+        model_calibrate(t->model, (int)n, calibration_batch, &c, (uint64_t)t->config.run.seed, e);
+    snprintf(text, sizeof text, "%d capacities, %lld tokens at each, of %s", (int)ROUTE_GRID,
+             (long long)(n * each),
+             c.from.text == t->val
+                 ? "validation text behind what is scored"
+                 : "training text (too little validation text is left behind what is scored)");
     return rc == 0 ? trainer_log_event(t, LOG_INFO, "calibrate", text, e) : rc;
 }
 
@@ -181,7 +202,7 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
     struct pass use = use_of(t);
     if (!t->val)
         return 0;
-    int rc = final ? calibrate(t, e) : 0;
+    int rc = final ? calibrate(t, tokens, e) : 0;
     if (rc < 0)
         return rc;
     if (route_ready(&t->model->route, &use, &why) < 0)

@@ -22,9 +22,10 @@ static void silent(void *ctx, enum log_level level, const char *text)
     (void)text;
 }
 
-/* A whole run under these ops, and the view of it. */
-static struct runview *run_with(const struct route_ops *ops)
+/* A whole run under these ops, and the view of it.  more: one more setting, or NULL. */
+static struct runview *run_with(const struct route_ops *ops, const char *more)
 {
+    const char *keys[DS_LEN(tiny) + 1];
     static struct trainer t;
     static atomic_int asked;
     struct train_config c;
@@ -32,7 +33,9 @@ static struct runview *run_with(const struct route_ops *ops)
     struct err e = {0};
     const char *dir = t_tmpdir();
     log_to(silent, NULL);
-    t_ok(train_config_make(&c, NULL, 0, tiny, DS_LEN(tiny), &e), &e);
+    memcpy(keys, tiny, sizeof tiny);
+    keys[DS_LEN(tiny)] = more;
+    t_ok(train_config_make(&c, NULL, 0, keys, DS_LEN(tiny) + (more != NULL), &e), &e);
     t_ok(trainer_create(dir, &c, 0, NULL, "9.9", NULL, &e), &e);
     t = (struct trainer){.stop_signal = &asked, .version = "9.9"};
     t_ok(trainer_open(&t, dir, &c, 0, 0, &e), &e);
@@ -66,7 +69,7 @@ T(a_method_is_calibrated_before_the_last_evaluation_and_not_evaluated_before)
     ops.ready = fake_ready;
     fake_runs = fake_by_capacity;
     fake_cell = rank_cell;
-    struct runview *v = run_with(&ops);
+    struct runview *v = run_with(&ops, NULL);
     t_eq(v->state, RUN_DONE);
     t_eq(events(v, "evaluation"), 1);
     t_eq(events(v, "calibrate"), 1);
@@ -92,7 +95,7 @@ T(evaluations_on_the_way_are_without_what_is_dear)
     ops.calibrate = NULL;
     fake_runs = fake_by_capacity;
     fake_cell = NULL;
-    struct runview *v = run_with(&ops);
+    struct runview *v = run_with(&ops, NULL);
     t_eq(events(v, "evaluation") + events(v, "calibrate"), 0);
     t_true(v->n_evals >= 3);
     t_true(isfinite(runview_eval(v, "val", "topk_loss")) &&
@@ -101,4 +104,59 @@ T(evaluations_on_the_way_are_without_what_is_dear)
     t_true(isnan(runview_eval(v, "val", "control_random_loss")) &&
            isnan(runview_eval(v, "val", "decode_time_ratio")));
     runview_free(v);
+}
+
+/* ---- what is scored was not fitted to ---- */
+
+enum { SEQ = 16, WINDOWS = 1024 };
+static uint64_t fitted[WINDOWS], scored[WINDOWS];
+static size_t n_fitted, n_scored;
+
+static void note(uint64_t *list, size_t *n, uint64_t x)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (list[i] == x)
+            return;
+    t_true(*n < WINDOWS);
+    list[(*n)++] = x;
+}
+
+/* Notes each window that a method decides about, by what it is decided for. */
+static int note_windows(const struct route *r, int l, int i)
+{
+    const struct pass *p = &r->pass;
+    uint64_t x = 1469598103934665603u;
+    if (l == fake_on && i % p->T == 0 && p->T == SEQ && p->step == 0) {
+        for (int t = 0; t < p->T; t++)
+            x = (x ^ (uint64_t)p->id[i + t]) * 1099511628211u;
+        if (p->calibrate)
+            note(fitted, &n_fitted, x);
+        else if (p->record)
+            note(scored, &n_scored, x);
+    }
+    return fake_by_capacity(r, l, i);
+}
+
+static void check_windows(const char *more, size_t scored_min, const char *text)
+{
+    struct route_ops ops = fake_ops;
+    int told = 0;
+    n_fitted = n_scored = 0;
+    fake_runs = note_windows;
+    fake_cell = NULL;
+    struct runview *v = run_with(&ops, more);
+    for (size_t i = 0; i < v->n_events; i++)
+        told += strcmp(v->event[i].name, "calibrate") == 0 && strstr(v->event[i].text, text);
+    t_eq(told, 1);
+    t_true(n_fitted >= 30 && n_scored >= scored_min);
+    for (size_t i = 0; i < n_fitted; i++)
+        for (size_t k = 0; k < n_scored; k++)
+            t_true(fitted[i] != scored[k]);
+    runview_free(v);
+}
+
+T(thresholds_are_fitted_on_windows_that_are_not_scored)
+{
+    check_windows(NULL, 256 / SEQ, "validation text behind");
+    check_windows("train.final_tokens=1000000", 256 / SEQ + 1, "training text");
 }
