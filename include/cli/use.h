@@ -20,6 +20,8 @@ void cli_help_after(const char *text);
 /* Overrides into a group's values (defaults are filled first; config_release'd by itself).  Unknown keys name the nearest. */
 int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
               struct err *e) DS_CHECK;
+/* 1 when key=... is among the words. */
+int cli_has_setting(const struct cli_args *a, const char *key);
 /* The one word that names a model or run; DS_EUSAGE when there are none or more. */
 int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
             struct err *e) DS_CHECK;

@@ -57,6 +57,10 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w
 /* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; how many there are. */
 void ppl_batch(void *ctx, int k, struct batch *b);
 int ppl_batches(const struct ppl *p);
+/* 1 when the text is the one that a run's final evaluation scores, from its first window on. */
+int ppl_is_scored(const struct ppl *p);
+/* Lets ppl_batch begin behind the windows of that evaluation; 0 when fewer than ppl_batches are left there. */
+int ppl_skip_scored(struct ppl *p);
 uint64_t ppl_seed(const struct ppl *p);
 int64_t ppl_tokens(const struct ppl *p);
 /* What was opened, in words. */

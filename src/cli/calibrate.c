@@ -25,20 +25,24 @@ static const char model_file[] = "model.safetensors";
 
 /* ---- where it goes ---- */
 
-static int check_target(const struct subject *s, const char *to, struct err *e)
+/* Where it goes; a run's log is held from here to the end, so that nobody else writes its checkpoints. */
+static int claim_target(struct runlog_writer **lock, const struct subject *s, const char *to,
+                        struct err *e)
 {
     char log[1200];
+    struct err why = {0};
     if (to)
         return fs_exists(to) ? err_set(e, DS_EEXIST, "%s exists: -o names a new directory", to) : 0;
     if (!s->run_dir[0])
         return err_set(e, DS_EUSAGE, "%s is no checkpoint of a run: where to? -o DIR", s->dir);
     int rc = fs_join(log, sizeof log, s->run_dir, "log.mp", e);
-    if (rc == 0 && runlog_is_locked(log))
-        rc = err_set(e, DS_EBUSY,
-                     "%s is being trained: calibrate it when it has ended (it does so "
-                     "itself then)",
-                     s->run_dir);
-    return rc;
+    if (rc == 0)
+        rc = runlog_writer_open(lock, log, &why);
+    if (rc == DS_EBUSY)
+        return err_set(e, DS_EBUSY,
+                       "%s: calibrate it when that has ended (training does so itself at its end)",
+                       why.text);
+    return rc < 0 && why.code ? err_set(e, why.code, "%s", why.text) : rc;
 }
 
 static int write_to_directory(const struct subject *s, const char *to, struct err *e)
@@ -118,29 +122,74 @@ static int write_to_run(const struct subject *s, struct err *e)
 
 /* ---- the work ---- */
 
+/* Settings of evaluation that mean nothing here are refused: a table of thresholds is for every capacity. */
+static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
+{
+    static const char *const unused[] = {"routing",     "capacity",        "capacities",
+                                         "controls",    "target_speedup",  "speedup_by",
+                                         "time_rounds", "threshold_offset"};
+    for (size_t i = 0; i < DS_LEN(unused); i++)
+        if (cli_has_setting(a, unused[i]))
+            return err_set(e, DS_EUSAGE,
+                           "calibrate does not take %s=: it fits the thresholds of every capacity "
+                           "(%s= is for eval)",
+                           unused[i], unused[i]);
+    if (o->numbers.weights != QUANT_NONE)
+        return err_set(e, DS_EUSAGE,
+                       "calibrate does not take weights=%s: it writes the model's own weights "
+                       "(weights= is for use: eval, generate, trace)",
+                       quant_name[o->numbers.weights]);
+    return 0;
+}
+
+/* Text that the final evaluation does not read: behind its windows, else what was trained on.  *where says which. */
+static int open_text(struct ppl **p, struct subject *s, struct ppl_options *o, const char **where,
+                     struct err *e)
+{
+    int rc = ppl_open(p, s, o, e);
+    *where = "";
+    if (rc < 0 || !ppl_is_scored(*p))
+        return rc;
+    *where = " behind the windows of the final evaluation";
+    if (ppl_skip_scored(*p))
+        return 0;
+    ppl_close(*p);
+    *p = NULL;
+    if (o->split == PPL_SPLIT_VAL)
+        return err_set(e, DS_ERANGE,
+                       "split=val: too few windows are left behind those of the final evaluation "
+                       "(fewer tokens=, or split=train)");
+    *where = " (the validation split has too few windows behind the final evaluation's)";
+    o->split = PPL_SPLIT_TRAIN;
+    return ppl_open(p, s, o, e);
+}
+
 static int calibrate(struct subject *s, struct ppl_options *o, const char *to, struct err *e)
 {
     struct ppl *p = NULL;
+    struct runlog_writer *lock = NULL;
     struct number_options keep = s->model->weights.numbers;
+    const char *where = "";
     keep.release = 0; /* the weights are written again */
     if (!s->model->route.ops->calibrate)
         return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", s->model->config.method);
     o->routing = PPL_DENSE; /* only the text is wanted: the causal routing may not be there yet */
     if (o->tokens == 0)
         o->tokens = TOKENS_EACH;
-    int rc = check_target(s, to, e);
+    int rc = claim_target(&lock, s, to, e);
     if (rc == 0)
         rc = weights_use(s->model, &keep, e);
     if (rc == 0)
-        rc = ppl_open(&p, s, o, e);
+        rc = open_text(&p, s, o, &where, e);
     if (rc == 0)
         rc = model_calibrate(s->model, ppl_batches(p), ppl_batch, p, ppl_seed(p), e);
     if (rc == 0)
         rc = to ? write_to_directory(s, to, e) : write_to_run(s, e);
     if (rc == 0)
-        fprintf(stderr, "depthscope: calibrated %d capacities on %lld tokens of %s; wrote %s\n",
-                (int)ROUTE_GRID, (long long)ppl_tokens(p), ppl_data(p), to ? to : s->dir);
+        fprintf(stderr, "depthscope: calibrated %d capacities on %lld tokens of %s%s; wrote %s\n",
+                (int)ROUTE_GRID, (long long)ppl_tokens(p), ppl_data(p), where, to ? to : s->dir);
     ppl_close(p);
+    runlog_writer_close(lock);
     return rc;
 }
 
@@ -157,6 +206,8 @@ int calibrate_command(int argc, char **argv)
     rc = cli_apply(&a, &ppl_group, &o, &e);
     if (rc == 0) {
         rc = cli_one(&a, "calibrate", "MODEL", &model, &e);
+        if (rc == 0)
+            rc = check_settings(&a, &o, &e);
         if (rc == 0)
             rc = pool_start((int)o.threads, &e);
         if (rc == 0)

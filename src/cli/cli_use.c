@@ -31,6 +31,15 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
     return rc;
 }
 
+int cli_has_setting(const struct cli_args *a, const char *key)
+{
+    size_t n = strlen(key);
+    for (int i = 0; i < a->n_override; i++)
+        if (strncmp(a->override[i], key, n) == 0 && a->override[i][n] == '=')
+            return 1;
+    return 0;
+}
+
 int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
             struct err *e)
 {

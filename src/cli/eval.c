@@ -211,11 +211,31 @@ static int report(const struct cli_args *a, struct subject *s, struct ppl_option
     return rc;
 }
 
+/* A table asks for its own capacities; one evaluation has none to list. */
+static int check_settings(const struct cli_args *a, struct err *e)
+{
+    static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by"};
+    if (!cli_flag(a, "benchmark"))
+        return cli_has_setting(a, "capacities")
+                   ? err_set(e, DS_EUSAGE,
+                             "capacities= are the rows of --benchmark; one evaluation takes "
+                             "capacity=")
+                   : 0;
+    for (size_t i = 0; i < DS_LEN(of_one); i++)
+        if (cli_has_setting(a, of_one[i]))
+            return err_set(
+                e, DS_EUSAGE,
+                "--benchmark does not take %s=: its rows are those of capacities=", of_one[i]);
+    return 0;
+}
+
 static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str *out, struct err *e)
 {
     struct subject s = {0};
     const char *model;
     int rc = cli_one(a, "eval", "MODEL", &model, e);
+    if (rc == 0)
+        rc = check_settings(a, e);
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)

@@ -156,7 +156,9 @@ struct ppl {
     struct rows rows;
     struct ppl_result about; /* data, batch, seq, windows */
     struct loader_pos pos;
+    uint64_t first; /* window that ppl_batch begins at */
     uint64_t seed;
+    int is_scored;
 };
 
 /* Where a sweep over the windows stands. */
@@ -289,7 +291,7 @@ void ppl_batch(void *ctx, int k, struct batch *b)
     struct ppl *p = ctx;
     struct sweep w = {.p = p, .pos = p->pos, .want = INT64_MAX};
     if (k == 0)
-        w.pos = (struct loader_pos){0};
+        w.pos = (struct loader_pos){.window = p->first};
     sweep_next(&w);
     p->pos = w.pos;
     *b = w.b;
@@ -298,6 +300,23 @@ void ppl_batch(void *ctx, int k, struct batch *b)
 int ppl_batches(const struct ppl *p)
 {
     return (int)((p->about.windows + p->about.batch - 1) / p->about.batch);
+}
+
+int ppl_is_scored(const struct ppl *p)
+{
+    return p->is_scored;
+}
+
+int ppl_skip_scored(struct ppl *p)
+{
+    int64_t own = run_int(p->s, "train.seq", SEQ_OTHERWISE), seq = p->about.seq;
+    int64_t tokens = run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE);
+    int64_t scored = (tokens + own - 1) / own * own, first = (scored + seq - 1) / seq;
+    int64_t used = (int64_t)ppl_batches(p) * p->about.batch;
+    if (first + used > (int64_t)loader_windows(p->loader))
+        return 0;
+    p->first = (uint64_t)first;
+    return 1;
 }
 
 uint64_t ppl_seed(const struct ppl *p)
@@ -355,6 +374,7 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
         rc = open_data(&p->loader, &p->corpus, &p->about, s, o, e);
     if (rc == 0)
         rc = size_up(p, e);
+    p->is_scored = !o->path[0] && (o->split == PPL_SPLIT_AUTO || o->split == PPL_SPLIT_VAL);
     if (rc < 0)
         ppl_close(p);
     else

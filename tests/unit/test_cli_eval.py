@@ -1,5 +1,6 @@
 """Evaluations of routed models as a script meets them: controls, capacities, calibration, and what is refused.
 DEPTHSCOPE names the program.  The methods are those that `help keys` lists."""
+import fcntl
 import json
 import os
 import re
@@ -97,6 +98,69 @@ def what_a_method_has_not_is_refused_in_one_line():
     assert run("help", "calibrate").startswith("depthscope calibrate")
 
 
+@test
+def settings_of_another_question_are_refused_in_one_line():
+    before = open(weights_of("mod"), "rb").read()
+    for setting in "weights=q8_0 routing=topk capacity=0.3 target_speedup=1.5 capacities=0.3 threshold_offset=1".split():
+        refused("does not take " + setting.split("=")[0] + "=", "calibrate", "mod", "tokens=64", setting)
+    assert open(weights_of("mod"), "rb").read() == before
+    run("calibrate", "mod", "tokens=64", "weights=none")
+    for setting in ("capacity=0.3", "target_speedup=1.5", "speedup_by=time"):
+        refused("--benchmark does not take", "eval", "mod", "--benchmark", setting)
+    refused("rows of --benchmark", "eval", "mod", "capacities=0.3,1")
+
+
+def weights_of(name):
+    root = "runs/%s/checkpoints" % name
+    return os.path.join(root, sorted(os.listdir(root))[-1], "model.safetensors")
+
+
+def is_write_locked(inode):
+    with open("/proc/locks") as f:
+        return any("FLOCK" in line and "WRITE" in line and ":%d " % inode in line for line in f)
+
+
+@test
+def calibration_holds_the_log_of_its_run_to_the_end():
+    log = "runs/mod/log.mp"
+    with open(log, "rb") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        refused("is being written by process %d" % os.getpid(), "calibrate", "mod", "tokens=64", code=1)
+    p = subprocess.Popen([PROGRAM, "calibrate", "mod", "tokens=4000"], stderr=subprocess.DEVNULL)
+    inode, held, beside = os.stat(log).st_ino, 0, 0
+    while p.poll() is None:
+        held += is_write_locked(inode)
+        if held == 1 and not beside:  # what is there is whole until the end
+            beside = 1
+            refused("is being written by process %d" % p.pid, "train", "--resume", "mod", "--allow-change", "train.steps=8", "--quiet", code=1)
+    assert p.returncode == 0 and held > 1 and beside, (p.returncode, held)
+
+
+@test
+def a_calibration_that_fails_leaves_the_only_checkpoint():
+    before = sorted(os.listdir("runs/mod/checkpoints"))
+    assert len(before) == 1, before
+    failed = 0
+    for n in range(1, 30):
+        for name in ("rename", "unlink"):
+            env = dict(os.environ, DEPTHSCOPE_FAIL="%s:%d" % (name, n))
+            p = subprocess.run([PROGRAM, "calibrate", "mod", "tokens=64"], env=env, stderr=subprocess.PIPE, timeout=120 * SLOW)
+            failed += p.returncode != 0
+            names = os.listdir("runs/mod/checkpoints")
+            assert before[0] in names, (name, n, names, p.stderr)
+    assert failed > 3, failed
+    run("eval", "mod", "tokens=64", "time_rounds=0")
+
+
+@test
+def calibration_reads_what_the_final_evaluation_does_not():
+    run("calibrate", "mod", "tokens=256")
+    assert "validation split behind the windows of the final evaluation" in run.err, run.err
+    run("calibrate", "mod", "tokens=1000000")
+    assert "training split" in run.err and "too few windows" in run.err, run.err
+    refused("split=train", "calibrate", "mod", "tokens=1000000", "split=val", code=1)
+
+
 def benchmark(name):
     words = ("capacities=0.3,1", "tokens=256", "time_rounds=1")
     x = run_json("eval", name, "--benchmark", *words, "-o", "rows.mp")
@@ -126,7 +190,7 @@ def every_method_is_evaluated_by_what_it_has():
     with open("some.txt", "w") as f:
         f.write("The cat sat on the mat. " * 30)
     for name in methods():
-        if name != "edp":
+        if name not in ("edp", "mod"):
             run("train", *TINY, "model.method=" + name, "--run", name, "--quiet")
         x = run_json("eval", name, "time_rounds=1")
         assert x["loss"] > 0 and "block_ratio" in x, x
@@ -163,6 +227,7 @@ def main():
     failed = 0
     try:
         run("train", *TINY, "--run", "edp", "model.method=edp", "--quiet")
+        run("train", *TINY, "--run", "mod", "model.method=mod", "--quiet")
         for f in tests:
             if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
                 continue
