@@ -28,7 +28,7 @@ struct gen_result {
     double block_ratio, flops_ratio; /* over all tokens, from the plans that ran      */
     double tok_s;                    /* made tokens per second, after the prompt           */
     double
-        time_ratio; /* decoding these tokens again / the same dense, medians in turn; NaN: not measured */
+        time_ratio; /* decoding these tokens again / the same dense, median of pairs in turn; NaN: not measured */
 };
 /* May text be made so?  DS_EUSAGE with one line of advice.  gen_run asks it first. */
 int gen_check(const struct subject *s, const struct gen_options *o, struct err *e) DS_CHECK;
