@@ -10,6 +10,7 @@
 struct capacity_row {
     double asked, realised; /* realised: blocks executed / all                       */
     double loss, delta;     /* nats per token; relative to dense, 0.01 = 1 % more    */
+    double ppl_delta;       /* the same of exp(loss): what the difference in nats makes of it */
     double flops_ratio, time_ratio, decode_time_ratio; /* prefill and decoding, medians of pairs */
     double control_random_loss;                        /* by lot at the same rates in each layer */
     double control_random_flops_ratio;

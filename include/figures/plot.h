@@ -89,6 +89,8 @@ struct panel {
     unsigned short occ[OCC_ROWS][OCC_COLS];
 };
 void panel_entry(struct panel *p, const char *text, int rgb, int dash, int marker, int is_line);
+/* Height that a sheet needs beyond its usual one when a legend above the plot is long. */
+double panel_legend_more(const struct sheet *s, const struct panel *p);
 /* Chooses ticks and margins inside the outer box and fixes the axes. */
 void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w, double h);
 void panel_axes(struct sheet *s, struct panel *p);
@@ -122,12 +124,14 @@ struct group {
     double target;    /* edp.target_ratio or NaN */
     int *run, runs;   /* indices into sheet.run; within the group's own memory */
     int method_index; /* dense 0 and so on, in order of appearance */
+    int family;       /* groups that differ in size and budget only have the same, from 0 */
+    char family_label[80];
 };
 struct groups {
     struct group *g;
     int n;
     int *index;
-    int methods;
+    int methods, families;
 };
 /* Groups runs whose configurations differ only in seed. */
 int groups_make(struct groups *out, const struct sheet *s, struct err *e) DS_CHECK;
@@ -184,6 +188,8 @@ typedef int strip_colour(const struct sheet *s, const struct probe *p, int l, in
 /* From y downwards; sets the sheet's height. Refuses a text that is too long to be drawn. */
 int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip_colour *colour,
                 const void *ctx, struct err *e) DS_CHECK;
+/* Adds to the caption how a probe was decided, when that is not how the model is used. */
+void strips_caveat(struct sheet *s, const struct probe *p);
 /* The probe that --probe names (default: the newest) of the only run; refused when it has no decisions. */
 int strips_probe(struct sheet *s, const struct probe **out, struct err *e) DS_CHECK;
 /* A key above the strips: boxes with words, in rows; returns its height. */

@@ -46,8 +46,9 @@ struct vector {
 /* All decisions over one text: from a probe of a training run, a trace, or the stepper. */
 struct probe {
     int64_t step;
-    int index;  /* which probe text (stable over steps)            */
-    char *name; /* "synth-3"                                        */
+    int index;        /* which probe text (stable over steps)            */
+    char *name;       /* "synth-3"                                        */
+    char routing[16]; /* "causal", "topk", "dense"; "" = not told    */
     int layers, tokens;
     int32_t *id;  /* (tokens)                                         */
     char **piece; /* (tokens) raw bytes of each token, NUL-terminated */
@@ -116,7 +117,8 @@ struct runview {
     double flops_dense;   /* per token, forward, dense model at the training length */
     double peak_gflops;   /* of the machine, in the format below; 0 = unknown */
     char peak_format[64]; /* "fp32" */
-    unsigned char *always_on; /* (n_always_on): layers that every token runs, by rule; NULL = not told */
+    unsigned char
+        *always_on; /* (n_always_on): layers that every token runs, by rule; NULL = not told */
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the process that writes */
     int arenas;
@@ -179,6 +181,8 @@ int runview_always_on(const struct runview *v, int l);
 const char *runview_unit(const struct runview *v, const char *name);
 /* Newest probe of an index (index < 0: any), or NULL. */
 const struct probe *runview_probe(const struct runview *v, int index);
+/* What a reader must be told of its decisions: "top-k, not causal", or "". */
+const char *probe_caveat(const struct probe *p);
 const struct matrix *probe_cell(const struct probe *p, const char *name);
 const struct vector *probe_token(const struct probe *p, const char *name);
 /* Newest eval whose task matches (NULL any) and that has the name: its scalar; NaN when absent. */

@@ -82,6 +82,11 @@ void cells_release(struct cells *c);
 enum cell_state cells_state(const struct cells *c, int layer, int token);
 /* Text, map and read-out, arranged for the room there is. */
 void cells_draw(struct area a, struct cells *c);
+/* The probe's name in at most `most` columns, and a warning behind it when its decisions are not those
+ * of use; returns the columns taken.  It all ends before x_end. */
+int cells_title(struct area line, int x, int most, int x_end, const struct probe *p);
+/* That warning alone, nothing (0) when there is none. */
+int cells_caveat(struct area line, int x, int x_end, const struct probe *p);
 /* What the colours mean; ends before x_end, returns the column it starts at. */
 int cells_legend(struct area line, int x_end, struct cells *c);
 

@@ -72,6 +72,28 @@ static int read_number(double *out, const char *name, const char *word, struct e
     return 0;
 }
 
+static int parse_shape(const char *word, int *layers, int *dim, int *heads, struct err *e);
+
+/* What LxD says itself must not be said again: the later word would win, and the label lie. */
+static int check_override(const struct task *t, const char *override, struct err *e)
+{
+    static const char *const of_size[] = {"model.layers=",   "model.dim=",      "model.heads=",
+                                          "model.kv_heads=", "model.head_dim=", "model.ffn="};
+    int layers, dim, heads;
+    if (strncmp(override, "train.steps=", 12) == 0 ||
+        strncmp(override, "train.flops_budget=", 19) == 0 || strncmp(override, "seed=", 5) == 0)
+        return err_set(e, DS_EUSAGE, "isoflop: %s: steps follow from --budget, seeds from --seeds",
+                       override);
+    for (size_t k = 0; k < DS_LEN(of_size); k++)
+        for (size_t i = 0; strncmp(override, of_size[k], strlen(of_size[k])) == 0 && i < t->sizes.n;
+             i++)
+            if (parse_shape(t->sizes.word[i], &layers, &dim, &heads, NULL) == 1)
+                return err_set(e, DS_EUSAGE,
+                               "isoflop: %s: --sizes %s says the shape; other shapes are presets",
+                               override, t->sizes.word[i]);
+    return 0;
+}
+
 static int read_task(struct task *t, const struct cli_args *a, struct err *e)
 {
     t->args = a;
@@ -92,12 +114,7 @@ static int read_task(struct task *t, const struct cli_args *a, struct err *e)
     if (rc == 0 && cli_value(a, "max-tokens"))
         rc = read_number(&t->max_tokens, "max-tokens", cli_value(a, "max-tokens"), e);
     for (int i = 0; rc == 0 && i < a->n_override; i++)
-        if (strncmp(a->override[i], "train.steps=", 12) == 0 ||
-            strncmp(a->override[i], "train.flops_budget=", 19) == 0 ||
-            strncmp(a->override[i], "seed=", 5) == 0)
-            rc =
-                err_set(e, DS_EUSAGE, "isoflop: %s: steps follow from --budget, seeds from --seeds",
-                        a->override[i]);
+        rc = check_override(t, a->override[i], e);
     return rc;
 }
 

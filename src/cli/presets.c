@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/use.h"
+#include "models/adapters.h"
 #include "training/options.h"
 
 static struct cli_option options[] = {
@@ -12,13 +13,14 @@ static struct cli_option options[] = {
     {.name = NULL},
 };
 
-/* What is said of one preset.  Counts are of the base model: what a method and adapters add comes on top. */
+/* What is said of one preset.  Counts are of the base model: what a method and adapters add comes on top, but in bytes. */
 struct facts {
     char name[80], base[80];
     struct train_config config;
     int64_t params, beside, layer; /* beside: without embedding, head and the table of positions */
     double flops;                  /* forward, a token, mean over a whole context */
-    double bytes; /* weights, gradients and two moments in fp32, the method's too */
+    double
+        bytes; /* weights, gradients and two moments in fp32, the method's and the adapters' too */
 };
 
 static int facts_read(struct facts *f, const char *const *preset, size_t n, struct err *e)
@@ -39,7 +41,8 @@ static int facts_read(struct facts *f, const char *const *preset, size_t n, stru
     f->beside = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
     f->flops = flops_dense_token(&shape, (int)m->max_seq);
     int frozen = f->config.train.freeze == FREEZE_BASE; /* then its weights are all that is held */
-    f->bytes = 4.0 * ((frozen ? 1 : 4) * (double)f->params + 4 * (double)f->config.method_params);
+    f->bytes = 4.0 * ((frozen ? 1 : 4) * (double)f->params +
+                      4 * ((double)f->config.method_params + adapters_weights(m)));
     return 0;
 }
 
@@ -168,9 +171,9 @@ static int list_all(struct str *out, int json, struct err *e)
     table_print(&t, out);
     table_release(&t);
     str_add(out,
-            "Several go together, a later one wins: depthscope train SIZE METHOD MODE.  Adapters "
-            "come on top.\nFLOPs: forward, mean over the context.  Bytes: weights, gradients "
-            "and two moments, fp32.\n");
+            "Several go together, a later one wins: depthscope train SIZE METHOD MODE.  Parameters "
+            "and FLOPs are without adapters.\nFLOPs: forward, mean over the context.  Bytes: "
+            "weights, gradients and two moments, fp32; adapters too; of a frozen base weights.\n");
     return rc;
 }
 

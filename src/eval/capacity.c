@@ -51,6 +51,7 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
     x->realised = measure_block_ratio(m);
     x->loss = measure_loss(m);
     x->delta = contrast_loss(&m->contrast, CONTRAST_CAUSAL) / t->dense_loss - 1; /* same tokens */
+    x->ppl_delta = expm1(contrast_loss(&m->contrast, CONTRAST_CAUSAL) - t->dense_loss);
     x->flops_ratio = measure_model_ratio(m);
     x->time_ratio = m->time_ratio;
     x->decode_time_ratio = m->decode_ratio;

@@ -36,12 +36,27 @@ static double last_point(const struct runview *v, const char *name)
     return (double)NAN;
 }
 
+/* Of the newest evaluation of that task by decisions of use: everything that ran, or ranks over
+ * whole sequences, says nothing of the model as it is used. */
+static double newest(const struct runview *v, const char *task, const char *key)
+{
+    for (size_t i = v->n_evals; i-- > 0;) {
+        const struct run_eval *x = &v->eval[i];
+        if (strcmp(x->task, task) != 0 || strcmp(x->routing, "causal") != 0)
+            continue;
+        for (int k = 0; k < x->values; k++)
+            if (strcmp(x->value[k].name, key) == 0 && x->value[k].n == 1)
+                return (double)x->value[k].v[0];
+    }
+    return (double)NAN;
+}
+
 static double number(const struct runview *v, int row)
 {
-    static const char *const task[] = {"final", "ppl", NULL};
+    static const char *const task[] = {"final", "ppl", "val"};
     const char *key = row == SUMMARY_VAL_LOSS ? "loss" : summary_rows[row].key;
     for (size_t i = 0; i < DS_LEN(task); i++) {
-        double x = runview_eval(v, task[i], key);
+        double x = newest(v, task[i], key);
         if (isfinite(x))
             return x;
     }

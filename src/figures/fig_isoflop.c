@@ -22,7 +22,7 @@ struct point {
 struct parabola {
     double a, b, c, centre; /* a (x - centre)^2 + b (x - centre) + c */
 };
-/* Points of one method at one budget, next to each other, by size. */
+/* Points of one experiment at one budget, next to each other, by size. */
 struct iso {
     struct point *p;
     int n, budget, sizes;
@@ -65,8 +65,8 @@ static int take_point(struct sheet *s, struct point *p, struct err *e)
 
 static int before(const struct point *a, const struct point *b)
 {
-    if (a->g->method_index != b->g->method_index)
-        return a->g->method_index < b->g->method_index;
+    if (a->g->family != b->g->family)
+        return a->g->family < b->g->family;
     return a->budget != b->budget ? a->budget < b->budget : a->x < b->x;
 }
 
@@ -93,7 +93,7 @@ static int cut(struct isos *t, int n)
     for (int i = 0, end; i < n; i = end) {
         struct point *p = &t->point[i];
         for (end = i; end < n && t->point[end].budget == p->budget &&
-                      t->point[end].g->method_index == p->g->method_index;
+                      t->point[end].g->family == p->g->family;
              end++)
             ;
         int budget = budget_index(t, p->budget);
@@ -118,7 +118,7 @@ static int take(struct sheet *s, const struct groups *set, struct isos *t, struc
         rc = take_point(s, &t->point[i], e);
     }
     if (rc == 0 && cut(t, set->n) < 0)
-        rc = err_set(e, DS_EUSAGE, "figure %s: more than %d curves (methods x budgets)",
+        rc = err_set(e, DS_EUSAGE, "figure %s: more than %d curves (experiments x budgets)",
                      s->ops->name, CURVES_MAX);
     return rc;
 }
@@ -240,7 +240,7 @@ static void include(struct panel *p, const struct isos *t)
     axis_pad(&p->ay, 0.1);
 }
 
-/* Dashes go with the method, as do markers; colours with the budget. */
+/* Dashes go with the experiment, as do markers; colours with the budget. */
 static void draw_fit(struct sheet *s, struct panel *p, const struct iso *c)
 {
     double x[LINE], y[LINE], from = c->p[0].x, to = c->p[c->n - 1].x;
@@ -252,7 +252,7 @@ static void draw_fit(struct sheet *s, struct panel *p, const struct iso *c)
     }
     pen_colour(s->pen, sheet_series(s, c->budget), c->has_fit ? 1 : 0.4);
     pen_width(s->pen, s->venue->line);
-    sheet_dash(s, c->p[0].g->method_index);
+    sheet_dash(s, c->p[0].g->family);
     if (n <= LINE)
         panel_line(s, p, x, y, (size_t)n);
     pen_dash(s->pen, NULL, 0);
@@ -267,7 +267,7 @@ static void draw_points(struct sheet *s, struct panel *p, const struct iso *c)
         double x = axis_at(&p->ax, pow(10, q->x)), y = axis_at(&p->ay, q->y.mean);
         if (isfinite(q->y.lo) && axis_at(&p->ay, q->y.lo) - axis_at(&p->ay, q->y.hi) > 2 * r)
             panel_whisker(s, x, axis_at(&p->ay, q->y.lo), x, axis_at(&p->ay, q->y.hi), rgb);
-        sheet_marker(s, q->g->method_index, x, y, r, rgb, q->g->runs == 1);
+        sheet_marker(s, q->g->family, x, y, r, rgb, q->g->runs == 1);
         panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
     }
 }
@@ -289,7 +289,7 @@ static void draw_best(struct sheet *s, struct panel *p, const struct iso *c)
     panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
 }
 
-static void add_entries(struct sheet *s, struct panel *p, const struct isos *t, int methods)
+static void add_entries(struct sheet *s, struct panel *p, const struct isos *t, int families)
 {
     char text[64], number[32];
     for (int i = 0; i < t->budgets; i++) {
@@ -297,32 +297,33 @@ static void add_entries(struct sheet *s, struct panel *p, const struct isos *t, 
         snprintf(text, sizeof text, "%s FLOPs", number);
         panel_entry(p, text, sheet_series(s, i), 0, -1, 0);
     }
-    for (int i = 0; methods > 1 && i < t->n; i++)
-        if (i == 0 || t->curve[i].p[0].g->method_index != t->curve[i - 1].p[0].g->method_index)
-            panel_entry(p, t->curve[i].p[0].g->method, sheet_colour(s, ROLE_TEXT),
-                        t->curve[i].p[0].g->method_index, t->curve[i].p[0].g->method_index, 1);
+    for (int i = 0; families > 1 && i < t->n; i++) {
+        const struct group *g = t->curve[i].p[0].g;
+        if (i == 0 || g->family != t->curve[i - 1].p[0].g->family)
+            panel_entry(p, g->family_label, sheet_colour(s, ROLE_TEXT), g->family, g->family, 1);
+    }
 }
 
 static void note_curve(struct sheet *s, const struct iso *c, double budget)
 {
     char number[32], best[32], lo[32], hi[32];
-    const char *method = c->p[0].g->method;
+    const char *name = c->p[0].g->family_label;
     number_short(number, sizeof number, budget);
     number_short(best, sizeof best, pow(10, c->best));
     number_short(lo, sizeof lo, pow(10, c->lo));
     number_short(hi, sizeof hi, pow(10, c->hi));
     if (!c->has_fit)
-        sheet_note(s, "%s, %s FLOPs: %d size%s, no fit.", method, number, c->sizes,
+        sheet_note(s, "%s, %s FLOPs: %d size%s, no fit.", name, number, c->sizes,
                    c->sizes == 1 ? "" : "s");
     else if (!c->is_enclosed)
-        sheet_note(s, "%s, %s FLOPs: the optimum is not enclosed by the sizes.", method, number);
+        sheet_note(s, "%s, %s FLOPs: the optimum is not enclosed by the sizes.", name, number);
     else if (!c->has_interval)
         sheet_note(s,
                    "%s, %s FLOPs: best at %s M parameters (no interval: it takes two seeds a "
                    "size, and a least point for 95 %% of them).",
-                   method, number, best);
+                   name, number, best);
     else
-        sheet_note(s, "%s, %s FLOPs: best at %s M parameters [%s, %s].", method, number, best, lo,
+        sheet_note(s, "%s, %s FLOPs: best at %s M parameters [%s, %s].", name, number, best, lo,
                    hi);
 }
 
@@ -342,8 +343,8 @@ static int draw(struct sheet *s, struct err *e)
         include(p, t);
         p->x_label = "Non-embedding parameters (millions)";
         p->y_label = "Validation loss (nats)";
-        add_entries(s, p, t, set.methods);
-        s->height = s->width * 0.7;
+        add_entries(s, p, t, set.families);
+        s->height = s->width * 0.7 + panel_legend_more(s, p);
         panel_layout(s, p, 0, 0, s->width, s->height);
         panel_axes(s, p);
         for (int i = 0; i < t->n; i++)

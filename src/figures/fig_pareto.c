@@ -87,10 +87,34 @@ static void draw_front(struct sheet *s, struct panel *p, const struct dot *d, in
     }
 }
 
-static void draw_dot(struct sheet *s, struct panel *p, const struct dot *d)
+enum { MARKERS = 6, NAMED_MAX = LEGEND_MAX - 2 /* the front and dense */ };
+
+/* Experiments of the same method before this one. */
+static int place_in_method(const struct groups *set, const struct group *g)
+{
+    int n = 0;
+    for (const struct group *o = set->g; o < g; o++)
+        n += o->method_index == g->method_index;
+    return n;
+}
+
+/* Colours go with the method, markers and then tints with the experiment. */
+static int marker_of(const struct groups *set, const struct group *g)
+{
+    return (g->method_index + place_in_method(set, g)) % MARKERS;
+}
+
+static int colour_of(const struct sheet *s, const struct groups *set, const struct group *g)
+{
+    int round = place_in_method(set, g) / MARKERS;
+    return sheet_tint(s, group_colour(s, g), pow(0.6, round));
+}
+
+static void draw_dot(struct sheet *s, struct panel *p, const struct groups *set,
+                     const struct dot *d)
 {
     double x = axis_at(&p->ax, d->x.mean), y = axis_at(&p->ay, d->y.mean), r = s->venue->line * 2.1;
-    int rgb = group_colour(s, d->g);
+    int rgb = colour_of(s, set, d->g);
     if (isfinite(d->y.lo)) {
         panel_whisker(s, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi), rgb);
         panel_mark_line(p, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi));
@@ -101,20 +125,18 @@ static void draw_dot(struct sheet *s, struct panel *p, const struct dot *d)
             panel_whisker(s, lo, y, hi, y, rgb);
         panel_mark_line(p, lo, y, hi, y);
     }
-    sheet_marker(s, d->g->method_index, x, y, r, rgb, d->g->runs == 1);
+    sheet_marker(s, marker_of(set, d->g), x, y, r, rgb, d->g->runs == 1);
     panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
 }
 
 static void add_entries(struct sheet *s, struct panel *p, const struct groups *set)
 {
-    for (int g = 0; g < set->n; g++) {
-        int is_first = 1;
-        for (int k = 0; k < g; k++)
-            is_first &= set->g[k].method_index != set->g[g].method_index;
-        if (is_first)
-            panel_entry(p, set->g[g].method, group_colour(s, &set->g[g]), 0, set->g[g].method_index,
-                        0);
+    for (int i = 0; i < set->n && i < NAMED_MAX; i++) {
+        const struct group *g = &set->g[i];
+        panel_entry(p, g->label, colour_of(s, set, g), 0, marker_of(set, g), 0);
     }
+    if (set->n > NAMED_MAX)
+        sheet_note(s, "%d of %d experiments are not in the legend.", set->n - NAMED_MAX, set->n);
     panel_entry(p, "not dominated", sheet_tint(s, sheet_colour(s, ROLE_TEXT), 0.55), 0, -1, 1);
 }
 
@@ -146,7 +168,7 @@ static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set
     add_entries(s, p, set);
     if (isfinite(dense))
         panel_entry(p, "loss of dense", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
-    s->height = s->width * 0.68;
+    s->height = s->width * 0.68 + panel_legend_more(s, p);
     panel_layout(s, p, 0, 0, s->width, s->height);
     /* Less compute is to the right, as such fronts are usually shown. */
     double from = p->ax.from;
@@ -157,7 +179,7 @@ static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set
         panel_rule(s, p, dense, 0, sheet_colour(s, ROLE_REFERENCE), 1);
     draw_front(s, p, d, set->n);
     for (int i = 0; i < set->n; i++)
-        draw_dot(s, p, &d[i]);
+        draw_dot(s, p, set, &d[i]);
     panel_legend(s, p);
 }
 

@@ -12,6 +12,7 @@ struct gates {
     double *v, *share; /* pooled; share above 0.5 of each run */
     size_t n;
     int texts;
+    const struct probe *caveat; /* one that must be told of, or NULL */
 };
 
 /* A layer where every gate is 1 decides nothing: it is always on. */
@@ -69,6 +70,7 @@ static int take_run(struct sheet *s, struct gates *g, int run, int place, struct
         if (take_probe(g, p, gate, &above, &cells) < 0)
             return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
         g->texts++;
+        g->caveat = *probe_caveat(p) ? p : g->caveat;
     }
     if (cells == 0)
         return sheet_refuse(s, run, e, "record 'probe': every cell of 'gate' is always on");
@@ -142,6 +144,8 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         sheet_note(s, "%s%s%d probe text%s, %d seed%s.", set->n > 1 ? g->label : "",
                    set->n > 1 ? ": " : "", all.texts, all.texts == 1 ? "" : "s", g->runs,
                    g->runs == 1 ? "" : "s");
+        if (all.caveat)
+            strips_caveat(s, all.caveat);
     }
     mem_free(all.v);
     mem_free(all.share);

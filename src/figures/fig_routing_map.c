@@ -24,6 +24,7 @@ static void note(struct sheet *s, const struct probe *p)
     sheet_note(
         s, "Text '%s' at step %lld: %d tokens, %d layers; %s of all cells ran, %s layers a token.",
         p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, share, depth);
+    strips_caveat(s, p);
 }
 
 static int draw(struct sheet *s, struct err *e)

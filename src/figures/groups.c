@@ -38,11 +38,26 @@ int config_is_incidental(const char *key)
     return strncmp(key, "run.", 4) == 0;
 }
 
+/* What a model's size is, and what follows from it and the budget. */
+static int is_of_size(const char *key)
+{
+    static const char *const names[] = {
+        "model.layers", "model.dim",          "model.heads", "model.kv_heads", "model.head_dim",
+        "model.ffn",    "train.flops_budget", "train.steps", "train.warmup",
+    };
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        if (strcmp(names[i], key) == 0)
+            return 1;
+    return config_is_incidental(key);
+}
+
+typedef int ignored_fn(const char *key);
+
 /* 1 when every key of a that matters has the same value in b. */
-static int covers(const struct runview *a, const struct runview *b)
+static int covers(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
 {
     for (size_t i = 0; i < a->configs; i++) {
-        if (config_is_incidental(a->config_key[i]))
+        if (is_ignored(a->config_key[i]))
             continue;
         const char *other = runview_config(b, a->config_key[i]);
         if (!other || strcmp(other, a->config_value[i]) != 0)
@@ -58,13 +73,18 @@ static const char *method_of(const struct runview *v)
     return m && *m ? m : "run";
 }
 
-static int same_experiment(const struct runview *a, const struct runview *b)
+static int same_but(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
 {
     /* Without any configuration nothing says that two runs are one experiment. */
     if (a->configs == 0 || b->configs == 0)
         return 0;
-    return strcmp(method_of(a), method_of(b)) == 0 && a->layers == b->layers && covers(a, b) &&
-           covers(b, a);
+    return strcmp(method_of(a), method_of(b)) == 0 && covers(a, b, is_ignored) &&
+           covers(b, a, is_ignored);
+}
+
+static int same_experiment(const struct runview *a, const struct runview *b)
+{
+    return a->layers == b->layers && same_but(a, b, config_is_incidental);
 }
 
 /* "ratio 0.6" for METHOD.target_ratio=0.6: last word of the key, and the value. */
@@ -80,21 +100,28 @@ static void add_difference(struct str *out, const char *key, const char *value)
         str_addf(out, "%s%s %s", out->len ? ", " : "", word, value);
 }
 
-/* Keys in which g differs from another group of the same method. */
-static void name_group(struct groups *set, const struct sheet *s, struct group *g)
+static const struct runview *view_of(const struct sheet *s, const struct group *g)
 {
-    const struct runview *v = s->run[g->run[0]].view;
+    return s->run[g->run[0]].view;
+}
+
+/* The method, and keys that are not ignored in which g differs from another group of it. */
+static void name_group(const struct groups *set, const struct sheet *s, const struct group *g,
+                       ignored_fn *is_ignored, char *out, size_t size)
+{
+    const struct runview *v = view_of(s, g);
     struct str words = {0}, clean = {0}, all = {0};
     int is_alone = 1;
     for (int o = 0; o < set->n; o++)
-        is_alone &= &set->g[o] == g || strcmp(set->g[o].method, g->method) != 0;
+        is_alone &= &set->g[o] == g || strcmp(set->g[o].method, g->method) != 0 ||
+                    same_but(view_of(s, &set->g[o]), v, is_ignored);
     for (size_t i = 0; !is_alone && i < v->configs; i++) {
         int differs = 0;
         for (int o = 0; o < set->n; o++) {
             const struct group *other = &set->g[o];
-            if (strcmp(other->method, g->method) != 0 || config_is_incidental(v->config_key[i]))
+            if (strcmp(other->method, g->method) != 0 || is_ignored(v->config_key[i]))
                 continue;
-            const char *theirs = runview_config(s->run[other->run[0]].view, v->config_key[i]);
+            const char *theirs = runview_config(view_of(s, other), v->config_key[i]);
             differs |= !theirs || strcmp(theirs, v->config_value[i]) != 0;
         }
         if (differs)
@@ -107,7 +134,7 @@ static void name_group(struct groups *set, const struct sheet *s, struct group *
         str_addf(&all, ", %s", name);
     }
     utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
-    str_copy(g->label, sizeof g->label, str_text(&clean));
+    str_copy(out, size, str_text(&clean));
     str_release(&words);
     str_release(&clean);
     str_release(&all);
@@ -123,6 +150,19 @@ static int method_index(const struct groups *set, int upto, const char *method)
             most = set->g[i].method_index;
     }
     return most + 1;
+}
+
+static void find_family(struct groups *set, const struct sheet *s, int i)
+{
+    struct group *g = &set->g[i];
+    for (int k = 0; k < i; k++)
+        if (same_but(view_of(s, &set->g[k]), view_of(s, g), is_of_size)) {
+            g->family = set->g[k].family;
+            str_copy(g->family_label, sizeof g->family_label, set->g[k].family_label);
+            return;
+        }
+    g->family = set->families++;
+    name_group(set, s, g, is_of_size, g->family_label, sizeof g->family_label);
 }
 
 static void add_run(struct groups *out, const struct sheet *s, int run)
@@ -158,8 +198,11 @@ int groups_make(struct groups *out, const struct sheet *s, struct err *e)
     }
     for (int i = 0; i < s->runs; i++)
         add_run(&set, s, i);
-    for (int i = 0; i < set.n; i++)
-        name_group(&set, s, &set.g[i]);
+    for (int i = 0; i < set.n; i++) {
+        struct group *g = &set.g[i];
+        name_group(&set, s, g, config_is_incidental, g->label, sizeof g->label);
+        find_family(&set, s, i);
+    }
     *out = set;
     return 0;
 }

@@ -41,6 +41,8 @@ void panel_mark_line(struct panel *p, double x0, double y0, double x1, double y1
 void panel_mark_box(struct panel *p, double x, double y, double w, double h)
 {
     double dx = p->w / OCC_COLS, dy = p->h / OCC_ROWS;
+    if (!(dx > 0 && dy > 0))
+        return;
     for (double v = y; v <= y + h; v += dy)
         for (double u = x; u <= x + w; u += dx)
             panel_mark(p, u, v);

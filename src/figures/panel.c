@@ -54,6 +54,13 @@ static int legend_rows(const struct sheet *s, const struct panel *p, double w)
     return rows;
 }
 
+double panel_legend_more(const struct sheet *s, const struct panel *p)
+{
+    enum { USUAL = 3 };
+    int rows = s->legend_above ? legend_rows(s, p, s->width - s->venue->small * 5) : 0;
+    return rows > USUAL ? (rows - USUAL) * s->venue->small * 1.5 : 0;
+}
+
 void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w, double h)
 {
     double small = s->venue->small, base = s->venue->base;

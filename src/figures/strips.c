@@ -160,3 +160,9 @@ int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
     *out = p;
     return 0;
 }
+
+void strips_caveat(struct sheet *s, const struct probe *p)
+{
+    if (*probe_caveat(p))
+        sheet_note(s, "Decisions: %s.", probe_caveat(p));
+}

@@ -37,6 +37,11 @@ void probe_free(struct probe *p)
     mem_free(p);
 }
 
+const char *probe_caveat(const struct probe *p)
+{
+    return strcmp(p->routing, "topk") == 0 ? "top-k, not causal" : "";
+}
+
 size_t probe_bytes(const struct probe *p)
 {
     size_t tokens = (size_t)p->tokens, cells = (size_t)p->layers * tokens;
@@ -262,7 +267,10 @@ struct probe *probe_read(struct runview *v, struct value body, int64_t step)
         p->index = index >= 0 && index < INT32_MAX ? (int)index : 0;
         p->flops_dense = value_num(value_get(body, "flops_dense"), 0);
         p->name = text_copy(value_get(body, "name"), 256);
-        rc = p->name ? shape(p, body) : DS_EMEM;
+        char *routing = text_copy(value_get(body, "routing"), sizeof p->routing - 1);
+        str_copy(p->routing, sizeof p->routing, routing ? routing : "");
+        rc = p->name && routing ? shape(p, body) : DS_EMEM;
+        mem_free(routing);
     }
     if (rc == 0)
         rc = read_parts(v, p, body);

@@ -97,6 +97,11 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
         return err_set(e, DS_EUSAGE,
                        "train.init=%s says the size: only models from the beginning have others",
                        c->train.init);
+    if (train_has_teacher(&c->train))
+        return err_set(e, DS_EUSAGE,
+                       "train.teacher=%s: its forward is not in the FLOPs that are counted; "
+                       "train.teacher=off or train.no_kd=true trains without",
+                       c->train.teacher);
     if (left > 0 && need > left)
         return err_set(e, DS_ERANGE, "the model needs at least %sB of memory, %sB are left",
                        str_si(a, need), str_si(b, left));

@@ -227,6 +227,16 @@ static void probes_bare(struct stream *s)
     stream_end(s, 10);
 }
 
+/* Of a method by rank, decided as in training: a reader must be told. */
+static void probes_topk(struct stream *s)
+{
+    stream_head(s, "fixture-topk", "mod", 10);
+    probe_body(s->record, 10, 0, PROBE_T, 0, 0, -1);
+    record_str(s->record, "routing", "topk");
+    stream_put(s);
+    stream_end(s, 10);
+}
+
 /* The bytes of a stream; 0 on success. */
 static int probes_make(void (*make)(struct stream *), struct str *out)
 {

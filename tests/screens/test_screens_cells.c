@@ -111,7 +111,7 @@ void session_close(struct session *s)
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color;
-    int is_bare, is_empty;
+    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 by rank */
 };
 
 /* clang-format off */
@@ -123,6 +123,9 @@ static const struct screen screens[] = {
     {"depth-ascii",    "80x24",  "depth",   "keys j j l\nshot\nkeys c",              "ascii",  "never", 0, 0},
     {"depth-shades",   "60x14",  "depth",   "keys j j l",                            "shades", "16",    0, 0},
     {"depth-bare",     "80x24",  "depth",   "keys j j l c",                          NULL,     NULL,    1, 0},
+    {"depth-topk",     "80x24",  "depth",   "keys l",                                NULL,     NULL,    2, 0},
+    {"depth-topk-20x5", "20x5",  "depth",   "keys l",                                NULL,     NULL,    2, 0},
+    {"signals-topk",   "80x24",  "signals", "keys l",                                NULL,     NULL,    2, 0},
     {"depth-click",    "80x24",  "depth",   "click 5 20\nshot\nclick 12 14\nwheel down 12 14", NULL, NULL, 0, 0},
     {"depth-empty",    "80x24",  "depth",   "keys l j c Space , }",                  NULL,     NULL,    0, 1},
     {"signals-80x24",  "80x24",  "signals", "keys l l l Space l l\nshot\nkeys p\nshot\nkeys c p\nshot\nkeys s", NULL, NULL, 0, 0},
@@ -180,7 +183,8 @@ static void play(const struct screen *s)
     snprintf(dump, sizeof dump, "%s/out.screen", dir);
     snprintf(run, sizeof run, "%s/run.mp", dir);
     snprintf(golden, sizeof golden, "tests/screens/%s.screen", s->name);
-    t_eq(probes_make(s->is_bare ? probes_bare : s->is_empty ? empty_run : probes_run, &log), 0);
+    void (*const make[])(struct stream *) = {probes_run, probes_bare, probes_topk};
+    t_eq(probes_make(s->is_empty ? empty_run : make[s->kind], &log), 0);
     t_ok(fs_write_file(run, log.p, log.len, &e), &e);
     t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);
     t_ok(tui_run(&o, &e), &e);

@@ -221,6 +221,13 @@ def presets_tell_sizes_and_keys():
     tokens = (x["context"] + 1) / 2
     products = x["params"] - 28 * (1536 * 2 + 1536 + 512) - 1536
     assert abs(x["flops_token"] - (2 * products + 28 * 4 * tokens * 1536)) < 1e-6 * x["flops_token"], x
+    d = run_json("presets", "small", "dlr")
+    C, L, r, base = int(d["keys"]["model.dim"]), d["layers"], int(d["keys"]["model.lora_r"]), d["params"]
+    assert d["keys"]["train.freeze"] == "base" and d["keys"]["model.lora_targets"] == "q,k,v,o", d["keys"]
+    H = int(d["keys"]["model.heads"]) * int(d["keys"]["model.head_dim"])
+    K = int(d["keys"]["model.kv_heads"]) * int(d["keys"]["model.head_dim"])
+    adapters = L * r * (2 * (C + H) + 2 * (C + K))
+    assert d["train_bytes"] == 4 * base + 16 * (adapters + d["params_method"]), (d["train_bytes"], base, adapters)
     text = run("presets")
     assert "494,032,768" in text and "llama-3.1-8b" in text
     one = run("presets", "gpt-edp")
@@ -323,6 +330,11 @@ def isoflop_refuses_what_it_cannot_do():
     refused("say LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
     refused("no preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
     refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
+    for key in "layers=2 dim=64 heads=2 kv_heads=1 head_dim=8 ffn=64".split():
+        refused("--sizes 4x32 says the shape", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
+    assert run.err.count("\n") == 1, run.err
+    refused("train.teacher=self: its forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
+            "--methods", "edp", "train.teacher=self")
     refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
     refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
             "--methods", "dense")

@@ -2,6 +2,7 @@
 DEPTHSCOPE names the program.  The methods are those that `help keys` lists."""
 import fcntl
 import json
+import math
 import os
 import re
 import shutil
@@ -168,7 +169,11 @@ def benchmark(name):
     assert x["rows"][0]["block_ratio"] <= x["rows"][1]["block_ratio"], x
     assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
     assert "1 head, 2 eval" in run("inspect", "rows.mp")
-    assert "random control" in run("eval", name, "--benchmark", *words)
+    table = run("eval", name, "--benchmark", *words)
+    assert "random control" in table and "loss vs dense %" in table and "ppl vs dense %" in table, table
+    for r in x["rows"]:
+        more = math.exp(x["dense_loss"] * r["loss_delta"]) - 1
+        assert abs(r["perplexity_delta"] - more) < 1e-6, (r, more)
     refused("unreachable: speedup lies in", "eval", name, "target_speedup=1000", "tokens=256", code=1)
 
 

@@ -147,6 +147,7 @@ T(the_table_has_what_each_capacity_really_did)
         t_near(t.row[i].control_random_loss, contrast_loss(&r.measure.contrast, CONTRAST_RANDOM),
                1e-12);
         t_near(t.row[i].delta, t.row[i].loss / t.dense_loss - 1, 1e-9);
+        t_near(t.row[i].ppl_delta, exp(t.row[i].loss) / exp(t.dense_loss) - 1, 1e-9);
         ppl_result_release(&r);
     }
     t_near(t.row[2].loss, t.dense_loss, 1e-9); /* everything ran */

@@ -324,6 +324,84 @@ T(an_optimum_is_marked_only_where_the_sizes_enclose_it)
     clear();
 }
 
+/* Four sizes of one configuration at one budget. */
+static void add_sizes(const char *dir, double capacity, int is_control, double best)
+{
+    char name[64];
+    for (int i = 0; i < 4; i++) {
+        struct meth m = meth_iso(dir, "routed", 1e12, best, 1e6 * pow(2, i), 0);
+        m.capacity = capacity;
+        m.is_control = is_control;
+        snprintf(name, sizeof name, "sizes-%d-%d", count, i);
+        add(m, name);
+    }
+}
+
+T(a_method_and_its_control_and_two_capacities_have_a_curve_each)
+{
+    const char *dir = t_tmpdir();
+    add_sizes(dir, 0.5, 0, 2e6);
+    add_sizes(dir, 0.5, 1, 4e6);
+    add_sizes(dir, 0.25, 0, 3e6);
+    struct figure f = draw("isoflop");
+    says(&f, "routed, capacity 0.5, stochastic 0, ");
+    says(&f, "routed, capacity 0.5, stochastic 1, ");
+    says(&f, "routed, capacity 0.25, stochastic 0, ");
+    shows(&f, "routed, capacity 0.5, stochastic 1", 1);
+    int curves = 0;
+    for (const char *at = str_text(&f.caption); (at = strstr(at, "best at ")) != NULL; at++)
+        curves++;
+    t_eq(curves, 3);
+    figure_release(&f);
+    clear();
+    add_sizes(dir, 0.5, 0, 2e6);
+    f = draw("isoflop");
+    says(&f, "routed, 1.0");
+    figure_release(&f);
+    clear();
+}
+
+T(experiments_of_one_method_differ_in_the_front_and_its_legend)
+{
+    const char *dir = t_tmpdir();
+    add(meth_routed(dir, 0.5, 0), "a");
+    struct meth m = meth_routed(dir, 0.5, 0);
+    char name[64];
+    m.is_control = 1;
+    m.loss += 0.1;
+    add(m, "b");
+    struct figure f = draw("pareto");
+    shows(&f, "routed, stochastic 0", 1);
+    shows(&f, "routed, stochastic 1", 1);
+    figure_release(&f);
+    for (int i = 0; i < 18; i++) {
+        m = meth_routed(dir, 0.05 * (i + 1), 0);
+        snprintf(name, sizeof name, "c%d", i);
+        add(m, name);
+    }
+    f = draw("pareto");
+    says(&f, "are not in the legend");
+    figure_release(&f);
+    clear();
+}
+
+T(captions_say_that_decisions_are_by_rank)
+{
+    static const char *const name[] = {"routing_map", "exit_map", "router_hist"};
+    const char *dir = t_tmpdir();
+    for (int is_topk = 0; is_topk < 2; is_topk++)
+        for (size_t i = 0; i < 3; i++) {
+            struct meth m = meth_routed(dir, 0.5, 0);
+            m.is_topk = is_topk;
+            add(m, "r");
+            struct figure f = draw(name[i]);
+            int told = strstr(str_text(&f.caption), "Decisions: top-k, not causal.") != NULL;
+            t_truef(told == is_topk, "%s: %s", name[i], str_text(&f.caption));
+            figure_release(&f);
+            clear();
+        }
+}
+
 T(exits_come_from_probes_or_from_rates)
 {
     const char *dir = t_tmpdir();

@@ -14,6 +14,7 @@ struct meth {
     const char *drop;                      /* a key that is left out, to see the refusal */
     const char *drop_task;                 /* an evaluation that is */
     int rates;                             /* exits as rates of layers, not in probes */
+    int is_control, is_topk; /* routed.stochastic is set; probes are decided by rank */
 };
 
 static inline int meth_has(const struct meth *m, const char *key)
@@ -46,8 +47,10 @@ static inline void meth_head(struct record *r, const struct meth *m, const char 
     fix_config(r, "seed", m->seed);
     if (m->budget > 0)
         fix_config(r, "train.flops_budget", m->budget);
-    if (strcmp(m->method, "dense") != 0)
+    if (strcmp(m->method, "dense") != 0) {
         fix_config(r, "routed.capacity", m->capacity);
+        fix_config(r, "routed.stochastic", m->is_control);
+    }
     record_close(r);
 }
 
@@ -186,6 +189,7 @@ static inline void meth_probe(struct record *r, const struct meth *m, int index,
     record_begin(r, "probe", METH_STEPS, 2002);
     record_int(r, "index", index);
     record_str(r, "name", index ? "text-1" : "text-0");
+    record_str(r, "routing", m->is_topk ? "topk" : "causal");
     record_int(r, "layers", m->layers);
     record_i32s(r, "ids", ids, METH_PROBE);
     record_pieces(r, "text", piece, len, METH_PROBE);

@@ -59,6 +59,28 @@ T(a_cost_moves_with_its_target)
     t_true(cost(slow, DS_LEN(slow), &cache).flops > 1.1 * cost(fast, DS_LEN(fast), &cache).flops);
 }
 
+static int ask(const char *const *setting, size_t n, struct err *e)
+{
+    struct train_cost_cache cache = {0};
+    struct train_config c;
+    struct train_cost out;
+    t_ok(train_config_make(&c, NULL, 0, setting, n, e), e);
+    int rc = train_cost(&out, &c, &cache, e);
+    train_config_release(&c);
+    return rc;
+}
+
+T(a_teacher_costs_what_is_not_counted)
+{
+    static const char *const with[] = {BASE, "model.method=edp", "train.teacher=self"};
+    static const char *const without[] = {BASE, "model.method=edp", "train.teacher=self",
+                                          "train.no_kd=true"};
+    struct err e = {0};
+    t_fails(ask(with, DS_LEN(with), &e), &e, DS_EUSAGE, "train.teacher=self: its forward");
+    e = (struct err){0};
+    t_ok(ask(without, DS_LEN(without), &e), &e);
+}
+
 T(texts_that_are_not_there_are_one_line)
 {
     static const char *const s[] = {BASE, "data.path=nowhere.txt"};

@@ -148,3 +148,24 @@ void cells_piece(struct area a, int y, int x, int width, struct ink i, const str
     }
     area_put(room, 0, 0, cut ? rune : rune == '\n' && !ascii ? 0x2424 : (uint32_t)'?', i);
 }
+
+/* Its first word where there is no room for all. */
+int cells_caveat(struct area line, int x, int x_end, const struct probe *p)
+{
+    const char *text = probe_caveat(p);
+    int n = (int)strlen(text);
+    n = x + n < x_end ? n : (int)strcspn(text, ",");
+    return n > 0 ? area_text(line, 0, x, n, ink_attr(ink(ROLE_WARN), ATTR_BOLD), text) : 0;
+}
+
+int cells_title(struct area line, int x, int most, int x_end, const struct probe *p)
+{
+    int first = (int)strcspn(probe_caveat(p), ","), room = x_end - x - (first ? first + 2 : 0);
+    int n =
+        area_text(line, 0, x,
+                  most < room ? most
+                  : room > 0  ? room
+                              : 0,
+                  ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->name && p->name[0] ? p->name : "text");
+    return first ? n + 2 + cells_caveat(line, x + n + 2, x_end, p) : n;
+}

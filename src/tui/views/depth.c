@@ -102,9 +102,7 @@ static void draw_title(struct view *v, struct area line)
     struct pick_place at = pick_place(&d->pick, r);
     char part[4][64] = {{0}};
     int end = line.cols >= 50 ? cells_legend(line, line.cols - 1, &d->cells) : line.cols, x = 1;
-    x += area_text(line, 0, x, line.cols > 60 ? 24 : 12, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                   p->name && p->name[0] ? p->name : "text") +
-         2;
+    x += cells_title(line, x, line.cols > 60 ? 24 : 12, end, p) + 2;
     snprintf(part[0], sizeof part[0], "step %lld", (long long)p->step);
     snprintf(part[1], sizeof part[1], d->pick.is_held ? "probe %d/%d" : "newest", at.at, at.of);
     snprintf(part[2], sizeof part[2], "text %d/%d", at.text, at.texts);

@@ -23,10 +23,7 @@ static void draw_title(struct view *v, struct area line)
     const struct probe *p = s->probe;
     struct pick_place at = pick_place(&s->pick, app_run(v->app));
     char text[96];
-    int x = 1 +
-            area_text(line, 0, 1, line.cols / 2, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                      p->name && p->name[0] ? p->name : "text") +
-            2;
+    int x = 1 + cells_title(line, 1, line.cols / 2, line.cols, p) + 2;
     snprintf(text, sizeof text,
              s->pick.is_held ? "step %lld  probe %d/%d  text %d/%d"
                              : "step %lld  newest  text %d/%d",

@@ -74,6 +74,8 @@ static void draw_title(struct view *v, struct area line)
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, 7, ink(role), word);
     x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* one place, whatever the word */
+    if (s->cells.probe && *probe_caveat(s->cells.probe))
+        x += cells_caveat(line, x, end - 1, s->cells.probe) + 2;
     char text[64] = "";
     if (s->newer_step >= 0)
         snprintf(text, sizeof text, "step %lld is there: R loads it", (long long)s->newer_step);

@@ -1,0 +1,61 @@
+/* Which evaluations a run's row of numbers is taken from. */
+#include <math.h>
+
+#include "base/fs.h"
+#include "eval/summary.h"
+#include "io/record.h"
+#include "t.h"
+
+struct told {
+    const char *task, *routing;
+    double loss;
+};
+
+static double val_loss(const struct told *told, size_t n, double metric)
+{
+    char path[600];
+    struct str out = {0};
+    struct err e = {0};
+    struct summary s;
+    struct record *r = record_new();
+    uint64_t seq = 0;
+    record_begin(r, "head", 0, 1000);
+    record_str(r, "run", "made-up");
+    t_ok(record_end(r, seq++, &out, &e), &e);
+    record_begin(r, "metric", 1, 1001);
+    record_num(r, "val_loss", metric);
+    t_ok(record_end(r, seq++, &out, &e), &e);
+    for (size_t i = 0; i < n; i++) {
+        record_begin(r, "eval", 1, 1002);
+        record_str(r, "task", told[i].task);
+        record_str(r, "routing", told[i].routing);
+        record_num(r, "loss", told[i].loss);
+        t_ok(record_end(r, seq++, &out, &e), &e);
+    }
+    snprintf(path, sizeof path, "%s/log.mp", t_tmpdir());
+    t_ok(fs_write_file(path, out.p, out.len, &e), &e);
+    t_ok(summary_read(&s, path, &e), &e);
+    double loss = s.value[SUMMARY_VAL_LOSS];
+    summary_release(&s);
+    str_release(&out);
+    record_free(r);
+    return loss;
+}
+
+T(val_loss_is_of_causal_decisions_at_the_capacity_in_use)
+{
+    static const struct told other[] = {{"capacity", "causal", 9},
+                                        {"ppl", "topk", 1},
+                                        {"ppl", "dense", 0.5},
+                                        {"mine", "causal", 8}};
+    static const struct told final[] = {
+        {"final", "causal", 2}, {"final", "dense", 1}, {"ppl", "causal", 3}, {"val", "causal", 4}};
+    static const struct told ppl[] = {
+        {"val", "causal", 4}, {"ppl", "causal", 3}, {"ppl", "topk", 1}};
+    static const struct told val[] = {{"val", "causal", 4}, {"capacity", "causal", 9}};
+    t_near(val_loss(other, DS_LEN(other), 2.5), 2.5, 1e-6);
+    t_true(isnan(val_loss(other, DS_LEN(other), (double)NAN)));
+    t_near(val_loss(final, DS_LEN(final), 2.5), 2, 1e-6);
+    t_near(val_loss(ppl, DS_LEN(ppl), 2.5), 3, 1e-6);
+    t_near(val_loss(val, DS_LEN(val), 2.5), 4, 1e-6);
+}
