@@ -47,6 +47,18 @@ T(fields_are_what_the_probe_carries)
     runview_free(r);
 }
 
+T(a_probe_by_rank_is_told)
+{
+    struct runview *r = view_of(probes_topk);
+    t_str(runview_probe(r, 0)->routing, "topk");
+    t_str(probe_caveat(runview_probe(r, 0)), "top-k, not causal");
+    runview_free(r);
+    r = view_of(probes_bare); /* it does not tell */
+    t_str(runview_probe(r, 0)->routing, "");
+    t_str(probe_caveat(runview_probe(r, 0)), "");
+    runview_free(r);
+}
+
 T(a_layer_that_always_ran_counts_as_by_rule)
 {
     struct runview *r = view_of(probes_bare);
