@@ -544,16 +544,15 @@ static int mod_set(struct route *r, const char *key, double value, struct err *e
 static int mod_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     const struct mod *s = mod_of(r);
-    int by_table = pass->has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD;
     double capacity = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
-    if (!by_table || capacity <= 0 || capacity >= 1 || pass->topk || pass->calibrate)
+    if (!(pass->has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD) || capacity <= 0 ||
+        capacity >= 1 || pass->topk || pass->calibrate)
         return 0;
     for (int l = s->first; l < r->L && !opts_of(r)->stochastic; l += (int)opts_of(r)->every)
         if (!quantiles_known(table_of(r), l))
-            return err_set(
-                e, DS_EUSAGE,
-                "capacity=%g: block %d has no thresholds yet: depthscope calibrate MODEL", capacity,
-                l);
+            return err_set(e, DS_EUSAGE,
+                           "block %d has no thresholds for capacity=%g: depthscope calibrate MODEL",
+                           l, capacity);
     return 0;
 }
 
