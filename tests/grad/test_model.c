@@ -179,31 +179,6 @@ T(plans_without_any_row_have_the_right_gradients)
     }
 }
 
-/* A registered method's own training plan, replayed: what it decided, its step codes and all, is right for every weight that
- * is not the gate's own.  Replayed gates are numbers: what they and the penalties would hand on to the stream has no place
- * here (a method with such gradients has its own test beside this). */
-T(every_registered_method_leaves_the_weights_their_true_gradients)
-{
-    for (const struct route_ops *const *ops = route_all(); *ops; ops++) {
-        char text[128];
-        struct pass pass = kit_pass(PASS_TRAIN);
-        setup(1);
-        snprintf(text, sizeof text, "model.layers=8 model.method=%s", (*ops)->name);
-        struct model *m = small(text, 0);
-        struct route_ops deaf = **ops;
-        deaf.decide_bwd = NULL;
-        deaf.aux = NULL;
-        model_forward(m, &batch.b, &pass);
-        m->route.frozen = 1;
-        m->route.ops = &deaf;
-        for (int i = 0; i < m->params.n; i++)
-            if (m->params.p[i].group == PARAM_ROUTER)
-                m->params.p[i].train = 0;
-        check_params((*ops)->name, m, &pass);
-        model_free(m);
-    }
-}
-
 /* ---- sum rules --------------------------------------------------------------------------------- */
 
 static int find(const struct model *m, const char *name)
