@@ -25,6 +25,8 @@ enum {
 
 /* --- pretok.c: text -> pieces that merges never cross ------------------------------------- */
 
+struct json_node;
+
 struct pretok_stage {
     struct regex *re;
     char *pattern; /* owned, NUL-terminated */
@@ -49,7 +51,7 @@ void pretok_release(struct pretok *p);
 /* --- bpe.c, bpe_long.c: piece -> ids -------------------------------------------------------- */
 
 struct bpe_merge {
-    int32_t left, right, id; /* rank = place in the list */
+    int32_t left, right, id;
 };
 struct bpe_slot {
     uint64_t key; /* left and right + 1, 0 = free */
@@ -61,10 +63,28 @@ struct bpe_cached {
     char key[BPE_CACHE_KEY];
     int32_t id[BPE_CACHE_IDS];
 };
+/* What a vocabulary of characters has instead of one of bytes (SentencePiece's, and those like it):
+ * words begin as characters, and what the vocabulary lacks falls to bytes or to one unknown token.
+ */
+struct bpe_chars {
+    struct map symbol;  /* text of a token -> id                       */
+    int32_t ascii[128]; /* the same for one ASCII character, -1: none  */
+    uint32_t *length;   /* bytes of text that each id stands for, owned */
+    int32_t unk;        /* -1: none, and unknown characters are errors */
+    int fuse_unk;       /* unknown characters in a row are one token   */
+    int byte_fallback;
+    char mark[4]; /* the character that begins words, "" if none */
+    size_t mark_len;
+    /* Bytes that stand before the mark inside some token.  After any other byte no merge can cross
+     * the mark, and words may be cut there: it changes no id. */
+    unsigned char joined[256];
+};
 struct bpe {
     struct pretok pre;
-    int32_t byte_id[256];   /* -1: the vocabulary lacks it */
-    const uint32_t *length; /* bytes of each id's piece, borrowed from the tokenizer */
+    struct bpe_chars *chars; /* NULL: byte-level */
+    int32_t *rank;           /* of each merge, ascending, < merges; NULL: its place in the list */
+    int32_t byte_id[256];    /* -1: the vocabulary lacks it */
+    const uint32_t *length;  /* bytes of text each id stands for, borrowed */
     struct bpe_merge *merge;
     size_t merges, merge_cap;
     struct bpe_slot *slot;
@@ -86,11 +106,54 @@ int bpe_encode_piece(const struct bpe *b, const char *s, size_t n, struct ids *o
                      struct err *e) DS_CHECK;
 int bpe_encode_long(const struct bpe *b, const char *s, size_t n, struct ids *out,
                     struct err *e) DS_CHECK;
+/* Merges n ids in place, quadratic: n <= BPE_WORD_SMALL; returns how many are left. */
+int bpe_merge_small(const struct bpe *b, int32_t *id, int n);
+/* The same for any length, appended to out.  slot: one for each byte of text; see bpe_long.c. */
+int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out,
+                   struct err *e) DS_CHECK;
+int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e) DS_CHECK;
 void bpe_release(struct bpe *b);
+
+/* --- bpe_chars.c ---------------------------------------------------------------------------- */
+
+struct bpe_chars *bpe_chars_new(int vocab, struct err *e);
+void bpe_chars_free(struct bpe_chars *c); /* NULL allowed */
+/* A token of the vocabulary, as it is written there. */
+int bpe_chars_add(struct bpe *b, int32_t id, const char *s, size_t n, struct err *e) DS_CHECK;
+/* Finds the mark once all tokens are in.  metaspace: it is U+2581 in any case; split: each begins a
+ * word. */
+void bpe_chars_ready(struct bpe *b, int metaspace, int split);
+/* One piece of text, any length. The cache makes this not thread-safe. */
+int bpe_encode_chars(const struct bpe *b, const char *s, size_t n, struct ids *out,
+                     struct err *e) DS_CHECK;
+/* The byte that "<0x0A>" stands for, or -1. */
+int bpe_fallback_byte(const char *s, size_t n);
 
 /* GPT-2's printable stand-ins: the code point that stands for a byte, and back (-1 if none). */
 uint32_t bpe_byte_rune(unsigned char byte);
 int bpe_rune_byte(uint32_t rune);
+
+/* --- normalize.c: what happens to text before it is cut, and to tokens when they become text - */
+
+enum norm_kind { NORM_NFC, NORM_PREPEND, NORM_REPLACE };
+enum { NORM_STEPS = 8, NORM_TEXT = 64 };
+struct norm_step {
+    enum norm_kind kind;
+    char *from, *to; /* owned; REPLACE: each `from` becomes `to`; PREPEND: `to` goes in front */
+    size_t from_len, to_len;
+};
+struct norm {
+    struct norm_step step[NORM_STEPS];
+    int n;
+};
+/* Copies the texts, each at most NORM_TEXT bytes. */
+int norm_add(struct norm *m, struct norm_step s, struct err *e) DS_CHECK;
+int norm_has_nfc(const struct norm *m);
+/* *p, *n become the normalised text: itself where nothing changes, else what lies in `own`.  Empty
+ * text stays empty. */
+int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
+               struct err *e) DS_CHECK;
+void norm_release(struct norm *m);
 
 /* --- tokenizer.c ----------------------------------------------------------------------------- */
 
@@ -99,6 +162,21 @@ struct added_token {
     size_t len;
     int32_t id;
     int special, lstrip, rstrip;
+    int normalized; /* looked for in normalised text, by its normalised text */
+};
+/* Where added tokens are looked for: the longest one at the leftmost place. */
+struct added_index {
+    struct map map; /* text -> index into added     */
+    size_t *len;    /* distinct lengths, descending */
+    size_t n_len;
+    unsigned char *pair; /* bitmap over the first two bytes of any of them; NULL: there are none */
+    int has_plain;       /* some are not special */
+};
+/* Hugging Face's Metaspace pre-tokenizer: spaces become marks, and one is put in front. */
+enum metaspace_when { METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALWAYS };
+struct metaspace {
+    int on, split;
+    enum metaspace_when when;
 };
 struct tokenizer {
     const char *kind;
@@ -109,14 +187,13 @@ struct tokenizer {
     uint32_t *length;       /* of piece i                     */
     unsigned char *present; /* 0: a gap in the ids            */
     struct bpe *bpe;        /* NULL: plain bytes              */
-    int nfc;                /* text is normalised before it is cut */
+    struct norm norm, decoder;
+    struct metaspace metaspace;
+    int strip_space; /* text loses the one space that it began with when it is put together */
     struct added_token *added;
     size_t n_added, added_cap;
-    struct map added_map; /* text -> index into added     */
-    size_t *added_len;    /* distinct lengths, descending */
-    size_t n_added_len;
-    unsigned char *added_pair; /* bitmap over the first two bytes of any added token */
-    int has_plain_added;       /* some added token is not special */
+    struct map added_map;       /* text -> index into added     */
+    struct added_index find[2]; /* in text as it is, in normalised text */
     struct str source; /* the tokenizer.json it came from, kept so that saving loses nothing */
 };
 
@@ -128,6 +205,12 @@ int tokenizer_set_piece(struct tokenizer *t, int32_t id, const char *s, size_t n
 int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, struct err *e) DS_CHECK;
 /* Builds what encoding needs once all pieces, merges and added tokens are in. */
 int tokenizer_ready(struct tokenizer *t, struct err *e) DS_CHECK;
+int tokenizer_index_added(struct tokenizer *t, struct err *e) DS_CHECK;
+void added_index_release(struct added_index *x);
+/* The tokenizer.json's normalizer, pre-tokenizer and decoder; the model is read before them. */
+int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;
+/* "PART "NAME" is not supported ..."; DS_EFORMAT. */
+int tokenizer_refuse(struct err *e, const char *part, const char *name);
 /* A tokenizer.json in memory; `what` names it in messages. */
 int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const char *what,
                         struct err *e) DS_CHECK;

@@ -45,7 +45,10 @@ int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int all
                      struct ids *out, struct err *e) DS_CHECK;
 /* The raw bytes of one id; NULL when out of range. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n);
+/* Appends the bytes of a whole text.  Vocabularies that put a space before a text lose it again. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);
+/* The same for ids that go on with a text: every piece as it is. */
+void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);
 uint64_t tokenizer_hash(const struct tokenizer *t); /* of everything that changes ids */
 
 #endif

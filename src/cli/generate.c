@@ -115,7 +115,7 @@ static void print_json(struct str *out, const struct subject *s, const struct ge
 {
     struct str text = {0};
     size_t n = r->ids.n - r->n_prompt;
-    tokenizer_decode(s->tokenizer, r->ids.v + r->n_prompt, n, &text);
+    tokenizer_decode_on(s->tokenizer, r->ids.v + r->n_prompt, n, &text);
     str_add(out, "{");
     json_key(out, "text");
     str_add_json(out, str_text(&text), text.len);

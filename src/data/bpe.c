@@ -80,7 +80,8 @@ int bpe_ready(struct bpe *b, struct err *e)
         size_t at = pair_slot(key, slots);
         while (b->slot[at].key && b->slot[at].key != key)
             at = (at + 1) & (slots - 1);
-        b->slot[at] = (struct bpe_slot){.key = key, .rank = (int32_t)i, .id = b->merge[i].id};
+        b->slot[at] = (struct bpe_slot){
+            .key = key, .rank = b->rank ? b->rank[i] : (int32_t)i, .id = b->merge[i].id};
     }
     return 0;
 }
@@ -100,40 +101,43 @@ const struct bpe_slot *bpe_find(const struct bpe *b, int32_t left, int32_t right
 /* --- encoding ----------------------------------------------------------------------------------
  */
 
-static int32_t pair_rank(const struct bpe *b, int32_t left, int32_t right)
+/* What a pair merges to, and when; never when it is no merge. */
+struct next {
+    int32_t rank, id;
+};
+
+static struct next pair_next(const struct bpe *b, int32_t left, int32_t right)
 {
     const struct bpe_slot *s = bpe_find(b, left, right);
-    return s ? s->rank : INT32_MAX;
+    return s ? (struct next){s->rank, s->id} : (struct next){INT32_MAX, -1};
 }
 
 /* The lowest rank first, the leftmost among equals; quadratic, for short words only. */
-static int encode_small(const struct bpe *b, const char *s, int n, int32_t *id)
+int bpe_merge_small(const struct bpe *b, int32_t *id, int n)
 {
-    int32_t rank[BPE_WORD_SMALL];
-    for (int i = 0; i < n; i++)
-        id[i] = b->byte_id[(unsigned char)s[i]];
+    struct next next[BPE_WORD_SMALL];
     for (int i = 0; i + 1 < n; i++)
-        rank[i] = pair_rank(b, id[i], id[i + 1]);
+        next[i] = pair_next(b, id[i], id[i + 1]);
     while (n > 1) {
         int best = 0;
         for (int i = 1; i + 1 < n; i++)
-            if (rank[i] < rank[best])
+            if (next[i].rank < next[best].rank)
                 best = i;
-        if (rank[best] == INT32_MAX)
+        if (next[best].rank == INT32_MAX)
             break;
-        id[best] = b->merge[rank[best]].id;
+        id[best] = next[best].id;
         n--;
         memmove(id + best + 1, id + best + 2, (size_t)(n - best - 1) * sizeof *id);
-        memmove(rank + best, rank + best + 1, (size_t)(n - best - 1) * sizeof *rank);
+        memmove(next + best, next + best + 1, (size_t)(n - best - 1) * sizeof *next);
         if (best + 1 < n)
-            rank[best] = pair_rank(b, id[best], id[best + 1]);
+            next[best] = pair_next(b, id[best], id[best + 1]);
         if (best > 0)
-            rank[best - 1] = pair_rank(b, id[best - 1], id[best]);
+            next[best - 1] = pair_next(b, id[best - 1], id[best]);
     }
     return n;
 }
 
-static int push_ids(struct ids *out, const int32_t *id, int n, struct err *e)
+int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e)
 {
     for (int i = 0; i < n; i++)
         if (ids_add(out, id[i]) < 0)
@@ -159,23 +163,25 @@ int bpe_encode_piece(const struct bpe *b, const char *s, size_t n, struct ids *o
         hash = hash64(s, n, 0);
         c = &b->cache[hash & (BPE_CACHE_SLOTS - 1)];
         if (c->n && c->hash == hash && c->len == n && memcmp(c->key, s, n) == 0)
-            return push_ids(out, c->id, c->n, e);
+            return bpe_push_ids(out, c->id, c->n, e);
     }
     if (b->ignore_merges && map_get(&b->whole, s, n, &whole))
-        return push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
+        return bpe_push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
     int rc = check_bytes(b, s, n, e);
     if (rc < 0)
         return rc;
     if (n > BPE_WORD_SMALL)
         return bpe_encode_long(b, s, n, out, e);
     int32_t id[BPE_WORD_SMALL];
-    int count = encode_small(b, s, (int)n, id);
+    for (size_t i = 0; i < n; i++)
+        id[i] = b->byte_id[(unsigned char)s[i]];
+    int count = bpe_merge_small(b, id, (int)n);
     if (c && count <= BPE_CACHE_IDS) {
         *c = (struct bpe_cached){.hash = hash, .len = (uint8_t)n, .n = (uint8_t)count};
         memcpy(c->key, s, n);
         memcpy(c->id, id, (size_t)count * sizeof *id);
     }
-    return push_ids(out, id, count, e);
+    return bpe_push_ids(out, id, count, e);
 }
 
 void bpe_release(struct bpe *b)
@@ -185,6 +191,8 @@ void bpe_release(struct bpe *b)
     mem_free(b->slot);
     mem_free(b->cache);
     mem_free(b->of_rank);
+    mem_free(b->rank);
     map_release(&b->whole);
+    bpe_chars_free(b->chars);
     *b = (struct bpe){0};
 }

@@ -165,7 +165,7 @@ static int drain(struct work *w, int32_t qi)
 static int run(struct work *w)
 {
     int rc = 0;
-    for (size_t p = 0; rc >= 0 && p + 1 < w->n; p++)
+    for (size_t p = 0; rc >= 0 && p < w->n; p += token_len(w, p))
         rc = offer(w, p);
     while (rc >= 0 && w->heap_n)
         rc = drain(w, w->heap[0]);
@@ -180,26 +180,31 @@ static int collect(const struct work *w, struct ids *out)
     return 0;
 }
 
-int bpe_encode_long(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
+int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out, struct err *e)
 {
     if (n > INT32_MAX)
         return err_set(e, DS_ERANGE, "a word of %zu bytes is longer than 2 GiB", n);
-    struct work w = {.b = b, .n = n};
-    int rc = DS_EMEM;
-    w.slot = mem_alloc(n, sizeof *w.slot);
-    if (w.slot) {
-        for (size_t i = 0; i < n; i++)
-            w.slot[i] = b->byte_id[(unsigned char)s[i]];
-        rc = run(&w);
-        if (rc >= 0)
-            rc = collect(&w, out);
-    }
+    struct work w = {.b = b, .n = n, .slot = slot};
+    int rc = run(&w);
+    if (rc >= 0)
+        rc = collect(&w, out);
     for (size_t i = 0; i < w.queues; i++) {
         b->of_rank[w.queue[i].rank] = -1;
         mem_free(w.queue[i].pos);
     }
     mem_free(w.queue);
     mem_free(w.heap);
-    mem_free(w.slot);
     return rc < 0 ? err_set(e, rc, "no memory to encode a word of %zu bytes", n) : 0;
+}
+
+int bpe_encode_long(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
+{
+    int32_t *slot = mem_alloc(n, sizeof *slot);
+    if (!slot)
+        return err_set(e, DS_EMEM, "no memory to encode a word of %zu bytes", n);
+    for (size_t i = 0; i < n; i++)
+        slot[i] = b->byte_id[(unsigned char)s[i]];
+    int rc = bpe_merge_long(b, slot, n, out, e);
+    mem_free(slot);
+    return rc;
 }

@@ -3,8 +3,6 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/nfc.h"
-#include "base/utf8.h"
 #include "data/bpe.h"
 
 #include <string.h>
@@ -80,39 +78,8 @@ int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, stru
     if (!own->text)
         return err_set(e, DS_EMEM, "no memory for added tokens");
     t->n_added++;
-    t->has_plain_added |= !a->special;
     if (map_set(&t->added_map, a->text, a->len, (int64_t)t->n_added - 1) < 0)
         return err_set(e, DS_EMEM, "no memory for added tokens");
-    return 0;
-}
-
-static unsigned first_two(const char *s)
-{
-    return (unsigned)(unsigned char)s[0] << 8 | (unsigned char)s[1];
-}
-
-/* Distinct lengths, longest first, and the bitmap that rules out most positions at once. */
-static int index_added(struct tokenizer *t)
-{
-    t->added_len = mem_alloc(t->n_added + 1, sizeof *t->added_len);
-    t->added_pair = mem_alloc(8192, 1);
-    if (!t->added_len || !t->added_pair)
-        return DS_EMEM;
-    for (size_t i = 0; i < t->n_added; i++) {
-        const struct added_token *a = &t->added[i];
-        size_t at = 0;
-        while (at < t->n_added_len && t->added_len[at] > a->len)
-            at++;
-        if (at == t->n_added_len || t->added_len[at] != a->len) {
-            memmove(t->added_len + at + 1, t->added_len + at,
-                    (t->n_added_len - at) * sizeof *t->added_len);
-            t->added_len[at] = a->len;
-            t->n_added_len++;
-        }
-        unsigned two = first_two(a->len > 1 ? a->text : (const char[2]){a->text[0], 0});
-        for (unsigned low = 0; low < (a->len > 1 ? 1u : 256u); low++, two += a->len == 1)
-            t->added_pair[two >> 3] |= (unsigned char)(1u << (two & 7));
-    }
     return 0;
 }
 
@@ -120,14 +87,15 @@ static int index_added(struct tokenizer *t)
 static int check_lengths(const struct tokenizer *t, struct err *e)
 {
     const struct bpe *b = t->bpe;
+    const uint32_t *length = b->length;
     for (int i = 0; i < 256; i++)
-        if (b->byte_id[i] >= 0 && t->length[b->byte_id[i]] != 1)
+        if (b->byte_id[i] >= 0 && length[b->byte_id[i]] != 1)
             return err_set(e, DS_EFORMAT, "token %d stands for a byte and for an added token",
                            b->byte_id[i]);
     for (size_t i = 0; i < b->merges; i++) {
         const struct bpe_merge *m = &b->merge[i];
-        if (t->length[m->left] + t->length[m->right] != t->length[m->id] || !t->length[m->left] ||
-            !t->length[m->right])
+        if (length[m->left] + length[m->right] != length[m->id] || !length[m->left] ||
+            !length[m->right])
             return err_set(e, DS_EFORMAT, "merge %zu does not add up to its token %d", i, m->id);
     }
     return 0;
@@ -135,12 +103,11 @@ static int check_lengths(const struct tokenizer *t, struct err *e)
 
 int tokenizer_ready(struct tokenizer *t, struct err *e)
 {
-    if (index_added(t) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
-    if (!t->bpe)
-        return 0;
-    int rc = check_lengths(t, e);
-    t->bpe->length = t->length;
+    int rc = tokenizer_index_added(t, e);
+    if (rc < 0 || !t->bpe)
+        return rc;
+    t->bpe->length = t->bpe->chars ? t->bpe->chars->length : t->length;
+    rc = check_lengths(t, e);
     return rc < 0 ? rc : bpe_ready(t->bpe, e);
 }
 
@@ -177,8 +144,10 @@ void tokenizer_free(struct tokenizer *t)
     for (size_t i = 0; i < t->n_added; i++)
         mem_free(t->added[i].text);
     mem_free(t->added);
-    mem_free(t->added_len);
-    mem_free(t->added_pair);
+    for (int i = 0; i < 2; i++)
+        added_index_release(&t->find[i]);
+    norm_release(&t->norm);
+    norm_release(&t->decoder);
     map_release(&t->added_map);
     str_release(&t->bytes);
     str_release(&t->source);
@@ -230,12 +199,39 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n)
 
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out)
 {
+    size_t len = 0;
+    const char *p = t->strip_space && n ? tokenizer_piece(t, ids[0], &len) : NULL;
+    if (p && len && p[0] == ' ') {
+        str_add_bytes(out, p + 1, len - 1);
+        ids++;
+        n--;
+    }
+    tokenizer_decode_on(t, ids, n, out);
+}
+
+void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out)
+{
     for (size_t i = 0; i < n; i++) {
         size_t len = 0;
         const char *p = tokenizer_piece(t, ids[i], &len);
         if (p)
             str_add_bytes(out, p, len);
     }
+}
+
+/* What only the vocabularies of characters have. */
+static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
+{
+    const struct bpe_chars *c = t->bpe->chars;
+    int32_t flag[5] = {c->unk, c->fuse_unk, t->strip_space, t->metaspace.on,
+                       t->metaspace.when << 1 | t->metaspace.split};
+    h = hash64(flag, sizeof flag, h);
+    for (int i = 0; i < t->norm.n; i++) {
+        const struct norm_step *s = &t->norm.step[i];
+        h = hash64(s->from ? s->from : "", s->from_len, h + (uint64_t)s->kind);
+        h = hash64(s->to ? s->to : "", s->to_len, h);
+    }
+    return t->bpe->rank ? hash64(t->bpe->rank, t->bpe->merges * sizeof *t->bpe->rank, h) : h;
 }
 
 uint64_t tokenizer_hash(const struct tokenizer *t)
@@ -252,7 +248,7 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
         h = hash64(a->text, a->len, h);
         h = hash64(flag, sizeof flag, h);
     }
-    int32_t top[4] = {t->eot, t->nfc, t->bpe != NULL, 0};
+    int32_t top[4] = {t->eot, norm_has_nfc(&t->norm), t->bpe != NULL, 0};
     h = hash64(top, sizeof top, h);
     if (!t->bpe)
         return h;
@@ -262,114 +258,8 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
         h = hash64(b->pre.stage[i].pattern, strlen(b->pre.stage[i].pattern),
                    h + (uint64_t)b->pre.stage[i].drop_gaps);
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
-    return hash64(flag, sizeof flag, h);
-}
-
-/* --- encoding ----------------------------------------------------------------------------------
- */
-
-struct sink {
-    const struct bpe *b;
-    struct ids *out;
-};
-
-static int on_piece(void *ctx, const char *s, size_t n, struct err *e)
-{
-    struct sink *c = ctx;
-    return bpe_encode_piece(c->b, s, n, c->out, e);
-}
-
-static int encode_plain(const struct tokenizer *t, const char *s, size_t n, struct ids *out,
-                        struct err *e)
-{
-    if (t->bpe) {
-        struct sink c = {t->bpe, out};
-        return pretok_walk(&t->bpe->pre, s, n, on_piece, &c, e);
-    }
-    for (size_t i = 0; i < n; i++)
-        if (ids_add(out, (unsigned char)s[i]) < 0)
-            return err_set(e, DS_EMEM, "no memory for %zu token ids", out->n + 1);
-    return 0;
-}
-
-/* The leftmost added token at or after `from`, the longest one there; NULL if none. */
-static const struct added_token *find_added(const struct tokenizer *t, const char *s, size_t n,
-                                            size_t from, int special, size_t *where)
-{
-    for (size_t i = from; i < n; i++) {
-        unsigned two = first_two(i + 1 < n ? s + i : (const char[2]){s[i], 0});
-        if (!(t->added_pair[two >> 3] & 1u << (two & 7)))
-            continue;
-        for (size_t k = 0; k < t->n_added_len; k++) {
-            int64_t at;
-            if (t->added_len[k] > n - i || !map_get(&t->added_map, s + i, t->added_len[k], &at))
-                continue;
-            if (t->added[at].special && !special)
-                continue;
-            *where = i;
-            return &t->added[at];
-        }
-    }
-    return NULL;
-}
-
-static int is_space(const char *s, size_t n, size_t *len)
-{
-    uint32_t c;
-    int k = utf8_decode(s, n, &c);
-    *len = k > 0 ? (size_t)k : 1;
-    return k > 0 && ((c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-                     (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-                     c == 0x205F || c == 0x3000);
-}
-
-static size_t strip_right_end(const char *s, size_t from, size_t end)
-{
-    for (size_t k; end > from; end -= k) {
-        for (k = 1; k < 4 && end - k > from && ((unsigned char)s[end - k] & 0xC0) == 0x80;)
-            k++;
-        size_t len;
-        if (!is_space(s + end - k, k, &len) || len != k)
-            break;
-    }
-    return end;
-}
-
-static int encode_text(const struct tokenizer *t, const char *s, size_t n, int special,
-                       struct ids *out, struct err *e)
-{
-    size_t at = 0, where = 0;
-    int rc = 0;
-    const struct added_token *a = NULL;
-    int search = t->n_added && (special || t->has_plain_added);
-    while (rc >= 0 && search && (a = find_added(t, s, n, at, special, &where)) != NULL) {
-        size_t end = a->lstrip ? strip_right_end(s, at, where) : where;
-        rc = encode_plain(t, s + at, end - at, out, e);
-        if (rc >= 0 && ids_add(out, a->id) < 0)
-            rc = err_set(e, DS_EMEM, "no memory for %zu token ids", out->n + 1);
-        at = where + a->len;
-        for (size_t len; a->rstrip && at < n && is_space(s + at, n - at, &len);)
-            at += len;
-    }
-    return rc < 0 ? rc : encode_plain(t, s + at, n - at, out, e);
-}
-
-int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
-                     struct ids *out, struct err *e)
-{
-    size_t before = out->n;
-    struct str composed = {0};
-    if (t->nfc && nfc_needed(s, n)) {
-        nfc_compose(&composed, s, n);
-        s = composed.p;
-        n = composed.len;
-    }
-    int rc = composed.failed ? err_set(e, DS_EMEM, "no memory to normalise %zu bytes", n)
-                             : encode_text(t, s, n, allow_special, out, e);
-    if (rc < 0)
-        out->n = before;
-    str_release(&composed);
-    return rc;
+    h = hash64(flag, sizeof flag, h);
+    return b->chars ? hash_chars(t, h) : h;
 }
 
 /* --- formats -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* Hugging Face tokenizer.json -> byte-level BPE.  What the file asks for and this program cannot
+/* Hugging Face tokenizer.json -> BPE over bytes or over characters.  What the file asks for and this program cannot
  * do is refused by name: ids that are quietly different would be worse than none. */
 #include "base/json.h"
 #include "base/mem.h"
@@ -11,103 +11,6 @@ static const char *type_of(const struct json_node *n)
 {
     const char *type = json_str(json_get(n, "type"), NULL);
     return type ? type : "(no type)";
-}
-
-static int refuse(struct err *e, const char *part, const char *name)
-{
-    return err_set(e, DS_EFORMAT,
-                   "%s \"%.64s\" is not supported (this program reads byte-level BPE)", part, name);
-}
-
-/* --- pre-tokenizer, normalizer
- * --------------------------------------------------------------------- */
-
-/* A pattern that matches the text itself. */
-static void quote_pattern(struct str *out, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (strchr("\\^$.|?*+()[]{}-#&~", s[i]) && s[i])
-            str_add_char(out, '\\');
-        str_add_char(out, s[i]);
-    }
-}
-
-static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
-{
-    size_t len = 0;
-    const struct json_node *pattern = json_get(n, "pattern");
-    const char *regex = json_str(json_get(pattern, "Regex"), NULL);
-    const char *text = json_str(json_get(pattern, "String"), &len);
-    const char *behavior = json_str(json_get(n, "behavior"), NULL);
-    int invert = json_bool(json_get(n, "invert"), 0), drop = 0;
-    if (!regex && !text)
-        return err_set(e, DS_EFORMAT,
-                       "a Split pre-tokenizer has neither a Regex nor a String pattern");
-    if (behavior && strcmp(behavior, "Removed") == 0 && invert)
-        drop = 1; /* keeps exactly the matches */
-    else if (!behavior || strcmp(behavior, "Isolated") != 0)
-        return refuse(e, "Split behavior", behavior ? behavior : "(none)");
-    if (regex)
-        return pretok_add(&b->pre, regex, drop, e);
-    struct str quoted = {0};
-    quote_pattern(&quoted, text, len);
-    int rc = quoted.failed ? err_set(e, DS_EMEM, "no memory for a pattern")
-                           : pretok_add(&b->pre, str_text(&quoted), drop, e);
-    str_release(&quoted);
-    return rc;
-}
-
-static int read_byte_level(struct bpe *b, const struct json_node *n, struct err *e)
-{
-    if (json_bool(json_get(n, "add_prefix_space"), 1)) {
-        if (b->pre.n > 0)
-            return refuse(e, "ByteLevel behind another pre-tokenizer with", "add_prefix_space");
-        b->pre.add_prefix_space = 1;
-    }
-    return json_bool(json_get(n, "use_regex"), 1) ? pretok_add(&b->pre, pretok_gpt2, 0, e) : 0;
-}
-
-static int read_pretok(struct bpe *b, const struct json_node *n, int *byte_level, struct err *e)
-{
-    const char *type = type_of(n);
-    if (*byte_level) /* its output is no longer text that a later pattern could be meant for */
-        return refuse(e, "pre-tokenizer behind ByteLevel:", type);
-    if (strcmp(type, "ByteLevel") == 0) {
-        *byte_level = 1;
-        return read_byte_level(b, n, e);
-    }
-    if (strcmp(type, "Split") == 0)
-        return read_split(b, n, e);
-    if (strcmp(type, "Digits") == 0)
-        return pretok_add(
-            &b->pre, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+", 0, e);
-    if (strcmp(type, "Sequence") != 0)
-        return refuse(e, "pre-tokenizer", type);
-    const struct json_node *list = json_get(n, "pretokenizers");
-    int rc = 0;
-    for (size_t i = 0; rc >= 0 && i < json_len(list) && i < 64; i++) {
-        const struct json_node *part = json_at(list, i);
-        rc = strcmp(type_of(part), "Sequence") == 0
-                 ? refuse(e, "pre-tokenizer", "Sequence in a Sequence")
-                 : read_pretok(b, part, byte_level, e);
-    }
-    return rc;
-}
-
-static int read_normalizer(struct tokenizer *t, const struct json_node *n, struct err *e)
-{
-    if (json_kind_of(n) == JSON_KIND_NULL)
-        return 0;
-    const char *type = type_of(n);
-    const struct json_node *list = json_get(n, "normalizers");
-    if (strcmp(type, "Sequence") == 0 && json_len(list) == 0)
-        return 0;
-    if (strcmp(type, "Sequence") == 0 && json_len(list) == 1)
-        type = type_of(json_at(list, 0));
-    if (strcmp(type, "NFC") != 0)
-        return refuse(e, "normalizer", type);
-    t->nfc = 1;
-    return 0;
 }
 
 /* --- vocabulary and merges
@@ -159,65 +62,126 @@ static int largest_id(const struct json_node *vocab, const struct json_node *add
     }
 }
 
+/* The bytes of text that a token of characters becomes, by the file's decoder. */
+static int token_text(struct reader *r, const char *s, size_t n, struct err *e)
+{
+    struct str own = {0};
+    int byte = r->t->bpe->chars->byte_fallback ? bpe_fallback_byte(s, n) : -1;
+    int rc = byte < 0 ? norm_apply(&r->t->decoder, &s, &n, &own, e) : 0;
+    str_reset(&r->scratch);
+    if (byte >= 0)
+        str_add_char(&r->scratch, (char)byte);
+    else
+        str_add_bytes(&r->scratch, s, n);
+    str_release(&own);
+    return rc;
+}
+
+static int read_token(struct reader *r, int32_t id, const char *key, size_t len, struct err *e)
+{
+    struct bpe *b = r->t->bpe;
+    int rc = 0;
+    if (b->chars) {
+        rc = token_text(r, key, len, e);
+        if (rc >= 0)
+            rc = bpe_chars_add(b, id, key, len, e);
+    } else if (token_bytes(&r->scratch, key, len) && r->scratch.len == 1) {
+        b->byte_id[(unsigned char)r->scratch.p[0]] = id;
+    }
+    if (rc >= 0)
+        rc = tokenizer_set_piece(r->t, id, str_text(&r->scratch), r->scratch.len, e);
+    return rc;
+}
+
 static int read_vocab(struct reader *r, const struct json_node *vocab, struct err *e)
 {
     const char *key;
     size_t len;
-    struct bpe *b = r->t->bpe;
     for (size_t i = 0; i < json_len(vocab); i++) {
         int32_t id = (int32_t)json_int(json_member(vocab, i, &key, &len), -1);
-        int mapped = token_bytes(&r->scratch, key, len);
-        int rc = tokenizer_set_piece(r->t, id, str_text(&r->scratch), r->scratch.len, e);
+        int rc = read_token(r, id, key, len, e);
         if (rc < 0)
             return rc;
         if (map_set(&r->id_of, key, len, id) < 0 || r->scratch.failed)
             return err_set(e, DS_EMEM, "no memory for the vocabulary");
-        if (mapped && r->scratch.len == 1)
-            b->byte_id[(unsigned char)r->scratch.p[0]] = id;
     }
     return 0;
 }
 
-/* "a b" or ["a", "b"]. */
-static int merge_parts(const struct json_node *n, const char **a, size_t *na, const char **b,
-                       size_t *nb)
+/* The ids of both parts and of what they make; 0 when the vocabulary lacks one. */
+static int merge_ids(const struct reader *r, struct bpe_merge *m, const char *a, size_t na,
+                     const char *b, size_t nb)
 {
-    size_t len = 0;
-    const char *s = json_str(n, &len);
-    if (!s) {
-        *a = json_str(json_at(n, 0), na);
-        *b = json_str(json_at(n, 1), nb);
-        return json_len(n) == 2 && *a && *b;
-    }
-    const char *space = memchr(s, ' ', len);
-    if (!space)
+    char whole[BPE_TOKEN_BYTES];
+    int64_t left, right, id;
+    if (na == 0 || nb == 0 || na + nb > sizeof whole)
         return 0;
-    *a = s;
-    *na = (size_t)(space - s);
-    *b = space + 1;
-    *nb = len - *na - 1;
-    return memchr(*b, ' ', *nb) == NULL;
+    memcpy(whole, a, na);
+    memcpy(whole + na, b, nb);
+    if (!map_get(&r->id_of, a, na, &left) || !map_get(&r->id_of, b, nb, &right) ||
+        !map_get(&r->id_of, whole, na + nb, &id))
+        return 0;
+    *m = (struct bpe_merge){(int32_t)left, (int32_t)right, (int32_t)id};
+    return 1;
 }
 
+/* "a b" or ["a", "b"].  Tokens of spaces make the first form ambiguous: the first place that gives
+ * tokens is taken. */
 static int read_merge(struct reader *r, const struct json_node *n, size_t i, struct err *e)
 {
-    const char *a = NULL, *b = NULL;
+    struct bpe_merge m;
     size_t na = 0, nb = 0;
-    int64_t left, right, id;
-    if (!merge_parts(n, &a, &na, &b, &nb))
+    const char *s = json_str(n, &na);
+    int found = 0, spaces = 0;
+    for (const char *at = s;
+         !found && at && spaces < 64 && (at = memchr(at, ' ', na - (size_t)(at - s))) != NULL;
+         at++, spaces++)
+        found = merge_ids(r, &m, s, (size_t)(at - s), at + 1, na - (size_t)(at + 1 - s));
+    const char *a = s ? NULL : json_str(json_at(n, 0), &na);
+    const char *b = s ? NULL : json_str(json_at(n, 1), &nb);
+    if (s ? spaces == 0 : json_len(n) != 2 || !a || !b)
         return err_set(e, DS_EFORMAT, "merge %zu is neither \"a b\" nor [\"a\", \"b\"]", i);
-    int absent = !map_get(&r->id_of, a, na, &left) || !map_get(&r->id_of, b, nb, &right);
-    str_reset(&r->scratch);
-    str_add_bytes(&r->scratch, a, na);
-    str_add_bytes(&r->scratch, b, nb);
-    if (r->scratch.failed)
-        return err_set(e, DS_EMEM, "no memory for the merges");
-    if (absent || na == 0 || nb == 0 ||
-        !map_get(&r->id_of, str_text(&r->scratch), r->scratch.len, &id))
+    if (!s)
+        found = merge_ids(r, &m, a, na, b, nb);
+    if (!found)
         return err_set(e, DS_EFORMAT,
-                       "merge %zu (\"%.40s\" + \"%.40s\") names a token that the vocabulary lacks",
-                       i, a, b);
-    return bpe_add_merge(r->t->bpe, (int32_t)left, (int32_t)right, (int32_t)id, e);
+                       "merge %zu (\"%.40s\"%s%.40s) names a token that the vocabulary lacks", i,
+                       s ? s : a, s ? "" : " + ", s ? "" : b);
+    return bpe_add_merge(r->t->bpe, m.left, m.right, m.id, e);
+}
+
+/* Our own: merges that stand together wait for each other, the leftmost pair of any goes first. */
+static int read_ranks(struct bpe *b, const struct json_node *ranks, struct err *e)
+{
+    if (json_kind_of(ranks) == JSON_KIND_NULL)
+        return 0;
+    if (json_len(ranks) != b->merges)
+        return err_set(e, DS_EFORMAT, "merge_ranks has %zu numbers for %zu merges", json_len(ranks),
+                       b->merges);
+    b->rank = mem_alloc(b->merges, sizeof *b->rank);
+    if (!b->rank)
+        return err_set(e, DS_EMEM, "no memory for the merges");
+    for (size_t i = 0; i < b->merges; i++) {
+        int64_t rank = json_int(json_at(ranks, i), -1);
+        if (rank < (i ? b->rank[i - 1] : 0) || rank > (int64_t)i)
+            return err_set(e, DS_EFORMAT, "merge_ranks: %lld is out of order at place %zu",
+                           (long long)rank, i);
+        b->rank[i] = (int32_t)rank;
+    }
+    return 0;
+}
+
+static int read_unknown(struct reader *r, const struct json_node *model, struct err *e)
+{
+    struct bpe_chars *c = r->t->bpe->chars;
+    size_t len = 0;
+    int64_t id = -1;
+    const char *unk = json_str(json_get(model, "unk_token"), &len);
+    if (unk && !map_get(&r->id_of, unk, len, &id))
+        return err_set(e, DS_EFORMAT, "unk_token \"%.40s\" is not in the vocabulary", unk);
+    c->unk = (int32_t)id;
+    c->fuse_unk = json_bool(json_get(model, "fuse_unk"), 0);
+    return 0;
 }
 
 static int read_model(struct reader *r, const struct json_node *model, struct err *e)
@@ -227,16 +191,18 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
     size_t len;
     for (size_t i = 0; i < DS_LEN(affix); i++)
         if (json_str(json_get(model, affix[i]), &len) && len > 0)
-            return refuse(e, "a BPE model with", affix[i]);
-    if (json_bool(json_get(model, "byte_fallback"), 0))
-        return refuse(e, "a BPE model with", "byte_fallback");
+            return tokenizer_refuse(e, "a BPE model with", affix[i]);
+    if (json_bool(json_get(model, "byte_fallback"), 0) && !r->t->bpe->chars)
+        return tokenizer_refuse(e, "a byte-level BPE model with", "byte_fallback");
     if (json_num(json_get(model, "dropout"), 0) > 0)
-        return refuse(e, "a BPE model with", "dropout");
+        return tokenizer_refuse(e, "a BPE model with", "dropout");
     r->t->bpe->ignore_merges = json_bool(json_get(model, "ignore_merges"), 0);
     int rc = read_vocab(r, json_get(model, "vocab"), e);
     for (size_t i = 0; rc >= 0 && i < json_len(merges); i++)
         rc = read_merge(r, json_at(merges, i), i, e);
-    return rc;
+    if (rc >= 0)
+        rc = read_ranks(r->t->bpe, json_get(model, "merge_ranks"), e);
+    return rc < 0 || !r->t->bpe->chars ? rc : read_unknown(r, model, e);
 }
 
 /* --- added tokens
@@ -249,12 +215,13 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     if (!text)
         return err_set(e, DS_EFORMAT, "an added token has no content");
     if (json_bool(json_get(n, "single_word"), 0))
-        return refuse(e, "an added token with", "single_word");
+        return tokenizer_refuse(e, "an added token with", "single_word");
     struct added_token a = {.len = len,
                             .id = (int32_t)json_int(json_get(n, "id"), -1),
                             .special = json_bool(json_get(n, "special"), 0),
                             .lstrip = json_bool(json_get(n, "lstrip"), 0),
                             .rstrip = json_bool(json_get(n, "rstrip"), 0)};
+    a.normalized = json_bool(json_get(n, "normalized"), !a.special);
     int64_t known;
     int rc = 0;
     if (map_get(&r->id_of, text, len, &known)) {
@@ -303,6 +270,8 @@ static void find_ends(struct reader *r, const struct json_node *root)
 
 static int index_whole(struct tokenizer *t, struct err *e)
 {
+    if (t->bpe->chars && t->bpe->ignore_merges)
+        return tokenizer_refuse(e, "a BPE model of characters with", "ignore_merges");
     for (int32_t id = 0; t->bpe->ignore_merges && id < t->vocab; id++)
         if (t->present[id] && t->length[id] > 0 && !tokenizer_is_special(t, id) &&
             map_set(&t->bpe->whole, t->bytes.p + t->offset[id], t->length[id], id) < 0)
@@ -319,7 +288,7 @@ static int is_plain_bytes(const struct tokenizer *t)
     for (int i = 0; i < 256; i++)
         if (t->bpe->byte_id[i] != i)
             return 0;
-    return !t->nfc && t->n_added == 1 && t->added[0].special;
+    return !t->norm.n && !t->bpe->chars && t->n_added == 1 && t->added[0].special;
 }
 
 /* --- the whole
@@ -327,18 +296,12 @@ static int is_plain_bytes(const struct tokenizer *t)
 
 static int read_parts(struct reader *r, const struct json_node *root, struct err *e)
 {
-    const struct json_node *pre = json_get(root, "pre_tokenizer"),
-                           *added = json_get(root, "added_tokens");
-    int byte_level = 0;
-    int rc = read_normalizer(r->t, json_get(root, "normalizer"), e);
+    const struct json_node *added = json_get(root, "added_tokens");
+    int rc = tokenizer_read_steps(r->t, root, e);
     if (rc >= 0)
         rc = read_model(r, json_get(root, "model"), e);
-    if (rc >= 0 && json_kind_of(pre) == JSON_KIND_NULL)
-        rc = refuse(e, "pre-tokenizer", "none");
-    else if (rc >= 0)
-        rc = read_pretok(r->t->bpe, pre, &byte_level, e);
-    if (rc >= 0 && !byte_level)
-        rc = refuse(e, "pre-tokenizer without ByteLevel:", type_of(pre));
+    if (rc >= 0 && r->t->bpe->chars)
+        bpe_chars_ready(r->t->bpe, r->t->metaspace.on, r->t->metaspace.split);
     for (size_t i = 0; rc >= 0 && i < json_len(added); i++)
         rc = read_added(r, json_at(added, i), e);
     if (rc >= 0)
@@ -354,7 +317,7 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     /* Files of 2019 have no type; their merges tell. */
     if (type ? strcmp(type, "BPE") != 0
              : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY)
-        return refuse(e, "tokenizer model", type ? type : "(no type)");
+        return tokenizer_refuse(e, "tokenizer model", type ? type : "(no type)");
     if (json_kind_of(vocab) != JSON_KIND_OBJECT || json_len(vocab) == 0)
         return err_set(e, DS_EFORMAT, "the model has no vocabulary");
     int rc = largest_id(vocab, json_get(root, "added_tokens"), &max, e);

@@ -364,8 +364,6 @@ T(bad_files_are_refused_with_a_reason)
                       "\"vocab\":{\"a\":0}}}",
                       "", NULL),
             &err, DS_EFORMAT, "Metaspace");
-    t_fails(load_text(&t, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "", NULL), &err,
-            DS_EFORMAT, "none");
     t_fails(load_text(&t, "{\"a\":", "", NULL), &err, DS_EFORMAT, "tok.json");
     t_fails(tokenizer_load(&t, t_tmpdir(), &err), &err, DS_ENOTFOUND, "tokenizer.json");
 }

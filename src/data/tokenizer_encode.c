@@ -1,0 +1,220 @@
+/* Text -> ids: added tokens first, then normalisation, then what is left by pieces. */
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/bpe.h"
+
+#include <string.h>
+
+/* --- the index of added tokens
+ * ------------------------------------------------------------------------ */
+
+static unsigned first_two(const char *s)
+{
+    return (unsigned)(unsigned char)s[0] << 8 | (unsigned char)s[1];
+}
+
+/* Keeps distinct lengths, longest first, and the bitmap that rules out most positions at once. */
+static int index_one(struct added_index *x, const char *s, size_t len, size_t which, size_t n_added)
+{
+    if (!x->len)
+        x->len = mem_alloc(n_added + 1, sizeof *x->len);
+    if (!x->pair)
+        x->pair = mem_alloc(8192, 1);
+    if (!x->len || !x->pair)
+        return DS_EMEM;
+    size_t at = 0;
+    while (at < x->n_len && x->len[at] > len)
+        at++;
+    if (at == x->n_len || x->len[at] != len) {
+        memmove(x->len + at + 1, x->len + at, (x->n_len - at) * sizeof *x->len);
+        x->len[at] = len;
+        x->n_len++;
+    }
+    unsigned two = first_two(len > 1 ? s : (const char[2]){s[0], 0});
+    for (unsigned low = 0; low < (len > 1 ? 1u : 256u); low++, two += len == 1)
+        x->pair[two >> 3] |= (unsigned char)(1u << (two & 7));
+    return map_set(&x->map, s, len, (int64_t)which);
+}
+
+int tokenizer_index_added(struct tokenizer *t, struct err *e)
+{
+    struct str own = {0};
+    int rc = 0;
+    for (size_t i = 0; rc >= 0 && i < t->n_added; i++) {
+        const struct added_token *a = &t->added[i];
+        struct added_index *x = &t->find[a->normalized != 0];
+        const char *s = a->text;
+        size_t n = a->len;
+        rc = a->normalized ? norm_apply(&t->norm, &s, &n, &own, e) : 0;
+        if (rc < 0 || n == 0)
+            continue;
+        x->has_plain |= !a->special;
+        if (index_one(x, s, n, i, t->n_added) < 0)
+            rc = err_set(e, DS_EMEM, "no memory for added tokens");
+    }
+    str_release(&own);
+    return rc;
+}
+
+void added_index_release(struct added_index *x)
+{
+    map_release(&x->map);
+    mem_free(x->len);
+    mem_free(x->pair);
+    *x = (struct added_index){0};
+}
+
+/* The leftmost added token at or after `from`, the longest one there; NULL if none.  *len: of the
+ * text found. */
+static const struct added_token *find_added(const struct tokenizer *t, const struct added_index *x,
+                                            const char *s, size_t n, size_t from, int special,
+                                            size_t *where, size_t *len)
+{
+    for (size_t i = from; i < n; i++) {
+        unsigned two = first_two(i + 1 < n ? s + i : (const char[2]){s[i], 0});
+        if (!(x->pair[two >> 3] & 1u << (two & 7)))
+            continue;
+        for (size_t k = 0; k < x->n_len; k++) {
+            int64_t at;
+            if (x->len[k] > n - i || !map_get(&x->map, s + i, x->len[k], &at))
+                continue;
+            if (t->added[at].special && !special)
+                continue;
+            *where = i;
+            *len = x->len[k];
+            return &t->added[at];
+        }
+    }
+    return NULL;
+}
+
+/* --- spaces around added tokens ------------------------------------------------------------- */
+
+static int is_space(const char *s, size_t n, size_t *len)
+{
+    uint32_t c;
+    int k = utf8_decode(s, n, &c);
+    *len = k > 0 ? (size_t)k : 1;
+    return k > 0 && ((c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+                     (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+                     c == 0x205F || c == 0x3000);
+}
+
+static size_t strip_right_end(const char *s, size_t from, size_t end)
+{
+    for (size_t k; end > from; end -= k) {
+        for (k = 1; k < 4 && end - k > from && ((unsigned char)s[end - k] & 0xC0) == 0x80;)
+            k++;
+        size_t len;
+        if (!is_space(s + end - k, k, &len) || len != k)
+            break;
+    }
+    return end;
+}
+
+/* --- encoding ----------------------------------------------------------------------------------
+ */
+
+struct sink {
+    const struct tokenizer *t;
+    int special;
+    struct ids *out;
+};
+
+static int on_piece(void *ctx, const char *s, size_t n, struct err *e)
+{
+    const struct sink *c = ctx;
+    const struct bpe *b = c->t->bpe;
+    return b->chars ? bpe_encode_chars(b, s, n, c->out, e) : bpe_encode_piece(b, s, n, c->out, e);
+}
+
+/* Spaces become marks, and where it is asked for the text begins with one. */
+static void add_metaspace(const struct tokenizer *t, struct str *out, const char *s, size_t n,
+                          int first)
+{
+    const struct bpe_chars *c = t->bpe->chars;
+    int begins = n >= c->mark_len && memcmp(s, c->mark, c->mark_len) == 0;
+    if (!begins && s[0] != ' ' &&
+        (t->metaspace.when == METASPACE_ALWAYS || (t->metaspace.when == METASPACE_FIRST && first)))
+        str_add_bytes(out, c->mark, c->mark_len);
+    for (const char *end = s + n, *hit; s < end; s = hit + 1) {
+        hit = memchr(s, ' ', (size_t)(end - s));
+        str_add_bytes(out, s, (size_t)((hit ? hit : end) - s));
+        if (!hit)
+            return;
+        str_add_bytes(out, c->mark, c->mark_len);
+    }
+}
+
+static int encode_plain(struct sink *c, const char *s, size_t n, int first, struct err *e)
+{
+    const struct tokenizer *t = c->t;
+    struct str marked = {0};
+    int rc = 0;
+    if (n == 0)
+        return 0;
+    if (!t->bpe) {
+        for (size_t i = 0; rc >= 0 && i < n; i++)
+            rc = bpe_push_ids(c->out, &(int32_t){(unsigned char)s[i]}, 1, e);
+        return rc;
+    }
+    if (!t->metaspace.on)
+        return pretok_walk(&t->bpe->pre, s, n, on_piece, c, e);
+    add_metaspace(t, &marked, s, n, first);
+    rc = marked.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", n)
+                       : pretok_walk(&t->bpe->pre, marked.p, marked.len, on_piece, c, e);
+    str_release(&marked);
+    return rc;
+}
+
+static int encode_round(struct sink *c, int round, const char *s, size_t n, int first,
+                        struct err *e);
+
+/* What lies between the added tokens of one round: normalised for the next, or encoded. */
+static int encode_rest(struct sink *c, int round, const char *s, size_t n, int first, struct err *e)
+{
+    struct str own = {0};
+    if (n == 0)
+        return 0;
+    if (round == 1)
+        return encode_plain(c, s, n, first, e);
+    int rc = norm_apply(&c->t->norm, &s, &n, &own, e);
+    if (rc >= 0)
+        rc = encode_round(c, 1, s, n, first, e);
+    str_release(&own);
+    return rc;
+}
+
+/* Round 0 looks for added tokens in the text as it is, round 1 in what normalisation made of the
+ * rest.  first: s begins the whole text. */
+static int encode_round(struct sink *c, int round, const char *s, size_t n, int first,
+                        struct err *e)
+{
+    const struct added_index *x = &c->t->find[round];
+    size_t at = 0, where = 0, len = 0;
+    int rc = 0;
+    const struct added_token *a = NULL;
+    int search = x->pair && (c->special || x->has_plain);
+    while (rc >= 0 && search &&
+           (a = find_added(c->t, x, s, n, at, c->special, &where, &len)) != NULL) {
+        size_t end = a->lstrip ? strip_right_end(s, at, where) : where;
+        rc = encode_rest(c, round, s + at, end - at, first && at == 0, e);
+        if (rc >= 0)
+            rc = bpe_push_ids(c->out, &a->id, 1, e);
+        at = where + len;
+        for (size_t k; a->rstrip && at < n && is_space(s + at, n - at, &k);)
+            at += k;
+    }
+    return rc < 0 ? rc : encode_rest(c, round, s + at, n - at, first && at == 0, e);
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
+                     struct ids *out, struct err *e)
+{
+    size_t before = out->n;
+    struct sink c = {t, allow_special, out};
+    int rc = encode_round(&c, 0, s, n, 1, e);
+    if (rc < 0)
+        out->n = before;
+    return rc;
+}

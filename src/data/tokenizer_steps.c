@@ -1,0 +1,242 @@
+/* The steps of a tokenizer.json around its model: normalizer, pre-tokenizer, decoder. */
+#include "base/json.h"
+#include "data/bpe.h"
+
+#include <string.h>
+
+static const char block[] = "\xE2\x96\x81"; /* U+2581, what stands for a space */
+
+static const char *type_of(const struct json_node *n)
+{
+    const char *type = json_str(json_get(n, "type"), NULL);
+    return type ? type : "(no type)";
+}
+
+int tokenizer_refuse(struct err *e, const char *part, const char *name)
+{
+    return err_set(e, DS_EFORMAT, "%s \"%.64s\" is not supported (this program reads BPE)", part,
+                   name);
+}
+
+/* --- pre-tokenizer
+ * --------------------------------------------------------------------- */
+
+/* A pattern that matches the text itself. */
+static void quote_pattern(struct str *out, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strchr("\\^$.|?*+()[]{}-#&~", s[i]) && s[i])
+            str_add_char(out, '\\');
+        str_add_char(out, s[i]);
+    }
+}
+
+static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
+{
+    size_t len = 0;
+    const struct json_node *pattern = json_get(n, "pattern");
+    const char *regex = json_str(json_get(pattern, "Regex"), NULL);
+    const char *text = json_str(json_get(pattern, "String"), &len);
+    const char *behavior = json_str(json_get(n, "behavior"), NULL);
+    int invert = json_bool(json_get(n, "invert"), 0), drop = 0;
+    if (!regex && !text)
+        return err_set(e, DS_EFORMAT,
+                       "a Split pre-tokenizer has neither a Regex nor a String pattern");
+    if (behavior && strcmp(behavior, "Removed") == 0 && invert)
+        drop = 1; /* keeps exactly the matches */
+    else if (!behavior || strcmp(behavior, "Isolated") != 0)
+        return tokenizer_refuse(e, "Split behavior", behavior ? behavior : "(none)");
+    if (regex)
+        return pretok_add(&b->pre, regex, drop, e);
+    struct str quoted = {0};
+    quote_pattern(&quoted, text, len);
+    int rc = quoted.failed ? err_set(e, DS_EMEM, "no memory for a pattern")
+                           : pretok_add(&b->pre, str_text(&quoted), drop, e);
+    str_release(&quoted);
+    return rc;
+}
+
+static int read_byte_level(struct bpe *b, const struct json_node *n, struct err *e)
+{
+    if (json_bool(json_get(n, "add_prefix_space"), 1)) {
+        if (b->pre.n > 0)
+            return tokenizer_refuse(e, "ByteLevel behind another pre-tokenizer with",
+                                    "add_prefix_space");
+        b->pre.add_prefix_space = 1;
+    }
+    return json_bool(json_get(n, "use_regex"), 1) ? pretok_add(&b->pre, pretok_gpt2, 0, e) : 0;
+}
+
+/* Old files say add_prefix_space, new ones prepend_scheme. */
+static int read_metaspace(struct tokenizer *t, const struct json_node *n, struct err *e)
+{
+    struct metaspace *m = &t->metaspace;
+    const char *mark = json_str(json_get(n, "replacement"), NULL);
+    const char *when = json_str(json_get(n, "prepend_scheme"), NULL);
+    if (m->on || t->bpe->pre.n > 0)
+        return tokenizer_refuse(e, "pre-tokenizer behind another:", "Metaspace");
+    if (!mark || strcmp(mark, block) != 0)
+        return tokenizer_refuse(e, "Metaspace replacement", mark ? mark : "(none)");
+    if (!when)
+        when = json_bool(json_get(n, "add_prefix_space"), 1) ? "always" : "never";
+    m->on = 1;
+    m->split = json_bool(json_get(n, "split"), 1);
+    if (strcmp(when, "always") == 0)
+        m->when = METASPACE_ALWAYS;
+    else if (strcmp(when, "first") == 0)
+        m->when = METASPACE_FIRST;
+    else if (strcmp(when, "never") == 0)
+        m->when = METASPACE_NEVER;
+    else
+        return tokenizer_refuse(e, "Metaspace prepend_scheme", when);
+    return 0;
+}
+
+static int read_pretok(struct tokenizer *t, const struct json_node *n, int *byte_level,
+                       struct err *e)
+{
+    struct bpe *b = t->bpe;
+    const char *type = type_of(n);
+    if (*byte_level) /* its output is no longer text that a later pattern could be meant for */
+        return tokenizer_refuse(e, "pre-tokenizer behind ByteLevel:", type);
+    if (strcmp(type, "ByteLevel") == 0) {
+        *byte_level = 1;
+        return read_byte_level(b, n, e);
+    }
+    if (strcmp(type, "Metaspace") == 0 && b->chars)
+        return read_metaspace(t, n, e);
+    if (strcmp(type, "Split") == 0)
+        return read_split(b, n, e);
+    if (strcmp(type, "Digits") == 0)
+        return pretok_add(
+            &b->pre, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+", 0, e);
+    if (strcmp(type, "Sequence") != 0)
+        return tokenizer_refuse(e, "pre-tokenizer", type);
+    const struct json_node *list = json_get(n, "pretokenizers");
+    int rc = 0;
+    for (size_t i = 0; rc >= 0 && i < json_len(list) && i < 64; i++) {
+        const struct json_node *part = json_at(list, i);
+        rc = strcmp(type_of(part), "Sequence") == 0
+                 ? tokenizer_refuse(e, "pre-tokenizer", "Sequence in a Sequence")
+                 : read_pretok(t, part, byte_level, e);
+    }
+    return rc;
+}
+
+/* --- normalizer
+ * --------------------------------------------------------------------------------------- */
+
+static int add_replace(struct norm *m, const struct json_node *n, const char *part, struct err *e)
+{
+    struct norm_step s = {.kind = NORM_REPLACE};
+    const struct json_node *pattern = json_get(n, "pattern");
+    s.from = (char *)(uintptr_t)json_str(json_get(pattern, "String"), &s.from_len);
+    s.to = (char *)(uintptr_t)json_str(json_get(n, "content"), &s.to_len);
+    if (!s.from)
+        return tokenizer_refuse(e, part, "Replace without a String pattern");
+    return norm_add(m, s, e);
+}
+
+static int read_normalizer(struct tokenizer *t, const struct json_node *n, int depth, struct err *e)
+{
+    if (json_kind_of(n) == JSON_KIND_NULL)
+        return 0;
+    const char *type = type_of(n);
+    const struct json_node *list = json_get(n, "normalizers");
+    int rc = 0;
+    if (strcmp(type, "Sequence") == 0 && depth < 4) {
+        for (size_t i = 0; rc >= 0 && i < json_len(list); i++)
+            rc = read_normalizer(t, json_at(list, i), depth + 1, e);
+        return rc;
+    }
+    if (strcmp(type, "NFC") == 0)
+        return norm_add(&t->norm, (struct norm_step){.kind = NORM_NFC}, e);
+    if (strcmp(type, "Replace") == 0)
+        return add_replace(&t->norm, n, "normalizer", e);
+    if (strcmp(type, "Prepend") != 0)
+        return tokenizer_refuse(e, "normalizer", type);
+    struct norm_step s = {.kind = NORM_PREPEND};
+    s.to = (char *)(uintptr_t)json_str(json_get(n, "prepend"), &s.to_len);
+    return norm_add(&t->norm, s, e);
+}
+
+/* --- decoder
+ * ------------------------------------------------------------------------------------------ */
+
+/* One space at most goes, from the front of the whole text. */
+static int read_strip(struct tokenizer *t, const struct json_node *n, int fused, struct err *e)
+{
+    const char *content = json_str(json_get(n, "content"), NULL);
+    int64_t start = json_int(json_get(n, "start"), 0), stop = json_int(json_get(n, "stop"), 0);
+    if (!content || strcmp(content, " ") != 0 || start < 0 || start > 1 || stop != 0 || !fused)
+        return tokenizer_refuse(e, "decoder", "Strip of more than one space in front");
+    t->strip_space = (int)start;
+    return 0;
+}
+
+static int read_decoder(struct tokenizer *t, const struct json_node *n, int depth, int *fused,
+                        struct err *e)
+{
+    const char *type = type_of(n);
+    const struct json_node *list = json_get(n, "decoders");
+    int rc = 0;
+    if (strcmp(type, "Sequence") == 0 && depth == 0) {
+        for (size_t i = 0; rc >= 0 && i < json_len(list); i++)
+            rc = read_decoder(t, json_at(list, i), 1, fused, e);
+        return rc;
+    }
+    if (strcmp(type, "Fuse") == 0) {
+        *fused = 1;
+        return 0;
+    }
+    if (strcmp(type, "ByteFallback") == 0)
+        return 0;
+    if (strcmp(type, "Strip") == 0)
+        return read_strip(t, n, *fused, e);
+    if (strcmp(type, "Replace") == 0 && !*fused)
+        return add_replace(&t->decoder, n, "decoder", e);
+    if (strcmp(type, "Metaspace") != 0)
+        return tokenizer_refuse(e, "decoder", type);
+    const char *when = json_str(json_get(n, "prepend_scheme"), NULL);
+    t->strip_space =
+        when ? strcmp(when, "never") != 0 : json_bool(json_get(n, "add_prefix_space"), 1);
+    return norm_add(&t->decoder,
+                    (struct norm_step){.kind = NORM_REPLACE,
+                                       .from = (char[]){"\xE2\x96\x81"},
+                                       .from_len = 3,
+                                       .to = (char[]){" "},
+                                       .to_len = 1},
+                    e);
+}
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------------ */
+
+static int is_byte_level(const struct json_node *pre)
+{
+    const struct json_node *list = json_get(pre, "pretokenizers");
+    int found = strcmp(type_of(pre), "ByteLevel") == 0;
+    for (size_t i = 0; i < json_len(list); i++)
+        found |= strcmp(type_of(json_at(list, i)), "ByteLevel") == 0;
+    return found;
+}
+
+int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e)
+{
+    const struct json_node *pre = json_get(root, "pre_tokenizer"),
+                           *decoder = json_get(root, "decoder");
+    int byte_level = 0, fused = 0;
+    if (!is_byte_level(pre)) {
+        t->bpe->chars = bpe_chars_new(t->vocab, e);
+        if (!t->bpe->chars)
+            return DS_EMEM;
+        t->bpe->chars->byte_fallback =
+            json_bool(json_get(json_get(root, "model"), "byte_fallback"), 0);
+    }
+    int rc = read_normalizer(t, json_get(root, "normalizer"), 0, e);
+    if (rc >= 0 && json_kind_of(pre) != JSON_KIND_NULL)
+        rc = read_pretok(t, pre, &byte_level, e);
+    if (rc >= 0 && t->bpe->chars && json_kind_of(decoder) != JSON_KIND_NULL)
+        rc = read_decoder(t, decoder, 0, &fused, e);
+    return rc;
+}

@@ -1,0 +1,108 @@
+/* Published ids: 47 texts that llama.cpp keeps for each family, and the golden of TinyStories-656K. */
+#include "t.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "data/tokenizer.h"
+
+static struct err err;
+
+/* Texts behind each other with a line between them; one line of ids for each. */
+static void check_vectors(const struct tokenizer *t, const char *name)
+{
+    static const char mark[] = "\n__ggml_vocab_test__\n";
+    char path[256];
+    struct str in = {0}, out = {0};
+    int texts = 0;
+    snprintf(path, sizeof path, "tokenizers/vectors/llama.cpp/ggml-vocab-%s.gguf.inp", name);
+    t_ok(fs_read_file(&in, t_shared(path), 1 << 20, &err), &err);
+    snprintf(path, sizeof path, "tokenizers/vectors/llama.cpp/ggml-vocab-%s.gguf.out", name);
+    t_ok(fs_read_file(&out, t_shared(path), 1 << 20, &err), &err);
+    char *want = out.p;
+    for (char *text = in.p, *end; text; text = end ? end + sizeof mark - 1 : NULL, texts++) {
+        struct ids ids = {0};
+        end = strstr(text, mark);
+        size_t n = end ? (size_t)(end - text) : strlen(text);
+        t_ok(tokenizer_encode(t, text, n, 0, &ids, &err), &err);
+        char *line_end = want + strcspn(want, "\n");
+        for (size_t i = 0; i < ids.n; i++) {
+            char *next;
+            long id = strtol(want, &next, 10);
+            t_truef(next != want && next <= line_end && id == ids.v[i],
+                    "%s, text %d \"%.60s\", id %zu: got %d, want %ld", name, texts, text, i,
+                    ids.v[i], id);
+            want = next;
+        }
+        t_truef(strspn(want, " \r") == (size_t)(line_end - want), "%s, text %d: ids are missing",
+                name, texts);
+        want = line_end + (*line_end != '\0');
+        ids_release(&ids);
+    }
+    printf("%s: %d texts alike\n", name, texts);
+    t_true(texts > 20);
+    str_release(&in);
+    str_release(&out);
+}
+
+static void check_file(const char *path, const char *vectors)
+{
+    struct tokenizer *t = NULL, *again = NULL;
+    char copy[512];
+    t_ok(tokenizer_load(&t, t_shared(path), &err), &err);
+    check_vectors(t, vectors);
+    snprintf(copy, sizeof copy, "%s/tokenizer.json", t_tmpdir());
+    t_ok(tokenizer_save(t, copy, &err), &err);
+    t_ok(tokenizer_load(&again, copy, &err), &err);
+    t_true(tokenizer_hash(t) == tokenizer_hash(again));
+    check_vectors(again, vectors);
+    tokenizer_free(t);
+    tokenizer_free(again);
+}
+
+T(gpt2_json)
+{
+    check_file("tokenizers/gpt2/tokenizer.json", "gpt-2");
+}
+
+T(tinyllama_json)
+{
+    check_file("tokenizers/tinyllama/tokenizer.json", "llama-spm");
+}
+
+static void read_ids(struct ids *out, const struct json_node *list)
+{
+    for (size_t i = 0; i < json_len(list); i++)
+        t_ok(ids_add(out, (int32_t)json_int(json_at(list, i), -1)), &err);
+}
+
+/* Prompts and what the model said, as ids and as text. */
+T(tinystories_656k_there_and_back)
+{
+    struct tokenizer *t = NULL;
+    struct json *doc = NULL;
+    t_ok(json_read_file(&doc, t_shared("derived/golden/TinyStories-656K.greedy.json"), 1 << 20,
+                        &err),
+         &err);
+    t_ok(tokenizer_load(&t, t_shared("weights/TinyStories-656K-f32/tokenizer.json"), &err), &err);
+    const struct json_node *list = json_get(json_root(doc), "f32");
+    t_true(json_len(list) > 0);
+    for (size_t i = 0; i < json_len(list); i++) {
+        struct ids want = {0}, got = {0};
+        struct str text = {0};
+        const struct json_node *one = json_at(list, i);
+        const char *prompt = json_str(json_get(one, "prompt"), NULL);
+        read_ids(&want, json_get(one, "prompt_ids"));
+        t_eq(want.v[0], tokenizer_bos(t));
+        t_ok(tokenizer_encode(t, prompt, strlen(prompt), 0, &got, &err), &err);
+        t_eq(got.n, want.n - 1);
+        t_true(memcmp(got.v, want.v + 1, got.n * sizeof *got.v) == 0);
+        tokenizer_decode(t, got.v, got.n, &text);
+        t_str(str_text(&text), prompt);
+        ids_release(&want);
+        ids_release(&got);
+        str_release(&text);
+    }
+    tokenizer_free(t);
+    json_free(doc);
+}
