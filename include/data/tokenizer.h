@@ -1,5 +1,5 @@
-/* Tokenizers: text <-> ids.  Byte-level BPE (trained here, or loaded from a Hugging Face
- * tokenizer.json) and plain bytes.  A new format is one file and one line in the loader table. */
+/* Tokenizers: text <-> ids.  BPE (trained here over bytes, or loaded, over bytes or characters) and
+ * plain bytes.  A new format is one file and one line in the loader table. */
 #ifndef DS_DATA_TOKENIZER_H
 #define DS_DATA_TOKENIZER_H
 
@@ -24,8 +24,10 @@ int tokenizer_new_bytes(struct tokenizer **out, struct err *e) DS_CHECK;
  * than asked when the text is too small. */
 int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
                         size_t n, int vocab, struct err *e) DS_CHECK;
-/* PATH: a tokenizer.json (byte-level BPE; at most TOKENIZER_FILE_MAX bytes) or a directory that
- * holds one. Other kinds are refused by name. */
+/* PATH: a file of at most TOKENIZER_FILE_MAX bytes, or a directory that holds one: tokenizer.json
+ * (BPE over bytes or characters), vocab.json beside merges.txt (encoder.json beside vocab.bpe),
+ * SentencePiece's .model of the BPE type, tiktoken's files of known families, llama2.c's
+ * tokenizer.bin.  Other kinds are refused by name. */
 enum { TOKENIZER_FILE_MAX = 64 << 20 };
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* Hugging Face tokenizer.json, loadable by `tokenizers`. */

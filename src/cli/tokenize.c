@@ -18,16 +18,17 @@ static struct cli_option options[] = {
 };
 enum { TEXT_MAX = 64 << 20 };
 
-/* A tokenizer.json, a directory that holds one, "bytes", or a model. */
+/* A tokenizer's file, a directory that holds one, "bytes", or a model. */
 static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
 {
-    char dir[1024], path[1100];
+    char dir[1024];
     if (strcmp(what, "bytes") == 0)
         return tokenizer_new_bytes(t, e);
-    if (fs_exists(what) &&
-        (!fs_is_dir(what) ||
-         (fs_join(path, sizeof path, what, "tokenizer.json", NULL) == 0 && fs_exists(path))))
-        return tokenizer_load(t, what, e);
+    if (fs_exists(what)) {
+        int rc = tokenizer_load(t, what, e);
+        if (rc != DS_ENOTFOUND || !fs_is_dir(what))
+            return rc;
+    }
     int rc = model_locate(what, dir, sizeof dir, e);
     return rc < 0 ? rc : tokenizer_load(t, dir, e);
 }

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "data/bpe.h"
+#include "data/pieces.h"
 
 #include <string.h>
 
@@ -275,13 +276,19 @@ static int load_json_file(struct tokenizer **out, const char *path, struct err *
     return rc;
 }
 
-/* A directory is searched for these names in order; a file is read by the format whose suffix it
- * has, the first one otherwise. */
+/* A directory is searched for these names in order; a file is read by its name, else by its
+ * suffix, else as a tokenizer.json. */
 static const struct format {
     const char *file, *suffix;
     int (*load)(struct tokenizer **out, const char *path, struct err *e);
 } formats[] = {
     {"tokenizer.json", ".json", load_json_file},
+    {"vocab.json", NULL, tokenizer_load_vocab},
+    {"encoder.json", NULL, tokenizer_load_vocab},
+    {"tokenizer.model", ".model", tokenizer_load_model},
+    {"qwen.tiktoken", ".tiktoken", tokenizer_load_model},
+    {"tokenizer.bin", ".bin", tokenizer_load_llama2c},
+    {"tok512.bin", NULL, tokenizer_load_llama2c},
 };
 
 static int ends_with(const char *s, const char *suffix)
@@ -300,20 +307,22 @@ static int load_from_dir(struct tokenizer **out, const char *path, struct err *e
         if (fs_exists(full))
             return formats[i].load(out, full, e);
     }
-    return err_set(e, DS_ENOTFOUND, "%s holds no tokenizer.json", path);
+    return err_set(e, DS_ENOTFOUND,
+                   "%s holds no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin",
+                   path);
 }
 
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e)
 {
     if (fs_is_dir(path))
         return load_from_dir(out, path, e);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t pick = 0;
-    for (size_t i = 0; i < DS_LEN(formats); i++)
-        if (ends_with(path, formats[i].suffix))
+    for (size_t i = DS_LEN(formats); i-- > 0;)
+        if (formats[i].suffix && ends_with(path, formats[i].suffix))
             pick = i;
-    if (ends_with(path, ".model"))
-        return err_set(
-            e, DS_EFORMAT,
-            "%s: a SentencePiece or tiktoken model is not supported; give a tokenizer.json", path);
+    for (size_t i = 0; i < DS_LEN(formats); i++)
+        if (strcmp(name, formats[i].file) == 0)
+            pick = i;
     return formats[pick].load(out, path, e);
 }

@@ -253,8 +253,10 @@ static int32_t id_of_text(const struct reader *r, const char *text)
 /* What separates documents: the end-of-text token, before any end-of-turn token. */
 static void find_ends(struct reader *r, const struct json_node *root)
 {
-    static const char *const end[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",      "<eos>",
-                                      "<|eos|>",       "<|im_end|>",      "<|eot_id|>"};
+    static const char *const end[] = {
+        "<|endoftext|>", "<|end_of_text|>", "</s>",       "<eos>",   "<|end_story|>",
+        "<|eos|>",       "<|im_end|>",      "<|eot_id|>", "\n<s>\n", /* llama2.c's stories */
+    };
     for (size_t i = 0; i < DS_LEN(end) && r->t->eot < 0; i++)
         r->t->eot = id_of_text(r, end[i]);
     const struct json_node *post = json_get(root, "post_processor"),

@@ -1,0 +1,62 @@
+/* Vocabularies of other formats, rewritten as the tokenizer.json they amount to: one reader, one
+ * way to save.  Internal to the data layer. */
+#ifndef DS_DATA_PIECES_H
+#define DS_DATA_PIECES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "data/tokenizer.h"
+
+enum piece_kind { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_BYTE };
+struct piece {
+    const char *s; /* borrowed */
+    size_t n;
+    float score; /* of two pairs that make pieces, the one with the higher score merges first */
+    enum piece_kind kind;
+};
+enum { PIECE_BYTES = 512 }; /* longest one accepted */
+
+/* What the format lays down and its file does not say; tokenizer.json's own words. */
+struct piece_style {
+    int byte_level;    /* pieces are bytes; else UTF-8 text  */
+    int byte_fallback; /* pieces of PIECE_BYTE stand for unknown characters */
+    int ignore_merges;
+    const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
+    const char *bos;                                  /* token in front of texts, NULL: none */
+    /* More added tokens, as JSON objects each behind a comma; NULL: none. */
+    const char *added;
+};
+/* id = place in p. */
+int pieces_load(struct tokenizer **out, const struct piece *p, size_t n,
+                const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
+void pieces_add_post(struct str *out, const char *bos);
+
+/* Byte-level families that are known by a class name or by the size of their vocabulary. */
+struct family {
+    const char *name, *tokenizer_class;
+    int vocab, ranks;            /* entries of vocab.json, of a tiktoken file */
+    int ignore_merges, specials; /* 256 special tokens of Llama 3 lie behind the vocabulary */
+    const char *normalizer, *pre_tokenizer, *bos;
+};
+extern const struct family families[];
+extern const size_t n_families;
+extern const char family_decoder[];
+/* The added tokens of a family that its files leave out, each behind a comma. */
+void family_add_specials(struct str *out, const struct family *f, int first);
+
+/* The formats. `path`: the file. */
+int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+/* The same in memory. */
+int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,
+                        struct err *e) DS_CHECK;
+int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, const char *what,
+                             struct err *e) DS_CHECK;
+int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, const char *what,
+                            struct err *e) DS_CHECK;
+
+#endif

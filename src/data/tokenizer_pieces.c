@@ -1,0 +1,213 @@
+/* Pieces with scores -> tokenizer.json.  Such formats have no list of merges: any two neighbours
+ * whose texts make a piece may merge.  So every way to cut a piece in two pieces is a merge, and
+ * merges of one score share a rank: among them the leftmost pair goes first. */
+#include "data/pieces.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/bpe.h"
+
+enum { MERGES_MAX = 1 << 23 };
+
+struct writer {
+    struct str out, ranks;
+    struct map id_of;
+    const struct piece *p;
+    const struct piece_style *style;
+    size_t n, merges, rank;
+    float last; /* score of the latest merge */
+};
+
+static void add_text(struct writer *w, const char *s, size_t n)
+{
+    struct str text = {0};
+    if (!w->style->byte_level) {
+        str_add_json(&w->out, s, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        char utf8[4];
+        int len = utf8_encode(utf8, bpe_byte_rune((unsigned char)s[i]));
+        str_add_bytes(&text, utf8, (size_t)len);
+    }
+    str_add_json(&w->out, str_text(&text), text.len);
+    w->out.failed |= text.failed;
+    str_release(&text);
+}
+
+static int check_piece(const struct writer *w, size_t i, struct err *e)
+{
+    const struct piece *p = &w->p[i];
+    if (p->n == 0 || p->n > PIECE_BYTES)
+        return err_set(e, DS_EFORMAT, "piece %zu has %zu bytes, not 1 to %d", i, p->n, PIECE_BYTES);
+    if (!isfinite(p->score))
+        return err_set(e, DS_EFORMAT, "the score of piece %zu is not a number", i);
+    if (!w->style->byte_level && utf8_valid(p->s, p->n) < p->n)
+        return err_set(e, DS_EFORMAT, "piece %zu is not UTF-8", i);
+    if (p->kind == PIECE_BYTE && bpe_fallback_byte(p->s, p->n) < 0)
+        return err_set(e, DS_EFORMAT, "piece %zu should be a byte like <0x0A>, not \"%.*s\"", i,
+                       (int)p->n, p->s);
+    return 0;
+}
+
+static int add_vocab(struct writer *w, struct err *e)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        const struct piece *p = &w->p[i];
+        int64_t other;
+        int rc = check_piece(w, i, e);
+        if (rc < 0)
+            return rc;
+        if (map_get(&w->id_of, p->s, p->n, &other))
+            return err_set(e, DS_EFORMAT, "pieces %lld and %zu are the same", (long long)other, i);
+        if (map_set(&w->id_of, p->s, p->n, (int64_t)i) < 0)
+            return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+        if (i)
+            str_add_char(&w->out, ',');
+        add_text(w, p->s, p->n);
+        str_addf(&w->out, ":%zu", i);
+    }
+    return 0;
+}
+
+static int is_part(const struct writer *w, const char *s, size_t n)
+{
+    int64_t id;
+    return map_get(&w->id_of, s, n, &id) && w->p[id].kind == PIECE_NORMAL;
+}
+
+static int add_cuts(struct writer *w, const struct piece *p, struct err *e)
+{
+    for (size_t k = 1; k < p->n; k++) {
+        if (!is_part(w, p->s, k) || !is_part(w, p->s + k, p->n - k))
+            continue;
+        if (w->merges == MERGES_MAX)
+            return err_set(e, DS_ERANGE, "more than %d merges", MERGES_MAX);
+        if (w->merges == 0 || p->score != w->last)
+            w->rank = w->merges;
+        w->last = p->score;
+        str_add(&w->out, w->merges ? ",[" : "[");
+        add_text(w, p->s, k);
+        str_add_char(&w->out, ',');
+        add_text(w, p->s + k, p->n - k);
+        str_add_char(&w->out, ']');
+        str_addf(&w->ranks, "%s%zu", w->merges ? "," : "", w->rank);
+        w->merges++;
+    }
+    return 0;
+}
+
+static int by_score(const void *x, const void *y)
+{
+    const struct piece *a = *(const struct piece *const *)x, *b = *(const struct piece *const *)y;
+    if (a->score != b->score)
+        return a->score < b->score ? 1 : -1;
+    return (a > b) - (a < b);
+}
+
+static int add_merges(struct writer *w, struct err *e)
+{
+    const struct piece **order = mem_alloc(w->n, sizeof *order);
+    if (!order)
+        return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+    for (size_t i = 0; i < w->n; i++)
+        order[i] = &w->p[i];
+    qsort(order, w->n, sizeof *order, by_score);
+    int rc = 0;
+    for (size_t i = 0; rc >= 0 && i < w->n; i++)
+        if (order[i]->kind == PIECE_NORMAL)
+            rc = add_cuts(w, order[i], e);
+    mem_free(order);
+    return rc;
+}
+
+static void add_added(struct writer *w)
+{
+    int first = 1;
+    for (size_t i = 0; i < w->n; i++) {
+        if (w->p[i].kind != PIECE_CONTROL && w->p[i].kind != PIECE_UNKNOWN)
+            continue;
+        str_addf(&w->out, "%s{\"id\":%zu,\"content\":", first ? "" : ",", i);
+        str_add_json(&w->out, w->p[i].s, w->p[i].n);
+        str_add(&w->out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                         "\"normalized\":false,\"special\":true}");
+        first = 0;
+    }
+    if (w->style->added)
+        str_add(&w->out, w->style->added + (first && *w->style->added));
+}
+
+void pieces_add_post(struct str *out, const char *bos)
+{
+    str_add(out, "\"post_processor\":");
+    if (!bos) {
+        str_add(out, "null,");
+        return;
+    }
+    struct str name = {0};
+    str_add_json(&name, bos, strlen(bos));
+    str_addf(out,
+             "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":%s,"
+             "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[",
+             str_text(&name));
+    str_add(out, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\","
+                 "\"type_id\":1}}],\"special_tokens\":{}},");
+    out->failed |= name.failed;
+    str_release(&name);
+}
+
+static const struct piece *unknown(const struct writer *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->p[i].kind == PIECE_UNKNOWN)
+            return &w->p[i];
+    return NULL;
+}
+
+static int write_document(struct writer *w, struct err *e)
+{
+    const struct piece_style *y = w->style;
+    const struct piece *unk = unknown(w);
+    str_add(&w->out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,"
+                     "\"added_tokens\":[");
+    add_added(w);
+    str_addf(&w->out, "],\"normalizer\":%s,\"pre_tokenizer\":%s,",
+             y->normalizer ? y->normalizer : "null", y->pre_tokenizer ? y->pre_tokenizer : "null");
+    pieces_add_post(&w->out, y->bos);
+    str_addf(&w->out, "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":",
+             y->decoder);
+    if (unk)
+        str_add_json(&w->out, unk->s, unk->n);
+    else
+        str_add(&w->out, "null");
+    str_addf(&w->out, ",\"fuse_unk\":true,\"byte_fallback\":%s,\"ignore_merges\":%s,\"vocab\":{",
+             y->byte_fallback ? "true" : "false", y->ignore_merges ? "true" : "false");
+    int rc = add_vocab(w, e);
+    str_add(&w->out, "},\"merges\":[");
+    if (rc >= 0)
+        rc = add_merges(w, e);
+    str_addf(&w->out, "],\"merge_ranks\":[%s]}}", str_text(&w->ranks));
+    if (rc >= 0 && (w->out.failed || w->ranks.failed))
+        rc = err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+    return rc;
+}
+
+int pieces_load(struct tokenizer **out, const struct piece *p, size_t n,
+                const struct piece_style *style, const char *what, struct err *e)
+{
+    struct writer w = {.p = p, .n = n, .style = style};
+    int rc = n == 0 ? err_set(e, DS_EFORMAT, "the vocabulary is empty") : write_document(&w, e);
+    if (rc < 0)
+        err_add(e, rc, "%s", what);
+    else
+        rc = tokenizer_load_json(out, w.out.p, w.out.len, what, e);
+    map_release(&w.id_of);
+    str_release(&w.out);
+    str_release(&w.ranks);
+    return rc;
+}

@@ -1,0 +1,154 @@
+/* tiktoken's files: a token in base64, a space and its rank on each line.  Llama 3 calls its own
+ * tokenizer.model, as SentencePiece does: the contents tell. */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "data/bpe.h"
+#include "data/pieces.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int digit64(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Bytes of n digits, padding included; -1 if they are none. */
+static int decode64(char *out, const char *s, size_t n)
+{
+    uint32_t bits = 0;
+    int have = 0, made = 0;
+    while (n > 0 && s[n - 1] == '=')
+        n--;
+    for (size_t i = 0; i < n; i++) {
+        int d = digit64(s[i]);
+        if (d < 0)
+            return -1;
+        bits = bits << 6 | (uint32_t)d;
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            out[made++] = (char)(bits >> have & 255);
+        }
+    }
+    return have < 6 ? made : -1;
+}
+
+struct ranks {
+    struct piece *piece;
+    size_t n, cap;
+    char *bytes; /* of all tokens, shorter than their base64 */
+    size_t used;
+};
+
+static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
+{
+    const char *space = memchr(s, ' ', n);
+    int len = space ? decode64(r->bytes + r->used, s, (size_t)(space - s)) : -1;
+    size_t rank = 0, digits = 0;
+    for (const char *d = space ? space + 1 : s; len > 0 && d < s + n && digits < 9; d++, digits++) {
+        if (*d < '0' || *d > '9')
+            return err_set(e, DS_EFORMAT, "line %zu is not a token in base64 and a rank", r->n + 1);
+        rank = rank * 10 + (size_t)(*d - '0');
+    }
+    if (len <= 0 || digits == 0)
+        return err_set(e, DS_EFORMAT, "line %zu is not a token in base64 and a rank", r->n + 1);
+    if (rank != r->n)
+        return err_set(e, DS_EFORMAT, "line %zu has the rank %zu; ranks count from 0", r->n + 1,
+                       rank);
+    void *v = r->piece;
+    if (mem_grow(&v, &r->cap, r->n + 1, sizeof *r->piece) < 0)
+        return err_set(e, DS_EMEM, "no memory for %zu tokens", r->n + 1);
+    r->piece = v;
+    r->piece[r->n++] =
+        (struct piece){.s = r->bytes + r->used, .n = (size_t)len, .score = -(float)rank};
+    r->used += (size_t)len;
+    return 0;
+}
+
+static int read_ranks(struct ranks *r, const char *p, size_t n, struct err *e)
+{
+    int rc = 0;
+    r->bytes = mem_alloc(n + 1, 1);
+    if (!r->bytes)
+        return err_set(e, DS_EMEM, "no memory for a file of %zu bytes", n);
+    for (const char *end = p + n; rc >= 0 && p < end;) {
+        const char *line = memchr(p, '\n', (size_t)(end - p));
+        size_t len = (size_t)((line ? line : end) - p), cut = len;
+        if (cut > 0 && p[cut - 1] == '\r')
+            cut--;
+        if (cut > 0)
+            rc = read_line(r, p, cut, e);
+        p += len + 1;
+    }
+    return rc;
+}
+
+static const struct family *family_of(size_t ranks)
+{
+    for (size_t i = 0; i < n_families; i++)
+        if ((size_t)families[i].ranks == ranks)
+            return &families[i];
+    return NULL;
+}
+
+int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, const char *what,
+                             struct err *e)
+{
+    struct ranks r = {0};
+    struct str added = {0};
+    int rc = read_ranks(&r, p, n, e);
+    const struct family *f = rc < 0 ? NULL : family_of(r.n);
+    if (rc >= 0 && !f)
+        rc = err_set(e, DS_EFORMAT,
+                     "a tiktoken file of %zu tokens does not say how text is cut; known are 50256 "
+                     "(GPT-2), 128000 (Llama 3) and 151643 (Qwen2)",
+                     r.n);
+    if (f)
+        family_add_specials(&added, f, (int)r.n);
+    if (added.failed)
+        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+    if (rc < 0) {
+        err_add(e, rc, "%s", what);
+    } else {
+        struct piece_style style = {.byte_level = 1,
+                                    .ignore_merges = 1,
+                                    .normalizer = f->normalizer,
+                                    .pre_tokenizer = f->pre_tokenizer,
+                                    .decoder = family_decoder,
+                                    .bos = f->bos,
+                                    .added = str_text(&added)};
+        rc = pieces_load(out, r.piece, r.n, &style, what, e);
+    }
+    str_release(&added);
+    mem_free(r.piece);
+    mem_free(r.bytes);
+    return rc;
+}
+
+/* The first line of a tiktoken file; a protobuf has a newline or a control byte there. */
+static int looks_like_tiktoken(const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && (digit64(p[i]) >= 0 || p[i] == '='))
+        i++;
+    return i > 0 && i + 1 < n && p[i] == ' ' && p[i + 1] >= '0' && p[i + 1] <= '9';
+}
+
+int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e)
+{
+    struct str file = {0};
+    int rc = fs_read_file(&file, path, TOKENIZER_FILE_MAX, e);
+    if (rc >= 0)
+        rc = looks_like_tiktoken(str_text(&file), file.len)
+                 ? tokenizer_parse_tiktoken(out, str_text(&file), file.len, path, e)
+                 : tokenizer_parse_spm(out, str_text(&file), file.len, path, e);
+    str_release(&file);
+    return rc;
+}
