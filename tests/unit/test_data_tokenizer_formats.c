@@ -1,0 +1,442 @@
+/* Vocabularies of characters, and the formats that are rewritten as a tokenizer.json. */
+#include "t.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "data/bpe.h"
+#include "data/pieces.h"
+
+#define MARK "\xE2\x96\x81"
+
+static struct err err;
+
+static void expect(const struct tokenizer *t, const char *text, int special, const int32_t *want,
+                   size_t n)
+{
+    struct ids ids = {0};
+    t_ok(tokenizer_encode(t, text, strlen(text), special, &ids, &err), &err);
+    for (size_t i = 0; i < ids.n && i < n; i++)
+        t_truef(ids.v[i] == want[i], "\"%s\", id %zu: got %d, want %d", text, i, ids.v[i], want[i]);
+    t_eq(ids.n, n);
+    ids_release(&ids);
+}
+#define EXPECT(t, text, special, ...)                                                              \
+    expect(t, text, special, (const int32_t[]){__VA_ARGS__},                                       \
+           sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+
+static int load(struct tokenizer **t, const char *before, const char *model, const char *after)
+{
+    struct str s = {0};
+    err = (struct err){0};
+    *t = NULL;
+    str_addf(&s, "{%s\"model\":{\"type\":\"BPE\",%s}%s}", before, model, after);
+    int rc = tokenizer_load_json(t, s.p, s.len, "tok.json", &err);
+    str_release(&s);
+    return rc;
+}
+
+static const char llama_steps[] =
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":"
+    "\"" MARK "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" MARK
+    "\"}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+    "\"String\":\"" MARK "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+    "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},";
+
+static const char small_model[] =
+    "\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"byte_fallback\":true,\"vocab\":{\"<unk>\":0,"
+    "\"<0xC3>\":1,\"<0xA9>\":2,\"" MARK "\":3,\"a\":4,\"b\":5,\"" MARK
+    "a\":6,\"ab\":7,\"<0xFF>\":8},"
+    "\"merges\":[\"" MARK " a\",\"a b\"]";
+
+/* --- characters --------------------------------------------------------------------------------
+ */
+
+T(unknown_characters_fall_to_bytes_and_then_to_one_token)
+{
+    struct tokenizer *t = NULL;
+    struct str text = {0};
+    t_ok(load(&t, llama_steps, small_model, ""), &err);
+    EXPECT(t, "ab b", 0, 6, 5, 3, 5);
+    EXPECT(t, "b\xC3\xA9", 0, 3, 5, 1, 2);
+    EXPECT(t,
+           "xyz\xC3\xAA"
+           "a",
+           0, 3, 0, 4); /* 0xAA has no token: neither byte is used */
+    EXPECT(t, "b\xFF", 0, 3, 5, 8);
+    EXPECT(t, MARK, 0, 3, 3); /* the mark in the text is a space to the vocabulary */
+    expect(t, "", 0, NULL, 0);
+    tokenizer_decode(t, (const int32_t[]){6, 5, 3, 1, 2}, 5, &text);
+    t_str(str_text(&text), "ab \xC3\xA9");
+    str_reset(&text);
+    tokenizer_decode_on(t, (const int32_t[]){6, 5}, 2, &text);
+    t_str(str_text(&text), " ab");
+    str_release(&text);
+    tokenizer_free(t);
+}
+
+/* Normalised ones are known by their normalised text, which begins with a mark. */
+T(added_tokens_are_looked_for_before_and_after_normalisation)
+{
+    struct tokenizer *t = NULL;
+    t_ok(load(&t, llama_steps, small_model,
+              ",\"added_tokens\":[{\"id\":9,\"content\":\"<r>\",\"special\":true,\"normalized\":"
+              "false},{\"id\":10,\"content\":\"<n>\",\"special\":true,\"normalized\":true}]"),
+         &err);
+    EXPECT(t, "a<r>a", 1, 6, 9, 6);
+    EXPECT(t, "b <n>b", 1, 3, 5, 10, 5);
+    EXPECT(t, "<n>", 1, 10);
+    EXPECT(t, "a<n>", 1, 6, 0); /* no mark before it */
+    EXPECT(t, "<r>", 0, 3, 0);
+    tokenizer_free(t);
+}
+
+T(metaspace_puts_marks_where_it_is_told)
+{
+    static const char *const scheme[] = {
+        "\"prepend_scheme\":\"always\"", "\"prepend_scheme\":\"never\"",
+        "\"prepend_scheme\":\"first\",\"split\":false", "\"add_prefix_space\":false"};
+    static const int32_t first[] = {6, 4, 6, 4};
+    for (size_t i = 0; i < DS_LEN(scheme); i++) {
+        struct tokenizer *t = NULL;
+        char steps[256];
+        snprintf(steps, sizeof steps,
+                 "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",%s},",
+                 scheme[i]);
+        t_ok(load(&t, steps, small_model,
+                  ",\"added_tokens\":[{\"id\":9,\"content\":\"<r>\",\"special\":true}]"),
+             &err);
+        EXPECT(t, "a", 0, first[i]);
+        EXPECT(t, " a a", 0, 6, 6);
+        EXPECT(t, "<r>a", 1, 9, i == 0 ? 6 : 4);
+        tokenizer_free(t);
+    }
+}
+
+/* Cutting words at marks is a short cut: the whole text at once must give the same ids. */
+T(cutting_at_marks_changes_no_id)
+{
+    struct tokenizer *t = NULL;
+    struct rng r;
+    rng_init(&r, 3, RNG_TEST, 0, 0);
+    t_ok(load(&t, "",
+              "\"vocab\":{\"" MARK "\":0,\"a\":1,\"b\":2,\"" MARK "a\":3,\"a" MARK
+              "\":4,\"ab\":5,\"a" MARK "a\":6,\"b" MARK "\":7,\"c\":8,\"cab\":9},\"merges\":[\"a "
+              "b\",\"" MARK " a\",\"a " MARK "\",\"a " MARK "a\",\"c ab\"]",
+              ""),
+         &err);
+    t_true(t->bpe->chars->joined['a'] && t->bpe->chars->joined['b'] && !t->bpe->chars->joined['c']);
+    for (int trial = 0; trial < 500; trial++) {
+        struct str s = {0};
+        struct ids cut = {0}, whole = {0};
+        for (uint32_t n = 1 + rng_below(&r, 120), i = 0; i < n; i++)
+            str_add(&s, (const char *[]){"a", "b", "c", MARK}[rng_below(&r, 4)]);
+        t_ok(tokenizer_encode(t, s.p, s.len, 0, &cut, &err), &err);
+        size_t mark = t->bpe->chars->mark_len;
+        t->bpe->chars->mark_len = 0;
+        t_ok(tokenizer_encode(t, s.p, s.len, 0, &whole, &err), &err);
+        t->bpe->chars->mark_len = mark;
+        t_eq(cut.n, whole.n);
+        t_true(memcmp(cut.v, whole.v, cut.n * sizeof *cut.v) == 0);
+        str_release(&s);
+        ids_release(&cut);
+        ids_release(&whole);
+    }
+    tokenizer_free(t);
+}
+
+static int keep_lengths(void *ctx, const char *s, size_t n, struct err *e)
+{
+    (void)s;
+    (void)e;
+    return ids_add(ctx, (int32_t)n);
+}
+
+/* The same pattern in brackets is one that the short cut does not know. */
+T(plain_words_are_cut_as_the_patterns_cut_them)
+{
+    static const char *const bits[] = {"word",         "A",   " ",  "  ", "'s", "'", ".",
+                                       ",\"",          "...", "\n", "1",  "23", "-", "\xC3\xA9",
+                                       "\xE2\x80\x99", "_\t"};
+    struct rng r;
+    rng_init(&r, 4, RNG_TEST, 0, 0);
+    for (size_t f = 0; f < n_families; f++) {
+        struct tokenizer *t = NULL;
+        char steps[1024];
+        struct pretok other = {0};
+        struct str pattern = {0};
+        snprintf(steps, sizeof steps, "\"pre_tokenizer\":%s,", families[f].pre_tokenizer);
+        t_ok(load(&t, steps, "\"vocab\":{\"a\":0},\"merges\":[]", ""), &err);
+        t_true(t->bpe->pre.stage[0].plain_words);
+        str_addf(&pattern, "(?:%s)", t->bpe->pre.stage[0].pattern);
+        t_ok(pretok_add(&other, str_text(&pattern), 0, &err), &err);
+        t_true(!other.stage[0].plain_words);
+        for (int trial = 0; trial < 2000; trial++) {
+            struct str s = {0};
+            struct ids a = {0}, b = {0};
+            for (uint32_t n = 1 + rng_below(&r, 12), i = 0; i < n; i++)
+                str_add(&s, bits[rng_below(&r, DS_LEN(bits))]);
+            t_ok(pretok_walk(&t->bpe->pre, s.p, s.len, keep_lengths, &a, &err), &err);
+            t_ok(pretok_walk(&other, s.p, s.len, keep_lengths, &b, &err), &err);
+            t_truef(a.n == b.n && memcmp(a.v, b.v, a.n * sizeof *a.v) == 0, "%s: \"%s\"",
+                    families[f].name, s.p);
+            str_release(&s);
+            ids_release(&a);
+            ids_release(&b);
+        }
+        pretok_release(&other);
+        str_release(&pattern);
+        tokenizer_free(t);
+    }
+}
+
+T(a_normalizer_that_multiplies_text_is_stopped)
+{
+    struct tokenizer *t = NULL;
+    struct ids ids = {0};
+    struct str steps = {0}, text = {0};
+    str_add(&steps, "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
+    for (int i = 0; i < 8; i++)
+        str_addf(&steps,
+                 "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":"
+                 "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+                 i ? "," : "");
+    str_add(&steps, "]},");
+    t_ok(load(&t, str_text(&steps), "\"vocab\":{\"a\":0},\"merges\":[]", ""), &err);
+    for (int i = 0; i < 100000; i++)
+        str_add_char(&text, 'a');
+    t_fails(tokenizer_encode(t, text.p, text.len, 0, &ids, &err), &err, DS_ERANGE, "16 times");
+    tokenizer_free(t);
+    str_release(&steps);
+    str_release(&text);
+    ids_release(&ids);
+}
+
+static const struct {
+    const char *before, *model, *part;
+} bad[] = {
+    {"\"normalizer\":{\"type\":\"Lowercase\"},", "\"vocab\":{\"a\":0}", "Lowercase"},
+    {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"}},", "\"vocab\":{\"a\":0}",
+     "Replace without"},
+    {"\"decoder\":{\"type\":\"WordPiece\"},", "\"vocab\":{\"a\":0}", "WordPiece"},
+    {"\"decoder\":{\"type\":\"Strip\",\"content\":\"x\"},", "\"vocab\":{\"a\":0}", "Strip"},
+    {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},", "\"vocab\":{\"a\":0}",
+     "replacement"},
+    {"\"pre_tokenizer\":{\"type\":\"Whitespace\"},", "\"vocab\":{\"a\":0}", "Whitespace"},
+    {"", "\"unk_token\":\"u\",\"vocab\":{\"a\":0}", "unk_token"},
+    {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[1]", "out of order"},
+    {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]", "0 numbers"},
+    {"", "\"ignore_merges\":true,\"vocab\":{\"a\":0}", "ignore_merges"},
+};
+
+T(what_is_not_supported_is_named)
+{
+    for (size_t i = 0; i < DS_LEN(bad); i++) {
+        struct tokenizer *t = NULL;
+        int rc = load(&t, bad[i].before, bad[i].model, "");
+        t_truef(rc < 0 && strstr(err.text, bad[i].part) && strstr(err.text, "tok.json"),
+                "case %zu: %d %s", i, rc, err.text);
+        t_true(strchr(err.text, '\n') == NULL);
+    }
+}
+
+/* --- SentencePiece ------------------------------------------------------------------------------
+ */
+
+static void add_field(struct str *s, int number, const char *p, size_t n)
+{
+    ck_assert(n < 16384);
+    str_add_char(s, (char)(number << 3 | 2));
+    str_add_char(s, (char)((n & 127) | 128));
+    str_add_char(s, (char)(n >> 7));
+    str_add_bytes(s, p, n);
+}
+
+static void add_piece(struct str *s, const char *text, float score, char type)
+{
+    struct str one = {0};
+    add_field(&one, 1, text, strlen(text));
+    str_add_char(&one, 2 << 3 | 5);
+    str_add_bytes(&one, &score, 4);
+    str_add_bytes(&one, (const char[]){3 << 3, type}, 2);
+    add_field(s, 1, one.p, one.len);
+    str_release(&one);
+}
+
+/* trainer: model_type and what else; normalizer: no extra-space removal and what else. */
+static void make_spm(struct str *s, char type, const char *normalizer, size_t n)
+{
+    add_piece(s, "<unk>", 0, 2);
+    add_piece(s, "<s>", 0, 3);
+    add_piece(s, MARK MARK, -5, 1);
+    add_piece(s, MARK, -7, 1);
+    add_piece(s, MARK MARK MARK, -5, 1);
+    add_piece(s, "a", -8, 1);
+    add_piece(s, "aa", -1, 1);
+    add_piece(s, "aaa", -1, 1);
+    add_field(s, 2, (const char[]){3 << 3, type}, 2);
+    add_field(s, 3, normalizer, n);
+}
+static const char keeps_spaces[] = {4 << 3, 0};
+
+T(sentencepiece_pairs_of_one_score_merge_leftmost_first)
+{
+    struct str s = {0};
+    struct tokenizer *t = NULL, *again = NULL;
+    char path[512];
+    make_spm(&s, 2, keeps_spaces, sizeof keeps_spaces);
+    t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m.model", &err), &err);
+    snprintf(path, sizeof path, "%s/tokenizer.json", t_tmpdir());
+    t_ok(tokenizer_save(t, path, &err), &err);
+    t_ok(tokenizer_load(&again, path, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        struct tokenizer *u = i ? again : t;
+        t_eq(tokenizer_bos(u), 1);
+        EXPECT(u, "  ", 0, 4);         /* one in front */
+        EXPECT(u, "aaaa", 0, 3, 7, 5); /* aa a a -> aaa a: not aa aa, which is further right */
+        EXPECT(u, "a<s>", 1, 3, 5, 1);
+        EXPECT(u, "xyz", 0, 3, 0);
+        expect(u, "", 0, NULL, 0);
+    }
+    t_true(tokenizer_hash(t) == tokenizer_hash(again));
+    tokenizer_free(t);
+    tokenizer_free(again);
+    str_release(&s);
+}
+
+T(sentencepiece_models_that_are_other_are_refused)
+{
+    struct tokenizer *t = NULL;
+    struct str s = {0};
+    make_spm(&s, 1, keeps_spaces, sizeof keeps_spaces);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "unigram");
+    str_reset(&s);
+    make_spm(&s, 2, "", 0);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "remove_extra");
+    str_reset(&s);
+    make_spm(&s, 2, (const char[]){4 << 3, 0, 2 << 3 | 2, 1, 'x'}, 5);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "charsmap");
+    str_reset(&s);
+    add_piece(&s, "u", 0, 4);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "USER_DEFINED");
+    str_reset(&s);
+    make_spm(&s, 2, keeps_spaces, sizeof keeps_spaces);
+    add_piece(&s, "a", 0, 1);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "same");
+    for (size_t n = 0; n < s.len; n++) { /* cut anywhere: an error or a smaller model */
+        struct tokenizer *u = NULL;
+        if (tokenizer_parse_spm(&u, s.p, n, "m", &err) >= 0)
+            tokenizer_free(u);
+    }
+    t_true(t == NULL);
+    str_release(&s);
+}
+
+/* --- llama2.c, tiktoken, vocab.json -------------------------------------------------------------
+ */
+
+static void add_scored(struct str *s, const char *text, float score)
+{
+    uint32_t n = (uint32_t)strlen(text);
+    str_add_bytes(s, &score, 4);
+    str_add_bytes(s, &n, 4);
+    str_add(s, text);
+}
+
+static void make_llama2c(struct str *s)
+{
+    str_add_bytes(s, (const char[]){7, 0, 0, 0}, 4);
+    add_scored(s, "<unk>", 0);
+    add_scored(s, "\n<s>\n", 0);
+    add_scored(s, "\n</s>\n", 0);
+    for (int i = 0; i < 256; i++) {
+        char byte[8];
+        snprintf(byte, sizeof byte, "<0x%02X>", (unsigned)i);
+        add_scored(s, byte, 0);
+    }
+    add_scored(s, " a", -1);
+    add_scored(s, " ", -2);
+    add_scored(s, "a", -3);
+}
+
+T(llama2c_files_are_read_to_their_last_byte)
+{
+    struct str s = {0};
+    struct tokenizer *t = NULL;
+    make_llama2c(&s);
+    t_ok(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err);
+    t_eq(tokenizer_vocab(t), 262);
+    EXPECT(t, "a a\n", 0, 259, 259, 3 + '\n');
+    tokenizer_free(t);
+    t = NULL;
+    t_fails(tokenizer_parse_llama2c(&t, s.p, s.len - 1, "t.bin", &err), &err, DS_EFORMAT,
+            "piece 261 is cut off");
+    t_fails(tokenizer_parse_llama2c(&t, s.p, 100, "t.bin", &err), &err, DS_EFORMAT, "piece");
+    t_fails(tokenizer_parse_llama2c(&t, "", 0, "t.bin", &err), &err, DS_EFORMAT, "no llama2.c");
+    s.p[4 + 13 + 13 + 14 + 8 + 1] = 'x'; /* in the name of the first byte */
+    t_fails(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err, DS_EFORMAT, "<0x0A>");
+    str_release(&s);
+}
+
+T(tiktoken_files_of_unknown_families_are_refused)
+{
+    struct tokenizer *t = NULL;
+    static const char *const wrong[] = {"IQ==\n", "IQ== x\n", "I?== 0\n", "IQ== 1\n", "= 0\n"};
+    for (size_t i = 0; i < DS_LEN(wrong); i++)
+        t_fails(tokenizer_parse_tiktoken(&t, wrong[i], strlen(wrong[i]), "r", &err), &err,
+                DS_EFORMAT, "line 1");
+    t_fails(tokenizer_parse_tiktoken(&t, "IQ== 0\nIg== 1\n", 14, "r", &err), &err, DS_EFORMAT,
+            "of 2 tokens");
+}
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    t_ok(fs_write_file(path, text, strlen(text), &err), &err);
+}
+
+T(vocab_json_takes_its_family_from_the_config)
+{
+    struct tokenizer *t = NULL;
+    const char *dir = t_tmpdir();
+    put(dir, "vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"1\":3,\"11\":4,\"<|endoftext|>\":5}");
+    t_fails(tokenizer_load(&t, dir, &err), &err, DS_ENOTFOUND, "merges.txt");
+    put(dir, "merges.txt", "#version: 0.2\na b\r\n1 1\n");
+    t_ok(tokenizer_load(&t, dir, &err), &err);
+    EXPECT(t, "ab11<|endoftext|>", 1, 2, 4, 5);
+    tokenizer_free(t);
+    put(dir, "added_tokens.json", "{\"<t>\":7}");
+    put(dir, "tokenizer_config.json",
+        "{\"tokenizer_class\":\"Qwen2TokenizerFast\",\"added_tokens_decoder\":{\"6\":{\"content\":"
+        "\"<p>\",\"special\":false}}}");
+    t_ok(tokenizer_load(&t, dir, &err), &err);
+    EXPECT(t, "ab11<p>", 0, 2, 3, 3, 6); /* one digit at a time */
+    EXPECT(t, "<t>", 1, 7);
+    t_eq(tokenizer_eot(t), 5);
+    tokenizer_free(t);
+    put(dir, "tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}");
+    t_fails(tokenizer_load(&t, dir, &err), &err, DS_EFORMAT, "BertTokenizer");
+}
+
+T(every_failed_allocation_is_an_error)
+{
+    struct str s = {0};
+    int failed = 1;
+    make_llama2c(&s);
+    for (uint64_t k = 1; failed && k < 20000; k += 1 + k / 50) {
+        struct tokenizer *t = NULL;
+        struct ids ids = {0};
+        mem_fail_at(mem_calls() + k, 0);
+        int rc = tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err);
+        if (rc >= 0)
+            rc = tokenizer_encode(t, "a ab\xC3\xA9", 6, 1, &ids, &err);
+        failed = rc < 0;
+        mem_fail_at(0, 0);
+        ids_release(&ids);
+        tokenizer_free(t);
+    }
+    t_true(!failed);
+    str_release(&s);
+}
