@@ -26,13 +26,15 @@ struct piece_style {
     int ignore_merges;
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
+    int bos_id;
     /* More added tokens, as JSON objects each behind a comma; NULL: none. */
     const char *added;
 };
 /* id = place in p. */
 int pieces_load(struct tokenizer **out, const struct piece *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
-void pieces_add_post(struct str *out, const char *bos);
+/* The post_processor that puts bos in front, or none (NULL), and a comma. */
+void pieces_add_post(struct str *out, const char *bos, int id);
 
 /* Byte-level families that are known by a class name or by the size of their vocabulary. */
 struct family {

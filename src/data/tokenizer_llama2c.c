@@ -81,7 +81,8 @@ int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, con
     struct piece_style style = {.byte_fallback = 1,
                                 .normalizer = "{\"type\":\"Prepend\",\"prepend\":\" \"}",
                                 .decoder = decoder,
-                                .bos = bos};
+                                .bos = bos,
+                                .bos_id = LLAMA2C_BOS};
     rc = pieces_load(out, m.piece, m.n, &style, what, e);
     mem_free(m.piece);
     return rc;

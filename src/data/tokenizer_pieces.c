@@ -142,21 +142,27 @@ static void add_added(struct writer *w)
         str_add(&w->out, w->style->added + (first && *w->style->added));
 }
 
-void pieces_add_post(struct str *out, const char *bos)
+void pieces_add_post(struct str *out, const char *bos, int id)
 {
+    struct str name = {0};
     str_add(out, "\"post_processor\":");
     if (!bos) {
         str_add(out, "null,");
         return;
     }
-    struct str name = {0};
     str_add_json(&name, bos, strlen(bos));
-    str_addf(out,
-             "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":%s,"
-             "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[",
-             str_text(&name));
-    str_add(out, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\","
-                 "\"type_id\":1}}],\"special_tokens\":{}},");
+    str_add(out, "{\"type\":\"TemplateProcessing\",");
+    for (int pair = 0; pair < 2; pair++) {
+        str_add(out, pair ? "\"pair\":[" : "\"single\":[");
+        for (int i = 0; i <= pair; i++)
+            str_addf(out,
+                     "%s{\"SpecialToken\":{\"id\":%s,\"type_id\":%d}},{\"Sequence\":{\"id\":"
+                     "\"%c\",\"type_id\":%d}}",
+                     i ? "," : "", str_text(&name), i, 'A' + i, i);
+        str_add(out, "],");
+    }
+    str_addf(out, "\"special_tokens\":{%s:{\"id\":%s,\"ids\":[%d],\"tokens\":[%s]}}},",
+             str_text(&name), str_text(&name), id, str_text(&name));
     out->failed |= name.failed;
     str_release(&name);
 }
@@ -178,7 +184,7 @@ static int write_document(struct writer *w, struct err *e)
     add_added(w);
     str_addf(&w->out, "],\"normalizer\":%s,\"pre_tokenizer\":%s,",
              y->normalizer ? y->normalizer : "null", y->pre_tokenizer ? y->pre_tokenizer : "null");
-    pieces_add_post(&w->out, y->bos);
+    pieces_add_post(&w->out, y->bos, y->bos_id);
     str_addf(&w->out, "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":",
              y->decoder);
     if (unk)

@@ -226,7 +226,8 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
     struct piece_style style = {.byte_fallback = m.byte_fallback,
                                 .normalizer = m.dummy_prefix ? with_prefix : REPLACE_IN,
                                 .decoder = m.dummy_prefix ? decode_prefixed : decode_all,
-                                .bos = *bos ? bos : NULL};
+                                .bos = *bos ? bos : NULL,
+                                .bos_id = (int)m.bos};
     rc = pieces_load(out, m.piece, m.n, &style, what, e);
     mem_free(m.piece);
     return rc;

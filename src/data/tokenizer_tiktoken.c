@@ -123,6 +123,7 @@ int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, co
                                     .pre_tokenizer = f->pre_tokenizer,
                                     .decoder = family_decoder,
                                     .bos = f->bos,
+                                    .bos_id = (int)r.n,
                                     .added = str_text(&added)};
         rc = pieces_load(out, r.piece, r.n, &style, what, e);
     }

@@ -311,3 +311,21 @@ T(tinystories_as_a_tokenizer_json)
     compare(t, t_tmpdir(), path);
     tokenizer_free(t);
 }
+
+/* Formats without merges, rewritten as a tokenizer.json that Hugging Face reads alike. */
+T(other_formats_are_saved_for_hugging_face)
+{
+    static const char *const files[] = {"tokenizers/llama2/tokenizer.model",
+                                        "tokenizers/llama3/tokenizer.model",
+                                        "weights/stories260K/tok512.bin"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct tokenizer *t = NULL;
+        const char *dir = t_tmpdir();
+        char path[512];
+        t_ok(tokenizer_load(&t, t_shared(files[i]), &err), &err);
+        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        t_ok(tokenizer_save(t, path, &err), &err);
+        compare(t, dir, path);
+        tokenizer_free(t);
+    }
+}

@@ -92,7 +92,7 @@ static void encode_shared(const char *path, const char *text, struct ids *out)
 }
 
 /* Llama 3's two forms know nothing of each other: ranks of tiktoken, and a vocabulary with merges.
- * No vectors lie beside them, so a few ids are those that Meta's documents print. */
+ * Their vectors do not lie here; the ids of the last text are published. */
 T(llama3_in_both_forms)
 {
     struct ids a = {0}, b = {0};
