@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/map.h"
+#include "io/filekind.h"
 #include "io/st_dtype.h"
 
 /* Limits.  A count is made from the bytes of the header before it is parsed. */
@@ -39,38 +40,10 @@ static uint64_t le64(const unsigned char *p)
     return x;
 }
 
-/* Files that people rename to .safetensors, by their first bytes. */
-static const char *other_kind(const unsigned char *p, size_t n)
-{
-    static const struct {
-        const char *magic;
-        size_t n;
-        const char *what;
-    } kinds[] = {
-        {"GGUF", 4, "a GGUF file"},
-        {"PK\3\4", 4,
-         "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; "
-         "convert it to safetensors)"},
-        {"\x80\2", 2, "a pickle file (it holds code and is not read; convert it to safetensors)"},
-        {"\x80\4", 2, "a pickle file (it holds code and is not read; convert it to safetensors)"},
-        {"\x89HDF", 4, "an HDF5 file"},
-        {"<!DOCTYPE", 9, "an HTML page (a failed download?)"},
-        {"<!doctype", 9, "an HTML page (a failed download?)"},
-        {"<html", 5, "an HTML page (a failed download?)"},
-        {"version https://git-lfs", 23, "a git-lfs pointer (the file itself was not fetched)"},
-        {"\x1f\x8b", 2, "a gzip file"},
-        {"\x28\xb5\x2f\xfd", 4, "a zstd file"},
-    };
-    for (size_t i = 0; i < DS_LEN(kinds); i++)
-        if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)
-            return kinds[i].what;
-    return NULL;
-}
-
 static int header_find(const struct st *s, uint64_t *length, struct err *e)
 {
     const struct fs_map *f = &s->file;
-    const char *kind = other_kind(f->p, f->n);
+    const char *kind = file_kind(f->p, f->n);
     if (kind)
         return err_set(e, DS_EFORMAT, "not safetensors but %s", kind);
     if (f->n < 8)

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
+#include "load_file.h"
 
 static int read_tensor(const struct st_tensor *t, real *out, uint64_t n, struct err *e)
 {
@@ -287,6 +288,8 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
     char path[1024], root[1024];
     const char *runs = getenv("DEPTHSCOPE_RUNS");
     const char *where[] = {"", runs ? runs : "runs"};
+    if (model_is_file(model) && !str_copy(dir, size, model))
+        return 0;
     for (size_t i = 0; i < DS_LEN(where); i++) {
         if (i > 0 && !fs_name_ok(model))
             break;
@@ -319,6 +322,8 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
     struct config options = {0};
     struct model *m = NULL;
     char path[1024];
+    if (model_is_file(dir))
+        return model_open_file(out, dir, overrides, train, e);
     int rc = fs_join(path, sizeof path, dir, "config.json", e);
     if (rc == 0)
         rc = model_config_from_json(&c, &options, path, e);

@@ -1,0 +1,101 @@
+/* GGUF: header, metadata, tensor infos, data.  Little-endian, versions 2 and 3 (one layout).  A read-only mapping; every
+ * count, length and offset is compared with the file before it is used. */
+#ifndef DS_IO_GGUF_H
+#define DS_IO_GGUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/real.h"
+
+/* Kinds of metadata, by their numbers in a file. */
+enum gguf_kind {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_KINDS
+};
+
+/* Types of tensors that are computed on, by their numbers in a file; others are listed only. */
+enum gguf_type {
+    GGUF_T_F32 = 0,
+    GGUF_T_F16 = 1,
+    GGUF_T_Q4_0 = 2,
+    GGUF_T_Q8_0 = 8,
+    GGUF_T_Q4_K = 12,
+    GGUF_T_Q5_K = 13,
+    GGUF_T_Q6_K = 14,
+    GGUF_T_BF16 = 30
+};
+
+/* Bytes of the file, not terminated, of any content. */
+struct gguf_text {
+    const char *p;
+    size_t n;
+};
+
+struct gguf_meta {
+    char *key;
+    enum gguf_kind kind, item; /* item: of an array's elements, else kind */
+    uint64_t count;            /* of an array, else 1 */
+    const unsigned char *data; /* the first value, in the mapping, any alignment */
+};
+
+enum { GGUF_RANK_MAX = 4 };
+struct gguf_tensor {
+    char *name;
+    uint32_t type; /* enum gguf_type, or one that is listed only */
+    const char *type_name;
+    int rank;
+    uint64_t shape[GGUF_RANK_MAX]; /* the dimension that lies together last: (rows, columns) */
+    uint64_t items, bytes;
+    const unsigned char *data; /* in the mapping, at the file's alignment */
+};
+
+struct gguf;
+/* DS_EFORMAT in one line naming file and cause, DS_EIO, DS_EMEM. */
+int gguf_open(struct gguf **out, const char *path, struct err *e) DS_CHECK;
+void gguf_close(struct gguf *g);
+int gguf_version(const struct gguf *g);
+size_t gguf_bytes(const struct gguf *g); /* of the file */
+
+size_t gguf_meta_count(const struct gguf *g);
+const struct gguf_meta *gguf_meta_at(const struct gguf *g, size_t i); /* in the file's order */
+const struct gguf_meta *gguf_meta_find(const struct gguf *g, const char *key);
+const char *gguf_kind_name(enum gguf_kind kind);
+/* Value i of a number, or of an array of numbers; 1, or 0 when there is none of that kind (m may be NULL).  Integers and
+ * truth values are both; a U64 beyond int64 is no int. */
+int gguf_int(const struct gguf_meta *m, uint64_t i, int64_t *out);
+int gguf_num(const struct gguf_meta *m, uint64_t i, double *out);
+/* The bytes of a string that is no array; 1 or 0. */
+int gguf_string(const struct gguf_meta *m, struct gguf_text *out);
+/* Through an array of strings (or one string): start with at = m->data, left = m->count; 1 while there was one. */
+struct gguf_strings {
+    const unsigned char *at;
+    uint64_t left;
+};
+int gguf_strings_next(struct gguf_strings *s, struct gguf_text *out);
+
+size_t gguf_count(const struct gguf *g);
+const struct gguf_tensor *gguf_at(const struct gguf *g, size_t i); /* in the file's order */
+const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name);
+/* 1 when gguf_read knows the type. */
+int gguf_type_known(uint32_t type);
+/* Items and bytes of one block of a type in a file; 0 when no such type exists. */
+int gguf_type_block(uint32_t type, int *items, int *bytes);
+const char *gguf_type_name(uint32_t type); /* NULL: no such type */
+/* All values as numbers, in the file's order; n must equal t->items.  DS_EFORMAT. */
+int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e) DS_CHECK;
+
+#endif

@@ -1,0 +1,502 @@
+/* Reading: io/gguf.h.  Every length is taken from what is left of the file; memory is asked for only after a count was
+ * compared with the bytes that so many entries need at least. */
+#include "io/gguf.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/fs.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "io/filekind.h"
+
+enum {
+    KEY_MAX = 65535,
+    NAME_MAX_BYTES = 64,
+    NEST_MAX = 4,
+    ALIGN_DEFAULT = 32,
+    META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: key of one byte, kind, value */
+    INFO_LEAST = 8 + 1 + 4 + 4 + 8
+};
+
+struct gguf {
+    struct fs_map file;
+    int version;
+    struct gguf_meta *meta;
+    struct gguf_tensor *tensor;
+    size_t n_meta, n;
+    struct map keys, names; /* -> index */
+};
+
+static const struct {
+    const char *name;
+    int bytes; /* 0: not fixed */
+} kinds[GGUF_KINDS] = {
+    [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2},
+    [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},     [GGUF_I32] = {"i32", 4},
+    [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},   [GGUF_STRING] = {"string", 0},
+    [GGUF_U64] = {"u64", 8}, [GGUF_ARRAY] = {"array", 0}, [GGUF_I64] = {"i64", 8},
+    [GGUF_F64] = {"f64", 8},
+};
+
+static uint64_t le(const unsigned char *p, int n)
+{
+    uint64_t x = 0;
+    for (int i = n - 1; i >= 0; i--)
+        x = x << 8 | p[i];
+    return x;
+}
+
+/* ---- taking bytes ---------------------------------------------------------------------------- */
+
+struct scan {
+    const unsigned char *at, *end;
+};
+
+static size_t left(const struct scan *s)
+{
+    return (size_t)(s->end - s->at);
+}
+
+static int take(struct scan *s, int n, uint64_t *out, const char *what, struct err *e)
+{
+    if (left(s) < (size_t)n)
+        return err_set(e, DS_EFORMAT, "the file ends inside %s", what);
+    *out = le(s->at, n);
+    s->at += n;
+    return 0;
+}
+
+static int take_text(struct scan *s, struct gguf_text *out, const char *what, struct err *e)
+{
+    uint64_t n = 0;
+    int rc = take(s, 8, &n, what, e);
+    if (rc < 0)
+        return rc;
+    if (n > left(s))
+        return err_set(e, DS_EFORMAT, "%s of %" PRIu64 " bytes goes beyond the %zu that are left",
+                       what, n, left(s));
+    *out = (struct gguf_text){(const char *)s->at, (size_t)n};
+    s->at += n;
+    return 0;
+}
+
+/* ---- metadata --------------------------------------------------------------------------------- */
+
+static int key_is_sound(const struct gguf_text *k)
+{
+    if (k->n == 0 || k->n > KEY_MAX)
+        return 0;
+    for (size_t i = 0; i < k->n; i++)
+        if (k->p[i] <= ' ' || k->p[i] > '~')
+            return 0;
+    return 1;
+}
+
+static int skip_value(struct scan *s, uint64_t kind, int depth, struct err *e);
+
+static int skip_array(struct scan *s, int depth, struct err *e)
+{
+    uint64_t item = 0, n = 0, bytes;
+    int rc = take(s, 4, &item, "an array", e);
+    if (rc == 0)
+        rc = take(s, 8, &n, "an array", e);
+    if (rc < 0)
+        return rc;
+    if (item >= GGUF_KINDS)
+        return err_set(e, DS_EFORMAT, "array of kind %" PRIu64 ", which does not exist", item);
+    if (depth >= NEST_MAX)
+        return err_set(e, DS_EFORMAT, "arrays nested deeper than %d", (int)NEST_MAX);
+    uint64_t least = kinds[item].bytes ? (uint64_t)kinds[item].bytes : item == GGUF_STRING ? 8 : 12;
+    if (checked_mul(n, least, &bytes) || bytes > left(s))
+        return err_set(e, DS_EFORMAT,
+                       "array of %" PRIu64 " values goes beyond the %zu bytes that are left", n,
+                       left(s));
+    if (kinds[item].bytes && item != GGUF_BOOL) {
+        s->at += bytes;
+        return 0;
+    }
+    for (uint64_t i = 0; i < n && rc == 0; i++)
+        rc = skip_value(s, item, depth + 1, e);
+    return rc;
+}
+
+static int skip_value(struct scan *s, uint64_t kind, int depth, struct err *e)
+{
+    struct gguf_text text;
+    uint64_t bits = 0;
+    if (kind == GGUF_STRING)
+        return take_text(s, &text, "a string", e);
+    if (kind == GGUF_ARRAY)
+        return skip_array(s, depth, e);
+    int rc = take(s, kinds[kind].bytes, &bits, "a value", e);
+    if (rc == 0 && kind == GGUF_BOOL && bits > 1)
+        return err_set(e, DS_EFORMAT, "a truth value is %" PRIu64 ", not 0 or 1", bits);
+    return rc;
+}
+
+/* A key or name of the file as a string of ours, entered in `seen` under index i. */
+static int enter(struct map *seen, const struct gguf_text *text, size_t i, char **out,
+                 const char *what, struct err *e)
+{
+    int64_t other;
+    if (map_get(seen, text->p, text->n, &other))
+        return err_set(e, DS_EFORMAT, "%s %.*s is there twice", what, (int)text->n, text->p);
+    char *own = mem_alloc(text->n + 1, 1);
+    if (!own || map_set(seen, text->p, text->n, (int64_t)i) < 0) {
+        mem_free(own);
+        return err_set(e, DS_EMEM, "no memory for names");
+    }
+    memcpy(own, text->p, text->n);
+    *out = own;
+    return 0;
+}
+
+static int parse_meta(struct gguf *g, struct scan *s, struct err *e)
+{
+    struct gguf_meta *m = &g->meta[g->n_meta];
+    struct gguf_text key;
+    uint64_t kind = 0;
+    int rc = take_text(s, &key, "a key", e);
+    if (rc < 0)
+        return rc;
+    if (!key_is_sound(&key))
+        return err_set(e, DS_EFORMAT, "a key of %zu bytes is no printable ASCII of 1 to %d bytes",
+                       key.n, (int)KEY_MAX);
+    rc = enter(&g->keys, &key, g->n_meta, &m->key, "key", e);
+    if (rc < 0)
+        return rc;
+    g->n_meta++;
+    rc = take(s, 4, &kind, m->key, e);
+    if (rc == 0 && kind >= GGUF_KINDS)
+        rc = err_set(e, DS_EFORMAT, "kind %" PRIu64 " does not exist", kind);
+    if (rc == 0) {
+        m->kind = m->item = (enum gguf_kind)kind;
+        m->count = 1;
+        m->data = s->at;
+        rc = skip_value(s, kind, 0, e);
+    }
+    if (rc == 0 && kind == GGUF_ARRAY) {
+        m->item = (enum gguf_kind)le(m->data, 4);
+        m->count = le(m->data + 4, 8);
+        m->data += 12;
+    }
+    return rc < 0 ? err_add(e, rc, "key %.120s", m->key) : 0;
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------- */
+
+static int tensor_size(struct gguf_tensor *t, struct err *e)
+{
+    int items, bytes;
+    uint64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
+    if (!gguf_type_block(t->type, &items, &bytes))
+        return err_set(e, DS_EFORMAT, "type %" PRIu32 " does not exist", t->type);
+    t->type_name = gguf_type_name(t->type);
+    t->items = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (checked_mul(t->items, t->shape[i], &t->items))
+            return err_set(e, DS_EFORMAT, "its shape overflows 64 bits");
+    if (columns % (uint64_t)items != 0)
+        return err_set(e, DS_EFORMAT, "rows of %" PRIu64 " are no whole blocks of %d (%s)", columns,
+                       items, t->type_name);
+    if (checked_mul(t->items / (uint64_t)items, (uint64_t)bytes, &t->bytes))
+        return err_set(e, DS_EFORMAT, "its bytes overflow 64 bits");
+    return 0;
+}
+
+/* Until all infos are read, t->data is the offset from the data's beginning. */
+static int parse_info(struct gguf *g, struct scan *s, uint64_t *offset, struct err *e)
+{
+    struct gguf_tensor *t = &g->tensor[g->n];
+    struct gguf_text name;
+    uint64_t rank = 0, type = 0;
+    int rc = take_text(s, &name, "a tensor's name", e);
+    if (rc < 0)
+        return rc;
+    if (name.n == 0 || name.n > NAME_MAX_BYTES || memchr(name.p, '\0', name.n))
+        return err_set(e, DS_EFORMAT, "a tensor's name of %zu bytes (1 to %d, none NUL)", name.n,
+                       (int)NAME_MAX_BYTES);
+    rc = enter(&g->names, &name, g->n, &t->name, "tensor", e);
+    if (rc < 0)
+        return rc;
+    g->n++;
+    rc = take(s, 4, &rank, "a tensor's info", e);
+    if (rc == 0 && rank > GGUF_RANK_MAX)
+        rc = err_set(e, DS_EFORMAT, "rank %" PRIu64 " is over the limit of %d", rank,
+                     (int)GGUF_RANK_MAX);
+    t->rank = rc == 0 ? (int)rank : 0;
+    for (int i = t->rank - 1; i >= 0 && rc == 0; i--)
+        rc = take(s, 8, &t->shape[i], "a tensor's info", e);
+    if (rc == 0)
+        rc = take(s, 4, &type, "a tensor's info", e);
+    if (rc == 0)
+        rc = take(s, 8, offset, "a tensor's info", e);
+    if (rc == 0) {
+        t->type = (uint32_t)type;
+        rc = tensor_size(t, e);
+    }
+    return rc < 0 ? err_add(e, rc, "tensor %s", t->name) : 0;
+}
+
+static int find_alignment(const struct gguf *g, uint64_t *align, struct err *e)
+{
+    const struct gguf_meta *m = gguf_meta_find(g, "general.alignment");
+    int64_t v = ALIGN_DEFAULT;
+    if (m && (m->kind != GGUF_U32 || !gguf_int(m, 0, &v) || v <= 0 || v % 8 != 0))
+        return err_set(e, DS_EFORMAT, "general.alignment is no multiple of 8 (a u32 above 0)");
+    *align = (uint64_t)v;
+    return 0;
+}
+
+static int place(struct gguf_tensor *t, uint64_t offset, uint64_t align, const unsigned char *data,
+                 uint64_t have, struct err *e)
+{
+    if (offset % align != 0)
+        return err_set(e, DS_EFORMAT,
+                       "tensor %s: offset %" PRIu64 " is no multiple of the alignment %" PRIu64,
+                       t->name, offset, align);
+    if (offset > have || t->bytes > have - offset)
+        return err_set(e, DS_EFORMAT,
+                       "tensor %s: %" PRIu64 " bytes at offset %" PRIu64
+                       " go beyond the file's %" PRIu64 " bytes of data",
+                       t->name, t->bytes, offset, have);
+    t->data = data + offset;
+    return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct gguf_tensor *x = *(const struct gguf_tensor *const *)a,
+                             *y = *(const struct gguf_tensor *const *)b;
+    if (x->data != y->data)
+        return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int check_overlap(const struct gguf *g, struct err *e)
+{
+    const struct gguf_tensor **sorted = mem_alloc(g->n, sizeof *sorted);
+    int rc = sorted ? 0 : err_set(e, DS_EMEM, "no memory for %zu tensors", g->n);
+    for (size_t i = 0; i < g->n && sorted; i++)
+        sorted[i] = &g->tensor[i];
+    if (sorted)
+        qsort(sorted, g->n, sizeof *sorted, by_place);
+    for (size_t i = 1; i < g->n && rc == 0; i++)
+        if (sorted[i - 1]->data + sorted[i - 1]->bytes > sorted[i]->data)
+            rc = err_set(e, DS_EFORMAT, "tensor %s overlaps %s", sorted[i]->name,
+                         sorted[i - 1]->name);
+    mem_free(sorted);
+    return rc;
+}
+
+static int parse_tensors(struct gguf *g, struct scan *s, uint64_t count, struct err *e)
+{
+    uint64_t *offset = mem_alloc((size_t)count, sizeof *offset), align = ALIGN_DEFAULT, at;
+    int rc = 0;
+    g->tensor = mem_alloc((size_t)count, sizeof *g->tensor);
+    if (!offset || !g->tensor)
+        rc = err_set(e, DS_EMEM, "no memory for %" PRIu64 " tensors", count);
+    if (rc == 0)
+        rc = find_alignment(g, &align, e);
+    for (uint64_t i = 0; i < count && rc == 0; i++)
+        rc = parse_info(g, s, &offset[i], e);
+    at = (uint64_t)(s->at - g->file.p);
+    at += (align - at % align) % align;
+    uint64_t have = at < g->file.n ? g->file.n - at : 0;
+    for (size_t i = 0; i < g->n && rc == 0; i++) /* no pointer behind the file is made */
+        rc = place(&g->tensor[i], offset[i], align, g->file.p + (have ? at : g->file.n), have, e);
+    if (rc == 0)
+        rc = check_overlap(g, e);
+    mem_free(offset);
+    return rc;
+}
+
+/* ---- the whole file --------------------------------------------------------------------------- */
+
+static int check_head(const struct gguf *g, struct err *e)
+{
+    const struct fs_map *f = &g->file;
+    if (f->n < 4 || memcmp(f->p, "GGUF", 4) != 0) {
+        const char *kind = file_kind(f->p, f->n);
+        return kind ? err_set(e, DS_EFORMAT, "not GGUF but %s", kind)
+                    : err_set(e, DS_EFORMAT, "not a GGUF file: it does not begin with GGUF");
+    }
+    if (f->n < 24)
+        return err_set(e, DS_EFORMAT, "the file ends inside the header: it has %zu bytes", f->n);
+    uint64_t version = le(f->p + 4, 4);
+    if (version != 0 && (version & 0xffff) == 0)
+        return err_set(e, DS_EFORMAT, "a big-endian file; only little-endian ones are read");
+    if (version != 2 && version != 3)
+        return err_set(e, DS_EFORMAT, "version %" PRIu64 " is not known (2 and 3 are)", version);
+    return 0;
+}
+
+static int load(struct gguf *g, struct err *e)
+{
+    int rc = check_head(g, e);
+    if (rc < 0)
+        return rc;
+    g->version = (int)le(g->file.p + 4, 4);
+    uint64_t tensors = le(g->file.p + 8, 8), metas = le(g->file.p + 16, 8);
+    struct scan s = {g->file.p + 24, g->file.p + g->file.n};
+    if (metas > left(&s) / META_LEAST)
+        return err_set(e, DS_EFORMAT, "%" PRIu64 " keys do not fit into %zu bytes", metas,
+                       left(&s));
+    if (tensors > left(&s) / INFO_LEAST)
+        return err_set(e, DS_EFORMAT, "%" PRIu64 " tensors do not fit into %zu bytes", tensors,
+                       left(&s));
+    g->meta = mem_alloc((size_t)metas, sizeof *g->meta);
+    if (!g->meta)
+        return err_set(e, DS_EMEM, "no memory for %" PRIu64 " keys", metas);
+    for (uint64_t i = 0; i < metas && rc == 0; i++)
+        rc = parse_meta(g, &s, e);
+    return rc == 0 ? parse_tensors(g, &s, tensors, e) : rc;
+}
+
+int gguf_open(struct gguf **out, const char *path, struct err *e)
+{
+    struct gguf *g = mem_alloc(1, sizeof *g);
+    if (!g)
+        return err_set(e, DS_EMEM, "%s: no memory", path);
+    int rc = fs_map_open(&g->file, path, e);
+    if (rc < 0) {
+        mem_free(g);
+        return rc;
+    }
+    rc = load(g, e);
+    if (rc == 0) {
+        *out = g;
+        return 0;
+    }
+    gguf_close(g);
+    return err_add(e, rc, "%s", path);
+}
+
+void gguf_close(struct gguf *g)
+{
+    if (!g)
+        return;
+    fs_map_close(&g->file);
+    for (size_t i = 0; i < g->n_meta; i++)
+        mem_free(g->meta[i].key);
+    for (size_t i = 0; i < g->n; i++)
+        mem_free(g->tensor[i].name);
+    mem_free(g->meta);
+    mem_free(g->tensor);
+    map_release(&g->keys);
+    map_release(&g->names);
+    mem_free(g);
+}
+
+/* ---- looking ---------------------------------------------------------------------------------- */
+
+int gguf_version(const struct gguf *g)
+{
+    return g->version;
+}
+
+size_t gguf_bytes(const struct gguf *g)
+{
+    return g->file.n;
+}
+
+size_t gguf_meta_count(const struct gguf *g)
+{
+    return g->n_meta;
+}
+
+const struct gguf_meta *gguf_meta_at(const struct gguf *g, size_t i)
+{
+    return i < g->n_meta ? &g->meta[i] : NULL;
+}
+
+const struct gguf_meta *gguf_meta_find(const struct gguf *g, const char *key)
+{
+    int64_t i;
+    return map_get(&g->keys, key, strlen(key), &i) ? &g->meta[i] : NULL;
+}
+
+size_t gguf_count(const struct gguf *g)
+{
+    return g->n;
+}
+
+const struct gguf_tensor *gguf_at(const struct gguf *g, size_t i)
+{
+    return i < g->n ? &g->tensor[i] : NULL;
+}
+
+const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name)
+{
+    int64_t i;
+    return map_get(&g->names, name, strlen(name), &i) ? &g->tensor[i] : NULL;
+}
+
+const char *gguf_kind_name(enum gguf_kind kind)
+{
+    return kind < GGUF_KINDS ? kinds[kind].name : "?";
+}
+
+int gguf_int(const struct gguf_meta *m, uint64_t i, int64_t *out)
+{
+    if (!m || i >= m->count || kinds[m->item].bytes == 0 || m->item == GGUF_F32 ||
+        m->item == GGUF_F64)
+        return 0;
+    int n = kinds[m->item].bytes;
+    uint64_t bits = le(m->data + (uint64_t)n * i, n);
+    switch (m->item) {
+    case GGUF_I8: *out = (int8_t)bits; return 1;
+    case GGUF_I16: *out = (int16_t)bits; return 1;
+    case GGUF_I32: *out = (int32_t)bits; return 1;
+    case GGUF_U64:
+        if (bits > INT64_MAX)
+            return 0;
+        break;
+    default: break;
+    }
+    *out = (int64_t)bits;
+    return 1;
+}
+
+int gguf_num(const struct gguf_meta *m, uint64_t i, double *out)
+{
+    int64_t whole;
+    if (m && i < m->count && m->item == GGUF_F32) {
+        uint32_t bits = (uint32_t)le(m->data + 4 * i, 4);
+        float f;
+        memcpy(&f, &bits, sizeof f);
+        *out = (double)f;
+        return 1;
+    }
+    if (m && i < m->count && m->item == GGUF_F64) {
+        uint64_t bits = le(m->data + 8 * i, 8);
+        memcpy(out, &bits, sizeof *out);
+        return 1;
+    }
+    if (!gguf_int(m, i, &whole))
+        return 0;
+    *out = (double)whole;
+    return 1;
+}
+
+int gguf_strings_next(struct gguf_strings *s, struct gguf_text *out)
+{
+    if (s->left == 0)
+        return 0;
+    size_t n = (size_t)le(s->at, 8); /* compared with the file when it was opened */
+    *out = (struct gguf_text){(const char *)s->at + 8, n};
+    s->at += 8 + n;
+    s->left--;
+    return 1;
+}
+
+int gguf_string(const struct gguf_meta *m, struct gguf_text *out)
+{
+    if (!m || m->kind != GGUF_STRING)
+        return 0;
+    struct gguf_strings s = {m->data, 1};
+    return gguf_strings_next(&s, out);
+}

@@ -1,0 +1,203 @@
+/* Tensor types of GGUF: their blocks, and blocks into numbers (io/gguf.h).
+ *
+ *   Q8_0  32: fp16 d, int8 q[32]                                    w = d q
+ *   Q4_0  32: fp16 d, 4-bit q (16 low halves, then 16 high)         w = d (q - 8)
+ *   Q4_K 256: fp16 d, dmin; 8 x (6-bit s, m); 4-bit q               w = d s q - dmin m
+ *   Q5_K 256: the same with a fifth bit of each q after the scales
+ *   Q6_K 256: 4 low bits, 2 high bits, int8 s[16], fp16 d           w = d s (q - 32) */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "io/gguf.h"
+#include "io/st_dtype.h"
+
+static float half_at(const unsigned char *p)
+{
+    return st_half((uint16_t)(p[0] | p[1] << 8));
+}
+
+static void read_f32(real *w, const unsigned char *p)
+{
+    w[0] = (real)st_value(p, ST_F32);
+}
+
+static void read_f16(real *w, const unsigned char *p)
+{
+    w[0] = (real)half_at(p);
+}
+
+static void read_bf16(real *w, const unsigned char *p)
+{
+    w[0] = (real)st_value(p, ST_BF16);
+}
+
+static void read_q8_0(real *w, const unsigned char *p)
+{
+    float d = half_at(p);
+    for (int i = 0; i < 32; i++)
+        w[i] = (real)(d * (float)(int8_t)p[2 + i]);
+}
+
+static void read_q4_0(real *w, const unsigned char *p)
+{
+    float d = half_at(p);
+    for (int i = 0; i < 16; i++) {
+        w[i] = (real)(d * (float)((p[2 + i] & 15) - 8));
+        w[i + 16] = (real)(d * (float)((p[2 + i] >> 4) - 8));
+    }
+}
+
+/* Scale and minimum j of the twelve bytes that Q4_K and Q5_K share: the last four of each have their upper two bits on
+ * top of the first four. */
+static void scale_of(const unsigned char *p, int j, float *s, float *m)
+{
+    if (j < 4) {
+        *s = (float)(p[j] & 63);
+        *m = (float)(p[j + 4] & 63);
+    } else {
+        *s = (float)((p[j + 4] & 15) | p[j - 4] >> 6 << 4);
+        *m = (float)(p[j + 4] >> 4 | p[j] >> 6 << 4);
+    }
+}
+
+/* high: 32 bytes with bit j the fifth bit of sub-block j's quants, or NULL. */
+static void read_super(real *w, const unsigned char *p, const unsigned char *high,
+                       const unsigned char *low)
+{
+    float d = half_at(p), dmin = half_at(p + 2), s, m;
+    for (int j = 0; j < 8; j++) {
+        scale_of(p + 4, j, &s, &m);
+        float step = d * s, from = dmin * m;
+        for (int i = 0; i < 32; i++) {
+            int q = low[32 * (j / 2) + i] >> 4 * (j & 1) & 15;
+            q |= high ? (high[i] >> j & 1) << 4 : 0;
+            w[32 * j + i] = (real)(step * (float)q - from);
+        }
+    }
+}
+
+static void read_q4_k(real *w, const unsigned char *p)
+{
+    read_super(w, p, NULL, p + 16);
+}
+
+static void read_q5_k(real *w, const unsigned char *p)
+{
+    read_super(w, p, p + 16, p + 48);
+}
+
+/* Of each half of 128: four groups of 32, whose low bits share 64 bytes and whose high bits share 32. */
+static void read_q6_k(real *w, const unsigned char *p)
+{
+    float d = half_at(p + 208);
+    for (int k = 0; k < 256; k++) {
+        int half = k / 128, group = k % 128 / 32, i = k % 32;
+        int low = p[64 * half + 32 * (group & 1) + i] >> 4 * (group / 2) & 15;
+        int high = p[128 + 32 * half + i] >> 2 * group & 3;
+        w[k] = (real)(d * (float)(int8_t)p[192 + k / 16] * (float)((low | high << 4) - 32));
+    }
+}
+
+static const struct type {
+    const char *name;
+    int items, bytes;
+    void (*read)(real *w, const unsigned char *block);
+} types[] = {
+    [GGUF_T_F32] = {"F32", 1, 4, read_f32},
+    [GGUF_T_F16] = {"F16", 1, 2, read_f16},
+    [GGUF_T_Q4_0] = {"Q4_0", 32, 18, read_q4_0},
+    [3] = {"Q4_1", 32, 20, NULL},
+    [6] = {"Q5_0", 32, 22, NULL},
+    [7] = {"Q5_1", 32, 24, NULL},
+    [GGUF_T_Q8_0] = {"Q8_0", 32, 34, read_q8_0},
+    [9] = {"Q8_1", 32, 36, NULL},
+    [10] = {"Q2_K", 256, 84, NULL},
+    [11] = {"Q3_K", 256, 110, NULL},
+    [GGUF_T_Q4_K] = {"Q4_K", 256, 144, read_q4_k},
+    [GGUF_T_Q5_K] = {"Q5_K", 256, 176, read_q5_k},
+    [GGUF_T_Q6_K] = {"Q6_K", 256, 210, read_q6_k},
+    [15] = {"Q8_K", 256, 292, NULL},
+    [16] = {"IQ2_XXS", 256, 66, NULL},
+    [17] = {"IQ2_XS", 256, 74, NULL},
+    [18] = {"IQ3_XXS", 256, 98, NULL},
+    [19] = {"IQ1_S", 256, 50, NULL},
+    [20] = {"IQ4_NL", 32, 18, NULL},
+    [21] = {"IQ3_S", 256, 110, NULL},
+    [22] = {"IQ2_S", 256, 82, NULL},
+    [23] = {"IQ4_XS", 256, 136, NULL},
+    [24] = {"I8", 1, 1, NULL},
+    [25] = {"I16", 1, 2, NULL},
+    [26] = {"I32", 1, 4, NULL},
+    [27] = {"I64", 1, 8, NULL},
+    [28] = {"F64", 1, 8, NULL},
+    [29] = {"IQ1_M", 256, 56, NULL},
+    [GGUF_T_BF16] = {"BF16", 1, 2, read_bf16},
+    [34] = {"TQ1_0", 256, 54, NULL},
+    [35] = {"TQ2_0", 256, 66, NULL},
+    [39] = {"MXFP4", 32, 17, NULL},
+};
+
+static const struct type *type_of(uint32_t type)
+{
+    return type < DS_LEN(types) && types[type].name ? &types[type] : NULL;
+}
+
+int gguf_type_block(uint32_t type, int *items, int *bytes)
+{
+    const struct type *t = type_of(type);
+    if (!t)
+        return 0;
+    *items = t->items;
+    *bytes = t->bytes;
+    return 1;
+}
+
+const char *gguf_type_name(uint32_t type)
+{
+    const struct type *t = type_of(type);
+    return t ? t->name : NULL;
+}
+
+int gguf_type_known(uint32_t type)
+{
+    const struct type *t = type_of(type);
+    return t && t->read;
+}
+
+/* ---- whole tensors ------------------------------------------------------------------------------ */
+
+enum { PART_ITEMS = 1 << 16 };
+
+struct reading {
+    const struct type *type;
+    const unsigned char *from;
+    real *to;
+    uint64_t blocks, per_part;
+};
+
+static void read_part(void *ctx, int task, int worker)
+{
+    const struct reading *r = ctx;
+    uint64_t b = (uint64_t)task * r->per_part, end = b + r->per_part;
+    (void)worker;
+    for (end = end < r->blocks ? end : r->blocks; b < end; b++)
+        r->type->read(r->to + b * (uint64_t)r->type->items, r->from + b * (uint64_t)r->type->bytes);
+}
+
+int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e)
+{
+    const struct type *type = type_of(t->type);
+    if (!type || !type->read)
+        return err_set(e, DS_EFORMAT,
+                       "tensor %s: values of type %s are not read (F32, F16, BF16, Q8_0, Q4_0, "
+                       "Q4_K, Q5_K, Q6_K are)",
+                       t->name, t->type_name);
+    if (n != t->items)
+        return err_set(e, DS_EFORMAT, "tensor %s has %" PRIu64 " values, %" PRIu64 " are needed",
+                       t->name, t->items, n);
+    uint64_t blocks = n / (uint64_t)type->items, per_part = PART_ITEMS / (uint64_t)type->items;
+    struct reading r = {type, t->data, out, blocks, per_part};
+    pool_run((int)((blocks + per_part - 1) / per_part), read_part, &r);
+    return 0;
+}

@@ -1,0 +1,77 @@
+/* llama2.c's stories260K: the greedy ids and logits that its own program gives. */
+#include "kit.h"
+
+#include "base/json.h"
+#include "models/load.h"
+
+static struct err err;
+
+static struct model *open_stories(int rows)
+{
+    struct model *m = NULL;
+    char dir[512];
+    const char *path = t_shared("weights/stories260K/stories260K.bin");
+    t_ok(model_locate(path, dir, sizeof dir, &err), &err);
+    t_str(dir, path);
+    t_ok(model_open(&m, dir, NULL, MODEL_USE, &err), &err);
+    t_ok(model_reserve(m, rows, 0, 0, &err), &err);
+    return m;
+}
+
+/* The reference adds in float as well, in another order. */
+static void check_step(const struct json_node *step, const real *logits, int V)
+{
+    const struct json_node *first = json_get(step, "logits8");
+    int best = kit_best(logits, V);
+    double sum = 0;
+    for (int v = 0; v < V; v++)
+        sum += exp((double)logits[v] - (double)logits[best]);
+    t_eq(best, json_int(json_get(step, "argmax"), -1));
+    t_near(logits[best], json_num(json_get(step, "logit_max"), 0), 1e-3);
+    t_near(-log(sum), json_num(json_get(step, "logprob_next"), 1), 1e-4);
+    t_eq(json_len(first), 8);
+    for (size_t i = 0; i < 8; i++)
+        t_near(logits[i], json_num(json_at(first, i), 1e9), 1e-3);
+}
+
+T(stories260k_continues_as_the_reference_does)
+{
+    struct json *j = NULL;
+    struct kv_cache *cache = NULL;
+    struct pass pass = {.kind = PASS_SPARSE};
+    const char *golden = t_shared("derived/golden/stories260K.greedy.json");
+    t_ok(json_read_file(&j, golden, 1 << 20, &err), &err);
+    const struct json_node *steps = json_get(json_root(j), "steps");
+    int n = (int)json_len(steps);
+    struct model *m = open_stories(1);
+    real *logits = malloc((size_t)m->config.vocab * sizeof *logits);
+    t_true(n > 100);
+    t_ok(kv_cache_new(&cache, m, n, &err), &err);
+    int32_t id = 1;
+    for (int i = 0; i < n; i++) {
+        const struct json_node *step = json_at(steps, (size_t)i);
+        t_eq(id, json_int(json_get(step, "in"), -1));
+        t_ok(model_decode(m, cache, &id, 1, &pass, &err), &err);
+        model_logits(m, 0, logits);
+        check_step(step, logits, (int)m->config.vocab);
+        id = kit_best(logits, (int)m->config.vocab);
+    }
+    free(logits);
+    kv_cache_free(cache);
+    model_free(m);
+    json_free(j);
+}
+
+T(stories260k_has_the_shape_of_its_header)
+{
+    struct model *m = open_stories(8);
+    t_eq(m->config.dim, 64);
+    t_eq(m->config.ffn, 172);
+    t_eq(m->config.layers, 5);
+    t_eq(m->config.heads, 8);
+    t_eq(m->config.kv_heads, 4);
+    t_eq(m->config.vocab, 512);
+    t_eq(m->config.max_seq, 512);
+    t_true(m->config.tied);
+    model_free(m);
+}
