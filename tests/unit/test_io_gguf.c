@@ -1,0 +1,297 @@
+#include "gguf_file.h"
+
+#include "base/compiler.h"
+#include "engine/quant.h"
+
+static struct err err;
+
+static void refuse_bytes(const char *p, size_t n, const char *part)
+{
+    struct gguf *g = NULL;
+    const char *path = gf_put(p, n);
+    t_fails(gguf_open(&g, path, &err), &err, DS_EFORMAT, part);
+    t_true(g == NULL);
+    t_truef(strstr(err.text, "x.gguf"), "no file name in: %s", err.text);
+    t_truef(!strchr(err.text, '\n'), "more than a line: %s", err.text);
+}
+
+/* Writes f, releases it, and wants this refusal. */
+static void refuse(struct gguf_file *f, const char *part)
+{
+    struct gguf *g = NULL;
+    t_fails(gguf_open(&g, gf_write(f), &err), &err, DS_EFORMAT, part);
+    t_true(g == NULL);
+}
+
+static struct gguf *open_file(struct gguf_file *f)
+{
+    struct gguf *g = NULL;
+    t_ok(gguf_open(&g, gf_write(f), &err), &err);
+    return g;
+}
+
+/* Two keys and two tensors. */
+static void small(struct gguf_file *f)
+{
+    const float v[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static const char *const words[] = {"a", "", "see"};
+    gf_string(f, "general.architecture", "llama");
+    gf_strings(f, "tokenizer.ggml.tokens", words, 3);
+    gf_tensor(f, "one", GGUF_T_F32, 2, 3, v, 24);
+    gf_tensor(f, "two", GGUF_T_F32, 2, 0, v + 6, 8);
+}
+
+T(metadata_is_read_by_kind)
+{
+    struct gguf_file f = {0};
+    struct gguf_text text;
+    int64_t whole;
+    double number;
+    const unsigned char list[] = {GGUF_I16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0xfe, 0xff};
+    const unsigned char big[8] = {0, 0, 0, 0, 0, 0, 0, 0x80};
+    small(&f);
+    gf_u32(&f, "n", 4000000000U);
+    gf_f32(&f, "x", 0.25F);
+    gf_raw(&f, "list", GGUF_ARRAY, list, sizeof list);
+    gf_raw(&f, "yes", GGUF_BOOL, "\1", 1);
+    gf_raw(&f, "big", GGUF_U64, big, 8);
+    gf_raw(&f, "less", GGUF_I64, "\376\377\377\377\377\377\377\377", 8);
+    struct gguf *g = open_file(&f);
+    t_eq(gguf_meta_count(g), 8);
+    t_eq(gguf_version(g), 3);
+    t_true(gguf_int(gguf_meta_find(g, "n"), 0, &whole) && whole == 4000000000);
+    t_true(gguf_num(gguf_meta_find(g, "x"), 0, &number) && number == 0.25);
+    t_true(!gguf_int(gguf_meta_find(g, "x"), 0, &whole));
+    t_true(gguf_int(gguf_meta_find(g, "list"), 1, &whole) && whole == -2);
+    t_true(!gguf_int(gguf_meta_find(g, "list"), 2, &whole));
+    t_true(gguf_int(gguf_meta_find(g, "yes"), 0, &whole) && whole == 1);
+    t_true(!gguf_int(gguf_meta_find(g, "big"), 0, &whole));
+    t_true(gguf_num(gguf_meta_find(g, "less"), 0, &number) && number == -2);
+    t_true(gguf_string(gguf_meta_find(g, "general.architecture"), &text) && text.n == 5);
+    t_true(!gguf_string(gguf_meta_find(g, "n"), &text));
+    t_true(!gguf_string(gguf_meta_find(g, "absent"), &text) && !gguf_int(NULL, 0, &whole));
+    const struct gguf_meta *words = gguf_meta_find(g, "tokenizer.ggml.tokens");
+    struct gguf_strings s = {words->data, words->count};
+    t_true(gguf_strings_next(&s, &text) && text.n == 1 && text.p[0] == 'a');
+    t_true(gguf_strings_next(&s, &text) && text.n == 0);
+    t_true(gguf_strings_next(&s, &text) && text.n == 3 && memcmp(text.p, "see", 3) == 0);
+    t_true(!gguf_strings_next(&s, &text));
+    gguf_close(g);
+}
+
+T(tensors_are_found_where_their_infos_say)
+{
+    for (uint64_t align = 0; align <= 64; align += 8) {
+        struct gguf_file f = {.align = align};
+        if (align)
+            gf_u32(&f, "general.alignment", (uint32_t)align);
+        small(&f);
+        struct gguf *g = open_file(&f);
+        const struct gguf_tensor *t = gguf_find(g, "one");
+        real v[6];
+        t_eq(gguf_count(g), 2);
+        t_eq(t->rank, 2);
+        t_eq(t->shape[0], 2);
+        t_eq(t->shape[1], 3);
+        t_str(t->type_name, "F32");
+        t_ok(gguf_read(t, v, 6, &err), &err);
+        t_near(v[5], 6, 0);
+        t_ok(gguf_read(gguf_find(g, "two"), v, 2, &err), &err);
+        t_near(v[1], 8, 0);
+        t_fails(gguf_read(t, v, 5, &err), &err, DS_EFORMAT, "has 6 values, 5 are needed");
+        t_true(gguf_at(g, 1) == gguf_find(g, "two") && !gguf_find(g, "three"));
+        gguf_close(g);
+    }
+}
+
+T(every_type_is_the_published_formula)
+{
+    for (size_t i = 0; i < DS_LEN(gf_types); i++) {
+        struct gguf_file f = {0};
+        int items, bytes;
+        uint32_t type = gf_types[i];
+        t_true(gguf_type_known(type) && gguf_type_block(type, &items, &bytes));
+        size_t rows = 3, cols = 70000 / (size_t)items * (size_t)items, n = rows * cols;
+        size_t blocks = n / (size_t)items;
+        unsigned char *p = gf_blocks(type, blocks, i + 1);
+        real *w = malloc(n * sizeof *w);
+        gf_tensor(&f, "w", type, rows, cols, p, blocks * (size_t)bytes);
+        struct gguf *g = open_file(&f);
+        t_ok(gguf_read(gguf_find(g, "w"), w, n, &err), &err);
+        for (size_t k = 0; k < n; k++) {
+            double want = gf_item(type, p, k);
+            t_truef(fabs((double)w[k] - want) <= 1e-6 * (fabs(want) + 0.2), "%s, %zu: %g, want %g",
+                    gguf_type_name(type), k, (double)w[k], want);
+        }
+        gguf_close(g);
+        free(w);
+        free(p);
+    }
+}
+
+T(blocks_are_the_same_numbers_as_in_products)
+{
+    static const struct {
+        uint32_t type;
+        enum quant_kind kind;
+    } both[] = {{GGUF_T_Q8_0, QUANT_Q8_0}, {GGUF_T_Q4_0, QUANT_Q4_0}, {GGUF_T_Q4_K, QUANT_Q4_K}};
+    for (size_t i = 0; i < DS_LEN(both); i++) {
+        struct gguf_file f = {0};
+        struct quant *q = NULL;
+        real w[2 * 512], row[512];
+        int items, bytes;
+        t_true(gguf_type_block(both[i].type, &items, &bytes));
+        size_t blocks = sizeof w / sizeof *w / (size_t)items;
+        unsigned char *p = gf_blocks(both[i].type, blocks, 7);
+        gf_tensor(&f, "w", both[i].type, 2, 512, p, blocks * (size_t)bytes);
+        struct gguf *g = open_file(&f);
+        t_ok(gguf_read(gguf_find(g, "w"), w, 1024, &err), &err);
+        t_ok(quant_from_blocks(&q, both[i].kind, p, 2, 512, &err), &err);
+        for (int r = 0; r < 2; r++) {
+            quant_row(row, q, r);
+            for (int c = 0; c < 512; c++)
+                t_near(w[512 * r + c], row[c], 1e-7);
+        }
+        quant_free(q);
+        gguf_close(g);
+        free(p);
+    }
+}
+
+T(types_that_are_not_computed_on_are_listed_and_refused_by_name)
+{
+    struct gguf_file f = {0};
+    real w[32];
+    const char block[20] = {0};
+    gf_tensor(&f, "old", 3, 1, 32, block, sizeof block);
+    struct gguf *g = open_file(&f);
+    t_str(gguf_at(g, 0)->type_name, "Q4_1");
+    t_fails(gguf_read(gguf_at(g, 0), w, 32, &err), &err, DS_EFORMAT, "type Q4_1");
+    gguf_close(g);
+}
+
+T(a_file_cut_anywhere_is_refused)
+{
+    struct gguf_file f = {0};
+    struct str all = {0};
+    small(&f);
+    gf_bytes(&f, &all);
+    for (size_t n = 0; n < all.len; n++)
+        refuse_bytes(all.p, n, "");
+    str_release(&all);
+}
+
+/* Whatever one byte says, the file is refused in a line or all of it can be read. */
+T(a_changed_byte_is_refused_or_harmless)
+{
+    struct gguf_file f = {0};
+    struct str all = {0};
+    small(&f);
+    gf_bytes(&f, &all);
+    for (size_t i = 0; i < all.len; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            struct gguf *g = NULL;
+            all.p[i] = (char)(all.p[i] ^ 1 << bit);
+            if (gguf_open(&g, gf_put(all.p, all.len), &err) == 0) {
+                for (size_t k = 0; k < gguf_count(g); k++) {
+                    real w[64];
+                    t_true(gguf_at(g, k)->items > 64 ||
+                           gguf_read(gguf_at(g, k), w, gguf_at(g, k)->items, &err) <= 0);
+                }
+            } else {
+                t_true(err.text[0] && !strchr(err.text, '\n'));
+            }
+            gguf_close(g);
+            all.p[i] = (char)(all.p[i] ^ 1 << bit);
+        }
+    str_release(&all);
+}
+
+T(other_files_are_named)
+{
+    refuse_bytes("PK\3\4 and more than twenty-four bytes", 30, "zip");
+    refuse_bytes("<!DOCTYPE html> Not Found", 25, "HTML");
+    refuse_bytes("nothing known at all here", 25, "does not begin with GGUF");
+    refuse_bytes("GGUF\1\0\0\0..................", 26, "version 1 ");
+    refuse_bytes("GGUF\0\0\0\3..................", 26, "big-endian");
+    refuse_bytes("GGUF\3\0\0\0", 8, "ends inside the header");
+}
+
+T(counts_are_compared_with_the_file_before_memory_is_asked_for)
+{
+    char head[64] = "GGUF\3";
+    memset(head + 8, 0xff, 8);
+    refuse_bytes(head, sizeof head, "18446744073709551615 tensors do not fit");
+    memset(head + 8, 0, 8);
+    memset(head + 16, 0x7f, 8);
+    refuse_bytes(head, sizeof head, "keys do not fit");
+}
+
+T(bad_metadata_is_refused)
+{
+    struct gguf_file f = {0};
+    const char deep[] = {9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
+    char nest[12 * 9];
+    for (int i = 0; i < 9; i++)
+        memcpy(nest + sizeof deep * (size_t)i, deep, sizeof deep);
+    gf_u32(&f, "twice", 1);
+    gf_u32(&f, "twice", 1);
+    refuse(&f, "key twice is there twice");
+    gf_u32(&f, "a b", 1);
+    refuse(&f, "no printable ASCII");
+    gf_u32(&f, "", 1);
+    refuse(&f, "");
+    gf_raw(&f, "k", 13, "....", 4);
+    refuse(&f, "key k: kind 13 does not exist");
+    gf_raw(&f, "k", GGUF_BOOL, "\2...", 4);
+    refuse(&f, "truth value is 2");
+    gf_raw(&f, "k", GGUF_STRING, "\377\377\377\377\377\377\377\377", 8);
+    refuse(&f, "goes beyond");
+    gf_raw(&f, "k", GGUF_ARRAY, "\0\0\0\0\377\377\377\377\377\377\377\377", 12);
+    refuse(&f, "goes beyond");
+    gf_raw(&f, "k", GGUF_ARRAY, "\12\0\0\0\0\0\0\0\0\0\0\40", 12);
+    refuse(&f, "goes beyond");
+    gf_raw(&f, "k", GGUF_ARRAY, nest, sizeof nest);
+    refuse(&f, "nested");
+    gf_u32(&f, "general.alignment", 0);
+    refuse(&f, "general.alignment");
+    gf_u32(&f, "general.alignment", 12);
+    refuse(&f, "general.alignment");
+    gf_string(&f, "general.alignment", "32");
+    refuse(&f, "general.alignment");
+}
+
+T(bad_tensors_are_refused)
+{
+    struct gguf_file f = {0};
+    const char data[128] = {0}, longest[65] = {0};
+    char name[66];
+    memset(name, 'n', 65);
+    name[65] = '\0';
+    gf_tensor(&f, name, GGUF_T_F32, 2, 0, data, 8);
+    refuse(&f, "name of 65 bytes");
+    gf_tensor(&f, longest, GGUF_T_F32, 2, 0, data, 8);
+    refuse(&f, "name of 0 bytes");
+    gf_tensor(&f, "t", GGUF_T_F32, 2, 0, data, 8);
+    gf_tensor(&f, "t", GGUF_T_F32, 2, 0, data, 8);
+    refuse(&f, "tensor t is there twice");
+    gf_tensor(&f, "t", 31, 2, 0, data, 8);
+    refuse(&f, "type 31 does not exist");
+    gf_tensor(&f, "t", 4000000000U, 2, 0, data, 8);
+    refuse(&f, "type 4000000000 does not exist");
+    gf_tensor(&f, "t", GGUF_T_Q8_0, 2, 16, data, 34);
+    refuse(&f, "rows of 16 are no whole blocks of 32");
+    gf_tensor(&f, "t", GGUF_T_F32, 1ULL << 32, 1ULL << 32, data, 8);
+    refuse(&f, "overflows 64 bits");
+    gf_tensor(&f, "t", GGUF_T_F32, 1ULL << 62, 0, data, 8);
+    refuse(&f, "overflow 64 bits");
+    gf_tensor(&f, "t", GGUF_T_F32, 64, 0, data, 128);
+    refuse(&f, "256 bytes at offset 0 go beyond the file's 128");
+    gf_info(&f, "t", GGUF_T_F32, 2, 0, UINT64_MAX - 31);
+    refuse(&f, "go beyond");
+    gf_info(&f, "t", GGUF_T_F32, 2, 0, 16);
+    refuse(&f, "no multiple of the alignment 32");
+    gf_tensor(&f, "a", GGUF_T_F32, 16, 0, data, 64);
+    gf_info(&f, "b", GGUF_T_F32, 2, 0, 32);
+    refuse(&f, "tensor b overlaps a");
+}
