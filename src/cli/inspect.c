@@ -314,6 +314,15 @@ static int has(const char *dir, const char *name)
     return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
 }
 
+/* The first that fits. */
+static const struct {
+    const char *end;
+    int (*inspect)(const char *path, struct str *out, struct err *e);
+} endings[] = {
+    {".safetensors", inspect_tensors},     {".gguf", inspect_gguf},   {".png", inspect_figure},
+    {"tokenizer.json", inspect_tokenizer}, {".bin", inspect_llama2c},
+};
+
 int inspect_path(const char *path, struct str *out, struct err *e)
 {
     char dir[1024];
@@ -334,12 +343,9 @@ int inspect_path(const char *path, struct str *out, struct err *e)
                    : err_set(e, DS_ENOTFOUND, "%s: neither a run, nor a model, nor a tokenizer",
                              path);
     }
-    if (ends_with(path, ".safetensors"))
-        return inspect_tensors(path, out, e);
-    if (ends_with(path, ".png"))
-        return inspect_figure(path, out, e);
-    if (ends_with(path, "tokenizer.json"))
-        return inspect_tokenizer(path, out, e);
+    for (size_t i = 0; i < DS_LEN(endings); i++)
+        if (ends_with(path, endings[i].end))
+            return endings[i].inspect(path, out, e);
     if (ends_with(path, ".json"))
         return err_set(e, DS_EFORMAT,
                        "%s: of JSON files only tokenizer.json is looked into; name the directory "

@@ -1,0 +1,69 @@
+/* Any bytes as a GGUF file: refused with a line, or all metadata and every value can be read, and a model that opens has
+ * the numbers of its tensors. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/gguf.h"
+#include "models/load.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static unsigned read_meta(const struct gguf_meta *m)
+{
+    struct gguf_strings s = {m->data, m->item == GGUF_STRING ? m->count : 0};
+    struct gguf_text text;
+    unsigned sum = 0;
+    while (gguf_strings_next(&s, &text))
+        for (size_t k = 0; k < text.n; k++)
+            sum += (unsigned char)text.p[k];
+    for (uint64_t i = 0; i < m->count && i < 4096; i++) {
+        int64_t whole = 0;
+        double number = 0;
+        if (gguf_int(m, i, &whole) && !gguf_num(m, i, &number))
+            abort();
+    }
+    return sum;
+}
+
+static void read_all(const struct gguf *g)
+{
+    unsigned sum = 0;
+    for (size_t i = 0; i < gguf_meta_count(g); i++)
+        sum += read_meta(gguf_meta_at(g, i));
+    for (size_t i = 0; i < gguf_count(g); i++) {
+        const struct gguf_tensor *t = gguf_at(g, i);
+        real *values = t->items <= 1 << 16 ? malloc((t->items + 1) * sizeof *values) : NULL;
+        for (uint64_t k = 0; k < t->bytes; k++)
+            sum += t->data[k];
+        if (gguf_find(g, t->name) != t || sum == 0xffffffff)
+            abort();
+        if (values && (gguf_read(t, values, t->items, NULL) == 0) != gguf_type_known(t->type))
+            abort();
+        free(values);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[] = "/tmp/ds-fuzz-XXXXXX.gguf";
+    struct gguf *g = NULL;
+    struct model *m = NULL;
+    struct err e = {0};
+    int fd = mkstemps(path, 5);
+    if (fd < 0 || write(fd, data, size) != (ssize_t)size)
+        abort();
+    close(fd);
+    if (gguf_open(&g, path, &e) == 0)
+        read_all(g);
+    else if (g || !e.text[0] || strchr(e.text, '\n'))
+        abort();
+    gguf_close(g);
+    if (model_open(&m, path, NULL, MODEL_USE, &e) < 0 && (m || !e.text[0] || strchr(e.text, '\n')))
+        abort();
+    model_free(m);
+    unlink(path);
+    return 0;
+}

@@ -1,0 +1,357 @@
+/* Models from GGUF files: written here from a model of ours, opened again. */
+#include "kit.h"
+
+#include "gguf_file.h"
+#include "models/load.h"
+
+static struct err err;
+
+static const char llama[] = "model.method=dense model.layers=2 model.dim=32 model.heads=4 "
+                            "model.kv_heads=2 model.ffn=48 model.vocab=40 model.tied=false "
+                            "model.max_seq=64 model.rope_theta=5000 model.norm_eps=1e-6";
+static const char qwen2[] = "model.method=dense model.layers=2 model.dim=32 model.heads=4 "
+                            "model.kv_heads=2 model.ffn=48 model.vocab=40 model.tied=true "
+                            "model.max_seq=64 model.attn_bias=qkv model.norm_eps=1e-6";
+
+static struct {
+    const char *ours, *file;
+} const names[] = {
+    {"embed_tokens", "token_embd"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+};
+
+static const char *name_in_file(const char *param)
+{
+    static char name[128];
+    int l = -1;
+    const char *kind = strrchr(param, '.');
+    if (sscanf(param, "model.layers.%d.", &l) != 1)
+        l = -1;
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        if (strstr(param, names[i].ours) && l >= 0)
+            snprintf(name, sizeof name, "blk.%d.%s%s", l, names[i].file, kind);
+        else if (strstr(param, names[i].ours))
+            snprintf(name, sizeof name, "%s%s", names[i].file, kind);
+    return name;
+}
+
+static void put_metadata(struct gguf_file *f, const struct model *m, const char *arch)
+{
+    const struct model_config *c = &m->config;
+    const struct {
+        const char *key;
+        int64_t v;
+    } sizes[] = {
+        {"block_count", c->layers},
+        {"embedding_length", c->dim},
+        {"feed_forward_length", c->ffn},
+        {"attention.head_count", c->heads},
+        {"attention.head_count_kv", c->kv_heads},
+        {"context_length", c->max_seq},
+        {"rope.dimension_count", c->head_dim},
+    };
+    char key[128];
+    gf_string(f, "general.architecture", arch);
+    for (size_t i = 0; i < DS_LEN(sizes); i++) {
+        snprintf(key, sizeof key, "%s.%s", arch, sizes[i].key);
+        gf_u32(f, key, (uint32_t)sizes[i].v);
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    gf_f32(f, key, (float)c->norm_eps);
+    snprintf(key, sizeof key, "%s.rope.freq_base", arch);
+    gf_f32(f, key, (float)c->rope_theta);
+}
+
+/* Row r of the file is which row of the model: pairs (i, i + D/2) of a head lie together there. */
+static int row_of(const struct param *p, int r, int D, int interleaved)
+{
+    int pair = r % D / 2, second = r % 2;
+    if (!interleaved || (!strstr(p->name, "q_proj") && !strstr(p->name, "k_proj")))
+        return r;
+    return r / D * D + pair + second * (D / 2);
+}
+
+static void put_tensor(struct gguf_file *f, const struct model *m, const struct param *p,
+                       int interleaved)
+{
+    size_t C = p->rank > 1 ? (size_t)p->shape[1] : 1;
+    float *w = malloc(p->n * sizeof *w);
+    for (int r = 0; r < p->shape[0]; r++) {
+        int from = row_of(p, r, (int)m->config.head_dim, interleaved);
+        for (size_t c = 0; c < C; c++)
+            w[(size_t)r * C + c] = (float)p->value[(size_t)from * C + c];
+    }
+    gf_tensor(f, name_in_file(p->name), GGUF_T_F32, (uint64_t)p->shape[0],
+              p->rank > 1 ? (uint64_t)p->shape[1] : 0, w, p->n * sizeof *w);
+    free(w);
+}
+
+/* All of m but the parameter `without`. */
+static void put_model(struct gguf_file *f, const struct model *m, const char *arch,
+                      const char *without)
+{
+    put_metadata(f, m, arch);
+    for (int i = 0; i < m->params.n; i++)
+        if (!without || strcmp(m->params.p[i].name, without) != 0)
+            put_tensor(f, m, &m->params.p[i], arch[0] == 'l');
+}
+
+static struct model *open_file(struct gguf_file *f)
+{
+    struct model *m = NULL;
+    char dir[600];
+    t_ok(model_locate(gf_write(f), dir, sizeof dir, &err), &err);
+    t_ok(model_open(&m, dir, NULL, MODEL_USE, &err), &err);
+    t_ok(model_reserve(m, 64, 0, 0, &err), &err);
+    return m;
+}
+
+static void refuse(struct gguf_file *f, const char *part)
+{
+    struct model *m = NULL;
+    int rc = model_open(&m, gf_write(f), NULL, MODEL_USE, &err);
+    t_truef(rc < 0 && m == NULL, "opened, wanted: %s", part);
+    t_truef(strstr(err.text, part) && strstr(err.text, "x.gguf") && !strchr(err.text, '\n'),
+            "%s: wanted: %s", err.text, part);
+}
+
+/* The last row's logits of a batch of 2 x 12. */
+static void logits_of(struct model *m, real *logits)
+{
+    struct kit_batch k;
+    struct pass pass = kit_pass(PASS_DENSE);
+    kit_fill(&k, 2, 12, (int)m->config.vocab, 3);
+    model_forward(m, &k.b, &pass);
+    model_logits(m, 23, logits);
+}
+
+static void same_model(const char *options, const char *arch)
+{
+    struct gguf_file f = {0};
+    real a[64], b[64];
+    struct model *m = kit_model(options, 1, 64, MODEL_USE, 0);
+    kit_shake(m, 0.1, 2);
+    put_model(&f, m, arch, NULL);
+    struct model *back = open_file(&f);
+    t_eq(back->params.n, m->params.n);
+    for (int i = 0; i < m->params.n; i++) {
+        t_str(back->params.p[i].name, m->params.p[i].name);
+        t_truef(kit_same(back->params.p[i].value, m->params.p[i].value, m->params.p[i].n),
+                "%s differs", m->params.p[i].name);
+    }
+    t_near(back->config.rope_theta, m->config.rope_theta, 0);
+    t_near(back->config.norm_eps, m->config.norm_eps, 1e-13);
+    t_eq(back->config.max_seq, 64);
+    t_eq(back->config.attn_bias, m->config.attn_bias);
+    logits_of(m, a);
+    logits_of(back, b);
+    for (int v = 0; v < 40; v++)
+        t_near(b[v], a[v], 1e-6);
+    model_free(m);
+    model_free(back);
+}
+
+T(llama_comes_back_the_same)
+{
+    same_model(llama, "llama");
+}
+
+T(qwen2_comes_back_the_same)
+{
+    same_model(qwen2, "qwen2");
+}
+
+T(llama_with_biases_has_them_in_the_same_order)
+{
+    char options[600];
+    snprintf(options, sizeof options, "%s model.attn_bias=true", llama);
+    same_model(options, "llama");
+    snprintf(options, sizeof options, "%s model.attn_bias=qkv", llama);
+    same_model(options, "llama");
+}
+
+/* The rows as the file has them, run with rotary pairs that lie together: the same model. */
+T(half_split_rows_give_the_logits_of_interleaved_ones)
+{
+    struct gguf_file f = {0};
+    char options[600];
+    real a[64], b[64];
+    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    kit_shake(m, 0.1, 2);
+    put_model(&f, m, "llama", NULL);
+    struct model *split = open_file(&f);
+    t_eq(split->config.position, POS_ROPE);
+    snprintf(options, sizeof options, "%s model.position=rope_interleaved", llama);
+    struct model *lie = kit_model(options, 9, 64, MODEL_USE, 0);
+    for (int i = 0; i < m->params.n; i++) {
+        const struct param *p = &m->params.p[i];
+        int C = p->rank > 1 ? p->shape[1] : 1;
+        for (int r = 0; r < p->shape[0]; r++)
+            memcpy(lie->params.p[i].value + (size_t)r * (size_t)C,
+                   p->value + (size_t)row_of(p, r, (int)m->config.head_dim, 1) * (size_t)C,
+                   (size_t)C * sizeof(real));
+    }
+    params_changed(&lie->params);
+    logits_of(split, a);
+    logits_of(lie, b);
+    for (int v = 0; v < 40; v++)
+        t_near(a[v], b[v], 1e-4);
+    model_free(m);
+    model_free(split);
+    model_free(lie);
+}
+
+/* Matrices of a model take all types in turn; what is read is the formula's number, in the model's row. */
+T(every_type_in_both_architectures)
+{
+    static const char shape[] = "model.method=dense model.layers=2 model.dim=256 model.heads=4 "
+                                "model.kv_heads=2 model.ffn=256 model.vocab=32 model.max_seq=16";
+    for (int a = 0; a < 2; a++) {
+        struct gguf_file f = {0};
+        char options[600];
+        unsigned char *block[64] = {0};
+        uint32_t type[64];
+        snprintf(options, sizeof options, "%s model.attn_bias=%s", shape, a ? "qkv" : "false");
+        struct model *m = kit_model(options, 1, 16, MODEL_USE, 0);
+        put_metadata(&f, m, a ? "qwen2" : "llama");
+        for (int i = 0; i < m->params.n; i++) {
+            const struct param *p = &m->params.p[i];
+            int items, bytes;
+            type[i] = gf_types[i % DS_LEN(gf_types)];
+            t_true(p->rank == 2 || p->shape[0] % 128 == 0);
+            if (p->rank == 1)
+                type[i] = GGUF_T_F32;
+            t_true(gguf_type_block(type[i], &items, &bytes));
+            block[i] = gf_blocks(type[i], p->n / (size_t)items, (uint64_t)i + 1);
+            gf_tensor(&f, name_in_file(p->name), type[i], (uint64_t)p->shape[0],
+                      p->rank > 1 ? (uint64_t)p->shape[1] : 0, block[i],
+                      p->n / (size_t)items * (size_t)bytes);
+        }
+        struct model *back = open_file(&f);
+        t_true(back->config.tied);
+        for (int i = 0; i < m->params.n; i++) {
+            const struct param *p = &back->params.p[i];
+            size_t C = p->rank > 1 ? (size_t)p->shape[1] : 1;
+            for (int r = 0; r < p->shape[0]; r++)
+                for (size_t c = 0; c < C; c++) {
+                    double want = gf_item(type[i], block[i], (size_t)r * C + c);
+                    size_t at = (size_t)row_of(p, r, 64, !a) * C + c;
+                    t_truef(fabs((double)p->value[at] - want) <= 1e-6 * (fabs(want) + 0.2),
+                            "%s %s row %d", p->name, gguf_type_name(type[i]), r);
+                }
+            free(block[i]);
+        }
+        model_free(m);
+        model_free(back);
+    }
+}
+
+/* Factors for heads of 8, base 5000 and a context of 1024 as Llama 3's converter writes them. */
+static void llama3_factors(float factor[4])
+{
+    for (int i = 0; i < 4; i++) {
+        double wave = 2 * 3.14159265358979323846 * pow(5000, i / 4.0);
+        double smooth = (1024 / wave - 1) / (4 - 1);
+        smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
+        factor[i] = (float)(1 / ((1 - smooth) / 32 + smooth));
+    }
+}
+
+T(rope_factors_of_llama3_become_its_scaling)
+{
+    struct gguf_file f = {0};
+    float factor[4];
+    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    llama3_factors(factor);
+    t_true(factor[0] == 1 && factor[2] > 1 && factor[2] < 32 && factor[3] == 32);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        factor[0] = wrong ? 2 : 1;
+        put_model(&f, m, "llama", NULL);
+        gf_f32(&f, "llama.rope.scaling.original_context_length", 1024);
+        gf_tensor(&f, "rope_freqs.weight", GGUF_T_F32, 4, 0, factor, sizeof factor);
+        if (wrong) {
+            refuse(&f, "rope_freqs.weight: factor 0 is 2");
+            continue;
+        }
+        struct model *back = open_file(&f);
+        t_eq(back->config.rope_scaling, ROPE_LLAMA3);
+        t_near(back->config.rope_factor, 32, 1e-5);
+        t_eq(back->config.rope_original, 1024);
+        model_free(back);
+    }
+    model_free(m);
+}
+
+static void refuse_with(const char *key, uint32_t v, const char *part)
+{
+    struct gguf_file f = {0};
+    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    put_model(&f, m, "llama", NULL);
+    gf_u32(&f, key, v);
+    refuse(&f, part);
+    model_free(m);
+}
+
+T(what_is_not_computed_is_refused_by_name)
+{
+    refuse_with("llama.expert_count", 8, "mixture of 8 experts");
+    refuse_with("llama.attention.sliding_window", 32, "sliding windows of attention (32)");
+    refuse_with("llama.attention.value_length", 16, "heads of 8 for keys and 16 for values");
+    refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
+    refuse_with("split.count", 3, "one of 3 parts");
+    refuse_with("llama.attention.key_length", 16, "rotary positions on 8 of a head's 16");
+}
+
+T(tensors_and_metadata_have_to_agree)
+{
+    struct gguf_file f = {0};
+    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    const float x[4] = {0};
+    put_model(&f, m, "llama", "model.layers.1.mlp.up_proj.weight");
+    refuse(&f, "tensor blk.1.ffn_up.weight is missing");
+    put_model(&f, m, "llama", NULL);
+    gf_tensor(&f, "blk.2.ffn_up.weight", GGUF_T_F32, 4, 0, x, sizeof x);
+    refuse(&f, "tensor blk.2.ffn_up.weight has no place");
+    put_model(&f, m, "mamba", NULL);
+    refuse(&f, "architecture mamba is not known here (llama, qwen2)");
+    put_metadata(&f, m, "llama");
+    refuse(&f, "no matrix token_embd.weight");
+    gf_u32(&f, "general.alignment", 32);
+    refuse(&f, "no general.architecture");
+    gf_string(&f, "general.architecture", "llama");
+    refuse(&f, "it has no llama.block_count");
+    gf_string(&f, "general.architecture", "llama");
+    gf_string(&f, "llama.block_count", "two");
+    refuse(&f, "llama.block_count is not one integer but string");
+    gf_string(&f, "general.architecture", "llama");
+    gf_u32(&f, "llama.block_count", 5000);
+    refuse(&f, "llama.block_count");
+    model_free(m);
+}
+
+T(sizes_far_from_the_tensors_are_refused_before_memory_is_asked_for)
+{
+    struct gguf_file f = {0};
+    const float x[64] = {0};
+    struct model *m = kit_model("model.method=dense model.layers=1 model.dim=32 model.heads=4 "
+                                "model.ffn=48 model.vocab=40",
+                                1, 64, MODEL_USE, 0);
+    m->config.layers = 4000;
+    m->config.ffn = 1 << 20;
+    put_metadata(&f, m, "llama");
+    m->config.layers = 1;
+    m->config.ffn = 48;
+    gf_tensor(&f, "token_embd.weight", GGUF_T_F32, 2, 32, x, sizeof x);
+    refuse(&f, "its tensors hold 64");
+    model_free(m);
+}

@@ -1,0 +1,127 @@
+/* llama2.c files: written here from a model of ours, opened again; and what is refused. */
+#include "kit.h"
+
+#include "models/load.h"
+
+static struct err err;
+static char path[512];
+
+static const char *put(const void *p, size_t n)
+{
+    snprintf(path, sizeof path, "%s/m.bin", t_tmpdir());
+    FILE *f = fopen(path, "wb");
+    t_true(f && fwrite(p, 1, n, f) == n);
+    fclose(f);
+    return path;
+}
+
+static const char *const order[] = {
+    "input_layernorm.weight",  "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight", "self_attn.o_proj.weight", "post_attention_layernorm.weight",
+    "mlp.gate_proj.weight",    "mlp.down_proj.weight",    "mlp.up_proj.weight",
+};
+
+static void put_param(FILE *f, const struct model *m, const char *name)
+{
+    int at = params_find(&m->params, name), D = (int)m->config.head_dim;
+    t_truef(at >= 0, "no %s", name);
+    const struct param *p = &m->params.p[at];
+    int C = p->rank > 1 ? p->shape[1] : 1;
+    int pairs = strstr(name, "q_proj") || strstr(name, "k_proj");
+    for (int r = 0; r < p->shape[0]; r++) {
+        int from = pairs ? r / D * D + r % D / 2 + r % 2 * (D / 2) : r;
+        for (int c = 0; c < C; c++) {
+            float w = (float)p->value[(size_t)from * (size_t)C + (size_t)c];
+            fwrite(&w, 4, 1, f);
+        }
+    }
+}
+
+static const char *put_model(const struct model *m)
+{
+    const struct model_config *c = &m->config;
+    const int32_t head[7] = {(int32_t)c->dim,      (int32_t)c->ffn,
+                             (int32_t)c->layers,   (int32_t)c->heads,
+                             (int32_t)c->kv_heads, (int32_t)(c->tied ? c->vocab : -c->vocab),
+                             (int32_t)c->max_seq};
+    const float odd = 1e30F; /* the tables of angles are not used */
+    FILE *f = fopen(put("", 0), "wb");
+    fwrite(head, 4, 7, f);
+    put_param(f, m, "model.embed_tokens.weight");
+    for (size_t i = 0; i < DS_LEN(order); i++)
+        for (int l = 0; l < c->layers; l++) {
+            char name[128];
+            snprintf(name, sizeof name, "model.layers.%d.%s", l, order[i]);
+            put_param(f, m, name);
+        }
+    put_param(f, m, "model.norm.weight");
+    for (int64_t i = 0; i < c->max_seq * c->head_dim; i++)
+        fwrite(&odd, 4, 1, f);
+    if (!c->tied)
+        put_param(f, m, "lm_head.weight");
+    fclose(f);
+    return path;
+}
+
+T(models_come_back_the_same_tied_or_not)
+{
+    for (int tied = 0; tied < 2; tied++) {
+        char options[300];
+        struct model *back = NULL;
+        snprintf(options, sizeof options,
+                 "model.method=dense model.layers=2 model.dim=32 model.heads=4 model.kv_heads=2 "
+                 "model.ffn=40 model.vocab=24 model.max_seq=16 model.tied=%s",
+                 tied ? "true" : "false");
+        struct model *m = kit_model(options, 1, 16, MODEL_USE, 0);
+        kit_shake(m, 0.1, 4);
+        t_ok(model_open(&back, put_model(m), NULL, MODEL_USE, &err), &err);
+        t_eq(back->params.n, m->params.n);
+        for (int i = 0; i < m->params.n; i++)
+            t_truef(kit_same(back->params.p[i].value, m->params.p[i].value, m->params.p[i].n),
+                    "%s differs", m->params.p[i].name);
+        t_eq(back->config.tied, tied);
+        t_eq(back->config.max_seq, 16);
+        t_near(back->config.norm_eps, 1e-5, 0);
+        t_near(back->config.rope_theta, 10000, 0);
+        model_free(m);
+        model_free(back);
+    }
+}
+
+static void refuse(const void *p, size_t n, const char *part)
+{
+    struct model *m = NULL;
+    t_fails(model_open(&m, put(p, n), NULL, MODEL_USE, &err), &err, DS_EFORMAT, part);
+    t_truef(m == NULL && strstr(err.text, "m.bin") && !strchr(err.text, '\n'), "%s", err.text);
+}
+
+static void refuse_header(int place, int32_t v, const char *part)
+{
+    int32_t file[7 + 40] = {8, 8, 1, 2, 2, 4, 4};
+    file[place] = v;
+    refuse(file, sizeof file, part);
+}
+
+T(headers_that_cannot_be_are_refused)
+{
+    refuse("", 0, "the file has 0");
+    refuse_header(0, -8, "dim is -8");
+    refuse_header(2, 0, "n_layers is 0");
+    refuse_header(5, 0, "vocab_size is 0");
+    refuse_header(5, INT32_MIN, "needs");
+    refuse_header(3, 3, "n_heads 3 do not split dim 8");
+    refuse_header(3, 8, "heads of even size");
+    refuse_header(4, 3, "n_kv_heads 3 does not divide n_heads 2");
+    refuse_header(6, 4, "bytes, the file has 188");
+    refuse_header(0, 0x616b3432, "with a version");
+    const int32_t huge[7] = {2147483646, 2147483647, 2147483647, 1, 1, 2147483647, 1};
+    refuse(huge, sizeof huge, "overflow 64 bits");
+}
+
+T(pickles_and_pages_are_named_and_not_read)
+{
+    refuse("PK\3\4 archive/data.pkl and so on, as torch.save writes", 48, "pickled code");
+    refuse("\x80\2}q\1.and more bytes than a header has", 38, "pickle");
+    refuse("<html>404: Not Found, and more words than needed", 48, "HTML");
+    refuse("GGUF\3\0\0\0........................", 32, "GGUF");
+}
