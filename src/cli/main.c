@@ -21,7 +21,7 @@ const struct command commands[] = {
     {"isoflop",  "[PRESET ...] --budget F --sizes LxD", "sizes and methods at equal training FLOPs; resumable", isoflop_command},
     {"compare",  "RUN RUN ...",                        "runs side by side, with intervals over seeds", compare_command},
     {"runs",     "[DIR]",                              "list runs", runs_command},
-    {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, tokenizer or figure", inspect_command},
+    {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, model, tokenizer or figure", inspect_command},
     {"tokenize", "MODEL|TOKENIZER --text TEXT",        "ids and pieces of a text", tokenize_command},
     {"stream",   "RUN",                                "the record stream on stdout, following a live run", stream_command},
     {"bench",    "[key=value ...]",                    "speed of products, steps, prefill and decode", bench_command},
