@@ -73,6 +73,7 @@ struct model {
     struct adapter *adapter; /* (adapters), NULL without */
     int adapters;
     struct weights weights; /* how the matrices among params are held for products */
+    struct file_blocks *file_blocks; /* models/blocks.h; NULL: no file of blocks */
     real *inv_freq;
 
     /* buffers for up to R_max rows */

@@ -7,6 +7,7 @@
 
 #include "io/gguf.h"
 #include "load_file.h"
+#include "models/blocks.h"
 
 enum { KEY_SIZE = 160 };
 
@@ -319,10 +320,11 @@ static int has_pairs(const char *param)
     return strstr(param, "q_proj.") || strstr(param, "k_proj.");
 }
 
-static int read_param(const struct source *s, const struct model *m, const struct param *p,
-                      struct err *e)
+static int read_param(const struct source *s, struct model *m, int i, struct err *e)
 {
+    const struct param *p = &m->params.p[i];
     char name[KEY_SIZE];
+    int pairs = s->arch[0] == 'l' && has_pairs(p->name), D = (int)m->config.head_dim;
     name_of(name, p->name);
     const struct gguf_tensor *t = gguf_find(s->g, name);
     if (!t)
@@ -332,9 +334,10 @@ static int read_param(const struct source *s, const struct model *m, const struc
         rc = gguf_read(t, p->value, p->n, e);
     if (rc == 0)
         load_warn_odd(s->path, name, p->value, p->n);
-    if (rc == 0 && s->arch[0] == 'l' && has_pairs(p->name))
-        rc = load_split_pairs(p->value, p->shape[0], p->rank > 1 ? p->shape[1] : 1,
-                              (int)m->config.head_dim, e);
+    if (rc == 0 && pairs)
+        rc = load_split_pairs(p->value, p->shape[0], p->rank > 1 ? p->shape[1] : 1, D, e);
+    if (rc == 0)
+        file_blocks_set(m, i, t, pairs ? D : 0);
     return rc;
 }
 
@@ -355,6 +358,22 @@ static int check_unused(const struct source *s, const struct model *m, struct er
     return 0;
 }
 
+/* The model keeps the file from here on: its blocks may be used as they are. */
+static int read_weights(struct source *s, struct model *m, struct err *e)
+{
+    int rc = check_unused(s, m, e);
+    if (rc == 0)
+        rc = file_blocks_new(m, e);
+    for (int i = 0; i < m->n_base && rc == 0; i++)
+        rc = read_param(s, m, i, e);
+    if (rc < 0)
+        return err_add(e, rc, "%s", s->path);
+    params_changed(&m->params);
+    file_blocks_done(m, s->g);
+    s->g = NULL;
+    return 0;
+}
+
 int model_open_gguf(struct model **out, const char *path, struct config *overrides, int train,
                     struct err *e)
 {
@@ -370,19 +389,12 @@ int model_open_gguf(struct model **out, const char *path, struct config *overrid
     else
         rc = load_new(&m, &c, overrides, train, path, e);
     opt_release(&model_group, &c); /* empty when it was taken */
-    if (rc == 0) {
-        rc = check_unused(&s, m, e);
-        for (int i = 0; i < m->n_base && rc == 0; i++)
-            rc = read_param(&s, m, &m->params.p[i], e);
-        if (rc < 0)
-            err_add(e, rc, "%s", path);
-    }
+    if (rc == 0)
+        rc = read_weights(&s, m, e);
     gguf_close(s.g);
-    if (rc < 0) {
+    if (rc == 0)
+        *out = m;
+    else
         model_free(m);
-        return rc;
-    }
-    params_changed(&m->params);
-    *out = m;
-    return 0;
+    return rc;
 }

@@ -6,6 +6,7 @@
 #include "bulk.h"
 #include "engine/ops.h"
 #include "models/block.h"
+#include "models/blocks.h"
 
 static int register_params(struct model *m, struct err *e)
 {
@@ -134,6 +135,7 @@ void model_free(struct model *m)
     release_buffers(m);
     route_release(&m->route);
     weights_release(&m->weights);
+    file_blocks_free(m->file_blocks);
     params_release(&m->params);
     opt_release(&model_group, &m->config);
     mem_free(m->block);

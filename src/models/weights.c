@@ -1,6 +1,7 @@
 #include "models/weights.h"
 
 #include "base/mem.h"
+#include "models/blocks.h"
 #include "models/model.h"
 
 void weights_release(struct weights *w)
@@ -73,7 +74,9 @@ static int quantise(struct model *m, struct err *e)
         struct weight *x = &w->v[i];
         if (x->O == 0 || quant_row_bytes(kind, x->C) == 0)
             continue;
-        rc = quant_new(&x->quant, kind, m->params.p[i].value, x->O, x->C, e);
+        rc = file_blocks_have(m, i, kind)
+                 ? file_blocks_quant(&x->quant, m, i, e)
+                 : quant_new(&x->quant, kind, m->params.p[i].value, x->O, x->C, e);
         if (rc < 0)
             rc = err_add(e, rc, "%s", m->params.p[i].name);
         done++;

@@ -2,6 +2,7 @@
 #include "kit.h"
 
 #include "gguf_file.h"
+#include "engine/quant.h"
 #include "models/load.h"
 
 static struct err err;
@@ -253,6 +254,70 @@ T(every_type_in_both_architectures)
         }
         model_free(m);
         model_free(back);
+    }
+}
+
+/* One layer whose matrices are all of this type; the file's bytes are random. */
+static struct model *open_blocks(uint32_t type)
+{
+    struct gguf_file f = {0};
+    int items, bytes;
+    struct model *m = kit_model("model.method=dense model.layers=1 model.dim=256 model.heads=4 "
+                                "model.kv_heads=2 model.ffn=256 model.vocab=32 model.max_seq=64",
+                                1, 16, MODEL_USE, 0);
+    put_metadata(&f, m, "llama");
+    for (int i = 0; i < m->params.n; i++) {
+        const struct param *p = &m->params.p[i];
+        uint32_t own = p->rank > 1 ? type : GGUF_T_F32;
+        t_true(gguf_type_block(own, &items, &bytes));
+        size_t blocks = p->n / (size_t)items;
+        unsigned char *block = gf_blocks(own, blocks, (uint64_t)i + 1);
+        gf_tensor(&f, name_in_file(p->name), own, (uint64_t)p->shape[0],
+                  p->rank > 1 ? (uint64_t)p->shape[1] : 0, block, blocks * (size_t)bytes);
+        free(block);
+    }
+    model_free(m);
+    return open_file(&f);
+}
+
+/* Largest difference between a matrix's numbers and what its products use. */
+static double rounded_off(const struct model *m, const char *name)
+{
+    int at = params_find(&m->params, name);
+    const struct param *p = &m->params.p[at];
+    double most = 0;
+    real row[256];
+    for (int r = 0; r < p->shape[0]; r++) {
+        quant_row(row, m->weights.v[at].quant, r);
+        for (int c = 0; c < 256; c++)
+            most = fmax(most, fabs((double)row[c] - (double)p->value[256 * r + c]));
+    }
+    return most;
+}
+
+T(blocks_of_the_file_are_used_as_they_are)
+{
+    static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
+                                         "model.layers.0.self_attn.k_proj.weight",
+                                         "model.layers.0.mlp.down_proj.weight"};
+    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K};
+    static const int kind[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K};
+    for (size_t t = 0; t < DS_LEN(type); t++) {
+        struct model *m = open_blocks(type[t]);
+        const struct number_options use = {.weights = kind[t]};
+        t_ok(weights_use(m, &use, &err), &err);
+        for (size_t i = 0; i < DS_LEN(matrix); i++)
+            t_near(rounded_off(m, matrix[i]), 0, 1e-7);
+        struct param *down = &m->params.p[params_find(&m->params, matrix[2])];
+        double most = 0;
+        for (size_t k = 0; k < down->n; k++) {
+            down->value[k] *= REAL_C(3.0);
+            most = fmax(most, fabs((double)down->value[k]));
+        }
+        params_changed(&m->params);
+        t_ok(weights_use(m, &use, &err), &err);
+        t_truef(rounded_off(m, matrix[2]) < 0.2 * most, "the file's blocks, not these numbers");
+        model_free(m);
     }
 }
 
