@@ -94,8 +94,8 @@ static inline void gf_tensor(struct gguf_file *f, const char *name, uint32_t typ
     str_add_bytes(&f->data, p, bytes);
 }
 
-/* The file as bytes; the caller releases *out. */
-static inline void gf_bytes(const struct gguf_file *f, struct str *out)
+/* The file as bytes; the caller releases *out.  f is empty then. */
+static inline void gf_bytes(struct gguf_file *f, struct str *out)
 {
     uint64_t align = f->align ? f->align : 32;
     str_add(out, "GGUF");
@@ -107,6 +107,10 @@ static inline void gf_bytes(const struct gguf_file *f, struct str *out)
     while (out->len % align != 0)
         str_add_char(out, 0);
     str_add_bytes(out, f->data.p, f->data.len);
+    str_release(&f->meta);
+    str_release(&f->info);
+    str_release(&f->data);
+    *f = (struct gguf_file){0};
 }
 
 static inline const char *gf_put(const char *p, size_t n)
@@ -126,10 +130,6 @@ static inline const char *gf_write(struct gguf_file *f)
     gf_bytes(f, &all);
     const char *path = gf_put(all.p, all.len);
     str_release(&all);
-    str_release(&f->meta);
-    str_release(&f->info);
-    str_release(&f->data);
-    *f = (struct gguf_file){0};
     return path;
 }
 
