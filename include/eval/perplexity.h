@@ -11,6 +11,8 @@
 /* Keys without a prefix, and data.*; empty strings and zeros mean "as the run that made the model". */
 struct ppl_options {
     char *task, *path, *format, *text_key;
+    char *results;                 /* of other tasks than ppl (eval/task.h), */
+    int64_t shots, limit, max_gen; /* and so are these                       */
     int64_t max_bytes, docs, seed, tokens, batch, seq, time_rounds, threads;
     double val_fraction, threshold_offset;
     double capacity;       /* asked for; -1: the method's own */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/eval_capacity.h"
+#include "cli/eval_task.h"
 #include "cli/records.h"
 #include "cli/use.h"
 #include "cli/version.h"
@@ -17,7 +18,8 @@ static struct cli_option options[] = {
     {.name = "json", .help = "one JSON object instead of the table"},
     {.name = "o",
      .has_value = 1,
-     .help = "FILE  also write the records (head, eval, sample) to FILE"},
+     .help =
+         "FILE  also write the records (head, eval, sample) to FILE; of a task the JSON object"},
     {.name = "benchmark", .help = "a table over capacities=... instead (a method with a capacity)"},
     {.name = NULL},
 };
@@ -241,7 +243,9 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str 
     if (rc == 0)
         rc = subject_open(&s, model, &o->numbers, e);
     if (rc == 0)
-        rc = cli_flag(a, "benchmark") ? benchmark(a, &s, o, out, e) : report(a, &s, o, out, e);
+        rc = strcmp(o->task, "ppl") != 0 ? eval_task(a, &s, o, out, e)
+             : cli_flag(a, "benchmark")  ? benchmark(a, &s, o, out, e)
+                                         : report(a, &s, o, out, e);
     subject_close(&s);
     pool_stop();
     return rc;

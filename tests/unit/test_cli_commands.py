@@ -60,7 +60,7 @@ def eval_has_the_promised_keys_and_repeats_the_run():
 def eval_refuses_what_it_cannot_do():
     refused("no top-k routing", "eval", "tiny", "routing=topk")
     refused("did you mean tokens", "eval", "tiny", "tokns=1")
-    refused("unknown", "eval", "tiny", "task=mmlu")
+    refused("unknown", "eval", "tiny", "task=mmluu")
     refused("no such model", "eval", "nothing-here", code=1)
     refused("which MODEL", "eval")
     refused("one MODEL", "eval", "a", "b")

@@ -1,0 +1,152 @@
+#include "cli/eval_task.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "cli/use.h"
+#include "eval/task.h"
+
+enum { BAR_CELLS = 24, NAME_CELLS = 32 };
+
+struct progress {
+    double started, shown;
+    int is_terminal;
+};
+
+/* On a terminal a bar that is drawn over itself; elsewhere nothing. */
+static int show_progress(void *ctx, const char *part, size_t done, size_t total)
+{
+    struct progress *p = ctx;
+    double now = clock_mono(), past = now - p->started;
+    char bar[BAR_CELLS + 1], left[16] = "?";
+    if (!p->is_terminal || (now - p->shown < 0.1 && done < total))
+        return 0;
+    p->shown = now;
+    size_t full = total ? done * BAR_CELLS / total : BAR_CELLS;
+    for (size_t i = 0; i < BAR_CELLS; i++)
+        bar[i] = i < full ? '#' : '.';
+    bar[BAR_CELLS] = '\0';
+    if (done > 0)
+        str_duration(left, past / (double)done * (double)(total - done));
+    fprintf(stderr, "\r\033[K%.*s [%s] %zu/%zu, %s left", NAME_CELLS, part, bar, done, total, left);
+    if (done == total)
+        fprintf(stderr, "\r\033[K");
+    fflush(stderr);
+    return 0;
+}
+
+static int refuse(const struct cli_args *a, const struct ppl_options *o, struct err *e)
+{
+    if (o->routing == PPL_TOPK)
+        return err_set(e, DS_EUSAGE,
+                       "routing=topk looks at later tokens: a score by it would know the answer "
+                       "(routing=causal or dense)");
+    if (cli_flag(a, "benchmark") || o->target_speedup > 0)
+        return err_set(e, DS_EUSAGE, "--benchmark and target_speedup go with task=ppl");
+    return 0;
+}
+
+/* The run's own seed routes by lot, as in task=ppl. */
+static struct task_options options_of(const struct ppl_options *o, const struct subject *s)
+{
+    return (struct task_options){
+        .name = o->task,
+        .path = o->path,
+        .results = o->results,
+        .shots = o->shots,
+        .limit = o->limit,
+        .seq = o->seq,
+        .max_gen = o->max_gen,
+        .seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(s, "seed", "0"), NULL, 10),
+        .is_dense = o->routing == PPL_DENSE,
+        .capacity = o->capacity,
+        .threshold_offset = o->threshold_offset};
+}
+
+static void add_number(struct table *t, double x, int digits)
+{
+    if (isnan(x))
+        table_add(t, "-");
+    else
+        table_addf(t, "%.*f", digits, x);
+}
+
+static void add_row(struct table *t, const struct task_result *r, const struct task_score *x,
+                    size_t k)
+{
+    const struct task_metric *m = &r->task->metrics[k];
+    int is_plain = strcmp(m->filter, "none") == 0;
+    table_addf(t, "%*s%s", 2 * x->level, "", x->name);
+    table_addf(t, "%s%s%s", m->name, is_plain ? "" : ",", is_plain ? "" : m->filter);
+    add_number(t, x->value[k], 4);
+    add_number(t, x->error[k], 4);
+    table_addf(t, "%zu", x->n);
+    add_number(t, task_depth(&x->spent, r->layers), 2);
+    add_number(t, task_scored_depth(&x->spent), 2);
+    add_number(t, task_block_ratio(&x->spent), 3);
+    add_number(t, task_flops_ratio(&x->spent), 3);
+}
+
+static void print_result(struct str *out, const struct task_result *r, const struct subject *s,
+                         const struct task_options *o)
+{
+    static const char *const title[] = {"task",  "metric", "value",  "stderr", "n",
+                                        "depth", "scored", "blocks", "flops"};
+    struct table t;
+    cli_add_safe(out, s->dir, strlen(s->dir), -1);
+    str_addf(out, ": %s, %s routing, %lld shots, %d layers", s->model->config.method,
+             o->is_dense ? "dense" : "causal", (long long)r->shots, r->layers);
+    str_addf(out, r->resumed ? ", %zu documents from " : "", r->resumed);
+    if (r->resumed)
+        cli_add_safe(out, o->results, strlen(o->results), -1);
+    str_add(out, "\n");
+    table_init(&t, DS_LEN(title));
+    for (size_t i = 0; i < DS_LEN(title); i++)
+        table_add(&t, title[i]);
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t k = 0; k < r->task->n_metrics; k++)
+            add_row(&t, r, &r->v[i], k);
+    table_print(&t, out);
+    table_release(&t);
+    str_add(out, "depth: layers per token of all that went through the model; scored: where judged "
+                 "tokens were predicted;\nblocks, flops: share of the dense model's, all counted "
+                 "from the plans of the scored passes\n");
+}
+
+static int give(const struct cli_args *a, const struct task_result *r, const struct subject *s,
+                const struct task_options *o, struct str *out, struct err *e)
+{
+    struct str json = {0};
+    const char *file = cli_value(a, "o");
+    task_result_json(&json, r, s, o);
+    int rc = json.failed ? err_set(e, DS_EMEM, "results")
+             : file      ? fs_write_file(file, json.p, json.len, e)
+                         : 0;
+    if (rc == 0 && cli_flag(a, "json"))
+        str_add_bytes(out, json.p, json.len);
+    else if (rc == 0)
+        print_result(out, r, s, o);
+    str_release(&json);
+    return rc;
+}
+
+int eval_task(const struct cli_args *a, struct subject *s, const struct ppl_options *o,
+              struct str *out, struct err *e)
+{
+    struct task_result r;
+    struct task_options t = options_of(o, s);
+    struct progress p = {.started = clock_mono(), .is_terminal = isatty(2)};
+    int rc = refuse(a, o, e);
+    if (rc == 0)
+        rc = task_run(&r, s, &t, show_progress, &p, e);
+    if (rc < 0)
+        return rc;
+    rc = give(a, &r, s, &t, out, e);
+    task_result_release(&r);
+    return rc;
+}

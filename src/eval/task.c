@@ -1,0 +1,387 @@
+#include "eval/task.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/mt19937.h"
+#include "eval/task_log.h"
+#include "eval/task_score.h"
+
+/* A new task is one line here and one file. */
+static const struct task *const tasks[] = {
+    &task_mmlu, &task_arc_challenge, &task_arc_easy, &task_gsm8k, &task_hellaswag,
+    &task_piqa, &task_lambada,       &task_wikitext, NULL,
+};
+
+const struct task *const *task_all(void)
+{
+    return tasks;
+}
+
+const struct task *task_find_name(const char *name, const char **subject)
+{
+    *subject = "";
+    for (size_t i = 0; tasks[i]; i++) {
+        size_t n = strlen(tasks[i]->name);
+        if (strcmp(name, tasks[i]->name) == 0)
+            return tasks[i];
+        if (tasks[i]->has_parts && strncmp(name, tasks[i]->name, n) == 0 && name[n] == '_') {
+            *subject = name + n + 1;
+            return tasks[i];
+        }
+    }
+    return strcmp(name, "lambada") == 0 ? &task_lambada : NULL;
+}
+
+static int unknown(const char *name, struct err *e)
+{
+    struct str list = {0};
+    for (size_t i = 0; tasks[i]; i++)
+        str_addf(&list, ", %s", tasks[i]->name);
+    int rc = err_set(e, DS_EUSAGE, "task=%.80s is unknown; there are ppl%s", name, str_text(&list));
+    str_release(&list);
+    return rc;
+}
+
+/* ---- prompts ---- */
+
+static int check_shots(const struct task_set *s, struct err *e)
+{
+    if (s->shots > TASK_SHOTS_MAX)
+        return err_set(e, DS_ERANGE, "shots=%lld: at most %d", (long long)s->shots, TASK_SHOTS_MAX);
+    for (size_t i = 0; i < s->parts.n; i++)
+        if (s->parts.v[i].shots.n < (size_t)s->shots)
+            return err_set(e, DS_ERANGE, "shots=%lld: %s has %zu documents to take them from",
+                           (long long)s->shots, s->parts.v[i].name, s->parts.v[i].shots.n);
+    return 0;
+}
+
+int task_set_open(struct task_set *out, const struct task_options *o, struct err *e)
+{
+    struct task_env env = {.path = o->path};
+    struct task_set s = {.task = task_find_name(o->name, &env.subject)};
+    if (!s.task)
+        return unknown(o->name, e);
+    s.shots = o->shots >= 0 ? o->shots : s.task->shots;
+    env.wants_shots = s.shots > 0;
+    int rc = s.task->read(&s.parts, s.task, &env, e);
+    if (rc == 0)
+        rc = check_shots(&s, e);
+    if (rc < 0)
+        task_set_close(&s);
+    else
+        *out = s;
+    return rc;
+}
+
+void task_set_close(struct task_set *s)
+{
+    task_parts_release(&s->parts);
+}
+
+int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
+                const struct task_doc *d, struct mt19937 *from, struct err *e)
+{
+    uint32_t pick[TASK_SHOTS_MAX];
+    uint32_t k = (uint32_t)s->shots;
+    int rc = 0;
+    for (uint32_t i = 0; i < k; i++)
+        pick[i] = i;
+    if (k > 0 && !s->task->takes_first_shots)
+        rc = mt19937_sample(from, (uint32_t)part->shots.n, k, pick, e);
+    if (rc < 0)
+        return rc;
+    str_reset(out);
+    if (s->task->kind != TASK_ROLLING)
+        str_add(out, part->description);
+    for (uint32_t i = 0; i < k; i++) {
+        const struct task_doc *shot = &part->shots.v[pick[i]];
+        str_addf(out, "%s %s\n\n", shot->query, shot->target);
+    }
+    str_add(out, d->query);
+    return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
+}
+
+/* ---- numbers ---- */
+
+void task_sum_add(struct task_sum *s, struct task_value x)
+{
+    double away = x.value - s->mean;
+    s->n++;
+    s->mean += away / s->n;
+    s->ss += away * (x.value - s->mean);
+    s->value += x.value;
+    s->weight += x.weight;
+}
+
+void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, double *error)
+{
+    double se = s->n > 1 ? sqrt(s->ss / (s->n - 1) / s->n) : (double)NAN;
+    *error = (double)NAN;
+    switch (how) {
+    case TASK_MEAN:
+        *value = s->mean;
+        *error = se;
+        break;
+    case TASK_PERPLEXITY: /* the error to first order, of exp(-mean) */
+        *value = exp(-s->mean);
+        *error = *value * se;
+        break;
+    case TASK_WEIGHTED_PERPLEXITY: *value = exp(-s->value / s->weight); break;
+    case TASK_WEIGHTED_BITS: *value = -s->value / (s->weight * log(2)); break;
+    }
+}
+
+static void spent_add(struct task_spent *to, const struct task_spent *x)
+{
+    to->run += x->run;
+    to->cells += x->cells;
+    to->flops += x->flops;
+    to->dense += x->dense;
+    to->tokens += x->tokens;
+    to->scored += x->scored;
+    to->scored_depth += x->scored_depth;
+}
+
+double task_depth(const struct task_spent *s, int layers)
+{
+    return s->cells > 0 ? s->run / s->cells * layers : (double)NAN;
+}
+
+double task_scored_depth(const struct task_spent *s)
+{
+    return s->scored > 0 ? s->scored_depth / s->scored : (double)NAN;
+}
+
+double task_block_ratio(const struct task_spent *s)
+{
+    return s->cells > 0 ? s->run / s->cells : (double)NAN;
+}
+
+double task_flops_ratio(const struct task_spent *s)
+{
+    return s->dense > 0 ? s->flops / s->dense : (double)NAN;
+}
+
+/* ---- the run ---- */
+
+struct run {
+    const struct task_options *o;
+    struct task_set set;
+    struct scorer *scorer;
+    struct task_log *log;
+    task_progress_fn *each;
+    void *ctx;
+    size_t done, total, resumed;
+    struct str prompt, text;
+};
+
+static size_t asked(const struct run *r, const struct task_part *p)
+{
+    size_t limit = (size_t)r->o->limit;
+    return limit > 0 && limit < p->asked.n ? limit : p->asked.n;
+}
+
+static uint64_t hash_of(const struct str *prompt, const struct task_doc *d)
+{
+    uint64_t h = hash64(str_text(prompt), prompt->len, (uint64_t)d->gold);
+    for (int k = 0; k < d->choices; k++)
+        h = hash64(d->choice[k], strlen(d->choice[k]), h);
+    return hash64(d->target, strlen(d->target), h);
+}
+
+static int ask(struct run *r, const struct task_doc *d, struct task_answer *a, struct task_done *x,
+               struct err *e)
+{
+    const struct task *t = r->set.task;
+    const char *prompt = str_text(&r->prompt);
+    int rc = 0;
+    switch (t->kind) {
+    case TASK_CHOICE: rc = scorer_choices(r->scorer, prompt, d, a, &x->spent, e); break;
+    case TASK_GENERATE:
+        rc = scorer_text(r->scorer, prompt, t->until, &r->text, &x->spent, e);
+        a->text = str_text(&r->text);
+        break;
+    case TASK_ROLLING: rc = scorer_rolling(r->scorer, prompt, &a->ll[0], &x->spent, e); break;
+    }
+    if (rc == 0)
+        t->judge(d, a, x->value);
+    return rc;
+}
+
+static int one_document(struct run *r, const struct task_part *p, size_t i, struct mt19937 *random,
+                        struct task_done *x, struct err *e)
+{
+    const struct task_doc *d = &p->asked.v[i];
+    struct task_answer a = {{0}, {0}, NULL};
+    int rc = task_prompt(&r->prompt, &r->set, p, d, random, e);
+    if (rc < 0)
+        return rc;
+    uint64_t hash = hash_of(&r->prompt, d);
+    *x = (struct task_done){0};
+    rc = task_log_get(r->log, p->name, i, hash, x, e);
+    if (rc != 0) {
+        r->resumed += rc > 0;
+        return rc < 0 ? rc : 0;
+    }
+    rc = ask(r, d, &a, x, e);
+    return rc < 0 ? err_add(e, rc, "%s: document %zu", p->name, i)
+                  : task_log_add(r->log, p->name, i, hash, d, &a, x, e);
+}
+
+static int one_part(struct run *r, const struct task_part *p, struct task_score *out, struct err *e)
+{
+    struct mt19937 random;
+    struct task_sum sum[TASK_METRICS_MAX] = {{0}};
+    const struct task *t = r->set.task;
+    int rc = 0;
+    mt19937_init(&random, TASK_SHOTS_SEED);
+    str_copy(out->name, sizeof out->name, p->name);
+    out->group = p->group;
+    out->n = asked(r, p);
+    out->original = p->asked.n;
+    for (size_t i = 0; i < out->n && rc == 0; i++) {
+        struct task_done x;
+        if (r->each && r->each(r->ctx, p->name, r->done, r->total))
+            return err_set(e, DS_ESTOP, "stopped at document %zu of %s", i, p->name);
+        rc = one_document(r, p, i, &random, &x, e);
+        for (size_t k = 0; k < t->n_metrics && rc == 0; k++)
+            task_sum_add(&sum[k], x.value[k]);
+        spent_add(&out->spent, &x.spent);
+        r->done++;
+    }
+    for (size_t k = 0; k < t->n_metrics; k++)
+        task_sum_end(&sum[k], t->metrics[k].mean, &out->value[k], &out->error[k]);
+    return rc;
+}
+
+/* Means by size, and the pooled error, of the parts of a group; NULL: of all. */
+static void group_score(struct task_score *g, const char *group, const struct task_score *part,
+                        size_t n, size_t metrics)
+{
+    double sizes = 0, members = 0, var[TASK_METRICS_MAX] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct task_score *p = &part[i];
+        double size = (double)p->n;
+        if (group && strcmp(p->group, group) != 0)
+            continue;
+        for (size_t k = 0; k < metrics; k++) {
+            g->value[k] += size * p->value[k];
+            var[k] += (size - 1) * p->error[k] * p->error[k] * size;
+        }
+        sizes += size;
+        members++;
+        g->n += p->n;
+        g->original += p->original;
+        spent_add(&g->spent, &p->spent);
+    }
+    for (size_t k = 0; k < metrics; k++) {
+        g->value[k] /= sizes;
+        g->error[k] = sizes > members ? sqrt(var[k] / (sizes - members) / sizes) : (double)NAN;
+    }
+}
+
+/* The task, then each group with its parts; `part` are the scores in the order of the parts. */
+static void arrange(struct task_result *r, const struct task_score *part, size_t n)
+{
+    size_t metrics = r->task->n_metrics, at = 0;
+    struct task_score *top = &r->v[at++];
+    str_copy(top->name, sizeof top->name, r->task->name);
+    group_score(top, NULL, part, n, metrics);
+    for (size_t i = 0; i < n; i++) {
+        size_t earlier = 0;
+        while (earlier < i && strcmp(part[earlier].group, part[i].group) != 0)
+            earlier++;
+        if (earlier < i)
+            continue;
+        struct task_score *g = &r->v[at++];
+        str_copy(g->name, sizeof g->name, part[i].group);
+        g->level = 1;
+        group_score(g, part[i].group, part, n, metrics);
+        for (size_t k = i; k < n; k++)
+            if (strcmp(part[k].group, part[i].group) == 0) {
+                r->v[at] = part[k];
+                r->v[at++].level = 2;
+            }
+    }
+    r->n = at;
+}
+
+static int all_parts(struct task_result *out, struct run *r, struct err *e)
+{
+    size_t n = r->set.parts.n;
+    const char *subject;
+    struct task_score *part = mem_alloc(n, sizeof *part);
+    int is_group = r->set.task->has_parts && !(task_find_name(r->o->name, &subject), subject[0]);
+    out->v = mem_alloc(2 * n + 1, sizeof *out->v);
+    int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "scores");
+    for (size_t i = 0; i < n && rc == 0; i++)
+        r->total += asked(r, &r->set.parts.v[i]);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = one_part(r, &r->set.parts.v[i], &part[i], e);
+    if (rc == 0 && r->each)
+        r->each(r->ctx, out->task->name, r->done, r->total);
+    if (rc == 0 && is_group)
+        arrange(out, part, n);
+    else if (rc == 0) {
+        out->v[0] = part[0];
+        out->n = 1;
+    }
+    mem_free(part);
+    return rc;
+}
+
+/* What all documents of a results file share. */
+static int open_log(struct run *r, const struct task_options *o, struct subject *s, struct err *e)
+{
+    char about[512], print[64];
+    int rc = scorer_fingerprint(r->scorer, print, e);
+    if (rc < 0)
+        return rc;
+    snprintf(about, sizeof about,
+             "%s, shots=%lld, seq=%lld, max_gen=%lld, %s%s, capacity %g, offset %g, seed %llu, "
+             "vocabulary %016llx, model %s",
+             r->set.task->name, (long long)r->set.shots, (long long)o->seq, (long long)o->max_gen,
+             s->model->config.method, o->is_dense ? " run dense" : "", o->capacity,
+             o->threshold_offset, (unsigned long long)o->seed,
+             (unsigned long long)tokenizer_hash(s->tokenizer), print);
+    return task_log_open(&r->log, o->results, about, e);
+}
+
+int task_run(struct task_result *out, struct subject *s, const struct task_options *o,
+             task_progress_fn *each, void *ctx, struct err *e)
+{
+    struct run r = {.o = o, .each = each, .ctx = ctx};
+    struct task_result result = {.limit = o->limit, .layers = (int)s->model->config.layers};
+    int rc = task_set_open(&r.set, o, e);
+    if (rc < 0)
+        return rc;
+    result.task = r.set.task;
+    result.shots = r.set.shots;
+    rc = scorer_open(&r.scorer, s, o, e);
+    if (rc == 0)
+        rc = open_log(&r, o, s, e);
+    if (rc == 0)
+        rc = all_parts(&result, &r, e);
+    result.resumed = r.resumed;
+    task_log_close(r.log);
+    scorer_close(r.scorer);
+    task_set_close(&r.set);
+    str_release(&r.prompt);
+    str_release(&r.text);
+    if (rc < 0)
+        task_result_release(&result);
+    else
+        *out = result;
+    return rc;
+}
+
+void task_result_release(struct task_result *r)
+{
+    mem_free(r->v);
+    r->v = NULL;
+    r->n = 0;
+}
