@@ -1,0 +1,638 @@
+/* Tasks: what is scored, what it cost, how it is added up, how a run goes on, and what is refused. */
+#include "../kit.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "eval/task.h"
+#include "eval/task_score.h"
+
+enum { MAX_SEQ = 96, V = 257 };
+
+static struct subject subject(const char *method)
+{
+    char keys[256];
+    struct subject s = {0};
+    struct err e = {0};
+    snprintf(keys, sizeof keys,
+             "model.layers=5 model.dim=16 model.heads=2 model.vocab=%d model.max_seq=%d "
+             "model.init_std=0.3 model.method=%s",
+             V, MAX_SEQ, method);
+    s.model = kit_model(keys, 7, MAX_SEQ, 0, 0);
+    kit_shake(s.model, 0.1, 3);
+    t_ok(tokenizer_new_bytes(&s.tokenizer, &e), &e);
+    str_copy(s.dir, sizeof s.dir, "a model");
+    return s;
+}
+
+static struct task_options options(const char *name, const char *path)
+{
+    return (struct task_options){
+        .name = name, .path = path, .results = "", .shots = -1, .max_gen = 24, .capacity = -1};
+}
+
+static const char *file(const char *dir, const char *name, const char *text)
+{
+    static char path[1024];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    *strrchr(path, '/') = '\0';
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    t_ok(fs_write_file(path, text, strlen(text), &e), &e);
+    return path;
+}
+
+/* Sum of log-probabilities of the last n bytes of text, by one whole pass; the cells its plans ran, and the depth where each
+ * of these bytes was predicted. */
+static double whole(struct subject *s, const char *text, size_t n, double *run, double *depth)
+{
+    struct model *m = s->model;
+    int32_t id[MAX_SEQ + 1], T = (int32_t)strlen(text) - 1;
+    double ll = 0;
+    struct pass pass = {.kind = PASS_SPARSE};
+    for (int32_t i = 0; i <= T; i++)
+        id[i] = (unsigned char)text[i];
+    struct batch b = {.B = 1, .T = T, .id = id, .target = id + 1};
+    model_forward(m, &b, &pass);
+    model_loss(m, 0, 0);
+    *run = *depth = 0;
+    for (int l = 0; l < m->config.layers; l++)
+        for (int i = 0; i < model_plan(m, l)->n; i++)
+            if (model_plan(m, l)->gate[i] != 0) {
+                *run += 1;
+                *depth += model_plan(m, l)->row[i] >= T - (int32_t)n;
+            }
+    for (int32_t i = T - (int32_t)n; i < T; i++)
+        ll -= (double)m->nll[i];
+    m->batch = NULL;
+    return ll;
+}
+
+static struct task_doc doc_of(char *a, char *b)
+{
+    return (struct task_doc){.choice = {a, b}, .choices = b ? 2 : 1};
+}
+
+/* ---- scoring ---- */
+
+static void check_method(const char *method)
+{
+    struct subject s = subject(method);
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("piqa", "");
+    struct task_answer a, alone;
+    struct task_spent spent = {0}, other = {0};
+    char sheep[] = "sheep", wool[] = "wool and more";
+    struct task_doc one = doc_of(sheep, NULL), two = doc_of(wool, sheep);
+    double run, depth;
+    if (scorer_open(&c, &s, &o, &e) < 0) { /* what has to be calibrated */
+        subject_close(&s);
+        return;
+    }
+    t_ok(scorer_choices(c, "A question: what eats grass?", &one, &alone, &spent, &e), &e);
+    double want = whole(&s, "A question: what eats grass? sheep", 6, &run, &depth);
+    t_near(alone.ll[0], want, 2e-3);
+    t_truef(spent.run == run, "%s: %g cells were counted, the plans ran %g", method, spent.run,
+            run);
+    t_eq(spent.tokens, 33);
+    t_eq(spent.cells, 33 * 5);
+    t_eq(spent.scored, 6);
+    t_eq(spent.scored_depth, depth);
+    t_near(task_depth(&spent, 5), run / 33, 1e-12);
+    t_ok(scorer_choices(c, "A question: what eats grass?", &two, &a, &other, &e), &e);
+    t_near(a.ll[1], alone.ll[0], 1e-4); /* whatever was scored before it */
+    t_eq(other.tokens, 33 + 13);
+    scorer_close(c);
+    subject_close(&s);
+}
+
+T(choices_are_scored_as_by_whole_passes_and_cost_what_their_plans_ran)
+{
+    int methods = 0;
+    for (size_t i = 0; route_all()[i]; i++, methods++)
+        check_method(route_all()[i]->name);
+    t_true(methods > 5);
+}
+
+T(a_routed_model_runs_less_than_a_dense_one_and_dense_routing_says_so)
+{
+    struct subject s = subject("random");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("piqa", "");
+    struct task_answer a;
+    struct task_spent routed = {0}, dense = {0};
+    char x[] = "x";
+    struct task_doc d = doc_of(x, NULL);
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_choices(c, "Which letter?", &d, &a, &routed, &e), &e);
+    scorer_close(c);
+    o.is_dense = 1;
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_choices(c, "Which letter?", &d, &a, &dense, &e), &e);
+    scorer_close(c);
+    t_true(task_block_ratio(&routed) < 0.95 && task_flops_ratio(&routed) < 1);
+    t_eq(task_block_ratio(&dense), 1);
+    t_near(task_depth(&dense, 5), 5, 0);
+    t_near(task_flops_ratio(&dense), 1, 1e-9);
+    subject_close(&s);
+}
+
+T(what_is_too_long_is_cut_from_the_left)
+{
+    struct subject s = subject("edp");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("piqa", "");
+    struct task_answer a;
+    struct task_spent spent = {0};
+    char prompt[200], yes[] = "yes", so[] = "quite so", longer[40];
+    struct task_doc d = doc_of(yes, so), over = doc_of(longer, NULL);
+    double run, depth;
+    o.seq = 32;
+    memset(prompt, '.', sizeof prompt);
+    snprintf(prompt + 100, 100, "and the end of it is a question?");
+    prompt[100 + 32] = '\0';
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_choices(c, prompt, &d, &a, &spent, &e), &e);
+    char text[256]; /* 32 ids go in, and the last is predicted */
+    snprintf(text, sizeof text, "%s yes", prompt + 132 - (33 - 4));
+    t_near(a.ll[0], whole(&s, text, 4, &run, &depth), 2e-3);
+    snprintf(text, sizeof text, "%s quite so", prompt + 132 - (33 - 9));
+    t_near(a.ll[1], whole(&s, text, 9, &run, &depth), 2e-3);
+    memset(longer, 'x', 39);
+    longer[39] = '\0';
+    t_fails(scorer_choices(c, "So?", &over, &a, &spent, &e), &e, DS_ERANGE,
+            "40 tokens, the model sees 32");
+    scorer_close(c);
+    subject_close(&s);
+}
+
+T(an_empty_prompt_begins_with_the_end_of_text)
+{
+    struct subject s = subject("dense");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("piqa", "");
+    struct task_answer a, blank;
+    struct task_spent spent = {0};
+    char x[] = "ab";
+    struct task_doc d = doc_of(x, NULL);
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_choices(c, "", &d, &a, &spent, &e), &e);
+    t_eq(spent.scored, 3); /* " ab" */
+    t_eq(spent.tokens, 3);
+    t_true(a.ll[0] < 0);
+    t_ok(scorer_choices(c, "Q: \n", &d, &a, &spent, &e), &e); /* its blanks are scored too */
+    t_ok(scorer_choices(c, "Q:", &d, &blank, &spent, &e), &e);
+    t_true(a.ll[0] < blank.ll[0] - 1);
+    scorer_close(c);
+    subject_close(&s);
+}
+
+T(the_greedy_flag_is_of_the_most_likely_tokens_alone)
+{
+    struct subject s = subject("dense");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("piqa", "");
+    struct task_answer a;
+    struct task_spent spent = {0};
+    char prompt[3] = "", none[] = "", more[] = "~!";
+    struct task_doc d = doc_of(none, more);
+    int32_t next = 0;
+    for (int i = 33; i < 127 && next != ' '; i++)
+        for (int k = 33; k < 127 && next != ' '; k++) {
+            kit_generate(s.model, (int32_t[]){i, k}, 2, &next, 1);
+            snprintf(prompt, sizeof prompt, "%c%c", i, k);
+        }
+    t_truef(next == ' ', "no prompt is followed by a blank");
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_choices(c, prompt, &d, &a, &spent, &e), &e);
+    t_eq(a.greedy[0], 1); /* " " alone */
+    t_eq(a.greedy[1], 0);
+    t_ok(scorer_choices(c, "a", &d, &a, &spent, &e), &e);
+    kit_generate(s.model, (int32_t[]){'a'}, 1, &next, 1);
+    t_eq(a.greedy[0], next == ' ');
+    scorer_close(c);
+    subject_close(&s);
+}
+
+/* ---- text ---- */
+
+T(text_ends_before_a_stop_string_and_is_greedy)
+{
+    static const char *const none[] = {NULL};
+    struct subject s = subject("edp");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("gsm8k", "");
+    struct str all = {0}, cut = {0};
+    struct task_spent spent = {0}, less = {0};
+    const int32_t prompt[] = {'A', ':'};
+    int32_t want[24];
+    char stop[3];
+    kit_generate(s.model, prompt, 2, want, 24);
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_text(c, "A:", none, &all, &spent, &e), &e);
+    t_true(all.len > 4 && all.len <= 24);
+    for (size_t i = 0; i < all.len; i++)
+        t_eq((unsigned char)all.p[i], want[i]);
+    t_eq(spent.scored, all.len);
+    memcpy(stop, all.p + 3, 2);
+    stop[2] = '\0';
+    const char *const until[] = {"nothing like it", stop, NULL};
+    t_ok(scorer_text(c, "A:", until, &cut, &less, &e), &e);
+    t_eq(cut.len, strstr(all.p, stop) - all.p);
+    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < spent.scored);
+    scorer_close(c);
+    o.max_gen = MAX_SEQ;
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_fails(scorer_text(c, "A:", none, &all, &spent, &e), &e, DS_ERANGE, "max_gen=96");
+    scorer_close(c);
+    str_release(&all);
+    str_release(&cut);
+    subject_close(&s);
+}
+
+/* Windows as the harness makes them, written out. */
+T(a_whole_text_is_predicted_once_in_windows)
+{
+    struct subject s = subject("edp");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("wikitext", "");
+    struct task_spent spent = {0};
+    const char *text = "Twenty bytes of text"; /* L = 8: 8 behind the prefix, 8, 4 */
+    const char *first = "Twenty b", *second = "bytes of ", *third = "es of text";
+    double ll, run, depth, want;
+    o.seq = 8;
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_rolling(c, text, &ll, &spent, &e), &e);
+    t_eq(spent.scored, 20);
+    t_eq(spent.tokens, 8 + 8 + 8);
+    t_ok(scorer_rolling(c, first, &want, &(struct task_spent){0}, &e), &e);
+    want += whole(&s, second, 8, &run, &depth);
+    want += whole(&s, third + 1, 4, &run, &depth); /* what still fits is in front of the last */
+    t_near(ll, want, 2e-3);
+    scorer_close(c);
+    subject_close(&s);
+}
+
+/* ---- numbers ---- */
+
+T(means_and_errors_are_those_worked_out_by_hand)
+{
+    struct task_sum s = {0};
+    double value, error;
+    const double x[] = {1, 0, 1, 1};
+    for (int i = 0; i < 4; i++)
+        task_sum_add(&s, (struct task_value){x[i], 1});
+    task_sum_end(&s, TASK_MEAN, &value, &error);
+    t_near(value, 0.75, 1e-12);
+    t_near(error, 0.25, 1e-12); /* sd 0.5, over sqrt 4 */
+    s = (struct task_sum){0};
+    task_sum_add(&s, (struct task_value){-2, 4});
+    task_sum_add(&s, (struct task_value){-6, 12});
+    task_sum_end(&s, TASK_PERPLEXITY, &value, &error);
+    t_near(value, exp(4), 1e-9);
+    t_near(error, exp(4) * sqrt(8) / sqrt(2), 1e-9);
+    task_sum_end(&s, TASK_WEIGHTED_PERPLEXITY, &value, &error);
+    t_near(value, exp(0.5), 1e-12);
+    t_true(isnan(error));
+    task_sum_end(&s, TASK_WEIGHTED_BITS, &value, &error);
+    t_near(value, 0.5 / log(2), 1e-12);
+}
+
+T(acc_norm_divides_by_characters_and_acc_bytes_by_bytes)
+{
+    char a[] = "abcd", b[] = "\xc3\xa9\xc3\xa9\xc3\xa9", c[] = "";
+    struct task_doc d = {.choice = {a, b, c}, .choices = 3, .gold = 1};
+    struct task_answer x = {.ll = {-4.0, -4.2, -9}};
+    struct task_value v[TASK_METRICS_MAX];
+    task_judge_choices(&d, &x, v);
+    t_eq(v[0].value, 0); /* -4 is best    */
+    t_eq(v[1].value, 0); /* -1 and -1.4   */
+    t_eq(v[2].value, 1); /* -1 and -0.7   */
+    x.ll[2] = -4;
+    d.gold = 0; /* the first of equals */
+    task_judge_choices(&d, &x, v);
+    t_eq(v[0].value, 1);
+    t_eq(v[1].value, 1);
+}
+
+T(answers_in_free_text_are_matched_strictly_and_flexibly)
+{
+    static const struct {
+        const char *said, *right;
+        int strict, flexible;
+    } row[] = {
+        {" 3 + 4 = 7\n#### 7", "It is 7.\n#### 7", 1, 1},
+        {"#### 1,234", "#### 1234", 1, 1},
+        {"#### -5.", "#### -5", 1, 1},
+        {"the answer is $70,000.", "#### 70000", 0, 1},
+        {"#### 8 and then 9", "#### 8", 1, 0},
+        {"#### 8 and then 9", "#### 9", 0, 1},
+        {"####8", "#### 8", 0, 1},
+        {"I do not know", "#### 8", 0, 0},
+        {"", "#### 8", 0, 0},
+        {"#### x #### 3", "#### 3", 1, 1},
+        {"4 - 7", "#### 7", 0, 1},
+        {"4 -7", "#### -7", 0, 1},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct task_value v[TASK_METRICS_MAX];
+        char right[64];
+        snprintf(right, sizeof right, "%s", row[i].right);
+        struct task_doc d = {.target = right};
+        task_gsm8k.judge(&d, &(struct task_answer){.text = row[i].said}, v);
+        t_truef(v[0].value == row[i].strict && v[1].value == row[i].flexible,
+                "\"%s\" for \"%s\": %g %g", row[i].said, row[i].right, v[0].value, v[1].value);
+    }
+}
+
+/* ---- documents ---- */
+
+static struct task_set set_of(const char *name, const char *path)
+{
+    struct task_set s;
+    struct err e = {0};
+    struct task_options o = options(name, path);
+    o.shots = 0;
+    t_ok(task_set_open(&s, &o, &e), &e);
+    return s;
+}
+
+T(hellaswag_is_cleaned)
+{
+    const char *d = t_tmpdir();
+    file(d, "validation.jsonl",
+         "{\"activity_label\": \"Roof  shingle\", \"ctx_a\": \"A man [substeps] is  there.\", "
+         "\"ctx_b\": \"\xc3\x89T\xc3\x89 He GOES\", \"endings\": [\" up [title] down \", "
+         "\"a [x] b\", \"c\", \"d\"], \"label\": \"2\"}\n");
+    struct task_set s = set_of("hellaswag", d);
+    const struct task_doc *x = &s.parts.v[0].asked.v[0];
+    t_str(x->query, "Roof shingle: A man is there. \xc3\x89t\xc3\xa9 he goes");
+    t_str(x->choice[0], "up. down");
+    t_str(x->choice[1], "a b");
+    t_eq(x->gold, 2);
+    task_set_close(&s);
+}
+
+T(the_other_formats_are_read)
+{
+    const char *d = t_tmpdir();
+    file(d, "p/valid.jsonl", "{\"goal\": \"G\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}\n");
+    file(d, "l/test.jsonl", "{\"text\": \"one two  three\"}\n");
+    file(d, "a/test.jsonl",
+         "{\"question\": \"Q\", \"choices\": {\"text\": [\"x\", \"y\", \"z\"], \"label\": "
+         "[\"1\", \"2\", \"3\"]}, \"answerKey\": \"3\"}\n\n");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/p", d);
+    struct task_set s = set_of("piqa", path);
+    t_str(s.parts.v[0].asked.v[0].query, "Question: G\nAnswer:");
+    t_str(s.parts.v[0].asked.v[0].target, "b");
+    task_set_close(&s);
+    snprintf(path, sizeof path, "%s/l", d);
+    s = set_of("lambada", path);
+    t_str(s.parts.v[0].asked.v[0].query, "one two ");
+    t_str(s.parts.v[0].asked.v[0].choice[0], "three");
+    task_set_close(&s);
+    snprintf(path, sizeof path, "%s/a", d);
+    s = set_of("arc_easy", path);
+    t_eq(s.parts.v[0].asked.v[0].gold, 2);
+    task_set_close(&s);
+}
+
+T(articles_are_split_and_detokenised)
+{
+    const char *d = t_tmpdir();
+    file(d, "wiki.test.raw",
+         " \n = Cats = \n \n The cat 's 4 @.@ 5 kg ( or so ) , he said : \" meow \" . \n"
+         " = = Life = = \n N @-@ type [ 1 ] \n = Dogs = \n They bark . \n");
+    struct task_set s = set_of("wikitext", d);
+    const struct task_docs *x = &s.parts.v[0].asked;
+    t_eq(x->n, 2);
+    t_str(x->v[0].query, " = Cats =\n\nThe cat's 4.5 kg (or so), he said: \"meow\".\n== Life ==\nN"
+                         "-type [1]\n");
+    t_eq(x->v[0].words, 35); /* 33, and an empty one at either end */
+    t_eq(x->v[1].bytes, strlen(" = Dogs = \n They bark . \n"));
+    task_set_close(&s);
+}
+
+/* ---- runs ---- */
+
+static const char *mmlu(void)
+{
+    const char *d = t_tmpdir();
+    const char *rows = "question,choice0,choice1,choice2,choice3,answer\n"
+                       "\" One, two\nor \"\"three\"\"? \",1,2,3,4,2\r\nTwo?,1,2,3,4,B\n"
+                       "Three?,1,2,3,4,0\n";
+    file(d, "test/anatomy_test.csv", rows);
+    file(d, "dev/anatomy_dev.csv", "Dev?,a,b,c,d,D\n");
+    file(d, "test/virology_test.csv", "Last?,1,2,3,4,2\nReally?,1,2,3,4,3\n");
+    file(d, "dev/virology_dev.csv", "Dev?,a,b,c,d,0\n");
+    return d;
+}
+
+static void same_scores(const struct task_result *a, const struct task_result *b)
+{
+    t_eq(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++) {
+        t_str(a->v[i].name, b->v[i].name);
+        t_near(a->v[i].value[0], b->v[i].value[0], 0);
+        t_true(memcmp(&a->v[i].spent, &b->v[i].spent, sizeof a->v[i].spent) == 0);
+    }
+}
+
+T(a_run_goes_on_where_it_stopped)
+{
+    struct subject s = subject("edp");
+    struct err e = {0};
+    struct task_result fresh, some, rest;
+    char path[1024];
+    struct str text = {0};
+    struct task_options o = options("mmlu", mmlu());
+    o.shots = 1;
+    o.seq = 64;
+    t_ok(task_run(&fresh, &s, &o, NULL, NULL, &e), &e);
+    t_eq(fresh.n, 5); /* mmlu, stem: anatomy, other: virology */
+    snprintf(path, sizeof path, "%s/results", o.path);
+    o.results = path;
+    o.limit = 1;
+    t_ok(task_run(&some, &s, &o, NULL, NULL, &e), &e);
+    t_eq(some.v[0].n, 2);
+    t_eq(some.v[0].original, 5);
+    t_ok(fs_read_file(&text, path, 1 << 20, &e), &e);
+    str_add(&text, "{\"task\": \"mmlu_ana"); /* the power went */
+    t_ok(fs_write_file(path, text.p, text.len, &e), &e);
+    o.limit = 0;
+    t_ok(task_run(&rest, &s, &o, NULL, NULL, &e), &e);
+    t_eq(rest.resumed, 2);
+    same_scores(&fresh, &rest);
+    task_result_release(&rest);
+    t_ok(task_run(&rest, &s, &o, NULL, NULL, &e), &e);
+    t_eq(rest.resumed, 5);
+    same_scores(&fresh, &rest);
+    task_result_release(&some);
+    task_result_release(&fresh);
+    task_result_release(&rest);
+    str_release(&text);
+    subject_close(&s);
+}
+
+T(results_of_something_else_are_not_gone_on_with)
+{
+    struct subject s = subject("random"), other = subject("dense");
+    struct err e = {0};
+    struct task_result r;
+    char path[1024];
+    struct task_options o = options("mmlu_anatomy", mmlu());
+    snprintf(path, sizeof path, "%s/results", o.path);
+    o.results = path;
+    o.shots = 0;
+    t_ok(task_run(&r, &s, &o, NULL, NULL, &e), &e);
+    t_eq(r.n, 1);
+    task_result_release(&r);
+    t_fails(task_run(&r, &other, &o, NULL, NULL, &e), &e, DS_EEXIST, "name another file");
+    o.is_dense = 1;
+    t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "run dense");
+    o.is_dense = 0;
+    o.shots = 1;
+    t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "shots=1");
+    o.shots = 0;
+    file(o.path, "test/anatomy_test.csv", "Another?,1,2,3,4,B\n");
+    t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "the data has changed");
+    file(o.path, "notes", "mine\n");
+    snprintf(path, sizeof path, "%s/notes", o.path);
+    t_true(task_run(&r, &s, &o, NULL, NULL, &e) < 0);
+    subject_close(&s);
+    subject_close(&other);
+}
+
+static int stop_at_three(void *ctx, const char *part, size_t done, size_t total)
+{
+    (void)ctx;
+    t_true(part[0] == 'm' && done <= total && total == 5);
+    return done == 3;
+}
+
+T(a_stopped_run_says_so)
+{
+    struct subject s = subject("dense");
+    struct err e = {0};
+    struct task_result r;
+    struct task_options o = options("mmlu", mmlu());
+    o.shots = 0;
+    t_fails(task_run(&r, &s, &o, stop_at_three, NULL, &e), &e, DS_ESTOP, "stopped at document 0");
+    subject_close(&s);
+}
+
+static double at(const struct json *j, const char *section, const char *task, const char *key)
+{
+    return json_num(json_get(json_get(json_get(json_root(j), section), task), key), -1);
+}
+
+T(the_json_is_that_of_the_harness_with_the_depth_beside_each_score)
+{
+    struct subject s = subject("random");
+    struct err e = {0};
+    struct task_result r;
+    struct json *j = NULL;
+    struct str text = {0};
+    struct task_options o = options("mmlu", mmlu());
+    o.shots = 1;
+    t_ok(task_run(&r, &s, &o, NULL, NULL, &e), &e);
+    task_result_json(&text, &r, &s, &o);
+    t_ok(json_parse(&j, text.p, text.len, "results", &e), &e);
+    double a = at(j, "results", "mmlu_anatomy", "acc,none"),
+           v = at(j, "results", "mmlu_virology", "acc,none");
+    double ea = at(j, "results", "mmlu_anatomy", "acc_stderr,none"),
+           ev = at(j, "results", "mmlu_virology", "acc_stderr,none");
+    t_near(at(j, "results", "mmlu", "acc,none"), (3 * a + 2 * v) / 5, 1e-8);
+    t_near(at(j, "results", "mmlu", "acc_stderr,none"),
+           sqrt((2 * ea * ea * 3 + ev * ev * 2) / 3 / 5), 1e-7);
+    t_near(at(j, "groups", "mmlu_stem", "acc,none"), a, 1e-8);
+    double ratio = at(j, "results", "mmlu", "block_ratio");
+    t_true(ratio > 0.2 && ratio < 0.95);
+    t_near(at(j, "results", "mmlu", "mean_depth"), 5 * ratio, 1e-6);
+    t_near(at(j, "n-samples", "mmlu_anatomy", "original"), 3, 0);
+    t_near(json_num(json_get(json_get(json_root(j), "n-shot"), "mmlu_virology"), -1), 1, 0);
+    t_str(
+        json_str(json_get(json_get(json_get(json_root(j), "results"), "mmlu_stem"), "alias"), NULL),
+        " - stem");
+    json_free(j);
+    str_release(&text);
+    task_result_release(&r);
+    subject_close(&s);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(const char *name, const char *path, int shots, const char *part)
+{
+    struct task_set s;
+    struct err e = {0};
+    struct task_options o = options(name, path);
+    o.shots = shots;
+    int rc = task_set_open(&s, &o, &e);
+    t_truef(rc < 0, "%s of %s was read", name, path);
+    t_truef(strstr(e.text, part) != NULL, "\"%s\" lacks \"%s\"", e.text, part);
+    t_true(strchr(e.text, '\n') == NULL);
+}
+
+T(damaged_data_is_one_line_with_its_place)
+{
+    static const struct {
+        const char *task, *name, *text, *part;
+    } row[] = {
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, not 6"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "the answer is \"E\""},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: a quote is never"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q\xff,1,2,3,4,1\n", "not UTF-8"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "", "holds no documents"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "PAR1....PAR1", "is parquet"},
+        {"arc_easy", "test.jsonl", "{\"question\": \"Q\"}\n", ":1: 0 \"choices\""},
+        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "no text \"question\""},
+        {"arc_easy", "test.jsonl", "{\"question\": \"Q\", \"choices\": [\"a\", 2], \"gold\": 0}",
+         "choice 1 is not a text"},
+        {"arc_easy", "test.jsonl",
+         "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 2}", "no \"gold\""},
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n{\"questi", ":2"},
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "no text \"answer\""},
+        {"gsm8k", "test.jsonl", "[1]\n", "not an object"},
+        {"gsm8k", "test.jsonl", "\n", "holds no documents"},
+        {"gsm8k", "test-0001.parquet", "PAR1", "is parquet"},
+        {"hellaswag", "val.jsonl", "{\"activity_label\": \"\", \"ctx_a\": \"\", \"ctx_b\": \"\"}",
+         "0 \"endings\""},
+        {"piqa", "valid.jsonl", "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\"}", "no \"label\""},
+        {"lambada_openai", "test.jsonl", "{\"text\": \"alone\"}", "one word"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char dir[600];
+        snprintf(dir, sizeof dir, "%s/%zu", t_tmpdir(), i);
+        file(dir, row[i].name, row[i].text);
+        refused(row[i].task, dir, 0, row[i].part);
+    }
+}
+
+T(what_is_not_there_is_named)
+{
+    const char *d = t_tmpdir();
+    refused("nothing", d, 0, "task=nothing is unknown; there are ppl, mmlu, arc_challenge");
+    refused("mmlu", "", 0, "needs data.path=FOLDER");
+    refused("mmlu", d, 0, "holds none of test/abstract_algebra_test.csv");
+    refused("mmlu_cooking", mmlu(), 0, "no subject \"cooking\"");
+    refused("mmlu", d, 2, "has 1 documents to take them from");
+    refused("gsm8k", "no/such/folder", 0, "no such folder");
+    refused("gsm8k", "", 0, "needs data.path=FOLDER with test.jsonl");
+    file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
+    refused("gsm8k", d, 5, "holds none of train.jsonl");
+    refused("gsm8k", file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"1\"}"), 5,
+            "one file");
+    file(d, "train.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
+    refused("gsm8k", d, 5, "shots=5: gsm8k has 1 documents");
+    file(d, "test.jsonl", "{\"text\": \"a b\"}\n");
+    refused("lambada", d, 1, "no split to take shots from");
+}
