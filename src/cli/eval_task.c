@@ -101,9 +101,10 @@ static void print_result(struct str *out, const struct task_result *r, const str
     cli_add_safe(out, s->dir, strlen(s->dir), -1);
     str_addf(out, ": %s, %s routing, %lld shots, %d layers", s->model->config.method,
              o->is_dense ? "dense" : "causal", (long long)r->shots, r->layers);
-    str_addf(out, r->resumed ? ", %zu documents from " : "", r->resumed);
-    if (r->resumed)
+    if (r->resumed) {
+        str_addf(out, ", %zu documents from ", r->resumed);
         cli_add_safe(out, o->results, strlen(o->results), -1);
+    }
     str_add(out, "\n");
     table_init(&t, DS_LEN(title));
     for (size_t i = 0; i < DS_LEN(title); i++)
@@ -118,15 +119,30 @@ static void print_result(struct str *out, const struct task_result *r, const str
                  "from the plans of the scored passes\n");
 }
 
+/* Older results are replaced, and nothing else. */
+static int write_json(const char *path, const struct str *json, struct err *e)
+{
+    static const char begin[] = "{\"results\"";
+    struct fs_map old;
+    if (fs_exists(path)) {
+        int rc = fs_map_open(&old, path, e);
+        if (rc < 0)
+            return rc;
+        int is_ours = old.n >= sizeof begin && memcmp(old.p, begin, sizeof begin - 1) == 0;
+        fs_map_close(&old);
+        if (!is_ours)
+            return err_set(e, DS_EEXIST, "%s holds something else: name another file", path);
+    }
+    return fs_write_file(path, json->p, json->len, e);
+}
+
 static int give(const struct cli_args *a, const struct task_result *r, const struct subject *s,
                 const struct task_options *o, struct str *out, struct err *e)
 {
     struct str json = {0};
     const char *file = cli_value(a, "o");
     task_result_json(&json, r, s, o);
-    int rc = json.failed ? err_set(e, DS_EMEM, "results")
-             : file      ? fs_write_file(file, json.p, json.len, e)
-                         : 0;
+    int rc = json.failed ? err_set(e, DS_EMEM, "results") : file ? write_json(file, &json, e) : 0;
     if (rc == 0 && cli_flag(a, "json"))
         str_add_bytes(out, json.p, json.len);
     else if (rc == 0)

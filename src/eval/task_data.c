@@ -123,7 +123,12 @@ static int read_text(struct str *text, const char *path, struct err *e)
                        "%s is parquet, which is not read here: write its rows as lines of JSON",
                        path);
     size_t bad = utf8_valid(str_text(text), text->len);
-    return bad < text->len ? err_set(e, DS_EFORMAT, "%s: byte %zu is not UTF-8", path, bad) : 0;
+    if (bad < text->len)
+        return err_set(e, DS_EFORMAT, "%s: byte %zu is not UTF-8", path, bad);
+    const char *nul = text->len ? memchr(text->p, 0, text->len) : NULL;
+    return nul ? err_set(e, DS_EFORMAT, "%s: byte %zu is 0: this is no text", path,
+                         (size_t)(nul - text->p))
+               : 0;
 }
 
 static int add_line(struct task_docs *out, const char *line, size_t n, const char *where,

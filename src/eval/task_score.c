@@ -142,7 +142,7 @@ static double log_prob(const struct scorer *s, const real *logits, int32_t id, i
 
 static int damaged(const struct scorer *s, double ll, struct err *e)
 {
-    return ll <= 0 && ll > -1e30
+    return ll < 1 && ll > -1e30 /* rounding may put it above 0 */
                ? 0
                : err_set(e, DS_ENUMERIC, "%s: a log-probability is %g: the model is damaged",
                          s->s->dir, ll);

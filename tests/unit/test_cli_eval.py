@@ -221,6 +221,31 @@ def every_method_is_evaluated_by_what_it_has():
             assert b"no capacity" in p.stderr, (name, p.stderr)
 
 
+@test
+def a_task_is_asked_with_its_depth_beside_the_score():
+    os.makedirs("mmlu/test")
+    with open("mmlu/test/anatomy_test.csv", "w") as f:
+        f.write("question,choice0,choice1,choice2,choice3,answer\nOne?,a,b,c,d,1\nTwo?,a,b,c,d,3\n")
+    words = ("task=mmlu", "data.path=mmlu", "shots=0", "results=done.jsonl")
+    x = run_json("eval", "edp", *words, "limit=1", "-o", "out.json")
+    with open("out.json") as f:
+        assert json.load(f) == x
+    assert x["n-samples"]["mmlu_anatomy"] == {"original": 2, "effective": 1}, x
+    y = run_json("eval", "edp", *words, "-o", "out.json")
+    r = y["results"]["mmlu"]
+    assert y["config"]["resumed"] == 1 and r["acc,none"] in (0, 0.5, 1), y
+    assert abs(r["mean_depth"] - 6 * r["block_ratio"]) < 1e-6 and 0 < r["flops_ratio"] < 1.2, r
+    dense = run_json("eval", "edp", *words[:3], "routing=dense")["results"]["mmlu"]
+    assert dense["block_ratio"] == 1 and dense["mean_depth"] == 6, dense
+    assert "2 documents from done.jsonl" in run("eval", "edp", *words)
+    refused("name another file", "eval", "edp", *words, "routing=dense", code=1)
+    refused("something else", "eval", "edp", *words, "-o", "mmlu/test/anatomy_test.csv", code=1)
+    refused("would know the answer", "eval", "edp", *words, "routing=topk")
+    refused("go with task=ppl", "eval", "edp", *words, "--benchmark")
+    refused("needs data.path=FOLDER", "eval", "edp", "task=gsm8k")
+    refused("holds none of", "eval", "edp", "task=gsm8k", "data.path=mmlu", code=1)
+
+
 def main():
     name = "test_cli_eval"
     if not PROGRAM or not os.path.exists(PROGRAM):
