@@ -48,6 +48,10 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
                enum param_init init, double scale);
 /* Reserves value (and grad, m, v when train) for all rows and sets the pointers; zeroes everything. */
 int params_reserve(struct params *ps, int train, struct err *e) DS_CHECK;
+/* The same but values are left undefined: whoever reads them from a file writes every one. */
+int params_reserve_unset(struct params *ps, int train, struct err *e) DS_CHECK;
+/* Memory either will take. */
+double params_bytes(const struct params *ps, int train);
 /* Draws initial values: element i of parameter p from (seed, RNG_INIT, hash of its NAME): adding a parameter changes no other. */
 void params_init(struct params *ps, uint64_t seed);
 /* To be called by whoever writes values; the functions here do.  What is derived from them (packed copies) follows it. */

@@ -39,6 +39,13 @@ const char *st_meta(const struct st *s, const char *key); /* __metadata__, NULL 
 /* Converts F64/F32/F16/BF16 to float (or double): n items must equal t->items; else DS_EFORMAT. */
 int st_read_f32(const struct st_tensor *t, float *out, uint64_t n, struct err *e) DS_CHECK;
 int st_read_f64(const struct st_tensor *t, double *out, uint64_t n, struct err *e) DS_CHECK;
+/* The same of n values from the at-th on, for readers that cut a tensor: st_check_read has said that its type can be computed with
+ * and that it has as many values as are needed. */
+int st_check_read(const struct st_tensor *t, uint64_t items, struct err *e) DS_CHECK;
+void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n);
+void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n);
+/* These values have been read: their pages need not stay in memory (they come from the file again when they are wanted). */
+void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n);
 /* Number of NaN/Inf values. */
 uint64_t st_nonfinite(const struct st_tensor *t);
 /* 0 while the file is the one that was opened; DS_EFORMAT when it was changed or replaced meanwhile
@@ -55,6 +62,9 @@ struct st_out {
     int rank;
     uint64_t shape[ST_RANK_MAX];
     const void *data;
+    /* Or NULL.  Puts row i (of shape[0], or the whole of a vector) of a tensor whose values lie otherwise in memory into `out`; data
+     * is then what it needs to find them. */
+    void (*row)(const void *data, uint64_t i, void *out);
 };
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,
              size_t n_meta, struct err *e) DS_CHECK;

@@ -48,7 +48,9 @@ void model_config_rope(const struct model_config *c, double *inv_freq);
  * too few to count). */
 double model_config_weights(const struct model_config *c);
 struct flops_shape model_config_flops(const struct model_config *c);
-/* config.json in Hugging Face's keys (model_type llama or qwen2 when the switches are theirs, else "depthscope") with ours
+/* "llama", "qwen2" or "gpt2" when a program for that family computes the same, else NULL. */
+const char *model_config_family(const struct model_config *c);
+/* config.json in Hugging Face's keys (model_type is the family's, else "depthscope") with ours
  * below "depthscope"; and back. route_yaml: the method's options, flat "key: value" lines. */
 void model_config_to_json(struct str *out, const struct model_config *c,
                           const struct config *route_options);

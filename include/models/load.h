@@ -4,20 +4,29 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "io/st_set.h"
 #include "models/model.h"
 
 /* What MODEL on the command line may name: a run (its best, else newest verified checkpoint), a checkpoint, a
  * directory.  Fills dir with the directory that holds config.json; DS_ENOTFOUND naming what was looked for. */
 int model_locate(const char *model, char *dir, size_t size, struct err *e) DS_CHECK;
-/* Reads config.json and weights of DIR.  Overrides (may be NULL) replace method options ("edp.target_ratio"). Every tensor
- * must be used and every parameter found; shapes are compared and both are named. */
+/* Reads config.json and the weights of DIR (model.safetensors, or the shards of its index; names and layouts as Llama, Qwen2,
+ * Mistral or GPT-2 have them).  Overrides (may be NULL) replace method options ("edp.target_ratio").  Every tensor must be used and
+ * every parameter found; shapes are compared and both are named; memory is estimated first, and refused with both figures. */
 int model_open(struct model **out, const char *dir, struct config *overrides, int train,
                struct err *e) DS_CHECK;
-/* Weights (which = 0), or AdamW's m (1) and v (2) into the params; names as in the params table. */
+/* Its table of parameters alone, from config.json: model_reserve_values, and then values, make it a model. */
+int model_open_table(struct model **out, const char *dir, struct config *overrides, int train,
+                     struct err *e) DS_CHECK;
+/* Appends one line: how many tensors of DIR are used, missing and unexpected, with the first names. */
+int model_coverage(const char *dir, struct str *out, struct err *e) DS_CHECK;
+/* Weights, from a file, an index or a directory; or, with optimizer, AdamW's moments, whose names end in ".m" and ".v". */
 int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e) DS_CHECK;
+int model_read_set(struct model *m, const struct st_set *s, struct err *e) DS_CHECK;
+/* Weights are named and laid out as the family of the shape has them (models/names.h), moments as ours. */
 int model_write_weights(const struct model *m, const char *path, int optimizer,
                         struct err *e) DS_CHECK;
-/* Weights to start from: every tensor of the base model comes from DIR/model.safetensors, which must hold no other (DS_EFORMAT
+/* Weights to start from: every tensor of the base model comes from DIR, which must hold no other (DS_EFORMAT
  * names what is missing, has another shape or has no place).  Adapters and the method's parameters are taken where DIR has them
  * in this shape, else they stay as they are; those of other methods are left.  Appends to *told one line: how many tensors are
  * taken, new and left, with names. */

@@ -116,6 +116,11 @@ enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN };
  * strings of *c.  The parameters are reserved and initialised at `seed`; those of the base come first in the table. */
 int model_new(struct model **out, struct model_config *c, struct config *route_options,
               uint64_t seed, int train, struct err *e) DS_CHECK;
+/* In two steps, for values that come from a file: the table of parameters alone, and memory for their values, undefined until
+ * every one is written. */
+int model_new_table(struct model **out, struct model_config *c, struct config *route_options,
+                    uint64_t seed, int train, struct err *e) DS_CHECK;
+int model_reserve_values(struct model *m, struct err *e) DS_CHECK;
 void model_free(struct model *m);
 /* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Grows only: what an earlier call asked for
  * stays.  What the last pass left is lost when it grows. */

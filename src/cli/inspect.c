@@ -269,10 +269,12 @@ static int inspect_model(const char *dir, struct str *out, struct err *e)
     }
     opt_release(&model_group, &c);
     config_release(&route);
-    if (fs_join(path, sizeof path, dir, "tokenizer.json", NULL) == 0 && fs_exists(path))
-        rc = inspect_tokenizer(dir, out, e);
-    if (rc == 0 && fs_join(path, sizeof path, dir, "model.safetensors", NULL) == 0 &&
-        fs_exists(path))
+    if (model_coverage(dir, out, &why) < 0)
+        str_addf(out, "weights: %s\n", why.text);
+    if (fs_join(path, sizeof path, dir, "tokenizer.json", NULL) == 0 && fs_exists(path) &&
+        inspect_tokenizer(dir, out, &why) < 0)
+        str_addf(out, "tokenizer: %s\n", why.text);
+    if (fs_join(path, sizeof path, dir, "model.safetensors", NULL) == 0 && fs_exists(path))
         rc = inspect_tensors(path, out, e);
     return rc;
 }

@@ -92,19 +92,39 @@ static void block_deal(struct params *ps, int train)
         }
 }
 
-int params_reserve(struct params *ps, int train, struct err *e)
+static int reserve(struct params *ps, int train, int zero, struct err *e)
 {
-    uint64_t bytes;
+    uint64_t bytes, values;
     BUG_IF(ps->block != NULL, "parameters: reserved twice");
     if (block_size(ps, train, &bytes) < 0 || bytes > SIZE_MAX)
         return err_set(e, DS_ERANGE, "parameters: their size overflows");
-    ps->block = mem_alloc_aligned((size_t)bytes, 1);
+    ps->block = zero ? mem_alloc_aligned((size_t)bytes, 1) : mem_reserve((size_t)bytes);
     if (!ps->block)
         return err_set(e, DS_EMEM, "parameters: %.1f MiB could not be had",
                        (double)bytes / 1048576.0);
     ps->block_bytes = (size_t)bytes;
     block_deal(ps, train);
+    if (!zero && train && block_size(ps, 0, &values) == 0)
+        memset((char *)ps->block + values, 0, (size_t)(bytes - values));
     return DS_OK;
+}
+
+int params_reserve(struct params *ps, int train, struct err *e)
+{
+    return reserve(ps, train, 1, e);
+}
+
+int params_reserve_unset(struct params *ps, int train, struct err *e)
+{
+    return reserve(ps, train, 0, e);
+}
+
+double params_bytes(const struct params *ps, int train)
+{
+    double n = 0;
+    for (int i = 0; i < ps->n; i++)
+        n += (double)ps->p[i].n * (train && ps->p[i].train ? TENSORS : 1);
+    return n * sizeof(real);
 }
 
 struct init_job {

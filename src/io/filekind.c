@@ -4,6 +4,8 @@
 
 #include "base/compiler.h"
 
+#define PICKLE "a pickle file (it holds code and is not read; convert it to safetensors)"
+
 const char *file_kind(const unsigned char *p, size_t n)
 {
     static const struct {
@@ -12,6 +14,10 @@ const char *file_kind(const unsigned char *p, size_t n)
         const char *what;
     } kinds[] = {
         {"GGUF", 4, "a GGUF file"},
+        {"\x80\2", 2, PICKLE},
+        {"\x80\3", 2, PICKLE},
+        {"\x80\4", 2, PICKLE},
+        {"\x80\5", 2, PICKLE},
         {"PK\3\4", 4,
          "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; "
          "convert it to safetensors)"},

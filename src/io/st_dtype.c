@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 static const struct {
     const char *name;
     int bits;
@@ -98,25 +100,10 @@ static int float_size(enum st_dtype t)
     }
 }
 
-static int check_read(const struct st_tensor *t, uint64_t n, struct err *e)
+void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
 {
-    if (!float_size(t->dtype))
-        return err_set(e, DS_EFORMAT, "tensor %.120s: values of type %s cannot be computed with",
-                       t->name, t->dtype_name);
-    if (n != t->items)
-        return err_set(e, DS_EFORMAT,
-                       "tensor %.120s has %" PRIu64 " values, %" PRIu64 " are needed", t->name,
-                       t->items, n);
-    return 0;
-}
-
-int st_read_f32(const struct st_tensor *t, float *out, uint64_t n, struct err *e)
-{
-    int rc = check_read(t, n, e);
-    const unsigned char *p = t->data;
-    if (rc < 0)
-        return rc;
-    switch (t->dtype) { /* the two common types in loops that the compiler turns into vectors */
+    const unsigned char *p = t->data + (uint64_t)float_size(t->dtype) * at;
+    switch (t->dtype) { /* the common types in loops that the compiler turns into vectors */
     case ST_F32:
         for (uint64_t i = 0; i < n; i++)
             out[i] = float_of((uint32_t)le(p + 4 * i, 4));
@@ -134,17 +121,47 @@ int st_read_f32(const struct st_tensor *t, float *out, uint64_t n, struct err *e
             out[i] = (float)st_value(p + 8 * i, ST_F64);
         break;
     }
+}
+
+void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n)
+{
+    uint64_t size = (uint64_t)float_size(t->dtype);
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = st_value(t->data + size * (at + i), t->dtype);
+}
+
+void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n)
+{
+    uint64_t size = (uint64_t)float_size(t->dtype);
+    mem_discard((void *)(uintptr_t)(t->data + size * at), (size_t)(size * n));
+}
+
+int st_check_read(const struct st_tensor *t, uint64_t n, struct err *e)
+{
+    if (!float_size(t->dtype))
+        return err_set(e, DS_EFORMAT, "tensor %.120s: values of type %s cannot be computed with",
+                       t->name, t->dtype_name);
+    if (n != t->items)
+        return err_set(e, DS_EFORMAT,
+                       "tensor %.120s has %" PRIu64 " values, %" PRIu64 " are needed", t->name,
+                       t->items, n);
     return 0;
+}
+
+int st_read_f32(const struct st_tensor *t, float *out, uint64_t n, struct err *e)
+{
+    int rc = st_check_read(t, n, e);
+    if (rc == 0)
+        st_take_f32(t, 0, out, n);
+    return rc;
 }
 
 int st_read_f64(const struct st_tensor *t, double *out, uint64_t n, struct err *e)
 {
-    int rc = check_read(t, n, e), size = float_size(t->dtype);
-    if (rc < 0)
-        return rc;
-    for (uint64_t i = 0; i < n; i++)
-        out[i] = st_value(t->data + (uint64_t)size * i, t->dtype);
-    return 0;
+    int rc = st_check_read(t, n, e);
+    if (rc == 0)
+        st_take_f64(t, 0, out, n);
+    return rc;
 }
 
 uint64_t st_nonfinite(const struct st_tensor *t)

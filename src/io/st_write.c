@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "io/safetensors.h"
@@ -85,16 +86,12 @@ static int host_is_little(void)
     return low == 1;
 }
 
-/* Data of one tensor; a big-endian host turns every item round on the way. */
-static int write_data(int fd, const struct st_out *t, const char *path, struct err *e)
+/* A big-endian host turns every item round on the way. */
+static int write_items(int fd, const unsigned char *p, uint64_t bytes, size_t size,
+                       const char *path, struct err *e)
 {
     unsigned char buf[4096];
-    const unsigned char *p = t->data;
-    uint64_t bytes = 0;
-    size_t size = (size_t)st_dtype_bits(st_dtype_name(t->dtype)) / 8;
-    int rc = tensor_bytes(t, &bytes, e);
-    if (rc < 0 || bytes == 0)
-        return rc;
+    int rc = 0;
     if (host_is_little() || size == 1)
         return fs_write_all(fd, p, (size_t)bytes, path, e);
     for (uint64_t at = 0; at < bytes && rc == 0;) {
@@ -104,6 +101,27 @@ static int write_data(int fd, const struct st_out *t, const char *path, struct e
         rc = fs_write_all(fd, buf, n, path, e);
         at += n;
     }
+    return rc;
+}
+
+/* Data of one tensor, whole or row by row. */
+static int write_data(int fd, const struct st_out *t, const char *path, struct err *e)
+{
+    uint64_t bytes = 0, rows = t->rank > 1 ? t->shape[0] : 1;
+    size_t size = (size_t)st_dtype_bits(st_dtype_name(t->dtype)) / 8;
+    int rc = tensor_bytes(t, &bytes, e);
+    if (rc < 0 || bytes == 0)
+        return rc;
+    if (!t->row)
+        return write_items(fd, t->data, bytes, size, path, e);
+    void *row = mem_alloc((size_t)(bytes / rows), 1);
+    if (!row)
+        return err_set(e, DS_EMEM, "no memory for a row of %s", t->name);
+    for (uint64_t i = 0; i < rows && rc == 0; i++) {
+        t->row(t->data, i, row);
+        rc = write_items(fd, row, bytes / rows, size, path, e);
+    }
+    mem_free(row);
     return rc;
 }
 

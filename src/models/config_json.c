@@ -6,12 +6,20 @@
 #include "models/config.h"
 #include "routing/route.h"
 
-/* The model_type whose program would compute the same, or NULL: routers and adapters have no place in theirs. */
-static const char *foreign_type(const struct model_config *c)
+static int is_gpt2(const struct model_config *c)
 {
-    int is_same = c->norm == NORM_RMS && c->position == POS_ROPE && c->mlp == MLP_SWIGLU &&
-                  c->embed_scale == 1.0 && c->lora_r == 0 && strcmp(c->method, "dense") == 0;
-    if (!is_same)
+    return c->norm == NORM_LAYER && c->position == POS_LEARNED && c->mlp != MLP_SWIGLU &&
+           c->attn_bias == ATTN_BIAS_ALL && c->mlp_bias && c->kv_heads == c->heads &&
+           c->heads * c->head_dim == c->dim;
+}
+
+const char *model_config_family(const struct model_config *c)
+{
+    if (c->embed_scale != 1.0 || c->lora_r != 0 || strcmp(c->method, "dense") != 0)
+        return NULL; /* routers and adapters have no place in theirs */
+    if (is_gpt2(c))
+        return "gpt2";
+    if (c->norm != NORM_RMS || c->position != POS_ROPE || c->mlp != MLP_SWIGLU)
         return NULL;
     if (c->attn_bias == ATTN_BIAS_QKV)
         return c->mlp_bias ? NULL : "qwen2";
@@ -35,16 +43,8 @@ static void add_rope(struct str *s, const struct model_config *c)
         str_add(s, "null,\n");
 }
 
-void model_config_to_json(struct str *s, const struct model_config *c,
-                          const struct config *route_options)
+static void add_llama(struct str *s, const struct model_config *c)
 {
-    const char *type = foreign_type(c);
-    int is_qwen2 = type && strcmp(type, "qwen2") == 0;
-    str_addf(s, "{\n  \"architectures\": [\"%sForCausalLM\"],\n  \"model_type\": \"%s\",\n",
-             is_qwen2 ? "Qwen2"
-             : type   ? "Llama"
-                      : "Depthscope",
-             type ? type : "depthscope");
     add_key(s, "hidden_size", c->dim);
     add_key(s, "num_hidden_layers", c->layers);
     add_key(s, "num_attention_heads", c->heads);
@@ -55,11 +55,45 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     add_key(s, "max_position_embeddings", c->max_seq);
     str_addf(s, "  \"rms_norm_eps\": %.9g,\n", c->norm_eps);
     add_rope(s, c);
+    str_addf(s, "  \"hidden_act\": \"silu\",\n  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
+             c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false");
+}
+
+static void add_gpt2(struct str *s, const struct model_config *c)
+{
+    add_key(s, "n_embd", c->dim);
+    add_key(s, "n_layer", c->layers);
+    add_key(s, "n_head", c->heads);
+    add_key(s, "n_inner", c->ffn);
+    add_key(s, "n_positions", c->max_seq);
+    add_key(s, "vocab_size", c->vocab);
     str_addf(s,
-             "  \"hidden_act\": \"silu\",\n  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n"
-             "  \"tie_word_embeddings\": %s,\n",
-             c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false",
-             c->tied ? "true" : "false");
+             "  \"layer_norm_epsilon\": %.9g,\n  \"activation_function\": \"%s\",\n"
+             "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n",
+             c->norm_eps, c->mlp == MLP_GELU ? "gelu" : "gelu_new");
+}
+
+static const char *architecture(const char *family)
+{
+    static const char *const names[][2] = {
+        {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"gpt2", "GPT2LMHeadModel"}};
+    for (size_t i = 0; family && i < DS_LEN(names); i++)
+        if (strcmp(names[i][0], family) == 0)
+            return names[i][1];
+    return "DepthscopeForCausalLM";
+}
+
+void model_config_to_json(struct str *s, const struct model_config *c,
+                          const struct config *route_options)
+{
+    const char *type = model_config_family(c);
+    str_addf(s, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n",
+             architecture(type), type ? type : "depthscope");
+    if (type && strcmp(type, "gpt2") == 0)
+        add_gpt2(s, c);
+    else
+        add_llama(s, c);
+    str_addf(s, "  \"tie_word_embeddings\": %s,\n", c->tied ? "true" : "false");
     str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
     for (size_t i = 0; i < model_group.n; i++) {
         char value[256];
@@ -156,42 +190,174 @@ static int read_rope(struct model_config *c, const struct json_node *root, const
     return rc;
 }
 
-/* Llama and Qwen2 differ in their biases alone; the rest of what such files may say is either silent or refused. */
-static int check_foreign(const struct json_node *root, const char *path, struct err *e)
+static int refuse(const char *path, struct err *e, const char *key, const char *what)
+{
+    return err_set(e, DS_EFORMAT, "%s: %s: %s", path, key, what);
+}
+
+/* Attention that sees a part of the past only, in any of the spellings. */
+static int check_window(const struct json_node *root, const char *type, const char *path,
+                        struct err *e)
+{
+    static const char unknown[] = "sliding windows of attention are not known here";
+    const struct json_node *kinds = json_get(root, "layer_types"),
+                           *window = json_get(root, "sliding_window");
+    if (json_bool(json_get(root, "use_sliding_window"), 0))
+        return refuse(path, e, "use_sliding_window", unknown);
+    if (strcmp(type, "mistral") == 0 && json_kind_of(window) != JSON_KIND_NULL)
+        return refuse(path, e, "sliding_window", unknown);
+    for (size_t i = 0; i < json_len(kinds); i++) {
+        const char *kind = json_str(json_at(kinds, i), NULL);
+        if (!kind || strcmp(kind, "full_attention") != 0)
+            return refuse(path, e, "layer_types", unknown);
+    }
+    return 0;
+}
+
+/* What such files may say beside their shape is either silent or refused. */
+static int check_llama(const struct json_node *root, const char *type, const char *path,
+                       struct err *e)
 {
     const char *act = json_str(json_get(root, "hidden_act"), NULL);
     if (act && strcmp(act, "silu") != 0)
         return err_set(e, DS_EFORMAT, "%s: hidden_act %.40s is not known here (silu)", path, act);
-    if (json_bool(json_get(root, "use_sliding_window"), 0))
-        return err_set(e, DS_EFORMAT, "%s: sliding windows of attention are not known here", path);
+    if (json_num(json_get(root, "partial_rotary_factor"), 1) != 1)
+        return refuse(path, e, "partial_rotary_factor",
+                      "heads that turn in part are not known here");
+    return check_window(root, type, path, e);
+}
+
+static int check_gpt2(const struct json_node *root, const char *path, struct err *e)
+{
+    if (!json_bool(json_get(root, "scale_attn_weights"), 1) ||
+        json_bool(json_get(root, "scale_attn_by_inverse_layer_idx"), 0))
+        return refuse(path, e, "scale_attn_weights",
+                      "only scores divided by the root of the head size are known here");
+    if (json_bool(json_get(root, "add_cross_attention"), 0))
+        return refuse(path, e, "add_cross_attention",
+                      "attention to another text is not known here");
     return 0;
 }
 
-static int read_foreign(struct model_config *c, const struct json_node *root, int is_qwen2,
-                        const char *path, struct err *e)
+static int set_gpt2_activation(struct model_config *c, const struct json_node *root,
+                               const char *path, struct err *e)
 {
-    static const struct {
-        const char *hf, *own;
-    } keys[] = {
-        {"hidden_size", "dim"},           {"num_hidden_layers", "layers"},
-        {"num_attention_heads", "heads"}, {"num_key_value_heads", "kv_heads"},
-        {"head_dim", "head_dim"},         {"intermediate_size", "ffn"},
-        {"vocab_size", "vocab"},          {"max_position_embeddings", "max_seq"},
-        {"rms_norm_eps", "norm_eps"},     {"rope_theta", "rope_theta"},
-        {"attention_bias", "attn_bias"},  {"mlp_bias", "mlp_bias"},
-        {"tie_word_embeddings", "tied"},
-    };
-    /* what their files leave out */
-    static const char *const otherwise[][2] = {
-        {"method", "dense"}, {"tied", "false"}, {"norm_eps", "1e-6"}, {"max_seq", "2048"}};
-    int rc = check_foreign(root, path, e);
-    for (size_t i = 0; i < DS_LEN(otherwise) && rc == 0; i++)
-        rc = set_own(c, otherwise[i][0], otherwise[i][1], path, e);
-    for (size_t i = 0; i < DS_LEN(keys) && rc == 0; i++)
-        rc = take(c, root, keys[i].hf, keys[i].own, path, e);
-    if (rc == 0 && is_qwen2)
-        rc = set_own(c, "attn_bias", "qkv", path, e);
-    return rc == 0 ? read_rope(c, root, path, e) : rc;
+    static const char *const known[][2] = {
+        {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu"}};
+    const char *act = json_str(json_get(root, "activation_function"), NULL);
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (strcmp(act ? act : "gelu_new", known[i][0]) == 0)
+            return set_own(c, "mlp", known[i][1], path, e);
+    return err_set(e, DS_EFORMAT,
+                   "%s: activation_function %.40s is not known here (gelu_new, gelu)", path, act);
+}
+
+struct key {
+    const char *hf, *own;
+    int is_needed; /* a file without it describes no model */
+};
+
+/* One family of files: what they leave out, and what they say. */
+struct family {
+    const char *type;
+    const struct key *otherwise, *keys;
+    size_t n_otherwise, n_keys;
+};
+
+static const struct key llama_otherwise[] = {
+    // clang-format off
+    {"false",                    "tied",      0},
+    {"1e-6",                     "norm_eps",  0},
+    {"2048",                     "max_seq",   0},
+    // clang-format on
+};
+static const struct key qwen2_otherwise[] = {
+    // clang-format off
+    {"false",                    "tied",      0},
+    {"1e-6",                     "norm_eps",  0},
+    {"2048",                     "max_seq",   0},
+    {"qkv",                      "attn_bias", 0},
+    // clang-format on
+};
+static const struct key gpt2_otherwise[] = {
+    // clang-format off
+    {"true",                     "tied",      0},
+    {"1e-5",                     "norm_eps",  0},
+    {"1024",                     "max_seq",   0},
+    {"layer",                    "norm",      0},
+    {"true",                     "mlp_bias",  0},
+    {"learned",                  "position",  0},
+    {"true",                     "attn_bias", 0},
+    // clang-format on
+};
+static const struct key llama_keys[] = {
+    // clang-format off
+    {"hidden_size",              "dim",       1},
+    {"num_hidden_layers",        "layers",    1},
+    {"num_attention_heads",      "heads",     1},
+    {"num_key_value_heads",      "kv_heads",  0},
+    {"head_dim",                 "head_dim",  0},
+    {"intermediate_size",        "ffn",       1},
+    {"vocab_size",               "vocab",     1},
+    {"max_position_embeddings",  "max_seq",   0},
+    {"rms_norm_eps",             "norm_eps",  0},
+    {"rope_theta",               "rope_theta", 0},
+    {"tie_word_embeddings",      "tied",      0},
+    {"attention_bias",           "attn_bias", 0},
+    {"mlp_bias",                 "mlp_bias",  0},
+    // clang-format on
+};
+enum { BIAS_KEYS = 2 }; /* the last two of them: Llama's alone */
+static const struct key gpt2_keys[] = {
+    // clang-format off
+    {"n_embd",                   "dim",       1},
+    {"n_layer",                  "layers",    1},
+    {"n_head",                   "heads",     1},
+    {"n_inner",                  "ffn",       0},
+    {"vocab_size",               "vocab",     1},
+    {"n_ctx",                    "max_seq",   0},
+    {"n_positions",              "max_seq",   0},
+    {"layer_norm_epsilon",       "norm_eps",  0},
+    {"tie_word_embeddings",      "tied",      0},
+    // clang-format on
+};
+
+#define KEYS(otherwise, keys, less)                                                                \
+    otherwise, keys, DS_LEN(otherwise), DS_LEN(keys) - (size_t)(less)
+static const struct family families[] = {
+    {"llama", KEYS(llama_otherwise, llama_keys, 0)},
+    {"mistral", KEYS(llama_otherwise, llama_keys, BIAS_KEYS)},
+    {"qwen2", KEYS(qwen2_otherwise, llama_keys, BIAS_KEYS)},
+    {"gpt2", KEYS(gpt2_otherwise, gpt2_keys, 0)},
+};
+
+static const struct family *family_of(const char *type)
+{
+    for (size_t i = 0; type && i < DS_LEN(families); i++)
+        if (strcmp(families[i].type, type) == 0)
+            return &families[i];
+    return NULL;
+}
+
+static int read_foreign(struct model_config *c, const struct json_node *root,
+                        const struct family *f, const char *path, struct err *e)
+{
+    int gpt2 = f->keys == gpt2_keys;
+    int rc = gpt2 ? check_gpt2(root, path, e) : check_llama(root, f->type, path, e);
+    if (rc == 0)
+        rc = set_own(c, "method", "dense", path, e);
+    for (size_t i = 0; i < f->n_otherwise && rc == 0; i++)
+        rc = set_own(c, f->otherwise[i].own, f->otherwise[i].hf, path, e);
+    for (size_t i = 0; i < f->n_keys && rc == 0; i++) {
+        const struct key *k = &f->keys[i];
+        if (k->is_needed && json_kind_of(json_get(root, k->hf)) == JSON_KIND_NULL)
+            rc = err_set(e, DS_EFORMAT, "%s: %s is missing", path, k->hf);
+        else
+            rc = take(c, root, k->hf, k->own, path, e);
+    }
+    if (rc < 0)
+        return rc;
+    return gpt2 ? set_gpt2_activation(c, root, path, e) : read_rope(c, root, path, e);
 }
 
 int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,
@@ -207,12 +373,13 @@ int model_config_from_json(struct model_config *c, struct config *route_options,
     rc = opt_defaults(&model_group, c, e);
     if (rc == 0 && own)
         rc = read_own(c, route_options, own, path, e);
-    else if (rc == 0 && type && (strcmp(type, "llama") == 0 || strcmp(type, "qwen2") == 0))
-        rc = read_foreign(c, root, type[0] == 'q', path, e);
+    else if (rc == 0 && family_of(type))
+        rc = read_foreign(c, root, family_of(type), path, e);
     else if (rc == 0)
-        rc =
-            err_set(e, DS_EFORMAT, "%s: model_type %s is not known here (llama, qwen2, depthscope)",
-                    path, type ? type : "is missing; it");
+        rc = err_set(e, DS_EFORMAT,
+                     "%s: model_type %.60s is not known here (llama, mistral, qwen2, gpt2, "
+                     "depthscope)",
+                     path, type ? type : "is missing; it");
     if (rc == 0)
         rc = model_config_check(c, e);
     if (rc < 0) {

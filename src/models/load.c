@@ -6,205 +6,11 @@
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "load_file.h"
-
-static int read_tensor(const struct st_tensor *t, real *out, uint64_t n, struct err *e)
-{
-#if REAL_BITS == 64
-    return st_read_f64(t, out, n, e);
-#else
-    return st_read_f32(t, out, n, e);
-#endif
-}
-
-static int shape_fits(const struct param *p, const struct st_tensor *t)
-{
-    return t->rank == p->rank && t->shape[0] == (uint64_t)p->shape[0] &&
-           (p->rank < 2 || t->shape[1] == (uint64_t)p->shape[1]);
-}
-
-static int shape_error(const struct param *p, const struct st_tensor *t, const char *path,
-                       struct err *e)
-{
-    struct str have = {0};
-    for (int i = 0; i < t->rank; i++)
-        str_addf(&have, "%s%llu", i ? "," : "", (unsigned long long)t->shape[i]);
-    err_set(e, DS_EFORMAT, "%s: tensor %s is [%s], the model's configuration says [%d%s%.0d]", path,
-            p->name, str_text(&have), p->shape[0], p->rank > 1 ? "," : "",
-            p->rank > 1 ? p->shape[1] : 0);
-    str_release(&have);
-    return DS_EFORMAT;
-}
-
-static int read_param(struct st *s, const char *path, const struct param *p, const char *suffix,
-                      real *out, struct err *e)
-{
-    char name[128];
-    snprintf(name, sizeof name, "%s%s", p->name, suffix);
-    const struct st_tensor *t = st_find(s, name);
-    if (!t && strcmp(p->name, "model.embed_tokens.weight") == 0)
-        t = st_find(s, "lm_head.weight"); /* a tied matrix may be stored under either name */
-    if (!t)
-        return err_set(e, DS_EFORMAT, "%s: tensor %s is missing", path, name);
-    if (!shape_fits(p, t))
-        return shape_error(p, t, path, e);
-    uint64_t bad = st_nonfinite(t);
-    if (bad > 0)
-        log_warn("%s: tensor %s holds %llu values that are not finite", path, name,
-                 (unsigned long long)bad);
-    int rc = read_tensor(t, out, p->n, e);
-    return rc < 0 ? err_add(e, rc, "%s: tensor %s", path, name) : 0;
-}
-
-static int check_unused(const struct model *m, const struct st *s, const char *path, struct err *e)
-{
-    for (size_t i = 0; i < st_count(s); i++) {
-        const char *name = st_at(s, i)->name;
-        int is_head = strcmp(name, "lm_head.weight") == 0 && m->head < 0;
-        if (params_find(&m->params, name) < 0 && !is_head)
-            return err_set(e, DS_EFORMAT, "%s: tensor %s has no place in this model (method %s)",
-                           path, name, m->config.method);
-    }
-    return 0;
-}
-
-int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e)
-{
-    struct st *s = NULL;
-    int rc = st_open(&s, path, e);
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < m->params.n && rc == 0; i++) {
-        struct param *p = &m->params.p[i];
-        BUG_IF(!p->value, "%s: its values were given back", p->name);
-        if (!optimizer) {
-            rc = read_param(s, path, p, "", p->value, e);
-        } else if (p->train) {
-            rc = read_param(s, path, p, ".m", p->m, e);
-            if (rc == 0)
-                rc = read_param(s, path, p, ".v", p->v, e);
-        }
-    }
-    if (rc == 0 && !optimizer)
-        rc = check_unused(m, s, path, e);
-    params_changed(&m->params);
-    st_close(s);
-    return rc;
-}
-
-/* ---- weights to start from ---- */
-
-enum { NAMES_SHOWN = 4 };
-
-/* Counts in words: "2 new (a, b)". */
-struct named {
-    int n;
-    struct str names;
-};
-
-static void name_one(struct named *x, const char *name)
-{
-    if (x->n++ < NAMES_SHOWN)
-        str_addf(&x->names, "%s%s", x->names.len ? ", " : "", name);
-}
-
-static const char *more(const struct named *x)
-{
-    return x->n > NAMES_SHOWN ? ", ..." : "";
-}
-
-static void tell_names(struct str *out, const struct named *x, const char *what)
-{
-    if (x->n > 0)
-        str_addf(out, ", %d %s (%s%s)", x->n, what, str_text(&x->names), more(x));
-}
-
-/* A parameter of some method, or of an adapter: the model it starts may be without. */
-static int is_extra(const char *name)
-{
-    if (strstr(name, ".lora_"))
-        return 1;
-    for (const struct route_ops *const *r = route_all(); *r; r++) {
-        size_t n = strlen((*r)->name);
-        if (strncmp(name, (*r)->name, n) == 0 && name[n] == '.')
-            return 1;
-    }
-    return 0;
-}
-
-/* What the file has and the model takes not: extras are left behind, anything else is an error. */
-static int name_left(const struct model *m, const struct st *s, const char *path,
-                     struct named *left, struct err *e)
-{
-    struct named stray = {0};
-    int rc = 0;
-    for (size_t i = 0; i < st_count(s); i++) {
-        const struct st_tensor *t = st_at(s, i);
-        int at = params_find(&m->params, t->name);
-        if (at >= 0 ? shape_fits(&m->params.p[at], t)
-                    : m->head < 0 && strcmp(t->name, "lm_head.weight") == 0)
-            continue;
-        name_one(is_extra(t->name) ? left : &stray, t->name);
-    }
-    if (stray.n > 0)
-        rc = err_set(e, DS_EFORMAT, "%s: %d tensors have no place in this model: %s%s", path,
-                     stray.n, str_text(&stray.names), more(&stray));
-    str_release(&stray.names);
-    return rc;
-}
-
-static int name_missing(const struct model *m, struct st *s, const char *path, struct err *e)
-{
-    struct named missing = {0};
-    int rc = 0;
-    for (int i = 0; i < m->n_base; i++) {
-        const char *name = m->params.p[i].name;
-        if (!st_find(s, name) && !(i == m->embed && st_find(s, "lm_head.weight")))
-            name_one(&missing, name);
-    }
-    if (missing.n > 0)
-        rc = err_set(e, DS_EFORMAT, "%s: %d tensors of the base model are missing: %s%s", path,
-                     missing.n, str_text(&missing.names), more(&missing));
-    str_release(&missing.names);
-    return rc;
-}
-
-int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
-{
-    char path[1100];
-    struct st *s = NULL;
-    struct named fresh = {0}, left = {0};
-    int taken = 0, rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
-    if (rc == 0)
-        rc = st_open(&s, path, e);
-    if (rc < 0)
-        return rc;
-    rc = name_missing(m, s, path, e);
-    for (int i = 0; i < m->params.n && rc == 0; i++) {
-        struct param *p = &m->params.p[i];
-        const struct st_tensor *t = st_find(s, p->name);
-        if (i >= m->n_base && !(t && shape_fits(p, t))) {
-            name_one(&fresh, p->name);
-            continue;
-        }
-        rc = read_param(s, path, p, "", p->value, e);
-        taken++;
-    }
-    if (rc == 0)
-        rc = name_left(m, s, path, &left, e);
-    params_changed(&m->params);
-    str_addf(told, "%d tensors from %s", taken, dir);
-    tell_names(told, &fresh, "new");
-    tell_names(told, &left, "left behind");
-    str_release(&fresh.names);
-    str_release(&left.names);
-    st_close(s);
-    return rc;
-}
+#include "models/coverage.h"
 
 static struct st_out tensor_of(const struct param *p, const char *name, const real *data)
 {
@@ -215,7 +21,62 @@ static struct st_out tensor_of(const struct param *p, const char *name, const re
     return t;
 }
 
-int model_write_weights(const struct model *m, const char *path, int optimizer, struct err *e)
+/* A tensor as another family lays it out: its parts, of which each is one parameter. */
+struct foreign {
+    struct names_place place;
+    const struct param *part[NAMES_PARTS];
+};
+
+/* Row i: of a transposed tensor input i of every output, of a vector all of it. */
+static void foreign_row(const void *data, uint64_t i, void *out)
+{
+    const struct foreign *f = data;
+    real *to = out;
+    for (int k = 0; k < f->place.parts; k++) {
+        const struct param *p = f->part[k];
+        size_t rows = (size_t)p->shape[0], cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
+        for (size_t o = 0; o < rows; o++)
+            *to++ = p->value[o * cols + (p->rank > 1 ? (size_t)i : 0)];
+    }
+}
+
+static int write_foreign(const struct model *m, const struct names *names, const char *path,
+                         struct err *e)
+{
+    static const char *const meta[] = {"format", "pt"};
+    size_t n = 0, cap = (size_t)m->params.n;
+    struct st_out *t = mem_alloc(cap, sizeof *t);
+    struct foreign *f = mem_alloc(cap, sizeof *f);
+    int rc = t && f ? 0 : err_set(e, DS_EMEM, "%s", path);
+    for (int i = 0; i < m->params.n && rc == 0; i++) {
+        const struct param *p = &m->params.p[i];
+        struct names_place at;
+        names_place(names, p->name, &at);
+        if (at.part > 0) { /* parts of a tensor stand behind each other in the table */
+            for (size_t k = n; k-- > 0;)
+                if (strcmp(f[k].place.name, at.name) == 0) {
+                    f[k].part[at.part] = p;
+                    break;
+                }
+            continue;
+        }
+        f[n] = (struct foreign){.place = at, .part = {p}};
+        t[n] = tensor_of(p, f[n].place.name, p->value);
+        names_shape(&at, p, t[n].shape);
+        if (at.is_transposed || at.parts > 1) {
+            t[n].data = &f[n];
+            t[n].row = foreign_row;
+        }
+        n++;
+    }
+    if (rc == 0)
+        rc = st_write(path, t, n, meta, 1, e);
+    mem_free(t);
+    mem_free(f);
+    return rc;
+}
+
+static int write_own(const struct model *m, const char *path, int optimizer, struct err *e)
 {
     static const char *const meta[] = {"format", "pt"};
     size_t n = 0, cap = 2 * (size_t)m->params.n;
@@ -240,6 +101,13 @@ int model_write_weights(const struct model *m, const char *path, int optimizer, 
     mem_free(t);
     mem_free(names);
     return rc;
+}
+
+int model_write_weights(const struct model *m, const char *path, int optimizer, struct err *e)
+{
+    const struct names *names = names_of_family(model_config_family(&m->config));
+    return optimizer || names_are_ours(names) ? write_own(m, path, optimizer, e)
+                                              : write_foreign(m, names, path, e);
 }
 
 int model_write_config(const struct model *m, const char *path, struct err *e)
@@ -315,12 +183,11 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         model, where[1]);
 }
 
-int model_open(struct model **out, const char *dir, struct config *overrides, int train,
-               struct err *e)
+int model_open_table(struct model **out, const char *dir, struct config *overrides, int train,
+                     struct err *e)
 {
     struct model_config c;
     struct config options = {0};
-    struct model *m = NULL;
     char path[1024];
     if (model_is_file(dir))
         return model_open_file(out, dir, overrides, train, e);
@@ -335,17 +202,48 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
     if (overrides)
         rc = config_merge(&options, overrides, e);
     if (rc == 0)
-        rc = model_new(&m, &c, &options, seed, train, e);
+        rc = model_new_table(out, &c, &options, seed, train, e);
     opt_release(&model_group, &c); /* empty when it was taken */
+out:
+    config_release(&options);
+    return rc;
+}
+
+/* A system that promises more memory than it has would end the program later, without a word. */
+static int check_memory(const struct model *m, const char *dir, struct err *e)
+{
+    double need = params_bytes(&m->params, m->is_training), left = mem_left();
+    char a[16], b[16];
+    if (left == 0 || need <= left)
+        return 0;
+    return err_set(e, DS_EMEM, "%s: its %lld parameters need %sB of memory, %sB are left", dir,
+                   (long long)params_count(&m->params), str_si(a, need), str_si(b, left));
+}
+
+int model_open(struct model **out, const char *dir, struct config *overrides, int train,
+               struct err *e)
+{
+    struct model *m = NULL;
+    struct st_set *s = NULL;
+    struct coverage v = {0};
+    int rc = model_open_table(&m, dir, overrides, train, e);
     if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
+        rc = st_set_open(&s, dir, e);
     if (rc == 0)
-        rc = model_read_weights(m, path, 0, e);
+        rc = coverage_make(&v, m, s, 1, e);
+    if (rc == 0) /* what does not fit is said before memory is asked for */
+        rc = coverage_check(&v, m, s, e);
+    coverage_release(&v);
+    if (rc == 0)
+        rc = check_memory(m, dir, e);
+    if (rc == 0)
+        rc = model_reserve_values(m, e);
+    if (rc == 0)
+        rc = model_read_set(m, s, e);
+    st_set_close(s);
     if (rc == 0)
         *out = m;
     else
         model_free(m);
-out:
-    config_release(&options);
     return rc;
 }

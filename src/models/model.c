@@ -75,8 +75,8 @@ static int make_rope(struct model *m, struct err *e)
     return rc;
 }
 
-int model_new(struct model **out, struct model_config *c, struct config *route_options,
-              uint64_t seed, int train, struct err *e)
+int model_new_table(struct model **out, struct model_config *c, struct config *route_options,
+                    uint64_t seed, int train, struct err *e)
 {
     int rc = model_config_check(c, e);
     struct model *m = rc < 0 ? NULL : mem_alloc(1, sizeof *m);
@@ -102,14 +102,34 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
         rc = make_route(m, route_options, seed, e);
     if (rc == 0 && train == MODEL_TRAIN_OWN)
         freeze_base(m);
-    if (rc == 0)
-        rc = params_reserve(&m->params, m->is_training, e);
     if (rc < 0) {
         model_free(m);
         return err_add(e, rc, "model");
     }
-    params_init(&m->params, seed);
-    rc = weights_use(m, &(struct number_options){0}, e);
+    *out = m;
+    return 0;
+}
+
+int model_reserve_values(struct model *m, struct err *e)
+{
+    int rc = params_reserve_unset(&m->params, m->is_training, e);
+    if (rc == 0)
+        rc = weights_use(m, &(struct number_options){0}, e);
+    return rc < 0 ? err_add(e, rc, "model") : 0;
+}
+
+int model_new(struct model **out, struct model_config *c, struct config *route_options,
+              uint64_t seed, int train, struct err *e)
+{
+    struct model *m = NULL;
+    int rc = model_new_table(&m, c, route_options, seed, train, e);
+    if (rc < 0)
+        return rc;
+    rc = params_reserve(&m->params, m->is_training, e);
+    if (rc == 0) {
+        params_init(&m->params, seed);
+        rc = weights_use(m, &(struct number_options){0}, e);
+    }
     if (rc < 0) {
         model_free(m);
         return err_add(e, rc, "model");

@@ -251,11 +251,11 @@ T(every_base_tensor_must_be_there_and_no_other)
     t_ok(model_start_from(m, dir, &line, &e), &e);
     write_tensors(m, dir, 2, NULL);
     t_fails(model_start_from(m, dir, &line, &e), &e, DS_EFORMAT,
-            "2 tensors of the base model are missing: model.embed_tokens.weight, "
-            "model.layers.0.input_layernorm.weight");
+            "9 tensors used, 2 missing (model.embed_tokens.weight, "
+            "model.layers.0.input_layernorm.weight), 0 unexpected");
     write_tensors(m, dir, 0, "model.layers.1.input_layernorm.weight");
     t_fails(model_start_from(m, dir, &line, &e), &e, DS_EFORMAT,
-            "1 tensors have no place in this model: model.layers.1.input_layernorm.weight");
+            "11 tensors used, 0 missing, 1 unexpected (model.layers.1.input_layernorm.weight)");
     write_tensors(m, dir, 0, "transformer.wte");
     t_fails(model_start_from(m, dir, &line, &e), &e, DS_EFORMAT, "transformer.wte");
     str_release(&line);

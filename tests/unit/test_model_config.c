@@ -156,11 +156,45 @@ static int read_text(struct model_config *c, const char *text, struct err *e)
     return rc;
 }
 
-#define QWEN                                                                                       \
+#define QWEN_SHAPE                                                                                 \
     "\"hidden_size\": 896, \"num_hidden_layers\": 24, \"num_attention_heads\": 14, "               \
     "\"num_key_value_heads\": 2, \"intermediate_size\": 4864, \"vocab_size\": 151936, "            \
-    "\"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, "     \
-    "\"sliding_window\": 32768, \"hidden_act\": \"silu\", \"attention_dropout\": 0.0"
+    "\"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0"
+#define QWEN                                                                                       \
+    QWEN_SHAPE ", \"sliding_window\": 32768, \"hidden_act\": \"silu\", \"attention_dropout\": 0.0"
+#define GPT2                                                                                       \
+    "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, \"n_positions\": "  \
+    "128, \"vocab_size\": 50"
+
+T(a_gpt2_file_has_norms_positions_and_biases_of_its_own)
+{
+    struct model_config c;
+    struct err e = {0};
+    t_ok(read_text(&c, GPT2 ", \"n_inner\": null, \"layer_norm_epsilon\": 1e-6}", &e), &e);
+    t_eq(c.norm, NORM_LAYER);
+    t_eq(c.position, POS_LEARNED);
+    t_eq(c.mlp, MLP_GELU_TANH);
+    t_eq(c.attn_bias, ATTN_BIAS_ALL);
+    t_eq(c.ffn, 256);
+    t_eq(c.max_seq, 128);
+    t_eq(c.tied, 1);
+    t_near(c.norm_eps, 1e-6, 1e-18);
+    t_eq(model_config_params(&c), 50 * 64 + 128 * 64 + 2 * 49984 + 128);
+    opt_release(&model_group, &c);
+}
+
+T(a_mistral_file_without_a_window_is_a_llama)
+{
+    struct model_config c;
+    struct err e = {0};
+    t_ok(read_text(&c, "{\"model_type\": \"mistral\", \"sliding_window\": null, " QWEN_SHAPE "}",
+                   &e),
+         &e);
+    t_eq(c.attn_bias, ATTN_BIAS_NONE);
+    t_eq(c.kv_heads, 2);
+    t_eq(c.tied, 0);
+    opt_release(&model_group, &c);
+}
 
 T(a_qwen2_file_has_biases_on_q_k_and_v)
 {
@@ -235,7 +269,16 @@ T(what_cannot_be_computed_is_refused)
         {LLAMA ", \"rms_norm_eps\": \"x\"}", "rms_norm_eps is not a number"},
         {LLAMA ", \"num_hidden_layers\": 0}", ""},
         {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}", "sliding windows"},
-        {"{\"model_type\": \"mistral\"}", "model_type mistral is not known here"},
+        {"{\"model_type\": \"bert\"}", "model_type bert is not known here"},
+        {"{\"model_type\": \"mistral\"}", "hidden_size is missing"},
+        {"{\"model_type\": \"mistral\", \"sliding_window\": 4096, " QWEN_SHAPE "}",
+         "sliding windows"},
+        {LLAMA ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", "layer_types"},
+        {LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
+        {GPT2 ", \"activation_function\": \"relu\"}", "activation_function relu"},
+        {GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}", "scale_attn"},
+        {GPT2 ", \"add_cross_attention\": true}", "add_cross_attention"},
+        {"{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_layer\": 1}", "n_head is missing"},
         {"{}", "model_type is missing"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
@@ -294,6 +337,9 @@ T(config_json_names_the_family_that_computes_the_same)
                "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 32");
     round_trip("model.method=dense model.rope_scaling=llama3 model.attn_bias=qkv", "qwen2",
                "\"original_max_position_embeddings\": 8192");
+    round_trip("model.method=dense model.norm=layer model.position=learned model.mlp=gelu_tanh "
+               "model.attn_bias=true model.mlp_bias=true",
+               "gpt2", "GPT2LMHeadModel");
     round_trip("model.method=edp", "depthscope", "DepthscopeForCausalLM");
     round_trip("model.method=edp model.attn_bias=qkv", "depthscope", "");
     round_trip("model.method=dense model.attn_bias=qkv model.mlp_bias=true", "depthscope", "");

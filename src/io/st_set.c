@@ -1,0 +1,274 @@
+/* io/st_set.h: an index and its shards agree, or one line says how they do not. */
+#include "io/st_set.h"
+
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512 };
+
+struct shard {
+    char *name;
+    struct st *file;
+};
+
+struct st_set {
+    char *path;
+    struct shard *shard;
+    size_t n_shards, cap_shards;
+    const struct st_tensor **tensor;
+    size_t *of; /* the shard each is in */
+    size_t n;
+    struct map names;
+};
+
+static int out_of_memory(struct err *e)
+{
+    return err_set(e, DS_EMEM, "no memory for the list of tensors");
+}
+
+/* ---- shards ---- */
+
+static int add_shard(struct st_set *s, const char *dir, const char *name, struct err *e)
+{
+    char path[1200];
+    void *grown = s->shard;
+    if (mem_grow(&grown, &s->cap_shards, s->n_shards + 1, sizeof *s->shard) < 0)
+        return out_of_memory(e);
+    s->shard = grown;
+    struct shard *x = &s->shard[s->n_shards];
+    *x = (struct shard){.name = mem_strdup(name)};
+    if (!x->name)
+        return out_of_memory(e);
+    s->n_shards++;
+    int rc = dir ? fs_join(path, sizeof path, dir, name, e)
+             : str_copy(path, sizeof path, name)
+                 ? err_set(e, DS_ERANGE, "%s: the path is too long", name)
+                 : 0;
+    return rc < 0 ? rc : st_open(&x->file, path, e);
+}
+
+static int gather(struct st_set *s, struct err *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_shards; i++)
+        n += st_count(s->shard[i].file);
+    s->tensor = mem_alloc(n + 1, sizeof *s->tensor);
+    s->of = mem_alloc(n + 1, sizeof *s->of);
+    if (!s->tensor || !s->of)
+        return out_of_memory(e);
+    for (size_t i = 0; i < s->n_shards; i++)
+        for (size_t k = 0; k < st_count(s->shard[i].file); k++) {
+            const struct st_tensor *t = st_at(s->shard[i].file, k);
+            int64_t other;
+            if (map_get(&s->names, t->name, strlen(t->name), &other))
+                return err_set(e, DS_EFORMAT, "tensor %.120s is in two shards: %.80s and %.80s",
+                               t->name, s->shard[s->of[other]].name, s->shard[i].name);
+            if (map_set(&s->names, t->name, strlen(t->name), (int64_t)s->n) < 0)
+                return out_of_memory(e);
+            s->of[s->n] = i;
+            s->tensor[s->n++] = t;
+        }
+    return 0;
+}
+
+/* ---- the index ---- */
+
+/* Shards lie beside their index: a name with a slash could lead anywhere. */
+static int is_plain_name(const char *name)
+{
+    return name && name[0] && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\');
+}
+
+static int shard_number(const struct st_set *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_shards; i++)
+        if (strcmp(s->shard[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static int open_shards(struct st_set *s, const struct json_node *map, const char *dir,
+                       struct err *e)
+{
+    const struct json_node *v;
+    const char *key;
+    char path[1200];
+    if (json_kind_of(map) != JSON_KIND_OBJECT || json_len(map) == 0)
+        return err_set(e, DS_EFORMAT, "there is no weight_map that names tensors");
+    for (size_t i = 0; (v = json_member(map, i, &key, NULL)) != NULL; i++) {
+        const char *name = json_str(v, NULL);
+        if (!is_plain_name(name))
+            return err_set(e, DS_EFORMAT,
+                           "tensor %.120s: its shard \"%.80s\" is no name of a file beside the "
+                           "index",
+                           key, name ? name : "");
+        if (shard_number(s, name) >= 0)
+            continue;
+        if (s->n_shards == SHARDS_MAX)
+            return err_set(e, DS_ERANGE, "more than %d shards", (int)SHARDS_MAX);
+        int rc = fs_join(path, sizeof path, dir, name, e);
+        if (rc == 0 && !fs_exists(path))
+            rc = err_set(e, DS_ENOTFOUND, "shard %.120s is missing (it should hold %.120s)", name,
+                         key);
+        if (rc == 0)
+            rc = add_shard(s, dir, name, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_index(const struct st_set *s, const struct json_node *map, struct err *e)
+{
+    const struct json_node *v;
+    const char *key;
+    for (size_t i = 0; (v = json_member(map, i, &key, NULL)) != NULL; i++) {
+        int64_t at;
+        int said = shard_number(s, json_str(v, NULL));
+        if (!map_get(&s->names, key, strlen(key), &at))
+            return err_set(e, DS_EFORMAT, "tensor %.120s is absent from its shard %.80s", key,
+                           json_str(v, NULL));
+        if ((int)s->of[at] != said)
+            return err_set(e, DS_EFORMAT, "tensor %.120s is in shard %.80s, the index says %.80s",
+                           key, s->shard[s->of[at]].name, json_str(v, NULL));
+    }
+    for (size_t i = 0; i < s->n; i++)
+        if (!json_get(map, s->tensor[i]->name))
+            return err_set(e, DS_EFORMAT, "tensor %.120s of shard %.80s is not in the index",
+                           s->tensor[i]->name, s->shard[s->of[i]].name);
+    return 0;
+}
+
+static int open_index(struct st_set *s, struct err *e)
+{
+    char dir[1200];
+    struct json *j = NULL;
+    if (str_copy(dir, sizeof dir, s->path))
+        return err_set(e, DS_ERANGE, "%s: the path is too long", s->path);
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        *slash = '\0';
+    else
+        str_copy(dir, sizeof dir, ".");
+    int rc = json_read_file(&j, s->path, INDEX_MAX, e);
+    if (rc < 0)
+        return rc;
+    const struct json_node *map = json_get(json_root(j), "weight_map");
+    rc = open_shards(s, map, dir, e);
+    if (rc == 0)
+        rc = gather(s, e);
+    if (rc == 0)
+        rc = check_index(s, map, e);
+    json_free(j);
+    return rc < 0 ? err_add(e, rc, "%s", s->path) : 0;
+}
+
+/* ---- opening ---- */
+
+/* Which file of a directory holds its weights. */
+static int find_weights(char *path, size_t size, const char *dir, struct err *e)
+{
+    static const char *const read[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const pickled[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                          "model.pt", "consolidated.00.pth"};
+    int rc = 0;
+    for (size_t i = 0; i < DS_LEN(read) && rc == 0; i++)
+        if ((rc = fs_join(path, size, dir, read[i], e)) == 0 && fs_exists(path))
+            return 0;
+    for (size_t i = 0; i < DS_LEN(pickled) && rc == 0; i++)
+        if ((rc = fs_join(path, size, dir, pickled[i], e)) == 0 && fs_exists(path))
+            return err_set(e, DS_EFORMAT,
+                           "%s: weights of PyTorch hold pickled code and are not read; convert "
+                           "them to safetensors",
+                           path);
+    return rc < 0 ? rc
+                  : err_set(e, DS_ENOTFOUND, "%s: it has neither %s nor %s", dir, read[0], read[1]);
+}
+
+static int is_index(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".json") == 0;
+}
+
+int st_set_open(struct st_set **out, const char *path, struct err *e)
+{
+    char file[1200];
+    int rc = 0;
+    if (fs_is_dir(path))
+        rc = find_weights(file, sizeof file, path, e);
+    else if (str_copy(file, sizeof file, path))
+        rc = err_set(e, DS_ERANGE, "%s: the path is too long", path);
+    if (rc < 0)
+        return rc;
+    struct st_set *s = mem_alloc(1, sizeof *s);
+    if (!s || !(s->path = mem_strdup(file)))
+        rc = out_of_memory(e);
+    else if (is_index(file))
+        rc = open_index(s, e);
+    else if ((rc = add_shard(s, NULL, file, e)) == 0)
+        rc = gather(s, e);
+    if (rc == 0)
+        *out = s;
+    else
+        st_set_close(s);
+    return rc;
+}
+
+void st_set_close(struct st_set *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n_shards; i++) {
+        st_close(s->shard[i].file);
+        mem_free(s->shard[i].name);
+    }
+    mem_free(s->shard);
+    mem_free(s->tensor);
+    mem_free(s->of);
+    map_release(&s->names);
+    mem_free(s->path);
+    mem_free(s);
+}
+
+const char *st_set_path(const struct st_set *s)
+{
+    return s->path;
+}
+
+size_t st_set_count(const struct st_set *s)
+{
+    return s->n;
+}
+
+size_t st_set_shards(const struct st_set *s)
+{
+    return s->n_shards;
+}
+
+const struct st_tensor *st_set_at(const struct st_set *s, size_t i)
+{
+    return i < s->n ? s->tensor[i] : NULL;
+}
+
+const struct st_tensor *st_set_find(const struct st_set *s, const char *name, size_t *at)
+{
+    int64_t i;
+    if (!map_get(&s->names, name, strlen(name), &i))
+        return NULL;
+    if (at)
+        *at = (size_t)i;
+    return s->tensor[i];
+}
+
+int st_set_unchanged(const struct st_set *s, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < s->n_shards && rc == 0; i++)
+        rc = st_unchanged(s->shard[i].file, e);
+    return rc;
+}

@@ -1,0 +1,127 @@
+#include "models/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct row {
+    const char *ours, *theirs;
+    int is_transposed, part, parts;
+};
+
+struct names {
+    const char *family;
+    const char *embed;          /* the tensor a file of this naming is known by             */
+    const char *prefix, *layer; /* what stands before each name; before a block's: + number */
+    const struct row *rows;     /* NULL: what follows the prefix is as ours                 */
+    size_t n;
+};
+
+/* Names behind "model." and behind "model.layers.N.", and behind theirs. */
+static const struct row gpt2[] = {
+    // clang-format off
+    {"embed_tokens.weight",              "wte.weight",           0, 0, 1},
+    {"embed_positions.weight",           "wpe.weight",           0, 0, 1},
+    {"norm.weight",                      "ln_f.weight",          0, 0, 1},
+    {"norm.bias",                        "ln_f.bias",            0, 0, 1},
+    {"input_layernorm.weight",           "ln_1.weight",          0, 0, 1},
+    {"input_layernorm.bias",             "ln_1.bias",            0, 0, 1},
+    {"self_attn.q_proj.weight",          "attn.c_attn.weight",   1, 0, 3},
+    {"self_attn.k_proj.weight",          "attn.c_attn.weight",   1, 1, 3},
+    {"self_attn.v_proj.weight",          "attn.c_attn.weight",   1, 2, 3},
+    {"self_attn.q_proj.bias",            "attn.c_attn.bias",     0, 0, 3},
+    {"self_attn.k_proj.bias",            "attn.c_attn.bias",     0, 1, 3},
+    {"self_attn.v_proj.bias",            "attn.c_attn.bias",     0, 2, 3},
+    {"self_attn.o_proj.weight",          "attn.c_proj.weight",   1, 0, 1},
+    {"self_attn.o_proj.bias",            "attn.c_proj.bias",     0, 0, 1},
+    {"post_attention_layernorm.weight",  "ln_2.weight",          0, 0, 1},
+    {"post_attention_layernorm.bias",    "ln_2.bias",            0, 0, 1},
+    {"mlp.up_proj.weight",               "mlp.c_fc.weight",      1, 0, 1},
+    {"mlp.up_proj.bias",                 "mlp.c_fc.bias",        0, 0, 1},
+    {"mlp.down_proj.weight",             "mlp.c_proj.weight",    1, 0, 1},
+    {"mlp.down_proj.bias",               "mlp.c_proj.bias",      0, 0, 1},
+    // clang-format on
+};
+
+/* The first is ours.  The second of a family is a body saved without its head. */
+static const struct names all[] = {
+    {"llama", "model.embed_tokens.weight", "model.", "layers.", NULL, 0},
+    {"llama", "embed_tokens.weight", "", "layers.", NULL, 0},
+    {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2)},
+    {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2)},
+};
+
+const struct names *names_of(const struct st_set *s)
+{
+    for (size_t i = 0; i < DS_LEN(all); i++)
+        if (st_set_find(s, all[i].embed, NULL))
+            return &all[i];
+    return all;
+}
+
+const struct names *names_of_family(const char *family)
+{
+    for (size_t i = 0; family && i < DS_LEN(all); i++)
+        if (strcmp(all[i].family, family) == 0)
+            return &all[i];
+    return all;
+}
+
+int names_are_ours(const struct names *n)
+{
+    return n == all;
+}
+
+static const struct row *row_of(const struct names *n, const char *ours)
+{
+    for (size_t i = 0; i < n->n; i++)
+        if (strcmp(n->rows[i].ours, ours) == 0)
+            return &n->rows[i];
+    return NULL;
+}
+
+void names_place(const struct names *n, const char *ours, struct names_place *out)
+{
+    static const char model[] = "model.", layers[] = "layers.";
+    const char *tail = ours + sizeof model - 1;
+    char number[24] = "";
+    *out = (struct names_place){.parts = 1};
+    snprintf(out->name, sizeof out->name, "%s", ours);
+    if (names_are_ours(n) || strncmp(ours, model, sizeof model - 1) != 0)
+        return; /* the head, adapters and routers have one name everywhere */
+    if (strncmp(tail, layers, sizeof layers - 1) == 0) {
+        const char *digits = tail + sizeof layers - 1;
+        size_t k = strspn(digits, "0123456789");
+        snprintf(number, sizeof number, "%s%.*s.", n->layer, (int)k, digits);
+        tail = digits + k + (digits[k] == '.');
+    }
+    const struct row *r = row_of(n, tail);
+    if (n->rows && !r)
+        return; /* they have no such tensor: missing under our name */
+    snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, r ? r->theirs : tail);
+    if (r) {
+        out->is_transposed = r->is_transposed;
+        out->part = r->part;
+        out->parts = r->parts;
+    }
+}
+
+int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2])
+{
+    uint64_t rows = (uint64_t)p->shape[0] * (uint64_t)at->parts, cols = (uint64_t)p->shape[1];
+    shape[0] = at->is_transposed ? cols : rows;
+    shape[1] = at->is_transposed ? rows : cols;
+    return p->rank;
+}
+
+static int ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+int names_is_buffer(const char *theirs)
+{
+    return ends_with(theirs, ".rotary_emb.inv_freq") || ends_with(theirs, ".attn.bias") ||
+           ends_with(theirs, ".attn.masked_bias");
+}

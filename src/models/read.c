@@ -1,0 +1,270 @@
+/* Weights from files into the parameters' block: straight from the mapping, several tensors at once. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "models/coverage.h"
+#include "models/load.h"
+
+/* Values of one task; columns of a transposed tensor that are read at a time, each into its own row. */
+enum { PIECE = 1 << 19, TILE = 64 };
+
+struct item {
+    const char *name;
+    const struct st_tensor *tensor;
+    struct names_place place;
+    real *out;
+    size_t rows, cols; /* a vector has one row */
+    _Atomic uint64_t bad;
+};
+
+struct piece {
+    struct item *item;
+    size_t row, n; /* rows, or values of a vector */
+};
+
+struct reading {
+    struct item *item;
+    struct piece *piece;
+    int n, pieces;
+};
+
+static void take(const struct st_tensor *t, uint64_t at, real *out, uint64_t n)
+{
+#if REAL_BITS == 64
+    st_take_f64(t, at, out, n);
+#else
+    st_take_f32(t, at, out, n);
+#endif
+}
+
+static uint64_t count_nonfinite(const real *x, size_t n)
+{
+    uint64_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += !(x[i] - x[i] == 0);
+    return bad;
+}
+
+/* (in, out) of the file into (out, in) of ours, a few output rows at a time. */
+static void read_transposed(const struct item *x, size_t row, size_t n)
+{
+    real line[TILE];
+    size_t width = x->rows * (size_t)x->place.parts, begin = x->rows * (size_t)x->place.part + row;
+    for (size_t o = 0; o < n; o += TILE) {
+        size_t k = n - o < TILE ? n - o : TILE;
+        for (size_t i = 0; i < x->cols; i++) {
+            take(x->tensor, i * width + begin + o, line, k);
+            for (size_t j = 0; j < k; j++)
+                x->out[(row + o + j) * x->cols + i] = line[j];
+        }
+    }
+}
+
+static void read_piece(void *ctx, int task, int worker)
+{
+    const struct reading *r = ctx;
+    const struct piece *p = &r->piece[task];
+    struct item *x = p->item;
+    size_t at = p->row * x->cols, n = p->n * x->cols;
+    (void)worker;
+    if (x->place.is_transposed) {
+        read_transposed(x, p->row, p->n);
+    } else {
+        uint64_t from = (uint64_t)x->place.part * x->rows * x->cols + at;
+        take(x->tensor, from, x->out + at, n);
+        st_drop(x->tensor, from, n);
+    }
+    atomic_fetch_add_explicit(&x->bad, count_nonfinite(x->out + at, n), memory_order_relaxed);
+}
+
+static size_t piece_rows(const struct item *x)
+{
+    size_t n = PIECE / (x->cols ? x->cols : 1) / TILE * TILE;
+    return n > 0 ? n : TILE;
+}
+
+static int cut(struct reading *r, struct err *e)
+{
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        n += (int)(r->item[i].rows / piece_rows(&r->item[i])) + 1;
+    r->piece = mem_alloc((size_t)n + 1, sizeof *r->piece);
+    if (!r->piece)
+        return err_set(e, DS_EMEM, "no memory to read tensors");
+    for (int i = 0; i < r->n; i++) {
+        struct item *x = &r->item[i];
+        size_t step = piece_rows(x);
+        for (size_t row = 0; row < x->rows; row += step)
+            r->piece[r->pieces++] =
+                (struct piece){x, row, x->rows - row < step ? x->rows - row : step};
+    }
+    return 0;
+}
+
+static void add_item(struct reading *r, const struct param *p, const struct st_tensor *t,
+                     const struct names_place *place, real *out)
+{
+    struct item *x = &r->item[r->n++];
+    BUG_IF(!out, "%s: its values were given back", p->name);
+    x->name = p->name;
+    x->tensor = t;
+    x->place = *place;
+    x->out = out;
+    x->rows = (size_t)p->shape[0];
+    x->cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
+}
+
+/* Everything in the list, which is given back. */
+static int read_items(struct reading *r, const struct st_set *s, struct err *e)
+{
+    int rc = cut(r, e);
+    if (rc == 0)
+        pool_run(r->pieces, read_piece, r);
+    for (int i = 0; i < r->n && rc == 0; i++)
+        if (r->item[i].bad > 0)
+            log_warn("%s: tensor %s holds %llu values that are not finite", st_set_path(s),
+                     r->item[i].tensor->name, (unsigned long long)r->item[i].bad);
+    if (rc == 0)
+        rc = st_set_unchanged(s, e);
+    mem_free(r->item);
+    mem_free(r->piece);
+    *r = (struct reading){0};
+    return rc;
+}
+
+static int reading_new(struct reading *r, int n, struct err *e)
+{
+    *r = (struct reading){.item = mem_alloc((size_t)n + 1, sizeof *r->item)};
+    return r->item ? 0 : err_set(e, DS_EMEM, "no memory to read tensors");
+}
+
+static int read_covered(struct model *m, const struct st_set *s, const struct coverage *v,
+                        struct err *e)
+{
+    struct reading r;
+    int rc = coverage_check(v, m, s, e);
+    if (rc == 0)
+        rc = reading_new(&r, m->params.n, e);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < m->params.n; i++)
+        if (v->source[i].tensor)
+            add_item(&r, &m->params.p[i], v->source[i].tensor, &v->source[i].place,
+                     m->params.p[i].value);
+    rc = read_items(&r, s, e);
+    params_changed(&m->params);
+    return rc;
+}
+
+/* AdamW's moments are named after our parameters in every family. */
+static int add_moment(struct reading *r, const struct st_set *s, const struct param *p,
+                      const char *suffix, real *out, struct err *e)
+{
+    struct source x = {.place = {.parts = 1}};
+    snprintf(x.place.name, sizeof x.place.name, "%s%s", p->name, suffix);
+    x.tensor = st_set_find(s, x.place.name, NULL);
+    if (!x.tensor)
+        return err_set(e, DS_EFORMAT, "%s: tensor %s is missing", st_set_path(s), x.place.name);
+    int rc = coverage_check_shape(&x, p, e);
+    if (rc < 0)
+        return err_add(e, rc, "%s", st_set_path(s));
+    add_item(r, p, x.tensor, &x.place, out);
+    return 0;
+}
+
+static int read_moments(struct model *m, const struct st_set *s, struct err *e)
+{
+    struct reading r;
+    int rc = reading_new(&r, 2 * m->params.n, e);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < m->params.n && rc == 0; i++) {
+        const struct param *p = &m->params.p[i];
+        if (p->train)
+            rc = add_moment(&r, s, p, ".m", p->m, e);
+        if (p->train && rc == 0)
+            rc = add_moment(&r, s, p, ".v", p->v, e);
+    }
+    if (rc == 0)
+        return read_items(&r, s, e);
+    mem_free(r.item);
+    return rc;
+}
+
+int model_read_set(struct model *m, const struct st_set *s, struct err *e)
+{
+    struct coverage v;
+    int rc = coverage_make(&v, m, s, 1, e);
+    if (rc < 0)
+        return rc;
+    rc = read_covered(m, s, &v, e);
+    coverage_release(&v);
+    return rc;
+}
+
+int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e)
+{
+    struct st_set *s = NULL;
+    int rc = st_set_open(&s, path, e);
+    if (rc == 0)
+        rc = optimizer ? read_moments(m, s, e) : model_read_set(m, s, e);
+    st_set_close(s);
+    return rc;
+}
+
+static void tell_some(struct str *out, int n, const char *what, const struct str *names)
+{
+    if (n > 0)
+        str_addf(out, ", %d %s (%s%s)", n, what, str_text(names),
+                 n > COVERAGE_NAMES ? ", ..." : "");
+}
+
+int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
+{
+    struct st_set *s = NULL;
+    struct coverage v = {0};
+    int rc = st_set_open(&s, dir, e);
+    if (rc == 0)
+        rc = coverage_make(&v, m, s, 0, e);
+    if (rc == 0)
+        rc = read_covered(m, s, &v, e);
+    if (rc == 0) {
+        str_addf(told, "%d tensors from %s", v.used_n, dir);
+        tell_some(told, v.fresh_n, "new", &v.fresh);
+        tell_some(told, v.left_n, "left behind", &v.left);
+    }
+    coverage_release(&v);
+    st_set_close(s);
+    return rc;
+}
+
+int model_coverage(const char *dir, struct str *out, struct err *e)
+{
+    struct st_set *s = NULL;
+    struct model *m = NULL;
+    struct coverage v = {0};
+    struct err why = {0};
+    int rc = model_open_table(&m, dir, NULL, MODEL_USE, e);
+    if (rc == 0)
+        rc = st_set_open(&s, dir, e);
+    if (rc == 0)
+        rc = coverage_make(&v, m, s, 1, e);
+    if (rc == 0) {
+        str_add(out, "weights: ");
+        coverage_tell(&v, out);
+        if (st_set_shards(s) > 1)
+            str_addf(out, ", in %zu shards", st_set_shards(s));
+        str_add(out, "\n");
+        if (v.missing_n == 0 && v.stray_n == 0 && coverage_check(&v, m, s, &why) < 0)
+            str_addf(out, "%s\n", why.text);
+    }
+    coverage_release(&v);
+    st_set_close(s);
+    model_free(m);
+    return rc;
+}
