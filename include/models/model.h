@@ -16,8 +16,8 @@
 
 /* Indices into params; -1 = absent. */
 struct block_params {
-    int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, up_b,
-        down_b;
+    int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, gate_b,
+        up_b, down_b;
 };
 
 /* What one block's forward leaves for its backward. Sized for N = M = R rows. */

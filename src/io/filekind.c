@@ -21,8 +21,6 @@ const char *file_kind(const unsigned char *p, size_t n)
         {"PK\3\4", 4,
          "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; "
          "convert it to safetensors)"},
-        {"\x80\2", 2, "a pickle file (it holds code and is not read; convert it to safetensors)"},
-        {"\x80\4", 2, "a pickle file (it holds code and is not read; convert it to safetensors)"},
         {"\x89HDF", 4, "an HDF5 file"},
         {"<!DOCTYPE", 9, "an HTML page (a failed download?)"},
         {"<!doctype", 9, "an HTML page (a failed download?)"},

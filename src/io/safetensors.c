@@ -43,12 +43,14 @@ static uint64_t le64(const unsigned char *p)
 static int header_find(const struct st *s, uint64_t *length, struct err *e)
 {
     const struct fs_map *f = &s->file;
-    const char *kind = file_kind(f->p, f->n);
+    uint64_t n = f->n < 8 ? 0 : le64(f->p);
+    /* a length may begin as a pickle does: what is there says more */
+    int is_header = n > 0 && n <= HEADER_MAX && n <= f->n - 8 && f->p[8] == '{';
+    const char *kind = is_header ? NULL : file_kind(f->p, f->n);
     if (kind)
         return err_set(e, DS_EFORMAT, "not safetensors but %s", kind);
     if (f->n < 8)
         return err_set(e, DS_EFORMAT, "header too short: the file has %zu bytes", f->n);
-    uint64_t n = le64(f->p);
     if (n > HEADER_MAX)
         return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes is over the limit of %d", n,
                        (int)HEADER_MAX);

@@ -168,7 +168,7 @@ static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f
     struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
     struct act act = act_of(m, w, NULL);
     if (b->gate >= 0) {
-        struct linear gate = lin(m, b->gate, -1);
+        struct linear gate = lin(m, b->gate, b->gate_b);
         linear_fwd(w->a, w->un, &gate, N, 0, NULL);
     }
     linear_fwd(w->b, w->un, &up, N, 0, &(struct linear_extra){.after = act_fwd, .ctx = &act});
@@ -226,8 +226,8 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
     linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, &un, &up);
     linear_bwd_x(d->un, d->hid, &up, N, 0, NULL);
     if (b->gate >= 0) {
-        struct linear gate = lin(m, b->gate, -1);
-        linear_bwd_w(grd(m, b->gate), NULL, d->a, &un, &gate);
+        struct linear gate = lin(m, b->gate, b->gate_b);
+        linear_bwd_w(grd(m, b->gate), grd(m, b->gate_b), d->a, &un, &gate);
         linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
     }
     bulk_zero(d->u, (size_t)N * (size_t)C);

@@ -41,11 +41,13 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
                   : -1;
     b->up = add(ps, l, "mlp.up_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std);
     b->down = add(ps, l, "mlp.down_proj.weight", C, F, PARAM_MATRIX, INIT_NORMAL, out_std);
+    b->gate_b = add_bias(ps, l, "mlp.gate_proj.bias", F, c->mlp_bias && c->mlp == MLP_SWIGLU);
     b->up_b = add_bias(ps, l, "mlp.up_proj.bias", F, c->mlp_bias);
     b->down_b = add_bias(ps, l, "mlp.down_proj.bias", C, c->mlp_bias);
     int biases = c->attn_bias == ATTN_BIAS_NONE ? 0 : c->attn_bias == ATTN_BIAS_ALL ? 4 : 3;
     /* 9 rows are always there; a failed one leaves the table short */
-    int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + biases + 2 * c->mlp_bias;
+    int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + biases +
+               (c->mlp == MLP_SWIGLU ? 3 : 2) * c->mlp_bias;
     if (ps->n - before != want)
         return err_set(e, DS_EMEM, "parameters of layer %d", l);
     return 0;

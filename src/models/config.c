@@ -92,7 +92,8 @@ int64_t model_config_params_layer(const struct model_config *c)
     int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C);
     int64_t matrices = 2 * C * HD + 2 * C * KD + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * F;
     int64_t biases = (c->attn_bias != ATTN_BIAS_NONE ? HD + 2 * KD : 0) +
-                     (c->attn_bias == ATTN_BIAS_ALL ? C : 0) + (c->mlp_bias ? F + C : 0);
+                     (c->attn_bias == ATTN_BIAS_ALL ? C : 0) +
+                     (c->mlp_bias ? (c->mlp == MLP_SWIGLU ? 2 : 1) * F + C : 0);
     return norms + matrices + biases;
 }
 

@@ -226,6 +226,8 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
     struct model *m = NULL;
     struct st_set *s = NULL;
     struct coverage v = {0};
+    if (model_is_file(dir))
+        return model_open_file(out, dir, overrides, train, e);
     int rc = model_open_table(&m, dir, overrides, train, e);
     if (rc == 0)
         rc = st_set_open(&s, dir, e);

@@ -1,0 +1,148 @@
+"""Models in the layout of Hugging Face `transformers`: made by it, or checked with it.
+
+transformers_hf.py make DIR     one tiny random model a family below DIR, whole or in shards, and ids.json, logits.json beside each
+transformers_hf.py check DIR    every model below DIR is loaded; its logits must be those of its logits.json
+transformers_hf.py golden DIR   as make, but each with the values inside its blocks, in float32 and float64 (states.safetensors)
+
+Exit status 0: all equal, 1: not, 77: no such package.
+"""
+import json
+import os
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+try:
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+except ImportError:
+    sys.exit(77)
+from transformers import AutoModelForCausalLM
+
+TOLERANCE = 1e-4
+SHAPE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+             vocab_size=32, max_position_embeddings=64, rms_norm_eps=1e-5)
+LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
+GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
+# name: configuration, largest shard
+FAMILIES = {
+    "llama": (lambda: transformers.LlamaConfig(**SHAPE), None),
+    "llama-tied": (lambda: transformers.LlamaConfig(**SHAPE, tie_word_embeddings=True, attention_bias=True), None),
+    "llama-shards": (lambda: transformers.LlamaConfig(**SHAPE, mlp_bias=True), "6KB"),
+    "llama3": (lambda: transformers.LlamaConfig(**SHAPE, rope_parameters=LLAMA3), None),
+    "mistral": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=None, head_dim=8), None),
+    "qwen2": (lambda: transformers.Qwen2Config(**SHAPE), "8KB"),
+    "qwen2-tied": (lambda: transformers.Qwen2Config(**SHAPE, tie_word_embeddings=True), None),
+    "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
+    "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
+}
+GOLDEN = ["llama", "qwen2-tied", "mistral", "gpt2"]
+ROWS = 8  # tokens of a golden
+
+
+def random_model(config):
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+    with torch.no_grad():
+        for p in model.parameters():  # norms and biases leave their symmetric starts
+            p.add_(0.1 * torch.randn_like(p))
+    return model
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0]
+
+
+def write(path, value):
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(value, f)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def make(root):
+    for name, (config, shard) in FAMILIES.items():
+        where = os.path.join(root, name)
+        model = random_model(config())
+        model.save_pretrained(where, **({"max_shard_size": shard} if shard else {}))
+        assert os.path.exists(os.path.join(where, "model.safetensors")) != bool(shard), name
+        ids = [(7 * i * i + 3 * i + 1) % 32 for i in range(24)]
+        write(os.path.join(where, "ids.json"), ids)
+        write(os.path.join(where, "logits.json"), logits(model, ids).tolist())
+
+
+def check(root):
+    bad = 0
+    names = sorted(os.listdir(root))
+    for name in names:
+        where = os.path.join(root, name)
+        model, info = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, dtype=torch.float32,
+                                                           attn_implementation="eager")
+        off = {k: sorted(map(str, v)) for k, v in info.items() if k.endswith("_keys") and v}
+        ours = torch.tensor(read(os.path.join(where, "logits.json")))
+        far = (logits(model.eval(), read(os.path.join(where, "ids.json"))) - ours).abs().max().item()
+        print("%s: %s, largest difference %.3g%s" % (name, type(model).__name__, far, ", %s" % off if off else ""))
+        bad += bool(off) or not far <= TOLERANCE or ours.abs().max().item() < 0.1
+    return 1 if bad or not names else 0
+
+
+def hooks(model, keep):
+    """What each module hands on, under the names that the test looks for."""
+    def note(name, pick=lambda x: x):
+        return lambda module, inputs, output: keep.__setitem__(
+            name, pick(output[0] if isinstance(output, tuple) else output)[0].detach().clone().contiguous())
+
+    def before(name):
+        return lambda module, inputs: keep.__setitem__(name, inputs[0][0].detach().clone().contiguous())
+
+    gpt2 = hasattr(model, "transformer")
+    body = model.transformer if gpt2 else model.model
+    for l, block in enumerate(body.h if gpt2 else body.layers):
+        at = "%d." % l
+        parts = {"xn": block.ln_1 if gpt2 else block.input_layernorm,
+                 "un": block.ln_2 if gpt2 else block.post_attention_layernorm,
+                 "o": block.attn.c_proj if gpt2 else block.self_attn.o_proj,
+                 "mlp": block.mlp, "h": block}
+        for name, module in parts.items():
+            module.register_forward_hook(note(at + name))
+        parts["o"].register_forward_pre_hook(before(at + "att"))
+        parts["un"].register_forward_pre_hook(before(at + "u"))
+        down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
+        down.register_forward_pre_hook(before(at + "hid"))
+        if gpt2:
+            n = model.config.n_embd
+            block.attn.c_attn.register_forward_hook(note(at + "v", lambda x: x[..., 2 * n:]))
+        else:
+            block.self_attn.v_proj.register_forward_hook(note(at + "v"))
+    (body.ln_f if gpt2 else body.norm).register_forward_hook(note("xf"))
+
+
+def golden(root):
+    for name in GOLDEN:
+        where = os.path.join(root, name)
+        model = random_model(FAMILIES[name][0]())
+        model.save_pretrained(where)
+        stale = os.path.join(where, "generation_config.json")
+        if os.path.exists(stale):
+            os.remove(stale)
+        ids = [(5 * i * i + 3 * i + 2) % 32 for i in range(ROWS)]
+        write(os.path.join(where, "ids.json"), ids)
+        states = {}
+        for kind, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+            keep = {}
+            again = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation="eager").eval()
+            hooks(again, keep)
+            keep["logits"] = logits(again, ids)
+            states.update({"%s.%s" % (kind, k): v.to(dtype).clone() for k, v in keep.items()})
+        save_file(states, os.path.join(where, "states.safetensors"))
+
+
+if __name__ == "__main__":
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    sys.exit({"make": make, "check": check, "golden": golden}[sys.argv[1]](sys.argv[2]))
