@@ -6,6 +6,7 @@ transformers_hf.py golden DIR   as make, but each with the values inside its blo
 
 Exit status 0: all equal, 1: not, 77: no such package.
 """
+import contextlib
 import json
 import os
 import sys
@@ -106,11 +107,10 @@ def hooks(model, keep):
         at = "%d." % l
         parts = {"xn": block.ln_1 if gpt2 else block.input_layernorm,
                  "un": block.ln_2 if gpt2 else block.post_attention_layernorm,
-                 "o": block.attn.c_proj if gpt2 else block.self_attn.o_proj,
-                 "mlp": block.mlp, "h": block}
+                 "h": block}
         for name, module in parts.items():
             module.register_forward_hook(note(at + name))
-        parts["o"].register_forward_pre_hook(before(at + "att"))
+        (block.attn.c_proj if gpt2 else block.self_attn.o_proj).register_forward_pre_hook(before(at + "att"))
         parts["un"].register_forward_pre_hook(before(at + "u"))
         down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
@@ -120,6 +120,24 @@ def hooks(model, keep):
         else:
             block.self_attn.v_proj.register_forward_hook(note(at + "v"))
     (body.ln_f if gpt2 else body.norm).register_forward_hook(note("xf"))
+
+
+@contextlib.contextmanager
+def all_double():
+    """The library turns norms, angles and softmax to float32 whatever the model is in: here that word means float64 to it."""
+    names, kept = ("float32", "float"), torch.float32
+    method, default = torch.Tensor.float, torch.get_default_dtype()
+    try:
+        for name in names:
+            setattr(torch, name, torch.float64)
+        torch.Tensor.float = torch.Tensor.double
+        torch.set_default_dtype(torch.float64)
+        yield
+    finally:
+        for name in names:
+            setattr(torch, name, kept)
+        torch.Tensor.float = method
+        torch.set_default_dtype(default)
 
 
 def golden(root):
@@ -133,12 +151,15 @@ def golden(root):
         ids = [(5 * i * i + 3 * i + 2) % 32 for i in range(ROWS)]
         write(os.path.join(where, "ids.json"), ids)
         states = {}
-        for kind, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+        for kind, around in (("f32", contextlib.nullcontext), ("f64", all_double)):
             keep = {}
-            again = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation="eager").eval()
-            hooks(again, keep)
-            keep["logits"] = logits(again, ids)
-            states.update({"%s.%s" % (kind, k): v.to(dtype).clone() for k, v in keep.items()})
+            with around():
+                again = AutoModelForCausalLM.from_config(FAMILIES[name][0](), attn_implementation="eager").eval()
+                again.load_state_dict(model.state_dict())
+                hooks(again, keep)
+                keep["logits"] = logits(again, ids)
+            states.update({"%s.%s" % (kind, k): v.clone() for k, v in keep.items()})
+        assert all(v.dtype == (torch.float64 if k[:3] == "f64" else torch.float32) for k, v in states.items())
         save_file(states, os.path.join(where, "states.safetensors"))
 
 
