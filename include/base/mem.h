@@ -23,6 +23,8 @@ void mem_free_aligned(void *p);
 void *mem_reserve(size_t bytes) DS_CHECK;
 /* Gives whole pages inside [p, p + bytes) back to the system; the addresses stay valid, their contents do not. */
 void mem_discard(void *p, size_t bytes);
+/* Pages of a mapped file that [p, p + bytes) touches will be read soon. */
+void mem_want(void *p, size_t bytes);
 /* Bytes that this machine can still give, 0 when it does not say. */
 double mem_left(void);
 /* Ensures room for `need` items of `size` in *p (*cap items now), doubling; 0 or DS_EMEM. */

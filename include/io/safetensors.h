@@ -44,6 +44,8 @@ int st_read_f64(const struct st_tensor *t, double *out, uint64_t n, struct err *
 int st_check_read(const struct st_tensor *t, uint64_t items, struct err *e) DS_CHECK;
 void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n);
 void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n);
+/* These values will be read soon: the system may fetch them meanwhile. */
+void st_want(const struct st_tensor *t, uint64_t at, uint64_t n);
 /* These values have been read: their pages need not stay in memory (they come from the file again when they are wanted). */
 void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n);
 /* Number of NaN/Inf values. */

@@ -109,6 +109,14 @@ void mem_discard(void *p, size_t bytes)
         (void)madvise((char *)p + (begin - at), end - begin, MADV_DONTNEED);
 }
 
+void mem_want(void *p, size_t bytes)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    uintptr_t mask = page > 0 ? (uintptr_t)page - 1 : 4095, before = (uintptr_t)p & mask;
+    if (bytes > 0)
+        (void)madvise((char *)p - before, bytes + before, MADV_WILLNEED);
+}
+
 double mem_left(void)
 {
     struct str text = {0};

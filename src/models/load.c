@@ -151,6 +151,17 @@ static int best_of_run(const char *root, char *dir, size_t size)
            checkpoint_verify(dir, NULL) == 0;
 }
 
+/* A file of weights in place of its directory: which kind it is, in one line. */
+static int refuse_file(const char *path, struct err *e)
+{
+    struct st_set *s = NULL;
+    int rc = st_set_open(&s, path, e);
+    st_set_close(s);
+    return rc < 0 ? rc
+                  : err_set(e, DS_EUSAGE, "%s: name the directory that holds it and config.json",
+                            path);
+}
+
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
 {
     char path[1024], root[1024];
@@ -176,6 +187,8 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
             return checkpoint_latest(path, dir, size, &step, e);
         }
     }
+    if (fs_exists(model) && !fs_is_dir(model))
+        return refuse_file(model, e);
     return err_set(
         e, DS_ENOTFOUND,
         "%s: no such model: neither a directory with config.json nor a run with checkpoints "

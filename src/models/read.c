@@ -1,6 +1,6 @@
 /* Weights from files into the parameters' block: straight from the mapping, several tensors at once. */
-#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -12,6 +12,8 @@
 
 /* Values of one task; columns of a transposed tensor that are read at a time, each into its own row. */
 enum { PIECE = 1 << 19, TILE = 64 };
+/* Pieces fetched from disk ahead of the one that is read. */
+enum { AHEAD = 16 };
 
 struct item {
     const char *name;
@@ -19,12 +21,13 @@ struct item {
     struct names_place place;
     real *out;
     size_t rows, cols; /* a vector has one row */
-    _Atomic uint64_t bad;
+    uint64_t bad;
 };
 
 struct piece {
     struct item *item;
     size_t row, n; /* rows, or values of a vector */
+    uint64_t bad;
 };
 
 struct reading {
@@ -65,13 +68,26 @@ static void read_transposed(const struct item *x, size_t row, size_t n)
     }
 }
 
+/* A transposed tensor is wanted whole, and only once. */
+static void want_piece(const struct reading *r, int i)
+{
+    const struct piece *p = &r->piece[i];
+    const struct item *x = p->item;
+    if (x->place.is_transposed && p->row == 0)
+        st_want(x->tensor, 0, x->tensor->items);
+    else if (!x->place.is_transposed)
+        st_want(x->tensor, ((uint64_t)x->place.part * x->rows + p->row) * x->cols, p->n * x->cols);
+}
+
 static void read_piece(void *ctx, int task, int worker)
 {
     const struct reading *r = ctx;
-    const struct piece *p = &r->piece[task];
-    struct item *x = p->item;
+    struct piece *p = &r->piece[task];
+    const struct item *x = p->item;
     size_t at = p->row * x->cols, n = p->n * x->cols;
     (void)worker;
+    if (task + AHEAD < r->pieces)
+        want_piece(r, task + AHEAD);
     if (x->place.is_transposed) {
         read_transposed(x, p->row, p->n);
     } else {
@@ -79,7 +95,7 @@ static void read_piece(void *ctx, int task, int worker)
         take(x->tensor, from, x->out + at, n);
         st_drop(x->tensor, from, n);
     }
-    atomic_fetch_add_explicit(&x->bad, count_nonfinite(x->out + at, n), memory_order_relaxed);
+    p->bad = count_nonfinite(x->out + at, n);
 }
 
 static size_t piece_rows(const struct item *x)
@@ -88,9 +104,17 @@ static size_t piece_rows(const struct item *x)
     return n > 0 ? n : TILE;
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    return x->tensor->data < y->tensor->data ? -1 : x->tensor->data > y->tensor->data;
+}
+
+/* In the files' order: disks like that. */
 static int cut(struct reading *r, struct err *e)
 {
     int n = 0;
+    qsort(r->item, (size_t)r->n, sizeof *r->item, by_address);
     for (int i = 0; i < r->n; i++)
         n += (int)(r->item[i].rows / piece_rows(&r->item[i])) + 1;
     r->piece = mem_alloc((size_t)n + 1, sizeof *r->piece);
@@ -101,7 +125,7 @@ static int cut(struct reading *r, struct err *e)
         size_t step = piece_rows(x);
         for (size_t row = 0; row < x->rows; row += step)
             r->piece[r->pieces++] =
-                (struct piece){x, row, x->rows - row < step ? x->rows - row : step};
+                (struct piece){x, row, x->rows - row < step ? x->rows - row : step, 0};
     }
     return 0;
 }
@@ -123,8 +147,12 @@ static void add_item(struct reading *r, const struct param *p, const struct st_t
 static int read_items(struct reading *r, const struct st_set *s, struct err *e)
 {
     int rc = cut(r, e);
+    for (int i = 0; i < r->pieces && i < AHEAD && rc == 0; i++)
+        want_piece(r, i);
     if (rc == 0)
         pool_run(r->pieces, read_piece, r);
+    for (int i = 0; i < r->pieces && rc == 0; i++)
+        r->piece[i].item->bad += r->piece[i].bad;
     for (int i = 0; i < r->n && rc == 0; i++)
         if (r->item[i].bad > 0)
             log_warn("%s: tensor %s holds %llu values that are not finite", st_set_path(s),

@@ -298,12 +298,13 @@ T(pickled_weights_are_refused)
     struct err e = {0};
     struct st_set *s = NULL;
     const char *dir = t_tmpdir();
+    char found[1024];
     for (size_t i = 0; i < DS_LEN(of); i++) {
         put(dir, of[i].name, of[i].bytes, of[i].n);
         t_fails(st_set_open(&s, dir, &e), &e, DS_EFORMAT,
                 "hold pickled code and are not read; convert them to safetensors");
         if (!strstr(of[i].name, ".json"))
-            t_fails(st_set_open(&s, in(dir, of[i].name), &e), &e, DS_EFORMAT,
+            t_fails(model_locate(in(dir, of[i].name), found, sizeof found, &e), &e, DS_EFORMAT,
                     "convert it to safetensors");
         unlink(in(dir, of[i].name));
     }
