@@ -29,8 +29,9 @@ struct json_node;
 
 struct pretok_stage {
     struct regex *re;
-    char *pattern; /* owned, NUL-terminated */
-    int drop_gaps; /* text between matches is dropped instead of being a piece */
+    char *pattern;   /* owned, NUL-terminated */
+    int drop_gaps;   /* text between matches is dropped instead of being a piece */
+    int plain_words; /* the pattern is known, and common words need not ask it */
 };
 /* Each stage cuts the pieces of the one before it: matches, and the gaps between them. */
 struct pretok {

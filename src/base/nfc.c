@@ -28,6 +28,10 @@ static void compose_valid(struct str *out, const char *s, size_t n)
 {
     for (size_t at = 0, end; at < n; at = end) {
         end = piece_end(s, n, at);
+        if (!nfc_needed(s + at, end - at)) {
+            str_add_bytes(out, s + at, end - at);
+            continue;
+        }
         utf8proc_uint8_t *made = NULL;
         utf8proc_ssize_t len =
             utf8proc_map((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(end - at), &made,

@@ -8,6 +8,14 @@
 const char pretok_gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
+/* Llama 3's and Qwen2's patterns differ from each other in this. */
+#define CL100K(numbers)                                                                            \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                          \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* The patterns for which ascii_match is right. */
+static const char *const plain_words[] = {pretok_gpt2, CL100K("\\p{N}{1,3}"), CL100K("\\p{N}")};
+
 /* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks, and
  * of the other numbers only those of Latin-1 are in. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
@@ -84,8 +92,37 @@ int pretok_add(struct pretok *p, const char *pattern, int drop_gaps, struct err 
         regex_free(re);
         return err_set(e, DS_EMEM, "no memory for a pre-tokenizer pattern");
     }
-    p->stage[p->n++] = (struct pretok_stage){.re = re, .pattern = copy, .drop_gaps = drop_gaps};
+    p->stage[p->n] = (struct pretok_stage){.re = re, .pattern = copy, .drop_gaps = drop_gaps};
+    for (size_t i = 0; i < DS_LEN(plain_words); i++)
+        p->stage[p->n].plain_words |= strcmp(pattern, plain_words[i]) == 0;
+    p->n++;
     return 0;
+}
+
+enum { OTHER, LETTER, SIGN };
+
+static int ascii_class(unsigned char c)
+{
+    if ((c | 32) >= 'a' && (c | 32) <= 'z')
+        return LETTER;
+    return (c > ' ' && c < '0') || (c > '9' && c < 127) ? SIGN : OTHER;
+}
+
+/* The bytes that the pattern would match at s where that is plain: letters with or without one
+ * space before them, and signs before a space.  0: ask the pattern.  Ten times as fast as it. */
+static size_t ascii_match(const char *s, size_t n)
+{
+    const unsigned char *c = (const unsigned char *)s;
+    size_t i = c[0] == ' ', start = i;
+    while (i < n && ascii_class(c[i]) == LETTER)
+        i++;
+    if (i > start)
+        return i < n && c[i] < 128 ? i : 0; /* a letter beyond ASCII would go on */
+    if (start || c[0] == '\'')
+        return 0;
+    while (i < n && ascii_class(c[i]) == SIGN)
+        i++;
+    return i < n && c[i] == ' ' ? i : 0;
 }
 
 static size_t rune_bytes(const char *s, size_t n)
@@ -106,7 +143,10 @@ static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n
     const struct pretok_stage *st = &p->stage[stage];
     size_t done = 0, from = 0, a = 0, b = 0;
     while (from < n) {
-        int rc = regex_next(st->re, s, n, from, 1, &a, &b, e);
+        size_t plain = st->plain_words && from == done ? ascii_match(s + from, n - from) : 0;
+        a = from;
+        b = from + plain;
+        int rc = plain ? 1 : regex_next(st->re, s, n, from, 1, &a, &b, e);
         if (rc < 0)
             return rc;
         if (rc == 0)

@@ -1,5 +1,6 @@
-/* First byte even: a tokenizer.json from outside, then text through it; odd: training on the first
- * half, then the second half there and back. */
+/* First byte modulo 8: 2, 4, 6 are a SentencePiece model, a llama2.c tokenizer, a tiktoken file from
+ * outside, other even ones a tokenizer.json, then text through it; odd: training on the first half,
+ * then the second half there and back. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "data/bpe.h"
+#include "data/pieces.h"
 #include "data/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -30,7 +32,10 @@ static void there_and_back(const struct tokenizer *t, const char *s, size_t n, i
     str_release(&back);
 }
 
-static void from_json(const char *s, size_t n)
+typedef int parse_fn(struct tokenizer **out, const char *p, size_t n, const char *what,
+                     struct err *e);
+
+static void from_file(parse_fn *parse, const char *s, size_t n)
 {
     static const char probe[] = "Hello wor<x>ld "
                                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -38,7 +43,7 @@ static void from_json(const char *s, size_t n)
                                 "\xC3\xA9\xff 123\r\n<|endoftext|>";
     struct tokenizer *t = NULL;
     struct err e;
-    if (tokenizer_load_json(&t, s, n, "input", &e) < 0)
+    if (parse(&t, s, n, "input", &e) < 0)
         return;
     BUG_IF(tokenizer_hash(t) == 0 && tokenizer_vocab(t) == 0, "empty");
     there_and_back(t, probe, sizeof probe - 1, 0);
@@ -55,6 +60,9 @@ static void from_text(const char *s, size_t n)
     tokenizer_free(t);
 }
 
+static parse_fn *const parsers[] = {tokenizer_load_json, tokenizer_parse_spm,
+                                    tokenizer_parse_llama2c, tokenizer_parse_tiktoken};
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -62,6 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] % 2)
         from_text((const char *)data + 1, size - 1);
     else
-        from_json((const char *)data + 1, size - 1);
+        from_file(parsers[data[0] % 8 / 2], (const char *)data + 1, size - 1);
     return 0;
 }
