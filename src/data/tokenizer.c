@@ -227,6 +227,8 @@ static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
     int32_t flag[5] = {c->unk, c->fuse_unk, t->strip_space, t->metaspace.on,
                        t->metaspace.when << 1 | t->metaspace.split};
     h = hash64(flag, sizeof flag, h);
+    for (size_t i = 0; i < t->n_added; i++)
+        h = hash64(&t->added[i].normalized, sizeof t->added[i].normalized, h);
     for (int i = 0; i < t->norm.n; i++) {
         const struct norm_step *s = &t->norm.step[i];
         h = hash64(s->from ? s->from : "", s->from_len, h + (uint64_t)s->kind);
