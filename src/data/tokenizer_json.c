@@ -1,5 +1,6 @@
-/* Hugging Face tokenizer.json -> BPE over bytes or over characters.  What the file asks for and this program cannot
- * do is refused by name: ids that are quietly different would be worse than none. */
+/* Hugging Face tokenizer.json -> BPE over bytes or over characters.  What the file asks for and
+ * this program cannot do is refused by name: ids that are quietly different would be worse than
+ * none. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
