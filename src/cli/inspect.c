@@ -321,9 +321,15 @@ static const struct {
     const char *end;
     int (*inspect)(const char *path, struct str *out, struct err *e);
 } endings[] = {
-    {".safetensors", inspect_tensors},      {".pt", inspect_tensors},  {".pth", inspect_tensors},
-    {"pytorch_model.bin", inspect_tensors}, {".gguf", inspect_gguf},   {".png", inspect_figure},
-    {"tokenizer.json", inspect_tokenizer},  {".bin", inspect_llama2c},
+    {".safetensors", inspect_tensors},
+    {".pt", inspect_tensors},
+    {".pth", inspect_tensors},
+    {"pytorch_model.bin", inspect_tensors},
+    {".gguf", inspect_gguf},
+    {".png", inspect_figure},
+    {"tokenizer.json", inspect_tokenizer},
+    {"tokenizer.bin", inspect_tokenizer},
+    {".bin", inspect_llama2c},
 };
 
 int inspect_path(const char *path, struct str *out, struct err *e)
