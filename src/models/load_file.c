@@ -15,10 +15,12 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
+/* PyTorch's .bin are pickles, and refused as such. */
 int model_is_file(const char *path)
 {
-    return (ends_with(path, ".gguf") || ends_with(path, ".bin")) && fs_exists(path) &&
-           !fs_is_dir(path);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int is_bin = ends_with(path, ".bin") && strncmp(name, "pytorch_model", 13) != 0;
+    return (ends_with(path, ".gguf") || is_bin) && fs_exists(path) && !fs_is_dir(path);
 }
 
 int model_open_file(struct model **out, const char *path, struct config *overrides, int train,
