@@ -58,11 +58,14 @@ for seed in 1 2 3; do
     frozen "$seed"
 done
 names="dense dense6 edp mod dtf dlrscratch hatscratch random static stochastic hat dlr lora"
-runs=
+files=
 for name in $names; do
     for seed in 1 2 3; do
-        runs="$runs $DEPTHSCOPE_RUNS/$name-s$seed"
+        file=$DEPTHSCOPE_RUNS/$name-s$seed/eval.mp
+        rm -f "$file"
+        "$program" eval "$name-s$seed" tokens=32768 threads=1 time_rounds=7 -o "$file" > /dev/null
+        files="$files $file"
     done
 done
 # shellcheck disable=SC2086 # a list
-"$program" compare $runs
+"$program" compare $files
