@@ -49,6 +49,26 @@ static int use_numbers(struct subject *s, const struct number_options *numbers, 
     return weights_use(s->model, &o, e);
 }
 
+/* Beside a model that is one file; in the directory of any other. */
+static int open_tokenizer(struct subject *s, struct err *e)
+{
+    char where[sizeof s->dir];
+    if (fs_is_dir(s->dir))
+        return tokenizer_load(&s->tokenizer, s->dir, e);
+    str_copy(where, sizeof where, s->dir);
+    char *slash = strrchr(where, '/');
+    if (slash)
+        slash[slash == where] = '\0';
+    else
+        str_copy(where, sizeof where, ".");
+    int rc = tokenizer_load(&s->tokenizer, where, e);
+    return rc < 0 ? err_add(e, rc,
+                            "%s brings no tokenizer: put tokenizer.json, tokenizer.model or "
+                            "tokenizer.bin beside it",
+                            s->dir)
+                  : 0;
+}
+
 int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
                  struct err *e)
 {
@@ -57,7 +77,7 @@ int subject_open(struct subject *s, const char *model, const struct number_optio
     for (size_t n = strlen(s->dir); rc == 0 && n > 1 && s->dir[n - 1] == '/'; n--)
         s->dir[n - 1] = '\0';
     if (rc == 0)
-        rc = tokenizer_load(&s->tokenizer, s->dir, e);
+        rc = open_tokenizer(s, e);
     if (rc == 0)
         rc = model_open(&s->model, s->dir, NULL, 0, e);
     if (rc == 0)

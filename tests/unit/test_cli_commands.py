@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -433,6 +434,29 @@ def bench_measures_what_is_asked():
     if os.path.exists("/proc/meminfo"):
         p = subprocess.run([PROGRAM, "bench", "shape=1.1b", "batch=1024", "seq=32768"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert p.returncode == 1 and b"are free" in p.stderr and b"train" in p.stderr and p.stdout == b"", p
+
+
+def llama2c_file(path, dim=8, hidden=16, layers=2, heads=2, vocab=300, seq=64):
+    n = vocab * dim + layers * (2 * dim + 4 * dim * dim + 3 * dim * hidden) + dim + seq * (dim // heads)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<7i", dim, hidden, layers, heads, heads, vocab, seq))
+        f.write(struct.pack("<%df" % n, *(((i * 7919) % 201 - 100) / 500 for i in range(n))))
+
+
+@test
+def a_model_in_one_file_takes_the_tokenizer_beside_it():
+    os.mkdir("onefile")
+    llama2c_file("onefile/m.bin")
+    refused("brings no tokenizer", "generate", "onefile/m.bin", "--prompt", "a", code=1)
+    shutil.copy("runs/tiny/tokenizer.json", "onefile")
+    x = run_json("generate", "onefile/m.bin", "--prompt", "Once", "max_tokens=4", "time_rounds=0")
+    assert len(x["ids"]) >= 4 and set(x["depth"]) == {2}, x
+    here = os.getcwd()
+    os.chdir("onefile")
+    try:
+        assert run_json("generate", "m.bin", "--prompt", "Once", "max_tokens=4", "time_rounds=0")["ids"] == x["ids"]
+    finally:
+        os.chdir(here)
 
 
 @test
