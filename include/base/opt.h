@@ -24,7 +24,8 @@ struct opt {
     double min, max;       /* inclusive; both 0 = unlimited (numbers must be finite in any case) */
     const char *choices;   /* OPT_ENUM                            */
     const char *help;      /* one line; units in it               */
-    const char *alias;     /* another full key that means the same (a paper's own name), or NULL */
+    const char *
+        alias; /* other full keys that mean the same (papers' own names), with spaces between; or NULL */
 };
 
 struct opt_group {
@@ -46,6 +47,8 @@ int opt_set_named(const struct opt *o, const char *prefix, void *values, const c
                   const char *where, struct err *e) DS_CHECK;
 /* The value as text that opt_set reads back. */
 void opt_print(const struct opt *o, const void *values, char *out, size_t size);
+/* The i-th other name; 0 when there is none. */
+int opt_alias(const struct opt *o, int i, char *out, size_t size);
 const struct opt *opt_find(const struct opt_group *g, const char *full_key);
 void opt_release(const struct opt_group *g, void *values); /* frees strings */
 

@@ -28,6 +28,21 @@ static void join(struct str *all, const char *text)
         str_addf(all, "%s%s", all->len ? "; " : "", text);
 }
 
+/* What was set last by one of the row's other names; all of them are used. */
+static struct config_entry *by_alias(struct config *c, const struct opt *o)
+{
+    char name[CONFIG_KEY_MAX + 1];
+    struct config_entry *last = NULL;
+    for (int i = 0; opt_alias(o, i, name, sizeof name); i++) {
+        struct config_entry *x = entry_of(c, name);
+        if (x)
+            x->used = 1;
+        if (x && (!last || x->order > last->order))
+            last = x;
+    }
+    return last;
+}
+
 int config_apply(struct config *c, const struct opt_group *g, void *values, struct err *e)
 {
     struct str errors = {0};
@@ -37,11 +52,9 @@ int config_apply(struct config *c, const struct opt_group *g, void *values, stru
         struct err local = {0};
         const struct opt *o = &g->opts[i];
         BUG_IF(!full_key(key, sizeof key, g, o), "option key %s is too long", o->key);
-        struct config_entry *x = entry_of(c, key), *y = entry_of(c, o->alias);
+        struct config_entry *x = entry_of(c, key), *y = by_alias(c, o);
         if (x)
             x->used = 1;
-        if (y)
-            y->used = 1;
         if (!x || (y && y->order > x->order))
             x = y;
         int one = x ? opt_set_named(o, g->prefix, values, x->value, x->where, &local) : 0;
@@ -81,10 +94,11 @@ static void nearest_key(char *best, size_t size, const char *wrong,
                 least = d;
                 str_copy(best, size, key);
             }
-            if (o->alias && (d = str_distance(wrong, o->alias)) < least) {
-                least = d;
-                str_copy(best, size, o->alias);
-            }
+            for (int a = 0; opt_alias(o, a, key, sizeof key); a++)
+                if ((d = str_distance(wrong, key)) < least) {
+                    least = d;
+                    str_copy(best, size, key);
+                }
         }
 }
 

@@ -229,14 +229,37 @@ void opt_print(const struct opt *o, const void *values, char *out, size_t size)
     }
 }
 
+int opt_alias(const struct opt *o, int i, char *out, size_t size)
+{
+    const char *at = o->alias ? o->alias : "";
+    for (;; i--) {
+        size_t n = strcspn(at, " ");
+        if (n == 0)
+            return 0;
+        if (i == 0) {
+            snprintf(out, size, "%.*s", (int)n, at);
+            return 1;
+        }
+        at += n + (at[n] == ' ');
+    }
+}
+
+static int has_alias(const struct opt *o, const char *key)
+{
+    char name[128];
+    for (int i = 0; opt_alias(o, i, name, sizeof name); i++)
+        if (strcmp(name, key) == 0)
+            return 1;
+    return 0;
+}
+
 const struct opt *opt_find(const struct opt_group *g, const char *full_key)
 {
     size_t n = strlen(g->prefix);
     int has_prefix = strncmp(full_key, g->prefix, n) == 0;
     for (size_t i = 0; i < g->n; i++) {
         const struct opt *o = &g->opts[i];
-        if ((has_prefix && strcmp(o->key, full_key + n) == 0) ||
-            (o->alias && strcmp(o->alias, full_key) == 0))
+        if ((has_prefix && strcmp(o->key, full_key + n) == 0) || has_alias(o, full_key))
             return o;
     }
     return NULL;

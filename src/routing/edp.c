@@ -66,7 +66,7 @@ static const struct opt edp_opts_table[] = {
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
     {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
     {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES, "integral control of a common threshold offset; dual variable in the loss; |ratio - target| in the loss; none", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells, always-on layers included", "target_compute_ratio"},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells, always-on layers included", "target_compute_ratio target_ratio"},
     {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL, "weight of budget=loss; bound of budget=dual", "lambda_budget"},
     {"budget_rate", OPT_REAL, AT(budget_rate), "0.5", 0, 100, NULL, "gain of the controller per step", NULL},
     {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL, "share of the run over which the target falls from 1 to target_ratio", NULL},

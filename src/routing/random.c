@@ -22,7 +22,7 @@ static const struct opt random_opts_table[] = {
     // clang-format off
     {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", NULL},
     {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells", "target_ratio"},
     {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL, "share of the run over which the target falls from 1", NULL},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys of skipped tokens are written, or only executed tokens are keys", NULL},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse", "compute all rows while training, or only those that run", NULL},

@@ -36,7 +36,7 @@ static const struct opt stochastic_opts_table[] = {
     {"unit", OPT_ENUM, AT(unit), "sequence", 0, 0, "sequence|batch", "lots are drawn for each sequence, or once for the batch (published)", NULL},
     {"use", OPT_ENUM, AT(use), "full", 0, 0, "full|budget", "in use: all layers (published), or target_ratio of the cells", NULL},
     {"scale", OPT_BOOL, AT(scale), "false", 0, 0, NULL, "use=full: increments times the share of steps in which their layer was trained", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "use=budget: whole-block ratio, executed cells / all cells", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "use=budget: whole-block ratio, executed cells / all cells", "target_ratio"},
     {"mask", OPT_ENUM, AT(mask), "same", 0, 0, "same|random|linear", "use=budget: lots for each token, by the schedule of training; one chance for all layers; rising with depth", NULL},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys of skipped tokens are written, or only executed tokens are keys", NULL},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse", "compute all rows while training, or only those that run", NULL},

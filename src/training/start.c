@@ -56,8 +56,8 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
     enum taken how = taken_of(o->key, source);
     snprintf(key, sizeof key, "%s%s", model_group.prefix, o->key);
     const char *have = config_get(given, key);
-    if (!have && o->alias)
-        have = config_get(given, o->alias);
+    for (int i = 0; !have && opt_alias(o, i, text, sizeof text); i++)
+        have = config_get(given, text);
     if (how == TAKE_NOT || (how == TAKE_DEFAULT && have))
         return;
     opt_print(o, source, want, sizeof want);

@@ -19,7 +19,7 @@ struct values {
 
 static const struct opt rows[] = {
     {"steps", OPT_INT, offsetof(struct values, steps), "100", 1, 1e9, NULL, "steps", NULL},
-    {"lr", OPT_REAL, offsetof(struct values, lr), "0.1", 0, 10, NULL, "rate", "learning_rate"},
+    {"lr", OPT_REAL, offsetof(struct values, lr), "0.1", 0, 10, NULL, "rate", "learning_rate eta"},
     {"resume", OPT_BOOL, offsetof(struct values, resume), "no", 0, 0, NULL, "go on", NULL},
     {"name", OPT_STRING, offsetof(struct values, name), "run", 0, 0, NULL, "name", NULL},
     {"method", OPT_ENUM, offsetof(struct values, method), "mod", 0, 0, "dense|mod|edp", "m", NULL},
@@ -253,6 +253,12 @@ T(config_alias_and_key_the_later_wins)
     t_ok(config_override(&c, "learning_rate=3", "argument 1", &e), &e);
     t_ok(config_apply(&c, &group, &v, &e), &e);
     t_true(v.lr == 3);
+    t_ok(config_override(&c, "eta=4", "argument 2", &e),
+         &e); /* an option may have several other names */
+    t_ok(config_apply(&c, &group, &v, &e), &e);
+    t_true(v.lr == 4);
+    t_true(opt_find(&group, "eta") == opt_find(&group, "train.lr") &&
+           !opt_find(&group, "learning_rate eta"));
     t_ok(config_check_unused(&c, groups, 1, &e), &e);
     config_release(&c);
     opt_release(&group, &v);
