@@ -46,6 +46,8 @@ struct params {
 /* Appends a row; returns its index (>= 0) or DS_EMEM.  rows > 0; cols 0 = a vector.  Names are unique (our mistake otherwise). */
 int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group,
                enum param_init init, double scale);
+/* "PREFIX.NAME": zeros that a method keeps between steps; saved with the model, never stepped. */
+int params_add_buffer(struct params *ps, const char *prefix, const char *name, int rows, int cols);
 /* Reserves value (and grad, m, v when train) for all rows and sets the pointers; zeroes everything. */
 int params_reserve(struct params *ps, int train, struct err *e) DS_CHECK;
 /* The same but values are left undefined: whoever reads them from a file writes every one. */

@@ -54,6 +54,16 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
     return ps->n++;
 }
 
+int params_add_buffer(struct params *ps, const char *prefix, const char *name, int rows, int cols)
+{
+    char full[sizeof ps->p->name];
+    snprintf(full, sizeof full, "%s.%s", prefix, name);
+    int i = params_add(ps, full, rows, cols, PARAM_ROUTER, INIT_ZERO, 0);
+    if (i >= 0)
+        ps->p[i].train = 0;
+    return i;
+}
+
 enum { ALIGN = 64, TENSORS = 4 };
 
 /* Bytes of one tensor of p, padded so that the next one is aligned; DS_ERANGE on overflow. */

@@ -1,7 +1,6 @@
 #include "routing/rank.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,24 +151,14 @@ int rank_active(const struct route *r, int l, const real *score, const uint8_t *
 
 /* ---- thresholds ---- */
 
-static int add_buffer(struct params *ps, const char *prefix, const char *name, int rows, int cols)
-{
-    char full[96];
-    snprintf(full, sizeof full, "%s.%s", prefix, name);
-    int i = params_add(ps, full, rows, cols, PARAM_ROUTER, INIT_ZERO, 0);
-    if (i >= 0)
-        ps->p[i].train = 0;
-    return i;
-}
-
 int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, int L, struct err *e)
 {
     size_t n = (size_t)L * ROUTE_GRID;
     memset(q, 0, sizeof *q);
     q->params = ps;
     q->L = L;
-    q->table = add_buffer(ps, prefix, "quantiles", L, ROUTE_GRID);
-    q->weight = add_buffer(ps, prefix, "quantiles_weight", L, 0);
+    q->table = params_add_buffer(ps, prefix, "quantiles", L, ROUTE_GRID);
+    q->weight = params_add_buffer(ps, prefix, "quantiles_weight", L, 0);
     q->step = mem_alloc(n, sizeof *q->step);
     q->n = mem_alloc(n, sizeof *q->n);
     if (q->table < 0 || q->weight < 0 || !q->step || !q->n)

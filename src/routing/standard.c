@@ -1,20 +1,9 @@
 #include "routing/standard.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-
-static int add_buffer(struct params *ps, const char *prefix, const char *name, int rows, int cols)
-{
-    char full[96];
-    snprintf(full, sizeof full, "%s.%s", prefix, name);
-    int i = params_add(ps, full, rows, cols, PARAM_ROUTER, INIT_ZERO, 0);
-    if (i >= 0)
-        ps->p[i].train = 0;
-    return i;
-}
 
 int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L,
                       int width, struct err *e)
@@ -24,9 +13,9 @@ int standardiser_init(struct standardiser *s, struct params *ps, const char *pre
     s->params = ps;
     s->L = L;
     s->width = width;
-    s->mean = add_buffer(ps, prefix, "signal_mean", L, width);
-    s->square = add_buffer(ps, prefix, "signal_square", L, width);
-    s->count = add_buffer(ps, prefix, "signal_count", L, 0);
+    s->mean = params_add_buffer(ps, prefix, "signal_mean", L, width);
+    s->square = params_add_buffer(ps, prefix, "signal_square", L, width);
+    s->count = params_add_buffer(ps, prefix, "signal_count", L, 0);
     s->sum = mem_alloc(n, sizeof(double));
     s->sum2 = mem_alloc(n, sizeof(double));
     s->n = mem_alloc((size_t)L, sizeof(double));
