@@ -16,7 +16,7 @@ struct loader_pos {
 }; /* next window of this epoch's order */
 
 /* Encodes the split (val = 0/1) once: a flat stream doc eot doc eot ..., and true entropy per token
- * when known. Without an end-of-text token in the tokenizer documents follow each other directly.
+ * when known.  Where the tokenizer puts a token before every text, each doc begins with it, and as a target it is -1. Without an end-of-text token in the tokenizer documents follow each other directly.
  * A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids beyond
  * `vocab`: DS_ERANGE with index. */
 int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val,

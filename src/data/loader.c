@@ -8,13 +8,14 @@
 #include "base/rng.h"
 
 struct loader {
-    struct ids stream; /* doc eot doc eot ... */
+    struct ids stream; /* doc eot doc eot ..., each behind the tokenizer's bos where it has one */
     float *entropy;    /* of each id of the stream; NULL when the corpus knows none */
     size_t entropy_cap;
     uint64_t *doc; /* where each document begins in the stream */
     size_t docs, doc_cap;
     uint32_t *text_len; /* bytes of text each id stands for: 0 for special tokens */
     int vocab;          /* entries of text_len */
+    int32_t bos;        /* -1: none */
     uint64_t bytes, windows, seed;
     int seq, ordered;
 };
@@ -74,26 +75,30 @@ static int add_document(struct loader *l, const struct corpus *c, size_t i,
         return err_set(e, DS_EMEM, "no memory for %zu documents", l->docs + 1);
     l->doc = p;
     l->doc[l->docs++] = from;
+    if (l->bos >= 0 && ids_add(&l->stream, l->bos) < 0)
+        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+    size_t text = l->stream.n;
     int rc = tokenizer_encode(t, d.text, d.len, 0, &l->stream, e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
-    size_t n = l->stream.n - from;
+    size_t n = l->stream.n - text;
     if (tokenizer_eot(t) >= 0 && ids_add(&l->stream, tokenizer_eot(t)) < 0)
         return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
     l->bytes += d.len;
     rc = check_ids(l, from, vocab, i, e);
-    return rc < 0 ? rc : add_entropy(l, &d, from, n, e);
+    return rc < 0 ? rc : add_entropy(l, &d, text, n, e);
 }
 
 static int measure_pieces(struct loader *l, const struct tokenizer *t, struct err *e)
 {
     l->vocab = tokenizer_vocab(t);
+    l->bos = tokenizer_bos(t);
     l->text_len = mem_alloc((size_t)l->vocab, sizeof *l->text_len);
     if (!l->text_len)
         return err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", l->vocab);
     for (int32_t id = 0; id < l->vocab; id++) {
         size_t n = 0;
-        if (id != tokenizer_eot(t) && tokenizer_piece(t, id, &n))
+        if (id != tokenizer_eot(t) && id != l->bos && tokenizer_piece(t, id, &n))
             l->text_len[id] = (uint32_t)n;
     }
     return 0;
@@ -240,6 +245,17 @@ static void fill_doc_start(const struct loader *l, uint64_t start, int32_t *out)
     }
 }
 
+/* That another document follows is nothing a model could know, nor is it text. */
+static void mask_bos(const struct loader *l, uint64_t from, int32_t *target)
+{
+    for (size_t d = document_of(l, from); l->bos >= 0 && d < l->docs; d++) {
+        if (l->doc[d] >= from + (uint64_t)l->seq)
+            break;
+        if (l->doc[d] >= from)
+            target[l->doc[d] - from] = -1;
+    }
+}
+
 void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
                  int32_t *target, int32_t *doc_start, float *true_entropy)
 {
@@ -253,6 +269,7 @@ void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *i
         size_t row = (size_t)b * seq;
         memcpy(input + row, l->stream.v + start, seq * sizeof *input);
         memcpy(target + row, l->stream.v + start + 1, seq * sizeof *target);
+        mask_bos(l, start + 1, target + row);
         if (doc_start)
             fill_doc_start(l, start, doc_start + row);
         for (size_t t = 0; true_entropy && t < seq; t++)

@@ -1,6 +1,7 @@
 /* Packing: windows, shifts, document borders, order, and the true entropy that goes with tokens. */
 #include "t.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "data/corpus.h"
 #include "data/loader.h"
@@ -41,6 +42,45 @@ static void release(struct setup *s)
 }
 
 enum { SEQ = 64 };
+
+/* SentencePiece's vocabularies put a token before every text: models of theirs have never seen a text without. */
+T(a_document_begins_with_the_token_that_the_tokenizer_puts_before_texts)
+{
+    static const char json[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"<s>\":0,\"</"
+                               "s>\":1,\"a\":2,\"b\":3},\"merges\":[]},"
+                               "\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},"
+                               "{\"id\":1,\"content\":\"</s>\",\"special\":true}],"
+                               "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                               "\"SpecialToken\":{\"id\":\"<s>\","
+                               "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+                               "\"pair\":[],\"special_tokens\":{\"<s>\":"
+                               "{\"id\":\"<s>\",\"ids\":[0],\"tokens\":[\"<s>\"]}}}}";
+    static const int32_t stream[] = {0, 2, 3, 1, 0, 3, 2, 1, 0, 2};
+    char path[600], text[600];
+    struct corpus_options o = {.path = text, .format = "lines"};
+    struct setup s = {0};
+    struct loader *l = NULL;
+    struct loader_pos pos = {0};
+    int32_t in[9], target[9], first[9];
+    const char *dir = t_tmpdir();
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    snprintf(text, sizeof text, "%s/text.txt", dir);
+    t_ok(fs_write_file(path, json, sizeof json - 1, &err), &err);
+    t_ok(fs_write_file(text, "ab\nba\nab\n", 9, &err), &err);
+    t_ok(tokenizer_load(&s.t, path, &err), &err);
+    t_ok(corpus_open(&s.c, &o, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, 0, 0, 9, 4, 1, &err), &err);
+    loader_next(l, &pos, 1, in, target, first, NULL);
+    for (int i = 0; i < 9; i++) {
+        t_eq(in[i], stream[i]);
+        t_eq(target[i],
+             stream[i + 1] == 0 ? -1 : stream[i + 1]); /* that a text follows is no text */
+        t_eq(first[i], i / 4 * 4);
+    }
+    t_eq(loader_target_bytes(l, stream, 10), 5);
+    loader_close(l);
+    release(&s);
+}
 
 T(windows_tile_the_stream_in_order_for_validation)
 {
