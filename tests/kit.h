@@ -2,9 +2,12 @@
 #ifndef DS_TESTS_KIT_H
 #define DS_TESTS_KIT_H
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/config.h"
 #include "base/rng.h"
-#include "models/model.h"
+#include "models/values.h"
 #include "t.h"
 
 enum { KIT_ROWS = 4096 };
@@ -55,6 +58,27 @@ static inline struct model *kit_model(const char *options, uint64_t seed, int ro
     t_ok(kit_try(&m, options, seed, train, &e), &e);
     t_ok(model_reserve(m, rows, train, keep, &e), &e);
     return m;
+}
+
+/* The numbers of parameter i, wherever they lie; freed by the test's end. */
+static inline real *kit_values(const struct model *m, int i)
+{
+    const struct param *p = &m->params.p[i];
+    real *v = calloc(p->n, sizeof *v);
+    model_values(m, i, 0, (size_t)p->shape[0], v);
+    return v;
+}
+
+static inline void kit_same_params(const struct model *a, const struct model *b)
+{
+    t_eq(a->params.n, b->params.n);
+    for (int i = 0; i < a->params.n; i++) {
+        real *x = kit_values(a, i), *y = kit_values(b, i);
+        t_str(a->params.p[i].name, b->params.p[i].name);
+        t_truef(memcmp(x, y, a->params.p[i].n * sizeof *x) == 0, "%s differs", a->params.p[i].name);
+        free(x);
+        free(y);
+    }
 }
 
 /* Adds noise to every trained parameter: biases and thresholds leave their symmetric starts. */

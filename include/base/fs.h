@@ -58,9 +58,12 @@ struct fs_map {
     const unsigned char *p;
     size_t n;
     int fd;
+    int64_t changed_s, changed_ns; /* when the file was last written, at the opening */
 };
 int fs_map_open(struct fs_map *m, const char *path, struct err *e) DS_CHECK;
 void fs_map_close(struct fs_map *m);
+/* DS_EFORMAT when the file was written since. */
+int fs_map_unchanged(const struct fs_map *m, struct err *e) DS_CHECK;
 
 /* Bytes free for this user on the file system of `path`; 0 if unknown. */
 uint64_t fs_free_bytes(const char *path);

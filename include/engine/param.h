@@ -30,6 +30,7 @@ struct param {
     enum param_init init;
     double scale, step; /* step: set after params_add, else 0 */
     int train;          /* 0: frozen, grad/m/v are NULL      */
+    int elsewhere;      /* set before the reservation: its values stay in a file, value is NULL */
     double
         lr; /* factor on the learning rate, beside its group's; 0 = held for now: no step, no decay, not in the norms */
     real *value, *grad, *m, *v;

@@ -95,7 +95,13 @@ int gguf_type_known(uint32_t type);
 /* Items and bytes of one block of a type in a file; 0 when no such type exists. */
 int gguf_type_block(uint32_t type, int *items, int *bytes);
 const char *gguf_type_name(uint32_t type); /* NULL: no such type */
+/* DS_EFORMAT naming the tensor when gguf_read does not know its type. */
+int gguf_check_type(const struct gguf_tensor *t, struct err *e) DS_CHECK;
 /* All values as numbers, in the file's order; n must equal t->items.  DS_EFORMAT. */
 int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e) DS_CHECK;
+/* Values [at, at + n) of a struct gguf_tensor whose type is known; both are multiples of its block.  Any thread. */
+void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out);
+/* DS_EFORMAT when the file is not what was opened. */
+int gguf_unchanged(const struct gguf *g, struct err *e) DS_CHECK;
 
 #endif

@@ -38,7 +38,11 @@ struct llama2c {
 /* DS_EFORMAT in one line naming file and cause (both numbers of bytes), DS_EIO.  *m is the caller's: llama2c_close. */
 int llama2c_open(struct llama2c *m, const char *path, struct err *e) DS_CHECK;
 void llama2c_close(struct llama2c *m);
-/* out (size[part]): the numbers of a layer's part; layer 0 where a part is there once. */
-void llama2c_read(const struct llama2c *m, enum llama2c_part part, int64_t layer, real *out);
+/* The numbers of a layer's part (size[part]), in the mapping; layer 0 where a part is there once. */
+const unsigned char *llama2c_at(const struct llama2c *m, enum llama2c_part part, int64_t layer);
+/* Values [at, at + n) of such. */
+void llama2c_take(const unsigned char *p, uint64_t at, uint64_t n, real *out);
+/* DS_EFORMAT when the file is not what was opened. */
+int llama2c_unchanged(const struct llama2c *m, struct err *e) DS_CHECK;
 
 #endif

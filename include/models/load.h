@@ -1,4 +1,5 @@
-/* Models on disk: a Hugging Face directory (config.json, model.safetensors). */
+/* Models on disk: a Hugging Face directory (config.json, model.safetensors), a GGUF or llama2.c file.  In use, and of a frozen
+ * base, matrices stay in their files (models/stored.h). */
 #ifndef DS_MODELS_LOAD_H
 #define DS_MODELS_LOAD_H
 
@@ -15,6 +16,9 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e) DS_CH
  * every parameter found; shapes are compared and both are named; memory is estimated first, and refused with both figures. */
 int model_open(struct model **out, const char *dir, struct config *overrides, int train,
                struct err *e) DS_CHECK;
+/* The shape alone, of a directory or a file, and the method's options where there are such.  *c is the caller's. */
+int model_config_open(struct model_config *c, struct config *route, const char *model,
+                      struct err *e) DS_CHECK;
 /* Its table of parameters alone, from config.json: model_reserve_values, and then values, make it a model. */
 int model_open_table(struct model **out, const char *dir, struct config *overrides, int train,
                      struct err *e) DS_CHECK;
@@ -22,11 +26,12 @@ int model_open_table(struct model **out, const char *dir, struct config *overrid
 int model_coverage(const char *dir, struct str *out, struct err *e) DS_CHECK;
 /* Weights, from a file, an index or a directory; or, with optimizer, AdamW's moments, whose names end in ".m" and ".v". */
 int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e) DS_CHECK;
-int model_read_set(struct model *m, const struct st_set *s, struct err *e) DS_CHECK;
+/* The same of an open set, which is taken (*s becomes NULL) where matrices stay in it. */
+int model_take_set(struct model *m, struct st_set **s, struct err *e) DS_CHECK;
 /* Weights are named and laid out as the family of the shape has them (models/names.h), moments as ours. */
 int model_write_weights(const struct model *m, const char *path, int optimizer,
                         struct err *e) DS_CHECK;
-/* Weights to start from: every tensor of the base model comes from DIR, which must hold no other (DS_EFORMAT
+/* Weights to start from: every tensor of the base model comes from DIR (or a file), which must hold no other (DS_EFORMAT
  * names what is missing, has another shape or has no place).  Adapters and the method's parameters are taken where DIR has them
  * in this shape, else they stay as they are; those of other methods are left.  Appends to *told one line: how many tensors are
  * taken, new and left, with names. */

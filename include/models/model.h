@@ -10,6 +10,7 @@
 #include "models/adapters.h"
 #include "models/config.h"
 #include "models/distill.h"
+#include "models/stored.h"
 #include "models/weights.h"
 #include "routing/flops.h"
 #include "routing/route.h"
@@ -72,8 +73,8 @@ struct model {
     struct block_params *block;
     struct adapter *adapter; /* (adapters), NULL without */
     int adapters;
-    struct weights weights; /* how the matrices among params are held for products */
-    struct file_blocks *file_blocks; /* models/blocks.h; NULL: no file of blocks */
+    struct weights weights;     /* how the matrices among params are held for products */
+    struct stored_table stored; /* of parameters whose values stay in files */
     real *inv_freq;
 
     /* buffers for up to R_max rows */
@@ -110,8 +111,9 @@ static inline int head_chunk(int64_t V)
 }
 
 /* What a model is made for.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no gradient and no moments);
- * adapters and what the method registered are trained. */
-enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN };
+ * adapters and what the method registered are trained.  MODEL_EDIT: for use, but all values are in memory and may be written;
+ * in use alone, and of a frozen base, the matrices that come from a file stay there (models/stored.h). */
+enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
  * strings of *c.  The parameters are reserved and initialised at `seed`; those of the base come first in the table. */
 int model_new(struct model **out, struct model_config *c, struct config *route_options,

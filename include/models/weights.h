@@ -13,10 +13,10 @@ struct model;
 /* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a checkpoint. */
 struct number_options {
     int compute;  /* COMPUTE_* */
-    int weights;  /* enum quant_kind; in use only */
+    int weights;  /* enum quant_kind, or WEIGHTS_AUTO; of parameters that are not trained */
     int kv_cache; /* KV_CACHE_* */
-    int release; /* no key: values of matrices that are held in another form are given back to the system (value NULL) */
 };
+enum { WEIGHTS_AUTO = QUANT_KINDS }; /* blocks where the file has such, else numbers */
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
 
@@ -50,6 +50,8 @@ struct weight {
     int O, C;
     struct packed fwd, bwd;
     struct quant *quant;
+    real *
+        own; /* (O,C) numbers of a matrix that stays in a file, where products want them as they are */
     struct lora lora; /* of the present pass; r = 0: none */
 };
 struct weights {
@@ -60,18 +62,22 @@ struct weights {
     void *block; /* of the packed copies */
     size_t bytes;
     const struct gemm_provider *by; /* whom the block was made for */
-    uint64_t version, given,
-        made_of; /* of the parameters: laid out now; when they were rounded to blocks */
-    int is_released;
+    uint64_t version, given;        /* of the parameters: as laid out now */
+    uint64_t made_of;               /* `given` when they were rounded to blocks */
 };
 
-/* Sets how m computes from now on.  weights other than none: rounds to blocks (m must not be training) what whole blocks
- * fit and keeps the rest as it is; DS_ERANGE when they fit nothing, or a scale is beyond its format.  Parameters must not
- * change behind that.  With `release` the matrices cannot be saved, nor this be called again, once the model has run
- * (DS_EUSAGE).  Else DS_ENUMERIC, DS_EMEM. */
+/* fp32, nothing laid out yet: for models that are only looked at. */
+int weights_init(struct model *m, struct err *e) DS_CHECK;
+/* Sets how m computes from now on.  weights other than none: holds as blocks what is not trained and whole blocks fit, and the
+ * rest as it is; DS_ERANGE when they fit nothing, or a scale is beyond its format.  Parameters must not change behind that.
+ * Memory is estimated first and refused with both figures.  Else DS_ENUMERIC, DS_EMEM. */
 int weights_use(struct model *m, const struct number_options *o, struct err *e) DS_CHECK;
 /* Packs anew when parameters changed since the last time.  Called at the begin of each pass. */
 void weights_refresh(struct model *m);
+/* The same now, so that a file which changed under the model is told: DS_EFORMAT. */
+int weights_ready(struct model *m, struct err *e) DS_CHECK;
+/* Name of the blocks that most matrices are held in, "none" when they are numbers. */
+const char *weights_held(const struct model *m);
 void weights_release(struct weights *w);
 /* Parameter `index` (bias: -1 = none) as a linear map. */
 struct linear weights_linear(const struct model *m, int index, int bias);

@@ -20,6 +20,7 @@ struct train_options {
     int schedule, recompute;
     char *init;        /* a model to start from, "" = none */
     int freeze;        /* FREEZE_* */
+    int base_weights;  /* as number_options.weights, of a frozen base */
     char *teacher;     /* "off", "self", or a model */
     int no_kd;         /* as if teacher were off */
     int64_t kd_warmup; /* steps */

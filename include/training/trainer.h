@@ -105,7 +105,9 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 
 /* ---- parts, each in its own file ---- */
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
-int trainer_save(struct trainer *t, struct err *e) DS_CHECK;  /* save.c  */
+/* When the weights are there: the forms that products want. */
+int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_save(struct trainer *t, struct err *e) DS_CHECK;            /* save.c  */
 int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.json of the run */
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */

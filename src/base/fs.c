@@ -281,7 +281,11 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
         fs_ops_get()->close(fd);
         return rc;
     }
-    *m = (struct fs_map){.p = p, .n = (size_t)st.st_size, .fd = fd};
+    *m = (struct fs_map){.p = p,
+                         .n = (size_t)st.st_size,
+                         .fd = fd,
+                         .changed_s = st.st_mtim.tv_sec,
+                         .changed_ns = st.st_mtim.tv_nsec};
     return 0;
 }
 
@@ -293,6 +297,17 @@ void fs_map_close(struct fs_map *m)
         munmap((void *)(uintptr_t)m->p, m->n);
     fs_ops_get()->close(m->fd);
     *m = (struct fs_map){.fd = -1};
+}
+
+int fs_map_unchanged(const struct fs_map *m, struct err *e)
+{
+    struct stat now;
+    if (fstat(m->fd, &now) != 0)
+        return err_errno(e, "stat");
+    if ((size_t)now.st_size == m->n && now.st_mtim.tv_sec == m->changed_s &&
+        now.st_mtim.tv_nsec == m->changed_ns)
+        return 0;
+    return err_set(e, DS_EFORMAT, "the file changed since it was opened");
 }
 
 uint64_t fs_free_bytes(const char *path)

@@ -134,7 +134,7 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                            "calibrate does not take %s=: it fits the thresholds of every capacity "
                            "(%s= is for eval)",
                            unused[i], unused[i]);
-    if (o->numbers.weights != QUANT_NONE)
+    if (o->numbers.weights != QUANT_NONE && o->numbers.weights != WEIGHTS_AUTO)
         return err_set(e, DS_EUSAGE,
                        "calibrate does not take weights=%s: it writes the model's own weights "
                        "(weights= is for use: eval, generate, trace)",
@@ -170,7 +170,6 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     struct runlog_writer *lock = NULL;
     struct number_options keep = s->model->weights.numbers;
     const char *where = "";
-    keep.release = 0; /* the weights are written again */
     if (!s->model->route.ops->calibrate)
         return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", s->model->config.method);
     o->routing = PPL_DENSE; /* only the text is wanted: the causal routing may not be there yet */

@@ -53,7 +53,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     json_add_str(s, "routing", r->routing);
     json_add_str(s, "not_causal", measure_not_causal(&r->measure));
     json_add_str(s, "compute", gemm_format_name[subject->model->weights.format]);
-    json_add_str(s, "weights", quant_name[subject->model->weights.numbers.weights]);
+    json_add_str(s, "weights", weights_held(subject->model));
     json_add_str(s, "model", subject->dir);
     json_add_str(s, "method", subject->model->config.method);
     json_add_str(s, "data", r->data);

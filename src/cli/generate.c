@@ -124,7 +124,7 @@ static void print_json(struct str *out, const struct subject *s, const struct ge
     json_add_ids(out, "depth", r->depth + r->n_prompt, n);
     json_add_ids(out, "prompt_depth", r->depth, r->n_prompt);
     json_add_str(out, "compute", gemm_format_name[s->model->weights.format]);
-    json_add_str(out, "weights", quant_name[s->model->weights.numbers.weights]);
+    json_add_str(out, "weights", weights_held(s->model));
     json_add_num(out, "capacity_asked", o->capacity == -1 ? (double)NAN : o->capacity);
     json_add_num(out, "block_ratio", r->block_ratio);
     json_add_num(out, "flops_ratio", r->flops_ratio);

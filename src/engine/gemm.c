@@ -312,6 +312,24 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
     *out = t.p;
 }
 
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, int K, int N)
+{
+    *out = pack_begin(memory, format, NULL, K, N).p;
+}
+
+void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N)
+{
+    const struct gemm_provider *by = p->by;
+    BUG_IF(n0 % GEMM_COLS || k0 % GEMM_DEEP, "gemm: a part begins at %d, %d", k0, n0);
+    BUG_IF(k0 + K > p->K || n0 + N > p->N, "gemm: a part ends at %d, %d of %d x %d", k0 + K, n0 + N,
+           p->K, p->N);
+    for (int k = 0; k < K; k += by->kc)
+        for (int n = 0; n < N; n += by->panel_cols)
+            by->pack((char *)p->data + packed_at(p, k0 + k, n0 + n), b, n,
+                     N - n < by->panel_cols ? N - n : by->panel_cols, k,
+                     K - k < by->kc ? K - k : by->kc);
+}
+
 /* ---- the plain product ---- */
 
 static struct gemm_job plain_job(int trans_a, int trans_b, int M, int N, int K, real alpha,

@@ -78,6 +78,8 @@ static int block_size(const struct params *ps, int train, uint64_t *total)
     *total = 0;
     for (int i = 0; i < ps->n; i++) {
         uint64_t bytes, all;
+        if (ps->p[i].elsewhere)
+            continue;
         if (padded_bytes(&ps->p[i], &bytes) < 0 ||
             checked_mul(bytes, train && ps->p[i].train ? TENSORS : 1, &all) ||
             checked_add(*total, all, total))
@@ -95,7 +97,7 @@ static void block_deal(struct params *ps, int train)
             struct param *p = &ps->p[i];
             real **slot[TENSORS] = {&p->value, &p->grad, &p->m, &p->v};
             uint64_t bytes;
-            if ((kind > 0 && !p->train) || padded_bytes(p, &bytes) < 0)
+            if (p->elsewhere || (kind > 0 && !p->train) || padded_bytes(p, &bytes) < 0)
                 continue;
             *slot[kind] = (real *)(void *)at;
             at += bytes;
@@ -133,7 +135,7 @@ double params_bytes(const struct params *ps, int train)
 {
     double n = 0;
     for (int i = 0; i < ps->n; i++)
-        n += (double)ps->p[i].n * (train && ps->p[i].train ? TENSORS : 1);
+        n += ps->p[i].elsewhere ? 0 : (double)ps->p[i].n * (train && ps->p[i].train ? TENSORS : 1);
     return n * sizeof(real);
 }
 
@@ -165,6 +167,8 @@ void params_init(struct params *ps, uint64_t seed)
     params_changed(ps);
     for (int i = 0; i < ps->n; i++) {
         struct param *p = &ps->p[i];
+        if (p->elsewhere)
+            continue;
         struct init_job j = {p, seed, hash64(p->name, strlen(p->name), 0)};
         switch (p->init) {
         case INIT_ZERO: init_fill(p, 0, 0); break;

@@ -117,6 +117,8 @@ static void resolve_numbers(struct speed *s)
     struct number_options *n = &s->o.numbers;
     if (n->compute == COMPUTE_AUTO)
         n->compute = COMPUTE_FP32;
+    if (n->weights == WEIGHTS_AUTO) /* random weights come from no file */
+        n->weights = QUANT_NONE;
     s->unit = n->compute == COMPUTE_BF16 ? PEAK_BF16 : PEAK_FP32;
     s->use_unit = n->weights == QUANT_NONE ? s->unit : PEAK_INT8;
     enum gemm_format format = s->unit == PEAK_BF16 ? GEMM_BF16 : GEMM_FP32;

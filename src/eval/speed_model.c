@@ -127,9 +127,7 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
     struct number_options numbers = s->o.numbers;
     if (p->train)
         numbers.weights = QUANT_NONE; /* blocks of few bits are for use */
-    else
-        numbers.release = 1; /* as a model that is used */
-    if (rc == 0)
+    else if (rc == 0)
         rc = weights_use(u->model, &numbers, e);
     if (rc == 0)
         rc = model_reserve(u->model, p->rows, p->train, 1, e);
@@ -216,8 +214,11 @@ static double weights_bytes(const struct model *m)
         sum += (double)m->params.block_bytes;
     for (int i = 0; i < m->params.n && !m->is_training; i++)
         sum += m->params.p[i].value ? (double)m->params.p[i].n * sizeof(real) : 0;
-    for (int i = 0; i < m->weights.n; i++)
-        sum += m->weights.v[i].quant ? (double)quant_bytes(m->weights.v[i].quant) : 0;
+    for (int i = 0; i < m->weights.n; i++) {
+        const struct weight *x = &m->weights.v[i];
+        sum += x->quant ? (double)quant_bytes(x->quant) : 0;
+        sum += x->own ? (double)x->O * (double)x->C * sizeof(real) : 0;
+    }
     return sum;
 }
 

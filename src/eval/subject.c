@@ -41,12 +41,14 @@ static int check_vocab(const struct subject *s, struct err *e)
 /* The format the run was trained in is the one its numbers were made with. */
 static int use_numbers(struct subject *s, const struct number_options *numbers, struct err *e)
 {
-    struct number_options o = numbers ? *numbers : (struct number_options){0};
+    struct number_options o = numbers ? *numbers : (struct number_options){.weights = WEIGHTS_AUTO};
     if (o.compute == COMPUTE_AUTO)
         o.compute =
             strcmp(subject_key(s, "compute", "fp32"), "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_FP32;
-    o.release = 1;
-    return weights_use(s->model, &o, e);
+    int rc = weights_use(s->model, &o, e);
+    if (rc == 0)
+        rc = weights_ready(s->model, e);
+    return rc < 0 ? err_add(e, rc, "%s", s->dir) : 0;
 }
 
 /* Beside a model that is one file; in the directory of any other. */

@@ -391,6 +391,11 @@ void gguf_close(struct gguf *g)
     mem_free(g);
 }
 
+int gguf_unchanged(const struct gguf *g, struct err *e)
+{
+    return fs_map_unchanged(&g->file, e);
+}
+
 /* ---- looking ---------------------------------------------------------------------------------- */
 
 int gguf_version(const struct gguf *g)

@@ -165,6 +165,35 @@ int gguf_type_known(uint32_t type)
     return t && t->read;
 }
 
+/* ---- parts ---------------------------------------------------------------------------------------- */
+
+void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out)
+{
+    const struct gguf_tensor *t = tensor;
+    const struct type *type = type_of(t->type);
+    uint64_t items = (uint64_t)type->items, blocks = n / items;
+    const unsigned char *from = t->data + at / items * (uint64_t)type->bytes;
+    BUG_IF(!type->read || at % items || n % items, "%s: values %" PRIu64 " to %" PRIu64, t->name,
+           at, at + n);
+#if REAL_BITS == 32 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (t->type == GGUF_T_F32) {
+        memcpy(out, from, n * sizeof *out);
+        return;
+    }
+    if (t->type == GGUF_T_BF16) {
+        for (uint64_t i = 0; i < n; i++) {
+            uint16_t half;
+            memcpy(&half, from + 2 * i, sizeof half);
+            uint32_t bits = (uint32_t)half << 16;
+            memcpy(out + i, &bits, sizeof bits);
+        }
+        return;
+    }
+#endif
+    for (uint64_t b = 0; b < blocks; b++)
+        type->read(out + b * items, from + b * (uint64_t)type->bytes);
+}
+
 /* ---- whole tensors ------------------------------------------------------------------------------ */
 
 enum { PART_ITEMS = 1 << 16 };
@@ -185,14 +214,22 @@ static void read_part(void *ctx, int task, int worker)
         r->type->read(r->to + b * (uint64_t)r->type->items, r->from + b * (uint64_t)r->type->bytes);
 }
 
+int gguf_check_type(const struct gguf_tensor *t, struct err *e)
+{
+    if (gguf_type_known(t->type))
+        return 0;
+    return err_set(e, DS_EFORMAT,
+                   "tensor %s: values of type %s are not read (F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
+                   "Q5_K, Q6_K are)",
+                   t->name, t->type_name);
+}
+
 int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e)
 {
     const struct type *type = type_of(t->type);
-    if (!type || !type->read)
-        return err_set(e, DS_EFORMAT,
-                       "tensor %s: values of type %s are not read (F32, F16, BF16, Q8_0, Q4_0, "
-                       "Q4_K, Q5_K, Q6_K are)",
-                       t->name, t->type_name);
+    int rc = gguf_check_type(t, e);
+    if (rc < 0)
+        return rc;
     if (n != t->items)
         return err_set(e, DS_EFORMAT, "tensor %s has %" PRIu64 " values, %" PRIu64 " are needed",
                        t->name, t->items, n);

@@ -121,10 +121,22 @@ void llama2c_close(struct llama2c *m)
     fs_map_close(&m->file);
 }
 
-void llama2c_read(const struct llama2c *m, enum llama2c_part part, int64_t layer, real *out)
+const unsigned char *llama2c_at(const struct llama2c *m, enum llama2c_part part, int64_t layer)
 {
-    uint64_t n = m->size[part];
-    const unsigned char *p = m->part[part] + 4 * n * (uint64_t)layer;
+    return m->part[part] + 4 * m->size[part] * (uint64_t)layer;
+}
+
+void llama2c_take(const unsigned char *p, uint64_t at, uint64_t n, real *out)
+{
+#if REAL_BITS == 32 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(out, p + 4 * at, n * sizeof *out);
+#else
     for (uint64_t i = 0; i < n; i++)
-        out[i] = (real)st_value(p + 4 * i, ST_F32);
+        out[i] = (real)st_value(p + 4 * (at + i), ST_F32);
+#endif
+}
+
+int llama2c_unchanged(const struct llama2c *m, struct err *e)
+{
+    return fs_map_unchanged(&m->file, e);
 }

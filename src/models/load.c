@@ -11,6 +11,19 @@
 #include "io/safetensors.h"
 #include "load_file.h"
 #include "models/coverage.h"
+#include "models/values.h"
+
+/* A tensor whose values stay in a file is written row by row. */
+struct row_of {
+    const struct model *m;
+    int i;
+};
+
+static void own_row(const void *data, uint64_t row, void *out)
+{
+    const struct row_of *r = data;
+    model_values(r->m, r->i, (size_t)row, 1, out);
+}
 
 static struct st_out tensor_of(const struct param *p, const char *name, const real *data)
 {
@@ -21,23 +34,53 @@ static struct st_out tensor_of(const struct param *p, const char *name, const re
     return t;
 }
 
-/* A tensor as another family lays it out: its parts, of which each is one parameter. */
+/* A tensor as another family lays it out: its parts, of which each is one parameter.  What stays in a file is read whole
+ * while its tensor is written: rows of the other layout are columns of ours. */
 struct foreign {
+    const struct model *m;
     struct names_place place;
-    const struct param *part[NAMES_PARTS];
+    int part[NAMES_PARTS];
+    real *copy[NAMES_PARTS];
+    struct row_of own;
 };
+
+static const real *foreign_values(struct foreign *f, int k)
+{
+    const struct param *p = &f->m->params.p[f->part[k]];
+    if (p->value)
+        return p->value;
+    if (!f->copy[k]) {
+        f->copy[k] = mem_reserve(p->n * sizeof(real));
+        BUG_IF(!f->copy[k], "no memory to write %s", p->name);
+        model_values(f->m, f->part[k], 0, (size_t)p->shape[0], f->copy[k]);
+    }
+    return f->copy[k];
+}
+
+static void foreign_done(struct foreign *f, uint64_t row)
+{
+    const struct param *p = &f->m->params.p[f->part[0]];
+    if (row + 1 < (uint64_t)(f->place.is_transposed ? p->shape[1] : p->shape[0]))
+        return;
+    for (int k = 0; k < NAMES_PARTS; k++) {
+        mem_free_aligned(f->copy[k]);
+        f->copy[k] = NULL;
+    }
+}
 
 /* Row i: of a transposed tensor input i of every output, of a vector all of it. */
 static void foreign_row(const void *data, uint64_t i, void *out)
 {
-    const struct foreign *f = data;
+    struct foreign *f = (struct foreign *)(uintptr_t)data;
     real *to = out;
     for (int k = 0; k < f->place.parts; k++) {
-        const struct param *p = f->part[k];
+        const struct param *p = &f->m->params.p[f->part[k]];
         size_t rows = (size_t)p->shape[0], cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
+        const real *value = foreign_values(f, k);
         for (size_t o = 0; o < rows; o++)
-            *to++ = p->value[o * cols + (p->rank > 1 ? (size_t)i : 0)];
+            *to++ = value[o * cols + (p->rank > 1 ? (size_t)i : 0)];
     }
+    foreign_done(f, i);
 }
 
 static int write_foreign(const struct model *m, const struct names *names, const char *path,
@@ -55,17 +98,21 @@ static int write_foreign(const struct model *m, const struct names *names, const
         if (at.part > 0) { /* parts of a tensor stand behind each other in the table */
             for (size_t k = n; k-- > 0;)
                 if (strcmp(f[k].place.name, at.name) == 0) {
-                    f[k].part[at.part] = p;
+                    f[k].part[at.part] = i;
                     break;
                 }
             continue;
         }
-        f[n] = (struct foreign){.place = at, .part = {p}};
+        f[n] = (struct foreign){.m = m, .place = at, .part = {i}};
         t[n] = tensor_of(p, f[n].place.name, p->value);
         names_shape(&at, p, t[n].shape);
         if (at.is_transposed || at.parts > 1) {
             t[n].data = &f[n];
             t[n].row = foreign_row;
+        } else if (!p->value) {
+            f[n].own = (struct row_of){m, i};
+            t[n].data = &f[n].own;
+            t[n].row = own_row;
         }
         n++;
     }
@@ -76,17 +123,30 @@ static int write_foreign(const struct model *m, const struct names *names, const
     return rc;
 }
 
+static void own_tensor(struct st_out *t, struct row_of *r, const struct model *m, int i)
+{
+    const struct param *p = &m->params.p[i];
+    *t = tensor_of(p, p->name, p->value);
+    if (p->value)
+        return;
+    *r = (struct row_of){m, i};
+    t->data = r;
+    t->row = own_row;
+}
+
 static int write_own(const struct model *m, const char *path, int optimizer, struct err *e)
 {
     static const char *const meta[] = {"format", "pt"};
     size_t n = 0, cap = 2 * (size_t)m->params.n;
     struct st_out *t = mem_alloc(cap, sizeof *t);
+    struct row_of *rows = mem_alloc(cap, sizeof *rows);
     char(*names)[128] = mem_alloc(cap, sizeof *names);
-    int rc = t && names ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && rows && names ? 0 : err_set(e, DS_EMEM, "%s", path);
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         if (!optimizer) {
-            t[n++] = tensor_of(p, p->name, p->value);
+            own_tensor(&t[n], &rows[n], m, i);
+            n++;
         } else if (p->train) {
             snprintf(names[n], sizeof names[n], "%s.m", p->name);
             t[n] = tensor_of(p, names[n], p->m);
@@ -99,6 +159,7 @@ static int write_own(const struct model *m, const char *path, int optimizer, str
     if (rc == 0)
         rc = st_write(path, t, n, meta, 1, e);
     mem_free(t);
+    mem_free(rows);
     mem_free(names);
     return rc;
 }
@@ -223,7 +284,7 @@ out:
 }
 
 /* A system that promises more memory than it has would end the program later, without a word. */
-static int check_memory(const struct model *m, const char *dir, struct err *e)
+int load_check_memory(const struct model *m, const char *dir, struct err *e)
 {
     double need = params_bytes(&m->params, m->is_training), left = mem_left();
     char a[16], b[16];
@@ -242,6 +303,8 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
     if (model_is_file(dir))
         return model_open_file(out, dir, overrides, train, e);
     int rc = model_open_table(&m, dir, overrides, train, e);
+    if (rc == 0 && train != MODEL_EDIT)
+        rc = stored_leave(m, e);
     if (rc == 0)
         rc = st_set_open(&s, dir, e);
     if (rc == 0)
@@ -250,15 +313,25 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
         rc = coverage_check(&v, m, s, e);
     coverage_release(&v);
     if (rc == 0)
-        rc = check_memory(m, dir, e);
+        rc = load_check_memory(m, dir, e);
     if (rc == 0)
         rc = model_reserve_values(m, e);
     if (rc == 0)
-        rc = model_read_set(m, s, e);
+        rc = model_take_set(m, &s, e);
     st_set_close(s);
     if (rc == 0)
         *out = m;
     else
         model_free(m);
     return rc;
+}
+
+int model_config_open(struct model_config *c, struct config *route, const char *model,
+                      struct err *e)
+{
+    char path[1024];
+    if (model_is_file(model))
+        return model_config_open_file(c, model, e);
+    int rc = fs_join(path, sizeof path, model, "config.json", e);
+    return rc == 0 ? model_config_from_json(c, route, path, e) : rc;
 }

@@ -57,14 +57,27 @@ int load_set_real(struct model_config *c, const char *key, double v, const char 
 int load_new(struct model **out, struct model_config *c, struct config *overrides, int train,
              const char *path, struct err *e)
 {
-    int rc = model_config_check(c, e); /* fills in what the sizes follow from */
-    double need = (double)sizeof(real) * model_config_weights(c), left = mem_left();
-    if (rc == 0 && left > 0 && need > left)
-        rc = err_set(e, DS_EMEM, "its weights need %.1f GiB as numbers, %.1f GiB are left",
-                     need / 0x1p30, left / 0x1p30);
+    struct model *m = NULL;
+    int rc = model_new_table(&m, c, overrides, 0, train, e);
+    if (rc == 0 && train != MODEL_EDIT)
+        rc = stored_leave(m, e);
     if (rc == 0)
-        rc = model_new(out, c, overrides, 0, train, e);
-    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
+        rc = load_check_memory(m, path, e);
+    if (rc == 0)
+        rc = model_reserve_values(m, e);
+    if (rc < 0) {
+        model_free(m);
+        return err_add(e, rc, "%s", path);
+    }
+    params_init(&m->params, 0); /* what the file does not have: the method's own, adapters */
+    *out = m;
+    return 0;
+}
+
+int model_config_open_file(struct model_config *c, const char *path, struct err *e)
+{
+    return ends_with(path, ".gguf") ? model_config_gguf(c, path, e)
+                                    : model_config_llama2c(c, path, e);
 }
 
 int load_layer(const char *param, const char **rest)

@@ -13,6 +13,9 @@ int model_open_gguf(struct model **out, const char *path, struct config *overrid
                     struct err *e) DS_CHECK;
 int model_open_llama2c(struct model **out, const char *path, struct config *overrides, int train,
                        struct err *e) DS_CHECK;
+int model_config_open_file(struct model_config *c, const char *path, struct err *e) DS_CHECK;
+int model_config_gguf(struct model_config *c, const char *path, struct err *e) DS_CHECK;
+int model_config_llama2c(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 
 /* Value of model.KEY, checked like any other setting; `from` names where in the file it stands. */
 int load_set_int(struct model_config *c, const char *key, int64_t v, const char *from,
@@ -21,7 +24,9 @@ int load_set_real(struct model_config *c, const char *key, double v, const char 
                   struct err *e) DS_CHECK;
 int load_set_text(struct model_config *c, const char *key, const char *v, const char *from,
                   struct err *e) DS_CHECK;
-/* The model of *c (taken), empty; refused with both figures when its weights are more than the memory that is left. */
+/* DS_EMEM with both figures when the values of m that come into memory are more than is left. */
+int load_check_memory(const struct model *m, const char *path, struct err *e) DS_CHECK;
+/* The model of *c (taken), at its initial values; what may stay in the file has none.  Checked as above. */
 int load_new(struct model **out, struct model_config *c, struct config *overrides, int train,
              const char *path, struct err *e) DS_CHECK;
 /* Number of the layer in "model.layers.3.mlp.up_proj.weight", and what follows it; -1: of no layer. */

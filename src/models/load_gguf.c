@@ -7,7 +7,6 @@
 
 #include "io/gguf.h"
 #include "load_file.h"
-#include "models/blocks.h"
 
 enum { KEY_SIZE = 160 };
 
@@ -320,25 +319,50 @@ static int has_pairs(const char *param)
     return strstr(param, "q_proj.") || strstr(param, "k_proj.");
 }
 
+static enum quant_kind kind_of(const struct gguf_tensor *t)
+{
+    switch (t->type) {
+    case GGUF_T_Q8_0: return QUANT_Q8_0;
+    case GGUF_T_Q4_0: return QUANT_Q4_0;
+    case GGUF_T_Q4_K: return QUANT_Q4_K;
+    default: return QUANT_NONE;
+    }
+}
+
+static int read_values(const struct source *s, const struct param *p, const struct gguf_tensor *t,
+                       int head_dim, struct err *e)
+{
+    int rc = gguf_read(t, p->value, p->n, e);
+    if (rc == 0)
+        load_warn_odd(s->path, t->name, p->value, p->n);
+    if (rc == 0 && head_dim > 0)
+        rc = load_split_pairs(p->value, p->shape[0], p->rank > 1 ? p->shape[1] : 1, head_dim, e);
+    return rc;
+}
+
 static int read_param(const struct source *s, struct model *m, int i, struct err *e)
 {
     const struct param *p = &m->params.p[i];
     char name[KEY_SIZE];
-    int pairs = s->arch[0] == 'l' && has_pairs(p->name), D = (int)m->config.head_dim;
+    int pairs = s->arch[0] == 'l' && has_pairs(p->name), D = pairs ? (int)m->config.head_dim : 0;
     name_of(name, p->name);
     const struct gguf_tensor *t = gguf_find(s->g, name);
     if (!t)
         return err_set(e, DS_EFORMAT, "tensor %s is missing", name);
     int rc = check_shape(p, t, e);
     if (rc == 0)
-        rc = gguf_read(t, p->value, p->n, e);
-    if (rc == 0)
-        load_warn_odd(s->path, name, p->value, p->n);
-    if (rc == 0 && pairs)
-        rc = load_split_pairs(p->value, p->shape[0], p->rank > 1 ? p->shape[1] : 1, D, e);
-    if (rc == 0)
-        file_blocks_set(m, i, t, pairs ? D : 0);
-    return rc;
+        rc = gguf_check_type(t, e);
+    if (rc < 0 || !p->elsewhere)
+        return rc < 0 ? rc : read_values(s, p, t, D, e);
+    stored_set(m, i,
+               &(struct stored){.take = gguf_take,
+                                .tensor = t,
+                                .data = t->data,
+                                .bytes = (size_t)t->bytes,
+                                .kind = kind_of(t),
+                                .parts = 1,
+                                .head_dim = D});
+    return 0;
 }
 
 /* Every tensor of the file has to be one of the model's: names are unique, so counting them is enough. */
@@ -358,20 +382,39 @@ static int check_unused(const struct source *s, const struct model *m, struct er
     return 0;
 }
 
-/* The model keeps the file from here on: its blocks may be used as they are. */
+static void close_file(void *file)
+{
+    gguf_close(file);
+}
+
+static int file_unchanged(const void *file, struct err *e)
+{
+    return gguf_unchanged(file, e);
+}
+
+/* The model keeps the file from here on. */
 static int read_weights(struct source *s, struct model *m, struct err *e)
 {
     int rc = check_unused(s, m, e);
-    if (rc == 0)
-        rc = file_blocks_new(m, e);
     for (int i = 0; i < m->n_base && rc == 0; i++)
         rc = read_param(s, m, i, e);
     if (rc < 0)
         return err_add(e, rc, "%s", s->path);
     params_changed(&m->params);
-    file_blocks_done(m, s->g);
+    rc = stored_keep(m, &(struct stored_file){s->g, close_file, file_unchanged}, e);
     s->g = NULL;
-    return 0;
+    return rc;
+}
+
+int model_config_gguf(struct model_config *c, const char *path, struct err *e)
+{
+    struct source s = {.path = path};
+    int rc = gguf_open(&s.g, path, e);
+    if (rc < 0)
+        return rc;
+    rc = read_config(&s, c, e);
+    gguf_close(s.g);
+    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
 int model_open_gguf(struct model **out, const char *path, struct config *overrides, int train,

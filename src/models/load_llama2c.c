@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "io/llama2c.h"
+#include "base/mem.h"
 #include "load_file.h"
 
 static int read_config(struct model_config *c, const struct llama2c *f, struct err *e)
@@ -49,17 +50,83 @@ static int part_of(const char *name)
     return -1;
 }
 
-static int read_param(const struct llama2c *f, const struct model *m, const struct param *p,
-                      const char *path, struct err *e)
+static void take_floats(const void *tensor, uint64_t at, uint64_t n, real *out)
 {
+    llama2c_take(tensor, at, n, out);
+}
+
+static void read_param(const struct llama2c *f, struct model *m, int i, const char *path)
+{
+    const struct param *p = &m->params.p[i];
     const char *name;
-    int l = load_layer(p->name, &name), part = part_of(name), rc = 0;
+    int l = load_layer(p->name, &name), part = part_of(name);
+    int pairs = part == LLAMA2C_Q || part == LLAMA2C_K;
     BUG_IF(part < 0 || f->size[part] != p->n, "%s: no part of a llama2.c file", p->name);
-    llama2c_read(f, (enum llama2c_part)part, l < 0 ? 0 : l, p->value);
+    const unsigned char *at = llama2c_at(f, (enum llama2c_part)part, l < 0 ? 0 : l);
+    if (p->elsewhere) {
+        stored_set(m, i,
+                   &(struct stored){.take = take_floats,
+                                    .tensor = at,
+                                    .data = at,
+                                    .bytes = p->n * sizeof(float),
+                                    .parts = 1,
+                                    .head_dim = pairs ? (int)m->config.head_dim : 0});
+        return;
+    }
+    llama2c_take(at, 0, p->n, p->value);
     load_warn_odd(path, p->name, p->value, p->n);
-    if (part == LLAMA2C_Q || part == LLAMA2C_K)
-        rc = load_split_pairs(p->value, p->shape[0], p->shape[1], (int)m->config.head_dim, e);
+}
+
+/* In MODEL_EDIT q and k are in memory: their rows are put right there. */
+static int split_pairs(struct model *m, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < m->n_base && rc == 0; i++) {
+        const struct param *p = &m->params.p[i];
+        const char *name;
+        load_layer(p->name, &name);
+        int part = part_of(name);
+        if (!p->elsewhere && (part == LLAMA2C_Q || part == LLAMA2C_K))
+            rc = load_split_pairs(p->value, p->shape[0], p->shape[1], (int)m->config.head_dim, e);
+    }
     return rc;
+}
+
+static void close_file(void *file)
+{
+    llama2c_close(file);
+    mem_free(file);
+}
+
+static int file_unchanged(const void *file, struct err *e)
+{
+    return llama2c_unchanged(file, e);
+}
+
+/* The model keeps the file. */
+static int read_weights(struct model *m, struct llama2c *f, const char *path, struct err *e)
+{
+    for (int i = 0; i < m->n_base; i++)
+        read_param(f, m, i, path);
+    int rc = split_pairs(m, e);
+    params_changed(&m->params);
+    struct llama2c *kept = rc == 0 ? mem_dup(f, sizeof *f) : NULL;
+    if (!kept) {
+        llama2c_close(f);
+        return rc < 0 ? rc : err_set(e, DS_EMEM, "%s", path);
+    }
+    return stored_keep(m, &(struct stored_file){kept, close_file, file_unchanged}, e);
+}
+
+int model_config_llama2c(struct model_config *c, const char *path, struct err *e)
+{
+    struct llama2c f;
+    int rc = llama2c_open(&f, path, e);
+    if (rc < 0)
+        return rc;
+    rc = read_config(c, &f, e);
+    llama2c_close(&f);
+    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
 int model_open_llama2c(struct model **out, const char *path, struct config *overrides, int train,
@@ -77,14 +144,13 @@ int model_open_llama2c(struct model **out, const char *path, struct config *over
     else
         rc = load_new(&m, &c, overrides, train, path, e);
     opt_release(&model_group, &c); /* empty when it was taken */
-    for (int i = 0; rc == 0 && i < m->n_base; i++)
-        rc = read_param(&f, m, &m->params.p[i], path, e);
-    llama2c_close(&f);
-    if (rc < 0) {
+    if (rc < 0)
+        llama2c_close(&f);
+    else
+        rc = read_weights(m, &f, path, e);
+    if (rc < 0)
         model_free(m);
-        return rc;
-    }
-    params_changed(&m->params);
-    *out = m;
-    return 0;
+    else
+        *out = m;
+    return rc;
 }

@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "bulk.h"
 #include "engine/ops.h"
 #include "models/block.h"
-#include "models/blocks.h"
+#include "models/values.h"
 
 static int register_params(struct model *m, struct err *e)
 {
@@ -85,7 +86,7 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
     if (!m)
         return err_set(e, DS_EMEM, "model");
     m->config = *c;
-    m->is_training = train != MODEL_USE;
+    m->is_training = train == MODEL_TRAIN || train == MODEL_TRAIN_OWN;
     memset(c, 0, sizeof *c);
     m->block = mem_alloc((size_t)m->config.layers, sizeof *m->block);
     m->plan = mem_alloc((size_t)m->config.layers, sizeof *m->plan);
@@ -114,7 +115,7 @@ int model_reserve_values(struct model *m, struct err *e)
 {
     int rc = params_reserve_unset(&m->params, m->is_training, e);
     if (rc == 0)
-        rc = weights_use(m, &(struct number_options){0}, e);
+        rc = weights_init(m, e);
     return rc < 0 ? err_add(e, rc, "model") : 0;
 }
 
@@ -128,7 +129,7 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
     rc = params_reserve(&m->params, m->is_training, e);
     if (rc == 0) {
         params_init(&m->params, seed);
-        rc = weights_use(m, &(struct number_options){0}, e);
+        rc = weights_init(m, e);
     }
     if (rc < 0) {
         model_free(m);
@@ -155,7 +156,7 @@ void model_free(struct model *m)
     release_buffers(m);
     route_release(&m->route);
     weights_release(&m->weights);
-    file_blocks_free(m->file_blocks);
+    stored_free(m);
     params_release(&m->params);
     opt_release(&model_group, &m->config);
     mem_free(m->block);
@@ -329,20 +330,48 @@ static void run_split(struct model *m, int l, struct kv_cache *cache)
     ffn_half_fwd(m, l, f, w, 1);
 }
 
+struct embed_job {
+    struct model *m;
+    const int32_t *id;
+};
+
+/* A row of an embedding that stays in its file. */
+static void embed_stored(void *ctx, int task, int worker)
+{
+    const struct embed_job *j = ctx;
+    struct model *m = j->m;
+    size_t C = (size_t)m->config.dim;
+    real *x = m->stream.h[0] + (size_t)task * C, scale = (real)m->config.embed_scale;
+    (void)worker;
+    model_values(m, m->embed, (size_t)j->id[task], 1, x);
+    const real *pos =
+        m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value + (size_t)m->pos[task] * C;
+    for (size_t c = 0; c < C; c++)
+        x[c] = scale * x[c] + (pos ? pos[c] : 0);
+}
+
+static void embed_ids(struct model *m, const int32_t *id)
+{
+    struct embed_job j = {m, id};
+    if (!m->params.p[m->embed].value)
+        pool_run(m->R, embed_stored, &j);
+    else
+        embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
+                  m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value,
+                  (real)m->config.embed_scale, m->R, (int)m->config.dim);
+}
+
 /* Embedding and blocks; with a cache, one continued sequence. */
 void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *cache)
 {
     struct flops_shape shape = model_config_flops(&m->config);
-    int C = (int)m->config.dim;
     pass->id = id;
     pass->pos = m->pos;
     pass->memory = cache ? cache->memory : NULL;
     m->stream.R = m->R;
     weights_refresh(m);
     adapters_begin(m, pass);
-    embed_fwd(m->stream.h[0], id, m->pos, m->params.p[m->embed].value,
-              m->pos_embed < 0 ? NULL : m->params.p[m->pos_embed].value,
-              (real)m->config.embed_scale, m->R, C);
+    embed_ids(m, id);
     flops_begin(&m->flops, &shape, m->R);
     route_begin(&m->route, pass);
     for (int l = 0; l < m->config.layers; l++)

@@ -7,8 +7,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "load_file.h"
 #include "models/coverage.h"
 #include "models/load.h"
+#include "models/values.h"
 
 /* Values of one task; columns of a transposed tensor that are read at a time, each into its own row. */
 enum { PIECE = 1 << 19, TILE = 64 };
@@ -171,21 +173,57 @@ static int reading_new(struct reading *r, int n, struct err *e)
     return r->item ? 0 : err_set(e, DS_EMEM, "no memory to read tensors");
 }
 
-static int read_covered(struct model *m, const struct st_set *s, const struct coverage *v,
-                        struct err *e)
+static void take_stored(const void *tensor, uint64_t at, uint64_t n, real *out)
+{
+    take(tensor, at, out, n);
+}
+
+static void leave_stored(struct model *m, int i, const struct source *x)
+{
+    stored_set(m, i,
+               &(struct stored){.take = take_stored,
+                                .tensor = x->tensor,
+                                .data = x->tensor->data,
+                                .bytes = (size_t)x->tensor->bytes,
+                                .is_transposed = x->place.is_transposed,
+                                .part = x->place.part,
+                                .parts = x->place.parts});
+}
+
+static void close_set(void *file)
+{
+    st_set_close(file);
+}
+
+static int set_unchanged(const void *file, struct err *e)
+{
+    return st_set_unchanged(file, e);
+}
+
+/* What may stay in the set stays there: then the model has it. */
+static int read_covered(struct model *m, struct st_set **s, const struct coverage *v, struct err *e)
 {
     struct reading r;
-    int rc = coverage_check(v, m, s, e);
+    int left = 0, rc = coverage_check(v, m, *s, e);
     if (rc == 0)
         rc = reading_new(&r, m->params.n, e);
     if (rc < 0)
         return rc;
-    for (int i = 0; i < m->params.n; i++)
-        if (v->source[i].tensor)
-            add_item(&r, &m->params.p[i], v->source[i].tensor, &v->source[i].place,
-                     m->params.p[i].value);
-    rc = read_items(&r, s, e);
+    for (int i = 0; i < m->params.n; i++) {
+        const struct source *x = &v->source[i];
+        if (x->tensor && m->params.p[i].elsewhere) {
+            leave_stored(m, i, x);
+            left++;
+        } else if (x->tensor) {
+            add_item(&r, &m->params.p[i], x->tensor, &x->place, m->params.p[i].value);
+        }
+    }
+    rc = read_items(&r, *s, e);
     params_changed(&m->params);
+    if (rc == 0 && left > 0) {
+        rc = stored_keep(m, &(struct stored_file){*s, close_set, set_unchanged}, e);
+        *s = NULL;
+    }
     return rc;
 }
 
@@ -224,10 +262,10 @@ static int read_moments(struct model *m, const struct st_set *s, struct err *e)
     return rc;
 }
 
-int model_read_set(struct model *m, const struct st_set *s, struct err *e)
+int model_take_set(struct model *m, struct st_set **s, struct err *e)
 {
     struct coverage v;
-    int rc = coverage_make(&v, m, s, 1, e);
+    int rc = coverage_make(&v, m, *s, 1, e);
     if (rc < 0)
         return rc;
     rc = read_covered(m, s, &v, e);
@@ -240,7 +278,7 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
     struct st_set *s = NULL;
     int rc = st_set_open(&s, path, e);
     if (rc == 0)
-        rc = optimizer ? read_moments(m, s, e) : model_read_set(m, s, e);
+        rc = optimizer ? read_moments(m, s, e) : model_take_set(m, &s, e);
     st_set_close(s);
     return rc;
 }
@@ -252,7 +290,7 @@ static void tell_some(struct str *out, int n, const char *what, const struct str
                  n > COVERAGE_NAMES ? ", ..." : "");
 }
 
-int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
+static int start_from_set(struct model *m, const char *dir, struct str *told, struct err *e)
 {
     struct st_set *s = NULL;
     struct coverage v = {0};
@@ -260,7 +298,7 @@ int model_start_from(struct model *m, const char *dir, struct str *told, struct 
     if (rc == 0)
         rc = coverage_make(&v, m, s, 0, e);
     if (rc == 0)
-        rc = read_covered(m, s, &v, e);
+        rc = read_covered(m, &s, &v, e);
     if (rc == 0) {
         str_addf(told, "%d tensors from %s", v.used_n, dir);
         tell_some(told, v.fresh_n, "new", &v.fresh);
@@ -269,6 +307,48 @@ int model_start_from(struct model *m, const char *dir, struct str *told, struct 
     coverage_release(&v);
     st_set_close(s);
     return rc;
+}
+
+/* One of the base's parameters: its place, or its numbers. */
+static int take_param(struct model *m, struct model *from, int i, struct err *e)
+{
+    const struct param *p = &m->params.p[i], *q = &from->params.p[i];
+    if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->n != q->n)
+        return err_set(e, DS_EFORMAT, "%s: %zu numbers are wanted, the file has %zu of %s", p->name,
+                       p->n, i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
+    if (p->elsewhere)
+        stored_set(m, i, &from->stored.v[i]);
+    else
+        model_values(from, i, 0, (size_t)p->shape[0], p->value);
+    return 0;
+}
+
+/* A model in one file holds a base and nothing else. */
+static int start_from_file(struct model *m, const char *path, struct str *told, struct err *e)
+{
+    struct model *from = NULL;
+    int rc = model_open(&from, path, NULL, MODEL_USE, e), kept = 0;
+    for (int i = 0; i < m->n_base && rc == 0; i++) {
+        rc = take_param(m, from, i, e);
+        kept += m->params.p[i].elsewhere;
+    }
+    if (rc == 0 && from->n_base != m->n_base)
+        rc = err_set(e, DS_EFORMAT, "%d tensors of a base, %d are wanted", from->n_base, m->n_base);
+    for (int k = 0; rc == 0 && kept > 0 && k < from->stored.files; k++)
+        rc = stored_keep(m, &from->stored.file[k], e);
+    if (rc == 0 && kept > 0)
+        from->stored.files = 0; /* they are m's now */
+    if (rc == 0) {
+        params_changed(&m->params);
+        str_addf(told, "%d tensors from %s", m->n_base, path);
+    }
+    model_free(from);
+    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
+}
+
+int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
+{
+    return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, told, e);
 }
 
 int model_coverage(const char *dir, struct str *out, struct err *e)

@@ -1,13 +1,25 @@
 #include "models/weights.h"
 
+#include <stdatomic.h>
+
+#include "base/log.h"
 #include "base/mem.h"
-#include "models/blocks.h"
-#include "models/model.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "models/values.h"
+
+static void forget(struct weight *x)
+{
+    quant_free(x->quant);
+    mem_free_aligned(x->own);
+    x->quant = NULL;
+    x->own = NULL;
+}
 
 void weights_release(struct weights *w)
 {
     for (int i = 0; i < w->n; i++)
-        quant_free(w->v[i].quant);
+        forget(&w->v[i]);
     mem_free(w->v);
     mem_free_aligned(w->block);
     *w = (struct weights){.numbers = w->numbers};
@@ -61,33 +73,93 @@ static size_t deal(struct model *m, char *at)
     return used;
 }
 
-static int quantise(struct model *m, struct err *e)
+/* The blocks that parameter i is held in; QUANT_NONE: it is held as numbers. */
+static enum quant_kind kind_of(const struct model *m, int i)
 {
-    struct weights *w = &m->weights;
-    enum quant_kind kind = (enum quant_kind)w->numbers.weights;
-    int rc = 0, done = 0;
-    if (kind == QUANT_NONE)
-        return 0;
-    if (m->is_training)
-        return err_set(e, DS_EUSAGE, "weights=%s is for use, not for training", quant_name[kind]);
-    for (int i = 0; i < w->n && rc == 0; i++) {
-        struct weight *x = &w->v[i];
-        if (x->O == 0 || quant_row_bytes(kind, x->C) == 0)
-            continue;
-        rc = file_blocks_have(m, i, kind)
-                 ? file_blocks_quant(&x->quant, m, i, e)
-                 : quant_new(&x->quant, kind, m->params.p[i].value, x->O, x->C, e);
-        if (rc < 0)
-            rc = err_add(e, rc, "%s", m->params.p[i].name);
-        done++;
+    const struct weight *x = &m->weights.v[i];
+    const struct param *p = &m->params.p[i];
+    int kind = m->weights.numbers.weights;
+    if (x->O == 0 || (m->is_training && p->train))
+        return QUANT_NONE;
+    if (kind == WEIGHTS_AUTO)
+        return p->elsewhere ? m->stored.v[i].kind : QUANT_NONE;
+    return quant_row_bytes((enum quant_kind)kind, x->C) > 0 ? (enum quant_kind)kind : QUANT_NONE;
+}
+
+/* Rounds a matrix whose numbers are in a file, all of them at once. */
+static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct err *e)
+{
+    struct weight *x = &m->weights.v[i];
+    const struct param *p = &m->params.p[i];
+    const struct stored *s = &m->stored.v[i];
+    int rc;
+    if (s->kind == kind) {
+        rc = stored_quant(&x->quant, s, p, e);
+    } else {
+        real *w = mem_reserve(p->n * sizeof *w);
+        if (!w)
+            return err_set(e, DS_EMEM, "no memory to round %s", p->name);
+        stored_rows(s, p, 0, (size_t)x->O, w);
+        rc = quant_new(&x->quant, kind, w, x->O, x->C, e);
+        mem_free_aligned(w);
     }
-    if (rc == 0 && !done)
-        return err_set(e, DS_ERANGE, "weights=%s: no matrix of this model has rows of whole blocks",
-                       quant_name[kind]);
+    stored_drop(s, p, 0, (size_t)x->O);
     return rc;
 }
 
-/* Memory for the packed copies, as large as the present provider wants them. */
+static int quantise(struct model *m, struct err *e)
+{
+    struct weights *w = &m->weights;
+    int rc = 0, done = 0, kind = w->numbers.weights;
+    for (int i = 0; i < w->n && rc == 0; i++) {
+        struct weight *x = &w->v[i];
+        const struct param *p = &m->params.p[i];
+        enum quant_kind as = kind_of(m, i);
+        if (as == QUANT_NONE)
+            continue;
+        rc = p->elsewhere ? quantise_stored(m, i, as, e)
+                          : quant_new(&x->quant, as, p->value, x->O, x->C, e);
+        if (rc < 0)
+            rc = err_add(e, rc, "%s", p->name);
+        done++;
+    }
+    if (rc == 0 && !done && kind != QUANT_NONE && kind != WEIGHTS_AUTO)
+        return err_set(e, DS_ERANGE, "weights=%s: no matrix of this model %s", quant_name[kind],
+                       m->is_training ? "that is not trained has rows of whole blocks"
+                                      : "has rows of whole blocks");
+    return rc;
+}
+
+/* A system that promises more memory than it has would end the program later, without a word. */
+static int check_memory(const struct model *m, struct err *e)
+{
+    const struct weights *w = &m->weights;
+    double need = 0, left = mem_left();
+    char a[16], b[16];
+    for (int i = 0; i < w->n; i++) {
+        const struct weight *x = &w->v[i];
+        enum quant_kind kind = kind_of(m, i);
+        if (x->O == 0)
+            continue;
+        double as_numbers = (double)gemm_packed_bytes(w->format, x->C, x->O);
+        if (m->is_training)
+            as_numbers += (double)gemm_packed_bytes(w->format, x->O, x->C);
+        if (as_numbers == 0 && m->params.p[i].elsewhere)
+            as_numbers = (double)m->params.p[i].n * sizeof(real);
+        need +=
+            kind == QUANT_NONE ? as_numbers : (double)quant_row_bytes(kind, x->C) * (double)x->O;
+    }
+    if (left <= 0 || need <= left)
+        return 0;
+    return err_set(e, DS_EMEM, "its weights need %sB of memory as %s, %sB are left",
+                   str_si(a, need),
+                   w->numbers.weights == WEIGHTS_AUTO || w->numbers.weights == QUANT_NONE
+                       ? gemm_format_name[w->format]
+                       : quant_name[w->numbers.weights],
+                   str_si(b, left));
+}
+
+/* Memory for the packed copies, as large as the present provider wants them, and for numbers that it takes as they are. */
 static int place(struct model *m, struct err *e)
 {
     struct weights *w = &m->weights;
@@ -99,65 +171,159 @@ static int place(struct model *m, struct err *e)
         return err_set(e, DS_EMEM, "packed weights: %.1f MiB could not be had",
                        (double)w->bytes / 1048576.0);
     deal(m, w->block);
+    for (int i = 0; i < w->n; i++) {
+        struct weight *x = &w->v[i];
+        mem_free_aligned(x->own);
+        x->own = NULL;
+        if (x->O == 0 || x->quant || x->fwd.data || !m->params.p[i].elsewhere)
+            continue;
+        x->own = mem_reserve(m->params.p[i].n * sizeof *x->own);
+        if (!x->own)
+            return err_set(e, DS_EMEM, "no memory for %s", m->params.p[i].name);
+    }
     return 0;
+}
+
+int weights_init(struct model *m, struct err *e)
+{
+    weights_release(&m->weights);
+    m->weights.numbers = (struct number_options){0};
+    m->weights.format = GEMM_FP32;
+    m->weights.version = m->params.version - 1;
+    m->weights.given = m->params.given - 1;
+    m->weights.made_of = m->params.given;
+    return find_matrices(m, e);
 }
 
 int weights_use(struct model *m, const struct number_options *o, struct err *e)
 {
     struct weights *w = &m->weights;
-    if (w->is_released)
-        return err_set(e, DS_EUSAGE, "weights: their values were given back after the first use");
-    weights_release(w);
+    int rc = weights_init(m, e);
     w->numbers = *o;
     w->format = o->compute == COMPUTE_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32;
-    int rc = find_matrices(m, e);
+    if (rc == 0)
+        rc = check_memory(m, e);
     if (rc == 0)
         rc = quantise(m, e);
     if (rc == 0)
         rc = place(m, e);
-    w->made_of = m->params.version;
-    w->version = m->params.version - 1; /* nothing is laid out yet */
-    w->given = m->params.given - 1;
     return rc;
 }
 
-/* One matrix.  In use its value goes back to the system at once, unless its rows are read (the embedding's are). */
-static void refresh_one(struct model *m, int i)
+/* ---- from a file ---- */
+
+/* Rows that are read at once: of a matrix that is packed for both directions a whole cut of its inner dimension. */
+enum { ROWS_FWD = 64, ROWS_BOTH = GEMM_DEEP };
+
+struct reading {
+    const struct model *m;
+    int i, step;
+    real *space;        /* (workers, step, C) */
+    _Atomic size_t bad; /* values that are not finite */
+};
+
+static void read_part(void *ctx, int task, int worker)
+{
+    struct reading *r = ctx;
+    const struct weight *x = &r->m->weights.v[r->i];
+    const struct param *p = &r->m->params.p[r->i];
+    int row = task * r->step, n = x->O - row < r->step ? x->O - row : r->step;
+    size_t items = (size_t)n * (size_t)x->C, bad = 0;
+    real *w = x->own ? x->own + (size_t)row * (size_t)x->C
+                     : r->space + (size_t)worker * (size_t)r->step * (size_t)x->C;
+    stored_rows(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n, w);
+    stored_drop(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
+    for (size_t k = 0; k < items; k++)
+        bad += !(w[k] - w[k] == 0);
+    if (bad > 0)
+        atomic_fetch_add(&r->bad, bad);
+    const struct operand t = {w, x->C, 1, NULL}, s = {w, x->C, 0, NULL};
+    if (x->fwd.data)
+        gemm_pack_part(&x->fwd, &t, 0, x->C, row, n);
+    if (x->bwd.data)
+        gemm_pack_part(&x->bwd, &s, row, n, 0, x->C);
+}
+
+/* One matrix, a few rows at a time: beside its packed copy nothing of it is in memory. */
+static int read_stored(struct model *m, int i, struct err *e)
+{
+    struct weights *w = &m->weights;
+    struct weight *x = &w->v[i];
+    struct reading r = {.m = m, .i = i, .step = x->bwd.data ? ROWS_BOTH : ROWS_FWD};
+    size_t space = (size_t)pool_threads() * (size_t)r.step * (size_t)x->C * sizeof *r.space;
+    if (x->quant)
+        return 0;
+    if (x->fwd.data)
+        gemm_pack_begin(&x->fwd, x->fwd.data, w->format, x->C, x->O);
+    if (x->bwd.data)
+        gemm_pack_begin(&x->bwd, x->bwd.data, w->format, x->O, x->C);
+    r.space = x->own ? NULL : mem_reserve(space);
+    if (!x->own && !r.space)
+        return err_set(e, DS_EMEM, "no memory to read %s", m->params.p[i].name);
+    pool_run((x->O + r.step - 1) / r.step, read_part, &r);
+    mem_free_aligned(r.space);
+    if (r.bad > 0)
+        log_warn("tensor %s holds %zu values that are not finite", m->params.p[i].name, r.bad);
+    return 0;
+}
+
+static int refresh_one(struct model *m, int i, struct err *e)
 {
     struct weights *w = &m->weights;
     struct weight *x = &w->v[i];
     struct param *p = &m->params.p[i];
     const struct operand t = {p->value, x->C, 1, NULL}, n = {p->value, x->C, 0, NULL};
-    BUG_IF(!p->value, "%s: its values were given back", p->name);
-    BUG_IF(x->quant && w->made_of != m->params.version, "%s: changed behind its rounded blocks",
+    BUG_IF(x->quant && w->made_of != m->params.given, "%s: changed behind its rounded blocks",
            p->name);
+    if (p->elsewhere)
+        return read_stored(m, i, e);
     if (x->fwd.data)
         gemm_pack(&x->fwd, x->fwd.data, w->format, &t, x->C, x->O);
     if (x->bwd.data)
         gemm_pack(&x->bwd, x->bwd.data, w->format, &n, x->O, x->C);
-    if (!w->numbers.release || m->is_training || i == m->embed || !(x->fwd.data || x->quant))
-        return;
-    mem_discard(p->value, p->n * sizeof *p->value);
-    p->value = NULL;
-    w->is_released = 1;
+    return 0;
+}
+
+static int refresh(struct model *m, struct err *e)
+{
+    struct weights *w = &m->weights;
+    int rc = 0;
+    if (w->version == m->params.version)
+        return 0;
+    int all = w->given != m->params.given;
+    if (w->by != gemm_provider(w->format)) { /* tests change it between passes */
+        rc = place(m, e);
+        all = 1;
+    }
+    for (int i = 0; i < w->n && rc == 0; i++)
+        if (w->v[i].O > 0 && (all || m->params.p[i].train))
+            rc = refresh_one(m, i, e);
+    w->version = m->params.version;
+    w->given = m->params.given;
+    return rc;
 }
 
 void weights_refresh(struct model *m)
 {
-    struct weights *w = &m->weights;
     struct err e = {0};
-    if (w->version == m->params.version)
-        return;
-    int all = w->given != m->params.given;
-    if (w->by != gemm_provider(w->format)) { /* tests change it between passes */
-        BUG_IF(place(m, &e) < 0, "%s", e.text);
-        all = 1;
-    }
-    for (int i = 0; i < w->n; i++)
-        if (w->v[i].O > 0 && (all || m->params.p[i].train))
-            refresh_one(m, i);
-    w->version = m->params.version;
-    w->given = m->params.given;
+    BUG_IF(refresh(m, &e) < 0, "%s", e.text);
+}
+
+int weights_ready(struct model *m, struct err *e)
+{
+    int rc = refresh(m, e);
+    return rc == 0 ? stored_unchanged(m, e) : rc;
+}
+
+const char *weights_held(const struct model *m)
+{
+    int count[QUANT_KINDS] = {0}, most = QUANT_NONE;
+    for (int i = 0; i < m->weights.n; i++)
+        if (m->weights.v[i].O > 0)
+            count[m->weights.v[i].quant ? quant_kind_of(m->weights.v[i].quant) : QUANT_NONE]++;
+    for (int k = 1; k < QUANT_KINDS; k++)
+        most = count[k] > count[most] ? k : most;
+    return quant_name[most];
 }
 
 struct linear weights_linear(const struct model *m, int index, int bias)
@@ -166,7 +332,7 @@ struct linear weights_linear(const struct model *m, int index, int bias)
     struct linear l = {.C = x->C,
                        .O = x->O,
                        .format = m->weights.format,
-                       .w = m->params.p[index].value,
+                       .w = x->own ? x->own : m->params.p[index].value,
                        .b = bias < 0 ? NULL : m->params.p[bias].value,
                        .fwd = x->fwd.data ? &x->fwd : NULL,
                        .bwd = x->bwd.data ? &x->bwd : NULL,

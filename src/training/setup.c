@@ -70,11 +70,17 @@ static int open_loaders(struct trainer *t, struct err *e)
                   : 0;
 }
 
+/* The base stays in the file it comes from; what products make of it is counted when they do (models/weights.h). */
+static int stays_in_file(const struct train_config *c)
+{
+    return c->train.freeze == FREEZE_BASE && c->train.init[0];
+}
+
 /* A system that promises more memory than it has would kill the run later, without a word. */
 static int check_memory(const struct train_config *c, struct err *e)
 {
     const struct model_config *m = &c->model;
-    double weights = model_config_weights(m);
+    double weights = stays_in_file(c) ? 0 : model_config_weights(m);
     double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (m->layers + 1));
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
     double packed =
@@ -90,6 +96,22 @@ static int check_memory(const struct train_config *c, struct err *e)
                    str_si(a, need), str_si(b, left));
 }
 
+static int new_model(struct trainer *t, struct model_config *c, struct config *route, struct err *e)
+{
+    uint64_t seed = (uint64_t)t->config.run.seed;
+    int mode = t->config.train.freeze == FREEZE_BASE ? MODEL_TRAIN_OWN : MODEL_TRAIN;
+    if (!stays_in_file(&t->config))
+        return model_new(&t->model, c, route, seed, mode, e);
+    int rc = model_new_table(&t->model, c, route, seed, mode, e);
+    if (rc == 0)
+        rc = stored_leave(t->model, e);
+    if (rc == 0)
+        rc = model_reserve_values(t->model, e);
+    if (rc == 0)
+        params_init(&t->model->params, seed);
+    return rc;
+}
+
 static int open_model(struct trainer *t, struct err *e)
 {
     struct train_config *c = &t->config;
@@ -102,13 +124,9 @@ static int open_model(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = check_memory(c, e);
     if (rc == 0)
-        rc = model_new(&t->model, &copy, &route, (uint64_t)c->run.seed,
-                       c->train.freeze == FREEZE_BASE ? MODEL_TRAIN_OWN : MODEL_TRAIN, e);
+        rc = new_model(t, &copy, &route, e);
     opt_release(&model_group, &copy); /* empty when it was taken */
     config_release(&route);
-    if (rc == 0)
-        rc = weights_use(
-            t->model, &(struct number_options){.compute = COMPUTE_FP32 + (int)c->run.compute}, e);
     if (rc < 0)
         return rc;
     t->rows = rows;
@@ -117,6 +135,16 @@ static int open_model(struct trainer *t, struct err *e)
     if (rows < c->train.probe_tokens)
         rows = (int)c->train.probe_tokens;
     return model_reserve(t->model, rows, 1, !c->train.recompute, e);
+}
+
+int trainer_use_numbers(struct trainer *t, struct err *e)
+{
+    const struct train_config *c = &t->config;
+    struct number_options o = {.compute = COMPUTE_FP32 + (int)c->run.compute};
+    if (c->train.freeze == FREEZE_BASE)
+        o.weights = c->train.base_weights;
+    int rc = weights_use(t->model, &o, e);
+    return rc == 0 ? weights_ready(t->model, e) : rc;
 }
 
 static int alloc_batch(struct trainer *t, struct err *e)

@@ -113,15 +113,13 @@ void start_keys(struct config *given, struct str *all)
     struct model_config source = {0};
     struct config route = {0};
     struct err e = {0};
-    char dir[1024], path[1100];
+    char dir[1024];
     if (!init || !init[0] ||
         strcmp(init, "???") == 0) /* ???: a preset asks for it, see options.c */
         return;
     int rc = model_locate(init, dir, sizeof dir, &e);
     if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.json", &e);
-    if (rc == 0)
-        rc = model_config_from_json(&source, &route, path, &e);
+        rc = model_config_open(&source, &route, dir, &e);
     if (rc == 0) {
         for (size_t i = 0; i < model_group.n; i++)
             take_key(given, &model_group.opts[i], &source, dir, all);
@@ -162,7 +160,7 @@ double start_teacher_bytes(const struct train_config *c)
 {
     struct model_config by = {0};
     struct config route = {0};
-    char dir[1024], path[1100];
+    char dir[1024];
     int rows = (int)(c->train.batch * c->train.seq),
         is_self = strcmp(c->train.teacher, "self") == 0;
     if (!train_has_teacher(&c->train))
@@ -171,8 +169,7 @@ double start_teacher_bytes(const struct train_config *c)
     int64_t C = c->model.dim;
     /* one that cannot be read is told when it is opened */
     if (!is_self && model_locate(c->train.teacher, dir, sizeof dir, NULL) == 0 &&
-        fs_join(path, sizeof path, dir, "config.json", NULL) == 0 &&
-        model_config_from_json(&by, &route, path, NULL) == 0) {
+        model_config_open(&by, &route, dir, NULL) == 0) {
         C = by.dim;
         bytes = sizeof(real) * model_config_weights(&by) + (double)model_bytes(&by, rows, 0, 0);
     }
@@ -208,7 +205,8 @@ static int fits_student(const struct trainer *t, const char *dir, struct err *e)
 static int open_teacher(struct trainer *t, struct err *e)
 {
     const struct train_config *c = &t->config;
-    struct number_options numbers = {.compute = COMPUTE_FP32 + c->run.compute, .release = 1};
+    struct number_options numbers = {.compute = COMPUTE_FP32 + c->run.compute,
+                                     .weights = WEIGHTS_AUTO};
     char dir[1024];
     int rc = model_locate(c->train.teacher, dir, sizeof dir, e);
     if (rc == 0)
@@ -217,6 +215,8 @@ static int open_teacher(struct trainer *t, struct err *e)
         rc = fits_student(t, dir, e);
     if (rc == 0)
         rc = weights_use(t->teacher, &numbers, e);
+    if (rc == 0)
+        rc = weights_ready(t->teacher, e);
     if (rc == 0)
         rc = model_reserve(t->teacher, t->rows, 0, 0, e);
     return rc < 0 ? err_add(e, rc, "train.teacher=%s", c->train.teacher) : 0;

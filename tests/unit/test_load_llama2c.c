@@ -75,10 +75,7 @@ T(models_come_back_the_same_tied_or_not)
         struct model *m = kit_model(options, 1, 16, MODEL_USE, 0);
         kit_shake(m, 0.1, 4);
         t_ok(model_open(&back, put_model(m), NULL, MODEL_USE, &err), &err);
-        t_eq(back->params.n, m->params.n);
-        for (int i = 0; i < m->params.n; i++)
-            t_truef(kit_same(back->params.p[i].value, m->params.p[i].value, m->params.p[i].n),
-                    "%s differs", m->params.p[i].name);
+        kit_same_params(back, m);
         t_eq(back->config.tied, tied);
         t_eq(back->config.max_seq, 16);
         t_near(back->config.norm_eps, 1e-5, 0);

@@ -1,0 +1,126 @@
+#include "models/stored.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "models/model.h"
+
+static int is_matrix_of_base(const struct model *m, int i)
+{
+    const struct param *p = &m->params.p[i];
+    return i < m->n_base && p->rank == 2 && i != m->pos_embed && !(m->is_training && p->train);
+}
+
+int stored_leave(struct model *m, struct err *e)
+{
+    if (!m->stored.v)
+        m->stored.v = mem_alloc((size_t)m->params.n, sizeof *m->stored.v);
+    if (!m->stored.v)
+        return err_set(e, DS_EMEM, "table of %d tensors", m->params.n);
+    for (int i = 0; i < m->params.n; i++)
+        m->params.p[i].elsewhere = is_matrix_of_base(m, i);
+    return 0;
+}
+
+void stored_set(struct model *m, int i, const struct stored *at)
+{
+    BUG_IF(!m->params.p[i].elsewhere, "%s: its values are in memory", m->params.p[i].name);
+    m->stored.v[i] = *at;
+}
+
+int stored_keep(struct model *m, const struct stored_file *f, struct err *e)
+{
+    struct stored_table *t = &m->stored;
+    if (t->files == STORED_FILES) {
+        f->close(f->file);
+        return err_set(e, DS_ERANGE, "weights in more than %d files", (int)STORED_FILES);
+    }
+    t->file[t->files++] = *f;
+    return 0;
+}
+
+int stored_unchanged(const struct model *m, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < m->stored.files && rc == 0; i++)
+        if (m->stored.file[i].unchanged)
+            rc = m->stored.file[i].unchanged(m->stored.file[i].file, e);
+    return rc;
+}
+
+void stored_free(struct model *m)
+{
+    for (int i = 0; i < m->stored.files; i++)
+        m->stored.file[i].close(m->stored.file[i].file);
+    mem_free(m->stored.v);
+    m->stored = (struct stored_table){0};
+}
+
+/* Row of the file: pairs (i, i + head_dim/2) of ours are (2i, 2i + 1) there. */
+static size_t file_row(const struct stored *s, size_t row)
+{
+    size_t D = (size_t)s->head_dim;
+    if (D == 0)
+        return row;
+    size_t d = row % D;
+    return row - d + (d < D / 2 ? 2 * d : 2 * (d - D / 2) + 1);
+}
+
+/* (C, parts x O) of the file into rows of ours, a few at a time. */
+static void rows_transposed(const struct stored *s, const struct param *p, size_t row, size_t n,
+                            real *out)
+{
+    enum { TILE = 64 };
+    real line[TILE];
+    size_t O = (size_t)p->shape[0], C = (size_t)p->shape[1];
+    size_t width = O * (size_t)s->parts, begin = O * (size_t)s->part + row;
+    for (size_t o = 0; o < n; o += TILE) {
+        size_t k = n - o < TILE ? n - o : TILE;
+        for (size_t i = 0; i < C; i++) {
+            s->take(s->tensor, i * width + begin + o, k, line);
+            for (size_t j = 0; j < k; j++)
+                out[(o + j) * C + i] = line[j];
+        }
+    }
+}
+
+void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out)
+{
+    size_t O = (size_t)p->shape[0], C = (size_t)p->shape[1], before = O * (size_t)s->part;
+    BUG_IF(!s->take, "%s: nobody said where its values are", p->name);
+    if (s->is_transposed) {
+        rows_transposed(s, p, row, n, out);
+    } else if (s->head_dim == 0) {
+        s->take(s->tensor, (before + row) * C, n * C, out);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            s->take(s->tensor, (before + file_row(s, row + i)) * C, C, out + i * C);
+    }
+}
+
+/* Rows of a transposed or interleaved tensor lie beside others that may still be wanted: such are left to the system. */
+void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n)
+{
+    size_t rows = (size_t)p->shape[0] * (size_t)s->parts, each = s->bytes / (rows ? rows : 1);
+    size_t begin = ((size_t)p->shape[0] * (size_t)s->part + row) * each;
+    if (!s->is_transposed && s->head_dim == 0)
+        mem_discard((void *)(uintptr_t)(s->data + begin), n * each);
+    else if (row + n == (size_t)p->shape[0] && s->part + 1 == s->parts)
+        mem_discard((void *)(uintptr_t)s->data, s->bytes);
+}
+
+int stored_quant(struct quant **out, const struct stored *s, const struct param *p, struct err *e)
+{
+    int O = p->shape[0], C = p->shape[1];
+    size_t row = quant_row_bytes(s->kind, C);
+    if (s->head_dim == 0)
+        return quant_from_blocks(out, s->kind, s->data, O, C, e);
+    unsigned char *split = mem_alloc((size_t)O, row);
+    if (!split)
+        return err_set(e, DS_EMEM, "no memory for the rows of %s", p->name);
+    for (int r = 0; r < O; r++)
+        memcpy(split + (size_t)r * row, s->data + file_row(s, (size_t)r) * row, row);
+    int rc = quant_from_blocks(out, s->kind, split, O, C, e);
+    mem_free(split);
+    return rc;
+}
