@@ -61,16 +61,16 @@ static float float_of(uint32_t bits)
     return f;
 }
 
+/* Without branches, so that loops over it become vectors: the fraction moved into place, the exponent put right by an exact
+ * product, which makes subnormal numbers normal as well. */
 float st_half(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24 */
-        float x = (float)fraction * 0x1p-24f;
-        return sign ? -x : x;
-    }
-    if (exponent == 31)
-        return float_of(sign | 0x7f800000 | fraction << 13);
-    return float_of(sign | (exponent + 112) << 23 | fraction << 13);
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+    uint32_t odd = rest >= 0x0f800000 ? 0x7f800000u | rest : 0; /* infinite, or no number */
+    float size = float_of(rest) * 0x1p112f;
+    uint32_t bits;
+    memcpy(&bits, &size, sizeof bits);
+    return float_of(sign | (odd ? odd : bits));
 }
 
 double st_value(const unsigned char *p, enum st_dtype t)
