@@ -18,6 +18,8 @@ enum {
     SUMMARY_FLOPS,
     SUMMARY_TIME,
     SUMMARY_DECODE,
+    SUMMARY_LOT, /* controls on the same weights: cells by lot, and by a fixed pattern */
+    SUMMARY_PATTERN,
     SUMMARY_DEPTH,
     SUMMARY_DEPTH_SD,
     SUMMARY_DEPTH_VARIANCE,

@@ -43,6 +43,20 @@ static void print_json(struct str *out, const struct summary *runs, size_t n,
     str_add(out, "}}\n");
 }
 
+/* A key that one method has and others have not says nothing that the method's name does not. */
+static int is_told(const struct summary *runs, const struct summary_group *g, size_t groups,
+                   const char *key)
+{
+    const char *first = NULL;
+    for (size_t k = 0; k < groups; k++) {
+        const char *v = summary_setting(&runs[g[k].member[0]], key);
+        if (v && first && strcmp(v, first) != 0)
+            return 1;
+        first = first ? first : v;
+    }
+    return 0;
+}
+
 static void print_differences(struct str *out, const struct summary *runs,
                               const struct summary_group *g, size_t groups, const char **key,
                               size_t keys)
@@ -55,6 +69,8 @@ static void print_differences(struct str *out, const struct summary *runs,
     for (size_t k = 0; k < groups; k++)
         table_add(&t, g[k].label);
     for (size_t i = 0; i < keys; i++) {
+        if (!is_told(runs, g, groups, key[i]))
+            continue;
         table_add(&t, key[i]);
         for (size_t k = 0; k < groups; k++) {
             const char *v = summary_setting(&runs[g[k].member[0]], key[i]);
@@ -69,7 +85,7 @@ static void print_differences(struct str *out, const struct summary *runs,
 static void print_unfinished(struct str *out, const struct summary *runs, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(runs[i].status, "done") != 0) {
+        if (strcmp(runs[i].status, "done") != 0 && runs[i].steps > 0) { /* 0: an evaluation */
             str_add(out, "note: ");
             cli_add_safe(out, runs[i].name, strlen(runs[i].name), -1);
             str_addf(out, " is %s at step %lld of %lld\n", runs[i].status, runs[i].step,

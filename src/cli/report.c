@@ -38,9 +38,9 @@ static int add_part(struct str *out, const struct summary_group *g, size_t n, in
 
 void report_groups(struct str *out, const struct summary_group *g, size_t n)
 {
-    if (add_part(out, g, n, 0, SUMMARY_DEPTH))
+    if (add_part(out, g, n, 0, SUMMARY_LOT))
         str_add(out, "\n");
-    if (add_part(out, g, n, SUMMARY_DEPTH, SUMMARY_N))
+    if (add_part(out, g, n, SUMMARY_LOT, SUMMARY_N))
         str_add(out, "\n");
     str_add(out, "mean over seeds [95 % bootstrap interval]; blocks, FLOPs and time are shares of "
                  "the dense model\n");
