@@ -67,9 +67,15 @@ void gemm_pack(struct packed *out, void *memory, enum gemm_format format, const 
                int K, int N);
 void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
                       const struct operand *b, int K, int N);
+/* How a packed op(B) is held: in the format's own units, or for GEMM_FP32 as bfloat16, in half the bytes.  Products are the
+ * same to the last bit where its values are bfloat16. */
+enum gemm_hold { GEMM_WHOLE, GEMM_NARROW };
+/* Bytes of it; 0: the present provider cannot. */
+size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int N);
 /* The same in parts, which may come from a file: `memory` for the whole, laid out when every part was given once.  b: columns
  * [n0, n0 + N) and inner indices [k0, k0 + K) of op(B); n0 a multiple of GEMM_COLS, k0 of GEMM_DEEP.  In a pool task. */
-void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, int K, int N);
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_hold hold,
+                     int K, int N);
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N);
 
 /* The provider in use for a format: $DEPTHSCOPE_GEMM where it names one, else the first of gemm_providers() that this

@@ -33,7 +33,9 @@ struct gemm_provider {
     /* Packing ahead; NULL: the provider does not.  A panel is panel_cols columns (a divisor of GEMM_COLS) by
      * K <= kc inner indices and takes panel_bytes(K).  Of a packed matrix the cuts of k follow each other, in each
      * the panels.  pack: op(B) columns [n, n + cols) and inner indices [k, k + K). */
-    int kc; /* inner indices of a cut: GEMM_KC, or GEMM_DEEP */
+    const struct gemm_provider
+        *narrow; /* the same over op(B) held as bfloat16, which is always packed; or NULL */
+    int kc;      /* inner indices of a cut: GEMM_KC, or GEMM_DEEP */
     int panel_cols;
     size_t (*panel_bytes)(int K);
     void (*pack)(void *panel, const struct operand *b, int n, int cols, int k, int K);
@@ -68,7 +70,7 @@ static inline const real *operand_row(const struct operand *x, int i)
 /* The vector providers: x86-64, float only. */
 #if defined(__x86_64__) && REAL_BITS == 32
 #define GEMM_X86 1
-extern const struct gemm_provider gemm_avx512, gemm_avx2;
+extern const struct gemm_provider gemm_avx512, gemm_avx2, gemm_avx512_narrow, gemm_avx2_narrow;
 extern const struct gemm_provider gemm_amx, gemm_avx512bf16, gemm_avx512_round, gemm_avx2_round;
 #endif
 extern const struct gemm_provider gemm_ref;

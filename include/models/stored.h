@@ -18,6 +18,7 @@ struct stored {
     const unsigned char *data; /* the tensor's bytes in the mapping */
     size_t bytes;
     enum quant_kind kind; /* data is O rows of such blocks; QUANT_NONE: it is something else */
+    int is_bf16;          /* all values are bfloat16 */
     int is_transposed;    /* the file has (C, parts x O)                                     */
     int part, parts;      /* the part-th of as many of O rows each that share the tensor     */
     int head_dim; /* above 0: rows of rotary pairs lie interleaved, (2i, 2i+1) of each head */
@@ -38,11 +39,7 @@ struct stored_table {
 /* Numbers of m that a file may keep: the base's matrices that are not trained.  Between the table of parameters and the
  * reservation of their values. */
 int stored_leave(struct model *m, struct err *e) DS_CHECK;
-/* Parameter i is left in its file; what is known of the place. */
-static inline int stored_is_left(const struct param *p)
-{
-    return p->elsewhere;
-}
+/* Where parameter i is, that was left. */
 void stored_set(struct model *m, int i, const struct stored *at);
 /* Takes the file.  DS_ERANGE (the file is closed): too many. */
 int stored_keep(struct model *m, const struct stored_file *f, struct err *e) DS_CHECK;

@@ -254,14 +254,29 @@ void gemm_run_inline(const struct gemm_job *j, int k0, int n0)
 
 /* ---- packing ahead ---- */
 
-size_t gemm_packed_bytes(enum gemm_format format, int K, int N)
+static size_t bytes_by(const struct gemm_provider *by, int K, int N)
 {
-    const struct gemm_provider *by = gemm_provider(format);
-    if (!by->pack || K <= 0 || N <= 0)
+    if (!by || !by->pack || K <= 0 || N <= 0)
         return 0;
     size_t panels = (size_t)task_count(N, by->panel_cols);
     return panels * ((size_t)(K / by->kc) * by->panel_bytes(by->kc) +
                      (K % by->kc ? by->panel_bytes(K % by->kc) : 0));
+}
+
+size_t gemm_packed_bytes(enum gemm_format format, int K, int N)
+{
+    return bytes_by(gemm_provider(format), K, N);
+}
+
+static const struct gemm_provider *holder(enum gemm_format format, enum gemm_hold hold)
+{
+    const struct gemm_provider *by = gemm_provider(format);
+    return hold == GEMM_NARROW ? by->narrow : by;
+}
+
+size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int N)
+{
+    return bytes_by(holder(format, hold), K, N);
 }
 
 struct pack_task {
@@ -312,9 +327,11 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
     *out = t.p;
 }
 
-void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, int K, int N)
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_hold hold,
+                     int K, int N)
 {
-    *out = pack_begin(memory, format, NULL, K, N).p;
+    *out = (struct packed){.by = holder(format, hold), .K = K, .N = N, .data = memory};
+    BUG_IF(bytes_by(out->by, K, N) == 0, "gemm: %d x %d cannot be held so", K, N);
 }
 
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N)

@@ -360,6 +360,7 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
                                 .data = t->data,
                                 .bytes = (size_t)t->bytes,
                                 .kind = kind_of(t),
+                                .is_bf16 = t->type == GGUF_T_BF16,
                                 .parts = 1,
                                 .head_dim = D});
     return 0;

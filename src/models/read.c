@@ -185,6 +185,7 @@ static void leave_stored(struct model *m, int i, const struct source *x)
                                 .tensor = x->tensor,
                                 .data = x->tensor->data,
                                 .bytes = (size_t)x->tensor->bytes,
+                                .is_bf16 = x->tensor->dtype == ST_BF16,
                                 .is_transposed = x->place.is_transposed,
                                 .part = x->place.part,
                                 .parts = x->place.parts});

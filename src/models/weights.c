@@ -57,6 +57,24 @@ static size_t aligned(size_t n)
     return (n + 63) / 64 * 64;
 }
 
+/* A matrix whose file has bfloat16 is held so in fp32 as well: no number changes. */
+static enum gemm_hold hold_of(const struct model *m, int i)
+{
+    const struct weight *x = &m->weights.v[i];
+    int is_narrow = m->weights.format == GEMM_FP32 && m->params.p[i].elsewhere &&
+                    m->stored.v[i].is_bf16 &&
+                    gemm_held_bytes(GEMM_FP32, GEMM_NARROW, x->C, x->O) > 0;
+    return is_narrow ? GEMM_NARROW : GEMM_WHOLE;
+}
+
+/* Bytes of a matrix that is held as numbers, packed for one direction. */
+static size_t held_bytes(const struct model *m, int i, int is_back)
+{
+    const struct weight *x = &m->weights.v[i];
+    return gemm_held_bytes(m->weights.format, hold_of(m, i), is_back ? x->O : x->C,
+                           is_back ? x->C : x->O);
+}
+
 /* Deals the block out, or only counts.  w^T goes with forward; w with backward, where there is one. */
 static size_t deal(struct model *m, char *at)
 {
@@ -64,8 +82,8 @@ static size_t deal(struct model *m, char *at)
     size_t used = 0;
     for (int i = 0; i < w->n; i++) {
         struct weight *x = &w->v[i];
-        size_t fwd = x->O && !x->quant ? aligned(gemm_packed_bytes(w->format, x->C, x->O)) : 0;
-        size_t bwd = fwd && m->is_training ? aligned(gemm_packed_bytes(w->format, x->O, x->C)) : 0;
+        size_t fwd = x->O && !x->quant ? aligned(held_bytes(m, i, 0)) : 0;
+        size_t bwd = fwd && m->is_training ? aligned(held_bytes(m, i, 1)) : 0;
         x->fwd.data = at && fwd ? at + used : NULL;
         x->bwd.data = at && bwd ? at + used + fwd : NULL;
         used += fwd + bwd;
@@ -141,9 +159,9 @@ static int check_memory(const struct model *m, struct err *e)
         enum quant_kind kind = kind_of(m, i);
         if (x->O == 0)
             continue;
-        double as_numbers = (double)gemm_packed_bytes(w->format, x->C, x->O);
+        double as_numbers = (double)held_bytes(m, i, 0);
         if (m->is_training)
-            as_numbers += (double)gemm_packed_bytes(w->format, x->O, x->C);
+            as_numbers += (double)held_bytes(m, i, 1);
         if (as_numbers == 0 && m->params.p[i].elsewhere)
             as_numbers = (double)m->params.p[i].n * sizeof(real);
         need +=
@@ -254,9 +272,9 @@ static int read_stored(struct model *m, int i, struct err *e)
     if (x->quant)
         return 0;
     if (x->fwd.data)
-        gemm_pack_begin(&x->fwd, x->fwd.data, w->format, x->C, x->O);
+        gemm_pack_begin(&x->fwd, x->fwd.data, w->format, hold_of(m, i), x->C, x->O);
     if (x->bwd.data)
-        gemm_pack_begin(&x->bwd, x->bwd.data, w->format, x->O, x->C);
+        gemm_pack_begin(&x->bwd, x->bwd.data, w->format, hold_of(m, i), x->O, x->C);
     r.space = x->own ? NULL : mem_reserve(space);
     if (!x->own && !r.space)
         return err_set(e, DS_EMEM, "no memory to read %s", m->params.p[i].name);

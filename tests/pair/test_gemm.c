@@ -293,6 +293,50 @@ T(a_part_of_a_packed_matrix_is_the_product_with_that_part)
     }
 }
 
+/* op(B) given in parts, as whole units and as bfloat16, against the product with all of it at once: rows of w of 64 for
+ * forward (B = w^T), of GEMM_DEEP for backward (B = w). */
+static void given_in_parts(const char *name, enum gemm_format format)
+{
+    enum { M = 5, N = 150, K = 1100 };
+    for (int way = 0; way < 4; way++) {
+        enum gemm_hold hold = way & 1 ? GEMM_NARROW : GEMM_WHOLE;
+        int tb = way >> 1, step = tb ? 64 : GEMM_DEEP, rows = tb ? N : K;
+        struct scene s = scene_new(format, 0, tb, M, N, K, 0, WITH_BIAS);
+        real *D = filled(s.size);
+        size_t bytes = gemm_held_bytes(format, hold, K, N);
+        for (size_t i = 0; i < (size_t)(2 * rows + 1) * (size_t)s.j.b.ld; i++)
+            s.B[i] = (real)float_of_bf16(bf16_of((float)s.B[i]));
+        gemm_run(&s.j);
+        memcpy(D, s.C, s.size * sizeof *D);
+        if (bytes > 0) {
+            s.memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+            gemm_pack_begin(&s.packed, s.memory, format, hold, K, N);
+            for (int r = 0; r < rows; r += step) {
+                struct operand part = {s.B + (ptrdiff_t)r * s.j.b.ld, s.j.b.ld, tb, NULL};
+                int n = rows - r < step ? rows - r : step;
+                gemm_pack_part(&s.packed, &part, tb ? 0 : r, tb ? K : n, tb ? r : 0, tb ? n : N);
+            }
+            s.j.packed = &s.packed;
+            s.j.b.p = NULL;
+            gemm_run(&s.j);
+            t_truef(memcmp(s.C, D, s.size * sizeof *D) == 0, "%s: parts of B%s, %s", name,
+                    tb ? "^T" : "", hold == GEMM_NARROW ? "narrow" : "whole");
+        }
+        free(D);
+        scene_free(&s);
+    }
+}
+
+T(a_matrix_given_in_parts_or_held_narrow_gives_the_same_bits)
+{
+    each_provider(given_in_parts);
+    if (!has("avx2"))
+        return; /* it holds matrices narrow */
+    use("avx2");
+    t_true(gemm_held_bytes(GEMM_FP32, GEMM_NARROW, 64, 64) * 2 ==
+           gemm_held_bytes(GEMM_FP32, GEMM_WHOLE, 64, 64));
+}
+
 struct cover {
     int *count, N;
     real *C;

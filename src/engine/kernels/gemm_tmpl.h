@@ -8,7 +8,8 @@
  *   UNIT(x, y)   one unit, as float; y is the second of two
  *   UNITS_PART(lanes, p, q)  a unit of each lane from the rows p and (STEP 2) q
  *   STEP_SUM(a, b, c)        c + the unit's products of a and b
- * and PROVIDER, NAME, FORMAT, AVAILABLE.
+ * and PROVIDER, NAME, FORMAT, AVAILABLE.  A provider that holds op(B) narrow defines BUNIT uint16_t, LOADB(p) a VEC from W
+ * of them; one that has such a companion defines NARROW as its name.
  *
  * Every element of C is one chain over k in ascending order, cut at KC, whatever its
  * place: so a row does not depend on the other rows of the call, nor on the vector width. */
@@ -21,6 +22,13 @@
 #include "base/cpu.h"
 #include "engine/gemm_impl.h"
 #include "engine/scratch.h"
+
+#ifdef BUNIT
+#define HOLDS_NARROW 1
+#else
+#define BUNIT float
+#define LOADB(p) LOAD(p)
+#endif
 
 enum { FEW = 4, AHEAD = 4096 /* bytes */ };
 /* A cut is as many units whatever they hold: what it costs to store C then counts the same. */
@@ -98,9 +106,8 @@ KERNEL static void pack_strip(float *p, const struct operand *a, int m, int rows
 }
 
 /* A panel of op(B), NR columns, as p[u * NR + n]; columns beyond `cols` are there to be computed and not stored. */
-KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int cols, int k, int K)
+KERNEL static void pack_floats(float *p, const struct operand *b, int n, int cols, int k, int K)
 {
-    float *p = panel;
     if (b->trans) {
         for (int i = (cols - 1) / 8 * 8; i >= 0; i -= 8)
             pack_rows8(p + i, NR, b, n + i, cols - i, k, K);
@@ -110,9 +117,23 @@ KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int c
     pack_cols(p + W, NR, b, cols < W ? n : n + W, cols < W ? 0 : cols - W, k, K);
 }
 
+#ifdef HOLDS_NARROW
+KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int cols, int k, int K)
+{
+    float *p = scratch_get(SCRATCH_PACK_B, (size_t)UNITS_MAX * NR, sizeof *p);
+    pack_floats(p, b, n, cols, k, K);
+    bf16_from_reals(panel, p, (size_t)K * NR);
+}
+#else
+KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int cols, int k, int K)
+{
+    pack_floats(panel, b, n, cols, k, K);
+}
+#endif
+
 static size_t panel_bytes(int K)
 {
-    return (size_t)units_of(K) * NR * sizeof(float);
+    return (size_t)units_of(K) * NR * sizeof(BUNIT);
 }
 
 /* Where a strip times a panel goes: C = alpha * it + add. */
@@ -143,7 +164,7 @@ KERNEL static inline void store_row(const struct target *t, float *c, const floa
 
 /* rows is a constant in each call, so that the sums live in registers. */
 KERNEL static inline __attribute__((always_inline)) void
-strip_times_panel(const int rows, const float *a, const float *b, int units, const struct target *t)
+strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, const struct target *t)
 {
     VEC x[MR], y[MR];
     for (int i = 0; i < rows; i++) { /* C is far away, and wanted behind the loop */
@@ -153,10 +174,10 @@ strip_times_panel(const int rows, const float *a, const float *b, int units, con
         x[i] = y[i] = ZERO;
     }
     for (int k = 0; k < units; k++, a += rows, b += NR) {
-        VEC b0 = LOAD(b), b1 = LOAD(b + W);
+        VEC b0 = LOADB(b), b1 = LOADB(b + W);
         if (rows <= FEW) /* a panel is read once then: memory is what it waits for */
-            for (int i = 0; i < NR; i += 64 / (int)sizeof(float))
-                __builtin_prefetch(b + AHEAD / sizeof(float) + i);
+            for (int i = 0; i < NR; i += 64 / (int)sizeof(BUNIT))
+                __builtin_prefetch(b + AHEAD / sizeof(BUNIT) + i);
         for (int i = 0; i < rows; i++) {
             VEC ai = SET1(a[i]);
             x[i] = STEP_SUM(ai, b0, x[i]);
@@ -168,7 +189,7 @@ strip_times_panel(const int rows, const float *a, const float *b, int units, con
                   t->add ? t->add + (size_t)i * (size_t)t->add_ld : NULL, x[i], y[i]);
 }
 
-KERNEL static void micro(int rows, const float *a, const float *b, int units,
+KERNEL static void micro(int rows, const float *a, const BUNIT *b, int units,
                          const struct target *t)
 {
     switch (rows) {
@@ -177,7 +198,8 @@ KERNEL static void micro(int rows, const float *a, const float *b, int units,
         ROWS(1)
         ROWS(2)
         ROWS(3)
-        ROWS(4) ROWS(5) ROWS(6)
+        ROWS(4)
+        ROWS(5) ROWS(6)
 #if MR > 6
             ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 #endif
@@ -197,8 +219,8 @@ static struct strips strips_of(int M)
     return (struct strips){n, M / n, M % n};
 }
 
-/* A block of A against panels, each `stride` floats behind the last. */
-KERNEL static void block_times_panels(const struct strips *s, const float *a, const float *b,
+/* A block of A against panels, each `stride` units behind the last. */
+KERNEL static void block_times_panels(const struct strips *s, const float *a, const BUNIT *b,
                                       size_t stride, int units, int N, struct target t)
 {
     struct target first = t;
@@ -229,7 +251,7 @@ KERNEL static void pack_block(float *p, const struct strips *s, const struct ope
 }
 
 /* One cut of k for a block of columns, whose panels are at b. */
-KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const float *b, int n,
+KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const BUNIT *b, int n,
                                     int N, int k, int K, size_t stride)
 {
     const float *add = k > 0 ? t->C : t->add;
@@ -248,13 +270,18 @@ KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const 
 }
 
 /* Panels of op(B) made for this tile alone. */
-KERNEL static const float *pack_here(const struct gemm_tile *t, int n, int N, int k, int K)
+KERNEL static const BUNIT *pack_here(const struct gemm_tile *t, int n, int N, int k, int K)
 {
+#ifdef HOLDS_NARROW
+    bug_at(__FILE__, __LINE__, "%d x %d of %d x %d: a narrow matrix comes packed", K, N, k, n);
+    return t->packed->data;
+#else
     float *pb = scratch_get(SCRATCH_PACK_B, (size_t)UNITS_MAX * NC, sizeof *pb);
     for (int j = 0; j < N; j += NR)
         pack_panel(pb + (size_t)j * (size_t)units_of(K), &t->b, n + j, N - j < NR ? N - j : NR, k,
                    K);
     return pb;
+#endif
 }
 
 KERNEL static void tile(const struct gemm_tile *t)
@@ -265,10 +292,10 @@ KERNEL static void tile(const struct gemm_tile *t)
         for (int k = 0; k < t->K; k += KC) {
             int nb = t->N - n < NC ? t->N - n : NC, kb = t->K - k < KC ? t->K - k : KC;
             int whole = p && p->K - t->k0 - k < KC ? p->K - t->k0 - k : KC;
-            const float *b = p ? (const float *)(const void *)((const char *)p->data +
+            const BUNIT *b = p ? (const BUNIT *)(const void *)((const char *)p->data +
                                                                packed_at(p, t->k0 + k, t->n0 + n))
                                : pack_here(t, n, nb, k, kb);
-            cut_times_panels(t, pa, b, n, nb, k, kb, panel_bytes(p ? whole : kb) / sizeof(float));
+            cut_times_panels(t, pa, b, n, nb, k, kb, panel_bytes(p ? whole : kb) / sizeof(BUNIT));
         }
 }
 
@@ -284,6 +311,9 @@ const struct gemm_provider PROVIDER = {.name = NAME,
                                        .kc = KC,
                                        .panel_cols = NR,
                                        .panel_bytes = panel_bytes,
+#ifdef NARROW
+                                       .narrow = &NARROW,
+#endif
                                        .pack = pack_panel};
 
 #endif

@@ -1,0 +1,22 @@
+/* The fp32 product for AVX2 over a matrix that is held as bfloat16: the same numbers from half the memory. */
+#include "engine/gemm_impl.h"
+
+#ifdef GEMM_X86
+#include <immintrin.h>
+
+#include "gemm_avx2.h"
+
+#define STEP 1
+#define UNITS8(p) _mm256_loadu_ps(p)
+#define UNIT(x, y) (x)
+#define UNITS_PART(lanes, p, q) ((void)(q), LOAD_PART(lanes, p))
+#define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define BUNIT uint16_t
+#define LOADB(p)                                                                                   \
+    _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
+#define PROVIDER gemm_avx2_narrow
+#define NAME "avx2-narrow"
+#define FORMAT GEMM_FP32
+#include "gemm_tmpl.h"
+#endif
