@@ -72,6 +72,7 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
 enum gemm_hold { GEMM_WHOLE, GEMM_NARROW };
 /* Bytes of it; 0: the present provider cannot. */
 size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int N);
+size_t gemm_size_of(const struct packed *p); /* bytes */
 /* The same in parts, which may come from a file: `memory` for the whole, laid out when every part was given once.  b: columns
  * [n0, n0 + N) and inner indices [k0, k0 + K) of op(B); n0 a multiple of GEMM_COLS, k0 of GEMM_DEEP.  In a pool task. */
 void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_hold hold,

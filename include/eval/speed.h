@@ -2,7 +2,7 @@
  * are compared are measured in turn, round by round, so that a change of the machine's pace hits them alike, and beside
  * the machine's limits, measured in the same process.
  *
- * Groups: peaks (the limits), ops (products and everything else, one at a time), blocks (one decoder block), train (whole
+ * Groups: peaks (the limits), load (of a model on disk), ops (products and everything else, one at a time), blocks (one decoder block), train (whole
  * steps), prefill and decode.  Ratios are shares of the gated cells that run: 1 is every cell, and layers that a method
  * keeps always on are on at any ratio. */
 #ifndef DS_EVAL_SPEED_H
@@ -46,9 +46,11 @@ struct speed_list {
     const char *products; /* the provider of the model's format */
 };
 
-/* model_keys: entries "model.*" on top of the shape, or NULL; model.method restricts the methods to one.  DS_ERANGE with the
+/* from: a model on disk (as model_locate found it) whose loading and use are measured, with its methods' cells forced; NULL: one
+ * of random weights in the shape of the options.  model_keys: entries "model.*" on top of the shape, or NULL; model.method
+ * restricts the methods to one.  DS_ERANGE with the
  * figures when what is wanted does not fit into the memory that is free; DS_EUSAGE when nothing has such a name. */
-int speed_run(struct speed_list *out, const struct speed_options *o,
+int speed_run(struct speed_list *out, const struct speed_options *o, const char *from,
               const struct config *model_keys, struct err *e) DS_CHECK;
 void speed_release(struct speed_list *l);
 

@@ -10,6 +10,7 @@
 #include "engine/peak.h"
 #include "eval/speed.h"
 #include "models/config.h"
+#include "models/load.h"
 
 static struct cli_option options[] = {
     {.name = "json",
@@ -121,14 +122,17 @@ static void add_row(struct table *t, const struct speed_result *r, int is_model)
 /* Results of one group stand together. */
 static size_t print_group(struct str *out, const struct speed_list *l, size_t from)
 {
-    static const char *const peaks[] = {"limits", "median", "min", "max", "", NULL},
-                             *const ops[] = {"operations", "median", "min",      "max", "",
-                                             "G/s",        "share",  "gathered", NULL},
-                             *const model[] = {"tokens/s", "median", "min",   "max", "G/s",
-                                               "share",    "time",   "FLOPs", "MiB", NULL};
+    static const char *const
+        peaks[] = {"limits", "median", "min", "max", "", NULL},
+        *const ops[] = {"operations", "median", "min", "max", "", "G/s", "share", "gathered", NULL},
+        *const load[] = {"a model on disk", "median",         "min", "max", "", "GB/s",
+                         "share",           "beside reading", NULL},
+        *const model[] = {"tokens/s", "median", "min",   "max", "G/s",
+                          "share",    "time",   "FLOPs", "MiB", NULL};
     const char *group = l->v[from].group;
-    int is_peaks = strcmp(group, "peaks") == 0, is_ops = strcmp(group, "ops") == 0;
-    const char *const *title = is_peaks ? peaks : is_ops ? ops : model;
+    int is_peaks = strcmp(group, "peaks") == 0, is_load = strcmp(group, "load") == 0,
+        is_ops = is_load || strcmp(group, "ops") == 0;
+    const char *const *title = is_peaks ? peaks : is_load ? load : is_ops ? ops : model;
     struct table t;
     size_t columns = 0, i = from;
     while (title[columns])
@@ -192,15 +196,18 @@ int bench_command(int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     int json = cli_flag(&a, "json");
-    if (a.n_rest > 0)
-        rc = err_set(&e, DS_EUSAGE, "bench takes key=value only, not %s", a.rest[0]);
+    char from[1024] = "";
+    if (a.n_rest > 1)
+        rc = err_set(&e, DS_EUSAGE, "bench takes one MODEL, not %s too", a.rest[1]);
+    else if (a.n_rest == 1)
+        rc = model_locate(a.rest[0], from, sizeof from, &e);
     if (rc == 0)
         rc = apply(&a, &o, &c, &e);
     cli_release(&a);
     if (rc == 0)
         rc = pool_start((int)o.threads, &e);
     if (rc == 0)
-        rc = speed_run(&l, &o, &c, &e);
+        rc = speed_run(&l, &o, from[0] ? from : NULL, &c, &e);
     if (rc == 0 && json)
         print_json(&out, &l);
     else if (rc == 0)

@@ -24,7 +24,7 @@ const struct command commands[] = {
     {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, model, tokenizer or figure", inspect_command},
     {"tokenize", "MODEL|TOKENIZER --text TEXT",        "ids and pieces of a text", tokenize_command},
     {"stream",   "RUN",                                "the record stream on stdout, following a live run", stream_command},
-    {"bench",    "[key=value ...]",                    "speed of products, steps, prefill and decode", bench_command},
+    {"bench",    "[MODEL] [key=value ...]",            "speed of products, steps, prefill and decode; of MODEL its loading and use", bench_command},
     {"doctor",   "",                                   "what this machine and terminal can do", doctor_command},
     {"serve",    "MODEL",                              "answer requests of the workbench on stdin (JSON lines)", serve_command},
     {"help",     "[COMMAND|keys|views]",               "this list; help of one command; all settings; the workbench's keys", help_command},

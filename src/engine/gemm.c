@@ -279,6 +279,11 @@ size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int 
     return bytes_by(holder(format, hold), K, N);
 }
 
+size_t gemm_size_of(const struct packed *p)
+{
+    return bytes_by(p->by, p->K, p->N);
+}
+
 struct pack_task {
     struct packed p;
     const struct operand *b;

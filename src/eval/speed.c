@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "eval/statistics.h"
+#include "models/load.h"
 #include "speed_impl.h"
 
 const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
@@ -18,7 +19,7 @@ const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 static const struct opt speed_opts[] = {
     // clang-format off
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "a small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only these groups (peaks, ops, blocks, train, prefill, decode) or what has these words in its name, with commas between", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only these groups (peaks, load, ops, blocks, train, prefill, decode) or what has these words in its name, with commas between", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256), 22 x 2048 as Llama; model.* keys go on top", NULL},
     NUMBER_OPTS(AT(numbers)),
     {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "0 = 5 (quick: 3)", NULL},
@@ -117,23 +118,40 @@ static void resolve_numbers(struct speed *s)
     struct number_options *n = &s->o.numbers;
     if (n->compute == COMPUTE_AUTO)
         n->compute = COMPUTE_FP32;
-    if (n->weights == WEIGHTS_AUTO) /* random weights come from no file */
+    if (n->weights == WEIGHTS_AUTO && !s->from) /* random weights come from no file */
         n->weights = QUANT_NONE;
     s->unit = n->compute == COMPUTE_BF16 ? PEAK_BF16 : PEAK_FP32;
-    s->use_unit = n->weights == QUANT_NONE ? s->unit : PEAK_INT8;
+    int blocks = n->weights == WEIGHTS_AUTO ? QUANT_NONE : n->weights;
+    s->use_unit = blocks == QUANT_NONE ? s->unit : PEAK_INT8;
     enum gemm_format format = s->unit == PEAK_BF16 ? GEMM_BF16 : GEMM_FP32;
     double packed = (double)gemm_packed_bytes(format, 256, 256) / 65536;
     s->held_bytes = packed > 0 ? packed : sizeof(real);
-    s->use_bytes = n->weights == QUANT_NONE ? s->held_bytes : bytes[n->weights];
+    s->use_bytes = blocks == QUANT_NONE ? s->held_bytes : bytes[blocks];
+}
+
+/* The shape of the model on disk; of model.* only the method is asked for. */
+static int shape_from(struct speed *s, const struct config *model_keys, struct err *e)
+{
+    struct config own = {0};
+    const char *method = model_keys ? config_get(model_keys, "model.method") : NULL;
+    int rc = method ? config_set(&s->keys, "model.method", method, "bench", e) : 0;
+    if (rc == 0)
+        rc = model_config_open(&s->config, &own, s->from, e);
+    config_release(&own);
+    if (rc == 0 && s->config.max_seq < s->o.prefill + s->o.decode)
+        rc = err_set(e, DS_ERANGE,
+                     "its context is %lld tokens: prefill=%lld and decode=%lld do not fit",
+                     (long long)s->config.max_seq, (long long)s->o.prefill, (long long)s->o.decode);
+    return rc;
 }
 
 static int resolve(struct speed *s, const struct config *model_keys, struct err *e)
 {
     fill_sizes(&s->o);
-    int rc = make_keys(s, model_keys, e);
-    if (rc == 0)
+    int rc = s->from ? shape_from(s, model_keys, e) : make_keys(s, model_keys, e);
+    if (rc == 0 && !s->from)
         rc = opt_defaults(&model_group, &s->config, e);
-    if (rc == 0)
+    if (rc == 0 && !s->from)
         rc = config_apply(&s->keys, &model_group, &s->config, e);
     if (rc == 0)
         rc = model_config_check(&s->config, e);
@@ -145,13 +163,17 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
     s->o.heads = c->heads;
     s->o.vocab = c->vocab;
     resolve_numbers(s);
-    int weights = s->o.numbers.weights;
+    int weights = s->o.numbers.weights == WEIGHTS_AUTO ? QUANT_NONE : s->o.numbers.weights;
     s->out->products =
         gemm_name(gemm_provider(s->unit == PEAK_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32));
-    snprintf(s->out->model, sizeof s->out->model,
-             "%lld x %lld, %lld heads, ffn %lld, vocab %lld, batch %lld x %lld, %s%s%s",
-             (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->ffn,
-             (long long)c->vocab, (long long)s->o.batch, (long long)s->o.seq, peak_name[s->unit],
+    char *text = s->out->model;
+    int n = snprintf(text, sizeof s->out->model, "%lld x %lld, %lld heads, ffn %lld, vocab %lld, ",
+                     (long long)c->layers, (long long)c->dim, (long long)c->heads,
+                     (long long)c->ffn, (long long)c->vocab);
+    if (!s->from)
+        n += snprintf(text + n, sizeof s->out->model - (size_t)n, "batch %lld x %lld, ",
+                      (long long)s->o.batch, (long long)s->o.seq);
+    snprintf(text + n, sizeof s->out->model - (size_t)n, "%s%s%s", peak_name[s->unit],
              weights ? ", weights " : "", weights ? quant_name[weights] : "");
     return 0;
 }
@@ -163,6 +185,8 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
 static double memory_of(const struct speed *s, const char *group)
 {
     const struct model_config *c = &s->config;
+    if (s->from)
+        return 0; /* it is counted when it is opened */
     double weights = model_config_weights(c),
            kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
@@ -358,24 +382,30 @@ static int check_asked(const struct speed *s, struct err *e)
                    s->o.only);
 }
 
-int speed_run(struct speed_list *out, const struct speed_options *given,
+static int speed_random(struct speed *s, struct err *e)
+{
+    int rc = speed_products(s, e);
+    if (rc == 0)
+        rc = speed_ops(s, e);
+    if (rc == 0)
+        rc = speed_blocks(s, e);
+    return rc == 0 ? speed_training(s, e) : rc;
+}
+
+int speed_run(struct speed_list *out, const struct speed_options *given, const char *from,
               const struct config *model_keys, struct err *e)
 {
-    struct speed s = {.o = *given, .out = out};
+    struct speed s = {.o = *given, .out = out, .from = from};
     memset(out, 0, sizeof *out);
     int rc = resolve(&s, model_keys, e);
     if (rc == 0)
         rc = check_memory(&s, e);
+    if (rc == 0 && from) /* first: the peak of memory is that of the model alone */
+        rc = speed_load(&s, e);
     if (rc == 0)
         rc = time_peaks(&s, e);
-    if (rc == 0)
-        rc = speed_products(&s, e);
-    if (rc == 0)
-        rc = speed_ops(&s, e);
-    if (rc == 0)
-        rc = speed_blocks(&s, e);
-    if (rc == 0)
-        rc = speed_training(&s, e);
+    if (rc == 0 && !from)
+        rc = speed_random(&s, e);
     for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
         rc = speed_use(&s, is_decode, e);
     if (rc == 0)

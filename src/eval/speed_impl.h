@@ -11,6 +11,7 @@ extern const double speed_ratios[SPEED_RATIOS];
 
 struct speed {
     struct speed_options o;     /* zeros filled in */
+    const char *from;           /* a model on disk; NULL: random weights */
     struct config keys;         /* model.* that are not defaults */
     struct model_config config; /* of the dense model, derived sizes filled in */
     struct speed_list *out;
@@ -34,6 +35,7 @@ void speed_fill(real *x, size_t n, double scale);
 void speed_fill_ids(int32_t *id, size_t n, int vocab);
 
 /* ---- groups ---- */
+int speed_load(struct speed *s, struct err *e) DS_CHECK;     /* speed_load.c */
 int speed_products(struct speed *s, struct err *e) DS_CHECK; /* speed_gemm.c */
 int speed_ops(struct speed *s, struct err *e) DS_CHECK;      /* speed_ops.c */
 int speed_blocks(struct speed *s, struct err *e) DS_CHECK;   /* speed_train.c */
@@ -68,6 +70,9 @@ struct speed_plan {
 int speed_subject_open(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
                        struct err *e) DS_CHECK;
 void speed_subject_close(struct speed_subject *u);
+/* The model on disk by this method, ready for use. */
+int speed_model_from(struct model **out, const struct speed *s, const struct route_ops *ops,
+                     struct err *e) DS_CHECK;
 /* Puts the subject into this way for the coming pass; train: PASS_TRAIN, else PASS_SPARSE. */
 void speed_subject_set(struct speed_subject *u, const struct speed_way *w, struct pass *pass,
                        int train);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "models/load.h"
 #include "speed_impl.h"
 
 /* The method's option of this name, or NULL. */
@@ -98,11 +99,52 @@ static int set_option(struct config *c, const struct route_ops *ops, const char 
     return option_of(ops, key) ? config_set(c, full, value, "bench", e) : 0;
 }
 
+int speed_model_from(struct model **out, const struct speed *s, const struct route_ops *ops,
+                     struct err *e)
+{
+    struct model_config c = {0};
+    struct config own = {0}, route = {0};
+    struct str told = {0};
+    struct model *m = NULL;
+    int rc = model_config_open(&c, &own, s->from, e);
+    if (rc == 0)
+        rc = opt_set(opt_find(&model_group, "model.method"), &c, ops->name, "bench", e);
+    if (rc == 0)
+        rc = set_option(&route, ops, "target_ratio", "0.75", e);
+    if (rc == 0)
+        rc = model_new_table(&m, &c, &route, 1, MODEL_USE, e);
+    if (rc == 0)
+        rc = stored_leave(m, e);
+    if (rc == 0)
+        rc = model_reserve_values(m, e);
+    if (rc == 0) {
+        params_init(&m->params, 1);
+        rc = model_start_from(m, s->from, &told, e);
+    }
+    if (rc == 0)
+        rc = weights_use(m, &s->o.numbers, e);
+    if (rc == 0)
+        rc = weights_ready(m, e);
+    opt_release(&model_group, &c); /* empty when it was taken */
+    config_release(&own);
+    config_release(&route);
+    str_release(&told);
+    if (rc == 0)
+        *out = m;
+    else
+        model_free(m);
+    return rc;
+}
+
 static int make_model(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
                       const struct route_ops *ops, struct err *e)
 {
     struct model_config c = {0};
     struct config route = {0}, keys = {0};
+    if (s->from) {
+        int rc = speed_model_from(&u->model, s, ops, e);
+        return rc == 0 ? model_reserve(u->model, p->rows, p->train, 1, e) : rc;
+    }
     int rc = opt_defaults(&model_group, &c, e);
     if (rc == 0)
         rc = config_merge(&keys, &s->keys, e);

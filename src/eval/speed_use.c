@@ -1,5 +1,6 @@
 /* Prefill and decoding. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -35,7 +36,7 @@ static double bytes_of_weight(const struct model *m)
     for (int i = 0; i < m->weights.n; i++) {
         const struct weight *w = &m->weights.v[i];
         double size = (double)w->O * w->C;
-        double packed = w->fwd.by ? (double)gemm_packed_bytes(m->weights.format, w->C, w->O) : 0;
+        double packed = w->fwd.by ? (double)gemm_size_of(&w->fwd) : 0;
         bytes +=
             w->quant ? (double)quant_bytes(w->quant) : (packed > 0 ? packed : size * sizeof(real));
         n += size;
@@ -147,6 +148,8 @@ static int time_method(struct speed *s, const char *method, int is_decode, struc
     int rc = speed_subject_open(&subject, s, &p, e);
     if (rc < 0 || subject.n == 0)
         return rc;
+    if (strcmp(weights_held(subject.model), "none") != 0) /* as the file has them */
+        f.unit = PEAK_INT8;
     rc = open_use(&u, is_decode, e);
     if (rc == 0)
         rc = time_rounds(&u, is_decode, &f, e);

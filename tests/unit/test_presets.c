@@ -20,6 +20,7 @@ static const struct {
     {"qwen2.5-0.5b",   494032768,  357898112,  14912384,  1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
     {"qwen2.5-1.5b",   1543714304, 1310340608, 46797824,  1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
     {"qwen2.5-3b",     3085938688, 2774773760, 77076992,  1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
+    {"qwen2.5-7b",     7615616512, 6525621760, 233057792, 1e6, 1e-6, POS_ROPE, 0, ATTN_BIAS_QKV},
     {"qwen2.5-10m",    0,          0,          0,         1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
     {"qwen2.5-50m",    0,          0,          0,         1e6, 1e-6, POS_ROPE, 1, ATTN_BIAS_QKV},
     {"llama2-50m",     53221888,   0,          0,         1e4, 1e-5, POS_ROPE_INTERLEAVED, 0, 0},
