@@ -37,7 +37,7 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
          "none",                                                                                   \
          0,                                                                                        \
          0,                                                                                        \
-         "none|q8_0|q4_0|q4_k",                                                                    \
+         "none|q8_0|q4_0|q4_k|q5_k|q6_k",                                                          \
          "weights rounded to blocks of few bits; none: as compute says",                           \
          NULL},                                                                                    \
     {                                                                                              \

@@ -17,7 +17,7 @@ struct quant {
     uint8_t *data;
 };
 
-const char *const quant_name[QUANT_KINDS] = {"none", "q8_0", "q4_0", "q4_k"};
+const char *const quant_name[QUANT_KINDS] = {"none", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"};
 
 /* ---- kernels -------------------------------------------------------------------------------------- */
 
@@ -60,43 +60,49 @@ struct load_job {
     _Atomic int bad; /* the lowest row that could not be taken; O: none */
 };
 
-/* panel NULL: only looks. */
-static int row_load(const struct load_job *j, uint8_t *panel, int o)
+/* Columns c.. of row o: rounds them into own, or looks at the file's block. */
+static int block_take(const struct load_job *j, uint8_t *own, int o, int c)
 {
-    const struct quant *q = j->q;
-    int columns = quant_format[q->kind].columns, bytes = quant_format[q->kind].bytes;
-    for (int c = 0; c < q->C; c += columns) {
-        uint8_t own[QUANT_BLOCK_BYTES];
-        const uint8_t *block = own;
-        int rc = DS_OK;
-        if (j->w) {
-            rc = quant_encode(own, q->kind, j->w + (size_t)o * (size_t)q->C + c);
-        } else {
-            block = j->blocks + (size_t)o * j->row_bytes + (size_t)(c / columns * bytes);
-            rc = quant_is_sound(q->kind, block) ? DS_OK : DS_ENUMERIC;
-        }
-        if (rc < 0)
-            return rc;
-        if (panel)
-            quant_pack(panel, q->kind, o % QUANT_ROWS, block, c);
-    }
-    return DS_OK;
+    enum quant_kind kind = j->q->kind;
+    if (j->w)
+        return quant_encode(own, kind, j->w + (size_t)o * (size_t)j->q->C + c);
+    const uint8_t *row = j->blocks + (size_t)o * j->row_bytes;
+    return quant_is_sound(kind, row + quant_row_bytes(kind, c)) ? DS_OK : DS_ENUMERIC;
+}
+
+/* Why a row could not be taken. */
+static int row_fault(const struct load_job *j, int o)
+{
+    uint8_t own[QUANT_BLOCK_BYTES];
+    int rc = DS_OK;
+    for (int c = 0; c < j->q->C && rc == DS_OK; c += quant_format[j->q->kind].columns)
+        rc = block_take(j, own, o, c);
+    return rc;
 }
 
 static void panel_load(void *ctx, int task, int worker)
 {
     struct load_job *j = ctx;
     const struct quant *q = j->q;
-    uint8_t *panel = q->data + (size_t)task * q->stride;
+    const struct quant_format *f = &quant_format[q->kind];
+    uint8_t *panel = q->data + (size_t)task * q->stride, own[QUANT_ROWS * QUANT_BLOCK_BYTES] = {0};
+    int o = task * QUANT_ROWS, rows = q->O - o < QUANT_ROWS ? q->O - o : QUANT_ROWS, least = q->O;
     (void)worker;
-    memset(panel, 0, q->stride);
-    for (int o = task * QUANT_ROWS; o < q->O && o < (task + 1) * QUANT_ROWS; o++) {
-        if (row_load(j, panel, o) == DS_OK)
-            continue;
-        int bad = atomic_load(&j->bad);
-        while (o < bad && !atomic_compare_exchange_weak(&j->bad, &bad, o)) {
-        }
-        return;
+    if (rows < QUANT_ROWS)
+        memset(panel, 0, q->stride);
+    for (int c = 0; c < q->C; c += f->columns) {
+        for (int r = 0; r < rows && o + r < least; r++)
+            if (block_take(j, own + r * f->bytes, o + r, c) < 0)
+                least = o + r;
+        if (j->w)
+            quant_pack(panel, q->kind, own, (size_t)f->bytes, rows, c);
+        else
+            quant_pack(panel, q->kind,
+                       j->blocks + (size_t)o * j->row_bytes + quant_row_bytes(q->kind, c),
+                       j->row_bytes, rows, c);
+    }
+    int bad = atomic_load(&j->bad);
+    while (least < bad && !atomic_compare_exchange_weak(&j->bad, &bad, least)) {
     }
 }
 
@@ -127,7 +133,7 @@ static int load(struct quant **out, struct load_job *j, enum quant_kind kind, in
     pool_run(q->panels, panel_load, j);
     int bad = atomic_load(&j->bad);
     if (bad < O) {
-        int rc = row_load(j, NULL, bad);
+        int rc = row_fault(j, bad);
         quant_free(q);
         return err_set(e, rc, "row %d of the weights for %s: %s", bad, quant_name[kind],
                        rc == DS_ERANGE ? "a scale is beyond fp16" : "a number is not finite");
@@ -167,10 +173,59 @@ enum quant_kind quant_kind_of(const struct quant *q)
     return q->kind;
 }
 
+/* ---- numbers -------------------------------------------------------------------------------------- */
+
 void quant_row(real *w, const struct quant *q, int o)
 {
     BUG_IF(o < 0 || o >= q->O, "quant_row: row %d of %d", o, q->O);
-    quant_unpack(w, q->kind, o % QUANT_ROWS, q->data + (size_t)(o / QUANT_ROWS) * q->stride, q->C);
+    quant_unpack(w, q->C, q->kind, q->data + (size_t)(o / QUANT_ROWS) * q->stride, o % QUANT_ROWS,
+                 1, 0, q->C);
+}
+
+struct numbers_job {
+    const struct quant *q;
+    real *w;
+    const int32_t *row;
+    int o, rows, c, cols; /* the part; N rows in steps of `rows` */
+    int N;
+};
+
+static void rows_run(void *ctx, int task, int worker)
+{
+    const struct numbers_job *j = ctx;
+    (void)worker;
+    for (int i = task * j->rows; i < j->N && i < (task + 1) * j->rows; i++)
+        quant_row(j->w + (size_t)i * (size_t)j->q->C, j->q, j->row[i]);
+}
+
+void quant_rows(real *w, const struct quant *q, const int32_t *row, int N)
+{
+    struct numbers_job j = {.q = q, .w = w, .row = row, .rows = task_rows(q->C), .N = N};
+    pool_run(task_count(N, j.rows), rows_run, &j);
+}
+
+/* The rows of one panel that belong to the part. */
+static void part_run(void *ctx, int task, int worker)
+{
+    const struct numbers_job *j = ctx;
+    const struct quant *q = j->q;
+    int panel = j->o / QUANT_ROWS + task, first = panel * QUANT_ROWS, end = first + QUANT_ROWS;
+    (void)worker;
+    first = first > j->o ? first : j->o;
+    end = end < j->o + j->rows ? end : j->o + j->rows;
+    quant_unpack(j->w + (size_t)(first - j->o) * (size_t)j->cols, j->cols, q->kind,
+                 q->data + (size_t)panel * q->stride, first % QUANT_ROWS, end - first, j->c,
+                 j->cols);
+}
+
+void quant_part(real *w, const struct quant *q, int o, int rows, int c, int cols)
+{
+    struct numbers_job j = {.q = q, .w = w, .o = o, .rows = rows, .c = c, .cols = cols};
+    BUG_IF(o < 0 || rows < 0 || rows > q->O - o || c < 0 || cols < 0 || cols > q->C - c ||
+               c % QUANT_BLOCK || cols % QUANT_BLOCK,
+           "quant_part: rows %d + %d of %d, columns %d + %d of %d", o, rows, q->O, c, cols, q->C);
+    if (rows > 0)
+        pool_run((o + rows - 1) / QUANT_ROWS - o / QUANT_ROWS + 1, part_run, &j);
 }
 
 /* ---- the product ---------------------------------------------------------------------------------- */
@@ -238,7 +293,7 @@ static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
             int tile = tile_rows(j, n0 + n);
             const struct quant_x *x =
                 j->rounded + (size_t)(n0 + n) * (size_t)j->blocks + (size_t)b * (size_t)tile;
-            j->by->panel[j->q->kind](acc + n * QUANT_ROWS, w + quant_block_at(j->q->kind, b), x,
+            j->by->panel[j->q->kind](acc + n * QUANT_ROWS, w + quant_group_at(j->q->kind, b), x,
                                      blocks, tile);
         }
     }

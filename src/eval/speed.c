@@ -114,7 +114,6 @@ static int make_keys(struct speed *s, const struct config *model_keys, struct er
 /* What the products of training, and those of use, are limited by. */
 static void resolve_numbers(struct speed *s)
 {
-    static const double bytes[QUANT_KINDS] = {0, 34.0 / 32, 18.0 / 32, 144.0 / 256};
     struct number_options *n = &s->o.numbers;
     if (n->compute == COMPUTE_AUTO)
         n->compute = COMPUTE_FP32;
@@ -126,7 +125,9 @@ static void resolve_numbers(struct speed *s)
     enum gemm_format format = s->unit == PEAK_BF16 ? GEMM_BF16 : GEMM_FP32;
     double packed = (double)gemm_packed_bytes(format, 256, 256) / 65536;
     s->held_bytes = packed > 0 ? packed : sizeof(real);
-    s->use_bytes = blocks == QUANT_NONE ? s->held_bytes : bytes[blocks];
+    s->use_bytes = blocks == QUANT_NONE
+                       ? s->held_bytes
+                       : (double)quant_row_bytes((enum quant_kind)blocks, 256) / 256;
 }
 
 /* The shape of the model on disk; of model.* only the method is asked for. */

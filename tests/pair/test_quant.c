@@ -2,7 +2,8 @@
  * about rows, threads, gathering and numbers that are none. */
 #include "base/cpu.h"
 #include "base/pool.h"
-#include "engine/quant.h"
+#include "engine/ops.h"
+#include "engine/quant_impl.h"
 #include "t.h"
 
 static uint32_t state = 11;
@@ -31,18 +32,23 @@ static struct quant *packed(int kind, int O, int C)
     return q;
 }
 
+static int has_minima(int kind)
+{
+    return kind == QUANT_Q4_K || kind == QUANT_Q5_K;
+}
+
 /* Blocks of arbitrary bytes with scales of ordinary size: every quant, every 6-bit scale, -128 too. */
 static struct quant *arbitrary(int kind, int O, int C)
 {
     struct quant *q = NULL;
     struct err e = {0};
     size_t row = quant_row_bytes((enum quant_kind)kind, C), all = row * (size_t)O;
-    size_t block = kind == QUANT_Q8_0 ? 34 : kind == QUANT_Q4_0 ? 18 : 144;
+    size_t block = quant_format[kind].bytes, scale = kind == QUANT_Q6_K ? 209 : 1;
     uint8_t *b = malloc(all);
     for (size_t i = 0; i < all; i++) {
         size_t at = i % block;
         b[i] = (uint8_t)(draw() * 127 + 128);
-        if (at == 1 || (kind == QUANT_Q4_K && at == 3))
+        if (at == scale || (has_minima(kind) && at == 3))
             b[i] = (uint8_t)((b[i] & 0x83) | 0x20);
     }
     t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
@@ -116,15 +122,19 @@ static void extremes_agree(void)
         for (int signs = 0; signs < 4; signs++) {
             struct quant *q = NULL;
             struct err e = {0};
-            size_t row = quant_row_bytes((enum quant_kind)kind, C), block = row * 32 / C;
+            size_t row = quant_row_bytes((enum quant_kind)kind, C),
+                   block = (size_t)quant_format[kind].bytes;
+            size_t scale = kind == QUANT_Q6_K ? 208 : 0;
             uint8_t b[O * 272];
             real x[C], y[O], z[O], w[C];
             memset(b, kind == QUANT_Q8_0 ? (signs & 1 ? 0x80 : 0x7f) : (signs & 1 ? 0 : 0xff),
                    sizeof b);
-            for (size_t i = 0; i < O * row; i += kind == QUANT_Q4_K ? 144 : block) {
-                b[i] = 0, b[i + 1] = 0x3c; /* 1 */
-                if (kind == QUANT_Q4_K)
+            for (size_t i = 0; i < O * row; i += block) {
+                b[i + scale] = 0, b[i + scale + 1] = 0x3c; /* 1 */
+                if (has_minima(kind))
                     b[i + 2] = 0, b[i + 3] = 0x3c;
+                if (kind == QUANT_Q6_K) /* with quants of 0 or 63, less 32 */
+                    memset(b + i + 192, signs & 1 ? 0x80 : 0x7f, 16);
             }
             t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
             for (int c = 0; c < C; c++)
@@ -295,12 +305,16 @@ T(a_number_that_is_none_stays_in_its_row_in_plain_c)
     not_finite();
 }
 
-T(weights_from_numbers_and_from_blocks_take_what_they_say)
+T(what_is_held_takes_what_a_file_takes)
 {
-    struct quant *a = packed(QUANT_Q8_0, 32, 1024), *b = packed(QUANT_Q4_0, 32, 1024);
-    t_true(quant_bytes(a) >= 32 * 1024 * 34 / 32 && quant_bytes(a) < 36 * 1024);
-    t_true(quant_bytes(b) >= 32 * 1024 * 18 / 32 && quant_bytes(b) < 20 * 1024);
-    quant_free(a);
-    quant_free(b);
+    enum { O = 32, C = 2048 };
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        struct quant *q = packed(kind, O, C);
+        double file = O * (double)quant_row_bytes((enum quant_kind)kind, C);
+        double over = ((double)quant_bytes(q) - 64) / file;
+        t_truef(over > 0.999 && over < (kind < QUANT_Q4_K ? 1.001 : 1.03), "%s: %g",
+                quant_name[kind], over);
+        quant_free(q);
+    }
     quant_free(NULL);
 }

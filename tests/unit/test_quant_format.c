@@ -1,6 +1,7 @@
 /* Block formats: bytes and the numbers they stand for, and how far rounding takes a number. */
 #include "base/mem.h"
 #include "engine/quant_impl.h"
+#include "io/gguf.h"
 #include "t.h"
 
 /* Blocks of arbitrary bytes and what an independent reader of the format makes of them. */
@@ -187,21 +188,21 @@ T(rounding_is_within_half_a_step)
     }
 }
 
-T(q4_k_is_within_a_step_and_better_than_the_range_alone)
+static void check_minima(enum quant_kind kind, int top)
 {
     enum { C = 4096 };
     static real w[C], back[C];
     double loss = 0, plain = 0;
     for (int i = 0; i < C; i++)
         w[i] = (real)(draw_bell() + (i / 32 % 8 == 3 ? 2 : 0));
-    round_trip(back, QUANT_Q4_K, w, C);
+    round_trip(back, kind, w, C);
     for (int b = 0; b < C; b += 32) {
         double low = 0, high = (double)w[b];
         for (int i = b; i < b + 32; i++) {
             low = fmin(low, (double)w[i]);
             high = fmax(high, (double)w[i]);
         }
-        double step = (high - low) / 15;
+        double step = (high - low) / top;
         for (int i = b; i < b + 32; i++) {
             double off = (double)(back[i] - w[i]), q = rint(((double)w[i] - low) / step);
             t_near(off, 0, 1.6 * step); /* the search may give up the ends for the middle */
@@ -210,6 +211,106 @@ T(q4_k_is_within_a_step_and_better_than_the_range_alone)
         }
     }
     t_truef(loss < plain, "%g with 6-bit scales and a search, %g from each range", loss, plain);
+}
+
+T(q4_k_is_within_a_step_and_better_than_the_range_alone)
+{
+    check_minima(QUANT_Q4_K, 15);
+}
+
+T(q5_k_is_within_a_step_and_better_than_the_range_alone)
+{
+    check_minima(QUANT_Q5_K, 31);
+}
+
+T(q6_k_is_within_a_step_and_better_than_the_range_alone)
+{
+    enum { C = 4096 };
+    static real w[C], back[C];
+    double loss = 0, plain = 0;
+    for (int i = 0; i < C; i++)
+        w[i] = (real)(draw_bell() * (i / 16 % 5 ? 1 : 3));
+    round_trip(back, QUANT_Q6_K, w, C);
+    for (int b = 0; b < C; b += 16) {
+        double most = 0;
+        for (int i = b; i < b + 16; i++)
+            most = fabs((double)w[i]) > fabs(most) ? (double)w[i] : most;
+        double step = most / -32;
+        for (int i = b; i < b + 16; i++) {
+            double off = (double)(back[i] - w[i]);
+            double q = fmin(fmax(rint((double)w[i] / step), -32), 31);
+            t_near(off, 0, 1.6 * fabs(step));
+            loss += off * off;
+            plain += pow(q * step - (double)w[i], 2);
+        }
+    }
+    t_truef(loss < plain, "%g with 8-bit scales and a search, %g from each range", loss, plain);
+}
+
+/* Each further bit of a quant takes about three quarters of the error away. */
+T(more_bits_are_nearer)
+{
+    enum { C = 4096 };
+    static const enum quant_kind order[] = {QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,
+                                            QUANT_Q8_0};
+    static real w[C], back[C];
+    double before = 1e9;
+    for (int i = 0; i < C; i++)
+        w[i] = (real)draw_bell();
+    for (int k = 0; k < 5; k++) {
+        double loss = 0;
+        round_trip(back, order[k], w, C);
+        for (int i = 0; i < C; i++)
+            loss += pow((double)(back[i] - w[i]), 2);
+        t_truef(loss < (k == 1 ? 0.9 : 0.4) * before, "%s: %g after %g", quant_name[order[k]], loss,
+                before);
+        before = loss;
+    }
+}
+
+/* The reader of files is another one: every bit of arbitrary blocks must mean the same to both. */
+T(blocks_mean_what_the_reader_of_files_makes_of_them)
+{
+    enum { C = 1024, O = 19 };
+    static const uint32_t type[QUANT_KINDS] = {0,           GGUF_T_Q8_0, GGUF_T_Q4_0,
+                                               GGUF_T_Q4_K, GGUF_T_Q5_K, GGUF_T_Q6_K};
+    static real want[O * C], have[O * C], part[O * C];
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        const struct quant_format *f = &quant_format[kind];
+        struct quant *q = NULL;
+        struct err e = {0};
+        size_t all = O * quant_row_bytes((enum quant_kind)kind, C);
+        int items, bytes;
+        t_true(gguf_type_block(type[kind], &items, &bytes));
+        t_true(items == f->columns && bytes == f->bytes && bytes <= QUANT_BLOCK_BYTES);
+        uint8_t *b = malloc(all);
+        for (size_t i = 0; i < all; i++) {
+            b[i] = (uint8_t)(draw() * 127.99 + 128);
+            if (!quant_is_sound((enum quant_kind)kind, b + i / (size_t)bytes * (size_t)bytes))
+                b[i] &= 0xbf; /* an exponent below the largest */
+        }
+        char name[] = "t";
+        struct gguf_tensor t = {.name = name, .type = type[kind], .items = O * C, .data = b};
+        t_ok(gguf_read(&t, want, O * C, &e), &e);
+        t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
+        for (int o = 0; o < O; o++)
+            quant_row(have + o * C, q, o);
+        for (int i = 0; i < O * C; i++)
+            t_near(have[i], want[i], 2e-7 * fabs((double)want[i]) + 1e-4); /* of a difference */
+        const int32_t row[] = {3, 18, 0, 3};
+        quant_rows(part, q, row, 4);
+        for (int i = 0; i < 4; i++)
+            t_true(memcmp(part + i * C, have + row[i] * C, C * sizeof *have) == 0);
+        for (int o = 0; o < O; o += 5)
+            for (int c = 0; c < C; c += 96) {
+                int rows = o ? O - o : 3, cols = c ? (C - c) / 64 * 32 : 32;
+                quant_part(part, q, o, rows, c, cols);
+                for (int i = 0; i < rows * cols; i++)
+                    t_near(part[i], have[(o + i / cols) * C + c + i % cols], 0);
+            }
+        quant_free(q);
+        free(b);
+    }
 }
 
 T(what_is_already_in_the_format_comes_back_unchanged)
@@ -259,11 +360,15 @@ T(rows_have_the_sizes_of_the_format)
     t_eq(quant_row_bytes(QUANT_Q8_0, 64), 68);
     t_eq(quant_row_bytes(QUANT_Q4_0, 96), 54);
     t_eq(quant_row_bytes(QUANT_Q4_K, 512), 288);
+    t_eq(quant_row_bytes(QUANT_Q5_K, 512), 352);
+    t_eq(quant_row_bytes(QUANT_Q6_K, 256), 210);
     t_eq(quant_row_bytes(QUANT_Q4_K, 96), 0);
+    t_eq(quant_row_bytes(QUANT_Q6_K, 128), 0);
     t_eq(quant_row_bytes(QUANT_Q8_0, 33), 0);
     t_eq(quant_row_bytes(QUANT_Q8_0, 0), 0);
     t_eq(quant_row_bytes(QUANT_NONE, 32), 0);
     t_str(quant_name[QUANT_Q4_K], "q4_k");
+    t_str(quant_name[QUANT_Q6_K], "q6_k");
 }
 
 T(what_cannot_be_packed_is_an_error)
@@ -302,7 +407,7 @@ T(blocks_with_a_scale_that_is_no_number_are_an_error)
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         size_t row = quant_row_bytes((enum quant_kind)kind, 256);
         uint8_t *blocks = calloc(3, row);
-        blocks[2 * row + 1] = 0x7c;
+        blocks[2 * row + (kind == QUANT_Q6_K ? 209 : 1)] = 0x7c;
         t_fails(quant_from_blocks(&q, (enum quant_kind)kind, blocks, 3, 256, &e), &e, DS_ENUMERIC,
                 "row 2");
         free(blocks);

@@ -1,5 +1,6 @@
 /* Packed weights for AVX2.  Products of bytes are added in pairs into 16 bits there, which must not saturate:
- * |w| <= 128 times |x| <= 127 twice is 32512, and eight pairs of 4-bit quants are at most 30480. */
+ * |w| <= 128 times |x| <= 127 twice is 32512; eight pairs of 4-bit quants are at most 30480, four of 5-bit ones 31496, two of
+ * 6-bit ones 32004. */
 #include "engine/quant_impl.h"
 
 #ifdef QUANT_X86
@@ -30,8 +31,8 @@ INLINE float most_lane(__m256 v)
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
 
-/* The quants of 32 activations; their sum. */
-INLINE int round_quants(int8_t *out, const __m256 v[4], float per)
+/* The quants of 32 activations; the sums of 16 and 16 of them. */
+INLINE void round_quants(int8_t *out, int sum[2], const __m256 v[4], float per)
 {
     __m256 by = _mm256_set1_ps(per);
     __m256i q[4];
@@ -42,7 +43,8 @@ INLINE int round_quants(int8_t *out, const __m256 v[4], float per)
         _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)(void *)out, bytes);
-    return sum_lanes(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+    sum[0] = sum_lanes(_mm256_add_epi32(q[0], q[1]));
+    sum[1] = sum_lanes(_mm256_add_epi32(q[2], q[3]));
 }
 
 INLINE void round_block(struct quant_x *out, const float *x, enum quant_kind kind)
@@ -57,19 +59,23 @@ INLINE void round_block(struct quant_x *out, const float *x, enum quant_kind kin
         most = _mm256_max_ps(most, a);
     }
     float d = NAN, per = 0, largest = most_lane(most);
-    int sum = 0;
+    int sum[2] = {0, 0};
     if (_mm256_movemask_ps(finite) == 255) {
         d = largest >= 1e-30F ? largest / 127 : 0;
         per = largest >= 1e-30F ? 127 / largest : 0;
-        sum = round_quants(out->q, v, per);
+        round_quants(out->q, sum, v, per);
     } else {
         _mm256_storeu_si256((__m256i *)(void *)out->q, _mm256_setzero_si256());
     }
     out->d = d;
-    if (kind == QUANT_Q4_K)
-        out->dsum = d * (float)sum;
-    else
-        out->start = kind == QUANT_Q8_0 ? -128 * sum : -8 * sum;
+    if (kind == QUANT_Q6_K) {
+        out->minus[0] = (int16_t)-sum[0];
+        out->minus[1] = (int16_t)-sum[1];
+    } else if (quant_is_super(kind)) {
+        out->dsum = d * (float)(sum[0] + sum[1]);
+    } else {
+        out->start = (kind == QUANT_Q8_0 ? -128 : -8) * (sum[0] + sum[1]);
+    }
 }
 
 KERNEL void quant_round_avx2(struct quant_x *out, const real *x, int blocks, int step,
@@ -126,6 +132,26 @@ INLINE __m256i dot_q4(const uint8_t *w, const int8_t *x)
     return _mm256_madd_epi16(sum, ones);
 }
 
+/* The fifth bit k of a byte is that of the lower half of word k, bit k + 4 of its upper half. */
+INLINE __m256i dot_q5(const uint8_t *w, const int8_t *x)
+{
+    const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15),
+                  fifth = _mm256_set1_epi8(16);
+    __m256i h = load(w + Q4_QUANTS), first = _mm256_setzero_si256(), second = first;
+    __m256i up = _mm256_slli_epi16(h, 4), down = h; /* their bit 4: 0, 1, ..; 4, 5, .. */
+    for (int k = 0; k < 4; k++) {
+        __m256i q = load(w + 64 * k), a = _mm256_and_si256(q, low);
+        __m256i b = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
+        a = _mm256_or_si256(a, _mm256_and_si256(up, fifth));
+        b = _mm256_or_si256(b, _mm256_and_si256(down, fifth));
+        first = _mm256_add_epi16(first, _mm256_maddubs_epi16(a, four(x + 4 * k)));
+        second = _mm256_add_epi16(second, _mm256_maddubs_epi16(b, four(x + 16 + 4 * k)));
+        up = _mm256_srli_epi16(up, 1);
+        down = _mm256_srli_epi16(down, 1);
+    }
+    return _mm256_add_epi32(_mm256_madd_epi16(first, ones), _mm256_madd_epi16(second, ones));
+}
+
 INLINE void prefetch(const uint8_t *p, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)
@@ -176,12 +202,15 @@ INLINE __m256 byte8(const uint8_t *p)
 }
 
 /* One row of x times eight rows of a group of 256 columns. */
-INLINE void super_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+INLINE void minima_row(const int bits, float *acc, const uint8_t *w, const struct quant_x *x,
+                       int rows, int half)
 {
+    const int quants = bits == 5 ? Q5_QUANTS : Q4_QUANTS;
     __m256 a = _mm256_setzero_ps(), m = a, sum = _mm256_loadu_ps(acc);
     for (int j = 0; j < 8; j++, x += rows) {
         const uint8_t *scale = w + 64 + 32 * j + 8 * half;
-        __m256i dot = dot_q4(w + SUPER_SCALES + Q4_QUANTS * j + 32 * half, x->q);
+        const uint8_t *q = w + SUPER_SCALES + quants * j + 32 * half;
+        __m256i dot = bits == 5 ? dot_q5(q, x->q) : dot_q4(q, x->q);
         __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), byte8(scale)); /* exact: < 2^24 */
         a = _mm256_fmadd_ps(scaled, _mm256_set1_ps(x->d), a);
         m = _mm256_fmadd_ps(byte8(scale + QUANT_ROWS), _mm256_set1_ps(x->dsum), m);
@@ -190,14 +219,82 @@ INLINE void super_row(float *acc, const uint8_t *w, const struct quant_x *x, int
     _mm256_storeu_ps(acc, _mm256_fnmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m, sum));
 }
 
+INLINE void minima(const int bits, float *acc, const uint8_t *w, const struct quant_x *x,
+                   int blocks, int rows)
+{
+    const int group = bits == 5 ? Q5_SUPER : Q4_SUPER;
+    for (int b = 0; b < blocks; b += 8, w += group, x += 8 * rows) {
+        prefetch(w, group);
+        for (int half = 0; half < 2; half++)
+            for (int n = 0; n < rows; n++)
+                minima_row(bits, acc + n * QUANT_ROWS + 8 * half, w, x + n, rows, half);
+    }
+}
+
 KERNEL static void panel_q4_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
                               int rows)
 {
-    for (int b = 0; b < blocks; b += 8, w += SUPER_GROUP, x += 8 * rows) {
-        prefetch(w, SUPER_GROUP);
+    minima(4, acc, w, x, blocks, rows);
+}
+
+KERNEL static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
+                              int rows)
+{
+    minima(5, acc, w, x, blocks, rows);
+}
+
+/* A block of Q6_K: products of 16 bits times their half's scale, less 32 of it for every activation. */
+INLINE __m256i dot_q6(const uint8_t *w, const uint8_t *scale, const struct quant_x *x)
+{
+    const __m256i low = _mm256_set1_epi8(15), upper = _mm256_set1_epi8(0x30);
+    const __m256i lower_16 = _mm256_set1_epi32(0xffff);
+    __m256i pair =
+        _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)scale)); /* s, s' */
+    __m256i s[2] = {
+        _mm256_or_si256(_mm256_and_si256(pair, lower_16), _mm256_slli_epi32(pair, 16)),
+        _mm256_or_si256(_mm256_andnot_si256(lower_16, pair), _mm256_srli_epi32(pair, 16))};
+    __m256i h[2] = {load(w + Q4_QUANTS), load(w + Q4_QUANTS + 64)};
+    __m256i sum =
+        _mm256_slli_epi32(_mm256_madd_epi16(pair, four((const int8_t *)(const void *)x->minus)), 5);
+    for (int k = 0; k < 4;
+         k += 2) { /* upper bits 4 k .. 4 k + 3 of a byte come to stand at 4 .. 7 */
+        __m256i products[2];
+        for (int i = 0; i < 2; i++) {
+            __m256i up = k == 0 ? _mm256_slli_epi16(h[i], 4) : h[i];
+            __m256i next = k == 0 ? _mm256_slli_epi16(h[i], 2) : _mm256_srli_epi16(h[i], 2);
+            __m256i q = load(w + 64 * k), r = load(w + 64 * (k + 1));
+            if (i == 1) {
+                q = _mm256_srli_epi16(q, 4);
+                r = _mm256_srli_epi16(r, 4);
+            }
+            q = _mm256_or_si256(_mm256_and_si256(q, low), _mm256_and_si256(up, upper));
+            r = _mm256_or_si256(_mm256_and_si256(r, low), _mm256_and_si256(next, upper));
+            products[i] =
+                _mm256_add_epi16(_mm256_maddubs_epi16(q, four(x->q + 16 * i + 4 * k)),
+                                 _mm256_maddubs_epi16(r, four(x->q + 16 * i + 4 * k + 4)));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products[i], s[i]));
+        }
+    }
+    return sum;
+}
+
+KERNEL static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
+                              int rows)
+{
+    for (int b = 0; b < blocks; b += 8, w += Q6_SUPER, x += 8 * rows) {
+        prefetch(w, Q6_SUPER);
         for (int half = 0; half < 2; half++)
-            for (int n = 0; n < rows; n++)
-                super_row(acc + n * QUANT_ROWS + 8 * half, w, x + n, rows, half);
+            for (int n = 0; n < rows; n++) {
+                float *to = acc + n * QUANT_ROWS + 8 * half;
+                __m256 a = _mm256_setzero_ps();
+                for (int j = 0; j < 8; j++) {
+                    const struct quant_x *xj = x + j * rows + n;
+                    __m256i sum = dot_q6(w + SUPER_SCALES + Q6_QUANTS * j + 32 * half,
+                                         w + 64 + 32 * j + 16 * half, xj);
+                    a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(xj->d), a);
+                }
+                _mm256_storeu_ps(to, _mm256_fmadd_ps(half8(w + 16 * half), a, _mm256_loadu_ps(to)));
+            }
     }
 }
 
@@ -211,6 +308,10 @@ const struct quant_kernels quant_avx2 = {
     .name = "avx2",
     .available = available,
     .round = quant_round_avx2,
-    .panel = {[QUANT_Q8_0] = panel_q8_0, [QUANT_Q4_0] = panel_q4_0, [QUANT_Q4_K] = panel_q4_k},
+    .panel = {[QUANT_Q8_0] = panel_q8_0,
+              [QUANT_Q4_0] = panel_q4_0,
+              [QUANT_Q4_K] = panel_q4_k,
+              [QUANT_Q5_K] = panel_q5_k,
+              [QUANT_Q6_K] = panel_q6_k},
 };
 #endif

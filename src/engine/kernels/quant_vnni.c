@@ -68,8 +68,56 @@ INLINE void dot_q4(const int rows, const int ahead, __m512i *sum, __m512i *sum_h
     }
 }
 
-/* One block of Q4_K from zero.  With a row or two the products would wait for each other: two sums then. */
-INLINE void dot_super(const int rows, __m512i *sum, const uint8_t *w, const struct quant_x *x)
+/* q with bits of h under `mask`. */
+INLINE __m512i with(__m512i q, __m512i h, __m512i mask)
+{
+    return _mm512_ternarylogic_epi32(q, h, mask, 0xf8); /* q | (h & mask) */
+}
+
+/* Fifth bits: bit k of a byte is that of the lower half of word k, bit k + 4 of its upper half. */
+INLINE void dot_q5(const int rows, __m512i *sum, __m512i *sum_high, const uint8_t *w,
+                   const struct quant_x *x)
+{
+    const __m512i mask = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
+    const __m512i h = load(w + Q4_QUANTS);
+    const __m512i up[4] = {_mm512_slli_epi16(h, 4), _mm512_slli_epi16(h, 3),
+                           _mm512_slli_epi16(h, 2), _mm512_slli_epi16(h, 1)};
+    const __m512i down[4] = {h, _mm512_srli_epi16(h, 1), _mm512_srli_epi16(h, 2),
+                             _mm512_srli_epi16(h, 3)};
+    _mm_prefetch((const char *)w + Q4_QUANTS + SUPER_AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i q = load(w + 64 * k), high = _mm512_and_si512(_mm512_srli_epi16(q, 4), mask);
+        _mm_prefetch((const char *)w + 64 * k + SUPER_AHEAD, _MM_HINT_T0);
+        add_products(rows, sum, with(_mm512_and_si512(q, mask), up[k], fifth), x, 4 * k);
+        add_products(rows, sum_high, with(high, down[k], fifth), x, 16 + 4 * k);
+    }
+}
+
+/* Upper bits: bits 2 k and 2 k + 1 of a byte are those of word k; either half of the columns has a vector of them. */
+INLINE void dot_q6(const int rows, __m512i *sum, __m512i *sum_high, const uint8_t *w,
+                   const struct quant_x *x)
+{
+    const __m512i mask = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
+    const __m512i h = load(w + Q4_QUANTS), g = load(w + Q4_QUANTS + 64);
+    const __m512i first[4] = {_mm512_slli_epi16(h, 4), _mm512_slli_epi16(h, 2), h,
+                              _mm512_srli_epi16(h, 2)};
+    const __m512i second[4] = {_mm512_slli_epi16(g, 4), _mm512_slli_epi16(g, 2), g,
+                               _mm512_srli_epi16(g, 2)};
+    _mm_prefetch((const char *)w + Q4_QUANTS + SUPER_AHEAD, _MM_HINT_T0);
+    _mm_prefetch((const char *)w + Q4_QUANTS + 64 + SUPER_AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i q = load(w + 64 * k), high = _mm512_and_si512(_mm512_srli_epi16(q, 4), mask);
+        _mm_prefetch((const char *)w + 64 * k + SUPER_AHEAD, _MM_HINT_T0);
+        add_products(rows, sum, with(_mm512_and_si512(q, mask), first[k], upper), x, 4 * k);
+        add_products(rows, sum_high, with(high, second[k], upper), x, 16 + 4 * k);
+    }
+}
+
+/* One block of Q4_K or Q5_K from zero.  With a row or two the products would wait for each other: two sums then. */
+INLINE void dot_super(const int rows, const int bits, __m512i *sum, const uint8_t *w,
+                      const struct quant_x *x)
 {
     __m512i high[2];
 #pragma GCC unroll 8
@@ -78,7 +126,10 @@ INLINE void dot_super(const int rows, __m512i *sum, const uint8_t *w, const stru
 #pragma GCC unroll 2
     for (int n = 0; n < 2; n++)
         high[n] = _mm512_setzero_si512();
-    dot_q4(rows, SUPER_AHEAD, sum, rows <= 2 ? high : sum, w, x);
+    if (bits == 5)
+        dot_q5(rows, sum, rows <= 2 ? high : sum, w, x);
+    else
+        dot_q4(rows, SUPER_AHEAD, sum, rows <= 2 ? high : sum, w, x);
 #pragma GCC unroll 2
     for (int n = 0; n < rows && rows <= 2; n++)
         sum[n] = _mm512_add_epi32(sum[n], high[n]);
@@ -142,10 +193,11 @@ INLINE void super_minima(const int rows, float *out, const uint8_t *w, const str
     }
 }
 
-INLINE void supers(const int rows, float *out, const uint8_t *w, const struct quant_x *x,
-                   int blocks)
+INLINE void supers(const int rows, const int bits, float *out, const uint8_t *w,
+                   const struct quant_x *x, int blocks)
 {
-    for (; blocks > 0; blocks -= 8, w += SUPER_GROUP, x += 8 * rows) {
+    const int quants = bits == 5 ? Q5_QUANTS : Q4_QUANTS;
+    for (; blocks > 0; blocks -= 8, w += SUPER_SCALES + 8 * quants, x += 8 * rows) {
         __m512 a[QUANT_TILE], d = halves(w);
 #pragma GCC unroll 5
         for (int i = 0; i < SUPER_SCALES; i += 64)
@@ -157,7 +209,7 @@ INLINE void supers(const int rows, float *out, const uint8_t *w, const struct qu
             const struct quant_x *xj = x + j * rows;
             __m512i sum[QUANT_TILE];
             __m512 scale = bytes(w + 64 + 32 * j);
-            dot_super(rows, sum, w + SUPER_SCALES + Q4_QUANTS * j, xj);
+            dot_super(rows, bits, sum, w + SUPER_SCALES + quants * j, xj);
 #pragma GCC unroll 8
             for (int n = 0; n < rows; n++) /* the first product is exact: < 2^24 */
                 a[n] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[n]), scale),
@@ -169,6 +221,49 @@ INLINE void supers(const int rows, float *out, const uint8_t *w, const struct qu
             _mm512_storeu_ps(acc, _mm512_fmadd_ps(d, a[n], _mm512_loadu_ps(acc)));
         }
         super_minima(rows, out, w, x);
+    }
+}
+
+/* A block of Q6_K: a += dx times the sum of s (q - 32) x, whole numbers below 2^24. */
+INLINE void signed_block(const int rows, __m512 *a, const uint8_t *scale, const uint8_t *w,
+                         const struct quant_x *x)
+{
+    __m512i sum[QUANT_TILE], high[QUANT_TILE];
+    const __m512i pair =
+        _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)scale));
+    const __m512i first = _mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16),
+                  second = _mm512_srai_epi32(pair, 16), less = _mm512_slli_epi16(pair, 5);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        sum[n] = high[n] = _mm512_setzero_si512();
+    dot_q6(rows, sum, high, w, x);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++) {
+        __m512i v = _mm512_add_epi32(_mm512_mullo_epi32(sum[n], first),
+                                     _mm512_mullo_epi32(high[n], second));
+        v = _mm512_dpwssd_epi32(v, less, four((const int8_t *)(const void *)x[n].minus));
+        a[n] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(x[n].d), a[n]);
+    }
+}
+
+INLINE void signeds(const int rows, float *out, const uint8_t *w, const struct quant_x *x,
+                    int blocks)
+{
+    for (; blocks > 0; blocks -= 8, w += Q6_SUPER, x += 8 * rows) {
+        __m512 a[QUANT_TILE], d = halves(w);
+#pragma GCC unroll 5
+        for (int i = 0; i < SUPER_SCALES; i += 64)
+            _mm_prefetch((const char *)w + i + SUPER_AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            a[n] = _mm512_setzero_ps();
+        for (int j = 0; j < 8; j++)
+            signed_block(rows, a, w + 64 + 32 * j, w + SUPER_SCALES + Q6_QUANTS * j, x + j * rows);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++) {
+            float *acc = out + n * QUANT_ROWS;
+            _mm512_storeu_ps(acc, _mm512_fmadd_ps(d, a[n], _mm512_loadu_ps(acc)));
+        }
     }
 }
 
@@ -184,7 +279,15 @@ INLINE void supers(const int rows, float *out, const uint8_t *w, const struct qu
     }                                                                                              \
     KERNEL static void q4_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
     {                                                                                              \
-        supers(rows, acc, w, x, b);                                                                \
+        supers(rows, 4, acc, w, x, b);                                                             \
+    }                                                                                              \
+    KERNEL static void q5_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
+    {                                                                                              \
+        supers(rows, 5, acc, w, x, b);                                                             \
+    }                                                                                              \
+    KERNEL static void q6_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
+    {                                                                                              \
+        signeds(rows, acc, w, x, b);                                                               \
     }
 PANEL(1)
 PANEL(2)
@@ -200,8 +303,12 @@ PANEL(8)
         name##1, name##2, name##3, name##4, name##5, name##6, name##7, name##8                     \
     }
 static void (*const by_rows[QUANT_KINDS][QUANT_TILE])(float *acc, const uint8_t *w,
-                                                      const struct quant_x *x, int blocks) = {
-    [QUANT_Q8_0] = ALL(q8_0_), [QUANT_Q4_0] = ALL(q4_0_), [QUANT_Q4_K] = ALL(q4_k_)};
+                                                      const struct quant_x *x,
+                                                      int blocks) = {[QUANT_Q8_0] = ALL(q8_0_),
+                                                                     [QUANT_Q4_0] = ALL(q4_0_),
+                                                                     [QUANT_Q4_K] = ALL(q4_k_),
+                                                                     [QUANT_Q5_K] = ALL(q5_k_),
+                                                                     [QUANT_Q6_K] = ALL(q6_k_)};
 
 static void panel_q8_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
 {
@@ -218,6 +325,16 @@ static void panel_q4_k(float *acc, const uint8_t *w, const struct quant_x *x, in
     by_rows[QUANT_Q4_K][rows - 1](acc, w, x, blocks);
 }
 
+static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
+{
+    by_rows[QUANT_Q5_K][rows - 1](acc, w, x, blocks);
+}
+
+static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
+{
+    by_rows[QUANT_Q6_K][rows - 1](acc, w, x, blocks);
+}
+
 static int available(void)
 {
     return cpu_allows(CPU_AVX512) && quant_avx2.available() && __builtin_cpu_supports("avx512f") &&
@@ -228,6 +345,10 @@ const struct quant_kernels quant_vnni = {
     .name = "avx512 vnni",
     .available = available,
     .round = quant_round_avx2,
-    .panel = {[QUANT_Q8_0] = panel_q8_0, [QUANT_Q4_0] = panel_q4_0, [QUANT_Q4_K] = panel_q4_k},
+    .panel = {[QUANT_Q8_0] = panel_q8_0,
+              [QUANT_Q4_0] = panel_q4_0,
+              [QUANT_Q4_K] = panel_q4_k,
+              [QUANT_Q5_K] = panel_q5_k,
+              [QUANT_Q6_K] = panel_q6_k},
 };
 #endif
