@@ -23,7 +23,7 @@ struct linear {
     const real *w, *b;         /* b may be NULL */
     const struct packed *fwd;  /* w^T packed, or NULL */
     const struct packed *bwd;  /* w packed, for dx, or NULL */
-    const struct quant *quant; /* in place of w, forward only; or NULL */
+    const struct quant *quant; /* in place of w, which is then not read; or NULL */
     const struct lora *lora;   /* or NULL */
 };
 /* What happens beside the product. */
@@ -36,7 +36,9 @@ struct linear_extra {
 /* y (N,O) = x (N,C) w^T (+ b) (+ adapter) (+ y when beta is 1).  extra may be NULL.  An adapter with b = 0 changes no bit. */
 void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                 const struct linear_extra *extra);
-/* dx (N,C) += dy w (= when beta is 0).  after: on tiles of dx. */
+/* dx (N,C) += dy w (= when beta is 0).  after: on tiles of dx.  With `quant` (and no bwd) w is the numbers its blocks
+ * stand for, made part by part in 4 MiB of scratch: the forward product rounds its activations too, of which the gradient
+ * knows nothing. */
 void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
                   const struct linear_extra *after);
 /* The N rows of x (x[row], or x) of C columns that gradients of weights are made from, laid out once for all maps that read

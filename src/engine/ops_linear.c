@@ -88,12 +88,61 @@ static void bias_sum(void *ctx, int task, int worker)
     }
 }
 
+/* A strip of columns: what follows its product hears of columns of the whole. */
+struct strip {
+    const struct linear_extra *extra;
+    int c;
+};
+
+static void after_strip(void *ctx, int m, int n, int rows, int cols)
+{
+    const struct strip *s = ctx;
+    s->extra->after(s->extra->ctx, m, s->c + n, rows, cols);
+}
+
+/* As numbers, one part of the weight at a time: 4 MiB in float.  Rows are cut where every product cuts its inner dimension, so
+ * that the sums are those of the whole weight held as numbers, to the bit. */
+enum { PART_ROWS = GEMM_DEEP, PART_COLS = 2048 };
+
+static void quant_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
+                        const struct linear_extra *extra)
+{
+    int most_rows = w->O < PART_ROWS ? w->O : PART_ROWS, most = w->C < PART_COLS ? w->C : PART_COLS;
+    real *part = scratch_get(SCRATCH_QUANT, (size_t)most_rows * (size_t)most,
+                             sizeof *part); /* forward is over */
+    for (int c = 0; c < w->C; c += most) {
+        int cols = w->C - c < most ? w->C - c : most;
+        struct strip strip = {extra, c};
+        for (int o = 0; o < w->O; o += PART_ROWS) {
+            int rows = w->O - o < PART_ROWS ? w->O - o : PART_ROWS, is_last = o + rows == w->O;
+            quant_part(part, w->quant, o, rows, c, cols);
+            gemm_run(
+                &(struct gemm_job){.format = w->format,
+                                   .M = N,
+                                   .N = cols,
+                                   .K = rows,
+                                   .alpha = 1,
+                                   .beta = o > 0 ? 1 : beta,
+                                   .a = {dy + o, w->O, 0, NULL},
+                                   .b = {part, cols, 0, NULL},
+                                   .C = dx + c,
+                                   .ldc = w->C,
+                                   .after = extra && extra->after && is_last ? after_strip : NULL,
+                                   .ctx = &strip});
+        }
+    }
+}
+
 void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
                   const struct linear_extra *extra)
 {
     if (w->lora && N > 0) {
         lora_bwd_x(dx, dy, w, N, beta);
         beta = 1;
+    }
+    if (w->quant && !(w->bwd && w->bwd->by)) {
+        quant_bwd_x(dx, dy, w, N, beta, extra);
+        return;
     }
     struct gemm_job j = {.format = w->format,
                          .M = N,

@@ -2,7 +2,6 @@
  * about rows, threads, gathering and numbers that are none. */
 #include "base/cpu.h"
 #include "base/pool.h"
-#include "engine/ops.h"
 #include "engine/quant_impl.h"
 #include "t.h"
 
