@@ -163,7 +163,7 @@ static float fit_signed(const float *w)
 {
     enum { STEPS = 9 };
     float most = 0, scale;
-    double squares = 0, best = INFINITY;
+    double squares = 0, best = (double)INFINITY;
     for (int i = 0; i < SIXTEEN; i++) {
         most = fabsf(w[i]) > fabsf(most) ? w[i] : most;
         squares += (double)w[i] * (double)w[i];

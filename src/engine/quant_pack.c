@@ -160,7 +160,7 @@ void quant_pack(uint8_t *panel, enum quant_kind kind, const uint8_t *block, size
 /* ---- panels into numbers -------------------------------------------------------------------------- */
 
 /* The quants of 32 columns as they are stored, from a row's first word. */
-static void quants_get(uint8_t q[QUANT_BLOCK], enum quant_kind kind, const uint8_t *p)
+static inline void quants_get(uint8_t q[QUANT_BLOCK], enum quant_kind kind, const uint8_t *p)
 {
     if (kind == QUANT_Q8_0) {
         for (int k = 0; k < 8; k++)
@@ -195,8 +195,8 @@ struct scaling {
 };
 
 /* Of the halves of block b, in row r. */
-static void scaling_get(struct scaling s[2], enum quant_kind kind, const uint8_t *panel, int b,
-                        int r)
+static inline void scaling_get(struct scaling s[2], enum quant_kind kind, const uint8_t *panel,
+                               int b, int r)
 {
     const uint8_t *group = panel + quant_group_at(kind, b);
     const uint8_t *scale = group + 64 + QUANT_BLOCK * (b % 8);
@@ -216,27 +216,51 @@ static void scaling_get(struct scaling s[2], enum quant_kind kind, const uint8_t
 }
 
 /* Products of scale and quant are exact in float, so that only the subtraction of Q4_K and Q5_K rounds. */
-static void convert(real *w, const uint8_t *q, const struct scaling *s)
+static inline void convert(real *restrict w, const uint8_t *restrict q, const struct scaling *s)
 {
     const float d = s->d, from = s->from;
     const int offset = s->offset;
+#pragma omp simd
     for (int i = 0; i < QUANT_BLOCK / 2; i++)
         w[i] = (real)(d * (float)(q[i] - offset) - from);
 }
 
+/* Words of several blocks are gathered before the first is converted: a vector read back at once would wait for them. */
+static inline void unpack(real *w, int ld, enum quant_kind kind, const uint8_t *panel, int r,
+                          int rows, int c, int cols)
+{
+    enum { RUN = QUANT_SUPER / QUANT_BLOCK };
+    int end = (c + cols) / QUANT_BLOCK;
+    for (int b = c / QUANT_BLOCK; b < end; b += RUN)
+        for (int i = 0; i < rows; i++) {
+            real *to = w + (size_t)i * (size_t)ld + (b * QUANT_BLOCK - c);
+            int blocks = end - b < RUN ? end - b : RUN;
+            uint8_t q[QUANT_SUPER];
+            struct scaling s[2];
+            for (int k = 0; k < blocks; k++)
+                quants_get(q + QUANT_BLOCK * k, kind,
+                           panel + quant_quants_at(kind, b + k) + 4 * (r + i));
+            for (int k = 0; k < blocks; k++) {
+                scaling_get(s, kind, panel, b + k, r + i);
+                convert(to + QUANT_BLOCK * k, q + QUANT_BLOCK * k, &s[0]);
+                convert(to + QUANT_BLOCK * k + QUANT_BLOCK / 2,
+                        q + QUANT_BLOCK * k + QUANT_BLOCK / 2, &s[1]);
+            }
+        }
+}
+
+/* A copy of the loop for each kind: twice as fast as one that asks at every block. */
 void quant_unpack(real *w, int ld, enum quant_kind kind, const uint8_t *panel, int r, int rows,
                   int c, int cols)
 {
-    for (int b = c / QUANT_BLOCK; b < (c + cols) / QUANT_BLOCK; b++) {
-        const uint8_t *from = panel + quant_quants_at(kind, b);
-        for (int i = 0; i < rows; i++) {
-            real *to = w + (size_t)i * (size_t)ld + (b * QUANT_BLOCK - c);
-            uint8_t q[QUANT_BLOCK];
-            struct scaling s[2];
-            quants_get(q, kind, from + 4 * (r + i));
-            scaling_get(s, kind, panel, b, r + i);
-            convert(to, q, &s[0]);
-            convert(to + QUANT_BLOCK / 2, q + QUANT_BLOCK / 2, &s[1]);
-        }
-    }
+    if (kind == QUANT_Q8_0)
+        unpack(w, ld, QUANT_Q8_0, panel, r, rows, c, cols);
+    else if (kind == QUANT_Q4_0)
+        unpack(w, ld, QUANT_Q4_0, panel, r, rows, c, cols);
+    else if (kind == QUANT_Q4_K)
+        unpack(w, ld, QUANT_Q4_K, panel, r, rows, c, cols);
+    else if (kind == QUANT_Q5_K)
+        unpack(w, ld, QUANT_Q5_K, panel, r, rows, c, cols);
+    else
+        unpack(w, ld, QUANT_Q6_K, panel, r, rows, c, cols);
 }

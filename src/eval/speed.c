@@ -387,6 +387,8 @@ static int speed_random(struct speed *s, struct err *e)
 {
     int rc = speed_products(s, e);
     if (rc == 0)
+        rc = speed_quants(s, e);
+    if (rc == 0)
         rc = speed_ops(s, e);
     if (rc == 0)
         rc = speed_blocks(s, e);
