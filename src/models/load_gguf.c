@@ -325,6 +325,8 @@ static enum quant_kind kind_of(const struct gguf_tensor *t)
     case GGUF_T_Q8_0: return QUANT_Q8_0;
     case GGUF_T_Q4_0: return QUANT_Q4_0;
     case GGUF_T_Q4_K: return QUANT_Q4_K;
+    case GGUF_T_Q5_K: return QUANT_Q5_K;
+    case GGUF_T_Q6_K: return QUANT_Q6_K;
     default: return QUANT_NONE;
     }
 }

@@ -303,8 +303,9 @@ T(blocks_of_the_file_are_used_as_they_are)
     static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
                                          "model.layers.0.self_attn.k_proj.weight",
                                          "model.layers.0.mlp.down_proj.weight"};
-    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K};
-    static const int kind[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K};
+    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K, GGUF_T_Q5_K,
+                                    GGUF_T_Q6_K};
+    static const int kind[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
     for (size_t t = 0; t < DS_LEN(type); t++) {
         const struct number_options use = {.weights = kind[t]}, same = {.weights = WEIGHTS_AUTO};
         struct model *m = open_blocks(type[t], MODEL_USE);
