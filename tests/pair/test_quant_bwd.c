@@ -1,7 +1,7 @@
 /* Backward through packed weights, and adapters over them: what maps that hold the same numbers in full would give. */
 #include "base/pool.h"
 #include "engine/linear.h"
-#include "t.h"
+#include "kit.h"
 
 static uint32_t state = 23;
 
@@ -160,5 +160,65 @@ T(adapters_over_blocks_have_the_gradients_of_those_over_their_numbers)
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         check_adapter(kind, 0);
         check_adapter(kind, 0.5);
+    }
+}
+
+/* ---- a model ------------------------------------------------------------------------------------ */
+
+#define MODEL                                                                                      \
+    "model.method=dense model.layers=2 model.dim=256 model.heads=4 model.ffn=256 model.vocab=60 "  \
+    "model.max_seq=32 model.tied=false model.lora_r=4 model.lora_alpha=8 "                         \
+    "model.lora_targets=q,k,v,o,gate,up,down"
+enum { B = 2, T = 16 };
+
+static struct kit_batch batch;
+
+/* Its base is frozen and held in blocks of this kind, or as the numbers they stand for. */
+static struct model *model_over(enum quant_kind kind, int is_held)
+{
+    struct model *m = kit_model(MODEL, 5, B * T, MODEL_TRAIN_OWN, 1);
+    struct number_options o = {.compute = COMPUTE_FP32,
+                               .weights = is_held ? (int)kind : QUANT_NONE};
+    struct err e = {0};
+    kit_fill(&batch, B, T, 60, 3);
+    kit_shake(m, 0.05, 9);
+    for (int i = 0; i < m->weights.n && !is_held; i++) {
+        struct param *p = &m->params.p[i];
+        struct quant *q = NULL;
+        if (m->weights.v[i].O == 0 || p->train)
+            continue;
+        t_ok(quant_new(&q, kind, p->value, p->shape[0], p->shape[1], &e), &e);
+        quant_part(p->value, q, 0, p->shape[0], 0, p->shape[1]);
+        quant_free(q);
+    }
+    params_changed(&m->params);
+    t_ok(weights_use(m, &o, &e), &e);
+    return m;
+}
+
+/* Forward rounds activations to 8 bits, so they are near, not equal. */
+T(adapters_of_a_model_in_blocks_learn_as_over_its_numbers)
+{
+    for (int kind = 1; kind < QUANT_KINDS; kind++) {
+        struct pass pass = kit_pass(PASS_TRAIN);
+        double far = 0, size = 0, first[2], last[2];
+        real *grad[2];
+        size_t n = 0;
+        for (int k = 0; k < 2; k++) {
+            struct model *m = model_over((enum quant_kind)kind, !k);
+            first[k] = kit_step(m, &batch.b, &pass);
+            grad[k] = kit_gradients(m, &n);
+            for (int step = 1; step <= 30; step++)
+                last[k] = kit_train(m, &batch.b, step, 30, 0.01);
+            model_free(m);
+        }
+        for (size_t i = 0; i < n; i++) {
+            far += pow((double)(grad[0][i] - grad[1][i]), 2);
+            size += pow((double)grad[1][i], 2);
+        }
+        t_truef(n > 0 && sqrt(far / size) < 0.03, "%s: %g", quant_name[kind], sqrt(far / size));
+        t_near(first[0], first[1], 0.01);
+        t_truef(last[0] < 0.7 * first[0], "%s: %g after %g", quant_name[kind], last[0], first[0]);
+        free(grad[0]), free(grad[1]);
     }
 }
