@@ -17,6 +17,7 @@ struct number_options {
     int kv_cache; /* KV_CACHE_* */
 };
 enum { WEIGHTS_AUTO = QUANT_KINDS }; /* blocks where the file has such, else numbers */
+#define WEIGHTS_CHOICES "none|q8_0|q4_0|q4_k|q5_k|q6_k|auto" /* in the order of enum quant_kind */
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
 
@@ -34,11 +35,11 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
         {"weights",                                                                                \
          OPT_ENUM,                                                                                 \
          (at) + offsetof(struct number_options, weights),                                          \
-         "none",                                                                                   \
+         "auto",                                                                                   \
          0,                                                                                        \
          0,                                                                                        \
-         "none|q8_0|q4_0|q4_k|q5_k|q6_k",                                                          \
-         "weights rounded to blocks of few bits; none: as compute says",                           \
+         WEIGHTS_CHOICES,                                                                          \
+         "weights in blocks of few bits; auto: as the file has them; none: as numbers",            \
          NULL},                                                                                    \
     {                                                                                              \
         "kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,      \
@@ -50,8 +51,7 @@ struct weight {
     int O, C;
     struct packed fwd, bwd;
     struct quant *quant;
-    real *
-        own; /* (O,C) numbers of a matrix that stays in a file, where products want them as they are */
+    real *own; /* (O,C) numbers of one that stays in a file, where products want them as they are */
     struct lora lora; /* of the present pass; r = 0: none */
 };
 struct weights {

@@ -1,3 +1,4 @@
+#include "models/weights.h"
 #include "training/options.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static const struct opt train_opts[] = {
     {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept, beside the best", NULL},
     {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory, a GGUF file); it also says model.* and the tokenizer", NULL},
     {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: only adapters (model.lora_r) and the method's own parameters are trained", NULL},
-    {"base_weights", OPT_ENUM, AT(base_weights), "auto", 0, 0, "none|q8_0|q4_0|q4_k|q5_k|q6_k|auto", "a frozen base in blocks of few bits (as QLoRA does); auto: as its file has it; none: as numbers", NULL},
+    {"base_weights", OPT_ENUM, AT(base_weights), "auto", 0, 0, WEIGHTS_CHOICES, "a frozen base in blocks of few bits (as QLoRA does); auto: as its file has it; none: as numbers", NULL},
     {"teacher", OPT_STRING, AT(teacher), "off", 0, 0, NULL, "distil from: self (the same weights, dense, without adapters), or a model of the same vocabulary; off", NULL},
     {"kd_alpha", OPT_REAL, AT(kd_alpha), "0.3", 0, 1, NULL, "share of the cross-entropy in the loss; the rest is distillation; 1 = none", "kd_alpha"},
     {"kd_temperature", OPT_REAL, AT(kd_temperature), "2", 0.01, 1000, NULL, "temperature of distillation", "kd_temperature"},

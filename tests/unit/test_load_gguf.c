@@ -298,6 +298,18 @@ static double rounded_off(const struct model *m, const char *name)
     return most;
 }
 
+T(the_choices_of_weights_are_in_the_order_of_the_kinds)
+{
+    const char *at = WEIGHTS_CHOICES;
+    for (int kind = 0; kind <= WEIGHTS_AUTO; kind++) {
+        const char *name = kind < QUANT_KINDS ? quant_name[kind] : "auto";
+        t_truef(strncmp(at, name, strlen(name)) == 0, "%s is not at %d", name, kind);
+        at += strcspn(at, "|");
+        at += *at == '|';
+    }
+    t_eq(*at, '\0');
+}
+
 T(blocks_of_the_file_are_used_as_they_are)
 {
     static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
