@@ -1,10 +1,10 @@
-#include "models/weights.h"
 #include "training/options.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "models/weights.h"
 #include "training/preset.h"
 #include "training/start.h"
 
