@@ -53,17 +53,22 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
 /* Names of runs, figures, ...: [A-Za-z0-9._-], 1 to 64, not starting with '.' or '-'. */
 int fs_name_ok(const char *name);
 
-/* A read-only mapping; an empty file maps to p = "", n = 0. */
+/* A read-only mapping; an empty file maps to p = "", n = 0.  Guarded (base/guard.h): a file that another process cuts ends
+ * the program with a line where what is gone is read. */
 struct fs_map {
     const unsigned char *p;
     size_t n;
     int fd;
     int64_t changed_s, changed_ns; /* when the file was last written, at the opening */
+    dev_t device;
+    ino_t inode;
 };
 int fs_map_open(struct fs_map *m, const char *path, struct err *e) DS_CHECK;
 void fs_map_close(struct fs_map *m);
-/* DS_EFORMAT when the file was written since. */
+/* DS_EFORMAT when the file was written since.  Ask after reading. */
 int fs_map_unchanged(const struct fs_map *m, struct err *e) DS_CHECK;
+/* 1 while `path` leads to the mapped file; one that was put in its place is another. */
+int fs_map_is_at(const struct fs_map *m, const char *path);
 
 /* Bytes free for this user on the file system of `path`; 0 if unknown. */
 uint64_t fs_free_bytes(const char *path);

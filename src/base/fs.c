@@ -11,6 +11,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/guard.h"
+
 enum { PATH_MAX_BYTES = 4096 };
 
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e)
@@ -285,7 +287,11 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
                          .n = (size_t)st.st_size,
                          .fd = fd,
                          .changed_s = st.st_mtim.tv_sec,
-                         .changed_ns = st.st_mtim.tv_nsec};
+                         .changed_ns = st.st_mtim.tv_nsec,
+                         .device = st.st_dev,
+                         .inode = st.st_ino};
+    if (m->n)
+        guard_add(m->p, m->n, fd, path);
     return 0;
 }
 
@@ -293,8 +299,10 @@ void fs_map_close(struct fs_map *m)
 {
     if (!m->p)
         return;
-    if (m->n)
+    if (m->n) {
+        guard_remove(m->p);
         munmap((void *)(uintptr_t)m->p, m->n);
+    }
     fs_ops_get()->close(m->fd);
     *m = (struct fs_map){.fd = -1};
 }
@@ -304,10 +312,19 @@ int fs_map_unchanged(const struct fs_map *m, struct err *e)
     struct stat now;
     if (fstat(m->fd, &now) != 0)
         return err_errno(e, "stat");
-    if ((size_t)now.st_size == m->n && now.st_mtim.tv_sec == m->changed_s &&
-        now.st_mtim.tv_nsec == m->changed_ns)
+    if ((uint64_t)now.st_size != m->n)
+        return err_set(e, DS_EFORMAT,
+                       "the file changed since it was opened (was %zu bytes, is %" PRIu64 ")", m->n,
+                       (uint64_t)now.st_size);
+    if (now.st_mtim.tv_sec == m->changed_s && now.st_mtim.tv_nsec == m->changed_ns)
         return 0;
     return err_set(e, DS_EFORMAT, "the file changed since it was opened");
+}
+
+int fs_map_is_at(const struct fs_map *m, const char *path)
+{
+    struct stat now;
+    return stat(path, &now) == 0 && now.st_ino == m->inode && now.st_dev == m->device;
 }
 
 uint64_t fs_free_bytes(const char *path)

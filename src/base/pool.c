@@ -176,16 +176,20 @@ static void register_fork(void)
     (void)pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* Workers take no signals: those belong to the program's own loop. */
+/* Workers take no signals: those belong to the program's own loop.  Faults of their own instructions are no such thing; blocked,
+ * they would end the program without a word. */
 static int start_worker(int i)
 {
     pthread_attr_t attr;
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigset_t all, before;
     int rc = pthread_attr_init(&attr);
     if (rc != 0)
         return rc;
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     sigfillset(&all);
+    for (size_t f = 0; f < DS_LEN(faults); f++)
+        sigdelset(&all, faults[f]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&pool.id[i], &attr, worker_main, (void *)(intptr_t)i);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

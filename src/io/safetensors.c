@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/checked.h"
 #include "base/fs.h"
@@ -21,7 +20,6 @@ enum { HEADER_MAX = 64 << 20, TENSORS_MAX = 200000, NAME_MAX_BYTES = 512, META_M
 struct st {
     char *path;
     struct fs_map file;
-    struct stat opened;
     struct st_tensor *tensor; /* sorted by data offset */
     size_t n;
     struct map names; /* name -> index */
@@ -261,7 +259,7 @@ int st_open(struct st **out, const char *path, struct err *e)
         mem_free(s);
         return rc;
     }
-    rc = fstat(s->file.fd, &s->opened) < 0 ? err_errno(e, "stat") : load(s, e);
+    rc = load(s, e);
     if (rc == 0) {
         *out = s;
         return 0;
@@ -318,14 +316,10 @@ const char *st_meta(const struct st *s, const char *key)
 
 int st_unchanged(const struct st *s, struct err *e)
 {
-    struct stat now, named;
-    const struct stat *was = &s->opened;
-    if (fstat(s->file.fd, &now) < 0)
-        return err_errno(e, "stat %s", s->path);
-    if (now.st_size != was->st_size || now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
-        return err_set(e, DS_EFORMAT, "%s changed since it was opened", s->path);
-    if (stat(s->path, &named) == 0 && (named.st_ino != was->st_ino || named.st_dev != was->st_dev))
+    int rc = fs_map_unchanged(&s->file, e);
+    if (rc < 0)
+        return err_add(e, rc, "%s", s->path);
+    if (fs_exists(s->path) && !fs_map_is_at(&s->file, s->path))
         return err_set(e, DS_EFORMAT, "%s was replaced since it was opened", s->path);
     return 0;
 }

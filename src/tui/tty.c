@@ -10,6 +10,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/guard.h"
 #include "tui/term.h"
 
 static struct {
@@ -121,6 +122,7 @@ static void install_all(void)
         install(loop[i], on_signal, SA_RESTART);
     for (size_t i = 0; i < DS_LEN(crash); i++)
         install(crash[i], on_crash, (int)SA_RESETHAND);
+    guard_renew();
     install(SIGPIPE, SIG_IGN, 0);
 }
 
@@ -183,6 +185,7 @@ void tty_close(struct tty *t)
                               SIGCHLD,  SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT};
     for (size_t i = 0; i < DS_LEN(all); i++)
         install(all[i], SIG_DFL, 0);
+    guard_renew();
     if (t->fd >= 0)
         close(t->fd);
     t->fd = tty.fd = -1;
