@@ -1,4 +1,5 @@
 /* config.json: Hugging Face's keys for what other programs read, our own below "depthscope". */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,54 +111,136 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     str_add(s, "\n  }\n}\n");
 }
 
+/* ---- reading ------------------------------------------------------------------------------------- */
+
+/* What is wrong with a file, all of it: one who mends a configuration wants to see every place at once. */
+struct report {
+    struct str text;
+    int n, code;
+};
+
+static void wrong(struct report *r, const char *fmt, ...) DS_PRINTF(2, 3);
+static void wrong(struct report *r, const char *fmt, ...)
+{
+    char line[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    str_addf(&r->text, "%s%s", r->n++ ? "; " : "", line);
+    r->code = DS_EFORMAT;
+}
+
+/* The report as an error, which it is then done with. */
+static int report_end(struct report *r, const char *path, struct err *e)
+{
+    int rc = 0;
+    if (r->text.failed)
+        rc = err_set(e, DS_EMEM, "%s: no memory for what is wrong with it", path);
+    else if (r->n > 0)
+        rc = err_set(e, r->code, "%s: %s", path, str_text(&r->text));
+    str_release(&r->text);
+    return rc;
+}
+
+/* A row of ours from text, called by the file's own name.  least: the smallest size, where ours takes 0 for one to be found. */
+static void set_as(struct report *r, struct model_config *c, const char *own, const char *name,
+                   const char *text, double least)
+{
+    char full[64];
+    struct err e = {0};
+    snprintf(full, sizeof full, "model.%s", own);
+    struct opt o = *opt_find(&model_group, full);
+    o.key = name;
+    if (o.type == OPT_INT && o.min < least)
+        o.min = least;
+    if (opt_set(&o, c, text, NULL, &e) < 0)
+        wrong(r, "%s", e.text);
+}
+
+static void set_own(struct report *r, struct model_config *c, const char *own, const char *text)
+{
+    set_as(r, c, own, own, text, 0);
+}
+
 /* Our own keys, when the file has them, describe everything. */
-static int read_own(struct model_config *c, struct config *route_options,
-                    const struct json_node *own, const char *path, struct err *e)
+static void read_own(struct report *r, struct model_config *c, struct config *route_options,
+                     const struct json_node *own, const char *path)
 {
     const char *key;
     const struct json_node *v;
+    struct err e = {0};
+    if (json_kind_of(own) != JSON_KIND_OBJECT)
+        wrong(r, "depthscope is not an object");
     for (size_t i = 0; (v = json_member(own, i, &key, NULL)) != NULL; i++) {
         const char *text = json_str(v, NULL);
-        if (!text)
-            return err_set(e, DS_EFORMAT, "%s: depthscope.%s is not a string", path, key);
         const struct opt *o = opt_find(&model_group, key);
-        int rc = o ? opt_set(o, c, text, path, e) : config_set(route_options, key, text, path, e);
-        if (rc < 0)
-            return rc;
+        if (!text)
+            wrong(r, "depthscope.%.60s is not a string", key);
+        else if (o ? opt_set(o, c, text, "depthscope", &e) < 0
+                   : config_set(route_options, key, text, path, &e) < 0)
+            wrong(r, "%s", e.text);
     }
-    return 0;
 }
 
-static int set_own(struct model_config *c, const char *own, const char *text, const char *path,
-                   struct err *e)
+/* A number or truth value as text; 0 when it is neither. */
+static int scalar_text(const struct json_node *n, char text[64])
 {
-    char full[64];
-    snprintf(full, sizeof full, "model.%s", own);
-    return opt_set(opt_find(&model_group, full), c, text, path, e);
+    switch (json_kind_of(n)) {
+    case JSON_KIND_BOOL: snprintf(text, 64, "%s", json_bool(n, 0) ? "true" : "false"); return 1;
+    case JSON_KIND_INT: snprintf(text, 64, "%lld", (long long)json_int(n, 0)); return 1;
+    case JSON_KIND_REAL: snprintf(text, 64, "%.17g", json_num(n, 0)); return 1;
+    default: return 0;
+    }
+}
+
+static int is_null(const struct json_node *n)
+{
+    return json_kind_of(n) == JSON_KIND_NULL;
 }
 
 /* A number or truth value of theirs into a row of ours; what is absent or null keeps its default. */
-static int take(struct model_config *c, const struct json_node *object, const char *hf,
-                const char *own, const char *path, struct err *e)
+static void take(struct report *r, struct model_config *c, const struct json_node *object,
+                 const char *hf, const char *own)
 {
     const struct json_node *n = json_get(object, hf);
+    const char *word = json_str(n, NULL);
     char text[64];
-    switch (json_kind_of(n)) {
-    case JSON_KIND_NULL: return 0;
-    case JSON_KIND_BOOL:
-        snprintf(text, sizeof text, "%s", json_bool(n, 0) ? "true" : "false");
-        break;
-    case JSON_KIND_INT: snprintf(text, sizeof text, "%lld", (long long)json_int(n, 0)); break;
-    case JSON_KIND_REAL: snprintf(text, sizeof text, "%.17g", json_num(n, 0)); break;
-    default: return err_set(e, DS_EFORMAT, "%s: %s is not a number or a truth value", path, hf);
-    }
-    int rc = set_own(c, own, text, path, e);
-    return rc < 0 ? err_add(e, rc, "%s", hf) : 0;
+    if (scalar_text(n, text))
+        set_as(r, c, own, hf, text, 1);
+    else if (word)
+        wrong(r, "%s is not a number or a truth value but \"%.40s\"", hf, word);
+    else if (!is_null(n))
+        wrong(r, "%s is not a number or a truth value", hf);
+}
+
+static int flag(struct report *r, const struct json_node *root, const char *key, int otherwise)
+{
+    const struct json_node *n = json_get(root, key);
+    if (!is_null(n) && json_kind_of(n) != JSON_KIND_BOOL)
+        wrong(r, "%s is neither true nor false", key);
+    return json_bool(n, otherwise);
+}
+
+/* A word of the file, or NULL when it says none. */
+static const char *word_of(struct report *r, const struct json_node *root, const char *key)
+{
+    const struct json_node *n = json_get(root, key);
+    if (!is_null(n) && !json_str(n, NULL))
+        wrong(r, "%s is not a string", key);
+    return json_str(n, NULL);
+}
+
+/* Heads that turn in part only; newer files have it among the rotary parameters. */
+static void check_partial(struct report *r, const struct json_node *object)
+{
+    const struct json_node *n = json_get(object, "partial_rotary_factor");
+    if (!is_null(n) && json_num(n, 0) != 1)
+        wrong(r, "partial_rotary_factor: heads that turn in part are not known here");
 }
 
 /* `rope_scaling`, or `rope_parameters` as newer files call it: null, {"rope_type": "default"} or llama3's. */
-static int read_rope(struct model_config *c, const struct json_node *root, const char *path,
-                     struct err *e)
+static void read_rope(struct report *r, struct model_config *c, const struct json_node *root)
 {
     static const char *const keys[][2] = {
         {"rope_theta", "rope_theta"},
@@ -166,90 +249,104 @@ static int read_rope(struct model_config *c, const struct json_node *root, const
         {"high_freq_factor", "rope_high"},
         {"original_max_position_embeddings", "rope_original"},
     };
-    const char *name = json_kind_of(json_get(root, "rope_scaling")) != JSON_KIND_NULL
-                           ? "rope_scaling"
-                           : "rope_parameters";
+    const char *name = is_null(json_get(root, "rope_scaling")) ? "rope_parameters" : "rope_scaling";
     const struct json_node *rope = json_get(root, name);
-    if (json_kind_of(rope) == JSON_KIND_NULL)
-        return 0;
-    if (json_kind_of(rope) != JSON_KIND_OBJECT)
-        return err_set(e, DS_EFORMAT, "%s: %s is not an object", path, name);
+    if (is_null(rope))
+        return;
+    if (json_kind_of(rope) != JSON_KIND_OBJECT) {
+        wrong(r, "%s is not an object", name);
+        return;
+    }
     const char *type = json_str(json_get(rope, "rope_type"), NULL);
     if (!type)
         type = json_str(json_get(rope, "type"), NULL);
     int is_default = type && strcmp(type, "default") == 0;
-    if (!type || (!is_default && strcmp(type, "llama3") != 0))
-        return err_set(e, DS_EFORMAT, "%s: %s of type %.40s is not known here (llama3, default)",
-                       path, name, type ? type : "none");
-    int rc = set_own(c, "rope_scaling", is_default ? "none" : "llama3", path, e);
-    for (size_t i = 0; i < (is_default ? 1 : DS_LEN(keys)) && rc == 0; i++) {
-        if (i > 0 && json_kind_of(json_get(rope, keys[i][0])) == JSON_KIND_NULL)
-            return err_set(e, DS_EFORMAT, "%s: %s has no %s", path, name, keys[i][0]);
-        rc = take(c, rope, keys[i][0], keys[i][1], path, e);
+    if (!type || (!is_default && strcmp(type, "llama3") != 0)) {
+        wrong(r, "%s of type %.40s is not known here (llama3, default)", name,
+              type ? type : "none");
+        return;
     }
-    return rc;
+    check_partial(r, rope);
+    set_own(r, c, "rope_scaling", is_default ? "none" : "llama3");
+    for (size_t i = 0; i < (is_default ? 1 : DS_LEN(keys)); i++) {
+        if (i > 0 && is_null(json_get(rope, keys[i][0])))
+            wrong(r, "%s has no %s", name, keys[i][0]);
+        take(r, c, rope, keys[i][0], keys[i][1]);
+    }
 }
 
-static int refuse(const char *path, struct err *e, const char *key, const char *what)
-{
-    return err_set(e, DS_EFORMAT, "%s: %s: %s", path, key, what);
-}
-
-/* Attention that sees a part of the past only, in any of the spellings. */
-static int check_window(const struct json_node *root, const char *type, const char *path,
-                        struct err *e)
+/* Attention that sees a part of the past only, in any of the spellings.  A window that no context outgrows is none. */
+static void check_window(struct report *r, const struct model_config *c,
+                         const struct json_node *root, const char *type)
 {
     static const char unknown[] = "sliding windows of attention are not known here";
     const struct json_node *kinds = json_get(root, "layer_types"),
                            *window = json_get(root, "sliding_window");
-    if (json_bool(json_get(root, "use_sliding_window"), 0))
-        return refuse(path, e, "use_sliding_window", unknown);
-    if (strcmp(type, "mistral") == 0 && json_kind_of(window) != JSON_KIND_NULL)
-        return refuse(path, e, "sliding_window", unknown);
+    if (flag(r, root, "use_sliding_window", 0))
+        wrong(r, "use_sliding_window: %s", unknown);
+    if (!is_null(window) && json_kind_of(window) != JSON_KIND_INT)
+        wrong(r, "sliding_window is not a whole number");
+    else if (strcmp(type, "mistral") == 0 && !is_null(window) && json_int(window, 0) < c->max_seq)
+        wrong(r,
+              "sliding_window %lld is below max_position_embeddings %lld: %s (contexts within the "
+              "window are)",
+              (long long)json_int(window, 0), (long long)c->max_seq, unknown);
+    if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
+        wrong(r, "layer_types is not a list");
     for (size_t i = 0; i < json_len(kinds); i++) {
         const char *kind = json_str(json_at(kinds, i), NULL);
-        if (!kind || strcmp(kind, "full_attention") != 0)
-            return refuse(path, e, "layer_types", unknown);
+        if (kind && strcmp(kind, "full_attention") == 0)
+            continue;
+        wrong(r, "layer_types: %s", unknown);
+        break;
     }
-    return 0;
+}
+
+/* What any family's file may say of weights and code that are not as its name promises. */
+static void check_foreign(struct report *r, const struct json_node *root)
+{
+    const struct json_node *quant = json_get(root, "quantization_config");
+    if (!is_null(quant)) {
+        const char *method = json_str(json_get(quant, "quant_method"), NULL);
+        wrong(r,
+              "quantization_config: weights quantised by %.40s are not known here (blocks of GGUF "
+              "are)",
+              method ? method : "another program");
+    }
+    if (!is_null(json_get(root, "auto_map")))
+        wrong(r, "auto_map: a model with code of its own is not known here (code is never run)");
+    if (flag(r, root, "is_encoder_decoder", 0))
+        wrong(r, "is_encoder_decoder: only decoders are known here");
 }
 
 /* What such files may say beside their shape is either silent or refused. */
-static int check_llama(const struct json_node *root, const char *type, const char *path,
-                       struct err *e)
+static void check_llama(struct report *r, const struct model_config *c,
+                        const struct json_node *root, const char *type)
 {
-    const char *act = json_str(json_get(root, "hidden_act"), NULL);
-    if (act && strcmp(act, "silu") != 0)
-        return err_set(e, DS_EFORMAT, "%s: hidden_act %.40s is not known here (silu)", path, act);
-    if (json_num(json_get(root, "partial_rotary_factor"), 1) != 1)
-        return refuse(path, e, "partial_rotary_factor",
-                      "heads that turn in part are not known here");
-    return check_window(root, type, path, e);
+    const char *act = word_of(r, root, "hidden_act");
+    if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        wrong(r, "hidden_act %.40s is not known here (silu)", act);
+    check_partial(r, root);
+    check_window(r, c, root, type);
 }
 
-static int check_gpt2(const struct json_node *root, const char *path, struct err *e)
-{
-    if (!json_bool(json_get(root, "scale_attn_weights"), 1) ||
-        json_bool(json_get(root, "scale_attn_by_inverse_layer_idx"), 0))
-        return refuse(path, e, "scale_attn_weights",
-                      "only scores divided by the root of the head size are known here");
-    if (json_bool(json_get(root, "add_cross_attention"), 0))
-        return refuse(path, e, "add_cross_attention",
-                      "attention to another text is not known here");
-    return 0;
-}
-
-static int set_gpt2_activation(struct model_config *c, const struct json_node *root,
-                               const char *path, struct err *e)
+static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)
 {
     static const char *const known[][2] = {
         {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu"}};
-    const char *act = json_str(json_get(root, "activation_function"), NULL);
+    const char *act = word_of(r, root, "activation_function");
+    if (!flag(r, root, "scale_attn_weights", 1) ||
+        flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
+        wrong(r, "scale_attn_weights: only scores divided by the root of the head size are known "
+                 "here");
+    if (flag(r, root, "add_cross_attention", 0))
+        wrong(r, "add_cross_attention: attention to another text is not known here");
     for (size_t i = 0; i < DS_LEN(known); i++)
-        if (strcmp(act ? act : "gelu_new", known[i][0]) == 0)
-            return set_own(c, "mlp", known[i][1], path, e);
-    return err_set(e, DS_EFORMAT,
-                   "%s: activation_function %.40s is not known here (gelu_new, gelu)", path, act);
+        if (strcmp(act ? act : "gelu_new", known[i][0]) == 0) {
+            set_own(r, c, "mlp", known[i][1]);
+            return;
+        }
+    wrong(r, "activation_function %.40s is not known here (gelu_new, gelu)", act);
 }
 
 struct key {
@@ -339,25 +436,69 @@ static const struct family *family_of(const char *type)
     return NULL;
 }
 
-static int read_foreign(struct model_config *c, const struct json_node *root,
-                        const struct family *f, const char *path, struct err *e)
+static void read_foreign(struct report *r, struct model_config *c, const struct json_node *root,
+                         const struct family *f)
 {
-    int gpt2 = f->keys == gpt2_keys;
-    int rc = gpt2 ? check_gpt2(root, path, e) : check_llama(root, f->type, path, e);
-    if (rc == 0)
-        rc = set_own(c, "method", "dense", path, e);
-    for (size_t i = 0; i < f->n_otherwise && rc == 0; i++)
-        rc = set_own(c, f->otherwise[i].own, f->otherwise[i].hf, path, e);
-    for (size_t i = 0; i < f->n_keys && rc == 0; i++) {
+    set_own(r, c, "method", "dense");
+    for (size_t i = 0; i < f->n_otherwise; i++)
+        set_own(r, c, f->otherwise[i].own, f->otherwise[i].hf);
+    for (size_t i = 0; i < f->n_keys; i++) {
         const struct key *k = &f->keys[i];
-        if (k->is_needed && json_kind_of(json_get(root, k->hf)) == JSON_KIND_NULL)
-            rc = err_set(e, DS_EFORMAT, "%s: %s is missing", path, k->hf);
+        if (k->is_needed && is_null(json_get(root, k->hf)))
+            wrong(r, "%s is missing", k->hf);
         else
-            rc = take(c, root, k->hf, k->own, path, e);
+            take(r, c, root, k->hf, k->own);
     }
-    if (rc < 0)
-        return rc;
-    return gpt2 ? set_gpt2_activation(c, root, path, e) : read_rope(c, root, path, e);
+    check_foreign(r, root);
+    if (f->keys == gpt2_keys) {
+        check_gpt2(r, c, root);
+    } else {
+        check_llama(r, c, root, f->type);
+        read_rope(r, c, root);
+    }
+}
+
+/* Beside our own keys stand theirs, for other programs: sizes that differ are one edit too few. */
+static void compare_sizes(struct report *r, const struct model_config *c,
+                          const struct json_node *root, const struct family *f)
+{
+    char text[64], ours[64], full[64];
+    for (size_t i = 0; i < f->n_keys; i++) {
+        const struct key *k = &f->keys[i];
+        snprintf(full, sizeof full, "model.%s", k->own);
+        const struct opt *o = opt_find(&model_group, full);
+        if (o->type != OPT_INT || is_null(json_get(root, k->hf)))
+            continue;
+        opt_print(o, c, ours, sizeof ours);
+        if (!scalar_text(json_get(root, k->hf), text))
+            str_copy(text, sizeof text, "no number");
+        if (strcmp(text, ours) != 0)
+            wrong(r, "%s is %s, depthscope's %s is %s", k->hf, text, full, ours);
+    }
+}
+
+static int read_root(struct model_config *c, struct config *route_options,
+                     const struct json_node *root, const char *path, struct err *e)
+{
+    struct report r = {0};
+    const struct json_node *own = json_get(root, "depthscope");
+    const char *type = json_str(json_get(root, "model_type"), NULL);
+    const struct family *f = family_of(type);
+    if (own)
+        read_own(&r, c, route_options, own, path);
+    else if (f)
+        read_foreign(&r, c, root, f);
+    else
+        wrong(&r, "model_type %.60s is not known here (llama, mistral, qwen2, gpt2, depthscope)",
+              type ? type : "is missing; it");
+    if (r.n == 0) {
+        int rc = model_config_check(c, e);
+        if (rc < 0)
+            return err_add(e, rc == DS_EUSAGE ? DS_EFORMAT : rc, "%s", path);
+        if (own)
+            compare_sizes(&r, c, root, f ? f : families);
+    }
+    return report_end(&r, path, e);
 }
 
 int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,
@@ -367,25 +508,12 @@ int model_config_from_json(struct model_config *c, struct config *route_options,
     int rc = json_read_file(&j, path, 1 << 20, e);
     if (rc < 0)
         return rc;
-    const struct json_node *root = json_root(j), *own = json_get(root, "depthscope");
-    const char *type = json_str(json_get(root, "model_type"), NULL);
     memset(c, 0, sizeof *c);
     rc = opt_defaults(&model_group, c, e);
-    if (rc == 0 && own)
-        rc = read_own(c, route_options, own, path, e);
-    else if (rc == 0 && family_of(type))
-        rc = read_foreign(c, root, family_of(type), path, e);
-    else if (rc == 0)
-        rc = err_set(e, DS_EFORMAT,
-                     "%s: model_type %.60s is not known here (llama, mistral, qwen2, gpt2, "
-                     "depthscope)",
-                     path, type ? type : "is missing; it");
     if (rc == 0)
-        rc = model_config_check(c, e);
-    if (rc < 0) {
-        err_add(e, rc, "%s", path);
+        rc = read_root(c, route_options, json_root(j), path, e);
+    if (rc < 0)
         opt_release(&model_group, c);
-    }
     json_free(j);
     return rc;
 }
