@@ -277,7 +277,7 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     } else if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
-            rc = err_errno(e, "map %s", path);
+            rc = err_errno(e, "map %s (%" PRIu64 " bytes)", path, (uint64_t)st.st_size);
     }
     if (rc < 0) {
         fs_ops_get()->close(fd);

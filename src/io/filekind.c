@@ -1,36 +1,87 @@
 #include "io/filekind.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "base/compiler.h"
 
 #define PICKLE "a pickle file (it holds code and is not read; convert it to safetensors)"
 
+#define PAGE "an HTML page (a failed download?)"
+#define NO_PAGE "the text of an error (a failed download?)"
+#define OLD_GGML "a GGML file from before GGUF (convert it with the program that wrote it)"
+
+enum { HEADER_MAX = 64 << 20 };
+
+static const struct {
+    const char *magic;
+    size_t n;
+    const char *what;
+} kinds[] = {
+    // clang-format off
+    {"GGUF", 4, "a GGUF file"},
+    {"lmgg", 4, OLD_GGML},
+    {"fmgg", 4, OLD_GGML},
+    {"tjgg", 4, OLD_GGML},
+    {"\x80\2", 2, PICKLE},
+    {"\x80\3", 2, PICKLE},
+    {"\x80\4", 2, PICKLE},
+    {"\x80\5", 2, PICKLE},
+    {"PK\3\4", 4, "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; convert it to safetensors)"},
+    {"PK\5\6", 4, "an empty zip file"},
+    {"\x89HDF", 4, "an HDF5 file"},
+    {"\x93NUMPY", 6, "a NumPy array"},
+    {"Entry not found", 15, NO_PAGE},
+    {"Invalid username or password", 28, NO_PAGE},
+    {"Access to model", 15, NO_PAGE},
+    {"version https://git-lfs", 23, "a git-lfs pointer (the file itself was not fetched)"},
+    {"\x1f\x8b", 2, "a gzip file"},
+    {"\x28\xb5\x2f\xfd", 4, "a zstd file"},
+    {"\xfd" "7zXZ", 5, "an xz file"},
+    {"\x7f" "ELF", 4, "a program"},
+    // clang-format on
+};
+
+static int begins(const unsigned char *p, size_t n, const char *word)
+{
+    size_t i = 0;
+    for (; word[i]; i++)
+        if (i >= n || (p[i] | (p[i] >= 'A' && p[i] <= 'Z' ? 0x20 : 0)) != (unsigned char)word[i])
+            return 0;
+    return 1;
+}
+
+/* Pages and other text, behind spaces and a byte order mark, in either case. */
+static const char *text_kind(const unsigned char *p, size_t n)
+{
+    size_t at = n >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    while (at < n && (p[at] == ' ' || (p[at] >= '\t' && p[at] <= '\r')))
+        at++;
+    p += at;
+    n -= at;
+    if (begins(p, n, "<!doctype") || begins(p, n, "<html") || begins(p, n, "<head") ||
+        begins(p, n, "<!--"))
+        return PAGE;
+    if (begins(p, n, "<?xml"))
+        return "an XML page (a failed download?)";
+    return n > 1 && p[0] == '{' && strchr("\"\n\r\t }", p[1]) ? "JSON text" : NULL;
+}
+
+static int is_safetensors(const unsigned char *p, size_t n)
+{
+    uint64_t length = 0;
+    for (int i = 7; i >= 0 && n >= 10; i--)
+        length = length << 8 | p[i];
+    return n >= 10 && length >= 2 && length <= HEADER_MAX && length <= n - 8 && p[8] == '{' &&
+           (p[9] == '"' || p[9] == '}');
+}
+
 const char *file_kind(const unsigned char *p, size_t n)
 {
-    static const struct {
-        const char *magic;
-        size_t n;
-        const char *what;
-    } kinds[] = {
-        {"GGUF", 4, "a GGUF file"},
-        {"\x80\2", 2, PICKLE},
-        {"\x80\3", 2, PICKLE},
-        {"\x80\4", 2, PICKLE},
-        {"\x80\5", 2, PICKLE},
-        {"PK\3\4", 4,
-         "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; "
-         "convert it to safetensors)"},
-        {"\x89HDF", 4, "an HDF5 file"},
-        {"<!DOCTYPE", 9, "an HTML page (a failed download?)"},
-        {"<!doctype", 9, "an HTML page (a failed download?)"},
-        {"<html", 5, "an HTML page (a failed download?)"},
-        {"version https://git-lfs", 23, "a git-lfs pointer (the file itself was not fetched)"},
-        {"\x1f\x8b", 2, "a gzip file"},
-        {"\x28\xb5\x2f\xfd", 4, "a zstd file"},
-    };
+    if (is_safetensors(p, n)) /* before all: a length may begin as a pickle does */
+        return "a safetensors file";
     for (size_t i = 0; i < DS_LEN(kinds); i++)
         if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)
             return kinds[i].what;
-    return NULL;
+    return text_kind(p, n);
 }

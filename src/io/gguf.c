@@ -17,6 +17,7 @@ enum {
     NAME_MAX_BYTES = 64,
     NEST_MAX = 4,
     ALIGN_DEFAULT = 32,
+    ALIGN_LEAST = 8,
     META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: key of one byte, kind, value */
     INFO_LEAST = 8 + 1 + 4 + 4 + 8
 };
@@ -196,9 +197,13 @@ static int tensor_size(struct gguf_tensor *t, struct err *e)
         return err_set(e, DS_EFORMAT, "type %" PRIu32 " does not exist", t->type);
     t->type_name = gguf_type_name(t->type);
     t->items = 1;
-    for (int i = 0; i < t->rank; i++)
+    for (int i = 0; i < t->rank; i++) {
+        if (t->shape[i] > INT64_MAX)
+            return err_set(e, DS_EFORMAT, "dimension %d is no size (%" PRId64 ")", i,
+                           (int64_t)t->shape[i]);
         if (checked_mul(t->items, t->shape[i], &t->items))
             return err_set(e, DS_EFORMAT, "its shape overflows 64 bits");
+    }
     if (columns % (uint64_t)items != 0)
         return err_set(e, DS_EFORMAT, "rows of %" PRIu64 " are no whole blocks of %d (%s)", columns,
                        items, t->type_name);
@@ -245,8 +250,10 @@ static int find_alignment(const struct gguf *g, uint64_t *align, struct err *e)
 {
     const struct gguf_meta *m = gguf_meta_find(g, "general.alignment");
     int64_t v = ALIGN_DEFAULT;
-    if (m && (m->kind != GGUF_U32 || !gguf_int(m, 0, &v) || v <= 0 || v % 8 != 0))
-        return err_set(e, DS_EFORMAT, "general.alignment is no multiple of 8 (a u32 above 0)");
+    if (m && (m->kind != GGUF_U32 || !gguf_int(m, 0, &v) || v < ALIGN_LEAST || (v & (v - 1)) != 0))
+        return err_set(e, DS_EFORMAT,
+                       "general.alignment is no power of two from %d on (a u32) but %" PRId64,
+                       (int)ALIGN_LEAST, v);
     *align = (uint64_t)v;
     return 0;
 }
@@ -304,7 +311,7 @@ static int parse_tensors(struct gguf *g, struct scan *s, uint64_t count, struct 
     for (uint64_t i = 0; i < count && rc == 0; i++)
         rc = parse_info(g, s, &offset[i], e);
     at = (uint64_t)(s->at - g->file.p);
-    at += (align - at % align) % align;
+    at += (align - at % align) % align; /* both far below 64 bits: a u32, a place in the file */
     uint64_t have = at < g->file.n ? g->file.n - at : 0;
     for (size_t i = 0; i < g->n && rc == 0; i++) /* no pointer behind the file is made */
         rc = place(&g->tensor[i], offset[i], align, g->file.p + (have ? at : g->file.n), have, e);

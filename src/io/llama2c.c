@@ -22,9 +22,6 @@ static int read_header(struct llama2c *m, struct err *e)
                                        "n_kv_heads", "vocab_size", "seq_len"};
     int64_t *const to[] = {&m->dim,      &m->hidden, &m->layers, &m->heads,
                            &m->kv_heads, &m->vocab,  &m->seq};
-    const char *kind = file_kind(m->file.p, m->file.n);
-    if (kind)
-        return err_set(e, DS_EFORMAT, "not a llama2.c model but %s", kind);
     if (m->file.n < HEADER)
         return err_set(e, DS_EFORMAT, "a llama2.c model begins with %d bytes, the file has %zu",
                        (int)HEADER, m->file.n);
@@ -109,6 +106,10 @@ int llama2c_open(struct llama2c *out, const char *path, struct err *e)
     if (rc == 0)
         rc = place_parts(&m, e);
     if (rc < 0) {
+        /* asked last: the width 640 begins as a pickle does */
+        const char *kind = file_kind(m.file.p, m.file.n);
+        if (kind)
+            err_set(e, rc, "not a llama2.c model but %s", kind);
         fs_map_close(&m.file);
         return err_add(e, rc, "%s", path);
     }

@@ -43,7 +43,8 @@ static int header_find(const struct st *s, uint64_t *length, struct err *e)
     const struct fs_map *f = &s->file;
     uint64_t n = f->n < 8 ? 0 : le64(f->p);
     /* a length may begin as a pickle does: what is there says more */
-    int is_header = n > 0 && n <= HEADER_MAX && n <= f->n - 8 && f->p[8] == '{';
+    int is_header =
+        n > 0 && n <= HEADER_MAX && n <= f->n - 8 && memchr("{ \t\r\n", f->p[8], 5) != NULL;
     const char *kind = is_header ? NULL : file_kind(f->p, f->n);
     if (kind)
         return err_set(e, DS_EFORMAT, "not safetensors but %s", kind);
@@ -152,6 +153,8 @@ static int parse_meta(struct st *s, const struct json_node *node, struct err *e)
     const struct json_node *v;
     const char *key;
     size_t n = json_len(node), len;
+    if (json_kind_of(node) == JSON_KIND_NULL)
+        return 0;
     if (json_kind_of(node) != JSON_KIND_OBJECT || n > META_MAX)
         return err_set(e, DS_EFORMAT, "__metadata__ is no map of at most %d strings",
                        (int)META_MAX);

@@ -1,6 +1,8 @@
 /* io/st_set.h: an index and its shards agree, or one line says how they do not. */
 #include "io/st_set.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -8,7 +10,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512 };
+enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512, NAMES_TOLD = 4 };
 
 struct shard {
     char *name;
@@ -32,10 +34,11 @@ static int out_of_memory(struct err *e)
 
 /* ---- shards ---- */
 
-static int add_shard(struct st_set *s, const char *dir, const char *name, struct err *e)
+static int add_shard(struct st_set *s, const char *name, struct err *e)
 {
-    char path[1200];
     void *grown = s->shard;
+    if (s->n_shards == SHARDS_MAX)
+        return err_set(e, DS_ERANGE, "more than %d shards", (int)SHARDS_MAX);
     if (mem_grow(&grown, &s->cap_shards, s->n_shards + 1, sizeof *s->shard) < 0)
         return out_of_memory(e);
     s->shard = grown;
@@ -44,16 +47,45 @@ static int add_shard(struct st_set *s, const char *dir, const char *name, struct
     if (!x->name)
         return out_of_memory(e);
     s->n_shards++;
-    int rc = dir ? fs_join(path, sizeof path, dir, name, e)
-             : str_copy(path, sizeof path, name)
-                 ? err_set(e, DS_ERANGE, "%s: the path is too long", name)
-                 : 0;
-    return rc < 0 ? rc : st_open(&x->file, path, e);
+    return 0;
+}
+
+/* The first few of those that are wrong, in a line. */
+struct list {
+    struct str names;
+    int n;
+};
+
+static void list_add(struct list *l, const char *fmt, ...) DS_PRINTF(2, 3);
+static void list_add(struct list *l, const char *fmt, ...)
+{
+    char text[300];
+    va_list ap;
+    if (l->n++ >= NAMES_TOLD)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    str_addf(&l->names, "%s%s", l->n > 1 ? ", " : "", text);
+}
+
+/* An error that tells the list, which is then done with; 0 when nothing is in it. */
+static int list_end(struct list *l, int code, const char *one, const char *many, struct err *e)
+{
+    int rc = 0;
+    if (l->n == 1)
+        rc = err_set(e, code, "%s %s", one, str_text(&l->names));
+    else if (l->n > 1)
+        rc = err_set(e, code, "%d %s: %s%s", l->n, many, str_text(&l->names),
+                     l->n > NAMES_TOLD ? ", ..." : "");
+    str_release(&l->names);
+    return rc;
 }
 
 static int gather(struct st_set *s, struct err *e)
 {
     size_t n = 0;
+    struct list twice = {.n = 0};
     for (size_t i = 0; i < s->n_shards; i++)
         n += st_count(s->shard[i].file);
     s->tensor = mem_alloc(n + 1, sizeof *s->tensor);
@@ -64,15 +96,19 @@ static int gather(struct st_set *s, struct err *e)
         for (size_t k = 0; k < st_count(s->shard[i].file); k++) {
             const struct st_tensor *t = st_at(s->shard[i].file, k);
             int64_t other;
-            if (map_get(&s->names, t->name, strlen(t->name), &other))
-                return err_set(e, DS_EFORMAT, "tensor %.120s is in two shards: %.80s and %.80s",
-                               t->name, s->shard[s->of[other]].name, s->shard[i].name);
-            if (map_set(&s->names, t->name, strlen(t->name), (int64_t)s->n) < 0)
+            if (map_get(&s->names, t->name, strlen(t->name), &other)) {
+                list_add(&twice, "%.120s is in two shards: %.60s and %.60s", t->name,
+                         s->shard[s->of[other]].name, s->shard[i].name);
+                continue;
+            }
+            if (map_set(&s->names, t->name, strlen(t->name), (int64_t)s->n) < 0) {
+                str_release(&twice.names);
                 return out_of_memory(e);
+            }
             s->of[s->n] = i;
             s->tensor[s->n++] = t;
         }
-    return 0;
+    return list_end(&twice, DS_EFORMAT, "tensor", "tensors are there twice", e);
 }
 
 /* ---- the index ---- */
@@ -91,35 +127,49 @@ static int shard_number(const struct st_set *s, const char *name)
     return -1;
 }
 
-static int open_shards(struct st_set *s, const struct json_node *map, const char *dir,
+/* The shards that the index names, each once; those that are not there are told together. */
+static int find_shards(struct st_set *s, const struct json_node *map, const char *dir,
                        struct err *e)
 {
     const struct json_node *v;
     const char *key;
     char path[1200];
+    struct list missing = {.n = 0};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && (v = json_member(map, i, &key, NULL)) != NULL; i++) {
+        const char *name = json_str(v, NULL);
+        if (!is_plain_name(name)) {
+            rc = err_set(e, DS_EFORMAT,
+                         "tensor %.120s: its shard \"%.80s\" is no name of a file beside the "
+                         "index",
+                         key, name ? name : "");
+        } else if (shard_number(s, name) < 0) {
+            rc = add_shard(s, name, e);
+            if (rc == 0)
+                rc = fs_join(path, sizeof path, dir, name, e);
+            if (rc == 0 && !fs_exists(path))
+                list_add(&missing, "%.120s is missing (it should hold %.120s)", name, key);
+        }
+    }
+    if (rc == 0)
+        return list_end(&missing, DS_ENOTFOUND, "shard", "shards are missing", e);
+    str_release(&missing.names);
+    return rc;
+}
+
+static int open_shards(struct st_set *s, const struct json_node *map, const char *dir,
+                       struct err *e)
+{
+    char path[1200];
     if (json_kind_of(map) != JSON_KIND_OBJECT || json_len(map) == 0)
         return err_set(e, DS_EFORMAT, "there is no weight_map that names tensors");
-    for (size_t i = 0; (v = json_member(map, i, &key, NULL)) != NULL; i++) {
-        const char *name = json_str(v, NULL);
-        if (!is_plain_name(name))
-            return err_set(e, DS_EFORMAT,
-                           "tensor %.120s: its shard \"%.80s\" is no name of a file beside the "
-                           "index",
-                           key, name ? name : "");
-        if (shard_number(s, name) >= 0)
-            continue;
-        if (s->n_shards == SHARDS_MAX)
-            return err_set(e, DS_ERANGE, "more than %d shards", (int)SHARDS_MAX);
-        int rc = fs_join(path, sizeof path, dir, name, e);
-        if (rc == 0 && !fs_exists(path))
-            rc = err_set(e, DS_ENOTFOUND, "shard %.120s is missing (it should hold %.120s)", name,
-                         key);
+    int rc = find_shards(s, map, dir, e);
+    for (size_t i = 0; i < s->n_shards && rc == 0; i++) {
+        rc = fs_join(path, sizeof path, dir, s->shard[i].name, e);
         if (rc == 0)
-            rc = add_shard(s, dir, name, e);
-        if (rc < 0)
-            return rc;
+            rc = st_open(&s->shard[i].file, path, e);
     }
-    return 0;
+    return rc;
 }
 
 static int check_index(const struct st_set *s, const struct json_node *map, struct err *e)
@@ -210,7 +260,7 @@ int st_set_open(struct st_set **out, const char *path, struct err *e)
         rc = out_of_memory(e);
     else if (is_index(file))
         rc = open_index(s, e);
-    else if ((rc = add_shard(s, NULL, file, e)) == 0)
+    else if ((rc = add_shard(s, file, e)) == 0 && (rc = st_open(&s->shard[0].file, file, e)) == 0)
         rc = gather(s, e);
     if (rc == 0)
         *out = s;

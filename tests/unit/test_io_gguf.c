@@ -1,6 +1,7 @@
 #include "gguf_file.h"
 
 #include "base/compiler.h"
+#include "base/mem.h"
 #include "engine/quant.h"
 
 static struct err err;
@@ -81,7 +82,7 @@ T(metadata_is_read_by_kind)
 
 T(tensors_are_found_where_their_infos_say)
 {
-    for (uint64_t align = 0; align <= 64; align += 8) {
+    for (uint64_t align = 0; align <= 4096; align = align ? 2 * align : 8) {
         struct gguf_file f = {.align = align};
         if (align)
             gf_u32(&f, "general.alignment", (uint32_t)align);
@@ -255,8 +256,14 @@ T(bad_metadata_is_refused)
     refuse(&f, "nested");
     gf_u32(&f, "general.alignment", 0);
     refuse(&f, "general.alignment");
-    gf_u32(&f, "general.alignment", 12);
-    refuse(&f, "general.alignment");
+    static const uint32_t odd[] = {1, 4, 12, 13, 24, 40, 0x80000001, 0xffffffff};
+    for (size_t i = 0; i < DS_LEN(odd); i++) {
+        gf_u32(&f, "general.alignment", odd[i]);
+        refuse(&f, "general.alignment is no power of two");
+    }
+    gf_u32(&f, "general.alignment", 0x80000000); /* the data would begin behind the file */
+    gf_tensor(&f, "t", GGUF_T_F32, 2, 0, "12345678", 8);
+    refuse(&f, "go beyond the file's 0 bytes of data");
     gf_string(&f, "general.alignment", "32");
     refuse(&f, "general.alignment");
 }
@@ -294,4 +301,265 @@ T(bad_tensors_are_refused)
     gf_tensor(&f, "a", GGUF_T_F32, 16, 0, data, 64);
     gf_info(&f, "b", GGUF_T_F32, 2, 0, 32);
     refuse(&f, "tensor b overlaps a");
+}
+
+/* ---- the classes of handcrafted files that readers were broken by --------------------------------- */
+
+static void header(struct str *s, uint32_t version, uint64_t tensors, uint64_t metas)
+{
+    str_reset(s);
+    str_add(s, "GGUF");
+    gf_uint(s, version, 4);
+    gf_uint(s, tensors, 8);
+    gf_uint(s, metas, 8);
+}
+
+static void refuse_str(struct str *s, const char *part)
+{
+    refuse_bytes(s->p, s->len, part);
+}
+
+T(versions_and_byte_orders_are_told)
+{
+    struct str s = {0};
+    static const uint32_t unknown[] = {0, 1, 4, 5, 0xffff, 0xffffffff};
+    for (size_t i = 0; i < DS_LEN(unknown); i++) {
+        header(&s, unknown[i], 0, 0);
+        refuse_str(&s, "is not known (2 and 3 are)");
+    }
+    static const uint32_t other_end[] = {0x01000000, 0x02000000, 0x03000000, 0x00030000};
+    for (size_t i = 0; i < DS_LEN(other_end); i++) {
+        header(&s, other_end[i], 0, 0);
+        refuse_str(&s, "big-endian");
+    }
+    header(&s, 3, 0, 0);
+    s.p[0] = 'g';
+    refuse_str(&s, "does not begin with GGUF");
+    memcpy(s.p, "FUGG", 4);
+    refuse_str(&s, "does not begin with GGUF");
+    for (uint32_t version = 2; version <= 3; version++) {
+        struct gguf *g = NULL;
+        header(&s, version, 0, 0);
+        t_ok(gguf_open(&g, gf_put(s.p, s.len), &err), &err);
+        t_true(gguf_count(g) == 0 && gguf_meta_count(g) == 0);
+        gguf_close(g);
+    }
+    str_release(&s);
+}
+
+/* Counts whose products with anything wrap; each is one more than the bytes could hold. */
+T(counts_that_wrap_are_refused_before_memory_is_asked_for) /* CVE-2024-21836, -23605 */
+{
+    static const uint64_t counts[] = {
+        UINT64_MAX, UINT64_MAX / 2, UINT64_MAX / 48 + 1, UINT64_MAX / 14,
+        1ULL << 60, 1ULL << 32,     0x7fffffff,          6};
+    struct str s = {0};
+    for (size_t i = 0; i < DS_LEN(counts); i++)
+        for (int which = 0; which < 2; which++) {
+            header(&s, 3, which ? counts[i] : 0, which ? 0 : counts[i]);
+            gf_uint(&s, 0, 8);
+            gf_uint(&s, 0, 8);
+            gf_uint(&s, 0, 8);
+            uint64_t calls = mem_calls();
+            refuse_str(&s, "do not fit into 24 bytes");
+            t_true(mem_calls() - calls < 10);
+        }
+    str_release(&s);
+}
+
+/* Lengths of keys, names, strings and arrays that wrap when anything is added to them. */
+T(lengths_that_wrap_are_refused) /* CVE-2024-21825, -23496 */
+{
+    static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 7,
+                                       1ULL << 63, 1ULL << 32,     1000};
+    struct str s = {0};
+    for (size_t i = 0; i < DS_LEN(lengths); i++) {
+        header(&s, 3, 0, 1);
+        gf_uint(&s, lengths[i], 8); /* of a key */
+        str_add(&s, "k...........");
+        refuse_str(&s, "goes beyond");
+        header(&s, 3, 1, 0);
+        gf_uint(&s, lengths[i], 8); /* of a tensor's name */
+        str_add(&s, "t..........................");
+        refuse_str(&s, "goes beyond");
+        static const uint32_t items[] = {GGUF_U8,     GGUF_F32,   GGUF_U64,
+                                         GGUF_STRING, GGUF_ARRAY, GGUF_BOOL};
+        for (size_t k = 0; k < DS_LEN(items); k++) {
+            header(&s, 3, 0, 1);
+            gf_text(&s, "k");
+            gf_uint(&s, GGUF_ARRAY, 4);
+            gf_uint(&s, items[k], 4);
+            gf_uint(&s, lengths[i], 8);
+            str_add(&s, "................");
+            refuse_str(&s, "goes beyond");
+        }
+        header(&s, 3, 0, 1); /* a string inside an array */
+        gf_text(&s, "k");
+        gf_uint(&s, GGUF_ARRAY, 4);
+        gf_uint(&s, GGUF_STRING, 4);
+        gf_uint(&s, 1, 8);
+        gf_uint(&s, lengths[i], 8);
+        refuse_str(&s, "goes beyond");
+    }
+    str_release(&s);
+}
+
+T(keys_are_printable_and_of_bounded_length)
+{
+    struct gguf_file f = {0};
+    char key[65540];
+    static const char *const odd[] = {"\x1b[31m", "a\nb", "\xc3\xa9", "\x7f", " "};
+    for (size_t i = 0; i < DS_LEN(odd); i++) {
+        gf_u32(&f, odd[i], 1);
+        refuse(&f, "no printable ASCII");
+    }
+    memset(key, 'k', sizeof key);
+    key[65536] = '\0';
+    gf_u32(&f, key, 1);
+    refuse(&f, "a key of 65536 bytes");
+    key[65535] = '\0';
+    gf_u32(&f, key, 1);
+    gguf_close(open_file(&f));
+    gf_raw(&f, "k", GGUF_ARRAY, "\15\0\0\0\1\0\0\0\0\0\0\0....", 16);
+    refuse(&f, "array of kind 13, which does not exist");
+    gf_raw(&f, "k", 0xffffffff, "....", 4);
+    refuse(&f, "kind 4294967295 does not exist");
+}
+
+static void put_dims(struct gguf_file *f, const char *name, uint32_t rank, const uint64_t *dim,
+                     uint32_t type)
+{
+    gf_text(&f->info, name);
+    gf_uint(&f->info, rank, 4);
+    for (uint32_t i = 0; i < rank && i < 9; i++)
+        gf_uint(&f->info, dim[i], 8);
+    gf_uint(&f->info, type, 4);
+    gf_uint(&f->info, 0, 8);
+    f->n++;
+}
+
+T(shapes_that_wrap_or_have_no_sense_are_refused) /* CVE-2024-21802, -2025-53630, -2026-33298 */
+{
+    static const struct {
+        uint32_t rank, type;
+        uint64_t dim[9];
+        const char *part;
+    } of[] = {
+        {5, GGUF_T_F32, {1, 1, 1, 1, 1}, "rank 5 is over the limit of 4"},
+        {0xffffffff, GGUF_T_F32, {1}, "rank 4294967295"},
+        {1, GGUF_T_F32, {UINT64_MAX}, "dimension 0 is no size (-1)"},
+        {2, GGUF_T_F32, {0, 1ULL << 63}, "is no size"},
+        {1, 24, {1ULL << 63}, "is no size"},
+        {1, GGUF_T_F32, {1ULL << 62}, "bytes overflow 64 bits"},
+        {2, GGUF_T_F32, {1ULL << 32, 1ULL << 32}, "shape overflows 64 bits"},
+        {4, GGUF_T_F16, {1 << 20, 1 << 20, 1 << 20, 16}, "shape overflows 64 bits"},
+        {2, GGUF_T_Q8_0, {32, 1ULL << 58}, "go beyond"},
+        {2, GGUF_T_Q8_0, {32, 1ULL << 59}, "shape overflows 64 bits"},
+        {2, GGUF_T_Q4_K, {256, 1ULL << 55}, "go beyond"},
+        {2, 28, {1ULL << 31, 1ULL << 30}, "bytes overflow 64 bits"},
+        {3, GGUF_T_F32, {UINT32_MAX, UINT32_MAX, 2}, "shape overflows 64 bits"},
+        {1, GGUF_T_F32, {(1ULL << 62) - 8}, "go beyond"},
+        {1, GGUF_T_Q4_0, {31}, "rows of 31 are no whole blocks of 32 (Q4_0)"},
+        {1, GGUF_T_Q6_K, {32}, "rows of 32 are no whole blocks of 256 (Q6_K)"},
+        {1, 4, {32}, "type 4 does not exist"},
+        {1, 36, {32}, "type 36 does not exist"},
+        {1, UINT32_MAX, {32}, "type 4294967295 does not exist"},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct gguf_file f = {0};
+        put_dims(&f, "t", of[i].rank, of[i].dim, of[i].type);
+        str_add(&f.data, "........");
+        refuse(&f, of[i].part);
+        t_truef(strstr(err.text, "tensor t"), "%s", err.text);
+    }
+}
+
+T(empty_and_single_tensors_are_read)
+{
+    struct gguf_file f = {0};
+    const uint64_t none[] = {0, 7}, one[] = {1, 1, 1, 1};
+    const float x = 3;
+    real v = 0;
+    put_dims(&f, "none", 2, none, GGUF_T_F32);
+    put_dims(&f, "scalar", 0, none, GGUF_T_F32);
+    str_add_bytes(&f.data, &x, 4);
+    struct gguf *g = open_file(&f);
+    t_eq(gguf_find(g, "none")->items, 0);
+    t_ok(gguf_read(gguf_find(g, "none"), &v, 0, &err), &err);
+    t_ok(gguf_read(gguf_find(g, "scalar"), &v, 1, &err), &err);
+    t_near(v, 3, 0);
+    gguf_close(g);
+    put_dims(&f, "ones", 4, one, GGUF_T_F32);
+    str_add_bytes(&f.data, &x, 4);
+    g = open_file(&f);
+    t_eq(gguf_find(g, "ones")->rank, 4);
+    gguf_close(g);
+}
+
+/* Values of one kind that are asked for as another: no number is made of bytes that are none. */
+T(kinds_are_not_confused)
+{
+    struct gguf_file f = {0};
+    struct gguf_text text;
+    int64_t whole = 77;
+    double number = 77;
+    const unsigned char scores[] = {GGUF_U8, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2, 255};
+    const unsigned char nested[] = {GGUF_ARRAY, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, GGUF_U8,
+                                    0,          0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9};
+    const unsigned char none[] = {GGUF_F32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    gf_raw(&f, "scores", GGUF_ARRAY, scores, sizeof scores);
+    gf_raw(&f, "nested", GGUF_ARRAY, nested, sizeof nested);
+    gf_raw(&f, "none", GGUF_ARRAY, none, sizeof none);
+    gf_string(&f, "text", "12345678");
+    gf_f32(&f, "real", 1.5F);
+    struct gguf *g = open_file(&f);
+    const struct gguf_meta *m = gguf_meta_find(g, "scores");
+    t_true(gguf_num(m, 2, &number) && number == 255 && !gguf_num(m, 3, &number));
+    t_true(!gguf_num(m, UINT64_MAX, &number) && !gguf_int(m, UINT64_MAX / 4, &whole));
+    t_true(!gguf_string(m, &text) && m->item == GGUF_U8 && m->kind == GGUF_ARRAY);
+    m = gguf_meta_find(g, "nested");
+    t_true(!gguf_num(m, 0, &number) && !gguf_int(m, 0, &whole) && m->item == GGUF_ARRAY);
+    m = gguf_meta_find(g, "none");
+    t_true(m->count == 0 && !gguf_num(m, 0, &number));
+    m = gguf_meta_find(g, "text");
+    t_true(!gguf_num(m, 0, &number) && !gguf_int(m, 0, &whole));
+    t_true(!gguf_int(gguf_meta_find(g, "real"), 0, &whole) && whole == 77);
+    gguf_close(g);
+}
+
+/* Each claim is held against the file, never a sum of claims. */
+T(sums_of_sizes_cannot_wrap) /* CVE-2025-53630, -2026-27940 */
+{
+    struct gguf_file f = {0};
+    for (int i = 0; i < 17; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "t%d", i);
+        gf_info(&f, name, GGUF_T_F32, (1ULL << 58) - 8, 0, (uint64_t)i << 60);
+    }
+    refuse(&f, "go beyond the file's");
+    gf_info(&f, "t", GGUF_T_F32, 8, 0, UINT64_MAX - 63); /* offset + size wraps to 0 */
+    str_add(&f.data, "................................");
+    refuse(&f, "go beyond the file's");
+}
+
+T(memory_that_cannot_be_had_is_told)
+{
+    struct gguf_file f = {0};
+    struct str all = {0};
+    small(&f);
+    gf_bytes(&f, &all);
+    const char *path = gf_put(all.p, all.len);
+    str_release(&all);
+    for (uint64_t n = 1; n < 200; n++) {
+        struct gguf *g = NULL;
+        mem_fail_at(mem_calls() + n, 0);
+        int rc = gguf_open(&g, path, &err);
+        mem_fail_at(0, 0);
+        if (rc == 0) {
+            gguf_close(g);
+            return;
+        }
+        t_true(g == NULL && err.text[0]);
+    }
+    t_truef(0, "never succeeded");
 }

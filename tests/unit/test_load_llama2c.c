@@ -1,6 +1,8 @@
 /* llama2.c files: written here from a model of ours, opened again; and what is refused. */
 #include "kit.h"
 
+#include <unistd.h>
+
 #include "models/load.h"
 
 static struct err err;
@@ -85,6 +87,24 @@ T(models_come_back_the_same_tied_or_not)
     }
 }
 
+/* The low bytes of the width are the first of the file; a pickle begins with 0x80 and its protocol. */
+T(widths_that_begin_as_a_pickle_does_are_read)
+{
+    for (int dim = 640; dim <= 1408; dim += 256) {
+        char options[200];
+        struct model *back = NULL;
+        snprintf(options, sizeof options,
+                 "model.method=dense model.layers=1 model.dim=%d model.heads=4 model.ffn=8 "
+                 "model.vocab=8 model.max_seq=4",
+                 dim);
+        struct model *m = kit_model(options, 1, 4, MODEL_USE, 0);
+        t_ok(model_open(&back, put_model(m), NULL, MODEL_USE, &err), &err);
+        t_eq(back->config.dim, dim);
+        model_free(m);
+        model_free(back);
+    }
+}
+
 static void refuse(const void *p, size_t n, const char *part)
 {
     struct model *m = NULL;
@@ -121,4 +141,47 @@ T(pickles_and_pages_are_named_and_not_read)
     refuse("\x80\2}q\1.and more bytes than a header has", 38, "pickle");
     refuse("<html>404: Not Found, and more words than needed", 48, "HTML");
     refuse("GGUF\3\0\0\0........................", 32, "GGUF");
+    refuse("{\"error\": \"Repository not found\"}", 33, "JSON text");
+    refuse("Entry not found", 15, "the text of an error");
+    refuse("\2\0\0\0\0\0\0\0{}..................", 28, "a safetensors file");
+}
+
+/* Every header with one field out of place, in a file as long as the sound one. */
+T(fields_of_other_signs_and_sizes_are_refused)
+{
+    static const int32_t values[] = {0, -1, INT32_MIN, INT32_MAX, 1 << 30, 0x01000000, 65537};
+    struct model *m = kit_model("model.method=dense model.layers=1 model.dim=8 model.heads=2 "
+                                "model.ffn=8 model.vocab=8 model.max_seq=4",
+                                1, 4, MODEL_USE, 0);
+    put_model(m);
+    FILE *f = fopen(path, "rb");
+    char file[8000];
+    size_t n = fread(file, 1, sizeof file, f);
+    fclose(f);
+    t_true(n > 28 && n < sizeof file);
+    for (int field = 0; field < 7; field++)
+        for (size_t i = 0; i < DS_LEN(values); i++) {
+            char copy[8000];
+            memcpy(copy, file, n);
+            memcpy(copy + 4 * field, &values[i], 4);
+            refuse(copy, n, "");
+        }
+    refuse(file, n - 1, "the file has");
+    file[n] = 0;
+    refuse(file, n + 1, "the file has");
+    model_free(m);
+}
+
+/* A sparse file: sizes that fit neither memory nor any machine are told before one value is read. */
+T(models_beyond_memory_are_refused_with_both_figures)
+{
+    const int32_t head[7] = {65536, 1, 1, 64, 1, 4194304, 1};
+    const uint64_t C = 65536, V = 4194304, kv = 1024;
+    uint64_t values = V * C + 2 * C + 2 * C * C + 2 * kv * C + 3 * C + C + kv;
+    struct model *m = NULL;
+    put(head, sizeof head);
+    if (truncate(path, (off_t)(28 + 4 * values)) != 0)
+        t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)values);
+    t_fails(model_open(&m, path, NULL, MODEL_USE, &err), &err, DS_EMEM, " GiB are left");
+    t_truef(strstr(err.text, "m.bin: its weights need 10") && m == NULL, "%s", err.text);
 }
