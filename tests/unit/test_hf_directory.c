@@ -1,10 +1,12 @@
 /* Directories of weights as others publish them: shards, tied heads, other names and layouts, and what is wrong with them. */
 #include "base/fs.h"
+#include "base/log.h"
 #include "io/st_set.h"
 #include "kit.h"
 #include "models/load.h"
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SHAPE                                                                                      \
@@ -99,12 +101,15 @@ T(shards_are_one_model)
     model_free(m);
 }
 
+static char said[ERR_TEXT_MAX];
+
 static void shards_fail(const char *dir, int code, const char *part)
 {
     struct err e = {0};
     struct st_set *s = NULL;
     t_fails(st_set_open(&s, dir, &e), &e, code, part);
     t_true(strstr(e.text, "index.json") && !strchr(e.text, '\n'));
+    snprintf(said, sizeof said, "%s", e.text);
 }
 
 T(an_index_and_its_shards_agree_or_one_line_says_how_not)
@@ -117,10 +122,21 @@ T(an_index_and_its_shards_agree_or_one_line_says_how_not)
     shards_fail(dir, DS_ENOTFOUND,
                 "shard b.safetensors is missing (it should hold "
                 "model.layers.0.mlp.gate_proj.weight)");
+    unlink(in(dir, "a.safetensors"));
+    shards_fail(dir, DS_ENOTFOUND,
+                "2 shards are missing: a.safetensors is missing (it should hold "
+                "model.embed_tokens.weight), b.safetensors is missing (it should hold "
+                "model.layers.0.mlp.gate_proj.weight)");
+    write_shard(m, dir, "a.safetensors", 0, 7, -1);
     write_shard(m, dir, "b.safetensors", 7, n, 2);
     shards_fail(dir, DS_EFORMAT,
                 "tensor model.layers.0.self_attn.q_proj.weight is in two shards: a.safetensors and "
                 "b.safetensors");
+    write_shard(m, dir, "b.safetensors", 1, n, -1);
+    shards_fail(dir, DS_EFORMAT,
+                "6 tensors are there twice: model.layers.0.input_layernorm.weight is");
+    t_true(strstr(said, "in two shards: a.safetensors and b.safetensors, ") &&
+           strstr(said, ", ..."));
     write_shard(m, dir, "b.safetensors", 7, n - 1, -1);
     shards_fail(dir, DS_EFORMAT, "tensor model.norm.weight is absent from its shard b.safetensors");
     write_shard(m, dir, "b.safetensors", 7, n, -1);
@@ -135,7 +151,19 @@ T(an_index_and_its_shards_agree_or_one_line_says_how_not)
 T(an_index_names_files_beside_it)
 {
     static const char *const names[] = {
-        "\"../a.safetensors\"", "\"/etc/passwd\"", "\"\"", "3", "null", "\"..\""};
+        "\"../a.safetensors\"",
+        "\"../../etc/passwd\"",
+        "\"/etc/passwd\"",
+        "\"\"",
+        "3",
+        "null",
+        "\".\"",
+        "\"..\"",
+        "\".hidden\"",
+        "\"a/../../b\"",
+        "\"sub\\\\b\"",
+        "[\"a.safetensors\"]",
+    };
     const char *dir = t_tmpdir();
     char text[200];
     for (size_t i = 0; i < DS_LEN(names); i++) {
@@ -274,6 +302,69 @@ T(a_config_that_does_not_match_names_both_numbers)
     t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
             "20 tensors used, 18 missing (model.layers.0.self_attn.q_proj.bias, ");
     str_release(&told);
+    model_free(m);
+}
+
+T(a_vocabulary_that_is_not_the_embedding_names_both_numbers) /* A22 */
+{
+    const char *dir = t_tmpdir();
+    struct err e = {0};
+    struct model *m = shaken(SHAPE, dir), *back = NULL;
+    t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
+    model_free(shaken(SHAPE "model.vocab=20 ", dir));
+    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+            "tensor model.embed_tokens.weight is [16,8], the model's configuration says [20,8]");
+    model_free(m);
+}
+
+/* Layers that no tensor is there for: refused before memory or time goes into them. */
+T(a_config_of_thousands_of_layers_is_refused_soon)
+{
+    const char *dir = t_tmpdir();
+    struct err e = {0};
+    struct model *m = shaken(SHAPE, dir), *back = NULL;
+    t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
+    static const char text[] = "{\"model_type\": \"llama\", \"hidden_size\": 8, "
+                               "\"num_hidden_layers\": 4096, \"num_attention_heads\": 2, "
+                               "\"intermediate_size\": 12, \"vocab_size\": 16, "
+                               "\"tie_word_embeddings\": true}";
+    put(dir, "config.json", text, sizeof text - 1);
+    clock_t begin = clock();
+    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+            "20 tensors used, 36846 missing (model.layers.2.");
+    double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    t_truef(took < (getenv("T_SLOW_FACTOR") ? 40 : 5), "%.1f s", took);
+    model_free(m);
+}
+
+static int warnings;
+static char warned[600];
+
+static void hear(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    if (level == LOG_WARN && warnings++ == 0)
+        snprintf(warned, sizeof warned, "%s", text);
+}
+
+T(values_that_are_not_finite_are_counted_by_tensor) /* A18 */
+{
+    const char *dir = t_tmpdir();
+    struct err e = {0};
+    struct model *m = shaken(SHAPE, dir), *back = NULL;
+    real *w = m->params.p[m->embed].value;
+    w[3] = (real)NAN;
+    w[9] = (real)INFINITY;
+    w[11] = (real)-INFINITY;
+    m->params.p[m->block[1].down].value[0] = (real)NAN;
+    t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
+    log_to(hear, NULL);
+    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
+    log_to(NULL, NULL);
+    t_eq(warnings, 2);
+    t_truef(strstr(warned, "tensor model.embed_tokens.weight holds 3 values that are not finite"),
+            "%s", warned);
+    model_free(back);
     model_free(m);
 }
 
