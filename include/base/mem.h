@@ -25,8 +25,11 @@ void *mem_reserve(size_t bytes) DS_CHECK;
 void mem_discard(void *p, size_t bytes);
 /* Pages of a mapped file that [p, p + bytes) touches will be read soon. */
 void mem_want(void *p, size_t bytes);
-/* Bytes that this machine can still give, 0 when it does not say. */
+/* Bytes that this process can still have, 0 when nobody says: the least of what the machine has available, what the limit of
+ * its group leaves (containers), and what its own limit of address space leaves (ulimit -v). */
 double mem_left(void);
+/* Of the group alone, 0 = no limit; as base/cgroup.h. */
+double mem_left_group(const char *mount, const char *self);
 /* Ensures room for `need` items of `size` in *p (*cap items now), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
 /* Calls so far; fail at call n from now on once (persistent: and ever after); 0 = never. */

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include "base/cgroup.h"
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -152,24 +153,10 @@ static double share(const char *quota, const char *period)
     return q > 0 && p > 0 ? q / p : 0;
 }
 
-/* The first line of dir/name.  Read directly: fs.h counts calls for fault injection, and what the
- * machine looks like must not shift that count. */
-static int first_line(char *line, int size, const char *dir, const char *name)
-{
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return 0;
-    FILE *f = fopen(path, "re");
-    int ok = f && fgets(line, size, f);
-    if (f)
-        fclose(f);
-    return ok;
-}
-
 static double limit_v2(const char *dir)
 {
     char line[128];
-    if (!first_line(line, sizeof line, dir, "cpu.max"))
+    if (!cgroup_line(line, sizeof line, dir, "cpu.max"))
         return 0;
     const char *space = strchr(line, ' ');
     return space ? share(line, space) : 0;
@@ -178,67 +165,14 @@ static double limit_v2(const char *dir)
 static double limit_v1(const char *dir)
 {
     char quota[128], period[128];
-    if (!first_line(quota, sizeof quota, dir, "cpu.cfs_quota_us") ||
-        !first_line(period, sizeof period, dir, "cpu.cfs_period_us"))
+    if (!cgroup_line(quota, sizeof quota, dir, "cpu.cfs_quota_us") ||
+        !cgroup_line(period, sizeof period, dir, "cpu.cfs_period_us"))
         return 0;
     return share(quota, period);
 }
 
-/* The tightest limit of a group and all above it.  In a container the path may name groups that
- * are not mounted; the walk then still ends at the mount itself. */
-static double walk(const char *mount, const char *group, double (*limit)(const char *dir))
-{
-    char dir[4096];
-    double least = 0;
-    if (snprintf(dir, sizeof dir, "%s%s", mount, group) >= (int)sizeof dir)
-        return 0;
-    for (size_t floor_len = strlen(mount);;) {
-        double here = limit(dir);
-        if (here > 0 && (least == 0 || here < least))
-            least = here;
-        char *slash = strrchr(dir, '/');
-        if (!slash || (size_t)(slash - dir) < floor_len)
-            return least;
-        *slash = '\0';
-    }
-}
-
-static double least_of(double a, double b)
-{
-    return a == 0 || (b > 0 && b < a) ? b : a;
-}
-
-/* One line of the list: "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1). */
-static double line_limit(const char *mount, char *line)
-{
-    char root[4096];
-    char *names = strchr(line, ':');
-    char *group = names ? strchr(names + 1, ':') : NULL;
-    if (!group)
-        return 0;
-    *group++ = '\0';
-    names++;
-    if (strstr(group, ".."))
-        group = group + strlen(group);
-    if (*names == '\0')
-        return walk(mount, group, limit_v2);
-    for (const char *p = names; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ','))
-        if (strcspn(p, ",") == 3 && memcmp(p, "cpu", 3) == 0 &&
-            snprintf(root, sizeof root, "%s/cpu", mount) < (int)sizeof root)
-            return walk(root, group, limit_v1);
-    return 0;
-}
-
 int cpu_quota(const char *mount, const char *self)
 {
-    char line[4096];
-    double least = 0;
-    FILE *f = fopen(self, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        least = least_of(least, line_limit(mount, line));
-    }
-    if (f)
-        fclose(f);
+    double least = cgroup_least(mount, self, "cpu", limit_v2, limit_v1);
     return least > 0 && least < 1e6 ? (int)ceil(least - 1e-9) : 0;
 }

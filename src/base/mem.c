@@ -10,8 +10,6 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/fs.h"
-#include "base/str.h"
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
@@ -115,18 +113,6 @@ void mem_want(void *p, size_t bytes)
     uintptr_t mask = page > 0 ? (uintptr_t)page - 1 : 4095, before = (uintptr_t)p & mask;
     if (bytes > 0)
         (void)madvise((char *)p - before, bytes + before, MADV_WILLNEED);
-}
-
-double mem_left(void)
-{
-    struct str text = {0};
-    const char *line = NULL;
-    double kib = 0;
-    if (fs_read_file(&text, "/proc/meminfo", 1 << 16, NULL) == 0 &&
-        (line = strstr(str_text(&text), "MemAvailable:")) != NULL)
-        kib = strtod(line + strlen("MemAvailable:"), NULL);
-    str_release(&text);
-    return 1024 * kib;
 }
 
 void mem_free_aligned(void *p)

@@ -141,6 +141,28 @@ static int write_file(int fd, const struct str *h, const struct st_out *t, size_
     return rc;
 }
 
+/* Said before anything is written; a disk that fills meanwhile is told by the write that fails. */
+static int check_room(const char *path, const struct st_out *t, size_t n, size_t header,
+                      struct err *e)
+{
+    char dir[4096];
+    uint64_t need = 8 + header, bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        int rc = tensor_bytes(&t[i], &bytes, e);
+        if (rc < 0)
+            return rc;
+        need += bytes; /* the header's offsets are these sums, checked */
+    }
+    char *slash = str_copy(dir, sizeof dir, path) ? NULL : strrchr(dir, '/');
+    if (slash)
+        slash[slash == dir] = '\0';
+    uint64_t left = fs_free_bytes(slash ? dir : ".");
+    if (left == 0 || need <= left)
+        return 0;
+    return err_set(e, DS_EIO, "%s: it needs %" PRIu64 " bytes, the disk has %" PRIu64 " free", path,
+                   need, left);
+}
+
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,
              size_t n_meta, struct err *e)
 {
@@ -152,6 +174,9 @@ int st_write(const char *path, const struct st_out *t, size_t n, const char *con
         rc = err_add(e, rc, "%s", path);
         goto out;
     }
+    rc = check_room(path, t, n, h.len, e);
+    if (rc < 0)
+        goto out;
     /* never into the file itself: an old one may be mapped by a reader */
     str_addf(&part, "%s.part-%ld", path, (long)getpid());
     do {
