@@ -17,7 +17,7 @@ struct train_options {
         final_tokens, probe_every, probes, probe_tokens, checkpoint_every, keep, nan_limit,
         time_rounds, samples;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget;
-    int schedule, recompute;
+    int schedule, recompute, allow_nonfinite;
     char *init;        /* a model to start from, "" = none */
     int freeze;        /* FREEZE_* */
     int base_weights;  /* as number_options.weights, of a frozen base */

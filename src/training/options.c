@@ -45,6 +45,7 @@ static const struct opt train_opts[] = {
     {"kd_warmup", OPT_INT, AT(kd_warmup), "50", 0, 1e12, NULL, "steps of cross-entropy alone before distillation", "kd_warmup_steps"},
     {"no_kd", OPT_BOOL, AT(no_kd), "false", 0, 0, NULL, "no distillation, whatever train.teacher says (ablation)", "no_kd"},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
+    {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train although weights of train.init or of the teacher are NaN or Inf", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was made to spend (by isoflop; a note for figures)", NULL},
     // clang-format on
 };

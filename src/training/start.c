@@ -1,13 +1,17 @@
 /* A run that starts from another model: its shape when keys are resolved, its weights when the run opens. */
 #include "training/start.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
 #include "data/tokenizer.h"
 #include "models/load.h"
+#include "models/values.h"
 #include "training/trainer.h"
 
 /* What the source's config.json decides.  ALWAYS: tensors, or what they compute, depend on it.  ADAPTERS: only what is
@@ -134,6 +138,55 @@ void start_keys(struct config *given, struct str *all)
     config_release(&route);
 }
 
+/* ---- values that no training mends ---- */
+
+enum { VALUES = 1 << 14 };
+
+struct odd {
+    const struct model *m;
+    uint64_t *count; /* by parameter */
+};
+
+static void count_odd(void *ctx, int i, int worker)
+{
+    struct odd *x = ctx;
+    const struct param *p = &x->m->params.p[i];
+    size_t columns = p->rank > 1 ? (size_t)p->shape[1] : 1, rows = (size_t)p->shape[0];
+    size_t step = columns < VALUES ? VALUES / columns : 1;
+    real *v = mem_alloc(step * columns, sizeof *v);
+    (void)worker;
+    for (size_t row = 0; v && row < rows; row += step) {
+        size_t n = rows - row < step ? rows - row : step;
+        model_values(x->m, i, row, n, v);
+        for (size_t k = 0; k < n * columns; k++)
+            x->count[i] += !isfinite(v[k]);
+    }
+    mem_free(v);
+}
+
+/* A NaN in one weight is a NaN in every loss: said before the first step, not by the steps that fail. */
+static int check_finite(const struct model *m, int is_allowed, struct err *e)
+{
+    struct odd x = {m, mem_alloc((size_t)m->params.n + 1, sizeof *x.count)};
+    struct str names = {0};
+    int n = 0;
+    if (!x.count)
+        return err_set(e, DS_EMEM, "no memory to look at the weights");
+    pool_run(m->params.n, count_odd, &x);
+    for (int i = 0; i < m->params.n; i++)
+        if (x.count[i] > 0 && n++ < 3)
+            str_addf(&names, "%s%s has %llu", n > 1 ? ", " : "", m->params.p[i].name,
+                     (unsigned long long)x.count[i]);
+    int rc = n == 0 || is_allowed ? 0
+                                  : err_set(e, DS_ENUMERIC,
+                                            "values that are not finite in %d tensors: %s%s; "
+                                            "train.allow_nonfinite=true trains all the same",
+                                            n, str_text(&names), n > 3 ? ", ..." : "");
+    str_release(&names);
+    mem_free(x.count);
+    return rc;
+}
+
 int start_weights(struct trainer *t, struct err *e)
 {
     const char *init = t->config.train.init;
@@ -149,6 +202,7 @@ int start_weights(struct trainer *t, struct err *e)
     if (rc == 0) {
         str_copy(t->started, sizeof t->started, str_text(&told));
         log_info("%s: %s", t->name, t->started);
+        rc = check_finite(t->model, t->config.train.allow_nonfinite, e);
     }
     str_release(&told);
     return rc < 0 ? err_add(e, rc, "train.init (a run needs it until its first checkpoint)") : 0;
@@ -211,6 +265,8 @@ static int open_teacher(struct trainer *t, struct err *e)
     int rc = model_locate(c->train.teacher, dir, sizeof dir, e);
     if (rc == 0)
         rc = model_open(&t->teacher, dir, NULL, MODEL_USE, e);
+    if (rc == 0)
+        rc = check_finite(t->teacher, c->train.allow_nonfinite, e);
     if (rc == 0)
         rc = fits_student(t, dir, e);
     if (rc == 0)

@@ -1,6 +1,8 @@
 /* Models from GGUF files: written here from a model of ours, opened again. */
 #include "kit.h"
 
+#include <unistd.h>
+
 #include "gguf_file.h"
 #include "engine/quant.h"
 #include "models/load.h"
@@ -421,6 +423,85 @@ T(tensors_and_metadata_have_to_agree)
     gf_u32(&f, "llama.block_count", 5000);
     refuse(&f, "llama.block_count");
     model_free(m);
+}
+
+/* Metadata of a llama with one key of another kind or size; the tensors are sound. */
+static void refuse_meta(const char *key, uint32_t kind, const void *p, size_t n, const char *part)
+{
+    static const char *const sizes[] = {
+        "block_count",          "embedding_length",        "feed_forward_length",
+        "attention.head_count", "attention.head_count_kv", "context_length"};
+    static const uint32_t values[] = {2, 32, 48, 4, 2, 64};
+    struct gguf_file f = {0};
+    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    char full[128];
+    gf_string(&f, "general.architecture", "llama");
+    for (size_t i = 0; i < DS_LEN(sizes); i++) {
+        snprintf(full, sizeof full, "llama.%s", sizes[i]);
+        if (strcmp(full, key) != 0)
+            gf_u32(&f, full, values[i]);
+    }
+    gf_f32(&f, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    gf_raw(&f, key, kind, p, n);
+    for (int i = 0; i < m->params.n; i++)
+        put_tensor(&f, m, &m->params.p[i], 1);
+    refuse(&f, part);
+    model_free(m);
+}
+
+T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
+{
+    static const char *const keys[] = {
+        "llama.block_count",          "llama.embedding_length",        "llama.feed_forward_length",
+        "llama.attention.head_count", "llama.attention.head_count_kv", "llama.context_length"};
+    const unsigned char each[] = {GGUF_U32, 0, 0, 0, 2, 0, 0, 0, 0, 0,
+                                  0,        0, 2, 0, 0, 0, 1, 0, 0, 0};
+    const unsigned char huge[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f};
+    const unsigned char past[8] = {0, 0, 0, 0, 0, 0, 0, 0x80};
+    const float real_number = 2;
+    for (size_t i = 0; i < DS_LEN(keys); i++) {
+        char part[100];
+        snprintf(part, sizeof part, "%s is not one integer but array", keys[i]);
+        refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value a layer */
+        snprintf(part, sizeof part, "%s is not one integer but f32", keys[i]);
+        refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
+        snprintf(part, sizeof part, "%s is not one integer but u64", keys[i]);
+        refuse_meta(keys[i], GGUF_U64, past, 8, part);
+        refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807 is outside");
+        refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1 is outside");
+    }
+    const uint32_t many = 100000, none = 0, five = 5, three = 3;
+    refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000 is outside 1 to 4096");
+    refuse_meta("llama.block_count", GGUF_U32, &none, 4, "0 is outside");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, "0 is outside");
+    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, "0 is outside");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5 does not divide");
+    refuse_meta("llama.attention.head_count_kv", GGUF_U32, &three, 4,
+                "kv_heads=3 does not divide model.heads=4");
+}
+
+/* A sparse file: what neither memory nor any machine holds is told before one value is read. */
+T(models_beyond_memory_are_refused_with_both_figures)
+{
+    struct gguf_file f = {0};
+    struct str all = {0};
+    const uint64_t V = 4194304, C = 65536;
+    gf_string(&f, "general.architecture", "llama");
+    gf_u32(&f, "llama.block_count", 1);
+    gf_u32(&f, "llama.embedding_length", (uint32_t)C);
+    gf_u32(&f, "llama.feed_forward_length", 1);
+    gf_u32(&f, "llama.attention.head_count", 64);
+    gf_u32(&f, "llama.attention.head_count_kv", 1);
+    gf_f32(&f, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    gf_info(&f, "token_embd.weight", GGUF_T_F32, V, C, 0);
+    gf_bytes(&f, &all);
+    const char *path = gf_put(all.p, all.len);
+    if (truncate(path, (off_t)(all.len + 4 * V * C)) != 0)
+        t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)(V * C));
+    str_release(&all);
+    struct model *m = NULL;
+    t_fails(model_open(&m, path, NULL, MODEL_USE, &err), &err, DS_EMEM, " GiB are left");
+    t_truef(strstr(err.text, "x.gguf: its weights need 10") && m == NULL, "%s", err.text);
 }
 
 T(sizes_far_from_the_tensors_are_refused_before_memory_is_asked_for)
