@@ -19,7 +19,7 @@ for source in "$@"; do
     if "$build/${source%.c}" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -close_fd_mask=3 \
         -artifact_prefix="$build/crash-$name-" "$build/corpus/$name" $seeds >"$build/$name.log" 2>&1; then
         passed=$((passed + 1))
-        echo "fuzz_$name: $(grep -c . "$build/$name.log") lines of log, $(ls "$build/corpus/$name" | wc -l) inputs, sound"
+        echo "fuzz_$name: $(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs/p' "$build/$name.log"), $(ls "$build/corpus/$name" | wc -l) inputs, sound"
     else
         failed=$((failed + 1))
         echo "fuzz_$name: FAILED"
