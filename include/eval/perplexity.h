@@ -18,6 +18,8 @@ struct ppl_options {
     double capacity;       /* asked for; -1: the method's own */
     double target_speedup; /* 0: none is wanted */
     char *capacities;      /* of the benchmark */
+    int64_t stride;
+    int windows; /* eval/perplexity_windows.h */
     int routing, split, controls, speedup_by;
     struct number_options numbers;
 };
@@ -29,9 +31,9 @@ extern const char *const ppl_routing_name[];
 
 struct ppl_result {
     struct measure measure;
-    char data[256]; /* what was read, for tables: "synth, validation split" */
-    const char *task, *routing;
-    int64_t batch, seq, windows;
+    char data[256];                    /* what was read, for tables: "synth, validation split" */
+    const char *task, *routing, *kind; /* kind: of the windows */
+    int64_t batch, seq, windows, stride;
     double capacity; /* asked for; NaN: the method's own */
 };
 /* The run's own validation split unless the options name data.  DS_EUSAGE: an unknown task, a routing the method has not.

@@ -125,9 +125,9 @@ static int write_to_run(const struct subject *s, struct err *e)
 /* Settings of evaluation that mean nothing here are refused: a table of thresholds is for every capacity. */
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
-    static const char *const unused[] = {"routing",     "capacity",        "capacities",
-                                         "controls",    "target_speedup",  "speedup_by",
-                                         "time_rounds", "threshold_offset"};
+    static const char *const unused[] = {
+        "routing",    "capacity",    "capacities",       "controls", "target_speedup",
+        "speedup_by", "time_rounds", "threshold_offset", "windows",  "stride"};
     for (size_t i = 0; i < DS_LEN(unused); i++)
         if (cli_has_setting(a, unused[i]))
             return err_set(e, DS_EUSAGE,

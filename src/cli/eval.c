@@ -67,7 +67,11 @@ static void print_json(struct str *s, const struct subject *subject, const struc
         json_add_num(s, x[i].key, x[i].value);
     add_layers_json(s, &r->measure);
     json_add_int(s, "layers", subject->model->config.layers);
+    json_add_num(s, "bytes", r->measure.bytes);
     json_add_int(s, "seq", r->seq);
+    json_add_str(s, "windows", r->kind);
+    json_add_int(s, "stride", r->stride > 0 ? r->stride : r->seq);
+    json_add_int(s, "windows_scored", r->windows);
     json_add_int(s, "batch", r->batch);
     json_add_str(s, "signal", r->measure.signal);
     str_add(s, "}\n");
@@ -120,11 +124,14 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     struct measure_number x[MEASURE_NUMBERS];
     struct table t;
     size_t n = measure_numbers(&r->measure, x);
+    struct measure_number bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
     cli_add_safe(s, subject->dir, strlen(subject->dir), -1);
     str_addf(s, ": %s, %s routing%s, on ", subject->model->config.method, r->routing,
              r->measure.is_topk ? " (NOT causal: it looks at later tokens)" : "");
     cli_add_safe(s, r->data, strlen(r->data), -1);
-    str_addf(s, " (%lld windows of %lld)\n", (long long)r->windows, (long long)r->seq);
+    str_addf(s, " (%lld %s windows of %lld tokens", (long long)r->windows, r->kind,
+             (long long)r->seq);
+    str_addf(s, r->stride ? ", stride %lld)\n" : ")\n", (long long)r->stride);
     if (a->found.passes > 0)
         str_addf(s, "  capacity %.3f gives a speedup of %.3f%s\n", a->found.capacity,
                  a->found.speedup,
@@ -132,6 +139,7 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     table_init(&t, 2);
     for (size_t i = 0; i < n; i++)
         add_number(&t, &x[i]);
+    add_number(&t, &bytes);
     table_print(&t, s);
     table_release(&t);
     add_layers(s, &r->measure);

@@ -7,10 +7,11 @@
 
 #include "base/mem.h"
 #include "data/corpus.h"
-#include "data/loader.h"
+#include "eval/perplexity_windows.h"
 
 enum {
     SEQ_OTHERWISE = 256,
+    CONTEXT_OTHERWISE = 2048, /* of documents: as much of the model's context */
     TOKENS_OTHERWISE = 65536,
     SAMPLES_MAX = 1 << 16,
     TIME_TOKENS = 512,
@@ -36,9 +37,11 @@ static const struct opt ppl_opts[] = {
     {"data.val_fraction", OPT_REAL, AT(val_fraction), "0", 0, 0.5, NULL, "share of documents held out; 0 = as the run", NULL},
     {"seed",          OPT_INT,    AT(seed),      "-1", -1, 1e15, NULL, "of synthetic stories and of routing by lot; -1 = as the run (data.path=synth: unseen stories)", NULL},
     {"split",         OPT_ENUM,   AT(split),     "auto", 0, 0, "auto|val|train|all", "auto: val of the run's data, all of other data", NULL},
-    {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "at most so many, in whole windows; 0 = as the run's final validation", NULL},
+    {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "at most so many, in whole windows; 0 = as the run's final validation (documents, sliding: all that were read)", NULL},
     {"batch",         OPT_INT,    AT(batch),     "8", 1, 4096, NULL, "windows at a time", NULL},
-    {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens of a window; 0 = as the run", NULL},
+    {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens of a window; 0 = as the run, else 256 (documents, sliding: the model's context, 2048 at most)", NULL},
+    {"windows",       OPT_ENUM,   AT(windows),   "packed", 0, 0, "packed|documents|sliding", "of ppl: pieces of one stream of documents; each document alone, cut off behind seq tokens; all of each document, in windows that overlap", NULL},
+    {"stride",        OPT_INT,    AT(stride),    "0", 0, 1 << 20, NULL, "windows=sliding: tokens that each window scores, behind at least seq - stride others; 0 = half of seq", NULL},
     {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense", "decisions of use; of the top-k training form; everything runs", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "share of the routed cells to ask for, 0 to 1; -1 = the method's own", NULL},
@@ -87,67 +90,74 @@ static int open_corpus(struct corpus **c, const struct subject *s, const struct 
     return corpus_open(c, &co, e);
 }
 
-/* The corpus and the split of it, as a stream of windows. */
-static int open_data(struct loader **l, struct corpus **c, struct ppl_result *r,
-                     const struct subject *s, const struct ppl_options *o, struct err *e)
+/* Tokens of a window, and of those that a sliding one scores. */
+static int choose_seq(struct ppl_result *r, const struct subject *s, const struct ppl_options *o,
+                      struct err *e)
+{
+    int64_t context = s->model->config.max_seq;
+    int64_t otherwise = o->windows == WINDOWS_PACKED ? SEQ_OTHERWISE : CONTEXT_OTHERWISE;
+    if (o->seq > context)
+        return err_set(e, DS_ERANGE, "seq=%lld: the model's context holds %lld tokens",
+                       (long long)o->seq, (long long)context);
+    r->seq = o->seq ? o->seq : run_int(s, "train.seq", otherwise);
+    r->seq = r->seq < context ? r->seq : context;
+    if (o->stride && o->windows != WINDOWS_SLIDING)
+        return err_set(e, DS_EUSAGE, "stride= goes with windows=sliding, not windows=%s",
+                       windows_name[o->windows]);
+    r->stride = o->windows != WINDOWS_SLIDING ? 0 : o->stride ? o->stride : (r->seq + 1) / 2;
+    if (r->stride > r->seq)
+        return err_set(e, DS_ERANGE, "stride=%lld: a window has %lld tokens", (long long)r->stride,
+                       (long long)r->seq);
+    return 0;
+}
+
+static int choose_split(int *is_val, double *fraction, const struct subject *s,
+                        const struct ppl_options *o, struct err *e)
 {
     int own_data = o->path[0] != '\0', split = o->split;
+    if (split == PPL_SPLIT_AUTO)
+        split = own_data && o->val_fraction == 0 ? PPL_SPLIT_ALL : PPL_SPLIT_VAL;
+    *fraction = o->val_fraction > 0 ? o->val_fraction
+                : own_data          ? 0.1
+                                    : strtod(subject_key(s, "data.val_fraction", "0.1"), NULL);
+    *is_val = split == PPL_SPLIT_VAL;
+    if (split == PPL_SPLIT_ALL)
+        *fraction = 0;
+    else if (!(*fraction > 0 && *fraction <= 0.5))
+        return err_set(e, DS_ERANGE,
+                       "data.val_fraction=%g: a validation split needs more than 0 and at most 0.5",
+                       *fraction);
+    return 0;
+}
+
+/* The corpus and the split of it, in windows. */
+static int open_data(struct windows **w, struct ppl_result *r, const struct subject *s,
+                     const struct ppl_options *o, struct err *e)
+{
+    struct corpus *c = NULL;
+    int own_data = o->path[0] != '\0';
+    struct windows_spec spec = {.kind = o->windows, .vocab = (int)s->model->config.vocab};
     if (!own_data && s->run.n == 0)
         return err_set(e, DS_EUSAGE,
                        "%s is not part of a run with a config.yaml: say data.path=FILE (or synth)",
                        s->dir);
-    if (split == PPL_SPLIT_AUTO)
-        split = own_data && o->val_fraction == 0 ? PPL_SPLIT_ALL : PPL_SPLIT_VAL;
-    double fraction = o->val_fraction > 0 ? o->val_fraction
-                      : own_data          ? 0.1
-                                 : strtod(subject_key(s, "data.val_fraction", "0.1"), NULL);
-    if (split == PPL_SPLIT_ALL)
-        fraction = 0;
-    else if (!(fraction > 0 && fraction <= 0.5))
-        return err_set(e, DS_ERANGE,
-                       "data.val_fraction=%g: a validation split needs more than 0 and at most 0.5",
-                       fraction);
-    r->seq = o->seq ? o->seq : run_int(s, "train.seq", SEQ_OTHERWISE);
-    if (r->seq > s->model->config.max_seq) {
-        if (o->seq)
-            return err_set(e, DS_ERANGE, "seq=%lld: the model's context holds %lld tokens",
-                           (long long)o->seq, (long long)s->model->config.max_seq);
-        r->seq = s->model->config.max_seq;
-    }
-    int rc = open_corpus(c, s, o, own_data, e);
+    int rc = choose_split(&spec.is_val, &spec.val_fraction, s, o, e);
     if (rc == 0)
-        rc = loader_open(l, *c, s->tokenizer, split == PPL_SPLIT_VAL, fraction, (int)r->seq,
-                         (int)s->model->config.vocab, 0, e);
+        rc = choose_seq(r, s, o, e);
+    if (rc == 0)
+        rc = open_corpus(&c, s, o, own_data, e);
+    spec.seq = (int)r->seq;
+    spec.stride = (int)r->stride;
+    if (rc == 0)
+        rc = windows_open(w, c, s->tokenizer, &spec, e);
+    corpus_close(c);
+    r->kind = windows_name[o->windows];
     snprintf(r->data, sizeof r->data, "%.200s%s",
              own_data ? o->path : subject_key(s, "data.path", "synth"),
-             split == PPL_SPLIT_VAL     ? ", validation split"
-             : split == PPL_SPLIT_TRAIN ? ", training split"
-                                        : "");
+             spec.is_val             ? ", validation split"
+             : spec.val_fraction > 0 ? ", training split"
+                                     : "");
     return rc;
-}
-
-struct rows {
-    int32_t *input, *target, *start;
-    float *true_entropy;
-};
-
-static int rows_alloc(struct rows *x, size_t n, struct err *e)
-{
-    x->input = mem_alloc(n, sizeof *x->input);
-    x->target = mem_alloc(n, sizeof *x->target);
-    x->start = mem_alloc(n, sizeof *x->start);
-    x->true_entropy = mem_alloc(n, sizeof *x->true_entropy);
-    return x->input && x->target && x->start && x->true_entropy
-               ? 0
-               : err_set(e, DS_EMEM, "a batch of %zu tokens", n);
-}
-
-static void rows_free(struct rows *x)
-{
-    mem_free(x->input);
-    mem_free(x->target);
-    mem_free(x->start);
-    mem_free(x->true_entropy);
 }
 
 /* ---- a text that is measured ---- */
@@ -155,9 +165,8 @@ static void rows_free(struct rows *x)
 struct ppl {
     struct subject *s;
     const struct ppl_options *o;
-    struct corpus *corpus;
-    struct loader *loader;
-    struct rows rows;
+    struct windows *windows;
+    struct windows_rows rows;
     struct ppl_result about; /* data, batch, seq, windows */
     struct loader_pos pos;
     uint64_t first; /* window that ppl_batch begins at */
@@ -171,20 +180,18 @@ struct sweep {
     struct loader_pos pos;
     int64_t done, want;
     struct batch b;
+    uint64_t bytes; /* of text that b predicts */
 };
 
 /* 0 at the end, else the tokens of the batch. */
 static int sweep_next(struct sweep *w)
 {
     struct ppl *p = w->p;
-    struct rows *x = &p->rows;
     int64_t left = w->want - w->done;
     int B = (int)(left < p->about.batch ? left : p->about.batch);
     if (B <= 0)
         return 0;
-    loader_next(p->loader, &w->pos, B, x->input, x->target, x->start, x->true_entropy);
-    w->b = (struct batch){
-        .B = B, .T = (int)p->about.seq, .id = x->input, .target = x->target, .doc_start = x->start};
+    w->bytes = windows_next(p->windows, &w->pos, B, &p->rows, &w->b);
     w->done += B;
     return w->b.B * w->b.T;
 }
@@ -212,8 +219,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         pass.record = 1;
         model_forward(m, &w.b, &pass);
         model_loss(m, 0, 1);
-        measure_add(&r->measure, m, p->rows.true_entropy,
-                    loader_target_bytes(p->loader, p->rows.target, (size_t)n));
+        measure_add(&r->measure, m, p->rows.true_entropy, w.bytes);
         if (r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&r->measure.contrast, CONTRAST_CAUSAL, m);
         if (want->topk && use->kind == PASS_SPARSE && !use->topk)
@@ -231,7 +237,7 @@ static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pa
                                         [CONTRAST_STATIC] = want->controls > 1,
                                         [CONTRAST_DENSE] = want->dense};
     double tokens = r->measure.contrast.sum[CONTRAST_CAUSAL].tokens;
-    struct sweep w = {.p = p, .want = ((int64_t)tokens + r->seq - 1) / r->seq};
+    struct sweep w = {.p = p, .want = windows_for(p->windows, (int64_t)tokens)};
     int rc = 0;
     if (use->kind == PASS_DENSE || !r->measure.is_gated || !(want->controls || want->dense))
         return 0;
@@ -262,7 +268,7 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w
 {
     struct ppl_result r = p->about;
     struct pass use = use_of(p, w->capacity);
-    int64_t some = (w->tokens + r.seq - 1) / r.seq;
+    int64_t some = windows_for(p->windows, w->tokens);
     int last = 0;
     if (w->tokens > 0 && some < r.windows)
         r.windows = some;
@@ -270,7 +276,7 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w
     int rc = route_ready(&p->s->model->route, &use, e);
     if (rc < 0)
         return rc;
-    int64_t total = r.windows * r.seq;
+    int64_t total = windows_tokens(p->windows, 0, r.windows);
     rc = measure_init(&r.measure, p->s->model, (int)r.seq,
                       (size_t)(total < SAMPLES_MAX ? total : SAMPLES_MAX), e);
     if (rc < 0)
@@ -317,7 +323,7 @@ int ppl_skip_scored(struct ppl *p)
     int64_t tokens = run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE);
     int64_t scored = (tokens + own - 1) / own * own, first = (scored + seq - 1) / seq;
     int64_t used = (int64_t)ppl_batches(p) * p->about.batch;
-    if (first + used > (int64_t)loader_windows(p->loader))
+    if (first + used > windows_count(p->windows))
         return 0;
     p->first = (uint64_t)first;
     return 1;
@@ -330,7 +336,7 @@ uint64_t ppl_seed(const struct ppl *p)
 
 int64_t ppl_tokens(const struct ppl *p)
 {
-    return ppl_batches(p) * p->about.batch * p->about.seq;
+    return windows_tokens(p->windows, (int64_t)p->first, ppl_batches(p) * p->about.batch);
 }
 
 const char *ppl_data(const struct ppl *p)
@@ -350,14 +356,19 @@ static int size_up(struct ppl *p, struct err *e)
 {
     const struct ppl_options *o = p->o;
     struct ppl_result *r = &p->about;
-    int64_t tokens = o->tokens ? o->tokens : run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE);
-    int64_t have = (int64_t)loader_windows(p->loader), want = (tokens + r->seq - 1) / r->seq;
+    int64_t tokens = o->tokens ? o->tokens
+                     : o->windows == WINDOWS_PACKED
+                         ? run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE)
+                         : INT64_MAX;
+    int by_rank = p->s->model->route.ops->flags & ROUTE_TOPK; /* within a row of the batch */
     p->seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(p->s, "seed", "0"), NULL, 10);
-    r->windows = want < have ? want : have;
-    r->batch = o->batch < r->windows ? o->batch : r->windows;
+    r->windows = windows_for(p->windows, tokens);
+    r->batch = o->windows != WINDOWS_PACKED && by_rank ? 1
+               : o->batch < r->windows                 ? o->batch
+                                                       : r->windows;
     int64_t n = r->batch * r->seq;
     int rc = n > 1 << 24 ? err_set(e, DS_ERANGE, "batch x seq = %lld tokens at once", (long long)n)
-                         : rows_alloc(&p->rows, (size_t)n, e);
+                         : windows_rows_new(&p->rows, (size_t)n, e);
     return rc == 0 ? model_reserve(p->s->model, (int)n, 0, 0, e) : rc;
 }
 
@@ -375,7 +386,7 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
     if (rc == 0) /* before any text is read */
         rc = route_ready(&s->model->route, &use, e);
     if (rc == 0)
-        rc = open_data(&p->loader, &p->corpus, &p->about, s, o, e);
+        rc = open_data(&p->windows, &p->about, s, o, e);
     if (rc == 0)
         rc = size_up(p, e);
     p->is_scored = !o->path[0] && (o->split == PPL_SPLIT_AUTO || o->split == PPL_SPLIT_VAL);
@@ -390,9 +401,8 @@ void ppl_close(struct ppl *p)
 {
     if (!p)
         return;
-    loader_close(p->loader);
-    corpus_close(p->corpus);
-    rows_free(&p->rows);
+    windows_close(p->windows);
+    windows_rows_free(&p->rows);
     mem_free(p);
 }
 

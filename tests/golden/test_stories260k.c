@@ -2,6 +2,9 @@
 #include "kit.h"
 
 #include "base/json.h"
+#include "base/mem.h"
+#include "eval/perplexity.h"
+#include "eval/perplexity_windows.h"
 #include "models/load.h"
 
 static struct err err;
@@ -74,4 +77,30 @@ T(stories260k_has_the_shape_of_its_header)
     t_eq(m->config.max_seq, 512);
     t_true(m->config.tied);
     model_free(m);
+}
+
+/* Its published validation loss is 1.2968.  `depthscope eval stories260K.bin data.path=tinystories_val.txt data.docs=500
+ * windows=documents` is the same by hand. */
+T(stories260k_predicts_the_first_500_stories_as_measured)
+{
+    struct subject s;
+    struct ppl_options o = {0};
+    struct ppl_result r;
+    t_ok(subject_open(&s, t_shared("weights/stories260K/stories260K.bin"), NULL, &err), &err);
+    t_ok(opt_defaults(&ppl_group, &o, &err), &err);
+    mem_free(o.path);
+    o.path = mem_strdup(t_shared("derived/tinystories_val.txt"));
+    o.docs = 500;
+    o.windows = WINDOWS_DOCUMENTS;
+    o.time_rounds = o.controls = 0;
+    t_ok(ppl_run(&r, &s, &o, &err), &err);
+    t_eq(r.seq, 512);
+    t_eq(r.windows, 500);
+    t_eq(r.measure.tokens, 179243);
+    t_near(measure_loss(&r.measure), 1.2969, 5e-4);
+    t_near(measure_bits_per_byte(&r.measure), measure_loss(&r.measure) * 179243 / 371062 / log(2),
+           1e-9);
+    ppl_result_release(&r);
+    opt_release(&ppl_group, &o);
+    subject_close(&s);
 }

@@ -1,0 +1,231 @@
+#include "eval/perplexity_windows.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+const char *const windows_name[] = {"packed", "documents", "sliding"};
+
+/* Tokens [at, at + n) of the stream go in; the first `skip` of them predict nothing. */
+struct window {
+    uint64_t at, bytes;
+    int32_t n, skip;
+};
+
+struct windows {
+    struct windows_spec spec;
+    struct loader *loader; /* of packed */
+    const struct tokenizer *tokenizer;
+    struct ids stream; /* of the others: each document behind its prefix */
+    struct window *v;
+    size_t n, cap;
+};
+
+int windows_rows_new(struct windows_rows *x, size_t n, struct err *e)
+{
+    x->input = mem_alloc(n, sizeof *x->input);
+    x->target = mem_alloc(n, sizeof *x->target);
+    x->start = mem_alloc(n, sizeof *x->start);
+    x->true_entropy = mem_alloc(n, sizeof *x->true_entropy);
+    return x->input && x->target && x->start && x->true_entropy
+               ? 0
+               : err_set(e, DS_EMEM, "a batch of %zu tokens", n);
+}
+
+void windows_rows_free(struct windows_rows *x)
+{
+    mem_free(x->input);
+    mem_free(x->target);
+    mem_free(x->start);
+    mem_free(x->true_entropy);
+}
+
+/* ---- documents ---- */
+
+static uint64_t piece_bytes(const struct windows *w, uint64_t from, uint64_t n)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = from; i < from + n; i++) {
+        size_t k = 0;
+        if (tokenizer_piece(w->tokenizer, w->stream.v[i], &k))
+            sum += k;
+    }
+    return sum;
+}
+
+static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, struct err *e)
+{
+    void *v = w->v;
+    if (mem_grow(&v, &w->cap, w->n + 1, sizeof *w->v) < 0)
+        return err_set(e, DS_EMEM, "%zu windows", w->n + 1);
+    w->v = v;
+    w->v[w->n++] = (struct window){
+        .at = at,
+        .n = (int32_t)n,
+        .skip = (int32_t)skip,
+        .bytes = piece_bytes(w, at + (uint64_t)skip + 1, (uint64_t)(n - skip)),
+    };
+    return 0;
+}
+
+/* n tokens begin at `at`; all but the first can be predicted. */
+static int cut_document(struct windows *w, uint64_t at, int64_t n_all, struct err *e)
+{
+    const struct windows_spec *s = &w->spec;
+    int64_t all = (s->kind == WINDOWS_DOCUMENTS && n_all > s->seq ? s->seq : n_all) - 1;
+    int rc = 0;
+    for (int64_t done = 0; done < all && rc == 0;) {
+        int64_t most = done == 0 ? s->seq : s->stride;
+        int64_t n = all - done < most ? all - done : most;
+        int64_t end = done + n, inputs = end < s->seq ? end : s->seq;
+        rc = add_window(w, at + (uint64_t)(end - inputs), inputs, inputs - n, e);
+        done = end;
+    }
+    return rc;
+}
+
+static int check_ids(const struct windows *w, uint64_t from, size_t doc, struct err *e)
+{
+    for (uint64_t i = from; i < w->stream.n; i++)
+        if (w->stream.v[i] < 0 || w->stream.v[i] >= w->spec.vocab)
+            return err_set(e, DS_ERANGE,
+                           "token %d of document %zu is beyond the model's vocabulary of %d",
+                           w->stream.v[i], doc, w->spec.vocab);
+    return 0;
+}
+
+static int add_document(struct windows *w, const struct document *d, size_t i, struct err *e)
+{
+    const struct tokenizer *t = w->tokenizer;
+    int32_t prefix = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eot(t);
+    uint64_t at = w->stream.n, text = at + (prefix >= 0);
+    size_t first = w->n;
+    int rc = prefix >= 0 && ids_add(&w->stream, prefix) < 0 ? err_set(e, DS_EMEM, "a document") : 0;
+    if (rc == 0)
+        rc = tokenizer_encode(t, d->text, d->len, 0, &w->stream, e);
+    if (rc == 0)
+        rc = check_ids(w, at, i, e);
+    if (rc == 0 && w->stream.n > at)
+        rc = cut_document(w, at, (int64_t)(w->stream.n - at), e);
+    if (rc < 0)
+        return err_add(e, rc, "document %zu", i);
+    /* A blank that the tokenizer puts in front of a text is none of its bytes. */
+    uint64_t pieces = piece_bytes(w, text, w->stream.n - text);
+    if (w->n > first && pieces > d->len && w->v[first].bytes > pieces - d->len)
+        w->v[first].bytes -= pieces - d->len;
+    return 0;
+}
+
+static int read_documents(struct windows *w, const struct corpus *c, struct err *e)
+{
+    const struct windows_spec *s = &w->spec;
+    int rc = 0;
+    for (size_t i = 0; i < corpus_count(c) && rc == 0; i++) {
+        struct document d = corpus_at(c, i);
+        if (corpus_is_val(c, i, s->val_fraction) == (s->is_val != 0))
+            rc = add_document(w, &d, i, e);
+    }
+    if (rc == 0 && w->n == 0)
+        rc = err_set(e, DS_ERANGE, "the %s split holds no document with a token to predict",
+                     s->is_val ? "validation" : "training");
+    return rc;
+}
+
+int windows_open(struct windows **out, const struct corpus *c, const struct tokenizer *t,
+                 const struct windows_spec *s, struct err *e)
+{
+    struct windows *w = mem_alloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, DS_EMEM, "windows");
+    w->spec = *s;
+    w->tokenizer = t;
+    int rc = s->kind == WINDOWS_PACKED
+                 ? loader_open(&w->loader, c, t, s->is_val, s->val_fraction, s->seq, s->vocab, 0, e)
+                 : read_documents(w, c, e);
+    if (rc < 0)
+        windows_close(w);
+    else
+        *out = w;
+    return rc;
+}
+
+void windows_close(struct windows *w)
+{
+    if (!w)
+        return;
+    loader_close(w->loader);
+    ids_release(&w->stream);
+    mem_free(w->v);
+    mem_free(w);
+}
+
+/* ---- questions ---- */
+
+int64_t windows_count(const struct windows *w)
+{
+    return w->loader ? (int64_t)loader_windows(w->loader) : (int64_t)w->n;
+}
+
+static int64_t predicts(const struct windows *w, int64_t i)
+{
+    const struct window *x = w->loader ? NULL : &w->v[(size_t)i % w->n];
+    return x ? x->n - x->skip : w->spec.seq;
+}
+
+int64_t windows_for(const struct windows *w, int64_t tokens)
+{
+    int64_t n = 0, all = windows_count(w);
+    if (w->loader) {
+        n = (tokens + w->spec.seq - 1) / w->spec.seq;
+        return n < all ? n : all;
+    }
+    for (int64_t sum = 0; n < all && sum < tokens; n++)
+        sum += predicts(w, n);
+    return n;
+}
+
+int64_t windows_tokens(const struct windows *w, int64_t from, int64_t n)
+{
+    int64_t sum = 0;
+    for (int64_t i = from; i < from + n; i++)
+        sum += predicts(w, i);
+    return sum;
+}
+
+/* ---- batches ---- */
+
+static int add_rows(const struct windows *w, const struct window *x, int at,
+                    struct windows_rows *rows)
+{
+    for (int i = 0; i < x->n; i++, at++) {
+        const int32_t *id = &w->stream.v[x->at + (uint64_t)i];
+        rows->input[at] = id[0];
+        rows->target[at] = i < x->skip ? -1 : id[1];
+        rows->start[at] = at - i;
+        rows->true_entropy[at] = NAN;
+    }
+    return at;
+}
+
+uint64_t windows_next(struct windows *w, struct loader_pos *at, int n, struct windows_rows *x,
+                      struct batch *b)
+{
+    uint64_t bytes = 0;
+    int rows = n * w->spec.seq;
+    *b = (struct batch){
+        .B = n, .T = w->spec.seq, .id = x->input, .target = x->target, .doc_start = x->start};
+    if (w->loader) {
+        loader_next(w->loader, at, n, x->input, x->target, x->start, x->true_entropy);
+        return loader_target_bytes(w->loader, x->target, (size_t)rows);
+    }
+    rows = 0;
+    for (int i = 0; i < n; i++) {
+        const struct window *y = &w->v[at->window++ % w->n];
+        rows = add_rows(w, y, rows, x);
+        bytes += y->bytes;
+    }
+    b->B = 1;
+    b->T = rows;
+    return bytes;
+}
