@@ -56,8 +56,13 @@ struct task_result {
     struct task_score *v;
     size_t n;
 };
-/* Not 0 stops (DS_ESTOP); what is done stays in the file. */
-typedef int task_progress_fn(void *ctx, const char *part, size_t done, size_t total);
+struct task_progress {
+    const char *part;
+    size_t done, total;
+    size_t resumed; /* of those that are done: taken from the file */
+};
+/* Before each document, and once at the end.  Not 0 stops (DS_ESTOP); what is done stays in the file. */
+typedef int task_progress_fn(void *ctx, const struct task_progress *p);
 
 const struct task *const *task_all(void); /* NULL-terminated */
 /* By name, also of one part; NULL if unknown. *subject: what is behind "NAME_", or "". */
@@ -91,5 +96,8 @@ struct task_sum {
 };
 void task_sum_add(struct task_sum *s, struct task_value x);
 void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, double *error);
+/* Standard error of exp(-mean) over n values: the harness' bootstrap, its 100 x 1000 draws with its random numbers, so equal
+ * to its own but for rounding.  NaN for fewer than two values.  DS_EMEM. */
+int task_bootstrap_error(double *error, const double *x, size_t n, struct err *e) DS_CHECK;
 
 #endif

@@ -44,7 +44,7 @@ enum task_kind {
 /* How the documents' values become one number. */
 enum task_mean {
     TASK_MEAN,
-    TASK_PERPLEXITY,          /* exp(-mean)                     */
+    TASK_PERPLEXITY,          /* exp(-mean); its error by task_bootstrap_error */
     TASK_WEIGHTED_PERPLEXITY, /* exp(-sum of values / weights)  */
     TASK_WEIGHTED_BITS,       /* -sum / (sum of weights * ln 2) */
 };
@@ -76,8 +76,8 @@ struct task {
     int shots;             /* as the task is usually run */
     int takes_first_shots; /* the first ones, for every document alike; else sampled anew for each */
     int has_parts;         /* "NAME_SUBJECT" is one part */
-    double version;
-    const char *const *until; /* stop strings, NULL-terminated; TASK_GENERATE */
+    double version, group_version; /* of the harness' definition; of groups of its parts */
+    const char *const *until;      /* stop strings, NULL-terminated; TASK_GENERATE */
     const struct task_metric *metrics;
     size_t n_metrics;
     int (*read)(struct task_parts *out, const struct task *t, const struct task_env *env,
@@ -85,8 +85,8 @@ struct task {
     void (*judge)(const struct task_doc *d, const struct task_answer *a,
                   struct task_value out[TASK_METRICS_MAX]);
 };
-extern const struct task task_mmlu, task_arc_challenge, task_arc_easy, task_gsm8k, task_hellaswag,
-    task_piqa, task_lambada, task_wikitext;
+extern const struct task task_mmlu, task_arc_challenge, task_arc_easy, task_gsm8k, task_gsm8k_cot,
+    task_hellaswag, task_piqa, task_lambada, task_wikitext;
 
 /* ---- for readers ---- */
 /* Appends an empty part; NULL without memory.  group: borrowed. */

@@ -18,25 +18,43 @@ struct progress {
     int is_terminal;
 };
 
-/* On a terminal a bar that is drawn over itself; elsewhere nothing. */
-static int show_progress(void *ctx, const char *part, size_t done, size_t total)
+/* Documents that were taken from a file took no time. */
+static double per_second(const struct task_progress *at, double past)
 {
-    struct progress *p = ctx;
-    double now = clock_mono(), past = now - p->started;
+    return past > 0 ? (double)(at->done - at->resumed) / past : 0;
+}
+
+static void draw_bar(const struct task_progress *at, double past)
+{
     char bar[BAR_CELLS + 1], left[16] = "?";
-    if (!p->is_terminal || (now - p->shown < 0.1 && done < total))
-        return 0;
-    p->shown = now;
-    size_t full = total ? done * BAR_CELLS / total : BAR_CELLS;
+    double rate = per_second(at, past);
+    size_t full = at->total ? at->done * BAR_CELLS / at->total : BAR_CELLS;
     for (size_t i = 0; i < BAR_CELLS; i++)
         bar[i] = i < full ? '#' : '.';
     bar[BAR_CELLS] = '\0';
-    if (done > 0)
-        str_duration(left, past / (double)done * (double)(total - done));
-    fprintf(stderr, "\r\033[K%.*s [%s] %zu/%zu, %s left", NAME_CELLS, part, bar, done, total, left);
-    if (done == total)
-        fprintf(stderr, "\r\033[K");
+    if (rate > 0)
+        str_duration(left, (double)(at->total - at->done) / rate);
+    fprintf(stderr, "\r\033[K%.*s [%s] %zu/%zu, %.3g/s, %s left", NAME_CELLS, at->part, bar,
+            at->done, at->total, rate, left);
     fflush(stderr);
+}
+
+/* On a terminal a bar that is drawn over itself; at the end, there and elsewhere, one line. */
+static int show_progress(void *ctx, const struct task_progress *at)
+{
+    struct progress *p = ctx;
+    double now = clock_mono(), past = now - p->started;
+    char took[16];
+    if (at->done == at->total) {
+        fprintf(stderr, "%s%.*s: %zu documents",
+                p->is_terminal ? "\r\033[K" : "depthscope: ", NAME_CELLS, at->part, at->done);
+        if (at->resumed)
+            fprintf(stderr, ", %zu of them done before", at->resumed);
+        fprintf(stderr, ", %s, %.3g a second\n", str_duration(took, past), per_second(at, past));
+    } else if (p->is_terminal && now - p->shown >= 0.1) {
+        p->shown = now;
+        draw_bar(at, past);
+    }
     return 0;
 }
 

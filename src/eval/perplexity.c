@@ -24,7 +24,7 @@ enum { STORY_SEED_RUN = 1, STORY_SEED_FRESH = 2 };
 #define AT(field) offsetof(struct ppl_options, field)
 static const struct opt ppl_opts[] = {
     // clang-format off
-    {"task",          OPT_STRING, AT(task),      "ppl", 0, 0, NULL, "ppl: loss and bits per byte over a text; mmlu (or mmlu_SUBJECT), arc_challenge, arc_easy, gsm8k, hellaswag, piqa, lambada_openai, wikitext: of data.path=FOLDER", NULL},
+    {"task",          OPT_STRING, AT(task),      "ppl", 0, 0, NULL, "ppl: loss and bits per byte over a text; mmlu (or mmlu_SUBJECT), arc_challenge, arc_easy, gsm8k, gsm8k_cot, hellaswag, piqa, lambada_openai, wikitext: of data.path=FOLDER", NULL},
     {"shots",         OPT_INT,    AT(shots),     "-1", -1, 256, NULL, "tasks: solved examples in the prompt; -1 = as the task is usually run", NULL},
     {"limit",         OPT_INT,    AT(limit),     "0", 0, 1e9, NULL, "tasks: first documents of each subject; 0 = all", NULL},
     {"max_gen",       OPT_INT,    AT(max_gen),   "256", 1, 1 << 20, NULL, "tasks: tokens of an answer in free text", NULL},

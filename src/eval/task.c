@@ -12,8 +12,8 @@
 
 /* A new task is one line here and one file. */
 static const struct task *const tasks[] = {
-    &task_mmlu, &task_arc_challenge, &task_arc_easy, &task_gsm8k, &task_hellaswag,
-    &task_piqa, &task_lambada,       &task_wikitext, NULL,
+    &task_mmlu,      &task_arc_challenge, &task_arc_easy, &task_gsm8k,    &task_gsm8k_cot,
+    &task_hellaswag, &task_piqa,          &task_lambada,  &task_wikitext, NULL,
 };
 
 const struct task *const *task_all(void)
@@ -126,10 +126,7 @@ void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, d
         *value = s->mean;
         *error = se;
         break;
-    case TASK_PERPLEXITY: /* the error to first order, of exp(-mean) */
-        *value = exp(-s->mean);
-        *error = *value * se;
-        break;
+    case TASK_PERPLEXITY: *value = exp(-s->mean); break;
     case TASK_WEIGHTED_PERPLEXITY: *value = exp(-s->value / s->weight); break;
     case TASK_WEIGHTED_BITS: *value = -s->value / (s->weight * log(2)); break;
     }
@@ -175,8 +172,9 @@ struct run {
     struct task_log *log;
     task_progress_fn *each;
     void *ctx;
-    size_t done, total, resumed;
+    struct task_progress at;
     struct str prompt, text;
+    double *kept; /* values of the metric that is a perplexity, for its error */
 };
 
 static size_t asked(const struct run *r, const struct task_part *p)
@@ -224,7 +222,7 @@ static int one_document(struct run *r, const struct task_part *p, size_t i, stru
     *x = (struct task_done){0};
     rc = task_log_get(r->log, p->name, i, hash, x, e);
     if (rc != 0) {
-        r->resumed += rc > 0;
+        r->at.resumed += rc > 0;
         return rc < 0 ? rc : 0;
     }
     rc = ask(r, d, &a, x, e);
@@ -232,30 +230,57 @@ static int one_document(struct run *r, const struct task_part *p, size_t i, stru
                   : task_log_add(r->log, p->name, i, hash, d, &a, x, e);
 }
 
+static void add_values(struct run *r, struct task_sum sum[TASK_METRICS_MAX],
+                       const struct task_value x[TASK_METRICS_MAX], size_t i)
+{
+    const struct task *t = r->set.task;
+    for (size_t k = 0; k < t->n_metrics; k++) {
+        task_sum_add(&sum[k], x[k]);
+        if (t->metrics[k].mean == TASK_PERPLEXITY)
+            r->kept[i] = x[k].value;
+    }
+}
+
+static int end_part(const struct run *r, const struct task_sum sum[TASK_METRICS_MAX],
+                    struct task_score *out, struct err *e)
+{
+    const struct task *t = r->set.task;
+    int rc = 0;
+    for (size_t k = 0; k < t->n_metrics && rc == 0; k++) {
+        task_sum_end(&sum[k], t->metrics[k].mean, &out->value[k], &out->error[k]);
+        if (t->metrics[k].mean == TASK_PERPLEXITY)
+            rc = task_bootstrap_error(&out->error[k], r->kept, out->n, e);
+    }
+    return rc;
+}
+
 static int one_part(struct run *r, const struct task_part *p, struct task_score *out, struct err *e)
 {
     struct mt19937 random;
     struct task_sum sum[TASK_METRICS_MAX] = {{0}};
-    const struct task *t = r->set.task;
     int rc = 0;
     mt19937_init(&random, TASK_SHOTS_SEED);
     str_copy(out->name, sizeof out->name, p->name);
     out->group = p->group;
     out->n = asked(r, p);
     out->original = p->asked.n;
+    r->at.part = p->name;
+    mem_free(r->kept);
+    r->kept = mem_alloc(out->n, sizeof *r->kept);
+    if (!r->kept)
+        return err_set(e, DS_EMEM, "scores");
     for (size_t i = 0; i < out->n && rc == 0; i++) {
         struct task_done x;
-        if (r->each && r->each(r->ctx, p->name, r->done, r->total))
+        if (r->each && r->each(r->ctx, &r->at))
             return err_set(e, DS_ESTOP, "stopped at document %zu of %s", i, p->name);
         rc = one_document(r, p, i, &random, &x, e);
-        for (size_t k = 0; k < t->n_metrics && rc == 0; k++)
-            task_sum_add(&sum[k], x.value[k]);
+        if (rc < 0)
+            return rc;
+        add_values(r, sum, x.value, i);
         spent_add(&out->spent, &x.spent);
-        r->done++;
+        r->at.done++;
     }
-    for (size_t k = 0; k < t->n_metrics; k++)
-        task_sum_end(&sum[k], t->metrics[k].mean, &out->value[k], &out->error[k]);
-    return rc;
+    return end_part(r, sum, out, e);
 }
 
 /* Means by size, and the pooled error, of the parts of a group; NULL: of all. */
@@ -319,11 +344,12 @@ static int all_parts(struct task_result *out, struct run *r, struct err *e)
     out->v = mem_alloc(2 * n + 1, sizeof *out->v);
     int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "scores");
     for (size_t i = 0; i < n && rc == 0; i++)
-        r->total += asked(r, &r->set.parts.v[i]);
+        r->at.total += asked(r, &r->set.parts.v[i]);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = one_part(r, &r->set.parts.v[i], &part[i], e);
+    r->at.part = out->task->name;
     if (rc == 0 && r->each)
-        r->each(r->ctx, out->task->name, r->done, r->total);
+        r->each(r->ctx, &r->at);
     if (rc == 0 && is_group)
         arrange(out, part, n);
     else if (rc == 0) {
@@ -366,7 +392,8 @@ int task_run(struct task_result *out, struct subject *s, const struct task_optio
         rc = open_log(&r, o, s, e);
     if (rc == 0)
         rc = all_parts(&result, &r, e);
-    result.resumed = r.resumed;
+    result.resumed = r.at.resumed;
+    mem_free(r.kept);
     task_log_close(r.log);
     scorer_close(r.scorer);
     task_set_close(&r.set);

@@ -100,7 +100,9 @@ static void entry(struct str *s, enum section what, const struct task_result *r,
     case RESULTS:
     case GROUPS: scores(s, r, x); break;
     case CONFIGS: config(s, r, x); break;
-    case VERSIONS: str_add_json_num(s, r->task->version); break;
+    case VERSIONS:
+        str_add_json_num(s, is_group(r, x) ? r->task->group_version : r->task->version);
+        break;
     case SHOTS: str_addf(s, "%lld", (long long)r->shots); break;
     case HIGHER:
         str_add(s, "{");

@@ -185,6 +185,7 @@ const struct task task_mmlu = {
     .takes_first_shots = 1,
     .has_parts = 1,
     .version = 1,
+    .group_version = 2,
     .metrics = task_choice_metrics,
     .n_metrics = 1, /* the letters are equally long */
     .read = read_mmlu,
