@@ -14,6 +14,9 @@ int utf8_decode(const char *s, size_t n, uint32_t *cp);
 int utf8_encode(char out[4], uint32_t cp); /* length, 0 if not encodable */
 /* Offset of the first invalid byte, or n when all is valid. */
 size_t utf8_valid(const char *s, size_t n);
+/* The one code point that is cp in small letters, or as a word begins; cp itself when there is none or it takes several. */
+uint32_t utf8_lower(uint32_t cp);
+uint32_t utf8_title(uint32_t cp);
 /* Cells of one code point on a terminal: 0, 1, 2 (wcwidth; -1 never returned). */
 int utf8_width(uint32_t cp);
 /* Cells of a sanitised string. */

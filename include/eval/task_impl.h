@@ -20,6 +20,7 @@ struct task_doc {
     char *choice[TASK_CHOICES_MAX]; /* without the blank in front of it */
     int choices, gold;              /* gold: index of the right choice   */
     double words, bytes;            /* rolling: of the original text     */
+    char *tag; /* the part that it belongs to, of rows that come mixed; or NULL */
 };
 struct task_docs {
     struct task_doc *v;
@@ -72,9 +73,11 @@ struct task_env {
 };
 struct task {
     const char *name, *summary, *output_type;
+    const char *source; /* which files, and whose */
     enum task_kind kind;
     int shots;             /* as the task is usually run */
     int takes_first_shots; /* the first ones, for every document alike; else sampled anew for each */
+    int draws_spare;       /* sampled: one more is drawn, and the question itself is left out */
     int has_parts;         /* "NAME_SUBJECT" is one part */
     double version, group_version; /* of the harness' definition; of groups of its parts */
     const char *const *until;      /* stop strings, NULL-terminated; TASK_GENERATE */
@@ -94,6 +97,10 @@ struct task_part *task_add_part(struct task_parts *p, const char *name, const ch
                                 const char *group);
 /* Appends a document, all of whose strings are empty; NULL without memory. */
 struct task_doc *task_add_doc(struct task_docs *d);
+/* Moves the documents with this tag, in their order; in their places are empty ones. */
+int task_take_tagged(struct task_docs *to, struct task_docs *from, const char *tag,
+                     struct err *e) DS_CHECK;
+void task_docs_release(struct task_docs *d);
 void task_parts_release(struct task_parts *p);
 /* A copy of text into *field (NULL or owned); DS_EMEM. */
 int task_set(char **field, const char *text, struct err *e) DS_CHECK;
@@ -103,17 +110,24 @@ int task_take(char **field, struct str *s, struct err *e) DS_CHECK;
 /* path itself when it is a file, else the first of names (NULL-terminated) below it. DS_ENOTFOUND naming them. */
 int task_find(char *out, size_t size, const char *path, const char *const *names,
               struct err *e) DS_CHECK;
-/* Lines of JSON objects.  row fills one document; `where` is "FILE:LINE". */
+/* DS_EFORMAT with what helps when the name is of a kind of file that is not read (parquet, compressed files). */
+int task_check_name(const char *path, struct err *e) DS_CHECK;
+/* A whole file: UTF-8 without NUL, of none of these kinds. */
+int task_read_file(struct str *text, const char *path, struct err *e) DS_CHECK;
+/* Rows of an object each: lines of JSON, one JSON array, or (NAME.csv) a table whose first line names the columns.  row fills
+ * one document; `where` is "FILE:LINE". */
 typedef int task_row_fn(struct task_doc *d, const struct json_node *row, const char *where,
                         struct err *e);
-int task_read_jsonl(struct task_docs *out, const char *path, task_row_fn *row,
-                    struct err *e) DS_CHECK;
+int task_read_rows(struct task_docs *out, const char *path, task_row_fn *row,
+                   struct err *e) DS_CHECK;
 /* The text under key; DS_EFORMAT naming the key and the line. */
 int task_text(const char **out, const struct json_node *row, const char *key, const char *where,
               struct err *e) DS_CHECK;
+/* The small number under key, also where it is written as a text; -1 otherwise. */
+int64_t task_int(const struct json_node *row, const char *key);
 /* Tables of comma-separated values with quotes (RFC 4180). */
-typedef int task_cells_fn(struct task_docs *out, char **cell, size_t n, int line, const char *path,
-                          struct err *e);
+typedef int task_cells_fn(void *ctx, struct task_docs *out, char **cell, size_t n, int line,
+                          const char *path, struct err *e);
 int task_read_csv(struct task_docs *out, const char *path, task_cells_fn *row,
                   struct err *e) DS_CHECK;
 /* A task of one part, with asked and shots from JSON lines. */

@@ -94,6 +94,16 @@ static int known_width(uint32_t cp)
     return width;
 }
 
+uint32_t utf8_lower(uint32_t cp)
+{
+    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+}
+
+uint32_t utf8_title(uint32_t cp)
+{
+    return (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
+}
+
 int utf8_width(uint32_t cp)
 {
     if (cp >= 0x20 && cp < 0x7f)

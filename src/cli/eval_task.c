@@ -50,7 +50,10 @@ static int show_progress(void *ctx, const struct task_progress *at)
                 p->is_terminal ? "\r\033[K" : "depthscope: ", NAME_CELLS, at->part, at->done);
         if (at->resumed)
             fprintf(stderr, ", %zu of them done before", at->resumed);
-        fprintf(stderr, ", %s, %.3g a second\n", str_duration(took, past), per_second(at, past));
+        fprintf(stderr, ", %s", str_duration(took, past));
+        if (at->done > at->resumed)
+            fprintf(stderr, ", %.3g a second", per_second(at, past));
+        fprintf(stderr, "\n");
     } else if (p->is_terminal && now - p->shown >= 0.1) {
         p->shown = now;
         draw_bar(at, past);
@@ -137,21 +140,19 @@ static void print_result(struct str *out, const struct task_result *r, const str
                  "from the plans of the scored passes\n");
 }
 
-/* Older results are replaced, and nothing else. */
-static int write_json(const char *path, const struct str *json, struct err *e)
+/* Older results are replaced, and nothing else: asked before there is anything to lose. */
+static int check_output(const char *path, struct err *e)
 {
     static const char begin[] = "{\"results\"";
     struct fs_map old;
-    if (fs_exists(path)) {
-        int rc = fs_map_open(&old, path, e);
-        if (rc < 0)
-            return rc;
-        int is_ours = old.n >= sizeof begin && memcmp(old.p, begin, sizeof begin - 1) == 0;
-        fs_map_close(&old);
-        if (!is_ours)
-            return err_set(e, DS_EEXIST, "%s holds something else: name another file", path);
-    }
-    return fs_write_file(path, json->p, json->len, e);
+    if (!path || !fs_exists(path))
+        return 0;
+    int rc = fs_map_open(&old, path, e);
+    if (rc < 0)
+        return rc;
+    int is_ours = old.n >= sizeof begin && memcmp(old.p, begin, sizeof begin - 1) == 0;
+    fs_map_close(&old);
+    return is_ours ? 0 : err_set(e, DS_EEXIST, "%s holds something else: name another file", path);
 }
 
 static int give(const struct cli_args *a, const struct task_result *r, const struct subject *s,
@@ -160,7 +161,9 @@ static int give(const struct cli_args *a, const struct task_result *r, const str
     struct str json = {0};
     const char *file = cli_value(a, "o");
     task_result_json(&json, r, s, o);
-    int rc = json.failed ? err_set(e, DS_EMEM, "results") : file ? write_json(file, &json, e) : 0;
+    int rc = json.failed ? err_set(e, DS_EMEM, "results")
+             : file      ? fs_write_file(file, json.p, json.len, e)
+                         : 0;
     if (rc == 0 && cli_flag(a, "json"))
         str_add_bytes(out, json.p, json.len);
     else if (rc == 0)
@@ -176,6 +179,8 @@ int eval_task(const struct cli_args *a, struct subject *s, const struct ppl_opti
     struct task_options t = options_of(o, s);
     struct progress p = {.started = clock_mono(), .is_terminal = isatty(2)};
     int rc = refuse(a, o, e);
+    if (rc == 0)
+        rc = check_output(cli_value(a, "o"), e);
     if (rc == 0)
         rc = task_run(&r, s, &t, show_progress, &p, e);
     if (rc < 0)

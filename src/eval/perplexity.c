@@ -24,12 +24,12 @@ enum { STORY_SEED_RUN = 1, STORY_SEED_FRESH = 2 };
 #define AT(field) offsetof(struct ppl_options, field)
 static const struct opt ppl_opts[] = {
     // clang-format off
-    {"task",          OPT_STRING, AT(task),      "ppl", 0, 0, NULL, "ppl: loss and bits per byte over a text; mmlu (or mmlu_SUBJECT), arc_challenge, arc_easy, gsm8k, gsm8k_cot, hellaswag, piqa, lambada_openai, wikitext: of data.path=FOLDER", NULL},
+    {"task",          OPT_STRING, AT(task),      "ppl", 0, 0, NULL, "ppl: loss and bits per byte over a text; mmlu (or mmlu_SUBJECT), arc_challenge, arc_easy, gsm8k, gsm8k_cot, hellaswag, piqa, lambada_openai, wikitext: of data=FOLDER or FILE", NULL},
     {"shots",         OPT_INT,    AT(shots),     "-1", -1, 256, NULL, "tasks: solved examples in the prompt; -1 = as the task is usually run", NULL},
     {"limit",         OPT_INT,    AT(limit),     "0", 0, 1e9, NULL, "tasks: first documents of each subject; 0 = all", NULL},
     {"max_gen",       OPT_INT,    AT(max_gen),   "256", 1, 1 << 20, NULL, "tasks: tokens of an answer in free text", NULL},
     {"results",       OPT_STRING, AT(results),   "", 0, 0, NULL, "tasks: FILE that every document is added to; what is in it is not asked again", NULL},
-    {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, folder or synth; empty = the data of the run that made the model", NULL},
+    {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, folder or synth; empty = the data of the run that made the model", "data"},
     {"data.format",   OPT_STRING, AT(format),    "",  0, 0, NULL, "auto, file, blocks, eot, jsonl, lines", NULL},
     {"data.text_key", OPT_STRING, AT(text_key),  "",  0, 0, NULL, "key of the text in JSON lines", NULL},
     {"data.max_bytes", OPT_INT,   AT(max_bytes), "0", 0, 1e15, NULL, "bytes of text to read; 0 = as the run", NULL},

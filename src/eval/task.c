@@ -48,14 +48,21 @@ static int unknown(const char *name, struct err *e)
 
 /* ---- prompts ---- */
 
+/* How many are drawn for each document. */
+static uint32_t drawn(const struct task_set *s)
+{
+    return (uint32_t)s->shots + (s->shots > 0 && s->task->draws_spare);
+}
+
 static int check_shots(const struct task_set *s, struct err *e)
 {
     if (s->shots > TASK_SHOTS_MAX)
         return err_set(e, DS_ERANGE, "shots=%lld: at most %d", (long long)s->shots, TASK_SHOTS_MAX);
     for (size_t i = 0; i < s->parts.n; i++)
-        if (s->parts.v[i].shots.n < (size_t)s->shots)
-            return err_set(e, DS_ERANGE, "shots=%lld: %s has %zu documents to take them from",
-                           (long long)s->shots, s->parts.v[i].name, s->parts.v[i].shots.n);
+        if (s->parts.v[i].shots.n < drawn(s))
+            return err_set(e, DS_ERANGE, "shots=%lld: %s has %zu documents to take %s from",
+                           (long long)s->shots, s->parts.v[i].name, s->parts.v[i].shots.n,
+                           s->task->draws_spare ? "them and a spare one" : "them");
     return 0;
 }
 
@@ -65,6 +72,9 @@ int task_set_open(struct task_set *out, const struct task_options *o, struct err
     struct task_set s = {.task = task_find_name(o->name, &env.subject)};
     if (!s.task)
         return unknown(o->name, e);
+    if (!o->path[0])
+        return err_set(e, DS_EUSAGE, "task=%s needs data=FOLDER or FILE: %s", s.task->name,
+                       s.task->source);
     s.shots = o->shots >= 0 ? o->shots : s.task->shots;
     env.wants_shots = s.shots > 0;
     int rc = s.task->read(&s.parts, s.task, &env, e);
@@ -82,24 +92,42 @@ void task_set_close(struct task_set *s)
     task_parts_release(&s->parts);
 }
 
+static int is_same(const struct task_doc *a, const struct task_doc *b)
+{
+    int same = a->choices == b->choices && a->gold == b->gold && strcmp(a->query, b->query) == 0;
+    for (int k = 0; k < a->choices && same; k++)
+        same = strcmp(a->choice[k], b->choice[k]) == 0;
+    return same;
+}
+
+static int pick_shots(uint32_t *pick, const struct task_set *s, const struct task_part *part,
+                      struct mt19937 *from, struct err *e)
+{
+    uint32_t n = drawn(s);
+    for (uint32_t i = 0; i < n; i++)
+        pick[i] = i;
+    return n > 0 && !s->task->takes_first_shots
+               ? mt19937_sample(from, (uint32_t)part->shots.n, n, pick, e)
+               : 0;
+}
+
 int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
                 const struct task_doc *d, struct mt19937 *from, struct err *e)
 {
-    uint32_t pick[TASK_SHOTS_MAX];
-    uint32_t k = (uint32_t)s->shots;
-    int rc = 0;
-    for (uint32_t i = 0; i < k; i++)
-        pick[i] = i;
-    if (k > 0 && !s->task->takes_first_shots)
-        rc = mt19937_sample(from, (uint32_t)part->shots.n, k, pick, e);
+    uint32_t pick[TASK_SHOTS_MAX + 1], n = drawn(s);
+    int rc = pick_shots(pick, s, part, from, e);
+    int64_t left = s->shots;
     if (rc < 0)
         return rc;
     str_reset(out);
     if (s->task->kind != TASK_ROLLING)
         str_add(out, part->description);
-    for (uint32_t i = 0; i < k; i++) {
+    for (uint32_t i = 0; i < n && left > 0; i++) {
         const struct task_doc *shot = &part->shots.v[pick[i]];
+        if (s->task->draws_spare && is_same(shot, d))
+            continue;
         str_addf(out, "%s %s\n\n", shot->query, shot->target);
+        left--;
     }
     str_add(out, d->query);
     return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;

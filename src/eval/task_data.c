@@ -2,12 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "eval/task_impl.h"
-
-enum { FILE_MAX = 1 << 30, CELLS_MAX = 32 };
 
 int task_set(char **field, const char *text, struct err *e)
 {
@@ -50,11 +48,12 @@ struct task_doc *task_add_doc(struct task_docs *d)
     return d->v[d->n - 1].query && d->v[d->n - 1].target ? &d->v[d->n - 1] : NULL;
 }
 
-static void docs_release(struct task_docs *d)
+void task_docs_release(struct task_docs *d)
 {
     for (size_t i = 0; i < d->n; i++) {
         mem_free(d->v[i].query);
         mem_free(d->v[i].target);
+        mem_free(d->v[i].tag);
         for (int k = 0; k < TASK_CHOICES_MAX; k++)
             mem_free(d->v[i].choice[k]);
     }
@@ -62,11 +61,26 @@ static void docs_release(struct task_docs *d)
     *d = (struct task_docs){0};
 }
 
+int task_take_tagged(struct task_docs *to, struct task_docs *from, const char *tag, struct err *e)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        if (!from->v[i].tag || strcmp(from->v[i].tag, tag) != 0)
+            continue;
+        struct task_doc *d = task_add_doc(to), empty;
+        if (!d)
+            return err_set(e, DS_EMEM, "documents");
+        empty = *d;
+        *d = from->v[i];
+        from->v[i] = empty;
+    }
+    return 0;
+}
+
 void task_parts_release(struct task_parts *p)
 {
     for (size_t i = 0; i < p->n; i++) {
-        docs_release(&p->v[i].asked);
-        docs_release(&p->v[i].shots);
+        task_docs_release(&p->v[i].asked);
+        task_docs_release(&p->v[i].shots);
         mem_free(p->v[i].name);
         mem_free(p->v[i].description);
     }
@@ -78,167 +92,53 @@ void task_parts_release(struct task_parts *p)
 
 static int not_found(const char *path, const char *const *names, struct err *e)
 {
-    char **have = NULL;
+    char **have = NULL, file[1100];
     size_t n = 0;
     struct str list = {0};
-    const char *parquet = NULL;
+    int rc = 0;
     for (size_t i = 0; names[i]; i++)
         str_addf(&list, "%s%s", i ? ", " : "", names[i]);
     if (fs_list(path, &have, &n, NULL) == 0)
-        for (size_t i = 0; i < n && !parquet; i++)
-            parquet = strstr(have[i], ".parquet") ? have[i] : NULL;
-    int rc = !fs_exists(path)
-                 ? err_set(e, DS_ENOTFOUND, "data.path=%s: there is no such folder", path)
-             : parquet ? err_set(e, DS_EFORMAT,
-                                 "%s/%s is parquet, which is not read here: write its rows as "
-                                 "lines of JSON (%s)",
-                                 path, parquet, str_text(&list))
-                       : err_set(e, DS_ENOTFOUND, "%s holds none of %s", path, str_text(&list));
+        for (size_t i = 0; i < n && rc == 0; i++) {
+            snprintf(file, sizeof file, "%.800s/%.200s", path, have[i]);
+            rc = task_check_name(file, e);
+        }
+    if (rc == 0)
+        rc = fs_exists(path)
+                 ? err_set(e, DS_ENOTFOUND, "%s holds none of %s", path, str_text(&list))
+                 : err_set(e, DS_ENOTFOUND, "data.path=%s: there is no such file or folder", path);
     fs_list_free(have, n);
     str_release(&list);
     return rc;
 }
 
+/* dir/name, or with another ending that rows are read from. */
+static int find_name(char *out, size_t size, const char *dir, const char *name, struct err *e)
+{
+    static const char lines[] = ".jsonl";
+    static const char *const other[] = {".json", ".csv"};
+    int rc = fs_join(out, size, dir, name, e);
+    size_t n = rc == 0 ? strlen(out) : 0, k = sizeof lines - 1;
+    if (rc < 0 || fs_exists(out) || n < k || strcmp(out + n - k, lines) != 0)
+        return rc;
+    for (size_t i = 0; i < DS_LEN(other); i++) {
+        str_copy(out + n - k, k + 1, other[i]); /* none is longer */
+        if (fs_exists(out))
+            return 0;
+    }
+    return fs_join(out, size, dir, name, e);
+}
+
 int task_find(char *out, size_t size, const char *path, const char *const *names, struct err *e)
 {
-    if (path[0] == '\0')
-        return err_set(e, DS_EUSAGE, "this task needs data.path=FOLDER with %s", names[0]);
     if (fs_exists(path) && !fs_is_dir(path))
         return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "the path is too long") : 0;
     for (size_t i = 0; names[i]; i++) {
-        int rc = fs_join(out, size, path, names[i], e);
+        int rc = find_name(out, size, path, names[i], e);
         if (rc < 0 || fs_exists(out))
             return rc;
     }
     return not_found(path, names, e);
-}
-
-static int read_text(struct str *text, const char *path, struct err *e)
-{
-    int rc = fs_read_file(text, path, FILE_MAX, e);
-    if (rc < 0)
-        return rc;
-    if (text->len >= 4 && memcmp(text->p, "PAR1", 4) == 0)
-        return err_set(e, DS_EFORMAT,
-                       "%s is parquet, which is not read here: write its rows as lines of JSON",
-                       path);
-    size_t bad = utf8_valid(str_text(text), text->len);
-    if (bad < text->len)
-        return err_set(e, DS_EFORMAT, "%s: byte %zu is not UTF-8", path, bad);
-    const char *nul = text->len ? memchr(text->p, 0, text->len) : NULL;
-    return nul ? err_set(e, DS_EFORMAT, "%s: byte %zu is 0: this is no text", path,
-                         (size_t)(nul - text->p))
-               : 0;
-}
-
-static int add_line(struct task_docs *out, const char *line, size_t n, const char *where,
-                    task_row_fn *row, struct err *e)
-{
-    struct json *j = NULL;
-    int rc = json_parse(&j, line, n, where, e);
-    if (rc < 0)
-        return rc;
-    struct task_doc *d = NULL;
-    if (json_kind_of(json_root(j)) != JSON_KIND_OBJECT)
-        rc = err_set(e, DS_EFORMAT, "%s: not an object", where);
-    else if ((d = task_add_doc(out)) == NULL)
-        rc = err_set(e, DS_EMEM, "documents");
-    else
-        rc = row(d, json_root(j), where, e);
-    json_free(j);
-    return rc;
-}
-
-int task_read_jsonl(struct task_docs *out, const char *path, task_row_fn *row, struct err *e)
-{
-    struct str text = {0};
-    char where[1100];
-    int rc = read_text(&text, path, e), line = 0;
-    for (size_t at = 0; rc == 0 && at < text.len;) {
-        const char *p = text.p + at, *end = memchr(p, '\n', text.len - at);
-        size_t n = end ? (size_t)(end - p) : text.len - at, from = 0, to = n;
-        at += n + 1;
-        line++;
-        task_strip(p, &from, &to);
-        snprintf(where, sizeof where, "%.1000s:%d", path, line);
-        if (from < to)
-            rc = add_line(out, p + from, to - from, where, row, e);
-    }
-    if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s holds no documents", path);
-    str_release(&text);
-    return rc;
-}
-
-int task_text(const char **out, const struct json_node *row, const char *key, const char *where,
-              struct err *e)
-{
-    size_t n;
-    *out = json_str(json_get(row, key), &n);
-    return *out ? 0 : err_set(e, DS_EFORMAT, "%s: no text \"%s\"", where, key);
-}
-
-/* ---- comma-separated values ---- */
-
-struct csv {
-    char *at, *end;
-    int line;
-};
-
-/* One cell, unquoted in place.  *last: it ends its row. */
-static int csv_cell(struct csv *c, char **cell, int *last, const char *path, struct err *e)
-{
-    char *to = c->at;
-    int start = c->line, quoted = c->at < c->end && *c->at == '"';
-    *cell = to;
-    c->at += quoted;
-    for (; c->at < c->end; c->at++) {
-        if (quoted && *c->at == '"') {
-            if (c->at + 1 < c->end && c->at[1] == '"')
-                c->at++;
-            else {
-                quoted = 0;
-                continue;
-            }
-        } else if (!quoted && (*c->at == ',' || *c->at == '\n'))
-            break;
-        c->line += *c->at == '\n';
-        *to++ = *c->at;
-    }
-    if (quoted)
-        return err_set(e, DS_EFORMAT, "%s:%d: a quote is never closed: the file is cut", path,
-                       start);
-    *last = c->at >= c->end || *c->at == '\n';
-    c->line += c->at < c->end && *c->at == '\n';
-    if (*last && to > *cell && to[-1] == '\r')
-        to--;
-    c->at++; /* before *to is overwritten: it may be the comma itself */
-    *to = '\0';
-    return 0;
-}
-
-int task_read_csv(struct task_docs *out, const char *path, task_cells_fn *row, struct err *e)
-{
-    struct str text = {0};
-    char *cell[CELLS_MAX];
-    int rc = read_text(&text, path, e);
-    struct csv c = {.at = text.p, .end = text.p ? text.p + text.len : NULL, .line = 1};
-    while (rc == 0 && c.at < c.end) {
-        size_t n = 0;
-        int last = 0, line = c.line;
-        while (rc == 0 && !last) {
-            if (n == CELLS_MAX)
-                rc = err_set(e, DS_EFORMAT, "%s:%d: more than %d columns", path, line, CELLS_MAX);
-            else
-                rc = csv_cell(&c, &cell[n++], &last, path, e);
-        }
-        if (rc == 0 && !(n == 1 && cell[0][0] == '\0'))
-            rc = row(out, cell, n, line, path, e);
-    }
-    if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s holds no documents", path);
-    str_release(&text);
-    return rc;
 }
 
 int task_read_splits(struct task_parts *out, const struct task *t, const struct task_env *env,
@@ -251,7 +151,7 @@ int task_read_splits(struct task_parts *out, const struct task *t, const struct 
         return err_set(e, DS_EMEM, "documents");
     int rc = task_find(path, sizeof path, env->path, asked, e);
     if (rc == 0)
-        rc = task_read_jsonl(&part->asked, path, row, e);
+        rc = task_read_rows(&part->asked, path, row, e);
     if (rc < 0 || !env->wants_shots)
         return rc;
     if (!shots)
@@ -262,5 +162,5 @@ int task_read_splits(struct task_parts *out, const struct task *t, const struct 
                        "shots=0",
                        env->path);
     rc = task_find(path, sizeof path, env->path, shots, e);
-    return rc == 0 ? task_read_jsonl(&part->shots, path, row, e) : rc;
+    return rc == 0 ? task_read_rows(&part->shots, path, row, e) : rc;
 }

@@ -1,5 +1,4 @@
 /* hellaswag: which of four endings follows (Zellers et al. 2019). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -27,23 +26,18 @@ static void preprocess(struct str *s)
     task_replace(s, "  ", " ");
 }
 
-/* Latin, Greek and Cyrillic letters that differ by a distance. */
-static uint32_t shift_case(uint32_t c, int upper)
+/* Letters that become several.  (A sigma at the end of a word is not told from another.) */
+static const char *several(uint32_t c, int is_first)
 {
-    static const struct {
-        uint32_t from, to, by; /* capitals */
-    } range[] = {{'A', 'Z', 32},     {0xc0, 0xd6, 32},   {0xd8, 0xde, 32},
-                 {0x391, 0x3a9, 32}, {0x410, 0x42f, 32}, {0x400, 0x40f, 80}};
-    for (size_t i = 0; i < sizeof range / sizeof *range; i++) {
-        if (!upper && c >= range[i].from && c <= range[i].to)
-            return c + range[i].by;
-        if (upper && c >= range[i].from + range[i].by && c <= range[i].to + range[i].by)
-            return c - range[i].by;
+    switch (c) {
+    case 0xdf: return is_first ? "Ss" : NULL;
+    case 0x149: return is_first ? "\xca\xbcN" : NULL;
+    case 0x130: return is_first ? NULL : "i\xcc\x87";
+    default: return NULL;
     }
-    return c;
 }
 
-/* str.capitalize(): the first letter large, the others small. */
+/* str.capitalize(): the first letter as a word begins, the others small. */
 static void add_capitalised(struct str *out, const char *s)
 {
     size_t n = strlen(s);
@@ -51,8 +45,12 @@ static void add_capitalised(struct str *out, const char *s)
         uint32_t c;
         char bytes[4];
         int k = utf8_decode(s + at, n - at, &c);
-        int put = utf8_encode(bytes, shift_case(c, at == 0));
-        str_add_bytes(out, bytes, (size_t)put);
+        const char *put = several(c, at == 0);
+        if (put)
+            str_add(out, put);
+        else
+            str_add_bytes(out, bytes,
+                          (size_t)utf8_encode(bytes, at == 0 ? utf8_title(c) : utf8_lower(c)));
         at += (size_t)(k > 0 ? k : 1);
     }
 }
@@ -67,15 +65,6 @@ static int add_ending(struct task_doc *d, size_t k, const struct json_node *endi
     str_add(&s, text);
     preprocess(&s);
     return task_take(&d->choice[k], &s, e);
-}
-
-/* Published as a number, and as a text of one. */
-static int label_of(const struct json_node *row)
-{
-    const char *text = json_str(json_get(row, "label"), NULL);
-    if (text)
-        return text[0] >= '0' && text[0] <= '9' && text[1] == '\0' ? text[0] - '0' : -1;
-    return (int)json_int(json_get(row, "label"), -1);
 }
 
 static int add_row(struct task_doc *d, const struct json_node *row, const char *where,
@@ -97,7 +86,7 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     if (rc < 0)
         return rc;
     d->choices = (int)n;
-    d->gold = label_of(row);
+    d->gold = (int)task_int(row, "label"); /* published as a number, and as a text of one */
     if (d->gold < 0 || d->gold >= d->choices)
         return err_set(e, DS_EFORMAT, "%s: no \"label\" among %d endings", where, d->choices);
     str_addf(&query, "%s: %s ", label, a);
@@ -119,8 +108,11 @@ static int read_hellaswag(struct task_parts *out, const struct task *t, const st
 const struct task task_hellaswag = {
     .name = "hellaswag",
     .summary = "which of four endings follows",
+    .source =
+        "validation.jsonl (hellaswag_val.jsonl), and train.jsonl for shots, of rowanz/hellaswag",
     .output_type = "multiple_choice",
     .kind = TASK_CHOICE,
+    .draws_spare = 1,
     .version = 1,
     .metrics = task_choice_metrics,
     .n_metrics = 3,

@@ -11,15 +11,15 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     int rc = task_text(&text, row, "text", where, e);
     if (rc < 0)
         return rc;
-    const char *blank = strrchr(text, ' ');
-    if (!blank)
-        return err_set(e, DS_EFORMAT, "%s: a passage of one word", where);
-    str_add_bytes(&query, text, (size_t)(blank - text));
+    if (!text[0])
+        return err_set(e, DS_EFORMAT, "%s: \"text\" is empty", where);
+    const char *blank = strrchr(text, ' '), *last = blank ? blank + 1 : text;
+    str_add_bytes(&query, text, (size_t)(blank ? blank - text : 0));
     d->choices = 1;
     rc = task_take(&d->query, &query, e);
     if (rc == 0)
-        rc = task_set(&d->choice[0], blank + 1, e);
-    return rc == 0 ? task_set(&d->target, blank + 1, e) : rc;
+        rc = task_set(&d->choice[0], last, e);
+    return rc == 0 ? task_set(&d->target, last, e) : rc;
 }
 
 static int read_lambada(struct task_parts *out, const struct task *t, const struct task_env *env,
@@ -43,6 +43,7 @@ static const struct task_metric metrics[] = {{"perplexity", "none", TASK_PERPLEX
 const struct task task_lambada = {
     .name = "lambada_openai",
     .summary = "the last word of a passage",
+    .source = "test.jsonl (lambada_test_en.jsonl): the rows of EleutherAI/lambada_openai",
     .output_type = "loglikelihood",
     .kind = TASK_CHOICE,
     .version = 1,

@@ -1,6 +1,7 @@
 #include "eval/task_log.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +203,8 @@ int task_log_add(struct task_log *l, const char *part, size_t i, uint64_t hash,
         str_add_json(&s, a->text, strlen(a->text));
     else
         str_add(&s, "null");
+    str_add(&s, ", \"depth\": ");
+    str_add_json_num(&s, spent.tokens > 0 ? spent.run / spent.tokens : (double)NAN);
     for (int w = 0; w < 2; w++) {
         str_addf(&s, ", \"%s\": [", w ? "weight" : "value");
         for (int k = 0; k < TASK_METRICS_MAX; k++)

@@ -84,27 +84,16 @@ static int answer_of(const char *cell)
                                               : -1;
 }
 
-static int add_row(struct task_docs *out, char **cell, size_t n, int line, const char *path,
-                   struct err *e)
+static int fill(struct task_doc *d, const char *question, const char *const choice[CHOICES],
+                int gold, struct err *e)
 {
-    int gold, rc = 0;
-    if (n != COLUMNS)
-        return err_set(e, DS_EFORMAT, "%s:%d: %zu columns, not %d: question, four choices, answer",
-                       path, line, n, COLUMNS);
-    if (line == 1 && strcmp(cell[0], "question") == 0)
-        return 0; /* a header */
-    if ((gold = answer_of(cell[COLUMNS - 1])) < 0)
-        return err_set(e, DS_EFORMAT, "%s:%d: the answer is \"%.20s\", not 0 to 3 or A to D", path,
-                       line, cell[COLUMNS - 1]);
-    struct task_doc *d = task_add_doc(out);
     struct str query = {0};
-    size_t from = 0, to = strlen(cell[0]);
-    if (!d)
-        return err_set(e, DS_EMEM, "documents");
-    task_strip(cell[0], &from, &to);
-    str_add_bytes(&query, cell[0] + from, to - from);
+    size_t from = 0, to = strlen(question);
+    int rc = 0;
+    task_strip(question, &from, &to);
+    str_add_bytes(&query, question + from, to - from);
     for (int k = 0; k < CHOICES && rc == 0; k++) {
-        str_addf(&query, "\n%s. %s", letter[k], cell[1 + k]);
+        str_addf(&query, "\n%s. %s", letter[k], choice[k]);
         rc = task_set(&d->choice[k], letter[k], e);
     }
     str_add(&query, "\nAnswer:");
@@ -118,24 +107,66 @@ static int add_row(struct task_docs *out, char **cell, size_t n, int line, const
     return rc;
 }
 
+static int add_cells(void *ctx, struct task_docs *out, char **cell, size_t n, int line,
+                     const char *path, struct err *e)
+{
+    int gold;
+    (void)ctx;
+    if (n != COLUMNS)
+        return err_set(e, DS_EFORMAT, "%s:%d: %zu columns, not %d: question, four choices, answer",
+                       path, line, n, COLUMNS);
+    if (line == 1 && strcmp(cell[0], "question") == 0)
+        return 0; /* a header */
+    if ((gold = answer_of(cell[COLUMNS - 1])) < 0)
+        return err_set(e, DS_EFORMAT, "%s:%d: the answer is \"%.20s\", not 0 to 3 or A to D", path,
+                       line, cell[COLUMNS - 1]);
+    const char *const choice[CHOICES] = {cell[1], cell[2], cell[3], cell[4]};
+    struct task_doc *d = task_add_doc(out);
+    return d ? fill(d, cell[0], choice, gold, e) : err_set(e, DS_EMEM, "documents");
+}
+
+static const struct subject_row *find_subject(const char *name)
+{
+    for (size_t i = 0; i < DS_LEN(subjects); i++)
+        if (strcmp(subjects[i].name, name) == 0)
+            return &subjects[i];
+    return NULL;
+}
+
+/* {"question", "subject", "choices": [4], "answer": 0 to 3} */
+static int add_row(struct task_doc *d, const struct json_node *row, const char *where,
+                   struct err *e)
+{
+    const char *question, *subject, *choice[CHOICES];
+    const struct json_node *choices = json_get(row, "choices"), *answer = json_get(row, "answer");
+    const char *text = json_str(answer, NULL);
+    int64_t gold = text ? answer_of(text) : json_int(answer, -1);
+    int rc = task_text(&question, row, "question", where, e);
+    if (rc == 0)
+        rc = task_text(&subject, row, "subject", where, e);
+    if (rc == 0 && !find_subject(subject))
+        rc = err_set(e, DS_EFORMAT, "%s: mmlu has no subject \"%.60s\"", where, subject);
+    for (size_t k = 0; k < CHOICES && rc == 0; k++)
+        if ((choice[k] = json_str(json_at(choices, k), NULL)) == NULL || json_len(choices) != 4)
+            rc = err_set(e, DS_EFORMAT, "%s: \"choices\" are not four texts", where);
+    if (rc == 0 && (gold < 0 || gold >= CHOICES))
+        rc = err_set(e, DS_EFORMAT, "%s: the \"answer\" is not 0 to 3 or A to D", where);
+    if (rc == 0)
+        rc = task_set(&d->tag, subject, e);
+    return rc == 0 ? fill(d, question, choice, (int)gold, e) : rc;
+}
+
 static int read_split(struct task_docs *out, const struct task_env *env, const char *subject,
                       const char *split, struct err *e)
 {
     char name[160], path[1024];
     const char *const names[] = {name, NULL};
     snprintf(name, sizeof name, "%s/%s_%s.csv", split, subject, split);
-    if (!fs_is_dir(env->path))
-        return err_set(e, DS_EUSAGE,
-                       "task=mmlu needs data.path=FOLDER with test/SUBJECT_test.csv and "
-                       "dev/SUBJECT_dev.csv; %s is %s",
-                       env->path[0] ? env->path : "\"\"",
-                       env->path[0] && fs_exists(env->path) ? "a file" : "not there");
     int rc = task_find(path, sizeof path, env->path, names, e);
-    return rc == 0 ? task_read_csv(out, path, add_row, e) : rc;
+    return rc == 0 ? task_read_csv(out, path, add_cells, e) : rc;
 }
 
-static int read_subject(struct task_parts *out, const struct task_env *env,
-                        const struct subject_row *s, struct err *e)
+static struct task_part *add_subject(struct task_parts *out, const struct subject_row *s)
 {
     char name[160], about[256], *p;
     snprintf(name, sizeof name, "mmlu_%s", s->name);
@@ -143,7 +174,13 @@ static int read_subject(struct task_parts *out, const struct task_env *env,
              "The following are multiple choice questions (with answers) about %s.\n\n", s->name);
     for (p = about; *p; p++)
         *p = *p == '_' ? ' ' : *p;
-    struct task_part *part = task_add_part(out, name, about, s->group);
+    return task_add_part(out, name, about, s->group);
+}
+
+static int read_subject(struct task_parts *out, const struct task_env *env,
+                        const struct subject_row *s, struct err *e)
+{
+    struct task_part *part = add_subject(out, s);
     if (!part)
         return err_set(e, DS_EMEM, "documents");
     int rc = read_split(&part->asked, env, s->name, "test", e);
@@ -152,33 +189,72 @@ static int read_subject(struct task_parts *out, const struct task_env *env,
     return rc;
 }
 
+static int has_subject(const struct task_env *env, const struct subject_row *s)
+{
+    char path[1300];
+    if (env->subject[0])
+        return strcmp(env->subject, s->name) == 0;
+    snprintf(path, sizeof path, "%.1000s/test/%s_test.csv", env->path, s->name);
+    return fs_exists(path);
+}
+
+static int has_tag(const struct task_docs *d, const char *tag)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->v[i].tag && strcmp(d->v[i].tag, tag) == 0)
+            return 1;
+    return 0;
+}
+
+/* All subjects in one file of rows, and another for the shots. */
+static int read_mixed(struct task_parts *out, const struct task *t, const struct task_env *env,
+                      struct err *e)
+{
+    static const char *const asked[] = {"test.jsonl", NULL}, *const shots[] = {"dev.jsonl", NULL};
+    struct task_parts all = {0};
+    int rc = task_read_splits(&all, t, env, asked, shots, add_row, e);
+    for (size_t i = 0; i < DS_LEN(subjects) && rc == 0; i++) {
+        const char *name = subjects[i].name;
+        if ((env->subject[0] && strcmp(env->subject, name) != 0) || !has_tag(&all.v[0].asked, name))
+            continue;
+        struct task_part *part = add_subject(out, &subjects[i]);
+        rc = part ? task_take_tagged(&part->asked, &all.v[0].asked, name, e)
+                  : err_set(e, DS_EMEM, "documents");
+        if (rc == 0)
+            rc = task_take_tagged(&part->shots, &all.v[0].shots, name, e);
+    }
+    if (rc == 0 && out->n == 0)
+        rc = err_set(e, DS_EFORMAT, "%s has no rows of the subject \"%.60s\"", env->path,
+                     env->subject);
+    task_parts_release(&all);
+    return rc;
+}
+
 /* Whole: every subject that is there (one at least), in the order of the table. */
 static int read_mmlu(struct task_parts *out, const struct task *t, const struct task_env *env,
                      struct err *e)
 {
-    char path[1300];
+    static const char *const rows[] = {"test.jsonl", NULL};
+    char path[1024];
     int rc = 0;
-    (void)t;
-    for (size_t i = 0; i < DS_LEN(subjects) && rc == 0; i++) {
-        if (env->subject[0] ? strcmp(env->subject, subjects[i].name) != 0
-                            : (snprintf(path, sizeof path, "%.1000s/test/%s_test.csv", env->path,
-                                        subjects[i].name),
-                               !fs_exists(path)))
-            continue;
-        rc = read_subject(out, env, &subjects[i], e);
-    }
-    if (rc < 0 || out->n > 0)
-        return rc;
-    if (env->subject[0])
+    if (env->subject[0] && !find_subject(env->subject))
         return err_set(e, DS_EUSAGE,
                        "mmlu has no subject \"%.60s\" (they are named as the files: %s, ...)",
                        env->subject, subjects[0].name);
-    return read_subject(out, env, &subjects[0], e); /* which says what is missing */
+    if (task_find(path, sizeof path, env->path, rows, NULL) == 0)
+        return read_mixed(out, t, env, e);
+    for (size_t i = 0; i < DS_LEN(subjects) && rc == 0; i++)
+        if (has_subject(env, &subjects[i]))
+            rc = read_subject(out, env, &subjects[i], e);
+    return rc < 0 || out->n > 0 ? rc
+                                : read_subject(out, env, &subjects[0], e); /* what is missing */
 }
 
 const struct task task_mmlu = {
     .name = "mmlu",
     .summary = "57 subjects, four choices by letter",
+    .source = "test/SUBJECT_test.csv and dev/SUBJECT_dev.csv of hendrycks/test, or the rows of "
+              "cais/mmlu as test.jsonl and dev.jsonl",
     .output_type = "multiple_choice",
     .kind = TASK_CHOICE,
     .shots = 5,

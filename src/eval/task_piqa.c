@@ -6,7 +6,7 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
 {
     const char *goal, *sol;
     struct str query = {0};
-    int64_t label = json_int(json_get(row, "label"), -1);
+    int64_t label = task_int(row, "label");
     int rc = task_text(&goal, row, "goal", where, e);
     for (int k = 0; k < 2 && rc == 0; k++) {
         rc = task_text(&sol, row, k ? "sol2" : "sol1", where, e);
@@ -35,8 +35,10 @@ static int read_piqa(struct task_parts *out, const struct task *t, const struct 
 const struct task task_piqa = {
     .name = "piqa",
     .summary = "which of two ways reaches a goal",
+    .source = "validation.jsonl, and train.jsonl for shots: the rows of baber/piqa",
     .output_type = "multiple_choice",
     .kind = TASK_CHOICE,
+    .draws_spare = 1,
     .version = 1,
     .metrics = task_choice_metrics,
     .n_metrics = 3,

@@ -102,7 +102,7 @@ def what_a_method_has_not_is_refused_in_one_line():
 @test
 def settings_of_another_question_are_refused_in_one_line():
     before = open(weights_of("mod"), "rb").read()
-    for setting in "weights=q8_0 routing=topk capacity=0.3 target_speedup=1.5 capacities=0.3 threshold_offset=1".split():
+    for setting in "weights=q8_0 stride=3 routing=topk capacity=0.3 target_speedup=1.5 capacities=0.3 threshold_offset=1".split():
         refused("does not take " + setting.split("=")[0] + "=", "calibrate", "mod", "tokens=64", setting)
     assert open(weights_of("mod"), "rb").read() == before
     run("calibrate", "mod", "tokens=64", "weights=none")
@@ -242,8 +242,55 @@ def a_task_is_asked_with_its_depth_beside_the_score():
     refused("something else", "eval", "edp", *words, "-o", "mmlu/test/anatomy_test.csv", code=1)
     refused("would know the answer", "eval", "edp", *words, "routing=topk")
     refused("go with task=ppl", "eval", "edp", *words, "--benchmark")
-    refused("needs data.path=FOLDER", "eval", "edp", "task=gsm8k")
+    refused("needs data=FOLDER or FILE", "eval", "edp", "task=gsm8k")
     refused("holds none of", "eval", "edp", "task=gsm8k", "data.path=mmlu", code=1)
+
+
+@test
+def a_task_that_was_killed_goes_on_and_gives_the_same():
+    os.makedirs("gsm8k")
+    with open("gsm8k/test.jsonl", "w") as f:
+        for i in range(60):
+            f.write(json.dumps({"question": "What is %d and %d?" % (i, i), "answer": "It is.\n#### %d" % (2 * i)}) + "\n")
+    words = ["eval", "mod", "task=gsm8k_cot", "data=gsm8k", "shots=0", "max_gen=12"]
+    whole = run_json(*words)
+    assert run.err.startswith("depthscope: gsm8k_cot: 60 documents, ") and run.err.count("\n") == 1, run.err
+    p = subprocess.Popen([PROGRAM, *words, "results=half.jsonl"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while p.poll() is None and (not os.path.exists("half.jsonl") or open("half.jsonl").read().count("\n") < 5):
+        pass
+    p.kill()
+    p.wait()
+    done = open("half.jsonl").read().count("\n") - 1
+    assert done >= 4, done
+    rest = run_json(*words, "results=half.jsonl")
+    assert rest["config"]["resumed"] == done, (rest["config"], done)
+    assert ("%d of them done before" % done) in run.err, run.err
+    assert rest["results"] == whole["results"], (rest["results"], whole["results"])
+    text = open("half.jsonl").read()
+    assert text.count("\n") == 61, text
+    for line in text.splitlines()[1:]:
+        x = json.loads(line)
+        assert abs(x["depth"] - x["spent"][0] / x["spent"][4]) < 1e-6 and 0 < x["depth"] <= 6, x
+
+
+@test
+def a_text_is_scored_in_windows_of_three_kinds():
+    with open("docs.txt", "w") as f:
+        f.write("The cat sat on the mat.\n\nA dog ran.\n\n" + "It was a long day in the old town. " * 12)
+    words = ("eval", "edp", "data.path=docs.txt", "time_rounds=0", "controls=false")
+    keys = "loss perplexity bits_per_byte tokens bytes windows stride windows_scored".split()
+    x = {k: run_json(*words, "windows=" + k) for k in ("packed", "documents", "sliding")}
+    for kind, r in x.items():
+        assert r["windows"] == kind and all(r[k] is not None for k in keys), r
+        assert abs(r["perplexity"] - math.exp(r["loss"])) < 1e-5 * r["perplexity"], r
+        assert abs(r["bits_per_byte"] - r["loss"] * r["tokens"] / math.log(2) / r["bytes"]) < 1e-5, r
+    size = os.path.getsize("docs.txt")
+    assert x["sliding"]["bytes"] == size - 5, (x["sliding"], size)  # without what parts and ends the documents
+    assert x["documents"]["windows_scored"] == 3 and x["documents"]["tokens"] < x["sliding"]["tokens"]
+    assert x["packed"]["seq"] == x["sliding"]["seq"] == 32 and x["sliding"]["stride"] == 16
+    assert "sliding windows of 32 tokens, stride 8" in run(*words, "windows=sliding", "stride=8")
+    refused("stride= goes with windows=sliding", *words, "stride=8")
+    refused("does not take windows=", "calibrate", "mod", "windows=sliding")
 
 
 def main():

@@ -1,0 +1,300 @@
+/* Data of tasks: the shapes it comes in, what is made of it, and what is refused. */
+#include "base/fs.h"
+#include "base/mt19937.h"
+#include "eval/task.h"
+#include "t.h"
+
+static struct task_options options(const char *name, const char *path)
+{
+    return (struct task_options){
+        .name = name, .path = path, .results = "", .shots = -1, .max_gen = 24, .capacity = -1};
+}
+
+static const char *file(const char *dir, const char *name, const char *text)
+{
+    static char path[1024];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    *strrchr(path, '/') = '\0';
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    t_ok(fs_write_file(path, text, strlen(text), &e), &e);
+    return path;
+}
+
+/* ---- documents ---- */
+
+static struct task_set set_of(const char *name, const char *path)
+{
+    struct task_set s;
+    struct err e = {0};
+    struct task_options o = options(name, path);
+    o.shots = 0;
+    t_ok(task_set_open(&s, &o, &e), &e);
+    return s;
+}
+
+T(hellaswag_is_cleaned)
+{
+    const char *d = t_tmpdir();
+    file(d, "validation.jsonl",
+         "{\"activity_label\": \"Roof  shingle\", \"ctx_a\": \"A man [substeps] is  there.\", "
+         "\"ctx_b\": \"\xc3\x89T\xc3\x89 He GOES\", \"endings\": [\" up [title] down \", "
+         "\"a [x] b\", \"c\", \"d\"], \"label\": \"2\"}\n");
+    struct task_set s = set_of("hellaswag", d);
+    const struct task_doc *x = &s.parts.v[0].asked.v[0];
+    t_str(x->query, "Roof shingle: A man is there. \xc3\x89t\xc3\xa9 he goes");
+    t_str(x->choice[0], "up. down");
+    t_str(x->choice[1], "a b");
+    t_eq(x->gold, 2);
+    task_set_close(&s);
+}
+
+T(the_other_formats_are_read)
+{
+    const char *d = t_tmpdir();
+    file(d, "p/valid.jsonl", "{\"goal\": \"G\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}\n");
+    file(d, "l/test.jsonl", "{\"text\": \"one two  three\"}\n");
+    file(d, "a/test.jsonl",
+         "{\"question\": \"Q\", \"choices\": {\"text\": [\"x\", \"y\", \"z\"], \"label\": "
+         "[\"1\", \"2\", \"3\"]}, \"answerKey\": \"3\"}\n\n");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/p", d);
+    struct task_set s = set_of("piqa", path);
+    t_str(s.parts.v[0].asked.v[0].query, "Question: G\nAnswer:");
+    t_str(s.parts.v[0].asked.v[0].target, "b");
+    task_set_close(&s);
+    snprintf(path, sizeof path, "%s/l", d);
+    s = set_of("lambada", path);
+    t_str(s.parts.v[0].asked.v[0].query, "one two ");
+    t_str(s.parts.v[0].asked.v[0].choice[0], "three");
+    task_set_close(&s);
+    snprintf(path, sizeof path, "%s/a", d);
+    s = set_of("arc_easy", path);
+    t_eq(s.parts.v[0].asked.v[0].gold, 2);
+    task_set_close(&s);
+}
+
+static void check_shape(const char *task, const char *name, const char *text, const char *query,
+                        const char *target)
+{
+    char path[1024];
+    const char *d = t_tmpdir();
+    file(d, name, text);
+    for (int whole = 0; whole < 2; whole++) { /* the folder, and the file itself */
+        snprintf(path, sizeof path, "%s%s%s", d, whole ? "" : "/", whole ? "" : name);
+        struct task_set s = set_of(task, path);
+        const struct task_docs *x = &s.parts.v[0].asked;
+        t_eq(x->n, 2);
+        t_str(x->v[1].query, query);
+        t_str(x->v[1].target, target);
+        task_set_close(&s);
+    }
+}
+
+T(rows_are_read_in_the_shapes_that_people_have)
+{
+    const char *sum = "Question: Q\n2\nAnswer:";
+    check_shape("gsm8k", "test.json",
+                " [{\"question\": \"\", \"answer\": \"\"},\n {\"answer\": \"A\", "
+                "\"question\": \"Q\\n2\"}]\n",
+                sum, "A");
+    check_shape("gsm8k", "test.csv",
+                "\xef\xbb\xbfid,question,answer\r\n1,x,y\r\n2,\"Q\n2\",\"A, \"\"B\"\"\"\r\n", sum,
+                "A, \"B\"");
+    check_shape("piqa", "valid.csv", "goal,sol1,sol2,label\nx,1,2,0\nG,-5,[b,1\n",
+                "Question: G\nAnswer:", "[b");
+    check_shape("arc_challenge", "ARC-Challenge-Test.jsonl",
+                "{\"question\": \"x\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n{\"question\": "
+                "{\"stem\": \"S\", \"choices\": [{\"text\": \"a\", \"label\": \"1\"}, {\"label\": "
+                "\"2\", \"text\": \"b\"}]}, \"answerKey\": \"2\"}",
+                "Question: S\nAnswer:", "b");
+    check_shape(
+        "mmlu", "test.jsonl",
+        "{\"question\": \"x\", \"subject\": \"virology\", \"choices\": [\"1\", \"2\", \"3\", "
+        "\"4\"], \"answer\": 1}\n{\"question\": \" y \", \"subject\": \"virology\", "
+        "\"choices\": [\"1\", \"2\", \"3\", \"4\"], \"answer\": \"C\"}",
+        "y\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:", "C");
+}
+
+T(subjects_in_one_file_are_told_apart)
+{
+    const char *d = t_tmpdir();
+    struct str text = {0};
+    const char *const subject[] = {"virology", "anatomy", "virology"};
+    for (int i = 0; i < 3; i++) {
+        str_addf(&text, "{\"question\": \"q%d\", \"subject\": \"%s\", ", i, subject[i]);
+        str_add(&text, "\"choices\": [\"1\", \"2\", \"3\", \"4\"], \"answer\": 0}\n");
+    }
+    file(d, "test.jsonl", str_text(&text));
+    file(d, "dev.jsonl", str_text(&text));
+    str_release(&text);
+    struct task_options o = options("mmlu", d);
+    struct task_set s;
+    struct err e = {0};
+    o.shots = 1;
+    t_ok(task_set_open(&s, &o, &e), &e);
+    t_eq(s.parts.n, 2);
+    t_str(s.parts.v[0].name, "mmlu_anatomy");
+    t_eq(s.parts.v[0].asked.n, 1);
+    t_eq(s.parts.v[1].asked.n, 2);
+    t_eq(s.parts.v[1].shots.n, 2);
+    t_true(strncmp(s.parts.v[1].asked.v[1].query, "q2\n", 3) == 0);
+    task_set_close(&s);
+    o.name = "mmlu_virology";
+    t_ok(task_set_open(&s, &o, &e), &e);
+    t_eq(s.parts.n, 1);
+    task_set_close(&s);
+    o.name = "mmlu_astronomy";
+    t_fails(task_set_open(&s, &o, &e), &e, DS_EFORMAT, "no rows of the subject \"astronomy\"");
+}
+
+/* random.Random(1234).sample(range(12), 3), of which two are used: so the next question's are those after three. */
+T(shots_that_may_hold_the_question_are_drawn_with_a_spare_one)
+{
+    const char *d = t_tmpdir();
+    struct str text = {0}, prompt = {0};
+    struct err e = {0};
+    struct mt19937 random;
+    for (int i = 0; i < 12; i++)
+        str_addf(&text, "{\"goal\": \"g%d\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 0}\n", i);
+    file(d, "train.jsonl", str_text(&text));
+    str_reset(&text);
+    for (int i = 0; i < 3; i++)
+        str_addf(&text, "{\"goal\": \"g%d\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 0}\n",
+                 i == 2 ? 1 : 20 + i);
+    file(d, "valid.jsonl", str_text(&text));
+    struct task_set s;
+    struct task_options o = options("piqa", d);
+    const int want[3][2] = {{7, 1}, {1, 9}, {10, 11}}; /* the third drew 10, 1, 11 and is g1 */
+    o.shots = 2;
+    t_ok(task_set_open(&s, &o, &e), &e);
+    mt19937_init(&random, TASK_SHOTS_SEED);
+    for (int i = 0; i < 3; i++) {
+        char expected[128];
+        snprintf(expected, sizeof expected,
+                 "Question: g%d\nAnswer: a\n\nQuestion: g%d\nAnswer: a\n\nQuestion: ", want[i][0],
+                 want[i][1]);
+        t_ok(task_prompt(&prompt, &s, &s.parts.v[0], &s.parts.v[0].asked.v[i], &random, &e), &e);
+        t_true(strncmp(str_text(&prompt), expected, strlen(expected)) == 0);
+    }
+    task_set_close(&s);
+    o.shots = 12;
+    t_fails(task_set_open(&s, &o, &e), &e, DS_ERANGE, "12 documents to take them and a spare one");
+    str_release(&text);
+    str_release(&prompt);
+}
+
+T(articles_are_split_and_detokenised)
+{
+    const char *d = t_tmpdir();
+    file(d, "wiki.test.raw",
+         " \n = Cats = \n \n The cat 's 4 @.@ 5 kg ( or so ) , he said : \" meow \" . \n"
+         " = = Life = = \n N @-@ type [ 1 ] \n = Dogs = \n They bark . \n");
+    struct task_set s = set_of("wikitext", d);
+    const struct task_docs *x = &s.parts.v[0].asked;
+    t_eq(x->n, 2);
+    t_str(x->v[0].query, " = Cats =\n\nThe cat's 4.5 kg (or so), he said: \"meow\".\n== Life ==\nN"
+                         "-type [1]\n");
+    t_eq(x->v[0].words, 35); /* 33, and an empty one at either end */
+    t_eq(x->v[1].bytes, strlen(" = Dogs = \n They bark . \n"));
+    task_set_close(&s);
+}
+
+/* ---- what is refused ---- */
+
+static const char *mmlu(void)
+{
+    const char *d = t_tmpdir();
+    const char *rows = "question,choice0,choice1,choice2,choice3,answer\n"
+                       "\" One, two\nor \"\"three\"\"? \",1,2,3,4,2\r\nTwo?,1,2,3,4,B\n"
+                       "Three?,1,2,3,4,0\n";
+    file(d, "test/anatomy_test.csv", rows);
+    file(d, "dev/anatomy_dev.csv", "Dev?,a,b,c,d,D\n");
+    file(d, "test/virology_test.csv", "Last?,1,2,3,4,2\nReally?,1,2,3,4,3\n");
+    file(d, "dev/virology_dev.csv", "Dev?,a,b,c,d,0\n");
+    return d;
+}
+
+static void refused(const char *name, const char *path, int shots, const char *part)
+{
+    struct task_set s;
+    struct err e = {0};
+    struct task_options o = options(name, path);
+    o.shots = shots;
+    int rc = task_set_open(&s, &o, &e);
+    t_truef(rc < 0, "%s of %s was read", name, path);
+    t_truef(strstr(e.text, part) != NULL, "\"%s\" lacks \"%s\"", e.text, part);
+    t_true(strchr(e.text, '\n') == NULL);
+}
+
+T(damaged_data_is_one_line_with_its_place)
+{
+    static const struct {
+        const char *task, *name, *text, *part;
+    } row[] = {
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, not 6"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "the answer is \"E\""},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: a quote is never"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q\xff,1,2,3,4,1\n", "not UTF-8"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "", "holds no documents"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "PAR1....PAR1", "is parquet"},
+        {"arc_easy", "test.jsonl", "{\"question\": \"Q\"}\n", ":1: 0 \"choices\""},
+        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "no text \"question\""},
+        {"arc_easy", "test.jsonl", "{\"question\": \"Q\", \"choices\": [\"a\", 2], \"gold\": 0}",
+         "choice 1 is not a text"},
+        {"arc_easy", "test.jsonl",
+         "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 2}", "no \"gold\""},
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n{\"questi", ":2"},
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "no text \"answer\""},
+        {"gsm8k", "test.jsonl", "[1]\n", "not an object"},
+        {"gsm8k", "test.jsonl", "\n", "holds no documents"},
+        {"gsm8k", "test-0001.parquet", "PAR1",
+         "is parquet, which is not read here: write its rows"},
+        {"gsm8k", "test.jsonl.gz", "\x1f\x8b\x08", "gunzip it first"},
+        {"gsm8k", "test.jsonl", "\x1f\x8b\x08", "gunzip it first"},
+        {"gsm8k", "test.jsonl", "PAR1....PAR1", "pandas.read_parquet"},
+        {"gsm8k", "test.jsonl", "[{\"question\": \"Q\", \"answer\": \"1\"}, 5]",
+         "row 2: not an object"},
+        {"gsm8k", "test.csv", "question,answer\na\n", ":2: 1 columns, the first line has 2"},
+        {"gsm8k", "test.csv", "question,answer,question\na,b,c\n", ":2"},
+        {"mmlu", "test.jsonl",
+         "{\"question\": \"Q\", \"subject\": \"cooking\", \"choices\": [], \"answer\": 0}",
+         ":1: mmlu has no subject \"cooking\""},
+        {"mmlu", "test.jsonl",
+         "{\"question\": \"Q\", \"subject\": \"anatomy\", \"choices\": [\"a\"], \"answer\": 0}",
+         "not four texts"},
+        {"hellaswag", "val.jsonl", "{\"activity_label\": \"\", \"ctx_a\": \"\", \"ctx_b\": \"\"}",
+         "0 \"endings\""},
+        {"piqa", "valid.jsonl", "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\"}", "no \"label\""},
+        {"piqa", "valid.jsonl",
+         "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\", \"label\": 4294967296}", "no \"label\""},
+        {"lambada_openai", "test.jsonl", "{\"text\": \"\"}", "\"text\" is empty"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char dir[600];
+        snprintf(dir, sizeof dir, "%s/%zu", t_tmpdir(), i);
+        file(dir, row[i].name, row[i].text);
+        refused(row[i].task, dir, 0, row[i].part);
+    }
+}
+
+T(what_is_not_there_is_named)
+{
+    const char *d = t_tmpdir();
+    refused("nothing", d, 0, "task=nothing is unknown; there are ppl, mmlu, arc_challenge");
+    refused("mmlu", "", 0, "needs data=FOLDER or FILE: test/SUBJECT_test.csv");
+    refused("mmlu", d, 0, "holds none of test/abstract_algebra_test.csv");
+    refused("mmlu_cooking", mmlu(), 0, "no subject \"cooking\"");
+    refused("mmlu", d, 2, "has 1 documents to take them from");
+    refused("gsm8k", "no/such/folder", 0, "no such file or folder");
+    refused("gsm8k", "", 0, "needs data=FOLDER or FILE: test.jsonl, and train.jsonl");
+    file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
+    refused("gsm8k", d, 5, "holds none of train.jsonl");
+    refused("gsm8k", file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"1\"}"), 5,
+            "one file");
+    file(d, "train.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
+    refused("gsm8k", d, 5, "shots=5: gsm8k has 1 documents");
+    file(d, "test.jsonl", "{\"text\": \"a b\"}\n");
+    refused("lambada", d, 1, "no split to take shots from");
+}
