@@ -32,6 +32,7 @@ struct task_spent {
     double scored,
         scored_depth; /* tokens that were judged; layers that ran where each was predicted, summed */
 };
+void task_spent_add(struct task_spent *to, const struct task_spent *x);
 double task_depth(const struct task_spent *s,
                   int layers); /* layers per token, of all that went through the model */
 double task_scored_depth(const struct task_spent *s);

@@ -111,8 +111,9 @@ static int pick_shots(uint32_t *pick, const struct task_set *s, const struct tas
                : 0;
 }
 
-int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
-                const struct task_doc *d, struct mt19937 *from, struct err *e)
+/* All but the question: d is the document that no shot may be. */
+static int add_shots(struct str *out, const struct task_set *s, const struct task_part *part,
+                     const struct task_doc *d, struct mt19937 *from, struct err *e)
 {
     uint32_t pick[TASK_SHOTS_MAX + 1], n = drawn(s);
     int rc = pick_shots(pick, s, part, from, e);
@@ -129,6 +130,15 @@ int task_prompt(struct str *out, const struct task_set *s, const struct task_par
         str_addf(out, "%s %s\n\n", shot->query, shot->target);
         left--;
     }
+    return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
+}
+
+int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
+                const struct task_doc *d, struct mt19937 *from, struct err *e)
+{
+    int rc = add_shots(out, s, part, d, from, e);
+    if (rc < 0)
+        return rc;
     str_add(out, d->query);
     return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
 }
@@ -160,7 +170,7 @@ void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, d
     }
 }
 
-static void spent_add(struct task_spent *to, const struct task_spent *x)
+void task_spent_add(struct task_spent *to, const struct task_spent *x)
 {
     to->run += x->run;
     to->cells += x->cells;
@@ -282,6 +292,14 @@ static int end_part(const struct run *r, const struct task_sum sum[TASK_METRICS_
     return rc;
 }
 
+/* With the same shots for all, every prompt of the part begins alike. */
+static int share(struct run *r, const struct task_part *p, struct err *e)
+{
+    int alike = r->set.task->takes_first_shots || r->set.shots == 0;
+    int rc = alike ? add_shots(&r->prompt, &r->set, p, NULL, NULL, e) : 0;
+    return rc == 0 ? scorer_share(r->scorer, alike ? str_text(&r->prompt) : "", e) : rc;
+}
+
 static int one_part(struct run *r, const struct task_part *p, struct task_score *out, struct err *e)
 {
     struct mt19937 random;
@@ -297,6 +315,8 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
     r->kept = mem_alloc(out->n, sizeof *r->kept);
     if (!r->kept)
         return err_set(e, DS_EMEM, "scores");
+    if ((rc = share(r, p, e)) < 0)
+        return rc;
     for (size_t i = 0; i < out->n && rc == 0; i++) {
         struct task_done x;
         if (r->each && r->each(r->ctx, &r->at))
@@ -305,7 +325,7 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
         if (rc < 0)
             return rc;
         add_values(r, sum, x.value, i);
-        spent_add(&out->spent, &x.spent);
+        task_spent_add(&out->spent, &x.spent);
         r->at.done++;
     }
     return end_part(r, sum, out, e);
@@ -329,7 +349,7 @@ static void group_score(struct task_score *g, const char *group, const struct ta
         members++;
         g->n += p->n;
         g->original += p->original;
-        spent_add(&g->spent, &p->spent);
+        task_spent_add(&g->spent, &p->spent);
     }
     for (size_t k = 0; k < metrics; k++) {
         g->value[k] /= sizes;

@@ -6,7 +6,11 @@
 
 #include "base/mem.h"
 
-enum { CHUNK = 256 };
+enum {
+    CHUNK = 256,
+    SHARED_MIN = 32,  /* fewer tokens are not worth a place to come back to */
+    SHARED_JOINT = 4, /* the last ones depend on what follows: how words are cut */
+};
 
 /* A place in a sequence to come back to. */
 struct mark {
@@ -21,10 +25,30 @@ struct scorer {
     struct mark mark;
     int max, depth[CHUNK]; /* tokens at once; layers that ran, by row of the last piece */
     real *logits, *first;  /* (V) of a row; behind the mark */
+    double first_sum;      /* log of the sum of exp(first) */
+    int32_t first_best;
     int first_depth;
     int32_t target[CHUNK];
     struct ids prompt, whole, line;
+
+    struct ids shared;      /* of what several prompts begin with */
+    struct mark shared_end; /* behind shared_n of these, when shared_n > 0 */
+    size_t shared_n;
+    struct task_spent shared_spent;
 };
+
+static int mark_new(struct mark *x, const struct kv_cache *c, struct err *e)
+{
+    x->keys = mem_alloc((size_t)c->L, sizeof *x->keys);
+    x->memory = mem_alloc(1, c->memory_bytes);
+    return x->keys && x->memory ? 0 : err_set(e, DS_EMEM, "evaluation");
+}
+
+static void mark_free(struct mark *x)
+{
+    mem_free(x->keys);
+    mem_free(x->memory);
+}
 
 int scorer_open(struct scorer **out, struct subject *s, const struct task_options *o, struct err *e)
 {
@@ -49,9 +73,11 @@ int scorer_open(struct scorer **out, struct subject *s, const struct task_option
         rc = model_reserve(m, c->max < CHUNK ? c->max : CHUNK, 0, 0, e);
     c->logits = mem_alloc((size_t)m->config.vocab, sizeof *c->logits);
     c->first = mem_alloc((size_t)m->config.vocab, sizeof *c->first);
-    c->mark.keys = mem_alloc((size_t)m->config.layers, sizeof *c->mark.keys);
-    c->mark.memory = rc == 0 ? mem_alloc(1, c->cache->memory_bytes) : NULL;
-    if (rc == 0 && !(c->logits && c->first && c->mark.keys && c->mark.memory))
+    if (rc == 0)
+        rc = mark_new(&c->mark, c->cache, e);
+    if (rc == 0)
+        rc = mark_new(&c->shared_end, c->cache, e);
+    if (rc == 0 && !(c->logits && c->first))
         rc = err_set(e, DS_EMEM, "evaluation");
     if (rc < 0)
         scorer_close(c);
@@ -67,8 +93,9 @@ void scorer_close(struct scorer *s)
     kv_cache_free(s->cache);
     mem_free(s->logits);
     mem_free(s->first);
-    mem_free(s->mark.keys);
-    mem_free(s->mark.memory);
+    mark_free(&s->mark);
+    mark_free(&s->shared_end);
+    ids_release(&s->shared);
     ids_release(&s->prompt);
     ids_release(&s->whole);
     ids_release(&s->line);
@@ -77,23 +104,23 @@ void scorer_close(struct scorer *s)
 
 /* ---- one piece of a sequence ---- */
 
-static void mark_set(struct scorer *s)
+static void mark_set(struct mark *x, const struct kv_cache *c)
 {
-    s->mark.len = s->cache->len;
-    for (int l = 0; l < s->cache->L; l++)
-        s->mark.keys[l] = s->cache->layer[l].n;
-    if (s->cache->memory)
-        memcpy(s->mark.memory, s->cache->memory, s->cache->memory_bytes);
+    x->len = c->len;
+    for (int l = 0; l < c->L; l++)
+        x->keys[l] = c->layer[l].n;
+    if (c->memory)
+        memcpy(x->memory, c->memory, c->memory_bytes);
 }
 
 /* Keys are kept in order: those behind the mark are written over. */
-static void mark_return(struct scorer *s)
+static void mark_return(const struct mark *x, struct kv_cache *c)
 {
-    s->cache->len = s->mark.len;
-    for (int l = 0; l < s->cache->L; l++)
-        s->cache->layer[l].n = s->mark.keys[l];
-    if (s->cache->memory)
-        memcpy(s->cache->memory, s->mark.memory, s->cache->memory_bytes);
+    c->len = x->len;
+    for (int l = 0; l < c->L; l++)
+        c->layer[l].n = x->keys[l];
+    if (c->memory)
+        memcpy(c->memory, x->memory, c->memory_bytes);
 }
 
 /* At most CHUNK ids; what their plans ran is added up here and nowhere else. */
@@ -123,21 +150,23 @@ static int feed(struct scorer *s, const int32_t *id, int n, struct task_spent *s
     return 0;
 }
 
-/* Of row `row` of the last piece. */
-static double log_prob(const struct scorer *s, const real *logits, int32_t id, int *is_best)
+static int32_t most_likely(const struct scorer *s, const real *logits)
+{
+    int64_t best = 0;
+    for (int64_t v = 1; v < s->s->model->config.vocab; v++)
+        best = logits[v] > logits[best] ? v : best;
+    return (int32_t)best;
+}
+
+/* Log of the sum of exp over the vocabulary, and its largest. */
+static double log_sum(const struct scorer *s, const real *logits, int32_t *best)
 {
     int64_t V = s->s->model->config.vocab;
-    double top = (double)logits[0], sum = 0;
-    int64_t best = 0;
-    for (int64_t v = 1; v < V; v++)
-        if ((double)logits[v] > top) {
-            top = (double)logits[v];
-            best = v;
-        }
+    double sum = 0;
+    *best = most_likely(s, logits);
     for (int64_t v = 0; v < V; v++)
-        sum += exp((double)logits[v] - top);
-    *is_best = best == id;
-    return (double)logits[id] - top - log(sum);
+        sum += exp((double)logits[v] - (double)logits[*best]);
+    return (double)logits[*best] + log(sum);
 }
 
 static int damaged(const struct scorer *s, double ll, struct err *e)
@@ -148,42 +177,111 @@ static int damaged(const struct scorer *s, double ll, struct err *e)
                          s->s->dir, ll);
 }
 
+/* Any number of ids behind what is there; *last: rows of the last piece. */
+static int feed_all(struct scorer *s, const int32_t *id, size_t n, int *last,
+                    struct task_spent *spent, struct err *e)
+{
+    int rc = 0;
+    for (size_t at = 0; at < n && rc == 0; at += (size_t)*last) {
+        *last = (int)(n - at < CHUNK ? n - at : CHUNK);
+        rc = feed(s, id + at, *last, spent, e);
+    }
+    return rc;
+}
+
+/* How many of the ids are those that are shared: all but the last few, or none.  It depends on nothing that was scored
+ * before, so the pieces that go through the model, and with them the rounding, are those of any other run. */
+static size_t shared_of(const struct scorer *s, const int32_t *id, size_t n)
+{
+    size_t c = s->shared.n > SHARED_JOINT ? s->shared.n - SHARED_JOINT : 0;
+    return c >= SHARED_MIN && c < n && memcmp(id, s->shared.v, c * sizeof *id) == 0 ? c : 0;
+}
+
+/* Brings the cache to the end of the shared ids.  What they cost counts for everyone who builds on them. */
+static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, struct err *e)
+{
+    int rc = 0, last;
+    if (n > 0 && s->shared_n == n)
+        mark_return(&s->shared_end, s->cache);
+    else {
+        kv_cache_reset(s->cache);
+        s->shared_n = 0;
+        s->shared_spent = (struct task_spent){0};
+        rc = feed_all(s, s->shared.v, n, &last, &s->shared_spent, e);
+        mark_set(&s->shared_end, s->cache);
+    }
+    if (rc < 0)
+        return rc;
+    s->shared_n = n;
+    task_spent_add(spent, &s->shared_spent);
+    return 0;
+}
+
 /* Feeds ids behind an empty cache; s->first are the logits of the last one, and the mark is there. */
 static int start(struct scorer *s, const int32_t *id, size_t n, struct task_spent *spent,
                  struct err *e)
 {
-    int rc = 0, k = 0;
-    kv_cache_reset(s->cache);
-    for (size_t at = 0; at < n && rc == 0; at += (size_t)k) {
-        k = (int)(n - at < CHUNK ? n - at : CHUNK);
-        rc = feed(s, id + at, k, spent, e);
-    }
+    size_t c = shared_of(s, id, n);
+    int last = 0;
+    int rc = start_shared(s, c, spent, e);
+    if (rc == 0)
+        rc = feed_all(s, id + c, n - c, &last, spent, e);
     if (rc < 0)
         return rc;
-    model_logits(s->s->model, k - 1, s->first);
-    s->first_depth = s->depth[k - 1];
-    mark_set(s);
+    model_logits(s->s->model, last - 1, s->first);
+    s->first_sum = log_sum(s, s->first, &s->first_best);
+    s->first_depth = s->depth[last - 1];
+    mark_set(&s->mark, s->cache);
     return 0;
+}
+
+/* Of the k rows that were fed last, with s->target: all rows at once. */
+static double log_probs(struct scorer *s, const int32_t *id, int k)
+{
+    struct model *m = s->s->model;
+    struct batch b = {.B = 1, .T = k, .id = id, .target = s->target};
+    double ll = 0;
+    m->batch = &b;
+    model_loss(m, 0, 0);
+    m->batch = NULL;
+    for (int i = 0; i < k; i++)
+        ll -= s->target[i] >= 0 ? (double)m->nll[i] : 0;
+    return ll;
+}
+
+/* 1 when each target is the most likely token; after the first that is not, no more is asked. */
+static int are_best(struct scorer *s, int k)
+{
+    int32_t best;
+    for (int i = 0; i < k; i++) {
+        model_logits(s->s->model, i, s->logits);
+        best = most_likely(s, s->logits);
+        if (best != s->target[i])
+            return 0;
+    }
+    return 1;
 }
 
 /* From the mark: n ids, of which the last is only predicted. */
 static int continuation(struct scorer *s, const int32_t *id, size_t n, double *ll, int *greedy,
                         struct task_spent *spent, struct err *e)
 {
-    int is_best, rc = 0;
-    *ll = log_prob(s, s->first, id[0], greedy);
+    int rc = 0;
+    *ll = (double)s->first[id[0]] - s->first_sum;
+    *greedy = id[0] == s->first_best;
     spent->scored += (double)n;
     spent->scored_depth += s->first_depth;
-    mark_return(s);
+    mark_return(&s->mark, s->cache);
     for (size_t at = 0; at + 1 < n && rc == 0;) {
         int k = (int)(n - 1 - at < CHUNK ? n - 1 - at : CHUNK);
         rc = feed(s, id + at, k, spent, e);
-        for (int i = 0; i < k && rc == 0; i++) {
-            model_logits(s->s->model, i, s->logits);
-            *ll += log_prob(s, s->logits, id[at + (size_t)i + 1], &is_best);
-            *greedy &= is_best;
+        if (rc < 0)
+            break;
+        for (int i = 0; i < k; i++)
             spent->scored_depth += s->depth[i];
-        }
+        memcpy(s->target, id + at + 1, (size_t)k * sizeof *id);
+        *ll += log_probs(s, id + at, k);
+        *greedy = *greedy && are_best(s, k);
         at += (size_t)k;
     }
     return rc == 0 ? damaged(s, *ll, e) : rc;
@@ -210,21 +308,24 @@ static int encode(struct scorer *s, const char *text, size_t n, struct ids *out,
     return n > 0 ? tokenizer_encode(s->s->tokenizer, text, n, 0, out, e) : 0;
 }
 
-/* s->prompt of the prompt, and in s->whole from *from on the ids of the continuation: those by which the ids of both
- * together are longer.  White space at the prompt's end goes to the continuation. */
+/* Bytes of the prompt but for white space at its end, which goes to the continuation; white space alone stays. */
+static size_t prompt_end(const char *prompt)
+{
+    size_t from = 0, end = strlen(prompt);
+    task_strip(prompt, &from, &end);
+    return from == end ? strlen(prompt) : end;
+}
+
+/* In s->whole from *from on the ids of the continuation: those by which the ids of both together are longer than those of the
+ * prompt, which are in s->prompt. */
 static int encode_pair(struct scorer *s, const char *prompt, const char *text, size_t *from,
                        struct err *e)
 {
     struct str all = {0};
-    size_t start_at = 0, end = strlen(prompt);
-    task_strip(prompt, &start_at, &end);
-    if (start_at == end) /* white space alone stays where it is */
-        end = strlen(prompt);
     str_addf(&all, "%s%s", prompt, text);
-    int rc = all.failed ? err_set(e, DS_EMEM, "a prompt") : encode(s, prompt, end, &s->prompt, e);
-    if (rc == 0)
-        rc = encode(s, str_text(&all), all.len, &s->whole, e);
-    *from = end > 0 || tokenizer_bos(s->s->tokenizer) >= 0 ? s->prompt.n : 0;
+    int rc = all.failed ? err_set(e, DS_EMEM, "a prompt")
+                        : encode(s, str_text(&all), all.len, &s->whole, e);
+    *from = prompt[0] || tokenizer_bos(s->s->tokenizer) >= 0 ? s->prompt.n : 0;
     if (rc == 0 && s->whole.n <= *from)
         rc = err_set(e, DS_ERANGE, "the choice \"%.40s\" has no tokens of its own", text);
     str_release(&all);
@@ -241,11 +342,18 @@ static int cut(const struct scorer *s, size_t n, size_t *from, struct err *e)
     return 0;
 }
 
+int scorer_share(struct scorer *s, const char *text, struct err *e)
+{
+    s->shared_n = 0;
+    s->shared.n = 0;
+    return text[0] ? encode(s, text, strlen(text), &s->shared, e) : 0;
+}
+
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
                    struct task_answer *a, struct task_spent *spent, struct err *e)
 {
     size_t started = SIZE_MAX, from, at = 0;
-    int rc = 0;
+    int rc = encode(s, prompt, prompt_end(prompt), &s->prompt, e);
     for (int k = 0; k < d->choices && rc == 0; k++) {
         struct str text = {0};
         str_addf(&text, " %s", d->choice[k]);
@@ -275,23 +383,16 @@ static size_t stop_at(const char *text, const char *const *until)
     return first;
 }
 
-static int32_t most_likely(const struct scorer *s, const real *logits)
-{
-    int64_t best = 0;
-    for (int64_t v = 1; v < s->s->model->config.vocab; v++)
-        best = logits[v] > logits[best] ? v : best;
-    return (int32_t)best;
-}
-
 static int text_on(struct scorer *s, const char *const *until, struct str *out,
                    struct task_spent *spent, struct err *e)
 {
-    int is_best, rc = 0;
+    int rc = 0;
     s->line.n = 0;
     for (int64_t made = 0; made < s->o.max_gen && rc == 0; made++) {
         const real *logits = made ? s->logits : s->first;
-        int32_t id = most_likely(s, logits);
-        rc = damaged(s, log_prob(s, logits, id, &is_best), e);
+        int32_t id;
+        double sum = log_sum(s, logits, &id);
+        rc = damaged(s, (double)logits[id] - sum, e);
         if (rc < 0 || id == tokenizer_eot(s->s->tokenizer))
             break;
         spent->scored++;
@@ -337,10 +438,10 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
 static int window(struct scorer *s, const int32_t *id, size_t context, size_t n, double *ll,
                   struct task_spent *spent, struct err *e)
 {
-    struct model *m = s->s->model;
     size_t inputs = context + n - 1;
     int rc = 0;
     kv_cache_reset(s->cache);
+    s->shared_n = 0;
     for (size_t at = 0; at < inputs && rc == 0;) {
         int k = (int)(inputs - at < CHUNK ? inputs - at : CHUNK);
         rc = feed(s, id + at, k, spent, e);
@@ -352,12 +453,7 @@ static int window(struct scorer *s, const int32_t *id, size_t context, size_t n,
         }
         if (rc < 0)
             break;
-        struct batch b = {.B = 1, .T = k, .id = id + at, .target = s->target};
-        m->batch = &b;
-        model_loss(m, 0, 0);
-        m->batch = NULL;
-        for (int i = 0; i < k; i++)
-            *ll -= s->target[i] >= 0 ? (double)m->nll[i] : 0;
+        *ll += log_probs(s, id + at, k);
         at += (size_t)k;
     }
     return rc == 0 ? damaged(s, *ll, e) : rc;
