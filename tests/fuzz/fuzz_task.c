@@ -69,12 +69,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     while (task_all()[tasks])
         tasks++;
-    size_t which = data[0] % (tasks + 1);
-    int is_table = which < tasks && task_all()[which]->has_parts;
+    size_t which = data[0] % (tasks + 1), form = data[0] / (tasks + 1) % 2;
+    int is_table = which < tasks && task_all()[which]->has_parts && form == 0;
+    int is_parts = which < tasks && task_all()[which]->has_parts;
+    int is_raw = which < tasks && task_all()[which]->kind == TASK_ROLLING;
     snprintf(test, sizeof test, "%s/test", dir);
     if (mkdir(test, 0700) != 0)
         abort();
-    snprintf(path, sizeof path, "%s/%s", test, is_table ? "anatomy_test.csv" : "rows.jsonl");
+    snprintf(path, sizeof path, "%s/%s", test,
+             is_table    ? "anatomy_test.csv"
+             : form == 0 ? "rows.jsonl"
+             : is_raw    ? "rows.raw"
+             : is_parts  ? "rows.json"
+                         : "rows.csv");
     put(path, data + 1, size - 1);
     if (which == tasks)
         read_results(path);

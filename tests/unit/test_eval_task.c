@@ -1,10 +1,9 @@
-/* Tasks: what is scored, what it cost, how it is added up, how a run goes on, and what is refused. */
+/* Tasks: how scores are added up, what a routed one says, how a run goes on, and what it writes. */
 #include "../kit.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "eval/task.h"
-#include "eval/task_score.h"
 
 enum { MAX_SEQ = 96, V = 257 };
 
@@ -40,244 +39,6 @@ static const char *file(const char *dir, const char *name, const char *text)
     snprintf(path, sizeof path, "%s/%s", dir, name);
     t_ok(fs_write_file(path, text, strlen(text), &e), &e);
     return path;
-}
-
-/* Sum of log-probabilities of the last n bytes of text, by one whole pass; the cells its plans ran, and the depth where each
- * of these bytes was predicted. */
-static double whole(struct subject *s, const char *text, size_t n, double *run, double *depth)
-{
-    struct model *m = s->model;
-    int32_t id[MAX_SEQ + 1], T = (int32_t)strlen(text) - 1;
-    double ll = 0;
-    struct pass pass = {.kind = PASS_SPARSE};
-    for (int32_t i = 0; i <= T; i++)
-        id[i] = (unsigned char)text[i];
-    struct batch b = {.B = 1, .T = T, .id = id, .target = id + 1};
-    model_forward(m, &b, &pass);
-    model_loss(m, 0, 0);
-    *run = *depth = 0;
-    for (int l = 0; l < m->config.layers; l++)
-        for (int i = 0; i < model_plan(m, l)->n; i++)
-            if (model_plan(m, l)->gate[i] != 0) {
-                *run += 1;
-                *depth += model_plan(m, l)->row[i] >= T - (int32_t)n;
-            }
-    for (int32_t i = T - (int32_t)n; i < T; i++)
-        ll -= (double)m->nll[i];
-    m->batch = NULL;
-    return ll;
-}
-
-static struct task_doc doc_of(char *a, char *b)
-{
-    return (struct task_doc){.choice = {a, b}, .choices = b ? 2 : 1};
-}
-
-/* ---- scoring ---- */
-
-static void check_method(const char *method)
-{
-    struct subject s = subject(method);
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("piqa", "");
-    struct task_answer a, alone;
-    struct task_spent spent = {0}, other = {0};
-    char sheep[] = "sheep", wool[] = "wool and more";
-    struct task_doc one = doc_of(sheep, NULL), two = doc_of(wool, sheep);
-    double run, depth;
-    if (scorer_open(&c, &s, &o, &e) < 0) { /* what has to be calibrated */
-        subject_close(&s);
-        return;
-    }
-    t_ok(scorer_choices(c, "A question: what eats grass?", &one, &alone, &spent, &e), &e);
-    double want = whole(&s, "A question: what eats grass? sheep", 6, &run, &depth);
-    t_near(alone.ll[0], want, 2e-3);
-    t_truef(spent.run == run, "%s: %g cells were counted, the plans ran %g", method, spent.run,
-            run);
-    t_eq(spent.tokens, 33);
-    t_eq(spent.cells, 33 * 5);
-    t_eq(spent.scored, 6);
-    t_eq(spent.scored_depth, depth);
-    t_near(task_depth(&spent, 5), run / 33, 1e-12);
-    t_ok(scorer_choices(c, "A question: what eats grass?", &two, &a, &other, &e), &e);
-    t_near(a.ll[1], alone.ll[0], 1e-4); /* whatever was scored before it */
-    t_eq(other.tokens, 33 + 13);
-    scorer_close(c);
-    subject_close(&s);
-}
-
-T(choices_are_scored_as_by_whole_passes_and_cost_what_their_plans_ran)
-{
-    int methods = 0;
-    for (size_t i = 0; route_all()[i]; i++, methods++)
-        check_method(route_all()[i]->name);
-    t_true(methods > 5);
-}
-
-T(a_routed_model_runs_less_than_a_dense_one_and_dense_routing_says_so)
-{
-    struct subject s = subject("random");
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("piqa", "");
-    struct task_answer a;
-    struct task_spent routed = {0}, dense = {0};
-    char x[] = "x";
-    struct task_doc d = doc_of(x, NULL);
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, "Which letter?", &d, &a, &routed, &e), &e);
-    scorer_close(c);
-    o.is_dense = 1;
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, "Which letter?", &d, &a, &dense, &e), &e);
-    scorer_close(c);
-    t_true(task_block_ratio(&routed) < 0.95 && task_flops_ratio(&routed) < 1);
-    t_eq(task_block_ratio(&dense), 1);
-    t_near(task_depth(&dense, 5), 5, 0);
-    t_near(task_flops_ratio(&dense), 1, 1e-9);
-    subject_close(&s);
-}
-
-T(what_is_too_long_is_cut_from_the_left)
-{
-    struct subject s = subject("edp");
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("piqa", "");
-    struct task_answer a;
-    struct task_spent spent = {0};
-    char prompt[200], yes[] = "yes", so[] = "quite so", longer[40];
-    struct task_doc d = doc_of(yes, so), over = doc_of(longer, NULL);
-    double run, depth;
-    o.seq = 32;
-    memset(prompt, '.', sizeof prompt);
-    snprintf(prompt + 100, 100, "and the end of it is a question?");
-    prompt[100 + 32] = '\0';
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, prompt, &d, &a, &spent, &e), &e);
-    char text[256]; /* 32 ids go in, and the last is predicted */
-    snprintf(text, sizeof text, "%s yes", prompt + 132 - (33 - 4));
-    t_near(a.ll[0], whole(&s, text, 4, &run, &depth), 2e-3);
-    snprintf(text, sizeof text, "%s quite so", prompt + 132 - (33 - 9));
-    t_near(a.ll[1], whole(&s, text, 9, &run, &depth), 2e-3);
-    memset(longer, 'x', 39);
-    longer[39] = '\0';
-    t_fails(scorer_choices(c, "So?", &over, &a, &spent, &e), &e, DS_ERANGE,
-            "40 tokens, the model sees 32");
-    scorer_close(c);
-    subject_close(&s);
-}
-
-T(an_empty_prompt_begins_with_the_end_of_text)
-{
-    struct subject s = subject("dense");
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("piqa", "");
-    struct task_answer a, blank;
-    struct task_spent spent = {0};
-    char x[] = "ab";
-    struct task_doc d = doc_of(x, NULL);
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, "", &d, &a, &spent, &e), &e);
-    t_eq(spent.scored, 3); /* " ab" */
-    t_eq(spent.tokens, 3);
-    t_true(a.ll[0] < 0);
-    t_ok(scorer_choices(c, "Q: \n", &d, &a, &spent, &e), &e); /* its blanks are scored too */
-    t_ok(scorer_choices(c, "Q:", &d, &blank, &spent, &e), &e);
-    t_true(a.ll[0] < blank.ll[0] - 1);
-    scorer_close(c);
-    subject_close(&s);
-}
-
-T(the_greedy_flag_is_of_the_most_likely_tokens_alone)
-{
-    struct subject s = subject("dense");
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("piqa", "");
-    struct task_answer a;
-    struct task_spent spent = {0};
-    char prompt[3] = "", none[] = "", more[] = "~!";
-    struct task_doc d = doc_of(none, more);
-    int32_t next = 0;
-    for (int i = 33; i < 127 && next != ' '; i++)
-        for (int k = 33; k < 127 && next != ' '; k++) {
-            kit_generate(s.model, (int32_t[]){i, k}, 2, &next, 1);
-            snprintf(prompt, sizeof prompt, "%c%c", i, k);
-        }
-    t_truef(next == ' ', "no prompt is followed by a blank");
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, prompt, &d, &a, &spent, &e), &e);
-    t_eq(a.greedy[0], 1); /* " " alone */
-    t_eq(a.greedy[1], 0);
-    t_ok(scorer_choices(c, "a", &d, &a, &spent, &e), &e);
-    kit_generate(s.model, (int32_t[]){'a'}, 1, &next, 1);
-    t_eq(a.greedy[0], next == ' ');
-    scorer_close(c);
-    subject_close(&s);
-}
-
-/* ---- text ---- */
-
-T(text_ends_before_a_stop_string_and_is_greedy)
-{
-    static const char *const none[] = {NULL};
-    struct subject s = subject("edp");
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("gsm8k", "");
-    struct str all = {0}, cut = {0};
-    struct task_spent spent = {0}, less = {0};
-    const int32_t prompt[] = {'A', ':'};
-    int32_t want[24];
-    char stop[3];
-    kit_generate(s.model, prompt, 2, want, 24);
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_text(c, "A:", none, &all, &spent, &e), &e);
-    t_true(all.len > 4 && all.len <= 24);
-    for (size_t i = 0; i < all.len; i++)
-        t_eq((unsigned char)all.p[i], want[i]);
-    t_eq(spent.scored, all.len);
-    memcpy(stop, all.p + 3, 2);
-    stop[2] = '\0';
-    const char *const until[] = {"nothing like it", stop, NULL};
-    t_ok(scorer_text(c, "A:", until, &cut, &less, &e), &e);
-    t_eq(cut.len, strstr(all.p, stop) - all.p);
-    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < spent.scored);
-    scorer_close(c);
-    o.max_gen = MAX_SEQ;
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_fails(scorer_text(c, "A:", none, &all, &spent, &e), &e, DS_ERANGE, "max_gen=96");
-    scorer_close(c);
-    str_release(&all);
-    str_release(&cut);
-    subject_close(&s);
-}
-
-/* Windows as the harness makes them, written out. */
-T(a_whole_text_is_predicted_once_in_windows)
-{
-    struct subject s = subject("edp");
-    struct scorer *c = NULL;
-    struct err e = {0};
-    struct task_options o = options("wikitext", "");
-    struct task_spent spent = {0};
-    const char *text = "Twenty bytes of text"; /* L = 8: 8 behind the prefix, 8, 4 */
-    const char *first = "Twenty b", *second = "bytes of ", *third = "es of text";
-    double ll, run, depth, want;
-    o.seq = 8;
-    t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_rolling(c, text, &ll, &spent, &e), &e);
-    t_eq(spent.scored, 20);
-    t_eq(spent.tokens, 8 + 8 + 8);
-    t_ok(scorer_rolling(c, first, &want, &(struct task_spent){0}, &e), &e);
-    want += whole(&s, second, 8, &run, &depth);
-    want += whole(&s, third + 1, 4, &run, &depth); /* what still fits is in front of the last */
-    t_near(ll, want, 2e-3);
-    scorer_close(c);
-    subject_close(&s);
 }
 
 /* ---- numbers ---- */
@@ -449,6 +210,49 @@ T(a_run_goes_on_where_it_stopped)
     task_result_release(&fresh);
     task_result_release(&rest);
     str_release(&text);
+    subject_close(&s);
+}
+
+/* A score that was routed is another one, and says of every document how deep it was. */
+T(a_routed_score_is_no_dense_one_in_disguise)
+{
+    struct subject s = subject("random");
+    struct err e = {0};
+    struct str text = {0};
+    struct task_result routed, dense;
+    char path[1024];
+    struct task_options o = options("piqa", t_tmpdir());
+    o.shots = 0;
+    snprintf(path, sizeof path, "%s/results", o.path);
+    file(o.path, "valid.jsonl",
+         "{\"goal\": \"G\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}\n"
+         "{\"goal\": \"H\", \"sol1\": \"c d\", \"sol2\": \"e\", \"label\": 0}\n");
+    double ll[2], depth[2];
+    for (int i = 0; i < 2; i++) {
+        struct json *j = NULL;
+        o.results = path;
+        o.is_dense = i;
+        t_ok(task_run(i ? &dense : &routed, &s, &o, NULL, NULL, &e), &e);
+        str_reset(&text);
+        t_ok(fs_read_file(&text, path, 1 << 20, &e), &e);
+        const char *last = strstr(text.p, "\"doc\": 1");
+        t_true(last != NULL);
+        while (last > text.p && last[-1] != '\n')
+            last--;
+        t_ok(json_parse(&j, last, strcspn(last, "\n"), "results", &e), &e);
+        ll[i] = json_num(json_at(json_get(json_root(j), "ll"), 0), 0);
+        depth[i] = json_num(json_get(json_root(j), "depth"), -1);
+        json_free(j);
+        snprintf(path, sizeof path, "%s/results-dense", o.path);
+    }
+    t_near(depth[1], 5, 0);
+    t_true(depth[0] > 0 && depth[0] < 4.9);
+    t_true(fabs(ll[0] - ll[1]) > 1e-3);
+    t_near(task_depth(&dense.v[0].spent, 5), 5, 0);
+    t_true(task_depth(&routed.v[0].spent, 5) < 4.9);
+    str_release(&text);
+    task_result_release(&routed);
+    task_result_release(&dense);
     subject_close(&s);
 }
 
