@@ -49,6 +49,7 @@ static void scores(struct str *s, const struct task_result *r, const struct task
     int first = 1;
     str_add(s, "{");
     alias(s, &first, r, x);
+    number(s, &first, "sample_len", (double)x->n);
     for (size_t k = 0; k < r->task->n_metrics; k++) {
         const struct task_metric *m = &r->task->metrics[k];
         snprintf(name, sizeof name, "%s,%s", m->name, m->filter);
