@@ -13,6 +13,7 @@
 #include "cli/version.h"
 #include "eval/capacity.h"
 #include "eval/perplexity.h"
+#include "eval/perplexity_windows.h"
 
 static struct cli_option options[] = {
     {.name = "json", .help = "one JSON object instead of the table"},
@@ -118,6 +119,20 @@ static void add_number(struct table *t, const struct measure_number *x)
         table_addf(t, "%.4g", x->value);
 }
 
+static void add_windows(struct str *s, const struct ppl_result *r)
+{
+    if (strcmp(r->kind, windows_name[WINDOWS_DOCUMENTS]) == 0) {
+        str_addf(s, " (%lld documents, cut at %lld tokens)\n", (long long)r->windows,
+                 (long long)r->seq);
+        return;
+    }
+    str_addf(s, " (%lld %s windows of %lld tokens", (long long)r->windows, r->kind,
+             (long long)r->seq);
+    if (r->stride)
+        str_addf(s, ", stride %lld", (long long)r->stride);
+    str_add(s, ")\n");
+}
+
 static void print_table(struct str *s, const struct subject *subject, const struct answer *a)
 {
     const struct ppl_result *r = &a->r;
@@ -129,9 +144,7 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     str_addf(s, ": %s, %s routing%s, on ", subject->model->config.method, r->routing,
              r->measure.is_topk ? " (NOT causal: it looks at later tokens)" : "");
     cli_add_safe(s, r->data, strlen(r->data), -1);
-    str_addf(s, " (%lld %s windows of %lld tokens", (long long)r->windows, r->kind,
-             (long long)r->seq);
-    str_addf(s, r->stride ? ", stride %lld)\n" : ")\n", (long long)r->stride);
+    add_windows(s, r);
     if (a->found.passes > 0)
         str_addf(s, "  capacity %.3f gives a speedup of %.3f%s\n", a->found.capacity,
                  a->found.speedup,

@@ -39,7 +39,7 @@ static struct opened windows(int kind, int seq, int stride)
     t_ok(corpus_open(&o.c, &from, &e), &e);
     t_ok(tokenizer_new_bytes(&o.t, &e), &e);
     t_ok(windows_open(&o.w, o.c, o.t, &s, &e), &e);
-    t_ok(windows_rows_new(&o.x, 64 * (size_t)seq, &e), &e);
+    t_ok(windows_rows_new(&o.x, 80 * (size_t)seq, &e), &e);
     return o;
 }
 
