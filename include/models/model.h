@@ -42,7 +42,8 @@ struct block_ranges {
     int32_t *qpos, *kpos;    /* positions of the queries and the new keys */
     int32_t *seg_q, *seg_k;  /* (B + 1)                                   */
     uint8_t *on_store, *on;  /* on == NULL: every key is visible          */
-    int M, new_keys;         /* keys in all, and of these made by this pass */
+    int32_t *cached; /* (B) keys of each sequence that its cache has of this layer already */
+    int M, new_keys; /* keys in all, and of these made by this pass */
 };
 
 struct kv_layer {
@@ -139,12 +140,16 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass);
 double model_loss(struct model *m, int train, int want_entropy);
 /* After model_loss(train): through all blocks and the embedding; accumulates into params' gradients. */
 void model_backward(struct model *m);
-/* Embedding and blocks for the rows placed in m->pos and m->first_row; for the two callers above and below. */
-void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *cache);
+/* Embedding and blocks for the rows placed in m->pos and m->first_row; for the two callers above and below.  cache: NULL, or
+ * one of each sequence (B). */
+void model_run(struct model *m, const int32_t *id, struct pass *pass,
+               struct kv_cache *const *cache);
 /* x (R,C): the final norm of the last forward's states. */
 void model_final_states(struct model *m, real *x);
 /* logits (V) of row i of the last forward. */
 void model_logits(struct model *m, int row, real *logits);
+/* logits (n, V) of rows row..row + n of the last forward. */
+void model_logits_rows(struct model *m, int row, int n, real *logits);
 /* Logits of the final norm and head applied to h[l] (logit lens), row i. */
 void model_lens(struct model *m, int l, int row, real *logits);
 
@@ -156,5 +161,10 @@ void kv_cache_reset(struct kv_cache *c);
  * is full. */
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
                  struct err *e) DS_CHECK;
+/* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read once for all.  By the row
+ * promise of engine/gemm.h every sequence gets the bits that it would get alone.  The caches differ. */
+enum { DECODE_TOGETHER = 256 }; /* sequences, at most */
+int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
+                       struct pass *pass, struct err *e) DS_CHECK;
 
 #endif

@@ -31,6 +31,7 @@ struct flops_shape {
 struct flops {
     struct flops_shape shape;
     int L, R;
+    int T;         /* rows of a cached sequence: R, or less when the pass goes on with several */
     double *part;  /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
     double *token; /* (R) all layers, with head                               */
     double *cell;  /* (L, R)                                                  */
@@ -44,9 +45,9 @@ struct flops {
 void flops_begin(struct flops *f, const struct flops_shape *shape, int R);
 /* One layer.  first_row[i] (R): row of the first token of the document of row i: the keys it would see in the
  * dense model are first_row[i]..i; under KV_PLAN the executed ones of these. */
-/* cached: keys that an earlier part of row 0's sequence left in the cache (first_row[0] < 0 then), else 0. */
-void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row, int cached,
-                 double router_per_row);
+/* cached (R / T): keys that earlier parts of these sequences left in their caches, one document each; NULL: no cache. */
+void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
+                 const int32_t *cached, double router_per_row);
 void flops_head(struct flops *f);
 double flops_total(const struct flops *f);
 /* Executed cells over all cells: the nominal whole-block ratio. */

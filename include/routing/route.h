@@ -75,8 +75,8 @@ struct pass {
     double capacity;  /* in [0, 1]                                            */
     int calibrate;    /* 1 + index of `capacity` in the grid of ops->calibrate; else 0 */
     int adapters_off; /* the base model alone: no LoRA (teachers)             */
-    void *
-        memory; /* cached use: ops->memory bytes of this sequence, zero before its first token; else NULL */
+    void *const *
+        memory; /* (B) cached use: ops->memory bytes of each sequence, zero before its first token; else NULL */
 };
 
 /* What a method reports.  scope: once a step, per layer, or per cell (layers x rows) of a recorded pass.  Names that mean

@@ -85,10 +85,10 @@ static void act_bwd(void *ctx, int n0, int f0, int rows, int cols)
                  x->w->a ? x->w->a + at : NULL, x->w->b + at, x->ld, rows, cols);
 }
 
-static struct attn attn_shape(const struct model *m, int N, const struct kv_cache *cache, int l)
+static struct attn attn_shape(const struct model *m, int N)
 {
     const struct block_ranges *g = &m->ranges;
-    struct attn a = {
+    return (struct attn){
         .N = N,
         .M = g->M,
         .H = (int)m->config.heads,
@@ -103,11 +103,6 @@ static struct attn attn_shape(const struct model *m, int N, const struct kv_cach
         .seg_q = g->seg_q,
         .seg_k = g->seg_k,
     };
-    if (cache) {
-        a.k16 = cache->layer[l].k16;
-        a.v16 = cache->layer[l].v16;
-    }
-    return a;
 }
 
 static int is_whole(const struct model *m, const struct plan *p)
@@ -175,28 +170,50 @@ static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f
     linear_fwd(f, w->hid, &down, N, beta, NULL);
 }
 
+/* 4 for the queries of sequence s, over all that its cache has seen. */
+static void attend_cache(struct model *m, int l, int s, struct kv_cache *c, const struct attn *all,
+                         struct block_work *w)
+{
+    const struct block_ranges *g = &m->ranges;
+    int q0 = g->seg_q[s], k0 = g->seg_k[s];
+    size_t at = (size_t)q0 * (size_t)(all->H * all->D);
+    kv_cache_append(m, c, l, w, k0, g->seg_k[s + 1] - k0);
+    struct attn a = *all;
+    const struct kv_layer *y = &c->layer[l];
+    a.N = g->seg_q[s + 1] - q0;
+    a.M = y->n;
+    a.lo += q0;
+    a.hi += q0;
+    a.self += q0;
+    a.segs = 1;
+    a.seg_q = (int32_t[]){0, a.N};
+    a.seg_k = (int32_t[]){0, a.M};
+    a.k16 = y->k16;
+    a.v16 = y->v16;
+    if (a.N > 0)
+        attention_fwd(w->att + at, w->lse + (size_t)q0 * (size_t)a.H, w->q + at, y->k, y->v, &a);
+}
+
 /* 1-5: f = attention(norm1(x)) of the plan's rows. */
 static void attention_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
-                                struct kv_cache *cache)
+                                struct kv_cache *const *cache)
 {
     const struct block_params *b = &m->block[l];
-    const real *k = w->k, *v = w->v;
     struct linear o = lin(m, b->o, b->o_b);
-    block_ranges_make(m, p, cache, l);
+    struct attn a;
+    block_ranges_make(m, p, cache);
     enter_fwd(m, l, p, w); /* 1 */
     qkv_fwd(m, l, p, w);   /* 2, 3 */
-    if (cache) {
-        kv_cache_append(m, cache, l, p, w);
-        k = cache->layer[l].k;
-        v = cache->layer[l].v;
-    }
-    struct attn a = attn_shape(m, p->n, cache, l);
-    attention_fwd(w->att, w->lse, w->q, k, v, &a); /* 4 */
-    linear_fwd(w->f, w->att, &o, p->n, 0, NULL);   /* 5 */
+    a = attn_shape(m, p->n);
+    for (int s = 0; cache && s < m->B; s++)
+        attend_cache(m, l, s, cache[s], &a, w); /* 4 */
+    if (!cache)
+        attention_fwd(w->att, w->lse, w->q, w->k, w->v, &a); /* 4 */
+    linear_fwd(w->f, w->att, &o, p->n, 0, NULL);             /* 5 */
 }
 
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
-                     struct kv_cache *cache)
+                     struct kv_cache *const *cache)
 {
     attention_increment(m, l, p, w, cache); /* 1-5 */
     second_norm_fwd(m, l, p, w);            /* 6 */
@@ -204,7 +221,7 @@ void block_increment(struct model *m, int l, const struct plan *p, struct block_
 }
 
 void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
-               struct kv_cache *cache)
+               struct kv_cache *const *cache)
 {
     block_increment(m, l, p, w, cache);
     rows_update(m->stream.h[l + 1], m->stream.h[l], w->f, p->row, p->gate, p->n, m->R,
@@ -271,7 +288,7 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     bulk_zero(d->q, nq);
     bulk_zero(d->k, nk);
     bulk_zero(d->v, nk);
-    struct attn a = attn_shape(m, N, NULL, l);
+    struct attn a = attn_shape(m, N);
     attention_bwd(d->q, d->k, d->v, d->att, w->q, w->k, w->v, w->att, w->lse, &a); /* 4 */
     rope(m, d->q, m->ranges.qpos, N, H, 1);                                        /* 3 */
     rope(m, d->k, m->ranges.kpos, Mn, K, 1);
@@ -305,7 +322,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
     int C = (int)m->config.dim, N = p->n;
     size_t n = (size_t)N * (size_t)C;
     const real *dy = m->stream.dh[l + 1];
-    block_ranges_make(m, p, NULL, l);
+    block_ranges_make(m, p, NULL);
     add_into(m->stream.dh[l], dy, (size_t)m->R * (size_t)C); /* y = x + ... */
     if (dgate)
         rows_dot(dgate, dy, p->row, w->f, N, C);
@@ -319,7 +336,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
 /* ---- split layers ---- */
 
 void attention_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
-                        struct kv_cache *cache)
+                        struct kv_cache *const *cache)
 {
     m->stream.mid = w->mid;
     attention_increment(m, l, p, w, cache); /* 1-5 */
@@ -363,7 +380,7 @@ void attention_half_bwd(struct model *m, int l, const struct plan *p, struct blo
 {
     struct block_work *d = &m->dwork;
     int C = (int)m->config.dim, N = p->n;
-    block_ranges_make(m, p, NULL, l);
+    block_ranges_make(m, p, NULL);
     add_into(m->stream.dh[l], d->mid, (size_t)m->R * (size_t)C); /* mid = x + ... */
     if (dgate)
         rows_dot(dgate, d->mid, p->row, w->f, N, C);

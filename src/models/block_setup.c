@@ -87,7 +87,7 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
 
 /* First new key of each query's document and the first one behind it.  Rows and keys ascend, so both
  * ends only move forward. */
-static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow, int old)
+static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow)
 {
     struct block_ranges *g = &m->ranges;
     int lo = 0, hi = 0;
@@ -97,9 +97,9 @@ static void ranges_fill(struct model *m, const struct plan *p, const int32_t *kr
             lo++;
         while (hi < g->new_keys && (krow ? krow[hi] : hi) <= row)
             hi++;
-        g->lo[i] = m->first_row[row] < 0 ? 0 : old + lo;
-        g->hi[i] = old + hi;
-        g->self[i] = old + hi - 1; /* the row itself is always among the keys */
+        g->lo[i] = lo;
+        g->hi[i] = hi;
+        g->self[i] = hi - 1; /* the row itself is always among the keys */
         g->qpos[i] = m->pos[row];
     }
 }
@@ -118,16 +118,35 @@ static void segments_fill(struct model *m, const struct plan *p, const int32_t *
     }
 }
 
-void block_ranges_make(struct model *m, const struct plan *p, const struct kv_cache *cache, int l)
+/* Every sequence has a list of keys of its own, and sees all of what is behind it. */
+static void ranges_to_caches(struct model *m)
+{
+    struct block_ranges *g = &m->ranges;
+    for (int s = 0; s < m->B; s++)
+        for (int i = g->seg_q[s]; i < g->seg_q[s + 1]; i++) {
+            int by = g->cached[s] - g->seg_k[s];
+            g->lo[i] = 0;
+            g->hi[i] += by;
+            g->self[i] += by;
+        }
+}
+
+const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cache)
+{
+    for (int s = 0; cache && s < m->B; s++)
+        m->ranges.cached[s] = cache[s]->layer[l].n;
+    return cache ? m->ranges.cached : NULL;
+}
+
+void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *const *cache)
 {
     struct block_ranges *g = &m->ranges;
     const int32_t *krow = p->kv == KV_ALL ? NULL : p->row;
-    int old = cache ? cache->layer[l].n : 0;
-    g->new_keys = p->kv == KV_ALL ? m->R : p->n;
-    g->M = old + g->new_keys;
+    g->M = g->new_keys = p->kv == KV_ALL ? m->R : p->n;
     for (int j = 0; j < g->new_keys; j++)
         g->kpos[j] = m->pos[krow ? krow[j] : j];
-    ranges_fill(m, p, krow, old);
+    ranges_fill(m, p, krow);
+    segments_fill(m, p, krow);
     g->on = NULL;
     if (p->kv == KV_PLAN && p->active < p->n) {
         BUG_IF(cache, "a cache holds executed rows only");
@@ -135,10 +154,6 @@ void block_ranges_make(struct model *m, const struct plan *p, const struct kv_ca
         for (int j = 0; j < p->n; j++)
             g->on[j] = p->gate[j] != 0;
     }
-    segments_fill(m, p, krow);
-    if (cache) { /* one sequence: everything is one segment */
-        g->seg_q[0] = g->seg_k[0] = 0;
-        g->seg_q[1] = p->n;
-        g->seg_k[1] = g->M;
-    }
+    if (cache)
+        ranges_to_caches(m);
 }

@@ -73,41 +73,65 @@ void kv_cache_reset(struct kv_cache *c)
         c->layer[l].n = 0;
 }
 
-void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct plan *p,
-                     const struct block_work *w)
+void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct block_work *w,
+                     int from, int n)
 {
     struct kv_layer *y = &c->layer[l];
-    size_t width = (size_t)(m->config.kv_heads * m->config.head_dim);
-    size_t n = (size_t)(p->kv == KV_ALL ? m->R : p->n), at = (size_t)y->n * width;
+    size_t width = (size_t)(m->config.kv_heads * m->config.head_dim), items = (size_t)n * width;
+    size_t at = (size_t)y->n * width, row = (size_t)from * width;
     if (y->k16) {
-        bf16_from_reals(y->k16 + at, w->k, n * width);
-        bf16_from_reals(y->v16 + at, w->v, n * width);
+        bf16_from_reals(y->k16 + at, w->k + row, items);
+        bf16_from_reals(y->v16 + at, w->v + row, items);
     } else {
-        memcpy(y->k + at, w->k, n * width * sizeof(real));
-        memcpy(y->v + at, w->v, n * width * sizeof(real));
+        memcpy(y->k + at, w->k + row, items * sizeof(real));
+        memcpy(y->v + at, w->v + row, items * sizeof(real));
     }
-    y->n += (int)n;
+    y->n += n;
+}
+
+static int check_room(const struct model *m, const struct kv_cache *c, int T, struct err *e)
+{
+    if (c->len + T > c->cap)
+        return err_set(e, DS_ERANGE, "the context is full: %d tokens of %d", c->len + T, c->cap);
+    if (m->pos_embed >= 0 && c->len + T > m->config.max_seq)
+        return err_set(e, DS_ERANGE,
+                       "the context is full: %d tokens, model.max_seq=%lld learned positions",
+                       c->len + T, (long long)m->config.max_seq);
+    return 0;
+}
+
+int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
+                       struct pass *pass, struct err *e)
+{
+    void *memory[DECODE_TOGETHER];
+    int rc = 0;
+    BUG_IF(n < 1 || n > DECODE_TOGETHER || n * T > m->R_max || pass->kind == PASS_MASKED,
+           "decode: %d x %d rows, buffers for %d", n, T, m->R_max);
+    for (int s = 0; s < n && rc == 0; s++) {
+        rc = check_room(m, c[s], T, e);
+        memory[s] = c[s]->memory;
+    }
+    if (rc < 0)
+        return rc;
+    m->B = pass->B = n;
+    m->T = pass->T = T;
+    m->R = pass->R = n * T;
+    m->batch = NULL;
+    for (int i = 0; i < m->R; i++) {
+        m->pos[i] = c[i / T]->len + i % T;
+        m->first_row[i] = i - m->pos[i];
+    }
+    pass->memory = c[0]->memory ? memory : NULL;
+    model_run(m, id, pass, c);
+    pass->memory = NULL; /* `memory` ends here */
+    m->route.pass.memory = NULL;
+    for (int s = 0; s < n; s++)
+        c[s]->len += T;
+    return 0;
 }
 
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
                  struct err *e)
 {
-    if (c->len + n > c->cap)
-        return err_set(e, DS_ERANGE, "the context is full: %d tokens of %d", c->len + n, c->cap);
-    if (m->pos_embed >= 0 && c->len + n > m->config.max_seq)
-        return err_set(e, DS_ERANGE,
-                       "the context is full: %d tokens, model.max_seq=%lld learned positions",
-                       c->len + n, (long long)m->config.max_seq);
-    BUG_IF(n > m->R_max || pass->kind == PASS_MASKED, "decode: %d rows, buffers for %d", n,
-           m->R_max);
-    m->B = pass->B = 1;
-    m->T = m->R = pass->T = pass->R = n;
-    m->batch = NULL;
-    for (int i = 0; i < n; i++) {
-        m->pos[i] = c->len + i;
-        m->first_row[i] = -c->len;
-    }
-    model_run(m, id, pass, c);
-    c->len += n;
-    return 0;
+    return model_decode_batch(m, &c, 1, id, n, pass, e);
 }

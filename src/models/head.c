@@ -117,15 +117,26 @@ void model_final_states(struct model *m, real *x)
     final_norm(m, x, m->meanf, m->rstdf, m->stream.h[m->config.layers], m->R);
 }
 
-void model_lens(struct model *m, int l, int row, real *logits)
+static void lens_rows(struct model *m, int l, int row, int n, real *logits)
 {
     int C = (int)m->config.dim;
     struct linear head = head_map(m);
-    final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row * (size_t)C, 1);
-    linear_fwd(logits, m->xf, &head, 1, 0, NULL);
+    final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row * (size_t)C, n);
+    linear_fwd(logits, m->xf, &head, n, 0, NULL);
+}
+
+void model_lens(struct model *m, int l, int row, real *logits)
+{
+    lens_rows(m, l, row, 1, logits);
 }
 
 void model_logits(struct model *m, int row, real *logits)
 {
-    model_lens(m, (int)m->config.layers, row, logits);
+    lens_rows(m, (int)m->config.layers, row, 1, logits);
+}
+
+void model_logits_rows(struct model *m, int row, int n, real *logits)
+{
+    BUG_IF(row < 0 || n < 0 || row + n > m->R, "logits of rows %d to %d of %d", row, row + n, m->R);
+    lens_rows(m, (int)m->config.layers, row, n, logits);
 }

@@ -197,6 +197,7 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->kpos = ints(a, R);
     g->seg_q = ints(a, R + 1);
     g->seg_k = ints(a, R + 1);
+    g->cached = ints(a, R);
     g->on_store = arena_alloc(a, R, 1);
 }
 
@@ -309,19 +310,19 @@ static double router_flops(const struct model *m, int l)
     return r->ops->flops && r->pass.kind != PASS_DENSE ? r->ops->flops(r, l) : 0;
 }
 
-static void run_block(struct model *m, int l, struct kv_cache *cache)
+static void run_block(struct model *m, int l, struct kv_cache *const *cache)
 {
     struct plan *p = &m->plan[l];
     route_decide(&m->route, l, ROUTE_SPAN_BLOCK, p, &m->stream);
-    flops_layer(&m->flops, p, m->first_row, cache ? cache->layer[l].n : 0, router_flops(m, l));
+    flops_layer(&m->flops, p, m->first_row, block_cached(m, l, cache), router_flops(m, l));
     block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
 }
 
-static void run_split(struct model *m, int l, struct kv_cache *cache)
+static void run_split(struct model *m, int l, struct kv_cache *const *cache)
 {
     struct plan *p = &m->plan[l], *f = &m->ffn[l];
     struct block_work *w = &m->work[m->keep ? l : 0];
-    int cached = cache ? cache->layer[l].n : 0;
+    const int32_t *cached = block_cached(m, l, cache);
     route_decide(&m->route, l, ROUTE_SPAN_ATTENTION, p, &m->stream);
     attention_half_fwd(m, l, p, w, cache);
     route_decide(&m->route, l, ROUTE_SPAN_FFN, f, &m->stream);
@@ -362,17 +363,17 @@ static void embed_ids(struct model *m, const int32_t *id)
 }
 
 /* Embedding and blocks; with a cache, one continued sequence. */
-void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *cache)
+void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache)
 {
     struct flops_shape shape = model_config_flops(&m->config);
     pass->id = id;
     pass->pos = m->pos;
-    pass->memory = cache ? cache->memory : NULL;
     m->stream.R = m->R;
     weights_refresh(m);
     adapters_begin(m, pass);
     embed_ids(m, id);
     flops_begin(&m->flops, &shape, m->R);
+    m->flops.T = m->T;
     route_begin(&m->route, pass);
     for (int l = 0; l < m->config.layers; l++)
         (m->ffn ? run_split : run_block)(m, l, cache);
@@ -389,6 +390,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     BUG_IF(m->R > m->R_max, "%d rows, buffers for %d", m->R, m->R_max);
     m->batch = b;
     place_rows(m, b);
+    pass->memory = NULL;
     model_run(m, b->id, pass, NULL);
 }
 

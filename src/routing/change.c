@@ -68,17 +68,18 @@ void change_release(struct change *x)
     memset(x, 0, sizeof *x);
 }
 
-/* ---- what a cached sequence remembers: of each pair the number of its tokens, D_st of the last W - 1, the last post ---- */
+/* ---- what the cached sequence of row i remembers: of each pair the number of its tokens, D_st of the last W - 1, the last
+ * post ---- */
 
 struct memory {
     double *seen, *d_st;
     real *post;
 };
 
-static struct memory memory_of(const struct change *x, const struct pass *p, int pair)
+static struct memory memory_of(const struct change *x, const struct pass *p, int pair, int i)
 {
     size_t W = (size_t)x->is.window; /* one number and W - 1 more */
-    double *d = p->memory;
+    double *d = p->memory[i / p->T];
     real *post = (real *)(void *)(d + W * (size_t)x->is.pairs);
     return (struct memory){d + W * (size_t)pair, d + W * (size_t)pair + 1,
                            post + (size_t)pair * (size_t)x->is.net.C};
@@ -93,8 +94,8 @@ size_t change_memory(const struct change *x)
 /* Is row i the first of its document? */
 static int begins(const struct change *x, const struct pass *p, int pair, int i)
 {
-    if (p->memory && i == 0)
-        return *memory_of(x, p, pair).seen <= 0;
+    if (p->memory && i % p->T == 0)
+        return *memory_of(x, p, pair, i).seen <= 0;
     return i % p->T == 0 || p->pos[i] == 0;
 }
 
@@ -118,7 +119,9 @@ static const real *input_of(struct change *x, const struct pass *p, int pair, in
         if (begins(x, p, pair, i))
             memset(in, 0, C * sizeof *in);
         else
-            memcpy(in, i > 0 ? post + (size_t)(i - 1) * C : memory_of(x, p, pair).post,
+            memcpy(in,
+                   p->memory && i % p->T == 0 ? memory_of(x, p, pair, i).post
+                                              : post + (size_t)(i - 1) * C,
                    C * sizeof *in);
     }
     return x->in;
@@ -160,34 +163,44 @@ static void measure(struct change *x, const struct pass *p, int pair, const real
     x->error[pair] = p->R > 0 ? sum / p->R : 0;
 }
 
-static void remember(struct change *x, const struct pass *p, int pair, const real *post, int before)
+static void remember(struct change *x, const struct pass *p, int pair, const real *post, int i0,
+                     int n, int before)
 {
-    struct memory m = memory_of(x, p, pair);
-    int keep = before + p->R < x->is.window - 1 ? before + p->R : x->is.window - 1;
+    struct memory m = memory_of(x, p, pair, i0);
+    int keep = before + n < x->is.window - 1 ? before + n : x->is.window - 1;
     size_t C = (size_t)x->is.net.C;
-    memcpy(m.d_st, x->past + before + p->R - keep, (size_t)keep * sizeof *m.d_st);
-    *m.seen += p->R;
+    memcpy(m.d_st, x->past + before + n - keep, (size_t)keep * sizeof *m.d_st);
+    *m.seen += n;
     if (x->is.by_last)
-        memcpy(m.post, post + (size_t)(p->R - 1) * C, C * sizeof *post);
+        memcpy(m.post, post + (size_t)(i0 + n - 1) * C, C * sizeof *post);
 }
 
-static void average(struct change *x, const struct pass *p, int pair, const real *post)
+/* Rows [i0, i0 + n): of one cached sequence, or all. */
+static void average_rows(struct change *x, const struct pass *p, int pair, const real *post, int i0,
+                         int n)
 {
     const double *d_st = x->d_st + (size_t)pair * (size_t)p->R;
     double *ma = x->ma + (size_t)pair * (size_t)p->R;
     int W = x->is.window, before = 0, first = 0;
     if (p->memory) {
-        struct memory m = memory_of(x, p, pair);
+        struct memory m = memory_of(x, p, pair, i0);
         before = *m.seen < W - 1 ? (int)*m.seen : W - 1;
         memcpy(x->past, m.d_st, (size_t)before * sizeof *x->past);
     }
-    for (int i = 0; i < p->R; i++) {
-        first = begins(x, p, pair, i) ? before + i : first;
-        x->past[before + i] = d_st[i];
-        ma[i] = surprise_average(x->past, first, before + i, W, x->is.replicate);
+    for (int k = 0; k < n; k++) {
+        first = begins(x, p, pair, i0 + k) ? before + k : first;
+        x->past[before + k] = d_st[i0 + k];
+        ma[i0 + k] = surprise_average(x->past, first, before + k, W, x->is.replicate);
     }
-    if (p->memory && p->R > 0)
-        remember(x, p, pair, post, before);
+    if (p->memory)
+        remember(x, p, pair, post, i0, n, before);
+}
+
+static void average(struct change *x, const struct pass *p, int pair, const real *post)
+{
+    int n = p->memory ? p->T : p->R;
+    for (int i0 = 0; i0 < p->R; i0 += n)
+        average_rows(x, p, pair, post, i0, n);
 }
 
 void change_measure(struct change *x, const struct pass *p, int pair, const real *orig,

@@ -36,7 +36,7 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
 {
     f->shape = *shape;
     f->L = shape->L;
-    f->R = R;
+    f->R = f->T = R;
     f->dense = f->dense_blocks = f->blocks = 0;
     f->rows_run = f->rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
@@ -54,19 +54,19 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
 /* Rows that run cost everything of their span; under KV_ALL the others still pay for their keys and values.  The number
  * of visible keys counts the row itself; under KV_PLAN only executed rows before it.  Of a split layer the FFN says which
  * cells count as run. */
-void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row, int cached,
-                 double router_per_row)
+void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
+                 const int32_t *cached, double router_per_row)
 {
     const struct flops_shape *s = &f->shape;
-    int l = p->layer, next = 0, doc = f->R ? first_row[0] : 0, keys = cached;
+    int l = p->layer, next = 0, doc = f->R ? first_row[0] : 0, keys = 0;
     int has_attention = p->span != ROUTE_SPAN_FFN, has_mlp = p->span != ROUTE_SPAN_ATTENTION;
     for (int i = 0; i < f->R; i++) {
         int is_listed = next < p->n && p->row[next] == i;
         int runs = is_listed && p->gate[next] != 0;
         next += is_listed;
-        if (first_row[i] != doc) {
+        if (cached ? i % f->T == 0 : first_row[i] != doc) {
             doc = first_row[i];
-            keys = 0;
+            keys = cached ? cached[i / f->T] : 0;
         }
         keys += p->kv == KV_ALL || runs;
         double context = i - first_row[i] + 1;

@@ -33,13 +33,13 @@ static int count_at(const struct prefix *p, int pos)
 void prefix_fwd(const struct prefix *p, real *x, const real *h, const struct pass *pass)
 {
     size_t C = (size_t)p->C;
-    double *sum = pass->memory ? pass->memory : p->sum;
     if (p->kind == PREFIX_TOKEN) {
         memcpy(x, h, (size_t)pass->R * C * sizeof *x);
         return;
     }
     for (int i = 0; i < pass->R; i++, x += C, h += C) {
         double n = count_at(p, pass->pos[i]);
+        double *sum = pass->memory ? pass->memory[i / pass->T] : p->sum;
         if (pass->pos[i] == 0)
             memset(sum, 0, C * sizeof *sum);
         for (size_t c = 0; c < C && pass->pos[i] < p->prompt; c++)

@@ -374,6 +374,52 @@ T(cached_equals_whole)
     }
 }
 
+enum { SEQUENCES = 3, STEPS = 12 };
+
+/* Sequences of 2, 5 and 8 tokens go on: alone (which >= 0) or all together; logits and FLOPs of every step. */
+static void go_on(struct model *m, struct kv_cache **c, int which, real *logits, double *flops)
+{
+    struct pass pass = kit_pass(PASS_SPARSE);
+    struct err e = {0};
+    int from = which < 0 ? 0 : which, n = which < 0 ? SEQUENCES : 1;
+    int32_t id[SEQUENCES];
+    for (int s = from; s < from + n; s++) {
+        kv_cache_reset(c[s]);
+        t_ok(model_decode(m, c[s], batch.id + 20 * s, 2 + 3 * s, &pass, &e), &e);
+    }
+    for (int k = 0; k < STEPS; k++) {
+        for (int s = 0; s < n; s++)
+            id[s] = batch.id[(20 * (from + s) + 2 + 3 * (from + s) + k) % (B * T)];
+        t_ok(model_decode_batch(m, c + from, n, id, 1, &pass, &e), &e);
+        model_logits_rows(m, 0, n, logits + (k * SEQUENCES + from) * V);
+        for (int s = 0; s < n; s++)
+            flops[k * SEQUENCES + from + s] = m->flops.token[s];
+    }
+}
+
+T(sequences_decoded_together_are_those_decoded_alone)
+{
+    EACH_METHOD(name)
+    {
+        enum { CELLS = SEQUENCES * STEPS };
+        struct err e = {0};
+        struct kv_cache *c[SEQUENCES] = {NULL};
+        struct model *m = prepared(name, 0);
+        real alone[CELLS * V], together[CELLS * V];
+        double cost[2][CELLS];
+        for (int s = 0; s < SEQUENCES; s++)
+            t_ok(kv_cache_new(&c[s], m, T, &e), &e);
+        for (int s = 0; s < SEQUENCES; s++)
+            go_on(m, c, s, alone, cost[0]);
+        go_on(m, c, -1, together, cost[1]);
+        t_truef(kit_same(alone, together, CELLS * V), "%s: logits", name);
+        t_truef(memcmp(cost[0], cost[1], sizeof cost[0]) == 0, "%s: FLOPs", name);
+        for (int s = 0; s < SEQUENCES; s++)
+            kv_cache_free(c[s]);
+        model_free(m);
+    }
+}
+
 /* Everything a method needs in use is in its parameters. */
 T(a_saved_model_decides_as_before)
 {

@@ -155,7 +155,7 @@ T(parts_through_a_cache_cost_what_the_whole_costs)
                         own[q.n] = i;
                         one[q.n++] = 1;
                     }
-                flops_layer(&f, &q, first, keys[l], 0);
+                flops_layer(&f, &q, first, &(int32_t){keys[l]}, 0);
                 keys[l] += kv == KV_ALL ? size[k] : q.n;
             }
             got += flops_total(&f);
