@@ -30,16 +30,24 @@ struct cli_option {
     int is_set;
     const char *help;
 };
+struct cli_given {
+    const struct cli_option *option;
+    const char *value;
+};
 struct cli_args {
     struct cli_option *option; /* ends with name NULL */
     const char **rest;         /* heap, mem_free */
     const char **override;     /* heap, mem_free */
     int n_rest, n_override;
+    const struct cli_given *given; /* heap, mem_free: every option with a value, in order */
+    int n_given;
 };
 int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **argv,
               struct err *e) DS_CHECK;
 void cli_release(struct cli_args *a);
-const char *cli_value(const struct cli_args *a, const char *name); /* NULL when absent */
+const char *cli_value(const struct cli_args *a, const char *name); /* the last; NULL when absent */
+/* Of an option that may be given several times: the i-th value, NULL behind the last. */
+const char *cli_value_at(const struct cli_args *a, const char *name, int i);
 int cli_flag(const struct cli_args *a, const char *name);
 void cli_usage(const char *command, const struct cli_option *options);
 /* Directory of data files ("data", "themes"): beside the program, else the installed place; out of `size` bytes. */

@@ -45,6 +45,9 @@ const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe" */
  * tokenizer: it keeps a cache of words. */
 int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                      struct ids *out, struct err *e) DS_CHECK;
+/* The same for text that stands behind a special token: as if both had been encoded at once. */
+int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int allow_special,
+                        struct ids *out, struct err *e) DS_CHECK;
 /* The raw bytes of one id; NULL when out of range. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n);
 /* Appends the bytes of a whole text.  Vocabularies that put a space before a text lose it again. */

@@ -25,4 +25,19 @@ void sampler_release(struct sampler *s);
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e) DS_CHECK;
 
+/* The same as llama2.c draws, so that its published texts can be made again: float arithmetic, a xorshift64* generator whose
+ * state goes on from token to token, and its own cut by top_p (0 or 1: none; top_k is not known there).  *state: the seed, not 0,
+ * before the first token. */
+int sampler_pick_llama2c(struct sampler *s, const real *logits, const struct sample_options *o,
+                         uint64_t *state, int32_t *id, struct err *e) DS_CHECK;
+
+/* The log-probability of a token under the plain softmax, and of the k most likely (fewer when there are not so many): most
+ * likely first, ties by the lower id.  Returns how many were filled. */
+struct sample_rank {
+    int32_t id;
+    double logprob;
+};
+int sample_ranks(const real *logits, int V, int32_t id, double *logprob, struct sample_rank *top,
+                 int k);
+
 #endif

@@ -75,7 +75,8 @@ static int unknown_option(const struct cli_option *options, const char *command,
 }
 
 /* One word that begins with '-'; *i moves on when the value is the next word. */
-static int take_option(struct cli_option *options, int argc, char **argv, int *i, struct err *e)
+static int take_option(struct cli_option *options, int argc, char **argv, int *i,
+                       struct cli_given *given, int *n_given, struct err *e)
 {
     const char *word = argv[*i], *name = word + (word[1] == '-' ? 2 : 1),
                *equals = strchr(name, '=');
@@ -99,6 +100,7 @@ static int take_option(struct cli_option *options, int argc, char **argv, int *i
         return err_set(e, DS_EUSAGE, "%s%s%s needs a value", lead(argv[0], text),
                        len > 1 ? "--" : "-", o->name);
     o->value = equals ? equals + 1 : argv[++*i];
+    given[(*n_given)++] = (struct cli_given){o, o->value};
     return 0;
 }
 
@@ -109,7 +111,9 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
     a->option = options;
     a->rest = mem_alloc((size_t)argc + 1, sizeof *a->rest);
     a->override = mem_alloc((size_t)argc + 1, sizeof *a->override);
-    if (!a->rest || !a->override)
+    struct cli_given *given = mem_alloc((size_t)argc + 1, sizeof *given);
+    a->given = given;
+    if (!a->rest || !a->override || !given)
         rc = err_set(e, DS_EMEM, "%s", argv[0]);
     for (int i = 1; i < argc && rc == 0; i++) {
         const char *word = argv[i];
@@ -121,7 +125,7 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
                  strchr(word, '.') < strchr(word, '='))
             a->override[a->n_override++] = word;
         else if (word[0] == '-')
-            rc = take_option(options, argc, argv, &i, e);
+            rc = take_option(options, argc, argv, &i, given, &a->n_given, e);
         else if (is_override(word))
             a->override[a->n_override++] = word;
         else
@@ -136,8 +140,10 @@ void cli_release(struct cli_args *a)
 {
     mem_free(a->rest);
     mem_free(a->override);
+    mem_free((void *)(uintptr_t)a->given);
     a->rest = a->override = NULL;
-    a->n_rest = a->n_override = 0;
+    a->given = NULL;
+    a->n_rest = a->n_override = a->n_given = 0;
 }
 
 static struct cli_option *option_of(const struct cli_args *a, const char *name)
@@ -152,10 +158,29 @@ const char *cli_value(const struct cli_args *a, const char *name)
     return option_of(a, name)->value;
 }
 
+const char *cli_value_at(const struct cli_args *a, const char *name, int i)
+{
+    const struct cli_option *o = option_of(a, name);
+    for (int k = 0; k < a->n_given; k++)
+        if (a->given[k].option == o && i-- == 0)
+            return a->given[k].value;
+    return NULL;
+}
+
 int cli_flag(const struct cli_args *a, const char *name)
 {
     return option_of(a, name)->is_set;
 }
+
+/* At the end of a command's help. */
+static const struct {
+    const char *command, *text;
+} examples[] = {
+    {"generate",
+     "examples:\n"
+     "  depthscope generate first --prompt \"Once upon a time\" max_tokens=60 top_p=0.9\n"
+     "  depthscope generate ./Qwen2.5-0.5B-Instruct --chat --system \"Be brief.\" weights=q8_0\n"},
+};
 
 static const char *help_after;
 
@@ -180,4 +205,7 @@ void cli_usage(const char *command, const struct cli_option *options)
                o->name, o->help ? o->help : "");
     if (help_after)
         fputs(help_after, stdout);
+    for (size_t i = 0; i < DS_LEN(examples); i++)
+        if (strcmp(command, examples[i].command) == 0)
+            fputs(examples[i].text, stdout);
 }

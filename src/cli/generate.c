@@ -1,25 +1,41 @@
-/* depthscope generate MODEL --prompt TEXT: text as it comes, coloured by the depth of every token. */
-#include <math.h>
+/* depthscope generate MODEL --prompt TEXT: text as it comes, coloured by the depth of every token; or talk. */
+#include <locale.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/mem.h"
 #include "base/pool.h"
-#include "cli/use.h"
+#include "cli/generate.h"
 #include "eval/capacity.h"
-#include "eval/generation.h"
-#include "figures/palette.h"
 
 static struct cli_option options[] = {
-    {.name = "prompt", .has_value = 1, .help = "TEXT  what to continue; \"\" starts a new text"},
+    {.name = "prompt",
+     .has_value = 1,
+     .help = "TEXT  what to continue; \"\" starts a new text; may be given several times"},
     {.name = "file", .has_value = 1, .help = "FILE  the prompt from a file; - = standard input"},
-    {.name = "json", .help = "one JSON object at the end instead of the text"},
-    {.name = "quiet", .help = "no line about cost behind the text"},
+    {.name = "batch",
+     .has_value = 1,
+     .help =
+         "FILE  a prompt a line: text, \"JSON string\" or {\"prompt\": ...}, {\"messages\": ...}"},
+    {.name = "chat", .help = "prompts are questions; without one, talk by lines of standard input"},
+    {.name = "system", .has_value = 1, .help = "TEXT  --chat: what the system says first"},
+    {.name = "messages",
+     .has_value = 1,
+     .help = "FILE  a conversation to answer: [{\"role\": ..., \"content\": ...}]"},
+    {.name = "stop",
+     .has_value = 1,
+     .help = "TEXT  ends the text before it; may be given several times"},
+    {.name = "show",
+     .has_value = 1,
+     .help = "depth  every token over its number of layers, behind the text"},
+    {.name = "json", .help = "one JSON object a text, on a line, instead of the text"},
+    {.name = "stream", .help = "--json: also a line for every token as it comes"},
+    {.name = "quiet", .help = "nothing but the text"},
     {.name = NULL},
 };
-enum { PROMPT_MAX = 16 << 20 };
+enum { PROMPT_MAX = 16 << 20, BATCH_MAX = 1 << 16 };
 
 static volatile sig_atomic_t interrupted;
 
@@ -29,138 +45,208 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* Where tokens go: bytes are held until they make whole characters. */
-struct stream_out {
-    const struct subject *s;
-    struct str held;
-    int is_terminal, has_colour, truecolour, layers, silent, rc;
-    struct err *e;
+int gen_interrupted(void)
+{
+    return interrupted;
+}
+
+void gen_interrupt_clear(void)
+{
+    interrupted = 0;
+}
+
+/* ---- what is asked ---- */
+
+struct asked {
+    const struct cli_args *a;
+    struct subject *s;
+    struct gen_options *o;
+    struct chat chat;
+    int is_chat;
+    struct ids *prompt; /* (n) */
+    size_t n, cap;
+    const char **stop;
+    struct ids end;
+    struct gen_rules rules;
 };
 
-static void add_colour(struct str *out, const struct stream_out *o, int depth)
+static int add_ids(struct asked *q, const struct chat_messages *m, const char *text, size_t len,
+                   struct err *e)
 {
-    double x = o->layers > 1 ? (double)(depth - 1) / (o->layers - 1) : 1;
-    int rgb = cmap_rgb("viridis", 0.25 + 0.75 * x); /* the dark end would not be read on black */
-    int r = rgb >> 16 & 255, g = rgb >> 8 & 255, b = rgb & 255;
-    if (o->truecolour)
-        str_addf(out, "\x1b[38;2;%d;%d;%dm", r, g, b);
-    else
-        str_addf(out, "\x1b[38;5;%dm", 16 + 36 * (r * 5 / 255) + 6 * (g * 5 / 255) + b * 5 / 255);
+    void *v = q->prompt;
+    if (q->n >= BATCH_MAX)
+        return err_set(e, DS_ERANGE, "more than %d prompts", (int)BATCH_MAX);
+    if (mem_grow(&v, &q->cap, q->n + 1, sizeof *q->prompt) < 0)
+        return err_set(e, DS_EMEM, "prompts");
+    q->prompt = v;
+    struct ids *out = &q->prompt[q->n++];
+    *out = (struct ids){0};
+    return m ? chat_encode(&q->chat, q->s->tokenizer, m, 0, out, e)
+             : gen_prompt(q->s, text, len, out, e);
 }
 
-/* Bytes at the end that may be the beginning of a character. */
-static size_t incomplete_tail(const char *p, size_t n)
+static int add_system(const struct asked *q, struct chat_messages *m, struct err *e)
 {
-    for (size_t k = 1; k <= 3 && k <= n; k++) {
-        unsigned char c = (unsigned char)p[n - k];
-        if ((c & 0xc0) == 0x80)
-            continue;
-        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-        return need > k ? k : 0;
-    }
-    return 0;
+    const char *system = cli_value(q->a, "system");
+    return system ? chat_add(m, CHAT_SYSTEM, system, strlen(system), e) : 0;
 }
 
-/* New lines and tabs of the text are layout; everything else that could steer a terminal is made visible. */
-static void add_for_terminal(struct str *out, const char *p, size_t n)
+static int add_prompt(struct asked *q, const char *text, size_t len, struct err *e)
 {
-    while (n > 0) {
-        size_t k = 0;
-        while (k < n && p[k] != '\n' && p[k] != '\t')
-            k++;
-        cli_add_safe(out, p, k, -1);
-        if (k < n)
-            str_add_char(out, p[k++]);
-        p += k;
-        n -= k;
-    }
-}
-
-static int flush(struct stream_out *o, int depth, int all)
-{
-    struct str out = {0};
-    size_t n = o->held.len - (all ? 0 : incomplete_tail(str_text(&o->held), o->held.len));
-    if (n == 0)
-        return 0;
-    if (o->has_colour && depth >= 0)
-        add_colour(&out, o, depth);
-    if (o->is_terminal)
-        add_for_terminal(&out, o->held.p, n);
-    else
-        str_add_bytes(&out, o->held.p, n);
-    if (o->has_colour && depth >= 0)
-        str_add(&out, "\x1b[0m");
-    int rc = out.failed ? err_set(o->e, DS_EMEM, "text") : cli_write(str_text(&out), out.len, o->e);
-    memmove(o->held.p, o->held.p + n, o->held.len - n);
-    o->held.len -= n;
-    str_release(&out);
+    struct chat_messages m = {0};
+    if (!q->is_chat)
+        return add_ids(q, NULL, text, len, e);
+    int rc = add_system(q, &m, e);
+    if (rc == 0)
+        rc = chat_add(&m, CHAT_USER, text, len, e);
+    if (rc == 0)
+        rc = add_ids(q, &m, NULL, 0, e);
+    chat_messages_release(&m);
     return rc;
 }
 
-static int show_token(void *ctx, int is_prompt, int32_t id, int depth)
+static int add_messages(struct asked *q, const struct json_node *list, const char *what,
+                        struct err *e)
 {
-    struct stream_out *o = ctx;
-    size_t n;
-    const char *piece = subject_piece_of(o->s, id, &n);
-    (void)is_prompt;
-    if (!o->silent && !tokenizer_is_special(o->s->tokenizer, id)) {
-        str_add_bytes(&o->held, piece, n);
-        o->rc = o->held.failed ? err_set(o->e, DS_EMEM, "text") : flush(o, depth, 0);
-    }
-    return o->rc < 0 || interrupted;
+    struct chat_messages m = {0};
+    int rc = add_system(q, &m, e);
+    if (rc == 0)
+        rc = chat_add_json(&m, list, what, e);
+    if (rc == 0)
+        rc = add_ids(q, &m, NULL, 0, e);
+    chat_messages_release(&m);
+    return rc < 0 ? err_add(e, rc, "%s", what) : 0;
 }
 
-static void print_json(struct str *out, const struct subject *s, const struct gen_options *o,
-                       const struct gen_result *r)
+static int add_json_line(struct asked *q, const char *p, size_t n, const char *where, struct err *e)
+{
+    struct json *j = NULL;
+    size_t len = 0;
+    int rc = json_parse(&j, p, n, where, e);
+    if (rc < 0)
+        return rc;
+    const struct json_node *root = json_root(j), *messages = json_get(root, "messages");
+    const char *text =
+        json_str(json_kind_of(root) == JSON_KIND_STRING ? root : json_get(root, "prompt"), &len);
+    if (messages && q->is_chat)
+        rc = add_messages(q, messages, where, e);
+    else if (text)
+        rc = add_prompt(q, text, len, e);
+    else
+        rc = err_set(e, DS_EFORMAT, "%s: %s", where,
+                     messages ? "\"messages\" are for --chat"
+                              : "neither a string nor an object with \"prompt\"");
+    json_free(j);
+    return rc;
+}
+
+static int add_batch(struct asked *q, const char *path, struct err *e)
 {
     struct str text = {0};
-    size_t n = r->ids.n - r->n_prompt;
-    tokenizer_decode_on(s->tokenizer, r->ids.v + r->n_prompt, n, &text);
-    str_add(out, "{");
-    json_key(out, "text");
-    str_add_json(out, str_text(&text), text.len);
-    json_add_ids(out, "prompt_ids", r->ids.v, r->n_prompt);
-    json_add_ids(out, "ids", r->ids.v + r->n_prompt, n);
-    json_add_ids(out, "depth", r->depth + r->n_prompt, n);
-    json_add_ids(out, "prompt_depth", r->depth, r->n_prompt);
-    json_add_str(out, "compute", gemm_format_name[s->model->weights.format]);
-    json_add_str(out, "weights", weights_held(s->model));
-    json_add_num(out, "capacity_asked", o->capacity == -1 ? (double)NAN : o->capacity);
-    json_add_num(out, "block_ratio", r->block_ratio);
-    json_add_num(out, "flops_ratio", r->flops_ratio);
-    json_add_num(out, "time_ratio", r->time_ratio);
-    json_add_num(out, "tok_s", r->tok_s);
-    json_add_int(out, "layers", s->model->config.layers);
-    json_add_str(out, "stop", gen_stop_name[r->stop]);
-    str_add(out, "}\n");
-    if (text.failed)
-        out->failed = 1;
+    int rc = cli_read_text(&text, path, PROMPT_MAX, e);
+    const char *p = str_text(&text), *end = p + text.len;
+    for (int line = 1; p < end && rc == 0; line++) {
+        const char *hit = memchr(p, '\n', (size_t)(end - p)), *stop = hit ? hit : end;
+        char where[300];
+        size_t n = (size_t)(stop - p);
+        n -= n > 0 && p[n - 1] == '\r';
+        snprintf(where, sizeof where, "%.250s:%d", path, line);
+        if (n > 0 && (p[0] == '"' || p[0] == '{'))
+            rc = add_json_line(q, p, n, where, e);
+        else if (n > 0)
+            rc = add_prompt(q, p, n, e);
+        p = hit ? hit + 1 : end;
+    }
+    if (rc == 0 && q->n == 0)
+        rc = err_set(e, DS_EUSAGE, "%s holds no prompt", path);
     str_release(&text);
+    return rc;
 }
 
-static void print_cost(const struct gen_result *r)
+static int add_file(struct asked *q, const char *path, int is_messages, struct err *e)
 {
-    char time[48] = "";
-    if (isfinite(r->time_ratio))
-        snprintf(time, sizeof time, ", measured time %.2f", r->time_ratio);
-    fprintf(stderr,
-            "depthscope: %zu tokens (%s), %.0f tokens/s; of the dense model: blocks %.2f, FLOPs "
-            "%.2f%s\n",
-            r->ids.n - r->n_prompt, gen_stop_name[r->stop], isfinite(r->tok_s) ? r->tok_s : 0.0,
-            r->block_ratio, r->flops_ratio, time);
+    struct str text = {0};
+    struct json *j = NULL;
+    int rc = cli_read_text(&text, path, PROMPT_MAX, e);
+    if (rc == 0 && !is_messages)
+        rc = add_prompt(q, str_text(&text), text.len, e);
+    else if (rc == 0)
+        rc = json_parse(&j, str_text(&text), text.len, path, e);
+    if (rc == 0 && is_messages)
+        rc = add_messages(q, json_root(j), path, e);
+    json_free(j);
+    str_release(&text);
+    return rc;
 }
 
-static int read_prompt(const struct cli_args *a, struct str *text, struct err *e)
+/* Exactly one way to ask; none is talk. */
+static int check_words(struct asked *q, struct err *e)
 {
-    const char *prompt = cli_value(a, "prompt"), *file = cli_value(a, "file");
-    if (!!prompt + !!file != 1)
+    static const char *const way[] = {"prompt", "file", "batch", "messages"};
+    const char *show = cli_value(q->a, "show");
+    int ways = 0;
+    q->is_chat = cli_flag(q->a, "chat") || cli_value(q->a, "messages");
+    for (size_t i = 0; i < DS_LEN(way); i++)
+        ways += cli_value(q->a, way[i]) != NULL;
+    if (ways > 1 || (ways == 0 && !q->is_chat))
         return err_set(e, DS_EUSAGE, "generate: %s (depthscope help generate)",
-                       prompt ? "either --prompt or --file"
-                              : "what is the prompt? --prompt TEXT or --file FILE");
-    if (file)
-        return cli_read_text(text, file, PROMPT_MAX, e);
-    str_add(text, prompt);
-    return text->failed ? err_set(e, DS_EMEM, "prompt") : 0;
+                       ways ? "one of --prompt, --file, --batch and --messages"
+                            : "what is the prompt? --prompt TEXT or --file FILE, or --chat");
+    if (cli_value(q->a, "system") && !q->is_chat)
+        return err_set(e, DS_EUSAGE, "generate: --system goes with --chat");
+    if (cli_flag(q->a, "stream") && !cli_flag(q->a, "json"))
+        return err_set(e, DS_EUSAGE, "generate: --stream goes with --json (text streams anyway)");
+    if (show && strcmp(show, "depth") != 0)
+        return err_set(e, DS_EUSAGE, "generate: --show depth, not %s", show);
+    return 0;
+}
+
+static int read_stops(struct asked *q, struct err *e)
+{
+    size_t n = 0;
+    q->stop = mem_alloc((size_t)q->a->n_given, sizeof *q->stop);
+    if (!q->stop)
+        return err_set(e, DS_EMEM, "stop strings");
+    for (const char *s; (s = cli_value_at(q->a, "stop", (int)n)) != NULL; n++) {
+        if (!s[0])
+            return err_set(e, DS_EUSAGE, "generate: --stop \"\" would stop before the first word");
+        q->stop[n] = s;
+    }
+    q->rules = (struct gen_rules){.stop = q->stop, .n_stop = n};
+    return 0;
+}
+
+static int open_chat(struct asked *q, struct err *e)
+{
+    int rc = chat_open(&q->chat, (enum chat_template)q->o->template, q->s->dir, e);
+    if (rc == 0)
+        rc = chat_ends(&q->chat, q->s->tokenizer, &q->end, e);
+    q->rules.end = q->end.v;
+    q->rules.n_end = q->end.n;
+    return rc;
+}
+
+static int read_prompts(struct asked *q, struct err *e)
+{
+    const char *file = cli_value(q->a, "file"), *batch = cli_value(q->a, "batch"),
+               *messages = cli_value(q->a, "messages"), *text;
+    int rc = 0;
+    if (batch)
+        rc = add_batch(q, batch, e);
+    if (file || messages)
+        rc = add_file(q, file ? file : messages, messages != NULL, e);
+    for (int i = 0; rc == 0 && (text = cli_value_at(q->a, "prompt", i)) != NULL; i++)
+        rc = add_prompt(q, text, strlen(text), e);
+    return rc;
+}
+
+static void asked_release(struct asked *q)
+{
+    for (size_t i = 0; i < q->n; i++)
+        ids_release(&q->prompt[i]);
+    mem_free(q->prompt);
+    mem_free(q->stop);
+    ids_release(&q->end);
 }
 
 /* The capacity with the wanted speedup, from the run's own held-out text. */
@@ -199,54 +285,64 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
     return rc;
 }
 
-static int generate(const struct cli_args *a, struct gen_options *o, struct subject *s,
-                    struct err *e)
+/* ---- the texts ---- */
+
+static int make_texts(const struct asked *q, struct err *e)
 {
-    struct str text = {0}, out = {0};
-    struct ids prompt = {0};
-    struct gen_result r = {0};
-    const char *model, *depth = getenv("COLORTERM");
-    struct stream_out show = {.s = s,
-                              .is_terminal = isatty(STDOUT_FILENO),
-                              .has_colour = cli_has_colour(stdout),
-                              .truecolour = depth && strstr(depth, "truecolor"),
-                              .silent = cli_flag(a, "json"),
-                              .e = e};
-    int rc = cli_one(a, "generate", "MODEL", &model, e);
+    struct gen_result *r = mem_alloc(q->n, sizeof *r);
+    struct gen_show show = {0};
+    int rc = r ? gen_show_init(&show, q->a, q->s, q->o, r, q->n, q->is_chat, e)
+               : err_set(e, DS_EMEM, "%zu texts", q->n);
+    struct gen_watch watch = gen_show_watch(&show);
+    size_t done = 0;
     if (rc == 0)
-        rc = read_prompt(a, &text, e);
+        rc = gen_run(r, q->s, q->prompt, q->n, q->o, &q->rules, &watch, e);
+    while (rc == 0 && done < q->n && r[done].depth) /* after Ctrl-C the rest were never begun */
+        done++;
+    if (rc == 0 && !cli_flag(q->a, "quiet"))
+        rc = gen_show_end_line(&show);
     if (rc == 0)
-        rc = pool_start((int)o->threads, e);
-    if (rc == 0)
-        rc = subject_open(s, model, &o->numbers, e);
-    if (rc == 0)
-        rc = gen_check(s, o, e);
-    if (rc == 0)
-        rc = find_capacity(o, s, cli_flag(a, "quiet"), e);
-    if (rc == 0)
-        rc = gen_prompt(s, str_text(&text), text.len, &prompt, e);
-    if (rc == 0) {
-        show.layers = (int)s->model->config.layers;
-        rc = gen_run(&r, s, &prompt, o, show_token, &show, e);
-    }
-    if (rc == 0)
-        rc = show.rc;
-    if (rc == 0 && show.silent) {
-        print_json(&out, s, o, &r);
-        rc = cli_write(str_text(&out), out.len, e);
-    } else if (rc == 0) {
-        rc = flush(&show, -1, 1);
-        if (rc == 0 && show.is_terminal)
-            rc = cli_write("\n", 1, e);
-        if (rc == 0 && !cli_flag(a, "quiet"))
-            print_cost(&r);
-    }
-    gen_result_release(&r);
-    ids_release(&prompt);
-    str_release(&text);
-    str_release(&out);
-    str_release(&show.held);
+        gen_show_cost(&show, r, done);
+    for (size_t k = 0; r && k < q->n; k++)
+        gen_result_release(&r[k]);
+    mem_free(r);
+    gen_show_release(&show);
     return rc;
+}
+
+static int make_talk(const struct asked *q, struct err *e)
+{
+    struct chat_messages m = {0};
+    int rc = add_system(q, &m, e);
+    if (rc == 0)
+        rc = generate_talk(q->a, q->s, &q->chat, &m, q->o, &q->rules, e);
+    chat_messages_release(&m);
+    return rc;
+}
+
+static int generate(struct asked *q, struct err *e)
+{
+    const char *model;
+    int rc = cli_one(q->a, "generate", "MODEL", &model, e);
+    if (rc == 0)
+        rc = check_words(q, e);
+    if (rc == 0)
+        rc = read_stops(q, e);
+    if (rc == 0)
+        rc = pool_start((int)q->o->threads, e);
+    if (rc == 0)
+        rc = subject_open(q->s, model, &q->o->numbers, e);
+    if (rc == 0)
+        rc = gen_check(q->s, q->o, e);
+    if (rc == 0 && q->is_chat)
+        rc = open_chat(q, e);
+    if (rc == 0)
+        rc = find_capacity(q->o, q->s, cli_flag(q->a, "quiet"), e);
+    if (rc == 0)
+        rc = read_prompts(q, e);
+    if (rc < 0)
+        return rc;
+    return q->n > 0 ? make_texts(q, e) : make_talk(q, e);
 }
 
 int generate_command(int argc, char **argv)
@@ -255,16 +351,19 @@ int generate_command(int argc, char **argv)
     struct cli_args a;
     struct gen_options o = {0};
     struct subject s = {0};
+    struct asked q = {.a = &a, .s = &s, .o = &o};
     struct sigaction act = {.sa_handler = on_interrupt};
+    setlocale(LC_CTYPE, "");
     int rc = cli_parse(&a, options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     sigaction(SIGINT, &act, NULL); /* the text so far and its cost are still told */
     rc = cli_apply(&a, &gen_group, &o, &e);
     if (rc == 0) {
-        rc = generate(&a, &o, &s, &e);
+        rc = generate(&q, &e);
         opt_release(&gen_group, &o);
     }
+    asked_release(&q);
     subject_close(&s);
     pool_stop();
     cli_release(&a);

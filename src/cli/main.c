@@ -12,7 +12,7 @@ const struct command commands[] = {
     {"train",    "[PRESET ...] [key=value ...]",       "train a model; PRESET is a name in data/ (quick) or a file; a later one wins", train_command},
     {"presets",  "[PRESET ...]",                       "presets with their sizes; of those named, every key", presets_command},
     {"eval",     "MODEL [task=ppl] [key=value ...]",   "loss, bits per byte, compute and depth of a model", eval_command},
-    {"generate", "MODEL --prompt TEXT [key=value ...]", "continue a text, with the depth of every token", generate_command},
+    {"generate", "MODEL --prompt TEXT|--chat [key=value ...]", "continue texts or talk, with the depth of every token", generate_command},
     {"trace",    "MODEL --text TEXT -o OUT.mp",        "one pass over a text, every decision recorded", trace_command},
     {"calibrate", "MODEL [key=value ...] [-o DIR]",    "fit the thresholds of use to capacities on held-out text, and keep them", calibrate_command},
     {"figure",   "NAME|all|list RUN... [-o DIR]",      "draw a paper figure from logged runs", figure_command},

@@ -208,13 +208,25 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
     return rc < 0 ? rc : encode_rest(c, round, s + at, n - at, first && at == 0, e);
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
-                     struct ids *out, struct err *e)
+static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, int first,
+                  struct ids *out, struct err *e)
 {
     size_t before = out->n;
     struct sink c = {t, allow_special, out};
-    int rc = encode_round(&c, 0, s, n, 1, e);
+    int rc = encode_round(&c, 0, s, n, first, e);
     if (rc < 0)
         out->n = before;
     return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
+                     struct ids *out, struct err *e)
+{
+    return encode(t, s, n, allow_special, 1, out, e);
+}
+
+int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int allow_special,
+                        struct ids *out, struct err *e)
+{
+    return encode(t, s, n, allow_special, 0, out, e);
 }

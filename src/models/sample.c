@@ -107,3 +107,97 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
         *p = plain_probability(logits, s->V, best, *id);
     return 0;
 }
+
+/* ---- as llama2.c does it ---- */
+
+/* xorshift64* (Vigna 2016): the upper half of the product, 24 bits of it as a number in [0, 1). */
+static float llama2c_coin(uint64_t *state)
+{
+    uint64_t x = *state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return (float)((uint32_t)((x * 0x2545F4914F6CDD1DULL) >> 32) >> 8) / 16777216.0f;
+}
+
+/* Softmax in float, in the order of ids. */
+static void llama2c_softmax(struct sampler *s, const real *logits, int best, double temperature)
+{
+    float t = (float)temperature, max = (float)logits[best] / t, sum = 0;
+    for (int v = 0; v < s->V; v++) {
+        float w = expf((float)logits[v] / t - max);
+        s->cell[v] = (struct sample_cell){(double)w, v};
+        sum += w;
+    }
+    for (int v = 0; v < s->V; v++)
+        s->cell[v].w = (double)((float)s->cell[v].w / sum);
+}
+
+/* Tokens that cannot be among the first with mass top_p are left out before sorting; of the rest as many stay as it takes to
+ * pass top_p.  *mass: theirs. */
+static int llama2c_cut(struct sampler *s, double top_p, float *mass)
+{
+    float p = (float)top_p, least = (1.0f - p) / (float)(s->V - 1);
+    int n = 0;
+    for (int v = 0; v < s->V; v++)
+        if ((float)s->cell[v].w >= least)
+            s->cell[n++] = s->cell[v];
+    qsort(s->cell, (size_t)n, sizeof *s->cell, by_weight);
+    *mass = 0;
+    for (int i = 0; i < n; i++) {
+        *mass += (float)s->cell[i].w;
+        if (*mass > p)
+            return i + 1;
+    }
+    return n;
+}
+
+int sampler_pick_llama2c(struct sampler *s, const real *logits, const struct sample_options *o,
+                         uint64_t *state, int32_t *id, struct err *e)
+{
+    int best, n = s->V, rc = check_logits(logits, s->V, &best, e);
+    if (rc < 0)
+        return rc;
+    *id = best;
+    if (!(o->temperature > 0))
+        return 0;
+    float mass = 1, sum = 0, coin = llama2c_coin(state);
+    llama2c_softmax(s, logits, best, o->temperature);
+    if (o->top_p > 0 && o->top_p < 1 && s->V > 1)
+        n = llama2c_cut(s, o->top_p, &mass);
+    *id = n > 0 ? s->cell[n - 1].id : best;
+    for (int i = 0; i < n; i++) {
+        sum += (float)s->cell[i].w;
+        if (coin * mass < sum) {
+            *id = s->cell[i].id;
+            break;
+        }
+    }
+    return 0;
+}
+
+int sample_ranks(const real *logits, int V, int32_t id, double *logprob, struct sample_rank *top,
+                 int k)
+{
+    double max = (double)-INFINITY, sum = 0;
+    int n = 0;
+    for (int v = 0; v < V; v++)
+        max = (double)logits[v] > max ? (double)logits[v] : max;
+    for (int v = 0; v < V; v++)
+        sum += exp((double)logits[v] - max);
+    double all = max + log(sum);
+    *logprob = (double)logits[id] - all;
+    for (int v = 0; v < V && k > 0; v++) {
+        double x = (double)logits[v] - all;
+        int at = n;
+        if (n == k && !(x > top[n - 1].logprob))
+            continue;
+        for (; at > 0 && x > top[at - 1].logprob; at--)
+            if (at < k)
+                top[at] = top[at - 1];
+        top[at] = (struct sample_rank){v, x};
+        n += n < k;
+    }
+    return n;
+}

@@ -70,7 +70,7 @@ static struct gen_result generate(struct subject *s, const char *prompt, struct 
     o.top_p = 1;
     o.capacity = -1;
     t_ok(gen_prompt(s, prompt, strlen(prompt), &ids, &e), &e);
-    t_ok(gen_run(&r, s, &ids, &o, NULL, NULL, &e), &e);
+    t_ok(gen_run(&r, s, &ids, 1, &o, NULL, NULL, &e), &e);
     ids_release(&ids);
     return r;
 }
@@ -137,9 +137,9 @@ T(generation_ends_where_the_context_does)
     struct err e = {0};
     for (int i = 0; i <= CONTEXT; i++)
         t_eq(ids_add(&ids, 65), 0);
-    t_fails(gen_run(&r, &s, &ids, &o, NULL, NULL, &e), &e, DS_ERANGE, "context holds 48");
+    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ERANGE, "context holds 48");
     ids.n = 0;
-    t_fails(gen_run(&r, &s, &ids, &o, NULL, NULL, &e), &e, DS_EUSAGE, "empty");
+    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_EUSAGE, "empty");
     ids_release(&ids);
     subject_close(&s);
 }
@@ -176,7 +176,7 @@ T(a_model_of_damaged_weights_says_so)
     struct err e = {0};
     t_eq(ids_add(&ids, 65), 0);
     s.model->params.p[s.model->norm].value[0] = (real)NAN;
-    t_fails(gen_run(&r, &s, &ids, &o, NULL, NULL, &e), &e, DS_ENUMERIC, "damaged");
+    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ENUMERIC, "damaged");
     ids_release(&ids);
     subject_close(&s);
 }

@@ -1,0 +1,180 @@
+/* Talk: lines of standard input, answers, and what was said kept in the cache. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "cli/generate.h"
+
+enum { LINE_MAX_BYTES = 1 << 20 };
+
+/* Standard input by lines; a signal ends the wait. */
+struct lines {
+    char buf[4096];
+    size_t at, n;
+    int is_end;
+};
+enum line { LINE_END, LINE_READ, LINE_BROKEN /* Ctrl-C */ };
+
+static int read_more(struct lines *in, enum line *what, struct err *e)
+{
+    ssize_t k = read(STDIN_FILENO, in->buf, sizeof in->buf);
+    *what = LINE_READ;
+    in->at = 0;
+    in->n = k > 0 ? (size_t)k : 0;
+    if (k < 0 && errno == EINTR) {
+        *what = gen_interrupted() ? LINE_BROKEN : LINE_READ;
+        return 0;
+    }
+    in->is_end = k == 0;
+    return k < 0 ? err_errno(e, "read standard input") : 0;
+}
+
+static int read_line(struct lines *in, struct str *line, enum line *what, struct err *e)
+{
+    str_reset(line);
+    for (;;) {
+        const char *from = in->buf + in->at, *hit = memchr(from, '\n', in->n - in->at);
+        size_t n = hit ? (size_t)(hit - from) : in->n - in->at;
+        str_add_bytes(line, from, n);
+        in->at += n + (hit != NULL);
+        if (line->failed || line->len > LINE_MAX_BYTES)
+            return err_set(e, DS_ERANGE, "standard input: a line of more than %d bytes",
+                           (int)LINE_MAX_BYTES);
+        if (hit || in->is_end) {
+            *what = hit || line->len > 0 ? LINE_READ : LINE_END;
+            return 0;
+        }
+        int rc = read_more(in, what, e);
+        if (rc < 0 || *what == LINE_BROKEN)
+            return rc;
+    }
+}
+
+struct talk {
+    const struct chat *chat;
+    struct chat_messages *m; /* what was said, system's words first */
+    size_t first, known;     /* messages that stay on /reset; that are in the cache */
+    struct gen_talk *gen;
+    struct gen_show show;
+    struct subject *s;
+    int is_person; /* someone sits at a terminal */
+};
+
+static void forget_from(struct chat_messages *m, size_t n)
+{
+    while (m->n > n)
+        str_release(&m->v[--m->n].text);
+}
+
+/* One question and its answer.  A question that does not fit is taken back, and the talk goes on. */
+static int answer(struct talk *t, const struct str *line, struct err *e)
+{
+    struct ids more = {0};
+    struct gen_result *r = NULL;
+    size_t before = t->m->n;
+    int rc = chat_add(t->m, CHAT_USER, str_text(line), line->len, e);
+    if (rc == 0)
+        rc = chat_encode(t->chat, t->s->tokenizer, t->m, t->known, &more, e);
+    if (rc == 0)
+        rc = gen_talk_turn(t->gen, &more, &r, e);
+    ids_release(&more);
+    if (rc == DS_ERANGE && t->is_person) {
+        gen_note(&t->show, "%s (/reset begins anew)", e->text);
+        *e = (struct err){0};
+        forget_from(t->m, before);
+        return 0;
+    }
+    if (rc == 0)
+        rc = chat_add(t->m, CHAT_ASSISTANT, str_text(&r->text), r->text.len, e);
+    if (rc < 0)
+        return rc;
+    t->known = t->m->n;
+    t->show.result = r;
+    rc = t->show.json || t->show.depths ? gen_show_watch(&t->show).done(&t->show, 0, r) : 0;
+    t->show.is_done[0] = 0;
+    t->show.next = 0;
+    if (rc == 0)
+        rc = gen_show_end_line(&t->show);
+    if (rc == 0)
+        gen_show_cost(&t->show, r, 1);
+    return rc;
+}
+
+/* 1: the talk ends. */
+static int obey(struct talk *t, const char *word)
+{
+    if (strcmp(word, "/quit") == 0 || strcmp(word, "/exit") == 0)
+        return 1;
+    if (strcmp(word, "/reset") == 0) {
+        gen_talk_reset(t->gen);
+        forget_from(t->m, t->first);
+        t->known = 0;
+        gen_note(&t->show, "a new conversation");
+    } else {
+        gen_note(&t->show, "/reset begins anew, /quit ends; Ctrl-C stops an answer, Ctrl-D ends");
+    }
+    return 0;
+}
+
+static int ask(const struct talk *t, struct err *e)
+{
+    const char *prompt = t->show.has_colour ? "\x1b[1m>\x1b[0m " : "> ";
+    return t->is_person ? cli_write(prompt, strlen(prompt), e) : 0;
+}
+
+static int talk(struct talk *t, struct err *e)
+{
+    struct lines in = {0};
+    struct str line = {0};
+    int rc = 0, is_over = 0;
+    while (rc == 0 && !is_over) {
+        enum line what;
+        gen_interrupt_clear();
+        rc = ask(t, e);
+        if (rc == 0)
+            rc = read_line(&in, &line, &what, e);
+        if (rc < 0)
+            break;
+        if (what == LINE_BROKEN)
+            rc = t->is_person ? cli_write("\n", 1, e) : 0;
+        if (what == LINE_BROKEN && !t->is_person)
+            break;
+        is_over = what == LINE_END;
+        if (what != LINE_READ || strspn(str_text(&line), " \t\r") == line.len)
+            continue;
+        if (line.p[0] == '/')
+            is_over = obey(t, line.p);
+        else
+            rc = answer(t, &line, e);
+        if (gen_interrupted() && !t->is_person)
+            break;
+    }
+    if (rc == 0 && t->is_person && str_text(&line)[0] == '\0')
+        rc = cli_write("\n", 1, e);
+    str_release(&line);
+    return rc;
+}
+
+int generate_talk(const struct cli_args *a, struct subject *s, const struct chat *chat,
+                  struct chat_messages *m, const struct gen_options *o,
+                  const struct gen_rules *rules, struct err *e)
+{
+    struct talk t = {.chat = chat, .m = m, .first = m->n, .s = s};
+    struct gen_watch watch;
+    int rc = gen_show_init(&t.show, a, s, o, NULL, 1, 1, e);
+    watch = gen_show_watch(&t.show);
+    t.is_person = isatty(STDIN_FILENO) && t.show.is_terminal;
+    if (rc == 0)
+        rc = gen_talk_open(&t.gen, s, o, rules, &watch, e);
+    if (rc == 0 && t.is_person)
+        gen_note(&t.show, "%s, template %s, context %lld; /reset, /quit, Ctrl-C stops an answer",
+                 subject_name(s), chat_template_name[chat->kind],
+                 (long long)s->model->config.max_seq);
+    if (rc == 0)
+        rc = talk(&t, e);
+    gen_talk_close(t.gen);
+    gen_show_release(&t.show);
+    return rc;
+}

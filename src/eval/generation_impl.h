@@ -1,0 +1,70 @@
+/* Texts on their way; for generation*.c only. */
+#ifndef DS_EVAL_GENERATION_IMPL_H
+#define DS_EVAL_GENERATION_IMPL_H
+
+#include "eval/generation.h"
+
+/* What was made so far, of which the first `settled` bytes have been handed on. */
+struct gen_run_of { /* bytes up to `end` came with a token of this depth */
+    size_t end;
+    int depth;
+};
+struct gen_text {
+    struct str *all; /* the result's */
+    size_t settled, scanned;
+    struct gen_run_of *run;
+    size_t n_run, cap_run, first_run; /* runs that are not all settled begin at first_run */
+};
+void gen_text_reset(struct gen_text *t, struct str *all);
+void gen_text_release(struct gen_text *t);
+/* Adds a token's bytes.  *found: a stop string is there, and the text now ends before it. */
+int gen_text_add(struct gen_text *t, const struct gen_rules *rules, const char *p, size_t n,
+                 int depth, int *found, struct err *e) DS_CHECK;
+/* Hands on what is certain; all: everything.  Below 0: what the watcher says. */
+int gen_text_settle(struct gen_text *t, const struct gen_rules *rules, int all,
+                    const struct gen_watch *watch, size_t k, int is_prompt) DS_CHECK;
+
+struct gen_seq {
+    size_t k; /* which text; its prompt is out's first ids */
+    struct gen_result *out;
+    struct kv_cache *cache;
+    struct gen_text text;
+    size_t cap;           /* tokens that out has room for */
+    size_t made;          /* of this turn                 */
+    uint64_t seed, state; /* state: of llama2.c's generator */
+    real *logits;         /* (V) behind the last token      */
+    double run, cells, flops, dense, began;
+    int is_done;
+    int begins; /* the next piece begins a text: a vocabulary's space in front is not part of it */
+};
+struct gen_walk {
+    struct subject *s;
+    const struct gen_options *o;
+    const struct gen_rules *rules;
+    const struct gen_watch *watch;
+    struct sampler sampler;
+    real *logits;            /* (rows, V) of a step, or of prompt tokens */
+    int32_t *id;             /* (slots) of a step */
+    struct kv_cache **cache; /* (slots) of a step */
+    struct gen_seq *seq;     /* (slots) */
+    struct gen_seq **active; /* (slots) of a step */
+    int slots;
+};
+/* Room for `slots` texts at once, prompts of at most `most` tokens. */
+int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e) DS_CHECK;
+void gen_walk_release(struct gen_walk *w);
+/* A fresh text k into slot q: room for cap tokens. */
+int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_result *out,
+                  size_t cap, struct err *e) DS_CHECK;
+void gen_seq_release(struct gen_seq *q);
+/* Adds the prompt's ids, and what they cost; the answer begins behind them. */
+int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt,
+                 struct err *e) DS_CHECK;
+/* One token for each of the slots that are not done. */
+int gen_walk_step(struct gen_walk *w, struct err *e) DS_CHECK;
+int gen_is_stopped(const struct gen_walk *w);
+/* Ends a text: what was held back is handed on, ratios are taken. */
+int gen_seq_end(struct gen_walk *w, struct gen_seq *q) DS_CHECK;
+struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t seed);
+
+#endif

@@ -1,0 +1,331 @@
+/* Feeding and sampling in turn, for all texts that are on their way. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "generation_impl.h"
+
+enum { CHUNK = 256, CHUNK_LOGITS = 32 };
+
+struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t seed)
+{
+    return (struct pass){.kind = kind,
+                         .seed = seed,
+                         .offset = o->threshold_offset,
+                         .has_capacity = o->capacity != -1,
+                         .capacity = o->capacity};
+}
+
+static struct pass pass_of(const struct gen_walk *w, const struct gen_seq *q)
+{
+    return gen_pass(w->o, w->o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE, q->seed);
+}
+
+/* ---- life ---- */
+
+int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
+{
+    struct model *m = w->s->model;
+    size_t V = (size_t)m->config.vocab, n = (size_t)slots;
+    int rows = most < CHUNK ? (int)most : CHUNK;
+    size_t at_once = w->o->logprobs > 0 && n < CHUNK_LOGITS ? CHUNK_LOGITS : n;
+    w->slots = slots;
+    w->logits = mem_alloc(V, at_once * sizeof *w->logits);
+    w->id = mem_alloc(n, sizeof *w->id);
+    w->cache = mem_alloc(n, sizeof *w->cache);
+    w->seq = mem_alloc(n, sizeof *w->seq);
+    w->active = mem_alloc(n, sizeof *w->active);
+    if (!w->logits || !w->id || !w->cache || !w->seq || !w->active)
+        return err_set(e, DS_EMEM, "generation of %d texts at once", slots);
+    int rc = sampler_init(&w->sampler, (int)V, e);
+    return rc < 0 ? rc : model_reserve(m, rows > slots ? rows : slots, 0, 0, e);
+}
+
+void gen_walk_release(struct gen_walk *w)
+{
+    for (int i = 0; w->seq && i < w->slots; i++)
+        gen_seq_release(&w->seq[i]);
+    sampler_release(&w->sampler);
+    mem_free(w->logits);
+    mem_free(w->id);
+    mem_free(w->cache);
+    mem_free(w->seq);
+    mem_free(w->active);
+    memset(w, 0, sizeof *w);
+}
+
+void gen_seq_release(struct gen_seq *q)
+{
+    kv_cache_free(q->cache);
+    gen_text_release(&q->text);
+    mem_free(q->logits);
+    memset(q, 0, sizeof *q);
+}
+
+int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_result *out,
+                  size_t cap, struct err *e)
+{
+    struct model *m = w->s->model;
+    size_t K = (size_t)w->o->logprobs;
+    memset(out, 0, sizeof *out);
+    *q = (struct gen_seq){.k = k, .out = out, .cap = cap};
+    q->seed = (w->o->seed < 0 ? 0 : (uint64_t)w->o->seed) + k;
+    q->state = q->seed;
+    out->time_ratio = out->tok_s = (double)NAN;
+    q->logits = mem_alloc((size_t)m->config.vocab, sizeof *q->logits);
+    out->depth = mem_alloc(cap + 1, sizeof *out->depth);
+    int ok = q->logits && out->depth;
+    if (K > 0) {
+        out->logprob = mem_alloc(cap + 1, sizeof *out->logprob);
+        out->n_top = mem_alloc(cap + 1, sizeof *out->n_top);
+        out->top = mem_alloc(cap + 1, K * sizeof *out->top);
+        ok = ok && out->logprob && out->n_top && out->top;
+    }
+    gen_text_reset(&q->text, &out->text);
+    return ok ? kv_cache_new(&q->cache, m, (int)cap, e)
+              : err_set(e, DS_EMEM, "generation of %zu tokens", cap);
+}
+
+int gen_is_stopped(const struct gen_walk *w)
+{
+    return w->watch && w->watch->is_stopped && w->watch->is_stopped(w->watch->ctx);
+}
+
+/* ---- what a token cost and said ---- */
+
+/* Rows of the last pass that are tokens at, at + 1, ... of q. */
+static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at, int n)
+{
+    const struct model *m = w->s->model;
+    int *depth = q->out->depth + at;
+    for (int l = 0; l < m->config.layers; l++) {
+        const struct plan *p = model_plan(m, l);
+        for (int i = 0; i < p->n; i++)
+            if (p->row[i] >= row && p->row[i] < row + n)
+                depth[p->row[i] - row] += p->gate[i] != 0;
+    }
+    for (int i = 0; i < n; i++) {
+        /* the mean over a text of 2 t + 1 tokens is that of its token t, which sees t + 1 */
+        double sees = (double)(at + (size_t)i) + 1;
+        q->run += depth[i];
+        q->cells += (double)m->config.layers;
+        q->flops += m->flops.token[row + i];
+        q->dense += flops_dense_token(&m->flops.shape, (int)(2 * sees - 1));
+    }
+}
+
+/* Token at from the logits before it. */
+static void note_logprob(struct gen_walk *w, struct gen_result *out, size_t at, const real *logits)
+{
+    int V = (int)w->s->model->config.vocab, K = (int)w->o->logprobs;
+    if (K > 0)
+        out->n_top[at] = sample_ranks(logits, V, out->ids.v[at], &out->logprob[at],
+                                      out->top + at * (size_t)K, K);
+}
+
+static int add_text(struct gen_walk *w, struct gen_seq *q, size_t at, int *found, struct err *e)
+{
+    struct gen_result *out = q->out;
+    const struct tokenizer *t = w->s->tokenizer;
+    int32_t id = out->ids.v[at];
+    struct str piece = {0};
+    *found = 0;
+    if (tokenizer_is_special(t, id))
+        return 0;
+    (q->begins ? tokenizer_decode : tokenizer_decode_on)(t, &id, 1, &piece);
+    q->begins = 0;
+    int rc = piece.failed ? err_set(e, DS_EMEM, "text")
+                          : gen_text_add(&q->text, w->rules, str_text(&piece), piece.len,
+                                         out->depth[at], found, e);
+    str_release(&piece);
+    return rc;
+}
+
+/* The text of the ids that are not special, to the watcher. */
+static int show_prompt(struct gen_walk *w, const struct gen_seq *q, const struct ids *prompt,
+                       int *is_empty, struct err *e)
+{
+    struct str text = {0};
+    const struct tokenizer *t = w->s->tokenizer;
+    int rc = 0, first = 1;
+    for (size_t i = 0; i < prompt->n; i++)
+        if (!tokenizer_is_special(t, prompt->v[i])) {
+            (first ? tokenizer_decode : tokenizer_decode_on)(t, &prompt->v[i], 1, &text);
+            first = 0;
+        }
+    *is_empty = first;
+    if (text.failed)
+        rc = err_set(e, DS_EMEM, "prompt");
+    else if (text.len > 0 && w->watch && w->watch->text)
+        rc = w->watch->text(w->watch->ctx, q->k, text.p, text.len, 0, 1);
+    str_release(&text);
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- the prompt ---- */
+
+/* Log-probabilities of what follows the n rows of the last pass, whose first is token at. */
+static void note_prompt(struct gen_walk *w, struct gen_seq *q, size_t at, int n)
+{
+    size_t V = (size_t)w->s->model->config.vocab, end = q->out->ids.n;
+    for (int i = 0; i < n; i += CHUNK_LOGITS) {
+        int rows = n - i < CHUNK_LOGITS ? n - i : CHUNK_LOGITS;
+        model_logits_rows(w->s->model, i, rows, w->logits);
+        for (int k = 0; k < rows && at + (size_t)(i + k) + 1 < end; k++)
+            note_logprob(w, q->out, at + (size_t)(i + k) + 1, w->logits + (size_t)k * V);
+    }
+}
+
+static int tell_tokens(struct gen_walk *w, const struct gen_seq *q, size_t at, int n)
+{
+    int rc = 0;
+    for (int i = 0; w->watch && w->watch->token && i < n && rc >= 0; i++)
+        rc = w->watch->token(w->watch->ctx, q->k, q->out, at + (size_t)i);
+    return rc < 0 ? rc : 0;
+}
+
+static int add_prompt(struct gen_seq *q, const struct ids *prompt, struct err *e)
+{
+    struct gen_result *out = q->out;
+    for (size_t i = 0; i < prompt->n; i++) {
+        if (ids_add(&out->ids, prompt->v[i]) < 0)
+            return err_set(e, DS_EMEM, "prompt");
+        if (out->logprob)
+            out->logprob[out->ids.n - 1] = (double)NAN;
+    }
+    out->n_prompt = out->ids.n;
+    return 0;
+}
+
+int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt, struct err *e)
+{
+    struct model *m = w->s->model;
+    struct gen_result *out = q->out;
+    struct pass pass = pass_of(w, q);
+    int rc = show_prompt(w, q, prompt, &q->begins, e), wants = w->o->logprobs > 0 && w->o->echo > 0;
+    size_t at = (size_t)q->cache->len; /* less than there are ids when a prompt was broken off */
+    if (rc == 0)
+        rc = add_prompt(q, prompt, e);
+    for (int n; at < out->n_prompt && rc == 0 && !gen_is_stopped(w); at += (size_t)n) {
+        n = (int)(out->n_prompt - at < CHUNK ? out->n_prompt - at : CHUNK);
+        n = n < m->R_max ? n : m->R_max;
+        rc = model_decode(m, q->cache, out->ids.v + at, n, &pass, e);
+        if (rc < 0)
+            return rc;
+        count_rows(w, q, 0, at, n);
+        if (wants)
+            note_prompt(w, q, at, n);
+        if (at + (size_t)n == out->n_prompt)
+            model_logits(m, m->R - 1, q->logits);
+        rc = tell_tokens(w, q, at, n);
+    }
+    q->is_done = at < out->n_prompt;
+    out->stop = GEN_STOP_ASKED;
+    q->made = 0;
+    q->began = clock_mono();
+    return rc;
+}
+
+/* ---- a step ---- */
+
+static int is_end(const struct gen_walk *w, int32_t id)
+{
+    int found = id == tokenizer_eot(w->s->tokenizer);
+    for (size_t i = 0; w->rules && i < w->rules->n_end; i++)
+        found |= id == w->rules->end[i];
+    return found;
+}
+
+static int pick(struct gen_walk *w, struct gen_seq *q, int32_t *id, struct err *e)
+{
+    struct sample_options so = {.temperature = w->o->temperature,
+                                .top_k = (int)w->o->top_k,
+                                .top_p = w->o->top_p,
+                                .seed = q->seed};
+    return w->o->sampler == GEN_SAMPLER_LLAMA2C
+               ? sampler_pick_llama2c(&w->sampler, q->logits, &so, &q->state, id, e)
+               : sampler_pick(&w->sampler, q->logits, &so, q->out->ids.n, id, NULL, e);
+}
+
+/* The next token of q, not yet fed; or q is done. */
+static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
+{
+    struct gen_result *out = q->out;
+    int32_t id;
+    q->is_done = 1;
+    if (q->made == (size_t)w->o->max_tokens || out->ids.n >= q->cap) {
+        out->stop = q->made == (size_t)w->o->max_tokens ? GEN_STOP_LENGTH : GEN_STOP_CONTEXT;
+        return 0;
+    }
+    int rc = pick(w, q, &id, e);
+    if (rc < 0)
+        return rc;
+    if (is_end(w, id)) {
+        out->stop = GEN_STOP_EOT;
+        return 0;
+    }
+    if (ids_add(&out->ids, id) < 0)
+        return err_set(e, DS_EMEM, "text");
+    note_logprob(w, out, out->ids.n - 1, q->logits);
+    q->is_done = 0;
+    q->made++;
+    return 0;
+}
+
+/* Row `row` of the last pass was the last token of q. */
+static int take_row(struct gen_walk *w, struct gen_seq *q, int row, struct err *e)
+{
+    size_t at = q->out->ids.n - 1, V = (size_t)w->s->model->config.vocab;
+    int found;
+    memcpy(q->logits, w->logits + (size_t)row * V, V * sizeof *q->logits);
+    count_rows(w, q, row, at, 1);
+    int rc = add_text(w, q, at, &found, e);
+    if (rc == 0)
+        rc = gen_text_settle(&q->text, w->rules, found, w->watch, q->k, 0);
+    if (rc == 0)
+        rc = tell_tokens(w, q, at, 1);
+    if (found) {
+        q->is_done = 1;
+        q->out->stop = GEN_STOP_TEXT;
+    }
+    return rc;
+}
+
+int gen_walk_step(struct gen_walk *w, struct err *e)
+{
+    struct model *m = w->s->model;
+    struct pass pass;
+    int n = 0, rc = 0;
+    for (int i = 0; i < w->slots && rc == 0; i++) {
+        struct gen_seq *q = &w->seq[i];
+        if (!q->out || q->is_done)
+            continue;
+        rc = choose(w, q, e);
+        if (q->is_done)
+            continue;
+        w->active[n] = q;
+        w->cache[n] = q->cache;
+        w->id[n++] = q->out->ids.v[q->out->ids.n - 1];
+    }
+    if (rc < 0 || n == 0)
+        return rc;
+    pass = pass_of(w, w->active[0]);
+    rc = model_decode_batch(m, w->cache, n, w->id, 1, &pass, e);
+    if (rc < 0)
+        return rc;
+    model_logits_rows(m, 0, n, w->logits);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = take_row(w, w->active[i], i, e);
+    return rc;
+}
+
+int gen_seq_end(struct gen_walk *w, struct gen_seq *q)
+{
+    struct gen_result *out = q->out;
+    double seconds = clock_mono() - q->began;
+    out->tok_s = seconds > 0 ? (double)q->made / seconds : (double)NAN;
+    out->block_ratio = q->cells > 0 ? q->run / q->cells : 1;
+    out->flops_ratio = q->dense > 0 ? q->flops / q->dense : 1;
+    return gen_text_settle(&q->text, w->rules, 1, w->watch, q->k, 0);
+}
