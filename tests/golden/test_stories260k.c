@@ -1,10 +1,12 @@
 /* llama2.c's stories260K: the greedy ids and logits that its own program gives. */
 #include "kit.h"
 
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "eval/perplexity.h"
 #include "eval/perplexity_windows.h"
+#include "eval/generation.h"
 #include "models/load.h"
 
 static struct err err;
@@ -103,4 +105,40 @@ T(stories260k_predicts_the_first_500_stories_as_measured)
     ppl_result_release(&r);
     opt_release(&ppl_group, &o);
     subject_close(&s);
+}
+/* The text as its program prints it: with a newline behind. */
+static void tells(double temperature, double top_p, int64_t seed, const char *golden)
+{
+    struct subject s;
+    struct ids prompt = {0};
+    struct gen_result r;
+    struct str want = {0};
+    struct gen_options o = {0};
+    t_ok(opt_defaults(&gen_group, &o, &err), &err);
+    o.temperature = temperature;
+    o.top_p = top_p;
+    o.seed = seed;
+    o.max_tokens = 256;
+    o.time_rounds = 0;
+    o.sampler = GEN_SAMPLER_LLAMA2C;
+    t_ok(subject_open(&s, t_shared("weights/stories260K/stories260K.bin"), NULL, &err), &err);
+    t_ok(gen_prompt(&s, "", 0, &prompt, &err), &err);
+    t_ok(gen_run(&r, &s, &prompt, 1, &o, NULL, NULL, &err), &err);
+    t_ok(fs_read_file(&want, t_shared(golden), 1 << 20, &err), &err);
+    str_add(&r.text, "\n");
+    t_str(str_text(&r.text), str_text(&want));
+    gen_result_release(&r);
+    ids_release(&prompt);
+    str_release(&want);
+    subject_close(&s);
+}
+
+T(stories260k_tells_the_published_story_of_its_seed)
+{
+    tells(1, 0.9, 133742, "derived/golden/stories260K.t1.0_p0.9_s133742.txt");
+}
+
+T(stories260k_tells_the_likeliest_story)
+{
+    tells(0, 0.9, 1, "derived/golden/stories260K.greedy.txt");
 }

@@ -1,0 +1,353 @@
+/* Several texts at once, stop strings, log-probabilities, talk: over a small random model of bytes. */
+#include "kit.h"
+
+#include "eval/generation.h"
+
+enum { V = 257, MADE = 40 };
+
+static struct subject subject_of(const char *method)
+{
+    char text[200];
+    struct subject s = {0};
+    struct err e = {0};
+    snprintf(text, sizeof text,
+             "model.layers=5 model.dim=16 model.heads=2 model.vocab=%d model.max_seq=128 "
+             "model.init_std=0.3 model.method=%s",
+             V, method);
+    s.model = kit_model(text, 7, 1, 0, 0);
+    t_ok(tokenizer_new_bytes(&s.tokenizer, &e), &e);
+    return s;
+}
+
+static struct gen_options options(void)
+{
+    struct gen_options o = {0};
+    struct err e = {0};
+    t_ok(opt_defaults(&gen_group, &o, &e), &e);
+    o.temperature = 1;
+    o.max_tokens = MADE;
+    o.time_rounds = 0;
+    o.seed = 11;
+    return o;
+}
+
+static struct ids ids_of(const struct subject *s, const char *text)
+{
+    struct ids ids = {0};
+    struct err e = {0};
+    t_ok(gen_prompt(s, text, strlen(text), &ids, &e), &e);
+    return ids;
+}
+
+static void same_result(const struct gen_result *a, const struct gen_result *b)
+{
+    t_eq(a->ids.n, b->ids.n);
+    t_true(memcmp(a->ids.v, b->ids.v, a->ids.n * sizeof *a->ids.v) == 0);
+    t_true(memcmp(a->depth, b->depth, a->ids.n * sizeof *a->depth) == 0);
+    t_true(a->text.len == b->text.len && memcmp(a->text.p, b->text.p, a->text.len) == 0);
+    t_true(a->block_ratio == b->block_ratio && a->flops_ratio == b->flops_ratio);
+    t_eq(a->stop, b->stop);
+}
+
+/* Five texts in three slots: each is what it is alone, at its own seed. */
+T(texts_made_together_are_those_made_alone)
+{
+    static const char *const say[] = {"a", "the cat sat", "xyz", "0123456789", "end"};
+    enum { N = DS_LEN(say) };
+    static const char *const method[] = {"dense", "edp", "dtf", "dlr"};
+    for (size_t k = 0; k < DS_LEN(method); k++) {
+        struct subject s = subject_of(method[k]);
+        struct err e = {0};
+        struct ids prompt[N];
+        struct gen_result all[N], one;
+        struct gen_options o = options();
+        o.together = 3;
+        o.logprobs = 2;
+        for (size_t i = 0; i < N; i++)
+            prompt[i] = ids_of(&s, say[i]);
+        t_ok(gen_run(all, &s, prompt, N, &o, NULL, NULL, &e), &e);
+        for (size_t i = 0; i < N; i++) {
+            o.seed = 11 + (int64_t)i;
+            t_ok(gen_run(&one, &s, &prompt[i], 1, &o, NULL, NULL, &e), &e);
+            same_result(&one, &all[i]);
+            gen_result_release(&one);
+        }
+        for (size_t i = 0; i < N; i++) {
+            gen_result_release(&all[i]);
+            ids_release(&prompt[i]);
+        }
+        model_free(s.model);
+        tokenizer_free(s.tokenizer);
+    }
+}
+
+/* ---- what a watcher sees ---- */
+
+struct seen {
+    struct str text;
+    size_t tokens;
+    const char *never; /* must not have been shown, not even its beginning at the end */
+};
+
+static int see_text(void *ctx, size_t k, const char *p, size_t n, int depth, int is_prompt)
+{
+    struct seen *x = ctx;
+    t_true(k == 0 && n > 0 && (is_prompt || (depth >= 1 && depth <= 5)));
+    if (!is_prompt)
+        str_add_bytes(&x->text, p, n);
+    return 0;
+}
+
+static int see_token(void *ctx, size_t k, const struct gen_result *r, size_t at)
+{
+    struct seen *x = ctx;
+    t_true(k == 0 && at < r->ids.n);
+    x->tokens++;
+    return 0;
+}
+
+static struct gen_result run(struct subject *s, const char *say, const struct gen_options *o,
+                             const struct gen_rules *rules, struct seen *seen)
+{
+    struct gen_watch watch = {.text = see_text, .token = see_token, .ctx = seen};
+    struct gen_result r;
+    struct err e = {0};
+    struct ids ids = ids_of(s, say);
+    t_ok(gen_run(&r, s, &ids, 1, o, rules, seen ? &watch : NULL, &e), &e);
+    if (seen) {
+        t_eq(seen->text.len, r.text.len);
+        t_true(memcmp(str_text(&seen->text), str_text(&r.text), r.text.len) == 0);
+        t_eq(seen->tokens, r.ids.n);
+    }
+    ids_release(&ids);
+    return r;
+}
+
+/* Tokens are bytes: every stop string of several bytes crosses borders. */
+T(a_text_ends_before_the_first_stop_string)
+{
+    struct subject s = subject_of("edp");
+    struct gen_options o = options();
+    struct gen_result whole = run(&s, "abc", &o, NULL, NULL);
+    t_true(whole.text.len > 20);
+    for (size_t from = 0; from < 12; from += 3)
+        for (size_t n = 1; n <= 4; n++) {
+            char stop[8] = "", near[8] = "";
+            const char *both[2] = {near, stop};
+            struct gen_rules rules = {.stop = both, .n_stop = 2};
+            struct seen seen = {0};
+            memcpy(stop, whole.text.p + from, n);
+            if (strlen(stop) != n) /* the random text has a zero byte there */
+                continue;
+            snprintf(near, sizeof near, "%s\x01\x02", stop); /* begins the same, never comes */
+            struct gen_result r = run(&s, "abc", &o, &rules, &seen);
+            char *first = strstr(whole.text.p, stop);
+            t_true(first != NULL);
+            t_eq(r.text.len, first - whole.text.p);
+            t_true(memcmp(r.text.p, whole.text.p, r.text.len) == 0);
+            t_eq(r.stop, GEN_STOP_TEXT);
+            t_eq(r.ids.n - r.n_prompt, r.text.len + n);
+            str_release(&seen.text);
+            gen_result_release(&r);
+        }
+    gen_result_release(&whole);
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
+T(what_never_became_a_stop_string_is_shown_in_the_end)
+{
+    struct subject s = subject_of("dense");
+    struct gen_options o = options();
+    struct gen_result whole = run(&s, "abc", &o, NULL, NULL);
+    char stop[8] = "";
+    memcpy(stop, whole.text.p + whole.text.len - 2,
+           2); /* the last bytes, and one that is not made */
+    if (strlen(stop) == 2) {
+        struct seen seen = {0};
+        const char *list[] = {stop};
+        struct gen_rules rules = {.stop = list, .n_stop = 1};
+        stop[2] = 'Q';
+        struct gen_result r = run(&s, "abc", &o, &rules, &seen);
+        same_result(&r, &whole);
+        str_release(&seen.text);
+        gen_result_release(&r);
+    }
+    gen_result_release(&whole);
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
+T(an_id_that_ends_a_turn_ends_the_text_and_is_no_part_of_it)
+{
+    struct subject s = subject_of("edp");
+    struct gen_options o = options();
+    struct gen_result whole = run(&s, "abc", &o, NULL, NULL);
+    int32_t end = whole.ids.v[whole.n_prompt + 5];
+    struct gen_rules rules = {.end = &end, .n_end = 1};
+    struct gen_result r = run(&s, "abc", &o, &rules, NULL);
+    t_eq(r.stop, GEN_STOP_EOT);
+    t_true(r.ids.n <= whole.n_prompt + 5);
+    for (size_t i = r.n_prompt; i < r.ids.n; i++)
+        t_true(r.ids.v[i] != end);
+    gen_result_release(&r);
+    gen_result_release(&whole);
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
+/* ---- log-probabilities ---- */
+
+static double logprob(const real *x, int id, int *rank)
+{
+    double sum = 0, max = (double)x[kit_best(x, V)];
+    *rank = 0;
+    for (int v = 0; v < V; v++) {
+        sum += exp((double)x[v] - max);
+        *rank += x[v] > x[id] || (!(x[v] < x[id]) && v < id);
+    }
+    return (double)x[id] - max - log(sum);
+}
+
+T(log_probabilities_are_those_of_the_whole_text)
+{
+    static const char *const method[] = {"dense", "edp"};
+    for (size_t k = 0; k < DS_LEN(method); k++) {
+        struct subject s = subject_of(method[k]);
+        struct err e = {0};
+        struct gen_options o = options();
+        o.logprobs = 5;
+        o.echo = 1;
+        struct gen_result r = run(&s, "the cat sat on the mat and looked", &o, NULL, NULL);
+        struct pass pass = {.kind = PASS_SPARSE};
+        struct batch b = {.B = 1, .T = (int)r.ids.n, .id = r.ids.v};
+        real x[V];
+        t_ok(model_reserve(s.model, (int)r.ids.n, 0, 0, &e), &e);
+        model_forward(s.model, &b, &pass);
+        t_true(isnan(r.logprob[0]));
+        for (size_t at = 1; at < r.ids.n; at++) {
+            int rank;
+            model_logits(s.model, (int)at - 1, x);
+            t_near(r.logprob[at], logprob(x, r.ids.v[at], &rank), 1e-3);
+            t_eq(r.n_top[at], 5);
+            for (int i = 0; i < 5; i++) {
+                const struct sample_rank *y = &r.top[at * 5 + (size_t)i];
+                t_near(y->logprob, logprob(x, y->id, &rank), 1e-3);
+                t_true(rank == i || i == 0 || y->logprob <= y[-1].logprob);
+                t_true(y->id != r.ids.v[at] || fabs(y->logprob - r.logprob[at]) < 1e-12);
+            }
+        }
+        gen_result_release(&r);
+        model_free(s.model);
+        tokenizer_free(s.tokenizer);
+    }
+}
+
+/* ---- talk ---- */
+
+static void turn(struct gen_talk *t, const struct subject *s, const char *say,
+                 struct gen_result **r)
+{
+    struct err e = {0};
+    struct ids more = ids_of(s, say);
+    t_ok(gen_talk_turn(t, &more, r, &e), &e);
+    ids_release(&more);
+}
+
+T(a_talk_goes_on_as_if_all_had_been_said_at_once)
+{
+    static const char *const method[] = {"dense", "edp", "dtf"};
+    for (size_t k = 0; k < DS_LEN(method); k++) {
+        struct subject s = subject_of(method[k]);
+        struct err e = {0};
+        struct gen_options o = options();
+        struct gen_talk *t = NULL;
+        struct gen_result *r, alone;
+        struct ids ids = {0};
+        o.max_tokens = 15;
+        t_ok(gen_talk_open(&t, &s, &o, NULL, NULL, &e), &e);
+        turn(t, &s, "hello", &r);
+        turn(t, &s, " and then", &r);
+        for (size_t i = 0; i < r->n_prompt; i++)
+            t_eq(ids_add(&ids, r->ids.v[i]), 0);
+        t_ok(gen_run(&alone, &s, &ids, 1, &o, NULL, NULL, &e), &e);
+        t_eq(alone.ids.n, r->ids.n);
+        t_true(memcmp(alone.ids.v, r->ids.v, r->ids.n * sizeof *r->ids.v) == 0);
+        t_true(memcmp(alone.depth, r->depth, r->ids.n * sizeof *r->depth) == 0);
+        t_str(str_text(&alone.text), str_text(&r->text));
+        gen_talk_reset(t);
+        turn(t, &s, "hello", &r);
+        t_eq(r->n_prompt, 5);
+        gen_result_release(&alone);
+        ids_release(&ids);
+        gen_talk_close(t);
+        model_free(s.model);
+        tokenizer_free(s.tokenizer);
+    }
+}
+
+T(a_question_that_does_not_fit_changes_nothing)
+{
+    struct subject s = subject_of("edp");
+    struct err e = {0};
+    struct gen_options o = options();
+    struct gen_talk *t = NULL;
+    struct gen_result *r;
+    struct ids more = {0};
+    o.max_tokens = 10;
+    t_ok(gen_talk_open(&t, &s, &o, NULL, NULL, &e), &e);
+    turn(t, &s, "hello", &r);
+    size_t before = r->ids.n;
+    for (int i = 0; i < 125; i++)
+        t_eq(ids_add(&more, 65), 0);
+    t_fails(gen_talk_turn(t, &more, &r, &e), &e, DS_ERANGE, "context of 128");
+    t_eq(r->ids.n, before);
+    turn(t, &s, "x", &r);
+    t_eq(r->n_prompt, before + 1);
+    ids_release(&more);
+    gen_talk_close(t);
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
+static int stop_now(void *ctx)
+{
+    return --*(int *)ctx < 0;
+}
+
+T(a_text_that_is_stopped_is_told_as_far_as_it_came)
+{
+    struct subject s = subject_of("edp");
+    struct err e = {0};
+    struct gen_options o = options();
+    struct gen_result r[2];
+    struct ids prompt[2] = {ids_of(&s, "ab"), ids_of(&s, "abc")};
+    for (int steps = 0; steps < 30; steps += 7) {
+        int left = steps;
+        struct gen_watch watch = {.is_stopped = stop_now, .ctx = &left};
+        t_ok(gen_run(r, &s, prompt, 2, &o, NULL, &watch, &e), &e);
+        for (int i = 0; i < 2; i++) {
+            t_true(!r[i].depth || r[i].stop == GEN_STOP_ASKED || r[i].stop == GEN_STOP_EOT);
+            gen_result_release(&r[i]);
+        }
+    }
+    ids_release(&prompt[0]);
+    ids_release(&prompt[1]);
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
+T(the_other_sampler_says_what_it_cannot_do)
+{
+    struct subject s = subject_of("dense");
+    struct err e = {0};
+    struct gen_options o = options();
+    o.sampler = GEN_SAMPLER_LLAMA2C;
+    o.top_k = 3;
+    t_fails(gen_check(&s, &o, &e), &e, DS_EUSAGE, "top_k");
+    o.top_k = 0;
+    o.seed = 0;
+    t_fails(gen_check(&s, &o, &e), &e, DS_EUSAGE, "seed=0");
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
