@@ -24,6 +24,9 @@ enum json_kind {
 /* `what` names the source in messages ("config.json"); error text carries line, column, offset. */
 int json_parse(struct json **out, const char *p, size_t n, const char *what,
                struct err *e) DS_CHECK;
+/* The same where an integer may be beyond 64 bits, as other programs write "no limit": then all numbers are reals. */
+int json_parse_wide(struct json **out, const char *p, size_t n, const char *what,
+                    struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 void json_free(struct json *j);
 const struct json_node *json_root(const struct json *j);

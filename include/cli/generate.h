@@ -19,6 +19,7 @@ struct gen_show {
     int is_terminal, has_colour, truecolour, is_utf8, columns;
     int json, stream, quiet, depths, echo; /* as asked; echo: the prompt is shown */
     int least, most;                       /* depths seen */
+    int has_scale;                         /* the scale of colours has been shown */
     int ends_line;                         /* the last byte that was written ended a line */
     struct err *e;
 };
@@ -32,7 +33,7 @@ void gen_add_json(struct str *out, const struct gen_show *w, size_t k, const str
 /* Dim text for people, on stderr. */
 void gen_note(const struct gen_show *w, const char *fmt, ...) DS_PRINTF(2, 3);
 /* The scale of colours, where there are some, then what the texts cost. */
-void gen_show_cost(const struct gen_show *w, const struct gen_result *r, size_t n);
+void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n);
 /* A newline where the text has none, so that what follows stands on its own line. */
 int gen_show_end_line(struct gen_show *w) DS_CHECK;
 

@@ -161,14 +161,18 @@ static size_t too_deep(const char *p, size_t n)
     return n;
 }
 
-static int parse_tree(json_t **tree, const char *p, size_t n, const char *what, struct err *e)
+static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const char *what,
+                      struct err *e)
 {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
     json_error_t bad;
     size_t deep = too_deep(p, n);
     if (deep < n)
         return err_set(e, DS_EFORMAT, "%s: nested deeper than %d at offset %zu", what, DEPTH_MAX,
                        deep);
-    *tree = json_loadb(n ? p : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &bad);
+    *tree = json_loadb(n ? p : "", n, flags, &bad);
+    if (!*tree && wide && json_error_code(&bad) == json_error_numeric_overflow)
+        *tree = json_loadb(p, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
     if (*tree)
         return 0;
     if (json_error_code(&bad) == json_error_out_of_memory)
@@ -178,12 +182,13 @@ static int parse_tree(json_t **tree, const char *p, size_t n, const char *what, 
                    bad.position > 0 ? bad.position : 0);
 }
 
-int json_parse(struct json **out, const char *p, size_t n, const char *what, struct err *e)
+static int parse(struct json **out, const char *p, size_t n, int wide, const char *what,
+                 struct err *e)
 {
     struct json *j = mem_alloc(1, sizeof *j);
     int rc = j ? 0 : err_set(e, DS_EMEM, "%s: out of memory", what);
     if (rc == 0)
-        rc = parse_tree(&j->tree, p, n, what, e);
+        rc = parse_tree(&j->tree, p, n, wide, what, e);
     if (rc < 0)
         goto out;
     j->nodes = 1;
@@ -203,6 +208,16 @@ int json_parse(struct json **out, const char *p, size_t n, const char *what, str
 out:
     json_free(j);
     return rc;
+}
+
+int json_parse(struct json **out, const char *p, size_t n, const char *what, struct err *e)
+{
+    return parse(out, p, n, 0, what, e);
+}
+
+int json_parse_wide(struct json **out, const char *p, size_t n, const char *what, struct err *e)
+{
+    return parse(out, p, n, 1, what, e);
 }
 
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e)

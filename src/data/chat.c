@@ -431,7 +431,7 @@ static int open_dir(struct chat *c, enum chat_template kind, const char *dir, st
     if (rc == 0)
         rc = read_optional(&config, dir, "tokenizer_config.json", e);
     if (rc == 0 && config.len > 0)
-        rc = json_parse(&j, config.p, config.len, "tokenizer_config.json", e);
+        rc = json_parse_wide(&j, config.p, config.len, "tokenizer_config.json", e);
     if (rc == 0) {
         const struct json_node *root = j ? json_root(j) : NULL;
         const char *text = own.len > 0 ? own.p : template_text(json_get(root, "chat_template"), &n);

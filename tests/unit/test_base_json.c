@@ -152,3 +152,17 @@ T(json_file_has_a_size_limit)
     t_ok(fs_write_file(path, "[1,2", 4, &e), &e);
     t_fails(json_read_file(&j, path, 5, &e), &e, DS_EFORMAT, "f.json:1:");
 }
+
+T(integers_without_limit_are_read_where_they_may_be)
+{
+    static const char text[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"x\": \"y\"}";
+    struct json *j = NULL;
+    struct err e = {0};
+    t_fails(json_parse(&j, text, sizeof text - 1, "a", &e), &e, DS_EFORMAT, "too big");
+    t_ok(json_parse_wide(&j, text, sizeof text - 1, "a", &e), &e);
+    t_near(json_num(json_get(json_root(j), "model_max_length"), 0) / 1e30, 1, 1e-12);
+    t_str(json_str(json_get(json_root(j), "x"), NULL), "y");
+    json_free(j);
+    t_fails(json_parse_wide(&j, "[1e999]", 7, "a", &e), &e, DS_EFORMAT, "a:1");
+}
