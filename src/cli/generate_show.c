@@ -364,21 +364,22 @@ void gen_note(const struct gen_show *w, const char *fmt, ...)
 }
 
 /* The colours from one layer to all of them. */
-static void show_scale(const struct gen_show *w)
+static void show_scale(struct gen_show *w)
 {
     int layers = (int)w->s->model->config.layers, steps = layers < 12 ? layers : 12;
     struct str line = {0};
-    str_addf(&line, "depth 1 ");
+    w->has_scale = 1;
+    str_add(&line, "layers run: 1 ");
     for (int i = 0; i < steps; i++) {
         add_colour(&line, w, steps > 1 ? 1 + i * (layers - 1) / (steps - 1) : 1);
         str_add(&line, w->is_utf8 ? "\xe2\x96\x88" : "#");
     }
-    str_addf(&line, "\x1b[0m\x1b[2m %d layers; here %d to %d", layers, w->least, w->most);
+    str_addf(&line, "\x1b[0m\x1b[2m %d; here %d to %d", layers, w->least, w->most);
     gen_note(w, "%s", str_text(&line));
     str_release(&line);
 }
 
-void gen_show_cost(const struct gen_show *w, const struct gen_result *r, size_t n)
+void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n)
 {
     char time[48] = "", what[48];
     double blocks = 0, flops = 0, all = 0, made = 0, speed = 0;
@@ -397,7 +398,7 @@ void gen_show_cost(const struct gen_show *w, const struct gen_result *r, size_t 
         snprintf(what, sizeof what, "(%s)", gen_stop_name[r->stop]);
     else
         snprintf(what, sizeof what, "in %zu texts", n);
-    if (w->has_colour && w->most > 0 && cli_has_colour(stderr))
+    if (w->has_colour && w->most > 0 && !w->has_scale && cli_has_colour(stderr))
         show_scale(w);
     gen_note(w, "%.0f tokens %s, %.0f/s; of dense: blocks %.2f, FLOPs %.2f%s", made, what,
              n > 0 ? speed / (double)n : 0, all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1,
