@@ -19,6 +19,7 @@ struct gen_show {
     int is_terminal, has_colour, truecolour, is_utf8, columns;
     int json, stream, quiet, depths, echo; /* as asked; echo: the prompt is shown */
     int least, most;                       /* depths seen */
+    double seconds;                        /* of several texts, prompts and all; 0: not known */
     int has_scale;                         /* the scale of colours has been shown */
     int ends_line;                         /* the last byte that was written ended a line */
     struct err *e;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -295,8 +296,10 @@ static int make_texts(const struct asked *q, struct err *e)
                : err_set(e, DS_EMEM, "%zu texts", q->n);
     struct gen_watch watch = gen_show_watch(&show);
     size_t done = 0;
+    double began = clock_mono();
     if (rc == 0)
         rc = gen_run(r, q->s, q->prompt, q->n, q->o, &q->rules, &watch, e);
+    show.seconds = q->n > 1 ? clock_mono() - began : 0;
     while (rc == 0 && done < q->n && r[done].depth) /* after Ctrl-C the rest were never begun */
         done++;
     if (rc == 0 && !cli_flag(q->a, "quiet"))

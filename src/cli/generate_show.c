@@ -394,13 +394,13 @@ void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n)
     }
     if (n == 1 && isfinite(r->time_ratio))
         snprintf(time, sizeof time, ", time %.2f", r->time_ratio);
+    speed = w->seconds > 0 ? made / w->seconds : n > 0 ? speed / (double)n : 0;
     if (n == 1)
         snprintf(what, sizeof what, "(%s)", gen_stop_name[r->stop]);
     else
         snprintf(what, sizeof what, "in %zu texts", n);
     if (w->has_colour && w->most > 0 && !w->has_scale && cli_has_colour(stderr))
         show_scale(w);
-    gen_note(w, "%.0f tokens %s, %.0f/s; of dense: blocks %.2f, FLOPs %.2f%s", made, what,
-             n > 0 ? speed / (double)n : 0, all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1,
-             time);
+    gen_note(w, "%.0f tokens %s, %.0f/s; of dense: blocks %.2f, FLOPs %.2f%s", made, what, speed,
+             all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1, time);
 }

@@ -1,0 +1,281 @@
+"""generate as a script and a person meet it: batches, stop strings, streams, chat, a terminal with and without colour.
+DEPTHSCOPE names the program."""
+import fcntl
+import glob
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
+        "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
+        "train.time_rounds=2 train.checkpoint_every=5").split()
+CHATML = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}"
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, code=0, data=b"", **env):
+    p = subprocess.run([PROGRAM, "generate", *words, "time_rounds=0"], input=data, stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, env={**os.environ, **env}, timeout=120 * SLOW)
+    run.err = p.stderr.decode("utf-8", "replace")
+    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, run.err)
+    if code in (1, 2):
+        assert run.err.startswith("depthscope: ") and run.err.count("\n") == 1, "not one line: %r" % run.err
+    return p.stdout
+
+
+def lines(*words, **kw):
+    return [json.loads(x) for x in run(*words, "--json", **kw).splitlines()]
+
+
+def refused(part, *words, code=2, **kw):
+    run(*words, code=code, **kw)
+    assert part in run.err, "%r lacks %r" % (run.err, part)
+
+
+@test
+def a_batch_is_its_texts_alone_in_order():
+    with open("b.txt", "w") as f:
+        f.write('The cat\n"line one\\nline two"\n\n{"prompt": "A dog"}\r\nOne more\n')
+    for together in ("1", "2", "16"):
+        got = lines("tiny", "--batch", "b.txt", "max_tokens=12", "seed=5", "together=" + together)
+        assert [x["index"] for x in got] == [0, 1, 2, 3]
+        for k, text in enumerate(["The cat", "line one\nline two", "A dog", "One more"]):
+            alone = lines("tiny", "--prompt", text, "max_tokens=12", "seed=%d" % (5 + k))[0]
+            for key in "ids text depth prompt_ids stop flops_ratio block_ratio seed".split():
+                assert got[k][key] == alone[key], (together, k, key)
+    two = lines("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=3")
+    assert len(two) == 2
+    plain = run("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=3")
+    assert plain.startswith(b"The cat") and b"\n---- 2 of 2\nA dog" in plain and b"in 2 texts" in run.err.encode()
+
+
+@test
+def a_bad_batch_names_file_and_line():
+    for text, part in (('ok\n{"x": 1}\n', "bad.txt:2"), ('"open\n', "bad.txt:1"), ("\n\n", "no prompt"),
+                       ('{"messages": []}\n', "--chat")):
+        with open("bad.txt", "w") as f:
+            f.write(text)
+        refused(part, "tiny", "--batch", "bad.txt", code=2 if part == "no prompt" else 1)
+    refused("nowhere.txt", "tiny", "--batch", "nowhere.txt", code=1)
+    refused("one of --prompt", "tiny", "--batch", "b.txt", "--prompt", "x")
+
+
+@test
+def a_stop_string_ends_text_and_stream():
+    whole = lines("tiny", "--prompt", "The cat", "max_tokens=40", "seed=2")[0]
+    text = whole["text"]
+    for at in range(3, min(20, len(text) - 3), 5):
+        stop = text[at:at + 3]
+        if "\ufffd" in stop or "\0" in stop:
+            continue
+        got = lines("tiny", "--prompt", "The cat", "max_tokens=40", "seed=2", "--stop", "never there", "--stop", stop,
+                    "--stream")
+        end = got[-1]
+        assert end["stop"] == "stop string" and end["text"] == text[:text.index(stop)], (stop, end["text"])
+        assert "".join(x["new_text"] for x in got[:-1]) == end["text"]
+        assert [x["id"] for x in got[:-1]] == end["ids"] == whole["ids"][:len(end["ids"])]
+        shown = run("tiny", "--prompt", "The cat", "max_tokens=40", "seed=2", "--stop", stop, "--quiet")
+        assert shown.decode("utf-8", "replace") == "The cat" + end["text"]
+    refused("--stop", "tiny", "--prompt", "x", "--stop", "")
+
+
+@test
+def log_probabilities_are_in_the_json():
+    x = lines("tiny", "--prompt", "The cat", "max_tokens=6", "logprobs=3", "echo=1")[0]
+    assert len(x["logprobs"]) == len(x["ids"]) == len(x["pieces"]) == len(x["top_logprobs"])
+    assert all(v < 0 for v in x["logprobs"]) and all(len(t) == 3 for t in x["top_logprobs"])
+    assert len(x["prompt_logprobs"]) == len(x["prompt_ids"]) and x["prompt_logprobs"][0] is None
+    assert all(t[0]["logprob"] >= t[1]["logprob"] >= t[2]["logprob"] for t in x["top_logprobs"])
+    greedy = lines("tiny", "--prompt", "The cat", "max_tokens=6", "logprobs=1", "temperature=0")[0]
+    assert [t[0]["id"] for t in greedy["top_logprobs"]] == greedy["ids"]
+    assert "logprobs" not in lines("tiny", "--prompt", "x", "max_tokens=2")[0]
+    refused("logprobs", "tiny", "--prompt", "x", "logprobs=21")
+
+
+@test
+def chat_has_the_templates_words():
+    refused("template=chatml", "tiny", "--chat", "--prompt", "hi")
+    refused("template", "tiny", "--chat", "--prompt", "hi", "template=gemma")
+    refused("--system", "tiny", "--prompt", "hi", "--system", "x")
+    want = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    x = lines("tiny", "--chat", "--system", "Be brief.", "--prompt", "hi", "template=chatml", "max_tokens=3")[0]
+    ids = lines("tiny", "--prompt", want, "max_tokens=0")[0]["prompt_ids"]
+    assert x["prompt_ids"] == ids  # this vocabulary has no token for the marks
+    with open("m.json", "w") as f:
+        json.dump([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}], f)
+    assert lines("tiny", "--messages", "m.json", "template=chatml", "max_tokens=3")[0]["ids"] == x["ids"]
+    with open("m.json", "w") as f:
+        f.write('[{"role": "robot", "content": "x"}]')
+    refused("robot", "tiny", "--messages", "m.json", "template=chatml", code=1)
+    with open("m.jsonl", "w") as f:
+        f.write('{"messages": [{"role": "user", "content": "hi"}]}\nhi\n')
+    a, b = lines("tiny", "--chat", "--batch", "m.jsonl", "template=chatml", "max_tokens=2")
+    assert a["prompt_ids"] == b["prompt_ids"]
+
+
+@test
+def the_models_own_template_is_recognised():
+    newest = sorted(glob.glob("runs/tiny/checkpoints/step-*"))[-1]
+    shutil.copytree(newest, "own")
+    with open("own/tokenizer_config.json", "w") as f:
+        f.write('{"model_max_length": 1000000000000000019884624838656, "chat_template": %s}' % json.dumps(CHATML))
+    asked = lines("own", "--chat", "--prompt", "hi", "template=chatml", "max_tokens=2")[0]
+    assert lines("own", "--chat", "--prompt", "hi", "max_tokens=2")[0]["ids"] == asked["ids"]
+    with open("own/tokenizer_config.json", "w") as f:
+        f.write('{"chat_template": "{{ bos_token }}<start_of_turn>"}')
+    refused("no family", "own", "--chat", "--prompt", "hi")
+    with open("own/tokenizer_config.json", "w") as f:
+        f.write('{"chat_template": ')
+    refused("tokenizer_config.json", "own", "--chat", "--prompt", "hi", code=1)
+
+
+@test
+def a_talk_by_lines_keeps_what_was_said():
+    got = lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n\n/reset\nhi\nand now?\n")
+    assert len(got) == 3
+    assert got[0]["ids"] == got[1]["ids"] and got[0]["prompt_ids"] == got[1]["prompt_ids"]
+    first = got[1]["prompt_ids"] + got[1]["ids"]
+    assert got[2]["prompt_ids"][:len(first)] == first and len(got[2]["prompt_ids"]) > len(first)
+    assert len(lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n/quit\nhi\n")) == 1
+    assert lines("tiny", "--chat", "template=chatml", data=b"") == []
+    refused("context", "tiny", "--chat", "template=chatml", data=b"word " * 5000, code=1)
+
+
+@test
+def piped_text_ends_its_line_and_quiet_adds_nothing():
+    out = run("tiny", "--prompt", "The cat", "max_tokens=5")
+    assert out.endswith(b"\n") and "of dense" in run.err and run.err.startswith("5 tokens")
+    assert not b"\x1b" in out
+    quiet = run("tiny", "--prompt", "The cat", "max_tokens=5", "--quiet")
+    assert run.err == "" and out.rstrip(b"\n") == quiet.rstrip(b"\n")
+    alone = run("tiny", "--prompt", "The cat", "max_tokens=5", "--quiet", "echo=0")
+    assert b"The cat" + alone == quiet
+    table = run("tiny", "--prompt", "The cat", "max_tokens=5", "--show", "depth", "--quiet").splitlines()
+    depth = lines("tiny", "--prompt", "The cat", "max_tokens=5")[0]["depth"]
+    assert [int(x) for x in table[-1].split()] == depth, (table, depth)
+    refused("--show depth", "tiny", "--prompt", "x", "--show", "everything")
+
+
+# ---- a terminal ----
+
+def terminal(words, columns=80, keys=(), **env):
+    """What the program writes on a terminal; keys: (wait for this, then send that)."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update({"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **env})
+        os.execv(PROGRAM, [PROGRAM, "generate", *words, "time_rounds=0"])
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    out, keys, end = b"", list(keys), time.time() + 60 * SLOW
+    try:
+        while time.time() < end:
+            if keys and re.search(keys[0][0], out):
+                out_before, out = out, b""
+                os.write(fd, keys.pop(0)[1])
+                terminal.all += out_before
+            if select.select([fd], [], [], 0.05)[0]:
+                data = os.read(fd, 65536)
+                if not data:
+                    break
+                out += data
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    terminal.all += out
+    status = os.waitpid(pid, 0)[1]
+    text, terminal.all = terminal.all.decode("utf-8", "replace"), b""
+    return text, os.waitstatus_to_exitcode(status)
+
+
+terminal.all = b""
+
+
+@test
+def a_terminal_shows_depth_by_colour():
+    text, status = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"])
+    assert status == 0 and "\x1b[2mThe cat\x1b[0m" in text and "\x1b[38;5;" in text and "layers run: 1" in text
+    for line in re.sub("\x1b\\[[0-9;]*m", "", text).splitlines():
+        if line.startswith(("layers run", "8 tokens")):
+            assert len(line) <= 80, line
+    true, _ = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"], COLORTERM="truecolor")
+    assert "\x1b[38;2;" in true
+    plain, _ = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"], NO_COLOR="1")
+    assert "\x1b" not in plain and "layers run" not in plain
+    narrow, _ = terminal(["tiny", "--prompt", "The cat", "max_tokens=30", "--show", "depth", "--quiet"], columns=30,
+                         NO_COLOR="1")
+    rows = [x for x in narrow.splitlines() if re.fullmatch(r"[ 0-9]*[0-9] ?[ 0-9]*", x)]
+    assert rows and all(len(x) <= 30 for x in rows), rows
+
+
+@test
+def a_terminal_is_not_steered_by_the_text():
+    text, _ = terminal(["tiny", "--prompt", "a\x1b[2Jb\x9b", "max_tokens=0"], NO_COLOR="1")
+    assert "\x1b" not in text and "<0x1B>[2Jb" in text
+
+
+@test
+def talk_survives_ctrl_c_and_ends_by_ctrl_d():
+    text, status = terminal(["tiny", "--chat", "template=chatml", "max_tokens=3"],
+                            keys=[(b"> $", b"hi\n"), (b"tokens[^\n]*\n> $", b"half"), (b"half$", b"\x03"),
+                                  (b"\n> $", b"/help\n"), (b"anew[^\n]*\n> $", b"again\n"),
+                                  (b"tokens[^\n]*\n> $", b"\x04")], NO_COLOR="1")
+    assert status == 0, (status, text)
+    assert text.count("3 tokens") + text.count("tokens (end of text)") >= 2 and "template chatml" in text, text
+
+
+@test
+def ctrl_c_tells_the_text_so_far():
+    p = subprocess.Popen([PROGRAM, "generate", "tiny", "--prompt", "a", "--json", "max_tokens=1000000", "time_rounds=0"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(0.3 * SLOW)
+    p.send_signal(signal.SIGINT)
+    out, _ = p.communicate(timeout=60 * SLOW)
+    assert p.returncode in (0, 130, -2), p.returncode  # done before, told, or not yet listening
+    if p.returncode == 130 and out:
+        assert json.loads(out)["stop"] in ("stopped", "context full", "end of text")
+
+
+def main():
+    name = "test_cli_generate"
+    if not PROGRAM or not os.path.exists(PROGRAM):
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    home, top = os.getcwd(), tempfile.mkdtemp()
+    os.chdir(top)
+    os.environ["DEPTHSCOPE_RUNS"] = "runs"
+    failed = 0
+    try:
+        subprocess.run([PROGRAM, "train", *TINY, "--run", "tiny", "--quiet"], check=True, timeout=120 * SLOW)
+        for f in tests:
+            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
+                continue
+            try:
+                f()
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
+    finally:
+        os.chdir(home)
+        shutil.rmtree(top, ignore_errors=True)
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())
