@@ -212,6 +212,10 @@ void added_index_release(struct added_index *x);
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;
 /* "PART "NAME" is not supported ..."; DS_EFORMAT. */
 int tokenizer_refuse(struct err *e, const char *part, const char *name);
+/* Appends the tokenizer.json that tokenizer_save writes. */
+void tokenizer_write(struct str *out, const struct tokenizer *t);
+/* Bytes in GPT-2's printable alphabet. */
+void tokenizer_add_printable(struct str *out, const char *s, size_t n);
 /* A tokenizer.json in memory; `what` names it in messages. */
 int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const char *what,
                         struct err *e) DS_CHECK;

@@ -49,6 +49,19 @@ extern const char family_decoder[];
 /* The added tokens of a family that its files leave out, each behind a comma. */
 void family_add_specials(struct str *out, const struct family *f, int first);
 
+/* A pre-tokenizer by its name in tokenizer.ggml.pre. */
+enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 10 };
+struct vocab_pre {
+    const char *name[VOCAB_NAMES]; /* the first is the one that is written */
+    const char *pattern[VOCAB_PATTERNS];
+    int nfc, ignore_merges, add_bos;
+};
+const struct vocab_pre *vocab_pre_find(const char *name, size_t n); /* NULL: unknown */
+/* The one that cuts text as t does; NULL: none has a name. */
+const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
+/* As a tokenizer.json has it. */
+void vocab_pre_write(struct str *out, const struct vocab_pre *p);
+
 /* The formats. `path`: the file. */
 int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;

@@ -3,20 +3,24 @@
 #include "base/utf8.h"
 #include "data/bpe.h"
 
-/* Bytes in their printable form; the text of an added token as it is. */
-static void add_printable(struct str *out, const struct tokenizer *t, int32_t id)
+void tokenizer_add_printable(struct str *out, const char *s, size_t n)
 {
-    size_t n;
-    const char *s = tokenizer_piece(t, id, &n);
-    if (tokenizer_is_special(t, id)) {
-        str_add_bytes(out, s, n);
-        return;
-    }
     for (size_t i = 0; i < n; i++) {
         char utf8[4];
         int len = utf8_encode(utf8, bpe_byte_rune((unsigned char)s[i]));
         str_add_bytes(out, utf8, (size_t)len);
     }
+}
+
+/* The text of an added token stays as it is. */
+static void add_piece(struct str *out, const struct tokenizer *t, int32_t id)
+{
+    size_t n;
+    const char *s = tokenizer_piece(t, id, &n);
+    if (tokenizer_is_special(t, id))
+        str_add_bytes(out, s, n);
+    else
+        tokenizer_add_printable(out, s, n);
 }
 
 static void add_string(struct str *out, struct str *scratch)
@@ -46,7 +50,7 @@ static void add_vocab(struct str *out, const struct tokenizer *t)
     for (int32_t id = 0, first = 1; id < t->vocab; id++) {
         if (!t->present[id])
             continue;
-        add_printable(&token, t, id);
+        add_piece(&token, t, id);
         str_add(out, first ? "\n      " : ",\n      ");
         add_string(out, &token);
         str_addf(out, ": %d", id);
@@ -59,9 +63,9 @@ static void add_merges(struct str *out, const struct tokenizer *t)
 {
     struct str merge = {0};
     for (size_t i = 0; t->bpe && i < t->bpe->merges; i++) {
-        add_printable(&merge, t, t->bpe->merge[i].left);
+        add_piece(&merge, t, t->bpe->merge[i].left);
         str_add_char(&merge, ' ');
-        add_printable(&merge, t, t->bpe->merge[i].right);
+        add_piece(&merge, t, t->bpe->merge[i].right);
         str_add(out, i ? ",\n      " : "\n      ");
         add_string(out, &merge);
     }
@@ -95,12 +99,20 @@ static void add_document(struct str *out, const struct tokenizer *t)
     str_add(out, "\n    ]\n  }\n}\n");
 }
 
+void tokenizer_write(struct str *out, const struct tokenizer *t)
+{
+    if (t->source.len)
+        str_add_bytes(out, t->source.p, t->source.len);
+    else
+        add_document(out, t);
+}
+
 int tokenizer_save(const struct tokenizer *t, const char *path, struct err *e)
 {
     if (t->source.len)
         return fs_write_file(path, t->source.p, t->source.len, e);
     struct str out = {0};
-    add_document(&out, t);
+    tokenizer_write(&out, t);
     int rc = out.failed ? err_set(e, DS_EMEM, "%s: no memory for the tokenizer's text", path)
                         : fs_write_file(path, out.p, out.len, e);
     str_release(&out);
