@@ -14,11 +14,13 @@
 
 enum {
     PRETOK_STAGES = 8,
-    BPE_TOKEN_BYTES = 8192,    /* longest token accepted from a file  */
-    BPE_TRAIN_BYTES = 128,     /* longest token that training makes   */
-    BPE_IDS_MAX = 1 << 22,     /* largest id + 1 accepted from a file */
+    BPE_TOKEN_BYTES = 8192, /* longest token accepted from a file  */
+    BPE_TRAIN_BYTES = 128,  /* longest token that training makes   */
+    BPE_IDS_MAX = 1 << 22,  /* largest id + 1 accepted from a file */
+    BPE_MERGES_MAX = 1 << 23,
     BPE_WORD_SMALL = 64,       /* longer words take the n log n path  */
     BPE_CACHE_SLOTS = 1 << 14, /* words whose ids are remembered      */
+    BPE_UNUSED_BYTES = 512,    /* longest unused token that is taken apart */
     BPE_CACHE_KEY = 30,
     BPE_CACHE_IDS = 14,
 };
@@ -73,6 +75,8 @@ struct bpe_chars {
     uint32_t *length;   /* bytes of text that each id stands for, owned */
     int32_t unk;        /* -1: none, and unknown characters are errors */
     int fuse_unk;       /* unknown characters in a row are one token   */
+    /* Two ids in place of each, and -1 where it stays itself; NULL: all stay. */
+    int32_t (*split)[2];
     int byte_fallback;
     char mark[4]; /* the character that begins words, "" if none */
     size_t mark_len;
@@ -121,6 +125,10 @@ struct bpe_chars *bpe_chars_new(int vocab, struct err *e);
 void bpe_chars_free(struct bpe_chars *c); /* NULL allowed */
 /* A token of the vocabulary, as it is written there. */
 int bpe_chars_add(struct bpe *b, int32_t id, const char *s, size_t n, struct err *e) DS_CHECK;
+/* Marks an id as unused: the two tokens that it is made of stand in its place. */
+int bpe_chars_unused(struct bpe *b, int32_t id, int vocab, struct err *e) DS_CHECK;
+/* Finds them once bpe_ready has run. */
+void bpe_chars_split(struct bpe *b);
 /* Finds the mark once all tokens are in.  metaspace: it is U+2581 in any case; split: each begins a
  * word. */
 void bpe_chars_ready(struct bpe *b, int metaspace, int split);
@@ -163,7 +171,9 @@ struct added_token {
     size_t len;
     int32_t id;
     int special, lstrip, rstrip;
-    int normalized; /* looked for in normalised text, by its normalised text */
+    int normalized;  /* looked for in normalised text, by its normalised text */
+    int as_piece;    /* the same, by its text as it is */
+    int single_word; /* no word character may stand beside it */
 };
 /* Where added tokens are looked for: the longest one at the leftmost place. */
 struct added_index {
@@ -195,6 +205,7 @@ struct tokenizer {
     size_t n_added, added_cap;
     struct map added_map;       /* text -> index into added     */
     struct added_index find[2]; /* in text as it is, in normalised text */
+    struct regex *word;         /* one word character; NULL: no added token is a single word */
     struct str source; /* the tokenizer.json it came from, kept so that saving loses nothing */
 };
 

@@ -9,20 +9,14 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_parts.h"
 
-enum piece_kind { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_BYTE };
-struct piece {
-    const char *s; /* borrowed */
-    size_t n;
-    float score; /* of two pairs that make pieces, the one with the higher score merges first */
-    enum piece_kind kind;
-};
 enum { PIECE_BYTES = 512 }; /* longest one accepted */
 
 /* What the format lays down and its file does not say; tokenizer.json's own words. */
 struct piece_style {
     int byte_level;    /* pieces are bytes; else UTF-8 text  */
-    int byte_fallback; /* pieces of PIECE_BYTE stand for unknown characters */
+    int byte_fallback; /* pieces of TOKEN_BYTE stand for unknown characters */
     int ignore_merges;
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
@@ -31,10 +25,15 @@ struct piece_style {
     const char *added;
 };
 /* id = place in p. */
-int pieces_load(struct tokenizer **out, const struct piece *p, size_t n,
+int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
+/* SentencePiece's own: spaces are marks, and one goes in front of texts where `prefix` asks. */
+struct piece_style pieces_spm_style(int prefix);
+/* Pieces and merges as they were read -> tokenizer. */
+int tokenizer_from_parts(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
+                         struct err *e) DS_CHECK;
 /* The post_processor that puts bos in front, or none (NULL), and a comma. */
-void pieces_add_post(struct str *out, const char *bos, int id);
+void pieces_add_post(struct str *out, const char *bos, size_t n, int id);
 
 /* Byte-level families that are known by a class name or by the size of their vocabulary. */
 struct family {
@@ -65,6 +64,10 @@ void vocab_pre_write(struct str *out, const struct vocab_pre *p);
 /* The formats. `path`: the file. */
 int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+struct gguf;
+int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char *what,
+                        struct err *e) DS_CHECK;
+int tokenizer_load_gguf(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* The same in memory. */
 int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,

@@ -30,6 +30,7 @@ void bpe_chars_free(struct bpe_chars *c)
         return;
     map_release(&c->symbol);
     mem_free(c->length);
+    mem_free(c->split);
     mem_free(c);
 }
 
@@ -84,6 +85,100 @@ void bpe_chars_ready(struct bpe *b, int metaspace, int split)
             if (memcmp(s->key + k, c->mark, c->mark_len) == 0)
                 c->joined[(unsigned char)s->key[k - 1]] = 1;
     }
+}
+
+/* --- unused tokens
+ * ------------------------------------------------------------------------------------ */
+
+enum { UNMARKED = -1, MARKED = -2 };
+
+int bpe_chars_unused(struct bpe *b, int32_t id, int vocab, struct err *e)
+{
+    struct bpe_chars *c = b->chars;
+    if (!c->split) {
+        c->split = mem_alloc((size_t)vocab, sizeof *c->split);
+        if (!c->split)
+            return err_set(e, DS_EMEM, "no memory for %d tokens", vocab);
+        for (int i = 0; i < vocab; i++)
+            c->split[i][0] = UNMARKED;
+    }
+    c->split[id][0] = MARKED;
+    return 0;
+}
+
+/* The pair whose merge makes id, when its text stands alone; 0: none does. */
+static int find_split(const struct bpe *b, int32_t id, const char *s, size_t n, int32_t *part)
+{
+    int32_t word[BPE_UNUSED_BYTES] = {0};
+    int count = 0;
+    for (size_t at = 0, len; at < n; at += len, count++) {
+        uint32_t rune;
+        int64_t one;
+        int k = utf8_decode(s + at, n - at, &rune);
+        len = k > 0 ? (size_t)k : 1;
+        if (count == BPE_UNUSED_BYTES || !map_get(&b->chars->symbol, s + at, len, &one))
+            return 0;
+        word[count] = (int32_t)one;
+    }
+    for (;;) {
+        const struct bpe_slot *best = NULL;
+        int where = 0;
+        for (int i = 0; i + 1 < count; i++) {
+            const struct bpe_slot *m = bpe_find(b, word[i], word[i + 1]);
+            if (m && m->id != id && (!best || m->rank < best->rank)) {
+                best = m;
+                where = i;
+            }
+        }
+        if (!best)
+            break;
+        word[where] = best->id;
+        count--;
+        memmove(word + where + 1, word + where + 2, (size_t)(count - where - 1) * sizeof *word);
+    }
+    const struct bpe_slot *last = count == 2 ? bpe_find(b, word[0], word[1]) : NULL;
+    part[0] = word[0];
+    part[1] = word[1];
+    return last && last->id == id;
+}
+
+void bpe_chars_split(struct bpe *b)
+{
+    const struct bpe_chars *c = b->chars;
+    for (size_t i = 0; c->split && i < c->symbol.cap; i++) {
+        const struct map_slot *s = &c->symbol.slot[i];
+        int32_t part[2];
+        if (!s->key || c->split[s->value][0] != MARKED)
+            continue;
+        c->split[s->value][0] = UNMARKED;
+        if (find_split(b, (int32_t)s->value, s->key, s->len, part))
+            memcpy(c->split[s->value], part, sizeof part);
+    }
+}
+
+static int push_split(const struct bpe_chars *c, int32_t id, struct ids *out, struct err *e)
+{
+    if (c->split[id][0] < 0)
+        return bpe_push_ids(out, &id, 1, e);
+    int rc = push_split(c, c->split[id][0], out, e);
+    return rc < 0 ? rc : push_split(c, c->split[id][1], out, e);
+}
+
+/* Puts the parts of unused ids in their places, from out->v[before] on. */
+static int take_apart(const struct bpe_chars *c, size_t before, struct ids *out, struct err *e)
+{
+    struct ids whole = {0};
+    size_t at = before;
+    while (at < out->n && c->split[out->v[at]][0] < 0)
+        at++;
+    if (at == out->n)
+        return 0;
+    int rc = bpe_push_ids(&whole, out->v + at, (int)(out->n - at), e);
+    out->n = at;
+    for (size_t i = 0; rc >= 0 && i < whole.n; i++)
+        rc = push_split(c, whole.v[i], out, e);
+    ids_release(&whole);
+    return rc;
 }
 
 /* --- encoding ----------------------------------------------------------------------------------
@@ -184,6 +279,8 @@ static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids 
     int rc = encode_slots(&w, e);
     if (w.slot != some)
         mem_free(w.slot);
+    if (rc >= 0 && b->chars->split)
+        rc = take_apart(b->chars, before, out, e);
     size_t count = out->n - before;
     if (rc >= 0 && c && count > 0 && count <= BPE_CACHE_IDS) {
         *c = (struct bpe_cached){.hash = hash, .len = (uint8_t)n, .n = (uint8_t)count};

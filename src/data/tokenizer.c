@@ -109,7 +109,11 @@ int tokenizer_ready(struct tokenizer *t, struct err *e)
         return rc;
     t->bpe->length = t->bpe->chars ? t->bpe->chars->length : t->length;
     rc = check_lengths(t, e);
-    return rc < 0 ? rc : bpe_ready(t->bpe, e);
+    if (rc >= 0)
+        rc = bpe_ready(t->bpe, e);
+    if (rc >= 0 && t->bpe->chars)
+        bpe_chars_split(t->bpe);
+    return rc;
 }
 
 int tokenizer_new_bytes(struct tokenizer **out, struct err *e)
@@ -147,6 +151,7 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t->added);
     for (int i = 0; i < 2; i++)
         added_index_release(&t->find[i]);
+    regex_free(t->word);
     norm_release(&t->norm);
     norm_release(&t->decoder);
     map_release(&t->added_map);
@@ -227,14 +232,19 @@ static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
     int32_t flag[5] = {c->unk, c->fuse_unk, t->strip_space, t->metaspace.on,
                        t->metaspace.when << 1 | t->metaspace.split};
     h = hash64(flag, sizeof flag, h);
-    for (size_t i = 0; i < t->n_added; i++)
-        h = hash64(&t->added[i].normalized, sizeof t->added[i].normalized, h);
+    for (size_t i = 0; i < t->n_added; i++) {
+        int32_t where = t->added[i].normalized | t->added[i].as_piece << 1;
+        h = hash64(&where, sizeof where, h);
+    }
+    for (int32_t id = 0; c->split && id < t->vocab; id++)
+        if (c->split[id][0] >= 0)
+            h = hash64(&id, sizeof id, h);
     for (int i = 0; i < t->norm.n; i++) {
         const struct norm_step *s = &t->norm.step[i];
         h = hash64(s->from ? s->from : "", s->from_len, h + (uint64_t)s->kind);
         h = hash64(s->to ? s->to : "", s->to_len, h);
     }
-    return t->bpe->rank ? hash64(t->bpe->rank, t->bpe->merges * sizeof *t->bpe->rank, h) : h;
+    return h;
 }
 
 uint64_t tokenizer_hash(const struct tokenizer *t)
@@ -247,7 +257,7 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
     }
     for (size_t i = 0; i < t->n_added; i++) {
         const struct added_token *a = &t->added[i];
-        int32_t flag[4] = {a->id, a->special, a->lstrip, a->rstrip};
+        int32_t flag[4] = {a->id, a->special, a->lstrip | a->single_word << 1, a->rstrip};
         h = hash64(a->text, a->len, h);
         h = hash64(flag, sizeof flag, h);
     }
@@ -262,7 +272,9 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
                    h + (uint64_t)b->pre.stage[i].drop_gaps);
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
     h = hash64(flag, sizeof flag, h);
-    return b->chars ? hash_chars(t, h) : h;
+    if (b->chars)
+        h = hash_chars(t, h);
+    return b->rank ? hash64(b->rank, b->merges * sizeof *b->rank, h) : h;
 }
 
 /* --- formats -----------------------------------------------------------------------------------
@@ -291,6 +303,7 @@ static const struct format {
     {"qwen.tiktoken", ".tiktoken", tokenizer_load_model},
     {"tokenizer.bin", ".bin", tokenizer_load_llama2c},
     {"tok512.bin", NULL, tokenizer_load_llama2c},
+    {"model.gguf", ".gguf", tokenizer_load_gguf},
 };
 
 static int ends_with(const char *s, const char *suffix)

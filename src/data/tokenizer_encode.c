@@ -36,16 +36,22 @@ static int index_one(struct added_index *x, const char *s, size_t len, size_t wh
     return map_set(&x->map, s, len, (int64_t)which);
 }
 
+static const char word_pattern[] = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}]";
+
 int tokenizer_index_added(struct tokenizer *t, struct err *e)
 {
     struct str own = {0};
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < t->n_added; i++) {
+        if (t->added[i].single_word && !t->word)
+            rc = regex_new(&t->word, word_pattern, sizeof word_pattern - 1, "a word", e);
+        if (rc < 0)
+            break;
         const struct added_token *a = &t->added[i];
         struct added_index *x = &t->find[a->normalized != 0];
         const char *s = a->text;
         size_t n = a->len;
-        rc = a->normalized ? norm_apply(&t->norm, &s, &n, &own, e) : 0;
+        rc = a->normalized && !a->as_piece ? norm_apply(&t->norm, &s, &n, &own, e) : 0;
         if (rc < 0 || n == 0)
             continue;
         x->has_plain |= !a->special;
@@ -62,6 +68,27 @@ void added_index_release(struct added_index *x)
     mem_free(x->len);
     mem_free(x->pair);
     *x = (struct added_index){0};
+}
+
+static int is_word(const struct tokenizer *t, const char *s, size_t n)
+{
+    uint32_t c;
+    size_t a, b;
+    return utf8_decode(s, n, &c) == (int)n && regex_next(t->word, s, n, 0, 1, &a, &b, NULL) == 1;
+}
+
+/* Whether s[from, to) has no word character on either side. */
+static int stands_alone(const struct tokenizer *t, const char *s, size_t n, size_t from, size_t to)
+{
+    size_t before = from, len = 1;
+    uint32_t c;
+    while (before > 0 && from - before < 4 && ((unsigned char)s[--before] & 0xC0) == 0x80)
+        ;
+    if (from > 0 && is_word(t, s + before, from - before))
+        return 0;
+    int k = to < n ? utf8_decode(s + to, n - to, &c) : 0;
+    len = k > 0 ? (size_t)k : 1;
+    return to >= n || !is_word(t, s + to, len);
 }
 
 /* The leftmost added token at or after `from`, the longest one there; NULL if none.  *len: of the
@@ -82,7 +109,10 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
                 continue;
             *where = i;
             *len = x->len[k];
-            return &t->added[at];
+            if (!t->added[at].single_word || stands_alone(t, s, n, i, i + *len))
+                return &t->added[at];
+            i += *len - 1; /* what is not alone is not searched for others either */
+            break;
         }
     }
     return NULL;

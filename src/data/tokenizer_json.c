@@ -172,6 +172,19 @@ static int read_ranks(struct bpe *b, const struct json_node *ranks, struct err *
     return 0;
 }
 
+/* Our own: pieces that are made and taken apart again. */
+static int read_unused(struct reader *r, const struct json_node *unused, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; rc >= 0 && i < json_len(unused); i++) {
+        int64_t id = json_int(json_at(unused, i), -1);
+        rc = id < 0 || id >= r->t->vocab || !r->t->present[id]
+                 ? err_set(e, DS_ERANGE, "unused: there is no token %lld", (long long)id)
+                 : bpe_chars_unused(r->t->bpe, (int32_t)id, r->t->vocab, e);
+    }
+    return rc;
+}
+
 static int read_unknown(struct reader *r, const struct json_node *model, struct err *e)
 {
     struct bpe_chars *c = r->t->bpe->chars;
@@ -203,6 +216,8 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
         rc = read_merge(r, json_at(merges, i), i, e);
     if (rc >= 0)
         rc = read_ranks(r->t->bpe, json_get(model, "merge_ranks"), e);
+    if (rc >= 0 && r->t->bpe->chars)
+        rc = read_unused(r, json_get(model, "unused"), e);
     return rc < 0 || !r->t->bpe->chars ? rc : read_unknown(r, model, e);
 }
 
@@ -215,14 +230,14 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     const char *text = json_str(json_get(n, "content"), &len);
     if (!text)
         return err_set(e, DS_EFORMAT, "an added token has no content");
-    if (json_bool(json_get(n, "single_word"), 0))
-        return tokenizer_refuse(e, "an added token with", "single_word");
     struct added_token a = {.len = len,
                             .id = (int32_t)json_int(json_get(n, "id"), -1),
                             .special = json_bool(json_get(n, "special"), 0),
                             .lstrip = json_bool(json_get(n, "lstrip"), 0),
                             .rstrip = json_bool(json_get(n, "rstrip"), 0)};
     a.normalized = json_bool(json_get(n, "normalized"), !a.special);
+    a.as_piece = a.normalized && json_bool(json_get(n, "as_piece"), 0);
+    a.single_word = json_bool(json_get(n, "single_word"), 0);
     int64_t known;
     int rc = 0;
     if (map_get(&r->id_of, text, len, &known)) {

@@ -9,15 +9,15 @@
 enum { LLAMA2C_BOS = 1, LLAMA2C_BYTES = 3, LLAMA2C_TEXT = LLAMA2C_BYTES + 256 };
 
 struct list {
-    struct piece *piece;
+    struct token_part *piece;
     size_t n, cap;
 };
 
-static enum piece_kind llama2c_kind(size_t id)
+static enum token_type llama2c_kind(size_t id)
 {
     if (id < LLAMA2C_BYTES)
-        return id == 0 ? PIECE_UNKNOWN : PIECE_CONTROL;
-    return id < LLAMA2C_TEXT ? PIECE_BYTE : PIECE_NORMAL;
+        return id == 0 ? TOKEN_UNKNOWN : TOKEN_CONTROL;
+    return id < LLAMA2C_TEXT ? TOKEN_BYTE : TOKEN_NORMAL;
 }
 
 static uint32_t u32(const char *p)
@@ -50,8 +50,8 @@ static int read_llama2c(struct list *m, const char *p, size_t n, struct err *e)
         if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->piece) < 0)
             return err_set(e, DS_EMEM, "no memory for %zu pieces", m->n + 1);
         m->piece = v;
-        m->piece[m->n] = (struct piece){
-            .s = p + at + 8, .n = len, .score = f32(p + at), .kind = llama2c_kind(m->n)};
+        m->piece[m->n] = (struct token_part){
+            .text = p + at + 8, .n = len, .score = f32(p + at), .type = llama2c_kind(m->n)};
         m->n++;
         at += 8 + (size_t)len;
     }
@@ -76,7 +76,7 @@ int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, con
         return err_add(e, rc, "%s", what);
     }
     if (m.piece[LLAMA2C_BOS].n <= PIECE_BYTES)
-        memcpy(bos, m.piece[LLAMA2C_BOS].s, m.piece[LLAMA2C_BOS].n);
+        memcpy(bos, m.piece[LLAMA2C_BOS].text, m.piece[LLAMA2C_BOS].n);
     /* Spaces are spaces in these files, and one goes in front of every text. */
     struct piece_style style = {.byte_fallback = 1,
                                 .normalizer = "{\"type\":\"Prepend\",\"prepend\":\" \"}",

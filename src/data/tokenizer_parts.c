@@ -21,11 +21,11 @@ static int is_chars(const struct tokenizer *t)
     return t->bpe && t->bpe->chars;
 }
 
-/* Where files have spaces themselves, GGUF has the mark. */
-static void add_marked(struct str *out, const char *s, size_t n)
+/* A vocabulary with spaces in it gets marks for them. */
+static void add_marked(struct str *out, const struct bpe_chars *c, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (s[i] == ' ')
+        if (s[i] == ' ' && c->mark_len == 1)
             str_add(out, "\xE2\x96\x81");
         else
             str_add_char(out, s[i]);
@@ -41,7 +41,7 @@ static void add_token(struct taker *k, int32_t id)
     else if (k->added[id])
         str_add_bytes(out, k->added[id]->text, k->added[id]->len);
     else if (is_chars(k->t) && k->symbol[id])
-        add_marked(out, k->symbol[id]->key, k->symbol[id]->len);
+        add_marked(out, k->t->bpe->chars, k->symbol[id]->key, k->symbol[id]->len);
     else
         tokenizer_add_printable(out, s, n);
 }
@@ -119,6 +119,16 @@ static void find_names(struct taker *k)
         p->add_space_prefix |= t->norm.step[i].kind == NORM_PREPEND;
 }
 
+/* Makes a tokenizer of the parts, and compares. */
+static int is_exact(const struct tokenizer_parts *p, const struct tokenizer *t)
+{
+    struct tokenizer *again = NULL;
+    int same = p->pre && tokenizer_from_parts(&again, p, "parts", NULL) >= 0 &&
+               tokenizer_hash(again) == tokenizer_hash(t) && again->bos == t->bos;
+    tokenizer_free(again);
+    return same;
+}
+
 /* All texts lie behind each other: they move while they are written, so they are found at the end.
  */
 static int take(struct taker *k, struct err *e)
@@ -151,6 +161,7 @@ static int take(struct taker *k, struct err *e)
         p->merge[i].text = at;
     p->json = p->text.p + start;
     p->json_len = p->text.len - start;
+    p->is_exact = is_exact(p, t);
     return 0;
 }
 

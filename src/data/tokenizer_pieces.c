@@ -12,12 +12,10 @@
 #include "base/utf8.h"
 #include "data/bpe.h"
 
-enum { MERGES_MAX = 1 << 23 };
-
 struct writer {
     struct str out, ranks;
     struct map id_of;
-    const struct piece *p;
+    const struct token_part *p;
     const struct piece_style *style;
     size_t n, merges, rank;
     float last; /* score of the latest merge */
@@ -42,59 +40,65 @@ static void add_text(struct writer *w, const char *s, size_t n)
 
 static int check_piece(const struct writer *w, size_t i, struct err *e)
 {
-    const struct piece *p = &w->p[i];
+    const struct token_part *p = &w->p[i];
     if (p->n == 0 || p->n > PIECE_BYTES)
         return err_set(e, DS_EFORMAT, "piece %zu has %zu bytes, not 1 to %d", i, p->n, PIECE_BYTES);
     if (!isfinite(p->score))
         return err_set(e, DS_EFORMAT, "the score of piece %zu is not a number", i);
-    if (!w->style->byte_level && utf8_valid(p->s, p->n) < p->n)
+    if (!w->style->byte_level && utf8_valid(p->text, p->n) < p->n)
         return err_set(e, DS_EFORMAT, "piece %zu is not UTF-8", i);
-    if (p->kind == PIECE_BYTE && bpe_fallback_byte(p->s, p->n) < 0)
+    if (p->type == TOKEN_BYTE && bpe_fallback_byte(p->text, p->n) < 0)
         return err_set(e, DS_EFORMAT, "piece %zu should be a byte like <0x0A>, not \"%.*s\"", i,
-                       (int)p->n, p->s);
+                       (int)p->n, p->text);
     return 0;
 }
 
 static int add_vocab(struct writer *w, struct err *e)
 {
     for (size_t i = 0; i < w->n; i++) {
-        const struct piece *p = &w->p[i];
+        const struct token_part *p = &w->p[i];
         int64_t other;
         int rc = check_piece(w, i, e);
         if (rc < 0)
             return rc;
-        if (map_get(&w->id_of, p->s, p->n, &other))
+        if (map_get(&w->id_of, p->text, p->n, &other))
             return err_set(e, DS_EFORMAT, "pieces %lld and %zu are the same", (long long)other, i);
-        if (map_set(&w->id_of, p->s, p->n, (int64_t)i) < 0)
+        if (map_set(&w->id_of, p->text, p->n, (int64_t)i) < 0)
             return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
         if (i)
             str_add_char(&w->out, ',');
-        add_text(w, p->s, p->n);
+        add_text(w, p->text, p->n);
         str_addf(&w->out, ":%zu", i);
     }
     return 0;
 }
 
+/* Unused pieces are made like others, and taken apart again at the end. */
+static int may_merge(const struct token_part *p)
+{
+    return p->type == TOKEN_NORMAL || p->type == TOKEN_USER_DEFINED || p->type == TOKEN_UNUSED;
+}
+
 static int is_part(const struct writer *w, const char *s, size_t n)
 {
     int64_t id;
-    return map_get(&w->id_of, s, n, &id) && w->p[id].kind == PIECE_NORMAL;
+    return map_get(&w->id_of, s, n, &id) && may_merge(&w->p[id]);
 }
 
-static int add_cuts(struct writer *w, const struct piece *p, struct err *e)
+static int add_cuts(struct writer *w, const struct token_part *p, struct err *e)
 {
     for (size_t k = 1; k < p->n; k++) {
-        if (!is_part(w, p->s, k) || !is_part(w, p->s + k, p->n - k))
+        if (!is_part(w, p->text, k) || !is_part(w, p->text + k, p->n - k))
             continue;
-        if (w->merges == MERGES_MAX)
-            return err_set(e, DS_ERANGE, "more than %d merges", MERGES_MAX);
+        if (w->merges == BPE_MERGES_MAX)
+            return err_set(e, DS_ERANGE, "more than %d merges", BPE_MERGES_MAX);
         if (w->merges == 0 || p->score != w->last)
             w->rank = w->merges;
         w->last = p->score;
         str_add(&w->out, w->merges ? ",[" : "[");
-        add_text(w, p->s, k);
+        add_text(w, p->text, k);
         str_add_char(&w->out, ',');
-        add_text(w, p->s + k, p->n - k);
+        add_text(w, p->text + k, p->n - k);
         str_add_char(&w->out, ']');
         str_addf(&w->ranks, "%s%zu", w->merges ? "," : "", w->rank);
         w->merges++;
@@ -104,7 +108,8 @@ static int add_cuts(struct writer *w, const struct piece *p, struct err *e)
 
 static int by_score(const void *x, const void *y)
 {
-    const struct piece *a = *(const struct piece *const *)x, *b = *(const struct piece *const *)y;
+    const struct token_part *a = *(const struct token_part *const *)x,
+                            *b = *(const struct token_part *const *)y;
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
     return (a > b) - (a < b);
@@ -112,7 +117,7 @@ static int by_score(const void *x, const void *y)
 
 static int add_merges(struct writer *w, struct err *e)
 {
-    const struct piece **order = mem_alloc(w->n, sizeof *order);
+    const struct token_part **order = mem_alloc(w->n, sizeof *order);
     if (!order)
         return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
     for (size_t i = 0; i < w->n; i++)
@@ -120,29 +125,32 @@ static int add_merges(struct writer *w, struct err *e)
     qsort(order, w->n, sizeof *order, by_score);
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < w->n; i++)
-        if (order[i]->kind == PIECE_NORMAL)
+        if (may_merge(order[i]))
             rc = add_cuts(w, order[i], e);
     mem_free(order);
     return rc;
 }
 
+/* What the user defines is looked for where spaces are marks already, as the piece has them. */
 static void add_added(struct writer *w)
 {
     int first = 1;
     for (size_t i = 0; i < w->n; i++) {
-        if (w->p[i].kind != PIECE_CONTROL && w->p[i].kind != PIECE_UNKNOWN)
+        int user = w->p[i].type == TOKEN_USER_DEFINED;
+        if (!user && w->p[i].type != TOKEN_CONTROL && w->p[i].type != TOKEN_UNKNOWN)
             continue;
         str_addf(&w->out, "%s{\"id\":%zu,\"content\":", first ? "" : ",", i);
-        str_add_json(&w->out, w->p[i].s, w->p[i].n);
-        str_add(&w->out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
-                         "\"normalized\":false,\"special\":true}");
+        str_add_json(&w->out, w->p[i].text, w->p[i].n);
+        str_addf(&w->out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,%s}",
+                 user ? "\"normalized\":true,\"as_piece\":true,\"special\":false"
+                      : "\"normalized\":false,\"special\":true");
         first = 0;
     }
     if (w->style->added)
         str_add(&w->out, w->style->added + (first && *w->style->added));
 }
 
-void pieces_add_post(struct str *out, const char *bos, int id)
+void pieces_add_post(struct str *out, const char *bos, size_t n, int id)
 {
     struct str name = {0};
     str_add(out, "\"post_processor\":");
@@ -150,7 +158,7 @@ void pieces_add_post(struct str *out, const char *bos, int id)
         str_add(out, "null,");
         return;
     }
-    str_add_json(&name, bos, strlen(bos));
+    str_add_json(&name, bos, n);
     str_add(out, "{\"type\":\"TemplateProcessing\",");
     for (int pair = 0; pair < 2; pair++) {
         str_add(out, pair ? "\"pair\":[" : "\"single\":[");
@@ -167,10 +175,21 @@ void pieces_add_post(struct str *out, const char *bos, int id)
     str_release(&name);
 }
 
-static const struct piece *unknown(const struct writer *w)
+static void add_unused(struct writer *w)
+{
+    int first = 1;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->p[i].type == TOKEN_UNUSED) {
+            str_addf(&w->out, first ? ",\"unused\":[%zu" : ",%zu", i);
+            first = 0;
+        }
+    str_add(&w->out, first ? "" : "]");
+}
+
+static const struct token_part *unknown(const struct writer *w)
 {
     for (size_t i = 0; i < w->n; i++)
-        if (w->p[i].kind == PIECE_UNKNOWN)
+        if (w->p[i].type == TOKEN_UNKNOWN)
             return &w->p[i];
     return NULL;
 }
@@ -178,17 +197,17 @@ static const struct piece *unknown(const struct writer *w)
 static int write_document(struct writer *w, struct err *e)
 {
     const struct piece_style *y = w->style;
-    const struct piece *unk = unknown(w);
+    const struct token_part *unk = unknown(w);
     str_add(&w->out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,"
                      "\"added_tokens\":[");
     add_added(w);
     str_addf(&w->out, "],\"normalizer\":%s,\"pre_tokenizer\":%s,",
              y->normalizer ? y->normalizer : "null", y->pre_tokenizer ? y->pre_tokenizer : "null");
-    pieces_add_post(&w->out, y->bos, y->bos_id);
+    pieces_add_post(&w->out, y->bos, y->bos ? strlen(y->bos) : 0, y->bos_id);
     str_addf(&w->out, "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":",
              y->decoder);
     if (unk)
-        str_add_json(&w->out, unk->s, unk->n);
+        str_add_json(&w->out, unk->text, unk->n);
     else
         str_add(&w->out, "null");
     str_addf(&w->out, ",\"fuse_unk\":true,\"byte_fallback\":%s,\"ignore_merges\":%s,\"vocab\":{",
@@ -197,13 +216,15 @@ static int write_document(struct writer *w, struct err *e)
     str_add(&w->out, "},\"merges\":[");
     if (rc >= 0)
         rc = add_merges(w, e);
-    str_addf(&w->out, "],\"merge_ranks\":[%s]}}", str_text(&w->ranks));
+    str_addf(&w->out, "],\"merge_ranks\":[%s]", str_text(&w->ranks));
+    add_unused(w);
+    str_add(&w->out, "}}");
     if (rc >= 0 && (w->out.failed || w->ranks.failed))
         rc = err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
     return rc;
 }
 
-int pieces_load(struct tokenizer **out, const struct piece *p, size_t n,
+int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e)
 {
     struct writer w = {.p = p, .n = n, .style = style};

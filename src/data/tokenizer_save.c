@@ -37,10 +37,10 @@ static void add_added(struct str *out, const struct tokenizer *t)
         str_addf(out, "%s\n    {\"id\": %d, \"content\": ", i ? "," : "", a->id);
         str_add_json(out, a->text, a->len);
         str_addf(out,
-                 ", \"single_word\": false, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": false, "
+                 ", \"single_word\": %s, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": false, "
                  "\"special\": %s}",
-                 a->lstrip ? "true" : "false", a->rstrip ? "true" : "false",
-                 a->special ? "true" : "false");
+                 a->single_word ? "true" : "false", a->lstrip ? "true" : "false",
+                 a->rstrip ? "true" : "false", a->special ? "true" : "false");
     }
 }
 

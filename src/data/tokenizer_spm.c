@@ -75,7 +75,7 @@ static float as_float(uint64_t bits)
  */
 
 struct model {
-    struct piece *piece;
+    struct token_part *piece;
     size_t n, cap;
     uint64_t type, bos; /* TrainerSpec's model_type, bos_id */
     int byte_fallback, suffix, dummy_prefix, trim, escape, charsmap;
@@ -90,16 +90,14 @@ static int damaged(struct err *e)
 /* SentencePiece { piece = 1, score = 2, type = 3 } */
 static int read_piece(struct model *m, const struct field *whole, struct err *e)
 {
-    static const enum piece_kind kinds[] = {
-        [1] = PIECE_NORMAL, [2] = PIECE_UNKNOWN, [3] = PIECE_CONTROL, [6] = PIECE_BYTE};
     struct reader r = {whole->p, whole->p + whole->n};
-    struct piece p = {.s = ""};
+    struct token_part p = {.text = ""};
     struct field f;
     uint64_t type = 1;
     int rc;
     while ((rc = next_field(&r, &f)) > 0) {
         if (f.number == 1 && f.p) {
-            p.s = (const char *)f.p;
+            p.text = (const char *)f.p;
             p.n = f.n;
         } else if (f.number == 2 && f.n == 4) {
             p.score = as_float(f.value);
@@ -109,13 +107,10 @@ static int read_piece(struct model *m, const struct field *whole, struct err *e)
     }
     if (rc < 0)
         return damaged(e);
-    if (type == 0 || type >= DS_LEN(kinds) || type == 4 || type == 5)
-        return err_set(e, DS_EFORMAT, "piece %zu has the type %llu%s, which is not supported", m->n,
-                       (unsigned long long)type,
-                       type == 4   ? " (USER_DEFINED)"
-                       : type == 5 ? " (UNUSED)"
-                                   : "");
-    p.kind = kinds[type];
+    if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
+        return err_set(e, DS_EFORMAT, "piece %zu has the type %llu, which does not exist", m->n,
+                       (unsigned long long)type);
+    p.type = (enum token_type)type;
     void *v = m->piece;
     if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->piece) < 0)
         return err_set(e, DS_EMEM, "no memory for %zu pieces", m->n + 1);
@@ -211,6 +206,12 @@ static const char decode_all[] = "{\"type\":\"Sequence\",\"decoders\":[" REPLACE
 static const char decode_prefixed[] =
     "{\"type\":\"Sequence\",\"decoders\":[" REPLACE_OUT FUSE "," STRIP "]}";
 
+struct piece_style pieces_spm_style(int prefix)
+{
+    return (struct piece_style){.normalizer = prefix ? with_prefix : REPLACE_IN,
+                                .decoder = prefix ? decode_prefixed : decode_all};
+}
+
 int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,
                         struct err *e)
 {
@@ -221,13 +222,12 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
         mem_free(m.piece);
         return err_add(e, rc, "%s", what);
     }
-    if (m.bos < m.n && m.piece[m.bos].kind == PIECE_CONTROL && m.piece[m.bos].n <= PIECE_BYTES)
-        memcpy(bos, m.piece[m.bos].s, m.piece[m.bos].n);
-    struct piece_style style = {.byte_fallback = m.byte_fallback,
-                                .normalizer = m.dummy_prefix ? with_prefix : REPLACE_IN,
-                                .decoder = m.dummy_prefix ? decode_prefixed : decode_all,
-                                .bos = *bos ? bos : NULL,
-                                .bos_id = (int)m.bos};
+    if (m.bos < m.n && m.piece[m.bos].type == TOKEN_CONTROL && m.piece[m.bos].n <= PIECE_BYTES)
+        memcpy(bos, m.piece[m.bos].text, m.piece[m.bos].n);
+    struct piece_style style = pieces_spm_style(m.dummy_prefix);
+    style.byte_fallback = m.byte_fallback;
+    style.bos = *bos ? bos : NULL;
+    style.bos_id = (int)m.bos;
     rc = pieces_load(out, m.piece, m.n, &style, what, e);
     mem_free(m.piece);
     return rc;

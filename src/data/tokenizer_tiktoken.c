@@ -41,7 +41,7 @@ static int decode64(char *out, const char *s, size_t n)
 }
 
 struct ranks {
-    struct piece *piece;
+    struct token_part *piece;
     size_t n, cap;
     char *bytes; /* of all tokens, shorter than their base64 */
     size_t used;
@@ -66,8 +66,8 @@ static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
     if (mem_grow(&v, &r->cap, r->n + 1, sizeof *r->piece) < 0)
         return err_set(e, DS_EMEM, "no memory for %zu tokens", r->n + 1);
     r->piece = v;
-    r->piece[r->n++] =
-        (struct piece){.s = r->bytes + r->used, .n = (size_t)len, .score = -(float)rank};
+    r->piece[r->n++] = (struct token_part){
+        .text = r->bytes + r->used, .n = (size_t)len, .score = -(float)rank, .type = TOKEN_NORMAL};
     r->used += (size_t)len;
     return 0;
 }

@@ -1,0 +1,143 @@
+/* Tokens, types, scores and merges -> tokenizer, by way of the tokenizer.json they amount to. */
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/bpe.h"
+#include "data/pieces.h"
+
+static const struct token_part *bos_of(const struct tokenizer_parts *p)
+{
+    return p->add_bos && p->bos >= 0 && p->bos < p->tokens ? &p->token[p->bos] : NULL;
+}
+
+/* --- scores --- */
+
+static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
+                       struct err *e)
+{
+    struct piece_style style = pieces_spm_style(p->add_space_prefix);
+    const struct token_part *bos = bos_of(p);
+    char name[PIECE_BYTES + 1] = "";
+    for (int32_t i = 0; i < p->tokens; i++)
+        style.byte_fallback |= p->token[i].type == TOKEN_BYTE;
+    if (bos && bos->n <= PIECE_BYTES) {
+        memcpy(name, bos->text, bos->n);
+        style.bos = name;
+        style.bos_id = p->bos;
+    }
+    return pieces_load(out, p->token, (size_t)p->tokens, &style, what, e);
+}
+
+/* --- merges --- */
+
+struct writer {
+    struct str out;
+    const struct tokenizer_parts *p;
+    const struct vocab_pre *pre;
+};
+
+static int check_token(struct map *seen, const struct token_part *t, int32_t id, struct err *e)
+{
+    int64_t other;
+    if (t->n == 0 || t->n > BPE_TOKEN_BYTES)
+        return err_set(e, DS_EFORMAT, "token %d has %zu bytes, not 1 to %d", id, t->n,
+                       BPE_TOKEN_BYTES);
+    if (utf8_valid(t->text, t->n) < t->n)
+        return err_set(e, DS_EFORMAT, "token %d is not UTF-8", id);
+    if (map_get(seen, t->text, t->n, &other))
+        return err_set(e, DS_EFORMAT, "tokens %lld and %d are the same", (long long)other, id);
+    return map_set(seen, t->text, t->n, id) < 0 ? err_set(e, DS_EMEM, "no memory for tokens") : 0;
+}
+
+/* Unused ids pad the vocabulary: no text is cut into them. */
+static int add_vocab(struct writer *w, struct err *e)
+{
+    struct map seen = {0};
+    int first = 1, rc = 0;
+    str_add(&w->out, "\"vocab\":{");
+    for (int32_t id = 0; rc >= 0 && id < w->p->tokens; id++) {
+        const struct token_part *t = &w->p->token[id];
+        if (t->type == TOKEN_UNUSED)
+            continue;
+        rc = check_token(&seen, t, id, e);
+        str_add(&w->out, first ? "" : ",");
+        str_add_json(&w->out, t->text, t->n);
+        str_addf(&w->out, ":%d", id);
+        first = 0;
+    }
+    str_add(&w->out, "}");
+    map_release(&seen);
+    return rc;
+}
+
+static void add_added(struct writer *w)
+{
+    int first = 1;
+    str_add(&w->out, "\"added_tokens\":[");
+    for (int32_t id = 0; id < w->p->tokens; id++) {
+        const struct token_part *t = &w->p->token[id];
+        if (t->type != TOKEN_CONTROL && t->type != TOKEN_USER_DEFINED && t->type != TOKEN_UNKNOWN)
+            continue;
+        str_addf(&w->out, "%s{\"id\":%d,\"content\":", first ? "" : ",", id);
+        str_add_json(&w->out, t->text, t->n);
+        str_addf(&w->out,
+                 ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+                 "\"special\":%s}",
+                 t->type == TOKEN_USER_DEFINED ? "false" : "true");
+        first = 0;
+    }
+    str_add(&w->out, "],");
+}
+
+static int write_document(struct writer *w, struct err *e)
+{
+    const struct token_part *bos = bos_of(w->p);
+    str_add(&w->out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
+    add_added(w);
+    str_addf(&w->out,
+             "\"normalizer\":%s,\"pre_tokenizer\":", w->pre->nfc ? "{\"type\":\"NFC\"}" : "null");
+    vocab_pre_write(&w->out, w->pre);
+    str_add_char(&w->out, ',');
+    pieces_add_post(&w->out, bos ? bos->text : NULL, bos ? bos->n : 0, w->p->bos);
+    str_addf(&w->out,
+             "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+             "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,",
+             family_decoder, w->pre->ignore_merges ? "true" : "false");
+    int rc = add_vocab(w, e);
+    str_add(&w->out, ",\"merges\":[");
+    for (size_t i = 0; i < w->p->merges; i++) {
+        const struct token_part *m = &w->p->merge[i];
+        str_add(&w->out, i ? "," : "");
+        str_add_json(&w->out, m->text, m->n);
+    }
+    str_add(&w->out, "]}}");
+    return rc < 0 || !w->out.failed ? rc : err_set(e, DS_EMEM, "no memory for the vocabulary");
+}
+
+static int from_merges(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
+                       struct err *e)
+{
+    struct writer w = {.p = p};
+    const char *pre = p->pre ? p->pre : "(none)";
+    w.pre = vocab_pre_find(pre, strlen(pre));
+    int rc = w.pre ? write_document(&w, e)
+                   : err_set(e, DS_EFORMAT,
+                             "tokenizer.ggml.pre \"%.64s\" is not known; put the model's "
+                             "tokenizer.json beside it",
+                             pre);
+    if (rc < 0)
+        err_add(e, rc, "%s", what);
+    else
+        rc = tokenizer_load_json(out, w.out.p, w.out.len, what, e);
+    str_release(&w.out);
+    return rc;
+}
+
+int tokenizer_from_parts(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
+                         struct err *e)
+{
+    return strcmp(p->model, "llama") == 0 ? from_scores(out, p, what, e)
+                                          : from_merges(out, p, what, e);
+}
