@@ -221,6 +221,10 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e) DS_CHECK;
 void added_index_release(struct added_index *x);
 /* The tokenizer.json's normalizer, pre-tokenizer and decoder; the model is read before them. */
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;
+/* In the model of our own tokenizer.json: texts of what goes before a text and ends one, where the
+ * rest does not say. */
+#define TOKENIZER_BOS "bos_token"
+#define TOKENIZER_EOS "eos_token"
 /* "PART "NAME" is not supported ..."; DS_EFORMAT. */
 int tokenizer_refuse(struct err *e, const char *part, const char *name);
 /* Appends the tokenizer.json that tokenizer_save writes. */

@@ -21,6 +21,7 @@ struct piece_style {
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
     int bos_id;
+    const struct token_part *eos; /* token that ends texts, where no known name tells; NULL */
     /* More added tokens, as JSON objects each behind a comma; NULL: none. */
     const char *added;
 };
@@ -34,6 +35,9 @@ int tokenizer_from_parts(struct tokenizer **out, const struct tokenizer_parts *p
                          struct err *e) DS_CHECK;
 /* The post_processor that puts bos in front, or none (NULL), and a comma. */
 void pieces_add_post(struct str *out, const char *bos, size_t n, int id);
+
+/* The model's line for it and a comma; nothing of NULL. */
+void pieces_add_eos(struct str *out, const struct token_part *eos);
 
 /* Byte-level families that are known by a class name or by the size of their vocabulary. */
 struct family {
@@ -67,6 +71,8 @@ int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e
 struct gguf;
 int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char *what,
                         struct err *e) DS_CHECK;
+/* 1 when tokenizer_from_gguf knows what kind of vocabulary it is. */
+int tokenizer_gguf_known(const struct gguf *g);
 int tokenizer_load_gguf(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* The same in memory. */

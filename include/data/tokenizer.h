@@ -27,9 +27,12 @@ int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const 
 /* PATH: a file of at most TOKENIZER_FILE_MAX bytes, or a directory that holds one: tokenizer.json
  * (BPE over bytes or characters), vocab.json beside merges.txt (encoder.json beside vocab.bpe),
  * SentencePiece's .model of the BPE type, tiktoken's files of known families, llama2.c's
- * tokenizer.bin.  Other kinds are refused by name. */
+ * tokenizer.bin, and the vocabulary in a GGUF file.  Other kinds are refused by name. */
 enum { TOKENIZER_FILE_MAX = 64 << 20 };
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+/* The file that has the tokenizer of a model: of a directory one in it, of a file itself where it
+ * brings a vocabulary, else one beside it.  DS_ENOTFOUND. */
+int tokenizer_find(char *out, size_t size, const char *model, struct err *e) DS_CHECK;
 /* Hugging Face tokenizer.json, loadable by `tokenizers`. */
 int tokenizer_save(const struct tokenizer *t, const char *path, struct err *e) DS_CHECK;
 void tokenizer_free(struct tokenizer *t);

@@ -21,16 +21,22 @@ enum { TEXT_MAX = 64 << 20 };
 /* A tokenizer's file, a directory that holds one, "bytes", or a model. */
 static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
 {
-    char dir[1024];
+    char path[1024], found[1100];
+    struct err own = {0};
+    int rc = DS_ENOTFOUND;
     if (strcmp(what, "bytes") == 0)
         return tokenizer_new_bytes(t, e);
-    if (fs_exists(what)) {
-        int rc = tokenizer_load(t, what, e);
-        if (rc != DS_ENOTFOUND || !fs_is_dir(what))
-            return rc;
-    }
-    int rc = model_locate(what, dir, sizeof dir, e);
-    return rc < 0 ? rc : tokenizer_load(t, dir, e);
+    if (fs_exists(what))
+        rc = tokenizer_load(t, what, &own);
+    /* llama2.c's models and tokenizers have one suffix, and models may lie without a vocabulary. */
+    if (rc >= 0)
+        return 0;
+    int other = model_locate(what, path, sizeof path, e);
+    if (other == 0)
+        other = tokenizer_find(found, sizeof found, path, e);
+    if (rc != DS_ENOTFOUND && (other < 0 || strcmp(found, what) == 0))
+        return err_set(e, rc, "%s", own.text);
+    return other < 0 ? other : tokenizer_load(t, found, e);
 }
 
 static void print_json(struct str *out, const struct tokenizer *t, const struct ids *ids)

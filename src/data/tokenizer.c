@@ -1,10 +1,7 @@
-/* The tokenizer proper: pieces, added tokens, encode and decode.  The formats it is read from are
- * the table at the end. */
-#include "base/fs.h"
+/* The tokenizer proper: pieces, added tokens, and decoding. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "data/bpe.h"
-#include "data/pieces.h"
 
 #include <string.h>
 
@@ -275,69 +272,4 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
     if (b->chars)
         h = hash_chars(t, h);
     return b->rank ? hash64(b->rank, b->merges * sizeof *b->rank, h) : h;
-}
-
-/* --- formats -----------------------------------------------------------------------------------
- */
-
-static int load_json_file(struct tokenizer **out, const char *path, struct err *e)
-{
-    struct str text = {0};
-    int rc = fs_read_file(&text, path, TOKENIZER_FILE_MAX, e);
-    if (rc >= 0)
-        rc = tokenizer_load_json(out, text.p, text.len, path, e);
-    str_release(&text);
-    return rc;
-}
-
-/* A directory is searched for these names in order; a file is read by its name, else by its
- * suffix, else as a tokenizer.json. */
-static const struct format {
-    const char *file, *suffix;
-    int (*load)(struct tokenizer **out, const char *path, struct err *e);
-} formats[] = {
-    {"tokenizer.json", ".json", load_json_file},
-    {"vocab.json", NULL, tokenizer_load_vocab},
-    {"encoder.json", NULL, tokenizer_load_vocab},
-    {"tokenizer.model", ".model", tokenizer_load_model},
-    {"qwen.tiktoken", ".tiktoken", tokenizer_load_model},
-    {"tokenizer.bin", ".bin", tokenizer_load_llama2c},
-    {"tok512.bin", NULL, tokenizer_load_llama2c},
-    {"model.gguf", ".gguf", tokenizer_load_gguf},
-};
-
-static int ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
-static int load_from_dir(struct tokenizer **out, const char *path, struct err *e)
-{
-    char full[4096];
-    for (size_t i = 0; i < DS_LEN(formats); i++) {
-        int rc = fs_join(full, sizeof full, path, formats[i].file, e);
-        if (rc < 0)
-            return rc;
-        if (fs_exists(full))
-            return formats[i].load(out, full, e);
-    }
-    return err_set(e, DS_ENOTFOUND,
-                   "%s holds no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin",
-                   path);
-}
-
-int tokenizer_load(struct tokenizer **out, const char *path, struct err *e)
-{
-    if (fs_is_dir(path))
-        return load_from_dir(out, path, e);
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t pick = 0;
-    for (size_t i = DS_LEN(formats); i-- > 0;)
-        if (formats[i].suffix && ends_with(path, formats[i].suffix))
-            pick = i;
-    for (size_t i = 0; i < DS_LEN(formats); i++)
-        if (strcmp(name, formats[i].file) == 0)
-            pick = i;
-    return formats[pick].load(out, path, e);
 }

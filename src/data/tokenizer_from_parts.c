@@ -7,9 +7,14 @@
 #include "data/bpe.h"
 #include "data/pieces.h"
 
+static const struct token_part *token_at(const struct tokenizer_parts *p, int32_t id)
+{
+    return id >= 0 && id < p->tokens ? &p->token[id] : NULL;
+}
+
 static const struct token_part *bos_of(const struct tokenizer_parts *p)
 {
-    return p->add_bos && p->bos >= 0 && p->bos < p->tokens ? &p->token[p->bos] : NULL;
+    return p->add_bos ? token_at(p, p->bos) : NULL;
 }
 
 /* --- scores --- */
@@ -27,6 +32,7 @@ static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, 
         style.bos = name;
         style.bos_id = p->bos;
     }
+    style.eos = token_at(p, p->eos);
     return pieces_load(out, p->token, (size_t)p->tokens, &style, what, e);
 }
 
@@ -105,6 +111,7 @@ static int write_document(struct writer *w, struct err *e)
              "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
              "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,",
              family_decoder, w->pre->ignore_merges ? "true" : "false");
+    pieces_add_eos(&w->out, token_at(w->p, w->p->eos));
     int rc = add_vocab(w, e);
     str_add(&w->out, ",\"merges\":[");
     for (size_t i = 0; i < w->p->merges; i++) {

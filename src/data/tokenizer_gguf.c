@@ -167,11 +167,22 @@ static int load_parts(struct tokenizer **out, const struct gguf *g, const char *
         err_add(e, rc, "%s", what);
     else
         rc = tokenizer_from_parts(out, &p, what, e);
-    if (rc >= 0 && (*out)->eot < 0)
-        (*out)->eot = p.eos;
     tokenizer_parts_release(&p);
     str_release(&name);
     return rc;
+}
+
+int tokenizer_gguf_known(const struct gguf *g)
+{
+    struct gguf_text model, pre;
+    if (text_of(g, "tokenizer.huggingface.json", &model))
+        return 1;
+    if (!text_of(g, KEY "model", &model))
+        return 0;
+    if (text_is(&model, "gpt2"))
+        return !text_of(g, KEY "pre", &pre) || text_is(&pre, "default") ||
+               vocab_pre_find(pre.p, pre.n) != NULL;
+    return text_is(&model, "llama");
 }
 
 int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char *what,

@@ -282,8 +282,14 @@ static void find_ends(struct reader *r, const struct json_node *root)
             post = json_at(list, i);
     const struct json_node *first = json_get(json_at(json_get(post, "single"), 0), "SpecialToken");
     const char *bos = json_str(json_get(first, "id"), NULL);
+    const struct json_node *model = json_get(root, "model");
+    const char *eos = json_str(json_get(model, TOKENIZER_EOS), NULL);
+    if (!bos)
+        bos = json_str(json_get(model, TOKENIZER_BOS), NULL);
     if (bos)
         r->t->bos = id_of_text(r, bos);
+    if (eos && r->t->eot < 0)
+        r->t->eot = id_of_text(r, eos);
 }
 
 static int index_whole(struct tokenizer *t, struct err *e)

@@ -186,6 +186,15 @@ static void add_unused(struct writer *w)
     str_add(&w->out, first ? "" : "]");
 }
 
+void pieces_add_eos(struct str *out, const struct token_part *eos)
+{
+    if (!eos)
+        return;
+    str_add(out, "\"" TOKENIZER_EOS "\":");
+    str_add_json(out, eos->text, eos->n);
+    str_add_char(out, ',');
+}
+
 static const struct token_part *unknown(const struct writer *w)
 {
     for (size_t i = 0; i < w->n; i++)
@@ -210,8 +219,10 @@ static int write_document(struct writer *w, struct err *e)
         str_add_json(&w->out, unk->text, unk->n);
     else
         str_add(&w->out, "null");
-    str_addf(&w->out, ",\"fuse_unk\":true,\"byte_fallback\":%s,\"ignore_merges\":%s,\"vocab\":{",
+    str_addf(&w->out, ",\"fuse_unk\":true,\"byte_fallback\":%s,\"ignore_merges\":%s,",
              y->byte_fallback ? "true" : "false", y->ignore_merges ? "true" : "false");
+    pieces_add_eos(&w->out, y->eos);
+    str_add(&w->out, "\"vocab\":{");
     int rc = add_vocab(w, e);
     str_add(&w->out, "},\"merges\":[");
     if (rc >= 0)

@@ -51,24 +51,13 @@ static int use_numbers(struct subject *s, const struct number_options *numbers, 
     return rc < 0 ? err_add(e, rc, "%s", s->dir) : 0;
 }
 
-/* Beside a model that is one file; in the directory of any other. */
+/* The model's own where it is one file and brings one, else beside it; in the directory of any
+ * other. */
 static int open_tokenizer(struct subject *s, struct err *e)
 {
-    char where[sizeof s->dir];
-    if (fs_is_dir(s->dir))
-        return tokenizer_load(&s->tokenizer, s->dir, e);
-    str_copy(where, sizeof where, s->dir);
-    char *slash = strrchr(where, '/');
-    if (slash)
-        slash[slash == where] = '\0';
-    else
-        str_copy(where, sizeof where, ".");
-    int rc = tokenizer_load(&s->tokenizer, where, e);
-    return rc < 0 ? err_add(e, rc,
-                            "%s brings no tokenizer: put tokenizer.json, tokenizer.model or "
-                            "tokenizer.bin beside it",
-                            s->dir)
-                  : 0;
+    char path[1100];
+    int rc = tokenizer_find(path, sizeof path, s->dir, e);
+    return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 
 int subject_open(struct subject *s, const char *model, const struct number_options *numbers,

@@ -81,14 +81,14 @@ static void take_tokenizer(struct config *given, const char *dir, struct str *al
     char path[1100], text[500];
     if (config_get(given, "data.tokenizer"))
         return;
-    if (fs_join(path, sizeof path, dir, "tokenizer.json", NULL) == 0 && fs_exists(path)) {
+    if (tokenizer_find(path, sizeof path, dir, NULL) == 0) {
         if (config_set(given, "data.tokenizer", path, "train.init", NULL) < 0)
             all->failed = 1;
         return;
     }
     snprintf(
         text, sizeof text,
-        "train.init=%.300s has no tokenizer.json; data.tokenizer=PATH names that of its tokens",
+        "train.init=%.300s has no tokenizer; data.tokenizer=PATH names that of its tokens",
         dir);
     tell(all, text);
 }
