@@ -29,10 +29,19 @@ enum {
 
 struct json_node;
 
+/* What becomes of matches and of the gaps between them: each is a piece, or they join. */
+enum pretok_join {
+    JOIN_NONE,
+    JOIN_PREVIOUS, /* a match ends the piece before it, unless that is a match too     */
+    JOIN_NEXT,     /* a match begins the piece behind it, unless that is a match too   */
+    JOIN_SAME      /* matches in a row are one piece                                   */
+};
 struct pretok_stage {
     struct regex *re;
-    char *pattern;   /* owned, NUL-terminated */
-    int drop_gaps;   /* text between matches is dropped instead of being a piece */
+    char *pattern;    /* owned, NUL-terminated */
+    int drop_gaps;    /* text between matches is dropped instead of being a piece */
+    int drop_matches; /* and the other way round */
+    enum pretok_join join;
     int plain_words; /* the pattern is known, and common words need not ask it */
 };
 /* Each stage cuts the pieces of the one before it: matches, and the gaps between them. */
@@ -44,7 +53,10 @@ struct pretok {
 typedef int pretok_fn(void *ctx, const char *s, size_t n, struct err *e);
 
 extern const char pretok_gpt2[]; /* the GPT-2 pattern */
-int pretok_add(struct pretok *p, const char *pattern, int drop_gaps, struct err *e) DS_CHECK;
+/* A pattern as tokenizers have them, written for another engine than ours. */
+int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e) DS_CHECK;
+/* The pattern is copied; re is NULL and plain_words is found out here. */
+int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e) DS_CHECK;
 /* Calls fn for each piece of s, in order, every byte of s in one piece (but for dropped gaps).
  * Invalid UTF-8 bytes are pieces of their own. */
 int pretok_walk(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, void *ctx,
@@ -144,18 +156,22 @@ int bpe_rune_byte(uint32_t rune);
 
 /* --- normalize.c: what happens to text before it is cut, and to tokens when they become text - */
 
-enum norm_kind { NORM_NFC, NORM_PREPEND, NORM_REPLACE };
+struct added_index;
+enum norm_kind { NORM_NFC, NORM_PREPEND, NORM_REPLACE, NORM_REPLACE_REGEX, NORM_CHARSMAP };
 enum { NORM_STEPS = 8, NORM_TEXT = 64 };
 struct norm_step {
     enum norm_kind kind;
-    char *from, *to; /* owned; REPLACE: each `from` becomes `to`; PREPEND: `to` goes in front */
+    char *from, *to; /* owned; REPLACE: each `from` becomes `to`; PREPEND: `to` goes in front;
+                        CHARSMAP: `from` is the map */
     size_t from_len, to_len;
+    struct regex *re;               /* of REPLACE_REGEX; made from `from` by norm_add */
+    const struct added_index *keep; /* CHARSMAP: texts that stay as they are, borrowed; NULL */
 };
 struct norm {
     struct norm_step step[NORM_STEPS];
     int n;
 };
-/* Copies the texts, each at most NORM_TEXT bytes. */
+/* Copies the texts, each at most NORM_TEXT bytes but for a map's. */
 int norm_add(struct norm *m, struct norm_step s, struct err *e) DS_CHECK;
 int norm_has_nfc(const struct norm *m);
 /* *p, *n become the normalised text: itself where nothing changes, else what lies in `own`.  Empty
@@ -163,6 +179,21 @@ int norm_has_nfc(const struct norm *m);
 int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
                struct err *e) DS_CHECK;
 void norm_release(struct norm *m);
+
+/* --- base64.c ------------------------------------------------------------------------------- */
+
+int base64_digit(char c); /* its value, -1: none */
+/* Into room for n bytes: how many they are, -1: no base64.  Padding may be missing. */
+int base64_bytes(char *out, const char *s, size_t n);
+int base64_decode(struct str *out, const char *s, size_t n, struct err *e) DS_CHECK;
+void base64_encode(struct str *out, const char *s, size_t n);
+
+/* --- charsmap.c: SentencePiece's normalisation, the longest entry of its table at each place ---- */
+
+int charsmap_check(const char *p, size_t n, struct err *e) DS_CHECK;
+/* Appends s as the map of the step has it, and stops some way behind `most` bytes. */
+void charsmap_apply(struct str *out, const struct norm_step *step, const char *s, size_t n,
+                    size_t most);
 
 /* --- tokenizer.c ----------------------------------------------------------------------------- */
 
@@ -218,6 +249,10 @@ int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, stru
 /* Builds what encoding needs once all pieces, merges and added tokens are in. */
 int tokenizer_ready(struct tokenizer *t, struct err *e) DS_CHECK;
 int tokenizer_index_added(struct tokenizer *t, struct err *e) DS_CHECK;
+/* Bytes of the longest text of the index that s begins with, 0: none; *which: its token.  `most`:
+ * longer ones are passed over. */
+size_t added_match(const struct added_index *x, const char *s, size_t n, size_t most,
+                   int64_t *which);
 void added_index_release(struct added_index *x);
 /* The tokenizer.json's normalizer, pre-tokenizer and decoder; the model is read before them. */
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;

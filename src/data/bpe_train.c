@@ -408,7 +408,10 @@ static int start(struct train *r, int vocab, struct err *e)
         rc = tokenizer_set_piece(t, FIRST_BYTE_ID + b, &(char){(char)b}, 1, e);
         t->bpe->byte_id[b] = FIRST_BYTE_ID + b;
     }
-    return rc < 0 ? rc : pretok_add(&t->bpe->pre, pretok_gpt2, 0, e);
+    return rc < 0
+               ? rc
+               : pretok_add(&t->bpe->pre,
+                            &(struct pretok_stage){.pattern = (char *)(uintptr_t)pretok_gpt2}, e);
 }
 
 static void release(struct train *r)

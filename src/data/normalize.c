@@ -1,6 +1,7 @@
-/* Normalizers: form C, text in front, and one text for another. */
+/* Normalizers: form C, text in front, one text for another, and a table of such. */
 #include "base/mem.h"
 #include "base/nfc.h"
+#include "base/utf8.h"
 #include "data/bpe.h"
 
 #include <string.h>
@@ -12,17 +13,24 @@ int norm_add(struct norm *m, struct norm_step s, struct err *e)
 {
     if (m->n >= NORM_STEPS)
         return err_set(e, DS_ERANGE, "more than %d normalizers or decoders", NORM_STEPS);
-    if (s.from_len > NORM_TEXT || s.to_len > NORM_TEXT)
+    int rc = s.kind == NORM_CHARSMAP ? charsmap_check(s.from, s.from_len, e) : 0;
+    if (rc < 0)
+        return rc;
+    if ((s.from_len > NORM_TEXT && s.kind != NORM_CHARSMAP) || s.to_len > NORM_TEXT)
         return err_set(e, DS_ERANGE, "a normalizer's text has %zu bytes, the limit is %d",
                        s.from_len > s.to_len ? s.from_len : s.to_len, NORM_TEXT);
     if (s.kind == NORM_REPLACE && s.from_len == 0)
         return err_set(e, DS_EFORMAT, "a Replace with an empty pattern");
     s.from = mem_dup(s.from ? s.from : "", s.from_len + 1);
     s.to = mem_dup(s.to ? s.to : "", s.to_len + 1);
-    if (!s.from || !s.to) {
+    if (!s.from || !s.to)
+        rc = err_set(e, DS_EMEM, "no memory for a normalizer");
+    if (rc >= 0 && s.kind == NORM_REPLACE_REGEX)
+        rc = pretok_regex(&s.re, s.from, "normalizer", e);
+    if (rc < 0) {
         mem_free(s.from);
         mem_free(s.to);
-        return err_set(e, DS_EMEM, "no memory for a normalizer");
+        return rc;
     }
     m->step[m->n++] = s;
     return 0;
@@ -60,13 +68,74 @@ static void replace(struct str *out, const char *p, size_t n, const struct norm_
     str_add_bytes(out, p, (size_t)(end - p));
 }
 
+static size_t rune_bytes(const char *p, size_t n)
+{
+    uint32_t rune;
+    int k = utf8_decode(p, n, &rune);
+    return k > 0 ? (size_t)k : 1;
+}
+
+/* p is valid UTF-8.  An empty match right behind another is none. */
+static int replace_matches(struct str *out, const char *p, size_t n, const struct norm_step *s,
+                           size_t most, struct err *e)
+{
+    size_t done = 0, from = 0, a, b;
+    int rc = 0, any = 0;
+    while (from <= n && out->len <= most &&
+           (rc = regex_next(s->re, p, n, from, 1, &a, &b, e)) > 0) {
+        if (!(any && a == b && a == done)) {
+            str_add_bytes(out, p + done, a - done);
+            str_add_bytes(out, s->to, s->to_len);
+            done = b;
+            any = 1;
+        }
+        from = b > a ? b : b + (b < n ? rune_bytes(p + b, n - b) : 1);
+    }
+    str_add_bytes(out, p + done, n - done);
+    return rc;
+}
+
+/* Invalid bytes stay, and what is between them is searched. */
+static int replace_regex(struct str *out, const char *p, size_t n, const struct norm_step *s,
+                         size_t most, struct err *e)
+{
+    int rc = 0;
+    for (size_t at = 0; rc >= 0 && at < n;) {
+        size_t run = utf8_valid(p + at, n - at);
+        if (run > 0)
+            rc = replace_matches(out, p + at, run, s, most, e);
+        at += run;
+        if (at < n)
+            str_add_char(out, p[at++]);
+    }
+    return rc;
+}
+
 static int changes(const struct norm_step *s, const char *p, size_t n)
 {
     switch (s->kind) {
     case NORM_NFC: return nfc_needed(p, n);
     case NORM_PREPEND: return n > 0 && s->to_len > 0;
+    case NORM_REPLACE_REGEX:
+    case NORM_CHARSMAP: return n > 0;
     default: return n >= s->from_len && find_text(p, n, s) != NULL;
     }
+}
+
+static int apply(struct str *out, const struct norm_step *s, const char *p, size_t n, size_t most,
+                 struct err *e)
+{
+    switch (s->kind) {
+    case NORM_NFC: nfc_compose(out, p, n); break;
+    case NORM_REPLACE: replace(out, p, n, s, most); break;
+    case NORM_REPLACE_REGEX: return replace_regex(out, p, n, s, most, e);
+    case NORM_CHARSMAP: charsmap_apply(out, s, p, n, most); break;
+    case NORM_PREPEND:
+        str_add_bytes(out, s->to, s->to_len);
+        str_add_bytes(out, p, n);
+        break;
+    }
+    return 0;
 }
 
 int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own, struct err *e)
@@ -77,18 +146,13 @@ int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
         struct str next = {0};
         if (!changes(s, *p, *n))
             continue;
-        if (s->kind == NORM_NFC)
-            nfc_compose(&next, *p, *n);
-        if (s->kind == NORM_PREPEND)
-            str_add_bytes(&next, s->to, s->to_len);
-        if (s->kind == NORM_PREPEND)
-            str_add_bytes(&next, *p, *n);
-        if (s->kind == NORM_REPLACE)
-            replace(&next, *p, *n, s, most);
+        int rc = apply(&next, s, *p, *n, most, e);
         str_release(own);
         *own = next;
         *p = str_text(own);
         *n = own->len;
+        if (rc < 0)
+            return rc;
         if (own->failed)
             return err_set(e, DS_EMEM, "no memory to normalise %zu bytes", *n);
         if (*n > most)
@@ -103,6 +167,7 @@ void norm_release(struct norm *m)
     for (int i = 0; i < m->n; i++) {
         mem_free(m->step[i].from);
         mem_free(m->step[i].to);
+        regex_free(m->step[i].re);
     }
     m->n = 0;
 }

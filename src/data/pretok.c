@@ -48,7 +48,7 @@ static int translate(struct str *out, const char *p, struct err *e)
             (in_class && *p == '&' && p[1] == '&'))
             return err_set(
                 e, DS_EFORMAT,
-                "the pre-tokenizer's pattern has \"%.2s\" inside [], which is not supported", p);
+                "a pattern of the tokenizer has \"%.2s\" inside [], which is not supported", p);
         if (other) {
             str_add(out, other);
             p++;
@@ -75,27 +75,36 @@ static int translate(struct str *out, const char *p, struct err *e)
     return out->failed ? err_set(e, DS_EMEM, "no memory for a pattern") : 0;
 }
 
-int pretok_add(struct pretok *p, const char *pattern, int drop_gaps, struct err *e)
+int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e)
+{
+    struct str text = {0};
+    int rc = translate(&text, pattern, e);
+    if (rc >= 0)
+        rc = regex_new(out, str_text(&text), text.len, what, e);
+    str_release(&text);
+    return rc;
+}
+
+int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e)
 {
     if (p->n >= PRETOK_STAGES)
         return err_set(e, DS_ERANGE, "pre-tokenizer with more than %d stages", PRETOK_STAGES);
     struct regex *re = NULL;
-    struct str text = {0};
-    int rc = translate(&text, pattern, e);
-    if (rc >= 0)
-        rc = regex_new(&re, str_text(&text), text.len, "pre-tokenizer", e);
-    str_release(&text);
+    int rc = pretok_regex(&re, stage->pattern, "pre-tokenizer", e);
     if (rc < 0)
         return rc;
-    char *copy = mem_strdup(pattern);
+    char *copy = mem_strdup(stage->pattern);
     if (!copy) {
         regex_free(re);
         return err_set(e, DS_EMEM, "no memory for a pre-tokenizer pattern");
     }
-    p->stage[p->n] = (struct pretok_stage){.re = re, .pattern = copy, .drop_gaps = drop_gaps};
-    for (size_t i = 0; i < DS_LEN(plain_words); i++)
-        p->stage[p->n].plain_words |= strcmp(pattern, plain_words[i]) == 0;
-    p->n++;
+    struct pretok_stage *own = &p->stage[p->n++];
+    *own = *stage;
+    own->re = re;
+    own->pattern = copy;
+    own->plain_words = 0;
+    for (size_t i = 0; i < DS_LEN(plain_words) && !own->drop_matches && !own->join; i++)
+        own->plain_words |= strcmp(copy, plain_words[i]) == 0;
     return 0;
 }
 
@@ -132,6 +141,68 @@ static size_t rune_bytes(const char *s, size_t n)
     return len > 0 ? (size_t)len : 1;
 }
 
+/* A piece that waits for the next one, which may join it. */
+struct joiner {
+    const struct pretok *p;
+    int stage;
+    size_t from, to;
+    int is_match, any;
+    pretok_fn *fn;
+    void *ctx;
+};
+
+static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
+                      void *ctx, struct err *e);
+
+static int join_end(struct joiner *j, const char *s, struct err *e)
+{
+    int any = j->any;
+    j->any = 0;
+    return any ? walk_stage(j->p, j->stage + 1, s + j->from, j->to - j->from, j->fn, j->ctx, e) : 0;
+}
+
+/* s[from, to) comes next. */
+static int join_next(struct joiner *j, const char *s, size_t from, size_t to, int is_match,
+                     struct err *e)
+{
+    const struct pretok_stage *st = &j->p->stage[j->stage];
+    int joins = st->join == JOIN_PREVIOUS ? is_match && !j->is_match
+                : st->join == JOIN_NEXT   ? !is_match && j->is_match
+                : st->join == JOIN_SAME   ? is_match == j->is_match
+                                          : 0;
+    int rc = 0;
+    if (!j->any || !joins) {
+        rc = join_end(j, s, e);
+        j->from = from;
+    }
+    j->to = to;
+    j->is_match = is_match;
+    j->any = 1;
+    return rc;
+}
+
+/* As walk_stage, for what is not each match and each gap by itself. */
+static int walk_joined(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
+                       void *ctx, struct err *e)
+{
+    const struct pretok_stage *st = &p->stage[stage];
+    struct joiner j = {.p = p, .stage = stage, .fn = fn, .ctx = ctx};
+    size_t done = 0, from = 0, a, b;
+    int rc = 0, more = 1;
+    while (rc >= 0 && from < n && (more = regex_next(st->re, s, n, from, 1, &a, &b, e)) > 0) {
+        if (a > done)
+            rc = join_next(&j, s, done, a, 0, e);
+        if (rc >= 0 && b > a)
+            rc = st->drop_matches ? join_end(&j, s, e) : join_next(&j, s, a, b, 1, e);
+        done = b;
+        from = b > a ? b : b + (b < n ? rune_bytes(s + b, n - b) : 1);
+    }
+    rc = rc < 0 ? rc : more;
+    if (rc >= 0 && done < n)
+        rc = join_next(&j, s, done, n, 0, e);
+    return rc < 0 ? rc : join_end(&j, s, e);
+}
+
 /* s is valid UTF-8.  An empty match cuts, and the search goes on one code point later. */
 static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
                       void *ctx, struct err *e)
@@ -142,6 +213,8 @@ static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n
         return fn(ctx, s, n, e);
     const struct pretok_stage *st = &p->stage[stage];
     size_t done = 0, from = 0, a = 0, b = 0;
+    if (st->drop_matches || st->join)
+        return walk_joined(p, stage, s, n, fn, ctx, e);
     while (from < n) {
         size_t plain = st->plain_words && from == done ? ascii_match(s + from, n - from) : 0;
         a = from;

@@ -222,6 +222,16 @@ void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n
     }
 }
 
+static uint64_t hash_steps(const struct norm *m, uint64_t h)
+{
+    for (int i = 0; i < m->n; i++) {
+        const struct norm_step *s = &m->step[i];
+        h = hash64(s->from ? s->from : "", s->from_len, h + (uint64_t)s->kind);
+        h = hash64(s->to ? s->to : "", s->to_len, h);
+    }
+    return h;
+}
+
 /* What only the vocabularies of characters have. */
 static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
 {
@@ -236,12 +246,7 @@ static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
     for (int32_t id = 0; c->split && id < t->vocab; id++)
         if (c->split[id][0] >= 0)
             h = hash64(&id, sizeof id, h);
-    for (int i = 0; i < t->norm.n; i++) {
-        const struct norm_step *s = &t->norm.step[i];
-        h = hash64(s->from ? s->from : "", s->from_len, h + (uint64_t)s->kind);
-        h = hash64(s->to ? s->to : "", s->to_len, h);
-    }
-    return h;
+    return hash_steps(&t->norm, h);
 }
 
 uint64_t tokenizer_hash(const struct tokenizer *t)
@@ -266,10 +271,13 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
     h = hash64(b->merge, b->merges * sizeof *b->merge, h);
     for (int i = 0; i < b->pre.n; i++)
         h = hash64(b->pre.stage[i].pattern, strlen(b->pre.stage[i].pattern),
-                   h + (uint64_t)b->pre.stage[i].drop_gaps);
+                   h + (uint64_t)(b->pre.stage[i].drop_gaps | b->pre.stage[i].drop_matches << 1 |
+                                  (int)b->pre.stage[i].join << 2));
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
     h = hash64(flag, sizeof flag, h);
     if (b->chars)
         h = hash_chars(t, h);
+    else if (t->norm.n > norm_has_nfc(&t->norm))
+        h = hash_steps(&t->norm, h);
     return b->rank ? hash64(b->rank, b->merges * sizeof *b->rank, h) : h;
 }

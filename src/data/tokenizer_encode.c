@@ -58,6 +58,8 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e)
         if (index_one(x, s, n, i, t->n_added) < 0)
             rc = err_set(e, DS_EMEM, "no memory for added tokens");
     }
+    for (int i = 0; i < t->norm.n; i++)
+        t->norm.step[i].keep = t->find[1].pair ? &t->find[1] : NULL;
     str_release(&own);
     return rc;
 }
@@ -91,6 +93,18 @@ static int stands_alone(const struct tokenizer *t, const char *s, size_t n, size
     return to >= n || !is_word(t, s + to, len);
 }
 
+size_t added_match(const struct added_index *x, const char *s, size_t n, size_t most,
+                   int64_t *which)
+{
+    unsigned two = first_two(n > 1 ? s : (const char[2]){s[0], 0});
+    if (!(x->pair[two >> 3] & 1u << (two & 7)))
+        return 0;
+    for (size_t k = 0; k < x->n_len; k++)
+        if (x->len[k] <= most && x->len[k] <= n && map_get(&x->map, s, x->len[k], which))
+            return x->len[k];
+    return 0;
+}
+
 /* The leftmost added token at or after `from`, the longest one there; NULL if none.  *len: of the
  * text found. */
 static const struct added_token *find_added(const struct tokenizer *t, const struct added_index *x,
@@ -98,22 +112,19 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
                                             size_t *where, size_t *len)
 {
     for (size_t i = from; i < n; i++) {
-        unsigned two = first_two(i + 1 < n ? s + i : (const char[2]){s[i], 0});
-        if (!(x->pair[two >> 3] & 1u << (two & 7)))
-            continue;
-        for (size_t k = 0; k < x->n_len; k++) {
-            int64_t at;
-            if (x->len[k] > n - i || !map_get(&x->map, s + i, x->len[k], &at))
-                continue;
-            if (t->added[at].special && !special)
-                continue;
-            *where = i;
-            *len = x->len[k];
-            if (!t->added[at].single_word || stands_alone(t, s, n, i, i + *len))
-                return &t->added[at];
-            i += *len - 1; /* what is not alone is not searched for others either */
-            break;
+        int64_t at;
+        size_t found = n, taken = 0;
+        while (!taken && (found = added_match(x, s + i, n - i, found, &at)) > 0) {
+            taken = !t->added[at].special || special ? found : 0;
+            found--;
         }
+        if (!taken)
+            continue;
+        *where = i;
+        *len = taken;
+        if (!t->added[at].single_word || stands_alone(t, s, n, i, i + taken))
+            return &t->added[at];
+        i += taken - 1; /* what is not alone is not searched for others either */
     }
     return NULL;
 }

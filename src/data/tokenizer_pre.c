@@ -56,7 +56,8 @@ static int has_patterns(const struct pretok *have, const char *const *pattern)
 {
     int i = 0;
     for (; i < have->n && i < VOCAB_PATTERNS && pattern[i]; i++)
-        if (have->stage[i].drop_gaps || strcmp(have->stage[i].pattern, pattern[i]) != 0)
+        if (have->stage[i].drop_gaps || have->stage[i].drop_matches || have->stage[i].join ||
+            strcmp(have->stage[i].pattern, pattern[i]) != 0)
             return 0;
     return i == have->n && (i == VOCAB_PATTERNS || !pattern[i]);
 }

@@ -78,7 +78,9 @@ struct model {
     struct token_part *piece;
     size_t n, cap;
     uint64_t type, bos; /* TrainerSpec's model_type, bos_id */
-    int byte_fallback, suffix, dummy_prefix, trim, escape, charsmap;
+    int byte_fallback, suffix, dummy_prefix, trim, escape;
+    const char *charsmap; /* in the file */
+    size_t charsmap_len;
 };
 enum { TYPE_UNIGRAM = 1, TYPE_BPE = 2, TYPE_WORD, TYPE_CHAR };
 
@@ -143,9 +145,10 @@ static int read_normalizer(struct model *m, const struct field *whole, struct er
     struct field f;
     int rc;
     while ((rc = next_field(&r, &f)) > 0) {
-        if (f.number == 2)
-            m->charsmap = f.n > 0;
-        else if (f.number == 3)
+        if (f.number == 2) {
+            m->charsmap = (const char *)f.p;
+            m->charsmap_len = f.p ? f.n : 0;
+        } else if (f.number == 3)
             m->dummy_prefix = f.value != 0;
         else if (f.number == 4)
             m->trim = f.value != 0;
@@ -158,11 +161,9 @@ static int read_normalizer(struct model *m, const struct field *whole, struct er
 static int check_model(const struct model *m, struct err *e)
 {
     static const char *const types[] = {"(none)", "unigram", "bpe", "word", "char"};
-    const char *field = m->charsmap  ? "precompiled_charsmap"
-                        : m->trim    ? "remove_extra_whitespaces"
-                        : !m->escape ? "escape_whitespaces = false"
-                        : m->suffix  ? "treat_whitespace_as_suffix"
-                                     : NULL;
+    const char *field = !m->escape  ? "escape_whitespaces = false"
+                        : m->suffix ? "treat_whitespace_as_suffix"
+                                    : NULL;
     if (m->n == 0)
         return damaged(e);
     if (m->type != TYPE_BPE)
@@ -199,9 +200,14 @@ static int read_model(struct model *m, const char *p, size_t n, struct err *e)
 #define REPLACE_OUT                                                                                \
     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" BLOCK "\"},\"content\":\" \"},"
 
-static const char with_prefix[] =
-    "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" BLOCK
-    "\"}," REPLACE_IN "]}";
+#define PREPEND "{\"type\":\"Prepend\",\"prepend\":\"" BLOCK "\"},"
+#define REPLACE_REGEX(pattern, with)                                                               \
+    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" pattern "\"},\"content\":\"" with "\"},"
+#define REPLACE_MARKS                                                                              \
+    ",{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(?:" BLOCK ")+\\\\z\"},\"content\":\"\"}"
+#define SEQUENCE "{\"type\":\"Sequence\",\"normalizers\":["
+
+static const char with_prefix[] = SEQUENCE PREPEND REPLACE_IN "]}";
 static const char decode_all[] = "{\"type\":\"Sequence\",\"decoders\":[" REPLACE_OUT FUSE "]}";
 static const char decode_prefixed[] =
     "{\"type\":\"Sequence\",\"decoders\":[" REPLACE_OUT FUSE "," STRIP "]}";
@@ -210,6 +216,24 @@ struct piece_style pieces_spm_style(int prefix)
 {
     return (struct piece_style){.normalizer = prefix ? with_prefix : REPLACE_IN,
                                 .decoder = prefix ? decode_prefixed : decode_all};
+}
+
+/* What the model does to text first: its table, and one space for many, none at the ends. */
+static void add_normalizer(struct str *out, const struct model *m)
+{
+    str_add(out, SEQUENCE);
+    if (m->charsmap_len) {
+        str_add(out, "{\"type\":\"Precompiled\",\"longest\":true,\"precompiled_charsmap\":\"");
+        base64_encode(out, m->charsmap, m->charsmap_len);
+        str_add(out, "\"},");
+    }
+    if (m->trim)
+        str_add(out, REPLACE_REGEX("\\\\A +| +\\\\z", "") REPLACE_REGEX(" {2,}", " "));
+    str_add(out, m->dummy_prefix ? PREPEND : "");
+    str_add(out, REPLACE_IN);
+    if (m->trim) /* marks that the text had itself go with the spaces */
+        str_add(out, REPLACE_MARKS);
+    str_add(out, "]}");
 }
 
 int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,
@@ -225,10 +249,17 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
     if (m.bos < m.n && m.piece[m.bos].type == TOKEN_CONTROL && m.piece[m.bos].n <= PIECE_BYTES)
         memcpy(bos, m.piece[m.bos].text, m.piece[m.bos].n);
     struct piece_style style = pieces_spm_style(m.dummy_prefix);
+    struct str normalizer = {0};
+    if (m.charsmap_len || m.trim) {
+        add_normalizer(&normalizer, &m);
+        style.normalizer = str_text(&normalizer);
+    }
     style.byte_fallback = m.byte_fallback;
     style.bos = *bos ? bos : NULL;
     style.bos_id = (int)m.bos;
-    rc = pieces_load(out, m.piece, m.n, &style, what, e);
+    rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: no memory for its normalizer", what)
+                           : pieces_load(out, m.piece, m.n, &style, what, e);
+    str_release(&normalizer);
     mem_free(m.piece);
     return rc;
 }

@@ -21,6 +21,9 @@ int tokenizer_refuse(struct err *e, const char *part, const char *name)
 /* --- pre-tokenizer
  * --------------------------------------------------------------------- */
 
+/* Word characters, as the engine has them that Whitespace is written for. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}"
+
 /* A pattern that matches the text itself. */
 static void quote_pattern(struct str *out, const char *s, size_t n)
 {
@@ -31,29 +34,69 @@ static void quote_pattern(struct str *out, const char *s, size_t n)
     }
 }
 
+/* "Isolated" where nothing is said. */
+static int read_behavior(struct pretok_stage *st, const struct json_node *n, const char *otherwise,
+                         struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum pretok_join join;
+        int drop;
+    } known[] = {{"Isolated", JOIN_NONE, 0},
+                 {"Removed", JOIN_NONE, 1},
+                 {"MergedWithPrevious", JOIN_PREVIOUS, 0},
+                 {"MergedWithNext", JOIN_NEXT, 0},
+                 {"Contiguous", JOIN_SAME, 0}};
+    const char *behavior = json_str(json_get(n, "behavior"), NULL);
+    int invert = json_bool(json_get(n, "invert"), 0);
+    if (!behavior)
+        behavior = otherwise;
+    for (size_t i = 0; behavior && i < DS_LEN(known); i++) {
+        if (strcmp(behavior, known[i].name) != 0)
+            continue;
+        st->join = known[i].join;
+        st->drop_gaps = known[i].drop && invert; /* keeps exactly the matches */
+        st->drop_matches = known[i].drop && !invert;
+        return invert && st->join != JOIN_NONE && st->join != JOIN_SAME
+                   ? tokenizer_refuse(e, "inverted Split behavior", behavior)
+                   : 0;
+    }
+    return tokenizer_refuse(e, "Split behavior", behavior ? behavior : "(none)");
+}
+
 static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
 {
     size_t len = 0;
     const struct json_node *pattern = json_get(n, "pattern");
     const char *regex = json_str(json_get(pattern, "Regex"), NULL);
     const char *text = json_str(json_get(pattern, "String"), &len);
-    const char *behavior = json_str(json_get(n, "behavior"), NULL);
-    int invert = json_bool(json_get(n, "invert"), 0), drop = 0;
+    struct str quoted = {0};
+    struct pretok_stage st = {0};
     if (!regex && !text)
         return err_set(e, DS_EFORMAT,
                        "a Split pre-tokenizer has neither a Regex nor a String pattern");
-    if (behavior && strcmp(behavior, "Removed") == 0 && invert)
-        drop = 1; /* keeps exactly the matches */
-    else if (!behavior || strcmp(behavior, "Isolated") != 0)
-        return tokenizer_refuse(e, "Split behavior", behavior ? behavior : "(none)");
-    if (regex)
-        return pretok_add(&b->pre, regex, drop, e);
-    struct str quoted = {0};
-    quote_pattern(&quoted, text, len);
+    if (!regex)
+        quote_pattern(&quoted, text, len);
     int rc = quoted.failed ? err_set(e, DS_EMEM, "no memory for a pattern")
-                           : pretok_add(&b->pre, str_text(&quoted), drop, e);
+                           : read_behavior(&st, n, NULL, e);
+    st.pattern = (char *)(uintptr_t)(regex ? regex : str_text(&quoted));
+    if (rc >= 0)
+        rc = pretok_add(&b->pre, &st, e);
     str_release(&quoted);
     return rc;
+}
+
+static int add_pattern(struct bpe *b, const char *pattern, int drop_gaps, struct err *e)
+{
+    struct pretok_stage st = {.pattern = (char *)(uintptr_t)pattern, .drop_gaps = drop_gaps};
+    return pretok_add(&b->pre, &st, e);
+}
+
+static int read_punctuation(struct bpe *b, const struct json_node *n, struct err *e)
+{
+    struct pretok_stage st = {.pattern = (char[]){"[\\p{P}!-/:-@\\x5B-`{-~]"}};
+    int rc = read_behavior(&st, n, "Isolated", e);
+    return rc < 0 ? rc : pretok_add(&b->pre, &st, e);
 }
 
 static int read_byte_level(struct bpe *b, const struct json_node *n, struct err *e)
@@ -64,7 +107,7 @@ static int read_byte_level(struct bpe *b, const struct json_node *n, struct err 
                                     "add_prefix_space");
         b->pre.add_prefix_space = 1;
     }
-    return json_bool(json_get(n, "use_regex"), 1) ? pretok_add(&b->pre, pretok_gpt2, 0, e) : 0;
+    return json_bool(json_get(n, "use_regex"), 1) ? add_pattern(b, pretok_gpt2, 0, e) : 0;
 }
 
 /* Old files say add_prefix_space, new ones prepend_scheme. */
@@ -108,8 +151,14 @@ static int read_pretok(struct tokenizer *t, const struct json_node *n, int *byte
     if (strcmp(type, "Split") == 0)
         return read_split(b, n, e);
     if (strcmp(type, "Digits") == 0)
-        return pretok_add(
-            &b->pre, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+", 0, e);
+        return add_pattern(b, json_bool(json_get(n, "individual_digits"), 0) ? "\\p{N}" : "\\p{N}+",
+                           0, e);
+    if (strcmp(type, "Punctuation") == 0)
+        return read_punctuation(b, n, e);
+    if (strcmp(type, "Whitespace") == 0)
+        return add_pattern(b, "[" WORD "]+|[^" WORD "\\s]+", 1, e);
+    if (strcmp(type, "WhitespaceSplit") == 0)
+        return add_pattern(b, "\\S+", 1, e);
     if (strcmp(type, "Sequence") != 0)
         return tokenizer_refuse(e, "pre-tokenizer", type);
     const struct json_node *list = json_get(n, "pretokenizers");
@@ -132,9 +181,31 @@ static int add_replace(struct norm *m, const struct json_node *n, const char *pa
     const struct json_node *pattern = json_get(n, "pattern");
     s.from = (char *)(uintptr_t)json_str(json_get(pattern, "String"), &s.from_len);
     s.to = (char *)(uintptr_t)json_str(json_get(n, "content"), &s.to_len);
+    if (!s.from) {
+        s.kind = NORM_REPLACE_REGEX;
+        s.from = (char *)(uintptr_t)json_str(json_get(pattern, "Regex"), &s.from_len);
+    }
     if (!s.from)
-        return tokenizer_refuse(e, part, "Replace without a String pattern");
+        return tokenizer_refuse(e, part, "Replace without a pattern");
     return norm_add(m, s, e);
+}
+
+/* Ours takes the longest entry at each place, as SentencePiece does; Hugging Face's the shortest
+ * one of each grapheme. */
+static int read_charsmap(struct norm *m, const struct json_node *n, struct err *e)
+{
+    size_t len = 0;
+    const char *text = json_str(json_get(n, "precompiled_charsmap"), &len);
+    struct str bytes = {0};
+    if (!text || !json_bool(json_get(n, "longest"), 0))
+        return tokenizer_refuse(e, "normalizer", "Precompiled");
+    int rc = base64_decode(&bytes, text, len, e);
+    if (rc >= 0)
+        rc = norm_add(
+            m, (struct norm_step){.kind = NORM_CHARSMAP, .from = bytes.p, .from_len = bytes.len},
+            e);
+    str_release(&bytes);
+    return rc;
 }
 
 static int read_normalizer(struct tokenizer *t, const struct json_node *n, int depth, struct err *e)
@@ -153,6 +224,8 @@ static int read_normalizer(struct tokenizer *t, const struct json_node *n, int d
         return norm_add(&t->norm, (struct norm_step){.kind = NORM_NFC}, e);
     if (strcmp(type, "Replace") == 0)
         return add_replace(&t->norm, n, "normalizer", e);
+    if (strcmp(type, "Precompiled") == 0)
+        return read_charsmap(&t->norm, n, e);
     if (strcmp(type, "Prepend") != 0)
         return tokenizer_refuse(e, "normalizer", type);
     struct norm_step s = {.kind = NORM_PREPEND};

@@ -8,38 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int digit64(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Bytes of n digits, padding included; -1 if they are none. */
-static int decode64(char *out, const char *s, size_t n)
-{
-    uint32_t bits = 0;
-    int have = 0, made = 0;
-    while (n > 0 && s[n - 1] == '=')
-        n--;
-    for (size_t i = 0; i < n; i++) {
-        int d = digit64(s[i]);
-        if (d < 0)
-            return -1;
-        bits = bits << 6 | (uint32_t)d;
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            out[made++] = (char)(bits >> have & 255);
-        }
-    }
-    return have < 6 ? made : -1;
-}
-
 struct ranks {
     struct token_part *piece;
     size_t n, cap;
@@ -50,7 +18,7 @@ struct ranks {
 static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
 {
     const char *space = memchr(s, ' ', n);
-    int len = space ? decode64(r->bytes + r->used, s, (size_t)(space - s)) : -1;
+    int len = space ? base64_bytes(r->bytes + r->used, s, (size_t)(space - s)) : -1;
     size_t rank = 0, digits = 0;
     for (const char *d = space ? space + 1 : s; len > 0 && d < s + n && digits < 9; d++, digits++) {
         if (*d < '0' || *d > '9')
@@ -137,7 +105,7 @@ int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, co
 static int looks_like_tiktoken(const char *p, size_t n)
 {
     size_t i = 0;
-    while (i < n && (digit64(p[i]) >= 0 || p[i] == '='))
+    while (i < n && (base64_digit(p[i]) >= 0 || p[i] == '='))
         i++;
     return i > 0 && i + 1 < n && p[i] == ' ' && p[i + 1] >= '0' && p[i + 1] <= '9';
 }

@@ -92,6 +92,87 @@ T(added_tokens_are_looked_for_before_and_after_normalisation)
     tokenizer_free(t);
 }
 
+T(patterns_are_replaced_in_text)
+{
+    static const struct {
+        const char *pattern, *with, *text;
+        int32_t want[6];
+    } cases[] = {
+        {"x+", "b", "axxxa", {4, 5, 4}},          {"^", "b", "aa", {5, 4, 4}},
+        {"\\\\s*", "b", "a  a", {5, 4, 5, 4, 5}}, /* nothing, too, but not twice at one place */
+        {"(?=a)", "b", "aa", {5, 4, 5, 4}},       {"\\\\z", "", "a", {4}},
+    };
+    for (size_t i = 0; i < DS_LEN(cases); i++) {
+        struct tokenizer *t = NULL;
+        char steps[256];
+        size_t n = 0;
+        snprintf(steps, sizeof steps,
+                 "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"%s\"},"
+                 "\"content\":\"%s\"},",
+                 cases[i].pattern, cases[i].with);
+        while (n < 6 && cases[i].want[n])
+            n++;
+        t_ok(load(&t, steps,
+                  "\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"a\":4,\"b\":5},\"merges\":[]",
+                  ""),
+             &err);
+        expect(t, cases[i].text, 0, cases[i].want, n);
+        tokenizer_free(t);
+    }
+}
+
+T(splits_join_as_they_are_told)
+{
+    static const struct {
+        const char *behavior;
+        int32_t want[8];
+    } cases[] = {/* of "a-b--ab-": a 1, b 2, - 3, and pairs that only merge in one piece */
+                 {"Isolated", {1, 3, 2, 3, 3, 6, 3}},
+                 {"Removed", {1, 2, 6}},
+                 {"MergedWithPrevious", {4, 5, 3, 6, 3}},
+                 {"MergedWithNext", {1, 7, 3, 7 + 1, 3}},
+                 {"Contiguous", {1, 3, 2, 9, 6, 3}}};
+    for (size_t i = 0; i < DS_LEN(cases); i++) {
+        struct tokenizer *t = NULL;
+        char steps[256];
+        size_t n = 0;
+        snprintf(steps, sizeof steps,
+                 "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"-\"},"
+                 "\"behavior\":\"%s\",\"invert\":false},",
+                 cases[i].behavior);
+        while (n < 8 && cases[i].want[n])
+            n++;
+        t_ok(
+            load(
+                &t, steps,
+                "\"vocab\":{\"a\":1,\"b\":2,\"-\":3,\"a-\":4,\"b-\":5,\"ab\":6,\"-b\":7,"
+                "\"-ab\":8,\"--\":9},\"merges\":[\"a b\",\"a -\",\"b -\",\"- b\",\"- ab\",\"- -\"]",
+                ""),
+            &err);
+        expect(t, "a-b--ab-", 0, cases[i].want, n);
+        tokenizer_free(t);
+    }
+}
+
+T(added_tokens_that_are_single_words_stand_alone)
+{
+    struct tokenizer *t = NULL;
+    t_ok(load(&t, "",
+              "\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"-\":3,\" \":4,"
+              "\"\xC3\xA9\":5}",
+              ",\"added_tokens\":[{\"id\":9,\"content\":\"ab\",\"single_word\":true,"
+              "\"normalized\":false}]"),
+         &err);
+    EXPECT(t, "ab", 0, 9);
+    EXPECT(t, "ab-ab", 0, 9, 3, 9);
+    EXPECT(t, "aab", 0, 1, 1, 2);
+    EXPECT(t,
+           "ab\xC3\xA9 \xC3\xA9"
+           "ab",
+           0, 1, 2, 5, 4, 5, 1, 2);
+    tokenizer_free(t);
+}
+
 T(metaspace_puts_marks_where_it_is_told)
 {
     static const char *const scheme[] = {
@@ -170,7 +251,7 @@ T(plain_words_are_cut_as_the_patterns_cut_them)
         t_ok(load(&t, steps, "\"vocab\":{\"a\":0},\"merges\":[]", ""), &err);
         t_true(t->bpe->pre.stage[0].plain_words);
         str_addf(&pattern, "(?:%s)", t->bpe->pre.stage[0].pattern);
-        t_ok(pretok_add(&other, str_text(&pattern), 0, &err), &err);
+        t_ok(pretok_add(&other, &(struct pretok_stage){.pattern = pattern.p}, &err), &err);
         t_true(!other.stage[0].plain_words);
         for (int trial = 0; trial < 2000; trial++) {
             struct str s = {0};
@@ -217,13 +298,18 @@ static const struct {
     const char *before, *model, *part;
 } bad[] = {
     {"\"normalizer\":{\"type\":\"Lowercase\"},", "\"vocab\":{\"a\":0}", "Lowercase"},
-    {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"}},", "\"vocab\":{\"a\":0}",
+    {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{}},", "\"vocab\":{\"a\":0}",
      "Replace without"},
+    {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"}},", "\"vocab\":{\"a\":0}",
+     "normalizer: the pattern is wrong"},
+    {"\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"},",
+     "\"vocab\":{\"a\":0}", "Precompiled"},
     {"\"decoder\":{\"type\":\"WordPiece\"},", "\"vocab\":{\"a\":0}", "WordPiece"},
     {"\"decoder\":{\"type\":\"Strip\",\"content\":\"x\"},", "\"vocab\":{\"a\":0}", "Strip"},
     {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},", "\"vocab\":{\"a\":0}",
      "replacement"},
-    {"\"pre_tokenizer\":{\"type\":\"Whitespace\"},", "\"vocab\":{\"a\":0}", "Whitespace"},
+    {"\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\"},", "\"vocab\":{\"a\":0}",
+     "CharDelimiterSplit"},
     {"", "\"unk_token\":\"u\",\"vocab\":{\"a\":0}", "unk_token"},
     {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[1]", "out of order"},
     {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]", "0 numbers"},
@@ -337,6 +423,82 @@ T(sentencepiece_user_defined_and_unused_pieces)
     str_release(&s);
 }
 
+T(sentencepiece_takes_spaces_away_where_it_is_told)
+{
+    struct str s = {0};
+    struct tokenizer *t = NULL;
+    make_spm(&s, 2, "", 0);
+    t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err);
+    EXPECT(t, "  a   a ", 0, 3, 5, 3, 5);
+    EXPECT(t, "a" MARK, 0, 3, 5);
+    EXPECT(t, "a \n", 0, 3, 5, 3, 0); /* a line's end is no end of the text */
+    expect(t, "   ", 0, NULL, 0);
+    tokenizer_free(t);
+    str_release(&s);
+}
+
+static void put_u32(char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (char)(v >> 8 * i & 255);
+}
+
+/* A table of one entry: "X" becomes "a  a".  Its units: a root, the letter below it, its value. */
+static size_t make_charsmap(char *out)
+{
+    enum { BELOW = 256, LETTER = BELOW ^ 'X', LEAF = 600, UNITS = 601 };
+    memset(out, 0, 4 + 4 * UNITS);
+    put_u32(out, 4 * UNITS);
+    put_u32(out + 4, (uint32_t)BELOW << 10);
+    put_u32(out + 4 + 4 * LETTER, (uint32_t)(LETTER ^ LEAF) << 10 | 1u << 8 | 'X');
+    put_u32(out + 4 + 4 * LEAF, 1u << 31 | 1);
+    memcpy(out + 4 + 4 * UNITS, "\0a  a", 6);
+    return 4 + 4 * UNITS + 6;
+}
+
+T(sentencepiece_normalises_by_its_table)
+{
+    char map[3000], field[3100] = {4 << 3, 0, 2 << 3 | 2};
+    struct tokenizer *t = NULL, *again = NULL;
+    char path[512];
+    struct str s = {0};
+    size_t n = make_charsmap(map);
+    for (int trim = 0; trim < 2; trim++) {
+        field[1] = (char)trim;
+        field[3] = (char)((n & 127) | 128);
+        field[4] = (char)(n >> 7);
+        memcpy(field + 5, map, n);
+        str_reset(&s);
+        make_spm(&s, 2, field, n + 5);
+        add_piece(&s, "XX", 0, 4); /* 8: what the user defines stays as it is */
+        t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err);
+        snprintf(path, sizeof path, "%s/tokenizer.json", t_tmpdir());
+        t_ok(tokenizer_save(t, path, &err), &err);
+        t_ok(tokenizer_load(&again, path, &err), &err);
+        t_true(tokenizer_hash(t) == tokenizer_hash(again));
+        if (trim)
+            EXPECT(again, "aXXX", 0, 3, 5, 8, 5, 3, 5);
+        else
+            EXPECT(again, "aXXX", 0, 3, 5, 8, 5, 2, 5);
+        tokenizer_free(t);
+        tokenizer_free(again);
+    }
+    for (size_t i = 0; i < n; i++) { /* every unit changed: ids or an error, nothing worse */
+        struct ids ids = {0};
+        field[5 + i] ^= (char)(1 << i % 8 | 0x40);
+        str_reset(&s);
+        make_spm(&s, 2, field, n + 5);
+        if (tokenizer_parse_spm(&t, s.p, s.len, "m", &err) >= 0) {
+            if (tokenizer_encode(t, "aXXYX\xFF", 6, 0, &ids, &err) < 0)
+                t_true(err.text[0]);
+            tokenizer_free(t);
+        }
+        ids_release(&ids);
+        field[5 + i] ^= (char)(1 << i % 8 | 0x40);
+    }
+    str_release(&s);
+}
+
 T(sentencepiece_models_that_are_other_are_refused)
 {
     struct tokenizer *t = NULL;
@@ -344,11 +506,11 @@ T(sentencepiece_models_that_are_other_are_refused)
     make_spm(&s, 1, keeps_spaces, sizeof keeps_spaces);
     t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "unigram");
     str_reset(&s);
-    make_spm(&s, 2, "", 0);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "remove_extra");
+    make_spm(&s, 2, (const char[]){5 << 3, 0}, 2);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "escape_white");
     str_reset(&s);
     make_spm(&s, 2, (const char[]){4 << 3, 0, 2 << 3 | 2, 1, 'x'}, 5);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "charsmap");
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "charsmap of 1");
     str_reset(&s);
     add_piece(&s, "u", 0, 7);
     t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "the type 7");
