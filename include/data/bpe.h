@@ -90,7 +90,8 @@ struct bpe_chars {
     /* Two ids in place of each, and -1 where it stays itself; NULL: all stay. */
     int32_t (*split)[2];
     int byte_fallback;
-    char mark[4]; /* the character that begins words, "" if none */
+    int all_words; /* every mark begins a word, by the file's own word   */
+    char mark[4];  /* the character that begins words, "" if none */
     size_t mark_len;
     /* Bytes that stand before the mark inside some token.  After any other byte no merge can cross
      * the mark, and words may be cut there: it changes no id. */
@@ -249,10 +250,8 @@ int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, stru
 /* Builds what encoding needs once all pieces, merges and added tokens are in. */
 int tokenizer_ready(struct tokenizer *t, struct err *e) DS_CHECK;
 int tokenizer_index_added(struct tokenizer *t, struct err *e) DS_CHECK;
-/* Bytes of the longest text of the index that s begins with, 0: none; *which: its token.  `most`:
- * longer ones are passed over. */
-size_t added_match(const struct added_index *x, const char *s, size_t n, size_t most,
-                   int64_t *which);
+/* Bytes of the longest text of the index that s begins with, 0: none; *which: its token. */
+size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t *which);
 void added_index_release(struct added_index *x);
 /* The tokenizer.json's normalizer, pre-tokenizer and decoder; the model is read before them. */
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;

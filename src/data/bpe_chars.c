@@ -75,7 +75,8 @@ void bpe_chars_ready(struct bpe *b, int metaspace, int split)
         return;
     c->mark_len = block || metaspace ? 3 : 1;
     memcpy(c->mark, block || metaspace ? lower_block : " ", c->mark_len);
-    if (metaspace && split)
+    c->all_words = metaspace && split;
+    if (c->all_words)
         return;
     if (metaspace && !block)
         memset(c->joined, 1, sizeof c->joined);
@@ -307,9 +308,16 @@ static size_t word_end(const struct bpe_chars *c, const char *s, size_t n)
 int bpe_encode_chars(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
 {
     int rc = 0;
+    int64_t whole;
+    int by_word = b->chars->all_words;
+    if (b->ignore_merges && !by_word && map_get(&b->chars->symbol, s, n, &whole))
+        return bpe_push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
     for (size_t at = 0, len; rc >= 0 && at < n; at += len) {
         len = word_end(b->chars, s + at, n - at);
-        rc = encode_word(b, s + at, len, out, e);
+        if (b->ignore_merges && by_word && map_get(&b->chars->symbol, s + at, len, &whole))
+            rc = bpe_push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
+        else
+            rc = encode_word(b, s + at, len, out, e);
     }
     return rc;
 }

@@ -81,7 +81,7 @@ void charsmap_apply(struct str *out, const struct norm_step *step, const char *s
         const char *to = NULL;
         uint32_t rune;
         int64_t which;
-        len = step->keep ? added_match(step->keep, s + i, n - i, n, &which) : 0;
+        len = step->keep ? added_match(step->keep, s + i, n - i, &which) : 0;
         if (len > 0) {
             str_add_bytes(out, s + i, len);
             continue;

@@ -54,6 +54,10 @@ static int translate(struct str *out, const char *p, struct err *e)
             p++;
             continue;
         }
+        if (!in_class && (*p == '^' || *p == '$')) { /* of every line */
+            str_add(out, *p == '^' ? "(?m:^)" : "(?m:$)");
+            continue;
+        }
         str_add_char(out, *p);
         if (*p == '\\' && p[1]) {
             str_add_char(out, *++p);
@@ -181,20 +185,22 @@ static int join_next(struct joiner *j, const char *s, size_t from, size_t to, in
     return rc;
 }
 
-/* As walk_stage, for what is not each match and each gap by itself. */
+/* As walk_stage, for what is not each match and each gap by itself.  An empty match keeps the gaps
+ * beside it apart, but right behind another match it is none. */
 static int walk_joined(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
                        void *ctx, struct err *e)
 {
     const struct pretok_stage *st = &p->stage[stage];
     struct joiner j = {.p = p, .stage = stage, .fn = fn, .ctx = ctx};
     size_t done = 0, from = 0, a, b;
-    int rc = 0, more = 1;
+    int rc = 0, more = 1, any = 0;
     while (rc >= 0 && from < n && (more = regex_next(st->re, s, n, from, 1, &a, &b, e)) > 0) {
         if (a > done)
             rc = join_next(&j, s, done, a, 0, e);
-        if (rc >= 0 && b > a)
+        if (rc >= 0 && (b > a || !any || done < a))
             rc = st->drop_matches ? join_end(&j, s, e) : join_next(&j, s, a, b, 1, e);
         done = b;
+        any = 1;
         from = b > a ? b : b + (b < n ? rune_bytes(s + b, n - b) : 1);
     }
     rc = rc < 0 ? rc : more;

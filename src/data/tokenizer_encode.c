@@ -93,14 +93,13 @@ static int stands_alone(const struct tokenizer *t, const char *s, size_t n, size
     return to >= n || !is_word(t, s + to, len);
 }
 
-size_t added_match(const struct added_index *x, const char *s, size_t n, size_t most,
-                   int64_t *which)
+size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t *which)
 {
     unsigned two = first_two(n > 1 ? s : (const char[2]){s[0], 0});
     if (!(x->pair[two >> 3] & 1u << (two & 7)))
         return 0;
     for (size_t k = 0; k < x->n_len; k++)
-        if (x->len[k] <= most && x->len[k] <= n && map_get(&x->map, s, x->len[k], which))
+        if (x->len[k] <= n && map_get(&x->map, s, x->len[k], which))
             return x->len[k];
     return 0;
 }
@@ -111,20 +110,15 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
                                             const char *s, size_t n, size_t from, int special,
                                             size_t *where, size_t *len)
 {
-    for (size_t i = from; i < n; i++) {
+    for (size_t i = from, found; i<n; i += found> 0 ? found : 1) {
         int64_t at;
-        size_t found = n, taken = 0;
-        while (!taken && (found = added_match(x, s + i, n - i, found, &at)) > 0) {
-            taken = !t->added[at].special || special ? found : 0;
-            found--;
-        }
-        if (!taken)
-            continue;
+        found = added_match(x, s + i, n - i, &at);
+        if (found == 0 || (t->added[at].special && !special) ||
+            (t->added[at].single_word && !stands_alone(t, s, n, i, i + found)))
+            continue; /* what is passed over is not searched for others either */
         *where = i;
-        *len = taken;
-        if (!t->added[at].single_word || stands_alone(t, s, n, i, i + taken))
-            return &t->added[at];
-        i += taken - 1; /* what is not alone is not searched for others either */
+        *len = found;
+        return &t->added[at];
     }
     return NULL;
 }
@@ -232,19 +226,22 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
                         struct err *e)
 {
     const struct added_index *x = &c->t->find[round];
-    size_t at = 0, where = 0, len = 0;
+    size_t at = 0, from = 0, where = 0, len = 0; /* at: what is encoded; from: what is searched */
     int rc = 0;
     const struct added_token *a = NULL;
     int search = x->pair && (c->special || x->has_plain);
     while (rc >= 0 && search &&
-           (a = find_added(c->t, x, s, n, at, c->special, &where, &len)) != NULL) {
-        size_t end = a->lstrip ? strip_right_end(s, at, where) : where;
-        rc = encode_rest(c, round, s + at, end - at, first && at == 0, e);
-        if (rc >= 0)
+           (a = find_added(c->t, x, s, n, from, c->special, &where, &len)) != NULL) {
+        size_t start = where, stop = from = where + len;
+        if (a->lstrip) /* spaces that belong to the token before are gone, and may be all of it */
+            start = at < where ? strip_right_end(s, at, where) : at;
+        for (size_t k; a->rstrip && stop < n && is_space(s + stop, n - stop, &k);)
+            stop += k;
+        if (at < start)
+            rc = encode_rest(c, round, s + at, start - at, first && at == 0, e);
+        if (rc >= 0 && start < stop)
             rc = bpe_push_ids(c->out, &a->id, 1, e);
-        at = where + len;
-        for (size_t k; a->rstrip && at < n && is_space(s + at, n - at, &k);)
-            at += k;
+        at = stop;
     }
     return rc < 0 ? rc : encode_rest(c, round, s + at, n - at, first && at == 0, e);
 }

@@ -294,9 +294,7 @@ static void find_ends(struct reader *r, const struct json_node *root)
 
 static int index_whole(struct tokenizer *t, struct err *e)
 {
-    if (t->bpe->chars && t->bpe->ignore_merges)
-        return tokenizer_refuse(e, "a BPE model of characters with", "ignore_merges");
-    for (int32_t id = 0; t->bpe->ignore_merges && id < t->vocab; id++)
+    for (int32_t id = 0; !t->bpe->chars && t->bpe->ignore_merges && id < t->vocab; id++)
         if (t->present[id] && t->length[id] > 0 && !tokenizer_is_special(t, id) &&
             map_set(&t->bpe->whole, t->bytes.p + t->offset[id], t->length[id], id) < 0)
             return err_set(e, DS_EMEM, "no memory for the vocabulary");

@@ -313,7 +313,6 @@ static const struct {
     {"", "\"unk_token\":\"u\",\"vocab\":{\"a\":0}", "unk_token"},
     {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[1]", "out of order"},
     {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]", "0 numbers"},
-    {"", "\"ignore_merges\":true,\"vocab\":{\"a\":0}", "ignore_merges"},
 };
 
 T(what_is_not_supported_is_named)
