@@ -65,6 +65,8 @@ const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
 /* As a tokenizer.json has it. */
 void vocab_pre_write(struct str *out, const struct vocab_pre *p);
 
+/* A file of at most TOKENIZER_FILE_MAX bytes, or of $DEPTHSCOPE_TOKENIZER_MIB MiB. */
+int tokenizer_read_file(struct str *out, const char *path, struct err *e) DS_CHECK;
 /* The formats. `path`: the file. */
 int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;

@@ -7,7 +7,20 @@
 #include "io/filekind.h"
 #include "io/gguf.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+int tokenizer_read_file(struct str *out, const char *path, struct err *e)
+{
+    const char *more = getenv("DEPTHSCOPE_TOKENIZER_MIB");
+    uint64_t limit = TOKENIZER_FILE_MAX;
+    unsigned long mib = more ? strtoul(more, NULL, 10) : 0;
+    if (mib > 0 && mib <= 4096)
+        limit = (uint64_t)mib << 20;
+    int rc = fs_read_file(out, path, limit, e);
+    return rc == DS_ERANGE ? err_add(e, rc, "DEPTHSCOPE_TOKENIZER_MIB=MIB allows larger tokenizers")
+                           : rc;
+}
 
 /* --- tokenizer.json, and what tokenizer_config.json beside it adds --- */
 
@@ -89,7 +102,7 @@ static int load_json_file(struct tokenizer **out, const char *path, struct err *
     struct json *config = NULL;
     struct tokenizer *t = NULL;
     char other[4096];
-    int rc = fs_read_file(&text, path, TOKENIZER_FILE_MAX, e);
+    int rc = tokenizer_read_file(&text, path, e);
     if (rc >= 0)
         rc = tokenizer_load_json(&t, text.p, text.len, path, e);
     if (rc >= 0)

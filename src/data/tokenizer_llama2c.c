@@ -91,7 +91,7 @@ int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, con
 int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e)
 {
     struct str file = {0};
-    int rc = fs_read_file(&file, path, TOKENIZER_FILE_MAX, e);
+    int rc = tokenizer_read_file(&file, path, e);
     if (rc >= 0)
         rc = tokenizer_parse_llama2c(out, str_text(&file), file.len, path, e);
     str_release(&file);

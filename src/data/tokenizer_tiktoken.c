@@ -113,7 +113,7 @@ static int looks_like_tiktoken(const char *p, size_t n)
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e)
 {
     struct str file = {0};
-    int rc = fs_read_file(&file, path, TOKENIZER_FILE_MAX, e);
+    int rc = tokenizer_read_file(&file, path, e);
     if (rc >= 0)
         rc = looks_like_tiktoken(str_text(&file), file.len)
                  ? tokenizer_parse_tiktoken(out, str_text(&file), file.len, path, e)

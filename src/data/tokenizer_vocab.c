@@ -165,7 +165,7 @@ static int read_all(struct source *s, const char *path, struct err *e)
         memcpy(s->dir, path, n ? n : 1);
     else
         memcpy(s->dir, ".", 1);
-    int rc = fs_read_file(&s->vocab_text, path, TOKENIZER_FILE_MAX, e);
+    int rc = tokenizer_read_file(&s->vocab_text, path, e);
     if (rc >= 0)
         rc = json_parse(&s->vocab, str_text(&s->vocab_text), s->vocab_text.len, path, e);
     if (rc >= 0 && json_kind_of(json_root(s->vocab)) != JSON_KIND_OBJECT)
@@ -187,7 +187,7 @@ static int read_merges(struct str *out, const char *dir, struct err *e)
         if (rc < 0)
             return rc;
         if (fs_exists(path))
-            return fs_read_file(out, path, TOKENIZER_FILE_MAX, e);
+            return tokenizer_read_file(out, path, e);
     }
     return err_set(e, DS_ENOTFOUND, "%s holds a vocabulary but neither merges.txt nor vocab.bpe",
                    dir);

@@ -1,15 +1,20 @@
-/* First byte modulo 8: 2, 4, 6 are a SentencePiece model, a llama2.c tokenizer, a tiktoken file from
- * outside, other even ones a tokenizer.json, then text through it; odd: training on the first half,
- * then the second half there and back. */
+/* "GGUF" begins a file of that kind with a vocabulary; "V" vocab.json, merges.txt and
+ * tokenizer_config.json with a NUL between.  Else the first byte modulo 8: 2, 4, 6 are a
+ * SentencePiece model, a llama2.c tokenizer, a tiktoken file from outside, other even ones a
+ * tokenizer.json, then text through it; odd: training on the first half, then the second half there
+ * and back. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/str.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -35,19 +40,89 @@ static void there_and_back(const struct tokenizer *t, const char *s, size_t n, i
 typedef int parse_fn(struct tokenizer **out, const char *p, size_t n, const char *what,
                      struct err *e);
 
-static void from_file(parse_fn *parse, const char *s, size_t n)
+/* The parts are those of a tokenizer again, and where they say so of the same one. */
+static void apart_and_together(const struct tokenizer *t)
+{
+    struct tokenizer_parts p = {0};
+    struct tokenizer *again = NULL;
+    struct err e;
+    if (tokenizer_parts(&p, t, &e) < 0)
+        return;
+    BUG_IF(p.tokens != tokenizer_vocab(t), "%d parts", p.tokens);
+    if (tokenizer_from_parts(&again, &p, "parts", &e) >= 0) {
+        BUG_IF(p.is_exact && tokenizer_hash(again) != tokenizer_hash(t), "not the same");
+        tokenizer_free(again);
+    }
+    tokenizer_parts_release(&p);
+}
+
+static void through(struct tokenizer *t)
 {
     static const char probe[] = "Hello wor<x>ld "
-                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
                                 "aaaaaaaaaaaaaaaaaabababab "
                                 "\xC3\xA9\xff 123\r\n<|endoftext|>";
-    struct tokenizer *t = NULL;
-    struct err e;
-    if (parse(&t, s, n, "input", &e) < 0)
-        return;
     BUG_IF(tokenizer_hash(t) == 0 && tokenizer_vocab(t) == 0, "empty");
     there_and_back(t, probe, sizeof probe - 1, 0);
+    if (tokenizer_vocab(t) < 1 << 16)
+        apart_and_together(t);
     tokenizer_free(t);
+}
+
+static void from_file(parse_fn *parse, const char *s, size_t n)
+{
+    struct tokenizer *t = NULL;
+    struct err e;
+    if (parse(&t, s, n, "input", &e) >= 0)
+        through(t);
+}
+
+static void put(const char *path, const char *s, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(s, 1, n, f) != n)
+        abort();
+    fclose(f);
+}
+
+static void from_gguf(const char *s, size_t n)
+{
+    char path[] = "/tmp/fuzz-vocab-XXXXXX";
+    struct tokenizer *t = NULL;
+    struct err e;
+    int fd = mkstemp(path);
+    if (fd < 0)
+        abort();
+    close(fd);
+    put(path, s, n);
+    if (tokenizer_load(&t, path, &e) >= 0)
+        through(t);
+    remove(path);
+}
+
+static void from_dir(const char *s, size_t n)
+{
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
+    char dir[] = "/tmp/fuzz-vocab-XXXXXX", path[64];
+    struct tokenizer *t = NULL;
+    struct err e;
+    if (!mkdtemp(dir))
+        abort();
+    for (int i = 0; i < 3; i++) {
+        const char *end = i < 2 ? memchr(s, 0, n) : NULL;
+        size_t len = end ? (size_t)(end - s) : n;
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        put(path, s, len);
+        s += len + (end != NULL);
+        n -= len + (end != NULL);
+    }
+    if (tokenizer_load(&t, dir, &e) >= 0)
+        through(t);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        remove(path);
+    }
+    rmdir(dir);
 }
 
 static void from_text(const char *s, size_t n)
@@ -67,7 +142,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    if (data[0] % 2)
+    if (size >= 4 && memcmp(data, "GGUF", 4) == 0)
+        from_gguf((const char *)data, size);
+    else if (data[0] == 'V')
+        from_dir((const char *)data + 1, size - 1);
+    else if (data[0] % 2)
         from_text((const char *)data + 1, size - 1);
     else
         from_file(parsers[data[0] % 8 / 2], (const char *)data + 1, size - 1);
