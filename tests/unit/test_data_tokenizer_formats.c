@@ -633,3 +633,41 @@ T(every_failed_allocation_is_an_error)
     t_true(!failed);
     str_release(&s);
 }
+
+/* What tokenizer.json leaves open, the config beside it says; saved alone the file says it too. */
+T(the_config_beside_a_tokenizer_json_is_asked)
+{
+    char dir[512], path[600];
+    struct tokenizer *t = NULL, *again = NULL;
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    put(dir, "tokenizer.json",
+        "{\"added_tokens\":[{\"id\":1,\"content\":\"\\\"model\\\":{<b>\",\"special\":true},{\"id\":"
+        "2,"
+        "\"content\":\"<end>\",\"special\":true}], \"model\" : { "
+        "\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+        "\"merges\":[]}}");
+    t_ok(tokenizer_load(&t, dir, &err), &err);
+    t_eq(tokenizer_bos(t), -1);
+    t_eq(tokenizer_eot(t), -1);
+    tokenizer_free(t);
+    put(dir, "tokenizer_config.json",
+        "{\"add_bos_token\":true,\"bos_token\":{\"content\":\"\\\"model\\\":{<b>\"},"
+        "\"eos_token\":\"<end>\"}");
+    t_ok(tokenizer_load(&t, dir, &err), &err);
+    t_eq(tokenizer_bos(t), 1);
+    t_eq(tokenizer_eot(t), 2);
+    snprintf(path, sizeof path, "%s/other.json", dir);
+    t_ok(tokenizer_save(t, path, &err), &err);
+    put(dir, "tokenizer_config.json", "{\"add_bos_token\":false,\"bos_token\":\"<b>\"}");
+    t_ok(tokenizer_load(&again, path, &err), &err);
+    t_eq(tokenizer_bos(again), 1);
+    t_eq(tokenizer_eot(again), 2);
+    t_true(tokenizer_hash(t) == tokenizer_hash(again));
+    tokenizer_free(t);
+    tokenizer_free(again);
+    t_ok(tokenizer_load(&t, dir, &err), &err);
+    t_eq(tokenizer_bos(t), -1);
+    tokenizer_free(t);
+    put(dir, "tokenizer_config.json", "{");
+    t_fails(tokenizer_load(&t, dir, &err), &err, DS_EFORMAT, "tokenizer_config.json");
+}
