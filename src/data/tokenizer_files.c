@@ -171,7 +171,11 @@ static int sniff(const char *path, struct err *e)
     if (rc < 0)
         return rc;
     int is_gguf = file.n >= 4 && memcmp(file.p, "GGUF", 4) == 0;
-    const char *kind = is_gguf ? NULL : file_kind(file.p, file.n < 64 ? file.n : 64);
+    size_t at = 0;
+    while (at < file.n && at < 64 && file.p[at] <= ' ')
+        at++;
+    int is_json = at < file.n && file.p[at] == '{';
+    const char *kind = is_gguf || is_json ? NULL : file_kind(file.p, file.n < 64 ? file.n : 64);
     fs_map_close(&file);
     return kind ? err_set(e, DS_EFORMAT, "%s is no tokenizer but %s", path, kind) : is_gguf;
 }
