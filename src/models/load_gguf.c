@@ -85,7 +85,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
             return err_set(e, DS_EFORMAT, "%s is not one %s but %s", full,
                            rows[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
         if (!rows[i].is_real && whole == 0) /* our own keys take 0 as "follows from others" */
-            return err_set(e, DS_EFORMAT, "%s is 0", full);
+            return err_set(e, DS_EFORMAT, "%s: 0 is outside the sizes there are", full);
         rc = rows[i].is_real ? load_set_real(c, rows[i].own, v, full, e)
                              : load_set_int(c, rows[i].own, whole, full, e);
         if (rc < 0)
