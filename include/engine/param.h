@@ -57,6 +57,8 @@ int params_reserve_unset(struct params *ps, int train, struct err *e) DS_CHECK;
 double params_bytes(const struct params *ps, int train);
 /* Draws initial values: element i of parameter p from (seed, RNG_INIT, hash of its NAME): adding a parameter changes no other. */
 void params_init(struct params *ps, uint64_t seed);
+/* out (n): what params_init would write to elements [begin, begin + n) of *p, whose value may be NULL.  Any thread. */
+void params_init_range(const struct param *p, uint64_t seed, size_t begin, size_t n, real *out);
 /* To be called by whoever writes values; the functions here do.  What is derived from them (packed copies) follows it. */
 static inline void params_changed(struct params *ps)
 {

@@ -44,6 +44,9 @@ int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, in
 /* From O rows of blocks as a GGUF file holds them.  The same errors; DS_ENUMERIC: a scale is not finite. */
 int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
                       struct err *e) DS_CHECK;
+/* w (C) rounded into quant_row_bytes(kind, C) > 0 bytes, as quant_new rounds and a GGUF file holds it.  DS_ERANGE: a scale is
+ * beyond fp16; DS_ENUMERIC: a weight is not finite.  No text: the caller knows the name.  Any thread. */
+int quant_encode_row(enum quant_kind kind, const real *w, int C, void *blocks) DS_CHECK;
 void quant_free(struct quant *q);
 size_t quant_bytes(const struct quant *q);
 enum quant_kind quant_kind_of(const struct quant *q);

@@ -14,5 +14,7 @@ const char *st_dtype_name(enum st_dtype t);
 /* Value of the item at p (any alignment), little-endian. t is a float type. */
 double st_value(const unsigned char *p, enum st_dtype t);
 float st_half(uint16_t bits);
+/* x rounded to fp16, ties to even; what does not fit becomes infinite, NaN stays NaN. */
+uint16_t st_half_of(float x);
 
 #endif

@@ -139,43 +139,56 @@ double params_bytes(const struct params *ps, int train)
     return n * sizeof(real);
 }
 
+/* Element i of a chunk takes the i-th block of the chunk's own stream: chunks can be drawn at once, and any element by
+ * itself. */
+static void draw(const struct param *p, uint64_t seed, uint64_t name, size_t begin, size_t end,
+                 real *out)
+{
+    struct rng r;
+    size_t chunk = begin / TASK_ELEMENTS;
+    rng_init(&r, seed, RNG_INIT, name, (uint32_t)chunk);
+    r.counter[0] = (uint32_t)(begin - chunk * TASK_ELEMENTS);
+    for (size_t i = begin; i < end; i++)
+        *out++ = (real)(p->scale * rng_normal(&r));
+}
+
+void params_init_range(const struct param *p, uint64_t seed, size_t begin, size_t n, real *out)
+{
+    double value = p->init == INIT_ONE ? 1 : p->init == INIT_CONST ? p->scale : 0;
+    double step = p->init == INIT_CONST ? p->step : 0;
+    if (p->init != INIT_NORMAL) {
+        for (size_t i = 0; i < n; i++)
+            out[i] = (real)(value + (double)(begin + i) * step);
+        return;
+    }
+    uint64_t name = hash64(p->name, strlen(p->name), 0);
+    for (size_t at = begin, end = begin + n, next; at < end; at = next) {
+        next = (at / TASK_ELEMENTS + 1) * TASK_ELEMENTS;
+        next = next < end ? next : end;
+        draw(p, seed, name, at, next, out + (at - begin));
+    }
+}
+
 struct init_job {
     struct param *p;
-    uint64_t seed, name;
+    uint64_t seed;
 };
 
-/* A chunk has its own stream, so that chunks can be drawn at once. */
 static void init_chunk(void *ctx, int task, int worker)
 {
     const struct init_job *j = ctx;
-    struct rng r;
-    size_t i, end = span_of(j->p->n, task, &i);
+    size_t begin, end = span_of(j->p->n, task, &begin);
     (void)worker;
-    rng_init(&r, j->seed, RNG_INIT, j->name, (uint32_t)task);
-    for (; i < end; i++)
-        j->p->value[i] = (real)(j->p->scale * rng_normal(&r));
-}
-
-static void init_fill(struct param *p, double value, double step)
-{
-    for (size_t i = 0; i < p->n; i++)
-        p->value[i] = (real)(value + (double)i * step);
+    params_init_range(j->p, j->seed, begin, end - begin, j->p->value + begin);
 }
 
 void params_init(struct params *ps, uint64_t seed)
 {
     params_changed(ps);
     for (int i = 0; i < ps->n; i++) {
-        struct param *p = &ps->p[i];
-        if (p->elsewhere)
-            continue;
-        struct init_job j = {p, seed, hash64(p->name, strlen(p->name), 0)};
-        switch (p->init) {
-        case INIT_ZERO: init_fill(p, 0, 0); break;
-        case INIT_ONE: init_fill(p, 1, 0); break;
-        case INIT_CONST: init_fill(p, p->scale, p->step); break;
-        case INIT_NORMAL: pool_run(span_tasks(p->n), init_chunk, &j); break;
-        }
+        struct init_job j = {&ps->p[i], seed};
+        if (!ps->p[i].elsewhere)
+            pool_run(span_tasks(ps->p[i].n), init_chunk, &j);
     }
 }
 

@@ -179,3 +179,19 @@ uint64_t st_nonfinite(const struct st_tensor *t)
             bad += !isfinite(st_value(t->data + (uint64_t)size * i, t->dtype));
     return bad;
 }
+
+uint16_t st_half_of(float x)
+{
+    uint32_t u, size;
+    memcpy(&u, &x, sizeof u);
+    uint16_t sign = (uint16_t)(u >> 16 & 0x8000);
+    size = u & 0x7fffffff;
+    if (size > 0x7f800000)
+        return sign | 0x7e00;
+    if (size >= 0x477ff000) /* half way to the first number that is not there */
+        return sign | 0x7c00;
+    if (size < 0x38800000) /* subnormal, or zero */
+        return (uint16_t)(sign | (uint16_t)rintf(fabsf(x) * 0x1p24f));
+    size -= 112U << 23;
+    return (uint16_t)(sign | (size + 0xfff + (size >> 13 & 1)) >> 13);
+}

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gguf_names.h"
 #include "io/gguf.h"
 #include "load_file.h"
 
@@ -265,41 +266,10 @@ static int read_config(struct source *s, struct model_config *c, struct err *e)
 
 /* ---- tensors -------------------------------------------------------------------------------------- */
 
-static const char *const names[][2] = {
-    {"model.embed_tokens.weight", "token_embd.weight"},
-    {"model.norm.weight", "output_norm.weight"},
-    {"lm_head.weight", "output.weight"},
-    {"input_layernorm.weight", "attn_norm.weight"},
-    {"self_attn.q_proj.weight", "attn_q.weight"},
-    {"self_attn.k_proj.weight", "attn_k.weight"},
-    {"self_attn.v_proj.weight", "attn_v.weight"},
-    {"self_attn.o_proj.weight", "attn_output.weight"},
-    {"self_attn.q_proj.bias", "attn_q.bias"},
-    {"self_attn.k_proj.bias", "attn_k.bias"},
-    {"self_attn.v_proj.bias", "attn_v.bias"},
-    {"self_attn.o_proj.bias", "attn_output.bias"},
-    {"post_attention_layernorm.weight", "ffn_norm.weight"},
-    {"mlp.gate_proj.weight", "ffn_gate.weight"},
-    {"mlp.up_proj.weight", "ffn_up.weight"},
-    {"mlp.down_proj.weight", "ffn_down.weight"},
-    {"mlp.up_proj.bias", "ffn_up.bias"},
-    {"mlp.down_proj.bias", "ffn_down.bias"},
-};
-
 /* The file's name of a parameter. */
 static void name_of(char out[KEY_SIZE], const char *param)
 {
-    const char *rest;
-    int l = load_layer(param, &rest);
-    for (size_t i = 0; i < DS_LEN(names); i++)
-        if (strcmp(names[i][0], rest) == 0) {
-            if (l < 0)
-                snprintf(out, KEY_SIZE, "%s", names[i][1]);
-            else
-                snprintf(out, KEY_SIZE, "blk.%d.%s", l, names[i][1]);
-            return;
-        }
-    bug_at(__FILE__, __LINE__, "%s: no name in GGUF", param);
+    BUG_IF(!gguf_name(out, KEY_SIZE, param), "%s: no name in GGUF", param);
 }
 
 static int check_shape(const struct param *p, const struct gguf_tensor *t, struct err *e)

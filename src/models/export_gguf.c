@@ -1,0 +1,270 @@
+/* GGUF of the architectures llama and qwen2: what load_gguf.c reads, written.  A llama file has q and k with rotary pairs
+ * interleaved, a qwen2 file half-split as ours. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "export_rows.h"
+#include "gguf_names.h"
+
+enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
+
+struct writing {
+    const struct export_source *s;
+    const struct export_options *o;
+    struct export_result *r;
+    struct gguf_out *w;
+    const char *arch;
+    uint32_t *type; /* (n) of each parameter */
+    int n, fell_f16, fell_q8;
+    double done, all;
+};
+
+/* ---- what can be held ------------------------------------------------------------------------------ */
+
+int export_check_base(const struct export_source *s, const char *format, struct err *e)
+{
+    const struct model_config *c = &s->m->config;
+    if (!s->base_only && strcmp(c->method, "dense") != 0)
+        return err_set(e, DS_EUSAGE,
+                       "%s has no place for the routing of method %s; method=dense converts the "
+                       "model without it, to=hf with it",
+                       format, c->method);
+    if (!s->base_only && c->lora_r > 0)
+        return err_set(e, DS_EUSAGE,
+                       "%s has no place for adapters (model.lora_r=%lld); method=dense converts the "
+                       "model without them, to=hf with them",
+                       format, (long long)c->lora_r);
+    const char *what = c->norm != NORM_RMS           ? "LayerNorm"
+                       : c->position == POS_LEARNED  ? "learned positions"
+                       : c->position == POS_NONE     ? "a model without positions"
+                       : c->mlp != MLP_SWIGLU        ? "an MLP that is not SwiGLU"
+                       : c->embed_scale != 1.0       ? "a scaled embedding (model.embed_scale)"
+                                                     : NULL;
+    return what ? err_set(e, DS_EUSAGE, "%s has no place for %s; to=hf has", format, what) : 0;
+}
+
+static int check(const struct export_source *s, struct err *e)
+{
+    const struct model_config *c = &s->m->config;
+    int rc = export_check_base(s, "GGUF", e);
+    if (rc < 0)
+        return rc;
+    if (c->attn_bias == ATTN_BIAS_QKV && (c->mlp_bias || c->position != POS_ROPE))
+        return err_set(e, DS_EUSAGE, "architecture qwen2 has no place for %s; to=hf has",
+                       c->mlp_bias ? "biases in the MLP" : "interleaved rotary pairs");
+    if (c->rope_scaling == ROPE_LLAMA3 && (c->rope_low != 1 || c->rope_high != 4))
+        return err_set(e, DS_EUSAGE,
+                       "GGUF has no place for model.rope_low=%g and rope_high=%g (1 and 4 are "
+                       "understood); to=hf has",
+                       c->rope_low, c->rope_high);
+    return 0;
+}
+
+/* ---- metadata ------------------------------------------------------------------------------------ */
+
+static void put_u32(struct writing *x, const char *key, int64_t v)
+{
+    char full[KEY_SIZE];
+    snprintf(full, sizeof full, "%s.%s", x->arch, key);
+    gguf_put_u32(x->w, full, (uint32_t)v);
+}
+
+static void put_f32(struct writing *x, const char *key, double v)
+{
+    char full[KEY_SIZE];
+    snprintf(full, sizeof full, "%s.%s", x->arch, key);
+    gguf_put_f32(x->w, full, (float)v);
+}
+
+/* general.file_type: what most of the matrices are. */
+static uint32_t file_type(uint32_t type)
+{
+    static const struct {
+        uint32_t type, number;
+    } rows[] = {{GGUF_T_F32, 0},  {GGUF_T_F16, 1},   {GGUF_T_Q4_0, 2},  {GGUF_T_Q8_0, 7},
+                {GGUF_T_Q4_K, 14}, {GGUF_T_Q5_K, 16}, {GGUF_T_Q6_K, 18}, {GGUF_T_BF16, 32}};
+    for (size_t i = 0; i < DS_LEN(rows); i++)
+        if (rows[i].type == type)
+            return rows[i].number;
+    return 0;
+}
+
+static void put_meta(struct writing *x)
+{
+    const struct model_config *c = &x->s->m->config;
+    gguf_put_text(x->w, "general.architecture", x->arch, strlen(x->arch));
+    if (x->o->name)
+        gguf_put_text(x->w, "general.name", x->o->name, strlen(x->o->name));
+    gguf_put_u32(x->w, "general.file_type", file_type(x->o->type));
+    gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
+    put_u32(x, "vocab_size", c->vocab);
+    put_u32(x, "context_length", c->max_seq);
+    put_u32(x, "embedding_length", c->dim);
+    put_u32(x, "block_count", c->layers);
+    put_u32(x, "feed_forward_length", c->ffn);
+    put_u32(x, "rope.dimension_count", c->head_dim);
+    put_u32(x, "attention.head_count", c->heads);
+    put_u32(x, "attention.head_count_kv", c->kv_heads);
+    if (c->head_dim * c->heads != c->dim) {
+        put_u32(x, "attention.key_length", c->head_dim);
+        put_u32(x, "attention.value_length", c->head_dim);
+    }
+    put_f32(x, "attention.layer_norm_rms_epsilon", c->norm_eps);
+    put_f32(x, "rope.freq_base", c->rope_theta);
+    if (c->rope_scaling == ROPE_LLAMA3)
+        put_u32(x, "rope.scaling.original_context_length", c->rope_original);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------- */
+
+/* Blocks of 256 are too coarse for embedding and head: six bits there, as is customary. */
+static uint32_t wanted_type(const struct writing *x, int i)
+{
+    uint32_t t = x->o->type, six;
+    if (export_is_head(x->s, i) && (t == GGUF_T_Q4_K || t == GGUF_T_Q5_K) &&
+        export_type(&six, "q6_k", NULL) == 0)
+        return six;
+    return t;
+}
+
+static uint32_t type_of(struct writing *x, int i)
+{
+    const struct param *p = &x->s->m->params.p[i];
+    if (p->rank < 2)
+        return GGUF_T_F32;
+    uint32_t t = wanted_type(x, i);
+    if (export_is_head(x->s, i) && export_row_bytes(t, p->shape[1]) > 0)
+        x->r->head_type = t;
+    if (export_row_bytes(t, p->shape[1]) > 0)
+        return t;
+    int q8 = export_row_bytes(GGUF_T_Q8_0, p->shape[1]) > 0;
+    x->fell_q8 += q8;
+    x->fell_f16 += !q8;
+    return q8 ? GGUF_T_Q8_0 : GGUF_T_F16;
+}
+
+/* Llama 3's scaling has no key: the factors are a tensor, and come first. */
+static int scale_factors(const struct model_config *c, float *out)
+{
+    struct model_config plain = *c;
+    size_t n = (size_t)c->head_dim / 2;
+    double *f = mem_alloc(2 * n, sizeof *f);
+    if (!f)
+        return DS_EMEM;
+    plain.rope_scaling = ROPE_PLAIN;
+    model_config_rope(&plain, f);
+    model_config_rope(c, f + n);
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)(f[i] / f[n + i]);
+    mem_free(f);
+    return 0;
+}
+
+static int is_scaled(const struct writing *x)
+{
+    return x->s->m->config.rope_scaling == ROPE_LLAMA3;
+}
+
+static int add_tensors(struct writing *x, struct err *e)
+{
+    const struct model *m = x->s->m;
+    int rc = 0;
+    if (is_scaled(x))
+        rc = gguf_out_tensor(x->w, "rope_freqs.weight", GGUF_T_F32,
+                             (uint64_t)m->config.head_dim / 2, 0, e);
+    for (int i = 0; i < x->n && rc == 0; i++) {
+        const struct param *p = &m->params.p[i];
+        char name[KEY_SIZE];
+        if (!gguf_name(name, sizeof name, p->name))
+            return err_set(e, DS_EUSAGE, "GGUF has no place for %s", p->name);
+        x->type[i] = type_of(x, i);
+        x->all += (double)p->n;
+        rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
+                             p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+    }
+    return rc;
+}
+
+static int to_file(void *ctx, const void *p, size_t n, struct err *e)
+{
+    return gguf_out_data(ctx, p, n, e);
+}
+
+static int write_factors(struct writing *x, struct err *e)
+{
+    const struct model_config *c = &x->s->m->config;
+    size_t n = (size_t)c->head_dim / 2;
+    float *f = mem_alloc(n, sizeof *f);
+    int rc = f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors");
+    if (rc == 0)
+        rc = gguf_out_data(x->w, f, n * sizeof *f, e);
+    mem_free(f);
+    return rc;
+}
+
+static int has_pairs(const struct writing *x, const char *name)
+{
+    return x->arch[0] == 'l' && x->s->m->config.position == POS_ROPE &&
+           (strstr(name, "q_proj.") || strstr(name, "k_proj."));
+}
+
+static int write_tensors(struct writing *x, struct err *e)
+{
+    int rc = is_scaled(x) ? write_factors(x, e) : 0;
+    for (int i = 0; i < x->n && rc == 0; i++) {
+        const struct param *p = &x->s->m->params.p[i];
+        export_tell(x->o, x->done, x->all);
+        rc = export_write(x->s, i, has_pairs(x, p->name) ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE,
+                          x->type[i], to_file, x->w, e);
+        x->done += (double)p->n;
+    }
+    export_tell(x->o, x->done, x->all);
+    return rc;
+}
+
+static void tell_result(struct writing *x)
+{
+    struct export_result *r = x->r;
+    r->bytes = gguf_out_bytes(x->w);
+    r->tensors = (uint64_t)(x->n + is_scaled(x));
+    r->files = 1;
+    r->fell_back = x->fell_q8 + x->fell_f16;
+    if (x->fell_q8)
+        snprintf(r->fallback, sizeof r->fallback, "q8_0%s", x->fell_f16 ? " and f16" : "");
+    else
+        snprintf(r->fallback, sizeof r->fallback, "%s", x->fell_f16 ? "f16" : "");
+}
+
+int export_gguf(const struct export_source *s, const struct export_options *o, const char *path,
+                struct export_result *r, struct err *e)
+{
+    struct writing x = {.s = s, .o = o, .r = r, .n = export_params(s)};
+    int rc = check(s, e);
+    if (rc < 0)
+        return rc;
+    *r = (struct export_result){.head_type = o->type};
+    x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
+    x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
+    rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s", path);
+    if (rc == 0)
+        put_meta(&x);
+    if (rc == 0 && o->vocabulary)
+        rc = o->vocabulary(x.w, o->ctx, e);
+    if (rc == 0)
+        rc = add_tensors(&x, e);
+    if (rc == 0)
+        rc = export_check_room(path, gguf_out_bytes(x.w), e);
+    if (rc == 0)
+        rc = gguf_out_begin(x.w, path, e);
+    if (rc == 0)
+        rc = write_tensors(&x, e);
+    if (rc == 0)
+        rc = gguf_out_end(x.w, e);
+    if (rc == 0)
+        tell_result(&x);
+    gguf_out_free(x.w);
+    mem_free(x.type);
+    return rc;
+}

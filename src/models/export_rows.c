@@ -1,0 +1,269 @@
+#include "export_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engine/bf16.h"
+#include "io/st_dtype.h"
+#include "models/blocks.h"
+#include "models/values.h"
+
+/* Values of one chunk that is held, and of one task in it. */
+enum { CHUNK = 1 << 21, TASK = 1 << 16 };
+
+/* ---- types ---------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    uint32_t type;
+} types[] = {
+    {"f32", GGUF_T_F32},   {"f16", GGUF_T_F16},   {"bf16", GGUF_T_BF16}, {"q8_0", GGUF_T_Q8_0},
+    {"q4_0", GGUF_T_Q4_0}, {"q4_k", GGUF_T_Q4_K}, {"q5_k", GGUF_T_Q5_K}, {"q6_k", GGUF_T_Q6_K},
+};
+
+/* The blocks of a type, by name: QUANT_NONE for plain numbers and for blocks that nobody here can make. */
+static enum quant_kind kind_of(uint32_t type)
+{
+    for (size_t i = 0; i < DS_LEN(types); i++)
+        for (int k = QUANT_NONE + 1; types[i].type == type && k < QUANT_KINDS; k++)
+            if (strcmp(quant_name[k], types[i].name) == 0)
+                return (enum quant_kind)k;
+    return QUANT_NONE;
+}
+
+static int is_plain(uint32_t type)
+{
+    return type == GGUF_T_F32 || type == GGUF_T_F16 || type == GGUF_T_BF16;
+}
+
+void export_type_names(struct str *out)
+{
+    for (size_t i = 0; i < DS_LEN(types); i++)
+        if (is_plain(types[i].type) || kind_of(types[i].type) != QUANT_NONE)
+            str_addf(out, "%s%s", i ? "|" : "", types[i].name);
+}
+
+int export_type(uint32_t *type, const char *name, struct err *e)
+{
+    struct str all = {0};
+    for (size_t i = 0; i < DS_LEN(types); i++)
+        if (strcmp(types[i].name, name) == 0 &&
+            (is_plain(types[i].type) || kind_of(types[i].type) != QUANT_NONE)) {
+            *type = types[i].type;
+            return 0;
+        }
+    export_type_names(&all);
+    err_set(e, DS_EUSAGE, "weights=%.40s is unknown (%s)", name, str_text(&all));
+    str_release(&all);
+    return DS_EUSAGE;
+}
+
+size_t export_row_bytes(uint32_t type, int C)
+{
+    int items, bytes;
+    if (!gguf_type_block(type, &items, &bytes) || C % items != 0)
+        return 0;
+    return (size_t)(C / items) * (size_t)bytes;
+}
+
+/* ---- parameters ----------------------------------------------------------------------------------- */
+
+int export_params(const struct export_source *s)
+{
+    return s->base_only ? s->m->n_base : s->m->params.n;
+}
+
+int export_is_head(const struct export_source *s, int i)
+{
+    return i == s->m->embed || i == s->m->head;
+}
+
+static size_t columns_of(const struct param *p)
+{
+    return p->rank > 1 ? (size_t)p->shape[1] : 1;
+}
+
+size_t export_chunk_rows(const struct param *p)
+{
+    size_t n = CHUNK / columns_of(p);
+    return n > 0 ? n : 1;
+}
+
+void export_values(const struct export_source *s, int i, size_t row, size_t n, real *out)
+{
+    const struct param *p = &s->m->params.p[i];
+    size_t columns = columns_of(p);
+    if (s->is_random)
+        params_init_range(p, s->seed, row * columns, n * columns, out);
+    else
+        model_values(s->m, i, row, n, out);
+}
+
+/* ---- numbers into bytes --------------------------------------------------------------------------- */
+
+static void put16(unsigned char *p, uint16_t v)
+{
+    p[0] = (unsigned char)(v & 255);
+    p[1] = (unsigned char)(v >> 8);
+}
+
+static int encode_f32(const real *w, size_t n, unsigned char *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x = (float)w[i];
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        put16(out + 4 * i, (uint16_t)bits);
+        put16(out + 4 * i + 2, (uint16_t)(bits >> 16));
+    }
+    return 0;
+}
+
+/* What was finite stays so: a value that would become infinite is told. */
+static int encode_16(const real *w, size_t n, unsigned char *out, int is_bf16)
+{
+    int over = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x = (float)w[i];
+        uint16_t h = is_bf16 ? bf16_of(x) : st_half_of(x);
+        over |= (h & 0x7fff) == (is_bf16 ? 0x7f80 : 0x7c00) && isfinite(w[i]);
+        put16(out + 2 * i, h);
+    }
+    return over ? DS_ERANGE : 0;
+}
+
+static int encode(uint32_t type, const real *w, size_t C, unsigned char *out)
+{
+    if (type == GGUF_T_F32)
+        return encode_f32(w, C, out);
+    if (is_plain(type))
+        return encode_16(w, C, out, type == GGUF_T_BF16);
+    return quant_encode_row(kind_of(type), w, (int)C, out);
+}
+
+struct job {
+    const struct export_source *s;
+    int i;
+    enum row_order order;
+    uint32_t type;
+    size_t row, n, step, columns, bytes; /* bytes of a row */
+    unsigned char *out;
+    int *rc; /* of each task */
+};
+
+/* The row of ours that comes at place `row`. */
+static size_t row_at(const struct job *j, size_t row)
+{
+    size_t D = (size_t)j->s->m->config.head_dim, d = row % D;
+    return j->order == ROWS_INTERLEAVED ? row - d + d / 2 + d % 2 * (D / 2) : row;
+}
+
+static void encode_task(void *ctx, int task, int worker)
+{
+    const struct job *j = ctx;
+    size_t from = (size_t)task * j->step, end = from + j->step < j->n ? from + j->step : j->n;
+    size_t at_once = j->order == ROWS_INTERLEAVED ? 1 : end - from;
+    real *w = mem_alloc(at_once * j->columns, sizeof *w);
+    (void)worker;
+    j->rc[task] = w ? 0 : DS_EMEM;
+    for (size_t i = from; i < end && j->rc[task] == 0; i += at_once) {
+        export_values(j->s, j->i, row_at(j, j->row + i), at_once, w);
+        if (j->bytes == 0) { /* a vector: its values are one line */
+            j->rc[task] = encode(j->type, w, at_once, j->out + i * export_row_bytes(j->type, 1));
+            continue;
+        }
+        for (size_t k = 0; k < at_once && j->rc[task] == 0; k++)
+            j->rc[task] = encode(j->type, w + k * j->columns, j->columns,
+                                 j->out + (i + k) * j->bytes);
+    }
+    mem_free(w);
+}
+
+static int tell_failure(int rc, const char *name, uint32_t type, struct err *e)
+{
+    const char *in = gguf_type_name(type);
+    if (rc == DS_ENUMERIC)
+        return err_set(e, rc, "tensor %s holds values that are not finite; %s cannot", name, in);
+    if (rc == DS_ERANGE)
+        return err_set(e, rc, "tensor %s holds values beyond the range of %s", name, in);
+    return err_set(e, rc, "no memory for rows of %s", name);
+}
+
+int export_encode(const struct export_source *s, int i, enum row_order order, uint32_t type,
+                  size_t row, size_t n, unsigned char *out, struct err *e)
+{
+    const struct param *p = &s->m->params.p[i];
+    struct job j = {.s = s, .i = i, .order = order, .type = type, .row = row, .n = n, .out = out};
+    j.columns = columns_of(p);
+    j.bytes = p->rank > 1 ? export_row_bytes(type, p->shape[1]) : 0;
+    j.step = TASK / j.columns > 0 ? TASK / j.columns : 1;
+    size_t tasks = n / j.step + (n % j.step != 0);
+    j.rc = mem_alloc(tasks + 1, sizeof *j.rc);
+    if (!j.rc)
+        return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
+    pool_run((int)tasks, encode_task, &j);
+    int rc = 0;
+    for (size_t t = 0; t < tasks && rc == 0; t++)
+        rc = j.rc[t] < 0 ? tell_failure(j.rc[t], p->name, type, e) : 0;
+    mem_free(j.rc);
+    return rc;
+}
+
+/* The very blocks of the file that the model came from, when they are of this type and order. */
+static const unsigned char *as_in_file(const struct export_source *s, int i, enum row_order order,
+                                       uint32_t type)
+{
+    enum quant_kind kind = kind_of(type);
+    if (s->is_random || kind == QUANT_NONE || !s->m->file_blocks ||
+        !file_blocks_have(s->m, i, kind))
+        return NULL;
+    const struct file_block *b = &s->m->file_blocks->v[i];
+    return (b->head_dim > 0) == (order == ROWS_INTERLEAVED) ? b->p : NULL;
+}
+
+int export_write(const struct export_source *s, int i, enum row_order order, uint32_t type,
+                 export_sink *sink, void *ctx, struct err *e)
+{
+    const struct param *p = &s->m->params.p[i];
+    size_t rows = (size_t)p->shape[0], step = export_chunk_rows(p);
+    size_t bytes = export_row_bytes(type, (int)columns_of(p));
+    const unsigned char *whole = as_in_file(s, i, order, type);
+    int rc = 0;
+    if (whole)
+        return sink(ctx, whole, rows * bytes, e);
+    unsigned char *out = mem_alloc(step < rows ? step : rows, bytes);
+    if (!out)
+        return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
+    for (size_t row = 0, n; row < rows && rc == 0; row += n) {
+        n = rows - row < step ? rows - row : step;
+        rc = export_encode(s, i, order, type, row, n, out, e);
+        if (rc == 0)
+            rc = sink(ctx, out, n * bytes, e);
+    }
+    mem_free(out);
+    return rc;
+}
+
+/* ---- the disk ------------------------------------------------------------------------------------- */
+
+int export_check_room(const char *path, uint64_t bytes, struct err *e)
+{
+    char dir[1024], a[16], b[16];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    uint64_t left = fs_free_bytes(fs_is_dir(path) ? path : dir);
+    if (left == 0 || bytes < left)
+        return 0;
+    return err_set(e, DS_EIO, "%s needs %sB, the disk has %sB left", path,
+                   str_si(a, (double)bytes), str_si(b, (double)left));
+}
+
+void export_tell(const struct export_options *o, double done, double all)
+{
+    if (o->progress)
+        o->progress(o->ctx, done, all);
+}
