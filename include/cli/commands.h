@@ -14,7 +14,8 @@ struct command {
 };
 extern const struct command commands[]; /* ends with name NULL */
 
-command_fn ablate_command, bench_command, calibrate_command, compare_command, doctor_command,
+command_fn ablate_command, bench_command, calibrate_command, compare_command, convert_command,
+    doctor_command,
     eval_command, figure_command, generate_command, help_command, inspect_command, isoflop_command,
     presets_command, runs_command, serve_command, stream_command, sweep_command, tokenize_command,
     trace_command, train_command, workbench_command;

@@ -20,8 +20,8 @@ struct export_options {
     uint64_t shard_bytes; /* of a directory; above 0 */
     /* Writes the vocabulary's metadata; may be NULL. */
     int (*vocabulary)(struct gguf_out *w, void *ctx, struct err *e);
-    /* Called now and then with bytes of weights written and in all; may be NULL. */
-    void (*progress)(void *ctx, double done, double all);
+    /* Called now and then with the weights written and all; 1 gives up (DS_ESTOP).  May be NULL. */
+    int (*progress)(void *ctx, double done, double all);
     void *ctx;
 };
 

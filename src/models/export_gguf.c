@@ -18,7 +18,7 @@ struct writing {
     const char *arch;
     uint32_t *type; /* (n) of each parameter */
     int n, fell_f16, fell_q8;
-    double done, all;
+    struct export_way way;
 };
 
 /* ---- what can be held ------------------------------------------------------------------------------ */
@@ -180,7 +180,7 @@ static int add_tensors(struct writing *x, struct err *e)
         if (!gguf_name(name, sizeof name, p->name))
             return err_set(e, DS_EUSAGE, "GGUF has no place for %s", p->name);
         x->type[i] = type_of(x, i);
-        x->all += (double)p->n;
+        x->way.all += (double)p->n;
         rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
                              p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
     }
@@ -215,12 +215,9 @@ static int write_tensors(struct writing *x, struct err *e)
     int rc = is_scaled(x) ? write_factors(x, e) : 0;
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &x->s->m->params.p[i];
-        export_tell(x->o, x->done, x->all);
         rc = export_write(x->s, i, has_pairs(x, p->name) ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE,
-                          x->type[i], to_file, x->w, e);
-        x->done += (double)p->n;
+                          x->type[i], to_file, x->w, &x->way, e);
     }
-    export_tell(x->o, x->done, x->all);
     return rc;
 }
 
@@ -240,7 +237,7 @@ static void tell_result(struct writing *x)
 int export_gguf(const struct export_source *s, const struct export_options *o, const char *path,
                 struct export_result *r, struct err *e)
 {
-    struct writing x = {.s = s, .o = o, .r = r, .n = export_params(s)};
+    struct writing x = {.s = s, .o = o, .r = r, .n = export_params(s), .way = {.o = o}};
     int rc = check(s, e);
     if (rc < 0)
         return rc;

@@ -31,7 +31,7 @@ struct shared {
     uint64_t from, n; /* of them, those that are there */
     int rc;
     struct err e;
-    double done, all;
+    struct export_way way;
 };
 
 static enum st_dtype dtype_of(uint32_t type)
@@ -95,9 +95,9 @@ static void put_row(const void *data, uint64_t i, void *out)
     size_t bytes = export_row_bytes(t->type, 1) * (size_t)(p->rank > 1 ? shape[1] : shape[0]);
     if (x->rc == 0 && (x->of != t || (p->rank > 1 && i >= x->from + x->n))) {
         x->rc = foreign ? fill_foreign(x, t) : fill_rows(x, t, i);
-        x->done += x->of != t ? (double)shape[0] * (double)(p->rank > 1 ? shape[1] : 1) : 0;
         x->of = t;
-        export_tell(x->o, x->done, x->all);
+        if (x->rc == 0)
+            x->rc = export_step(&x->way, (double)x->n * (double)(p->rank > 1 ? shape[1] : 1), &x->e);
     }
     if (x->rc < 0)
         memset(out, 0, bytes); /* the directory is given up later */
@@ -132,7 +132,7 @@ static size_t list_tensors(struct shared *x, const struct names *names, struct t
                                  .data = &t[n],
                                  .row = put_row};
         names_shape(&at, p, out[n].shape);
-        x->all += (double)p->n * at.parts;
+        x->way.all += (double)p->n * at.parts;
         n++;
     }
     return n;
@@ -246,7 +246,7 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
 {
     struct model_config c = s->m->config; /* strings stay the model's */
     static char dense[] = "dense";
-    struct shared x = {.s = s, .o = o};
+    struct shared x = {.s = s, .o = o, .way = {.o = o}};
     size_t n = (size_t)export_params(s);
     struct tensor *t = mem_alloc(n + 1, sizeof *t);
     struct st_out *out = mem_alloc(n + 1, sizeof *out);

@@ -12,9 +12,8 @@ enum { HEADER = 28 };
 
 struct writing {
     const struct export_source *s;
-    const struct export_options *o;
     struct newfile file;
-    double done, all;
+    struct export_way way;
 };
 
 /* In the file's order, each for all layers. */
@@ -78,10 +77,8 @@ static int write_param(struct writing *x, const char *name, struct err *e)
     BUG_IF(i < 0, "%s: no such parameter", name);
     int pairs = x->s->m->config.position == POS_ROPE &&
                 (strstr(name, "q_proj.") || strstr(name, "k_proj."));
-    export_tell(x->o, x->done, x->all);
-    x->done += (double)x->s->m->params.p[i].n;
     return export_write(x->s, i, pairs ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE, GGUF_T_F32, to_file,
-                        &x->file, e);
+                        &x->file, &x->way, e);
 }
 
 /* Tables of cosines and sines (max_seq, head_dim / 2), which later readers make anew. */
@@ -134,11 +131,11 @@ int export_llama2c(const struct export_source *s, const struct export_options *o
                    struct export_result *r, struct err *e)
 {
     const struct model_config *c = &s->m->config;
-    struct writing x = {.s = s, .o = o, .file = {.fd = -1}};
+    struct writing x = {.s = s, .file = {.fd = -1}, .way = {.o = o}};
     int rc = check(s, e);
     if (rc < 0)
         return rc;
-    x.all = (double)model_config_params(c);
+    x.way.all = (double)model_config_params(c);
     uint64_t bytes = HEADER + 4 * ((uint64_t)model_config_params(c) +
                                    (uint64_t)c->max_seq * (uint64_t)c->head_dim);
     rc = export_check_room(path, bytes, e);
@@ -154,6 +151,5 @@ int export_llama2c(const struct export_source *s, const struct export_options *o
                                     .tensors = (uint64_t)s->m->n_base,
                                     .files = 1,
                                     .head_type = GGUF_T_F32};
-    export_tell(o, x.done, x.all);
     return rc;
 }

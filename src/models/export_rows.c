@@ -225,15 +225,17 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
 }
 
 int export_write(const struct export_source *s, int i, enum row_order order, uint32_t type,
-                 export_sink *sink, void *ctx, struct err *e)
+                 export_sink *sink, void *ctx, struct export_way *way, struct err *e)
 {
     const struct param *p = &s->m->params.p[i];
     size_t rows = (size_t)p->shape[0], step = export_chunk_rows(p);
     size_t bytes = export_row_bytes(type, (int)columns_of(p));
     const unsigned char *whole = as_in_file(s, i, order, type);
     int rc = 0;
-    if (whole)
-        return sink(ctx, whole, rows * bytes, e);
+    if (whole) {
+        rc = sink(ctx, whole, rows * bytes, e);
+        return rc < 0 ? rc : export_step(way, (double)p->n, e);
+    }
     unsigned char *out = mem_alloc(step < rows ? step : rows, bytes);
     if (!out)
         return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
@@ -242,6 +244,8 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
         rc = export_encode(s, i, order, type, row, n, out, e);
         if (rc == 0)
             rc = sink(ctx, out, n * bytes, e);
+        if (rc == 0)
+            rc = export_step(way, (double)(n * columns_of(p)), e);
     }
     mem_free(out);
     return rc;
@@ -262,8 +266,10 @@ int export_check_room(const char *path, uint64_t bytes, struct err *e)
                    str_si(a, (double)bytes), str_si(b, (double)left));
 }
 
-void export_tell(const struct export_options *o, double done, double all)
+int export_step(struct export_way *way, double more, struct err *e)
 {
-    if (o->progress)
-        o->progress(o->ctx, done, all);
+    way->done += more;
+    if (way->o->progress && way->o->progress(way->o->ctx, way->done, way->all))
+        return err_set(e, DS_ESTOP, "interrupted: nothing is written");
+    return 0;
 }

@@ -22,13 +22,19 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
 /* The same as bytes of a type, out (n rows), shared out over the pool.  DS_ENUMERIC, DS_ERANGE naming the tensor. */
 int export_encode(const struct export_source *s, int i, enum row_order order, uint32_t type,
                   size_t row, size_t n, unsigned char *out, struct err *e) DS_CHECK;
+/* How far a conversion is, in weights. */
+struct export_way {
+    const struct export_options *o;
+    double done, all;
+};
+/* So many more are done; DS_ESTOP when the caller wants no more. */
+int export_step(struct export_way *way, double more, struct err *e) DS_CHECK;
 /* All of parameter i in order to a sink, a few MiB at a time. */
 int export_write(const struct export_source *s, int i, enum row_order order, uint32_t type,
-                 export_sink *sink, void *ctx, struct err *e) DS_CHECK;
+                 export_sink *sink, void *ctx, struct export_way *way, struct err *e) DS_CHECK;
 /* The least rows that make about a few MiB. */
 size_t export_chunk_rows(const struct param *p);
 /* DS_EIO with both figures when the disk of PATH has no room for so many bytes. */
 int export_check_room(const char *path, uint64_t bytes, struct err *e) DS_CHECK;
-void export_tell(const struct export_options *o, double done, double all);
 
 #endif

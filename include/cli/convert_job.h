@@ -1,0 +1,33 @@
+/* One conversion: what was asked for, and what came of it. */
+#ifndef DS_CLI_CONVERT_JOB_H
+#define DS_CLI_CONVERT_JOB_H
+
+#include "cli/convert.h"
+
+enum { CONVERT_AUTO, CONVERT_HF, CONVERT_GGUF, CONVERT_LLAMA2C };
+struct convert_options {
+    int to, method; /* method: 1 = the base alone */
+    char *weights, *tokenizer;
+    int64_t shard_size, seed, threads;
+};
+extern const struct opt_group convert_group;
+
+enum { CONVERT_NOTES = 4 };
+struct convert_job {
+    struct convert_options o;
+    struct convert_from from;
+    char out[1024];
+    int force;
+    uint32_t type;
+    struct export_result r;
+    int64_t parameters;
+    int has_vocabulary;
+    double seconds, told_at;
+    char note[CONVERT_NOTES][200];
+    size_t notes;
+};
+
+/* Writes j->out; everything but seconds is known afterwards. */
+int convert_write(struct convert_job *j, struct err *e) DS_CHECK;
+
+#endif

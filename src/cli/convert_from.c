@@ -1,0 +1,215 @@
+/* The model that is converted: opened, or of random weights that are never held. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "cli/convert.h"
+#include "io/st_set.h"
+#include "models/load.h"
+#include "training/preset.h"
+
+static const char random_prefix[] = "random:";
+
+/* ---- random weights -------------------------------------------------------------------------------- */
+
+/* A preset's name, or the one that begins so when there is only one: "tinyllama". */
+static int full_name(char *out, size_t size, const char *name, struct err *e)
+{
+    char **names = NULL;
+    size_t n = 0, found = 0;
+    int rc = preset_names(&names, &n, e);
+    str_copy(out, size, name);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (strcmp(names[i], name) == 0) {
+            found = 2;
+            str_copy(out, size, name);
+        } else if (found < 2 && strncmp(names[i], name, strlen(name)) == 0 && found++ == 0) {
+            str_copy(out, size, names[i]);
+        }
+    if (found == 2 && strcmp(out, name) != 0)
+        str_copy(out, size, name); /* more than one: the message names the nearest */
+    if (rc == 0)
+        fs_list_free(names, n);
+    return rc;
+}
+
+/* A preset may have keys of training; who sets some here is mistaken. */
+static int check_given(const struct config *given, const struct route_ops *ops, struct err *e)
+{
+    struct config bad = {0};
+    char prefix[40];
+    struct opt_group route = route_group(ops, prefix);
+    const struct opt_group *const groups[] = {&model_group, &route};
+    int rc = 0;
+    for (size_t i = 0; i < given->n && rc == 0; i++) {
+        const struct config_entry *x = &given->entry[i];
+        if (!opt_find(&model_group, x->key) && !opt_find(&route, x->key))
+            rc = config_set(&bad, x->key, x->value, x->where, e);
+    }
+    if (rc == 0)
+        rc = config_check_unused(&bad, groups, DS_LEN(groups), e);
+    config_release(&bad);
+    return rc;
+}
+
+static int open_random(struct convert_from *f, const char *preset, struct config *given,
+                       uint64_t seed, struct err *e)
+{
+    struct config c = {0};
+    struct model_config shape = {0};
+    char dir[1024], name[128];
+    const char *list[] = {name};
+    if (cli_data_dir(dir, sizeof dir, "data", NULL) == 0)
+        train_config_preset_dir(dir);
+    int rc = full_name(name, sizeof name, preset, e);
+    if (rc == 0)
+        rc = presets_read(&c, list, 1, e);
+    if (rc == 0)
+        rc = config_merge(&c, given, e);
+    if (rc == 0)
+        rc = opt_defaults(&model_group, &shape, e);
+    if (rc == 0)
+        rc = config_apply(&c, &model_group, &shape, e);
+    if (rc == 0 && !route_find(shape.method))
+        rc = err_set(e, DS_EUSAGE, "model.method=%s is unknown", shape.method);
+    if (rc == 0)
+        rc = check_given(given, route_find(shape.method), e);
+    if (rc == 0)
+        rc = model_new_table(&f->m, &shape, &c, seed, MODEL_USE, e);
+    opt_release(&model_group, &shape);
+    config_release(&c);
+    if (rc < 0)
+        return err_add(e, rc, "random:%s", preset);
+    f->s = (struct export_source){.m = f->m, .is_random = 1, .seed = seed};
+    f->type = GGUF_T_F32;
+    snprintf(f->name, sizeof f->name, "%.100s", name);
+    return 0;
+}
+
+/* ---- models that are there -------------------------------------------------------------------------- */
+
+/* The type that all matrices of a directory share, fp32 when they share none. */
+static uint32_t type_of_set(const char *dir)
+{
+    struct st_set *s = NULL;
+    uint32_t type = GGUF_T_F32;
+    int same = 1;
+    if (st_set_open(&s, dir, NULL) < 0)
+        return type;
+    for (size_t i = 0; i < st_set_count(s); i++)
+        same &= st_set_at(s, i)->dtype == st_set_at(s, 0)->dtype;
+    if (same && st_set_count(s) > 0)
+        type = st_set_at(s, 0)->dtype == ST_F16    ? GGUF_T_F16
+               : st_set_at(s, 0)->dtype == ST_BF16 ? GGUF_T_BF16
+                                                   : GGUF_T_F32;
+    st_set_close(s);
+    return type;
+}
+
+static uint32_t type_of_gguf(const char *path)
+{
+    struct gguf *g = NULL;
+    uint32_t type = UINT32_MAX, known;
+    char name[16];
+    if (gguf_open(&g, path, NULL) < 0)
+        return GGUF_T_F32;
+    for (size_t i = 0; i < gguf_count(g); i++) {
+        const struct gguf_tensor *t = gguf_at(g, i);
+        if (t->rank == 2)
+            type = type == UINT32_MAX || type == t->type ? t->type : GGUF_T_F32;
+    }
+    snprintf(name, sizeof name, "%s", type == UINT32_MAX ? "F32" : gguf_type_name(type));
+    for (char *p = name; *p; p++)
+        *p = *p >= 'A' && *p <= 'Z' ? (char)(*p - 'A' + 'a') : *p;
+    gguf_close(g);
+    return export_type(&known, name, NULL) == 0 ? known : GGUF_T_F32;
+}
+
+static int ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static void name_it(struct convert_from *f)
+{
+    char path[1024];
+    str_copy(path, sizeof path, f->dir);
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = '\0';
+    const char *slash = strrchr(path, '/');
+    snprintf(f->name, sizeof f->name, "%.100s", slash && slash[1] ? slash + 1 : path);
+    char *dot = strrchr(f->name, '.');
+    if (dot && (strcmp(dot, ".gguf") == 0 || strcmp(dot, ".bin") == 0))
+        *dot = '\0';
+}
+
+/* The model's own, or the one beside a file; none is no mistake. */
+static int find_tokenizer(struct convert_from *f, struct err *e)
+{
+    char where[1024];
+    int rc = DS_ENOTFOUND;
+    if (fs_is_dir(f->dir) || ends_with(f->dir, ".gguf"))
+        rc = tokenizer_load(&f->tokenizer, f->dir, NULL);
+    if (rc == 0 || fs_is_dir(f->dir))
+        return 0;
+    str_copy(where, sizeof where, f->dir);
+    char *slash = strrchr(where, '/');
+    if (slash)
+        slash[slash == where] = '\0';
+    else
+        str_copy(where, sizeof where, ".");
+    rc = tokenizer_load(&f->tokenizer, where, e);
+    return rc == DS_ENOTFOUND ? 0 : rc;
+}
+
+static int open_model(struct convert_from *f, const char *what, struct err *e)
+{
+    int rc = model_locate(what, f->dir, sizeof f->dir, e);
+    if (rc == 0)
+        rc = model_open(&f->m, f->dir, NULL, MODEL_USE, e);
+    if (rc < 0)
+        return rc;
+    f->s = (struct export_source){.m = f->m};
+    f->type = ends_with(f->dir, ".gguf") ? type_of_gguf(f->dir)
+              : fs_is_dir(f->dir)        ? type_of_set(f->dir)
+                                         : GGUF_T_F32;
+    name_it(f);
+    return find_tokenizer(f, e);
+}
+
+int convert_open(struct convert_from *f, const char *what, struct config *given, uint64_t seed,
+                 const char *tokenizer, struct err *e)
+{
+    size_t n = sizeof random_prefix - 1;
+    memset(f, 0, sizeof *f);
+    int rc = 0;
+    if (strncmp(what, random_prefix, n) == 0)
+        rc = open_random(f, what + n, given, seed, e);
+    else if (given->n > 0)
+        rc = err_set(e, DS_EUSAGE, "%s: only a random: model has settings to change (depthscope "
+                                   "help convert lists the keys of convert)",
+                     given->entry[0].key);
+    else
+        rc = open_model(f, what, e);
+    if (rc == 0 && tokenizer[0]) {
+        tokenizer_free(f->tokenizer);
+        f->tokenizer = NULL;
+        rc = strcmp(tokenizer, "bytes") == 0 ? tokenizer_new_bytes(&f->tokenizer, e)
+                                             : tokenizer_load(&f->tokenizer, tokenizer, e);
+    }
+    if (rc == 0 && f->tokenizer && tokenizer_vocab(f->tokenizer) > f->s.m->config.vocab)
+        rc = err_set(e, DS_EFORMAT, "%s: the tokenizer has ids up to %d, the embedding %lld rows",
+                     what, tokenizer_vocab(f->tokenizer) - 1, (long long)f->s.m->config.vocab);
+    if (rc < 0)
+        convert_close(f);
+    return rc;
+}
+
+void convert_close(struct convert_from *f)
+{
+    model_free(f->m);
+    tokenizer_free(f->tokenizer);
+    memset(f, 0, sizeof *f);
+}

@@ -1,0 +1,177 @@
+/* Vocabularies for files of one piece: GGUF's metadata, llama2.c's tokenizer.bin. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "cli/convert.h"
+#include "data/tokenizer_parts.h"
+#include "io/newfile.h"
+
+/* ---- GGUF ------------------------------------------------------------------------------------------ */
+
+/* Rows of the embedding that no token has are told from tokens by their type, as other writers do. */
+static void put_tokens(struct gguf_out *w, const struct tokenizer_parts *p, int64_t rows)
+{
+    char pad[32];
+    gguf_put_array(w, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)rows);
+    for (int64_t i = 0; i < rows; i++) {
+        snprintf(pad, sizeof pad, "[PAD%lld]", (long long)i);
+        if (i < p->tokens)
+            gguf_item_text(w, p->token[i].text, p->token[i].n);
+        else
+            gguf_item_text(w, pad, strlen(pad));
+    }
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)rows);
+    for (int64_t i = 0; i < rows; i++)
+        gguf_item_i32(w, i < p->tokens ? (int32_t)p->token[i].type : TOKEN_UNUSED);
+}
+
+static void put_order(struct gguf_out *w, const struct tokenizer_parts *p, int64_t rows)
+{
+    if (strcmp(p->model, "llama") == 0) {
+        gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)rows);
+        for (int64_t i = 0; i < rows; i++)
+            gguf_item_f32(w, i < p->tokens ? p->token[i].score : -1e9F);
+        return;
+    }
+    gguf_put_array(w, "tokenizer.ggml.merges", GGUF_STRING, p->merges);
+    for (size_t i = 0; i < p->merges; i++)
+        gguf_item_text(w, p->merge[i].text, p->merge[i].n);
+}
+
+static void put_id(struct gguf_out *w, const char *key, int32_t id)
+{
+    if (id >= 0)
+        gguf_put_u32(w, key, (uint32_t)id);
+}
+
+/* "chat_template" of the tokenizer_config.json beside a directory's tokenizer, where there is one. */
+static void put_template(struct gguf_out *w, const char *dir)
+{
+    enum { CONFIG_MAX = 16 << 20 };
+    char path[1200];
+    struct json *j = NULL;
+    size_t n;
+    if (!fs_is_dir(dir) || fs_join(path, sizeof path, dir, "tokenizer_config.json", NULL) < 0 ||
+        json_read_file(&j, path, CONFIG_MAX, NULL) < 0)
+        return;
+    const char *text = json_str(json_get(json_root(j), "chat_template"), &n);
+    if (text)
+        gguf_put_text(w, "tokenizer.chat_template", text, n);
+    json_free(j);
+}
+
+int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct err *e)
+{
+    struct tokenizer_parts p;
+    int64_t rows = f->m->config.vocab;
+    if (!f->tokenizer)
+        return 0;
+    int rc = tokenizer_parts(&p, f->tokenizer, e);
+    if (rc < 0)
+        return rc;
+    gguf_put_text(w, "tokenizer.ggml.model", p.model, strlen(p.model));
+    if (p.pre)
+        gguf_put_text(w, "tokenizer.ggml.pre", p.pre, strlen(p.pre));
+    put_tokens(w, &p, rows);
+    put_order(w, &p, rows);
+    put_id(w, "tokenizer.ggml.bos_token_id", p.bos);
+    put_id(w, "tokenizer.ggml.eos_token_id", p.eos);
+    put_id(w, "tokenizer.ggml.unknown_token_id", p.unk);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", p.add_bos);
+    if (strcmp(p.model, "llama") == 0)
+        gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
+    if (!p.is_exact)
+        gguf_put_text(w, "tokenizer.huggingface.json", p.json, p.json_len);
+    put_template(w, f->dir);
+    tokenizer_parts_release(&p);
+    return 0;
+}
+
+/* ---- llama2.c --------------------------------------------------------------------------------------- */
+
+/* Places that the program assumes: unknown, begin, end, then the 256 bytes. */
+enum { UNKNOWN, BEGIN, END, BYTES, TEXTS = BYTES + 256 };
+
+static const char *what_is_in_the_way(const struct tokenizer_parts *p, int64_t rows)
+{
+    if (strcmp(p->model, "llama") != 0)
+        return "its tokenizer is a byte-level BPE, which tokenizer.bin cannot say";
+    if (p->tokens != rows)
+        return "its tokenizer has fewer ids than the embedding has rows";
+    if (p->tokens < TEXTS || p->bos != BEGIN || p->unk != UNKNOWN)
+        return "tokenizer.bin wants ids 0, 1, 2 to be unknown, begin and end";
+    for (int i = BYTES; i < TEXTS; i++)
+        if (p->token[i].type != TOKEN_BYTE)
+            return "tokenizer.bin wants the 256 bytes at ids 3 to 258";
+    return p->add_space_prefix ? NULL : "tokenizer.bin puts a space before texts, its tokenizer not";
+}
+
+/* A piece as the program prints it: spaces for marks. */
+static void add_piece(struct str *out, const struct token_part *t, int id)
+{
+    static const char mark[] = "\xe2\x96\x81", *const ends[] = {"\n<s>\n", "\n</s>\n"};
+    if (id == BEGIN || id == END) {
+        str_add(out, ends[id - BEGIN]);
+        return;
+    }
+    for (size_t i = 0; i < t->n; i++)
+        if (t->n - i >= 3 && memcmp(t->text + i, mark, 3) == 0) {
+            str_add_char(out, ' ');
+            i += 2;
+        } else {
+            str_add_char(out, t->text[i]);
+        }
+}
+
+static void add_32(struct str *out, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        str_add_char(out, (char)(v >> 8 * i & 255));
+}
+
+static void add_all(struct str *out, const struct tokenizer_parts *p)
+{
+    struct str piece = {0};
+    size_t longest = 0, at = out->len;
+    add_32(out, 0);
+    for (int32_t i = 0; i < p->tokens; i++) {
+        uint32_t bits;
+        float score = i < TEXTS ? 0 : p->token[i].score;
+        str_reset(&piece);
+        add_piece(&piece, &p->token[i], i);
+        memcpy(&bits, &score, sizeof bits);
+        add_32(out, bits);
+        add_32(out, (uint32_t)piece.len);
+        str_add_bytes(out, str_text(&piece), piece.len);
+        longest = piece.len > longest ? piece.len : longest;
+    }
+    for (int i = 0; i < 4 && !out->failed; i++)
+        out->p[at + (size_t)i] = (char)((uint32_t)longest >> 8 * i & 255);
+    out->failed |= piece.failed;
+    str_release(&piece);
+}
+
+int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, const char **why,
+                                struct err *e)
+{
+    struct tokenizer_parts p;
+    struct str out = {0};
+    *why = "no tokenizer was found";
+    if (!f->tokenizer)
+        return 0;
+    int rc = tokenizer_parts(&p, f->tokenizer, e);
+    if (rc < 0)
+        return rc;
+    *why = what_is_in_the_way(&p, f->m->config.vocab);
+    if (!*why) {
+        add_all(&out, &p);
+        rc = out.failed ? err_set(e, DS_EMEM, "%s", path)
+                        : fs_write_file(path, out.p, out.len, e);
+        rc = rc < 0 ? rc : 1;
+    }
+    tokenizer_parts_release(&p);
+    str_release(&out);
+    return rc;
+}

@@ -1,0 +1,166 @@
+/* A conversion's output: a file, or a directory that gets its name when it is whole. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "cli/batch_child.h"
+#include "cli/convert_job.h"
+
+static void note(struct convert_job *j, const char *fmt, ...) DS_PRINTF(2, 3);
+static void note(struct convert_job *j, const char *fmt, ...)
+{
+    va_list ap;
+    BUG_IF(j->notes == CONVERT_NOTES, "convert: too many notes");
+    va_start(ap, fmt);
+    vsnprintf(j->note[j->notes++], sizeof j->note[0], fmt, ap);
+    va_end(ap);
+}
+
+/* A line on a terminal, ten times a second. */
+static int on_progress(void *ctx, double done, double all)
+{
+    struct convert_job *j = ctx;
+    double now = clock_mono();
+    char a[16], b[16];
+    int is_end = done >= all;
+    if (isatty(STDERR_FILENO) && (is_end || now - j->told_at > 0.1)) {
+        fprintf(stderr, is_end ? "\r\033[K" : "\r%s of %s weights\033[K", str_si(a, done),
+                str_si(b, all));
+        j->told_at = now;
+    }
+    return batch_signal != 0;
+}
+
+static int put_vocabulary(struct gguf_out *w, void *ctx, struct err *e)
+{
+    struct convert_job *j = ctx;
+    return convert_put_vocabulary(w, &j->from, e);
+}
+
+static struct export_options export_options_of(struct convert_job *j)
+{
+    return (struct export_options){.type = j->type,
+                                   .name = j->from.name,
+                                   .shard_bytes = (uint64_t)j->o.shard_size,
+                                   .vocabulary = put_vocabulary,
+                                   .progress = on_progress,
+                                   .ctx = j};
+}
+
+/* ---- files ------------------------------------------------------------------------------------------ */
+
+static int write_gguf(struct convert_job *j, struct err *e)
+{
+    struct export_options o = export_options_of(j);
+    int rc = export_gguf(&j->from.s, &o, j->out, &j->r, e);
+    if (rc == 0 && j->r.fell_back)
+        note(j, "%d matrices have rows that are no whole blocks: written as %s", j->r.fell_back,
+             j->r.fallback);
+    j->has_vocabulary = j->from.tokenizer != NULL;
+    return rc;
+}
+
+static int write_llama2c(struct convert_job *j, struct err *e)
+{
+    struct export_options o = export_options_of(j);
+    char path[1200];
+    const char *why = NULL, *slash = strrchr(j->out, '/');
+    snprintf(path, sizeof path, "%.*stokenizer.bin", slash ? (int)(slash - j->out) + 1 : 0, j->out);
+    if (j->from.tokenizer && fs_exists(path) && !j->force)
+        return err_set(e, DS_EEXIST, "%s exists: --force replaces it", path);
+    int rc = export_llama2c(&j->from.s, &o, j->out, &j->r, e);
+    if (rc == 0)
+        rc = convert_write_tokenizer_bin(&j->from, path, &why, e);
+    if (rc < 0)
+        return rc;
+    j->has_vocabulary = rc;
+    if (rc == 0 && j->from.tokenizer)
+        note(j, "no tokenizer.bin: %s", why);
+    return 0;
+}
+
+/* ---- directories ------------------------------------------------------------------------------------- */
+
+/* What the program that made the source keeps beside it and this one does not read. */
+static int copy_beside(const char *from, const char *to, struct err *e)
+{
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "generation_config.json", "chat_template.jinja"};
+    enum { FILE_MAX = 16 << 20 };
+    int rc = 0;
+    for (size_t i = 0; i < DS_LEN(names) && rc == 0 && fs_is_dir(from); i++) {
+        char source[1200], target[1200];
+        struct str text = {0};
+        rc = fs_join(source, sizeof source, from, names[i], e);
+        if (rc == 0)
+            rc = fs_join(target, sizeof target, to, names[i], e);
+        if (rc == 0 && fs_exists(source) && fs_read_file(&text, source, FILE_MAX, NULL) == 0)
+            rc = fs_write_file(target, str_text(&text), text.len, e);
+        str_release(&text);
+    }
+    return rc;
+}
+
+static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
+{
+    struct export_options o = export_options_of(j);
+    char path[1200];
+    int rc = export_hf(&j->from.s, &o, dir, &j->r, e);
+    if (rc == 0 && j->from.tokenizer) {
+        rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
+        if (rc == 0)
+            rc = tokenizer_save(j->from.tokenizer, path, e);
+        j->has_vocabulary = rc == 0;
+    }
+    if (rc == 0)
+        rc = copy_beside(j->from.dir, dir, e);
+    return rc < 0 ? rc : fs_sync_dir(dir, e);
+}
+
+static int write_directory(struct convert_job *j, struct err *e)
+{
+    char part[1200], parent[1024];
+    const char *slash = strrchr(j->out, '/');
+    snprintf(part, sizeof part, "%s.part-%ld", j->out, (long)getpid());
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - j->out) + (slash == j->out) : 1,
+             slash ? j->out : ".");
+    if (fs_ops_get()->mkdir(part, 0755) < 0)
+        return err_errno(e, "create %s", part);
+    int rc = fill_directory(j, part, e);
+    if (rc == 0 && fs_ops_get()->rename(part, j->out) < 0)
+        rc = err_errno(e, "rename %s", j->out);
+    if (rc < 0) {
+        (void)!fs_remove_tree(part, NULL);
+        return rc;
+    }
+    return fs_sync_dir(parent, e);
+}
+
+/* ---- all of them --------------------------------------------------------------------------------------- */
+
+static void tell_what_stays(struct convert_job *j)
+{
+    const struct model *m = j->from.m;
+    int64_t base = model_config_params(&m->config), left = params_count(&m->params) - base;
+    j->parameters = j->from.s.base_only ? base : base + left;
+    if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
+        note(j, "the base alone: routing by %s and %lld parameters of it and of adapters stay behind",
+             m->config.method, (long long)left);
+    if (!j->from.tokenizer)
+        note(j, "without a tokenizer: the model has none beside it (tokenizer=PATH names one)");
+}
+
+int convert_write(struct convert_job *j, struct err *e)
+{
+    j->from.s.base_only = j->o.method;
+    tell_what_stays(j);
+    switch (j->o.to) {
+    case CONVERT_GGUF: return write_gguf(j, e);
+    case CONVERT_LLAMA2C: return write_llama2c(j, e);
+    default: return write_directory(j, e);
+    }
+}
