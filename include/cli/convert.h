@@ -9,7 +9,7 @@
 /* The model that is converted. */
 struct convert_from {
     struct model *m;
-    struct export_source s; /* of m */
+    struct export_source s;      /* of m */
     struct tokenizer *tokenizer; /* NULL: none was found */
     char dir[1024];              /* the directory or file it came from; "" of a random one */
     char name[128];
@@ -22,7 +22,8 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
 void convert_close(struct convert_from *f);
 
 /* tokenizer.ggml.* and the chat template, for a vocabulary of as many rows as the embedding has. */
-int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct err *e) DS_CHECK;
+int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f,
+                           struct err *e) DS_CHECK;
 /* tokenizer.bin of llama2.c.  1: written; 0: this tokenizer cannot be one, *why says what is in the way. */
 int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, const char **why,
                                 struct err *e) DS_CHECK;

@@ -15,7 +15,8 @@ struct export_source {
 };
 
 struct export_options {
-    uint32_t type;        /* enum gguf_type of the matrices; F32, F16, BF16 for a directory; llama2.c is F32 */
+    uint32_t
+        type; /* enum gguf_type of the matrices; F32, F16, BF16 for a directory; llama2.c is F32 */
     const char *name;     /* general.name */
     uint64_t shard_bytes; /* of a directory; above 0 */
     /* Writes the vocabulary's metadata; may be NULL. */
@@ -27,9 +28,10 @@ struct export_options {
 
 struct export_result {
     uint64_t bytes, tensors, files;
-    int fell_back;         /* matrices whose rows are no whole blocks of the type */
-    char fallback[48];     /* what they were written as: "f16 2, q8_0 1" */
-    uint32_t head_type;    /* of embedding and head, where it is another one than asked for: else the type */
+    int fell_back;     /* matrices whose rows are no whole blocks of the type */
+    char fallback[48]; /* what they were written as: "f16 2, q8_0 1" */
+    uint32_t
+        head_type; /* of embedding and head, where it is another one than asked for: else the type */
 };
 
 /* PATH, whole or not at all.  What the format cannot hold is refused by name (DS_EUSAGE, DS_ERANGE), as is a value that a type

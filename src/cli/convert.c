@@ -14,7 +14,9 @@
 #include "cli/convert_job.h"
 
 static struct cli_option options[] = {
-    {.name = "o", .has_value = 1, .help = "OUT  .gguf and .bin are files, anything else a directory"},
+    {.name = "o",
+     .has_value = 1,
+     .help = "OUT  .gguf and .bin are files, anything else a directory"},
     {.name = "force", .help = "replaces a file that is there"},
     {.name = "json", .help = "one JSON object"},
     {.name = NULL},
@@ -48,7 +50,8 @@ static int split_settings(const struct cli_args *a, struct convert_options *o, s
         char key[64];
         snprintf(key, sizeof key, "%.*s", (int)strcspn(a->override[i], "="), a->override[i]);
         snprintf(where, sizeof where, "setting %d", i + 1);
-        rc = config_override(opt_find(&convert_group, key) ? &own : given, a->override[i], where, e);
+        rc =
+            config_override(opt_find(&convert_group, key) ? &own : given, a->override[i], where, e);
     }
     if (rc == 0)
         rc = config_apply(&own, &convert_group, o, e);
@@ -176,8 +179,7 @@ static void tell_text(const struct convert_job *j, struct str *out)
              (unsigned long long)j->r.tensors);
     if (j->r.files > 1)
         str_addf(out, " of %llu files", (unsigned long long)j->r.files);
-    str_addf(out, ", %sB, %s\n", str_si(bytes, (double)j->r.bytes),
-             str_duration(time, j->seconds));
+    str_addf(out, ", %sB, %s\n", str_si(bytes, (double)j->r.bytes), str_duration(time, j->seconds));
     for (size_t i = 0; i < j->notes; i++) {
         str_add(out, "  ");
         cli_add_safe(out, j->note[i], strlen(j->note[i]), -1);

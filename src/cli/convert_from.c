@@ -188,8 +188,9 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
     if (strncmp(what, random_prefix, n) == 0)
         rc = open_random(f, what + n, given, seed, e);
     else if (given->n > 0)
-        rc = err_set(e, DS_EUSAGE, "%s: only a random: model has settings to change (depthscope "
-                                   "help convert lists the keys of convert)",
+        rc = err_set(e, DS_EUSAGE,
+                     "%s: only a random: model has settings to change (depthscope "
+                     "help convert lists the keys of convert)",
                      given->entry[0].key);
     else
         rc = open_model(f, what, e);

@@ -105,7 +105,8 @@ static const char *what_is_in_the_way(const struct tokenizer_parts *p, int64_t r
     for (int i = BYTES; i < TEXTS; i++)
         if (p->token[i].type != TOKEN_BYTE)
             return "tokenizer.bin wants the 256 bytes at ids 3 to 258";
-    return p->add_space_prefix ? NULL : "tokenizer.bin puts a space before texts, its tokenizer not";
+    return p->add_space_prefix ? NULL
+                               : "tokenizer.bin puts a space before texts, its tokenizer not";
 }
 
 /* A piece as the program prints it: spaces for marks. */
@@ -167,8 +168,7 @@ int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, 
     *why = what_is_in_the_way(&p, f->m->config.vocab);
     if (!*why) {
         add_all(&out, &p);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s", path)
-                        : fs_write_file(path, out.p, out.len, e);
+        rc = out.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, out.p, out.len, e);
         rc = rc < 0 ? rc : 1;
     }
     tokenizer_parts_release(&p);

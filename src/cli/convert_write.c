@@ -148,7 +148,8 @@ static void tell_what_stays(struct convert_job *j)
     int64_t base = model_config_params(&m->config), left = params_count(&m->params) - base;
     j->parameters = j->from.s.base_only ? base : base + left;
     if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
-        note(j, "the base alone: routing by %s and %lld parameters of it and of adapters stay behind",
+        note(j,
+             "the base alone: routing by %s and %lld parameters of it and of adapters stay behind",
              m->config.method, (long long)left);
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: the model has none beside it (tokenizer=PATH names one)");

@@ -32,16 +32,17 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        "model without it, to=hf with it",
                        format, c->method);
     if (!s->base_only && c->lora_r > 0)
-        return err_set(e, DS_EUSAGE,
-                       "%s has no place for adapters (model.lora_r=%lld); method=dense converts the "
-                       "model without them, to=hf with them",
-                       format, (long long)c->lora_r);
-    const char *what = c->norm != NORM_RMS           ? "LayerNorm"
-                       : c->position == POS_LEARNED  ? "learned positions"
-                       : c->position == POS_NONE     ? "a model without positions"
-                       : c->mlp != MLP_SWIGLU        ? "an MLP that is not SwiGLU"
-                       : c->embed_scale != 1.0       ? "a scaled embedding (model.embed_scale)"
-                                                     : NULL;
+        return err_set(
+            e, DS_EUSAGE,
+            "%s has no place for adapters (model.lora_r=%lld); method=dense converts the "
+            "model without them, to=hf with them",
+            format, (long long)c->lora_r);
+    const char *what = c->norm != NORM_RMS          ? "LayerNorm"
+                       : c->position == POS_LEARNED ? "learned positions"
+                       : c->position == POS_NONE    ? "a model without positions"
+                       : c->mlp != MLP_SWIGLU       ? "an MLP that is not SwiGLU"
+                       : c->embed_scale != 1.0      ? "a scaled embedding (model.embed_scale)"
+                                                    : NULL;
     return what ? err_set(e, DS_EUSAGE, "%s has no place for %s; to=hf has", format, what) : 0;
 }
 
@@ -83,7 +84,7 @@ static uint32_t file_type(uint32_t type)
 {
     static const struct {
         uint32_t type, number;
-    } rows[] = {{GGUF_T_F32, 0},  {GGUF_T_F16, 1},   {GGUF_T_Q4_0, 2},  {GGUF_T_Q8_0, 7},
+    } rows[] = {{GGUF_T_F32, 0},   {GGUF_T_F16, 1},   {GGUF_T_Q4_0, 2},  {GGUF_T_Q8_0, 7},
                 {GGUF_T_Q4_K, 14}, {GGUF_T_Q5_K, 16}, {GGUF_T_Q6_K, 18}, {GGUF_T_BF16, 32}};
     for (size_t i = 0; i < DS_LEN(rows); i++)
         if (rows[i].type == type)

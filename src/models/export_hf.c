@@ -97,7 +97,8 @@ static void put_row(const void *data, uint64_t i, void *out)
         x->rc = foreign ? fill_foreign(x, t) : fill_rows(x, t, i);
         x->of = t;
         if (x->rc == 0)
-            x->rc = export_step(&x->way, (double)x->n * (double)(p->rank > 1 ? shape[1] : 1), &x->e);
+            x->rc =
+                export_step(&x->way, (double)x->n * (double)(p->rank > 1 ? shape[1] : 1), &x->e);
     }
     if (x->rc < 0)
         memset(out, 0, bytes); /* the directory is given up later */
@@ -233,8 +234,7 @@ static int write_config(const struct export_source *s, const struct model_config
                  : type == GGUF_T_BF16 ? "bfloat16"
                                        : "float32",
                  at + sizeof was - 1);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s", path)
-                        : fs_write_file(path, out.p, out.len, e);
+        rc = out.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, out.p, out.len, e);
     }
     str_release(&text);
     str_release(&out);

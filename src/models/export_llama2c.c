@@ -58,8 +58,9 @@ static void put32(unsigned char *p, int64_t v)
 static int write_header(struct writing *x, struct err *e)
 {
     const struct model_config *c = &x->s->m->config;
-    const int64_t v[] = {c->dim,      c->ffn, c->layers, c->heads,
-                         c->kv_heads, c->tied ? c->vocab : -c->vocab, c->max_seq};
+    const int64_t v[] = {c->dim,    c->ffn,      c->layers,
+                         c->heads,  c->kv_heads, c->tied ? c->vocab : -c->vocab,
+                         c->max_seq};
     unsigned char head[HEADER];
     for (size_t i = 0; i < DS_LEN(v); i++)
         put32(head + 4 * i, v[i]);
@@ -147,9 +148,7 @@ int export_llama2c(const struct export_source *s, const struct export_options *o
         rc = newfile_commit(&x.file, e);
     newfile_abort(&x.file);
     if (rc == 0)
-        *r = (struct export_result){.bytes = bytes,
-                                    .tensors = (uint64_t)s->m->n_base,
-                                    .files = 1,
-                                    .head_type = GGUF_T_F32};
+        *r = (struct export_result){
+            .bytes = bytes, .tensors = (uint64_t)s->m->n_base, .files = 1, .head_type = GGUF_T_F32};
     return rc;
 }

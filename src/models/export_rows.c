@@ -176,8 +176,8 @@ static void encode_task(void *ctx, int task, int worker)
             continue;
         }
         for (size_t k = 0; k < at_once && j->rc[task] == 0; k++)
-            j->rc[task] = encode(j->type, w + k * j->columns, j->columns,
-                                 j->out + (i + k) * j->bytes);
+            j->rc[task] =
+                encode(j->type, w + k * j->columns, j->columns, j->out + (i + k) * j->bytes);
     }
     mem_free(w);
 }
@@ -262,8 +262,8 @@ int export_check_room(const char *path, uint64_t bytes, struct err *e)
     uint64_t left = fs_free_bytes(fs_is_dir(path) ? path : dir);
     if (left == 0 || bytes < left)
         return 0;
-    return err_set(e, DS_EIO, "%s needs %sB, the disk has %sB left", path,
-                   str_si(a, (double)bytes), str_si(b, (double)left));
+    return err_set(e, DS_EIO, "%s needs %sB, the disk has %sB left", path, str_si(a, (double)bytes),
+                   str_si(b, (double)left));
 }
 
 int export_step(struct export_way *way, double more, struct err *e)
