@@ -15,10 +15,9 @@ struct command {
 extern const struct command commands[]; /* ends with name NULL */
 
 command_fn ablate_command, bench_command, calibrate_command, compare_command, convert_command,
-    doctor_command,
-    eval_command, figure_command, generate_command, help_command, inspect_command, isoflop_command,
-    presets_command, runs_command, serve_command, stream_command, sweep_command, tokenize_command,
-    trace_command, train_command, workbench_command;
+    doctor_command, eval_command, figure_command, generate_command, get_command, help_command,
+    inspect_command, isoflop_command, presets_command, runs_command, serve_command, stream_command,
+    sweep_command, tokenize_command, trace_command, train_command, workbench_command;
 
 /* Prints "depthscope: TEXT" on stderr and returns the exit status that fits e->code. */
 int command_fail(const struct err *e);

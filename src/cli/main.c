@@ -23,6 +23,7 @@ const struct command commands[] = {
     {"runs",     "[DIR]",                              "list runs", runs_command},
     {"inspect",  "FILE|DIR",                           "what is in a record file, checkpoint, model, tokenizer or figure", inspect_command},
     {"convert",  "MODEL -o OUT [key=value ...]",       "a model as a Hugging Face directory, GGUF or llama2.c file", convert_command},
+    {"get",      "NAME|--list [-o DIR]",               "download a known model, tokenizer or corpus; resumable, checksummed", get_command},
     {"tokenize", "MODEL|TOKENIZER --text TEXT",        "ids and pieces of a text", tokenize_command},
     {"stream",   "RUN",                                "the record stream on stdout, following a live run", stream_command},
     {"bench",    "[MODEL] [key=value ...]",            "speed of products, steps, prefill and decode; of MODEL its loading and use", bench_command},

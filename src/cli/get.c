@@ -1,0 +1,201 @@
+/* depthscope get NAME: a known model, tokenizer or corpus from the network. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "cli/batch_child.h"
+#include "cli/get.h"
+#include "cli/use.h"
+
+static struct cli_option options[] = {
+    {.name = "o", .has_value = 1, .help = "DIR  where to; NAME in the present directory"},
+    {.name = "list", .help = "what is known, with sizes and licences"},
+    {.name = "json", .help = "one JSON document"},
+    {.name = NULL},
+};
+
+struct get_options {
+    char *base_url, *known;
+};
+#define AT(field) offsetof(struct get_options, field)
+static const struct opt opts[] = {
+    {"base_url", OPT_STRING, AT(base_url), "", 0, 0, NULL,
+     "mirror: replaces scheme://host of every address; default $DEPTHSCOPE_MIRROR", NULL},
+    {"known", OPT_STRING, AT(known), "", 0, 0, NULL, "another table than data/known/known.yaml",
+     NULL},
+};
+const struct opt_group get_group = {.prefix = "", .title = "get", .opts = opts, .n = DS_LEN(opts)};
+
+static int read_table(struct config *table, const struct get_options *o, struct err *e)
+{
+    char dir[1024], path[1200];
+    if (o->known[0])
+        return config_read_yaml(table, o->known, e);
+    int rc = cli_data_dir(dir, sizeof dir, "data", e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "known/known.yaml", e);
+    return rc < 0 ? rc : config_read_yaml(table, path, e);
+}
+
+/* Bytes of all files, -1 when one of them is not known. */
+static int64_t total(const struct get_known *k)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < k->n; i++) {
+        if (k->file[i].bytes < 0 || n > INT64_MAX - k->file[i].bytes)
+            return -1;
+        n += k->file[i].bytes;
+    }
+    return n;
+}
+
+/* ---- the list -------------------------------------------------------------------------------------- */
+
+static void list_row(struct str *out, const char *name, const struct get_known *k)
+{
+    char size[16] = "?";
+    if (total(k) >= 0)
+        str_si(size, (double)total(k));
+    str_addf(out, "%-20s %-10s %7s%s  %s (%s)\n", name, k->kind, size, total(k) >= 0 ? "B" : " ",
+             k->about, k->licence);
+}
+
+static void list_json(struct str *out, const char *name, const struct get_known *k)
+{
+    json_key(out, NULL);
+    str_add(out, "{");
+    json_add_str(out, "name", name);
+    json_add_str(out, "kind", k->kind);
+    json_add_str(out, "licence", k->licence);
+    json_add_str(out, "about", k->about);
+    json_key(out, "bytes");
+    if (total(k) >= 0)
+        str_addf(out, "%" PRId64, total(k));
+    else
+        str_add(out, "null");
+    json_key(out, "files");
+    str_add(out, "[");
+    for (size_t i = 0; i < k->n; i++) {
+        json_key(out, NULL);
+        str_add(out, "{");
+        json_add_str(out, "name", k->file[i].name);
+        json_add_str(out, "sha256", k->file[i].sha256);
+        json_add_str(out, "url", k->file[i].url);
+        str_add(out, "}");
+    }
+    str_add(out, "]}");
+}
+
+static int list(const struct config *known, struct str *out, int json, struct err *e)
+{
+    char **names = NULL;
+    size_t n = 0;
+    struct get_known *k = mem_alloc(1, sizeof *k);
+    int rc = k ? get_names(known, &names, &n, e) : err_set(e, DS_EMEM, "get");
+    str_add(out, json ? "[" : "");
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = get_find(known, names[i], k, e);
+        if (rc == 0 && json)
+            list_json(out, names[i], k);
+        else if (rc == 0)
+            list_row(out, names[i], k);
+    }
+    str_add(out, json ? "]\n" : "");
+    if (names)
+        fs_list_free(names, n);
+    mem_free(k);
+    return rc;
+}
+
+/* ---- one of them ------------------------------------------------------------------------------------- */
+
+static void tell_file(const struct get_job *j, struct str *out, int json)
+{
+    const struct get_file *f = j->file;
+    char size[16];
+    if (json) {
+        json_key(out, NULL);
+        str_add(out, "{");
+        json_add_str(out, "name", f->name);
+        json_add_int(out, "bytes", f->bytes);
+        json_add_str(out, "sha256", f->sha256);
+        json_key(out, "checked");
+        str_add(out, j->checked ? "true" : "false");
+        json_key(out, "was_there");
+        str_add(out, j->was_there ? "true}" : "false}");
+        return;
+    }
+    str_add(out, "  ");
+    cli_add_safe(out, f->name, strlen(f->name), -1);
+    str_addf(out, "  %sB%s, ", str_si(size, (double)f->bytes), j->was_there ? ", was there" : "");
+    str_addf(out,
+             j->checked ? "checksum right\n" : "NOT CHECKED: no checksum is known; SHA-256 %s\n",
+             f->sha256);
+}
+
+static int fetch_all(struct get_known *k, const char *name, const char *dir, const char *mirror,
+                     struct str *out, int json, struct err *e)
+{
+    int rc = fs_mkdirs(dir, e);
+    if (json) {
+        str_add(out, "{");
+        json_add_str(out, "name", name);
+        json_add_str(out, "dir", dir);
+        json_add_str(out, "licence", k->licence);
+        json_key(out, "files");
+        str_add(out, "[");
+    } else {
+        str_addf(out, "%s: %s, licence %s, in ", name, k->kind, k->licence);
+        cli_add_safe(out, dir, strlen(dir), -1);
+        str_add(out, "\n");
+    }
+    batch_catch_signals();
+    for (size_t i = 0; i < k->n && rc == 0; i++) {
+        struct get_job j = {.dir = dir,
+                            .mirror = mirror,
+                            .is_terminal = isatty(STDERR_FILENO),
+                            .file = &k->file[i]};
+        rc = get_fetch(&j, e);
+        if (rc == 0)
+            tell_file(&j, out, json);
+    }
+    str_add(out, json ? "]}\n" : "");
+    return rc;
+}
+
+static int get(const struct cli_args *a, struct str *out, struct err *e)
+{
+    struct get_options o = {0};
+    struct config table = {0};
+    struct get_known *k = mem_alloc(1, sizeof *k);
+    const char *name = NULL, *dir = cli_value(a, "o"), *mirror = getenv("DEPTHSCOPE_MIRROR");
+    int rc = k ? cli_apply(a, &get_group, &o, e) : err_set(e, DS_EMEM, "get");
+    int listing = cli_flag(a, "list"), json = cli_flag(a, "json");
+    if (rc == 0 && listing && a->n_rest > 0)
+        rc = err_set(e, DS_EUSAGE, "get: --list takes no name");
+    if (rc == 0 && !listing)
+        rc = cli_one(a, "get", "NAME", &name, e);
+    if (rc == 0)
+        rc = read_table(&table, &o, e);
+    if (rc == 0 && listing)
+        rc = list(&table, out, json, e);
+    else if (rc == 0) {
+        rc = get_find(&table, name, k, e);
+        mirror = o.base_url[0] ? o.base_url : mirror && mirror[0] ? mirror : NULL;
+        if (rc == 0)
+            rc = fetch_all(k, name, dir ? dir : name, mirror, out, json, e);
+    }
+    opt_release(&get_group, &o);
+    config_release(&table);
+    mem_free(k);
+    return rc;
+}
+
+int get_command(int argc, char **argv)
+{
+    return cli_report(argc, argv, options, get);
+}

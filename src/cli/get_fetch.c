@@ -1,0 +1,355 @@
+/* One file from the network: into NAME.part, from where an earlier try ended, and under its name when it is whole. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "cli/batch_child.h"
+#include "cli/get.h"
+#include "io/filekind.h"
+
+/* Exit statuses of curl. */
+enum {
+    CURL_NO_PROXY = 5,
+    CURL_NO_HOST = 6,
+    CURL_NO_CONNECTION = 7,
+    CURL_CUT = 18,
+    CURL_HTTP = 22,
+    CURL_TIMEOUT = 28,
+    CURL_NO_RANGE = 33,
+    CURL_EMPTY = 52,
+    CURL_BROKEN = 56,
+};
+enum { TRIES = 3, WORDS = 1024, AT_LEAST = 1000 /* bytes a second, for a minute */ };
+
+static int64_t size_of(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* The URL with scheme://host replaced. */
+static int make_url(struct get_job *j, struct err *e)
+{
+    const char *url = j->file->url, *host = strstr(url, "://"), *rest = url;
+    char mirror[512] = "";
+    if (j->mirror) {
+        rest = host ? strchr(host + 3, '/') : NULL;
+        rest = rest ? rest : "/";
+        if (str_copy(mirror, sizeof mirror, j->mirror))
+            return err_set(e, DS_ERANGE, "get: the mirror's address is too long");
+        for (size_t n = strlen(mirror); n > 0 && mirror[n - 1] == '/'; n--)
+            mirror[n - 1] = '\0';
+        if (strncmp(mirror, "https://", 8) != 0 && strncmp(mirror, "http://", 7) != 0)
+            return err_set(e, DS_EUSAGE, "get: mirror %s begins neither with https:// nor http://",
+                           mirror);
+    }
+    if ((size_t)snprintf(j->url, sizeof j->url, "%s%s", mirror, rest) >= sizeof j->url)
+        return err_set(e, DS_ERANGE, "get: the address of %s is too long", j->file->name);
+    return 0;
+}
+
+/* "curl: (22) ..." without the name. */
+static const char *last_line(char *words)
+{
+    size_t n = strlen(words);
+    while (n > 0 && (words[n - 1] == '\n' || words[n - 1] == '\r'))
+        words[--n] = '\0';
+    char *line = strrchr(words, '\n');
+    line = line ? line + 1 : words;
+    return strncmp(line, "curl: ", 6) == 0 ? line + 6 : line;
+}
+
+static int tell_failure(const struct get_job *j, int status, char *words, struct err *e)
+{
+    const char *line = last_line(words), *resume = "; the same command goes on from there";
+    char have[48] = "";
+    int64_t n = size_of(j->part);
+    if (n > 0)
+        snprintf(have, sizeof have, ", %" PRId64 " bytes are there", n);
+    if (batch_signal || status > 128)
+        return err_set(e, DS_ESTOP, "get: interrupted%s%s", have, have[0] ? resume : "");
+    if (status == CURL_NO_HOST || status == CURL_NO_CONNECTION || status == CURL_NO_PROXY)
+        return err_set(e, DS_EIO, "get: no network: %s cannot be reached: %s", j->url, line);
+    if (status == CURL_HTTP)
+        return err_set(e, DS_EIO, "get: %s: %s", j->url, line);
+    return err_set(e, DS_EIO, "get: %s broke off%s: %s%s", j->url, have, line,
+                   have[0] ? resume : "");
+}
+
+static const char *redirects_to(const struct get_job *j)
+{
+    return strncmp(j->url, "https://", 8) == 0 ? "=https" : "=http,https";
+}
+
+/* ---- what the server says beforehand --------------------------------------------------------------- */
+
+/* Value of a header line, up to its end; the last one of that name counts.  "" when there is none. */
+static void header(char *out, size_t size, const char *all, const char *name)
+{
+    size_t n = strlen(name);
+    out[0] = '\0';
+    for (const char *p = all; p && *p; p = strchr(p, '\n'), p = p ? p + 1 : NULL) {
+        if (strncasecmp(p, name, n) != 0 || p[n] != ':')
+            continue;
+        const char *v = p + n + 1 + strspn(p + n + 1, " \t\"");
+        snprintf(out, size, "%.*s", (int)strcspn(v, "\"\r\n"), v);
+    }
+}
+
+/* Size and SHA-256 as a model hub tells them of its large files (X-Linked-Size, X-Linked-ETag). */
+static int ask_server(struct get_job *j, struct err *e)
+{
+    const char *const argv[] = {"curl",
+                                "-sS",
+                                "-f",
+                                "-I",
+                                "-L",
+                                "--max-redirs",
+                                "10",
+                                "--proto",
+                                "=http,https",
+                                "--proto-redir",
+                                redirects_to(j),
+                                "--connect-timeout",
+                                "20",
+                                "--",
+                                j->url,
+                                NULL};
+    struct str out = {0};
+    char words[WORDS], v[128], *end;
+    int status = 0;
+    int rc = get_curl(argv, &out, words, sizeof words, NULL, NULL, &status, e);
+    if (rc == 0 && status != 0)
+        rc = tell_failure(j, status, words, e);
+    if (rc == 0) {
+        header(v, sizeof v, str_text(&out), "x-linked-etag");
+        if (strlen(v) == 64 && strspn(v, "0123456789abcdef") == 64 && !j->file->sha256[0])
+            str_copy(j->file->sha256, sizeof j->file->sha256, v);
+        header(v, sizeof v, str_text(&out), "x-linked-size");
+        if (!v[0])
+            header(v, sizeof v, str_text(&out), "content-length");
+        errno = 0;
+        long long n = strtoll(v, &end, 10);
+        if (v[0] && !*end && !errno && n > 0 && j->file->bytes < 0)
+            j->file->bytes = n;
+    }
+    str_release(&out);
+    return rc;
+}
+
+/* ---- the transfer ----------------------------------------------------------------------------------- */
+
+static void on_tick(void *ctx)
+{
+    const struct get_job *j = ctx;
+    char a[16], b[16], rate[16];
+    int64_t n = size_of(j->part);
+    double seconds = clock_mono() - j->started;
+    if (!j->is_terminal || n < 0)
+        return;
+    fprintf(stderr, "\r%s: %sB of %s%s, %sB/s\033[K", j->file->name, str_si(a, (double)n),
+            j->file->bytes >= 0 ? str_si(b, (double)j->file->bytes) : "?",
+            j->file->bytes >= 0 ? "B" : "",
+            str_si(rate, seconds > 0 ? (double)(n - j->begun_at) / seconds : 0));
+}
+
+static int check_room(const struct get_job *j, struct err *e)
+{
+    char a[16], b[16];
+    int64_t have = size_of(j->part), need = j->file->bytes - (have > 0 ? have : 0);
+    uint64_t left = fs_free_bytes(j->dir);
+    if (j->file->bytes < 0 || left == 0 || need < 0 || (uint64_t)need < left)
+        return 0;
+    return err_set(e, DS_EIO, "get: %s needs %sB, the disk of %s has %sB left", j->file->name,
+                   str_si(a, (double)need), j->dir, str_si(b, (double)left));
+}
+
+static int transfer_once(struct get_job *j, char *words, int *status, struct err *e)
+{
+    char most[32], speed[16];
+    snprintf(most, sizeof most, "%" PRId64, j->file->bytes);
+    snprintf(speed, sizeof speed, "%d", AT_LEAST);
+    const char *argv[] = {"curl",
+                          "-sS",
+                          "-f",
+                          "-L",
+                          "--max-redirs",
+                          "10",
+                          "--proto",
+                          "=http,https",
+                          "--proto-redir",
+                          redirects_to(j),
+                          "--connect-timeout",
+                          "20",
+                          "--speed-limit",
+                          speed,
+                          "--speed-time",
+                          "60",
+                          "-C",
+                          "-",
+                          "-o",
+                          j->part,
+                          "--",
+                          j->url,
+                          NULL};
+    return get_curl(argv, NULL, words, WORDS, on_tick, j, status, e);
+}
+
+static int is_passing(int status)
+{
+    return status == CURL_CUT || status == CURL_TIMEOUT || status == CURL_EMPTY ||
+           status == CURL_BROKEN;
+}
+
+/* A connection that breaks off is taken up again while that brings something. */
+static int transfer(struct get_job *j, struct err *e)
+{
+    char words[WORDS];
+    int status = 0, rc = 0;
+    j->begun_at = size_of(j->part) > 0 ? size_of(j->part) : 0;
+    j->started = clock_mono();
+    for (int i = 0; i < TRIES && rc == 0; i++) {
+        int64_t before = size_of(j->part);
+        if (j->file->bytes >= 0 && before >= j->file->bytes)
+            break; /* all of it is there */
+        rc = transfer_once(j, words, &status, e);
+        if (rc == 0 && status == CURL_NO_RANGE) { /* this server begins at the beginning only */
+            unlink(j->part);
+            continue;
+        }
+        if (rc == 0 &&
+            (status == 0 || !is_passing(status) || size_of(j->part) <= before || batch_signal))
+            break;
+    }
+    if (j->is_terminal)
+        fputs("\r\033[K", stderr);
+    if (rc < 0)
+        return rc;
+    return status == 0 ? 0 : tell_failure(j, status, words, e);
+}
+
+/* ---- what came ----------------------------------------------------------------------------------------- */
+
+/* Out of the way of the next try, but not lost. */
+static void set_aside(const struct get_job *j, char *bad, size_t size)
+{
+    snprintf(bad, size, "%s.bad", j->path);
+    if (rename(j->part, bad) != 0)
+        str_copy(bad, size, j->part);
+}
+
+/* A page in place of a file: many servers say so with status 200. */
+static const char *is_a_page(const struct get_job *j)
+{
+    unsigned char head[32];
+    const char *kind = NULL, *dot = strrchr(j->file->name, '.');
+    int fd = open(j->part, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    if (n > 0)
+        kind = file_kind(head, (size_t)n);
+    int html = kind && (strstr(kind, "HTML") || strstr(kind, "git-lfs"));
+    return html && !(dot && strcmp(dot, ".html") == 0) ? kind : NULL;
+}
+
+static int check(struct get_job *j, struct err *e)
+{
+    char sum[65], bad[1300];
+    struct get_file *f = j->file;
+    int64_t n = size_of(j->part);
+    const char *page = is_a_page(j);
+    if (n < 0) /* an empty answer makes no file */
+        return err_set(e, DS_EIO, "get: %s: the answer was empty", j->url);
+    int wrong_size = f->bytes >= 0 && n != f->bytes;
+    if (page) {
+        set_aside(j, bad, sizeof bad);
+        return err_set(e, DS_EFORMAT, "get: %s sent %s in place of %s; it is kept as %s", j->url,
+                       page, f->name, bad);
+    }
+    if (wrong_size) {
+        set_aside(j, bad, sizeof bad);
+        return err_set(e, DS_EFORMAT,
+                       "get: %s has %" PRId64 " bytes, not %" PRId64 "; it is kept as %s", f->name,
+                       n, f->bytes, bad);
+    }
+    int rc = sha256_file(j->part, sum, e);
+    if (rc < 0)
+        return rc;
+    if (f->sha256[0] && strcmp(sum, f->sha256) != 0) {
+        set_aside(j, bad, sizeof bad);
+        return err_set(e, DS_EFORMAT,
+                       "get: %s: its SHA-256 is %s, it should be %s; it is kept as %s", f->name,
+                       sum, f->sha256, bad);
+    }
+    j->checked = f->sha256[0] != '\0';
+    f->bytes = n;
+    str_copy(f->sha256, sizeof f->sha256, sum);
+    return 0;
+}
+
+/* What is there under the name already. */
+static int check_old(struct get_job *j, struct err *e)
+{
+    char sum[65];
+    struct get_file *f = j->file;
+    int rc = sha256_file(j->path, sum, e);
+    if (rc < 0)
+        return rc;
+    if (f->sha256[0] && strcmp(sum, f->sha256) != 0)
+        return err_set(e, DS_EEXIST,
+                       "get: %s is there with another SHA-256 (%s, not %s): move it away", j->path,
+                       sum, f->sha256);
+    j->was_there = 1;
+    j->checked = f->sha256[0] != '\0';
+    f->bytes = size_of(j->path);
+    str_copy(f->sha256, sizeof f->sha256, sum);
+    return 0;
+}
+
+static int sync_file(const char *path, struct err *e)
+{
+    int fd = -1;
+    int rc = fs_open_read(&fd, path, e);
+    if (rc < 0)
+        return rc;
+    if (fs_ops_get()->fsync(fd) < 0)
+        rc = err_errno(e, "sync %s", path);
+    fs_ops_get()->close(fd);
+    return rc;
+}
+
+int get_fetch(struct get_job *j, struct err *e)
+{
+    int rc = make_url(j, e);
+    j->checked = j->was_there = 0;
+    if (rc == 0)
+        rc = fs_join(j->path, sizeof j->path, j->dir, j->file->name, e);
+    if (rc < 0)
+        return rc;
+    snprintf(j->part, sizeof j->part, "%s.part", j->path);
+    if (fs_exists(j->path))
+        return check_old(j, e);
+    if (j->file->bytes < 0 || !j->file->sha256[0])
+        rc = ask_server(j, e);
+    if (rc == 0)
+        rc = check_room(j, e);
+    if (rc == 0)
+        rc = transfer(j, e);
+    if (rc == 0)
+        rc = check(j, e);
+    if (rc == 0)
+        rc = sync_file(j->part, e);
+    if (rc == 0 && fs_ops_get()->rename(j->part, j->path) < 0)
+        rc = err_errno(e, "rename %s", j->path);
+    return rc < 0 ? rc : fs_sync_dir(j->dir, e);
+}

@@ -1,0 +1,331 @@
+"""depthscope get against a server of this machine: whole, resumed, corrupted, cut off, refused, interrupted.
+DEPTHSCOPE names the program."""
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+BODY = bytes((i * 7 + i // 251) & 255 for i in range(300000))
+SUM = hashlib.sha256(BODY).hexdigest()
+tests = []
+served = []  # (path, Range or None) of each GET
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def do_HEAD(self):
+        self.answer(False)
+
+    def do_GET(self):
+        served.append((self.path, self.headers.get("Range")))
+        self.answer(True)
+
+    def answer(self, body):
+        mode = self.path.strip("/").split("/")[0]
+        data, start, status = BODY, 0, 200
+        if mode == "missing":
+            data, status = b"not here", 404
+        elif mode == "page":
+            data = b"<!DOCTYPE html><html>sign in</html>"
+        elif mode == "corrupt":
+            data = BODY[:1000] + b"\x55" + BODY[1001:]
+        elif mode == "short":
+            data = BODY[:-10]
+        wanted = self.headers.get("Range")
+        if wanted and mode != "norange" and status == 200:
+            start = int(wanted.split("=")[1].split("-")[0])
+            if start >= len(data):
+                self.send_response(416)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            status = 206
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data) - start))
+        if status == 206:
+            self.send_header("Content-Range", "bytes %d-%d/%d" % (start, len(data) - 1, len(data)))
+        if mode == "hub":
+            self.send_header("X-Linked-ETag", '"%s"' % SUM)
+            self.send_header("X-Linked-Size", str(len(BODY)))
+        self.end_headers()
+        if not body:
+            return
+        end = len(data)
+        if mode == "cut":  # 100,000 bytes an answer, then the connection breaks
+            end = min(end, start + 100000)
+        if mode == "stuck":
+            end = max(start, 50000)
+        if mode == "slow" and not wanted:
+            for at in range(0, end, 10000):
+                try:
+                    self.wfile.write(data[at:at + 10000])
+                except OSError:
+                    return
+                time.sleep(0.1)
+            return
+        try:
+            self.wfile.write(data[start:end])
+        except OSError:
+            pass
+        if end < len(data):
+            self.close_connection = True
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def table(mode, size=len(BODY), sha=SUM, name="a.bin"):
+    with open("known.yaml", "w") as f:
+        f.write("thing:\n  kind: model\n  licence: MIT\n  about: a thing\n  f1: %s %s %s https://example.invalid/%s/x\n"
+                % (name, size, sha, mode))
+
+
+def start(*words, **env):
+    return subprocess.Popen([PROGRAM, "get", "thing", "known=known.yaml", *words], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, start_new_session=True,
+                            env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "NO_PROXY": "*", **env})
+
+
+def get(*words, code=0, **env):
+    p = start(*words, **env)
+    out, err = p.communicate(timeout=60 * SLOW)
+    err = err.decode()
+    assert p.returncode == code, (p.returncode, err)
+    if code:
+        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
+    return out.decode() if code == 0 else err
+
+
+def whole(path="thing/a.bin"):
+    with open(path, "rb") as f:
+        assert f.read() == BODY
+    assert not os.path.exists(path + ".part")
+
+
+@test
+def a_file_comes_whole_and_is_not_fetched_twice():
+    table("plain")
+    assert "checksum right" in get()
+    whole()
+    n = len(served)
+    assert "was there" in get()
+    assert len(served) == n
+    x = json.loads(get("--json", "-o", "other"))
+    whole("other/a.bin")
+    assert x["files"] == [{"name": "a.bin", "bytes": len(BODY), "sha256": SUM, "checked": True, "was_there": False}]
+
+
+@test
+def an_earlier_try_is_gone_on_with():
+    table("plain")
+    os.mkdir("thing")
+    with open("thing/a.bin.part", "wb") as f:
+        f.write(BODY[:123456])
+    get()
+    whole()
+    assert served[-1][1] == "bytes=123456-", served[-1]
+
+
+@test
+def a_server_without_ranges_begins_again():
+    table("norange")
+    os.mkdir("thing")
+    with open("thing/a.bin.part", "wb") as f:
+        f.write(BODY[:1000])
+    get()
+    whole()
+
+
+@test
+def a_part_that_is_already_whole_needs_no_server():
+    table("missing")
+    os.mkdir("thing")
+    with open("thing/a.bin.part", "wb") as f:
+        f.write(BODY)
+    get()
+    whole()
+
+
+@test
+def a_connection_that_breaks_is_taken_up_again():
+    table("cut")
+    get()
+    whole()
+    assert [r for _, r in served] == [None, "bytes=100000-", "bytes=200000-"], served
+
+
+@test
+def one_that_brings_nothing_more_is_told_and_resumed_later():
+    table("stuck")
+    err = get(code=1)
+    assert "broke off, 50000 bytes are there" in err, err
+    assert os.path.getsize("thing/a.bin.part") == 50000
+    table("plain")
+    get()
+    whole()
+    assert served[-1][1] == "bytes=50000-", served
+
+
+@test
+def a_wrong_sum_says_both_and_keeps_the_file_aside():
+    table("corrupt")
+    err = get(code=1)
+    assert SUM in err and err.count("SHA-256") == 1 and "a.bin.bad" in err, err
+    assert not os.path.exists("thing/a.bin") and not os.path.exists("thing/a.bin.part")
+    assert os.path.getsize("thing/a.bin.bad") == len(BODY)
+    table("plain")
+    get()
+    whole()
+
+
+@test
+def a_wrong_size_says_both():
+    table("short")
+    err = get(code=1)
+    assert str(len(BODY)) in err and str(len(BODY) - 10) in err, err
+    table("plain", size=len(BODY) - 5)
+    err = get(code=1)
+    assert "has %d bytes, not %d" % (len(BODY), len(BODY) - 5) in err, err
+    assert os.listdir("thing") == ["a.bin.bad"]
+
+
+@test
+def a_missing_file_names_the_address_and_the_answer():
+    table("missing")
+    err = get(code=1)
+    assert "404" in err and "/missing/x" in err, err
+    assert os.listdir("thing") == []
+
+
+@test
+def a_page_in_place_of_a_file_is_recognised():
+    table("page")
+    assert "HTML page" in get(code=1)
+    table("page", size="-", sha="-")
+    assert "HTML page" in get(code=1)
+    assert not os.path.exists("thing/a.bin")
+
+
+@test
+def a_sum_that_only_the_server_knows_is_used_and_none_at_all_is_told():
+    table("hub", size="-", sha="-")
+    assert "checksum right" in get()
+    whole()
+    shutil.rmtree("thing")
+    table("plain", size="-", sha="-")
+    out = get()
+    assert "NOT CHECKED" in out and SUM in out, out
+    whole()
+
+
+@test
+def an_interrupt_keeps_what_came_and_the_next_try_goes_on():
+    table("slow")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        p = start()
+        end = time.time() + 30 * SLOW
+        while time.time() < end and not (os.path.exists("thing/a.bin.part") and
+                                         os.path.getsize("thing/a.bin.part") >= 16384):
+            time.sleep(0.02)
+        if number == signal.SIGINT:  # as a terminal does: to the whole group
+            os.killpg(p.pid, number)
+        else:
+            p.send_signal(number)
+        _, err = p.communicate(timeout=30 * SLOW)
+        assert p.returncode == 1 and b"interrupted" in err and err.count(b"\n") == 1, err
+        have = os.path.getsize("thing/a.bin.part")
+        assert 0 < have < len(BODY)
+        get()
+        whole()
+        assert served[-1][1] == "bytes=%d-" % have, (served[-1], have)
+        shutil.rmtree("thing")
+
+
+@test
+def no_network_is_one_line():
+    table("plain")
+    assert "no network" in get("base_url=http://127.0.0.1:9", code=1)
+    p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml"], stderr=subprocess.PIPE, timeout=60,
+                       env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "PATH": "/nowhere"})
+    assert p.returncode == 1 and b"curl is not installed" in p.stderr, p.stderr
+
+
+@test
+def another_file_of_that_name_is_left_alone():
+    table("plain")
+    os.mkdir("thing")
+    with open("thing/a.bin", "w") as f:
+        f.write("mine")
+    err = get(code=1)
+    assert "move it away" in err and SUM in err, err
+    assert open("thing/a.bin").read() == "mine"
+
+
+@test
+def tables_that_cannot_be_are_refused():
+    for line, part in (("../x 1 - https://e/x", "no name for a file"), ("a 1 - ftp://e/x", "no address"),
+                       ("a x - https://e/x", "no size"), ("a 1 abc https://e/x", "no SHA-256"), ("a 1", "FILE BYTES")):
+        with open("known.yaml", "w") as f:
+            f.write("thing:\n  kind: model\n  licence: MIT\n  about: x\n  f1: %s\n" % line)
+        assert part in get(code=1)
+    table("plain")
+    p = subprocess.run([PROGRAM, "get", "thang", "known=known.yaml"], stderr=subprocess.PIPE, timeout=60)
+    assert p.returncode == 1 and b"did you mean thing" in p.stderr
+
+
+@test
+def the_list_has_every_name_and_its_addresses_are_pinned():
+    out = subprocess.run([PROGRAM, "get", "--list", "--json"], stdout=subprocess.PIPE, timeout=60, check=True).stdout
+    known = json.loads(out)
+    assert {"stories260k", "tinystories-656k", "tinyshakespeare"} <= {k["name"] for k in known}
+    for k in known:
+        assert k["licence"] and k["about"] and k["files"], k
+        for f in k["files"]:
+            assert f["url"].startswith("https://"), f
+            assert f["sha256"] or "huggingface.co" in f["url"], f
+
+
+def main():
+    name = os.path.splitext(os.path.basename(__file__))[0]
+    if not PROGRAM or not shutil.which("curl"):
+        print("%s: skipped: %s" % (name, "curl is not installed" if PROGRAM else "no program"))
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    global URL
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    URL = "http://127.0.0.1:%d" % server.server_address[1]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    failed = 0
+    for t in tests:
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as d:
+            os.chdir(d)
+            del served[:]
+            try:
+                t()
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
+            finally:
+                os.chdir(before)
+    server.shutdown()
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())
