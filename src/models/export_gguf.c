@@ -259,6 +259,8 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     if (rc == 0)
         rc = write_tensors(&x, e);
     if (rc == 0)
+        rc = export_check_source(s, e);
+    if (rc == 0)
         rc = gguf_out_end(x.w, e);
     if (rc == 0)
         tell_result(&x);

@@ -57,8 +57,10 @@ static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
     x->n = n;
     if (!x->rows)
         return err_set(&x->e, DS_EMEM, "no memory for rows of %s", p->name);
-    return export_encode(x->s, t->part[0], ROWS_AS_THEY_ARE, t->type, (size_t)row, n, x->rows,
-                         &x->e);
+    int rc =
+        export_encode(x->s, t->part[0], ROWS_AS_THEY_ARE, t->type, (size_t)row, n, x->rows, &x->e);
+    export_drop(x->s, t->part[0], (size_t)row, n);
+    return rc;
 }
 
 /* The whole of a transposed tensor (in, out) or one of several parts. */
@@ -273,6 +275,8 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
         rc = write_config(s, &c, o->type, path, e);
     if (rc == 0)
         rc = write_shards(&x, dir, out, n, r, e);
+    if (rc == 0)
+        rc = export_check_source(s, e);
     mem_free(x.rows);
     mem_free(t);
     mem_free(out);

@@ -145,6 +145,8 @@ int export_llama2c(const struct export_source *s, const struct export_options *o
     if (rc == 0)
         rc = write_all(&x, e);
     if (rc == 0)
+        rc = export_check_source(s, e);
+    if (rc == 0)
         rc = newfile_commit(&x.file, e);
     newfile_abort(&x.file);
     if (rc == 0)

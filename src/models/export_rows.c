@@ -8,7 +8,6 @@
 #include "base/pool.h"
 #include "engine/bf16.h"
 #include "io/st_dtype.h"
-#include "models/blocks.h"
 #include "models/values.h"
 
 /* Values of one chunk that is held, and of one task in it. */
@@ -217,11 +216,24 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
                                        uint32_t type)
 {
     enum quant_kind kind = kind_of(type);
-    if (s->is_random || kind == QUANT_NONE || !s->m->file_blocks ||
-        !file_blocks_have(s->m, i, kind))
+    if (s->is_random || kind == QUANT_NONE || !s->m->params.p[i].elsewhere)
         return NULL;
-    const struct file_block *b = &s->m->file_blocks->v[i];
-    return (b->head_dim > 0) == (order == ROWS_INTERLEAVED) ? b->p : NULL;
+    const struct stored *at = &s->m->stored.v[i];
+    int is_interleaved = at->head_dim > 0;
+    return at->kind == kind && is_interleaved == (order == ROWS_INTERLEAVED) ? at->data : NULL;
+}
+
+/* Pages of a file that have been read need not stay. */
+void export_drop(const struct export_source *s, int i, size_t row, size_t n)
+{
+    const struct param *p = &s->m->params.p[i];
+    if (!s->is_random && p->elsewhere)
+        stored_drop(&s->m->stored.v[i], p, row, n);
+}
+
+int export_check_source(const struct export_source *s, struct err *e)
+{
+    return s->is_random ? 0 : stored_unchanged(s->m, e);
 }
 
 int export_write(const struct export_source *s, int i, enum row_order order, uint32_t type,
@@ -234,6 +246,7 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
     int rc = 0;
     if (whole) {
         rc = sink(ctx, whole, rows * bytes, e);
+        export_drop(s, i, 0, rows);
         return rc < 0 ? rc : export_step(way, (double)p->n, e);
     }
     unsigned char *out = mem_alloc(step < rows ? step : rows, bytes);
@@ -242,6 +255,7 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
     for (size_t row = 0, n; row < rows && rc == 0; row += n) {
         n = rows - row < step ? rows - row : step;
         rc = export_encode(s, i, order, type, row, n, out, e);
+        export_drop(s, i, row, n);
         if (rc == 0)
             rc = sink(ctx, out, n * bytes, e);
         if (rc == 0)

@@ -22,6 +22,8 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
 /* The same as bytes of a type, out (n rows), shared out over the pool.  DS_ENUMERIC, DS_ERANGE naming the tensor. */
 int export_encode(const struct export_source *s, int i, enum row_order order, uint32_t type,
                   size_t row, size_t n, unsigned char *out, struct err *e) DS_CHECK;
+/* Rows that have been written: their pages need not stay in memory. */
+void export_drop(const struct export_source *s, int i, size_t row, size_t n);
 /* How far a conversion is, in weights. */
 struct export_way {
     const struct export_options *o;
@@ -34,6 +36,8 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
                  export_sink *sink, void *ctx, struct export_way *way, struct err *e) DS_CHECK;
 /* The least rows that make about a few MiB. */
 size_t export_chunk_rows(const struct param *p);
+/* DS_EFORMAT when a file that the numbers came from was changed meanwhile. */
+int export_check_source(const struct export_source *s, struct err *e) DS_CHECK;
 /* DS_EIO with both figures when the disk of PATH has no room for so many bytes. */
 int export_check_room(const char *path, uint64_t bytes, struct err *e) DS_CHECK;
 
