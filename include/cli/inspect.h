@@ -3,10 +3,23 @@
 
 #include "cli/use.h"
 
-/* What is in a file or directory, as text for a terminal. */
-int inspect_path(const char *path, struct str *out, struct err *e) DS_CHECK;
-/* Metadata and tensors of a GGUF file; the header of a llama2.c model. */
-int inspect_gguf(const char *path, struct str *out, struct err *e) DS_CHECK;
-int inspect_llama2c(const char *path, struct str *out, struct err *e) DS_CHECK;
+/* Where it is told: text for a terminal, or one JSON object a call. */
+struct inspect {
+    struct str *out;
+    int json;
+};
+/* What is in a file or directory; each appends all of it.  DS_* when it is not what its name says. */
+typedef int inspect_fn(const char *path, struct inspect *x, struct err *e);
+inspect_fn inspect_path, inspect_records;
+/* Weights: safetensors (a file, or an index with its shards), GGUF, llama2.c. */
+inspect_fn inspect_tensors, inspect_gguf, inspect_llama2c;
+/* A directory with config.json; one with adapter_config.json; a tokenizer in any of its forms. */
+inspect_fn inspect_model, inspect_adapter, inspect_tokenizer;
+
+/* Text from a file, sanitised and cut. */
+void inspect_safe(struct str *out, const char *text);
+/* Opens an object of this kind: {"kind":KIND,"path":PATH */
+void inspect_begin(struct inspect *x, const char *kind, const char *path);
+void inspect_shape(struct str *out, const uint64_t *shape, int rank);
 
 #endif
