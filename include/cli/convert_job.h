@@ -10,7 +10,6 @@ struct convert_options {
     char *weights, *tokenizer;
     int64_t shard_size, seed, threads;
 };
-extern const struct opt_group convert_group;
 
 enum { CONVERT_NOTES = 4 };
 struct convert_job {

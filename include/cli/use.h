@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 
 /* Keys of commands, for `help keys`; those of a model, a run, evaluation and generation are in their own headers. */
-extern const struct opt_group trace_group;
+extern const struct opt_group convert_group, get_group, trace_group;
 
 /* The nearest of n names by spelling; NULL only for n = 0. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);

@@ -222,8 +222,6 @@ int convert_command(int argc, char **argv)
     struct config given = {0};
     struct str out = {0};
     const char *model;
-    cli_help_after("  MODEL may be random:PRESET, a model of that shape with initial weights; "
-                   "model.KEY=value changes it\n");
     int rc = cli_parse(&a, options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);

@@ -74,6 +74,8 @@ static void list_keys(struct str *out)
     list_group(out, &gen_group, "`depthscope generate`");
     list_group(out, &trace_group, "`depthscope trace`");
     list_group(out, &speed_group, "`depthscope bench`");
+    list_group(out, &convert_group, "`depthscope convert`");
+    list_group(out, &get_group, "`depthscope get`");
 }
 
 static const struct {
@@ -81,7 +83,8 @@ static const struct {
     const struct opt_group *group;
 } keys_of[] = {
     {"eval", &ppl_group},    {"calibrate", &ppl_group}, {"generate", &gen_group},
-    {"trace", &trace_group}, {"bench", &speed_group},
+    {"trace", &trace_group}, {"bench", &speed_group},   {"convert", &convert_group},
+    {"get", &get_group},
 };
 
 static void list_presets(struct str *out)
