@@ -1,0 +1,183 @@
+"""depthscope convert as a script meets it: formats by name, what is told, what is refused, what is left behind.
+DEPTHSCOPE names the program."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "shared", "data")
+TEXT = "Once upon a time, Lily said: \"I\u2019m 3!\"  Then\nshe ran \u2603."
+tests = []
+
+
+class Skip(Exception):
+    pass
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, code=0):
+    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100 * SLOW)
+    err = p.stderr.decode()
+    assert p.returncode == code, (words, p.returncode, err)
+    if code:
+        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
+    return p.stdout.decode() if code == 0 else err
+
+
+def convert(*words):
+    return json.loads(run("convert", *words, "--json"))
+
+
+def shared(path):
+    full = os.path.join(SHARED, path)
+    if not os.path.exists(full):
+        raise Skip(path)
+    return full
+
+
+def weights(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+            for k, v in header.items() if k != "__metadata__"}
+
+
+def ids(model):
+    return json.loads(run("tokenize", model, "--text", TEXT, "--json"))["ids"]
+
+
+@test
+def directories_come_back_from_gguf_and_llama2c_bit_by_bit():
+    convert("random:tiny", "-o", "a", "model.method=dense", "model.tied=false")
+    first = weights("a/model.safetensors")
+    for middle in ("b.gguf", "b.bin"):
+        convert("a", "-o", middle)
+        convert(middle, "-o", middle + "-hf")
+        assert weights(middle + "-hf/model.safetensors") == first, middle
+    assert convert("a", "-o", "a16", "weights=bf16")["weights"] == "bf16"
+    assert convert("a16", "-o", "a16.gguf")["weights"] == "bf16", "auto keeps what is there"
+    assert convert("a16.gguf", "-o", "a16b")["weights"] == "bf16"
+    assert weights("a16b/model.safetensors") == weights("a16/model.safetensors")
+
+
+@test
+def a_seed_and_settings_make_another_random_model():
+    convert("random:tiny", "-o", "a", "seed=1")
+    convert("random:tiny", "-o", "b", "seed=1")
+    convert("random:tiny", "-o", "c", "seed=2")
+    a, b, c = (weights(x + "/model.safetensors") for x in "abc")
+    assert a == b and a != c
+    x = convert("random:tinyllama", "-o", "d.gguf", "model.layers=1", "model.dim=64", "model.heads=4", "model.head_dim=16",
+                "model.ffn=64", "model.kv_heads=2", "model.vocab=300", "weights=q8_0", "tokenizer=bytes")
+    assert x["tokenizer"] and x["weights"] == "q8_0" and x["fell_back"] == 0 and x["parameters"] < 100000, x
+
+
+@test
+def ids_are_the_same_on_the_other_side():
+    story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
+    want = ids(tok)
+    convert(story, "-o", "hf", "tokenizer=" + tok)
+    assert ids("hf") == want
+    os.mkdir("back")
+    assert convert("hf", "-o", "back/s.bin")["tokenizer"]
+    assert ids("back/tokenizer.bin") == want
+    assert run("generate", "back/s.bin", "--prompt", "Once", "max_tokens=12", "temperature=0") == \
+        run("generate", "hf", "--prompt", "Once", "max_tokens=12", "temperature=0")
+    model = shared("weights/TinyStories-656K-f32")
+    convert(model, "-o", "t")
+    assert ids("t") == ids(model)
+    assert os.path.exists("t/tokenizer_config.json")
+
+
+@test
+def a_byte_level_vocabulary_is_no_tokenizer_bin_and_that_is_told():
+    x = convert("random:tiny", "-o", "m.bin", "model.method=dense", "tokenizer=bytes")
+    assert not x["tokenizer"] and "byte-level" in x["notes"][0], x
+    assert not os.path.exists("tokenizer.bin")
+
+
+@test
+def what_is_there_is_not_written_over():
+    convert("random:tiny", "-o", "m.gguf", "model.method=dense")
+    with open("m.gguf", "rb") as f:
+        before = f.read()
+    assert "--force replaces it" in run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", code=1)
+    assert "is the model itself" in run("convert", "m.gguf", "-o", "m.gguf", "--force", "weights=q8_0", code=2)
+    os.symlink("m.gguf", "link.gguf")
+    assert "is the model itself" in run("convert", "m.gguf", "-o", "link.gguf", "--force", code=2)
+    with open("m.gguf", "rb") as f:
+        assert f.read() == before
+    run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", "--force")
+    os.mkdir("d")
+    open("d/x", "w").close()
+    assert "names a new directory" in run("convert", "m.gguf", "-o", "d", code=1)
+    assert "is a directory" in run("convert", "m.gguf", "-o", "d", "to=gguf", code=1)
+    os.remove("d/x")
+    run("convert", "m.gguf", "-o", "d")
+    assert sorted(os.listdir("d")) == ["config.json", "model.safetensors"]
+
+
+@test
+def what_cannot_be_is_one_line():
+    for words, part, code in (
+            (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "no preset nope", 2),
+            (("random:tiny", "-o", "x", "weights=q9"), "f32|f16|bf16", 2), (("random:tiny", "-o", "x", "weights=q8_0"), "to=gguf", 2),
+            (("random:tiny", "-o", "x.bin", "weights=f16"), "f32 only", 2), (("random:tiny",), "-o OUT.gguf", 2),
+            (("nothing", "-o", "x"), "no such model", 1), (("random:tiny", "-o", "x", "train.lr=1"), "unknown key", 2),
+            (("random:tiny", "-o", "no/such/x.gguf", "model.method=dense"), "no/such", 1),
+            (("random:tiny", "-o", "x", "tokenizer=nowhere"), "nowhere", 1),
+            (("random:tiny", "-o", "x", "tokenizer=bytes", "model.vocab=200"), "ids up to 256", 1)):
+        err = run("convert", *words, code=code)
+        assert part in err, (words, err)
+    assert os.listdir(".") == [], os.listdir(".")
+
+
+@test
+def an_interrupt_leaves_nothing():
+    for out in ("m.gguf", "m.bin", "d"):
+        p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        end = time.time() + 30 * SLOW
+        while not any(".part-" in x for x in os.listdir(".")) and time.time() < end:
+            time.sleep(0.02)
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=60 * SLOW)
+        assert p.returncode == 130 and b"interrupted" in err and err.count(b"\n") == 1, (p.returncode, err)
+        assert os.listdir(".") == [], os.listdir(".")
+
+
+def main():
+    name = os.path.splitext(os.path.basename(__file__))[0]
+    if not PROGRAM:
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    failed = skipped = 0
+    for t in tests:
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as d:
+            os.chdir(d)
+            try:
+                t()
+            except Skip as e:
+                skipped += 1
+                print("skipped %s: %s is not there" % (t.__name__, e))
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
+            finally:
+                os.chdir(before)
+    print("%s: %d passed, %d failed, %d skipped" % (name, len(tests) - failed - skipped, failed, skipped))
+    return 1 if failed else 0
+
+
+sys.exit(main())
