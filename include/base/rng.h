@@ -30,6 +30,10 @@ uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
 double rng_uniform(struct rng *r);             /* [0, 1), 53 bits */
 double rng_normal(struct rng *r);              /* N(0, 1), Box-Muller */
+/* z[i]: what rng_normal would give from block first + i of r's stream, give or take off[i]; many at once, and each a few
+ * times faster.  Whoever needs the very number asks rng_normal where off[i] makes a difference. */
+enum { RNG_LANES = 64 };
+void rng_normals_near(const struct rng *r, uint32_t first, double *z, double *off);
 uint32_t rng_below(struct rng *r, uint32_t n); /* [0, n), unbiased; n > 0 */
 /* Element i of a stream at (seed, purpose, step, a) without walking to it, in [0, 1). */
 /* rng_at(.., i) equals the i-th rng_uniform of a fresh stream at the same place. */

@@ -141,15 +141,34 @@ double params_bytes(const struct params *ps, int train)
 
 /* Element i of a chunk takes the i-th block of the chunk's own stream: chunks can be drawn at once, and any element by
  * itself. */
-static void draw(const struct param *p, uint64_t seed, uint64_t name, size_t begin, size_t end,
-                 real *out)
+static double draw_one(const struct rng *chunk, uint32_t i)
 {
-    struct rng r;
-    size_t chunk = begin / TASK_ELEMENTS;
-    rng_init(&r, seed, RNG_INIT, name, (uint32_t)chunk);
-    r.counter[0] = (uint32_t)(begin - chunk * TASK_ELEMENTS);
-    for (size_t i = begin; i < end; i++)
-        *out++ = (real)(p->scale * rng_normal(&r));
+    struct rng r = *chunk;
+    r.counter[0] = i;
+    return rng_normal(&r);
+}
+
+/* n elements from the i-th on.  In float the fast numbers decide but where they leave two floats open: the same bits. */
+static void draw(const struct param *p, const struct rng *chunk, uint32_t i, size_t n, real *out)
+{
+#if REAL_BITS == 32
+    double z[RNG_LANES], off[RNG_LANES];
+    for (; n > 0;) {
+        size_t lanes = n < RNG_LANES ? n : RNG_LANES;
+        rng_normals_near(chunk, i, z, off);
+        for (size_t k = 0; k < lanes; k++) {
+            float low = (float)(p->scale * (z[k] - off[k])),
+                  high = (float)(p->scale * (z[k] + off[k]));
+            out[k] = low == high ? low : (float)(p->scale * draw_one(chunk, i + (uint32_t)k));
+        }
+        i += (uint32_t)lanes;
+        out += lanes;
+        n -= lanes;
+    }
+#else
+    for (size_t k = 0; k < n; k++)
+        out[k] = (real)(p->scale * draw_one(chunk, i + (uint32_t)k));
+#endif
 }
 
 void params_init_range(const struct param *p, uint64_t seed, size_t begin, size_t n, real *out)
@@ -163,9 +182,12 @@ void params_init_range(const struct param *p, uint64_t seed, size_t begin, size_
     }
     uint64_t name = hash64(p->name, strlen(p->name), 0);
     for (size_t at = begin, end = begin + n, next; at < end; at = next) {
-        next = (at / TASK_ELEMENTS + 1) * TASK_ELEMENTS;
+        struct rng chunk;
+        uint32_t number = (uint32_t)(at / TASK_ELEMENTS), i = (uint32_t)(at % TASK_ELEMENTS);
+        next = at - i + TASK_ELEMENTS;
         next = next < end ? next : end;
-        draw(p, seed, name, at, next, out + (at - begin));
+        rng_init(&chunk, seed, RNG_INIT, name, number);
+        draw(p, &chunk, i, next - at, out + (at - begin));
     }
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "io/st_dtype.h"
 #include "models/export.h"
@@ -266,6 +267,34 @@ T(rows_that_are_no_whole_blocks_fall_back)
     t_eq(r.fell_back, 15);
     t_str(r.fallback, "q8_0 and f16");
     model_free(m);
+}
+
+T(initial_weights_are_their_stream_s_numbers_from_any_element_on)
+{
+    enum { N = 300000, CHUNK = 16384 };
+    struct param p = {.name = "model.x", .n = N, .init = INIT_NORMAL, .scale = 0.02};
+    real *all = malloc(N * sizeof *all), *part = malloc(N * sizeof *part);
+    params_init_range(&p, 5, 0, N, all);
+    for (uint32_t chunk = 0; chunk * CHUNK < N; chunk++) {
+        struct rng r;
+        rng_init(&r, 5, RNG_INIT, hash64(p.name, strlen(p.name), 0), chunk);
+        for (size_t i = (size_t)chunk * CHUNK; i < (size_t)(chunk + 1) * CHUNK && i < N; i++) {
+            real want = (real)(0.02 * rng_normal(&r));
+            t_truef(memcmp(&want, &all[i], sizeof want) == 0, "element %zu", i);
+        }
+    }
+    static const size_t begin[] = {0, 1, 63, 100, 16383, 16384, 250000}, n[] = {1, 64, 65, 20000};
+    for (size_t b = 0; b < DS_LEN(begin); b++)
+        for (size_t k = 0; k < DS_LEN(n); k++) {
+            params_init_range(&p, 5, begin[b], n[k], part);
+            t_true(kit_same(part, all + begin[b], n[k]));
+        }
+    p.init = INIT_CONST;
+    p.step = 0.5;
+    params_init_range(&p, 5, 3, 2, part);
+    t_near(part[1], 0.02 + 4 * 0.5, 1e-6);
+    free(all);
+    free(part);
 }
 
 T(random_weights_are_those_that_training_begins_with)
