@@ -231,13 +231,14 @@ static void add_coverage(struct inspect *x, const char *dir)
 
 int inspect_model(const char *dir, struct inspect *x, struct err *e)
 {
+    /* what may lie there in place of the base's own, or with it */
+    static const char *const beside[][2] = {{"adapter_tensors", "adapter_model.safetensors"},
+                                            {"own_tensors", "own.safetensors"}};
     struct model_config c;
     struct config route = {0};
     struct err why = {0};
     char path[1100];
-    int rc = fs_join(path, sizeof path, dir, "config.json", e);
-    if (rc == 0)
-        rc = model_config_from_json(&c, &route, path, e);
+    int rc = model_config_open(&c, &route, dir, e);
     if (rc < 0) {
         config_release(&route);
         return rc;
@@ -258,6 +259,9 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
         add_part(x, "tokenizer", inspect_tokenizer, dir);
     if (has(dir, "model.safetensors") || has(dir, "model.safetensors.index.json"))
         add_part(x, "tensors", inspect_tensors, dir);
+    for (size_t i = 0; i < DS_LEN(beside); i++)
+        if (fs_join(path, sizeof path, dir, beside[i][1], NULL) == 0 && fs_exists(path))
+            add_part(x, beside[i][0], inspect_tensors, path);
     str_add(x->out, x->json ? "}" : "");
     return 0;
 }
