@@ -50,78 +50,120 @@ static int encode_q4_0(uint8_t *p, const float *w)
 
 /* ---- scale and minimum of 32 ---------------------------------------------------------------------- */
 
-/* Weighted least squares for scale and minimum, the quants given; 0 when all quants are equal. */
-static int fit(const float *w, const float *weight, const int *q, float *scale, float *minimum)
+/* Step widths that are tried, side by side: a loop over them is vector code. */
+enum { WIDTHS = 24, PLAIN = WIDTHS - 1 };
+
+/* A block's weights and what of the fit does not depend on its quants. */
+struct fitting {
+    float w[QUANT_BLOCK], unit[QUANT_BLOCK]; /* unit: (w - low) / range */
+    float g[QUANT_BLOCK], gw[QUANT_BLOCK];   /* how much each counts, and times w */
+    float top;                               /* the largest quant */
+    double s, sw;                            /* sums of g and gw */
+    float scale[WIDTHS], minimum[WIDTHS];
+};
+
+static inline float clamped(float q, float low, float high)
 {
-    double s = 0, sq = 0, sqq = 0, sw = 0, swq = 0;
-    for (int i = 0; i < QUANT_BLOCK; i++) {
-        double g = (double)weight[i], x = (double)w[i];
-        s += g;
-        sq += g * q[i];
-        sqq += g * q[i] * q[i];
-        sw += g * x;
-        swq += g * q[i] * x;
-    }
-    double det = s * sqq - sq * sq;
-    if (!(det > 0))
-        return 0;
-    double a = (s * swq - sq * sw) / det, m = (sq * swq - sqq * sw) / det;
+    q = rintf(q);
+    q = q < low ? low : q;
+    return q > high ? high : q;
+}
+
+/* Weighted least squares from the sums over quants; scale 0 when there is none. */
+static void solve(struct fitting *f, int l, double sq, double sqq, double swq)
+{
+    double det = f->s * sqq - sq * sq;
+    double a = (f->s * swq - sq * f->sw) / det, m = (sq * swq - sqq * f->sw) / det;
     if (m < 0) { /* a minimum below zero cannot be stored */
         m = 0;
         a = swq / sqq;
     }
-    *scale = (float)a;
-    *minimum = (float)m;
-    return a > 0;
+    int is_fit = det > 0 && a > 0 && isfinite(1 / (float)a);
+    f->scale[l] = is_fit ? (float)a : 0;
+    f->minimum[l] = is_fit ? (float)m : 0;
 }
 
-static double fit_loss(const float *w, const float *weight, float top, float scale, float minimum)
+/* Each width gives quants, these the best scale and minimum.  All but the last one, which stays as it is. */
+static void fit_widths(struct fitting *f)
 {
-    double loss = 0;
+    float levels[WIDTHS], q1[WIDTHS] = {0}, q2[WIDTHS] = {0}, qw[WIDTHS] = {0};
+    for (int l = 0; l < WIDTHS; l++)
+        levels[l] = f->top - 1 + 0.1F * (float)l;
     for (int i = 0; i < QUANT_BLOCK; i++) {
-        int q = nearest((w[i] + minimum) / scale, 0, top);
-        double off = (double)(scale * (float)q - minimum - w[i]);
-        loss += (double)weight[i] * off * off;
+        float unit = f->unit[i], g = f->g[i], gw = f->gw[i], top = f->top;
+#pragma omp simd
+        for (int l = 0; l < WIDTHS; l++) {
+            float q = clamped(unit * levels[l], 0, top), gq = g * q;
+            q1[l] += gq;
+            q2[l] += gq * q;
+            qw[l] += gw * q;
+        }
     }
-    return loss;
+    for (int l = 0; l < PLAIN; l++)
+        solve(f, l, (double)q1[l], (double)q2[l], (double)qw[l]);
 }
 
-/* w[i] ~ *scale q[i] - *minimum, both >= 0, q in 0..top.  From the range of the weights, step widths around range / top are
- * tried; each gives quants, these the best scale and minimum.  Large weights count more: they carry more of the result. */
-static void fit_block(const float *w, float top, float *scale, float *minimum)
+/* The width that loses least; the last one when none is better. */
+static int best_width(const struct fitting *f)
 {
-    enum { STEPS = 20 };
-    float weight[QUANT_BLOCK], low = 0, high = w[0];
+    float per[WIDTHS], loss[WIDTHS] = {0};
+    int best = PLAIN;
+    for (int l = 0; l < WIDTHS; l++)
+        per[l] = f->scale[l] > 0 ? 1 / f->scale[l] : 0;
+    for (int i = 0; i < QUANT_BLOCK; i++) {
+        float w = f->w[i], g = f->g[i], top = f->top;
+#pragma omp simd
+        for (int l = 0; l < WIDTHS; l++) {
+            float x = w + f->minimum[l], off = f->scale[l] * clamped(x * per[l], 0, top) - x;
+            loss[l] += g * off * off;
+        }
+    }
+    for (int l = 0; l < PLAIN; l++)
+        best = f->scale[l] > 0 && loss[l] < loss[best] ? l : best;
+    return best;
+}
+
+/* Range, and how much each weight counts: large ones more, they carry more of the result.  0 when there is nothing to fit. */
+static int fitting_begin(struct fitting *f, const float *w, float top)
+{
+    float low = 0, high = w[0];
     double squares = 0;
     for (int i = 0; i < QUANT_BLOCK; i++) {
         low = w[i] < low ? w[i] : low;
         high = w[i] > high ? w[i] : high;
         squares += (double)w[i] * (double)w[i];
     }
-    *scale = 0;
-    *minimum = -low;
-    float range = high - low;
-    if (!(range > 0) || !isfinite(range))
-        return;
-    float typical = (float)sqrt(squares / QUANT_BLOCK);
-    for (int i = 0; i < QUANT_BLOCK; i++)
-        weight[i] = (typical + fabsf(w[i])) / range;
-    *scale = range / top;
-    double best = fit_loss(w, weight, top, *scale, *minimum);
-    for (int step = 0; step <= STEPS; step++) {
-        float levels = top - 1 + 0.1F * (float)step, a = 0, m = 0;
-        int q[QUANT_BLOCK];
-        for (int i = 0; i < QUANT_BLOCK; i++)
-            q[i] = nearest((w[i] - low) / range * levels, 0, top);
-        if (!fit(w, weight, q, &a, &m))
-            continue;
-        double loss = fit_loss(w, weight, top, a, m);
-        if (loss < best) {
-            best = loss;
-            *scale = a;
-            *minimum = m;
-        }
+    float range = high - low, typical = (float)sqrt(squares / QUANT_BLOCK);
+    f->top = top;
+    f->s = f->sw = 0;
+    f->scale[PLAIN] = 0;
+    f->minimum[PLAIN] = -low;
+    if (!(range > 0) || !isfinite(range) || !isfinite(top / range))
+        return 0;
+    f->scale[PLAIN] = range / top;
+    for (int i = 0; i < QUANT_BLOCK; i++) {
+        float g = (typical + fabsf(w[i])) / range;
+        f->w[i] = w[i];
+        f->unit[i] = (w[i] - low) / range;
+        f->g[i] = g;
+        f->gw[i] = g * w[i];
+        f->s += (double)g;
+        f->sw += (double)f->gw[i];
     }
+    return 1;
+}
+
+/* w[i] ~ *scale q[i] - *minimum, both >= 0, q in 0..top: from the range of the weights, step widths around range / top. */
+static void fit_block(const float *w, float top, float *scale, float *minimum)
+{
+    struct fitting f;
+    int best = PLAIN;
+    if (fitting_begin(&f, w, top)) {
+        fit_widths(&f);
+        best = best_width(&f);
+    }
+    *scale = f.scale[best];
+    *minimum = f.minimum[best];
 }
 
 /* Q4_K (bits 4) and Q5_K (bits 5). */
@@ -161,31 +203,32 @@ enum { SIXTEEN = 16 };
  * gives quants, these the best scale.  Large weights count more. */
 static float fit_signed(const float *w)
 {
-    enum { STEPS = 9 };
-    float most = 0, scale;
-    double squares = 0, best = (double)INFINITY;
+    float most = 0, per[WIDTHS], qq[WIDTHS] = {0}, wq[WIDTHS] = {0};
+    double squares = 0, best = 0;
     for (int i = 0; i < SIXTEEN; i++) {
         most = fabsf(w[i]) > fabsf(most) ? w[i] : most;
         squares += (double)w[i] * (double)w[i];
     }
-    scale = most / -32;
+    float typical = (float)sqrt(squares / SIXTEEN), scale = most / -32;
     if (!isfinite(1 / scale))
         return 0;
-    double typical = sqrt(squares / SIXTEEN);
-    for (int step = -STEPS; step <= STEPS; step++) {
-        float per = -(32 + 0.1F * (float)step) / most;
-        double wq = 0, qq = 0, ww = 0;
-        for (int i = 0; i < SIXTEEN; i++) {
-            double g = typical + fabs((double)w[i]), x = (double)w[i];
-            int q = nearest(w[i] * per, -32, 31);
-            wq += g * x * q;
-            qq += g * q * q;
-            ww += g * x * x;
+    for (int l = 0; l < WIDTHS; l++)
+        per[l] = -(32 + 0.1F * (float)(l - WIDTHS / 2)) / most;
+    for (int i = 0; i < SIXTEEN; i++) {
+        float x = w[i], g = (typical + fabsf(x)) / fabsf(most), gx = g * (x / fabsf(most));
+#pragma omp simd
+        for (int l = 0; l < WIDTHS; l++) {
+            float q = clamped(x * per[l], -32, 31);
+            wq[l] += gx * q;
+            qq[l] += g * q * q;
         }
-        /* with scale = wq / qq what is left of ww */
-        if (qq > 0 && ww - wq * wq / qq < best) {
-            best = ww - wq * wq / qq;
-            scale = (float)(wq / qq);
+    }
+    /* with scale = wq / qq what a width takes away from the squares of the weights is wq^2 / qq */
+    for (int l = 0; l < WIDTHS; l++) {
+        double a = (double)wq[l], b = (double)qq[l];
+        if (b > 0 && a * a / b > best) {
+            best = a * a / b;
+            scale = (float)(a / b * (double)fabsf(most));
         }
     }
     return scale;
