@@ -13,6 +13,15 @@ struct adapter {
     int matrix, a, b; /* (O,C), (r,C), (O,r) */
 };
 
+/* The matrices that may have adapters: their names in model.lora_targets and behind "model.layers.N.". */
+enum { ADAPTER_TARGETS = 7 };
+struct adapter_target {
+    const char *name, *module;
+};
+extern const struct adapter_target adapter_target[ADAPTER_TARGETS];
+/* Has a model of this shape the target at all? */
+int adapters_has(const struct model_config *c, int target);
+
 /* Are the targets names of matrices that this shape has, and no smaller than the rank?  DS_EUSAGE, DS_ERANGE. */
 int adapters_check(const struct model_config *c, struct err *e) DS_CHECK;
 /* Parameters "....lora_A.weight", drawn from N(0, 1/(3C)) (the variance of U(-1/sqrt(C), 1/sqrt(C))), and "....lora_B.weight",

@@ -36,7 +36,9 @@ int model_write_weights(const struct model *m, const char *path, int optimizer,
  * in this shape, else they stay as they are; those of other methods are left.  Appends to *told one line: how many tensors are
  * taken, new and left, with names. */
 int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e) DS_CHECK;
-/* config.json */
+/* config.json; `more` (may be NULL): entries beside the method's options. */
 int model_write_config(const struct model *m, const char *path, struct err *e) DS_CHECK;
+int model_write_config_with(const struct model *m, const struct config *more, const char *path,
+                            struct err *e) DS_CHECK;
 
 #endif

@@ -7,8 +7,12 @@
 #include "base/mem.h"
 #include "models/model.h"
 
-enum { MATRICES = 7 };
-static const char *const target_name[MATRICES] = {"q", "k", "v", "o", "gate", "up", "down"};
+const struct adapter_target adapter_target[ADAPTER_TARGETS] = {
+    {"q", "self_attn.q_proj"}, {"k", "self_attn.k_proj"}, {"v", "self_attn.v_proj"},
+    {"o", "self_attn.o_proj"}, {"gate", "mlp.gate_proj"}, {"up", "mlp.up_proj"},
+    {"down", "mlp.down_proj"},
+};
+enum { MATRICES = ADAPTER_TARGETS };
 
 /* Rows and columns of a target; 0 rows: this shape has no such matrix. */
 static void size_of(const struct model_config *c, int target, int64_t *O, int64_t *C)
@@ -21,6 +25,13 @@ static void size_of(const struct model_config *c, int target, int64_t *O, int64_
     *C = columns[target];
 }
 
+int adapters_has(const struct model_config *c, int target)
+{
+    int64_t O, C;
+    size_of(c, target, &O, &C);
+    return O > 0;
+}
+
 /* The next name of "q,k,..." as a target; MATRICES: none is left; -1: no such name. */
 static int next_target(const char **text, char word[16])
 {
@@ -31,7 +42,7 @@ static int next_target(const char **text, char word[16])
     snprintf(word, 16, "%.*s", (int)(n < 15 ? n : 15), *text);
     *text += n;
     for (int i = 0; i < MATRICES; i++)
-        if (strcmp(word, target_name[i]) == 0)
+        if (strcmp(word, adapter_target[i].name) == 0)
             return i;
     return -1;
 }
@@ -53,10 +64,11 @@ static int check_target(const struct model_config *c, int target, struct err *e)
     size_of(c, target, &O, &C);
     if (O == 0)
         return err_set(e, DS_EUSAGE, "model.lora_targets: %s is a matrix of model.mlp=swiglu only",
-                       target_name[target]);
+                       adapter_target[target].name);
     if (c->lora_r > O || c->lora_r > C)
         return err_set(e, DS_ERANGE, "model.lora_r=%lld is more than %s has, which is %lld x %lld",
-                       (long long)c->lora_r, target_name[target], (long long)O, (long long)C);
+                       (long long)c->lora_r, adapter_target[target].name, (long long)O,
+                       (long long)C);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "io/safetensors.h"
 #include "load_file.h"
 #include "models/coverage.h"
+#include "models/peft.h"
 #include "models/values.h"
 
 /* A tensor whose values stay in a file is written row by row. */
@@ -173,6 +174,12 @@ int model_write_weights(const struct model *m, const char *path, int optimizer, 
 
 int model_write_config(const struct model *m, const char *path, struct err *e)
 {
+    return model_write_config_with(m, NULL, path, e);
+}
+
+int model_write_config_with(const struct model *m, const struct config *more, const char *path,
+                            struct err *e)
+{
     struct config options = {0};
     struct str text = {0};
     char prefix[40], value[256], key[128];
@@ -186,6 +193,8 @@ int model_write_config(const struct model *m, const char *path, struct err *e)
     snprintf(value, sizeof value, "%llu", (unsigned long long)m->route.seed);
     if (rc == 0) /* routing by lot draws the same cells wherever the model is used */
         rc = config_set(&options, "seed", value, path, e);
+    if (rc == 0 && more)
+        rc = config_merge(&options, more, e);
     if (rc == 0) {
         model_config_to_json(&text, &m->config, &options);
         rc = text.failed ? err_set(e, DS_EMEM, "%s", path)
@@ -236,7 +245,8 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         if (i > 0 ? fs_join(root, sizeof root, where[i], model, e) < 0
                   : str_copy(root, sizeof root, model))
             break;
-        if (fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path))
+        if ((fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path)) ||
+            peft_is_dir(root))
             return str_copy(dir, size, root)
                        ? err_set(e, DS_ERANGE, "%s: the path is too long", root)
                        : 0;
@@ -300,9 +310,13 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
     struct model *m = NULL;
     struct st_set *s = NULL;
     struct coverage v = {0};
+    char base[1024];
     if (model_is_file(dir))
         return model_open_file(out, dir, overrides, train, e);
-    int rc = model_open_table(&m, dir, overrides, train, e);
+    int rc = model_base(dir, base, sizeof base, e);
+    if (rc != 0)
+        return rc < 0 ? rc : model_open_apart(out, dir, base, overrides, train, e);
+    rc = model_open_table(&m, dir, overrides, train, e);
     if (rc == 0 && train != MODEL_EDIT)
         rc = stored_leave(m, e);
     if (rc == 0)

@@ -1,0 +1,401 @@
+/* Adapters in PEFT's format: saved, opened over their base, merged with it, and everything that is refused by name. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "io/st_set.h"
+#include "kit.h"
+#include "models/load.h"
+#include "models/peft.h"
+#include "models/values.h"
+
+#define SHAPE                                                                                      \
+    "model.method=dense model.layers=2 model.dim=8 model.heads=2 model.kv_heads=1 model.vocab=16 " \
+    "model.ffn=12 "
+#define GPT2                                                                                       \
+    "model.method=dense model.layers=2 model.dim=8 model.heads=2 model.vocab=16 model.ffn=12 "     \
+    "model.norm=layer model.position=learned model.attn_bias=true model.mlp_bias=true "            \
+    "model.mlp=gelu_tanh model.max_seq=12 "
+
+enum { IDS = 10, VOCAB = 16, SEED = 5 };
+
+static const char *in(const char *dir, const char *name)
+{
+    static char path[6][1200];
+    static int turn;
+    char *p = path[turn++ % 6];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    return p;
+}
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    struct err e = {0};
+    t_ok(fs_write_file(in(dir, name), text, strlen(text), &e), &e);
+}
+
+static void logits(struct model *m, real out[IDS * VOCAB], int adapters_off)
+{
+    int32_t id[IDS];
+    struct batch b = {.B = 1, .T = IDS, .id = id};
+    struct pass pass = {.kind = PASS_DENSE, .adapters_off = adapters_off};
+    struct err e = {0};
+    for (int i = 0; i < IDS; i++)
+        id[i] = (5 * i * i + i + 2) % VOCAB;
+    t_ok(model_reserve(m, IDS, 0, 0, &e), &e);
+    model_forward(m, &b, &pass);
+    for (int i = 0; i < IDS; i++)
+        model_logits(m, i, out + i * VOCAB);
+}
+
+static double farthest(const real *a, const real *b)
+{
+    double most = 0;
+    for (int i = 0; i < IDS * VOCAB; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+/* The model with adapters that were trained a little; its base alone is written to DIR/base. */
+static struct model *adapted(const char *shape, const char *lora, const char *dir)
+{
+    char all[700];
+    struct err e = {0};
+    struct model *base = kit_model(shape, SEED, IDS, 0, 0);
+    mkdir(in(dir, "base"), 0755);
+    mkdir(in(dir, "lora"), 0755);
+    t_ok(model_write_config(base, in(dir, "base/config.json"), &e), &e);
+    t_ok(model_write_weights(base, in(dir, "base/model.safetensors"), 0, &e), &e);
+    model_free(base);
+    snprintf(all, sizeof all, "%s %s", shape, lora);
+    struct model *m = NULL;
+    t_ok(kit_try(&m, all, SEED, MODEL_TRAIN_OWN, &e), &e);
+    kit_shake(m, 0.3, 11);
+    return m;
+}
+
+static struct model *opened(const char *dir)
+{
+    struct err e = {0};
+    struct model *m = NULL;
+    t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
+    return m;
+}
+
+static void back_and_forth(const char *shape, const char *lora)
+{
+    struct err e = {0};
+    char dir[1000], found[1100];
+    real a[IDS * VOCAB], b[IDS * VOCAB];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(shape, lora, dir);
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    t_true(peft_is_dir(in(dir, "lora")) && !peft_is_dir(in(dir, "base")));
+    t_ok(model_locate(in(dir, "lora"), found, sizeof found, &e), &e);
+    struct model *back = opened(found);
+    t_eq(back->params.n, m->params.n);
+    for (int i = 0; i < m->params.n; i++)
+        t_truef(kit_same(m->params.p[i].value, back->params.p[i].value, m->params.p[i].n), "%s",
+                m->params.p[i].name);
+    logits(m, a, 0);
+    logits(back, b, 0);
+    t_true(kit_same(a, b, IDS * VOCAB));
+    logits(back, b, 1);
+    t_truef(farthest(a, b) > 1e-3, "%s: the adapters change nothing", lora);
+    model_free(back);
+    model_free(m);
+}
+
+T(adapters_are_saved_and_opened_over_their_base_bit_for_bit)
+{
+    back_and_forth(SHAPE, "lora_r=2 lora_alpha=8 lora_dropout=0.1");
+    back_and_forth(SHAPE "model.attn_bias=qkv ", "lora_r=3 lora_targets=q,k,v,o,gate,up,down");
+    back_and_forth(SHAPE "model.norm=layer ", "lora_r=1 lora_targets=gate");
+    back_and_forth(GPT2, "lora_r=2 lora_alpha=3 lora_targets=o,up,down");
+}
+
+T(the_merged_model_computes_what_the_adapted_one_does)
+{
+    struct err e = {0};
+    real a[IDS * VOCAB], b[IDS * VOCAB];
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,k,v,o,gate,up,down", t_tmpdir()),
+                 *merged = NULL;
+    t_ok(kit_try(&merged, SHAPE, SEED + 1, MODEL_USE, &e), &e);
+    for (int i = 0; i < m->n_base; i++) {
+        struct param *p = &merged->params.p[i];
+        size_t rows = (size_t)p->shape[0], half = rows / 2, columns = p->n / rows;
+        t_str(p->name, m->params.p[i].name);
+        model_values_merged(m, i, half, rows - half, p->value + half * columns);
+        model_values_merged(m, i, 0, half, p->value);
+    }
+    params_changed(&merged->params);
+    logits(m, a, 0);
+    logits(merged, b, 0);
+    t_truef(farthest(a, b) < 2e-6, "%g", farthest(a, b));
+    logits(m, b, 1);
+    t_true(farthest(a, b) > 1e-3);
+    model_free(merged);
+    model_free(m);
+}
+
+/* ---- directories of others ---- */
+
+#define HEAD "{\"peft_type\": \"LORA\", \"base_model_name_or_path\": \"../base\", "
+#define NUMBERS "\"r\": 2, \"lora_alpha\": 8, "
+#define ALL NUMBERS "\"target_modules\": [\"q_proj\", \"v_proj\"]"
+
+/* config.json of the adapters: read alone. */
+static int parse(const char *dir, const char *text, struct model_config *c, struct err *e)
+{
+    char base[1100];
+    struct config route = {0};
+    put(dir, "lora/adapter_config.json", text);
+    *c = (struct model_config){0};
+    int rc = peft_base(in(dir, "lora"), base, sizeof base, e);
+    if (rc == 0)
+        rc = model_config_from_json(c, &route, in(base, "config.json"), e);
+    config_release(&route);
+    if (rc < 0)
+        return rc;
+    rc = peft_config(c, in(dir, "lora"), e);
+    if (rc < 0)
+        opt_release(&model_group, c);
+    return rc;
+}
+
+static void targets(const char *dir, const char *given, const char *want)
+{
+    struct model_config c;
+    struct err e = {0};
+    char text[800];
+    snprintf(text, sizeof text, HEAD NUMBERS "\"target_modules\": %s}", given);
+    t_ok(parse(dir, text, &c, &e), &e);
+    t_str(c.lora_targets, want);
+    opt_release(&model_group, &c);
+}
+
+T(target_modules_are_names_endings_or_a_pattern)
+{
+    char dir[1000];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    model_free(adapted(SHAPE, "lora_r=2", dir));
+    targets(dir, "[\"q_proj\", \"v_proj\"]", "q,v");
+    targets(dir, "[\"mlp.down_proj\", \"nothing\", \"self_attn.o_proj\"]", "o,down");
+    targets(dir, "[\"model.layers.0.mlp.up_proj\", \"model.layers.1.mlp.up_proj\"]", "up");
+    targets(dir, "\"all-linear\"", "q,k,v,o,gate,up,down");
+    targets(dir, "\".*\\\\.(q|gate)_proj\"", "q,gate");
+    targets(dir, "\"model.layers.\\\\d+.self_attn.[kv]_proj\"", "k,v");
+    model_free(adapted(GPT2, "lora_r=2", dir));
+    targets(dir, "[\"c_attn\"]", "q,k,v");
+    targets(dir, "[\"c_proj\"]", "o,down");
+    targets(dir, "[\"mlp.c_proj\", \"c_fc\"]", "up,down");
+    targets(dir, "\"all-linear\"", "q,k,v,o,up,down");
+}
+
+T(numbers_of_plain_and_rank_stabilised_adapters)
+{
+    char dir[1000];
+    struct model_config c;
+    struct err e = {0};
+    str_copy(dir, sizeof dir, t_tmpdir());
+    model_free(adapted(SHAPE, "lora_r=2", dir));
+    t_ok(parse(dir, HEAD ALL ", \"lora_dropout\": 0.25, \"use_rslora\": false}", &c, &e), &e);
+    t_eq(c.lora_r, 2);
+    t_near(c.lora_alpha, 8, 0);
+    t_near(c.lora_dropout, 0.25, 0);
+    opt_release(&model_group, &c);
+    t_ok(parse(dir, HEAD ALL ", \"use_rslora\": true, \"rank_pattern\": {}, \"use_dora\": false}",
+               &c, &e),
+         &e);
+    t_near(c.lora_alpha / (double)c.lora_r, 8 / sqrt(2), 1e-15);
+    opt_release(&model_group, &c);
+}
+
+static const struct {
+    const char *text, *part;
+} bad[] = {
+    // clang-format off
+    {"", ""},
+    {"[]", "not an object"},
+    {"{}", "base_model_name_or_path is missing; DEPTHSCOPE_BASE=PATH names the base model"},
+    {"{\"base_model_name_or_path\": \"nowhere/at-all\"}", "base_model_name_or_path nowhere/at-all is not here (looked beside it and from here); DEPTHSCOPE_BASE=PATH"},
+    {"{\"base_model_name_or_path\": \".\"}", "is a directory of adapters again"},
+    {"{\"base_model_name_or_path\": \"../base\"}", "peft_type is missing"},
+    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": \"IA3\"}", "peft_type IA3 is not known here (LORA)"},
+    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type is no word"},
+    {HEAD "\"task_type\": \"SEQ_CLS\", " ALL "}", "task_type SEQ_CLS is not known here (CAUSAL_LM)"},
+    {HEAD ALL ", \"use_dora\": true}", "use_dora is not known here"},
+    {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 4}}", "rank_pattern is not known here"},
+    {HEAD ALL ", \"alpha_pattern\": {\"q_proj\": 4}}", "alpha_pattern is not known here"},
+    {HEAD ALL ", \"bias\": \"all\"}", "bias is not known here"},
+    {HEAD ALL ", \"modules_to_save\": [\"lm_head\"]}", "modules_to_save is not known here"},
+    {HEAD ALL ", \"layers_to_transform\": [0]}", "layers_to_transform is not known here"},
+    {HEAD ALL ", \"layers_to_transform\": 1}", "layers_to_transform is not known here"},
+    {HEAD ALL ", \"something_new\": \"yes\"}", "something_new is not known here"},
+    {HEAD ALL ", \"init_lora_weights\": \"pissa\"}", "init_lora_weights pissa is not known here"},
+    {HEAD "\"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r is missing"},
+    {HEAD "\"r\": 2.5, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r is no whole number above 0"},
+    {HEAD "\"r\": 0, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r is no whole number above 0"},
+    {HEAD "\"r\": 100000, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "100000"},
+    {HEAD "\"r\": 5, \"lora_alpha\": 8, \"target_modules\": [\"v_proj\"]}", "model.lora_r=5 is more than v has, which is 4 x 8"},
+    {HEAD "\"r\": 2, \"target_modules\": [\"q_proj\"]}", "lora_alpha is missing"},
+    {HEAD "\"r\": 2, \"lora_alpha\": \"x\", \"target_modules\": [\"q_proj\"]}", "lora_alpha is no number"},
+    {HEAD ALL ", \"lora_dropout\": 2}", "lora_dropout"},
+    {HEAD NUMBERS "\"target_modules\": null}", "target_modules is neither a list of names nor a pattern"},
+    {HEAD NUMBERS "\"target_modules\": []}", "target_modules is neither a list"},
+    {HEAD NUMBERS "\"target_modules\": [3]}", "target_modules: entry 1 is no name"},
+    {HEAD NUMBERS "\"target_modules\": \"(\"}", "target_modules"},
+    {HEAD NUMBERS "\"target_modules\": [\"experts\"]}", "target_modules names no matrix of this model"},
+    {HEAD NUMBERS "\"target_modules\": [\"q_proj\", \"lm_head\"]}", "target_modules has lm_head"},
+    {HEAD NUMBERS "\"target_modules\": [\"embed_tokens\"]}", "target_modules has model.embed_tokens"},
+    {HEAD NUMBERS "\"target_modules\": \".*layers.0.*q_proj\"}", "target_modules has self_attn.q_proj in 1 of 2 layers"},
+    // clang-format on
+};
+
+T(what_is_not_plain_lora_is_refused_by_name_in_one_line)
+{
+    char dir[1000];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    model_free(adapted(SHAPE, "lora_r=2", dir));
+    for (size_t i = 0; i < DS_LEN(bad); i++) {
+        struct model_config c;
+        struct err e = {0};
+        int rc = parse(dir, bad[i].text, &c, &e);
+        t_truef(rc < 0, "%s was taken", bad[i].text);
+        t_truef(strstr(e.text, bad[i].part) && strstr(e.text, "adapter_config.json") &&
+                    !strchr(e.text, '\n'),
+                "%s: %s", bad[i].text, e.text);
+    }
+}
+
+/* ---- tensors ---- */
+
+enum { TENSORS = 12 };
+
+/* The adapters of m (q and v, rank 2) as tensors; returns how many. */
+static size_t tensors(const struct model *m, struct st_out t[TENSORS], char name[TENSORS][128])
+{
+    size_t n = 0;
+    for (int i = 0; i < 2 * m->adapters; i++) {
+        const struct param *p = &m->params.p[i % 2 ? m->adapter[i / 2].b : m->adapter[i / 2].a];
+        snprintf(name[n], 128, "base_model.model.%s", p->name);
+        t[n] = (struct st_out){.name = name[n],
+                               .dtype = ST_F32,
+                               .rank = 2,
+                               .shape = {(uint64_t)p->shape[0], (uint64_t)p->shape[1]},
+                               .data = p->value};
+        n++;
+    }
+    return n;
+}
+
+static void weights_fail(const char *dir, const struct st_out *t, size_t n, const char *part)
+{
+    struct err e = {0};
+    struct model *back = NULL;
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_EFORMAT, part);
+    t_true(strstr(e.text, "adapter_model.safetensors") && !strchr(e.text, '\n'));
+}
+
+T(tensors_that_do_not_fit_are_named_with_both_shapes)
+{
+    static const float zeros[64];
+    char dir[1000], name[TENSORS][128];
+    struct st_out t[TENSORS];
+    struct err e = {0};
+    struct model *back = NULL;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_alpha=8 lora_targets=q,v", dir);
+    put(dir, "lora/adapter_config.json", HEAD ALL "}");
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
+            "neither adapter_model.safetensors nor own.safetensors");
+    put(dir, "lora/adapter_model.bin", "PK");
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+            "hold pickled code and are not read; convert it to safetensors");
+    size_t n = tensors(m, t, name);
+    t_eq(n, 8);
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    model_free(opened(in(dir, "lora")));
+    weights_fail(dir, t, n - 1,
+                 "tensor base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight is "
+                 "missing");
+    t[n] = (struct st_out){"base_model.model.lm_head.weight", ST_F32, 2, {4, 4}, zeros, NULL};
+    weights_fail(dir, t, n + 1,
+                 "tensor base_model.model.lm_head.weight has no place in this model");
+    t[3].shape[0] = 8;
+    t[3].data = zeros;
+    weights_fail(dir, t, n,
+                 "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight is [8,2], "
+                 "the model's configuration says [4,2]");
+    t[3] = (struct st_out){name[3], ST_F32, 1, {8}, zeros, NULL};
+    weights_fail(dir, t, n, "is [8], the model's configuration says [4,2]");
+    t[3] = (struct st_out){name[3], ST_I32, 2, {4, 2}, zeros, NULL};
+    weights_fail(dir, t, n, "I32");
+    model_free(m);
+}
+
+/* One adapter on c_attn is one A for q, k and v, and a part of B for each. */
+T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
+{
+    char dir[1000], name[4][128];
+    float a[2][2 * 8], b[2][24 * 2];
+    struct st_out t[4];
+    struct err e = {0};
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(GPT2, "lora_r=2 lora_targets=q,k,v", dir);
+    t_fails(peft_save(m, in(dir, "lora"), "../base", &e), &e, DS_EUSAGE,
+            "as one matrix, c_attn; only o, up and down can be saved");
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < 48; i++) {
+            a[l][i % 16] = (float)(i + l);
+            b[l][i] = (float)(100 * l + i);
+        }
+    for (int k = 0; k < 4; k++) {
+        snprintf(name[k], sizeof name[k],
+                 "base_model.model.transformer.h.%d.attn.c_attn.lora_%c.weight", k / 2,
+                 k % 2 ? 'B' : 'A');
+        t[k] = (struct st_out){.name = name[k],
+                               .dtype = ST_F32,
+                               .rank = 2,
+                               .shape = {k % 2 ? 24 : 2, k % 2 ? 2 : 8},
+                               .data = k % 2 ? b[k / 2] : a[k / 2]};
+    }
+    put(dir, "lora/adapter_config.json",
+        HEAD "\"r\": 2, \"lora_alpha\": 4, \"fan_in_fan_out\": true, \"target_modules\": "
+             "[\"c_attn\"]}");
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, 4, NULL, 0, &e), &e);
+    struct model *back = opened(in(dir, "lora"));
+    t_eq(back->adapters, 6);
+    for (int i = 0; i < 6; i++) {
+        const struct adapter *x = &back->adapter[i];
+        for (int k = 0; k < 16; k++) {
+            t_eq((float)back->params.p[x->a].value[k] == a[i / 3][k], 1);
+            t_eq((float)back->params.p[x->b].value[k] == b[i / 3][i % 3 * 16 + k], 1);
+        }
+    }
+    model_free(back);
+    model_free(m);
+}
+
+T(a_base_is_found_beside_its_adapters_or_where_the_environment_says)
+{
+    char dir[1000];
+    struct err e = {0};
+    struct model *back = NULL;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2", dir);
+    t_ok(peft_save(m, in(dir, "lora"), in(dir, "base"), &e), &e);
+    model_free(opened(in(dir, "lora")));
+    t_eq(rename(in(dir, "base"), in(dir, "elsewhere")), 0);
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
+            "is not here (looked beside it and from here); DEPTHSCOPE_BASE=PATH");
+    setenv("DEPTHSCOPE_BASE", in(dir, "elsewhere"), 1);
+    model_free(opened(in(dir, "lora")));
+    setenv("DEPTHSCOPE_BASE", in(dir, "gone"), 1);
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
+            "DEPTHSCOPE_BASE: ");
+    unsetenv("DEPTHSCOPE_BASE");
+    model_free(m);
+}
