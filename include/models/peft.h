@@ -10,7 +10,7 @@
 /* Does DIR hold adapters without a model of their own: adapter_config.json, but no config.json?  1 or 0. */
 int peft_is_dir(const char *dir);
 /* The model that they belong to, as model_locate has it: base_model_name_or_path, beside the directory or from here; or what
- * DEPTHSCOPE_BASE says.  DS_ENOTFOUND names both, DS_EFORMAT when that is again a directory of adapters. */
+ * DEPTHSCOPE_BASE says.  DS_ENOTFOUND names both. */
 int peft_base(const char *dir, char *base, size_t size, struct err *e) DS_CHECK;
 /* Sets lora_* of c, the base model, as adapter_config.json says.  DS_EFORMAT names whatever is more than plain LoRA on
  * matrices of all blocks, DS_EUSAGE when c has adapters. */
@@ -46,6 +46,12 @@ int model_read_own(struct model *m, const char *dir, struct str *told, struct er
 /* model_open for a DIR that model_base says 1 of. */
 int model_open_apart(struct model **out, const char *dir, const char *base,
                      struct config *overrides, int train, struct err *e) DS_CHECK;
+/* model_start_from for it. */
+int model_start_apart(struct model *m, const char *dir, const char *base, struct str *told,
+                      struct err *e) DS_CHECK;
+/* Its shape as a whole, as model_config_from_json gives that of others; an empty c on failure. */
+int model_apart_config(struct model_config *c, struct config *route, const char *dir,
+                       const char *base, struct err *e) DS_CHECK;
 
 /* ---- the sum ---- */
 

@@ -21,12 +21,14 @@ struct train_options {
     char *init;        /* a model to start from, "" = none */
     int freeze;        /* FREEZE_* */
     int base_weights;  /* as number_options.weights, of a frozen base */
+    int save;          /* SAVE_* */
     char *teacher;     /* "off", "self", or a model */
     int no_kd;         /* as if teacher were off */
     int64_t kd_warmup; /* steps */
     double kd_alpha, kd_temperature;
 };
 enum { FREEZE_NONE, FREEZE_BASE };
+enum { SAVE_AUTO, SAVE_ALL, SAVE_OWN };
 /* Is there a teacher whose word counts? */
 int train_has_teacher(const struct train_options *o);
 /* Keys "data.*". */

@@ -12,6 +12,7 @@
 #include "io/runlog.h"
 #include "models/measure.h"
 #include "models/model.h"
+#include "models/peft.h"
 #include "training/account.h"
 #include "training/control.h"
 #include "training/options.h"
@@ -52,6 +53,7 @@ struct trainer {
     struct tokenizer *tokenizer;
     struct loader *train, *val;
     struct model *model, *teacher; /* teacher: NULL without one of its own */
+    struct base_ref base; /* of checkpoints that leave it where it is; path "" = they hold all */
     struct train_state state;
     struct step_report report;
     struct account account;
@@ -108,6 +110,8 @@ int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, 
 /* When the weights are there: the forms that products want. */
 int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_save(struct trainer *t, struct err *e) DS_CHECK;            /* save.c  */
+/* Decides what checkpoints hold (train.save): behind the weights, before the first checkpoint. */
+int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.json of the run */
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */

@@ -193,11 +193,40 @@ static int find_base(const struct json *j, const char *dir, char *base, size_t s
                    dir, near ? near : "-", far ? far : "-");
 }
 
+/* config.json of a checkpoint without its base; *j NULL: DIR is none. */
+static int open_own(struct json **j, const char *dir, struct err *e)
+{
+    char path[PATH_SIZE];
+    *j = NULL;
+    if (!fs_is_dir(dir) || fs_join(path, sizeof path, dir, "config.json", NULL) < 0 ||
+        !fs_exists(path))
+        return 0;
+    int rc = json_read_file(j, path, 1 << 20, e);
+    if (rc == 0 && !base_of(*j, "base.path") && !base_of(*j, "base.absolute")) {
+        json_free(*j);
+        *j = NULL;
+    }
+    return rc;
+}
+
+/* Bases do not lie in chains. */
+static int check_whole(const char *dir, const char *base, struct err *e)
+{
+    struct json *j = NULL;
+    int rc = open_own(&j, base, e);
+    if (rc == 0 && (j || peft_is_dir(base)))
+        rc = err_set(e, DS_EFORMAT, "%s: its base model %.200s holds no base itself", dir, base);
+    json_free(j);
+    return rc;
+}
+
 static int own_base(const struct json *j, const char *dir, char *base, size_t size, struct err *e)
 {
     char now[17];
     const char *was = json_str(base_of(j, "base.hash"), NULL);
     int rc = find_base(j, dir, base, size, e);
+    if (rc == 0)
+        rc = check_whole(dir, base, e);
     if (rc == 0)
         rc = hash_base(now, base, e);
     if (rc == 0 && (!was || strcmp(was, now) != 0))
@@ -210,20 +239,13 @@ static int own_base(const struct json *j, const char *dir, char *base, size_t si
 
 int model_base(const char *dir, char *base, size_t size, struct err *e)
 {
-    char path[PATH_SIZE];
     struct json *j = NULL;
-    if (peft_is_dir(dir)) {
-        int rc = peft_base(dir, base, size, e);
-        return rc == 0 ? 1 : rc;
-    }
-    if (!fs_is_dir(dir) || fs_join(path, sizeof path, dir, "config.json", NULL) < 0 ||
-        !fs_exists(path))
-        return 0;
-    int rc = json_read_file(&j, path, 1 << 20, e);
-    if (rc == 0 && (base_of(j, "base.path") || base_of(j, "base.absolute"))) {
-        rc = own_base(j, dir, base, size, e);
-        rc = rc == 0 ? 1 : rc;
-    }
+    int is_peft = peft_is_dir(dir), rc = is_peft ? 0 : open_own(&j, dir, e);
+    if (rc < 0 || (!is_peft && !j))
+        return rc;
+    rc = is_peft ? peft_base(dir, base, size, e) : own_base(j, dir, base, size, e);
+    if (rc == 0 && is_peft)
+        rc = check_whole(dir, base, e);
     json_free(j);
-    return rc;
+    return rc == 0 ? 1 : rc;
 }

@@ -343,9 +343,12 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
 int model_config_open(struct model_config *c, struct config *route, const char *model,
                       struct err *e)
 {
-    char path[1024];
+    char path[1024], base[1024];
     if (model_is_file(model))
         return model_config_open_file(c, model, e);
-    int rc = fs_join(path, sizeof path, model, "config.json", e);
+    int rc = model_base(model, base, sizeof base, e);
+    if (rc != 0)
+        return rc < 0 ? rc : model_apart_config(c, route, model, base, e);
+    rc = fs_join(path, sizeof path, model, "config.json", e);
     return rc == 0 ? model_config_from_json(c, route, path, e) : rc;
 }

@@ -204,7 +204,7 @@ int model_read_own(struct model *m, const char *dir, struct str *told, struct er
     if (rc == 0)
         rc = check_used(&b, !told, e);
     if (rc == 0 && told) {
-        str_addf(told, "%d tensors beside it from %s", b.taken, dir);
+        str_addf(told, "%d from %s", b.taken, dir);
         if (b.fresh > 0)
             str_addf(told, ", %d new", b.fresh);
         if (b.left > 0)

@@ -102,8 +102,6 @@ int peft_base(const char *dir, char *base, size_t size, struct err *e)
             "base_model_name_or_path is missing; DEPTHSCOPE_BASE=PATH names the base model");
     else
         rc = find_base(dir, name, base, size, e);
-    if (rc == 0 && peft_is_dir(base))
-        rc = err_set(e, DS_EFORMAT, "its base model %.200s is a directory of adapters again", base);
     json_free(j);
     return rc < 0 ? err_add(e, rc, given && given[0] ? "DEPTHSCOPE_BASE" : "%s", path) : 0;
 }

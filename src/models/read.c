@@ -10,6 +10,7 @@
 #include "load_file.h"
 #include "models/coverage.h"
 #include "models/load.h"
+#include "models/peft.h"
 #include "models/values.h"
 
 /* Values of one task; columns of a transposed tensor that are read at a time, each into its own row. */
@@ -349,6 +350,10 @@ static int start_from_file(struct model *m, const char *path, struct str *told, 
 
 int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
 {
+    char base[1024];
+    int rc = model_base(dir, base, sizeof base, e);
+    if (rc != 0)
+        return rc < 0 ? rc : model_start_apart(m, dir, base, told, e);
     return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, told, e);
 }
 
@@ -358,7 +363,11 @@ int model_coverage(const char *dir, struct str *out, struct err *e)
     struct model *m = NULL;
     struct coverage v = {0};
     struct err why = {0};
-    int rc = model_open_table(&m, dir, NULL, MODEL_USE, e);
+    char base[1024];
+    int rc = model_base(dir, base, sizeof base, e);
+    if (rc != 0)
+        return rc < 0 ? rc : model_apart_coverage(dir, base, out, e);
+    rc = model_open_table(&m, dir, NULL, MODEL_USE, e);
     if (rc == 0)
         rc = st_set_open(&s, dir, e);
     if (rc == 0)

@@ -36,6 +36,7 @@ static const struct opt train_opts[] = {
     {"probe_tokens", OPT_INT, AT(probe_tokens), "128", 2, 4096, NULL, "tokens of a probe text", NULL},
     {"checkpoint_every", OPT_INT, AT(checkpoint_every), "250", 1, 1e12, NULL, "steps between checkpoints", NULL},
     {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept, beside the best", NULL},
+    {"save", OPT_ENUM, AT(save), "auto", 0, 0, "auto|all|own", "what checkpoints hold when the base is frozen: all, or own = adapters and the method's parameters, beside the path of train.init; auto: own over a GGUF file or more than 1 GB", NULL},
     {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory, a GGUF file); it also says model.* and the tokenizer", NULL},
     {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: only adapters (model.lora_r) and the method's own parameters are trained", NULL},
     {"base_weights", OPT_ENUM, AT(base_weights), "auto", 0, 0, WEIGHTS_CHOICES, "a frozen base in blocks of few bits (as QLoRA does); auto: as its file has it; none: as numbers", NULL},
@@ -187,6 +188,19 @@ static void check_values(struct train_config *c, struct str *all)
                  between(all), (long long)(o->batch * o->seq));
 }
 
+/* A base that the run itself makes, or changes, is nowhere else. */
+static void check_save(const struct train_options *o, struct str *all)
+{
+    if (o->save != SAVE_OWN)
+        return;
+    if (o->freeze != FREEZE_BASE)
+        str_addf(all, "%strain.save=own needs a base that stays as it is: train.freeze=base",
+                 between(all));
+    if (!o->init[0])
+        str_addf(all, "%strain.save=own needs a base to leave where it is: train.init=MODEL",
+                 between(all));
+}
+
 /* A frozen base leaves the adapters and what the method (own) trains. */
 static void check_frozen(const struct train_config *c, const struct params *own, struct str *all)
 {
@@ -271,6 +285,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         str_addf(all, "%s%s", between(all), unknown.text);
     if (ops) {
         check_values(c, all);
+        check_save(&c->train, all);
         check_teacher(c, all);
         if (model_config_check(&c->model, &shape) < 0)
             str_addf(all, "%s%s", between(all), shape.text);

@@ -60,20 +60,65 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
     return rc;
 }
 
-static int write_files(const struct trainer *t, const char *dir, struct err *e)
+/* ---- what a checkpoint holds ---- */
+
+enum { OWN_ABOVE = 1000000000 }; /* bytes of a base as floats */
+
+static int wants_own(const struct train_config *c)
+{
+    const char *end = strrchr(c->train.init, '.');
+    if (c->train.freeze != FREEZE_BASE || !c->train.init[0] || c->train.save == SAVE_ALL)
+        return 0;
+    return c->train.save == SAVE_OWN || (end && strcmp(end, ".gguf") == 0) ||
+           model_config_weights(&c->model) * 4 > OWN_ABOVE;
+}
+
+int trainer_find_base(struct trainer *t, struct err *e)
+{
+    char dir[1024];
+    if (!wants_own(&t->config) || t->base.path[0])
+        return 0;
+    int rc = model_locate(t->config.train.init, dir, sizeof dir, e);
+    if (rc == 0)
+        rc = base_ref_make(&t->base, dir, e);
+    return rc < 0 ? err_add(e, rc, "train.save=own") : 0;
+}
+
+static int write_all(const struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200];
     int rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
     if (rc == 0)
         rc = model_write_weights(t->model, path, 0, e);
     if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "config.json", e);
+    return rc == 0 ? model_write_config(t->model, path, e) : rc;
+}
+
+static int write_own(const struct trainer *t, const char *dir, struct err *e)
+{
+    int rc = model_write_own(t->model, dir, &t->base, e);
+    return rc == 0 ? model_write_own_config(t->model, dir, &t->base, e) : rc;
+}
+
+/* On the disk: values, and moments of what is trained. */
+static uint64_t bytes_needed(const struct trainer *t)
+{
+    const struct params *ps = &t->model->params;
+    uint64_t bytes = 1 << 20;
+    for (int i = t->base.path[0] ? t->model->n_base : 0; i < ps->n; i++)
+        bytes += ps->p[i].n * (ps->p[i].train ? 3 : 1) * sizeof(real);
+    return bytes;
+}
+
+static int write_files(const struct trainer *t, const char *dir, struct err *e)
+{
+    char path[1200];
+    int rc = t->base.path[0] ? write_own(t, dir, e) : write_all(t, dir, e);
+    if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
     if (rc == 0)
         rc = model_write_weights(t->model, path, 1, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.json", e);
-    if (rc == 0)
-        rc = model_write_config(t->model, path, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
     if (rc == 0)
@@ -97,12 +142,11 @@ int trainer_save(struct trainer *t, struct err *e)
 {
     struct checkpoint_tx tx;
     char root[1100];
-    uint64_t bytes = t->model->params.block_bytes + (1 << 20);
     int rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
     if (rc == 0)
         rc = fs_mkdirs(root, e);
     if (rc == 0)
-        rc = checkpoint_begin(&tx, root, t->state.step, bytes, e);
+        rc = checkpoint_begin(&tx, root, t->state.step, bytes_needed(t), e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint at step %" PRId64, t->state.step);
     rc = write_files(t, tx.dir, e);
@@ -249,6 +293,25 @@ static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_
     return rc;
 }
 
+/* From a checkpoint of either kind; one without its base says where that is, whatever train.init says by now. */
+static int read_model(struct trainer *t, const char *dir, struct err *e)
+{
+    char path[1200], base[1024];
+    struct str told = {0};
+    int rc = model_base(dir, base, sizeof base, e);
+    if (rc < 0)
+        return rc;
+    if (rc == 0) {
+        rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
+        return rc == 0 ? model_read_weights(t->model, path, 0, e) : rc;
+    }
+    rc = model_start_from(t->model, base, &told, e);
+    if (rc == 0)
+        rc = model_read_own(t->model, dir, NULL, e);
+    str_release(&told);
+    return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
+}
+
 int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
     char root[1100], dir[1100], path[1200];
@@ -260,9 +323,7 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
     if (rc == DS_ENOTFOUND)
         return start_weights(t, e); /* killed before the first checkpoint */
     if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
-    if (rc == 0)
-        rc = model_read_weights(t->model, path, 0, e);
+        rc = read_model(t, dir, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
     if (rc == 0)

@@ -11,6 +11,7 @@
 #include "base/pool.h"
 #include "data/tokenizer.h"
 #include "models/load.h"
+#include "models/peft.h"
 #include "models/values.h"
 #include "training/trainer.h"
 
@@ -78,18 +79,19 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
 /* Its embedding knows its own tokens. */
 static void take_tokenizer(struct config *given, const char *dir, struct str *all)
 {
-    char path[1100], text[500];
+    char path[1100], text[500], base[1024];
     if (config_get(given, "data.tokenizer"))
         return;
-    if (tokenizer_find(path, sizeof path, dir, NULL) == 0) {
+    if (tokenizer_find(path, sizeof path, dir, NULL) == 0 ||
+        (model_base(dir, base, sizeof base, NULL) == 1 && /* adapters mostly come without */
+         tokenizer_find(path, sizeof path, base, NULL) == 0)) {
         if (config_set(given, "data.tokenizer", path, "train.init", NULL) < 0)
             all->failed = 1;
         return;
     }
-    snprintf(
-        text, sizeof text,
-        "train.init=%.300s has no tokenizer; data.tokenizer=PATH names that of its tokens",
-        dir);
+    snprintf(text, sizeof text,
+             "train.init=%.300s has no tokenizer; data.tokenizer=PATH names that of its tokens",
+             dir);
     tell(all, text);
 }
 

@@ -437,6 +437,8 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     if (rc == 0)
         rc = resume ? trainer_restore(t, allow_change, e) : start_weights(t, e);
     if (rc == 0)
+        rc = trainer_find_base(t, e);
+    if (rc == 0)
         rc = trainer_use_numbers(t, e);
     if (rc == 0)
         rc = control_open(&t->control, dir, e);

@@ -220,7 +220,6 @@ static const struct {
     {"[]", "not an object"},
     {"{}", "base_model_name_or_path is missing; DEPTHSCOPE_BASE=PATH names the base model"},
     {"{\"base_model_name_or_path\": \"nowhere/at-all\"}", "base_model_name_or_path nowhere/at-all is not here (looked beside it and from here); DEPTHSCOPE_BASE=PATH"},
-    {"{\"base_model_name_or_path\": \".\"}", "is a directory of adapters again"},
     {"{\"base_model_name_or_path\": \"../base\"}", "peft_type is missing"},
     {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": \"IA3\"}", "peft_type IA3 is not known here (LORA)"},
     {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type is no word"},

@@ -1,0 +1,344 @@
+/* Checkpoints that leave a frozen base where it is: small, as good as whole ones, and loud when the base is gone or another. */
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "io/checkpoint.h"
+#include "io/safetensors.h"
+#include "kit.h"
+#include "models/load.h"
+#include "models/peft.h"
+#include "training/trainer.h"
+
+enum { KEYS_MAX = 48, STEPS = 4 };
+
+static const char *const tiny[] = {
+    "model.max_seq=64",      "data.docs=7",           "data.val_fraction=0.2",
+    "train.batch=3",         "train.seq=32",          "train.warmup=1",
+    "train.steps=4",         "train.eval_every=5",    "train.eval_tokens=64",
+    "train.final_tokens=64", "train.samples=16",      "train.time_rounds=1",
+    "train.probes=1",        "train.probe_tokens=16", "train.probe_every=4",
+    "train.keep=20",         "train.lr=1e-2",         "train.checkpoint_every=2",
+};
+
+static struct trainer trainer;
+static atomic_int asked;
+
+static char told[3000];
+
+static void listen(void *ctx, enum log_level level, const char *text)
+{
+    size_t n = strlen(told);
+    (void)ctx;
+    (void)level;
+    snprintf(told + n, sizeof told - n, "%s\n", text);
+}
+
+static int make_config(struct train_config *c, const char *const *more, struct err *e)
+{
+    const char *key[KEYS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(tiny); i++)
+        key[n++] = tiny[i];
+    while (*more)
+        key[n++] = *more++;
+    return train_config_make(c, NULL, 0, key, n, e);
+}
+
+static void at_step(void *ctx, const struct trainer *t)
+{
+    if (t->state.step == *(const int *)ctx)
+        atomic_store(&asked, SIGTERM);
+}
+
+/* Runs DIR until `stop` (0: to its end). */
+static int go(const char *dir, const char *const *more, int resume, int stop, struct err *e)
+{
+    struct train_config c;
+    char path[900];
+    told[0] = '\0';
+    log_to(listen, NULL);
+    atomic_store(&asked, 0);
+    snprintf(path, sizeof path, "%s/config.yaml", dir);
+    int rc = resume ? train_config_read(&c, path, NULL, 0, e) : make_config(&c, more, e);
+    if (rc < 0)
+        return rc;
+    if (!resume)
+        rc = trainer_create(dir, &c, 0, NULL, "test", NULL, e);
+    trainer = (struct trainer){
+        .stop_signal = &asked, .version = "test", .on_step = at_step, .ctx = &stop};
+    if (rc == 0)
+        rc = trainer_open(&trainer, dir, &c, resume, 0, e);
+    train_config_release(&c);
+    if (rc == 0) {
+        rc = trainer_run(&trainer, e);
+        trainer_close(&trainer);
+    }
+    return rc;
+}
+
+/* DIR/room is made anew; "train.init=..." of a base trained there. */
+static void make_base(char room[500], char init[700])
+{
+    const char *more[] = {"model.layers=6",
+                          "model.dim=16",
+                          "model.heads=2",
+                          "model.vocab=300",
+                          "data.tokenizer=bytes",
+                          "model.method=dense",
+                          NULL};
+    struct err e = {0};
+    char run[600];
+    if (access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 0);
+    str_copy(room, 500, t_tmpdir());
+    snprintf(run, sizeof run, "%s/base", room);
+    t_ok(go(run, more, 0, 0, &e), &e);
+    snprintf(init, 700, "train.init=%s", run);
+}
+
+static const char *step(const char *room, const char *run, int n)
+{
+    static char path[4][700];
+    static int turn;
+    char *p = path[turn++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s/checkpoints/step-%08d", room, run, n);
+    return p;
+}
+
+static int has(const char *dir, const char *name)
+{
+    char path[900];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return fs_exists(path);
+}
+
+static struct model *opened(const char *dir)
+{
+    struct model *m = NULL;
+    struct err e = {0};
+    t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
+    return m;
+}
+
+static void same_models(const char *a, const char *b)
+{
+    struct model *x = opened(a), *y = opened(b);
+    t_eq(x->params.n, y->params.n);
+    for (int i = 0; i < x->params.n; i++) {
+        t_str(x->params.p[i].name, y->params.p[i].name);
+        t_truef(kit_same(x->params.p[i].value, y->params.p[i].value, x->params.p[i].n), "%s",
+                x->params.p[i].name);
+    }
+    model_free(x);
+    model_free(y);
+}
+
+static void same_file(const char *a, const char *b, const char *name)
+{
+    char path[900], x[65], y[65];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", a, name);
+    t_ok(sha256_file(path, x, &e), &e);
+    snprintf(path, sizeof path, "%s/%s", b, name);
+    t_ok(sha256_file(path, y, &e), &e);
+    t_truef(strcmp(x, y) == 0, "%s differs", name);
+}
+
+/* What is kept, whole and apart, is the same model; resumed apart, it is the same run. */
+static void compare(const char *room, const char *const *keys, int has_router, int has_lora)
+{
+    const char *all[KEYS_MAX] = {0}, *own[KEYS_MAX] = {0};
+    char run[3][600];
+    struct err e = {0};
+    size_t n = 0;
+    for (; keys[n]; n++)
+        all[n] = own[n] = keys[n];
+    all[n] = "train.save=all";
+    own[n] = "train.save=own";
+    for (int i = 0; i < 3; i++)
+        snprintf(run[i], sizeof run[i], "%s/run-%d", room, i);
+    t_ok(go(run[0], all, 0, 0, &e), &e);
+    t_ok(go(run[1], own, 0, 0, &e), &e);
+    t_eq(go(run[2], own, 0, 3, &e), DS_ESTOP);
+    t_ok(go(run[2], NULL, 1, 0, &e), &e);
+    const char *a = step(room, "run-0", STEPS), *b = step(room, "run-1", STEPS),
+               *c = step(room, "run-2", STEPS);
+    t_true(has(a, "model.safetensors") && !has(b, "model.safetensors"));
+    t_eq(has(b, "own.safetensors"), has_router);
+    t_eq(has(b, "adapter_model.safetensors"), has_lora);
+    t_eq(has(b, "adapter_config.json"), has_lora);
+    t_ok(checkpoint_verify(b, &e), &e);
+    same_models(a, b);
+    same_file(a, b, "optimizer.safetensors");
+    same_file(b, c, "optimizer.safetensors");
+    if (has_router)
+        same_file(b, c, "own.safetensors");
+    if (has_lora)
+        same_file(b, c, "adapter_model.safetensors");
+    same_models(b, c);
+    for (int i = 0; i < 3; i++)
+        t_ok(fs_remove_tree(run[i], &e), &e);
+}
+
+T(a_checkpoint_without_its_base_is_the_model_that_a_whole_one_is)
+{
+    char room[500], init[700];
+    make_base(room, init);
+    compare(room,
+            (const char *[]){init, "model.method=dense", "train.freeze=base", "lora_r=2",
+                             "lora_dropout=0.1", "lora_targets=q,v,down", NULL},
+            0, 1);
+    compare(room,
+            (const char *[]){init, "model.method=edp", "edp.threshold=learned", "train.freeze=base",
+                             NULL},
+            1, 0);
+    compare(room, (const char *[]){init, "model.method=dlr", "train.freeze=base", "lora_r=2", NULL},
+            1, 1);
+}
+
+T(a_run_starts_from_what_is_beside_a_base_and_keeps_its_layers_in_their_places)
+{
+    char room[500], init[700], again[700], run[600];
+    struct err e = {0};
+    make_base(room, init);
+    const char *first[] = {init,
+                           "model.method=edp",
+                           "edp.threshold=learned",
+                           "lora_r=2",
+                           "train.save=own",
+                           "train.freeze=base",
+                           "train.lr=3e-2",
+                           NULL};
+    snprintf(run, sizeof run, "%s/one", room);
+    t_ok(go(run, first, 0, 0, &e), &e);
+    snprintf(again, sizeof again, "train.init=%s", run);
+    const char *second[] = {
+        again, "model.method=edp", "train.freeze=base", "train.save=own", "train.lr=1e-9", NULL};
+    snprintf(run, sizeof run, "%s/two", room);
+    t_ok(go(run, second, 0, 0, &e), &e);
+    t_truef(strstr(told, "/base/checkpoints/") && strstr(told, "; ") && !strstr(told, "new") &&
+                !strstr(told, "left behind"),
+            "%s", told);
+    struct model *a = opened(step(room, "one", STEPS)), *b = opened(step(room, "two", STEPS));
+    for (int i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.p[i], *q = &b->params.p[i];
+        if (strncmp(p->name, "edp.", 4) == 0 && strcmp(p->name, "edp.score.weight") != 0)
+            continue; /* thresholds and statistics move by their own rules, whatever train.lr is */
+        for (size_t k = 0; k < p->n; k++)
+            t_truef(fabs((double)p->value[k] - (double)q->value[k]) <=
+                        1e-6 * fabs((double)p->value[k]) + 1e-7,
+                    "%s", p->name);
+    }
+    model_free(a);
+    model_free(b);
+    /* both lie beside the first base, not one beside the other */
+    t_ok(fs_remove_tree(step(room, "one", STEPS), &e), &e);
+    model_free(opened(step(room, "two", STEPS)));
+    /* trained whole from there on, the base is written again */
+    const char *third[] = {again, "model.method=edp", NULL};
+    snprintf(again, sizeof again, "train.init=%s/two", room);
+    snprintf(run, sizeof run, "%s/three", room);
+    t_ok(go(run, third, 0, 0, &e), &e);
+    t_true(has(step(room, "three", STEPS), "model.safetensors"));
+    model_free(opened(step(room, "three", STEPS)));
+}
+
+static void open_fails(const char *dir, int code, const char *part)
+{
+    struct model *m = NULL;
+    struct err e = {0};
+    t_fails(model_open(&m, dir, NULL, MODEL_USE, &e), &e, code, part);
+    t_true(!strchr(e.text, '\n'));
+}
+
+T(a_base_that_moved_or_changed_is_one_line)
+{
+    char room[500], init[700], run[600], moved[600], path[900];
+    struct err e = {0};
+    make_base(room, init);
+    const char *keys[] = {init,       "model.method=dense", "train.freeze=base",
+                          "lora_r=2", "train.save=own",     NULL};
+    snprintf(run, sizeof run, "%s/run", room);
+    t_ok(go(run, keys, 0, 0, &e), &e);
+    /* both go elsewhere together: the path from one to the other still holds */
+    snprintf(moved, sizeof moved, "%s/elsewhere", room);
+    mkdir(moved, 0755);
+    snprintf(path, sizeof path, "%s/elsewhere/run", room);
+    t_eq(rename(run, path), 0);
+    model_free(opened(step(room, "elsewhere/run", STEPS))); /* the absolute one does */
+    snprintf(run, sizeof run, "%s/base", room);
+    snprintf(path, sizeof path, "%s/elsewhere/base", room);
+    t_eq(rename(run, path), 0);
+    model_free(opened(step(room, "elsewhere/run", STEPS)));
+    snprintf(run, sizeof run, "%s/gone", room);
+    t_eq(rename(path, run), 0);
+    open_fails(step(room, "elsewhere/run", STEPS), DS_ENOTFOUND,
+               "; DEPTHSCOPE_BASE=PATH says where it is now");
+    setenv("DEPTHSCOPE_BASE", run, 1);
+    model_free(opened(step(room, "elsewhere/run", STEPS)));
+    /* another step of the same run has other weights in files of the same size */
+    setenv("DEPTHSCOPE_BASE", step(room, "gone", 2), 1);
+    open_fails(step(room, "elsewhere/run", STEPS), DS_EFORMAT,
+               "is not the one it was trained beside (fingerprint ");
+    setenv("DEPTHSCOPE_BASE", step(room, "elsewhere/run", STEPS), 1);
+    open_fails(step(room, "elsewhere/run", STEPS), DS_EFORMAT, "holds no base itself");
+    unsetenv("DEPTHSCOPE_BASE");
+}
+
+static void refused(const char *const *more, const char *part)
+{
+    struct train_config c;
+    struct err e = {0};
+    t_fails(make_config(&c, more, &e), &e, DS_EUSAGE, part);
+    t_true(!strchr(e.text, '\n'));
+}
+
+T(what_has_no_base_to_leave_keeps_all)
+{
+    char room[500], init[700], run[600];
+    struct err e = {0};
+    refused((const char *[]){"train.save=own", NULL}, "train.save=own needs a base that stays");
+    refused((const char *[]){"train.save=own", "train.freeze=base", "lora_r=2", NULL},
+            "train.save=own needs a base to leave where it is: train.init=MODEL");
+    make_base(room, init);
+    const char *keys[] = {init, "model.method=dense", "train.freeze=base", "lora_r=2", NULL};
+    snprintf(run, sizeof run, "%s/run", room);
+    t_ok(go(run, keys, 0, 0, &e), &e); /* auto: the base is small */
+    t_true(has(step(room, "run", STEPS), "model.safetensors"));
+}
+
+T(adapters_of_peft_are_trained_on_over_their_base)
+{
+    char room[500], init[700], run[600], lora[600];
+    struct err e = {0};
+    make_base(room, init);
+    snprintf(lora, sizeof lora, "%s/lora", room);
+    mkdir(lora, 0755);
+    const char *keys[] = {init,       "model.method=dense", "train.freeze=base",
+                          "lora_r=2", "lora_alpha=6",       "lora_targets=q,up",
+                          NULL};
+    snprintf(run, sizeof run, "%s/run", room);
+    t_ok(go(run, keys, 0, 0, &e), &e);
+    struct model *m = opened(step(room, "run", STEPS));
+    t_ok(peft_save(m, lora, init + strlen("train.init="), &e), &e);
+    model_free(m);
+    same_models(lora, step(room, "run", STEPS));
+    snprintf(init, sizeof init, "train.init=%s", lora);
+    const char *on[] = {
+        init, "model.method=dense", "train.freeze=base", "train.save=own", "train.lr=1e-9", NULL};
+    snprintf(run, sizeof run, "%s/on", room);
+    t_ok(go(run, on, 0, 0, &e), &e);
+    m = opened(step(room, "on", STEPS));
+    t_eq(m->config.lora_r, 2);
+    t_near(m->config.lora_alpha, 6, 0);
+    t_str(m->config.lora_targets, "q,up");
+    struct model *was = opened(lora);
+    for (int i = 0; i < m->params.n; i++)
+        t_near(m->params.p[i].value[0], was->params.p[i].value[0], 1e-6);
+    model_free(was);
+    model_free(m);
+}
