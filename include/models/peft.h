@@ -49,6 +49,10 @@ int model_open_apart(struct model **out, const char *dir, const char *base,
 /* model_start_from for it. */
 int model_start_apart(struct model *m, const char *dir, const char *base, struct str *told,
                       struct err *e) DS_CHECK;
+/* model_coverage for it. */
+int model_apart_coverage(const char *dir, const char *base, struct str *out,
+                         struct err *e) DS_CHECK;
+int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e) DS_CHECK;
 /* Its shape as a whole, as model_config_from_json gives that of others; an empty c on failure. */
 int model_apart_config(struct model_config *c, struct config *route, const char *dir,
                        const char *base, struct err *e) DS_CHECK;

@@ -12,6 +12,7 @@
 #include "io/runlog.h"
 #include "models/calibrate.h"
 #include "models/load.h"
+#include "models/peft.h"
 
 static struct cli_option options[] = {
     {.name = "o",
@@ -91,11 +92,26 @@ static int copy_rest(const struct subject *s, const char *to, struct err *e)
     return rc;
 }
 
+/* Of a checkpoint that leaves its base where it is, what that holds. */
+static int write_weights(const struct subject *s, const char *to, struct err *e)
+{
+    char path[1200], base[1024];
+    struct base_ref ref;
+    int rc = model_base(s->dir, base, sizeof base, e);
+    if (rc == 1) {
+        rc = base_ref_make(&ref, base, e);
+        return rc == 0 ? model_write_own(s->model, to, &ref, e) : rc;
+    }
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, to, model_file, e);
+    return rc == 0 ? model_write_weights(s->model, path, 0, e) : rc;
+}
+
 /* A new directory of the same step takes the place of the old one when all of it is on the disk. */
 static int write_to_run(const struct subject *s, struct err *e)
 {
     struct checkpoint_tx tx = {0};
-    char root[1024], path[1200];
+    char root[1024];
     const char *name = strrchr(s->dir, '/');
     int64_t step = -1;
     if (!name || sscanf(name, "/step-%" SCNd64, &step) != 1 || step < 0)
@@ -111,9 +127,7 @@ static int write_to_run(const struct subject *s, struct err *e)
     tx.replaces = 1;
     rc = copy_rest(s, tx.dir, e);
     if (rc == 0)
-        rc = fs_join(path, sizeof path, tx.dir, model_file, e);
-    if (rc == 0)
-        rc = model_write_weights(s->model, path, 0, e);
+        rc = write_weights(s, tx.dir, e);
     if (rc == 0)
         rc = checkpoint_commit(&tx, e);
     checkpoint_abort(&tx);

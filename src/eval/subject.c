@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "models/load.h"
+#include "models/peft.h"
 
 /* RUN/checkpoints/step-N belongs to RUN: its configuration says which data it was trained on. */
 static int read_run(struct subject *s, struct err *e)
@@ -60,6 +61,20 @@ static int open_tokenizer(struct subject *s, struct err *e)
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 
+/* Adapters may come without one: that of their base, then. */
+static int open_some_tokenizer(struct subject *s, struct err *e)
+{
+    char own[sizeof s->dir], base[sizeof s->dir];
+    int rc = open_tokenizer(s, e);
+    if (rc != DS_ENOTFOUND || model_base(s->dir, base, sizeof base, NULL) != 1)
+        return rc;
+    str_copy(own, sizeof own, s->dir);
+    str_copy(s->dir, sizeof s->dir, base);
+    rc = open_tokenizer(s, e);
+    str_copy(s->dir, sizeof s->dir, own);
+    return rc;
+}
+
 int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
                  struct err *e)
 {
@@ -68,7 +83,7 @@ int subject_open(struct subject *s, const char *model, const struct number_optio
     for (size_t n = strlen(s->dir); rc == 0 && n > 1 && s->dir[n - 1] == '/'; n--)
         s->dir[n - 1] = '\0';
     if (rc == 0)
-        rc = open_tokenizer(s, e);
+        rc = open_some_tokenizer(s, e);
     if (rc == 0)
         rc = model_open(&s->model, s->dir, NULL, 0, e);
     if (rc == 0)

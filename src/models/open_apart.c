@@ -79,10 +79,10 @@ int model_start_apart(struct model *m, const char *dir, const char *base, struct
     return rc < 0 ? err_add(e, rc, "the base model of %s", dir) : model_read_own(m, dir, told, e);
 }
 
-int model_open_apart(struct model **out, const char *dir, const char *base,
-                     struct config *overrides, int train, struct err *e)
+/* The table of parameters of the whole. */
+static int open_table(struct model **out, const char *dir, const char *base,
+                      struct config *overrides, int train, struct err *e)
 {
-    struct model *m = NULL;
     struct model_config c = {0};
     struct config route = {0};
     int rc = model_apart_config(&c, &route, dir, base, e);
@@ -92,9 +92,31 @@ int model_open_apart(struct model **out, const char *dir, const char *base,
     if (rc == 0 && overrides)
         rc = config_merge(&route, overrides, e);
     if (rc == 0)
-        rc = model_new_table(&m, &c, &route, seed, train, e);
+        rc = model_new_table(out, &c, &route, seed, train, e);
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&route);
+    return rc;
+}
+
+int model_apart_coverage(const char *dir, const char *base, struct str *out, struct err *e)
+{
+    struct model *m = NULL;
+    int rc = open_table(&m, dir, base, NULL, MODEL_USE, e);
+    if (rc == 0) {
+        str_addf(out, "base model: %s\n", base);
+        rc = model_coverage(base, out, e);
+    }
+    if (rc == 0)
+        rc = model_own_coverage(m, dir, out, e);
+    model_free(m);
+    return rc;
+}
+
+int model_open_apart(struct model **out, const char *dir, const char *base,
+                     struct config *overrides, int train, struct err *e)
+{
+    struct model *m = NULL;
+    int rc = open_table(&m, dir, base, overrides, train, e);
     if (rc == 0)
         rc = read_values(m, dir, base, train, e);
     if (rc == 0)

@@ -215,6 +215,33 @@ int model_read_own(struct model *m, const char *dir, struct str *told, struct er
     return rc;
 }
 
+int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e)
+{
+    struct beside b;
+    struct part part;
+    struct str missing = {0};
+    size_t at = 0;
+    int n = 0, adapters_only = peft_is_dir(dir), rc = beside_open(&b, dir, e);
+    for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
+        if (adapters_only && !adapter_with(m, i))
+            continue;
+        int k = find(&b, m, i, &part, &at);
+        if (k >= 0)
+            b.used[k][at] = 1;
+        else if (n++ == 0)
+            str_addf(&missing, " (%s)", part.name);
+        b.taken += k >= 0;
+    }
+    if (rc == 0)
+        rc = check_used(&b, 0, e);
+    if (rc == 0)
+        str_addf(out, "beside it: %d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
+                 str_text(&missing), b.left);
+    str_release(&missing);
+    beside_close(&b);
+    return rc;
+}
+
 /* ---- writing ---- */
 
 int peft_check(const struct model *m, struct err *e)
