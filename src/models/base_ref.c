@@ -226,6 +226,8 @@ static int own_base(const struct json *j, const char *dir, char *base, size_t si
     const char *was = json_str(base_of(j, "base.hash"), NULL);
     int rc = find_base(j, dir, base, size, e);
     if (rc == 0)
+        rc = real_path(base, size, base, e);
+    if (rc == 0)
         rc = check_whole(dir, base, e);
     if (rc == 0)
         rc = hash_base(now, base, e);

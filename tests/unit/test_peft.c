@@ -268,6 +268,35 @@ T(what_is_not_plain_lora_is_refused_by_name_in_one_line)
     }
 }
 
+/* A config.json of adapters that was damaged anywhere is read or refused, in one line. */
+T(damaged_configurations_end_in_a_result_or_one_line)
+{
+    static const char whole[] =
+        HEAD ALL ", \"use_rslora\": true, \"rank_pattern\": {}, \"lora_dropout\": 0.1}";
+    static const char with[] = "\"{}[],:0-9.e\\x\x80";
+    char dir[1000], text[sizeof whole];
+    struct rng r;
+    int taken = 0;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    model_free(adapted(SHAPE, "lora_r=2", dir));
+    rng_init(&r, 3, RNG_TEST, 1, 0);
+    for (int i = 0; i < 1500; i++) {
+        struct model_config c;
+        struct err e = {0};
+        memcpy(text, whole, sizeof whole);
+        for (uint32_t k = 0; k <= rng_below(&r, 3); k++)
+            text[rng_below(&r, sizeof whole - 1)] = with[rng_below(&r, sizeof with - 1)];
+        if (i % 5 == 0)
+            text[rng_below(&r, sizeof whole - 1)] = '\0';
+        int rc = parse(dir, text, &c, &e);
+        t_truef(rc == 0 || (e.text[0] && !strchr(e.text, '\n')), "%s", text);
+        taken += rc == 0;
+        if (rc == 0)
+            opt_release(&model_group, &c);
+    }
+    t_true(taken > 10);
+}
+
 /* ---- tensors ---- */
 
 enum { TENSORS = 12 };
