@@ -94,10 +94,7 @@ static void back_and_forth(const char *shape, const char *lora)
     t_true(peft_is_dir(in(dir, "lora")) && !peft_is_dir(in(dir, "base")));
     t_ok(model_locate(in(dir, "lora"), found, sizeof found, &e), &e);
     struct model *back = opened(found);
-    t_eq(back->params.n, m->params.n);
-    for (int i = 0; i < m->params.n; i++)
-        t_truef(kit_same(m->params.p[i].value, back->params.p[i].value, m->params.p[i].n), "%s",
-                m->params.p[i].name);
+    kit_same_params(m, back);
     logits(m, a, 0);
     logits(back, b, 0);
     t_true(kit_same(a, b, IDS * VOCAB));
