@@ -49,7 +49,7 @@ int model_open_apart(struct model **out, const char *dir, const char *base,
 /* model_start_from for it. */
 int model_start_apart(struct model *m, const char *dir, const char *base, struct str *told,
                       struct err *e) DS_CHECK;
-/* model_coverage for it. */
+/* model_coverage for it: one line. */
 int model_apart_coverage(const char *dir, const char *base, struct str *out,
                          struct err *e) DS_CHECK;
 int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e) DS_CHECK;

@@ -100,14 +100,21 @@ static int open_table(struct model **out, const char *dir, const char *base,
 
 int model_apart_coverage(const char *dir, const char *base, struct str *out, struct err *e)
 {
+    static const char lead[] = "weights: ";
     struct model *m = NULL;
+    struct str of_base = {0};
     int rc = open_table(&m, dir, base, NULL, MODEL_USE, e);
+    if (rc == 0 && !model_is_file(base))
+        rc = model_coverage(base, &of_base, e);
     if (rc == 0) {
-        str_addf(out, "base model: %s\n", base);
-        rc = model_coverage(base, out, e);
-    }
-    if (rc == 0)
+        const char *p = str_text(&of_base);
+        size_t skip = strncmp(p, lead, sizeof lead - 1) == 0 ? sizeof lead - 1 : 0;
+        const char *text = model_is_file(base) ? "one file" : p + skip;
+        str_addf(out, "%sof the base %s: %.*s; beside it ", lead, base, (int)strcspn(text, "\n"),
+                 text);
         rc = model_own_coverage(m, dir, out, e);
+    }
+    str_release(&of_base);
     model_free(m);
     return rc;
 }

@@ -235,7 +235,7 @@ int model_own_coverage(struct model *m, const char *dir, struct str *out, struct
     if (rc == 0)
         rc = check_used(&b, 0, e);
     if (rc == 0)
-        str_addf(out, "beside it: %d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
+        str_addf(out, "%d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
                  str_text(&missing), b.left);
     str_release(&missing);
     beside_close(&b);
