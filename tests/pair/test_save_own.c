@@ -395,13 +395,8 @@ T(over_a_file_of_few_bits_checkpoints_are_small_of_themselves_and_resume)
     str_copy(room, sizeof room, t_tmpdir());
     const char *file = random_gguf(2);
     snprintf(init, sizeof init, "train.init=%s", file);
-    const char *keys[] = {init,
-                          "model.method=dense",
-                          "train.freeze=base",
-                          "lora_r=2",
-                          "train.lr=1e-3",
-                          "data.tokenizer=bytes",
-                          "train.base_weights=none",
+    const char *keys[] = {init,       "model.method=dense", "train.freeze=base",
+                          "lora_r=2", "train.lr=1e-3",      "data.tokenizer=bytes",
                           NULL};
     for (int i = 0; i < 2; i++)
         snprintf(run[i], sizeof run[i], "%s/run-%d", room, i);
