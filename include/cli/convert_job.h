@@ -6,7 +6,8 @@
 
 enum { CONVERT_AUTO, CONVERT_HF, CONVERT_GGUF, CONVERT_LLAMA2C };
 struct convert_options {
-    int to, method; /* method: 1 = the base alone */
+    int to, method;     /* method: 1 = the base alone */
+    int merge, adapter; /* adapter: 1 = adapters alone */
     char *weights, *tokenizer;
     int64_t shard_size, seed, threads;
 };

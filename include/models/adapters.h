@@ -27,6 +27,8 @@ int adapters_check(const struct model_config *c, struct err *e) DS_CHECK;
 /* Parameters "....lora_A.weight", drawn from N(0, 1/(3C)) (the variance of U(-1/sqrt(C), 1/sqrt(C))), and "....lora_B.weight",
  * zero, of all targets, into m->adapter. */
 int adapters_add(struct model *m, struct err *e) DS_CHECK;
+/* The adapter on parameter `matrix`, or NULL. */
+const struct adapter *adapters_find(const struct model *m, int matrix);
 /* For this pass: on unless pass->adapters_off; inputs are dropped in PASS_TRAIN only. */
 void adapters_begin(struct model *m, const struct pass *pass);
 /* Weights of all adapters, and FLOPs a row costs in those of one layer's q and o, k and v, mlp. */

@@ -12,6 +12,7 @@ struct export_source {
     int is_random;         /* those that model_new would draw; m has no values then */
     uint64_t seed;
     int base_only; /* without what a method and adapters add */
+    int is_merged; /* with base_only: what adapters add is in the matrices they are on */
 };
 
 struct export_options {

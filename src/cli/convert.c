@@ -28,6 +28,8 @@ static const struct opt opts[] = {
     {"to",         OPT_ENUM,   AT(to),         "auto", 0, 0, "auto|hf|gguf|llama2c", "format; auto: by OUT's ending", NULL},
     {"weights",    OPT_STRING, AT(weights),    "auto", 0, 0, NULL, "f32, f16, bf16, in GGUF also q8_0, q4_0, q4_k, q5_k, q6_k; auto: as they are", NULL},
     {"method",     OPT_ENUM,   AT(method),     "keep", 0, 0, "keep|dense", "dense: the base alone, without routers and adapters", NULL},
+    {"merge",      OPT_BOOL,   AT(merge),      "false", 0, 0, NULL, "adapters are added to the matrices that they are on", NULL},
+    {"adapter",    OPT_ENUM,   AT(adapter),    "keep", 0, 0, "keep|only", "only: the adapters alone, as PEFT has them", NULL},
     {"tokenizer",  OPT_STRING, AT(tokenizer),  "",     0, 0, NULL, "written in place of the model's own", NULL},
     {"shard_size", OPT_INT,    AT(shard_size), "5000000000", 1, 0x1p60, NULL, "bytes of tensors in one file of a directory", NULL},
     {"seed",       OPT_INT,    AT(seed),       "1",    0, 0x1p62, NULL, "random: of its weights, as training draws them", NULL},

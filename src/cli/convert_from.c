@@ -7,6 +7,7 @@
 #include "cli/convert.h"
 #include "io/st_set.h"
 #include "models/load.h"
+#include "models/peft.h"
 #include "training/preset.h"
 
 static const char random_prefix[] = "random:";
@@ -152,6 +153,8 @@ static int find_tokenizer(struct convert_from *f, struct err *e)
     int rc = DS_ENOTFOUND;
     if (fs_is_dir(f->dir) || ends_with(f->dir, ".gguf"))
         rc = tokenizer_load(&f->tokenizer, f->dir, NULL);
+    if (rc < 0 && model_base(f->dir, where, sizeof where, NULL) == 1)
+        rc = tokenizer_load(&f->tokenizer, where, NULL); /* adapters mostly come without */
     if (rc == 0 || fs_is_dir(f->dir))
         return 0;
     str_copy(where, sizeof where, f->dir);

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "cli/batch_child.h"
 #include "cli/convert_job.h"
+#include "models/peft.h"
 
 static void note(struct convert_job *j, const char *fmt, ...) DS_PRINTF(2, 3);
 static void note(struct convert_job *j, const char *fmt, ...)
@@ -121,6 +122,31 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
     return rc < 0 ? rc : fs_sync_dir(dir, e);
 }
 
+/* Adapters as PEFT has them, over the base that they came with. */
+static int fill_adapter(struct convert_job *j, const char *dir, struct err *e)
+{
+    const struct model *m = j->from.m;
+    char base[1024] = "", path[1200];
+    int rc = model_base(j->from.dir, base, sizeof base, e);
+    if (rc >= 0)
+        rc = peft_save(m, dir, rc ? base : "", e);
+    if (rc == 0 && !base[0])
+        note(j, "the model holds its base itself: base_model_name_or_path is left empty");
+    j->type = GGUF_T_F32;
+    j->r = (struct export_result){
+        .files = 1, .tensors = 2 * (uint64_t)m->adapters, .head_type = GGUF_T_F32};
+    for (int i = 0; i < m->adapters; i++)
+        j->r.bytes += 4 * (m->params.p[m->adapter[i].a].n + m->params.p[m->adapter[i].b].n);
+    j->parameters = (int64_t)j->r.bytes / 4;
+    if (rc == 0 && j->from.tokenizer) {
+        rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
+        if (rc == 0)
+            rc = tokenizer_save(j->from.tokenizer, path, e);
+        j->has_vocabulary = rc == 0;
+    }
+    return rc < 0 ? rc : fs_sync_dir(dir, e);
+}
+
 static int write_directory(struct convert_job *j, struct err *e)
 {
     char part[1200], parent[1024];
@@ -130,7 +156,7 @@ static int write_directory(struct convert_job *j, struct err *e)
              slash ? j->out : ".");
     if (fs_ops_get()->mkdir(part, 0755) < 0)
         return err_errno(e, "create %s", part);
-    int rc = fill_directory(j, part, e);
+    int rc = (j->o.adapter ? fill_adapter : fill_directory)(j, part, e);
     if (rc == 0 && fs_ops_get()->rename(part, j->out) < 0)
         rc = err_errno(e, "rename %s", j->out);
     if (rc < 0) {
@@ -147,7 +173,9 @@ static void tell_what_stays(struct convert_job *j)
     const struct model *m = j->from.m;
     int64_t base = model_config_params(&m->config), left = params_count(&m->params) - base;
     j->parameters = j->from.s.base_only ? base : base + left;
-    if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
+    if (j->from.s.is_merged)
+        note(j, "adapters of rank %lld are in the matrices", (long long)m->config.lora_r);
+    else if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
         note(j,
              "the base alone: routing by %s and %lld parameters of it and of adapters stay behind",
              m->config.method, (long long)left);
@@ -155,9 +183,35 @@ static void tell_what_stays(struct convert_job *j)
         note(j, "without a tokenizer: the model has none beside it (tokenizer=PATH names one)");
 }
 
+/* What is asked of adapters, where there are such. */
+static int check_adapters(const struct convert_job *j, struct err *e)
+{
+    const struct model *m = j->from.m;
+    const char *method = m->config.method;
+    if (!j->o.merge && !j->o.adapter)
+        return 0;
+    if (m->adapters == 0)
+        return err_set(e, DS_EUSAGE, "%s: the model has no adapters (model.lora_r=0)",
+                       j->o.merge ? "merge=yes" : "adapter=only");
+    if (j->o.merge && j->o.adapter)
+        return err_set(e, DS_EUSAGE, "merge=yes leaves no adapters for adapter=only");
+    if (j->o.adapter && j->o.to != CONVERT_HF)
+        return err_set(e, DS_EUSAGE,
+                       "adapter=only writes a directory: -o OUT without .gguf or .bin");
+    if (j->o.merge && strcmp(method, "dense") != 0 && !j->o.method)
+        return err_set(e, DS_EUSAGE,
+                       "merge=yes makes a dense model, without routing by %s: method=dense, too",
+                       method);
+    return 0;
+}
+
 int convert_write(struct convert_job *j, struct err *e)
 {
-    j->from.s.base_only = j->o.method;
+    int rc = check_adapters(j, e);
+    if (rc < 0)
+        return rc;
+    j->from.s.base_only = j->o.method || j->o.merge;
+    j->from.s.is_merged = j->o.merge;
     tell_what_stays(j);
     switch (j->o.to) {
     case CONVERT_GGUF: return write_gguf(j, e);

@@ -262,6 +262,8 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
     for (size_t i = 0; i < DS_LEN(beside); i++)
         if (fs_join(path, sizeof path, dir, beside[i][1], NULL) == 0 && fs_exists(path))
             add_part(x, beside[i][0], inspect_tensors, path);
+    if (has(dir, "adapter_config.json"))
+        add_part(x, "adapter", inspect_adapter, dir);
     str_add(x->out, x->json ? "}" : "");
     return 0;
 }
@@ -314,6 +316,8 @@ int inspect_adapter(const char *dir, struct inspect *x, struct err *e)
     }
     json_free(j);
     str_add(x->out, x->json ? "}" : "");
+    if (!has(dir, "config.json"))
+        add_coverage(x, dir);
     if (fs_join(path, sizeof path, dir, "adapter_model.safetensors", NULL) == 0 && fs_exists(path))
         add_part(x, "tensors", inspect_tensors, path);
     else

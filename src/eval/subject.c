@@ -52,27 +52,14 @@ static int use_numbers(struct subject *s, const struct number_options *numbers, 
     return rc < 0 ? err_add(e, rc, "%s", s->dir) : 0;
 }
 
-/* The model's own where it is one file and brings one, else beside it; in the directory of any
- * other. */
+/* The model's own; adapters may come without one: that of their base, then. */
 static int open_tokenizer(struct subject *s, struct err *e)
 {
-    char path[1100];
+    char path[1100], base[1024];
     int rc = tokenizer_find(path, sizeof path, s->dir, e);
+    if (rc == DS_ENOTFOUND && model_base(s->dir, base, sizeof base, NULL) == 1)
+        rc = tokenizer_find(path, sizeof path, base, e);
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
-}
-
-/* Adapters may come without one: that of their base, then. */
-static int open_some_tokenizer(struct subject *s, struct err *e)
-{
-    char own[sizeof s->dir], base[sizeof s->dir];
-    int rc = open_tokenizer(s, e);
-    if (rc != DS_ENOTFOUND || model_base(s->dir, base, sizeof base, NULL) != 1)
-        return rc;
-    str_copy(own, sizeof own, s->dir);
-    str_copy(s->dir, sizeof s->dir, base);
-    rc = open_tokenizer(s, e);
-    str_copy(s->dir, sizeof s->dir, own);
-    return rc;
 }
 
 int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
@@ -83,7 +70,7 @@ int subject_open(struct subject *s, const char *model, const struct number_optio
     for (size_t n = strlen(s->dir); rc == 0 && n > 1 && s->dir[n - 1] == '/'; n--)
         s->dir[n - 1] = '\0';
     if (rc == 0)
-        rc = open_some_tokenizer(s, e);
+        rc = open_tokenizer(s, e);
     if (rc == 0)
         rc = model_open(&s->model, s->dir, NULL, 0, e);
     if (rc == 0)

@@ -130,6 +130,14 @@ int adapters_add(struct model *m, struct err *e)
     return rc < 0 ? err_set(e, rc, "adapters") : 0;
 }
 
+const struct adapter *adapters_find(const struct model *m, int matrix)
+{
+    for (int i = 0; i < m->adapters; i++)
+        if (m->adapter[i].matrix == matrix)
+            return &m->adapter[i];
+    return NULL;
+}
+
 void adapters_begin(struct model *m, const struct pass *pass)
 {
     const struct model_config *c = &m->config;

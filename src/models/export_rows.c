@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "engine/bf16.h"
 #include "io/st_dtype.h"
+#include "models/peft.h"
 #include "models/values.h"
 
 /* Values of one chunk that is held, and of one task in it. */
@@ -97,6 +98,8 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
     size_t columns = columns_of(p);
     if (s->is_random)
         params_init_range(p, s->seed, row * columns, n * columns, out);
+    else if (s->is_merged)
+        model_values_merged(s->m, i, row, n, out);
     else
         model_values(s->m, i, row, n, out);
 }
@@ -217,6 +220,8 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
 {
     enum quant_kind kind = kind_of(type);
     if (s->is_random || kind == QUANT_NONE || !s->m->params.p[i].elsewhere)
+        return NULL;
+    if (s->is_merged && adapters_find(s->m, i))
         return NULL;
     const struct stored *at = &s->m->stored.v[i];
     int is_interleaved = at->head_dim > 0;

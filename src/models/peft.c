@@ -367,14 +367,6 @@ int peft_save(const struct model *m, const char *dir, const char *base, struct e
 
 /* ---- the sum ---- */
 
-static const struct adapter *adapter_of(const struct model *m, int matrix)
-{
-    for (int i = 0; i < m->adapters; i++)
-        if (m->adapter[i].matrix == matrix)
-            return &m->adapter[i];
-    return NULL;
-}
-
 /* out (C) += scale b^T A, b (r).  Sums in double: one rounding to the sum. */
 static void add_row(real *out, const real *b, const real *A, double scale, int r, int C)
 {
@@ -393,7 +385,7 @@ static void add_row(real *out, const real *b, const real *A, double scale, int r
 
 void model_values_merged(const struct model *m, int i, size_t row, size_t n, real *out)
 {
-    const struct adapter *x = adapter_of(m, i);
+    const struct adapter *x = adapters_find(m, i);
     model_values(m, i, row, n, out);
     if (!x)
         return;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "io/st_set.h"
 #include "kit.h"
+#include "models/export.h"
 #include "models/load.h"
 #include "models/peft.h"
 #include "models/values.h"
@@ -133,6 +134,28 @@ T(the_merged_model_computes_what_the_adapted_one_does)
     logits(m, b, 1);
     t_true(farthest(a, b) > 1e-3);
     model_free(merged);
+    model_free(m);
+}
+
+T(a_merged_model_is_written_without_its_adapters)
+{
+    static const char lora[] = "lora_r=2 lora_targets=q,k,v,o,gate,up,down";
+    char dir[1000];
+    struct err e = {0};
+    struct export_result r;
+    real a[IDS * VOCAB], b[IDS * VOCAB];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, lora, dir);
+    struct export_source s = {.m = m, .base_only = 1, .is_merged = 1};
+    struct export_options o = {.type = GGUF_T_F32, .shard_bytes = 1 << 30};
+    mkdir(in(dir, "merged"), 0755);
+    t_ok(export_hf(&s, &o, in(dir, "merged"), &r, &e), &e);
+    struct model *back = opened(in(dir, "merged"));
+    t_eq(back->adapters, 0);
+    logits(m, a, 0);
+    logits(back, b, 0);
+    t_truef(farthest(a, b) < 2e-6, "%g", farthest(a, b));
+    model_free(back);
     model_free(m);
 }
 
