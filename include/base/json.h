@@ -28,6 +28,8 @@ int json_parse(struct json **out, const char *p, size_t n, const char *what,
 int json_parse_wide(struct json **out, const char *p, size_t n, const char *what,
                     struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
+/* The same by json_parse_wide. */
+int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 void json_free(struct json *j);
 const struct json_node *json_root(const struct json *j);
 

@@ -220,14 +220,24 @@ int json_parse_wide(struct json **out, const char *p, size_t n, const char *what
     return parse(out, p, n, 1, what, e);
 }
 
-int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e)
+static int read_file(struct json **out, const char *path, uint64_t cap, int is_wide, struct err *e)
 {
     struct str text = {0};
     int rc = fs_read_file(&text, path, cap, e);
     if (rc == 0)
-        rc = json_parse(out, text.p, text.len, path, e);
+        rc = parse(out, text.p, text.len, is_wide, path, e);
     str_release(&text);
     return rc;
+}
+
+int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e)
+{
+    return read_file(out, path, cap, 0, e);
+}
+
+int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err *e)
+{
+    return read_file(out, path, cap, 1, e);
 }
 
 void json_free(struct json *j)

@@ -54,7 +54,7 @@ static void put_template(struct gguf_out *w, const char *dir)
     struct json *j = NULL;
     size_t n;
     if (!fs_is_dir(dir) || fs_join(path, sizeof path, dir, "tokenizer_config.json", NULL) < 0 ||
-        json_read_file(&j, path, CONFIG_MAX, NULL) < 0)
+        json_read_wide(&j, path, CONFIG_MAX, NULL) < 0)
         return;
     const char *text = json_str(json_get(json_root(j), "chat_template"), &n);
     if (text)

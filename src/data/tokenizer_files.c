@@ -108,7 +108,7 @@ static int load_json_file(struct tokenizer **out, const char *path, struct err *
     if (rc >= 0)
         rc = beside(other, sizeof other, path, "tokenizer_config.json", e);
     if (rc >= 0 && (t->bos < 0 || t->eot < 0) && fs_exists(other)) {
-        rc = json_read_file(&config, other, TOKENIZER_FILE_MAX, e);
+        rc = json_read_wide(&config, other, TOKENIZER_FILE_MAX, e);
         if (rc >= 0)
             rc = add_config(&text, json_root(config), e);
         tokenizer_free(t);

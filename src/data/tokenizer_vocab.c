@@ -21,15 +21,8 @@ struct source {
 static int read_beside(struct json **out, const char *dir, const char *name, struct err *e)
 {
     char path[4200];
-    struct str text = {0};
     int rc = fs_join(path, sizeof path, dir, name, e);
-    if (rc < 0 || !fs_exists(path))
-        return rc;
-    rc = fs_read_file(&text, path, TOKENIZER_FILE_MAX, e);
-    if (rc == 0)
-        rc = json_parse_wide(out, str_text(&text), text.len, path, e);
-    str_release(&text);
-    return rc;
+    return rc < 0 || !fs_exists(path) ? rc : json_read_wide(out, path, TOKENIZER_FILE_MAX, e);
 }
 
 static int pick_family(struct source *s, struct err *e)
