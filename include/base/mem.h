@@ -25,6 +25,8 @@ void *mem_reserve(size_t bytes) DS_CHECK;
 void mem_discard(void *p, size_t bytes);
 /* Pages of a mapped file that [p, p + bytes) touches will be read soon. */
 void mem_want(void *p, size_t bytes);
+/* They are read now: brought in by one call in place of a fault for every few pages. */
+void mem_bring(void *p, size_t bytes);
 /* Bytes that this process can still have, 0 when nobody says: the least of what the machine has available, what the limit of
  * its group leaves (containers), and what its own limit of address space leaves (ulimit -v). */
 double mem_left(void);

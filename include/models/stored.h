@@ -49,6 +49,9 @@ void stored_free(struct model *m);
 
 /* out (n,C): rows [row, row + n) in our layout.  Any thread. */
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out);
+/* Parameter i is read soon; those rows are read now: the system fetches them meanwhile. */
+void stored_want(const struct model *m, int i);
+void stored_bring(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* The pages of those rows need not stay in memory. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* The rows as the blocks they are stored in (kind is not QUANT_NONE). */

@@ -74,16 +74,17 @@ void mem_free(void *p)
     free(p);
 }
 
+/* Only whole huge pages are asked for: what is left of a block lies on small ones, or a model of many small matrices would take
+ * a fifth more than it is. */
 void *mem_reserve(size_t bytes)
 {
     size_t total = admit(bytes, 1);
     size_t to = total >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-    if (total == 0)
+    void *p = NULL;
+    if (total == 0 || posix_memalign(&p, to, total) != 0)
         return NULL;
-    total = (total + to - 1) & ~(to - 1);
-    void *p = aligned_alloc(to, total);
-    if (p && to == HUGE_PAGE)
-        (void)madvise(p, total, MADV_HUGEPAGE); /* a wish: no harm when refused */
+    if (to == HUGE_PAGE)
+        (void)madvise(p, total & ~(to - 1), MADV_HUGEPAGE); /* a wish: no harm when refused */
     return p;
 }
 
@@ -107,12 +108,27 @@ void mem_discard(void *p, size_t bytes)
         (void)madvise((char *)p + (begin - at), end - begin, MADV_DONTNEED);
 }
 
-void mem_want(void *p, size_t bytes)
+static void advise_around(void *p, size_t bytes, int advice)
 {
     long page = sysconf(_SC_PAGESIZE);
     uintptr_t mask = page > 0 ? (uintptr_t)page - 1 : 4095, before = (uintptr_t)p & mask;
     if (bytes > 0)
-        (void)madvise((char *)p - before, bytes + before, MADV_WILLNEED);
+        (void)madvise((char *)p - before, bytes + before, advice);
+}
+
+void mem_want(void *p, size_t bytes)
+{
+    advise_around(p, bytes, MADV_WILLNEED);
+}
+
+void mem_bring(void *p, size_t bytes)
+{
+#ifdef MADV_POPULATE_READ /* Linux 5.14; what an older one refuses is faulted in as ever */
+    advise_around(p, bytes, MADV_POPULATE_READ);
+#else
+    (void)p;
+    (void)bytes;
+#endif
 }
 
 void mem_free_aligned(void *p)

@@ -98,15 +98,43 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
     }
 }
 
-/* Rows of a transposed or interleaved tensor lie beside others that may still be wanted: such are left to the system. */
-void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n)
+/* The bytes of rows [row, row + n): of an interleaved tensor those of whole heads hold them too. */
+static void *bytes_of(const struct stored *s, const struct param *p, size_t row, size_t *n)
 {
     size_t rows = (size_t)p->shape[0] * (size_t)s->parts, each = s->bytes / (rows ? rows : 1);
     size_t begin = ((size_t)p->shape[0] * (size_t)s->part + row) * each;
-    if (!s->is_transposed && s->head_dim == 0)
-        mem_discard((void *)(uintptr_t)(s->data + begin), n * each);
-    else if (row + n == (size_t)p->shape[0] && s->part + 1 == s->parts)
+    *n *= each;
+    return (void *)(uintptr_t)(s->data + begin);
+}
+
+void stored_want(const struct model *m, int i)
+{
+    const struct param *p = &m->params.p[i];
+    size_t n = (size_t)p->shape[0];
+    if (p->elsewhere && !m->stored.v[i].is_transposed) {
+        void *at = bytes_of(&m->stored.v[i], p, 0, &n);
+        mem_want(at, n);
+    }
+}
+
+void stored_bring(const struct stored *s, const struct param *p, size_t row, size_t n)
+{
+    if (!s->is_transposed) {
+        void *at = bytes_of(s, p, row, &n);
+        mem_bring(at, n);
+    }
+}
+
+/* Rows of a transposed or interleaved tensor lie beside others that may still be wanted: such are left to the system. */
+void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n)
+{
+    int is_last = row + n == (size_t)p->shape[0];
+    if (!s->is_transposed && s->head_dim == 0) {
+        void *at = bytes_of(s, p, row, &n);
+        mem_discard(at, n);
+    } else if (is_last && s->part + 1 == s->parts) {
         mem_discard((void *)(uintptr_t)s->data, s->bytes);
+    }
 }
 
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p, struct err *e)

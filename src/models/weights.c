@@ -104,6 +104,17 @@ static enum quant_kind kind_of(const struct model *m, int i)
     return quant_row_bytes((enum quant_kind)kind, x->C) > 0 ? (enum quant_kind)kind : QUANT_NONE;
 }
 
+/* The next matrix behind i that is read from a file. */
+static void want_next(const struct model *m, int i)
+{
+    const struct weights *w = &m->weights;
+    while (++i < w->n)
+        if (w->v[i].O > 0) {
+            stored_want(m, i);
+            return;
+        }
+}
+
 /* Rounds a matrix whose numbers are in a file, all of them at once. */
 static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct err *e)
 {
@@ -111,6 +122,8 @@ static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct 
     const struct param *p = &m->params.p[i];
     const struct stored *s = &m->stored.v[i];
     int rc;
+    want_next(m, i);
+    stored_bring(s, p, 0, (size_t)x->O);
     if (s->kind == kind) {
         rc = stored_quant(&x->quant, s, p, e);
     } else {
@@ -249,6 +262,7 @@ static void read_part(void *ctx, int task, int worker)
     size_t items = (size_t)n * (size_t)x->C, bad = 0;
     real *w = x->own ? x->own + (size_t)row * (size_t)x->C
                      : r->space + (size_t)worker * (size_t)r->step * (size_t)x->C;
+    stored_bring(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
     stored_rows(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n, w);
     stored_drop(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
     for (size_t k = 0; k < items; k++)
@@ -271,6 +285,7 @@ static int read_stored(struct model *m, int i, struct err *e)
     size_t space = (size_t)pool_threads() * (size_t)r.step * (size_t)x->C * sizeof *r.space;
     if (x->quant)
         return 0;
+    want_next(m, i);
     if (x->fwd.data)
         gemm_pack_begin(&x->fwd, x->fwd.data, w->format, hold_of(m, i), x->C, x->O);
     if (x->bwd.data)
