@@ -13,6 +13,7 @@ struct capacity_row {
     double ppl_delta;       /* the same of exp(loss): what the difference in nats makes of it */
     double flops_ratio, time_ratio, decode_time_ratio; /* prefill and decoding, medians of pairs */
     double control_random_loss;                        /* by lot at the same rates in each layer */
+    double control_static_loss;                        /* by a fixed pattern at the same rates */
     double control_random_flops_ratio;
 };
 enum { CAPACITY_ROWS = 64 };

@@ -23,8 +23,9 @@ static const struct {
     {"flops_ratio", "FLOPs", AT(flops_ratio), 1, 3},
     {"time_ratio", "prefill time", AT(time_ratio), 1, 3},
     {"decode_time_ratio", "decode time", AT(decode_time_ratio), 1, 3},
-    {"control_random_loss", "random control", AT(control_random_loss), 1, 4},
-    {"control_random_flops_ratio", "its FLOPs", AT(control_random_flops_ratio), 1, 3},
+    {"control_random_loss", "loss by lot", AT(control_random_loss), 1, 4},
+    {"control_static_loss", "by pattern", AT(control_static_loss), 1, 4},
+    {"control_random_flops_ratio", "controls' FLOPs", AT(control_random_flops_ratio), 1, 3},
 };
 #undef AT
 
@@ -56,7 +57,7 @@ void capacity_table_print(struct str *out, const struct subject *s, const struct
     table_release(&grid);
     str_add(out,
             "FLOPs and times are shares of the dense model; decoding at batch 1 with a cache; the "
-            "control runs the same share of each layer by lot\n");
+            "controls run the same share of each layer, by lot and by a fixed pattern\n");
 }
 
 void capacity_table_json(struct str *out, const struct subject *s, const struct capacity_table *t)

@@ -37,7 +37,7 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
     struct capacity_row *x = &t->row[i];
     struct ppl_result r;
     struct ppl_wants w = {.capacity = x->asked,
-                          .controls = o->controls,
+                          .controls = o->controls ? 2 : 0,
                           .dense = i == 0,
                           .prefill_rounds = (int)o->time_rounds,
                           .decode_rounds = (int)o->time_rounds};
@@ -56,6 +56,7 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
     x->time_ratio = m->time_ratio;
     x->decode_time_ratio = m->decode_ratio;
     x->control_random_loss = contrast_loss(&m->contrast, CONTRAST_RANDOM);
+    x->control_static_loss = contrast_loss(&m->contrast, CONTRAST_STATIC);
     x->control_random_flops_ratio = contrast_flops_ratio(&m->contrast, CONTRAST_RANDOM);
     ppl_result_release(&r);
     return 0;

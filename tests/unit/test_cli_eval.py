@@ -170,7 +170,7 @@ def benchmark(name):
     assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
     assert "1 head, 2 eval" in run("inspect", "rows.mp")
     table = run("eval", name, "--benchmark", *words)
-    assert "random control" in table and "loss vs dense %" in table and "ppl vs dense %" in table, table
+    assert "loss by lot" in table and "by pattern" in table and "loss vs dense %" in table and "ppl vs dense %" in table, table
     for r in x["rows"]:
         more = math.exp(x["dense_loss"] * r["loss_delta"]) - 1
         assert abs(r["perplexity_delta"] - more) < 1e-6, (r, more)
