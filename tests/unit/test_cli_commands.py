@@ -412,6 +412,25 @@ def bench_multiplies_and_reads_what_the_shape_says():
 
 
 @test
+def bench_of_a_model_on_disk_loads_it_and_uses_it():
+    run("convert", "random:quick", "model.dim=64", "model.heads=2", "model.kv_heads=2", "model.layers=3", "model.method=dense",
+        "model.max_seq=128",
+        "-o", "bench.gguf", "weights=q8_0")
+    x = run_json("bench", "bench.gguf", *QUICK, "model.method=random")
+    row = {r["name"]: r for r in x["results"] if r["group"] != "peaks"}
+    read, load, peak = (row[n] for n in row if n.startswith("load: "))
+    size = os.path.getsize("bench.gguf")
+    assert abs(read["gbs"] * read["median"] * 1e9 / size - 1) < 0.01 and load["time_ratio"] > 0, (read, load)
+    assert peak["limit"] == "file" and abs(peak["share"] * size / 2**20 / peak["median"] - 1) < 0.01, peak
+    assert row["prefill dense"]["limit"] == "int8" and row["decode random 0.50"]["flops_ratio"] < 1, row
+    assert not any(n.startswith(("train", "block", "gemm")) for n in row), list(row)
+    assert x["model"].startswith("3 x 64") and "batch" not in x["model"], x["model"]
+    refused("its context is 128 tokens", "bench", "bench.gguf", code=1)
+    refused("one MODEL", "bench", "bench.gguf", "bench.gguf")
+    refused("no such model", "bench", "nosuch", code=1)
+
+
+@test
 def bench_measures_what_is_asked():
     def names(*args):
         return [r["name"] for r in run_json("bench", *QUICK, *args)["results"] if r["group"] != "peaks"]
