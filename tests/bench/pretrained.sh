@@ -45,15 +45,15 @@ for seed in 1 2 3; do
         done
     }
 done
-evaluate() { # MODEL OUT key=value...
+evaluate() { # MODEL OUT key=value...: on the validation documents of the runs
     model=$1 out=$2
     shift 2
     if [ ! -f "$out" ]; then
-        "$program" eval "$model" "data.path=$text" tokens=32768 threads=1 time_rounds=7 "$@" -o "$out" > /dev/null
+        "$program" eval "$model" tokens=32768 threads=1 time_rounds=7 "$@" -o "$out" > /dev/null
     fi
 }
 files=$DEPTHSCOPE_RUNS/base.mp
-evaluate "$base" "$files"
+evaluate "$base" "$files" "data.path=$text" split=val data.val_fraction=0.05
 for name in lora dlr dlruntrained hat random static; do
     for seed in 1 2 3; do
         evaluate "$name-s$seed" "$DEPTHSCOPE_RUNS/$name-s$seed/eval.mp"
