@@ -53,6 +53,8 @@ uint64_t st_nonfinite(const struct st_tensor *t);
 /* 0 while the file is the one that was opened; DS_EFORMAT when it was changed or replaced meanwhile
  * (ask after reading: a file that another process cut is a fault in the mapping). */
 int st_unchanged(const struct st *s, struct err *e) DS_CHECK;
+/* 0 while what is mapped is what was opened, whatever has its name by now. */
+int st_intact(const struct st *s, struct err *e) DS_CHECK;
 void st_close(struct st *s);
 
 /* Writing: describe all tensors, then the data is written in that order, beside PATH first: PATH is

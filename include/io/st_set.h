@@ -17,6 +17,8 @@ const struct st_tensor *st_set_at(const struct st_set *s, size_t i);
 const struct st_tensor *st_set_find(const struct st_set *s, const char *name, size_t *at);
 /* As st_unchanged, of every file. */
 int st_set_unchanged(const struct st_set *s, struct err *e) DS_CHECK;
+/* As st_intact. */
+int st_set_intact(const struct st_set *s, struct err *e) DS_CHECK;
 void st_set_close(struct st_set *s);
 
 #endif

@@ -107,6 +107,11 @@ static int write_weights(const struct subject *s, const char *to, struct err *e)
     return rc == 0 ? model_write_weights(s->model, path, 0, e) : rc;
 }
 
+static uint64_t bytes_written(const struct model *m)
+{
+    return (uint64_t)params_count(&m->params) * sizeof(float) + (1 << 20);
+}
+
 /* A new directory of the same step takes the place of the old one when all of it is on the disk. */
 static int write_to_run(const struct subject *s, struct err *e)
 {
@@ -120,7 +125,7 @@ static int write_to_run(const struct subject *s, struct err *e)
     int rc = str_copy(root, sizeof root, s->dir) ? DS_ERANGE : 0;
     if (rc == 0) {
         *strrchr(root, '/') = '\0';
-        rc = checkpoint_begin(&tx, root, step, s->model->params.block_bytes + (1 << 20), e);
+        rc = checkpoint_begin(&tx, root, step, bytes_written(s->model), e);
     }
     if (rc < 0)
         return rc;
@@ -192,6 +197,8 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     int rc = claim_target(&lock, s, to, e);
     if (rc == 0)
         rc = weights_use(s->model, &keep, e);
+    if (rc == 0)
+        rc = weights_ready(s->model, e);
     if (rc == 0)
         rc = open_text(&p, s, o, &where, e);
     if (rc == 0)

@@ -169,7 +169,7 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
     struct number_options numbers = s->o.numbers;
     if (p->train)
         numbers.weights = QUANT_NONE; /* blocks of few bits are for use */
-    else if (rc == 0)
+    if (rc == 0)
         rc = weights_use(u->model, &numbers, e);
     if (rc == 0)
         rc = model_reserve(u->model, p->rows, p->train, 1, e);

@@ -326,3 +326,9 @@ int st_unchanged(const struct st *s, struct err *e)
         return err_set(e, DS_EFORMAT, "%s was replaced since it was opened", s->path);
     return 0;
 }
+
+int st_intact(const struct st *s, struct err *e)
+{
+    int rc = fs_map_unchanged(&s->file, e);
+    return rc < 0 ? err_add(e, rc, "%s", s->path) : 0;
+}

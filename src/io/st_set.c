@@ -322,3 +322,11 @@ int st_set_unchanged(const struct st_set *s, struct err *e)
         rc = st_unchanged(s->shard[i].file, e);
     return rc;
 }
+
+int st_set_intact(const struct st_set *s, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < s->n_shards && rc == 0; i++)
+        rc = st_intact(s->shard[i].file, e);
+    return rc;
+}

@@ -58,15 +58,20 @@ static const real *foreign_values(struct foreign *f, int k)
     return f->copy[k];
 }
 
+static void foreign_free(struct foreign *f)
+{
+    for (int k = 0; k < NAMES_PARTS; k++) {
+        mem_free_aligned(f->copy[k]);
+        f->copy[k] = NULL;
+    }
+}
+
 static void foreign_done(struct foreign *f, uint64_t row)
 {
     const struct param *p = &f->m->params.p[f->part[0]];
     if (row + 1 < (uint64_t)(f->place.is_transposed ? p->shape[1] : p->shape[0]))
         return;
-    for (int k = 0; k < NAMES_PARTS; k++) {
-        mem_free_aligned(f->copy[k]);
-        f->copy[k] = NULL;
-    }
+    foreign_free(f);
 }
 
 /* Row i: of a transposed tensor input i of every output, of a vector all of it. */
@@ -119,6 +124,8 @@ static int write_foreign(const struct model *m, const struct names *names, const
     }
     if (rc == 0)
         rc = st_write(path, t, n, meta, 1, e);
+    for (size_t k = 0; rc < 0 && f && k < n; k++)
+        foreign_free(&f[k]);
     mem_free(t);
     mem_free(f);
     return rc;
@@ -168,8 +175,10 @@ static int write_own(const struct model *m, const char *path, int optimizer, str
 int model_write_weights(const struct model *m, const char *path, int optimizer, struct err *e)
 {
     const struct names *names = names_of_family(model_config_family(&m->config));
-    return optimizer || names_are_ours(names) ? write_own(m, path, optimizer, e)
-                                              : write_foreign(m, names, path, e);
+    int rc = optimizer || names_are_ours(names) ? write_own(m, path, optimizer, e)
+                                                : write_foreign(m, names, path, e);
+    /* what was copied from a file is what was opened, or nothing is written */
+    return rc == 0 && !optimizer ? stored_unchanged(m, e) : rc;
 }
 
 int model_write_config(const struct model *m, const char *path, struct err *e)

@@ -199,7 +199,7 @@ static void close_set(void *file)
 
 static int set_unchanged(const void *file, struct err *e)
 {
-    return st_set_unchanged(file, e);
+    return st_set_intact(file, e);
 }
 
 /* What may stay in the set stays there: then the model has it. */
@@ -315,7 +315,8 @@ static int start_from_set(struct model *m, const char *dir, struct str *told, st
 static int take_param(struct model *m, struct model *from, int i, struct err *e)
 {
     const struct param *p = &m->params.p[i], *q = &from->params.p[i];
-    if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->n != q->n)
+    if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->rank != q->rank ||
+        p->shape[0] != q->shape[0] || (p->rank > 1 && p->shape[1] != q->shape[1]))
         return err_set(e, DS_EFORMAT, "%s: %zu numbers are wanted, the file has %zu of %s", p->name,
                        p->n, i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
     if (p->elsewhere)
@@ -330,6 +331,11 @@ static int start_from_file(struct model *m, const char *path, struct str *told, 
 {
     struct model *from = NULL;
     int rc = model_open(&from, path, NULL, MODEL_USE, e), kept = 0;
+    if (rc == 0 &&
+        (from->config.heads != m->config.heads || from->config.kv_heads != m->config.kv_heads))
+        rc = err_set(e, DS_EFORMAT, "%lld heads over %lld are wanted, the file has %lld over %lld",
+                     (long long)m->config.heads, (long long)m->config.kv_heads,
+                     (long long)from->config.heads, (long long)from->config.kv_heads);
     for (int i = 0; i < m->n_base && rc == 0; i++) {
         rc = take_param(m, from, i, e);
         kept += m->params.p[i].elsewhere;

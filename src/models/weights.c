@@ -1,5 +1,6 @@
 #include "models/weights.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 #include "base/log.h"
@@ -7,6 +8,9 @@
 #include "base/pool.h"
 #include "base/str.h"
 #include "models/values.h"
+
+/* Rows of a file that are read at once: of a matrix that is packed for both directions a whole cut of its inner dimension. */
+enum { ROWS_FWD = 64, ROWS_BOTH = GEMM_DEEP };
 
 static void forget(struct weight *x)
 {
@@ -161,11 +165,21 @@ static int quantise(struct model *m, struct err *e)
     return rc;
 }
 
+/* What parameter i takes only while it is laid out: all its numbers where they are rounded, else some rows a thread. */
+static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
+{
+    const struct param *p = &m->params.p[i];
+    double rows = (double)pool_threads() * (m->is_training ? ROWS_BOTH : ROWS_FWD);
+    if (!p->elsewhere || (kind != QUANT_NONE && m->stored.v[i].kind == kind))
+        return 0;
+    return sizeof(real) * (kind != QUANT_NONE ? (double)p->n : rows * (double)p->shape[1]);
+}
+
 /* A system that promises more memory than it has would end the program later, without a word. */
 static int check_memory(const struct model *m, struct err *e)
 {
     const struct weights *w = &m->weights;
-    double need = 0, left = mem_left();
+    double need = 0, passing = 0, left = mem_left();
     char a[16], b[16];
     for (int i = 0; i < w->n; i++) {
         const struct weight *x = &w->v[i];
@@ -175,11 +189,13 @@ static int check_memory(const struct model *m, struct err *e)
         double as_numbers = (double)held_bytes(m, i, 0);
         if (m->is_training)
             as_numbers += (double)held_bytes(m, i, 1);
+        passing = fmax(passing, passing_bytes(m, i, kind));
         if (as_numbers == 0 && m->params.p[i].elsewhere)
             as_numbers = (double)m->params.p[i].n * sizeof(real);
         need +=
             kind == QUANT_NONE ? as_numbers : (double)quant_row_bytes(kind, x->C) * (double)x->O;
     }
+    need += passing;
     if (left <= 0 || need <= left)
         return 0;
     return err_set(e, DS_EMEM, "its weights need %sB of memory as %s, %sB are left",
@@ -242,9 +258,6 @@ int weights_use(struct model *m, const struct number_options *o, struct err *e)
 }
 
 /* ---- from a file ---- */
-
-/* Rows that are read at once: of a matrix that is packed for both directions a whole cut of its inner dimension. */
-enum { ROWS_FWD = 64, ROWS_BOTH = GEMM_DEEP };
 
 struct reading {
     const struct model *m;

@@ -191,6 +191,9 @@ static void check_values(struct train_config *c, struct str *all)
 /* A base that the run itself makes, or changes, is nowhere else. */
 static void check_save(const struct train_options *o, struct str *all)
 {
+    if (o->freeze != FREEZE_BASE && o->base_weights != WEIGHTS_AUTO)
+        str_addf(all, "%strain.base_weights is of a base that stays as it is: train.freeze=base",
+                 between(all));
     if (o->save != SAVE_OWN)
         return;
     if (o->freeze != FREEZE_BASE)

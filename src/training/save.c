@@ -67,10 +67,12 @@ enum { OWN_ABOVE = 1000000000 }; /* bytes of a base as floats */
 static int wants_own(const struct train_config *c)
 {
     const char *end = strrchr(c->train.init, '.');
+    int is_of_run =
+        strstr(c->train.init, "/checkpoints/step-") != NULL; /* which removes old ones */
     if (c->train.freeze != FREEZE_BASE || !c->train.init[0] || c->train.save == SAVE_ALL)
         return 0;
-    return c->train.save == SAVE_OWN || (end && strcmp(end, ".gguf") == 0) ||
-           model_config_weights(&c->model) * 4 > OWN_ABOVE;
+    return c->train.save == SAVE_OWN || (!is_of_run && end && strcmp(end, ".gguf") == 0) ||
+           (!is_of_run && model_config_weights(&c->model) * 4 > OWN_ABOVE);
 }
 
 int trainer_find_base(struct trainer *t, struct err *e)
@@ -79,6 +81,10 @@ int trainer_find_base(struct trainer *t, struct err *e)
     if (!wants_own(&t->config) || t->base.path[0])
         return 0;
     int rc = model_locate(t->config.train.init, dir, sizeof dir, e);
+    if (rc == 0 && strstr(dir, "/checkpoints/step-"))
+        log_warn("%s: checkpoints lean on %s, which its run removes when it goes on: keep a copy "
+                 "(depthscope convert), or train.save=all",
+                 t->name, dir);
     if (rc == 0)
         rc = base_ref_make(&t->base, dir, e);
     return rc < 0 ? err_add(e, rc, "train.save=own") : 0;
@@ -115,6 +121,8 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200];
     int rc = t->base.path[0] ? write_own(t, dir, e) : write_all(t, dir, e);
+    if (rc == 0) /* what was written may come from a file, and the run went on with it */
+        rc = stored_unchanged(t->model, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
     if (rc == 0)
@@ -254,28 +262,34 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
 }
 
 /* The newest step that has a directory, whole or not; -1 when there is none. */
-static int64_t newest_step(const char *root)
+static int newest_step(int64_t *out, const char *root, struct err *e)
 {
     char **names = NULL;
     size_t n = 0;
     int64_t newest = -1, step;
-    int used = 0;
-    if (!fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
-        return -1;
+    int used = 0, rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
+    if (rc < 0)
+        return rc;
     for (size_t i = 0; i < n; i++)
         if (sscanf(names[i], "step-%" SCNd64 "%n", &step, &used) == 1 && names[i][used] == '\0' &&
             step > newest)
             newest = step;
     fs_list_free(names, n);
-    return newest;
+    *out = newest;
+    return 0;
 }
 
-static int find_checkpoint(struct trainer *t, const char *root, char *dir, size_t size,
+/* *found: there is one, damaged or not. */
+static int find_checkpoint(struct trainer *t, int *found, const char *root, char *dir, size_t size,
                            struct err *e)
 {
     checkpoint_recover(root);
-    int64_t step = -1, newest = newest_step(root);
-    int rc = newest < 0 ? DS_ENOTFOUND : checkpoint_latest(root, dir, size, &step, e);
+    int64_t step = -1, newest = -1;
+    int rc = newest_step(&newest, root, e);
+    *found = newest >= 0;
+    if (rc < 0)
+        return rc;
+    rc = *found ? checkpoint_latest(root, dir, size, &step, e) : 0;
     t->resumed_level = LOG_INFO;
     if (newest < 0)
         snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the beginning");
@@ -315,12 +329,12 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
 int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
     char root[1100], dir[1100], path[1200];
-    int rc = apply_live(t, e);
+    int found = 0, rc = apply_live(t, e);
     if (rc == 0)
         rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
     if (rc == 0)
-        rc = find_checkpoint(t, root, dir, sizeof dir, e);
-    if (rc == DS_ENOTFOUND)
+        rc = find_checkpoint(t, &found, root, dir, sizeof dir, e);
+    if (rc == 0 && !found)
         return start_weights(t, e); /* killed before the first checkpoint */
     if (rc == 0)
         rc = read_model(t, dir, e);

@@ -144,6 +144,13 @@ int trainer_use_numbers(struct trainer *t, struct err *e)
     if (c->train.freeze == FREEZE_BASE)
         o.weights = c->train.base_weights;
     int rc = weights_use(t->model, &o, e);
+    const char *end = strrchr(c->train.init, '.');
+    if (rc == 0 && c->train.save == SAVE_ALL && end && strcmp(end, ".gguf") == 0 &&
+        strcmp(weights_held(t->model), "none") != 0)
+        return err_set(e, DS_EUSAGE,
+                       "train.save=all writes the base as numbers, and a resumed run would not "
+                       "compute with the blocks of %s: train.save=own, or train.base_weights=none",
+                       c->train.init);
     return rc == 0 ? weights_ready(t->model, e) : rc;
 }
 

@@ -146,7 +146,7 @@ enum { VALUES = 1 << 14 };
 
 struct odd {
     const struct model *m;
-    uint64_t *count; /* by parameter */
+    uint64_t *count; /* by parameter; UINT64_MAX: no memory to look */
 };
 
 static void count_odd(void *ctx, int i, int worker)
@@ -157,6 +157,7 @@ static void count_odd(void *ctx, int i, int worker)
     size_t step = columns < VALUES ? VALUES / columns : 1;
     real *v = mem_alloc(step * columns, sizeof *v);
     (void)worker;
+    x->count[i] = v ? 0 : UINT64_MAX;
     for (size_t row = 0; v && row < rows; row += step) {
         size_t n = rows - row < step ? rows - row : step;
         model_values(x->m, i, row, n, v);
@@ -175,6 +176,12 @@ static int check_finite(const struct model *m, int is_allowed, struct err *e)
     if (!x.count)
         return err_set(e, DS_EMEM, "no memory to look at the weights");
     pool_run(m->params.n, count_odd, &x);
+    for (int i = 0; i < m->params.n; i++)
+        if (x.count[i] == UINT64_MAX) {
+            mem_free(x.count);
+            str_release(&names);
+            return err_set(e, DS_EMEM, "no memory to look at the weights");
+        }
     for (int i = 0; i < m->params.n; i++)
         if (x.count[i] > 0 && n++ < 3)
             str_addf(&names, "%s%s has %llu", n > 1 ? ", " : "", m->params.p[i].name,
@@ -227,7 +234,7 @@ double start_teacher_bytes(const struct train_config *c)
     if (!is_self && model_locate(c->train.teacher, dir, sizeof dir, NULL) == 0 &&
         model_config_open(&by, &route, dir, NULL) == 0) {
         C = by.dim;
-        bytes = sizeof(real) * model_config_weights(&by) + (double)model_bytes(&by, rows, 0, 0);
+        bytes = (double)model_bytes(&by, rows, 0, 0); /* weights_use counts its weights */
     }
     opt_release(&model_group, &by);
     config_release(&route);

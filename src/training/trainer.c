@@ -177,7 +177,8 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 static void note_best(struct trainer *t)
 {
     int skips = (t->model->route.ops->flags & ROUTE_GATED) != 0;
-    if (t->report.has_val && ((skips && isfinite(t->report.val_loss)) || t->report.val_loss < t->state.best_loss)) {
+    if (t->report.has_val &&
+        ((skips && isfinite(t->report.val_loss)) || t->report.val_loss < t->state.best_loss)) {
         t->state.best_loss = t->report.val_loss;
         t->state.best_step = t->state.step;
     }
@@ -209,9 +210,15 @@ static int save_now(struct trainer *t, struct err *e)
     t->wants_checkpoint = 0;
     if (!t->report.has_val && t->val)
         rc = evaluate(t, t->config.train.eval_tokens, 0, e);
+    int64_t best_step = t->state.best_step;
+    double best_loss = t->state.best_loss;
     note_best(t);
     if (rc == 0) { /* training goes on also without: the next save is another try */
         t->save_failed = trainer_save(t, &why) < 0;
+        if (t->save_failed) { /* what is not there cannot be the best */
+            t->state.best_step = best_step;
+            t->state.best_loss = best_loss;
+        }
         snprintf(text, sizeof text, "%s", t->save_failed ? why.text : "saved");
         rc = trainer_log_event(t, t->save_failed ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
     }

@@ -332,6 +332,9 @@ def control_socket():
     check(abs(head["target_ratio"] - 0.75) < 1e-6 or head["step"] < 100000, "target after resume")
     ask("ctl", "stop")
     check(finish(p)[0] == 0, "stopped again")
+    with open(path("ctl", "live.json"), "w") as f:
+        f.write('{"edp.nosuch": "0x1p-1"}')
+    check(finish(start("--resume", "ctl", "--quiet"))[0] == 1, "what cannot be applied is no reason to begin anew")
 
 
 def long_paths():

@@ -369,6 +369,10 @@ def help_and_doctor_and_usage():
     assert {x["name"] for x in run_json("doctor")} >= {"processor", "runs", "locale"}
 
 
+def cpu_has_vectors():
+    return any(x["name"] == "processor" and "avx" in str(x) for x in run_json("doctor"))
+
+
 QUICK = ("quick=true", "rounds=1", "prefill=64", "decode=2", "batch=1", "seq=32")
 
 
@@ -446,6 +450,8 @@ def bench_measures_what_is_asked():
     assert x["model"].startswith("3 x 256, 4 heads, ffn 1024, vocab 4096"), x["model"]
     widest = max(len(line) for line in run("bench", *QUICK, "only=0.50").splitlines())
     assert widest <= 100, widest
+    both = [run_json("bench", *QUICK, "only=train step dense", "compute=" + c)["results"][-1]["weights_bytes"] for c in ("bf16", "fp32")]
+    assert both[0] < both[1] or not cpu_has_vectors(), both  # training is measured in the format that is asked for
     refused("did you mean rounds", "bench", "round=1")
     refused("did you mean model.layers", "bench", "model.layer=1")
     refused("nothing measured", "bench", "quick=true", "rounds=1", "only=nosuch")

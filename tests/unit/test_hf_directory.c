@@ -6,6 +6,7 @@
 #include "models/load.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -465,5 +466,24 @@ T(a_model_beyond_memory_is_refused_with_both_figures)
     t_true(strstr(e.text, "B are left") != NULL);
     model_free(none);
     unlink(in(dir, "model.safetensors"));
+    model_free(m);
+}
+
+/* Its matrices are copied from the file: a file that changed meanwhile is not another's to write. */
+T(a_base_that_changed_in_its_file_is_not_written_again)
+{
+    const char *dir = t_tmpdir();
+    struct err e = {0};
+    struct model *m = shaken(SHAPE, dir), *back = NULL;
+    t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
+    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_write_weights(back, in(dir, "copy.safetensors"), 0, &e), &e);
+    FILE *f = fopen(in(dir, "model.safetensors"), "r+b");
+    t_true(f && fseek(f, -4, SEEK_END) == 0 && fputs("abcd", f) >= 0 && fclose(f) == 0);
+    const struct timespec later[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = 2000000000}};
+    t_true(utimensat(AT_FDCWD, in(dir, "model.safetensors"), later, 0) == 0);
+    t_fails(model_write_weights(back, in(dir, "copy.safetensors"), 0, &e), &e, DS_EFORMAT,
+            "changed since it was opened");
+    model_free(back);
     model_free(m);
 }
