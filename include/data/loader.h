@@ -33,7 +33,8 @@ uint64_t loader_windows(const struct loader *l);
  * wraps to the next epoch, so a batch may hold the end of one and the beginning of the next. */
 void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
                  int32_t *target, int32_t *doc_start, float *true_entropy);
-/* Bytes of text that n targets stand for, for bits per byte; end-of-text counts 0. */
+/* Bytes of text that n targets stand for, for bits per byte; end-of-text counts 0.  Where pieces are not their text (a blank
+ * that the tokenizer puts before each, an unknown character) they count as many as the split has for each byte of them. */
 uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size_t n);
 void loader_close(struct loader *l);
 

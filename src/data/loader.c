@@ -13,10 +13,11 @@ struct loader {
     size_t entropy_cap;
     uint64_t *doc; /* where each document begins in the stream */
     size_t docs, doc_cap;
-    uint32_t *text_len; /* bytes of text each id stands for: 0 for special tokens */
-    int vocab;          /* entries of text_len */
-    int32_t bos;        /* -1: none */
-    uint64_t bytes, windows, seed;
+    uint32_t *text_len;     /* bytes of text each id stands for: 0 for special tokens */
+    int vocab;              /* entries of text_len */
+    int32_t bos;            /* -1: none */
+    uint64_t bytes, pieces; /* of the texts, and of the pieces they were cut into */
+    uint64_t windows, seed;
     int seq, ordered;
 };
 
@@ -84,9 +85,13 @@ static int add_document(struct loader *l, const struct corpus *c, size_t i,
     size_t n = l->stream.n - text;
     if (tokenizer_eot(t) >= 0 && ids_add(&l->stream, tokenizer_eot(t)) < 0)
         return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
-    l->bytes += d.len;
     rc = check_ids(l, from, vocab, i, e);
-    return rc < 0 ? rc : add_entropy(l, &d, text, n, e);
+    if (rc < 0)
+        return rc;
+    l->bytes += d.len;
+    for (size_t k = text; k < text + n; k++)
+        l->pieces += l->text_len[l->stream.v[k]];
+    return add_entropy(l, &d, text, n, e);
 }
 
 static int measure_pieces(struct loader *l, const struct tokenizer *t, struct err *e)
@@ -179,7 +184,9 @@ uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size
     for (size_t i = 0; i < n; i++)
         if (target[i] >= 0 && target[i] < l->vocab)
             sum += l->text_len[target[i]];
-    return sum;
+    if (l->pieces == l->bytes || l->pieces == 0)
+        return sum;
+    return (uint64_t)llround((double)sum * ((double)l->bytes / (double)l->pieces));
 }
 
 /* --- batches

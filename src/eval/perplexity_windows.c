@@ -114,6 +114,9 @@ static int add_document(struct windows *w, const struct document *d, size_t i, s
     uint64_t pieces = piece_bytes(w, text, w->stream.n - text);
     if (w->n > first && pieces > d->len && w->v[first].bytes > pieces - d->len)
         w->v[first].bytes -= pieces - d->len;
+    for (size_t k = first; k < w->n && pieces < d->len && pieces > 0; k++) /* unknown characters */
+        w->v[k].bytes =
+            (uint64_t)llround((double)w->v[k].bytes * ((double)d->len / (double)pieces));
     return 0;
 }
 

@@ -82,6 +82,32 @@ T(a_document_begins_with_the_token_that_the_tokenizer_puts_before_texts)
     release(&s);
 }
 
+/* Three times sixteen bytes, each with a blank before it that is nobody's text. */
+T(a_blank_that_the_tokenizer_adds_is_none_of_the_text)
+{
+    struct corpus_options o = {.format = "lines"};
+    struct setup s = {0};
+    struct loader *l = NULL;
+    struct loader_pos pos = {0};
+    int32_t in[64], target[64];
+    char path[600];
+    t_ok(tokenizer_load(&s.t, t_shared("weights/TinyStories-656K-f32/tokenizer.json"), &err), &err);
+    snprintf(path, sizeof path, "%s/text.txt", t_tmpdir());
+    t_ok(fs_write_file(path, "Once upon a time\nOnce upon a time\nOnce upon a time\n", 51, &err),
+         &err);
+    o.path = path;
+    t_ok(corpus_open(&s.c, &o, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, 0, 0, 8, 2048, 1, &err), &err);
+    int n = (int)loader_tokens(l) - 1;
+    loader_close(l);
+    t_true(n > 8 && n <= 64);
+    t_ok(loader_open(&l, s.c, s.t, 0, 0, n, 2048, 1, &err), &err);
+    loader_next(l, &pos, 1, in, target, NULL, NULL);
+    t_eq(loader_target_bytes(l, target, (size_t)n), 48);
+    loader_close(l);
+    release(&s);
+}
+
 T(windows_tile_the_stream_in_order_for_validation)
 {
     struct setup s = synth(40, 1);
