@@ -28,8 +28,8 @@ void rng_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2
 void rng_init(struct rng *r, uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a);
 uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
-double rng_uniform(struct rng *r);             /* [0, 1), 53 bits */
-double rng_normal(struct rng *r);              /* N(0, 1), Box-Muller */
+double rng_uniform(struct rng *r); /* [0, 1), 53 bits */
+double rng_normal(struct rng *r);  /* N(0, 1), Box-Muller */
 /* z[i]: what rng_normal would give from block first + i of r's stream, give or take off[i]; many at once, and each a few
  * times faster.  Whoever needs the very number asks rng_normal where off[i] makes a difference. */
 enum { RNG_LANES = 64 };

@@ -109,7 +109,7 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
 /* When the weights are there: the forms that products want. */
 int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
-int trainer_save(struct trainer *t, struct err *e) DS_CHECK;            /* save.c  */
+int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
 /* Decides what checkpoints hold (train.save): behind the weights, before the first checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.json of the run */

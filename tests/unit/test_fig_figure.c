@@ -194,9 +194,9 @@ T(wrong_names_and_options_are_usage_errors)
 /* What this fixture has no records for is drawn by test_fig_methods.c. */
 static int is_of_methods(const char *name)
 {
-    static const char *const others[] = {"router_hist", "topk_causal", "gates_dtf", "prior_loss",
-                                        "exit_map",    "exit_hist",   "tradeoff",  "pareto",
-                                        "isoflop",     "category_depth"};
+    static const char *const others[] = {"router_hist", "topk_causal",   "gates_dtf", "prior_loss",
+                                         "exit_map",    "exit_hist",     "tradeoff",  "pareto",
+                                         "isoflop",     "category_depth"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0)
             return 1;
