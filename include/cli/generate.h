@@ -30,8 +30,8 @@ int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *
 void gen_show_release(struct gen_show *w);
 struct gen_watch gen_show_watch(struct gen_show *w);
 /* Everything that one result says, as JSON on a line. */
-void gen_add_json(struct str *out, const struct gen_show *w, size_t k, const struct gen_result *r);
-/* Dim text for people, on stderr. */
+void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct gen_result *r);
+/* Dim text for people, on stderr; nothing with --quiet. */
 void gen_note(const struct gen_show *w, const char *fmt, ...) DS_PRINTF(2, 3);
 /* The scale of colours, where there are some, then what the texts cost. */
 void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n);

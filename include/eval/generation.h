@@ -57,7 +57,9 @@ struct gen_watch {
     int (*token)(void *ctx, size_t k, const struct gen_result *r, size_t at);
     /* The text is whole.  Texts are done in any order. */
     int (*done)(void *ctx, size_t k, struct gen_result *r);
-    int (*is_stopped)(void *ctx); /* asked before every step: 1 ends all texts as they are */
+    /* Asked around every step.  1 (and it stays so): texts on their way are done as they are, GEN_STOP_ASKED; of those that
+     * have not begun depth is NULL, and nothing is told. */
+    int (*is_stopped)(void *ctx);
     void *ctx;
 }; /* below 0 ends it all with that error, which the callback has told */
 

@@ -32,7 +32,9 @@ static struct cli_option options[] = {
      .has_value = 1,
      .help = "depth  every token over its number of layers, behind the text"},
     {.name = "json", .help = "one JSON object a text, on a line, instead of the text"},
-    {.name = "stream", .help = "--json: also a line for every token as it comes"},
+    {.name = "stream",
+     .help =
+         "--json: also a line for every token as it comes; the new_text of all lines is the text"},
     {.name = "quiet", .help = "nothing but the text"},
     {.name = NULL},
 };
@@ -300,7 +302,7 @@ static int make_texts(const struct asked *q, struct err *e)
     if (rc == 0)
         rc = gen_run(r, q->s, q->prompt, q->n, q->o, &q->rules, &watch, e);
     show.seconds = q->n > 1 ? clock_mono() - began : 0;
-    while (rc == 0 && done < q->n && r[done].depth) /* after Ctrl-C the rest were never begun */
+    while (rc == 0 && done < q->n && show.is_done[done]) /* after Ctrl-C the rest never began */
         done++;
     if (rc == 0 && !cli_flag(q->a, "quiet"))
         rc = gen_show_end_line(&show);

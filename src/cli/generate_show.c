@@ -155,7 +155,15 @@ static void add_depths(struct str *out, const char *key, const struct gen_result
     str_add(out, "]");
 }
 
-void gen_add_json(struct str *out, const struct gen_show *w, size_t k, const struct gen_result *r)
+/* --stream: text that has become certain since the last line of this text. */
+static void add_new_text(struct str *out, struct gen_show *w, size_t k)
+{
+    json_key(out, "new_text");
+    str_add_json(out, str_text(&w->certain[k]), w->certain[k].len);
+    str_reset(&w->certain[k]);
+}
+
+void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct gen_result *r)
 {
     const struct model *m = w->s->model;
     size_t from = r->n_prompt, end = r->ids.n;
@@ -164,6 +172,8 @@ void gen_add_json(struct str *out, const struct gen_show *w, size_t k, const str
         json_add_int(out, "index", (int64_t)k);
     json_key(out, "text");
     str_add_json(out, str_text(&r->text), r->text.len);
+    if (w->stream) /* what no token's line could tell: it might have begun a stop string */
+        add_new_text(out, w, k);
     json_add_ids(out, "prompt_ids", r->ids.v, from);
     json_add_ids(out, "ids", r->ids.v + from, end - from);
     add_pieces(out, w, "pieces", r, from, end);
@@ -198,8 +208,7 @@ static void add_token_json(struct str *out, struct gen_show *w, size_t k,
     json_add_int(out, "id", r->ids.v[at]);
     json_key(out, "piece");
     add_piece(out, w, r->ids.v[at]);
-    json_key(out, "new_text");
-    str_add_json(out, str_text(&w->certain[k]), w->certain[k].len);
+    add_new_text(out, w, k);
     json_add_int(out, "depth", r->depth[at]);
     if (w->o->logprobs > 0) {
         json_add_num(out, "logprob", r->logprob[at]);
@@ -207,7 +216,6 @@ static void add_token_json(struct str *out, struct gen_show *w, size_t k,
         add_top(out, w, r, at);
     }
     str_add(out, "}\n");
-    str_reset(&w->certain[k]);
 }
 
 /* ---- depths as numbers ---- */
@@ -257,15 +265,27 @@ static int put(struct gen_show *w, struct str *s)
     return rc;
 }
 
+/* Between two texts, and only there: after Ctrl-C the last one is not the last that was asked for. */
+static int put_heading(struct gen_show *w)
+{
+    struct str line = {0};
+    if (w->json || w->next == 0)
+        return 0;
+    str_addf(&line, "%s---- %zu of %zu%s\n", w->has_colour ? "\x1b[2m" : "", w->next + 1, w->n,
+             w->has_colour ? "\x1b[0m" : "");
+    int rc = put(w, &line);
+    str_release(&line);
+    return rc;
+}
+
 /* Several texts: each waits for its turn. */
 static int put_next(struct gen_show *w)
 {
     int rc = 0;
-    for (; w->next < w->n && rc == 0; w->next++) {
-        rc = w->n == 1 || w->is_done[w->next] || (w->json && w->stream) ? put(w, &w->out[w->next])
-                                                                        : 0;
-        if (!w->is_done[w->next])
-            break;
+    for (; w->next < w->n && w->is_done[w->next] && rc == 0; w->next++) {
+        rc = put_heading(w);
+        if (rc == 0)
+            rc = put(w, &w->out[w->next]);
     }
     return rc;
 }
@@ -324,9 +344,6 @@ static int on_done(void *ctx, size_t k, struct gen_result *r)
             str_add(out, "\n");
         if (w->depths)
             add_depth_table(out, w, r);
-        if (w->n > 1 && k + 1 < w->n)
-            str_addf(out, "%s---- %zu of %zu%s\n", w->has_colour ? "\x1b[2m" : "", k + 2, w->n,
-                     w->has_colour ? "\x1b[0m" : "");
     }
     return put_next(w);
 }
@@ -356,6 +373,8 @@ void gen_note(const struct gen_show *w, const char *fmt, ...)
 {
     int dim = w->has_colour && cli_has_colour(stderr);
     va_list ap;
+    if (w->quiet)
+        return;
     va_start(ap, fmt);
     fputs(dim ? "\x1b[2m" : "", stderr);
     vfprintf(stderr, fmt, ap);

@@ -1,5 +1,6 @@
 /* Talk: lines of standard input, answers, and what was said kept in the cache. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,7 +82,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
         rc = gen_talk_turn(t->gen, &more, &r, e);
     ids_release(&more);
     if (rc == DS_ERANGE && t->is_person) {
-        gen_note(&t->show, "%s (/reset begins anew)", e->text);
+        fprintf(stderr, "depthscope: %s (/reset begins anew)\n", e->text); /* --quiet or not */
         *e = (struct err){0};
         forget_from(t->m, before);
         return 0;
@@ -102,7 +103,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     return rc;
 }
 
-/* 1: the talk ends. */
+/* What a person types with a / in front.  1: the talk ends. */
 static int obey(struct talk *t, const char *word)
 {
     if (strcmp(word, "/quit") == 0 || strcmp(word, "/exit") == 0)
@@ -144,7 +145,7 @@ static int talk(struct talk *t, struct err *e)
         is_over = what == LINE_END;
         if (what != LINE_READ || strspn(str_text(&line), " \t\r") == line.len)
             continue;
-        if (line.p[0] == '/')
+        if (t->is_person && line.p[0] == '/') /* from a pipe every line is a question */
             is_over = obey(t, line.p);
         else
             rc = answer(t, &line, e);

@@ -121,7 +121,7 @@ static int finish(struct gen_walk *w, struct gen_seq *q, size_t n, struct err *e
     size_t k = q->k;
     int rc = gen_seq_end(w, q);
     gen_seq_release(q);
-    if (rc == 0 && n == 1)
+    if (rc == 0 && n == 1 && !gen_is_stopped(w))
         rc = measure_ratio(w, out, e);
     if (rc == 0 && w->watch && w->watch->done)
         rc = w->watch->done(w->watch->ctx, k, out);
@@ -137,30 +137,27 @@ static int begin(struct gen_walk *w, struct gen_seq *q, struct gen_result *out, 
     return rc < 0 ? rc : gen_seq_feed(w, q, prompt, e);
 }
 
-/* Slots that are free take the next texts; then everyone makes a step. */
+/* Slots that are free take the next texts; then everyone makes a step.  When that is stopped, all that is on its way ends
+ * as it is, and nothing follows; the first text is begun in any case, so that there is something to tell. */
 static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *prompt, size_t n,
                 struct err *e)
 {
     size_t next = 0, left = n;
-    int rc = 0;
-    while (left > 0 && rc == 0) {
+    int rc = 0, is_over = 0;
+    while (left > 0 && rc == 0 && !is_over) {
         for (int i = 0; i < w->slots && next < n && rc == 0; i++)
-            if (!w->seq[i].out) {
+            if (!w->seq[i].out && (next == 0 || !gen_is_stopped(w))) {
                 rc = begin(w, &w->seq[i], &out[next], next, &prompt[next], e);
                 next++;
             }
-        if (rc == 0 && gen_is_stopped(w)) /* all that is on its way ends, and nothing follows */
-            for (int i = 0; i < w->slots; i++)
-                w->seq[i].is_done = 1;
-        else if (rc == 0)
+        if (rc == 0 && !gen_is_stopped(w))
             rc = gen_walk_step(w, e);
+        is_over = gen_is_stopped(w); /* asked once: what it ends here is what it ends at all */
         for (int i = 0; i < w->slots && rc == 0; i++)
-            if (w->seq[i].out && w->seq[i].is_done) {
+            if (w->seq[i].out && (w->seq[i].is_done || is_over)) {
                 rc = finish(w, &w->seq[i], n, e);
                 left--;
             }
-        if (rc == 0 && gen_is_stopped(w))
-            return 0;
     }
     return rc;
 }

@@ -89,11 +89,29 @@ def a_stop_string_ends_text_and_stream():
                     "--stream")
         end = got[-1]
         assert end["stop"] == "stop string" and end["text"] == text[:text.index(stop)], (stop, end["text"])
-        assert "".join(x["new_text"] for x in got[:-1]) == end["text"]
+        assert "".join(x["new_text"] for x in got) == end["text"]
         assert [x["id"] for x in got[:-1]] == end["ids"] == whole["ids"][:len(end["ids"])]
         shown = run("tiny", "--prompt", "The cat", "max_tokens=40", "seed=2", "--stop", stop, "--quiet")
         assert shown.decode("utf-8", "replace") == "The cat" + end["text"]
     refused("--stop", "tiny", "--prompt", "x", "--stop", "")
+
+
+@test
+def a_streams_new_text_is_the_text():
+    for seed in range(1, 9):  # bytes of a model that knows nothing: characters are cut off by the end
+        got = lines("tiny", "--prompt", "The cat", "max_tokens=15", "seed=%d" % seed, "--stream")
+        assert "".join(x["new_text"] for x in got) == got[-1]["text"], (seed, got[-1]["text"])
+        last = got[-1]["text"][-1:]
+        if last and last not in "\0\ufffd":  # the last character could begin this string, so it is held back
+            held = lines("tiny", "--prompt", "The cat", "max_tokens=15", "seed=%d" % seed, "--stream", "--stop",
+                         last + "never there")
+            assert "".join(x["new_text"] for x in held) == held[-1]["text"] == got[-1]["text"]
+            assert held[-1]["new_text"].endswith(last)
+    got = lines("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=15", "--stream")
+    for k in range(2):
+        mine = [x for x in got if x["index"] == k]
+        assert "".join(x["new_text"] for x in mine) == mine[-1]["text"] and "stop" in mine[-1]
+    assert "new_text" not in lines("tiny", "--prompt", "The cat", "max_tokens=3")[0]
 
 
 @test
@@ -148,14 +166,22 @@ def the_models_own_template_is_recognised():
 
 @test
 def a_talk_by_lines_keeps_what_was_said():
-    got = lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n\n/reset\nhi\nand now?\n")
-    assert len(got) == 3
-    assert got[0]["ids"] == got[1]["ids"] and got[0]["prompt_ids"] == got[1]["prompt_ids"]
-    first = got[1]["prompt_ids"] + got[1]["ids"]
-    assert got[2]["prompt_ids"][:len(first)] == first and len(got[2]["prompt_ids"]) > len(first)
-    assert len(lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n/quit\nhi\n")) == 1
+    got = lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n\nand now?\n")
+    assert len(got) == 2
+    first = got[0]["prompt_ids"] + got[0]["ids"]
+    assert got[1]["prompt_ids"][:len(first)] == first and len(got[1]["prompt_ids"]) > len(first)
     assert lines("tiny", "--chat", "template=chatml", data=b"") == []
     refused("context", "tiny", "--chat", "template=chatml", data=b"word " * 5000, code=1)
+
+
+@test
+def from_a_pipe_every_line_is_a_question():
+    said = b"/etc/passwd is a file?\n/reset\n/quit\nhi\n"
+    got = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said)
+    assert len(got) == 4 and run.err == "", (len(got), run.err)
+    asked = lines("tiny", "--chat", "--prompt", "/etc/passwd is a file?", "template=chatml", "max_tokens=2")[0]
+    assert got[0]["ids"] == asked["ids"] and got[0]["prompt_ids"] == asked["prompt_ids"]
+    assert all(len(b["prompt_ids"]) > len(a["prompt_ids"]) for a, b in zip(got, got[1:]))
 
 
 @test
@@ -231,6 +257,21 @@ def a_terminal_is_not_steered_by_the_text():
 
 
 @test
+def a_person_begins_anew_and_quits_by_words():
+    words = ["tiny", "--chat", "template=chatml", "max_tokens=4", "--json"]
+    keys = [(b"> $", b"hi\n"), (b"}\r\n> $", b"/reset\n"), (b"reset\r\n[^>]*> $", b"hi\n"),
+            (b"}\r\n> $", b"and now?\n"), (b"}\r\n> $", b"/quit\n")]
+    for quiet in (0, 1):
+        text, status = terminal(words + ["--quiet"] * quiet, keys=keys, NO_COLOR="1")
+        got = [json.loads(x) for x in re.findall(r"^\{.*\}", text, re.M)]
+        assert status == 0 and len(got) == 3, text
+        assert got[0]["ids"] == got[1]["ids"] and got[0]["prompt_ids"] == got[1]["prompt_ids"]
+        assert len(got[2]["prompt_ids"]) > len(got[1]["prompt_ids"] + got[1]["ids"])
+        for note in ("a new conversation", "template chatml"):
+            assert (note in text) == (not quiet), (quiet, text)
+
+
+@test
 def talk_survives_ctrl_c_and_ends_by_ctrl_d():
     text, status = terminal(["tiny", "--chat", "template=chatml", "max_tokens=3"],
                             keys=[(b"> $", b"hi\n"), (b"tokens[^\n]*\n> $", b"half"), (b"half$", b"\x03"),
@@ -240,16 +281,41 @@ def talk_survives_ctrl_c_and_ends_by_ctrl_d():
     assert text.count("3 tokens") + text.count("tokens (end of text)") >= 2 and "template chatml" in text, text
 
 
+def interrupted(*words):
+    """Ctrl-C behind the first bytes of the output.  The pipe is short, so that the program waits for its reader in the
+    middle of a step (where it is nearly always met) instead of being done before."""
+    p = subprocess.Popen([PROGRAM, "generate", *words, "max_tokens=1000000", "time_rounds=0"], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        fcntl.fcntl(p.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    first = os.read(p.stdout.fileno(), 1)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60 * SLOW)
+    assert p.returncode == 130, (p.returncode, err)
+    return first + out, err.decode("utf-8", "replace")
+
+
 @test
 def ctrl_c_tells_the_text_so_far():
-    p = subprocess.Popen([PROGRAM, "generate", "tiny", "--prompt", "a", "--json", "max_tokens=1000000", "time_rounds=0"],
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(0.3 * SLOW)
-    p.send_signal(signal.SIGINT)
-    out, _ = p.communicate(timeout=60 * SLOW)
-    assert p.returncode in (0, 130, -2), p.returncode  # done before, told, or not yet listening
-    if p.returncode == 130 and out:
-        assert json.loads(out)["stop"] in ("stopped", "context full", "end of text")
+    got = [json.loads(x) for x in interrupted("tiny", "--prompt", "a", "--json", "--stream")[0].splitlines()]
+    end = got[-1]
+    assert end["stop"] == "stopped" and len(end["ids"]) == len(got) - 1 > 0, end
+    assert "".join(x["new_text"] for x in got) == end["text"] and 0 < end["flops_ratio"] and 0 < end["block_ratio"]
+    got = [json.loads(x) for x in interrupted("tiny", *["--prompt", "abc"] * 9, "--json", "--stream", "together=4")[0]
+           .splitlines()]
+    ends = [x for x in got if "stop" in x]
+    assert [x["index"] for x in ends] == list(range(len(ends))) and 4 <= len(ends) < 9, ends
+    assert {"stopped"} <= {x["stop"] for x in ends} <= {"stopped", "end of text"}, ends
+    assert all(len(x["ids"]) == sum(y["index"] == x["index"] for y in got) - 1 for x in ends)
+
+
+@test
+def ctrl_c_tells_the_cost_so_far():
+    words = [x for k in range(4) for x in ("--prompt", "word " * 40)] * 8
+    out, err = interrupted("tiny", *words, "together=2")
+    cost = re.search(r"in (\d+) texts.*blocks ([0-9.]+), FLOPs ([0-9.]+)", err)
+    assert cost and 0 < int(cost[1]) < 32 and float(cost[2]) > 0 and float(cost[3]) > 0, err
+    assert out.count(b"\n---- ") == int(cost[1]) - 1, (out, err)
 
 
 def main():

@@ -337,6 +337,63 @@ T(a_text_that_is_stopped_is_told_as_far_as_it_came)
     tokenizer_free(s.tokenizer);
 }
 
+/* The signal comes while a step is made, as it nearly always does. */
+struct broken {
+    size_t tokens, done;
+    int is_done[5];
+};
+
+static int count_token(void *ctx, size_t k, const struct gen_result *r, size_t at)
+{
+    struct broken *x = ctx;
+    t_true(k < 5 && at < r->ids.n);
+    x->tokens += at >= r->n_prompt;
+    return 0;
+}
+
+static int count_done(void *ctx, size_t k, struct gen_result *r)
+{
+    struct broken *x = ctx;
+    t_true(k < 5 && r->depth);
+    x->is_done[k]++;
+    x->done++;
+    return 0;
+}
+
+static int is_seventh(void *ctx)
+{
+    return ((struct broken *)ctx)->tokens >= 7;
+}
+
+T(texts_that_are_stopped_in_a_step_are_finished)
+{
+    struct subject s = subject_of("edp");
+    struct err e = {0};
+    struct gen_options o = options();
+    struct gen_result r[5];
+    struct ids prompt[5];
+    struct broken x = {0};
+    struct gen_watch watch = {
+        .token = count_token, .done = count_done, .is_stopped = is_seventh, .ctx = &x};
+    o.together = 3;
+    for (int i = 0; i < 5; i++)
+        prompt[i] = ids_of(&s, "the cat");
+    t_ok(gen_run(r, &s, prompt, 5, &o, NULL, &watch, &e), &e);
+    t_true(x.done >= 3 && x.tokens >= 7 && x.tokens <= 9);
+    for (size_t k = 0; k < 5; k++) {
+        t_eq(x.is_done[k], k < x.done);
+        t_true((r[k].depth != NULL) == (k < x.done));
+        if (k < x.done) {
+            t_true(r[k].stop == GEN_STOP_ASKED || r[k].stop == GEN_STOP_EOT);
+            t_true(r[k].block_ratio > 0 && r[k].flops_ratio > 0);
+        }
+        gen_result_release(&r[k]);
+        ids_release(&prompt[k]);
+    }
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
 T(the_other_sampler_says_what_it_cannot_do)
 {
     struct subject s = subject_of("dense");
