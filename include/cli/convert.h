@@ -21,6 +21,10 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
                  const char *tokenizer, struct err *e) DS_CHECK;
 void convert_close(struct convert_from *f);
 
+/* Adds the text of the model's chat template to *out; nothing when it has none. */
+int convert_template(struct str *out, const struct convert_from *f, struct err *e) DS_CHECK;
+/* Writes it beside the files of DIR, where they do not have one already. */
+int convert_write_template(const struct convert_from *f, const char *dir, struct err *e) DS_CHECK;
 /* tokenizer.ggml.* and the chat template, for a vocabulary of as many rows as the embedding has. */
 int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f,
                            struct err *e) DS_CHECK;

@@ -52,8 +52,11 @@ struct chat {
  * family as asked for.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE naming template= when it is none that is known. */
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
               const char *eos, struct err *e) DS_CHECK;
-/* The same from the files of a model: tokenizer_config.json, chat_template.jinja or .json of a directory, or a GGUF file. */
+/* The same from the files of a model: chat_template.jinja or tokenizer_config.json of a directory, or a GGUF file. */
 int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e) DS_CHECK;
+
+/* Adds the template's text as chat_open finds it in a model's files; nothing when they have none. */
+int chat_template_of(struct str *out, const char *model, struct err *e) DS_CHECK;
 
 /* The conversation as the template writes it, with the beginning of the next answer; to look at, and for tests.
  * from > 0: message from - 1 is an answer that the model has just given, and only what follows its words is written.

@@ -1,12 +1,43 @@
-/* Vocabularies for files of one piece: GGUF's metadata, llama2.c's tokenizer.bin. */
+/* Vocabularies for files of one piece: GGUF's metadata, llama2.c's tokenizer.bin; and chat templates. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fs.h"
-#include "base/json.h"
 #include "cli/convert.h"
+#include "data/chat.h"
 #include "data/tokenizer_parts.h"
 #include "io/newfile.h"
+
+/* ---- chat templates -------------------------------------------------------------------------------- */
+
+int convert_template(struct str *out, const struct convert_from *f, struct err *e)
+{
+    return f->dir[0] ? chat_template_of(out, f->dir, e) : 0;
+}
+
+/* One that cannot be read is told of where the conversion tells what it leaves behind. */
+static void put_template(struct gguf_out *w, const struct convert_from *f)
+{
+    struct str text = {0};
+    if (convert_template(&text, f, NULL) == 0 && text.len > 0)
+        gguf_put_text(w, "tokenizer.chat_template", text.p, text.len);
+    str_release(&text);
+}
+
+int convert_write_template(const struct convert_from *f, const char *dir, struct err *e)
+{
+    char path[1200];
+    struct str text = {0}, there = {0};
+    int rc = 0, found = convert_template(&text, f, NULL) == 0 && text.len > 0;
+    if (found && chat_template_of(&there, dir, NULL) == 0 && there.len == 0) {
+        rc = fs_join(path, sizeof path, dir, "chat_template.jinja", e);
+        if (rc == 0)
+            rc = fs_write_file(path, text.p, text.len, e);
+    }
+    str_release(&text);
+    str_release(&there);
+    return rc;
+}
 
 /* ---- GGUF ------------------------------------------------------------------------------------------ */
 
@@ -46,26 +77,11 @@ static void put_id(struct gguf_out *w, const char *key, int32_t id)
         gguf_put_u32(w, key, (uint32_t)id);
 }
 
-/* "chat_template" of the tokenizer_config.json beside a directory's tokenizer, where there is one. */
-static void put_template(struct gguf_out *w, const char *dir)
-{
-    enum { CONFIG_MAX = 16 << 20 };
-    char path[1200];
-    struct json *j = NULL;
-    size_t n;
-    if (!fs_is_dir(dir) || fs_join(path, sizeof path, dir, "tokenizer_config.json", NULL) < 0 ||
-        json_read_wide(&j, path, CONFIG_MAX, NULL) < 0)
-        return;
-    const char *text = json_str(json_get(json_root(j), "chat_template"), &n);
-    if (text)
-        gguf_put_text(w, "tokenizer.chat_template", text, n);
-    json_free(j);
-}
-
 int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct err *e)
 {
     struct tokenizer_parts p;
     int64_t rows = f->m->config.vocab;
+    put_template(w, f);
     if (!f->tokenizer)
         return 0;
     int rc = tokenizer_parts(&p, f->tokenizer, e);
@@ -84,7 +100,6 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
         gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
     if (!p.is_exact)
         gguf_put_text(w, "tokenizer.huggingface.json", p.json, p.json_len);
-    put_template(w, f->dir);
     tokenizer_parts_release(&p);
     return 0;
 }

@@ -119,6 +119,8 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
     }
     if (rc == 0)
         rc = copy_beside(j->from.dir, dir, e);
+    if (rc == 0)
+        rc = convert_write_template(&j->from, dir, e);
     return rc < 0 ? rc : fs_sync_dir(dir, e);
 }
 
@@ -144,6 +146,8 @@ static int fill_adapter(struct convert_job *j, const char *dir, struct err *e)
             rc = tokenizer_save(j->from.tokenizer, path, e);
         j->has_vocabulary = rc == 0;
     }
+    if (rc == 0)
+        rc = convert_write_template(&j->from, dir, e);
     return rc < 0 ? rc : fs_sync_dir(dir, e);
 }
 
@@ -168,6 +172,17 @@ static int write_directory(struct convert_job *j, struct err *e)
 
 /* ---- all of them --------------------------------------------------------------------------------------- */
 
+static void tell_template(struct convert_job *j)
+{
+    struct err e = {0};
+    struct str text = {0};
+    if (convert_template(&text, &j->from, &e) < 0)
+        note(j, "without the chat template: %s", e.text);
+    else if (text.len > 0 && j->o.to == CONVERT_LLAMA2C)
+        note(j, "without the chat template: a file of llama2.c has no place for it");
+    str_release(&text);
+}
+
 static void tell_what_stays(struct convert_job *j)
 {
     const struct model *m = j->from.m;
@@ -181,6 +196,7 @@ static void tell_what_stays(struct convert_job *j)
              m->config.method, (long long)left);
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: the model has none beside it (tokenizer=PATH names one)");
+    tell_template(j);
 }
 
 /* What is asked of adapters, where there are such. */

@@ -402,19 +402,6 @@ static const char *template_text(const struct json_node *x, size_t *n)
     return json_str(x, n);
 }
 
-static int open_gguf(struct chat *c, enum chat_template kind, const char *path, struct err *e)
-{
-    struct gguf *g = NULL;
-    struct gguf_text text = {0};
-    int rc = gguf_open(&g, path, e);
-    if (rc < 0)
-        return rc;
-    int found = gguf_string(gguf_meta_find(g, "tokenizer.chat_template"), &text);
-    rc = chat_init(c, kind, found ? text.p : NULL, text.n, NULL, NULL, e);
-    gguf_close(g);
-    return rc;
-}
-
 static int read_optional(struct str *out, const char *dir, const char *name, struct err *e)
 {
     char path[1024];
@@ -422,38 +409,78 @@ static int read_optional(struct str *out, const char *dir, const char *name, str
     return rc < 0 || !fs_exists(path) ? rc : fs_read_file(out, path, TEMPLATE_MAX, e);
 }
 
-static int open_dir(struct chat *c, enum chat_template kind, const char *dir, struct err *e)
+static int gguf_template(struct str *text, const char *path, struct err *e)
 {
-    struct str own = {0}, config = {0};
-    struct json *j = NULL;
-    size_t n = 0;
-    int rc = read_optional(&own, dir, "chat_template.jinja", e);
-    if (rc == 0)
-        rc = read_optional(&config, dir, "tokenizer_config.json", e);
-    if (rc == 0 && config.len > 0)
-        rc = json_parse_wide(&j, config.p, config.len, "tokenizer_config.json", e);
-    if (rc == 0) {
-        const struct json_node *root = j ? json_root(j) : NULL;
-        const char *text = own.len > 0 ? own.p : template_text(json_get(root, "chat_template"), &n);
-        rc = chat_init(c, kind, text, own.len > 0 ? own.len : n, token_text(root, "bos_token"),
-                       token_text(root, "eos_token"), e);
-    }
+    struct gguf *g = NULL;
+    struct gguf_text found = {0};
+    int rc = gguf_open(&g, path, e);
     if (rc < 0)
-        rc = err_add(e, rc, "%s", dir);
-    json_free(j);
-    str_release(&own);
-    str_release(&config);
+        return rc;
+    if (gguf_string(gguf_meta_find(g, "tokenizer.chat_template"), &found))
+        str_add_bytes(text, found.p, found.n);
+    gguf_close(g);
+    return 0;
+}
+
+/* *config: tokenizer_config.json, NULL when there is none; the caller frees it. */
+static int dir_template(struct str *text, struct json **config, const char *dir, struct err *e)
+{
+    struct str file = {0};
+    size_t n = 0;
+    int rc = read_optional(text, dir, "chat_template.jinja", e);
+    if (rc == 0)
+        rc = read_optional(&file, dir, "tokenizer_config.json", e);
+    if (rc == 0 && file.len > 0)
+        rc = json_parse_wide(config, file.p, file.len, "tokenizer_config.json", e);
+    if (rc == 0 && text->len == 0 && *config) {
+        const char *own = template_text(json_get(json_root(*config), "chat_template"), &n);
+        str_add_bytes(text, own ? own : "", own ? n : 0);
+    }
+    str_release(&file);
+    return rc < 0 ? err_add(e, rc, "%s", dir) : 0;
+}
+
+/* Both of them; a file of another kind has none. */
+static int find_template(struct str *text, struct json **config, const char *model, struct err *e)
+{
+    size_t n = strlen(model);
+    int rc = 0;
+    if (fs_is_dir(model))
+        rc = dir_template(text, config, model, e);
+    else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
+        rc = gguf_template(text, model, e);
+    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "chat template") : rc;
+}
+
+int chat_template_of(struct str *out, const char *model, struct err *e)
+{
+    struct json *config = NULL;
+    struct str text = {0};
+    int rc = find_template(&text, &config, model, e);
+    if (rc == 0) {
+        str_add_bytes(out, str_text(&text), text.len);
+        rc = out->failed ? err_set(e, DS_EMEM, "chat template") : 0;
+    }
+    json_free(config);
+    str_release(&text);
     return rc;
 }
 
 int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e)
 {
-    size_t n = strlen(model);
-    if (fs_is_dir(model))
-        return open_dir(c, kind, model, e);
-    if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
-        return open_gguf(c, kind, model, e);
-    return chat_init(c, kind, NULL, 0, NULL, NULL, e);
+    struct json *config = NULL;
+    struct str text = {0};
+    int rc = find_template(&text, &config, model, e);
+    if (rc == 0) {
+        const struct json_node *root = config ? json_root(config) : NULL;
+        rc = chat_init(c, kind, text.len > 0 ? text.p : NULL, text.len,
+                       token_text(root, "bos_token"), token_text(root, "eos_token"), e);
+        if (rc < 0 && fs_is_dir(model))
+            rc = err_add(e, rc, "%s", model);
+    }
+    json_free(config);
+    str_release(&text);
+    return rc;
 }
 
 /* ---- writing ---- */

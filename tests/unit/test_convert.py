@@ -2,6 +2,7 @@
 DEPTHSCOPE names the program."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,45 @@ def an_interrupt_leaves_nothing():
         _, err = p.communicate(timeout=60 * SLOW)
         assert p.returncode == 130 and b"interrupted" in err and err.count(b"\n") == 1, (p.returncode, err)
         assert os.listdir(".") == [], os.listdir(".")
+
+
+def chats(model, *words):
+    return run("generate", model, "--chat", "--prompt", "hi", "max_tokens=4", "temperature=0", *words)
+
+
+@test
+def a_chat_template_comes_along():
+    source = shared("weights/TinyStories-656K-f32")
+    with open(os.path.join(shared("tokenizers/tinyllama"), "tokenizer_config.json")) as f:
+        template = json.load(f)["chat_template"]
+    with open(os.path.join(source, "tokenizer_config.json")) as f:
+        config = json.load(f)
+    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": template}]
+    for kind, inside in (("jinja", None), ("string", template), ("list", named)):
+        os.mkdir(kind)
+        for name in os.listdir(source):
+            shutil.copy(os.path.join(source, name), kind)
+        if inside:
+            with open(kind + "/tokenizer_config.json", "w") as f:
+                json.dump({**config, "chat_template": inside}, f)
+        else:
+            with open(kind + "/chat_template.jinja", "w") as f:
+                f.write(template)
+        want = chats(kind)
+        for name, made_of in (("a", kind), ("a.gguf", kind), ("b.gguf", kind + "-a.gguf"), ("b", kind + "-b.gguf")):
+            convert(made_of, "-o", kind + "-" + name)
+            got = chats(kind + "-" + name)
+            assert got == want, (kind, name, got, want)
+        with open(kind + "-b/chat_template.jinja") as f:
+            assert f.read() == template
+        assert not os.path.exists(kind + "-a/chat_template.jinja") or kind == "jinja"
+    convert("random:tiny", "-o", "m", "model.method=dense", "tokenizer=bytes")
+    assert not any("chat template" in n for n in convert("m", "-o", "m.bin")["notes"])
+    shutil.copy("jinja/chat_template.jinja", "m")
+    assert any("chat template" in n for n in convert("m", "-o", "m.bin", "--force")["notes"])
+    with open("jinja/chat_template.jinja", "wb") as f:
+        f.truncate(5 << 20)
+    assert any("chat template" in n for n in convert("jinja", "-o", "j.gguf")["notes"])
 
 
 def main():
