@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/batch_child.h"
 #include "cli/get.h"
 #include "cli/use.h"
@@ -55,13 +56,31 @@ static int64_t total(const struct get_known *k)
 
 /* ---- the list -------------------------------------------------------------------------------------- */
 
+/* Words of the table, which anyone may have written, in a column of so many cells. */
+static void safe_column(struct str *out, const char *words, int cells)
+{
+    struct str safe = {0};
+    cli_add_safe(&safe, words, strlen(words), -1);
+    str_add_bytes(out, str_text(&safe), safe.len);
+    for (int n = utf8_cells(str_text(&safe), safe.len); n < cells; n++)
+        str_add_char(out, ' ');
+    out->failed |= safe.failed;
+    str_release(&safe);
+}
+
 static void list_row(struct str *out, const char *name, const struct get_known *k)
 {
     char size[16] = "?";
     if (total(k) >= 0)
         str_si(size, (double)total(k));
-    str_addf(out, "%-20s %-10s %7s%s  %s (%s)\n", name, k->kind, size, total(k) >= 0 ? "B" : " ",
-             k->about, k->licence);
+    safe_column(out, name, 20);
+    str_add_char(out, ' ');
+    safe_column(out, k->kind, 10);
+    str_addf(out, " %7s%s  ", size, total(k) >= 0 ? "B" : " ");
+    safe_column(out, k->about, 0);
+    str_add(out, " (");
+    safe_column(out, k->licence, 0);
+    str_add(out, ")\n");
 }
 
 static void list_json(struct str *out, const char *name, const struct get_known *k)
@@ -149,8 +168,9 @@ static int fetch_all(struct get_known *k, const char *name, const char *dir, con
         json_key(out, "files");
         str_add(out, "[");
     } else {
-        str_addf(out, "%s: %s, licence %s, in ", name, k->kind, k->licence);
-        cli_add_safe(out, dir, strlen(dir), -1);
+        const char *const words[] = {name, ": ", k->kind, ", licence ", k->licence, ", in ", dir};
+        for (size_t i = 0; i < DS_LEN(words); i++)
+            cli_add_safe(out, words[i], strlen(words[i]), -1);
         str_add(out, "\n");
     }
     batch_catch_signals();

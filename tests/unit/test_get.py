@@ -54,7 +54,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return
             status = 206
         self.send_response(status)
-        self.send_header("Content-Length", str(len(data) - start))
+        if mode == "nolength":
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(len(data) - start))
         if status == 206:
             self.send_header("Content-Range", "bytes %d-%d/%d" % (start, len(data) - 1, len(data)))
         if mode == "hub":
@@ -274,6 +278,25 @@ def another_file_of_that_name_is_left_alone():
     err = get(code=1)
     assert "move it away" in err and SUM in err, err
     assert open("thing/a.bin").read() == "mine"
+
+
+@test
+def a_table_s_words_do_not_reach_the_terminal_as_they_are():
+    with open("known.yaml", "w") as f:
+        f.write("thing:\n  kind: \"mo\\x1b[31mdel\"\n  licence: \"M\\x1b[2JIT\"\n  about: \"a \\x1b]0;x\\x07thing\"\n"
+                "  f1: a.bin %d %s https://example.invalid/plain/x\n" % (len(BODY), SUM))
+    for words in (("--list", "known=known.yaml"), ("thing", "known=known.yaml")):
+        p = subprocess.run([PROGRAM, "get", *words], stdout=subprocess.PIPE, timeout=60, check=True,
+                           env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "NO_PROXY": "*"})
+        assert b"<0x1B>[31mdel" in p.stdout and b"<0x1B>[2JIT" in p.stdout, p.stdout
+        assert not any(c < 32 and c != 10 for c in p.stdout), p.stdout
+
+
+@test
+def columns_of_the_list_stay():
+    table("plain")
+    out = subprocess.run([PROGRAM, "get", "--list", "known=known.yaml"], stdout=subprocess.PIPE, timeout=60, check=True).stdout
+    assert out == b"thing                model         300kB  a thing (MIT)\n", out
 
 
 @test
