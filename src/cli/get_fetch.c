@@ -302,6 +302,12 @@ static int check_old(struct get_job *j, struct err *e)
 {
     char sum[65];
     struct get_file *f = j->file;
+    int64_t n = size_of(j->path);
+    if (f->bytes >= 0 && n != f->bytes)
+        return err_set(e, DS_EEXIST,
+                       "get: %s is there and has %" PRId64 " bytes, not %" PRId64
+                       "%s%s: move it away",
+                       j->path, n, f->bytes, f->sha256[0] ? ", of SHA-256 " : "", f->sha256);
     int rc = sha256_file(j->path, sum, e);
     if (rc < 0)
         return rc;
@@ -311,7 +317,7 @@ static int check_old(struct get_job *j, struct err *e)
                        sum, f->sha256);
     j->was_there = 1;
     j->checked = f->sha256[0] != '\0';
-    f->bytes = size_of(j->path);
+    f->bytes = n;
     str_copy(f->sha256, sizeof f->sha256, sum);
     return 0;
 }

@@ -278,6 +278,13 @@ def another_file_of_that_name_is_left_alone():
     err = get(code=1)
     assert "move it away" in err and SUM in err, err
     assert open("thing/a.bin").read() == "mine"
+    table("plain", sha="-")
+    err = get(code=1)
+    assert "has 4 bytes, not %d" % len(BODY) in err and "move it away" in err, err
+    with open("thing/a.bin", "wb") as f:
+        f.write(b"x" + BODY[1:])
+    table("plain")
+    assert "move it away" in get(code=1)
 
 
 @test
