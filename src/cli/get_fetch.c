@@ -210,6 +210,21 @@ static int is_passing(int status)
            status == CURL_BROKEN;
 }
 
+/* 416: nothing lies behind the bytes that are there, which may be all of a file whose size no one tells. */
+static int is_at_end(const struct get_job *j, int status, const char *words)
+{
+    return status == CURL_HTTP && j->begun_at > 0 && j->file->bytes < 0 && strstr(words, ": 416");
+}
+
+static int tell_unknown_end(const struct get_job *j, struct err *e)
+{
+    return err_set(e, DS_EIO,
+                   "get: %s has nothing behind the %" PRId64
+                   " bytes of %s, and neither size nor SHA-256 are known: "
+                   "rename it if it is whole, remove it to begin again",
+                   j->url, size_of(j->part), j->part);
+}
+
 /* A connection that breaks off is taken up again while that brings something. */
 static int transfer(struct get_job *j, struct err *e)
 {
@@ -232,6 +247,8 @@ static int transfer(struct get_job *j, struct err *e)
     }
     if (j->is_terminal)
         fputs("\r\033[K", stderr);
+    if (rc == 0 && is_at_end(j, status, words))
+        return j->file->sha256[0] ? 0 : tell_unknown_end(j, e);
     if (rc < 0)
         return rc;
     return status == 0 ? 0 : tell_failure(j, status, words, e);

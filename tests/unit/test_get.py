@@ -50,6 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if start >= len(data):
                 self.send_response(416)
                 self.send_header("Content-Length", "0")
+                self.send_header("Content-Range", "bytes */%d" % len(data))  # with it, curl calls the 416 an error
                 self.end_headers()
                 return
             status = 206
@@ -161,6 +162,36 @@ def a_part_that_is_already_whole_needs_no_server():
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
         f.write(BODY)
+    get()
+    whole()
+
+
+@test
+def a_whole_part_of_unknown_size_is_finished_by_its_sum():
+    table("nolength", size="-")
+    os.mkdir("thing")
+    with open("thing/a.bin.part", "wb") as f:
+        f.write(BODY)
+    assert "checksum right" in get()
+    whole()
+    os.rename("thing/a.bin", "thing/a.bin.part")
+    with open("thing/a.bin.part", "ab") as f:
+        f.write(b"more")
+    assert "a.bin.bad" in get(code=1)
+    get()
+    whole()
+
+
+@test
+def a_part_of_unknown_size_and_sum_is_named():
+    table("nolength", size="-", sha="-")
+    os.mkdir("thing")
+    with open("thing/a.bin.part", "wb") as f:
+        f.write(BODY)
+    err = get(code=1)
+    assert "thing/a.bin.part" in err and "remove it" in err and str(len(BODY)) in err, err
+    assert os.listdir("thing") == ["a.bin.part"]
+    os.remove("thing/a.bin.part")
     get()
     whole()
 
