@@ -30,14 +30,14 @@ static int is_group(const struct task_result *r, const struct task_score *x)
     return r->n > 1 && x->level < 2;
 }
 
-/* "mmlu_stem" below mmlu is " - stem". */
+/* "mmlu_stem" below mmlu is " - stem", a space for each level. */
 static void alias(struct str *s, int *first, const struct task_result *r,
                   const struct task_score *x)
 {
     char out[128];
     size_t n = strlen(r->task->name);
     if (x->level > 0)
-        snprintf(out, sizeof out, "%*s- %s", 2 * x->level - 1, "", x->name + n + 1);
+        snprintf(out, sizeof out, "%*s- %s", x->level, "", x->name + n + 1);
     else
         snprintf(out, sizeof out, "%s", x->name);
     text(s, first, "alias", out);
@@ -141,6 +141,8 @@ static void subtasks(struct str *s, int *top, const struct task_result *r)
     str_add(s, "{");
     for (size_t i = 0; i < r->n; i++) {
         int inner = 1, level = r->v[i].level;
+        if (r->n > 1 && !is_group(r, &r->v[i]))
+            continue; /* parts stand in their groups; only a task of its own has an empty list */
         key(s, &first, r->v[i].name);
         str_add(s, "[");
         for (size_t k = i + 1; k < r->n && r->v[k].level > level; k++)

@@ -333,9 +333,15 @@ T(the_json_is_that_of_the_harness_with_the_depth_beside_each_score)
     t_near(at(j, "results", "mmlu", "mean_depth"), 5 * ratio, 1e-6);
     t_near(at(j, "n-samples", "mmlu_anatomy", "original"), 3, 0);
     t_near(json_num(json_get(json_get(json_root(j), "n-shot"), "mmlu_virology"), -1), 1, 0);
-    t_str(
-        json_str(json_get(json_get(json_get(json_root(j), "results"), "mmlu_stem"), "alias"), NULL),
-        " - stem");
+    const struct json_node *results = json_get(json_root(j), "results"),
+                           *below = json_get(json_root(j), "group_subtasks");
+    t_str(json_str(json_get(json_get(results, "mmlu"), "alias"), NULL), "mmlu");
+    t_str(json_str(json_get(json_get(results, "mmlu_stem"), "alias"), NULL), " - stem");
+    t_str(json_str(json_get(json_get(results, "mmlu_anatomy"), "alias"), NULL), "  - anatomy");
+    t_eq(json_len(below), 1 + json_len(json_get(below, "mmlu"))); /* groups only, each once */
+    t_str(json_str(json_at(json_get(below, "mmlu"), 0), NULL), "mmlu_stem");
+    t_str(json_str(json_at(json_get(below, "mmlu_stem"), 0), NULL), "mmlu_anatomy");
+    t_true(!json_get(below, "mmlu_anatomy"));
     json_free(j);
     str_release(&text);
     task_result_release(&r);
