@@ -12,7 +12,7 @@ struct convert_options {
     int64_t shard_size, seed, threads;
 };
 
-enum { CONVERT_NOTES = 4 };
+enum { CONVERT_NOTES = 6 };
 struct convert_job {
     struct convert_options o;
     struct convert_from from;

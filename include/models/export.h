@@ -18,6 +18,7 @@ struct export_source {
 struct export_options {
     uint32_t
         type; /* enum gguf_type of the matrices; F32, F16, BF16 for a directory; llama2.c is F32 */
+    int keep; /* GGUF: matrices that lie in a GGUF file have the types there, `type` is for the rest */
     const char *name;     /* general.name */
     uint64_t shard_bytes; /* of a directory; above 0 */
     /* Writes the vocabulary's metadata; may be NULL. */
@@ -29,6 +30,7 @@ struct export_options {
 
 struct export_result {
     uint64_t bytes, tensors, files;
+    uint32_t type;     /* of GGUF: the one asked for; with `keep` the one of most weights */
     int fell_back;     /* matrices whose rows are no whole blocks of the type */
     char fallback[48]; /* what they were written as: "f16 2, q8_0 1" */
     uint32_t
@@ -47,6 +49,9 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
 /* Why the formats of one file cannot hold the model: DS_EUSAGE, or 0. */
 int export_check_base(const struct export_source *s, const char *format, struct err *e) DS_CHECK;
 
+/* How many types the base's matrices that lie in a GGUF file have there, 0 when none does; text, e.g. "q4_k 14, q6_k 1",
+ * counts the matrices of each.  *blocks (may be NULL): how many of the types are blocks, not plain numbers. */
+int export_own_types(const struct export_source *s, int *blocks, char *text, size_t size);
 /* "f32", "q4_k", ... as a type that can be written; DS_EUSAGE naming those there are. */
 int export_type(uint32_t *type, const char *name, struct err *e) DS_CHECK;
 /* "f32|f16|bf16|q8_0|..." */

@@ -45,6 +45,7 @@ static int put_vocabulary(struct gguf_out *w, void *ctx, struct err *e)
 static struct export_options export_options_of(struct convert_job *j)
 {
     return (struct export_options){.type = j->type,
+                                   .keep = strcmp(j->o.weights, "auto") == 0,
                                    .name = j->from.name,
                                    .shard_bytes = (uint64_t)j->o.shard_size,
                                    .vocabulary = put_vocabulary,
@@ -52,12 +53,32 @@ static struct export_options export_options_of(struct convert_job *j)
                                    .ctx = j};
 }
 
+/* Blocks of few bits become plain numbers outside GGUF: the file grows, and why is told. */
+static void tell_blocks(struct convert_job *j)
+{
+    char types[120];
+    int blocks;
+    if (strcmp(j->o.weights, "auto") != 0 ||
+        export_own_types(&j->from.s, &blocks, types, sizeof types) == 0 || blocks == 0)
+        return;
+    note(j, "matrices of the source (%s) are written as %s%s", types,
+         j->type == GGUF_T_F16    ? "f16"
+         : j->type == GGUF_T_BF16 ? "bf16"
+                                  : "f32",
+         j->o.to == CONVERT_HF ? ": weights=f16 or bf16 takes half of it" : "");
+}
+
 /* ---- files ------------------------------------------------------------------------------------------ */
 
 static int write_gguf(struct convert_job *j, struct err *e)
 {
     struct export_options o = export_options_of(j);
+    char types[120];
     int rc = export_gguf(&j->from.s, &o, j->out, &j->r, e);
+    if (rc == 0)
+        j->type = j->r.type;
+    if (rc == 0 && o.keep && export_own_types(&j->from.s, NULL, types, sizeof types) > 1)
+        note(j, "each matrix has the type that it had: %s", types);
     if (rc == 0 && j->r.fell_back)
         note(j, "%d matrices have rows that are no whole blocks: written as %s", j->r.fell_back,
              j->r.fallback);
@@ -79,6 +100,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
     if (rc < 0)
         return rc;
     j->has_vocabulary = rc;
+    tell_blocks(j);
     if (rc == 0 && j->from.tokenizer)
         note(j, "no tokenizer.bin: %s", why);
     return 0;
@@ -111,6 +133,7 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
     struct export_options o = export_options_of(j);
     char path[1200];
     int rc = export_hf(&j->from.s, &o, dir, &j->r, e);
+    tell_blocks(j);
     if (rc == 0 && j->from.tokenizer) {
         rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
         if (rc == 0)

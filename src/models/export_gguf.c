@@ -98,7 +98,7 @@ static void put_meta(struct writing *x)
     gguf_put_text(x->w, "general.architecture", x->arch, strlen(x->arch));
     if (x->o->name)
         gguf_put_text(x->w, "general.name", x->o->name, strlen(x->o->name));
-    gguf_put_u32(x->w, "general.file_type", file_type(x->o->type));
+    gguf_put_u32(x->w, "general.file_type", file_type(x->r->type));
     gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
     put_u32(x, "vocab_size", c->vocab);
     put_u32(x, "context_length", c->max_seq);
@@ -124,6 +124,8 @@ static void put_meta(struct writing *x)
 static uint32_t wanted_type(const struct writing *x, int i)
 {
     uint32_t t = x->o->type, six;
+    if (x->o->keep && export_own_type(x->s, i, &six))
+        return six;
     if (export_is_head(x->s, i) && (t == GGUF_T_Q4_K || t == GGUF_T_Q5_K) &&
         export_type(&six, "q6_k", NULL) == 0)
         return six;
@@ -144,6 +146,35 @@ static uint32_t type_of(struct writing *x, int i)
     x->fell_q8 += q8;
     x->fell_f16 += !q8;
     return q8 ? GGUF_T_Q8_0 : GGUF_T_F16;
+}
+
+/* The type of most weights, where each matrix keeps its own. */
+static uint32_t most_common(const struct writing *x)
+{
+    double most = 0;
+    uint32_t type = x->o->type;
+    for (int i = 0; i < x->n; i++) {
+        double sum = 0;
+        for (int k = 0; k < x->n; k++)
+            if (x->type[k] == x->type[i] && x->s->m->params.p[k].rank > 1)
+                sum += (double)x->s->m->params.p[k].n;
+        if (sum > most) {
+            most = sum;
+            type = x->type[i];
+        }
+    }
+    return type;
+}
+
+static void choose_types(struct writing *x)
+{
+    uint32_t own;
+    int kept = 0;
+    for (int i = 0; i < x->n; i++) {
+        x->type[i] = type_of(x, i);
+        kept += x->o->keep && export_own_type(x->s, i, &own);
+    }
+    x->r->type = kept ? most_common(x) : x->o->type;
 }
 
 /* Llama 3's scaling has no key: the factors are a tensor, and come first. */
@@ -180,7 +211,6 @@ static int add_tensors(struct writing *x, struct err *e)
         char name[KEY_SIZE];
         if (!gguf_name(name, sizeof name, p->name))
             return err_set(e, DS_EUSAGE, "GGUF has no place for %s", p->name);
-        x->type[i] = type_of(x, i);
         x->way.all += (double)p->n;
         rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
                              p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
@@ -246,8 +276,10 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
     rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s", path);
-    if (rc == 0)
+    if (rc == 0) {
+        choose_types(&x);
         put_meta(&x);
+    }
     if (rc == 0 && o->vocabulary)
         rc = o->vocabulary(x.w, o->ctx, e);
     if (rc == 0)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/bf16.h"
+#include "io/gguf.h"
 #include "io/st_dtype.h"
 #include "models/peft.h"
 #include "models/values.h"
@@ -102,6 +103,39 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
         model_values_merged(s->m, i, row, n, out);
     else
         model_values(s->m, i, row, n, out);
+}
+
+/* ---- types of the source ---------------------------------------------------------------------------- */
+
+int export_own_type(const struct export_source *s, int i, uint32_t *type)
+{
+    const struct param *p = &s->m->params.p[i];
+    if (s->is_random || !p->elsewhere || s->m->stored.v[i].take != gguf_take ||
+        (s->is_merged && adapters_find(s->m, i)))
+        return 0;
+    *type = ((const struct gguf_tensor *)s->m->stored.v[i].tensor)->type;
+    return is_plain(*type) || kind_of(*type) != QUANT_NONE;
+}
+
+int export_own_types(const struct export_source *s, int *blocks, char *text, size_t size)
+{
+    int n[DS_LEN(types)] = {0}, found = 0;
+    struct str all = {0};
+    uint32_t type;
+    for (int i = 0; i < s->m->n_base; i++)
+        for (size_t k = 0; k < DS_LEN(types) && export_own_type(s, i, &type); k++)
+            n[k] += types[k].type == type;
+    if (blocks)
+        *blocks = 0;
+    for (size_t k = 0; k < DS_LEN(types); k++)
+        if (n[k] > 0) {
+            str_addf(&all, "%s%s %d", found++ ? ", " : "", types[k].name, n[k]);
+            if (blocks)
+                *blocks += !is_plain(types[k].type);
+        }
+    str_copy(text, size, str_text(&all));
+    str_release(&all);
+    return found;
 }
 
 /* ---- numbers into bytes --------------------------------------------------------------------------- */

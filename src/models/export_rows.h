@@ -15,6 +15,8 @@ typedef int export_sink(void *ctx, const void *p, size_t n, struct err *e);
 int export_params(const struct export_source *s);
 /* Is i the embedding or the head? */
 int export_is_head(const struct export_source *s, int i);
+/* 1 with the type that matrix i has in the GGUF file that it lies in; 0: it lies in none, or is changed on its way. */
+int export_own_type(const struct export_source *s, int i, uint32_t *type);
 /* Bytes of one row of C values in a type, 0 when they are no whole blocks. */
 size_t export_row_bytes(uint32_t type, int C);
 /* Rows [row, row + n) of parameter i (a vector: values), as numbers. */

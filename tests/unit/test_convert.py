@@ -85,6 +85,24 @@ def a_seed_and_settings_make_another_random_model():
 
 
 @test
+def blocks_of_mixed_types_stay_as_they_are_from_gguf_to_gguf():
+    shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
+    a = convert("random:tiny", "-o", "a.gguf", "weights=q4_k", *shape)
+    b = convert("a.gguf", "-o", "b.gguf")
+    assert b["weights"] == "q4_k" and b["head"] == "q6_k" and b["bytes"] <= a["bytes"] + 100, b
+    assert any("q4_k 14, q6_k 1" in n for n in b["notes"]), b["notes"]
+    x, y = (json.loads(run("inspect", p + ".gguf", "--json")) for p in "ab")
+    assert x["tensors"] == y["tensors"] and x["metadata"]["general.file_type"] == y["metadata"]["general.file_type"]
+    with open("a.gguf", "rb") as f, open("b.gguf", "rb") as g:
+        data = a["bytes"] - 200000
+        assert f.read()[-data:] == g.read()[-data:], "the very blocks"
+    c = convert("a.gguf", "-o", "c")
+    assert c["weights"] == "f32" and any("q6_k 1) are written as f32" in n for n in c["notes"]), c
+    assert not any("are written" in n for n in convert("a.gguf", "-o", "d", "weights=f16")["notes"])
+    assert convert("a.gguf", "-o", "e.gguf", "weights=q8_0")["head"] == "q8_0", "what is asked for"
+
+
+@test
 def ids_are_the_same_on_the_other_side():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     want = ids(tok)
