@@ -27,6 +27,12 @@ struct convert_job {
     size_t notes;
 };
 
+/* What is there already is not written over unless forced, a file of the source in no case: DS_EEXIST, DS_EUSAGE. */
+int convert_check_out(const struct convert_job *j, struct err *e) DS_CHECK;
+/* Is PATH a file that the source is made of: its weights, settings, tokenizer, or those of its base? */
+int convert_is_source(const struct convert_job *j, const char *path);
+/* Is PATH the file that the tokenizer in use came from? */
+int convert_has_tokenizer_at(const struct convert_job *j, const char *path);
 /* Writes j->out; everything but seconds is known afterwards. */
 int convert_write(struct convert_job *j, struct err *e) DS_CHECK;
 

@@ -1,13 +1,9 @@
 /* depthscope convert MODEL -o OUT: the same model as a file of another program. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/pool.h"
 #include "cli/batch_child.h"
 #include "cli/convert.h"
@@ -65,38 +61,6 @@ static int ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), k = strlen(end);
     return n > k && strcmp(s + n - k, end) == 0;
-}
-
-static int same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-static int is_empty_dir(const char *path)
-{
-    char **names = NULL;
-    size_t n = 1;
-    if (!fs_is_dir(path) || fs_list(path, &names, &n, NULL) < 0)
-        return 0;
-    fs_list_free(names, n);
-    return n == 0;
-}
-
-/* What is there already is not written over, the model itself in no case. */
-static int check_out(const struct convert_job *j, const char *from, struct err *e)
-{
-    if (!fs_exists(j->out))
-        return 0;
-    if (from[0] && same_file(j->out, from))
-        return err_set(e, DS_EUSAGE, "%s is the model itself: -o names another place", j->out);
-    if (j->o.to == CONVERT_HF)
-        return is_empty_dir(j->out)
-                   ? 0
-                   : err_set(e, DS_EEXIST, "%s exists: -o names a new directory", j->out);
-    if (fs_is_dir(j->out))
-        return err_set(e, DS_EEXIST, "%s is a directory: -o names a file", j->out);
-    return j->force ? 0 : err_set(e, DS_EEXIST, "%s exists: --force replaces it", j->out);
 }
 
 static int choose_format(struct convert_job *j, struct err *e)
@@ -197,13 +161,11 @@ static int run(struct convert_job *j, const char *model, struct config *given, s
     if (rc == 0 && strcmp(j->o.weights, "auto") != 0)
         rc = choose_type(j, e); /* a wrong word is told before anything is read */
     if (rc == 0)
-        rc = check_out(j, "", e);
-    if (rc == 0)
         rc = pool_start((int)j->o.threads, e);
     if (rc == 0)
         rc = convert_open(&j->from, model, given, (uint64_t)j->o.seed, j->o.tokenizer, e);
     if (rc == 0)
-        rc = check_out(j, j->from.dir, e);
+        rc = convert_check_out(j, e);
     if (rc == 0)
         rc = choose_type(j, e);
     if (rc == 0) {

@@ -86,20 +86,38 @@ static int write_gguf(struct convert_job *j, struct err *e)
     return rc;
 }
 
+static int check_tokenizer_bin(const struct convert_job *j, const char *path, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return 0;
+    if (convert_is_source(j, path))
+        return err_set(e, DS_EUSAGE,
+                       "%s is the source's own, and another would be written: -o names another "
+                       "directory",
+                       path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, DS_EEXIST, "%s is no regular file: -o names another directory", path);
+    return j->force ? 0 : err_set(e, DS_EEXIST, "%s exists: --force replaces it", path);
+}
+
 static int write_llama2c(struct convert_job *j, struct err *e)
 {
     struct export_options o = export_options_of(j);
     char path[1200];
     const char *why = NULL, *slash = strrchr(j->out, '/');
     snprintf(path, sizeof path, "%.*stokenizer.bin", slash ? (int)(slash - j->out) + 1 : 0, j->out);
-    if (j->from.tokenizer && fs_exists(path) && !j->force)
-        return err_set(e, DS_EEXIST, "%s exists: --force replaces it", path);
-    int rc = export_llama2c(&j->from.s, &o, j->out, &j->r, e);
+    int stays = convert_has_tokenizer_at(j, path);
+    int rc = j->from.tokenizer && !stays ? check_tokenizer_bin(j, path, e) : 0;
     if (rc == 0)
-        rc = convert_write_tokenizer_bin(&j->from, path, &why, e);
+        rc = export_llama2c(&j->from.s, &o, j->out, &j->r, e);
+    if (rc == 0)
+        rc = stays ? 1 : convert_write_tokenizer_bin(&j->from, path, &why, e);
     if (rc < 0)
         return rc;
     j->has_vocabulary = rc;
+    if (stays)
+        note(j, "tokenizer.bin beside it is the source's: it stays as it is");
     tell_blocks(j);
     if (rc == 0 && j->from.tokenizer)
         note(j, "no tokenizer.bin: %s", why);

@@ -147,6 +147,71 @@ def what_is_there_is_not_written_over():
     assert sorted(os.listdir("d")) == ["config.json", "model.safetensors"]
 
 
+def contents(d):
+    out = {}
+    for name in sorted(os.listdir(d)):
+        with open(os.path.join(d, name), "rb") as f:
+            out[name] = f.read()
+    return out
+
+
+@test
+def a_model_is_not_written_where_its_vocabulary_goes():
+    story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
+    os.mkdir("o")
+    for extra in ((), ("--force",)):
+        err = run("convert", story, "-o", "o/tokenizer.bin", "tokenizer=" + tok, *extra, code=2)
+        assert "where the vocabulary goes" in err and os.listdir("o") == [], err
+
+
+@test
+def the_tokenizer_of_a_source_beside_the_output_stays():
+    story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
+    os.mkdir("l2")
+    shutil.copy(story, "l2/m.bin")
+    shutil.copy(tok, "l2/tokenizer.bin")
+    # a score that this program would write otherwise
+    with open("l2/tokenizer.bin", "r+b") as f:
+        f.seek(4)
+        f.write(b"\0\0\x80\x3f")
+    before = contents("l2")
+    for extra in ((), ("--force",)):
+        x = convert("l2/m.bin", "-o", "l2/n.bin", *extra)
+        assert x["tokenizer"] and any("stays as it is" in n for n in x["notes"]), x
+        now = contents("l2")
+        assert now.pop("n.bin") and now == before
+        other = "tokenizer=" + tok
+        assert "source's own" in run("convert", "l2/m.bin", "-o", "l2/k.bin", other, *extra, code=2)
+        assert "is a part of" in run("convert", "l2/m.bin", "-o", "l2/tokenizer.bin", "to=gguf", *extra, code=2)
+        os.remove("l2/n.bin")
+        assert contents("l2") == before
+    os.mkdir("other")
+    open("other/tokenizer.bin", "w").close()
+    assert "--force replaces it" in run("convert", "l2/m.bin", "-o", "other/n.bin", code=1)
+    convert("l2/m.bin", "-o", "other/n.bin", "--force")
+    assert os.path.getsize("other/tokenizer.bin") > 4000
+
+
+@test
+def files_of_the_source_are_never_written_over():
+    convert("random:tiny", "-o", "d", "model.method=dense", "tokenizer=bytes")
+    os.symlink("d/config.json", "link.gguf")
+    before = contents("d")
+    for extra in ((), ("--force",)):
+        for out in ("d/model.safetensors", "d/config.json", "d/tokenizer.json", "link.gguf"):
+            for to in ("gguf", "llama2c"):
+                err = run("convert", "d", "-o", out, "to=" + to, *extra, code=2)
+                assert "is a part of" in err and "--force" not in err, err
+        err = run("convert", "random:tiny", "model.method=dense", "-o", "d/tokenizer.json", "to=gguf",
+                  "tokenizer=d/tokenizer.json", *extra, code=2)
+        assert "is a part of" in err, err
+    assert contents("d") == before
+    os.mkfifo("pipe.gguf")
+    assert "no regular file" in run("convert", "d", "-o", "pipe.gguf", "--force", code=1)
+    for _ in range(2):
+        convert("d", "-o", "d/x.gguf", "--force")
+
+
 @test
 def what_cannot_be_is_one_line():
     for words, part, code in (
