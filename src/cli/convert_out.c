@@ -84,8 +84,15 @@ int convert_is_source(const struct convert_job *j, const char *path)
            (is_part(base, path) || is_tokenizer_of(base, path));
 }
 
+/* A directory gets its name by a rename, which a link in its place (or ".") would make fail when all is written. */
 static int check_directory(const struct convert_job *j, struct err *e)
 {
+    struct stat st;
+    const char *slash = strrchr(j->out, '/'), *name = slash ? slash + 1 : j->out;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || !name[0])
+        return err_set(e, DS_EUSAGE, "%s can get no other name: -o names a new directory", j->out);
+    if (lstat(j->out, &st) == 0 && S_ISLNK(st.st_mode))
+        return err_set(e, DS_EEXIST, "%s is a symbolic link: -o names a new directory", j->out);
     if (fs_exists(j->out) && !is_empty_dir(j->out))
         return err_set(e, DS_EEXIST, "%s exists: -o names a new directory", j->out);
     return 0;

@@ -213,6 +213,18 @@ def files_of_the_source_are_never_written_over():
 
 
 @test
+def a_link_in_place_of_a_directory_is_refused_at_once():
+    os.mkdir("empty")
+    os.symlink("empty", "link")
+    os.symlink("nowhere", "dangling")
+    for out in ("link", "link/", "dangling"):
+        assert "is a symbolic link" in run("convert", "random:tiny", "-o", out, code=1)
+    for out in (".", "empty/.", "empty/..", "/"):
+        assert "names a new directory" in run("convert", "random:tiny", "-o", out, code=2)
+    assert sorted(os.listdir(".")) == ["dangling", "empty", "link"]
+
+
+@test
 def what_cannot_be_is_one_line():
     for words, part, code in (
             (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "no preset nope", 2),
