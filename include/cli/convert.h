@@ -11,6 +11,7 @@ struct convert_from {
     struct model *m;
     struct export_source s;      /* of m */
     struct tokenizer *tokenizer; /* NULL: none was found */
+    int other_tokenizer;         /* it is one in place of the model's own */
     char dir[1024];              /* the directory or file it came from; "" of a random one */
     char name[128];
     uint32_t type; /* what most of its matrices are: weights=auto */

@@ -200,6 +200,7 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
     if (rc == 0 && tokenizer[0]) {
         tokenizer_free(f->tokenizer);
         f->tokenizer = NULL;
+        f->other_tokenizer = 1; /* what lies beside the model's own tells of other ids */
         rc = strcmp(tokenizer, "bytes") == 0 ? tokenizer_new_bytes(&f->tokenizer, e)
                                              : tokenizer_load(&f->tokenizer, tokenizer, e);
     }

@@ -158,7 +158,7 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
             rc = tokenizer_save(j->from.tokenizer, path, e);
         j->has_vocabulary = rc == 0;
     }
-    if (rc == 0)
+    if (rc == 0 && !j->from.other_tokenizer)
         rc = copy_beside(j->from.dir, dir, e);
     if (rc == 0)
         rc = convert_write_template(&j->from, dir, e);

@@ -225,6 +225,19 @@ def a_link_in_place_of_a_directory_is_refused_at_once():
 
 
 @test
+def what_tells_of_the_old_vocabulary_is_left_behind_with_it():
+    convert("random:tiny", "-o", "d", "model.method=dense", "tokenizer=bytes")
+    beside = ["generation_config.json", "special_tokens_map.json", "tokenizer_config.json"]
+    for name in beside:
+        with open("d/" + name, "w") as f:
+            f.write("{}")
+    convert("d", "-o", "same")
+    assert [n for n in beside if os.path.exists("same/" + n)] == beside
+    convert("d", "-o", "new", "tokenizer=bytes")
+    assert sorted(os.listdir("new")) == ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+@test
 def what_cannot_be_is_one_line():
     for words, part, code in (
             (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "no preset nope", 2),
