@@ -1,6 +1,7 @@
 /* depthscope inspect FILE|DIR|PRESET: what is in it. */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 #include "cli/inspect.h"
@@ -70,6 +71,18 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
+/* A pipe would be waited for, a device read without end. */
+static int check_regular(const char *path, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        return 0;
+    return err_set(e, DS_EFORMAT, "%s is neither a regular file nor a directory but a %s", path,
+                   S_ISFIFO(st.st_mode)   ? "pipe"
+                   : S_ISSOCK(st.st_mode) ? "socket"
+                                          : "device");
+}
+
 static int has(const char *dir, const char *name)
 {
     char path[1200];
@@ -122,6 +135,23 @@ static int inspect_run(const char *path, struct inspect *x, struct err *e)
     return 0;
 }
 
+/* What is read of a directory, whatever it holds. */
+static int check_parts(const char *dir, struct err *e)
+{
+    static const char *const names[] = {
+        "config.json",           "log.mp",        "adapter_config.json",
+        "tokenizer.json",        "vocab.json",    "tokenizer.model",
+        "model.safetensors",     "merges.txt",    "model.safetensors.index.json",
+        "tokenizer_config.json", "tokenizer.bin", "adapter_model.safetensors",
+    };
+    char part[1200];
+    int rc = 0;
+    for (size_t i = 0; i < DS_LEN(names) && rc == 0; i++)
+        if (fs_join(part, sizeof part, dir, names[i], NULL) == 0)
+            rc = check_regular(part, e);
+    return rc;
+}
+
 static int inspect_dir(const char *path, struct inspect *x, struct err *e)
 {
     static const struct {
@@ -134,6 +164,9 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
         {"model.safetensors", inspect_tensors},   {"model.safetensors.index.json", inspect_tensors},
         {"tokenizer.bin", inspect_tokenizer},
     };
+    int rc = check_parts(path, e);
+    if (rc < 0)
+        return rc;
     for (size_t i = 0; i < DS_LEN(parts); i++)
         if (has(path, parts[i].name))
             return parts[i].inspect(path, x, e);
@@ -192,6 +225,8 @@ int inspect_command(int argc, char **argv)
         rc = err_set(&e, DS_EUSAGE, "inspect: a file or directory is wanted, not standard input");
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, what, &e);
+    if (rc == 0)
+        rc = check_regular(path, &e);
     if ((rc == 0 || rc == DS_ENOTFOUND) && is_preset(what) && (rc < 0 || strcmp(path, what) == 0)) {
         int status = tell_preset(what, x.json);
         cli_release(&a);

@@ -150,6 +150,20 @@ def what_is_nothing_known_is_one_line():
 
 
 @test
+def what_is_no_file_is_refused_before_it_is_opened():
+    os.mkdir("d")
+    for name in ("x.gguf", "x.bin", "x.safetensors", "x.png", "x.yaml", "tokenizer.json", "x", "d/config.json"):
+        os.mkfifo(name)
+        for extra in ((), ("--json",)):
+            err = run("inspect", name, *extra, code=1)
+            assert "neither a regular file nor a directory but a pipe" in err and err.count("\n") == 1, err
+    assert "d/config.json is neither" in run("inspect", "d", code=1)
+    assert "but a device" in run("inspect", "/dev/zero", code=1)
+    os.symlink(make("m.gguf"), "link.gguf")
+    run("inspect", "link.gguf")
+
+
+@test
 def records_and_figures_have_json_too():
     run("train", "--run", "r", "--quiet", "model.layers=6", "model.dim=32", "model.heads=2", "model.vocab=300",
         "train.steps=4", "train.seq=32", "train.batch=2", "train.eval_every=2", "train.final_tokens=256",
