@@ -77,8 +77,10 @@ static int write_gguf(struct convert_job *j, struct err *e)
     int rc = export_gguf(&j->from.s, &o, j->out, &j->r, e);
     if (rc == 0)
         j->type = j->r.type;
-    if (rc == 0 && o.keep && export_own_types(&j->from.s, NULL, types, sizeof types) > 1)
-        note(j, "each matrix has the type that it had: %s", types);
+    if (rc == 0 && o.keep &&
+        export_own_types(&j->from.s, NULL, types, sizeof types) > !j->from.s.is_merged)
+        note(j, "%s the type that it had: %s",
+             j->from.s.is_merged ? "each matrix without adapters has" : "each matrix has", types);
     if (rc == 0 && j->r.fell_back)
         note(j, "%d matrices have rows that are no whole blocks: written as %s", j->r.fell_back,
              j->r.fallback);
@@ -151,7 +153,8 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
     struct export_options o = export_options_of(j);
     char path[1200];
     int rc = export_hf(&j->from.s, &o, dir, &j->r, e);
-    tell_blocks(j);
+    if (rc == 0)
+        tell_blocks(j);
     if (rc == 0 && j->from.tokenizer) {
         rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
         if (rc == 0)

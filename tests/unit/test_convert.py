@@ -103,6 +103,25 @@ def blocks_of_mixed_types_stay_as_they_are_from_gguf_to_gguf():
 
 
 @test
+def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
+    shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
+    convert("random:tiny", "-o", "base.gguf", "weights=q4_k", *shape)
+    convert("random:tiny", "-o", "full", "model.lora_r=4", *shape)
+    convert("full", "-o", "ad", "adapter=only")
+    with open("ad/adapter_config.json") as f:
+        config = json.load(f)
+    with open("ad/adapter_config.json", "w") as f:
+        json.dump({**config, "base_model_name_or_path": os.path.abspath("base.gguf")}, f)
+    x = convert("ad", "-o", "base2.gguf", "method=dense")
+    assert x["weights"] == "q4_k" and any("q4_k 14, q6_k 1" in n for n in x["notes"]), x
+    x = convert("ad", "-o", "merged.gguf", "merge=yes")
+    types = {t["name"]: t["type"] for t in json.loads(run("inspect", "merged.gguf", "--json"))["tensors"]}
+    assert types["blk.0.attn_q.weight"] == "F32" and types["blk.0.ffn_up.weight"] == "Q4_K", types
+    assert any("without adapters has the type" in n for n in x["notes"]), x
+    assert "is a part of" in run("convert", "ad", "-o", "base.gguf", "method=dense", "--force", code=2)
+
+
+@test
 def ids_are_the_same_on_the_other_side():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     want = ids(tok)
