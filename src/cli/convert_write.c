@@ -173,10 +173,13 @@ static int fill_adapter(struct convert_job *j, const char *dir, struct err *e)
 {
     const struct model *m = j->from.m;
     char base[1024] = "", path[1200];
+    struct base_ref at = {0}; /* from wherever it is opened */
     int rc = model_base(j->from.dir, base, sizeof base, e);
-    if (rc >= 0)
-        rc = peft_save(m, dir, rc ? base : "", e);
-    if (rc == 0 && !base[0])
+    if (rc == 1)
+        rc = base_ref_make(&at, j->from.dir, e);
+    if (rc == 0)
+        rc = peft_save(m, dir, at.path, e);
+    if (rc == 0 && !at.path[0])
         note(j, "the model holds its base itself: base_model_name_or_path is left empty");
     j->type = GGUF_T_F32;
     j->r = (struct export_result){
