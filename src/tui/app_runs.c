@@ -117,11 +117,14 @@ static int has(const char *dir, const char *name)
     return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
 }
 
-/* A directory that somebody can step through and that has nothing to be watched. */
+/* Something that somebody can step through and that has nothing to be watched: a directory, or a model in one file. */
 int app_is_model(const char *path)
 {
-    return fs_is_dir(path) && !has(path, "log.mp") &&
-           (has(path, "config.json") || has(path, "checkpoints"));
+    const char *end = strrchr(path, '.');
+    if (!fs_is_dir(path))
+        return end && (strcmp(end, ".gguf") == 0 || strcmp(end, ".bin") == 0);
+    return !has(path, "log.mp") && (has(path, "config.json") || has(path, "checkpoints") ||
+                                    has(path, "adapter_config.json"));
 }
 
 void app_open_model(struct app *app, const char *path)

@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import termios
@@ -495,6 +496,18 @@ def hostile_text_stays_text():
     check(b"\x1b]0;" not in raw and b"\xe2\x80\xae" not in raw, "raw text of a file reached the terminal")
 
 
+def a_model_in_one_file_opens_in_the_stepper():
+    model = os.path.join(TMP, "m.gguf")
+    made = subprocess.run([PROGRAM, "convert", "random:quick", "model.method=dense", "model.dim=32", "model.heads=2", "model.kv_heads=2",
+                           "model.layers=2", "model.vocab=257", "tokenizer=bytes", "-o", model], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=60)
+    check(made.returncode == 0, made.stdout.decode("utf-8", "replace"))
+    t = Tty([model])
+    t.read(2.0)
+    check(b"Stepper" in bytes(t.out) and b"record stream" not in bytes(t.out), "a GGUF file is no model to the workbench")
+    t.close()
+
+
 def main():
     if not os.access(PROGRAM, os.X_OK):
         print("SKIP no program at %s" % PROGRAM)
@@ -511,7 +524,8 @@ def main():
                lost_terminal_ends_without_spinning, suspend_and_continue_ten_times, every_terminal_type_starts,
                no_colour_and_no_utf8, sizes_and_storms, random_keys_do_no_harm, escape_answers_at_once,
                a_stream_on_stdin_leaves_the_keys_to_the_terminal, the_view_of_a_run_is_kept,
-               a_slow_link_is_kept_within_its_budget, hostile_text_stays_text):
+               a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
+               a_model_in_one_file_opens_in_the_stepper):
         if only and fn.__name__ not in only:
             continue
         try:
