@@ -8,76 +8,35 @@
 #include "base/mem.h"
 #include "io/safetensors.h"
 #include "kit.h"
+#include "kit_train.h"
 #include "models/load.h"
 #include "training/trainer.h"
 
-enum { KEYS_MAX = 48, STEPS = 4 };
+enum { STEPS = 4 };
 
-static const char *const tiny[] = {
-    "model.max_seq=64",      "data.docs=7",           "data.val_fraction=0.2",
-    "train.batch=3",         "train.seq=32",          "train.warmup=1",
-    "train.steps=4",         "train.eval_every=5",    "train.eval_tokens=64",
-    "train.final_tokens=64", "train.samples=16",      "train.time_rounds=1",
-    "train.probes=1",        "train.probe_tokens=16", "train.probe_every=4",
-    "train.keep=20",         "train.lr=1e-2",         "train.checkpoint_every=4",
+static const char *const tiny[KEYS_MAX] = {
+    "model.max_seq=64",
+    "data.docs=7",
+    "data.val_fraction=0.2",
+    "train.batch=3",
+    "train.seq=32",
+    "train.warmup=1",
+    "train.steps=4",
+    "train.eval_every=5",
+    "train.eval_tokens=64",
+    "train.final_tokens=64",
+    "train.samples=16",
+    "train.time_rounds=1",
+    "train.probes=1",
+    "train.probe_tokens=16",
+    "train.probe_every=4",
+    "train.keep=20",
+    "train.lr=1e-2",
+    "train.checkpoint_every=4",
+    NULL,
 };
 static const char *const shape[] = {"model.layers=6", "model.dim=16", "model.heads=2",
                                     "model.vocab=300", "data.tokenizer=bytes"};
-
-static struct trainer trainer;
-static atomic_int asked;
-static char told[2000];
-
-static void listen(void *ctx, enum log_level level, const char *text)
-{
-    size_t n = strlen(told);
-    (void)ctx;
-    (void)level;
-    snprintf(told + n, sizeof told - n, "%s\n", text);
-}
-
-static int make_config(struct train_config *c, const char *const *more, struct err *e)
-{
-    const char *key[KEYS_MAX];
-    size_t n = 0;
-    for (size_t i = 0; i < DS_LEN(tiny); i++)
-        key[n++] = tiny[i];
-    while (*more)
-        key[n++] = *more++;
-    return train_config_make(c, NULL, 0, key, n, e);
-}
-
-static void at_step(void *ctx, const struct trainer *t)
-{
-    if (t->state.step == *(const int *)ctx)
-        atomic_store(&asked, SIGTERM);
-}
-
-/* Runs DIR until `stop` (0: to its end). */
-static int go(const char *dir, const char *const *more, int resume, int stop, struct err *e)
-{
-    struct train_config c;
-    char path[700];
-    told[0] = '\0';
-    log_to(listen, NULL);
-    atomic_store(&asked, 0);
-    snprintf(path, sizeof path, "%s/config.yaml", dir);
-    int rc = resume ? train_config_read(&c, path, NULL, 0, e) : make_config(&c, more, e);
-    if (rc < 0)
-        return rc;
-    if (!resume)
-        rc = trainer_create(dir, &c, 0, NULL, "test", NULL, e);
-    trainer = (struct trainer){
-        .stop_signal = &asked, .version = "test", .on_step = at_step, .ctx = &stop};
-    if (rc == 0)
-        rc = trainer_open(&trainer, dir, &c, resume, 0, e);
-    train_config_release(&c);
-    if (rc == 0) {
-        rc = trainer_run(&trainer, e);
-        trainer_close(&trainer);
-    }
-    return rc;
-}
 
 /* The test's directory, in memory where that can be had. */
 static const char *room(void)
