@@ -56,6 +56,9 @@ T(groups_of_version_1_say_the_same_by_other_names)
 
 T(a_limit_of_address_space_counts_too)
 {
+#ifdef DS_HAS_ASAN /* it takes the addresses of all its shadow, and more as it goes */
+    t_skip("not under AddressSanitizer");
+#else
     double before = mem_left();
     struct rlimit limit = {(rlim_t)1 << 40, RLIM_INFINITY};
     if (before <= 0x1p30)
@@ -66,9 +69,6 @@ T(a_limit_of_address_space_counts_too)
     if (setrlimit(RLIMIT_AS, &limit) != 0 || one < 0x1p30)
         t_skip("no limit can be set here");
     double left = mem_left();
-#ifndef DS_HAS_ASAN /* it takes the addresses of all its shadow */
     t_truef(left > 0 && left < 0x1p30, "%g left of 2^30", left);
-#else
-    t_true(left >= 1);
 #endif
 }

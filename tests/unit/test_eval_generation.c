@@ -132,7 +132,7 @@ T(a_text_ends_before_the_first_stop_string)
     t_true(whole.text.len > 20);
     for (size_t from = 0; from < 12; from += 3)
         for (size_t n = 1; n <= 4; n++) {
-            char stop[8] = "", near[8] = "";
+            char stop[8] = "", near[16] = "";
             const char *both[2] = {near, stop};
             struct gen_rules rules = {.stop = both, .n_stop = 2};
             struct seen seen = {0};

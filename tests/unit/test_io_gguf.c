@@ -532,7 +532,7 @@ T(sums_of_sizes_cannot_wrap) /* CVE-2025-53630, -2026-27940 */
 {
     struct gguf_file f = {0};
     for (int i = 0; i < 17; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "t%d", i);
         gf_info(&f, name, GGUF_T_F32, (1ULL << 58) - 8, 0, (uint64_t)i << 60);
     }
