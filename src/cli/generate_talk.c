@@ -1,5 +1,6 @@
 /* Talk: lines of standard input, answers, and what was said kept in the cache. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +9,7 @@
 #include "base/utf8.h"
 #include "cli/generate.h"
 
-enum { LINE_MAX_BYTES = 1 << 20 };
+enum { LINE_MAX_BYTES = 1 << 20, WAIT_MS = 100 };
 
 /* Standard input by lines; a signal ends the wait. */
 struct lines {
@@ -18,8 +19,23 @@ struct lines {
 };
 enum line { LINE_END, LINE_READ, LINE_BROKEN /* Ctrl-C */ };
 
+/* A signal that comes between a look at the flag and the read would wait for the next key: so the wait has an end.  0: Ctrl-C. */
+static int wait_for_input(void)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    while (!gen_interrupted())
+        if (poll(&p, 1, WAIT_MS) > 0)
+            return 1;
+    return 0;
+}
+
 static int read_more(struct lines *in, enum line *what, struct err *e)
 {
+    if (!wait_for_input()) {
+        in->at = in->n = 0;
+        *what = LINE_BROKEN;
+        return 0;
+    }
     ssize_t k = read(STDIN_FILENO, in->buf, sizeof in->buf);
     *what = LINE_READ;
     in->at = 0;
