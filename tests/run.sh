@@ -2,7 +2,9 @@
 # Runs test programs and sums their counts.
 #   tests/run.sh [-j N] PROGRAM...
 # Each prints as its last line "name: N passed, N failed, N skipped".  One that crashes, hangs or
-# prints no such line is one failure.  The last line printed here is the sum, alone.
+# prints no such line is one failure.  A skipped test prints "SKIP reason"; one that gives no reason
+# is a failure, because nobody would notice that it did not run.  The reasons are listed before the
+# sum, which is the last line, alone.
 # Environment: BUILD_DIR (logs go to BUILD_DIR/log), BUILD_FAILED=1 (counts as a failure too).
 set -u
 
@@ -26,7 +28,8 @@ run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what fa
     case $program in
     *.py)
         if ! command -v python3 >/dev/null 2>&1; then
-            printf '%s: 0 passed, 0 failed, 1 skipped (no python3)\n' "$name"
+            echo "SKIP $name: python3 is not installed" >"$base.log"
+            printf '%s: 0 passed, 0 failed, 1 skipped\n' "$name"
             echo '0 0 1' >"$base.result"
             return
         fi
@@ -43,6 +46,9 @@ run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what fa
     elif [ "$status" -ne 0 ] && [ "$2" -eq 0 ]; then
         set -- "$1" 1 "$3"
         line="$name: exit status $status after $line"
+    elif [ "$3" -ne 0 ] && ! grep -q '^SKIP .' "$base.log"; then
+        set -- "$1" 1 "$3"
+        line="$name: no line \"SKIP reason\" for $line"
     fi
     echo "$1 $2 $3" >"$base.result"
     if [ "$2" -ne 0 ]; then
@@ -77,6 +83,9 @@ fi
 if [ -n "${COUNTS:-}" ]; then
     cat "$LOG_DIR"/*.result >"$COUNTS" 2>/dev/null
 fi
+# The same reason once, with how many tests it kept from running.
+cat "$LOG_DIR"/*.log 2>/dev/null | sed -n 's/^SKIP //p' | sort | uniq -c | sort -rn |
+    sed 's/^ *\([0-9]*\) /skipped (\1): /'
 cat "$LOG_DIR"/*.result 2>/dev/null | awk '
     { passed += $1; failed += $2; skipped += $3 }
     END {

@@ -227,6 +227,7 @@ def a_model_beyond_the_limit_of_memory_is_refused_with_the_figures():
 def main():
     name = "test_bad_models"
     if not PROGRAM or not os.path.exists(PROGRAM):
+        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
         print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
         return 0
     home, top = os.getcwd(), tempfile.mkdtemp()

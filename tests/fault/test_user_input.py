@@ -263,6 +263,7 @@ def a_run_without_records_says_why():
 def main():
     name = "test_user_input"
     if not PROGRAM or not os.path.exists(PROGRAM):
+        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
         print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
         return 0
     home, top = os.getcwd(), tempfile.mkdtemp()

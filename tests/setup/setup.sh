@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds what deps.txt asks for, installs what is missing, and writes the flags make needs.
-#   setup.sh LEVEL [OUT.mk]        LEVEL is build, test, ci or extra; each holds the ones before it
+#   setup.sh LEVEL [OUT.mk]        LEVEL is build, test, ci or extra; each includes the ones before it
 # Installs without asking when root, with CI=true, or where sudo needs no password; else asks once.
 set -eu
 
@@ -25,7 +25,7 @@ fi
 
 wanted() { # NEED: does the level asked for include this row?
     case $level:$1 in
-    build:build | test:build | test:test | ci:build | ci:test | ci:ci | extra:*) return 0 ;;
+    *:build | test:test | test:want | ci:test | ci:want | extra:*) return 0 ;;
     esac
     return 1
 }
@@ -61,7 +61,7 @@ manager() {
     return 1
 }
 
-missing() { # prints "name package" of every row that is wanted and absent
+missing() { # MANAGER: prints "name package need" of every row that is wanted and absent
     rows | while read -r kind name need apt dnf pacman brew; do
         wanted "$need" || continue
         found "$kind" "$name" && continue
@@ -71,7 +71,7 @@ missing() { # prints "name package" of every row that is wanted and absent
         brew) package=$brew ;;
         *) package=$apt ;;
         esac
-        printf '%s %s\n' "$name" "$package"
+        printf '%s %s %s\n' "$name" "$package" "$need"
     done
 }
 
@@ -112,24 +112,38 @@ install() { # PACKAGE...
     esac
 }
 
-pm=$(manager) || pm=none
-absent=$(missing "$pm")
-if [ -n "$absent" ]; then
-    names=$(printf '%s\n' "$absent" | cut -d' ' -f1 | tr '\n' ' ')
-    packages=$(printf '%s\n' "$absent" | cut -d' ' -f2 | grep -vx -e - | sort -u | tr '\n' ' ' || :)
-    [ "$pm" != none ] || die "missing: ${names}- no apt-get, dnf, pacman or brew here; install them by hand"
-    [ -n "$packages" ] || die "missing: ${names}- $pm has no package for them; install them by hand"
-    asroot=$(become_root) ||
-        die "missing: ${names}- as root run: $pm install $packages"
-    say "installing with $pm: $packages"
-    # shellcheck disable=SC2086  # a list of package names
-    if ! install $packages >"$log" 2>&1 </dev/null; then
-        tail -n 15 "$log" >&2
-        die "$pm could not install: $packages"
+# What the tests only want must not keep anybody without root from building and testing.
+give_up() { # MESSAGE...: ends the set-up unless only wanted tools are absent
+    if [ "$level" = ci ] || missing "$pm" | grep -qv ' want$'; then
+        die "$@"
     fi
-    absent=$(missing "$pm")
-    [ -z "$absent" ] || die "still missing after the install: $(printf '%s\n' "$absent" | tr '\n' ';')"
-fi
+    say "$@"
+    say "going on without: the tests that use them will be skipped"
+}
+
+install_absent() {
+    names=$(missing "$pm" | cut -d' ' -f1 | tr '\n' ' ')
+    packages=$(missing "$pm" | cut -d' ' -f2 | grep -vx -e - | sort -u | tr '\n' ' ' || :)
+    if [ "$pm" = none ]; then
+        give_up "missing: ${names}- no apt-get, dnf, pacman or brew here; install them by hand"
+    elif [ -z "$packages" ]; then
+        give_up "missing: ${names}- $pm has no package for them; install them by hand"
+    elif ! asroot=$(become_root); then
+        give_up "missing: ${names}- as root run: $pm install $packages"
+    else
+        say "installing with $pm: $packages"
+        # shellcheck disable=SC2086  # a list of package names
+        if ! install $packages >"$log" 2>&1 </dev/null; then
+            tail -n 15 "$log" >&2
+            give_up "$pm could not install: $packages"
+        fi
+        names=$(missing "$pm" | cut -d' ' -f1 | tr '\n' ' ')
+        [ -z "$names" ] || give_up "still missing after the install: $names"
+    fi
+}
+
+pm=$(manager) || pm=none
+[ -z "$(missing "$pm")" ] || install_absent
 
 [ -n "$out" ] || exit 0
 blas=$(module 'openblas|cblas')

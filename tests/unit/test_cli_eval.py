@@ -296,6 +296,7 @@ def a_text_is_scored_in_windows_of_three_kinds():
 def main():
     name = "test_cli_eval"
     if not PROGRAM or not os.path.exists(PROGRAM):
+        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
         print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
         return 0
     home, top = os.getcwd(), tempfile.mkdtemp()

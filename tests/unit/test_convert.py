@@ -326,6 +326,7 @@ def a_chat_template_comes_along():
 def main():
     name = os.path.splitext(os.path.basename(__file__))[0]
     if not PROGRAM:
+        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
         print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
         return 0
     failed = skipped = 0
@@ -337,7 +338,7 @@ def main():
                 t()
             except Skip as e:
                 skipped += 1
-                print("skipped %s: %s is not there" % (t.__name__, e))
+                print("SKIP %s: %s is not there" % (t.__name__, e))
             except Exception as e:
                 failed += 1
                 print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))

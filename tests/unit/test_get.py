@@ -364,7 +364,7 @@ def the_list_has_every_name_and_its_addresses_are_pinned():
 def main():
     name = os.path.splitext(os.path.basename(__file__))[0]
     if not PROGRAM or not shutil.which("curl"):
-        print("%s: skipped: %s" % (name, "curl is not installed" if PROGRAM else "no program"))
+        print("SKIP %s: %s" % (name, "curl is not installed" if PROGRAM else "no program to test (DEPTHSCOPE names it)"))
         print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
         return 0
     global URL
