@@ -164,7 +164,7 @@ cover: ## line coverage per file, from the tests
 	+$(Q)$(SUBMAKE) COV=1 test; sh tests/cover.sh build/cover
 
 golden: programs ## write the goldens again, then show what moved
-	$(Q)GENERATE=1 $(TEST_ENV) sh tests/run.sh -j $(JOBS) $(filter $(B)/tests/golden/% $(B)/tests/screens/%,$(PROGRAMS)) \
+	$(Q)GENERATE=1 $(TEST_ENV) sh tests/run.sh -j $(JOBS) $(filter $(B)/tests/golden/% $(B)/tests/screens/% $(B)/tests/unit/test_fig_%,$(PROGRAMS)) \
 		$(filter tests/golden/% tests/screens/%,$(SCRIPTS)); git diff --stat
 
 docs: all ## the tables of README.md, from the program's own

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "eval/statistics.h"
+#include "base/statistics.h"
 #include "io/runview.h"
 
 /* The numbers of a run, in this order. */
@@ -52,7 +52,7 @@ const char *summary_setting(const struct summary *s, const char *key); /* NULL i
 struct summary_group {
     char label[96];
     size_t n, member[256]; /* indices of runs */
-    struct estimate value[SUMMARY_N];
+    struct interval value[SUMMARY_N];
 };
 /* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group: DS_ERANGE. */
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
@@ -65,5 +65,10 @@ int summary_differences(const char ***keys, size_t *n, const struct summary *run
 /* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
 void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
+
+/* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: how much of a difference is left when both saw the
+ * same data in the same order.  No pair: of.n is 0. */
+struct difference summary_paired(const struct summary_group *other, const struct summary_group *base,
+                                 const struct summary *runs, int row);
 
 #endif

@@ -5,10 +5,10 @@
 #define DS_FIGURES_PLOT_H
 
 #include "base/hash.h"
+#include "base/statistics.h"
 #include "figures/axes.h"
 #include "figures/figure.h"
 #include "figures/palette.h"
-#include "figures/stats.h"
 
 struct venue {
     const char *name;

@@ -75,8 +75,6 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out);
 double chart_x_of(const struct curve *c, enum chart_x axis, size_t i);
 /* Index of the live point nearest to x, or n when there is none. */
 size_t chart_index_at(const struct curve *c, enum chart_x axis, double x);
-/* Mean and 95 % bootstrap interval of n values (NaN skipped); n < 2: lo = hi = mean. */
-void bootstrap_band(const double *v, int n, double *mean, double *lo, double *hi);
 
 /* ---- small ones ---- */
 /* One row of eighths (or shades, ASCII) for v[0..n); NaN is an x.  Range from the data if lo >= hi.

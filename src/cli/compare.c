@@ -26,7 +26,9 @@ static void print_json(struct str *out, const struct summary *runs, size_t n,
         json_key(out, NULL);
         summary_group_json(out, &g[i], runs);
     }
-    str_add(out, "],\"differences\":{");
+    str_add(out, "],\"paired\":");
+    report_paired_json(out, g, groups, runs);
+    str_add(out, ",\"differences\":{");
     for (size_t i = 0; i < keys; i++) {
         json_key(out, key[i]);
         str_add(out, "[");
@@ -163,6 +165,7 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
         print_json(out, runs, n, g, groups, key, keys);
     } else if (rc == 0) {
         report_groups(out, g, groups);
+        report_paired(out, g, groups, runs);
         print_differences(out, runs, g, groups, key, keys);
         print_unfinished(out, runs, n);
     }

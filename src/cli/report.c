@@ -1,5 +1,9 @@
+/* Tables of groups of runs, for compare, sweep and ablate. */
 #include "cli/report.h"
 
+#include <string.h>
+
+#include "base/mem.h"
 #include "cli/use.h"
 
 /* The columns from..to-1 that at least one group has; 0 when there is none. */
@@ -27,7 +31,7 @@ static int add_part(struct str *out, const struct summary_group *g, size_t n, in
         for (int row = from; row < to; row++) {
             char text[64];
             if (shown[row])
-                table_add(&t, estimate_print(text, sizeof text, &g[k].value[row],
+                table_add(&t, stat_print(text, sizeof text, &g[k].value[row],
                                              summary_rows[row].digits));
         }
     }
@@ -42,6 +46,79 @@ void report_groups(struct str *out, const struct summary_group *g, size_t n)
         str_add(out, "\n");
     if (add_part(out, g, n, SUMMARY_LOT, SUMMARY_N))
         str_add(out, "\n");
-    str_add(out, "mean over seeds [95 % bootstrap interval]; blocks, FLOPs and time are shares of "
-                 "the dense model\n");
+    str_add(out, "mean over n seeds [95 % confidence interval, Student's t]; blocks, FLOPs and time are shares "
+                 "of the dense model\n");
+}
+
+/* Of every group against the first; p adjusted together.  Returns how many have an interval. */
+static size_t compare_with_first(struct difference *d, double *p, const struct summary_group *g, size_t n,
+                                 const struct summary *runs)
+{
+    size_t known = 0;
+    for (size_t k = 1; k < n; k++) {
+        d[k] = summary_paired(&g[k], &g[0], runs, SUMMARY_VAL_LOSS);
+        p[k] = d[k].p;
+        known += d[k].of.n > 1;
+    }
+    if (n > 1)
+        stat_holm(p + 1, n - 1);
+    return known;
+}
+
+void report_paired(struct str *out, const struct summary_group *g, size_t n, const struct summary *runs)
+{
+    struct difference *d = mem_alloc(n, sizeof *d);
+    double *p = mem_alloc(n, sizeof *p);
+    struct table t;
+    if (!d || !p || compare_with_first(d, p, g, n, runs) == 0)
+        goto out;
+    str_add(out, "\nval loss minus that of ");
+    cli_add_safe(out, g[0].label, strlen(g[0].label), -1);
+    str_add(out, ", paired by seed:\n");
+    table_init(&t, 4);
+    table_add(&t, "");
+    table_add(&t, "pairs");
+    table_add(&t, "difference [95 % t interval]");
+    table_add(&t, "p (Holm)");
+    for (size_t k = 1; k < n; k++) {
+        char text[64];
+        table_add(&t, g[k].label);
+        table_addf(&t, "%zu", d[k].of.n);
+        table_add(&t, stat_print(text, sizeof text, &d[k].of, 3));
+        if (d[k].of.n > 1)
+            table_addf(&t, "%.2g", p[k]);
+        else
+            table_add(&t, "-");
+    }
+    table_print(&t, out);
+    table_release(&t);
+out:
+    mem_free(d);
+    mem_free(p);
+}
+
+void report_paired_json(struct str *out, const struct summary_group *g, size_t n,
+                        const struct summary *runs)
+{
+    struct difference *d = mem_alloc(n, sizeof *d);
+    double *p = mem_alloc(n, sizeof *p);
+    str_add(out, "[");
+    if (d && p)
+        compare_with_first(d, p, g, n, runs);
+    for (size_t k = 1; d && p && k < n; k++) {
+        const double v[] = {d[k].of.mean, d[k].of.lo, d[k].of.hi, d[k].p, p[k]};
+        static const char *const name[] = {"mean", "lo", "hi", "p", "p_holm"};
+        json_key(out, NULL);
+        str_add(out, "{\"label\":");
+        str_add_json(out, g[k].label, strlen(g[k].label));
+        str_addf(out, ",\"n\":%zu", d[k].of.n);
+        for (size_t i = 0; i < DS_LEN(v); i++) {
+            str_addf(out, ",\"%s\":", name[i]);
+            str_add_json_num(out, v[i]);
+        }
+        str_add(out, "}");
+    }
+    str_add(out, "]");
+    mem_free(d);
+    mem_free(p);
 }

@@ -43,8 +43,8 @@ static void add_row(struct table *t, const struct job_info *j, const struct summ
     table_addf(t, "%lld/%lld", s->step, s->steps);
     for (int k = 0; k < 3; k++) {
         static const int column[] = {SUMMARY_VAL_LOSS, SUMMARY_FLOPS, SUMMARY_TIME};
-        struct estimate one = estimate_of(&s->value[column[k]], 1, 0);
-        table_add(t, estimate_print(text, sizeof text, &one, summary_rows[column[k]].digits));
+        struct interval one = stat_interval(&s->value[column[k]], 1);
+        table_add(t, stat_print(text, sizeof text, &one, summary_rows[column[k]].digits));
     }
     table_addf(t, "%s ago", str_duration(age, clock_wall() - j->modified));
 }

@@ -8,8 +8,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/statistics.h"
 #include "base/str.h"
-#include "eval/statistics.h"
 #include "models/load.h"
 #include "speed_impl.h"
 
@@ -260,7 +260,7 @@ double speed_median(const double *v, int n)
 {
     double sorted[SPEED_ROUNDS_MAX];
     memcpy(sorted, v, (size_t)n * sizeof *v);
-    return estimate_median(sorted, (size_t)n);
+    return stat_median(sorted, (size_t)n);
 }
 
 double speed_median_ratio(const double *a, const double *b, int n)
@@ -268,7 +268,7 @@ double speed_median_ratio(const double *a, const double *b, int n)
     double ratio[SPEED_ROUNDS_MAX];
     for (int i = 0; i < n; i++)
         ratio[i] = b[i] > 0 ? a[i] / b[i] : (double)NAN;
-    return estimate_median(ratio, (size_t)n);
+    return stat_median(ratio, (size_t)n);
 }
 
 struct speed_result *speed_add(struct speed *s, const char *group, const char *name,

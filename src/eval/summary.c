@@ -213,8 +213,23 @@ void summary_estimate(struct summary_group *g, const struct summary *runs)
     for (int row = 0; row < SUMMARY_N; row++) {
         for (size_t i = 0; i < g->n; i++)
             v[i] = runs[g->member[i]].value[row];
-        g->value[row] = estimate_of(v, g->n, (uint64_t)row);
+        g->value[row] = stat_interval(v, g->n);
     }
+}
+
+struct difference summary_paired(const struct summary_group *other, const struct summary_group *base,
+                                 const struct summary *runs, int row)
+{
+    double a[DS_LEN(other->member)], b[DS_LEN(other->member)];
+    size_t n = 0;
+    for (size_t i = 0; i < other->n; i++)
+        for (size_t k = 0; k < base->n; k++)
+            if (runs[other->member[i]].seed == runs[base->member[k]].seed) {
+                a[n] = runs[other->member[i]].value[row];
+                b[n++] = runs[base->member[k]].value[row];
+                break;
+            }
+    return stat_paired(a, b, n);
 }
 
 int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,
@@ -278,7 +293,7 @@ void summary_group_json(struct str *out, const struct summary_group *g, const st
     }
     str_add(out, "]");
     for (int i = 0; i < SUMMARY_N; i++) {
-        const struct estimate *x = &g->value[i];
+        const struct interval *x = &g->value[i];
         const double v[] = {x->mean, x->sd, x->lo, x->hi};
         static const char *const name[] = {"mean", "sd", "lo", "hi"};
         str_addf(out, ",\"%s\":{\"n\":%zu", summary_rows[i].key, x->n);

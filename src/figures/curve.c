@@ -75,7 +75,7 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
     return 0;
 }
 
-/* Mean over seeds at the steps that all of them have; lo and hi: bootstrap interval of the mean. Of
+/* Mean over seeds at the steps that all of them have; lo and hi: 95 % t interval of the mean. Of
  * a long run every k-th step: the curves are smoothed by then, and a page has no more columns. */
 static int merge(struct curve *out, const struct curve *seed, int n)
 {
@@ -93,7 +93,7 @@ static int merge(struct curve *out, const struct curve *seed, int n)
         }
         if (!found)
             continue;
-        struct interval v = stats_bootstrap(at, (size_t)n, 1);
+        struct interval v = stat_interval(at, (size_t)n);
         out->x[out->n] = seed[0].x[i];
         out->smooth[out->n] = v.mean;
         out->lo[out->n] = v.lo;

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "figures/stats.h"
+#include "figures/dip.h"
 
 struct dip {
     double *x; /* x[1..n], owned */
@@ -174,7 +174,7 @@ static int dip_room(struct dip *d, size_t n, struct err *e)
     return 0;
 }
 
-int stats_dip(const double *sorted, size_t n, double *dip, struct err *e)
+int dip_statistic(const double *sorted, size_t n, double *dip, struct err *e)
 {
     struct dip d = {0};
     int rc = dip_room(&d, n, e);
@@ -196,7 +196,7 @@ static void uniform_sorted(double *x, size_t n, struct rng *r)
     }
 }
 
-int stats_dip_p(double dip, size_t n, int rounds, unsigned long long seed, double *p, struct err *e)
+int dip_p(double dip, size_t n, int rounds, unsigned long long seed, double *p, struct err *e)
 {
     struct dip d = {0};
     struct rng r;

@@ -110,8 +110,8 @@ static int measure(struct sheet *s, struct rows *t, struct err *e)
                 rc = data_eval(s, r->run[i], "flops_ratio", &flops[i], e);
         }
         if (rc == 0) {
-            r->loss = stats_bootstrap(r->seed_loss, (size_t)r->runs, 1);
-            r->flops = stats_bootstrap(flops, (size_t)r->runs, 1);
+            r->loss = stat_interval(r->seed_loss, (size_t)r->runs);
+            r->flops = stat_interval(flops, (size_t)r->runs);
         }
     }
     mem_free(flops);
@@ -246,8 +246,8 @@ static int draw(struct sheet *s, struct err *e)
             sheet_note(s, "n = %d seed%s a row", hi, hi == 1 ? "" : "s");
         else
             sheet_note(s, "n = %d to %d seeds a row", lo, hi);
-        sheet_note(s, hi > 1 ? "(small dots); mark: mean, bars and grey band: 95 %% bootstrap "
-                               "interval of the mean."
+        sheet_note(s, hi > 1 ? "(small dots); mark: mean, bars and grey band: 95 %% confidence "
+                               "interval of the mean (Student's t)."
                              : "(hollow): no interval can be given.");
         sheet_note(
             s, "Dashed: the control, trained on the same data for the same steps; dotted: dense.");

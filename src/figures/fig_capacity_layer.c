@@ -142,7 +142,7 @@ static void note(struct sheet *s, const struct groups *set)
     if (seeds > 1)
         sheet_note(s,
                    "Points: mean over up to n = %d seeds; bars, where wider than the marks: "
-                   "95 %% bootstrap interval.",
+                   "95 %% confidence interval (Student's t).",
                    seeds);
     else
         sheet_note(s, "One seed: no interval can be given.");

@@ -40,7 +40,7 @@ static struct interval of_class(const struct vector *c, const struct vector *v, 
     for (int i = 0; i < c->n && i < v->n; i++)
         if (c->v[i] == (float)kind && isfinite(v->v[i]))
             room[n++] = (double)v->v[i];
-    return stats_bootstrap(room, n, 1);
+    return stat_interval(room, n);
 }
 
 static int take_run(struct sheet *s, int run, struct kinds *out, struct err *e)
@@ -74,8 +74,8 @@ static void join(const struct kinds *run, int runs, struct kinds *out)
             out->k[k].tokens += run[r].k[k].tokens;
             out->has_nll &= run[r].has_nll;
         }
-        out->k[k].depth = stats_bootstrap(depth, (size_t)runs, 1);
-        out->k[k].nll = stats_bootstrap(nll, (size_t)runs, 1);
+        out->k[k].depth = stat_interval(depth, (size_t)runs);
+        out->k[k].nll = stat_interval(nll, (size_t)runs);
     }
 }
 
@@ -202,11 +202,11 @@ static void note(struct sheet *s, const struct groups *set, int n)
         sheet_note(s, "Bars: 95 %% interval of the mean over tokens of one seed, as if they were "
                       "independent.");
     else if (lo > 1)
-        sheet_note(s, "Mean over up to n = %d seeds; bars: 95 %% bootstrap interval over seeds.",
+        sheet_note(s, "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) over seeds.",
                    hi);
     else
         sheet_note(s,
-                   "Bars: 95 %% bootstrap interval over up to n = %d seeds; of single runs over "
+                   "Bars: 95 %% confidence interval (Student's t) over up to n = %d seeds; of single runs over "
                    "tokens, as if independent.",
                    hi);
     if (n < RUN_CLASSES)

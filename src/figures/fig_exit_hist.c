@@ -97,7 +97,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct exits *x)
 {
     double w = (axis_at(&p->ax, 1) - axis_at(&p->ax, 0)) * 0.7;
     for (int l = 0; l <= x->layers; l++) {
-        struct interval v = stats_bootstrap(share_at(x, l, 0), (size_t)x->runs, 1);
+        struct interval v = stat_interval(share_at(x, l, 0), (size_t)x->runs);
         /* "never" stands apart from the layers */
         double at = axis_at(&p->ax, l == x->layers ? x->layers + 0.5 : l);
         double y = axis_at(&p->ay, v.mean);
@@ -167,7 +167,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
 static void note(struct sheet *s, const struct groups *set)
 {
     if (set->n < s->runs)
-        sheet_note(s, "Bars: 95 %% bootstrap interval of the mean over seeds.");
+        sheet_note(s, "Bars: 95 %% confidence interval (Student's t) of the mean over seeds.");
 }
 
 static int draw(struct sheet *s, struct err *e)

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "figures/dip.h"
 #include "figures/plot.h"
 
 enum { PANELS_MAX = 6, POINTS = 256, BINS_MAX = 200, DIP_MAX = 4000, DIP_ROUNDS = 500 };
@@ -55,8 +56,8 @@ static double layer_cost(const struct costs *c)
     double mx = 0, my = 0, sxx = 0, sxy = 0;
     if (!c->has_depth)
         return 0;
-    mx = stats_mean(c->depth, c->n);
-    my = stats_mean(c->v, c->n);
+    mx = stat_mean(c->depth, c->n);
+    my = stat_mean(c->v, c->n);
     for (size_t i = 0; i < c->n; i++) {
         sxx += (c->depth[i] - mx) * (c->depth[i] - mx);
         sxy += (c->depth[i] - mx) * (c->v[i] - my);
@@ -84,11 +85,11 @@ static int dip_test(const struct costs *c, struct shape *h, struct err *e)
         size_t k = c->n <= DIP_MAX ? i : rng_below(&r, (uint32_t)c->n);
         x[i] = c->v[k] + (rng_uniform(&r) - 0.5) * h->layer;
     }
-    stats_sort(x, n);
+    stat_sort(x, n);
     h->tested = n;
-    int rc = stats_dip(x, n, &h->dip, e);
+    int rc = dip_statistic(x, n, &h->dip, e);
     if (rc == 0)
-        rc = stats_dip_p(h->dip, n, DIP_ROUNDS, 1, &h->p, e);
+        rc = dip_p(h->dip, n, DIP_ROUNDS, 1, &h->p, e);
     mem_free(x);
     return rc;
 }
@@ -100,8 +101,8 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
         lo = fmin(lo, c->v[i]);
         hi = fmax(hi, c->v[i]);
     }
-    h->mean = stats_mean(c->v, c->n);
-    h->sd = stats_sd(c->v, c->n);
+    h->mean = stat_mean(c->v, c->n);
+    h->sd = stat_sd(c->v, c->n);
     h->layer = layer_cost(c);
     h->is_constant = !(hi - lo > 1e-9 * fabs(hi));
     if (h->is_constant)
@@ -110,7 +111,7 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     while ((hi - lo) / h->width > BINS_MAX - 4)
         h->width *= 2;
     /* Bins are centred on the means of depths, so that no depth is split between two of them. */
-    double d0 = h->layer > 0 ? h->mean - h->layer * stats_mean(c->depth, c->n) : lo;
+    double d0 = h->layer > 0 ? h->mean - h->layer * stat_mean(c->depth, c->n) : lo;
     h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
     h->bins = (int)floor((hi - h->lo) / h->width) + 1;
     for (size_t i = 0; i < c->n; i++)
@@ -118,7 +119,7 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     h->hi = h->lo + h->bins * h->width;
     double silverman = 1.06 * h->sd * pow((double)c->n, -0.2);
     h->bandwidth = fmax(silverman, 0.5 * h->layer);
-    stats_kde(c->v, c->n, h->bandwidth, h->lo - h->width, h->hi + h->width, h->kde, POINTS);
+    stat_kde(c->v, c->n, h->bandwidth, h->lo - h->width, h->hi + h->width, h->kde, POINTS);
     return dip_test(c, h, e);
 }
 

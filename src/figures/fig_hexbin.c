@@ -195,7 +195,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     p->y_label = "Depth used (layers)";
     p->ticks_whole_y = 1;
     p->no_grid = 1;
-    struct correlation k = stats_correlation(c.x, c.y, c.n);
+    struct correlation k = stat_correlation(c.x, c.y, c.n);
     result_text(&k, c.n, p->sub, sizeof p->sub);
     if (n > 1)
         str_copy(p->title, sizeof p->title, g->label);

@@ -59,7 +59,7 @@ static int take_point(struct sheet *s, struct point *p, struct err *e)
         if (rc < 0)
             return rc;
     }
-    p->y = stats_bootstrap(p->loss, (size_t)p->g->runs, 1);
+    p->y = stat_interval(p->loss, (size_t)p->g->runs);
     return 0;
 }
 
@@ -192,7 +192,7 @@ static void bootstrap(struct iso *c, double *y, double *least)
         }
         least[b] = fit(c, y, &f) ? least_of(&f) : (double)INFINITY;
     }
-    stats_sort(least, ROUNDS);
+    stat_sort(least, ROUNDS);
     c->lo = least[ROUNDS * 25 / 1000];
     c->hi = least[ROUNDS - 1 - ROUNDS * 25 / 1000];
     c->has_interval = isfinite(c->lo) && isfinite(c->hi);

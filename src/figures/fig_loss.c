@@ -95,8 +95,8 @@ static int make_point(struct sheet *s, const struct group *g, enum axis_kind kin
     }
     if (rc == 0) {
         p->g = g;
-        p->over = stats_bootstrap(y, n, 1);
-        p->across = stats_bootstrap(x, n, 1);
+        p->over = stat_interval(y, n);
+        p->across = stat_interval(x, n);
         p->x = p->across.mean;
         p->y = p->over.mean;
     }

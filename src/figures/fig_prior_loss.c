@@ -52,7 +52,7 @@ static void note(struct sheet *s, const struct groups *set, int layers)
         sheet_note(s, "Shown: %s.", set->g[0].label);
     if (seeds > 1)
         sheet_note(s,
-                   "Loss: mean over up to n = %d seeds; band: 95 %% bootstrap interval of the "
+                   "Loss: mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the "
                    "mean.",
                    seeds);
     else

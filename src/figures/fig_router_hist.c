@@ -94,7 +94,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const double *share, dou
 static void result_text(const struct gates *g, int runs, char *out, size_t size)
 {
     char mean[24], lo[24], hi[24], n[32], range[64] = "";
-    struct interval v = stats_bootstrap(g->share, (size_t)runs, 1);
+    struct interval v = stat_interval(g->share, (size_t)runs);
     number_format(mean, sizeof mean, v.mean, 3);
     number_format(lo, sizeof lo, v.lo, 3);
     number_format(hi, sizeof hi, v.hi, 3);

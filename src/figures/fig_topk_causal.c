@@ -35,7 +35,7 @@ static void gap_text(const struct group *g, const struct pair *v, char *out, siz
     int n = g->runs < 256 ? g->runs : 256;
     for (int i = 0; i < n; i++)
         gap[i] = v[g->run[i]].causal - v[g->run[i]].topk;
-    struct interval x = stats_bootstrap(gap, (size_t)n, 1);
+    struct interval x = stat_interval(gap, (size_t)n);
     number_format(mean, sizeof mean, x.mean, 3);
     number_format(lo, sizeof lo, x.lo, 3);
     number_format(hi, sizeof hi, x.hi, 3);
@@ -172,7 +172,7 @@ static int draw(struct sheet *s, struct err *e)
         sheet_note(s,
                    "Each pair: one run, the same weights and text; gap: causal minus top-k, "
                    "mean over seeds%s.",
-                   set.n < s->runs ? " with its 95 % bootstrap interval" : "");
+                   set.n < s->runs ? " with its 95 % confidence interval (Student's t)" : "");
         rc = note_f1(s, &set, e);
     }
     if (rc == 0 && accuracy)

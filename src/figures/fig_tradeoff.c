@@ -103,7 +103,7 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
     double y[256], lot[256], x[256], lot_x[256], t[256], dense[256];
     for (int r = 0; r < runs; r++)
         dense[r] = shown(s, run[r].a[0].dense);
-    out->dense = stats_mean(dense, (size_t)runs);
+    out->dense = stat_mean(dense, (size_t)runs);
     out->n = 0;
     out->seeds = runs;
     for (int i = 0; i < run[0].n; i++) {
@@ -121,11 +121,11 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
             continue;
         struct point *p = &out->p[out->n++];
         *p = (struct point){.capacity = run[0].a[i].capacity,
-                            .y = stats_bootstrap(y, (size_t)n, 1),
-                            .lot = stats_bootstrap(lot, (size_t)n, 1)};
-        p->x[BY_FLOPS] = stats_mean(x, (size_t)n);
-        p->x[BY_LOT] = stats_mean(lot_x, (size_t)n);
-        p->x[BY_TIME] = stats_mean(t, (size_t)n);
+                            .y = stat_interval(y, (size_t)n),
+                            .lot = stat_interval(lot, (size_t)n)};
+        p->x[BY_FLOPS] = stat_mean(x, (size_t)n);
+        p->x[BY_LOT] = stat_mean(lot_x, (size_t)n);
+        p->x[BY_TIME] = stat_mean(t, (size_t)n);
     }
 }
 

@@ -111,8 +111,8 @@ static void note(struct sheet *s, const struct groups *set)
     if (hi > 1)
         sheet_note(
             s,
-            lo == hi ? "Mean over n = %d seeds; band: 95 %% bootstrap interval of the mean."
-                     : "Mean over up to n = %d seeds; band: 95 %% bootstrap interval of the mean.",
+            lo == hi ? "Mean over n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean."
+                     : "Mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean.",
             hi);
     if (s->opt.smooth != 0)
         sheet_note(s, "Smoothed with weight %s%s%s.", weight,

@@ -233,10 +233,10 @@ void groups_note(struct sheet *s, const struct groups *set)
     if (hi == 1)
         sheet_note(s, "One seed each (hollow marks): no interval can be given.");
     else if (lo == hi)
-        sheet_note(s, "Mean over n = %d seeds; bars: 95 %% bootstrap interval of the mean.", hi);
+        sheet_note(s, "Mean over n = %d seeds; bars: 95 %% confidence interval (Student's t) of the mean.", hi);
     else
         sheet_note(s,
-                   "Mean over n = %d to %d seeds; bars: 95 %% bootstrap interval of the mean; "
+                   "Mean over n = %d to %d seeds; bars: 95 %% confidence interval (Student's t) of the mean; "
                    "hollow: one seed.",
                    lo, hi);
 }
@@ -249,7 +249,7 @@ int group_eval(struct sheet *s, const struct group *g, const char *scalar, struc
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = data_eval(s, g->run[i], scalar, &v[i], e);
     if (rc == 0)
-        *out = stats_bootstrap(v, (size_t)g->runs, 1);
+        *out = stat_interval(v, (size_t)g->runs);
     mem_free(v);
     return rc;
 }
@@ -285,7 +285,7 @@ int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
     if (rc == 0 && !(*out = mem_alloc((size_t)*n, sizeof **out)))
         rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     for (int k = 0; rc == 0 && k < *n; k++)
-        (*out)[k] = stats_bootstrap(v + (size_t)k * (size_t)g->runs, (size_t)g->runs, 1);
+        (*out)[k] = stat_interval(v + (size_t)k * (size_t)g->runs, (size_t)g->runs);
     mem_free(v);
     return rc;
 }

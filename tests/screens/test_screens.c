@@ -1,6 +1,6 @@
 /* Scripted screens against committed ones, text plane and role plane.
  *
- *   UPDATE_SCREENS=1 test_screens    writes the streams and screens anew; look at the difference.
+ *   GENERATE=1 test_screens    writes the streams and screens anew; look at the difference.
  */
 #include "t.h"
 
@@ -48,7 +48,7 @@ static void path_of(char out[256], const char *name, const char *suffix)
 
 static int wants_update(void)
 {
-    return getenv("UPDATE_SCREENS") != NULL;
+    return getenv("GENERATE") != NULL;
 }
 
 /* The committed file must be these bytes (or becomes them). */

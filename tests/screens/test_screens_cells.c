@@ -1,7 +1,7 @@
 /* Scripted screens of the Depth map, Signals and the Stepper against committed ones.  The Stepper
  * talks to a worker made here: its answers are fixtures, at once, and it dies when it is told to.
  *
- *   UPDATE_SCREENS=1 test_screens_cells    writes the screens anew; look at the difference.
+ *   GENERATE=1 test_screens_cells    writes the screens anew; look at the difference.
  */
 #include "t.h"
 
@@ -146,7 +146,7 @@ static void compare(const char *path, const struct str *got)
 {
     struct str want = {0};
     struct err e = {0};
-    if (getenv("UPDATE_SCREENS")) {
+    if (getenv("GENERATE")) {
         t_ok(fs_write_file(path, got->p, got->len, &e), &e);
         return;
     }

@@ -558,7 +558,7 @@ T(token_classes_have_names)
     t_true(runview_class(-1) == NULL && runview_class(RUN_CLASSES) == NULL);
 }
 
-/* The commands of three figures, as committed.  T_UPDATE_GOLDEN=1 writes them anew. */
+/* The commands of three figures, as committed.  GENERATE=1 writes them anew. */
 static void compare_golden(const char *name)
 {
     char path[128];
@@ -568,7 +568,7 @@ static void compare_golden(const char *name)
     str_addf(&got, "size %.3f %.3f\ncaption %s\n", f.width, f.height, str_text(&f.caption));
     pen_list_print(f.list, &got);
     snprintf(path, sizeof path, "tests/golden/fig_%s.txt", name);
-    if (getenv("T_UPDATE_GOLDEN"))
+    if (getenv("GENERATE"))
         t_ok(fs_write_file(path, got.p, got.len, &e), &e);
     t_ok(fs_read_file(&want, path, 1 << 22, &e), &e);
     t_truef(got.len == want.len && memcmp(got.p, want.p, got.len) == 0, "%s differs from %s", name,

@@ -3,7 +3,8 @@
 
 #include "base/rng.h"
 #include "figures/axes.h"
-#include "figures/stats.h"
+#include "base/statistics.h"
+#include "figures/dip.h"
 
 static int is_nice(double v)
 {
@@ -119,18 +120,6 @@ T(a_flat_line_and_an_empty_axis_get_a_range)
     t_true(a.lo < a.hi);
 }
 
-T(bootstrap_is_reproducible_and_holds_the_mean)
-{
-    double v[5] = {1.5, 1.52, 1.48, 1.55, (double)NAN};
-    struct interval a = stats_bootstrap(v, 5, 1), b = stats_bootstrap(v, 5, 1);
-    t_eq(a.n, 4);
-    t_near(a.mean, 1.5125, 1e-12);
-    t_true(a.lo < a.mean && a.mean < a.hi && a.lo >= 1.48 && a.hi <= 1.55);
-    t_true(a.lo == b.lo && a.hi == b.hi);
-    a = stats_bootstrap(v, 1, 1);
-    t_true(isnan(a.lo) && isnan(a.hi));
-}
-
 T(correlation_is_exact_on_a_line_and_undefined_without_variance)
 {
     float x[50], y[50], flat[50];
@@ -139,14 +128,14 @@ T(correlation_is_exact_on_a_line_and_undefined_without_variance)
         y[i] = (float)(3 - 2 * i);
         flat[i] = 8;
     }
-    struct correlation c = stats_correlation(x, y, 50);
+    struct correlation c = stat_correlation(x, y, 50);
     t_near(c.r, -1, 1e-9);
     t_near(c.slope, -2, 1e-9);
     t_near(c.intercept, 3, 1e-7);
-    c = stats_correlation(x, flat, 50);
+    c = stat_correlation(x, flat, 50);
     t_true(isnan(c.r) && isnan(c.lo));
     t_eq(c.n, 50);
-    c = stats_correlation(x, y, 3);
+    c = stat_correlation(x, y, 3);
     t_true(isnan(c.r));
 }
 
@@ -160,7 +149,7 @@ T(fisher_interval_is_the_textbook_one)
         x[i] = (float)rng_normal(&r);
         y[i] = (float)(0.5 * (double)x[i] + 0.8 * rng_normal(&r));
     }
-    struct correlation c = stats_correlation(x, y, 103);
+    struct correlation c = stat_correlation(x, y, 103);
     t_near(atanh(c.hi) - atanh(c.r), 0.1959964, 1e-6);
     t_near(atanh(c.r) - atanh(c.lo), 0.1959964, 1e-6);
 }
@@ -172,7 +161,7 @@ T(density_integrates_to_one)
     rng_init(&r, 5, RNG_TEST, 0, 0);
     for (int i = 0; i < 200; i++)
         v[i] = rng_normal(&r);
-    stats_kde(v, 200, 0, -8, 8, d, 512);
+    stat_kde(v, 200, 0, -8, 8, d, 512);
     for (int i = 0; i < 512; i++)
         sum += d[i] * 16 / 511;
     t_near(sum, 1, 1e-3);
@@ -182,8 +171,8 @@ static double dip(double *v, size_t n)
 {
     double out = 0;
     struct err e = {0};
-    stats_sort(v, n);
-    t_ok(stats_dip(v, n, &out, &e), &e);
+    stat_sort(v, n);
+    t_ok(dip_statistic(v, n, &out, &e), &e);
     return out;
 }
 
@@ -279,8 +268,8 @@ T(dip_test_tells_one_mode_from_two)
         two[i] = rng_normal(&r) + (i % 2 ? 5 : 0);
     }
     double d1 = dip(one, 500), d2 = dip(two, 500);
-    t_ok(stats_dip_p(d1, 500, 200, 1, &p, &e), &e);
+    t_ok(dip_p(d1, 500, 200, 1, &p, &e), &e);
     t_truef(p > 0.2, "one mode: p = %g", p);
-    t_ok(stats_dip_p(d2, 500, 200, 1, &p, &e), &e);
+    t_ok(dip_p(d2, 500, 200, 1, &p, &e), &e);
     t_truef(p < 0.01, "two modes: p = %g", p);
 }

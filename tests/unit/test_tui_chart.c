@@ -229,18 +229,6 @@ T(odd_series_draw_without_harm)
     }
 }
 
-T(band_of_seeds_holds_the_mean)
-{
-    double v[5] = {1, 2, 3, (double)NAN, 4}, mean, lo, hi;
-    bootstrap_band(v, 5, &mean, &lo, &hi);
-    t_near(mean, 2.5, 1e-12);
-    t_true(lo < mean && mean < hi && lo >= 1 && hi <= 4);
-    bootstrap_band(v, 1, &mean, &lo, &hi);
-    t_true(mean == 1 && lo == 1 && hi == 1);
-    bootstrap_band(v, 0, &mean, &lo, &hi);
-    t_true(isnan(mean));
-}
-
 T(terminals_get_the_entry_they_can_use)
 {
     struct term_choice c;

@@ -58,7 +58,7 @@ static int draw_legend(struct view *v, struct area a)
     int seeds = monitor_seeds(v, run, runs);
     if (seeds >= 2 && x + 40 < a.cols) {
         char text[64];
-        snprintf(text, sizeof text, "curves: mean of n = %d seeds, band: 95 %% bootstrap", seeds);
+        snprintf(text, sizeof text, "curves: mean of n = %d seeds, band: 95 %% t interval", seeds);
         area_right(a, 0, a.cols - 1, ink(ROLE_DIM), text);
     }
     return 1;
@@ -378,7 +378,7 @@ static const struct key monitor_keys[] = {
     {"L",          "log-y",      NULL, "logarithmic y of this chart",        "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
     {"X",          "log-x",      NULL, "logarithmic x",                      NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
     {"c",          "columns",    NULL, "columns of charts: by width, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_cycle},
-    {"b",          "bands",      NULL, "seeds as mean and 95 % bootstrap band", NULL,       0, KEY_VIEW_CHANGE, 5, key_cycle},
+    {"b",          "bands",      NULL, "seeds as mean and 95 % confidence band (Student's t)", NULL,       0, KEY_VIEW_CHANGE, 5, key_cycle},
     {"E",          "events",     NULL, "show the newest events below",       NULL,          0, KEY_VIEW_CHANGE, 6, key_cycle},
     {"i",          "zoom-in",    NULL, "half of the x range",                "zoom",       38, KEY_VIEW_CHANGE, 1, key_window},
     {"o",          "zoom-out",   NULL, "double the x range",                 NULL,          0, KEY_VIEW_CHANGE, 2, key_window},

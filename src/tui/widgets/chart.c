@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/statistics.h"
 #include "tui/chart_scan.h"
 
 const char *const chart_x_name[CHART_X_COUNT] = {"step", "tokens", "seconds", "progress"};
@@ -117,20 +118,20 @@ static void draw_group(struct paint *p, int group)
     for (int pass = 0; pass < 2; pass++) {
         p->dots.layer++;
         for (int column = 0; column < p->width; column++) {
-            double v[CHART_SEEDS_MAX], mean, lo, hi;
+            double v[CHART_SEEDS_MAX];
             for (int k = 0; k < n; k++) {
                 const struct curve *curve = &c->curve[member[k]];
                 struct scan_column s = column_at(p, curve, segment[k], segments[k], column, 0);
                 v[k] = is_smoothed(curve) ? s.smooth : s.n ? s.last : (double)NAN;
             }
-            bootstrap_band(v, n, &mean, &lo, &hi);
-            if (!isfinite(mean))
+            struct interval x = stat_interval(v, (size_t)n);
+            if (x.n == 0)
                 continue;
-            int y = y_dot(p, mean);
+            int y = y_dot(p, x.mean), top = x.n > 1 ? y_dot(p, x.hi) : y,
+                bottom = x.n > 1 ? y_dot(p, x.lo) : y;
             if (pass == 0) {
-                for (int at = y_dot(p, hi); at <= y_dot(p, lo); at++)
-                    if (stipple[(at + 2 * (column & 1)) & 3] || at == y_dot(p, hi) ||
-                        at == y_dot(p, lo))
+                for (int at = top; at <= bottom; at++)
+                    if (stipple[(at + 2 * (column & 1)) & 3] || at == top || at == bottom)
                         dots_point(&p->dots, column, at, ROLE_DIM);
             } else if (previous_x >= 0) {
                 dots_line(&p->dots, previous_x, previous_y, column, y, r);

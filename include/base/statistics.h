@@ -1,0 +1,51 @@
+/* Statistics of a handful of runs and of per-token samples: one home for figures, tables and charts.
+ * Values that are not finite are left out, and n always counts those that were used.  "Undefined" is NaN. */
+#ifndef DS_BASE_STATISTICS_H
+#define DS_BASE_STATISTICS_H
+
+#include <stddef.h>
+
+/* Mean with Student's t 95 % confidence interval: mean +- t(0.975, n - 1) sd / sqrt(n).  A percentile bootstrap of three
+ * seeds could only give [min, max].  sd: of the sample (n - 1).  sd, lo and hi are NaN for n < 2, mean for n = 0. */
+struct interval {
+    double mean, sd, lo, hi;
+    size_t n;
+};
+struct interval stat_interval(const double *v, size_t n);
+/* "1.234 [1.201, 1.267]", "1.234" for one value, "-" for none; digits: significant ones.  Returns out. */
+const char *stat_print(char *out, size_t size, const struct interval *x, int digits);
+
+/* Mean of a[i] - b[i] over the pairs that are both finite (the same seed under two methods), with its t interval and the
+ * two-sided p of the paired t test.  p is NaN for n < 2; 0 when all differences are the same and not 0, 1 when all are 0. */
+struct difference {
+    struct interval of;
+    double p;
+};
+struct difference stat_paired(const double *a, const double *b, size_t n);
+/* Holm's step-down adjustment of n p values, in place; NaN stays and does not count as a comparison. */
+void stat_holm(double *p, size_t n);
+
+/* Student's t with `df` > 0 degrees of freedom: P(|T| >= |t|), and the t that 1 - 2 tail of |T| stays below (tail = 0.025
+ * for a 95 % interval).  Abramowitz and Stegun 26.7.1 by the incomplete beta function. */
+double stat_t_p(double t, double df);
+double stat_t_quantile(double tail, double df);
+
+double stat_mean(const double *v, size_t n);
+double stat_sd(const double *v, size_t n); /* of the sample, n - 1; NaN for n < 2 */
+void stat_sort(double *v, size_t n);
+double stat_median(double *v, size_t n); /* sorts v; NaN for n = 0 */
+
+/* Pearson's r with Fisher's 95 % interval over pairs that are both finite.  slope, intercept: least squares of y on x.
+ * All NaN when either has no variance or n < 4. */
+struct correlation {
+    double r, lo, hi, slope, intercept;
+    size_t n;
+};
+struct correlation stat_correlation(const float *x, const float *y, size_t n);
+
+/* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.  Returns the bandwidth;
+ * the density integrates to 1 over the whole line. */
+double stat_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density,
+                int points);
+
+#endif
