@@ -1,0 +1,55 @@
+/* Child processes: the one place that starts programs, collects what they print last, and says how they ended. */
+#ifndef DS_BASE_CHILD_H
+#define DS_BASE_CHILD_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* What a child gets as descriptor 0, 1 or 2: one of these, or a descriptor of ours (>= 0). */
+enum {
+    CHILD_NULL = -1,   /* /dev/null                                                     */
+    CHILD_PIPE = -2,   /* a pipe; our end is in struct child                            */
+    CHILD_SOCKET = -3, /* descriptor 0 only: a socket, so that writing to a dead child is an error and not a signal */
+    CHILD_SAME = -4,   /* descriptor 2 only: where descriptor 1 goes                    */
+};
+
+struct child_setup {
+    const char *program;     /* a path, or a name for PATH; NULL: this program again (child_self) */
+    const char *const *argv; /* argv[0] is shown by ps; NULL ends it */
+    int in, out, err;
+    int is_session; /* setsid: neither our terminal nor Ctrl-C reaches it */
+    int is_detached; /* is_session, and nobody's child: it outlives us and is never waited for; pid is 0 then */
+};
+
+enum { CHILD_TAIL = 4096 };
+struct child {
+    pid_t pid;        /* 0: none, or it has been waited for */
+    int in, out, err; /* our ends of pipes and sockets, close-on-exec; -1: none */
+    int has_ended, status;
+    char tail[CHILD_TAIL]; /* the newest bytes of what child_tail read, 0-terminated */
+    size_t tail_n;
+};
+#define CHILD_NONE {.in = -1, .out = -1, .err = -1}
+
+/* Starts it with all signals at their defaults and none blocked; descriptors above 2 are closed in it.  DS_ENOTFOUND: no such
+ * program; DS_EIO.  On failure *c is CHILD_NONE.  The caller ends with child_close. */
+int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
+/* Reads what `fd` (c->err, or c->out) has now into c->tail: 1 more may come, 0 it is closed. */
+int child_tail(struct child *c, int fd);
+/* The last line of c->tail that is not empty, without "depthscope: "; "" when there is none. */
+const char *child_last_line(struct child *c);
+/* 1 when it has ended (c->status holds), 0 when it runs. */
+int child_poll(struct child *c);
+/* Waits for its end, over EINTR. */
+void child_wait(struct child *c);
+/* 0 for exit status 0; else -1 and why: its last line, "killed by signal 9 (Killed)", "exit status 3". */
+int child_verdict(struct child *c, char *reason, size_t size);
+/* Closes our ends; a child that still runs is killed with `signal` (0: left alone) and waited for. */
+void child_close(struct child *c, int signal);
+
+/* Path of this program: $DEPTHSCOPE (tests), else the running executable, else "depthscope" in PATH. */
+void child_self(char *out, size_t size);
+
+#endif

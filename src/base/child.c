@@ -1,0 +1,278 @@
+/* base/child.h: fork, exec and wait, with the exec's failure reported to the parent. */
+#include "base/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/str.h"
+
+void child_self(char *out, size_t size)
+{
+    const char *named = getenv("DEPTHSCOPE");
+    if (named && named[0] == '/' && access(named, X_OK) == 0) {
+        str_copy(out, size, named);
+        return;
+    }
+    ssize_t n = readlink("/proc/self/exe", out, size - 1);
+    if (n > 0 && (size_t)n < size - 1) {
+        out[n] = '\0';
+        if (access(out, X_OK) == 0)
+            return;
+    }
+    str_copy(out, size, "depthscope"); /* replaced while running, or no /proc: PATH is asked */
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* ---- in the child: async-signal-safe calls only ----------------------------------------------- */
+
+static void default_signals(void)
+{
+    sigset_t none;
+    struct sigaction act = {.sa_handler = SIG_DFL};
+    for (int s = 1; s < 32; s++)
+        if (s != SIGKILL && s != SIGSTOP)
+            sigaction(s, &act, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Descriptors 0 to 2 in their places, everything else closed but `keep`. */
+static int place_descriptors(const int want[3], int keep)
+{
+    int fd[3];
+    for (int i = 0; i < 3; i++) {
+        /* a copy above 2, so that none is overwritten before it has been placed */
+        int from = want[i] >= 0 ? want[i] : open("/dev/null", i == 0 ? O_RDONLY : O_WRONLY);
+        fd[i] = from >= 0 ? fcntl(from, F_DUPFD, 10) : -1;
+        if (fd[i] < 0)
+            return -1;
+    }
+    for (int i = 0; i < 3; i++)
+        if (dup2(fd[i], i) < 0)
+            return -1;
+    for (int other = 3; other < 256; other++)
+        if (other != keep)
+            close(other);
+    return 0;
+}
+
+static void become(const char *path, char *const *argv, const int fd[3], int report)
+{
+    default_signals();
+    if (place_descriptors(fd, report) == 0)
+        execvp(path, argv);
+    int why = errno;
+    ssize_t ignored = write(report, &why, sizeof why);
+    (void)ignored;
+    _exit(127);
+}
+
+/* ---- in the parent ------------------------------------------------------------------------------ */
+
+/* end[0] is ours, close-on-exec; end[1] the child's. */
+static int open_ends(int end[2], int kind, int as)
+{
+    int both[2];
+    if (kind == CHILD_SOCKET) {
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, both) != 0)
+            return -1;
+    } else if (pipe(both) != 0) {
+        return -1;
+    }
+    end[0] = as == 0 ? both[1] : both[0];
+    end[1] = as == 0 ? both[0] : both[1];
+    fcntl(end[0], F_SETFD, FD_CLOEXEC);
+    fcntl(end[1], F_SETFD, FD_CLOEXEC);
+    return 0;
+}
+
+/* What execvp said, 0 when it went well: the pipe closes by itself then. */
+static int exec_error(int fd)
+{
+    int why = 0;
+    ssize_t n;
+    do {
+        n = read(fd, &why, sizeof why);
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof why ? why : 0;
+}
+
+static void wait_for(pid_t pid, int *status)
+{
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
+    }
+}
+
+int child_start(struct child *c, const struct child_setup *how, struct err *e)
+{
+    const int kind[3] = {how->in, how->out, how->err};
+    int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1}, report[2] = {-1, -1}, fd[3], rc = 0;
+    char self[1024];
+    const char *path = how->program;
+    /* exec takes char *const[] and changes nothing */
+    char *const *argv = (char *const *)(uintptr_t)how->argv;
+    *c = (struct child)CHILD_NONE;
+    if (!path) {
+        child_self(self, sizeof self);
+        path = self;
+    }
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        int end[2];
+        if (kind[i] != CHILD_PIPE && kind[i] != CHILD_SOCKET)
+            continue;
+        if (open_ends(end, kind[i], i) != 0) {
+            rc = err_errno(e, "start %s", path);
+            break;
+        }
+        ours[i] = end[0];
+        theirs[i] = end[1];
+    }
+    if (rc == 0 && pipe(report) != 0)
+        rc = err_errno(e, "start %s", path);
+    if (rc < 0)
+        goto out;
+    fcntl(report[0], F_SETFD, FD_CLOEXEC);
+    fcntl(report[1], F_SETFD, FD_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        fd[i] = theirs[i] >= 0 ? theirs[i] : kind[i];
+    if (how->err == CHILD_SAME)
+        fd[2] = fd[1];
+    pid_t pid = fork();
+    if (pid < 0) {
+        rc = err_errno(e, "start %s", path);
+        goto out;
+    }
+    if (pid == 0) {
+        if (how->is_session || how->is_detached)
+            setsid();
+        if (!how->is_detached)
+            become(path, argv, fd, report[1]);
+        pid = fork(); /* init inherits the second one: no zombie, no SIGCHLD for us */
+        if (pid == 0)
+            become(path, argv, fd, report[1]);
+        int why = errno;
+        ssize_t ignored = pid < 0 ? write(report[1], &why, sizeof why) : 0;
+        (void)ignored;
+        _exit(pid < 0);
+    }
+    close_fd(&report[1]);
+    int why = exec_error(report[0]), status;
+    if (why != 0 || how->is_detached)
+        wait_for(pid, &status);
+    if (why != 0)
+        rc = err_set(e, why == ENOENT ? DS_ENOTFOUND : DS_EIO, "start %s: %s", path, strerror(why));
+    else
+        *c = (struct child){.pid = how->is_detached ? 0 : pid, .in = ours[0], .out = ours[1], .err = ours[2]};
+out:
+    close_fd(&report[0]);
+    close_fd(&report[1]);
+    for (int i = 0; i < 3; i++) {
+        close_fd(&theirs[i]);
+        if (rc < 0)
+            close_fd(&ours[i]);
+    }
+    return rc;
+}
+
+/* The newest bytes that fit. */
+static void keep_newest(struct child *c, const char *p, size_t n)
+{
+    size_t room = sizeof c->tail - 1;
+    if (n > room) {
+        p += n - room;
+        n = room;
+    }
+    if (c->tail_n + n > room) {
+        size_t drop = c->tail_n + n - room;
+        memmove(c->tail, c->tail + drop, c->tail_n - drop);
+        c->tail_n -= drop;
+    }
+    memcpy(c->tail + c->tail_n, p, n);
+    c->tail_n += n;
+    c->tail[c->tail_n] = '\0';
+}
+
+int child_tail(struct child *c, int fd)
+{
+    char buf[4096];
+    ssize_t n;
+    do {
+        n = fd >= 0 ? read(fd, buf, sizeof buf) : 0;
+    } while (n < 0 && errno == EINTR);
+    if (n > 0)
+        keep_newest(c, buf, (size_t)n);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+}
+
+const char *child_last_line(struct child *c)
+{
+    static const char name[] = "depthscope: ";
+    while (c->tail_n > 0 && strchr("\n\r ", c->tail[c->tail_n - 1]))
+        c->tail[--c->tail_n] = '\0';
+    char *line = strrchr(c->tail, '\n');
+    line = line ? line + 1 : c->tail;
+    return strncmp(line, name, sizeof name - 1) == 0 ? line + sizeof name - 1 : line;
+}
+
+int child_poll(struct child *c)
+{
+    if (c->pid > 0) {
+        pid_t got = waitpid(c->pid, &c->status, WNOHANG);
+        if (got == 0 || (got < 0 && errno == EINTR))
+            return 0;
+        c->has_ended = 1;
+        c->pid = 0;
+    }
+    return c->has_ended;
+}
+
+void child_wait(struct child *c)
+{
+    if (c->pid <= 0)
+        return;
+    wait_for(c->pid, &c->status);
+    c->has_ended = 1;
+    c->pid = 0;
+}
+
+int child_verdict(struct child *c, char *reason, size_t size)
+{
+    reason[0] = '\0';
+    if (c->has_ended && WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0)
+        return 0;
+    if (c->has_ended && WIFSIGNALED(c->status))
+        snprintf(reason, size, "killed by signal %d (%s)", WTERMSIG(c->status),
+                 strsignal(WTERMSIG(c->status)));
+    else if (child_last_line(c)[0])
+        str_copy(reason, size, child_last_line(c));
+    else if (c->has_ended)
+        snprintf(reason, size, "exit status %d", WEXITSTATUS(c->status));
+    else
+        str_copy(reason, size, "it is still running");
+    return -1;
+}
+
+void child_close(struct child *c, int signal)
+{
+    close_fd(&c->in);
+    close_fd(&c->out);
+    close_fd(&c->err);
+    if (c->pid > 0 && signal != 0) {
+        kill(c->pid, signal);
+        child_wait(c);
+    }
+}
