@@ -167,8 +167,8 @@ golden: programs ## write the goldens again, then show what moved
 	$(Q)GENERATE=1 $(TEST_ENV) sh tests/run.sh -j $(JOBS) $(filter $(B)/tests/golden/% $(B)/tests/screens/% $(B)/tests/unit/test_fig_%,$(PROGRAMS)) \
 		$(filter tests/golden/% tests/screens/%,$(SCRIPTS)); git diff --stat
 
-docs: all ## the tables of README.md, from the program's own
-	$(Q)sh tests/docs.sh ./depthscope README.md
+docs: all ## the pages of data/reference that the program prints of itself
+	$(Q)sh tests/docs.sh ./depthscope
 
 FUZZ_SECONDS ?= 60
 fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it the inputs are replayed)

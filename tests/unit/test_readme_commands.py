@@ -1,4 +1,4 @@
-"""Every command of README.md as a new user runs it: from a fresh HOME, at a terminal, one after the other.
+"""Every command of README.md and its reference pages as a new user runs it: from a fresh HOME, at a terminal, one after the other.
 Words that stand for something of the user's (FOLDER) become small things made here; long trainings
 get fewer steps.  DEPTHSCOPE names the program."""
 import fcntl
@@ -40,11 +40,18 @@ STANDS_FOR = (("task=mmlu data.path=FOLDER", "task=mmlu data.path=mmlu"),
 READS_THE_MIRROR = re.compile(r"\b(get tinystories|tinystories-656k|ts\.gguf)\b")
 
 
+PAGES = ("README.md", "data/reference/MODELS.md", "data/reference/EVALUATION.md")
+
+
 def commands():
-    """(line, command) of each indented command line of README.md, its comment removed."""
-    for line in open(os.path.join(ROOT, "README.md"), encoding="utf-8"):
-        if re.match(r"    (\./depthscope|ssh) ", line):
-            yield re.sub(r"\s+#\s.*", "", line.strip())
+    """Each indented command line of the pages, once, its comment removed."""
+    seen = set()
+    for page in PAGES:
+        for line in open(os.path.join(ROOT, page), encoding="utf-8"):
+            command = re.sub(r"\s+#\s.*", "", line.strip())
+            if re.match(r"    (\./depthscope|ssh) ", line) and command not in seen:
+                seen.add(command)
+                yield command
 
 
 def prepare(command, work):
