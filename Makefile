@@ -66,7 +66,7 @@ LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstri
 include $(SETUP).$(LEVEL).mk
 endif
 
-CPPFLAGS_ALL := -Iinclude -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
+CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 	$(if $(filter Darwin,$(shell uname -s)),-D_DARWIN_C_SOURCE) \
 	$(if $(filter ref,$(BLAS)),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) $(DEP_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)

@@ -78,6 +78,15 @@ foreign() {
     done <"$work/includes"
 }
 
+# A header in src/LAYER is private: only that layer and the tests include it.
+private() {
+    while read -r file line header; do
+        case $header in '"'*/*) header=${header#'"'} ;; *) continue ;; esac
+        [ -f "src/$header" ] || continue
+        case $file in src/"${header%%/*}"/* | tests/*) ;; *) echo "$file:$line: $header is private to src/${header%%/*}" ;; esac
+    done <"$work/includes"
+}
+
 # Each header compiles by itself, and twice.
 alone() {
     for h in $headers; do
@@ -93,7 +102,7 @@ alone() {
 }
 
 cycles() {
-    sed -n 's|^include/\([^ ]*\) [0-9]* "\(.*\)|\1 \2|p' "$work/includes" | tsort 2>&1 >/dev/null | sed 's/^tsort: //'
+    sed -n 's|^\(include\|src\)/\([^ ]*\.h\) [0-9]* "\(.*\)|\2 \3|p' "$work/includes" | tsort 2>&1 >/dev/null | sed 's/^tsort: //'
 }
 
 banned() {
@@ -180,6 +189,7 @@ tidy() {
 
 includes >"$work/includes"
 check 'layers' layers
+check 'private headers' private
 check 'third-party headers' foreign
 check 'headers compile alone' alone
 check 'no include cycle' cycles
