@@ -10,7 +10,7 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "load_file.h"
-#include "models/coverage.h"
+#include "models/formats/coverage.h"
 #include "models/peft.h"
 #include "models/values.h"
 

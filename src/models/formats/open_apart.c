@@ -5,7 +5,7 @@
 
 #include "base/fs.h"
 #include "load_file.h"
-#include "models/coverage.h"
+#include "models/formats/coverage.h"
 #include "models/load.h"
 #include "models/peft.h"
 

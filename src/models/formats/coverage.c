@@ -1,4 +1,4 @@
-#include "models/coverage.h"
+#include "models/formats/coverage.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "models/names.h"
+#include "models/formats/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>

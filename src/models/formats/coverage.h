@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 #include "models/model.h"
-#include "models/names.h"
+#include "models/formats/names.h"
 
 /* What one parameter is read from; tensor NULL: the file is without. */
 struct source {

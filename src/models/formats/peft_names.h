@@ -3,7 +3,7 @@
 #define DS_MODELS_PEFT_NAMES_H
 
 #include "models/config.h"
-#include "models/names.h"
+#include "models/formats/names.h"
 
 #define PEFT_CONFIG "adapter_config.json"
 #define PEFT_WEIGHTS "adapter_model.safetensors"

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "load_file.h"
-#include "models/coverage.h"
+#include "models/formats/coverage.h"
 #include "models/load.h"
 #include "models/peft.h"
 #include "models/values.h"

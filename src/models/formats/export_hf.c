@@ -10,7 +10,7 @@
 #include "export_rows.h"
 #include "io/st_dtype.h"
 #include "models/load.h"
-#include "models/names.h"
+#include "models/formats/names.h"
 
 struct shared;
 
