@@ -383,6 +383,17 @@ static size_t stop_at(const char *text, const char *const *until)
     return first;
 }
 
+/* lm-evaluation-harness stops at the tokenizer's end of text as well as at the model's ids. */
+static int is_end(const struct scorer *s, int32_t id)
+{
+    int32_t end[MODEL_ENDS_MAX];
+    int n = model_config_ends(&s->s->model->config, end), found;
+    found = id == tokenizer_eot(s->s->tokenizer);
+    for (int i = 0; i < n; i++)
+        found |= id == end[i];
+    return found;
+}
+
 static int text_on(struct scorer *s, const char *const *until, struct str *out,
                    struct task_spent *spent, struct err *e)
 {
@@ -393,7 +404,7 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
         int32_t id;
         double sum = log_sum(s, logits, &id);
         rc = damaged(s, (double)logits[id] - sum, e);
-        if (rc < 0 || id == tokenizer_eot(s->s->tokenizer))
+        if (rc < 0 || is_end(s, id))
             break;
         spent->scored++;
         spent->scored_depth += made ? s->depth[0] : s->first_depth;
