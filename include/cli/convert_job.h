@@ -12,7 +12,7 @@ struct convert_options {
     int64_t shard_size, seed, threads;
 };
 
-enum { CONVERT_NOTES = 6 };
+enum { CONVERT_NOTES = 8 };
 struct convert_job {
     struct convert_options o;
     struct convert_from from;

@@ -84,6 +84,10 @@ static int write_gguf(struct convert_job *j, struct err *e)
     if (rc == 0 && j->r.fell_back)
         note(j, "%d matrices have rows that are no whole blocks: written as %s", j->r.fell_back,
              j->r.fallback);
+    int32_t end[MODEL_ENDS_MAX];
+    int ends = model_config_ends(&j->from.m->config, end);
+    if (rc == 0 && j->from.tokenizer && ends > 3)
+        note(j, "%d ids end a text; GGUF has keys for 3 of them", ends);
     j->has_vocabulary = j->from.tokenizer != NULL;
     return rc;
 }
