@@ -78,6 +78,12 @@ struct bpe_cached {
     char key[BPE_CACHE_KEY];
     int32_t id[BPE_CACHE_IDS];
 };
+/* What texts held and the vocabulary has no token for: bytes in all, and the first of them. */
+struct bpe_dropped {
+    uint64_t bytes;
+    unsigned char first;
+    int is_told;
+};
 /* What a vocabulary of characters has instead of one of bytes (SentencePiece's, and those like it):
  * words begin as characters, and what the vocabulary lacks falls to bytes or to one unknown token.
  */
@@ -85,7 +91,7 @@ struct bpe_chars {
     struct map symbol;  /* text of a token -> id                       */
     int32_t ascii[128]; /* the same for one ASCII character, -1: none  */
     uint32_t *length;   /* bytes of text that each id stands for, owned */
-    int32_t unk;        /* -1: none, and unknown characters are errors */
+    int32_t unk;        /* -1: none, and unknown characters are left out */
     int fuse_unk;       /* unknown characters in a row are one token   */
     /* Two ids in place of each, and -1 where it stays itself; NULL: all stay. */
     int32_t (*split)[2];
@@ -109,7 +115,10 @@ struct bpe {
     size_t slots;     /* a power of two */
     struct map whole; /* piece -> id, when ignore_merges */
     int ignore_merges;
+    int32_t unk;      /* byte-level: stands for bytes that it lacks; -1: they are left out */
+    int fuse_unk;     /* several in a row are one token */
     struct bpe_cached *cache;
+    struct bpe_dropped *dropped;
     int32_t *of_rank; /* scratch of bpe_encode_long: -1 between calls */
 };
 
@@ -129,6 +138,8 @@ int bpe_merge_small(const struct bpe *b, int32_t *id, int n);
 /* The same for any length, appended to out.  slot: one for each byte of text; see bpe_long.c. */
 int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out,
                    struct err *e) DS_CHECK;
+/* Counts n bytes that are left out. */
+void bpe_drop(const struct bpe *b, const char *s, size_t n);
 int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e) DS_CHECK;
 void bpe_release(struct bpe *b);
 

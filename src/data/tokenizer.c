@@ -275,6 +275,9 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
                                   (int)b->pre.stage[i].join << 2));
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
     h = hash64(flag, sizeof flag, h);
+    for (int i = 0; !b->chars && b->unk >= 0 && i < 256; i++)
+        if (b->byte_id[i] < 0)
+            h = hash64(&b->unk, sizeof b->unk, h + (uint64_t)(b->fuse_unk + i));
     if (b->chars)
         h = hash_chars(t, h);
     else if (t->norm.n > norm_has_nfc(&t->norm))

@@ -1,4 +1,5 @@
 /* Text -> ids: added tokens first, then normalisation, then what is left by pieces. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
@@ -246,6 +247,23 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
     return rc < 0 ? rc : encode_rest(c, round, s + at, n - at, first && at == 0, e);
 }
 
+uint64_t tokenizer_dropped(const struct tokenizer *t)
+{
+    return t->bpe ? t->bpe->dropped->bytes : 0;
+}
+
+/* Once a tokenizer: what follows is counted. */
+static void tell_dropped(const struct tokenizer *t)
+{
+    struct bpe_dropped *d = t->bpe ? t->bpe->dropped : NULL;
+    if (!d || d->bytes == 0 || d->is_told)
+        return;
+    d->is_told = 1;
+    log_warn("the vocabulary has no token for the byte 0x%02X: what it lacks is left out of texts, as "
+             "in other programs (%llu byte%s so far)",
+             (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
+}
+
 static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, int first,
                   struct ids *out, struct err *e)
 {
@@ -254,6 +272,8 @@ static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_
     int rc = encode_round(&c, 0, s, n, first, e);
     if (rc < 0)
         out->n = before;
+    else
+        tell_dropped(t);
     return rc;
 }
 

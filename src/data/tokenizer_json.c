@@ -187,10 +187,17 @@ static int read_unused(struct reader *r, const struct json_node *unused, struct 
 
 static int read_unknown(struct reader *r, const struct json_node *model, struct err *e)
 {
-    struct bpe_chars *c = r->t->bpe->chars;
+    struct bpe *b = r->t->bpe;
+    struct bpe_chars *c = b->chars;
     size_t len = 0;
     int64_t id = -1;
     const char *unk = json_str(json_get(model, "unk_token"), &len);
+    if (!c) { /* asked for only where the vocabulary lacks a byte */
+        if (unk && map_get(&r->id_of, unk, len, &id))
+            b->unk = (int32_t)id;
+        b->fuse_unk = json_bool(json_get(model, "fuse_unk"), 0);
+        return 0;
+    }
     if (unk && !map_get(&r->id_of, unk, len, &id))
         return err_set(e, DS_EFORMAT, "unk_token \"%.40s\" is not in the vocabulary", unk);
     c->unk = (int32_t)id;
@@ -218,7 +225,7 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
         rc = read_ranks(r->t->bpe, json_get(model, "merge_ranks"), e);
     if (rc >= 0 && r->t->bpe->chars)
         rc = read_unused(r, json_get(model, "unused"), e);
-    return rc < 0 || !r->t->bpe->chars ? rc : read_unknown(r, model, e);
+    return rc < 0 ? rc : read_unknown(r, model, e);
 }
 
 /* --- added tokens
@@ -352,6 +359,7 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     if (!r->t->bpe)
         return err_set(e, DS_EMEM, "no memory for a tokenizer");
     memset(r->t->bpe->byte_id, 0xff, sizeof r->t->bpe->byte_id);
+    r->t->bpe->unk = -1;
     rc = read_parts(r, root, e);
     return rc < 0 ? rc : tokenizer_ready(r->t, e);
 }
