@@ -27,10 +27,18 @@ struct correlation {
 };
 struct correlation stats_correlation(const float *x, const float *y, size_t n);
 
-/* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.
- * Returns the bandwidth; density integrates to 1 over the whole line. */
-double stats_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density,
-                 int points);
+/* The bin of v among `bins` of a width from lo on.  Rounding may put a value at an edge outside: it belongs to the bin at that
+ * edge. */
+int stats_bin(double v, double lo, double width, int bins);
+
+/* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.  Values can lie within
+ * [least, most] only (an infinity: no bound): what a kernel has beyond is reflected, and the density is 0 there.
+ * Returns the bandwidth; density integrates to 1 from least to most. */
+struct density_range {
+    double lo, hi, least, most;
+};
+double stats_kde(const double *v, size_t n, double bandwidth, const struct density_range *range,
+                 double *density, int points);
 
 /* Hartigan and Hartigan's dip of a sorted sample: the distance of its distribution from the nearest
  * unimodal one. */
