@@ -49,8 +49,6 @@ struct gen_walk {
     struct gen_seq *seq;     /* (slots) */
     struct gen_seq **active; /* (slots) of a step */
     int slots;
-    int32_t end[MODEL_ENDS_MAX]; /* the model's own; none: the tokenizer's end of text */
-    int n_end;
 };
 /* Room for `slots` texts at once, prompts of at most `most` tokens. */
 int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e) DS_CHECK;

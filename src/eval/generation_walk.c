@@ -31,7 +31,6 @@ int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
     int rows = most < CHUNK ? (int)most : CHUNK;
     size_t at_once = w->o->logprobs > 0 && n < CHUNK_LOGITS ? CHUNK_LOGITS : n;
     w->slots = slots;
-    w->n_end = model_config_ends(&m->config, w->end);
     w->logits = mem_alloc(V, at_once * sizeof *w->logits);
     w->id = mem_alloc(n, sizeof *w->id);
     w->cache = mem_alloc(n, sizeof *w->cache);
@@ -230,12 +229,9 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
 
 /* ---- a step ---- */
 
-/* What the model's files name counts, as in transformers; the tokenizer's end of text only where they name nothing. */
 static int is_end(const struct gen_walk *w, int32_t id)
 {
-    int found = w->n_end == 0 && id == tokenizer_eot(w->s->tokenizer);
-    for (int i = 0; i < w->n_end; i++)
-        found |= id == w->end[i];
+    int found = subject_is_end(w->s, id);
     for (size_t i = 0; w->rules && i < w->rules->n_end; i++)
         found |= id == w->rules->end[i];
     return found;

@@ -174,6 +174,17 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     add_metrics(s->model->route.ops, rec);
 }
 
+int subject_is_end(const struct subject *s, int32_t id)
+{
+    int32_t end[MODEL_ENDS_MAX];
+    int n = model_config_ends(&s->model->config, end);
+    if (n == 0)
+        return id == tokenizer_eot(s->tokenizer);
+    while (n > 0 && end[n - 1] != id)
+        n--;
+    return n > 0;
+}
+
 int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,
                    struct err *e)
 {

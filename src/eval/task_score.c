@@ -386,12 +386,7 @@ static size_t stop_at(const char *text, const char *const *until)
 /* lm-evaluation-harness stops at the tokenizer's end of text as well as at the model's ids. */
 static int is_end(const struct scorer *s, int32_t id)
 {
-    int32_t end[MODEL_ENDS_MAX];
-    int n = model_config_ends(&s->s->model->config, end), found;
-    found = id == tokenizer_eot(s->s->tokenizer);
-    for (int i = 0; i < n; i++)
-        found |= id == end[i];
-    return found;
+    return id == tokenizer_eot(s->s->tokenizer) || subject_is_end(s->s, id);
 }
 
 static int text_on(struct scorer *s, const char *const *until, struct str *out,
