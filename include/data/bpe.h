@@ -115,8 +115,8 @@ struct bpe {
     size_t slots;     /* a power of two */
     struct map whole; /* piece -> id, when ignore_merges */
     int ignore_merges;
-    int32_t unk;      /* byte-level: stands for bytes that it lacks; -1: they are left out */
-    int fuse_unk;     /* several in a row are one token */
+    int32_t unk;  /* byte-level: stands for bytes that it lacks; -1: they are left out */
+    int fuse_unk; /* several in a row are one token */
     struct bpe_cached *cache;
     struct bpe_dropped *dropped;
     int32_t *of_rank; /* scratch of bpe_encode_long: -1 between calls */

@@ -87,7 +87,8 @@ static int is_of_message(const struct token_part *t)
 
 /* GGUF names three ids that end a text: of the whole text, of a turn, of a message.  The tokenizer's own comes first where
  * the model has it among its ends. */
-static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p, const struct model_config *c)
+static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
+                     const struct model_config *c)
 {
     static const char *const names[] = {"tokenizer.ggml.eos_token_id",
                                         "tokenizer.ggml.eot_token_id",

@@ -13,7 +13,8 @@ static struct cli_option options[] = {
      .help = "TEXT  the text itself; without it or --file, standard input"},
     {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
     {.name = "special", .help = "special tokens in the text are special, not plain text"},
-    {.name = "json", .help = "one JSON object: ids, pieces, dropped_bytes (the vocabulary has no token for them)"},
+    {.name = "json",
+     .help = "one JSON object: ids, pieces, dropped_bytes (the vocabulary has no token for them)"},
     {.name = NULL},
 };
 enum { TEXT_MAX = 64 << 20 };

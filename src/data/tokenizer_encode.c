@@ -259,9 +259,10 @@ static void tell_dropped(const struct tokenizer *t)
     if (!d || d->bytes == 0 || d->is_told)
         return;
     d->is_told = 1;
-    log_warn("the vocabulary has no token for the byte 0x%02X: what it lacks is left out of texts, as "
-             "in other programs (%llu byte%s so far)",
-             (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
+    log_warn(
+        "the vocabulary has no token for the byte 0x%02X: what it lacks is left out of texts, as "
+        "in other programs (%llu byte%s so far)",
+        (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
 }
 
 static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, int first,

@@ -125,8 +125,7 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
     h->bins = (int)floor((hi - h->lo) / h->width) + 1;
     for (size_t i = 0; i < c->n; i++)
-        h->density[stats_bin(c->v[i], h->lo, h->width, h->bins)] +=
-            1 / ((double)c->n * h->width);
+        h->density[stats_bin(c->v[i], h->lo, h->width, h->bins)] += 1 / ((double)c->n * h->width);
     h->hi = h->lo + h->bins * h->width;
     double silverman = 1.06 * h->sd * pow((double)c->n, -0.2);
     h->bandwidth = fmax(silverman, 0.5 * h->layer);

@@ -80,8 +80,7 @@ static void add_gpt2(struct str *s, const struct model_config *c)
     add_key(s, "n_inner", c->ffn);
     add_key(s, "n_positions", c->max_seq);
     add_key(s, "vocab_size", c->vocab);
-    str_addf(s,
-             "  \"layer_norm_epsilon\": %.9g,\n  \"activation_function\": \"%s\",\n",
+    str_addf(s, "  \"layer_norm_epsilon\": %.9g,\n  \"activation_function\": \"%s\",\n",
              c->norm_eps, c->mlp == MLP_GELU ? "gelu" : "gelu_new");
 }
 

@@ -179,23 +179,15 @@ static int refuse_others(const struct source *s, const struct model_config *c, s
  * every program does with keys that it does not know. */
 static int refuse_unknown(const struct source *s, struct err *e)
 {
-    static const char *const read[] = {"rope.scaling.type",
-                                       "rope.scaling.factor",
-                                       "rope.scale_linear",
-                                       "rope.scaling.low_freq_factor",
-                                       "rope.scaling.high_freq_factor",
-                                       "rope.scaling.original_context_length",
-                                       /* they change nothing without what is refused above */
-                                       "attention.layer_norm_epsilon",
-                                       "rope.scaling.finetuned",
-                                       "rope.scaling.yarn_attn_factor",
-                                       "rope.scaling.yarn_beta_fast",
-                                       "rope.scaling.yarn_beta_slow",
-                                       "rope.freq_base_swa",
-                                       "rope.dimension_count_swa",
-                                       "attention.key_length_swa",
-                                       "attention.value_length_swa",
-                                       "attention.sliding_window_pattern"};
+    static const char *const read[] = {
+        "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
+        "rope.scaling.low_freq_factor", "rope.scaling.high_freq_factor",
+        "rope.scaling.original_context_length",
+        /* they change nothing without what is refused above */
+        "attention.layer_norm_epsilon", "rope.scaling.finetuned", "rope.scaling.yarn_attn_factor",
+        "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.freq_base_swa",
+        "rope.dimension_count_swa", "attention.key_length_swa", "attention.value_length_swa",
+        "attention.sliding_window_pattern"};
     size_t n = strlen(s->arch);
     for (size_t i = 0; i < gguf_meta_count(s->g); i++) {
         const char *key = gguf_meta_at(s->g, i)->key, *rest = key + n + 1;

@@ -314,42 +314,24 @@ static const struct {
     int family;
     const char *own, *want;
 } absent[] = {
-    {IS_LLAMA, "kv_heads", "4"},
-    {IS_LLAMA, "head_dim", "16"},
-    {IS_LLAMA, "max_seq", "2048"},
-    {IS_LLAMA, "norm_eps", "1e-06"},
-    {IS_LLAMA, "rope_theta", "1e+04"},
-    {IS_LLAMA, "rope_scaling", "none"},
-    {IS_LLAMA, "tied", "false"},
-    {IS_LLAMA, "attn_bias", "false"},
-    {IS_LLAMA, "mlp_bias", "false"},
-    {IS_LLAMA, "mlp", "swiglu"},
-    {IS_LLAMA, "norm", "rms"},
-    {IS_LLAMA, "position", "rope"},
-    {IS_LLAMA, "end_ids", ""},
-    {IS_MISTRAL, "kv_heads", "8"},
-    {IS_MISTRAL, "head_dim", "8"},
-    {IS_MISTRAL, "norm_eps", "1e-06"},
-    {IS_MISTRAL, "rope_theta", "1e+04"},
-    {IS_MISTRAL, "tied", "false"},
-    {IS_MISTRAL, "attn_bias", "false"},
-    {IS_MISTRAL, "mlp_bias", "false"},
-    {IS_QWEN2, "kv_heads", "32"},
-    {IS_QWEN2, "max_seq", "32768"},
-    {IS_QWEN2, "norm_eps", "1e-06"},
-    {IS_QWEN2, "rope_theta", "1e+04"},
-    {IS_QWEN2, "tied", "false"},
-    {IS_QWEN2, "attn_bias", "qkv"},
-    {IS_QWEN2, "mlp_bias", "false"},
-    {IS_GPT2, "ffn", "256"},
-    {IS_GPT2, "max_seq", "1024"},
-    {IS_GPT2, "norm_eps", "1e-05"},
-    {IS_GPT2, "tied", "true"},
-    {IS_GPT2, "mlp", "gelu_tanh"},
-    {IS_GPT2, "norm", "layer"},
-    {IS_GPT2, "position", "learned"},
-    {IS_GPT2, "attn_bias", "true"},
-    {IS_GPT2, "mlp_bias", "true"},
+    {IS_LLAMA, "kv_heads", "4"},         {IS_LLAMA, "head_dim", "16"},
+    {IS_LLAMA, "max_seq", "2048"},       {IS_LLAMA, "norm_eps", "1e-06"},
+    {IS_LLAMA, "rope_theta", "1e+04"},   {IS_LLAMA, "rope_scaling", "none"},
+    {IS_LLAMA, "tied", "false"},         {IS_LLAMA, "attn_bias", "false"},
+    {IS_LLAMA, "mlp_bias", "false"},     {IS_LLAMA, "mlp", "swiglu"},
+    {IS_LLAMA, "norm", "rms"},           {IS_LLAMA, "position", "rope"},
+    {IS_LLAMA, "end_ids", ""},           {IS_MISTRAL, "kv_heads", "8"},
+    {IS_MISTRAL, "head_dim", "8"},       {IS_MISTRAL, "norm_eps", "1e-06"},
+    {IS_MISTRAL, "rope_theta", "1e+04"}, {IS_MISTRAL, "tied", "false"},
+    {IS_MISTRAL, "attn_bias", "false"},  {IS_MISTRAL, "mlp_bias", "false"},
+    {IS_QWEN2, "kv_heads", "32"},        {IS_QWEN2, "max_seq", "32768"},
+    {IS_QWEN2, "norm_eps", "1e-06"},     {IS_QWEN2, "rope_theta", "1e+04"},
+    {IS_QWEN2, "tied", "false"},         {IS_QWEN2, "attn_bias", "qkv"},
+    {IS_QWEN2, "mlp_bias", "false"},     {IS_GPT2, "ffn", "256"},
+    {IS_GPT2, "max_seq", "1024"},        {IS_GPT2, "norm_eps", "1e-05"},
+    {IS_GPT2, "tied", "true"},           {IS_GPT2, "mlp", "gelu_tanh"},
+    {IS_GPT2, "norm", "layer"},          {IS_GPT2, "position", "learned"},
+    {IS_GPT2, "attn_bias", "true"},      {IS_GPT2, "mlp_bias", "true"},
 };
 
 static void has_value(int family, const char *more, const char *own, const char *want)
@@ -518,8 +500,8 @@ T(ids_that_end_a_text_are_read_from_both_files)
 
 T(ids_that_end_a_text_are_numbers)
 {
-    static const char *const wrong[] = {"\"2\"", "true", "2.5", "{}", "{\"a\": 2}", "[[2]]",
-                                        "[2, \"3\"]", "[null]", "1e308"};
+    static const char *const wrong[] = {"\"2\"", "true",       "2.5",    "{}",   "{\"a\": 2}",
+                                        "[[2]]", "[2, \"3\"]", "[null]", "1e308"};
     char text[400];
     for (size_t i = 0; i < DS_LEN(wrong); i++) {
         snprintf(text, sizeof text, TINY ", \"eos_token_id\": %s}", wrong[i]);

@@ -101,8 +101,9 @@ T(characters_that_a_vocabulary_lacks_are_left_out_too)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": null, \"byte_fallback\": false", 0);
     ENCODES(t, "abc", 4);
-    ENCODES(t, "a\xe2\x98\x83"
-               "b",
+    ENCODES(t,
+            "a\xe2\x98\x83"
+            "b",
             3);
     ENCODES(t, "xaxbx", 3);
     encodes(t, "xyz", 3, NULL, 0);

@@ -160,8 +160,10 @@ static void logits_of(real *x, int V, int kind, uint64_t seed)
 
 T(tokens_are_those_of_a_sort_of_the_whole_vocabulary)
 {
-    static const int sizes[] = {1, 2, 3, 17, 255, 256, 257, 1000, 5000}, ks[] = {0, 1, 2, 16, 40, 300, 4999, 100000};
-    static const double ps[] = {1e-6, 0.1, 0.5, 0.75, 0.9, 0.99, 0.999999, 1}, ts[] = {1e-300, 1e-6, 0.2, 1, 100};
+    static const int sizes[] = {1, 2, 3, 17, 255, 256, 257, 1000, 5000},
+                     ks[] = {0, 1, 2, 16, 40, 300, 4999, 100000};
+    static const double ps[] = {1e-6, 0.1, 0.5, 0.75, 0.9, 0.99, 0.999999, 1},
+                        ts[] = {1e-300, 1e-6, 0.2, 1, 100};
     real *x = malloc(5000 * sizeof *x);
     uint64_t step = 0;
     for (size_t v = 0; v < sizeof sizes / sizeof *sizes; v++)
@@ -174,15 +176,13 @@ T(tokens_are_those_of_a_sort_of_the_whole_vocabulary)
                     for (size_t t = 0; t < 5; t++, step++) {
                         if (V == 5000 && (a + b + t) % 4) /* a sample of the largest */
                             continue;
-                        struct sample_options o = {.temperature = ts[t],
-                                                   .top_k = ks[a],
-                                                   .top_p = ps[b],
-                                                   .seed = 7};
+                        struct sample_options o = {
+                            .temperature = ts[t], .top_k = ks[a], .top_p = ps[b], .seed = 7};
                         struct err e = {0};
                         int32_t id = -1, want = plainly(x, V, o, step);
                         t_ok(sampler_pick(&s, x, &o, step, &id, NULL, &e), &e);
-                        t_truef(id == want, "V=%d kind %d k=%d p=%g t=%g: %d, not %d", V, kind, ks[a],
-                                ps[b], ts[t], id, want);
+                        t_truef(id == want, "V=%d kind %d k=%d p=%g t=%g: %d, not %d", V, kind,
+                                ks[a], ps[b], ts[t], id, want);
                     }
             sampler_release(&s);
         }
@@ -208,7 +208,8 @@ T(llama2c_s_tokens_are_those_of_a_sort_of_what_it_keeps)
             same ^= same >> 12;
             same ^= same << 25;
             same ^= same >> 27;
-            float coin = (float)((uint32_t)((same * 0x2545F4914F6CDD1DULL) >> 32) >> 8) / 16777216.0F;
+            float coin =
+                (float)((uint32_t)((same * 0x2545F4914F6CDD1DULL) >> 32) >> 8) / 16777216.0F;
             float temperature = (float)o.temperature, max = -INFINITY, sum = 0, p = (float)o.top_p;
             int n = 0, last;
             for (int v = 0; v < LARGE; v++)

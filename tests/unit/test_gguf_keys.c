@@ -93,9 +93,9 @@ T(keys_that_llama_cpp_needs_are_needed)
 T(an_absent_key_is_what_llama_cpp_takes)
 {
     static const char *const absent[][2] = {
-        {"kv_heads", "2"},       {"head_dim", "4"}, {"rope_theta", "1e+04"},
+        {"kv_heads", "2"},        {"head_dim", "4"}, {"rope_theta", "1e+04"},
         {"rope_scaling", "none"}, {"tied", "true"},  {"attn_bias", "false"},
-        {"mlp_bias", "false"},   {"end_ids", ""},   {"method", "dense"}};
+        {"mlp_bias", "false"},    {"end_ids", ""},   {"method", "dense"}};
     for (size_t i = 0; i < DS_LEN(absent); i++)
         accept(NULL, 0, absent[i][0], absent[i][1]);
 }
@@ -139,7 +139,8 @@ T(a_key_that_changes_what_is_computed_is_refused)
         {{"llama.logit_scale", 's', 0}, {NULL, 0, 0}},
     };
     for (size_t i = 0; i < DS_LEN(rows); i++) {
-        int is_scaling = strstr(rows[i].bad.key, "scaling.factor") || strstr(rows[i].bad.key, "linear");
+        int is_scaling =
+            strstr(rows[i].bad.key, "scaling.factor") || strstr(rows[i].bad.key, "linear");
         refuse(NULL, &rows[i].bad, is_scaling ? "rotary scaling" : rows[i].bad.key + 6);
         if (rows[i].good.kind)
             accept(&rows[i].good, 1, "method", "dense");
