@@ -122,6 +122,29 @@ def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
 
 
 @test
+def what_ends_a_message_has_its_own_key():
+    convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=400", "tokenizer=bytes")
+    with open("m/tokenizer.json") as f:
+        tok = json.load(f)
+    tok["added_tokens"] += [{"id": 300 + i, "content": text, "special": True, "lstrip": False, "rstrip": False,
+                             "normalized": False, "single_word": False}
+                            for i, text in enumerate(("<|eom_id|>", "<|eot_id|>", "<|more|>"))]
+    with open("m/tokenizer.json", "w") as f:
+        json.dump(tok, f)
+    with open("m/config.json") as f:
+        config = json.load(f)
+    eos = config["eos_token_id"]
+    for ends, want, notes in (([eos, 300, 301], [eos, 301, 300], 0), ([300], [300, -1, -1], 0),
+                              ([301, 300, eos, 302], [eos, 301, 300], 1), ([301, 302], [301, 302, -1], 0)):
+        with open("m/config.json", "w") as f:
+            json.dump({**config, "eos_token_id": ends}, f)
+        x = convert("m", "-o", "m.gguf", "--force")
+        v = json.loads(run("inspect", "m.gguf", "--json"))["vocabulary"]
+        assert [v["eos"], v["eot"], v["eom"]] == want, (ends, v)
+        assert sum("4 ids end a text" in n for n in x["notes"]) == notes, x["notes"]
+
+
+@test
 def ids_are_the_same_on_the_other_side():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     want = ids(tok)
