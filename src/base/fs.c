@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,7 +31,9 @@ int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *
     return 0;
 }
 
-static int open_retry(const char *path, int flags, mode_t mode)
+/* ---- calls that a signal may interrupt: again until they are done ---- */
+
+int fs_open(const char *path, int flags, mode_t mode)
 {
     int fd;
     do {
@@ -41,9 +42,61 @@ static int open_retry(const char *path, int flags, mode_t mode)
     return fd;
 }
 
+int fs_sync(int fd)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->fsync(fd);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_datasync(int fd)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->fdatasync(fd);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_close(int fd)
+{
+    int rc = fs_ops_get()->close(fd);
+    /* Linux has closed the descriptor also then: a second close could hit another thread's file. */
+    return rc < 0 && errno == EINTR ? 0 : rc;
+}
+
+int fs_rename(const char *from, const char *to)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->rename(from, to);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_mkdir(const char *path, mode_t mode)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->mkdir(path, mode);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_unlink(const char *path)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->unlink(path);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
 int fs_open_read(int *fd, const char *path, struct err *e)
 {
-    int got = open_retry(path, O_RDONLY | O_CLOEXEC, 0);
+    int got = fs_open(path, O_RDONLY | O_CLOEXEC, 0);
     if (got < 0)
         return err_errno(e, "open %s", path);
     *fd = got;
@@ -109,93 +162,8 @@ int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
     }
 out:
     if (fd >= 0)
-        fs_ops_get()->close(fd);
+        fs_close(fd);
     str_release(&text);
-    return rc;
-}
-
-/* The directory part of a path: "." for a bare name, "/" for a name in the root. */
-static int directory_of(char *out, size_t size, const char *path, struct err *e)
-{
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    if (slash && n == 0)
-        n = 1;
-    if (n >= size) {
-        errno = ENAMETOOLONG;
-        return err_errno(e, "%.200s...", path);
-    }
-    snprintf(out, size, "%.*s", slash ? (int)n : 1, slash ? path : ".");
-    return 0;
-}
-
-/* Writes, syncs and closes; whatever fails, the descriptor is closed. */
-static int fill_and_close(int fd, const void *p, size_t n, int sync, const char *path,
-                          struct err *e)
-{
-    int rc = fs_write_all(fd, p, n, path, e);
-    int synced = 0;
-    while (rc == 0 && sync && (synced = fs_ops_get()->fsync(fd)) != 0 && errno == EINTR)
-        ;
-    if (rc == 0 && synced != 0)
-        rc = err_errno(e, "fsync %s", path);
-    /* Linux has closed the descriptor even when close says EINTR. */
-    if (fs_ops_get()->close(fd) != 0 && errno != EINTR && rc == 0)
-        rc = err_errno(e, "close %s", path);
-    return rc;
-}
-
-/* A new file beside `path` under a name nobody has; its name goes to `temp`. */
-static int open_temp(int *fd, char *temp, size_t size, const char *dir, const char *path,
-                     struct err *e)
-{
-    static atomic_uint counter;
-    const char *slash = strrchr(path, '/');
-    for (int attempt = 0; attempt < 100; attempt++) {
-        unsigned salt = atomic_fetch_add(&counter, 1);
-        int n = snprintf(temp, size, "%s/.%.200s.%ld-%u.tmp", strcmp(dir, "/") == 0 ? "" : dir,
-                         slash ? slash + 1 : path, (long)getpid(), salt);
-        if (n < 0 || (size_t)n >= size) {
-            errno = ENAMETOOLONG;
-            return err_errno(e, "create %.200s...", path);
-        }
-        *fd = open_retry(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (*fd >= 0)
-            return 0;
-        if (errno != EEXIST)
-            break;
-    }
-    temp[0] = '\0';
-    return err_errno(e, "create %s", path);
-}
-
-int fs_write_file(const char *path, const void *p, size_t n, struct err *e)
-{
-    char dir[PATH_MAX_BYTES], temp[PATH_MAX_BYTES] = "";
-    struct stat st;
-    int fd = -1, rc;
-    /* A device or a pipe ("-o /dev/stdout") has no old content to keep. */
-    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))) {
-        fd = open_retry(path, O_WRONLY | O_CLOEXEC, 0);
-        return fd < 0 ? err_errno(e, "open %s", path) : fill_and_close(fd, p, n, 0, path, e);
-    }
-    rc = directory_of(dir, sizeof dir, path, e);
-    if (rc == 0)
-        rc = open_temp(&fd, temp, sizeof temp, dir, path, e);
-    if (rc == 0)
-        rc = fill_and_close(fd, p, n, 1, path, e);
-    if (rc == 0) {
-        while ((rc = fs_ops_get()->rename(temp, path)) != 0 && errno == EINTR)
-            ;
-        if (rc != 0)
-            rc = err_errno(e, "rename to %s", path);
-        else
-            temp[0] = '\0';
-    }
-    if (rc == 0)
-        rc = fs_sync_dir(dir, e);
-    if (temp[0])
-        fs_ops_get()->unlink(temp);
     return rc;
 }
 
@@ -212,7 +180,7 @@ int fs_mkdirs(const char *path, struct err *e)
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (fs_ops_get()->mkdir(part, 0777) == 0 || fs_is_dir(part))
+        if (fs_mkdir(part, 0777) == 0 || fs_is_dir(part))
             continue;
         return err_errno(e, "make directory %s", part);
     }
@@ -221,28 +189,26 @@ int fs_mkdirs(const char *path, struct err *e)
 
 int fs_sync_dir(const char *path, struct err *e)
 {
-    int fd = open_retry(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), rc = 0, done;
+    int fd = fs_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), rc = 0;
     if (fd < 0)
         return err_errno(e, "open directory %s", path);
-    while ((done = fs_ops_get()->fsync(fd)) != 0 && errno == EINTR)
-        ;
-    if (done != 0 && errno != EINVAL && errno != ENOTSUP)
+    if (fs_sync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
         rc = err_errno(e, "fsync directory %s", path);
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return rc;
 }
 
 int fs_exists(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0;
+    return fs_stat(path, &st) == 0;
 }
 
 int fs_is_dir(const char *path)
 {
     struct stat st;
     int keep = errno;
-    int is = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    int is = fs_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     errno = keep; /* asked in error paths whose errno still counts */
     return is;
 }
@@ -280,7 +246,7 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
             rc = err_errno(e, "map %s (%" PRIu64 " bytes)", path, (uint64_t)st.st_size);
     }
     if (rc < 0) {
-        fs_ops_get()->close(fd);
+        fs_close(fd);
         return rc;
     }
     *m = (struct fs_map){.p = p,
@@ -303,7 +269,7 @@ void fs_map_close(struct fs_map *m)
         guard_remove(m->p);
         munmap((void *)(uintptr_t)m->p, m->n);
     }
-    fs_ops_get()->close(m->fd);
+    fs_close(m->fd);
     *m = (struct fs_map){.fd = -1};
 }
 
@@ -324,13 +290,17 @@ int fs_map_unchanged(const struct fs_map *m, struct err *e)
 int fs_map_is_at(const struct fs_map *m, const char *path)
 {
     struct stat now;
-    return stat(path, &now) == 0 && now.st_ino == m->inode && now.st_dev == m->device;
+    return fs_stat(path, &now) == 0 && now.st_ino == m->inode && now.st_dev == m->device;
 }
 
 uint64_t fs_free_bytes(const char *path)
 {
     struct statvfs v;
-    if (statvfs(path, &v) != 0)
-        return 0;
-    return (uint64_t)v.f_bavail * v.f_frsize;
+    const char *rest;
+    int at = fs_at(path, &rest);
+    int fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_known;
+    is_known = fd < 0 ? at == AT_FDCWD && statvfs(path, &v) == 0 : fstatvfs(fd, &v) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is_known ? (uint64_t)v.f_bavail * v.f_frsize : 0;
 }

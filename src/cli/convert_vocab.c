@@ -6,7 +6,7 @@
 #include "cli/convert.h"
 #include "data/chat.h"
 #include "data/tokenizer_parts.h"
-#include "io/newfile.h"
+#include "base/fs.h"
 
 /* ---- chat templates -------------------------------------------------------------------------------- */
 

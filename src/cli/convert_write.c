@@ -206,13 +206,13 @@ static int write_directory(struct convert_job *j, struct err *e)
 {
     char part[1200], parent[1024];
     const char *slash = strrchr(j->out, '/');
-    snprintf(part, sizeof part, "%s.part-%ld", j->out, (long)getpid());
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - j->out) + (slash == j->out) : 1,
              slash ? j->out : ".");
-    if (fs_ops_get()->mkdir(part, 0755) < 0)
-        return err_errno(e, "create %s", part);
-    int rc = (j->o.adapter ? fill_adapter : fill_directory)(j, part, e);
-    if (rc == 0 && fs_ops_get()->rename(part, j->out) < 0)
+    int rc = fs_new_dir(part, sizeof part, j->out, e);
+    if (rc < 0)
+        return rc;
+    rc = (j->o.adapter ? fill_adapter : fill_directory)(j, part, e);
+    if (rc == 0 && fs_rename(part, j->out) < 0)
         rc = err_errno(e, "rename %s", j->out);
     if (rc < 0) {
         (void)!fs_remove_tree(part, NULL);

@@ -345,9 +345,9 @@ static int sync_file(const char *path, struct err *e)
     int rc = fs_open_read(&fd, path, e);
     if (rc < 0)
         return rc;
-    if (fs_ops_get()->fsync(fd) < 0)
+    if (fs_sync(fd) < 0)
         rc = err_errno(e, "sync %s", path);
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return rc;
 }
 
@@ -372,7 +372,7 @@ int get_fetch(struct get_job *j, struct err *e)
         rc = check(j, e);
     if (rc == 0)
         rc = sync_file(j->part, e);
-    if (rc == 0 && fs_ops_get()->rename(j->part, j->path) < 0)
+    if (rc == 0 && fs_rename(j->part, j->path) < 0)
         rc = err_errno(e, "rename %s", j->path);
     return rc < 0 ? rc : fs_sync_dir(j->dir, e);
 }

@@ -230,7 +230,7 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
     for (int i = 1; rc == 0 && i < 100000; i++) { /* mkdir is the reservation */
         snprintf(name, sizeof name, "%s-%d", stem, i);
         rc = fs_join(dir, size, job_root(), name, e);
-        if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
+        if (rc < 0 || fs_mkdir(dir, 0777) == 0)
             return rc;
         if (errno != EEXIST)
             return err_errno(e, "%s", dir);

@@ -273,7 +273,7 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
         return err_set(
             e, DS_EUSAGE,
             "corpus format \"%.40s\" is not one of auto, file, blocks, eot, jsonl, lines", format);
-    int fd = fs_ops_get()->open(path, O_RDONLY | O_CLOEXEC, 0);
+    int fd = fs_open(path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return err_errno(e, "corpus %s", path);
     char *p = mem_alloc(CHUNK, 1);
@@ -281,6 +281,6 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
                : err_set(e, DS_EMEM, "no memory to read %s", path);
     mem_free(p);
     str_release(&s.json);
-    (void)fs_ops_get()->close(fd);
+    (void)fs_close(fd);
     return rc;
 }

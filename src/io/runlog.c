@@ -58,7 +58,7 @@ int runlog_is_locked(const char *path)
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     int held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return held;
 }
 
@@ -154,10 +154,7 @@ static int open_file(struct runlog_writer *w, struct err *e)
 {
     struct stat st;
     uint64_t tail = 0;
-    do {
-        w->fd =
-            fs_ops_get()->open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-    } while (w->fd < 0 && errno == EINTR);
+    w->fd = fs_open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
     if (w->fd < 0)
         return err_errno(e, "open %s", w->path);
     if (fstat(w->fd, &st) < 0)
@@ -185,7 +182,7 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
     rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: no memory", path);
     if (rc < 0) {
         if (w->fd >= 0)
-            fs_ops_get()->close(w->fd);
+            fs_close(w->fd);
         mem_free(w->path);
         mem_free(w);
         return rc;
@@ -290,10 +287,9 @@ static int sync_now(struct runlog_writer *w, struct err *e)
 {
     w->synced_at = clock_mono();
     w->is_dirty = 0; /* a failed fdatasync is not retried: the kernel has dropped the pages */
-    while (fs_ops_get()->fdatasync(w->fd) < 0)
-        if (errno != EINTR)
-            return errno == EINVAL ? 0 : err_errno(e, "sync %s", w->path);
-    return 0;
+    if (fs_datasync(w->fd) == 0 || errno == EINVAL)
+        return 0;
+    return err_errno(e, "sync %s", w->path);
 }
 
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
@@ -356,7 +352,7 @@ void runlog_writer_close(struct runlog_writer *w)
         log_error("%s; %zu bytes of records are lost", e.text, w->waiting.len - w->waiting_at);
     if (w->is_dirty && sync_now(w, &e) < 0)
         log_error("%s", e.text);
-    if (fs_ops_get()->close(w->fd) < 0 && errno != EINTR)
+    if (fs_close(w->fd) < 0)
         log_error("close %s failed", w->path);
     str_release(&w->frame);
     str_release(&w->waiting);

@@ -33,12 +33,9 @@ struct runlog_reader {
 
 static int open_path(const char *path, struct stat *st, struct err *e)
 {
-    int fd;
-    do {
-        /* nonblocking, or opening a FIFO would wait for its writer */
-        fd = strcmp(path, "-") ? fs_ops_get()->open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)
+    /* nonblocking, or opening a FIFO would wait for its writer */
+    int fd = strcmp(path, "-") ? fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)
                                : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return err_errno(e, "open %s", path);
     if (fstat(fd, st) < 0)
@@ -49,7 +46,7 @@ static int open_path(const char *path, struct stat *st, struct err *e)
         err_set(e, DS_EIO, "%s is a device, no record file", path);
     else
         return fd;
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return DS_EIO;
 }
 
@@ -80,7 +77,7 @@ void runlog_reader_close(struct runlog_reader *r)
 {
     if (!r)
         return;
-    fs_ops_get()->close(r->fd);
+    fs_close(r->fd);
     mem_free(r->buf);
     mem_free(r->path);
     mem_free(r);
@@ -131,7 +128,7 @@ static int start_over(struct runlog_reader *r)
     int fd = open_path(r->path, &st, NULL);
     if (fd < 0)
         return 0; /* gone: keep what is open */
-    fs_ops_get()->close(r->fd);
+    fs_close(r->fd);
     r->fd = fd;
     r->is_pipe = !S_ISREG(st.st_mode);
     r->in_gap = r->has_seq = r->has_seen = 0;
@@ -146,7 +143,7 @@ static int file_moved(struct runlog_reader *r)
     struct stat now, named;
     if (fstat(r->fd, &now) < 0)
         return 0;
-    if (stat(r->path, &named) == 0 && !same_file(&named, &now) && S_ISREG(named.st_mode))
+    if (fs_stat(r->path, &named) == 0 && !same_file(&named, &now) && S_ISREG(named.st_mode))
         return start_over(r);
     if ((uint64_t)now.st_size < runlog_reader_offset(r))
         return start_over(r);

@@ -206,7 +206,7 @@ static int check_kind(const struct runview *v, struct err *e)
     if (rc < 0)
         return rc;
     rc = fs_read_some(fd, &first, 1, &got, v->path, e);
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     if (rc == 0 && first != 0xc9 && first != 0)
         rc = err_set(e, DS_EFORMAT, "%s is not a record stream", v->path);
     return rc;

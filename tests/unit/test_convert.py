@@ -299,7 +299,7 @@ def an_interrupt_leaves_nothing():
     for out in ("m.gguf", "m.bin", "d"):
         p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         end = time.time() + 30 * SLOW
-        while not any(".part-" in x for x in os.listdir(".")) and time.time() < end:
+        while not any(x.endswith(".tmp") for x in os.listdir(".")) and time.time() < end:
             time.sleep(0.02)
         p.send_signal(signal.SIGINT)
         _, err = p.communicate(timeout=60 * SLOW)
