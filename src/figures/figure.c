@@ -134,7 +134,7 @@ static int by_text(const void *a, const void *b)
 /* SHA-256 over "key=value" in order of keys. */
 static void config_hash(const struct runview *v, char out[65])
 {
-    struct sha256 h;
+    struct sha256 h = {0};
     const char **keys = mem_alloc(v->configs, sizeof *keys);
     sha256_init(&h);
     for (size_t i = 0; keys && i < v->configs; i++)
@@ -216,7 +216,7 @@ static int finish(struct sheet *s, struct figure *out, struct pen_list *list, st
     f.caption = s->caption;
     sha256_hex(&s->data, f.data_hash);
     write_recipe(s, &f);
-    if (f.recipe.failed || pen_list_failed(list)) {
+    if (f.recipe.failed || pen_list_failed(list) || !f.data_hash[0]) {
         str_release(&f.recipe);
         return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     }
@@ -257,6 +257,7 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     }
     if (rc == 0)
         rc = finish(&s, out, list, e);
+    sha256_release(&s.data);
     if (rc < 0) {
         pen_list_free(list);
         str_release(&s.caption);
