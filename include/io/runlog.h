@@ -21,6 +21,14 @@ uint64_t runlog_writer_lost(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark
  * superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
+/* What the file held when it was opened: the id of the run in its newest head that has one ("" = none), the furthest step with a
+ * metric (-1 = none), whether there is a head at all. */
+enum { RUNLOG_RUN_ID = 40 };
+const char *runlog_writer_run_id(const struct runlog_writer *w);
+int64_t runlog_writer_step(const struct runlog_writer *w);
+int runlog_writer_has_head(const struct runlog_writer *w);
+/* 1 while the path leads to the file that is written: it was not removed, and nothing was put in its place. */
+int runlog_writer_is_named(const struct runlog_writer *w);
 /* Bytes of records that wait in memory for the disk to take them (0 = all is written). */
 uint64_t runlog_writer_waiting(const struct runlog_writer *w);
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);

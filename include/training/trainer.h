@@ -49,6 +49,10 @@ struct step_report {
 struct trainer {
     struct train_config config;
     char dir[1024], name[65];
+    char run_id[40]; /* in the log's head and in each checkpoint's manifest */
+    int home;        /* the directory, held: paths below `dir` lead there whatever it is called */
+    int has_moved;   /* it has another name by now, and that was noted */
+    int config_is_lost; /* with resume: config.yaml could not be read and is written again */
     struct corpus *corpus;
     struct tokenizer *tokenizer;
     struct loader *train, *val;
@@ -95,6 +99,8 @@ int trainer_create(const char *dir, const struct train_config *config, int argc,
                    const char *version, const char *parent, struct err *e) DS_CHECK;
 /* Takes back what trainer_create made: for a run that could not begin.  Files of others stay. */
 void trainer_discard(const char *dir);
+/* With resume: config.yaml when it was lost or keys were changed, meta.json when it cannot be read. */
+int trainer_repair(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_write_config(const char *dir, const struct train_config *config,
                          struct err *e) DS_CHECK;
 /* Runs to the end, a stop, or a failure.  Writes the final evaluation, the end record and a last checkpoint. */
@@ -106,6 +112,19 @@ void trainer_close(struct trainer *t);
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
+/* home.c: the run's directory, held and locked for this process; DS_EBUSY when another one writes there. */
+int trainer_home_open(int *home, const char *dir, struct err *e) DS_CHECK;
+void trainer_home_close(int home); /* -1 is allowed */
+/* 1 when the directory, or its log, was removed or replaced. */
+int trainer_home_is_gone(const struct trainer *t);
+/* DS_ENOTFOUND when it is gone; notes a rename, once. */
+int trainer_home_check(struct trainer *t, struct err *e) DS_CHECK;
+/* DS_EEXIST when files of a run are there. */
+int trainer_home_is_empty(const char *dir, struct err *e) DS_CHECK;
+/* t->run_id: the log's, else that of the newest checkpoint, else a new one. */
+int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK;
+/* What cannot be read makes way for its repair: renamed to PATH.broken. */
+int trainer_set_aside(const char *path, struct err *e) DS_CHECK;
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
 /* When the weights are there: the forms that products want. */
 int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;

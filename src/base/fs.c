@@ -175,12 +175,16 @@ int fs_mkdirs(const char *path, struct err *e)
         errno = n ? ENAMETOOLONG : ENOENT;
         return err_errno(e, "make directory %.200s", path);
     }
-    for (size_t i = 1; i <= n; i++) {
+    const char *rest = path;
+    if (fs_at(path, &rest) != AT_FDCWD && strcmp(rest, ".") == 0)
+        return 0;
+    /* what leads to a held directory is not looked at: it may be gone, or be another one's */
+    for (size_t i = 1 + (size_t)(rest - path); i <= n; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (fs_mkdir(part, 0777) == 0 || fs_is_dir(part))
+        if (fs_mkdir(part, 0755) == 0 || fs_is_dir(part))
             continue;
         return err_errno(e, "make directory %s", part);
     }

@@ -277,7 +277,7 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e)
         rc = temp_name(f->temp, sizeof f->temp, path, e);
         if (rc < 0)
             break;
-        f->fd = fs_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        f->fd = fs_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (f->fd >= 0) {
             /* for those who cannot see this process; where locks are not known the file's age has to do */
             (void)!flock(f->fd, LOCK_EX | LOCK_NB);

@@ -241,10 +241,10 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
 }
 
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
-                   int argc, char **argv, struct err *e)
+                   int *is_lost, int argc, char **argv, struct err *e)
 {
     const char *resume = cli_value(a, "resume"), **preset = NULL;
-    char path[1100];
+    char path[1100], log[1100];
     size_t presets = 0;
     int rc = cli_presets(a, &preset, &presets, e);
     if (rc < 0)
@@ -269,9 +269,11 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
                            : fs_join(dir, size, job_root(), resume, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "config.yaml", e);
-    if (rc == 0 && !fs_exists(path))
+    if (rc == 0)
+        rc = fs_join(log, sizeof log, dir, "log.mp", e);
+    if (rc == 0 && !fs_exists(path) && !fs_exists(log))
         rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
-    return rc == 0 ? train_config_read(c, path, a->override, (size_t)a->n_override, e) : rc;
+    return rc == 0 ? train_config_read(c, dir, a->override, (size_t)a->n_override, is_lost, e) : rc;
 }
 
 static int exit_status(int rc, const struct err *e, const struct progress *p)
@@ -307,8 +309,8 @@ static int run(const struct cli_args *a, int argc, char **argv)
     struct progress p = {.shape = choose_shape(a)};
     struct err e = {0};
     char dir[1024];
-    int resume = cli_value(a, "resume") != NULL;
-    int rc = prepare(a, &config, dir, sizeof dir, argc, argv, &e);
+    int resume = cli_value(a, "resume") != NULL, is_lost = 0;
+    int rc = prepare(a, &config, dir, sizeof dir, &is_lost, argc, argv, &e);
     if (rc < 0) {
         train_config_release(&config);
         return command_fail(&e);
@@ -318,6 +320,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
     if (resume) {
         t.override = a->override;
         t.n_override = a->n_override;
+        t.config_is_lost = is_lost;
     }
     catch_signals();
     rc = trainer_open(&t, dir, &config, resume, cli_flag(a, "allow-change"), &e);

@@ -28,6 +28,9 @@ struct runlog_writer {
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
+    char run_id[RUNLOG_RUN_ID]; /* of the newest head that names one */
+    int64_t step;               /* the furthest one that a metric was logged for, -1 none */
+    int has_head;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -133,6 +136,22 @@ static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
     return rc;
 }
 
+/* What the next writer has to know of the records that are there. */
+static void note(struct runlog_writer *w, struct value body)
+{
+    size_t n = 0;
+    struct value kind = value_get(body, "kind");
+    if (value_is(kind, "metric")) {
+        int64_t step = value_int(value_get(body, "step"), -1);
+        w->step = step > w->step ? step : w->step;
+    } else if (value_is(kind, "head")) {
+        const char *id = value_bytes(value_get(body, "run_id"), &n);
+        w->has_head = 1;
+        if (id && n > 0 && n < sizeof w->run_id)
+            snprintf(w->run_id, sizeof w->run_id, "%.*s", (int)n, id);
+    }
+}
+
 /* Where the last whole record ends, its seq, and what lies behind. */
 static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
 {
@@ -142,8 +161,10 @@ static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
     if (rc < 0)
         return rc;
     while ((rc = runlog_next(r, &entry, e)) > 0)
-        if (!entry.is_gap && !entry.is_repeat)
+        if (!entry.is_gap && !entry.is_repeat) {
             w->seq = entry.seq;
+            note(w, entry.body);
+        }
     w->offset = runlog_reader_offset(r);
     *tail = runlog_reader_tail(r);
     runlog_reader_close(r);
@@ -176,6 +197,7 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
     if (!w)
         return err_set(e, DS_EMEM, "%s: no memory", path);
     w->fd = -1;
+    w->step = -1;
     w->sync_interval_s = 5;
     w->synced_at = clock_mono();
     w->path = mem_strdup(path);
@@ -326,6 +348,28 @@ int runlog_writer_sync(struct runlog_writer *w, struct err *e)
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds)
 {
     w->sync_interval_s = seconds;
+}
+
+const char *runlog_writer_run_id(const struct runlog_writer *w)
+{
+    return w->run_id;
+}
+
+int64_t runlog_writer_step(const struct runlog_writer *w)
+{
+    return w->step;
+}
+
+int runlog_writer_has_head(const struct runlog_writer *w)
+{
+    return w->has_head;
+}
+
+int runlog_writer_is_named(const struct runlog_writer *w)
+{
+    struct stat a, b;
+    return fstat(w->fd, &a) == 0 && fs_stat(w->path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 uint64_t runlog_writer_lost(const struct runlog_writer *w)

@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
@@ -219,15 +220,22 @@ static int best_of_run(const char *root, char *dir, size_t size)
 {
     char path[1024], name[32];
     struct json *j = NULL;
-    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 ||
-        json_read_file(&j, path, 1 << 16, NULL) < 0)
+    struct err why = {0};
+    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || !fs_exists(path))
+        return 0; /* a run without validation has none */
+    if (json_read_file(&j, path, 1 << 16, &why) < 0) {
+        log_warn("%s; the newest checkpoint is used", why.text);
         return 0;
+    }
     snprintf(name, sizeof name, "step-%08lld",
              (long long)json_int(json_get(json_root(j), "step"), -1));
     json_free(j);
-    return fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
-           fs_join(dir, size, path, name, NULL) == 0 && fs_is_dir(dir) &&
-           checkpoint_verify(dir, NULL) == 0;
+    if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
+        fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
+        return 1;
+    log_warn("%s/best.json: names %s, which cannot be used: %s; the newest checkpoint is used", root,
+             name, why.text);
+    return 0;
 }
 
 /* A file of weights in place of its directory: which kind it is, in one line. */

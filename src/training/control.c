@@ -47,7 +47,7 @@ int control_open(struct control **out, const char *dir, struct err *e)
         rc = socket_address(&addr, dir, "control.sock", &holder, e);
     if (rc == 0) {
         /* the log's lock is ours, so a socket left here belongs to no one alive */
-        unlink(c->path);
+        fs_unlink(c->path);
         c->fd = socket(AF_UNIX, SOCK_STREAM, 0);
         mode_t old = umask(0177);
         if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&addr, sizeof addr) < 0 ||
@@ -161,7 +161,7 @@ void control_close(struct control *c)
         drop(c, 0);
     if (c->fd >= 0) {
         close(c->fd);
-        unlink(c->path);
+        fs_unlink(c->path);
     }
     mem_free(c);
 }

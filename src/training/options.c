@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/runconfig.h"
 #include "models/weights.h"
 #include "training/preset.h"
 #include "training/start.h"
@@ -352,12 +353,12 @@ int train_config_look(struct train_config *c, const char *const *preset, size_t 
     return from_presets(c, preset, presets, NULL, 0, 1, e);
 }
 
-int train_config_read(struct train_config *c, const char *path, const char *const *override,
-                      size_t n, struct err *e)
+int train_config_read(struct train_config *c, const char *dir, const char *const *override,
+                      size_t n, int *is_lost, struct err *e)
 {
     struct config given = {0};
     memset(c, 0, sizeof *c);
-    int rc = config_read_yaml(&given, path, e);
+    int rc = runconfig_read(&given, dir, is_lost, e);
     if (rc < 0) {
         config_release(&given);
         return rc;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -143,7 +144,27 @@ static int write_best(const struct trainer *t, struct err *e)
         return rc;
     int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 ", \"val_loss\": %.9g}\n",
                      t->state.best_step, t->state.best_loss);
-    return fs_write_file(path, text, (size_t)n, e);
+    return fs_replace_file(path, text, (size_t)n, e);
+}
+
+/* Of another type, half or empty: what the newest checkpoint knows of the best is written again. */
+static int repair_best(const struct trainer *t, struct err *e)
+{
+    char path[1200];
+    struct json *j = NULL;
+    struct err why = {0};
+    struct stat st;
+    int rc = fs_join(path, sizeof path, t->dir, "best.json", e);
+    if (rc < 0 || fs_lstat(path, &st) != 0)
+        return rc;
+    if (json_read_file(&j, path, 1 << 16, &why) < 0) {
+        log_warn("%s; it is written again", why.text);
+        rc = trainer_set_aside(path, e);
+        if (rc == 0)
+            rc = write_best(t, e);
+    }
+    json_free(j);
+    return rc;
 }
 
 int trainer_save(struct trainer *t, struct err *e)
@@ -157,6 +178,7 @@ int trainer_save(struct trainer *t, struct err *e)
         rc = checkpoint_begin(&tx, root, t->state.step, bytes_needed(t), e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint at step %" PRId64, t->state.step);
+    str_copy(tx.run_id, sizeof tx.run_id, t->run_id);
     rc = write_files(t, tx.dir, e);
     if (rc == 0)
         rc = runlog_writer_sync(t->log, e);
@@ -168,7 +190,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = write_best(t, e);
     if (rc == 0)
-        rc = checkpoint_prune(root, (int)t->config.train.keep, t->state.best_step, 0, e);
+        rc = checkpoint_prune_behind(&tx, (int)t->config.train.keep, t->state.best_step, 0, e);
     return rc < 0 ? err_add(e, rc, "checkpoint at step %" PRId64, t->state.step) : 0;
 }
 
@@ -290,9 +312,21 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
     if (rc < 0)
         return rc;
     rc = *found ? checkpoint_latest(root, dir, size, &step, e) : 0;
+    if (rc == 0 && *found)
+        rc = checkpoint_check_run(dir, t->run_id, e);
     t->resumed_level = LOG_INFO;
-    if (newest < 0)
+    if (newest < 0 && runlog_writer_step(t->log) > 0) {
+        t->resumed_level = LOG_WARN;
+        snprintf(t->resumed_from, sizeof t->resumed_from,
+                 "no checkpoint: from the beginning, though log.mp reaches step %" PRId64,
+                 runlog_writer_step(t->log));
+    } else if (newest < 0)
         snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the beginning");
+    else if (rc == 0 && step == newest && !runlog_writer_has_head(t->log)) {
+        t->resumed_level = LOG_WARN;
+        snprintf(t->resumed_from, sizeof t->resumed_from,
+                 "from the checkpoint of step %" PRId64 "; log.mp had lost its records", step);
+    }
     else if (rc == 0 && step == newest)
         snprintf(t->resumed_from, sizeof t->resumed_from, "from the checkpoint of step %" PRId64,
                  step);
@@ -344,5 +378,7 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
         rc = model_read_weights(t->model, path, 1, e);
     if (rc == 0)
         rc = read_state(t, dir, allow_change, e);
+    if (rc == 0)
+        rc = repair_best(t, e);
     return rc < 0 ? err_add(e, rc, "resume of %s", t->dir) : 0;
 }

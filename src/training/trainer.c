@@ -226,13 +226,6 @@ static int save_now(struct trainer *t, struct err *e)
     return rc;
 }
 
-/* Removed or renamed while it runs: what is written from here on would be lost, or start a second run. */
-static int is_gone(const struct trainer *t)
-{
-    char path[1100];
-    return fs_join(path, sizeof path, t->dir, "log.mp", NULL) < 0 || !fs_exists(path);
-}
-
 static int every(int64_t step, int64_t n)
 {
     return step % n == 0;
@@ -243,8 +236,7 @@ static int after_step(struct trainer *t, struct err *e)
     const struct train_options *o = &t->config.train;
     int64_t step = t->state.step;
     int rc = 0, last = step == o->steps;
-    if (is_gone(t))
-        return err_set(e, DS_ENOTFOUND, "%s is gone: the run ends at step %" PRId64, t->dir, step);
+    rc = trainer_home_check(t, e);
     if (rc == 0 && (every(step, o->layer_every) || last))
         rc = trainer_log_layers(t, e);
     int saves = every(step, o->checkpoint_every) || last || t->wants_checkpoint;
@@ -336,7 +328,9 @@ static int obey(struct trainer *t, struct err *e)
             t->wants_checkpoint = 1;
         else if (asked)
             t->wants_stop = 1;
-        if (t->is_paused && t->wants_checkpoint)
+        if (t->is_paused)
+            rc = trainer_home_check(t, e);
+        if (rc == 0 && t->is_paused && t->wants_checkpoint)
             rc = save_now(t, e);
         if (rc == 0 && t->is_paused && t->wants_probe)
             rc = probe(t, e);
@@ -383,11 +377,9 @@ static int give_up(struct trainer *t, struct err *e)
 static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
-    if (is_gone(t))
-        return rc;
     if (t->state.step > 0 && trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
-    if (trainer_log_end(t, "failed", e->text, &ignored) < 0)
+    if (!trainer_home_is_gone(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
         log_warn("%s", ignored.text);
     return rc;
 }
@@ -417,7 +409,7 @@ int trainer_run(struct trainer *t, struct err *e)
     if (rc == 0 && t->save_failed)
         rc = err_set(e, DS_EIO, "the last checkpoint could not be written; see the log of %s",
                      t->name);
-    return rc;
+    return rc == 0 ? trainer_home_check(t, e) : rc;
 }
 
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
@@ -434,9 +426,14 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         t->stop_signal = &no_signal;
     str_copy(t->dir, sizeof t->dir, dir);
     str_copy(t->name, sizeof t->name, slash ? slash + 1 : dir);
-    int rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    t->home = -1;
+    int rc = trainer_home_open(&t->home, dir, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "log.mp", e);
     if (rc == 0) /* the lock first: a second writer must not touch anything */
         rc = runlog_writer_open(&t->log, path, e);
+    if (rc == 0)
+        rc = trainer_home_identify(t, resume, e);
     if (rc == 0)
         rc = pool_start((int)t->config.run.threads, e);
     if (rc == 0)
@@ -451,8 +448,8 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = control_open(&t->control, dir, e);
     if (rc == 0)
         account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
-    if (rc == 0 && resume && t->n_override > 0) /* the change holds from now on */
-        rc = trainer_write_config(dir, &t->config, e);
+    if (rc == 0 && resume) /* a changed configuration holds from now on */
+        rc = trainer_repair(t, e);
     if (rc == 0)
         rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
@@ -479,6 +476,7 @@ void trainer_close(struct trainer *t)
 {
     control_close(t->control);
     runlog_writer_close(t->log);
+    trainer_home_close(t->home);
     release_probes(t);
     record_free(t->record);
     mem_free(t->input);

@@ -614,10 +614,255 @@ def a_terminal_that_goes_away():
     check(p.returncode == 0 and check_stream("hup")[-1]["status"] == "done", "the run goes on", str(p.returncode))
 
 
+def ids(run):
+    """run_id of every head and of every manifest."""
+    out = [x.get("run_id") for _, x in records(run) if x["kind"] == "head"]
+    for n in sorted(os.listdir(path(run, "checkpoints"))):
+        out.append(json.load(open(path(run, "checkpoints", n, "manifest.json"))).get("run_id"))
+    return out
+
+
+def a_renamed_run_goes_on_in_its_directory():
+    """mv runs/old runs/new, and another run takes the old name: each keeps to its own directory."""
+    keys = TINY + ["train.steps=300", "train.keep=1000"]
+    p = start(*keys, "--run", "old")
+    wait_for(is_up("old"))
+    ask("old", "pause")
+    os.rename(path("old"), path("new"))
+    other = start(*TINY, "train.steps=300", "seed=2", "train.keep=1000", "--run", "old", "--quiet")
+    wait_for(is_up("old"))
+    check(ask("new", "status").endswith("paused"), "the socket moved along")
+    ask("new", "resume")
+    status, out, err = finish(p)
+    check(status == 0 and "old was renamed to" in err and "/new" in err, "it says so, and goes on", "%d %s" % (status, err))
+    status, out, err = finish(other)
+    check((status, out, err) == (0, "", ""), "the other one knows of nothing", "%d %s" % (status, err))
+    check(train(*keys, "--run", "alone", "--quiet")[0] == 0, "the same run alone")
+    check(weights("new", 300) == weights("alone", 300) != weights("old", 300), "the work of each is in its place")
+    steps = ["step-%08d" % s for s in range(20, 301, 20)]
+    for run in ("old", "new"):
+        check(sorted(os.listdir(path(run, "checkpoints"))) == steps, "all checkpoints of " + run, str(os.listdir(path(run, "checkpoints"))))
+        check(check_stream(run)[-1]["status"] == "done", "the end of " + run)
+        check(sorted(os.listdir(path(run))) == ["best.json", "checkpoints", "config.yaml", "log.mp", "meta.json", "tokenizer.json"],
+              "nothing else in " + run, str(os.listdir(path(run))))
+        check(len(set(ids(run))) == 1 and re.fullmatch("[0-9a-f]{16}", ids(run)[0]), "one id", str(ids(run)))
+    check(ids("old")[0] != ids("new")[0], "an id of its own")
+    check(len(events("new", "moved")) == 1, "noted once")
+    check(train("--resume", "new", "--quiet")[0] == 0, "resumes under its new name")
+
+
+def a_directory_that_was_replaced_ends_the_run():
+    """Removed and made again by another run, or robbed of its log: the old run ends, and mixes with nothing."""
+    p = start(*TINY, "train.steps=1000000", "--run", "replaced", "--quiet")
+    wait_for(is_up("replaced"))
+    ask("replaced", "pause")   # also a paused run finds out
+    shutil.rmtree(path("replaced"))
+    other = start(*TINY, "train.steps=60", "seed=2", "train.keep=1000", "--run", "replaced", "--quiet")
+    status, out, err = finish(p, 10)
+    check(status == 1 and "is gone" in err, "the old one says so", "%d %s" % (status, err))
+    check(finish(other)[0] == 0 and len(set(ids("replaced"))) == 1, "the new one is whole", str(ids("replaced")))
+    check(sorted(os.listdir(path("replaced", "checkpoints"))) == ["step-%08d" % s for s in (20, 40, 60)], "and its own")
+
+    p = start(*TINY, "train.steps=1000000", "--run", "robbed", "--quiet")
+    wait_for(is_up("robbed"))
+    ask("robbed", "pause")
+    p.send_signal(signal.SIGSTOP)
+    os.remove(path("robbed", "log.mp"))
+    os.remove(path("robbed", "config.yaml"))
+    status, out, err = train(*TINY, "train.steps=5", "--run", "robbed", "--quiet")
+    check(status == 1 and err.count("\n") == 1 and "earlier run" in err, "leftovers of a run are not mixed with", "%d %s" % (status, err))
+    status, out, err = train("--resume", "robbed", "--quiet")
+    check(status == 1 and not os.path.exists(path("robbed", "log.mp")), "nor gone on with", "%d %s" % (status, err))
+    open(path("robbed", "log.mp"), "w").close()
+    shutil.copy(path("replaced", "config.yaml"), path("robbed", "config.yaml"))
+    status, out, err = train("--resume", "robbed", "--quiet")
+    check(status == 1 and "being written by another process" in err, "the directory is locked as well", "%d %s" % (status, err))
+    p.send_signal(signal.SIGCONT)
+    status, out, err = finish(p, 10)
+    check(status == 1 and "is gone" in err, "and its run ends", "%d %s" % (status, err))
+
+
+def leftovers_without_a_config():
+    os.makedirs(path("left", "checkpoints", "step-00000007"))
+    status, out, err = train(*TINY, "train.steps=3", "--run", "left", "--quiet")
+    check(status == 1 and "checkpoints" in err and err.count("\n") == 1, "refused", "%d %s" % (status, err))
+    check(os.listdir(path("left")) == ["checkpoints"], "as it was", str(os.listdir(path("left"))))
+
+
+def a_checkpoint_of_another_run_is_refused():
+    check(train(*TINY, "train.steps=40", "--run", "mine", "--quiet")[0] == 0, "one run")
+    check(train(*TINY, "train.steps=60", "seed=5", "--run", "theirs", "--quiet")[0] == 0, "another")
+    shutil.copytree(path("theirs", "checkpoints", "step-00000060"), path("mine", "checkpoints", "step-00000060"))
+    before = open(path("mine", "log.mp"), "rb").read()
+    status, out, err = train("--resume", "mine", "--quiet", "--allow-change", "train.steps=80")
+    check(status == 1 and err.count("\n") == 1 and "step-00000060" in err, "refused", "%d %s" % (status, err))
+    check(ids("mine")[0] in err and ids("theirs")[0] in err, "both are named", err)
+    check(open(path("mine", "log.mp"), "rb").read() == before, "nothing was written")
+    shutil.rmtree(path("mine", "checkpoints", "step-00000060"))
+    p = start(*TINY, "train.steps=80", "train.keep=2", "--run", "live", "--quiet")   # put in while a run lives
+    wait_for(is_up("live"))
+    ask("live", "pause")
+    for step in (60, 900):
+        shutil.copytree(path("theirs", "checkpoints", "step-00000060"), path("live", "checkpoints", "step-%08d" % step))
+    ask("live", "resume")
+    status, out, err = finish(p)
+    check("checkpoint of another run" in err and ids("theirs")[-1] in err, "the save of that step is refused", "%d %s" % (status, err))
+    check(sha("live", "checkpoints", "step-00000060", "model.safetensors") ==
+          sha("theirs", "checkpoints", "step-00000060", "model.safetensors"), "nothing of the other run is lost")
+    check(os.path.isdir(path("live", "checkpoints", "step-00000080")) and os.path.isdir(path("live", "checkpoints", "step-00000040")),
+          "and nothing of this one", str(os.listdir(path("live", "checkpoints"))))
+
+
+def strip_ids(run):
+    """As written before runs had ids."""
+    for n in os.listdir(path(run, "checkpoints")):
+        f = path(run, "checkpoints", n, "manifest.json")
+        text = open(f).read()
+        open(f, "w").write(re.sub(r', "run_id": "[0-9a-f]*"', "", text))
+    data, out, i = open(path(run, "log.mp"), "rb").read(), b"", 0
+    while i < len(data):
+        size = struct.unpack_from(">I", data, i + 1)[0]
+        body = data[i + 10:i + 6 + size].replace(b"\xa6run_id", b"\xa6run_no")
+        out += data[i:i + 6] + struct.pack(">I", crc32c(body)) + body
+        i += 6 + size
+    open(path(run, "log.mp"), "wb").write(out)
+
+
+def runs_from_before_ids():
+    check(train(*TINY, "train.steps=70", "train.keep=10", "--run", "before", "--quiet")[0] == 0, "run")
+    want = weights("before", 70)
+    strip_ids("before")
+    check(ids("before") == [None] * 5, "no id", str(ids("before")))
+    for step in (60, 70):
+        shutil.rmtree(path("before", "checkpoints", "step-%08d" % step))
+    status, out, err = train("--resume", "before", "--quiet")
+    check(status == 0 and err == "", "resumes", err)
+    check(weights("before", 70) == want, "and it is the same run")
+    got = ids("before")
+    check(got[0] is None and got[1] and got[2:] == [None, None, got[1], got[1]], "and has an id from then on", str(got))
+    shutil.rmtree(path("before", "checkpoints", "step-00000070"))
+    check(train("--resume", "before", "--quiet")[0] == 0 and ids("before")[2] == got[1], "which it keeps", str(ids("before")))
+
+
+def damage(f, how):
+    data = open(f, "rb").read() if os.path.isfile(f) else b""
+    if os.path.exists(f):
+        os.remove(f)
+    if how == "empty":
+        open(f, "wb").close()
+    elif how == "half":
+        open(f, "wb").write(data[:len(data) // 2])
+    elif how == "directory":
+        os.mkdir(f)
+    elif how == "fifo":
+        os.mkfifo(f)
+
+
+def damaged_files_of_a_run():
+    """Empty, half, missing, a directory, a FIFO in place of each file: the run goes on from what is stored elsewhere."""
+    check(train(*TINY, "train.steps=40", "seed=3", "train.lr=0.002", "--run", "whole-70", "--quiet")[0] == 0, "run")
+    text = open(path("whole-70", "config.yaml")).read()
+    token = open(path("whole-70", "tokenizer.json"), "rb").read()
+    shutil.copytree(path("whole-70"), path("part"))
+    check(train("--resume", "whole-70", "--allow-change", "train.steps=70", "--quiet")[0] == 0, "goes on")
+    for name in ("tokenizer.json", "config.yaml", "meta.json", "best.json"):
+        for how in ("empty", "half", "missing", "directory", "fifo"):
+            what = "%s %s" % (how, name)
+            shutil.rmtree(path("hurt"), ignore_errors=True)
+            shutil.copytree(path("part"), path("hurt"))
+            damage(path("hurt", name), how)
+            status, out, err = train("--resume", "hurt", "--allow-change", "train.steps=70", "--quiet")
+            check(status == 0, what, "%d %s" % (status, err))
+            warned = [x for x in err.splitlines() if name in x and "kept as" not in x]
+            check(len(warned) == (not (name == "best.json" and how == "missing")), what + ": one warning", err)
+            check(weights("hurt", 70) == weights("whole-70", 70), what + ": the same weights")
+            check("seed: 3" in open(path("hurt", "config.yaml")).read(), what + ": the configuration is back")
+            check(open(path("hurt", "tokenizer.json"), "rb").read() == token, what + ": the tokenizer is back")
+            for f in ("meta.json", "best.json"):
+                check(json.load(open(path("hurt", f))), what + ": readable again", f)
+            kept = [n for n in os.listdir(path("hurt")) if ".broken" in n]
+            check(kept == ([name + ".broken"] if how in ("half", "directory", "fifo") else []), what + ": kept", str(kept))
+            status, out, err = train("--resume", "hurt", "--quiet")
+            check(status == 0 and "warning" not in err, what + ": and that was all", err)
+    shutil.rmtree(path("hurt"))
+    shutil.copytree(path("part"), path("hurt"))
+    open(path("hurt", "config.yaml"), "w").write(text[:text.index("model:")])   # whole lines, and YAML still
+    status, out, err = train("--resume", "hurt", "--allow-change", "train.steps=70", "--quiet")
+    check(status == 0 and "truncated" in err and weights("hurt", 70) == weights("whole-70", 70), "cut between keys", err)
+    os.truncate(path("hurt", "config.yaml"), 0)
+    os.truncate(path("hurt", "log.mp"), 0)
+    status, out, err = train("--resume", "hurt", "--quiet")
+    check(status == 1 and "config.yaml: empty" in err and err.count("\n") == 1, "nowhere else: refused", err)
+    check(os.path.getsize(path("hurt", "log.mp")) == 0, "and nothing was done")
+    open(path("hurt", "config.yaml"), "w").write(text)
+    status, out, err = train("--resume", "hurt", "--quiet", "--allow-change", "train.steps=80")
+    check(status == 0, "without its log it goes on", err)
+    note = events("hurt", "resume")[-1]
+    check(note["level"] == "warn" and "lost its records" in note["text"], "and says so", str(note))
+    check(len(set(ids("hurt"))) == 1, "as the same run", str(ids("hurt")))
+    shutil.rmtree(path("hurt", "checkpoints"))
+    open(path("hurt", "checkpoints"), "w").close()
+    status, out, err = train("--resume", "hurt", "--quiet")
+    check(status == 1 and "checkpoints: not a directory" in err, "no new beginning beside a file", err)
+    os.remove(path("hurt", "checkpoints"))
+    status, out, err = train("--resume", "hurt", "--quiet")
+    check(status == 0 and "from the beginning, though" in events("hurt", "resume")[-1]["text"], "without checkpoints", err)
+    os.mkdir(path("hurt", "control.sock"))
+    open(path("hurt", "control.sock", "x"), "w").close()
+    check(train("--resume", "hurt", "--quiet")[0] == 0, "a directory in the socket's place")
+
+
+def unfinished_files_are_cleaned():
+    """kill -9 in the middle of every write: the next start removes what was left, and nothing else."""
+    run, keys = "litter", TINY + ["train.steps=60", "train.checkpoint_every=3", "train.keep=2"]
+    random.seed(5)
+    args, found = keys + ["--run", run], set()
+    for _ in range(30):
+        p = start(*args, "--quiet", DEPTHSCOPE_FAIL="")
+        try:
+            p.wait(timeout=random.uniform(0.05, 0.3) * SLOW)
+        except subprocess.TimeoutExpired:
+            p.kill()
+        if finish(p)[0] == 0:
+            break
+        args = ["--resume", run] if os.path.exists(path(run, "config.yaml")) else args
+    # what a kill leaves, by hand, for every file that a run writes
+    maker = subprocess.Popen(["true"])
+    maker.wait()
+    tag = owner_tag()
+    names = [".%s.%s-%d-77-0.tmp" % (n, tag, maker.pid) for n in
+             ("best.json", "config.yaml", "meta.json", "live.json", "tokenizer.json")]
+    for n in names:
+        open(path(run, n), "w").write("half")
+    os.mkdir(path(run, "checkpoints", "step-00000099.tmp-%s-%d-77-0" % (tag, maker.pid)))
+    status, out, err = train("--resume", run, "--allow-change", "train.steps=70", "--quiet")
+    check(status == 0, "resume", err)
+    left = [n for d, _, files in os.walk(path(run)) for n in files + [os.path.basename(d)] if "tmp" in n]
+    check(left == [], "nothing unfinished is left", str(left))
+
+
+def owner_tag():
+    """The first part of an owner's name, from a process that is stopped while it has an unfinished file."""
+    p = start(*TINY, "train.steps=100000", "train.checkpoint_every=1", "--run", "tagger", "--quiet")
+    try:
+        for _ in range(20000):
+            for d, dirs, files in os.walk(path("tagger")):
+                for n in dirs + files:
+                    m = re.search(r"[.-]([0-9a-f]{8})-%d-\d+-\d+(\.tmp)?$" % p.pid, n)
+                    if m:
+                        return m.group(1)
+    finally:
+        p.kill()
+        finish(p)
+    raise AssertionError("no unfinished file was seen")
+
+
 TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_ends_at_once,
          usr1_storm_and_hangup_and_stop_and_continue, control_socket, long_paths, second_writer, two_starts_with_one_name,
          reference_for_disks, failing_disk, full_tmpfs, directory_goes_away, read_only_directory, damaged_checkpoints,
-         changed_corpus, bad_corpora, bad_options, output_shapes, a_bar_on_a_terminal, a_terminal_that_goes_away]
+         changed_corpus, bad_corpora, bad_options, output_shapes, a_bar_on_a_terminal, a_terminal_that_goes_away,
+         a_renamed_run_goes_on_in_its_directory, a_directory_that_was_replaced_ends_the_run, leftovers_without_a_config,
+         a_checkpoint_of_another_run_is_refused, runs_from_before_ids, damaged_files_of_a_run, unfinished_files_are_cleaned]
 
 
 
