@@ -76,7 +76,8 @@ struct fs_new {
  * fs_new_abort; after fs_new_commit that does nothing. */
 int fs_new_open(struct fs_new *f, const char *path, struct err *e) DS_CHECK;
 int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e) DS_CHECK;
-int fs_new_commit(struct fs_new *f, struct err *e) DS_CHECK; /* fsync, close, rename, fsync of the directory */
+int fs_new_commit(struct fs_new *f,
+                  struct err *e) DS_CHECK; /* fsync, close, rename, fsync of the directory */
 void fs_new_abort(struct fs_new *f);
 /* A directory of that kind, made; the caller renames it to `path` or removes it. */
 int fs_new_dir(char *temp, size_t size, const char *path, struct err *e) DS_CHECK;

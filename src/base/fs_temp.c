@@ -113,8 +113,8 @@ static int is_abandoned(int at, const char *name)
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || time(NULL) - st.st_mtime < DAY_S)
         return 0;
     int is_dir = S_ISDIR(st.st_mode);
-    int fd = openat(at, name, (is_dir ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK |
-                                  O_CLOEXEC);
+    int fd = openat(
+        at, name, (is_dir ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return 0;
     int is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -218,8 +218,7 @@ static void sweep_once(const char *path)
     if (fs_stat(path, &st) != 0)
         return;
     pthread_mutex_lock(&lock);
-    while (i < n && i < SWEPT_MAX &&
-           !(swept[i].device == st.st_dev && swept[i].inode == st.st_ino))
+    while (i < n && i < SWEPT_MAX && !(swept[i].device == st.st_dev && swept[i].inode == st.st_ino))
         i++;
     int is_new = i == n || i == SWEPT_MAX;
     if (is_new) {

@@ -115,7 +115,8 @@ void hash_random_id(char out[17])
 {
     static atomic_uint calls;
     uint64_t id = 0;
-    if (getentropy(&id, sizeof id) != 0) { /* an old kernel: what differs between processes and moments */
+    if (getentropy(&id, sizeof id) !=
+        0) { /* an old kernel: what differs between processes and moments */
         struct {
             struct timespec now, mono;
             char host[256];

@@ -260,7 +260,7 @@ static int transfer(struct get_job *j, struct err *e)
 static void set_aside(const struct get_job *j, char *bad, size_t size)
 {
     snprintf(bad, size, "%s.bad", j->path);
-    if (rename(j->part, bad) != 0)
+    if (fs_rename(j->part, bad) != 0)
         str_copy(bad, size, j->part);
 }
 

@@ -211,17 +211,13 @@ static int feed(struct source *s, fragment_fn *fn, const char *p, size_t n, int 
 
 static int read_chunk(int fd, char *p, const char *path, size_t *n, struct err *e)
 {
-    for (*n = 0; *n < CHUNK;) {
-        ssize_t got = fs_ops_get()->read(fd, p + *n, CHUNK - *n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return err_errno(e, "%s", path);
-        if (got == 0)
-            break;
-        *n += (size_t)got;
+    size_t got = 1;
+    int rc = 0;
+    for (*n = 0; rc == 0 && got > 0 && *n < CHUNK; *n += got) {
+        got = 0;
+        rc = fs_read_some(fd, p + *n, CHUNK - *n, &got, path, e);
     }
-    return 0;
+    return rc;
 }
 
 static int read_rest(struct source *s, const struct format *f, int fd, char *p, size_t n,

@@ -194,10 +194,11 @@ int checkpoint_check_run(const char *dir, const char *run_id, struct err *e)
     char id[CHECKPOINT_RUN_ID];
     if (!is_foreign(dir, run_id, id))
         return 0;
-    return err_set(e, DS_EFORMAT,
-                   "%s: checkpoint of another run: run_id %s in its manifest.json, expected %s as in "
-                   "log.mp; move it away, or start a new run from it with train.init",
-                   dir, id, run_id);
+    return err_set(
+        e, DS_EFORMAT,
+        "%s: checkpoint of another run: run_id %s in its manifest.json, expected %s as in "
+        "log.mp; move it away, or start a new run from it with train.init",
+        dir, id, run_id);
 }
 
 /* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint.
@@ -382,9 +383,8 @@ static int is_over(const char *owner, const char *path)
 static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
 {
     const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL, *owner = owner_of(name);
-    return step && owner && step_of(step + 1) >= 0 &&
-           fs_join(from, 1200, root, name, NULL) == 0 && is_over(owner, from) &&
-           fs_join(to, 1200, root, step + 1, NULL) == 0 && !fs_exists(to) &&
+    return step && owner && step_of(step + 1) >= 0 && fs_join(from, 1200, root, name, NULL) == 0 &&
+           is_over(owner, from) && fs_join(to, 1200, root, step + 1, NULL) == 0 && !fs_exists(to) &&
            checkpoint_verify(from, NULL) == 0;
 }
 

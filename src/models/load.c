@@ -233,8 +233,8 @@ static int best_of_run(const char *root, char *dir, size_t size)
     if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
         fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
         return 1;
-    log_warn("%s/best.json: names %s, which cannot be used: %s; the newest checkpoint is used", root,
-             name, why.text);
+    log_warn("%s/best.json: names %s, which cannot be used: %s; the newest checkpoint is used",
+             root, name, why.text);
     return 0;
 }
 

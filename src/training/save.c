@@ -326,8 +326,7 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
         t->resumed_level = LOG_WARN;
         snprintf(t->resumed_from, sizeof t->resumed_from,
                  "from the checkpoint of step %" PRId64 "; log.mp had lost its records", step);
-    }
-    else if (rc == 0 && step == newest)
+    } else if (rc == 0 && step == newest)
         snprintf(t->resumed_from, sizeof t->resumed_from, "from the checkpoint of step %" PRId64,
                  step);
     else if (rc == 0) {

@@ -411,6 +411,20 @@ def failing_disk():
         check(seqs == sorted(set(seqs)), "%s: seq grows" % rule)
 
 
+def interrupted_calls_do_not_fail_a_run():
+    """EINTR from every kind of call, again and again: nothing is noted, and the weights are the same."""
+    if not os.path.isdir(path("disk-ok")):
+        reference_for_disks()
+    calls = ("open", "write", "fsync", "fdatasync", "close", "rename", "mkdir", "unlink", "read")
+    for n in range(1, 60, 20 if SLOW > 1 else 4):
+        run = "eintr-%d" % n
+        status, out, err = train(*TINY, "train.steps=45", "--run", run, "--quiet",
+                                 DEPTHSCOPE_FAIL=",".join("%s:%d=EINTR" % (c, n) for c in calls))
+        check((status, err) == (0, ""), "call %d of each" % n, "%d %s" % (status, err))
+        check(weights(run, 45) == weights("disk-ok", 45), "weights")
+        check([x["level"] for x in events(run, "checkpoint")] == ["info"] * 3, "every checkpoint is saved")
+
+
 def reference_for_disks():
     check(train(*TINY, "train.steps=45", "--run", "disk-ok", "--quiet")[0] == 0, "reference")
 
@@ -859,7 +873,7 @@ def owner_tag():
 
 TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_ends_at_once,
          usr1_storm_and_hangup_and_stop_and_continue, control_socket, long_paths, second_writer, two_starts_with_one_name,
-         reference_for_disks, failing_disk, full_tmpfs, directory_goes_away, read_only_directory, damaged_checkpoints,
+         reference_for_disks, failing_disk, interrupted_calls_do_not_fail_a_run, full_tmpfs, directory_goes_away, read_only_directory, damaged_checkpoints,
          changed_corpus, bad_corpora, bad_options, output_shapes, a_bar_on_a_terminal, a_terminal_that_goes_away,
          a_renamed_run_goes_on_in_its_directory, a_directory_that_was_replaced_ends_the_run, leftovers_without_a_config,
          a_checkpoint_of_another_run_is_refused, runs_from_before_ids, damaged_files_of_a_run, unfinished_files_are_cleaned]

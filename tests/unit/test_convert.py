@@ -307,6 +307,30 @@ def an_interrupt_leaves_nothing():
         assert os.listdir(".") == [], os.listdir(".")
 
 
+@test
+def what_a_kill_leaves_is_removed_by_the_next_start():
+    litter = []
+    for out in ("m.gguf", "m.bin", "d"):
+        p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        end = time.time() + 30 * SLOW
+        while not any(x.startswith(".%s." % out) for x in os.listdir(".")) and time.time() < end:
+            time.sleep(0.02)
+        p.kill()
+        p.communicate(timeout=60 * SLOW)
+        litter += [x for x in os.listdir(".") if x.startswith(".%s." % out)]
+        if out != "d":
+            assert len([x for x in os.listdir(".") if x == litter[-1]]) == 1
+    assert len(litter) == 3, litter
+    left = [x for x in os.listdir(".")]  # each start has removed what the one before left, but the last one's is there
+    assert len(left) == 1, left
+    owner = left[0][len(".d."):]
+    open("..keep", "w").close()
+    for kind in ("training.png", "0123.view", "t.mp"):  # as figures, the workbench's memory and traces leave them
+        open(".%s.%s" % (kind, owner), "w").close()
+    run("convert", "random:tiny", "-o", "t.gguf", "method=dense")
+    assert sorted(os.listdir(".")) == ["..keep", "t.gguf"], os.listdir(".")
+
+
 def chats(model, *words):
     return run("generate", model, "--chat", "--prompt", "hi", "max_tokens=4", "temperature=0", *words)
 
