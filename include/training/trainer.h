@@ -97,6 +97,9 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
 /* Makes runs/NAME with config.yaml and meta.json; DS_EEXIST when it is there, also when another process was faster. */
 int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
                    const char *version, const char *parent, struct err *e) DS_CHECK;
+/* The same around a checkpoint (without a run_id), its tokenizer and live settings that were put there for the run to begin with. */
+int trainer_create_begun(const char *dir, const struct train_config *config, int argc, char **argv,
+                         const char *version, const char *parent, struct err *e) DS_CHECK;
 /* Takes back what trainer_create made: for a run that could not begin.  Files of others stay. */
 void trainer_discard(const char *dir);
 /* With resume: config.yaml when it was lost or keys were changed, meta.json when it cannot be read. */
@@ -119,8 +122,8 @@ void trainer_home_close(int home); /* -1 is allowed */
 int trainer_home_is_gone(const struct trainer *t);
 /* DS_ENOTFOUND when it is gone; notes a rename, once. */
 int trainer_home_check(struct trainer *t, struct err *e) DS_CHECK;
-/* DS_EEXIST when files of a run are there. */
-int trainer_home_is_empty(const char *dir, struct err *e) DS_CHECK;
+/* DS_EEXIST when files of a run are there; has_begun: other ones than checkpoints, tokenizer and live settings. */
+int trainer_home_is_empty(const char *dir, int has_begun, struct err *e) DS_CHECK;
 /* t->run_id: the log's, else that of the newest checkpoint, else a new one. */
 int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK;
 /* What cannot be read makes way for its repair: renamed to PATH.broken. */
@@ -132,6 +135,10 @@ int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
 /* Decides what checkpoints hold (train.save): behind the weights, before the first checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.json of the run */
+/* What a log says was set while the run ran, in order: each event "set". */
+int trainer_live_from_log(const char *dir,
+                          void (*each)(void *ctx, const char *key, double value, int64_t step),
+                          void *ctx, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */

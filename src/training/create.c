@@ -90,12 +90,13 @@ static void discard(const char *dir, int home)
         rmdir(dir); /* unless others keep something there, the output of a detached run for one */
 }
 
-int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
-                   const char *version, const char *parent, struct err *e)
+/* has_begun: a checkpoint, its tokenizer and settings may be there already. */
+static int create(const char *dir, int has_begun, const struct train_config *config, int argc,
+                  char **argv, const char *version, const char *parent, struct err *e)
 {
     char path[1100];
     struct runlog_writer *lock = NULL;
-    int home = -1, rc = trainer_home_is_empty(dir, e);
+    int home = -1, rc = trainer_home_is_empty(dir, has_begun, e);
     if (rc == 0)
         rc = fs_mkdirs(dir, e);
     if (rc == 0) /* of two that start at once, one writes and the other then sees its files */
@@ -105,7 +106,7 @@ int trainer_create(const char *dir, const struct train_config *config, int argc,
     if (rc == 0)
         rc = runlog_writer_open(&lock, path, e);
     if (rc == 0)
-        rc = trainer_home_is_empty(dir, e);
+        rc = trainer_home_is_empty(dir, has_begun, e);
     if (rc < 0)
         goto out;
     rc = trainer_write_config(dir, config, e);
@@ -117,6 +118,18 @@ out:
     runlog_writer_close(lock);
     trainer_home_close(home);
     return rc;
+}
+
+int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
+                   const char *version, const char *parent, struct err *e)
+{
+    return create(dir, 0, config, argc, argv, version, parent, e);
+}
+
+int trainer_create_begun(const char *dir, const struct train_config *config, int argc, char **argv,
+                         const char *version, const char *parent, struct err *e)
+{
+    return create(dir, 1, config, argc, argv, version, parent, e);
 }
 
 void trainer_discard(const char *dir)

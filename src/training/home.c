@@ -88,13 +88,13 @@ int trainer_set_aside(const char *path, struct err *e)
 }
 
 /* Of what this run writes, nothing may be there already. */
-int trainer_home_is_empty(const char *dir, struct err *e)
+int trainer_home_is_empty(const char *dir, int has_begun, struct err *e)
 {
-    static const char *const name[] = {"config.yaml", "checkpoints", "tokenizer.json", "best.json",
-                                       "live.json",   "meta.json",   "log.mp"};
+    static const char *const name[] = {"config.yaml", "log.mp",         "meta.json", "best.json",
+                                       "checkpoints", "tokenizer.json", "live.json"};
     char path[1100];
     struct stat st;
-    for (size_t i = 0; i < DS_LEN(name); i++) {
+    for (size_t i = 0; i < (has_begun ? 4 : DS_LEN(name)); i++) {
         int rc = fs_join(path, sizeof path, dir, name[i], e);
         if (rc < 0)
             return rc;

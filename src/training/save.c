@@ -43,7 +43,7 @@ int trainer_keep_live(const struct trainer *t, struct err *e)
     int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
                       : fs_join(path, sizeof path, t->dir, "live.json", e);
     if (rc == 0)
-        rc = fs_write_file(path, s.p, s.len, e);
+        rc = fs_replace_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
 }
@@ -229,8 +229,28 @@ static int is_overridden(const struct trainer *t, const char *key)
     return 0;
 }
 
+static void set_again(void *ctx, const char *key, double value, int64_t step)
+{
+    struct trainer *t = ctx;
+    struct err why = {0};
+    (void)step;
+    if (!is_overridden(t, key) && trainer_set(t, key, value, &why) < 0)
+        log_warn("%s", why.text); /* it was accepted once: the configuration has changed */
+}
+
+/* live.json is there but cannot be read. */
+static int recover_live(struct trainer *t, const char *path, const char *why, struct err *e)
+{
+    log_warn("%s; what was set while the run ran is taken from log.mp", why);
+    int rc = trainer_set_aside(path, e);
+    if (rc == 0)
+        rc = trainer_live_from_log(t->dir, set_again, t, e);
+    return rc == 0 ? trainer_keep_live(t, e) : rc;
+}
+
 static int apply_live(struct trainer *t, struct err *e)
 {
+    struct err why = {0};
     char path[1200];
     const char *key;
     const struct json_node *v;
@@ -238,7 +258,8 @@ static int apply_live(struct trainer *t, struct err *e)
     int rc = fs_join(path, sizeof path, t->dir, "live.json", e);
     if (rc < 0 || !fs_exists(path))
         return rc;
-    rc = json_read_file(&j, path, 1 << 20, e);
+    if (json_read_file(&j, path, 1 << 20, &why) < 0)
+        return recover_live(t, path, why.text, e);
     for (size_t i = 0; rc == 0 && (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++)
         if (!is_overridden(t, key))
             rc = trainer_set(t, key, hex_num(v, (double)NAN), e);

@@ -34,9 +34,13 @@ static int f_open(const char *p, int flags, mode_t mode)
 {
     return fails() ? -1 : real->open(p, flags, mode);
 }
+static size_t bytes_read;
+
 static ssize_t f_read(int fd, void *b, size_t n)
 {
-    return fails() ? -1 : real->read(fd, b, n);
+    ssize_t got = fails() ? -1 : real->read(fd, b, n);
+    bytes_read += got > 0 ? (size_t)got : 0;
+    return got;
 }
 static int f_fsync(int fd)
 {
@@ -309,6 +313,74 @@ T(the_only_checkpoint_survives_a_kill_between_the_renames)
             t_ok(checkpoint_prune(root, 1, -1, 0, &e), &e);
         t_true(only_checkpoint(root) == (status ? 1 : 7));
     }
+}
+
+/* What is behind a save: the same tx clears the others away. */
+static int save_and_prune(const char *root, int64_t step, const char *run_id, struct err *e)
+{
+    struct checkpoint_tx tx;
+    static char bytes[1 << 20];
+    char p[1200];
+    int rc = checkpoint_begin(&tx, root, step, 0, e);
+    if (rc < 0)
+        return rc;
+    snprintf(tx.run_id, sizeof tx.run_id, "%s", run_id);
+    rc = fs_join(p, sizeof p, tx.dir, "model.safetensors", e);
+    if (rc == 0)
+        rc = fs_write_file(p, bytes, sizeof bytes, e);
+    if (rc == 0)
+        rc = checkpoint_commit(&tx, e);
+    checkpoint_abort(&tx);
+    return rc == 0 ? checkpoint_prune_behind(&tx, 2, -1, 0, e) : rc;
+}
+
+T(a_save_reads_each_file_once)
+{
+    char root[512];
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    for (int step = 1; step <= 4; step++) {
+        fail_at(0, 0, 0);
+        bytes_read = 0;
+        t_ok(save_and_prune(root, step, "0123456789abcdef", &e), &e);
+        t_truef(bytes_read >= 1 << 20 && bytes_read < (1 << 20) + 4096, "step %d: %zu bytes", step,
+                bytes_read);
+    }
+    fail_at(-1, 0, 0);
+    char **names;
+    size_t n;
+    t_ok(fs_list(root, &names, &n, &e), &e);
+    t_eq((int)n, 2);
+    fs_list_free(names, n);
+}
+
+T(checkpoints_of_another_run_are_neither_replaced_nor_removed)
+{
+    char root[512], dir[600], id[CHECKPOINT_RUN_ID];
+    struct err e = {0};
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(save_and_prune(root, 1, "aaaa", &e), &e);
+    t_ok(save_and_prune(root, 9, "aaaa", &e), &e);
+    t_fails(save_and_prune(root, 9, "bbbb", &e), &e, DS_EFORMAT, "aaaa");
+    t_true(strstr(e.text, "bbbb") != NULL);
+    for (int step = 2; step <= 5; step++)
+        t_ok(save_and_prune(root, step, "bbbb", &e), &e);
+    static const struct {
+        int step;
+        const char *id; /* NULL = pruned */
+    } want[] = {{1, "aaaa"}, {2, NULL}, {3, NULL}, {4, "bbbb"}, {5, "bbbb"}, {9, "aaaa"}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        snprintf(dir, sizeof dir, "%s/step-%08d", root, want[i].step);
+        t_truef(fs_exists(dir) == (want[i].id != NULL), "step %d", want[i].step);
+        if (want[i].id) {
+            t_ok(checkpoint_run_id(dir, id, &e), &e);
+            t_str(id, want[i].id);
+        }
+    }
+    t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id belongs to any run */
+    snprintf(dir, sizeof dir, "%s/step-00000006", root);
+    t_ok(checkpoint_check_run(dir, "bbbb", &e), &e);
 }
 
 T(a_manifest_cannot_point_outside)

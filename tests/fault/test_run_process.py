@@ -798,6 +798,41 @@ def damaged_files_of_a_run():
             check(kept == ([name + ".broken"] if how in ("half", "directory", "fifo") else []), what + ": kept", str(kept))
             status, out, err = train("--resume", "hurt", "--quiet")
             check(status == 0 and "warning" not in err, what + ": and that was all", err)
+    keys = TINY + ["train.steps=70", "train.keep=10", "seed=3"]
+    p = start(*keys, "--run", "set", "--quiet")
+    wait_for(is_up("set"))
+    ask("set", "pause")
+    ask("set", "set lr 0.0007")
+    step = step_of("set")
+    ask("set", "set edp.threshold_offset 0.01")
+    check(ask("set", "checkpoint").startswith("ok"), "checkpoint")
+    ask("set", "resume")
+    check(finish(p)[0] == 0, "with settings")
+    want = weights("set", 70)
+    for name in os.listdir(path("set", "checkpoints")):
+        if int(name[5:]) > max(step, 20):
+            shutil.rmtree(path("set", "checkpoints", name))
+    shutil.copytree(path("set"), path("set-part"))
+    for how in ("empty", "half", "directory"):
+        shutil.rmtree(path("set"))
+        shutil.copytree(path("set-part"), path("set"))
+        damage(path("set", "live.json"), how)
+        status, out, err = train("--resume", "set", "--quiet")
+        check(status == 0 and "live.json" in err and weights("set", 70) == want, "live settings of the log, " + how, err)
+        check(json.load(open(path("set", "live.json"))), "and back in live.json")
+    def evaluate(run):
+        p = subprocess.run([PROGRAM, "eval", path(run), "tokens=64", "--json"], env=environment(), capture_output=True, timeout=60 * SLOW)
+        check(p.returncode == 0, "eval", repr(p.stderr))
+        x = json.loads(p.stdout)
+        return (x["loss"], x["tokens"]), p.stderr.decode()
+    good, err = evaluate("part")
+    check(err == "", "no warning", err)
+    for name in ("config.yaml", "best.json"):
+        shutil.rmtree(path("hurt"))
+        shutil.copytree(path("part"), path("hurt"))
+        damage(path("hurt", name), "empty")
+        got, err = evaluate("hurt")
+        check(got == good and name in err and err.count("warning") == 1, "an evaluation with an empty " + name, err)
     shutil.rmtree(path("hurt"))
     shutil.copytree(path("part"), path("hurt"))
     open(path("hurt", "config.yaml"), "w").write(text[:text.index("model:")])   # whole lines, and YAML still
