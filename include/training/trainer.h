@@ -46,6 +46,13 @@ struct step_report {
     const char *first_bad;
 };
 
+/* A setting changed while the run was running: it holds from step + 1 on. */
+struct live_setting {
+    char key[64];
+    double value;
+    int64_t step;
+};
+
 struct trainer {
     struct train_config config;
     char dir[1024], name[65];
@@ -70,11 +77,9 @@ struct trainer {
     int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures,
         told_unready;
     const char *version;
-    struct {
-        char key[64];
-        double value;
-    } live[16]; /* settings changed while running, kept in live.json */
+    struct live_setting live[64]; /* kept in live.json, oldest first; the last of a key holds */
     int n_live;
+    int64_t saved_step; /* of the newest checkpoint that this process wrote or began from; -1 none */
     const char *const
         *override; /* borrowed, with resume: keys given anew, which live.json no longer rules */
     int n_override;
@@ -101,18 +106,34 @@ int trainer_write_config(const char *dir, const struct train_config *config,
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
-/* A live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio").  It stays for the
- * rest of the run, also over a resume (trainer_keep_live). */
+/* A live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"), within the range of its row in
+ * the option table.  It stays for the rest of the run, also over a resume (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
+/* What can be said of it before it is set. */
+int trainer_check_set(const struct trainer *t, const char *key, double value,
+                      struct err *e) DS_CHECK;
+/* 1 when the value is so far from the current one that a user should confirm it; why: one line. */
+int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
+/* Forgets what was set after `step`, in memory and in live.json; told: what it was ("" nothing). */
+int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
+/* command.c: opens control.sock; its lines, as control.h calls for them; ctx is the trainer. */
+int trainer_listen(struct trainer *t, struct err *e) DS_CHECK;
+void trainer_obey(void *ctx, const char *line, struct str *answer);
+void trainer_obeyed(void *ctx, int64_t id, const char *line, const char *answer);
+void trainer_tell_status(struct trainer *t);
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
 /* When the weights are there: the forms that products want. */
 int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
+/* sound.c: may this be resumed from?  DS_ENUMERIC when trained values, moments or the newest validation loss are not
+ * finite. */
+int trainer_check_sound(const struct trainer *t, struct err *e) DS_CHECK;
 /* Decides what checkpoints hold (train.save): behind the weights, before the first checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
-int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.json of the run */
+int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.c: live.json of the run */
+int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK;      /* what it holds, at a resume */
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */
