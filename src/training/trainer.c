@@ -39,12 +39,12 @@ static void poison(struct trainer *t)
         ps->p[i].grad[0] = (real)NAN;
 }
 
-/* DEPTHSCOPE_FAIL=slow:N makes step N take three seconds longer, to test who waits for it. */
+/* DEPTHSCOPE_FAIL=slow:N makes step N take two seconds longer, to test who waits for it. */
 static void slow_down(const struct trainer *t)
 {
     struct fault_rule rule;
     if (fault_find(NULL, "slow", &rule) && fault_hits(&rule, (uint64_t)t->report.step))
-        clock_sleep(3);
+        clock_sleep(2);
 }
 
 static void forward_backward(struct trainer *t)

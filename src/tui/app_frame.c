@@ -213,6 +213,7 @@ static void draw_hints(struct app *app, struct area line)
 
 static void draw_bottom(struct app *app, struct area line)
 {
+    char waits[320];
     if (app->confirm.is_active) {
         int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD),
                           app->confirm.question);
@@ -229,6 +230,8 @@ static void draw_bottom(struct app *app, struct area line)
             char text[24];
             x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), key_print(text, app->pressed[i]));
         }
+    } else if (app_pending_text(app, waits, sizeof waits)) {
+        area_text(line, 0, 1, line.cols - 1, ink(ROLE_WARN), waits);
     } else {
         draw_hints(app, line);
     }
