@@ -46,6 +46,7 @@ struct step_report {
     const char *first_bad;
 };
 
+enum { LIVE_MAX = 64 };
 /* A setting changed while the run was running: it holds from step + 1 on. */
 struct live_setting {
     char key[64];
@@ -77,12 +78,13 @@ struct trainer {
     int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures,
         told_unready;
     const char *version;
-    struct live_setting live[64]; /* kept in live.json, oldest first; the last of a key holds */
+    struct live_setting live[LIVE_MAX]; /* kept in live.json, oldest first; the last of a key holds */
     int n_live;
     int64_t saved_step; /* of the newest checkpoint that this process wrote or began from; -1 none */
     const char *const
         *override; /* borrowed, with resume: keys given anew, which live.json no longer rules */
     int n_override;
+    char parent[65];        /* the run it was forked from, "" none: of meta.json, into the head */
     char resumed_from[128]; /* for the event behind a resume's head */
     int resumed_level;
     char started[600]; /* what train.init gave, "" = nothing was taken now */
@@ -134,6 +136,8 @@ int trainer_check_sound(const struct trainer *t, struct err *e) DS_CHECK;
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.c: live.json of the run */
 int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK;      /* what it holds, at a resume */
+/* What run `from` had set by `step`, for a run that begins with that step. */
+int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */

@@ -18,12 +18,14 @@
 #include "cli/keys.h"
 #include "cli/use.h"
 #include "cli/version.h"
+#include "training/fork.h"
 #include "training/job.h"
 #include "training/trainer.h"
 
 static struct cli_option train_cli[] = {
     {"run", 1, NULL, 0, "name of the run (default: made from the preset)"},
     {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
+    {"from", 1, NULL, 0, "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) unless it is the newest"},
     {"allow-change", 0, NULL, 0, "with --resume: go on although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
     {"json", 0, NULL, 0, "one JSON object a step on stdout; of --keys one array"},
@@ -213,65 +215,142 @@ static void name_stem(char *stem, size_t size, const struct train_config *c)
         snprintf(stem + n, size - n, "-%s", method);
 }
 
+/* mkdir is the reservation. */
+static int reserve(char *dir, size_t size, const char *name, int *is_taken, struct err *e)
+{
+    int rc = fs_join(dir, size, job_root(), name, e);
+    *is_taken = 0;
+    if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
+        return rc;
+    *is_taken = errno == EEXIST;
+    return *is_taken ? 0 : err_errno(e, "%s", dir);
+}
+
+static int check_run_name(const char *given, struct err *e)
+{
+    return fs_name_ok(given)
+               ? 0
+               : err_set(e, DS_EUSAGE,
+                         "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
+                         given);
+}
+
 /* A free name when none was given: PRESET-METHOD-1, -2, ... */
 static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir,
                       size_t size, struct err *e)
 {
     char name[128], stem[56];
     const char *given = cli_value(a, "run");
-    if (given && !fs_name_ok(given))
-        return err_set(e, DS_EUSAGE,
-                       "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
-                       given);
+    if (given && check_run_name(given, e) < 0)
+        return e->code;
     if (given)
         return fs_join(dir, size, job_root(), given, e);
     name_stem(stem, sizeof stem, c);
-    int rc = fs_mkdirs(job_root(), e);
-    for (int i = 1; rc == 0 && i < 100000; i++) { /* mkdir is the reservation */
+    int rc = fs_mkdirs(job_root(), e), is_taken = 1;
+    for (int i = 1; rc == 0 && is_taken && i < 100000; i++) {
         snprintf(name, sizeof name, "%s-%d", stem, i);
-        rc = fs_join(dir, size, job_root(), name, e);
-        if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
-            return rc;
-        if (errno != EEXIST)
-            return err_errno(e, "%s", dir);
+        rc = reserve(dir, size, name, &is_taken, e);
     }
-    if (rc < 0)
+    return rc == 0 && is_taken ? err_set(e, DS_EEXIST, "no free run name") : rc;
+}
+
+/* ---- a run that goes on, or begins with a checkpoint of another ---- */
+
+/* NAME-from-STEP, -2, ...; --run takes no other than the one it says. */
+static int choose_fork(const struct cli_args *a, const char *parent, int64_t step, char *dir,
+                       size_t size, struct err *e)
+{
+    const char *given = cli_value(a, "run"), *slash = strrchr(parent, '/');
+    char stem[64], name[80];
+    int is_taken = 1, rc = given ? check_run_name(given, e) : 0;
+    if (rc == 0)
+        rc = fs_mkdirs(job_root(), e);
+    if (rc == 0 && given)
+        rc = reserve(dir, size, given, &is_taken, e);
+    if (rc == 0 && given && is_taken)
+        rc = err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir);
+    if (given || rc < 0)
         return rc;
-    return err_set(e, DS_EEXIST, "no free run name");
+    snprintf(stem, sizeof stem, "%.36s-from-%lld", slash ? slash + 1 : parent, (long long)step);
+    for (int i = 1; rc == 0 && is_taken && i < 1000; i++) {
+        snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", stem, i);
+        rc = reserve(dir, size, name, &is_taken, e);
+    }
+    return rc == 0 && is_taken ? err_set(e, DS_EEXIST, "%s: no free name for a fork", stem) : rc;
+}
+
+static int check_overrides(const struct cli_args *a, struct err *e)
+{
+    return a->n_override == 0 || cli_flag(a, "allow-change")
+               ? 0
+               : err_set(e, DS_EUSAGE,
+                         "--resume takes the run's own configuration; --allow-change lets %s "
+                         "change it",
+                         a->override[0]);
+}
+
+static int fork_run(const struct cli_args *a, struct train_config *c, const struct fork_point *p,
+                    char *dir, size_t size, int argc, char **argv, struct err *e)
+{
+    char parent[1024];
+    str_copy(parent, sizeof parent, dir);
+    int rc = choose_fork(a, parent, p->step, dir, size, e);
+    if (rc == 0)
+        rc = fork_make(dir, parent, p, c, argc, argv, DEPTHSCOPE_VERSION, e);
+    if (rc == 0)
+        log_info("%s: a new run that begins with step %lld of %s", dir, (long long)p->step, parent);
+    return rc;
+}
+
+static int prepare_resume(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
+                          int argc, char **argv, struct err *e)
+{
+    const char *resume = cli_value(a, "resume"), *from = cli_value(a, "from");
+    char path[1100];
+    struct fork_point p = {0};
+    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
+                               : fs_join(dir, size, job_root(), resume, e);
+    for (size_t n = strlen(dir); rc == 0 && n > 1 && dir[n - 1] == '/'; n--)
+        dir[n - 1] = '\0';
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
+    if (rc == 0 && !fs_exists(path))
+        rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
+    if (rc == 0 && from)
+        rc = fork_find(&p, dir, from, e);
+    int forks = from && (!p.is_newest || cli_value(a, "run"));
+    if (rc == 0 && cli_value(a, "run") && !from)
+        rc = err_set(e, DS_EUSAGE, "--resume continues %s itself; --from best|STEP begins a new "
+                                   "run, which --run names", resume);
+    if (rc == 0 && !forks) /* a new run may have other keys than its parent */
+        rc = check_overrides(a, e);
+    if (rc == 0)
+        rc = train_config_read(c, path, a->override, (size_t)a->n_override, e);
+    return rc == 0 && forks ? fork_run(a, c, &p, dir, size, argc, argv, e) : rc;
 }
 
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
                    int argc, char **argv, struct err *e)
 {
-    const char *resume = cli_value(a, "resume"), **preset = NULL;
-    char path[1100];
+    const char **preset = NULL;
     size_t presets = 0;
     int rc = cli_presets(a, &preset, &presets, e);
-    if (rc < 0)
-        return rc;
-    const char *first = presets ? preset[0] : NULL;
-    if (!resume) {
+    if (rc == 0 && cli_value(a, "resume") && presets > 0)
+        rc = err_set(e, DS_EUSAGE, "--resume takes the run's own configuration, not a preset (%s)",
+                     preset[0]);
+    else if (rc == 0 && cli_value(a, "resume"))
+        rc = prepare_resume(a, c, dir, size, argc, argv, e);
+    else if (rc == 0 && cli_value(a, "from"))
+        rc = err_set(e, DS_EUSAGE, "--from %s: which run? --resume NAME", cli_value(a, "from"));
+    else if (rc == 0) {
         rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
-        mem_free(preset);
         if (rc == 0)
             rc = choose_dir(a, c, dir, size, e);
         if (rc == 0)
             rc = trainer_create(dir, c, argc, argv, DEPTHSCOPE_VERSION, cli_value(a, "parent"), e);
-        return rc;
     }
     mem_free(preset);
-    if (first || (a->n_override > 0 && !cli_flag(a, "allow-change")))
-        return err_set(
-            e, DS_EUSAGE,
-            "--resume takes the run's own configuration; --allow-change lets %s change it",
-            first ? first : a->override[0]);
-    rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
-                           : fs_join(dir, size, job_root(), resume, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
-    if (rc == 0 && !fs_exists(path))
-        rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
-    return rc == 0 ? train_config_read(c, path, a->override, (size_t)a->n_override, e) : rc;
+    return rc;
 }
 
 static int exit_status(int rc, const struct err *e, const struct progress *p)

@@ -140,31 +140,83 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 
 /* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints.
  * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it exactly. */
-int trainer_keep_live(const struct trainer *t, struct err *e)
+static void print_live(struct str *s, const struct live_setting *v, int n)
+{
+    str_add(s, "{");
+    for (int i = 0, keys = 0; i < n; i++) {
+        int is_first = 1;
+        for (int k = 0; k < i && is_first; k++)
+            is_first = strcmp(v[k].key, v[i].key) != 0;
+        if (!is_first)
+            continue;
+        str_addf(s, "%s\n  \"%s\": [", keys++ ? "," : "", v[i].key);
+        for (int k = i, same = 0; k < n; k++)
+            if (strcmp(v[k].key, v[i].key) == 0)
+                str_addf(s, "%s[%" PRId64 ", \"%a\"]", same++ ? ", " : "", v[k].step, v[k].value);
+        str_add(s, "]");
+    }
+    str_add(s, "\n}\n");
+}
+
+static int write_live(const char *dir, const struct live_setting *v, int n, struct err *e)
 {
     char path[1200];
     struct str s = {0};
-    str_add(&s, "{");
-    for (int i = 0, keys = 0; i < t->n_live; i++) {
-        int is_first = 1;
-        for (int k = 0; k < i && is_first; k++)
-            is_first = strcmp(t->live[k].key, t->live[i].key) != 0;
-        if (!is_first)
-            continue;
-        str_addf(&s, "%s\n  \"%s\": [", keys++ ? "," : "", t->live[i].key);
-        for (int k = i, n = 0; k < t->n_live; k++)
-            if (strcmp(t->live[k].key, t->live[i].key) == 0)
-                str_addf(&s, "%s[%" PRId64 ", \"%a\"]", n++ ? ", " : "", t->live[k].step,
-                         t->live[k].value);
-        str_add(&s, "]");
-    }
-    str_add(&s, "\n}\n");
+    print_live(&s, v, n);
     int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
-                      : fs_join(path, sizeof path, t->dir, "live.json", e);
+                      : fs_join(path, sizeof path, dir, "live.json", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
+}
+
+static void add_live(struct live_setting *v, int *n, const char *key, const struct json_node *value,
+                     int64_t step)
+{
+    const char *text = json_str(value, NULL);
+    if (*n == LIVE_MAX)
+        return;
+    v[*n] = (struct live_setting){.value = text ? strtod(text, NULL) : (double)NAN, .step = step};
+    str_copy(v[*n].key, sizeof v[*n].key, key);
+    ++*n;
+}
+
+/* None when there is no file.  Older runs have one value for a key, and no step. */
+static int read_live(const char *dir, struct live_setting *v, int *n, struct err *e)
+{
+    char path[1200];
+    const char *key;
+    const struct json_node *x;
+    struct json *j = NULL;
+    int rc = fs_join(path, sizeof path, dir, "live.json", e);
+    *n = 0;
+    if (rc < 0 || !fs_exists(path))
+        return rc;
+    rc = json_read_file(&j, path, 1 << 20, e);
+    for (size_t i = 0; rc == 0 && (x = json_member(json_root(j), i, &key, NULL)) != NULL; i++) {
+        if (json_kind_of(x) != JSON_KIND_ARRAY)
+            add_live(v, n, key, x, 0);
+        for (size_t k = 0; json_kind_of(x) == JSON_KIND_ARRAY && k < json_len(x); k++)
+            add_live(v, n, key, json_at(json_at(x, k), 1), json_int(json_at(json_at(x, k), 0), 0));
+    }
+    json_free(j);
+    return rc;
+}
+
+int trainer_keep_live(const struct trainer *t, struct err *e)
+{
+    return write_live(t->dir, t->live, t->n_live, e);
+}
+
+int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e)
+{
+    struct live_setting v[LIVE_MAX];
+    int n = 0, kept = 0, rc = read_live(from, v, &n, e);
+    for (int i = 0; rc == 0 && i < n; i++)
+        if (v[i].step < step)
+            v[kept++] = v[i];
+    return rc == 0 && kept > 0 ? write_live(to, v, kept, e) : rc;
 }
 
 /* Did the command line of this resume name the key?  "++train.lr=..." does. */
@@ -179,44 +231,20 @@ static int is_overridden(const struct trainer *t, const char *key)
     return 0;
 }
 
-static double hex_num(const struct json_node *n)
-{
-    const char *s = json_str(n, NULL);
-    return s ? strtod(s, NULL) : (double)NAN;
-}
-
-/* Runs of before have one value for a key, and no step. */
-static int apply_key(struct trainer *t, const char *key, const struct json_node *v, struct err *e)
-{
-    size_t n = json_kind_of(v) == JSON_KIND_ARRAY ? json_len(v) : 0;
-    if (json_kind_of(v) != JSON_KIND_ARRAY)
-        return trainer_set(t, key, hex_num(v), e);
-    for (size_t i = 0; i < n; i++) {
-        int rc = trainer_set(t, key, hex_num(json_at(json_at(v, i), 1)), e);
-        if (rc < 0)
-            return rc;
-        t->live[t->n_live - 1].step = json_int(json_at(json_at(v, i), 0), 0);
-    }
-    return 0;
-}
-
 int trainer_apply_live(struct trainer *t, struct err *e)
 {
-    char path[1200];
-    const char *key;
-    const struct json_node *v;
-    struct json *j = NULL;
-    int rc = fs_join(path, sizeof path, t->dir, "live.json", e);
-    if (rc < 0 || !fs_exists(path))
-        return rc;
-    rc = json_read_file(&j, path, 1 << 20, e);
-    for (size_t i = 0; rc == 0 && (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++)
-        if (!is_overridden(t, key))
-            rc = apply_key(t, key, v, e);
-    json_free(j);
-    if (rc == 0 && t->n_override > 0)
+    struct live_setting v[LIVE_MAX];
+    int n = 0, rc = read_live(t->dir, v, &n, e);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        if (is_overridden(t, v[i].key))
+            continue;
+        rc = trainer_set(t, v[i].key, v[i].value, e);
+        if (rc == 0)
+            t->live[t->n_live - 1].step = v[i].step;
+    }
+    if (rc == 0 && n > 0 && t->n_override > 0)
         rc = trainer_keep_live(t, e);
-    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
+    return rc < 0 ? err_add(e, rc, "%s/live.json", t->dir) : 0;
 }
 
 int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e)

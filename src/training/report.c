@@ -123,6 +123,8 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_int(r, "format", 1);
     record_str(r, "version", t->version);
     record_str(r, "run", t->name);
+    if (t->parent[0])
+        record_str(r, "parent", t->parent);
     record_bool(r, "resume", resume);
     record_str(r, "method", t->model->config.method);
     record_int(r, "layers", t->model->config.layers);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "training/fork.h"
 #include "training/start.h"
 
 static double lr_at(const struct train_options *o, int64_t step)
@@ -413,6 +414,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
     if (rc == 0 && resume && t->n_override > 0) /* the change holds from now on */
         rc = trainer_write_config(dir, &t->config, e);
+    fork_read_parent(dir, t->parent, sizeof t->parent);
     if (rc == 0)
         rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
