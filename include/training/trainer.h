@@ -40,7 +40,7 @@ struct train_state {
 struct step_report {
     int64_t step;
     double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
-        val_loss, bits_per_byte, time_ratio, mfu;
+        val_loss, bits_per_byte, time_ratio, val_flops_ratio, mfu;
     double ms[ACCOUNT_STEP];     /* step_ms is their sum without ACCOUNT_RECORD */
     int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
     const char *first_bad;
@@ -88,8 +88,10 @@ struct trainer {
     char resumed_from[128]; /* for the event behind a resume's head */
     int resumed_level;
     char started[600]; /* what train.init gave, "" = nothing was taken now */
-    /* called after every step, and for notes; may be NULL */
+    /* called after every step; may be NULL */
     void (*on_step)(void *ctx, const struct trainer *t);
+    /* what it does now that is no step and may take long: "final evaluation"; may be NULL */
+    void (*on_phase)(void *ctx, const struct trainer *t, const char *what);
     void *ctx;
 };
 

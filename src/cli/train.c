@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/eta.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -64,8 +65,9 @@ static void catch_signals(void)
 enum shape { SHAPE_QUIET, SHAPE_JSON, SHAPE_BAR, SHAPE_LINES };
 struct progress {
     enum shape shape;
-    double started, last;
-    int64_t first_step;
+    double last;
+    double step_ms[ETA_STEPS]; /* of the newest steps, in any order */
+    size_t steps;              /* of this process */
     int drawn;
 };
 
@@ -134,20 +136,40 @@ static int columns(void)
     return ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
-static void describe_step(const struct trainer *t, char *out, size_t size, double left)
+/* Seconds for the steps that are left, from the newest of this process. */
+static double time_left(const struct progress *p, const struct trainer *t)
 {
-    char speed[16], eta[16];
-    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s  eta %s",
-             (long long)t->state.step, (long long)t->config.train.steps, t->report.loss,
-             100 * t->report.block_ratio, str_si(speed, t->report.tok_s), str_duration(eta, left));
+    double share = account_share(&t->account, ACCOUNT_EVALUATION) +
+                   account_share(&t->account, ACCOUNT_CHECKPOINT);
+    return eta_seconds(p->step_ms, p->steps < ETA_STEPS ? p->steps : ETA_STEPS, share,
+                       (double)(t->config.train.steps - t->state.step));
 }
 
-static void bar(const struct trainer *t, double left)
+/* phase: what it does now in place of a step, or NULL. */
+static void describe_step(const struct progress *p, const struct trainer *t, char *out, size_t size,
+                          const char *phase)
+{
+    char speed[16], eta[16], end[32] = "";
+    double left = time_left(p, t);
+    if (phase) { /* short: it has to fit on a line of 80 columns */
+        snprintf(out, size, "step %lld/%lld  loss %.4f  %s ...", (long long)t->state.step,
+                 (long long)t->config.train.steps, t->report.loss, phase);
+        return;
+    }
+    if (t->state.step < t->config.train.steps && isfinite(left))
+        snprintf(end, sizeof end, "  eta %s", str_duration(eta, left));
+    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s%s",
+             (long long)t->state.step, (long long)t->config.train.steps, t->report.loss,
+             100 * t->report.block_ratio, str_si(speed, t->report.tok_s), end);
+}
+
+static void bar(struct progress *p, const struct trainer *t, const char *phase)
 {
     enum { BAR = 20 };
     char text[256], cells[BAR + 1];
     int done = (int)(BAR * t->state.step / t->config.train.steps);
-    describe_step(t, text, sizeof text, left);
+    describe_step(p, t, text, sizeof text, phase);
+    p->drawn = 1;
     for (int i = 0; i < BAR; i++)
         cells[i] = i < done ? '#' : '.';
     cells[BAR] = '\0';
@@ -159,20 +181,18 @@ static void bar(const struct trainer *t, double left)
 static void on_step(void *ctx, const struct trainer *t)
 {
     struct progress *p = ctx;
-    double now = clock_mono(), done = (double)(t->state.step - p->first_step);
-    double left =
-        done > 0 ? (now - p->started) / done * (double)(t->config.train.steps - t->state.step) : 0;
+    double now = clock_mono();
+    p->step_ms[p->steps++ % ETA_STEPS] = t->report.step_ms + t->report.ms[ACCOUNT_RECORD];
     int last = t->state.step == t->config.train.steps;
     if (p->shape == SHAPE_JSON)
         json_line(t);
     if (p->shape == SHAPE_BAR && (now - p->last > 0.1 || last)) {
-        bar(t, left);
-        p->drawn = 1;
+        bar(p, t, NULL);
         p->last = now;
     }
     if (p->shape == SHAPE_LINES && (t->report.has_val || now - p->last > 5 || last)) {
         char text[256];
-        describe_step(t, text, sizeof text, left);
+        describe_step(p, t, text, sizeof text, NULL);
         printf("%s", text);
         if (t->report.has_val)
             printf("  val %.4f  %.3f bits/byte", t->report.val_loss, t->report.bits_per_byte);
@@ -180,6 +200,48 @@ static void on_step(void *ctx, const struct trainer *t)
         fflush(stdout);
         p->last = now;
     }
+}
+
+static void on_phase(void *ctx, const struct trainer *t, const char *what)
+{
+    struct progress *p = ctx;
+    if (p->shape == SHAPE_BAR && p->steps > 0) {
+        bar(p, t, what);
+        p->last = clock_mono();
+    }
+}
+
+static void end_bar(struct progress *p)
+{
+    if (p->drawn)
+        fputc('\n', stderr);
+    p->drawn = 0;
+}
+
+/* What a finished run gave, where it is, and what one does with it. */
+static void print_end(const struct trainer *t, struct progress *p)
+{
+    const struct step_report *s = &t->report;
+    char took[16];
+    end_bar(p);
+    printf("%s: done, %lld steps, %s of training\n", t->name, (long long)t->state.step,
+           str_duration(took, t->state.seconds));
+    if (s->has_val) {
+        printf("  val loss %.4f", s->val_loss);
+        if (isfinite(s->bits_per_byte))
+            printf(", %.3f bits/byte", s->bits_per_byte);
+        printf("; FLOPs %.3f of the dense model", s->val_flops_ratio);
+        if (isfinite(s->time_ratio))
+            printf(", time %.3f", s->time_ratio);
+        putchar('\n');
+    }
+    if (t->state.best_step >= 0 && t->state.best_step != t->state.step)
+        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", t->dir,
+               (long long)t->state.step, (long long)t->state.best_step);
+    else
+        printf("  %s/checkpoints/step-%08lld\n", t->dir, (long long)t->state.step);
+    printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", t->dir, t->dir);
+    fflush(stdout);
 }
 
 static enum shape choose_shape(const struct cli_args *a)
@@ -353,15 +415,14 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
     return rc;
 }
 
-static int exit_status(int rc, const struct err *e, const struct progress *p)
+static int exit_status(int rc, const struct err *e, struct progress *p, const char *dir)
 {
-    if (p->drawn)
-        fputc('\n', stderr);
+    end_bar(p);
     if (rc == 0)
         return 0;
     if (rc != DS_ESTOP)
         return command_fail(e);
-    log_info("%s", e->text);
+    log_info("%s; continue with: depthscope train --resume %s", e->text, dir);
     return stop_signal > 0 ? 128 + stop_signal : 0;
 }
 
@@ -393,7 +454,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
         return command_fail(&e);
     }
     t = (struct trainer){
-        .stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
+        .stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .on_phase = on_phase, .ctx = &p};
     if (resume) {
         t.override = a->override;
         t.n_override = a->n_override;
@@ -414,11 +475,11 @@ static int run(const struct cli_args *a, int argc, char **argv)
     if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
         log_info("%s: all %lld steps are done; --allow-change train.steps=N goes on", t.name,
                  (long long)t.config.train.steps);
-    p.started = clock_mono();
-    p.first_step = t.state.step;
     rc = trainer_run(&t, &e);
+    if (rc == 0 && p.steps > 0 && (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES))
+        print_end(&t, &p);
     trainer_close(&t);
-    return exit_status(rc, &e, &p);
+    return exit_status(rc, &e, &p, dir);
 }
 
 int train_command(int argc, char **argv)

@@ -158,8 +158,15 @@ static void note_best(struct trainer *t)
     }
 }
 
+static void tell_phase(const struct trainer *t, const char *what)
+{
+    if (t->on_phase)
+        t->on_phase(t->ctx, t, what);
+}
+
 static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
 {
+    tell_phase(t, final ? "final evaluation" : "evaluation");
     enum account_part was = account_enter(&t->account, ACCOUNT_EVALUATION);
     int rc = trainer_evaluate(t, tokens, final, e);
     account_enter(&t->account, was);
@@ -192,6 +199,7 @@ static int save_now(struct trainer *t, struct err *e)
     if (is_sound)
         note_best(t);
     if (rc == 0) { /* training goes on also without: the next save is another try */
+        tell_phase(t, "writing the checkpoint");
         t->save_failed = !is_sound || trainer_save(t, &why) < 0;
         if (t->save_failed) { /* what is not there cannot be the best */
             t->state.best_step = best_step;

@@ -410,6 +410,14 @@ def a_bar_on_a_terminal():
     check(status == 0 and b"\r[" in seen and b"\x1b[K" in seen and b"step 60/60" in seen, "bar", repr(seen[-300:]))
     for part in seen.split(b"\r"):
         check(len(part.replace(b"\x1b[K", b"").rstrip(b"\n")) <= 160, "fits", repr(part))
+    text = seen.decode()
+    check("loss " in text and "final evaluation ..." in text and "writing the checkpoint ..." in text, "what it does", text[-600:])
+    check("eta 0.00s" not in text, "no time is left at the end")
+    end = text[text.rindex("\x1b[K") + 3:].strip().splitlines()
+    check(end[0].startswith("tty-80: done, 60 steps, ") and re.match(r"  val loss \d+\.\d{4}, \d+\.\d{3} bits/byte; FLOPs 0\.\d{3} of the dense model", end[1])
+          and end[2].strip() == path("tty-80", "checkpoints", "step-00000060")
+          and end[3].startswith("  next: depthscope " + path("tty-80")) and len(end) == 4, "the end", repr(end))
+    check(train("--resume", "tty-80", "--quiet")[1] == "", "quiet is quiet")
     for columns in (1, 22, 30):
         status, seen = on_a_terminal(columns)
         check(status == 0, "narrow", repr(seen))

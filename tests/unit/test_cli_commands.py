@@ -310,7 +310,7 @@ def a_dry_run_says_what_would_be_done_and_makes_nothing():
     assert run.err.count("would start") == 2
     run("sweep", *TINY, "edp.target_ratio=0.01,0.9", "--seeds", "1", "--dry-run")
     assert run.err.index("cannot be reached") < run.err.index("would start") and run.err.count("would start") == 1, run.err
-    run("isoflop", "quick", "--budget", "1e13", "--sizes", "4x64x2", "--seeds", "1", "--dry-run")
+    run("isoflop", "quick", "--budget", "1e13", "--sizes", "8x64x2", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 1, run.err
     assert sorted(os.listdir("runs")) == before
 
