@@ -15,8 +15,8 @@ struct control;
 /* On the control thread, while control_lock is held: 1 = it answers the line at once, 0 = the line is the trainer's. */
 typedef int (*control_check_fn)(void *ctx, const char *line, struct str *answer);
 /* Listens on DIR/control.sock (mode 0600, same user only).  status: see control_tell. */
-int control_open(struct control **out, const char *dir, const char *status,
-                 control_check_fn check, void *ctx, struct err *e) DS_CHECK;
+int control_open(struct control **out, const char *dir, const char *status, control_check_fn check,
+                 void *ctx, struct err *e) DS_CHECK;
 
 /* The trainer's side. */
 struct control_calls {

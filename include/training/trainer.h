@@ -78,9 +78,11 @@ struct trainer {
     int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures,
         told_unready;
     const char *version;
-    struct live_setting live[LIVE_MAX]; /* kept in live.json, oldest first; the last of a key holds */
+    struct live_setting
+        live[LIVE_MAX]; /* kept in live.json, oldest first; the last of a key holds */
     int n_live;
-    int64_t saved_step; /* of the newest checkpoint that this process wrote or began from; -1 none */
+    int64_t
+        saved_step; /* of the newest checkpoint that this process wrote or began from; -1 none */
     const char *const
         *override; /* borrowed, with resume: keys given anew, which live.json no longer rules */
     int n_override;
@@ -136,8 +138,9 @@ int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
 int trainer_check_sound(const struct trainer *t, struct err *e) DS_CHECK;
 /* Decides what checkpoints hold (train.save): behind the weights, before the first checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
-int trainer_keep_live(const struct trainer *t, struct err *e) DS_CHECK; /* live.c: live.json of the run */
-int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK;      /* what it holds, at a resume */
+int trainer_keep_live(const struct trainer *t,
+                      struct err *e) DS_CHECK; /* live.c: live.json of the run */
+int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK; /* what it holds, at a resume */
 /* What run `from` had set by `step`, for a run that begins with that step. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;

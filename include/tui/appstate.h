@@ -120,8 +120,8 @@ void app_close_runs(struct app *app);
 int app_has_live(const struct app *app);
 int app_is_model(const char *path); /* a directory with weights and no records */
 /* app_commands.c */
-int app_poll_commands(struct app *app); /* 1 when something changed */
-int app_watch_commands(const struct app *app, struct pollfd *w); /* APP_REQUESTS_MAX at most */
+int app_poll_commands(struct app *app);                              /* 1 when something changed */
+int app_watch_commands(const struct app *app, struct pollfd *w);     /* APP_REQUESTS_MAX at most */
 int app_pending_text(const struct app *app, char *out, size_t size); /* 0: nothing is pending */
 void app_close_commands(struct app *app);
 /* app_views.c */

@@ -121,8 +121,11 @@ static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli
     char label[96], name[64], target[64];
     int is_fitted = fit_target(a, x, name, sizeof name, target, sizeof target);
     if (is_fitted && !p->quiet)
-        fprintf(stderr, "depthscope: ablate: %s cannot be reached with the layers that are always on or forced; "
-                        "%s in its place\n", x->name, name);
+        fprintf(stderr,
+                "depthscope: ablate: %s cannot be reached with the layers that are always on or "
+                "forced; "
+                "%s in its place\n",
+                x->name, name);
     if (!is_fitted)
         str_copy(name, sizeof name, x->name);
     struct batch_row *r = batch_add(p, name);

@@ -258,8 +258,7 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
                                        "is being trained by another process: waiting for it"},
                              *const would[] = {"would start", "would continue from its checkpoint",
                                                "is done already",
-                                               "is being trained by another process: would wait "
-                                               "for it"};
+                                               "is being trained by another process: would wait"};
     struct one o = {0};
     enum progress state = PROGRESS_NEW;
     char reason[512] = "", text[600];

@@ -26,7 +26,9 @@
 static struct cli_option train_cli[] = {
     {"run", 1, NULL, 0, "name of the run (default: made from the preset)"},
     {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
-    {"from", 1, NULL, 0, "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) unless it is the newest"},
+    {"from", 1, NULL, 0,
+     "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) "
+     "unless it is the newest"},
     {"allow-change", 0, NULL, 0, "with --resume: go on although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
     {"json", 0, NULL, 0, "one JSON object a step on stdout; of --keys one array"},
@@ -236,8 +238,8 @@ static void print_end(const struct trainer *t, struct progress *p)
         putchar('\n');
     }
     if (t->state.best_step >= 0 && t->state.best_step != t->state.step)
-        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", t->dir,
-               (long long)t->state.step, (long long)t->state.best_step);
+        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", t->dir, (long long)t->state.step,
+               (long long)t->state.best_step);
     else
         printf("  %s/checkpoints/step-%08lld\n", t->dir, (long long)t->state.step);
     printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", t->dir, t->dir);
@@ -382,8 +384,10 @@ static int prepare_resume(const struct cli_args *a, struct train_config *c, char
         rc = fork_find(&p, dir, from, e);
     int forks = from && (!p.is_newest || cli_value(a, "run"));
     if (rc == 0 && cli_value(a, "run") && !from)
-        rc = err_set(e, DS_EUSAGE, "--resume continues %s itself; --from best|STEP begins a new "
-                                   "run, which --run names", resume);
+        rc = err_set(e, DS_EUSAGE,
+                     "--resume continues %s itself; --from best|STEP begins a new "
+                     "run, which --run names",
+                     resume);
     if (rc == 0 && !forks) /* a new run may have other keys than its parent */
         rc = check_overrides(a, e);
     if (rc == 0)
@@ -453,8 +457,11 @@ static int run(const struct cli_args *a, int argc, char **argv)
         train_config_release(&config);
         return command_fail(&e);
     }
-    t = (struct trainer){
-        .stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .on_phase = on_phase, .ctx = &p};
+    t = (struct trainer){.stop_signal = &stop_signal,
+                         .version = DEPTHSCOPE_VERSION,
+                         .on_step = on_step,
+                         .on_phase = on_phase,
+                         .ctx = &p};
     if (resume) {
         t.override = a->override;
         t.n_override = a->n_override;

@@ -59,9 +59,9 @@ static int start(pid_t *pid, const char *const *argv, int in, int out, int err, 
         if (rc == 0)
             rc = posix_spawnattr_setsigmask(&attr, &none);
         if (rc == 0)
-            rc = posix_spawnattr_setflags(
-                &attr, (short)(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
-                               (apart ? POSIX_SPAWN_SETPGROUP : 0)));
+            rc = posix_spawnattr_setflags(&attr,
+                                          (short)(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
+                                                  (apart ? POSIX_SPAWN_SETPGROUP : 0)));
         for (int as = 0; as < 3 && rc == 0; as++)
             rc = place(&files, as == 0 ? in : as == 1 ? out : err, as);
         if (rc == 0)

@@ -100,8 +100,7 @@ static void drop(struct control *c, int i)
 {
     leave_entry(c, c->client[i].waits);
     close(c->client[i].fd);
-    memmove(&c->client[i], &c->client[i + 1],
-            (size_t)(--c->clients - i) * sizeof c->client[0]);
+    memmove(&c->client[i], &c->client[i + 1], (size_t)(--c->clients - i) * sizeof c->client[0]);
 }
 
 /* The one that has been silent for longest, of those that wait for nothing if there are any. */
@@ -263,8 +262,8 @@ static void *listen_on(void *arg)
                                             {.fd = c->wake[0], .events = POLLIN}};
         char drain[64];
         for (int i = 0; i < c->clients; i++) /* one that waits is only watched for its end */
-            p[i + 2] = (struct pollfd){.fd = c->client[i].fd,
-                                       .events = c->client[i].waits ? 0 : POLLIN};
+            p[i + 2] =
+                (struct pollfd){.fd = c->client[i].fd, .events = c->client[i].waits ? 0 : POLLIN};
         (void)poll(p, (nfds_t)c->clients + 2, next_due(c));
         while (read(c->wake[0], drain, sizeof drain) > 0) {
         }
@@ -323,8 +322,8 @@ static int start_thread(struct control *c, struct err *e)
     return failed ? err_set(e, DS_EIO, "control socket: no thread: %s", strerror(failed)) : 0;
 }
 
-int control_open(struct control **out, const char *dir, const char *status,
-                 control_check_fn check, void *ctx, struct err *e)
+int control_open(struct control **out, const char *dir, const char *status, control_check_fn check,
+                 void *ctx, struct err *e)
 {
     pthread_condattr_t attr;
     struct control *c = mem_alloc(1, sizeof *c);

@@ -60,8 +60,8 @@ int fork_find(struct fork_point *p, const char *run_dir, const char *from, struc
     char root[1100], name[40], newest[1100];
     int64_t *steps = NULL, last = -1;
     size_t n = 0, i = 0;
-    int rc = strcmp(from, "best") == 0 ? best_step(&p->step, run_dir, e)
-                                       : parse_step(&p->step, from, e);
+    int rc =
+        strcmp(from, "best") == 0 ? best_step(&p->step, run_dir, e) : parse_step(&p->step, from, e);
     if (rc == 0)
         rc = fs_join(root, sizeof root, run_dir, "checkpoints", e);
     if (rc == 0)

@@ -83,8 +83,7 @@ static int too_late(const struct job_request *r, struct err *e)
                        "no answer within %g s: process %ld is stopped or stuck (kill -CONT %ld "
                        "lets a stopped one continue)",
                        r->timeout_s, (long)c.pid, (long)c.pid);
-    return err_set(e, DS_EBUSY, "no answer within %g s: the run is stopped or stuck",
-                   r->timeout_s);
+    return err_set(e, DS_EBUSY, "no answer within %g s: the run is stopped or stuck", r->timeout_s);
 }
 
 int job_request_poll(struct job_request *r, struct str *answer, struct err *e)

@@ -283,7 +283,8 @@ static int obey(struct trainer *t, struct err *e)
 static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct str *out)
 {
     if (t->saved_step < 0) {
-        str_addf(out, "no checkpoint was written before; start again with a lower train.lr (was %g)",
+        str_addf(out,
+                 "no checkpoint was written before; start again with a lower train.lr (was %g)",
                  t->config.train.lr);
         return;
     }

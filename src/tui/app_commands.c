@@ -180,8 +180,7 @@ int app_watch_commands(const struct app *app, struct pollfd *w)
     int n = 0;
     for (int i = 0; i < app->requests; i++)
         if (app->request[i].sent && job_request_fd(app->request[i].sent) >= 0)
-            w[n++] =
-                (struct pollfd){.fd = job_request_fd(app->request[i].sent), .events = POLLIN};
+            w[n++] = (struct pollfd){.fd = job_request_fd(app->request[i].sent), .events = POLLIN};
     return n;
 }
 
