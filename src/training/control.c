@@ -21,7 +21,7 @@
 
 enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512, WAITING_MAX = 16 };
 /* A short step is over by then and the client has the result itself; after it, "pending". */
-static const double patience_s = 0.25;
+static const double patience_s = 0.5;
 
 struct client {
     int fd;

@@ -161,6 +161,20 @@ def leftovers(run):
 
 
 def ask(run, line, timeout=10):
+    """The answer; of a command that a busy machine makes wait for the end of a step, the one that is recorded then."""
+    answer = ask_once(run, line, timeout)
+    m = re.match(r"ok pending (\d+): ", answer)
+    told = []
+    def is_recorded():
+        told[:] = [x["text"] for x in events(run, "command") if x["text"].startswith(m.group(1) + " ")]
+        return bool(told)
+    if m:
+        wait_for(is_recorded)
+        answer = told[-1].split(": ", 1)[1]
+    return answer
+
+
+def ask_once(run, line, timeout=10):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(timeout * SLOW)
     s.connect(path(run, "control.sock"))

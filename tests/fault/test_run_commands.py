@@ -52,13 +52,13 @@ def a_long_step_answers_at_once_and_obeys_afterwards():
     p = start(*TINY, "train.steps=4", "--run", "long", "--quiet", DEPTHSCOPE_FAIL=SLOW_STEP)
     wait_for(is_up("long"))
     wait_for(lambda: last_step("long") == 2)
-    check(ask("long", "status").startswith("ok step 2 "), "status is known")
-    check(ask("long", "set lr 0.002") == "ok pending 1: set lr 0.002: after the current step", "pending")
-    check(ask("long", "checkpoint").startswith("ok pending 2: checkpoint"), "and the next")
-    check(ask("long", "set lr 99") == "error train.lr: 99 is outside 1e-12 to 1", "what is wrong is said at once")
-    check(ask("long", "set lr 0.5").startswith("confirm train.lr = 0.5 is 167 times the current 0.003"), "far",
-          ask("long", "set lr 0.5"))
-    check(ask("long", "garbage").startswith("error unknown command"), "and what is unknown")
+    check(ask_once("long", "status").startswith("ok step 2 "), "status is known")
+    check(ask_once("long", "set lr 0.002") == "ok pending 1: set lr 0.002: after the current step", "pending")
+    check(ask_once("long", "checkpoint").startswith("ok pending 2: checkpoint"), "and the next")
+    check(ask_once("long", "set lr 99") == "error train.lr: 99 is outside 1e-12 to 1", "what is wrong is said at once")
+    check(ask_once("long", "set lr 0.5").startswith("confirm train.lr = 0.5 is 167 times the current 0.003"), "far",
+          ask_once("long", "set lr 0.5"))
+    check(ask_once("long", "garbage").startswith("error unknown command"), "and what is unknown")
     check(last_step("long") == 2 and events("long", "set") == [], "the step was still running")
     check(finish(p)[0] == 0, "done")
     check([x["text"] for x in events("long", "command")] ==
