@@ -62,9 +62,13 @@ T(the_estimate_of_buffers_is_what_is_reserved)
         {"model.layers=8 model.dim=32 model.heads=2 model.method=edp", 64, 1, 1},
         {"model.layers=8 model.dim=32 model.heads=2 model.method=edp", 100, 1, 0},
         {"model.layers=6 model.dim=48 model.heads=3 model.method=hat", 32, 1, 1},
-        {"model.layers=4 model.dim=64 model.heads=4 model.kv_heads=2 model.method=mod model.vocab=5000", 257, 0, 0},
+        {"model.layers=4 model.dim=64 model.heads=4 model.kv_heads=2 model.method=mod "
+         "model.vocab=5000",
+         257, 0, 0},
         {"model.layers=6 model.dim=32 model.heads=2 model.method=dtf model.ffn=200", 1, 1, 1},
-        {"model.layers=40 model.dim=16 model.heads=2 model.method=dense model.position=learned model.norm=layer", 512, 0, 0},
+        {"model.layers=40 model.dim=16 model.heads=2 model.method=dense model.position=learned "
+         "model.norm=layer",
+         512, 0, 0},
     };
     for (size_t i = 0; i < DS_LEN(shape); i++) {
         struct model *m =
