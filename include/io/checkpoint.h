@@ -35,6 +35,8 @@ int checkpoint_check_run(const char *dir, const char *run_id, struct err *e) DS_
 /* Gives whole checkpoints their names back that a commit had set aside when its process ended.  checkpoint_latest and
  * checkpoint_prune begin with it; who looks at names by itself calls it before. */
 void checkpoint_recover(const char *root);
+/* Steps that have a directory, whole or not, newest first; *steps is heap (mem_free). */
+int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e) DS_CHECK;
 /* Newest step whose manifest verifies (older ones are tried, aloud); DS_ENOTFOUND when none. */
 int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
                       struct err *e) DS_CHECK;

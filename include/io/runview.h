@@ -140,8 +140,9 @@ struct runview {
     size_t n_samples;
 
     enum run_state state;
-    int64_t step;                                 /* newest */
-    double last_time;                             /* wall seconds of the newest record */
+    int64_t step;     /* newest */
+    double last_time; /* wall seconds of the newest record */
+    double head_time; /* of the newest head: this process's records are not older; 0 none */
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */
     uint64_t generation;                          /* grows whenever anything changed */
     struct runlog_reader *reader;

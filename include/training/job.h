@@ -24,9 +24,22 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
 
 /* Sends one command line ("pause", "resume", "checkpoint", "probe", "stop", "set lr 1e-4",
  * "set edp.threshold_offset 0.1", "set edp.target_ratio 0.7", "status") to RUN's control.sock and waits up to
- * timeout_s for the answer line ("ok ..." or "error ...").  DS_ENOTFOUND when no process listens. */
+ * timeout_s for the answer line (training/control.h).  A run that computes a long step answers "ok pending ID: ..." at once
+ * and records an event "command" with the text "ID LINE: ANSWER" when it has done it.  DS_ENOTFOUND when no process listens,
+ * DS_EBUSY when one does and says nothing. */
 int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer,
                 struct err *e) DS_CHECK;
+
+/* The same for those who must not wait: sends, and is asked now and then. */
+struct job_request;
+int job_request_open(struct job_request **out, const char *run_dir, const char *command,
+                     double timeout_s, struct err *e) DS_CHECK;
+/* 1: the answer is there; 0: not yet; else as job_command.  After anything but 0 it is only closed. */
+int job_request_poll(struct job_request *r, struct str *answer, struct err *e) DS_CHECK;
+int job_request_fd(const struct job_request *r); /* readable when there is something to ask for */
+void job_request_close(struct job_request *r);
+/* ID of an "ok pending ID: ..." answer; 0: it is another. */
+long long job_pending(const char *answer);
 
 /* The presets found (NAME.yaml in data) and the form: keys with defaults and help, for the workbench's editable form. */
 struct job_key {

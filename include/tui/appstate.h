@@ -2,6 +2,7 @@
 #ifndef DS_TUI_APPSTATE_H
 #define DS_TUI_APPSTATE_H
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include "tui/app.h"
@@ -18,6 +19,7 @@ enum {
     APP_BACK_MAX = 16,
     APP_HISTORY_MAX = 64,
     APP_MEMORY_MAX = 256,
+    APP_REQUESTS_MAX = 8,
     SETTINGS_MAX = 32,
     UNDO_MAX = 32
 };
@@ -61,6 +63,13 @@ struct confirm {
     void *ctx;
 };
 
+/* A command on its way to a run. */
+struct app_request {
+    struct job_request *sent; /* until it is answered; then NULL, and */
+    long long pending;        /* the run carries it out after its current step */
+    char dir[1024], command[256];
+};
+
 struct app {
     struct tui_options opt;
     struct canvas canvas;
@@ -76,6 +85,11 @@ struct app {
     size_t n_pressed;
     struct prompt prompt;
     struct confirm confirm;
+    struct app_request request[APP_REQUESTS_MAX];
+    int requests;
+    struct {
+        char dir[1024], command[256];
+    } unsure; /* what the question above sends when it is answered with yes */
     int has_help, has_glyph_test;
     struct scroll help_scroll;
     struct app_line line[APP_LINES_MAX];
@@ -105,6 +119,11 @@ int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed
 void app_close_runs(struct app *app);
 int app_has_live(const struct app *app);
 int app_is_model(const char *path); /* a directory with weights and no records */
+/* app_commands.c */
+int app_poll_commands(struct app *app);                              /* 1 when something changed */
+int app_watch_commands(const struct app *app, struct pollfd *w);     /* APP_REQUESTS_MAX at most */
+int app_pending_text(const struct app *app, char *out, size_t size); /* 0: nothing is pending */
+void app_close_commands(struct app *app);
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);

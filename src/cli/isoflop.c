@@ -19,7 +19,7 @@ static struct cli_option options[] = {
     {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/isoflop.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
     {.name = NULL},
 };
 

@@ -11,7 +11,7 @@ static struct cli_option options[] = {
     {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/sweep.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
     {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  as the last preset"},
     {.name = "m", .help = "several values are meant (they always are here)"},
     {.name = NULL},

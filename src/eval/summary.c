@@ -207,13 +207,21 @@ int summary_group(struct summary_group **groups, size_t *n, const struct summary
     return 0;
 }
 
+int summary_failed(const struct summary *s)
+{
+    return strcmp(s->status, "failed") == 0;
+}
+
 void summary_estimate(struct summary_group *g, const struct summary *runs)
 {
     double v[DS_LEN(g->member)];
     for (int row = 0; row < SUMMARY_N; row++) {
+        size_t n = 0;
         for (size_t i = 0; i < g->n; i++)
-            v[i] = runs[g->member[i]].value[row];
-        g->value[row] = estimate_of(v, g->n, (uint64_t)row);
+            if (!summary_failed(&runs[g->member[i]]))
+                v[n++] = runs[g->member[i]].value[row];
+        g->value[row] = estimate_of(v, n, (uint64_t)row);
+        g->failed = g->n - n;
     }
 }
 
@@ -271,7 +279,7 @@ void summary_group_json(struct str *out, const struct summary_group *g, const st
 {
     str_add(out, "{");
     add_text(out, "label", g->label);
-    str_addf(out, ",\"n\":%zu,\"runs\":[", g->n);
+    str_addf(out, ",\"n\":%zu,\"failed\":%zu,\"runs\":[", g->n, g->failed + g->missing);
     for (size_t i = 0; i < g->n; i++) {
         str_add(out, i ? "," : "");
         summary_run_json(out, &runs[g->member[i]]);

@@ -347,6 +347,12 @@ static int list_steps(const char *root, int64_t **steps, size_t *n, struct err *
     return 0;
 }
 
+int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e)
+{
+    checkpoint_recover(root);
+    return list_steps(root, steps, n, e);
+}
+
 static int step_dir(char *dir, size_t size, const char *root, int64_t step, struct err *e)
 {
     char name[40];

@@ -288,6 +288,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     take_config(v, value_get(body, "config"));
     take_metas(v, value_get(body, "metrics"));
     v->index->has_end = v->index->is_paused = 0;
+    v->head_time = c->time;
     if (v->index->has_head || value_num(resume, 0) > 0)
         for (size_t i = 0; i < v->n_series && c->step >= 0; i++)
             series_resume(&v->series[i], c->step);

@@ -3,22 +3,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "io/runlog.h"
 #include "training/options.h"
-#include "training/socket.h"
 
 const char *job_root(void)
 {
@@ -206,56 +202,6 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
     *jobs = list;
     *n = k;
     return 0;
-}
-
-static int talk(int fd, const char *command, double timeout_s, struct str *answer, struct err *e)
-{
-    char buf[600];
-    double end = clock_mono() + timeout_s;
-    int n = snprintf(buf, sizeof buf, "%s\n", command);
-    if (n < 0 || (size_t)n >= sizeof buf || memchr(command, '\n', strlen(command)))
-        return err_set(e, DS_EUSAGE, "a command is one short line");
-    if (send(fd, buf, (size_t)n, MSG_NOSIGNAL) != n)
-        return err_errno(e, "send");
-    for (;;) {
-        double left = end - clock_mono();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) == 0)
-            return err_set(e, DS_EBUSY, "no answer within %g s: the run is busy or stopped",
-                           timeout_s);
-        ssize_t got = recv(fd, buf, sizeof buf, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return err_set(e, DS_EIO, "the run closed the connection");
-        str_add_bytes(answer, buf, (size_t)got);
-        char *line_end = memchr(answer->p, '\n', answer->len);
-        if (!line_end)
-            continue;
-        answer->len = (size_t)(line_end - answer->p);
-        *line_end = '\0';
-        return 0;
-    }
-}
-
-int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer,
-                struct err *e)
-{
-    struct sockaddr_un addr;
-    int holder = -1, fd = -1;
-    str_reset(answer);
-    int rc = socket_address(&addr, run_dir, "control.sock", &holder, e);
-    if (rc == 0 && (fd = socket(AF_UNIX, SOCK_STREAM, 0)) < 0)
-        rc = err_errno(e, "socket");
-    if (rc == 0 && connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
-        rc = err_set(e, DS_ENOTFOUND, "%s: no process is training there", run_dir);
-    if (rc == 0)
-        rc = talk(fd, command, timeout_s, answer, e);
-    if (fd >= 0)
-        close(fd);
-    if (holder >= 0)
-        close(holder);
-    return rc;
 }
 
 enum { KEYS_MAX = 400, PRESETS_MAX = 16 };

@@ -31,23 +31,6 @@ static void print_state(struct str *s, const struct trainer *t)
              corpus_hash(t->corpus), tokenizer_hash(t->tokenizer));
 }
 
-/* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints. */
-int trainer_keep_live(const struct trainer *t, struct err *e)
-{
-    char path[1200];
-    struct str s = {0};
-    str_add(&s, "{");
-    for (int i = 0; i < t->n_live; i++)
-        str_addf(&s, "%s\n  \"%s\": \"%a\"", i ? "," : "", t->live[i].key, t->live[i].value);
-    str_add(&s, "\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
-                      : fs_join(path, sizeof path, t->dir, "live.json", e);
-    if (rc == 0)
-        rc = fs_replace_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
-}
-
 static int write_state(const struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200];
@@ -217,58 +200,6 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
     return 0;
 }
 
-/* Did the command line of this resume name the key?  "++train.lr=..." does. */
-static int is_overridden(const struct trainer *t, const char *key)
-{
-    size_t n = strlen(key);
-    for (int i = 0; i < t->n_override; i++) {
-        const char *given = t->override[i] + strspn(t->override[i], "+-~");
-        if (strncmp(given, key, n) == 0 && (given[n] == '=' || given[n] == '\0'))
-            return 1;
-    }
-    return 0;
-}
-
-static void set_again(void *ctx, const char *key, double value, int64_t step)
-{
-    struct trainer *t = ctx;
-    struct err why = {0};
-    (void)step;
-    if (!is_overridden(t, key) && trainer_set(t, key, value, &why) < 0)
-        log_warn("%s", why.text); /* it was accepted once: the configuration has changed */
-}
-
-/* live.json is there but cannot be read. */
-static int recover_live(struct trainer *t, const char *path, const char *why, struct err *e)
-{
-    log_warn("%s; what was set while the run ran is taken from log.mp", why);
-    int rc = trainer_set_aside(path, e);
-    if (rc == 0)
-        rc = trainer_live_from_log(t->dir, set_again, t, e);
-    return rc == 0 ? trainer_keep_live(t, e) : rc;
-}
-
-static int apply_live(struct trainer *t, struct err *e)
-{
-    struct err why = {0};
-    char path[1200];
-    const char *key;
-    const struct json_node *v;
-    struct json *j = NULL;
-    int rc = fs_join(path, sizeof path, t->dir, "live.json", e);
-    if (rc < 0 || !fs_exists(path))
-        return rc;
-    if (json_read_file(&j, path, 1 << 20, &why) < 0)
-        return recover_live(t, path, why.text, e);
-    for (size_t i = 0; rc == 0 && (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++)
-        if (!is_overridden(t, key))
-            rc = trainer_set(t, key, hex_num(v, (double)NAN), e);
-    json_free(j);
-    if (rc == 0 && t->n_override > 0)
-        rc = trainer_keep_live(t, e);
-    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
-}
-
 static int read_state(struct trainer *t, const char *dir, int allow_change, struct err *e)
 {
     char path[1200];
@@ -380,10 +311,24 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
     return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
 }
 
+/* A run that was forked from another has not all of its checkpoints: what is not there cannot be the best. */
+static int forget_lost_best(struct trainer *t, const char *root, struct err *e)
+{
+    char dir[1200], name[40];
+    snprintf(name, sizeof name, "step-%08" PRId64, t->state.best_step);
+    int rc = fs_join(dir, sizeof dir, root, name, e);
+    t->saved_step = t->state.step;
+    if (rc == 0 && t->state.best_step != t->state.step && !fs_is_dir(dir)) {
+        t->state.best_step = -1;
+        t->state.best_loss = (double)INFINITY;
+    }
+    return rc;
+}
+
 int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
     char root[1100], dir[1100], path[1200];
-    int found = 0, rc = apply_live(t, e);
+    int found = 0, rc = trainer_apply_live(t, e);
     if (rc == 0)
         rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
     if (rc == 0)
@@ -398,6 +343,8 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
         rc = model_read_weights(t->model, path, 1, e);
     if (rc == 0)
         rc = read_state(t, dir, allow_change, e);
+    if (rc == 0)
+        rc = forget_lost_best(t, root, e);
     if (rc == 0)
         rc = repair_best(t, e);
     return rc < 0 ? err_add(e, rc, "resume of %s", t->dir) : 0;

@@ -222,7 +222,7 @@ static int patience(const struct app *app, double now)
     return wait <= 0 ? 0 : (int)ceil(wait * 1000);
 }
 
-enum { WATCH_MAX = 2 + APP_RUNS_MAX + APP_PANES_MAX };
+enum { WATCH_MAX = 2 + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX };
 
 static int watch(struct app *app, struct pollfd *w)
 {
@@ -242,7 +242,7 @@ static int watch(struct app *app, struct pollfd *w)
         if (fd >= 0)
             w[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
     }
-    return n;
+    return n + app_watch_commands(app, w + n);
 }
 
 /* A live run's age is shown in seconds, so the line changes once a second and not more. */

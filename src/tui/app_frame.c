@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/eta.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "tui/appstate.h"
@@ -42,17 +43,49 @@ static double newest(const struct runview *v, const char *name)
     return s && s->n ? s->value[s->n - 1] : (double)NAN;
 }
 
-/* Seconds to the planned end, from the pace of the last points; NaN when unknown. */
+/* Points of this process, from the end. */
+static size_t own_points(const struct runview *v, const struct series *s)
+{
+    size_t n = 0;
+    while (s && n < s->n && n < ETA_STEPS && !(s->time[s->n - 1 - n] < v->head_time))
+        n++;
+    return n;
+}
+
+/* Records of other programs may have no duration of a step; a pause is then one long step of many. */
+static double time_left_by_records(const struct runview *v, const struct series *s, double left)
+{
+    double ms[ETA_STEPS];
+    size_t n = own_points(v, s), k = 0;
+    for (size_t i = s->n - n; i + 1 < s->n; i++) {
+        double steps = (double)(s->step[i + 1] - s->step[i]);
+        ms[k++] = steps > 0 ? 1e3 * (s->time[i + 1] - s->time[i]) / steps : (double)NAN;
+    }
+    for (size_t i = 1; i < k; i++) /* the middle of them */
+        for (size_t j = i; j > 0 && ms[j] < ms[j - 1]; j--) {
+            double x = ms[j];
+            ms[j] = ms[j - 1];
+            ms[j - 1] = x;
+        }
+    return k >= 2 ? eta_seconds(&ms[k / 2], 1, 0, left) : (double)NAN;
+}
+
+/* Seconds to the planned end, from what the newest steps of this process took; NaN when unknown. */
 static double time_left(const struct runview *v)
 {
-    const struct series *s = runview_series(v, "loss");
-    if (!s || s->n < 3 || v->steps_planned <= v->step || !s->time)
+    const struct series *s = runview_series(v, "loss"), *ms = runview_series(v, "step_ms");
+    double left = (double)(v->steps_planned - v->step), share = 0;
+    static const char *const others[] = {"evaluation_share", "checkpoint_share"};
+    size_t n = own_points(v, ms);
+    if (!s || v->steps_planned <= v->step)
         return (double)NAN;
-    size_t from = s->n > 200 ? s->n - 200 : 0;
-    double steps = (double)(s->step[s->n - 1] - s->step[from]),
-           seconds = s->time[s->n - 1] - s->time[from];
-    return steps > 0 && seconds > 0 ? (double)(v->steps_planned - v->step) * seconds / steps
-                                    : (double)NAN;
+    if (n == 0)
+        return time_left_by_records(v, s, left);
+    for (size_t i = 0; i < DS_LEN(others); i++) {
+        double x = newest(v, others[i]);
+        share += isfinite(x) ? x : 0;
+    }
+    return eta_seconds(ms->value + (ms->n - n), n, share, left);
 }
 
 static void group_digits(char out[32], int64_t n)
@@ -213,6 +246,7 @@ static void draw_hints(struct app *app, struct area line)
 
 static void draw_bottom(struct app *app, struct area line)
 {
+    char waits[320];
     if (app->confirm.is_active) {
         int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD),
                           app->confirm.question);
@@ -229,6 +263,8 @@ static void draw_bottom(struct app *app, struct area line)
             char text[24];
             x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), key_print(text, app->pressed[i]));
         }
+    } else if (app_pending_text(app, waits, sizeof waits)) {
+        area_text(line, 0, 1, line.cols - 1, ink(ROLE_WARN), waits);
     } else {
         draw_hints(app, line);
     }

@@ -1,10 +1,9 @@
-/* Open runs: reading on, marking, commands to their processes. */
+/* Open runs: reading on, marking. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "training/job.h"
 #include "tui/appstate.h"
 #include "tui/widgets.h"
 
@@ -244,7 +243,7 @@ int app_poll_runs(struct app *app, double budget_s)
             changed = 1;
         }
     }
-    return changed;
+    return changed | app_poll_commands(app);
 }
 
 int app_has_live(const struct app *app)
@@ -259,30 +258,8 @@ int app_has_live(const struct app *app)
 
 void app_close_runs(struct app *app)
 {
+    app_close_commands(app);
     while (app->runs)
         close_run(app, app->runs - 1);
     app->current = 0;
-}
-
-void app_run_command(struct app *app, const char *command)
-{
-    struct str answer = {0};
-    struct err e = {0};
-    if (app->opt.readonly) {
-        app_say(app, LOG_WARN, "read-only: \"%s\" was not sent", command);
-        return;
-    }
-    if (!app->runs || !app->run[app->current].dir[0]) {
-        app_say(app, LOG_WARN, "no run directory is open: nothing to send \"%s\" to", command);
-        return;
-    }
-    int rc = job_command(app->run[app->current].dir, command, 2.0, &answer, &e);
-    if (rc == DS_ENOTFOUND)
-        app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
-    else if (rc < 0)
-        app_say(app, LOG_ERROR, "%s", e.text);
-    else
-        app_say(app, strncmp(str_text(&answer), "error", 5) == 0 ? LOG_ERROR : LOG_INFO, "%s: %s",
-                command, str_text(&answer));
-    str_release(&answer);
 }
