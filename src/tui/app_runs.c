@@ -251,7 +251,7 @@ int app_has_live(const struct app *app)
 {
     for (size_t i = 0; i < app->runs; i++) {
         enum run_state s = app->run[i].view->state;
-        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_STALLED || s == RUN_UNKNOWN)
+        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_SILENT || s == RUN_EMPTY)
             return 1;
     }
     return 0;

@@ -403,7 +403,7 @@ T(state_follows_lock_events_and_end)
     runlog_writer_close(w);
     t_ok(runlog_writer_open(&w, log_path, &e), &e);
     runlog_writer_close(w);
-    t_eq(state_of(dir), RUN_STALLED);
+    t_eq(state_of(dir), RUN_SILENT);
     t_ok(runlog_writer_open(&w, log_path, &e), &e);
     put(w, "end", 2, "status", "done");
     t_eq(runview_poll(v, 1, &e), 1);
@@ -458,7 +458,7 @@ T(what_is_no_run_is_refused_with_its_name)
     t_ok(fs_write_file(p, "", 0, &e), &e);
     t_ok(runview_open(&v, p, &e), &e);
     t_str(v->name, "empty");
-    t_eq(v->state, RUN_UNKNOWN);
+    t_eq(v->state, RUN_EMPTY);
     runview_free(v);
 }
 
