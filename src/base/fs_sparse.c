@@ -27,7 +27,8 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
     enum { STEP = 1 << 16 };
     char buf[STEP];
     uint64_t hi = size, done = 0;
-    for (; hi > from && (read_max == 0 || done < read_max); hi -= hi - from < STEP ? hi - from : STEP) {
+    for (; hi > from && (read_max == 0 || done < read_max);
+         hi -= hi - from < STEP ? hi - from : STEP) {
         uint64_t lo = hi - from < STEP ? from : hi - STEP;
         if (fs_next_data(fd, lo, hi) == hi)
             continue;

@@ -16,8 +16,8 @@ static const double live_age_s = 15;
 const char *run_state_name(enum run_state state)
 {
     static const char *const name[RUN_STATES] = {
-        [RUN_EMPTY] = "empty", [RUN_LIVE] = "live",       [RUN_PAUSED] = "paused",
-        [RUN_SILENT] = "silent", [RUN_DONE] = "done",     [RUN_STOPPED] = "stopped",
+        [RUN_EMPTY] = "empty",   [RUN_LIVE] = "live",   [RUN_PAUSED] = "paused",
+        [RUN_SILENT] = "silent", [RUN_DONE] = "done",   [RUN_STOPPED] = "stopped",
         [RUN_FAILED] = "failed", [RUN_TRACE] = "trace",
     };
     return (unsigned)state < RUN_STATES ? name[state] : "";
@@ -91,7 +91,7 @@ int run_glance_read(struct run_glance *g, const char *path, struct err *e)
     char log[4096];
     struct runlog_reader *r = NULL;
     struct run_phase p = {0};
-    int rc = fs_is_dir(path) ? fs_join(log, sizeof log, path, "log.mp", e)
+    int rc = fs_is_dir(path)                   ? fs_join(log, sizeof log, path, "log.mp", e)
              : str_copy(log, sizeof log, path) ? err_set(e, DS_ERANGE, "path too long")
                                                : 0;
     if (rc == 0 && !fs_exists(log))

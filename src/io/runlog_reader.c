@@ -27,7 +27,8 @@ struct runlog_reader {
     uint64_t base; /* stream offset of buf[0] */
     int in_gap;    /* looking for the next good record; damage began at gap_from */
     uint64_t gap_from;
-    unsigned char sign[SIGN]; /* first bytes of the gap: other bytes there mean that a writer cut it */
+    unsigned char
+        sign[SIGN]; /* first bytes of the gap: other bytes there mean that a writer cut it */
     size_t sign_len;
     size_t bound, taken; /* bytes to read in one call; bytes read in this one */
     int is_behind;

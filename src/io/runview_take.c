@@ -342,8 +342,8 @@ static const struct {
     void (*take)(struct runview *v, struct value body, const struct record_common *c);
     int needs_step;
 } takers[] = {
-    {"metric", take_metric, 1},       {"layer", take_layer, 1},     {"probe", take_probe, 0},
-    {"event", runview_take_event, 0}, {"eval", take_eval, 0},       {"sample", take_sample, 0},
+    {"metric", take_metric, 1},       {"layer", take_layer, 1}, {"probe", take_probe, 0},
+    {"event", runview_take_event, 0}, {"eval", take_eval, 0},   {"sample", take_sample, 0},
     {"head", runview_take_head, 0},   {"end", take_end, 0},
 };
 

@@ -26,10 +26,10 @@ static const struct {
     char ascii;
     enum role role;
 } state_sign[RUN_STATES] = {
-    [RUN_EMPTY] = {0x25CB, '?', ROLE_DIM},    [RUN_LIVE] = {0x25CF, '*', ROLE_GOOD},
-    [RUN_PAUSED] = {0x25D0, '=', ROLE_WARN},  [RUN_SILENT] = {0x25CB, '!', ROLE_WARN},
-    [RUN_DONE] = {0x2713, '+', ROLE_DIM},     [RUN_STOPPED] = {0x25A0, '#', ROLE_WARN},
-    [RUN_FAILED] = {0xD7, 'x', ROLE_BAD},     [RUN_TRACE] = {0x25C7, '~', ROLE_DIM},
+    [RUN_EMPTY] = {0x25CB, '?', ROLE_DIM},   [RUN_LIVE] = {0x25CF, '*', ROLE_GOOD},
+    [RUN_PAUSED] = {0x25D0, '=', ROLE_WARN}, [RUN_SILENT] = {0x25CB, '!', ROLE_WARN},
+    [RUN_DONE] = {0x2713, '+', ROLE_DIM},    [RUN_STOPPED] = {0x25A0, '#', ROLE_WARN},
+    [RUN_FAILED] = {0xD7, 'x', ROLE_BAD},    [RUN_TRACE] = {0x25C7, '~', ROLE_DIM},
 };
 
 static double newest(const struct runview *v, const char *name)
