@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/base64.h"
+#include "base/utf8.h"
 #include "tui/appstate.h"
 
 static void own_program(const struct app *app, char *out, size_t size)
@@ -104,23 +106,30 @@ void app_export_reap(struct app *app)
     app->export_fd = -1;
 }
 
+void copy_add(struct str *out, const char *data)
+{
+    utf8_sanitise(out, data, strlen(data), -1, 0);
+}
+
 void app_copy(struct app *app, const char *text, size_t n)
 {
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = (const unsigned char *)text;
     enum { COPY_MAX = 65536 }; /* terminals cut longer ones */
-    n = n > COPY_MAX ? COPY_MAX : n;
+    struct str safe = {0};
     if (!app->term)
         return;
-    str_add(&app->extra, "\x1b]52;c;");
-    for (size_t i = 0; i < n; i += 3) {
-        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) |
-                     (i + 2 < n ? p[i + 2] : 0u);
-        str_add_char(&app->extra, digit[v >> 18]);
-        str_add_char(&app->extra, digit[v >> 12 & 63]);
-        str_add_char(&app->extra, i + 1 < n ? digit[v >> 6 & 63] : '=');
-        str_add_char(&app->extra, i + 2 < n ? digit[v & 63] : '=');
+    for (size_t i = 0; i < n && safe.len < COPY_MAX;) {
+        size_t from = i;
+        while (i < n && text[i] != '\t' && text[i] != '\n')
+            i++;
+        utf8_sanitise(&safe, text + from, i - from, -1, 0);
+        if (i < n)
+            str_add_char(&safe, text[i++]);
     }
+    if (safe.len > COPY_MAX)
+        safe.len = utf8_valid(safe.p, COPY_MAX); /* no cut character at the end */
+    str_add(&app->extra, "\x1b]52;c;");
+    base64_encode(&app->extra, str_text(&safe), safe.len);
     str_add(&app->extra, "\x07");
+    str_release(&safe);
     app->is_dirty = 1;
 }

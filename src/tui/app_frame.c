@@ -185,7 +185,7 @@ static void draw_top(struct app *app, struct area line)
     }
     x += area_text(line, 0, x, -1, ink(ROLE_TEXT), app_focused(app)->title) + 2;
     if (v)
-        x += 2 + draw_state(app, line, x, v);
+        x += draw_state(app, line, x, v);
     draw_parts(line, x + 1, part, status_parts(app, part));
 }
 

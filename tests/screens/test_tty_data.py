@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""The workbench on a pseudo-terminal: hostile, huge and piped record streams, and what leaves the program by
+the clipboard and by tables."""
+import base64
+import os
+import re
+import subprocess
+import sys
+
+import test_tty as kit
+from test_tty import PROGRAM, Log, Tty, check
+
+# Ends a bracketed paste, runs a command, sets a title; then C1, bidi, zero width, tag, variation selector.
+EVIL = "evil\x1b[201~\nrm -rf x\r\t\x1b]0;title\x07\u009b31m\u202egnp\u200b\u200d\u2066\U000e0041\ufe0f\u2028end"
+NAME = "evil\x1b[201~\nrm -rf x\t\u009b31m\u202egnp\u200b\U000e0041\u2028end"  # at most 63 bytes
+
+
+def hostile_log(path, done=True):
+    log = Log(path)
+    log.put("head", 0, format=1, run=EVIL, method=EVIL, version=EVIL, host=EVIL, parent=EVIL, layers=2, steps=9, seed=1,
+            config={EVIL: EVIL, "model." + EVIL: "1"}, metrics=[{"name": NAME, "unit": EVIL, "help": EVIL}])
+    for i in range(1, 5):
+        log.put("metric", i, **{"loss": 2.0 / i, NAME: 1.0 * i})
+        log.put("layer", i, **{NAME: [0.5, 0.25]})
+    log.put("probe", 4, index=0, name=EVIL, routing="causal", layers=2, ids=[1, 2], text=[EVIL, EVIL],
+            run=[[1, 0], [1, 1]], depth=[2.0, 1.0], nll=[1.0, 2.0], cell={NAME: [[1.0, 2.0], [3.0, 4.0]]},
+            token={NAME: [1.0, 2.0]})
+    log.put("eval", 4, task=EVIL, routing=EVIL, loss=1.0, **{NAME: 2.0})
+    log.put("sample", 4, name=EVIL, n=2, column={NAME: [1.0, 2.0], "flops": [1.0, 2.0]})
+    log.put("event", 4, level="warn", name=EVIL, text=EVIL)
+    if done:
+        log.put("end", 4, status=EVIL, text=EVIL)
+    return log
+
+
+def is_safe(text, what):
+    """Nothing but lines and columns: no control, no character that hides or turns text."""
+    bad = re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]", text)
+    check(not bad, "%s: %r in %r" % (what, sorted(set(bad)), text[:400]))
+    lines = [x for x in text.split("\n") if x.startswith("rm -rf")]
+    check(not lines, "%s: a newline of the data ends a line: %r" % (what, text[:400]))
+
+
+def copied(t):
+    found = re.findall(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", bytes(t.out))
+    return base64.b64decode(found[-1]).decode("utf-8") if found else None
+
+
+# ---- checks ----
+
+def what_y_copies_of_hostile_records_is_safe_to_paste():
+    path = os.path.join(kit.TMP, "hostile.mp")
+    hostile_log(path)
+    for view in ("monitor", "log", "signals", "depth", "flops"):
+        t = Tty(["--view", view, path])
+        t.read(0.8)
+        if view == "log":
+            t.keys("k")
+        t.keys("y", 0.4)
+        text = copied(t)
+        t.close()
+        check(text, "%s: nothing was copied" % view)
+        is_safe(text, view)
+    t = Tty(["-"], shell='{ cat "%s"; sleep 3; } | "$0" "$@"' % path)
+    t.read(1.0)
+    t.keys("y", 0.4)
+    text = copied(t)
+    t.close()
+    check(text and "evil<0x1B>[201~\\n" in text, "a piped stream: %r" % text)
+    is_safe(text, "a piped stream")
+
+
+def tables_and_notes_of_hostile_records_are_safe():
+    runs = os.path.join(kit.TMP, "runs")
+    for name in ("a", "b"):
+        os.makedirs(os.path.join(runs, name))
+        hostile_log(os.path.join(runs, name, "log.mp"))
+    env = dict(os.environ, DEPTHSCOPE_RUNS=runs, LC_ALL="C.UTF-8")
+    a, b = os.path.join(runs, "a"), os.path.join(runs, "b")
+    log = os.path.join(a, "log.mp")
+    commands = (["runs"], ["runs", runs], ["inspect", a], ["inspect", log], ["compare", a, b], ["compare", a, b, "--diff"],
+                ["figure", "all", a, b, "-o", os.path.join(kit.TMP, "figures")],
+                ["figure", "training", a, "-o", os.path.join(kit.TMP, "figures")], ["eval", a], ["trace", a, "--text", "x", "--json"],
+                ["generate", a, "--prompt", "x"], ["calibrate", a], ["train", "--resume", a], ["doctor"], ["stream", EVIL],
+                ["inspect", EVIL], ["figure", EVIL, a], ["compare", EVIL, a], ["runs", EVIL], [EVIL], ["train", EVIL], ["help", EVIL],
+                ["train", "--run", EVIL], ["get", EVIL], ["presets", EVIL], ["tokenize", EVIL, "--text", "x"])
+    for args in commands:
+        p = subprocess.run([PROGRAM] + args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env,
+                           cwd=kit.TMP, timeout=60)
+        what = " ".join(repr(x)[1:20] for x in args)
+        is_safe(p.stdout.decode("utf-8"), what)
+        is_safe(p.stderr.decode("utf-8").replace("\r", "\n"), what + " (stderr)")
+    check(sorted(os.listdir(runs)) == ["a", "b"], "a hostile name made a run: %r" % os.listdir(runs))
+
+
+def figures_of_hostile_runs_have_safe_names():
+    out = os.path.join(kit.TMP, "figures")
+    path = os.path.join(kit.TMP, "named.mp")
+    hostile_log(path)
+    subprocess.run([PROGRAM, "figure", "all", path, "-o", out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    names = os.listdir(out)
+    check(names, "no figure was drawn")
+    for name in names:
+        check(re.fullmatch("[A-Za-z0-9._-]+", name), "file name %r" % name)
+
+
+if __name__ == "__main__":
+    sys.exit(kit.main("test_tty_data.py", (
+        what_y_copies_of_hostile_records_is_safe_to_paste, tables_and_notes_of_hostile_records_are_safe,
+        figures_of_hostile_runs_have_safe_names)))
