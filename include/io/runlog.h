@@ -58,6 +58,8 @@ int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
 /* Where the last whole record ends, and how many bytes of no whole record lie behind it now. */
 uint64_t runlog_reader_offset(const struct runlog_reader *r);
 uint64_t runlog_reader_tail(const struct runlog_reader *r);
+/* How far the stream has been looked at, damage included. */
+uint64_t runlog_reader_position(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);
 
 #endif

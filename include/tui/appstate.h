@@ -95,7 +95,8 @@ struct app {
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     pid_t export_pid;
-    int export_fd;
+    int export_fd;          /* its output, -1 when that is closed */
+    struct str export_said; /* the end of its output */
     struct event last_press;
     double last_press_time, data_time;
 };
@@ -104,7 +105,8 @@ struct app {
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
 int app_has_live(const struct app *app);
-int app_is_model(const char *path); /* a directory with weights and no records */
+int app_is_behind(const struct app *app); /* a run has more to read than the last poll took */
+int app_is_model(const char *path);       /* a directory with weights and no records */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);
@@ -133,6 +135,7 @@ void view_setting_set(struct view *v, const struct setting *s, double x);
 int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
+/* Takes the child's output, so that it never waits for a full pipe; says its last line when it has ended. */
 void app_export_reap(struct app *app);
 /* term_dump.c */
 int app_play(struct app *app, struct err *e) DS_CHECK;

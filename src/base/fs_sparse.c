@@ -26,12 +26,18 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
 {
     enum { STEP = 1 << 16 };
     char buf[STEP];
-    uint64_t hi = size, done = 0;
-    for (; hi > from && (read_max == 0 || done < read_max);
-         hi -= hi - from < STEP ? hi - from : STEP) {
-        uint64_t lo = hi - from < STEP ? from : hi - STEP;
-        if (fs_next_data(fd, lo, hi) == hi)
+    uint64_t hi = size, done = 0, step = STEP;
+    while (hi > from && (read_max == 0 || done < read_max)) {
+        uint64_t lo = hi - from < step ? from : hi - step;
+        if (fs_next_data(fd, lo, hi) == hi) { /* all hole: twice as far next time */
+            hi = lo;
+            step *= 2;
             continue;
+        }
+        if (step > STEP) {
+            step = STEP;
+            continue;
+        }
         for (size_t n = 0, got; n < hi - lo; n += got, done += got) {
             if (lseek(fd, (off_t)(lo + n), SEEK_SET) < 0)
                 return err_errno(e, "seek in %s", path);
@@ -48,6 +54,7 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
             hi = lo + n;
             break;
         }
+        hi = lo;
     }
     *end = hi;
     return 0;

@@ -117,6 +117,11 @@ uint64_t runlog_reader_offset(const struct runlog_reader *r)
     return r->in_gap ? r->gap_from : r->base + r->at;
 }
 
+uint64_t runlog_reader_position(const struct runlog_reader *r)
+{
+    return r->base + r->at;
+}
+
 uint64_t runlog_reader_tail(const struct runlog_reader *r)
 {
     struct stat st;

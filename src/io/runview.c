@@ -108,6 +108,8 @@ static void take_entry(struct runview *v, const struct runlog_entry *entry)
         runview_take(v, entry->body);
 }
 
+enum { PIPE_FULL = 1 << 15 };
+
 int runview_poll(struct runview *v, double budget_s, struct err *e)
 {
     struct runlog_entry entry;
@@ -116,6 +118,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     int rc = 0;
     if (!v->reader)
         return 0;
+    uint64_t from = runlog_reader_offset(v->reader);
     v->is_behind = 0;
     for (int i = 1;; i++) {
         rc = runlog_next(v->reader, &entry, e);
@@ -132,6 +135,9 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     }
     if (rc < 0)
         return rc;
+    /* what filled a pipe most likely fills it again */
+    if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
+        v->is_behind = 1;
     uint64_t bytes = runlog_reader_offset(v->reader), tail = runlog_reader_tail(v->reader);
     enum run_state state = state_of(v);
     v->generation += state != v->state || v->is_behind || bytes != v->bytes || tail != v->tail;

@@ -84,26 +84,61 @@ void app_export(struct app *app)
     app_say(app, LOG_INFO, "drawing figure %s into exports/ ...", figure);
 }
 
+/* What is there now; only the end is kept: the last line says what was written or what went wrong. */
+static void take_output(struct app *app)
+{
+    enum { KEPT = 4096 };
+    char buf[KEPT];
+    ssize_t n;
+    while (app->export_fd >= 0 && (n = read(app->export_fd, buf, sizeof buf)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return; /* nothing more now */
+        struct str *said = &app->export_said;
+        if (said->len > KEPT) {
+            memmove(said->p, said->p + said->len - KEPT, KEPT);
+            said->len = KEPT;
+        }
+        str_add_bytes(said, buf, (size_t)n);
+    }
+    if (app->export_fd >= 0)
+        close(app->export_fd);
+    app->export_fd = -1;
+}
+
+static const char *last_line(struct str *s)
+{
+    char *text = s->p;
+    size_t n = s->len;
+    while (n > 0 && (unsigned char)text[n - 1] <= ' ')
+        text[--n] = '\0';
+    while (n > 0 && text[n - 1] != '\n')
+        n--;
+    return text ? text + n : "";
+}
+
 void app_export_reap(struct app *app)
 {
     int status;
-    if (app->export_pid <= 0 || waitpid(app->export_pid, &status, WNOHANG) != app->export_pid)
+    if (app->export_pid <= 0)
         return;
-    char text[2048];
-    ssize_t n = read(app->export_fd, text, sizeof text - 1);
-    text[n > 0 ? n : 0] = '\0';
-    while (n > 0 && text[n - 1] == '\n')
-        text[--n] = '\0';
-    const char *last = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
+    take_output(app);
+    if (waitpid(app->export_pid, &status, WNOHANG) != app->export_pid)
+        return;
+    take_output(app);
+    const char *last = last_line(&app->export_said);
     int is_good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     app_say(app, is_good ? LOG_INFO : LOG_ERROR,
             is_good ? "figure written: %s" : "figure failed: %s",
             *last     ? last
             : is_good ? "exports/"
                       : "no message");
-    close(app->export_fd);
+    if (app->export_fd >= 0)
+        close(app->export_fd);
     app->export_pid = 0;
     app->export_fd = -1;
+    str_reset(&app->export_said);
 }
 
 void copy_add(struct str *out, const char *data)

@@ -1,4 +1,5 @@
 /* Open runs: reading on, marking, commands to their processes. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,7 +71,8 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
     int rc = make_room(app, e);
     if (rc < 0)
         return rc;
-    rc = runview_open(&view, path, e);
+    /* the rest of a large file comes by polls, so that keys are answered meanwhile */
+    rc = runview_follow(&view, path, app_is_scripted(app) ? HUGE_VAL : 0.25, e);
     if (rc < 0)
         return rc;
     struct open_run r = {.view = view, .colour = free_colour(app)};
@@ -79,9 +81,6 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
         str_copy(r.dir, sizeof r.dir, path);
     app->run[app->runs++] = r;
     *out = &app->run[app->runs - 1];
-    rc = runview_poll(view, 0.25, e);
-    if (rc < 0)
-        app_say(app, LOG_WARN, "%s", e ? e->text : "unreadable");
     return 0;
 }
 
@@ -254,6 +253,14 @@ int app_has_live(const struct app *app)
         if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_SILENT || s == RUN_EMPTY)
             return 1;
     }
+    return 0;
+}
+
+int app_is_behind(const struct app *app)
+{
+    for (size_t i = 0; i < app->runs; i++)
+        if (app->run[i].view->is_behind && !app->run[i].failed)
+            return 1;
     return 0;
 }
 

@@ -13,11 +13,15 @@
 #include "base/guard.h"
 #include "tui/term.h"
 
+enum { TTY_SIGNALS = 5 };
+
 static struct {
     volatile sig_atomic_t is_raw;
     int fd, pipe[2];
     struct termios saved, raw;
-    volatile sig_atomic_t pending;
+    /* one flag a signal: a handler that interrupts the loop between its read and its clear of one common
+     * word would be lost */
+    volatile sig_atomic_t pending[TTY_SIGNALS];
     int wants_mouse;
 } tty = {.fd = -1, .pipe = {-1, -1}};
 
@@ -73,15 +77,26 @@ static void enter(void)
         write_raw(mouse_on, sizeof mouse_on - 1);
 }
 
+static const struct {
+    int signo, flag; /* signo 0: all others */
+} signal_flag[TTY_SIGNALS] = {{SIGWINCH, TTY_RESIZE},
+                              {SIGTSTP, TTY_STOP},
+                              {SIGCONT, TTY_CONT},
+                              {SIGCHLD, TTY_CHILD},
+                              {0, TTY_TERM}};
+
+static int signal_slot(int signo)
+{
+    int i = 0;
+    while (i < TTY_SIGNALS - 1 && signal_flag[i].signo != signo)
+        i++;
+    return i;
+}
+
 static void on_signal(int signo)
 {
     int saved_errno = errno;
-    int flag = signo == SIGWINCH  ? TTY_RESIZE
-               : signo == SIGTSTP ? TTY_STOP
-               : signo == SIGCONT ? TTY_CONT
-               : signo == SIGCHLD ? TTY_CHILD
-                                  : TTY_TERM;
-    tty.pending |= flag;
+    tty.pending[signal_slot(signo)] = 1;
     ssize_t ignored = write(tty.pipe[1], "s", 1);
     (void)ignored; /* a full pipe already wakes the loop */
     errno = saved_errno;
@@ -196,8 +211,12 @@ int tty_signals(struct tty *t)
     char drain[64];
     while (read(t->signal_fd, drain, sizeof drain) > 0)
         ;
-    int flags = tty.pending;
-    tty.pending = 0;
+    int flags = 0;
+    for (int i = 0; i < TTY_SIGNALS; i++)
+        if (tty.pending[i]) {
+            tty.pending[i] = 0; /* first: what comes from here on is seen the next time */
+            flags |= signal_flag[i].flag;
+        }
     return flags;
 }
 
@@ -210,7 +229,7 @@ void tty_suspend(struct tty *t)
     install(SIGTSTP, on_signal, SA_RESTART);
     tcgetattr(tty.fd, &tty.saved);
     enter();
-    tty.pending &= ~(TTY_CONT | TTY_STOP);
+    tty.pending[signal_slot(SIGCONT)] = tty.pending[signal_slot(SIGTSTP)] = 0;
 }
 
 void tty_size(const struct tty *t, int *rows, int *cols)
