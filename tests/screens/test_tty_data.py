@@ -104,7 +104,74 @@ def figures_of_hostile_runs_have_safe_names():
         check(re.fullmatch("[A-Za-z0-9._-]+", name), "file name %r" % name)
 
 
+def cpu_ticks(pid):
+    with open("/proc/%d/stat" % pid) as f:
+        row = f.read().rsplit(")", 1)[1].split()
+    return int(row[11]) + int(row[12])
+
+
+def a_piped_live_run_leaves_the_processor_alone():
+    path, log = kit.live_log(300)
+    fifo = os.path.join(kit.TMP, "live.fifo")
+    os.mkfifo(fifo)
+    t = Tty(["-"], shell='exec "$0" "$@" < "%s"' % fifo)
+    with open(fifo, "wb", buffering=0) as pipe:
+        with open(path, "rb") as f:
+            pipe.write(f.read())
+        log.file = pipe
+        t.read(1.0)
+        start, sent = cpu_ticks(t.pid), len(t.out)
+        for i in range(301, 501):
+            log.step(i)
+            t.read(0.015, 0.02)
+        ticks = cpu_ticks(t.pid) - start
+        check(len(t.out) > sent, "no step was drawn")
+    t.keys("q")
+    t.close()
+    print("  %d ticks for 200 steps by a pipe" % ticks)
+    check(ticks < 60, "%d ticks of 1/100 s in 4 s: the loop spins" % ticks)
+
+
+def keys_are_answered_before_a_huge_file_is_read():
+    with open(kit.FIXTURE, "rb") as f:
+        records = f.read()
+    zeros, tail, noise = (os.path.join(kit.TMP, n + ".mp") for n in ("zeros", "tail", "noise"))
+    for path, first in ((zeros, b""), (tail, records)):
+        with open(path, "wb") as f:
+            f.write(first)
+            f.truncate(1 << 40)
+    with open(noise, "wb") as f:
+        f.write(records)
+        for _ in range(40):  # heads of records that never come: the dearest noise there is
+            f.write(b"\xc9\x00\xff\xff\xf0\x44" * 200000)
+    for path, seen in ((zeros, b"empty"), (tail, b"loss"), (noise, b"loss")):
+        t = Tty([path])
+        for _ in range(20):
+            t.read(0.2, 0.5)
+            if seen in t.out:
+                break
+        check(seen in t.out, "%s: no frame: %r" % (path, bytes(t.out)[-200:]))
+        t.keys("q", 0.2)
+        t.wait(5.0)
+        check(t.status == 0, "%s: q was not answered: %r" % (path, t.status))
+        os.close(t.fd)
+
+
+def commands_end_on_a_terabyte_of_zeros():
+    run = os.path.join(kit.TMP, "zeroruns", "z")
+    os.makedirs(run)
+    path = os.path.join(run, "log.mp")
+    with open(kit.FIXTURE, "rb") as f, open(path, "wb") as out:
+        out.write(f.read())
+        out.truncate(1 << 40)
+    env = dict(os.environ, DEPTHSCOPE_RUNS=os.path.dirname(run))
+    for args in (["runs"], ["inspect", run], ["stream", path], ["figure", "training", run, "-o", os.path.join(kit.TMP, "f")]):
+        p = subprocess.run([PROGRAM] + args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, timeout=30)
+        check(p.returncode == 0 and p.stdout, "%s: %r" % (args[0], p.stdout[-200:]))
+
+
 if __name__ == "__main__":
     sys.exit(kit.main("test_tty_data.py", (
         what_y_copies_of_hostile_records_is_safe_to_paste, tables_and_notes_of_hostile_records_are_safe,
-        figures_of_hostile_runs_have_safe_names)))
+        figures_of_hostile_runs_have_safe_names, a_piped_live_run_leaves_the_processor_alone,
+        keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros)))
