@@ -105,8 +105,9 @@ struct app {
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
 int app_has_live(const struct app *app);
-int app_is_behind(const struct app *app); /* a run has more to read than the last poll took */
-int app_is_model(const char *path);       /* a directory with weights and no records */
+int app_is_behind(const struct app *app);    /* a run has more to read than the last poll took */
+const char *app_first_view(struct app *app); /* where the current run is best looked at */
+int app_is_model(const char *path);          /* a directory with weights and no records */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);

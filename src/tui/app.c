@@ -366,7 +366,7 @@ static void open_paths(struct app *app)
     const char *first = app->opt.view             ? app->opt.view
                         : !app->runs              ? "home"
                         : kept && view_find(kept) ? kept
-                                                  : "monitor";
+                                                  : app_first_view(app);
     app_show(app, first);
     app->pane[0].backs = 0;
     if (model)

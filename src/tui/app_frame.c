@@ -64,12 +64,25 @@ static void group_digits(char out[32], int64_t n)
     out[k] = '\0';
 }
 
+/* Passes over texts have no steps: what was looked at instead. */
+static int trace_parts(const struct runview *v, struct part *p)
+{
+    const struct probe *probe = runview_probe(v, -1);
+    if (!probe)
+        return 0;
+    *p = (struct part){.role = ROLE_TEXT, .priority = 8};
+    snprintf(p->text, sizeof p->text, "%d tokens, %d layers", probe->tokens, probe->layers);
+    return 1;
+}
+
 static int run_parts(const struct app *app, const struct runview *v, struct part *p)
 {
     int n = 0;
     char a[32], b[32], si[16];
     group_digits(a, v->step);
     group_digits(b, v->steps_planned);
+    if (v->state == RUN_TRACE)
+        return trace_parts(v, p);
     p[n] = (struct part){.role = ROLE_TEXT, .priority = 8};
     snprintf(p[n++].text, sizeof p->text, v->steps_planned > 0 ? "step %s/%s" : "step %s", a, b);
     const struct series *loss = runview_series(v, "loss");

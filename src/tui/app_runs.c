@@ -137,6 +137,15 @@ void app_open_model(struct app *app, const char *path)
             app_press(app, k, path);
 }
 
+/* A trace has decisions and no metrics. */
+const char *app_first_view(struct app *app)
+{
+    const struct runview *v = app_run(app);
+    if (!v)
+        return "home";
+    return v->state == RUN_TRACE && v->n_probes > 0 ? "depth" : "monitor";
+}
+
 int app_open(struct app *app, const char *path, struct err *e)
 {
     if (app_is_model(path)) {
@@ -145,7 +154,7 @@ int app_open(struct app *app, const char *path, struct err *e)
     }
     int rc = app_open_run(app, path, e);
     if (rc == 0)
-        app_show(app, "monitor");
+        app_show(app, app_first_view(app));
     return rc;
 }
 
