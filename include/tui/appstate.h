@@ -95,6 +95,7 @@ struct app {
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     pid_t export_pid;
+    int has_clipboard;      /* the terminal may know OSC 52: plain ones print it */
     int export_fd;          /* its output, -1 when that is closed */
     struct str export_said; /* the end of its output */
     struct event last_press;

@@ -329,7 +329,8 @@ static int open_terminal(struct app *app, struct err *e)
     char notice[160];
     int rows, cols;
     struct term_options o = {app->opt.color, app->opt.glyphs, app->opt.term};
-    int rc = tty_open(&app->tty, !app->opt.no_mouse, e);
+    const char *name = app->opt.term ? app->opt.term : getenv("TERM");
+    int rc = tty_open(&app->tty, name, !app->opt.no_mouse, e);
     if (rc < 0)
         return rc;
     tty_size(&app->tty, &rows, &cols);
@@ -338,10 +339,18 @@ static int open_terminal(struct app *app, struct err *e)
     rc = term_open(&app->term, &o, rows, cols, notice, e);
     if (rc < 0)
         return rc;
+    app->tty.margin = term_margin(app->term);
+    if (app->tty.margin) {
+        tty_size(&app->tty, &rows, &cols);
+        term_resize(app->term, rows, cols);
+        if (canvas_resize(&app->canvas, rows, cols) < 0)
+            return err_set(e, DS_EMEM, "screen of %d x %d", cols, rows);
+    }
     term_look(app->term, &app->canvas.look);
     if (notice[0])
         app_say(app, LOG_WARN, "%s", notice);
     /* asks once; the answer may come late or never (decode.c swallows it) */
+    app->has_clipboard = !term_is_plain(name);
     if (app->canvas.look.colours >= 256)
         str_add(&app->extra, "\x1b[?2026$p");
     app->is_dirty = 1;

@@ -150,7 +150,7 @@ void app_copy(struct app *app, const char *text, size_t n)
 {
     enum { COPY_MAX = 65536 }; /* terminals cut longer ones */
     struct str safe = {0};
-    if (!app->term)
+    if (!app->term || !app->has_clipboard)
         return;
     for (size_t i = 0; i < n && safe.len < COPY_MAX;) {
         size_t from = i;

@@ -31,7 +31,9 @@ static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
 static const char leave_text[] =
     "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
     "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
-static int is_plain; /* dumb and vt100: no private modes beyond what they know */
+/* Without an alternate screen: attributes off, whole screen, the next prompt under what was drawn. */
+static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_text[] = "\x1b[?25h";
+static int is_plain, is_vt, is_ecma48; /* what a plain one understands */
 
 static void write_raw(const char *p, size_t n)
 {
@@ -58,7 +60,11 @@ static void restore(void)
         return;
     tty.is_raw = 0;
     int saved_errno = errno;
-    if (is_plain)
+    if (is_plain && is_vt)
+        write_raw(cursor_text, sizeof cursor_text - 1);
+    if (is_plain && is_ecma48)
+        write_raw(plain_leave_text, sizeof plain_leave_text - 1);
+    else if (is_plain)
         write_raw("\r\n", 2);
     else
         write_raw(leave_text, sizeof leave_text - 1);
@@ -154,11 +160,11 @@ static int open_device(struct err *e)
     return fd;
 }
 
-int tty_open(struct tty *t, int wants_mouse, struct err *e)
+int tty_open(struct tty *t, const char *term, int wants_mouse, struct err *e)
 {
-    const char *term = getenv("TERM");
-    is_plain = term && (strcmp(term, "dumb") == 0 || strncmp(term, "vt1", 3) == 0 ||
-                        strncmp(term, "vt5", 3) == 0);
+    is_plain = term_is_plain(term);
+    is_vt = is_plain && term && strncmp(term, "vt", 2) == 0 && strcmp(term, "vt52") != 0;
+    is_ecma48 = is_vt || (is_plain && term && strstr(term, "ansi") != NULL);
     int fd = open_device(e);
     if (fd < 0)
         return fd;
@@ -241,6 +247,7 @@ void tty_size(const struct tty *t, int *rows, int *cols)
         *rows = w.ws_row;
         *cols = w.ws_col;
     }
+    *cols -= *cols > t->margin ? t->margin : 0;
     *rows = *rows > CANVAS_ROWS_MAX ? CANVAS_ROWS_MAX : *rows;
     *cols = *cols > CANVAS_COLS_MAX ? CANVAS_COLS_MAX : *cols;
 }

@@ -170,8 +170,90 @@ def commands_end_on_a_terabyte_of_zeros():
         check(p.returncode == 0 and p.stdout, "%s: %r" % (args[0], p.stdout[-200:]))
 
 
+class Cells:
+    """Just enough of a terminal that waits at the right margin, as xterm and tmux do."""
+
+    def __init__(self, data, rows=24, cols=80):
+        self.rows, self.cols, self.y, self.x = rows, cols, 0, 0
+        self.cell = [[" "] * cols for _ in range(rows)]
+        for m in re.finditer(rb"\x1b\[([?>]?)([0-9;]*)([@-~])|\x1b[()].|\x1b.|([\x00-\x1f])|(.)", data, re.S):
+            if m.group(3) and not m.group(1):
+                self.command(m.group(3).decode(), [int(n) if n else 0 for n in m.group(2).split(b";")])
+            elif m.group(4):
+                self.x, self.y = {b"\r": (0, self.y), b"\n": (self.x, min(self.y + 1, rows - 1)),
+                                  b"\b": (max(self.x - 1, 0), self.y)}.get(m.group(4), (self.x, self.y))
+            elif m.group(5):
+                self.put(m.group(5).decode("latin-1"))
+
+    def put(self, c):
+        if self.x == self.cols:
+            self.x, self.y = 0, min(self.y + 1, self.rows - 1)
+        self.cell[self.y][self.x] = self.last = c
+        self.x += 1
+
+    def command(self, name, n):
+        k = max(n[0], 1)
+        x = min(self.x, self.cols - 1)
+        if name == "H":
+            self.y, self.x = k - 1, (max(n[1], 1) if len(n) > 1 else 1) - 1
+        elif name in "G`":
+            self.x = k - 1
+        elif name == "d":
+            self.y = k - 1
+        elif name in "AB":
+            self.y = max(0, min(self.rows - 1, self.y + (k if name == "B" else -k)))
+        elif name in "CD":
+            self.x = max(0, min(self.cols - 1, x + (k if name == "C" else -k)))
+        elif name == "b":
+            for _ in range(k):
+                self.put(self.last)
+        elif name in "KX":
+            end = self.cols if name == "K" else min(self.cols, x + k)
+            self.cell[self.y][x:end] = [" "] * (end - x)
+
+    def line(self, y):
+        return "".join(self.cell[y])
+
+
+def plain_terminals_show_their_lines_in_their_places():
+    for term in ("ansi", "vt100", "vt220", "xterm-256color", "linux"):
+        t = Tty(["--glyphs=ascii", kit.FIXTURE], env={"TERM": term, "NO_COLOR": "1"})
+        t.read(0.8)
+        raw = bytes(t.out)
+        t.keys("q")
+        t.wait()
+        os.close(t.fd)
+        top = Cells(raw).line(0)
+        check(top.startswith(" depthscope > fixture-edp > Monitor"), "%s: the top line is %r" % (term, top))
+        if term in ("ansi", "vt100", "vt220"):
+            check(b"\x1b[?1049h" not in raw and b"\x1b[?1006h" not in raw and b"\x1b[?2026" not in t.out,
+                  "%s: private modes it does not know" % term)
+
+
+def terminals_of_one_byte_a_cell_get_ascii():
+    for term in ("ansi", "vt100", "vt220"):
+        t = Tty([kit.FIXTURE], env={"TERM": term})
+        t.read(0.8)
+        t.keys("y", 0.4)
+        raw = bytes(t.out)
+        t.close()
+        check(b"loss" in raw and all(b < 0x80 for b in raw), "%s: bytes beyond ASCII" % term)
+        check(b"\x1b]52" not in raw and b"clipboard" in raw, "%s: OSC 52 was sent" % term)
+    t = Tty([kit.FIXTURE], env={"TERM": "dumb"})
+    t.read(0.6)
+    t.wait()
+    check(b"cannot move the cursor" in t.out and b"\x1b" not in t.out, "dumb: %r" % bytes(t.out)[:200])
+    os.close(t.fd)
+    t = Tty([kit.FIXTURE], env={"TERM": "xterm-mono"})
+    t.read(0.6)
+    colours = [n for m in re.findall(rb"\x1b\[([0-9;]*)m", t.out) for n in m.split(b";") if re.fullmatch(b"[349][0-7]|10[0-7]", n)]
+    t.close()
+    check(not colours, "xterm-mono: colours %r" % colours[:5])
+
+
 if __name__ == "__main__":
     sys.exit(kit.main("test_tty_data.py", (
         what_y_copies_of_hostile_records_is_safe_to_paste, tables_and_notes_of_hostile_records_are_safe,
         figures_of_hostile_runs_have_safe_names, a_piped_live_run_leaves_the_processor_alone,
-        keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros)))
+        keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros,
+        plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii)))

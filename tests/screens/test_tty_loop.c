@@ -87,7 +87,7 @@ static void signal_everywhere(int out)
     struct tty t;
     struct err e = {0};
     (void)out;
-    int rc = tty_open(&t, 0, &e) < 0 ? NO_TERMINAL : 0;
+    int rc = tty_open(&t, "xterm", 0, &e) < 0 ? NO_TERMINAL : 0;
     block_child_signal(SIG_BLOCK);
     if (rc == 0)
         tty_signals(&t); /* the linker's work is done before instructions are counted */
