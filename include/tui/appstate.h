@@ -88,7 +88,6 @@ struct app {
     size_t memories;
     char state_path[1024]; /* "" when nothing is kept */
     int is_dirty, must_quit, exit_code;
-    char exit_text[128];
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
     struct str extra; /* to be written after the next frame: OSC 52 */
@@ -105,6 +104,7 @@ struct app {
 /* app_runs.c */
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
+void app_farewell(const struct app *app, struct str *out); /* nothing when no open run lives */
 int app_has_live(const struct app *app);
 int app_is_behind(const struct app *app);    /* a run has more to read than the last poll took */
 const char *app_first_view(struct app *app); /* where the current run is best looked at */

@@ -421,6 +421,7 @@ int tui_run(const struct tui_options *o, struct err *e)
     int rc = check_options(o, e);
     if (rc < 0)
         return rc;
+    struct str farewell = {0};
     struct app *app = mem_alloc(1, sizeof *app);
     if (!app)
         return err_set(e, DS_EMEM, "workbench");
@@ -449,9 +450,13 @@ int tui_run(const struct tui_options *o, struct err *e)
         term_close(app->term);
         if (app->tty.fd > 0)
             tty_close(&app->tty);
+        app_farewell(app, &farewell);
         if (rc == 0 && app->exit_code)
             rc = err_set(e, app->exit_code, "ended by a signal");
     }
     close_all(app);
+    if (farewell.len) /* on the terminal as it was before */
+        log_info("%s", str_text(&farewell));
+    str_release(&farewell);
     return rc;
 }

@@ -273,6 +273,36 @@ int app_is_behind(const struct app *app)
     return 0;
 }
 
+/* Leaving the workbench ends no run: the line that says so, and what to type. */
+void app_farewell(const struct app *app, struct str *out)
+{
+    const struct open_run *first = NULL;
+    int more = -1;
+    for (size_t k = 0; k < app->runs; k++) {
+        const struct open_run *r = &app->run[(app->current + k) % app->runs];
+        int lives = r->view->state == RUN_LIVE || r->view->state == RUN_PAUSED;
+        if (!lives || !r->dir[0])
+            continue;
+        first = first ? first : r;
+        more++;
+    }
+    if (!first)
+        return;
+    const struct runview *v = first->view;
+    const char *slash = strrchr(first->dir, '/'), *name = slash ? slash + 1 : first->dir;
+    size_t root = slash ? (size_t)(slash - first->dir) : 0;
+    /* a run elsewhere is named by its path */
+    if (!slash || strlen(job_root()) != root || strncmp(job_root(), first->dir, root) != 0)
+        name = first->dir;
+    str_addf(out, "run %s %s at step %lld", v->name,
+             v->state == RUN_PAUSED ? "stays paused" : "goes on", (long long)v->step);
+    if (v->steps_planned > 0)
+        str_addf(out, " of %lld", (long long)v->steps_planned);
+    str_addf(out, "; watch it: depthscope %s; stop it: depthscope stop %s", first->dir, name);
+    if (more > 0)
+        str_addf(out, " (and %d more run%s)", more, more > 1 ? "s" : "");
+}
+
 void app_close_runs(struct app *app)
 {
     while (app->runs)

@@ -2,6 +2,7 @@
 """The workbench on a pseudo-terminal: hostile, huge and piped record streams, and what leaves the program by
 the clipboard and by tables."""
 import base64
+import fcntl
 import os
 import re
 import subprocess
@@ -170,6 +171,35 @@ def commands_end_on_a_terabyte_of_zeros():
         check(p.returncode == 0 and p.stdout, "%s: %r" % (args[0], p.stdout[-200:]))
 
 
+def leaving_a_live_run_says_that_it_goes_on():
+    runs = os.path.join(kit.TMP, "liveruns")
+    os.makedirs(os.path.join(runs, "slow"))
+    path = os.path.join(runs, "slow", "log.mp")
+    log = Log(path)
+    log.head()
+    log.step(7)
+    fcntl.flock(log.file, fcntl.LOCK_EX)  # as the process that trains
+    for where, name in ((runs, "slow"), ("/nonexistent", os.path.join(runs, "slow"))):
+        t = Tty([os.path.join(runs, "slow")], env={"DEPTHSCOPE_RUNS": where})
+        t.read(0.8)
+        t.keys("q")
+        t.wait()
+        os.close(t.fd)
+        said = bytes(t.out).rsplit(b"\x1b[?1049l", 1)[-1].decode().strip()
+        check(t.status == 0 and "goes on at step 7 of 2000" in said, "q said %r" % said)
+        check("depthscope %s;" % os.path.join(runs, "slow") in said and said.endswith("depthscope stop " + name), "q said %r" % said)
+        check("\n" not in said, "more than a line: %r" % said)
+    log.put("end", 7, status="done")
+    t = Tty([os.path.join(runs, "slow")])
+    t.read(0.8)
+    t.keys("q")
+    t.wait()
+    os.close(t.fd)
+    said = bytes(t.out).rsplit(b"\x1b[?1049l", 1)[-1].strip()
+    check(said == b"", "of a run that is done q said %r" % said)
+    log.file.close()
+
+
 class Cells:
     """Just enough of a terminal that waits at the right margin, as xterm and tmux do."""
 
@@ -256,4 +286,4 @@ if __name__ == "__main__":
         what_y_copies_of_hostile_records_is_safe_to_paste, tables_and_notes_of_hostile_records_are_safe,
         figures_of_hostile_runs_have_safe_names, a_piped_live_run_leaves_the_processor_alone,
         keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros,
-        plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii)))
+        leaving_a_live_run_says_that_it_goes_on, plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii)))
