@@ -165,7 +165,8 @@ static int draw_state(const struct app *app, struct area line, int x, const stru
     double silent = app_now(app) - v->last_time, all = (double)(v->bytes + v->tail);
     struct ink color = ink(state_sign[v->state].role);
     if (v->is_behind && v->tail > 0 && all > 0)
-        snprintf(word, sizeof word, "reading %d%%", (int)(100 * (double)runlog_reader_position(v->reader) / all));
+        snprintf(word, sizeof word, "reading %d%%",
+                 (int)(100 * (double)runlog_reader_position(v->reader) / all));
     else if (v->state == RUN_SILENT && v->last_time > 0 && silent >= 1)
         snprintf(word, sizeof word, "silent %s",
                  str_duration(age, silent < 60 ? floor(silent) : floor(silent / 60) * 60));
