@@ -83,6 +83,8 @@ static int run_parts(const struct app *app, const struct runview *v, struct part
     group_digits(b, v->steps_planned);
     if (v->state == RUN_TRACE)
         return trace_parts(v, p);
+    if (v->state == RUN_EMPTY)
+        return 0;
     p[n] = (struct part){.role = ROLE_TEXT, .priority = 8};
     snprintf(p[n++].text, sizeof p->text, v->steps_planned > 0 ? "step %s/%s" : "step %s", a, b);
     const struct series *loss = runview_series(v, "loss");

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -273,6 +274,15 @@ int app_is_behind(const struct app *app)
     return 0;
 }
 
+static int is_job_root(const char *path, size_t n)
+{
+    char dir[1024];
+    struct stat a, b;
+    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    return stat(dir, &a) == 0 && stat(job_root(), &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 /* Leaving the workbench ends no run: the line that says so, and what to type. */
 void app_farewell(const struct app *app, struct str *out)
 {
@@ -289,11 +299,10 @@ void app_farewell(const struct app *app, struct str *out)
     if (!first)
         return;
     const struct runview *v = first->view;
-    const char *slash = strrchr(first->dir, '/'), *name = slash ? slash + 1 : first->dir;
-    size_t root = slash ? (size_t)(slash - first->dir) : 0;
-    /* a run elsewhere is named by its path */
-    if (!slash || strlen(job_root()) != root || strncmp(job_root(), first->dir, root) != 0)
-        name = first->dir;
+    const char *slash = strrchr(first->dir, '/');
+    /* a run that is not where runs are looked for is named by its path */
+    const char *name =
+        slash && is_job_root(first->dir, (size_t)(slash - first->dir)) ? slash + 1 : first->dir;
     str_addf(out, "run %s %s at step %lld", v->name,
              v->state == RUN_PAUSED ? "stays paused" : "goes on", (long long)v->step);
     if (v->steps_planned > 0)

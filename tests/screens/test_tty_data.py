@@ -179,7 +179,7 @@ def leaving_a_live_run_says_that_it_goes_on():
     log.head()
     log.step(7)
     fcntl.flock(log.file, fcntl.LOCK_EX)  # as the process that trains
-    for where, name in ((runs, "slow"), ("/nonexistent", os.path.join(runs, "slow"))):
+    for where, name in ((runs, "slow"), (runs + "/../liveruns/", "slow"), ("/nonexistent", os.path.join(runs, "slow"))):
         t = Tty([os.path.join(runs, "slow")], env={"DEPTHSCOPE_RUNS": where})
         t.read(0.8)
         t.keys("q")
