@@ -132,6 +132,8 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
         v->is_behind = (is_pause || i % 32 == 0) && clock_mono() - start > budget_s;
         if (v->is_behind || (is_pause && runlog_reader_fd(v->reader) >= 0))
             break;
+        if (v->index->stop_at && runlog_reader_position(v->reader) >= v->index->stop_at)
+            break;
     }
     if (rc < 0)
         return rc;
@@ -222,8 +224,11 @@ int runview_follow(struct runview **out, const char *path, double budget_s, stru
     int rc = set_path(v, path, e);
     if (rc == 0)
         rc = runlog_reader_open(&v->reader, v->path, e);
-    if (rc == 0)
+    if (rc == 0) {
         runlog_reader_bound(v->reader, 1 << 20);
+        v->index->stop_at =
+            runlog_reader_tail(v->reader); /* its writer may be faster than we are */
+    }
     /* what is not a record stream is refused before gigabytes of it are read */
     for (int i = 0; rc >= 0 && i < NOISE_POLLS && v->records == 0 && (i == 0 || v->is_behind); i++)
         rc = runview_poll(v, 0, e);
@@ -231,6 +236,7 @@ int runview_follow(struct runview **out, const char *path, double budget_s, stru
         rc = check_kind(v, e);
     if (rc >= 0)
         rc = runview_poll(v, budget_s, e);
+    v->index->stop_at = 0;
     if (rc < 0) {
         runview_free(v);
         return rc;
