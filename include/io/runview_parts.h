@@ -22,7 +22,7 @@ struct runview_index {
     int64_t tokens_step;
     int is_failed, has_head;
     struct run_phase phase;
-    uint64_t stop_at; /* where the first reading of a growing file ends; 0 = nowhere */
+    uint64_t stop_at;  /* where the first reading of a growing file ends; 0 = nowhere */
     double lock_asked; /* monotonic time of the last look at the lock; its answer */
     int is_locked;
 };
