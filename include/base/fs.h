@@ -57,6 +57,14 @@ int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *
 int fs_open_read(int *fd, const char *path, struct err *e) DS_CHECK;
 /* Up to n bytes into p, *got 0 only at the end of the file; loops over EINTR. */
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e) DS_CHECK;
+/* Offset >= from of the next byte that is stored: holes of sparse files are skipped, `size` when only holes
+ * follow.  `from` where the file system cannot say.  Moves the file's position. */
+uint64_t fs_next_data(int fd, uint64_t from, uint64_t size);
+/* *end: the offset after the last byte of [from, size) that is not zero, `from` when all are zero.  Looks from
+ * the end backwards; after read_max bytes (0 = no limit) *end says how far zeros are known.  Moves the file's
+ * position. */
+int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint64_t *end,
+                   const char *path, struct err *e) DS_CHECK;
 /* Whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE naming both sizes). */
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* Temp file in the same directory, write, fsync, close, rename, fsync of the directory: the old

@@ -29,7 +29,7 @@ int utf8_cells(const char *s, size_t n);
  * <U+XXXX>. */
 void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
 /* In place and without memory: every control, bidi control and invalid byte becomes '?', every
- * newline and tab a space. For messages; a cut character at the end goes too. */
+ * newline and tab a space; zero-width characters, tags and variation selectors are dropped. For messages; a cut character at the end goes too. */
 void utf8_scrub(char *text);
 int utf8_locale_is_utf8(void);
 

@@ -192,14 +192,6 @@ int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
                struct err *e) DS_CHECK;
 void norm_release(struct norm *m);
 
-/* --- base64.c ------------------------------------------------------------------------------- */
-
-int base64_digit(char c); /* its value, -1: none */
-/* Into room for n bytes: how many they are, -1: no base64.  Padding may be missing. */
-int base64_bytes(char *out, const char *s, size_t n);
-int base64_decode(struct str *out, const char *s, size_t n, struct err *e) DS_CHECK;
-void base64_encode(struct str *out, const char *s, size_t n);
-
 /* --- charsmap.c: SentencePiece's normalisation, the longest entry of its table at each place ---- */
 
 int charsmap_check(const char *p, size_t n, struct err *e) DS_CHECK;

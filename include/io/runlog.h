@@ -54,11 +54,20 @@ struct runlog_entry {
  * file is reopened and read from the start (entry.is_gap with gap_bytes 0 tells the caller to
  * forget what it had). */
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
+/* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the default: never
+ * for files, 8 MiB for pipes).  runlog_reader_is_behind says that this was why: call again at once. */
+void runlog_reader_bound(struct runlog_reader *r, size_t bytes);
+int runlog_reader_is_behind(const struct runlog_reader *r);
+/* Goes on at the first whole record of the last `bytes` stored bytes of a file; what is skipped comes as one
+ * gap.  Nothing happens when the reader is further on, or for a pipe. */
+void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes);
 int runlog_reader_fd(const struct runlog_reader *r);     /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
 /* Where the last whole record ends, and how many bytes of no whole record lie behind it now. */
 uint64_t runlog_reader_offset(const struct runlog_reader *r);
 uint64_t runlog_reader_tail(const struct runlog_reader *r);
+/* How far the stream has been looked at, damage included. */
+uint64_t runlog_reader_position(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);
 
 #endif

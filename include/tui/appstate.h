@@ -102,14 +102,15 @@ struct app {
     size_t memories;
     char state_path[1024]; /* "" when nothing is kept */
     int is_dirty, must_quit, exit_code;
-    char exit_text[128];
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
     struct str extra; /* to be written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     pid_t export_pid;
-    int export_fd;
+    int has_clipboard;      /* the terminal may know OSC 52: plain ones print it */
+    int export_fd;          /* its output, -1 when that is closed */
+    struct str export_said; /* the end of its output */
     struct event last_press;
     double last_press_time, data_time;
 };
@@ -117,13 +118,16 @@ struct app {
 /* app_runs.c */
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
+void app_farewell(const struct app *app, struct str *out); /* nothing when no open run lives */
 int app_has_live(const struct app *app);
-int app_is_model(const char *path); /* a directory with weights and no records */
 /* app_commands.c */
 int app_poll_commands(struct app *app);                              /* 1 when something changed */
 int app_watch_commands(const struct app *app, struct pollfd *w);     /* APP_REQUESTS_MAX at most */
 int app_pending_text(const struct app *app, char *out, size_t size); /* 0: nothing is pending */
 void app_close_commands(struct app *app);
+int app_is_behind(const struct app *app);    /* a run has more to read than the last poll took */
+const char *app_first_view(struct app *app); /* where the current run is best looked at */
+int app_is_model(const char *path);          /* a directory with weights and no records */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);
@@ -152,6 +156,7 @@ void view_setting_set(struct view *v, const struct setting *s, double x);
 int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
+/* Takes the child's output, so that it never waits for a full pipe; says its last line when it has ended. */
 void app_export_reap(struct app *app);
 /* term_dump.c */
 int app_play(struct app *app, struct err *e) DS_CHECK;

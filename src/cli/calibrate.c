@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "cli/use.h"
 #include "eval/perplexity.h"
@@ -206,8 +207,8 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     if (rc == 0)
         rc = to ? write_to_directory(s, to, e) : write_to_run(s, e);
     if (rc == 0)
-        fprintf(stderr, "depthscope: calibrated %d capacities on %lld tokens of %s%s; wrote %s\n",
-                (int)ROUTE_GRID, (long long)ppl_tokens(p), ppl_data(p), where, to ? to : s->dir);
+        log_info("calibrated %d capacities on %lld tokens of %s%s; wrote %s", (int)ROUTE_GRID,
+                 (long long)ppl_tokens(p), ppl_data(p), where, to ? to : s->dir);
     ppl_close(p);
     runlog_writer_close(lock);
     return rc;

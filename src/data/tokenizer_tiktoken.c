@@ -2,6 +2,7 @@
  * tokenizer.model, as SentencePiece does: the contents tell. */
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/base64.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
 

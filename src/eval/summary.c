@@ -73,6 +73,8 @@ static const char *status_of(const struct runview *v)
     case RUN_FAILED: return "failed";
     case RUN_LIVE:
     case RUN_PAUSED: return "running";
+    case RUN_EMPTY:
+    case RUN_TRACE: return run_state_name(v->state);
     default: return "unfinished";
     }
 }

@@ -82,20 +82,14 @@ static int lock(const struct runlog_writer *w, struct err *e)
     return err_set(e, DS_EBUSY, "%s is being written by another process", w->path);
 }
 
-static int is_zero(const struct str *s)
-{
-    for (size_t i = 0; i < s->len; i++)
-        if (s->p[i])
-            return 0;
-    return 1;
-}
-
 static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struct err *e)
 {
     static const size_t step = 1 << 16;
     if (n > TAIL_MAX)
-        return err_set(e, DS_EFORMAT, "%s is damaged from byte %" PRIu64 " on (%" PRIu64 " bytes)",
-                       w->path, w->offset, n);
+        return err_set(e, DS_EFORMAT,
+                       "%s: corrupt from byte %" PRIu64 " on (%" PRIu64
+                       " bytes, expected at most %d); cut the file there to go on",
+                       w->path, w->offset, n, TAIL_MAX);
     if (lseek(w->fd, (off_t)w->offset, SEEK_SET) < 0)
         return err_errno(e, "seek in %s", w->path);
     while (out->len < n) {
@@ -111,11 +105,11 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     return out->failed ? err_set(e, DS_EMEM, "%s: no memory for its tail", w->path) : 0;
 }
 
-/* A tail that is neither torn nor zeros is damage: it is kept beside the file before it is cut. */
+/* A tail that is neither torn nor empty is damage: it is kept next to the file before it is cut. */
 static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
 {
     char name[1200];
-    if (is_zero(tail) || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
+    if (tail->len == 0 || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
         return 0;
     if (w->offset == 0)
         return err_set(e, DS_EFORMAT, "%s is not a record stream", w->path);
@@ -127,7 +121,10 @@ static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err
 static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
 {
     struct str tail = {0};
-    int rc = read_tail(w, n, &tail, e);
+    uint64_t end; /* zeros of any number are the end of the file (FORMATS.md), and not kept */
+    int rc = fs_nonzero_end(w->fd, w->offset, w->offset + n, 0, &end, w->path, e);
+    if (rc == 0)
+        rc = read_tail(w, end - w->offset, &tail, e);
     if (rc == 0)
         rc = keep_tail(w, &tail, e);
     if (rc == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)

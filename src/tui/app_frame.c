@@ -6,6 +6,7 @@
 #include "base/eta.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "io/runlog.h"
 #include "tui/appstate.h"
 
 void app_add_zone(struct app *app, struct zone z)
@@ -23,18 +24,14 @@ struct part {
 };
 
 static const struct {
-    const char *word;
     uint32_t sign;
     char ascii;
     enum role role;
-} state_word[] = {
-    [RUN_UNKNOWN] = {"no data", 0x25CB, '?', ROLE_DIM},
-    [RUN_LIVE] = {"live", 0x25CF, '*', ROLE_GOOD},
-    [RUN_PAUSED] = {"paused", 0x25D0, '=', ROLE_WARN},
-    [RUN_STALLED] = {"stalled", 0x25CB, '!', ROLE_WARN},
-    [RUN_DONE] = {"done", 0x2713, '+', ROLE_DIM},
-    [RUN_STOPPED] = {"stopped", 0x25A0, '#', ROLE_WARN},
-    [RUN_FAILED] = {"failed", 0xD7, 'x', ROLE_BAD},
+} state_sign[RUN_STATES] = {
+    [RUN_EMPTY] = {0x25CB, '?', ROLE_DIM},   [RUN_LIVE] = {0x25CF, '*', ROLE_GOOD},
+    [RUN_PAUSED] = {0x25D0, '=', ROLE_WARN}, [RUN_SILENT] = {0x25CB, '!', ROLE_WARN},
+    [RUN_DONE] = {0x2713, '+', ROLE_DIM},    [RUN_STOPPED] = {0x25A0, '#', ROLE_WARN},
+    [RUN_FAILED] = {0xD7, 'x', ROLE_BAD},    [RUN_TRACE] = {0x25C7, '~', ROLE_DIM},
 };
 
 static double newest(const struct runview *v, const char *name)
@@ -100,12 +97,27 @@ static void group_digits(char out[32], int64_t n)
     out[k] = '\0';
 }
 
+/* Passes over texts have no steps: what was looked at instead. */
+static int trace_parts(const struct runview *v, struct part *p)
+{
+    const struct probe *probe = runview_probe(v, -1);
+    if (!probe)
+        return 0;
+    *p = (struct part){.role = ROLE_TEXT, .priority = 8};
+    snprintf(p->text, sizeof p->text, "%d tokens, %d layers", probe->tokens, probe->layers);
+    return 1;
+}
+
 static int run_parts(const struct app *app, const struct runview *v, struct part *p)
 {
     int n = 0;
     char a[32], b[32], si[16];
     group_digits(a, v->step);
     group_digits(b, v->steps_planned);
+    if (v->state == RUN_TRACE)
+        return trace_parts(v, p);
+    if (v->state == RUN_EMPTY)
+        return 0;
     p[n] = (struct part){.role = ROLE_TEXT, .priority = 8};
     snprintf(p[n++].text, sizeof p->text, v->steps_planned > 0 ? "step %s/%s" : "step %s", a, b);
     const struct series *loss = runview_series(v, "loss");
@@ -115,7 +127,7 @@ static int run_parts(const struct app *app, const struct runview *v, struct part
         snprintf(p[n++].text, sizeof p->text, "%s tok", str_si(si, tokens));
     }
     double rate = newest(v, "tok_s");
-    int is_running = v->state == RUN_LIVE || v->state == RUN_PAUSED || v->state == RUN_STALLED;
+    int is_running = v->state == RUN_LIVE || v->state == RUN_PAUSED;
     if (isfinite(rate)) {
         p[n] = (struct part){.role = ROLE_TEXT, .priority = 5};
         snprintf(p[n++].text, sizeof p->text, "%s tok/s", str_si(si, rate));
@@ -181,6 +193,25 @@ static void draw_parts(struct area line, int x, struct part *p, int n)
     }
 }
 
+/* Sign and word; a silent run says for how long, and one that is still being read how far. */
+static int draw_state(const struct app *app, struct area line, int x, const struct runview *v)
+{
+    char word[64], age[16];
+    double silent = app_now(app) - v->last_time, all = (double)(v->bytes + v->tail);
+    struct ink color = ink(state_sign[v->state].role);
+    if (v->is_behind && v->tail > 0 && all > 0)
+        snprintf(word, sizeof word, "reading %d%%",
+                 (int)(100 * (double)runlog_reader_position(v->reader) / all));
+    else if (v->state == RUN_SILENT && v->last_time > 0 && silent >= 1)
+        snprintf(word, sizeof word, "silent %s",
+                 str_duration(age, silent < 60 ? floor(silent) : floor(silent / 60) * 60));
+    else
+        str_copy(word, sizeof word, run_state_name(v->state));
+    area_put(line, 0, x, area_rune(line, state_sign[v->state].sign, state_sign[v->state].ascii),
+             color);
+    return 2 + area_text(line, 0, x + 2, -1, color, word);
+}
+
 static void draw_top(struct app *app, struct area line)
 {
     const struct runview *v = app_run(app);
@@ -203,12 +234,8 @@ static void draw_top(struct app *app, struct area line)
         x += 2;
     }
     x += area_text(line, 0, x, -1, ink(ROLE_TEXT), app_focused(app)->title) + 2;
-    if (v && v->state <= RUN_FAILED) {
-        area_put(line, 0, x, area_rune(line, state_word[v->state].sign, state_word[v->state].ascii),
-                 ink(state_word[v->state].role));
-        x += 2 + area_text(line, 0, x + 2, -1, ink(state_word[v->state].role),
-                           state_word[v->state].word);
-    }
+    if (v)
+        x += draw_state(app, line, x, v);
     draw_parts(line, x + 1, part, status_parts(app, part));
 }
 

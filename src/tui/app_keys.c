@@ -108,7 +108,9 @@ static void key_copy(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     if (v->ops->copy)
         v->ops->copy(v, &text);
-    if (text.len) {
+    if (text.len && v->app->term && !v->app->has_clipboard) {
+        app_say(v->app, LOG_WARN, "this terminal has no clipboard that can be reached");
+    } else if (text.len) {
         app_copy(v->app, text.p, text.len);
         app_say(v->app, LOG_INFO, "copied %zu bytes", text.len);
     } else {

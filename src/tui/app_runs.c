@@ -1,9 +1,12 @@
 /* Open runs: reading on, marking. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "training/job.h"
 #include "tui/appstate.h"
 #include "tui/widgets.h"
 
@@ -69,7 +72,8 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
     int rc = make_room(app, e);
     if (rc < 0)
         return rc;
-    rc = runview_open(&view, path, e);
+    /* the rest of a large file comes by polls, so that keys are answered meanwhile */
+    rc = runview_follow(&view, path, app_is_scripted(app) ? HUGE_VAL : 0.25, e);
     if (rc < 0)
         return rc;
     struct open_run r = {.view = view, .colour = free_colour(app)};
@@ -78,9 +82,6 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
         str_copy(r.dir, sizeof r.dir, path);
     app->run[app->runs++] = r;
     *out = &app->run[app->runs - 1];
-    rc = runview_poll(view, 0.25, e);
-    if (rc < 0)
-        app_say(app, LOG_WARN, "%s", e ? e->text : "unreadable");
     return 0;
 }
 
@@ -137,6 +138,15 @@ void app_open_model(struct app *app, const char *path)
             app_press(app, k, path);
 }
 
+/* A trace has decisions and no metrics. */
+const char *app_first_view(struct app *app)
+{
+    const struct runview *v = app_run(app);
+    if (!v)
+        return "home";
+    return v->state == RUN_TRACE && v->n_probes > 0 ? "depth" : "monitor";
+}
+
 int app_open(struct app *app, const char *path, struct err *e)
 {
     if (app_is_model(path)) {
@@ -145,7 +155,7 @@ int app_open(struct app *app, const char *path, struct err *e)
     }
     int rc = app_open_run(app, path, e);
     if (rc == 0)
-        app_show(app, "monitor");
+        app_show(app, app_first_view(app));
     return rc;
 }
 
@@ -250,10 +260,56 @@ int app_has_live(const struct app *app)
 {
     for (size_t i = 0; i < app->runs; i++) {
         enum run_state s = app->run[i].view->state;
-        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_STALLED || s == RUN_UNKNOWN)
+        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_SILENT || s == RUN_EMPTY)
             return 1;
     }
     return 0;
+}
+
+int app_is_behind(const struct app *app)
+{
+    for (size_t i = 0; i < app->runs; i++)
+        if (app->run[i].view->is_behind && !app->run[i].failed)
+            return 1;
+    return 0;
+}
+
+static int is_job_root(const char *path, size_t n)
+{
+    char dir[1024];
+    struct stat a, b;
+    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    return stat(dir, &a) == 0 && stat(job_root(), &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* Leaving the workbench ends no run: the line that says so, and what to type. */
+void app_farewell(const struct app *app, struct str *out)
+{
+    const struct open_run *first = NULL;
+    int more = -1;
+    for (size_t k = 0; k < app->runs; k++) {
+        const struct open_run *r = &app->run[(app->current + k) % app->runs];
+        int lives = r->view->state == RUN_LIVE || r->view->state == RUN_PAUSED;
+        if (!lives || !r->dir[0])
+            continue;
+        first = first ? first : r;
+        more++;
+    }
+    if (!first)
+        return;
+    const struct runview *v = first->view;
+    const char *slash = strrchr(first->dir, '/');
+    /* a run that is not where runs are looked for is named by its path */
+    const char *name =
+        slash && is_job_root(first->dir, (size_t)(slash - first->dir)) ? slash + 1 : first->dir;
+    str_addf(out, "run %s %s at step %lld", v->name,
+             v->state == RUN_PAUSED ? "stays paused" : "goes on", (long long)v->step);
+    if (v->steps_planned > 0)
+        str_addf(out, " of %lld", (long long)v->steps_planned);
+    str_addf(out, "; watch it: depthscope %s; stop it: depthscope stop %s", first->dir, name);
+    if (more > 0)
+        str_addf(out, " (and %d more run%s)", more, more > 1 ? "s" : "");
 }
 
 void app_close_runs(struct app *app)

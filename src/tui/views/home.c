@@ -424,7 +424,7 @@ static void home_copy(struct view *v, struct str *out)
 {
     struct home *h = v->state;
     if (h->list.cursor < h->jobs)
-        str_add(out, h->job[h->list.cursor].path);
+        copy_add(out, h->job[h->list.cursor].path);
 }
 
 /* clang-format off */

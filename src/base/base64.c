@@ -1,5 +1,7 @@
 /* Bytes in 64 printable characters. */
-#include "data/bpe.h"
+#include "base/base64.h"
+
+#include <stdint.h>
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
