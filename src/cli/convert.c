@@ -45,11 +45,12 @@ static int split_settings(const struct cli_args *a, struct convert_options *o, s
     char where[32];
     int rc = opt_defaults(&convert_group, o, e);
     for (int i = 0; i < a->n_override && rc == 0; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(a->override[i], "="), a->override[i]);
+        struct override x;
         snprintf(where, sizeof where, "setting %d", i + 1);
-        rc =
-            config_override(opt_find(&convert_group, key) ? &own : given, a->override[i], where, e);
+        rc = override_parse(&x, a->override[i], where, e);
+        if (rc == 0)
+            rc = config_override(opt_find(&convert_group, x.key) ? &own : given, a->override[i],
+                                 where, e);
     }
     if (rc == 0)
         rc = config_apply(&own, &convert_group, o, e);

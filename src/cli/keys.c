@@ -2,7 +2,11 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/use.h"
+#include "eval/generation.h"
+#include "eval/perplexity.h"
+#include "eval/speed.h"
 #include "models/config.h"
 #include "routing/route.h"
 #include "training/options.h"
@@ -34,6 +38,36 @@ static void groups_fill(struct groups *s)
         s->name[s->n] = (*m)->name;
         s->group[s->n] = route_group(*m, s->prefix[s->n]);
     }
+}
+
+const struct opt_group *keys_groups(const char *command)
+{
+    static struct groups all;
+    static const struct {
+        const char *command;
+        const struct opt_group *group;
+    } own[] = {
+        {"eval", &ppl_group},    {"calibrate", &ppl_group}, {"generate", &gen_group},
+        {"trace", &trace_group}, {"bench", &speed_group},   {"convert", &convert_group},
+        {"get", &get_group},
+    };
+    /* convert: of random:PRESET */
+    static const char *const of_runs[] = {"train", "sweep", "ablate", "isoflop", "convert"};
+    static struct opt_group found[GROUPS_MAX + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(own); i++)
+        if (strcmp(own[i].command, command) == 0)
+            found[n++] = *own[i].group;
+    if (strcmp(command, "bench") == 0)
+        found[n++] = model_group;
+    for (size_t i = 0; i < DS_LEN(of_runs); i++)
+        if (strcmp(of_runs[i], command) == 0) {
+            groups_fill(&all);
+            memcpy(found + n, all.group, all.n * sizeof *found);
+            n += all.n;
+        }
+    found[n] = (struct opt_group){0};
+    return found;
 }
 
 /* "0 to 1", "a|b", "true|false", or "" where anything goes. */
@@ -114,6 +148,13 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
             str_addf(out, "; also %s", o->alias);
         str_add_char(out, '\n');
     }
+}
+
+void keys_lines(struct str *out, const struct opt_group *g)
+{
+    struct widths w = {0};
+    measure(g, &w);
+    add_lines(out, g, &w);
 }
 
 int keys_print(const char *of, int json)

@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/str.h"
 #include "figures/palette.h"
 
@@ -156,18 +157,11 @@ static int parse_colour(struct parser *p, struct colour *c, char *value)
 
 static void unknown_key(struct parser *p, const char *key)
 {
-    int best = -1, best_d = 4;
-    for (int i = 0; i < ROLE_COUNT; i++) {
-        int d = str_distance(key, role_name((enum role)i));
-        if (d < best_d) {
-            best_d = d;
-            best = i;
-        }
-    }
-    if (best >= 0)
-        warn(p, "unknown key \"%s\" (did you mean \"%s\"?)", key, role_name((enum role)best));
-    else
-        warn(p, "unknown key \"%s\"", key);
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(key);
+    for (int i = 0; i < ROLE_COUNT; i++)
+        nearest_try(&best, role_name((enum role)i));
+    warn(p, "unknown key \"%s\"%s", key, nearest_hint(&best, hint, sizeof hint));
 }
 
 static void take_palette(struct parser *p, const char *name, char *value)
