@@ -54,6 +54,8 @@ const char *cli_value(const struct cli_args *a, const char *name); /* the last; 
 const char *cli_value_at(const struct cli_args *a, const char *name, int i);
 int cli_flag(const struct cli_args *a, const char *name);
 void cli_usage(const char *command, const struct cli_option *options);
+/* The options of the workbench, which is no command of the table. */
+const struct cli_option *workbench_options(void);
 /* Directory of data files ("data", "themes"): beside the program, else the installed place; out of `size` bytes. */
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e) DS_CHECK;
 

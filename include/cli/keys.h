@@ -11,7 +11,7 @@ int keys_print(const char *of, int json);
 /* The groups that key=value words of a command belong to, ended by a group without a title; none for a command that takes
  * no such words.  `train` has those of every method. */
 const struct opt_group *keys_groups(const char *command);
-/* One group as aligned lines: key, default, range, what. */
-void keys_lines(struct str *out, const struct opt_group *g);
+/* One group for people: key, default, and what it is, wrapped at `width` columns. */
+void keys_lines(struct str *out, const struct opt_group *g, int width);
 
 #endif

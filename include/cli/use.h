@@ -41,6 +41,15 @@ int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHE
 /* RUN as a name below the place of runs, or a path: a directory, log, or trace. */
 int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
 
+/* The name that `--run GIVEN` gives a run: GIVEN itself, or the last part of a path into the place of runs.  Of another
+ * path the message says how to have runs there. */
+int cli_run_name(const char **name, const char *given, struct err *e) DS_CHECK;
+/* ", did you mean NAME?" for a word that may be the name of a run, or of a command when `commands_too`; "" when none is
+ * near.  Returns out. */
+const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size);
+/* Columns of the terminal on standard output, 80 where there is none. */
+int cli_columns(void);
+
 /* Text from outside, safe for a terminal, at most `cells` wide (-1: no limit). */
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
 /* Writes all to stdout; DS_EIO when that fails (a closed pipe is told as such). */

@@ -224,7 +224,7 @@ void cli_usage(const char *command, const struct cli_option *options)
     while (c->name && strcmp(c->name, command) != 0)
         c++;
     if (is_program(command))
-        printf("depthscope [RUN|TRACE|MODEL|-]\n    the workbench\n");
+        printf("depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without a word its Home\n");
     else
         printf("depthscope %s %s\n", command, c->name ? c->args : "");
     if (c->name)
@@ -232,6 +232,8 @@ void cli_usage(const char *command, const struct cli_option *options)
     for (const struct cli_option *o = options; o && o->name; o++)
         printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15,
                o->name, o->help ? o->help : "");
+    printf("  --%-14s %s\n", "help", "this text; also -h");
+    printf("  --%-14s %s\n", "version", "the program's version; also -V");
     if (help_after)
         fputs(help_after, stdout);
     for (size_t i = 0; i < DS_LEN(examples); i++)

@@ -161,8 +161,9 @@ int cli_run_path(char *out, size_t size, const char *run, struct err *e)
         fs_exists(path))
         return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path)
                                          : 0;
-    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)", run,
-                   job_root());
+    char hint[NEAREST_MAX + 32];
+    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)%s", run,
+                   job_root(), cli_run_hint(run, 0, hint, sizeof hint));
 }
 
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells)

@@ -150,11 +150,54 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
     }
 }
 
-void keys_lines(struct str *out, const struct opt_group *g)
+/* Words of text from column `at` on, broken before column `width`, later lines from column `indent` on. */
+static void add_wrapped(struct str *out, const char *text, int at, int indent,
+                        int width)
 {
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (at > indent && at + 1 + n > width) {
+            str_addf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            str_add_char(out, ' ');
+            at++;
+        }
+        str_add_bytes(out, p, (size_t)n);
+        at += n;
+        p += n + (p[n] == ' ');
+    }
+}
+
+void keys_lines(struct str *out, const struct opt_group *g, int width)
+{
+    enum { KEY_MAX = 26, VALUE_MAX = 10 };
     struct widths w = {0};
     measure(g, &w);
-    add_lines(out, g, &w);
+    int key_width = w.key < KEY_MAX ? w.key : KEY_MAX,
+        value_width = w.value < VALUE_MAX ? w.value : VALUE_MAX,
+        indent = width >= 60 ? key_width + value_width + 4 : 6;
+    for (size_t i = 0; i < g->n; i++) {
+        const struct opt *o = &g->opts[i];
+        struct str line = {0};
+        char range[200];
+        describe_range(o, range, sizeof range);
+        str_addf(&line, "%s%s", g->prefix, o->key);
+        str_addf(&line, "%*s  %s", line.len < (size_t)key_width ? key_width - (int)line.len : 0, "",
+                 default_of(o));
+        int is_wide = (int)line.len + 2 > indent;
+        str_addf(out, "%s%s%*s", str_text(&line), is_wide ? "\n" : "",
+                 is_wide ? indent : indent - (int)line.len, "");
+        str_reset(&line);
+        str_addf(&line, "%s%s%s%s%s%s", o->help ? o->help : "", range[0] ? " (" : "", range,
+                 range[0] ? ")" : "", o->alias ? "; also " : "", o->alias ? o->alias : "");
+        for (char *p = line.p; p && *p; p++)
+            *p = *p == '`' ? '\'' : *p; /* Markdown's quotes */
+        add_wrapped(out, str_text(&line), indent, indent, width);
+        str_add_char(out, '\n');
+        out->failed |= line.failed;
+        str_release(&line);
+    }
 }
 
 int keys_print(const char *of, int json)

@@ -219,10 +219,8 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
 {
     char name[128], stem[56];
     const char *given = cli_value(a, "run");
-    if (given && !fs_name_ok(given))
-        return err_set(e, DS_EUSAGE,
-                       "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
-                       given);
+    if (given && cli_run_name(&given, given, e) < 0)
+        return DS_EUSAGE;
     if (given)
         return fs_join(dir, size, job_root(), given, e);
     name_stem(stem, sizeof stem, c);

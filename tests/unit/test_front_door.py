@@ -69,7 +69,8 @@ def seeds_and_shapes_of_batches_are_seen_in_every_spelling():
         refused("seeds from --seeds", "isoflop", "quick", "--budget", "1e12", "--sizes", "6x32", word, "--dry-run")
     for word in ("++model.dim=64", "--model.dim=64", "+train.steps=5"):
         refused("isoflop: ", "isoflop", "quick", "--budget", "1e12", "--sizes", "6x32", word, "--dry-run")
-    run("convert", "random:quick", "-o", "big.gguf", "++weights=q8_0", "++model.dim=32", "model.heads=2")
+    run("convert", "random:quick", "-o", "big.gguf", "++weights=q8_0", "++model.dim=32",
+        "model.heads=2", "+method=dense")
     assert "q8_0" in run("inspect", "big.gguf").lower()
 
 
@@ -129,9 +130,8 @@ def every_option_of_every_command_is_in_its_help():
         seen += 1
     assert seen > 60, seen
     for command in listed + ["workbench"]:
-        if command != "help":
-            assert "--help" in run("help", command), command
-            assert run("help", command).splitlines()[0].startswith("depthscope "), command
+        assert "--help" in run("help", command), command
+        assert run("help", command).splitlines()[0].startswith("depthscope "), command
 
 
 @test
@@ -152,8 +152,84 @@ def help_is_markdown_in_a_pipe_and_tables_on_a_terminal():
         assert "|---|" not in seen and "###" not in seen and "`" not in seen, seen[:400]
         seen = on_terminal("help", what, "--markdown")
         assert "|---|" in seen
-    assert re.search(r"^train\.steps +1500 +1 to 1e\+15 +", on_terminal("help", "keys"), re.M)
+    assert re.search(r"^train\.steps +1500 +optimi[sz]er steps \(1 to 1e\+15\)", on_terminal("help", "keys"), re.M)
     assert re.search(r"^  a +:new PRESET", on_terminal("help", "views"), re.M)
+
+
+def live(name):
+    return any(r["name"] == name and r["state"] == "running" and r["step"] > 0 for r in json.loads(run("runs", "--json")))
+
+
+def until(what, *args):
+    end = time.time() + 60 * SLOW
+    while not what(*args):
+        assert time.time() < end, (what.__name__, args)
+        time.sleep(0.05)
+
+
+def start(*names):
+    """Runs that train until they are stopped; nobody's children, as the workbench starts them."""
+    for name in names:
+        p = subprocess.Popen(["setsid", "-f", PROGRAM, "train", "quick", *LONG, "--run", name, "--quiet"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        p.wait()
+    for name in names:
+        until(live, name)
+
+
+def is_over(name):
+    rows = [r for r in json.loads(run("runs", "--json")) if r["name"] == name]
+    return len(rows) == 1 and rows[0]["state"] == "stopped" and rows[0]["pid"] == 0
+
+
+@test
+def stop_ends_the_named_runs_in_order_and_waits_for_them():
+    start("one", "two")
+    out = run("stop", "one", "runs/two/")
+    assert is_over("one") and is_over("two"), run("runs")
+    assert re.search(r"^one: stopped at step \d+ of 1000000; depthscope train --resume one continues it$", out, re.M), out
+    assert os.listdir("runs/one/checkpoints") and "two: stopped" in out
+    start("three")
+    rows = json.loads(run("stop", "--all", "--json"))
+    assert [(r["name"], r["status"], r["state"]) for r in rows] == [("three", "stopped", "stopped")] and rows[0]["step"] > 0
+    assert "no run is live" in run("stop", "--all") and run("stop", "--all", "--json") == "[]\n"
+
+
+@test
+def stop_says_why_a_run_cannot_be_stopped():
+    refused("tiny: not running: done at step 10", "stop", "tiny", code=1)
+    refused("nosuch: no such run in runs", "stop", "nosuch", code=1)
+    refused("did you mean tiny?", "stop", "tniy", code=1)
+    refused("which RUN?", "stop")
+    refused("takes no names", "stop", "tiny", "--all")
+    refused("expected seconds", "stop", "tiny", "--timeout", "soon")
+    refused("not the name of a run", "stop", "steps=3")
+    # a log without end and without a writer, on a file system that another host shares
+    start("away")
+    shutil.copytree("runs/away", "runs/shared", ignore=lambda d, names: [n for n in names if n == "control.sock"])
+    run("stop", "away")
+    meta = json.load(open("runs/shared/meta.json"))
+    meta["host"] = "gpu7"
+    json.dump(meta, open("runs/shared/meta.json", "w"))
+    refused("ssh gpu7 depthscope stop shared", "stop", "shared", code=1)
+    rows = json.loads(run("stop", "shared", "nosuch", "tiny", "--json", code=1))
+    assert [r["status"] for r in rows] == ["elsewhere", "unknown", "not_running"], rows
+
+
+@test
+def quick_watches_the_live_quick_run_instead_of_a_second_one():
+    start("first")
+    with open("none.keys", "w") as f:
+        f.write("shot\n")
+    out = run("--quick", "--script", "none.keys", "--size", "120x24")
+    assert "first is training already" in out and "a on Home starts one" in out, out[:3000]
+    names = sorted(os.listdir("runs"))
+    assert not [n for n in names if n.startswith("quick-")], names
+    run("stop", "first")
+    out = run("--quick", "--script", "none.keys", "--size", "120x24")
+    assert "training already" not in out and os.path.isdir("runs/quick-1"), out[:3000]
+    until(live, "quick-1")
+    run("stop", "--all")
 
 
 def on_terminal(*words):
