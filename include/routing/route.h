@@ -140,6 +140,7 @@ struct route_ops {
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
+    const char *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
@@ -161,7 +162,7 @@ struct route_ops {
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
-    /* Live settings from the control socket ("threshold_offset", "target_ratio"); DS_ENOTFOUND if unknown. */
+    /* Live settings from the control socket: a key among `live`, or DS_ENOTFOUND. */
     int (*set)(struct route *r, const char *key, double value, struct err *e);
     /* Bytes of state that cached use keeps for one sequence (running sums, last values); NULL = none.  A whole pass starts
      * every document anew; a cached one goes on from pass.memory. */

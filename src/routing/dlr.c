@@ -590,6 +590,7 @@ const struct route_ops route_dlr = {
     .aux = dlr_aux,
     .decide_bwd = dlr_decide_bwd,
     .update = dlr_update,
+    .live = "threshold_offset target_ratio",
     .set = dlr_set,
     .memory = dlr_memory,
     .ready = dlr_ready,

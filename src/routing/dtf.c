@@ -584,6 +584,7 @@ const struct route_ops route_dtf = {
     .aux = dtf_aux,
     .decide_bwd = dtf_decide_bwd,
     .update = dtf_update,
+    .live = "capacity threshold_offset",
     .set = dtf_set,
     .memory = dtf_memory,
     .ready = dtf_ready,

@@ -592,6 +592,7 @@ const struct route_ops route_edp = {
     .decide_bwd = edp_decide_bwd,
     .enter_bwd = edp_enter_bwd,
     .update = edp_update,
+    .live = "threshold_offset target_ratio",
     .set = edp_set,
     .flops = edp_flops,
     .always_on = edp_always_on,

@@ -591,6 +591,7 @@ const struct route_ops route_hat = {
     .aux = hat_aux,
     .decide_bwd = hat_decide_bwd,
     .update = hat_update,
+    .live = "capacity exit_target",
     .set = hat_set,
     .ready = hat_ready,
     .calibrate = hat_calibrate,

@@ -591,6 +591,7 @@ const struct route_ops route_mod = {
     .aux = mod_aux,
     .decide_bwd = mod_decide_bwd,
     .update = mod_update,
+    .live = "capacity",
     .set = mod_set,
     .ready = mod_ready,
     .calibrate = mod_calibrate,

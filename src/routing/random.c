@@ -131,6 +131,7 @@ const struct route_ops route_random = {
     .reserve = random_reserve,
     .begin = random_begin,
     .decide = random_decide,
+    .live = "target_ratio",
     .set = random_set,
     .always_on = random_always_on,
     .release = random_release,

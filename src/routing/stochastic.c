@@ -231,6 +231,7 @@ const struct route_ops route_stochastic = {
     .begin = stochastic_begin,
     .decide = stochastic_decide,
     .finish = stochastic_finish,
+    .live = "target_ratio",
     .set = stochastic_set,
     .always_on = stochastic_always_on,
     .release = stochastic_release,

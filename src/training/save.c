@@ -195,18 +195,15 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
     return 0;
 }
 
-/* Did the command line of this resume name the key?  "++train.lr=..." does, and so does another name of it. */
+/* Did the command line of this resume name the key?  "++train.lr=..." does. */
 static int is_overridden(const struct trainer *t, const char *key)
 {
-    char prefix[40];
-    struct opt_group method = route_group(t->model->route.ops, prefix);
-    const struct opt *own = opt_find(&method, key), *train = opt_find(&train_group, key);
-    struct override o;
-    for (int i = 0; i < t->n_override; i++)
-        if (override_parse(&o, t->override[i], "", NULL) == 0 &&
-            ((own && opt_find(&method, o.key) == own) ||
-             (train && opt_find(&train_group, o.key) == train)))
+    size_t n = strlen(key);
+    for (int i = 0; i < t->n_override; i++) {
+        const char *given = t->override[i] + strspn(t->override[i], "+-~");
+        if (strncmp(given, key, n) == 0 && (given[n] == '=' || given[n] == '\0'))
             return 1;
+    }
     return 0;
 }
 
