@@ -140,7 +140,8 @@ struct route_ops {
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
-    const char *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
+    const char
+        *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
@@ -208,6 +209,9 @@ int route_forced(const struct route *r, int l, int i);
 int route_forced_attention(const struct route *r, int l, int i);
 /* Is this a pass of calibration at the point of the grid that is next to `capacity`? */
 int route_calibrates(const struct route *r, double capacity);
+/* For ops->set: an unknown key (DS_ENOTFOUND naming those of ops->live), and a share of 0 to 1 (else DS_ERANGE). */
+int route_no_live(const struct route *r, const char *key, struct err *e);
+int route_set_share(double *to, double value, const char *key, struct err *e) DS_CHECK;
 /* ops->always_on of a method that may skip in every layer. */
 int route_never_always_on(const struct route *r, int l);
 /* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */

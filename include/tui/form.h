@@ -18,8 +18,8 @@ struct form {
     struct list list;
     int is_editing;
     struct field field;
-    char error[512]; /* what is wrong; "" = nothing known */
-    size_t wrong;    /* the row it is about; = keys: none */
+    char error[512];  /* what is wrong; "" = nothing known */
+    size_t wrong;     /* the row it is about; = keys: none */
     struct area rows; /* where they were drawn, `above` rows below the top of the view */
     int above;
     int is_starting; /* a process was started and has not written its first record */

@@ -180,9 +180,7 @@ int override_is(const char *word)
 int override_parse(struct override *o, const char *text, const char *where, struct err *e)
 {
     const char *p = text;
-    o->op = *p == '~'                    ? OVERRIDE_REMOVE
-            : p[0] == '+' && p[1] != '+' ? OVERRIDE_ADD
-                                         : OVERRIDE_SET;
+    o->op = *p == '~' ? OVERRIDE_REMOVE : p[0] == '+' && p[1] != '+' ? OVERRIDE_ADD : OVERRIDE_SET;
     p += o->op != OVERRIDE_SET ? 1 : strncmp(p, "++", 2) == 0 || strncmp(p, "--", 2) == 0 ? 2 : 0;
     const char *equals = strchr(p, '=');
     size_t n = equals ? (size_t)(equals - p) : strlen(p);

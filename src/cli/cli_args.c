@@ -97,8 +97,7 @@ static int take_key(struct cli_args *a, int argc, char **argv, int *i, const cha
 static int take_option(struct cli_args *a, int argc, char **argv, int *i, struct cli_given *given,
                        struct err *e)
 {
-    const char *word = argv[*i], *dashes = word[1] == '-' ? "--" : "-",
-               *equals = strchr(word, '=');
+    const char *word = argv[*i], *dashes = word[1] == '-' ? "--" : "-", *equals = strchr(word, '=');
     char text[48], name[CONFIG_KEY_MAX + 1];
     size_t skip = strlen(dashes), len = equals ? (size_t)(equals - word) : strlen(word);
     snprintf(name, sizeof name, "%.*s", (int)(len - skip), word + skip);
@@ -113,9 +112,7 @@ static int take_option(struct cli_args *a, int argc, char **argv, int *i, struct
             exit(0);
         }
         int rc = take_key(a, argc, argv, i, name, e);
-        return rc < 0   ? rc
-               : rc > 0 ? 0
-                        : unknown_option(a->option, argv[0], name, dashes, e);
+        return rc < 0 ? rc : rc > 0 ? 0 : unknown_option(a->option, argv[0], name, dashes, e);
     }
     o->is_set = 1;
     if (!o->has_value) {

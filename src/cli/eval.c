@@ -249,15 +249,14 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                                            "task=ppl does not take it", e);
     if (rc < 0)
         return rc;
-    return is_table
-               ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),
-                                     "--benchmark does not take it: its rows are those of "
-                                     "capacities=",
-                                     e)
-               : cli_refuse_settings(a, &ppl_group, of_table, DS_LEN(of_table),
-                                     "they are the rows of --benchmark; one evaluation takes "
-                                     "capacity=",
-                                     e);
+    return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),
+                                          "--benchmark does not take it: its rows are those of "
+                                          "capacities=",
+                                          e)
+                    : cli_refuse_settings(a, &ppl_group, of_table, DS_LEN(of_table),
+                                          "they are the rows of --benchmark; one evaluation takes "
+                                          "capacity=",
+                                          e);
 }
 
 static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str *out, struct err *e)

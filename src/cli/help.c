@@ -41,7 +41,8 @@ static void list_workbench(struct str *out)
 
 static void list_commands(struct str *out)
 {
-    str_add(out, "depthscope " DEPTHSCOPE_VERSION ": adaptive-depth transformers at a terminal\n\n");
+    str_add(out,
+            "depthscope " DEPTHSCOPE_VERSION ": adaptive-depth transformers at a terminal\n\n");
     list_workbench(out);
     for (const struct command *c = commands; c->name; c++)
         str_addf(out, "  depthscope %s %s\n      %s\n", c->name, c->args, c->summary);

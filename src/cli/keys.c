@@ -151,8 +151,7 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
 }
 
 /* Words of text from column `at` on, broken before column `width`, later lines from column `indent` on. */
-static void add_wrapped(struct str *out, const char *text, int at, int indent,
-                        int width)
+static void add_wrapped(struct str *out, const char *text, int at, int indent, int width)
 {
     for (const char *p = text; *p;) {
         int n = (int)strcspn(p, " ");

@@ -46,8 +46,9 @@ static void find(struct target *t, const char *word)
     while (rc == 0 && (n = strlen(path)) > 1 && path[n - 1] == '/')
         path[n - 1] = '\0';
     if (rc == 0)
-        rc = str_copy(t->dir, sizeof t->dir, path) ? DS_ERANGE
-                                                   : fs_join(t->log, sizeof t->log, path, "log.mp", &e);
+        rc = str_copy(t->dir, sizeof t->dir, path)
+                 ? DS_ERANGE
+                 : fs_join(t->log, sizeof t->log, path, "log.mp", &e);
     if (rc == 0 && fs_exists(t->log)) {
         const char *slash = strrchr(t->dir, '/');
         str_copy(t->name, sizeof t->name, slash ? slash + 1 : t->dir);
@@ -155,8 +156,9 @@ static void note_waiting(struct target *t, double waited)
     if (t->is_told || waited < 2 || !isatty(STDERR_FILENO))
         return;
     t->is_told = 1;
-    fprintf(stderr, "depthscope: stop: %s: waiting for its %s; Ctrl-C leaves, the run stops all the "
-                    "same\n",
+    fprintf(stderr,
+            "depthscope: stop: %s: waiting for its %s; Ctrl-C leaves, the run stops all the "
+            "same\n",
             t->name, t->is_asked ? "current step and a checkpoint" : "control socket");
 }
 
@@ -207,9 +209,10 @@ static int read_targets(const struct cli_args *a, struct target **t, size_t *n, 
     if (a->n_override > 0)
         return err_set(e, DS_EUSAGE, "stop: %s is not the name of a run", a->override[0]);
     if (all == (a->n_rest > 0))
-        return err_set(e, DS_EUSAGE, all ? "stop: --all takes no names"
-                                         : "stop: which RUN? (depthscope runs lists them, --all "
-                                           "stops every live one)");
+        return err_set(e, DS_EUSAGE,
+                       all ? "stop: --all takes no names"
+                           : "stop: which RUN? (depthscope runs lists them, --all "
+                             "stops every live one)");
     if (all)
         return add_live(t, n, e);
     *t = mem_alloc((size_t)a->n_rest, sizeof **t);

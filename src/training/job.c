@@ -100,8 +100,9 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
 {
     char dir[1024] = "", path[1100];
     char **argv = mem_alloc(n + 6, sizeof *argv);
-    int out = -1, alive[2] = {-1, -1}, rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
-                            : err_set(e, DS_EMEM, "start");
+    int out = -1, alive[2] = {-1, -1},
+        rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+                  : err_set(e, DS_EMEM, "start");
     if (rc < 0)
         goto done;
     size_t k = 0;

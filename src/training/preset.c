@@ -64,7 +64,7 @@ static int unknown(const char *preset, struct err *e)
     if (names)
         fs_list_free(names, n);
     return err_set(e, DS_EUSAGE, "no preset %s in %s%s (depthscope presets lists them)", preset,
-                    preset_dir, nearest_hint(&best, hint, sizeof hint));
+                   preset_dir, nearest_hint(&best, hint, sizeof hint));
 }
 
 int preset_path(char *path, size_t size, const char *preset, struct err *e)

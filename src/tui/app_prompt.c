@@ -142,7 +142,8 @@ static void add_paths(struct app *app, struct candidates *c, const char *prefix)
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - prefix + 1) : 1, slash ? prefix : ".");
     if (fs_list(dir, &names, &n, NULL) == 0) {
         for (size_t i = 0; i < n; i++) {
-            if (strncmp(names[i], base, strlen(base)) != 0 || (names[i][0] == '.' && base[0] != '.'))
+            if (strncmp(names[i], base, strlen(base)) != 0 ||
+                (names[i][0] == '.' && base[0] != '.'))
                 continue;
             snprintf(path, sizeof path, "%s%s", slash ? dir : "", names[i]);
             if (fs_is_dir(path))
@@ -210,7 +211,8 @@ static void add_choices(struct candidates *c, const char *choices, const char *p
 static const struct {
     const char *args;
     void (*add)(struct app *app, struct candidates *c, const char *prefix);
-    int is_list, is_rest; /* several words of the kind; one that goes to the line's end, blanks and all */
+    int is_list,
+        is_rest; /* several words of the kind; one that goes to the line's end, blanks and all */
 } kinds[] = {
     {"PATH", add_paths, 0, 1},
     {"PRESET", add_presets, 1, 0},
@@ -257,15 +259,15 @@ static void complete(struct app *app, int by)
     if (p->candidate < 0)
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
     find_candidates(app, p->typed, &c, &from);
-    if (c.n == 1 && p->candidate == 0) { /* the only one is there: go on behind it, into a directory */
+    if (c.n == 1 &&
+        p->candidate == 0) { /* the only one is there: go on behind it, into a directory */
         release_candidates(&c);
         p->candidate = -1;
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
         find_candidates(app, p->typed, &c, &from);
     }
     if (c.n > 0) {
-        p->candidate =
-            p->candidate < 0 ? (by > 0 ? 0 : c.n - 1) : (p->candidate + by + c.n) % c.n;
+        p->candidate = p->candidate < 0 ? (by > 0 ? 0 : c.n - 1) : (p->candidate + by + c.n) % c.n;
         struct str whole = {0};
         str_add_bytes(&whole, p->typed, from);
         str_add(&whole, c.text[p->candidate]);

@@ -194,8 +194,7 @@ void keys_text(struct str *out)
 {
     text_table(out, "Everywhere", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
-        text_table(out, view_registry[i]->title, view_registry[i]->summary,
-                   view_registry[i]->keys);
+        text_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);
 }
 
 void keys_markdown(struct str *out)

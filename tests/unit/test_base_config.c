@@ -231,12 +231,12 @@ T(every_spelling_of_an_override_has_one_reader)
         const char *text, *key, *value;
         enum override_op op;
     } good[] = {
-        {"a.b=v", "a.b", "v", OVERRIDE_SET},     {"--a.b=v", "a.b", "v", OVERRIDE_SET},
-        {"++a=v=w", "a", "v=w", OVERRIDE_SET},   {"+a=", "a", "", OVERRIDE_ADD},
-        {"~a.b", "a.b", NULL, OVERRIDE_REMOVE},  {"~a=v", "a", "v", OVERRIDE_REMOVE},
+        {"a.b=v", "a.b", "v", OVERRIDE_SET},    {"--a.b=v", "a.b", "v", OVERRIDE_SET},
+        {"++a=v=w", "a", "v=w", OVERRIDE_SET},  {"+a=", "a", "", OVERRIDE_ADD},
+        {"~a.b", "a.b", NULL, OVERRIDE_REMOVE}, {"~a=v", "a", "v", OVERRIDE_REMOVE},
     };
-    static const char *const bad[] = {"a:=v", "a.b+=v", "a?=v", "a!=v", "+a:=v", "+++a=v", "~~a",
-                                      "~+a", "+a", "++", "~", "a..b=v", ".a=v", "=v"};
+    static const char *const bad[] = {"a:=v", "a.b+=v", "a?=v", "a!=v", "+a:=v",  "+++a=v", "~~a",
+                                      "~+a",  "+a",     "++",   "~",    "a..b=v", ".a=v",   "=v"};
     struct override o;
     struct err e = {0};
     for (size_t i = 0; i < DS_LEN(good); i++) {
@@ -261,10 +261,17 @@ T(the_nearest_name_is_offered_only_when_it_is_near)
         const char *word, *name;
         int is_close;
     } row[] = {
-        {"trian", "train", 1},       {"tran", "train", 1},  {"TRAIN", "train", 1},
-        {"gsm", "gsm8k", 1},         {"foo", "mod", 0},     {"nosuch", "gsm8k", 0},
-        {"Z", "o", 0},               {"", "o", 0},          {"steps", "train.steps", 1},
-        {"stpes", "train.steps", 0}, {"train.stpes", "train.steps", 1},
+        {"trian", "train", 1},
+        {"tran", "train", 1},
+        {"TRAIN", "train", 1},
+        {"gsm", "gsm8k", 1},
+        {"foo", "mod", 0},
+        {"nosuch", "gsm8k", 0},
+        {"Z", "o", 0},
+        {"", "o", 0},
+        {"steps", "train.steps", 1},
+        {"stpes", "train.steps", 0},
+        {"train.stpes", "train.steps", 1},
     };
     char hint[64];
     for (size_t i = 0; i < DS_LEN(row); i++) {

@@ -118,9 +118,10 @@ T(a_setting_is_found_in_every_spelling_and_by_every_name)
         {"other", OPT_REAL, 0, "1", 0, 0, NULL, "", NULL},
     };
     const struct opt_group g = {.prefix = "m.", .title = "m", .opts = rows, .n = 2};
-    static const char *const sets[] = {"m.capacity=1", "+m.capacity=1", "++m.capacity=1",
-                                       "--m.capacity=1", "share=1", "++papers.share=1"},
-                      *const not[] = {"m.other=1", "~m.capacity", "capacity=1", "m.capacity:=1"};
+    static const char *const sets[] = {"m.capacity=1",   "+m.capacity=1", "++m.capacity=1",
+                                       "--m.capacity=1", "share=1",       "++papers.share=1"},
+                             *const not [] = {"m.other=1", "~m.capacity", "capacity=1",
+                                              "m.capacity:=1"};
     struct cli_args a;
     struct err e = {0};
     for (size_t i = 0; i < DS_LEN(sets); i++) {
@@ -128,9 +129,9 @@ T(a_setting_is_found_in_every_spelling_and_by_every_name)
         t_truef(cli_has_setting(&a, &g, "m.capacity"), "%s", sets[i]);
         cli_release(&a);
     }
-    for (size_t i = 0; i < DS_LEN(not); i++) {
-        t_ok(parse(&a, &e, not[i], (char *)NULL), &e);
-        t_truef(!cli_has_setting(&a, &g, "m.capacity"), "%s", not[i]);
+    for (size_t i = 0; i < DS_LEN(not ); i++) {
+        t_ok(parse(&a, &e, not [i], (char *)NULL), &e);
+        t_truef(!cli_has_setting(&a, &g, "m.capacity"), "%s", not [i]);
         cli_release(&a);
     }
 }

@@ -25,12 +25,18 @@ T(a_value_is_checked_by_its_row_of_the_option_tables)
         const char *key, *text;
         int code;
     } row[] = {
-        {"train.steps", "10", 0},         {"train.steps", "1e3", 0},
-        {"train.steps", "abc", DS_EUSAGE}, {"train.steps", "0", DS_ERANGE},
-        {"train.lr", "", DS_EUSAGE},      {"train.lr", "1e-3", 0},
-        {"seed", "-1", DS_ERANGE},        {"compute", "fp8", DS_EUSAGE},
-        {"model.norm", "rms", 0},         {"model.norm", "rmsx", DS_EUSAGE},
-        {"data.path", "any words", 0},    {"edp.target_ratio", "2x", DS_EUSAGE},
+        {"train.steps", "10", 0},
+        {"train.steps", "1e3", 0},
+        {"train.steps", "abc", DS_EUSAGE},
+        {"train.steps", "0", DS_ERANGE},
+        {"train.lr", "", DS_EUSAGE},
+        {"train.lr", "1e-3", 0},
+        {"seed", "-1", DS_ERANGE},
+        {"compute", "fp8", DS_EUSAGE},
+        {"model.norm", "rms", 0},
+        {"model.norm", "rmsx", DS_EUSAGE},
+        {"data.path", "any words", 0},
+        {"edp.target_ratio", "2x", DS_EUSAGE},
         {"train.recompute", "maybe", DS_EUSAGE},
     };
     struct err e = {0};
@@ -68,7 +74,8 @@ T(live_keys_are_exactly_those_that_set_takes)
         struct err e = {0};
         snprintf(options, sizeof options, "model.method=%s model.layers=6", ops->name);
         struct model *model = kit_model(options, 1, 8, 0, 0);
-        size_t n = job_live_keys(ops->name, key, DS_LEN(key)), found = 2, skip = strlen(ops->name) + 1;
+        size_t n = job_live_keys(ops->name, key, DS_LEN(key)), found = 2,
+               skip = strlen(ops->name) + 1;
         t_str(key[0], "lr");
         t_str(key[1], "train.lr");
         t_true((ops->set != NULL) == (ops->live != NULL));
@@ -79,7 +86,8 @@ T(live_keys_are_exactly_those_that_set_takes)
             int is_listed = 0;
             for (size_t k = 2; k < n; k++)
                 is_listed |= strcmp(key[k] + skip, ops->opts[i].key) == 0;
-            int takes = ops->set && ops->set(&model->route, ops->opts[i].key, 0.5, &e) != DS_ENOTFOUND;
+            int takes =
+                ops->set && ops->set(&model->route, ops->opts[i].key, 0.5, &e) != DS_ENOTFOUND;
             t_truef(takes == is_listed, "%s.%s: takes %d, listed %d", ops->name, ops->opts[i].key,
                     takes, is_listed);
             found += (size_t)is_listed;
@@ -116,7 +124,8 @@ T(a_start_that_fails_leaves_no_directory_and_tells_its_last_line)
     setenv("DEPTHSCOPE_RUNS", root, 1);
     t_ok(job_launch(&l, args, 2, &e), &e);
     t_eq(wait_for(&l, words, sizeof words), LAUNCH_FAILED);
-    t_truef(strstr(words, "/nonexistent.txt") && strncmp(words, "depthscope:", 11) != 0, "%s", words);
+    t_truef(strstr(words, "/nonexistent.txt") && strncmp(words, "depthscope:", 11) != 0, "%s",
+            words);
     job_launch_release(&l);
     setenv("DIE_AT_ONCE", "1", 1);
     t_ok(job_launch(&l, args, 1, &e), &e);
@@ -134,11 +143,21 @@ T(a_start_that_succeeds_is_told_from_one_that_is_still_starting)
     const char *program = getenv("DEPTHSCOPE");
     if (access(program ? program : "./depthscope", X_OK) != 0)
         t_skip("no program to start (DEPTHSCOPE)");
-    const char *args[] = {"quick",           "model.layers=6",       "model.dim=16",
-                          "model.heads=2",   "model.vocab=300",      "data.docs=20",
-                          "data.tokenizer=bytes", "data.val_fraction=0.2", "train.batch=2",
-                          "train.seq=32",    "train.steps=2",        "train.final_tokens=64",
-                          "train.time_rounds=0", "train.probes=0",   "threads=1"};
+    const char *args[] = {"quick",
+                          "model.layers=6",
+                          "model.dim=16",
+                          "model.heads=2",
+                          "model.vocab=300",
+                          "data.docs=20",
+                          "data.tokenizer=bytes",
+                          "data.val_fraction=0.2",
+                          "train.batch=2",
+                          "train.seq=32",
+                          "train.steps=2",
+                          "train.final_tokens=64",
+                          "train.time_rounds=0",
+                          "train.probes=0",
+                          "threads=1"};
     char root[300], words[200], path[1100];
     struct job_launch l;
     struct err e = {0};

@@ -94,8 +94,8 @@ static void draw_row(struct form *f, struct area a, int y, size_t i, int name, i
         area_text(a, y, name + 1, value, ink(role == ROLE_TEXT ? ROLE_DIM : role), value_of(f, i));
     if (is_wrong)
         area_put(a, y, 0, area_rune(a, 0xD7, 'x'), ink(ROLE_BAD));
-    area_text(a, y, name + value + 2, a.cols - name - value - 4, ink(is_wrong ? ROLE_BAD : ROLE_DIM),
-              is_wrong ? reason(f, i) : f->key[i].help);
+    area_text(a, y, name + value + 2, a.cols - name - value - 4,
+              ink(is_wrong ? ROLE_BAD : ROLE_DIM), is_wrong ? reason(f, i) : f->key[i].help);
     if (is_here)
         area_select(a, y, 0, a.cols - 1);
     if (is_here && f->is_editing)
