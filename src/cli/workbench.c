@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -75,11 +76,27 @@ static int find_live_quick(char *path, size_t size, struct str *notice)
 static int start_quick(char *path, size_t size, struct str *notice, struct err *e)
 {
     static const char *const args[] = {"quick"};
-    char name[128];
+    struct job_launch l;
+    enum launch_state state = LAUNCH_STARTING;
+    char words[400], config[1100];
     if (find_live_quick(path, size, notice))
         return 0;
-    int rc = job_start(args, 1, name, sizeof name, e);
-    return rc == 0 ? fs_join(path, size, job_root(), name, e) : err_add(e, rc, "quick run");
+    int rc = job_launch(&l, args, 1, e);
+    if (rc == 0)
+        rc = fs_join(config, sizeof config, l.dir, "config.yaml", e);
+    /* a start that fails at once is said here, not on a screen that would have nothing else to show */
+    for (double end = clock_mono() + 2; rc == 0 && state == LAUNCH_STARTING && clock_mono() < end;) {
+        state = job_launch_state(&l, words, sizeof words);
+        if (state == LAUNCH_STARTING && fs_exists(config))
+            break;
+        clock_sleep(0.02);
+    }
+    job_launch_release(&l);
+    if (rc == 0 && state == LAUNCH_FAILED)
+        rc = err_set(e, DS_EIO, "%s", words);
+    if (rc == 0 && str_copy(path, size, l.dir))
+        rc = err_set(e, DS_ERANGE, "%s: the path is too long", l.dir);
+    return rc < 0 ? err_add(e, rc, "quick run") : 0;
 }
 
 static int open_workbench(const struct cli_args *a, struct err *e)

@@ -232,6 +232,16 @@ def quick_watches_the_live_quick_run_instead_of_a_second_one():
     run("stop", "--all")
 
 
+@test
+def a_quick_run_that_cannot_start_is_said_and_leaves_nothing():
+    os.makedirs("elsewhere")
+    with open("none.keys", "w") as f:
+        f.write("shot\n")
+    run("--quick", "--script", "none.keys", "--dump", "/dev/null", code=1, DEPTHSCOPE_RUNS="elsewhere", DEPTHSCOPE_FAIL="fsync:1+=ENOSPC")
+    assert run.err.startswith("depthscope: quick run: ") and "No space left" in run.err, run.err
+    assert not os.listdir("elsewhere"), os.listdir("elsewhere")
+
+
 def on_terminal(*words):
     """What a command prints on a terminal."""
     import pty
