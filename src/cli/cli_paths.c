@@ -71,7 +71,7 @@ int cli_run_name(const char **name, const char *given, struct err *e)
     }
     if (slash && fs_name_ok(slash + 1))
         return err_set(e, DS_EUSAGE,
-                       "--run %s: expected a name, runs are created in %s; to have it there: "
+                       "--run %s: a name is not a path, runs are created in %s; to have it there: "
                        "DEPTHSCOPE_RUNS=%.*s depthscope train --run %s",
                        given, job_root(), n ? (int)n : 1, n ? given : "/", slash + 1);
     return err_set(e, DS_EUSAGE,

@@ -185,6 +185,20 @@ static void take_map(struct parser *p, char *to, size_t size, const char *value)
         warn(p, "unknown colour map \"%s\"", value);
 }
 
+static int unknown_theme(const char *name, struct err *e)
+{
+    char **names = NULL, hint[NEAREST_MAX + 32];
+    size_t n = 0;
+    struct nearest best = nearest_to(name);
+    if (theme_list(&names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            nearest_try(&best, names[i]);
+    if (names)
+        fs_list_free(names, n);
+    return err_set(e, DS_ENOTFOUND, "theme %s: no such theme%s", name,
+                   nearest_hint(&best, hint, sizeof hint));
+}
+
 static int load_named(struct theme *t, const char *name, struct str *warnings, int depth,
                       struct err *e);
 
@@ -365,7 +379,7 @@ static int load_named(struct theme *t, const char *name, struct str *warnings, i
     str_copy(got.name, sizeof got.name, name);
     if (!find_file(path, sizeof path, name)) {
         if (!is_light && strcmp(name, "dark") != 0)
-            return err_set(e, DS_ENOTFOUND, "theme %s: no such theme", name);
+            return unknown_theme(name, e);
         *t = got;
         return 0;
     }

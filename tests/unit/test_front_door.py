@@ -92,6 +92,10 @@ def mistyped_words_name_the_nearest():
             ("did you mean tokens?", ["eval", "mod", "++tokns=4"]),
             ("did you mean keys?", ["help", "kesy"]), ("did you mean workbench?", ["help", "workbnch"])):
         refused(part, *words)
+    for words in (["eval", "tniy"], ["compare", "tniy"], ["generate", "tniy", "--prompt", "x"]):
+        refused("did you mean tiny?", *words, code=1)
+    refused("did you mean dark?", "tiny", "--theme", "drak", "--script", "/dev/null", code=1)
+    refused("did you mean monitor?", "tiny", "--view", "monitr")
     for words in (["xyzzy"], ["-Z"], ["get", "nosuch"], ["presets", "foo"], ["help", "xyzzy"], ["figure", "zzz", "tiny"]):
         run(*words, code=1 if words[0] == "get" else 2)
         assert "did you mean" not in run.err and "depthscope " in run.err[12:], run.err
