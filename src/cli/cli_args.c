@@ -64,12 +64,12 @@ static int unknown_option(const struct cli_option *options, const char *command,
         config_nearest_key(&key, g);
     if (nearest_is_close(&key) && key.distance < option.distance)
         snprintf(hint, sizeof hint, ", did you mean %s=...?", key.name);
-    else if (nearest_is_close(&option))
+    else /* the options are few: the nearest of them is worth a look, however far */
         snprintf(hint, sizeof hint, ", did you mean %s%s?", option.name[1] ? "--" : "-",
                  option.name);
-    return err_set(e, DS_EUSAGE, "%sunknown option %s%s%s (depthscope help %s)",
-                   lead(command, text), dashes, name, hint,
-                   is_program(command) ? "workbench" : command);
+    return err_set(e, DS_EUSAGE, "%sunknown option %s%s%s (depthscope help%s%s)",
+                   lead(command, text), dashes, name, hint, is_program(command) ? "" : " ",
+                   is_program(command) ? "" : command);
 }
 
 /* "--a.b v" becomes the override "--a.b=v"; 0 when the word is not a key of the command. */

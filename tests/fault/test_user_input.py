@@ -177,7 +177,7 @@ def everything_that_is_no_preset_is_refused_in_one_line():
 
 @test
 def words_that_mean_nothing_get_a_hint():
-    refused("(depthscope help workbench)", "--nope", code=2)
+    refused("(depthscope help)", "--nope", code=2)
     refused("--theme needs a value", "--theme", code=2)
     refused("neither a command nor", "", code=2)
     refused("which figure", "figure", code=2)

@@ -86,7 +86,7 @@ def mistyped_words_name_the_nearest():
     for part, words in (
             ("did you mean train?", ["trian"]), ("did you mean train?", ["trian", "quick", "train.steps=3"]),
             ("did you mean eval?", ["evla", "tiny"]), ("did you mean tiny?", ["tniy"]),
-            ("did you mean --view?", ["--veiw", "home"]), ("did you mean --json?", ["runs", "--jsno"]),
+            ("did you mean --view?", ["--veiw", "home"]), ("did you mean -", ["train", "--nonsense"]), ("did you mean --json?", ["runs", "--jsno"]),
             ("did you mean train.steps=", ["train", "--steps", "10"]),
             ("did you mean train.steps?", ["train", "--train.stpes=10"]),
             ("did you mean tokens?", ["eval", "mod", "++tokns=4"]),
@@ -96,7 +96,7 @@ def mistyped_words_name_the_nearest():
         refused("did you mean tiny?", *words, code=1)
     refused("did you mean dark?", "tiny", "--theme", "drak", "--script", "/dev/null", code=1)
     refused("did you mean monitor?", "tiny", "--view", "monitr")
-    for words in (["xyzzy"], ["-Z"], ["get", "nosuch"], ["presets", "foo"], ["help", "xyzzy"], ["figure", "zzz", "tiny"]):
+    for words in (["xyzzy"], ["get", "nosuch"], ["presets", "foo"], ["help", "xyzzy"], ["figure", "zzz", "tiny"]):
         run(*words, code=1 if words[0] == "get" else 2)
         assert "did you mean" not in run.err and "depthscope " in run.err[12:], run.err
     assert run("-V") == run("--version") == run("train", "-V") and run("-V").startswith("depthscope ")
