@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "io/runlog.h"
 #include "training/job.h"
 #include "training/options.h"
@@ -112,8 +113,22 @@ static int check_row(const struct opt_group *g, size_t size, const char *key, co
     return rc;
 }
 
+/* A string to the option table, but only these. */
+static int check_method(const char *text, struct err *e)
+{
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(text);
+    for (const struct route_ops *const *m = route_all(); *m; m++)
+        nearest_try(&best, (*m)->name);
+    return route_find(text) ? 0
+                            : err_set(e, DS_EUSAGE, "model.method: '%.80s' is unknown%s", text,
+                                      nearest_hint(&best, hint, sizeof hint));
+}
+
 int job_check_value(const char *key, const char *text, struct err *e)
 {
+    if (strcmp(key, "model.method") == 0)
+        return check_method(text, e);
     int rc = check_row(&model_group, sizeof(struct model_config), key, text, e);
     if (rc == 0)
         rc = check_row(&train_group, sizeof(struct train_options), key, text, e);

@@ -34,6 +34,8 @@ T(a_value_is_checked_by_its_row_of_the_option_tables)
         {"seed", "-1", DS_ERANGE},
         {"compute", "fp8", DS_EUSAGE},
         {"model.norm", "rms", 0},
+        {"model.method", "mod", 0},
+        {"model.method", "modd", DS_EUSAGE},
         {"model.norm", "rmsx", DS_EUSAGE},
         {"data.path", "any words", 0},
         {"edp.target_ratio", "2x", DS_EUSAGE},
