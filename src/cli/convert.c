@@ -193,6 +193,8 @@ int convert_command(int argc, char **argv)
     rc = cli_one(&a, "convert", "MODEL", &model, &e);
     if (rc == 0)
         rc = split_settings(&a, &j.o, &given, &e);
+    if (rc == 0 && strncmp(model, "random:", 7) != 0 && cli_has_setting(&a, &convert_group, "seed"))
+        rc = err_set(&e, DS_EUSAGE, "seed=: only a random: model has weights to draw");
     if (rc == 0 && !cli_value(&a, "o"))
         rc = err_set(&e, DS_EUSAGE, "convert: where to? -o OUT.gguf, OUT.bin or a directory");
     if (rc == 0 && str_copy(j.out, sizeof j.out, cli_value(&a, "o")))
