@@ -85,7 +85,8 @@ static int start_quick(char *path, size_t size, struct str *notice, struct err *
     if (rc == 0)
         rc = fs_join(config, sizeof config, l.dir, "config.yaml", e);
     /* a start that fails at once is said here, not on a screen that would have nothing else to show */
-    for (double end = clock_mono() + 2; rc == 0 && state == LAUNCH_STARTING && clock_mono() < end;) {
+    for (double end = clock_mono() + 2;
+         rc == 0 && state == LAUNCH_STARTING && clock_mono() < end;) {
         state = job_launch_state(&l, words, sizeof words);
         if (state == LAUNCH_STARTING && fs_exists(config))
             break;
