@@ -140,6 +140,8 @@ struct route_ops {
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
+    const char
+        *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
@@ -161,7 +163,7 @@ struct route_ops {
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
-    /* Live settings from the control socket ("threshold_offset", "target_ratio"); DS_ENOTFOUND if unknown. */
+    /* Live settings from the control socket: a key among `live`, or DS_ENOTFOUND. */
     int (*set)(struct route *r, const char *key, double value, struct err *e);
     /* Bytes of state that cached use keeps for one sequence (running sums, last values); NULL = none.  A whole pass starts
      * every document anew; a cached one goes on from pass.memory. */
@@ -207,6 +209,9 @@ int route_forced(const struct route *r, int l, int i);
 int route_forced_attention(const struct route *r, int l, int i);
 /* Is this a pass of calibration at the point of the grid that is next to `capacity`? */
 int route_calibrates(const struct route *r, double capacity);
+/* For ops->set: an unknown key (DS_ENOTFOUND naming those of ops->live), and a share of 0 to 1 (else DS_ERANGE). */
+int route_no_live(const struct route *r, const char *key, struct err *e);
+int route_set_share(double *to, double value, const char *key, struct err *e) DS_CHECK;
 /* ops->always_on of a method that may skip in every layer. */
 int route_never_always_on(const struct route *r, int l);
 /* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */

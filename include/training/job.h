@@ -13,6 +13,10 @@ const char *job_root(void);
  * name (it is made unique and reserved before the process starts). The child outlives the caller. */
 int job_start(const char *const *args, size_t n, char *name, size_t size, struct err *e) DS_CHECK;
 
+/* The same; *ended is a descriptor (close it) that poll reports as hung up when the process is gone. */
+int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
+                      struct err *e) DS_CHECK;
+
 struct job_info {
     char name[65], path[1024], method[32], preset[65];
     int is_live;     /* a process holds the log's lock */
@@ -51,6 +55,27 @@ int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with 
 int job_preset_values(const char *presets, char **value, size_t n, struct err *e) DS_CHECK;
 /* The first `max` words of `text` (cut in place) between spaces; how many. */
 size_t job_cut_words(char *text, const char **word, size_t max);
+/* One value by its row of the option tables; unknown keys pass.  The text is that of the command line. */
+int job_check_value(const char *key, const char *text, struct err *e) DS_CHECK;
+/* All that `depthscope train ARGS...` (presets, then settings) would refuse before it makes a run. */
+int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
+/* The keys that a running run of this method takes with "set" ("lr", "edp.target_ratio"): how many. */
+size_t job_live_keys(const char *method, char key[][64], size_t max);
+
+/* A start that is watched until the run has written its first record. */
+struct job_launch {
+    char name[65], dir[1024];
+    int fd; /* readable when there is news; poll it */
+};
+enum launch_state { LAUNCH_STARTING, LAUNCH_RUNS, LAUNCH_FAILED };
+int job_launch(struct job_launch *l, const char *const *args, size_t n, struct err *e) DS_CHECK;
+/* Never waits.  LAUNCH_FAILED: the process is gone and left no record; its directory is removed and `words` is the last
+ * line it said. */
+enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size);
+void job_launch_release(struct job_launch *l); /* the run goes on */
+/* The last line in RUN/train.out: what a run said that was started in the background; 0 when there is none. */
+int job_last_words(const char *dir, char *out, size_t size);
+
 /* All option rows that a run accepts, static; common ones first. */
 const struct job_key *job_keys(size_t *n);
 

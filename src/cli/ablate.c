@@ -146,7 +146,7 @@ static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct
 {
     const char *only = cli_value(a, "only"), *seeds = cli_value(a, "seeds");
     for (int i = 0; i < a->n_override; i++)
-        if (strncmp(a->override[i], "seed=", 5) == 0)
+        if (cli_seed_setting(a->override[i], &(const char *){NULL}))
             return err_set(e, DS_EUSAGE, "ablate: seeds are given with --seeds 1,2,3");
     presets_label(p->preset, sizeof p->preset, a->rest, (size_t)a->n_rest);
     int rc = only ? check_only(only, e) : 0;

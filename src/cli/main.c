@@ -21,6 +21,7 @@ const struct command commands[] = {
     {"isoflop",  "[PRESET ...] --budget F --sizes LxD", "sizes and methods at equal training FLOPs; resumable", isoflop_command},
     {"compare",  "RUN RUN ...",                        "runs side by side, with intervals over seeds", compare_command},
     {"runs",     "[DIR]",                              "list runs", runs_command},
+    {"stop",     "RUN ...|--all",                      "ask live runs to write a checkpoint and stop; waits until they have", stop_command},
     {"inspect",  "FILE|DIR|PRESET",                    "what is in a record file, checkpoint, model, adapter, tokenizer, figure or preset", inspect_command},
     {"convert",  "MODEL|random:PRESET -o OUT [key=value ...]", "a model as a Hugging Face directory, a GGUF or a llama2.c file", convert_command},
     {"get",      "NAME|--list [-o DIR]",               "download a known model, tokenizer or corpus; resumable, checksummed", get_command},
@@ -29,7 +30,7 @@ const struct command commands[] = {
     {"bench",    "[MODEL] [key=value ...]",            "speed of products, steps, prefill and decode; of MODEL its loading and use", bench_command},
     {"doctor",   "",                                   "what this machine and terminal can do", doctor_command},
     {"serve",    "MODEL",                              "answer requests of the workbench on stdin (JSON lines)", serve_command},
-    {"help",     "[COMMAND|keys|views]",               "this list; help of one command; all settings; the workbench's keys", help_command},
+    {"help",     "[COMMAND|workbench|keys|views]",     "this list; help of one command; all settings; the workbench's keys", help_command},
     {NULL, NULL, NULL, NULL},
     // clang-format on
 };

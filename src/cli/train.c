@@ -290,23 +290,14 @@ static int reserve(char *dir, size_t size, const char *name, int *is_taken, stru
     return *is_taken ? 0 : err_errno(e, "%s", dir);
 }
 
-static int check_run_name(const char *given, struct err *e)
-{
-    return fs_name_ok(given)
-               ? 0
-               : err_set(e, DS_EUSAGE,
-                         "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
-                         given);
-}
-
 /* A free name when none was given: PRESET-METHOD-1, -2, ... */
 static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir,
                       size_t size, struct err *e)
 {
     char name[128], stem[56];
     const char *given = cli_value(a, "run");
-    if (given && check_run_name(given, e) < 0)
-        return e->code;
+    if (given && cli_run_name(&given, given, e) < 0)
+        return DS_EUSAGE;
     if (given)
         return fs_join(dir, size, job_root(), given, e);
     name_stem(stem, sizeof stem, c);
@@ -326,7 +317,7 @@ static int choose_fork(const struct cli_args *a, const char *parent, int64_t ste
 {
     const char *given = cli_value(a, "run"), *slash = strrchr(parent, '/');
     char stem[64], name[80];
-    int is_taken = 1, rc = given ? check_run_name(given, e) : 0;
+    int is_taken = 1, rc = given ? cli_run_name(&given, given, e) : 0;
     if (rc == 0)
         rc = fs_mkdirs(job_root(), e);
     if (rc == 0 && given)

@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
@@ -46,21 +47,15 @@ void figure_options_default(struct figure_options *o)
 
 static const struct figure_ops *find(const char *name, struct err *e)
 {
-    int best = -1, best_d = 5;
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
     for (size_t i = 0; i < DS_LEN(table); i++) {
-        int d = str_distance(name, table[i]->name);
-        if (d == 0)
+        if (strcmp(name, table[i]->name) == 0)
             return table[i];
-        if (d < best_d) {
-            best_d = d;
-            best = (int)i;
-        }
+        nearest_try(&best, table[i]->name);
     }
-    if (best >= 0)
-        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (did you mean %s?)", name,
-                table[best]->name);
-    else
-        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (see: figure list)", name);
+    err_set(e, DS_EUSAGE, "no figure is called \"%s\"%s (depthscope figure list)", name,
+            nearest_hint(&best, hint, sizeof hint));
     return NULL;
 }
 

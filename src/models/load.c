@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "load_file.h"
@@ -277,11 +278,19 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
     }
     if (fs_exists(model) && !fs_is_dir(model))
         return refuse_file(model, e);
+    char **names = NULL, hint[NEAREST_MAX + 32];
+    size_t n = 0;
+    struct nearest best = nearest_to(model);
+    if (fs_is_dir(where[1]) && fs_list(where[1], &names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            nearest_try(&best, names[i]);
+    if (names)
+        fs_list_free(names, n);
     return err_set(
         e, DS_ENOTFOUND,
         "%s: no such model: neither a directory with config.json nor a run with checkpoints "
-        "(looked in . and %s)",
-        model, where[1]);
+        "(looked in . and %s)%s",
+        model, where[1], nearest_hint(&best, hint, sizeof hint));
 }
 
 int model_open_table(struct model **out, const char *dir, struct config *overrides, int train,

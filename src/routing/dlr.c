@@ -537,8 +537,7 @@ static int dlr_set(struct route *r, const char *key, double value, struct err *e
         return 0;
     }
     if (strcmp(key, "target_ratio") != 0)
-        return err_set(e, DS_ENOTFOUND,
-                       "dlr has no live setting %s (threshold_offset, target_ratio)", key);
+        return route_no_live(r, key, e);
     int rc = route_check_target(value, (int)o->keep, r->L, "target_ratio", e);
     if (rc == 0)
         o->target_skip = (1 - value) * r->L / dlr_of(r)->routed;
@@ -590,6 +589,7 @@ const struct route_ops route_dlr = {
     .aux = dlr_aux,
     .decide_bwd = dlr_decide_bwd,
     .update = dlr_update,
+    .live = "threshold_offset target_ratio",
     .set = dlr_set,
     .memory = dlr_memory,
     .ready = dlr_ready,

@@ -548,12 +548,8 @@ static int dtf_set(struct route *r, const char *key, double value, struct err *e
         return 0;
     }
     if (strcmp(key, "capacity") != 0)
-        return err_set(e, DS_ENOTFOUND, "dtf has no live setting %s (capacity, threshold_offset)",
-                       key);
-    if (!(value >= 0 && value <= 1))
-        return err_set(e, DS_ERANGE, "dtf.capacity=%g is outside 0 to 1", value);
-    o->capacity = value;
-    return 0;
+        return route_no_live(r, key, e);
+    return route_set_share(&o->capacity, value, "dtf.capacity", e);
 }
 
 /* The network, D_st and D_ch (three and four operations an element), the moving average. */
@@ -584,6 +580,7 @@ const struct route_ops route_dtf = {
     .aux = dtf_aux,
     .decide_bwd = dtf_decide_bwd,
     .update = dtf_update,
+    .live = "capacity threshold_offset",
     .set = dtf_set,
     .memory = dtf_memory,
     .ready = dtf_ready,

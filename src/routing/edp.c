@@ -556,8 +556,7 @@ static int edp_set(struct route *r, const char *key, double value, struct err *e
         return 0;
     }
     if (strcmp(key, "target_ratio") != 0)
-        return err_set(e, DS_ENOTFOUND,
-                       "edp has no live setting %s (threshold_offset, target_ratio)", key);
+        return route_no_live(r, key, e);
     int rc = route_check_target(value, least_depth(r), r->L, "edp.target_ratio", e);
     if (rc == 0)
         o->target_ratio = value;
@@ -592,6 +591,7 @@ const struct route_ops route_edp = {
     .decide_bwd = edp_decide_bwd,
     .enter_bwd = edp_enter_bwd,
     .update = edp_update,
+    .live = "threshold_offset target_ratio",
     .set = edp_set,
     .flops = edp_flops,
     .always_on = edp_always_on,

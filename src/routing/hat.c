@@ -555,15 +555,11 @@ static int hat_ready(const struct route *r, const struct pass *pass, struct err 
 static int hat_set(struct route *r, const char *key, double value, struct err *e)
 {
     struct hat_opts *o = r->opts;
-    double *to = NULL;
-    if (strcmp(key, "capacity") == 0 || strcmp(key, "exit_target") == 0)
-        to = *key == 'c' ? &o->capacity : &o->leaving.target;
-    if (!to)
-        return err_set(e, DS_ENOTFOUND, "hat has no live setting %s (capacity, exit_target)", key);
-    if (!(value >= 0 && value <= 1))
-        return err_set(e, DS_ERANGE, "hat.%s=%g is outside 0 to 1", key, value);
-    *to = value;
-    return 0;
+    if (strcmp(key, "capacity") == 0)
+        return route_set_share(&o->capacity, value, "hat.capacity", e);
+    if (strcmp(key, "exit_target") == 0)
+        return route_set_share(&o->leaving.target, value, "hat.exit_target", e);
+    return route_no_live(r, key, e);
 }
 
 static double hat_flops(const struct route *r, int l)
@@ -591,6 +587,7 @@ const struct route_ops route_hat = {
     .aux = hat_aux,
     .decide_bwd = hat_decide_bwd,
     .update = hat_update,
+    .live = "capacity exit_target",
     .set = hat_set,
     .ready = hat_ready,
     .calibrate = hat_calibrate,

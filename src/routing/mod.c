@@ -534,11 +534,8 @@ static int mod_set(struct route *r, const char *key, double value, struct err *e
 {
     struct mod_opts *o = r->opts;
     if (strcmp(key, "capacity") != 0)
-        return err_set(e, DS_ENOTFOUND, "mod has no live setting %s (capacity)", key);
-    if (!(value >= 0 && value <= 1))
-        return err_set(e, DS_ERANGE, "mod.capacity=%g is outside 0 to 1", value);
-    o->capacity = value;
-    return 0;
+        return route_no_live(r, key, e);
+    return route_set_share(&o->capacity, value, "mod.capacity", e);
 }
 
 static int mod_ready(const struct route *r, const struct pass *pass, struct err *e)
@@ -591,6 +588,7 @@ const struct route_ops route_mod = {
     .aux = mod_aux,
     .decide_bwd = mod_decide_bwd,
     .update = mod_update,
+    .live = "capacity",
     .set = mod_set,
     .ready = mod_ready,
     .calibrate = mod_calibrate,

@@ -109,7 +109,7 @@ static int random_set(struct route *r, const char *key, double value, struct err
 {
     struct random_opts *o = r->opts;
     if (strcmp(key, "target_ratio") != 0)
-        return err_set(e, DS_ENOTFOUND, "random has no live setting %s (target_ratio)", key);
+        return route_no_live(r, key, e);
     int rc = route_check_target(value, (int)(o->early + o->late), r->L, "random.target_ratio", e);
     if (rc == 0)
         o->target_ratio = value;
@@ -131,6 +131,7 @@ const struct route_ops route_random = {
     .reserve = random_reserve,
     .begin = random_begin,
     .decide = random_decide,
+    .live = "target_ratio",
     .set = random_set,
     .always_on = random_always_on,
     .release = random_release,

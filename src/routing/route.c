@@ -109,6 +109,20 @@ void route_release(struct route *r)
     memset(r, 0, sizeof *r);
 }
 
+int route_no_live(const struct route *r, const char *key, struct err *e)
+{
+    return err_set(e, DS_ENOTFOUND, "%s has no live setting %s (%s)", r->ops->name, key,
+                   r->ops->live);
+}
+
+int route_set_share(double *to, double value, const char *key, struct err *e)
+{
+    if (!(value >= 0 && value <= 1))
+        return err_set(e, DS_ERANGE, "%s=%g is outside 0 to 1", key, value);
+    *to = value;
+    return 0;
+}
+
 void route_begin(struct route *r, const struct pass *pass)
 {
     BUG_IF(pass->R > r->R_max, "%d rows in a pass, %d reserved", pass->R, r->R_max);

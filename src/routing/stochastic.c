@@ -207,7 +207,7 @@ static int stochastic_set(struct route *r, const char *key, double value, struct
 {
     struct stochastic_opts *o = r->opts;
     if (strcmp(key, "target_ratio") != 0)
-        return err_set(e, DS_ENOTFOUND, "stochastic has no live setting %s (target_ratio)", key);
+        return route_no_live(r, key, e);
     int rc = route_check_target(value, least_depth(r), r->L, "stochastic.target_ratio", e);
     if (rc == 0)
         o->target_ratio = value;
@@ -231,6 +231,7 @@ const struct route_ops route_stochastic = {
     .begin = stochastic_begin,
     .decide = stochastic_decide,
     .finish = stochastic_finish,
+    .live = "target_ratio",
     .set = stochastic_set,
     .always_on = stochastic_always_on,
     .release = stochastic_release,

@@ -220,13 +220,16 @@ int trainer_copy_live(const char *from, const char *to, int64_t step, struct err
     return rc == 0 && kept > 0 ? write_live(to, v, kept, e) : rc;
 }
 
-/* Did the command line of this resume name the key?  "++train.lr=..." does. */
+/* Did the command line of this resume name the key, in any spelling and by any of its names? */
 static int is_overridden(const struct trainer *t, const char *key)
 {
-    size_t n = strlen(key);
+    char prefix[40];
+    const void *values;
+    const struct opt *row = find_row(t, key, prefix, &values);
     for (int i = 0; i < t->n_override; i++) {
-        const char *given = t->override[i] + strspn(t->override[i], "+-~");
-        if (strncmp(given, key, n) == 0 && (given[n] == '=' || given[n] == '\0'))
+        struct override o;
+        if (override_parse(&o, t->override[i], "--resume", NULL) == 0 &&
+            (strcmp(o.key, key) == 0 || (row && find_row(t, o.key, prefix, &values) == row)))
             return 1;
     }
     return 0;

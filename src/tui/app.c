@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 #include "io/runlog.h"
 #include "tui/appstate.h"
@@ -380,6 +381,8 @@ static void open_paths(struct app *app)
     app->pane[0].backs = 0;
     if (model)
         app_open_model(app, model);
+    if (app->opt.notice)
+        app_say(app, LOG_WARN, "%s", app->opt.notice);
 }
 
 static void close_all(struct app *app)
@@ -411,9 +414,14 @@ static int check_options(const struct tui_options *o, struct err *e)
         return err_set(e, DS_EUSAGE, "--color=%s: auto, never, 16, 256 or truecolor", o->color);
     if (!is_glyphs)
         return err_set(e, DS_EUSAGE, "--glyphs=%s: auto, braille, shades or ascii", o->glyphs);
-    if (o->view && !view_find(o->view))
-        return err_set(e, DS_EUSAGE, "there is no view \"%s\"", o->view);
-    return 0;
+    if (!o->view || view_find(o->view))
+        return 0;
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(o->view);
+    for (int i = 0; view_registry[i]; i++)
+        nearest_try(&best, view_registry[i]->name);
+    return err_set(e, DS_EUSAGE, "there is no view \"%s\"%s (depthscope help workbench)", o->view,
+                   nearest_hint(&best, hint, sizeof hint));
 }
 
 int tui_run(const struct tui_options *o, struct err *e)

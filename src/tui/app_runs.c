@@ -161,26 +161,6 @@ int app_open(struct app *app, const char *path, struct err *e)
 
 /* ---- nothing to see ---- */
 
-/* The last line with words in RUN/train.out: what a run said that the workbench started. */
-static int last_words(const char *dir, char *out, size_t size)
-{
-    char path[1200];
-    struct str s = {0};
-    out[0] = '\0';
-    if (fs_join(path, sizeof path, dir, "train.out", NULL) == 0 && fs_exists(path) &&
-        fs_read_file(&s, path, 1 << 16, NULL) == 0) {
-        size_t end = s.len;
-        while (end > 0 && (unsigned char)s.p[end - 1] <= ' ')
-            end--;
-        size_t from = end;
-        while (from > 0 && s.p[from - 1] != '\n')
-            from--;
-        snprintf(out, size, "%.*s", (int)(end - from), end ? s.p + from : "");
-    }
-    str_release(&s);
-    return out[0] != '\0';
-}
-
 /* A title, and in *text what is to be done or what the run said; NULL: there are records. */
 static const char *why_nothing(const struct app *app, const char **text, char *words, size_t size)
 {
@@ -192,7 +172,7 @@ static const char *why_nothing(const struct app *app, const char **text, char *w
     int lives = v->state == RUN_LIVE || v->state == RUN_PAUSED;
     if (!r->dir[0] || v->n_series + v->n_probes + v->n_samples + v->n_evals > 0)
         return NULL;
-    if (!lives && last_words(r->dir, words, size)) {
+    if (!lives && job_last_words(r->dir, words, size)) {
         *text = words;
         return "The run ended before its first step. It said:";
     }

@@ -140,6 +140,8 @@ static int prepare(struct app *app, struct err *e)
     if (model)
         app_open_model(app, model);
     app->say_until = 0;
+    if (app->opt.notice)
+        app_say(app, LOG_WARN, "%s", app->opt.notice);
     app_draw(app);
     return 0;
 }

@@ -134,11 +134,11 @@ static const struct screen screens[] = {
     {"signals-ascii",  "80x40",  "signals", "keys l l",                              "ascii",  "never", 0, 0},
     {"signals-bare",   "80x24",  "signals", "keys p p\nshot\nkeys p",                NULL,     NULL,    1, 0},
     {"signals-empty",  "80x24",  "signals", "keys p c Space",                        NULL,     NULL,    0, 1},
-    {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x n", NULL, NULL, 0, 0},
+    {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x g", NULL, NULL, 0, 0},
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},
-    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt please die\nkeys l\nshot\nkeys n\nshot\nkeys R l", NULL, NULL, 0, 0},
-    {"stepper-none",   "80x24",  "stepper", "keys l f n <\nshot\ncommand model missing\nkeys l", NULL, NULL, 0, 0},
+    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt please die\nkeys l\nshot\nkeys g\nshot\nkeys R l", NULL, NULL, 0, 0},
+    {"stepper-none",   "80x24",  "stepper", "keys l f g <\nshot\ncommand model missing\nkeys l", NULL, NULL, 0, 0},
     {"stepper-20x5",   "20x5",   "stepper", "command model fixture\nkeys l j",       NULL,     NULL,    0, 0},
 };
 /* clang-format on */
