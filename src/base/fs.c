@@ -41,15 +41,6 @@ static int open_retry(const char *path, int flags, mode_t mode)
     return fd;
 }
 
-int fs_open_read(int *fd, const char *path, struct err *e)
-{
-    int got = open_retry(path, O_RDONLY | O_CLOEXEC, 0);
-    if (got < 0)
-        return err_errno(e, "open %s", path);
-    *fd = got;
-    return 0;
-}
-
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e)
 {
     ssize_t k;
@@ -159,7 +150,7 @@ static int open_temp(int *fd, char *temp, size_t size, const char *dir, const ch
             errno = ENAMETOOLONG;
             return err_errno(e, "create %.200s...", path);
         }
-        *fd = open_retry(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        *fd = open_retry(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (*fd >= 0)
             return 0;
         if (errno != EEXIST)
@@ -176,8 +167,8 @@ int fs_write_file(const char *path, const void *p, size_t n, struct err *e)
     int fd = -1, rc;
     /* A device or a pipe ("-o /dev/stdout") has no old content to keep. */
     if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))) {
-        fd = open_retry(path, O_WRONLY | O_CLOEXEC, 0);
-        return fd < 0 ? err_errno(e, "open %s", path) : fill_and_close(fd, p, n, 0, path, e);
+        rc = fs_open_write(&fd, path, 0, e);
+        return rc < 0 ? rc : fill_and_close(fd, p, n, 0, path, e);
     }
     rc = directory_of(dir, sizeof dir, path, e);
     if (rc == 0)
@@ -212,7 +203,7 @@ int fs_mkdirs(const char *path, struct err *e)
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (fs_ops_get()->mkdir(part, 0777) == 0 || fs_is_dir(part))
+        if (fs_ops_get()->mkdir(part, 0755) == 0 || fs_is_dir(part))
             continue;
         return err_errno(e, "make directory %s", part);
     }
@@ -273,7 +264,7 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     if (fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, DS_EIO, "%s is not a regular file", path);
+        rc = err_set(e, DS_EIO, "%s: not a regular file, expected one that can be mapped", path);
     } else if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/keys.h"
@@ -230,7 +231,7 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
     for (int i = 1; rc == 0 && i < 100000; i++) { /* mkdir is the reservation */
         snprintf(name, sizeof name, "%s-%d", stem, i);
         rc = fs_join(dir, size, job_root(), name, e);
-        if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
+        if (rc < 0 || fs_ops_get()->mkdir(dir, 0755) == 0)
             return rc;
         if (errno != EEXIST)
             return err_errno(e, "%s", dir);
@@ -313,6 +314,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
         train_config_release(&config);
         return command_fail(&e);
     }
+    process_discard_stdout(); /* what a run is for is in its directory */
     t = (struct trainer){
         .stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
     if (resume) {
