@@ -132,8 +132,8 @@ def text_of_any_bytes_is_taken():
     accepted("generate", "tiny", "--file", "hostile.txt", "max_tokens=2", "time_rounds=0", "--json")
     accepted("trace", "tiny", "--file", "hostile.txt", "--json")
     refused("empty", "trace", "tiny", "--text", "", "--json", code=2)
-    refused("Is a directory", "generate", "tiny", "--file", "bad/dir")
-    refused("larger than", "generate", "tiny", "--file", "/dev/zero")
+    refused("is a directory", "generate", "tiny", "--file", "bad/dir")
+    refused("is a device", "generate", "tiny", "--file", "/dev/zero")
     accepted("generate", "tiny", "--prompt", "", "max_tokens=0", "time_rounds=0")
 
 
