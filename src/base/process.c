@@ -15,7 +15,7 @@
 #include "base/compiler.h"
 #include "base/str.h"
 
-enum { PATH_BYTES = 4096, STACK_LEAST = 2 << 20, STACK_BYTES = 8 << 20 };
+enum { PATH_BYTES = 1100, STACK_LEAST = 2 << 20, STACK_BYTES = 8 << 20 };
 
 /* ---- descriptors ----------------------------------------------------------------------------------- */
 
