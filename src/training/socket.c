@@ -23,7 +23,8 @@ int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, 
         close(*holder);
         *holder = -1;
         return err_set(e, DS_ERANGE,
-                       "%s/%s: the path is longer than the %zu bytes of a socket's address, and /proc is not mounted; "
+                       "%s/%s: the path is longer than the %zu bytes of a socket's address, and "
+                       "/proc is not mounted; "
                        "choose a shorter one",
                        dir, name, sizeof addr->sun_path - 1);
     }

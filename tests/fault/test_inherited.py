@@ -113,17 +113,11 @@ def blocked_signals_still_arrive():
     p = subprocess.Popen([PROGRAM, "train", "quick", *TINY, *LONG, "--run", "blocked", "--quiet"], preexec_fn=block)
     await_run("blocked")
     p.send_signal(signal.SIGTERM)
-    assert p.wait(timeout=60 * SLOW) == 143
+    try:
+        assert p.wait(timeout=60 * SLOW) == 143
+    finally:
+        p.kill()
     assert b"stop" in done("inspect", "blocked")
-
-
-@test
-def an_ignored_sigchld_does_not_hide_a_failure():
-    def ignore():
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    status, out, said = run("sweep", "quick", *TINY, "data.path=/nonexistent", "--seeds", "1", "--quiet", setup=ignore)
-    assert status == 1, (status, out, said)
-    done("sweep", "quick", *TINY, "--seeds", "8", "--quiet", setup=ignore)
 
 
 def await_run(name):

@@ -375,6 +375,10 @@ def an_interrupt_keeps_what_came_and_the_next_try_goes_on():
 def no_network_is_one_line():
     table("plain")
     assert "no network" in get("base_url=http://127.0.0.1:9", code=1)
+    p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml", "base_url=http://127.0.0.1:9"], stderr=subprocess.PIPE,
+                       timeout=60, env={**os.environ, "NO_PROXY": "*"},
+                       preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert p.returncode == 1 and b"no network" in p.stderr, p.stderr  # the status of curl is not lost
     p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml"], stderr=subprocess.PIPE, timeout=60,
                        env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "PATH": "/nowhere"})
     assert p.returncode == 1 and b"curl is not installed" in p.stderr, p.stderr
