@@ -140,6 +140,13 @@ static int is_dropped(uint32_t cp)
            (cp >= 0xe0000 && cp <= 0xe007f) || (cp >= 0xe0100 && cp <= 0xe01ef);
 }
 
+int utf8_is_hidden(uint32_t cp)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
+    return is_dropped(cp) || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+           category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
 /* What becomes of one code point: shown as it is, dropped, or named. */
 enum fate { SHOW, DROP, NAME, NAME_BARE };
 
@@ -243,8 +250,7 @@ void utf8_scrub(char *text)
         size_t step = len ? (size_t)len : 1;
         if (len == 1 && (cp == '\n' || cp == '\t'))
             text[i] = ' ';
-        else if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || is_bidi_control(cp) ||
-                 cp == 0x2028 || cp == 0x2029)
+        else if (len == 0 || cp < 0x20 || cp == 0x7f || (cp >= 0x80 && utf8_is_hidden(cp)))
             memset(text + i, '?', step);
         i += step;
     }
