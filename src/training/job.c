@@ -56,15 +56,15 @@ static void become_run(const char *program, char *const argv[], int out)
     for (int fd = 3; fd < 256; fd++)
         close(fd);
     execv("/proc/self/exe", argv);
-    execv(program, argv); /* no /proc */
+    execvp(program, argv); /* no /proc */
     _exit(127);
 }
 
 static int spawn(char *const argv[], int out, struct err *e)
 {
     char program[1024];
-    if (!process_path(program, sizeof program))
-        return err_set(e, DS_ENOTFOUND, "start a run: the program's own path is not known");
+    if (!process_path(program, sizeof program)) /* deleted while it runs: its link in /proc still starts it */
+        str_copy(program, sizeof program, argv[0]);
     pid_t pid = fork();
     if (pid < 0)
         return err_errno(e, "fork");
