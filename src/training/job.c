@@ -63,7 +63,8 @@ static void become_run(const char *program, char *const argv[], int out)
 static int spawn(char *const argv[], int out, struct err *e)
 {
     char program[1024];
-    if (!process_path(program, sizeof program)) /* deleted while it runs: its link in /proc still starts it */
+    if (!process_path(
+            program, sizeof program)) /* deleted while it runs: its link in /proc still starts it */
         str_copy(program, sizeof program, argv[0]);
     pid_t pid = fork();
     if (pid < 0)
