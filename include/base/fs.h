@@ -53,8 +53,15 @@ int fs_rmdir(const char *path);
 
 /* Loops over EINTR and short transfers; 0 or DS_EIO with text. */
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e) DS_CHECK;
-/* Opens for reading, close-on-exec; DS_EIO with text. Close with fs_ops_get()->close. */
+/* Opens a regular file for reading, close-on-exec, without ever waiting; a FIFO, a device, a socket or a directory is
+ * DS_EIO with text.  What the user hands over as /dev/stdin, /dev/fd/N or /proc/self/fd/N may be a pipe or a terminal as
+ * well, and /dev/null is an empty file.  Close with fs_ops_get()->close. */
 int fs_open_read(int *fd, const char *path, struct err *e) DS_CHECK;
+/* 0 when `path` is a regular file or nothing; else DS_EIO with the same text. */
+int fs_check_regular(const char *path, struct err *e) DS_CHECK;
+/* Opens for writing, close-on-exec, with `flags` (O_CREAT, O_APPEND, O_EXCL ...; mode 0644); of a FIFO that nobody reads
+ * DS_EIO at once. */
+int fs_open_write(int *fd, const char *path, int flags, struct err *e) DS_CHECK;
 /* Up to n bytes into p, *got 0 only at the end of the file; loops over EINTR. */
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e) DS_CHECK;
 /* Offset >= from of the next byte that is stored: holes of sparse files are skipped, `size` when only holes

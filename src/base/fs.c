@@ -94,15 +94,6 @@ int fs_unlink(const char *path)
     return rc;
 }
 
-int fs_open_read(int *fd, const char *path, struct err *e)
-{
-    int got = fs_open(path, O_RDONLY | O_CLOEXEC, 0);
-    if (got < 0)
-        return err_errno(e, "open %s", path);
-    *fd = got;
-    return 0;
-}
-
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e)
 {
     ssize_t k;
@@ -243,7 +234,7 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     if (fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, DS_EIO, "%s is not a regular file", path);
+        rc = err_set(e, DS_EIO, "%s: not a regular file, expected one that can be mapped", path);
     } else if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)

@@ -362,10 +362,10 @@ int fs_write_file(const char *path, const void *p, size_t n, struct err *e)
     /* A device or a pipe ("-o /dev/stdout") has no old content to keep. */
     if (fs_stat(path, &st) != 0 || !(S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
         return fs_replace_file(path, p, n, e);
-    int fd = fs_open(path, O_WRONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return err_errno(e, "open %s", path);
-    int rc = fs_write_all(fd, p, n, path, e);
+    int fd = -1, rc = fs_open_write(&fd, path, 0, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_write_all(fd, p, n, path, e);
     if (fs_close(fd) != 0 && rc == 0)
         rc = err_errno(e, "close %s", path);
     return rc;

@@ -140,6 +140,13 @@ static int is_dropped(uint32_t cp)
            (cp >= 0xe0000 && cp <= 0xe007f) || (cp >= 0xe0100 && cp <= 0xe01ef);
 }
 
+int utf8_is_hidden(uint32_t cp)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
+    return is_dropped(cp) || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+           category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
 /* What becomes of one code point: shown as it is, dropped, or named. */
 enum fate { SHOW, DROP, NAME, NAME_BARE };
 

@@ -7,14 +7,15 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/process.h"
 #include "cli/use.h"
 #include "training/job.h"
 
 /* The directory of the running program; "" when it cannot be known. */
 static void program_dir(char *out, size_t size)
 {
-    ssize_t n = readlink("/proc/self/exe", out, size - 1);
-    out[n > 0 && (size_t)n < size - 1 ? n : 0] = '\0';
+    if (!process_path(out, size))
+        return;
     char *slash = strrchr(out, '/');
     if (slash)
         *slash = '\0';

@@ -88,10 +88,13 @@ static int stream(const struct cli_args *a, struct err *e)
         rc = err_set(e, DS_EUSAGE, "stream: there are no keys to set (%s)", a->override[0]);
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, run, e);
-    if (rc == 0 && fs_is_dir(path))
+    int is_dir = rc == 0 && fs_is_dir(path);
+    if (is_dir)
         rc = fs_join(log, sizeof log, path, "log.mp", e);
     else if (rc == 0)
         str_copy(log, sizeof log, path);
+    if (is_dir && rc == 0)
+        rc = fs_check_regular(log, e);
     if (rc == 0)
         rc = runlog_reader_open(&r, log, e);
     if (rc < 0)

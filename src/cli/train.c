@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/keys.h"
@@ -284,7 +285,7 @@ static int reserve(char *dir, size_t size, const char *name, int *is_taken, stru
 {
     int rc = fs_join(dir, size, job_root(), name, e);
     *is_taken = 0;
-    if (rc < 0 || fs_mkdir(dir, 0777) == 0)
+    if (rc < 0 || fs_mkdir(dir, 0755) == 0)
         return rc;
     *is_taken = errno == EEXIST;
     return *is_taken ? 0 : err_errno(e, "%s", dir);
@@ -450,6 +451,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
         train_config_release(&config);
         return command_fail(&e);
     }
+    process_discard_stdout(); /* what a run is for is in its directory */
     t = (struct trainer){.stop_signal = &stop_signal,
                          .version = DEPTHSCOPE_VERSION,
                          .on_step = on_step,

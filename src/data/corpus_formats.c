@@ -269,9 +269,9 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
         return err_set(
             e, DS_EUSAGE,
             "corpus format \"%.40s\" is not one of auto, file, blocks, eot, jsonl, lines", format);
-    int fd = fs_open(path, O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return err_errno(e, "corpus %s", path);
+    int fd = -1;
+    if (fs_open_read(&fd, path, e) < 0)
+        return err_add(e, DS_EIO, "corpus");
     char *p = mem_alloc(CHUNK, 1);
     int rc = p ? read_opened(&s, fd, format, p, in_folder, e)
                : err_set(e, DS_EMEM, "no memory to read %s", path);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/str.h"
 
 extern char **environ;
@@ -15,18 +16,12 @@ extern char **environ;
 void program_path(char *out, size_t size)
 {
     const char *named = getenv("DEPTHSCOPE");
-    ssize_t n = -1;
     if (named && named[0] == '/' && access(named, X_OK) == 0) {
         str_copy(out, size, named);
         return;
     }
-    n = readlink("/proc/self/exe", out, size - 1);
-    if (n > 0 && (size_t)n < size - 1) {
-        out[n] = '\0';
-        if (access(out, X_OK) == 0)
-            return;
-    }
-    str_copy(out, size, "depthscope"); /* replaced while running, or no /proc: PATH is asked */
+    if (!process_path(out, size))
+        str_copy(out, size, "depthscope"); /* PATH is asked */
 }
 
 static int place(posix_spawn_file_actions_t *f, int fd, int as)

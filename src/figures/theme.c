@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "figures/palette.h"
 
@@ -323,11 +323,7 @@ static int place(int i, char *out, size_t size)
     else if (i == 0 && home && *home)
         n = snprintf(out, size, "%s/.config/depthscope/themes", home);
     else if (i == 1 || i == 2) {
-        ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
-        if (len <= 0)
-            return 0;
-        exe[len] = '\0';
-        char *slash = strrchr(exe, '/');
+        char *slash = process_path(exe, sizeof exe) ? strrchr(exe, '/') : NULL;
         if (!slash)
             return 0;
         *slash = '\0';

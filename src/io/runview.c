@@ -177,6 +177,9 @@ static int set_path(struct runview *v, const char *path, struct err *e)
         rc = fs_join(full, sizeof full, path, "log.mp", e);
         if (rc == 0 && !fs_exists(full))
             rc = err_set(e, DS_ENOTFOUND, "%s has no log.mp: no run directory", path);
+        if (rc ==
+            0) /* a FIFO that the user names is a stream; one in a run's place is waited for by nobody */
+            rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
         rc = err_set(e, DS_ENOTFOUND, "%s does not exist", path);
     } else if (str_copy(full, sizeof full, path)) {

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "io/runlog.h"
 #include "training/options.h"
 
@@ -32,7 +33,7 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
         if (!fs_name_ok(name))
             return err_set(e, DS_EUSAGE, "%s cannot be a run's name", name);
         rc = fs_join(dir, dir_size, job_root(), name, e);
-        if (rc == 0 && mkdir(dir, 0777) == 0)
+        if (rc == 0 && mkdir(dir, 0755) == 0)
             return 0;
         if (rc == 0 && errno != EEXIST)
             return err_errno(e, "%s", dir);
@@ -42,7 +43,7 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
 
 /* In the grandchild: no terminal, output to the run's file, `alive` (or -1) open as long as it lives. Only
  * async-signal-safe calls. */
-static void become_run(char *const argv[], int out, int alive)
+static void become_run(const char *program, char *const argv[], int out, int alive)
 {
     int null = open("/dev/null", O_RDONLY);
     if (null >= 0)
@@ -53,12 +54,16 @@ static void become_run(char *const argv[], int out, int alive)
         if (fd != alive)
             close(fd);
     execv("/proc/self/exe", argv);
-    execvp(argv[0], argv);
+    execvp(program, argv); /* no /proc */
     _exit(127);
 }
 
 static int spawn(char *const argv[], int out, int alive, struct err *e)
 {
+    char program[1024];
+    if (!process_path(
+            program, sizeof program)) /* deleted while it runs: its link in /proc still starts it */
+        str_copy(program, sizeof program, argv[0]);
     pid_t pid = fork();
     if (pid < 0)
         return err_errno(e, "fork");
@@ -66,7 +71,7 @@ static int spawn(char *const argv[], int out, int alive, struct err *e)
         setsid(); /* before anyone is told that the run is there: what ends our group does not end it */
         pid_t inner = fork(); /* the run is nobody's child: no zombie, no SIGCHLD */
         if (inner == 0)
-            become_run(argv, out, alive);
+            become_run(program, argv, out, alive);
         _exit(inner < 0);
     }
     int status = 0;
@@ -114,15 +119,15 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
     /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
-        rc = err_errno(e, "%s", path);
+    if (rc == 0)
+        rc = fs_open_write(&out, path, O_CREAT, e);
     if (out >= 0)
         close(out);
     out = -1;
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "train.out", e);
-    if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
-        rc = err_errno(e, "%s", path);
+    if (rc == 0)
+        rc = fs_open_write(&out, path, O_CREAT | O_TRUNC, e);
     if (rc == 0)
         rc = ended && pipe(alive) < 0 ? err_errno(e, "pipe") : 0;
     if (rc == 0 && ended && fcntl(alive[0], F_SETFD, FD_CLOEXEC) < 0)

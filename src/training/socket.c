@@ -28,6 +28,15 @@ int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, 
     *holder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*holder < 0)
         return err_errno(e, "%s", dir);
+    if (access("/proc/self/fd", X_OK) != 0) {
+        close(*holder);
+        *holder = -1;
+        return err_set(e, DS_ERANGE,
+                       "%s/%s: the path is longer than the %zu bytes of a socket's address, and "
+                       "/proc is not mounted; "
+                       "choose a shorter one",
+                       dir, name, sizeof addr->sun_path - 1);
+    }
     snprintf(addr->sun_path, sizeof addr->sun_path, "/proc/self/fd/%d/%s", *holder, name);
     return 0;
 }

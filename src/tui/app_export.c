@@ -8,18 +8,18 @@
 #include <unistd.h>
 
 #include "base/base64.h"
+#include "base/process.h"
 #include "base/utf8.h"
 #include "tui/appstate.h"
 
 static void own_program(const struct app *app, char *out, size_t size)
 {
-    ssize_t n = -1;
     if (app->opt.program) {
         str_copy(out, size, app->opt.program);
         return;
     }
-    n = readlink("/proc/self/exe", out, size - 1);
-    out[n > 0 ? n : 0] = '\0';
+    if (!process_path(out, size))
+        str_copy(out, size, "depthscope");
 }
 
 /* In the child: nothing of the terminal, output to the pipe. */
@@ -32,7 +32,7 @@ static void run_child(char *const *argv, int out)
     for (int s = 1; s < 32; s++)
         signal(s, SIG_DFL);
     setsid();
-    execv(argv[0], argv);
+    execvp(argv[0], argv);
     static const char text[] = "the program could not be started again\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;

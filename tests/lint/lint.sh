@@ -116,6 +116,21 @@ banned() {
     done
 }
 
+# Opens that may wait for a FIFO, outside of the files that opens.txt names with their reason; and rows of it for
+# files that open nothing.
+opens() {
+    for f in $sources $headers; do
+        awk -f "$here/strip.awk" "$f" | awk -v file="$f" '
+            /(^|[^A-Za-z0-9_.>])(open|openat|fopen|freopen|creat)[ ]*\(/ || /(fs_ops_get\(\)|ops)->open[ ]*\([^)]*O_/ ||
+            /fs_ops_get\(\)->open[ ]*\(/ { print file ":" FNR }'
+    done >"$work/opens"
+    awk -F: '
+        FNR == NR { sub(/#.*/, ""); n = split($0, w, " "); if (n == 1) print w[1] ": no reason in opens.txt"
+                    if (n) row[w[1]] = 1; next }
+        { opens[$1] = 1; if (!($1 in row)) print $0 ": opens a file without fs_open_read or fs_open_write (tests/lint/opens.txt)" }
+        END { for (f in row) if (!(f in opens)) print f ": is in opens.txt and opens nothing" }' "$here/opens.txt" "$work/opens"
+}
+
 words() {
     # Whole words that mark unfinished work, and paths that exist on one machine only.
     grep -v -e '^tests/lint/' -e '^tests/fuzz/corpus/' -e '^tests/golden/data/' "$work/files" |
@@ -184,6 +199,7 @@ check 'third-party headers' foreign
 check 'headers compile alone' alone
 check 'no include cycle' cycles
 check 'banned functions' banned
+check 'opens' opens
 check 'words and paths' words
 check 'blanks' blanks
 check 'file lengths' lengths

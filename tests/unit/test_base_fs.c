@@ -40,7 +40,12 @@ T(fs_reads_what_has_no_size_up_to_the_cap)
 {
     struct err e = {0};
     struct str got = {0};
-    t_fails(fs_read_file(&got, "/dev/zero", 100000, &e), &e, DS_ERANGE, "100000");
+    char handed[32];
+    int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    snprintf(handed, sizeof handed, "/dev/fd/%d", fd);
+    t_fails(fs_read_file(&got, handed, 100000, &e), &e, DS_ERANGE, "100000");
+    close(fd);
+    t_fails(fs_read_file(&got, "/dev/zero", 100000, &e), &e, DS_EIO, "is a device");
     t_fails(fs_read_file(&got, "/", 10, &e), &e, DS_EIO, "directory");
     t_fails(fs_read_file(&got, "/nonexistent", 10, &e), &e, DS_EIO, "No such file");
     t_ok(fs_read_file(&got, "/dev/null", 0, &e), &e);
@@ -52,6 +57,50 @@ T(fs_writes_to_devices_without_a_temporary)
     struct err e = {0};
     t_ok(fs_write_file("/dev/null", "x", 1, &e), &e);
     t_fails(fs_write_file("/dev/full", "x", 1, &e), &e, DS_EIO, "No space");
+}
+
+T(fs_opens_no_fifo_and_waits_for_none)
+{
+    struct err e = {0};
+    struct str got = {0};
+    int fd = -1;
+    const char *f = in_tmp(t_tmpdir(), "fifo");
+    t_eq(mkfifo(f, 0600), 0);
+    t_fails(fs_open_read(&fd, f, &e), &e, DS_EIO, "fifo: is a FIFO, expected a regular file");
+    t_fails(fs_read_file(&got, f, 10, &e), &e, DS_EIO, "is a FIFO");
+    t_fails(fs_check_regular(f, &e), &e, DS_EIO, "is a FIFO");
+    t_fails(fs_open_write(&fd, f, O_APPEND, &e), &e, DS_EIO, "is a FIFO that nobody reads");
+    t_fails(fs_write_file(f, "x", 1, &e), &e, DS_EIO, "is a FIFO that nobody reads");
+    t_eq(fd, -1);
+    t_ok(fs_check_regular("/nonexistent", &e), &e); /* whoever opens it says so */
+    int reader = open(f, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    t_ok(fs_write_file(f, "x", 1, &e), &e);
+    t_ok(fs_open_write(&fd, f, 0, &e), &e);
+    t_eq(fcntl(fd, F_GETFL) & O_NONBLOCK, 0); /* writing may wait for who reads */
+    close(fd);
+    close(reader);
+}
+
+T(fs_reads_a_pipe_that_was_handed_over_and_waits_for_its_writer)
+{
+    struct err e = {0};
+    struct str got = {0};
+    char handed[40];
+    int ends[2];
+    t_eq(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        usleep(50000);
+        _exit(write(ends[1], "late", 4) != 4);
+    }
+    close(ends[1]);
+    snprintf(handed, sizeof handed, "/proc/self/fd/%d", ends[0]);
+    t_ok(fs_read_file(&got, handed, 10, &e), &e);
+    t_str(str_text(&got), "late");
+    close(ends[0]);
+    t_fails(fs_read_file(&got, "/dev/fd/1x", 10, &e), &e, DS_EIO, "");
+    str_release(&got);
 }
 
 /* --- a table that fails the n-th call ------------------------------------------------------ */
@@ -452,7 +501,7 @@ T(fs_map_gives_the_bytes)
     t_ok(fs_map_open(&m, path, &e), &e);
     t_true(m.n == 0 && m.p);
     fs_map_close(&m);
-    t_fails(fs_map_open(&m, dir, &e), &e, DS_EIO, "not a regular file");
+    t_fails(fs_map_open(&m, dir, &e), &e, DS_EIO, "is a directory, expected a regular file");
     t_true(fs_free_bytes(dir) > 0);
     t_eq(fs_free_bytes("/nonexistent"), 0);
 }
