@@ -259,7 +259,7 @@ static int transfer_once(struct get_job *j, char *words, int *status, struct err
                           NULL};
     int rc = get_curl(argv, &listener, words, WORDS, status, e);
     if (j->fd >= 0)
-        fs_ops_get()->close(j->fd);
+        fs_close(j->fd);
     return j->is_over ? 0 : rc;
 }
 
@@ -345,7 +345,7 @@ static const char *is_a_page(const struct get_job *j)
     if (fs_open_read(&fd, j->part, NULL) == 0) {
         if (fs_read_some(fd, head, sizeof head, &n, j->part, NULL) < 0)
             n = 0;
-        fs_ops_get()->close(fd);
+        fs_close(fd);
     }
     if (n > 0)
         kind = file_kind(head, n);

@@ -87,22 +87,21 @@ int fork_find(struct fork_point *p, const char *run_dir, const char *from, struc
 static int copy_bytes(const char *from, const char *to, struct err *e)
 {
     enum { CHUNK = 1 << 20 };
-    const struct fs_ops *ops = fs_ops_get();
     char *buf = mem_alloc(CHUNK, 1);
     int in = -1, out = -1;
     size_t got = 1;
     int rc = buf ? fs_open_read(&in, from, e) : err_set(e, DS_EMEM, "copy of %s", from);
-    if (rc == 0 && (out = ops->open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0)
-        rc = err_errno(e, "create %s", to);
+    if (rc == 0)
+        rc = fs_open_write(&out, to, O_CREAT | O_EXCL, e);
     while (rc == 0 && got > 0) {
         rc = fs_read_some(in, buf, CHUNK, &got, from, e);
         if (rc == 0 && got > 0)
             rc = fs_write_all(out, buf, got, to, e);
     }
-    if (out >= 0 && ops->close(out) < 0 && rc == 0)
+    if (out >= 0 && fs_close(out) < 0 && rc == 0)
         rc = err_errno(e, "close %s", to);
     if (in >= 0)
-        ops->close(in);
+        fs_close(in);
     mem_free(buf);
     return rc;
 }
@@ -183,7 +182,7 @@ int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
     if (rc == 0)
         rc = trainer_copy_live(run_dir, dir, p->step, e);
     if (rc == 0) /* last: what was cut short before it is no run that would begin anew */
-        rc = trainer_create(dir, config, argc, argv, version, slash ? slash + 1 : run_dir, e);
+        rc = trainer_create_begun(dir, config, argc, argv, version, slash ? slash + 1 : run_dir, e);
     if (rc < 0 && fs_remove_tree(dir, &ignored) < 0)
         err_add(e, rc, "%s", ignored.text);
     return rc < 0 ? err_add(e, rc, "fork of %s", run_dir) : 0;

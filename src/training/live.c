@@ -183,18 +183,40 @@ static void add_live(struct live_setting *v, int *n, const char *key, const stru
     ++*n;
 }
 
-/* None when there is no file.  Older runs have one value for a key, and no step. */
-static int read_live(const char *dir, struct live_setting *v, int *n, struct err *e)
+struct found {
+    struct live_setting *v;
+    int *n;
+};
+
+static void add_found(void *ctx, const char *key, double value, int64_t step)
 {
+    struct found *f = ctx;
+    if (*f->n == LIVE_MAX)
+        return;
+    f->v[*f->n] = (struct live_setting){.value = value, .step = step};
+    str_copy(f->v[*f->n].key, sizeof f->v[0].key, strcmp(key, "lr") == 0 ? "train.lr" : key);
+    ++*f->n;
+}
+
+/* None when there is no file.  Older runs have one value for a key, and no step.  Of a file that cannot be read the log knows
+ * what it held: *is_lost. */
+static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lost, struct err *e)
+{
+    struct err why = {0};
+    struct found f = {v, n};
     char path[1200];
     const char *key;
     const struct json_node *x;
     struct json *j = NULL;
     int rc = fs_join(path, sizeof path, dir, "live.json", e);
-    *n = 0;
+    *n = *is_lost = 0;
     if (rc < 0 || !fs_exists(path))
         return rc;
-    rc = json_read_file(&j, path, 1 << 20, e);
+    if (json_read_file(&j, path, 1 << 20, &why) < 0) {
+        log_warn("%s; what was set while the run ran is taken from log.mp", why.text);
+        *is_lost = 1;
+        return trainer_live_from_log(dir, add_found, &f, e);
+    }
     for (size_t i = 0; rc == 0 && (x = json_member(json_root(j), i, &key, NULL)) != NULL; i++) {
         if (json_kind_of(x) != JSON_KIND_ARRAY)
             add_live(v, n, key, x, 0);
@@ -213,7 +235,7 @@ int trainer_keep_live(const struct trainer *t, struct err *e)
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e)
 {
     struct live_setting v[LIVE_MAX];
-    int n = 0, kept = 0, rc = read_live(from, v, &n, e);
+    int n = 0, kept = 0, is_lost, rc = read_live(from, v, &n, &is_lost, e);
     for (int i = 0; rc == 0 && i < n; i++)
         if (v[i].step < step)
             v[kept++] = v[i];
@@ -235,43 +257,11 @@ static int is_overridden(const struct trainer *t, const char *key)
     return 0;
 }
 
-struct live_list {
-    struct live_setting *v;
-    int n;
-};
-
-static void add_from_log(void *ctx, const char *key, double value, int64_t step)
-{
-    struct live_list *l = ctx;
-    if (l->n == LIVE_MAX)
-        return;
-    l->v[l->n] = (struct live_setting){.value = value, .step = step};
-    str_copy(l->v[l->n++].key, sizeof l->v->key, key);
-}
-
-/* live.json is there but cannot be read: the log's events say the same. */
-static int recover_live(struct trainer *t, struct live_setting *v, int *n, const char *why,
-                        struct err *e)
-{
-    char path[1200];
-    struct live_list l = {v, 0};
-    log_warn("%s; what was set while the run ran is taken from log.mp", why);
-    int rc = fs_join(path, sizeof path, t->dir, "live.json", e);
-    if (rc == 0)
-        rc = trainer_set_aside(path, e);
-    if (rc == 0)
-        rc = trainer_live_from_log(t->dir, add_from_log, &l, e);
-    *n = l.n;
-    return rc == 0 ? write_live(t->dir, v, l.n, e) : rc;
-}
-
 int trainer_apply_live(struct trainer *t, struct err *e)
 {
     struct live_setting v[LIVE_MAX];
-    struct err why = {0};
-    int n = 0, rc = read_live(t->dir, v, &n, &why);
-    if (rc < 0)
-        rc = recover_live(t, v, &n, why.text, e);
+    char path[1200];
+    int n = 0, is_lost, rc = read_live(t->dir, v, &n, &is_lost, e);
     for (int i = 0; rc == 0 && i < n; i++) {
         if (is_overridden(t, v[i].key))
             continue;
@@ -279,7 +269,11 @@ int trainer_apply_live(struct trainer *t, struct err *e)
         if (rc == 0)
             t->live[t->n_live - 1].step = v[i].step;
     }
-    if (rc == 0 && n > 0 && t->n_override > 0)
+    if (rc == 0 && is_lost)
+        rc = fs_join(path, sizeof path, t->dir, "live.json", e);
+    if (rc == 0 && is_lost)
+        rc = trainer_set_aside(path, e);
+    if (rc == 0 && (is_lost || (n > 0 && t->n_override > 0)))
         rc = trainer_keep_live(t, e);
     return rc < 0 ? err_add(e, rc, "%s/live.json", t->dir) : 0;
 }

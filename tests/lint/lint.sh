@@ -121,7 +121,7 @@ banned() {
 opens() {
     for f in $sources $headers; do
         awk -f "$here/strip.awk" "$f" | awk -v file="$f" '
-            /(^|[^A-Za-z0-9_.>])(open|openat|fopen|freopen|creat)[ ]*\(/ || /(fs_ops_get\(\)|ops)->open[ ]*\([^)]*O_/ ||
+            /(^|[^A-Za-z0-9_.>])(open|openat|fopen|freopen|creat|fs_open)[ ]*\(/ || /(fs_ops_get\(\)|ops)->open[ ]*\([^)]*O_/ ||
             /fs_ops_get\(\)->open[ ]*\(/ { print file ":" FNR }'
     done >"$work/opens"
     awk -F: '
