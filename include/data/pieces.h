@@ -18,6 +18,7 @@ struct piece_style {
     int byte_level;    /* pieces are bytes; else UTF-8 text  */
     int byte_fallback; /* pieces of TOKEN_BYTE stand for unknown characters */
     int ignore_merges;
+    int raw_user; /* what the user defines is found in text as it is, as llama.cpp does; else in normalised text */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
     int bos_id;

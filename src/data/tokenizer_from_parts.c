@@ -25,6 +25,7 @@ static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, 
     struct piece_style style = pieces_spm_style(p->add_space_prefix);
     const struct token_part *bos = bos_of(p);
     char name[PIECE_BYTES + 1] = "";
+    style.raw_user = 1;
     for (int32_t i = 0; i < p->tokens; i++)
         style.byte_fallback |= p->token[i].type == TOKEN_BYTE;
     if (bos && bos->n <= PIECE_BYTES) {

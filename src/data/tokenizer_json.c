@@ -255,7 +255,16 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
         /* Its own text, not the bytes it would stand for as a word. */
         r->t->present[a.id] = 0;
     }
-    rc = tokenizer_set_piece(r->t, a.id, text, len, e);
+    /* As text it goes the way of every other token: marks in it are spaces. */
+    str_reset(&r->scratch);
+    if (r->t->bpe->chars)
+        rc = token_text(r, text, len, e);
+    else
+        str_add_bytes(&r->scratch, text, len);
+    if (rc >= 0 && r->scratch.failed)
+        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+    if (rc >= 0)
+        rc = tokenizer_set_piece(r->t, a.id, str_text(&r->scratch), r->scratch.len, e);
     if (rc < 0)
         return rc;
     a.text = mem_dup(text, len + 1);

@@ -31,6 +31,33 @@ static void add_marked(struct str *out, const struct bpe_chars *c, const char *s
             str_add_char(out, s[i]);
 }
 
+static int is_token(const struct tokenizer *t, const char *s, size_t n)
+{
+    int64_t v;
+    return map_get(&t->bpe->chars->symbol, s, n, &v) || map_get(&t->added_map, s, n, &v);
+}
+
+/* Other programs look for what is added and not special in the text as it is, and print it as it is: with spaces where
+ * the vocabulary has marks.  Where that is another token already, the marks stay. */
+static void add_user_defined(struct str *out, const struct tokenizer *t,
+                             const struct added_token *a)
+{
+    struct str plain = {0};
+    for (size_t i = 0; i < a->len; i++)
+        if (a->len - i >= 3 && memcmp(a->text + i, "\xE2\x96\x81", 3) == 0) {
+            str_add_char(&plain, ' ');
+            i += 2;
+        } else {
+            str_add_char(&plain, a->text[i]);
+        }
+    if (is_token(t, str_text(&plain), plain.len))
+        str_add_bytes(out, a->text, a->len);
+    else
+        str_add_bytes(out, str_text(&plain), plain.len);
+    out->failed |= plain.failed;
+    str_release(&plain);
+}
+
 static void add_token(struct taker *k, int32_t id)
 {
     struct str *out = &k->out->text;
@@ -38,6 +65,8 @@ static void add_token(struct taker *k, int32_t id)
     const char *s = tokenizer_piece(k->t, id, &n);
     if (!s)
         str_addf(out, "[PAD%d]", id);
+    else if (k->added[id] && !k->added[id]->special && is_chars(k->t))
+        add_user_defined(out, k->t, k->added[id]);
     else if (k->added[id])
         str_add_bytes(out, k->added[id]->text, k->added[id]->len);
     else if (is_chars(k->t) && k->symbol[id])

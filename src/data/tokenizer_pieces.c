@@ -131,7 +131,8 @@ static int add_merges(struct writer *w, struct err *e)
     return rc;
 }
 
-/* What the user defines is looked for where spaces are marks already, as the piece has them. */
+/* SentencePiece looks for what the user defines where spaces are marks already, as the piece has them; llama.cpp in
+ * the text before anything else. */
 static void add_added(struct writer *w)
 {
     int first = 1;
@@ -142,8 +143,9 @@ static void add_added(struct writer *w)
         str_addf(&w->out, "%s{\"id\":%zu,\"content\":", first ? "" : ",", i);
         str_add_json(&w->out, w->p[i].text, w->p[i].n);
         str_addf(&w->out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,%s}",
-                 user ? "\"normalized\":true,\"as_piece\":true,\"special\":false"
-                      : "\"normalized\":false,\"special\":true");
+                 !user                ? "\"normalized\":false,\"special\":true"
+                 : w->style->raw_user ? "\"normalized\":false,\"special\":false"
+                                      : "\"normalized\":true,\"as_piece\":true,\"special\":false");
         first = 0;
     }
     if (w->style->added)

@@ -94,7 +94,7 @@ T(scores_and_types_of_every_kind)
     EXPECT(t, "aaa", 0, 4, 7, 5); /* made as one unused piece, and taken apart */
     EXPECT(t, "b", 0, 4, 3);
     EXPECT(t, "c", 0, 4, 0);
-    EXPECT(t, "a<u>a", 0, 6, 8, 5);
+    EXPECT(t, "a<u>a", 0, 6, 8, 6); /* a text begins anew behind it */
     EXPECT(t, "<s>a", 1, 1, 6);
     tokenizer_free(t);
     s.p.add_space_prefix = 0;
@@ -103,6 +103,39 @@ T(scores_and_types_of_every_kind)
     t_eq(tokenizer_bos(t), -1);
     EXPECT(t, "a a", 0, 5, 6);
     tokenizer_free(t);
+}
+
+/* llama.cpp looks for them before spaces are marks: with spaces in the text of the token. */
+T(user_defined_tokens_are_found_in_the_text_as_it_is)
+{
+    struct small s;
+    struct tokenizer *t = NULL;
+    struct tokenizer_parts p = {0};
+    struct str text = {0};
+    make_scored(&s);
+    s.token[8] = token("  ", TOKEN_USER_DEFINED, 0);
+    s.token[9] = token(" a\ta", TOKEN_USER_DEFINED, 0);
+    for (int prefix = 1; prefix >= 0; prefix--) {
+        s.p.add_space_prefix = prefix;
+        t_ok(load(&t, &s.p), &err);
+        if (prefix) {
+            EXPECT(t, "a  a", 0, 6, 8, 6);
+            EXPECT(t, "   a", 0, 8, 4, 6);
+            EXPECT(t, "a a\ta a", 0, 6, 9, 4, 6);
+        } else {
+            EXPECT(t, "a  a", 0, 5, 8, 5);
+            EXPECT(t, "   a", 0, 8, 6);
+            EXPECT(t, "a a\ta a", 0, 5, 9, 6);
+        }
+        tokenizer_decode(t, (const int32_t[]){5, 8, 5}, 3, &text);
+        t_str(str_text(&text), "a  a");
+        str_reset(&text);
+        t_ok(tokenizer_parts(&p, t, &err), &err);
+        t_truef(p.is_exact, "prefix %d", prefix);
+        tokenizer_parts_release(&p);
+        tokenizer_free(t);
+    }
+    str_release(&text);
 }
 
 /* Where a key is missing, it is as llama.cpp has it. */
