@@ -55,6 +55,8 @@ typedef int pretok_fn(void *ctx, const char *s, size_t n, struct err *e);
 extern const char pretok_gpt2[]; /* the GPT-2 pattern */
 /* A pattern as tokenizers have them, written for another engine than ours. */
 int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e) DS_CHECK;
+/* Whether two patterns are the same, a character in one where the other has its escape. */
+int pretok_same(const char *a, const char *b);
 /* The pattern is copied; re is NULL and plain_words is found out here. */
 int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e) DS_CHECK;
 /* Calls fn for each piece of s, in order, every byte of s in one piece (but for dropped gaps).

@@ -54,15 +54,18 @@ extern const char family_decoder[];
 void family_add_specials(struct str *out, const struct family *f, int first);
 
 /* A pre-tokenizer by its name in tokenizer.ggml.pre. */
-enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 10 };
+enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 14 };
 struct vocab_pre {
     const char *name[VOCAB_NAMES]; /* the first is the one that is written */
     const char *pattern[VOCAB_PATTERNS];
     int nfc, ignore_merges, add_bos;
+    int by_ascii_case; /* llama.cpp's own pattern of that name is not quite this one */
 };
 const struct vocab_pre *vocab_pre_find(const char *name, size_t n); /* NULL: unknown */
 /* The one that cuts text as t does; NULL: none has a name. */
 const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
+/* Appends why programs that know t by GGUF's keys, with that name, cut some texts otherwise; nothing: they do not. */
+void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre);
 /* As a tokenizer.json has it. */
 void vocab_pre_write(struct str *out, const struct vocab_pre *p);
 

@@ -41,6 +41,8 @@ struct tokenizer_parts {
      * tokenizer that they cannot say; a file should have `json` too, as tokenizer.huggingface.json,
      * which is read first. */
     int is_exact;
+    /* Why programs that read these keys and not `json` cut some texts otherwise; empty: they do not. */
+    struct str differs;
     const char *json; /* the tokenizer.json that tokenizer_save writes, not terminated */
     size_t json_len;
     struct str text; /* what token, merge and json point into */

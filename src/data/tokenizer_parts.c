@@ -138,6 +138,7 @@ static void find_names(struct taker *k)
     const struct tokenizer *t = k->t;
     const struct vocab_pre *pre = vocab_pre_of(t);
     p->model = is_chars(t) ? "llama" : "gpt2";
+    tokenizer_differs(&p->differs, t, pre);
     p->pre = is_chars(t) ? "default" : pre ? pre->name[0] : t->bpe ? NULL : "gpt-2";
     p->bos = t->bos;
     p->eos = t->eot;
@@ -181,7 +182,7 @@ static int take(struct taker *k, struct err *e)
     add_merges(k);
     size_t start = p->text.len;
     tokenizer_write(&p->text, t);
-    if (p->text.failed)
+    if (p->text.failed || p->differs.failed)
         return err_set(e, DS_EMEM, "no memory for the vocabulary");
     const char *at = p->text.p;
     for (int32_t id = 0; id < p->tokens; at += p->token[id++].n)
@@ -217,5 +218,6 @@ void tokenizer_parts_release(struct tokenizer_parts *p)
     mem_free(p->token);
     mem_free(p->merge);
     str_release(&p->text);
+    str_release(&p->differs);
     *p = (struct tokenizer_parts){0};
 }

@@ -169,6 +169,26 @@ def a_byte_level_vocabulary_is_no_tokenizer_bin_and_that_is_told():
 
 
 @test
+def what_other_programs_cut_otherwise_is_told():
+    model = ("random:tiny", "model.method=dense", "model.vocab=300")
+    vocab = {chr(b): b - 33 for b in range(33, 127)}
+    for pattern, normalizer, name, note in (("\\p{N}{1,2}", None, None, "none is written"),
+                                            ("\\p{N}", {"type": "NFC"}, b"command-r", "do not normalise to NFC"),
+                                            ("\\p{N}", None, b"smollm", None)):
+        steps = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]
+        with open("t.json", "w") as f:
+            json.dump({"added_tokens": [], "normalizer": normalizer, "decoder": {"type": "ByteLevel"},
+                       "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+                       "model": {"type": "BPE", "vocab": vocab, "merges": []}}, f)
+        notes = convert(*model, "-o", "m.gguf", "--force", "tokenizer=t.json")["notes"]
+        assert [n for n in notes if "other programs" in n and note in n] if note else not notes, notes
+        with open("m.gguf", "rb") as f:
+            head = f.read(4096)
+        assert (b"tokenizer.ggml.pre" in head) == (name is not None) and (name is None or name in head), name
+
+
+@test
 def what_is_there_is_not_written_over():
     convert("random:tiny", "-o", "m.gguf", "model.method=dense")
     with open("m.gguf", "rb") as f:
