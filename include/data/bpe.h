@@ -167,6 +167,8 @@ int bpe_fallback_byte(const char *s, size_t n);
 /* GPT-2's printable stand-ins: the code point that stands for a byte, and back (-1 if none). */
 uint32_t bpe_byte_rune(unsigned char byte);
 int bpe_rune_byte(uint32_t rune);
+/* A token's bytes from its printable form; 0: text that is not in the alphabet stands for itself. */
+int bpe_printable_bytes(struct str *out, const char *s, size_t n);
 
 /* --- normalize.c: what happens to text before it is cut, and to tokens when they become text - */
 

@@ -50,8 +50,26 @@ struct family {
 extern const struct family families[];
 extern const size_t n_families;
 extern const char family_decoder[];
+enum { FAMILY_SPECIALS = 256 }; /* room for them behind the vocabulary */
 /* The added tokens of a family that its files leave out, each behind a comma. */
 void family_add_specials(struct str *out, const struct family *f, int first);
+
+/* --- tokenizer_beside.c: what Hugging Face keeps next to a tokenizer's main file ------------------------- */
+
+struct beside;
+struct json_node;
+/* Of the directory that `path` is in.  DS_EFORMAT where the files disagree with each other. */
+int beside_open(struct beside **out, const char *path, struct err *e) DS_CHECK;
+void beside_free(struct beside *b);                            /* NULL allowed */
+const struct json_node *beside_config(const struct beside *b); /* tokenizer_config.json; NULL: none */
+int beside_names(const struct beside *b, int32_t first, int32_t end); /* tokens with ids in [first, end) */
+/* Which file is next to them: another than a model's own takes no tokens from there; a .model's text has no normal
+ * form that tokens could be looked for in. */
+enum { BESIDE_JSON, BESIDE_OTHER, BESIDE_MODEL, BESIDE_VOCAB };
+/* Puts it into *t's tokenizer.json, and reads that again where it changed.  *t stays on failure. */
+int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const char *path,
+                 struct err *e) DS_CHECK;
+int beside_load(struct tokenizer **t, int kind, const char *path, struct err *e) DS_CHECK;
 
 /* A pre-tokenizer by its name in tokenizer.ggml.pre. */
 enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 14 };

@@ -17,25 +17,6 @@ static const char *type_of(const struct json_node *n)
 /* --- vocabulary and merges
  * --------------------------------------------------------------------------- */
 
-/* A token's bytes from its printable form; text that is not in the alphabet stands for itself. */
-static int token_bytes(struct str *out, const char *s, size_t n)
-{
-    str_reset(out);
-    for (size_t at = 0; at < n;) {
-        uint32_t rune;
-        int len = utf8_decode(s + at, n - at, &rune);
-        int byte = len > 0 ? bpe_rune_byte(rune) : -1;
-        if (byte < 0) {
-            str_reset(out);
-            str_add_bytes(out, s, n);
-            return 0;
-        }
-        str_add_char(out, (char)byte);
-        at += (size_t)len;
-    }
-    return 1;
-}
-
 struct reader {
     struct tokenizer *t;
     struct map id_of; /* token as written in the file -> id */
@@ -86,7 +67,7 @@ static int read_token(struct reader *r, int32_t id, const char *key, size_t len,
         rc = token_text(r, key, len, e);
         if (rc >= 0)
             rc = bpe_chars_add(b, id, key, len, e);
-    } else if (token_bytes(&r->scratch, key, len) && r->scratch.len == 1) {
+    } else if (bpe_printable_bytes(&r->scratch, key, len) && r->scratch.len == 1) {
         b->byte_id[(unsigned char)r->scratch.p[0]] = id;
     }
     if (rc >= 0)
