@@ -247,6 +247,7 @@ struct tokenizer {
     struct bpe *bpe;        /* NULL: plain bytes              */
     struct norm norm, decoder;
     struct metaspace metaspace;
+    int by_length;   /* the longest added token is found first; 0: the leftmost, or it is all the same */
     int strip_space; /* text loses the one space that it began with when it is put together */
     struct added_token *added;
     size_t n_added, added_cap;
@@ -268,12 +269,27 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e) DS_CHECK;
 /* Bytes of the longest text of the index that s begins with, 0: none; *which: its token. */
 size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t *which);
 void added_index_release(struct added_index *x);
+/* 0: no added token begins at s. */
+int added_may_begin(const struct added_index *x, const char *s, size_t n);
+/* --- tokenizer_longest.c */
+struct added_found {
+    size_t at, len;
+    const struct added_token *a;
+};
+/* Whether the end of some added token is the beginning of one: only then it matters which is found first. */
+int added_overlap(const struct tokenizer *t);
+/* All of them in s, in their order there; *out is the caller's to free. */
+int added_longest_first(const struct tokenizer *t, const struct added_index *x, const char *s,
+                        size_t n, int special, struct added_found **out, size_t *found,
+                        struct err *e) DS_CHECK;
 /* The tokenizer.json's normalizer, pre-tokenizer and decoder; the model is read before them. */
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;
 /* In the model of our own tokenizer.json: texts of what goes before a text and ends one, where the
  * rest does not say. */
 #define TOKENIZER_BOS "bos_token"
 #define TOKENIZER_EOS "eos_token"
+/* The same for which added token is found first: true: the longest. */
+#define TOKENIZER_BY_LENGTH "added_by_length"
 /* "PART "NAME" is not supported ..."; DS_EFORMAT. */
 int tokenizer_refuse(struct err *e, const char *part, const char *name);
 /* Appends the tokenizer.json that tokenizer_save writes. */

@@ -263,7 +263,7 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
         h = hash64(a->text, a->len, h);
         h = hash64(flag, sizeof flag, h);
     }
-    int32_t top[4] = {t->eot, norm_has_nfc(&t->norm), t->bpe != NULL, 0};
+    int32_t top[4] = {t->eot, norm_has_nfc(&t->norm), t->bpe != NULL, t->by_length};
     h = hash64(top, sizeof top, h);
     if (!t->bpe)
         return h;

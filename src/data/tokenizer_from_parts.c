@@ -110,7 +110,8 @@ static int write_document(struct writer *w, struct err *e)
     pieces_add_post(&w->out, bos ? bos->text : NULL, bos ? bos->n : 0, w->p->bos);
     str_addf(&w->out,
              "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
-             "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,",
+             "\"fuse_unk\":false,\"byte_fallback\":false,\"" TOKENIZER_BY_LENGTH
+             "\":true,\"ignore_merges\":%s,",
              family_decoder, w->pre->ignore_merges ? "true" : "false");
     pieces_add_eos(&w->out, token_at(w->p, w->p->eos));
     int rc = add_vocab(w, e);

@@ -198,6 +198,7 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
         return tokenizer_refuse(e, "a byte-level BPE model with", "byte_fallback");
     if (json_num(json_get(model, "dropout"), 0) > 0)
         return tokenizer_refuse(e, "a BPE model with", "dropout");
+    r->t->by_length = json_bool(json_get(model, TOKENIZER_BY_LENGTH), 0);
     r->t->bpe->ignore_merges = json_bool(json_get(model, "ignore_merges"), 0);
     int rc = read_vocab(r, json_get(model, "vocab"), e);
     for (size_t i = 0; rc >= 0 && i < json_len(merges); i++)

@@ -224,6 +224,7 @@ static int write_document(struct writer *w, struct err *e)
     str_addf(&w->out, ",\"fuse_unk\":true,\"byte_fallback\":%s,\"ignore_merges\":%s,",
              y->byte_fallback ? "true" : "false", y->ignore_merges ? "true" : "false");
     pieces_add_eos(&w->out, y->eos);
+    str_add(&w->out, y->raw_user ? "\"" TOKENIZER_BY_LENGTH "\":true," : "");
     str_add(&w->out, "\"vocab\":{");
     int rc = add_vocab(w, e);
     str_add(&w->out, "},\"merges\":[");

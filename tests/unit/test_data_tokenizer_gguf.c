@@ -138,23 +138,51 @@ T(user_defined_tokens_are_found_in_the_text_as_it_is)
     str_release(&text);
 }
 
+/* llama.cpp takes the longest of all in the text first, and what is left then; other programs the leftmost. */
+T(overlapping_user_defined_tokens_are_found_by_their_length)
+{
+    struct small s;
+    struct tokenizer *t = NULL, *again = NULL;
+    struct tokenizer_parts p = {0};
+    char path[512];
+    for (int merged = 0; merged < 2; merged++) {
+        (merged ? make_merged : make_scored)(&s);
+        struct token_part *end = &s.token[s.p.tokens - 2];
+        end[0] = token("a<", TOKEN_USER_DEFINED, 0);
+        end[1] = token("<b>", TOKEN_USER_DEFINED, 0);
+        int32_t first = s.p.tokens - 2, a = merged ? 0 : 6;
+        t_ok(load(&t, &s.p), &err);
+        snprintf(path, sizeof path, "%s/tokenizer.json", t_tmpdir());
+        t_ok(tokenizer_save(t, path, &err), &err);
+        t_ok(tokenizer_load(&again, path, &err), &err);
+        EXPECT(t, "a<b>a<<b>", 0, a, first + 1, first, first + 1);
+        EXPECT(again, "a<b>a<<b>", 0, a, first + 1, first, first + 1);
+        t_true(tokenizer_hash(t) == tokenizer_hash(again));
+        t_ok(tokenizer_parts(&p, again, &err), &err);
+        t_true(p.is_exact);
+        tokenizer_parts_release(&p);
+        tokenizer_free(t);
+        tokenizer_free(again);
+    }
+}
+
 /* Where a key is missing, it is as llama.cpp has it. */
 T(missing_keys_have_defaults)
 {
     struct small s;
     struct tokenizer *t = NULL;
     struct gguf_file f = {0};
-    static const char *const tokens[] = {"<unk>", "<s>", "a", MARK, MARK "a"};
+    static const char *const tokens[] = {"<unk>", "<s>", "<e>", MARK, MARK "a"};
     struct str scores = {0};
     for (int i = 0; i < 5; i++)
         str_add_bytes(&scores, &(float){(float)-i}, 4);
     gf_string(&f, KEY "model", "llama");
     gf_strings(&f, KEY "tokens", tokens, 5);
     gv_list(&f, KEY "scores", GGUF_F32, 5, &scores);
-    gf_u32(&f, KEY "bos_token_id", 1);
     t_ok(tokenizer_load(&t, gf_write(&f), &err), &err);
-    t_eq(tokenizer_bos(t), 1);
-    EXPECT(t, "a", 0, 4);
+    t_eq(tokenizer_bos(t), 1); /* and the end is 2 */
+    t_eq(tokenizer_eot(t), 2);
+    EXPECT(t, " ", 0, 3, 3);
     tokenizer_free(t);
     str_release(&scores);
     make_merged(&s);
