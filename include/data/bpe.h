@@ -247,7 +247,7 @@ struct tokenizer {
     struct bpe *bpe;        /* NULL: plain bytes              */
     struct norm norm, decoder;
     struct metaspace metaspace;
-    int by_length;   /* the longest added token is found first; 0: the leftmost, or it is all the same */
+    int by_length; /* the longest added token is found first; 0: the leftmost, or it is all the same */
     int strip_space; /* text loses the one space that it began with when it is put together */
     struct added_token *added;
     size_t n_added, added_cap;

@@ -60,9 +60,11 @@ struct beside;
 struct json_node;
 /* Of the directory that `path` is in.  DS_EFORMAT where the files disagree with each other. */
 int beside_open(struct beside **out, const char *path, struct err *e) DS_CHECK;
-void beside_free(struct beside *b);                            /* NULL allowed */
-const struct json_node *beside_config(const struct beside *b); /* tokenizer_config.json; NULL: none */
-int beside_names(const struct beside *b, int32_t first, int32_t end); /* tokens with ids in [first, end) */
+void beside_free(struct beside *b); /* NULL allowed */
+const struct json_node *
+beside_config(const struct beside *b); /* tokenizer_config.json; NULL: none */
+int beside_names(const struct beside *b, int32_t first,
+                 int32_t end); /* tokens with ids in [first, end) */
 /* Which file is next to them: another than a model's own takes no tokens from there; a .model's text has no normal
  * form that tokens could be looked for in. */
 enum { BESIDE_JSON, BESIDE_OTHER, BESIDE_MODEL, BESIDE_VOCAB };

@@ -120,10 +120,11 @@ static void tell_differs(struct str *out, const struct tokenizer_parts *p)
     const char *why = str_text(&p->differs);
     int is_scored = strcmp(p->model, "llama") == 0;
     if (!p->pre)
-        str_addf(out,
-                 "no tokenizer.ggml.pre names its pre-tokenizer, and none is written: other programs "
-                 "cut texts differently%s%s",
-                 *why ? "; " : "", why);
+        str_addf(
+            out,
+            "no tokenizer.ggml.pre names its pre-tokenizer, and none is written: other programs "
+            "cut texts differently%s%s",
+            *why ? "; " : "", why);
     else if (*why)
         str_addf(out, "other programs cut some texts differently (tokenizer.ggml.%s = %s): %s",
                  is_scored ? "model" : "pre", is_scored ? p->model : p->pre, why);

@@ -45,21 +45,22 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
         a->special |= id < 0;
         return id < 0 || id == a->id
                    ? 0
-                   : err_set(e, DS_EFORMAT, "%s: \"%.40s\" has the id %lld, but %d before; correct one",
-                             name, text, (long long)id, a->id);
+                   : err_set(e, DS_EFORMAT,
+                             "%s: \"%.40s\" has the id %lld, but %d before; correct one", name,
+                             text, (long long)id, a->id);
     }
     if (id >= 0 && map_get(&b->by_id, &id, sizeof id, &other))
-        return err_set(e, DS_EFORMAT, "%s: token %lld is \"%.40s\", but \"%.40s\" before; correct one",
-                       name, (long long)id, text, b->v[other].a.text);
+        return err_set(e, DS_EFORMAT,
+                       "%s: token %lld is \"%.40s\", but \"%.40s\" before; correct one", name,
+                       (long long)id, text, b->v[other].a.text);
     void *p = b->v;
     if (mem_grow(&p, &b->cap, b->n + 1, sizeof *b->v) < 0)
         return err_set(e, DS_EMEM, "no memory for added tokens");
     b->v = p;
-    b->v[b->n++] = (struct named){.obj = obj,
-                                  .a = {.text = (char *)(uintptr_t)text,
-                                        .len = len,
-                                        .id = (int32_t)id,
-                                        .special = is_special}};
+    b->v[b->n++] = (struct named){
+        .obj = obj,
+        .a = {
+            .text = (char *)(uintptr_t)text, .len = len, .id = (int32_t)id, .special = is_special}};
     if (map_set(&b->by_text, text, len, (int64_t)b->n - 1) < 0 ||
         (id >= 0 && map_set(&b->by_id, &id, sizeof id, (int64_t)b->n - 1) < 0))
         return err_set(e, DS_EMEM, "no memory for added tokens");
@@ -75,14 +76,15 @@ static int read_decoder(struct beside *b, const struct json_node *decoder, struc
     for (size_t i = 0; rc >= 0 && i < json_len(decoder); i++) {
         const struct json_node *one = json_member(decoder, i, &key, &len);
         char *stop = NULL;
-        int64_t id = one && len > 0 && key[0] >= '0' && key[0] <= '9' ? strtoll(key, &stop, 10) : -2;
+        int64_t id =
+            one && len > 0 && key[0] >= '0' && key[0] <= '9' ? strtoll(key, &stop, 10) : -2;
         if (!stop || *stop)
             rc = err_set(e, DS_EFORMAT, "%s: added_tokens_decoder: \"%.40s\": expected an id",
                          file_name[CONFIG], one ? key : "");
         const char *text = rc < 0 ? NULL : json_str(json_get(one, "content"), &len);
         if (rc >= 0)
-            rc = add_named(b, CONFIG, id, text, len, one,
-                           json_bool(json_get(one, "special"), 0), e);
+            rc =
+                add_named(b, CONFIG, id, text, len, one, json_bool(json_get(one, "special"), 0), e);
     }
     return rc;
 }
@@ -97,13 +99,15 @@ static int read_added(struct beside *b, const struct json_node *added, struct er
         const struct json_node *one = json_member(added, i, &key, &len);
         int64_t id = json_int(one, -2);
         rc = one ? add_named(b, ADDED, id < 0 ? -2 : id, key, len, NULL, 0, e)
-                 : err_set(e, DS_EFORMAT, "%s: expected an object of texts and ids", file_name[ADDED]);
+                 : err_set(e, DS_EFORMAT, "%s: expected an object of texts and ids",
+                           file_name[ADDED]);
     }
     return rc;
 }
 
 /* A text, an object with one, or a list or object of such. */
-static int read_name(struct beside *b, int which, const struct json_node *n, int depth, struct err *e)
+static int read_name(struct beside *b, int which, const struct json_node *n, int depth,
+                     struct err *e)
 {
     size_t len = 0;
     const char *key, *text = json_str(n, &len);
@@ -124,8 +128,8 @@ static int read_name(struct beside *b, int which, const struct json_node *n, int
 static int read_names(struct beside *b, int which, struct err *e)
 {
     static const char *const keys[] = {
-        "bos_token",  "eos_token",  "unk_token",  "sep_token",
-        "pad_token",  "cls_token",  "mask_token", "additional_special_tokens",
+        "bos_token",           "eos_token", "unk_token",  "sep_token",
+        "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
         "extra_special_tokens"};
     const struct json_node *root = json_root(b->file[which]);
     int rc = 0;
@@ -243,11 +247,12 @@ static void note_conflict(struct conflict *c, const struct added_token *a, int32
     if (c->n++)
         return;
     if (own >= 0)
-        snprintf(c->first, sizeof c->first, "\"%.40s\" has the id %d in the files next to it, but %d here",
-                 a->text, a->id, own);
+        snprintf(c->first, sizeof c->first,
+                 "\"%.40s\" has the id %d in the files next to it, but %d here", a->text, a->id,
+                 own);
     else
-        snprintf(c->first, sizeof c->first, "token %d is \"%.40s\" in the files next to it, but another here",
-                 a->id, a->text);
+        snprintf(c->first, sizeof c->first,
+                 "token %d is \"%.40s\" in the files next to it, but another here", a->id, a->text);
 }
 
 static void take_flags(struct added_token *own, const struct added_token *a, int is_raw)
@@ -283,8 +288,8 @@ static void write_token(struct str *out, const struct added_token *a)
 }
 
 /* The whole list anew; 1: it is another than before. */
-static int write_list(struct str *out, const struct beside *b, const struct tokenizer *t, int is_raw,
-                      struct conflict *c)
+static int write_list(struct str *out, const struct beside *b, const struct tokenizer *t,
+                      int is_raw, struct conflict *c)
 {
     int changed = 0;
     str_add_char(out, '[');
@@ -456,7 +461,8 @@ int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const c
     int no_bos = drops_bos(b, *t, kind);
     if (kind != BESIDE_VOCAB)
         ends = find_ends(beside_config(b), *t);
-    int changed = kind != BESIDE_OTHER && write_list(&list, b, *t, kind == BESIDE_MODEL, &c), rc = 0;
+    int changed = kind != BESIDE_OTHER && write_list(&list, b, *t, kind == BESIDE_MODEL, &c),
+        rc = 0;
     if (c.n)
         log_warn("%s: %s%s; its own are used", path, c.first, c.n > 1 ? ", and more such" : "");
     if (!changed && !ends.bos && !ends.eos && !no_bos)

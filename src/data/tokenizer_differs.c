@@ -98,7 +98,9 @@ void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct 
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'                 ? c - '0'
+           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                : -1;
 }
 
 /* The code point that is written as \xHH, \x{H...} or \uHHHH behind the backslash; 0: none.  *n: bytes of it. */
@@ -138,7 +140,9 @@ static uint32_t literal(const char *p, size_t *n)
         return (unsigned char)p[1];
     c = by_number(p + 1, n);
     *n += c ? 1 : 0;
-    return c < 128 && c >= ' ' ? 0 : c; /* in ASCII the character may mean something without its backslash */
+    return c < 128 && c >= ' '
+               ? 0
+               : c; /* in ASCII the character may mean something without its backslash */
 }
 
 int pretok_same(const char *a, const char *b)

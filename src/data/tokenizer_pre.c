@@ -30,7 +30,8 @@ static const struct vocab_pre known[] = {
      .pattern = {CL100K("\\p{N}{1,3}")}},
     {.name = {"smaug-bpe", "dbrx", "chatglm-bpe", "glm4"}, .pattern = {CL100K("\\p{N}{1,3}")}},
     {.name = {"qwen2", "deepseek-r1-qwen"}, .nfc = 1, .pattern = {CL100K("\\p{N}")}},
-    {.name = {"smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"}, .pattern = {"\\p{N}", pretok_gpt2}},
+    {.name = {"smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"},
+     .pattern = {"\\p{N}", pretok_gpt2}},
     {.name = {"command-r"}, .nfc = 1, .pattern = {"\\p{N}", pretok_gpt2}},
     {.name = {"olmo", "mpt"}, .nfc = 1, .pattern = {pretok_gpt2}},
     {.name = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"},
@@ -74,7 +75,8 @@ const struct vocab_pre *vocab_pre_of(const struct tokenizer *t)
 {
     if (!t->bpe || t->bpe->chars)
         return NULL;
-    for (int alike = 2; alike >= 0; alike--) /* other programs have no NFC with any name: it counts least */
+    for (int alike = 2; alike >= 0;
+         alike--) /* other programs have no NFC with any name: it counts least */
         for (size_t i = 0; i < DS_LEN(known); i++)
             if (has_patterns(&t->bpe->pre, known[i].pattern) &&
                 (alike < 1 || known[i].ignore_merges == t->bpe->ignore_merges) &&

@@ -128,7 +128,8 @@ static void from_dir(const char *const *names, const char *s, size_t n)
     rmdir(dir);
 }
 
-static const char *const vocab_files[] = {"vocab.json", "merges.txt", "tokenizer_config.json", NULL};
+static const char *const vocab_files[] = {"vocab.json", "merges.txt", "tokenizer_config.json",
+                                          NULL};
 static const char *const json_files[] = {"tokenizer.json", "tokenizer_config.json",
                                          "added_tokens.json", "special_tokens_map.json"};
 static const char *const model_files[] = {"tokenizer.model", "tokenizer_config.json",

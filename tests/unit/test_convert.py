@@ -189,6 +189,38 @@ def what_other_programs_cut_otherwise_is_told():
 
 
 @test
+def added_tokens_of_the_config_come_along():
+    convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=300", "tokenizer=bytes")
+    vocab = {chr(b): b - 33 for b in range(33, 127)}
+    vocab["\u0120"] = 94
+    with open("m/tokenizer.json", "w") as f:
+        json.dump({"added_tokens": [], "decoder": {"type": "ByteLevel"},
+                   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                   "model": {"type": "BPE", "vocab": vocab, "merges": []}}, f)
+
+    def config(last):
+        with open("m/tokenizer_config.json", "w") as f:
+            json.dump({"eos_token": "<end>", "added_tokens_decoder": {
+                "95": {"content": "<a b>", "special": False, "normalized": False},
+                str(last): {"content": "<end>", "special": True, "normalized": False}}}, f)
+
+    def tokens(model):
+        return json.loads(run("tokenize", model, "--text", "x<a b>y <end>", "--special", "--json"))["ids"]
+
+    config(299)
+    want = [87, 95, 88, 94, 299]
+    assert tokens("m") == want
+    convert("m", "-o", "m.gguf")
+    convert("m.gguf", "-o", "back")
+    convert("m", "-o", "copy")  # its config comes along, and says the same again
+    convert("copy", "-o", "again")
+    for model in ("m.gguf", "back", "copy", "again"):
+        assert tokens(model) == want, (model, tokens(model))
+    config(300)
+    assert "the tokenizer has ids up to 300, the embedding 300 rows" in run("convert", "m", "-o", "n", code=1)
+
+
+@test
 def what_is_there_is_not_written_over():
     convert("random:tiny", "-o", "m.gguf", "model.method=dense")
     with open("m.gguf", "rb") as f:

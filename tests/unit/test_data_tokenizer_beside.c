@@ -65,7 +65,8 @@ static void free_both(struct tokenizer **both)
 static const char letters[] =
     "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":2,\"content\":\"<s>\",\"special\":true}],"
     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},"
-    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"<s>\":2,\"\xC4\xA0\":3,\"<\":4,\">\":5,\"c\":6},"
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"<s>\":2,\"\xC4\xA0\":3,\"<\":4,\">\":"
+    "5,\"c\":6},"
     "\"merges\":[]}}";
 
 static const char vocabulary[] =
@@ -73,9 +74,14 @@ static const char vocabulary[] =
 
 static void begin(const char *name, const char *text, size_t n)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
-                                        "merges.txt", "tokenizer_config.json", "added_tokens.json",
-                                        "special_tokens_map.json", "saved.json"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "tokenizer_config.json",
+                                        "added_tokens.json",
+                                        "special_tokens_map.json",
+                                        "saved.json"};
     snprintf(dir, sizeof dir, "%s", t_tmpdir());
     for (size_t i = 0; i < DS_LEN(names); i++)
         put(names[i], NULL, 0);
@@ -87,7 +93,8 @@ T(a_config_adds_tokens_to_a_tokenizer_json)
     struct tokenizer *t[2];
     begin("tokenizer.json", letters, sizeof letters - 1);
     PUT("tokenizer_config.json",
-        "{\"eos_token\":\"<c>\",\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\",\"special\":false,"
+        "{\"eos_token\":\"<c>\",\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\",\"special\":"
+        "false,"
         "\"normalized\":false,\"lstrip\":true},\"8\":{\"content\":\"<b>\",\"special\":true},"
         "\"12\":{\"content\":\"<c>\",\"special\":true}}}");
     load_both(t);
@@ -108,9 +115,9 @@ T(a_config_says_more_of_tokens_that_are_there)
 {
     struct tokenizer *t[2];
     begin("tokenizer.json", letters, sizeof letters - 1);
-    PUT("tokenizer_config.json",
-        "{\"pad_token\":\"c\",\"unk_token\":\"nowhere\",\"added_tokens_decoder\":{\"2\":{\"content\":"
-        "\"<s>\",\"special\":false,\"rstrip\":true}}}");
+    PUT("tokenizer_config.json", "{\"pad_token\":\"c\",\"unk_token\":\"nowhere\",\"added_tokens_"
+                                 "decoder\":{\"2\":{\"content\":"
+                                 "\"<s>\",\"special\":false,\"rstrip\":true}}}");
     load_both(t);
     for (int i = 0; i < 2; i++) {
         t_eq(tokenizer_vocab(t[i]), 7);
@@ -128,9 +135,9 @@ T(added_tokens_json_is_special_where_another_file_says_so)
         begin(kind ? "vocab.json" : "tokenizer.json", file, strlen(file));
         PUT("merges.txt", "#version: 0.2\n");
         PUT("added_tokens.json", "{\"<a>\":7,\"<b>\":9}");
-        PUT("special_tokens_map.json",
-            "{\"additional_special_tokens\":[\"<b>\",{\"content\":\"<n>\"}],\"pad_token\":{\"content\":"
-            "\"<|endoftext|>\"}}");
+        PUT("special_tokens_map.json", "{\"additional_special_tokens\":[\"<b>\",{\"content\":\"<n>"
+                                       "\"}],\"pad_token\":{\"content\":"
+                                       "\"<|endoftext|>\"}}");
         load_both(t);
         for (int i = 0; i < 2; i++) {
             t_eq(tokenizer_vocab(t[i]), 10);
@@ -190,7 +197,8 @@ T(a_sentencepiece_model_takes_them_too)
         for (int i = 0; i < 2; i++) {
             t_eq(tokenizer_vocab(t[i]), 9);
             t_eq(tokenizer_bos(t[i]), from == 0 ? 1 : -1);
-            EXPECT(t[i], "a<a>a", 0, 5, 7, 5); /* in the text as it is: nothing goes in front of it */
+            EXPECT(t[i], "a<a>a", 0, 5, 7,
+                   5); /* in the text as it is: nothing goes in front of it */
             EXPECT(t[i], "<a><b>", 1, 7, 8);
             EXPECT(t[i], "a  a", 0, 5, 6, 4); /* SentencePiece's own stays where marks are */
             str_reset(&text);
@@ -237,10 +245,12 @@ static void tell(void *ctx, enum log_level level, const char *text)
 /* The tokenizer's own numbers stay: the embedding goes by them. */
 T(a_config_that_disagrees_with_its_tokenizer_is_told_of)
 {
-    static const char *const config[] = {"{\"added_tokens_decoder\":{\"9\":{\"content\":\"<s>\"}}}",
-                                         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"c\"}}}",
-                                         "{\"added_tokens_decoder\":{\"6\":{\"content\":\"<x>\"}}}"};
-    static const char *const want[] = {"\"<s>\" has the id 9", "\"c\" has the id 9", "token 6 is \"<x>\""};
+    static const char *const config[] = {
+        "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<s>\"}}}",
+        "{\"added_tokens_decoder\":{\"9\":{\"content\":\"c\"}}}",
+        "{\"added_tokens_decoder\":{\"6\":{\"content\":\"<x>\"}}}"};
+    static const char *const want[] = {"\"<s>\" has the id 9", "\"c\" has the id 9",
+                                       "token 6 is \"<x>\""};
     for (size_t i = 0; i < DS_LEN(config); i++) {
         struct tokenizer *t = NULL;
         begin("tokenizer.json", letters, sizeof letters - 1);
@@ -268,13 +278,17 @@ T(files_that_disagree_with_each_other_end_in_one_line)
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\"}}}", "{\"<a>\":8}", DS_EFORMAT,
          "\"<a>\" has the id 8, but 7"},
         {"{}", "{\"<a>\":8,\"<b>\":8}", DS_EFORMAT, "token 8"},
-        {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\"},\"07\":{\"content\":\"<b>\"}}}", "{}",
-         DS_EFORMAT, "token 7"},
-        {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<a>\"}}}", "{}", DS_EFORMAT, "expected an id"},
-        {"{\"added_tokens_decoder\":{\"-1\":{\"content\":\"<a>\"}}}", "{}", DS_EFORMAT, "expected an id"},
+        {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\"},\"07\":{\"content\":\"<b>\"}}}",
+         "{}", DS_EFORMAT, "token 7"},
+        {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<a>\"}}}", "{}", DS_EFORMAT,
+         "expected an id"},
+        {"{\"added_tokens_decoder\":{\"-1\":{\"content\":\"<a>\"}}}", "{}", DS_EFORMAT,
+         "expected an id"},
         {"{\"added_tokens_decoder\":{\"7\":{}}}", "{}", DS_EFORMAT, "expected a text"},
-        {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"\"}}}", "{}", DS_EFORMAT, "expected a text"},
-        {"{\"added_tokens_decoder\":{\"99999999\":{\"content\":\"<a>\"}}}", "{}", DS_ERANGE, "0..4194303"},
+        {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"\"}}}", "{}", DS_EFORMAT,
+         "expected a text"},
+        {"{\"added_tokens_decoder\":{\"99999999\":{\"content\":\"<a>\"}}}", "{}", DS_ERANGE,
+         "0..4194303"},
         {"{}", "{\"<a>\":-3}", DS_ERANGE, "0..4194303"},
         {"{}", "{\"<a>\":\"7\"}", DS_ERANGE, "0..4194303"},
         {"{}", "[1]", DS_EFORMAT, "expected an object"},
@@ -296,7 +310,8 @@ T(a_tokenizer_of_another_name_takes_no_tokens)
     struct tokenizer *t = NULL;
     begin("saved.json", letters, sizeof letters - 1);
     PUT("added_tokens.json", "{\"<a>\":7}");
-    PUT("tokenizer_config.json", "{\"eos_token\":\"c\",\"added_tokens_decoder\":{\"9\":{\"content\":\"<x>\"}}}");
+    PUT("tokenizer_config.json",
+        "{\"eos_token\":\"c\",\"added_tokens_decoder\":{\"9\":{\"content\":\"<x>\"}}}");
     t_ok(tokenizer_load(&t, at("saved.json"), &err), &err);
     t_eq(tokenizer_vocab(t), 7);
     t_eq(tokenizer_eot(t), 6);
@@ -306,10 +321,12 @@ T(a_tokenizer_of_another_name_takes_no_tokens)
 /* Where the document has them, in whatever order and spacing, or not at all. */
 T(the_list_is_found_in_any_document)
 {
-    static const char *const head[] = {"{", "{ \"added_tokens\" : [ ] ,", "{\"x\":\"\\\"added_tokens\\\":[\",",
+    static const char *const head[] = {"{", "{ \"added_tokens\" : [ ] ,",
+                                       "{\"x\":\"\\\"added_tokens\\\":[\",",
                                        "{\"x\":{\"added_tokens\":[]},\"added_tokens\":null,"};
-    static const char tail[] = "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":"
-                               "{\"type\":\"ByteLevel\"}%s}";
+    static const char tail[] =
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":"
+        "{\"type\":\"ByteLevel\"}%s}";
     for (size_t i = 0; i < 2 * DS_LEN(head); i++) {
         struct tokenizer *t[2];
         struct str s = {0};

@@ -226,8 +226,8 @@ T(merges_and_the_name_of_the_pre_tokenizer)
 
 T(every_name_of_a_pre_tokenizer_leads_back)
 {
-    static const char *const names[] = {"gpt-2",  "llama-bpe", "smaug-bpe", "qwen2",
-                                        "smollm", "command-r", "olmo",      "gpt-4o",
+    static const char *const names[] = {"gpt-2",  "llama-bpe",      "smaug-bpe",  "qwen2",
+                                        "smollm", "command-r",      "olmo",       "gpt-4o",
                                         "tekken", "deepseek-coder", "deepseek-v3"};
     for (size_t i = 0; i < DS_LEN(names); i++) {
         struct small s;
@@ -249,12 +249,13 @@ static struct tokenizer *cut_by(const char *normalizer, const char *pre, int ign
 {
     struct tokenizer *t = NULL;
     struct str s = {0};
-    str_addf(&s,
-             "{\"added_tokens\":[],\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\","
-             "\"pretokenizers\":[%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":"
-             "false}]},\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"vocab\":{\"a\":0,\"b\":1,"
-             "\"ab\":2,\"aba\":3},\"merges\":[\"a b\"]}}",
-             normalizer, pre, ignore_merges ? "true" : "false");
+    str_addf(
+        &s,
+        "{\"added_tokens\":[],\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\","
+        "\"pretokenizers\":[%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":"
+        "false}]},\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"vocab\":{\"a\":0,\"b\":1,"
+        "\"ab\":2,\"aba\":3},\"merges\":[\"a b\"]}}",
+        normalizer, pre, ignore_merges ? "true" : "false");
     t_ok(tokenizer_load_json(&t, s.p, s.len, "j", &err), &err);
     str_release(&s);
     return t;
@@ -262,10 +263,11 @@ static struct tokenizer *cut_by(const char *normalizer, const char *pre, int ign
 
 #define SPLIT(pattern)                                                                             \
     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern "\"},\"behavior\":\"Isolated\"},"
-#define NEWLINES(cr, lf) /* as they stand in JSON: \\r is an escape of the pattern, \r the character */ \
+#define NEWLINES(                                                                                  \
+    cr, lf) /* as they stand in JSON: \\r is an escape of the pattern, \r the character */         \
     SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^" cr lf                                                  \
-          "\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[" cr lf "]*|\\\\s*[" cr lf        \
-          "]+|\\\\s+(?!\\\\S)|\\\\s+")
+          "\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[" cr lf           \
+          "]*|\\\\s*[" cr lf "]+|\\\\s+(?!\\\\S)|\\\\s+")
 
 /* The name is written that other programs go by; what they do otherwise is told with it. */
 T(what_other_programs_cut_otherwise_is_known)
@@ -283,19 +285,22 @@ T(what_other_programs_cut_otherwise_is_known)
         {"null", NEWLINES("\\\\r", "\\\\t"), 1, NULL, ""},
         {"{\"type\":\"NFC\"}", NEWLINES("\\r", "\\n"), 1, "llama-bpe", "NFC"},
         {"null", "", 1, NULL, ""},
-        {"null", SPLIT("[\\r\\n]") SPLIT("\\\\s?\\\\p{L}+") SPLIT("\\\\s?\\\\p{P}+") SPLIT(
-                     "[\xE4\xB8\x80-\\\\u9fa5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+")
-                     SPLIT("\\\\p{N}"),
+        {"null",
+         SPLIT("[\\r\\n]") SPLIT("\\\\s?\\\\p{L}+") SPLIT("\\\\s?\\\\p{P}+")
+             SPLIT("[\xE4\xB8\x80-\\\\u9fa5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+")
+                 SPLIT("\\\\p{N}"),
          0, "deepseek-coder", ""},
-        {"null", SPLIT("\\\\p{N}") SPLIT("'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
-                                         "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"),
+        {"null",
+         SPLIT("\\\\p{N}") SPLIT("'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
+                                 "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"),
          1, "smollm", "whole words"},
     };
     for (size_t i = 0; i < DS_LEN(cases); i++) {
         struct tokenizer_parts p = {0};
         struct tokenizer *t = cut_by(cases[i].normalizer, cases[i].pre, cases[i].ignore_merges);
         t_ok(tokenizer_parts(&p, t, &err), &err);
-        t_truef(p.pre && cases[i].name ? strcmp(p.pre, cases[i].name) == 0 : !p.pre == !cases[i].name,
+        t_truef(p.pre && cases[i].name ? strcmp(p.pre, cases[i].name) == 0
+                                       : !p.pre == !cases[i].name,
                 "case %zu: %s", i, p.pre ? p.pre : "(none)");
         t_truef(*cases[i].differs ? strstr(str_text(&p.differs), cases[i].differs) != NULL
                                   : p.differs.len == 0,
@@ -310,15 +315,24 @@ T(patterns_are_the_same_where_they_mean_the_same)
     static const struct {
         const char *a, *b;
         int same;
-    } cases[] = {{"[\r\n]", "[\\r\\n]", 1},      {"\\x{2581}", "\xE2\x96\x81", 1},
-                 {"\\u2581+", "\xE2\x96\x81+", 1}, {"a", "\\a", 0},
-                 {"\\.", ".", 0},               {"\\x2E", ".", 0},
-                 {"\\x2E", "\\x2E", 1},         {"\\\\n", "\\\n", 0},
-                 {"\\/\\!", "/!", 1},           {"\\-", "-", 0},
-                 {"\\p{L}", "\\p{N}", 0},       {"\\d", "d", 0},
-                 {"\\n", "\\n+", 0},            {"\\", "\\", 1},
-                 {"\\x{", "\\x{", 1},           {"\\u12", "\\u12", 1},
-                 {"\xC3", "\xC3", 1},           {"", "a", 0}};
+    } cases[] = {{"[\r\n]", "[\\r\\n]", 1},
+                 {"\\x{2581}", "\xE2\x96\x81", 1},
+                 {"\\u2581+", "\xE2\x96\x81+", 1},
+                 {"a", "\\a", 0},
+                 {"\\.", ".", 0},
+                 {"\\x2E", ".", 0},
+                 {"\\x2E", "\\x2E", 1},
+                 {"\\\\n", "\\\n", 0},
+                 {"\\/\\!", "/!", 1},
+                 {"\\-", "-", 0},
+                 {"\\p{L}", "\\p{N}", 0},
+                 {"\\d", "d", 0},
+                 {"\\n", "\\n+", 0},
+                 {"\\", "\\", 1},
+                 {"\\x{", "\\x{", 1},
+                 {"\\u12", "\\u12", 1},
+                 {"\xC3", "\xC3", 1},
+                 {"", "a", 0}};
     for (size_t i = 0; i < DS_LEN(cases); i++) {
         t_truef(pretok_same(cases[i].a, cases[i].b) == cases[i].same, "case %zu", i);
         t_truef(pretok_same(cases[i].b, cases[i].a) == cases[i].same, "case %zu, turned", i);
