@@ -240,6 +240,7 @@ struct tokenizer {
     const char *kind;
     int vocab;
     int32_t eot, bos;
+    int32_t after;          /* what the template puts after a text, -1: nothing; for other programs */
     struct str bytes;       /* all pieces, end to end         */
     uint64_t *offset;       /* of piece i in bytes            */
     uint32_t *length;       /* of piece i                     */

@@ -21,7 +21,7 @@ struct piece_style {
     int raw_user; /* what the user defines is found in text as it is, as llama.cpp does; else in normalised text */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
-    int bos_id;
+    int bos_id, eos_id, add_eos;                      /* add_eos: eos goes behind texts */
     const struct token_part *eos; /* token that ends texts, where no known name tells; NULL */
     /* More added tokens, as JSON objects each behind a comma; NULL: none. */
     const char *added;
@@ -34,8 +34,14 @@ struct piece_style pieces_spm_style(int prefix);
 /* Pieces and merges as they were read -> tokenizer. */
 int tokenizer_from_parts(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
                          struct err *e) DS_CHECK;
-/* The post_processor that puts bos in front, or none (NULL), and a comma. */
-void pieces_add_post(struct str *out, const char *bos, size_t n, int id);
+/* A token that goes before or after a text; text NULL: none. */
+struct piece_end {
+    const char *text;
+    size_t n;
+    int id;
+};
+/* The post_processor that puts them there, or none, and a comma. */
+void pieces_add_post(struct str *out, struct piece_end bos, struct piece_end eos);
 
 /* The model's line for it and a comma; nothing of NULL. */
 void pieces_add_eos(struct str *out, const struct token_part *eos);

@@ -36,7 +36,7 @@ struct tokenizer_parts {
     struct token_part *merge; /* .merges: "LEFT RIGHT", first one first; n = 0 of "llama"   */
     size_t merges;
     int32_t bos, eos, unk; /* ids, -1: none.  bos is what texts begin with               */
-    int add_bos, add_space_prefix;
+    int add_bos, add_eos, add_space_prefix;
     /* 1: tokenizer_load gives the same ids from these keys alone.  0: something is in the
      * tokenizer that they cannot say; a file should have `json` too, as tokenizer.huggingface.json,
      * which is read first. */

@@ -150,6 +150,8 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
     put_ends(w, &p, &f->m->config);
     put_id(w, "tokenizer.ggml.unknown_token_id", p.unk);
     gguf_put_bool(w, "tokenizer.ggml.add_bos_token", p.add_bos);
+    if (p.add_eos)
+        gguf_put_bool(w, "tokenizer.ggml.add_eos_token", 1);
     if (strcmp(p.model, "llama") == 0)
         gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
     if (!p.is_exact)

@@ -30,7 +30,7 @@ struct tokenizer *tokenizer_new(const char *kind, int vocab, struct err *e)
 {
     struct tokenizer *t = mem_alloc(1, sizeof *t);
     if (t) {
-        *t = (struct tokenizer){.kind = kind, .vocab = vocab, .eot = -1, .bos = -1};
+        *t = (struct tokenizer){.kind = kind, .vocab = vocab, .eot = -1, .bos = -1, .after = -1};
         t->offset = mem_alloc((size_t)vocab, sizeof *t->offset);
         t->length = mem_alloc((size_t)vocab, sizeof *t->length);
         t->present = mem_alloc((size_t)vocab, 1);

@@ -90,6 +90,8 @@ void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct 
         of_chars(out, t);
     else
         of_bytes(out, t, pre);
+    if (t->after >= 0 && t->after != t->eot)
+        add_reason(out, "they put no token after a text");
     if (strips(t))
         add_reason(out, "they leave spaces next to added tokens");
 }

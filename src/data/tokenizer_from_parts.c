@@ -34,6 +34,8 @@ static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, 
         style.bos_id = p->bos;
     }
     style.eos = token_at(p, p->eos);
+    style.eos_id = p->eos;
+    style.add_eos = p->add_eos;
     return pieces_load(out, p->token, (size_t)p->tokens, &style, what, e);
 }
 
@@ -107,7 +109,13 @@ static int write_document(struct writer *w, struct err *e)
              "\"normalizer\":%s,\"pre_tokenizer\":", w->pre->nfc ? "{\"type\":\"NFC\"}" : "null");
     vocab_pre_write(&w->out, w->pre);
     str_add_char(&w->out, ',');
-    pieces_add_post(&w->out, bos ? bos->text : NULL, bos ? bos->n : 0, w->p->bos);
+    const struct token_part *eos = w->p->add_eos ? token_at(w->p, w->p->eos) : NULL;
+    struct piece_end before = {0}, after = {0};
+    if (bos)
+        before = (struct piece_end){bos->text, bos->n, w->p->bos};
+    if (eos)
+        after = (struct piece_end){eos->text, eos->n, w->p->eos};
+    pieces_add_post(&w->out, before, after);
     str_addf(&w->out,
              "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
              "\"fuse_unk\":false,\"byte_fallback\":false,\"" TOKENIZER_BY_LENGTH

@@ -151,6 +151,7 @@ static int take_ids(struct tokenizer_parts *p, const struct gguf *g, struct err 
     if (rc >= 0)
         rc = id_of(g, KEY "unknown_token_id", p->tokens, scored ? 0 : -1, &p->unk, e);
     p->add_bos = flag_of(g, KEY "add_bos_token", scored || (pre && pre->add_bos));
+    p->add_eos = flag_of(g, KEY "add_eos_token", 0);
     p->add_space_prefix = flag_of(g, KEY "add_space_prefix", 1);
     return rc;
 }

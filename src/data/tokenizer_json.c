@@ -278,7 +278,12 @@ static void find_ends(struct reader *r, const struct json_node *root)
     for (size_t i = 0; i < json_len(list); i++)
         if (strcmp(type_of(json_at(list, i)), "TemplateProcessing") == 0)
             post = json_at(list, i);
-    const struct json_node *first = json_get(json_at(json_get(post, "single"), 0), "SpecialToken");
+    const struct json_node *single = json_get(post, "single"),
+                           *first = json_get(json_at(single, 0), "SpecialToken");
+    size_t parts = json_len(single);
+    const char *after =
+        parts < 2 ? NULL
+                  : json_str(json_get(json_get(json_at(single, parts - 1), "SpecialToken"), "id"), NULL);
     const char *bos = json_str(json_get(first, "id"), NULL);
     const struct json_node *model = json_get(root, "model");
     const char *eos = json_str(json_get(model, TOKENIZER_EOS), NULL);
@@ -286,6 +291,8 @@ static void find_ends(struct reader *r, const struct json_node *root)
         bos = json_str(json_get(model, TOKENIZER_BOS), NULL);
     if (bos)
         r->t->bos = id_of_text(r, bos);
+    if (after)
+        r->t->after = id_of_text(r, after);
     if (eos && r->t->eot < 0)
         r->t->eot = id_of_text(r, eos);
 }

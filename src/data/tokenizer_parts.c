@@ -87,7 +87,7 @@ static enum token_type type_of(const struct taker *k, int32_t id)
         return k->added[id]->special ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
     if (c && c->byte_fallback && s && bpe_fallback_byte(s->key, s->len) >= 0)
         return TOKEN_BYTE;
-    return TOKEN_NORMAL;
+    return c && c->split && c->split[id][0] >= 0 ? TOKEN_UNUSED : TOKEN_NORMAL;
 }
 
 /* Tokens that no merge makes are the last to be made, so that they stay single characters. */
@@ -144,6 +144,7 @@ static void find_names(struct taker *k)
     p->eos = t->eot;
     p->unk = is_chars(t) ? t->bpe->chars->unk : -1;
     p->add_bos = t->bos >= 0;
+    p->add_eos = t->after >= 0 && t->after == t->eot;
     p->add_space_prefix = is_chars(t) && t->metaspace.on && t->metaspace.when != METASPACE_NEVER;
     for (int i = 0; is_chars(t) && i < t->norm.n; i++)
         p->add_space_prefix |= t->norm.step[i].kind == NORM_PREPEND;
@@ -154,7 +155,8 @@ static int is_exact(const struct tokenizer_parts *p, const struct tokenizer *t)
 {
     struct tokenizer *again = NULL;
     int same = p->pre && tokenizer_from_parts(&again, p, "parts", NULL) >= 0 &&
-               tokenizer_hash(again) == tokenizer_hash(t) && again->bos == t->bos;
+               tokenizer_hash(again) == tokenizer_hash(t) && again->bos == t->bos &&
+               again->after == t->after;
     tokenizer_free(again);
     return same;
 }

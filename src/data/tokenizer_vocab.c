@@ -86,8 +86,9 @@ static int write_document(struct source *s, const struct str *merges, struct err
     add_added(s);
     str_addf(&s->out, "],\"normalizer\":%s,\"pre_tokenizer\":%s,",
              f->normalizer ? f->normalizer : "null", f->pre_tokenizer);
-    pieces_add_post(&s->out, f->bos, f->bos ? strlen(f->bos) : 0,
-                    f->vocab); /* the first of its special tokens */
+    struct piece_end bos = {f->bos, f->bos ? strlen(f->bos) : 0,
+                            f->vocab}; /* the first of its special tokens */
+    pieces_add_post(&s->out, bos, (struct piece_end){0});
     str_addf(&s->out,
              "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
              "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,\"vocab\":",

@@ -166,6 +166,32 @@ T(overlapping_user_defined_tokens_are_found_by_their_length)
     }
 }
 
+/* Nothing here puts one there; it is kept for programs that do. */
+T(an_end_behind_texts_is_kept)
+{
+    for (int merged = 0; merged < 2; merged++)
+        for (int bos = 0; bos < 2; bos++) {
+            struct small s;
+            struct tokenizer *t = NULL, *again = NULL;
+            struct tokenizer_parts p = {0};
+            (merged ? make_merged : make_scored)(&s);
+            s.p.add_eos = 1;
+            s.p.add_bos = bos;
+            t_ok(load(&t, &s.p), &err);
+            t_eq(t->after, s.p.eos);
+            t_eq(tokenizer_bos(t), bos ? s.p.bos : -1);
+            t_ok(tokenizer_parts(&p, t, &err), &err);
+            t_true(p.add_eos && p.is_exact);
+            t_eq(p.token[p.tokens - 1].type, merged ? TOKEN_USER_DEFINED : TOKEN_UNUSED);
+            t_ok(tokenizer_load_json(&again, p.json, p.json_len, "j", &err), &err);
+            t_eq(again->after, s.p.eos);
+            EXPECT(t, merged ? "ab" : "a", 0, merged ? 2 : 6);
+            tokenizer_parts_release(&p);
+            tokenizer_free(t);
+            tokenizer_free(again);
+        }
+}
+
 /* Where a key is missing, it is as llama.cpp has it. */
 T(missing_keys_have_defaults)
 {
