@@ -221,7 +221,7 @@ int beside_names(const struct beside *b, int32_t first, int32_t end)
 /* --- added tokens --------------------------------------------------------------------------------------- */
 
 /* Of a token of the vocabulary that is written so; -1: there is none. */
-static int32_t vocabulary_id(const struct tokenizer *t, const char *s, size_t n)
+static int32_t vocabulary_id(const struct tokenizer *t, const char *s, size_t n, int *failed)
 {
     int64_t id = -1;
     struct str bytes = {0};
@@ -232,6 +232,7 @@ static int32_t vocabulary_id(const struct tokenizer *t, const char *s, size_t n)
         if (t->present[i] && t->length[i] == bytes.len &&
             memcmp(t->bytes.p + t->offset[i], bytes.p, bytes.len) == 0)
             id = i;
+    *failed |= bytes.failed;
     str_release(&bytes);
     return (int32_t)id;
 }
@@ -311,7 +312,7 @@ static int write_list(struct str *out, const struct beside *b, const struct toke
         int64_t at;
         if (map_get(&t->added_map, a.text, a.len, &at))
             continue;
-        int32_t own = vocabulary_id(t, a.text, a.len);
+        int32_t own = vocabulary_id(t, a.text, a.len, &out->failed);
         if (own < 0 && a.id < 0)
             continue; /* a name without a number */
         if (own < 0 && a.id < t->vocab && t->present[a.id])
@@ -465,7 +466,9 @@ int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const c
         rc = 0;
     if (c.n)
         log_warn("%s: %s%s; its own are used", path, c.first, c.n > 1 ? ", and more such" : "");
-    if (!changed && !ends.bos && !ends.eos && !no_bos)
+    if (list.failed)
+        rc = err_set(e, DS_EMEM, "%s: no memory for a tokenizer", path);
+    if (rc < 0 || (!changed && !ends.bos && !ends.eos && !no_bos))
         goto out;
     str_add_bytes(&doc, (*t)->source.p, (*t)->source.len);
     if (changed)

@@ -282,8 +282,9 @@ static void find_ends(struct reader *r, const struct json_node *root)
                            *first = json_get(json_at(single, 0), "SpecialToken");
     size_t parts = json_len(single);
     const char *after =
-        parts < 2 ? NULL
-                  : json_str(json_get(json_get(json_at(single, parts - 1), "SpecialToken"), "id"), NULL);
+        parts < 2
+            ? NULL
+            : json_str(json_get(json_get(json_at(single, parts - 1), "SpecialToken"), "id"), NULL);
     const char *bos = json_str(json_get(first, "id"), NULL);
     const struct json_node *model = json_get(root, "model");
     const char *eos = json_str(json_get(model, TOKENIZER_EOS), NULL);

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
 
@@ -346,4 +347,30 @@ T(the_list_is_found_in_any_document)
         free_both(t);
         str_release(&s);
     }
+}
+
+/* Never another tokenizer than the one that the files make. */
+T(every_failed_allocation_is_an_error)
+{
+    struct tokenizer *whole = NULL;
+    int failed = 1, refused = 0;
+    begin("tokenizer.json", letters, sizeof letters - 1);
+    PUT("tokenizer_config.json",
+        "{\"add_bos_token\":true,\"bos_token\":\"<s>\",\"eos_token\":\"<e>\",\"pad_token\":\"c\","
+        "\"added_tokens_decoder\":{\"2\":{\"content\":\"<s>\",\"lstrip\":true},\"7\":{\"content\":"
+        "\"<e>\"}}}");
+    PUT("added_tokens.json", "{\"<a>\":9}");
+    t_ok(tokenizer_load(&whole, dir, &err), &err);
+    for (uint64_t k = 1; failed && k < 20000; k++) {
+        struct tokenizer *t = NULL;
+        mem_fail_at(mem_calls() + k, 0);
+        failed = tokenizer_load(&t, dir, &err) < 0;
+        mem_fail_at(0, 0);
+        refused += failed;
+        if (!failed)
+            t_true(tokenizer_hash(t) == tokenizer_hash(whole));
+        tokenizer_free(t);
+    }
+    t_true(!failed && refused > 20);
+    tokenizer_free(whole);
 }
