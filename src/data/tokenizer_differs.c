@@ -71,7 +71,7 @@ static void of_chars(struct str *out, const struct tokenizer *t)
     if (!usual)
         add_reason(out, "they do not normalise");
     if (defined)
-        add_reason(out, "they look for user-defined pieces first");
+        add_reason(out, "they find user-defined pieces otherwise");
     if (!t->bpe->chars->byte_fallback)
         add_reason(out, "they expect a token for every byte");
     if (t->bpe->pre.n > 0)

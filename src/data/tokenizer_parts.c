@@ -14,6 +14,7 @@ struct taker {
     const struct tokenizer *t;
     const struct added_token **added; /* of each id, NULL: none                  */
     const struct map_slot **symbol;   /* of each id of a vocabulary of characters */
+    unsigned char *made;              /* 1: some merge makes it; the same */
 };
 
 static int is_chars(const struct tokenizer *t)
@@ -58,6 +59,16 @@ static void add_user_defined(struct str *out, const struct tokenizer *t,
     str_release(&plain);
 }
 
+/* What is added and has marks in it, merges make as well: from normalised text, which is where it is looked for. */
+static int is_made(const struct taker *k, int32_t id)
+{
+    const struct added_token *a = k->added[id];
+    int marked = 0;
+    for (size_t i = 0; i + 3 <= a->len && !marked; i++)
+        marked = memcmp(a->text + i, "\xE2\x96\x81", 3) == 0;
+    return k->made && k->made[id] && marked && !a->special;
+}
+
 static void add_token(struct taker *k, int32_t id)
 {
     struct str *out = &k->out->text;
@@ -65,7 +76,7 @@ static void add_token(struct taker *k, int32_t id)
     const char *s = tokenizer_piece(k->t, id, &n);
     if (!s)
         str_addf(out, "[PAD%d]", id);
-    else if (k->added[id] && !k->added[id]->special && is_chars(k->t))
+    else if (k->added[id] && !k->added[id]->special && is_chars(k->t) && !is_made(k, id))
         add_user_defined(out, k->t, k->added[id]);
     else if (k->added[id])
         str_add_bytes(out, k->added[id]->text, k->added[id]->len);
@@ -83,7 +94,7 @@ static enum token_type type_of(const struct taker *k, int32_t id)
         return TOKEN_UNUSED;
     if (c && c->unk == id)
         return TOKEN_UNKNOWN;
-    if (k->added[id])
+    if (k->added[id] && !is_made(k, id))
         return k->added[id]->special ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
     if (c && c->byte_fallback && s && bpe_fallback_byte(s->key, s->len) >= 0)
         return TOKEN_BYTE;
@@ -99,6 +110,9 @@ static void add_scores(struct taker *k)
         token[id].score = token[id].type == TOKEN_NORMAL ? -(float)(b->merges + 1) : 0;
     for (size_t i = b->merges; i-- > 0;)
         token[b->merge[i].id].score = -(float)(b->rank ? (size_t)b->rank[i] : i);
+    for (int32_t id = 0; id < k->out->tokens; id++)
+        if (k->added[id] && is_made(k, id))
+            token[id].score = 1; /* before all others: what is added goes first */
 }
 
 static void add_merges(struct taker *k)
@@ -120,10 +134,13 @@ static int find_ids(struct taker *k, struct err *e)
     size_t n = (size_t)t->vocab;
     k->added = mem_alloc(n, sizeof *k->added);
     k->symbol = is_chars(t) ? mem_alloc(n, sizeof *k->symbol) : NULL;
-    if (!k->added || (is_chars(t) && !k->symbol))
+    k->made = is_chars(t) ? mem_alloc(n, 1) : NULL;
+    if (!k->added || (is_chars(t) && (!k->symbol || !k->made)))
         return err_set(e, DS_EMEM, "no memory for %d tokens", t->vocab);
     for (size_t i = 0; i < t->n_added; i++)
         k->added[t->added[i].id] = &t->added[i];
+    for (size_t i = 0; k->made && i < t->bpe->merges; i++)
+        k->made[t->bpe->merge[i].id] = 1;
     for (size_t i = 0; k->symbol && i < t->bpe->chars->symbol.cap; i++) {
         const struct map_slot *s = &t->bpe->chars->symbol.slot[i];
         if (s->key)
@@ -208,6 +225,7 @@ int tokenizer_parts(struct tokenizer_parts *out, const struct tokenizer *t, stru
     }
     mem_free(k.added);
     mem_free(k.symbol);
+    mem_free(k.made);
     if (rc < 0)
         tokenizer_parts_release(&p);
     else
