@@ -23,7 +23,7 @@ struct convert_job {
     int64_t parameters;
     int has_vocabulary;
     double seconds, told_at;
-    char note[CONVERT_NOTES][200];
+    char note[CONVERT_NOTES][400];
     size_t notes;
 };
 

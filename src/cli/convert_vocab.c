@@ -114,7 +114,24 @@ static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
         put_id(w, names[i], key[i]);
 }
 
-int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct err *e)
+/* One line: which name was written, and what programs that go by it do not do. */
+static void tell_differs(struct str *out, const struct tokenizer_parts *p)
+{
+    const char *why = str_text(&p->differs);
+    int is_scored = strcmp(p->model, "llama") == 0;
+    if (!p->pre)
+        str_addf(
+            out,
+            "no tokenizer.ggml.pre names its pre-tokenizer, and none is written: other programs "
+            "cut texts differently%s%s",
+            *why ? "; " : "", why);
+    else if (*why)
+        str_addf(out, "other programs cut some texts differently (tokenizer.ggml.%s = %s): %s",
+                 is_scored ? "model" : "pre", is_scored ? p->model : p->pre, why);
+}
+
+int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct str *differs,
+                           struct err *e)
 {
     struct tokenizer_parts p;
     int64_t rows = f->m->config.vocab;
@@ -133,10 +150,13 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
     put_ends(w, &p, &f->m->config);
     put_id(w, "tokenizer.ggml.unknown_token_id", p.unk);
     gguf_put_bool(w, "tokenizer.ggml.add_bos_token", p.add_bos);
+    if (p.add_eos)
+        gguf_put_bool(w, "tokenizer.ggml.add_eos_token", 1);
     if (strcmp(p.model, "llama") == 0)
         gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
     if (!p.is_exact)
         gguf_put_text(w, "tokenizer.huggingface.json", p.json, p.json_len);
+    tell_differs(differs, &p);
     tokenizer_parts_release(&p);
     return 0;
 }

@@ -39,7 +39,12 @@ static int on_progress(void *ctx, double done, double all)
 static int put_vocabulary(struct gguf_out *w, void *ctx, struct err *e)
 {
     struct convert_job *j = ctx;
-    return convert_put_vocabulary(w, &j->from, e);
+    struct str differs = {0};
+    int rc = convert_put_vocabulary(w, &j->from, &differs, e);
+    if (rc == 0 && differs.len > 0)
+        note(j, "%s", str_text(&differs));
+    str_release(&differs);
+    return rc;
 }
 
 static struct export_options export_options_of(struct convert_job *j)

@@ -1,6 +1,7 @@
 /* Byte-level BPE: the merge table, and encoding of one piece with a cache of earlier words. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/bpe.h"
 
 #include <string.h>
@@ -33,6 +34,24 @@ int bpe_rune_byte(uint32_t rune)
     if (rune <= 0x142)
         return (int)(rune - 0x121 + 0x7F);
     return rune == 0x143 ? 0xAD : -1;
+}
+
+int bpe_printable_bytes(struct str *out, const char *s, size_t n)
+{
+    str_reset(out);
+    for (size_t at = 0; at < n;) {
+        uint32_t rune;
+        int len = utf8_decode(s + at, n - at, &rune);
+        int byte = len > 0 ? bpe_rune_byte(rune) : -1;
+        if (byte < 0) {
+            str_reset(out);
+            str_add_bytes(out, s, n);
+            return 0;
+        }
+        str_add_char(out, (char)byte);
+        at += (size_t)len;
+    }
+    return 1;
 }
 
 /* --- merges ------------------------------------------------------------------------------------

@@ -169,6 +169,58 @@ def a_byte_level_vocabulary_is_no_tokenizer_bin_and_that_is_told():
 
 
 @test
+def what_other_programs_cut_otherwise_is_told():
+    model = ("random:tiny", "model.method=dense", "model.vocab=300")
+    vocab = {chr(b): b - 33 for b in range(33, 127)}
+    for pattern, normalizer, name, note in (("\\p{N}{1,2}", None, None, "none is written"),
+                                            ("\\p{N}", {"type": "NFC"}, b"command-r", "do not normalise to NFC"),
+                                            ("\\p{N}", None, b"smollm", None)):
+        steps = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]
+        with open("t.json", "w") as f:
+            json.dump({"added_tokens": [], "normalizer": normalizer, "decoder": {"type": "ByteLevel"},
+                       "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+                       "model": {"type": "BPE", "vocab": vocab, "merges": []}}, f)
+        notes = convert(*model, "-o", "m.gguf", "--force", "tokenizer=t.json")["notes"]
+        assert [n for n in notes if "other programs" in n and note in n] if note else not notes, notes
+        with open("m.gguf", "rb") as f:
+            head = f.read(4096)
+        assert (b"tokenizer.ggml.pre" in head) == (name is not None) and (name is None or name in head), name
+
+
+@test
+def added_tokens_of_the_config_come_along():
+    convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=300", "tokenizer=bytes")
+    vocab = {chr(b): b - 33 for b in range(33, 127)}
+    vocab["\u0120"] = 94
+    with open("m/tokenizer.json", "w") as f:
+        json.dump({"added_tokens": [], "decoder": {"type": "ByteLevel"},
+                   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                   "model": {"type": "BPE", "vocab": vocab, "merges": []}}, f)
+
+    def config(last):
+        with open("m/tokenizer_config.json", "w") as f:
+            json.dump({"eos_token": "<end>", "added_tokens_decoder": {
+                "95": {"content": "<a b>", "special": False, "normalized": False},
+                str(last): {"content": "<end>", "special": True, "normalized": False}}}, f)
+
+    def tokens(model):
+        return json.loads(run("tokenize", model, "--text", "x<a b>y <end>", "--special", "--json"))["ids"]
+
+    config(299)
+    want = [87, 95, 88, 94, 299]
+    assert tokens("m") == want
+    convert("m", "-o", "m.gguf")
+    convert("m.gguf", "-o", "back")
+    convert("m", "-o", "copy")  # its config comes along, and says the same again
+    convert("copy", "-o", "again")
+    for model in ("m.gguf", "back", "copy", "again"):
+        assert tokens(model) == want, (model, tokens(model))
+    config(300)
+    assert "the tokenizer has ids up to 300, the embedding 300 rows" in run("convert", "m", "-o", "n", code=1)
+
+
+@test
 def what_is_there_is_not_written_over():
     convert("random:tiny", "-o", "m.gguf", "model.method=dense")
     with open("m.gguf", "rb") as f:
