@@ -1,4 +1,4 @@
-/* Values that move with training; progress in [0, 1]. */
+/* Schedules over training; progress in [0, 1]. */
 #ifndef DS_ROUTING_SCHEDULE_H
 #define DS_ROUTING_SCHEDULE_H
 
@@ -13,7 +13,7 @@ static inline double schedule_cosine(double from, double to, double progress)
 {
     return to + (from - to) * 0.5 * (1 + cos(3.14159265358979323846 * schedule_clip(progress)));
 }
-/* Held for a share of the time, then a line. */
+/* Constant for a share of training, then linear. */
 static inline double schedule_line(double from, double to, double hold, double progress)
 {
     return progress < hold || hold >= 1
