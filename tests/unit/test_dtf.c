@@ -475,7 +475,7 @@ T(capacity_and_offset_can_be_set_while_it_runs)
     t_ok(r->ops->set(r, "capacity", 0.25, &e), &e);
     forward(m, PASS_TRAIN, 0);
     t_eq(m->plan[1].n, B * T / 4);
-    t_fails(r->ops->set(r, "capacity", 2, &e), &e, DS_ERANGE, "outside 0 to 1");
+    t_fails(r->ops->set(r, "capacity", 2, &e), &e, DS_ERANGE, "must be between 0 and 1");
     t_fails(r->ops->set(r, "target", 1, &e), &e, DS_ENOTFOUND, "no live setting");
     t_ok(r->ops->set(r, "threshold_offset", 20, &e), &e);
     forward(m, PASS_SPARSE, 0);
