@@ -257,11 +257,11 @@ T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
 {
     expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 "
                    "edp.target_ratio=0.4",
-                   "7 of 12 layers run by rule (always on or forced), so the whole-block ratio "
-                   "lies in [0.583, 1]");
+                   "7 of 12 layers are always on or forced, so the whole-block ratio "
+                   "is in [0.583, 1]");
     expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.history=literal "
                    "edp.target_ratio=0.4",
-                   "6 of 12 layers run by rule");
+                   "6 of 12 layers are always on or forced");
     expect_refused("model.method=edp model.layers=8 edp.max_skip=1 edp.target_ratio=0.6",
                    "5 of 8 layers");
     expect_refused("model.method=random model.layers=4 random.target_ratio=0.4",
