@@ -99,12 +99,14 @@ void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const 
                real scale, int N, int C);
 
 /* Rows of a plan. row (N) strictly ascending.  gate may be NULL (= 1). */
-void rows_gather(real *y, const real *x, const int32_t *row, int N, int C); /* y[i] = x[row[i]] */
-void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N,
-                      int C); /* y[row[i]] += gate[i] * x[i] */
-void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N,
-              int C);                            /* out[i] = <a[row[i]], b[i]> */
-void add_into(real *y, const real *x, size_t n); /* y += x */
+/* y[i] = x[row[i]] */
+void rows_gather(real *y, const real *x, const int32_t *row, int N, int C);
+/* y[row[i]] += gate[i] * x[i] */
+void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N, int C);
+/* out[i] = <a[row[i]], b[i]> */
+void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N, int C);
+/* y += x */
+void add_into(real *y, const real *x, size_t n);
 /* In one pass: y (R,C) = x, and y[row[i]] += gate[i] * f (N,C) on the plan's rows (ascending). */
 void rows_update(real *y, const real *x, const real *f, const int32_t *row, const real *gate, int N,
                  int R, int C);

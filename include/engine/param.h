@@ -78,8 +78,7 @@ struct adamw {
     double lr, beta1, beta2, eps;
     double weight_decay; /* PARAM_MATRIX only */
     double router_lr;    /* factor on lr of PARAM_ROUTER */
-    double
-        clip; /* global norm of the non-router groups; router gradients are clipped alone; 0 = off */
+    double clip; /* global norm of the non-router groups; router gradients separately; 0 = off */
 };
 struct grad_health {
     double norm, router_norm;

@@ -8,9 +8,9 @@
  *   Q6_K  blocks of 256: fp16 d; 16 sub-blocks of 16 with int8 scale s, 6-bit q:  w = d s (q - 32)
  * They take as many bytes as in the file; Q4_K, Q5_K and Q6_K up to 3 % more.
  *
- * Activations are rounded to int8 in blocks of 32 with a float scale (largest magnitude / 127).
- * The dot product of a block is exact in int32, blocks are added in float in ascending order, so a
- * row of the result is the same on every CPU and whichever other rows are in the call.  Gradients
+ * Activations are rounded to int8 in blocks of 32 with a float scale (largest magnitude / 127). The
+ * dot product of a block is exact in int32, blocks are added in float in ascending order, so a row
+ * of the result is the same on every CPU and whichever other rows are in the call.  Gradients
  * ignore the rounding of activations: dx is that of the dequantised weights (quant_part), see
  * linear_bwd_x. */
 #ifndef DS_ENGINE_QUANT_H

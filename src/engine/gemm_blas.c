@@ -1,4 +1,4 @@
-/* OpenBLAS, one thread per call: the pool is the only one that makes threads. */
+/* The BLAS provider, single-threaded per call: only the pool creates threads. */
 #ifndef DEPTHSCOPE_NO_BLAS
 #include <cblas.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Other BLAS libraries behind <cblas.h> have no such switch; they are told through their environment. */
+/* Other BLAS libraries lack this function; their thread count is set in the environment. */
 static void blas_single(void)
 {
 #ifdef OPENBLAS_VERSION
@@ -20,10 +20,10 @@ static void blas_single(void)
 static int blas_available(void)
 {
     pthread_once(&once, blas_single);
-    return cpu_allows(CPU_AVX2); /* DEPTHSCOPE_CPU=ref means plain loops */
+    return cpu_allows(CPU_AVX2); /* DEPTHSCOPE_CPU=ref forces plain loops */
 }
 
-/* BLAS knows no lists of rows: they are put side by side first. */
+/* BLAS cannot gather rows, so they are copied first. */
 static struct operand plain(const struct operand *x, int rows, int cols, enum scratch_slot slot)
 {
     if (!x->row)

@@ -41,10 +41,10 @@ void *scratch_get(enum scratch_slot slot, size_t n, size_t size)
         scratch_new();
     size_t need = n * size;
     if (need > mine->size[slot] || !mine->p[slot]) {
-        size_t room = need + need / 4 + 4096; /* grows in few steps */
+        size_t room = need + need / 4 + 4096; /* so that it grows rarely */
         mem_free_aligned(mine->p[slot]);
         mine->p[slot] = mem_reserve(room);
-        BUG_IF(!mine->p[slot], "scratch: %zu bytes could not be had", room);
+        BUG_IF(!mine->p[slot], "scratch: out of memory for %zu bytes", room);
         mine->size[slot] = room;
     }
     return mine->p[slot];
