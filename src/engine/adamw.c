@@ -100,8 +100,8 @@ static void step_init(struct step_job *j, const struct params *ps)
 static struct param *span_param(const struct step_job *j, int span, size_t *begin, size_t *end)
 {
     int low = 0;
-    for (int high = j->n - 1;
-         low < high;) { /* binary search for the last tensor that begins at or before it */
+    /* binary search for the last tensor that begins at or before it */
+    for (int high = j->n - 1; low < high;) {
         int mid = low + (high - low + 1) / 2;
         if (j->first[mid] <= span)
             low = mid;
