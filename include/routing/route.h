@@ -216,10 +216,6 @@ void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R
 int route_forced(const struct route *r, int l, int i);
 /* The same for the attention of a split layer. */
 int route_forced_attention(const struct route *r, int l, int i);
-/* Is this a calibration pass at the grid point nearest to `capacity`? */
-int route_calibrates(const struct route *r, double capacity);
-/* ops->always_on of a method that may skip in every layer. */
-int route_never_always_on(const struct route *r, int l);
 /* Every row runs at least `on` of L layers: DS_ERANGE with the feasible ratios when the target is
  * not feasible. */
 int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;

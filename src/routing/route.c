@@ -221,26 +221,13 @@ int route_forced_attention(const struct route *r, int l, int i)
     return forced ? forced[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
 }
 
-int route_calibrates(const struct route *r, double capacity)
-{
-    return r->pass.calibrate == 1 + (int)lround(capacity * (ROUTE_GRID - 1));
-}
-
-int route_never_always_on(const struct route *r, int l)
-{
-    (void)r;
-    (void)l;
-    return 0;
-}
-
 int route_check_target(double target, int on, int L, const char *key, struct err *e)
 {
     double floor_ratio = (double)on / L;
     if (!(target >= floor_ratio - 1e-9 && target <= 1.0))
-        return err_set(
-            e, DS_ERANGE,
-            "%s=%g cannot be reached: %d of %d layers are always on or forced, so the "
-            "whole-block ratio is in [%.3f, 1]; raise it or force fewer layers",
-            key, target, on, L, floor_ratio);
+        return err_set(e, DS_ERANGE,
+                       "%s=%g cannot be reached: %d of %d layers are always on or forced, so the "
+                       "whole-block ratio is in [%.3f, 1]; raise it or force fewer layers",
+                       key, target, on, L, floor_ratio);
     return 0;
 }

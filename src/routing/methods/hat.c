@@ -15,7 +15,6 @@
 #include "base/rng.h"
 #include "routing/exits.h"
 #include "routing/route.h"
-#include "routing/schedule.h"
 #include "routing/selector.h"
 
 enum { PHASE_ROUTERS, PHASE_EXITS, PHASE_BOTH, PHASE_FULL };
@@ -200,6 +199,14 @@ static const struct hat_opts *opts_of(const struct route *r)
     return r->opts;
 }
 
+/* Any layer may skip FFNs. */
+static int hat_always_on(const struct route *r, int l)
+{
+    (void)r;
+    (void)l;
+    return 0;
+}
+
 /* ---- set-up ---- */
 
 static int hat_init(struct route *r, struct err *e)
@@ -260,6 +267,24 @@ static void hat_release(struct route *r)
 
 /* ---- schedules ---- */
 
+static double clip(double progress)
+{
+    return progress < 0 ? 0 : progress > 1 ? 1 : progress;
+}
+
+/* Half a cosine from one value to the other; progress in [0, 1]. */
+static double cosine(double from, double to, double progress)
+{
+    return to + (from - to) * 0.5 * (1 + cos(3.14159265358979323846 * clip(progress)));
+}
+
+/* Constant for a share of training, then linear. */
+static double line(double from, double to, double hold, double progress)
+{
+    return progress < hold || hold >= 1 ? from
+                                        : from + (to - from) * clip((progress - hold) / (1 - hold));
+}
+
 /* Sets whether routers, exit gates or both are trained. */
 static void choose_phase(struct route *r)
 {
@@ -278,9 +303,8 @@ static double router_progress(const struct route *r)
     const struct hat_opts *o = opts_of(r);
     if (!hat_of(r)->trains_routers)
         return 1;
-    return o->phase == PHASE_BOTH && o->phase_split > 0
-               ? schedule_clip(r->pass.progress / o->phase_split)
-               : schedule_clip(r->pass.progress);
+    return o->phase == PHASE_BOTH && o->phase_split > 0 ? clip(r->pass.progress / o->phase_split)
+                                                        : clip(r->pass.progress);
 }
 
 static void drop_layers(struct route *r, double progress)
@@ -289,7 +313,7 @@ static void drop_layers(struct route *r, double progress)
     struct hat *s = hat_of(r);
     memset(s->dropped, 0, (size_t)r->L);
     for (int l = 1; l < r->L && r->pass.kind == PASS_TRAIN && !r->pass.force; l++) {
-        double rate = o->layer_dropout * l / (r->L - 1) * schedule_clip(2 * progress);
+        double rate = o->layer_dropout * l / (r->L - 1) * clip(2 * progress);
         s->dropped[l] = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, DROP_STREAM,
                                (uint32_t)l) < rate;
     }
@@ -313,13 +337,12 @@ static void hat_begin(struct route *r)
     size_t kept = 2 * (size_t)r->L * (size_t)r->pass.R * (size_t)r->C;
     choose_phase(r);
     double progress = router_progress(r);
-    s->temperature = schedule_cosine(o->temperature, o->temperature_end, progress);
+    s->temperature = cosine(o->temperature, o->temperature_end, progress);
     s->choice.noise = o->noise * s->temperature;
-    s->choice.capacity =
-        r->pass.has_capacity ? r->pass.capacity
-        : r->pass.kind == PASS_TRAIN
-            ? schedule_line(o->capacity_start, o->capacity, o->capacity_hold, progress)
-            : o->capacity;
+    s->choice.capacity = r->pass.has_capacity ? r->pass.capacity
+                         : r->pass.kind == PASS_TRAIN
+                             ? line(o->capacity_start, o->capacity, o->capacity_hold, progress)
+                             : o->capacity;
     s->nan = 0;
     drop_layers(r, progress);
     if (r->pass.kind == PASS_TRAIN) { /* a learning rate of 0 freezes */
@@ -357,6 +380,12 @@ static void keep(const struct route *r, int l, int k, const real *x)
         memcpy(kept_of(r, l, k), x, (size_t)r->pass.R * (size_t)r->C * sizeof *x);
 }
 
+/* Is this the calibration pass at the grid point nearest to the method's own capacity? */
+static int is_own_calibration(const struct route *r)
+{
+    return r->pass.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
+}
+
 static struct exits_rule exit_rule(const struct route *r)
 {
     const struct hat_opts *o = opts_of(r);
@@ -368,8 +397,7 @@ static struct exits_rule exit_rule(const struct route *r)
         .use_stored = !is_training && o->exit_threshold == 0 &&
                       (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0,
         .soft = r->pass.soft,
-        /* calibration notes exits in the pass at the method's own capacity */
-        .note = (is_training && !r->frozen) || route_calibrates(r, o->capacity),
+        .note = (is_training && !r->frozen) || is_own_calibration(r),
     };
 }
 
@@ -629,8 +657,10 @@ static int hat_set(struct route *r, const char *key, double value, struct err *e
 {
     struct hat_opts *o = r->opts;
     double *to = NULL;
-    if (strcmp(key, "capacity") == 0 || strcmp(key, "exit_target") == 0)
-        to = *key == 'c' ? &o->capacity : &o->leaving.target;
+    if (strcmp(key, "capacity") == 0)
+        to = &o->capacity;
+    else if (strcmp(key, "exit_target") == 0)
+        to = &o->leaving.target;
     if (!to)
         return err_set(e, DS_ENOTFOUND, "hat has no live setting %s (capacity, exit_target)", key);
     if (!(value >= 0 && value <= 1))
@@ -668,6 +698,6 @@ const struct route_ops route_hat = {
     .ready = hat_ready,
     .calibrate = hat_calibrate,
     .flops = hat_flops,
-    .always_on = route_never_always_on,
+    .always_on = hat_always_on,
     .release = hat_release,
 };
