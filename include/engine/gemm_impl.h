@@ -34,9 +34,9 @@ struct gemm_provider {
      * GEMM_COLS) by K <= kc inner indices and takes panel_bytes(K).  A packed matrix stores its
      * cuts of k one after the other, each as consecutive panels.  pack: op(B) columns [n, n + cols)
      * and inner indices [k, k + K). */
-    const struct gemm_provider
-        *narrow; /* the same with op(B) stored as bfloat16, always packed; or NULL */
-    int kc;      /* inner indices per cut: GEMM_KC, or GEMM_DEEP */
+    /* The same with op(B) stored as bfloat16, which is always packed; or NULL. */
+    const struct gemm_provider *narrow;
+    int kc; /* inner indices per cut: GEMM_KC, or GEMM_DEEP */
     int panel_cols;
     size_t (*panel_bytes)(int K);
     void (*pack)(void *panel, const struct operand *b, int n, int cols, int k, int K);

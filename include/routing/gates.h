@@ -20,8 +20,9 @@ struct gates {
     real *score, *soft;        /* (L,R) compared value; sigmoid((score - tau) / T) */
     real *weight;              /* (R) factor on the gate's gradient, as in struct plan */
     struct arena rows;         /* owns the arrays */
-    double noise; /* logistic noise on the score, in temperatures: at 1 a gate is a draw from its
-                                  soft value; set by the method after gates_begin, 0 at inference */
+    /* Logistic noise on the score, in temperatures: at 1 a gate is a draw from its soft value.  Set
+     * by the method after gates_begin, 0 at inference. */
+    double noise;
 };
 
 int gates_reserve(struct gates *g, int R, int L, struct err *e) DS_CHECK;

@@ -85,7 +85,7 @@ struct pass {
 /* A value that a method reports once per step, per layer, or per cell (layer and row) of a recorded
  * pass.  These names mean the same in every method, so views, reports and figures can rely on them:
  *   cells   score      compared value             threshold  what it is compared with
- *           gate       soft gate in [0, 1]        exited     1 = the token has exited before this layer
+ *           gate       soft gate in [0, 1]        exited     1 = the token exited before this layer
  *           topk       1 = chosen by rank over the whole sequence (the target of a causal decision)
  *   layers  exit_rate  share of rows that exit at this layer
  *           prior_error  mean squared error of a prior network

@@ -189,8 +189,8 @@ static int least_depth(const struct route *r)
 {
     int runs = 0, in_row = 0;
     for (int l = 0; l < r->L; l++) {
-        int held = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
-        int run = edp_always_on(r, l) || held;
+        int forced = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
+        int run = edp_always_on(r, l) || forced;
         runs += run;
         in_row = run ? 0 : in_row + 1;
     }
