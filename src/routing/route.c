@@ -171,7 +171,7 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e)
             "routing=causal or dense",
             ops->name);
     if (pass->has_capacity && !(ops->flags & ROUTE_CAPACITY))
-        return err_set(e, DS_EUSAGE, "capacity: %s has no adjustable capacity", ops->name);
+        return err_set(e, DS_EUSAGE, "capacity: %s has no capacity setting", ops->name);
     if (pass->has_capacity && !(pass->capacity >= 0 && pass->capacity <= 1))
         return err_set(e, DS_ERANGE, "capacity=%g: must be between 0 and 1", pass->capacity);
     return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, pass, e) : 0;
