@@ -1,4 +1,4 @@
-/* The providers, for gemm.c. */
+/* Matrix multiplication: what gemm.c and its providers share. */
 #ifndef DS_ENGINE_GEMM_IMPL_H
 #define DS_ENGINE_GEMM_IMPL_H
 
@@ -8,7 +8,7 @@
 #include "engine/bf16.h"
 #include "engine/gemm.h"
 
-/* Where the chain over k is cut in the providers that promise rows independent of each other, if they have no reason for
+/* Where providers with the row guarantee cut the chain over k, unless they have a reason for
  * another place. */
 enum { GEMM_KC = GEMM_CUT };
 
@@ -30,18 +30,19 @@ struct gemm_provider {
     enum gemm_format format;
     int (*available)(void);
     void (*tile)(const struct gemm_tile *t); /* re-entrant */
-    /* Packing ahead; NULL: the provider does not.  A panel is panel_cols columns (a divisor of GEMM_COLS) by
-     * K <= kc inner indices and takes panel_bytes(K).  Of a packed matrix the cuts of k follow each other, in each
-     * the panels.  pack: op(B) columns [n, n + cols) and inner indices [k, k + K). */
-    const struct gemm_provider
-        *narrow; /* the same over op(B) held as bfloat16, which is always packed; or NULL */
-    int kc;      /* inner indices of a cut: GEMM_KC, or GEMM_DEEP */
+    /* Packing op(B); NULL: the provider does not pack.  A panel is panel_cols columns (a divisor of
+     * GEMM_COLS) by K <= kc inner indices and takes panel_bytes(K).  A packed matrix stores its
+     * cuts of k one after the other, each as consecutive panels.  pack: op(B) columns [n, n + cols)
+     * and inner indices [k, k + K). */
+    /* The same with op(B) stored as bfloat16, which is always packed; or NULL. */
+    const struct gemm_provider *narrow;
+    int kc; /* inner indices per cut: GEMM_KC, or GEMM_DEEP */
     int panel_cols;
     size_t (*panel_bytes)(int K);
     void (*pack)(void *panel, const struct operand *b, int n, int cols, int k, int K);
 };
 
-/* Where in a packed matrix the panel of column n in the cut that begins at k lies. */
+/* Address in a packed matrix of the panel of column n in the cut that begins at k. */
 static inline size_t packed_at(const struct packed *p, int k, int n)
 {
     const struct gemm_provider *by = p->by;
@@ -76,7 +77,7 @@ extern const struct gemm_provider gemm_amx, gemm_avx512bf16, gemm_avx512_round, 
 extern const struct gemm_provider gemm_ref;
 #if REAL_BITS == 32
 extern const struct gemm_provider gemm_ref_bf16;
-extern const struct gemm_provider gemm_amx_soft; /* gemm_amx's kernel on any machine, for tests */
+extern const struct gemm_provider gemm_amx_soft; /* the kernel of gemm_amx on any CPU, for tests */
 #endif
 #ifndef DEPTHSCOPE_NO_BLAS
 extern const struct gemm_provider gemm_blas;

@@ -1,4 +1,4 @@
-/* The loops behind peak.h, for peak.c. */
+/* Peak measurement: the loop tables, for peak.c. */
 #ifndef DS_ENGINE_PEAK_IMPL_H
 #define DS_ENGINE_PEAK_IMPL_H
 
@@ -7,16 +7,17 @@
 
 #include "engine/peak.h"
 
-/* A loop of instructions that touch registers only, in enough independent chains to hide their latency. */
+/* A loop of instructions that touch registers only, in enough independent chains to hide their
+ * latency. */
 struct peak_kernel {
     enum peak_unit unit;
     const char *name;
-    double ops; /* of one step: a multiply and an add are two */
+    double ops; /* per step; a multiply-add is two */
     int (*available)(void);
-    double (*run)(long steps); /* what came out, so that no compiler leaves the loop out */
+    double (*run)(long steps); /* returns its result, so that it is not optimised away */
 };
 
-/* Reads `lines` lines of 64 bytes at p once, in order; returns something of them. */
+/* Reads `lines` lines of 64 bytes at p once, in order; returns a checksum of them. */
 struct peak_reader {
     int (*available)(void);
     uint64_t (*read)(const unsigned char *p, size_t lines);

@@ -1,35 +1,37 @@
-/* Per-thread scratch that is kept between calls, and how work is cut.  Private to the engine. */
+/* Per-thread scratch that is kept between calls, and the partitioning of work.  Private to the
+ * engine. */
 #ifndef DS_ENGINE_SCRATCH_H
 #define DS_ENGINE_SCRATCH_H
 
 #include <stddef.h>
 
-/* One slot per purpose, so that an op may hold its own while the gemm it calls uses others. */
+/* One slot per purpose, so that an op can use its own while the gemm it calls uses others. */
 enum scratch_slot {
-    SCRATCH_PACK_A, /* gemm: packed panels          */
+    SCRATCH_PACK_A, /* gemm: packed panels */
     SCRATCH_PACK_B,
-    SCRATCH_PACKED, /* linear: rows of x, for the weight's gradient */
-    SCRATCH_PART,   /* ops: partial sums of a call  */
-    SCRATCH_ROW,    /* ops: one row or a few        */
+    SCRATCH_PACKED, /* linear: packed rows of x, for the weight gradient */
+    SCRATCH_PART,   /* ops: partial sums of a call */
+    SCRATCH_ROW,    /* ops: one row or a few */
     SCRATCH_SCORE,  /* attention: a block of scores */
     SCRATCH_DSCORE,
-    SCRATCH_KEYS, /* attention: visible keys      */
+    SCRATCH_KEYS, /* attention: visible keys */
     SCRATCH_INDEX,
     SCRATCH_ATTN, /* attention: packed keys and values */
     SCRATCH_ATTN_2,
     SCRATCH_ATTN_3,
-    SCRATCH_QUANT,  /* quant: activations in int8  */
-    SCRATCH_LORA_T, /* adapters: inner rows, their gradient, inputs with parts dropped */
+    SCRATCH_QUANT,  /* quant: activations in int8 */
+    SCRATCH_LORA_T, /* adapters: inner rows, their gradient, inputs after dropout */
     SCRATCH_LORA_DT,
     SCRATCH_LORA_X,
     SCRATCH_SLOTS
 };
 
-/* At least n * size bytes, 64-byte aligned, contents undefined.  Valid until this thread asks the same slot for
- * more.  Running out of memory here ends the program with a message: ops cannot fail. */
+/* At least n * size bytes, 64-byte aligned, contents undefined.  Valid until this thread asks the
+ * same slot for more.  Failing to allocate aborts with a message, as ops cannot fail. */
 void *scratch_get(enum scratch_slot slot, size_t n, size_t size);
 
-/* Work is cut by shape alone: rows of `width` elements are grouped so that a task touches about this many. */
+/* Work is partitioned by shape alone: a task gets as many rows of `width` elements as hold about
+ * this many. */
 enum { TASK_ELEMENTS = 16384 };
 
 static inline int task_rows(int width)

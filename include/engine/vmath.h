@@ -1,11 +1,11 @@
-/* Elementary functions that a compiler turns into vector code, and sums in a fixed order.
+/* Elementary functions that compilers can vectorise, and sums in a fixed order.
  *
- * Float build: polynomials fitted here (minimax, float coefficients), no table, no call, no branch; the same bits in
- * vector body and scalar tail and at every vector width (engine/vec.h), because every multiply-add is written out.
- * Largest errors against double libm, tests/unit/test_vmath.c: v_exp 2 ulp; v_normal 1e-7 absolute, 2 ulp for x >= 0 and
- * a hundredth of the value from -5; v_sincos 1.5e-7 absolute for |x| <= 1e6.
- * Double build (gradient checks): libm.
- * NaN in gives NaN out.  v_exp: 0 below -86.99, stays at 2.4e38 above 88.37 and so never gives Inf, never subnormal. */
+ * Float build: minimax polynomials with float coefficients, no table, call or branch; the same bits
+ * in vector body and scalar tail and at every vector width (engine/vec.h), because every
+ * multiply-add is written out. Largest errors against double libm, tests/unit/test_vmath.c: v_exp 2
+ * ulp; v_normal 1e-7 absolute, 2 ulp for x >= 0 and a hundredth of the value from -5; v_sincos
+ * 1.5e-7 absolute for |x| <= 1e6. Double build (gradient checks): libm. NaN in gives NaN out.
+ * v_exp: 0 below -86.99, stays at 2.4e38 above 88.37 and so never gives Inf, never subnormal. */
 #ifndef DS_ENGINE_VMATH_H
 #define DS_ENGINE_VMATH_H
 
@@ -15,7 +15,8 @@
 
 #include "engine/real.h"
 
-/* Before loops that call v_exp and its kin: libm in the double build is not vector code, and clang says so. */
+/* For loops that call v_exp etc.: the double build calls libm, and clang would warn that it cannot
+ * vectorise. */
 #if REAL_BITS == 32
 #define V_SIMD _Pragma("omp simd")
 #else
@@ -24,7 +25,7 @@
 
 #if REAL_BITS == 32
 
-/* One rounding where the processor has it, two elsewhere: never a library call. */
+/* One rounding where the CPU has a fused multiply-add, else two: never a library call. */
 #if defined(__FMA__) || defined(V_HAS_FMA) || defined(__ARM_FEATURE_FMA)
 #define v_fma(a, b, c) fmaf(a, b, c)
 #define v_fma64(a, b, c) fma(a, b, c)
@@ -47,23 +48,23 @@ static inline int32_t v_bits_of(float x)
     return bits;
 }
 
-/* Bounds in memory: of a comparison with a variable gcc 12 makes a minimum, of one with a constant two instructions
- * and more (a fifth of v_exp). */
+/* Bounds are variables in memory: gcc 12 compiles a comparison with a variable to a minimum
+ * instruction, with a constant to two instructions or more (a fifth of v_exp). */
 extern const struct v_bounds {
-    float exp_most, exp_least;     /* 88.37, -87.33: beyond, v_exp stays what it is */
+    float exp_most, exp_least;     /* 88.37, -87.33: beyond these v_exp is constant */
     float normal_exp, normal_poly; /* 13.2, where exp(-t^2/2) is 0; 5 */
 } v_bound;
 #define V_EXP_LEAST v_bound.exp_least
 
-/* exp(n ln 2 + r): 2 exp(r) by polynomial, times 2^(n - 1) made of bits, which is 0 at n = -126.  So no result is
- * subnormal, and no rounding hides in the last product. */
+/* exp(n ln 2 + r): 2 exp(r) by polynomial, times 2^(n - 1) made from bits, which is 0 at n = -126.
+ * So no result is subnormal, and the last multiplication is exact. */
 static inline float v_exp_inside(float x) /* -87.33 <= x <= 88.37, or NaN */
 {
-    const float magic = 12583038.0F; /* 1.5 * 2^23 + 126: adding it rounds to an integer, and leaves
-                                        the exponent in the low bits */
+    /* 1.5 * 2^23 + 126: adding it rounds to an integer and leaves the exponent in the low bits */
+    const float magic = 12583038.0F;
     float t = v_fma(x, 1.44269504F, magic), n = t - magic;
     float r =
-        v_fma(n, -0.693145752F, x); /* ln 2 in two parts, the first with 16 zero bits behind it */
+        v_fma(n, -0.693145752F, x); /* ln 2 in two parts, the first with 16 trailing zero bits */
     r = v_fma(n, -1.42860677e-6F, r);
     float p = 0.002788224F;
     p = v_fma(p, r, 0.0167263625F);
@@ -81,8 +82,8 @@ static inline float v_exp(float x)
     return v_exp_inside(c < v_bound.exp_least ? v_bound.exp_least : c);
 }
 
-/* The standard normal distribution: Phi(x), and its density in *density.  Phi(-t) = exp(-t^2/2) P(t) for t >= 0; beyond
- * 5 P stays what it is there, which the exponential hides. */
+/* The standard normal distribution: Phi(x), and its density in *density.  Phi(-t) = exp(-t^2/2)
+ * P(t) for t >= 0; above 5, P is constant, which does not matter next to the exponential. */
 static inline float v_normal(float x, float *density)
 {
     float t = fabsf(x);
@@ -105,7 +106,7 @@ static inline float v_normal(float x, float *density)
     return x > 0 ? v_fma(-e, p, 1.0F) : e * p;
 }
 
-/* The argument is reduced in double, so that large positions keep their phase. */
+/* Argument reduction in double, so that large positions keep their phase. */
 static inline void v_sincos(float x, float *sine, float *cosine)
 {
     const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
@@ -148,8 +149,8 @@ static inline void v_sincos(double x, double *sine, double *cosine)
 
 #endif
 
-/* Sums run in V_LANES chains, element i in chain i mod V_LANES, folded in halves: the order depends on n alone, and
- * trailing or leading groups of zeros change nothing. */
+/* Sums run in V_LANES chains, element i in chain i mod V_LANES, then folded in halves: the order
+ * depends on n alone, and leading or trailing groups of zeros change nothing. */
 enum { V_LANES = 16 };
 
 static inline real v_fold(real *lane)
@@ -186,7 +187,7 @@ static inline real v_dot(const real *x, const real *y, size_t n)
     return v_fold(lane);
 }
 
-/* The largest element, -Inf when n is 0; NaN elements are passed over. */
+/* The maximum, -Inf when n is 0; ignores NaN. */
 static inline real v_max(const real *x, size_t n)
 {
     real lane[V_LANES];

@@ -1,5 +1,6 @@
-/* Which rows of a layer run, by their scores: the k highest of each document in training (not causal), those above a stored
- * quantile in use; or those above a fixed value in both; or by lot.  What the pass forces is obeyed. */
+/* Which rows of a layer run, given their scores: the k highest of each document in training (not
+ * causal) and those above a stored quantile at inference; or those above a fixed value in both; or
+ * random rows.  Forced cells are obeyed. */
 #ifndef DS_ROUTING_CHOICE_H
 #define DS_ROUTING_CHOICE_H
 
@@ -10,34 +11,35 @@
 enum choice_kind { CHOICE_RANK, CHOICE_FIXED, CHOICE_LOT };
 struct choice_rule {
     enum choice_kind kind;
-    double capacity; /* share of a document's rows, where the pass asks for none        */
-    double fixed;    /* CHOICE_FIXED: a row runs where its score is above               */
-    double neutral;  /* stands in for a quantile before there is one; NaN: nothing does */
-    double offset;   /* added to thresholds of use, in deviations of the score          */
+    double capacity; /* share of a document's rows, unless the pass sets one */
+    double fixed;    /* CHOICE_FIXED: a row runs when its score is above */
+    double neutral;  /* threshold while no quantile is stored; NaN: there is none */
+    double offset;   /* added to inference thresholds, in score standard deviations */
 };
 struct choice {
     struct quantiles quantiles;
-    real *score;       /* (R) in: what is compared           */
-    uint8_t *want;     /* (R) out: 1 runs, 0 does not        */
-    real *weight;      /* (R) out: 0 = forced, else 1        */
-    uint8_t *target;   /* (R) choice_target's                */
-    double threshold;  /* out: what scores were or would be compared with in use */
-    int nan;           /* out: scores that were no number    */
-    struct arena rows; /* all of these                       */
+    real *score;       /* (R) in: the scores */
+    uint8_t *want;     /* (R) out: 1 runs, 0 is skipped */
+    real *weight;      /* (R) out: 0 = forced, else 1 */
+    uint8_t *target;   /* (R) set by choice_target */
+    double threshold;  /* out: the threshold used, or that inference would use */
+    int nan;           /* out: NaN scores */
+    struct arena rows; /* owns the arrays */
 };
 
 int choice_init(struct choice *c, struct params *ps, const char *prefix, int L,
                 struct err *e) DS_CHECK;
 int choice_reserve(struct choice *c, int R, struct err *e) DS_CHECK;
 void choice_release(struct choice *c);
-/* Of layer l, from c->score; training passes are noted for the stored quantiles.  A score that is no number is chosen last
- * by rank, and above a threshold only where everything runs. */
+/* Decides layer l from c->score; training passes also update the stored quantiles.  NaN scores rank
+ * last, and pass a threshold only when every row runs. */
 void choice_make(struct choice *c, const struct route *r, const struct choice_rule *rule, int l);
-/* c->target: what rank would choose of c->score, forced cells or not. */
+/* c->target: what the rank alone would choose from c->score, ignoring forced cells. */
 void choice_target(struct choice *c, const struct route *r, const struct choice_rule *rule);
-/* A score by lot, in [0, 1): anew in each training step; in use it hangs on the token and its place alone. */
+/* A random score in [0, 1): drawn anew in each training step; at inference it depends only on the
+ * token and its position. */
 real choice_lot(const struct route *r, int l, int i);
-/* For ops->ready: is there a threshold for what the pass asks of layer l? */
+/* For ops->ready: does layer l have a threshold for what the pass asks for? */
 int choice_ready(const struct choice *c, const struct choice_rule *rule, const char *method, int l,
                  const struct pass *pass, struct err *e) DS_CHECK;
 

@@ -1,5 +1,5 @@
-/* What a decision reads of its document: the row's own state, the mean of the states so far, or the mean of the first ones,
- * held from then on.  All are causal; a document begins where its position is 0. */
+/* What a router reads: the row's own state, the mean of its document so far, or the mean of the
+ * document's first tokens, kept from then on.  All are causal; a document begins at position 0. */
 #ifndef DS_ROUTING_PREFIX_H
 #define DS_ROUTING_PREFIX_H
 
@@ -12,20 +12,20 @@ enum prefix_kind { PREFIX_TOKEN, PREFIX_MEAN, PREFIX_PROMPT };
 
 struct prefix {
     enum prefix_kind kind;
-    int C, prompt; /* PREFIX_PROMPT: tokens whose mean is held */
+    int C, prompt; /* PREFIX_PROMPT: number of tokens in the mean */
     double *sum;   /* (C) */
 };
 int prefix_init(struct prefix *p, enum prefix_kind kind, int prompt, int C, struct err *e) DS_CHECK;
 void prefix_release(struct prefix *p);
-/* Bytes of pass.memory that cached use needs. */
+/* Bytes of pass.memory per sequence in cached inference. */
 size_t prefix_memory(const struct prefix *p);
-/* x (R,C) from h (R,C) of the present pass. */
+/* x (R,C) from h (R,C) of the current pass. */
 void prefix_fwd(const struct prefix *p, real *x, const real *h, const struct pass *pass);
-/* dh (R,C) += what dx (R,C) says of it; whole passes only. */
+/* Backward: dh (R,C) += from dx (R,C).  Whole passes only. */
 void prefix_bwd(const struct prefix *p, real *dh, const real *dx, const struct pass *pass);
-/* Is row i among those that the held mean is made of?  No decision can be asked for them yet. */
+/* Is row i one of the prompt rows in the mean?  For these no decision can be made yet. */
 int prefix_is_prompt(const struct prefix *p, const struct pass *pass, int i);
-/* Rows of one decision: that of the document's first row when it is held, else the row itself. */
+/* The row whose decision row i shares: the first row of its document with PREFIX_PROMPT, else i. */
 int prefix_owner(const struct prefix *p, const struct pass *pass, int i);
 double prefix_flops(const struct prefix *p); /* per row */
 

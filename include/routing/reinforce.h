@@ -13,7 +13,7 @@
 
 struct reinforce {
     struct params *params;
-    int baseline;      /* param (2): running mean, its weight; carried by checkpoints */
+    int baseline;      /* param (2): running mean, its weight; saved in checkpoints */
     double *advantage; /* (R) (baseline - reward) / n */
     double mean;       /* reward of this step */
 };
@@ -21,9 +21,10 @@ int reinforce_init(struct reinforce *x, struct params *ps, const char *prefix,
                    struct err *e) DS_CHECK;
 int reinforce_reserve(struct reinforce *x, int R, struct err *e) DS_CHECK;
 void reinforce_release(struct reinforce *x);
-/* Rewards (R) of the rows whose target is >= 0; the others count nothing.  The first step's baseline is its own mean. */
+/* Takes the rewards (R) of the rows with target >= 0.  In the first step the baseline is their
+ * mean. */
 void reinforce_note(struct reinforce *x, const double *reward, const int32_t *target, int R);
-/* Of row i, which drew 0 or 1 at p. */
+/* d loss / d logit of row i, which drew 0 or 1 with probability p of 1. */
 double reinforce_grad(const struct reinforce *x, int i, int drawn, double p);
 void reinforce_update(struct reinforce *x, double ema);
 

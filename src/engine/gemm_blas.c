@@ -1,5 +1,5 @@
-/* OpenBLAS, one thread per call: the pool is the only one that makes threads.  Loaded when it is first asked for, not
- * linked: it starts its threads before main, and where there may be none (ulimit -u, ulimit -v) it ends the program. */
+/* The BLAS provider: OpenBLAS, single-threaded per call, since only the pool creates threads.  It is loaded on first use
+ * and not linked: it starts its threads before main, and ends the program where it may not (ulimit -u, ulimit -v). */
 #ifndef DEPTHSCOPE_NO_BLAS
 #include <cblas.h>
 #include <dlfcn.h>
@@ -72,7 +72,7 @@ static int blas_available(void)
     return multiply != NULL;
 }
 
-/* BLAS knows no lists of rows: they are put side by side first. */
+/* BLAS cannot gather rows, so they are copied first. */
 static struct operand plain(const struct operand *x, int rows, int cols, enum scratch_slot slot)
 {
     if (!x->row)

@@ -42,7 +42,7 @@ void *scratch_get(enum scratch_slot slot, size_t n, size_t size)
         scratch_new();
     size_t need = n * size;
     if (need > mine->size[slot] || !mine->p[slot]) {
-        size_t room = need + need / 4 + 4096; /* grows in few steps */
+        size_t room = need + need / 4 + 4096; /* so that it grows rarely */
         mem_free_aligned(mine->p[slot]);
         mine->p[slot] = mem_reserve(room);
         if (!mine->p[slot]) /* no op can fail, and none can do without */

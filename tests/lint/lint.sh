@@ -146,12 +146,16 @@ blanks() {
         sed -E 's/^([^:]*:[0-9]*):.*/\1: blanks end the line/'
 }
 
-lengths() {
+long_files() { # a listing, not a verdict
     # shellcheck disable=SC2086
-    wc -l $sources $headers /dev/null | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines, 600 is the limit" }'
+    wc -l $sources $headers /dev/null | awk '$2 != "total" && $1 > 600 { printf "%4d  %s\n", $1, $2 }' |
+        sort -rn >"$work/long"
+    [ ! -s "$work/long" ] && return 0
+    echo "lint: $(wc -l <"$work/long" | tr -d ' ') files are longer than 600 lines:"
+    head -n 15 "$work/long" | sed 's/^/    /'
 }
 
-long_functions() { # a listing, not a verdict
+long_functions() { # a listing too
     # shellcheck disable=SC2086
     awk '
         FNR == 1 { start = 0 }
@@ -202,7 +206,6 @@ check 'banned functions' banned
 check 'opens' opens
 check 'words and paths' words
 check 'blanks' blanks
-check 'file lengths' lengths
 if command -v clang >/dev/null 2>&1; then
     check 'clang warnings' clang_warnings
 else
@@ -222,6 +225,7 @@ if [ "${LINT_TIDY:-}" = 1 ]; then
         skip 'clang-tidy' 'no clang-tidy'
     fi
 fi
+long_files
 long_functions
 wide_lines
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,15 +1,17 @@
-/* dlr: Dynamic Layer Routing.  After the first `keep` layers one small network reads the token's state and decides all
- * later layers at once.
+/* dlr: Dynamic Layer Routing.  After the first `keep` layers one small network reads the token's
+ * state and decides all later layers at once.
  *
- *   logit (L - keep) = MLP(h[keep])           C -> C/2 -> GELU -> C/4 -> GELU -> L - keep, in fp32
- *   training: hard = [logit + n > 0], n logistic: P(hard) = sigmoid(logit) at every temperature;
- *             gradient that of y = sigmoid((logit + n) / tau), y (1 - y) / tau
- *   use:      gate = [logit > threshold], without noise
+ *   logit (L - keep) = MLP(h[keep])      C -> C/2 -> GELU -> C/4 -> GELU -> L - keep, in fp32
+ *   training:   hard = [logit + n > 0], n logistic: P(hard) = sigmoid(logit) at any temperature;
+ *               straight-through gradient y (1 - y) / tau of y = sigmoid((logit + n) / tau)
+ *   inference:  gate = [logit > threshold], without noise
  *
- * The price of depth is lambda sum_l w_l mean gate_l + mu (skip - target)^2 - beta mean_l H(mean gate_l), in nats per token.
+ * Depth penalty: lambda sum_l w_l mean gate_l + mu (skip - target)^2 - beta mean_l H(mean gate_l),
+ * in nats per token.
  *
- * estimator=reinforce draws the same gates and learns by their score function: d logit = (hard - sigmoid(logit)) times
- * (nll + price of the row's gates, less its running mean); the gates' own gradient is not used. */
+ * estimator=reinforce draws the same gates and uses their score function: d logit = (hard -
+ * sigmoid(logit)) (nll + penalty of the row's gates - its running mean); the gradient through the
+ * gates is not used. */
 #include <math.h>
 #include <string.h>
 
@@ -44,48 +46,79 @@ struct dlr {
     struct mlp net; /* C -> M */
     struct prefix prefix;
     struct quantiles table; /* of logits */
-    struct gates gates;     /* score = logit + noise */
+    struct gates gates;     /* score: logit + noise */
     struct reinforce reinforce;
-    struct arena rows;    /* all of these: */
-    real *in, *din;       /* (R,C) what the network read; its gradient when attached, else NULL */
+    struct arena rows;    /* owns the arrays that follow */
+    real *in, *din;       /* (R,C) network input; its gradient when attached, else NULL */
     real *logit, *dlogit; /* (R,M) */
-    real *free_logit;     /* (R) of one layer: those that decide */
+    real *free_logit;     /* (R) one layer's logits, without those of prompt rows */
     uint8_t *ran;         /* (L,R) hard gates: the actions */
     double *reward;       /* (R) */
     double *mean, *price; /* (L) mean gate of the layer; d aux / d mean */
     struct cut cut;
-    double tau, tau_use; /* temperature; threshold that meets a capacity in all layers together */
-    double nan;          /* logits that are not numbers in this pass */
+    double tau, tau_use; /* temperature; inference threshold common to all layers */
+    double nan;          /* NaN logits in this pass */
 };
 
 #define AT(field) offsetof(struct dlr_opts, field)
 static const struct opt dlr_opts_table[] = {
     // clang-format off
-    {"keep", OPT_INT, AT(keep), "4", 0, 4096, NULL, "first layers that every token runs; the router reads the state behind them (published 4)", "always_keep"},
-    {"level", OPT_ENUM, AT(level), "token", 0, 0, PREFIX_CHOICES, "what the router reads: the token's state; the mean of the document so far; the mean of its first `prompt` tokens, which run everything, held for the rest", NULL},
-    {"prompt", OPT_INT, AT(prompt), "16", 1, 1000000, NULL, "level=prompt: tokens that are read before the decision", NULL},
-    {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL, "gate gradients also flow into the states that the router read (published: detached)", NULL},
-    {"init", OPT_ENUM, AT(start), "target", 0, 0, "target|constant|ramp", "start of the last biases: at the rate of target_skip; init_bias; from init_bias to init_bias_last over the layers", NULL},
-    {"init_bias", OPT_REAL, AT(init_bias), "-1.5", -100, 100, NULL, "start of the last biases (published 0, -1.5, -2, -2.5; ramp from 1)", NULL},
-    {"init_bias_last", OPT_REAL, AT(init_bias_last), "-3", -100, 100, NULL, "init=ramp: that of the last layer (published -3)", NULL},
-    {"init_gain", OPT_REAL, AT(init_gain), "0.577", 1e-3, 100, NULL, "weights start at this over the root of their inputs", NULL},
-    {"estimator", OPT_ENUM, AT(estimator), "gumbel", 0, 0, "gumbel|reinforce|none", "gradient of the router: straight-through under logistic noise; score function; none, it stays as it began", NULL},
-    {"lambda", OPT_REAL, AT(lambda), "0.02", 0, 1000, NULL, "price of depth: weight of the sum over layers of their mean gates (published 0.02, 0.05; 0.01 to 500 where losses were not per token)", "lambda_sparsity"},
-    {"depth_weights", OPT_ENUM, AT(prices), "flat", 0, 0, "linear|flat", "layers cost from depth_weight_low to depth_weight_high, or 1 each", NULL},
-    {"depth_weight_low", OPT_REAL, AT(price_low), "0.1", 0, 1000, NULL, "price of the first routed layer (published 0.1)", NULL},
-    {"depth_weight_high", OPT_REAL, AT(price_high), "2", 0, 1000, NULL, "price of the last layer (published 2)", NULL},
-    {"target_skip", OPT_REAL, AT(target_skip), "0.4", 0, 1, NULL, "share of the routed cells that is to be skipped (published 0.4)", "target_skip"},
-    {"mu", OPT_REAL, AT(mu), "8", 0, 1e6, NULL, "weight of (skipped - target_skip)^2 (published 8, 5, 0.5)", "target_penalty"},
-    {"entropy_beta", OPT_REAL, AT(entropy_beta), "0", 0, 1000, NULL, "bonus for the entropy of each layer's mean gate (published 0, or without a gradient)", "gate_entropy_beta"},
-    {"tau_start", OPT_REAL, AT(tau_start), "1", 1e-3, 100, NULL, "temperature of the soft gates: scales gradients, moves no gate", "gumbel_temp"},
-    {"tau_decay", OPT_REAL, AT(tau_decay), "0.95", 1e-3, 1, NULL, "factor on it after each epoch", "temp_anneal_rate"},
-    {"tau_epochs", OPT_INT, AT(tau_epochs), "3", 1, 1000000, NULL, "epochs in a run, for that", NULL},
-    {"tau_min", OPT_REAL, AT(tau_min), "0.5", 1e-3, 100, NULL, "least temperature", NULL},
-    {"threshold", OPT_ENUM, AT(threshold), "target", 0, 0, "target|zero", "in use, logits are compared with: the stored quantile at which target_skip is skipped; 0 (published)", NULL},
-    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to the threshold in use, in standard deviations of the logits", NULL},
-    {"spread", OPT_ENUM, AT(spread), "common", 0, 0, "common|layer", "a capacity is met by one threshold for all layers, as the router weighs them; or in each layer", NULL},
-    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys and values of skipped tokens are written, or only executed tokens are keys", NULL},
-    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of the logits' quantiles and of the reward's mean", NULL},
+    {"keep", OPT_INT, AT(keep), "4", 0, 4096, NULL,
+     "first layers that every token runs; the router reads the state after them (published 4)",
+     "always_keep"},
+    {"level", OPT_ENUM, AT(level), "token", 0, 0, PREFIX_CHOICES,
+     "router input: the token's state; the mean of the document so far; the mean of its first "
+     "`prompt` tokens, which run everything, for the rest of the document", NULL},
+    {"prompt", OPT_INT, AT(prompt), "16", 1, 1000000, NULL,
+     "level=prompt: tokens read before the decision", NULL},
+    {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
+     "gate gradients also flow into the states that the router reads (published: detached)", NULL},
+    {"init", OPT_ENUM, AT(start), "target", 0, 0, "target|constant|ramp",
+     "initial biases of the last layer: at the rate of target_skip; init_bias; from init_bias to "
+     "init_bias_last over the routed layers", NULL},
+    {"init_bias", OPT_REAL, AT(init_bias), "-1.5", -100, 100, NULL,
+     "initial bias of the router's output (published 0, -1.5, -2, -2.5; ramp from 1)", NULL},
+    {"init_bias_last", OPT_REAL, AT(init_bias_last), "-3", -100, 100, NULL,
+     "init=ramp: initial bias for the last layer (published -3)", NULL},
+    {"init_gain", OPT_REAL, AT(init_gain), "0.577", 1e-3, 100, NULL,
+     "initial weights have standard deviation init_gain / sqrt(inputs)", NULL},
+    {"estimator", OPT_ENUM, AT(estimator), "gumbel", 0, 0, "gumbel|reinforce|none",
+     "router gradient: straight-through with logistic noise; score function; none (the router "
+     "stays at its initialisation)", NULL},
+    {"lambda", OPT_REAL, AT(lambda), "0.02", 0, 1000, NULL,
+     "depth penalty: weight of the sum of the layers' mean gates (published 0.02, 0.05; 0.01 to "
+     "500 where losses were not per token)", "lambda_sparsity"},
+    {"depth_weights", OPT_ENUM, AT(prices), "flat", 0, 0, "linear|flat",
+     "depth penalty per layer: rising from depth_weight_low to depth_weight_high, or 1 each", NULL},
+    {"depth_weight_low", OPT_REAL, AT(price_low), "0.1", 0, 1000, NULL,
+     "penalty weight of the first routed layer (published 0.1)", NULL},
+    {"depth_weight_high", OPT_REAL, AT(price_high), "2", 0, 1000, NULL,
+     "penalty weight of the last layer (published 2)", NULL},
+    {"target_skip", OPT_REAL, AT(target_skip), "0.4", 0, 1, NULL,
+     "target share of skipped routed cells (published 0.4)", "target_skip"},
+    {"mu", OPT_REAL, AT(mu), "8", 0, 1e6, NULL,
+     "weight of (skipped - target_skip)^2 (published 8, 5, 0.5)", "target_penalty"},
+    {"entropy_beta", OPT_REAL, AT(entropy_beta), "0", 0, 1000, NULL,
+     "bonus for the entropy of each layer's mean gate (published 0, or without a gradient)",
+     "gate_entropy_beta"},
+    {"tau_start", OPT_REAL, AT(tau_start), "1", 1e-3, 100, NULL,
+     "temperature of the soft gates: scales gradients, changes no decision", "gumbel_temp"},
+    {"tau_decay", OPT_REAL, AT(tau_decay), "0.95", 1e-3, 1, NULL,
+     "factor on the temperature after each epoch", "temp_anneal_rate"},
+    {"tau_epochs", OPT_INT, AT(tau_epochs), "3", 1, 1000000, NULL,
+     "epochs per run, for tau_decay", NULL},
+    {"tau_min", OPT_REAL, AT(tau_min), "0.5", 1e-3, 100, NULL, "minimum temperature", NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "target", 0, 0, "target|zero",
+     "inference compares logits with: the stored quantile that skips target_skip; 0 (published)",
+     NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL,
+     "added to the inference threshold, in standard deviations of the logits", NULL},
+    {"spread", OPT_ENUM, AT(spread), "common", 0, 0, "common|layer",
+     "a capacity is met by one threshold for all layers; or separately in each layer", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
+     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
+     "decay of the running logit quantiles and mean reward", NULL},
     // clang-format on
 };
 
@@ -111,21 +144,28 @@ enum {
 static const struct metric dlr_metrics[] = {
     // clang-format off
     [M_TAU] = {"tau", "", "temperature of the soft gates", METRIC_STEP},
-    [M_GATE_LOSS] = {"gate_loss", "nats", "lambda times the sum of the layers' prices and mean gates", METRIC_STEP},
+    [M_GATE_LOSS] = {"gate_loss", "nats",
+     "lambda * sum over layers of weight * mean gate", METRIC_STEP},
     [M_TARGET_LOSS] = {"target_loss", "nats", "mu (skip_ratio - target_skip)^2", METRIC_STEP},
-    [M_SKIP] = {"skip_ratio", "", "routed cells that were skipped / all routed cells", METRIC_STEP},
-    [M_ACTIVE] = {"active_layers", "layers", "layers that a token runs, kept ones included", METRIC_STEP},
-    [M_ENTROPY] = {"routing_entropy", "nats", "entropy of the soft gates, mean over cells", METRIC_STEP},
-    [M_GATE_VARIANCE] = {"gate_variance", "", "variance of the soft gates between tokens, mean over layers", METRIC_STEP},
-    [M_USE_VARIANCE] = {"utilization_variance", "", "variance of the layers' mean gates between layers", METRIC_STEP},
-    [M_COLLAPSED] = {"collapsed", "", "alarms that hold: mean gate < 0.02, > 0.98, a layer < 0.01, entropy < 0.1, variance of layers > 0.1", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "logits that were not numbers", METRIC_STEP},
+    [M_SKIP] = {"skip_ratio", "", "skipped routed cells / all routed cells", METRIC_STEP},
+    [M_ACTIVE] = {"active_layers", "layers",
+     "layers that a token runs, including kept ones", METRIC_STEP},
+    [M_ENTROPY] = {"routing_entropy", "nats",
+     "entropy of the soft gates, mean over cells", METRIC_STEP},
+    [M_GATE_VARIANCE] = {"gate_variance", "",
+     "variance of the soft gates over tokens, mean over layers", METRIC_STEP},
+    [M_USE_VARIANCE] = {"utilization_variance", "",
+     "variance of the mean gates over layers", METRIC_STEP},
+    [M_COLLAPSED] = {"collapsed", "",
+     "number of collapse alarms: mean gate < 0.02, > 0.98, a layer < 0.01, entropy < 0.1, variance "
+     "over layers > 0.1", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN router logits", METRIC_STEP},
     [M_REWARD] = {"reward", "nats", "mean reward of estimator=reinforce", METRIC_STEP},
     [M_MEAN] = {"gate_mean", "", "mean soft gate", METRIC_LAYER},
     [M_LAYER_ENTROPY] = {"layer_entropy", "nats", "mean entropy of the soft gates", METRIC_LAYER},
-    [M_PUSH] = {"logit_grad", "", "sum of the gradients of the logits", METRIC_LAYER},
-    [M_SCORE] = {"score", "", "logit of the router", METRIC_CELL},
-    [M_CELL_TAU] = {"threshold", "", "threshold it was compared with", METRIC_CELL},
+    [M_PUSH] = {"logit_grad", "", "sum of the logits' gradients", METRIC_LAYER},
+    [M_SCORE] = {"score", "", "router logit", METRIC_CELL},
+    [M_CELL_TAU] = {"threshold", "", "threshold that the logit is compared with", METRIC_CELL},
     [M_GATE] = {"gate", "", "sigmoid(score - threshold)", METRIC_CELL},
     // clang-format on
 };
@@ -161,7 +201,7 @@ static real logit_at(const struct route *r, int l, int i)
     return s->logit[(size_t)i * (size_t)s->routed + (size_t)(l - (int)opts_of(r)->keep)];
 }
 
-/* ---- parameters -------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static void start_biases(const struct route *r, struct mlp_shape *shape)
 {
@@ -174,8 +214,8 @@ static void start_biases(const struct route *r, struct mlp_shape *shape)
         shape->last_step = (o->init_bias_last - o->init_bias) / (routed - 1);
 }
 
-/* Held parameters have no step of the optimiser. */
-static void hold_router(struct route *r)
+/* A learning rate of 0 excludes parameters from the optimiser's step. */
+static void freeze_router(struct route *r)
 {
     const struct mlp *m = &dlr_of(r)->net;
     for (int k = 0; k < m->n; k++)
@@ -189,11 +229,11 @@ static int dlr_init(struct route *r, struct err *e)
     int C = r->C, half = C / 2 > 0 ? C / 2 : 1, quarter = C / 4 > 0 ? C / 4 : 1;
     if (o->keep >= r->L)
         return err_set(e, DS_ERANGE,
-                       "dlr.keep=%lld leaves no routed layer of model.layers=%d; keep fewer",
+                       "dlr.keep=%lld leaves no routed layer of model.layers=%d; lower dlr.keep",
                        (long long)o->keep, r->L);
     if (o->tau_min > o->tau_start)
-        return err_set(e, DS_ERANGE, "dlr.tau_min=%g is above dlr.tau_start=%g", o->tau_min,
-                       o->tau_start);
+        return err_set(e, DS_ERANGE, "dlr.tau_min=%g: must not be above dlr.tau_start=%g",
+                       o->tau_min, o->tau_start);
     s->routed = r->L - (int)o->keep;
     struct mlp_shape shape = {.n = 3,
                               .dim = {C, half, quarter, s->routed},
@@ -202,20 +242,21 @@ static int dlr_init(struct route *r, struct err *e)
                               .gain = o->init_gain};
     start_biases(r, &shape);
     int rc = mlp_init(&s->net, r->params, "dlr.router", &shape, e);
-    if (rc == 0)
-        rc = quantiles_init(&s->table, r->params, "dlr", r->L, e);
-    if (rc == 0)
-        rc = prefix_init(&s->prefix, (enum prefix_kind)o->level, (int)o->prompt, C, e);
-    if (rc == 0)
-        rc = reinforce_init(&s->reinforce, r->params, "dlr", e);
     if (rc < 0)
         return rc;
-    if (o->estimator == ESTIMATOR_NONE)
-        hold_router(r);
-    return 0;
+    rc = quantiles_init(&s->table, r->params, "dlr", r->L, e);
+    if (rc < 0)
+        return rc;
+    rc = prefix_init(&s->prefix, (enum prefix_kind)o->level, (int)o->prompt, C, e);
+    if (rc < 0)
+        return rc;
+    rc = reinforce_init(&s->reinforce, r->params, "dlr", e);
+    if (rc == 0 && o->estimator == ESTIMATOR_NONE)
+        freeze_router(r);
+    return rc;
 }
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(const struct route *r, struct arena *a, size_t R)
 {
     struct dlr *s = dlr_of(r);
@@ -266,9 +307,9 @@ static size_t dlr_memory(const struct route *r)
     return prefix_memory(&dlr_of(r)->prefix);
 }
 
-/* ---- thresholds -------------------------------------------------------------------------------- */
+/* ---- thresholds ------------------------------------------------------------------------------ */
 
-/* The share of routed cells that use aims at; < 0: logits are compared with 0. */
+/* Share of the routed cells that inference runs; < 0: logits are compared with 0. */
 static double capacity_of(const struct route *r)
 {
     const struct dlr_opts *o = opts_of(r);
@@ -294,7 +335,7 @@ static double threshold_of(struct route *r, int l, int n)
     return offset == 0 ? tau : tau + offset * quantiles_spread(&s->table, l);
 }
 
-/* ---- decisions --------------------------------------------------------------------------------- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 static void dlr_begin(struct route *r)
 {
@@ -323,8 +364,8 @@ static double noise_at(const struct route *r, int l, int i)
     return log(u + 1e-12) - log1p(1e-12 - u);
 }
 
-/* Logits of the rows that decide for themselves, for quantiles. */
-static int gather_free(struct route *r, int l)
+/* Collects the logits of layer l for the quantiles; prompt rows do not decide. */
+static int gather_deciding(struct route *r, int l)
 {
     struct dlr *s = dlr_of(r);
     int n = 0;
@@ -343,7 +384,7 @@ static void record_cells(struct route *r, int l, double tau)
         size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
         r->cell[M_GATE][cell] = s->gates.want[i];
         if (!is_routed(r, l) || prefix_is_prompt(&s->prefix, &r->pass, i))
-            continue; /* no comparison was made */
+            continue; /* nothing was compared */
         double logit = (double)logit_at(r, l, i);
         r->cell[M_SCORE][cell] = (real)logit;
         r->cell[M_CELL_TAU][cell] = (real)tau;
@@ -369,12 +410,12 @@ static void dlr_decide(struct route *r, int l, struct plan *out, const struct st
         mlp_fwd(&s->net, s->logit, s->in, R);
     }
     if (routed)
-        n = gather_free(r, l);
+        n = gather_deciding(r, l);
     double tau = routed ? threshold_of(r, l, n) : 0;
     for (int i = 0; i < R; i++) {
-        int by_rule = !routed || prefix_is_prompt(&s->prefix, &r->pass, i);
+        int must_run = !routed || prefix_is_prompt(&s->prefix, &r->pass, i);
         real score = routed ? (real)((double)logit_at(r, l, i) + noise_at(r, l, i)) : 0;
-        gates_decide(&s->gates, r, l, i, by_rule, score, tau, s->tau);
+        gates_decide(&s->gates, r, l, i, must_run, score, tau, s->tau);
     }
     out->kv = opts_of(r)->kv == 0 ? KV_ALL : KV_PLAN;
     gates_plan(&s->gates, r, l, out, r->pass.kind == PASS_SPARSE, 0);
@@ -387,7 +428,7 @@ static void dlr_decide(struct route *r, int l, struct plan *out, const struct st
     gates_next(&s->gates, R);
 }
 
-/* A gradient check replays what the router read and the noise. */
+/* A gradient check replays the router's input and the noise. */
 static void dlr_regate(struct route *r, int l, struct plan *out)
 {
     struct dlr *s = dlr_of(r);
@@ -403,7 +444,7 @@ static void dlr_regate(struct route *r, int l, struct plan *out)
     s->mean[l] = mean_gate(out, r->pass.R);
 }
 
-/* ---- what a step reports ------------------------------------------------------------------------ */
+/* ---- metrics --------------------------------------------------------------------------------- */
 
 static void dlr_finish(struct route *r, const struct stream *st)
 {
@@ -412,7 +453,7 @@ static void dlr_finish(struct route *r, const struct stream *st)
     double entropy = 0, variance = 0;
     (void)st;
     if (r->pass.kind != PASS_TRAIN)
-        return; /* the step's metrics stay those of the training pass */
+        return; /* step metrics describe the training pass */
     for (int l = 0; l < keep; l++)
         r->metric[M_MEAN][l] = r->metric[M_LAYER_ENTROPY][l] = r->metric[M_PUSH][l] = (double)NAN;
     for (int l = keep; l < r->L; l++) {
@@ -433,9 +474,9 @@ static void dlr_finish(struct route *r, const struct stream *st)
     r->metric[M_NAN][0] = s->nan;
 }
 
-/* ---- losses and gradients ------------------------------------------------------------------------ */
+/* ---- losses and gradients -------------------------------------------------------------------- */
 
-/* Reward of row i, per executed cell at the price that the losses put on it: - (nll + sum_l price_l hard_l). */
+/* Reward of row i: - (nll + sum_l price_l hard_l), with the penalty's price per executed cell. */
 static double reward_of(const struct route *r, const struct losses *x, int i)
 {
     const struct dlr *s = dlr_of(r);
@@ -445,7 +486,7 @@ static double reward_of(const struct route *r, const struct losses *x, int i)
     return reward;
 }
 
-static void find_rewards(struct route *r, const struct losses *x)
+static void set_rewards(struct route *r, const struct losses *x)
 {
     struct dlr *s = dlr_of(r);
     for (int i = 0; i < x->R; i++)
@@ -470,10 +511,10 @@ static void dlr_aux(struct route *r, struct losses *x)
     r->metric[M_TARGET_LOSS][0] = p.miss;
     x->aux = p.total;
     if (o->estimator == ESTIMATOR_REINFORCE)
-        find_rewards(r, x);
+        set_rewards(r, x);
 }
 
-/* d loss / d logit of the free cell (l, i); dgate is that of the loss by its gate. */
+/* d loss / d logit of the unforced cell (l, i); dgate is d loss / d gate. */
 static double logit_grad(const struct route *r, int l, int i, double dgate)
 {
     const struct dlr *s = dlr_of(r);
@@ -484,7 +525,8 @@ static double logit_grad(const struct route *r, int l, int i, double dgate)
     return (dgate + s->price[l] / r->pass.R) * y * (1 - y) / s->tau;
 }
 
-/* Every layer's logits have their gradients: through the network, and where it is attached into what it read. */
+/* Called once all layers' logit gradients are known: backward through the network and, when
+ * attached, into its input. */
 static void router_bwd(struct route *r, struct stream *st)
 {
     struct dlr *s = dlr_of(r);
@@ -524,10 +566,10 @@ static void dlr_update(struct route *r)
     quantiles_update(&s->table, opts_of(r)->ema);
     if (opts_of(r)->estimator == ESTIMATOR_REINFORCE)
         reinforce_update(&s->reinforce, opts_of(r)->ema);
-    r->params->version++; /* the threshold in use is made again; no matrix is */
+    r->params->version++; /* so that the common threshold is recomputed */
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------ */
+/* ---- between passes -------------------------------------------------------------------------- */
 
 static int dlr_set(struct route *r, const char *key, double value, struct err *e)
 {
@@ -549,8 +591,8 @@ static int dlr_ready(const struct route *r, const struct pass *pass, struct err 
     int inside = pass->has_capacity && pass->capacity > 0 && pass->capacity < 1;
     if (inside && !pass->calibrate && !quantiles_known(&dlr_of(r)->table, (int)opts_of(r)->keep))
         return err_set(e, DS_EUSAGE,
-                       "capacity=%g: this router has seen no text, so which logits are high is not "
-                       "known: depthscope calibrate MODEL, or ask for 0 or 1",
+                       "capacity=%g: the router has no logit quantiles yet; run depthscope "
+                       "calibrate MODEL, or ask for 0 or 1",
                        pass->capacity);
     return 0;
 }
@@ -562,7 +604,7 @@ static void dlr_calibrate(struct route *r, int begin)
     r->params->version++;
 }
 
-/* All of it is decided at one layer. */
+/* All decisions are made at one layer. */
 static double dlr_flops(const struct route *r, int l)
 {
     const struct dlr *s = dlr_of(r);
@@ -571,7 +613,7 @@ static double dlr_flops(const struct route *r, int l)
 
 const struct route_ops route_dlr = {
     .name = "dlr",
-    .summary = "dynamic layer routing: after a few layers one router decides all later ones",
+    .summary = "dynamic layer routing: one router decides all later layers",
     .paper = "Dynamic Layer Routing (2026)",
     .flags = ROUTE_GATED | ROUTE_STE | ROUTE_GRAD | ROUTE_CAPACITY,
     .opts_size = sizeof(struct dlr_opts),

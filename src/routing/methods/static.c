@@ -1,6 +1,7 @@
-/* static: a control.  A fixed pattern over (layer, position), blind to content: at each gated layer a token runs
- * when frac(position * 0.618 + layer * 0.414) < rate, which spreads skips evenly over tokens and layers.
- * pattern=layers drops whole layers instead (that is a shallower dense model). */
+/* static: a control.  A content-independent static mask over (layer, position): at each gated layer
+ * a token runs when frac(position * 0.618 + layer * 0.414) < rate, which spreads skips evenly over
+ * tokens and layers.  pattern=layers drops whole layers instead, which makes a shallower dense
+ * model. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -21,10 +22,14 @@ static const struct opt static_opts_table[] = {
     // clang-format off
     {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", NULL},
     {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells", "target_ratio"},
-    {"pattern", OPT_ENUM, AT(pattern), "stripes", 0, 0, "stripes|layers", "fixed mask over positions and layers, or whole layers", NULL},
-    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys of skipped tokens are written, or only executed tokens are keys", NULL},
-    {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse", "compute all rows while training, or only those that run", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
+     "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio"},
+    {"pattern", OPT_ENUM, AT(pattern), "stripes", 0, 0, "stripes|layers",
+     "fixed mask over positions and layers, or whole layers", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
+     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+    {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
+     "compute all rows while training, or only those that run", NULL},
     // clang-format on
 };
 
@@ -67,8 +72,7 @@ static int runs(const struct route *r, int l, int pos)
     double rate = (o->target_ratio * r->L - on) / gated;
     if (static_always_on(r, l))
         return 1;
-    if (o->pattern ==
-        PATTERN_LAYERS) { /* evenly spread: layer k runs when the rounded sum moves on */
+    if (o->pattern == PATTERN_LAYERS) { /* even spacing: layer k runs when the rounded sum grows */
         int k = l - (int)o->early;
         return floor((k + 1) * rate + 0.5) > floor(k * rate + 0.5);
     }
@@ -92,7 +96,7 @@ static void static_decide(struct route *r, int l, struct plan *out, const struct
 
 const struct route_ops route_static = {
     .name = "static",
-    .summary = "control: a fixed pattern blind to content, at a given utilisation",
+    .summary = "control: content-independent static mask, at a given utilisation",
     .paper = "-",
     .flags = ROUTE_GATED | ROUTE_CONTROL,
     .opts_size = sizeof(struct static_opts),

@@ -1,4 +1,4 @@
-/* dense: every token runs every layer.  The reference, and the smallest method there is. */
+/* dense: every token runs every layer.  The reference, and the smallest method. */
 #include "routing/route.h"
 
 static void dense_decide(struct route *r, int l, struct plan *out, const struct stream *s)

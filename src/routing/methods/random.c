@@ -1,5 +1,6 @@
-/* random: a control.  The same utilisation as a method, decided by lot: gated cells run with one probability,
- * drawn from (seed, layer, position, token), so decisions are causal and the same in every kind of pass. */
+/* random: a control.  Random routing at a method's utilisation: gated cells run with one
+ * probability, drawn from (seed, layer, position, token), so decisions are causal and the same in
+ * every kind of pass. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -22,17 +23,21 @@ static const struct opt random_opts_table[] = {
     // clang-format off
     {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", NULL},
     {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells", "target_ratio"},
-    {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL, "share of the run over which the target falls from 1", NULL},
-    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys of skipped tokens are written, or only executed tokens are keys", NULL},
-    {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse", "compute all rows while training, or only those that run", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
+     "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio"},
+    {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL,
+     "share of the run over which the target falls from 1", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
+     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+    {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
+     "compute all rows while training, or only those that run", NULL},
     // clang-format on
 };
 
 enum { M_TARGET, M_GATE };
 static const struct metric random_metrics[] = {
-    [M_TARGET] = {"target_ratio", "", "whole-block ratio aimed at now", METRIC_STEP},
-    [M_GATE] = {"gate", "", "1 = run", METRIC_CELL},
+    [M_TARGET] = {"target_ratio", "", "current target of the whole-block ratio", METRIC_STEP},
+    [M_GATE] = {"gate", "", "1 = executed", METRIC_CELL},
 };
 
 static const struct random_opts *opts_of(const struct route *r)
@@ -90,7 +95,8 @@ static void random_decide(struct route *r, int l, struct plan *out, const struct
     out->kv = opts_of(r)->kv == 0 ? KV_ALL : KV_PLAN;
     for (int i = 0; i < R; i++) {
         int forced = route_forced(r, l, i);
-        /* in training the draw changes from step to step; in use it hangs on the token and its place alone */
+        /* Training draws anew in each step; at inference a draw depends on the token and position
+         * only. */
         uint64_t step = training ? (uint64_t)r->pass.step : 0;
         uint32_t place = training
                              ? (uint32_t)i
@@ -118,7 +124,7 @@ static int random_set(struct route *r, const char *key, double value, struct err
 
 const struct route_ops route_random = {
     .name = "random",
-    .summary = "control: gated cells run by lot, at a given utilisation",
+    .summary = "control: gated cells run at random, at a given utilisation",
     .paper = "-",
     .flags = ROUTE_GATED | ROUTE_CONTROL,
     .opts_size = sizeof(struct random_opts),

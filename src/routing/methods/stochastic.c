@@ -1,9 +1,12 @@
-/* stochastic: a control.  Stochastic depth (Huang et al. 2016): training leaves whole layers out, for whole sequences, by lot;
- * use runs all of them, or as many cells as a budget allows, so that it stands beside a router at equal utilisation.
+/* stochastic: a control.  Stochastic depth (Huang et al. 2016): training drops random layers for
+ * whole sequences; inference runs all layers, or the share of cells that a budget allows, for
+ * comparison with a router at equal utilisation.
  *
- *   uniform   p_l = p                          linear   p_l = p k / (M - 1), k = 0..M-1 the layers behind the kept ones
- *   budget    p_l = min(1, c p'_l), p' of the mask's schedule and c such that target_ratio of all cells run; the lots
- *             hang on (seed, layer, position, token) alone: causal, and the same in every kind of pass */
+ *   uniform   p_l = p
+ *   linear    p_l = p k / (M - 1), k = 0..M-1 the layers after the kept ones
+ *   budget    p_l = min(1, c p'_l), p' from the mask's schedule and c such that target_ratio of all
+ *             cells run.  Draws depend on (seed, layer, position, token) alone: they are causal and
+ *             the same in every kind of pass */
 #include <math.h>
 #include <string.h>
 
@@ -23,31 +26,43 @@ struct stochastic_opts {
 };
 struct stochastic {
     uint8_t *want; /* (R) */
-    double *skip;  /* (L) chance of being left out in the present pass */
-    double runs;   /* layers run so far, mean over rows */
+    double *skip;  /* (L) drop probability in the current pass */
+    double runs;   /* executed layers so far, mean over rows */
 };
 
 #define AT(field) offsetof(struct stochastic_opts, field)
 static const struct opt stochastic_opts_table[] = {
     // clang-format off
-    {"keep", OPT_INT, AT(keep), "4", 0, 4096, NULL, "first layers that are never left out (published 4)", "always_keep"},
-    {"p", OPT_REAL, AT(p), "0.5", 0, 1, NULL, "chance of leaving a layer out; with schedule=linear that of the last (published 0.5)", NULL},
-    {"schedule", OPT_ENUM, AT(schedule), "uniform", 0, 0, "uniform|linear", "the same chance for all layers behind the kept ones, or rising from 0 to p", NULL},
-    {"unit", OPT_ENUM, AT(unit), "sequence", 0, 0, "sequence|batch", "lots are drawn for each sequence, or once for the batch (published)", NULL},
-    {"use", OPT_ENUM, AT(use), "full", 0, 0, "full|budget", "in use: all layers (published), or target_ratio of the cells", NULL},
-    {"scale", OPT_BOOL, AT(scale), "false", 0, 0, NULL, "use=full: increments times the share of steps in which their layer was trained", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "use=budget: whole-block ratio, executed cells / all cells", "target_ratio"},
-    {"mask", OPT_ENUM, AT(mask), "same", 0, 0, "same|random|linear", "use=budget: lots for each token, by the schedule of training; one chance for all layers; rising with depth", NULL},
-    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys of skipped tokens are written, or only executed tokens are keys", NULL},
-    {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse", "compute all rows while training, or only those that run", NULL},
+    {"keep", OPT_INT, AT(keep), "4", 0, 4096, NULL,
+     "first layers that are never dropped (published 4)", "always_keep"},
+    {"p", OPT_REAL, AT(p), "0.5", 0, 1, NULL,
+     "drop probability of a layer; with schedule=linear that of the last (published 0.5)", NULL},
+    {"schedule", OPT_ENUM, AT(schedule), "uniform", 0, 0, "uniform|linear",
+     "one drop probability for all layers after the kept ones, or rising from 0 to p", NULL},
+    {"unit", OPT_ENUM, AT(unit), "sequence", 0, 0, "sequence|batch",
+     "draws are made per sequence, or once for the batch (published)", NULL},
+    {"use", OPT_ENUM, AT(use), "full", 0, 0, "full|budget",
+     "at inference: all layers (published), or target_ratio of the cells", NULL},
+    {"scale", OPT_BOOL, AT(scale), "false", 0, 0, NULL,
+     "use=full: increments are multiplied by the share of steps in which their layer ran in "
+     "training", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
+     "use=budget: whole-block ratio, executed cells / all cells", "target_ratio"},
+    {"mask", OPT_ENUM, AT(mask), "same", 0, 0, "same|random|linear",
+     "use=budget: random draws per token, with the training schedule; one probability for all "
+     "layers; rising with depth", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
+     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+    {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
+     "compute all rows while training, or only those that run", NULL},
     // clang-format on
 };
 
 enum { M_ACTIVE, M_SKIP, M_GATE };
 static const struct metric stochastic_metrics[] = {
     [M_ACTIVE] = {"active_layers", "layers", "layers that a token runs", METRIC_STEP},
-    [M_SKIP] = {"skip_chance", "", "chance of being left out", METRIC_LAYER},
-    [M_GATE] = {"gate", "", "1 = run", METRIC_CELL},
+    [M_SKIP] = {"skip_chance", "", "drop probability", METRIC_LAYER},
+    [M_GATE] = {"gate", "", "1 = executed", METRIC_CELL},
 };
 
 static const struct stochastic_opts *opts_of(const struct route *r)
@@ -67,7 +82,7 @@ static int schedule_of(const struct stochastic_opts *o, int in_training)
     return o->mask == MASK_LINEAR ? SCHEDULE_LINEAR : SCHEDULE_UNIFORM;
 }
 
-/* The schedule's weight of layer l, 1 at most. */
+/* The schedule's factor for layer l, at most 1. */
 static double shape_at(const struct route *r, int l, int schedule)
 {
     int keep = (int)opts_of(r)->keep, M = r->L - keep;
@@ -76,7 +91,7 @@ static double shape_at(const struct route *r, int l, int schedule)
     return schedule == SCHEDULE_UNIFORM || M < 2 ? 1 : (double)(l - keep) / (M - 1);
 }
 
-/* A linear schedule never leaves its first layer out, so one more always runs. */
+/* A linear schedule never drops its first layer, so one more always runs. */
 static int least_depth(const struct route *r)
 {
     const struct stochastic_opts *o = opts_of(r);
@@ -89,10 +104,10 @@ static int stochastic_init(struct route *r, struct err *e)
     const struct stochastic_opts *o = opts_of(r);
     if (o->keep >= r->L)
         return err_set(e, DS_ERANGE,
-                       "stochastic.keep=%lld leaves no layer of model.layers=%d to leave out",
+                       "stochastic.keep=%lld leaves no layer of model.layers=%d to drop",
                        (long long)o->keep, r->L);
     if (o->scale && o->use == USE_BUDGET)
-        return err_set(e, DS_EUSAGE, "stochastic.scale=true is for stochastic.use=full");
+        return err_set(e, DS_EUSAGE, "stochastic.scale=true needs stochastic.use=full");
     return o->use == USE_FULL ? 0
                               : route_check_target(o->target_ratio, least_depth(r), r->L,
                                                    "stochastic.target_ratio", e);
@@ -124,7 +139,7 @@ static double skipped_at(const struct route *r, int schedule, double c)
     return sum;
 }
 
-/* The factor on the schedule that leaves out (1 - target) L layers on average. */
+/* The factor on the schedule that drops (1 - target) L layers on average. */
 static double factor_of(const struct route *r)
 {
     const struct stochastic_opts *o = opts_of(r);
@@ -155,7 +170,8 @@ static void stochastic_begin(struct route *r)
     s->runs = 0;
 }
 
-/* In training the lot is the sequence's and changes from step to step; in use it hangs on the token and its place. */
+/* A training draw belongs to the sequence and changes from step to step; at inference it depends on
+ * the token and its position. */
 static int is_run(const struct route *r, int l, int i)
 {
     const struct stochastic *s = r->state;
@@ -167,7 +183,7 @@ static int is_run(const struct route *r, int l, int i)
                                      (uint32_t)l, place) >= s->skip[l];
 }
 
-/* What a layer added in training, on average. */
+/* Multiplies each increment by its layer's expected gate in training. */
 static void scale_gates(const struct route *r, int l, struct plan *out)
 {
     const struct stochastic_opts *o = opts_of(r);
@@ -216,8 +232,8 @@ static int stochastic_set(struct route *r, const char *key, double value, struct
 
 const struct route_ops route_stochastic = {
     .name = "stochastic",
-    .summary =
-        "control: stochastic depth, layers left out by lot in training; used whole or at a budget",
+    .summary = "control: stochastic depth, random layers dropped in training; inference whole or "
+               "at a budget",
     .paper = "Deep Networks with Stochastic Depth (2016)",
     .flags = ROUTE_GATED | ROUTE_CONTROL | ROUTE_SOFT,
     .opts_size = sizeof(struct stochastic_opts),

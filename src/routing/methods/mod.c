@@ -1,13 +1,14 @@
-/* mod: Mixture of Depths (Raposo et al. 2024).  Every k-th block takes only a share of the tokens of a document, those
- * with the highest router logits; their increment is multiplied by a gate made from the same logit.
+/* mod: Mixture of Depths (Raposo et al. 2024).  Every k-th block runs only a share of a document's
+ * tokens, those with the highest router logits; their increment is multiplied by a gate computed
+ * from the same logit.
  *
- *   r = w . x  (x: block input)        training: k = max(1, floor(capacity n)) highest r of each document
- *   y = x + g(r) f(x)                  g = r, sigmoid(r) or 2 sigmoid(r);  the rank itself has no gradient
+ *   r = w . x  (x: block input)    training: k = max(1, floor(capacity n)) highest r of a document
+ *   y = x + g(r) f(x)              g = r, sigmoid(r) or 2 sigmoid(r);  the rank has no gradient
  *
- * A rank needs the whole document.  Use compares, token by token:
- *   router     r > 0, taught by a binary cross-entropy of r to membership in the top k
- *   predictor  p(x) > 0, a small network on the detached x, taught the same; the model never feels it
- *   threshold  r > the stored quantile of r at the capacity; nothing is added to the loss */
+ * A rank needs the whole document.  Inference decides token by token:
+ *   router     r > 0, trained with the binary cross-entropy of r to membership in the top k
+ *   predictor  p(x) > 0, a small network on the detached x, trained in the same way
+ *   threshold  r > the stored quantile of r at the capacity; adds nothing to the loss */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,71 +31,119 @@ struct mod_opts {
 };
 
 struct mod {
-    int first, routed; /* the first routed layer; how many there are */
-    int nets;          /* the router, and perhaps a predictor        */
+    int first, routed; /* first routed layer; number of routed layers */
+    int nets;          /* 1: the router; 2: and a predictor */
     struct scorer net[NETS];
     struct quantiles table[NETS];
-    const struct stream *stream; /* of the present pass */
+    const struct stream *stream; /* of the current pass */
     struct arena rows;
     real *logit[NETS];   /* (L,R) */
-    real *noise;         /* (L,R) ranked and compared in their place, or NULL */
-    uint8_t *target;     /* (L,R) 1 = among the top k                         */
-    uint8_t *is_known;   /* (L) the ranks of this pass were made              */
-    uint8_t *want;       /* (R)                                               */
-    real *weight, *push; /* (R) of the plan; gradient by logits               */
-    struct tally *tally; /* (L) of this pass                                  */
+    real *noise;         /* (L,R) ranked and compared in place of the logits, or NULL */
+    uint8_t *target;     /* (L,R) 1 = among the top k */
+    uint8_t *is_known;   /* (L) the ranks of this pass were computed */
+    uint8_t *want;       /* (R) */
+    real *weight, *push; /* (R) the plan's weights; d loss / d logit */
+    struct tally *tally; /* (L) of this pass */
     double nan;
 };
 
 #define AT(field) offsetof(struct mod_opts, field)
 static const struct opt mod_opts_table[] = {
     // clang-format off
-    {"capacity", OPT_REAL, AT(capacity), "0.125", 0, 1, NULL, "share of a document's tokens that a routed block takes", "mod_capacity"},
-    {"every", OPT_INT, AT(every), "2", 1, 4096, NULL, "every k-th block is routed, the others take all tokens", "router_skip_blocks"},
-    {"first", OPT_INT, AT(first), "-1", -1, 4095, NULL, "first routed block; -1 = every - 1 (blocks 1, 3, 5, ... of every=2)", NULL},
-    {"gate", OPT_ENUM, AT(gate), "sigmoid", 0, 0, SCORE_GATES, "multiplier of a block's increment: r as in the paper; sigmoid(r); 2 sigmoid(r), near 1 at first, for transfer", NULL},
-    {"stochastic", OPT_BOOL, AT(stochastic), "false", 0, 0, NULL, "control: Gaussian noise is ranked in place of the router's logits, in training and in use; mod.causal is not read", NULL},
-    {"causal", OPT_ENUM, AT(causal), "predictor", 0, 0, "router|predictor|threshold", "decisions of use: r > 0, taught by a loss on the router (paper's first way); a predictor's logit > 0 (its second); r above its stored quantile", NULL},
-    {"aux_weight", OPT_REAL, AT(aux_weight), "0.01", 0, 1000, NULL, "causal=router: weight of the router's cross-entropy to the ranks, mean over tokens and blocks (published: 0.01, and 1, which hurts small models)", "mod.router_aux_loss_weight"},
-    {"predictor_weight", OPT_REAL, AT(predictor_weight), "0.01", 0, 1000, NULL, "causal=predictor: weight of its cross-entropy, mean over tokens and blocks (published: 1 and 0.01)", "mod.causal_router_loss_weight"},
-    {"predictor_only", OPT_BOOL, AT(predictor_only), "false", 0, 0, NULL, "everything but the predictors is held: to train them on a finished model (train.init)", NULL},
-    {"width", OPT_INT, AT(width), "0", 0, 65536, NULL, "hidden units of a predictor; 0 = half of model.dim", NULL},
-    {"balance_weight", OPT_REAL, AT(balance_weight), "0", 0, 1000, NULL, "weight of (mean sigmoid(r) - k/T)^2, mean over blocks (published: 0.01, counted 0.0001); a rank needs none", "mod_aux_loss_weight"},
-    {"z_weight", OPT_REAL, AT(z_weight), "1e-4", 0, 1000, NULL, "weight of mean r^2, mean over blocks", "mod.z_loss_weight"},
-    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL, "routers and predictors read x / rms(x), not x", NULL},
-    {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "all|plan", "keys of a routed block: every token, or only those it takes", NULL},
-    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of the stored quantiles", NULL},
-    {"init_std", OPT_REAL, AT(init_std), "0.02", 0, 100, NULL, "routers and predictors start with this deviation", NULL},
+    {"capacity", OPT_REAL, AT(capacity), "0.125", 0, 1, NULL,
+     "share of a document's tokens that run a routed block", "mod_capacity"},
+    {"every", OPT_INT, AT(every), "2", 1, 4096, NULL,
+     "every k-th block is routed; the others run all tokens", "router_skip_blocks"},
+    {"first", OPT_INT, AT(first), "-1", -1, 4095, NULL,
+     "first routed block; -1 = every - 1 (blocks 1, 3, 5, ... of every=2)", NULL},
+    {"gate", OPT_ENUM, AT(gate), "sigmoid", 0, 0, SCORE_GATES,
+     "factor on a block's increment: r as in the paper; sigmoid(r); 2 sigmoid(r), near 1 at "
+     "initialisation, for transfer", NULL},
+    {"stochastic", OPT_BOOL, AT(stochastic), "false", 0, 0, NULL,
+     "control: ranks Gaussian noise in place of the router's logits, in training and at inference; "
+     "mod.causal is ignored", NULL},
+    {"causal", OPT_ENUM, AT(causal), "predictor", 0, 0, "router|predictor|threshold",
+     "inference-time decisions: r > 0, trained by a loss on the router (paper's first way); a "
+     "predictor's logit > 0 (its second); r above its stored quantile", NULL},
+    {"aux_weight", OPT_REAL, AT(aux_weight), "0.01", 0, 1000, NULL,
+     "causal=router: weight of the router's cross-entropy to the ranks, mean over tokens and "
+     "blocks (published: 0.01, and 1, which hurts small models)", "mod.router_aux_loss_weight"},
+    {"predictor_weight", OPT_REAL, AT(predictor_weight), "0.01", 0, 1000, NULL,
+     "causal=predictor: weight of its cross-entropy, mean over tokens and blocks (published: 1 and "
+     "0.01)", "mod.causal_router_loss_weight"},
+    {"predictor_only", OPT_BOOL, AT(predictor_only), "false", 0, 0, NULL,
+     "freezes everything but the predictors, to train them on a finished model (train.init)", NULL},
+    {"width", OPT_INT, AT(width), "0", 0, 65536, NULL,
+     "hidden units of a predictor; 0 = half of model.dim", NULL},
+    {"balance_weight", OPT_REAL, AT(balance_weight), "0", 0, 1000, NULL,
+     "weight of (mean sigmoid(r) - k/T)^2, mean over blocks (published: 0.01, effectively 0.0001); "
+     "ranks need none", "mod_aux_loss_weight"},
+    {"z_weight", OPT_REAL, AT(z_weight), "1e-4", 0, 1000, NULL,
+     "weight of mean r^2, mean over blocks", "mod.z_loss_weight"},
+    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL,
+     "routers and predictors read x / rms(x), not x", NULL},
+    {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "all|plan",
+     "keys in a routed block: every token, or only those that run it", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "decay of the stored quantiles", NULL},
+    {"init_std", OPT_REAL, AT(init_std), "0.02", 0, 100, NULL,
+     "standard deviation of the routers' and predictors' initial weights", NULL},
     // clang-format on
 };
 
-// clang-format off
-enum { M_LOSS, M_ACCURACY, M_BASE, M_SHARE, M_BALANCE, M_Z, M_NAN, M_MEAN, M_SD, M_GATE_MEAN, M_SELECTED, M_CAUSAL, M_PRECISION,
-       M_RECALL, M_F1, M_BAR, M_SCORE, M_TAU, M_GATE, M_TOPK, M_ROUTER };
-// clang-format on
+enum {
+    M_LOSS,
+    M_ACCURACY,
+    M_BASE,
+    M_SHARE,
+    M_BALANCE,
+    M_Z,
+    M_NAN,
+    M_MEAN,
+    M_SD,
+    M_GATE_MEAN,
+    M_SELECTED,
+    M_CAUSAL,
+    M_PRECISION,
+    M_RECALL,
+    M_F1,
+    M_BAR,
+    M_SCORE,
+    M_TAU,
+    M_GATE,
+    M_TOPK,
+    M_ROUTER,
+};
 static const struct metric mod_metrics[] = {
     // clang-format off
-    [M_LOSS] = {"causal_loss", "nats", "cross-entropy of the causal decision's logit to membership in the top k", METRIC_STEP},
-    [M_ACCURACY] = {"causal_accuracy", "", "share of cells where the causal decision agrees with the rank", METRIC_STEP},
-    [M_BASE] = {"causal_base_rate", "", "what always saying the commoner answer would score", METRIC_STEP},
-    [M_SHARE] = {"causal_share", "", "share of tokens that routed blocks would take in use", METRIC_STEP},
+    [M_LOSS] = {"causal_loss", "nats",
+     "cross-entropy of the causal decision's logit to membership in the top k", METRIC_STEP},
+    [M_ACCURACY] = {"causal_accuracy", "",
+     "share of cells where the causal decision agrees with the rank", METRIC_STEP},
+    [M_BASE] = {"causal_base_rate", "",
+     "accuracy of always predicting the majority class", METRIC_STEP},
+    [M_SHARE] = {"causal_share", "",
+     "share of tokens that routed blocks would run at inference", METRIC_STEP},
     [M_BALANCE] = {"balance_loss", "", "(mean sigmoid(r) - k/T)^2, unweighted", METRIC_STEP},
     [M_Z] = {"z_loss", "", "mean r^2, unweighted", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "router logits that are NaN: they rank last", METRIC_STEP},
-    [M_MEAN] = {"router_mean", "", "mean of the router's logit", METRIC_LAYER},
-    [M_SD] = {"router_sd", "", "standard deviation of the router's logit", METRIC_LAYER},
-    [M_GATE_MEAN] = {"gate_mean", "", "mean gate of the tokens that were taken", METRIC_LAYER},
-    [M_SELECTED] = {"selected", "", "share of tokens that the rank takes", METRIC_LAYER},
-    [M_CAUSAL] = {"causal_share", "", "share of tokens that the block would take in use", METRIC_LAYER},
-    [M_PRECISION] = {"causal_precision", "", "of those taken in use, share that the rank takes too", METRIC_LAYER},
-    [M_RECALL] = {"causal_recall", "", "of those that the rank takes, share taken in use", METRIC_LAYER},
+    [M_NAN] = {"nan_scores", "", "NaN router logits: they rank last", METRIC_STEP},
+    [M_MEAN] = {"router_mean", "", "mean router logit", METRIC_LAYER},
+    [M_SD] = {"router_sd", "", "standard deviation of the router logit", METRIC_LAYER},
+    [M_GATE_MEAN] = {"gate_mean", "", "mean gate of executed tokens", METRIC_LAYER},
+    [M_SELECTED] = {"selected", "", "share of tokens that the rank selects", METRIC_LAYER},
+    [M_CAUSAL] = {"causal_share", "",
+     "share of tokens that the block would run at inference", METRIC_LAYER},
+    [M_PRECISION] = {"causal_precision", "",
+     "share of the tokens run at inference that the rank selects too", METRIC_LAYER},
+    [M_RECALL] = {"causal_recall", "",
+     "share of the tokens selected by rank that are run at inference", METRIC_LAYER},
     [M_F1] = {"causal_f1", "", "harmonic mean of precision and recall", METRIC_LAYER},
-    [M_BAR] = {"threshold", "", "logit above which the block is taken in use", METRIC_LAYER},
-    [M_SCORE] = {"score", "", "logit that decides in use: the router's, the predictor's, or noise", METRIC_CELL},
-    [M_TAU] = {"threshold", "", "threshold it was compared with", METRIC_CELL},
-    [M_GATE] = {"gate", "", "sigmoid of the router's logit", METRIC_CELL},
+    [M_BAR] = {"threshold", "", "logit above which the block runs at inference", METRIC_LAYER},
+    [M_SCORE] = {"score", "",
+     "logit that decides at inference: the router's, the predictor's, or noise", METRIC_CELL},
+    [M_TAU] = {"threshold", "", "threshold that the score is compared with", METRIC_CELL},
+    [M_GATE] = {"gate", "", "sigmoid of the router logit", METRIC_CELL},
     [M_TOPK] = {"topk", "", "1 = among the k highest of its document", METRIC_CELL},
-    [M_ROUTER] = {"router", "", "the router's logit", METRIC_CELL},
+    [M_ROUTER] = {"router", "", "router logit", METRIC_CELL},
     // clang-format on
 };
 
@@ -124,7 +173,7 @@ static int has_predictor(const struct route *r)
     return opts_of(r)->causal == CAUSAL_PREDICTOR && !opts_of(r)->stochastic;
 }
 
-/* ---- start and end ---- */
+/* ---- set-up ---- */
 
 static int check(const struct route *r, int first, struct err *e)
 {
@@ -134,15 +183,17 @@ static int check(const struct route *r, int first, struct err *e)
                        "mod.every=%lld routes no block: the first is %d of model.layers=%d",
                        (long long)o->every, first, r->L);
     if (o->predictor_only && !has_predictor(r))
-        return err_set(e, DS_EUSAGE,
-                       "mod.predictor_only=true needs mod.causal=predictor, and no lot");
-    if (has_predictor(r) && o->predictor_weight <= 0)
-        return err_set(e, DS_ERANGE, "mod.causal=predictor needs mod.predictor_weight > 0");
-    if (o->causal == CAUSAL_ROUTER && !o->stochastic && o->aux_weight <= 0)
         return err_set(
-            e, DS_ERANGE,
-            "mod.causal=router needs mod.aux_weight > 0, or r > 0 says nothing of the rank; "
-            "mod.causal=threshold does without");
+            e, DS_EUSAGE,
+            "mod.predictor_only=true needs mod.causal=predictor and mod.stochastic=false");
+    if (has_predictor(r) && o->predictor_weight <= 0)
+        return err_set(e, DS_ERANGE,
+                       "mod.predictor_weight: must be greater than 0 with mod.causal=predictor");
+    if (o->causal == CAUSAL_ROUTER && !o->stochastic && o->aux_weight <= 0)
+        return err_set(e, DS_ERANGE,
+                       "mod.aux_weight: must be greater than 0 with mod.causal=router, as nothing "
+                       "else teaches "
+                       "r > 0 the rank; mod.causal=threshold needs none");
     return 0;
 }
 
@@ -173,7 +224,7 @@ static int mod_init(struct route *r, struct err *e)
     if (rc < 0)
         return rc;
     s->routed = (r->L - 1 - s->first) / (int)o->every + 1;
-    /* the routers are held too: ranks that move cannot be learnt afterwards */
+    /* routers are frozen too: a predictor cannot learn ranks that keep changing */
     for (int i = 0; o->predictor_only && i < r->params->n; i++)
         r->params->p[i].train = 0;
     for (int k = 0; k < s->nets && rc == 0; k++)
@@ -181,7 +232,7 @@ static int mod_init(struct route *r, struct err *e)
     return rc;
 }
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(const struct route *r, struct arena *a, size_t R)
 {
     struct mod *s = mod_of(r);
@@ -233,7 +284,7 @@ static size_t cell_of(const struct route *r, int l, int i)
     return (size_t)l * (size_t)r->pass.R + (size_t)i;
 }
 
-/* What is ranked, and what is compared in use. */
+/* The scores that are ranked, and those compared at inference. */
 static const real *ranked(const struct route *r, int l)
 {
     const struct mod *s = mod_of(r);
@@ -271,7 +322,7 @@ static double capacity_of(const struct route *r)
                                                               : opts_of(r)->capacity;
 }
 
-/* Above this a token is taken in use. */
+/* At inference a token runs when its score is above this. */
 static double threshold_of(struct route *r, int l)
 {
     const struct mod_opts *o = opts_of(r);
@@ -306,7 +357,7 @@ static void mod_begin(struct route *r)
         quantiles_begin(&s->table[k]);
 }
 
-/* Rows of layer l that run, into want. */
+/* Sets want: the rows of layer l that run. */
 static void choose(struct route *r, int l, double tau)
 {
     struct mod *s = mod_of(r);
@@ -322,7 +373,7 @@ static void choose(struct route *r, int l, double tau)
     }
 }
 
-/* Gates of the rows that run, from their logits. */
+/* Sets the gates of executed rows from their logits. */
 static void set_gates(const struct route *r, int l, struct plan *out)
 {
     const real *logit = mod_of(r)->logit[ROUTER] + cell_of(r, l, 0);
@@ -334,7 +385,7 @@ static void set_gates(const struct route *r, int l, struct plan *out)
     }
 }
 
-/* The plan from what is wanted; a row that is skipped, or runs because it was told to, gives its gate no gradient. */
+/* Builds the plan from want.  A skipped or forced row gives its gate no gradient. */
 static void make_plan(struct route *r, int l, struct plan *out, int all_rows)
 {
     struct mod *s = mod_of(r);
@@ -377,7 +428,7 @@ static void block_metrics(struct route *r, int l)
     r->metric[M_SELECTED][l] = r->metric[M_CAUSAL][l] = 1;
 }
 
-/* A document that a cache goes on with has no rank: its head is not here. */
+/* A continued document has no rank, as its beginning is not in this pass. */
 static void record_cells(struct route *r, int l, double tau)
 {
     const struct mod *s = mod_of(r);
@@ -393,7 +444,7 @@ static void record_cells(struct route *r, int l, double tau)
     }
 }
 
-/* A block that is not routed takes every token that the pass does not forbid. */
+/* A block that is not routed runs every token that the pass does not force off. */
 static void decide_block(struct route *r, int l, struct plan *out, int all_rows)
 {
     struct mod *s = mod_of(r);
@@ -433,7 +484,8 @@ static void mod_decide(struct route *r, int l, struct plan *out, const struct st
         quantiles_note(&s->table[k], l, s->logit[k] + cell_of(r, l, 0), r->pass.R);
 }
 
-/* A gradient check holds the rows: the router follows the stream, the predictor reads again what it read. */
+/* A gradient check fixes the rows: the router reads the residual stream anew, the predictor its
+ * original input. */
 static void mod_regate(struct route *r, int l, struct plan *out)
 {
     struct mod *s = mod_of(r);
@@ -446,7 +498,7 @@ static void mod_regate(struct route *r, int l, struct plan *out)
     set_gates(r, l, out);
 }
 
-/* The step's metrics stay those of the training pass. */
+/* Step metrics describe the training pass. */
 static void mod_finish(struct route *r, const struct stream *st)
 {
     const struct mod *s = mod_of(r);
@@ -464,14 +516,14 @@ static void mod_finish(struct route *r, const struct stream *st)
 
 /* ---- penalties ---- */
 
-/* The ranks that layer l is held against, NULL when they were not made. */
+/* The ranks that layer l is trained against; NULL when they were not computed. */
 static const uint8_t *target_of(const struct route *r, int l)
 {
     const struct mod *s = mod_of(r);
     return s->is_known[l] ? s->target + cell_of(r, l, 0) : NULL;
 }
 
-/* Weights of one layer's penalties on the logits of this network. */
+/* Weights of one layer's penalties on this network's logits. */
 static struct membership_loss price_of(const struct route *r, int net)
 {
     const struct mod_opts *o = opts_of(r);
@@ -504,7 +556,8 @@ static void mod_aux(struct route *r, struct losses *x)
     r->metric[M_Z][0] = z;
 }
 
-/* Penalties reach the logits of all rows, gates those of the rows that ran.  The model never feels the predictor. */
+/* Penalties reach the logits of all rows, gate gradients only executed rows.  The predictor's input
+ * is detached. */
 static void mod_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
                            struct stream *st)
 {
@@ -547,9 +600,10 @@ static int mod_ready(const struct route *r, const struct pass *pass, struct err 
         return 0;
     for (int l = s->first; l < r->L && !opts_of(r)->stochastic; l += (int)opts_of(r)->every)
         if (!quantiles_known(table_of(r), l))
-            return err_set(e, DS_EUSAGE,
-                           "block %d has no thresholds for capacity=%g: depthscope calibrate MODEL",
-                           l, capacity);
+            return err_set(
+                e, DS_EUSAGE,
+                "mod: block %d has no thresholds for capacity=%g; run depthscope calibrate MODEL",
+                l, capacity);
     return 0;
 }
 
@@ -569,8 +623,7 @@ static double mod_flops(const struct route *r, int l)
 
 const struct route_ops route_mod = {
     .name = "mod",
-    .summary =
-        "mixture of depths: every other block takes the tokens that its router ranks highest",
+    .summary = "mixture of depths: every other block runs the tokens that its router ranks highest",
     .paper = "Mixture-of-Depths (2024), arXiv 2404.02258",
     .flags = ROUTE_GATED | ROUTE_GRAD | ROUTE_TOPK | ROUTE_CAPACITY | ROUTE_SOFT,
     .opts_size = sizeof(struct mod_opts),

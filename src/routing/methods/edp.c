@@ -1,9 +1,12 @@
-/* edp: Elastic-Depth Pretraining.  A token runs a block when its own recent motion through the layers is above
- * the block's threshold; else it is carried on unchanged.
+/* edp: Elastic-Depth Pretraining.  A token runs a block when its own recent motion through the
+ * layers is above the block's threshold; otherwise the block passes it on unchanged.
  *
- *   z = signal of the executed blocks so far, standardised per layer      p = sigmoid((z - tau_l) / T)
+ *   z = signal of the executed blocks so far, standardised per layer    p = sigmoid((z - tau_l) / T)
  *   g = 1 if always on, fewer than two blocks executed, or max_skip in a row; else [z > tau_l]
- *   value = hard gate, gradient = that of p (straight-through); T is the bandwidth of the kernel that estimates
+ *
+ * The gate's value is hard, its gradient that of p (straight-through).  T is the bandwidth of the
+ * kernel that estimates
+ *
  *   d/dtau E[L] = - density(tau) * E[L_run - L_skip | z = tau]
  *
  * history=literal is the published rule, kept to show its limit cycle. */
@@ -37,72 +40,121 @@ struct edp_opts {
 
 struct edp {
     struct signal sig;
-    int gated;               /* M: layers that may be skipped                       */
-    int tau, weight, budget; /* params                                              */
+    int gated;               /* M: gated layers */
+    int tau, weight, budget; /* params */
     struct standardiser std;
     struct stepcode code;
     struct gates gates;
-    double *depth;    /* (R) layers run; soft: sum of gates                  */
-    real *price;      /* (R) d aux / d gate, the same for all gates of a row */
-    real *sorted;     /* (R)                                                 */
-    double *quantile; /* (L) of this step                                    */
-    double ratio;     /* executed cells / all, of this step                  */
+    double *depth;    /* (R) executed layers; soft: sum of gates */
+    real *price;      /* (R) d aux / d gate, equal for all gates of a row */
+    real *sorted;     /* (R) */
+    double *quantile; /* (L) of this step */
+    double ratio;     /* executed cells / all cells of this step */
 };
 
 #define AT(field) offsetof(struct edp_opts, field)
 static const struct opt edp_opts_table[] = {
     // clang-format off
-    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", "early_layers"},
-    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", "late_layers"},
-    {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned", "first order; second order (scalar); vector second difference; that plus a learned map of all five", NULL},
-    {"history", OPT_ENUM, AT(history), "held", 0, 0, "held|literal", "velocities of executed blocks, held through skips; or the published rule", NULL},
-    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "learned|fixed|quantile", "per layer: learned straight-through; constant; tracking the quantile that meets the target", NULL},
-    {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL, "in standard deviations of the signal (literal: raw)", NULL},
-    {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL, "bandwidth of the soft gate, in the signal's units", NULL},
-    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to every threshold (what-if)", NULL},
-    {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES, "vector added where a token lands after skips; at every gated layer by skipped FLOPs; by layer; none", NULL},
-    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL, "a run is forced after so many skips in a row", "max_skip_layers"},
-    {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES, "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
-    {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL, "weight of the penalty", "lambda_sparsity"},
-    {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL, "share of the run over which the penalty ramps up", "sparsity_warmup_fraction"},
-    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES, "integral control of a common threshold offset; dual variable in the loss; |ratio - target| in the loss; none", NULL},
-    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL, "whole-block ratio: executed cells / all cells, always-on layers included", "target_compute_ratio target_ratio"},
-    {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL, "weight of budget=loss; bound of budget=dual", "lambda_budget"},
-    {"budget_rate", OPT_REAL, AT(budget_rate), "0.5", 0, 100, NULL, "gain of the controller per step", NULL},
-    {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL, "share of the run over which the target falls from 1 to target_ratio", NULL},
-    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan", "keys and values of skipped tokens are written, or only executed tokens are keys", NULL},
-    {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|sparse", "all rows computed with gates 0/1 (no training saving); or only those that run, plus probes", NULL},
-    {"probe_rate", OPT_REAL, AT(probe_rate), "0.1", 0, 1, NULL, "train=sparse: chance that a skipped row is run for its gate's gradient (weight 1/rate)", NULL},
-    {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL, "gate gradients also flow into the states that made the signal", NULL},
-    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of running means, deviations and quantiles", NULL},
-    {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL, "logistic noise on the score in training, in temperatures: 1 draws the gate from its soft value, so that every layer goes on seeing every kind of token", NULL},
-    {"noise_until", OPT_REAL, AT(noise_until), "0.7", 0, 1, NULL, "share of the run over which the noise falls to 0; in use there is none", NULL},
-    {"ablation", OPT_STRING, AT(ablation), "", 0, 0, NULL, "label of an ablation, for tables and figures", NULL},
+    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL,
+     "first layers that every token runs", "early_layers"},
+    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL,
+     "last layers that every token runs", "late_layers"},
+    {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned",
+     "first difference; second difference (scalar); vector second difference; that plus a learned "
+     "linear map of all five", NULL},
+    {"history", OPT_ENUM, AT(history), "held", 0, 0, "held|literal",
+     "velocities of executed blocks, kept through skips; or the published rule", NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "learned|fixed|quantile",
+     "per layer: learned straight-through; constant; following the quantile that meets the target",
+     NULL},
+    {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL,
+     "in standard deviations of the signal (history=literal: raw)", NULL},
+    {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL,
+     "bandwidth of the soft gate, in units of the signal", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
+     "added to every threshold (what-if)", NULL},
+    {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES,
+     "vector added where a token runs again after skips; at every gated layer by skipped FLOPs; by "
+     "layer; none", NULL},
+    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL,
+     "a cell is forced after this many consecutive skips", "max_skip_layers"},
+    {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES,
+     "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
+    {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL,
+     "weight of the penalty", "lambda_sparsity"},
+    {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL,
+     "share of the run over which the penalty rises to its weight", "sparsity_warmup_fraction"},
+    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES,
+     "integral control of a common threshold offset; dual variable in the loss; |ratio - target| "
+     "in the loss; none", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
+     "whole-block ratio: executed cells / all cells, including always-on layers",
+     "target_compute_ratio target_ratio"},
+    {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL,
+     "weight of budget=loss; bound of budget=dual", "lambda_budget"},
+    {"budget_rate", OPT_REAL, AT(budget_rate), "0.5", 0, 100, NULL,
+     "gain of the controller per step", NULL},
+    {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL,
+     "share of the run over which the target falls from 1 to target_ratio", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
+     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+    {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|sparse",
+     "all rows are computed with gates 0/1 (no saving in training); or only executed rows, plus "
+     "probes", NULL},
+    {"probe_rate", OPT_REAL, AT(probe_rate), "0.1", 0, 1, NULL,
+     "train=sparse: probability that a skipped row is computed for its gate's gradient (weight "
+     "1/rate)", NULL},
+    {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
+     "gate gradients also flow into the states behind the signal", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
+     "decay of running means, deviations and quantiles", NULL},
+    {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL,
+     "logistic noise on the score in training, in temperatures: at 1 the gate is a draw from its "
+     "soft value, so every layer keeps seeing every kind of token", NULL},
+    {"noise_until", OPT_REAL, AT(noise_until), "0.7", 0, 1, NULL,
+     "share of the run over which the noise falls to 0; inference has none", NULL},
+    {"ablation", OPT_STRING, AT(ablation), "", 0, 0, NULL,
+     "label of an ablation, for tables and figures", NULL},
     // clang-format on
 };
 
-// clang-format off
-enum { M_TARGET, M_OFFSET, M_MU, M_CODES, M_THRESHOLD, M_MEAN, M_SD, M_FORCED, M_PUSH, M_SCORE, M_CELL_TAU, M_GATE, M_V, M_S,
-       M_A, M_CELL_FORCED };
-// clang-format on
+enum {
+    M_TARGET,
+    M_OFFSET,
+    M_MU,
+    M_CODES,
+    M_THRESHOLD,
+    M_MEAN,
+    M_SD,
+    M_FORCED,
+    M_PUSH,
+    M_SCORE,
+    M_CELL_TAU,
+    M_GATE,
+    M_V,
+    M_S,
+    M_A,
+    M_CELL_FORCED,
+};
 static const struct metric edp_metrics[] = {
     // clang-format off
-    [M_TARGET] = {"target_ratio", "", "whole-block ratio aimed at now", METRIC_STEP},
+    [M_TARGET] = {"target_ratio", "", "current target of the whole-block ratio", METRIC_STEP},
     [M_OFFSET] = {"budget_offset", "sd", "common threshold offset of the controller", METRIC_STEP},
     [M_MU] = {"budget_dual", "nats", "dual variable of the budget", METRIC_STEP},
-    [M_CODES] = {"codes_used", "", "rows of the step table reached in this step", METRIC_STEP},
-    [M_THRESHOLD] = {"threshold", "sd", "threshold in force", METRIC_LAYER},
+    [M_CODES] = {"codes_used", "", "rows of the step-code table used in this step", METRIC_STEP},
+    [M_THRESHOLD] = {"threshold", "sd", "current threshold", METRIC_LAYER},
     [M_MEAN] = {"signal_mean", "", "running mean of the signal", METRIC_LAYER},
     [M_SD] = {"signal_sd", "", "running standard deviation of the signal", METRIC_LAYER},
-    [M_FORCED] = {"forced_rate", "", "share of rows run by rule, not by signal", METRIC_LAYER},
+    [M_FORCED] = {"forced_rate", "", "share of rows that were forced to run", METRIC_LAYER},
     [M_PUSH] = {"threshold_grad", "", "gradient of the threshold", METRIC_LAYER},
-    [M_SCORE] = {"score", "sd", "standardised signal that the gate compared", METRIC_CELL},
-    [M_CELL_TAU] = {"threshold", "sd", "threshold it was compared with", METRIC_CELL},
+    [M_SCORE] = {"score", "sd", "standardised signal that the gate compares", METRIC_CELL},
+    [M_CELL_TAU] = {"threshold", "sd", "threshold that the score is compared with", METRIC_CELL},
     [M_GATE] = {"gate", "", "soft gate sigmoid((score - threshold) / T)", METRIC_CELL},
     [M_V] = {"velocity", "", "relative size of the last executed increment", METRIC_CELL},
-    [M_S] = {"speed_change", "", "change of velocity between the last two executed blocks", METRIC_CELL},
+    [M_S] = {"speed_change", "",
+     "change of velocity between the last two executed blocks", METRIC_CELL},
     [M_A] = {"acceleration", "", "relative size of the change of increment", METRIC_CELL},
-    [M_CELL_FORCED] = {"forced", "", "1 = run by rule", METRIC_CELL},
+    [M_CELL_FORCED] = {"forced", "", "1 = forced to run", METRIC_CELL},
     // clang-format on
 };
 
@@ -132,13 +184,13 @@ static int is_literal(const struct route *r)
     return opts_of(r)->history == HISTORY_LITERAL;
 }
 
-/* Layers that a token runs at the least: the rule forces more than those always on. */
+/* Minimum number of layers per token: always-on layers and those that the rule forces. */
 static int least_depth(const struct route *r)
 {
     int runs = 0, in_row = 0;
     for (int l = 0; l < r->L; l++) {
-        int held = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
-        int run = edp_always_on(r, l) || held;
+        int forced = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
+        int run = edp_always_on(r, l) || forced;
         runs += run;
         in_row = run ? 0 : in_row + 1;
     }
@@ -160,9 +212,11 @@ static int check(const struct route *r, struct err *e)
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
         return err_set(
             e, DS_ERANGE,
-            "edp.train=sparse with learned thresholds needs edp.probe_rate > 0: a skipped "
-            "row has no gradient otherwise");
-    /* without a controller the target is only a wish, and 'literal' shows what its rule does */
+            "edp.probe_rate=%g: must be greater than 0 with edp.train=sparse and learned "
+            "thresholds, as a skipped row has no other gradient",
+            o->probe_rate);
+    /* Without a controller nothing enforces the target; history=literal then shows what its rule
+     * does. */
     return o->budget == BUDGET_OFF
                ? 0
                : route_check_target(o->target_ratio, least_depth(r), r->L, "edp.target_ratio", e);
@@ -253,7 +307,7 @@ static void edp_begin(struct route *r)
             opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
 }
 
-/* Threshold of layer l in force, in the units of z. */
+/* Current threshold of layer l, in units of z. */
 static double tau_of(const struct route *r, int l)
 {
     const struct edp_opts *o = opts_of(r);
@@ -304,8 +358,8 @@ static void count_features(struct route *r, int l)
             standardiser_add(&s->std, l, signal_at(&s->sig, l, r->pass.R, i));
 }
 
-/* Must this row run whatever its signal says?  1 by rule, 0 no. */
-static int by_rule(const struct route *r, int l, int i)
+/* Must this row run whatever its signal? */
+static int must_run(const struct route *r, int l, int i)
 {
     const struct edp *s = edp_of(r);
     if (edp_always_on(r, l))
@@ -316,7 +370,7 @@ static int by_rule(const struct route *r, int l, int i)
 static void decide_row(struct route *r, int l, int i, double tau, const struct standard *t)
 {
     struct edp *s = edp_of(r);
-    gates_decide(&s->gates, r, l, i, by_rule(r, l, i), score_of(r, l, i, t), tau,
+    gates_decide(&s->gates, r, l, i, must_run(r, l, i), score_of(r, l, i, t), tau,
                  opts_of(r)->temperature);
     stepcode_choose(&s->code, l, r->pass.R, i, s->gates.want[i], !edp_always_on(r, l),
                     s->gates.skipped[i], s->gates.in_row[i]);
@@ -334,7 +388,7 @@ static void record_cells(struct route *r, int l, double tau)
         r->cell[M_CELL_FORCED][cell] = s->gates.forced[cell];
         r->cell[M_GATE][cell] = s->gates.forced[cell] ? s->gates.want[i] : s->gates.soft[cell];
         if (edp_always_on(r, l) || (!is_literal(r) && s->sig.runs[i] < 2))
-            continue; /* no comparison was made */
+            continue; /* nothing was compared */
         r->cell[M_SCORE][cell] = s->gates.score[cell];
         r->cell[M_CELL_TAU][cell] = (real)tau;
     }
@@ -362,7 +416,7 @@ static void layer_metrics(struct route *r, int l, double tau, const struct stand
     r->metric[M_FORCED][l] = forced / (R > 0 ? R : 1);
 }
 
-/* A gradient check replays the signals; only the parameters of the gate itself move it. */
+/* A gradient check replays the signals; only the gate's own parameters change it. */
 static void edp_regate(struct route *r, int l, struct plan *out)
 {
     struct edp *s = edp_of(r);
@@ -373,7 +427,8 @@ static void edp_regate(struct route *r, int l, struct plan *out)
                     opts_of(r)->temperature);
 }
 
-/* The quantile of this step's scores that would meet the target if none were forced; the budget does the rest. */
+/* The quantile of this step's scores that would meet the target if no cell were forced; the budget
+ * controller corrects for those. */
 static double step_quantile(struct route *r, int l)
 {
     const struct edp_opts *o = opts_of(r);
@@ -424,7 +479,7 @@ static void edp_finish(struct route *r, const struct stream *st)
     struct edp *s = edp_of(r);
     (void)st;
     if (r->pass.kind != PASS_TRAIN)
-        return; /* the step's metrics stay those of the training pass */
+        return; /* step metrics describe the training pass */
     s->ratio = gates_ratio(&s->gates, r->pass.R);
     r->metric[M_TARGET][0] =
         budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
@@ -467,7 +522,8 @@ static void attach(struct route *r, int l, int i, double dz, const struct standa
     signal_bwd(&edp_of(r)->sig, l, i, df, st);
 }
 
-/* d loss / d tau = - sum over rows of dgate p (1-p) / T; the same with features for the score's weights. */
+/* d loss / d tau = - sum over rows of dgate p (1-p) / T; times the features for the score's
+ * weights. */
 static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
                            struct stream *st)
 {
@@ -503,9 +559,9 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
         dw[l * FEATURES + k] += (real)g.weight[k];
 }
 
-/* Thresholds learn how layers differ; how much runs in all is the controller's.  Else the loss, which likes more
- * compute, would pull their common level away from under it. */
-static void hold_level(struct route *r)
+/* Thresholds learn how layers differ, and the controller sets how much runs in total.  Without this
+ * the loss, which prefers more compute, would drag the common level against the controller. */
+static void fix_mean_threshold(struct route *r)
 {
     struct edp *s = edp_of(r);
     real *tau = value_of(r, s->tau);
@@ -516,7 +572,7 @@ static void hold_level(struct route *r)
         tau[l] += edp_always_on(r, l) ? 0 : (real)(initial_tau(r) - mean);
 }
 
-static void follow_quantiles(struct route *r)
+static void track_quantiles(struct route *r)
 {
     struct edp *s = edp_of(r);
     real *tau = value_of(r, s->tau);
@@ -536,9 +592,9 @@ static void edp_update(struct route *r)
     real *budget = value_of(r, s->budget);
     double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
     if (o->threshold == THRESHOLD_QUANTILE)
-        follow_quantiles(r);
+        track_quantiles(r);
     if (o->threshold == THRESHOLD_LEARNED && o->budget == BUDGET_OFFSET)
-        hold_level(r);
+        fix_mean_threshold(r);
     standardiser_update(&s->std, o->ema);
     if (o->budget == BUDGET_OFFSET)
         budget[0] =
@@ -563,7 +619,8 @@ static int edp_set(struct route *r, const char *key, double value, struct err *e
     return rc;
 }
 
-/* Norms of increment, state and difference, one dot product: about 8 C; the map is small. */
+/* About 8 C for the norms of increment, state and difference and one dot product; the linear map is
+ * small. */
 static double edp_flops(const struct route *r, int l)
 {
     return edp_always_on(r, l) ? 0 : 8.0 * r->C + 4.0 * FEATURES;

@@ -1,13 +1,16 @@
-/* dtf: Dynamic Transformer.  Layers in pairs: an even one, the decision layer, runs for every token; how much it moved a
- * token, against what a small network foresaw and what is usual, is the token's surprise G (routing/surprise.h); the odd
- * one, the dynamic layer, runs where G is high, its increment times G.
+/* dtf: Dynamic Transformer.  Layers come in pairs.  The even one, the decision layer, runs for
+ * every token; how much it moved the token, compared with a small network's prediction and a
+ * running average, is the token's surprise G (routing/surprise.h).  The odd one, the dynamic layer,
+ * runs where G is high, with its increment multiplied by G.
  *
- *   orig = h[l-1], post = h[l]      dx = post - orig      guess = net(orig) (prior=ffn) or net(post of the row before)
- *   D_st = mean dx^2                D_ch = mean (guess - dx)^2 = mean (post - prior)^2, prior = orig + guess
+ *   orig = h[l-1], post = h[l], dx = post - orig
+ *   guess = net(orig) (prior=ffn) or net(post of the previous row) (prior=transition)
+ *   D_st = mean dx^2,  D_ch = mean (guess - dx)^2 = mean (post - prior)^2,  prior = orig + guess
  *
- * G depends on the past alone, only its rank does not: training takes the k highest of a document, use those above a stored
- * quantile.  The network learns from D_ch with post held; the four scalars of a layer learn through G of the rows that run,
- * and (detach=false) so do both blocks and the network. */
+ * G is causal, its rank is not: training takes the k highest of a document, inference those above a
+ * stored quantile.  The network learns from D_ch with post detached; the four scalars of a layer
+ * learn through the G of executed rows and, with detach=false, so do both blocks and the
+ * network. */
 #include <math.h>
 #include <string.h>
 
@@ -36,91 +39,166 @@ struct dtf_opts {
     struct surprise_schedule betas;
 };
 
-/* P pairs; pair p has the layers 2p and 2p + 1.  A last decision layer without a partner decides nothing and has no
- * network. */
+/* Pair p of P has the layers 2p and 2p + 1.  A last decision layer without a partner decides
+ * nothing and has no network. */
 struct dtf {
     int pairs;
     struct change change;
     struct surprise_params scalars; /* (P) */
     struct choice choice;
-    struct standardiser std; /* of D_st, when normalised                              */
-    struct surprise *seen;   /* (R) of the present layer */
-    double *scale;           /* (P) factor on D                               */
-    double price;            /* weight of one pair's prior loss in this step  */
-    double nan;              /* scores that were no number, in this pass      */
+    struct standardiser std; /* of D_st, with normalise=true */
+    struct surprise *seen;   /* (R) surprise in the current layer */
+    double *scale;           /* (P) factor on D */
+    double price;            /* weight of one pair's prior loss in this step */
+    double nan;              /* NaN scores in this pass */
 };
 
 #define AT(field) offsetof(struct dtf_opts, field)
 static const struct opt dtf_opts_table[] = {
     // clang-format off
-    {"capacity", OPT_REAL, AT(capacity), "0.5", 0, 1, NULL, "share of a document's tokens that a dynamic layer runs (thesis 0.5, code of the README 0.125)", "dtf_capacity"},
-    {"score", OPT_ENUM, AT(score), "g", 0, 0, "g|ce|cu|d_st|random", "what is ranked: G; S_CE or S_CU alone (the gate then too); controls: size of the update, by lot", NULL},
-    {"gate", OPT_ENUM, AT(gate), "g", 0, 0, "g|one", "increments are multiplied by G; or not: a control that shows what the gate itself does", NULL},
-    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "quantile|fixed", "training by rank and use by the stored quantile; or both by g_threshold, which keeps no capacity", NULL},
-    {"g_threshold", OPT_REAL, AT(g_threshold), "0.75", 0, 1, NULL, "threshold=fixed: a token runs where its score is above; 0.75 is G without surprise", NULL},
-    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL, "added to thresholds of use, in standard deviations of the score (what-if)", NULL},
-    {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "plan|all", "only executed tokens are keys, or keys and values of skipped ones are written too", NULL},
-    {"prior", OPT_ENUM, AT(prior), "ffn", 0, 0, "ffn|transition", "the network guesses a token's update from its own state before; or from the last token's state after (STT)", NULL},
-    {"prior_input", OPT_ENUM, AT(prior_input), "held", 0, 0, "held|attached", "the prior loss trains the network alone; or (published) the state it reads too, which runs after its own update: from scratch states grew without bound", NULL},
-    {"prior_factor", OPT_REAL, AT(prior_factor), "0.0625", 1e-4, 16, NULL, "inner width of the network over model.dim, rounded up to even (thesis best 0.0625, code of the README 0.25)", "prior_ffn_intermediate_size_factor"},
-    {"prior_std", OPT_REAL, AT(prior_std), "0.02", 1e-9, 10, NULL, "deviation of the network's initial weights", NULL},
-    {"prior_lr", OPT_REAL, AT(prior_lr), "0.1", 0, 1e6, NULL, "factor on the network's learning rate, beside train.router_lr (thesis: 1e-3 where the scalars have 1e-2)", NULL},
-    {"prior_weight", OPT_REAL, AT(prior_weight), "0.05", 0, 1000, NULL, "weight of the prior loss, MSE(prior, post held)", "prior_loss_weight"},
-    {"prior_weight_final", OPT_REAL, AT(prior_weight_final), "0.05", 0, 1000, NULL, "where that weight goes over prior_decay_steps, in a line", NULL},
-    {"prior_decay_steps", OPT_INT, AT(prior_decay_steps), "0", 0, 1e12, NULL, "steps until prior_weight_final; 0: prior_weight throughout", NULL},
-    {"reduce", OPT_ENUM, AT(reduce), "mean", 0, 0, "mean|sum", "prior losses of the layers: mean (thesis) or sum (code of the README)", NULL},
-    {"ma_window", OPT_INT, AT(ma_window), "100", 1, 65536, NULL, "tokens of the moving average of D_st, the present one included", "ma_window"},
-    {"pad", OPT_ENUM, AT(pad), "history", 0, 0, "history|replicate", "a document's first averages: over what there is; or (thesis) its first token stands in for what is missing", NULL},
-    {"beta_ce", OPT_REAL, AT(beta_ce), "-0.3", -50, 50, NULL, "initial sharpness of S_CE before softplus (thesis -0.3, README -0.5)", "beta_ce_init"},
-    {"beta_cu", OPT_REAL, AT(beta_cu), "-0.6", -50, 50, NULL, "initial sharpness of S_CU before softplus (thesis -0.6, README -0.8)", "beta_cu_init"},
-    {"o_ce", OPT_REAL, AT(o_ce), "1.025", 1e-9, 1e9, NULL, "initial offset of CE; its logarithm is what is learned (thesis 1.025, README 1.0)", "o_ce_init o_ce"},
-    {"m_cu", OPT_REAL, AT(m_cu), "1.1", 1e-9, 1e9, NULL, "initial factor on the average in CU; its logarithm is what is learned (thesis 1.1, README 1.2)", "m_cu_init m_cu"},
-    {"learn_beta_ce", OPT_BOOL, AT(learn_beta_ce), "true", 0, 0, NULL, "beta_ce is learned", "learn_beta_ce"},
-    {"learn_beta_cu", OPT_BOOL, AT(learn_beta_cu), "true", 0, 0, NULL, "beta_cu is learned", "learn_beta_cu"},
+    {"capacity", OPT_REAL, AT(capacity), "0.5", 0, 1, NULL,
+     "share of a document's tokens that a dynamic layer runs (thesis 0.5, published code 0.125)",
+     "dtf_capacity"},
+    {"score", OPT_ENUM, AT(score), "g", 0, 0, "g|ce|cu|d_st|random",
+     "what is ranked: G; S_CE or S_CU alone (also as the gate); controls: size of the update, "
+     "random", NULL},
+    {"gate", OPT_ENUM, AT(gate), "g", 0, 0, "g|one",
+     "increments are multiplied by G; or not, a control that isolates the effect of the gate",
+     NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "quantile|fixed",
+     "ranks in training and the stored quantile at inference; or g_threshold in both, which keeps "
+     "no capacity", NULL},
+    {"g_threshold", OPT_REAL, AT(g_threshold), "0.75", 0, 1, NULL,
+     "threshold=fixed: a token runs when its score is above; without surprise G is 0.75", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
+     "added to inference thresholds, in standard deviations of the score (what-if)", NULL},
+    {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "plan|all",
+     "only executed tokens are keys, or skipped tokens write keys and values too", NULL},
+    {"prior", OPT_ENUM, AT(prior), "ffn", 0, 0, "ffn|transition",
+     "the network predicts a token's update from its own state before; or from the previous "
+     "token's state after (STT)", NULL},
+    {"prior_input", OPT_ENUM, AT(prior_input), "held", 0, 0, "held|attached",
+     "the prior loss trains the network alone; or (published) also its input state, which then "
+     "follows its own update: from scratch states grew without bound", NULL},
+    {"prior_factor", OPT_REAL, AT(prior_factor), "0.0625", 1e-4, 16, NULL,
+     "inner width of the network / model.dim, rounded up to even (thesis best 0.0625, published "
+     "code 0.25)", "prior_ffn_intermediate_size_factor"},
+    {"prior_std", OPT_REAL, AT(prior_std), "0.02", 1e-9, 10, NULL,
+     "standard deviation of the network's initial weights", NULL},
+    {"prior_lr", OPT_REAL, AT(prior_lr), "0.1", 0, 1e6, NULL,
+     "factor on the network's learning rate, on top of train.router_lr (thesis: 1e-3 with 1e-2 for "
+     "the scalars)", NULL},
+    {"prior_weight", OPT_REAL, AT(prior_weight), "0.05", 0, 1000, NULL,
+     "weight of the prior loss, MSE(prior, detached post)", "prior_loss_weight"},
+    {"prior_weight_final", OPT_REAL, AT(prior_weight_final), "0.05", 0, 1000, NULL,
+     "value that the weight reaches linearly over prior_decay_steps", NULL},
+    {"prior_decay_steps", OPT_INT, AT(prior_decay_steps), "0", 0, 1e12, NULL,
+     "steps until prior_weight_final; 0: prior_weight throughout", NULL},
+    {"reduce", OPT_ENUM, AT(reduce), "mean", 0, 0, "mean|sum",
+     "prior loss over layers: mean (thesis) or sum (published code)", NULL},
+    {"ma_window", OPT_INT, AT(ma_window), "100", 1, 65536, NULL,
+     "tokens in the moving average of D_st, including the current one", "ma_window"},
+    {"pad", OPT_ENUM, AT(pad), "history", 0, 0, "history|replicate",
+     "averages at a document's start: over the tokens so far; or (thesis) its first token fills "
+     "the window", NULL},
+    {"beta_ce", OPT_REAL, AT(beta_ce), "-0.3", -50, 50, NULL,
+     "initial sharpness of S_CE before softplus (thesis -0.3, published code -0.5)",
+     "beta_ce_init"},
+    {"beta_cu", OPT_REAL, AT(beta_cu), "-0.6", -50, 50, NULL,
+     "initial sharpness of S_CU before softplus (thesis -0.6, published code -0.8)",
+     "beta_cu_init"},
+    {"o_ce", OPT_REAL, AT(o_ce), "1.025", 1e-9, 1e9, NULL,
+     "initial offset of CE; its logarithm is learned (thesis 1.025, published code 1.0)",
+     "o_ce_init o_ce"},
+    {"m_cu", OPT_REAL, AT(m_cu), "1.1", 1e-9, 1e9, NULL,
+     "initial factor on the average in CU; its logarithm is learned (thesis 1.1, published code "
+     "1.2)", "m_cu_init m_cu"},
+    {"learn_beta_ce", OPT_BOOL, AT(learn_beta_ce), "true", 0, 0, NULL,
+     "beta_ce is learned", "learn_beta_ce"},
+    {"learn_beta_cu", OPT_BOOL, AT(learn_beta_cu), "true", 0, 0, NULL,
+     "beta_cu is learned", "learn_beta_cu"},
     {"learn_o_ce", OPT_BOOL, AT(learn_o_ce), "true", 0, 0, NULL, "o_ce is learned", "learn_o_ce"},
     {"learn_m_cu", OPT_BOOL, AT(learn_m_cu), "true", 0, 0, NULL, "m_cu is learned", "learn_m_cu"},
-    {"beta_schedule", OPT_ENUM, AT(betas.kind), "learned", 0, 0, SURPRISE_SCHEDULES, "betas are learned; or go from start to end (published: 0.3 to 6 after 1000 steps; 0.1 to 100 after 100)", "beta_schedule.type"},
-    {"beta_ce_start", OPT_REAL, AT(betas.ce_start), "0.3", -50, 1000, NULL, "scheduled beta_ce, before softplus, up to the end of the warm-up", "beta_schedule.beta_ce_start"},
-    {"beta_ce_end", OPT_REAL, AT(betas.ce_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_ce_end"},
-    {"beta_cu_start", OPT_REAL, AT(betas.cu_start), "0.3", -50, 1000, NULL, "the same of beta_cu", "beta_schedule.beta_cu_start"},
-    {"beta_cu_end", OPT_REAL, AT(betas.cu_end), "6", -50, 1000, NULL, "and at the end of training", "beta_schedule.beta_cu_end"},
-    {"beta_warmup_steps", OPT_INT, AT(betas.warmup), "1000", 0, 1e12, NULL, "steps before scheduled betas begin to move", "beta_schedule.warmup_steps"},
-    {"detach", OPT_BOOL, AT(detach), "false", 0, 0, NULL, "G's gradient stops at D: it trains the four scalars, but neither blocks nor network", NULL},
-    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL, "D is divided by a running mean of D_st per layer, which frees the betas of its scale", NULL},
-    {"g_weight", OPT_REAL, AT(g_weight), "0", 0, 1000, NULL, "price on the mean of G over all cells (published for STT: 0.001)", NULL},
-    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "memory of thresholds and running means", NULL},
+    {"beta_schedule", OPT_ENUM, AT(betas.kind), "learned", 0, 0, SURPRISE_SCHEDULES,
+     "betas are learned; or go from start to end (published: 0.3 to 6 after 1000 steps; 0.1 to 100 "
+     "after 100)", "beta_schedule.type"},
+    {"beta_ce_start", OPT_REAL, AT(betas.ce_start), "0.3", -50, 1000, NULL,
+     "scheduled beta_ce, before softplus, until the end of the warm-up",
+     "beta_schedule.beta_ce_start"},
+    {"beta_ce_end", OPT_REAL, AT(betas.ce_end), "6", -50, 1000, NULL,
+     "scheduled beta_ce at the end of training", "beta_schedule.beta_ce_end"},
+    {"beta_cu_start", OPT_REAL, AT(betas.cu_start), "0.3", -50, 1000, NULL,
+     "scheduled beta_cu, before softplus, until the end of the warm-up",
+     "beta_schedule.beta_cu_start"},
+    {"beta_cu_end", OPT_REAL, AT(betas.cu_end), "6", -50, 1000, NULL,
+     "scheduled beta_cu at the end of training", "beta_schedule.beta_cu_end"},
+    {"beta_warmup_steps", OPT_INT, AT(betas.warmup), "1000", 0, 1e12, NULL,
+     "steps before scheduled betas change", "beta_schedule.warmup_steps"},
+    {"detach", OPT_BOOL, AT(detach), "false", 0, 0, NULL,
+     "G's gradient stops at D: it trains the four scalars, but not the blocks or the network",
+     NULL},
+    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL,
+     "D is divided by a running mean of D_st per layer, so that betas do not depend on its scale",
+     NULL},
+    {"g_weight", OPT_REAL, AT(g_weight), "0", 0, 1000, NULL,
+     "penalty on the mean of G over all cells (published for STT: 0.001)", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
+     "decay of running thresholds and means", NULL},
     // clang-format on
 };
 
-// clang-format off
-enum { M_PRIOR_LOSS, M_PRIOR_WEIGHT, M_NAN, M_S_CE, M_S_CU, M_G, M_G_SD, M_BETA_CE, M_BETA_CU, M_O_CE, M_M_CU, M_ERROR,
-       M_SELECTED, M_THRESHOLD, M_CELL_SCORE, M_CELL_THRESHOLD, M_CELL_GATE, M_CELL_TOPK, M_CELL_S_CE, M_CELL_S_CU,
-       M_CELL_D_ST, M_CELL_D_CH };
-// clang-format on
+enum {
+    M_PRIOR_LOSS,
+    M_PRIOR_WEIGHT,
+    M_NAN,
+    M_S_CE,
+    M_S_CU,
+    M_G,
+    M_G_SD,
+    M_BETA_CE,
+    M_BETA_CU,
+    M_O_CE,
+    M_M_CU,
+    M_ERROR,
+    M_SELECTED,
+    M_THRESHOLD,
+    M_CELL_SCORE,
+    M_CELL_THRESHOLD,
+    M_CELL_GATE,
+    M_CELL_TOPK,
+    M_CELL_S_CE,
+    M_CELL_S_CU,
+    M_CELL_D_ST,
+    M_CELL_D_CH,
+};
 static const struct metric dtf_metrics[] = {
     // clang-format off
-    [M_PRIOR_LOSS] = {"prior_loss", "", "mean square error of the prior networks, over layers as in the loss", METRIC_STEP},
-    [M_PRIOR_WEIGHT] = {"prior_weight", "", "its weight in the loss now", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "scores that were no number", METRIC_STEP},
-    [M_S_CE] = {"s_ce", "", "mean S_CE: the change was not foreseen to be small", METRIC_LAYER},
-    [M_S_CU] = {"s_cu", "", "mean S_CU: the change was above the usual", METRIC_LAYER},
+    [M_PRIOR_LOSS] = {"prior_loss", "",
+     "mean squared error of the prior networks, reduced over layers as in the loss", METRIC_STEP},
+    [M_PRIOR_WEIGHT] = {"prior_weight", "", "current weight of the prior loss", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN scores", METRIC_STEP},
+    [M_S_CE] = {"s_ce", "", "mean S_CE: the change was not predicted to be small", METRIC_LAYER},
+    [M_S_CU] = {"s_cu", "", "mean S_CU: the change was above its moving average", METRIC_LAYER},
     [M_G] = {"g", "", "mean surprise gate G", METRIC_LAYER},
     [M_G_SD] = {"g_sd", "", "standard deviation of G over tokens", METRIC_LAYER},
     [M_BETA_CE] = {"beta_ce", "", "sharpness of S_CE before softplus", METRIC_LAYER},
     [M_BETA_CU] = {"beta_cu", "", "sharpness of S_CU before softplus", METRIC_LAYER},
     [M_O_CE] = {"o_ce", "", "offset of CE", METRIC_LAYER},
     [M_M_CU] = {"m_cu", "", "factor on the moving average in CU", METRIC_LAYER},
-    [M_ERROR] = {"prior_error", "", "mean D_ch: square error of the prior network", METRIC_LAYER},
-    [M_SELECTED] = {"selected", "", "share of tokens that ran", METRIC_LAYER},
-    [M_THRESHOLD] = {"threshold", "", "what scores are compared with in use", METRIC_LAYER},
-    [M_CELL_SCORE] = {"score", "", "what was ranked", METRIC_CELL},
-    [M_CELL_THRESHOLD] = {"threshold", "", "what it was compared with", METRIC_CELL},
+    [M_ERROR] = {"prior_error", "", "mean D_ch: squared error of the prior network", METRIC_LAYER},
+    [M_SELECTED] = {"selected", "", "share of executed tokens", METRIC_LAYER},
+    [M_THRESHOLD] = {"threshold", "",
+     "threshold that scores are compared with at inference", METRIC_LAYER},
+    [M_CELL_SCORE] = {"score", "", "score that is ranked", METRIC_CELL},
+    [M_CELL_THRESHOLD] = {"threshold", "",
+     "threshold that the score is compared with", METRIC_CELL},
     [M_CELL_GATE] = {"gate", "", "G", METRIC_CELL},
     [M_CELL_TOPK] = {"topk", "", "1 = chosen by rank over the whole document", METRIC_CELL},
     [M_CELL_S_CE] = {"s_ce", "", "expected-change term", METRIC_CELL},
     [M_CELL_S_CU] = {"s_cu", "", "unexpected-change term", METRIC_CELL},
     [M_CELL_D_ST] = {"d_st", "", "mean square of the decision layer's update", METRIC_CELL},
-    [M_CELL_D_CH] = {"d_ch", "", "mean square of what the prior network missed of it", METRIC_CELL},
+    [M_CELL_D_CH] = {"d_ch", "",
+     "mean square of the prior network's error on that update", METRIC_CELL},
     // clang-format on
 };
 
@@ -145,19 +223,18 @@ static int dtf_always_on(const struct route *r, int l)
     return !is_dynamic(l);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------ */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static int check(const struct route *r, struct err *e)
 {
     const struct dtf_opts *o = opts_of(r);
     if (r->L < 2)
         return err_set(e, DS_ERANGE,
-                       "dtf: model.layers=%d has no dynamic layer (pairs of layers: 2 or more)",
-                       r->L);
+                       "dtf: model.layers=%d: must be at least 2, as layers come in pairs", r->L);
     if (o->threshold == THRESHOLD_FIXED && (o->score == SCORE_D_ST || o->score == SCORE_RANDOM))
         return err_set(e, DS_EUSAGE,
-                       "dtf.threshold=fixed compares surprise with dtf.g_threshold: it needs "
-                       "dtf.score=g, ce or cu, not %s",
+                       "dtf.score=%s: dtf.threshold=fixed compares surprise with dtf.g_threshold; "
+                       "expected g, ce or cu",
                        o->score == SCORE_D_ST ? "d_st" : "random");
     return 0;
 }
@@ -205,10 +282,12 @@ static int dtf_init(struct route *r, struct err *e)
         for (int l = 0; dtf_metrics[k].scope == METRIC_LAYER && l < r->L; l++)
             r->metric[k][l] = (double)NAN;
     rc = add_scalars(r, e);
-    if (rc == 0)
-        rc = change_init(&s->change, r->params, "dtf", &shape, e);
-    if (rc == 0)
-        rc = choice_init(&s->choice, r->params, "dtf", r->L, e);
+    if (rc < 0)
+        return rc;
+    rc = change_init(&s->change, r->params, "dtf", &shape, e);
+    if (rc < 0)
+        return rc;
+    rc = choice_init(&s->choice, r->params, "dtf", r->L, e);
     if (rc == 0 && o->normalise)
         rc = standardiser_init(&s->std, r->params, "dtf", r->L, 1, e);
     return rc;
@@ -239,7 +318,7 @@ static void dtf_begin(struct route *r)
 {
     struct dtf *s = dtf_of(r);
     s->nan = s->price = 0;
-    if (r->pass.kind == PASS_TRAIN) /* a step that was not taken leaves nothing behind */
+    if (r->pass.kind == PASS_TRAIN) /* drops the scores of a skipped step */
         quantiles_begin(&s->choice.quantiles);
     memset(s->change.error, 0, (size_t)s->pairs * sizeof *s->change.error);
     if (r->pass.kind == PASS_TRAIN && opts_of(r)->normalise)
@@ -251,9 +330,9 @@ static size_t dtf_memory(const struct route *r)
     return change_memory(&dtf_of(r)->change);
 }
 
-/* ---- surprise ---------------------------------------------------------------------------------- */
+/* ---- surprise -------------------------------------------------------------------------------- */
 
-/* Does any decision need the network?  Without it, use does not run it. */
+/* Does any decision need the network?  If not, inference does not run it. */
 static int decides_by_guess(const struct route *r)
 {
     const struct dtf_opts *o = opts_of(r);
@@ -297,7 +376,7 @@ static struct surprise surprise_in(const struct route *r, const struct surprise_
     return surprise_of(x, c->d_st[cell], c->d_ch[cell], c->ma[cell]);
 }
 
-/* The inverse of the running mean of D_st: a constant to the gradient. */
+/* The inverse of the running mean of D_st: detached. */
 static double scale_of(struct route *r, int l)
 {
     struct dtf *s = dtf_of(r);
@@ -312,8 +391,8 @@ static double scale_of(struct route *r, int l)
     return mean > 1e-30 ? 1 / mean : 1;
 }
 
-/* G and score of every row. */
-static void judge(struct route *r, int l)
+/* Sets G and the score of every row. */
+static void set_scores(struct route *r, int l)
 {
     const struct dtf_opts *o = opts_of(r);
     struct dtf *s = dtf_of(r);
@@ -345,7 +424,7 @@ static void make_plan(struct route *r, int l, struct plan *out)
 {
     struct dtf *s = dtf_of(r);
     int gates = opts_of(r)->gate == GATE_G, lists_all = r->pass.kind == PASS_MASKED || r->pass.soft;
-    /* gradient checks: every row that is not forced away runs by its gate */
+    /* gradient checks: every row that is not forced off runs with its gate */
     for (int i = 0; gates && r->pass.soft && i < r->pass.R; i++)
         s->choice.want[i] = route_forced(r, l, i) != 0;
     plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R, lists_all);
@@ -368,8 +447,8 @@ static void layer_metrics(struct route *r, int l, const struct plan *p)
     }
     double sd = sqrt(fmax(0, g2 - g * g)), o = exp(x.log_o_ce), m = exp(x.log_m_cu);
     // clang-format off
-    const double value[] = {ce, cu, g, sd, x.beta_ce, x.beta_cu, o, m, s->change.error[l / 2], p->active / n,
-                            s->choice.threshold};
+    const double value[] = {ce, cu, g, sd, x.beta_ce, x.beta_cu, o, m, s->change.error[l / 2],
+                            p->active / n, s->choice.threshold};
     // clang-format on
     for (int k = 0; k <= M_THRESHOLD - M_S_CE; k++)
         r->metric[M_S_CE + k][l] = value[k];
@@ -392,7 +471,7 @@ static void record_cells(struct route *r, int l)
     }
 }
 
-/* A decision layer: all rows but those that are forced away. */
+/* A decision layer: runs all rows except those forced off. */
 static void run_all(struct route *r, int l, struct plan *out)
 {
     struct dtf *s = dtf_of(r);
@@ -415,7 +494,7 @@ static void dtf_decide(struct route *r, int l, struct plan *out, const struct st
     }
     change_measure(&s->change, &r->pass, l / 2, st->h[l - 1], st->h[l], wants_guess(r));
     s->scale[l / 2] = scale_of(r, l);
-    judge(r, l);
+    set_scores(r, l);
     choice_make(&s->choice, r, &rule, l);
     s->nan += s->choice.nan;
     make_plan(r, l, out);
@@ -435,7 +514,7 @@ static void dtf_regate(struct route *r, int l, struct plan *out)
             out->gate[k] = (real)surprise_in(r, &x, l, out->row[k]).g;
 }
 
-/* ---- loss and backward ------------------------------------------------------------------------- */
+/* ---- loss and backward ----------------------------------------------------------------------- */
 
 static double prior_loss(const struct route *r)
 {
@@ -450,7 +529,7 @@ static void dtf_finish(struct route *r, const struct stream *st)
 {
     (void)st;
     if (r->pass.kind != PASS_TRAIN)
-        return; /* the step's metrics stay those of the training pass */
+        return; /* step metrics describe the training pass */
     r->metric[M_PRIOR_LOSS][0] = prior_loss(r);
     r->metric[M_PRIOR_WEIGHT][0] = prior_weight(r);
     r->metric[M_NAN][0] = dtf_of(r)->nan;
@@ -478,7 +557,8 @@ static void dtf_aux(struct route *r, struct losses *x)
         x->aux += o->g_weight * mean_g(r);
 }
 
-/* d loss / d D of every row into the change's, from d loss / d G: of the plan's rows by their gate, of all by the price on G. */
+/* Sets d loss / d D of every row from d loss / d G: the gate gradient of the plan's rows, and the
+ * penalty on G of all rows. */
 static void surprise_back(struct route *r, int l, const struct plan *p, const real *dgate)
 {
     struct dtf *s = dtf_of(r);
@@ -517,7 +597,7 @@ static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const r
                         is_held ? NULL : st->dh[l], orig, post);
 }
 
-/* ---- after the step ---------------------------------------------------------------------------- */
+/* ---- between passes -------------------------------------------------------------------------- */
 
 static void dtf_update(struct route *r)
 {
@@ -552,7 +632,7 @@ static int dtf_set(struct route *r, const char *key, double value, struct err *e
     return route_set_share(&o->capacity, value, "dtf.capacity", e);
 }
 
-/* The network, D_st and D_ch (three and four operations an element), the moving average. */
+/* The network; D_st and D_ch, three and four operations per element; the moving average. */
 static double dtf_flops(const struct route *r, int l)
 {
     const struct change_shape *c = &dtf_of(r)->change.is;
@@ -562,7 +642,7 @@ static double dtf_flops(const struct route *r, int l)
 
 const struct route_ops route_dtf = {
     .name = "dtf",
-    .summary = "Dynamic Transformer: a layer runs where the layer before it surprised",
+    .summary = "Dynamic Transformer: a layer runs for tokens that surprised the one before it",
     .paper = "Dynamic Transformer (2025)",
     .flags = ROUTE_GATED | ROUTE_GRAD | ROUTE_TOPK | ROUTE_CAPACITY | ROUTE_SOFT,
     .opts_size = sizeof(struct dtf_opts),
