@@ -70,7 +70,7 @@ CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 	$(if $(filter Darwin,$(shell uname -s)),-D_DARWIN_C_SOURCE) \
 	$(if $(filter ref,$(BLAS)),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) $(DEP_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
-LDLIBS_ALL := $(DEP_LIBS) $(if $(filter ref,$(BLAS)),,$(BLAS_LIBS)) -lm -pthread $(LDLIBS)
+LDLIBS_ALL := $(DEP_LIBS) $(if $(filter ref,$(BLAS)),,-ldl) -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP
 LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
 
@@ -95,8 +95,9 @@ $(B)/datadir: FORCE
 	@printf '%s\n' '$(DATADIR)' | cmp -s - $@ || printf '%s\n' '$(DATADIR)' >$@
 $(filter $(B)/src/cli/%,$(OBJ)) $(MAIN:%.c=$(B)/%.o): $(B)/datadir
 
-# Only src/cli knows where `make install` puts the data; only tests see Check.
-EXTRA = $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
+# Only src/cli knows where `make install` puts the data; only tests see Check; OpenBLAS is loaded when it is asked for.
+BLAS_DIR := $(patsubst -L%,%,$(firstword $(filter -L%,$(BLAS_LIBS))))
+EXTRA = $(if $(filter src/engine/gemm_blas.c,$<),-DDEPTHSCOPE_BLAS_DIR='"$(BLAS_DIR)"') $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)

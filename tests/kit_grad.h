@@ -4,7 +4,7 @@
 
 #include "kit.h"
 
-/* Of the present weights; m and pass as the check was given them. */
+/* Loss at the current weights; m and pass as given to the check. */
 typedef double kit_objective(struct model *m, struct pass *pass);
 
 /* Five points: the error of the difference itself is far below 1e-7. */

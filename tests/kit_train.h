@@ -53,7 +53,7 @@ static int go(const char *dir, const char *const *more, int resume, int stop, st
     log_to(listen, NULL);
     atomic_store(&asked, 0);
     snprintf(path, sizeof path, "%s/config.yaml", dir);
-    int rc = resume ? train_config_read(&c, path, NULL, 0, e) : make_config(&c, more, e);
+    int rc = resume ? train_config_read(&c, dir, NULL, 0, NULL, e) : make_config(&c, more, e);
     if (rc < 0)
         return rc;
     if (!resume)

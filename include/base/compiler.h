@@ -13,6 +13,7 @@
 #define DS_ADD_OVERFLOW(a, b, out) __builtin_add_overflow(a, b, out)
 #if defined(__x86_64__) || defined(__i386__)
 #define DS_PAUSE() __builtin_ia32_pause()
+#define DS_XGETBV(lo, hi) __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0))
 #else
 #define DS_PAUSE() __asm__ volatile("" ::: "memory")
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "base/nearest.h"
 #include "base/opt.h"
 #include "base/str.h"
 
@@ -35,8 +36,19 @@ enum { CONFIG_KEY_MAX = 200 };
 int config_read_yaml(struct config *c, const char *path, struct err *e) DS_CHECK;
 int config_read_yaml_text(struct config *c, const char *text, size_t n, const char *what,
                           struct err *e) DS_CHECK;
-/* One override: "a.b=v", "--a.b=v", "+a.b=v" (must be new), "++a.b=v", "~a.b" (removes the key and
- * what is below it; "~a.b=v" only that value). Syntax errors: DS_EUSAGE. */
+/* One override of a command line.  This is the only reader of its spellings: "a.b=v", "--a.b=v" and "++a.b=v" set a
+ * key, "+a.b=v" adds a new one, "~a.b" and "~a.b=v" remove one.  "a.b:=v", "a.b+=v" and other spellings are refused
+ * (DS_EUSAGE), never taken for something else. */
+enum override_op { OVERRIDE_SET, OVERRIDE_ADD, OVERRIDE_REMOVE };
+struct override {
+    enum override_op op;
+    char key[CONFIG_KEY_MAX + 1];
+    const char *value; /* in the text; NULL: "~a.b" */
+};
+int override_parse(struct override *o, const char *text, const char *where, struct err *e) DS_CHECK;
+/* 1 when a word of a command line is meant as an override, also one that override_parse refuses. */
+int override_is(const char *word);
+/* Applies one: "~a.b" removes the key and what is below it, "~a.b=v" only that value.  DS_EUSAGE. */
 int config_override(struct config *c, const char *text, const char *where, struct err *e) DS_CHECK;
 int config_set(struct config *c, const char *key, const char *value, const char *where,
                struct err *e) DS_CHECK;
@@ -50,6 +62,8 @@ int config_apply(struct config *c, const struct opt_group *g, void *values, stru
 /* Fails with every unused key, its place, and the nearest key among the groups. DS_EUSAGE. */
 int config_check_unused(const struct config *c, const struct opt_group *const *groups, size_t n,
                         struct err *e) DS_CHECK;
+/* Offers every key and other name of the group. */
+void config_nearest_key(struct nearest *best, const struct opt_group *g);
 /* YAML text of a group's present values, nested by the dots. */
 void config_print_group(struct str *out, const struct opt_group *g, const void *values);
 void config_release(struct config *c);

@@ -4,8 +4,11 @@
 
 #include <stddef.h>
 
-/* 1 when the kernel lists this feature ("avx2", "amx_bf16", "asimd"), else 0. */
+/* 1 when the kernel lists this feature ("avx2", "amx_bf16", "asimd"), else 0.  Without /proc the processor is asked itself. */
 int cpu_has(const char *feature);
+/* " avx avx2 ... ": those of the features that cpu_describe names that the processor says it has and whose registers the
+ * system saves; "" where it cannot be asked. */
+void cpu_ask(char *out, size_t size);
 /* How far kernels may go: the environment's DEPTHSCOPE_CPU=ref|avx2|avx512|amx caps it; a word that is none of these is
  * named in a warning and ignored.  A cap never adds what the processor lacks. */
 enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVX512, CPU_AMX };

@@ -42,6 +42,9 @@ void bug_at(const char *file, int line, const char *fmt, ...) DS_NORETURN DS_PRI
 /* Called first by bug_at and by crash handlers; must be async-signal-safe. NULL = none. */
 void bug_set_restore(void (*restore)(void));
 void bug_run_restore(void);
+/* A failure of the world where none can be returned (scratch memory inside an op): gives the terminal back, writes one line
+ * and ends the program with status 1.  Of several threads that meet the same, one writes. */
+void fatal(const char *fmt, ...) DS_NORETURN DS_PRINTF(1, 2);
 #define BUG_IF(cond, ...)                                                                          \
     do {                                                                                           \
         if (DS_UNLIKELY(cond))                                                                     \

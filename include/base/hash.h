@@ -8,14 +8,17 @@
 
 uint32_t hash_crc32c(uint32_t crc, const void *p, size_t n); /* Castagnoli; start with 0 */
 uint64_t hash64(const void *p, size_t n, uint64_t seed);     /* XXH3, not cryptographic  */
+/* Zero-initialise.  Without memory the hash is "". */
 struct sha256 {
-    uint32_t h[8];
-    uint64_t len;
-    unsigned char buf[64];
+    void *state;
+    int failed;
 };
-void sha256_init(struct sha256 *s);
+void sha256_init(struct sha256 *s); /* also starts over */
 void sha256_add(struct sha256 *s, const void *p, size_t n);
-void sha256_hex(struct sha256 *s, char out[65]); /* ends the hash */
+void sha256_hex(struct sha256 *s, char out[65]); /* ends the hash and releases it */
+void sha256_release(struct sha256 *s);
 int sha256_file(const char *path, char out[65], struct err *e) DS_CHECK;
+/* 16 hex digits that no other call on any machine gives. */
+void hash_random_id(char out[17]);
 
 #endif

@@ -43,9 +43,17 @@ struct correlation {
 };
 struct correlation stat_correlation(const float *x, const float *y, size_t n);
 
-/* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.  Returns the bandwidth;
- * the density integrates to 1 over the whole line. */
-double stat_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density,
-                int points);
+/* The bin of v among `bins` bins of a width from lo.  Rounding may put a value at an edge outside: it belongs to the bin at
+ * that edge. */
+int stat_bin(double v, double lo, double width, int bins);
+
+/* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.  Values can only lie within
+ * [least, most] (infinite: no bound): what a kernel has beyond is reflected, and the density is 0 there.  Returns the
+ * bandwidth; the density integrates to 1 from least to most. */
+struct density_range {
+    double lo, hi, least, most;
+};
+double stat_kde(const double *v, size_t n, double bandwidth, const struct density_range *range,
+                double *density, int points);
 
 #endif

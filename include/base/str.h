@@ -19,7 +19,8 @@ void str_add_bytes(struct str *s, const void *bytes, size_t n);
 void str_add_char(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) DS_PRINTF(2, 3);
 void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
-/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD. */
+/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and what a terminal would hide or obey (utf8_is_hidden) is
+ * escaped, wherever the text goes. */
 void str_add_json(struct str *s, const char *text, size_t n);
 /* Finite number in shortest %.9g-style form; NaN and Inf become null. */
 void str_add_json_num(struct str *s, double x);

@@ -17,6 +17,9 @@ size_t utf8_valid(const char *s, size_t n);
 /* The one code point that is cp in small letters, or as a word begins; cp itself when there is none or it takes several. */
 uint32_t utf8_lower(uint32_t cp);
 uint32_t utf8_title(uint32_t cp);
+/* 1 for what shows nothing itself and changes what is around it: controls, controls of the direction of writing, zero-width
+ * characters, tags, variation selectors, separators of lines and paragraphs. */
+int utf8_is_hidden(uint32_t cp);
 /* Cells of one code point on a terminal: 0, 1, 2 (wcwidth; -1 never returned). */
 int utf8_width(uint32_t cp);
 /* Cells of a sanitised string. */
@@ -29,7 +32,7 @@ int utf8_cells(const char *s, size_t n);
  * <U+XXXX>. */
 void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
 /* In place and without memory: every control, bidi control and invalid byte becomes '?', every
- * newline and tab a space. For messages; a cut character at the end goes too. */
+ * newline and tab a space; zero-width characters, tags and variation selectors are dropped. For messages; a cut character at the end goes too. */
 void utf8_scrub(char *text);
 int utf8_locale_is_utf8(void);
 

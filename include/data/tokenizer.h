@@ -48,6 +48,9 @@ const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe" */
  * tokenizer: it keeps a cache of words. */
 int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                      struct ids *out, struct err *e) DS_CHECK;
+/* Bytes of all texts so far that the vocabulary has no token for, and no unknown token: they are left out, as Hugging Face's
+ * tokenizers and llama.cpp do, and a warning is printed once. */
+uint64_t tokenizer_dropped(const struct tokenizer *t);
 /* The same for text that stands behind a special token: as if both had been encoded at once. */
 int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                         struct ids *out, struct err *e) DS_CHECK;

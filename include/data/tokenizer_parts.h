@@ -36,11 +36,13 @@ struct tokenizer_parts {
     struct token_part *merge; /* .merges: "LEFT RIGHT", first one first; n = 0 of "llama"   */
     size_t merges;
     int32_t bos, eos, unk; /* ids, -1: none.  bos is what texts begin with               */
-    int add_bos, add_space_prefix;
+    int add_bos, add_eos, add_space_prefix;
     /* 1: tokenizer_load gives the same ids from these keys alone.  0: something is in the
      * tokenizer that they cannot say; a file should have `json` too, as tokenizer.huggingface.json,
      * which is read first. */
     int is_exact;
+    /* Why programs that read these keys and not `json` cut some texts otherwise; empty: they do not. */
+    struct str differs;
     const char *json; /* the tokenizer.json that tokenizer_save writes, not terminated */
     size_t json_len;
     struct str text; /* what token, merge and json point into */

@@ -1,16 +1,19 @@
-/* Matrix products behind one seam.  Row-major:  C = alpha * op(A) op(B) + beta * C
+/* Matrix multiplication behind one interface.  Row-major:  C = alpha * op(A) op(B) + beta * C
  * op(A) is (M,K), op(B) is (K,N), C is (M,N); trans != 0 means the stored matrix is the transpose.
  *
- * Formats: GEMM_FP32 multiplies what it is given; GEMM_BF16 rounds both operands to bfloat16 (nearest, ties to even)
- * and adds in fp32; whether subnormal numbers count or are zero is the provider's.  What is stored stays float in both.  The double build knows GEMM_FP32 only.
+ * Formats: GEMM_FP32 multiplies in fp32; GEMM_BF16 rounds both operands to bfloat16 (nearest, ties
+ * to even) and accumulates in fp32; whether subnormals are flushed to zero depends on the provider.
+ * Stored matrices are float in both.  The double build has GEMM_FP32 only.
  *
- * Work is cut into tiles by shape only and each tile is one single-threaded call of the provider, so
- * results are bit-identical at any thread count.
+ * Work is cut into tiles by shape only and each tile is one single-threaded call of the provider,
+ * so results are bit-identical at any thread count.
  *
- * Row promise (all providers but blas; tests/pair/test_gemm.c): every element of C is one chain over k in ascending order, cut
- * at fixed places, so a row of C does not depend on which other rows are in the call, M = 1 included, nor on whether op(B)
- * came packed; avx512 and avx2 also agree with each other to the last bit.  blas picks its kernels by shape and promises nothing about rows (it does
- * differ for small M); it is the default only where no vector provider runs, and in the double build. */
+ * Row guarantee (all providers but blas; tests/pair/test_gemm.c): every element of C is one chain
+ * over k in ascending order, cut at fixed places, so a row of C does not depend on which other rows
+ * are in the call, even with M = 1, nor on whether op(B) is packed; avx512 and avx2 also agree with
+ * each other to the last bit.  blas picks its kernels by shape and guarantees nothing about rows
+ * (they differ for small M); it is the default only where no vector provider runs, and in the
+ * double build. */
 #ifndef DS_ENGINE_GEMM_H
 #define DS_ENGINE_GEMM_H
 
@@ -22,7 +25,7 @@
 
 enum gemm_format { GEMM_FP32, GEMM_BF16 };
 
-/* A matrix as it is stored.  row: stored row i is row[i] of p (gathered while packing), NULL: row i. */
+/* A stored matrix.  row: stored row i is row[i] of p (gathered while packing), NULL: row i. */
 struct operand {
     const real *p;
     int ld, trans;
@@ -31,7 +34,7 @@ struct operand {
 
 struct gemm_provider;
 
-/* op(B) laid out for one provider, so that products which use it again do not lay it out again. */
+/* op(B) laid out for one provider, so that repeated multiplications pack it only once. */
 struct packed {
     const struct gemm_provider *by; /* NULL: nothing is packed */
     int K, N;
@@ -46,43 +49,45 @@ struct gemm_job {
     const struct packed *packed; /* op(B), when not NULL and packed; b is then not read */
     real *C;
     int ldc;
-    const real *bias; /* (N), added to alpha * product; or NULL */
-    /* Called once for each finished tile of C, in the thread that made it, while it is in the cache; or NULL.
-     * The tiles of a product cover C once.  Its edges depend on M, N, K alone. */
+    const real *bias; /* (N), added to alpha * op(A) op(B); or NULL */
+    /* Called once per finished tile of C, in the thread that computed it, while it is in the cache;
+     * or NULL.  The tiles cover C once; their edges depend on M, N, K alone. */
     void (*after)(void *ctx, int m, int n, int rows, int cols);
     void *ctx;
 };
-/* M, N, K of 0 are fine: without an inner dimension the product is zero (bias and after still act). */
+/* M, N or K may be 0; with K = 0 the product is zero (bias and after still apply). */
 void gemm_run(const struct gemm_job *j);
-/* Inside a pool task: the same, single-threaded, in one tile.  With `packed` the columns are n0.. and the inner indices
- * k0.. of the packed matrix: n0 a multiple of GEMM_COLS, k0 of GEMM_DEEP; j->b is not read. */
+/* The same inside a pool task: single-threaded, in one tile.  With `packed`, columns start at n0
+ * and inner indices at k0 of the packed matrix: n0 a multiple of GEMM_COLS, k0 of GEMM_DEEP; j->b
+ * is not read. */
 void gemm_run_inline(const struct gemm_job *j, int k0, int n0);
 enum { GEMM_COLS = 32, GEMM_DEEP = 512 };
-enum { GEMM_CUT = 256 }; /* an inner dimension up to this is one chain for every provider */
+enum { GEMM_CUT = 256 }; /* every provider sums inner dimensions up to this in one chain */
 
-/* Bytes that op(B) takes when packed by the present provider of the format; 0: it does not pack. */
+/* Bytes of op(B) packed by the current provider of the format; 0: it does not pack. */
 size_t gemm_packed_bytes(enum gemm_format format, int K, int N);
-/* Lays out op(B) into memory of that size.  gemm_pack_inline: in a pool task. */
+/* Packs op(B) into memory of that size.  gemm_pack_inline: in a pool task. */
 void gemm_pack(struct packed *out, void *memory, enum gemm_format format, const struct operand *b,
                int K, int N);
 void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
                       const struct operand *b, int K, int N);
-/* How a packed op(B) is held: in the format's own units, or for GEMM_FP32 as bfloat16, in half the bytes.  Products are the
- * same to the last bit where its values are bfloat16. */
+/* Storage of a packed op(B): the format's own units or, for GEMM_FP32, bfloat16 in half the bytes.
+ * Results have the same bits when its values are bfloat16. */
 enum gemm_hold { GEMM_WHOLE, GEMM_NARROW };
-/* Bytes of it; 0: the present provider cannot. */
+/* Its size in bytes; 0: not supported by the current provider. */
 size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int N);
 size_t gemm_size_of(const struct packed *p); /* bytes */
-/* The same in parts, which may come from a file: `memory` for the whole, laid out when every part was given once.  b: columns
- * [n0, n0 + N) and inner indices [k0, k0 + K) of op(B); n0 a multiple of GEMM_COLS, k0 of GEMM_DEEP.  In a pool task. */
+/* Packing in parts, which may come from a file; `memory` is for the whole, and is complete when
+ * every part was given once.  b: columns [n0, n0 + N) and inner indices [k0, k0 + K) of op(B); n0 a
+ * multiple of GEMM_COLS, k0 of GEMM_DEEP.  Call in a pool task. */
 void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_hold hold,
                      int K, int N);
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N);
 
-/* The provider in use for a format: $DEPTHSCOPE_GEMM where it names one, else the first of gemm_providers() that this
- * processor has and DEPTHSCOPE_CPU (base/cpu.h) allows. */
+/* The current provider of a format: the one named by $DEPTHSCOPE_GEMM, else the first of
+ * gemm_providers() that this CPU supports and DEPTHSCOPE_CPU (base/cpu.h) allows. */
 const struct gemm_provider *gemm_provider(enum gemm_format format);
-/* By name; it takes the place of the present one of its format.  What was packed before stays with its own provider. */
+/* Selects the provider of its format by name.  Matrices packed before keep their own provider. */
 int gemm_use(const char *name, struct err *e) DS_CHECK;
 const struct gemm_provider *const *gemm_providers(void); /* NULL-terminated */
 const char *gemm_name(const struct gemm_provider *p);    /* "avx512", "amx", "blas" */
@@ -90,7 +95,7 @@ enum gemm_format gemm_format_of(const struct gemm_provider *p);
 int gemm_available(const struct gemm_provider *p);
 extern const char *const gemm_format_name[2]; /* "fp32", "bf16" */
 
-/* The plain product in fp32. */
+/* Reference implementation in fp32. */
 void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
           const real *B, int ldb, real beta, real *C, int ldc);
 void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,

@@ -1,15 +1,17 @@
 /* Operations as forward/backward pairs.
  *
- * Dims: B batch, T time, R = B*T rows, C channels, H query heads, K key/value heads, D head dim, F ffn
- * width, V vocabulary, N rows of a plan (queries), M rows that are keys.
+ * Dims: B batch, T time, R = B*T rows, C channels, H query heads, K key/value heads, D head dim, F
+ * ffn width, V vocabulary, N rows of a plan (queries), M rows that are keys.
  *
  * Linear maps are in engine/linear.h.
  *
- * Contract: every _bwd ACCUMULATES into every d-argument; a NULL d-pointer means "not wanted".  _bwd may read the
- * forward's inputs, weights and the op's own saved values.  No op allocates from the heap per call beyond per-thread scratch that is
- * kept, none reads globals other than the pool; reductions run in a fixed order whatever the thread count.
- * Any row count from 0 up is valid.  Rows are independent: an output row (and a dx row) has the same bits whichever other
- * rows are in the call, given a product with the row promise of engine/gemm.h.  Derivations: src/engine/MATH.md. */
+ * Contract: every _bwd ACCUMULATES into every d-argument; a NULL d-pointer means "not needed".
+ * _bwd may read the forward's inputs, weights and the op's own saved values.  No op allocates
+ * except per-thread scratch that is kept between calls, and none reads globals other than the pool;
+ * reductions run in a fixed order whatever the thread count.  Any row count from 0 up is valid.
+ * Rows are independent: an output row (and a dx row) has the same bits whichever other rows are in
+ * the call, given a GEMM provider with the row guarantee of engine/gemm.h.  Derivations:
+ * src/engine/MATH.md. */
 #ifndef DS_ENGINE_OPS_H
 #define DS_ENGINE_OPS_H
 
@@ -27,7 +29,7 @@ void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w
                    int N, int C, real eps);
 void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w,
                    const real *mean, const real *rstd, int N, int C);
-/* The same in one pass with the addition before it: u (N,C) = x[row[i]] + f (row NULL: x row i), then y = norm(u).
+/* Addition and norm in one pass: u (N,C) = x[row[i]] + f (row NULL: x row i), then y = norm(u).
  * mean != NULL: LayerNorm with b, else RMSNorm. */
 void add_norm_fwd(real *u, real *y, real *mean, real *rstd, const real *x, const int32_t *row,
                   const real *f, const real *w, const real *b, int N, int C, real eps);
@@ -46,72 +48,83 @@ void gelu_fwd(real *y, const real *x, size_t n);
 void gelu_bwd(real *dx, const real *dy, const real *x, size_t n);
 void gelu_tanh_fwd(real *y, const real *x, size_t n);
 void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n);
-/* The same on one tile (rows x cols, every matrix with leading dim ld), in the calling thread, for gemm's `after`; the
- * backward ones overwrite.  act_tile_bwd: d holds dh and becomes db (SwiGLU: da is written too).  The GELUs read b alone;
- * a and da are then not touched.  The bits are those of the ops above (onto zeros). */
+/* The same on one tile (rows x cols, every matrix with leading dimension ld), in the calling
+ * thread, for gemm's `after`; the backward ones overwrite.  act_tile_bwd: d holds dh and becomes db
+ * (SwiGLU also writes da).  The GELUs read b only and leave a and da untouched.  The bits are those
+ * of the ops above accumulating onto zeros. */
 enum act_kind { ACT_SWIGLU, ACT_GELU, ACT_GELU_TANH };
 void act_tile_fwd(enum act_kind kind, real *h, const real *a, const real *b, int ld, int rows,
                   int cols);
 void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const real *b, int ld,
                   int rows, int cols);
 
-/* Causal attention over a flat list of rows.  Query i may look at keys lo[i] <= j < hi[i] (indices into the key
- * list; both non-decreasing in i) for which on[j] != 0, and always at its own key self[i] (when >= 0).  Sequences
- * of a batch and documents in a sequence are nothing but such ranges.  segs independent segments (batch rows):
- * queries seg_q[s]..seg_q[s+1], their keys seg_k[s]..seg_k[s+1].  Ranges are clipped to the
- * segment's keys; self lies within them.  A query with nothing to look at gives o = 0, lse = -Inf.
- * o, lse and dq of a query have the same bits whether other queries are present, and whether keys that are off are in the
- * list or not; dk and dv agree to rounding.  One exception: with k16 and bf16 both set, a call of few queries (decoding)
- * adds in another order than one of many.
- * Cost follows the ranges (blocks of 32 or 64 queries, cuts of 256 keys); memory does not grow with the square of anything. */
+/* Causal attention over a flat list of rows.  Query i may attend to keys lo[i] <= j < hi[i]
+ * (indices into the key list; both non-decreasing in i) for which on[j] != 0, and always to its own
+ * key self[i] (when >= 0).  Sequences of a batch and documents in a sequence are just such ranges.
+ * There are segs independent segments (batch rows): queries seg_q[s]..seg_q[s+1], keys
+ * seg_k[s]..seg_k[s+1].  Ranges are clipped to the segment's keys, and self is inside them.  A
+ * query without keys gives o = 0, lse = -Inf.
+ *
+ * o, lse and dq of a query have the same bits whichever other queries are in the call and whether
+ * or not disabled keys are in the list; dk and dv agree up to rounding.  One exception: with k16
+ * and bf16 both set, a call with few queries (decoding) sums in another order than one with many.
+ *
+ * Cost follows the ranges (blocks of 32 or 64 queries, cuts of 256 keys); memory is not quadratic
+ * in anything. */
 struct attn {
     int N, M, H, K, D;
     const int32_t *lo, *hi, *self; /* (N) */
     const uint8_t *on;             /* (M) or NULL = all */
     int segs;
     const int32_t *seg_q, *seg_k; /* (segs + 1) */
-    /* Products round their operands to bfloat16; softmax, sums, lse and an own key outside the range stay in real.  The
-     * double build ignores it. */
+    /* GEMMs round their operands to bfloat16; softmax, sums, lse and an own key outside the range
+     * stay in real.  Ignored by the double build. */
     int bf16;
-    /* Forward only: keys and values (M,K,D) held as bfloat16 (a cache); k and v are then NULL.  Without bf16 they count as
-     * the numbers they stand for, to the last bit. */
+    /* Forward only: keys and values (M,K,D) stored as bfloat16 (a cache); k and v are then NULL.
+     * Without bf16 they are used at exactly their stored values. */
     const uint16_t *k16, *v16;
 };
-/* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D); scale 1/sqrt(D).  H % K == 0. */
+/* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D); scale 1/sqrt(D).
+ * H % K == 0. */
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
                    const struct attn *a);
 void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k,
                    const real *v, const real *o, const real *lse, const struct attn *a);
 
-/* x (N,C) = scale * w[id] (+ pos_w[pos]).  pos_w may be NULL. Ids must be < V (checked by the caller). */
+/* x (N,C) = scale * w[id] (+ pos_w[pos]).  pos_w may be NULL. Ids must be < V (checked by the
+ * caller). */
 void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, const real *pos_w,
                real scale, int N, int C);
 void embed_bwd(real *dw, real *dpos_w, const real *dx, const int32_t *id, const int32_t *pos,
                real scale, int N, int C);
 
 /* Rows of a plan. row (N) strictly ascending.  gate may be NULL (= 1). */
-void rows_gather(real *y, const real *x, const int32_t *row, int N,
-                 int C); /* y[i] = x[row[i]]            */
-void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N,
-                      int C); /* y[row[i]] += gate[i] * x[i] */
-void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N,
-              int C);                            /* out[i] = <a[row[i]], b[i]>  */
-void add_into(real *y, const real *x, size_t n); /* y += x */
-/* One pass over the stream: y (R,C) = x, and y[row[i]] += gate[i] * f (N,C) on the plan's rows (ascending). */
+/* y[i] = x[row[i]] */
+void rows_gather(real *y, const real *x, const int32_t *row, int N, int C);
+/* y[row[i]] += gate[i] * x[i] */
+void rows_scatter_add(real *y, const real *x, const int32_t *row, const real *gate, int N, int C);
+/* out[i] = <a[row[i]], b[i]> */
+void rows_dot(real *out, const real *a, const int32_t *row, const real *b, int N, int C);
+/* y += x */
+void add_into(real *y, const real *x, size_t n);
+/* In one pass: y (R,C) = x, and y[row[i]] += gate[i] * f (N,C) on the plan's rows (ascending). */
 void rows_update(real *y, const real *x, const real *f, const int32_t *row, const real *gate, int N,
                  int R, int C);
 
-/* Softmax cross-entropy of logits (N,V), in place: logits become d loss / d logits when `scale` != 0: (p - onehot) * scale * weight[i].
- * nll (N) and entropy (N, of the softmax, nats) may be NULL.  target < 0: no loss, zero gradient.  weight NULL = 1. */
+/* Softmax cross-entropy of logits (N,V).  When `scale` != 0 the logits become d loss / d logits:
+ * (p - onehot) * scale * weight[i].  nll (N) and entropy (N, of the softmax, nats) may be NULL.
+ * target < 0: no loss, zero gradient.  weight NULL = 1. */
 void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll,
                   real *entropy, int N, int V);
 
-/* Distillation at temperature T of logits (N,V): kd (N) = T^2 KL(p || q), p and q the softmax of teacher / T and of student / T,
- * nats.  The teacher's logits become the gradient of scale * kd by the student's (scale 0: they are lost).  target < 0: zero. */
+/* Distillation at temperature T of logits (N,V): kd (N) = T^2 KL(p || q), in nats, with p and q the
+ * softmax of teacher / T and of student / T.  The teacher's logits become the gradient of scale *
+ * kd with respect to the student's (with scale 0 they are destroyed).  target < 0: zero. */
 void distill_fwd_bwd(real *teacher, const real *student, const int32_t *target, real T, real scale,
                      real *kd, int N, int V);
 
-/* Sum of squares in fixed chunks and a fixed tree, double accumulators; count of non-finite values in *bad. */
+/* Sum of squares in fixed chunks and a fixed tree, double accumulators; count of non-finite values
+ * in *bad. */
 double sum_squares(const real *x, size_t n, uint64_t *bad);
 
 #endif

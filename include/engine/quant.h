@@ -1,16 +1,18 @@
-/* Weights of few bits, for use and as a frozen base: blocks along C as in GGML's formats, laid out once for the kernels.
+/* Quantised weights, for inference and as a frozen base: blocks along C as in GGML's formats,
+ * repacked once for the kernels.
  *
  *   Q8_0  blocks of 32: fp16 scale d, int8 q:           w = d q
  *   Q4_0  blocks of 32: fp16 scale d, 4-bit q in 0..15: w = d (q - 8)
  *   Q4_K  blocks of 256: fp16 d, dmin; 8 sub-blocks of 32 with 6-bit scale s and minimum m, 4-bit q:  w = d s q - dmin m
  *   Q5_K  the same with 5-bit q
  *   Q6_K  blocks of 256: fp16 d; 16 sub-blocks of 16 with int8 scale s, 6-bit q:  w = d s (q - 32)
- * They take what a file's blocks take, Q4_K, Q5_K and Q6_K up to 3 % more.
+ * They take as many bytes as in the file; Q4_K, Q5_K and Q6_K up to 3 % more.
  *
- * Activations are rounded to int8 in blocks of 32 with a float scale (largest magnitude / 127), products of a block are summed
- * exactly in int32, blocks are added in float in ascending order: so a row of the result is the same on every
- * processor and whichever other rows are in the call.  A gradient knows nothing of that rounding: dx is that of the map
- * whose weights are the numbers the blocks stand for (quant_part), as linear_bwd_x makes it. */
+ * Activations are rounded to int8 in blocks of 32 with a float scale (largest magnitude / 127). The
+ * dot product of a block is exact in int32, blocks are added in float in ascending order, so a row
+ * of the result is the same on every CPU and whichever other rows are in the call.  Gradients
+ * ignore the rounding of activations: dx is that of the dequantised weights (quant_part), see
+ * linear_bwd_x. */
 #ifndef DS_ENGINE_QUANT_H
 #define DS_ENGINE_QUANT_H
 
@@ -34,33 +36,35 @@ extern const char
 
 struct quant; /* (O,C) */
 
-/* Bytes of one row of C weights in the kind's block format; 0 when C is not a multiple of the block (the caller keeps such a
- * matrix in another format). */
+/* Bytes of one row of C weights in the kind's block format; 0 when C is not a multiple of the block
+ * (the caller keeps such a matrix in another format). */
 size_t quant_row_bytes(enum quant_kind kind, int C);
-/* Rounds w (O,C).  DS_ERANGE: C is not a multiple of the block, O < 1, or weights so large that a scale is beyond fp16;
+/* Rounds w (O,C).  DS_ERANGE: C is not a multiple of the block, O < 1, or a scale overflows fp16;
  * DS_ENUMERIC: a weight is not finite; DS_EMEM. */
 int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, int C,
               struct err *e) DS_CHECK;
-/* From O rows of blocks as a GGUF file holds them.  The same errors; DS_ENUMERIC: a scale is not finite. */
+/* From O rows of blocks as in a GGUF file.  The same errors; DS_ENUMERIC: a scale is not finite. */
 int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
                       struct err *e) DS_CHECK;
-/* w (C) rounded into quant_row_bytes(kind, C) > 0 bytes, as quant_new rounds and a GGUF file holds it.  DS_ERANGE: a scale is
- * beyond fp16; DS_ENUMERIC: a weight is not finite.  No text: the caller knows the name.  Any thread. */
+/* w (C) quantised into quant_row_bytes(kind, C) > 0 bytes, as quant_new does and a GGUF file stores
+ * it. DS_ERANGE: a scale overflows fp16; DS_ENUMERIC: a weight is not finite.  No message: the
+ * caller knows the name.  Thread-safe. */
 int quant_encode_row(enum quant_kind kind, const real *w, int C, void *blocks) DS_CHECK;
 void quant_free(struct quant *q);
 size_t quant_bytes(const struct quant *q);
 enum quant_kind quant_kind_of(const struct quant *q);
-/* w (C): row o as numbers.  From any thread. */
+/* w (C): row o dequantised.  Thread-safe. */
 void quant_row(real *w, const struct quant *q, int o);
-/* w (N,C): rows row[i] as numbers, as an embedding wants them. */
+/* w (N,C): rows row[i] dequantised, for an embedding. */
 void quant_rows(real *w, const struct quant *q, const int32_t *row, int N);
-/* w (rows,cols): rows o.. and columns c.. as numbers; c and cols multiples of 32. */
+/* w (rows,cols): rows from o and columns from c dequantised; c and cols multiples of 32. */
 void quant_part(real *w, const struct quant *q, int o, int rows, int c, int cols);
-/* y (N,O) = x w^T (+ b) (+ y when beta is 1).  x rows are row[i], NULL: row i.  b (O) or NULL.  Any N from 0 up.
- * Where an activation is not finite its row of y is NaN, the others are as they would be. */
+/* y (N,O) = x w^T (+ b) (+ y when beta is 1).  x rows are row[i], NULL: row i.  b (O) or NULL.  Any
+ * N from 0 up. A row with an activation that is not finite gives a row of NaN; other rows are not
+ * affected. */
 void quant_linear(real *y, const real *x, const int32_t *row, const struct quant *q, const real *b,
                   int N, real beta);
-/* For tests: the plain C kernel whatever the processor has (1), or back to the best one (0). */
+/* For tests: selects the plain C kernel (1) or the best one again (0). */
 void quant_use_reference(int on);
 
 #endif

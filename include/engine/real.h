@@ -1,4 +1,4 @@
-/* The number type of the engine: float in the product, double in the gradient checks. */
+/* The engine's floating-point type: float in the program, double in the gradient checks. */
 #ifndef DS_ENGINE_REAL_H
 #define DS_ENGINE_REAL_H
 
@@ -27,7 +27,7 @@ typedef float real;
 #define erf_r erff
 #define fabs_r fabsf
 #else
-#error "REAL_BITS is 32 or 64"
+#error "REAL_BITS must be 32 or 64"
 #endif
 
 #endif

@@ -25,7 +25,8 @@ enum gen_stop { GEN_STOP_LENGTH, GEN_STOP_EOT, GEN_STOP_CONTEXT, GEN_STOP_ASKED,
 /* "length", "end of text", "context full", "stopped", "stop string" */
 extern const char *const gen_stop_name[];
 
-/* What ends a text beside its length, the context and the tokenizer's end of text.  Borrowed. */
+/* What ends a text next to its length, the context and the ids of model.end_ids (none: the tokenizer's end of text).
+ * Borrowed. */
 struct gen_rules {
     const char *const *stop; /* texts, not empty; what is made ends before the first that appears */
     size_t n_stop;

@@ -13,5 +13,8 @@ void program_path(char *out, size_t size);
  * Signals are at their defaults in the child. DS_EIO with text. */
 int program_start(pid_t *pid, const char *const *argv, int in, int out, int err,
                   struct err *e) DS_CHECK;
+/* The same in a process group of its own: a terminal's signals reach the caller alone. */
+int program_start_apart(pid_t *pid, const char *const *argv, int in, int out, int err,
+                        struct err *e) DS_CHECK;
 
 #endif

@@ -26,6 +26,9 @@ const char *subject_key(const struct subject *s, const char *key, const char *ot
 const char *subject_name(const struct subject *s);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);
+/* Does this token end a text?  What the model's files name counts (model.end_ids), as in transformers; the tokenizer's end of
+ * text only where they name nothing. */
+int subject_is_end(const struct subject *s, int32_t id);
 /* Ids of a text; refuses what does not fit `cap` ids (0: no limit).  An empty text: DS_EUSAGE. */
 int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,
                    struct err *e) DS_CHECK;

@@ -52,12 +52,15 @@ const char *summary_setting(const struct summary *s, const char *key); /* NULL i
 struct summary_group {
     char label[96];
     size_t n, member[256]; /* indices of runs */
+    size_t failed;         /* of them; in no mean */
+    size_t missing;        /* set by the caller: runs that failed and are no members */
     struct interval value[SUMMARY_N];
 };
 /* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group: DS_ERANGE. */
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
                   size_t n_runs, struct err *e) DS_CHECK;
-/* Fills value from the members; intervals are seeded by their place, so the same runs give the same digits. */
+int summary_failed(const struct summary *s);
+/* Fills value from the members that did not fail, and counts those that did; intervals are seeded by their place, so the same runs give the same digits. */
 void summary_estimate(struct summary_group *g, const struct summary *runs);
 /* Keys whose settings differ among runs, ignoring the seed and what changes no result; *keys heap (mem_free), borrowed text. */
 int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,

@@ -9,25 +9,34 @@
 
 #include "base/err.h"
 
+enum { CHECKPOINT_RUN_ID = 40 }; /* bytes of a run's id with the zero */
+
 struct checkpoint_tx {
     char dir[1024], final[1024], root[1024];
     int64_t step;
     int replaces; /* set by the caller: a whole checkpoint of the step makes way, too */
+    char run_id[CHECKPOINT_RUN_ID]; /* set by the caller: which run it is of, "" = not noted */
 };
-/* Makes ROOT/step-XXXXXXXX.tmp-PID-RAND/; the caller writes its files into tx->dir. */
+/* Makes ROOT/step-XXXXXXXX.tmp-OWNER/ (base/fs.h); the caller writes its files into tx->dir. */
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
                      uint64_t bytes_needed, struct err *e) DS_CHECK;
-/* Manifest, fsyncs, rename. An existing directory of that step is replaced only if it does not
- * verify (else DS_EEXIST), or tx->replaces; it is set aside until the new one has its name, and comes back when that fails.
+/* Manifest (each file is hashed once, as it is read back), fsyncs, rename. An existing directory of that step is replaced only if it does not
+ * verify (else DS_EEXIST), or tx->replaces, and never one of another run (DS_EFORMAT); it is set aside until the new one has its name, and comes back when that fails.
  * After a failure call checkpoint_abort; after success that does nothing.
  */
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e) DS_CHECK;
 void checkpoint_abort(struct checkpoint_tx *tx);
 /* 0 when every file has the size and hash its manifest says. */
 int checkpoint_verify(const char *dir, struct err *e) DS_CHECK;
+/* The run that a checkpoint's manifest names; "" when it names none, as those written before runs had ids. */
+int checkpoint_run_id(const char *dir, char out[CHECKPOINT_RUN_ID], struct err *e) DS_CHECK;
+/* DS_EFORMAT, naming both, when the manifest names another run; 0 when either names none. */
+int checkpoint_check_run(const char *dir, const char *run_id, struct err *e) DS_CHECK;
 /* Gives whole checkpoints their names back that a commit had set aside when its process ended.  checkpoint_latest and
  * checkpoint_prune begin with it; who looks at names by itself calls it before. */
 void checkpoint_recover(const char *root);
+/* Steps that have a directory, whole or not, newest first; *steps is heap (mem_free). */
+int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e) DS_CHECK;
 /* Newest step whose manifest verifies (older ones are tried, aloud); DS_ENOTFOUND when none. */
 int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
                       struct err *e) DS_CHECK;
@@ -35,5 +44,9 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
  * removes others and stale temporary directories of dead processes. */
 int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every,
                      struct err *e) DS_CHECK;
+
+/* The same after a commit: tx->step is known to be whole, and checkpoints of other runs than tx->run_id are left alone. */
+int checkpoint_prune_behind(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
+                            struct err *e) DS_CHECK;
 
 #endif

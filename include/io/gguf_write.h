@@ -3,7 +3,7 @@
 #define DS_IO_GGUF_WRITE_H
 
 #include "io/gguf.h"
-#include "io/newfile.h"
+#include "base/fs.h"
 
 struct gguf_out;
 int gguf_out_new(struct gguf_out **out, struct err *e) DS_CHECK;

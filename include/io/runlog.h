@@ -21,6 +21,14 @@ uint64_t runlog_writer_lost(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark
  * superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
+/* What the file held when it was opened: the id of the run in its newest head that has one ("" = none), the furthest step with a
+ * metric (-1 = none), whether there is a head at all. */
+enum { RUNLOG_RUN_ID = 40 };
+const char *runlog_writer_run_id(const struct runlog_writer *w);
+int64_t runlog_writer_step(const struct runlog_writer *w);
+int runlog_writer_has_head(const struct runlog_writer *w);
+/* 1 while the path leads to the file that is written: it was not removed, and nothing was put in its place. */
+int runlog_writer_is_named(const struct runlog_writer *w);
 /* Bytes of records that wait in memory for the disk to take them (0 = all is written). */
 uint64_t runlog_writer_waiting(const struct runlog_writer *w);
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);
@@ -46,11 +54,20 @@ struct runlog_entry {
  * file is reopened and read from the start (entry.is_gap with gap_bytes 0 tells the caller to
  * forget what it had). */
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
+/* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the default: never
+ * for files, 8 MiB for pipes).  runlog_reader_is_behind says that this was why: call again at once. */
+void runlog_reader_bound(struct runlog_reader *r, size_t bytes);
+int runlog_reader_is_behind(const struct runlog_reader *r);
+/* Goes on at the first whole record of the last `bytes` stored bytes of a file; what is skipped comes as one
+ * gap.  Nothing happens when the reader is further on, or for a pipe. */
+void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes);
 int runlog_reader_fd(const struct runlog_reader *r);     /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
 /* Where the last whole record ends, and how many bytes of no whole record lie behind it now. */
 uint64_t runlog_reader_offset(const struct runlog_reader *r);
 uint64_t runlog_reader_tail(const struct runlog_reader *r);
+/* How far the stream has been looked at, damage included. */
+uint64_t runlog_reader_position(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);
 
 #endif

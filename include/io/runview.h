@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "io/run_state.h"
 
 /* A metric over steps.  Values may be NaN; steps may go backwards after a resume: the superseded
  * points are marked (is_old). tokens/time/flops axes come from the same records. */
@@ -91,16 +92,6 @@ struct run_sample {
     int columns;
 };
 
-enum run_state {
-    RUN_UNKNOWN,
-    RUN_LIVE,
-    RUN_PAUSED,
-    RUN_STALLED,
-    RUN_DONE,
-    RUN_STOPPED,
-    RUN_FAILED
-};
-
 struct run_arena {
     char name[64];
     double bytes;
@@ -140,10 +131,12 @@ struct runview {
     size_t n_samples;
 
     enum run_state state;
-    int64_t step;                                 /* newest */
-    double last_time;                             /* wall seconds of the newest record */
+    int64_t step;     /* newest */
+    double last_time; /* wall seconds of the newest record */
+    double head_time; /* of the newest head: this process's records are not older; 0 none */
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */
     uint64_t generation;                          /* grows whenever anything changed */
+    int is_behind; /* the last poll ended by its budget: there is more to read */
     struct runlog_reader *reader;
     uint64_t others;  /* values of metrics beyond the cap of 512 names */
     uint64_t repeats; /* records dropped because their seq came before */
@@ -157,6 +150,8 @@ enum { RUNVIEW_METRICS = 512, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 <
 /* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its present
  * end. DS_ENOTFOUND: no log there; DS_EFORMAT: a file that is no record stream. */
 int runview_open(struct runview **out, const char *path, struct err *e) DS_CHECK;
+/* The same, but only about budget_s seconds' worth is read: polls take the rest. */
+int runview_follow(struct runview **out, const char *path, double budget_s, struct err *e) DS_CHECK;
 /* The same for what is over: a pipe is read until its writer closes it.  DS_EFORMAT also when there
  * is no record in it. */
 int runview_read(struct runview **out, const char *path, struct err *e) DS_CHECK;

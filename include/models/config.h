@@ -31,6 +31,7 @@ struct model_config {
     int64_t lora_r;        /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
     char *lora_targets; /* "q,k,v,o,gate,up,down" */
+    char *end_ids; /* "2" or "128001,128008": what ends a text; "" = the tokenizer's end of text */
 };
 
 extern const struct opt_group model_group;
@@ -39,6 +40,13 @@ int model_config_check(struct model_config *c, struct err *e) DS_CHECK;
 /* Strings are the copy's own: opt_release(&model_group, to). */
 int model_config_copy(struct model_config *to, const struct model_config *from,
                       struct err *e) DS_CHECK;
+/* The ids of end_ids that the vocabulary has; returns how many.  None: a text ends where the tokenizer says. */
+enum { MODEL_ENDS_MAX = 24 };
+int model_config_ends(const struct model_config *c, int32_t id[MODEL_ENDS_MAX]);
+/* Adds one; an id that the vocabulary does not have can never come and is left out, as is one that is there.  DS_ERANGE when
+ * there are MODEL_ENDS_MAX already, DS_EMEM. */
+int model_config_add_end(struct model_config *c, int64_t id) DS_CHECK;
+void model_config_no_ends(struct model_config *c);
 /* Every parameter of the base model: what its tensors hold; method and adapters apart. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

@@ -128,7 +128,7 @@ void model_free(struct model *m);
 /* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Grows only: what an earlier call asked for
  * stays.  What the last pass left is lost when it grows. */
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e) DS_CHECK;
-/* Bytes that model_reserve would take. */
+/* Bytes that model_reserve would take, but for what the method keeps of a row beside its recorded cells. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep);
 
 /* Forward through embedding and blocks; logits are not made. pass->B.. are filled from the batch.  Ids are below the

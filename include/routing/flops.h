@@ -1,8 +1,10 @@
-/* FLOPs counted from the plans that ran: a multiply-add is 2.
+/* FLOPs counted from the plans that ran; a multiply-add counts as 2.
  *
- * Layer, executed row with c visible keys:  2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted sum)
- *   + 2*m*C*F (m = 3 SwiGLU, 2 GELU); K,V: 2*2*C*K*D for every row that is a key; router as the method says;
- * head: 2*C*V per row; adapters of rank r on a (O,C) matrix that a row passes: 2*r*(C+O), of the dense model too.  Norms, activations and softmax are not counted (well under 1 %). */
+ * Layer, executed row with c visible keys:  2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted
+ * sum)
+ *   + 2*m*C*F (m = 3 SwiGLU, 2 GELU); K,V: 2*2*C*K*D for every row that is a key; router: ops->flops;
+ *   head: 2*C*V per row; a rank-r adapter on a (O,C) matrix: 2*r*(C+O) per row, also in the dense model.
+ * Norms, activations and softmax are not counted (well under 1 %). */
 #ifndef DS_ROUTING_FLOPS_H
 #define DS_ROUTING_FLOPS_H
 
@@ -25,36 +27,36 @@ extern const char *const flops_part_name[FLOPS_PARTS];
 struct flops_shape {
     int C, H, K, D, F, V, L, mlp_mats;
     double adapter_qo, adapter_kv,
-        adapter_mlp; /* FLOPs of a row in low-rank adapters of these; 0 without */
+        adapter_mlp; /* FLOPs per row in their low-rank adapters; 0 without */
 };
 
 struct flops {
     struct flops_shape shape;
     int L, R;
-    int T;         /* rows of a cached sequence: R, or less when the pass goes on with several */
+    int T;         /* rows per sequence: R, or less when a cached pass continues several */
     double *part;  /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
-    double *token; /* (R) all layers, with head                               */
-    double *cell;  /* (L, R)                                                  */
-    double dense;  /* the same pass run dense, head included                  */
+    double *token; /* (R) all layers and the head */
+    double *cell;  /* (L, R) */
+    double dense;  /* the same pass run dense, including the head */
     double dense_blocks,
-        blocks; /* executed rows only, without router and K/V of skipped: numerator and denominator of the block ratio */
-    int64_t rows_run, rows; /* cells executed, all cells                    */
+        blocks; /* block ratio: denominator and numerator, without router and skipped rows' K/V */
+    int64_t rows_run, rows; /* executed cells, all cells */
 };
 
-/* Zeroes the sums for a pass of R rows. Arrays are the caller's. */
+/* Zeroes the sums for a pass of R rows.  The caller owns the arrays. */
 void flops_begin(struct flops *f, const struct flops_shape *shape, int R);
-/* One layer.  first_row[i] (R): row of the first token of the document of row i: the keys it would see in the
- * dense model are first_row[i]..i; under KV_PLAN the executed ones of these. */
-/* cached (R / T): keys that earlier parts of these sequences left in their caches, one document each; NULL: no cache. */
+/* Counts one layer.  first_row[i] (R): row of the first token of row i's document.  Its keys in the
+ * dense model are first_row[i]..i; under KV_PLAN only the executed ones.  cached (R / T): keys
+ * already in each sequence's cache, one document each; NULL: no cache. */
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row);
 void flops_head(struct flops *f);
 double flops_total(const struct flops *f);
-/* Executed cells over all cells: the nominal whole-block ratio. */
+/* The nominal whole-block ratio: executed cells / all cells. */
 double flops_block_ratio(const struct flops *f);
-/* Everything, head included, over the dense model's. */
+/* All FLOPs, head included, over those of the dense model. */
 double flops_model_ratio(const struct flops *f);
-/* Per token, forward, dense, mean over positions of a document of T tokens. */
+/* Dense forward FLOPs per token, mean over the positions of a document of T tokens. */
 double flops_dense_token(const struct flops_shape *s, int T);
 
 #endif

@@ -1,10 +1,10 @@
-/* Routing: who runs where.  A decision is a value (struct plan), written once by a method and read by
- * execution, backward, recomputation, the FLOP count, the records and the tests.
+/* Routing: which rows run in which layer.  A decision is a value (struct plan), written once by a
+ * method and read by execution, backward, recomputation, the FLOP count, the records and the tests.
  *
  *     y[row] = x[row] + gate[row] * f(x)[row]     for rows in the plan;     y = x elsewhere
  *
- * A method is one .c file with a struct route_ops and one line in route.c's table.  It never sees attention,
- * KV caches, BLAS or threads; the executor never sees a score. */
+ * A method is one .c file with a struct route_ops and one line in route.c's table.  It never sees
+ * attention, KV caches, BLAS or threads; the executor never sees a score. */
 #ifndef DS_ROUTING_ROUTE_H
 #define DS_ROUTING_ROUTE_H
 
@@ -16,75 +16,79 @@
 #include "base/opt.h"
 #include "engine/param.h"
 #include "engine/real.h"
-
-/* What a plan's increment is.  A layer is one block, or (ROUTE_SPLIT) an attention and an FFN with a plan each:
+/* The increment that a plan applies to.  A layer is one block, or (ROUTE_SPLIT) an attention and an
+ * FFN with a plan each:
  *
- *     u[row] = x[row] + gate[row] * attention(x)[row]         y[row] = u[row] + gate[row] * ffn(u)[row] */
+ *     u[row] = x[row] + gate[row] * attention(x)[row]
+ *     y[row] = u[row] + gate[row] * ffn(u)[row] */
 enum route_span { ROUTE_SPAN_BLOCK, ROUTE_SPAN_ATTENTION, ROUTE_SPAN_FFN };
 enum kv_policy {
     KV_ALL,  /* K, V of every row are written from its current state */
     KV_PLAN, /* only executed rows are keys (a row always sees itself) */
 };
 
-/* One decision.  Rows with gate 0 are run for their gradient only (masked training, probes): they are not
- * keys for others under KV_PLAN and add nothing to the stream. */
+/* One decision.  Rows with gate 0 are computed for their gradient only (masked training, probes):
+ * under KV_PLAN they are not keys for others, and they add nothing to the residual stream. */
 struct plan {
-    int n;        /* rows that run                                          */
-    int active;   /* of these, rows whose gate is not 0                     */
-    int32_t *row; /* (n) ascending indices into R = B*T                     */
-    real *gate;   /* (n) multiplier of the increment                        */
+    int n;        /* rows listed */
+    int active;   /* listed rows with gate != 0 */
+    int32_t *row; /* (n) ascending indices into R = B*T */
+    real *gate;   /* (n) multiplier of the increment */
     real *weight; /* (n) factor on the gate's gradient: 0 = forced, 1/q = probe, else 1 */
     int layer;
     enum route_span span;
     enum kv_policy kv;
 };
 
-/* The residual stream: h[l] (R,C) enters layer l, h[L] leaves the last one.  dh is NULL when not training. */
+/* The residual stream: h[l] (R,C) is the input of layer l, h[L] the output of the last layer.  dh
+ * is NULL when not training. */
 struct stream {
     real **h, **dh;
-    real *mid, *dmid; /* (R,C) split layers: between attention and FFN of the present layer */
+    real *mid, *dmid; /* (R,C) split layers: between attention and FFN of the current layer */
     int R, C, L;
 };
 
 enum pass_kind {
-    PASS_DENSE,  /* every row of every layer runs: the dense reference          */
+    PASS_DENSE,  /* every row of every layer runs: the dense reference */
     PASS_TRAIN,  /* the method's training plan: all rows, or sparse with probes */
-    PASS_MASKED, /* decisions of use, all rows computed, gates 0/1              */
-    PASS_SPARSE, /* decisions of use, only the rows that run are computed       */
+    PASS_MASKED, /* inference-time decisions, all rows computed, gates 0/1 */
+    PASS_SPARSE, /* inference-time decisions, only the rows that run are computed */
 };
 
-/* One forward pass: what a method may know. */
+/* One forward pass, as far as a method may know it. */
 struct pass {
     enum pass_kind kind;
     int B, T, R;
-    const int32_t *id;  /* (R) token ids                                        */
-    const int32_t *pos; /* (R) position in the document                         */
-    int64_t step;       /* training step from 1; 0 in use                       */
-    double progress;    /* step / planned steps, in [0, 1]                      */
+    const int32_t *id;  /* (R) token ids */
+    const int32_t *pos; /* (R) position in the document */
+    int64_t step;       /* training step from 1; 0 at inference */
+    double progress;    /* step / planned steps, in [0, 1] */
     uint64_t seed;
-    const int8_t *
-        force; /* (L, R): 1 run, 0 skip, -1 the method decides; or NULL.  Of a split layer: its FFN */
-    const int8_t *
-        force_attention; /* (L, R) of split layers: the attention too; NULL = it follows the method */
-    double offset;       /* what-if: added to thresholds, in the method's standardised units */
-    int soft;            /* gradient checks: gates take their soft value         */
-    int record;          /* fill the cell arrays                                 */
-    int topk; /* use: decisions by rank over whole sequences, as in training: not causal (ROUTE_TOPK) */
-    int unit;         /* every gate that is not 0 becomes 1, after the method (checks)   */
-    int has_capacity; /* use: this share of the routed cells is asked for (ROUTE_CAPACITY) */
-    double capacity;  /* in [0, 1]                                            */
-    int calibrate;    /* 1 + index of `capacity` in the grid of ops->calibrate; else 0 */
-    int adapters_off; /* the base model alone: no LoRA (teachers)             */
-    void *const *
-        memory; /* (B) cached use: ops->memory bytes of each sequence, zero before its first token; else NULL */
+    /* Forced cells (L,R): 1 run, 0 skip, -1 the method decides; NULL: none.  In a split layer they
+     * apply to the FFN, and force_attention to the attention (NULL: it follows the method). */
+    const int8_t *force;
+    const int8_t *force_attention;
+    double offset;    /* what-if: added to thresholds, in the method's standardised units */
+    int soft;         /* gradient checks: gates take their soft value */
+    int record;       /* fill the cell arrays */
+    int topk;         /* inference by rank over whole sequences: not causal (ROUTE_TOPK) */
+    int unit;         /* checks: non-zero gates are set to 1 after the decision */
+    int has_capacity; /* inference runs this share of the routed cells (ROUTE_CAPACITY) */
+    double capacity;  /* in [0, 1] */
+    int calibrate;    /* 1 + index of `capacity` in the calibration grid; else 0 */
+    int adapters_off; /* the base model alone: no LoRA (teachers) */
+    /* (B) cached inference: ops->memory bytes per sequence, zero before its first token; else
+     * NULL */
+    void *const *memory;
 };
 
-/* What a method reports.  scope: once a step, per layer, or per cell (layers x rows) of a recorded pass.  Names that mean
- * the same everywhere, so that views, reports and figures need to know no method:
- *   cells   score      what was compared          threshold  with this             gate  soft gate in [0, 1]
- *           topk       1 = chosen by rank over the whole sequence (what a causal decision tries to predict)
- *           exited     1 = the token has left before this layer
- *   layers  exit_rate  share of rows that leave at this layer        prior_error   mean square error of a prior network
+/* A value that a method reports once per step, per layer, or per cell (layer and row) of a recorded
+ * pass.  These names mean the same in every method, so views, reports and figures can rely on them:
+ *   cells   score      compared value             threshold  what it is compared with
+ *           gate       soft gate in [0, 1]        exited     1 = the token exited before this layer
+ *           topk       1 = chosen by rank over the whole sequence (the target of a causal decision)
+ *   layers  exit_rate  share of rows that exit at this layer
+ *           prior_error  mean squared error of a prior network
  *   steps   prior_loss, causal_loss (of a causal predictor), causal_accuracy */
 enum metric_scope { METRIC_STEP, METRIC_LAYER, METRIC_CELL };
 struct metric {
@@ -98,19 +102,18 @@ struct route {
     const struct route_ops *ops;
     int L, C, R_max;
     uint64_t seed;
-    void *opts;  /* the method's option struct                   */
-    void *state; /* state_size bytes, zeroed                     */
+    void *opts;  /* the method's option struct */
+    void *state; /* state_size bytes, zeroed */
     struct params *params;
-    struct pass pass;                  /* the present one                              */
-    double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L)     */
-    real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R) when recording, else NULL */
-    int frozen;                        /* decisions are replayed, not made (checks); see regate */
+    struct pass pass;                  /* the current pass */
+    double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
+    real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
+    int frozen;                        /* checks: decisions are replayed, not made; see regate */
 };
 
-/* Made by the loss, read by aux: for penalties. */
+/* Computed by the loss, read by ops->aux for penalties. */
 struct losses {
-    const real
-        *entropy; /* (R) predictive entropy / ln V, or NULL when no method asked (ROUTE_ENTROPY) */
+    const real *entropy;   /* (R) predictive entropy / ln V; NULL unless ROUTE_ENTROPY */
     const real *nll;       /* (R) loss of each row's target, 0 without one */
     const int32_t *target; /* (R) < 0: none */
     int R, L;
@@ -118,18 +121,18 @@ struct losses {
 };
 
 enum {
-    ROUTE_GATED = 1,      /* skips at all                                          */
-    ROUTE_STE = 2,        /* trains by straight-through: all rows, gates 0/1       */
-    ROUTE_ENTROPY = 4,    /* aux wants the predictive entropy                      */
-    ROUTE_CONTROL = 8,    /* a control, not a method: random, static               */
-    ROUTE_GRAD = 16,      /* has trainable parameters or penalties: dgate is wanted */
+    ROUTE_GATED = 1,      /* may skip cells */
+    ROUTE_STE = 2,        /* trains straight-through: all rows, gates 0/1 */
+    ROUTE_ENTROPY = 4,    /* aux needs the predictive entropy */
+    ROUTE_CONTROL = 8,    /* a control: random, static, stochastic */
+    ROUTE_GRAD = 16,      /* has trainable parameters or penalties: needs dgate */
     ROUTE_SPLIT = 32,     /* layers are split: `decide` is called for attention, then for the FFN */
     ROUTE_TOPK = 64,      /* trains by rank over whole sequences; pass.topk is obeyed */
-    ROUTE_CAPACITY = 128, /* pass.capacity is obeyed in use                     */
-    ROUTE_SOFT = 256,     /* gates of use are any numbers, not only 0 and 1        */
+    ROUTE_CAPACITY = 128, /* pass.capacity is obeyed at inference */
+    ROUTE_SOFT = 256,     /* gates at inference may be any value, not only 0 and 1 */
 };
 
-/* Capacities that are calibrated: 0, 0.05, ..., 1. */
+/* Calibrated capacities: 0, 0.05, ..., 1. */
 enum { ROUTE_GRID = 21 };
 
 struct route_ops {
@@ -140,40 +143,47 @@ struct route_ops {
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
+    const char
+        *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
     /* Reserves per-row state for R rows (again when R grows). */
     int (*reserve)(struct route *r, int R, struct err *e);
-    void (*begin)(struct route *r); /* new pass: r->pass is set      */
-    /* Split layers: twice, out->span says for what; the FFN's is made from s->mid. */
+    /* A new pass, described by r->pass. */
+    void (*begin)(struct route *r);
+    /* Split layers: called twice, out->span says for which half; the FFN's decision reads
+     * s->mid. */
     void (*decide)(struct route *r, int l, struct plan *out, const struct stream *s);
-    /* A frozen soft pass: the gates again, from the signals that were saved; NULL: the plan is replayed as it is. */
+    /* In a frozen soft pass: recomputes the gates from the saved signals.  NULL: the plan is
+     * replayed unchanged. */
     void (*regate)(struct route *r, int l, struct plan *out);
-    void (*enter)(struct route *r, int l, const struct plan *p,
-                  struct stream *s);                         /* may add to h[l]; NULL ok */
-    void (*finish)(struct route *r, const struct stream *s); /* after the last layer; NULL ok */
-    void (*aux)(struct route *r, struct losses *x);          /* NULL ok                       */
-    /* dgate (n): d loss / d gate, already times plan weight.  Accumulates into own gradients and s->dh (s->dmid for an FFN).
-     * Layers come from the last to the first, of a split one the FFN before the attention.  s->mid is that of layer l. */
+    /* The next three may be NULL.  enter may add to h[l]; finish is called after the last layer. */
+    void (*enter)(struct route *r, int l, const struct plan *p, struct stream *s);
+    void (*finish)(struct route *r, const struct stream *s);
+    void (*aux)(struct route *r, struct losses *x);
+    /* dgate (n): d loss / d gate, already multiplied by the plan's weight.  Accumulates into the
+     * method's gradients and s->dh (s->dmid for an FFN).  Called from the last layer to the first,
+     * in a split layer for the FFN before the attention; s->mid is that of layer l. */
     void (*decide_bwd)(struct route *r, int l, const struct plan *p, const real *dgate,
                        struct stream *s);
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
-    /* Live settings from the control socket ("threshold_offset", "target_ratio"); DS_ENOTFOUND if unknown. */
+    /* Live settings from the control socket: a key among `live`, or DS_ENOTFOUND. */
     int (*set)(struct route *r, const char *key, double value, struct err *e);
-    /* Bytes of state that cached use keeps for one sequence (running sums, last values); NULL = none.  A whole pass starts
-     * every document anew; a cached one goes on from pass.memory. */
+    /* Bytes of state that cached inference keeps per sequence (running sums, last values); NULL =
+     * none. A whole pass starts every document afresh; a cached one continues from pass.memory. */
     size_t (*memory)(const struct route *r);
-    /* Can decisions of this kind be made now?  DS_EUSAGE with the command that makes what is missing; NULL = always. */
+    /* Can such a pass be decided now?  DS_EUSAGE with the command to run first; NULL = always. */
     int (*ready)(const struct route *r, const struct pass *pass, struct err *e);
-    /* Calibration on held-out text.  begin 1: forget; then passes (PASS_SPARSE, pass.calibrate) at each capacity of the grid,
-     * several batches of each; begin 0: store.  NULL = nothing to calibrate. */
+    /* Calibration on held-out text.  begin 1: clear; then passes (PASS_SPARSE, pass.calibrate) at
+     * each capacity of the grid, several batches of each; begin 0: store.  NULL = nothing to
+     * calibrate. */
     void (*calibrate)(struct route *r, int begin);
     /* FLOPs of the decision itself per row of layer l. */
     double (*flops)(const struct route *r, int l);
-    /* Is layer l always on (for the pictures)? NULL = no layer is gated. */
+    /* Is layer l always on (for figures)? NULL = no layer is gated. */
     int (*always_on)(const struct route *r, int l);
     void (*release)(struct route *r);
 };
@@ -182,34 +192,36 @@ const struct route_ops *const *route_all(void);       /* NULL-terminated */
 const struct route_ops *route_find(const char *name); /* NULL if unknown */
 struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
 
-/* Options must have been read into `opts` (heap, taken); parameters are appended to ps. */
+/* opts: heap, already filled, taken; parameters are appended to ps. */
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
                int C, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 void route_release(struct route *r);
 
 void route_begin(struct route *r, const struct pass *pass);
-/* Decides a span of layer l into out (storage for R rows), honouring PASS_DENSE, unit and frozen. */
+/* Decides a span of layer l into out (arrays for R rows); handles PASS_DENSE, unit and frozen. */
 void route_decide(struct route *r, int l, enum route_span span, struct plan *out, struct stream *s);
-/* May passes of this kind be run?  One line of advice when not: topk, capacity and calibration that a method lacks. */
+/* Is this kind of pass possible?  If not, the error says what to do: top-k, capacity or calibration
+ * that the method lacks. */
 int route_ready(const struct route *r, const struct pass *pass, struct err *e) DS_CHECK;
 
 /* ---- for methods ---- */
-/* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = gradient factor when it is listed
- * (NULL = 1).  all_rows: list every row (masked), else only those wanted, plus rows with probe[i] (may be NULL). */
+/* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = factor on its gate's
+ * gradient (NULL = 1).  all_rows: list every row (masked), else those wanted and rows with probe[i]
+ * (may be NULL). */
 void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
                      int R, int all_rows);
-/* The same from gates (R) of any size: those that are not 0 run. */
+/* The same from gates (R) of any value: rows with gate != 0 run. */
 void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R, int all_rows);
-/* Forced cells of the present pass at (l, i): 1, 0, or -1. */
+/* Forced value of cell (l, i) in the current pass: 1, 0, or -1. */
 int route_forced(const struct route *r, int l, int i);
 /* The same for the attention of a split layer. */
 int route_forced_attention(const struct route *r, int l, int i);
-/* Is this a pass of calibration at the point of the grid that is next to `capacity`? */
-int route_calibrates(const struct route *r, double capacity);
-/* ops->always_on of a method that may skip in every layer. */
-int route_never_always_on(const struct route *r, int l);
-/* A row runs at least `on` of L layers, by rule: DS_ERANGE naming the feasible ratios when the target is not one. */
+/* For ops->set: an unknown key (DS_ENOTFOUND naming those of ops->live), and a share of 0 to 1 (else DS_ERANGE). */
+int route_no_live(const struct route *r, const char *key, struct err *e);
+int route_set_share(double *to, double value, const char *key, struct err *e) DS_CHECK;
+/* Every row runs at least `on` of L layers: DS_ERANGE with the feasible ratios when the target is
+ * not feasible. */
 int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;
 
 #endif

@@ -61,9 +61,9 @@ int train_config_make(struct train_config *c, const char *const *preset, size_t 
 /* The same for showing it: what presets leave open (???) has its default. */
 int train_config_look(struct train_config *c, const char *const *preset, size_t presets,
                       struct err *e) DS_CHECK;
-/* From a run's config.yaml (resume); overrides as above. */
-int train_config_read(struct train_config *c, const char *path, const char *const *override,
-                      size_t n, struct err *e) DS_CHECK;
+/* From a run's directory (resume; io/runconfig.h); overrides as above. */
+int train_config_read(struct train_config *c, const char *dir, const char *const *override,
+                      size_t n, int *is_lost, struct err *e) DS_CHECK;
 /* config.yaml, every key. */
 void train_config_print(struct str *out, const struct train_config *c);
 /* Calls back for every key and value, in order. */

@@ -22,7 +22,8 @@ struct tui_options {
     const char *script;  /* file of keys: no terminal is touched, see term_dump.c */
     const char *dump;    /* where the scripted screens go; NULL or "-" = stdout */
     const char *size;    /* "100x30" (columns x rows) for scripts */
-    const char *program; /* own executable for `depthscope figure`; NULL = /proc/self/exe */
+    const char *notice;  /* said at the start, or NULL */
+    const char *program; /* own executable for `depthscope figure`; NULL = process_path */
 };
 /* Returns when the person quits: 0, or DS_* (no terminal, terminal gone: DS_EIO). */
 int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;

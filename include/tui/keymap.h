@@ -92,6 +92,8 @@ const struct key *keys_command(const struct key *table, const char *name, size_t
 void keys_label(const struct key *k, char *out, size_t size);
 /* The README section and the manual's: every view's table. */
 void keys_markdown(struct str *out);
+/* The same for a terminal. */
+void keys_text(struct str *out);
 
 /* ---- bytes of a terminal -> events ---- */
 enum { DECODE_PASTE_MAX = 1 << 20 };

@@ -166,14 +166,52 @@ int config_merge(struct config *c, const struct config *over, struct err *e)
     return 0;
 }
 
-static int override_remove(struct config *c, const char *key, const char *equals, const char *text,
+int override_is(const char *word)
+{
+    size_t n = 0;
+    if (word[0] == '+' || word[0] == '~')
+        return word[1] != '\0';
+    while (key_char(word[n]) || word[n] == '.')
+        n++;
+    size_t equals = n + (n > 0 && word[n] && strchr(":+?!", word[n]));
+    return word[equals] == '=' && (n > 0 || word[1]) && word[0] != '-';
+}
+
+int override_parse(struct override *o, const char *text, const char *where, struct err *e)
+{
+    const char *p = text;
+    o->op = *p == '~' ? OVERRIDE_REMOVE : p[0] == '+' && p[1] != '+' ? OVERRIDE_ADD : OVERRIDE_SET;
+    p += o->op != OVERRIDE_SET ? 1 : strncmp(p, "++", 2) == 0 || strncmp(p, "--", 2) == 0 ? 2 : 0;
+    const char *equals = strchr(p, '=');
+    size_t n = equals ? (size_t)(equals - p) : strlen(p);
+    if (!equals && o->op != OVERRIDE_REMOVE)
+        return err_set(e, DS_EUSAGE, "%s: '%.80s' is not of the form key=value", where, text);
+    if (equals && n > 1 && strchr(":+?!", p[n - 1]) && key_ok(p, n - 1))
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': unsupported '%c=', expected %.*s=%.80s", where,
+                       text, p[n - 1], (int)n - 1, p, equals + 1);
+    if (!key_ok(p, n))
+        return err_set(e, DS_EUSAGE,
+                       "%s: '%.80s' has no valid key before '=': parts of letters, "
+                       "digits, _ and -, joined by dots",
+                       where, text);
+    memcpy(o->key, p, n);
+    o->key[n] = '\0';
+    o->value = equals ? equals + 1 : NULL;
+    if (o->op != OVERRIDE_REMOVE && strstr(o->value, "${"))
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': references ${...} are not supported", where,
+                       text);
+    return 0;
+}
+
+static int override_remove(struct config *c, const struct override *o, const char *text,
                            const char *where, struct err *e)
 {
+    const char *key = o->key;
     const struct config_entry *x = find(c, key);
-    if (equals && x && strcmp(x->value, equals + 1) != 0)
+    if (o->value && x && strcmp(x->value, o->value) != 0)
         return err_set(e, DS_EUSAGE, "%s: '%.80s' cannot remove %s, which is %.80s", where, text,
                        key, x->value);
-    if ((equals && !x) || remove_keys(c, key, !equals) == 0)
+    if ((o->value && !x) || remove_keys(c, key, !o->value) == 0)
         return err_set(e, DS_EUSAGE, "%s: '%.80s' cannot remove %s: it is not there", where, text,
                        key);
     return 0;
@@ -181,31 +219,17 @@ static int override_remove(struct config *c, const char *key, const char *equals
 
 int config_override(struct config *c, const char *text, const char *where, struct err *e)
 {
-    char key[CONFIG_KEY_MAX + 1];
-    const char *p = text;
-    int removes = *p == '~', adds = p[0] == '+' && p[1] != '+';
-    p += removes || adds ? 1 : strncmp(p, "++", 2) == 0 || strncmp(p, "--", 2) == 0 ? 2 : 0;
-    const char *equals = strchr(p, '=');
-    size_t n = equals ? (size_t)(equals - p) : strlen(p);
-    if (!equals && !removes)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' is not of the form key=value", where, text);
-    if (!key_ok(p, n))
-        return err_set(e, DS_EUSAGE,
-                       "%s: '%.80s' has no valid key before '=': parts of letters, "
-                       "digits, _ and -, joined by dots",
-                       where, text);
-    memcpy(key, p, n);
-    key[n] = '\0';
-    if (removes)
-        return override_remove(c, key, equals, text, where, e);
-    if (strstr(equals + 1, "${"))
-        return err_set(e, DS_EUSAGE, "%s: '%.80s': references ${...} are not supported", where,
-                       text);
-    const struct config_entry *old = find(c, key);
-    if (adds && old)
+    struct override o;
+    int rc = override_parse(&o, text, where, e);
+    if (rc < 0)
+        return rc;
+    if (o.op == OVERRIDE_REMOVE)
+        return override_remove(c, &o, text, where, e);
+    const struct config_entry *old = find(c, o.key);
+    if (o.op == OVERRIDE_ADD && old)
         return err_set(e, DS_EUSAGE,
                        "%s: '%.80s' cannot add %s: it is there already (%s); "
                        "write %s=... or ++%s=...",
-                       where, text, key, old->where, key, key);
-    return config_set(c, key, equals + 1, where, e);
+                       where, text, o.key, old->where, o.key, o.key);
+    return config_set(c, o.key, o.value, where, e);
 }

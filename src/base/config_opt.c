@@ -1,10 +1,10 @@
 /* Configuration and option tables: values out, unknown keys, and the text that reads back. */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/config.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 
 static struct config_entry *entry_of(const struct config *c, const char *key)
@@ -69,37 +69,16 @@ int config_apply(struct config *c, const struct opt_group *g, void *values, stru
     return rc;
 }
 
-/* Distance of a wrong key to a right one; the last part alone may be what was meant. */
-static int key_distance(const char *wrong, const char *right)
+void config_nearest_key(struct nearest *best, const struct opt_group *g)
 {
-    const char *tail = strrchr(right, '.');
-    int whole = str_distance(wrong, right);
-    int part = tail ? str_distance(wrong, tail + 1) + 1 : whole;
-    return part < whole ? part : whole;
-}
-
-static void nearest_key(char *best, size_t size, const char *wrong,
-                        const struct opt_group *const *groups, size_t n)
-{
-    int least = INT_MAX;
-    best[0] = '\0';
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i < groups[k]->n; i++) {
-            char key[CONFIG_KEY_MAX + 1];
-            const struct opt *o = &groups[k]->opts[i];
-            if (!full_key(key, sizeof key, groups[k], o))
-                continue;
-            int d = key_distance(wrong, key);
-            if (d < least) {
-                least = d;
-                str_copy(best, size, key);
-            }
-            for (int a = 0; opt_alias(o, a, key, sizeof key); a++)
-                if ((d = str_distance(wrong, key)) < least) {
-                    least = d;
-                    str_copy(best, size, key);
-                }
-        }
+    for (size_t i = 0; i < g->n; i++) {
+        char key[CONFIG_KEY_MAX + 1];
+        const struct opt *o = &g->opts[i];
+        if (full_key(key, sizeof key, g, o))
+            nearest_try(best, key);
+        for (int a = 0; opt_alias(o, a, key, sizeof key); a++)
+            nearest_try(best, key);
+    }
 }
 
 int config_check_unused(const struct config *c, const struct opt_group *const *groups, size_t n,
@@ -108,17 +87,18 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
     struct str text = {0};
     size_t unused = 0, told = 0;
     for (size_t i = 0; i < c->n; i++) {
-        char best[CONFIG_KEY_MAX + 1];
         const struct config_entry *x = &c->entry[i];
         if (x->used)
             continue;
+        struct nearest best = nearest_to(x->key);
         unused++;
         /* The search is only worth its time while the answer can be shown. */
         if (text.len > ERR_TEXT_MAX - 150)
             continue;
-        nearest_key(best, sizeof best, x->key, groups, n);
+        for (size_t k = 0; k < n; k++)
+            config_nearest_key(&best, groups[k]);
         str_addf(&text, "%s%.100s: unknown key %s%s%s%s", told++ ? "; " : "", x->where, x->key,
-                 best[0] ? ", did you mean " : "", best, best[0] ? "?" : "");
+                 best.name[0] ? ", did you mean " : "", best.name, best.name[0] ? "?" : "");
     }
     if (unused == 0)
         return 0;

@@ -10,6 +10,9 @@
 #if defined(__linux__) && defined(__x86_64__)
 #include <sys/syscall.h>
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/cgroup.h"
 #include "base/compiler.h"
@@ -39,6 +42,57 @@ static const char *value_of(const char *line, const char *key)
     return colon ? colon + 1 + strspn(colon + 1, " ") : NULL;
 }
 
+#if defined(__x86_64__)
+enum { EAX, EBX, ECX, EDX };
+/* Register state that the system must save (XCR0): of AVX, AVX-512, AMX. */
+enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6, AMX_STATE = 0x60000 };
+static const struct {
+    unsigned leaf, subleaf;
+    int reg, bit;
+    unsigned state;
+    const char *name;
+} cpuid_bit[] = {
+    {1, 0, ECX, 20, 0, "sse4_2"},
+    {1, 0, ECX, 28, AVX_STATE, "avx"},
+    {1, 0, ECX, 29, AVX_STATE, "f16c"},
+    {1, 0, ECX, 12, AVX_STATE, "fma"},
+    {7, 0, EBX, 5, AVX_STATE, "avx2"},
+    {7, 0, EBX, 16, AVX512_STATE, "avx512f"},
+    {7, 0, EBX, 30, AVX512_STATE, "avx512bw"},
+    {7, 0, ECX, 11, AVX512_STATE, "avx512_vnni"},
+    {7, 1, EAX, 4, AVX_STATE, "avx_vnni"},
+    {7, 1, EAX, 5, AVX512_STATE, "avx512_bf16"},
+    {7, 0, EDX, 23, AVX512_STATE, "avx512_fp16"},
+    {7, 0, EDX, 24, AMX_STATE, "amx_tile"},
+    {7, 0, EDX, 25, AMX_STATE, "amx_int8"},
+    {7, 0, EDX, 22, AMX_STATE, "amx_bf16"},
+};
+
+void cpu_ask(char *out, size_t size)
+{
+    enum { OSXSAVE = 1 << 27 };
+    unsigned r[4] = {0}, saved = 0, high = 0;
+    struct str s = {0};
+    if (__get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) && (r[ECX] & OSXSAVE))
+        DS_XGETBV(saved, high);
+    (void)high;
+    for (size_t i = 0; i < DS_LEN(cpuid_bit); i++)
+        if (__get_cpuid_count(cpuid_bit[i].leaf, cpuid_bit[i].subleaf, &r[EAX], &r[EBX], &r[ECX],
+                              &r[EDX]) &&
+            (r[cpuid_bit[i].reg] >> cpuid_bit[i].bit & 1) &&
+            (saved & cpuid_bit[i].state) == cpuid_bit[i].state)
+            str_addf(&s, " %s ", cpuid_bit[i].name);
+    str_copy(out, size, s.failed ? "" : str_text(&s));
+    str_release(&s);
+}
+#else
+void cpu_ask(char *out, size_t size)
+{
+    if (size > 0)
+        out[0] = '\0';
+}
+#endif
+
 static void read_cpuinfo(void)
 {
     char line[8000];
@@ -58,6 +112,8 @@ static void read_cpuinfo(void)
     }
     if (f)
         fclose(f);
+    if (!features[0])
+        cpu_ask(features, sizeof features);
     utf8_scrub(model);
 }
 

@@ -145,3 +145,19 @@ void bug_at(const char *file, int line, const char *fmt, ...)
     fflush(stderr);
     abort();
 }
+
+void fatal(const char *fmt, ...)
+{
+    static atomic_int is_ending;
+    char text[ERR_TEXT_MAX];
+    va_list ap;
+    if (atomic_exchange(&is_ending, 1))
+        for (;;)
+            pause();
+    bug_run_restore();
+    va_start(ap, fmt);
+    format_line(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "depthscope: %s\n", text);
+    _exit(1); /* no handlers at exit: other threads are still at work */
+}

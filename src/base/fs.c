@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,7 +31,9 @@ int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *
     return 0;
 }
 
-static int open_retry(const char *path, int flags, mode_t mode)
+/* ---- calls that a signal may interrupt: again until they are done ---- */
+
+int fs_open(const char *path, int flags, mode_t mode)
 {
     int fd;
     do {
@@ -41,13 +42,56 @@ static int open_retry(const char *path, int flags, mode_t mode)
     return fd;
 }
 
-int fs_open_read(int *fd, const char *path, struct err *e)
+int fs_sync(int fd)
 {
-    int got = open_retry(path, O_RDONLY | O_CLOEXEC, 0);
-    if (got < 0)
-        return err_errno(e, "open %s", path);
-    *fd = got;
-    return 0;
+    int rc;
+    do {
+        rc = fs_ops_get()->fsync(fd);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_datasync(int fd)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->fdatasync(fd);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_close(int fd)
+{
+    int rc = fs_ops_get()->close(fd);
+    /* Linux has closed the descriptor also then: a second close could hit another thread's file. */
+    return rc < 0 && errno == EINTR ? 0 : rc;
+}
+
+int fs_rename(const char *from, const char *to)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->rename(from, to);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_mkdir(const char *path, mode_t mode)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->mkdir(path, mode);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int fs_unlink(const char *path)
+{
+    int rc;
+    do {
+        rc = fs_ops_get()->unlink(path);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
 }
 
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e)
@@ -109,93 +153,8 @@ int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
     }
 out:
     if (fd >= 0)
-        fs_ops_get()->close(fd);
+        fs_close(fd);
     str_release(&text);
-    return rc;
-}
-
-/* The directory part of a path: "." for a bare name, "/" for a name in the root. */
-static int directory_of(char *out, size_t size, const char *path, struct err *e)
-{
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    if (slash && n == 0)
-        n = 1;
-    if (n >= size) {
-        errno = ENAMETOOLONG;
-        return err_errno(e, "%.200s...", path);
-    }
-    snprintf(out, size, "%.*s", slash ? (int)n : 1, slash ? path : ".");
-    return 0;
-}
-
-/* Writes, syncs and closes; whatever fails, the descriptor is closed. */
-static int fill_and_close(int fd, const void *p, size_t n, int sync, const char *path,
-                          struct err *e)
-{
-    int rc = fs_write_all(fd, p, n, path, e);
-    int synced = 0;
-    while (rc == 0 && sync && (synced = fs_ops_get()->fsync(fd)) != 0 && errno == EINTR)
-        ;
-    if (rc == 0 && synced != 0)
-        rc = err_errno(e, "fsync %s", path);
-    /* Linux has closed the descriptor even when close says EINTR. */
-    if (fs_ops_get()->close(fd) != 0 && errno != EINTR && rc == 0)
-        rc = err_errno(e, "close %s", path);
-    return rc;
-}
-
-/* A new file beside `path` under a name nobody has; its name goes to `temp`. */
-static int open_temp(int *fd, char *temp, size_t size, const char *dir, const char *path,
-                     struct err *e)
-{
-    static atomic_uint counter;
-    const char *slash = strrchr(path, '/');
-    for (int attempt = 0; attempt < 100; attempt++) {
-        unsigned salt = atomic_fetch_add(&counter, 1);
-        int n = snprintf(temp, size, "%s/.%.200s.%ld-%u.tmp", strcmp(dir, "/") == 0 ? "" : dir,
-                         slash ? slash + 1 : path, (long)getpid(), salt);
-        if (n < 0 || (size_t)n >= size) {
-            errno = ENAMETOOLONG;
-            return err_errno(e, "create %.200s...", path);
-        }
-        *fd = open_retry(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (*fd >= 0)
-            return 0;
-        if (errno != EEXIST)
-            break;
-    }
-    temp[0] = '\0';
-    return err_errno(e, "create %s", path);
-}
-
-int fs_write_file(const char *path, const void *p, size_t n, struct err *e)
-{
-    char dir[PATH_MAX_BYTES], temp[PATH_MAX_BYTES] = "";
-    struct stat st;
-    int fd = -1, rc;
-    /* A device or a pipe ("-o /dev/stdout") has no old content to keep. */
-    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))) {
-        fd = open_retry(path, O_WRONLY | O_CLOEXEC, 0);
-        return fd < 0 ? err_errno(e, "open %s", path) : fill_and_close(fd, p, n, 0, path, e);
-    }
-    rc = directory_of(dir, sizeof dir, path, e);
-    if (rc == 0)
-        rc = open_temp(&fd, temp, sizeof temp, dir, path, e);
-    if (rc == 0)
-        rc = fill_and_close(fd, p, n, 1, path, e);
-    if (rc == 0) {
-        while ((rc = fs_ops_get()->rename(temp, path)) != 0 && errno == EINTR)
-            ;
-        if (rc != 0)
-            rc = err_errno(e, "rename to %s", path);
-        else
-            temp[0] = '\0';
-    }
-    if (rc == 0)
-        rc = fs_sync_dir(dir, e);
-    if (temp[0])
-        fs_ops_get()->unlink(temp);
     return rc;
 }
 
@@ -207,12 +166,16 @@ int fs_mkdirs(const char *path, struct err *e)
         errno = n ? ENAMETOOLONG : ENOENT;
         return err_errno(e, "make directory %.200s", path);
     }
-    for (size_t i = 1; i <= n; i++) {
+    const char *rest = path;
+    if (fs_at(path, &rest) != AT_FDCWD && strcmp(rest, ".") == 0)
+        return 0;
+    /* what leads to a held directory is not looked at: it may be gone, or be another one's */
+    for (size_t i = 1 + (size_t)(rest - path); i <= n; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (fs_ops_get()->mkdir(part, 0777) == 0 || fs_is_dir(part))
+        if (fs_mkdir(part, 0755) == 0 || fs_is_dir(part))
             continue;
         return err_errno(e, "make directory %s", part);
     }
@@ -221,28 +184,26 @@ int fs_mkdirs(const char *path, struct err *e)
 
 int fs_sync_dir(const char *path, struct err *e)
 {
-    int fd = open_retry(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), rc = 0, done;
+    int fd = fs_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), rc = 0;
     if (fd < 0)
         return err_errno(e, "open directory %s", path);
-    while ((done = fs_ops_get()->fsync(fd)) != 0 && errno == EINTR)
-        ;
-    if (done != 0 && errno != EINVAL && errno != ENOTSUP)
+    if (fs_sync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
         rc = err_errno(e, "fsync directory %s", path);
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return rc;
 }
 
 int fs_exists(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0;
+    return fs_stat(path, &st) == 0;
 }
 
 int fs_is_dir(const char *path)
 {
     struct stat st;
     int keep = errno;
-    int is = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    int is = fs_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     errno = keep; /* asked in error paths whose errno still counts */
     return is;
 }
@@ -273,14 +234,14 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     if (fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, DS_EIO, "%s is not a regular file", path);
+        rc = err_set(e, DS_EIO, "%s: not a regular file, expected one that can be mapped", path);
     } else if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
             rc = err_errno(e, "map %s (%" PRIu64 " bytes)", path, (uint64_t)st.st_size);
     }
     if (rc < 0) {
-        fs_ops_get()->close(fd);
+        fs_close(fd);
         return rc;
     }
     *m = (struct fs_map){.p = p,
@@ -303,7 +264,7 @@ void fs_map_close(struct fs_map *m)
         guard_remove(m->p);
         munmap((void *)(uintptr_t)m->p, m->n);
     }
-    fs_ops_get()->close(m->fd);
+    fs_close(m->fd);
     *m = (struct fs_map){.fd = -1};
 }
 
@@ -324,13 +285,17 @@ int fs_map_unchanged(const struct fs_map *m, struct err *e)
 int fs_map_is_at(const struct fs_map *m, const char *path)
 {
     struct stat now;
-    return stat(path, &now) == 0 && now.st_ino == m->inode && now.st_dev == m->device;
+    return fs_stat(path, &now) == 0 && now.st_ino == m->inode && now.st_dev == m->device;
 }
 
 uint64_t fs_free_bytes(const char *path)
 {
     struct statvfs v;
-    if (statvfs(path, &v) != 0)
-        return 0;
-    return (uint64_t)v.f_bavail * v.f_frsize;
+    const char *rest;
+    int at = fs_at(path, &rest);
+    int fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_known;
+    is_known = fd < 0 ? at == AT_FDCWD && statvfs(path, &v) == 0 : fstatvfs(fd, &v) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is_known ? (uint64_t)v.f_bavail * v.f_frsize : 0;
 }

@@ -25,14 +25,38 @@ static int fails(enum call c)
     return 1;
 }
 
+/* Paths lead where fs_at says: into a held directory, or as everywhere. */
 static int system_open(const char *path, int flags, mode_t mode)
 {
-    return open(path, flags, mode);
+    const char *rest;
+    int at = fs_at(path, &rest);
+    return openat(at, rest, flags, mode);
+}
+
+static int system_rename(const char *from, const char *to)
+{
+    const char *a, *b;
+    int at = fs_at(from, &a), into = fs_at(to, &b);
+    return renameat(at, a, into, b);
+}
+
+static int system_mkdir(const char *path, mode_t mode)
+{
+    const char *rest;
+    int at = fs_at(path, &rest);
+    return mkdirat(at, rest, mode);
+}
+
+static int system_unlink(const char *path)
+{
+    const char *rest;
+    int at = fs_at(path, &rest);
+    return unlinkat(at, rest, 0);
 }
 
 static int failing_open(const char *path, int flags, mode_t mode)
 {
-    return fails(OPEN) ? -1 : open(path, flags, mode);
+    return fails(OPEN) ? -1 : system_open(path, flags, mode);
 }
 
 static ssize_t failing_read(int fd, void *buf, size_t n)
@@ -67,17 +91,17 @@ static int failing_close(int fd)
 
 static int failing_rename(const char *from, const char *to)
 {
-    return fails(RENAME) ? -1 : rename(from, to);
+    return fails(RENAME) ? -1 : system_rename(from, to);
 }
 
 static int failing_mkdir(const char *path, mode_t mode)
 {
-    return fails(MKDIR) ? -1 : mkdir(path, mode);
+    return fails(MKDIR) ? -1 : system_mkdir(path, mode);
 }
 
 static int failing_unlink(const char *path)
 {
-    return fails(UNLINK) ? -1 : unlink(path);
+    return fails(UNLINK) ? -1 : system_unlink(path);
 }
 
 static const struct fs_ops system_ops = {
@@ -87,9 +111,9 @@ static const struct fs_ops system_ops = {
     .fsync = fsync,
     .fdatasync = fdatasync,
     .close = close,
-    .rename = rename,
-    .mkdir = mkdir,
-    .unlink = unlink,
+    .rename = system_rename,
+    .mkdir = system_mkdir,
+    .unlink = system_unlink,
 };
 
 static const struct fs_ops failing_ops = {

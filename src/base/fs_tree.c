@@ -55,9 +55,15 @@ int fs_list(const char *path, char ***names, size_t *n, struct err *e)
 {
     char **list = NULL;
     size_t count = 0;
-    DIR *dir = opendir(path);
-    if (!dir)
-        return err_errno(e, "open directory %s", path);
+    const char *rest;
+    int at = fs_at(path, &rest), fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        int rc = err_errno(e, "open directory %s", path);
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
     int rc = collect(dir, &list, &count, path, e);
     closedir(dir);
     if (rc < 0) {
@@ -108,18 +114,25 @@ static int empty_directory(int fd, int depth, const char *path, struct err *e)
     return rc;
 }
 
-int fs_remove_tree(const char *path, struct err *e)
+int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e)
 {
     struct stat st;
-    if (lstat(path, &st) != 0)
+    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? 0 : err_errno(e, "remove %s", path);
     if (!S_ISDIR(st.st_mode))
-        return unlink(path) == 0 ? 0 : err_errno(e, "remove %s", path);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return unlinkat(at, name, 0) == 0 ? 0 : err_errno(e, "remove %s", path);
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_errno(e, "open %s", path);
     int rc = empty_directory(fd, 0, path, e);
-    if (rc == 0 && rmdir(path) != 0 && errno != ENOENT)
+    if (rc == 0 && unlinkat(at, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
         rc = err_errno(e, "remove %s", path);
     return rc;
+}
+
+int fs_remove_tree(const char *path, struct err *e)
+{
+    const char *rest;
+    int at = fs_at(path, &rest);
+    return fs_remove_tree_at(at, rest, path, e);
 }

@@ -1,7 +1,14 @@
 #include "base/hash.h"
 
+#include <inttypes.h>
+#include <openssl/evp.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/fs.h"
@@ -46,91 +53,44 @@ uint64_t hash64(const void *p, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(n ? p : "", n, seed);
 }
 
-static const uint32_t sha_k[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
-};
-
-static uint32_t rotate(uint32_t x, int n)
-{
-    return x >> n | x << (32 - n);
-}
-
-/* One block of 64 bytes (FIPS 180-4, 6.2.2). */
-static void sha_block(uint32_t h[8], const unsigned char *p)
-{
-    uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 |
-               (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
-    for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] +
-               (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
-    }
-    memcpy(v, h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t t1 = v[7] + (rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25)) +
-                      ((v[4] & v[5]) ^ (~v[4] & v[6])) + sha_k[i] + w[i];
-        uint32_t t2 = (rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22)) +
-                      ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + t2;
-    }
-    for (int i = 0; i < 8; i++)
-        h[i] += v[i];
-}
-
+/* libcrypto knows the processor's own instructions for SHA-256.  Its configuration file is not read: what it may change
+ * (providers, properties) is nothing a checksum depends on. */
 void sha256_init(struct sha256 *s)
 {
-    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    memcpy(s->h, start, sizeof start);
-    s->len = 0;
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
+    if (!s->state)
+        s->state = EVP_MD_CTX_new();
+    s->failed = !s->state || EVP_DigestInit_ex(s->state, EVP_sha256(), NULL) != 1;
 }
 
 void sha256_add(struct sha256 *s, const void *p, size_t n)
 {
-    const unsigned char *in = p;
-    size_t have = s->len % 64;
-    s->len += n;
-    if (have && n >= 64 - have) {
-        memcpy(s->buf + have, in, 64 - have);
-        sha_block(s->h, s->buf);
-        in += 64 - have;
-        n -= 64 - have;
-        have = 0;
-    }
-    for (; have == 0 && n >= 64; n -= 64, in += 64)
-        sha_block(s->h, in);
-    if (n)
-        memcpy(s->buf + have, in, n);
+    if (!s->failed && EVP_DigestUpdate(s->state, p, n) != 1)
+        s->failed = 1;
 }
 
 void sha256_hex(struct sha256 *s, char out[65])
 {
     static const char digit[] = "0123456789abcdef";
-    uint64_t bits = s->len * 8;
-    unsigned char tail[72] = {0x80};
-    size_t have = s->len % 64, pad = (have < 56 ? 56 : 120) - have;
-    for (int i = 0; i < 8; i++)
-        tail[pad + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
-    sha256_add(s, tail, pad + 8);
-    for (int i = 0; i < 64; i++)
-        out[i] = digit[s->h[i / 8] >> (28 - 4 * (i % 8)) & 15];
-    out[64] = '\0';
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    if (!s->failed && (EVP_DigestFinal_ex(s->state, sum, &n) != 1 || n != 32))
+        s->failed = 1;
+    for (unsigned i = 0; !s->failed && i < 64; i++)
+        out[i] = digit[sum[i / 2] >> (i % 2 ? 0 : 4) & 15];
+    out[s->failed ? 0 : 64] = '\0';
+    sha256_release(s);
+}
+
+void sha256_release(struct sha256 *s)
+{
+    EVP_MD_CTX_free(s->state);
+    s->state = NULL;
 }
 
 int sha256_file(const char *path, char out[65], struct err *e)
 {
-    struct sha256 s;
+    struct sha256 s = {0};
     unsigned char buf[65536];
     size_t n = 0;
     int fd = -1, rc = fs_open_read(&fd, path, e);
@@ -142,8 +102,36 @@ int sha256_file(const char *path, char out[65], struct err *e)
         if (rc == 0)
             sha256_add(&s, buf, n);
     } while (rc == 0 && n > 0);
-    fs_ops_get()->close(fd);
-    if (rc == 0)
+    fs_close(fd);
+    if (rc == 0) {
         sha256_hex(&s, out);
+        rc = out[0] ? 0 : err_set(e, DS_EMEM, "%s: out of memory for its SHA-256", path);
+    }
+    sha256_release(&s);
     return rc;
+}
+
+void hash_random_id(char out[17])
+{
+    static atomic_uint calls;
+    uint64_t id = 0;
+    if (getentropy(&id, sizeof id) !=
+        0) { /* an old kernel: what differs between processes and moments */
+        struct {
+            struct timespec now, mono;
+            char host[256];
+            const void *stack;
+            long pid;
+            unsigned call;
+        } x;
+        memset(&x, 0, sizeof x);
+        clock_gettime(CLOCK_REALTIME, &x.now);
+        clock_gettime(CLOCK_MONOTONIC, &x.mono);
+        gethostname(x.host, sizeof x.host - 1);
+        x.stack = &id;
+        x.pid = (long)getpid();
+        x.call = atomic_fetch_add(&calls, 1);
+        id = hash64(&x, sizeof x, 0);
+    }
+    snprintf(out, 17, "%016" PRIx64, id);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 enum { THREADS_MAX = 1024, SPINS = 4000, STACK_BYTES = 4 << 20 };
@@ -213,7 +214,8 @@ int pool_start(int threads, struct err *e)
     if (threads < 0 || threads > THREADS_MAX)
         return err_set(e, DS_ERANGE, "%d threads: 1 to %d are possible, 0 chooses", threads,
                        THREADS_MAX);
-    if (threads == 0)
+    int is_chosen = threads == 0;
+    if (is_chosen)
         threads = pool_cpus();
     if (threads == pool_threads())
         return 0;
@@ -233,11 +235,18 @@ int pool_start(int threads, struct err *e)
         if (rc == 0)
             continue;
         int reached = pool.threads;
+        if (is_chosen) { /* by nobody: fewer serve as well */
+            log_warn("thread %d of %d could not be started: %s; going on with %d", reached + 1,
+                     threads, strerror(rc), reached);
+            break;
+        }
         pool_stop();
         return err_set(e, DS_EIO, "thread %d of %d could not be started: %s", reached + 1, threads,
                        strerror(rc));
     }
     await_workers();
+    if (pool.threads == 1)
+        pool_stop();
     return 0;
 }
 

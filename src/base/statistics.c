@@ -234,10 +234,29 @@ struct correlation stat_correlation(const float *x, const float *y, size_t n)
     return c;
 }
 
-double stat_kde(const double *v, size_t n, double bandwidth, double lo, double hi, double *density,
-                int points)
+int stat_bin(double v, double lo, double width, int bins)
 {
-    double step = (hi - lo) / (points - 1);
+    double at = floor((v - lo) / width);
+    return at >= bins ? bins - 1 : at >= 0 ? (int)at : 0;
+}
+
+/* One kernel, at the places that lie within the range's bounds. */
+static void add_kernel(double *density, int points, const struct density_range *d, double centre,
+                       double bandwidth, double norm)
+{
+    double step = (d->hi - d->lo) / (points - 1);
+    int from = (int)ceil(fmax((centre - 5 * bandwidth - d->lo) / step, 0));
+    int to = (int)floor(fmin((centre + 5 * bandwidth - d->lo) / step, points - 1));
+    for (int k = from; k <= to; k++) {
+        double x = k == points - 1 ? d->hi : d->lo + k * step, z = (x - centre) / bandwidth;
+        if (x >= d->least && x <= d->most)
+            density[k] += norm * exp(-0.5 * z * z);
+    }
+}
+
+double stat_kde(const double *v, size_t n, double bandwidth, const struct density_range *range,
+                double *density, int points)
+{
     size_t finite = 0;
     for (int i = 0; i < points; i++)
         density[i] = 0;
@@ -251,12 +270,11 @@ double stat_kde(const double *v, size_t n, double bandwidth, double lo, double h
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i]))
             continue;
-        int from = (int)ceil(fmax((v[i] - 5 * bandwidth - lo) / step, 0));
-        int to = (int)floor(fmin((v[i] + 5 * bandwidth - lo) / step, points - 1));
-        for (int k = from; k <= to; k++) {
-            double z = (lo + k * step - v[i]) / bandwidth;
-            density[k] += norm * exp(-0.5 * z * z);
-        }
+        add_kernel(density, points, range, v[i], bandwidth, norm);
+        if (isfinite(range->least))
+            add_kernel(density, points, range, 2 * range->least - v[i], bandwidth, norm);
+        if (isfinite(range->most))
+            add_kernel(density, points, range, 2 * range->most - v[i], bandwidth, norm);
     }
     return bandwidth;
 }

@@ -76,6 +76,14 @@ static const char *json_escape(char c)
     }
 }
 
+/* Beyond 16 bits JSON takes a pair of surrogates. */
+static void add_json_escape(struct str *s, uint32_t cp)
+{
+    if (cp > 0xffff)
+        str_addf(s, "\\u%04x", (unsigned)(0xd800 + ((cp - 0x10000) >> 10)));
+    str_addf(s, "\\u%04x", (unsigned)(cp > 0xffff ? 0xdc00 + (cp & 0x3ff) : cp));
+}
+
 void str_add_json(struct str *s, const char *text, size_t n)
 {
     str_add_char(s, '"');
@@ -87,8 +95,8 @@ void str_add_json(struct str *s, const char *text, size_t n)
             str_add(s, escape);
         else if (len == 0)
             str_add(s, "\xef\xbf\xbd");
-        else if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
-            str_addf(s, "\\u%04x", (unsigned)cp);
+        else if (cp < 0x20 || cp == 0x7f || (cp >= 0x80 && utf8_is_hidden(cp)))
+            add_json_escape(s, cp);
         else
             str_add_bytes(s, text + i, (size_t)len);
         i += len ? (size_t)len : 1;

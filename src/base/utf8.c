@@ -140,6 +140,13 @@ static int is_dropped(uint32_t cp)
            (cp >= 0xe0000 && cp <= 0xe007f) || (cp >= 0xe0100 && cp <= 0xe01ef);
 }
 
+int utf8_is_hidden(uint32_t cp)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
+    return is_dropped(cp) || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+           category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
 /* What becomes of one code point: shown as it is, dropped, or named. */
 enum fate { SHOW, DROP, NAME, NAME_BARE };
 
@@ -236,18 +243,22 @@ void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int 
 
 void utf8_scrub(char *text)
 {
-    size_t n = strlen(text);
+    size_t n = strlen(text), to = 0;
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         int len = utf8_decode(text + i, n - i, &cp);
         size_t step = len ? (size_t)len : 1;
+        enum fate fate = len > 1 ? fate_of(cp) : SHOW;
         if (len == 1 && (cp == '\n' || cp == '\t'))
-            text[i] = ' ';
-        else if (len == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || is_bidi_control(cp) ||
-                 cp == 0x2028 || cp == 0x2029)
-            memset(text + i, '?', step);
+            memset(text + to, ' ', step);
+        else if (len == 0 || cp < 0x20 || cp == 0x7f || fate == NAME)
+            memset(text + to, '?', step);
+        else
+            memmove(text + to, text + i, step);
+        to += fate == DROP ? 0 : step;
         i += step;
     }
+    text[to] = '\0';
 }
 
 int utf8_locale_is_utf8(void)

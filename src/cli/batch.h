@@ -30,7 +30,8 @@ struct batch_row *batch_add(struct batch_plan *p, const char *label);
 int batch_set(struct batch_row *r, const char *override, struct err *e) DS_CHECK;
 int batch_preset(struct batch_row *r, const char *preset, struct err *e) DS_CHECK;
 /* Runs everything that is not done yet, row by row, and prints the table (or JSON).  Returns the exit status: 0 all is
- * done (rows that cannot be are told), 1 a run failed, 130 interrupted: the same command goes on from there. */
+ * done (rows that cannot be are reported), 1 a run failed, 128 + the signal (INT, TERM, HUP, QUIT) that interrupted it: the
+ * run of the moment is stopped with a checkpoint, and the same command continues from there. */
 int batch_run(struct batch_plan *p);
 /* A command that is a batch: --out, --json, --quiet, --dry-run among its options; plan fills in the rows. */
 int batch_command(const char *kind, int argc, char **argv, struct cli_option *options,

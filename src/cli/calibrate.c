@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "cli/use.h"
 #include "eval/perplexity.h"
@@ -145,10 +146,11 @@ static int write_to_run(const struct subject *s, struct err *e)
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     static const char *const unused[] = {
-        "routing",    "capacity",    "capacities",       "controls", "target_speedup",
-        "speedup_by", "time_rounds", "threshold_offset", "windows",  "stride"};
+        "routing",    "capacity",    "capacities", "controls", "target_speedup",
+        "speedup_by", "time_rounds", "windows",    "stride",   "threshold_offset",
+        "task",       "shots",       "limit",      "max_gen",  "results"};
     for (size_t i = 0; i < DS_LEN(unused); i++)
-        if (cli_has_setting(a, unused[i]))
+        if (cli_has_setting(a, &ppl_group, unused[i]))
             return err_set(e, DS_EUSAGE,
                            "calibrate does not take %s=: it fits the thresholds of every capacity "
                            "(%s= is for eval)",
@@ -206,8 +208,8 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     if (rc == 0)
         rc = to ? write_to_directory(s, to, e) : write_to_run(s, e);
     if (rc == 0)
-        fprintf(stderr, "depthscope: calibrated %d capacities on %lld tokens of %s%s; wrote %s\n",
-                (int)ROUTE_GRID, (long long)ppl_tokens(p), ppl_data(p), where, to ? to : s->dir);
+        log_info("calibrated %d capacities on %lld tokens of %s%s; wrote %s", (int)ROUTE_GRID,
+                 (long long)ppl_tokens(p), ppl_data(p), where, to ? to : s->dir);
     ppl_close(p);
     runlog_writer_close(lock);
     return rc;

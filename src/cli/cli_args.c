@@ -1,24 +1,14 @@
 /* Words of the command line: options, overrides, the rest. */
-#include <ctype.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "cli/keys.h"
 #include "cli/use.h"
-
-/* "a.b=v", "+a.b=v", "~a.b": a word of key characters before the equals sign, or a sign before it all. */
-static int is_override(const char *s)
-{
-    if (s[0] == '+' || s[0] == '~')
-        return s[1] != '\0';
-    size_t n = 0;
-    while (isalnum((unsigned char)s[n]) || (s[n] && strchr("._-", s[n])))
-        n++;
-    return s[n] == '=' && (n > 0 || s[1]) && s[0] != '-';
-}
+#include "cli/version.h"
 
 static struct cli_option *find_option(struct cli_option *o, const char *name, size_t len)
 {
@@ -30,19 +20,13 @@ static struct cli_option *find_option(struct cli_option *o, const char *name, si
 
 const char *cli_nearest(const char *word, const char *const *names, size_t n)
 {
-    const char *best = NULL;
-    int least = INT_MAX;
-    for (size_t i = 0; i < n; i++) {
-        size_t len = strlen(word);
-        int d = str_distance(word, names[i]);
-        if (len > 2 && d > 1 && strncmp(names[i], word, len) == 0)
-            d = 1; /* a name that was cut short */
-        if (d < least) {
-            least = d;
-            best = names[i];
-        }
-    }
-    return best;
+    struct nearest best = nearest_to(word);
+    for (size_t i = 0; i < n; i++)
+        nearest_try(&best, names[i]);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(best.name, names[i]) == 0)
+            return names[i];
+    return NULL;
 }
 
 /* Options before any command belong to the program itself. */
@@ -58,37 +42,77 @@ static const char *lead(const char *command, char text[48])
     return text;
 }
 
-static int unknown_option(const struct cli_option *options, const char *command, const char *name,
-                          size_t len, struct err *e)
+/* A key of the command, or NULL. */
+static const struct opt *find_key(const char *command, const char *name)
 {
-    const char *names[64], *best;
-    char word[64], text[48];
-    size_t n = 0;
-    snprintf(word, sizeof word, "%.*s", (int)(len < 63 ? len : 63), name);
-    for (const struct cli_option *o = options; o->name && n < DS_LEN(names) - 1; o++)
-        names[n++] = o->name;
-    names[n++] = "help";
-    best = cli_nearest(word, names, n);
-    return err_set(e, DS_EUSAGE, "%sunknown option --%s, did you mean %s%s? (depthscope help%s%s)",
-                   lead(command, text), word, strlen(best) > 1 ? "--" : "-", best,
-                   is_program(command) ? "" : " ", is_program(command) ? "" : command);
+    const struct opt *o = NULL;
+    for (const struct opt_group *g = keys_groups(command); g->title && !o; g++)
+        o = opt_find(g, name);
+    return o;
+}
+
+static int unknown_option(const struct cli_option *options, const char *command, const char *name,
+                          const char *dashes, struct err *e)
+{
+    char text[48], hint[NEAREST_MAX + 40] = "";
+    struct nearest option = nearest_to(name), key = nearest_to(name);
+    for (const struct cli_option *o = options; o->name; o++)
+        nearest_try(&option, o->name);
+    nearest_try(&option, "help");
+    nearest_try(&option, "version");
+    for (const struct opt_group *g = keys_groups(command); g->title; g++)
+        config_nearest_key(&key, g);
+    if (nearest_is_close(&key) && key.distance < option.distance)
+        snprintf(hint, sizeof hint, ", did you mean %s=...?", key.name);
+    else /* the options are few: the nearest of them is worth a look, however far */
+        snprintf(hint, sizeof hint, ", did you mean %s%s?", option.name[1] ? "--" : "-",
+                 option.name);
+    return err_set(e, DS_EUSAGE, "%sunknown option %s%s%s (depthscope help%s%s)",
+                   lead(command, text), dashes, name, hint, is_program(command) ? "" : " ",
+                   is_program(command) ? "" : command);
+}
+
+/* "--a.b v" becomes the override "--a.b=v"; 0 when the word is not a key of the command. */
+static int take_key(struct cli_args *a, int argc, char **argv, int *i, const char *name,
+                    struct err *e)
+{
+    const char *word = argv[*i];
+    int is_whole = strchr(word, '=') != NULL;
+    if (word[1] != '-' || (!find_key(argv[0], name) && !(is_whole && strchr(name, '.'))))
+        return 0;
+    if (!is_whole && *i + 1 >= argc)
+        return err_set(e, DS_EUSAGE, "%s: %s needs a value", argv[0], word);
+    struct str s = {0};
+    str_addf(&s, "%s%s%s", word, is_whole ? "" : "=", is_whole ? "" : argv[++*i]);
+    char *made = s.failed ? NULL : mem_strdup(str_text(&s));
+    str_release(&s);
+    if (!made)
+        return err_set(e, DS_EMEM, "%s", argv[0]);
+    a->made[a->n_made++] = made;
+    a->override[a->n_override++] = made;
+    return 1;
 }
 
 /* One word that begins with '-'; *i moves on when the value is the next word. */
-static int take_option(struct cli_option *options, int argc, char **argv, int *i,
-                       struct cli_given *given, int *n_given, struct err *e)
+static int take_option(struct cli_args *a, int argc, char **argv, int *i, struct cli_given *given,
+                       struct err *e)
 {
-    const char *word = argv[*i], *name = word + (word[1] == '-' ? 2 : 1),
-               *equals = strchr(name, '=');
-    size_t len = equals ? (size_t)(equals - name) : strlen(name);
-    struct cli_option *o = find_option(options, name, len);
-    char text[48];
-    if (!o || (word[1] != '-' && len > 1)) {
+    const char *word = argv[*i], *dashes = word[1] == '-' ? "--" : "-", *equals = strchr(word, '=');
+    char text[48], name[CONFIG_KEY_MAX + 1];
+    size_t skip = strlen(dashes), len = equals ? (size_t)(equals - word) : strlen(word);
+    snprintf(name, sizeof name, "%.*s", (int)(len - skip), word + skip);
+    struct cli_option *o = find_option(a->option, word + skip, len - skip);
+    if (!o || (skip == 1 && len > 2)) {
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            cli_usage(argv[0], options);
+            cli_usage(argv[0], a->option);
             exit(0);
         }
-        return unknown_option(options, argv[0], name, len, e);
+        if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+            puts("depthscope " DEPTHSCOPE_VERSION);
+            exit(0);
+        }
+        int rc = take_key(a, argc, argv, i, name, e);
+        return rc < 0 ? rc : rc > 0 ? 0 : unknown_option(a->option, argv[0], name, dashes, e);
     }
     o->is_set = 1;
     if (!o->has_value) {
@@ -98,9 +122,9 @@ static int take_option(struct cli_option *options, int argc, char **argv, int *i
     }
     if (!equals && *i + 1 >= argc)
         return err_set(e, DS_EUSAGE, "%s%s%s needs a value", lead(argv[0], text),
-                       len > 1 ? "--" : "-", o->name);
+                       o->name[1] ? "--" : "-", o->name);
     o->value = equals ? equals + 1 : argv[++*i];
-    given[(*n_given)++] = (struct cli_given){o, o->value};
+    given[a->n_given++] = (struct cli_given){o, o->value};
     return 0;
 }
 
@@ -111,9 +135,10 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
     a->option = options;
     a->rest = mem_alloc((size_t)argc + 1, sizeof *a->rest);
     a->override = mem_alloc((size_t)argc + 1, sizeof *a->override);
+    a->made = mem_alloc((size_t)argc + 1, sizeof *a->made);
     struct cli_given *given = mem_alloc((size_t)argc + 1, sizeof *given);
     a->given = given;
-    if (!a->rest || !a->override || !given)
+    if (!a->rest || !a->override || !a->made || !given)
         rc = err_set(e, DS_EMEM, "%s", argv[0]);
     for (int i = 1; i < argc && rc == 0; i++) {
         const char *word = argv[i];
@@ -121,12 +146,9 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
             a->rest[a->n_rest++] = word;
         else if (strcmp(word, "--") == 0)
             only_rest = 1;
-        else if (word[0] == '-' && word[1] == '-' && is_override(word + 2) && strchr(word, '.') &&
-                 strchr(word, '.') < strchr(word, '='))
-            a->override[a->n_override++] = word;
         else if (word[0] == '-')
-            rc = take_option(options, argc, argv, &i, given, &a->n_given, e);
-        else if (is_override(word))
+            rc = take_option(a, argc, argv, &i, given, e);
+        else if (override_is(word))
             a->override[a->n_override++] = word;
         else
             a->rest[a->n_rest++] = word;
@@ -138,12 +160,16 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
 
 void cli_release(struct cli_args *a)
 {
+    for (int i = 0; i < a->n_made; i++)
+        mem_free(a->made[i]);
+    mem_free(a->made);
     mem_free(a->rest);
     mem_free(a->override);
     mem_free((void *)(uintptr_t)a->given);
     a->rest = a->override = NULL;
     a->given = NULL;
-    a->n_rest = a->n_override = a->n_given = 0;
+    a->made = NULL;
+    a->n_rest = a->n_override = a->n_given = a->n_made = 0;
 }
 
 static struct cli_option *option_of(const struct cli_args *a, const char *name)
@@ -195,7 +221,7 @@ void cli_usage(const char *command, const struct cli_option *options)
     while (c->name && strcmp(c->name, command) != 0)
         c++;
     if (is_program(command))
-        printf("depthscope [RUN|TRACE|MODEL|-]\n    the workbench\n");
+        printf("depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without a word its Home\n");
     else
         printf("depthscope %s %s\n", command, c->name ? c->args : "");
     if (c->name)
@@ -203,6 +229,8 @@ void cli_usage(const char *command, const struct cli_option *options)
     for (const struct cli_option *o = options; o && o->name; o++)
         printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15,
                o->name, o->help ? o->help : "");
+    printf("  --%-14s %s\n", "help", "this text; also -h");
+    printf("  --%-14s %s\n", "version", "the program's version; also -V");
     if (help_after)
         fputs(help_after, stdout);
     for (size_t i = 0; i < DS_LEN(examples); i++)

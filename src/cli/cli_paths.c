@@ -1,16 +1,21 @@
-/* Where the program's own files are. */
+/* Where things are: the program's own files, and runs by their names. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/mem.h"
+#include "base/nearest.h"
+#include "base/process.h"
 #include "cli/use.h"
+#include "training/job.h"
 
 /* The directory of the running program; "" when it cannot be known. */
 static void program_dir(char *out, size_t size)
 {
-    ssize_t n = readlink("/proc/self/exe", out, size - 1);
-    out[n > 0 && (size_t)n < size - 1 ? n : 0] = '\0';
+    if (!process_path(out, size))
+        return;
     char *slash = strrchr(out, '/');
     if (slash)
         *slash = '\0';
@@ -33,4 +38,70 @@ int cli_data_dir(char *out, size_t size, const char *what, struct err *e)
     if (!fs_is_dir(path))
         return err_set(e, DS_ENOTFOUND, "no %s/ beside the program and no %s", what, path);
     return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
+}
+
+/* ---- runs ---- */
+
+/* 1 when the first n bytes of path lead to the place of runs, however it is written. */
+static int is_root(const char *path, size_t n)
+{
+    const char *root = job_root();
+    while (strncmp(path, "./", 2) == 0 && n > 2) {
+        path += 2;
+        n -= 2;
+    }
+    while (strncmp(root, "./", 2) == 0)
+        root += 2;
+    size_t len = strlen(root);
+    while (len > 1 && root[len - 1] == '/')
+        len--;
+    return n == len && memcmp(path, root, n) == 0;
+}
+
+int cli_run_name(const char **name, const char *given, struct err *e)
+{
+    const char *slash = strrchr(given, '/');
+    size_t n = slash ? (size_t)(slash - given) : 0;
+    if (!slash && fs_name_ok(given)) {
+        *name = given;
+        return 0;
+    }
+    if (slash && fs_name_ok(slash + 1) && is_root(given, n)) {
+        *name = slash + 1;
+        return 0;
+    }
+    if (slash && fs_name_ok(slash + 1))
+        return err_set(e, DS_EUSAGE,
+                       "--run %s: a name is not a path, runs are created in %s; to have it there: "
+                       "DEPTHSCOPE_RUNS=%.*s depthscope train --run %s",
+                       given, job_root(), n ? (int)n : 1, n ? given : "/", slash + 1);
+    return err_set(e, DS_EUSAGE,
+                   "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
+                   given);
+}
+
+const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size)
+{
+    char **names = NULL;
+    size_t n = 0;
+    struct nearest best = nearest_to(word);
+    for (const struct command *c = commands; commands_too && c->name; c++)
+        nearest_try(&best, c->name);
+    if (commands_too) {
+        nearest_try(&best, "--help");
+        nearest_try(&best, "--version");
+    }
+    if (fs_is_dir(job_root()) && fs_list(job_root(), &names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            if (fs_name_ok(names[i]))
+                nearest_try(&best, names[i]);
+    if (names)
+        fs_list_free(names, n);
+    return nearest_hint(&best, out, size);
+}
+
+int cli_columns(void)
+{
+    struct winsize w;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
 }

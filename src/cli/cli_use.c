@@ -31,13 +31,34 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
     return rc;
 }
 
-int cli_has_setting(const struct cli_args *a, const char *key)
+int cli_has_setting(const struct cli_args *a, const struct opt_group *g, const char *key)
 {
-    size_t n = strlen(key);
+    const struct opt *want = opt_find(g, key);
+    struct override o;
+    int has = 0;
+    BUG_IF(!want, "key %s is in no table", key);
     for (int i = 0; i < a->n_override; i++)
-        if (strncmp(a->override[i], key, n) == 0 && a->override[i][n] == '=')
-            return 1;
+        if (override_parse(&o, a->override[i], "", NULL) == 0 && opt_find(g, o.key) == want)
+            has = o.op != OVERRIDE_REMOVE;
+    return has;
+}
+
+int cli_refuse_settings(const struct cli_args *a, const struct opt_group *g, const char *const *key,
+                        size_t n, const char *why, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (cli_has_setting(a, g, key[i]))
+            return err_set(e, DS_EUSAGE, "%s=: %s", key[i], why);
     return 0;
+}
+
+int cli_seed_setting(const char *override, const char **value)
+{
+    struct override o;
+    if (override_parse(&o, override, "", NULL) < 0 || strcmp(o.key, "seed") != 0 || !o.value)
+        return 0;
+    *value = o.value;
+    return 1;
 }
 
 int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
@@ -140,8 +161,9 @@ int cli_run_path(char *out, size_t size, const char *run, struct err *e)
         fs_exists(path))
         return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path)
                                          : 0;
-    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)", run,
-                   job_root());
+    char hint[NEAREST_MAX + 32];
+    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)%s", run,
+                   job_root(), cli_run_hint(run, 0, hint, sizeof hint));
 }
 
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells)

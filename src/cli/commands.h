@@ -16,13 +16,15 @@ extern const struct command commands[]; /* ends with name NULL */
 
 command_fn ablate_command, bench_command, calibrate_command, compare_command, convert_command,
     doctor_command, eval_command, figure_command, generate_command, get_command, help_command,
-    inspect_command, isoflop_command, presets_command, runs_command, serve_command, stream_command,
-    sweep_command, tokenize_command, trace_command, train_command, workbench_command;
+    inspect_command, isoflop_command, presets_command, runs_command, serve_command, stop_command,
+    stream_command, sweep_command, tokenize_command, trace_command, train_command,
+    workbench_command;
 
 /* Prints "depthscope: TEXT" on stderr and returns the exit status that fits e->code. */
 int command_fail(const struct err *e);
-/* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides ("a.b=v") and the rest.
- * An unknown option is an error that names the nearest one. */
+/* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides (base/config.h, and "--a.b v" of a
+ * key that the command has, see cli/keys.h) and the rest.  An unknown option is an error that names the nearest option
+ * or key. */
 struct cli_option {
     const char *name;
     int has_value;
@@ -39,6 +41,8 @@ struct cli_args {
     const char **rest;         /* heap, mem_free */
     const char **override;     /* heap, mem_free */
     int n_rest, n_override;
+    char **made; /* heap: overrides that were written as "--a.b v" */
+    int n_made;
     const struct cli_given *given; /* heap, mem_free: every option with a value, in order */
     int n_given;
 };
@@ -50,6 +54,8 @@ const char *cli_value(const struct cli_args *a, const char *name); /* the last; 
 const char *cli_value_at(const struct cli_args *a, const char *name, int i);
 int cli_flag(const struct cli_args *a, const char *name);
 void cli_usage(const char *command, const struct cli_option *options);
+/* The options of the workbench, which is no command of the table. */
+const struct cli_option *workbench_options(void);
 /* Directory of data files ("data", "themes"): beside the program, else the installed place; out of `size` bytes. */
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e) DS_CHECK;
 

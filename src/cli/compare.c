@@ -90,8 +90,9 @@ static void print_unfinished(struct str *out, const struct summary *runs, size_t
         if (strcmp(runs[i].status, "done") != 0 && runs[i].steps > 0) { /* 0: an evaluation */
             str_add(out, "note: ");
             cli_add_safe(out, runs[i].name, strlen(runs[i].name), -1);
-            str_addf(out, " is %s at step %lld of %lld\n", runs[i].status, runs[i].step,
-                     runs[i].steps);
+            str_addf(out, " %s%s at step %lld of %lld%s\n", summary_failed(&runs[i]) ? "" : "is ",
+                     runs[i].status, runs[i].step, runs[i].steps,
+                     summary_failed(&runs[i]) ? ": not in the means" : "");
         }
 }
 

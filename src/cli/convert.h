@@ -26,8 +26,9 @@ void convert_close(struct convert_from *f);
 int convert_template(struct str *out, const struct convert_from *f, struct err *e) DS_CHECK;
 /* Writes it beside the files of DIR, where they do not have one already. */
 int convert_write_template(const struct convert_from *f, const char *dir, struct err *e) DS_CHECK;
-/* tokenizer.ggml.* and the chat template, for a vocabulary of as many rows as the embedding has. */
-int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f,
+/* tokenizer.ggml.* and the chat template, for a vocabulary of as many rows as the embedding has.  *differs: what other
+ * programs cut otherwise, if anything. */
+int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct str *differs,
                            struct err *e) DS_CHECK;
 /* tokenizer.bin of llama2.c.  1: written; 0: this tokenizer cannot be one, *why says what is in the way. */
 int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, const char **why,

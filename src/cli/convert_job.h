@@ -12,7 +12,7 @@ struct convert_options {
     int64_t shard_size, seed, threads;
 };
 
-enum { CONVERT_NOTES = 6 };
+enum { CONVERT_NOTES = 8 };
 struct convert_job {
     struct convert_options o;
     struct convert_from from;
@@ -23,7 +23,7 @@ struct convert_job {
     int64_t parameters;
     int has_vocabulary;
     double seconds, told_at;
-    char note[CONVERT_NOTES][200];
+    char note[CONVERT_NOTES][400];
     size_t notes;
 };
 

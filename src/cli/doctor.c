@@ -119,7 +119,7 @@ static void check_runs(struct finding *f)
         str_addf(&f->text, ": cannot be written (%s); set DEPTHSCOPE_RUNS", e.text);
         return;
     }
-    if (fs_ops_get()->unlink(path) == 0)
+    if (fs_unlink(path) == 0)
         f->ok = 1;
     uint64_t left = fs_free_bytes(root);
     str_addf(&f->text, ": writable, %sB free", str_si(si, (double)left));

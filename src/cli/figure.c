@@ -305,6 +305,14 @@ static void print_again(const char *path, const struct figure *f,
     str_release(&out);
 }
 
+static void print_drawn(const char *path, int changed)
+{
+    struct str line = {0};
+    cli_add_safe(&line, path, strlen(path), -1);
+    printf("%s: drawn again; the data %s\n", str_text(&line), changed ? "changed" : "is the same");
+    str_release(&line);
+}
+
 /* Draws by the recipe and replaces the file; says whether the numbers are still those of the old
  * picture. */
 static int redraw(const struct request *r, const struct figure_recipe *recipe, struct err *e)
@@ -331,7 +339,7 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
         if (r->json)
             print_again(r->again, &f, recipe, changed);
         else
-            printf("%s: drawn again; the data %s\n", r->again, changed ? "changed" : "is the same");
+            print_drawn(r->again, changed);
     }
     figure_release(&f);
     str_release(&bytes);

@@ -1,7 +1,10 @@
 /* depthscope help: made from the tables. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fs.h"
+#include "base/nearest.h"
+#include "cli/keys.h"
 #include "cli/use.h"
 #include "cli/version.h"
 #include "eval/generation.h"
@@ -13,16 +16,38 @@
 #include "training/options.h"
 #include "tui/keymap.h"
 
-static struct cli_option options[] = {{.name = NULL}};
+static struct cli_option options[] = {
+    {.name = "markdown", .help = "of keys and views: Markdown on a terminal, too"},
+    {.name = NULL},
+};
+
+static void list_workbench(struct str *out)
+{
+    size_t width = strlen("  depthscope [RUN|TRACE|MODEL|- ...]");
+    str_add(out, "  depthscope [RUN|TRACE|MODEL|- ...]");
+    for (const struct cli_option *o = workbench_options(); o->name; o++) {
+        char word[64];
+        int n = snprintf(word, sizeof word, " [--%s%s%.*s]", o->name, o->has_value ? " " : "",
+                         o->has_value ? (int)strcspn(o->help, " ") : 0, o->help);
+        if (width + (size_t)n > 79) {
+            str_add(out, "\n     ");
+            width = 5;
+        }
+        str_add(out, word);
+        width += (size_t)n;
+    }
+    str_add(out, "\n      the workbench (depthscope help workbench)\n");
+}
 
 static void list_commands(struct str *out)
 {
-    str_add(out, "depthscope " DEPTHSCOPE_VERSION ": adaptive-depth transformers at a terminal\n\n"
-                 "  depthscope [RUN|TRACE|MODEL|-]\n      the workbench\n");
+    str_add(out,
+            "depthscope " DEPTHSCOPE_VERSION ": adaptive-depth transformers at a terminal\n\n");
+    list_workbench(out);
     for (const struct command *c = commands; c->name; c++)
         str_addf(out, "  depthscope %s %s\n      %s\n", c->name, c->args, c->summary);
-    str_add(out, "\nSettings are key=value: depthscope help keys lists all of them, depthscope "
-                 "help COMMAND the options of one.\n"
+    str_add(out, "\nSettings are key=value or --key value: depthscope help keys lists all of them, "
+                 "depthscope\nhelp COMMAND the options of one.\n"
                  "Exit status: 0 done, 1 failed, 2 usage.\n");
 }
 
@@ -33,7 +58,18 @@ static void add_cell(struct str *out, const char *text)
         str_addf(out, "%s%c", *text == '|' ? "\\" : "", *text);
 }
 
-static void list_group(struct str *out, const struct opt_group *g, const char *heading)
+/* For a terminal: the text wrapped beside what it is about. */
+static void plain_group(struct str *out, const struct opt_group *g, const char *heading)
+{
+    for (const char *p = heading; *p; p++)
+        if (*p != '`')
+            str_add_char(out, *p);
+    str_add(out, "\n\n");
+    keys_lines(out, g, cli_columns());
+    str_add(out, "\n");
+}
+
+static void markdown_group(struct str *out, const struct opt_group *g, const char *heading)
 {
     str_addf(out, "### %s\n\n| key | default | what |\n|---|---|---|\n", heading);
     for (size_t i = 0; i < g->n; i++) {
@@ -55,37 +91,36 @@ static void list_group(struct str *out, const struct opt_group *g, const char *h
     str_add(out, "\n");
 }
 
-static void list_keys(struct str *out)
+typedef void list_fn(struct str *out, const struct opt_group *g, const char *heading);
+
+static void list_keys(struct str *out, list_fn *list)
 {
+    static const struct {
+        const struct opt_group *group;
+        const char *heading;
+    } run[] = {{&run_group, "Run"},
+               {&model_group, "Model"},
+               {&train_group, "Training"},
+               {&data_group, "Data"}},
+      other[] = {{&ppl_group, "`depthscope eval`, `depthscope calibrate`"},
+                 {&gen_group, "`depthscope generate`"},
+                 {&trace_group, "`depthscope trace`"},
+                 {&speed_group, "`depthscope bench`"},
+                 {&convert_group, "`depthscope convert`"},
+                 {&get_group, "`depthscope get`"}};
     char prefix[40], heading[160];
-    str_add(out, "## Keys\n\n");
-    list_group(out, &run_group, "Run");
-    list_group(out, &model_group, "Model");
-    list_group(out, &train_group, "Training");
-    list_group(out, &data_group, "Data");
+    for (size_t i = 0; i < DS_LEN(run); i++)
+        list(out, run[i].group, run[i].heading);
     for (size_t i = 0; route_all()[i]; i++) {
         const struct route_ops *ops = route_all()[i];
         struct opt_group g = route_group(ops, prefix);
         snprintf(heading, sizeof heading, "`model.method=%s`: %s", ops->name, ops->summary);
         if (g.n > 0)
-            list_group(out, &g, heading);
+            list(out, &g, heading);
     }
-    list_group(out, &ppl_group, "`depthscope eval`, `depthscope calibrate`");
-    list_group(out, &gen_group, "`depthscope generate`");
-    list_group(out, &trace_group, "`depthscope trace`");
-    list_group(out, &speed_group, "`depthscope bench`");
-    list_group(out, &convert_group, "`depthscope convert`");
-    list_group(out, &get_group, "`depthscope get`");
+    for (size_t i = 0; i < DS_LEN(other); i++)
+        list(out, other[i].group, other[i].heading);
 }
-
-static const struct {
-    const char *command;
-    const struct opt_group *group;
-} keys_of[] = {
-    {"eval", &ppl_group},    {"calibrate", &ppl_group}, {"generate", &gen_group},
-    {"trace", &trace_group}, {"bench", &speed_group},   {"convert", &convert_group},
-    {"get", &get_group},
-};
 
 static void list_presets(struct str *out)
 {
@@ -105,63 +140,86 @@ static void list_presets(struct str *out)
     fs_list_free(names, n);
 }
 
-/* A command tells its options itself; its keys follow here. */
-static int help_of(const struct command *c, struct str *out)
+/* The keys of a command whose words are of one group; those of training have their own list. */
+static void list_settings(struct str *out, const char *command)
 {
+    const struct opt_group *g = keys_groups(command);
+    for (size_t k = 0; g->title && g->prefix[0] == '\0' && g->title != run_group.title && k < g->n;
+         k++) {
+        const struct opt *o = &g->opts[k];
+        str_addf(out, "  %s=%-*s %s%s%s%s\n", o->key,
+                 strlen(o->key) < 18 ? 18 - (int)strlen(o->key) : 1, o->otherwise, o->help,
+                 o->choices ? " (" : "", o->choices ? o->choices : "", o->choices ? ")" : "");
+    }
+}
+
+/* A command tells its options itself; its keys follow here. */
+static int help_of(const char *command, command_fn *run, struct str *out)
+{
+    static const char *const with_presets[] = {"train", "sweep", "ablate", "isoflop"};
     char name[32], flag[] = "--help";
     char *argv[] = {name, flag, NULL};
-    str_copy(name, sizeof name, c->name);
-    for (size_t i = 0; i < DS_LEN(keys_of); i++)
-        if (strcmp(keys_of[i].command, c->name) == 0)
-            for (size_t k = 0; k < keys_of[i].group->n; k++) {
-                const struct opt *o = &keys_of[i].group->opts[k];
-                str_addf(out, "  %s=%-*s %s%s%s%s\n", o->key,
-                         strlen(o->key) < 18 ? 18 - (int)strlen(o->key) : 1, o->otherwise, o->help,
-                         o->choices ? " (" : "", o->choices ? o->choices : "",
-                         o->choices ? ")" : "");
-            }
-    if (strcmp(c->name, "train") == 0 || strcmp(c->name, "sweep") == 0 ||
-        strcmp(c->name, "ablate") == 0 || strcmp(c->name, "isoflop") == 0)
-        list_presets(out);
+    str_copy(name, sizeof name, command);
+    list_settings(out, command);
+    for (size_t i = 0; i < DS_LEN(with_presets); i++)
+        if (strcmp(command, with_presets[i]) == 0)
+            list_presets(out);
     cli_help_after(str_text(out));
-    return c->run(2, argv);
+    return run(2, argv);
+}
+
+static int help_on(const char *what, int is_markdown, struct err *e)
+{
+    struct str out = {0};
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(what);
+    if (strcmp(what, "keys") == 0) {
+        str_add(&out, is_markdown ? "## Keys\n\n" : "");
+        list_keys(&out, is_markdown ? markdown_group : plain_group);
+        return cli_print(&out);
+    }
+    if (strcmp(what, "views") == 0) {
+        (is_markdown ? keys_markdown : keys_text)(&out);
+        return cli_print(&out);
+    }
+    if (strcmp(what, "workbench") == 0) /* argv[0] is the program's own name there */
+        return help_of("depthscope", workbench_command, &out);
+    if (!what[0]) {
+        list_commands(&out);
+        return cli_print(&out);
+    }
+    if (strcmp(what, "help") == 0) {
+        cli_usage("help", options);
+        return 0;
+    }
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(c->name, what) == 0)
+            return help_of(c->name, c->run, &out);
+        nearest_try(&best, c->name);
+    }
+    nearest_try(&best, "keys");
+    nearest_try(&best, "views");
+    nearest_try(&best, "workbench");
+    err_set(e, DS_EUSAGE, "help: no command %s%s (depthscope help lists them)", what,
+            nearest_hint(&best, hint, sizeof hint));
+    return command_fail(e);
 }
 
 int help_command(int argc, char **argv)
 {
+    static char name[] = "help";
     struct err e = {0};
-    struct str out = {0};
     struct cli_args a;
-    const char *names[64];
-    size_t n = 0;
-    if (argc < 2 || strcmp(argv[0], "help") != 0) {
-        list_commands(&out);
-        return cli_print(&out);
-    }
-    int rc = cli_parse(&a, options, argc, argv, &e);
-    if (rc < 0)
+    if (argc > 0)
+        argv[0] = name; /* also for `depthscope --help` */
+    if (cli_parse(&a, options, argc, argv, &e) < 0)
         return command_fail(&e);
-    const char *what = a.n_rest ? a.rest[0] : "";
+    int is_markdown = cli_flag(&a, "markdown") || !isatty(STDOUT_FILENO);
+    int status = a.n_rest > 1 || a.n_override > 0
+                     ? command_fail((err_set(&e, DS_EUSAGE, "help: one word, not also %s",
+                                             a.n_rest > 1 ? a.rest[1] : a.override[0]),
+                                     &e))
+                     : help_on(a.n_rest ? a.rest[0] : "", is_markdown, &e);
     cli_release(&a);
-    if (strcmp(what, "keys") == 0) {
-        list_keys(&out);
-        return cli_print(&out);
-    }
-    if (strcmp(what, "views") == 0) {
-        keys_markdown(&out);
-        return cli_print(&out);
-    }
-    for (const struct command *c = commands; c->name && n < DS_LEN(names) - 1; c++) {
-        if (strcmp(c->name, what) == 0 && strcmp(what, "help") != 0)
-            return help_of(c, &out);
-        names[n++] = c->name;
-    }
-    if (!what[0] || strcmp(what, "help") == 0) {
-        list_commands(&out);
-        return cli_print(&out);
-    }
-    names[n++] = "keys";
-    err_set(&e, DS_EUSAGE, "help: no command %s, did you mean %s?", what,
-            cli_nearest(what, names, n));
-    return command_fail(&e);
+    return status;
 }

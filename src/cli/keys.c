@@ -2,7 +2,11 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/use.h"
+#include "eval/generation.h"
+#include "eval/perplexity.h"
+#include "eval/speed.h"
 #include "models/config.h"
 #include "routing/route.h"
 #include "training/options.h"
@@ -34,6 +38,36 @@ static void groups_fill(struct groups *s)
         s->name[s->n] = (*m)->name;
         s->group[s->n] = route_group(*m, s->prefix[s->n]);
     }
+}
+
+const struct opt_group *keys_groups(const char *command)
+{
+    static struct groups all;
+    static const struct {
+        const char *command;
+        const struct opt_group *group;
+    } own[] = {
+        {"eval", &ppl_group},    {"calibrate", &ppl_group}, {"generate", &gen_group},
+        {"trace", &trace_group}, {"bench", &speed_group},   {"convert", &convert_group},
+        {"get", &get_group},
+    };
+    /* convert: of random:PRESET */
+    static const char *const of_runs[] = {"train", "sweep", "ablate", "isoflop", "convert"};
+    static struct opt_group found[GROUPS_MAX + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(own); i++)
+        if (strcmp(own[i].command, command) == 0)
+            found[n++] = *own[i].group;
+    if (strcmp(command, "bench") == 0)
+        found[n++] = model_group;
+    for (size_t i = 0; i < DS_LEN(of_runs); i++)
+        if (strcmp(of_runs[i], command) == 0) {
+            groups_fill(&all);
+            memcpy(found + n, all.group, all.n * sizeof *found);
+            n += all.n;
+        }
+    found[n] = (struct opt_group){0};
+    return found;
 }
 
 /* "0 to 1", "a|b", "true|false", or "" where anything goes. */
@@ -113,6 +147,55 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
         if (o->alias)
             str_addf(out, "; also %s", o->alias);
         str_add_char(out, '\n');
+    }
+}
+
+/* Words of text from column `at` on, broken before column `width`, later lines from column `indent` on. */
+static void add_wrapped(struct str *out, const char *text, int at, int indent, int width)
+{
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (at > indent && at + 1 + n > width) {
+            str_addf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            str_add_char(out, ' ');
+            at++;
+        }
+        str_add_bytes(out, p, (size_t)n);
+        at += n;
+        p += n + (p[n] == ' ');
+    }
+}
+
+void keys_lines(struct str *out, const struct opt_group *g, int width)
+{
+    enum { KEY_MAX = 26, VALUE_MAX = 10 };
+    struct widths w = {0};
+    measure(g, &w);
+    int key_width = w.key < KEY_MAX ? w.key : KEY_MAX,
+        value_width = w.value < VALUE_MAX ? w.value : VALUE_MAX,
+        indent = width >= 60 ? key_width + value_width + 4 : 6;
+    for (size_t i = 0; i < g->n; i++) {
+        const struct opt *o = &g->opts[i];
+        struct str line = {0};
+        char range[200];
+        describe_range(o, range, sizeof range);
+        str_addf(&line, "%s%s", g->prefix, o->key);
+        str_addf(&line, "%*s  %s", line.len < (size_t)key_width ? key_width - (int)line.len : 0, "",
+                 default_of(o));
+        int is_wide = (int)line.len + 2 > indent;
+        str_addf(out, "%s%s%*s", str_text(&line), is_wide ? "\n" : "",
+                 is_wide ? indent : indent - (int)line.len, "");
+        str_reset(&line);
+        str_addf(&line, "%s%s%s%s%s%s", o->help ? o->help : "", range[0] ? " (" : "", range,
+                 range[0] ? ")" : "", o->alias ? "; also " : "", o->alias ? o->alias : "");
+        for (char *p = line.p; p && *p; p++)
+            *p = *p == '`' ? '\'' : *p; /* Markdown's quotes */
+        add_wrapped(out, str_text(&line), indent, indent, width);
+        str_add_char(out, '\n');
+        out->failed |= line.failed;
+        str_release(&line);
     }
 }
 

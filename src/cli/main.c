@@ -1,9 +1,8 @@
 /* depthscope: a terminal workbench for adaptive-depth transformers. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
+#include "base/process.h"
 #include "cli/use.h"
 #include "cli/version.h"
 
@@ -21,6 +20,7 @@ const struct command commands[] = {
     {"isoflop",  "[PRESET ...] --budget F --sizes LxD", "sizes and methods at equal training FLOPs; resumable", isoflop_command},
     {"compare",  "RUN RUN ...",                        "runs side by side, with intervals over seeds", compare_command},
     {"runs",     "[DIR]",                              "list runs", runs_command},
+    {"stop",     "RUN ...|--all",                      "ask live runs to write a checkpoint and stop; waits until they have", stop_command},
     {"inspect",  "FILE|DIR|PRESET",                    "what is in a record file, checkpoint, model, adapter, tokenizer, figure or preset", inspect_command},
     {"convert",  "MODEL|random:PRESET -o OUT [key=value ...]", "a model as a Hugging Face directory, a GGUF or a llama2.c file", convert_command},
     {"get",      "NAME|--list [-o DIR]",               "download a known model, tokenizer or corpus; resumable, checksummed", get_command},
@@ -29,7 +29,7 @@ const struct command commands[] = {
     {"bench",    "[MODEL] [key=value ...]",            "speed of products, steps, prefill and decode; of MODEL its loading and use", bench_command},
     {"doctor",   "",                                   "what this machine and terminal can do", doctor_command},
     {"serve",    "MODEL",                              "answer requests of the workbench on stdin (JSON lines)", serve_command},
-    {"help",     "[COMMAND|keys|views]",               "this list; help of one command; all settings; the workbench's keys", help_command},
+    {"help",     "[COMMAND|workbench|keys|views]",     "this list; help of one command; all settings; the workbench's keys", help_command},
     {NULL, NULL, NULL, NULL},
     // clang-format on
 };
@@ -48,37 +48,32 @@ int command_fail(const struct err *e)
     return e->code == DS_EUSAGE ? 2 : 1;
 }
 
-/* Where memory is limited (ulimit -v), a BLAS library's own threads may wait for some for ever when the program ends. */
-static int leave(int status)
+static int run_command(int argc, char **argv)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        fflush(NULL);
-        _exit(status);
-    }
-    return status;
-}
-
-int main(int argc, char **argv)
-{
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        puts("depthscope " DEPTHSCOPE_VERSION);
-        return 0;
-    }
     const char *name = argc > 1 ? argv[1] : "";
+    int is_version = strcmp(name, "--version") == 0, status = 0;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
     const struct command *c = find_command(name);
     /* anything else is a run, a trace, a model or "-": the workbench shows it */
     static char program[] = "depthscope";
-    if (!c)
+    if (!c && argc > 0)
         argv[0] = program; /* whatever path it was called by */
-    int status = c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
+    if (is_version)
+        puts("depthscope " DEPTHSCOPE_VERSION);
+    else
+        status = c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
     /* a full disk is no success; a reader that has seen enough is no failure */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !cli_reader_gone(0)) {
         struct err e = {0};
         err_set(&e, DS_EIO, "standard output: not everything could be written");
         status = command_fail(&e);
     }
-    return leave(status);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    process_begin(argc > 0 ? argv[0] : NULL);
+    return process_run(run_command, argc, argv);
 }

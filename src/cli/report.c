@@ -10,7 +10,7 @@
 static int add_part(struct str *out, const struct summary_group *g, size_t n, int from, int to)
 {
     int shown[SUMMARY_N] = {0};
-    size_t columns = 2;
+    size_t columns = 2, failed = 0;
     struct table t;
     for (int row = from; row < to; row++) {
         for (size_t k = 0; k < n && !shown[row]; k++)
@@ -19,15 +19,23 @@ static int add_part(struct str *out, const struct summary_group *g, size_t n, in
     }
     if (columns == 2)
         return 0;
-    table_init(&t, columns);
+    for (size_t k = 0; k < n; k++)
+        failed += g[k].failed + g[k].missing;
+    table_init(&t, columns + (failed > 0));
     table_add(&t, "");
     table_add(&t, "n");
+    if (failed > 0)
+        table_add(&t, "state");
     for (int row = from; row < to; row++)
         if (shown[row])
             table_add(&t, summary_rows[row].title);
     for (size_t k = 0; k < n; k++) {
         table_add(&t, g[k].label);
-        table_addf(&t, "%zu", g[k].n);
+        table_addf(&t, "%zu", g[k].n - g[k].failed);
+        if (g[k].failed + g[k].missing > 0)
+            table_addf(&t, "%zu failed", g[k].failed + g[k].missing);
+        else if (failed > 0)
+            table_add(&t, "ok");
         for (int row = from; row < to; row++) {
             char text[64];
             if (shown[row])

@@ -47,6 +47,8 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
     struct runlog_entry entry;
     struct str out = {0};
     int rc, ended = 0, records = 0;
+    /* a writer that is faster than the reader of --no-follow does not keep it */
+    uint64_t end = stay || runlog_reader_fd(r) >= 0 ? UINT64_MAX : runlog_reader_tail(r);
     for (;;) {
         rc = runlog_next(r, &entry, e);
         if (rc < 0)
@@ -57,10 +59,10 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
                 add_frame(&out, &entry);
                 ended = value_is(value_get(entry.body, "kind"), "end");
             }
-            if (out.len < GATHER)
+            if (out.len < GATHER && runlog_reader_position(r) < end)
                 continue;
         }
-        int more = rc;
+        int more = rc && runlog_reader_position(r) < end;
         if ((rc = send_out(&out, e)) < 0 || cli_reader_gone(more ? 0 : POLL_MS))
             break;
         if (more)
@@ -86,10 +88,13 @@ static int stream(const struct cli_args *a, struct err *e)
         rc = err_set(e, DS_EUSAGE, "stream: there are no keys to set (%s)", a->override[0]);
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, run, e);
-    if (rc == 0 && fs_is_dir(path))
+    int is_dir = rc == 0 && fs_is_dir(path);
+    if (is_dir)
         rc = fs_join(log, sizeof log, path, "log.mp", e);
     else if (rc == 0)
         str_copy(log, sizeof log, path);
+    if (is_dir && rc == 0)
+        rc = fs_check_regular(log, e);
     if (rc == 0)
         rc = runlog_reader_open(&r, log, e);
     if (rc < 0)

@@ -13,7 +13,8 @@ static struct cli_option options[] = {
      .help = "TEXT  the text itself; without it or --file, standard input"},
     {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
     {.name = "special", .help = "special tokens in the text are special, not plain text"},
-    {.name = "json", .help = "one JSON object: ids, pieces"},
+    {.name = "json",
+     .help = "one JSON object: ids, pieces, dropped_bytes (the vocabulary has no token for them)"},
     {.name = NULL},
 };
 enum { TEXT_MAX = 64 << 20 };
@@ -51,7 +52,9 @@ static void print_json(struct str *out, const struct tokenizer *t, const struct 
         json_key(out, NULL);
         str_add_json(out, p ? p : "", n);
     }
-    str_add(out, "]}\n");
+    str_add(out, "]");
+    json_add_int(out, "dropped_bytes", (int64_t)tokenizer_dropped(t));
+    str_add(out, "}\n");
 }
 
 static void print_lines(struct str *out, const struct tokenizer *t, const struct ids *ids)

@@ -9,21 +9,27 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/eta.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/keys.h"
 #include "cli/use.h"
 #include "cli/version.h"
+#include "training/fork.h"
 #include "training/job.h"
 #include "training/trainer.h"
 
 static struct cli_option train_cli[] = {
     {"run", 1, NULL, 0, "name of the run (default: made from the preset)"},
     {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
+    {"from", 1, NULL, 0,
+     "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) "
+     "unless it is the newest"},
     {"allow-change", 0, NULL, 0, "with --resume: go on although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
     {"json", 0, NULL, 0, "one JSON object a step on stdout; of --keys one array"},
@@ -62,8 +68,9 @@ static void catch_signals(void)
 enum shape { SHAPE_QUIET, SHAPE_JSON, SHAPE_BAR, SHAPE_LINES };
 struct progress {
     enum shape shape;
-    double started, last;
-    int64_t first_step;
+    double last;
+    double step_ms[ETA_STEPS]; /* of the newest steps, in any order */
+    size_t steps;              /* of this process */
     int drawn;
 };
 
@@ -132,20 +139,40 @@ static int columns(void)
     return ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
-static void describe_step(const struct trainer *t, char *out, size_t size, double left)
+/* Seconds for the steps that are left, from the newest of this process. */
+static double time_left(const struct progress *p, const struct trainer *t)
 {
-    char speed[16], eta[16];
-    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s  eta %s",
-             (long long)t->state.step, (long long)t->config.train.steps, t->report.loss,
-             100 * t->report.block_ratio, str_si(speed, t->report.tok_s), str_duration(eta, left));
+    double share = account_share(&t->account, ACCOUNT_EVALUATION) +
+                   account_share(&t->account, ACCOUNT_CHECKPOINT);
+    return eta_seconds(p->step_ms, p->steps < ETA_STEPS ? p->steps : ETA_STEPS, share,
+                       (double)(t->config.train.steps - t->state.step));
 }
 
-static void bar(const struct trainer *t, double left)
+/* phase: what it does now in place of a step, or NULL. */
+static void describe_step(const struct progress *p, const struct trainer *t, char *out, size_t size,
+                          const char *phase)
+{
+    char speed[16], eta[16], end[32] = "";
+    double left = time_left(p, t);
+    if (phase) { /* short: it has to fit on a line of 80 columns */
+        snprintf(out, size, "step %lld/%lld  loss %.4f  %s ...", (long long)t->state.step,
+                 (long long)t->config.train.steps, t->report.loss, phase);
+        return;
+    }
+    if (t->state.step < t->config.train.steps && isfinite(left))
+        snprintf(end, sizeof end, "  eta %s", str_duration(eta, left));
+    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s%s",
+             (long long)t->state.step, (long long)t->config.train.steps, t->report.loss,
+             100 * t->report.block_ratio, str_si(speed, t->report.tok_s), end);
+}
+
+static void bar(struct progress *p, const struct trainer *t, const char *phase)
 {
     enum { BAR = 20 };
     char text[256], cells[BAR + 1];
     int done = (int)(BAR * t->state.step / t->config.train.steps);
-    describe_step(t, text, sizeof text, left);
+    describe_step(p, t, text, sizeof text, phase);
+    p->drawn = 1;
     for (int i = 0; i < BAR; i++)
         cells[i] = i < done ? '#' : '.';
     cells[BAR] = '\0';
@@ -157,20 +184,18 @@ static void bar(const struct trainer *t, double left)
 static void on_step(void *ctx, const struct trainer *t)
 {
     struct progress *p = ctx;
-    double now = clock_mono(), done = (double)(t->state.step - p->first_step);
-    double left =
-        done > 0 ? (now - p->started) / done * (double)(t->config.train.steps - t->state.step) : 0;
+    double now = clock_mono();
+    p->step_ms[p->steps++ % ETA_STEPS] = t->report.step_ms + t->report.ms[ACCOUNT_RECORD];
     int last = t->state.step == t->config.train.steps;
     if (p->shape == SHAPE_JSON)
         json_line(t);
     if (p->shape == SHAPE_BAR && (now - p->last > 0.1 || last)) {
-        bar(t, left);
-        p->drawn = 1;
+        bar(p, t, NULL);
         p->last = now;
     }
     if (p->shape == SHAPE_LINES && (t->report.has_val || now - p->last > 5 || last)) {
         char text[256];
-        describe_step(t, text, sizeof text, left);
+        describe_step(p, t, text, sizeof text, NULL);
         printf("%s", text);
         if (t->report.has_val)
             printf("  val %.4f  %.3f bits/byte", t->report.val_loss, t->report.bits_per_byte);
@@ -178,6 +203,48 @@ static void on_step(void *ctx, const struct trainer *t)
         fflush(stdout);
         p->last = now;
     }
+}
+
+static void on_phase(void *ctx, const struct trainer *t, const char *what)
+{
+    struct progress *p = ctx;
+    if (p->shape == SHAPE_BAR && p->steps > 0) {
+        bar(p, t, what);
+        p->last = clock_mono();
+    }
+}
+
+static void end_bar(struct progress *p)
+{
+    if (p->drawn)
+        fputc('\n', stderr);
+    p->drawn = 0;
+}
+
+/* What a finished run gave, where it is, and what one does with it. */
+static void print_end(const struct trainer *t, struct progress *p)
+{
+    const struct step_report *s = &t->report;
+    char took[16];
+    end_bar(p);
+    printf("%s: done, %lld steps, %s of training\n", t->name, (long long)t->state.step,
+           str_duration(took, t->state.seconds));
+    if (s->has_val) {
+        printf("  val loss %.4f", s->val_loss);
+        if (isfinite(s->bits_per_byte))
+            printf(", %.3f bits/byte", s->bits_per_byte);
+        printf("; FLOPs %.3f of the dense model", s->val_flops_ratio);
+        if (isfinite(s->time_ratio))
+            printf(", time %.3f", s->time_ratio);
+        putchar('\n');
+    }
+    if (t->state.best_step >= 0 && t->state.best_step != t->state.step)
+        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", t->dir, (long long)t->state.step,
+               (long long)t->state.best_step);
+    else
+        printf("  %s/checkpoints/step-%08lld\n", t->dir, (long long)t->state.step);
+    printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", t->dir, t->dir);
+    fflush(stdout);
 }
 
 static enum shape choose_shape(const struct cli_args *a)
@@ -213,76 +280,147 @@ static void name_stem(char *stem, size_t size, const struct train_config *c)
         snprintf(stem + n, size - n, "-%s", method);
 }
 
+/* mkdir is the reservation. */
+static int reserve(char *dir, size_t size, const char *name, int *is_taken, struct err *e)
+{
+    int rc = fs_join(dir, size, job_root(), name, e);
+    *is_taken = 0;
+    if (rc < 0 || fs_mkdir(dir, 0755) == 0)
+        return rc;
+    *is_taken = errno == EEXIST;
+    return *is_taken ? 0 : err_errno(e, "%s", dir);
+}
+
 /* A free name when none was given: PRESET-METHOD-1, -2, ... */
 static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir,
                       size_t size, struct err *e)
 {
     char name[128], stem[56];
     const char *given = cli_value(a, "run");
-    if (given && !fs_name_ok(given))
-        return err_set(e, DS_EUSAGE,
-                       "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
-                       given);
+    if (given && cli_run_name(&given, given, e) < 0)
+        return DS_EUSAGE;
     if (given)
         return fs_join(dir, size, job_root(), given, e);
     name_stem(stem, sizeof stem, c);
-    int rc = fs_mkdirs(job_root(), e);
-    for (int i = 1; rc == 0 && i < 100000; i++) { /* mkdir is the reservation */
+    int rc = fs_mkdirs(job_root(), e), is_taken = 1;
+    for (int i = 1; rc == 0 && is_taken && i < 100000; i++) {
         snprintf(name, sizeof name, "%s-%d", stem, i);
-        rc = fs_join(dir, size, job_root(), name, e);
-        if (rc < 0 || fs_ops_get()->mkdir(dir, 0777) == 0)
-            return rc;
-        if (errno != EEXIST)
-            return err_errno(e, "%s", dir);
+        rc = reserve(dir, size, name, &is_taken, e);
     }
-    if (rc < 0)
+    return rc == 0 && is_taken ? err_set(e, DS_EEXIST, "no free run name") : rc;
+}
+
+/* ---- a run that goes on, or begins with a checkpoint of another ---- */
+
+/* NAME-from-STEP, -2, ...; --run takes no other than the one it says. */
+static int choose_fork(const struct cli_args *a, const char *parent, int64_t step, char *dir,
+                       size_t size, struct err *e)
+{
+    const char *given = cli_value(a, "run"), *slash = strrchr(parent, '/');
+    char stem[64], name[80];
+    int is_taken = 1, rc = given ? cli_run_name(&given, given, e) : 0;
+    if (rc == 0)
+        rc = fs_mkdirs(job_root(), e);
+    if (rc == 0 && given)
+        rc = reserve(dir, size, given, &is_taken, e);
+    if (rc == 0 && given && is_taken)
+        rc = err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir);
+    if (given || rc < 0)
         return rc;
-    return err_set(e, DS_EEXIST, "no free run name");
+    snprintf(stem, sizeof stem, "%.36s-from-%lld", slash ? slash + 1 : parent, (long long)step);
+    for (int i = 1; rc == 0 && is_taken && i < 1000; i++) {
+        snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", stem, i);
+        rc = reserve(dir, size, name, &is_taken, e);
+    }
+    return rc == 0 && is_taken ? err_set(e, DS_EEXIST, "%s: no free name for a fork", stem) : rc;
+}
+
+static int check_overrides(const struct cli_args *a, struct err *e)
+{
+    return a->n_override == 0 || cli_flag(a, "allow-change")
+               ? 0
+               : err_set(e, DS_EUSAGE,
+                         "--resume takes the run's own configuration; --allow-change lets %s "
+                         "change it",
+                         a->override[0]);
+}
+
+static int fork_run(const struct cli_args *a, struct train_config *c, const struct fork_point *p,
+                    char *dir, size_t size, int argc, char **argv, struct err *e)
+{
+    char parent[1024];
+    str_copy(parent, sizeof parent, dir);
+    int rc = choose_fork(a, parent, p->step, dir, size, e);
+    if (rc == 0)
+        rc = fork_make(dir, parent, p, c, argc, argv, DEPTHSCOPE_VERSION, e);
+    if (rc == 0)
+        log_info("%s: a new run that begins with step %lld of %s", dir, (long long)p->step, parent);
+    return rc;
+}
+
+static int prepare_resume(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
+                          int *is_lost, int argc, char **argv, struct err *e)
+{
+    const char *resume = cli_value(a, "resume"), *from = cli_value(a, "from");
+    char path[1100], log[1100];
+    struct fork_point p = {0};
+    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
+                               : fs_join(dir, size, job_root(), resume, e);
+    for (size_t n = strlen(dir); rc == 0 && n > 1 && dir[n - 1] == '/'; n--)
+        dir[n - 1] = '\0';
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
+    if (rc == 0)
+        rc = fs_join(log, sizeof log, dir, "log.mp", e);
+    if (rc == 0 && !fs_exists(path) && !fs_exists(log))
+        rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
+    if (rc == 0 && from)
+        rc = fork_find(&p, dir, from, e);
+    int forks = from && (!p.is_newest || cli_value(a, "run"));
+    if (rc == 0 && cli_value(a, "run") && !from)
+        rc = err_set(e, DS_EUSAGE,
+                     "--resume continues %s itself; --from best|STEP begins a new "
+                     "run, which --run names",
+                     resume);
+    if (rc == 0 && !forks) /* a new run may have other keys than its parent */
+        rc = check_overrides(a, e);
+    if (rc == 0)
+        rc = train_config_read(c, dir, a->override, (size_t)a->n_override, is_lost, e);
+    return rc == 0 && forks ? fork_run(a, c, &p, dir, size, argc, argv, e) : rc;
 }
 
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
-                   int argc, char **argv, struct err *e)
+                   int *is_lost, int argc, char **argv, struct err *e)
 {
-    const char *resume = cli_value(a, "resume"), **preset = NULL;
-    char path[1100];
+    const char **preset = NULL;
     size_t presets = 0;
     int rc = cli_presets(a, &preset, &presets, e);
-    if (rc < 0)
-        return rc;
-    const char *first = presets ? preset[0] : NULL;
-    if (!resume) {
+    if (rc == 0 && cli_value(a, "resume") && presets > 0)
+        rc = err_set(e, DS_EUSAGE, "--resume takes the run's own configuration, not a preset (%s)",
+                     preset[0]);
+    else if (rc == 0 && cli_value(a, "resume"))
+        rc = prepare_resume(a, c, dir, size, is_lost, argc, argv, e);
+    else if (rc == 0 && cli_value(a, "from"))
+        rc = err_set(e, DS_EUSAGE, "--from %s: which run? --resume NAME", cli_value(a, "from"));
+    else if (rc == 0) {
         rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
-        mem_free(preset);
         if (rc == 0)
             rc = choose_dir(a, c, dir, size, e);
         if (rc == 0)
             rc = trainer_create(dir, c, argc, argv, DEPTHSCOPE_VERSION, cli_value(a, "parent"), e);
-        return rc;
     }
     mem_free(preset);
-    if (first || (a->n_override > 0 && !cli_flag(a, "allow-change")))
-        return err_set(
-            e, DS_EUSAGE,
-            "--resume takes the run's own configuration; --allow-change lets %s change it",
-            first ? first : a->override[0]);
-    rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
-                           : fs_join(dir, size, job_root(), resume, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.yaml", e);
-    if (rc == 0 && !fs_exists(path))
-        rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
-    return rc == 0 ? train_config_read(c, path, a->override, (size_t)a->n_override, e) : rc;
+    return rc;
 }
 
-static int exit_status(int rc, const struct err *e, const struct progress *p)
+static int exit_status(int rc, const struct err *e, struct progress *p, const char *dir)
 {
-    if (p->drawn)
-        fputc('\n', stderr);
+    end_bar(p);
     if (rc == 0)
         return 0;
     if (rc != DS_ESTOP)
         return command_fail(e);
-    log_info("%s", e->text);
+    log_info("%s; continue with: depthscope train --resume %s", e->text, dir);
     return stop_signal > 0 ? 128 + stop_signal : 0;
 }
 
@@ -307,17 +445,22 @@ static int run(const struct cli_args *a, int argc, char **argv)
     struct progress p = {.shape = choose_shape(a)};
     struct err e = {0};
     char dir[1024];
-    int resume = cli_value(a, "resume") != NULL;
-    int rc = prepare(a, &config, dir, sizeof dir, argc, argv, &e);
+    int resume = cli_value(a, "resume") != NULL, is_lost = 0;
+    int rc = prepare(a, &config, dir, sizeof dir, &is_lost, argc, argv, &e);
     if (rc < 0) {
         train_config_release(&config);
         return command_fail(&e);
     }
-    t = (struct trainer){
-        .stop_signal = &stop_signal, .version = DEPTHSCOPE_VERSION, .on_step = on_step, .ctx = &p};
+    process_discard_stdout(); /* what a run is for is in its directory */
+    t = (struct trainer){.stop_signal = &stop_signal,
+                         .version = DEPTHSCOPE_VERSION,
+                         .on_step = on_step,
+                         .on_phase = on_phase,
+                         .ctx = &p};
     if (resume) {
         t.override = a->override;
         t.n_override = a->n_override;
+        t.config_is_lost = is_lost;
     }
     catch_signals();
     rc = trainer_open(&t, dir, &config, resume, cli_flag(a, "allow-change"), &e);
@@ -335,11 +478,11 @@ static int run(const struct cli_args *a, int argc, char **argv)
     if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
         log_info("%s: all %lld steps are done; --allow-change train.steps=N goes on", t.name,
                  (long long)t.config.train.steps);
-    p.started = clock_mono();
-    p.first_step = t.state.step;
     rc = trainer_run(&t, &e);
+    if (rc == 0 && p.steps > 0 && (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES))
+        print_end(&t, &p);
     trainer_close(&t);
-    return exit_status(rc, &e, &p);
+    return exit_status(rc, &e, &p, dir);
 }
 
 int train_command(int argc, char **argv)

@@ -4,31 +4,36 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/commands.h"
+#include "cli/use.h"
 #include "training/job.h"
 #include "training/options.h"
 #include "tui/app.h"
 
 static struct cli_option workbench_cli[] = {
-    {"quick", 0, NULL, 0, "start a quick elastic-depth run on the embedded corpus and watch it"},
-    {"view", 1, NULL, 0, "first view: home, monitor, depth, signals, flops, stepper, log"},
-    {"theme", 1, NULL, 0, "dark, light, high-contrast, colour-blind, 16-colour, or a file"},
-    {"color", 1, NULL, 0, "auto, never, 16, 256, truecolor"},
-    {"glyphs", 1, NULL, 0, "auto, braille, shades, ascii"},
-    {"term", 1, NULL, 0, "terminal type instead of $TERM"},
-    {"link", 1, NULL, 0, "byte budget per second of the line, as 20k"},
+    {"quick", 0, NULL, 0, "watch the live quick run, or start one: elastic depth, embedded corpus"},
+    {"view", 1, NULL, 0, "NAME  first: home, monitor, depth, stepper, signals, flops, log, manual"},
+    {"theme", 1, NULL, 0, "NAME  dark, light, high-contrast, colour-blind, 16-colour, or a file"},
+    {"color", 1, NULL, 0, "WHICH  auto, never, 16, 256, truecolor"},
+    {"glyphs", 1, NULL, 0, "WHICH  auto, braille, shades, ascii"},
+    {"term", 1, NULL, 0, "NAME  terminal type instead of $TERM"},
+    {"link", 1, NULL, 0, "RATE  byte budget per second of a slow line, as 20k"},
     {"no-mouse", 0, NULL, 0, "leave the mouse to the terminal"},
     {"readonly", 0, NULL, 0, "no key changes or stops a run"},
-    {"script", 1, NULL, 0, "keys from a file, no terminal is touched"},
-    {"dump", 1, NULL, 0, "with --script: where the screens go"},
-    {"size", 1, NULL, 0, "with --script: COLUMNSxROWS"},
-    {"version", 0, NULL, 0, "print the version"},
+    {"script", 1, NULL, 0, "FILE  keys from a file, no terminal is touched"},
+    {"dump", 1, NULL, 0, "FILE  with --script: where the screens go"},
+    {"size", 1, NULL, 0, "COLUMNSxROWS  with --script"},
     {NULL, 0, NULL, 0, NULL},
 };
+
+const struct cli_option *workbench_options(void)
+{
+    return workbench_cli;
+}
 
 /* A path, or the name of a run. */
 static int resolve(const char *given, char *out, size_t size, struct err *e)
@@ -38,22 +43,61 @@ static int resolve(const char *given, char *out, size_t size, struct err *e)
                                           : 0;
     if (fs_name_ok(given) && fs_join(out, size, job_root(), given, e) == 0 && fs_exists(out))
         return 0;
+    char hint[256];
     struct str shown = {0};
     utf8_sanitise(&shown, given, strlen(given), 200, 0);
-    int rc =
-        err_set(e, DS_EUSAGE,
-                "'%s' is neither a command nor a run, trace or model that exists (depthscope help)",
-                str_text(&shown));
+    int rc = err_set(e, DS_EUSAGE,
+                     "'%s' is neither a command nor a run, trace or model that exists%s "
+                     "(depthscope help)",
+                     str_text(&shown), cli_run_hint(given, 1, hint, sizeof hint));
     str_release(&shown);
     return rc;
 }
 
-static int start_quick(char *path, size_t size, struct err *e)
+/* The newest live run of the preset; 0 when there is none. */
+static int find_live_quick(char *path, size_t size, struct str *notice)
+{
+    struct job_info *jobs = NULL;
+    size_t n = 0, i = 0;
+    if (job_list(job_root(), &jobs, &n, NULL) < 0)
+        return 0;
+    while (i < n && !(jobs[i].is_live && strcmp(jobs[i].preset, "quick") == 0))
+        i++;
+    int is_found = i < n && str_copy(path, size, jobs[i].path) == 0;
+    if (is_found)
+        str_addf(notice,
+                 "%s is training already, so no other run was started: a on Home starts one, "
+                 ":stop ends this one",
+                 jobs[i].name);
+    mem_free(jobs);
+    return is_found;
+}
+
+static int start_quick(char *path, size_t size, struct str *notice, struct err *e)
 {
     static const char *const args[] = {"quick"};
-    char name[128];
-    int rc = job_start(args, 1, name, sizeof name, e);
-    return rc == 0 ? fs_join(path, size, job_root(), name, e) : err_add(e, rc, "quick run");
+    struct job_launch l;
+    enum launch_state state = LAUNCH_STARTING;
+    char words[400], config[1100];
+    if (find_live_quick(path, size, notice))
+        return 0;
+    int rc = job_launch(&l, args, 1, e);
+    if (rc == 0)
+        rc = fs_join(config, sizeof config, l.dir, "config.yaml", e);
+    /* a start that fails at once is said here, not on a screen that would have nothing else to show */
+    for (double end = clock_mono() + 2;
+         rc == 0 && state == LAUNCH_STARTING && clock_mono() < end;) {
+        state = job_launch_state(&l, words, sizeof words);
+        if (state == LAUNCH_STARTING && fs_exists(config))
+            break;
+        clock_sleep(0.02);
+    }
+    job_launch_release(&l);
+    if (rc == 0 && state == LAUNCH_FAILED)
+        rc = err_set(e, DS_EIO, "%s", words);
+    if (rc == 0 && str_copy(path, size, l.dir))
+        rc = err_set(e, DS_ERANGE, "%s: the path is too long", l.dir);
+    return rc < 0 ? err_add(e, rc, "quick run") : 0;
 }
 
 static int open_workbench(const struct cli_args *a, struct err *e)
@@ -62,6 +106,7 @@ static int open_workbench(const struct cli_args *a, struct err *e)
     static char path[PATHS_MAX][1024];
     const char *paths[PATHS_MAX];
     size_t n = 0;
+    struct str notice = {0};
     struct tui_options o = {
         .color = cli_value(a, "color"),
         .glyphs = cli_value(a, "glyphs"),
@@ -76,7 +121,7 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         .paths = paths,
     };
     if (cli_value(a, "link") && (o.link_bytes_s = tui_parse_link(cli_value(a, "link"))) < 0)
-        return err_set(e, DS_EUSAGE, "--link %s: bytes per second are wanted, as 20k",
+        return err_set(e, DS_EUSAGE, "--link %s: expected bytes per second, as 20k",
                        cli_value(a, "link"));
     if (a->n_rest > PATHS_MAX)
         return err_set(e, DS_EUSAGE, "at most %d runs at a time", PATHS_MAX);
@@ -85,17 +130,26 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         rc = resolve(a->rest[i], path[n], sizeof path[n], e);
         paths[n] = path[n];
     }
-    if (rc == 0 && cli_flag(a, "quick") && !isatty(1))
-        rc = err_set(e, DS_EUSAGE, "--quick wants a terminal; without one: depthscope train quick");
+    if (rc == 0 && a->n_override > 0)
+        rc = err_set(e, DS_EUSAGE, "%s: the workbench takes no settings (depthscope train %s)",
+                     a->override[0], a->override[0]);
+    if (rc == 0 && cli_flag(a, "quick") && !isatty(1) && !o.script)
+        rc = err_set(e, DS_EUSAGE,
+                     "--quick: standard output is not a terminal; without one: depthscope train "
+                     "quick");
     if (rc == 0 && cli_flag(a, "quick") && n < PATHS_MAX) {
-        rc = start_quick(path[n], sizeof path[n], e);
+        rc = start_quick(path[n], sizeof path[n], &notice, e);
         paths[n] = path[n];
         n++;
         if (!o.view)
             o.view = "depth";
     }
     o.n = n;
-    return rc == 0 ? tui_run(&o, e) : rc;
+    o.notice = notice.len ? str_text(&notice) : NULL;
+    if (rc == 0)
+        rc = tui_run(&o, e);
+    str_release(&notice);
+    return rc;
 }
 
 int workbench_command(int argc, char **argv)
@@ -108,9 +162,7 @@ int workbench_command(int argc, char **argv)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
         train_config_preset_dir(data);
-    int rc = a.n_override > 0 ? err_set(&e, DS_EUSAGE, "%s: overrides belong to `depthscope train`",
-                                        a.override[0])
-                              : open_workbench(&a, &e);
+    int rc = open_workbench(&a, &e);
     cli_release(&a);
     return rc < 0 ? command_fail(&e) : 0;
 }

@@ -55,6 +55,8 @@ typedef int pretok_fn(void *ctx, const char *s, size_t n, struct err *e);
 extern const char pretok_gpt2[]; /* the GPT-2 pattern */
 /* A pattern as tokenizers have them, written for another engine than ours. */
 int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e) DS_CHECK;
+/* Whether two patterns are the same, a character in one where the other has its escape. */
+int pretok_same(const char *a, const char *b);
 /* The pattern is copied; re is NULL and plain_words is found out here. */
 int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e) DS_CHECK;
 /* Calls fn for each piece of s, in order, every byte of s in one piece (but for dropped gaps).
@@ -78,6 +80,12 @@ struct bpe_cached {
     char key[BPE_CACHE_KEY];
     int32_t id[BPE_CACHE_IDS];
 };
+/* What texts held and the vocabulary has no token for: bytes in all, and the first of them. */
+struct bpe_dropped {
+    uint64_t bytes;
+    unsigned char first;
+    int is_told;
+};
 /* What a vocabulary of characters has instead of one of bytes (SentencePiece's, and those like it):
  * words begin as characters, and what the vocabulary lacks falls to bytes or to one unknown token.
  */
@@ -85,7 +93,7 @@ struct bpe_chars {
     struct map symbol;  /* text of a token -> id                       */
     int32_t ascii[128]; /* the same for one ASCII character, -1: none  */
     uint32_t *length;   /* bytes of text that each id stands for, owned */
-    int32_t unk;        /* -1: none, and unknown characters are errors */
+    int32_t unk;        /* -1: none, and unknown characters are left out */
     int fuse_unk;       /* unknown characters in a row are one token   */
     /* Two ids in place of each, and -1 where it stays itself; NULL: all stay. */
     int32_t (*split)[2];
@@ -109,7 +117,10 @@ struct bpe {
     size_t slots;     /* a power of two */
     struct map whole; /* piece -> id, when ignore_merges */
     int ignore_merges;
+    int32_t unk;  /* byte-level: stands for bytes that it lacks; -1: they are left out */
+    int fuse_unk; /* several in a row are one token */
     struct bpe_cached *cache;
+    struct bpe_dropped *dropped;
     int32_t *of_rank; /* scratch of bpe_encode_long: -1 between calls */
 };
 
@@ -129,6 +140,8 @@ int bpe_merge_small(const struct bpe *b, int32_t *id, int n);
 /* The same for any length, appended to out.  slot: one for each byte of text; see bpe_long.c. */
 int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out,
                    struct err *e) DS_CHECK;
+/* Counts n bytes that are left out. */
+void bpe_drop(const struct bpe *b, const char *s, size_t n);
 int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e) DS_CHECK;
 void bpe_release(struct bpe *b);
 
@@ -154,6 +167,8 @@ int bpe_fallback_byte(const char *s, size_t n);
 /* GPT-2's printable stand-ins: the code point that stands for a byte, and back (-1 if none). */
 uint32_t bpe_byte_rune(unsigned char byte);
 int bpe_rune_byte(uint32_t rune);
+/* A token's bytes from its printable form; 0: text that is not in the alphabet stands for itself. */
+int bpe_printable_bytes(struct str *out, const char *s, size_t n);
 
 /* --- normalize.c: what happens to text before it is cut, and to tokens when they become text - */
 
@@ -180,14 +195,6 @@ int norm_has_nfc(const struct norm *m);
 int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
                struct err *e) DS_CHECK;
 void norm_release(struct norm *m);
-
-/* --- base64.c ------------------------------------------------------------------------------- */
-
-int base64_digit(char c); /* its value, -1: none */
-/* Into room for n bytes: how many they are, -1: no base64.  Padding may be missing. */
-int base64_bytes(char *out, const char *s, size_t n);
-int base64_decode(struct str *out, const char *s, size_t n, struct err *e) DS_CHECK;
-void base64_encode(struct str *out, const char *s, size_t n);
 
 /* --- charsmap.c: SentencePiece's normalisation, the longest entry of its table at each place ---- */
 
@@ -225,13 +232,15 @@ struct tokenizer {
     const char *kind;
     int vocab;
     int32_t eot, bos;
-    struct str bytes;       /* all pieces, end to end         */
-    uint64_t *offset;       /* of piece i in bytes            */
-    uint32_t *length;       /* of piece i                     */
+    int32_t after;    /* what the template puts after a text, -1: nothing; for other programs */
+    struct str bytes; /* all pieces, end to end         */
+    uint64_t *offset; /* of piece i in bytes            */
+    uint32_t *length; /* of piece i                     */
     unsigned char *present; /* 0: a gap in the ids            */
     struct bpe *bpe;        /* NULL: plain bytes              */
     struct norm norm, decoder;
     struct metaspace metaspace;
+    int by_length; /* the longest added token is found first; 0: the leftmost, or it is all the same */
     int strip_space; /* text loses the one space that it began with when it is put together */
     struct added_token *added;
     size_t n_added, added_cap;
@@ -253,12 +262,27 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e) DS_CHECK;
 /* Bytes of the longest text of the index that s begins with, 0: none; *which: its token. */
 size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t *which);
 void added_index_release(struct added_index *x);
+/* 0: no added token begins at s. */
+int added_may_begin(const struct added_index *x, const char *s, size_t n);
+/* --- tokenizer_longest.c */
+struct added_found {
+    size_t at, len;
+    const struct added_token *a;
+};
+/* Whether the end of some added token is the beginning of one: only then it matters which is found first. */
+int added_overlap(const struct tokenizer *t);
+/* All of them in s, in their order there; *out is the caller's to free. */
+int added_longest_first(const struct tokenizer *t, const struct added_index *x, const char *s,
+                        size_t n, int special, struct added_found **out, size_t *found,
+                        struct err *e) DS_CHECK;
 /* The tokenizer.json's normalizer, pre-tokenizer and decoder; the model is read before them. */
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e) DS_CHECK;
 /* In the model of our own tokenizer.json: texts of what goes before a text and ends one, where the
  * rest does not say. */
 #define TOKENIZER_BOS "bos_token"
 #define TOKENIZER_EOS "eos_token"
+/* The same for which added token is found first: true: the longest. */
+#define TOKENIZER_BY_LENGTH "added_by_length"
 /* "PART "NAME" is not supported ..."; DS_EFORMAT. */
 int tokenizer_refuse(struct err *e, const char *part, const char *name);
 /* Appends the tokenizer.json that tokenizer_save writes. */

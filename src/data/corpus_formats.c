@@ -211,17 +211,13 @@ static int feed(struct source *s, fragment_fn *fn, const char *p, size_t n, int 
 
 static int read_chunk(int fd, char *p, const char *path, size_t *n, struct err *e)
 {
-    for (*n = 0; *n < CHUNK;) {
-        ssize_t got = fs_ops_get()->read(fd, p + *n, CHUNK - *n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return err_errno(e, "%s", path);
-        if (got == 0)
-            break;
-        *n += (size_t)got;
+    size_t got = 1;
+    int rc = 0;
+    for (*n = 0; rc == 0 && got > 0 && *n < CHUNK; *n += got) {
+        got = 0;
+        rc = fs_read_some(fd, p + *n, CHUNK - *n, &got, path, e);
     }
-    return 0;
+    return rc;
 }
 
 static int read_rest(struct source *s, const struct format *f, int fd, char *p, size_t n,
@@ -273,14 +269,14 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
         return err_set(
             e, DS_EUSAGE,
             "corpus format \"%.40s\" is not one of auto, file, blocks, eot, jsonl, lines", format);
-    int fd = fs_ops_get()->open(path, O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return err_errno(e, "corpus %s", path);
+    int fd = -1;
+    if (fs_open_read(&fd, path, e) < 0)
+        return err_add(e, DS_EIO, "corpus");
     char *p = mem_alloc(CHUNK, 1);
     int rc = p ? read_opened(&s, fd, format, p, in_folder, e)
                : err_set(e, DS_EMEM, "no memory to read %s", path);
     mem_free(p);
     str_release(&s.json);
-    (void)fs_ops_get()->close(fd);
+    (void)fs_close(fd);
     return rc;
 }

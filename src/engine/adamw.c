@@ -1,4 +1,5 @@
-/* Gradient health and the AdamW step: one pool run each, over the spans of all tensors.  MATH.md 11. */
+/* Gradient health and the AdamW step: one pool run each, over the spans of all tensors.  MATH.md
+ * 11. */
 #include <string.h>
 
 #include "base/pool.h"
@@ -7,7 +8,8 @@
 #include "engine/scratch.h"
 #include "engine/vec.h"
 
-/* A span is TASK_ELEMENTS of one tensor, its last one shorter; sums are kept for each chunk of it. */
+/* A span is TASK_ELEMENTS of one tensor (its last span is shorter); sums are kept per chunk of
+ * it. */
 enum { SQUARES_CHUNK = 4096, SPAN_CHUNKS = TASK_ELEMENTS / SQUARES_CHUNK };
 
 static int chunk_count(size_t n)
@@ -15,21 +17,21 @@ static int chunk_count(size_t n)
     return (int)(n / SQUARES_CHUNK + (n % SQUARES_CHUNK != 0));
 }
 
-/* The squares of a span into its chunks' sums, and how many elements are not finite. */
+/* Adds the squares of a span to its chunks' sums; returns how many elements are not finite. */
 static uint32_t span_squares(const struct vec_set *by, const real *x, size_t n, double *sum)
 {
     uint32_t bad = 0;
     for (size_t i = 0; i < n; i += SQUARES_CHUNK) {
         size_t m = n - i < SQUARES_CHUNK ? n - i : SQUARES_CHUNK;
         *sum = by->squares(x + i, m);
-        if (!isfinite(*sum++)) /* rare: only then are they counted one by one */
+        if (!isfinite(*sum++)) /* rare, so only then count one by one */
             for (size_t k = i; k < i + m; k++)
                 bad += !isfinite(x[k]);
     }
     return bad;
 }
 
-/* Pairs, then pairs of pairs: the tree depends on the count alone. */
+/* Pairwise summation: the tree depends on the count alone. */
 static double tree_sum(double *x, int n)
 {
     for (; n > 1; n = (n + 1) / 2)
@@ -42,8 +44,8 @@ struct squares_job {
     const struct vec_set *by;
     const real *x;
     size_t n;
-    double *sum;   /* of each chunk */
-    uint32_t *bad; /* of each span  */
+    double *sum;   /* per chunk */
+    uint32_t *bad; /* per span */
 };
 
 static void squares_task(void *ctx, int task, int worker)
@@ -75,7 +77,7 @@ struct step_job {
     struct param *p;
     int n;
     int *first;
-    double *sum; /* health: SPAN_CHUNKS for each span */
+    double *sum; /* health: SPAN_CHUNKS per span */
     uint32_t *bad;
     struct vec_adamw rates[PARAM_GROUPS];
 };
@@ -94,11 +96,12 @@ static void step_init(struct step_job *j, const struct params *ps)
         j->first[i + 1] = j->first[i] + spans_of(&ps->p[i]);
 }
 
-/* The tensor of a span, and its elements [*begin, *end). */
+/* Finds the tensor of a span and the span's elements [*begin, *end). */
 static struct param *span_param(const struct step_job *j, int span, size_t *begin, size_t *end)
 {
     int low = 0;
-    for (int high = j->n - 1; low < high;) { /* the last tensor that begins at or before it */
+    /* binary search for the last tensor that begins at or before it */
+    for (int high = j->n - 1; low < high;) {
         int mid = low + (high - low + 1) / 2;
         if (j->first[mid] <= span)
             low = mid;
@@ -170,7 +173,7 @@ static double clip_factor(double norm, double limit)
     return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
-/* What the tensors of a group are stepped with. */
+/* The factors for the tensors of a group. */
 static struct vec_adamw rates_of(enum param_group group, const struct adamw *o, int64_t step,
                                  const struct grad_health *health)
 {

@@ -1,4 +1,4 @@
-/* The seam: which provider, and how a product is cut into tiles. */
+/* Matrix multiplication: chooses the provider and cuts the work into tiles. */
 #include "engine/gemm.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ static const struct gemm_provider *const providers[] = {
     &gemm_blas,
 #endif
 #if REAL_BITS == 32
-    &gemm_ref_bf16, /* always there: what follows it is used only by name */
+    &gemm_ref_bf16, /* always available, so later ones are used only by name */
     &gemm_amx_soft,
 #endif
     &gemm_ref,      NULL,
@@ -58,7 +58,7 @@ static const struct gemm_provider *provider_find(const char *name, struct err *e
             continue;
         if (providers[i]->available())
             return providers[i];
-        err_set(e, DS_ENOTFOUND, "gemm \"%s\": this processor lacks it", name);
+        err_set(e, DS_ENOTFOUND, "gemm \"%s\": not supported by this CPU", name);
         return NULL;
     }
     err_set(e, DS_EUSAGE, "gemm \"%s\": unknown provider", name);
@@ -77,7 +77,7 @@ int gemm_use(const char *name, struct err *e)
 
 static pthread_once_t named_once = PTHREAD_ONCE_INIT;
 
-/* The name is for the seat of its own format, if nobody has it yet. */
+/* The environment names a provider; it is selected for its own format unless one is already. */
 static void use_named(void)
 {
     struct err e = {0};
@@ -96,7 +96,7 @@ static void provider_choose(enum gemm_format format)
     int i = 0;
     pthread_once(&named_once, use_named);
     while (providers[i]->format != format ||
-           !providers[i]->available()) /* the last ones always are */
+           !providers[i]->available()) /* the last ones always are available */
         i++;
     atomic_compare_exchange_strong(&current[format], &none, providers[i]);
 }
@@ -104,7 +104,7 @@ static void provider_choose(enum gemm_format format)
 const struct gemm_provider *gemm_provider(enum gemm_format format)
 {
     const struct gemm_provider *p = atomic_load_explicit(&current[format], memory_order_acquire);
-    BUG_IF(format != GEMM_FP32 && REAL_BITS != 32, "gemm: the double build has fp32's seat only");
+    BUG_IF(format != GEMM_FP32 && REAL_BITS != 32, "gemm: the double build supports fp32 only");
     if (DS_UNLIKELY(!p)) {
         provider_choose(format);
         p = atomic_load(&current[format]);
@@ -112,7 +112,7 @@ const struct gemm_provider *gemm_provider(enum gemm_format format)
     return p;
 }
 
-/* ---- one product ---- */
+/* ---- one multiplication ---- */
 
 struct cut {
     const struct gemm_job *j;
@@ -126,7 +126,7 @@ static const struct packed *packed_of(const struct gemm_job *j)
     return j->packed && j->packed->by ? j->packed : NULL;
 }
 
-/* One tile of the product, columns n.. (and k0.. within a packed matrix that is used in part), and what follows it. */
+/* One tile: columns n.. (and k0.. within a packed matrix used in part), then the epilogue. */
 static void tile_run(const struct gemm_job *j, const struct gemm_provider *by, int m, int n, int M,
                      int N, int k0, int n0)
 {
@@ -168,21 +168,22 @@ static void cut_run(void *ctx, int task, int worker)
              j->N - n < c->tile_n ? j->N - n : c->tile_n, 0, 0);
 }
 
-/* n cut into parts of at most `most`, nearly equal, multiples of `step`. */
+/* Cuts n into nearly equal parts of at most `most`, multiples of `step`. */
 static int even_part(int n, int most, int step)
 {
     int parts = task_count(n, most), part = task_count(n, parts);
     return (part + step - 1) / step * step;
 }
 
-/* Tiles are as large as the caches like, then halved until there are enough of them to share out; not below an
- * area where packing costs more than sharing saves, nor when the whole is small. */
+/* Tiles are as large as the caches allow, then halved until there are enough of them for the
+ * threads; but not below the area where packing costs more than sharing saves, nor when the whole
+ * is small. */
 static void cut_make(struct cut *c)
 {
     enum { ROWS = 512, COLS = 1024, TASKS = 8, SHORT = 32, AREA = 4096 };
     enum { WORK = 1 << 20 /* multiply-adds */ };
     const struct gemm_job *j = c->j;
-    /* a few rows wait for memory: the panels of a narrow matrix, too, are for all threads to read */
+    /* a few rows are limited by memory bandwidth, so all threads share the panels */
     int most_m = ROWS, most_n = COLS, area = c->packed && j->M <= SHORT / 2 ? AREA / 4 : AREA;
     int work = area < AREA ? WORK / 4 : WORK;
     for (;;) {
@@ -192,7 +193,8 @@ static void cut_make(struct cut *c)
         double half = 0.5 * c->tile_m * c->tile_n;
         if (c->cols * task_count(j->M, c->tile_m) >= TASKS || half * j->K < work || half < area)
             return;
-        /* op(B) packed ahead costs nothing to share, op(A) is packed again for each part of the columns */
+        /* a packed op(B) costs nothing to share, but op(A) is packed again for each part of the
+         * columns */
         if (c->packed ? c->tile_m > SHORT : c->tile_m >= c->tile_n)
             most_m = c->tile_m / 2;
         else
@@ -200,7 +202,7 @@ static void cut_make(struct cut *c)
     }
 }
 
-/* Without an inner dimension the product is zero. */
+/* K = 0: the product is zero. */
 static void product_empty(const struct gemm_job *j)
 {
     for (int m = 0; m < j->M; m++)
@@ -215,9 +217,10 @@ static void product_empty(const struct gemm_job *j)
 static const struct gemm_provider *job_provider(const struct gemm_job *j)
 {
     const struct packed *p = packed_of(j);
-    BUG_IF(j->M < 0 || j->N < 0 || j->K < 0, "gemm: %d x %d x %d", j->M, j->N, j->K);
-    BUG_IF(j->beta != 0 && j->beta != 1, "gemm: beta is 0 or 1");
-    BUG_IF(p && p->by->format != j->format, "gemm: a packed matrix of another format");
+    BUG_IF(j->M < 0 || j->N < 0 || j->K < 0, "gemm: shape %d x %d x %d must not be negative", j->M,
+           j->N, j->K);
+    BUG_IF(j->beta != 0 && j->beta != 1, "gemm: beta must be 0 or 1");
+    BUG_IF(p && p->by->format != j->format, "gemm: packed matrix has another format");
     return p ? p->by : gemm_provider(j->format);
 }
 
@@ -225,7 +228,7 @@ void gemm_run(const struct gemm_job *j)
 {
     const struct packed *p = packed_of(j);
     struct cut c = {.j = j, .by = job_provider(j), .packed = p};
-    BUG_IF(p && (p->N != j->N || p->K != j->K), "gemm: %d x %d packed, %d x %d wanted",
+    BUG_IF(p && (p->N != j->N || p->K != j->K), "gemm: packed %d x %d, expected %d x %d",
            p ? p->K : 0, p ? p->N : 0, j->K, j->N);
     if (j->M == 0 || j->N == 0)
         return;
@@ -241,8 +244,8 @@ void gemm_run_inline(const struct gemm_job *j, int k0, int n0)
 {
     const struct gemm_provider *by = job_provider(j);
     const struct packed *p = packed_of(j);
-    BUG_IF(k0 % GEMM_DEEP || n0 % GEMM_COLS, "gemm: a part begins at %d, %d", k0, n0);
-    BUG_IF(p && (p->N < j->N + n0 || p->K < j->K + k0), "gemm: %d x %d packed, %d x %d wanted",
+    BUG_IF(k0 % GEMM_DEEP || n0 % GEMM_COLS, "gemm: part begins at %d, %d", k0, n0);
+    BUG_IF(p && (p->N < j->N + n0 || p->K < j->K + k0), "gemm: packed %d x %d, expected %d x %d",
            p ? p->K : 0, p ? p->N : 0, j->K + k0, j->N + n0);
     if (j->M == 0 || j->N == 0)
         return;
@@ -252,7 +255,7 @@ void gemm_run_inline(const struct gemm_job *j, int k0, int n0)
         tile_run(j, by, 0, 0, j->M, j->N, k0, n0);
 }
 
-/* ---- packing ahead ---- */
+/* ---- packing ---- */
 
 static size_t bytes_by(const struct gemm_provider *by, int K, int N)
 {
@@ -336,14 +339,14 @@ void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, 
                      int K, int N)
 {
     *out = (struct packed){.by = holder(format, hold), .K = K, .N = N, .data = memory};
-    BUG_IF(bytes_by(out->by, K, N) == 0, "gemm: %d x %d cannot be held so", K, N);
+    BUG_IF(bytes_by(out->by, K, N) == 0, "gemm: %d x %d: storage not supported", K, N);
 }
 
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N)
 {
     const struct gemm_provider *by = p->by;
-    BUG_IF(n0 % GEMM_COLS || k0 % GEMM_DEEP, "gemm: a part begins at %d, %d", k0, n0);
-    BUG_IF(k0 + K > p->K || n0 + N > p->N, "gemm: a part ends at %d, %d of %d x %d", k0 + K, n0 + N,
+    BUG_IF(n0 % GEMM_COLS || k0 % GEMM_DEEP, "gemm: part begins at %d, %d", k0, n0);
+    BUG_IF(k0 + K > p->K || n0 + N > p->N, "gemm: part ends at %d, %d of %d x %d", k0 + K, n0 + N,
            p->K, p->N);
     for (int k = 0; k < K; k += by->kc)
         for (int n = 0; n < N; n += by->panel_cols)
@@ -352,7 +355,7 @@ void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int
                      K - k < by->kc ? K - k : by->kc);
 }
 
-/* ---- the plain product ---- */
+/* ---- reference implementation ---- */
 
 static struct gemm_job plain_job(int trans_a, int trans_b, int M, int N, int K, real alpha,
                                  const real *A, int lda, const real *B, int ldb, real beta, real *C,

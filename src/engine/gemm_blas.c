@@ -1,29 +1,78 @@
-/* OpenBLAS, one thread per call: the pool is the only one that makes threads. */
+/* The BLAS provider: OpenBLAS, single-threaded per call, since only the pool creates threads.  It is loaded on first use
+ * and not linked: it starts its threads before main, and ends the program where it may not (ulimit -u, ulimit -v). */
 #ifndef DEPTHSCOPE_NO_BLAS
 #include <cblas.h>
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "engine/gemm_impl.h"
 #include "engine/scratch.h"
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* Other BLAS libraries behind <cblas.h> have no such switch; they are told through their environment. */
-static void blas_single(void)
-{
-#ifdef OPENBLAS_VERSION
-    openblas_set_num_threads(1);
+#ifndef DEPTHSCOPE_BLAS_DIR
+#define DEPTHSCOPE_BLAS_DIR                                                                        \
+    "" /* where the library was when this was built; "": where the system looks */
 #endif
+
+#if REAL_BITS == 32
+#define GEMM_SYMBOL "cblas_sgemm"
+#else
+#define GEMM_SYMBOL "cblas_dgemm"
+#endif
+typedef void blas_gemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb,
+                       int M, int N, int K, real alpha, const real *A, int lda, const real *B,
+                       int ldb, real beta, real *C, int ldc);
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static blas_gemm *multiply;
+
+/* What the library maps for itself; without it, it asks for memory for ever. */
+static int has_room(void)
+{
+    static const rlim_t least = (rlim_t)1 << 30;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= least)
+        return 1;
+    log_warn("the address space is limited (ulimit -v): OpenBLAS is not used");
+    return 0;
+}
+
+static void blas_load(void)
+{
+    static const char *const name[] = {"libopenblas.so.0", "libopenblas.so", "libopenblas.dylib",
+                                       "libcblas.so.3"};
+    char path[1024];
+    void *library = NULL;
+    if (!has_room())
+        return;
+    setenv("OPENBLAS_NUM_THREADS", "1",
+           1); /* read when it is loaded; its threads would have no work */
+    for (size_t i = 0; !library && i < DS_LEN(name); i++)
+        library = dlopen(name[i], RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; !library && DEPTHSCOPE_BLAS_DIR[0] && i < DS_LEN(name); i++) {
+        snprintf(path, sizeof path, "%s/%s", DEPTHSCOPE_BLAS_DIR, name[i]);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    void *symbol = library ? dlsym(library, GEMM_SYMBOL) : NULL;
+    memcpy(&multiply, &symbol,
+           sizeof multiply); /* ISO C has no conversion of an object pointer to a function's */
 }
 
 static int blas_available(void)
 {
-    pthread_once(&once, blas_single);
-    return cpu_allows(CPU_AVX2); /* DEPTHSCOPE_CPU=ref means plain loops */
+    if (!cpu_allows(CPU_AVX2)) /* DEPTHSCOPE_CPU=ref means plain loops */
+        return 0;
+    pthread_once(&once, blas_load);
+    return multiply != NULL;
 }
 
-/* BLAS knows no lists of rows: they are put side by side first. */
+/* BLAS cannot gather rows, so they are copied first. */
 static struct operand plain(const struct operand *x, int rows, int cols, enum scratch_slot slot)
 {
     if (!x->row)
@@ -46,13 +95,8 @@ static void blas_tile(const struct gemm_tile *t)
         for (int m = 0; m < t->M; m++)
             memcpy(t->C + (size_t)m * t->ldc, t->add + (size_t)m * t->add_ld,
                    (size_t)t->N * sizeof *t->C);
-#if REAL_BITS == 32
-    cblas_sgemm(CblasRowMajor, ta, tb, t->M, t->N, t->K, t->alpha, a.p, a.ld, b.p, b.ld,
-                t->add ? 1 : 0, t->C, t->ldc);
-#else
-    cblas_dgemm(CblasRowMajor, ta, tb, t->M, t->N, t->K, t->alpha, a.p, a.ld, b.p, b.ld,
-                t->add ? 1 : 0, t->C, t->ldc);
-#endif
+    multiply(CblasRowMajor, ta, tb, t->M, t->N, t->K, t->alpha, a.p, a.ld, b.p, b.ld,
+             t->add ? 1 : 0, t->C, t->ldc);
 }
 
 const struct gemm_provider gemm_blas = {

@@ -1,5 +1,6 @@
-/* The reference providers: plain loops, any machine.  Each element of C is one chain over k in ascending order,
- * cut at GEMM_KC, whatever the other dims are: so a row never depends on its neighbours. */
+/* The reference providers: plain loops for any CPU.  Each element of C is one chain over k in
+ * ascending order, cut at GEMM_KC, whatever the other dimensions, so a row never depends on other
+ * rows. */
 #include "engine/gemm_impl.h"
 
 #include "engine/scratch.h"
@@ -20,7 +21,7 @@ static inline real operand_value(const struct operand *x, int i, int j, enum gem
 #endif
 }
 
-/* op(B) (k.. k + K, n.. n + N), row-major, so that the inner loop runs along contiguous n. */
+/* op(B) (k.. k + K, n.. n + N), row-major, so that the inner loop is contiguous in n. */
 static void pack_b(real *p, const struct operand *b, int k, int K, int n, int N,
                    enum gemm_format format)
 {

@@ -79,7 +79,7 @@ const real *attn_row(const struct attn_job *job, int key, int kv, int values, re
     return buffer;
 }
 
-/* Lists the keys that are on. */
+/* Lists the enabled keys. */
 static void list_visible(struct attn_job *job)
 {
     const uint8_t *on = job->a->on;
@@ -130,7 +130,8 @@ static size_t cut_floats(const struct attn_job *job)
     return aligned((size_t)ATTN_CUT * (size_t)job->a->D * sizeof(real));
 }
 
-/* A cut is its head, what is packed of it, and where nothing is packed and it is held as bfloat16, its numbers. */
+/* A cut is its header, its packed operands and, where bfloat16 data is not packed, its widened
+ * values. */
 void attn_cuts_size(struct attn_job *job)
 {
     int D = job->a->D, packs = 1;
@@ -154,7 +155,7 @@ void attn_cuts_size(struct attn_job *job)
     }
 }
 
-/* Keys or values of a cut as an operand; bfloat16 ones are widened into `wide`. */
+/* Keys or values of a cut as a GEMM operand; bfloat16 is widened into `wide`. */
 static struct operand cut_operand(const struct attn_job *job, const struct attn_cell *c, int place,
                                   int n, int values, real *wide)
 {
@@ -242,11 +243,11 @@ void attn_product(const struct attn_job *job, const struct attn_cut *cut, enum a
 
 /* ---- rows ---- */
 
-/* Not inlined, so that every caller rounds alike. */
+/* Not inlined, so that every caller rounds in the same way. */
 __attribute__((noinline)) void attn_join(struct attn_sum *sum, real *y, struct attn_sum other,
                                          const real *part, int D)
 {
-    if (other.sum == 0) /* it saw nothing */
+    if (other.sum == 0) /* it has no keys */
         return;
     real top = other.top > sum->top ? other.top : sum->top;
     real mine = v_exp(sum->top - top), its = v_exp(other.top - top);
@@ -268,7 +269,7 @@ void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum su
                                      attn_row(job, own, kv, 0, buffer), (size_t)D);
         attn_join(&sum, o, (struct attn_sum){at, 1}, attn_row(job, own, kv, 1, buffer), D);
     }
-    if (sum.sum == 0) { /* nothing to look at */
+    if (sum.sum == 0) { /* no keys */
         memset(o, 0, (size_t)D * sizeof *o);
         *lse = -INFINITY;
         return;

@@ -1,14 +1,15 @@
-/* Attention backward: a task takes some queries of a cell through one cut of the keys after the other.  MATH.md 10.
+/* Attention backward: a task takes some queries of a cell through the cuts of the keys, one after
+ * the other.  MATH.md 10.
  *
- * With enough cells a task is a whole cell.  Else the queries of a cell are shared by several tasks; each sums dk and dv
- * by itself, and these sums are added up in order. */
+ * With enough cells a task is a whole cell.  Otherwise several tasks share the queries of a cell;
+ * each sums dk and dv separately, and these sums are added in order. */
 #include <string.h>
 
 #include "base/pool.h"
 #include "engine/attn_impl.h"
 #include "engine/scratch.h"
 
-/* What a task works on: queries [q0, q1) of a cell. */
+/* A task: queries [q0, q1) of a cell. */
 struct share {
     struct attn_cell c;
     int cell, chunk, q0, q1, from, to;
@@ -26,7 +27,7 @@ static real *sum_of(const struct attn_job *job, int cell, int chunk, int cut)
     return job->part + (n * (size_t)job->cuts + (size_t)cut) * sum_size(job);
 }
 
-/* Blocks of a segment are dealt out evenly. */
+/* Distributes the blocks of a segment evenly. */
 static struct share share_of(const struct attn_job *job, int cell, int chunk)
 {
     struct share s = {.c = attn_cell_of(job, cell), .cell = cell, .chunk = chunk};
@@ -64,7 +65,7 @@ struct tile {
     const struct attn_cut *cut;
     int place; /* where the cut begins */
     int q0, n, g, head;
-    int n0, n1, ld; /* columns of the cut that the block looks at */
+    int n0, n1, ld; /* columns of the cut that the block reads */
     real *p, *ds;   /* (n, ld) */
 };
 
@@ -140,7 +141,7 @@ static void tile_bwd(const struct attn_job *job, const struct tile *t, real *dk,
 
 /* ---- tasks ---- */
 
-/* All blocks of a share that look at a cut. */
+/* All blocks of a share that read a cut. */
 static void cut_bwd(const struct attn_job *job, const struct share *s, const struct attn_cut *cut,
                     int place, real *dk, real *dv)
 {
@@ -213,7 +214,7 @@ static void attend_bwd(void *ctx, int task, int worker)
     }
 }
 
-/* dk and dv of a cut of a cell: what its shares found, in order. */
+/* Adds up dk and dv of a cut of a cell from its shares, in order. */
 static void add_shares(void *ctx, int task, int worker)
 {
     const struct attn_job *job = ctx;
@@ -228,7 +229,7 @@ static void add_shares(void *ctx, int task, int worker)
 
 /* ---- own keys ---- */
 
-/* The extra own key of a row: its terms of dq, dk and dv (10.8). */
+/* A row's own key outside its range: its terms of dq, dk and dv (10.8). */
 static void own_key_bwd(const struct attn_job *job, int row, int own, int head, int kv)
 {
     const struct attn *a = job->a;
@@ -261,8 +262,8 @@ static void own_keys_bwd(void *ctx, int cell, int worker)
     }
 }
 
-/* Shares of the queries of a cell: enough for many threads, but no more than their sums of dk and dv, which are made for
- * every key, take up a bounded room. */
+/* Number of shares of a cell's queries: enough for many threads, but such that their sums of dk and
+ * dv, which cover every key, fit in a fixed amount of memory. */
 static int share_count(const struct attn_job *job, int cells, int blocks)
 {
     enum { ROOM = 1 << 24 /* reals */ };
@@ -286,7 +287,7 @@ void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q
                            .dout = dout,
                            .o_in = o,
                            .lse = lse};
-    BUG_IF(a->k16 || a->v16, "attention: keys of a cache have no gradient");
+    BUG_IF(a->k16 || a->v16, "attention: cached keys have no gradient");
     if ((!dq && !dk && !dv) || !attn_begin(&job))
         return;
     int cells = a->segs * a->K, blocks = task_count(job.most, ATTN_BLOCK);

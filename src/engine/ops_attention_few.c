@@ -1,5 +1,6 @@
-/* Attention forward for few queries over a long list of keys, as in decoding: nothing is packed, keys and values are read
- * once and in place.  A task is one cut of a segment's list and some kv heads, so that all threads read.  MATH.md 10. */
+/* Attention forward for few queries over a long list of keys, as in decoding.  Nothing is packed;
+ * keys and values are read once and in place.  A task is one cut of a segment's list and some kv
+ * heads, so that all threads read.  MATH.md 10. */
 #include <string.h>
 
 #include "base/pool.h"
@@ -7,7 +8,8 @@
 #include "engine/bf16.h"
 #include "engine/scratch.h"
 
-/* Partial results of a cut of a cell: the softmax of each row, then the mixes (rows, D). */
+/* Partial results of a cut of a cell: each row's softmax state, then the weighted sums (rows,
+ * D). */
 static size_t part_size(const struct attn_job *job)
 {
     size_t rows = (size_t)job->most * (size_t)(job->a->H / job->a->K);
@@ -19,28 +21,28 @@ static real *part_of(const struct attn_job *job, int cell, int cut)
     return job->part + ((size_t)cell * (size_t)job->cuts + (size_t)cut) * part_size(job);
 }
 
-/* A cut of the keys and some kv heads of one segment.  Keys are taken a few at a time through all the heads, since in
- * memory the heads of a key lie side by side: so they are read in order. */
+/* A cut of the keys and some kv heads of one segment.  Each few keys go through all heads before
+ * the next, because the heads of a key are adjacent in memory: so memory is read in order. */
 struct few {
     const struct attn_job *job;
     struct attn_cell c;
     int kv1, group, rows; /* heads c.kv.. kv1; rows of a head */
-    int place, n;         /* of the list */
+    int place, n;         /* place in the list, length */
     int ldq, lds;
     real *q, *s; /* (heads, rows, ld) */
 };
 
 enum { AT_ONCE = V_LANES, AHEAD = 2 * AT_ONCE };
 
-/* What gemm would round while packing is rounded here: a cached step then differs from the whole pass in the order of
- * sums alone. */
+/* Rounds here what gemm would round while packing, so that a cached step differs from the whole
+ * pass in the order of sums alone. */
 static void few_round(const struct attn_job *job, real *x, size_t n)
 {
     for (size_t i = 0; job->format == GEMM_BF16 && i < n; i++)
         x[i] = (real)float_of_bf16(bf16_of((float)x[i]));
 }
 
-/* The rows (query, head) side by side, zero behind D. */
+/* Copies the rows (query, head) next to each other, zero after D. */
 static void few_queries(const struct few *f)
 {
     size_t D = (size_t)f->job->a->D;
@@ -54,9 +56,9 @@ static void few_queries(const struct few *f)
         }
 }
 
-/* Asks for keys (values) [j, j + AT_ONCE) of all the heads, the part of them that is `head`'s share: row after row, as
- * they lie in memory.  After the last keys come the first values.  Into the second cache: aimed at the first, it made
- * decoding from memory 1.7 times slower. */
+/* Prefetches the part of keys (values) [j, j + AT_ONCE) of all heads that is the share of `head`,
+ * row after row in memory order; after the last keys come the first values.  Into L2: prefetching
+ * into L1 made decoding from memory 1.7 times slower. */
 static void few_fetch(const struct few *f, int values, int j, int head)
 {
     int heads = f->kv1 - f->c.kv, whole = (f->n + AT_ONCE - 1) / AT_ONCE * AT_ONCE;

@@ -1,4 +1,5 @@
-/* Attention forward by blocks of queries: scores, softmax and mix of one cut of the keys at a time.  MATH.md 10. */
+/* Attention forward by blocks of queries: scores, softmax and weighted sum, one cut of the keys at
+ * a time.  MATH.md 10. */
 #include <string.h>
 
 #include "base/err.h"
@@ -6,7 +7,7 @@
 #include "engine/attn_impl.h"
 #include "engine/scratch.h"
 
-/* The queries [q0, q0 + n) of a cell in one head, and the places they look at together. */
+/* The queries [q0, q0 + n) of a cell in one head, and the union of the places they read. */
 struct block {
     int q0, n, head, from, to;
 };
@@ -20,7 +21,8 @@ static struct block block_of(const struct attn_job *job, const struct attn_cell 
     return b;
 }
 
-/* One cut for one block: y (n, ldy) becomes the mix of its values, sum its softmax. */
+/* One cut for one block: y (n, ldy) becomes the weighted sum of its values, sum its softmax
+ * state. */
 static void block_cut(const struct attn_job *job, const struct attn_cell *c, const struct block *b,
                       const struct attn_cut *cut, int place, real *y, int ldy, struct attn_sum *sum)
 {
@@ -78,7 +80,7 @@ static void block_fwd(const struct attn_job *job, const struct attn_cell *c, con
         attn_finish(job, b->q0 + i, b->head, sum[i]);
 }
 
-/* The cuts of a cell: shared ones, or made here. */
+/* The cuts of a cell: shared ones, or packed here. */
 static const struct attn_cut **cell_cuts(const struct attn_job *job, const struct attn_cell *c,
                                          int cell)
 {
@@ -91,7 +93,8 @@ static const struct attn_cut **cell_cuts(const struct attn_job *job, const struc
     return cuts;
 }
 
-/* The chunks of a cell are blocks when there are several; the last ones, which see most, begin. */
+/* With several chunks per cell each is a block; the last ones, which read most keys, start
+ * first. */
 static void attend(void *ctx, int task, int worker)
 {
     const struct attn_job *job = ctx;
@@ -113,13 +116,13 @@ static void attend(void *ctx, int task, int worker)
     }
 }
 
-/* In fp32 both ways give the same bits.  Products in bfloat16 are gemm's alone, except over a cache: there decoding at
- * the speed of memory counts for more, and sums are in another order. */
+/* Both ways give the same bits in fp32.  bfloat16 multiplications need gemm, except over a cache,
+ * where decoding at memory bandwidth matters more and sums are in another order. */
 static int is_few(const struct attn_job *job)
 {
     const struct attn *a = job->a;
     int rows = job->most * (a->H / a->K);
-    if (a->D > GEMM_CUT) /* gemm cuts its chain there */
+    if (a->D > GEMM_CUT) /* gemm cuts its chain at GEMM_CUT */
         return 0;
     return job->format == GEMM_FP32 ? rows <= ATTN_FEW : a->k16 && rows <= ATTN_FEW / 2;
 }

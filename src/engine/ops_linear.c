@@ -12,7 +12,7 @@ struct bias_job {
     int N, O;
 };
 
-/* Products by blocks of few bits are cut by their own rules: what follows them is called by rows. */
+/* Quantised weights partition their own work, so the epilogue is called by rows. */
 struct after_job {
     const struct linear_extra *extra;
     int N, O, step;
@@ -38,7 +38,7 @@ static void quant_fwd(real *y, const real *x, const struct linear *w, int N, rea
 void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                 const struct linear_extra *extra)
 {
-    if (w->lora && N > 0) { /* first: what follows the product sees the whole sum */
+    if (w->lora && N > 0) { /* first, so that the epilogue sees the whole sum */
         lora_fwd(y, x, extra ? extra->row : NULL, w, N, beta);
         beta = 1;
     }
@@ -88,7 +88,7 @@ static void bias_sum(void *ctx, int task, int worker)
     }
 }
 
-/* A strip of columns: what follows its product hears of columns of the whole. */
+/* A strip of columns: translates the epilogue's columns to those of the whole. */
 struct strip {
     const struct linear_extra *extra;
     int c;
@@ -100,8 +100,8 @@ static void after_strip(void *ctx, int m, int n, int rows, int cols)
     s->extra->after(s->extra->ctx, m, s->c + n, rows, cols);
 }
 
-/* As numbers, one part of the weight at a time: 4 MiB in float.  Rows are cut where every product cuts its inner dimension, so
- * that the sums are those of the whole weight held as numbers, to the bit. */
+/* Dequantises one part of the weight at a time, 4 MiB in float.  Rows are cut where every GEMM cuts
+ * its inner dimension, so the sums have the bits of the whole dequantised weight. */
 enum { PART_ROWS = GEMM_DEEP, PART_COLS = 2048 };
 
 static void quant_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
@@ -109,7 +109,7 @@ static void quant_bwd_x(real *dx, const real *dy, const struct linear *w, int N,
 {
     int most_rows = w->O < PART_ROWS ? w->O : PART_ROWS, most = w->C < PART_COLS ? w->C : PART_COLS;
     real *part = scratch_get(SCRATCH_QUANT, (size_t)most_rows * (size_t)most,
-                             sizeof *part); /* forward is over */
+                             sizeof *part); /* free after forward */
     for (int c = 0; c < w->C; c += most) {
         int cols = w->C - c < most ? w->C - c : most;
         struct strip strip = {extra, c};
@@ -248,7 +248,8 @@ void embed_fwd(real *x, const int32_t *id, const int32_t *pos, const real *w, co
 
 enum { EMBED_COLS = 64 };
 
-/* A task owns some columns of every token's row: repeated tokens meet in row order, and no two tasks in one place. */
+/* A task owns some columns of every token's row: repeated tokens are added in row order, and no two
+ * tasks write to the same place. */
 static void embed_cols(void *ctx, int task, int worker)
 {
     const struct embed_job *j = ctx;

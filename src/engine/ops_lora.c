@@ -1,11 +1,13 @@
-/* Low-rank adapters beside a linear map:  y += scale * t b^T,  t = drop(x) a^T.  Backward makes t again. */
+/* Low-rank adapters on a linear map:  y += scale * t b^T,  t = drop(x) a^T.  Backward recomputes
+ * t. */
 #include "engine/lora.h"
 
 #include "base/pool.h"
 #include "base/rng.h"
 #include "engine/scratch.h"
 
-/* y (N,C) = mask * x[row] (+ y).  A row's mask is a stream of its own: any thread draws the same, again in backward. */
+/* y (N,C) = mask * x[row] (+ y).  Each row's mask has its own random stream, so any thread and
+ * backward draw the same. */
 struct drop_job {
     const struct lora *lora;
     const real *x;
@@ -42,7 +44,7 @@ static void drop(real *y, const real *x, const int32_t *row, const struct linear
     pool_run(task_count(N, j.step), drop_rows, &j);
 }
 
-/* The adapter's input as an operand of N rows: x itself, or a copy with parts dropped. */
+/* The adapter's input as a GEMM operand of N rows: x itself, or a copy after dropout. */
 static struct operand input(const real *x, const int32_t *row, const struct linear *w, int N)
 {
     if (w->lora->dropout <= 0)

@@ -1,4 +1,4 @@
-/* Softmax cross-entropy.  MATH.md 9.  The loops are in engine/vec.h. */
+/* Softmax cross-entropy and distillation.  MATH.md 9.  The loops are in engine/vec.h. */
 #include <math.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ struct distill_job {
     int N, V, step;
 };
 
-/* p and q are made of e^(x - top), whose sums are chains in double: equal logits give 0 to the last bit. */
+/* p and q come from e^(x - top) with sums as chains in double, so equal logits give exactly 0. */
 static void distill_row(const struct distill_job *j, int i)
 {
     size_t V = (size_t)j->V;
@@ -96,7 +96,7 @@ static void distill_row(const struct distill_job *j, int i)
         apart += (double)p[v] * ((double)u[v] - (double)q[v]);
     j->by->exp_sum(q, q, top_x, V, &sum_x, NULL);
     double kl = apart / sum_u - (log(sum_u) - log(sum_x)) - ((double)top_u - (double)top_x);
-    j->kd[i] = kl > 0 || isnan(kl) ? j->T * j->T * (real)kl : 0; /* 9.4; below 0 is rounding */
+    j->kd[i] = kl > 0 || isnan(kl) ? j->T * j->T * (real)kl : 0; /* 9.4; below 0 only by rounding */
     j->by->scale(p, (real)(1 / sum_u), V);
     j->by->scale(q, (real)(1 / sum_x), V);
     for (size_t v = 0; v < V; v++)

@@ -1,5 +1,5 @@
-/* RMSNorm and LayerNorm, with or without the residual addition before them.  MATH.md 3, 4.  The loops are in
- * engine/vec.h; a row stays in the nearest cache, so each call is one pass over memory. */
+/* RMSNorm and LayerNorm, with or without the residual addition before them.  MATH.md 3, 4.  The
+ * loops are in engine/vec.h; a row stays in the L1 cache, so each call is one pass over memory. */
 #include <string.h>
 
 #include "base/pool.h"
@@ -10,21 +10,21 @@
 struct norm_job {
     const struct vec_set *by;
     real *y, *u, *mean, *rstd;
-    real *dx, *dw, *db, *part; /* part: a row of dw (and one of db) for each chunk */
+    real *dx, *dw, *db, *part; /* part: a row of dw (and one of db) per chunk */
     const real *x, *f, *w, *b, *dy, *mean_in, *rstd_in;
     const int32_t *row;
-    int N, C, step, chunks, sums; /* sums: rows of part for a chunk */
+    int N, C, step, chunks, sums; /* sums: rows of part per chunk */
     real eps;
 };
 
-/* Rows of a task. */
+/* Rows per task. */
 static void norm_range(const struct norm_job *j, int task, int *begin, int *end)
 {
     *begin = task * j->step;
     *end = j->N - *begin < j->step ? j->N : *begin + j->step;
 }
 
-/* y = norm(x[row] + f), each of row and f as it is there; mean says which norm. */
+/* y = norm(x[row] + f), with row and f optional; mean selects the norm. */
 static void norm_rows(void *ctx, int task, int worker)
 {
     const struct norm_job *j = ctx;
@@ -109,7 +109,7 @@ static void norm_fold(void *ctx, int task, int worker)
         fold_block(j, j->db, j->part + j->C, task * FOLD_COLS);
 }
 
-/* Chunks are few, so that their sums stay small beside the rows, and cut by N and C alone. */
+/* Few chunks, so that their sums are small compared with the rows; cut by N and C alone. */
 static void norm_backward(struct norm_job *j, pool_fn *rows)
 {
     if (j->N == 0 || j->C == 0)
@@ -128,7 +128,7 @@ static void norm_backward(struct norm_job *j, pool_fn *rows)
         pool_run(task_count(j->C, FOLD_COLS), norm_fold, j);
 }
 
-/* Where a chunk sums dw (then db), zeroed; NULL when nobody wants them. */
+/* Where a chunk sums dw (then db), zeroed; NULL when neither is needed. */
 static real *chunk_sums(const struct norm_job *j, int task)
 {
     size_t n = (size_t)j->sums * (size_t)j->C;

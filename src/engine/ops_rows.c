@@ -86,7 +86,7 @@ struct update_job {
     int N, R, C, step;
 };
 
-/* First of the plan's rows that is not before r. */
+/* Index of the first plan row >= r. */
 static int first_from(const int32_t *row, int N, int r)
 {
     int low = 0;
@@ -100,7 +100,7 @@ static int first_from(const int32_t *row, int N, int r)
     return low;
 }
 
-/* Here the rows of a task are the stream's, which is what is read and written. */
+/* Here a task's rows are rows of the residual stream, which dominate the memory traffic. */
 static void update_part(void *ctx, int task, int worker)
 {
     const struct update_job *j = ctx;

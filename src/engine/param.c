@@ -1,4 +1,4 @@
-/* The table of parameters and the one block that holds their values, gradients and moments. */
+/* The table of parameters, and the block with their values, gradients and moments. */
 #include "engine/param.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
     BUG_IF(ps->block != NULL, "parameter %s: added after the block was reserved", name);
     BUG_IF(rows <= 0 || cols < 0, "parameter %s: shape %d x %d", name, rows, cols);
     BUG_IF(strlen(name) >= sizeof ps->p->name, "parameter %s: name too long", name);
-    BUG_IF(params_find(ps, name) >= 0, "parameter %s: already there", name);
+    BUG_IF(params_find(ps, name) >= 0, "parameter %s: duplicate name", name);
     if (params_room(ps) != DS_OK)
         return DS_EMEM;
     struct param *p = &ps->p[ps->n];
@@ -88,7 +88,7 @@ static int block_size(const struct params *ps, int train, uint64_t *total)
     return DS_OK;
 }
 
-/* Walks the table once per kind of tensor: all values side by side, then all gradients, and so on. */
+/* Walks the table once per kind of tensor: all values together, then all gradients, and so on. */
 static void block_deal(struct params *ps, int train)
 {
     char *at = ps->block;
@@ -109,10 +109,10 @@ static int reserve(struct params *ps, int train, int zero, struct err *e)
     uint64_t bytes, values;
     BUG_IF(ps->block != NULL, "parameters: reserved twice");
     if (block_size(ps, train, &bytes) < 0 || bytes > SIZE_MAX)
-        return err_set(e, DS_ERANGE, "parameters: their size overflows");
+        return err_set(e, DS_ERANGE, "parameters: total size overflows");
     ps->block = zero ? mem_alloc_aligned((size_t)bytes, 1) : mem_reserve((size_t)bytes);
     if (!ps->block)
-        return err_set(e, DS_EMEM, "parameters: %.1f MiB could not be had",
+        return err_set(e, DS_EMEM, "parameters: out of memory for %.1f MiB",
                        (double)bytes / 1048576.0);
     ps->block_bytes = (size_t)bytes;
     block_deal(ps, train);
@@ -139,8 +139,8 @@ double params_bytes(const struct params *ps, int train)
     return n * sizeof(real);
 }
 
-/* Element i of a chunk takes the i-th block of the chunk's own stream: chunks can be drawn at once, and any element by
- * itself. */
+/* Element i of a chunk uses the i-th block of the chunk's random stream, so chunks can be drawn in
+ * parallel and any element separately. */
 static double draw_one(const struct rng *chunk, uint32_t i)
 {
     struct rng r = *chunk;
@@ -148,7 +148,8 @@ static double draw_one(const struct rng *chunk, uint32_t i)
     return rng_normal(&r);
 }
 
-/* n elements from the i-th on.  In float the fast numbers decide but where they leave two floats open: the same bits. */
+/* Draws n elements from the i-th on.  In float a fast normal is used except where its error would
+ * leave two floats possible, so the bits are those of the exact one. */
 static void draw(const struct param *p, const struct rng *chunk, uint32_t i, size_t n, real *out)
 {
 #if REAL_BITS == 32

@@ -1,3 +1,4 @@
+/* Measures the peak arithmetic rate of the CPU and its memory bandwidth. */
 #include "engine/peak.h"
 
 #include <string.h>
@@ -12,9 +13,9 @@ const char *const peak_name[PEAK_UNITS] = {
 
 enum { TASKS_MAX = 1024, LINE = 64, BURSTS = 8 };
 
-/* ---- where no vector kernel runs ---- */
+/* ---- portable loops ---- */
 
-enum { LANES = 80 }; /* ten vectors of eight: chains enough for two units */
+enum { LANES = 80 }; /* ten vectors of eight: enough chains for two units */
 
 static int always(void)
 {
@@ -35,7 +36,7 @@ static double plain_fp32(long steps)
     return (double)sum;
 }
 
-/* Without instructions for small integers a product takes a whole 32-bit lane. */
+/* Without int8 instructions a multiplication takes a whole 32-bit lane. */
 static double plain_int(long steps)
 {
     uint32_t x[LANES], sum = 0;
@@ -66,7 +67,7 @@ static uint64_t plain_read(const unsigned char *p, size_t lines)
     return x[0] ^ x[1] ^ x[2] ^ x[3] ^ x[4] ^ x[5] ^ x[6] ^ x[7];
 }
 
-/* ---- choice ---- */
+/* ---- selection ---- */
 
 static const struct peak_kernel *find(enum peak_unit unit)
 {
@@ -78,7 +79,7 @@ static const struct peak_kernel *find(enum peak_unit unit)
     for (size_t i = 0; i < DS_LEN(plain_kernels); i++)
         if (plain_kernels[i].unit == unit)
             return &plain_kernels[i];
-    return find(PEAK_FP32); /* bf16 without instructions of its own */
+    return find(PEAK_FP32); /* no bf16 instructions */
 }
 
 const char *peak_instruction(enum peak_unit unit)
@@ -113,8 +114,8 @@ static double burst_s(struct burst *b)
     return clock_mono() - t;
 }
 
-/* The shortest of a few bursts: a thread that lost its processor for a while makes a burst longer, nothing makes it
- * shorter.  Bursts are long beside the waking of a thread. */
+/* The shortest of a few bursts: losing the CPU makes a burst longer, nothing makes it shorter.
+ * Bursts are long compared with waking a thread. */
 double peak_gflops(enum peak_unit unit, double seconds)
 {
     enum { STEPS_MAX = 1 << 28 };
@@ -124,7 +125,7 @@ double peak_gflops(enum peak_unit unit, double seconds)
         b.steps *= 2;
         t = burst_s(&b);
         if (t <= 0)
-            return 0; /* a fixed clock */
+            return 0; /* the clock did not advance */
     }
     best = t;
     for (int i = 0; i < BURSTS; i++) {

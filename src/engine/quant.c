@@ -1,4 +1,4 @@
-/* Packed weights: their life, which kernels serve them, and how a product is cut. */
+/* Quantised weights: creation and release, choice of kernels, and partitioning of work. */
 #include "engine/quant.h"
 
 #include <math.h>
@@ -13,13 +13,13 @@
 struct quant {
     enum quant_kind kind;
     int O, C, panels;
-    size_t stride; /* bytes of a panel */
+    size_t stride; /* bytes per panel */
     uint8_t *data;
 };
 
 const char *const quant_name[QUANT_KINDS] = {"none", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"};
 
-/* ---- kernels -------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 /* In order of preference. */
 static const struct quant_kernels *const kernels[] = {
@@ -35,7 +35,7 @@ static _Atomic(const struct quant_kernels *) current; /* the first call may come
 void quant_use_reference(int on)
 {
     int i = 0;
-    while (!on && !kernels[i]->available()) /* the last one always is */
+    while (!on && !kernels[i]->available()) /* the last one always is available */
         i++;
     atomic_store(&current, on ? &quant_ref : kernels[i]);
 }
@@ -50,17 +50,17 @@ static const struct quant_kernels *kernels_get(void)
     return k;
 }
 
-/* ---- life ----------------------------------------------------------------------------------------- */
+/* ---- creation and release -------------------------------------------------------------------- */
 
 struct load_job {
     struct quant *q;
-    const real *w;         /* numbers, or */
+    const real *w;         /* values, or */
     const uint8_t *blocks; /* rows as in a file */
     size_t row_bytes;
-    _Atomic int bad; /* the lowest row that could not be taken; O: none */
+    _Atomic int bad; /* the lowest row with an error; O: none */
 };
 
-/* Columns c.. of row o: rounds them into own, or looks at the file's block. */
+/* Columns c.. of row o: quantises them into own, or uses the file's block. */
 static int block_take(const struct load_job *j, uint8_t *own, int o, int c)
 {
     enum quant_kind kind = j->q->kind;
@@ -70,7 +70,7 @@ static int block_take(const struct load_job *j, uint8_t *own, int o, int c)
     return quant_is_sound(kind, row + quant_row_bytes(kind, c)) ? DS_OK : DS_ENUMERIC;
 }
 
-/* Why a row could not be taken. */
+/* The error of a row. */
 static int row_fault(const struct load_job *j, int o)
 {
     uint8_t own[QUANT_BLOCK_BYTES];
@@ -116,7 +116,7 @@ static int load(struct quant **out, struct load_job *j, enum quant_kind kind, in
     struct quant *q = mem_alloc(1, sizeof *q);
     size_t total;
     if (!q)
-        return err_set(e, DS_EMEM, "no memory for packed weights");
+        return err_set(e, DS_EMEM, "out of memory for quantised weights");
     *q = (struct quant){.kind = kind,
                         .O = O,
                         .C = C,
@@ -126,7 +126,8 @@ static int load(struct quant **out, struct load_job *j, enum quant_kind kind, in
         q->data = mem_reserve(total);
     if (!q->data) {
         quant_free(q);
-        return err_set(e, DS_EMEM, "no memory for %d x %d weights in %s", O, C, quant_name[kind]);
+        return err_set(e, DS_EMEM, "out of memory for %d x %d weights in %s", O, C,
+                       quant_name[kind]);
     }
     j->q = q;
     atomic_init(&j->bad, O);
@@ -136,7 +137,7 @@ static int load(struct quant **out, struct load_job *j, enum quant_kind kind, in
         int rc = row_fault(j, bad);
         quant_free(q);
         return err_set(e, rc, "row %d of the weights for %s: %s", bad, quant_name[kind],
-                       rc == DS_ERANGE ? "a scale is beyond fp16" : "a number is not finite");
+                       rc == DS_ERANGE ? "a scale overflows fp16" : "a weight is not finite");
     }
     *out = q;
     return DS_OK;
@@ -173,7 +174,7 @@ enum quant_kind quant_kind_of(const struct quant *q)
     return q->kind;
 }
 
-/* ---- numbers -------------------------------------------------------------------------------------- */
+/* ---- dequantisation -------------------------------------------------------------------------- */
 
 void quant_row(real *w, const struct quant *q, int o)
 {
@@ -204,7 +205,7 @@ void quant_rows(real *w, const struct quant *q, const int32_t *row, int N)
     pool_run(task_count(N, j.rows), rows_run, &j);
 }
 
-/* The rows of one panel that belong to the part. */
+/* Dequantises the rows of one panel that belong to the part. */
 static void part_run(void *ctx, int task, int worker)
 {
     const struct numbers_job *j = ctx;
@@ -228,10 +229,10 @@ void quant_part(real *w, const struct quant *q, int o, int rows, int c, int cols
         pool_run((o + rows - 1) / QUANT_ROWS - o / QUANT_ROWS + 1, part_run, &j);
 }
 
-/* ---- the product ---------------------------------------------------------------------------------- */
+/* ---- multiplication -------------------------------------------------------------------------- */
 
-/* Rows that share a pass over the weights (their activations lie in the second cache), and blocks of columns after
- * which the next tile of them has its turn (a panel's part lies in the first). */
+/* Rows that share a pass over the weights (their activations fit in L2), and blocks of columns
+ * after which the next tile of rows continues (a panel's part fits in L1). */
 enum { PASS_ROWS = 128, PASS_BLOCKS = 16 };
 
 struct linear_job {
@@ -243,9 +244,9 @@ struct linear_job {
     real *y;
     real beta;
     int N, blocks;
-    int tiles;          /* of rows, per rounding task   */
-    int panels, passes; /* panels per task, row passes  */
-    int stretches;      /* that tasks are taken from in turn */
+    int tiles;          /* row tiles per rounding task */
+    int panels, passes; /* panels per task, row passes */
+    int stretches;      /* that threads take tasks from in turn */
 };
 
 static int tile_rows(const struct linear_job *j, int n)
@@ -280,7 +281,7 @@ static void store(const struct linear_job *j, const float *acc, int o0, int n0, 
     }
 }
 
-/* One panel times the rows of a pass. */
+/* Multiplies one panel with the rows of a pass. */
 static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
 {
     _Alignas(64) float acc[PASS_ROWS * QUANT_ROWS];
@@ -300,9 +301,9 @@ static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
     store(j, acc, panel * QUANT_ROWS, n0, rows);
 }
 
-/* Threads take tasks in turn.  Each is led through a stretch of its own, so that what it fetched ahead is what it
- * works on next; who does what changes no result.  One row, 2 threads: Q8_0 50 -> 53 GB/s, Q4_0 50 -> 59, Q4_K
- * 46 -> 54, beside a stream read of 56. */
+/* Threads take tasks in turn, each from its own stretch, so that what a thread prefetched is what
+ * it computes next; the assignment does not change results.  One row, 2 threads: Q8_0 50 -> 53
+ * GB/s, Q4_0 50 -> 59, Q4_K 46 -> 54, with a memory bandwidth of 56. */
 static int group_of(const struct linear_job *j, int task)
 {
     int groups = task_count(j->q->panels, j->panels), n = j->stretches;
@@ -320,10 +321,11 @@ static void panels_run(void *ctx, int task, int worker)
         panel_run(j, p, n0, rows);
 }
 
-/* Enough tasks to share out, each large enough to be worth it and small enough to end together. */
+/* Enough tasks for the threads, each large enough to be worth starting and small enough to
+ * balance. */
 static void job_cut(struct linear_job *j)
 {
-    enum { TASKS = 16, LEAST = 16384 /* products */, MOST = 524288 /* weights */ };
+    enum { TASKS = 16, LEAST = 16384 /* multiplications */, MOST = 524288 /* weights */ };
     int panel = QUANT_ROWS * j->q->C, rows = j->N < PASS_ROWS ? j->N : PASS_ROWS;
     int least = (int)(LEAST / ((long long)panel * rows)), most = MOST / panel;
     int n = j->q->panels / TASKS;
@@ -349,7 +351,7 @@ void quant_linear(real *y, const real *x, const int32_t *row, const struct quant
                            .N = N,
                            .blocks = q->C / QUANT_BLOCK};
     BUG_IF(N < 0, "quant_linear: %d rows", N);
-    BUG_IF(beta != 0 && beta != 1, "quant_linear: beta is 0 or 1");
+    BUG_IF(beta != 0 && beta != 1, "quant_linear: beta must be 0 or 1");
     if (N == 0)
         return;
     j.rounded = scratch_get(SCRATCH_QUANT, (size_t)N * (size_t)j.blocks, sizeof *j.rounded);

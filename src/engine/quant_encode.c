@@ -1,10 +1,10 @@
-/* Numbers into GGML's blocks. */
+/* Quantisation into GGML's block formats. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/quant_impl.h"
 
-/* Stores a scale and gives what it was rounded to. */
+/* Stores a scale as fp16 and returns the rounded value. */
 static float put_half(uint8_t *p, float x)
 {
     uint16_t h = quant_half_of(x);
@@ -13,16 +13,16 @@ static float put_half(uint8_t *p, float x)
     return quant_half(h);
 }
 
-/* The nearest of low..high, where x may be anything but a NaN. */
+/* The nearest integer in low..high; x may be anything but NaN. */
 static int nearest(float x, float low, float high)
 {
     float q = rintf(x);
     return (int)(q < low ? low : q > high ? high : q);
 }
 
-/* ---- blocks of 32 --------------------------------------------------------------------------------- */
+/* ---- blocks of 32 ---------------------------------------------------------------------------- */
 
-/* Quants are rounded for the scale as it is stored, so that none is off by more than half of it. */
+/* Quants are rounded with the scale as stored, so that none is off by more than half a step. */
 static int encode_q8_0(uint8_t *p, const float *w)
 {
     float most = 0;
@@ -48,15 +48,15 @@ static int encode_q4_0(uint8_t *p, const float *w)
     return isfinite(d) ? DS_OK : DS_ERANGE;
 }
 
-/* ---- scale and minimum of 32 ---------------------------------------------------------------------- */
+/* ---- scale and minimum of 32 ----------------------------------------------------------------- */
 
-/* Step widths that are tried, side by side: a loop over them is vector code. */
+/* Step widths to try; a loop over them vectorises. */
 enum { WIDTHS = 24, PLAIN = WIDTHS - 1 };
 
-/* A block's weights and what of the fit does not depend on its quants. */
+/* A block's weights and the parts of the fit that do not depend on its quants. */
 struct fitting {
     float w[QUANT_BLOCK], unit[QUANT_BLOCK]; /* unit: (w - low) / range */
-    float g[QUANT_BLOCK], gw[QUANT_BLOCK];   /* how much each counts, and times w */
+    float g[QUANT_BLOCK], gw[QUANT_BLOCK];   /* importance of each weight, and times w */
     float top;                               /* the largest quant */
     double s, sw;                            /* sums of g and gw */
     float scale[WIDTHS], minimum[WIDTHS];
@@ -74,7 +74,7 @@ static void solve(struct fitting *f, int l, double sq, double sqq, double swq)
 {
     double det = f->s * sqq - sq * sq;
     double a = (f->s * swq - sq * f->sw) / det, m = (sq * swq - sqq * f->sw) / det;
-    if (m < 0) { /* a minimum below zero cannot be stored */
+    if (m < 0) { /* a negative minimum cannot be stored */
         m = 0;
         a = swq / sqq;
     }
@@ -83,7 +83,8 @@ static void solve(struct fitting *f, int l, double sq, double sqq, double swq)
     f->minimum[l] = is_fit ? (float)m : 0;
 }
 
-/* Each width gives quants, these the best scale and minimum.  All but the last one, which stays as it is. */
+/* Each width gives quants, and quants the best scale and minimum; the last width is kept as it
+ * is. */
 static void fit_widths(struct fitting *f)
 {
     float levels[WIDTHS], q1[WIDTHS] = {0}, q2[WIDTHS] = {0}, qw[WIDTHS] = {0};
@@ -103,7 +104,7 @@ static void fit_widths(struct fitting *f)
         solve(f, l, (double)q1[l], (double)q2[l], (double)qw[l]);
 }
 
-/* The width that loses least; the last one when none is better. */
+/* The width with the smallest error; the last one unless another is better. */
 static int best_width(const struct fitting *f)
 {
     float per[WIDTHS], loss[WIDTHS] = {0};
@@ -123,7 +124,8 @@ static int best_width(const struct fitting *f)
     return best;
 }
 
-/* Range, and how much each weight counts: large ones more, they carry more of the result.  0 when there is nothing to fit. */
+/* Range, and the importance of each weight: higher for large ones, which contribute more to the
+ * result. Returns 0 when there is nothing to fit. */
 static int fitting_begin(struct fitting *f, const float *w, float top)
 {
     float low = 0, high = w[0];
@@ -153,7 +155,8 @@ static int fitting_begin(struct fitting *f, const float *w, float top)
     return 1;
 }
 
-/* w[i] ~ *scale q[i] - *minimum, both >= 0, q in 0..top: from the range of the weights, step widths around range / top. */
+/* w[i] ~ *scale q[i] - *minimum, both >= 0, q in 0..top: from the range of the weights, step widths
+ * around range / top. */
 static void fit_block(const float *w, float top, float *scale, float *minimum)
 {
     struct fitting f;
@@ -195,12 +198,13 @@ static int encode_minima(uint8_t *p, const float *w, int bits)
     return DS_OK;
 }
 
-/* ---- a signed scale of 16 ------------------------------------------------------------------------- */
+/* ---- a signed scale of 16 -------------------------------------------------------------------- */
 
 enum { SIXTEEN = 16 };
 
-/* w[i] ~ scale q[i], q in -32..31.  The largest weight is given -32 and some more and some less than that; each step width
- * gives quants, these the best scale.  Large weights count more. */
+/* w[i] ~ scale q[i], q in -32..31.  The largest weight is mapped to -32, and to values slightly
+ * above and below; each step width gives quants, and these the best scale.  Large weights count
+ * more. */
 static float fit_signed(const float *w)
 {
     float most = 0, per[WIDTHS], qq[WIDTHS] = {0}, wq[WIDTHS] = {0};
@@ -223,7 +227,7 @@ static float fit_signed(const float *w)
             qq[l] += g * q * q;
         }
     }
-    /* with scale = wq / qq what a width takes away from the squares of the weights is wq^2 / qq */
+    /* with scale = wq / qq the squared error is sum w^2 - wq^2 / qq */
     for (int l = 0; l < WIDTHS; l++) {
         double a = (double)wq[l], b = (double)qq[l];
         if (b > 0 && a * a / b > best) {
@@ -266,7 +270,7 @@ int quant_encode(uint8_t *block, enum quant_kind kind, const real *w)
         if (!isfinite(w[i]))
             return DS_ENUMERIC;
         f[i] = (float)w[i];
-        if (!isfinite(f[i])) /* a double beyond float */
+        if (!isfinite(f[i])) /* a double that overflows float */
             return DS_ERANGE;
     }
     switch (kind) {

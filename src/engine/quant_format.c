@@ -1,12 +1,13 @@
-/* GGML's block formats: sizes, half precision, packed scales, and where things lie in a panel. */
+/* GGML's block formats: sizes, half precision, packed scales, and offsets in a panel. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/quant_impl.h"
 
-/* A row of blocks as in a file; fp16 is little-endian there.  Q4_K and Q5_K pack their scales and minima of 6 bits in
- * twelve bytes: the first four of each in the low bits of bytes 0..3 and 4..7; of the last four the low halves in bytes
- * 8..11 and the upper two bits on top of the first eight bytes. */
+/* A row of blocks as in a file; fp16 is little-endian there.  Q4_K and Q5_K pack their 6-bit scales
+ * and minima into twelve bytes: the first four of each in the low bits of bytes 0..3 and 4..7; of
+ * the last four, the low halves in bytes 8..11 and the upper two bits in the top bits of the first
+ * eight bytes. */
 const struct quant_format quant_format[QUANT_KINDS] = {
     [QUANT_Q8_0] = {QUANT_BLOCK, 34, Q8_QUANTS},  [QUANT_Q4_0] = {QUANT_BLOCK, 18, Q4_QUANTS},
     [QUANT_Q4_K] = {QUANT_SUPER, 144, Q4_QUANTS}, [QUANT_Q5_K] = {QUANT_SUPER, 176, Q5_QUANTS},
@@ -20,7 +21,7 @@ size_t quant_row_bytes(enum quant_kind kind, int C)
     return (size_t)(C / quant_format[kind].columns) * (size_t)quant_format[kind].bytes;
 }
 
-/* ---- fp16 ---------------------------------------------------------------------------------------- */
+/* ---- fp16 ------------------------------------------------------------------------------------ */
 
 float quant_half(uint16_t h)
 {
@@ -42,7 +43,7 @@ uint16_t quant_half_of(float x)
     float size = fabsf(x);
     if (isnan(x))
         return 0x7e00;
-    if (size >= 65520) /* half way to the first number that is not there */
+    if (size >= 65520) /* halfway to the first value out of range */
         return sign | 0x7c00;
     if (size < 6.103515625e-5F) /* subnormal, or zero */
         return (uint16_t)(sign | (uint16_t)rintf(ldexpf(size, 24)));
@@ -65,7 +66,7 @@ int quant_is_sound(enum quant_kind kind, const uint8_t *block)
     return is_finite_half(block) && (!quant_is_super(kind) || is_finite_half(block + 2));
 }
 
-/* ---- the twelve bytes of Q4_K and Q5_K ------------------------------------------------------------ */
+/* ---- the twelve bytes of Q4_K and Q5_K ------------------------------------------------------- */
 
 void quant_scales_get(const uint8_t *p, uint8_t s[8], uint8_t m[8])
 {
@@ -86,7 +87,7 @@ void quant_scales_put(uint8_t *p, const uint8_t s[8], const uint8_t m[8])
     }
 }
 
-/* ---- places in a panel ---------------------------------------------------------------------------- */
+/* ---- offsets in a panel ---------------------------------------------------------------------- */
 
 size_t quant_group_at(enum quant_kind kind, int b)
 {

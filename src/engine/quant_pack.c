@@ -1,10 +1,10 @@
-/* Blocks into panels, and panels into numbers.  Four columns of a row are a word in both: bits change places within bytes, words
- * move whole. */
+/* Repacks blocks into panels, and dequantises panels.  Four columns of a row are one word in both:
+ * bits move within bytes, words move as a whole. */
 #include <string.h>
 
 #include "engine/quant_impl.h"
 
-enum { WORD = 4 * QUANT_ROWS }; /* from four columns of a row to its next four */
+enum { WORD = 4 * QUANT_ROWS }; /* stride from four columns of a row to its next four */
 
 static const uint32_t low_halves = 0x0f0f0f0fU, low_pairs = 0x03030303U, low_bits = 0x01010101U;
 
@@ -20,7 +20,7 @@ static void put32(uint8_t *p, uint32_t v)
     memcpy(p, &v, sizeof v);
 }
 
-/* fp16: little-endian in a file, the processor's own in a panel. */
+/* fp16: little-endian in a file, native in a panel. */
 static void move_half(uint8_t *to, const uint8_t *p)
 {
     uint16_t h = (uint16_t)(p[0] | p[1] << 8);
@@ -34,9 +34,9 @@ static float half_at(const uint8_t *p)
     return quant_half(h);
 }
 
-/* ---- blocks into panels --------------------------------------------------------------------------- */
+/* ---- blocks into panels ---------------------------------------------------------------------- */
 
-/* One row's block at p; scale and to: where the panel has that row's. */
+/* One row's block at p; scale and to: the row's places in the panel. */
 static void pack_q8_0(uint8_t *scale, uint8_t *to, const uint8_t *p)
 {
     move_half(scale, p);
@@ -51,7 +51,8 @@ static void pack_q4_0(uint8_t *scale, uint8_t *to, const uint8_t *p)
         put32(to + WORD * k, get32(p + 2 + 4 * k));
 }
 
-/* 4-bit quants of two blocks that share bytes in a file: halves of a byte are 32 columns apart there, 16 here. */
+/* 4-bit quants of two blocks that share bytes in a file: halves of a byte are 32 columns apart
+ * there, 16 here. */
 static void pack_two(uint8_t *a, uint8_t *b, const uint8_t *p)
 {
     for (int k = 0; k < 4; k++) {
@@ -61,7 +62,7 @@ static void pack_two(uint8_t *a, uint8_t *b, const uint8_t *p)
     }
 }
 
-/* d, dmin and the twelve bytes at p; group: where row r's d is. */
+/* d, dmin and the twelve bytes at p; group: the place of row r's d. */
 static void pack_scales(uint8_t *group, int r, const uint8_t *p)
 {
     uint8_t s[8], m[8];
@@ -157,9 +158,9 @@ void quant_pack(uint8_t *panel, enum quant_kind kind, const uint8_t *block, size
         pack_pair(panel, kind, block, step, rows, c / QUANT_BLOCK);
 }
 
-/* ---- panels into numbers -------------------------------------------------------------------------- */
+/* ---- dequantisation -------------------------------------------------------------------------- */
 
-/* The quants of 32 columns as they are stored, from a row's first word. */
+/* The quants of 32 columns as stored, from a row's first word. */
 static inline void quants_get(uint8_t q[QUANT_BLOCK], enum quant_kind kind, const uint8_t *p)
 {
     if (kind == QUANT_Q8_0) {
@@ -194,7 +195,7 @@ struct scaling {
     int offset;
 };
 
-/* Of the halves of block b, in row r. */
+/* Scales of the halves of block b in row r. */
 static inline void scaling_get(struct scaling s[2], enum quant_kind kind, const uint8_t *panel,
                                int b, int r)
 {
@@ -215,7 +216,7 @@ static inline void scaling_get(struct scaling s[2], enum quant_kind kind, const 
     }
 }
 
-/* Products of scale and quant are exact in float, so that only the subtraction of Q4_K and Q5_K rounds. */
+/* Scale times quant is exact in float, so that only the subtraction of Q4_K and Q5_K rounds. */
 static inline void convert(real *restrict w, const uint8_t *restrict q, const struct scaling *s)
 {
     const float d = s->d, from = s->from;
@@ -225,7 +226,8 @@ static inline void convert(real *restrict w, const uint8_t *restrict q, const st
         w[i] = (real)(d * (float)(q[i] - offset) - from);
 }
 
-/* Words of several blocks are gathered before the first is converted: a vector read back at once would wait for them. */
+/* Gathers the words of several blocks before converting the first: loading a vector right after
+ * storing its words would stall. */
 static inline void unpack(real *w, int ld, enum quant_kind kind, const uint8_t *panel, int r,
                           int rows, int c, int cols)
 {
@@ -249,7 +251,7 @@ static inline void unpack(real *w, int ld, enum quant_kind kind, const uint8_t *
         }
 }
 
-/* A copy of the loop for each kind: twice as fast as one that asks at every block. */
+/* One copy of the loop per kind: twice as fast as branching at every block. */
 void quant_unpack(real *w, int ld, enum quant_kind kind, const uint8_t *panel, int r, int rows,
                   int c, int cols)
 {

@@ -1,4 +1,4 @@
-/* One row of weights as the blocks of a file. */
+/* Quantises one row of weights into the blocks of a file. */
 #include "engine/quant_impl.h"
 
 int quant_encode_row(enum quant_kind kind, const real *w, int C, void *blocks)

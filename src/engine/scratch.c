@@ -32,7 +32,8 @@ static void scratch_new(void)
 {
     pthread_once(&once, key_create);
     mine = mem_alloc(1, sizeof *mine);
-    BUG_IF(!mine || pthread_setspecific(key, mine) != 0, "scratch: out of memory");
+    if (!mine || pthread_setspecific(key, mine) != 0)
+        fatal("out of memory: no scratch memory for a thread");
 }
 
 void *scratch_get(enum scratch_slot slot, size_t n, size_t size)
@@ -41,10 +42,13 @@ void *scratch_get(enum scratch_slot slot, size_t n, size_t size)
         scratch_new();
     size_t need = n * size;
     if (need > mine->size[slot] || !mine->p[slot]) {
-        size_t room = need + need / 4 + 4096; /* grows in few steps */
+        size_t room = need + need / 4 + 4096; /* so that it grows rarely */
         mem_free_aligned(mine->p[slot]);
         mine->p[slot] = mem_reserve(room);
-        BUG_IF(!mine->p[slot], "scratch: %zu bytes could not be had", room);
+        if (!mine->p[slot]) /* no op can fail, and none can do without */
+            fatal("out of memory: %zu bytes of scratch memory; give the program more, or make "
+                  "batches and models smaller",
+                  room);
         mine->size[slot] = room;
     }
     return mine->p[slot];

@@ -1,4 +1,4 @@
-/* Which set of vector loops is used. */
+/* Chooses the set of vector loops. */
 #include "engine/vec.h"
 
 #include <stdatomic.h>
@@ -39,7 +39,7 @@ int vec_use(const char *name, struct err *e)
         if (strcmp(sets[i]->name, name) != 0)
             continue;
         if (!sets[i]->available())
-            return err_set(e, DS_ENOTFOUND, "vec \"%s\": this processor lacks it", name);
+            return err_set(e, DS_ENOTFOUND, "vec \"%s\": not supported by this CPU", name);
         atomic_store(&current, sets[i]);
         return DS_OK;
     }

@@ -1,4 +1,4 @@
-/* What the functions of vmath.h are bounded by. */
+/* The bounds that the functions of vmath.h read. */
 #include "engine/vmath.h"
 
 #if REAL_BITS == 32

@@ -231,7 +231,7 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
 
 static int is_end(const struct gen_walk *w, int32_t id)
 {
-    int found = id == tokenizer_eot(w->s->tokenizer);
+    int found = subject_is_end(w->s, id);
     for (size_t i = 0; w->rules && i < w->rules->n_end; i++)
         found |= id == w->rules->end[i];
     return found;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/str.h"
 
 extern char **environ;
@@ -15,18 +16,12 @@ extern char **environ;
 void program_path(char *out, size_t size)
 {
     const char *named = getenv("DEPTHSCOPE");
-    ssize_t n = -1;
     if (named && named[0] == '/' && access(named, X_OK) == 0) {
         str_copy(out, size, named);
         return;
     }
-    n = readlink("/proc/self/exe", out, size - 1);
-    if (n > 0 && (size_t)n < size - 1) {
-        out[n] = '\0';
-        if (access(out, X_OK) == 0)
-            return;
-    }
-    str_copy(out, size, "depthscope"); /* replaced while running, or no /proc: PATH is asked */
+    if (!process_path(out, size))
+        str_copy(out, size, "depthscope"); /* PATH is asked */
 }
 
 static int place(posix_spawn_file_actions_t *f, int fd, int as)
@@ -36,7 +31,8 @@ static int place(posix_spawn_file_actions_t *f, int fd, int as)
     return posix_spawn_file_actions_addopen(f, as, "/dev/null", as == 0 ? O_RDONLY : O_WRONLY, 0);
 }
 
-int program_start(pid_t *pid, const char *const *argv, int in, int out, int err, struct err *e)
+static int start(pid_t *pid, const char *const *argv, int in, int out, int err, int apart,
+                 struct err *e)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -58,7 +54,9 @@ int program_start(pid_t *pid, const char *const *argv, int in, int out, int err,
         if (rc == 0)
             rc = posix_spawnattr_setsigmask(&attr, &none);
         if (rc == 0)
-            rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+            rc = posix_spawnattr_setflags(&attr,
+                                          (short)(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
+                                                  (apart ? POSIX_SPAWN_SETPGROUP : 0)));
         for (int as = 0; as < 3 && rc == 0; as++)
             rc = place(&files, as == 0 ? in : as == 1 ? out : err, as);
         if (rc == 0)
@@ -67,4 +65,15 @@ int program_start(pid_t *pid, const char *const *argv, int in, int out, int err,
     }
     posix_spawn_file_actions_destroy(&files);
     return rc == 0 ? 0 : err_set(e, DS_EIO, "start %s: %s", path, strerror(rc));
+}
+
+int program_start(pid_t *pid, const char *const *argv, int in, int out, int err, struct err *e)
+{
+    return start(pid, argv, in, out, err, 0, e);
+}
+
+int program_start_apart(pid_t *pid, const char *const *argv, int in, int out, int err,
+                        struct err *e)
+{
+    return start(pid, argv, in, out, err, 1, e);
 }

@@ -303,8 +303,11 @@ static int do_trace(struct serve *s, const struct json_node *q, struct err *e)
     int rc = set_text(s, q, e);
     s->lens_k = (int)lens;
     for (int64_t i = 0; i < make && rc == 0 && s->ids.n < (size_t)s->subject.model->config.max_seq;
-         i++)
+         i++) {
         rc = append_token(s, &greedy, e);
+        if (rc == 0 && subject_is_end(&s->subject, s->ids.v[s->ids.n - 1]))
+            break; /* the text is at its end, and shows it */
+    }
     return rc < 0 ? rc : answer_probe(s, e);
 }
 

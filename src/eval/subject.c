@@ -6,16 +6,20 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "io/runconfig.h"
 #include "models/load.h"
 #include "models/peft.h"
 
 /* RUN/checkpoints/step-N belongs to RUN: its configuration says which data it was trained on. */
 static int read_run(struct subject *s, struct err *e)
 {
-    char path[1024], run[1024];
+    char path[1024], log[1024], run[1024];
+    struct err why = {0};
     if (fs_join(run, sizeof run, s->dir, "../..", NULL) < 0 ||
-        fs_join(path, sizeof path, run, "config.yaml", NULL) < 0 || !fs_exists(path))
+        fs_join(path, sizeof path, run, "config.yaml", NULL) < 0 ||
+        fs_join(log, sizeof log, run, "log.mp", NULL) < 0 || !(fs_exists(path) || fs_exists(log)))
         return 0;
     str_copy(s->run_dir, sizeof s->run_dir, s->dir);
     for (int up = 0; up < 2; up++) {
@@ -26,7 +30,12 @@ static int read_run(struct subject *s, struct err *e)
         }
         *slash = '\0';
     }
-    return config_read_yaml(&s->run, path, e);
+    int rc = runconfig_read(&s->run, s->run_dir, NULL, &why);
+    if (rc == DS_EMEM)
+        return err_set(e, rc, "%s", why.text);
+    if (rc < 0) /* what needs a setting of the run asks for it; a text can be generated without */
+        log_warn("%s", why.text);
+    return 0;
 }
 
 static int check_vocab(const struct subject *s, struct err *e)
@@ -172,6 +181,17 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_int(rec, "pid", (int64_t)getpid());
     add_config(s, rec);
     add_metrics(s->model->route.ops, rec);
+}
+
+int subject_is_end(const struct subject *s, int32_t id)
+{
+    int32_t end[MODEL_ENDS_MAX];
+    int n = model_config_ends(&s->model->config, end);
+    if (n == 0)
+        return id == tokenizer_eot(s->tokenizer);
+    while (n > 0 && end[n - 1] != id)
+        n--;
+    return n > 0;
 }
 
 int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,

@@ -73,6 +73,8 @@ static const char *status_of(const struct runview *v)
     case RUN_FAILED: return "failed";
     case RUN_LIVE:
     case RUN_PAUSED: return "running";
+    case RUN_EMPTY:
+    case RUN_TRACE: return run_state_name(v->state);
     default: return "unfinished";
     }
 }
@@ -207,13 +209,21 @@ int summary_group(struct summary_group **groups, size_t *n, const struct summary
     return 0;
 }
 
+int summary_failed(const struct summary *s)
+{
+    return strcmp(s->status, "failed") == 0;
+}
+
 void summary_estimate(struct summary_group *g, const struct summary *runs)
 {
     double v[DS_LEN(g->member)];
     for (int row = 0; row < SUMMARY_N; row++) {
+        size_t n = 0;
         for (size_t i = 0; i < g->n; i++)
-            v[i] = runs[g->member[i]].value[row];
-        g->value[row] = stat_interval(v, g->n);
+            if (!summary_failed(&runs[g->member[i]]))
+                v[n++] = runs[g->member[i]].value[row];
+        g->value[row] = stat_interval(v, n);
+        g->failed = g->n - n;
     }
 }
 
@@ -286,7 +296,7 @@ void summary_group_json(struct str *out, const struct summary_group *g, const st
 {
     str_add(out, "{");
     add_text(out, "label", g->label);
-    str_addf(out, ",\"n\":%zu,\"runs\":[", g->n);
+    str_addf(out, ",\"n\":%zu,\"failed\":%zu,\"runs\":[", g->n, g->failed + g->missing);
     for (size_t i = 0; i < g->n; i++) {
         str_add(out, i ? "," : "");
         summary_run_json(out, &runs[g->member[i]]);

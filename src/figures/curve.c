@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "figures/plot.h"
 
-enum { COLUMNS = 600, SMOOTH_FROM = 100 };
+enum { COLUMNS = 600 };
 
 void curve_release(struct curve *c)
 {
@@ -51,7 +51,7 @@ static double weight_for(const struct sheet *s, const char *metric, size_t n)
         return s->opt.smooth;
     if (strcmp(metric, "lr") == 0 || strcmp(metric, "tokens") == 0)
         return 0;
-    return n >= SMOOTH_FROM ? 0.9 : 0;
+    return n >= CURVE_SMOOTH_FROM ? CURVE_WEIGHT : 0;
 }
 
 /* The points of one run that a resume has not superseded. */

@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
@@ -46,21 +47,15 @@ void figure_options_default(struct figure_options *o)
 
 static const struct figure_ops *find(const char *name, struct err *e)
 {
-    int best = -1, best_d = 5;
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
     for (size_t i = 0; i < DS_LEN(table); i++) {
-        int d = str_distance(name, table[i]->name);
-        if (d == 0)
+        if (strcmp(name, table[i]->name) == 0)
             return table[i];
-        if (d < best_d) {
-            best_d = d;
-            best = (int)i;
-        }
+        nearest_try(&best, table[i]->name);
     }
-    if (best >= 0)
-        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (did you mean %s?)", name,
-                table[best]->name);
-    else
-        err_set(e, DS_EUSAGE, "no figure is called \"%s\" (see: figure list)", name);
+    err_set(e, DS_EUSAGE, "no figure is called \"%s\"%s (depthscope figure list)", name,
+            nearest_hint(&best, hint, sizeof hint));
     return NULL;
 }
 
@@ -134,7 +129,7 @@ static int by_text(const void *a, const void *b)
 /* SHA-256 over "key=value" in order of keys. */
 static void config_hash(const struct runview *v, char out[65])
 {
-    struct sha256 h;
+    struct sha256 h = {0};
     const char **keys = mem_alloc(v->configs, sizeof *keys);
     sha256_init(&h);
     for (size_t i = 0; keys && i < v->configs; i++)
@@ -216,7 +211,7 @@ static int finish(struct sheet *s, struct figure *out, struct pen_list *list, st
     f.caption = s->caption;
     sha256_hex(&s->data, f.data_hash);
     write_recipe(s, &f);
-    if (f.recipe.failed || pen_list_failed(list)) {
+    if (f.recipe.failed || pen_list_failed(list) || !f.data_hash[0]) {
         str_release(&f.recipe);
         return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
     }
@@ -257,6 +252,7 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     }
     if (rc == 0)
         rc = finish(&s, out, list, e);
+    sha256_release(&s.data);
     if (rc < 0) {
         pen_list_free(list);
         str_release(&s.caption);

@@ -209,6 +209,9 @@ struct curve {
     double weight;
     int has_band;
 };
+/* Without --smooth: the weight of the past in curves of at least so many points. */
+#define CURVE_WEIGHT 0.9
+enum { CURVE_SMOOTH_FROM = 100 };
 /* A step metric: one run smoothed, seeds as their mean with its interval. */
 int curve_metric(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
                  struct err *e) DS_CHECK;

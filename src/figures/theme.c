@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "figures/palette.h"
 
@@ -156,18 +157,11 @@ static int parse_colour(struct parser *p, struct colour *c, char *value)
 
 static void unknown_key(struct parser *p, const char *key)
 {
-    int best = -1, best_d = 4;
-    for (int i = 0; i < ROLE_COUNT; i++) {
-        int d = str_distance(key, role_name((enum role)i));
-        if (d < best_d) {
-            best_d = d;
-            best = i;
-        }
-    }
-    if (best >= 0)
-        warn(p, "unknown key \"%s\" (did you mean \"%s\"?)", key, role_name((enum role)best));
-    else
-        warn(p, "unknown key \"%s\"", key);
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(key);
+    for (int i = 0; i < ROLE_COUNT; i++)
+        nearest_try(&best, role_name((enum role)i));
+    warn(p, "unknown key \"%s\"%s", key, nearest_hint(&best, hint, sizeof hint));
 }
 
 static void take_palette(struct parser *p, const char *name, char *value)
@@ -189,6 +183,20 @@ static void take_map(struct parser *p, char *to, size_t size, const char *value)
         str_copy(to, size, value);
     else
         warn(p, "unknown colour map \"%s\"", value);
+}
+
+static int unknown_theme(const char *name, struct err *e)
+{
+    char **names = NULL, hint[NEAREST_MAX + 32];
+    size_t n = 0;
+    struct nearest best = nearest_to(name);
+    if (theme_list(&names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            nearest_try(&best, names[i]);
+    if (names)
+        fs_list_free(names, n);
+    return err_set(e, DS_ENOTFOUND, "theme %s: no such theme%s", name,
+                   nearest_hint(&best, hint, sizeof hint));
 }
 
 static int load_named(struct theme *t, const char *name, struct str *warnings, int depth,
@@ -315,11 +323,7 @@ static int place(int i, char *out, size_t size)
     else if (i == 0 && home && *home)
         n = snprintf(out, size, "%s/.config/depthscope/themes", home);
     else if (i == 1 || i == 2) {
-        ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
-        if (len <= 0)
-            return 0;
-        exe[len] = '\0';
-        char *slash = strrchr(exe, '/');
+        char *slash = process_path(exe, sizeof exe) ? strrchr(exe, '/') : NULL;
         if (!slash)
             return 0;
         *slash = '\0';
@@ -371,7 +375,7 @@ static int load_named(struct theme *t, const char *name, struct str *warnings, i
     str_copy(got.name, sizeof got.name, name);
     if (!find_file(path, sizeof path, name)) {
         if (!is_light && strcmp(name, "dark") != 0)
-            return err_set(e, DS_ENOTFOUND, "theme %s: no such theme", name);
+            return unknown_theme(name, e);
         *t = got;
         return 0;
     }

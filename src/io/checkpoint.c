@@ -4,13 +4,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/hash.h"
@@ -35,16 +32,12 @@ static int64_t step_of(const char *name)
     return strcmp(again, name) == 0 ? step : -1;
 }
 
-/* Process that made "step-...tmp-PID-RAND" or ".trash-...", 0 when the name is another. */
-static long maker_of(const char *name)
+/* Owner (base/fs.h) of "step-...tmp-OWNER" or ".trash-OWNER-step-...", NULL when the name is another. */
+static const char *owner_of(const char *name)
 {
     const char *tmp = strncmp(name, "step-", 5) == 0 ? strstr(name, ".tmp-") : NULL;
-    long pid;
-    if (tmp && sscanf(tmp, ".tmp-%ld-", &pid) == 1 && pid > 0)
-        return pid;
-    if (sscanf(name, ".trash-%ld-", &pid) == 1 && pid > 0)
-        return pid;
-    return 0;
+    const char *owner = tmp ? tmp + 5 : strncmp(name, ".trash-", 7) == 0 ? name + 7 : NULL;
+    return owner && fs_owner_length(owner) > 0 ? owner : NULL;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------
@@ -63,8 +56,7 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
                      uint64_t bytes_needed, struct err *e)
 {
     struct checkpoint_tx t = {.step = step};
-    char name[96];
-    struct timespec now;
+    char name[40 + FS_OWNER_MAX], owner[FS_OWNER_MAX];
     if (step < 0)
         return err_set(e, DS_ERANGE, "checkpoint of step %" PRId64, step);
     int rc = fs_mkdirs(root, e);
@@ -72,17 +64,16 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
         rc = enough_room(root, bytes_needed, e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint");
-    clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "step-%08" PRId64, step);
         rc = fs_join(t.final, sizeof t.final, root, name, e);
-        snprintf(name, sizeof name, "step-%08" PRId64 ".tmp-%ld-%06lx", step, (long)getpid(),
-                 ((unsigned long)now.tv_nsec ^ (unsigned long)i * 40503) & 0xffffff);
+        fs_owner(owner);
+        snprintf(name, sizeof name, "step-%08" PRId64 ".tmp-%s", step, owner);
         if (rc == 0)
             rc = fs_join(t.dir, sizeof t.dir, root, name, e);
         if (rc < 0 || str_copy(t.root, sizeof t.root, root))
             return rc < 0 ? rc : err_set(e, DS_ERANGE, "path too long: %.80s", root);
-        if (fs_ops_get()->mkdir(t.dir, 0755) == 0) {
+        if (fs_mkdir(t.dir, 0755) == 0) {
             *tx = t;
             return 0;
         }
@@ -94,13 +85,12 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
 
 static int sync_file(const char *path, struct err *e)
 {
-    const struct fs_ops *ops = fs_ops_get();
     int fd, rc = fs_open_read(&fd, path, e);
     if (rc < 0)
         return rc;
-    if (ops->fsync(fd) < 0)
+    if (fs_sync(fd) < 0)
         rc = err_errno(e, "sync %s", path);
-    if (ops->close(fd) < 0 && rc == 0)
+    if (fs_close(fd) < 0 && rc == 0)
         rc = err_errno(e, "close %s", path);
     return rc;
 }
@@ -113,7 +103,7 @@ static int list_file(struct str *m, const char *dir, const char *name, struct er
     int rc = fs_join(path, sizeof path, dir, name, e);
     if (rc < 0)
         return rc;
-    if (lstat(path, &st) < 0)
+    if (fs_lstat(path, &st) < 0)
         return err_errno(e, "stat %s", path);
     if (!S_ISREG(st.st_mode))
         return err_set(e, DS_EFORMAT, "%s is not a regular file", path);
@@ -133,7 +123,10 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     struct str m = {0};
     char **names = NULL, path[1200];
     size_t n = 0;
-    str_addf(&m, "{\"format\": 1, \"step\": %" PRId64 ", \"files\": {", tx->step);
+    str_addf(&m, "{\"format\": 1, \"step\": %" PRId64, tx->step);
+    if (tx->run_id[0])
+        str_addf(&m, ", \"run_id\": \"%s\"", tx->run_id);
+    str_add(&m, ", \"files\": {");
     int rc = m.failed ? err_set(e, DS_EMEM, "no memory for the manifest")
                       : fs_list(tx->dir, &names, &n, e);
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -156,16 +149,15 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
 /* Out of the way, under a name of this process.  trash: size bytes. */
 static int to_trash(const char *root, const char *name, char *trash, size_t size, struct err *e)
 {
-    char from[1200], last[200];
-    snprintf(last, sizeof last, ".trash-%ld-%.100s", (long)getpid(), name);
+    char from[1200], last[200], owner[FS_OWNER_MAX];
+    fs_owner(owner);
+    snprintf(last, sizeof last, ".trash-%s-%.100s", owner, name);
     int rc = fs_join(from, sizeof from, root, name, e);
     if (rc == 0)
         rc = fs_join(trash, size, root, last, e);
-    if (rc == 0 && fs_exists(trash)) /* from an attempt before, whose removal failed */
-        rc = fs_remove_tree(trash, e);
     if (rc < 0)
         return rc;
-    return fs_ops_get()->rename(from, trash) < 0 ? err_errno(e, "rename %s", from) : 0;
+    return fs_rename(from, trash) < 0 ? err_errno(e, "rename %s", from) : 0;
 }
 
 static int remove_checkpoint(const char *root, const char *name, struct err *e)
@@ -173,6 +165,40 @@ static int remove_checkpoint(const char *root, const char *name, struct err *e)
     char trash[1200];
     int rc = to_trash(root, name, trash, sizeof trash, e);
     return rc == 0 ? fs_remove_tree(trash, e) : rc;
+}
+
+int checkpoint_run_id(const char *dir, char out[CHECKPOINT_RUN_ID], struct err *e)
+{
+    char path[1200];
+    struct json *j = NULL;
+    out[0] = '\0';
+    int rc = fs_join(path, sizeof path, dir, manifest_name, e);
+    if (rc == 0)
+        rc = json_read_file(&j, path, MANIFEST_MAX, e);
+    const char *id = rc == 0 ? json_str(json_get(json_root(j), "run_id"), NULL) : NULL;
+    if (id && str_copy(out, CHECKPOINT_RUN_ID, id))
+        rc = err_set(e, DS_EFORMAT, "%s: run_id is %zu bytes long, expected at most %d", path,
+                     strlen(id), CHECKPOINT_RUN_ID - 1);
+    json_free(j);
+    return rc;
+}
+
+/* Both are known and differ; one without a readable manifest is not known. */
+static int is_foreign(const char *dir, const char *run_id, char id[CHECKPOINT_RUN_ID])
+{
+    return checkpoint_run_id(dir, id, NULL) == 0 && id[0] && run_id[0] && strcmp(id, run_id) != 0;
+}
+
+int checkpoint_check_run(const char *dir, const char *run_id, struct err *e)
+{
+    char id[CHECKPOINT_RUN_ID];
+    if (!is_foreign(dir, run_id, id))
+        return 0;
+    return err_set(
+        e, DS_EFORMAT,
+        "%s: checkpoint of another run: run_id %s in its manifest.json, expected %s as in "
+        "log.mp; move it away, or start a new run from it with train.init",
+        dir, id, run_id);
 }
 
 /* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint.
@@ -184,11 +210,14 @@ static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, st
     trash[0] = '\0';
     if (!fs_exists(tx->final))
         return 0;
+    int rc = checkpoint_check_run(tx->final, tx->run_id, e);
+    if (rc < 0)
+        return rc;
     if (!tx->replaces && checkpoint_verify(tx->final, NULL) == 0)
         return err_set(e, DS_EEXIST, "checkpoint %s exists and is whole", tx->final);
     if (!tx->replaces)
         log_warn("checkpoint %s is not whole and is replaced", tx->final);
-    int rc = to_trash(tx->root, name ? name + 1 : tx->final, trash, size, e);
+    rc = to_trash(tx->root, name ? name + 1 : tx->final, trash, size, e);
     if (rc < 0)
         trash[0] = '\0';
     return rc;
@@ -199,12 +228,12 @@ static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
 {
     /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever
      * replaced, also when another process was faster since make_way looked. */
-    if (fs_ops_get()->rename(tx->dir, tx->final) == 0) {
+    if (fs_rename(tx->dir, tx->final) == 0) {
         tx->dir[0] = '\0';
         return 0;
     }
     int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
-    if (trash[0] && fs_ops_get()->rename(trash, tx->final) < 0)
+    if (trash[0] && fs_rename(trash, tx->final) < 0)
         log_warn("the old checkpoint stays at %s until the next command that looks for it", trash);
     return rc;
 }
@@ -213,6 +242,8 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
 {
     char trash[1200] = "";
     struct err why = {0};
+    if (tx->replaces && !tx->run_id[0]) /* what replaces a run's checkpoint belongs to that run */
+        (void)!checkpoint_run_id(tx->final, tx->run_id, NULL);
     int rc = write_manifest(tx, e);
     if (rc == 0)
         rc = make_way(tx, trash, sizeof trash, e);
@@ -250,7 +281,7 @@ static int verify_file(const char *dir, const char *name, const struct json_node
     int rc = fs_join(path, sizeof path, dir, name, e);
     if (rc < 0)
         return rc;
-    if (stat(path, &st) < 0)
+    if (fs_stat(path, &st) < 0)
         return err_errno(e, "%s", path);
     if ((int64_t)st.st_size != bytes)
         return err_set(e, DS_EFORMAT, "%s has %" PRId64 " bytes, its manifest says %" PRId64, path,
@@ -316,6 +347,12 @@ static int list_steps(const char *root, int64_t **steps, size_t *n, struct err *
     return 0;
 }
 
+int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e)
+{
+    checkpoint_recover(root);
+    return list_steps(root, steps, n, e);
+}
+
 static int step_dir(char *dir, size_t size, const char *root, int64_t step, struct err *e)
 {
     char name[40];
@@ -342,20 +379,18 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
 
 /* ---- what a commit left half-way ---- */
 
-/* 1 when nobody works on what this process made: it has ended, or is this one. */
-static int is_over(long pid)
+/* 1 when nobody works on it: its maker has ended, or is this process, whose commits come one after the other. */
+static int is_over(const char *owner, const char *path)
 {
-    return pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
+    return fs_owner_is_own(owner) || fs_owner_is_gone(owner, path);
 }
 
 /* 1 when name is a whole checkpoint that made way for one that never came: it is at `from` and belongs at `to`. */
 static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
 {
-    const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL;
-    long pid = maker_of(name);
-    return step && pid > 0 && step_of(step + 1) >= 0 && is_over(pid) &&
-           fs_join(from, 1200, root, name, NULL) == 0 &&
-           fs_join(to, 1200, root, step + 1, NULL) == 0 && !fs_exists(to) &&
+    const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL, *owner = owner_of(name);
+    return step && owner && step_of(step + 1) >= 0 && fs_join(from, 1200, root, name, NULL) == 0 &&
+           is_over(owner, from) && fs_join(to, 1200, root, step + 1, NULL) == 0 && !fs_exists(to) &&
            checkpoint_verify(from, NULL) == 0;
 }
 
@@ -368,7 +403,7 @@ void checkpoint_recover(const char *root)
     for (size_t i = 0; i < n; i++) {
         if (!is_displaced(root, names[i], from, to))
             continue;
-        if (fs_ops_get()->rename(from, to) == 0)
+        if (fs_rename(from, to) == 0)
             log_warn("checkpoint %s is back: its replacement was cut short", to);
         else
             log_warn("checkpoint %s is whole but cannot be moved to %s", from, to);
@@ -403,30 +438,50 @@ static int remove_stale(const char *root, struct err *e)
     size_t n = 0;
     int rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        long pid = maker_of(names[i]);
+        const char *owner = owner_of(names[i]);
         int is_trash = names[i][0] == '.';
-        if (pid == 0 || (pid == (long)getpid() && !is_trash))
-            continue;
-        if (!is_over(pid) || is_displaced(root, names[i], path, final))
+        if (!owner || (fs_owner_is_own(owner) && !is_trash))
             continue;
         rc = fs_join(path, sizeof path, root, names[i], e);
-        if (rc == 0)
+        if (rc == 0 && is_over(owner, path) && !is_displaced(root, names[i], path, final))
             rc = fs_remove_tree(path, e);
     }
     fs_list_free(names, n);
     return rc;
 }
 
-int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, struct err *e)
+/* Steps of this run alone: what others put here is neither counted nor removed. */
+static size_t leave_foreign(const char *root, const char *run_id, int64_t *steps, size_t n)
+{
+    char dir[1200];
+    size_t own = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct err why = {0};
+        if (step_dir(dir, sizeof dir, root, steps[i], NULL) == 0 &&
+            checkpoint_check_run(dir, run_id, &why) < 0)
+            log_warn("%s", why.text);
+        else
+            steps[own++] = steps[i];
+    }
+    return own;
+}
+
+/* verified: a step that is known to be whole, -1 = look for the newest. */
+static int prune(const char *root, const char *run_id, int64_t verified, int keep, int64_t best,
+                 int64_t every, struct err *e)
 {
     char name[40];
     int64_t *steps = NULL;
     size_t n = 0, whole = 0;
     checkpoint_recover(root);
     int rc = list_steps(root, &steps, &n, e);
+    if (rc == 0)
+        n = leave_foreign(root, run_id, steps, n);
+    while (verified >= 0 && whole < n && steps[whole] != verified)
+        whole++;
     /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen.
      */
-    if (rc == 0)
+    if (rc == 0 && verified < 0)
         rc = newest_whole(root, steps, n, &whole, e);
     for (size_t i = whole + (size_t)(keep > 1 ? keep : 1); i < n && rc == 0; i++) {
         if (steps[i] == best || (every > 0 && steps[i] % every == 0))
@@ -436,4 +491,15 @@ int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, st
     }
     mem_free(steps);
     return rc == 0 ? remove_stale(root, e) : rc;
+}
+
+int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, struct err *e)
+{
+    return prune(root, "", -1, keep, best, every, e);
+}
+
+int checkpoint_prune_behind(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
+                            struct err *e)
+{
+    return prune(tx->root, tx->run_id, tx->step, keep, best, every, e);
 }

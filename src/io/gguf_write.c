@@ -16,7 +16,7 @@ struct gguf_out {
     uint64_t *size;                      /* (tensors) bytes of each */
     size_t cap;
     uint64_t at, in_tensor; /* the tensor that is written, and how much of it is there */
-    struct newfile file;
+    struct fs_new file;
 };
 
 int gguf_out_new(struct gguf_out **out, struct err *e)
@@ -33,7 +33,7 @@ void gguf_out_free(struct gguf_out *w)
 {
     if (!w)
         return;
-    newfile_abort(&w->file);
+    fs_new_abort(&w->file);
     str_release(&w->meta);
     str_release(&w->info);
     mem_free(w->size);
@@ -175,7 +175,7 @@ uint64_t gguf_out_bytes(const struct gguf_out *w)
 static int pad(struct gguf_out *w, uint64_t n, struct err *e)
 {
     static const char zeros[ALIGN];
-    return newfile_write(&w->file, zeros, (size_t)padding(n), e);
+    return fs_new_write(&w->file, zeros, (size_t)padding(n), e);
 }
 
 /* Tensors that are full, or hold nothing, are left behind. */
@@ -199,13 +199,13 @@ int gguf_out_begin(struct gguf_out *w, const char *path, struct err *e)
     add_uint(&head, w->metas, 8);
     int rc = head.failed || w->meta.failed || w->info.failed
                  ? err_set(e, DS_EMEM, "%s: no memory for its metadata", path)
-                 : newfile_open(&w->file, path, e);
+                 : fs_new_open(&w->file, path, e);
     if (rc == 0)
-        rc = newfile_write(&w->file, head.p, head.len, e);
+        rc = fs_new_write(&w->file, head.p, head.len, e);
     if (rc == 0)
-        rc = newfile_write(&w->file, str_text(&w->meta), w->meta.len, e);
+        rc = fs_new_write(&w->file, str_text(&w->meta), w->meta.len, e);
     if (rc == 0)
-        rc = newfile_write(&w->file, str_text(&w->info), w->info.len, e);
+        rc = fs_new_write(&w->file, str_text(&w->info), w->info.len, e);
     if (rc == 0)
         rc = pad(w, head_bytes(w), e);
     if (rc == 0)
@@ -218,7 +218,7 @@ int gguf_out_data(struct gguf_out *w, const void *p, size_t n, struct err *e)
 {
     BUG_IF(w->at >= w->tensors || n > w->size[w->at] - w->in_tensor,
            "GGUF: more data than tensor %" PRIu64 " has room for", w->at);
-    int rc = newfile_write(&w->file, p, n, e);
+    int rc = fs_new_write(&w->file, p, n, e);
     w->in_tensor += n;
     return rc < 0 ? rc : pass_full(w, e);
 }
@@ -226,5 +226,5 @@ int gguf_out_data(struct gguf_out *w, const void *p, size_t n, struct err *e)
 int gguf_out_end(struct gguf_out *w, struct err *e)
 {
     BUG_IF(w->at != w->tensors, "GGUF: tensor %" PRIu64 " is not written", w->at);
-    return newfile_commit(&w->file, e);
+    return fs_new_commit(&w->file, e);
 }

@@ -28,6 +28,9 @@ struct runlog_writer {
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
+    char run_id[RUNLOG_RUN_ID]; /* of the newest head that names one */
+    int64_t step;               /* the furthest one that a metric was logged for, -1 none */
+    int has_head;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -58,7 +61,7 @@ int runlog_is_locked(const char *path)
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     int held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return held;
 }
 
@@ -79,20 +82,14 @@ static int lock(const struct runlog_writer *w, struct err *e)
     return err_set(e, DS_EBUSY, "%s is being written by another process", w->path);
 }
 
-static int is_zero(const struct str *s)
-{
-    for (size_t i = 0; i < s->len; i++)
-        if (s->p[i])
-            return 0;
-    return 1;
-}
-
 static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struct err *e)
 {
     static const size_t step = 1 << 16;
     if (n > TAIL_MAX)
-        return err_set(e, DS_EFORMAT, "%s is damaged from byte %" PRIu64 " on (%" PRIu64 " bytes)",
-                       w->path, w->offset, n);
+        return err_set(e, DS_EFORMAT,
+                       "%s: corrupt from byte %" PRIu64 " on (%" PRIu64
+                       " bytes, expected at most %d); cut the file there to go on",
+                       w->path, w->offset, n, TAIL_MAX);
     if (lseek(w->fd, (off_t)w->offset, SEEK_SET) < 0)
         return err_errno(e, "seek in %s", w->path);
     while (out->len < n) {
@@ -108,11 +105,11 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     return out->failed ? err_set(e, DS_EMEM, "%s: no memory for its tail", w->path) : 0;
 }
 
-/* A tail that is neither torn nor zeros is damage: it is kept beside the file before it is cut. */
+/* A tail that is neither torn nor empty is damage: it is kept next to the file before it is cut. */
 static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
 {
     char name[1200];
-    if (is_zero(tail) || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
+    if (tail->len == 0 || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
         return 0;
     if (w->offset == 0)
         return err_set(e, DS_EFORMAT, "%s is not a record stream", w->path);
@@ -124,13 +121,32 @@ static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err
 static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
 {
     struct str tail = {0};
-    int rc = read_tail(w, n, &tail, e);
+    uint64_t end; /* zeros of any number are the end of the file (FORMATS.md), and not kept */
+    int rc = fs_nonzero_end(w->fd, w->offset, w->offset + n, 0, &end, w->path, e);
+    if (rc == 0)
+        rc = read_tail(w, end - w->offset, &tail, e);
     if (rc == 0)
         rc = keep_tail(w, &tail, e);
     if (rc == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
         rc = err_errno(e, "cut %s to %" PRIu64 " bytes", w->path, w->offset);
     str_release(&tail);
     return rc;
+}
+
+/* What the next writer has to know of the records that are there. */
+static void note(struct runlog_writer *w, struct value body)
+{
+    size_t n = 0;
+    struct value kind = value_get(body, "kind");
+    if (value_is(kind, "metric")) {
+        int64_t step = value_int(value_get(body, "step"), -1);
+        w->step = step > w->step ? step : w->step;
+    } else if (value_is(kind, "head")) {
+        const char *id = value_bytes(value_get(body, "run_id"), &n);
+        w->has_head = 1;
+        if (id && n > 0 && n < sizeof w->run_id)
+            snprintf(w->run_id, sizeof w->run_id, "%.*s", (int)n, id);
+    }
 }
 
 /* Where the last whole record ends, its seq, and what lies behind. */
@@ -142,8 +158,10 @@ static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
     if (rc < 0)
         return rc;
     while ((rc = runlog_next(r, &entry, e)) > 0)
-        if (!entry.is_gap && !entry.is_repeat)
+        if (!entry.is_gap && !entry.is_repeat) {
             w->seq = entry.seq;
+            note(w, entry.body);
+        }
     w->offset = runlog_reader_offset(r);
     *tail = runlog_reader_tail(r);
     runlog_reader_close(r);
@@ -154,10 +172,7 @@ static int open_file(struct runlog_writer *w, struct err *e)
 {
     struct stat st;
     uint64_t tail = 0;
-    do {
-        w->fd =
-            fs_ops_get()->open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-    } while (w->fd < 0 && errno == EINTR);
+    w->fd = fs_open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
     if (w->fd < 0)
         return err_errno(e, "open %s", w->path);
     if (fstat(w->fd, &st) < 0)
@@ -179,13 +194,14 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
     if (!w)
         return err_set(e, DS_EMEM, "%s: no memory", path);
     w->fd = -1;
+    w->step = -1;
     w->sync_interval_s = 5;
     w->synced_at = clock_mono();
     w->path = mem_strdup(path);
     rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: no memory", path);
     if (rc < 0) {
         if (w->fd >= 0)
-            fs_ops_get()->close(w->fd);
+            fs_close(w->fd);
         mem_free(w->path);
         mem_free(w);
         return rc;
@@ -290,10 +306,9 @@ static int sync_now(struct runlog_writer *w, struct err *e)
 {
     w->synced_at = clock_mono();
     w->is_dirty = 0; /* a failed fdatasync is not retried: the kernel has dropped the pages */
-    while (fs_ops_get()->fdatasync(w->fd) < 0)
-        if (errno != EINTR)
-            return errno == EINVAL ? 0 : err_errno(e, "sync %s", w->path);
-    return 0;
+    if (fs_datasync(w->fd) == 0 || errno == EINVAL)
+        return 0;
+    return err_errno(e, "sync %s", w->path);
 }
 
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
@@ -332,6 +347,28 @@ void runlog_writer_sync_interval(struct runlog_writer *w, double seconds)
     w->sync_interval_s = seconds;
 }
 
+const char *runlog_writer_run_id(const struct runlog_writer *w)
+{
+    return w->run_id;
+}
+
+int64_t runlog_writer_step(const struct runlog_writer *w)
+{
+    return w->step;
+}
+
+int runlog_writer_has_head(const struct runlog_writer *w)
+{
+    return w->has_head;
+}
+
+int runlog_writer_is_named(const struct runlog_writer *w)
+{
+    struct stat a, b;
+    return fstat(w->fd, &a) == 0 && fs_stat(w->path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 uint64_t runlog_writer_lost(const struct runlog_writer *w)
 {
     return w->lost;
@@ -356,7 +393,7 @@ void runlog_writer_close(struct runlog_writer *w)
         log_error("%s; %zu bytes of records are lost", e.text, w->waiting.len - w->waiting_at);
     if (w->is_dirty && sync_now(w, &e) < 0)
         log_error("%s", e.text);
-    if (fs_ops_get()->close(w->fd) < 0 && errno != EINTR)
+    if (fs_close(w->fd) < 0)
         log_error("close %s failed", w->path);
     str_release(&w->frame);
     str_release(&w->waiting);

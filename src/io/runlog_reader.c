@@ -15,7 +15,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
-enum { CHUNK = 1 << 20, NOISE_MAX = 8 << 20 };
+enum { CHUNK = 1 << 20, NOISE_MAX = 8 << 20, SIGN = 64 };
 
 struct runlog_reader {
     char *path;
@@ -27,18 +27,20 @@ struct runlog_reader {
     uint64_t base; /* stream offset of buf[0] */
     int in_gap;    /* looking for the next good record; damage began at gap_from */
     uint64_t gap_from;
+    unsigned char
+        sign[SIGN]; /* first bytes of the gap: other bytes there mean that a writer cut it */
+    size_t sign_len;
+    size_t bound, taken; /* bytes to read in one call; bytes read in this one */
+    int is_behind;
     uint64_t seq; /* of the last record */
     int has_seq, is_reset;
 };
 
 static int open_path(const char *path, struct stat *st, struct err *e)
 {
-    int fd;
-    do {
-        /* nonblocking, or opening a FIFO would wait for its writer */
-        fd = strcmp(path, "-") ? fs_ops_get()->open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)
+    /* nonblocking, or opening a FIFO would wait for its writer */
+    int fd = strcmp(path, "-") ? fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)
                                : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return err_errno(e, "open %s", path);
     if (fstat(fd, st) < 0)
@@ -49,7 +51,7 @@ static int open_path(const char *path, struct stat *st, struct err *e)
         err_set(e, DS_EIO, "%s is a device, no record file", path);
     else
         return fd;
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return DS_EIO;
 }
 
@@ -67,6 +69,7 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
         goto out;
     r->fd = fd;
     r->is_pipe = !S_ISREG(st.st_mode) || strcmp(path, "-") == 0;
+    r->bound = r->is_pipe ? NOISE_MAX : 0; /* a pipe may bring noise without end */
     *out = r;
     return 0;
 out:
@@ -80,7 +83,7 @@ void runlog_reader_close(struct runlog_reader *r)
 {
     if (!r)
         return;
-    fs_ops_get()->close(r->fd);
+    fs_close(r->fd);
     mem_free(r->buf);
     mem_free(r->path);
     mem_free(r);
@@ -91,6 +94,16 @@ int runlog_reader_fd(const struct runlog_reader *r)
     return r->is_pipe ? r->fd : -1;
 }
 
+void runlog_reader_bound(struct runlog_reader *r, size_t bytes)
+{
+    r->bound = bytes ? bytes : r->is_pipe ? NOISE_MAX : 0;
+}
+
+int runlog_reader_is_behind(const struct runlog_reader *r)
+{
+    return r->is_behind;
+}
+
 int runlog_reader_at_end(const struct runlog_reader *r)
 {
     return r->at_end;
@@ -99,6 +112,11 @@ int runlog_reader_at_end(const struct runlog_reader *r)
 uint64_t runlog_reader_offset(const struct runlog_reader *r)
 {
     return r->in_gap ? r->gap_from : r->base + r->at;
+}
+
+uint64_t runlog_reader_position(const struct runlog_reader *r)
+{
+    return r->base + r->at;
 }
 
 uint64_t runlog_reader_tail(const struct runlog_reader *r)
@@ -131,7 +149,7 @@ static int start_over(struct runlog_reader *r)
     int fd = open_path(r->path, &st, NULL);
     if (fd < 0)
         return 0; /* gone: keep what is open */
-    fs_ops_get()->close(r->fd);
+    fs_close(r->fd);
     r->fd = fd;
     r->is_pipe = !S_ISREG(st.st_mode);
     r->in_gap = r->has_seq = r->has_seen = 0;
@@ -140,23 +158,31 @@ static int start_over(struct runlog_reader *r)
     return 1;
 }
 
+/* Does the gap still begin with the bytes that were found there? */
+static int same_gap(const struct runlog_reader *r)
+{
+    unsigned char now[SIGN];
+    ssize_t got = pread(r->fd, now, r->sign_len, (off_t)r->gap_from);
+    return got == (ssize_t)r->sign_len && memcmp(now, r->sign, r->sign_len) == 0;
+}
+
 /* Says whether the file changed since it had nothing more: 1 yes, 0 no. */
 static int file_moved(struct runlog_reader *r)
 {
     struct stat now, named;
     if (fstat(r->fd, &now) < 0)
         return 0;
-    if (stat(r->path, &named) == 0 && !same_file(&named, &now) && S_ISREG(named.st_mode))
+    if (fs_stat(r->path, &named) == 0 && !same_file(&named, &now) && S_ISREG(named.st_mode))
         return start_over(r);
     if ((uint64_t)now.st_size < runlog_reader_offset(r))
         return start_over(r);
-    if (r->in_gap && (uint64_t)now.st_size < r->base + r->at) {
-        r->in_gap = 0; /* a writer cut the damaged tail off */
-        jump(r, r->gap_from);
-    }
     int moved = !r->has_seen || now.st_size != r->seen.st_size ||
                 now.st_mtim.tv_sec != r->seen.st_mtim.tv_sec ||
                 now.st_mtim.tv_nsec != r->seen.st_mtim.tv_nsec;
+    if (r->in_gap && moved && ((uint64_t)now.st_size < r->base + r->at || !same_gap(r))) {
+        r->in_gap = 0; /* a writer cut the damaged tail off */
+        jump(r, r->gap_from);
+    }
     r->seen = now;
     r->has_seen = 1;
     return moved;
@@ -183,17 +209,33 @@ static int pipe_ready(struct runlog_reader *r)
     return !r->at_end && poll(&p, 1, 0) > 0;
 }
 
+/* In a gap nothing is looked for in holes: a crash may leave gigabytes of zeros. */
+static void skip_hole(struct runlog_reader *r, uint64_t size)
+{
+    if (!r->in_gap || r->at < r->len)
+        return;
+    uint64_t from = r->base + r->len, data = fs_next_data(r->fd, from, size);
+    if (data > from)
+        jump(r, data);
+}
+
 /* Reads on: 1 there are more bytes, 0 none now, negative on failure. */
 static int fill(struct runlog_reader *r, struct err *e)
 {
     struct stat st;
     size_t got = 0, want = CHUNK;
+    r->is_behind = r->bound > 0 && r->taken >= r->bound;
+    if (r->is_behind)
+        return 0;
     if (r->is_pipe) {
         if (!pipe_ready(r))
             return 0;
     } else {
+        if (fstat(r->fd, &st) < 0)
+            return 0;
+        skip_hole(r, (uint64_t)st.st_size);
         uint64_t from = r->base + r->len;
-        if (fstat(r->fd, &st) < 0 || (uint64_t)st.st_size <= from)
+        if ((uint64_t)st.st_size <= from)
             return 0;
         if ((uint64_t)st.st_size - from < want)
             want = (size_t)((uint64_t)st.st_size - from);
@@ -209,6 +251,7 @@ static int fill(struct runlog_reader *r, struct err *e)
     if (got == 0 && r->is_pipe)
         r->at_end = 1;
     r->len += got;
+    r->taken += got;
     return got > 0;
 }
 
@@ -253,7 +296,24 @@ static void enter_gap(struct runlog_reader *r, size_t scan_from)
 {
     r->in_gap = 1;
     r->gap_from = r->base + r->at;
+    r->sign_len = r->len - r->at < SIGN ? r->len - r->at : SIGN;
+    memcpy(r->sign, r->buf + r->at, r->sign_len);
     r->at = scan_from;
+}
+
+void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes)
+{
+    uint64_t end, from = runlog_reader_offset(r), size = from + runlog_reader_tail(r);
+    if (r->is_pipe || size - from <= bytes)
+        return;
+    if (fs_nonzero_end(r->fd, from, size, 16 * CHUNK, &end, r->path, NULL) < 0 ||
+        end - from <= bytes)
+        return;
+    r->in_gap = 1;
+    r->gap_from = from;
+    r->sign_len = 0;
+    r->has_seen = r->has_seq = 0;
+    jump(r, end - bytes);
 }
 
 /* Looks for the end of the damage: 1 entry, 0 nothing now, 2 there are more bytes to look at. */
@@ -282,7 +342,7 @@ static int step_record(struct runlog_reader *r, struct runlog_entry *entry, stru
         return 2;
     }
     int rc = fill(r, e);
-    if (rc != 0)
+    if (rc != 0 || r->is_behind)
         return rc > 0 ? 2 : rc;
     /* The length itself may be damaged: a whole record behind proves it. */
     n = r->len - r->at;
@@ -296,12 +356,11 @@ static int step_record(struct runlog_reader *r, struct runlog_entry *entry, stru
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
 {
     memset(entry, 0, sizeof *entry);
-    if (!r->is_pipe && r->has_seen && r->at == r->len && !file_moved(r))
+    if (!r->is_pipe && !r->is_behind && r->has_seen && r->at == r->len && !file_moved(r))
         return 0;
-    uint64_t from = r->base + r->len;
+    r->taken = 0;
+    r->is_behind = 0;
     for (;;) {
-        if (r->is_pipe && r->base + r->len - from > NOISE_MAX)
-            return 0; /* a pipe may bring noise without end: the caller gets a chance to leave */
         if (r->is_reset) {
             r->is_reset = 0;
             entry->is_gap = entry->is_reset = 1;
@@ -314,7 +373,7 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
             return rc;
         if (rc < 0)
             return err_add(e, rc, "records of %s", r->path);
-        if (r->is_pipe)
+        if (r->is_pipe || r->is_behind)
             return 0;
         jump(r, r->base + r->at);
         if (!file_moved(r))

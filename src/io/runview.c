@@ -13,8 +13,6 @@
 #include "io/runlog.h"
 #include "io/runview_parts.h"
 
-static const double live_age_s =
-    15; /* a run without lock (another host, a pipe) that wrote this recently lives */
 static const double lock_period_s = 0.5;
 
 struct runview *runview_new(void)
@@ -64,23 +62,13 @@ static int is_locked(struct runview *v)
     return x->is_locked;
 }
 
-static int is_young(const struct runview *v)
-{
-    double age = clock_wall() - v->last_time;
-    return v->records > 0 && age < live_age_s && age > -live_age_s;
-}
-
+/* A pipe lives while its other end is open. */
 static enum run_state state_of(struct runview *v)
 {
-    const struct runview_index *x = v->index;
-    if (x->has_end)
-        return x->end;
-    int is_pipe = v->reader && runlog_reader_fd(v->reader) >= 0;
-    int lives =
-        is_pipe ? !runlog_reader_at_end(v->reader) : v->reader && (is_locked(v) || is_young(v));
-    if (lives)
-        return x->is_paused ? RUN_PAUSED : RUN_LIVE;
-    return v->records > 0 ? RUN_STALLED : RUN_UNKNOWN;
+    const struct run_phase *p = &v->index->phase;
+    if (runlog_reader_fd(v->reader) >= 0)
+        return run_phase_state(p, !runlog_reader_at_end(v->reader), HUGE_VAL);
+    return run_phase_state(p, !p->has_end && is_locked(v), clock_wall());
 }
 
 /* ---- following
@@ -120,6 +108,8 @@ static void take_entry(struct runview *v, const struct runlog_entry *entry)
         runview_take(v, entry->body);
 }
 
+enum { PIPE_FULL = 1 << 15 };
+
 int runview_poll(struct runview *v, double budget_s, struct err *e)
 {
     struct runlog_entry entry;
@@ -128,18 +118,31 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     int rc = 0;
     if (!v->reader)
         return 0;
-    for (int i = 1; (rc = runlog_next(v->reader, &entry, e)) > 0; i++) {
-        take_entry(v, &entry);
+    uint64_t from = runlog_reader_offset(v->reader);
+    v->is_behind = 0;
+    for (int i = 1;; i++) {
+        rc = runlog_next(v->reader, &entry, e);
+        int is_pause = rc == 0 && runlog_reader_is_behind(v->reader);
+        if (rc > 0)
+            take_entry(v, &entry);
+        else if (!is_pause)
+            break;
         if (v->index->is_failed)
             return err_set(e, DS_EMEM, "%s: no memory for its records", v->path);
-        if (i % 32 == 0 && clock_mono() - start > budget_s)
+        v->is_behind = (is_pause || i % 32 == 0) && clock_mono() - start > budget_s;
+        if (v->is_behind || (is_pause && runlog_reader_fd(v->reader) >= 0))
+            break;
+        if (v->index->stop_at && runlog_reader_position(v->reader) >= v->index->stop_at)
             break;
     }
     if (rc < 0)
         return rc;
+    /* what filled a pipe most likely fills it again */
+    if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
+        v->is_behind = 1;
     uint64_t bytes = runlog_reader_offset(v->reader), tail = runlog_reader_tail(v->reader);
     enum run_state state = state_of(v);
-    v->generation += state != v->state || bytes != v->bytes || tail != v->tail;
+    v->generation += state != v->state || v->is_behind || bytes != v->bytes || tail != v->tail;
     v->state = state;
     v->bytes = bytes;
     v->tail = tail;
@@ -174,6 +177,9 @@ static int set_path(struct runview *v, const char *path, struct err *e)
         rc = fs_join(full, sizeof full, path, "log.mp", e);
         if (rc == 0 && !fs_exists(full))
             rc = err_set(e, DS_ENOTFOUND, "%s has no log.mp: no run directory", path);
+        if (rc ==
+            0) /* a FIFO that the user names is a stream; one in a run's place is waited for by nobody */
+            rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
         rc = err_set(e, DS_ENOTFOUND, "%s does not exist", path);
     } else if (str_copy(full, sizeof full, path)) {
@@ -206,30 +212,45 @@ static int check_kind(const struct runview *v, struct err *e)
     if (rc < 0)
         return rc;
     rc = fs_read_some(fd, &first, 1, &got, v->path, e);
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     if (rc == 0 && first != 0xc9 && first != 0)
         rc = err_set(e, DS_EFORMAT, "%s is not a record stream", v->path);
     return rc;
 }
 
-int runview_open(struct runview **out, const char *path, struct err *e)
+int runview_follow(struct runview **out, const char *path, double budget_s, struct err *e)
 {
+    enum { NOISE_POLLS = 64 };
     struct runview *v = runview_new();
     if (!v)
-        return err_set(e, DS_EMEM, "%s: no memory", path);
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
     int rc = set_path(v, path, e);
     if (rc == 0)
         rc = runlog_reader_open(&v->reader, v->path, e);
-    if (rc == 0)
-        rc = runview_poll(v, HUGE_VAL, e);
+    if (rc == 0) {
+        runlog_reader_bound(v->reader, 1 << 20);
+        v->index->stop_at =
+            runlog_reader_tail(v->reader); /* its writer may be faster than we are */
+    }
+    /* what is not a record stream is refused before gigabytes of it are read */
+    for (int i = 0; rc >= 0 && i < NOISE_POLLS && v->records == 0 && (i == 0 || v->is_behind); i++)
+        rc = runview_poll(v, 0, e);
     if (rc >= 0)
         rc = check_kind(v, e);
+    if (rc >= 0)
+        rc = runview_poll(v, budget_s, e);
+    v->index->stop_at = 0;
     if (rc < 0) {
         runview_free(v);
         return rc;
     }
     *out = v;
     return 0;
+}
+
+int runview_open(struct runview **out, const char *path, struct err *e)
+{
+    return runview_follow(out, path, HUGE_VAL, e);
 }
 
 int runview_read(struct runview **out, const char *path, struct err *e)

@@ -80,10 +80,6 @@ static int level_of(struct value level)
 void runview_take_event(struct runview *v, struct value body, const struct record_common *c)
 {
     struct value name = value_get(body, "name");
-    if (value_is(name, "pause"))
-        v->index->is_paused = 1;
-    else
-        v->index->is_paused = 0;
     event_put(v, (struct run_event){c->step, c->time, level_of(value_get(body, "level")),
                                     text_copy(name, 256),
                                     text_copy(value_get(body, "text"), TEXT_MAX)});
@@ -287,7 +283,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     take_always_on(v, value_get(body, "always_on"));
     take_config(v, value_get(body, "config"));
     take_metas(v, value_get(body, "metrics"));
-    v->index->has_end = v->index->is_paused = 0;
+    v->head_time = c->time;
     if (v->index->has_head || value_num(resume, 0) > 0)
         for (size_t i = 0; i < v->n_series && c->step >= 0; i++)
             series_resume(&v->series[i], c->step);
@@ -296,14 +292,4 @@ void runview_take_head(struct runview *v, struct value body, const struct record
             v, c->step, c->time, LOG_WARN, "format",
             "the stream's format is newer than this program: parts of it are not shown");
     v->index->has_head = 1;
-}
-
-void runview_take_end(struct runview *v, struct value body, const struct record_common *c)
-{
-    struct value status = value_get(body, "status");
-    (void)c;
-    v->index->has_end = 1;
-    v->index->end = value_is(status, "done")     ? RUN_DONE
-                    : value_is(status, "failed") ? RUN_FAILED
-                                                 : RUN_STOPPED;
 }

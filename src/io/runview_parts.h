@@ -20,8 +20,9 @@ struct runview_index {
     size_t probe_bytes;
     double tokens; /* newest token count and its step */
     int64_t tokens_step;
-    int has_end, is_paused, is_failed, has_head;
-    enum run_state end;
+    int is_failed, has_head;
+    struct run_phase phase;
+    uint64_t stop_at;  /* where the first reading of a growing file ends; 0 = nowhere */
     double lock_asked; /* monotonic time of the last look at the lock; its answer */
     int is_locked;
 };
@@ -63,7 +64,6 @@ void runview_no_memory(struct runview *v); /* the next poll reports it */
 int runview_room(struct runview *v, void **p, size_t *cap, size_t n, size_t size);
 void runview_take_event(struct runview *v, struct value body, const struct record_common *c);
 void runview_take_head(struct runview *v, struct value body, const struct record_common *c);
-void runview_take_end(struct runview *v, struct value body, const struct record_common *c);
 void runview_event_release(struct run_event *x);
 void runview_config_release(struct runview *v);
 void runview_metas_release(struct runview_index *x);

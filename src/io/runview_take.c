@@ -107,7 +107,6 @@ static void take_metric(struct runview *v, struct value body, const struct recor
         if (s && series_add(s, c->step, value, tokens, c->time) < 0)
             runview_no_memory(v);
     }
-    x->is_paused = 0;
 }
 
 static struct layer_series *layer_of(struct runview *v, const char *name, int layers)
@@ -330,19 +329,28 @@ static struct record_common common_of(struct runview *v, struct value body)
     return c;
 }
 
+/* The state is all that an end record changes. */
+static void take_end(struct runview *v, struct value body, const struct record_common *c)
+{
+    (void)v;
+    (void)body;
+    (void)c;
+}
+
 static const struct {
     const char *kind;
     void (*take)(struct runview *v, struct value body, const struct record_common *c);
     int needs_step;
 } takers[] = {
-    {"metric", take_metric, 1},       {"layer", take_layer, 1},     {"probe", take_probe, 0},
-    {"event", runview_take_event, 0}, {"eval", take_eval, 0},       {"sample", take_sample, 0},
-    {"head", runview_take_head, 0},   {"end", runview_take_end, 0},
+    {"metric", take_metric, 1},       {"layer", take_layer, 1}, {"probe", take_probe, 0},
+    {"event", runview_take_event, 0}, {"eval", take_eval, 0},   {"sample", take_sample, 0},
+    {"head", runview_take_head, 0},   {"end", take_end, 0},
 };
 
 void runview_take(struct runview *v, struct value body)
 {
     struct record_common c = common_of(v, body);
+    run_phase_take(&v->index->phase, body);
     v->records++;
     v->generation++;
     if (!isnan(c.time))

@@ -136,8 +136,6 @@ static int write_file(int fd, const struct str *h, const struct st_out *t, size_
         rc = fs_write_all(fd, h->p, h->len, path, e);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = write_data(fd, &t[i], path, e);
-    if (rc == 0 && fs_ops_get()->fsync(fd) < 0)
-        rc = err_errno(e, "sync %s", path);
     return rc;
 }
 
@@ -166,37 +164,22 @@ static int check_room(const char *path, const struct st_out *t, size_t n, size_t
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,
              size_t n_meta, struct err *e)
 {
-    struct str h = {0}, part = {0};
-    const struct fs_ops *ops = fs_ops_get();
-    int fd = -1;
+    struct str h = {0};
+    struct fs_new f = {.fd = -1};
     int rc = build_header(&h, t, n, meta_pairs, n_meta, e);
     if (rc < 0) {
         rc = err_add(e, rc, "%s", path);
         goto out;
     }
     rc = check_room(path, t, n, h.len, e);
-    if (rc < 0)
-        goto out;
-    /* never into the file itself: an old one may be mapped by a reader */
-    str_addf(&part, "%s.part-%ld", path, (long)getpid());
-    do {
-        fd = part.failed
-                 ? -1
-                 : ops->open(part.p, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    } while (fd < 0 && errno == EINTR);
-    if (fd < 0) {
-        rc = err_errno(e, "create %s", str_text(&part));
-        goto out;
-    }
-    rc = write_file(fd, &h, t, n, path, e);
-    if (ops->close(fd) < 0 && rc == 0)
-        rc = err_errno(e, "close %s", path);
-    if (rc == 0 && ops->rename(part.p, path) < 0)
-        rc = err_errno(e, "rename %s", path);
-    if (rc < 0)
-        ops->unlink(part.p);
+    if (rc == 0) /* never into the file itself: an old one may be mapped by a reader */
+        rc = fs_new_open(&f, path, e);
+    if (rc == 0)
+        rc = write_file(f.fd, &h, t, n, path, e);
+    if (rc == 0)
+        rc = fs_new_commit(&f, e);
 out:
-    str_release(&part);
+    fs_new_abort(&f);
     str_release(&h);
     return rc;
 }

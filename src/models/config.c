@@ -1,6 +1,8 @@
 #include "models/config.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "models/adapters.h"
@@ -38,6 +40,7 @@ static const struct opt model_opts[] = {
     {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times their product", "lora_alpha"},
     {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "share of an adapter's inputs dropped in training", "lora_dropout"},
     {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, of q,k,v,o,gate,up,down", "lora_targets"},
+    {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "ids that end a generated text, as 2 or 128001,128008; none = the tokenizer's end of text", NULL},
     // clang-format on
 };
 
@@ -52,6 +55,72 @@ static void fill_derived(struct model_config *c)
         c->head_dim = c->dim / c->heads;
     if (c->ffn == 0)
         c->ffn = c->mlp == MLP_SWIGLU ? (c->dim * 8 / 3 + 31) / 32 * 32 : 4 * c->dim;
+}
+
+/* ---- ids that end a text -------------------------------------------------------------------------- */
+
+/* The next number of a comma-separated list; -1 with *p NULL at its end, -2 where there is none. */
+static int64_t next_id(const char **p)
+{
+    char *end;
+    if (!*p || !**p) {
+        *p = NULL;
+        return -1;
+    }
+    int64_t id = **p >= '0' && **p <= '9' ? strtoll(*p, &end, 10) : -2;
+    if (id < 0 || (*end && (*end != ',' || !end[1])))
+        return -2;
+    *p = *end ? end + 1 : NULL;
+    return id;
+}
+
+int model_config_ends(const struct model_config *c, int32_t id[MODEL_ENDS_MAX])
+{
+    int n = 0;
+    for (const char *p = c->end_ids; p && *p && n < MODEL_ENDS_MAX;) {
+        int64_t v = next_id(&p);
+        if (v < -1)
+            break;
+        if (v >= 0 && v < c->vocab)
+            id[n++] = (int32_t)v;
+    }
+    return n;
+}
+
+int model_config_add_end(struct model_config *c, int64_t id)
+{
+    int32_t have[MODEL_ENDS_MAX];
+    struct str text = {0};
+    int n = model_config_ends(c, have), rc = DS_EMEM;
+    if (id < 0 || id >= c->vocab)
+        return 0;
+    for (int i = 0; i < n; i++)
+        if (have[i] == id)
+            return 0;
+    if (n == MODEL_ENDS_MAX)
+        return DS_ERANGE;
+    str_addf(&text, "%s%s%" PRId64, n ? c->end_ids : "", n ? "," : "", id);
+    if (!text.failed)
+        rc = opt_set(opt_find(&model_group, "model.end_ids"), c, str_text(&text), NULL, NULL);
+    str_release(&text);
+    return rc;
+}
+
+void model_config_no_ends(struct model_config *c)
+{
+    if (c->end_ids)
+        c->end_ids[0] = '\0';
+}
+
+static int check_ends(const struct model_config *c, struct err *e)
+{
+    int n = 0;
+    for (const char *p = c->end_ids; p && *p; n++)
+        if (next_id(&p) < 0 || n == MODEL_ENDS_MAX)
+            return err_set(e, DS_ERANGE,
+                           "model.end_ids=%.60s: expected at most %d ids, as 128001,128008",
+                           c->end_ids, (int)MODEL_ENDS_MAX);
+    return 0;
 }
 
 int model_config_check(struct model_config *c, struct err *e)
@@ -72,7 +141,8 @@ int model_config_check(struct model_config *c, struct err *e)
     if (c->rope_scaling == ROPE_LLAMA3 && !(c->rope_high > c->rope_low))
         return err_set(e, DS_ERANGE, "model.rope_high=%g must be above model.rope_low=%g",
                        c->rope_high, c->rope_low);
-    return adapters_check(c, e);
+    int rc = check_ends(c, e);
+    return rc < 0 ? rc : adapters_check(c, e);
 }
 
 int model_config_copy(struct model_config *to, const struct model_config *from, struct err *e)
@@ -80,7 +150,8 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     *to = *from;
     to->method = mem_strdup(from->method);
     to->lora_targets = mem_strdup(from->lora_targets);
-    if (to->method && to->lora_targets)
+    to->end_ids = mem_strdup(from->end_ids ? from->end_ids : "");
+    if (to->method && to->lora_targets && to->end_ids)
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "a model's configuration");

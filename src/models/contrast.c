@@ -23,7 +23,7 @@ void contrast_release(struct contrast *c)
     memset(c, 0, sizeof *c);
 }
 
-/* The pattern of routing/static.c. */
+/* The pattern of routing/methods/static.c. */
 static int on_stripe(int position, int l, double rate)
 {
     double phase = position * 0.6180339887498949 + l * 0.41421356237309503;

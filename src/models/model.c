@@ -278,18 +278,38 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
     return 0;
 }
 
+/* Values of cells that the method records, for all layers (route_reserve). */
+static size_t cell_bytes(const struct route_ops *ops, size_t L, size_t R)
+{
+    size_t n = 0;
+    for (size_t i = 0; ops && i < ops->n_metrics; i++)
+        n += ops->metrics[i].scope == METRIC_CELL;
+    return n * L * R * sizeof(real);
+}
+
+/* Lays out a model that has nothing but its shape, so that the estimate cannot differ from what is reserved. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
 {
-    size_t L = (size_t)c->layers, R = (size_t)rows, C = (size_t)c->dim;
     const struct route_ops *ops = c->method ? route_find(c->method) : NULL;
-    size_t halves =
-        ops && (ops->flags & ROUTE_SPLIT) ? 2 : 0; /* the state between, its increment */
-    size_t block =
-        R * ((6 + halves) * C + (size_t)(2 * c->heads + 2 * c->kv_heads) * (size_t)c->head_dim +
-             3 * (size_t)c->ffn);
-    size_t stream =
-        (L + 1) * R * C * (train ? 2 : 1) + (size_t)head_chunk(c->vocab) * (size_t)c->vocab;
-    return sizeof(real) * (stream + block * (train ? (keep ? L : 1) + 1 : 1));
+    int is_split = ops && (ops->flags & ROUTE_SPLIT);
+    size_t L = (size_t)c->layers, bytes = SIZE_MAX; /* without memory for this: too much */
+    struct model m = {.config = *c};
+    struct arena measure;
+    m.plan = mem_alloc(L, sizeof *m.plan);
+    m.ffn = is_split ? mem_alloc(L, sizeof *m.ffn) : NULL;
+    m.work = mem_alloc(L, sizeof *m.work);
+    if (m.plan && m.work && (m.ffn || !is_split)) {
+        arena_measure(&measure, "stream");
+        layout_stream(&m, &measure, (size_t)rows, train);
+        bytes = measure.peak + cell_bytes(ops, L, (size_t)rows);
+        arena_measure(&measure, "work");
+        layout_work(&m, &measure, rows, train, keep);
+        bytes += measure.peak;
+    }
+    mem_free(m.plan);
+    mem_free(m.ffn);
+    mem_free(m.work);
+    return bytes;
 }
 
 static void place_rows(struct model *m, const struct batch *b)

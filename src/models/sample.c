@@ -1,11 +1,14 @@
 #include "models/sample.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
+
+enum { ORDERED_FIRST = 256 }; /* most nuclei are smaller */
 
 struct sample_cell {
     double w;
@@ -55,20 +58,106 @@ static int by_weight(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
+/* ---- the most likely ones, without sorting the rest ---- */
+
+static void swap(struct sample_cell *a, struct sample_cell *b)
+{
+    struct sample_cell t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Parts cell[0, n) at the median of three: returns where the pivot is, before it only what comes before it. */
+static int part(struct sample_cell *cell, int n)
+{
+    struct sample_cell *mid = cell + n / 2, *last = cell + n - 1;
+    int at = 0;
+    if (by_weight(mid, cell) < 0)
+        swap(mid, cell);
+    if (by_weight(last, cell) < 0)
+        swap(last, cell);
+    if (by_weight(last, mid) < 0)
+        swap(last, mid);
+    swap(mid, last);
+    for (int i = 0; i < n - 1; i++)
+        if (by_weight(&cell[i], last) < 0)
+            swap(&cell[i], &cell[at++]);
+    swap(&cell[at], last);
+    return at;
+}
+
+/* The first k of cell[0, n) come first, in order; the rest in any.  Cells differ by their ids, so the order is the one a sort
+ * of all gives.  Where pivots are bad again and again the range is sorted: n log n in the worst case. */
+static void select_first(struct sample_cell *cell, int n, int k)
+{
+    struct sample_cell *from = cell;
+    int left = n, need = k, tries = 64;
+    while (left > 16 && need > 0 && need < left) {
+        if (tries-- == 0) {
+            qsort(from, (size_t)left, sizeof *from, by_weight);
+            break;
+        }
+        int at = part(from, left);
+        if (need <= at) {
+            left = at;
+        } else {
+            from += at + 1;
+            left -= at + 1;
+            need -= at + 1;
+        }
+    }
+    if (left <= 16)
+        qsort(from, (size_t)left, sizeof *from, by_weight);
+    qsort(cell, (size_t)(k < n ? k : n), sizeof *cell, by_weight);
+}
+
+/* More of cell[0, n) in order: the first `done` are already; returns how many are now. */
+static int order_more(struct sample_cell *cell, int n, int done)
+{
+    int k = done < ORDERED_FIRST ? ORDERED_FIRST : 4 * done;
+    k = k < n ? k : n;
+    select_first(cell + done, n - done, k - done);
+    return k;
+}
+
+/* How many of cell[0, n) have the mass top_p.  `all` is their sum, but for the rounding of its order: -1 when the answer
+ * hangs on that. */
+static int nucleus(struct sample_cell *cell, int n, int done, double top_p, double all)
+{
+    double sum = 0, slack = all * n * DBL_EPSILON;
+    for (int i = 0; i < n; i++) {
+        if (i == done)
+            done = order_more(cell, n, done);
+        sum += cell[i].w;
+        if (sum >= top_p * all + slack)
+            return i + 1;
+        if (sum >= top_p * all - slack)
+            return -1;
+    }
+    return -1;
+}
+
 /* Fills the cells, most likely first where a cut needs the order; returns how many stay. */
 static int cut(struct sampler *s, const real *logits, double max, const struct sample_options *o)
 {
-    int n = 0, k = o->top_k > 0 && o->top_k < s->V ? o->top_k : s->V;
+    int n = 0, k = o->top_k > 0 && o->top_k < s->V ? o->top_k : s->V, done = 0;
+    double all = 0, sum = 0;
     for (int v = 0; v < s->V; v++)
         if (!isinf(logits[v]))
             s->cell[n++] = (struct sample_cell){exp(((double)logits[v] - max) / o->temperature), v};
-    if (k < n || o->top_p < 1)
-        qsort(s->cell, (size_t)n, sizeof *s->cell, by_weight);
-    if (k < n)
-        n = k;
+    if (k < n) {
+        select_first(s->cell, n, k);
+        done = n = k;
+    }
     if (!(o->top_p < 1))
         return n;
-    double all = 0, sum = 0;
+    for (int i = 0; i < n; i++)
+        all += s->cell[i].w;
+    int stay = nucleus(s->cell, n, done, o->top_p, all);
+    if (stay > 0)
+        return stay;
+    qsort(s->cell, (size_t)n, sizeof *s->cell, by_weight);
+    all = 0;
     for (int i = 0; i < n; i++)
         all += s->cell[i].w;
     for (int i = 0; i < n; i++) {
@@ -143,9 +232,10 @@ static int llama2c_cut(struct sampler *s, double top_p, float *mass)
     for (int v = 0; v < s->V; v++)
         if ((float)s->cell[v].w >= least)
             s->cell[n++] = s->cell[v];
-    qsort(s->cell, (size_t)n, sizeof *s->cell, by_weight);
     *mass = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, done = 0; i < n; i++) {
+        if (i == done)
+            done = order_more(s->cell, n, done);
         *mass += (float)s->cell[i].w;
         if (*mass > p)
             return i + 1;

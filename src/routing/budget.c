@@ -1,3 +1,4 @@
+/* Compute budgets: the controller, the annealed target, and quantiles by selection. */
 #include "routing/budget.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ double budget_target(double rho, double progress, double anneal)
     return 1 - (1 - rho) * progress / anneal;
 }
 
-/* NaN counts as larger than everything. */
+/* NaN sorts after everything. */
 static int less(real a, real b)
 {
     if (isnan(a))

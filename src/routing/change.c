@@ -1,3 +1,5 @@
+/* How far a block moved each token, and a small network's prediction of it, with their
+ * gradients. */
 #include "routing/change.h"
 
 #include <math.h>
@@ -26,7 +28,7 @@ int change_init(struct change *x, struct params *ps, const char *prefix,
     return rc;
 }
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(struct change *x, struct arena *a, size_t R)
 {
     size_t cells = R * (size_t)x->is.pairs, chunk = (size_t)PRIOR_ROWS * (size_t)x->is.net.C;
@@ -68,8 +70,9 @@ void change_release(struct change *x)
     memset(x, 0, sizeof *x);
 }
 
-/* ---- what the cached sequence of row i remembers: of each pair the number of its tokens, D_st of the last W - 1, the last
- * post ---- */
+/* ---- state of a cached sequence -------------------------------------------------------------- */
+
+/* Per pair: the number of tokens so far, D_st of the last W - 1, and the last post (by_last). */
 
 struct memory {
     double *seen, *d_st;
@@ -78,7 +81,7 @@ struct memory {
 
 static struct memory memory_of(const struct change *x, const struct pass *p, int pair, int i)
 {
-    size_t W = (size_t)x->is.window; /* one number and W - 1 more */
+    size_t W = (size_t)x->is.window; /* the count and W - 1 values */
     double *d = p->memory[i / p->T];
     real *post = (real *)(void *)(d + W * (size_t)x->is.pairs);
     return (struct memory){d + W * (size_t)pair, d + W * (size_t)pair + 1,
@@ -99,14 +102,14 @@ static int begins(const struct change *x, const struct pass *p, int pair, int i)
     return i % p->T == 0 || p->pos[i] == 0;
 }
 
-/* ---- forward ----------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static int rows_at(const struct pass *p, int i0)
 {
     return p->R - i0 < PRIOR_ROWS ? p->R - i0 : PRIOR_ROWS;
 }
 
-/* What the network reads for rows i0 .. i0 + N. */
+/* The network's input for rows i0 .. i0 + N. */
 static const real *input_of(struct change *x, const struct pass *p, int pair, int i0, int N,
                             const real *orig, const real *post)
 {
@@ -175,7 +178,7 @@ static void remember(struct change *x, const struct pass *p, int pair, const rea
         memcpy(m.post, post + (size_t)(i0 + n - 1) * C, C * sizeof *post);
 }
 
-/* Rows [i0, i0 + n): of one cached sequence, or all. */
+/* Rows [i0, i0 + n): one cached sequence, or the whole pass. */
 static void average_rows(struct change *x, const struct pass *p, int pair, const real *post, int i0,
                          int n)
 {
@@ -206,14 +209,15 @@ static void average(struct change *x, const struct pass *p, int pair, const real
 void change_measure(struct change *x, const struct pass *p, int pair, const real *orig,
                     const real *post, int wants_guess)
 {
-    BUG_IF(p->R > x->R_max, "%d rows changed, room for %d", p->R, x->R_max);
+    BUG_IF(p->R > x->R_max, "change of %d rows, reserved %d", p->R, x->R_max);
     measure(x, p, pair, orig, post, wants_guess);
     average(x, p, pair, post);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
-/* From dguess of rows i0 .. i0 + N to the network, and to what it read unless that is held (both NULL). */
+/* Backward from dguess of rows i0 .. i0 + N into the network and its input; dorig and dpost NULL:
+ * the input is a constant. */
 static void network_bwd(struct change *x, const struct pass *p, int pair, int i0, int N,
                         const real *in, real *dorig, real *dpost)
 {
@@ -223,7 +227,7 @@ static void network_bwd(struct change *x, const struct pass *p, int pair, int i0
     prior_bwd(&x->prior[pair], &x->room, is_direct ? dorig + (size_t)i0 * C : x->din, x->dguess, in,
               N);
     for (int k = 0; dpost && x->is.by_last && k < N; k++) {
-        int i = i0 + k; /* what was read was the row before */
+        int i = i0 + k; /* the input was the previous row's post */
         for (size_t c = 0; i > 0 && c < C && !begins(x, p, pair, i); c++)
             dpost[(size_t)(i - 1) * C + c] += x->din[(size_t)k * C + c];
     }

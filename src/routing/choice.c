@@ -1,3 +1,4 @@
+/* Decides which rows of a layer run, from their scores. */
 #include "routing/choice.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ int choice_init(struct choice *c, struct params *ps, const char *prefix, int L, 
     return quantiles_init(&c->quantiles, ps, prefix, L, e);
 }
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(struct choice *c, struct arena *a, size_t R)
 {
     c->score = arena_alloc(a, R, sizeof(real));
@@ -71,16 +72,16 @@ void choice_make(struct choice *c, const struct route *r, const struct choice_ru
     int by_rank = p->topk || (training && rule->kind != CHOICE_FIXED);
     if (training && rule->kind != CHOICE_LOT)
         quantiles_note(&c->quantiles, l, c->score, p->R);
-    double bar = c->threshold = threshold_of(c, p, rule, l);
+    double threshold = c->threshold = threshold_of(c, p, rule, l);
     if (by_rank)
         (void)rank_topk(r, l, c->score, capacity_of(p, rule), c->want);
     c->nan = 0;
     for (int i = 0; i < p->R; i++) {
         int forced = route_forced(r, l, i);
         if (!by_rank)
-            c->want[i] =
-                (uint8_t)(forced >= 0 ? forced
-                                      : bar == -(double)INFINITY || (double)c->score[i] > bar);
+            c->want[i] = (uint8_t)(forced >= 0 ? forced
+                                               : threshold == -(double)INFINITY ||
+                                                     (double)c->score[i] > threshold);
         c->weight[i] = forced >= 0 ? 0 : 1;
         c->nan += isnan(c->score[i]) != 0;
     }
@@ -110,7 +111,6 @@ int choice_ready(const struct choice *c, const struct choice_rule *rule, const c
     if (needs_none || has_other || quantiles_known(&c->quantiles, l))
         return 0;
     return err_set(e, DS_EUSAGE,
-                   "capacity=%g: no thresholds of %s are stored; make them with "
-                   "`depthscope calibrate MODEL`",
+                   "capacity=%g: no thresholds of %s are stored; run depthscope calibrate MODEL",
                    gamma, method);
 }

@@ -1,3 +1,4 @@
+/* One threshold for several layers that meets a capacity over all of them together. */
 #include "routing/cut.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@ static const real *row_of(const struct quantiles *q, int l)
     return q->params->p[q->table].value + (size_t)l * ROUTE_GRID;
 }
 
-/* Thresholds of a row fall as shares rise; between grid points linear. */
+/* Thresholds of a row decrease with the grid index; linear between grid points. */
 double cut_share(const struct quantiles *q, int l, double tau)
 {
     const real *row = row_of(q, l);
@@ -20,7 +21,7 @@ double cut_share(const struct quantiles *q, int l, double tau)
     return (i - 1 + (high - tau) / (high - low)) / (ROUTE_GRID - 1);
 }
 
-/* By bisection: the mean share falls as the threshold rises. */
+/* Bisection: the mean share decreases with the threshold. */
 static double find_cut(const struct quantiles *q, int from, double capacity)
 {
     double low = (double)row_of(q, from)[ROUTE_GRID - 1], high = (double)row_of(q, from)[0];

@@ -1,3 +1,4 @@
+/* Exit gates: their decisions, penalties, gradients and stored thresholds. */
 #include "routing/exits.h"
 
 #include <math.h>
@@ -9,11 +10,12 @@
 #include "base/rng.h"
 
 enum { NOISE_STREAM = 1 << 18 };
-static const double coldest = 0.05, hottest = 2; /* bounds of learned temperatures */
+static const double min_temperature = 0.05,
+                    max_temperature = 2; /* bounds of learned temperatures */
 
-/* ---- where they are ---- */
+/* ---- places ---- */
 
-/* Where the published gates of 22 layers would be in L. */
+/* The published places of 22 layers, scaled to L. */
 static int spread_layers(int *layer, int L)
 {
     static const int published[] = {4, 8, 12, 16, 19};
@@ -38,18 +40,18 @@ int exits_parse(struct exits_shape *shape, const char *key, const char *text, in
         long l = strtol(at, &end, 10);
         if (end == at || (*end != ',' && *end != '\0') || (*end == ',' && end[1] == '\0'))
             return err_set(e, DS_EUSAGE,
-                           "%s=%s: layers between commas are wanted, as 4,8,12, or none", key,
+                           "%s=%s: expected layers separated by commas, as 4,8,12, or none", key,
                            text);
         if (l < 0 || l >= L)
             return err_set(e, DS_ERANGE,
-                           "%s=%s: layer %ld is outside the model, whose layers are 0 to %d "
+                           "%s=%s: layer %ld is outside the model; expected 0 to %d "
                            "(model.layers=%d)",
                            key, text, l, L - 1, L);
         if (n > 0 && l <= layer[n - 1])
-            return err_set(e, DS_EUSAGE, "%s=%s: layers must ascend, %ld follows %d", key, text, l,
-                           layer[n - 1]);
+            return err_set(e, DS_EUSAGE, "%s=%s: layers must be ascending, %ld follows %d", key,
+                           text, l, layer[n - 1]);
         if (n == EXITS_MAX)
-            return err_set(e, DS_ERANGE, "%s: more than %d gates", key, EXITS_MAX);
+            return err_set(e, DS_ERANGE, "%s: too many gates, at most %d", key, EXITS_MAX);
         layer[n++] = (int)l;
         at = *end == ',' ? end + 1 : end;
     }
@@ -57,7 +59,7 @@ int exits_parse(struct exits_shape *shape, const char *key, const char *text, in
     return 0;
 }
 
-/* ---- tables and rows ---- */
+/* ---- parameters and rows ---- */
 
 static int add_row(struct params *ps, const char *prefix, const char *name, int rows, double value,
                    int train)
@@ -197,7 +199,7 @@ double exits_temperature(const struct exits *x, int g)
 
 void exits_begin(struct exits *x, int R, int is_on)
 {
-    BUG_IF(R > x->R_max, "%d rows at the exits, room for %d", R, x->R_max);
+    BUG_IF(R > x->R_max, "exit gates of %d rows, reserved %d", R, x->R_max);
     x->R = R;
     x->is_on = is_on;
     memset(x->seen, 0, sizeof x->seen);
@@ -258,7 +260,7 @@ double exits_threshold(const struct exits *x, const struct exits_rule *rule, int
                                 : stored + rule->threshold * quantiles_spread(&x->table, l);
 }
 
-/* Logistic noise of scale T: z passes 0 with probability sigmoid(z / T). */
+/* Logistic noise of scale T: z + noise > 0 with probability sigmoid(z / T). */
 static double noise_of(const struct route *r, int l, int i)
 {
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
@@ -266,8 +268,9 @@ static double noise_of(const struct route *r, int l, int i)
     return log(u + 1e-12) - log1p(1e-12 - u);
 }
 
-/* How many of those present left by lot; and the scores of those whom the rule of use would have left here: once the
- * likeliest are gone, the next gate meets others than after a lot. */
+/* Updates the statistics: how many present tokens exited in training, and the scores of the tokens
+ * that the inference rule would not have let exit earlier.  The two differ: the inference rule
+ * removes the likeliest tokens before the next gate, random draws do not. */
 static void note(struct exits *x, const struct route *r, int g, const real *before, const real *z,
                  const real *value)
 {
@@ -333,7 +336,8 @@ static void add_grad(struct exits *x, int param, int g, double d)
         grad[g] += (real)d;
 }
 
-/* A' = A (1 - e): de = - A dA', dA = (1 - e) dA'; de/dz = s (1 - s) / T_bwd with s = sigmoid(z / T_bwd). */
+/* A' = A (1 - e): de = - A dA', dA = (1 - e) dA'; de/dz = s (1 - s) / T_bwd with s = sigmoid(z /
+ * T_bwd). */
 void exits_bwd(struct exits *x, int l, const real *h, real *dh)
 {
     int g = exits_at(x, l);
@@ -357,10 +361,10 @@ void exits_bwd(struct exits *x, int l, const real *h, real *dh)
     add_grad(x, x->forward, g, x->d_forward[g]);
 }
 
-/* ---- prices ---- */
+/* ---- penalties ---- */
 
-/* The gates of row i that were asked, in order: P[k] of gate g[k]; returns their number. */
-static int chances_of(const struct exits *x, int i, int *g, double *P, double *T)
+/* The evaluated gates of row i in order: P[k] of gate g[k].  Returns their number. */
+static int exit_probs(const struct exits *x, int i, int *g, double *P, double *T)
 {
     int n = 0;
     for (int k = 0; k < x->n; k++)
@@ -372,12 +376,12 @@ static int chances_of(const struct exits *x, int i, int *g, double *P, double *T
     return n;
 }
 
-/* Expected layer of leaving (L: never), and the chance of staying to the end. */
-static double expect(struct exits *x, int i)
+/* Sets the expected exit layer (L: never) and returns the probability of staying to the end. */
+static double expect_exit(struct exits *x, int i)
 {
     int g[EXITS_MAX];
     double P[EXITS_MAX], T[EXITS_MAX], A = 1, depth = 0;
-    int n = chances_of(x, i, g, P, T);
+    int n = exit_probs(x, i, g, P, T);
     for (int k = 0; k < n; k++) {
         depth += A * P[k] * x->layer[g[k]];
         A *= 1 - P[k];
@@ -386,12 +390,13 @@ static double expect(struct exits *x, int i)
     return A;
 }
 
-/* The same upside down: d price / d chance of staying, d expected layer, and what leaving at each gate costs besides. */
-static void expect_bwd(struct exits *x, int i, double dA, double dd, const double *leave)
+/* Backward of expect_exit: from d penalty / d (probability of staying), d expected layer, and the
+ * direct cost of exiting at each gate. */
+static void expect_exit_bwd(struct exits *x, int i, double dA, double dd, const double *leave)
 {
     int g[EXITS_MAX];
     double P[EXITS_MAX], T[EXITS_MAX], A[EXITS_MAX + 1] = {1};
-    int n = chances_of(x, i, g, P, T);
+    int n = exit_probs(x, i, g, P, T);
     for (int k = 0; k < n; k++)
         A[k + 1] = A[k] * (1 - P[k]);
     dA += dd * x->L;
@@ -426,31 +431,31 @@ static struct moments moments_of(const struct exits *x, const struct route *r)
     return m;
 }
 
-/* Below this deviation of depth (in layers) there is nothing to spread or to order. */
+/* Below this standard deviation of depth (in layers) spread and order are undefined. */
 static const double least_spread = 1e-6;
 
-static double spread_price(const struct exits *x, const struct exits_price *p,
-                           const struct moments *m)
+static double spread_penalty(const struct exits *x, const struct exits_price *p,
+                             const struct moments *m)
 {
     double sd = x->R > 1 ? sqrt(m->var_depth * x->R / (x->R - 1)) : p->spread;
     return p->diversity * fmax(0, p->spread - sd);
 }
 
-static double order_price(const struct exits_price *p, const struct moments *m)
+static double order_penalty(const struct exits_price *p, const struct moments *m)
 {
     double scale = sqrt(m->var_depth * m->var_place);
     return scale > least_spread ? p->monotone * fmax(0, -m->cov / scale) : 0;
 }
 
-/* d (spread and order prices) / d expected layer of row i. */
+/* d (spread and order penalties) / d expected layer of row i. */
 static double moments_bwd(const struct exits *x, const struct route *r, const struct exits_price *p,
                           const struct moments *m, int i)
 {
     double d = x->depth[i] - m->depth, place = r->pass.pos[i] - m->place, sum = 0;
     double sd = sqrt(m->var_depth), scale = sd * sqrt(m->var_place);
-    if (spread_price(x, p, m) > 0 && sd > least_spread)
+    if (spread_penalty(x, p, m) > 0 && sd > least_spread)
         sum -= p->diversity * d / (sd * sqrt((double)x->R * (x->R - 1)));
-    if (order_price(p, m) > 0)
+    if (order_penalty(p, m) > 0)
         sum -= p->monotone * (place / scale - m->cov / scale * d / m->var_depth) / x->R;
     return sum;
 }
@@ -465,7 +470,8 @@ static int is_frequent(const struct route *r, const struct exits_price *p, int i
     return p->early > 0 && r->pass.id[i] < p->early_ids;
 }
 
-/* Mean distance of where frequent ids leave, over those that do: num / den; whether they leave is not its business. */
+/* Mean distance from the target layer over frequent ids that exit, num / den.  Whether they exit is
+ * not penalised here. */
 struct early {
     double num, den;
 };
@@ -479,7 +485,7 @@ static void count_early(const struct exits *x, const struct exits_price *p, int 
 {
     int g[EXITS_MAX];
     double P[EXITS_MAX], T[EXITS_MAX], A = 1;
-    int n = chances_of(x, i, g, P, T);
+    int n = exit_probs(x, i, g, P, T);
     for (int k = 0; k < n; k++) {
         y->num += A * P[k] * distance_of(x, p, g[k]);
         y->den += A * P[k];
@@ -487,7 +493,7 @@ static void count_early(const struct exits *x, const struct exits_price *p, int 
     }
 }
 
-/* What leaving costs a frequent row: d (num / den). */
+/* Cost of exiting for a frequent row: d (num / den). */
 static void early_bwd(const struct exits *x, const struct exits_price *p, const struct early *y,
                       double *leave)
 {
@@ -505,7 +511,7 @@ double exits_aux(struct exits *x, const struct route *r, const struct exits_pric
     if (!x->is_on || x->n == 0 || x->R == 0)
         return 0;
     for (int i = 0; i < x->R; i++) {
-        stay += expect(x, i) / R;
+        stay += expect_exit(x, i) / R;
         if (is_frequent(r, p, i))
             count_early(x, p, i, &early);
     }
@@ -513,12 +519,12 @@ double exits_aux(struct exits *x, const struct route *r, const struct exits_pric
     double miss = 1 - stay - p->target;
     early_bwd(x, p, &early, leave);
     for (int i = 0; i < x->R; i++)
-        expect_bwd(x, i, -2 * p->rate * miss / R,
-                   p->depth / (R * x->L) + moments_bwd(x, r, p, &m, i),
-                   is_frequent(r, p, i) ? leave : nothing);
+        expect_exit_bwd(x, i, -2 * p->rate * miss / R,
+                        p->depth / (R * x->L) + moments_bwd(x, r, p, &m, i),
+                        is_frequent(r, p, i) ? leave : nothing);
     return p->rate * miss * miss + p->depth * m.depth / x->L +
-           (early.den > 0 ? p->early * early.num / early.den : 0) + spread_price(x, p, &m) +
-           order_price(p, &m);
+           (early.den > 0 ? p->early * early.num / early.den : 0) + spread_penalty(x, p, &m) +
+           order_penalty(p, &m);
 }
 
 /* ---- between steps ---- */
@@ -527,7 +533,7 @@ static void bound(struct exits *x, int param)
 {
     real *value = x->params->p[param].value;
     for (int g = 0; g < x->n; g++)
-        value[g] = (real)fmin(log(hottest), fmax(log(coldest), (double)value[g]));
+        value[g] = (real)fmin(log(max_temperature), fmax(log(min_temperature), (double)value[g]));
 }
 
 void exits_update(struct exits *x, double ema)

@@ -1,3 +1,4 @@
+/* Counts the FLOPs of a pass from its plans. */
 #include "routing/flops.h"
 
 #include <string.h>
@@ -51,9 +52,9 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
     f->cell[(size_t)l * (size_t)f->R + (size_t)row] += x;
 }
 
-/* Rows that run cost everything of their span; under KV_ALL the others still pay for their keys and values.  The number
- * of visible keys counts the row itself; under KV_PLAN only executed rows before it.  Of a split layer the FFN says which
- * cells count as run. */
+/* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
+ * values. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
+ * FFN decides which cells count as executed. */
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row)
 {

@@ -1,3 +1,4 @@
+/* Straight-through gates per cell: decisions, probes and plans. */
 #include "routing/gates.h"
 
 #include <math.h>
@@ -5,7 +6,7 @@
 
 #include "base/rng.h"
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(struct gates *g, struct arena *a, size_t R, size_t L)
 {
     g->want = arena_alloc(a, R, 1);
@@ -57,11 +58,11 @@ static size_t cell_of(const struct route *r, int l, int i)
     return (size_t)l * (size_t)r->pass.R + (size_t)i;
 }
 
-/* A threshold under logistic noise of scale T is passed with probability sigmoid((score - tau) / T). */
+/* With logistic noise of scale T a score passes tau with probability sigmoid((score - tau) / T). */
 static double noise_of(const struct gates *g, const struct route *r, int l, int i,
                        double temperature)
 {
-    enum { NOISE_STREAM = 1 << 16 }; /* apart from the probes' draws */
+    enum { NOISE_STREAM = 1 << 16 }; /* separate from the probes' draws */
     if (g->noise <= 0 || r->pass.soft)
         return 0;
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
@@ -69,20 +70,20 @@ static double noise_of(const struct gates *g, const struct route *r, int l, int 
     return g->noise * temperature * (log(u + 1e-12) - log1p(1e-12 - u));
 }
 
-void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_rule, real score,
+void gates_decide(struct gates *g, const struct route *r, int l, int i, int must_run, real score,
                   double tau, double temperature)
 {
     size_t cell = cell_of(r, l, i);
-    int given = route_forced(r, l, i);
+    int forced = route_forced(r, l, i);
     g->score[cell] = score;
     g->soft[cell] = soft_of(score, tau, temperature);
-    g->forced[cell] = by_rule || given >= 0;
-    g->want[i] = given >= 0 ? given == 1
-                            : by_rule || tau == -(double)INFINITY /* NaN too */ ||
-                                  (double)score + noise_of(g, r, l, i, temperature) > tau;
+    g->forced[cell] = must_run || forced >= 0;
+    g->want[i] = forced >= 0 ? forced == 1
+                             : must_run || tau == -(double)INFINITY /* NaN too */ ||
+                                   (double)score + noise_of(g, r, l, i, temperature) > tau;
 }
 
-/* Which skipped rows are run all the same, to learn what skipping cost. */
+/* Chooses skipped rows to compute anyway, so that their gates get a gradient. */
 static void choose_probes(struct gates *g, const struct route *r, int l, double rate)
 {
     for (int i = 0; i < r->pass.R; i++) {

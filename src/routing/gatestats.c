@@ -1,3 +1,4 @@
+/* Statistics of a step's gates. */
 #include "routing/gatestats.h"
 
 #include <math.h>

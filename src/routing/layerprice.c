@@ -1,11 +1,12 @@
+/* The depth penalty on the layers' mean gates. */
 #include "routing/layerprice.h"
 
 #include <math.h>
 
 #include "routing/gatestats.h"
 
-/* The entropy's slope has no end at 0 and 1. */
-static double inside(double m)
+/* The slope of the entropy is infinite at 0 and 1. */
+static double clamped(double m)
 {
     return fmin(fmax(m, 1e-6), 1 - 1e-6);
 }
@@ -21,7 +22,7 @@ void layer_price(struct layer_price *x, const double *mean, double *price, int n
     x->total = x->miss;
     for (int l = 0; l < n; l++) {
         double weight = n < 2 ? x->high : x->low + (x->high - x->low) * l / (n - 1);
-        double m = inside(mean[l]);
+        double m = clamped(mean[l]);
         x->gate += x->lambda * weight * mean[l];
         x->total -= x->beta * gate_entropy(m) / n;
         price[l] = x->lambda * weight - 2 * x->mu * miss / n + x->beta * log(m / (1 - m)) / n;

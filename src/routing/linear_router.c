@@ -1,3 +1,4 @@
+/* Linear routers, one per layer, with their penalties and training noise. */
 #include "routing/linear_router.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "engine/linear.h"
 
 enum { NOISE_STREAM = 1 << 17 };
-static const double gumbel_bound = 10, least_chance = 1e-4;
+static const double gumbel_bound = 10, min_prob = 1e-4;
 
 int linear_router_init(struct linear_router *x, struct params *ps, const char *prefix, int L, int C,
                        double gain, struct err *e)
@@ -63,7 +64,7 @@ void linear_router_hold(struct linear_router *x, double lr)
 
 void linear_router_begin(struct linear_router *x, int R)
 {
-    BUG_IF(R > x->R_max, "%d rows to score, room for %d", R, x->R_max);
+    BUG_IF(R > x->R_max, "router scores of %d rows, reserved %d", R, x->R_max);
     x->R = R;
     memset(x->count, 0, (size_t)x->L * sizeof *x->count);
 }
@@ -97,7 +98,7 @@ double linear_router_chance(real score)
 
 static double bounded(double p)
 {
-    return fmax(least_chance, fmin(1 - least_chance, p));
+    return fmax(min_prob, fmin(1 - min_prob, p));
 }
 
 static double entropy_of(double p)
@@ -138,8 +139,9 @@ void linear_router_pay(struct linear_router *x, int l, const uint8_t *counts,
     loss[2] -= price->entropy * linear_router_entropy(x, l, counts);
 }
 
-/* d prices / d score of one row, p = sigmoid(score): d H / d score = - score p (1 - p) within bounds. */
-static double price_slope(const struct linear_router *x, int l, double score, double p)
+/* d penalties / d score of one row, p = sigmoid(score): d H / d score = - score p (1 - p) within
+ * bounds. */
+static double penalty_slope(const struct linear_router *x, int l, double score, double p)
 {
     const struct router_price *w = &x->price;
     double slope = p * (1 - p), is_inside = bounded(p) == p;
@@ -157,7 +159,7 @@ void linear_router_bwd(struct linear_router *x, int l, const real *dp, const uin
     for (int i = 0; i < x->R; i++) {
         double p = linear_router_chance(score[i]), d = (double)dp[i] * p * (1 - p);
         if (x->count[l] > 0 && counts[i])
-            d += price_slope(x, l, (double)score[i], p);
+            d += penalty_slope(x, l, (double)score[i], p);
         x->dscore[i] = (real)d;
     }
     real *dw = ps[x->weight].grad, *db = ps[x->bias].grad;
@@ -168,7 +170,7 @@ void linear_router_bwd(struct linear_router *x, int l, const real *dp, const uin
         linear_bwd_x(din, x->dscore, &w, x->R, 1, NULL);
 }
 
-/* -ln(-ln u) */
+/* A standard Gumbel draw: -ln(-ln u). */
 double linear_router_gumbel(const struct route *r, int l, int i)
 {
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),

@@ -1,3 +1,4 @@
+/* Loss and accuracy of causal logits that predict membership in the top k. */
 #include "routing/membership.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@ static double sigmoid(double x)
 }
 
 /* mean sigmoid(logit) - mean target */
-static double miss_of(const real *logit, const uint8_t *target, int n)
+static double mean_miss(const real *logit, const uint8_t *target, int n)
 {
     double sum = 0;
     for (int i = 0; i < n; i++)
@@ -26,7 +27,7 @@ struct membership_loss membership_loss(const real *logit, const uint8_t *target,
             m.entropy += ((x > 0 ? x : 0) + log1p(exp(-fabs(x))) - (target[i] ? x : 0)) / n;
     }
     if (target && n > 0)
-        m.balance = pow(miss_of(logit, target, n), 2);
+        m.balance = pow(mean_miss(logit, target, n), 2);
     return m;
 }
 
@@ -38,7 +39,7 @@ double membership_total(const struct membership_loss *value, const struct member
 void membership_bwd(real *dlogit, const struct membership_loss *price, const real *logit,
                     const uint8_t *target, int n)
 {
-    double miss = target && n > 0 ? miss_of(logit, target, n) : 0;
+    double miss = target && n > 0 ? mean_miss(logit, target, n) : 0;
     for (int i = 0; i < n; i++) {
         double x = (double)logit[i], p = sigmoid(x), d = 2 * price->z * x;
         if (target)

@@ -1,3 +1,4 @@
+/* Small MLPs of routers and predictors: forward, backward and parameters. */
 #include "routing/mlp.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 #include "engine/linear.h"
 #include "engine/ops.h"
 
-/* Standard deviation that the weights of map k start with. */
+/* Initial standard deviation of the weights of layer k. */
 static double start_of(const struct mlp_shape *shape, int k)
 {
     double by_inputs = 1 / sqrt((double)shape->dim[k]);
@@ -40,7 +41,7 @@ int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct 
              struct err *e)
 {
     memset(m, 0, sizeof *m);
-    BUG_IF(shape->n < 1 || shape->n > MLP_MAPS, "%s: %d maps", prefix, shape->n);
+    BUG_IF(shape->n < 1 || shape->n > MLP_MAPS, "%s: %d linear layers", prefix, shape->n);
     m->params = ps;
     m->n = shape->n;
     m->act = shape->act;
@@ -61,7 +62,7 @@ int mlp_reserve(struct mlp *m, int R, struct err *e)
         m->grad[k] = mem_alloc(n, sizeof(real));
         if (!m->pre[k] || !m->post[k] || !m->grad[k]) {
             mlp_release(m);
-            return err_set(e, DS_EMEM, "a router's buffers for %d rows", R);
+            return err_set(e, DS_EMEM, "router buffers for %d rows", R);
         }
     }
     m->R_max = R;
@@ -113,10 +114,10 @@ static void act_bwd(enum mlp_act act, real *dx, const real *dy, const real *x, s
     }
 }
 
-/* Every map but the last into pre and post; returns what the last one reads. */
+/* Runs every layer but the last into pre and post; returns the input of the last. */
 static const real *inner_fwd(struct mlp *m, const real *x, int R)
 {
-    BUG_IF(R > m->R_max, "a router of %d rows, room for %d", R, m->R_max);
+    BUG_IF(R > m->R_max, "router of %d rows, reserved %d", R, m->R_max);
     for (int k = 0; k + 1 < m->n; k++) {
         struct linear w = map_of(m, k);
         linear_fwd(m->pre[k], x, &w, R, 0, NULL);
@@ -151,7 +152,7 @@ void mlp_bwd(struct mlp *m, real *dx, const real *dy, const real *x, int R)
             return;
         }
         size_t n = (size_t)R * (size_t)w.C;
-        linear_bwd_x(m->post[k - 1], dy, &w, R, 0, NULL); /* what was there has been read */
+        linear_bwd_x(m->post[k - 1], dy, &w, R, 0, NULL); /* post is no longer needed */
         act_bwd(m->act, m->grad[k - 1], m->post[k - 1], m->pre[k - 1], n);
         dy = m->grad[k - 1];
     }

@@ -1,3 +1,4 @@
+/* Depth penalties of a row and of a batch. */
 #include "routing/penalty.h"
 
 double penalty_row(const struct penalty *p, double D, double H, double *slope)

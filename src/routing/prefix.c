@@ -1,3 +1,4 @@
+/* What a router reads of its document: the token, the running mean, or the mean of the prompt. */
 #include "routing/prefix.h"
 
 #include <limits.h>
@@ -23,7 +24,7 @@ size_t prefix_memory(const struct prefix *p)
     return p->kind == PREFIX_TOKEN ? 0 : (size_t)p->C * sizeof *p->sum;
 }
 
-/* States that the mean at position pos is made of. */
+/* Number of states in the mean at position pos. */
 static int count_at(const struct prefix *p, int pos)
 {
     return pos < p->prompt ? pos + 1 : p->prompt;
@@ -49,7 +50,8 @@ void prefix_fwd(const struct prefix *p, real *x, const real *h, const struct pas
     }
 }
 
-/* dh_t = sum over i >= t in the document of dx_i / n_i, for t < prompt: from the last row to the first */
+/* dh_t = sum over i >= t in the document of dx_i / n_i, for t < prompt: from the last row to the
+ * first */
 void prefix_bwd(const struct prefix *p, real *dh, const real *dx, const struct pass *pass)
 {
     size_t C = (size_t)p->C;
@@ -81,7 +83,7 @@ int prefix_owner(const struct prefix *p, const struct pass *pass, int i)
     return p->kind == PREFIX_PROMPT ? i - pass->pos[i] : i;
 }
 
-/* An addition and a division of each channel. */
+/* One addition and one division per channel. */
 double prefix_flops(const struct prefix *p)
 {
     return p->kind == PREFIX_TOKEN ? 0 : 2.0 * p->C;

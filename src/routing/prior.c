@@ -1,3 +1,4 @@
+/* Prior networks: SwiGLU predictors of a block's update. */
 #include "routing/prior.h"
 
 #include <math.h>
@@ -42,7 +43,7 @@ int prior_init(struct prior *p, struct params *ps, const char *prefix,
     return 0;
 }
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(struct prior_room *room, struct arena *a, size_t C, size_t D)
 {
     room->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
@@ -78,7 +79,7 @@ static struct linear map_of(const struct prior *p, int index, int C, int O)
 
 void prior_fwd(const struct prior *p, struct prior_room *room, real *y, const real *x, int N)
 {
-    BUG_IF(N > PRIOR_ROWS, "%d rows of a prior network, room for %d", N, PRIOR_ROWS);
+    BUG_IF(N > PRIOR_ROWS, "prior network of %d rows, at most %d", N, PRIOR_ROWS);
     struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
     struct linear down = map_of(p, p->down, p->D, p->C);
     rmsnorm_fwd(room->xn, room->rstd, x, p->params->p[p->norm].value, N, p->C, norm_eps); /* 1 */
@@ -109,7 +110,7 @@ void prior_bwd(const struct prior *p, struct prior_room *room, real *dx, const r
     rmsnorm_bwd(dx, q[p->norm].grad, room->dxn, x, q[p->norm].value, room->rstd, N, p->C); /* 1 */
 }
 
-/* Three maps; four operations an element in the norm, about five in the activation. */
+/* Three matrices; four operations per element in the norm, about five in the activation. */
 double prior_flops(int C, int D)
 {
     return 6.0 * C * D + 4.0 * C + 5.0 * D;

@@ -1,3 +1,4 @@
+/* Decisions by rank, and the stored thresholds that replace them at inference. */
 #include "routing/rank.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ struct ranked {
     int32_t row;
 };
 
-/* Highest first; NaN last; of equal ones the earlier row. */
+/* Highest first; NaN last; ties go to the earlier row. */
 static int by_rank(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
@@ -26,7 +27,7 @@ static int by_rank(const void *a, const void *b)
     return (x->row > y->row) - (x->row < y->row);
 }
 
-/* First row behind the document that row i begins: documents end with their sequence. */
+/* First row after the document that begins at row i; documents end with their sequence. */
 static int document_end(const struct pass *p, int i)
 {
     int end = i + 1;
@@ -41,9 +42,9 @@ static int share_of(int n, double gamma)
     return gamma <= 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
 }
 
-/* Rows begin..end that are active (NULL: all) compete for k places, less what is forced to run. */
+/* Active rows of begin..end (NULL: all) compete for k places, minus those of rows forced to run. */
 static int rank_rows(const struct route *r, int l, const real *score, const uint8_t *active,
-                     int begin, int end, int k, int obey, uint8_t *want, struct ranked *room)
+                     int begin, int end, int k, int obey, uint8_t *want, struct ranked *scratch)
 {
     int n = 0, nan = 0;
     for (int i = begin; i < end; i++) {
@@ -54,11 +55,11 @@ static int rank_rows(const struct route *r, int l, const real *score, const uint
         k -= forced == 1;
         nan += isnan(score[i]) != 0;
         if (forced < 0)
-            room[n++] = (struct ranked){score[i], i};
+            scratch[n++] = (struct ranked){score[i], i};
     }
-    qsort(room, (size_t)n, sizeof *room, by_rank);
+    qsort(scratch, (size_t)n, sizeof *scratch, by_rank);
     for (int j = 0; j < k && j < n; j++)
-        want[room[j].row] = 1;
+        want[scratch[j].row] = 1;
     return nan;
 }
 
@@ -66,16 +67,17 @@ static int rank_all(const struct route *r, int l, const real *score, double gamm
                     uint8_t *want)
 {
     const struct pass *p = &r->pass;
-    struct ranked small[512], *room = p->T <= 512 ? small : mem_alloc((size_t)p->T, sizeof *room);
+    struct ranked small[512],
+        *scratch = p->T <= 512 ? small : mem_alloc((size_t)p->T, sizeof *scratch);
     int nan = 0;
-    BUG_IF(!room, "no memory to rank %d rows", p->T);
+    BUG_IF(!scratch, "out of memory ranking %d rows", p->T);
     for (int i = 0; i < p->R;) {
         int end = document_end(p, i);
-        nan += rank_rows(r, l, score, NULL, i, end, share_of(end - i, gamma), obey, want, room);
+        nan += rank_rows(r, l, score, NULL, i, end, share_of(end - i, gamma), obey, want, scratch);
         i = end;
     }
-    if (room != small)
-        mem_free(room);
+    if (scratch != small)
+        mem_free(scratch);
     return nan;
 }
 
@@ -91,10 +93,10 @@ void rank_target(const struct route *r, const real *score, double gamma, uint8_t
 
 /* ---- noise ---- */
 
-/* Box and Muller: one of the two. */
+/* Box-Muller, using one of the two values. */
 static double normal_at(uint64_t seed, uint64_t step, int l, uint32_t place)
 {
-    enum { SECOND = 1 << 16 }; /* layers of the second draw */
+    enum { SECOND = 1 << 16 }; /* separates the second draw */
     double u = rng_at(seed, RNG_ROUTE, step, (uint32_t)l, place);
     double v = rng_at(seed, RNG_ROUTE, step, (uint32_t)(SECOND + l), place);
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
@@ -123,7 +125,7 @@ double rank_noise_above(double share)
     return 0.5 * (low + high);
 }
 
-/* Places for n rows, to the nearest. */
+/* Places for n rows, rounded to the nearest. */
 static int rounded_share(int n, double gamma)
 {
     int k = (int)floor(gamma * n + 0.5);
@@ -134,18 +136,19 @@ int rank_active(const struct route *r, int l, const real *score, const uint8_t *
                 double gamma, int whole, int obey, uint8_t *want)
 {
     const struct pass *p = &r->pass;
-    int most = whole ? p->R : p->T, nan = 0;
-    struct ranked small[512], *room = most <= 512 ? small : mem_alloc((size_t)most, sizeof *room);
-    BUG_IF(!room, "no memory to rank %d rows", most);
+    int size = whole ? p->R : p->T, nan = 0;
+    struct ranked small[512],
+        *scratch = size <= 512 ? small : mem_alloc((size_t)size, sizeof *scratch);
+    BUG_IF(!scratch, "out of memory ranking %d rows", size);
     for (int i = 0; i < p->R;) {
         int end = whole ? p->R : document_end(p, i), n = 0;
         for (int j = i; j < end; j++)
             n += active[j] != 0;
-        nan += rank_rows(r, l, score, active, i, end, rounded_share(n, gamma), obey, want, room);
+        nan += rank_rows(r, l, score, active, i, end, rounded_share(n, gamma), obey, want, scratch);
         i = end;
     }
-    if (room != small)
-        mem_free(room);
+    if (scratch != small)
+        mem_free(scratch);
     return nan;
 }
 
@@ -197,11 +200,11 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The finite scores, sorted, into q->sorted; returns how many. */
+/* Sorts the finite scores into q->sorted; returns their number. */
 static int sort_scores(struct quantiles *q, const real *score, int n)
 {
     int m = 0;
-    BUG_IF(n > q->R_max, "%d scores, room for %d", n, q->R_max);
+    BUG_IF(n > q->R_max, "quantiles of %d scores, reserved %d", n, q->R_max);
     for (int i = 0; i < n; i++)
         if (isfinite(score[i]))
             q->sorted[m++] = score[i];
@@ -209,7 +212,8 @@ static int sort_scores(struct quantiles *q, const real *score, int n)
     return m;
 }
 
-/* Between the last score that is refused and the first that runs; the ends are just outside of what was seen. */
+/* Halfway between the last rejected score and the first accepted one; the ends are just outside the
+ * observed range. */
 static double cut_of(const struct quantiles *q, int m, int i)
 {
     double capacity = (double)i / (ROUTE_GRID - 1);
@@ -238,7 +242,7 @@ void quantiles_update(struct quantiles *q, double ema)
     for (int l = 0; l < q->L; l++) {
         if (q->n[l * ROUTE_GRID] <= 0)
             continue;
-        /* the first step counts whole, later ones by their share: no bias towards zero */
+        /* as in a bias-corrected average, the first step has full weight */
         double w = ema * (double)weight[l] + (1 - ema), share = (1 - ema) / w;
         weight[l] = (real)w;
         for (int i = l * ROUTE_GRID; i < (l + 1) * ROUTE_GRID; i++)
@@ -260,7 +264,7 @@ double quantiles_calibrate(struct quantiles *q, int l, int i, const real *score,
     return i == ROUTE_GRID - 1 ? -(double)INFINITY : cut;
 }
 
-/* A layer of which points are missing (none of its scores was a number) stays as it was. */
+/* A layer without data at every grid point (all its scores were NaN) keeps its table. */
 static int is_whole(const struct quantiles *q, int l)
 {
     for (int i = l * ROUTE_GRID; i < (l + 1) * ROUTE_GRID; i++)
@@ -302,7 +306,7 @@ double quantiles_at(const struct quantiles *q, int l, double capacity)
 
 double quantiles_spread(const struct quantiles *q, int l)
 {
-    const double between = 2.0729; /* deviations of a normal between its upper and lower 15% */
+    const double between = 2.0729; /* standard deviations between a normal's upper and lower 15 % */
     return quantiles_known(q, l) ? (quantiles_at(q, l, 0.15) - quantiles_at(q, l, 0.85)) / between
                                  : 1;
 }

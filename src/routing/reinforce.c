@@ -1,3 +1,4 @@
+/* Score-function gradients of Bernoulli gates with a running baseline. */
 #include "routing/reinforce.h"
 
 #include <stdio.h>

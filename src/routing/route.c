@@ -1,3 +1,4 @@
+/* The registry of routing methods, and what all of them share: passes, plans and forced cells. */
 #include "routing/route.h"
 
 #include <math.h>
@@ -74,7 +75,7 @@ int route_reserve(struct route *r, int R, struct err *e)
 {
     if (R <= r->R_max)
         return 0;
-    r->R_max = 0; /* until all of it is there */
+    r->R_max = 0; /* stays 0 when an allocation fails */
     for (size_t i = 0; i < r->ops->n_metrics; i++) {
         if (r->ops->metrics[i].scope != METRIC_CELL)
             continue;
@@ -109,9 +110,23 @@ void route_release(struct route *r)
     memset(r, 0, sizeof *r);
 }
 
+int route_no_live(const struct route *r, const char *key, struct err *e)
+{
+    return err_set(e, DS_ENOTFOUND, "%s has no live setting %s (%s)", r->ops->name, key,
+                   r->ops->live);
+}
+
+int route_set_share(double *to, double value, const char *key, struct err *e)
+{
+    if (!(value >= 0 && value <= 1))
+        return err_set(e, DS_ERANGE, "%s=%g is outside 0 to 1", key, value);
+    *to = value;
+    return 0;
+}
+
 void route_begin(struct route *r, const struct pass *pass)
 {
-    BUG_IF(pass->R > r->R_max, "%d rows in a pass, %d reserved", pass->R, r->R_max);
+    BUG_IF(pass->R > r->R_max, "pass of %d rows, reserved %d", pass->R, r->R_max);
     r->pass = *pass;
     if (pass->record)
         for (size_t i = 0; i < r->ops->n_metrics; i++)
@@ -166,14 +181,13 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e)
     if (pass->topk && !(ops->flags & ROUTE_TOPK))
         return err_set(
             e, DS_EUSAGE,
-            "routing=topk: %s has no top-k routing, its decisions are causal in training "
-            "too (routing=causal or dense)",
+            "routing=topk: %s has no top-k routing, it decides causally in training too; expected "
+            "routing=causal or dense",
             ops->name);
     if (pass->has_capacity && !(ops->flags & ROUTE_CAPACITY))
-        return err_set(e, DS_EUSAGE, "capacity: %s has no capacity that could be asked for",
-                       ops->name);
+        return err_set(e, DS_EUSAGE, "capacity: %s has no capacity setting", ops->name);
     if (pass->has_capacity && !(pass->capacity >= 0 && pass->capacity <= 1))
-        return err_set(e, DS_ERANGE, "capacity=%g is outside 0 to 1", pass->capacity);
+        return err_set(e, DS_ERANGE, "capacity=%g: must be between 0 and 1", pass->capacity);
     return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, pass, e) : 0;
 }
 
@@ -217,30 +231,17 @@ int route_forced(const struct route *r, int l, int i)
 
 int route_forced_attention(const struct route *r, int l, int i)
 {
-    const int8_t *given = r->pass.force_attention;
-    return given ? given[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
-}
-
-int route_calibrates(const struct route *r, double capacity)
-{
-    return r->pass.calibrate == 1 + (int)lround(capacity * (ROUTE_GRID - 1));
-}
-
-int route_never_always_on(const struct route *r, int l)
-{
-    (void)r;
-    (void)l;
-    return 0;
+    const int8_t *forced = r->pass.force_attention;
+    return forced ? forced[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
 }
 
 int route_check_target(double target, int on, int L, const char *key, struct err *e)
 {
     double floor_ratio = (double)on / L;
     if (!(target >= floor_ratio - 1e-9 && target <= 1.0))
-        return err_set(
-            e, DS_ERANGE,
-            "%s=%g cannot be reached: %d of %d layers run by rule (always on or forced), so the "
-            "whole-block ratio lies in [%.3f, 1]; raise it or let fewer layers run by rule",
-            key, target, on, L, floor_ratio);
+        return err_set(e, DS_ERANGE,
+                       "%s=%g cannot be reached: %d of %d layers are always on or forced, so the "
+                       "whole-block ratio is in [%.3f, 1]; raise it or force fewer layers",
+                       key, target, on, L, floor_ratio);
     return 0;
 }

@@ -1,3 +1,4 @@
+/* One score per row and layer, from a small network per layer. */
 #include "routing/scorer.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ int scorer_add(struct scorer *s, struct params *ps, const char *prefix, const ch
     return rc;
 }
 
-/* Run once to measure, once for real. */
+/* Called once to measure and once to allocate. */
 static void layout(struct scorer *s, struct arena *a, size_t R)
 {
     size_t C = (size_t)s->C;
@@ -61,7 +62,8 @@ static int reserve_inputs(struct scorer *s, int R, struct err *e)
     return 0;
 }
 
-/* The networks are used one after the other, and backward runs them forward again: one set of buffers does. */
+/* Networks run one after the other and backward recomputes forward, so one set of buffers
+ * suffices. */
 int scorer_reserve(struct scorer *s, int R, struct err *e)
 {
     mem_free(s->held);
@@ -111,7 +113,7 @@ static real *held_at(struct scorer *s, int l)
     size_t n = (size_t)s->R_max * (size_t)s->C;
     if (!s->held)
         s->held = mem_alloc((size_t)s->L * n, sizeof *s->held);
-    BUG_IF(!s->held, "no memory to hold the stream of %d layers", s->L);
+    BUG_IF(!s->held, "out of memory keeping the states of %d layers", s->L);
     return s->held + (size_t)l * n;
 }
 
@@ -137,7 +139,7 @@ void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const rea
     rmsnorm_bwd(dh, NULL, s->dx, h, s->ones, s->rstd, R, s->C);
 }
 
-/* Norming a row: its squares, and its product with their root. */
+/* Normalising a row: its squares, and its product with their inverse root. */
 double scorer_flops(const struct scorer *s, int l)
 {
     return mlp_flops(&s->net[l]) + (s->normalise ? 3.0 * s->C : 0);

@@ -1,3 +1,4 @@
+/* Selects which remaining tokens run in each layer, by rank or by threshold. */
 #include "routing/selector.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ int selector_reserve(struct selector *x, int R, struct err *e)
     x->want = mem_alloc(3 * (size_t)R, 1);
     x->row = mem_alloc((size_t)R, sizeof *x->row);
     if (!x->want || !x->row)
-        return err_set(e, DS_EMEM, "a choice among %d rows", R);
+        return err_set(e, DS_EMEM, "selection among %d rows", R);
     x->here = x->want + R;
     x->top = x->here + R;
     int rc = quantiles_reserve(&x->table, R, e);
@@ -67,8 +68,8 @@ void selector_see(struct selector *x, const real *alive)
         x->here[i] = alive[i] > 0;
 }
 
-/* Scores of those who are there, into x->row. */
-static int gather_here(struct selector *x, int l)
+/* Collects the scores of remaining tokens into x->row. */
+static int gather_present(struct selector *x, int l)
 {
     const real *score = linear_router_score(&x->router, l);
     int n = 0;
@@ -86,7 +87,7 @@ int selector_unknown(const struct selector *x, double capacity)
     return -1;
 }
 
-/* At capacities 0 and 1 no table is needed; where one is missing, p = 1/2. */
+/* Capacities 0 and 1 need no table; without one, the threshold is p = 1/2. */
 static double stored_cut(const struct selector *x, int l)
 {
     int is_known = x->capacity <= 0 || x->capacity >= 1 || quantiles_known(&x->table, l);
@@ -97,14 +98,14 @@ static void choose_above(struct selector *x, const struct route *r, int l)
 {
     const real *score = linear_router_score(&x->router, l);
     if (r->pass.calibrate) {
-        int n = gather_here(x, l);
+        int n = gather_present(x, l);
         x->cut = quantiles_calibrate(&x->table, l, r->pass.calibrate - 1, x->row, n);
     } else {
         x->cut = stored_cut(x, l);
         if (r->pass.offset != 0)
             x->cut += r->pass.offset * quantiles_spread(&x->table, l);
     }
-    for (int i = 0; i < x->router.R; i++) { /* capacity 1 leaves nobody out, NaN neither */
+    for (int i = 0; i < x->router.R; i++) { /* capacity 1 runs every row, even NaN scores */
         x->want[i] = x->here[i] && ((double)score[i] > x->cut || x->cut == -(double)INFINITY);
         x->nan += x->here[i] && isnan(score[i]);
     }
@@ -119,11 +120,11 @@ static void choose_ranked(struct selector *x, const struct route *r, int l, doub
     x->cut = (double)NAN;
 }
 
-/* The scores are counted; and how far the causal rule, as it stands, would be from the capacity. */
+/* Adds the scores to the statistics, and tracks how far the causal rule is from the capacity. */
 static void note_scores(struct selector *x, int l, double ema)
 {
     double cut = stored_cut(x, l), runs = 0;
-    int n = gather_here(x, l);
+    int n = gather_present(x, l);
     for (int i = 0; i < n; i++)
         runs += (double)x->row[i] > cut;
     if (n > 0 && quantiles_known(&x->table, l)) {
@@ -142,8 +143,7 @@ void selector_choose(struct selector *x, const struct route *r, int l, double em
         choose_ranked(x, r, l, is_training ? x->noise : 0);
     else
         choose_above(x, r, l);
-    for (int i = 0; i < x->router.R;
-         i++) { /* by threshold too, forced cells are as they are told */
+    for (int i = 0; i < x->router.R; i++) { /* forced cells are obeyed by threshold too */
         int forced = route_forced(r, l, i);
         x->want[i] = forced >= 0 ? (uint8_t)forced : x->want[i];
     }

@@ -1,3 +1,4 @@
+/* Routing signals: velocity, speed change, acceleration, turn and growth along depth. */
 #include "routing/signal.h"
 
 #include <string.h>
@@ -60,7 +61,7 @@ void signal_begin(struct signal *s, int R)
         s->newest[i] = s->older[i] = -1;
 }
 
-/* Takes in one executed increment D = y - x; y, x and the last D are (C). */
+/* Updates the features with one executed increment D = y - x; y, x and the last D are (C). */
 static void take_increment(struct signal *s, int row, const real *restrict y,
                            const real *restrict x)
 {
@@ -118,7 +119,8 @@ static void observe_held(struct signal *s, int l, const uint8_t *ran, const stru
         pool_run((st->R + ROWS - 1) / ROWS, observe_part, &o);
 }
 
-/* The published rule: states before the step code, at every layer; everything is 0 at layer 0. */
+/* The published rule: states before the step code, at every layer; all features are 0 at layer
+ * 0. */
 static void observe_literal(struct signal *s, int l, const struct stream *st)
 {
     size_t C = (size_t)s->C;
@@ -141,7 +143,7 @@ static void observe_literal(struct signal *s, int l, const struct stream *st)
 void signal_observe(struct signal *s, int l, const uint8_t *ran, const struct stream *st)
 {
     size_t R = (size_t)st->R, base = (size_t)l * R;
-    BUG_IF(st->R > s->R_max, "signals of %d rows, %d reserved", st->R, s->R_max);
+    BUG_IF(st->R > s->R_max, "signals of %d rows, reserved %d", st->R, s->R_max);
     if (s->is_literal)
         observe_literal(s, l, st);
     else

@@ -1,3 +1,4 @@
+/* Running mean and standard deviation of per-layer values. */
 #include "routing/standard.h"
 
 #include <math.h>
@@ -66,7 +67,7 @@ struct standard standardiser_at(const struct standardiser *s, int l, int fresh)
     return t;
 }
 
-/* Sums are stored as means times a decayed weight that tends to 1, so early steps are not biased. */
+/* The stored means and their weight decay together, so early steps are not biased towards 0. */
 void standardiser_update(struct standardiser *s, double ema)
 {
     const struct param *p = s->params->p;

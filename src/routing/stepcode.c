@@ -1,3 +1,4 @@
+/* Step codes: a learned vector added on entry to a block. */
 #include "routing/stepcode.h"
 
 #include "base/mem.h"
@@ -40,7 +41,7 @@ void stepcode_release(struct stepcode *c)
     c->code = NULL;
 }
 
-/* A forced pass may skip more blocks than the method would: the last row stands for all of these. */
+/* A forced pass may skip more blocks than the method would; they share the last row. */
 static int row_of(const struct stepcode *c, int skipped)
 {
     int row = c->buckets > 0 ? skipped * (c->buckets - 1) / c->L : skipped;
@@ -94,7 +95,7 @@ int stepcode_used(const struct stepcode *c, int R)
 {
     uint8_t seen[4096 + 64] = {0}; /* layers, or buckets */
     int n = 0;
-    BUG_IF(c->rows > (int)sizeof seen, "a step table of %d rows", c->rows);
+    BUG_IF(c->rows > (int)sizeof seen, "step-code table of %d rows", c->rows);
     for (size_t i = 0; i < (size_t)c->L * (size_t)R; i++) {
         int code = c->code[i];
         if (code >= 0 && !seen[code])

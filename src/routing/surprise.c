@@ -1,3 +1,4 @@
+/* Surprise gates: their formula, gradient and learned scalars. */
 #include "routing/surprise.h"
 
 #include <math.h>
@@ -45,7 +46,8 @@ void surprise_bwd(struct surprise_grad *d, const struct surprise_scalars *x, dou
     int has_ce = x->kind != SURPRISE_CU, has_cu = x->kind != SURPRISE_CE;
     double other_ce = x->kind == SURPRISE_BOTH ? s.s_ce : 0,
            other_cu = x->kind == SURPRISE_BOTH ? s.s_cu : 0;
-    double dce = has_ce ? dg * (1 - other_cu) * s.s_ce * (1 - s.s_ce) : 0; /* of the sigmoid's x */
+    double dce =
+        has_ce ? dg * (1 - other_cu) * s.s_ce * (1 - s.s_ce) : 0; /* d loss / d sigmoid argument */
     double dcu = has_cu ? dg * (1 - other_ce) * s.s_cu * (1 - s.s_cu) : 0;
     double b_ce = softplus(x->beta_ce), b_cu = softplus(x->beta_cu);
     d->d_st = d->d_ch = 0;
@@ -75,7 +77,7 @@ double surprise_average(const double *value, int first, int at, int window, int 
     return sum / n;
 }
 
-/* ---- parameters -------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static int add(struct surprise_params *p, const char *prefix, const char *name, double value,
                int is_learned)
@@ -95,7 +97,7 @@ int surprise_init(struct surprise_params *p, struct params *ps, const char *pref
     p->n = n;
     p->beta_ce = add(p, prefix, "beta_ce", x->beta_ce.value, x->beta_ce.is_learned);
     p->beta_cu = add(p, prefix, "beta_cu", x->beta_cu.value, x->beta_cu.is_learned);
-    /* logarithms: neither may reach 0 while it learns */
+    /* learned as logarithms, so neither can reach 0 */
     p->log_o_ce = add(p, prefix, "log_o_ce", log(x->o_ce.value), x->o_ce.is_learned);
     p->log_m_cu = add(p, prefix, "log_m_cu", log(x->m_cu.value), x->m_cu.is_learned);
     if (p->beta_ce < 0 || p->beta_cu < 0 || p->log_o_ce < 0 || p->log_m_cu < 0)

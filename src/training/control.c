@@ -2,28 +2,57 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "training/socket.h"
 
-enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512 };
+enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512, WAITING_MAX = 16 };
+/* A short step is over by then and the client has the result itself; after it, "pending". */
+static const double patience_s = 0.5;
 
 struct client {
     int fd;
     char line[LINE_MAX_BYTES];
     size_t n;
+    int64_t waits;      /* for the answer to this command, 0 = none: no other line of its is read */
+    double until, used; /* when it is told "pending"; when it last said something */
 };
+
+enum entry_state { ENTRY_FREE, ENTRY_WAITING, ENTRY_TAKEN, ENTRY_DONE };
+struct entry {
+    enum entry_state state;
+    int64_t id;
+    int is_pending; /* its client has been told so */
+    char line[LINE_MAX_BYTES], answer[LINE_MAX_BYTES];
+};
+
 struct control {
-    int fd;
+    int fd, wake[2];
     char path[1100];
-    struct client client[CLIENTS_MAX];
+    control_check_fn check;
+    void *ctx;
+    pthread_t thread;
+    int has_thread;
+    pthread_mutex_t lock; /* all below it */
+    pthread_cond_t arrived;
+    int is_closing;
+    char status[LINE_MAX_BYTES];
+    struct entry entry[WAITING_MAX];
+    int64_t last_id;
+    struct client client[CLIENTS_MAX]; /* the thread's alone, oldest connection first */
     int clients;
 };
 
@@ -32,37 +61,6 @@ static int set_nonblocking(int fd)
     int flags = fcntl(fd, F_GETFL);
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
            fcntl(fd, F_SETFD, FD_CLOEXEC) < 0;
-}
-
-int control_open(struct control **out, const char *dir, struct err *e)
-{
-    struct sockaddr_un addr;
-    int holder = -1;
-    struct control *c = mem_alloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, DS_EMEM, "control socket");
-    c->fd = -1;
-    int rc = fs_join(c->path, sizeof c->path, dir, "control.sock", e);
-    if (rc == 0)
-        rc = socket_address(&addr, dir, "control.sock", &holder, e);
-    if (rc == 0) {
-        /* the log's lock is ours, so a socket left here belongs to no one alive */
-        unlink(c->path);
-        c->fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        mode_t old = umask(0177);
-        if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&addr, sizeof addr) < 0 ||
-            listen(c->fd, CLIENTS_MAX) < 0 || set_nonblocking(c->fd))
-            rc = err_errno(e, "%s", c->path);
-        umask(old);
-    }
-    if (holder >= 0)
-        close(holder);
-    if (rc < 0) {
-        control_close(c);
-        return rc;
-    }
-    *out = c;
-    return 0;
 }
 
 static int is_same_user(int fd)
@@ -76,10 +74,46 @@ static int is_same_user(int fd)
 #endif
 }
 
+/* ---- clients: the thread's side ---- */
+
+static struct entry *entry_of(struct control *c, int64_t id)
+{
+    for (int i = 0; i < WAITING_MAX; i++)
+        if (c->entry[i].state != ENTRY_FREE && c->entry[i].id == id)
+            return &c->entry[i];
+    return NULL;
+}
+
+/* What it asked for is carried out all the same; the record tells. */
+static void leave_entry(struct control *c, int64_t id)
+{
+    pthread_mutex_lock(&c->lock);
+    struct entry *x = id ? entry_of(c, id) : NULL;
+    if (x && x->state == ENTRY_DONE)
+        x->state = ENTRY_FREE;
+    else if (x)
+        x->is_pending = 1;
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void drop(struct control *c, int i)
 {
+    leave_entry(c, c->client[i].waits);
     close(c->client[i].fd);
-    c->client[i] = c->client[--c->clients];
+    memmove(&c->client[i], &c->client[i + 1], (size_t)(--c->clients - i) * sizeof c->client[0]);
+}
+
+/* The one that has been silent for longest, of those that wait for nothing if there are any. */
+static int oldest_idle(const struct control *c)
+{
+    int best = 0;
+    for (int i = 1; i < c->clients; i++) {
+        const struct client *k = &c->client[i], *b = &c->client[best];
+        if ((k->waits != 0) < (b->waits != 0) ||
+            ((k->waits != 0) == (b->waits != 0) && k->used < b->used))
+            best = i;
+    }
+    return best;
 }
 
 static void take_clients(struct control *c)
@@ -91,38 +125,63 @@ static void take_clients(struct control *c)
             continue;
         }
         if (c->clients == CLIENTS_MAX)
-            drop(c, 0); /* the oldest idle one makes room */
-        c->client[c->clients] = (struct client){.fd = fd};
-        c->clients++;
+            drop(c, oldest_idle(c));
+        c->client[c->clients++] = (struct client){.fd = fd, .used = clock_mono()};
     }
 }
 
-/* Answers are short; a peer that does not read loses its connection, never our time. */
-static int serve_line(struct client *k, void (*handle)(void *, const char *, struct str *),
-                      void *ctx)
+/* Answers are short; a peer that does not read loses its connection, never our time.  1: it is to be dropped. */
+static int say(const struct client *k, const char *text)
+{
+    char line[LINE_MAX_BYTES + 64];
+    int n = snprintf(line, sizeof line, "%s\n", text);
+    n = n < (int)sizeof line ? n : (int)sizeof line - 1;
+    return send(k->fd, line, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n;
+}
+
+/* For the trainer; 0 when too many wait already. */
+static int64_t add_entry(struct control *c, const char *line)
+{
+    for (int i = 0; i < WAITING_MAX; i++) {
+        struct entry *x = &c->entry[i];
+        if (x->state != ENTRY_FREE)
+            continue;
+        *x = (struct entry){.state = ENTRY_WAITING, .id = ++c->last_id};
+        str_copy(x->line, sizeof x->line, line);
+        pthread_cond_signal(&c->arrived);
+        return x->id;
+    }
+    return 0;
+}
+
+static int serve_line(struct control *c, struct client *k, const char *line)
 {
     struct str answer = {0};
-    handle(ctx, k->line, &answer);
-    str_add_char(&answer, '\n');
-    ssize_t n = send(k->fd, str_text(&answer), answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    int lost = n != (ssize_t)answer.len;
+    int is_answered = 1;
+    pthread_mutex_lock(&c->lock);
+    if (strcmp(line, "status") == 0)
+        str_add(&answer, c->status);
+    else if (!c->check || !c->check(c->ctx, line, &answer))
+        is_answered = 0;
+    if (!is_answered && (k->waits = add_entry(c, line)) == 0) {
+        is_answered = 1;
+        str_addf(&answer, "error %d commands wait for the end of the current step already",
+                 WAITING_MAX);
+    }
+    pthread_mutex_unlock(&c->lock);
+    k->until = clock_mono() + patience_s;
+    int lost = is_answered && say(k, str_text(&answer));
     str_release(&answer);
     return lost;
 }
 
-/* 1 when the client is to be dropped. */
-static int serve(struct client *k, void (*handle)(void *, const char *, struct str *), void *ctx)
+/* The lines that are there, until one of them has to wait.  1 when the client is to be dropped. */
+static int serve_lines(struct control *c, struct client *k)
 {
-    ssize_t got = recv(k->fd, k->line + k->n, LINE_MAX_BYTES - 1 - k->n, MSG_DONTWAIT);
-    if (got <= 0)
-        return got == 0 || (errno != EAGAIN && errno != EINTR);
-    k->n += (size_t)got;
-    for (;;) {
+    while (k->waits == 0) {
         char *end = memchr(k->line, '\n', k->n);
-        if (!end &&
-            k->n == LINE_MAX_BYTES - 1) { /* longer than any command: no telling where it ends */
-            static const char text[] = "error the line is too long\n";
-            (void)(send(k->fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0);
+        if (!end && k->n == LINE_MAX_BYTES - 1) { /* no telling where the next one begins */
+            (void)say(k, "error the line is too long");
             return 1;
         }
         if (!end)
@@ -131,37 +190,255 @@ static int serve(struct client *k, void (*handle)(void *, const char *, struct s
         *end = '\0';
         if (used > 1 && end[-1] == '\r')
             end[-1] = '\0';
-        if (serve_line(k, handle, ctx))
+        if (serve_line(c, k, k->line))
             return 1;
         memmove(k->line, k->line + used, k->n - used);
         k->n -= used;
     }
+    return 0;
 }
 
-void control_poll(struct control *c, double wait_s,
-                  void (*handle)(void *ctx, const char *line, struct str *answer), void *ctx)
+static int serve(struct control *c, struct client *k)
 {
-    struct pollfd p[CLIENTS_MAX + 1] = {{.fd = c->fd, .events = POLLIN}};
-    for (int i = 0; i < c->clients; i++)
-        p[i + 1] = (struct pollfd){.fd = c->client[i].fd, .events = POLLIN};
-    if (poll(p, (nfds_t)c->clients + 1, (int)(wait_s * 1000)) <= 0)
-        return;
-    for (int i = c->clients - 1; i >= 0; i--)
-        if (p[i + 1].revents && serve(&c->client[i], handle, ctx))
+    ssize_t got = recv(k->fd, k->line + k->n, LINE_MAX_BYTES - 1 - k->n, MSG_DONTWAIT);
+    if (got <= 0)
+        return got == 0 || (errno != EAGAIN && errno != EINTR);
+    k->used = clock_mono();
+    k->n += (size_t)got;
+    return serve_lines(c, k);
+}
+
+/* What a waiting client hears now, "" nothing yet. */
+static void answer_now(struct control *c, struct client *k, char *text, size_t size)
+{
+    pthread_mutex_lock(&c->lock);
+    struct entry *x = entry_of(c, k->waits);
+    text[0] = '\0';
+    if (x && x->state == ENTRY_DONE) {
+        str_copy(text, size, x->answer);
+        x->state = ENTRY_FREE;
+    } else if (x && c->is_closing) {
+        snprintf(text, size, "error the run ended before \"%.200s\" was carried out", x->line);
+        x->state = ENTRY_FREE;
+    } else if (x && clock_mono() >= k->until) {
+        snprintf(text, size, "ok pending %" PRId64 ": %.400s: after the current step", x->id,
+                 x->line);
+        x->is_pending = 1;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void answer_clients(struct control *c)
+{
+    char text[LINE_MAX_BYTES];
+    for (int i = c->clients - 1; i >= 0; i--) {
+        struct client *k = &c->client[i];
+        if (k->waits == 0)
+            continue;
+        answer_now(c, k, text, sizeof text);
+        if (!text[0])
+            continue;
+        k->waits = 0;
+        if (say(k, text) || serve_lines(c, k))
             drop(c, i);
-    if (p[0].revents)
-        take_clients(c);
+    }
+}
+
+/* Milliseconds until somebody has to be told "pending"; -1: nobody. */
+static int next_due(const struct control *c)
+{
+    double now = clock_mono(), due = -1;
+    for (int i = 0; i < c->clients; i++)
+        if (c->client[i].waits && (due < 0 || c->client[i].until < due))
+            due = c->client[i].until;
+    return due < 0 ? -1 : due <= now ? 0 : (int)((due - now) * 1000) + 1;
+}
+
+static void *listen_on(void *arg)
+{
+    struct control *c = arg;
+    for (int is_over = 0; !is_over;) {
+        struct pollfd p[CLIENTS_MAX + 2] = {{.fd = c->fd, .events = POLLIN},
+                                            {.fd = c->wake[0], .events = POLLIN}};
+        char drain[64];
+        for (int i = 0; i < c->clients; i++) /* one that waits is only watched for its end */
+            p[i + 2] =
+                (struct pollfd){.fd = c->client[i].fd, .events = c->client[i].waits ? 0 : POLLIN};
+        (void)poll(p, (nfds_t)c->clients + 2, next_due(c));
+        while (read(c->wake[0], drain, sizeof drain) > 0) {
+        }
+        pthread_mutex_lock(&c->lock);
+        is_over = c->is_closing;
+        pthread_mutex_unlock(&c->lock);
+        for (int i = c->clients - 1; i >= 0; i--)
+            if (p[i + 2].revents && !c->client[i].waits && serve(c, &c->client[i]))
+                drop(c, i);
+            else if ((p[i + 2].revents & (POLLHUP | POLLERR)) && c->client[i].waits)
+                drop(c, i);
+        answer_clients(c);
+        if (p[0].revents)
+            take_clients(c);
+    }
+    return NULL;
+}
+
+static void wake(struct control *c)
+{
+    (void)(write(c->wake[1], "", 1) < 0); /* full: it is awake already */
+}
+
+/* ---- start and end ---- */
+
+static int open_socket(struct control *c, const char *dir, struct err *e)
+{
+    struct sockaddr_un addr;
+    int holder = -1, rc = socket_address(&addr, dir, "control.sock", &holder, e);
+    if (rc == 0) {
+        /* the log's lock is ours, so a socket left here belongs to no one alive */
+        fs_unlink(c->path);
+        c->fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        mode_t old = umask(0177);
+        if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&addr, sizeof addr) < 0 ||
+            listen(c->fd, CLIENTS_MAX) < 0 || set_nonblocking(c->fd))
+            rc = err_errno(e, "%s", c->path);
+        umask(old);
+    }
+    if (holder >= 0)
+        close(holder);
+    return rc;
+}
+
+/* Signals are the main thread's. */
+static int start_thread(struct control *c, struct err *e)
+{
+    sigset_t all, before;
+    if (pipe(c->wake) < 0 || set_nonblocking(c->wake[0]) || set_nonblocking(c->wake[1]))
+        return err_errno(e, "control socket");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&c->thread, NULL, listen_on, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    c->has_thread = !failed;
+    return failed ? err_set(e, DS_EIO, "control socket: no thread: %s", strerror(failed)) : 0;
+}
+
+int control_open(struct control **out, const char *dir, const char *status, control_check_fn check,
+                 void *ctx, struct err *e)
+{
+    pthread_condattr_t attr;
+    struct control *c = mem_alloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, DS_EMEM, "control socket");
+    c->fd = c->wake[0] = c->wake[1] = -1;
+    c->check = check;
+    c->ctx = ctx;
+    str_copy(c->status, sizeof c->status, status);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->arrived, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = fs_join(c->path, sizeof c->path, dir, "control.sock", e);
+    if (rc == 0)
+        rc = open_socket(c, dir, e);
+    if (rc == 0)
+        rc = start_thread(c, e);
+    if (rc < 0) {
+        control_close(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
 }
 
 void control_close(struct control *c)
 {
     if (!c)
         return;
+    if (c->has_thread) {
+        control_lock(c);
+        c->is_closing = 1;
+        control_unlock(c);
+        wake(c);
+        pthread_join(c->thread, NULL);
+    }
     while (c->clients > 0)
         drop(c, 0);
+    for (int i = 0; i < 2; i++)
+        if (c->wake[i] >= 0)
+            close(c->wake[i]);
     if (c->fd >= 0) {
         close(c->fd);
-        unlink(c->path);
+        fs_unlink(c->path);
     }
+    pthread_cond_destroy(&c->arrived);
+    pthread_mutex_destroy(&c->lock);
     mem_free(c);
+}
+
+/* ---- the trainer's side ---- */
+
+void control_lock(struct control *c)
+{
+    if (c)
+        pthread_mutex_lock(&c->lock);
+}
+
+void control_unlock(struct control *c)
+{
+    if (c)
+        pthread_mutex_unlock(&c->lock);
+}
+
+void control_tell(struct control *c, const char *status)
+{
+    control_lock(c);
+    str_copy(c->status, sizeof c->status, status);
+    control_unlock(c);
+}
+
+/* The one that arrived first. */
+static struct entry *first_waiting(struct control *c)
+{
+    struct entry *first = NULL;
+    for (int i = 0; i < WAITING_MAX; i++)
+        if (c->entry[i].state == ENTRY_WAITING && (!first || c->entry[i].id < first->id))
+            first = &c->entry[i];
+    return first;
+}
+
+static void wait_for_line(struct control *c, double wait_s)
+{
+    struct timespec due;
+    clock_gettime(CLOCK_MONOTONIC, &due);
+    due.tv_nsec += (long)(wait_s * 1e9);
+    due.tv_sec += due.tv_nsec / 1000000000;
+    due.tv_nsec %= 1000000000;
+    if (wait_s > 0 && !first_waiting(c))
+        pthread_cond_timedwait(&c->arrived, &c->lock, &due);
+}
+
+void control_poll(struct control *c, double wait_s, const struct control_calls *calls)
+{
+    struct entry *x;
+    control_lock(c);
+    wait_for_line(c, wait_s);
+    while ((x = first_waiting(c)) != NULL) {
+        struct str answer = {0};
+        struct entry copy;
+        x->state = ENTRY_TAKEN;
+        control_unlock(c);
+        calls->handle(calls->ctx, x->line, &answer); /* nobody else writes a taken entry's line */
+        control_lock(c);
+        str_copy(x->answer, sizeof x->answer, str_text(&answer));
+        x->state = x->is_pending ? ENTRY_FREE : ENTRY_DONE;
+        copy = *x;
+        control_unlock(c);
+        wake(c);
+        if (copy.is_pending)
+            calls->applied(calls->ctx, copy.id, copy.line, copy.answer);
+        str_release(&answer);
+        control_lock(c);
+    }
+    control_unlock(c);
 }

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "training/trainer.h"
 
@@ -18,7 +20,7 @@ int trainer_write_config(const char *dir, const struct train_config *config, str
     int rc = s.failed ? err_set(e, DS_EMEM, "config.yaml")
                       : fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0)
-        rc = fs_write_file(path, s.p, s.len, e);
+        rc = fs_replace_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
 }
@@ -46,57 +48,94 @@ static int write_meta(const char *dir, const struct train_config *config, int ar
     int rc = s.failed ? err_set(e, DS_EMEM, "meta.json")
                       : fs_join(path, sizeof path, dir, "meta.json", e);
     if (rc == 0)
-        rc = fs_write_file(path, s.p, s.len, e);
+        rc = fs_replace_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
 }
 
-static int is_new(const char *dir, struct err *e)
+int trainer_repair(struct trainer *t, struct err *e)
 {
     char path[1100];
-    int rc = fs_join(path, sizeof path, dir, "config.yaml", e);
-    if (rc == 0 && fs_exists(path))
-        rc = err_set(e, DS_EEXIST, "%s: a run is there already; --resume continues it", dir);
+    struct json *j = NULL;
+    struct err why = {0};
+    int rc = fs_join(path, sizeof path, t->dir, "config.yaml", e);
+    if (rc == 0 && t->config_is_lost)
+        rc = trainer_set_aside(path, e);
+    if (rc == 0 && (t->config_is_lost || t->n_override > 0))
+        rc = trainer_write_config(t->dir, &t->config, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, t->dir, "meta.json", e);
+    if (rc < 0 || json_read_file(&j, path, 1 << 20, &why) == 0) {
+        json_free(j);
+        return rc;
+    }
+    log_warn("%s; it is written again, without the command line", why.text);
+    rc = trainer_set_aside(path, e);
+    return rc == 0 ? write_meta(t->dir, &t->config, 0, NULL, t->version, "", e) : rc;
+}
+
+/* Takes back what was made, in the held directory. */
+static void discard(const char *dir, int home)
+{
+    static const char *const file[] = {"config.yaml", "meta.json", "tokenizer.json", "log.mp"};
+    char path[1100];
+    struct stat st;
+    if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || fs_stat(path, &st) < 0 ||
+        st.st_size > 0)
+        return; /* it has told something: it stays */
+    for (size_t i = 0; i < DS_LEN(file); i++)
+        if (fs_join(path, sizeof path, dir, file[i], NULL) == 0)
+            fs_unlink(path);
+    if (fs_is_held_at(home, dir))
+        rmdir(dir); /* unless others keep something there, the output of a detached run for one */
+}
+
+/* has_begun: a checkpoint, its tokenizer and settings may be there already. */
+static int create(const char *dir, int has_begun, const struct train_config *config, int argc,
+                  char **argv, const char *version, const char *parent, struct err *e)
+{
+    char path[1100];
+    struct runlog_writer *lock = NULL;
+    int home = -1, rc = trainer_home_is_empty(dir, has_begun, e);
+    if (rc == 0)
+        rc = fs_mkdirs(dir, e);
+    if (rc == 0) /* of two that start at once, one writes and the other then sees its files */
+        rc = trainer_home_open(&home, dir, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    if (rc == 0)
+        rc = runlog_writer_open(&lock, path, e);
+    if (rc == 0)
+        rc = trainer_home_is_empty(dir, has_begun, e);
+    if (rc < 0)
+        goto out;
+    rc = trainer_write_config(dir, config, e);
+    if (rc == 0)
+        rc = write_meta(dir, config, argc, argv, version, parent, e);
+    if (rc < 0)
+        discard(dir, home);
+out:
+    runlog_writer_close(lock);
+    trainer_home_close(home);
     return rc;
 }
 
 int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
                    const char *version, const char *parent, struct err *e)
 {
-    char path[1100];
-    struct runlog_writer *lock = NULL;
-    int rc = is_new(dir, e);
-    if (rc == 0)
-        rc = fs_mkdirs(dir, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0) /* of two that start at once, one writes and the other then sees its files */
-        rc = runlog_writer_open(&lock, path, e);
-    if (rc == 0)
-        rc = is_new(dir, e);
-    if (rc == DS_EEXIST || !lock) {
-        runlog_writer_close(lock);
-        return rc;
-    }
-    rc = trainer_write_config(dir, config, e);
-    if (rc == 0)
-        rc = write_meta(dir, config, argc, argv, version, parent, e);
-    if (rc < 0)
-        trainer_discard(dir);
-    runlog_writer_close(lock);
-    return rc;
+    return create(dir, 0, config, argc, argv, version, parent, e);
+}
+
+int trainer_create_begun(const char *dir, const struct train_config *config, int argc, char **argv,
+                         const char *version, const char *parent, struct err *e)
+{
+    return create(dir, 1, config, argc, argv, version, parent, e);
 }
 
 void trainer_discard(const char *dir)
 {
-    static const char *const file[] = {"config.yaml", "meta.json", "tokenizer.json", "log.mp"};
-    char path[1100];
-    struct stat st;
-    if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || stat(path, &st) < 0 ||
-        st.st_size > 0)
-        return; /* it has told something: it stays */
-    for (size_t i = 0; i < DS_LEN(file); i++)
-        if (fs_join(path, sizeof path, dir, file[i], NULL) == 0)
-            unlink(path);
-    rmdir(dir); /* unless others keep something there, the output of a detached run for one */
+    int home = -1;
+    if (trainer_home_open(&home, dir, NULL) == 0)
+        discard(dir, home);
+    trainer_home_close(home);
 }

@@ -222,6 +222,7 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
         t->report.val_loss = measure_loss(&s);
         t->report.bits_per_byte = measure_bits_per_byte(&s);
         t->report.time_ratio = s.time_ratio;
+        t->report.val_flops_ratio = measure_model_ratio(&s);
         rc = write_records(t, &s, final, e);
     }
     measure_release(&s);

@@ -3,22 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "io/runlog.h"
 #include "training/options.h"
-#include "training/socket.h"
 
 const char *job_root(void)
 {
@@ -36,7 +33,7 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
         if (!fs_name_ok(name))
             return err_set(e, DS_EUSAGE, "%s cannot be a run's name", name);
         rc = fs_join(dir, dir_size, job_root(), name, e);
-        if (rc == 0 && mkdir(dir, 0777) == 0)
+        if (rc == 0 && mkdir(dir, 0755) == 0)
             return 0;
         if (rc == 0 && errno != EEXIST)
             return err_errno(e, "%s", dir);
@@ -44,8 +41,9 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
     return rc < 0 ? rc : err_set(e, DS_EEXIST, "%s: no free name for a run", stem);
 }
 
-/* In the grandchild: no terminal, output to the run's file. Only async-signal-safe calls. */
-static void become_run(char *const argv[], int out)
+/* In the grandchild: no terminal, output to the run's file, `alive` (or -1) open as long as it lives. Only
+ * async-signal-safe calls. */
+static void become_run(const char *program, char *const argv[], int out, int alive)
 {
     int null = open("/dev/null", O_RDONLY);
     if (null >= 0)
@@ -53,14 +51,19 @@ static void become_run(char *const argv[], int out)
     dup2(out, 1);
     dup2(out, 2);
     for (int fd = 3; fd < 256; fd++)
-        close(fd);
+        if (fd != alive)
+            close(fd);
     execv("/proc/self/exe", argv);
-    execvp(argv[0], argv);
+    execvp(program, argv); /* no /proc */
     _exit(127);
 }
 
-static int spawn(char *const argv[], int out, struct err *e)
+static int spawn(char *const argv[], int out, int alive, struct err *e)
 {
+    char program[1024];
+    if (!process_path(
+            program, sizeof program)) /* deleted while it runs: its link in /proc still starts it */
+        str_copy(program, sizeof program, argv[0]);
     pid_t pid = fork();
     if (pid < 0)
         return err_errno(e, "fork");
@@ -68,7 +71,7 @@ static int spawn(char *const argv[], int out, struct err *e)
         setsid(); /* before anyone is told that the run is there: what ends our group does not end it */
         pid_t inner = fork(); /* the run is nobody's child: no zombie, no SIGCHLD */
         if (inner == 0)
-            become_run(argv, out);
+            become_run(program, argv, out, alive);
         _exit(inner < 0);
     }
     int status = 0;
@@ -90,10 +93,17 @@ static const char *stem_of(const char *const *args, size_t n)
 
 int job_start(const char *const *args, size_t n, char *name, size_t size, struct err *e)
 {
-    char dir[1024], path[1100];
+    return job_start_watched(args, n, name, size, NULL, e);
+}
+
+int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
+                      struct err *e)
+{
+    char dir[1024] = "", path[1100];
     char **argv = mem_alloc(n + 6, sizeof *argv);
-    int out = -1, rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
-                            : err_set(e, DS_EMEM, "start");
+    int out = -1, alive[2] = {-1, -1},
+        rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+                  : err_set(e, DS_EMEM, "start");
     if (rc < 0)
         goto done;
     size_t k = 0;
@@ -109,22 +119,34 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
     /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
-        rc = err_errno(e, "%s", path);
+    if (rc == 0)
+        rc = fs_open_write(&out, path, O_CREAT, e);
     if (out >= 0)
         close(out);
     out = -1;
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "train.out", e);
-    if (rc == 0 && (out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
-        rc = err_errno(e, "%s", path);
     if (rc == 0)
-        rc = spawn(argv, out, e);
+        rc = fs_open_write(&out, path, O_CREAT | O_TRUNC, e);
+    if (rc == 0)
+        rc = ended && pipe(alive) < 0 ? err_errno(e, "pipe") : 0;
+    if (rc == 0 && ended && fcntl(alive[0], F_SETFD, FD_CLOEXEC) < 0)
+        rc = err_errno(e, "pipe");
+    if (rc == 0)
+        rc = spawn(argv, out, alive[1], e);
+    if (rc < 0 && fs_remove_tree(dir, NULL) < 0) /* reserved here, and nobody writes to it */
+        err_add(e, rc, "%s stays", dir);
     for (size_t i = 0; i < n; i++)
         mem_free(argv[2 + i]);
 done:
     if (out >= 0)
         close(out);
+    if (alive[1] >= 0)
+        close(alive[1]);
+    if (rc == 0 && ended)
+        *ended = alive[0];
+    else if (alive[0] >= 0)
+        close(alive[0]);
     mem_free(argv);
     return rc;
 }
@@ -205,138 +227,5 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
     qsort(list, k, sizeof *list, by_age);
     *jobs = list;
     *n = k;
-    return 0;
-}
-
-static int talk(int fd, const char *command, double timeout_s, struct str *answer, struct err *e)
-{
-    char buf[600];
-    double end = clock_mono() + timeout_s;
-    int n = snprintf(buf, sizeof buf, "%s\n", command);
-    if (n < 0 || (size_t)n >= sizeof buf || memchr(command, '\n', strlen(command)))
-        return err_set(e, DS_EUSAGE, "a command is one short line");
-    if (send(fd, buf, (size_t)n, MSG_NOSIGNAL) != n)
-        return err_errno(e, "send");
-    for (;;) {
-        double left = end - clock_mono();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) == 0)
-            return err_set(e, DS_EBUSY, "no answer within %g s: the run is busy or stopped",
-                           timeout_s);
-        ssize_t got = recv(fd, buf, sizeof buf, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return err_set(e, DS_EIO, "the run closed the connection");
-        str_add_bytes(answer, buf, (size_t)got);
-        char *line_end = memchr(answer->p, '\n', answer->len);
-        if (!line_end)
-            continue;
-        answer->len = (size_t)(line_end - answer->p);
-        *line_end = '\0';
-        return 0;
-    }
-}
-
-int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer,
-                struct err *e)
-{
-    struct sockaddr_un addr;
-    int holder = -1, fd = -1;
-    str_reset(answer);
-    int rc = socket_address(&addr, run_dir, "control.sock", &holder, e);
-    if (rc == 0 && (fd = socket(AF_UNIX, SOCK_STREAM, 0)) < 0)
-        rc = err_errno(e, "socket");
-    if (rc == 0 && connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
-        rc = err_set(e, DS_ENOTFOUND, "%s: no process is training there", run_dir);
-    if (rc == 0)
-        rc = talk(fd, command, timeout_s, answer, e);
-    if (fd >= 0)
-        close(fd);
-    if (holder >= 0)
-        close(holder);
-    return rc;
-}
-
-enum { KEYS_MAX = 400, PRESETS_MAX = 16 };
-static struct job_key keys[KEYS_MAX];
-static size_t n_keys;
-
-static void add_keys(const struct opt_group *g)
-{
-    for (size_t i = 0; i < g->n && n_keys < KEYS_MAX; i++) {
-        char full[128];
-        snprintf(full, sizeof full, "%s%s", g->prefix, g->opts[i].key);
-        char *key = mem_strdup(full);
-        if (key) /* kept for the life of the process */
-            keys[n_keys++] =
-                (struct job_key){key, g->opts[i].otherwise, g->opts[i].help, g->opts[i].choices};
-    }
-}
-
-const struct job_key *job_keys(size_t *n)
-{
-    if (n_keys == 0) {
-        add_keys(&model_group);
-        for (const struct route_ops *const *m = route_all(); *m; m++) {
-            char prefix[40];
-            struct opt_group g = route_group(*m, prefix);
-            add_keys(&g);
-        }
-        add_keys(&data_group);
-        add_keys(&train_group);
-        add_keys(&run_group);
-    }
-    *n = n_keys;
-    return keys;
-}
-
-int job_presets(char ***names, size_t *n, struct err *e)
-{
-    return preset_names(names, n, e);
-}
-
-struct values {
-    char **value;
-    size_t n;
-};
-
-static void take_value(void *ctx, const char *key, const char *value)
-{
-    struct values *v = ctx;
-    for (size_t i = 0; i < v->n; i++)
-        if (!v->value[i] && strcmp(keys[i].key, key) == 0)
-            v->value[i] = mem_strdup(value);
-}
-
-size_t job_cut_words(char *text, const char **word, size_t max)
-{
-    size_t n = 0;
-    for (char *p = text + strspn(text, " "); *p && n < max; p += strspn(p, " ")) {
-        word[n++] = p;
-        p += strcspn(p, " ");
-        if (*p)
-            *p++ = '\0';
-    }
-    return n;
-}
-
-int job_preset_values(const char *presets, char **value, size_t n, struct err *e)
-{
-    struct train_config c;
-    const char *word[PRESETS_MAX];
-    char *text = mem_strdup(presets);
-    size_t all;
-    (void)job_keys(&all);
-    struct values v = {value, n < all ? n : all};
-    for (size_t i = 0; i < n; i++)
-        value[i] = NULL;
-    int rc = text ? train_config_look(&c, word, job_cut_words(text, word, PRESETS_MAX), e)
-                  : err_set(e, DS_EMEM, "presets");
-    mem_free(text);
-    if (rc < 0)
-        return rc;
-    train_config_each(&c, take_value, &v);
-    train_config_release(&c);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/runconfig.h"
 #include "models/weights.h"
 #include "training/preset.h"
 #include "training/start.h"
@@ -14,15 +15,15 @@ static const struct opt train_opts[] = {
     {"steps", OPT_INT, AT(steps), "1500", 1, 1e15, NULL, "optimiser steps", NULL},
     {"batch", OPT_INT, AT(batch), "8", 1, 65536, NULL, "sequences a step", NULL},
     {"seq", OPT_INT, AT(seq), "128", 2, 1 << 20, NULL, "tokens of a sequence", NULL},
-    {"lr", OPT_REAL, AT(lr), "3e-3", 0, 100, NULL, "peak learning rate", NULL},
+    {"lr", OPT_REAL, AT(lr), "3e-3", 1e-12, 1, NULL, "peak learning rate", NULL},
     {"min_lr", OPT_REAL, AT(min_lr), "0.1", 0, 1, NULL, "learning rate at the end, as a share of the peak", NULL},
     {"warmup", OPT_INT, AT(warmup), "50", 0, 1e12, NULL, "steps of linear warm-up", NULL},
     {"schedule", OPT_ENUM, AT(schedule), "cosine", 0, 0, "cosine|linear|constant", "learning rate after warm-up, over exactly the steps of the run", NULL},
-    {"weight_decay", OPT_REAL, AT(weight_decay), "0.1", 0, 100, NULL, "of matrices only", NULL},
+    {"weight_decay", OPT_REAL, AT(weight_decay), "0.1", 0, 10, NULL, "of matrices; embeddings, norms, biases and routers have none (PyTorch scripts that decay every tensor of two dimensions also decay embeddings)", NULL},
     {"beta1", OPT_REAL, AT(beta1), "0.9", 0, 0.999999, NULL, "AdamW", NULL},
     {"beta2", OPT_REAL, AT(beta2), "0.95", 0, 0.999999, NULL, "AdamW", NULL},
-    {"clip", OPT_REAL, AT(clip), "1", 0, 1e9, NULL, "global gradient norm; 0 = off", NULL},
-    {"router_lr", OPT_REAL, AT(router_lr), "3", 0, 1e6, NULL, "factor on the learning rate of thresholds and routers", NULL},
+    {"clip", OPT_REAL, AT(clip), "1", 0, 1e9, NULL, "largest gradient norm, of thresholds and routers by themselves and of all other parameters together; 0 = off", NULL},
+    {"router_lr", OPT_REAL, AT(router_lr), "3", 0, 1000, NULL, "factor on the learning rate of thresholds and routers", NULL},
     {"recompute", OPT_BOOL, AT(recompute), "false", 0, 0, NULL, "recompute blocks in backward instead of keeping them (less memory)", NULL},
     {"log_every", OPT_INT, AT(log_every), "1", 1, 1e12, NULL, "steps between metric records", NULL},
     {"layer_every", OPT_INT, AT(layer_every), "5", 1, 1e12, NULL, "steps between per-layer records", NULL},
@@ -176,8 +177,6 @@ static void check_values(struct train_config *c, struct str *all)
 {
     struct train_options *o = &c->train;
     long long max_seq = (long long)c->model.max_seq;
-    if (!(o->lr > 0))
-        str_addf(all, "%strain.lr=%g must be above 0", between(all), o->lr);
     if (o->seq > max_seq)
         str_addf(all, "%strain.seq=%lld is longer than model.max_seq=%lld", between(all),
                  (long long)o->seq, max_seq);
@@ -352,12 +351,12 @@ int train_config_look(struct train_config *c, const char *const *preset, size_t 
     return from_presets(c, preset, presets, NULL, 0, 1, e);
 }
 
-int train_config_read(struct train_config *c, const char *path, const char *const *override,
-                      size_t n, struct err *e)
+int train_config_read(struct train_config *c, const char *dir, const char *const *override,
+                      size_t n, int *is_lost, struct err *e)
 {
     struct config given = {0};
     memset(c, 0, sizeof *c);
-    int rc = config_read_yaml(&given, path, e);
+    int rc = runconfig_read(&given, dir, is_lost, e);
     if (rc < 0) {
         config_release(&given);
         return rc;

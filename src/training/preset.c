@@ -1,11 +1,11 @@
 #include "training/preset.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/str.h"
 
 static char preset_dir[1024] = "data";
@@ -55,23 +55,16 @@ int preset_names(char ***names, size_t *n, struct err *e)
 
 static int unknown(const char *preset, struct err *e)
 {
-    char **names = NULL, best[80] = "";
+    char **names = NULL, hint[NEAREST_MAX + 32];
     size_t n = 0;
-    int least = INT_MAX;
+    struct nearest best = nearest_to(preset);
     if (preset_names(&names, &n, NULL) == 0)
-        for (size_t i = 0; i < n; i++) {
-            int d = str_distance(preset, names[i]);
-            if (strlen(preset) > 2 && strncmp(names[i], preset, strlen(preset)) == 0)
-                d = 1; /* a name that was cut short */
-            if (d < least) {
-                least = d;
-                str_copy(best, sizeof best, names[i]);
-            }
-        }
+        for (size_t i = 0; i < n; i++)
+            nearest_try(&best, names[i]);
     if (names)
         fs_list_free(names, n);
-    return err_set(e, DS_EUSAGE, "no preset %s in %s%s%s%s (depthscope presets lists them)", preset,
-                   preset_dir, best[0] ? ", did you mean " : "", best, best[0] ? "?" : "");
+    return err_set(e, DS_EUSAGE, "no preset %s in %s%s (depthscope presets lists them)", preset,
+                   preset_dir, nearest_hint(&best, hint, sizeof hint));
 }
 
 int preset_path(char *path, size_t size, const char *preset, struct err *e)

@@ -123,6 +123,9 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_int(r, "format", 1);
     record_str(r, "version", t->version);
     record_str(r, "run", t->name);
+    record_str(r, "run_id", t->run_id);
+    if (t->parent[0])
+        record_str(r, "parent", t->parent);
     record_bool(r, "resume", resume);
     record_str(r, "method", t->model->config.method);
     record_int(r, "layers", t->model->config.layers);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -28,23 +29,6 @@ static void print_state(struct str *s, const struct trainer *t)
              x->pos.window);
     str_addf(s, "  \"corpus\": \"%016" PRIx64 "\",\n  \"tokenizer\": \"%016" PRIx64 "\"\n}\n",
              corpus_hash(t->corpus), tokenizer_hash(t->tokenizer));
-}
-
-/* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints. */
-int trainer_keep_live(const struct trainer *t, struct err *e)
-{
-    char path[1200];
-    struct str s = {0};
-    str_add(&s, "{");
-    for (int i = 0; i < t->n_live; i++)
-        str_addf(&s, "%s\n  \"%s\": \"%a\"", i ? "," : "", t->live[i].key, t->live[i].value);
-    str_add(&s, "\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
-                      : fs_join(path, sizeof path, t->dir, "live.json", e);
-    if (rc == 0)
-        rc = fs_write_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
 }
 
 static int write_state(const struct trainer *t, const char *dir, struct err *e)
@@ -143,7 +127,27 @@ static int write_best(const struct trainer *t, struct err *e)
         return rc;
     int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 ", \"val_loss\": %.9g}\n",
                      t->state.best_step, t->state.best_loss);
-    return fs_write_file(path, text, (size_t)n, e);
+    return fs_replace_file(path, text, (size_t)n, e);
+}
+
+/* Of another type, half or empty: what the newest checkpoint knows of the best is written again. */
+static int repair_best(const struct trainer *t, struct err *e)
+{
+    char path[1200];
+    struct json *j = NULL;
+    struct err why = {0};
+    struct stat st;
+    int rc = fs_join(path, sizeof path, t->dir, "best.json", e);
+    if (rc < 0 || fs_lstat(path, &st) != 0)
+        return rc;
+    if (json_read_file(&j, path, 1 << 16, &why) < 0) {
+        log_warn("%s; it is written again", why.text);
+        rc = trainer_set_aside(path, e);
+        if (rc == 0)
+            rc = write_best(t, e);
+    }
+    json_free(j);
+    return rc;
 }
 
 int trainer_save(struct trainer *t, struct err *e)
@@ -157,6 +161,7 @@ int trainer_save(struct trainer *t, struct err *e)
         rc = checkpoint_begin(&tx, root, t->state.step, bytes_needed(t), e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint at step %" PRId64, t->state.step);
+    str_copy(tx.run_id, sizeof tx.run_id, t->run_id);
     rc = write_files(t, tx.dir, e);
     if (rc == 0)
         rc = runlog_writer_sync(t->log, e);
@@ -168,7 +173,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = write_best(t, e);
     if (rc == 0)
-        rc = checkpoint_prune(root, (int)t->config.train.keep, t->state.best_step, 0, e);
+        rc = checkpoint_prune_behind(&tx, (int)t->config.train.keep, t->state.best_step, 0, e);
     return rc < 0 ? err_add(e, rc, "checkpoint at step %" PRId64, t->state.step) : 0;
 }
 
@@ -193,37 +198,6 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
                        what, text, was);
     log_warn("the %s has changed since the run was started (hash %s, was %s)", what, text, was);
     return 0;
-}
-
-/* Did the command line of this resume name the key?  "++train.lr=..." does. */
-static int is_overridden(const struct trainer *t, const char *key)
-{
-    size_t n = strlen(key);
-    for (int i = 0; i < t->n_override; i++) {
-        const char *given = t->override[i] + strspn(t->override[i], "+-~");
-        if (strncmp(given, key, n) == 0 && (given[n] == '=' || given[n] == '\0'))
-            return 1;
-    }
-    return 0;
-}
-
-static int apply_live(struct trainer *t, struct err *e)
-{
-    char path[1200];
-    const char *key;
-    const struct json_node *v;
-    struct json *j = NULL;
-    int rc = fs_join(path, sizeof path, t->dir, "live.json", e);
-    if (rc < 0 || !fs_exists(path))
-        return rc;
-    rc = json_read_file(&j, path, 1 << 20, e);
-    for (size_t i = 0; rc == 0 && (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++)
-        if (!is_overridden(t, key))
-            rc = trainer_set(t, key, hex_num(v, (double)NAN), e);
-    json_free(j);
-    if (rc == 0 && t->n_override > 0)
-        rc = trainer_keep_live(t, e);
-    return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
 static int read_state(struct trainer *t, const char *dir, int allow_change, struct err *e)
@@ -290,10 +264,21 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
     if (rc < 0)
         return rc;
     rc = *found ? checkpoint_latest(root, dir, size, &step, e) : 0;
+    if (rc == 0 && *found)
+        rc = checkpoint_check_run(dir, t->run_id, e);
     t->resumed_level = LOG_INFO;
-    if (newest < 0)
+    if (newest < 0 && runlog_writer_step(t->log) > 0) {
+        t->resumed_level = LOG_WARN;
+        snprintf(t->resumed_from, sizeof t->resumed_from,
+                 "no checkpoint: from the beginning, though log.mp reaches step %" PRId64,
+                 runlog_writer_step(t->log));
+    } else if (newest < 0)
         snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the beginning");
-    else if (rc == 0 && step == newest)
+    else if (rc == 0 && step == newest && !runlog_writer_has_head(t->log)) {
+        t->resumed_level = LOG_WARN;
+        snprintf(t->resumed_from, sizeof t->resumed_from,
+                 "from the checkpoint of step %" PRId64 "; log.mp had lost its records", step);
+    } else if (rc == 0 && step == newest)
         snprintf(t->resumed_from, sizeof t->resumed_from, "from the checkpoint of step %" PRId64,
                  step);
     else if (rc == 0) {
@@ -326,10 +311,24 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
     return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
 }
 
+/* A run that was forked from another has not all of its checkpoints: what is not there cannot be the best. */
+static int forget_lost_best(struct trainer *t, const char *root, struct err *e)
+{
+    char dir[1200], name[40];
+    snprintf(name, sizeof name, "step-%08" PRId64, t->state.best_step);
+    int rc = fs_join(dir, sizeof dir, root, name, e);
+    t->saved_step = t->state.step;
+    if (rc == 0 && t->state.best_step != t->state.step && !fs_is_dir(dir)) {
+        t->state.best_step = -1;
+        t->state.best_loss = (double)INFINITY;
+    }
+    return rc;
+}
+
 int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
     char root[1100], dir[1100], path[1200];
-    int found = 0, rc = apply_live(t, e);
+    int found = 0, rc = trainer_apply_live(t, e);
     if (rc == 0)
         rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
     if (rc == 0)
@@ -344,5 +343,9 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
         rc = model_read_weights(t->model, path, 1, e);
     if (rc == 0)
         rc = read_state(t, dir, allow_change, e);
+    if (rc == 0)
+        rc = forget_lost_best(t, root, e);
+    if (rc == 0)
+        rc = repair_best(t, e);
     return rc < 0 ? err_add(e, rc, "resume of %s", t->dir) : 0;
 }

@@ -2,27 +2,72 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/token_class.h"
 #include "data/tokenizer.h"
+#include "io/checkpoint.h"
 #include "training/start.h"
 #include "training/texts.h"
 #include "training/trainer.h"
 
-enum { PREFILL_TOKENS = 512 };
+enum { PREFILL_TOKENS = 512, TOKENIZER_MAX = 1 << 30 };
+
+/* The tokenizer that the newest checkpoint holds: 1 = it is open and back at `path`, 0 = there is no checkpoint. */
+static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const char *why,
+                                   struct err *e)
+{
+    char root[1100], dir[1200], copy[1300];
+    struct str bytes = {0};
+    int64_t step;
+    int rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
+    if (rc < 0 || checkpoint_latest(root, dir, sizeof dir, &step, NULL) < 0)
+        return rc;
+    rc = fs_join(copy, sizeof copy, dir, "tokenizer.json", e);
+    if (rc == 0)
+        rc = tokenizer_load(&t->tokenizer, copy, e);
+    if (rc < 0)
+        return err_add(e, rc, "%s", why);
+    log_warn("%s; the copy in %s is used and put back", why, dir);
+    rc = fs_read_file(&bytes, copy, TOKENIZER_MAX, e);
+    if (rc == 0)
+        rc = trainer_set_aside(path, e);
+    if (rc == 0)
+        rc = fs_replace_file(path, bytes.p, bytes.len, e);
+    str_release(&bytes);
+    return rc < 0 ? rc : 1;
+}
 
 /* A run keeps its tokenizer: what it was started with is what it goes on with. */
 static int open_tokenizer(struct trainer *t, struct err *e)
 {
     char path[1100];
+    struct err why = {0};
+    struct stat st;
     int rc = fs_join(path, sizeof path, t->dir, "tokenizer.json", e);
     if (rc < 0)
         return rc;
-    if (fs_exists(path))
-        return tokenizer_load(&t->tokenizer, path, e);
+    int is_there = fs_lstat(path, &st) == 0;
+    if (!is_there)
+        err_set(&why, DS_ENOTFOUND, "%s: missing", path);
+    else if (S_ISREG(st.st_mode) && st.st_size == 0)
+        err_set(&why, DS_EFORMAT, "%s: empty", path);
+    else if (tokenizer_load(&t->tokenizer, path, &why) == 0)
+        return 0;
+    if (why.code == DS_EMEM)
+        return err_set(e, why.code, "%s", why.text);
+    rc = tokenizer_of_checkpoint(t, path, why.text, e);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (is_there) { /* no step was saved with it: the one that the texts give is as good */
+        log_warn("%s; it is made again", why.text);
+        rc = trainer_set_aside(path, e);
+        if (rc < 0)
+            return rc;
+    }
     rc = texts_tokenizer(&t->tokenizer, t->corpus, &t->config.data, (int)t->config.model.vocab, e);
     if (rc == 0)
         rc = tokenizer_save(t->tokenizer, path, e);

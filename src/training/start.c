@@ -27,6 +27,8 @@ static enum taken taken_of(const char *key, const struct model_config *source)
             return TAKE_NOT;
     if (strcmp(key, "max_seq") == 0 && source->position != POS_LEARNED)
         return TAKE_DEFAULT; /* no tensor has this size */
+    if (strcmp(key, "end_ids") == 0)
+        return TAKE_DEFAULT; /* no tensor depends on it */
     return strncmp(key, "lora_", 5) == 0 ? TAKE_DEFAULT : TAKE_ALWAYS;
 }
 
@@ -65,6 +67,8 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
         have = config_get(given, text);
     if (how == TAKE_NOT || (how == TAKE_DEFAULT && have))
         return;
+    if (strcmp(o->key, "end_ids") == 0 && config_get(given, "data.tokenizer"))
+        return; /* of another vocabulary */
     opt_print(o, source, want, sizeof want);
     if (is_open(o, have)) {
         if (config_set(given, key, want, "train.init", NULL) < 0)

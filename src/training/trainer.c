@@ -6,11 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "training/fork.h"
 #include "training/start.h"
 
 static double lr_at(const struct train_options *o, int64_t step)
@@ -36,6 +38,14 @@ static void poison(struct trainer *t)
         i++;
     if (fault_find(NULL, "nan", &rule) && fault_hits(&rule, (uint64_t)t->report.step))
         ps->p[i].grad[0] = (real)NAN;
+}
+
+/* DEPTHSCOPE_FAIL=slow:N makes step N take two seconds longer, to test who waits for it. */
+static void slow_down(const struct trainer *t)
+{
+    struct fault_rule rule;
+    if (fault_find(NULL, "slow", &rule) && fault_hits(&rule, (uint64_t)t->report.step))
+        clock_sleep(2);
 }
 
 static void forward_backward(struct trainer *t)
@@ -69,6 +79,7 @@ static void forward_backward(struct trainer *t)
     account_enter(&t->account, ACCOUNT_OPTIMIZER);
     t->model->batch = NULL;
     poison(t);
+    slow_down(t);
     t->report.aux = t->model->aux_loss;
     t->report.block_ratio = flops_block_ratio(&t->model->flops);
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
@@ -133,59 +144,29 @@ static int train_step(struct trainer *t, struct err *e)
     return trainer_log_event(t, LOG_WARN, "nan", text, e);
 }
 
-/* Kept under the full key, as a command line would name it. */
-static int note_live(struct trainer *t, const char *prefix, const char *key, double value,
-                     struct err *e)
-{
-    char full[64];
-    int i = 0;
-    snprintf(full, sizeof full, "%s%s", prefix, key);
-    while (i < t->n_live && strcmp(t->live[i].key, full) != 0)
-        i++;
-    if (i == (int)DS_LEN(t->live))
-        return err_set(e, DS_ERANGE, "too many live settings");
-    t->n_live = i == t->n_live ? i + 1 : t->n_live;
-    str_copy(t->live[i].key, sizeof t->live[i].key, full);
-    t->live[i].value = value;
-    return 0;
-}
-
-int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
-{
-    char prefix[40];
-    struct route *route = &t->model->route;
-    int n = snprintf(prefix, sizeof prefix, "%s.", route->ops->name), rc = 0;
-    if (!isfinite(value))
-        return err_set(e, DS_ERANGE, "%s: a finite number is wanted", key);
-    if (strcmp(key, "lr") == 0 || strcmp(key, "train.lr") == 0) {
-        if (!(value > 0 && value <= 100))
-            return err_set(e, DS_ERANGE, "lr=%g is outside 0 to 100 (0 itself is too)", value);
-        t->config.train.lr = value;
-        return note_live(t, "train.", "lr", value, e);
-    }
-    if (strncmp(key, prefix, (size_t)n) == 0)
-        key += n;
-    if (!route->ops->set)
-        return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key,
-                       route->ops->name);
-    rc = route->ops->set(route, key, value, e);
-    return rc < 0 ? rc : note_live(t, prefix, key, value, e);
-}
-
 /* Where the model now stands against the best: the checkpoint about to be written may be it.  Of a model that skips it is
  * the newest: schedules and thresholds settle last, and the loss alone would choose the one that skips least. */
 static void note_best(struct trainer *t)
 {
+    double loss = t->report.val_loss, guess = log((double)t->model->config.vocab);
     int skips = (t->model->route.ops->flags & ROUTE_GATED) != 0;
-    if (t->report.has_val &&
-        ((skips && isfinite(t->report.val_loss)) || t->report.val_loss < t->state.best_loss)) {
+    /* a newer one that is worse than a guess has diverged, whatever it skips */
+    int is_newer = skips && isfinite(loss) && (loss < guess || t->state.best_step < 0);
+    if (t->report.has_val && (is_newer || loss < t->state.best_loss)) {
         t->state.best_loss = t->report.val_loss;
         t->state.best_step = t->state.step;
     }
 }
 
+static void tell_phase(const struct trainer *t, const char *what)
+{
+    if (t->on_phase)
+        t->on_phase(t->ctx, t, what);
+}
+
 static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
 {
+    tell_phase(t, final ? "final evaluation" : "evaluation");
     enum account_part was = account_enter(&t->account, ACCOUNT_EVALUATION);
     int rc = trainer_evaluate(t, tokens, final, e);
     account_enter(&t->account, was);
@@ -208,29 +189,31 @@ static int save_now(struct trainer *t, struct err *e)
     char text[600];
     int rc = 0;
     t->wants_checkpoint = 0;
-    if (!t->report.has_val && t->val)
+    int is_sound = trainer_check_sound(t, &why) == 0;
+    if (is_sound && !t->report.has_val && t->val) {
         rc = evaluate(t, t->config.train.eval_tokens, 0, e);
+        is_sound = trainer_check_sound(t, &why) == 0;
+    }
     int64_t best_step = t->state.best_step;
     double best_loss = t->state.best_loss;
-    note_best(t);
+    if (is_sound)
+        note_best(t);
     if (rc == 0) { /* training goes on also without: the next save is another try */
-        t->save_failed = trainer_save(t, &why) < 0;
+        tell_phase(t, "writing the checkpoint");
+        t->save_failed = !is_sound || trainer_save(t, &why) < 0;
         if (t->save_failed) { /* what is not there cannot be the best */
             t->state.best_step = best_step;
             t->state.best_loss = best_loss;
+        } else {
+            t->saved_step = t->state.step;
         }
+        if (!is_sound)
+            err_add(&why, why.code, "not saved");
         snprintf(text, sizeof text, "%s", t->save_failed ? why.text : "saved");
         rc = trainer_log_event(t, t->save_failed ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
     }
     account_enter(&t->account, was);
     return rc;
-}
-
-/* Removed or renamed while it runs: what is written from here on would be lost, or start a second run. */
-static int is_gone(const struct trainer *t)
-{
-    char path[1100];
-    return fs_join(path, sizeof path, t->dir, "log.mp", NULL) < 0 || !fs_exists(path);
 }
 
 static int every(int64_t step, int64_t n)
@@ -243,11 +226,12 @@ static int after_step(struct trainer *t, struct err *e)
     const struct train_options *o = &t->config.train;
     int64_t step = t->state.step;
     int rc = 0, last = step == o->steps;
-    if (is_gone(t))
-        return err_set(e, DS_ENOTFOUND, "%s is gone: the run ends at step %" PRId64, t->dir, step);
+    rc = trainer_home_check(t, e);
     if (rc == 0 && (every(step, o->layer_every) || last))
         rc = trainer_log_layers(t, e);
-    int saves = every(step, o->checkpoint_every) || last || t->wants_checkpoint;
+    /* after a step with NaN the weights are not known to be good: the checkpoint waits for the next one */
+    t->wants_checkpoint |= every(step, o->checkpoint_every);
+    int saves = last || (t->wants_checkpoint && t->state.bad_in_row == 0);
     if (rc == 0 && !last && (every(step, o->eval_every) || saves))
         rc = evaluate(t, o->eval_tokens, 0, e);
     if (rc == 0 && last)
@@ -264,85 +248,46 @@ static int after_step(struct trainer *t, struct err *e)
     return rc;
 }
 
-static void answer_status(const struct trainer *t, struct str *a)
-{
-    str_addf(a, "ok step %" PRId64 " of %" PRId64 ", loss %.4f, lr %.3g, %s", t->state.step,
-             t->config.train.steps, t->report.loss, t->report.lr,
-             t->is_paused ? "paused" : "running");
-}
-
-static void handle_set(struct trainer *t, const char *rest, struct str *a)
-{
-    char key[64];
-    double value;
-    int end = 0;
-    struct err e = {0};
-    if (sscanf(rest, "%63s %lf %n", key, &value, &end) < 2 || rest[end] != '\0') {
-        str_add(a, "error set wants KEY NUMBER (lr, or a key of the method: edp.target_ratio)");
-        return;
-    }
-    if (trainer_set(t, key, value, &e) < 0) {
-        str_addf(a, "error %s", e.text);
-        return;
-    }
-    str_addf(a, "ok %s %g", key, value);
-    if (trainer_keep_live(t, &e) < 0)
-        str_addf(a, ", but a resume will not know: %s", e.text);
-    if (trainer_log_event(t, LOG_INFO, "set", rest, &e) < 0)
-        log_warn("%s", e.text);
-}
-
-static void handle(void *ctx, const char *line, struct str *a)
-{
-    struct trainer *t = ctx;
-    struct err e = {0};
-    int rc = 0;
-    if (strcmp(line, "status") == 0) {
-        answer_status(t, a);
-        return;
-    }
-    if (strncmp(line, "set ", 4) == 0) {
-        handle_set(t, line + 4, a);
-        return;
-    }
-    if (strcmp(line, "pause") == 0 || strcmp(line, "resume") == 0) {
-        int want = line[0] == 'p';
-        if (want != t->is_paused)
-            rc = trainer_log_event(t, LOG_INFO, line, "from the control socket", &e);
-        t->is_paused = want;
-    } else if (strcmp(line, "checkpoint") == 0) {
-        t->wants_checkpoint = 1;
-    } else if (strcmp(line, "probe") == 0) {
-        t->wants_probe = 1;
-    } else if (strcmp(line, "stop") == 0) {
-        t->wants_stop = 1;
-    } else {
-        str_addf(a, "error unknown command (pause, resume, checkpoint, probe, stop, set KEY "
-                    "NUMBER, status)");
-        return;
-    }
-    str_addf(a, rc < 0 ? "error %s" : "ok %s", rc < 0 ? e.text : line);
-}
-
 /* Takes commands; while paused stays here. */
 static int obey(struct trainer *t, struct err *e)
 {
+    const struct control_calls calls = {trainer_obey, trainer_obeyed, t};
     int rc = 0;
     do {
         account_enter(&t->account, t->is_paused ? ACCOUNT_PAUSE : ACCOUNT_RECORD);
-        control_poll(t->control, t->is_paused ? 0.1 : 0, handle, t);
+        trainer_tell_status(t);
+        control_poll(t->control, t->is_paused ? 0.1 : 0, &calls);
         int asked = SIGNAL_CHECKPOINT;
         if (atomic_compare_exchange_strong(t->stop_signal, &asked, 0))
             t->wants_checkpoint = 1;
         else if (asked)
             t->wants_stop = 1;
-        if (t->is_paused && t->wants_checkpoint)
+        if (t->is_paused)
+            rc = trainer_home_check(t, e);
+        if (rc == 0 && t->is_paused && t->wants_checkpoint && t->state.bad_in_row == 0)
             rc = save_now(t, e);
         if (rc == 0 && t->is_paused && t->wants_probe)
             rc = probe(t, e);
     } while (rc == 0 && t->is_paused && !t->wants_stop);
     account_enter(&t->account, ACCOUNT_RECORD);
     return rc;
+}
+
+/* Where a run that went wrong can be taken up again, as a command. */
+static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct str *out)
+{
+    if (t->saved_step < 0) {
+        str_addf(out,
+                 "no checkpoint was written before; start again with a lower train.lr (was %g)",
+                 t->config.train.lr);
+        return;
+    }
+    str_addf(out, "the last good checkpoint is of step %" PRId64 ": depthscope train --resume %s",
+             t->saved_step, t->dir);
+    if (is_same_lr) /* the same steps would end in the same way */
+        str_addf(out, " --allow-change train.lr=%.3g", t->config.train.lr / 10);
+    if (t->state.best_step >= 0 && t->state.best_step != t->saved_step)
+        str_addf(out, " (or --from best: step %" PRId64 ")", t->state.best_step);
 }
 
 static int stop_early(struct trainer *t, struct err *e)
@@ -359,37 +304,58 @@ static int stop_early(struct trainer *t, struct err *e)
                 : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
 }
 
+/* The weights are those of the last step without NaN, but what that step left is what failed: they are not saved, and
+ * settings made since the last checkpoint are taken back, so that a resume is another try. */
 static int give_up(struct trainer *t, struct err *e)
 {
-    char text[160];
-    snprintf(text, sizeof text,
-             "%" PRId64
-             " steps in a row had NaN or Inf (train.nan_limit); the checkpoint holds the "
-             "weights from before them",
+    struct str text = {0}, back = {0};
+    str_addf(&text,
+             "%" PRId64 " steps in a row had NaN or Inf (train.nan_limit) and are not saved; ",
              t->state.bad_in_row);
     int rc = trainer_log_step(t, e);
     if (t->on_step)
         t->on_step(t->ctx, t);
-    t->report.has_val = 1; /* no evaluation of a broken step */
-    t->report.val_loss = (double)INFINITY;
     if (rc == 0)
-        rc = save_now(t, e);
+        rc = trainer_take_back(t, t->saved_step, &back, e);
+    if (back.len)
+        str_addf(&text, "taken back: %s; ", str_text(&back));
+    say_how_to_resume(t, !back.len, &text);
+    if (rc == 0 && (text.failed || back.failed))
+        rc = err_set(e, DS_EMEM, "end of %s", t->name);
     if (rc == 0)
-        rc = trainer_log_end(t, "failed", text, e);
-    return rc < 0 ? rc : err_set(e, DS_ENUMERIC, "step %" PRId64 ": %s", t->state.step, text);
+        rc = trainer_log_end(t, "failed", str_text(&text), e);
+    if (rc == 0)
+        rc = err_set(e, DS_ENUMERIC, "step %" PRId64 ": %s", t->state.step, str_text(&text));
+    str_release(&text);
+    str_release(&back);
+    return rc;
 }
 
 /* The world failed under the run: what can still be saved is saved, and the record says so. */
 static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
-    if (is_gone(t))
-        return rc;
-    if (t->state.step > 0 && trainer_save(t, &ignored) == 0)
+    if (t->state.step > 0 && trainer_check_sound(t, &ignored) == 0 &&
+        trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
-    if (trainer_log_end(t, "failed", e->text, &ignored) < 0)
+    if (!trainer_home_is_gone(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
         log_warn("%s", ignored.text);
     return rc;
+}
+
+static int end_done(struct trainer *t, struct err *e)
+{
+    struct str text = {0};
+    if (t->save_failed) {
+        str_add(&text, "the last checkpoint failed; ");
+        say_how_to_resume(t, 0, &text);
+    }
+    int rc = trainer_log_end(t, t->save_failed ? "failed" : "done", str_text(&text), e);
+    str_release(&text);
+    return rc == 0 && t->save_failed
+               ? err_set(e, DS_EIO, "the last checkpoint could not be written; see the log of %s",
+                         t->name)
+               : rc;
 }
 
 int trainer_run(struct trainer *t, struct err *e)
@@ -411,13 +377,8 @@ int trainer_run(struct trainer *t, struct err *e)
     }
     if (rc < 0)
         return last_words(t, rc, e);
-    if (rc == 0)
-        rc = trainer_log_end(t, t->save_failed ? "failed" : "done",
-                             t->save_failed ? "the last checkpoint failed" : "", e);
-    if (rc == 0 && t->save_failed)
-        rc = err_set(e, DS_EIO, "the last checkpoint could not be written; see the log of %s",
-                     t->name);
-    return rc;
+    rc = end_done(t, e);
+    return rc == 0 ? trainer_home_check(t, e) : rc;
 }
 
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
@@ -430,13 +391,19 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     memset(config, 0, sizeof *config);
     t->state.best_step = -1;
     t->state.best_loss = (double)INFINITY;
+    t->saved_step = -1;
     if (!t->stop_signal)
         t->stop_signal = &no_signal;
     str_copy(t->dir, sizeof t->dir, dir);
     str_copy(t->name, sizeof t->name, slash ? slash + 1 : dir);
-    int rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    t->home = -1;
+    int rc = trainer_home_open(&t->home, dir, e);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "log.mp", e);
     if (rc == 0) /* the lock first: a second writer must not touch anything */
         rc = runlog_writer_open(&t->log, path, e);
+    if (rc == 0)
+        rc = trainer_home_identify(t, resume, e);
     if (rc == 0)
         rc = pool_start((int)t->config.run.threads, e);
     if (rc == 0)
@@ -447,12 +414,14 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = trainer_find_base(t, e);
     if (rc == 0)
         rc = trainer_use_numbers(t, e);
+    t->report.lr = lr_at(&t->config.train, t->state.step > 0 ? t->state.step : 1);
     if (rc == 0)
-        rc = control_open(&t->control, dir, e);
+        rc = trainer_listen(t, e);
     if (rc == 0)
         account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
-    if (rc == 0 && resume && t->n_override > 0) /* the change holds from now on */
-        rc = trainer_write_config(dir, &t->config, e);
+    if (rc == 0 && resume) /* a changed configuration holds from now on */
+        rc = trainer_repair(t, e);
+    fork_read_parent(dir, t->parent, sizeof t->parent);
     if (rc == 0)
         rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
@@ -479,6 +448,7 @@ void trainer_close(struct trainer *t)
 {
     control_close(t->control);
     runlog_writer_close(t->log);
+    trainer_home_close(t->home);
     release_probes(t);
     record_free(t->record);
     mem_free(t->input);

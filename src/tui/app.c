@@ -13,12 +13,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 #include "io/runlog.h"
 #include "tui/appstate.h"
 
 static const double frame_min_s = 1.0 / 30; /* keys are answered at once, data at this rate */
 static const double say_s = 6;
+static const double shortest_s = 0.02; /* between two looks at the data */
 
 /* ---- small services ---- */
 
@@ -208,49 +210,73 @@ static void take_signals(struct app *app)
     }
 }
 
-/* How long nothing can happen by itself, in milliseconds. */
-static int patience(const struct app *app, double now)
+/* When runs are read again: often while there is more than one poll can take, so that a huge file is read on
+ * between keys and frames.  A pipe is no reason to hurry: it is readable whenever its writer is fast. */
+static double data_due(const struct app *app)
 {
-    double wait = app_has_live(app) ? 0.25 : app->runs ? 1.0 : 2.0;
-    wait -= now - app->data_time;
-    if (app->is_dirty && app->pending.len == 0 && app->next_frame - now < wait)
-        wait = app->next_frame - now;
-    if (app->say_until > 0 && app->say_until - now < wait)
-        wait = app->say_until - now;
-    if (decoder_pending(&app->decoder) && wait > 0.025)
-        wait = 0.025;
-    return wait <= 0 ? 0 : (int)ceil(wait * 1000);
+    return app->data_time + (app_is_behind(app) ? shortest_s : app_has_live(app) ? 0.25 : 1.0);
 }
 
-enum { WATCH_MAX = 2 + APP_RUNS_MAX + APP_PANES_MAX };
+/* A pipe that was quiet is read at once; one that was just read waits, or poll would return for ever. */
+static double pipes_due(const struct app *app)
+{
+    return app->data_time + (app_is_behind(app) ? shortest_s : 0.25);
+}
 
-static int watch(struct app *app, struct pollfd *w)
+static double sooner(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* How long nothing can happen by itself, in milliseconds. */
+static int patience(const struct app *app, double now, double watch_again)
+{
+    double until = app->runs ? data_due(app) : app->data_time + 2.0;
+    until = sooner(until, watch_again);
+    if (app->is_dirty && app->pending.len == 0)
+        until = sooner(until, app->next_frame);
+    if (app->say_until > 0)
+        until = sooner(until, app->say_until);
+    if (decoder_pending(&app->decoder))
+        until = sooner(until, now + 0.025);
+    return until <= now ? 0 : (int)ceil((until - now) * 1000);
+}
+
+enum { WATCHED_FIRST = 3, WATCH_MAX = WATCHED_FIRST + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX };
+
+/* *again: when a descriptor that was left out for now is due. */
+static int watch(struct app *app, struct pollfd *w, double now, double *again)
 {
     int n = 0;
+    double pipes = pipes_due(app), views = app->data_time + shortest_s;
+    *again = HUGE_VAL;
     short out = app->pending.len ? POLLOUT : 0;
     w[n++] = (struct pollfd){.fd = app->tty.fd, .events = (short)(POLLIN | out)};
     w[n++] = (struct pollfd){.fd = app->tty.signal_fd, .events = POLLIN};
+    w[n++] = (struct pollfd){.fd = app->export_pid > 0 ? app->export_fd : -1, .events = POLLIN};
     for (size_t i = 0; i < app->runs; i++) {
         const struct runlog_reader *r = app->run[i].view->reader;
         int fd = r && !app->run[i].failed && !runlog_reader_at_end(r) ? runlog_reader_fd(r) : -1;
-        if (fd >= 0)
+        if (fd >= 0 && now >= pipes)
             w[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+        else if (fd >= 0)
+            *again = sooner(*again, pipes);
     }
     for (int p = 0; p < app->panes; p++) {
         struct view *v = app->pane[p].view[app->pane[p].current];
         int fd = v && v->ops->fd ? v->ops->fd(v) : -1;
-        if (fd >= 0)
+        if (fd >= 0 && now >= views)
             w[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+        else if (fd >= 0)
+            *again = sooner(*again, views);
     }
-    return n;
+    return n + app_watch_commands(app, w + n);
 }
 
 /* A live run's age is shown in seconds, so the line changes once a second and not more. */
 static void take_data(struct app *app, int is_ready, double now)
 {
-    static const double shortest_s = 0.05;
-    double wait = app_has_live(app) ? 0.25 : 1.0;
-    if (now - app->data_time < (is_ready ? shortest_s : wait))
+    if (now < (is_ready ? app->data_time + shortest_s : data_due(app)))
         return;
     double second = floor(app->data_time);
     app->data_time = now;
@@ -264,8 +290,9 @@ static void take_data(struct app *app, int is_ready, double now)
 static int turn(struct app *app, struct err *e)
 {
     struct pollfd w[WATCH_MAX];
-    int n = watch(app, w), is_ready = 0;
-    int got = poll(w, (nfds_t)n, patience(app, clock_mono()));
+    double start = clock_mono(), again;
+    int n = watch(app, w, start, &again), is_ready = 0;
+    int got = poll(w, (nfds_t)n, patience(app, start, again));
     if (got < 0 && errno != EINTR)
         return err_errno(e, "poll");
     if (got > 0 && w[1].revents)
@@ -279,7 +306,9 @@ static int turn(struct app *app, struct err *e)
     } else if (got == 0 && decoder_pending(&app->decoder)) {
         decoder_flush(&app->decoder, take_event, app);
     }
-    for (int i = 2; got > 0 && i < n; i++)
+    if (got > 0 && w[2].revents)
+        app_export_reap(app);
+    for (int i = WATCHED_FIRST; got > 0 && i < n; i++)
         is_ready |= w[i].revents != 0;
     double now = clock_mono();
     take_data(app, is_ready, now);
@@ -301,7 +330,8 @@ static int open_terminal(struct app *app, struct err *e)
     char notice[160];
     int rows, cols;
     struct term_options o = {app->opt.color, app->opt.glyphs, app->opt.term};
-    int rc = tty_open(&app->tty, !app->opt.no_mouse, e);
+    const char *name = app->opt.term ? app->opt.term : getenv("TERM");
+    int rc = tty_open(&app->tty, name, !app->opt.no_mouse, e);
     if (rc < 0)
         return rc;
     tty_size(&app->tty, &rows, &cols);
@@ -310,10 +340,18 @@ static int open_terminal(struct app *app, struct err *e)
     rc = term_open(&app->term, &o, rows, cols, notice, e);
     if (rc < 0)
         return rc;
+    app->tty.margin = term_margin(app->term);
+    if (app->tty.margin) {
+        tty_size(&app->tty, &rows, &cols);
+        term_resize(app->term, rows, cols);
+        if (canvas_resize(&app->canvas, rows, cols) < 0)
+            return err_set(e, DS_EMEM, "screen of %d x %d", cols, rows);
+    }
     term_look(app->term, &app->canvas.look);
     if (notice[0])
         app_say(app, LOG_WARN, "%s", notice);
     /* asks once; the answer may come late or never (decode.c swallows it) */
+    app->has_clipboard = !term_is_plain(name);
     if (app->canvas.look.colours >= 256)
         str_add(&app->extra, "\x1b[?2026$p");
     app->is_dirty = 1;
@@ -338,11 +376,13 @@ static void open_paths(struct app *app)
     const char *first = app->opt.view             ? app->opt.view
                         : !app->runs              ? "home"
                         : kept && view_find(kept) ? kept
-                                                  : "monitor";
+                                                  : app_first_view(app);
     app_show(app, first);
     app->pane[0].backs = 0;
     if (model)
         app_open_model(app, model);
+    if (app->opt.notice)
+        app_say(app, LOG_WARN, "%s", app->opt.notice);
 }
 
 static void close_all(struct app *app)
@@ -355,6 +395,7 @@ static void close_all(struct app *app)
     decoder_release(&app->decoder);
     str_release(&app->pending);
     str_release(&app->extra);
+    str_release(&app->export_said);
     canvas_release(&app->canvas);
     log_to(NULL, NULL);
     mem_free(app);
@@ -373,9 +414,14 @@ static int check_options(const struct tui_options *o, struct err *e)
         return err_set(e, DS_EUSAGE, "--color=%s: auto, never, 16, 256 or truecolor", o->color);
     if (!is_glyphs)
         return err_set(e, DS_EUSAGE, "--glyphs=%s: auto, braille, shades or ascii", o->glyphs);
-    if (o->view && !view_find(o->view))
-        return err_set(e, DS_EUSAGE, "there is no view \"%s\"", o->view);
-    return 0;
+    if (!o->view || view_find(o->view))
+        return 0;
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(o->view);
+    for (int i = 0; view_registry[i]; i++)
+        nearest_try(&best, view_registry[i]->name);
+    return err_set(e, DS_EUSAGE, "there is no view \"%s\"%s (depthscope help workbench)", o->view,
+                   nearest_hint(&best, hint, sizeof hint));
 }
 
 int tui_run(const struct tui_options *o, struct err *e)
@@ -383,6 +429,7 @@ int tui_run(const struct tui_options *o, struct err *e)
     int rc = check_options(o, e);
     if (rc < 0)
         return rc;
+    struct str farewell = {0};
     struct app *app = mem_alloc(1, sizeof *app);
     if (!app)
         return err_set(e, DS_EMEM, "workbench");
@@ -411,9 +458,13 @@ int tui_run(const struct tui_options *o, struct err *e)
         term_close(app->term);
         if (app->tty.fd > 0)
             tty_close(&app->tty);
+        app_farewell(app, &farewell);
         if (rc == 0 && app->exit_code)
             rc = err_set(e, app->exit_code, "ended by a signal");
     }
     close_all(app);
+    if (farewell.len) /* on the terminal as it was before */
+        log_info("%s", str_text(&farewell));
+    str_release(&farewell);
     return rc;
 }

@@ -7,17 +7,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/base64.h"
+#include "base/process.h"
+#include "base/utf8.h"
 #include "tui/appstate.h"
 
 static void own_program(const struct app *app, char *out, size_t size)
 {
-    ssize_t n = -1;
     if (app->opt.program) {
         str_copy(out, size, app->opt.program);
         return;
     }
-    n = readlink("/proc/self/exe", out, size - 1);
-    out[n > 0 ? n : 0] = '\0';
+    if (!process_path(out, size))
+        str_copy(out, size, "depthscope");
 }
 
 /* In the child: nothing of the terminal, output to the pipe. */
@@ -30,7 +32,7 @@ static void run_child(char *const *argv, int out)
     for (int s = 1; s < 32; s++)
         signal(s, SIG_DFL);
     setsid();
-    execv(argv[0], argv);
+    execvp(argv[0], argv);
     static const char text[] = "the program could not be started again\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;
@@ -82,45 +84,87 @@ void app_export(struct app *app)
     app_say(app, LOG_INFO, "drawing figure %s into exports/ ...", figure);
 }
 
+/* What is there now; only the end is kept: the last line says what was written or what went wrong. */
+static void take_output(struct app *app)
+{
+    enum { KEPT = 4096 };
+    char buf[KEPT];
+    ssize_t n;
+    while (app->export_fd >= 0 && (n = read(app->export_fd, buf, sizeof buf)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return; /* nothing more now */
+        struct str *said = &app->export_said;
+        if (said->len > KEPT) {
+            memmove(said->p, said->p + said->len - KEPT, KEPT);
+            said->len = KEPT;
+        }
+        str_add_bytes(said, buf, (size_t)n);
+    }
+    if (app->export_fd >= 0)
+        close(app->export_fd);
+    app->export_fd = -1;
+}
+
+static const char *last_line(struct str *s)
+{
+    char *text = s->p;
+    size_t n = s->len;
+    while (n > 0 && (unsigned char)text[n - 1] <= ' ')
+        text[--n] = '\0';
+    while (n > 0 && text[n - 1] != '\n')
+        n--;
+    return text ? text + n : "";
+}
+
 void app_export_reap(struct app *app)
 {
     int status;
-    if (app->export_pid <= 0 || waitpid(app->export_pid, &status, WNOHANG) != app->export_pid)
+    if (app->export_pid <= 0)
         return;
-    char text[2048];
-    ssize_t n = read(app->export_fd, text, sizeof text - 1);
-    text[n > 0 ? n : 0] = '\0';
-    while (n > 0 && text[n - 1] == '\n')
-        text[--n] = '\0';
-    const char *last = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
+    take_output(app);
+    if (waitpid(app->export_pid, &status, WNOHANG) != app->export_pid)
+        return;
+    take_output(app);
+    const char *last = last_line(&app->export_said);
     int is_good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     app_say(app, is_good ? LOG_INFO : LOG_ERROR,
             is_good ? "figure written: %s" : "figure failed: %s",
             *last     ? last
             : is_good ? "exports/"
                       : "no message");
-    close(app->export_fd);
+    if (app->export_fd >= 0)
+        close(app->export_fd);
     app->export_pid = 0;
     app->export_fd = -1;
+    str_reset(&app->export_said);
+}
+
+void copy_add(struct str *out, const char *data)
+{
+    utf8_sanitise(out, data, strlen(data), -1, 0);
 }
 
 void app_copy(struct app *app, const char *text, size_t n)
 {
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = (const unsigned char *)text;
     enum { COPY_MAX = 65536 }; /* terminals cut longer ones */
-    n = n > COPY_MAX ? COPY_MAX : n;
-    if (!app->term)
+    struct str safe = {0};
+    if (!app->term || !app->has_clipboard)
         return;
-    str_add(&app->extra, "\x1b]52;c;");
-    for (size_t i = 0; i < n; i += 3) {
-        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) |
-                     (i + 2 < n ? p[i + 2] : 0u);
-        str_add_char(&app->extra, digit[v >> 18]);
-        str_add_char(&app->extra, digit[v >> 12 & 63]);
-        str_add_char(&app->extra, i + 1 < n ? digit[v >> 6 & 63] : '=');
-        str_add_char(&app->extra, i + 2 < n ? digit[v & 63] : '=');
+    for (size_t i = 0; i < n && safe.len < COPY_MAX;) {
+        size_t from = i;
+        while (i < n && text[i] != '\t' && text[i] != '\n')
+            i++;
+        utf8_sanitise(&safe, text + from, i - from, -1, 0);
+        if (i < n)
+            str_add_char(&safe, text[i++]);
     }
+    if (safe.len > COPY_MAX)
+        safe.len = utf8_valid(safe.p, COPY_MAX); /* no cut character at the end */
+    str_add(&app->extra, "\x1b]52;c;");
+    base64_encode(&app->extra, str_text(&safe), safe.len);
     str_add(&app->extra, "\x07");
+    str_release(&safe);
     app->is_dirty = 1;
 }

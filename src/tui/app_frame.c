@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/eta.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "io/runlog.h"
 #include "tui/appstate.h"
 
 void app_add_zone(struct app *app, struct zone z)
@@ -22,18 +24,14 @@ struct part {
 };
 
 static const struct {
-    const char *word;
     uint32_t sign;
     char ascii;
     enum role role;
-} state_word[] = {
-    [RUN_UNKNOWN] = {"no data", 0x25CB, '?', ROLE_DIM},
-    [RUN_LIVE] = {"live", 0x25CF, '*', ROLE_GOOD},
-    [RUN_PAUSED] = {"paused", 0x25D0, '=', ROLE_WARN},
-    [RUN_STALLED] = {"stalled", 0x25CB, '!', ROLE_WARN},
-    [RUN_DONE] = {"done", 0x2713, '+', ROLE_DIM},
-    [RUN_STOPPED] = {"stopped", 0x25A0, '#', ROLE_WARN},
-    [RUN_FAILED] = {"failed", 0xD7, 'x', ROLE_BAD},
+} state_sign[RUN_STATES] = {
+    [RUN_EMPTY] = {0x25CB, '?', ROLE_DIM},   [RUN_LIVE] = {0x25CF, '*', ROLE_GOOD},
+    [RUN_PAUSED] = {0x25D0, '=', ROLE_WARN}, [RUN_SILENT] = {0x25CB, '!', ROLE_WARN},
+    [RUN_DONE] = {0x2713, '+', ROLE_DIM},    [RUN_STOPPED] = {0x25A0, '#', ROLE_WARN},
+    [RUN_FAILED] = {0xD7, 'x', ROLE_BAD},    [RUN_TRACE] = {0x25C7, '~', ROLE_DIM},
 };
 
 static double newest(const struct runview *v, const char *name)
@@ -42,17 +40,49 @@ static double newest(const struct runview *v, const char *name)
     return s && s->n ? s->value[s->n - 1] : (double)NAN;
 }
 
-/* Seconds to the planned end, from the pace of the last points; NaN when unknown. */
+/* Points of this process, from the end. */
+static size_t own_points(const struct runview *v, const struct series *s)
+{
+    size_t n = 0;
+    while (s && n < s->n && n < ETA_STEPS && !(s->time[s->n - 1 - n] < v->head_time))
+        n++;
+    return n;
+}
+
+/* Records of other programs may have no duration of a step; a pause is then one long step of many. */
+static double time_left_by_records(const struct runview *v, const struct series *s, double left)
+{
+    double ms[ETA_STEPS];
+    size_t n = own_points(v, s), k = 0;
+    for (size_t i = s->n - n; i + 1 < s->n; i++) {
+        double steps = (double)(s->step[i + 1] - s->step[i]);
+        ms[k++] = steps > 0 ? 1e3 * (s->time[i + 1] - s->time[i]) / steps : (double)NAN;
+    }
+    for (size_t i = 1; i < k; i++) /* the middle of them */
+        for (size_t j = i; j > 0 && ms[j] < ms[j - 1]; j--) {
+            double x = ms[j];
+            ms[j] = ms[j - 1];
+            ms[j - 1] = x;
+        }
+    return k >= 2 ? eta_seconds(&ms[k / 2], 1, 0, left) : (double)NAN;
+}
+
+/* Seconds to the planned end, from what the newest steps of this process took; NaN when unknown. */
 static double time_left(const struct runview *v)
 {
-    const struct series *s = runview_series(v, "loss");
-    if (!s || s->n < 3 || v->steps_planned <= v->step || !s->time)
+    const struct series *s = runview_series(v, "loss"), *ms = runview_series(v, "step_ms");
+    double left = (double)(v->steps_planned - v->step), share = 0;
+    static const char *const others[] = {"evaluation_share", "checkpoint_share"};
+    size_t n = own_points(v, ms);
+    if (!s || v->steps_planned <= v->step)
         return (double)NAN;
-    size_t from = s->n > 200 ? s->n - 200 : 0;
-    double steps = (double)(s->step[s->n - 1] - s->step[from]),
-           seconds = s->time[s->n - 1] - s->time[from];
-    return steps > 0 && seconds > 0 ? (double)(v->steps_planned - v->step) * seconds / steps
-                                    : (double)NAN;
+    if (n == 0)
+        return time_left_by_records(v, s, left);
+    for (size_t i = 0; i < DS_LEN(others); i++) {
+        double x = newest(v, others[i]);
+        share += isfinite(x) ? x : 0;
+    }
+    return eta_seconds(ms->value + (ms->n - n), n, share, left);
 }
 
 static void group_digits(char out[32], int64_t n)
@@ -67,12 +97,27 @@ static void group_digits(char out[32], int64_t n)
     out[k] = '\0';
 }
 
+/* Passes over texts have no steps: what was looked at instead. */
+static int trace_parts(const struct runview *v, struct part *p)
+{
+    const struct probe *probe = runview_probe(v, -1);
+    if (!probe)
+        return 0;
+    *p = (struct part){.role = ROLE_TEXT, .priority = 8};
+    snprintf(p->text, sizeof p->text, "%d tokens, %d layers", probe->tokens, probe->layers);
+    return 1;
+}
+
 static int run_parts(const struct app *app, const struct runview *v, struct part *p)
 {
     int n = 0;
     char a[32], b[32], si[16];
     group_digits(a, v->step);
     group_digits(b, v->steps_planned);
+    if (v->state == RUN_TRACE)
+        return trace_parts(v, p);
+    if (v->state == RUN_EMPTY)
+        return 0;
     p[n] = (struct part){.role = ROLE_TEXT, .priority = 8};
     snprintf(p[n++].text, sizeof p->text, v->steps_planned > 0 ? "step %s/%s" : "step %s", a, b);
     const struct series *loss = runview_series(v, "loss");
@@ -82,7 +127,7 @@ static int run_parts(const struct app *app, const struct runview *v, struct part
         snprintf(p[n++].text, sizeof p->text, "%s tok", str_si(si, tokens));
     }
     double rate = newest(v, "tok_s");
-    int is_running = v->state == RUN_LIVE || v->state == RUN_PAUSED || v->state == RUN_STALLED;
+    int is_running = v->state == RUN_LIVE || v->state == RUN_PAUSED;
     if (isfinite(rate)) {
         p[n] = (struct part){.role = ROLE_TEXT, .priority = 5};
         snprintf(p[n++].text, sizeof p->text, "%s tok/s", str_si(si, rate));
@@ -148,6 +193,25 @@ static void draw_parts(struct area line, int x, struct part *p, int n)
     }
 }
 
+/* Sign and word; a silent run says for how long, and one that is still being read how far. */
+static int draw_state(const struct app *app, struct area line, int x, const struct runview *v)
+{
+    char word[64], age[16];
+    double silent = app_now(app) - v->last_time, all = (double)(v->bytes + v->tail);
+    struct ink color = ink(state_sign[v->state].role);
+    if (v->is_behind && v->tail > 0 && all > 0)
+        snprintf(word, sizeof word, "reading %d%%",
+                 (int)(100 * (double)runlog_reader_position(v->reader) / all));
+    else if (v->state == RUN_SILENT && v->last_time > 0 && silent >= 1)
+        snprintf(word, sizeof word, "silent %s",
+                 str_duration(age, silent < 60 ? floor(silent) : floor(silent / 60) * 60));
+    else
+        str_copy(word, sizeof word, run_state_name(v->state));
+    area_put(line, 0, x, area_rune(line, state_sign[v->state].sign, state_sign[v->state].ascii),
+             color);
+    return 2 + area_text(line, 0, x + 2, -1, color, word);
+}
+
 static void draw_top(struct app *app, struct area line)
 {
     const struct runview *v = app_run(app);
@@ -170,12 +234,8 @@ static void draw_top(struct app *app, struct area line)
         x += 2;
     }
     x += area_text(line, 0, x, -1, ink(ROLE_TEXT), app_focused(app)->title) + 2;
-    if (v && v->state <= RUN_FAILED) {
-        area_put(line, 0, x, area_rune(line, state_word[v->state].sign, state_word[v->state].ascii),
-                 ink(state_word[v->state].role));
-        x += 2 + area_text(line, 0, x + 2, -1, ink(state_word[v->state].role),
-                           state_word[v->state].word);
-    }
+    if (v)
+        x += draw_state(app, line, x, v);
     draw_parts(line, x + 1, part, status_parts(app, part));
 }
 
@@ -213,6 +273,7 @@ static void draw_hints(struct app *app, struct area line)
 
 static void draw_bottom(struct app *app, struct area line)
 {
+    char waits[320];
     if (app->confirm.is_active) {
         int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD),
                           app->confirm.question);
@@ -229,6 +290,8 @@ static void draw_bottom(struct app *app, struct area line)
             char text[24];
             x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), key_print(text, app->pressed[i]));
         }
+    } else if (app_pending_text(app, waits, sizeof waits)) {
+        area_text(line, 0, 1, line.cols - 1, ink(ROLE_WARN), waits);
     } else {
         draw_hints(app, line);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "training/job.h"
 #include "tui/appstate.h"
 
 static void key_help(struct view *v, const struct key *k, const char *args)
@@ -108,7 +109,9 @@ static void key_copy(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     if (v->ops->copy)
         v->ops->copy(v, &text);
-    if (text.len) {
+    if (text.len && v->app->term && !v->app->has_clipboard) {
+        app_say(v->app, LOG_WARN, "this terminal has no clipboard that can be reached");
+    } else if (text.len) {
         app_copy(v->app, text.p, text.len);
         app_say(v->app, LOG_INFO, "copied %zu bytes", text.len);
     } else {
@@ -185,13 +188,22 @@ static void key_run(struct view *v, const struct key *k, const char *args)
         app_select_run(app, (app->current + (size_t)((int)app->runs + k->value)) % app->runs);
 }
 
+/* A path, or the name of a run, as on the command line. */
+static const char *run_path(const char *given, char *path, size_t size)
+{
+    int is_name = !fs_exists(given) && fs_name_ok(given) &&
+                  fs_join(path, size, job_root(), given, NULL) == 0 && fs_exists(path);
+    return is_name ? path : given;
+}
+
 static void key_open(struct view *v, const struct key *k, const char *args)
 {
     struct err e = {0};
+    char path[1100];
     (void)k;
     if (!args || !*args)
         app_open_command(v->app, "open ");
-    else if (app_open(v->app, args, &e) < 0)
+    else if (app_open(v->app, run_path(args, path, sizeof path), &e) < 0)
         app_say(v->app, LOG_ERROR, "%s", e.text);
 }
 
@@ -237,15 +249,14 @@ const struct key keys_global[] = {
     {"/",        "search",     "TEXT", "search in this view",               "search", 20, 0, 0, key_search},
     {"n",        "next-match", NULL, "next match",                          NULL,    0,  0, 1, key_search_next},
     {"N",        "prev-match", NULL, "match before",                        NULL,    0,  0, -1, key_search_next},
-    {"1",        "view-1",     NULL, "first view (Home)",                   "views", 0,  0, 0, key_show},
-    {"2",        "view-2",     NULL, "second view",                         NULL,    0,  0, 1, key_show},
-    {"3",        "view-3",     NULL, "third view",                          NULL,    0,  0, 2, key_show},
-    {"4",        "view-4",     NULL, "fourth view",                         NULL,    0,  0, 3, key_show},
-    {"5",        "view-5",     NULL, "fifth view",                          NULL,    0,  0, 4, key_show},
-    {"6",        "view-6",     NULL, "sixth view",                          NULL,    0,  0, 5, key_show},
-    {"7",        "view-7",     NULL, "seventh view",                        NULL,    0,  0, 6, key_show},
-    {"8",        "view-8",     NULL, "eighth view",                         NULL,    0,  0, 7, key_show},
-    {"9",        "view-9",     NULL, "ninth view",                          NULL,    0,  0, 8, key_show},
+    {"1",        "view-1",     NULL, "view Home",                            "views", 0,  0, 0, key_show},
+    {"2",        "view-2",     NULL, "view Monitor",                         NULL,    0,  0, 1, key_show},
+    {"3",        "view-3",     NULL, "view Depth map",                       NULL,    0,  0, 2, key_show},
+    {"4",        "view-4",     NULL, "view Stepper",                         NULL,    0,  0, 3, key_show},
+    {"5",        "view-5",     NULL, "view Signals",                         NULL,    0,  0, 4, key_show},
+    {"6",        "view-6",     NULL, "view FLOPs",                           NULL,    0,  0, 5, key_show},
+    {"7",        "view-7",     NULL, "view Log",                             NULL,    0,  0, 6, key_show},
+    {"8",        "view-8",     NULL, "view Help",                            NULL,    0,  0, 7, key_show},
     {"Esc -",    "back",       NULL, "one layer out, view before",          "back",  30, 0, -1, key_show},
     {"Tab",      "focus",      NULL, "next pane",                           NULL,    0,  0, 1, key_focus},
     {"S-Tab",    "focus-back", NULL, "pane before",                         NULL,    0,  0, -1, key_focus},
@@ -259,7 +270,7 @@ const struct key keys_global[] = {
     {"C-r",      "redo",       NULL, "redo it",                             NULL,    0,  0, 1, key_undo},
     {"y",        "copy",       NULL, "copy to the clipboard (OSC 52)",      "copy",  12, 0, 0, key_copy},
     {"e",        "export",     NULL, "figure of this view into exports/",   "export", 14, 0, 0, key_export},
-    {"",         "theme",      "NAME", "another theme",                     NULL,    0,  0, 0, key_theme},
+    {"",         "theme",      "THEME", "another theme",                    NULL,    0,  0, 0, key_theme},
     {"C-g",      "glyphs",     "braille|shades|ascii", "glyph test, or choose glyphs", NULL, 0, 0, 0, key_glyphs},
     {"C-l",      "redraw",     NULL, "paint the screen again",              NULL,    0,  0, 0, key_redraw},
     {"C-z",      "suspend",    NULL, "to the shell; fg comes back",         NULL,    0,  0, 0, key_suspend},

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "training/job.h"
 #include "tui/appstate.h"
 
@@ -55,22 +56,19 @@ static int set_view_setting(struct app *app, const char *args)
     return 0;
 }
 
-/* The command nearest in spelling. */
+/* The command nearest in spelling, where one is near. */
 static void suggest(struct app *app, const char *name)
 {
     const struct key *tables[] = {app_focused(app)->keys, keys_global};
-    const char *best = "help";
-    int distance = 1000;
-    for (size_t t = 0; t < DS_LEN(tables); t++) {
-        for (const struct key *k = tables[t]; k && k->command; k++) {
-            int d = str_distance(name, k->command);
-            if (d < distance) {
-                distance = d;
-                best = k->command;
-            }
-        }
-    }
-    app_say(app, LOG_WARN, "no command \"%s\" here; nearest: :%s", name, best);
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
+    for (size_t t = 0; t < DS_LEN(tables); t++)
+        for (const struct key *k = tables[t]; k && k->command; k++)
+            nearest_try(&best, k->command);
+    for (int i = 0; view_registry[i]; i++)
+        nearest_try(&best, view_registry[i]->name);
+    app_say(app, LOG_WARN, "no command \"%s\" here%s (:help lists them)", name,
+            nearest_hint(&best, hint, sizeof hint));
 }
 
 void app_command(struct app *app, const char *line)
@@ -101,7 +99,7 @@ void app_command(struct app *app, const char *line)
 /* ---- completion ---- */
 
 struct candidates {
-    const char *text[64];
+    char *text[64]; /* heap */
     int n;
 };
 
@@ -112,8 +110,115 @@ static void add_candidate(struct candidates *c, const char *text, const char *pr
     for (int i = 0; i < c->n; i++)
         if (strcmp(c->text[i], text) == 0)
             return;
-    c->text[c->n++] = text;
+    char *copy = mem_strdup(text);
+    if (copy)
+        c->text[c->n++] = copy;
 }
+
+static void release_candidates(struct candidates *c)
+{
+    for (int i = 0; i < c->n; i++)
+        mem_free(c->text[i]);
+    c->n = 0;
+}
+
+static void add_commands(struct app *app, struct candidates *c, const char *prefix)
+{
+    for (const struct key *k = app_focused(app)->keys; k && k->command; k++)
+        add_candidate(c, k->command, prefix);
+    for (const struct key *k = keys_global; k->command; k++)
+        add_candidate(c, k->command, prefix);
+    for (int i = 0; view_registry[i]; i++)
+        add_candidate(c, view_registry[i]->name, prefix);
+}
+
+/* Files, directories with a slash behind them, and the names of runs.  What begins with a dot only when asked for. */
+static void add_paths(struct app *app, struct candidates *c, const char *prefix)
+{
+    const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;
+    char dir[1024], path[2100], **names = NULL;
+    size_t n = 0;
+    (void)app;
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - prefix + 1) : 1, slash ? prefix : ".");
+    if (fs_list(dir, &names, &n, NULL) == 0) {
+        for (size_t i = 0; i < n; i++) {
+            if (strncmp(names[i], base, strlen(base)) != 0 ||
+                (names[i][0] == '.' && base[0] != '.'))
+                continue;
+            snprintf(path, sizeof path, "%s%s", slash ? dir : "", names[i]);
+            if (fs_is_dir(path))
+                str_copy(path + strlen(path), sizeof path - strlen(path), "/");
+            add_candidate(c, path, prefix);
+        }
+        fs_list_free(names, n);
+    }
+    names = NULL;
+    if (!slash && fs_is_dir(job_root()) && fs_list(job_root(), &names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            if (fs_name_ok(names[i]))
+                add_candidate(c, names[i], prefix);
+    if (names)
+        fs_list_free(names, n);
+}
+
+static void add_presets(struct app *app, struct candidates *c, const char *prefix)
+{
+    char **names = NULL;
+    size_t n = 0;
+    (void)app;
+    if (job_presets(&names, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        add_candidate(c, names[i], prefix);
+    fs_list_free(names, n);
+}
+
+static void add_themes(struct app *app, struct candidates *c, const char *prefix)
+{
+    char **names = NULL;
+    size_t n = 0;
+    (void)app;
+    if (theme_list(&names, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        add_candidate(c, names[i], prefix);
+    fs_list_free(names, n);
+}
+
+/* What the current run takes while it trains, nothing else. */
+static void add_live_keys(struct app *app, struct candidates *c, const char *prefix)
+{
+    char key[32][64];
+    const struct runview *r = app_run(app);
+    size_t n = job_live_keys(r ? r->method : NULL, key, DS_LEN(key));
+    for (size_t i = 0; i < n; i++)
+        add_candidate(c, key[i], prefix);
+}
+
+/* "braille|shades|ascii" */
+static void add_choices(struct candidates *c, const char *choices, const char *prefix)
+{
+    for (const char *p = choices; *p; p += *p == '|') {
+        char one[64];
+        int n = (int)strcspn(p, "|");
+        snprintf(one, sizeof one, "%.*s", n, p);
+        add_candidate(c, one, prefix);
+        p += n;
+    }
+}
+
+/* What the word ARGS of a row stands for; those without a row here are free text. */
+static const struct {
+    const char *args;
+    void (*add)(struct app *app, struct candidates *c, const char *prefix);
+    int is_list,
+        is_rest; /* several words of the kind; one that goes to the line's end, blanks and all */
+} kinds[] = {
+    {"PATH", add_paths, 0, 1},
+    {"PRESET", add_presets, 1, 0},
+    {"THEME", add_themes, 0, 1},
+    {"KEY VALUE", add_live_keys, 0, 0},
+};
 
 /* Words that may stand where the typed prefix ends; *from is where that word begins. */
 static void find_candidates(struct app *app, const char *typed, struct candidates *c, size_t *from)
@@ -121,23 +226,29 @@ static void find_candidates(struct app *app, const char *typed, struct candidate
     c->n = 0;
     const char *space = strchr(typed, ' ');
     *from = space ? (size_t)(strrchr(typed, ' ') + 1 - typed) : 0;
-    const char *prefix = typed + *from;
     if (!space) {
-        for (const struct key *k = app_focused(app)->keys; k && k->command; k++)
-            add_candidate(c, k->command, prefix);
-        for (const struct key *k = keys_global; k->command; k++)
-            add_candidate(c, k->command, prefix);
-        for (int i = 0; view_registry[i]; i++)
-            add_candidate(c, view_registry[i]->name, prefix);
-    } else if (strncmp(typed, "set ", 4) == 0 && *from == 4) {
-        size_t n;
-        const struct job_key *key = job_keys(&n);
-        for (size_t i = 0; i < n; i++)
-            add_candidate(c, key[i].key, prefix);
-    } else if (strncmp(typed, "let ", 4) == 0 && *from == 4) {
-        for (const struct setting *s = app_focused(app)->settings; s && s->name; s++)
-            add_candidate(c, s->name, prefix);
+        add_commands(app, c, typed);
+        return;
     }
+    size_t name = (size_t)(space - typed);
+    const struct key *k = keys_command(app_focused(app)->keys, typed, name);
+    if (!k)
+        k = keys_command(keys_global, typed, name);
+    if (name == 3 && memcmp(typed, "let", 3) == 0 && *from == 4)
+        for (const struct setting *s = app_focused(app)->settings; s && s->name; s++)
+            add_candidate(c, s->name, typed + *from);
+    if (!k || !k->args)
+        return;
+    for (size_t i = 0; i < DS_LEN(kinds); i++) {
+        if (strcmp(kinds[i].args, k->args) != 0)
+            continue;
+        if (kinds[i].is_rest)
+            *from = name + 1 + strspn(typed + name + 1, " ");
+        if (kinds[i].is_list || *from == name + 1 + strspn(typed + name + 1, " "))
+            kinds[i].add(app, c, typed + *from);
+    }
+    if (strchr(k->args, '|') && *from == name + 1)
+        add_choices(c, k->args, typed + *from);
 }
 
 static void complete(struct app *app, int by)
@@ -148,12 +259,22 @@ static void complete(struct app *app, int by)
     if (p->candidate < 0)
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
     find_candidates(app, p->typed, &c, &from);
-    if (c.n == 0)
-        return;
-    p->candidate = p->candidate < 0 ? (by > 0 ? 0 : c.n - 1) : (p->candidate + by + c.n) % c.n;
-    char whole[320];
-    snprintf(whole, sizeof whole, "%.*s%s", (int)from, p->typed, c.text[p->candidate]);
-    field_set(&p->field, whole);
+    if (c.n == 1 &&
+        p->candidate == 0) { /* the only one is there: go on behind it, into a directory */
+        release_candidates(&c);
+        p->candidate = -1;
+        str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
+        find_candidates(app, p->typed, &c, &from);
+    }
+    if (c.n > 0) {
+        p->candidate = p->candidate < 0 ? (by > 0 ? 0 : c.n - 1) : (p->candidate + by + c.n) % c.n;
+        struct str whole = {0};
+        str_add_bytes(&whole, p->typed, from);
+        str_add(&whole, c.text[p->candidate]);
+        field_set(&p->field, str_text(&whole));
+        str_release(&whole);
+    }
+    release_candidates(&c);
 }
 
 /* ---- history and keys ---- */
@@ -229,7 +350,16 @@ int app_prompt_event(struct app *app, const struct event *ev)
     return 1;
 }
 
-/* Behind what is typed: what it could become, with the help of the first. */
+/* The last part of a path: what tells candidates apart. */
+static const char *shown_part(const char *text)
+{
+    const char *at = text;
+    for (const char *p = text; *p; p++)
+        at = *p == '/' && p[1] ? p + 1 : at;
+    return at;
+}
+
+/* Behind what is typed: what it could become. */
 static void draw_candidates(struct app *app, struct area line, int x)
 {
     struct prompt *p = &app->prompt;
@@ -238,7 +368,8 @@ static void draw_candidates(struct app *app, struct area line, int x)
     find_candidates(app, p->candidate < 0 ? str_text(&p->field.text) : p->typed, &c, &from);
     for (int i = 0; i < c.n && x < line.cols - 4; i++)
         x += 2 + area_text(line, 0, x, -1, i == p->candidate ? ink(ROLE_HINT_KEY) : ink(ROLE_DIM),
-                           c.text[i]);
+                           shown_part(c.text[i]));
+    release_candidates(&c);
 }
 
 void app_draw_prompt(struct app *app, struct area line)

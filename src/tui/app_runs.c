@@ -1,6 +1,8 @@
-/* Open runs: reading on, marking, commands to their processes. */
+/* Open runs: reading on, marking. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -70,7 +72,8 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
     int rc = make_room(app, e);
     if (rc < 0)
         return rc;
-    rc = runview_open(&view, path, e);
+    /* the rest of a large file comes by polls, so that keys are answered meanwhile */
+    rc = runview_follow(&view, path, app_is_scripted(app) ? HUGE_VAL : 0.25, e);
     if (rc < 0)
         return rc;
     struct open_run r = {.view = view, .colour = free_colour(app)};
@@ -79,9 +82,6 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
         str_copy(r.dir, sizeof r.dir, path);
     app->run[app->runs++] = r;
     *out = &app->run[app->runs - 1];
-    rc = runview_poll(view, 0.25, e);
-    if (rc < 0)
-        app_say(app, LOG_WARN, "%s", e ? e->text : "unreadable");
     return 0;
 }
 
@@ -138,6 +138,15 @@ void app_open_model(struct app *app, const char *path)
             app_press(app, k, path);
 }
 
+/* A trace has decisions and no metrics. */
+const char *app_first_view(struct app *app)
+{
+    const struct runview *v = app_run(app);
+    if (!v)
+        return "home";
+    return v->state == RUN_TRACE && v->n_probes > 0 ? "depth" : "monitor";
+}
+
 int app_open(struct app *app, const char *path, struct err *e)
 {
     if (app_is_model(path)) {
@@ -146,31 +155,11 @@ int app_open(struct app *app, const char *path, struct err *e)
     }
     int rc = app_open_run(app, path, e);
     if (rc == 0)
-        app_show(app, "monitor");
+        app_show(app, app_first_view(app));
     return rc;
 }
 
 /* ---- nothing to see ---- */
-
-/* The last line with words in RUN/train.out: what a run said that the workbench started. */
-static int last_words(const char *dir, char *out, size_t size)
-{
-    char path[1200];
-    struct str s = {0};
-    out[0] = '\0';
-    if (fs_join(path, sizeof path, dir, "train.out", NULL) == 0 && fs_exists(path) &&
-        fs_read_file(&s, path, 1 << 16, NULL) == 0) {
-        size_t end = s.len;
-        while (end > 0 && (unsigned char)s.p[end - 1] <= ' ')
-            end--;
-        size_t from = end;
-        while (from > 0 && s.p[from - 1] != '\n')
-            from--;
-        snprintf(out, size, "%.*s", (int)(end - from), end ? s.p + from : "");
-    }
-    str_release(&s);
-    return out[0] != '\0';
-}
 
 /* A title, and in *text what is to be done or what the run said; NULL: there are records. */
 static const char *why_nothing(const struct app *app, const char **text, char *words, size_t size)
@@ -183,7 +172,7 @@ static const char *why_nothing(const struct app *app, const char **text, char *w
     int lives = v->state == RUN_LIVE || v->state == RUN_PAUSED;
     if (!r->dir[0] || v->n_series + v->n_probes + v->n_samples + v->n_evals > 0)
         return NULL;
-    if (!lives && last_words(r->dir, words, size)) {
+    if (!lives && job_last_words(r->dir, words, size)) {
         *text = words;
         return "The run ended before its first step. It said:";
     }
@@ -244,45 +233,69 @@ int app_poll_runs(struct app *app, double budget_s)
             changed = 1;
         }
     }
-    return changed;
+    return changed | app_poll_commands(app);
 }
 
 int app_has_live(const struct app *app)
 {
     for (size_t i = 0; i < app->runs; i++) {
         enum run_state s = app->run[i].view->state;
-        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_STALLED || s == RUN_UNKNOWN)
+        if (s == RUN_LIVE || s == RUN_PAUSED || s == RUN_SILENT || s == RUN_EMPTY)
             return 1;
     }
     return 0;
 }
 
+int app_is_behind(const struct app *app)
+{
+    for (size_t i = 0; i < app->runs; i++)
+        if (app->run[i].view->is_behind && !app->run[i].failed)
+            return 1;
+    return 0;
+}
+
+static int is_job_root(const char *path, size_t n)
+{
+    char dir[1024];
+    struct stat a, b;
+    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    return stat(dir, &a) == 0 && stat(job_root(), &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* Leaving the workbench ends no run: the line that says so, and what to type. */
+void app_farewell(const struct app *app, struct str *out)
+{
+    const struct open_run *first = NULL;
+    int more = -1;
+    for (size_t k = 0; k < app->runs; k++) {
+        const struct open_run *r = &app->run[(app->current + k) % app->runs];
+        int lives = r->view->state == RUN_LIVE || r->view->state == RUN_PAUSED;
+        if (!lives || !r->dir[0])
+            continue;
+        first = first ? first : r;
+        more++;
+    }
+    if (!first)
+        return;
+    const struct runview *v = first->view;
+    const char *slash = strrchr(first->dir, '/');
+    /* a run that is not where runs are looked for is named by its path */
+    const char *name =
+        slash && is_job_root(first->dir, (size_t)(slash - first->dir)) ? slash + 1 : first->dir;
+    str_addf(out, "run %s %s at step %lld", v->name,
+             v->state == RUN_PAUSED ? "stays paused" : "goes on", (long long)v->step);
+    if (v->steps_planned > 0)
+        str_addf(out, " of %lld", (long long)v->steps_planned);
+    str_addf(out, "; watch it: depthscope %s; stop it: depthscope stop %s", first->dir, name);
+    if (more > 0)
+        str_addf(out, " (and %d more run%s)", more, more > 1 ? "s" : "");
+}
+
 void app_close_runs(struct app *app)
 {
+    app_close_commands(app);
     while (app->runs)
         close_run(app, app->runs - 1);
     app->current = 0;
-}
-
-void app_run_command(struct app *app, const char *command)
-{
-    struct str answer = {0};
-    struct err e = {0};
-    if (app->opt.readonly) {
-        app_say(app, LOG_WARN, "read-only: \"%s\" was not sent", command);
-        return;
-    }
-    if (!app->runs || !app->run[app->current].dir[0]) {
-        app_say(app, LOG_WARN, "no run directory is open: nothing to send \"%s\" to", command);
-        return;
-    }
-    int rc = job_command(app->run[app->current].dir, command, 2.0, &answer, &e);
-    if (rc == DS_ENOTFOUND)
-        app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
-    else if (rc < 0)
-        app_say(app, LOG_ERROR, "%s", e.text);
-    else
-        app_say(app, strncmp(str_text(&answer), "error", 5) == 0 ? LOG_ERROR : LOG_INFO, "%s: %s",
-                command, str_text(&answer));
-    str_release(&answer);
 }

@@ -2,6 +2,7 @@
 #ifndef DS_TUI_APPSTATE_H
 #define DS_TUI_APPSTATE_H
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include "tui/app.h"
@@ -18,6 +19,7 @@ enum {
     APP_BACK_MAX = 16,
     APP_HISTORY_MAX = 64,
     APP_MEMORY_MAX = 256,
+    APP_REQUESTS_MAX = 8,
     SETTINGS_MAX = 32,
     UNDO_MAX = 32
 };
@@ -61,6 +63,13 @@ struct confirm {
     void *ctx;
 };
 
+/* A command on its way to a run. */
+struct app_request {
+    struct job_request *sent; /* until it is answered; then NULL, and */
+    long long pending;        /* the run carries it out after its current step */
+    char dir[1024], command[256];
+};
+
 struct app {
     struct tui_options opt;
     struct canvas canvas;
@@ -76,6 +85,11 @@ struct app {
     size_t n_pressed;
     struct prompt prompt;
     struct confirm confirm;
+    struct app_request request[APP_REQUESTS_MAX];
+    int requests;
+    struct {
+        char dir[1024], command[256];
+    } unsure; /* what the question above sends when it is answered with yes */
     int has_help, has_glyph_test;
     struct scroll help_scroll;
     struct app_line line[APP_LINES_MAX];
@@ -88,14 +102,15 @@ struct app {
     size_t memories;
     char state_path[1024]; /* "" when nothing is kept */
     int is_dirty, must_quit, exit_code;
-    char exit_text[128];
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
     struct str extra; /* to be written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     pid_t export_pid;
-    int export_fd;
+    int has_clipboard;      /* the terminal may know OSC 52: plain ones print it */
+    int export_fd;          /* its output, -1 when that is closed */
+    struct str export_said; /* the end of its output */
     struct event last_press;
     double last_press_time, data_time;
 };
@@ -103,8 +118,16 @@ struct app {
 /* app_runs.c */
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
+void app_farewell(const struct app *app, struct str *out); /* nothing when no open run lives */
 int app_has_live(const struct app *app);
-int app_is_model(const char *path); /* a directory with weights and no records */
+/* app_commands.c */
+int app_poll_commands(struct app *app);                              /* 1 when something changed */
+int app_watch_commands(const struct app *app, struct pollfd *w);     /* APP_REQUESTS_MAX at most */
+int app_pending_text(const struct app *app, char *out, size_t size); /* 0: nothing is pending */
+void app_close_commands(struct app *app);
+int app_is_behind(const struct app *app);    /* a run has more to read than the last poll took */
+const char *app_first_view(struct app *app); /* where the current run is best looked at */
+int app_is_model(const char *path);          /* a directory with weights and no records */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);
@@ -133,6 +156,7 @@ void view_setting_set(struct view *v, const struct setting *s, double x);
 int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
+/* Takes the child's output, so that it never waits for a full pipe; says its last line when it has ended. */
 void app_export_reap(struct app *app);
 /* term_dump.c */
 int app_play(struct app *app, struct err *e) DS_CHECK;

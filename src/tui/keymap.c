@@ -176,6 +176,27 @@ static void markdown_table(struct str *out, const char *title, const char *summa
     str_add_char(out, '\n');
 }
 
+static void text_table(struct str *out, const char *title, const char *summary,
+                       const struct key *table)
+{
+    str_addf(out, "%s\n%s%s%s", title, summary ? "  " : "", summary ? summary : "",
+             summary ? "\n" : "");
+    for (const struct key *k = table; k && k->command; k++) {
+        char command[64];
+        snprintf(command, sizeof command, ":%s%s%s", k->command, k->args ? " " : "",
+                 k->args ? k->args : "");
+        str_addf(out, "  %-12s  %-22s  %s\n", k->keys ? k->keys : "", command, k->help);
+    }
+    str_add_char(out, '\n');
+}
+
+void keys_text(struct str *out)
+{
+    text_table(out, "Everywhere", NULL, keys_global);
+    for (size_t i = 0; view_registry[i]; i++)
+        text_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);
+}
+
 void keys_markdown(struct str *out)
 {
     markdown_table(out, "Everywhere", NULL, keys_global);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "tui/term.h"
 
 static int begins(const char *s, const char *with)
@@ -17,14 +18,49 @@ static int is_one_of(const char *s, const char *const *list)
     return 0;
 }
 
-static const char *const plain[] = {"dumb", "vt1", "vt2", "vt5", "unknown", NULL};
+/* Terminals of one byte a cell, without an alternate screen, mouse or clipboard: what is beyond ASCII, or a
+ * private mode they do not know, is shown as rubbish. */
+static const struct {
+    const char *begins;
+    int colours;
+} plain[] = {{"dumb", 0},   {"unknown", 0}, {"network", 0}, {"dialup", 0}, {"ansi", 8},
+             {"pcansi", 8}, {"scoansi", 8}, {"cons25", 8},  {"wy", 0},     {"sun", 0},
+             {"tvi", 0},    {"adm", 0},     {"hp", 0},      {"h19", 0},    {"vt0", 0},
+             {"vt1", 0},    {"vt2", 0},     {"vt3", 0},     {"vt4", 0},    {"vt5", 0}};
+
+static int plain_row(const char *term)
+{
+    for (size_t i = 0; i < DS_LEN(plain); i++)
+        if (begins(term, plain[i].begins))
+            return (int)i;
+    return -1;
+}
+
+int term_is_plain(const char *term)
+{
+    return !term || !*term || plain_row(term) >= 0;
+}
+
+int term_can_draw(const char *term)
+{
+    static const char *const none[] = {"dumb", "unknown", "network", "dialup", NULL};
+    return term && *term && !is_one_of(term, none);
+}
+
+/* terminfo's names for monochrome variants: xterm-mono, ansi-m, linux-m. */
+static int is_mono(const char *term)
+{
+    size_t n = strlen(term);
+    return strstr(term, "-mono") || (n > 2 && strcmp(term + n - 2, "-m") == 0);
+}
+
 static const char *const muxes[] = {"tmux", "screen", NULL};
 static const char *const modern[] = {"xterm-kitty",   "kitty",   "foot",    "alacritty", "ghostty",
                                      "xterm-ghostty", "wezterm", "contour", "rio",       NULL};
 
 static int colours_auto(const char *term, const char *colorterm, const char *no_color)
 {
-    if ((no_color && *no_color) || is_one_of(term, plain))
+    if ((no_color && *no_color) || is_mono(term))
         return 0;
     if (colorterm && (strstr(colorterm, "truecolor") || strstr(colorterm, "24bit")))
         return begins(term, "linux") ? 8 : 1 << 24;
@@ -47,8 +83,9 @@ void term_choose(struct term_choice *c, const char *term, const char *colorterm,
                  : strcmp(want, "truecolor") == 0 ? 1 << 24
                                                   : colours_auto(name, colorterm, no_color);
     c->entry = name;
-    if (is_one_of(name, plain)) {
-        c->colours = 0;
+    int row = plain_row(name);
+    if (row >= 0) {
+        c->colours = c->colours < plain[row].colours ? c->colours : plain[row].colours;
         return;
     }
     if (is_one_of(name, muxes)) {
@@ -67,8 +104,24 @@ enum glyphs glyphs_choose(const char *option, int is_utf8, const char *term)
         return GLYPHS_BRAILLE;
     if (strcmp(want, "shades") == 0)
         return GLYPHS_SHADES;
-    if (strcmp(want, "ascii") == 0 || !is_utf8 || !term || is_one_of(term, plain))
+    if (strcmp(want, "ascii") == 0 || !is_utf8 || !term || plain_row(term) >= 0)
         return GLYPHS_ASCII;
     return begins(term, "linux") ? GLYPHS_SHADES
                                  : GLYPHS_BRAILLE; /* console fonts have no braille */
+}
+
+/* What the fonts of the Linux console lack, and what stands for it there. */
+uint32_t term_console_rune(uint32_t rune)
+{
+    static const struct {
+        uint32_t rune;
+        char ascii;
+    } other[] = {{0x203A, '>'}, {0x2026, '.'},  {0x25CB, 'o'}, {0x25CF, '*'}, {0x25D0, '='},
+                 {0x25C7, '~'}, {0x2713, '+'},  {0x25B4, '^'}, {0x25BE, 'v'}, {0x2504, '-'},
+                 {0x2503, '|'}, {0x2575, '\''}, {0xD7, 'x'},   {0x256D, '+'}, {0x256E, '+'},
+                 {0x256F, '+'}, {0x2570, '+'},  {0x25CC, 'o'}, {0x2424, '/'}};
+    for (size_t i = 0; i < DS_LEN(other); i++)
+        if (other[i].rune == rune)
+            return (uint32_t)(unsigned char)other[i].ascii;
+    return rune;
 }

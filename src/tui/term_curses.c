@@ -19,6 +19,8 @@ struct term {
     FILE *out, *in;
     int colours;
     enum glyphs glyphs;
+    int is_console; /* of Linux: few glyphs in its fonts */
+    int margin;     /* columns that ncurses has and the canvas has not */
     struct canvas sent;
     int must_repaint;
 };
@@ -72,6 +74,12 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
     term_choose(&c, name, getenv("COLORTERM"), o->color, getenv("NO_COLOR"));
     t->colours = c.colours;
     t->glyphs = glyphs_choose(o->glyphs, utf8_locale_is_utf8(), name);
+    t->is_console = name && strncmp(name, "linux", 5) == 0;
+    if (!term_can_draw(name))
+        return err_set(
+            e, DS_EIO,
+            "TERM=%s cannot move the cursor; use --term xterm, or the commands that print",
+            name ? name : "");
     use_env(FALSE);
     t->screen = start(t, c.entry, c.memory);
     if (!t->screen) {
@@ -87,6 +95,7 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
             e, DS_EIO,
             "TERM=%s cannot move the cursor; use --term xterm, or the commands that print",
             name ? name : "");
+    t->margin = tigetflag("am") > 0 && tigetflag("xenl") <= 0;
     if (t->colours && has_colors()) {
         start_color();
         use_default_colors();
@@ -137,6 +146,11 @@ void term_close(struct term *t)
     mem_free(t);
 }
 
+int term_margin(const struct term *t)
+{
+    return t->margin;
+}
+
 void term_look(const struct term *t, struct look *look)
 {
     look->colours = t->colours;
@@ -145,7 +159,7 @@ void term_look(const struct term *t, struct look *look)
 
 void term_resize(struct term *t, int rows, int cols)
 {
-    resizeterm(rows, cols);
+    resizeterm(rows, cols + t->margin);
     t->must_repaint = 1;
 }
 
@@ -277,7 +291,8 @@ static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
 static void put(struct term *t, const struct canvas *c, int y, int x)
 {
     const struct cell *cell = &c->cell[(size_t)y * (size_t)c->cols + (size_t)x];
-    wchar_t text[5] = {(wchar_t)cell->rune, (wchar_t)cell->mark[0], (wchar_t)cell->mark[1],
+    uint32_t rune = t->is_console ? term_console_rune(cell->rune) : cell->rune;
+    wchar_t text[5] = {(wchar_t)rune, (wchar_t)cell->mark[0], (wchar_t)cell->mark[1],
                        (wchar_t)cell->mark[2], 0};
     attr_t a = attributes(t, c, cell);
     int pair = 0;
@@ -345,8 +360,8 @@ int term_render(struct term *t, const struct canvas *c, struct str *out, struct 
 {
     int all = t->must_repaint || t->sent.rows != c->rows || t->sent.cols != c->cols;
     if (all) {
-        if (LINES != c->rows || COLS != c->cols)
-            resizeterm(c->rows, c->cols);
+        if (LINES != c->rows || COLS != c->cols + t->margin)
+            resizeterm(c->rows, c->cols + t->margin);
         if (canvas_resize(&t->sent, c->rows, c->cols) < 0)
             return err_set(e, DS_EMEM, "screen of %d x %d", c->cols, c->rows);
         clearok(curscr, TRUE);

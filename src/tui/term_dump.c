@@ -135,11 +135,13 @@ static int prepare(struct app *app, struct err *e)
     app_select_run(app, 0);
     for (int turns = 0; turns < 10000 && app_poll_runs(app, 0.2); turns++)
         ;
-    app_show(app, app->opt.view ? app->opt.view : app->runs ? "monitor" : "home");
+    app_show(app, app->opt.view ? app->opt.view : app_first_view(app));
     app->pane[0].backs = 0;
     if (model)
         app_open_model(app, model);
     app->say_until = 0;
+    if (app->opt.notice)
+        app_say(app, LOG_WARN, "%s", app->opt.notice);
     app_draw(app);
     return 0;
 }

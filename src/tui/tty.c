@@ -13,11 +13,15 @@
 #include "base/guard.h"
 #include "tui/term.h"
 
+enum { TTY_SIGNALS = 5 };
+
 static struct {
     volatile sig_atomic_t is_raw;
     int fd, pipe[2];
     struct termios saved, raw;
-    volatile sig_atomic_t pending;
+    /* one flag a signal: a handler that interrupts the loop between its read and its clear of one common
+     * word would be lost */
+    volatile sig_atomic_t pending[TTY_SIGNALS];
     int wants_mouse;
 } tty = {.fd = -1, .pipe = {-1, -1}};
 
@@ -27,7 +31,9 @@ static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
 static const char leave_text[] =
     "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
     "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
-static int is_plain; /* dumb and vt100: no private modes beyond what they know */
+/* Without an alternate screen: attributes off, whole screen, the next prompt under what was drawn. */
+static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_text[] = "\x1b[?25h";
+static int is_plain, is_vt, is_ecma48; /* what a plain one understands */
 
 static void write_raw(const char *p, size_t n)
 {
@@ -54,7 +60,11 @@ static void restore(void)
         return;
     tty.is_raw = 0;
     int saved_errno = errno;
-    if (is_plain)
+    if (is_plain && is_vt)
+        write_raw(cursor_text, sizeof cursor_text - 1);
+    if (is_plain && is_ecma48)
+        write_raw(plain_leave_text, sizeof plain_leave_text - 1);
+    else if (is_plain)
         write_raw("\r\n", 2);
     else
         write_raw(leave_text, sizeof leave_text - 1);
@@ -73,15 +83,26 @@ static void enter(void)
         write_raw(mouse_on, sizeof mouse_on - 1);
 }
 
+static const struct {
+    int signo, flag; /* signo 0: all others */
+} signal_flag[TTY_SIGNALS] = {{SIGWINCH, TTY_RESIZE},
+                              {SIGTSTP, TTY_STOP},
+                              {SIGCONT, TTY_CONT},
+                              {SIGCHLD, TTY_CHILD},
+                              {0, TTY_TERM}};
+
+static int signal_slot(int signo)
+{
+    int i = 0;
+    while (i < TTY_SIGNALS - 1 && signal_flag[i].signo != signo)
+        i++;
+    return i;
+}
+
 static void on_signal(int signo)
 {
     int saved_errno = errno;
-    int flag = signo == SIGWINCH  ? TTY_RESIZE
-               : signo == SIGTSTP ? TTY_STOP
-               : signo == SIGCONT ? TTY_CONT
-               : signo == SIGCHLD ? TTY_CHILD
-                                  : TTY_TERM;
-    tty.pending |= flag;
+    tty.pending[signal_slot(signo)] = 1;
     ssize_t ignored = write(tty.pipe[1], "s", 1);
     (void)ignored; /* a full pipe already wakes the loop */
     errno = saved_errno;
@@ -139,11 +160,11 @@ static int open_device(struct err *e)
     return fd;
 }
 
-int tty_open(struct tty *t, int wants_mouse, struct err *e)
+int tty_open(struct tty *t, const char *term, int wants_mouse, struct err *e)
 {
-    const char *term = getenv("TERM");
-    is_plain = term && (strcmp(term, "dumb") == 0 || strncmp(term, "vt1", 3) == 0 ||
-                        strncmp(term, "vt5", 3) == 0);
+    is_plain = term_is_plain(term);
+    is_vt = is_plain && term && strncmp(term, "vt", 2) == 0 && strcmp(term, "vt52") != 0;
+    is_ecma48 = is_vt || (is_plain && term && strstr(term, "ansi") != NULL);
     int fd = open_device(e);
     if (fd < 0)
         return fd;
@@ -196,8 +217,12 @@ int tty_signals(struct tty *t)
     char drain[64];
     while (read(t->signal_fd, drain, sizeof drain) > 0)
         ;
-    int flags = tty.pending;
-    tty.pending = 0;
+    int flags = 0;
+    for (int i = 0; i < TTY_SIGNALS; i++)
+        if (tty.pending[i]) {
+            tty.pending[i] = 0; /* first: what comes from here on is seen the next time */
+            flags |= signal_flag[i].flag;
+        }
     return flags;
 }
 
@@ -210,7 +235,7 @@ void tty_suspend(struct tty *t)
     install(SIGTSTP, on_signal, SA_RESTART);
     tcgetattr(tty.fd, &tty.saved);
     enter();
-    tty.pending &= ~(TTY_CONT | TTY_STOP);
+    tty.pending[signal_slot(SIGCONT)] = tty.pending[signal_slot(SIGTSTP)] = 0;
 }
 
 void tty_size(const struct tty *t, int *rows, int *cols)
@@ -222,6 +247,7 @@ void tty_size(const struct tty *t, int *rows, int *cols)
         *rows = w.ws_row;
         *cols = w.ws_col;
     }
+    *cols -= *cols > t->margin ? t->margin : 0;
     *rows = *rows > CANVAS_ROWS_MAX ? CANVAS_ROWS_MAX : *rows;
     *cols = *cols > CANVAS_COLS_MAX ? CANVAS_COLS_MAX : *cols;
 }

@@ -117,7 +117,11 @@ void app_confirm(struct app *app, const char *question, void (*done)(void *ctx),
 void app_run_command(struct app *app, const char *command);
 /* Runs a command of the table as typed after `:`. */
 void app_command(struct app *app, const char *line);
-void app_copy(struct app *app, const char *text, size_t n); /* OSC 52 */
+/* To the clipboard by OSC 52.  Tabs and newlines are the program's own; all else is made safe as for the
+ * screen, because a paste runs what it holds. */
+void app_copy(struct app *app, const char *text, size_t n);
+/* What such a text takes from data (names, messages): a tab or newline in it becomes visible. */
+void copy_add(struct str *out, const char *data);
 int app_is_readonly(const struct app *app);
 double app_now(const struct app *app); /* wall seconds, fixed when scripted */
 int app_is_scripted(const struct app *app);

@@ -30,42 +30,39 @@ static int fails(void)
     return 1;
 }
 
-/* Calls that the system does not interrupt half-way are only counted when EINTR is given. */
-static int fails_hard(void)
-{
-    int failed = fails();
-    return failed && number != EINTR;
-}
-
 static int f_open(const char *p, int flags, mode_t mode)
 {
     return fails() ? -1 : real->open(p, flags, mode);
 }
+static size_t bytes_read;
+
 static ssize_t f_read(int fd, void *b, size_t n)
 {
-    return fails() ? -1 : real->read(fd, b, n);
+    ssize_t got = fails() ? -1 : real->read(fd, b, n);
+    bytes_read += got > 0 ? (size_t)got : 0;
+    return got;
 }
 static int f_fsync(int fd)
 {
-    return fails_hard() ? -1 : real->fsync(fd);
+    return fails() ? -1 : real->fsync(fd);
 }
 static int f_fdatasync(int fd)
 {
-    return fails_hard() ? -1 : real->fdatasync(fd);
+    return fails() ? -1 : real->fdatasync(fd);
 }
 static int f_rename(const char *a, const char *b)
 {
     if (dies_at > 0 && ++renames == dies_at)
         kill(getpid(), SIGKILL);
-    return fails_hard() ? -1 : real->rename(a, b);
+    return fails() ? -1 : real->rename(a, b);
 }
 static int f_mkdir(const char *p, mode_t mode)
 {
-    return fails_hard() ? -1 : real->mkdir(p, mode);
+    return fails() ? -1 : real->mkdir(p, mode);
 }
 static int f_unlink(const char *p)
 {
-    return fails_hard() ? -1 : real->unlink(p);
+    return fails() ? -1 : real->unlink(p);
 }
 
 static ssize_t f_write(int fd, const void *b, size_t n)
@@ -80,7 +77,7 @@ static ssize_t f_write(int fd, const void *b, size_t n)
 
 static int f_close(int fd)
 {
-    int failed = fails_hard(), e = errno, rc = real->close(fd);
+    int failed = fails(), e = errno, rc = real->close(fd);
     errno = e;
     return failed ? -1 : rc;
 }
@@ -207,7 +204,7 @@ T(checkpoint_survives_short_writes)
     every_call_fails(0, ENOSPC);
 }
 
-T(interrupted_opens_reads_and_writes_are_repeated) /* D5 */
+T(every_interrupted_call_is_repeated) /* D5 */
 {
     char root[512], dir[600];
     struct err e = {0};
@@ -318,6 +315,74 @@ T(the_only_checkpoint_survives_a_kill_between_the_renames)
     }
 }
 
+/* What is behind a save: the same tx clears the others away. */
+static int save_and_prune(const char *root, int64_t step, const char *run_id, struct err *e)
+{
+    struct checkpoint_tx tx;
+    static char bytes[1 << 20];
+    char p[1200];
+    int rc = checkpoint_begin(&tx, root, step, 0, e);
+    if (rc < 0)
+        return rc;
+    snprintf(tx.run_id, sizeof tx.run_id, "%s", run_id);
+    rc = fs_join(p, sizeof p, tx.dir, "model.safetensors", e);
+    if (rc == 0)
+        rc = fs_write_file(p, bytes, sizeof bytes, e);
+    if (rc == 0)
+        rc = checkpoint_commit(&tx, e);
+    checkpoint_abort(&tx);
+    return rc == 0 ? checkpoint_prune_behind(&tx, 2, -1, 0, e) : rc;
+}
+
+T(a_save_reads_each_file_once)
+{
+    char root[512];
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    for (int step = 1; step <= 4; step++) {
+        fail_at(0, 0, 0);
+        bytes_read = 0;
+        t_ok(save_and_prune(root, step, "0123456789abcdef", &e), &e);
+        t_truef(bytes_read >= 1 << 20 && bytes_read < (1 << 20) + 4096, "step %d: %zu bytes", step,
+                bytes_read);
+    }
+    fail_at(-1, 0, 0);
+    char **names;
+    size_t n;
+    t_ok(fs_list(root, &names, &n, &e), &e);
+    t_eq((int)n, 2);
+    fs_list_free(names, n);
+}
+
+T(checkpoints_of_another_run_are_neither_replaced_nor_removed)
+{
+    char root[512], dir[600], id[CHECKPOINT_RUN_ID];
+    struct err e = {0};
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(save_and_prune(root, 1, "aaaa", &e), &e);
+    t_ok(save_and_prune(root, 9, "aaaa", &e), &e);
+    t_fails(save_and_prune(root, 9, "bbbb", &e), &e, DS_EFORMAT, "aaaa");
+    t_true(strstr(e.text, "bbbb") != NULL);
+    for (int step = 2; step <= 5; step++)
+        t_ok(save_and_prune(root, step, "bbbb", &e), &e);
+    static const struct {
+        int step;
+        const char *id; /* NULL = pruned */
+    } want[] = {{1, "aaaa"}, {2, NULL}, {3, NULL}, {4, "bbbb"}, {5, "bbbb"}, {9, "aaaa"}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        snprintf(dir, sizeof dir, "%s/step-%08d", root, want[i].step);
+        t_truef(fs_exists(dir) == (want[i].id != NULL), "step %d", want[i].step);
+        if (want[i].id) {
+            t_ok(checkpoint_run_id(dir, id, &e), &e);
+            t_str(id, want[i].id);
+        }
+    }
+    t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id belongs to any run */
+    snprintf(dir, sizeof dir, "%s/step-00000006", root);
+    t_ok(checkpoint_check_run(dir, "bbbb", &e), &e);
+}
+
 T(a_manifest_cannot_point_outside)
 {
     char dir[600], p[700];
@@ -351,9 +416,16 @@ T(prune_keeps_newest_best_and_every_mth_and_clears_the_dead) /* D9 */
     snprintf(root, sizeof root, "%s/c", t_tmpdir());
     for (int i = 1; i <= 9; i++)
         t_ok(write_checkpoint(root, i, (float)i, &e), &e);
-    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-999999999-abc", root); /* pids end below this */
+    char owner[FS_OWNER_MAX], tag[9];
+    fs_owner(owner);
+    snprintf(tag, sizeof tag, "%.8s", owner);
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s-999999999-5-0", root, tag); /* pids end below this */
     t_ok(fs_mkdirs(dir, &e), &e);
-    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-1-abc", root);
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s-%d-5-0", root, tag, getpid()); /* an id used again */
+    t_ok(fs_mkdirs(dir, &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-00000001-999999999-5-0", root); /* of another host */
+    t_ok(fs_mkdirs(dir, &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s", root, owner);
     t_ok(fs_mkdirs(dir, &e), &e);
     snprintf(dir, sizeof dir, "%s/step-notes", root);
     t_ok(fs_mkdirs(dir, &e), &e);
@@ -364,8 +436,12 @@ T(prune_keeps_newest_best_and_every_mth_and_clears_the_dead) /* D9 */
     for (size_t i = 0; i < n; i++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s ", names[i]);
     fs_list_free(names, n);
-    t_str(all, "step-00000003 step-00000005 step-00000008 step-00000009 step-00000099.tmp-1-abc "
-               "step-notes ");
+    char want[600];
+    snprintf(want, sizeof want,
+             "step-00000003 step-00000005 step-00000008 step-00000009 "
+             "step-00000099.tmp-00000001-999999999-5-0 step-00000099.tmp-%s step-notes ",
+             owner);
+    t_str(all, want);
 }
 
 T_SECONDS(kill_9_leaves_a_whole_checkpoint, 60) /* D6 */

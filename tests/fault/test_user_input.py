@@ -1,12 +1,15 @@
 """Whatever a user may type or point at: a result, or one line that says what is wrong.  No crash, no hang, no raw control
 bytes, an honest exit status, and no file that was there before is harmed.  DEPTHSCOPE names the program."""
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get("DEPTHSCOPE", "")
 SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=6 train.seq=32 train.batch=2 "
@@ -132,9 +135,24 @@ def text_of_any_bytes_is_taken():
     accepted("generate", "tiny", "--file", "hostile.txt", "max_tokens=2", "time_rounds=0", "--json")
     accepted("trace", "tiny", "--file", "hostile.txt", "--json")
     refused("empty", "trace", "tiny", "--text", "", "--json", code=2)
-    refused("Is a directory", "generate", "tiny", "--file", "bad/dir")
-    refused("larger than", "generate", "tiny", "--file", "/dev/zero")
+    refused("is a directory", "generate", "tiny", "--file", "bad/dir")
+    refused("is a device", "generate", "tiny", "--file", "/dev/zero")
     accepted("generate", "tiny", "--prompt", "", "max_tokens=0", "time_rounds=0")
+
+
+@test
+def json_hides_nothing_from_a_terminal():
+    hidden = "a\u202eb\u2066c\u200bd\u200de\ufeff\u2060f\U000e0041\U000e007fg\ufe0fh\u2028i\u061cj\u00adk"
+    for words in (("tokenize", "tiny", "--json", "--text", hidden), ("trace", "tiny", "--json", "--text", hidden),
+                  ("generate", "tiny", "--json", "--prompt", hidden, "max_tokens=2", "time_rounds=0"),
+                  ("inspect", os.path.join(ROOT, "tests/screens/hostile.mp"), "--json")):
+        out = accepted(*words).decode()
+        assert not [c for c in out if unicodedata.category(c) in ("Cf", "Zl", "Zp") or (c < " " and c != "\n") or
+                    0x7f <= ord(c) < 0xa0 or 0xfe00 <= ord(c) <= 0xfe0f], out
+        for line in out.splitlines():
+            json.loads(line)
+    status, out, said = run("generate", "no" + hidden, "--prompt", "a")
+    assert status == 1 and not [c for c in said if unicodedata.category(c) in ("Cf", "Zl", "Zp")], said
 
 
 @test

@@ -1,5 +1,6 @@
 /* "GGUF" begins a file of that kind with a vocabulary; "V" vocab.json, merges.txt and
- * tokenizer_config.json with a NUL between.  Else the first byte modulo 8: 2, 4, 6 are a
+ * tokenizer_config.json with a NUL between; "J" and "M" tokenizer.json and tokenizer.model with
+ * tokenizer_config.json, added_tokens.json and special_tokens_map.json.  Else the first byte modulo 8: 2, 4, 6 are a
  * SentencePiece model, a llama2.c tokenizer, a tiktoken file from outside, other even ones a
  * tokenizer.json, then text through it; odd: training on the first half, then the second half there
  * and back. */
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
@@ -100,30 +102,38 @@ static void from_gguf(const char *s, size_t n)
     remove(path);
 }
 
-static void from_dir(const char *s, size_t n)
+enum { DIR_FILES = 4 };
+static void from_dir(const char *const *names, const char *s, size_t n)
 {
-    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
     char dir[] = "/tmp/fuzz-vocab-XXXXXX", path[64];
     struct tokenizer *t = NULL;
     struct err e;
     if (!mkdtemp(dir))
         abort();
-    for (int i = 0; i < 3; i++) {
-        const char *end = i < 2 ? memchr(s, 0, n) : NULL;
+    for (int i = 0; i < DIR_FILES && names[i]; i++) {
+        const char *end = i + 1 < DIR_FILES && names[i + 1] ? memchr(s, 0, n) : NULL;
         size_t len = end ? (size_t)(end - s) : n;
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        put(path, s, len);
+        if (len > 0) /* else it is missing */
+            put(path, s, len);
         s += len + (end != NULL);
         n -= len + (end != NULL);
     }
     if (tokenizer_load(&t, dir, &e) >= 0)
         through(t);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < DIR_FILES && names[i]; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         remove(path);
     }
     rmdir(dir);
 }
+
+static const char *const vocab_files[] = {"vocab.json", "merges.txt", "tokenizer_config.json",
+                                          NULL};
+static const char *const json_files[] = {"tokenizer.json", "tokenizer_config.json",
+                                         "added_tokens.json", "special_tokens_map.json"};
+static const char *const model_files[] = {"tokenizer.model", "tokenizer_config.json",
+                                          "added_tokens.json", "special_tokens_map.json"};
 
 static void from_text(const char *s, size_t n)
 {
@@ -138,14 +148,27 @@ static void from_text(const char *s, size_t n)
 static parse_fn *const parsers[] = {tokenizer_load_json, tokenizer_parse_spm,
                                     tokenizer_parse_llama2c, tokenizer_parse_tiktoken};
 
+/* What small vocabularies lack is warned of thousands of times. */
+static void hush(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    (void)text;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    log_to(hush, NULL);
     if (size == 0)
         return 0;
     if (size >= 4 && memcmp(data, "GGUF", 4) == 0)
         from_gguf((const char *)data, size);
     else if (data[0] == 'V')
-        from_dir((const char *)data + 1, size - 1);
+        from_dir(vocab_files, (const char *)data + 1, size - 1);
+    else if (data[0] == 'J')
+        from_dir(json_files, (const char *)data + 1, size - 1);
+    else if (data[0] == 'M')
+        from_dir(model_files, (const char *)data + 1, size - 1);
     else if (data[0] % 2)
         from_text((const char *)data + 1, size - 1);
     else

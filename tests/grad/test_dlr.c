@@ -1,5 +1,5 @@
-/* dlr's gradients in double: the soft path against central differences at every level and price, the straight-through
- * factor and the score-function estimator against their formulas by hand. */
+/* dlr's gradients in double: the soft path against central differences at every level and penalty,
+ * the straight-through factor and the score-function estimator against their formulas by hand. */
 #include "base/rng.h"
 #include "kit_grad.h"
 #include "routing/route.h"
@@ -40,7 +40,7 @@ static struct param *named(const struct model *m, const char *name)
     return &m->params.p[i];
 }
 
-/* What the router reads is replayed, or follows the weights where it is attached. */
+/* The router's input is replayed or, when attached, follows the weights. */
 static void check_soft(const char *options, int is_attached)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -67,7 +67,7 @@ T(soft_gates_have_the_right_gradients_at_every_level)
     check_soft("dlr.level=prompt dlr.prompt=2", 0);
 }
 
-T(every_price_has_the_right_gradients)
+T(every_penalty_has_the_right_gradients)
 {
     check_soft("dlr.depth_weights=linear dlr.mu=0", 0);
     check_soft("dlr.lambda=0 dlr.target_skip=0.9", 0);
@@ -81,7 +81,7 @@ T(attached_states_have_the_right_gradients_at_every_level)
     check_soft("dlr.attach=true dlr.level=prompt dlr.prompt=3", 1);
 }
 
-/* ---- straight-through -------------------------------------------------------------------------- */
+/* ---- straight-through ------------------------------------------------------------------------ */
 
 static int cell_metric(const struct model *m, const char *name)
 {
@@ -109,7 +109,7 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* d loss / d gate of place k of layer l, by the states that backward left */
+/* d loss / d gate of place k of layer l, computed from the states that backward left */
 static double gate_grad(const struct model *m, int l, int k)
 {
     size_t C = (size_t)m->config.dim;
@@ -129,7 +129,8 @@ static double skipped(const struct model *m)
     return 1 - run;
 }
 
-/* Hard gates are those of logit + noise > 0; the last bias collects (dgate + price / R) y (1 - y) / tau. */
+/* Hard gates are those of logit + noise > 0; the last bias gets (dgate + penalty / R) y (1 - y) /
+ * tau. */
 T(hard_gates_have_the_straight_through_gradient)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -183,7 +184,7 @@ T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
 }
 
 /* Detached: the weights of the base have the same gradients whether or not the router learns. */
-T(a_detached_router_sends_nothing_into_the_states)
+T(a_detached_router_has_no_gradient_into_the_states)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     real *grad[3];
@@ -204,9 +205,10 @@ T(a_detached_router_sends_nothing_into_the_states)
         free(grad[k]);
 }
 
-/* ---- score function ---------------------------------------------------------------------------- */
+/* ---- score function -------------------------------------------------------------------------- */
 
-/* reward = - (nll + sum_l price_l hard_l); d logit = - (reward - baseline) / n (hard - sigmoid(logit)). */
+/* reward = - (nll + sum_l price_l hard_l); d logit = - (reward - baseline) / n (hard -
+ * sigmoid(logit)). */
 static void check_reinforce(struct model *m, struct pass *pass, double baseline, int has_baseline)
 {
     double reward[B * T], mean = 0, n = 0;
@@ -232,7 +234,7 @@ static void check_reinforce(struct model *m, struct pass *pass, double baseline,
     }
 }
 
-T(the_score_function_estimator_is_its_formula)
+T(the_score_function_estimator_matches_its_formula)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("dlr.estimator=reinforce dlr.ema=0.5");

@@ -1,6 +1,6 @@
-/* dtf against central differences, in double.  Gates are smooth, so whole models are checked as they are: every gate soft, by
- * rank away from ties, and with D replayed.  What is held in the loss (the moving average, a prior's target) is checked on
- * the parts that make it. */
+/* dtf against central differences, in double.  Gates are smooth, so whole models are checked as
+ * they are: with every gate soft, by rank away from ties, and with D replayed.  What the loss
+ * detaches (the moving average, a prior's target) is checked on its own functions. */
 #include "kit.h"
 #include "routing/change.h"
 #include "routing/surprise.h"
@@ -9,7 +9,7 @@ enum { B = 2, T = 8, V = 11, L = 5, SAMPLES = 20 };
 
 static struct kit_batch batch;
 
-/* ---- differences ------------------------------------------------------------------------------- */
+/* ---- differences ----------------------------------------------------------------------------- */
 
 struct checked {
     double (*value)(void *ctx);
@@ -35,11 +35,12 @@ static double slope(const struct checked *f, real *x, const real *direction, siz
 static void check_close(const char *what, const char *name, double num, double den)
 {
     double rel =
-        sqrt(num) / fmax(sqrt(den), 3e-4); /* below that the difference's own error shows */
+        sqrt(num) / fmax(sqrt(den), 3e-4); /* below that the error of the difference dominates */
     t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
 }
 
-/* Some elements one by one, then the whole tensor along one direction.  Returns the size of what was compared. */
+/* Some elements one by one, then the whole tensor along one direction.  Returns the norm of the
+ * compared gradient. */
 static double check_tensor(const char *what, const char *name, const struct checked *f, real *x,
                            const real *grad, size_t n, uint32_t salt)
 {
@@ -66,7 +67,7 @@ static double check_tensor(const char *what, const char *name, const struct chec
     return sqrt(den);
 }
 
-/* ---- whole models ------------------------------------------------------------------------------ */
+/* ---- whole models ---------------------------------------------------------------------------- */
 
 struct whole {
     struct model *m;
@@ -83,7 +84,7 @@ static double objective(void *ctx)
     return loss + x.aux;
 }
 
-/* A moving average of no weight: it is held in the backward, but moves with the states. */
+/* Switches the moving average off: backward detaches it, but differences would move it. */
 #define NO_AVERAGE "dtf.m_cu=1e-9 dtf.learn_m_cu=false "
 
 static struct model *small_at(const char *more, uint64_t seed)
@@ -129,7 +130,8 @@ static struct whole prepared(const char *options, uint64_t seed)
     return w;
 }
 
-/* Every row runs, its increment times its G: scalars, networks, norms and, through D, both blocks. */
+/* Every row runs, its increment multiplied by its G: scalars, networks, norms and, through D, both
+ * blocks. */
 static void check_soft(const char *options)
 {
     struct whole w = prepared(options, 9);
@@ -148,7 +150,7 @@ T(soft_gates_have_the_right_gradients_down_to_the_blocks_and_networks)
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.g_weight=0.3");
 }
 
-/* The smallest distance between the score of a row that rank chose and of one of its document that it did not. */
+/* The smallest margin within a document between a selected and a rejected score. */
 static double margin(const struct model *m)
 {
     const real *score = NULL, *topk = NULL;
@@ -169,7 +171,7 @@ static double margin(const struct model *m)
     return least;
 }
 
-/* By rank: the rows that run do not change within the differences in a model whose scores keep apart. */
+/* By rank: in a model with clear margins the executed rows do not change within the differences. */
 static void check_ranked(const char *options)
 {
     for (uint64_t seed = 9; seed < 60; seed++) {
@@ -187,14 +189,15 @@ static void check_ranked(const char *options)
     t_truef(0, "%s: every model has a tie", options);
 }
 
-T(ranked_gates_have_the_right_gradients_through_the_rows_that_run)
+T(ranked_gates_have_the_right_gradients_through_executed_rows)
 {
     check_ranked(NO_AVERAGE "dtf.prior_weight=0");
     check_ranked(NO_AVERAGE "dtf.prior_weight=0 dtf.prior=transition dtf.kv=all");
     check_ranked(NO_AVERAGE "dtf.prior_weight=0 dtf.score=ce");
 }
 
-/* D replayed and held: what remains is the gate's own scalars, the average's factor with them, and the blocks. */
+/* D is replayed, which leaves the gate's scalars, with the factor on the average, and the
+ * blocks. */
 static void check_held(const char *options)
 {
     struct whole w = prepared(options, 9);
@@ -207,14 +210,14 @@ static void check_held(const char *options)
     model_free(w.m);
 }
 
-T(detached_gates_have_the_right_gradients_with_d_held)
+T(detached_gates_have_the_right_gradients_with_d_replayed)
 {
     check_held("dtf.detach=true dtf.prior_weight=0");
     check_held("dtf.detach=true dtf.prior_weight=0 dtf.pad=replicate dtf.ma_window=100");
     check_held("dtf.detach=true dtf.prior_weight=0 dtf.normalise=true dtf.prior=transition");
 }
 
-/* Behind the last network nothing is held, so its share of both losses is a plain derivative. */
+/* After the last network nothing is detached, so its part of both losses is a plain derivative. */
 T(a_network_learns_from_its_own_loss_and_through_the_gate)
 {
     static const char *const options[] = {
@@ -248,7 +251,7 @@ T(detached_networks_learn_from_their_own_loss_alone)
     model_free(w.m);
 }
 
-/* ---- how far a block moved a token, alone ------------------------------------------------------ */
+/* ---- how far a block moved a token, alone ---------------------------------------------------- */
 
 enum { C = 6, D = 4, R = B * T };
 
@@ -343,8 +346,8 @@ T(both_distances_have_the_right_gradients)
     }
 }
 
-/* With post held the loss is a function of orig and the network; post itself gets nothing. */
-T(the_prior_loss_reaches_network_and_input_and_never_its_target)
+/* With post detached the loss is a function of orig and the network; post gets no gradient. */
+T(the_prior_loss_has_gradients_for_network_and_input_but_not_its_target)
 {
     const struct checked f = {of_parts, &parts};
     parts_new(0);
@@ -357,7 +360,7 @@ T(the_prior_loss_reaches_network_and_input_and_never_its_target)
     parts_free();
 }
 
-T(a_held_input_gets_nothing_of_the_loss_and_the_network_all_of_it)
+T(a_detached_input_has_no_gradient_and_the_network_has_all_of_it)
 {
     const struct checked f = {of_parts, &parts};
     for (int by_last = 0; by_last < 2; by_last++) {
@@ -376,8 +379,8 @@ T(a_held_input_gets_nothing_of_the_loss_and_the_network_all_of_it)
     }
 }
 
-/* dx is held: what the same weights on D_ch give, less what goes to dx, is left at the row before. */
-T(the_transition_loss_reaches_network_and_last_token_and_never_its_target)
+/* dx is detached: the gradient of D_ch minus its part through dx remains at the previous row. */
+T(the_transition_loss_has_gradients_for_network_and_previous_token_but_not_its_target)
 {
     static real dorig[R * C], dpost[R * C];
     const struct checked f = {of_parts, &parts};
@@ -401,7 +404,7 @@ T(the_transition_loss_reaches_network_and_last_token_and_never_its_target)
     parts_free();
 }
 
-/* ---- one token's surprise ---------------------------------------------------------------------- */
+/* ---- one token's surprise -------------------------------------------------------------------- */
 
 struct one {
     struct surprise_scalars x;
@@ -425,7 +428,7 @@ static double g_of(void *ctx)
     return surprise_of(&x, o->v[4], o->v[5], 0.6).g;
 }
 
-/* The average is not among the variables: it is held. */
+/* The average is not a variable, as it is detached. */
 T(surprise_has_the_right_gradients_of_scalars_and_distances)
 {
     for (int kind = SURPRISE_BOTH; kind <= SURPRISE_CU; kind++) {

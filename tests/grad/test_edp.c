@@ -1,5 +1,6 @@
-/* edp's soft path against central differences, in double: thresholds, score weights, step codes and all weights of the
- * model, under every penalty and budget; then the straight-through rule itself. */
+/* edp's soft path against central differences, in double: thresholds, score weights, step codes and
+ * all weights of the model, under every penalty and budget; then the straight-through rule
+ * itself. */
 #include "base/mem.h"
 #include "kit_grad.h"
 #include "routing/route.h"
@@ -9,7 +10,7 @@ enum { B = 2, T = 8, V = 11, SAMPLES = 20 };
 static struct kit_batch batch;
 static real entropy[B * T];
 
-/* Loss and penalties.  The predictive entropy is a constant to the gradient, so it is one here too. */
+/* Loss and penalties.  The predictive entropy is detached, so it is constant here too. */
 static double objective(struct model *m, struct pass *pass)
 {
     struct losses x = {.entropy = entropy, .R = B * T, .L = (int)m->config.layers};
@@ -152,8 +153,8 @@ static double margin(const struct model *m)
     return least;
 }
 
-/* The signals move with the states that made them; no hard decision may flip within the differences, so a model is
- * sought whose scores keep away from their thresholds. */
+/* The signals move with the states behind them and no hard decision may flip within the
+ * differences, so this searches for a model with clear margins between scores and thresholds. */
 static void check_attached(const char *options)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -184,7 +185,8 @@ T(attached_signals_have_the_right_gradients)
         "edp.attach=true edp.signal=vector edp.step_code=off edp.kv=plan edp.threshold=fixed");
 }
 
-/* What trains the rest when gates are hard: the plan is replayed, so differences see the same function. */
+/* The gradients of all other weights with hard gates: the plan is replayed, so differences see the
+ * same function. */
 static void check_hard(const char *options)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -194,7 +196,7 @@ static void check_hard(const char *options)
     m->route.frozen = 1;
     kit_step(m, &batch.b, &pass);
     memcpy(entropy, m->entropy_rel, sizeof entropy);
-    /* the gate's own parameters have a surrogate for a gradient, which is no derivative of this */
+    /* the gate's own parameters have a surrogate gradient, which is not this derivative */
     for (int i = 0; i < m->params.n; i++)
         if (m->params.p[i].group == PARAM_ROUTER)
             m->params.p[i].train = 0;
@@ -202,7 +204,7 @@ static void check_hard(const char *options)
     model_free(m);
 }
 
-T(hard_gates_leave_the_other_weights_their_true_gradients)
+T(other_weights_have_their_true_gradients_with_hard_gates)
 {
     check_hard("");
     check_hard("edp.kv=plan edp.step_code=every");
@@ -210,7 +212,7 @@ T(hard_gates_leave_the_other_weights_their_true_gradients)
     check_hard("edp.train=sparse edp.probe_rate=0.5");
 }
 
-/* ---- straight-through -------------------------------------------------------------------------- */
+/* ---- straight-through ------------------------------------------------------------------------ */
 
 static int find(const struct model *m, const char *name)
 {
@@ -219,7 +221,8 @@ static int find(const struct model *m, const char *name)
     return i;
 }
 
-/* Backward of the gates reads what was saved, not whether the forward was hard: same saves, same bits. */
+/* Backward of the gates reads what was saved, not whether the forward was hard: same saved state,
+ * same bits. */
 T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -255,8 +258,8 @@ T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
     model_free(m);
 }
 
-/* The same through the whole model: hard gates of exactly 0 and 1 written over soft ones. */
-T(a_replayed_hard_plan_has_the_same_backward_whatever_pass_is_named)
+/* The same through the whole model: hard gates of exactly 0 and 1 replace soft ones. */
+T(a_replayed_hard_plan_has_the_same_backward_in_every_kind_of_pass)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("edp.budget=off");
@@ -275,8 +278,8 @@ T(a_replayed_hard_plan_has_the_same_backward_whatever_pass_is_named)
     model_free(m);
 }
 
-/* dgate at tau is - sum dgate weight p (1 - p) / T, by hand, probes counted 1/rate times. */
-T(probes_count_one_over_their_rate)
+/* dgate at tau is - sum dgate weight p (1 - p) / T, computed here, probes weighted by 1/rate. */
+T(probes_are_weighted_by_one_over_their_rate)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m =
@@ -284,7 +287,7 @@ T(probes_count_one_over_their_rate)
     warm(m);
     pass.record = 1;
     kit_step(m, &batch.b, &pass);
-    int score = cell_metric(m, "score"), bar = cell_metric(m, "threshold"), probes = 0;
+    int score = cell_metric(m, "score"), threshold = cell_metric(m, "threshold"), probes = 0;
     const struct param *tau = &m->params.p[find(m, "edp.threshold")];
     double total = 0;
     for (int l = 5; l >= 0; l--) {
@@ -301,7 +304,7 @@ T(probes_count_one_over_their_rate)
             t_near(p->weight[k], p->gate[k] == 0 ? 2 : p->weight[k] == 0 ? 0 : 1, 0);
             if (p->weight[k] == 0)
                 continue;
-            double z = (m->route.cell[score][cell] - m->route.cell[bar][cell]) / 0.7,
+            double z = (m->route.cell[score][cell] - m->route.cell[threshold][cell]) / 0.7,
                    g = 1 / (1 + exp(-z));
             want -= p->weight[k] * dot * g * (1 - g) / 0.7;
         }

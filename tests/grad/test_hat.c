@@ -1,5 +1,5 @@
-/* hat's soft path against central differences, in double: routers, exit gates, temperatures and all weights of the model,
- * under every price; then the straight-through rule. */
+/* hat's soft path against central differences, in double: routers, exit gates, temperatures and all
+ * weights of the model, under every penalty; then the straight-through rule. */
 #include "kit_grad.h"
 #include "routing/exits.h"
 
@@ -24,7 +24,7 @@ static double size_of(const real *x, size_t n)
     return sum;
 }
 
-/* Every parameter of the method has a gradient, and it is the right one. */
+/* Every parameter of the method has a gradient, and the right one. */
 static void check_params(const char *what, struct model *m, struct pass *pass)
 {
     for (int i = 0; i < m->params.n; i++) {
@@ -58,7 +58,7 @@ static struct model *small(const char *more, int keep)
     return m;
 }
 
-/* Soft gates; the states of the first pass are read again. */
+/* Soft gates; the router inputs of the first pass are replayed. */
 static void check_soft(const char *options, int keep)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -79,7 +79,7 @@ T(soft_gates_have_the_right_gradients)
     check_soft("hat.exited=attention_only hat.train=selected", 0);
 }
 
-T(every_price_of_leaving_has_the_right_gradients)
+T(every_exit_penalty_has_the_right_gradients)
 {
     check_soft("hat.exit_loss=0 hat.exit_depth=0.8", 1);
     check_soft("hat.exit_early=0.7 hat.exit_early_ids=6", 1);
@@ -88,13 +88,13 @@ T(every_price_of_leaving_has_the_right_gradients)
     check_soft("hat.exit_monotone=0.9", 1);
 }
 
-T(passed_by_layers_have_the_right_gradients)
+T(dropped_layers_have_the_right_gradients)
 {
     check_soft("hat.layer_dropout=0.9", 1);
     check_soft("hat.layer_dropout=0.7", 0);
 }
 
-/* Nothing is frozen: the states that the gates read move too. */
+/* Nothing is frozen: the states that the gates read change too. */
 T(attached_gates_have_the_right_gradients)
 {
     static const char *const options[] = {"hat.attach=true hat.exited=freeze",
@@ -110,7 +110,8 @@ T(attached_gates_have_the_right_gradients)
     }
 }
 
-/* What trains the rest when gates are hard: the plan is replayed, so differences see the same function. */
+/* The gradients of all other weights with hard gates: the plan is replayed, so differences see the
+ * same function. */
 static void check_hard(const char *options)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -125,7 +126,7 @@ static void check_hard(const char *options)
     model_free(m);
 }
 
-T(hard_gates_leave_the_other_weights_their_true_gradients)
+T(other_weights_have_their_true_gradients_with_hard_gates)
 {
     check_hard("hat.train=masked");
     check_hard("hat.train=selected");
@@ -134,7 +135,7 @@ T(hard_gates_leave_the_other_weights_their_true_gradients)
     check_hard("hat.layer_dropout=0.8");
 }
 
-/* ---- straight-through -------------------------------------------------------------------------- */
+/* ---- straight-through ------------------------------------------------------------------------ */
 
 static struct param *param(struct model *m, const char *name)
 {
@@ -159,7 +160,8 @@ static void method_backward(struct model *m, double salt)
         }
 }
 
-/* Backward of the gates reads what was saved, not whether the forward was hard: same saves, same bits. */
+/* Backward of the gates reads what was saved, not whether the forward was hard: same saved state,
+ * same bits. */
 T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
 {
     static const char *const name[] = {"hat.router.weight", "hat.exit.1.0.weight",
@@ -188,8 +190,9 @@ T(hard_and_soft_backward_agree_bit_for_bit_on_the_same_saved_state)
     model_free(m);
 }
 
-/* By hand, prices off: d bias of router l = sum A dgate p (1 - p); d of the exit logits from the product of survivals. */
-T(the_gradient_of_a_hard_pass_is_the_formula)
+/* Against formulas, with penalties off: d bias of router l = sum A dgate p (1 - p); d of the exit
+ * logits from the product of survivals. */
+T(the_gradient_of_a_hard_pass_matches_the_formula)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("hat.capacity_loss=0 hat.z_loss=0 hat.entropy_bonus=0 hat.exit_loss=0 "
@@ -205,7 +208,7 @@ T(the_gradient_of_a_hard_pass_is_the_formula)
     for (size_t k = 0; k < m->route.ops->n_metrics; k++)
         if (strcmp(m->route.ops->metrics[k].name, "score") == 0)
             score = m->route.cell[k];
-    /* the exits are the first thing in the method's state */
+    /* the exit gates are the first member of the method's state */
     const struct exits *x = m->route.state;
     for (int i = 0; i < R; i++) {
         double A = 1, dA = 0, before[2], value[2];
@@ -247,8 +250,8 @@ T(the_gradient_of_a_hard_pass_is_the_formula)
     model_free(m);
 }
 
-/* Every parameter that a phase trains has a gradient in a hard pass, and the others are held. */
-T(each_phase_trains_its_parameters_and_holds_the_others)
+/* Every parameter that a phase trains has a gradient in a hard pass, and the others are frozen. */
+T(each_phase_trains_its_parameters_and_freezes_the_others)
 {
     static const struct {
         const char *options;

@@ -38,7 +38,7 @@ static void draw(real *x, int n, uint64_t salt, double scale)
         x[i] = (real)(scale * rng_normal(&r));
 }
 
-T(the_op_is_the_scaled_divergence_and_its_gradient)
+T(distillation_is_the_scaled_divergence_and_its_gradient)
 {
     static const double at[] = {0.5, 1, 2, 7};
     for (int k = 0; k < 4; k++) {
@@ -88,7 +88,7 @@ static struct model *make(const char *more, uint64_t seed, int train)
 static void check(const char *more, struct model *by, double alpha, double t)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
-    /* the teacher stands still: its head is the student's own, which must not move then */
+    /* the teacher is constant, and its head is the student's, which must not move either */
     struct model *m = make(more, 7, by ? MODEL_TRAIN : MODEL_TRAIN_OWN);
     struct err e = {0};
     kit_fill(&batch, B, T, V, 1);
@@ -105,7 +105,7 @@ static void check(const char *more, struct model *by, double alpha, double t)
     model_free(m);
 }
 
-T(a_taught_model_has_the_gradients_of_the_whole_loss)
+T(a_distilled_model_has_the_gradients_of_the_whole_loss)
 {
     struct model *by = make("model.dim=4", 4, MODEL_USE);
     check("model.dim=8", by, 0.3, 2);
@@ -114,7 +114,7 @@ T(a_taught_model_has_the_gradients_of_the_whole_loss)
     model_free(by);
 }
 
-T(a_model_that_teaches_itself_without_adapters_has_the_gradients_of_a_fixed_teacher)
+T(self_distillation_without_adapters_has_the_gradients_of_a_fixed_teacher)
 {
     check("model.dim=8 model.lora_r=3 model.tied=false model.lora_targets=q,v,down", NULL, 0.3, 2);
 }

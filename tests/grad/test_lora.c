@@ -1,4 +1,4 @@
-/* Adapters in double: their gradients, those that pass through them, and what they leave alone. */
+/* Adapters in double: their gradients, gradients through them, and frozen weights. */
 #include "kit_grad.h"
 
 enum { B = 2, T = 7, V = 11, SAMPLES = 12 };
@@ -11,7 +11,7 @@ static double loss_of(struct model *m, struct pass *pass)
     return model_loss(m, 0, 0);
 }
 
-/* Adapters leave their symmetric start: B is zero at first. */
+/* Gives the adapters values, as B starts at zero. */
 static struct model *small(const char *more, int train, int keep)
 {
     char text[512];
@@ -51,13 +51,13 @@ T(adapters_over_a_frozen_base_have_the_same_gradients)
     check("model.lora_targets=down", MODEL_TRAIN_OWN, 0);
 }
 
-T(dropped_inputs_are_dropped_alike_in_forward_and_backward)
+T(dropout_uses_the_same_mask_in_forward_and_backward)
 {
     check("model.lora_targets=q,k,v,o,gate,up,down model.lora_dropout=0.4", MODEL_TRAIN, 0);
     check("model.lora_targets=q,down model.lora_dropout=0.4", MODEL_TRAIN_OWN, 1);
 }
 
-/* Plans with rows left out: queries are gathered from the rows that are keys. */
+/* Plans with skipped rows: queries are gathered from the rows that are keys. */
 static void check_rows(enum kv_policy kv, const char *more)
 {
     struct pass pass = kit_pass(PASS_TRAIN);

@@ -1,6 +1,6 @@
-/* Every registered method's gradient, in double: gates take their soft value, the rows of the plan are held, and what the
- * method reads is replayed or, where it is attached, follows the weights.  Then loss and penalties are smooth, and every
- * trained weight, the method's own among them, must have the derivative that backward gives it. */
+/* Every registered method's gradient, in double: gates take their soft value, the rows of the plan
+ * are fixed, and the method's input is replayed or, when attached, follows the weights.  Then loss
+ * and penalties are smooth, and every trained weight must have its true derivative. */
 #include "kit_grad.h"
 #include "routing/route.h"
 
@@ -9,7 +9,7 @@ enum { B = 2, T = 9, V = 11, L = 6, SAMPLES = 4 };
 static struct kit_batch batch;
 static real entropy[B * T], nll[B * T];
 
-/* The predictive entropy and a reward are constants to the gradient, so they are here too. */
+/* The predictive entropy and a reward are detached, so they are constant here too. */
 static double objective(struct model *m, struct pass *pass)
 {
     struct losses x = {.entropy = entropy, .nll = nll, .target = batch.target, .R = B * T, .L = L};
@@ -20,7 +20,8 @@ static double objective(struct model *m, struct pass *pass)
     return loss + x.aux;
 }
 
-/* A replay holds what gradients stop at; what is not held there, but would be by these defaults, has its own test. */
+/* A replay fixes what gradients are detached from; these options switch off what it does not, which
+ * has its own tests. */
 static const char *held_by(const char *name)
 {
     return strcmp(name, "dtf") == 0 ? "dtf.detach=true dtf.prior_weight=0 dtf.prior_weight_final=0"
@@ -39,7 +40,7 @@ static struct model *warmed(const char *name)
     kit_documents(&batch);
     struct model *m = kit_model(text, 7, B * T, 1, 1);
     kit_shake(m, 0.2, 9);
-    kit_step(m, &batch.b, &pass); /* and its update, so that running statistics exist */
+    kit_step(m, &batch.b, &pass); /* with its update, so that running statistics exist */
     if (m->route.ops->update)
         m->route.ops->update(&m->route);
     return m;
@@ -79,7 +80,8 @@ T(soft_gates_have_the_right_gradients_in_every_method)
     }
 }
 
-/* With the plan held and gates as they are (hard ones hard), weights of the base have the derivative of just that. */
+/* With the plan and its gates fixed (hard ones hard), base weights have the derivative of that
+ * function. */
 T(a_frozen_plan_has_the_right_gradients_in_every_method)
 {
     for (const struct route_ops *const *o = route_all(); *o; o++) {
@@ -88,7 +90,7 @@ T(a_frozen_plan_has_the_right_gradients_in_every_method)
         struct model *m = warmed((*o)->name);
         model_forward(m, &batch.b, &pass);
         m->route.frozen = 1;
-        silent.flags &= ~(unsigned)ROUTE_GRAD; /* its own gradients are the other test's */
+        silent.flags &= ~(unsigned)ROUTE_GRAD; /* the method's own gradients are checked above */
         silent.aux = NULL;
         m->route.ops = &silent;
         for (int i = 0; i < m->params.n; i++)

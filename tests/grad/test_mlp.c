@@ -1,4 +1,4 @@
-/* Small networks of routers against central differences, in double. */
+/* The small MLPs of routers against central differences, in double. */
 #include "base/rng.h"
 #include "routing/mlp.h"
 #include "t.h"
@@ -19,7 +19,7 @@ static void fill(real *x, size_t n, uint32_t salt)
         x[i] = (real)rng_normal(&r);
 }
 
-/* x and dy of numbers, dx at `start`; weights of the given shape, biases shaken. */
+/* Random x and dy, dx = `start`; weights of the given shape, perturbed biases. */
 static void net_open(struct net *t, const struct mlp_shape *shape, real start)
 {
     struct err e = {0};
@@ -101,7 +101,7 @@ T(every_depth_and_activation_has_the_right_gradients)
             }
 }
 
-T(gradients_are_added_to_what_is_there)
+T(gradients_accumulate_onto_existing_values)
 {
     struct mlp_shape s = shape_of(3, MLP_ACT_GELU, 1);
     struct net t, from;
@@ -119,7 +119,7 @@ T(gradients_are_added_to_what_is_there)
     net_close(&from);
 }
 
-T(no_rows_and_an_unwanted_dx_are_nothing_done)
+T(no_rows_and_a_null_dx_change_nothing)
 {
     struct mlp_shape s = shape_of(2, MLP_ACT_SILU, 1);
     struct net t;
@@ -132,8 +132,8 @@ T(no_rows_and_an_unwanted_dx_are_nothing_done)
     net_close(&t);
 }
 
-/* A frozen map has no gradient to fill, those before it still have one. */
-T(frozen_weights_let_gradients_through)
+/* A frozen layer has no gradient; the layers before it still have one. */
+T(frozen_weights_pass_gradients_on)
 {
     struct err e = {0};
     struct mlp_shape s = shape_of(2, MLP_ACT_GELU, 1);
@@ -187,8 +187,8 @@ static void open_only(struct net *t, const struct mlp_shape *s)
     params_init(&t->ps, 3);
 }
 
-/* A last map of zeros can still learn: what it reads is not zero. */
-T(starts_are_as_the_shape_says)
+/* A last layer of zeros can still learn, as its input is not zero. */
+T(initial_values_follow_the_shape)
 {
     struct mlp_shape s = {.n = 2, .dim = {64, 100, 50}, .act = MLP_ACT_GELU, .bias = 1};
     struct net t;

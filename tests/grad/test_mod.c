@@ -1,5 +1,6 @@
-/* mod against central differences, in double.  Its gates are smooth and their logits hang on the stream, so the differences
- * go through whole passes; a model is sought whose ranks do not change within them. */
+/* mod against central differences, in double.  Its gates are smooth and their logits depend on the
+ * residual stream, so differences go through whole passes, in a model whose ranks do not change
+ * within them. */
 #include "kit_grad.h"
 #include "routing/route.h"
 
@@ -41,7 +42,7 @@ static int cell_metric(const struct model *m, const char *name)
     return -1;
 }
 
-/* How far the lowest chosen score of a document is above the highest that was not, in a recorded pass. */
+/* The smallest margin between a document's selected and rejected scores in a recorded pass. */
 static double margin(const struct model *m)
 {
     const real *score = m->route.cell[cell_metric(m, "router")],
@@ -57,7 +58,7 @@ static double margin(const struct model *m)
     return least;
 }
 
-/* A model with clear ranks after its first pass, whose gradients are made. */
+/* A model with clear ranks after its first pass, with gradients computed. */
 static struct model *clear_model(const char *options, struct pass *pass)
 {
     pass->record = 1;
@@ -109,7 +110,7 @@ T(every_gate_has_the_right_gradients)
     check_all("mod.causal=router mod.gate=sigmoid2 mod.every=1");
 }
 
-T(every_weight_of_the_losses_has_the_right_gradients)
+T(every_loss_weight_has_the_right_gradients)
 {
     check_all("mod.causal=router mod.aux_weight=0.9");
     check_all("mod.causal=router mod.aux_weight=0.9 mod.z_weight=0 mod.balance_weight=0");
@@ -126,8 +127,8 @@ T(normalised_inputs_and_all_keys_have_the_right_gradients)
         "model.position=learned model.tied=false");
 }
 
-/* The lot is the same in every pass of a step, so no margin is needed. */
-T(a_rank_of_noise_has_the_right_gradients)
+/* The noise is the same in every pass of a step, so no margin is needed. */
+T(ranked_noise_has_the_right_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("mod.stochastic=true mod.gate=raw", 9);
@@ -158,8 +159,8 @@ static void copy_values(struct model *to, const struct model *from)
     params_changed(&to->params);
 }
 
-/* Its input is detached: with one or without, everything else has the same gradient to the last bit. */
-T(the_model_does_not_feel_its_predictor)
+/* The predictor's input is detached: with or without it, all other gradients have the same bits. */
+T(the_predictor_does_not_affect_the_model)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *with = small("mod.causal=predictor mod.predictor_weight=50", 9);
@@ -177,8 +178,9 @@ T(the_model_does_not_feel_its_predictor)
     model_free(without);
 }
 
-/* With the plan held, routers follow the stream and predictors read again what they read. */
-T(soft_gates_of_a_held_plan_have_the_right_gradients)
+/* With a fixed plan, routers follow the residual stream and predictors read their original
+ * input. */
+T(soft_gates_of_a_fixed_plan_have_the_right_gradients)
 {
     static const char *const options[] = {"mod.predictor_weight=0.8",
                                           "mod.causal=router mod.aux_weight=0.6",
@@ -195,8 +197,8 @@ T(soft_gates_of_a_held_plan_have_the_right_gradients)
     }
 }
 
-/* A soft pass lists every row; those that are not taken have gate 0 and hand nothing on. */
-T(all_rows_or_only_those_that_run_have_the_same_gradients)
+/* A soft pass lists every row; rejected ones have gate 0 and add nothing. */
+T(all_rows_and_executed_rows_have_the_same_gradients)
 {
     size_t n;
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -215,8 +217,8 @@ T(all_rows_or_only_those_that_run_have_the_same_gradients)
     model_free(m);
 }
 
-/* The gates of a replayed plan are kept; their gradient is that of the pass that made them. */
-T(a_replayed_plan_has_the_gradients_of_the_pass_that_made_it)
+/* The gates of a replayed plan are kept; their gradient is that of the original pass. */
+T(a_replayed_plan_has_the_gradients_of_the_original_pass)
 {
     size_t n;
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -233,7 +235,7 @@ T(a_replayed_plan_has_the_gradients_of_the_pass_that_made_it)
     model_free(m);
 }
 
-T(forced_rows_give_their_gates_no_gradient)
+T(gates_of_forced_rows_have_no_gradient)
 {
     static int8_t force[LAYERS * B * T];
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -247,7 +249,7 @@ T(forced_rows_give_their_gates_no_gradient)
     model_free(m);
 }
 
-T(without_a_row_that_runs_only_the_penalties_are_left)
+T(without_executed_rows_only_penalties_have_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("mod.causal=router mod.capacity=0 mod.aux_weight=0.5", 9);

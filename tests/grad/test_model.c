@@ -16,7 +16,7 @@ static void capture(struct route *r, int l, const struct plan *p, const real *dg
     memcpy(captured[l], dgate, (size_t)p->n * sizeof *dgate);
 }
 
-/* Wants dgate, decides nothing. */
+/* Receives dgate, decides nothing. */
 static const struct route_ops witness = {
     .name = "witness", .flags = ROUTE_GRAD, .decide_bwd = capture};
 
@@ -62,12 +62,12 @@ static void check_switches(const char *switches, int with_documents, int keep)
     model_free(m);
 }
 
-T(llama_shape_has_the_right_gradients)
+T(a_llama_model_has_the_right_gradients)
 {
     check_switches("model.norm=rms model.position=rope model.mlp=swiglu", 0, 0);
 }
 
-T(gpt_shape_has_the_right_gradients)
+T(a_gpt_model_has_the_right_gradients)
 {
     check_switches("model.norm=layer model.position=learned model.mlp=gelu model.attn_bias=true "
                    "model.mlp_bias=true "
@@ -112,7 +112,7 @@ static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, i
     }
 }
 
-/* Each gate is an input like any other. */
+/* Gates are inputs like any other. */
 static void check_gates(const char *what, struct model *m, struct pass *pass)
 {
     kit_step(m, &batch.b, pass);
@@ -122,7 +122,7 @@ static void check_gates(const char *what, struct model *m, struct pass *pass)
         real one = 1;
         for (int i = 0; i < p->n; i++) {
             if (p->gate[i] == 0 && p->kv == KV_PLAN)
-                continue; /* a gate that leaves 0 would also make a key */
+                continue; /* a gate that becomes non-zero would also add a key */
             double want = kit_slope(loss_of, m, pass, &p->gate[i], &one, 1);
             num += (captured[l][i] - want) * (captured[l][i] - want);
             den += want * want;
@@ -179,7 +179,7 @@ T(plans_without_any_row_have_the_right_gradients)
     }
 }
 
-/* ---- sum rules --------------------------------------------------------------------------------- */
+/* ---- sum rules ------------------------------------------------------------------------------- */
 
 static int find(const struct model *m, const char *name)
 {
@@ -188,7 +188,7 @@ static int find(const struct model *m, const char *name)
     return i;
 }
 
-T(an_increment_of_zero_has_no_gate_gradient)
+T(a_zero_increment_has_no_gate_gradient)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     setup(0);
@@ -211,7 +211,7 @@ T(an_increment_of_zero_has_no_gate_gradient)
     model_free(m);
 }
 
-T(a_skipped_row_hands_its_gradient_on_untouched)
+T(a_skipped_row_passes_its_gradient_on_unchanged)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     setup(1);
@@ -238,7 +238,8 @@ T(a_skipped_row_hands_its_gradient_on_untouched)
     model_free(m);
 }
 
-/* The backward is linear in what enters it: twice the head's gradient, twice everything (powers of two are exact). */
+/* Backward is linear in its input: twice the head's gradient, twice everything (powers of two are
+ * exact). */
 T(doubling_the_loss_doubles_every_gradient)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -283,7 +284,7 @@ T(gradients_accumulate)
     model_free(m);
 }
 
-T(rows_of_a_batch_in_another_order_permute_their_gradients)
+T(permuting_the_rows_of_a_batch_permutes_their_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     setup(0);

@@ -1,5 +1,6 @@
-/* Every backward against central differences of its forward, in double.  An op is described as a function of its
- * inputs; its gradients, accumulated over a known start, are compared element by element and as a whole. */
+/* Every backward against central differences of its forward, in double.  An op is described as a
+ * function of its inputs; its gradients, accumulated over a known start, are compared element by
+ * element and as a whole. */
 #include "engine/linear.h"
 #include "engine/ops.h"
 #include "engine/vmath.h"
@@ -9,11 +10,11 @@ enum { INPUTS = 4, ROOM = 4096 };
 
 struct check {
     const char *name;
-    int n[INPUTS]; /* elements of each input, 0 = absent             */
-    int out;       /* elements of the output                          */
-    int N, C, O;   /* dims, as the op likes them                      */
+    int n[INPUTS]; /* elements of each input, 0 = absent */
+    int out;       /* elements of the output */
+    int N, C, O;   /* dimensions, as the op needs them */
     int mode;
-    /* y from the inputs; gradients of <dy, y> into d[] (NULL = not wanted). */
+    /* y from the inputs; gradients of <dy, y> into d[] (NULL = not needed). */
     void (*fwd)(const struct check *c, real *y, real *const *x);
     void (*bwd)(const struct check *c, real *const *d, const real *dy, real *const *x);
     double
@@ -84,7 +85,7 @@ static double check_run(const struct check *c, double *worst)
     return most;
 }
 
-/* A gradient that nobody wants changes none of the others. */
+/* A NULL gradient changes none of the others. */
 static void check_null(const struct check *c)
 {
     static real x[INPUTS][ROOM], full[INPUTS][ROOM], part[INPUTS][ROOM], dy[ROOM];
@@ -118,7 +119,7 @@ static void check_op(const struct check *c)
     check_null(c);
 }
 
-/* ---- linear ------------------------------------------------------------------------------------ */
+/* ---- linear ---------------------------------------------------------------------------------- */
 
 static void linear_y(const struct check *c, real *y, real *const *x)
 {
@@ -174,7 +175,7 @@ T(linear_adds_when_beta_is_one)
     }
 }
 
-T(the_checker_sees_a_derivative_that_is_a_thousandth_off)
+T(the_checker_detects_a_derivative_off_by_a_thousandth)
 {
     double worst;
     struct check c = linear_of(9, 5, 7, 1);
@@ -183,7 +184,7 @@ T(the_checker_sees_a_derivative_that_is_a_thousandth_off)
     t_true(worst > 1e-4);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 static void rms_y(const struct check *c, real *y, real *const *x)
 {
@@ -240,7 +241,7 @@ T(norm_backwards_are_the_derivatives)
     }
 }
 
-/* ---- rope -------------------------------------------------------------------------------------- */
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 static const real rope_freq[4] = {1, 0.31, 0.1, 0.01};
 static const int32_t rope_pos[8] = {0, 1, 2, 9, 100, 7, 3, 2047};
@@ -276,7 +277,7 @@ T(rope_backward_is_the_derivative)
                                  .bwd = rope_d});
 }
 
-T(rope_turns_pairs_by_position_times_frequency)
+T(rope_rotates_pairs_by_position_times_frequency)
 {
     real x[8] = {1, 0, 0, 0, 0, 0, 0, 0}, y[8] = {1, 0, 0, 0, 0, 0, 0, 0};
     int32_t pos = 3;
@@ -287,7 +288,7 @@ T(rope_turns_pairs_by_position_times_frequency)
     t_near(y[1], sin(3.0), 1e-15);
 }
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 static void act_y(const struct check *c, real *y, real *const *x)
 {
@@ -326,7 +327,7 @@ T(activation_backwards_are_the_derivatives)
     }
 }
 
-/* ---- embedding --------------------------------------------------------------------------------- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 static const int32_t embed_id[9] = {3, 0, 3, 3, 1, 5, 0, 2, 3},
                      embed_pos[9] = {0, 1, 2, 3, 0, 1, 2, 0, 1};
@@ -357,7 +358,7 @@ T(embedding_backward_sums_repeated_tokens)
     }
 }
 
-/* ---- rows of a plan ---------------------------------------------------------------------------- */
+/* ---- rows of a plan -------------------------------------------------------------------------- */
 
 static const int32_t plan_row[5] = {0, 2, 3, 7, 8};
 
@@ -396,7 +397,7 @@ T(gather_scatter_and_dot_are_each_others_derivatives)
     }
 }
 
-/* ---- cross-entropy ----------------------------------------------------------------------------- */
+/* ---- cross-entropy --------------------------------------------------------------------------- */
 
 static const int32_t xent_target[6] = {4, 0, -1, 12, 3, 3};
 
@@ -411,7 +412,7 @@ static void xent_y(const struct check *c, real *y, real *const *x)
         y[i] *= 0.3 * (c->mode ? w[i] : 1);
 }
 
-/* The op knows only one upstream gradient: the rows' weights carry dy. */
+/* The op has one upstream gradient only, so dy is passed as the rows' weights. */
 static void xent_d(const struct check *c, real *const *d, const real *dy, real *const *x)
 {
     static real logits[ROOM];
@@ -445,7 +446,7 @@ T(cross_entropy_reports_loss_and_entropy)
     real x[3 * 20], y[3 * 20], nll[3], h[3];
     int32_t target[3] = {0, -1, 19};
     fill(x, 60);
-    x[5] = -INFINITY; /* a forbidden token */
+    x[5] = -INFINITY; /* a masked token */
     memcpy(y, x, sizeof x);
     xent_fwd_bwd(y, target, NULL, 0, nll, h, 3, 20);
     t_true(memcmp(x, y, sizeof x) == 0);
@@ -465,9 +466,10 @@ T(cross_entropy_reports_loss_and_entropy)
         t_near(y[20 + v], 0, 0);
 }
 
-/* ---- attention --------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
-/* Two segments, the second of two documents; key 4 and 9 may be switched off; 70 queries in a third mode make blocks. */
+/* Two segments, the second with two documents; keys 4 and 9 may be disabled; in a third mode 70
+ * queries form blocks. */
 struct scene {
     struct attn a;
     int32_t lo[80], hi[80], self[80], seg_q[4], seg_k[4];
@@ -536,7 +538,7 @@ T(attention_backward_is_the_derivative)
     }
 }
 
-T(attention_with_nothing_to_look_at_is_zero)
+T(attention_without_keys_is_zero)
 {
     real q[6], k[6], v[6], o[6], lse[1], dq[6] = {0}, dk[6] = {0}, dv[6] = {0}, dout[6];
     int32_t lo = 0, hi = 0, seg_q[2] = {0, 1}, seg_k[2] = {0, 1};

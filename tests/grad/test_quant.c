@@ -1,4 +1,4 @@
-/* Adapters over packed weights, in double: the gradients are those of the map whose weights are the numbers of the blocks. */
+/* Adapters over quantised weights, in double: gradients are those of the dequantised weights. */
 #include "engine/linear.h"
 #include "t.h"
 
@@ -16,7 +16,7 @@ static void fill(real *x, size_t n)
 
 static real x[N * C], dy[N * O], a[R * C], b[O * R], w[O * C], da[R * C], db[O * R], dx[N * C];
 
-/* sum of dy times the map, in full numbers */
+/* sum of dy times the map with dequantised weights */
 static double loss(void)
 {
     const struct lora l = {.r = R, .scale = (real)0.7, .a = a, .b = b};
@@ -44,7 +44,7 @@ static void check(const char *what, real *p, const real *grad, size_t n)
     }
 }
 
-T(adapters_and_inputs_of_packed_weights_have_the_right_gradients)
+T(adapters_and_inputs_of_quantised_weights_have_the_right_gradients)
 {
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         struct quant *q = NULL;

@@ -1,5 +1,5 @@
-/* Split layers against central differences, in double: an attention and an FFN with a plan each, whatever method made
- * them; and the sum rules that hold bit for bit. */
+/* Split layers against central differences, in double: an attention and an FFN with a plan each,
+ * from any method; and the identities that hold bit for bit. */
 #include "engine/ops.h"
 #include "kit_grad.h"
 #include "models/block.h"
@@ -8,7 +8,7 @@ enum { B = 2, T = 7, V = 11, L = 2, R = B * T, SAMPLES = 16 };
 
 static struct kit_batch batch;
 static real captured[4][2][R]; /* dgate by layer and span, by place in the plan */
-static real push[4][2]; /* what decide_bwd adds to the state that it reads, times dgate's place */
+static real push[4][2];        /* what decide_bwd adds to its input state, times dgate's place */
 
 static void capture(struct route *r, int l, const struct plan *p, const real *dgate,
                     struct stream *s)
@@ -24,7 +24,7 @@ static void capture(struct route *r, int l, const struct plan *p, const real *dg
 static const struct route_ops witness = {
     .name = "witness", .flags = ROUTE_GRAD | ROUTE_SPLIT, .decide_bwd = capture};
 
-/* Any split method gives a model of split layers; its own parameters play no part here. */
+/* Any split method gives a model of split layers; its own parameters do not matter here. */
 static const char *a_split_method(void)
 {
     for (const struct route_ops *const *o = route_all(); *o; o++)
@@ -33,7 +33,7 @@ static const char *a_split_method(void)
     t_skip("no method splits its layers");
 }
 
-/* The method that was there releases what it reserved. */
+/* The original method releases its memory. */
 static void give_back(struct model *m)
 {
     m->route.ops = route_find(m->config.method);
@@ -103,7 +103,7 @@ static void check_params(const char *what, struct model *m, struct pass *pass)
     kit_check_params(what, loss_of, m, pass, SAMPLES);
 }
 
-/* Each gate is an input like any other. */
+/* Gates are inputs like any other. */
 static void check_gates(const char *what, struct model *m, struct pass *pass, int is_ffn)
 {
     kit_step(m, &batch.b, pass);
@@ -113,7 +113,7 @@ static void check_gates(const char *what, struct model *m, struct pass *pass, in
         real one = 1;
         for (int i = 0; i < p->n; i++) {
             if (p->gate[i] == 0 && p->kv == KV_PLAN && !is_ffn)
-                continue; /* a gate that leaves 0 would also make a key */
+                continue; /* a gate that becomes non-zero would also add a key */
             double want = kit_slope(loss_of, m, pass, &p->gate[i], &one, 1);
             num += (captured[l][is_ffn][i] - want) * (captured[l][is_ffn][i] - want);
             den += want * want;
@@ -156,7 +156,7 @@ T(hard_plans_of_both_spans_have_the_right_gradients)
                         (enum kv_policy)kv, masked, 0, !masked);
 }
 
-/* One span of the first layer has nobody; then both, of a layer in the middle. */
+/* One span of the first layer is empty; then both spans of a middle layer. */
 T(empty_plans_have_the_right_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -173,8 +173,8 @@ T(empty_plans_have_the_right_gradients)
         }
 }
 
-/* A method may add to the gradient of the state that each of its decisions was made from. */
-T(what_a_method_adds_to_the_states_reaches_every_weight)
+/* A method may add to the gradient of the state that each decision reads. */
+T(state_gradients_added_by_a_method_reach_every_weight)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     size_t n;
@@ -202,7 +202,7 @@ T(what_a_method_adds_to_the_states_reaches_every_weight)
             p->value[1] += s ? 2 * eps : -eps;
             model_forward(m, &batch.b, &pass);
             const real *state = m->stream.h[1];
-            if (is_ffn) /* the last layer's work is the one that is there */
+            if (is_ffn) /* scratch memory holds the last layer's values */
                 state = m->work[0].mid;
             for (int i = 0; i < R * 8; i++)
                 sum[s] += 0.3 * (i % 5 - 2) * state[i];
@@ -215,9 +215,9 @@ T(what_a_method_adds_to_the_states_reaches_every_weight)
     give_back(m);
 }
 
-/* ---- sum rules --------------------------------------------------------------------------------- */
+/* ---- sum rules ------------------------------------------------------------------------------- */
 
-T(a_row_that_neither_span_runs_is_carried_on_untouched)
+T(a_row_that_neither_span_runs_is_unchanged)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     int carried = 0;
@@ -271,8 +271,9 @@ T(masked_equals_gathered_bit_for_bit)
     }
 }
 
-/* x + (a + f) of a block is (x + a) + f in halves: the same sum in another order, so alike to rounding and not to the bit. */
-T(halves_with_every_gate_one_are_the_block)
+/* A block adds x + (a + f), two spans (x + a) + f: another order of the same sum, so they agree up
+ * to rounding and not to the bit. */
+T(two_spans_with_every_gate_one_equal_the_block)
 {
     struct pass pass = kit_pass(PASS_DENSE);
     double worst = 0;
@@ -309,7 +310,8 @@ T(halves_with_every_gate_one_are_the_block)
     give_back(whole);
 }
 
-/* A cache goes on where the whole pass would: every plan lists a prefix-closed choice of rows. */
+/* A cached pass continues where the whole pass would: every plan lists a prefix-closed choice of
+ * rows. */
 static void choose(struct route *r, int l, struct plan *out, const struct stream *s)
 {
     int n = 0;

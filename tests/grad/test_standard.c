@@ -1,5 +1,5 @@
-/* The published standard blocks, written once more from their equations and held against the model; their gradients against
- * central differences.  In double. */
+/* The published standard blocks, written again from their equations and compared with the model;
+ * their gradients against central differences.  In double. */
 #include "kit_grad.h"
 
 enum { T = 9, V = 13, DIM = 24, HD_MAX = 64, F_MAX = 40 };
@@ -33,7 +33,8 @@ static const real *weight(const struct model *m, int l, const char *name)
     return at < 0 ? NULL : m->params.p[at].value;
 }
 
-/* Pairs (i, i + D/2), or (2i, 2i + 1) of each head turn by pos * theta^(-2i/D), stretched as llama3 says. */
+/* Pairs (i, i + D/2), or (2i, 2i + 1) of each head rotated by pos * theta^(-2i/D), scaled as in
+ * llama3. */
 static void turn(double *x, int heads, const struct model_config *c, int pos)
 {
     int D = (int)c->head_dim, is_half = c->position == POS_ROPE;
@@ -112,7 +113,7 @@ static const char *const shapes[] = {
     "model.attn_bias=qkv model.tied=true model.norm_eps=1e-6 model.rope_theta=1e6",
     /* Llama 2 in Meta's layout, untied */
     "model.position=rope_interleaved model.tied=false model.kv_heads=4 model.norm_eps=1e-5",
-    /* Llama 3: a short original context, so that waves of every kind are among the few */
+    /* Llama 3: a short original context, so that the few frequencies cover every case */
     "model.tied=false model.rope_theta=100 model.rope_scaling=llama3 model.rope_factor=8 "
     "model.rope_original=64 model.head_dim=16",
 };
@@ -129,7 +130,7 @@ static struct model *standard(const char *shape)
     return m;
 }
 
-T(logits_are_those_of_the_equations)
+T(logits_match_the_equations)
 {
     kit_fill(&batch, 1, T, V, 2);
     for (size_t s = 0; s < DS_LEN(shapes); s++) {
@@ -163,7 +164,7 @@ static double loss_of(struct model *m, struct pass *pass)
     return model_loss(m, 0, 0);
 }
 
-T(their_gradients_are_right)
+T(standard_model_gradients_are_right)
 {
     kit_fill(&batch, 1, T, V, 3);
     for (size_t s = 0; s < DS_LEN(shapes); s++) {

@@ -125,6 +125,21 @@ banned() {
     done
 }
 
+# Opens that may wait for a FIFO, outside of the files that opens.txt names with their reason; and rows of it for
+# files that open nothing.
+opens() {
+    for f in $sources $headers; do
+        awk -f "$here/strip.awk" "$f" | awk -v file="$f" '
+            /(^|[^A-Za-z0-9_.>])(open|openat|fopen|freopen|creat|fs_open)[ ]*\(/ || /(fs_ops_get\(\)|ops)->open[ ]*\([^)]*O_/ ||
+            /fs_ops_get\(\)->open[ ]*\(/ { print file ":" FNR }'
+    done >"$work/opens"
+    awk -F: '
+        FNR == NR { sub(/#.*/, ""); n = split($0, w, " "); if (n == 1) print w[1] ": no reason in opens.txt"
+                    if (n) row[w[1]] = 1; next }
+        { opens[$1] = 1; if (!($1 in row)) print $0 ": opens a file without fs_open_read or fs_open_write (tests/lint/opens.txt)" }
+        END { for (f in row) if (!(f in opens)) print f ": is in opens.txt and opens nothing" }' "$here/opens.txt" "$work/opens"
+}
+
 words() {
     # Whole words that mark unfinished work, and paths that exist on one machine only.
     grep -v -e '^tests/lint/' -e '^tests/fuzz/corpus/' -e '^tests/golden/data/' "$work/files" |
@@ -140,12 +155,16 @@ blanks() {
         sed -E 's/^([^:]*:[0-9]*):.*/\1: blanks end the line/'
 }
 
-lengths() {
+long_files() { # a listing, not a verdict
     # shellcheck disable=SC2086
-    wc -l $sources $headers /dev/null | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines, 600 is the limit" }'
+    wc -l $sources $headers /dev/null | awk '$2 != "total" && $1 > 600 { printf "%4d  %s\n", $1, $2 }' |
+        sort -rn >"$work/long"
+    [ ! -s "$work/long" ] && return 0
+    echo "lint: $(wc -l <"$work/long" | tr -d ' ') files are longer than 600 lines:"
+    head -n 15 "$work/long" | sed 's/^/    /'
 }
 
-long_functions() { # a listing, not a verdict
+long_functions() { # a listing too
     # shellcheck disable=SC2086
     awk '
         FNR == 1 { start = 0 }
@@ -194,9 +213,9 @@ check 'third-party headers' foreign
 check 'headers compile alone' alone
 check 'no include cycle' cycles
 check 'banned functions' banned
+check 'opens' opens
 check 'words and paths' words
 check 'blanks' blanks
-check 'file lengths' lengths
 if command -v clang >/dev/null 2>&1; then
     check 'clang warnings' clang_warnings
 else
@@ -216,6 +235,7 @@ if [ "${LINT_TIDY:-}" = 1 ]; then
         skip 'clang-tidy' 'no clang-tidy'
     fi
 fi
+long_files
 long_functions
 wide_lines
 echo "$passed passed, $failed failed, $skipped skipped"

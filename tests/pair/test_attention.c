@@ -1,4 +1,4 @@
-/* Attention against a plain double loop, and the promise that skipping is the same as masking. */
+/* Attention against a plain double loop, and the guarantee that skipping equals masking. */
 #include "base/hash.h"
 #include "base/pool.h"
 #include "engine/attn_impl.h"
@@ -50,7 +50,8 @@ static void scene_free(struct scene *s)
     free(s);
 }
 
-/* segs sequences of T rows, documents of `doc` rows within; every query sees its document up to itself. */
+/* segs sequences of T rows, documents of `doc` rows within; every query sees its document up to
+ * itself. */
 static struct scene *causal(int segs, int T, int doc, int H, int K, int D)
 {
     struct scene *s = calloc(1, sizeof *s);
@@ -82,7 +83,7 @@ static double score(const struct scene *s, int i, int j, int h)
     return sum / sqrt(a->D);
 }
 
-/* One query head the slow way: output, log-sum-exp, and its terms of the gradients. */
+/* Reference for one query head: output, log-sum-exp, and its terms of the gradients. */
 static void slow_head(const struct scene *s, int i, int h, double *o, double *lse, double *dq,
                       double *dk, double *dv)
 {
@@ -154,10 +155,10 @@ T(plain_causal_rows_agree_with_loops)
     against_loops(causal(3, 70, 70, 4, 4, 16));
     against_loops(causal(1, 130, 130, 2, 1, 8));
     against_loops(causal(5, 1, 1, 2, 2, 4));
-    against_loops(causal(9, 70, 70, 8, 8, 8)); /* enough of them for a task each */
+    against_loops(causal(9, 70, 70, 8, 8, 8)); /* enough for one task each */
 }
 
-T(products_in_bf16_agree_with_loops_to_its_rounding)
+T(bf16_attention_agrees_with_loops_up_to_rounding)
 {
     for (int many = 0; many < 2; many++) {
         struct scene *s = many ? causal(9, 70, 33, 8, 8, 16) : causal(1, 300, 300, 4, 2, 16);
@@ -181,7 +182,7 @@ T(masked_keys_and_own_key_agree_with_loops)
     s = causal(1, 90, 90, 2, 1, 12);
     s->a.on = s->on;
     s->a.self = s->self;
-    memset(s->on, 0, sizeof s->on); /* nothing but itself */
+    memset(s->on, 0, sizeof s->on); /* each query sees only itself */
     against_loops(s);
 }
 
@@ -196,7 +197,7 @@ T(few_queries_on_a_long_cache_agree_with_loops)
     against_loops(s);
 }
 
-/* Keys and values as a cache of bfloat16 holds them; k and v become what that stands for. */
+/* Keys and values as a bfloat16 cache stores them; k and v become the stored values. */
 static void as_cache(struct scene *s, uint16_t **k16, uint16_t **v16)
 {
     size_t n = (size_t)(s->a.M * s->a.K * s->a.D);
@@ -240,7 +241,7 @@ static struct scene *step(int T, int n, int H, int K, int D)
     return s;
 }
 
-T(a_cache_of_bf16_counts_as_the_numbers_it_holds)
+T(a_bf16_cache_is_used_at_its_stored_values)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         cache_is_its_numbers(step(600, 1, 8, 2, 64), bf16);
@@ -254,7 +255,7 @@ T(a_cache_of_bf16_counts_as_the_numbers_it_holds)
     }
 }
 
-/* Keeps the rows of `keep` of the query side, and with `keys` of the key side too. */
+/* Keeps the rows in `keep` of the queries, and with `keys` also of the keys. */
 static struct scene *gathered(const struct scene *s, const uint8_t *keep, int keys, int32_t *row)
 {
     const struct attn *a = &s->a;
@@ -325,7 +326,7 @@ static void same_as_gathered(struct scene *s, int keys)
     scene_free(g);
 }
 
-T(queries_left_out_change_nothing_for_the_others)
+T(omitted_queries_do_not_change_the_others)
 {
     if (strcmp(gemm_name(gemm_provider(GEMM_FP32)), "blas") == 0)
         t_skip("blas makes no promise about rows");
@@ -333,7 +334,7 @@ T(queries_left_out_change_nothing_for_the_others)
     same_as_gathered(causal(1, 700, 300, 2, 1, 8), 0);
 }
 
-T(keys_left_out_equal_keys_switched_off)
+T(omitted_keys_equal_disabled_keys)
 {
     if (strcmp(gemm_name(gemm_provider(GEMM_FP32)), "blas") == 0)
         t_skip("blas makes no promise about rows");
@@ -341,7 +342,7 @@ T(keys_left_out_equal_keys_switched_off)
     same_as_gathered(causal(1, 700, 700, 2, 2, 32), 1);
 }
 
-T(products_in_bf16_keep_the_promise_about_rows)
+T(bf16_attention_keeps_the_row_guarantee)
 {
     for (int keys = 0; keys < 2; keys++) {
         struct scene *s = causal(2, 150, 70, 4, 2, 16);
@@ -350,8 +351,8 @@ T(products_in_bf16_keep_the_promise_about_rows)
     }
 }
 
-/* Few rows go other ways than many. */
-T(a_query_alone_has_the_bits_it_has_among_others)
+/* Few rows take other code paths than many. */
+T(a_query_has_the_same_bits_alone_and_among_others)
 {
     if (strcmp(gemm_name(gemm_provider(GEMM_FP32)), "blas") == 0)
         t_skip("blas makes no promise about rows");
@@ -378,7 +379,7 @@ static uint64_t outcome(struct scene *s)
     return hash64(s->dv, nk, hash64(s->dk, nk, hash64(s->dq, nq, sum)));
 }
 
-/* One long sequence whose queries are shared out, and one step of decoding. */
+/* One long sequence whose queries are split among threads, and one decoding step. */
 T(long_sequences_are_the_same_at_any_thread_count)
 {
     static const int threads[] = {1, 2, 3, 7};
@@ -403,7 +404,7 @@ T(long_sequences_are_the_same_at_any_thread_count)
 
 enum { KEYS = 70, WIDTH = 80 };
 
-/* The same to the last bit where plain C has fused multiply-adds too. */
+/* The same to the last bit when plain C has fused multiply-adds too. */
 static void same_numbers(const char *what, const real *got, const real *want, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,5 +1,5 @@
-/* One operation, several ways to the same bits: fused ops beside the plain ones, and every set of vector loops beside
- * every other. */
+/* Several ways to the same bits: fused ops against the separate ones, and every set of vector loops
+ * against the others. */
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "engine/param.h"
@@ -17,7 +17,7 @@ static real draw(void)
     return (real)((double)(state >> 8) / 2097152.0 - 4);
 }
 
-/* The inputs, and outputs that hold something: an accumulating op must find the same there. */
+/* The inputs, and outputs with initial values, which accumulating ops must see alike. */
 static void inputs(void)
 {
     state = 11;
@@ -84,7 +84,7 @@ T(addition_and_norm_in_one_pass_give_the_bits_of_two)
                     add_norm_case(cols[c], k >> 2, k >> 1 & 1, k & 1);
 }
 
-T(an_update_of_the_stream_is_a_copy_and_a_scatter)
+T(a_residual_update_is_a_copy_and_a_scatter)
 {
     for (int set = 0; next_set(&set);)
         for (int k = 0; k < 12; k++) {
@@ -122,7 +122,7 @@ static void act_bwd(enum act_kind kind, real *da, real *db, const real *dh, cons
     }
 }
 
-/* What lies between the rows of the tile has to stay as it is. */
+/* Memory between the rows of the tile must not change. */
 static void tile_case(enum act_kind kind, int rows, int cols, int ld)
 {
     real zero[512];
@@ -141,7 +141,7 @@ static void tile_case(enum act_kind kind, int rows, int cols, int ld)
     same_outputs("act_tile", (int)kind, cols);
 }
 
-T(activations_of_a_tile_are_those_of_the_whole)
+T(activations_of_a_tile_equal_those_of_the_whole)
 {
     static const int cols[] = {1, 8, 31, 64, 300};
     for (int set = 0; next_set(&set);)
@@ -153,7 +153,7 @@ T(activations_of_a_tile_are_those_of_the_whole)
             }
 }
 
-/* ---- threads ----------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static void fused_once(void)
 {
@@ -203,9 +203,9 @@ T(fused_ops_give_the_same_bits_at_any_thread_count)
     }
 }
 
-/* ---- sets of vector loops ---------------------------------------------------------------------- */
+/* ---- sets of vector loops -------------------------------------------------------------------- */
 
-/* Ordinary numbers, and those at the ends of what float holds; NaN has no one bit pattern. */
+/* Ordinary values and those at the ends of float's range; no NaN, as its bits are not unique. */
 static void hard_inputs(void)
 {
     static const real ends[] = {0,
@@ -225,7 +225,7 @@ static void hard_inputs(void)
         in[0][i] = in[1][i + 1] = ends[i / 3 % 12];
 }
 
-/* Every loop on n elements, from an address that is aligned to nothing. */
+/* Every loop on n elements, from an unaligned address. */
 static void run_all(const struct vec_set *s, size_t n)
 {
     const real *a = in[0] + 1, *b = in[1] + 3, *c = in[2] + 1, *d = in[3], *w = in[4] + 5;
@@ -306,7 +306,7 @@ T(every_set_of_loops_gives_the_same_bits)
         t_skip("one set of vector loops here, nothing to compare");
 }
 
-T(the_plain_set_is_always_there_and_agrees_to_rounding)
+T(the_plain_set_is_always_available_and_agrees_up_to_rounding)
 {
     int sets = 0;
     for (int set = 0; next_set(&set);) {

@@ -1,5 +1,5 @@
-/* The product: every provider against a plain double sum, and what the seam promises about rows, tiles, packed matrices and
- * lists of rows. */
+/* Matrix multiplication: every provider against a plain double sum, and the guarantees about rows,
+ * tiles, packed matrices and gathered rows. */
 #include "base/pool.h"
 #include "engine/bf16.h"
 #include "engine/gemm_impl.h"
@@ -41,7 +41,7 @@ static int has(const char *name)
     return provider(name) && gemm_available(provider(name));
 }
 
-/* Calls fn for every provider this processor has. */
+/* Calls fn for every provider that this CPU supports. */
 static void each_provider(void (*fn)(const char *name, enum gemm_format format))
 {
     for (int i = 0; gemm_providers()[i]; i++) {
@@ -53,7 +53,7 @@ static void each_provider(void (*fn)(const char *name, enum gemm_format format))
     }
 }
 
-/* blas chooses its kernels by shape and promises nothing about rows; gemm.h says so. */
+/* blas chooses its kernels by shape and guarantees nothing about rows (gemm.h). */
 static int keeps_rows(const char *name)
 {
     return strcmp(name, "blas") != 0;
@@ -64,7 +64,7 @@ static int is_plain(const char *name)
     return strncmp(name, "ref", 3) == 0 || strstr(name, "-soft") != NULL;
 }
 
-/* One product and what it is made of; leading dimensions are larger than needed. */
+/* One multiplication and its operands; leading dimensions are larger than needed. */
 struct scene {
     struct gemm_job j;
     real *A, *B, *C, *was, *bias;
@@ -135,7 +135,7 @@ static double element(const struct operand *x, int i, int j, enum gemm_format fo
     return (double)(format == GEMM_BF16 ? (real)float_of_bf16(bf16_of((float)v)) : v);
 }
 
-/* What lies between the rows must stay as it was. */
+/* Memory between the rows must not change. */
 static void check(const struct scene *s, const char *name, int with)
 {
     const struct gemm_job *j = &s->j;
@@ -158,7 +158,7 @@ static void check(const struct scene *s, const char *name, int with)
             sum = 0.5 * sum + (j->beta != 0 ? (double)s->was[m * j->ldc + n] : 0) +
                   (with & WITH_BIAS ? (double)s->bias[n] : 0);
             if (fabs(have - sum) > 3e-7 * size ||
-                isnan(have)) /* each assertion is a write: failures only */
+                isnan(have)) /* each assertion writes, so check failures only */
                 t_truef(0, "%s ta %d tb %d %d x %d x %d beta %g with %d: C[%d,%d] = %g, want %g",
                         name, j->a.trans, j->b.trans, j->M, j->N, j->K, (double)j->beta, with, m, n,
                         have, sum);
@@ -190,7 +190,7 @@ T(every_provider_agrees_with_a_double_sum)
     each_provider(shapes);
 }
 
-/* Rows begin.. begin + M of a product, computed alone, against the same rows of the whole. */
+/* Rows begin.. begin + M, computed alone, against the same rows of the whole. */
 static void rows_alone(const char *name, enum gemm_format format)
 {
     enum { ALL = 70 };
@@ -229,7 +229,7 @@ T(a_row_does_not_depend_on_the_other_rows)
     each_provider(rows_alone);
 }
 
-/* The same product from a packed matrix and from gathered rows, against the plain one, to the last bit. */
+/* A packed matrix and gathered rows against the plain operands, to the last bit. */
 static void packed_and_gathered(const char *name, enum gemm_format format)
 {
     enum { M = 45, N = 197, K = 523 };
@@ -252,12 +252,13 @@ static void packed_and_gathered(const char *name, enum gemm_format format)
     }
 }
 
-T(packed_and_gathered_products_have_the_same_bits)
+T(packed_and_gathered_operands_give_the_same_bits)
 {
     each_provider(packed_and_gathered);
 }
 
-/* Columns n0.. and inner indices k0.. of a packed matrix, ending within a panel and within a cut. */
+/* Columns n0.. and inner indices k0.. of a packed matrix, ending within a panel and within a
+ * cut. */
 static void parts(const char *name, enum gemm_format format)
 {
     enum { M = 9, N = 150, K = 700 };
@@ -281,7 +282,7 @@ static void parts(const char *name, enum gemm_format format)
     }
 }
 
-T(a_part_of_a_packed_matrix_is_the_product_with_that_part)
+T(part_of_a_packed_matrix_gives_that_part_of_the_result)
 {
     for (int i = 0; gemm_providers()[i]; i++) {
         const struct gemm_provider *p = gemm_providers()[i];
@@ -293,8 +294,8 @@ T(a_part_of_a_packed_matrix_is_the_product_with_that_part)
     }
 }
 
-/* op(B) given in parts, as whole units and as bfloat16, against the product with all of it at once: rows of w of 64 for
- * forward (B = w^T), of GEMM_DEEP for backward (B = w). */
+/* op(B) packed in parts, in its own format and as bfloat16, against packing all of it at once: rows
+ * of w by 64 for forward (B = w^T), by GEMM_DEEP for backward (B = w). */
 static void given_in_parts(const char *name, enum gemm_format format)
 {
     enum { M = 5, N = 150, K = 1100 };
@@ -327,11 +328,11 @@ static void given_in_parts(const char *name, enum gemm_format format)
     }
 }
 
-T(a_matrix_given_in_parts_or_held_narrow_gives_the_same_bits)
+T(a_matrix_packed_in_parts_or_as_bf16_gives_the_same_bits)
 {
     each_provider(given_in_parts);
     if (!has("avx2"))
-        return; /* it holds matrices narrow */
+        return; /* this provider stores matrices narrow */
     use("avx2");
     t_true(gemm_held_bytes(GEMM_FP32, GEMM_NARROW, 64, 64) * 2 ==
            gemm_held_bytes(GEMM_FP32, GEMM_WHOLE, 64, 64));
@@ -375,12 +376,12 @@ static void covers(const char *name, enum gemm_format format)
     }
 }
 
-T(what_follows_a_product_sees_each_finished_element_once)
+T(the_epilogue_sees_each_finished_element_once)
 {
     each_provider(covers);
 }
 
-/* Two providers that are said to agree to the last bit. */
+/* Two providers that must agree to the last bit. */
 static void same_bits(const char *one, const char *two)
 {
     enum { M = 37, N = 83, K = 600 };
@@ -404,7 +405,7 @@ T(vector_width_does_not_change_a_bit)
     same_bits("avx512", "avx2");
 }
 
-T(vector_width_does_not_change_a_bit_of_rounded_products)
+T(vector_width_does_not_change_a_bit_in_bf16)
 {
     same_bits("avx512-round", "avx2-round");
 }
@@ -439,15 +440,16 @@ T(the_tile_kernel_agrees_with_the_reference)
     t_near(distance("amx-soft", "ref-bf16"), 0, 1e-6);
 }
 
-T(tiles_in_hardware_agree_with_the_model_of_them)
+T(hardware_tiles_agree_with_the_software_model)
 {
     if (!has("amx"))
         t_skip("this processor has no AMX: the kernel ran on the software tiles only");
     t_near(distance("amx", "amx-soft"), 0, 1e-6);
 }
 
-/* In fp32 2^24 + 1 is 2^24: one chain over k would lose a 1.  The unit makes it a - a beside 1 + 1. */
-T(the_model_sums_the_halves_of_pairs_apart)
+/* In fp32 2^24 + 1 is 2^24: one chain over k would lose a 1.  The tile unit sums a - a and 1 + 1
+ * separately. */
+T(the_software_model_sums_the_halves_of_pairs_separately)
 {
     real A[] = {16777216, 1, -16777216, 1}, B[] = {1, 1, 1, 1}, C = 0;
     struct gemm_job j = {.format = GEMM_BF16, .M = 1, .N = 1, .K = 4, .alpha = 1, .C = &C};
@@ -462,14 +464,14 @@ T(the_model_sums_the_halves_of_pairs_apart)
     B[1] = B[3] = (real)1e30;
     gemm_run(&j);
     t_true(C == 0);
-    A[1] = A[3] = (real)1e-20; /* their product would be */
+    A[1] = A[3] = (real)1e-20; /* their product would be denormal */
     B[1] = B[3] = (real)1e-19;
     gemm_run(&j);
     t_true(C == 0);
 }
 
-/* The instructions that pack are AVX-512's: they run where the tiles do not. */
-T(packing_for_tiles_is_the_same_by_instructions_and_in_plain_c)
+/* Packing uses AVX-512 only, so it also runs on CPUs without tiles. */
+T(packing_for_tiles_is_the_same_with_intrinsics_and_in_plain_c)
 {
     enum { ROWS = 300, LD = 301 };
     static const int parts[][4] = {{0, 32, 0, 256}, {7, 32, 3, 77},  {5, 17, 1, 33},
@@ -497,7 +499,7 @@ T(packing_for_tiles_is_the_same_by_instructions_and_in_plain_c)
     free(x), free(row);
 }
 
-T(the_model_is_used_by_name_only)
+T(the_software_model_is_used_by_name_only)
 {
     const char *name = gemm_name(gemm_provider(GEMM_BF16));
     t_true(strstr(name, "-soft") == NULL);
@@ -530,9 +532,9 @@ T(nan_and_infinity_stay_in_their_rows_and_columns)
 T(rounding_to_bfloat16_is_to_nearest_ties_to_even)
 {
     t_true(bf16_of(1.0F) == 0x3f80 && bf16_of(-2.0F) == 0xc000);
-    t_true(bf16_of(1.00390625F) == 0x3f80); /* 1 + 2^-8: half way, to even below */
-    t_true(bf16_of(1.01171875F) == 0x3f82); /* 1 + 3 * 2^-8: half way, to even above */
-    t_true(bf16_of(1.00390637F) == 0x3f81); /* just above half way */
+    t_true(bf16_of(1.00390625F) == 0x3f80); /* 1 + 2^-8: halfway, to even below */
+    t_true(bf16_of(1.01171875F) == 0x3f82); /* 1 + 3 * 2^-8: halfway, to even above */
+    t_true(bf16_of(1.00390637F) == 0x3f81); /* just above halfway */
     t_true(bf16_of(3.4e38F) == 0x7f80);     /* rounds to infinity */
     t_true(isnan(float_of_bf16(bf16_of(NAN))));
     int same = 1;

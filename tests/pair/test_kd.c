@@ -1,4 +1,4 @@
-/* Distillation: never below zero, nothing between equals, rows for themselves. */
+/* Distillation: never below zero, zero between equals, rows independent. */
 #include "engine/ops.h"
 #include "kit.h"
 
@@ -12,7 +12,7 @@ static void draw(real *x, int n, uint64_t salt, double scale)
         x[i] = (real)(scale * rng_normal(&r));
 }
 
-T(distillation_is_never_negative_and_nothing_between_equals)
+T(distillation_is_never_negative_and_zero_between_equals)
 {
     enum { N = 400 };
     static real u[N * V], x[N * V], noise[N * V], kd[N];
@@ -39,7 +39,7 @@ T(distillation_is_never_negative_and_nothing_between_equals)
     }
 }
 
-T(logits_that_are_no_numbers_give_a_loss_that_is_none)
+T(nan_logits_give_a_nan_loss)
 {
     real u[V], x[V], kd;
     int32_t target = 1;
@@ -59,8 +59,8 @@ static struct model *make(const char *more, uint64_t seed, int rows)
     return kit_model(text, seed, rows, MODEL_TRAIN, 1);
 }
 
-/* Longer than a chunk of rows: a sequence in its second part has the losses that it has alone. */
-T(a_row_is_taught_the_same_in_any_chunk)
+/* A sequence in the second chunk of rows has the same losses as alone. */
+T(a_row_has_the_same_distillation_loss_in_any_chunk)
 {
     enum { T = 700 };
     static struct kit_batch k;
@@ -89,7 +89,7 @@ T(a_row_is_taught_the_same_in_any_chunk)
     model_free(by);
 }
 
-T(a_teacher_that_is_off_changes_no_bit)
+T(a_disabled_teacher_changes_no_bit)
 {
     static struct kit_batch k;
     struct model *m = make("model.dim=16", 1, 64);

@@ -1,4 +1,4 @@
-/* Adapters: what they must not change, what they must change alike however the rows come, and what is refused. */
+/* Adapters: what they must not change, equal results however rows are grouped, and refusals. */
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "kit.h"
@@ -19,7 +19,7 @@ static struct model *make(const char *more, int train)
     return kit_model(text, 5, R, train, 1);
 }
 
-/* Gives every B something to add. */
+/* Gives every B non-zero values. */
 static void wake(struct model *m)
 {
     for (int i = 0; i < m->adapters; i++) {
@@ -74,7 +74,7 @@ T(an_adapter_that_adds_nothing_changes_no_bit)
 }
 
 /* The base with W + (alpha / r) B A in place of W. */
-T(an_adapter_is_the_sum_of_its_matrix_and_its_product)
+T(an_adapter_equals_the_matrix_plus_its_low_rank_product)
 {
     struct model *m = make("model.method=dense" ALL, 0), *base = make("model.method=dense", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
@@ -105,7 +105,7 @@ T(an_adapter_is_the_sum_of_its_matrix_and_its_product)
     model_free(base);
 }
 
-T(a_row_has_the_same_bits_whichever_rows_are_beside_it)
+T(a_row_has_the_same_bits_whatever_the_other_rows)
 {
     struct model *m = make("model.method=random random.early=0 random.late=0" ALL, 0);
     struct pass masked = kit_pass(PASS_MASKED), sparse = kit_pass(PASS_SPARSE);
@@ -146,7 +146,7 @@ T(cached_decoding_uses_the_adapters)
 
 #define DROPS "model.method=random random.early=0 random.late=0 model.lora_dropout=0.5" ALL
 
-T(what_is_dropped_depends_on_step_seed_and_map_alone)
+T(dropout_depends_on_step_seed_and_map_alone)
 {
     struct model *m = make("model.method=dense model.lora_dropout=0.5" ALL, MODEL_TRAIN);
     struct pass pass = kit_pass(PASS_TRAIN), use = kit_pass(PASS_SPARSE);
@@ -156,7 +156,7 @@ T(what_is_dropped_depends_on_step_seed_and_map_alone)
     t_true(!kit_same(quiet, first, kit_states(m)));
     struct model *whole = make("model.method=dense" ALL, MODEL_TRAIN); /* without dropout */
     wake(whole);
-    t_true(repeats(whole, &use, quiet)); /* nothing is dropped in use */
+    t_true(repeats(whole, &use, quiet)); /* no dropout at inference */
     t_true(repeats(whole, &pass, quiet));
     model_free(whole);
     pass.step = 2;
@@ -169,7 +169,7 @@ T(what_is_dropped_depends_on_step_seed_and_map_alone)
     model_free(m);
 }
 
-T(half_of_the_inputs_are_dropped_and_the_rest_doubled)
+T(dropout_drops_half_of_the_inputs_and_doubles_the_rest)
 {
     enum { N = 64, C = 96 };
     static real x[N * C], y[N * C], a[C * C], b[C * C], w[C * C];
@@ -188,7 +188,7 @@ T(half_of_the_inputs_are_dropped_and_the_rest_doubled)
     t_near((double)zeros / (N * C), 0.5, 0.03);
 }
 
-T(recomputed_blocks_and_other_numbers_of_threads_give_the_same_gradients)
+T(recomputation_and_thread_count_do_not_change_gradients)
 {
     struct err e = {0};
     real *want = NULL;
@@ -237,7 +237,7 @@ static void refused(const char *options, int code, const char *part)
     t_fails(kit_try(&m, options, 1, 0, &e), &e, code, part);
 }
 
-T(adapters_that_cannot_be_are_one_line)
+T(impossible_adapters_are_refused_in_one_line)
 {
     refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=q,w", DS_EUSAGE,
             "w is none of q, k, v, o, gate, up, down");

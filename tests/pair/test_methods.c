@@ -1,5 +1,5 @@
-/* What every registered method must keep, whatever it decides: the list runs over the registry, so a new method is tested
- * by its line there.  Its gradients are in tests/grad. */
+/* Properties of every registered method, whatever it decides.  The tests run over the registry, so
+ * a new method is tested once it is listed there.  Gradients are in tests/grad. */
 #include "io/runlog.h"
 #include "io/runview.h"
 #include "kit.h"
@@ -14,7 +14,7 @@ static struct kit_batch batch;
     for (const struct route_ops *const *o_ = route_all(); *o_; o_++)                               \
         for (const char *name = (*o_)->name; name; name = NULL)
 
-/* Default options, a model that has seen three steps. */
+/* A model with default options after three steps. */
 static struct model *prepared(const char *name, int keep)
 {
     char text[256];
@@ -47,7 +47,7 @@ static int has(const struct model *m, unsigned flag)
     return (m->route.ops->flags & flag) != 0;
 }
 
-T(the_tables_of_a_method_are_whole)
+T(the_tables_of_a_method_are_complete)
 {
     EACH_METHOD(name)
     {
@@ -70,7 +70,7 @@ T(the_tables_of_a_method_are_whole)
     }
 }
 
-T(every_option_prints_what_it_reads)
+T(every_option_prints_the_value_it_read)
 {
     EACH_METHOD(name)
     {
@@ -142,15 +142,15 @@ T(a_frozen_plan_is_replayed_bit_for_bit)
     }
 }
 
-/* What a method would do of its own accord with the rest of a split layer (leave early, say) is no matter of its gates: every
- * attention runs here. */
+/* Whatever else a method does in a split layer (exit early, say) is separate from its FFN gates, so
+ * every attention runs here. */
 static void all_attention(struct model *m)
 {
     for (int l = 0; m->ffn && l < L; l++)
         t_eq(m->plan[l].active, B * T);
 }
 
-T(all_gates_one_is_dense_and_all_gates_zero_is_the_embedding)
+T(all_gates_one_equals_dense_and_all_gates_zero_equals_the_embedding)
 {
     static int8_t force[L * B * T];
     EACH_METHOD(name)
@@ -204,7 +204,7 @@ T(plans_are_ascending_and_agree_with_the_flops)
             t_true((m->plan[l].span == ROUTE_SPAN_BLOCK) == (m->ffn == NULL));
             check_plan(name, m, p, kind);
             check_plan(name, m, &m->plan[l], kind);
-            /* training may drop what use always runs */
+            /* training may drop layers that inference always runs */
             t_truef(!m->route.ops->always_on || !m->route.ops->always_on(&m->route, l) ||
                         p->active == B * T || kind == PASS_TRAIN,
                     "%s: layer %d", name, l);
@@ -238,7 +238,7 @@ T(no_later_token_changes_what_came_before)
     }
 }
 
-/* By rank a later token takes the place of an earlier one: what `topk` is labelled for. */
+/* By rank a later token can displace an earlier one, which is why `topk` is labelled. */
 T(decisions_by_rank_are_not_causal)
 {
     EACH_METHOD(name)
@@ -269,7 +269,7 @@ T(decisions_by_rank_are_not_causal)
     }
 }
 
-T(a_row_of_a_batch_has_the_bits_it_has_alone)
+T(a_row_has_the_same_bits_alone_and_in_a_batch)
 {
     EACH_METHOD(name)
     {
@@ -289,7 +289,7 @@ T(a_row_of_a_batch_has_the_bits_it_has_alone)
     }
 }
 
-T(sequences_of_one_token_have_a_result)
+T(sequences_of_one_token_work)
 {
     EACH_METHOD(name)
     {
@@ -308,7 +308,8 @@ T(sequences_of_one_token_have_a_result)
     }
 }
 
-/* Another count: from the documents of the batch and the lists of rows, without routing/flops.c. */
+/* An independent count: from the documents of the batch and the lists of rows, without
+ * routing/flops.c. */
 static double counted(const struct model *m)
 {
     const struct flops_shape s = model_config_flops(&m->config);
@@ -334,7 +335,7 @@ static double counted(const struct model *m)
     return sum;
 }
 
-T(flops_are_those_of_another_count)
+T(flops_match_an_independent_count)
 {
     EACH_METHOD(name)
     for (int kind = PASS_DENSE; kind <= PASS_SPARSE; kind++) {
@@ -376,7 +377,8 @@ T(cached_equals_whole)
 
 enum { SEQUENCES = 3, STEPS = 12 };
 
-/* Sequences of 2, 5 and 8 tokens go on: alone (which >= 0) or all together; logits and FLOPs of every step. */
+/* Continues sequences of 2, 5 and 8 tokens, alone (which >= 0) or batched; logits and FLOPs of
+ * every step. */
 static void go_on(struct model *m, struct kv_cache **c, int which, real *logits, double *flops)
 {
     struct pass pass = kit_pass(PASS_SPARSE);
@@ -397,7 +399,7 @@ static void go_on(struct model *m, struct kv_cache **c, int which, real *logits,
     }
 }
 
-T(sequences_decoded_together_are_those_decoded_alone)
+T(batched_decoding_equals_separate_decoding)
 {
     EACH_METHOD(name)
     {
@@ -420,8 +422,8 @@ T(sequences_decoded_together_are_those_decoded_alone)
     }
 }
 
-/* Everything a method needs in use is in its parameters. */
-T(a_saved_model_decides_as_before)
+/* Everything a method needs at inference is in its parameters. */
+T(a_saved_and_loaded_model_makes_the_same_decisions)
 {
     EACH_METHOD(name)
     {
@@ -438,7 +440,7 @@ T(a_saved_model_decides_as_before)
         t_ok(weights_use(copy, &m->weights.numbers, &e), &e);
         t_ok(model_reserve(copy, B * T, 0, 0, &e), &e);
         copy->route.seed =
-            m->route.seed; /* lots are drawn from the run's seed, which is the caller's to give */
+            m->route.seed; /* random draws depend on the run's seed, which the caller supplies */
         run(copy, PASS_SPARSE);
         t_truef(kit_same(m->stream.h[L], copy->stream.h[L], kit_states(m)), "%s", name);
         model_free(copy);
@@ -470,7 +472,7 @@ T(a_recorded_pass_fills_its_cells_and_changes_nothing)
     }
 }
 
-/* A reader gets back which cells ran and every cell value, to the bit of a float. */
+/* A reader gets back which cells ran and every cell value, to the last bit of a float. */
 static void check_read(const char *name, const struct model *m, const struct probe *p)
 {
     const struct route_ops *ops = m->route.ops;
@@ -493,7 +495,7 @@ static void check_read(const char *name, const struct model *m, const struct pro
     }
 }
 
-T(what_is_recorded_is_read_back)
+T(recorded_cells_are_read_back)
 {
     static const char *piece[T];
     static size_t len[T];
@@ -527,7 +529,7 @@ T(what_is_recorded_is_read_back)
     }
 }
 
-T(any_capacity_can_be_asked_for)
+T(any_capacity_can_be_requested)
 {
     EACH_METHOD(name)
     {

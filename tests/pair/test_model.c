@@ -1,5 +1,5 @@
-/* Two ways to the same result: gathered and masked, stored and recomputed, cached and whole, alone and in a batch, one
- * thread and many.  Bits are compared wherever the order of the sums is the same. */
+/* Two ways to the same result: gathered and masked, kept and recomputed, cached and whole, alone
+ * and in a batch, one thread and many.  Bits are compared wherever sums have the same order. */
 #include "base/pool.h"
 #include "kit.h"
 
@@ -25,7 +25,7 @@ static const char *const methods[] = {
     "model.method=static static.target_ratio=0.5 static.pattern=layers",
 };
 
-/* Weights large enough that layers matter, statistics that are not those of the start. */
+/* Weights large enough that layers matter, and statistics that are not the initial ones. */
 static struct model *prepared(const char *shape, const char *method, int keep)
 {
     char text[512];
@@ -121,7 +121,7 @@ T(recomputed_blocks_give_the_gradients_of_kept_ones)
     }
 }
 
-T(sparse_training_gives_the_gradients_of_masked_training_where_no_gate_learns)
+T(sparse_and_masked_training_have_the_same_gradients_without_gate_gradients)
 {
     static const char *const pair[][2] = {
         {"model.method=random random.train=sparse", "model.method=random random.train=masked"},
@@ -140,7 +140,7 @@ T(sparse_training_gives_the_gradients_of_masked_training_where_no_gate_learns)
             grad[i] = kit_gradients(m, &n);
             model_free(m);
         }
-        double num = 0, den = 0; /* sums over rows are cut at other places: close, not equal */
+        double num = 0, den = 0; /* sums over rows are cut elsewhere: close, not equal */
         for (size_t i = 0; i < n; i++) {
             num += pow((double)grad[0][i] - (double)grad[1][i], 2);
             den += pow((double)grad[1][i], 2);
@@ -159,7 +159,8 @@ static double largest(const real *x, size_t n)
     return most;
 }
 
-/* Feeds the first row of the batch in chunks of the given sizes (the last one repeats) and compares each chunk's last logits. */
+/* Feeds the first row of the batch in chunks of the given sizes (the last one repeats) and compares
+ * each chunk's last logits. */
 static void check_decode(struct model *m, const char *method, enum pass_kind kind, const int *chunk,
                          int chunks)
 {
@@ -211,7 +212,7 @@ T(cached_decode_equals_the_whole_pass)
     }
 }
 
-T(a_reset_cache_starts_anew)
+T(a_reset_cache_starts_afresh)
 {
     struct err e = {0};
     struct kv_cache *cache = NULL;
@@ -278,7 +279,7 @@ T(any_number_of_threads_gives_the_same_bits)
     }
 }
 
-T(gates_of_one_everywhere_are_the_dense_model)
+T(all_gates_one_is_the_dense_model)
 {
     static int8_t force[L * B * T];
     memset(force, 1, sizeof force);
@@ -286,9 +287,7 @@ T(gates_of_one_everywhere_are_the_dense_model)
     {
         inputs(1);
         struct model *m = prepared(shape, method, 0);
-        if (strstr(
-                method,
-                "step_code=every")) { /* a code for "nothing skipped" is no identity unless it is 0 */
+        if (strstr(method, "step_code=every")) { /* not the identity unless its code is 0 */
             struct param *codes = &m->params.p[params_find(&m->params, "edp.step_codes")];
             memset(codes->value, 0, codes->n * sizeof(real));
         }
@@ -306,7 +305,7 @@ T(gates_of_one_everywhere_are_the_dense_model)
     }
 }
 
-T(gates_of_zero_everywhere_leave_the_embedding)
+T(all_gates_zero_leave_the_embedding)
 {
     static int8_t force[L * B * T];
     memset(force, 0, sizeof force);
@@ -326,7 +325,7 @@ T(gates_of_zero_everywhere_leave_the_embedding)
     }
 }
 
-/* Which cells run, as one string of bits. */
+/* The executed cells, as one string of bits. */
 static void decisions(const struct model *m, uint8_t *out)
 {
     memset(out, 0, (size_t)L * B * T);
@@ -335,7 +334,7 @@ static void decisions(const struct model *m, uint8_t *out)
             out[l * m->R + m->plan[l].row[k]] = m->plan[l].gate[k] != 0;
 }
 
-T(a_later_token_changes_no_state_and_no_gate_before_it)
+T(a_later_token_changes_no_earlier_state_or_gate)
 {
     static uint8_t before[L * B * T], after[L * B * T];
     EACH_MODEL(shape, method)
@@ -367,7 +366,7 @@ T(a_later_token_changes_no_state_and_no_gate_before_it)
     }
 }
 
-T(a_sequence_alone_is_the_same_as_in_a_batch)
+T(a_sequence_is_the_same_alone_and_in_a_batch)
 {
     EACH_MODEL(shape, method)
     {
@@ -387,7 +386,7 @@ T(a_sequence_alone_is_the_same_as_in_a_batch)
     }
 }
 
-T(sequences_in_another_order_give_permuted_results)
+T(permuting_the_sequences_permutes_the_results)
 {
     EACH_MODEL(shape, method)
     {
@@ -410,7 +409,7 @@ T(sequences_in_another_order_give_permuted_results)
     }
 }
 
-T(documents_do_not_see_each_other)
+T(documents_do_not_attend_to_each_other)
 {
     EACH_MODEL(shape, method)
     {
@@ -419,7 +418,8 @@ T(documents_do_not_see_each_other)
         size_t C = (size_t)m->config.dim;
         run(m, PASS_SPARSE);
         real *want = last_states(m);
-        for (int i = 0; i < B; i++) { /* the first row's documents start at 0, 2 and 5; and so on */
+        for (int i = 0; i < B;
+             i++) { /* documents of the first row start at 0, 2 and 5, and so on */
             int s = 2 + i, start[4] = {0, s, 2 * s + 1, T};
             for (int d = 0; d < 3; d++) {
                 struct batch one = {
@@ -435,7 +435,7 @@ T(documents_do_not_see_each_other)
     }
 }
 
-T(a_pass_leaves_nothing_behind_for_the_next)
+T(a_pass_does_not_affect_the_next)
 {
     EACH_MODEL(shape, method)
     {

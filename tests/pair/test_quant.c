@@ -1,5 +1,5 @@
-/* Packed weights: every kernel against plain C to the bit, plain C against a double product, and what is promised
- * about rows, threads, gathering and numbers that are none. */
+/* Quantised weights: every kernel against plain C to the bit, plain C against a double sum, and the
+ * guarantees about rows, threads, gathering and values that are not finite. */
 #include "base/cpu.h"
 #include "base/pool.h"
 #include "engine/quant_impl.h"
@@ -36,7 +36,7 @@ static int has_minima(int kind)
     return kind == QUANT_Q4_K || kind == QUANT_Q5_K;
 }
 
-/* Blocks of arbitrary bytes with scales of ordinary size: every quant, every 6-bit scale, -128 too. */
+/* Blocks of random bytes with ordinary scales: every quant and 6-bit scale occurs, also -128. */
 static struct quant *arbitrary(int kind, int O, int C)
 {
     struct quant *q = NULL;
@@ -55,7 +55,7 @@ static struct quant *arbitrary(int kind, int O, int C)
     return q;
 }
 
-/* Same bits, or both not a number. */
+/* Same bits, or both NaN. */
 static void same(const real *a, const real *b, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)
@@ -107,13 +107,13 @@ T(the_best_kernel_agrees_with_plain_c)
 
 T(the_avx2_kernel_agrees_with_plain_c)
 {
-    setenv("DEPTHSCOPE_CPU", "avx2", 1); /* before the first question about the processor */
+    setenv("DEPTHSCOPE_CPU", "avx2", 1); /* before the CPU is first queried */
     if (!cpu_has("avx2"))
         t_skip("this processor lacks avx2");
     kernels_agree();
 }
 
-/* The largest quants on both sides, all of one sign: where sums of 16 bits would overflow. */
+/* The largest quants on both sides, all of one sign, where 16-bit sums would overflow. */
 static void extremes_agree(void)
 {
     enum { C = 256, O = 16 };
@@ -132,7 +132,7 @@ static void extremes_agree(void)
                 b[i + scale] = 0, b[i + scale + 1] = 0x3c; /* 1 */
                 if (has_minima(kind))
                     b[i + 2] = 0, b[i + 3] = 0x3c;
-                if (kind == QUANT_Q6_K) /* with quants of 0 or 63, less 32 */
+                if (kind == QUANT_Q6_K) /* with quants of 0 or 63, minus 32 */
                     memset(b + i + 192, signs & 1 ? 0x80 : 0x7f, 16);
             }
             t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
@@ -142,8 +142,7 @@ static void extremes_agree(void)
             linear(0, z, x, q, 1);
             same(y, z, O, quant_name[kind]);
             quant_row(w, q, 3);
-            t_near(y[3], (double)(w[0] * x[0]) * C,
-                   0); /* whole numbers below 2^24, or powers of two */
+            t_near(y[3], (double)(w[0] * x[0]) * C, 0); /* integers below 2^24, or powers of two */
             quant_free(q);
         }
 }
@@ -159,8 +158,9 @@ T(the_largest_quants_do_not_overflow_in_avx2)
     extremes_agree();
 }
 
-/* Half a step of the activations at most: amax / 254 of each block times the weights there. */
-T(the_product_is_right_within_the_rounding_of_activations)
+/* The error is at most half a step of the activations: amax / 254 of each block times its
+ * weights. */
+T(results_are_right_up_to_the_rounding_of_activations)
 {
     enum { O = 37, C = 768, N = 9 };
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
@@ -183,7 +183,7 @@ T(the_product_is_right_within_the_rounding_of_activations)
                     }
                 }
                 t_near(y[n * O + o], exact, size * 1.001);
-                t_near(y[n * O + o], sum, 2e-2 * size); /* halves may have gone the other way */
+                t_near(y[n * O + o], sum, 2e-2 * size); /* ties may round the other way */
             }
         }
         free(x), free(y);
@@ -233,7 +233,7 @@ T(threads_do_not_change_a_bit)
     }
 }
 
-T(rows_are_gathered_and_bias_and_former_values_added)
+T(rows_are_gathered_and_bias_and_previous_values_added)
 {
     enum { O = 21, C = 256, ROWS = 30, N = 13 };
     int32_t row[N];
@@ -277,7 +277,7 @@ static void not_finite(void)
                     t_true(n == 4 ? isnan(z[n * O + o]) : z[n * O + o] == y[n * O + o]);
             x[4 * C + 77 + i] = was;
         }
-        for (int c = 0; c < C; c++) /* near both ends of what a float holds */
+        for (int c = 0; c < C; c++) /* near both ends of float's range */
             x[c] = c % 64 < 32 ? (real)1e-41 : (real)(c % 3 ? 1e30 : -3e37);
         linear(0, z, x, q, N);
         linear(1, y, x, q, N);
@@ -287,24 +287,24 @@ static void not_finite(void)
     }
 }
 
-T(a_number_that_is_none_stays_in_its_row)
+T(a_non_finite_activation_stays_in_its_row)
 {
     not_finite();
 }
 
-T(a_number_that_is_none_stays_in_its_row_in_avx2)
+T(a_non_finite_activation_stays_in_its_row_in_avx2)
 {
     setenv("DEPTHSCOPE_CPU", "avx2", 1);
     not_finite();
 }
 
-T(a_number_that_is_none_stays_in_its_row_in_plain_c)
+T(a_non_finite_activation_stays_in_its_row_in_plain_c)
 {
     setenv("DEPTHSCOPE_CPU", "ref", 1);
     not_finite();
 }
 
-T(what_is_held_takes_what_a_file_takes)
+T(packed_weights_take_as_many_bytes_as_in_a_file)
 {
     enum { O = 32, C = 2048 };
     for (int kind = 1; kind < QUANT_KINDS; kind++) {

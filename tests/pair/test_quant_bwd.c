@@ -1,4 +1,4 @@
-/* Backward through packed weights, and adapters over them: what maps that hold the same numbers in full would give. */
+/* Backward through quantised weights, and adapters over them, against dequantised weights. */
 #include "base/pool.h"
 #include "engine/linear.h"
 #include "kit.h"
@@ -20,7 +20,7 @@ static int is_same(const real *a, const real *b, size_t n)
     return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-/* A map in blocks, and one that holds their numbers. */
+/* A map with quantised weights, and one with the dequantised values. */
 struct maps {
     struct quant *quant;
     real *w;
@@ -77,7 +77,7 @@ static void check_dx(int kind, int O, int C, int N, enum gemm_format format)
         t_eq(s.seen[i], 1);
     linear_bwd_x(have, dy, &m.packed, N, 0, NULL);
     linear_bwd_x(one, dy + (size_t)(N - 1) * (size_t)O, &m.packed, 1, 0, NULL);
-    t_true(is_same(one, have + n - C, (size_t)C)); /* whichever rows are beside it */
+    t_true(is_same(one, have + n - C, (size_t)C)); /* whichever other rows are in the call */
     free(dy), free(was), free(have), free(want), free(one), free(s.seen);
     maps_free(&m);
 }
@@ -92,15 +92,15 @@ static void check_all(enum gemm_format format)
     check_dx(QUANT_Q8_0, 600, 2080, 9, format);
 }
 
-T(dx_has_the_bits_of_a_map_that_holds_the_numbers)
+T(dx_has_the_bits_of_the_dequantised_weights)
 {
     struct err e = {0};
-    if (gemm_use("avx2", &e) < 0) /* blas promises nothing about rows and parts */
+    if (gemm_use("avx2", &e) < 0) /* blas guarantees nothing about rows and parts */
         t_ok(gemm_use("ref", &e), &e);
     check_all(GEMM_FP32);
 }
 
-T(dx_has_the_bits_of_a_map_that_holds_the_numbers_in_bf16)
+T(dx_has_the_bits_of_the_dequantised_weights_in_bf16)
 {
     check_all(GEMM_BF16);
 }
@@ -122,7 +122,8 @@ T(threads_do_not_change_a_bit_of_dx)
     maps_free(&m);
 }
 
-/* Adapter (r 4, some inputs dropped): its gradients read x and dy alone, so they are the same to the bit. */
+/* Adapter (r 4, with dropout): its gradients depend on x and dy alone, so they have the same
+ * bits. */
 static void check_adapter(int kind, double dropout)
 {
     enum { O = 96, C = 512, N = 21, r = 4 };
@@ -155,7 +156,7 @@ static void check_adapter(int kind, double dropout)
     maps_free(&m);
 }
 
-T(adapters_over_blocks_have_the_gradients_of_those_over_their_numbers)
+T(adapters_have_the_same_gradients_over_quantised_and_dequantised_weights)
 {
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         check_adapter(kind, 0);
@@ -163,7 +164,7 @@ T(adapters_over_blocks_have_the_gradients_of_those_over_their_numbers)
     }
 }
 
-/* ---- a model ------------------------------------------------------------------------------------ */
+/* ---- a model --------------------------------------------------------------------------------- */
 
 #define MODEL                                                                                      \
     "model.method=dense model.layers=2 model.dim=256 model.heads=4 model.ffn=256 model.vocab=60 "  \
@@ -173,7 +174,7 @@ enum { B = 2, T = 16 };
 
 static struct kit_batch batch;
 
-/* Its base is frozen and held in blocks of this kind, or as the numbers they stand for. */
+/* A model whose frozen base is quantised to this kind, or dequantised from it. */
 static struct model *model_over(enum quant_kind kind, int is_held)
 {
     struct model *m = kit_model(MODEL, 5, B * T, MODEL_TRAIN_OWN, 1);
@@ -196,8 +197,8 @@ static struct model *model_over(enum quant_kind kind, int is_held)
     return m;
 }
 
-/* Forward rounds activations to 8 bits, so they are near, not equal. */
-T(adapters_of_a_model_in_blocks_learn_as_over_its_numbers)
+/* Forward rounds activations to 8 bits, so results are close, not equal. */
+T(adapters_learn_the_same_over_quantised_and_dequantised_models)
 {
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         struct pass pass = kit_pass(PASS_TRAIN);

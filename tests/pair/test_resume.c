@@ -1,5 +1,6 @@
-/* A run that was stopped or killed and resumed is the run that was not: the same bytes of weights
- * and optimiser, for every kind of routing, at any number of threads, in the middle of an epoch. */
+/* A run that was stopped or killed and then resumed equals an uninterrupted one: the same bytes of
+ * weights and optimiser state, for every kind of routing, at any number of threads, in the middle
+ * of an epoch. */
 #include <inttypes.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -28,12 +29,12 @@ static const char *const tiny[] = {
 
 struct plan_of_run {
     const char *more[8]; /* keys of the case, ends with NULL */
-    int64_t stop_at;     /* 0: runs through */
-    int kill;            /* SIGKILL, not a request */
+    int64_t stop_at;     /* 0: uninterrupted */
+    int kill;            /* SIGKILL instead of a request */
     int is_done;
 };
 
-/* Hundreds of fsyncs: in memory where that can be had. */
+/* Hundreds of fsyncs, so in memory if available. */
 static const char *room(void)
 {
     if (access("/dev/shm", W_OK) == 0)
@@ -74,7 +75,7 @@ static void silent(void *ctx, enum log_level level, const char *text)
 
 static struct trainer trainer; /* large */
 
-/* Starts or goes on with DIR. */
+/* Starts or resumes DIR. */
 static int go(const char *dir, struct plan_of_run *p, int resume, struct err *e)
 {
     struct train_config c;
@@ -94,7 +95,7 @@ static int go(const char *dir, struct plan_of_run *p, int resume, struct err *e)
     return rc;
 }
 
-/* The same in a process that dies of its own SIGKILL. */
+/* The same in a process that kills itself with SIGKILL. */
 static void go_and_die(const char *dir, struct plan_of_run *p, int resume)
 {
     int status;
@@ -127,7 +128,8 @@ static void same_end(const char *a, const char *b)
     }
 }
 
-/* Through; stopped at 6 (no checkpoint falls there) and 9; killed at 7 and at 13, one step before the end. */
+/* Uninterrupted; stopped at 6 (not a checkpoint step) and 9; killed at 7 and at 13, one step before
+ * the end. */
 static void check_case(const char *a, const char *b, const char *c, const char *d)
 {
     struct plan_of_run p = {.more = {a, b, c, d}};
@@ -199,7 +201,7 @@ T(acceptance_11_resume_equals_uninterrupted_at_any_number_of_threads)
         p.more[0] = threads[i];
         p.stop_at = i == 0 ? 0 : 5 + i;
         t_eq(go(dir[i], &p, 0, &e), i == 0 ? 0 : DS_ESTOP);
-        p.more[0] = threads[(i + 1) % 3]; /* and on with another number */
+        p.more[0] = threads[(i + 1) % 3]; /* resumes with another number */
         p.stop_at = 0;
         if (i > 0)
             t_ok(go(dir[i], &p, 1, &e), &e);

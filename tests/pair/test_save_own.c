@@ -1,4 +1,5 @@
-/* Checkpoints that leave a frozen base where it is: small, as good as whole ones, and loud when the base is gone or another. */
+/* Checkpoints that leave out a frozen base: small, equivalent to complete ones, and refused when
+ * the base is missing or another one. */
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ static const char *const tiny[KEYS_MAX] = {
     NULL,
 };
 
-/* DIR/room is made anew; "train.init=..." of a base trained there. */
+/* Recreates DIR/room; returns "train.init=..." of a base trained there. */
 static void make_base(char room[500], char init[700])
 {
     const char *more[] = {"model.layers=6",
@@ -102,7 +103,7 @@ static void same_file(const char *a, const char *b, const char *name)
     t_truef(strcmp(x, y) == 0, "%s differs", name);
 }
 
-/* What is kept, whole and apart, is the same model; resumed apart, it is the same run. */
+/* Saved with and without its base it is the same model, and resumes as the same run. */
 static void compare(const char *room, const char *const *keys, int has_router, int has_lora)
 {
     const char *all[KEYS_MAX] = {0}, *own[KEYS_MAX] = {0};
@@ -138,7 +139,7 @@ static void compare(const char *room, const char *const *keys, int has_router, i
         t_ok(fs_remove_tree(run[i], &e), &e);
 }
 
-T(a_checkpoint_without_its_base_is_the_model_that_a_whole_one_is)
+T(a_checkpoint_without_its_base_equals_a_complete_one)
 {
     char room[500], init[700];
     make_base(room, init);
@@ -154,7 +155,7 @@ T(a_checkpoint_without_its_base_is_the_model_that_a_whole_one_is)
             1, 1);
 }
 
-T(a_run_starts_from_what_is_beside_a_base_and_keeps_its_layers_in_their_places)
+T(a_run_starts_from_an_adapter_checkpoint_and_keeps_layer_order)
 {
     char room[500], init[700], again[700], run[600];
     struct err e = {0};
@@ -181,7 +182,7 @@ T(a_run_starts_from_what_is_beside_a_base_and_keeps_its_layers_in_their_places)
     for (int i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.p[i];
         if (strncmp(p->name, "edp.", 4) == 0 && strcmp(p->name, "edp.score.weight") != 0)
-            continue; /* thresholds and statistics move by their own rules, whatever train.lr is */
+            continue; /* thresholds and statistics have their own updates, whatever train.lr is */
         real *x = kit_values(a, i), *y = kit_values(b, i);
         t_str(p->name, b->params.p[i].name);
         for (size_t k = 0; k < p->n; k++)
@@ -192,10 +193,10 @@ T(a_run_starts_from_what_is_beside_a_base_and_keeps_its_layers_in_their_places)
     }
     model_free(a);
     model_free(b);
-    /* both lie beside the first base, not one beside the other */
+    /* both refer to the first base, not to each other */
     t_ok(fs_remove_tree(step(room, "one", STEPS), &e), &e);
     model_free(opened(step(room, "two", STEPS)));
-    /* trained whole from there on, the base is written again */
+    /* once the base is trained, it is written again */
     const char *third[] = {again, "model.method=edp", NULL};
     snprintf(again, sizeof again, "train.init=%s/two", room);
     snprintf(run, sizeof run, "%s/three", room);
@@ -212,7 +213,7 @@ static void open_fails(const char *dir, int code, const char *part)
     t_true(!strchr(e.text, '\n'));
 }
 
-T(a_base_that_moved_or_changed_is_one_line)
+T(a_moved_or_changed_base_is_refused_in_one_line)
 {
     char room[500], init[700], run[600], moved[600], path[900];
     struct err e = {0};
@@ -221,12 +222,12 @@ T(a_base_that_moved_or_changed_is_one_line)
                           "lora_r=2", "train.save=own",     NULL};
     snprintf(run, sizeof run, "%s/run", room);
     t_ok(go(run, keys, 0, 0, &e), &e);
-    /* both go elsewhere together: the path from one to the other still holds */
+    /* both are moved together, so the relative path still holds */
     snprintf(moved, sizeof moved, "%s/elsewhere", room);
     mkdir(moved, 0755);
     snprintf(path, sizeof path, "%s/elsewhere/run", room);
     t_eq(rename(run, path), 0);
-    model_free(opened(step(room, "elsewhere/run", STEPS))); /* the absolute one does */
+    model_free(opened(step(room, "elsewhere/run", STEPS))); /* the absolute path does */
     snprintf(run, sizeof run, "%s/base", room);
     snprintf(path, sizeof path, "%s/elsewhere/base", room);
     t_eq(rename(run, path), 0);
@@ -254,7 +255,7 @@ static void refused(const char *const *more, const char *part)
     t_true(!strchr(e.text, '\n'));
 }
 
-T(what_has_no_base_to_leave_keeps_all)
+T(a_model_without_a_base_saves_everything)
 {
     char room[500], init[700], run[600];
     struct err e = {0};
@@ -264,11 +265,11 @@ T(what_has_no_base_to_leave_keeps_all)
     make_base(room, init);
     const char *keys[] = {init, "model.method=dense", "train.freeze=base", "lora_r=2", NULL};
     snprintf(run, sizeof run, "%s/run", room);
-    t_ok(go(run, keys, 0, 0, &e), &e); /* auto: the base is small */
+    t_ok(go(run, keys, 0, 0, &e), &e); /* auto saves all, as the base is small */
     t_true(has(step(room, "run", STEPS), "model.safetensors"));
 }
 
-T(adapters_of_peft_are_trained_on_over_their_base)
+T(peft_adapters_continue_training_over_their_base)
 {
     char room[500], init[700], run[600], lora[600];
     struct err e = {0};
@@ -310,7 +311,7 @@ static void add_blocks(struct gguf_file *f, const char *name, uint64_t rows, uin
     free(p);
 }
 
-/* A model of bytes with random blocks for weights; returns its path. */
+/* A byte-level model with random quantised blocks as weights; returns its path. */
 static const char *random_gguf(int layers)
 {
     static const struct {
@@ -346,7 +347,7 @@ static const char *random_gguf(int layers)
     return gf_write(&f);
 }
 
-T(over_a_file_of_few_bits_checkpoints_are_small_of_themselves_and_resume)
+T(checkpoints_over_a_quantised_file_are_small_and_resume)
 {
     char room[500], init[700], run[2][600], lora[600];
     struct err e = {0};
@@ -373,7 +374,7 @@ T(over_a_file_of_few_bits_checkpoints_are_small_of_themselves_and_resume)
     t_ok(peft_save(m, lora, file, &e), &e);
     same_models(a, lora);
     model_free(m);
-    /* a file that another one took the place of */
+    /* a file that was replaced by another */
     struct str bytes = {0};
     t_ok(fs_read_file(&bytes, file, 1 << 24, &e), &e);
     bytes.p[bytes.len - 5] = (char)(bytes.p[bytes.len - 5] ^ 1);

@@ -1,4 +1,4 @@
-/* One thread or seven: the same bits.  Every op runs on the same inputs with pools of 1, 2, 3 and 7 threads. */
+/* Every op gives the same bits with pools of 1, 2, 3 and 7 threads. */
 #include "base/hash.h"
 #include "base/pool.h"
 #include "engine/linear.h"

@@ -1,4 +1,5 @@
-/* Runs that start from another model, and runs whose base is frozen: what is taken, what stays, what is refused. */
+/* Runs that start from another model, and runs whose base is frozen: what is copied, what stays
+ * frozen, what is refused. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ static const char *const tiny[KEYS_MAX] = {
 static const char *const shape[] = {"model.layers=6", "model.dim=16", "model.heads=2",
                                     "model.vocab=300", "data.tokenizer=bytes"};
 
-/* The test's directory, in memory where that can be had. */
+/* The test's directory, in memory if available. */
 static const char *room(void)
 {
     static const char *dir;
@@ -71,7 +72,7 @@ static void refused(const char *const *more, int code, const char *part)
     t_true(!strchr(e.text, '\n'));
 }
 
-/* Largest difference of a parameter in two checkpoints; -1 when only one has it. */
+/* Largest difference of a parameter in two checkpoints; -1 if only one has it. */
 static double moved(const char *a, const char *b, const char *name)
 {
     const char *dir[2] = {a, b};
@@ -101,7 +102,7 @@ static double moved(const char *a, const char *b, const char *name)
     return most;
 }
 
-T(a_run_starts_from_another_s_weights_and_takes_its_shape_and_tokenizer)
+T(a_run_starts_from_another_runs_weights_shape_and_tokenizer)
 {
     char init[700], base[600], run[400], dir[600];
     struct err e = {0};
@@ -112,7 +113,7 @@ T(a_run_starts_from_another_s_weights_and_takes_its_shape_and_tokenizer)
     t_eq(c.model.layers, 6);
     t_eq(c.model.dim, 16);
     t_eq(c.model.vocab, 257);
-    t_str(c.train.init, base); /* the very checkpoint: a better one may come */
+    t_str(c.train.init, base); /* this very checkpoint, as a better one may follow */
     t_true(strstr(c.data.tokenizer, "/tokenizer.json") != NULL);
     train_config_release(&c);
     snprintf(run, sizeof run, "%s/run", room());
@@ -123,7 +124,7 @@ T(a_run_starts_from_another_s_weights_and_takes_its_shape_and_tokenizer)
     t_near(moved(base, dir, "model.embed_tokens.weight"), 0, 1e-6);
 }
 
-T(a_start_leaves_another_method_s_parameters_behind_and_keeps_its_own)
+T(a_start_drops_another_methods_parameters_and_keeps_its_own)
 {
     char init[700], base[600], run[400], dir[600];
     struct err e = {0};
@@ -140,7 +141,7 @@ T(a_start_leaves_another_method_s_parameters_behind_and_keeps_its_own)
     t_near(moved(base, dir, "edp.score.weight"), 0, 1e-6);
 }
 
-T(keys_that_contradict_the_model_to_start_from_name_both_numbers)
+T(keys_that_contradict_the_initial_model_name_both_values)
 {
     char init[700], base[600];
     make_base(init, base, "model.method=dense");
@@ -156,7 +157,7 @@ T(keys_that_contradict_the_model_to_start_from_name_both_numbers)
     train_config_release(&c);
 }
 
-T(a_missing_or_unreadable_start_is_one_line)
+T(a_missing_or_unreadable_start_is_refused_in_one_line)
 {
     char init[700], base[600], path[700];
     struct err e = {0};
@@ -166,7 +167,8 @@ T(a_missing_or_unreadable_start_is_one_line)
     snprintf(path, sizeof path, "%s/model.safetensors", base);
     t_ok(fs_write_file(path, "short", 5, &e), &e);
     char dir[700];
-    snprintf(dir, sizeof dir, "train.init=%s", base); /* a damaged directory, named itself */
+    snprintf(dir, sizeof dir, "train.init=%s",
+             base); /* a damaged directory given by its own path */
     more[0] = dir;
     snprintf(path, sizeof path, "%s/run", room());
     t_fails(go(path, more, 0, 0, &e), &e, DS_EFORMAT, "model.safetensors");
@@ -175,7 +177,7 @@ T(a_missing_or_unreadable_start_is_one_line)
     refused(more, DS_EUSAGE, "config.json");
 }
 
-/* The tensors of `from`, but the first `skip` ones, and one more when it has a name. */
+/* The tensors of `from` without the first `skip`, and one more if `extra` is not NULL. */
 static void write_tensors(const struct model *m, const char *dir, int skip, const char *extra)
 {
     struct st_out out[200];
@@ -199,7 +201,7 @@ static void write_tensors(const struct model *m, const char *dir, int skip, cons
     t_ok(st_write(path, out, n, meta, 1, &e), &e);
 }
 
-T(every_base_tensor_must_be_there_and_no_other)
+T(a_missing_or_unknown_base_tensor_is_refused)
 {
     struct model *m =
         kit_model("model.method=dense model.layers=1 model.dim=8 model.heads=2", 1, 8, 0, 0);
@@ -221,7 +223,7 @@ T(every_base_tensor_must_be_there_and_no_other)
     model_free(m);
 }
 
-T(a_run_goes_on_without_its_source_once_it_has_a_checkpoint)
+T(a_run_resumes_without_its_source_once_it_has_a_checkpoint)
 {
     char init[700], base[600], run[400], away[800], path[500], gone[600];
     struct err e = {0};
@@ -241,7 +243,7 @@ T(a_run_goes_on_without_its_source_once_it_has_a_checkpoint)
 
 /* ---- a frozen base ---- */
 
-T(a_frozen_base_stays_to_the_last_bit_and_has_no_gradients)
+T(a_frozen_base_keeps_every_bit_and_has_no_gradients)
 {
     static struct kit_batch k;
     struct model *m = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 "
@@ -262,7 +264,7 @@ T(a_frozen_base_stays_to_the_last_bit_and_has_no_gradients)
     struct pass pass = kit_pass(PASS_TRAIN);
     kit_step(m, &k.b, &pass);
     kit_step(all, &k.b, &pass);
-    for (int i = 0; i < m->params.n; i++) { /* the same gradients where there are any */
+    for (int i = 0; i < m->params.n; i++) { /* the same gradients, if any */
         const struct param *p = &m->params.p[i], *q = &all->params.p[i];
         t_str(p->name, q->name);
         if (!p->train)
@@ -279,8 +281,8 @@ T(a_frozen_base_stays_to_the_last_bit_and_has_no_gradients)
     model_free(all);
 }
 
-/* Packed copies of frozen matrices are made once; they follow whoever writes values. */
-T(values_written_into_a_frozen_base_reach_its_products)
+/* Packed copies of frozen matrices are made once, and again after values are written. */
+T(values_written_into_a_frozen_base_are_used)
 {
     static struct kit_batch k;
     struct model *m = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 "
@@ -341,7 +343,7 @@ static void same_files(const char *a, const char *b)
     }
 }
 
-/* Through, and stopped between two checkpoints and resumed: the same bytes. */
+/* Uninterrupted against stopped between two checkpoints and resumed: the same bytes. */
 static void check_resume(const char *const *more, char run[2][400])
 {
     struct err e = {0};
@@ -376,7 +378,7 @@ T(a_dense_model_with_adapters_trains_resumes_and_opens)
         t_truef(sum > 0, "%s never moved", b->name);
     }
     model_free(m);
-    /* and is started from: its adapters come along, or stay behind when another rank is asked for */
+    /* a start from it keeps its adapters, or drops them for another rank */
     snprintf(init, sizeof init, "train.init=%s", run[0]);
     const char *again[] = {init, "model.method=dense", NULL};
     snprintf(dir, sizeof dir, "%s/again", room());
@@ -412,7 +414,7 @@ static void run_noting(const char *dir, const char *const *more)
     trainer_close(&trainer);
 }
 
-T(a_run_taught_by_itself_resumes_and_counts_its_warm_up)
+T(a_self_distilled_run_resumes_and_counts_its_warm_up)
 {
     char init[700], base[600], run[2][400], dir[500];
     make_base(init, base, "model.method=dense");
@@ -427,7 +429,7 @@ T(a_run_taught_by_itself_resumes_and_counts_its_warm_up)
         t_truef(kd_of[i] > 0, "step %d: %g", i, kd_of[i]);
 }
 
-T(a_teacher_that_does_not_count_leaves_every_bit)
+T(a_teacher_of_weight_zero_changes_no_bit)
 {
     static const char *const silent[] = {"kd_alpha=1", "no_kd=true", "train.kd_warmup=4"};
     char init[700], base[600];
@@ -446,7 +448,7 @@ T(a_teacher_that_does_not_count_leaves_every_bit)
     }
 }
 
-T(another_model_teaches_when_it_has_the_same_vocabulary)
+T(another_model_with_the_same_vocabulary_can_be_the_teacher)
 {
     char init[700], base[600], by[800], path[900];
     struct err e = {0};
@@ -485,7 +487,7 @@ T(another_model_teaches_when_it_has_the_same_vocabulary)
     t_fails(go(path, same, 0, 0, &e), &e, DS_EFORMAT, "other ids to the same 257 tokens");
 }
 
-T(a_teacher_that_cannot_be_is_one_line)
+T(an_impossible_teacher_is_refused_in_one_line)
 {
     refused((const char *[]){"train.teacher=nowhere", NULL}, DS_EUSAGE,
             "train.teacher (off, self, or a model): nowhere: no such model");

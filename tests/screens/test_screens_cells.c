@@ -111,7 +111,7 @@ void session_close(struct session *s)
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color;
-    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 by rank */
+    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 by rank, 3 trace */
 };
 
 /* clang-format off */
@@ -128,16 +128,17 @@ static const struct screen screens[] = {
     {"signals-topk",   "80x24",  "signals", "keys l",                                NULL,     NULL,    2, 0},
     {"depth-click",    "80x24",  "depth",   "click 5 20\nshot\nclick 12 14\nwheel down 12 14", NULL, NULL, 0, 0},
     {"depth-empty",    "80x24",  "depth",   "keys l j c Space , }",                  NULL,     NULL,    0, 1},
+    {"trace",          "80x24",  NULL,      "",                                      NULL,     NULL,    3, 0},
     {"signals-80x24",  "80x24",  "signals", "keys l l l Space l l\nshot\nkeys p\nshot\nkeys c p\nshot\nkeys s", NULL, NULL, 0, 0},
     {"signals-200x50", "200x50", "signals", "keys l Space l l Space l",              NULL,     NULL,    0, 0},
     {"signals-ascii",  "80x40",  "signals", "keys l l",                              "ascii",  "never", 0, 0},
     {"signals-bare",   "80x24",  "signals", "keys p p\nshot\nkeys p",                NULL,     NULL,    1, 0},
     {"signals-empty",  "80x24",  "signals", "keys p c Space",                        NULL,     NULL,    0, 1},
-    {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x n", NULL, NULL, 0, 0},
+    {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x g", NULL, NULL, 0, 0},
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},
-    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt please die\nkeys l\nshot\nkeys n\nshot\nkeys R l", NULL, NULL, 0, 0},
-    {"stepper-none",   "80x24",  "stepper", "keys l f n <\nshot\ncommand model missing\nkeys l", NULL, NULL, 0, 0},
+    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt please die\nkeys l\nshot\nkeys g\nshot\nkeys R l", NULL, NULL, 0, 0},
+    {"stepper-none",   "80x24",  "stepper", "keys l f g <\nshot\ncommand model missing\nkeys l", NULL, NULL, 0, 0},
     {"stepper-20x5",   "20x5",   "stepper", "command model fixture\nkeys l j",       NULL,     NULL,    0, 0},
 };
 /* clang-format on */
@@ -164,6 +165,14 @@ static void empty_run(struct stream *s)
     stream_head(s, "fixture-empty", "mod", 100);
 }
 
+/* What `depthscope trace` writes: a head that plans no steps, and one pass. */
+static void trace_file(struct stream *s)
+{
+    stream_head(s, "fixture-trace", "edp", 0);
+    probe_body(s->record, 0, 0, 6, 1, 0, -1);
+    stream_put(s);
+}
+
 static void play(const struct screen *s)
 {
     char script[256], dump[256], golden[256], run[256];
@@ -183,7 +192,7 @@ static void play(const struct screen *s)
     snprintf(dump, sizeof dump, "%s/out.screen", dir);
     snprintf(run, sizeof run, "%s/run.mp", dir);
     snprintf(golden, sizeof golden, "tests/screens/%s.screen", s->name);
-    void (*const make[])(struct stream *) = {probes_run, probes_bare, probes_topk};
+    void (*const make[])(struct stream *) = {probes_run, probes_bare, probes_topk, trace_file};
     t_eq(probes_make(s->is_empty ? empty_run : make[s->kind], &log), 0);
     t_ok(fs_write_file(run, log.p, log.len, &e), &e);
     t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);

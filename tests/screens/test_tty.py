@@ -508,24 +508,16 @@ def a_model_in_one_file_opens_in_the_stepper():
     t.close()
 
 
-def main():
+def run(name, checks):
     if not os.access(PROGRAM, os.X_OK):
         print("SKIP no program at %s" % PROGRAM)
-        print("test_tty.py: 0 passed, 0 failed, 1 skipped")
+        print(name + ": 0 passed, 0 failed, 1 skipped")
         return 0
     if not pyte:
         print("SKIP pyte is not installed: what the screen shows is not checked, only bytes")
         skipped.append("pyte")
     only = sys.argv[1:] or None
-    for fn in (step_costs_under_a_kilobyte, step_with_its_account_costs_under_a_kilobyte,
-               step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small,
-               idle_is_silent_and_free, a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
-               sigterm_leaves_the_terminal_clean, sigsegv_leaves_the_terminal_clean, sigabrt_leaves_the_terminal_clean,
-               lost_terminal_ends_without_spinning, suspend_and_continue_ten_times, every_terminal_type_starts,
-               no_colour_and_no_utf8, sizes_and_storms, random_keys_do_no_harm, escape_answers_at_once,
-               a_stream_on_stdin_leaves_the_keys_to_the_terminal, the_view_of_a_run_is_kept,
-               a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
-               a_model_in_one_file_opens_in_the_stepper):
+    for fn in checks:
         if only and fn.__name__ not in only:
             continue
         try:
@@ -538,16 +530,30 @@ def main():
                 continue
             failed.append(fn)
             print("FAIL %s: %s" % (fn.__name__, e))
-    print("test_tty.py: %d passed, %d failed, %d skipped" % (len(passed), len(failed), len(skipped)))
+    print("%s: %d passed, %d failed, %d skipped" % (name, len(passed), len(failed), len(skipped)))
     return 1 if failed else 0
 
 
-if __name__ == "__main__":
+def main(name, checks):
+    """Runs the checks in a folder that is gone afterwards; the exit status."""
+    global TMP, STATE
     TMP = tempfile.mkdtemp(prefix="ds-tty-")
     STATE = os.path.join(TMP, "state")
     os.mkdir(STATE)
     try:
-        status = main()
+        return run(name, checks)
     finally:
         shutil.rmtree(TMP, ignore_errors=True)
-    sys.exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main("test_tty.py", (
+        step_costs_under_a_kilobyte, step_with_its_account_costs_under_a_kilobyte,
+        step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small, idle_is_silent_and_free,
+        a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
+        sigterm_leaves_the_terminal_clean, sigsegv_leaves_the_terminal_clean,
+        sigabrt_leaves_the_terminal_clean, lost_terminal_ends_without_spinning,
+        suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
+        random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
+        the_view_of_a_run_is_kept, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
+        a_model_in_one_file_opens_in_the_stepper)))

@@ -17,7 +17,7 @@ die() { say "$@"; exit 1; }
 
 # Homebrew keeps some libraries out of the default search path.
 if [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null 2>&1; then
-    for keg in ncurses openblas; do
+    for keg in ncurses openblas openssl; do
         PKG_CONFIG_PATH=$(brew --prefix)/opt/$keg/lib/pkgconfig:${PKG_CONFIG_PATH:-}
     done
     export PKG_CONFIG_PATH

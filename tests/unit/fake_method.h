@@ -1,4 +1,4 @@
-/* A method whose every decision is the test's: what runs, what rank says, what its cells hold. */
+/* A method whose decisions, ranks and cells are set by the test. */
 #ifndef DS_TESTS_FAKE_METHOD_H
 #define DS_TESTS_FAKE_METHOD_H
 
@@ -16,7 +16,7 @@ static const struct metric fake_metrics[] = {
 /* 1 = runs.  fake_cell: of metric k; NULL = no cell is filled. */
 static int (*fake_runs)(const struct route *r, int l, int i);
 static real (*fake_cell)(const struct route *r, int k, int l, int i);
-static int fake_on = 1; /* so many first layers are always on */
+static int fake_on = 1; /* number of first layers that are always on */
 static int fake_passes, fake_begun, fake_ended;
 static double fake_seen[ROUTE_GRID];
 
@@ -52,7 +52,7 @@ static inline void fake_calibrate(struct route *r, int begin)
         fake_passes = 0;
 }
 
-/* Not ready before it was calibrated, but by rank. */
+/* Not ready before calibration, except by rank. */
 static inline int fake_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     (void)r;
@@ -62,7 +62,7 @@ static inline int fake_ready(const struct route *r, const struct pass *pass, str
 }
 
 static const struct route_ops fake_ops = {
-    .name = "dense", /* the model on disk is one */
+    .name = "dense", /* the model on disk is a dense one */
     .flags = ROUTE_GATED | ROUTE_TOPK | ROUTE_CAPACITY,
     .metrics = fake_metrics,
     .n_metrics = DS_LEN(fake_metrics),
@@ -71,7 +71,7 @@ static const struct route_ops fake_ops = {
     .calibrate = fake_calibrate,
 };
 
-/* A number in [0, 1) of the cell's token and place. */
+/* A value in [0, 1) from the cell's token and position. */
 static inline double fake_hash(const struct route *r, int l, int i)
 {
     uint32_t x = (uint32_t)r->pass.id[i] * 2654435761u ^ (uint32_t)r->pass.pos[i] * 40503u ^

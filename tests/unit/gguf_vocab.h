@@ -59,6 +59,8 @@ static inline void gv_keys(struct gguf_file *f, const struct tokenizer_parts *p)
     if (p->unk >= 0)
         gf_u32(f, "tokenizer.ggml.unknown_token_id", (uint32_t)p->unk);
     gv_bool(f, "tokenizer.ggml.add_bos_token", p->add_bos);
+    if (p->add_eos)
+        gv_bool(f, "tokenizer.ggml.add_eos_token", 1);
     gv_bool(f, "tokenizer.ggml.add_space_prefix", p->add_space_prefix);
     str_release(&types);
     str_release(&scores);

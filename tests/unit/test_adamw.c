@@ -34,7 +34,7 @@ T(params_are_named_shaped_and_counted)
     t_true(ps.n == 0 && !ps.p && !ps.block);
 }
 
-T(params_without_training_hold_values_only)
+T(params_without_training_have_values_only)
 {
     struct params ps = {0};
     make(&ps, 0);
@@ -45,7 +45,7 @@ T(params_without_training_hold_values_only)
     params_release(&ps);
 }
 
-T(a_parameter_keeps_its_start_when_others_are_added)
+T(a_parameter_keeps_its_initial_values_when_others_are_added)
 {
     struct params a = {0}, b = {0};
     struct err e = {0};
@@ -63,7 +63,7 @@ T(a_parameter_keeps_its_start_when_others_are_added)
     params_release(&b);
 }
 
-T(params_fail_politely_without_memory)
+T(params_report_out_of_memory)
 {
     struct params ps = {0};
     struct err e = {0};
@@ -76,7 +76,7 @@ T(params_fail_politely_without_memory)
     params_release(&ps);
 }
 
-/* Gradients of step t, the same for both sides. */
+/* Gradients of step t, the same for both implementations. */
 static double grad_of(int p, size_t i, int step)
 {
     return sin((double)(p * 100 + (int)i) * 0.37 + step) * (p == 2 ? 3 : 1);
@@ -122,7 +122,7 @@ static void follow(const struct adamw *o)
     for (int step = 1; step <= 20; step++) {
         for (int p = 0; p < 3; p++)
             for (size_t i = 0; i < ps.p[p].n; i++)
-                t_true(ps.p[p].grad[i] == 0); /* the step before leaves them so */
+                t_true(ps.p[p].grad[i] == 0); /* the previous step leaves them at zero */
         for (int p = 0; p < 3; p++)
             for (size_t i = 0; i < ps.p[p].n; i++)
                 ps.p[p].grad[i] = (real)grad_of(p, i, step);
@@ -140,19 +140,20 @@ static void follow(const struct adamw *o)
     params_release(&ps);
 }
 
-T(adamw_follows_the_textbook)
+T(adamw_matches_the_textbook)
 {
     struct adamw o = {
         .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .router_lr = 1};
     follow(&o);
-    o.clip = 1; /* both norms are above it */
+    o.clip = 1; /* below both norms */
     o.router_lr = 0.1;
     follow(&o);
     o.clip = 1e6;
     follow(&o);
 }
 
-/* Tensors of every awkward size: none, one or several spans and chunks, with frozen ones among them. */
+/* Tensors of every edge size: none, one or several spans and chunks, with frozen ones among
+ * them. */
 static void make_many(struct params *ps)
 {
     static const int rows[] = {1, 4095, 3, 4096, 5, 16384, 16385, 2, 50001, 7, 1};
@@ -171,7 +172,7 @@ static void make_many(struct params *ps)
             ps->p[i].grad[k] = (real)sin((double)k * 0.7 + i);
 }
 
-T(many_tensors_have_the_norms_and_steps_of_each_alone)
+T(tensors_have_the_same_norms_and_steps_together_and_alone)
 {
     struct params ps = {0}, same = {0};
     struct adamw o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .router_lr = 1};
@@ -224,7 +225,7 @@ T(a_bad_gradient_is_counted_and_named)
     params_release(&ps);
 }
 
-T(sum_of_squares_is_exact_enough_and_counts_bad_ones)
+T(sum_of_squares_is_accurate_and_counts_bad_values)
 {
     enum { N = 10007 };
     static real x[N];

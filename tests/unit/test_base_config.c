@@ -225,6 +225,69 @@ T(config_overrides_are_those_of_hydra)
     config_release(&c);
 }
 
+T(every_spelling_of_an_override_has_one_reader)
+{
+    static const struct {
+        const char *text, *key, *value;
+        enum override_op op;
+    } good[] = {
+        {"a.b=v", "a.b", "v", OVERRIDE_SET},    {"--a.b=v", "a.b", "v", OVERRIDE_SET},
+        {"++a=v=w", "a", "v=w", OVERRIDE_SET},  {"+a=", "a", "", OVERRIDE_ADD},
+        {"~a.b", "a.b", NULL, OVERRIDE_REMOVE}, {"~a=v", "a", "v", OVERRIDE_REMOVE},
+    };
+    static const char *const bad[] = {"a:=v", "a.b+=v", "a?=v", "a!=v", "+a:=v",  "+++a=v", "~~a",
+                                      "~+a",  "+a",     "++",   "~",    "a..b=v", ".a=v",   "=v"};
+    struct override o;
+    struct err e = {0};
+    for (size_t i = 0; i < DS_LEN(good); i++) {
+        t_ok(override_parse(&o, good[i].text, "here", &e), &e);
+        t_str(o.key, good[i].key);
+        t_eq(o.op, good[i].op);
+        t_truef(good[i].value ? o.value && strcmp(o.value, good[i].value) == 0 : !o.value, "%s",
+                good[i].text);
+        t_truef(good[i].text[0] == '-' || override_is(good[i].text), "%s", good[i].text);
+    }
+    for (size_t i = 0; i < DS_LEN(bad); i++)
+        t_fails(override_parse(&o, bad[i], "here", &e), &e, DS_EUSAGE, "here");
+    t_fails(override_parse(&o, "a.b:=v", "here", &e), &e, DS_EUSAGE, "expected a.b=v");
+    t_true(override_is("a:=v") && override_is("a+=v"));
+    t_true(!override_is("dir/a=b") && !override_is("word") && !override_is("a:b") &&
+           !override_is("=") && !override_is("http://host/?a=b"));
+}
+
+T(the_nearest_name_is_offered_only_when_it_is_near)
+{
+    static const struct {
+        const char *word, *name;
+        int is_close;
+    } row[] = {
+        {"trian", "train", 1},
+        {"tran", "train", 1},
+        {"TRAIN", "train", 1},
+        {"gsm", "gsm8k", 1},
+        {"foo", "mod", 0},
+        {"nosuch", "gsm8k", 0},
+        {"Z", "o", 0},
+        {"", "o", 0},
+        {"steps", "train.steps", 1},
+        {"stpes", "train.steps", 0},
+        {"train.stpes", "train.steps", 1},
+    };
+    char hint[64];
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct nearest n = nearest_to(row[i].word);
+        t_true(!nearest_is_close(&n));
+        nearest_try(&n, row[i].name);
+        t_truef(nearest_is_close(&n) == row[i].is_close, "%s %s %d", row[i].word, row[i].name,
+                n.distance);
+        t_truef((nearest_hint(&n, hint, sizeof hint)[0] != '\0') == row[i].is_close, "%s", hint);
+    }
+    struct nearest n = nearest_to("eror");
+    nearest_try(&n, "error");
+    nearest_try(&n, "mirror");
+    t_str(nearest_hint(&n, hint, sizeof hint), ", did you mean error?");
+}
+
 T(config_apply_reports_all_errors_and_unknown_keys_get_a_hint)
 {
     struct config c = {0};

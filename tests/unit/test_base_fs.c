@@ -2,7 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -36,7 +40,12 @@ T(fs_reads_what_has_no_size_up_to_the_cap)
 {
     struct err e = {0};
     struct str got = {0};
-    t_fails(fs_read_file(&got, "/dev/zero", 100000, &e), &e, DS_ERANGE, "100000");
+    char handed[32];
+    int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    snprintf(handed, sizeof handed, "/dev/fd/%d", fd);
+    t_fails(fs_read_file(&got, handed, 100000, &e), &e, DS_ERANGE, "100000");
+    close(fd);
+    t_fails(fs_read_file(&got, "/dev/zero", 100000, &e), &e, DS_EIO, "is a device");
     t_fails(fs_read_file(&got, "/", 10, &e), &e, DS_EIO, "directory");
     t_fails(fs_read_file(&got, "/nonexistent", 10, &e), &e, DS_EIO, "No such file");
     t_ok(fs_read_file(&got, "/dev/null", 0, &e), &e);
@@ -48,6 +57,50 @@ T(fs_writes_to_devices_without_a_temporary)
     struct err e = {0};
     t_ok(fs_write_file("/dev/null", "x", 1, &e), &e);
     t_fails(fs_write_file("/dev/full", "x", 1, &e), &e, DS_EIO, "No space");
+}
+
+T(fs_opens_no_fifo_and_waits_for_none)
+{
+    struct err e = {0};
+    struct str got = {0};
+    int fd = -1;
+    const char *f = in_tmp(t_tmpdir(), "fifo");
+    t_eq(mkfifo(f, 0600), 0);
+    t_fails(fs_open_read(&fd, f, &e), &e, DS_EIO, "fifo: is a FIFO, expected a regular file");
+    t_fails(fs_read_file(&got, f, 10, &e), &e, DS_EIO, "is a FIFO");
+    t_fails(fs_check_regular(f, &e), &e, DS_EIO, "is a FIFO");
+    t_fails(fs_open_write(&fd, f, O_APPEND, &e), &e, DS_EIO, "is a FIFO that nobody reads");
+    t_fails(fs_write_file(f, "x", 1, &e), &e, DS_EIO, "is a FIFO that nobody reads");
+    t_eq(fd, -1);
+    t_ok(fs_check_regular("/nonexistent", &e), &e); /* whoever opens it says so */
+    int reader = open(f, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    t_ok(fs_write_file(f, "x", 1, &e), &e);
+    t_ok(fs_open_write(&fd, f, 0, &e), &e);
+    t_eq(fcntl(fd, F_GETFL) & O_NONBLOCK, 0); /* writing may wait for who reads */
+    close(fd);
+    close(reader);
+}
+
+T(fs_reads_a_pipe_that_was_handed_over_and_waits_for_its_writer)
+{
+    struct err e = {0};
+    struct str got = {0};
+    char handed[40];
+    int ends[2];
+    t_eq(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        usleep(50000);
+        _exit(write(ends[1], "late", 4) != 4);
+    }
+    close(ends[1]);
+    snprintf(handed, sizeof handed, "/proc/self/fd/%d", ends[0]);
+    t_ok(fs_read_file(&got, handed, 10, &e), &e);
+    t_str(str_text(&got), "late");
+    close(ends[0]);
+    t_fails(fs_read_file(&got, "/dev/fd/1x", 10, &e), &e, DS_EIO, "");
+    str_release(&got);
 }
 
 /* --- a table that fails the n-th call ------------------------------------------------------ */
@@ -183,6 +236,181 @@ T(fs_faults_come_from_the_environment)
     expect_file(f, "old", NULL);
 }
 
+/* ---- unfinished files ---- */
+
+static int listed(const char *dir, const char *part)
+{
+    char **names = NULL;
+    size_t n = 0, found = 0;
+    struct err e = {0};
+    t_ok(fs_list(dir, &names, &n, &e), &e);
+    for (size_t i = 0; i < n; i++)
+        found += strstr(names[i], part) != NULL;
+    fs_list_free(names, n);
+    return (int)found;
+}
+
+/* Days ago, so that age is no reason to keep it. */
+static void put_old(const char *dir, const char *name)
+{
+    struct timespec days_ago[2] = {{.tv_sec = time(NULL) - 3 * 86400}, {.tv_sec = 0}};
+    days_ago[1] = days_ago[0];
+    int fd = open(in_tmp(dir, name), O_WRONLY | O_CREAT, 0600);
+    t_true(fd >= 0 && futimens(fd, days_ago) == 0 && close(fd) == 0);
+}
+
+T(unfinished_file_of_a_killed_writer_is_removed_by_the_next_start)
+{
+    char dir[512], f[600];
+    struct err e = {0};
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(f, sizeof f, "%s/best.json", dir);
+    pid_t pid = fork();
+    t_true(pid >= 0);
+    if (pid == 0) {
+        struct fs_new n;
+        if (fs_new_open(&n, f, NULL) == 0 && fs_new_write(&n, "half", 4, NULL) == 0)
+            kill(getpid(), SIGKILL);
+        _exit(1);
+    }
+    int status = 0;
+    t_true(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+    t_eq(listed(dir, ".best.json."), 1);
+    t_ok(fs_write_file(in_tmp(dir, "other.json"), "x", 1, &e), &e); /* any file of the directory */
+    t_eq(listed(dir, ".best.json."), 0);
+    t_eq(listed(dir, ""), 1);
+}
+
+T(unfinished_file_of_a_living_writer_is_never_removed)
+{
+    char dir[512], f[600], gone[700], owner[FS_OWNER_MAX], name[FS_OWNER_MAX + 60];
+    struct err e = {0};
+    struct fs_new n;
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(f, sizeof f, "%s/a.png", dir);
+    t_ok(fs_new_open(&n, f, &e), &e);
+    fs_owner(owner);
+    size_t tag = strcspn(owner, "-");
+    /* the id of a living process, but of one that began at another moment */
+    snprintf(name, sizeof name, ".b.png.%.*s-%d-5-0.tmp", (int)tag, owner, getpid());
+    put_old(dir, name);
+    snprintf(name, sizeof name, ".c.png.%.*s-999999999-5-0.tmp", (int)tag, owner);
+    put_old(dir, name);
+    put_old(dir, ".d.png.00000001-999999999-5-0.tmp"); /* another host, days ago, no lock */
+    put_old(dir, ".e.png.00000001-999999998-5-0.tmp"); /* another host, days ago, but locked */
+    int locked = open(path, O_RDWR);
+    t_true(locked >= 0 && flock(locked, LOCK_EX) == 0);
+    t_ok(fs_write_file(in_tmp(dir, ".f.png.00000001-999999997-5-0.tmp"), "", 0, &e), &e); /* just now */
+    static const char *const others[] = {".vimrc.tmp", "x.part-1", ".g.12-0.tmp", ".h.00000001-1-1.tmp",
+                                         "i.png.00000001-1-1-1.tmp", ".00000001-1-1-1.tmp"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        put_old(dir, others[i]);
+    snprintf(gone, sizeof gone, "%s/.l.png.%.*s-999999999-5-1.tmp", dir, (int)tag, owner);
+    t_true(symlink("a.png", gone) == 0); /* not what this program makes */
+    fs_temp_sweep(dir);
+    t_eq(listed(dir, ".a.png."), 1);
+    t_eq(listed(dir, ".b.png."), 0);
+    t_eq(listed(dir, ".c.png."), 0);
+    t_eq(listed(dir, ".d.png."), 0);
+    t_eq(listed(dir, ".e.png."), 1);
+    t_eq(listed(dir, ".f.png."), 1);
+    t_eq(listed(dir, ".l.png."), 1);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        t_truef(fs_exists(in_tmp(dir, others[i])), "%s is gone", others[i]);
+    close(locked);
+    fs_temp_sweep(dir);
+    t_eq(listed(dir, ".e.png."), 0);
+    t_ok(fs_new_commit(&n, &e), &e);
+    t_true(fs_exists(f) && listed(dir, ".a.png.") == 0);
+}
+
+T(owners_are_told_apart)
+{
+    char a[FS_OWNER_MAX], b[FS_OWNER_MAX];
+    fs_owner(a);
+    fs_owner(b);
+    t_true(strcmp(a, b) != 0 && fs_owner_is_own(a) && fs_owner_is_own(b));
+    t_eq((int)fs_owner_length(a), (int)strlen(a));
+    t_true(!fs_owner_is_gone(a, "."));
+    t_eq((int)fs_owner_length("1234567-1-1-1"), 0);
+    t_eq((int)fs_owner_length("12345678-1-1-"), 0);
+    t_eq((int)fs_owner_length("12345678-1-1-1.tmp"), 14);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(fs_owner_is_own(a) || fs_owner_is_gone(a, "."));
+    int status = 1;
+    t_true(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+T(a_named_pipe_is_replaced_only_where_that_is_asked)
+{
+    struct err e = {0};
+    const char *f = in_tmp(t_tmpdir(), "best.json");
+    t_true(mkfifo(f, 0600) == 0);
+    t_ok(fs_replace_file(f, "{}", 2, &e), &e);
+    expect_file(f, "{}", NULL);
+}
+
+/* ---- held directories ---- */
+
+T(a_held_directory_is_followed_through_a_rename)
+{
+    char dir[512], x[600], y[600];
+    struct err e = {0};
+    struct str got = {0};
+    char **names = NULL;
+    size_t n = 0;
+    int fd = -1;
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(x, sizeof x, "%s/x", dir);
+    snprintf(y, sizeof y, "%s/y", dir);
+    t_ok(fs_mkdirs(x, &e), &e);
+    t_ok(fs_hold(&fd, x, &e), &e);
+    t_true(fs_is_held_at(fd, x));
+    t_true(rename(x, y) == 0 && mkdir(x, 0700) == 0);
+    t_true(!fs_is_held_at(fd, x) && fs_is_held_at(fd, y));
+    char sub[700];
+    snprintf(sub, sizeof sub, "%s/c/d", x);
+    t_ok(fs_mkdirs(sub, &e), &e);
+    snprintf(sub, sizeof sub, "%s/c//f", x);
+    t_ok(fs_write_file(sub, "held", 4, &e), &e);
+    t_ok(fs_list(x, &names, &n, &e), &e);
+    t_true(n == 1 && strcmp(names[0], "c") == 0);
+    fs_list_free(names, n);
+    t_true(fs_is_dir(x) && fs_free_bytes(x) > 0);
+    snprintf(sub, sizeof sub, "%s/c/d", x);
+    t_ok(fs_remove_tree(sub, &e), &e);
+    /* a name that only begins alike is another directory */
+    snprintf(sub, sizeof sub, "%s/xx", dir);
+    t_ok(fs_mkdirs(sub, &e), &e);
+    t_true(rmdir(sub) == 0);
+    fs_unhold(fd);
+    t_ok(fs_list(x, &names, &n, &e), &e); /* now it leads where everybody's path does */
+    t_eq((int)n, 0);
+    fs_list_free(names, n);
+    snprintf(sub, sizeof sub, "%s/c/f", y);
+    t_ok(fs_read_file(&got, sub, 10, &e), &e);
+    t_str(str_text(&got), "held");
+    snprintf(sub, sizeof sub, "%s/c/d", y);
+    t_true(!fs_exists(sub));
+    str_release(&got);
+}
+
+T(a_held_directory_that_was_removed_takes_nothing_more)
+{
+    char x[600], f[700];
+    struct err e = {0};
+    int fd = -1;
+    snprintf(x, sizeof x, "%s/x", t_tmpdir());
+    snprintf(f, sizeof f, "%s/f", x);
+    t_ok(fs_mkdirs(x, &e), &e);
+    t_ok(fs_hold(&fd, x, &e), &e);
+    t_true(rmdir(x) == 0 && mkdir(x, 0700) == 0);
+    t_fails(fs_write_file(f, "x", 1, &e), &e, DS_EIO, "No such file");
+    t_true(rmdir(x) == 0);
+    fs_unhold(fd);
+}
+
 T(fs_mkdirs_and_remove_tree)
 {
     struct err e = {0};
@@ -273,7 +501,7 @@ T(fs_map_gives_the_bytes)
     t_ok(fs_map_open(&m, path, &e), &e);
     t_true(m.n == 0 && m.p);
     fs_map_close(&m);
-    t_fails(fs_map_open(&m, dir, &e), &e, DS_EIO, "not a regular file");
+    t_fails(fs_map_open(&m, dir, &e), &e, DS_EIO, "is a directory, expected a regular file");
     t_true(fs_free_bytes(dir) > 0);
     t_eq(fs_free_bytes("/nonexistent"), 0);
 }

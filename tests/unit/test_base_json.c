@@ -166,3 +166,22 @@ T(integers_without_limit_are_read_where_they_may_be)
     json_free(j);
     t_fails(json_parse_wide(&j, "[1e999]", 7, "a", &e), &e, DS_EFORMAT, "a:1");
 }
+
+T(json_escapes_come_back_as_the_text_they_were)
+{
+    static const char in[] = "a\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x81\x81\xef\xb8\x8f\xf0\x9f\x98\x80";
+    struct str text = {0};
+    struct json *j = NULL;
+    struct err e = {0};
+    size_t n;
+    str_add_json(&text, in, sizeof in - 1);
+    t_true(!strstr(str_text(&text), "\xe2\x80"));
+    struct str list = {0};
+    str_addf(&list, "[%s]", str_text(&text));
+    t_ok(json_parse(&j, list.p, list.len, "list", &e), &e);
+    t_str(json_str(json_at(json_root(j), 0), &n), in);
+    t_eq(n, sizeof in - 1);
+    json_free(j);
+    str_release(&list);
+    str_release(&text);
+}

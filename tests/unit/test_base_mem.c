@@ -202,6 +202,22 @@ T(str_that_failed_stays_failed_and_does_nothing)
     str_release(&s);
 }
 
+T(str_json_escapes_what_a_terminal_hides_or_obeys)
+{
+    struct str s = {0};
+    static const char in[] = "a\xe2\x80\xae"  /* U+202E right-to-left override */
+                             "\xe2\x80\x8b"   /* U+200B zero-width space */
+                             "\xf3\xa0\x81\x81" /* U+E0041 tag A */
+                             "\xef\xb8\x8f"   /* U+FE0F variation selector */
+                             "\xe2\x80\xa8"   /* U+2028 line separator */
+                             "\xc2\x9b"        /* U+009B CSI */
+                             "\xf0\x9f\x98\x80\xc3\xa9"; /* U+1F600, U+00E9 */
+    str_add_json(&s, in, sizeof in - 1);
+    t_str(str_text(&s), "\"a\\u202e\\u200b\\udb40\\udc41\\ufe0f\\u2028\\u009b"
+                        "\xf0\x9f\x98\x80\xc3\xa9\"");
+    str_release(&s);
+}
+
 T(str_json_escapes_what_must_not_be_raw)
 {
     struct str s = {0};

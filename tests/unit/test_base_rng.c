@@ -106,7 +106,7 @@ T(hash64_is_xxh3)
 static const char *sha(const char *text, size_t n, size_t piece)
 {
     static char hex[65];
-    struct sha256 s;
+    struct sha256 s = {0};
     sha256_init(&s);
     for (size_t at = 0; at < n; at += piece)
         sha256_add(&s, text + at, n - at < piece ? n - at : piece);

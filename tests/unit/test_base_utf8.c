@@ -183,4 +183,9 @@ T(scrub_works_in_place)
     char a[] = "a\nb\x1b\xff\xc2\x9b\xe2\x80\xae\xc3\xa9\xe2\x82";
     utf8_scrub(a);
     t_str(a, "a b????\?\?\?\xc3\xa9??");
+    /* zero width space, tag letter, variation selector, byte order mark, line separator, isolate */
+    char hidden[] =
+        "x\xe2\x80\x8b\xf3\xa0\x81\x81\xef\xb8\x8f\xef\xbb\xbfy\xe2\x80\xa8\xe2\x81\xa6z";
+    utf8_scrub(hidden);
+    t_str(hidden, "xy\?\?\?\?\?\?z");
 }

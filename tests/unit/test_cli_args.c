@@ -15,6 +15,8 @@ int command_fail(const struct err *e)
 
 static struct cli_option options[8];
 
+static const char *command = "cmd";
+
 /* The words behind the command, ended by NULL; they live until the next call. */
 static int parse(struct cli_args *a, struct err *e, const char *first, ...)
 {
@@ -27,7 +29,7 @@ static int parse(struct cli_args *a, struct err *e, const char *first, ...)
     int argc = 0;
     va_list ap;
     memcpy(options, fresh, sizeof fresh);
-    snprintf(word[0], sizeof word[0], "cmd");
+    snprintf(word[0], sizeof word[0], "%s", command);
     va_start(ap, first);
     for (const char *w = first; w && argc < 15; w = va_arg(ap, const char *))
         snprintf(word[++argc], sizeof word[0], "%s", w);
@@ -86,6 +88,52 @@ T(an_unknown_option_names_the_nearest)
     t_fails(parse(&a, &e, "-json", (char *)NULL), &e, DS_EUSAGE, "--json");
     t_fails(parse(&a, &e, "-\x1b[2J", (char *)NULL), &e, DS_EUSAGE, "unknown option");
     t_true(!strchr(e.text, 27));
+}
+
+T(a_key_of_the_command_may_be_written_as_an_option)
+{
+    struct cli_args a;
+    struct err e = {0};
+    command = "train";
+    t_ok(parse(&a, &e, "--train.steps", "10", "--seed", "3", "--train.lr=1e-3", "--text", "x", "y",
+               (char *)NULL),
+         &e);
+    t_eq(a.n_override, 3);
+    t_str(a.override[0], "--train.steps=10");
+    t_str(a.override[1], "--seed=3");
+    t_eq(a.n_rest, 1);
+    cli_release(&a);
+    t_fails(parse(&a, &e, "--train.steps", (char *)NULL), &e, DS_EUSAGE, "needs a value");
+    t_fails(parse(&a, &e, "--train.stpes", "10", (char *)NULL), &e, DS_EUSAGE, "train.steps=");
+    t_fails(parse(&a, &e, "--steps", "10", (char *)NULL), &e, DS_EUSAGE, "train.steps=");
+    t_fails(parse(&a, &e, "-seed", "10", (char *)NULL), &e, DS_EUSAGE, "unknown option -seed");
+    command = "cmd";
+    t_fails(parse(&a, &e, "--seed", "3", (char *)NULL), &e, DS_EUSAGE, "unknown option --seed");
+}
+
+T(a_setting_is_found_in_every_spelling_and_by_every_name)
+{
+    static const struct opt rows[] = {
+        {"capacity", OPT_REAL, 0, "1", 0, 0, NULL, "", "share papers.share"},
+        {"other", OPT_REAL, 0, "1", 0, 0, NULL, "", NULL},
+    };
+    const struct opt_group g = {.prefix = "m.", .title = "m", .opts = rows, .n = 2};
+    static const char *const sets[] = {"m.capacity=1",   "+m.capacity=1", "++m.capacity=1",
+                                       "--m.capacity=1", "share=1",       "++papers.share=1"},
+                             *const not [] = {"m.other=1", "~m.capacity", "capacity=1",
+                                              "m.capacity:=1"};
+    struct cli_args a;
+    struct err e = {0};
+    for (size_t i = 0; i < DS_LEN(sets); i++) {
+        t_ok(parse(&a, &e, sets[i], (char *)NULL), &e);
+        t_truef(cli_has_setting(&a, &g, "m.capacity"), "%s", sets[i]);
+        cli_release(&a);
+    }
+    for (size_t i = 0; i < DS_LEN(not ); i++) {
+        t_ok(parse(&a, &e, not [i], (char *)NULL), &e);
+        t_truef(!cli_has_setting(&a, &g, "m.capacity"), "%s", not [i]);
+        cli_release(&a);
+    }
 }
 
 T(a_missing_or_needless_value_is_an_error)

@@ -176,12 +176,12 @@ def sweeps_run_over_presets_and_from_train_too():
     assert [r["label"] for r in x["rows"]] == ["tiny", "half.yaml"] and x["preset"] == "tiny,half", x
     assert [r["preset"] for r in x["rows"]] == ["tiny", "half"] and all(r["n"] == 1 for r in x["rows"])
     run("sweep", "small", "half.yaml,held.yaml", "quick", "train.seq=32,64", "seed=1,2", "--dry-run")
-    assert run.err.count("starts") == 8 and "half.yaml_seq_32-s1" in run.err, run.err
+    assert run.err.count("would start") == 8 and "half.yaml_seq_32-s1" in run.err, run.err
     for flag in ("-m", "--multirun"):
         run("train", flag, "tiny", "--mode", "quick", "train.lr=1e-3,3e-3", "seed=4", "--dry-run")
-        assert run.err.count("starts") == 2, run.err
+        assert run.err.count("would start") == 2, run.err
     run("ablate", "small", "quick", "--seeds", "1", "--only", "no_warp_forward", "--dry-run")
-    assert run.err.count("starts") == 2, run.err
+    assert run.err.count("would start") == 2, run.err
     refused("did you mean scratch", "sweep", "tiny", "--mode", "scrach", "--dry-run")
     refused("is empty", "sweep", "tiny,,small", "--dry-run")
     refused("given twice", "sweep", "tiny", "tiny", "--dry-run")
@@ -250,7 +250,7 @@ def keys_tell_other_names_ranges_and_defaults():
     assert "0 to 4096" in early and early.endswith("also early_layers")
     assert len({x.index("first") for x in lines if "first layers" in x} | {early.index("first")}) == 1, "aligned"
     rows = {r["key"]: r for r in run_json("train", "--keys", "all")}
-    assert rows["edp.early"]["alias"] == "early_layers" and rows["train.lr"]["max"] == 100
+    assert rows["edp.early"]["alias"] == "early_layers" and rows["train.lr"]["max"] == 1
     assert rows["model.attn_bias"]["choices"] == "false|true|qkv" and "seed" in rows and "data.path" in rows
     assert set(r["key"] for r in run_json("train", "--keys", "model")) == {k for k in rows if k.startswith("model.")}
     assert run_json("train", "--keys", "dense") == [] and "no keys of its own" in run("train", "--keys", "dense")
@@ -280,7 +280,7 @@ def an_interrupted_sweep_goes_on_where_it_was():
     state = [r for r in run_json("runs") if r["name"] == name][0]
     assert state["state"] == "stopped" and 0 < state["step"] < 400, state
     run(*words[1:])
-    assert "goes on from its checkpoint" in run.err
+    assert "continues from its checkpoint" in run.err
     assert [r for r in run_json("runs") if r["name"] == name][0]["state"] == "done"
 
 
@@ -288,13 +288,31 @@ def an_interrupted_sweep_goes_on_where_it_was():
 def ablate_holds_rows_against_a_matched_control():
     x = run_json("ablate", *TINY, "--seeds", "1,2", "--only", "no_warp_forward,target_ratio_0.4")
     rows = {r["label"]: r for r in x["rows"]}
-    assert list(rows) == ["control", "no_warp_forward", "target_ratio_0.4"]
-    assert rows["control"]["n"] == 2 and rows["no_warp_forward"]["n"] == 2
-    assert rows["target_ratio_0.4"]["n"] == 2 or "cannot be reached" in rows["target_ratio_0.4"]["refused"]
+    lower = [x for x in rows if x.startswith("target_ratio_")]
+    assert list(rows) == ["control", "no_warp_forward", *lower] and len(lower) == 1, list(rows)
+    assert rows["control"]["n"] == 2 and rows["no_warp_forward"]["n"] == 2 and rows[lower[0]]["n"] == 2
     refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
     refused("ablations are those of edp", "ablate", *TINY, "model.method=dense")
     dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
-    assert dry == "" and run.err.count("starts") + run.err.count("already") + run.err.count("reached") == 11, run.err
+    assert dry == "" and run.err.count("would start") + run.err.count("is done already") == 11, run.err
+
+
+@test
+def a_dry_run_says_what_would_be_done_and_makes_nothing():
+    before = sorted(os.listdir("runs"))
+    run("ablate", "quick", "--seeds", "1", "--dry-run")
+    assert run.err.count("would start") == 11 and "refused" not in run.err, run.err
+    assert "target_ratio_0.4 cannot be reached with the layers that are always on or forced; target_ratio_0.55 in its place" in run.err
+    assert "ablate-target_ratio_0.55-s1" in run.err and "starts" not in run.err
+    run("ablate", "quick", "edp.max_skip=16", "--seeds", "1", "--dry-run")
+    assert "ablate-target_ratio_0.4-s1" in run.err and "in its place" not in run.err, run.err
+    run("sweep", *TINY, "train.lr=0.003,0.004", "--seeds", "1", "--dry-run")
+    assert run.err.count("would start") == 2
+    run("sweep", *TINY, "edp.target_ratio=0.01,0.9", "--seeds", "1", "--dry-run")
+    assert run.err.index("cannot be reached") < run.err.index("would start") and run.err.count("would start") == 1, run.err
+    run("isoflop", "quick", "--budget", "1e13", "--sizes", "8x64x2", "--seeds", "1", "--dry-run")
+    assert run.err.count("would start") == 1, run.err
+    assert sorted(os.listdir("runs")) == before
 
 
 @test

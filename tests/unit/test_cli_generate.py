@@ -114,6 +114,76 @@ def a_streams_new_text_is_the_text():
     assert "new_text" not in lines("tiny", "--prompt", "The cat", "max_tokens=3")[0]
 
 
+def made(model, *words):
+    x = lines(model, "--prompt", "The cat", "max_tokens=40", "temperature=1", "seed=3", *words)[0]
+    return x["ids"], x["stop"]
+
+
+def set_json(path, **keys):
+    old = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            old = json.load(f)
+    with open(path, "w") as f:
+        json.dump({**old, **keys}, f)
+
+
+@test
+def the_ids_that_end_a_text_come_from_both_files():
+    """As in transformers: generation_config.json before config.json, a number or a list; the tokenizer's where they name none."""
+    subprocess.run([PROGRAM, "convert", "tiny", "-o", "ends", "method=dense"], check=True, stdout=subprocess.DEVNULL)
+    c = json.load(open("ends/config.json"))
+    assert isinstance(c["eos_token_id"], int) and c["depthscope"]["model.end_ids"] == str(c["eos_token_id"]), c
+    all_ids, stop = made("ends")
+    assert len(all_ids) == 40 and stop == "length", (len(all_ids), stop)
+    a, b = all_ids[9], all_ids[5]
+    assert a not in all_ids[:9] and b not in all_ids[:5]
+    first = lambda *which: min(all_ids.index(x) for x in which)
+    config, beside = "ends/config.json", "ends/generation_config.json"
+    for value, end in ((a, (a,)), ([b], (b,)), ([b, a], (a, b)), ([a, a, -1, 1 << 40], (a,))):
+        set_json(config, eos_token_id=value)
+        assert made("ends") == (all_ids[:first(*end)], "end of text"), value
+    set_json(beside, eos_token_id=b, temperature=0.6)
+    assert made("ends") == (all_ids[:first(b)], "end of text"), "generation_config.json comes first"
+    set_json(beside, eos_token_id=None)
+    assert made("ends") == (all_ids[:first(a)], "end of text"), "it names none: config.json"
+    out = json.loads(subprocess.run([PROGRAM, "inspect", "ends", "--json"], stdout=subprocess.PIPE, check=True).stdout)
+    assert out["config"]["model.end_ids"] == str(a), out["config"]
+    for bad in ("2", True, 2.5, {"a": 1}, [[1]], ["</s>"], list(range(50))):
+        set_json(beside, eos_token_id=bad)
+        refused("ends/generation_config.json: eos_token_id", "ends", "--prompt", "x", code=1)
+    with open(beside, "w") as f:
+        f.write("{")
+    refused("ends/generation_config.json", "ends", "--prompt", "x", code=1)
+    os.remove(beside)
+    set_json(config, eos_token_id=None, depthscope={**c["depthscope"], "model.end_ids": ""})
+    assert made("ends") == (all_ids, "length")
+
+
+@test
+def the_ids_that_end_a_text_go_through_gguf_and_training():
+    subprocess.run([PROGRAM, "convert", "tiny", "-o", "three", "method=dense"], check=True, stdout=subprocess.DEVNULL)
+    all_ids, _ = made("three")
+    ends = list(dict.fromkeys(all_ids))[-3:]
+    assert len(ends) == 3, all_ids
+    set_json("three/config.json", eos_token_id=ends)
+    want = made("three")
+    assert want[1] == "end of text" and len(want[0]) < len(all_ids)
+    for source, to in (("three", "three.gguf"), ("three.gguf", "back"), ("back", "again.gguf")):
+        subprocess.run([PROGRAM, "convert", source, "-o", to], check=True, stdout=subprocess.DEVNULL)
+        assert made(to) == want, to
+    assert sorted(json.load(open("back/config.json"))["eos_token_id"]) == sorted(ends)
+    meta = json.loads(subprocess.run([PROGRAM, "inspect", "three.gguf", "--json"], stdout=subprocess.PIPE,
+                                     check=True).stdout)
+    assert sorted(meta["vocabulary"][k] for k in ("eos", "eot", "eom")) == sorted(ends), meta["vocabulary"]
+    train = [PROGRAM, "train", "train.init=three", "model.method=dense", "train.steps=1", "train.seq=32", "train.batch=2",
+             "data.docs=60", "data.val_fraction=0.3", "train.time_rounds=0", "train.lr=1e-9", "--quiet"]
+    subprocess.run([*train, "--run", "tuned"], check=True, timeout=120 * SLOW)
+    assert made("tuned")[1] == "end of text", "a run that starts from the model ends its texts as the model does"
+    subprocess.run([PROGRAM, "convert", "three", "-o", "other", "tokenizer=bytes"], check=True, stdout=subprocess.DEVNULL)
+    assert json.load(open("other/config.json"))["eos_token_id"] == 256, "ids of another vocabulary stay behind"
+
+
 @test
 def log_probabilities_are_in_the_json():
     x = lines("tiny", "--prompt", "The cat", "max_tokens=6", "logprobs=3", "echo=1")[0]

@@ -6,12 +6,20 @@
 
 static struct err err;
 
+static const char *place(void)
+{
+    static const char *dir;
+    if (!dir)
+        dir = t_tmpdir();
+    return dir;
+}
+
 static int read_text(struct model_config *c, const char *text, size_t n)
 {
     char path[1024];
     struct config route = {0};
     err = (struct err){0};
-    t_ok(fs_join(path, sizeof path, t_tmpdir(), "config.json", &err), &err);
+    t_ok(fs_join(path, sizeof path, place(), "config.json", &err), &err);
     t_ok(fs_write_file(path, text, n, &err), &err);
     int rc = model_config_from_json(c, &route, path, &err);
     config_release(&route);
@@ -284,6 +292,258 @@ T(what_the_family_does_not_promise_is_refused_by_name)
     refuse("{\"depthscope\": 7}", "depthscope is not an object");
     refuse("[]", "model_type is missing");
     refuse("", "config.json");
+}
+
+/* ---- absent keys --------------------------------------------------------------------------------- */
+
+/* Files with no key more than they need. */
+static const char *const bare[] = {
+    TINY,
+    "{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
+    "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50, "
+    "\"max_position_embeddings\": 4096",
+    "{\"model_type\": \"qwen2\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
+    "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50",
+    "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, \"vocab_size\": 50",
+};
+enum { IS_LLAMA, IS_MISTRAL, IS_QWEN2, IS_GPT2 };
+
+/* What print(LlamaConfig()) and the others of transformers 4.57 and 5.23 show, a row a key; where the two differ (dtype,
+ * rope_parameters) nothing of the model does. */
+static const struct {
+    int family;
+    const char *own, *want;
+} absent[] = {
+    {IS_LLAMA, "kv_heads", "4"},         {IS_LLAMA, "head_dim", "16"},
+    {IS_LLAMA, "max_seq", "2048"},       {IS_LLAMA, "norm_eps", "1e-06"},
+    {IS_LLAMA, "rope_theta", "1e+04"},   {IS_LLAMA, "rope_scaling", "none"},
+    {IS_LLAMA, "tied", "false"},         {IS_LLAMA, "attn_bias", "false"},
+    {IS_LLAMA, "mlp_bias", "false"},     {IS_LLAMA, "mlp", "swiglu"},
+    {IS_LLAMA, "norm", "rms"},           {IS_LLAMA, "position", "rope"},
+    {IS_LLAMA, "end_ids", ""},           {IS_MISTRAL, "kv_heads", "8"},
+    {IS_MISTRAL, "head_dim", "8"},       {IS_MISTRAL, "norm_eps", "1e-06"},
+    {IS_MISTRAL, "rope_theta", "1e+04"}, {IS_MISTRAL, "tied", "false"},
+    {IS_MISTRAL, "attn_bias", "false"},  {IS_MISTRAL, "mlp_bias", "false"},
+    {IS_QWEN2, "kv_heads", "32"},        {IS_QWEN2, "max_seq", "32768"},
+    {IS_QWEN2, "norm_eps", "1e-06"},     {IS_QWEN2, "rope_theta", "1e+04"},
+    {IS_QWEN2, "tied", "false"},         {IS_QWEN2, "attn_bias", "qkv"},
+    {IS_QWEN2, "mlp_bias", "false"},     {IS_GPT2, "ffn", "256"},
+    {IS_GPT2, "max_seq", "1024"},        {IS_GPT2, "norm_eps", "1e-05"},
+    {IS_GPT2, "tied", "true"},           {IS_GPT2, "mlp", "gelu_tanh"},
+    {IS_GPT2, "norm", "layer"},          {IS_GPT2, "position", "learned"},
+    {IS_GPT2, "attn_bias", "true"},      {IS_GPT2, "mlp_bias", "true"},
+};
+
+static void has_value(int family, const char *more, const char *own, const char *want)
+{
+    struct str text = {0};
+    struct model_config c;
+    char full[64], have[256];
+    str_addf(&text, "%s%s}", bare[family], more);
+    t_truef(read_text(&c, text.p, text.len) == 0, "%s: %s", text.p, err.text);
+    snprintf(full, sizeof full, "model.%s", own);
+    opt_print(opt_find(&model_group, full), &c, have, sizeof have);
+    t_truef(strcmp(have, want) == 0, "%s: %s is %s, not %s", text.p, own, have, want);
+    opt_release(&model_group, &c);
+    str_release(&text);
+}
+
+T(an_absent_key_takes_the_default_of_its_class)
+{
+    for (size_t i = 0; i < DS_LEN(absent); i++)
+        has_value(absent[i].family, "", absent[i].own, absent[i].want);
+}
+
+T(a_key_that_a_class_does_not_have_changes_nothing)
+{
+    has_value(IS_MISTRAL, ", \"attention_bias\": true, \"mlp_bias\": true", "attn_bias", "false");
+    has_value(IS_QWEN2, ", \"attention_bias\": false, \"mlp_bias\": true", "attn_bias", "qkv");
+    has_value(IS_GPT2, ", \"n_ctx\": 512, \"rms_norm_eps\": 0.01", "max_seq", "1024");
+    has_value(IS_LLAMA, ", \"pretraining_tp\": 2, \"use_cache\": false, \"dtype\": \"float16\"",
+              "tied", "false");
+}
+
+T(an_explicit_null_is_what_the_class_makes_of_it)
+{
+    has_value(IS_LLAMA, ", \"num_key_value_heads\": null, \"head_dim\": null", "kv_heads", "4");
+    has_value(IS_MISTRAL, ", \"num_key_value_heads\": null", "kv_heads", "32");
+    has_value(IS_QWEN2, ", \"num_key_value_heads\": null", "kv_heads", "32");
+    has_value(IS_GPT2, ", \"n_inner\": null", "ffn", "256");
+    has_value(IS_GPT2, ", \"tie_word_embeddings\": null", "tied", "false");
+    has_value(IS_LLAMA, ", \"rope_scaling\": null, \"rope_parameters\": null", "rope_theta",
+              "1e+04");
+    refuse(TINY ", \"rms_norm_eps\": null}", "rms_norm_eps is not a number or a truth value but "
+                                             "null");
+    refuse(TINY ", \"rope_theta\": null}", "rope_theta");
+    refuse(TINY ", \"max_position_embeddings\": null}", "max_position_embeddings");
+    refuse(TINY ", \"hidden_act\": null}", "hidden_act is not a string");
+}
+
+T(rotary_parameters_of_newer_files_are_read)
+{
+    has_value(IS_LLAMA, ", \"rope_parameters\": {\"rope_theta\": 500000}", "rope_theta", "5e+05");
+    has_value(IS_LLAMA, ", \"rope_theta\": 7, \"rope_parameters\": {\"rope_theta\": 5}",
+              "rope_theta", "5");
+    has_value(IS_LLAMA, ", \"rope_theta\": 7, \"rope_parameters\": {\"rope_type\": \"default\"}",
+              "rope_theta", "7");
+    refuse(TINY ", \"rope_parameters\": {\"rope_theta\": 5, \"factor\": 2}}", "of type none");
+    refuse(TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
+           "of type none");
+}
+
+/* A Mistral class sees 4,096 tokens back where the file does not say. */
+T(a_mistral_file_without_a_window_has_that_of_its_class)
+{
+    refuse("{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
+           "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50}",
+           "sliding_window 4096, which it is without the key, is below max_position_embeddings "
+           "131072");
+    refuse(MISTRAL "\"vocab_size\": 32000, " CONTEXT(4097),
+           "sliding_window 4096, which it is without the key, is below max_position_embeddings "
+           "4097");
+    has_value(IS_MISTRAL, "", "max_seq", "4096");
+    has_value(IS_MISTRAL, ", \"sliding_window\": null", "max_seq", "4096");
+    refuse(MISTRAL "\"sliding_window\": 0, \"vocab_size\": 32000, " CONTEXT(4096),
+           "sliding_window 0 is below");
+    refuse(MISTRAL "\"sliding_window\": -1, \"vocab_size\": 32000, " CONTEXT(4096),
+           "sliding_window -1 is below");
+}
+
+/* A row a key: a value that changes what is computed, and one that does not. */
+static const struct {
+    int family;
+    const char *key, *changes, *neutral;
+} changing[] = {
+    {IS_LLAMA, "is_causal", "false", "true"},
+    {IS_LLAMA, "use_bidirectional_attention", "true", "false"},
+    {IS_LLAMA, "is_encoder_decoder", "true", "null"},
+    {IS_LLAMA, "add_cross_attention", "true", "false"},
+    {IS_LLAMA, "pruned_heads", "{\"0\": [1]}", "{}"},
+    {IS_LLAMA, "attn_logit_softcapping", "50.0", "null"},
+    {IS_LLAMA, "final_logit_softcapping", "30.0", "null"},
+    {IS_LLAMA, "logit_scale", "0.0625", "1.0"},
+    {IS_LLAMA, "logits_scaling", "8", "1"},
+    {IS_LLAMA, "embedding_multiplier", "12", "1"},
+    {IS_LLAMA, "residual_multiplier", "0.22", "1"},
+    {IS_LLAMA, "clip_qkv", "8", "null"},
+    {IS_LLAMA, "use_qk_norm", "true", "false"},
+    {IS_LLAMA, "qk_layernorm", "true", "false"},
+    {IS_LLAMA, "num_local_experts", "8", "0"},
+    {IS_LLAMA, "num_experts", "8", "0"},
+    {IS_LLAMA, "alibi", "true", "false"},
+    {IS_LLAMA, "rope_interleaved", "true", "false"},
+    {IS_LLAMA, "parallel_attn", "true", "false"},
+    {IS_LLAMA, "use_parallel_residual", "true", "false"},
+    {IS_LLAMA, "rotary_pct", "0.25", "1.0"},
+    {IS_LLAMA, "partial_rotary_factor", "0.5", "1"},
+    {IS_LLAMA, "hidden_act", "\"gelu\"", "\"silu\""},
+    {IS_LLAMA, "layer_types", "[\"sliding_attention\"]", "[\"full_attention\"]"},
+    {IS_LLAMA, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4}", "null"},
+    {IS_LLAMA, "quantization_config", "{\"quant_method\": \"awq\"}", "null"},
+    {IS_MISTRAL, "is_causal", "false", "true"},
+    {IS_MISTRAL, "sliding_window", "1024", "4096"},
+    {IS_QWEN2, "use_sliding_window", "true", "false"},
+    {IS_QWEN2, "use_mrope", "true", "false"},
+    {IS_QWEN2, "is_causal", "false", "true"},
+    {IS_GPT2, "is_causal", "false", "true"},
+    {IS_GPT2, "scale_attn_weights", "false", "true"},
+    {IS_GPT2, "scale_attn_weights", "null", "true"},
+    {IS_GPT2, "scale_attn_by_inverse_layer_idx", "true", "null"},
+    {IS_GPT2, "add_cross_attention", "true", "false"},
+    {IS_GPT2, "activation_function", "\"relu\"", "\"gelu_new\""},
+};
+
+T(a_key_that_changes_what_is_computed_is_refused)
+{
+    for (size_t i = 0; i < DS_LEN(changing); i++) {
+        char text[600], more[200];
+        const char *key = changing[i].key;
+        snprintf(text, sizeof text, "%s, \"%s\": %s}", bare[changing[i].family], key,
+                 changing[i].changes);
+        refuse(text, strstr(key, "scale_attn") ? "scale_attn_weights" : key);
+        snprintf(more, sizeof more, ", \"%s\": %s", key, changing[i].neutral);
+        has_value(changing[i].family, more, "method", "dense");
+    }
+}
+
+/* ---- ends of texts ------------------------------------------------------------------------------- */
+
+static void beside(const char *text)
+{
+    char path[1024];
+    t_ok(fs_join(path, sizeof path, place(), "generation_config.json", &err), &err);
+    if (text)
+        t_ok(fs_write_file(path, text, strlen(text), &err), &err);
+    else
+        remove(path);
+}
+
+T(ids_that_end_a_text_are_read_from_both_files)
+{
+    has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
+    has_value(IS_LLAMA, ", \"eos_token_id\": [21, 8, 21, 9]", "end_ids", "21,8,9");
+    has_value(IS_GPT2, ", \"eos_token_id\": null", "end_ids", "");
+    has_value(IS_LLAMA, ", \"eos_token_id\": []", "end_ids", "");
+    has_value(IS_LLAMA, ", \"eos_token_id\": -1", "end_ids", "");
+    has_value(IS_LLAMA, ", \"eos_token_id\": [49, 50, -7, 9223372036854775807]", "end_ids", "49");
+    beside("{\"eos_token_id\": [3, 4], \"temperature\": 0.6}");
+    has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "3,4");
+    beside("{\"eos_token_id\": null}");
+    has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
+    beside("{}");
+    has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
+    beside("{\"eos_token_id\": \"</s>\"}");
+    t_fails(read_text(&(struct model_config){0}, TINY "}", sizeof TINY), &err, DS_EFORMAT,
+            "generation_config.json: eos_token_id is not a whole number");
+    beside(NULL);
+}
+
+T(ids_that_end_a_text_are_numbers)
+{
+    static const char *const wrong[] = {"\"2\"", "true",       "2.5",    "{}",   "{\"a\": 2}",
+                                        "[[2]]", "[2, \"3\"]", "[null]", "1e308"};
+    char text[400];
+    for (size_t i = 0; i < DS_LEN(wrong); i++) {
+        snprintf(text, sizeof text, TINY ", \"eos_token_id\": %s}", wrong[i]);
+        refuse(text, "eos_token_id");
+    }
+    struct str many = {0};
+    str_add(&many, TINY ", \"eos_token_id\": [0");
+    for (int i = 1; i < 40; i++)
+        str_addf(&many, ", %d", i);
+    str_add(&many, "]}");
+    refuse(str_text(&many), "eos_token_id has more than 24 different ids");
+    str_release(&many);
+}
+
+T(ids_that_end_a_text_are_written_as_other_programs_read_them)
+{
+    static const char *const want[][2] = {{"", "\"eos_token_id\": null,"},
+                                          {"7", "\"eos_token_id\": 7,"},
+                                          {"7,300,12", "\"eos_token_id\": [7, 12],"}};
+    for (size_t i = 0; i < DS_LEN(want); i++) {
+        struct str text = {0};
+        struct model_config c;
+        struct model *m = kit_model("model.method=dense model.vocab=40", 1, 4, 0, 0);
+        t_ok(opt_set(opt_find(&model_group, "model.end_ids"), &m->config, want[i][0], NULL, &err),
+             &err);
+        model_config_to_json(&text, &m->config, NULL);
+        t_truef(strstr(text.p, want[i][1]), "%s lacks %s", text.p, want[i][1]);
+        t_ok(read_text(&c, text.p, text.len), &err);
+        t_str(c.end_ids, i == 2 ? "7,12" : want[i][0]);
+        opt_release(&model_group, &c);
+        str_release(&text);
+        model_free(m);
+    }
+    struct err e = {0};
+    struct model *m = NULL;
+    static const char *const bad[] = {"x", "1,", ",1", "1,,2", "-1", "1 2", "0x1"};
+    for (size_t i = 0; i < DS_LEN(bad); i++) {
+        char options[80];
+        snprintf(options, sizeof options, "model.method=dense model.end_ids=%s", bad[i]);
+        if (!strchr(bad[i], ' '))
+            t_fails(kit_try(&m, options, 1, 0, &e), &e, DS_ERANGE, "model.end_ids=");
+    }
 }
 
 T(windows_that_no_context_outgrows_are_none)

@@ -122,6 +122,29 @@ def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
 
 
 @test
+def what_ends_a_message_has_its_own_key():
+    convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=400", "tokenizer=bytes")
+    with open("m/tokenizer.json") as f:
+        tok = json.load(f)
+    tok["added_tokens"] += [{"id": 300 + i, "content": text, "special": True, "lstrip": False, "rstrip": False,
+                             "normalized": False, "single_word": False}
+                            for i, text in enumerate(("<|eom_id|>", "<|eot_id|>", "<|more|>"))]
+    with open("m/tokenizer.json", "w") as f:
+        json.dump(tok, f)
+    with open("m/config.json") as f:
+        config = json.load(f)
+    eos = config["eos_token_id"]
+    for ends, want, notes in (([eos, 300, 301], [eos, 301, 300], 0), ([300], [300, -1, -1], 0),
+                              ([301, 300, eos, 302], [eos, 301, 300], 1), ([301, 302], [301, 302, -1], 0)):
+        with open("m/config.json", "w") as f:
+            json.dump({**config, "eos_token_id": ends}, f)
+        x = convert("m", "-o", "m.gguf", "--force")
+        v = json.loads(run("inspect", "m.gguf", "--json"))["vocabulary"]
+        assert [v["eos"], v["eot"], v["eom"]] == want, (ends, v)
+        assert sum("4 ids end a text" in n for n in x["notes"]) == notes, x["notes"]
+
+
+@test
 def ids_are_the_same_on_the_other_side():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     want = ids(tok)
@@ -143,6 +166,58 @@ def a_byte_level_vocabulary_is_no_tokenizer_bin_and_that_is_told():
     x = convert("random:tiny", "-o", "m.bin", "model.method=dense", "tokenizer=bytes")
     assert not x["tokenizer"] and "byte-level" in x["notes"][0], x
     assert not os.path.exists("tokenizer.bin")
+
+
+@test
+def what_other_programs_cut_otherwise_is_told():
+    model = ("random:tiny", "model.method=dense", "model.vocab=300")
+    vocab = {chr(b): b - 33 for b in range(33, 127)}
+    for pattern, normalizer, name, note in (("\\p{N}{1,2}", None, None, "none is written"),
+                                            ("\\p{N}", {"type": "NFC"}, b"command-r", "do not normalise to NFC"),
+                                            ("\\p{N}", None, b"smollm", None)):
+        steps = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]
+        with open("t.json", "w") as f:
+            json.dump({"added_tokens": [], "normalizer": normalizer, "decoder": {"type": "ByteLevel"},
+                       "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+                       "model": {"type": "BPE", "vocab": vocab, "merges": []}}, f)
+        notes = convert(*model, "-o", "m.gguf", "--force", "tokenizer=t.json")["notes"]
+        assert [n for n in notes if "other programs" in n and note in n] if note else not notes, notes
+        with open("m.gguf", "rb") as f:
+            head = f.read(4096)
+        assert (b"tokenizer.ggml.pre" in head) == (name is not None) and (name is None or name in head), name
+
+
+@test
+def added_tokens_of_the_config_come_along():
+    convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=300", "tokenizer=bytes")
+    vocab = {chr(b): b - 33 for b in range(33, 127)}
+    vocab["\u0120"] = 94
+    with open("m/tokenizer.json", "w") as f:
+        json.dump({"added_tokens": [], "decoder": {"type": "ByteLevel"},
+                   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                   "model": {"type": "BPE", "vocab": vocab, "merges": []}}, f)
+
+    def config(last):
+        with open("m/tokenizer_config.json", "w") as f:
+            json.dump({"eos_token": "<end>", "added_tokens_decoder": {
+                "95": {"content": "<a b>", "special": False, "normalized": False},
+                str(last): {"content": "<end>", "special": True, "normalized": False}}}, f)
+
+    def tokens(model):
+        return json.loads(run("tokenize", model, "--text", "x<a b>y <end>", "--special", "--json"))["ids"]
+
+    config(299)
+    want = [87, 95, 88, 94, 299]
+    assert tokens("m") == want
+    convert("m", "-o", "m.gguf")
+    convert("m.gguf", "-o", "back")
+    convert("m", "-o", "copy")  # its config comes along, and says the same again
+    convert("copy", "-o", "again")
+    for model in ("m.gguf", "back", "copy", "again"):
+        assert tokens(model) == want, (model, tokens(model))
+    config(300)
+    assert "the tokenizer has ids up to 300, the embedding 300 rows" in run("convert", "m", "-o", "n", code=1)
 
 
 @test
@@ -276,12 +351,36 @@ def an_interrupt_leaves_nothing():
     for out in ("m.gguf", "m.bin", "d"):
         p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         end = time.time() + 30 * SLOW
-        while not any(".part-" in x for x in os.listdir(".")) and time.time() < end:
+        while not any(x.endswith(".tmp") for x in os.listdir(".")) and time.time() < end:
             time.sleep(0.02)
         p.send_signal(signal.SIGINT)
         _, err = p.communicate(timeout=60 * SLOW)
         assert p.returncode == 130 and b"interrupted" in err and err.count(b"\n") == 1, (p.returncode, err)
         assert os.listdir(".") == [], os.listdir(".")
+
+
+@test
+def what_a_kill_leaves_is_removed_by_the_next_start():
+    litter = []
+    for out in ("m.gguf", "m.bin", "d"):
+        p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        end = time.time() + 30 * SLOW
+        while not any(x.startswith(".%s." % out) for x in os.listdir(".")) and time.time() < end:
+            time.sleep(0.02)
+        p.kill()
+        p.communicate(timeout=60 * SLOW)
+        litter += [x for x in os.listdir(".") if x.startswith(".%s." % out)]
+        if out != "d":
+            assert len([x for x in os.listdir(".") if x == litter[-1]]) == 1
+    assert len(litter) == 3, litter
+    left = [x for x in os.listdir(".")]  # each start has removed what the one before left, but the last one's is there
+    assert len(left) == 1, left
+    owner = left[0][len(".d."):]
+    open("..keep", "w").close()
+    for kind in ("training.png", "0123.view", "t.mp"):  # as figures, the workbench's memory and traces leave them
+        open(".%s.%s" % (kind, owner), "w").close()
+    run("convert", "random:tiny", "-o", "t.gguf", "method=dense")
+    assert sorted(os.listdir(".")) == ["..keep", "t.gguf"], os.listdir(".")
 
 
 def chats(model, *words):

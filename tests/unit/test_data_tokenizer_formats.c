@@ -422,6 +422,44 @@ T(sentencepiece_user_defined_and_unused_pieces)
     str_release(&s);
 }
 
+/* Marks in what the user defines are spaces like any others, to whoever reads the text and to other programs. */
+T(sentencepiece_user_defined_spaces_are_spaces)
+{
+    struct str s = {0}, text = {0};
+    struct tokenizer *t = NULL, *again = NULL;
+    struct tokenizer_parts p = {0};
+    char path[512];
+    make_spm(&s, 2, keeps_spaces, sizeof keeps_spaces); /* 0..7 */
+    add_piece(&s, MARK MARK MARK MARK, 0, 4);           /* 8 */
+    add_piece(&s, MARK "a\t", 0, 4);                    /* 9 */
+    t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m.model", &err), &err);
+    snprintf(path, sizeof path, "%s/tokenizer.json", t_tmpdir());
+    t_ok(tokenizer_save(t, path, &err), &err);
+    t_ok(tokenizer_load(&again, path, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        struct tokenizer *u = i ? again : t;
+        EXPECT(u, "a    a a\t", 0, 3, 5, 8, 5, 9);
+        tokenizer_decode(u, (const int32_t[]){3, 5, 8, 5, 9}, 5, &text);
+        t_str(str_text(&text), "a    a a\t");
+        str_reset(&text);
+        tokenizer_decode(u, (const int32_t[]){8, 5}, 2, &text);
+        t_str(str_text(&text), "   a");
+        str_reset(&text);
+    }
+    t_ok(tokenizer_parts(&p, t, &err), &err);
+    t_true(p.token[9].n == 3 && memcmp(p.token[9].text, " a\t", 3) == 0);
+    t_eq(p.token[9].type, TOKEN_USER_DEFINED);
+    t_eq(p.token[8].n, 12); /* merges make this one of marks; it is printed as spaces, too */
+    t_eq(p.token[8].type, TOKEN_NORMAL);
+    t_true(p.token[8].score > 0); /* before all others */
+    t_true(!p.is_exact); /* other programs find them in the text before a space is put in front */
+    tokenizer_parts_release(&p);
+    tokenizer_free(t);
+    tokenizer_free(again);
+    str_release(&text);
+    str_release(&s);
+}
+
 T(sentencepiece_takes_spaces_away_where_it_is_told)
 {
     struct str s = {0};

@@ -94,7 +94,7 @@ T(scores_and_types_of_every_kind)
     EXPECT(t, "aaa", 0, 4, 7, 5); /* made as one unused piece, and taken apart */
     EXPECT(t, "b", 0, 4, 3);
     EXPECT(t, "c", 0, 4, 0);
-    EXPECT(t, "a<u>a", 0, 6, 8, 5);
+    EXPECT(t, "a<u>a", 0, 6, 8, 6); /* a text begins anew behind it */
     EXPECT(t, "<s>a", 1, 1, 6);
     tokenizer_free(t);
     s.p.add_space_prefix = 0;
@@ -105,23 +105,110 @@ T(scores_and_types_of_every_kind)
     tokenizer_free(t);
 }
 
+/* llama.cpp looks for them before spaces are marks: with spaces in the text of the token. */
+T(user_defined_tokens_are_found_in_the_text_as_it_is)
+{
+    struct small s;
+    struct tokenizer *t = NULL;
+    struct tokenizer_parts p = {0};
+    struct str text = {0};
+    make_scored(&s);
+    s.token[8] = token("  ", TOKEN_USER_DEFINED, 0);
+    s.token[9] = token(" a\ta", TOKEN_USER_DEFINED, 0);
+    for (int prefix = 1; prefix >= 0; prefix--) {
+        s.p.add_space_prefix = prefix;
+        t_ok(load(&t, &s.p), &err);
+        if (prefix) {
+            EXPECT(t, "a  a", 0, 6, 8, 6);
+            EXPECT(t, "   a", 0, 8, 4, 6);
+            EXPECT(t, "a a\ta a", 0, 6, 9, 4, 6);
+        } else {
+            EXPECT(t, "a  a", 0, 5, 8, 5);
+            EXPECT(t, "   a", 0, 8, 6);
+            EXPECT(t, "a a\ta a", 0, 5, 9, 6);
+        }
+        tokenizer_decode(t, (const int32_t[]){5, 8, 5}, 3, &text);
+        t_str(str_text(&text), "a  a");
+        str_reset(&text);
+        t_ok(tokenizer_parts(&p, t, &err), &err);
+        t_truef(p.is_exact, "prefix %d", prefix);
+        tokenizer_parts_release(&p);
+        tokenizer_free(t);
+    }
+    str_release(&text);
+}
+
+/* llama.cpp takes the longest of all in the text first, and what is left then; other programs the leftmost. */
+T(overlapping_user_defined_tokens_are_found_by_their_length)
+{
+    struct small s;
+    struct tokenizer *t = NULL, *again = NULL;
+    struct tokenizer_parts p = {0};
+    char path[512];
+    for (int merged = 0; merged < 2; merged++) {
+        (merged ? make_merged : make_scored)(&s);
+        struct token_part *end = &s.token[s.p.tokens - 2];
+        end[0] = token("a<", TOKEN_USER_DEFINED, 0);
+        end[1] = token("<b>", TOKEN_USER_DEFINED, 0);
+        int32_t first = s.p.tokens - 2, a = merged ? 0 : 6;
+        t_ok(load(&t, &s.p), &err);
+        snprintf(path, sizeof path, "%s/tokenizer.json", t_tmpdir());
+        t_ok(tokenizer_save(t, path, &err), &err);
+        t_ok(tokenizer_load(&again, path, &err), &err);
+        EXPECT(t, "a<b>a<<b>", 0, a, first + 1, first, first + 1);
+        EXPECT(again, "a<b>a<<b>", 0, a, first + 1, first, first + 1);
+        t_true(tokenizer_hash(t) == tokenizer_hash(again));
+        t_ok(tokenizer_parts(&p, again, &err), &err);
+        t_true(p.is_exact);
+        tokenizer_parts_release(&p);
+        tokenizer_free(t);
+        tokenizer_free(again);
+    }
+}
+
+/* Nothing here puts one there; it is kept for programs that do. */
+T(an_end_behind_texts_is_kept)
+{
+    for (int merged = 0; merged < 2; merged++)
+        for (int bos = 0; bos < 2; bos++) {
+            struct small s;
+            struct tokenizer *t = NULL, *again = NULL;
+            struct tokenizer_parts p = {0};
+            (merged ? make_merged : make_scored)(&s);
+            s.p.add_eos = 1;
+            s.p.add_bos = bos;
+            t_ok(load(&t, &s.p), &err);
+            t_eq(t->after, s.p.eos);
+            t_eq(tokenizer_bos(t), bos ? s.p.bos : -1);
+            t_ok(tokenizer_parts(&p, t, &err), &err);
+            t_true(p.add_eos && p.is_exact);
+            t_eq(p.token[p.tokens - 1].type, merged ? TOKEN_USER_DEFINED : TOKEN_UNUSED);
+            t_ok(tokenizer_load_json(&again, p.json, p.json_len, "j", &err), &err);
+            t_eq(again->after, s.p.eos);
+            EXPECT(t, merged ? "ab" : "a", 0, merged ? 2 : 6);
+            tokenizer_parts_release(&p);
+            tokenizer_free(t);
+            tokenizer_free(again);
+        }
+}
+
 /* Where a key is missing, it is as llama.cpp has it. */
 T(missing_keys_have_defaults)
 {
     struct small s;
     struct tokenizer *t = NULL;
     struct gguf_file f = {0};
-    static const char *const tokens[] = {"<unk>", "<s>", "a", MARK, MARK "a"};
+    static const char *const tokens[] = {"<unk>", "<s>", "<e>", MARK, MARK "a"};
     struct str scores = {0};
     for (int i = 0; i < 5; i++)
         str_add_bytes(&scores, &(float){(float)-i}, 4);
     gf_string(&f, KEY "model", "llama");
     gf_strings(&f, KEY "tokens", tokens, 5);
     gv_list(&f, KEY "scores", GGUF_F32, 5, &scores);
-    gf_u32(&f, KEY "bos_token_id", 1);
     t_ok(tokenizer_load(&t, gf_write(&f), &err), &err);
-    t_eq(tokenizer_bos(t), 1);
-    EXPECT(t, "a", 0, 4);
+    t_eq(tokenizer_bos(t), 1); /* and the end is 2 */
+    t_eq(tokenizer_eot(t), 2);
+    EXPECT(t, " ", 0, 3, 3);
     tokenizer_free(t);
     str_release(&scores);
     make_merged(&s);
@@ -147,8 +234,10 @@ T(merges_and_the_name_of_the_pre_tokenizer)
     t_eq(tokenizer_eot(t), 5);
     EXPECT(t, "ab11<t>", 0, 2, 4, 6);
     EXPECT(t, "ab<end>", 1, 2, 5);
-    t_fails(tokenizer_encode(t, "[PAD7]", 6, 1, &(struct ids){0}, &err), &err, DS_EFORMAT,
-            "no token for the byte 0x5B");
+    struct ids none = {0};
+    t_ok(tokenizer_encode(t, "[PAD7]", 6, 1, &none, &err), &err);
+    t_eq(none.n, 0);
+    t_eq(tokenizer_dropped(t), 6); /* plain text, of bytes that it lacks */
     tokenizer_free(t);
     s.p.pre = "smollm"; /* one digit at a time */
     t_ok(load(&t, &s.p), &err);
@@ -163,9 +252,9 @@ T(merges_and_the_name_of_the_pre_tokenizer)
 
 T(every_name_of_a_pre_tokenizer_leads_back)
 {
-    static const char *const names[] = {"gpt-2",          "llama-bpe",  "qwen2",  "smollm",
-                                        "command-r",      "olmo",       "gpt-4o", "tekken",
-                                        "deepseek-coder", "deepseek-v3"};
+    static const char *const names[] = {"gpt-2",  "llama-bpe",      "smaug-bpe",  "qwen2",
+                                        "smollm", "command-r",      "olmo",       "gpt-4o",
+                                        "tekken", "deepseek-coder", "deepseek-v3"};
     for (size_t i = 0; i < DS_LEN(names); i++) {
         struct small s;
         struct tokenizer *t = NULL;
@@ -178,6 +267,101 @@ T(every_name_of_a_pre_tokenizer_leads_back)
         t_truef(p.is_exact, "%s", names[i]);
         tokenizer_parts_release(&p);
         tokenizer_free(t);
+    }
+}
+
+/* A tokenizer.json with these patterns, of letters, digits and their merges. */
+static struct tokenizer *cut_by(const char *normalizer, const char *pre, int ignore_merges)
+{
+    struct tokenizer *t = NULL;
+    struct str s = {0};
+    str_addf(
+        &s,
+        "{\"added_tokens\":[],\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\","
+        "\"pretokenizers\":[%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":"
+        "false}]},\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"vocab\":{\"a\":0,\"b\":1,"
+        "\"ab\":2,\"aba\":3},\"merges\":[\"a b\"]}}",
+        normalizer, pre, ignore_merges ? "true" : "false");
+    t_ok(tokenizer_load_json(&t, s.p, s.len, "j", &err), &err);
+    str_release(&s);
+    return t;
+}
+
+#define SPLIT(pattern)                                                                             \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern "\"},\"behavior\":\"Isolated\"},"
+#define NEWLINES(                                                                                  \
+    cr, lf) /* as they stand in JSON: \\r is an escape of the pattern, \r the character */         \
+    SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^" cr lf                                                  \
+          "\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[" cr lf           \
+          "]*|\\\\s*[" cr lf "]+|\\\\s+(?!\\\\S)|\\\\s+")
+
+/* The name is written that other programs go by; what they do otherwise is told with it. */
+T(what_other_programs_cut_otherwise_is_known)
+{
+    static const struct {
+        const char *normalizer, *pre;
+        int ignore_merges;
+        const char *name, *differs;
+    } cases[] = {
+        {"null", NEWLINES("\\\\r", "\\\\n"), 1, "llama-bpe", ""},
+        {"null", NEWLINES("\\\\r", "\\\\n"), 0, "smaug-bpe", ""},
+        {"null", NEWLINES("\\r", "\\n"), 1, "llama-bpe", ""},
+        {"null", NEWLINES("\\r", "\\\\x0A"), 1, "llama-bpe", ""},
+        {"null", NEWLINES("\\\\u000D", "\\\\x{A}"), 0, "smaug-bpe", ""},
+        {"null", NEWLINES("\\\\r", "\\\\t"), 1, NULL, ""},
+        {"{\"type\":\"NFC\"}", NEWLINES("\\r", "\\n"), 1, "llama-bpe", "NFC"},
+        {"null", "", 1, NULL, ""},
+        {"null",
+         SPLIT("[\\r\\n]") SPLIT("\\\\s?\\\\p{L}+") SPLIT("\\\\s?\\\\p{P}+")
+             SPLIT("[\xE4\xB8\x80-\\\\u9fa5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+")
+                 SPLIT("\\\\p{N}"),
+         0, "deepseek-coder", ""},
+        {"null",
+         SPLIT("\\\\p{N}") SPLIT("'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
+                                 "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"),
+         1, "smollm", "whole words"},
+    };
+    for (size_t i = 0; i < DS_LEN(cases); i++) {
+        struct tokenizer_parts p = {0};
+        struct tokenizer *t = cut_by(cases[i].normalizer, cases[i].pre, cases[i].ignore_merges);
+        t_ok(tokenizer_parts(&p, t, &err), &err);
+        t_truef(p.pre && cases[i].name ? strcmp(p.pre, cases[i].name) == 0
+                                       : !p.pre == !cases[i].name,
+                "case %zu: %s", i, p.pre ? p.pre : "(none)");
+        t_truef(*cases[i].differs ? strstr(str_text(&p.differs), cases[i].differs) != NULL
+                                  : p.differs.len == 0,
+                "case %zu: %s", i, str_text(&p.differs));
+        tokenizer_parts_release(&p);
+        tokenizer_free(t);
+    }
+}
+
+T(patterns_are_the_same_where_they_mean_the_same)
+{
+    static const struct {
+        const char *a, *b;
+        int same;
+    } cases[] = {{"[\r\n]", "[\\r\\n]", 1},
+                 {"\\x{2581}", "\xE2\x96\x81", 1},
+                 {"\\u2581+", "\xE2\x96\x81+", 1},
+                 {"a", "\\a", 0},
+                 {"\\.", ".", 0},
+                 {"\\x2E", ".", 0},
+                 {"\\x2E", "\\x2E", 1},
+                 {"\\\\n", "\\\n", 0},
+                 {"\\/\\!", "/!", 1},
+                 {"\\-", "-", 0},
+                 {"\\p{L}", "\\p{N}", 0},
+                 {"\\d", "d", 0},
+                 {"\\n", "\\n+", 0},
+                 {"\\", "\\", 1},
+                 {"\\x{", "\\x{", 1},
+                 {"\\u12", "\\u12", 1},
+                 {"\xC3", "\xC3", 1},
+                 {"", "a", 0}};
+    for (size_t i = 0; i < DS_LEN(cases); i++) {
+        t_truef(pretok_same(cases[i].a, cases[i].b) == cases[i].same, "case %zu", i);
+        t_truef(pretok_same(cases[i].b, cases[i].a) == cases[i].same, "case %zu, turned", i);
     }
 }
 

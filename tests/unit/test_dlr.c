@@ -1,4 +1,4 @@
-/* dlr's rules: the law of its draws, its prices, what it reads, its thresholds and what it reports. */
+/* dlr's rules: distribution of draws, penalties, router input, thresholds and metrics. */
 #include "base/mem.h"
 #include "kit.h"
 #include "routing/cut.h"
@@ -57,7 +57,7 @@ static void run(struct model *m, struct pass *pass)
     model_forward(m, &batch.b, pass);
 }
 
-/* ---- draws --------------------------------------------------------------------------------------- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 T(a_gate_is_drawn_with_the_probability_of_its_logit_at_every_temperature)
 {
@@ -84,7 +84,7 @@ T(a_gate_is_drawn_with_the_probability_of_its_logit_at_every_temperature)
     t_true(memcmp(counts[0], counts[2], sizeof counts[0]) == 0);
 }
 
-T(the_temperature_falls_by_epochs_to_its_least)
+T(the_temperature_falls_per_epoch_to_its_minimum)
 {
     static const double at[5] = {0.1, 0.4, 0.7, 1, 0.99},
                         want[5] = {2, 2 * 0.5, 2 * 0.25, 0.4, 2 * 0.25};
@@ -99,7 +99,7 @@ T(the_temperature_falls_by_epochs_to_its_least)
     model_free(m);
 }
 
-T(there_is_no_noise_in_use)
+T(there_is_no_noise_at_inference)
 {
     static const double bias[M] = {-0.01, 0.01, -3, 3};
     struct model *m = model_of("dlr.threshold=zero", R);
@@ -117,14 +117,14 @@ T(there_is_no_noise_in_use)
     model_free(m);
 }
 
-/* ---- prices and reports -------------------------------------------------------------------------- */
+/* ---- prices and reports ---------------------------------------------------------------------- */
 
 static double ran_of(const struct model *m, int l)
 {
     return (double)m->plan[l].active / m->R;
 }
 
-T(losses_are_the_price_of_each_layer_and_of_missing_the_target)
+T(losses_are_the_layer_penalty_and_the_missed_target)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m =
@@ -171,7 +171,7 @@ T(alarms_are_counted)
     model_free(m);
 }
 
-T(logits_that_are_not_numbers_are_skipped_and_counted)
+T(nan_logits_are_skipped_and_counted)
 {
     static const double bias[M] = {1, NAN, 1, 1};
     struct pass pass = kit_pass(PASS_TRAIN), use = kit_pass(PASS_SPARSE);
@@ -185,7 +185,7 @@ T(logits_that_are_not_numbers_are_skipped_and_counted)
     model_free(m);
 }
 
-/* ---- the router ---------------------------------------------------------------------------------- */
+/* ---- the router ------------------------------------------------------------------------------ */
 
 static int64_t router_size(int layers, int dim)
 {
@@ -211,7 +211,7 @@ T(the_router_has_the_published_number_of_parameters)
     t_eq(router_size(22, 2048), 2632210);
 }
 
-T(the_last_biases_start_where_asked)
+T(the_last_biases_start_at_the_requested_values)
 {
     struct model *m = model_of("dlr.target_skip=0.25", R);
     t_near(named(m, "dlr.router.2.bias")->value[1], log(3), 1e-6);
@@ -225,7 +225,7 @@ T(the_last_biases_start_where_asked)
     model_free(m);
 }
 
-T(an_untrained_router_stays_as_it_began)
+T(an_untrained_router_keeps_its_initial_values)
 {
     struct model *m = model_of("dlr.estimator=none", R);
     struct param *w = named(m, "dlr.router.0.weight"), *q = named(m, "dlr.quantiles_weight");
@@ -247,19 +247,19 @@ T(an_untrained_router_stays_as_it_began)
     model_free(m);
 }
 
-T(options_that_do_not_fit_are_refused)
+T(invalid_option_combinations_are_refused)
 {
     struct err e = {0};
     struct model *m = NULL;
     t_fails(kit_try(&m, "model.method=dlr model.layers=4", 1, 0, &e), &e, DS_ERANGE,
             "dlr.keep=4 leaves no routed layer of model.layers=4");
     t_fails(kit_try(&m, "model.method=dlr model.layers=8 dlr.tau_start=0.2", 1, 0, &e), &e,
-            DS_ERANGE, "dlr.tau_min=0.5 is above dlr.tau_start=0.2");
+            DS_ERANGE, "dlr.tau_min=0.5: must not be above dlr.tau_start=0.2");
     t_fails(kit_try(&m, "model.method=dlr model.layers=8 dlr.target_skip=1.5", 1, 0, &e), &e,
             DS_EUSAGE, "target_skip");
 }
 
-T(published_names_of_options_are_read)
+T(published_option_names_are_accepted)
 {
     struct model *m = model_of("always_keep=5 lambda_sparsity=0.3 gumbel_temp=3", R);
     t_eq(m->route.ops->always_on(&m->route, 4), 1);
@@ -267,7 +267,7 @@ T(published_names_of_options_are_read)
     model_free(m);
 }
 
-T(live_settings_are_taken_or_refused)
+T(live_settings_are_applied_or_refused)
 {
     struct err e = {0};
     struct pass pass = kit_pass(PASS_SPARSE);
@@ -282,7 +282,7 @@ T(live_settings_are_taken_or_refused)
     model_free(m);
 }
 
-/* ---- thresholds ---------------------------------------------------------------------------------- */
+/* ---- thresholds ------------------------------------------------------------------------------ */
 
 static double routed_share(const struct model *m)
 {
@@ -292,7 +292,7 @@ static double routed_share(const struct model *m)
     return sum;
 }
 
-/* Quantiles of the very rows that are then routed: only the grid between them is missed. */
+/* Quantiles of the same rows that are then routed, so the only error is between grid points. */
 static struct model *noted(const char *more)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -327,7 +327,7 @@ T(a_capacity_is_met_over_all_layers_or_in_each)
     }
 }
 
-T(use_aims_at_the_target_of_training)
+T(inference_meets_the_training_target)
 {
     struct pass pass = kit_pass(PASS_SPARSE);
     struct model *m = noted("dlr.target_skip=0.3");
@@ -336,7 +336,7 @@ T(use_aims_at_the_target_of_training)
     model_free(m);
 }
 
-T(without_any_text_seen_a_capacity_is_refused_and_logits_are_held_against_zero)
+T(an_untrained_router_refuses_a_capacity_and_compares_logits_with_zero)
 {
     static const double bias[M] = {-1, 1, -1, 1};
     struct err e = {0};
@@ -356,9 +356,9 @@ T(without_any_text_seen_a_capacity_is_refused_and_logits_are_held_against_zero)
     model_free(m);
 }
 
-/* ---- what is read -------------------------------------------------------------------------------- */
+/* ---- what is read ---------------------------------------------------------------------------- */
 
-T(prefix_means_are_those_of_the_document_so_far)
+T(prefix_means_cover_the_document_so_far)
 {
     enum { C = 3, N = 8 };
     static const int32_t pos[N] = {0, 1, 2, 0, 0, 1, 2, 3};
@@ -383,7 +383,7 @@ T(prefix_means_are_those_of_the_document_so_far)
     }
 }
 
-/* States of a cached sequence, in bites, against the whole pass. */
+/* States of a cached sequence, fed in chunks, against the whole pass. */
 static void check_cached(const char *options)
 {
     static const int bite[4] = {5, 1, 1, 9};
@@ -401,7 +401,7 @@ static void check_cached(const char *options)
     for (int twice = 0; twice < 2; twice++) {
         kv_cache_reset(cache);
         for (int at = 0, k = 0; at < 16; at += bite[k++]) {
-            model_forward(m, &one, &pass); /* what others read in between is none of its business */
+            model_forward(m, &one, &pass); /* another sequence in between must not matter */
             t_ok(model_decode(m, cache, batch.id + at, bite[k], &pass, &e), &e);
             for (int i = 0; i < bite[k]; i++)
                 for (int l = KEEP; l < L; l++) {
@@ -419,14 +419,14 @@ static void check_cached(const char *options)
     model_free(m);
 }
 
-T(cached_use_reads_what_a_whole_pass_reads)
+T(cached_inference_equals_the_whole_pass)
 {
     check_cached("dlr.level=token");
     check_cached("dlr.level=prefix");
     check_cached("dlr.level=prompt dlr.prompt=6");
 }
 
-T(a_prompt_runs_everything_and_its_decision_is_held)
+T(a_prompt_runs_everything_and_its_decision_is_kept)
 {
     struct pass pass = kit_pass(PASS_MASKED), train = kit_pass(PASS_TRAIN);
     struct model *m = model_of("dlr.level=prompt dlr.prompt=6 dlr.threshold=zero", R);

@@ -1,4 +1,4 @@
-/* dtf's rules: the document's own numbers, what is remembered, who runs, and what is said of bad options. */
+/* dtf's rules: per-document statistics, cached state, decisions, and refused options. */
 #include "kit.h"
 #include "routing/change.h"
 #include "routing/choice.h"
@@ -53,7 +53,7 @@ static struct pass forward(struct model *m, enum pass_kind kind, int record)
     return pass;
 }
 
-/* ---- published numbers ------------------------------------------------------------------------- */
+/* ---- published numbers ----------------------------------------------------------------------- */
 
 T(prior_networks_have_the_published_parameter_counts)
 {
@@ -80,8 +80,9 @@ T(prior_networks_have_the_published_parameter_counts)
     t_eq(prior_width(10, 0.5), 6);
 }
 
-/* Without a guess D_ch = D_st, so CE = log o: 0.0247 and S_CE = 0.5034 at the thesis' values. */
-T(at_the_start_surprise_has_the_published_values)
+/* Without a prediction D_ch = D_st, so CE = log o: 0.0247 and S_CE = 0.5034 at the thesis'
+ * values. */
+T(initial_surprise_has_the_published_values)
 {
     struct surprise_scalars x = {
         .beta_ce = -0.3, .beta_cu = -0.6, .log_o_ce = log(1.025), .log_m_cu = log(1.1), .scale = 1};
@@ -103,7 +104,7 @@ T(at_the_start_surprise_has_the_published_values)
     model_free(m);
 }
 
-T(a_gate_that_runs_is_never_zero)
+T(the_gate_of_an_executed_row_is_never_zero)
 {
     struct surprise_scalars x = {.beta_ce = 50, .beta_cu = 50, .scale = 1};
     struct surprise s = surprise_of(&x, 0, 1e6, 1e6);
@@ -112,9 +113,9 @@ T(a_gate_that_runs_is_never_zero)
     t_near(s.g, 1, 0);
 }
 
-/* ---- the moving average ------------------------------------------------------------------------ */
+/* ---- the moving average ---------------------------------------------------------------------- */
 
-T(averages_are_over_the_last_rows_of_the_document)
+T(averages_cover_the_last_rows_of_the_document)
 {
     static const double v[] = {5, 1, 2, 3, 4};
     t_near(surprise_average(v, 1, 1, 3, 0), 1, 0);
@@ -125,8 +126,8 @@ T(averages_are_over_the_last_rows_of_the_document)
     t_near(surprise_average(v, 0, 4, 1, 1), 4, 0);
 }
 
-/* By hand from the cells: D, the criteria, G. */
-T(cells_are_what_the_states_say)
+/* Recomputes D, the criteria and G from the recorded cells. */
+T(recorded_cells_match_the_states)
 {
     struct model *m = small("dtf.ma_window=5", 3);
     kit_documents(&batch);
@@ -157,9 +158,9 @@ T(cells_are_what_the_states_say)
     model_free(m);
 }
 
-/* ---- who runs ---------------------------------------------------------------------------------- */
+/* ---- who runs -------------------------------------------------------------------------------- */
 
-T(training_runs_the_asked_share_of_each_document)
+T(training_runs_the_capacity_of_each_document)
 {
     struct model *m = small("dtf.capacity=0.25", 0);
     forward(m, PASS_TRAIN, 1);
@@ -176,7 +177,7 @@ T(training_runs_the_asked_share_of_each_document)
     model_free(m);
 }
 
-T(use_compares_with_a_stored_quantile)
+T(inference_compares_with_a_stored_quantile)
 {
     struct model *m = small("", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
@@ -246,7 +247,7 @@ T(a_calibration_stores_thresholds_for_any_capacity)
     model_free(m);
 }
 
-T(a_fixed_threshold_is_the_same_in_training_and_use)
+T(a_fixed_threshold_is_the_same_in_training_and_inference)
 {
     struct model *m = small("dtf.threshold=fixed dtf.g_threshold=0.749", 0);
     forward(m, PASS_TRAIN, 1);
@@ -259,7 +260,7 @@ T(a_fixed_threshold_is_the_same_in_training_and_use)
     model_free(m);
 }
 
-T(controls_rank_by_lot_or_by_the_update_and_may_leave_increments_whole)
+T(controls_rank_at_random_or_by_update_size_and_may_switch_the_gate_off)
 {
     struct model *m = small("dtf.score=random dtf.capacity=0.5", 3);
     forward(m, PASS_SPARSE, 1);
@@ -300,9 +301,9 @@ T(forced_cells_are_obeyed_and_keep_their_gate)
     model_free(m);
 }
 
-/* ---- schedules --------------------------------------------------------------------------------- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
-T(scheduled_betas_start_at_their_start_and_end_at_their_end)
+T(scheduled_betas_go_from_start_to_end)
 {
     struct model *m =
         small("dtf.beta_schedule=cosine dtf.beta_warmup_steps=2 dtf.beta_ce_start=0.5 "
@@ -322,7 +323,7 @@ T(scheduled_betas_start_at_their_start_and_end_at_their_end)
     model_free(m);
 }
 
-T(the_prior_weight_falls_in_a_line)
+T(the_prior_weight_falls_linearly)
 {
     struct model *m =
         small("dtf.prior_weight=0.4 dtf.prior_weight_final=0 dtf.prior_decay_steps=4", 0);
@@ -339,8 +340,8 @@ T(the_prior_weight_falls_in_a_line)
     model_free(m);
 }
 
-/* Blocks that are held: what guessing nothing would cost stays the same. */
-T(a_prior_network_learns_what_a_block_does)
+/* Frozen blocks: the error of predicting no change stays the same. */
+T(a_prior_network_learns_to_predict_a_block)
 {
     struct model *m = small("dtf.prior_factor=1 dtf.prior_weight=1 dtf.prior_lr=1", 0);
     double first = 0, now = 0;
@@ -356,9 +357,9 @@ T(a_prior_network_learns_what_a_block_does)
     model_free(m);
 }
 
-/* ---- hard cases -------------------------------------------------------------------------------- */
+/* ---- hard cases ------------------------------------------------------------------------------ */
 
-T(states_that_are_no_numbers_are_counted_and_chosen_last)
+T(nan_states_are_counted_and_rank_last)
 {
     struct model *m = small("", 3);
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -379,7 +380,7 @@ T(states_that_are_no_numbers_are_counted_and_chosen_last)
     model_free(m);
 }
 
-T(no_capacity_leaves_the_decision_layers)
+T(capacity_zero_leaves_the_decision_layers)
 {
     struct model *m = small("dtf.capacity=0", 3);
     for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
@@ -391,7 +392,7 @@ T(no_capacity_leaves_the_decision_layers)
 }
 
 /* An odd layer count ends on a decision layer. */
-T(a_last_layer_without_a_partner_runs_for_all)
+T(a_last_layer_without_a_partner_runs_every_token)
 {
     struct model *m = small("model.layers=5", 2);
     forward(m, PASS_SPARSE, 0);
@@ -401,8 +402,8 @@ T(a_last_layer_without_a_partner_runs_for_all)
     model_free(m);
 }
 
-/* Whole against cut in pieces, for all that is remembered: longer than the window, one token at a time. */
-T(a_cached_sequence_remembers_its_past)
+/* A whole pass against cached chunks: longer than the window, and one token at a time. */
+T(a_cached_sequence_keeps_its_past)
 {
     static const char *const options[] = {
         "dtf.ma_window=4", "dtf.ma_window=1 dtf.prior=transition",
@@ -432,14 +433,15 @@ T(a_cached_sequence_remembers_its_past)
     }
 }
 
-T(options_that_do_not_fit_are_refused_in_a_line)
+T(invalid_option_combinations_are_refused_in_one_line)
 {
     static const struct {
         const char *options, *says;
     } bad[] = {
         {"model.layers=1 model.method=dtf", "model.layers=1"},
-        {"model.layers=4 model.method=dtf dtf.threshold=fixed dtf.score=random", "not random"},
-        {"model.layers=4 model.method=dtf dtf.threshold=fixed dtf.score=d_st", "not d_st"},
+        {"model.layers=4 model.method=dtf dtf.threshold=fixed dtf.score=random",
+         "dtf.score=random:"},
+        {"model.layers=4 model.method=dtf dtf.threshold=fixed dtf.score=d_st", "dtf.score=d_st:"},
     };
     for (size_t k = 0; k < DS_LEN(bad); k++) {
         struct err e = {0};
@@ -450,7 +452,7 @@ T(options_that_do_not_fit_are_refused_in_a_line)
     }
 }
 
-T(published_keys_are_understood)
+T(published_keys_are_accepted)
 {
     struct err e = {0};
     struct model *m = NULL;
@@ -467,7 +469,7 @@ T(published_keys_are_understood)
 }
 
 /* Live settings. */
-T(capacity_and_offset_can_be_set_while_it_runs)
+T(capacity_and_offset_can_be_set_during_a_run)
 {
     struct err e = {0};
     struct model *m = small("", 3);
@@ -475,7 +477,7 @@ T(capacity_and_offset_can_be_set_while_it_runs)
     t_ok(r->ops->set(r, "capacity", 0.25, &e), &e);
     forward(m, PASS_TRAIN, 0);
     t_eq(m->plan[1].n, B * T / 4);
-    t_fails(r->ops->set(r, "capacity", 2, &e), &e, DS_ERANGE, "outside 0 to 1");
+    t_fails(r->ops->set(r, "capacity", 2, &e), &e, DS_ERANGE, "must be between 0 and 1");
     t_fails(r->ops->set(r, "target", 1, &e), &e, DS_ENOTFOUND, "no live setting");
     t_ok(r->ops->set(r, "threshold_offset", 20, &e), &e);
     forward(m, PASS_SPARSE, 0);

@@ -1,6 +1,6 @@
-/* The twelve acceptance tests of elastic depth, by number.  Number 7, the gradient check of the soft path, is in
- * tests/grad/test_edp.c (double build); 10, figures that fail loudly on missing data, is with the figures; 11, resuming
- * equals not stopping, is with the training. */
+/* The twelve acceptance tests of elastic depth, by number.  Number 7, the gradient check of the
+ * soft path, is in tests/grad/test_edp.c (double build); 10, figures that fail on missing data, is
+ * with the figures; 11, resuming equals an uninterrupted run, is in tests/pair/test_resume.c. */
 #include "kit.h"
 
 enum { ROWS = 512 };
@@ -14,7 +14,7 @@ static double block_ratio(struct model *m, enum pass_kind kind)
     return flops_block_ratio(&m->flops);
 }
 
-/* Layers run by each row. */
+/* Layers that each row runs. */
 static void depths(const struct model *m, int *depth)
 {
     memset(depth, 0, (size_t)m->R * sizeof *depth);
@@ -23,7 +23,7 @@ static void depths(const struct model *m, int *depth)
             depth[m->plan[l].row[k]] += m->plan[l].gate[k] != 0;
 }
 
-/* Sequences in which something can be learned: each token follows from the one before, with some noise. */
+/* Sequences with something to learn: each token follows from the one before, with some noise. */
 static void fill_noisy_cycle(int B, int T, int V, uint64_t seed)
 {
     struct rng r;
@@ -77,7 +77,7 @@ T(acceptance_01_tau_minus_infinity_equals_dense)
 }
 
 /* With early 2 and late 1 of 8 and max_skip 2: run 0 1, skip 2 3, run 4, skip 5 6, run 7. */
-T(acceptance_02_tau_plus_infinity_runs_what_is_forced_and_costs_what_the_formula_says)
+T(acceptance_02_tau_plus_infinity_runs_forced_cells_and_costs_what_the_formula_says)
 {
     static const int runs[8] = {1, 1, 0, 0, 1, 0, 0, 1};
     const double C = 32, HD = 32, F = 96, V = 32, T_ = 32,
@@ -105,9 +105,10 @@ T(acceptance_02_tau_plus_infinity_runs_what_is_forced_and_costs_what_the_formula
     }
 }
 
-/* The published rule on an untrained network: 83.3 %, 100 %, 0 %, with no spread over tokens, at width 256 and above.  It
- * needs the published start, too: with block outputs scaled by 1/sqrt(2 layers) velocities stay below the threshold (50 %
- * for both orders), and at width 128 a step code moves the smaller state by 0.07, so that some skips miss it (81.9 %). */
+/* The published rule on an untrained network: 83.3 %, 100 %, 0 %, the same for all tokens, at width
+ * 256 and above.  It needs the published initialisation, too: with block outputs scaled by 1/sqrt(2
+ * layers) velocities stay below the threshold (50 % for both orders), and at width 128 a step code
+ * moves the smaller state by 0.07, so that some skips miss it (81.9 %). */
 static double literal_ratio(const char *more, double *spread)
 {
     char text[700];
@@ -201,8 +202,8 @@ T(acceptance_06_cached_decode_equals_the_whole_pass)
     }
 }
 
-/* Mean ratio of the last fifth of training, and of use afterwards. */
-/* Sanitizers and valgrind: the same code, fewer repetitions of it. */
+/* Mean ratio over the last fifth of training, and at inference afterwards. */
+/* Sanitizers and valgrind run the same code with fewer repetitions. */
 static int is_slow(void)
 {
     return getenv("T_SLOW_FACTOR") != NULL;
@@ -257,11 +258,11 @@ T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
 {
     expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.max_skip=4 "
                    "edp.target_ratio=0.4",
-                   "7 of 12 layers run by rule (always on or forced), so the whole-block ratio "
-                   "lies in [0.583, 1]");
+                   "7 of 12 layers are always on or forced, so the whole-block ratio "
+                   "is in [0.583, 1]");
     expect_refused("model.method=edp model.layers=12 edp.early=3 edp.late=3 edp.history=literal "
                    "edp.target_ratio=0.4",
-                   "6 of 12 layers run by rule");
+                   "6 of 12 layers are always on or forced");
     expect_refused("model.method=edp model.layers=8 edp.max_skip=1 edp.target_ratio=0.6",
                    "5 of 8 layers");
     expect_refused("model.method=random model.layers=4 random.target_ratio=0.4",
@@ -281,8 +282,8 @@ T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
 
 enum { PAIR = 16, WORD = 7 };
 
-/* Words of 8 tokens: the successor of the last token six times over (trivial), then two that need the sum of two tokens
- * seen before (hard). is_hard[i]: what is predicted at i is of the second kind. */
+/* Words of 8 tokens: six times the successor of the last token (easy), then two that need the sum
+ * of two earlier tokens (hard).  is_hard[i]: the target at i is hard. */
 static void fill_mixed(int B, int T, uint64_t seed, uint8_t *is_hard)
 {
     struct rng r;
@@ -368,7 +369,7 @@ static void check_cycle(const char *method)
     double loss = 9;
     for (int i = 0; i < 4 * T_; i++) {
         batch.id[i] = (i / T_ * 2 + i % T_) % PERIOD;
-        batch.target[i] = (i / T_ * 2 + i % T_ + 1) % PERIOD; /* one shift, no more */
+        batch.target[i] = (i / T_ * 2 + i % T_ + 1) % PERIOD; /* a single shift */
     }
     batch.b = (struct batch){.B = 4, .T = T_, .id = batch.id, .target = batch.target};
     for (int step = 1; step <= STEPS && !(loss < 0.005 && step > STEPS / 4); step++)

@@ -222,7 +222,7 @@ T(rank_is_for_whole_texts_and_what_is_not_calibrated_is_refused)
     g.routing = GEN_CAUSAL;
     g.capacity = -0.5;
     e = (struct err){0};
-    t_fails(gen_check(&s, &g, &e), &e, DS_ERANGE, "outside 0 to 1");
+    t_fails(gen_check(&s, &g, &e), &e, DS_ERANGE, "must be between 0 and 1");
     o.routing = PPL_TOPK; /* needs no calibration */
     e = (struct err){0};
     t_ok(ppl_run(&r, &s, &o, &e), &e);

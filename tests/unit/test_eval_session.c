@@ -16,7 +16,7 @@
 
 enum { LAYERS = 5, CONTEXT = 48 };
 
-static const char *vocab = "257";
+static const char *vocab = "257", *ends = "";
 
 /* Byte tokens, five layers, nothing learned: decisions and numbers are real all the same. */
 static const char *make_model(const char *method)
@@ -25,7 +25,8 @@ static const char *make_model(const char *method)
     char path[600];
     const char *keys[][2] = {{"model.layers", "5"},   {"model.dim", "16"},
                              {"model.heads", "2"},    {"model.vocab", vocab},
-                             {"model.max_seq", "48"}, {"model.init_std", "0.3"}};
+                             {"model.max_seq", "48"}, {"model.init_std", "0.3"},
+                             {"model.end_ids", ends}};
     struct model_config c = {0};
     struct config k = {0};
     struct model *m = NULL;
@@ -242,6 +243,7 @@ static int next_record(struct session *s, struct value *body, struct err *e)
 struct reply {
     char kind[16], error[512];
     size_t tokens;
+    int32_t id[CONTEXT];
     float run[LAYERS * CONTEXT], nll[CONTEXT], delta[CONTEXT];
     int64_t has_delta, layers, lens;
 };
@@ -267,6 +269,7 @@ static struct reply ask(struct session *s, const char *json)
         }
         r.layers = value_int(value_get(body, "layers"), -1);
         r.tokens = value_len(value_get(body, "ids"));
+        value_i32s(value_get(body, "ids"), r.id, CONTEXT);
         r.lens = value_int(value_get(body, "lens_k"), 0);
         int32_t run[LAYERS * CONTEXT];
         int64_t cells = value_i32s(value_get(body, "run"), run, LAYERS * CONTEXT);
@@ -317,6 +320,22 @@ T(a_session_traces_forces_slides_and_continues)
     r = ask(s, "{\"do\":\"trace\",\"ids\":[1,2,3],\"generate\":2}");
     t_eq(r.tokens, 5);
     t_eq(session_busy(s), 0);
+    session_close(s);
+}
+
+T(a_session_continues_to_the_end_that_the_model_s_files_name)
+{
+    char id[16];
+    struct session *s = start(make_model("edp"));
+    struct reply r = ask(s, "{\"do\":\"trace\",\"ids\":[1,2,3],\"generate\":6}");
+    t_eq(r.tokens, 9);
+    session_close(s);
+    snprintf(id, sizeof id, "%d", r.id[3]);
+    ends = id;
+    s = start(make_model("edp"));
+    ends = "";
+    r = ask(s, "{\"do\":\"trace\",\"ids\":[1,2,3],\"generate\":6}");
+    t_eq(r.tokens, 4);
     session_close(s);
 }
 

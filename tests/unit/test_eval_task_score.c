@@ -258,6 +258,32 @@ T(what_prompts_share_is_run_once_and_changes_no_score)
 
 /* ---- text ---- */
 
+/* The model's own ids count here as well as the tokenizer's, as in lm-evaluation-harness. */
+T(text_ends_at_the_ids_of_the_model)
+{
+    static const char *const none[] = {NULL};
+    struct subject s = subject("edp");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("gsm8k", "");
+    struct str all = {0}, cut = {0};
+    struct task_spent spent = {0}, less = {0};
+    size_t at = 0;
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_text(c, "A:", none, &all, &spent, &e), &e);
+    unsigned char last = (unsigned char)all.p[all.len - 1];
+    while ((unsigned char)all.p[at] != last)
+        at++;
+    t_eq(model_config_add_end(&s.model->config, last), 0);
+    t_ok(scorer_text(c, "A:", none, &cut, &less, &e), &e);
+    t_eq(cut.len, at);
+    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < spent.scored);
+    scorer_close(c);
+    str_release(&all);
+    str_release(&cut);
+    subject_close(&s);
+}
+
 T(text_ends_before_a_stop_string_and_is_greedy)
 {
     static const char *const none[] = {NULL};

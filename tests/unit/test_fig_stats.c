@@ -161,10 +161,57 @@ T(density_integrates_to_one)
     rng_init(&r, 5, RNG_TEST, 0, 0);
     for (int i = 0; i < 200; i++)
         v[i] = rng_normal(&r);
-    stat_kde(v, 200, 0, -8, 8, d, 512);
+    struct density_range line = {
+        .lo = -8, .hi = 8, .least = -(double)INFINITY, .most = (double)INFINITY};
+    stat_kde(v, 200, 0, &line, d, 512);
     for (int i = 0; i < 512; i++)
         sum += d[i] * 16 / 511;
     t_near(sum, 1, 1e-3);
+}
+
+/* What a kernel has beyond a bound falls back: nothing is lost, and nothing is where no value can be. */
+T(density_stays_where_values_can_be)
+{
+    double v[200], d[513], sum = 0;
+    struct rng r;
+    rng_init(&r, 6, RNG_TEST, 0, 0);
+    for (int i = 0; i < 200; i++)
+        v[i] = i % 4 == 0 ? 1 : i % 4 == 1 ? 0.01 : rng_uniform(&r);
+    struct density_range share = {.lo = -1, .hi = 3, .least = 0, .most = 1};
+    stat_kde(v, 200, 0, &share, d, 513);
+    for (int i = 0; i < 513; i++) {
+        double x = -1 + 4.0 * i / 512;
+        t_truef(x >= 0 && x <= 1 ? d[i] > 0 : d[i] == 0, "%g at %g", d[i], x);
+    }
+    share = (struct density_range){.lo = 0, .hi = 1, .least = 0, .most = 1};
+    stat_kde(v, 200, 0, &share, d, 513);
+    for (int i = 0; i < 513; i++)
+        sum += d[i] / 512 * (i == 0 || i == 512 ? 0.5 : 1);
+    t_near(sum, 1, 1e-3);
+}
+
+T(values_at_edges_are_in_a_bin)
+{
+    t_eq(stat_bin(-1e-17, 0, 0.1, 10), 0);
+    t_eq(stat_bin(1, 0, 0.1, 10), 9);
+    t_eq(stat_bin(0.55, 0, 0.1, 10), 5);
+    t_eq(stat_bin(1e300, 0, 1e-300, 10), 9);
+    t_eq(stat_bin(-1e300, 0, 1e-300, 10), 0);
+    t_eq(stat_bin(0, 0, 0, 10), 0);
+    /* edges half a width from a lattice, as the histogram of costs has them: the lowest value lies on one, give or take */
+    struct rng r;
+    int below = 0;
+    rng_init(&r, 3, RNG_TEST, 0, 0);
+    for (int i = 0; i < 20000; i++) {
+        double d0 = rng_uniform(&r), width = 0.01 + rng_uniform(&r) / 10,
+               least = d0 - ((int)rng_below(&r, 9) + 0.5) * width,
+               lo = d0 + (floor((least - d0) / width + 0.5) - 0.5) * width;
+        least = nextafter(lo, i % 2 ? 2 : -2);
+        lo = d0 + (floor((least - d0) / width + 0.5) - 0.5) * width;
+        below += floor((least - lo) / width) < 0;
+        t_true(stat_bin(least, lo, width, 10) >= 0);
+    }
+    t_truef(below > 0, "no edge of %d is out by a rounding", 20000);
 }
 
 static double dip(double *v, size_t n)

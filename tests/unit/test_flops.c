@@ -1,4 +1,5 @@
-/* The FLOP count against loops written from the definition: every multiply-add of every product is counted one by one. */
+/* The FLOP count against loops written from the definition: every multiply-add is counted one by
+ * one. */
 #include "kit.h"
 #include "routing/flops.h"
 
@@ -22,7 +23,7 @@ static double adds(int a, int b)
     return n;
 }
 
-/* Row i of a layer: runs[] says who runs, first[] where documents begin. */
+/* Row i of a layer: runs[] says which rows run, first[] where documents begin. */
 static struct count by_hand(const struct flops_shape *s, const uint8_t *runs, const int32_t *first,
                             int i, enum kv_policy kv)
 {
@@ -123,8 +124,8 @@ T(plans_cost_what_their_multiplications_cost)
     }
 }
 
-/* One sequence fed in parts through a cache costs what it costs at once. */
-T(parts_through_a_cache_cost_what_the_whole_costs)
+/* One sequence fed in chunks through a cache costs the same as in one pass. */
+T(cached_chunks_cost_the_same_as_the_whole_pass)
 {
     static const int size[] = {5, 1, 1, 7, 10, 1, 15};
     for (int kv = KV_ALL; kv <= KV_PLAN; kv++) {

@@ -18,6 +18,7 @@ BODY = bytes((i * 7 + i // 251) & 255 for i in range(300000))
 SUM = hashlib.sha256(BODY).hexdigest()
 tests = []
 served = []  # (path, Range or None) of each GET
+poured = [0]  # bytes that an endless answer sent beyond the file
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -33,8 +34,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
         served.append((self.path, self.headers.get("Range")))
         self.answer(True)
 
+    def endless(self, start, body):
+        """The right bytes, and then more for as long as anyone listens, with no word about a length."""
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", "bytes %d-%d/%d" % (start, len(BODY) - 1, len(BODY)))
+        self.send_header("Connection", "close")
+        self.close_connection = True
+        self.end_headers()
+        try:
+            self.wfile.write(BODY[start:])
+            for _ in range(2000 if body else 0):
+                self.wfile.write(b"more" * 16384)
+                poured[0] += 65536
+        except OSError:
+            pass
+
     def answer(self, body):
         mode = self.path.strip("/").split("/")[0]
+        if mode == "redirect":
+            self.send_response(302)
+            self.send_header("Location", "/endless/x")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if mode == "endless":
+            self.endless(int((self.headers.get("Range") or "=0-").split("=")[1].split("-")[0]), body)
+            return
         data, start, status = BODY, 0, 200
         if mode == "missing":
             data, status = b"not here", 404
@@ -235,8 +261,62 @@ def a_wrong_size_says_both():
     assert str(len(BODY)) in err and str(len(BODY) - 10) in err, err
     table("plain", size=len(BODY) - 5)
     err = get(code=1)
-    assert "has %d bytes, not %d" % (len(BODY), len(BODY) - 5) in err, err
+    assert "sends more than the %d bytes" % (len(BODY) - 5) in err, err
     assert os.listdir("thing") == ["a.bin.bad"]
+
+
+@test
+def an_endless_answer_is_ended_at_the_known_size():
+    for mode, begun in (("endless", 0), ("redirect", 0), ("endless", 100000), ("redirect", 299999)):
+        table(mode)
+        os.mkdir("thing")
+        if begun:
+            with open("thing/a.bin.part", "wb") as f:
+                f.write(BODY[:begun])
+        poured[0] = 0
+        err = get(code=1)
+        assert "sends more than the %d bytes of a.bin" % len(BODY) in err and "a.bin.bad" in err, err
+        assert os.listdir("thing") == ["a.bin.bad"] and os.path.getsize("thing/a.bin.bad") == len(BODY), os.listdir("thing")
+        assert poured[0] < 64 << 20, poured  # what pipes and sockets hold, not all of it
+        shutil.rmtree("thing")
+
+
+@test
+def two_downloads_to_one_name_do_not_mix():
+    table("slow")
+    p = start()
+    end = time.time() + 30 * SLOW
+    while time.time() < end and not os.path.exists("thing/a.bin.part"):
+        time.sleep(0.02)
+    assert "another process is downloading" in get(code=1)
+    out, err = p.communicate(timeout=60 * SLOW)
+    assert p.returncode == 0, err
+    whole()
+
+
+@test
+def a_download_ends_with_the_process_that_asked_for_it():
+    table("slow")
+    p = start()
+    end = time.time() + 30 * SLOW
+    while time.time() < end and not os.path.exists("thing/a.bin.part"):
+        time.sleep(0.02)
+    p.kill()
+    p.wait()
+    have = os.path.getsize("thing/a.bin.part")
+    get()  # nobody writes there any more, or this one would be refused
+    whole()
+    assert served[-1][1] == "bytes=%d-" % have, (served[-1], have)
+
+
+@test
+def a_file_size_limit_is_one_line():
+    table("plain")
+    p = subprocess.run(["sh", "-c", "ulimit -f 100; exec \"$0\" get thing known=known.yaml", PROGRAM], stderr=subprocess.PIPE,
+                       timeout=60 * SLOW, env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "NO_PROXY": "*"})
+    assert p.returncode == 1 and b"File too large" in p.stderr and p.stderr.count(b"\n") == 1, p.stderr
+    get()
+    whole()
 
 
 @test
@@ -295,6 +375,10 @@ def an_interrupt_keeps_what_came_and_the_next_try_goes_on():
 def no_network_is_one_line():
     table("plain")
     assert "no network" in get("base_url=http://127.0.0.1:9", code=1)
+    p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml", "base_url=http://127.0.0.1:9"], stderr=subprocess.PIPE,
+                       timeout=60, env={**os.environ, "NO_PROXY": "*"},
+                       preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert p.returncode == 1 and b"no network" in p.stderr, p.stderr  # the status of curl is not lost
     p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml"], stderr=subprocess.PIPE, timeout=60,
                        env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "PATH": "/nowhere"})
     assert p.returncode == 1 and b"curl is not installed" in p.stderr, p.stderr

@@ -1,4 +1,4 @@
-/* hat's rules: who is chosen, who has left, what is trained when, what is asked for and what it costs. */
+/* hat's rules: selection, exits, training phases, capacities and costs. */
 #include "base/mem.h"
 #include "kit.h"
 #include "routing/exits.h"
@@ -67,9 +67,9 @@ static void run(struct model *m, struct pass pass)
     model_forward(m, &batch.b, &pass);
 }
 
-/* ---- capacity ---------------------------------------------------------------------------------- */
+/* ---- capacity -------------------------------------------------------------------------------- */
 
-T(every_document_keeps_its_share_of_ffns_in_training)
+T(every_document_runs_its_share_of_ffns_in_training)
 {
     struct model *m = fresh("hat.phase=full hat.exits=off hat.layer_dropout=0 hat.capacity=0.4 "
                             "hat.capacity_start=0.4",
@@ -94,7 +94,7 @@ T(every_document_keeps_its_share_of_ffns_in_training)
     model_free(m);
 }
 
-T(the_whole_batch_may_be_ranked_together)
+T(the_whole_batch_can_be_ranked_together)
 {
     struct model *m =
         fresh("hat.exits=off hat.layer_dropout=0 hat.select=batch hat.capacity=0.3", 1);
@@ -114,8 +114,9 @@ T(the_whole_batch_may_be_ranked_together)
     model_free(m);
 }
 
-/* Only those who are still there compete, and the count is a share of them; NaN comes last, and of equals the earlier. */
-T(ranks_leave_out_those_who_left)
+/* Only remaining tokens compete, for a share of their number; NaN ranks last, ties go to the
+ * earlier row. */
+T(exited_tokens_are_not_ranked)
 {
     static const real score[10] = {3, 9, NAN, 1, 9, 2, 2, 2, 8, 7};
     static const uint8_t here[10] = {1, 0, 1, 1, 0, 1, 1, 1, 0, 0};
@@ -132,7 +133,7 @@ T(ranks_leave_out_those_who_left)
     t_true(memcmp(want, here, 10) == 0);
     rank_active(&r, 0, score, here, 0, 1, 1, want);
     t_true(memcmp(want, (uint8_t[10]){0}, 10) == 0);
-    rank_active(&r, 0, score, here, 0.01, 0, 1, want); /* never nobody */
+    rank_active(&r, 0, score, here, 0.01, 0, 1, want); /* at least one */
     t_true(memcmp(want, (uint8_t[]){1, 0, 0, 0, 0, 1, 0, 0, 0, 0}, 10) == 0);
     t_eq(rank_active(&r, 0, score, (uint8_t[10]){0}, 0.5, 0, 1, want), 0);
     t_true(memcmp(want, (uint8_t[10]){0}, 10) == 0);
@@ -140,7 +141,7 @@ T(ranks_leave_out_those_who_left)
     force[0] = 0;
     force[1] = 1;
     force[3] = 1;
-    r.pass.force = force; /* a forced row that left takes nobody's place */
+    r.pass.force = force; /* a forced row that has exited takes no place */
     rank_active(&r, 0, score, here, 0.5, 0, 1, want);
     t_true(memcmp(want, (uint8_t[]){0, 1, 1, 1, 0, 1, 1, 0, 0, 0}, 10) == 0);
 }
@@ -167,14 +168,14 @@ T(capacity_one_without_exits_is_the_base_bit_for_bit_and_capacity_zero_has_no_ff
     model_free(m);
 }
 
-T(any_capacity_can_be_asked_for_after_calibration)
+T(any_capacity_can_be_requested_after_calibration)
 {
     struct err e = {0};
     struct model *m = fresh("hat.exits=off", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     pass.has_capacity = 1;
     pass.capacity = 0.5;
-    t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate RUN");
+    t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate MODEL");
     pass.capacity = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     pass.capacity = 1.01;
@@ -207,7 +208,7 @@ T(any_capacity_can_be_asked_for_after_calibration)
     model_free(m);
 }
 
-T(training_leaves_thresholds_that_comply)
+T(training_stores_thresholds_that_meet_the_capacity)
 {
     struct err e = {0};
     struct model *m = fresh("hat.exits=off hat.layer_dropout=0 hat.phase=routers", 1);
@@ -244,7 +245,7 @@ T(an_offset_means_less_compute)
     model_free(m);
 }
 
-T(topk_in_use_is_training_without_noise)
+T(topk_at_inference_is_training_without_noise)
 {
     struct model *m = trained("hat.exits=off hat.noise=0 hat.layer_dropout=0");
     struct pass use = kit_pass(PASS_MASKED), learn = kit_pass(PASS_TRAIN);
@@ -269,9 +270,9 @@ T(topk_in_use_is_training_without_noise)
     model_free(m);
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
-T(schedules_are_those_published)
+T(schedules_match_the_published_ones)
 {
     static const double at[] = {0.1, 0.3, 0.65, 1}, capacity[] = {0.9, 0.9, 0.725, 0.55};
     struct model *m = fresh("hat.phase=routers", 1);
@@ -287,7 +288,7 @@ T(schedules_are_those_published)
     model_free(m);
 }
 
-T(two_phases_follow_each_other_and_the_second_finds_the_schedules_at_their_ends)
+T(two_phases_follow_each_other_and_the_second_has_the_final_schedule_values)
 {
     struct model *m = fresh("hat.phase=both hat.phase_split=0.5 hat.exit_layers=2,5", 1);
     struct param *router = param(m, "hat.router.weight"), *gate = param(m, "hat.exit.2.0.weight");
@@ -297,7 +298,7 @@ T(two_phases_follow_each_other_and_the_second_finds_the_schedules_at_their_ends)
     t_near(metric(m, "capacity", 0), 0.55, 1e-12);
     t_true(!kit_same(r0, router->value, router->n) && kit_same(g0, gate->value, gate->n));
     t_true(param(m, "hat.exit.trained")->value[0] == 0);
-    run(m, kit_pass(PASS_SPARSE)); /* gates that learned nothing let nobody out */
+    run(m, kit_pass(PASS_SPARSE)); /* untrained gates let no token exit */
     t_eq(m->plan[L - 1].n, R);
     real *r1 = kit_copy(router->value, router->n);
     train(m, 5, 8, 8);
@@ -326,7 +327,7 @@ static int differs(const char *options, int64_t other_step)
     return is_other;
 }
 
-T(noise_acts_on_routers_and_gates_and_without_it_steps_are_alike)
+T(noise_affects_routers_and_gates_and_without_it_steps_are_equal)
 {
     t_true(!differs("hat.phase=full hat.noise=0 hat.exit_noise=0 hat.layer_dropout=0", 2));
     t_true(differs("hat.phase=full hat.noise=1 hat.exit_noise=0 hat.layer_dropout=0", 2));
@@ -334,7 +335,7 @@ T(noise_acts_on_routers_and_gates_and_without_it_steps_are_alike)
     t_true(!differs("hat.phase=full hat.noise=1 hat.exit_noise=1 hat.layer_dropout=0", 1));
 }
 
-/* A token leaves with probability sigmoid(z / T_fwd): warmer, more often, when z is low. */
+/* A token exits with probability sigmoid(z / T_fwd): when z is low, more often at higher T. */
 static double rate_at(const char *options)
 {
     char text[300];
@@ -356,14 +357,14 @@ static double rate_at(const char *options)
     return got;
 }
 
-T(the_forward_temperature_acts)
+T(the_forward_temperature_has_an_effect)
 {
     double cold = rate_at("hat.exit_bias=-1 hat.exit_temperature_forward=0.3"),
            warm = rate_at("hat.exit_bias=-1 hat.exit_temperature_forward=1.5");
     t_truef(cold < 0.1 && warm > 0.25, "%g %g", cold, warm);
 }
 
-T(layers_are_passed_by_more_often_the_deeper_they_are)
+T(deeper_layers_are_dropped_more_often)
 {
     struct model *m = fresh("hat.phase=routers hat.layer_dropout=0.5", 1);
     int dropped[L] = {0};
@@ -383,11 +384,11 @@ T(layers_are_passed_by_more_often_the_deeper_they_are)
     t_eq(dropped[0], 0);
     run(m, kit_pass(PASS_SPARSE));
     for (int l = 0; l < L; l++)
-        t_eq(m->plan[l].n, R); /* never in use */
+        t_eq(m->plan[l].n, R); /* never at inference */
     model_free(m);
 }
 
-T(a_rate_of_leaving_is_reached_and_kept_in_use)
+T(an_exit_rate_is_reached_and_kept_at_inference)
 {
     struct model *m =
         fresh("hat.phase=full hat.exit_loss=5 hat.exit_target=0.4 hat.layer_dropout=0 "
@@ -409,7 +410,7 @@ T(a_rate_of_leaving_is_reached_and_kept_in_use)
     model_free(m);
 }
 
-T(recomputed_equals_kept_and_selected_rows_are_all_that_is_computed)
+T(recomputed_equals_kept_and_only_selected_rows_are_computed)
 {
     static const char *const options[] = {"hat.train=masked", "hat.train=selected",
                                           "hat.train=selected hat.exited=attention_only"};
@@ -437,12 +438,12 @@ T(recomputed_equals_kept_and_selected_rows_are_all_that_is_computed)
     }
 }
 
-/* ---- leaving ----------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static const char *const leaving =
     "hat.phase=full hat.exits=on hat.exit_bias=0 hat.exit_threshold=zero hat.exit_layers=2,5 ";
 
-T(a_frozen_token_stays_as_it_is_and_the_others_still_read_it)
+T(an_exited_token_keeps_its_state_and_others_still_attend_to_it)
 {
     struct model *m = trained(leaving);
     struct pass pass = kit_pass(PASS_SPARSE);
@@ -466,7 +467,7 @@ T(a_frozen_token_stays_as_it_is_and_the_others_still_read_it)
     model_free(m);
 }
 
-T(attention_may_go_on_without_ffns)
+T(attention_can_continue_without_ffns)
 {
     char text[300];
     snprintf(text, sizeof text, "%s hat.exited=attention_only", leaving);
@@ -542,8 +543,8 @@ T(no_later_token_changes_what_came_before_with_exits)
     model_free(m);
 }
 
-/* A forced cell concerns the FFN; forced to run, its token has not left there. */
-T(forced_cells_are_as_they_are_told)
+/* Forcing applies to the FFN; a token forced to run counts as present there. */
+T(forced_cells_are_obeyed)
 {
     static int8_t force[L * R];
     struct model *m = trained(leaving);
@@ -578,7 +579,7 @@ T(forced_cells_are_as_they_are_told)
     model_free(m);
 }
 
-T(everybody_may_leave_at_once)
+T(all_tokens_can_exit_at_once)
 {
     struct model *m = trained("hat.phase=full hat.exits=on hat.exit_bias=90 hat.exit_layers=0,3 "
                               "hat.exit_threshold=zero");
@@ -604,18 +605,18 @@ T(sequences_of_one_token_work)
     model_free(m);
 }
 
-T(scores_that_are_nan_come_last_and_are_counted)
+T(nan_scores_rank_last_and_are_counted)
 {
     struct model *m = fresh("hat.exits=off hat.layer_dropout=0", 1);
     struct pass pass = kit_pass(PASS_TRAIN);
     param(m, "hat.router.weight")->value[3] = NAN;
     run(m, pass);
     t_eq(metric(m, "nan_scores", 0), R);
-    t_eq(m->ffn[0].active, B * 18); /* of equals the earlier */
+    t_eq(m->ffn[0].active, B * 18); /* ties go to the earlier row */
     model_free(m);
 }
 
-/* ---- tables, counts, messages ------------------------------------------------------------------ */
+/* ---- tables, counts, messages ---------------------------------------------------------------- */
 
 static const struct params *count_only(struct params *ps, struct route *r, const char *options,
                                        int layers, int dim, int *rc, struct err *e)
@@ -643,7 +644,7 @@ static int64_t trainable(const struct params *ps, const char *prefix)
     return n;
 }
 
-T(the_published_shape_has_the_published_counts)
+T(the_published_shape_has_the_published_parameter_counts)
 {
     struct err e = {0};
     struct params ps = {0};
@@ -672,12 +673,12 @@ static void check_layers(const char *text, int layers, const char *want)
     t_str(got, want);
 }
 
-T(exit_layers_are_read_spread_or_refused)
+T(exit_layers_are_parsed_spread_or_refused)
 {
     static const struct {
         const char *text, *part;
         int code;
-    } bad[] = {{"4,8", "layers are 0 to 7 (model.layers=8)", DS_ERANGE},
+    } bad[] = {{"4,8", "expected 0 to 7 (model.layers=8)", DS_ERANGE},
                {"-1", "outside the model", DS_ERANGE},
                {"3,3", "3 follows 3", DS_EUSAGE},
                {"5,2", "2 follows 5", DS_EUSAGE},
@@ -703,12 +704,12 @@ T(exit_layers_are_read_spread_or_refused)
     }
 }
 
-T(bad_combinations_are_one_line)
+T(invalid_combinations_are_refused_in_one_line)
 {
     struct err e = {0};
     struct model *m = NULL;
     t_fails(kit_try(&m, "model.method=hat hat.phase=exits hat.exit_layers=none", 1, 0, &e), &e,
-            DS_EUSAGE, "there are none");
+            DS_EUSAGE, "no exit gates to train");
     t_fails(kit_try(&m, "model.method=hat hat.phase=exits hat.exits=off", 1, 0, &e), &e, DS_EUSAGE,
             "hat.exits=off");
     t_fails(kit_try(&m, "model.method=hat hat.capacity=1.2", 1, 0, &e), &e, DS_EUSAGE, "1.2");
@@ -719,7 +720,7 @@ T(bad_combinations_are_one_line)
     model_free(m);
 }
 
-T(decisions_cost_what_they_multiply)
+T(decision_flops_match_their_multiplications)
 {
     struct model *m = trained(leaving);
     for (int on = 1; on >= 0; on--) {

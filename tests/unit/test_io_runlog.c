@@ -189,6 +189,176 @@ T(zero_tail_is_the_end) /* C7 */
     t_eq(read_all(p).records, 5);
 }
 
+static off_t size_of(const char *p)
+{
+    struct stat st;
+    t_eq(stat(p, &st), 0);
+    return st.st_size;
+}
+
+/* A terabyte of zeros that takes no room; skips where the file system has no holes. */
+static void add_hole(const char *p)
+{
+    off_t size = size_of(p);
+    int fd = open(p, O_RDWR);
+    t_true(fd >= 0);
+    if (ftruncate(fd, size + ((off_t)1 << 40)) != 0 ||
+        fs_next_data(fd, (uint64_t)size + (1 << 20), (uint64_t)size + (2 << 20)) !=
+            (uint64_t)size + (2 << 20))
+        t_skip("no sparse files of a terabyte here");
+    close(fd);
+}
+
+T(a_terabyte_of_zeros_is_the_end_for_reader_and_writer)
+{
+    const char *p = log_path();
+    char broken[600];
+    write_log(p, 3);
+    off_t whole = size_of(p);
+    add_hole(p);
+    struct seen s = read_all(p);
+    t_eq(s.records, 3);
+    t_eq(s.gaps, 0);
+    write_log(p, 1);
+    t_true(size_of(p) < 2 * whole);
+    put(p, "\xc9\0\0\0\x60\x44torn", 10, O_APPEND); /* half a record, then what was never written */
+    add_hole(p);
+    s = read_all(p);
+    t_eq(s.records, 4);
+    t_eq(s.gaps, 0);
+    off_t before = whole / 3 * 4;
+    write_log(p, 1);
+    s = read_all(p);
+    t_eq(s.records, 5);
+    t_eq(s.gaps, 0);
+    snprintf(broken, sizeof broken, "%s.broken-%lld", p, (long long)before);
+    t_true(!fs_exists(broken));
+}
+
+T(damage_with_zeros_after_it_is_kept_without_the_zeros)
+{
+    const char *p = log_path();
+    char broken[600];
+    struct str kept = {0};
+    write_log(p, 2);
+    off_t whole = size_of(p);
+    put(p, "garbage!", 8, O_APPEND);
+    add_hole(p);
+    write_log(p, 1);
+    t_eq(read_all(p).records, 3);
+    snprintf(broken, sizeof broken, "%s.broken-%lld", p, (long long)whole);
+    slurp(&kept, broken);
+    t_str(str_text(&kept), "garbage!");
+    str_release(&kept);
+}
+
+T(records_behind_a_hole_are_found_and_the_hole_is_a_gap)
+{
+    const char *p = log_path();
+    struct str all = {0};
+    write_log(p, 4);
+    slurp(&all, p);
+    put(p, all.p, all.len / 2, O_TRUNC);
+    add_hole(p);
+    put(p, all.p + all.len / 2, all.len - all.len / 2, O_APPEND);
+    struct seen s = read_all(p);
+    t_eq(s.records, 4);
+    t_eq(s.gaps, 1);
+    t_eq(s.gap_bytes, (uint64_t)1 << 40);
+    str_release(&all);
+}
+
+T(zeros_that_a_writer_fills_later_are_no_damage)
+{
+    const char *p = log_path();
+    struct str all = {0};
+    struct runlog_reader *r;
+    struct err e = {0};
+    struct seen s = {0};
+    write_log(p, 4);
+    slurp(&all, p);
+    put(p, all.p, all.len / 2, O_TRUNC);
+    t_eq(truncate(p, 1 << 20), 0);
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    take_all(r, &s);
+    t_eq(s.records, 2);
+    int fd = open(p, O_WRONLY);
+    t_eq(pwrite(fd, all.p + all.len / 2, all.len / 2, (off_t)(all.len / 2)),
+         (ssize_t)(all.len / 2));
+    close(fd);
+    take_all(r, &s);
+    t_eq(s.records, 4);
+    t_eq(s.gaps, 0);
+    runlog_reader_close(r);
+    str_release(&all);
+}
+
+T(a_bounded_reader_pauses_in_noise_and_goes_on)
+{
+    enum { NOISE = 12 << 20, BOUND = 1 << 20 };
+    const char *p = log_path();
+    static char noise[NOISE];
+    struct runlog_reader *r;
+    struct runlog_entry entry;
+    struct str all = {0};
+    struct err e = {0};
+    int pauses = 0, records = 0, rc;
+    memset(noise, 'x', sizeof noise);
+    write_log(p, 2);
+    slurp(&all, p);
+    put(p, all.p, all.len / 2, O_TRUNC);
+    put(p, noise, sizeof noise, O_APPEND);
+    put(p, all.p + all.len / 2, all.len / 2, O_APPEND);
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    runlog_reader_bound(r, BOUND);
+    while ((rc = runlog_next(r, &entry, &e)) > 0 || runlog_reader_is_behind(r)) {
+        uint64_t at = runlog_reader_position(r);
+        pauses += rc == 0;
+        records += rc > 0 && !entry.is_gap;
+        t_true(rc > 0 || at <= (uint64_t)(pauses + 2) * BOUND);
+    }
+    t_ok(rc, &e);
+    t_eq(records, 2);
+    t_true(pauses >= NOISE / BOUND - 2);
+    runlog_reader_close(r);
+    str_release(&all);
+}
+
+T(a_record_of_16_mebibytes_passes_a_small_bound)
+{
+    const char *p = log_path();
+    static char big[RECORD_MAX - 200];
+    struct runlog_writer *w;
+    struct runlog_reader *r;
+    struct runlog_entry entry;
+    struct err e = {0};
+    struct record *rec = record_new();
+    int records = 0, pauses = 0, rc;
+    /* a whole record in its body: only a reader that gives up too soon finds it */
+    write_log(p, 1);
+    struct str inner = {0};
+    slurp(&inner, p);
+    memcpy(big + 1000, inner.p, inner.len);
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    record_begin(rec, "sample", 1, 1);
+    record_bytes(rec, "x", big, sizeof big);
+    t_ok(runlog_append(w, rec, &e), &e);
+    runlog_writer_close(w);
+    t_ok(runlog_reader_open(&r, p, &e), &e);
+    runlog_reader_bound(r, 1 << 20);
+    while ((rc = runlog_next(r, &entry, &e)) > 0 || runlog_reader_is_behind(r)) {
+        records += rc > 0 && !entry.is_gap;
+        t_true(rc == 0 || !entry.is_gap);
+        pauses += rc == 0;
+    }
+    t_ok(rc, &e);
+    t_eq(records, 2);
+    t_true(pauses > 0);
+    runlog_reader_close(r);
+    record_free(rec);
+    str_release(&inner);
+}
+
 T(damaged_tail_is_kept_beside_before_it_is_cut)
 {
     const char *p = log_path();

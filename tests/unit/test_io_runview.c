@@ -403,7 +403,7 @@ T(state_follows_lock_events_and_end)
     runlog_writer_close(w);
     t_ok(runlog_writer_open(&w, log_path, &e), &e);
     runlog_writer_close(w);
-    t_eq(state_of(dir), RUN_STALLED);
+    t_eq(state_of(dir), RUN_SILENT);
     t_ok(runlog_writer_open(&w, log_path, &e), &e);
     put(w, "end", 2, "status", "done");
     t_eq(runview_poll(v, 1, &e), 1);
@@ -417,6 +417,41 @@ T(state_follows_lock_events_and_end)
     runlog_writer_close(w);
     t_eq(state_of(dir), RUN_FAILED);
     runview_free(v);
+}
+
+static struct fs_ops growing_ops;
+static const struct fs_ops *real_ops;
+static struct str one_record;
+
+/* A writer that adds a record for every read: faster than any reader. */
+static ssize_t read_and_grow(int fd, void *buf, size_t n)
+{
+    ssize_t got = real_ops->read(fd, buf, n);
+    int to = open(log_path, O_WRONLY | O_APPEND);
+    if (to >= 0 && write(to, one_record.p, one_record.len) > 0)
+        close(to);
+    return got;
+}
+
+T(a_file_that_grows_faster_than_it_is_read_opens)
+{
+    struct err e = {0};
+    struct runview *v = NULL;
+    struct runlog_writer *w = open_run();
+    for (int i = 0; i < 3; i++)
+        put(w, "metric", i, NULL, NULL);
+    runlog_writer_close(w);
+    t_ok(fs_read_file(&one_record, log_path, 1 << 20, &e), &e);
+    real_ops = fs_ops_get();
+    growing_ops = *real_ops;
+    growing_ops.read = read_and_grow;
+    fs_ops_set(&growing_ops);
+    int rc = runview_open(&v, log_path, &e);
+    fs_ops_set(NULL);
+    t_ok(rc, &e);
+    t_true(v->n_series == 1 && v->series[0].n >= 3);
+    runview_free(v);
+    str_release(&one_record);
 }
 
 T(damage_and_replacement_are_told)
@@ -458,7 +493,7 @@ T(what_is_no_run_is_refused_with_its_name)
     t_ok(fs_write_file(p, "", 0, &e), &e);
     t_ok(runview_open(&v, p, &e), &e);
     t_str(v->name, "empty");
-    t_eq(v->state, RUN_UNKNOWN);
+    t_eq(v->state, RUN_EMPTY);
     runview_free(v);
 }
 

@@ -390,12 +390,12 @@ static void refuse_with(const char *key, uint32_t v, const char *part)
 
 T(what_is_not_computed_is_refused_by_name)
 {
-    refuse_with("llama.expert_count", 8, "mixture of 8 experts");
-    refuse_with("llama.attention.sliding_window", 32, "sliding windows of attention (32)");
-    refuse_with("llama.attention.value_length", 16, "heads of 8 for keys and 16 for values");
+    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: experts");
+    refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding windows");
+    refuse_with("llama.attention.value_length", 16, "value_length = 16: heads of different sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
     refuse_with("split.count", 3, "one of 3 parts");
-    refuse_with("llama.attention.key_length", 16, "rotary positions on 8 of a head's 16");
+    refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: heads with fewer");
 }
 
 T(tensors_and_metadata_have_to_agree)
@@ -492,6 +492,7 @@ T(models_beyond_memory_are_refused_with_both_figures)
     gf_u32(&f, "llama.feed_forward_length", 32);
     gf_u32(&f, "llama.attention.head_count", 64);
     gf_u32(&f, "llama.attention.head_count_kv", 1);
+    gf_u32(&f, "llama.context_length", 2048);
     gf_f32(&f, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
     const struct {
         const char *name;

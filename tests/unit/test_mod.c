@@ -1,4 +1,4 @@
-/* mod's rules: which blocks are routed, who is taken in training and in use, and what is refused. */
+/* mod's rules: routed blocks, selection in training and at inference, and refused options. */
 #include "kit.h"
 #include "routing/route.h"
 
@@ -97,7 +97,7 @@ T(every_kth_block_is_routed_from_the_first_on)
     expect_blocks("router_skip_blocks=5", "....r.");
 }
 
-T(each_routed_block_has_a_router_of_its_own_and_predictors_only_when_asked_for)
+T(each_routed_block_has_its_own_router_and_predictors_are_optional)
 {
     struct model *m = make("mod.causal=router");
     int i = params_find(&m->params, "mod.3.router.0.weight");
@@ -131,7 +131,7 @@ static void refused(const char *more, int code, const char *part)
     model_free(m);
 }
 
-T(combinations_that_mean_nothing_are_refused_in_one_line)
+T(meaningless_option_combinations_are_refused_in_one_line)
 {
     refused("model.layers=1", DS_ERANGE, "model.layers=1");
     refused("mod.every=3", DS_ERANGE, "mod.every=3");
@@ -146,7 +146,7 @@ T(combinations_that_mean_nothing_are_refused_in_one_line)
     refused("mod.predictor_weight=0", DS_ERANGE, "mod.predictor_weight");
 }
 
-T(published_names_mean_the_same)
+T(published_names_are_accepted)
 {
     struct err e = {0};
     struct model *m = NULL;
@@ -162,7 +162,7 @@ T(published_names_mean_the_same)
     model_free(m);
 }
 
-T(the_capacity_can_be_set_while_it_trains)
+T(the_capacity_can_be_set_during_training)
 {
     struct err e = {0};
     struct model *m = make("");
@@ -179,7 +179,7 @@ T(the_capacity_can_be_set_while_it_trains)
 
 /* ---- training ---- */
 
-/* The k highest logits of each document, by counting who is above. */
+/* The k highest logits of each document, by counting higher ones. */
 static int is_among(const real *score, int row, const int32_t *first_row, int n, double gamma)
 {
     int above = 0, size = 0, k;
@@ -216,14 +216,14 @@ static void check_training(const char *more, double gamma, double scale)
     model_free(m);
 }
 
-T(training_takes_the_highest_logits_of_each_document_and_gates_come_from_them)
+T(training_selects_the_highest_logits_of_each_document_and_gates_come_from_them)
 {
     check_training("", 0.125, 1);
     check_training("mod.gate=raw mod.capacity=0.5", 0.5, 0);
     check_training("mod.gate=sigmoid2 mod.capacity=0.25 mod.causal=predictor", 0.25, 2);
 }
 
-T(nobody_or_everybody_can_be_taken)
+T(no_token_or_every_token_can_be_selected)
 {
     for (int all = 0; all < 2; all++) {
         struct model *m = trained(all ? "mod.capacity=1" : "mod.capacity=0", 2);
@@ -245,7 +245,7 @@ T(sequences_of_one_token_train_and_run)
     model_free(m);
 }
 
-T(a_router_of_nan_is_counted_in_training_and_takes_nobody_in_use)
+T(nan_logits_are_counted_in_training_and_select_no_token_at_inference)
 {
     struct model *m = trained("mod.every=6 mod.causal=router", 1);
     struct param *w = &m->params.p[params_find(&m->params, "mod.5.router.0.weight")];
@@ -260,7 +260,7 @@ T(a_router_of_nan_is_counted_in_training_and_takes_nobody_in_use)
     model_free(m);
 }
 
-T(what_is_reported_of_a_step_agrees_with_its_cells)
+T(step_metrics_agree_with_the_recorded_cells)
 {
     struct model *m = trained("mod.capacity=0.25", 20);
     struct pass pass = kit_pass(PASS_TRAIN);
@@ -317,7 +317,7 @@ static void check_use(const char *more)
     model_free(m);
 }
 
-T(a_token_is_taken_when_what_decides_is_above_its_threshold_and_the_gate_is_the_routers)
+T(a_token_runs_when_its_score_is_above_the_threshold_with_the_routers_gate)
 {
     check_use("mod.causal=router");
     check_use("mod.causal=predictor");
@@ -325,7 +325,7 @@ T(a_token_is_taken_when_what_decides_is_above_its_threshold_and_the_gate_is_the_
     check_use("mod.stochastic=true");
 }
 
-T(router_and_predictor_decide_at_even_odds_and_a_threshold_where_the_scores_were)
+T(router_and_predictor_decide_at_zero_and_threshold_at_the_stored_quantile)
 {
     static const char *const more[] = {"mod.capacity=0.5 mod.causal=router", "mod.capacity=0.5",
                                        "mod.capacity=0.2 mod.causal=threshold"};
@@ -342,12 +342,13 @@ T(router_and_predictor_decide_at_even_odds_and_a_threshold_where_the_scores_were
     }
 }
 
-T(any_capacity_can_be_asked_for_in_use)
+T(any_capacity_can_be_requested_at_inference)
 {
     static const char *const more[] = {"mod.causal=router", "", "mod.causal=threshold",
                                        "mod.stochastic=true"};
     for (int k = 0; k < 4; k++) {
-        struct model *m = trained_at(more[k], 30, 1e-5); /* thresholds follow a slow model */
+        struct model *m =
+            trained_at(more[k], 30, 1e-5); /* thresholds track a slowly changing model */
         struct pass pass = kit_pass(PASS_SPARSE);
         struct err e = {0};
         pass.has_capacity = 1;
@@ -361,7 +362,7 @@ T(any_capacity_can_be_asked_for_in_use)
     }
 }
 
-T(a_capacity_without_thresholds_is_advised_on)
+T(a_capacity_without_thresholds_says_how_to_calibrate)
 {
     struct model *m = make("");
     struct err e = {0};
@@ -380,7 +381,7 @@ T(a_capacity_without_thresholds_is_advised_on)
     model_free(m);
 }
 
-T(a_calibrated_model_takes_the_share_that_is_asked_for_on_that_text)
+T(a_calibrated_model_meets_the_capacity_on_that_text)
 {
     for (int predictor = 0; predictor < 2; predictor++) {
         struct model *m = make(predictor ? "" : "mod.causal=router");
@@ -405,7 +406,7 @@ T(a_calibrated_model_takes_the_share_that_is_asked_for_on_that_text)
     }
 }
 
-T(ranks_can_be_asked_for_in_use_too)
+T(ranks_can_be_requested_at_inference_too)
 {
     struct model *m = trained("mod.causal=predictor", 3);
     struct pass pass = kit_pass(PASS_MASKED);
@@ -426,7 +427,7 @@ T(ranks_can_be_asked_for_in_use_too)
     model_free(m);
 }
 
-T(an_offset_in_deviations_of_the_logits_takes_fewer_or_more)
+T(an_offset_in_standard_deviations_selects_fewer_or_more)
 {
     static const char *const more[] = {"mod.causal=threshold", "mod.stochastic=true"};
     for (int k = 0; k < 2; k++) {
@@ -439,12 +440,12 @@ T(an_offset_in_deviations_of_the_logits_takes_fewer_or_more)
             share[i] = share_of(m);
         }
         t_true(share[0] > share[1] + 0.05 && share[1] > share[2]);
-        t_near(share[0], 0.44, 0.15); /* a normal above 1.15 - 1 deviations */
+        t_near(share[0], 0.44, 0.15); /* a normal above 1.15 - 1 standard deviations */
         model_free(m);
     }
 }
 
-T(forced_cells_are_as_told_and_keep_the_gate_of_their_logit)
+T(forced_cells_are_obeyed_and_keep_the_gate_of_their_logit)
 {
     static int8_t force[L * B * T];
     struct model *m = trained("mod.gate=sigmoid2", 3);
@@ -471,7 +472,7 @@ T(forced_cells_are_as_told_and_keep_the_gate_of_their_logit)
 
 /* ---- causality ---- */
 
-/* Changing tokens from j on: does anything before them move? */
+/* Does changing tokens from j on change anything before them? */
 static int moves_the_past(struct model *m, struct pass pass)
 {
     int moved = 0;
@@ -494,7 +495,7 @@ static const char *const ways[] = {"mod.causal=router", "mod.causal=predictor mo
                                    "mod.stochastic=true mod.kv=all",
                                    "mod.causal=predictor mod.kv=all mod.gate=raw"};
 
-T(decisions_of_use_are_causal_and_ranks_are_not)
+T(inference_decisions_are_causal_and_ranks_are_not)
 {
     for (size_t k = 0; k < DS_LEN(ways); k++) {
         struct model *m = trained(ways[k], 3);
@@ -509,7 +510,7 @@ T(decisions_of_use_are_causal_and_ranks_are_not)
     }
 }
 
-T(a_cache_holds_the_taken_tokens_alone_and_gives_what_the_whole_pass_gives)
+T(a_cache_holds_selected_tokens_only_and_equals_the_whole_pass)
 {
     for (size_t k = 0; k < DS_LEN(ways); k++) {
         struct err e = {0};
@@ -536,7 +537,7 @@ T(a_cache_holds_the_taken_tokens_alone_and_gives_what_the_whole_pass_gives)
     }
 }
 
-T(a_cached_piece_reports_no_rank)
+T(a_cached_chunk_reports_no_rank)
 {
     struct err e = {0};
     struct kv_cache *cache = NULL;
@@ -554,7 +555,7 @@ T(a_cached_piece_reports_no_rank)
 
 /* ---- the lot, and a predictor alone ---- */
 
-T(a_lot_is_new_in_each_step_and_blind_to_the_router)
+T(random_ranks_are_new_in_each_step_and_independent_of_the_router)
 {
     int32_t first[B * T];
     struct model *m = make("mod.stochastic=true mod.capacity=0.25");
@@ -575,7 +576,7 @@ T(a_lot_is_new_in_each_step_and_blind_to_the_router)
     model_free(m);
 }
 
-T(only_predictors_learn_when_everything_else_is_held)
+T(predictor_only_freezes_everything_else)
 {
     struct model *m = make("mod.causal=predictor mod.predictor_only=true");
     struct params *ps = &m->params;
@@ -598,7 +599,7 @@ T(only_predictors_learn_when_everything_else_is_held)
     model_free(m);
 }
 
-/* On a frozen model the ranks stand still, and what they hang on is in the predictor's input. */
+/* In a frozen model the ranks are fixed and depend on the predictor's input alone. */
 T(a_predictor_learns_the_ranks_of_a_frozen_model)
 {
     struct model *m =

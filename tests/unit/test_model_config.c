@@ -44,6 +44,41 @@ static struct model_config rope_config(double theta, int64_t head_dim)
     return c;
 }
 
+static size_t bytes_of_cells(const struct model *m, int rows)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->route.ops->n_metrics; i++)
+        n += m->route.ops->metrics[i].scope == METRIC_CELL;
+    return n * (size_t)m->config.layers * (size_t)rows * sizeof(real);
+}
+
+T(the_estimate_of_buffers_is_what_is_reserved)
+{
+    static const struct {
+        const char *options;
+        int rows, train, keep;
+    } shape[] = {
+        {"model.layers=3 model.dim=32 model.heads=2 model.method=dense", 64, 0, 0},
+        {"model.layers=8 model.dim=32 model.heads=2 model.method=edp", 64, 1, 1},
+        {"model.layers=8 model.dim=32 model.heads=2 model.method=edp", 100, 1, 0},
+        {"model.layers=6 model.dim=48 model.heads=3 model.method=hat", 32, 1, 1},
+        {"model.layers=4 model.dim=64 model.heads=4 model.kv_heads=2 model.method=mod "
+         "model.vocab=5000",
+         257, 0, 0},
+        {"model.layers=6 model.dim=32 model.heads=2 model.method=dtf model.ffn=200", 1, 1, 1},
+        {"model.layers=40 model.dim=16 model.heads=2 model.method=dense model.position=learned "
+         "model.norm=layer",
+         512, 0, 0},
+    };
+    for (size_t i = 0; i < DS_LEN(shape); i++) {
+        struct model *m =
+            kit_model(shape[i].options, 1, shape[i].rows, shape[i].train, shape[i].keep);
+        t_eq(model_bytes(&m->config, shape[i].rows, shape[i].train, shape[i].keep),
+             m->stream_arena.size + m->work_arena.size + bytes_of_cells(m, shape[i].rows));
+        model_free(m);
+    }
+}
+
 T(plain_frequencies_are_powers_of_theta)
 {
     struct model_config c = rope_config(10000, 64);

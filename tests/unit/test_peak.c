@@ -1,3 +1,4 @@
+/* Measured peak rates: their names, plausibility and caps. */
 #include "t.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 enum { TRIES = 4 };
 
-/* The best of a few: another process may take the processor during any one of them. */
+/* The best of a few: another process may take the CPU during any of them. */
 static double best(enum peak_unit unit)
 {
     double top = 0;
@@ -37,9 +38,9 @@ T(units_have_names_instructions_and_positive_rates)
     }
 }
 
-/* A miscounted instruction or chains that the compiler merged would show here: no processor has two units of 512 bits at
- * more than 7 GHz (fp32), nor multiplies small integers slower than fp32 by half. */
-T(rates_are_within_what_processors_do)
+/* Detects a miscounted instruction, or chains that the compiler merged: no CPU has two 512-bit
+ * units at more than 7 GHz (fp32), nor int8 multiplications at less than 0.4 of the fp32 rate. */
+T(rates_are_plausible_for_a_cpu)
 {
     double fp32 = best(PEAK_FP32), bf16 = best(PEAK_BF16), int8 = best(PEAK_INT8);
     t_truef(fp32 < 7.0 * 2 * 2 * 16 * pool_threads(), "fp32 %g", fp32);
@@ -49,7 +50,7 @@ T(rates_are_within_what_processors_do)
     t_truef(int8 < 120 * fp32, "int8 %g beside fp32 %g", int8, fp32);
 }
 
-T(a_cap_names_what_it_leaves)
+T(a_cap_names_the_remaining_instructions)
 {
     setenv("DEPTHSCOPE_CPU", "ref", 1);
     for (int u = 0; u < PEAK_UNITS; u++)
@@ -57,7 +58,7 @@ T(a_cap_names_what_it_leaves)
     t_true(peak_gflops(PEAK_INT8, 0.002) > 0);
 }
 
-T(avx2_is_the_most_under_its_cap)
+T(an_avx2_cap_allows_at_most_avx2)
 {
     setenv("DEPTHSCOPE_CPU", "avx2", 1);
     for (int u = 0; u < PEAK_UNITS; u++) {
@@ -70,7 +71,7 @@ T(avx2_is_the_most_under_its_cap)
     }
 }
 
-T(avx512_is_the_most_under_its_cap)
+T(an_avx512_cap_allows_at_most_avx512)
 {
     setenv("DEPTHSCOPE_CPU", "avx512", 1);
     for (int u = 0; u < PEAK_UNITS; u++) {
@@ -82,14 +83,14 @@ T(avx512_is_the_most_under_its_cap)
 #endif
 }
 
-T(amx_is_named_only_where_it_is_granted)
+T(amx_is_named_only_when_permitted)
 {
     t_eq(names(PEAK_BF16, "amx"), cpu_has_amx());
     t_true(!names(PEAK_FP32, "amx"));
 }
 
-/* Memory of exactly this size: reading past it is a fault of its own. */
-T(reading_keeps_within_its_bytes)
+/* Memory of exactly this size, so that sanitizers catch reading past it. */
+T(reading_stays_within_its_bytes)
 {
     static const size_t size[] = {0, 1, 63, 64, 65, 127, 4096, 4097, 64 * 1023 + 5, 1 << 20};
     struct err e = {0};
@@ -106,7 +107,7 @@ T(reading_keeps_within_its_bytes)
     }
 }
 
-T(a_fixed_clock_gives_no_rate_and_ends)
+T(a_stopped_clock_gives_no_rate_and_terminates)
 {
     setenv("DEPTHSCOPE_CLOCK", "fixed", 1);
     for (int u = 0; u < PEAK_UNITS; u++)

@@ -1,10 +1,10 @@
-/* Block formats: bytes and the numbers they stand for, and how far rounding takes a number. */
+/* Block formats: the values of given bytes, and the error of quantisation. */
 #include "base/mem.h"
 #include "engine/quant_impl.h"
 #include "io/gguf.h"
 #include "t.h"
 
-/* Blocks of arbitrary bytes and what an independent reader of the format makes of them. */
+/* Random bytes as blocks, and their values from an independent reader of the format. */
 /* clang-format off */
 static const uint8_t q8_0_block[] = {
     76, 162, 184, 171, 238, 171, 20, 206, 245, 153, 204, 5, 37, 53, 213, 206, 192, 173, 6, 120,
@@ -49,7 +49,7 @@ static double draw(void) /* -1 .. 1 */
     return (double)(state >> 8) / 8388608.0 - 1;
 }
 
-/* A bell of deviation about 1. */
+/* Roughly normal, standard deviation about 1. */
 static double draw_bell(void)
 {
     double sum = 0;
@@ -58,7 +58,7 @@ static double draw_bell(void)
     return sum;
 }
 
-/* The row a file's blocks stand for. */
+/* Dequantises a row of blocks as in a file. */
 static void decode(real *w, enum quant_kind kind, const uint8_t *blocks, int C)
 {
     struct quant *q = NULL;
@@ -69,7 +69,7 @@ static void decode(real *w, enum quant_kind kind, const uint8_t *blocks, int C)
     quant_free(q);
 }
 
-T(half_precision_knows_its_landmarks)
+T(half_precision_landmarks_are_right)
 {
     static const struct {
         float x;
@@ -110,7 +110,7 @@ T(half_precision_rounds_to_nearest_even)
     t_eq(quant_half_of(1e30F), 0x7c00);
 }
 
-T(q8_0_bytes_mean_these_numbers)
+T(q8_0_bytes_have_these_values)
 {
     real w[32];
     decode(w, QUANT_Q8_0, q8_0_block, 32);
@@ -118,7 +118,7 @@ T(q8_0_bytes_mean_these_numbers)
         t_near(w[i], q8_0_value[i], 1e-8 * fabs((double)q8_0_value[i]));
 }
 
-T(q4_0_bytes_mean_these_numbers)
+T(q4_0_bytes_have_these_values)
 {
     real w[32];
     decode(w, QUANT_Q4_0, q4_0_block, 32);
@@ -126,7 +126,7 @@ T(q4_0_bytes_mean_these_numbers)
         t_near(w[i], q4_0_value[i], 1e-8 * fabs((double)q4_0_value[i]));
 }
 
-T(q4_k_bytes_mean_these_numbers)
+T(q4_k_bytes_have_these_values)
 {
     real w[256];
     decode(w, QUANT_Q4_K, q4_k_block, 256);
@@ -134,8 +134,9 @@ T(q4_k_bytes_mean_these_numbers)
         t_near(w[q4_k_at[i]], q4_k_value[i], 2e-7 * fabs((double)q4_k_value[i]) + 1e-7);
 }
 
-/* d = 0.5, quants by hand: the order of low and high halves, and the two ways scales of 6 bits are packed. */
-T(a_block_by_hand)
+/* d = 0.5, hand-made quants: the order of low and high halves, and the two ways scales of 6 bits
+ * are packed. */
+T(a_hand_made_block_has_the_right_values)
 {
     uint8_t q8[34] = {0, 0x38, 1, 0xff, 127, 0x80}, q4[18] = {0, 0x38, 0x9f},
             k[144] = {0, 0x38, 0, 0x34};
@@ -146,7 +147,7 @@ T(a_block_by_hand)
     t_true(w[0] == 3.5F && w[16] == 0.5F && w[1] == -4 && w[17] == -4);
     k[4] = 3 | 1 << 6;  /* s[0] = 3, upper bits of s[4]: 1 */
     k[8] = 5 | 2 << 6;  /* m[0] = 5, upper bits of m[4]: 2 */
-    k[12] = 9 | 7 << 4; /* s[4] = 9 + 16, m[4] = 7 + 32    */
+    k[12] = 9 | 7 << 4; /* s[4] = 9 + 16, m[4] = 7 + 32 */
     k[16] = 0x2d;       /* block 0, column 0: 13; block 1: 2, with scale 0 */
     k[16 + 64] = 0xf4;  /* block 4, column 0: 4; block 5: 15, with scale 0 */
     decode(w, QUANT_Q4_K, k, 256);
@@ -154,7 +155,7 @@ T(a_block_by_hand)
     t_true(w[128] == 0.5F * 25 * 4 - 0.25F * 39 && w[129] == -0.25F * 39 && w[160] == 0);
 }
 
-/* Rounds n numbers and gives the row back. */
+/* Quantises n values and dequantises them. */
 static void round_trip(real *back, enum quant_kind kind, const real *w, int C)
 {
     struct quant *q = NULL;
@@ -182,7 +183,7 @@ T(rounding_is_within_half_a_step)
         double most = 0;
         for (int k = i / 32 * 32; k < i / 32 * 32 + 32; k++)
             most = fabs((double)w[k]) > fabs(most) ? (double)w[k] : most;
-        /* Seven steps to the other side: what lies beyond seven and a half is cut. */
+        /* Seven steps on the other side: anything beyond seven and a half is clipped. */
         double steps = (double)w[i] / (most / -8), bound = steps > 7.5 ? steps - 7 + 0.01 : 0.502;
         t_near(back[i], w[i], fabs(most) / 8 * bound + 3e-8);
     }
@@ -205,7 +206,7 @@ static void check_minima(enum quant_kind kind, int top)
         double step = (high - low) / top;
         for (int i = b; i < b + 32; i++) {
             double off = (double)(back[i] - w[i]), q = rint(((double)w[i] - low) / step);
-            t_near(off, 0, 1.6 * step); /* the search may give up the ends for the middle */
+            t_near(off, 0, 1.6 * step); /* the search may trade the ends for the middle */
             loss += off * off;
             plain += pow(q * step + low - (double)w[i], 2);
         }
@@ -247,8 +248,8 @@ T(q6_k_is_within_a_step_and_better_than_the_range_alone)
     t_truef(loss < plain, "%g with 8-bit scales and a search, %g from each range", loss, plain);
 }
 
-/* Each further bit of a quant takes about three quarters of the error away. */
-T(more_bits_are_nearer)
+/* Each further bit removes about three quarters of the squared error. */
+T(more_bits_have_less_error)
 {
     enum { C = 4096 };
     static const enum quant_kind order[] = {QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,
@@ -268,8 +269,8 @@ T(more_bits_are_nearer)
     }
 }
 
-/* The reader of files is another one: every bit of arbitrary blocks must mean the same to both. */
-T(blocks_mean_what_the_reader_of_files_makes_of_them)
+/* The file reader is separate code: both must agree on every bit of random blocks. */
+T(blocks_have_the_values_of_the_file_reader)
 {
     enum { C = 1024, O = 19 };
     static const uint32_t type[QUANT_KINDS] = {0,           GGUF_T_Q8_0, GGUF_T_Q4_0,
@@ -313,7 +314,7 @@ T(blocks_mean_what_the_reader_of_files_makes_of_them)
     }
 }
 
-T(what_is_already_in_the_format_comes_back_unchanged)
+T(values_exact_in_the_format_are_unchanged)
 {
     enum { C = 512 };
     for (int kind = 1; kind < QUANT_Q4_K; kind++) {
@@ -327,7 +328,7 @@ T(what_is_already_in_the_format_comes_back_unchanged)
     }
 }
 
-T(zeros_stay_zeros)
+T(zeros_stay_zero)
 {
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         real w[256] = {0}, back[256];
@@ -371,7 +372,7 @@ T(rows_have_the_sizes_of_the_format)
     t_str(quant_name[QUANT_Q6_K], "q6_k");
 }
 
-T(what_cannot_be_packed_is_an_error)
+T(invalid_weights_are_refused)
 {
     struct quant *q = NULL;
     struct err e = {0};
@@ -399,7 +400,7 @@ T(what_cannot_be_packed_is_an_error)
     t_true(q == NULL);
 }
 
-T(blocks_with_a_scale_that_is_no_number_are_an_error)
+T(blocks_with_a_non_finite_scale_are_refused)
 {
     struct quant *q = NULL;
     struct err e = {0};
@@ -417,7 +418,7 @@ T(blocks_with_a_scale_that_is_no_number_are_an_error)
     t_fails(quant_from_blocks(&q, QUANT_Q4_K, b, 1, 512, &e), &e, DS_ENUMERIC, "row 0");
 }
 
-T(memory_that_cannot_be_had_is_an_error)
+T(out_of_memory_is_an_error)
 {
     real w[256] = {1, 2, 3};
     for (int kind = 1; kind < QUANT_KINDS; kind++)

@@ -1,4 +1,4 @@
-/* Decisions by rank and the stored thresholds that stand in for them. */
+/* Decisions by rank, and the stored thresholds that replace them at inference. */
 #include "base/rng.h"
 #include "kit.h"
 #include "routing/membership.h"
@@ -43,7 +43,7 @@ static int topk(const real *score, double gamma, const char *want)
     return nan;
 }
 
-T(the_highest_of_each_sequence_are_chosen)
+T(the_highest_scores_of_each_sequence_are_selected)
 {
     const real score[R] = {1, 5, 2, 4, 3, 0, 60, 10, 50, 20, 30, 40};
     place(-1, -1);
@@ -52,7 +52,7 @@ T(the_highest_of_each_sequence_are_chosen)
     topk(score, 0.01, ".1....1.....");
 }
 
-T(a_share_of_zero_takes_nobody_and_a_share_of_one_everybody)
+T(a_share_of_zero_selects_no_row_and_a_share_of_one_every_row)
 {
     const real score[R] = {0};
     place(3, -1);
@@ -60,7 +60,7 @@ T(a_share_of_zero_takes_nobody_and_a_share_of_one_everybody)
     topk(score, 1, "111111111111");
 }
 
-T(a_share_that_is_an_integer_but_for_rounding_is_that_integer)
+T(a_share_is_rounded_to_an_integer_within_rounding_error)
 {
     const real score[R] = {0};
     place(-1, -1);
@@ -69,7 +69,7 @@ T(a_share_that_is_an_integer_but_for_rounding_is_that_integer)
     topk(score, 0.499, "11....11....");
 }
 
-T(of_equal_scores_the_earlier_row_wins)
+T(ties_go_to_the_earlier_row)
 {
     const real score[R] = {2, 2, 2, 2, 2, 2, 1, 3, (real)-0.0, 0, 3, 3};
     place(-1, -1);
@@ -79,7 +79,7 @@ T(of_equal_scores_the_earlier_row_wins)
     topk(zeros, 0.2, "1.....1.....");
 }
 
-T(nan_comes_last_and_is_counted_and_infinities_are_numbers)
+T(nan_ranks_last_and_is_counted_and_infinities_are_ranked)
 {
     const real nan = (real)nothing, inf = (real)INFINITY;
     const real score[R] = {nan, -5, nan, -inf, nan, inf, nan, nan, nan, nan, nan, nan};
@@ -89,7 +89,7 @@ T(nan_comes_last_and_is_counted_and_infinities_are_numbers)
     t_eq(topk(score, 1, "111111111111"), 9);
 }
 
-T(documents_are_ranked_by_themselves)
+T(documents_are_ranked_separately)
 {
     const real score[R] = {9, 8, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6};
     place(2, 11);
@@ -97,13 +97,13 @@ T(documents_are_ranked_by_themselves)
     topk(score, 0.01, "1....1....11");
 }
 
-T(forced_rows_are_as_told_and_the_others_compete_for_what_is_left)
+T(forced_rows_are_obeyed_and_the_others_compete_for_the_remaining_places)
 {
     const real score[R] = {6, 5, 4, 3, 2, 1, 6, 5, 4, 3, 2, 1};
     place(-1, -1);
     memset(force, -1, sizeof force);
     route.pass.force = force;
-    force[R + 5] = 1; /* of layer 1: the lowest runs, so two places are left */
+    force[R + 5] = 1; /* in layer 1 the lowest is forced to run, so two places are left */
     force[R + 0] = 0;
     topk(score, 0.5, ".11..1111...");
     for (int i = 0; i < T; i++)
@@ -164,7 +164,7 @@ T(long_sequences_are_ranked_like_short_ones)
 
 /* ---- noise ---- */
 
-T(noise_is_normal_new_in_each_step_and_in_use_a_matter_of_token_and_place)
+T(noise_is_normal_and_new_in_each_step_and_fixed_per_token_at_inference)
 {
     enum { N = 20000 };
     static real a[N], b[N];
@@ -258,7 +258,7 @@ T(thresholds_are_unknown_until_a_step_and_are_saved_with_the_model)
     drop_table();
 }
 
-T(a_threshold_lets_the_share_through_that_was_asked_for)
+T(a_threshold_passes_the_requested_share)
 {
     real score[100];
     make_table(100);
@@ -273,7 +273,7 @@ T(a_threshold_lets_the_share_through_that_was_asked_for)
     drop_table();
 }
 
-T(between_the_points_of_the_grid_thresholds_are_linear)
+T(thresholds_are_linear_between_grid_points)
 {
     make_table(1);
     real *row = params.p[table.table].value + ROUTE_GRID;
@@ -304,8 +304,9 @@ T(thresholds_fall_as_capacity_grows)
     drop_table();
 }
 
-/* After one step the table is that step, after two the weighted mean of both: no bias towards the zero it began with. */
-T(the_running_mean_is_not_biased_towards_its_start)
+/* After one step the table is that step, after two the weighted mean of both: no bias towards its
+ * initial zeros. */
+T(the_running_mean_is_not_biased_towards_its_initial_value)
 {
     real score[40];
     make_table(40);
@@ -321,7 +322,7 @@ T(the_running_mean_is_not_biased_towards_its_start)
     drop_table();
 }
 
-T(several_notes_of_one_step_count_as_their_mean_and_without_one_nothing_moves)
+T(a_step_counts_the_mean_of_its_notes_and_without_notes_nothing_changes)
 {
     real score[40];
     make_table(40);
@@ -334,13 +335,13 @@ T(several_notes_of_one_step_count_as_their_mean_and_without_one_nothing_moves)
     quantiles_update(&table, 0.5);
     t_near(quantiles_at(&table, 0, 0.5), 41, 1e-4);
     quantiles_note(&table, 0, score, 40);
-    quantiles_begin(&table); /* a step that was thrown away */
+    quantiles_begin(&table); /* a discarded step */
     quantiles_update(&table, 0.5);
     t_near(quantiles_at(&table, 0, 0.5), 41, 1e-4);
     drop_table();
 }
 
-T(a_memory_of_zero_is_the_last_step)
+T(an_ema_of_zero_keeps_the_last_step)
 {
     real score[40];
     make_table(40);
@@ -353,7 +354,7 @@ T(a_memory_of_zero_is_the_last_step)
     drop_table();
 }
 
-T(scores_that_are_no_numbers_are_left_out)
+T(nan_scores_are_ignored)
 {
     real score[60], none[3] = {(real)nothing, (real)INFINITY, -(real)INFINITY};
     make_table(60);
@@ -403,7 +404,7 @@ T(a_calibration_stores_the_mean_threshold_of_each_capacity)
     drop_table();
 }
 
-T(a_calibration_that_saw_nothing_of_a_layer_leaves_it)
+T(a_calibration_without_data_for_a_layer_leaves_it_unchanged)
 {
     real score[40];
     make_table(40);
@@ -422,7 +423,7 @@ T(a_calibration_that_saw_nothing_of_a_layer_leaves_it)
     drop_table();
 }
 
-T(the_spread_of_normal_scores_is_their_deviation)
+T(the_spread_of_normal_scores_is_their_standard_deviation)
 {
     enum { N = 4000 };
     static real score[N];
@@ -439,12 +440,12 @@ T(the_spread_of_normal_scores_is_their_deviation)
 
 /* ---- membership ---- */
 
-T(tallies_count_by_hand)
+T(tallies_match_a_hand_count)
 {
     const real score[8] = {2, 1, -1, 3, 0, -2, (real)nothing, 5};
     const uint8_t target[8] = {1, 0, 1, 1, 1, 0, 0, 1};
     struct tally t = {0}, sum = {0}, none = {0};
-    tally_add(&t, score, 0, target, 8); /* says 2, 1, 3 and 5; true are 2, -1, 3, 0 and 5 */
+    tally_add(&t, score, 0, target, 8); /* predicts 2, 1, 3 and 5; targets are 2, -1, 3, 0 and 5 */
     t_near(tally_said(&t), 0.5, 1e-12);
     t_near(tally_accuracy(&t), 5.0 / 8, 1e-12);
     t_near(tally_base_rate(&t), 5.0 / 8, 1e-12);
@@ -458,7 +459,7 @@ T(tallies_count_by_hand)
     t_true(isnan(tally_base_rate(&none)) && isnan(tally_f1(&none)));
 }
 
-T(the_losses_of_membership_are_those_by_hand)
+T(membership_losses_match_hand_computed_values)
 {
     const real logit[2] = {0, 200};
     const uint8_t target[2] = {1, 0};
@@ -472,7 +473,7 @@ T(the_losses_of_membership_are_those_by_hand)
     t_true(m.entropy == 0 && m.balance == 0 && m.z == 0);
 }
 
-T(the_gradient_of_membership_is_that_of_its_loss)
+T(the_membership_gradient_is_the_derivative_of_its_loss)
 {
     const struct membership_loss price = {.entropy = 0.7, .balance = 1.3, .z = 0.2};
     real logit[5] = {(real)0.5, -1, 2, (real)-0.25, 0}, d[5] = {0};
@@ -491,7 +492,7 @@ T(the_gradient_of_membership_is_that_of_its_loss)
     }
 }
 
-T(gates_made_from_scores_have_their_values_and_slopes)
+T(score_gates_have_the_right_values_and_slopes)
 {
     t_near(score_gate(SCORE_RAW, (real)-3), -3, 0);
     t_near(score_gate(SCORE_SIGMOID, 0), 0.5, 1e-7);

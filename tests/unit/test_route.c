@@ -1,5 +1,5 @@
-/* The parts that methods share: plans, targets, the controller, penalties, step codes, running statistics, signals, gates;
- * and the controls. */
+/* The parts that methods share: plans, targets, the controller, penalties, step codes, running
+ * statistics, signals, gates; and the controls. */
 #include "base/mem.h"
 #include "kit.h"
 #include "routing/budget.h"
@@ -10,7 +10,7 @@
 
 static struct kit_batch batch;
 
-T(a_plan_lists_what_is_wanted)
+T(a_plan_lists_the_wanted_rows)
 {
     static const uint8_t want[6] = {1, 0, 0, 1, 0, 1}, probe[6] = {0, 0, 1, 0, 0, 0};
     static const real weight[6] = {0, 1, 2, 3, 4, 5};
@@ -44,7 +44,7 @@ T(methods_are_found_by_name)
     t_true(route_find("no_such") == NULL && route_find("") == NULL);
 }
 
-T(a_target_outside_what_layers_allow_is_refused)
+T(an_infeasible_target_is_refused)
 {
     struct err e = {0};
     t_ok(route_check_target(0.5, 4, 8, "x.target", &e), &e);
@@ -78,7 +78,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-T(quantiles_are_those_of_the_sorted_list)
+T(quantiles_match_the_sorted_list)
 {
     struct rng r;
     rng_init(&r, 1, RNG_TEST, 0, 0);
@@ -97,7 +97,7 @@ T(quantiles_are_those_of_the_sorted_list)
     t_true(isnan(quantile_of(with_nan, 0, 0.5)));
 }
 
-T(penalties_and_their_slopes)
+T(penalties_have_the_right_values_and_slopes)
 {
     for (int kind = PENALTY_OFF; kind <= PENALTY_POLARISE; kind++) {
         struct penalty p = {.kind = (enum penalty_kind)kind,
@@ -143,7 +143,7 @@ static struct stepcode table_of(struct params *ps, enum stepcode_kind kind, int 
     return c;
 }
 
-T(the_published_table_of_64_rows_reaches_seven_under_a_bowl_of_twelve)
+T(the_published_table_of_64_rows_uses_seven_with_twelve_layers_and_a_bowl_profile)
 {
     static const int want[] = {0, 5, 10, 15, 21, 26, 31, 36, 42, 47, 52, 57, 63};
     struct params ps = {0};
@@ -164,7 +164,7 @@ T(the_published_table_of_64_rows_reaches_seven_under_a_bowl_of_twelve)
     params_release(&ps);
 }
 
-T(step_codes_fall_where_they_should)
+T(step_codes_are_added_at_the_right_cells)
 {
     struct params ps = {0}, ps2 = {0}, ps3 = {0};
     struct stepcode land = table_of(&ps, STEPCODE_LANDING, 8, 6, 0),
@@ -192,7 +192,7 @@ T(step_codes_fall_where_they_should)
     params_release(&ps), params_release(&ps2), params_release(&ps3);
 }
 
-T(running_statistics_are_those_of_what_was_seen)
+T(running_statistics_match_the_data)
 {
     struct err e = {0};
     struct params ps = {0};
@@ -207,7 +207,7 @@ T(running_statistics_are_those_of_what_was_seen)
         standardiser_begin(&s);
         for (int i = 0; i < 3; i++)
             standardiser_add(&s, 1, x[i]);
-        if (step == 0) { /* nothing stored: this step's own, when that is allowed */
+        if (step == 0) { /* nothing stored: uses the current step, when allowed */
             t = standardiser_at(&s, 1, 1);
             t_near(t.mean[0], 2, 1e-6);
             t_near(t.inv[0], 1 / sqrt(2.0 / 3), 1e-6);
@@ -219,7 +219,7 @@ T(running_statistics_are_those_of_what_was_seen)
         t_near(t.inv[1], 1 / sqrt(200), 1e-6);
     }
     t_near(t.mean[0], (0.09 * 2 + 0.1 * 3) / 0.19, 1e-5); /* unbiased from the first step on */
-    t_near(standardiser_at(&s, 0, 1).inv[0], 1, 0);       /* a layer that saw nothing */
+    t_near(standardiser_at(&s, 0, 1).inv[0], 1, 0);       /* a layer without data */
     standardiser_release(&s);
     params_release(&ps);
 }
@@ -237,7 +237,7 @@ static struct stream stream_of(real **h)
     return st;
 }
 
-T(signals_are_those_of_executed_blocks_and_are_held)
+T(signals_come_from_executed_blocks_and_are_kept)
 {
     struct err e = {0};
     real *h[4];
@@ -260,7 +260,8 @@ T(signals_are_those_of_executed_blocks_and_are_held)
     t_near(f[FEATURE_SPEED], fabs(3 / sqrt(30) - sqrt(8) / 3), 1e-6);
     t_near(f[FEATURE_ACCELERATION], sqrt(5) / sqrt(30), 1e-6);
     t_near(f[FEATURE_TURN], 6 / (3 * sqrt(8)), 1e-6);
-    t_true(memcmp(f, signal_at(&s, 3, 2, 0), FEATURES * sizeof *f) == 0); /* held: it skipped */
+    t_true(memcmp(f, signal_at(&s, 3, 2, 0), FEATURES * sizeof *f) ==
+           0); /* unchanged, as it skipped */
     t_near(signal_at(&s, 1, 2, 1)[FEATURE_VELOCITY], 0, 0);
     t_near(signal_at(&s, 2, 2, 1)[FEATURE_VELOCITY], 2 / sqrt(5), 1e-6);
     t_eq(s.runs[0], 2);
@@ -283,7 +284,7 @@ T(literal_signals_compare_states_before_the_step_code_at_every_layer)
     signal_begin(&s, 2);
     for (int l = 0; l < 4; l++) {
         signal_observe(&s, l, none, &st);
-        st.h[l][0] += 100; /* a step code, added behind the signal's back */
+        st.h[l][0] += 100; /* a step code, which the signal must not see */
     }
     t_near(signal_at(&s, 0, 2, 0)[FEATURE_VELOCITY], 0, 0);
     t_near(signal_at(&s, 1, 2, 0)[FEATURE_VELOCITY], sqrt(8) / 3, 1e-6);
@@ -307,7 +308,7 @@ static double ratio_of(const char *options, enum pass_kind kind)
     return ratio;
 }
 
-T(controls_run_the_share_they_were_asked_for)
+T(controls_run_the_requested_share)
 {
     t_near(ratio_of("model.method=random random.target_ratio=0.6", PASS_SPARSE), 0.6, 0.02);
     t_near(ratio_of("model.method=random random.target_ratio=0.35", PASS_TRAIN), 0.35, 0.02);
@@ -320,7 +321,7 @@ T(controls_run_the_share_they_were_asked_for)
     t_near(ratio_of("model.method=static static.target_ratio=1", PASS_TRAIN), 1, 0);
 }
 
-T(a_random_control_draws_anew_in_training_and_keeps_its_word_in_use)
+T(random_routing_draws_anew_in_training_and_is_fixed_at_inference)
 {
     struct model *m =
         kit_model("model.method=random model.layers=6 model.dim=16 model.heads=2 model.vocab=97", 1,
@@ -342,8 +343,8 @@ T(a_random_control_draws_anew_in_training_and_keeps_its_word_in_use)
     model_free(m);
 }
 
-/* Counted by hand from the switches. */
-T(parameters_are_as_many_as_the_switches_say)
+/* Counts derived by hand from the options. */
+T(parameter_counts_follow_the_options)
 {
     struct model *m = kit_model("model.method=dense model.layers=3 model.dim=16 model.heads=4 "
                                 "model.kv_heads=2 model.ffn=24 "
@@ -362,8 +363,7 @@ T(parameters_are_as_many_as_the_switches_say)
          2 * 50 * 16 + 30 * 16 + 2 * (4 * 12 * 16 + 3 * 12 + 16 + 2 * 16 * 64 + 64 + 16 + 4 * 16) +
              2 * 16);
     model_free(m);
-    int64_t dense,
-        edp; /* edp adds thresholds, score weights, step codes; and untrained: budget, running statistics */
+    int64_t dense, edp; /* thresholds, score weights, step codes; untrained: budget, statistics */
     m = kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2 model.vocab=50", 1,
                   4, 0, 0);
     dense = params_count(&m->params);
@@ -375,7 +375,7 @@ T(parameters_are_as_many_as_the_switches_say)
     t_eq(edp - dense, 8 + 8 * 5 + 7 * 16 + 2 + 2 * 8 * 5 + 8);
 }
 
-T(a_method_changes_no_initial_weight_of_the_others)
+T(a_method_changes_no_other_initial_weight)
 {
     struct model *a =
         kit_model("model.method=dense model.layers=8 model.dim=16 model.heads=2", 5, 4, 0, 0);
@@ -396,12 +396,12 @@ static void check_options(const char *options, int code, const char *part)
     t_fails(kit_try(&m, options, 1, 1, &e), &e, code, part);
 }
 
-T(options_that_do_not_go_together_are_refused_in_one_line)
+T(conflicting_options_are_refused_in_one_line)
 {
     check_options("model.method=edp edp.attach=true", DS_EUSAGE,
                   "edp.signal=velocity, speed or vector");
     check_options("model.method=edp edp.threshold=learned edp.train=sparse edp.probe_rate=0",
-                  DS_ERANGE, "probe_rate > 0");
+                  DS_ERANGE, "edp.probe_rate=0: must be greater than 0");
     check_options("model.method=edp edp.early=5 edp.late=3", DS_ERANGE,
                   "leave no gated layer of model.layers=8");
     check_options("model.method=nothing", DS_EUSAGE, "model.method=nothing is unknown");

@@ -1,4 +1,4 @@
-/* Stochastic depth: what training leaves out, and what use runs at full depth or at a budget. */
+/* Stochastic depth: dropped layers in training, full depth or a budget at inference. */
 #include "kit.h"
 
 enum { B = 16, T = 32, R = B * T, V = 53, L = 8, KEEP = 4, M = L - KEEP, STEPS = 60 };
@@ -47,7 +47,7 @@ static double chance_near(double p, int n)
     return 4 * sqrt(p * (1 - p) / n) + 1e-9;
 }
 
-T(training_leaves_out_whole_sequences_at_the_chance_of_the_layer)
+T(training_drops_whole_sequences_at_the_layers_probability)
 {
     double share[L];
     int all_or_none;
@@ -67,7 +67,7 @@ T(training_leaves_out_whole_sequences_at_the_chance_of_the_layer)
     model_free(m);
 }
 
-T(a_lot_may_be_the_whole_batchs)
+T(one_draw_can_drop_the_whole_batch)
 {
     double share[L];
     int all_or_none;
@@ -78,7 +78,7 @@ T(a_lot_may_be_the_whole_batchs)
     model_free(m);
 }
 
-T(use_runs_every_layer)
+T(inference_runs_every_layer)
 {
     struct pass dense = kit_pass(PASS_DENSE), use = kit_pass(PASS_SPARSE);
     struct model *m = model_of("");
@@ -90,7 +90,7 @@ T(use_runs_every_layer)
     model_free(m);
 }
 
-T(increments_are_scaled_by_how_often_they_were_trained)
+T(increments_are_scaled_by_how_often_they_ran_in_training)
 {
     struct pass use = kit_pass(PASS_MASKED), train = kit_pass(PASS_TRAIN);
     struct model *m = model_of("stochastic.scale=true stochastic.schedule=linear stochastic.p=0.6");
@@ -126,8 +126,8 @@ T(a_budget_is_met_by_every_mask)
     check_budget("stochastic.schedule=uniform", 0);
 }
 
-/* Lots of use hang on token and place alone. */
-T(decisions_at_a_budget_are_the_same_however_they_are_made)
+/* Draws at inference depend on token and position alone. */
+T(decisions_at_a_budget_are_the_same_in_every_kind_of_pass)
 {
     struct err e = {0};
     struct kv_cache *cache = NULL;
@@ -153,7 +153,7 @@ T(decisions_at_a_budget_are_the_same_however_they_are_made)
     model_free(m);
 }
 
-T(options_that_do_not_fit_are_refused)
+T(invalid_option_combinations_are_refused)
 {
     struct err e = {0};
     struct model *m = NULL;

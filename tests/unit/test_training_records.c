@@ -333,18 +333,20 @@ T(a_step_with_nan_leaves_every_weight_untouched_and_is_counted)
     runview_free(v);
 }
 
-T(nan_without_end_stops_the_run_with_the_weights_from_before)
+T(nan_without_end_stops_the_run_and_its_last_good_checkpoint_is_resumed)
 {
     struct watch w = {0};
     struct err e = {0};
     struct runview *v = NULL;
     const char *dir = room();
-    const char *const keys[] = {"train.nan_limit=3", NULL};
+    const char *const keys[] = {"train.nan_limit=3", "train.checkpoint_every=2", NULL};
     setenv("DEPTHSCOPE_FAIL", "nan:5+", 1);
     open_run(dir, keys, 0, watch_step, &w);
     t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
     trainer_close(&trainer);
     t_true(strstr(e.text, "train.nan_limit"));
+    t_true(strstr(e.text, "of step 4: depthscope train --resume "));
+    t_true(strstr(e.text, "--allow-change train.lr=")); /* nothing else would change */
     t_ok(runview_open(&v, dir, &e), &e);
     t_eq(v->state, RUN_FAILED);
     t_eq(v->step, 7);
@@ -354,11 +356,99 @@ T(nan_without_end_stops_the_run_with_the_weights_from_before)
 
     setenv("DEPTHSCOPE_FAIL", "", 1);
     open_run(dir, keys, 1, watch_step, &w); /* and it goes on from there */
-    t_eq(trainer.state.step, 7);
+    t_eq(trainer.state.step, 4);
     t_true(hash_of(&trainer.model->params) == w.hash[4]);
     t_ok(trainer_run(&trainer, &e), &e);
-    t_eq(trainer.state.skipped, 3);
+    t_eq(trainer.state.skipped, 0);
     trainer_close(&trainer);
+}
+
+/* ---- weights that are broken ---- */
+
+static void break_weights_at_5(void *ctx, const struct trainer *t)
+{
+    if (t->state.step != 5)
+        return;
+    t->model->params.p[0].value[0] = (real)NAN;
+    if (ctx)
+        atomic_store((atomic_int *)ctx, 15);
+}
+
+T(weights_with_nan_become_neither_the_newest_nor_the_best_checkpoint)
+{
+    struct err e = {0};
+    struct runview *v = NULL;
+    const char *dir = room();
+    const char *const keys[] = {"train.nan_limit=3", "train.checkpoint_every=2",
+                                "train.eval_every=1", NULL};
+    open_run(dir, keys, 0, break_weights_at_5, NULL);
+    t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
+    t_eq(trainer.saved_step, 4);
+    t_eq(trainer.state.best_step, 4);
+    trainer_close(&trainer);
+    open_run(dir, keys, 1, NULL, NULL);
+    t_eq(trainer.state.step, 4);
+    t_ok(trainer_run(&trainer, &e), &e);
+    trainer_close(&trainer);
+    t_ok(runview_open(&v, dir, &e), &e);
+    t_eq(v->state, RUN_DONE);
+    runview_free(v);
+}
+
+T(a_stop_with_broken_weights_saves_nothing)
+{
+    struct err e = {0};
+    struct runview *v = NULL;
+    const char *dir = room();
+    open_run(dir, NULL, 0, break_weights_at_5, &asked);
+    t_fails(trainer_run(&trainer, &e), &e, DS_EIO, "could not be written");
+    trainer_close(&trainer);
+    t_ok(runview_open(&v, dir, &e), &e);
+    t_eq(count_events(v, "checkpoint", "not saved: NaN or Inf in the weights or moments"), 1);
+    runview_free(v);
+}
+
+static void set_lr_at_5(void *ctx, const struct trainer *t)
+{
+    struct err e = {0};
+    (void)ctx;
+    if (t->state.step == 1 || t->state.step == 5)
+        t_ok(trainer_set(&trainer, "lr", t->state.step == 1 ? 0.5 : 0.75, &e), &e);
+}
+
+T(a_setting_under_which_the_run_diverged_is_taken_back)
+{
+    struct err e = {0};
+    const char *dir = room();
+    const char *const keys[] = {"train.nan_limit=3", "train.checkpoint_every=2", NULL};
+    setenv("DEPTHSCOPE_FAIL", "nan:6+", 1);
+    open_run(dir, keys, 0, set_lr_at_5, NULL);
+    t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
+    t_true(strstr(e.text, "taken back: train.lr = 0.75; "));
+    t_true(!strstr(e.text, "--allow-change"));
+    trainer_close(&trainer);
+    setenv("DEPTHSCOPE_FAIL", "", 1);
+    open_run(dir, keys, 1, NULL, NULL);
+    t_near(trainer.config.train.lr, 0.5, 0);
+    t_eq(trainer.n_live, 1);
+    trainer_close(&trainer);
+}
+
+T(a_checkpoint_waits_for_a_step_without_nan)
+{
+    struct err e = {0};
+    const char *dir = room();
+    const char *const keys[] = {"train.checkpoint_every=4", "train.steps=6", NULL};
+    char path[1100];
+    setenv("DEPTHSCOPE_FAIL", "nan:4", 1);
+    open_run(dir, keys, 0, NULL, NULL);
+    t_ok(trainer_run(&trainer, &e), &e);
+    trainer_close(&trainer);
+    setenv("DEPTHSCOPE_FAIL", "", 1);
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000004", dir);
+    t_true(!fs_exists(path));
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000005", dir);
+    t_true(fs_is_dir(path));
 }
 
 /* ---- the account over a resume ---- */
@@ -407,6 +497,16 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
             "cannot be reached");
     t_fails(trainer_set(&trainer, "lr", (double)NAN, &e), &e, DS_ERANGE, "finite");
     t_fails(trainer_set(&trainer, "lr", -1, &e), &e, DS_ERANGE, "outside");
+    t_fails(trainer_set(&trainer, "lr", 99, &e), &e, DS_ERANGE,
+            "train.lr: 99 is outside 1e-12 to 1");
+    t_fails(trainer_set(&trainer, "edp.threshold_offset", 99, &e), &e, DS_ERANGE,
+            "outside -20 to 20");
+    char why[200];
+    t_true(trainer_is_far(&trainer, "edp.target_ratio", 8.8, why, sizeof why));
+    t_true(trainer_is_far(&trainer, "lr", 2.6, why, sizeof why));
+    t_true(strstr(why, "train.lr = 2.6 is 10.4 times the current 0.25"));
+    t_true(!trainer_is_far(&trainer, "lr", trainer.config.train.lr * 9, why, sizeof why));
+    t_true(!trainer_is_far(&trainer, "edp.threshold_offset", 3, why, sizeof why));
     t_fails(trainer_set(&trainer, "edp.nothing", 1, &e), &e, DS_ENOTFOUND, "no live setting");
     t_ok(trainer_keep_live(&trainer, &e), &e);
     t_eq(trainer_run(&trainer, &e), DS_ESTOP);

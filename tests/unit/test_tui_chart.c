@@ -246,3 +246,40 @@ T(terminals_get_the_entry_they_can_use)
     t_eq(glyphs_choose(NULL, 1, "linux"), GLYPHS_SHADES);
     t_eq(glyphs_choose("braille", 0, "dumb"), GLYPHS_BRAILLE);
 }
+
+T(terminals_of_one_byte_a_cell_get_ascii_and_no_private_modes)
+{
+    static const struct {
+        const char *term;
+        int colours, is_plain, can_draw;
+        enum glyphs glyphs;
+    } row[] = {
+        {"ansi", 8, 1, 1, GLYPHS_ASCII},
+        {"ansi-m", 0, 1, 1, GLYPHS_ASCII},
+        {"pcansi", 8, 1, 1, GLYPHS_ASCII},
+        {"vt100", 0, 1, 1, GLYPHS_ASCII},
+        {"vt220", 0, 1, 1, GLYPHS_ASCII},
+        {"vt320", 0, 1, 1, GLYPHS_ASCII},
+        {"dumb", 0, 1, 0, GLYPHS_ASCII},
+        {"unknown", 0, 1, 0, GLYPHS_ASCII},
+        {"linux", 8, 0, 1, GLYPHS_SHADES},
+        {"linux-m", 0, 0, 1, GLYPHS_SHADES},
+        {"xterm-mono", 0, 0, 1, GLYPHS_BRAILLE},
+        {"xterm", 16, 0, 1, GLYPHS_BRAILLE},
+        {"vte-256color", 256, 0, 1, GLYPHS_BRAILLE},
+        {"screen-256color", 256, 0, 1, GLYPHS_BRAILLE},
+    };
+    struct term_choice c;
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        term_choose(&c, row[i].term, NULL, NULL, NULL);
+        t_truef(c.colours == row[i].colours, "%s: %d colours", row[i].term, c.colours);
+        t_truef(term_is_plain(row[i].term) == row[i].is_plain, "%s", row[i].term);
+        t_truef(term_can_draw(row[i].term) == row[i].can_draw, "%s", row[i].term);
+        t_truef(glyphs_choose(NULL, 1, row[i].term) == row[i].glyphs, "%s", row[i].term);
+    }
+    t_true(!term_can_draw("") && !term_can_draw(NULL));
+    term_choose(&c, "ansi", "truecolor", "truecolor", NULL);
+    t_eq(c.colours, 8);
+    t_eq(term_console_rune(0x2713), '+');
+    t_eq(term_console_rune(0x2588), 0x2588);
+}

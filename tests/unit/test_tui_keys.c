@@ -144,6 +144,53 @@ static void check_table(const struct key *table)
     }
 }
 
+static int has_key(const struct key *row, const char *key, size_t n)
+{
+    for (const char *p = row->keys ? row->keys : ""; *p; p += *p == ' ') {
+        size_t len = strcspn(p, " ");
+        if (len == n && memcmp(p, key, n) == 0)
+            return 1;
+        p += len;
+    }
+    return 0;
+}
+
+/* n, N, u, y, q and the rest do in every view what they do everywhere: after a search n never starts or adds anything. */
+T(a_view_gives_no_key_of_everywhere_another_meaning)
+{
+    int seen = 0;
+    for (const struct key *g = keys_global; g->command; g++)
+        for (const char *p = g->keys; *p; p += *p == ' ') {
+            size_t n = strcspn(p, " ");
+            for (int i = 0; view_registry[i]; i++)
+                for (const struct key *k = view_registry[i]->keys; k && k->command; k++)
+                    t_truef(!has_key(k, p, n) || strcmp(k->command, g->command) == 0,
+                            "%s: %.*s is :%s, elsewhere :%s", view_registry[i]->name, (int)n, p,
+                            k->command, g->command);
+            seen++;
+            p += n;
+        }
+    t_true(seen > 25);
+}
+
+T(the_number_keys_are_the_views_there_are)
+{
+    int views = 0, rows = 0;
+    while (view_registry[views])
+        views++;
+    for (const struct key *k = keys_global; k->command; k++) {
+        if (strncmp(k->command, "view-", 5) != 0)
+            continue;
+        char want[80];
+        t_true(rows < views && k->value == rows);
+        snprintf(want, sizeof want, "view %s", view_registry[rows]->title);
+        t_str(k->help, want);
+        snprintf(want, sizeof want, "view-%d", ++rows);
+        t_str(k->command, want);
+    }
+    t_eq(rows, views);
+}
+
 T(every_row_of_every_table_is_whole)
 {
     struct str md = {0};

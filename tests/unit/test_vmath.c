@@ -2,7 +2,7 @@
 #include "engine/vmath.h"
 #include "t.h"
 
-/* Error in units of the last place of the true value's float neighbour. */
+/* Error in ulps of the float nearest to the true value. */
 static double ulps(float got, double want)
 {
     float near = fabsf((float)want);

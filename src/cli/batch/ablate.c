@@ -1,9 +1,11 @@
 /* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are held against:
  * the same options, steps, seeds and order of data. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cli/batch.h"
+#include "training/options.h"
 #include "training/preset.h"
 
 static struct cli_option options[] = {
@@ -12,7 +14,7 @@ static struct cli_option options[] = {
     {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/ablate.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
     {.name = NULL},
 };
 
@@ -33,6 +35,8 @@ static const struct edit {
     {"no_budget_loss", {"edp.budget=off"}},
     {"entropy_aware", {"edp.penalty=entropy"}},
 };
+
+enum { OVERRIDES_MAX = 256 };
 
 static int check_only(const char *only, struct err *e)
 {
@@ -65,11 +69,66 @@ static int is_chosen(const char *only, const char *name)
     return 0;
 }
 
+/* ---- targets that the presets' always-on layers allow ---- */
+
+static const char target_key[] = "edp.target_ratio=";
+
+/* 1 when a run with this target can be; *target: what it resolves to, also of "" (that of the control). */
+static int is_reachable(const struct cli_args *a, const char *setting, double *target)
+{
+    const char *override[OVERRIDES_MAX];
+    struct train_config c = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(base); i++)
+        override[n++] = base[i];
+    for (int i = 0; i < a->n_override && n < OVERRIDES_MAX - 1; i++)
+        override[n++] = a->override[i];
+    if (setting[0])
+        override[n++] = setting;
+    if (train_config_make(&c, a->rest, (size_t)a->n_rest, override, n, NULL) < 0)
+        return 0;
+    const char *text = config_get(&c.route, "edp.target_ratio");
+    *target = text ? strtod(text, NULL) : 0;
+    train_config_release(&c);
+    return 1;
+}
+
+/* A lower target than the control's that can be reached: the published one, else the middle between the lowest that can and the
+ * control's.  0: there is none, and the row says why. */
+static int fit_target(const struct cli_args *a, const struct edit *x, char *name, size_t name_size,
+                      char *setting, size_t size)
+{
+    double control, target;
+    char text[32], value[16];
+    if (!x->setting[0] || strncmp(x->setting[0], target_key, sizeof target_key - 1) != 0 ||
+        is_reachable(a, x->setting[0], &target) || !is_reachable(a, "", &control))
+        return 0;
+    for (double low = 0.05; low < control; low += 0.05) {
+        snprintf(text, sizeof text, "%s%.2f", target_key, low);
+        if (!is_reachable(a, text, &target))
+            continue;
+        snprintf(value, sizeof value, "%.3g", (low + control) / 2);
+        snprintf(name, name_size, "target_ratio_%s", value);
+        snprintf(setting, size, "%s%s", target_key, value);
+        return is_reachable(a, setting, &target) && target < control;
+    }
+    return 0;
+}
+
 static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli_args *a,
                     struct err *e)
 {
-    char label[96];
-    struct batch_row *r = batch_add(p, x->name);
+    char label[96], name[64], target[64];
+    int is_fitted = fit_target(a, x, name, sizeof name, target, sizeof target);
+    if (is_fitted && !p->quiet)
+        fprintf(stderr,
+                "depthscope: ablate: %s cannot be reached with the layers that are always on or "
+                "forced; "
+                "%s in its place\n",
+                x->name, name);
+    if (!is_fitted)
+        str_copy(name, sizeof name, x->name);
+    struct batch_row *r = batch_add(p, name);
     int rc = r ? 0 : err_set(e, DS_EMEM, "ablate");
     for (int i = 0; i < a->n_rest && rc == 0; i++)
         rc = batch_preset(r, a->rest[i], e);
@@ -78,8 +137,8 @@ static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli
     for (int i = 0; i < a->n_override && rc == 0; i++)
         rc = batch_set(r, a->override[i], e);
     for (size_t i = 0; i < DS_LEN(x->setting) && x->setting[i] && rc == 0; i++)
-        rc = batch_set(r, x->setting[i], e);
-    snprintf(label, sizeof label, "edp.ablation=%s", x->name);
+        rc = batch_set(r, is_fitted && i == 0 ? target : x->setting[i], e);
+    snprintf(label, sizeof label, "edp.ablation=%s", name);
     return rc == 0 ? batch_set(r, label, e) : rc;
 }
 
@@ -87,7 +146,7 @@ static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct
 {
     const char *only = cli_value(a, "only"), *seeds = cli_value(a, "seeds");
     for (int i = 0; i < a->n_override; i++)
-        if (strncmp(a->override[i], "seed=", 5) == 0)
+        if (cli_seed_setting(a->override[i], &(const char *){NULL}))
             return err_set(e, DS_EUSAGE, "ablate: seeds are given with --seeds 1,2,3");
     presets_label(p->preset, sizeof p->preset, a->rest, (size_t)a->n_rest);
     int rc = only ? check_only(only, e) : 0;

@@ -182,11 +182,18 @@ static int one_run(const struct one *o, enum progress state, char *reason, size_
 
 /* ---- all of them ---- */
 
+/* A run that did not come to its end. */
+struct failure {
+    size_t row;
+    char name[65], reason[512];
+};
+
 struct results {
     struct summary *run;
     size_t n;
     struct summary_group *group;
-    int failed;
+    struct failure *failure;
+    size_t failed;
 };
 
 static void say(const struct batch_plan *p, size_t at, size_t all, const char *name,
@@ -201,53 +208,110 @@ static void say(const struct batch_plan *p, size_t at, size_t all, const char *n
     str_release(&s);
 }
 
-/* Brings one run to its end and takes in its numbers; a run that fails is told and counted. */
+/* Another process trains it: a batch of the same runs, or the child of one that was killed.  What that makes of it is as
+ * good as what a child of ours would. */
+static int wait_for_other(const struct one *o, enum progress *state, struct err *e)
+{
+    int rc = 0;
+    while (rc == 0 && *state == PROGRESS_BUSY && !batch_signal) {
+        clock_sleep(0.2);
+        rc = one_look(o, state, e);
+    }
+    return rc;
+}
+
+/* Takes in the numbers of a run that is done: 1; else 0 and why it is not. */
+static int take_numbers(struct results *x, size_t row, const struct one *o, char *reason,
+                        size_t size)
+{
+    struct err why = {0};
+    struct summary *s = &x->run[x->n];
+    if (summary_read(s, o->dir, &why) < 0) {
+        str_copy(reason, size, why.text);
+        return 0;
+    }
+    if (strcmp(s->status, "done") != 0) {
+        snprintf(reason, size, "%s at step %lld of %lld", s->status, s->step, s->steps);
+        summary_release(s);
+        return 0;
+    }
+    struct summary_group *g = &x->group[row];
+    if (g->n < DS_LEN(g->member))
+        g->member[g->n++] = x->n;
+    x->n++;
+    return 1;
+}
+
+static void note_failure(struct results *x, size_t row, const char *name, const char *reason)
+{
+    struct failure *f = &x->failure[x->failed++];
+    f->row = row;
+    str_copy(f->name, sizeof f->name, name);
+    str_copy(f->reason, sizeof f->reason, reason);
+}
+
+/* Brings one run to its end and takes in its numbers; a run that fails is reported and counted. */
 static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at,
                     size_t all, struct err *e)
 {
-    static const char *const what[] = {"starts", "goes on from its checkpoint", "is done already",
-                                       "is run by another process"};
+    static const char *const what[] = {"starts", "continues from its checkpoint", "is done already",
+                                       "is being trained by another process: waiting for it"},
+                             *const would[] = {"would start", "would continue from its checkpoint",
+                                               "is done already",
+                                               "is being trained by another process: would wait"};
     struct one o = {0};
-    struct err why = {0};
     enum progress state = PROGRESS_NEW;
     char reason[512] = "", text[600];
-    int rc = one_args(&o, &p->row[row], seed, e);
+    int child = 0, rc = one_args(&o, &p->row[row], seed, e);
     if (rc == 0)
         rc = one_resolve(&o, p, &p->row[row], seed, e);
     if (rc == 0)
         rc = one_look(&o, &state, e);
     if (rc < 0)
         goto out;
-    say(p, at, all, o.name, what[state]);
+    say(p, at, all, o.name, p->dry ? would[state] : what[state]);
     if (p->dry)
         goto out;
     double t = clock_mono();
-    if (state == PROGRESS_NEW || state == PROGRESS_RESUME)
-        rc = one_run(&o, state, reason, sizeof reason, e);
-    if (rc < 0)
-        goto out;
-    struct summary *s = &x->run[x->n];
-    if (rc == 0 && state != PROGRESS_BUSY && summary_read(s, o.dir, &why) == 0) {
-        if (strcmp(s->status, "done") == 0) {
-            struct summary_group *g = &x->group[row];
-            snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)",
-                     s->value[SUMMARY_VAL_LOSS], s->value[SUMMARY_FLOPS], clock_mono() - t);
-            say(p, at, all, o.name, text);
-            if (g->n < DS_LEN(g->member))
-                g->member[g->n++] = x->n;
-            x->n++;
-            goto out;
-        }
-        snprintf(reason, sizeof reason, "%s at step %lld of %lld", s->status, s->step, s->steps);
-        summary_release(s);
+    if (state == PROGRESS_BUSY) {
+        rc = wait_for_other(&o, &state, e);
+        if (rc == 0 && state != PROGRESS_BUSY && !batch_signal)
+            say(p, at, all, o.name, what[state]);
     }
+    if (rc == 0 && !batch_signal && (state == PROGRESS_NEW || state == PROGRESS_RESUME))
+        rc = child = one_run(&o, state, reason, sizeof reason, e);
+    if (rc < 0 || (batch_signal && state == PROGRESS_BUSY))
+        goto out;
     rc = 0;
-    x->failed += state != PROGRESS_BUSY;
-    snprintf(text, sizeof text, "%s", reason[0] ? reason : why.text[0] ? why.text : "not finished");
-    say(p, at, all, o.name, text);
+    if (child == 0 && take_numbers(x, row, &o, reason, sizeof reason)) {
+        const struct summary *s = &x->run[x->n - 1];
+        snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)",
+                 s->value[SUMMARY_VAL_LOSS], s->value[SUMMARY_FLOPS], clock_mono() - t);
+        say(p, at, all, o.name, text);
+        goto out;
+    }
+    say(p, at, all, o.name, reason[0] ? reason : "not finished");
+    if (!batch_signal) /* else it was stopped */
+        note_failure(x, row, o.name, reason[0] ? reason : "not finished");
 out:
     mem_free(o.arg);
     return rc;
+}
+
+static void add_failures(struct str *out, const struct results *x, size_t row)
+{
+    json_key(out, "failures");
+    str_add(out, "[");
+    for (size_t i = 0; i < x->failed; i++) {
+        if (x->failure[i].row != row)
+            continue;
+        json_key(out, NULL);
+        str_add(out, "{");
+        json_add_str(out, "name", x->failure[i].name);
+        json_add_str(out, "reason", x->failure[i].reason);
+        str_add(out, "}");
+    }
+    str_add(out, "]");
 }
 
 static void add_json(struct str *out, const struct batch_plan *p, const struct results *x)
@@ -277,6 +341,7 @@ static void add_json(struct str *out, const struct batch_plan *p, const struct r
             str_add_json(out, p->row[i].override[k], strlen(p->row[i].override[k]));
         }
         str_add(out, "]");
+        add_failures(out, x, i);
         if (p->row[i].refused[0])
             json_add_str(out, "refused", p->row[i].refused);
         str_add(out, "}");
@@ -310,6 +375,8 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
         str_copy(x->group[i].label, sizeof x->group[i].label, p->row[i].label);
         summary_estimate(&x->group[i], x->run);
     }
+    for (size_t i = 0; i < x->failed; i++)
+        x->group[x->failure[i].row].missing++;
     add_json(&json, p, x);
     int rc = write_summary(p, &json, e);
     if (p->json) {
@@ -322,6 +389,11 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
                 cli_add_safe(&out, p->row[i].refused, strlen(p->row[i].refused), -1);
                 str_add(&out, "\n");
             }
+        for (size_t i = 0; i < x->failed; i++) {
+            str_addf(&out, "failed, in no mean: %s: ", x->failure[i].name);
+            cli_add_safe(&out, x->failure[i].reason, strlen(x->failure[i].reason), -1);
+            str_add(&out, "\n");
+        }
     }
     if (rc == 0 && cli_print(&out) != 0)
         rc = err_set(e, DS_EIO, "standard output");
@@ -369,7 +441,8 @@ int batch_run(struct batch_plan *p)
     if (rc == 0) {
         x.run = mem_alloc(all, sizeof *x.run);
         x.group = mem_alloc(p->n, sizeof *x.group);
-        if (!x.run || !x.group)
+        x.failure = mem_alloc(all, sizeof *x.failure);
+        if (!x.run || !x.group || !x.failure)
             rc = err_set(&e, DS_EMEM, "%s", p->kind);
     }
     if (rc == 0)
@@ -388,10 +461,11 @@ int batch_run(struct batch_plan *p)
         summary_release(&x.run[i]);
     mem_free(x.run);
     mem_free(x.group);
+    mem_free(x.failure);
     if (rc < 0)
         return command_fail(&e);
     if (batch_signal) {
-        fprintf(stderr, "depthscope: %s: interrupted; the same command goes on from here\n",
+        fprintf(stderr, "depthscope: %s: interrupted; the same command continues from here\n",
                 p->kind);
         return 128 + (int)batch_signal;
     }

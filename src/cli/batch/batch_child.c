@@ -1,6 +1,7 @@
-/* One training run as a child process. */
+/* One training run as a child process, and the signals that reach its parent. */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -10,34 +11,74 @@
 #include "eval/program.h"
 
 volatile sig_atomic_t batch_signal;
+/* A terminal's Ctrl-C does not reach the child, which is a process group of its own: it hears of each signal once, from here,
+ * wherever that came from. */
+static atomic_int child_pid; /* 0 none; STARTING; STARTING - n: signal n came meanwhile */
+enum { STARTING = -1 };
+
+static void send(pid_t pid, int number)
+{
+    kill(pid, number == SIGHUP ? SIGTERM : number); /* a run outlives hang-ups */
+}
+
+static void pass_on(int number)
+{
+    int pid = STARTING;
+    if (!atomic_compare_exchange_strong(&child_pid, &pid, STARTING - number) && pid > 0)
+        send(pid, number);
+}
 
 static void on_signal(int number)
 {
+    int before = errno;
     batch_signal = number;
+    pass_on(number);
+    errno = before;
+}
+
+/* Ctrl-Z: the child waits as long as its parent does. */
+static void on_stop(int number)
+{
+    int before = errno;
+    pid_t pid = atomic_load(&child_pid);
+    (void)number;
+    if (pid > 0)
+        kill(pid, SIGSTOP);
+    kill(getpid(), SIGSTOP);
+    if (pid > 0)
+        kill(pid, SIGCONT);
+    errno = before;
+}
+
+static void catch_signal(int number, void (*handler)(int))
+{
+    struct sigaction was, act = {.sa_handler = handler};
+    /* nohup, and what a shell does to its background jobs' terminal signals */
+    if (sigaction(number, NULL, &was) == 0 && was.sa_handler == SIG_IGN &&
+        (number == SIGHUP || number == SIGTSTP))
+        return;
+    sigemptyset(&act.sa_mask); /* no SA_RESTART: a wait has to notice */
+    sigaction(number, &act, NULL);
 }
 
 void batch_catch_signals(void)
 {
-    /* no SA_RESTART: a wait has to notice */
-    struct sigaction act = {.sa_handler = on_signal};
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
+    catch_signal(SIGINT, on_signal);
+    catch_signal(SIGTERM, on_signal);
+    catch_signal(SIGHUP, on_signal);
+    catch_signal(SIGQUIT, on_signal);
+    catch_signal(SIGTSTP, on_stop);
 }
 
 /* The newest bytes of the child's stderr, until it closes it. */
-static void read_words(int fd, pid_t pid, char *words, size_t size)
+static void read_words(int fd, char *words, size_t size)
 {
     char buf[1024];
     size_t n = 0;
-    int told = 0;
     for (;;) {
         ssize_t k = read(fd, buf, sizeof buf);
-        if (k < 0 && errno == EINTR) {
-            /* Ctrl-C reached the child by itself; a SIGTERM to this process did not */
-            if (batch_signal == SIGTERM && !told++)
-                kill(pid, SIGTERM);
+        if (k < 0 && errno == EINTR)
             continue;
-        }
         if (k <= 0)
             break;
         size_t got = (size_t)k < size - 1 ? (size_t)k : size - 1, room = size - 1 - n;
@@ -70,12 +111,17 @@ int batch_child(const char *const *argv, char *reason, size_t size, struct err *
     pid_t pid;
     if (pipe(fd) != 0)
         return err_errno(e, "pipe");
-    int rc = program_start(&pid, argv, -1, -1, fd[1], e);
+    atomic_store(&child_pid, STARTING);
+    int rc = program_start_apart(&pid, argv, -1, -1, fd[1], e);
     close(fd[1]);
     if (rc == 0) {
-        read_words(fd[0], pid, words, sizeof words);
+        int was = atomic_exchange(&child_pid, pid);
+        if (was < STARTING)
+            send(pid, STARTING - was);
+        read_words(fd[0], words, sizeof words);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
+        atomic_store(&child_pid, 0); /* the number may be another's now */
         last_line(reason, size, words);
         if (WIFSIGNALED(status))
             snprintf(reason, size, "killed by signal %d", WTERMSIG(status));
@@ -83,6 +129,7 @@ int batch_child(const char *const *argv, char *reason, size_t size, struct err *
             snprintf(reason, size, "exit status %d", WEXITSTATUS(status));
         rc = WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
     }
+    atomic_store(&child_pid, 0);
     close(fd[0]);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/mem.h"
 #include "cli/batch.h"
 #include "training/cost.h"
@@ -19,7 +20,7 @@ static struct cli_option options[] = {
     {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/isoflop.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
     {.name = NULL},
 };
 
@@ -77,16 +78,19 @@ static int parse_shape(const char *word, int *layers, int *dim, int *heads, stru
 /* What LxD says itself must not be said again: the later word would win, and the label lie. */
 static int check_override(const struct task *t, const char *override, struct err *e)
 {
-    static const char *const of_size[] = {"model.layers=",   "model.dim=",      "model.heads=",
-                                          "model.kv_heads=", "model.head_dim=", "model.ffn="};
+    static const char *const of_size[] = {"model.layers",   "model.dim",      "model.heads",
+                                          "model.kv_heads", "model.head_dim", "model.ffn"};
     int layers, dim, heads;
-    if (strncmp(override, "train.steps=", 12) == 0 ||
-        strncmp(override, "train.flops_budget=", 19) == 0 || strncmp(override, "seed=", 5) == 0)
+    struct override o;
+    int rc = override_parse(&o, override, "isoflop", e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(o.key, "train.steps") == 0 || strcmp(o.key, "train.flops_budget") == 0 ||
+        strcmp(o.key, "seed") == 0)
         return err_set(e, DS_EUSAGE, "isoflop: %s: steps follow from --budget, seeds from --seeds",
                        override);
     for (size_t k = 0; k < DS_LEN(of_size); k++)
-        for (size_t i = 0; strncmp(override, of_size[k], strlen(of_size[k])) == 0 && i < t->sizes.n;
-             i++)
+        for (size_t i = 0; strcmp(o.key, of_size[k]) == 0 && i < t->sizes.n; i++)
             if (parse_shape(t->sizes.word[i], &layers, &dim, &heads, NULL) == 1)
                 return err_set(e, DS_EUSAGE,
                                "isoflop: %s: --sizes %s says the shape; other shapes are presets",

@@ -11,7 +11,7 @@ static struct cli_option options[] = {
     {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/sweep.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and their state, start nothing"},
+    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
     {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  as the last preset"},
     {.name = "m", .help = "several values are meant (they always are here)"},
     {.name = NULL},
@@ -68,13 +68,13 @@ static int add_value(struct batch_row *r, const struct axis *a, size_t at, struc
                      struct err *e)
 {
     size_t len = 0;
-    const char *value = axis_value(a, at, &len), *name = a->text;
+    const char *value = axis_value(a, at, &len), *name = a->text + strspn(a->text, "+-");
     struct str s = {0};
     if (a->n == 1)
         return (a->key || a->text[0] == '~' || a->text[0] == '+' ? batch_set
                                                                  : batch_preset)(r, a->text, e);
     str_addf(&s, "%.*s%.*s", (int)a->key, a->text, (int)len, value);
-    for (const char *p = a->text; p < a->text + a->key; p++)
+    for (const char *p = name; p < a->text + a->key; p++)
         name = *p == '.' ? p + 1 : name;
     str_addf(label, "%s%.*s%.*s", label->len ? "," : "", (int)(a->text + a->key - name), name,
              (int)len, value);
@@ -129,12 +129,13 @@ static int plan_sweep(struct batch_plan *p, const struct cli_args *a, struct err
     for (size_t i = 0; i < presets && rc == 0; i++)
         rc = add_axis(&x, preset[i], 1, e);
     for (int i = 0; i < a->n_override && rc == 0; i++) {
-        if (strncmp(a->override[i], "seed=", 5) != 0)
+        const char *values;
+        if (!cli_seed_setting(a->override[i], &values))
             rc = add_axis(&x, a->override[i], 0, e);
         else if (seeds)
             rc = err_set(e, DS_EUSAGE, "sweep: seeds are given twice");
         else
-            seeds = a->override[i] + 5;
+            seeds = values;
     }
     if (rc == 0)
         rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);

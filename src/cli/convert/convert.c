@@ -45,11 +45,12 @@ static int split_settings(const struct cli_args *a, struct convert_options *o, s
     char where[32];
     int rc = opt_defaults(&convert_group, o, e);
     for (int i = 0; i < a->n_override && rc == 0; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(a->override[i], "="), a->override[i]);
+        struct override x;
         snprintf(where, sizeof where, "setting %d", i + 1);
-        rc =
-            config_override(opt_find(&convert_group, key) ? &own : given, a->override[i], where, e);
+        rc = override_parse(&x, a->override[i], where, e);
+        if (rc == 0)
+            rc = config_override(opt_find(&convert_group, x.key) ? &own : given, a->override[i],
+                                 where, e);
     }
     if (rc == 0)
         rc = config_apply(&own, &convert_group, o, e);
@@ -192,6 +193,8 @@ int convert_command(int argc, char **argv)
     rc = cli_one(&a, "convert", "MODEL", &model, &e);
     if (rc == 0)
         rc = split_settings(&a, &j.o, &given, &e);
+    if (rc == 0 && strncmp(model, "random:", 7) != 0 && cli_has_setting(&a, &convert_group, "seed"))
+        rc = err_set(&e, DS_EUSAGE, "seed=: only a random: model has weights to draw");
     if (rc == 0 && !cli_value(&a, "o"))
         rc = err_set(&e, DS_EUSAGE, "convert: where to? -o OUT.gguf, OUT.bin or a directory");
     if (rc == 0 && str_copy(j.out, sizeof j.out, cli_value(&a, "o")))

@@ -182,6 +182,18 @@ static int open_model(struct convert_from *f, const char *what, struct err *e)
     return find_tokenizer(f, e);
 }
 
+/* What ends a text is written where other programs look for it, of the vocabulary that is written. */
+static int settle_ends(struct convert_from *f, struct err *e)
+{
+    int32_t id[MODEL_ENDS_MAX], eot = f->tokenizer ? tokenizer_eot(f->tokenizer) : -1;
+    if (f->other_tokenizer)
+        model_config_no_ends(&f->m->config);
+    if (model_config_ends(&f->m->config, id) > 0 || eot < 0)
+        return 0;
+    int rc = model_config_add_end(&f->m->config, eot);
+    return rc < 0 ? err_set(e, rc, "ids that end a text") : 0;
+}
+
 int convert_open(struct convert_from *f, const char *what, struct config *given, uint64_t seed,
                  const char *tokenizer, struct err *e)
 {
@@ -207,6 +219,8 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
     if (rc == 0 && f->tokenizer && tokenizer_vocab(f->tokenizer) > f->s.m->config.vocab)
         rc = err_set(e, DS_EFORMAT, "%s: the tokenizer has ids up to %d, the embedding %lld rows",
                      what, tokenizer_vocab(f->tokenizer) - 1, (long long)f->s.m->config.vocab);
+    if (rc == 0)
+        rc = settle_ends(f, e);
     if (rc < 0)
         convert_close(f);
     return rc;

@@ -6,7 +6,7 @@
 #include "cli/convert.h"
 #include "data/chat.h"
 #include "data/tokenizer_parts.h"
-#include "io/newfile.h"
+#include "base/fs.h"
 
 /* ---- chat templates -------------------------------------------------------------------------------- */
 
@@ -77,7 +77,61 @@ static void put_id(struct gguf_out *w, const char *key, int32_t id)
         gguf_put_u32(w, key, (uint32_t)id);
 }
 
-int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct err *e)
+static int is_of_message(const struct token_part *t)
+{
+    for (size_t i = 0; i + 3 <= t->n; i++)
+        if (memcmp(t->text + i, "eom", 3) == 0)
+            return 1;
+    return 0;
+}
+
+/* GGUF names three ids that end a text: of the whole text, of a turn, of a message.  The tokenizer's own comes first where
+ * the model has it among its ends. */
+static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
+                     const struct model_config *c)
+{
+    static const char *const names[] = {"tokenizer.ggml.eos_token_id",
+                                        "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id"};
+    int32_t end[MODEL_ENDS_MAX + 1], key[3] = {-1, -1, -1};
+    int n = model_config_ends(c, end), at = 1;
+    if (n == 0)
+        end[n++] = p->eos;
+    key[0] = end[0];
+    for (int i = 0; i < n; i++)
+        if (end[i] == p->eos)
+            key[0] = p->eos;
+    for (int i = 0; i < n; i++) {
+        const struct token_part *t = end[i] >= 0 && end[i] < p->tokens ? &p->token[end[i]] : NULL;
+        if (end[i] == key[0])
+            continue;
+        if (t && key[2] < 0 && is_of_message(t))
+            key[2] = end[i];
+        else if (at < 3 && key[at] < 0)
+            key[at++] = end[i];
+    }
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        put_id(w, names[i], key[i]);
+}
+
+/* One line: which name was written, and what programs that go by it do not do. */
+static void tell_differs(struct str *out, const struct tokenizer_parts *p)
+{
+    const char *why = str_text(&p->differs);
+    int is_scored = strcmp(p->model, "llama") == 0;
+    if (!p->pre)
+        str_addf(
+            out,
+            "no tokenizer.ggml.pre names its pre-tokenizer, and none is written: other programs "
+            "cut texts differently%s%s",
+            *why ? "; " : "", why);
+    else if (*why)
+        str_addf(out, "other programs cut some texts differently (tokenizer.ggml.%s = %s): %s",
+                 is_scored ? "model" : "pre", is_scored ? p->model : p->pre, why);
+}
+
+int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct str *differs,
+                           struct err *e)
 {
     struct tokenizer_parts p;
     int64_t rows = f->m->config.vocab;
@@ -93,13 +147,16 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
     put_tokens(w, &p, rows);
     put_order(w, &p, rows);
     put_id(w, "tokenizer.ggml.bos_token_id", p.bos);
-    put_id(w, "tokenizer.ggml.eos_token_id", p.eos);
+    put_ends(w, &p, &f->m->config);
     put_id(w, "tokenizer.ggml.unknown_token_id", p.unk);
     gguf_put_bool(w, "tokenizer.ggml.add_bos_token", p.add_bos);
+    if (p.add_eos)
+        gguf_put_bool(w, "tokenizer.ggml.add_eos_token", 1);
     if (strcmp(p.model, "llama") == 0)
         gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
     if (!p.is_exact)
         gguf_put_text(w, "tokenizer.huggingface.json", p.json, p.json_len);
+    tell_differs(differs, &p);
     tokenizer_parts_release(&p);
     return 0;
 }

@@ -39,7 +39,12 @@ static int on_progress(void *ctx, double done, double all)
 static int put_vocabulary(struct gguf_out *w, void *ctx, struct err *e)
 {
     struct convert_job *j = ctx;
-    return convert_put_vocabulary(w, &j->from, e);
+    struct str differs = {0};
+    int rc = convert_put_vocabulary(w, &j->from, &differs, e);
+    if (rc == 0 && differs.len > 0)
+        note(j, "%s", str_text(&differs));
+    str_release(&differs);
+    return rc;
 }
 
 static struct export_options export_options_of(struct convert_job *j)
@@ -84,6 +89,10 @@ static int write_gguf(struct convert_job *j, struct err *e)
     if (rc == 0 && j->r.fell_back)
         note(j, "%d matrices have rows that are no whole blocks: written as %s", j->r.fell_back,
              j->r.fallback);
+    int32_t end[MODEL_ENDS_MAX];
+    int ends = model_config_ends(&j->from.m->config, end);
+    if (rc == 0 && j->from.tokenizer && ends > 3)
+        note(j, "%d ids end a text; GGUF has keys for 3 of them", ends);
     j->has_vocabulary = j->from.tokenizer != NULL;
     return rc;
 }
@@ -202,13 +211,13 @@ static int write_directory(struct convert_job *j, struct err *e)
 {
     char part[1200], parent[1024];
     const char *slash = strrchr(j->out, '/');
-    snprintf(part, sizeof part, "%s.part-%ld", j->out, (long)getpid());
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - j->out) + (slash == j->out) : 1,
              slash ? j->out : ".");
-    if (fs_ops_get()->mkdir(part, 0755) < 0)
-        return err_errno(e, "create %s", part);
-    int rc = (j->o.adapter ? fill_adapter : fill_directory)(j, part, e);
-    if (rc == 0 && fs_ops_get()->rename(part, j->out) < 0)
+    int rc = fs_new_dir(part, sizeof part, j->out, e);
+    if (rc < 0)
+        return rc;
+    rc = (j->o.adapter ? fill_adapter : fill_directory)(j, part, e);
+    if (rc == 0 && fs_rename(part, j->out) < 0)
         rc = err_errno(e, "rename %s", j->out);
     if (rc < 0) {
         (void)!fs_remove_tree(part, NULL);

@@ -75,6 +75,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     json_add_int(s, "windows_scored", r->windows);
     json_add_int(s, "batch", r->batch);
     json_add_str(s, "signal", r->measure.signal);
+    json_add_int(s, "dropped_bytes", (int64_t)tokenizer_dropped(subject->tokenizer));
     str_add(s, "}\n");
 }
 
@@ -235,21 +236,27 @@ static int report(const struct cli_args *a, struct subject *s, struct ppl_option
 }
 
 /* A table asks for its own capacities; one evaluation has none to list. */
-static int check_settings(const struct cli_args *a, struct err *e)
+static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
-    static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by"};
-    if (!cli_flag(a, "benchmark"))
-        return cli_has_setting(a, "capacities")
-                   ? err_set(e, DS_EUSAGE,
-                             "capacities= are the rows of --benchmark; one evaluation takes "
-                             "capacity=")
-                   : 0;
-    for (size_t i = 0; i < DS_LEN(of_one); i++)
-        if (cli_has_setting(a, of_one[i]))
-            return err_set(
-                e, DS_EUSAGE,
-                "--benchmark does not take %s=: its rows are those of capacities=", of_one[i]);
-    return 0;
+    static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by"},
+                             *const of_tasks[] = {"shots", "limit", "max_gen", "results"},
+                             *const of_ppl[] = {"windows", "stride", "split", "tokens"},
+                             *const of_table[] = {"capacities"};
+    int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
+    int rc = is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl),
+                                           "only task=ppl takes it", e)
+                     : cli_refuse_settings(a, &ppl_group, of_tasks, DS_LEN(of_tasks),
+                                           "task=ppl does not take it", e);
+    if (rc < 0)
+        return rc;
+    return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),
+                                          "--benchmark does not take it: its rows are those of "
+                                          "capacities=",
+                                          e)
+                    : cli_refuse_settings(a, &ppl_group, of_table, DS_LEN(of_table),
+                                          "they are the rows of --benchmark; one evaluation takes "
+                                          "capacity=",
+                                          e);
 }
 
 static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str *out, struct err *e)
@@ -258,7 +265,7 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str 
     const char *model;
     int rc = cli_one(a, "eval", "MODEL", &model, e);
     if (rc == 0)
-        rc = check_settings(a, e);
+        rc = check_settings(a, o, e);
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/utf8.h"
 #include "cli/use.h"
 #include "eval/task.h"
 
@@ -24,8 +25,17 @@ static double per_second(const struct task_progress *at, double past)
     return past > 0 ? (double)(at->done - at->resumed) / past : 0;
 }
 
+/* A part may be called what a file of documents says. */
+static const char *safe_name(char out[128], const char *part)
+{
+    str_copy(out, 128, part);
+    utf8_scrub(out);
+    return out;
+}
+
 static void draw_bar(const struct task_progress *at, double past)
 {
+    char name[128];
     char bar[BAR_CELLS + 1], left[16] = "?";
     double rate = per_second(at, past);
     size_t full = at->total ? at->done * BAR_CELLS / at->total : BAR_CELLS;
@@ -34,8 +44,8 @@ static void draw_bar(const struct task_progress *at, double past)
     bar[BAR_CELLS] = '\0';
     if (rate > 0)
         str_duration(left, (double)(at->total - at->done) / rate);
-    fprintf(stderr, "\r\033[K%.*s [%s] %zu/%zu, %.3g/s, %s left", NAME_CELLS, at->part, bar,
-            at->done, at->total, rate, left);
+    fprintf(stderr, "\r\033[K%.*s [%s] %zu/%zu, %.3g/s, %s left", NAME_CELLS,
+            safe_name(name, at->part), bar, at->done, at->total, rate, left);
     fflush(stderr);
 }
 
@@ -44,10 +54,11 @@ static int show_progress(void *ctx, const struct task_progress *at)
 {
     struct progress *p = ctx;
     double now = clock_mono(), past = now - p->started;
-    char took[16];
+    char took[16], name[128];
     if (at->done == at->total) {
         fprintf(stderr, "%s%.*s: %zu documents",
-                p->is_terminal ? "\r\033[K" : "depthscope: ", NAME_CELLS, at->part, at->done);
+                p->is_terminal ? "\r\033[K" : "depthscope: ", NAME_CELLS, safe_name(name, at->part),
+                at->done);
         if (at->resumed)
             fprintf(stderr, ", %zu of them done before", at->resumed);
         fprintf(stderr, ", %s", str_duration(took, past));

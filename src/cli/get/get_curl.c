@@ -10,12 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/batch_child.h"
 #include "cli/get.h"
 
 extern char **environ;
 
-enum { OUT_MAX = 1 << 20, TICK_MS = 200, NO_PROGRAM = 127 };
+enum { TICK_MS = 200, NO_PROGRAM = 127 };
 
 static int start(pid_t *pid, const char *const *argv, const int out[2], const int words[2])
 {
@@ -59,20 +60,23 @@ static void keep(char *words, size_t size, size_t *n, const char *p, size_t got)
 }
 
 /* Both pipes until the child closes them. */
-static void listen_to(int out, int err, struct str *text, char *words, size_t size, pid_t pid,
-                      void (*tick)(void *), void *ctx)
+static int listen_to(int out, int err, const struct get_listener *l, char *words, size_t size,
+                     pid_t pid, struct err *e)
 {
     struct pollfd fd[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
     size_t n = 0;
-    int told = 0;
+    int told = 0, rc = 0;
+    double ticked = clock_mono();
     words[0] = '\0';
     while (fd[0].fd >= 0 || fd[1].fd >= 0) {
-        char buf[4096];
+        char buf[65536];
         int ready = poll(fd, 2, TICK_MS);
         if (batch_signal == SIGTERM && !told++) /* Ctrl-C reaches the child by itself */
             kill(pid, SIGTERM);
-        if (ready == 0 && tick)
-            tick(ctx);
+        if (l->tick && rc == 0 && clock_mono() - ticked >= TICK_MS / 1000.0) {
+            l->tick(l->ctx);
+            ticked = clock_mono();
+        }
         for (int i = 0; i < 2 && ready > 0; i++) {
             if (fd[i].fd < 0 || fd[i].revents == 0)
                 continue;
@@ -83,16 +87,17 @@ static void listen_to(int out, int err, struct str *text, char *words, size_t si
                 fd[i].fd = -1;
             else if (i == 1)
                 keep(words, size, &n, buf, (size_t)got);
-            else if (text && text->len < OUT_MAX)
-                str_add_bytes(text, buf, (size_t)got);
+            else if (rc == 0 && (rc = l->take(l->ctx, buf, (size_t)got, e)) < 0)
+                kill(pid, SIGTERM);
         }
     }
+    return rc;
 }
 
-int get_curl(const char *const *argv, struct str *out, char *words, size_t size,
-             void (*tick)(void *ctx), void *ctx, int *status, struct err *e)
+int get_curl(const char *const *argv, const struct get_listener *l, char *words, size_t size,
+             int *status, struct err *e)
 {
-    int o[2], w[2], code = 0;
+    int o[2], w[2], code = 0, refused = 0;
     pid_t pid;
     if (pipe(o) != 0)
         return err_errno(e, "pipe");
@@ -106,13 +111,15 @@ int get_curl(const char *const *argv, struct str *out, char *words, size_t size,
     close(o[1]);
     close(w[1]);
     if (rc == 0) {
-        listen_to(o[0], w[0], out, words, size, pid, tick, ctx);
+        refused = listen_to(o[0], w[0], l, words, size, pid, e);
         while (waitpid(pid, &code, 0) < 0 && errno == EINTR) {
         }
         *status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
     }
     close(o[0]);
     close(w[0]);
+    if (refused < 0)
+        return refused;
     if (rc == ENOENT || (rc == 0 && *status == NO_PROGRAM))
         return err_set(e, DS_ENOTFOUND, "get: the program curl is not installed");
     return rc == 0 ? 0 : err_set(e, DS_EIO, "start curl: %s", strerror(rc));

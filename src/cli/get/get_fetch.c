@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,8 +28,10 @@ enum {
     CURL_NO_RANGE = 33,
     CURL_EMPTY = 52,
     CURL_BROKEN = 56,
+    CURL_TOO_LARGE = 63,
 };
 enum { TRIES = 3, WORDS = 1024, AT_LEAST = 1000 /* bytes a second, for a minute */ };
+enum { HEADERS_MAX = 1 << 20 };
 
 static int64_t size_of(const char *path)
 {
@@ -79,6 +82,11 @@ static int tell_failure(const struct get_job *j, int status, char *words, struct
         return err_set(e, DS_ESTOP, "get: interrupted%s%s", have, have[0] ? resume : "");
     if (status == CURL_NO_HOST || status == CURL_NO_CONNECTION || status == CURL_NO_PROXY)
         return err_set(e, DS_EIO, "get: no network: %s cannot be reached: %s", j->url, line);
+    if (status == CURL_TOO_LARGE)
+        return err_set(e, DS_EFORMAT,
+                       "get: %s: the server sends more than the %" PRId64
+                       " bytes of %s; nothing of it is kept",
+                       j->url, j->file->bytes, j->file->name);
     if (status == CURL_HTTP)
         return err_set(e, DS_EIO, "get: %s: %s", j->url, line);
     return err_set(e, DS_EIO, "get: %s broke off%s: %s%s", j->url, have, line,
@@ -105,6 +113,16 @@ static void header(char *out, size_t size, const char *all, const char *name)
     }
 }
 
+static int take_headers(void *ctx, const void *p, size_t n, struct err *e)
+{
+    struct str *all = ctx;
+    if (n > HEADERS_MAX - all->len)
+        return err_set(e, DS_ERANGE, "get: the server sends more than %d bytes of headers",
+                       (int)HEADERS_MAX);
+    str_add_bytes(all, p, n);
+    return all->failed ? err_set(e, DS_EMEM, "get: out of memory") : 0;
+}
+
 /* Size and SHA-256 as a model hub tells them of its large files (X-Linked-Size, X-Linked-ETag). */
 static int ask_server(struct get_job *j, struct err *e)
 {
@@ -127,7 +145,8 @@ static int ask_server(struct get_job *j, struct err *e)
     struct str out = {0};
     char words[WORDS], v[128], *end;
     int status = 0;
-    int rc = get_curl(argv, &out, words, sizeof words, NULL, NULL, &status, e);
+    struct get_listener listener = {.take = take_headers, .ctx = &out};
+    int rc = get_curl(argv, &listener, words, sizeof words, &status, e);
     if (rc == 0 && status != 0)
         rc = tell_failure(j, status, words, e);
     if (rc == 0) {
@@ -173,10 +192,46 @@ static int check_room(const struct get_job *j, struct err *e)
                    str_si(a, (double)need), j->dir, str_si(b, (double)left));
 }
 
+/* With the first byte, so that an answer without any makes no file.  Locked: two that append to one file would mix. */
+static int open_part(struct get_job *j, struct err *e)
+{
+    struct stat st;
+    int rc = fs_open_write(&j->fd, j->part, O_CREAT | O_APPEND | O_NOFOLLOW, e);
+    if (rc < 0)
+        return err_add(e, rc, "get");
+    if (flock(j->fd, LOCK_EX | LOCK_NB) != 0)
+        return err_set(e, DS_EBUSY, "get: another process is downloading to %s; wait for it",
+                       j->part);
+    if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode) || (int64_t)st.st_size != j->have)
+        return err_set(e, DS_EBUSY, "get: %s changed meanwhile; try again", j->part);
+    return 0;
+}
+
+/* Whatever the server says its answer's length is, no byte beyond the known size is written. */
+static int take_bytes(void *ctx, const void *p, size_t n, struct err *e)
+{
+    struct get_job *j = ctx;
+    int rc = j->fd < 0 ? open_part(j, e) : 0;
+    int64_t room = j->file->bytes >= 0 ? j->file->bytes - j->have : INT64_MAX;
+    size_t fits = room < (int64_t)n ? (size_t)room : n;
+    if (rc < 0)
+        return rc;
+    if ((rc = fs_write_all(j->fd, p, fits, j->part, e)) < 0)
+        return err_add(e, rc, "get");
+    j->have += (int64_t)fits;
+    j->is_over = fits < n;
+    return fits == n ? 0 : DS_EFORMAT;
+}
+
 static int transfer_once(struct get_job *j, char *words, int *status, struct err *e)
 {
-    char most[32], speed[16];
-    snprintf(most, sizeof most, "%" PRId64, j->file->bytes);
+    char most[32], speed[16], from[32];
+    struct get_listener listener = {.take = take_bytes, .tick = on_tick, .ctx = j};
+    snprintf(most, sizeof most, "%" PRId64, j->file->bytes >= 0 ? j->file->bytes : INT64_MAX);
+    j->have = size_of(j->part) > 0 ? size_of(j->part) : 0;
+    snprintf(from, sizeof from, "%" PRId64, j->have);
+    j->fd = -1;
+    j->is_over = 0;
     snprintf(speed, sizeof speed, "%d", AT_LEAST);
     const char *argv[] = {"curl",
                           "-sS",
@@ -194,14 +249,18 @@ static int transfer_once(struct get_job *j, char *words, int *status, struct err
                           speed,
                           "--speed-time",
                           "60",
+                          "-N",
+                          "--max-filesize",
+                          most,
                           "-C",
-                          "-",
-                          "-o",
-                          j->part,
+                          from,
                           "--",
                           j->url,
                           NULL};
-    return get_curl(argv, NULL, words, WORDS, on_tick, j, status, e);
+    int rc = get_curl(argv, &listener, words, WORDS, status, e);
+    if (j->fd >= 0)
+        fs_close(j->fd);
+    return j->is_over ? 0 : rc;
 }
 
 static int is_passing(int status)
@@ -225,6 +284,24 @@ static int tell_unknown_end(const struct get_job *j, struct err *e)
                    j->url, size_of(j->part), j->part);
 }
 
+/* Out of the way of the next try, but not lost. */
+static void set_aside(const struct get_job *j, char *bad, size_t size)
+{
+    snprintf(bad, size, "%s.bad", j->path);
+    if (fs_rename(j->part, bad) != 0)
+        str_copy(bad, size, j->part);
+}
+
+static int tell_too_long(const struct get_job *j, struct err *e)
+{
+    char bad[1300];
+    set_aside(j, bad, sizeof bad);
+    return err_set(e, DS_EFORMAT,
+                   "get: %s: the server sends more than the %" PRId64
+                   " bytes of %s; stopped there, and kept them as %s",
+                   j->url, j->file->bytes, j->file->name, bad);
+}
+
 /* A connection that breaks off is taken up again while that brings something. */
 static int transfer(struct get_job *j, struct err *e)
 {
@@ -241,12 +318,14 @@ static int transfer(struct get_job *j, struct err *e)
             unlink(j->part);
             continue;
         }
-        if (rc == 0 &&
-            (status == 0 || !is_passing(status) || size_of(j->part) <= before || batch_signal))
+        if (rc == 0 && (status == 0 || j->is_over || !is_passing(status) ||
+                        size_of(j->part) <= before || batch_signal))
             break;
     }
     if (j->is_terminal)
         fputs("\r\033[K", stderr);
+    if (rc == 0 && j->is_over)
+        return tell_too_long(j, e);
     if (rc == 0 && is_at_end(j, status, words))
         return j->file->sha256[0] ? 0 : tell_unknown_end(j, e);
     if (rc < 0)
@@ -256,25 +335,20 @@ static int transfer(struct get_job *j, struct err *e)
 
 /* ---- what came ----------------------------------------------------------------------------------------- */
 
-/* Out of the way of the next try, but not lost. */
-static void set_aside(const struct get_job *j, char *bad, size_t size)
-{
-    snprintf(bad, size, "%s.bad", j->path);
-    if (rename(j->part, bad) != 0)
-        str_copy(bad, size, j->part);
-}
-
 /* A page in place of a file: many servers say so with status 200. */
 static const char *is_a_page(const struct get_job *j)
 {
     unsigned char head[32];
     const char *kind = NULL, *dot = strrchr(j->file->name, '.');
-    int fd = open(j->part, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
-    if (fd >= 0)
-        close(fd);
+    int fd = -1;
+    size_t n = 0;
+    if (fs_open_read(&fd, j->part, NULL) == 0) {
+        if (fs_read_some(fd, head, sizeof head, &n, j->part, NULL) < 0)
+            n = 0;
+        fs_close(fd);
+    }
     if (n > 0)
-        kind = file_kind(head, (size_t)n);
+        kind = file_kind(head, n);
     int html = kind && (strstr(kind, "HTML") || strstr(kind, "git-lfs"));
     return html && !(dot && strcmp(dot, ".html") == 0) ? kind : NULL;
 }
@@ -345,9 +419,9 @@ static int sync_file(const char *path, struct err *e)
     int rc = fs_open_read(&fd, path, e);
     if (rc < 0)
         return rc;
-    if (fs_ops_get()->fsync(fd) < 0)
+    if (fs_sync(fd) < 0)
         rc = err_errno(e, "sync %s", path);
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     return rc;
 }
 
@@ -372,7 +446,7 @@ int get_fetch(struct get_job *j, struct err *e)
         rc = check(j, e);
     if (rc == 0)
         rc = sync_file(j->part, e);
-    if (rc == 0 && fs_ops_get()->rename(j->part, j->path) < 0)
+    if (rc == 0 && fs_rename(j->part, j->path) < 0)
         rc = err_errno(e, "rename %s", j->path);
     return rc < 0 ? rc : fs_sync_dir(j->dir, e);
 }

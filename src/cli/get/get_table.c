@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "cli/get.h"
 #include "cli/use.h"
 
@@ -80,10 +81,12 @@ static int unknown(const struct config *table, const char *name, struct err *e)
     int rc = get_names(table, &names, &n, e);
     if (rc < 0)
         return rc;
-    rc = err_set(e, DS_ENOTFOUND,
-                 "get: nothing is known by the name %.80s%s%s%s (depthscope get --list)", name,
-                 n ? ", did you mean " : "",
-                 n ? cli_nearest(name, (const char *const *)names, n) : "", n ? "?" : "");
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
+    for (size_t i = 0; i < n; i++)
+        nearest_try(&best, names[i]);
+    rc = err_set(e, DS_ENOTFOUND, "get: unknown name \"%.80s\"%s (depthscope get --list)", name,
+                 nearest_hint(&best, hint, sizeof hint));
     fs_list_free(names, n);
     return rc;
 }

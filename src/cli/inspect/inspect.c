@@ -71,18 +71,6 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* A pipe would be waited for, a device read without end. */
-static int check_regular(const char *path, struct err *e)
-{
-    struct stat st;
-    if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-        return 0;
-    return err_set(e, DS_EFORMAT, "%s is neither a regular file nor a directory but a %s", path,
-                   S_ISFIFO(st.st_mode)   ? "pipe"
-                   : S_ISSOCK(st.st_mode) ? "socket"
-                                          : "device");
-}
-
 static int has(const char *dir, const char *name)
 {
     char path[1200];
@@ -148,7 +136,7 @@ static int check_parts(const char *dir, struct err *e)
     int rc = 0;
     for (size_t i = 0; i < DS_LEN(names) && rc == 0; i++)
         if (fs_join(part, sizeof part, dir, names[i], NULL) == 0)
-            rc = check_regular(part, e);
+            rc = fs_is_dir(part) ? 0 : fs_check_regular(part, e);
     return rc;
 }
 
@@ -226,7 +214,7 @@ int inspect_command(int argc, char **argv)
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, what, &e);
     if (rc == 0)
-        rc = check_regular(path, &e);
+        rc = fs_is_dir(path) ? 0 : fs_check_regular(path, &e);
     if ((rc == 0 || rc == DS_ENOTFOUND) && is_preset(what) && (rc < 0 || strcmp(path, what) == 0)) {
         int status = tell_preset(what, x.json);
         cli_release(&a);

@@ -96,12 +96,16 @@ static void sum_types(struct sums *s, const struct gguf *g)
     }
 }
 
+/* Ids that end a text, of a turn and of a message among them. */
+enum { ENDS = 3 };
+static const char *const end_name[ENDS] = {"eos", "eot", "eom"};
+
 /* What the keys say of the vocabulary; nothing is believed of them but their kinds. */
 struct vocabulary {
     struct gguf_text model, pre;
     uint64_t tokens, merges, type[TOKEN_TYPES];
-    int64_t bos, eos; /* -1: none */
-    struct gguf_text bos_text, eos_text;
+    int64_t bos, end[ENDS]; /* -1: none */
+    struct gguf_text bos_text, end_text[ENDS];
     int has_template;
 };
 
@@ -142,9 +146,13 @@ static int read_vocabulary(struct vocabulary *v, const struct gguf *g)
             v->type[type > 0 && type < TOKEN_TYPES ? type : 0]++;
     }
     v->bos = id_of(g, "tokenizer.ggml.bos_token_id");
-    v->eos = id_of(g, "tokenizer.ggml.eos_token_id");
     v->bos_text = text_at(tokens, v->bos);
-    v->eos_text = text_at(tokens, v->eos);
+    for (int i = 0; i < ENDS; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end_name[i]);
+        v->end[i] = id_of(g, key);
+        v->end_text[i] = text_at(tokens, v->end[i]);
+    }
     v->has_template = gguf_meta_find(g, "tokenizer.chat_template") != NULL;
     return 1;
 }
@@ -173,10 +181,12 @@ static void tell_vocabulary(struct str *out, const struct vocabulary *v)
         str_addf(out, ", begin %lld ", (long long)v->bos);
         add_text(out, &v->bos_text);
     }
-    if (v->eos >= 0) {
-        str_addf(out, ", end %lld ", (long long)v->eos);
-        add_text(out, &v->eos_text);
-    }
+    for (int i = 0; i < ENDS; i++)
+        if (v->end[i] >= 0) {
+            str_addf(out, ", end%s%s %lld ", i ? " " : "", i ? end_name[i] : "",
+                     (long long)v->end[i]);
+            add_text(out, &v->end_text[i]);
+        }
     str_add(out, v->has_template ? ", a chat template\n" : "\n");
 }
 
@@ -254,7 +264,8 @@ static void json_vocabulary(struct str *out, const struct vocabulary *v)
     json_text(out, "model", &v->model);
     json_text(out, "pre", &v->pre);
     json_add_int(out, "bos", v->bos);
-    json_add_int(out, "eos", v->eos);
+    for (int i = 0; i < ENDS; i++)
+        json_add_int(out, end_name[i], v->end[i]);
     json_key(out, "types");
     str_add(out, "{");
     for (int k = 0; k < TOKEN_TYPES; k++)

@@ -1,6 +1,7 @@
 /* Byte-level BPE: the merge table, and encoding of one piece with a cache of earlier words. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/bpe.h"
 
 #include <string.h>
@@ -33,6 +34,24 @@ int bpe_rune_byte(uint32_t rune)
     if (rune <= 0x142)
         return (int)(rune - 0x121 + 0x7F);
     return rune == 0x143 ? 0xAD : -1;
+}
+
+int bpe_printable_bytes(struct str *out, const char *s, size_t n)
+{
+    str_reset(out);
+    for (size_t at = 0; at < n;) {
+        uint32_t rune;
+        int len = utf8_decode(s + at, n - at, &rune);
+        int byte = len > 0 ? bpe_rune_byte(rune) : -1;
+        if (byte < 0) {
+            str_reset(out);
+            str_add_bytes(out, s, n);
+            return 0;
+        }
+        str_add_char(out, (char)byte);
+        at += (size_t)len;
+    }
+    return 1;
 }
 
 /* --- merges ------------------------------------------------------------------------------------
@@ -69,9 +88,11 @@ int bpe_ready(struct bpe *b, struct err *e)
     b->slot = mem_alloc(slots, sizeof *b->slot);
     if (!b->cache)
         b->cache = mem_alloc(BPE_CACHE_SLOTS, sizeof *b->cache);
+    if (!b->dropped)
+        b->dropped = mem_alloc(1, sizeof *b->dropped);
     mem_free(b->of_rank);
     b->of_rank = mem_alloc(b->merges + 1, sizeof *b->of_rank);
-    if (!b->slot || !b->cache || !b->of_rank)
+    if (!b->slot || !b->cache || !b->of_rank || !b->dropped)
         return err_set(e, DS_EMEM, "no memory for a table of %zu merges", b->merges);
     b->slots = slots;
     memset(b->of_rank, 0xff, (b->merges + 1) * sizeof *b->of_rank);
@@ -145,13 +166,47 @@ int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e)
     return 0;
 }
 
-static int check_bytes(const struct bpe *b, const char *s, size_t n, struct err *e)
+void bpe_drop(const struct bpe *b, const char *s, size_t n)
+{
+    if (b->dropped->bytes == 0)
+        b->dropped->first = (unsigned char)s[0];
+    b->dropped->bytes += n;
+}
+
+static int has_bytes(const struct bpe *b, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (b->byte_id[(unsigned char)s[i]] < 0)
-            return err_set(e, DS_EFORMAT, "the vocabulary has no token for the byte 0x%02X",
-                           (unsigned)(unsigned char)s[i]);
-    return 0;
+            return 0;
+    return 1;
+}
+
+/* Bytes that the vocabulary lacks become its unknown token; without one they are left out before anything is merged, so that
+ * their neighbours may merge, as in Hugging Face's tokenizers. */
+static int encode_known(const struct bpe *b, const char *s, size_t n, struct ids *out,
+                        struct err *e)
+{
+    char *known = mem_alloc(n, 1);
+    size_t k = 0;
+    int rc = known ? 0 : err_set(e, DS_EMEM, "no memory for %zu bytes of text", n), last_unk = 0;
+    for (size_t i = 0; rc >= 0 && i < n; i++) {
+        if (b->byte_id[(unsigned char)s[i]] >= 0) {
+            known[k++] = s[i];
+            last_unk = 0;
+        } else if (b->unk < 0) {
+            bpe_drop(b, s + i, 1);
+        } else {
+            rc = k > 0 ? bpe_encode_piece(b, known, k, out, e) : 0;
+            if (rc >= 0 && !(b->fuse_unk && last_unk))
+                rc = bpe_push_ids(out, &b->unk, 1, e);
+            last_unk = 1;
+            k = 0;
+        }
+    }
+    if (rc >= 0 && k > 0)
+        rc = bpe_encode_piece(b, known, k, out, e);
+    mem_free(known);
+    return rc;
 }
 
 int bpe_encode_piece(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
@@ -167,9 +222,8 @@ int bpe_encode_piece(const struct bpe *b, const char *s, size_t n, struct ids *o
     }
     if (b->ignore_merges && map_get(&b->whole, s, n, &whole))
         return bpe_push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
-    int rc = check_bytes(b, s, n, e);
-    if (rc < 0)
-        return rc;
+    if (!has_bytes(b, s, n))
+        return encode_known(b, s, n, out, e);
     if (n > BPE_WORD_SMALL)
         return bpe_encode_long(b, s, n, out, e);
     int32_t id[BPE_WORD_SMALL];
@@ -190,6 +244,7 @@ void bpe_release(struct bpe *b)
     mem_free(b->merge);
     mem_free(b->slot);
     mem_free(b->cache);
+    mem_free(b->dropped);
     mem_free(b->of_rank);
     mem_free(b->rank);
     map_release(&b->whole);

@@ -212,6 +212,13 @@ static int flush(struct word *w, size_t end, struct err *e)
     return bpe_push_ids(w->out, id, bpe_merge_small(w->b, id, count), e);
 }
 
+static size_t char_len(const struct word *w, size_t p)
+{
+    uint32_t rune;
+    int k = utf8_decode(w->s + p, w->n - p, &rune);
+    return k > 0 ? (size_t)k : 1;
+}
+
 /* Puts the tokens of the character at p into its slots; 0 if there are none. */
 static int place(struct word *w, size_t p, size_t len)
 {
@@ -232,13 +239,14 @@ static int place(struct word *w, size_t p, size_t len)
     return 1;
 }
 
+/* A character has no token, and there is no unknown one: the word has to go without it. */
+enum { IS_LACKING = 1 };
+
 static int unknown(struct word *w, size_t p, size_t len, struct err *e)
 {
     const struct bpe_chars *c = w->b->chars;
     if (c->unk < 0)
-        return err_set(e, DS_EFORMAT,
-                       "the vocabulary has no token for \"%.*s\", and no unknown token", (int)len,
-                       w->s + p);
+        return IS_LACKING;
     int rc = flush(w, p, e);
     w->start = p + len;
     if (rc >= 0 && !(c->fuse_unk && w->last_unk))
@@ -250,16 +258,40 @@ static int unknown(struct word *w, size_t p, size_t len, struct err *e)
 static int encode_slots(struct word *w, struct err *e)
 {
     int rc = 0;
-    for (size_t p = 0, len; rc >= 0 && p < w->n; p += len) {
-        uint32_t rune;
-        int k = utf8_decode(w->s + p, w->n - p, &rune);
-        len = k > 0 ? (size_t)k : 1;
+    for (size_t p = 0, len; rc == 0 && p < w->n; p += len) {
+        len = char_len(w, p);
         if (place(w, p, len))
             w->last_unk = 0;
         else
             rc = unknown(w, p, len, e);
     }
-    return rc < 0 ? rc : flush(w, w->n, e);
+    return rc != 0 ? rc : flush(w, w->n, e);
+}
+
+/* Characters that the vocabulary lacks are left out before anything is merged, so that their neighbours may merge, as in
+ * Hugging Face's tokenizers. */
+static int encode_known(struct word *w, struct err *e)
+{
+    char *known = mem_alloc(w->n, 1);
+    size_t k = 0;
+    if (!known)
+        return err_set(e, DS_EMEM, "no memory for %zu bytes of text", w->n);
+    for (size_t p = 0, len; p < w->n; p += len) {
+        len = char_len(w, p);
+        if (place(w, p, len)) {
+            memcpy(known + k, w->s + p, len);
+            k += len;
+        } else {
+            bpe_drop(w->b, w->s + p, len);
+        }
+    }
+    struct word left = *w;
+    left.s = known;
+    left.n = k;
+    left.start = 0;
+    int rc = encode_slots(&left, e);
+    mem_free(known);
+    return rc;
 }
 
 static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
@@ -278,6 +310,10 @@ static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids 
     if (n > DS_LEN(some) && !(w.slot = mem_alloc(n, sizeof *w.slot)))
         return err_set(e, DS_EMEM, "no memory to encode a word of %zu bytes", n);
     int rc = encode_slots(&w, e);
+    if (rc == IS_LACKING) {
+        c = NULL; /* what is left out is counted each time */
+        rc = encode_known(&w, e);
+    }
     if (w.slot != some)
         mem_free(w.slot);
     if (rc >= 0 && b->chars->split)

@@ -399,6 +399,7 @@ static int start(struct train *r, int vocab, struct err *e)
     t->bpe = mem_alloc(1, sizeof *t->bpe);
     if (!t->bpe)
         return err_set(e, DS_EMEM, "no memory for a tokenizer");
+    t->bpe->unk = -1;
     struct added_token end = {.text = (char[]){"<|endoftext|>"}, .len = 13, .id = 0, .special = 1};
     t->eot = 0;
     int rc = tokenizer_set_piece(t, 0, end.text, end.len, e);

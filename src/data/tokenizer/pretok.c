@@ -54,6 +54,11 @@ static int translate(struct str *out, const char *p, struct err *e)
             p++;
             continue;
         }
+        if (p[0] == '\\' && p[1] == 'u' && strspn(p + 2, "0123456789abcdefABCDEF") >= 4) {
+            str_addf(out, "\\x{%.4s}", p + 2);
+            p += 5;
+            continue;
+        }
         if (!in_class && (*p == '^' || *p == '$')) { /* of every line */
             str_add(out, *p == '^' ? "(?m:^)" : "(?m:$)");
             continue;

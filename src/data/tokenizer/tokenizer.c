@@ -30,7 +30,7 @@ struct tokenizer *tokenizer_new(const char *kind, int vocab, struct err *e)
 {
     struct tokenizer *t = mem_alloc(1, sizeof *t);
     if (t) {
-        *t = (struct tokenizer){.kind = kind, .vocab = vocab, .eot = -1, .bos = -1};
+        *t = (struct tokenizer){.kind = kind, .vocab = vocab, .eot = -1, .bos = -1, .after = -1};
         t->offset = mem_alloc((size_t)vocab, sizeof *t->offset);
         t->length = mem_alloc((size_t)vocab, sizeof *t->length);
         t->present = mem_alloc((size_t)vocab, 1);
@@ -263,7 +263,7 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
         h = hash64(a->text, a->len, h);
         h = hash64(flag, sizeof flag, h);
     }
-    int32_t top[4] = {t->eot, norm_has_nfc(&t->norm), t->bpe != NULL, 0};
+    int32_t top[4] = {t->eot, norm_has_nfc(&t->norm), t->bpe != NULL, t->by_length};
     h = hash64(top, sizeof top, h);
     if (!t->bpe)
         return h;
@@ -275,6 +275,9 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
                                   (int)b->pre.stage[i].join << 2));
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
     h = hash64(flag, sizeof flag, h);
+    for (int i = 0; !b->chars && b->unk >= 0 && i < 256; i++)
+        if (b->byte_id[i] < 0)
+            h = hash64(&b->unk, sizeof b->unk, h + (uint64_t)(b->fuse_unk + i));
     if (b->chars)
         h = hash_chars(t, h);
     else if (t->norm.n > norm_has_nfc(&t->norm))

@@ -1,4 +1,5 @@
 /* Text -> ids: added tokens first, then normalisation, then what is left by pieces. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
@@ -58,6 +59,7 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e)
         if (index_one(x, s, n, i, t->n_added) < 0)
             rc = err_set(e, DS_EMEM, "no memory for added tokens");
     }
+    t->by_length = t->by_length && added_overlap(t);
     for (int i = 0; i < t->norm.n; i++)
         t->norm.step[i].keep = t->find[1].pair ? &t->find[1] : NULL;
     str_release(&own);
@@ -93,10 +95,15 @@ static int stands_alone(const struct tokenizer *t, const char *s, size_t n, size
     return to >= n || !is_word(t, s + to, len);
 }
 
-size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t *which)
+int added_may_begin(const struct added_index *x, const char *s, size_t n)
 {
     unsigned two = first_two(n > 1 ? s : (const char[2]){s[0], 0});
-    if (!(x->pair[two >> 3] & 1u << (two & 7)))
+    return (x->pair[two >> 3] & 1u << (two & 7)) != 0;
+}
+
+size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t *which)
+{
+    if (!added_may_begin(x, s, n))
         return 0;
     for (size_t k = 0; k < x->n_len; k++)
         if (x->len[k] <= n && map_get(&x->map, s, x->len[k], which))
@@ -229,9 +236,21 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
     size_t at = 0, from = 0, where = 0, len = 0; /* at: what is encoded; from: what is searched */
     int rc = 0;
     const struct added_token *a = NULL;
-    int search = x->pair && (c->special || x->has_plain);
-    while (rc >= 0 && search &&
-           (a = find_added(c->t, x, s, n, from, c->special, &where, &len)) != NULL) {
+    int search = x->pair && (c->special || x->has_plain), by_length = round == 0 && c->t->by_length;
+    struct added_found *list = NULL;
+    size_t listed = 0, next = 0;
+    if (search && by_length)
+        rc = added_longest_first(c->t, x, s, n, c->special, &list, &listed, e);
+    while (rc >= 0 && search) {
+        if (by_length) {
+            a = next < listed ? list[next].a : NULL;
+            where = a ? list[next].at : n;
+            len = a ? list[next++].len : 0;
+        } else {
+            a = find_added(c->t, x, s, n, from, c->special, &where, &len);
+        }
+        if (!a)
+            break;
         size_t start = where, stop = from = where + len;
         if (a->lstrip) /* spaces that belong to the token before are gone, and may be all of it */
             start = at < where ? strip_right_end(s, at, where) : at;
@@ -243,7 +262,26 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
             rc = bpe_push_ids(c->out, &a->id, 1, e);
         at = stop;
     }
+    mem_free(list);
     return rc < 0 ? rc : encode_rest(c, round, s + at, n - at, first && at == 0, e);
+}
+
+uint64_t tokenizer_dropped(const struct tokenizer *t)
+{
+    return t->bpe ? t->bpe->dropped->bytes : 0;
+}
+
+/* Once a tokenizer: what follows is counted. */
+static void tell_dropped(const struct tokenizer *t)
+{
+    struct bpe_dropped *d = t->bpe ? t->bpe->dropped : NULL;
+    if (!d || d->bytes == 0 || d->is_told)
+        return;
+    d->is_told = 1;
+    log_warn(
+        "the vocabulary has no token for the byte 0x%02X: what it lacks is left out of texts, as "
+        "in other programs (%llu byte%s so far)",
+        (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
 }
 
 static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, int first,
@@ -254,6 +292,8 @@ static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_
     int rc = encode_round(&c, 0, s, n, first, e);
     if (rc < 0)
         out->n = before;
+    else
+        tell_dropped(t);
     return rc;
 }
 

@@ -51,7 +51,7 @@ void family_add_specials(struct str *out, const struct family *f, int first)
         add_token(out, first, "endoftext", 0);
         return;
     }
-    for (int place = 0, spare = 0; place < 256; place++) {
+    for (int place = 0, spare = 0; place < FAMILY_SPECIALS; place++) {
         const char *name = llama3_name(place);
         add_token(out, first + place, name, spare);
         spare += name == NULL;

@@ -1,6 +1,5 @@
 /* Which file a tokenizer is read from, and in which format. */
 #include "base/fs.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
@@ -22,68 +21,7 @@ int tokenizer_read_file(struct str *out, const char *path, struct err *e)
                            : rc;
 }
 
-/* --- tokenizer.json, and what tokenizer_config.json beside it adds --- */
-
-/* A token's text, as such or as an object with flags; NULL: none. */
-static const char *token_of(const struct json_node *config, const char *key, size_t *n)
-{
-    const struct json_node *v = json_get(config, key);
-    const char *text = json_str(v, n);
-    return text ? text : json_str(json_get(v, "content"), n);
-}
-
-/* The place behind `"model": {` of a document that was read before; 0: there is none. */
-static size_t model_begins(const char *p, size_t n)
-{
-    int depth = 0, found = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (p[i] == '"') {
-            size_t start = i + 1;
-            for (i++; i < n && p[i] != '"'; i++)
-                i += p[i] == '\\';
-            if (depth == 1)
-                found = i == start + 5 && memcmp(p + start, "model", 5) == 0;
-        } else if (p[i] == '{' || p[i] == '[') {
-            if (found && depth == 1 && p[i] == '{')
-                return i + 1;
-            depth++;
-        } else if (p[i] == '}' || p[i] == ']') {
-            depth--;
-        }
-    }
-    return 0;
-}
-
-/* Puts what the config says into the tokenizer.json, so that it is kept when that is saved alone. */
-static int add_config(struct str *text, const struct json_node *config, struct err *e)
-{
-    size_t n = 0, at = model_begins(text->p, text->len);
-    const struct json_node *add = json_get(config, "add_bos_token");
-    const char *bos = token_of(config, "bos_token", &n);
-    struct str out = {0};
-    if (at == 0)
-        return 0; /* the reader says so */
-    str_add_bytes(&out, text->p, at);
-    if (bos && json_bool(add, 0)) {
-        str_add(&out, "\"" TOKENIZER_BOS "\":");
-        str_add_json(&out, bos, n);
-        str_add_char(&out, ',');
-    }
-    const char *eos = token_of(config, "eos_token", &n);
-    if (eos) {
-        str_add(&out, "\"" TOKENIZER_EOS "\":");
-        str_add_json(&out, eos, n);
-        str_add_char(&out, ',');
-    }
-    str_add_bytes(&out, text->p + at, text->len - at);
-    if (out.failed) {
-        str_release(&out);
-        return err_set(e, DS_EMEM, "no memory for a tokenizer");
-    }
-    str_release(text);
-    *text = out;
-    return 0;
-}
+/* --- formats --- */
 
 static int beside(char *out, size_t size, const char *path, const char *name, struct err *e)
 {
@@ -99,33 +37,21 @@ static int beside(char *out, size_t size, const char *path, const char *name, st
 static int load_json_file(struct tokenizer **out, const char *path, struct err *e)
 {
     struct str text = {0};
-    struct json *config = NULL;
     struct tokenizer *t = NULL;
-    char other[4096];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int rc = tokenizer_read_file(&text, path, e);
     if (rc >= 0)
         rc = tokenizer_load_json(&t, text.p, text.len, path, e);
-    if (rc >= 0)
-        rc = beside(other, sizeof other, path, "tokenizer_config.json", e);
-    if (rc >= 0 && (t->bos < 0 || t->eot < 0) && fs_exists(other)) {
-        rc = json_read_wide(&config, other, TOKENIZER_FILE_MAX, e);
-        if (rc >= 0)
-            rc = add_config(&text, json_root(config), e);
-        tokenizer_free(t);
-        t = NULL;
-        if (rc >= 0)
-            rc = tokenizer_load_json(&t, text.p, text.len, path, e);
-    }
+    str_release(&text);
+    int is_own = strcmp(name, "tokenizer.json") == 0;
+    if (rc >= 0 && (is_own || t->bos < 0 || t->eot < 0))
+        rc = beside_load(&t, is_own ? BESIDE_JSON : BESIDE_OTHER, path, e);
     if (rc >= 0)
         *out = t;
     else
         tokenizer_free(t);
-    json_free(config);
-    str_release(&text);
     return rc;
 }
-
-/* --- formats --- */
 
 /* A directory is searched for these names in order; a file is read by its name, else by its
  * suffix, else as a tokenizer.json. */

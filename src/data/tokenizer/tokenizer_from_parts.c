@@ -25,6 +25,7 @@ static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, 
     struct piece_style style = pieces_spm_style(p->add_space_prefix);
     const struct token_part *bos = bos_of(p);
     char name[PIECE_BYTES + 1] = "";
+    style.raw_user = 1;
     for (int32_t i = 0; i < p->tokens; i++)
         style.byte_fallback |= p->token[i].type == TOKEN_BYTE;
     if (bos && bos->n <= PIECE_BYTES) {
@@ -33,6 +34,8 @@ static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, 
         style.bos_id = p->bos;
     }
     style.eos = token_at(p, p->eos);
+    style.eos_id = p->eos;
+    style.add_eos = p->add_eos;
     return pieces_load(out, p->token, (size_t)p->tokens, &style, what, e);
 }
 
@@ -106,10 +109,17 @@ static int write_document(struct writer *w, struct err *e)
              "\"normalizer\":%s,\"pre_tokenizer\":", w->pre->nfc ? "{\"type\":\"NFC\"}" : "null");
     vocab_pre_write(&w->out, w->pre);
     str_add_char(&w->out, ',');
-    pieces_add_post(&w->out, bos ? bos->text : NULL, bos ? bos->n : 0, w->p->bos);
+    const struct token_part *eos = w->p->add_eos ? token_at(w->p, w->p->eos) : NULL;
+    struct piece_end before = {0}, after = {0};
+    if (bos)
+        before = (struct piece_end){bos->text, bos->n, w->p->bos};
+    if (eos)
+        after = (struct piece_end){eos->text, eos->n, w->p->eos};
+    pieces_add_post(&w->out, before, after);
     str_addf(&w->out,
              "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
-             "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,",
+             "\"fuse_unk\":false,\"byte_fallback\":false,\"" TOKENIZER_BY_LENGTH
+             "\":true,\"ignore_merges\":%s,",
              family_decoder, w->pre->ignore_merges ? "true" : "false");
     pieces_add_eos(&w->out, token_at(w->p, w->p->eos));
     int rc = add_vocab(w, e);

@@ -27,11 +27,13 @@ static int flag_of(const struct gguf *g, const char *key, int otherwise)
     return gguf_int(gguf_meta_find(g, key), 0, &v) ? v != 0 : otherwise;
 }
 
-static int id_of(const struct gguf *g, const char *key, int32_t tokens, int32_t *out, struct err *e)
+/* `otherwise` where the key is missing and there is such a token. */
+static int id_of(const struct gguf *g, const char *key, int32_t tokens, int32_t otherwise,
+                 int32_t *out, struct err *e)
 {
     int64_t v = -1;
     const struct gguf_meta *m = gguf_meta_find(g, key);
-    *out = -1;
+    *out = otherwise < tokens ? otherwise : -1;
     if (!m)
         return 0;
     if (!gguf_int(m, 0, &v) || v < 0 || v >= tokens)
@@ -143,12 +145,13 @@ static int take_ids(struct tokenizer_parts *p, const struct gguf *g, struct err 
 {
     const struct vocab_pre *pre = p->pre ? vocab_pre_find(p->pre, strlen(p->pre)) : NULL;
     int scored = strcmp(p->model, "llama") == 0;
-    int rc = id_of(g, KEY "bos_token_id", p->tokens, &p->bos, e);
+    int rc = id_of(g, KEY "bos_token_id", p->tokens, scored ? 1 : -1, &p->bos, e);
     if (rc >= 0)
-        rc = id_of(g, KEY "eos_token_id", p->tokens, &p->eos, e);
+        rc = id_of(g, KEY "eos_token_id", p->tokens, scored ? 2 : -1, &p->eos, e);
     if (rc >= 0)
-        rc = id_of(g, KEY "unknown_token_id", p->tokens, &p->unk, e);
+        rc = id_of(g, KEY "unknown_token_id", p->tokens, scored ? 0 : -1, &p->unk, e);
     p->add_bos = flag_of(g, KEY "add_bos_token", scored || (pre && pre->add_bos));
+    p->add_eos = flag_of(g, KEY "add_eos_token", 0);
     p->add_space_prefix = flag_of(g, KEY "add_space_prefix", 1);
     return rc;
 }

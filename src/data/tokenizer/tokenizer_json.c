@@ -17,25 +17,6 @@ static const char *type_of(const struct json_node *n)
 /* --- vocabulary and merges
  * --------------------------------------------------------------------------- */
 
-/* A token's bytes from its printable form; text that is not in the alphabet stands for itself. */
-static int token_bytes(struct str *out, const char *s, size_t n)
-{
-    str_reset(out);
-    for (size_t at = 0; at < n;) {
-        uint32_t rune;
-        int len = utf8_decode(s + at, n - at, &rune);
-        int byte = len > 0 ? bpe_rune_byte(rune) : -1;
-        if (byte < 0) {
-            str_reset(out);
-            str_add_bytes(out, s, n);
-            return 0;
-        }
-        str_add_char(out, (char)byte);
-        at += (size_t)len;
-    }
-    return 1;
-}
-
 struct reader {
     struct tokenizer *t;
     struct map id_of; /* token as written in the file -> id */
@@ -86,7 +67,7 @@ static int read_token(struct reader *r, int32_t id, const char *key, size_t len,
         rc = token_text(r, key, len, e);
         if (rc >= 0)
             rc = bpe_chars_add(b, id, key, len, e);
-    } else if (token_bytes(&r->scratch, key, len) && r->scratch.len == 1) {
+    } else if (bpe_printable_bytes(&r->scratch, key, len) && r->scratch.len == 1) {
         b->byte_id[(unsigned char)r->scratch.p[0]] = id;
     }
     if (rc >= 0)
@@ -187,10 +168,17 @@ static int read_unused(struct reader *r, const struct json_node *unused, struct 
 
 static int read_unknown(struct reader *r, const struct json_node *model, struct err *e)
 {
-    struct bpe_chars *c = r->t->bpe->chars;
+    struct bpe *b = r->t->bpe;
+    struct bpe_chars *c = b->chars;
     size_t len = 0;
     int64_t id = -1;
     const char *unk = json_str(json_get(model, "unk_token"), &len);
+    if (!c) { /* asked for only where the vocabulary lacks a byte */
+        if (unk && map_get(&r->id_of, unk, len, &id))
+            b->unk = (int32_t)id;
+        b->fuse_unk = json_bool(json_get(model, "fuse_unk"), 0);
+        return 0;
+    }
     if (unk && !map_get(&r->id_of, unk, len, &id))
         return err_set(e, DS_EFORMAT, "unk_token \"%.40s\" is not in the vocabulary", unk);
     c->unk = (int32_t)id;
@@ -210,6 +198,7 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
         return tokenizer_refuse(e, "a byte-level BPE model with", "byte_fallback");
     if (json_num(json_get(model, "dropout"), 0) > 0)
         return tokenizer_refuse(e, "a BPE model with", "dropout");
+    r->t->by_length = json_bool(json_get(model, TOKENIZER_BY_LENGTH), 0);
     r->t->bpe->ignore_merges = json_bool(json_get(model, "ignore_merges"), 0);
     int rc = read_vocab(r, json_get(model, "vocab"), e);
     for (size_t i = 0; rc >= 0 && i < json_len(merges); i++)
@@ -218,7 +207,7 @@ static int read_model(struct reader *r, const struct json_node *model, struct er
         rc = read_ranks(r->t->bpe, json_get(model, "merge_ranks"), e);
     if (rc >= 0 && r->t->bpe->chars)
         rc = read_unused(r, json_get(model, "unused"), e);
-    return rc < 0 || !r->t->bpe->chars ? rc : read_unknown(r, model, e);
+    return rc < 0 ? rc : read_unknown(r, model, e);
 }
 
 /* --- added tokens
@@ -248,7 +237,16 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
         /* Its own text, not the bytes it would stand for as a word. */
         r->t->present[a.id] = 0;
     }
-    rc = tokenizer_set_piece(r->t, a.id, text, len, e);
+    /* As text it goes the way of every other token: marks in it are spaces. */
+    str_reset(&r->scratch);
+    if (r->t->bpe->chars)
+        rc = token_text(r, text, len, e);
+    else
+        str_add_bytes(&r->scratch, text, len);
+    if (rc >= 0 && r->scratch.failed)
+        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+    if (rc >= 0)
+        rc = tokenizer_set_piece(r->t, a.id, str_text(&r->scratch), r->scratch.len, e);
     if (rc < 0)
         return rc;
     a.text = mem_dup(text, len + 1);
@@ -280,7 +278,13 @@ static void find_ends(struct reader *r, const struct json_node *root)
     for (size_t i = 0; i < json_len(list); i++)
         if (strcmp(type_of(json_at(list, i)), "TemplateProcessing") == 0)
             post = json_at(list, i);
-    const struct json_node *first = json_get(json_at(json_get(post, "single"), 0), "SpecialToken");
+    const struct json_node *single = json_get(post, "single"),
+                           *first = json_get(json_at(single, 0), "SpecialToken");
+    size_t parts = json_len(single);
+    const char *after =
+        parts < 2
+            ? NULL
+            : json_str(json_get(json_get(json_at(single, parts - 1), "SpecialToken"), "id"), NULL);
     const char *bos = json_str(json_get(first, "id"), NULL);
     const struct json_node *model = json_get(root, "model");
     const char *eos = json_str(json_get(model, TOKENIZER_EOS), NULL);
@@ -288,6 +292,8 @@ static void find_ends(struct reader *r, const struct json_node *root)
         bos = json_str(json_get(model, TOKENIZER_BOS), NULL);
     if (bos)
         r->t->bos = id_of_text(r, bos);
+    if (after)
+        r->t->after = id_of_text(r, after);
     if (eos && r->t->eot < 0)
         r->t->eot = id_of_text(r, eos);
 }
@@ -352,6 +358,7 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     if (!r->t->bpe)
         return err_set(e, DS_EMEM, "no memory for a tokenizer");
     memset(r->t->bpe->byte_id, 0xff, sizeof r->t->bpe->byte_id);
+    r->t->bpe->unk = -1;
     rc = read_parts(r, root, e);
     return rc < 0 ? rc : tokenizer_ready(r->t, e);
 }

@@ -14,6 +14,7 @@ struct taker {
     const struct tokenizer *t;
     const struct added_token **added; /* of each id, NULL: none                  */
     const struct map_slot **symbol;   /* of each id of a vocabulary of characters */
+    unsigned char *made;              /* 1: some merge makes it; the same */
 };
 
 static int is_chars(const struct tokenizer *t)
@@ -31,6 +32,43 @@ static void add_marked(struct str *out, const struct bpe_chars *c, const char *s
             str_add_char(out, s[i]);
 }
 
+static int is_token(const struct tokenizer *t, const char *s, size_t n)
+{
+    int64_t v;
+    return map_get(&t->bpe->chars->symbol, s, n, &v) || map_get(&t->added_map, s, n, &v);
+}
+
+/* Other programs look for what is added and not special in the text as it is, and print it as it is: with spaces where
+ * the vocabulary has marks.  Where that is another token already, the marks stay. */
+static void add_user_defined(struct str *out, const struct tokenizer *t,
+                             const struct added_token *a)
+{
+    struct str plain = {0};
+    for (size_t i = 0; i < a->len; i++)
+        if (a->len - i >= 3 && memcmp(a->text + i, "\xE2\x96\x81", 3) == 0) {
+            str_add_char(&plain, ' ');
+            i += 2;
+        } else {
+            str_add_char(&plain, a->text[i]);
+        }
+    if (is_token(t, str_text(&plain), plain.len))
+        str_add_bytes(out, a->text, a->len);
+    else
+        str_add_bytes(out, str_text(&plain), plain.len);
+    out->failed |= plain.failed;
+    str_release(&plain);
+}
+
+/* What is added and has marks in it, merges make as well: from normalised text, which is where it is looked for. */
+static int is_made(const struct taker *k, int32_t id)
+{
+    const struct added_token *a = k->added[id];
+    int marked = 0;
+    for (size_t i = 0; i + 3 <= a->len && !marked; i++)
+        marked = memcmp(a->text + i, "\xE2\x96\x81", 3) == 0;
+    return k->made && k->made[id] && marked && !a->special;
+}
+
 static void add_token(struct taker *k, int32_t id)
 {
     struct str *out = &k->out->text;
@@ -38,6 +76,8 @@ static void add_token(struct taker *k, int32_t id)
     const char *s = tokenizer_piece(k->t, id, &n);
     if (!s)
         str_addf(out, "[PAD%d]", id);
+    else if (k->added[id] && !k->added[id]->special && is_chars(k->t) && !is_made(k, id))
+        add_user_defined(out, k->t, k->added[id]);
     else if (k->added[id])
         str_add_bytes(out, k->added[id]->text, k->added[id]->len);
     else if (is_chars(k->t) && k->symbol[id])
@@ -54,11 +94,11 @@ static enum token_type type_of(const struct taker *k, int32_t id)
         return TOKEN_UNUSED;
     if (c && c->unk == id)
         return TOKEN_UNKNOWN;
-    if (k->added[id])
+    if (k->added[id] && !is_made(k, id))
         return k->added[id]->special ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
     if (c && c->byte_fallback && s && bpe_fallback_byte(s->key, s->len) >= 0)
         return TOKEN_BYTE;
-    return TOKEN_NORMAL;
+    return c && c->split && c->split[id][0] >= 0 ? TOKEN_UNUSED : TOKEN_NORMAL;
 }
 
 /* Tokens that no merge makes are the last to be made, so that they stay single characters. */
@@ -70,6 +110,9 @@ static void add_scores(struct taker *k)
         token[id].score = token[id].type == TOKEN_NORMAL ? -(float)(b->merges + 1) : 0;
     for (size_t i = b->merges; i-- > 0;)
         token[b->merge[i].id].score = -(float)(b->rank ? (size_t)b->rank[i] : i);
+    for (int32_t id = 0; id < k->out->tokens; id++)
+        if (k->added[id] && is_made(k, id))
+            token[id].score = 1; /* before all others: what is added goes first */
 }
 
 static void add_merges(struct taker *k)
@@ -91,10 +134,13 @@ static int find_ids(struct taker *k, struct err *e)
     size_t n = (size_t)t->vocab;
     k->added = mem_alloc(n, sizeof *k->added);
     k->symbol = is_chars(t) ? mem_alloc(n, sizeof *k->symbol) : NULL;
-    if (!k->added || (is_chars(t) && !k->symbol))
+    k->made = is_chars(t) ? mem_alloc(n, 1) : NULL;
+    if (!k->added || (is_chars(t) && (!k->symbol || !k->made)))
         return err_set(e, DS_EMEM, "no memory for %d tokens", t->vocab);
     for (size_t i = 0; i < t->n_added; i++)
         k->added[t->added[i].id] = &t->added[i];
+    for (size_t i = 0; k->made && i < t->bpe->merges; i++)
+        k->made[t->bpe->merge[i].id] = 1;
     for (size_t i = 0; k->symbol && i < t->bpe->chars->symbol.cap; i++) {
         const struct map_slot *s = &t->bpe->chars->symbol.slot[i];
         if (s->key)
@@ -109,11 +155,13 @@ static void find_names(struct taker *k)
     const struct tokenizer *t = k->t;
     const struct vocab_pre *pre = vocab_pre_of(t);
     p->model = is_chars(t) ? "llama" : "gpt2";
+    tokenizer_differs(&p->differs, t, pre);
     p->pre = is_chars(t) ? "default" : pre ? pre->name[0] : t->bpe ? NULL : "gpt-2";
     p->bos = t->bos;
     p->eos = t->eot;
     p->unk = is_chars(t) ? t->bpe->chars->unk : -1;
     p->add_bos = t->bos >= 0;
+    p->add_eos = t->after >= 0 && t->after == t->eot;
     p->add_space_prefix = is_chars(t) && t->metaspace.on && t->metaspace.when != METASPACE_NEVER;
     for (int i = 0; is_chars(t) && i < t->norm.n; i++)
         p->add_space_prefix |= t->norm.step[i].kind == NORM_PREPEND;
@@ -124,7 +172,8 @@ static int is_exact(const struct tokenizer_parts *p, const struct tokenizer *t)
 {
     struct tokenizer *again = NULL;
     int same = p->pre && tokenizer_from_parts(&again, p, "parts", NULL) >= 0 &&
-               tokenizer_hash(again) == tokenizer_hash(t) && again->bos == t->bos;
+               tokenizer_hash(again) == tokenizer_hash(t) && again->bos == t->bos &&
+               again->after == t->after;
     tokenizer_free(again);
     return same;
 }
@@ -152,7 +201,7 @@ static int take(struct taker *k, struct err *e)
     add_merges(k);
     size_t start = p->text.len;
     tokenizer_write(&p->text, t);
-    if (p->text.failed)
+    if (p->text.failed || p->differs.failed)
         return err_set(e, DS_EMEM, "no memory for the vocabulary");
     const char *at = p->text.p;
     for (int32_t id = 0; id < p->tokens; at += p->token[id++].n)
@@ -176,6 +225,7 @@ int tokenizer_parts(struct tokenizer_parts *out, const struct tokenizer *t, stru
     }
     mem_free(k.added);
     mem_free(k.symbol);
+    mem_free(k.made);
     if (rc < 0)
         tokenizer_parts_release(&p);
     else
@@ -188,5 +238,6 @@ void tokenizer_parts_release(struct tokenizer_parts *p)
     mem_free(p->token);
     mem_free(p->merge);
     str_release(&p->text);
+    str_release(&p->differs);
     *p = (struct tokenizer_parts){0};
 }

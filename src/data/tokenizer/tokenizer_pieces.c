@@ -131,7 +131,8 @@ static int add_merges(struct writer *w, struct err *e)
     return rc;
 }
 
-/* What the user defines is looked for where spaces are marks already, as the piece has them. */
+/* SentencePiece looks for what the user defines where spaces are marks already, as the piece has them; llama.cpp in
+ * the text before anything else. */
 static void add_added(struct writer *w)
 {
     int first = 1;
@@ -142,37 +143,60 @@ static void add_added(struct writer *w)
         str_addf(&w->out, "%s{\"id\":%zu,\"content\":", first ? "" : ",", i);
         str_add_json(&w->out, w->p[i].text, w->p[i].n);
         str_addf(&w->out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,%s}",
-                 user ? "\"normalized\":true,\"as_piece\":true,\"special\":false"
-                      : "\"normalized\":false,\"special\":true");
+                 !user                ? "\"normalized\":false,\"special\":true"
+                 : w->style->raw_user ? "\"normalized\":false,\"special\":false"
+                                      : "\"normalized\":true,\"as_piece\":true,\"special\":false");
         first = 0;
     }
     if (w->style->added)
         str_add(&w->out, w->style->added + (first && *w->style->added));
 }
 
-void pieces_add_post(struct str *out, const char *bos, size_t n, int id)
+static void add_end(struct str *out, const struct piece_end *x, int type, const char *comma)
 {
-    struct str name = {0};
+    if (!x->text)
+        return;
+    str_addf(out, "%s{\"SpecialToken\":{\"id\":", comma);
+    str_add_json(out, x->text, x->n);
+    str_addf(out, ",\"type_id\":%d}}", type);
+}
+
+static void add_end_ids(struct str *out, const struct piece_end *x, const char *comma)
+{
+    if (!x->text)
+        return;
+    str_add(out, comma);
+    str_add_json(out, x->text, x->n);
+    str_add(out, ":{\"id\":");
+    str_add_json(out, x->text, x->n);
+    str_addf(out, ",\"ids\":[%d],\"tokens\":[", x->id);
+    str_add_json(out, x->text, x->n);
+    str_add(out, "]}");
+}
+
+void pieces_add_post(struct str *out, struct piece_end bos, struct piece_end eos)
+{
     str_add(out, "\"post_processor\":");
-    if (!bos) {
+    if (!bos.text && !eos.text) {
         str_add(out, "null,");
         return;
     }
-    str_add_json(&name, bos, n);
     str_add(out, "{\"type\":\"TemplateProcessing\",");
     for (int pair = 0; pair < 2; pair++) {
         str_add(out, pair ? "\"pair\":[" : "\"single\":[");
-        for (int i = 0; i <= pair; i++)
-            str_addf(out,
-                     "%s{\"SpecialToken\":{\"id\":%s,\"type_id\":%d}},{\"Sequence\":{\"id\":"
-                     "\"%c\",\"type_id\":%d}}",
-                     i ? "," : "", str_text(&name), i, 'A' + i, i);
+        for (int i = 0; i <= pair; i++) {
+            add_end(out, &bos, i, i ? "," : "");
+            str_addf(out, "%s{\"Sequence\":{\"id\":\"%c\",\"type_id\":%d}}",
+                     i || bos.text ? "," : "", 'A' + i, i);
+            add_end(out, &eos, i, ",");
+        }
         str_add(out, "],");
     }
-    str_addf(out, "\"special_tokens\":{%s:{\"id\":%s,\"ids\":[%d],\"tokens\":[%s]}}},",
-             str_text(&name), str_text(&name), id, str_text(&name));
-    out->failed |= name.failed;
-    str_release(&name);
+    str_add(out, "\"special_tokens\":{");
+    add_end_ids(out, &bos, "");
+    if (!bos.text || eos.id != bos.id)
+        add_end_ids(out, &eos, bos.text ? "," : "");
+    str_add(out, "}},");
 }
 
 static void add_unused(struct writer *w)
@@ -212,7 +236,10 @@ static int write_document(struct writer *w, struct err *e)
     add_added(w);
     str_addf(&w->out, "],\"normalizer\":%s,\"pre_tokenizer\":%s,",
              y->normalizer ? y->normalizer : "null", y->pre_tokenizer ? y->pre_tokenizer : "null");
-    pieces_add_post(&w->out, y->bos, y->bos ? strlen(y->bos) : 0, y->bos_id);
+    struct piece_end eos = {0}, bos = {y->bos, y->bos ? strlen(y->bos) : 0, y->bos_id};
+    if (y->eos && y->add_eos)
+        eos = (struct piece_end){y->eos->text, y->eos->n, y->eos_id};
+    pieces_add_post(&w->out, bos, eos);
     str_addf(&w->out, "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":",
              y->decoder);
     if (unk)
@@ -222,6 +249,7 @@ static int write_document(struct writer *w, struct err *e)
     str_addf(&w->out, ",\"fuse_unk\":true,\"byte_fallback\":%s,\"ignore_merges\":%s,",
              y->byte_fallback ? "true" : "false", y->ignore_merges ? "true" : "false");
     pieces_add_eos(&w->out, y->eos);
+    str_add(&w->out, y->raw_user ? "\"" TOKENIZER_BY_LENGTH "\":true," : "");
     str_add(&w->out, "\"vocab\":{");
     int rc = add_vocab(w, e);
     str_add(&w->out, "},\"merges\":[");

@@ -21,21 +21,30 @@
 
 static const struct vocab_pre known[] = {
     {.name = {"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat",
-              "a.x-4.0", "mellum", "trillion"},
+              "a.x-4.0", "mellum", "trillion", "jais", "modern-bert", "exaone4", "granite-docling"},
      .pattern = {pretok_gpt2}},
-    {.name = {"llama-bpe", "llama3", "llama-v3", "smaug-bpe"},
+    {.name = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
+              "lfm2", "jina-v5-nano"},
      .ignore_merges = 1,
      .add_bos = 1,
      .pattern = {CL100K("\\p{N}{1,3}")}},
+    {.name = {"smaug-bpe", "dbrx", "chatglm-bpe", "glm4"}, .pattern = {CL100K("\\p{N}{1,3}")}},
     {.name = {"qwen2", "deepseek-r1-qwen"}, .nfc = 1, .pattern = {CL100K("\\p{N}")}},
-    {.name = {"smollm", "starcoder", "refact", "codeshell"}, .pattern = {"\\p{N}", pretok_gpt2}},
+    {.name = {"smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"},
+     .pattern = {"\\p{N}", pretok_gpt2}},
     {.name = {"command-r"}, .nfc = 1, .pattern = {"\\p{N}", pretok_gpt2}},
     {.name = {"olmo", "mpt"}, .nfc = 1, .pattern = {pretok_gpt2}},
-    {.name = {"gpt-4o", "llama4"}, .pattern = {BY_CASE(CONTRACTIONS "?", "\\p{N}{1,3}")}},
-    {.name = {"tekken"}, .ignore_merges = 1, .add_bos = 1, .pattern = {BY_CASE("", "\\p{N}")}},
+    {.name = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"},
+     .by_ascii_case = 1,
+     .pattern = {BY_CASE(CONTRACTIONS "?", "\\p{N}{1,3}")}},
+    {.name = {"tekken"},
+     .ignore_merges = 1,
+     .add_bos = 1,
+     .by_ascii_case = 1,
+     .pattern = {BY_CASE("", "\\p{N}")}},
     {.name = {"deepseek-coder"},
      .pattern = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", HAN_TO_HANGUL, "\\p{N}"}},
-    {.name = {"deepseek-v3"},
+    {.name = {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
      .pattern = {"\\p{N}{1,3}",
                  "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
                  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
@@ -57,7 +66,7 @@ static int has_patterns(const struct pretok *have, const char *const *pattern)
     int i = 0;
     for (; i < have->n && i < VOCAB_PATTERNS && pattern[i]; i++)
         if (have->stage[i].drop_gaps || have->stage[i].drop_matches || have->stage[i].join ||
-            strcmp(have->stage[i].pattern, pattern[i]) != 0)
+            !pretok_same(have->stage[i].pattern, pattern[i]))
             return 0;
     return i == have->n && (i == VOCAB_PATTERNS || !pattern[i]);
 }
@@ -66,11 +75,12 @@ const struct vocab_pre *vocab_pre_of(const struct tokenizer *t)
 {
     if (!t->bpe || t->bpe->chars)
         return NULL;
-    for (int exact = 1; exact >= 0; exact--)
+    for (int alike = 2; alike >= 0;
+         alike--) /* other programs have no NFC with any name: it counts least */
         for (size_t i = 0; i < DS_LEN(known); i++)
             if (has_patterns(&t->bpe->pre, known[i].pattern) &&
-                (!exact || (known[i].nfc == norm_has_nfc(&t->norm) &&
-                            known[i].ignore_merges == t->bpe->ignore_merges)))
+                (alike < 1 || known[i].ignore_merges == t->bpe->ignore_merges) &&
+                (alike < 2 || known[i].nfc == norm_has_nfc(&t->norm)))
                 return &known[i];
     return NULL;
 }

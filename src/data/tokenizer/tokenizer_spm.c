@@ -1,5 +1,6 @@
 /* SentencePiece .model files (a protobuf ModelProto) of the BPE type. */
 #include "base/mem.h"
+#include "base/base64.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
 

@@ -2,6 +2,7 @@
  * tokenizer.model, as SentencePiece does: the contents tell. */
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/base64.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
 
@@ -66,8 +67,9 @@ static const struct family *family_of(size_t ranks)
     return NULL;
 }
 
-int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, const char *what,
-                             struct err *e)
+/* b: what is next to the file and may name the special tokens itself; NULL: nothing. */
+static int parse(struct tokenizer **out, const char *p, size_t n, const struct beside *b,
+                 const char *what, struct err *e)
 {
     struct ranks r = {0};
     struct str added = {0};
@@ -78,7 +80,7 @@ int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, co
                      "a tiktoken file of %zu tokens does not say how text is cut; known are 50256 "
                      "(GPT-2), 128000 (Llama 3) and 151643 (Qwen2)",
                      r.n);
-    if (f)
+    if (f && !(b && beside_names(b, (int32_t)r.n, (int32_t)r.n + FAMILY_SPECIALS)))
         family_add_specials(&added, f, (int)r.n);
     if (added.failed)
         rc = err_set(e, DS_EMEM, "no memory for added tokens");
@@ -101,6 +103,12 @@ int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, co
     return rc;
 }
 
+int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, const char *what,
+                             struct err *e)
+{
+    return parse(out, p, n, NULL, what, e);
+}
+
 /* The first line of a tiktoken file; a protobuf has a newline or a control byte there. */
 static int looks_like_tiktoken(const char *p, size_t n)
 {
@@ -113,11 +121,24 @@ static int looks_like_tiktoken(const char *p, size_t n)
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e)
 {
     struct str file = {0};
-    int rc = tokenizer_read_file(&file, path, e);
+    struct beside *b = NULL;
+    struct tokenizer *t = NULL;
+    int rc = tokenizer_read_file(&file, path, e), kind = BESIDE_MODEL;
     if (rc >= 0)
-        rc = looks_like_tiktoken(str_text(&file), file.len)
-                 ? tokenizer_parse_tiktoken(out, str_text(&file), file.len, path, e)
-                 : tokenizer_parse_spm(out, str_text(&file), file.len, path, e);
+        rc = beside_open(&b, path, e);
+    if (rc >= 0 && looks_like_tiktoken(str_text(&file), file.len)) {
+        rc = parse(&t, str_text(&file), file.len, b, path, e);
+        kind = BESIDE_VOCAB;
+    } else if (rc >= 0) {
+        rc = tokenizer_parse_spm(&t, str_text(&file), file.len, path, e);
+    }
+    if (rc >= 0)
+        rc = beside_apply(b, &t, kind, path, e);
+    if (rc >= 0)
+        *out = t;
+    else
+        tokenizer_free(t);
+    beside_free(b);
     str_release(&file);
     return rc;
 }

@@ -1,8 +1,7 @@
-/* vocab.json + merges.txt (Llama 3.2 and OpenAI: encoder.json + vocab.bpe), with what
- * tokenizer_config.json and added_tokens.json beside them say. */
+/* vocab.json + merges.txt (Llama 3.2 and OpenAI: encoder.json + vocab.bpe), with what the files next
+ * to them say. */
 #include "base/fs.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "data/bpe.h"
 #include "data/pieces.h"
 
@@ -12,22 +11,14 @@
 struct source {
     char dir[4096];
     struct str vocab_text, out;
-    struct json *vocab, *config, *added;
-    struct map seen; /* ids of added tokens that are in already */
+    struct json *vocab;
+    struct beside *beside;
     const struct family *family;
-    int has_added;
 };
-
-static int read_beside(struct json **out, const char *dir, const char *name, struct err *e)
-{
-    char path[4200];
-    int rc = fs_join(path, sizeof path, dir, name, e);
-    return rc < 0 || !fs_exists(path) ? rc : json_read_wide(out, path, TOKENIZER_FILE_MAX, e);
-}
 
 static int pick_family(struct source *s, struct err *e)
 {
-    const char *class = json_str(json_get(json_root(s->config), "tokenizer_class"), NULL);
+    const char *class = json_str(json_get(beside_config(s->beside), "tokenizer_class"), NULL);
     size_t n = json_len(json_root(s->vocab)), k = class ? strlen(class) : 0;
     if (k > 4 && strcmp(class + k - 4, "Fast") == 0)
         k -= 4;
@@ -47,64 +38,24 @@ static int pick_family(struct source *s, struct err *e)
     return 0;
 }
 
-/* --- added tokens
- * -------------------------------------------------------------------------------------- */
-
-static int add_token(struct source *s, int64_t id, const char *text, size_t n,
-                     const struct json_node *flags, struct err *e)
-{
-    static const char *const names[] = {"lstrip", "rstrip", "single_word", "normalized"};
-    int64_t known;
-    if (map_get(&s->seen, &id, sizeof id, &known))
-        return 0;
-    if (map_set(&s->seen, &id, sizeof id, 1) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
-    str_addf(&s->out, "%s{\"id\":%lld,\"content\":", s->has_added ? "," : "", (long long)id);
-    str_add_json(&s->out, text, n);
-    for (size_t i = 0; i < DS_LEN(names); i++)
-        str_addf(&s->out, ",\"%s\":%s", names[i],
-                 json_bool(json_get(flags, names[i]), 0) ? "true" : "false");
-    str_addf(&s->out, ",\"special\":%s}",
-             json_bool(json_get(flags, "special"), 1) ? "true" : "false");
-    s->has_added = 1;
-    return 0;
-}
-
-/* tokenizer_config.json: {"ID": {"content": TEXT, flags}}; added_tokens.json: {"TEXT": ID}, all
- * special where nothing is said; and the end of text that stands in the vocabulary itself. */
-static int add_all_tokens(struct source *s, struct err *e)
+/* The end of text that stands in the vocabulary itself, and what a family has where no file names any. */
+static void add_added(struct source *s)
 {
     static const char end[] = "<|endoftext|>";
-    const struct json_node *decoder = json_get(json_root(s->config), "added_tokens_decoder");
-    const struct json_node *added = json_root(s->added);
-    const char *key;
-    size_t len;
-    int rc = 0;
-    for (size_t i = 0; rc >= 0 && i < json_len(decoder); i++) {
-        const struct json_node *one = json_member(decoder, i, &key, &len);
-        const char *text = one ? json_str(json_get(one, "content"), &len) : NULL;
-        char *stop = NULL;
-        int64_t id = one ? strtoll(key, &stop, 10) : -1;
-        rc = text && stop && *stop == '\0' && stop != key
-                 ? add_token(s, id, text, len, one, e)
-                 : err_set(e, DS_EFORMAT, "added_tokens_decoder: entry %zu is no token", i);
-    }
-    for (size_t i = 0; rc >= 0 && i < json_len(added); i++) {
-        const struct json_node *one = json_member(added, i, &key, &len);
-        if (one)
-            rc = add_token(s, json_int(one, -1), key, len, NULL, e);
-    }
     int64_t id = json_int(json_get(json_root(s->vocab), end), -1);
-    if (rc >= 0 && id >= 0)
-        rc = add_token(s, id, end, sizeof end - 1, NULL, e);
-    if (rc >= 0 && s->family->specials && !s->has_added) {
+    int first = s->family->vocab;
+    if (id >= 0)
+        str_addf(&s->out,
+                 "{\"id\":%lld,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
+                 "\"rstrip\":false,\"normalized\":false,\"special\":true}",
+                 (long long)id, end);
+    if (s->family->specials && !beside_names(s->beside, first, first + FAMILY_SPECIALS)) {
         struct str list = {0};
-        family_add_specials(&list, s->family, s->family->vocab);
-        str_add(&s->out, str_text(&list) + 1);
+        family_add_specials(&list, s->family, first);
+        str_add(&s->out, str_text(&list) + (id < 0 && list.len > 0));
         s->out.failed |= list.failed;
         str_release(&list);
     }
-    return rc;
 }
 
 /* --- the whole
@@ -132,11 +83,12 @@ static int write_document(struct source *s, const struct str *merges, struct err
     const struct family *f = s->family;
     str_add(&s->out,
             "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
-    int rc = add_all_tokens(s, e);
+    add_added(s);
     str_addf(&s->out, "],\"normalizer\":%s,\"pre_tokenizer\":%s,",
              f->normalizer ? f->normalizer : "null", f->pre_tokenizer);
-    pieces_add_post(&s->out, f->bos, f->bos ? strlen(f->bos) : 0,
-                    f->vocab); /* the first of its special tokens */
+    struct piece_end bos = {f->bos, f->bos ? strlen(f->bos) : 0,
+                            f->vocab}; /* the first of its special tokens */
+    pieces_add_post(&s->out, bos, (struct piece_end){0});
     str_addf(&s->out,
              "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
              "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,\"vocab\":",
@@ -145,7 +97,7 @@ static int write_document(struct source *s, const struct str *merges, struct err
     str_add(&s->out, ",\"merges\":[");
     add_merges(&s->out, str_text(merges), merges->len);
     str_add(&s->out, "]}}");
-    return rc < 0 || !s->out.failed ? rc : err_set(e, DS_EMEM, "no memory for the vocabulary");
+    return s->out.failed ? err_set(e, DS_EMEM, "no memory for the vocabulary") : 0;
 }
 
 static int read_all(struct source *s, const char *path, struct err *e)
@@ -164,9 +116,7 @@ static int read_all(struct source *s, const char *path, struct err *e)
     if (rc >= 0 && json_kind_of(json_root(s->vocab)) != JSON_KIND_OBJECT)
         rc = err_set(e, DS_EFORMAT, "%s: the vocabulary is no object", path);
     if (rc >= 0)
-        rc = read_beside(&s->config, s->dir, "tokenizer_config.json", e);
-    if (rc >= 0)
-        rc = read_beside(&s->added, s->dir, "added_tokens.json", e);
+        rc = beside_open(&s->beside, path, e);
     return rc < 0 ? rc : pick_family(s, e);
 }
 
@@ -190,19 +140,24 @@ int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e
 {
     struct source s = {0};
     struct str merges = {0};
+    struct tokenizer *t = NULL;
     int rc = read_all(&s, path, e);
     if (rc >= 0)
         rc = read_merges(&merges, s.dir, e);
     if (rc >= 0)
         rc = write_document(&s, &merges, e);
     if (rc >= 0)
-        rc = tokenizer_load_json(out, s.out.p, s.out.len, path, e);
+        rc = tokenizer_load_json(&t, s.out.p, s.out.len, path, e);
+    if (rc >= 0)
+        rc = beside_apply(s.beside, &t, BESIDE_VOCAB, path, e);
+    if (rc >= 0)
+        *out = t;
+    else
+        tokenizer_free(t);
     str_release(&merges);
     str_release(&s.vocab_text);
     str_release(&s.out);
-    map_release(&s.seen);
     json_free(s.vocab);
-    json_free(s.config);
-    json_free(s.added);
+    beside_free(s.beside);
     return rc;
 }

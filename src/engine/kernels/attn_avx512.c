@@ -24,7 +24,7 @@
         _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
 #define COLS 4
 
-/* Pairs, fours, then 128-bit parts of rows that are four and eight apart. */
+/* Pairs, fours, then 128-bit parts of rows four and eight apart. */
 KERNEL static inline __attribute__((always_inline)) void transpose(__m512 v[16])
 {
     __m512 t[16];

@@ -1,4 +1,4 @@
-/* The inner loops of attention in plain C: what the vector ones must agree with. */
+/* The inner loops of attention in plain C: the reference for the vector ones. */
 #include "engine/attn_impl.h"
 #include "engine/bf16.h"
 

@@ -1,12 +1,13 @@
-/* The inner loops of attention, written once and compiled for each vector width.  The including file defines:
+/* The inner loops of attention, written once and compiled for each vector width.  The including
+ * file defines:
  *   KERNEL       target attribute of every function
  *   VEC, W       vector of W floats
  *   ZERO LOAD STORE SET1 MUL ADD SUB MIN MAX FMA      on VEC
- *   FIRST(n, x, y)  the first n lanes of x, the others of y; 0 <= n <= W
+ *   FIRST(n, x, y)  the first n lanes of x, the rest of y; 0 <= n <= W
  *   POWER(t)     the float whose exponent is the low bits of t
  *   LOW(x), HIGH(x)  the lower and the upper of two bfloat16 in each lane, as VEC     WIDEN(p)  W bfloat16 at p
  *   transpose(v) W vectors as rows become columns
- *   COLS         vectors of columns that a mix keeps in registers for each of 4 rows
+ *   COLS         vectors of columns that a weighted sum keeps in registers for each of 4 rows
  * and NAME, AVAILABLE. */
 #ifndef DS_ENGINE_KERNELS_ATTN_TMPL_H
 #define DS_ENGINE_KERNELS_ATTN_TMPL_H
@@ -41,7 +42,7 @@ KERNEL INLINE VEC exp_vec(VEC x)
     return MUL(p, POWER(t));
 }
 
-/* [from, to) of a row become zero; both are multiples of V_LANES. */
+/* Zeroes [from, to) of a row; both are multiples of V_LANES. */
 KERNEL INLINE void clear(float *s, int from, int to)
 {
     for (int j = from; j < to; j += W)
@@ -53,7 +54,7 @@ INLINE int lanes_before(int n)
     return n < 0 ? 0 : n > W ? W : n;
 }
 
-/* In the group of V_LANES at j: what lies outside [from, to) becomes y. */
+/* In the group of V_LANES at j, sets everything outside [from, to) to y. */
 KERNEL INLINE void clip(float *s, int j, int from, int to, VEC y)
 {
     for (int g = 0; g < GROUPS; g++, j += W) {
@@ -132,8 +133,8 @@ KERNEL static void grad(float *s, float *ds, int from, int to, int width, float 
 
 /* ---- scores over rows of keys ---- */
 
-/* Adds W units (floats, or pairs of bfloat16) of W keys, v[u] unit u of all of them, to the sums of `rows` rows.
- * rows and pairs are constants in each call. */
+/* Adds W units (floats, or pairs of bfloat16) of W keys, with v[u] unit u of all of them, to the
+ * sums of `rows` rows.  rows and pairs are constants in each call. */
 KERNEL INLINE void dots_step(const int rows, const int pairs, float *s, int lds, const float *q,
                              int ldq, const VEC v[W], int first, int last, VEC scale)
 {
@@ -155,7 +156,7 @@ KERNEL INLINE void dots_step(const int rows, const int pairs, float *s, int lds,
         STORE(s + (ptrdiff_t)r * lds, last ? MUL(sum[r], scale) : sum[r]);
 }
 
-/* Where W keys are; behind the last one it is repeated, and what comes of that is not used. */
+/* Addresses of W keys; after the last one it is repeated, and those results are not used. */
 INLINE void rows_at(const char *row[W], const struct attn_rows *x, int j, int n, int pairs)
 {
     const char *base = pairs ? (const char *)x->p16 : (const char *)x->p;
@@ -166,7 +167,7 @@ INLINE void rows_at(const char *row[W], const struct attn_rows *x, int j, int n,
     }
 }
 
-/* What is left of W rows, less than W units, with zeros behind it. */
+/* The remaining units of W rows, fewer than W, followed by zeros. */
 static __attribute__((noinline)) void ends_of(float (*end)[W], const char *const *row, size_t at,
                                               size_t bytes)
 {
@@ -214,9 +215,10 @@ KERNEL static void dots(float *s, int lds, const float *q, int ldq, int R,
         dots_of(0, s, lds, q, ldq, R, x, n, D, SET1(scale));
 }
 
-/* ---- mixes of rows of values ---- */
+/* ---- weighted sums of rows of values ---- */
 
-/* y (rows, ldy), `cols` vectors of columns from d on, += s x.  rows, cols and pairs are constants in each call. */
+/* y (rows, ldy), `cols` vectors of columns from d on, += s x.  rows, cols and pairs are constants
+ * in each call. */
 KERNEL INLINE void mix_vectors(const int rows, const int cols, const int pairs, float *y, int ldy,
                                const float *s, int lds, const struct attn_rows *x, int d, int n)
 {

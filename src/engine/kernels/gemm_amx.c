@@ -1,4 +1,5 @@
-/* The bf16 product on AMX tiles.  Every processor that has them also has AVX512-BF16, which rounds while packing. */
+/* bf16 matrix multiplication on AMX tiles.  Every CPU with AMX has AVX512-BF16, which rounds while
+ * packing. */
 #include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86
@@ -27,7 +28,7 @@ KERNEL static inline void rows_along(__m512i *r, const struct operand *x, int fi
     }
 }
 
-/* Row i: for each of the columns from `first` on the pair of stored rows k + 2 i and k + 2 i + 1. */
+/* Row i: for each column from `first` on, the pair of stored rows k + 2 i and k + 2 i + 1. */
 KERNEL static inline void rows_across(__m512i *r, const struct operand *x, int first, int count,
                                       int k, int K)
 {
@@ -46,7 +47,7 @@ KERNEL static inline void rows_across(__m512i *r, const struct operand *x, int f
     }
 }
 
-/* Sixteen rows of sixteen pairs become columns: within quarters of four lanes, then the quarters. */
+/* Transposes sixteen rows of sixteen pairs: within quarters of four lanes, then the quarters. */
 KERNEL static inline void transpose16(__m512i *r)
 {
     __m512i t[16], u[16];
@@ -108,7 +109,7 @@ KERNEL static inline void row_out(float *c, const float *sum, const float *add, 
 #define PREFETCH(p) _mm_prefetch(p, _MM_HINT_T1)
 #define PROVIDER gemm_amx
 #define NAME "amx"
-/* The processor's own word comes first: a tool that runs this code on a model of a processor answers there. */
+/* The CPU's own report comes first, so that tools that emulate a CPU can answer it. */
 #define AVAILABLE                                                                                  \
     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&                    \
         cpu_has("avx512_bf16") && cpu_has_amx()

@@ -1,6 +1,6 @@
-/* The kernel of gemm_amx.c over a model of the tile unit in plain C, so that its packing, edges and addresses can be
- * tested on any machine.  What the processor refuses with a fault is refused here; the dot product rounds as its
- * documentation says.  It is slow and never chosen by itself. */
+/* The kernel of gemm_amx.c over a software model of the tile unit in plain C, so that its packing,
+ * edges and addresses can be tested on any CPU.  What faults on the CPU aborts here; the dot
+ * product rounds as documented by the vendor.  It is slow and never chosen by default. */
 #include "engine/gemm_impl.h"
 
 #if REAL_BITS == 32
@@ -12,7 +12,7 @@
 
 enum { UNIT_TILES = 8, UNIT_ROWS = 16, UNIT_BYTES = 64 };
 
-/* One for each thread, as registers are. */
+/* One per thread, as registers are. */
 static _Thread_local struct {
     struct tile_config config;
     uint8_t tile[UNIT_TILES][UNIT_ROWS][UNIT_BYTES];
@@ -26,7 +26,7 @@ static void unit_config(const struct tile_config *c)
         BUG_IF(c->rows[i] > (i < UNIT_TILES ? UNIT_ROWS : 0) ||
                    c->colsb[i] > (i < UNIT_TILES ? UNIT_BYTES : 0) ||
                    (c->rows[i] == 0) != (c->colsb[i] == 0),
-               "tiles: number %d of %d rows of %d bytes", i, c->rows[i], c->colsb[i]);
+               "tiles: tile %d has %d rows of %d bytes", i, c->rows[i], c->colsb[i]);
     unit.config = *c;
     memset(unit.tile, 0, sizeof unit.tile);
 }
@@ -39,10 +39,10 @@ static void unit_release(void)
 static void unit_check(int t)
 {
     BUG_IF(t < 0 || t >= UNIT_TILES || unit.config.palette != 1 || unit.config.rows[t] == 0,
-           "tiles: number %d is not there", t);
+           "tiles: tile %d is not configured", t);
 }
 
-/* What lies beyond a tile's rows and bytes becomes zero. */
+/* Zeroes everything after a tile's rows and bytes. */
 static void unit_load(int t, const void *from, ptrdiff_t stride)
 {
     const char *p = from;
@@ -66,14 +66,14 @@ static void unit_zero(int t)
     memset(unit.tile[t], 0, sizeof unit.tile[t]);
 }
 
-/* The unit knows no denormal numbers, neither in what it reads nor in what it makes. */
+/* The unit flushes denormals to zero, in inputs and results. */
 static inline float flushed(float x)
 {
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
 }
 
-/* A row's products with the pairs of b: the first and the second of each pair are summed apart, from zero, in ascending
- * order; their sum is then added to what was there. */
+/* Multiplies a row with the pairs of b: the first and the second of each pair are summed
+ * separately, from zero, in ascending order; their sum is then added to c. */
 static void unit_dp_row(float *c, const uint16_t *a, int pairs, int b, int columns)
 {
     float one[UNIT_BYTES / 4] = {0}, two[UNIT_BYTES / 4] = {0};
@@ -107,7 +107,7 @@ static void unit_dp(int c, int a, int b)
     }
 }
 
-/* Element (i, k): the conversion of the processor takes denormal numbers for zero, too. */
+/* Element (i, k); the CPU's conversion flushes denormals to zero as well. */
 static void pack_tile(char *tile, const struct operand *x, int along, int turn, int first,
                       int count, int k, int K)
 {

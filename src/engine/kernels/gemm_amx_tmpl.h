@@ -1,22 +1,24 @@
-/* The bf16 product over a tile unit (eight tiles of 16 rows x 64 bytes), written once and compiled for AMX and for a
- * model of it in plain C.  The including file defines:
+/* bf16 matrix multiplication on a tile unit (eight tiles of 16 rows x 64 bytes), written once and
+ * compiled for AMX and for a software model of it.  The including file defines:
  *   KERNEL                target attribute of every function
- *   TILE_CONFIG(config)   takes the unit for this thread         TILE_RELEASE()  gives it back
- *   TILE_ZERO(t)  TILE_LOAD(t, p)  TILE_STORE(t, p, stride)      t is a number from 0 to 7; loads have stride 64
+ *   TILE_CONFIG(config)   configures the unit for this thread    TILE_RELEASE()  releases it
+ *   TILE_ZERO(t)  TILE_LOAD(t, p)  TILE_STORE(t, p, stride)      t is 0 to 7; loads have stride 64
  *   TILE_DP(c, a, b)      c += a b: c of 16 x 16 floats, a of 16 x 16 pairs of bfloat16, b likewise with rows of pairs
- *   PREFETCH(p)           towards L2; any address will do
+ *   PREFETCH(p)           into L2; any address is allowed
  *   pack_tile(tile, x, along, turn, first, count, k, K)   one tile of bfloat16, 1 KiB; see pack_operand
  *   row_out(c, sum, add, cols, alpha)   c[0, cols) = alpha * sum + add, rounded once; add may be NULL, cols <= 32
  * and PROVIDER, NAME, AVAILABLE.
  *
- * Both operands lie in panels of 32 rows (columns of B): for each 32 inner indices two tiles of 1 KiB beside each
- * other, so that a step of the inner loop reads 2 KiB of each, in order.  Four sums of 16 x 16 (2 x 2 tiles) use every
- * loaded tile twice; four loads for four products ran at the peak of the unit from the first-level cache.  A cut of 256
- * inner indices makes panels of 16 KiB: one of A and one of B share a first-level cache of 48 KiB with the sums.
- * Measured ceilings of such a loop were 84 % of the peak with 256, 74 % with 128 and 52-65 % from 512 on.
+ * Both operands are in panels of 32 rows (columns of B): for each 32 inner indices two adjacent
+ * tiles of 1 KiB, so that a step of the inner loop reads 2 KiB of each, in order.  Four sums of 16
+ * x 16 (2 x 2 tiles) use every loaded tile twice; four loads for four multiplications ran at the
+ * unit's peak from L1.  A cut of 256 inner indices makes panels of 16 KiB: one of A and one of B
+ * fit with the sums in an L1 of 48 KiB.  Such a loop reached 84 % of the peak with 256, 74 % with
+ * 128 and 52-65 % from 512 on.
  *
- * Every element of C is one chain over k in ascending order from zero in each cut, whatever its place: a row does not
- * depend on the other rows of the call, rows beyond M and inner indices beyond K being zeros. */
+ * Every element of C is one chain over k in ascending order from zero in each cut, whatever its
+ * place: a row does not depend on the other rows of the call, rows beyond M and inner indices
+ * beyond K being zeros. */
 #ifndef DS_ENGINE_KERNELS_GEMM_AMX_TMPL_H
 #define DS_ENGINE_KERNELS_GEMM_AMX_TMPL_H
 #ifdef KERNEL
@@ -29,14 +31,14 @@
 #include "engine/scratch.h"
 
 enum {
-    SIDE = 16, /* rows of a tile */
+    SIDE = 16, /* rows per tile */
     TILE = 1024,
     PANEL = 2 * SIDE,
-    DEPTH = 32,  /* inner indices of a tile */
-    ROWS = 2048, /* of a packed block of A: 1 MiB, half of the second-level cache */
-    COLS = 1024, /* of a block of B that is packed here: 512 KiB */
+    DEPTH = 32,  /* inner indices per tile */
+    ROWS = 2048, /* rows of a packed block of A: 1 MiB, half of L2 */
+    COLS = 1024, /* columns of a block of B packed here: 512 KiB */
     SUMS = PANEL * PANEL,
-    STREAM = 4096 /* how far ahead a stream is best prefetched: 8 KiB was slower */
+    STREAM = 4096 /* prefetch distance of a stream: 8 KiB was slower */
 };
 
 static inline int steps_of(int K)
@@ -49,8 +51,9 @@ static size_t panel_bytes(int K)
     return (size_t)steps_of(K) * 2 * TILE;
 }
 
-/* `count` rows (columns of B) from `first` on, inner indices k.. k + K.  along: the stored rows run along the inner
- * index; turn: a row of the tile is a pair of inner indices (B), else a row of the operand (A). */
+/* `count` rows (columns of B) from `first` on, inner indices k.. k + K.  along: the stored rows run
+ * along the inner index; turn: a row of the tile is a pair of inner indices (B), else a row of the
+ * operand (A). */
 KERNEL static void pack_operand(char *panel, const struct operand *x, int along, int turn,
                                 int first, int count, int k, int K)
 {
@@ -67,7 +70,7 @@ KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int c
     pack_operand(panel, b, b->trans, 1, n, cols, k, K);
 }
 
-/* Sums of 32 x 32 that are not yet in C: the rows that are left, and how many go at a time. */
+/* Sums of 32 x 32 not yet stored to C: the remaining rows, and how many to store at a time. */
 struct block {
     const float *sum;
     float *C;
@@ -76,7 +79,7 @@ struct block {
     float alpha;
 };
 
-/* The next rows of them.  Not inlined: the inner loop needs the registers. */
+/* Stores their next rows.  Not inlined: the inner loop needs the registers. */
 KERNEL static __attribute__((noinline)) void block_out(struct block *b)
 {
     struct block x = *b; /* C might alias *b */
@@ -90,14 +93,15 @@ KERNEL static __attribute__((noinline)) void block_out(struct block *b)
     *b = x;
 }
 
-/* What the inner loop fetches meanwhile. */
+/* What the inner loop prefetches. */
 struct ahead {
     const char *at;
-    int lines; /* of 64 bytes, in each step */
+    int lines; /* 64-byte lines per step */
 };
 
-/* Sums of a panel of A times a panel of B.  `high`: 32 rows, else 16; a constant in each call.  The rows of the block
- * before go to C between the products, which leave the vector units idle; so nothing waits for them. */
+/* Sums of a panel of A times a panel of B.  `high`: 32 rows, else 16; a constant in each call.
+ * Stores the rows of the previous block to C between tile multiplications, when the vector units
+ * are idle. */
 KERNEL static inline __attribute__((always_inline)) void
 panel_times_panel(const int high, const char *a, const char *b, int steps, float *sum,
                   struct ahead next, struct block *before)
@@ -146,17 +150,18 @@ rows16(const char *a, const char *b, int steps, float *sum, struct ahead next, s
     panel_times_panel(0, a, b, steps, sum, next, before);
 }
 
-/* A block of A and a block of columns in one cut of k, and where their product goes. */
+/* A block of A and a block of columns in one cut of k, and their destination. */
 struct piece {
     const char *a, *b;
     int M, N, steps;
     size_t stride; /* of B's panels: those of a packed cut may be longer than `steps` */
     struct block to;
-    float *sum[2]; /* the present sums, the ones before */
+    float *sum[2]; /* the current sums, the previous ones */
 };
 
-/* With many rows: the next panel of B, spread over the panels of A, as each panel of B serves all of them from the
- * first-level cache.  With few, B passes once and memory sets the pace: a stream. */
+/* With many rows: prefetches the next panel of B, spread over the panels of A, as each panel of B
+ * is used by all of them from L1.  With few, B is read once and memory bandwidth is the limit: a
+ * stream. */
 static inline struct ahead ahead_of(const struct piece *p, const char *b, int m, int last)
 {
     int panels = task_count(p->M, PANEL), whole = 2 * TILE / 64, lines = task_count(whole, panels),
@@ -168,7 +173,7 @@ static inline struct ahead ahead_of(const struct piece *p, const char *b, int m,
     return (struct ahead){b + p->stride + (size_t)(done * p->steps) * 64, lines};
 }
 
-/* `before`: the block that is still to be put out, on return the last one of this piece. */
+/* `before`: the block still to be stored; on return the last one of this piece. */
 KERNEL static void piece_run(struct piece *p, struct block *before)
 {
     const char *b = p->b;
@@ -216,7 +221,7 @@ KERNEL static void cut_run(const struct gemm_tile *t, struct piece *p, char *pa,
     }
 }
 
-/* Panels of op(B) made for this tile alone. */
+/* Packs panels of op(B) for this tile alone. */
 KERNEL static const char *pack_here(const struct gemm_tile *t, int n, int N, int k, int K)
 {
     char *pb = scratch_get(SCRATCH_PACK_B, panel_bytes(GEMM_KC) * (size_t)task_count(N, PANEL), 1);
@@ -226,8 +231,9 @@ KERNEL static const char *pack_here(const struct gemm_tile *t, int n, int N, int
     return pb;
 }
 
-/* The tiles are taken and given back in each call: whose thread this is, and what it did before, is not known here, and
- * a thread that keeps them has 8 KiB more state saved at every switch.  Both are one instruction beside the packing of a call. */
+/* Each call configures and releases the tiles: what else this thread does is not known here, and a
+ * thread that keeps them has 8 KiB more state saved at every switch.  Both are one instruction,
+ * next to the packing of a call. */
 KERNEL static void tile(const struct gemm_tile *t)
 {
     const struct packed *b = t->packed;

@@ -1,4 +1,4 @@
-/* The fp32 product for AVX2. */
+/* fp32 matrix multiplication for AVX2. */
 #include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86

@@ -1,4 +1,4 @@
-/* What the products for AVX2 share: 6 x 16 sums in 12 of the 16 registers. */
+/* Shared by matrix multiplication for AVX2: 6 x 16 sums in 12 of the 16 registers. */
 #ifndef DS_ENGINE_KERNELS_GEMM_AVX2_H
 #define DS_ENGINE_KERNELS_GEMM_AVX2_H
 

@@ -1,4 +1,5 @@
-/* The fp32 product for AVX2 over a matrix that is held as bfloat16: the same numbers from half the memory. */
+/* fp32 matrix multiplication for AVX2 with op(B) stored as bfloat16: the same values in half the
+ * memory. */
 #include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86

@@ -1,4 +1,5 @@
-/* bf16 products for AVX2: operands are rounded while they are packed, the rest is the fp32 product. */
+/* bf16 matrix multiplication for AVX2: operands are rounded while packing, the rest is as in
+ * fp32. */
 #include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86

@@ -1,4 +1,4 @@
-/* What the products for AVX-512 share: 14 x 32 sums in 28 of the 32 registers. */
+/* Shared by matrix multiplication for AVX-512: 14 x 32 sums in 28 of the 32 registers. */
 #ifndef DS_ENGINE_KERNELS_GEMM_AVX512_H
 #define DS_ENGINE_KERNELS_GEMM_AVX512_H
 

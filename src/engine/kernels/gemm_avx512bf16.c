@@ -1,4 +1,5 @@
-/* The bf16 product for AVX512-BF16: a unit is a pair of bfloat16, two multiply-adds a lane. */
+/* bf16 matrix multiplication for AVX512-BF16: a unit is a pair of bfloat16, two multiply-adds a
+ * lane. */
 #include "engine/gemm_impl.h"
 
 #ifdef GEMM_X86

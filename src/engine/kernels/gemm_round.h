@@ -1,4 +1,4 @@
-/* Rounding eight floats to bfloat16 without an instruction for it. */
+/* Rounds eight floats to bfloat16 on CPUs without an instruction for it. */
 #ifndef DS_ENGINE_KERNELS_GEMM_ROUND_H
 #define DS_ENGINE_KERNELS_GEMM_ROUND_H
 #ifdef __x86_64__

@@ -1,18 +1,20 @@
-/* A packed matrix product, written once and compiled for each vector width and number format.  The including file defines:
+/* Packed matrix multiplication, written once and compiled for each vector width and format.  The
+ * including file defines:
  *   KERNEL       target attribute of every function
  *   VEC, W       vector of W floats         LANES, LANES_OF(n)  mask of the first n lanes, 0 <= n <= W
  *   ZERO LOAD STORE LOAD_PART STORE_PART SET1 MUL ADD       on VEC
- *   MR           rows of a strip, at most (a strip and two vectors of columns fill the registers)
+ *   MR           maximum rows of a strip (a strip and two vectors of columns fill the registers)
  *   STEP         inner indices that one 32-bit unit of a packed operand holds: 1 (a float) or 2 (two bfloat16)
  *   UNITS8(p)    eight units from 8 * STEP floats at p, as __m256
  *   UNIT(x, y)   one unit, as float; y is the second of two
  *   UNITS_PART(lanes, p, q)  a unit of each lane from the rows p and (STEP 2) q
  *   STEP_SUM(a, b, c)        c + the unit's products of a and b
- * and PROVIDER, NAME, FORMAT, AVAILABLE.  A provider that holds op(B) narrow defines BUNIT uint16_t, LOADB(p) a VEC from W
- * of them; one that has such a companion defines NARROW as its name.
+ * and PROVIDER, NAME, FORMAT, AVAILABLE.  A provider that stores op(B) narrow defines BUNIT
+ * uint16_t and LOADB(p), a VEC from W of them; one with such a companion defines NARROW as its
+ * name.
  *
- * Every element of C is one chain over k in ascending order, cut at KC, whatever its
- * place: so a row does not depend on the other rows of the call, nor on the vector width. */
+ * Every element of C is one chain over k in ascending order, cut at KC, whatever its place, so a
+ * row depends neither on the other rows of the call nor on the vector width. */
 #ifndef DS_ENGINE_KERNELS_GEMM_TMPL_H
 #define DS_ENGINE_KERNELS_GEMM_TMPL_H
 #ifdef KERNEL
@@ -31,7 +33,7 @@
 #endif
 
 enum { FEW = 4, AHEAD = 4096 /* bytes */ };
-/* A cut is as many units whatever they hold: what it costs to store C then counts the same. */
+/* A cut has the same number of units in every format, so storing C costs the same share. */
 enum { NR = 2 * W, MC = 12 * MR, NC = 1024, UNITS_MAX = GEMM_KC, KC = GEMM_KC * STEP };
 
 static inline int units_of(int K)
@@ -39,7 +41,7 @@ static inline int units_of(int K)
     return (K + STEP - 1) / STEP;
 }
 
-/* Eight rows of eight units become eight columns. */
+/* Transposes eight rows of eight units. */
 KERNEL static inline void transpose8(__m256 r[8])
 {
     __m256 t[8], u[8];
@@ -59,9 +61,9 @@ KERNEL static inline void transpose8(__m256 r[8])
     }
 }
 
-/* p[u * stride + i] = unit u of row i, inner indices k.. k + K, for eight rows of x from `first`; rows from `rows`
- * on repeat the last one.  Always writes eight at a time: the caller goes from right to left, so that what spills is
- * written again. */
+/* p[u * stride + i] = unit u of row i, inner indices k.. k + K, for eight rows of x from `first`;
+ * rows from `rows` on repeat the last one.  Always writes eight at a time, so callers go from right
+ * to left and later writes overwrite the excess. */
 KERNEL static void pack_rows8(float *p, int stride, const struct operand *x, int first, int rows,
                               int k, int K)
 {
@@ -82,7 +84,8 @@ KERNEL static void pack_rows8(float *p, int stride, const struct operand *x, int
             p[i] = UNIT(row[i][k], k + 1 < K ? row[i][k + 1] : 0);
 }
 
-/* p[u * stride + i] = unit u, inner indices k.. k + K, of columns [first, first + cols) of the stored rows. */
+/* p[u * stride + i] = unit u, inner indices k.. k + K, of columns [first, first + cols) of the
+ * stored rows. */
 KERNEL static inline void pack_cols(float *p, int stride, const struct operand *x, int first,
                                     int cols, int k, int K)
 {
@@ -95,7 +98,7 @@ KERNEL static inline void pack_cols(float *p, int stride, const struct operand *
     }
 }
 
-/* A strip of op(A), rows from m on, as p[u * rows + i].  Needs W floats of room behind it. */
+/* A strip of op(A), rows from m on, as p[u * rows + i].  Needs W more floats of space after it. */
 KERNEL static void pack_strip(float *p, const struct operand *a, int m, int rows, int k, int K)
 {
     if (a->trans)
@@ -105,7 +108,8 @@ KERNEL static void pack_strip(float *p, const struct operand *a, int m, int rows
             pack_rows8(p + i, rows, a, m + i, rows - i, k, K);
 }
 
-/* A panel of op(B), NR columns, as p[u * NR + n]; columns beyond `cols` are there to be computed and not stored. */
+/* A panel of op(B), NR columns, as p[u * NR + n]; columns from `cols` on are computed but not
+ * stored. */
 KERNEL static void pack_floats(float *p, const struct operand *b, int n, int cols, int k, int K)
 {
     if (b->trans) {
@@ -136,7 +140,7 @@ static size_t panel_bytes(int K)
     return (size_t)units_of(K) * NR * sizeof(BUNIT);
 }
 
-/* Where a strip times a panel goes: C = alpha * it + add. */
+/* Destination of a strip times a panel: C = alpha * sum + add. */
 struct target {
     float *C;
     const float *add;
@@ -162,12 +166,12 @@ KERNEL static inline void store_row(const struct target *t, float *c, const floa
         STORE_PART(right, c + W, add ? ADD(y, LOAD_PART(right, add + W)) : y);
 }
 
-/* rows is a constant in each call, so that the sums live in registers. */
+/* rows is a constant in each call, so that the sums are in registers. */
 KERNEL static inline __attribute__((always_inline)) void
 strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, const struct target *t)
 {
     VEC x[MR], y[MR];
-    for (int i = 0; i < rows; i++) { /* C is far away, and wanted behind the loop */
+    for (int i = 0; i < rows; i++) { /* prefetch C, which is needed after the loop */
         const float *c = t->C + (size_t)i * (size_t)t->ldc;
         __builtin_prefetch(c, 1);
         __builtin_prefetch(c + NR / 2, 1);
@@ -175,7 +179,7 @@ strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, con
     }
     for (int k = 0; k < units; k++, a += rows, b += NR) {
         VEC b0 = LOADB(b), b1 = LOADB(b + W);
-        if (rows <= FEW) /* a panel is read once then: memory is what it waits for */
+        if (rows <= FEW) /* a panel is then read once, so memory is the limit */
             for (int i = 0; i < NR; i += 64 / (int)sizeof(BUNIT))
                 __builtin_prefetch(b + AHEAD / sizeof(BUNIT) + i);
         for (int i = 0; i < rows; i++) {
@@ -209,7 +213,7 @@ KERNEL static void micro(int rows, const float *a, const BUNIT *b, int units,
     }
 }
 
-/* Strips of nearly equal height: the first `tall` have one row more. */
+/* Strips of nearly equal height; the first `tall` have one more row. */
 struct strips {
     int n, rows, tall;
 };
@@ -220,7 +224,7 @@ static struct strips strips_of(int M)
     return (struct strips){n, M / n, M % n};
 }
 
-/* A block of A against panels, each `stride` units behind the last. */
+/* Multiplies a block of A with panels, `stride` units apart. */
 KERNEL static void block_times_panels(const struct strips *s, const float *a, const BUNIT *b,
                                       size_t stride, int units, int N, struct target t)
 {
@@ -270,11 +274,11 @@ KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const 
     }
 }
 
-/* Panels of op(B) made for this tile alone. */
+/* Packs panels of op(B) for this tile alone. */
 KERNEL static const BUNIT *pack_here(const struct gemm_tile *t, int n, int N, int k, int K)
 {
 #ifdef HOLDS_NARROW
-    bug_at(__FILE__, __LINE__, "%d x %d of %d x %d: a narrow matrix comes packed", K, N, k, n);
+    bug_at(__FILE__, __LINE__, "%d x %d of %d x %d: a narrow matrix must be packed", K, N, k, n);
     return t->packed->data;
 #else
     float *pb = scratch_get(SCRATCH_PACK_B, (size_t)UNITS_MAX * NC, sizeof *pb);

@@ -1,4 +1,4 @@
-/* The widest multiply-add loops of x86-64, in registers. */
+/* Peak loops for x86-64: the widest multiply-adds on registers, and reading memory. */
 #include "engine/peak_impl.h"
 
 #ifdef PEAK_X86
@@ -7,7 +7,8 @@
 
 #include "base/cpu.h"
 
-/* Latency times issue rate asks for 8 to 12 chains.  They start from different values: equal ones are computed once. */
+/* Latency times issue rate requires 8 to 12 chains, with different initial values, as a compiler
+ * merges equal ones. */
 #define TWELVE(do_, ...)                                                                           \
     do_(0, __VA_ARGS__) do_(1, __VA_ARGS__) do_(2, __VA_ARGS__) do_(3, __VA_ARGS__)                \
         do_(4, __VA_ARGS__) do_(5, __VA_ARGS__) do_(6, __VA_ARGS__) do_(7, __VA_ARGS__)            \
@@ -113,8 +114,8 @@ __attribute__((target("avx2,avxvnni"))) static double dot_vnni256(long steps)
     return _mm_cvtsi128_si32(_mm256_castsi256_si128(x0));
 }
 
-/* Three instructions a product.  Its operands do not change, so the compiler must not know that: two times three
- * different ones give six chains. */
+/* Three instructions per multiply-add.  The operands are constant, which the compiler must not
+ * know; two times three different ones give six chains. */
 __attribute__((target("avx2"))) static double dot_avx2(long steps)
 {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -137,7 +138,7 @@ __attribute__((target("avx2"))) static double dot_avx2(long steps)
     return _mm_cvtsi128_si32(_mm256_castsi256_si128(x0));
 }
 
-/* ---- AMX: four sums of two by two tiles, as in a product ---- */
+/* ---- AMX: four sums of two by two tiles, as in a GEMM ---- */
 
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -157,7 +158,8 @@ __attribute__((target("amx-tile"))) static void tiles_begin(unsigned char fill)
     }
     for (int i = 0; i < TILE_BYTES; i++)
         data[i] = fill;
-    /* Compilers are told that the configuration is read in its first bytes only, and the tiles' data not at all. */
+    /* Compilers know that the configuration is read in its first bytes only, and the data not at
+     * all. */
     __asm__ volatile("" : : "r"(&c), "r"(data) : "memory");
     _tile_loadconfig(&c);
     _tile_zero(0);
@@ -209,7 +211,7 @@ static int has_amx_int8(void)
 
 /* ---- reading ---- */
 
-/* Four lines at a time; a page ahead is asked for, which the hardware's own prefetcher does not do. */
+/* Four lines at a time; prefetches a page ahead, which the hardware prefetcher does not. */
 __attribute__((target("avx2"))) static uint64_t read_avx2(const unsigned char *p, size_t lines)
 {
     enum { LINE = 64, AHEAD = 4096 / LINE };

@@ -1,6 +1,6 @@
-/* Packed weights for AVX2.  Products of bytes are added in pairs into 16 bits there, which must not saturate:
- * |w| <= 128 times |x| <= 127 twice is 32512; eight pairs of 4-bit quants are at most 30480, four of 5-bit ones 31496, two of
- * 6-bit ones 32004. */
+/* Quantised weights for AVX2.  Products of bytes are added in pairs into 16 bits, which must not
+ * saturate: |w| <= 128 times |x| <= 127 twice is 32512; eight pairs of 4-bit quants are at most
+ * 30480, four of 5-bit ones 31496, two of 6-bit ones 32004. */
 #include "engine/quant_impl.h"
 
 #ifdef QUANT_X86
@@ -15,7 +15,7 @@
 
 enum { AHEAD = 2048 }; /* bytes prefetched before they are needed */
 
-/* ---- activations ---------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 INLINE int sum_lanes(__m256i v)
 {
@@ -38,7 +38,8 @@ INLINE void round_quants(int8_t *out, int sum[2], const __m256 v[4], float per)
     __m256i q[4];
     for (int i = 0; i < 4; i++)
         q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], by));
-    /* Packing works within halves: the dwords of four quants come out as 0 4 8 12 1 5 9 13 ... */
+    /* Packing works within 128-bit halves: dwords of four quants are then in order 0 4 8 12 1 5 9
+     * 13 ... */
     __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
@@ -85,7 +86,7 @@ KERNEL void quant_round_avx2(struct quant_x *out, const real *x, int blocks, int
         round_block(out + (size_t)b * (size_t)step, x + b * QUANT_BLOCK, kind);
 }
 
-/* ---- products ------------------------------------------------------------------------------------- */
+/* ---- multiplication -------------------------------------------------------------------------- */
 
 /* Eight rows at a time: half 0 or 1 of the sixteen. */
 INLINE __m256i load(const uint8_t *p)
@@ -105,7 +106,7 @@ INLINE __m256 half8(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-/* Signed weights times activations: the sign moves over to the activations. */
+/* Signed weights times activations: the sign is moved to the activations. */
 INLINE __m256i dot_q8(const uint8_t *w, const int8_t *x)
 {
     const __m256i ones = _mm256_set1_epi16(1), offset = _mm256_set1_epi8(-128);
@@ -132,7 +133,8 @@ INLINE __m256i dot_q4(const uint8_t *w, const int8_t *x)
     return _mm256_madd_epi16(sum, ones);
 }
 
-/* The fifth bit k of a byte is that of the lower half of word k, bit k + 4 of its upper half. */
+/* Bit k of a byte is the fifth bit of the lower half of word k, bit k + 4 that of its upper
+ * half. */
 INLINE __m256i dot_q5(const uint8_t *w, const int8_t *x)
 {
     const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15),
@@ -171,7 +173,7 @@ KERNEL static void panel_q8_0(float *acc, const uint8_t *w, const struct quant_x
         const uint8_t *group = w + (size_t)(b / 2) * Q8_GROUP, *scale = group + 32 * (b & 1);
         const uint8_t *q = group + PAIR_SCALES + Q8_QUANTS * (b & 1);
         prefetch(q, Q8_QUANTS);
-        /* The sign takes care of the offset: start is not needed here. */
+        /* Moving the sign handles the offset, so start is not needed here. */
         for (int half = 0; half < 2; half++)
             for (int n = 0; n < rows; n++)
                 add_scaled(acc + n * QUANT_ROWS + 8 * half, half8(scale + 16 * half), x[n].d,
@@ -243,7 +245,8 @@ KERNEL static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x
     minima(5, acc, w, x, blocks, rows);
 }
 
-/* A block of Q6_K: products of 16 bits times their half's scale, less 32 of it for every activation. */
+/* A block of Q6_K: 16-bit products times the scale of their half, minus 32 times the scale per
+ * activation. */
 INLINE __m256i dot_q6(const uint8_t *w, const uint8_t *scale, const struct quant_x *x)
 {
     const __m256i low = _mm256_set1_epi8(15), upper = _mm256_set1_epi8(0x30);
@@ -256,8 +259,7 @@ INLINE __m256i dot_q6(const uint8_t *w, const uint8_t *scale, const struct quant
     __m256i h[2] = {load(w + Q4_QUANTS), load(w + Q4_QUANTS + 64)};
     __m256i sum =
         _mm256_slli_epi32(_mm256_madd_epi16(pair, four((const int8_t *)(const void *)x->minus)), 5);
-    for (int k = 0; k < 4;
-         k += 2) { /* upper bits 4 k .. 4 k + 3 of a byte come to stand at 4 .. 7 */
+    for (int k = 0; k < 4; k += 2) { /* moves bits 4 k .. 4 k + 3 of a byte to 4 .. 7 */
         __m256i products[2];
         for (int i = 0; i < 2; i++) {
             __m256i up = k == 0 ? _mm256_slli_epi16(h[i], 4) : h[i];
@@ -301,7 +303,8 @@ KERNEL static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x
 static int available(void)
 {
     return cpu_allows(CPU_AVX2) && __builtin_cpu_supports("avx2") &&
-           __builtin_cpu_supports("fma") && cpu_has("f16c"); /* clang cannot be asked for that */
+           __builtin_cpu_supports("fma") &&
+           cpu_has("f16c"); /* __builtin_cpu_supports lacks it in clang */
 }
 
 const struct quant_kernels quant_avx2 = {

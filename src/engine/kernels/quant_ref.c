@@ -1,5 +1,5 @@
-/* The packed-weight kernels in plain C: what the others must agree with to the bit, and all that other processors
- * have.  Multiply-adds are fmaf, so that a compiler has no freedom to fuse or not to. */
+/* Quantised weights in plain C: the reference that other kernels match to the bit, and the kernel
+ * of all other CPUs.  Multiply-adds are fmaf, so that no fusing is left to the compiler. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void round_block(struct quant_x *out, const real *x, enum quant_kind kind
         most = fabsf(v[i]) > most ? fabsf(v[i]) : most;
     }
     memset(out, 0, sizeof *out);
-    if (finite && most >= 1e-30F) { /* below, 127 / most would not be a number to count on */
+    if (finite && most >= 1e-30F) { /* below, 127 / most is not accurate */
         float per = 127 / most;
         out->d = most / 127;
         for (int i = 0; i < QUANT_BLOCK; i++)
@@ -56,7 +56,7 @@ static void halves(float f[QUANT_ROWS], const uint8_t *p)
         f[r] = quant_half(h[r]);
 }
 
-/* sum (16) += the products of one block. */
+/* sum (16) += the dot products of one block. */
 static void dot_q8(int32_t sum[QUANT_ROWS], const uint8_t *w, const int8_t *x)
 {
     for (int k = 0; k < QUANT_BLOCK; k += 4, w += 64)
@@ -84,7 +84,7 @@ static void dot_q5(int32_t sum[QUANT_ROWS], const uint8_t *w, const int8_t *x)
         }
 }
 
-/* Either half of the columns for itself. */
+/* The same for each half of the columns. */
 static void dot_q6(int32_t first[QUANT_ROWS], int32_t second[QUANT_ROWS], const uint8_t *w,
                    const int8_t *x)
 {
@@ -129,7 +129,7 @@ static void panel_q4_0(float *acc, const uint8_t *w, const struct quant_x *x, in
     panel_pairs(acc, w, x, blocks, rows, dot_q4, Q4_QUANTS);
 }
 
-/* Rows of 256 columns with minima: one row of x times one group. */
+/* Formats with minima: one row of x times one group of 256 columns. */
 static void minima_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, dot_fn *dot,
                        int quants)
 {
@@ -163,7 +163,7 @@ static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x *x, in
             minima_row(acc + n * QUANT_ROWS, w, x + n, rows, dot_q5, Q5_QUANTS);
 }
 
-/* The same without minima, but with a scale for either half of a block. */
+/* The same without minima, but with a scale per half of a block. */
 static void signed_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows)
 {
     float d[QUANT_ROWS], a[QUANT_ROWS] = {0};

@@ -1,4 +1,4 @@
-/* Packed weights for AVX-512 with VNNI: 64 products of bytes per instruction, exact in 32 bits. */
+/* Quantised weights for AVX-512 VNNI: 64 byte products per instruction, exact in 32 bits. */
 #include "engine/quant_impl.h"
 
 #ifdef QUANT_X86
@@ -9,9 +9,10 @@
 #define KERNEL __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma,f16c")))
 #define INLINE KERNEL static inline __attribute__((always_inline))
 
-/* Bytes prefetched before they are needed.  One row, share of the stream read, one thread on Zen 4: Q8_0 94 % with 4096,
- * 88 % with 8192; Q4_0 100 % with both; Q4_K 81 % with 4096, 95 % with 8192 (and 82 % there with one chain of sums).  Best of 90
- * beside a stream read on a busy machine: Q5_K 80 % with 4096, 69 % with 8192, Q6_K 79 and 69 %. */
+/* Prefetch distance in bytes.  One row, share of the memory bandwidth, one thread on Zen 4: Q8_0 94
+ * % with 4096, 88 % with 8192; Q4_0 100 % with both; Q4_K 81 % with 4096, 95 % with 8192 (and 82 %
+ * there with one chain of sums).  Best of 90 on a busy machine: Q5_K 80 % with 4096, 69 % with
+ * 8192, Q6_K 79 and 69 %. */
 enum { AHEAD = 4096, SUPER_AHEAD = 8192 };
 
 INLINE __m512i load(const uint8_t *p)
@@ -19,7 +20,7 @@ INLINE __m512i load(const uint8_t *p)
     return _mm512_loadu_si512(p);
 }
 
-/* Four activations, for every row of weights. */
+/* Broadcasts four activations to every row of weights. */
 INLINE __m512i four(const int8_t *x)
 {
     int32_t v;
@@ -55,7 +56,7 @@ INLINE void dot_q8(const int rows, __m512i *sum, const uint8_t *w, const struct 
     }
 }
 
-/* Columns 16..31 go into sums of their own, which may be the same. */
+/* Columns 16..31 go into separate sums, which may be the same ones. */
 INLINE void dot_q4(const int rows, const int ahead, __m512i *sum, __m512i *sum_high,
                    const uint8_t *w, const struct quant_x *x)
 {
@@ -69,13 +70,13 @@ INLINE void dot_q4(const int rows, const int ahead, __m512i *sum, __m512i *sum_h
     }
 }
 
-/* q with bits of h under `mask`. */
+/* q with the bits of h under `mask`. */
 INLINE __m512i with(__m512i q, __m512i h, __m512i mask)
 {
     return _mm512_ternarylogic_epi32(q, h, mask, 0xf8); /* q | (h & mask) */
 }
 
-/* Fifth bits: bit k of a byte is that of the lower half of word k, bit k + 4 of its upper half. */
+/* Fifth bits: bit k of a byte belongs to the lower half of word k, bit k + 4 to its upper half. */
 INLINE void dot_q5(const int rows, __m512i *sum, __m512i *sum_high, const uint8_t *w,
                    const struct quant_x *x)
 {
@@ -95,7 +96,8 @@ INLINE void dot_q5(const int rows, __m512i *sum, __m512i *sum_high, const uint8_
     }
 }
 
-/* Upper bits: bits 2 k and 2 k + 1 of a byte are those of word k; either half of the columns has a vector of them. */
+/* Upper bits: bits 2 k and 2 k + 1 of a byte belong to word k; each half of the columns has its own
+ * vector. */
 INLINE void dot_q6(const int rows, __m512i *sum, __m512i *sum_high, const uint8_t *w,
                    const struct quant_x *x)
 {
@@ -116,7 +118,8 @@ INLINE void dot_q6(const int rows, __m512i *sum, __m512i *sum_high, const uint8_
     }
 }
 
-/* One block of Q4_K or Q5_K from zero.  With a row or two the products would wait for each other: two sums then. */
+/* One block of Q4_K or Q5_K from zero.  With one or two rows a single chain would stall on latency,
+ * so there are two sums. */
 INLINE void dot_super(const int rows, const int bits, __m512i *sum, const uint8_t *w,
                       const struct quant_x *x)
 {
@@ -212,7 +215,7 @@ INLINE void supers(const int rows, const int bits, float *out, const uint8_t *w,
             __m512 scale = bytes(w + 64 + 32 * j);
             dot_super(rows, bits, sum, w + SUPER_SCALES + quants * j, xj);
 #pragma GCC unroll 8
-            for (int n = 0; n < rows; n++) /* the first product is exact: < 2^24 */
+            for (int n = 0; n < rows; n++) /* the first multiplication is exact: < 2^24 */
                 a[n] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[n]), scale),
                                        _mm512_set1_ps(xj[n].d), a[n]);
         }
@@ -225,7 +228,7 @@ INLINE void supers(const int rows, const int bits, float *out, const uint8_t *w,
     }
 }
 
-/* A block of Q6_K: a += dx times the sum of s (q - 32) x, whole numbers below 2^24. */
+/* A block of Q6_K: a += dx times the sum of s (q - 32) x, an exact integer below 2^24. */
 INLINE void signed_block(const int rows, __m512 *a, const uint8_t *scale, const uint8_t *w,
                          const struct quant_x *x)
 {
@@ -268,7 +271,7 @@ INLINE void signeds(const int rows, float *out, const uint8_t *w, const struct q
     }
 }
 
-/* One kernel per number of rows, so that the sums live in registers. */
+/* One kernel per number of rows, so that the sums are in registers. */
 #define PANEL(rows)                                                                                \
     KERNEL static void q8_0_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
     {                                                                                              \

@@ -1,4 +1,4 @@
-/* The loops for AVX2. */
+/* The element loops of engine/vec.h for AVX2. */
 #include "engine/vec.h"
 
 #ifdef VEC_X86
@@ -14,7 +14,7 @@ static int available(void)
     return cpu_allows(CPU_AVX2) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-/* After the headers of others: all that follows is made for this target, the functions of vmath.h too. */
+/* After third-party headers: everything below is compiled for this target, including vmath.h. */
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else

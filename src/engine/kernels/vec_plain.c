@@ -1,4 +1,4 @@
-/* The loops as the build's own flags make them. */
+/* The element loops of engine/vec.h with the build's own flags. */
 #include "engine/vec.h"
 
 #define VEC_SET vec_plain

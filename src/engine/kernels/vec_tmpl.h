@@ -1,8 +1,9 @@
-/* The loops of engine/vec.h, written once and compiled for each target.  The including file defines VEC_SET and
- * VEC_NAME, a function available(), and the target of all that follows.
+/* The loops of engine/vec.h, written once and compiled for each target.  The including file defines
+ * VEC_SET and VEC_NAME, a function available(), and the target of all that follows.
  *
- * Loops are plain C that the compilers vectorise.  What keeps the bits equal: no product is the operand of an
- * addition except through v_fma, and sums have V_LANES chains whatever the width. */
+ * Loops are plain C that compilers vectorise.  Two rules keep the bits equal: no product is an
+ * operand of an addition except through v_fma, and sums have V_LANES chains whatever the vector
+ * width. */
 #ifndef DS_ENGINE_KERNELS_VEC_TMPL_H
 #define DS_ENGINE_KERNELS_VEC_TMPL_H
 #ifdef VEC_SET
@@ -10,10 +11,10 @@
 #include "engine/vec.h"
 #include "engine/vmath.h"
 
-/* For bodies that are called with constants, one loop for each. */
+/* For functions called with constant arguments, to get one specialised loop each. */
 #define VEC_BODY static inline __attribute__((always_inline))
 
-/* Runs `each` on groups of V_LANES elements and on the rest; l counts lanes, at elements. */
+/* Runs `each` on groups of V_LANES elements and on the rest; l is the lane, at the element. */
 #define V_GROUPS(C, each)                                                                          \
     do {                                                                                           \
         size_t first_ = 0;                                                                         \
@@ -30,7 +31,7 @@
         }                                                                                          \
     } while (0)
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 static void swiglu(real *h, const real *a, const real *b, size_t n)
 {
@@ -39,7 +40,7 @@ static void swiglu(real *h, const real *a, const real *b, size_t n)
         h[i] = a[i] / (1 + v_exp(-a[i])) * b[i]; /* 6.1 */
 }
 
-/* What is written over starts from a zero, so that it has the bits of adding to zeros. */
+/* Overwriting starts from zero, so that it has the bits of accumulating onto zeros. */
 VEC_BODY void swiglu_back(real *da, real *db, const real *dh, const real *a, const real *b,
                           size_t n, int add, int wants_a, int wants_b)
 {
@@ -126,9 +127,9 @@ static void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n, int
         gelu_tanh_back(dx, dy, x, n, 0);
 }
 
-/* ---- exponentials and angles ------------------------------------------------------------------- */
+/* ---- exponentials and angles ----------------------------------------------------------------- */
 
-/* Chains in real are short, and joined in double. */
+/* Chains in real are short, and summed in double. */
 enum { EXP_CHUNK = 512 };
 
 VEC_BODY void exp_sum_body(real *to, const real *x, real top, size_t n, double *sum, double *moment,
@@ -175,13 +176,13 @@ static void angles(real *sine, real *cosine, const real *inv_freq, real pos, rea
     }
 }
 
-/* ---- from here on memory sets the pace ---------------------------------------------------------- */
+/* ---- from here on: memory-bound ---------------------------------------------------------- */
 
 #ifdef VEC_STREAM
 VEC_STREAM
 #endif
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 static real sum_of(const real *x, size_t n)
 {
@@ -295,7 +296,7 @@ static void layer_row_bwd(real *dx, real *dw, real *db, const real *dy, const re
     }
 }
 
-/* ---- heads turned ------------------------------------------------------------------------------- */
+/* ---- rotary embedding ------------------------------------------------------------------------ */
 
 static void rotate_halves(real *x, const real *sine, const real *cosine, int pairs)
 {
@@ -328,9 +329,9 @@ static void rotate(real *x, const real *sine, const real *cosine, int heads, int
     }
 }
 
-/* ---- plain passes ------------------------------------------------------------------------------ */
+/* ---- elementwise passes ---------------------------------------------------------------------- */
 
-/* The order of a maximum does not matter, so there are chains enough to wait for memory only. */
+/* The order does not matter for a maximum, so use enough chains to be limited by memory only. */
 static real max_of(const real *x, size_t n)
 {
     enum { WIDE = 4 * V_LANES };
@@ -364,7 +365,7 @@ static void axpy(real *y, const real *x, const real *f, real g, size_t n)
         y[i] = v_fma(g, f[i], x[i]);
 }
 
-/* A product of two floats is exact in double: fused or not is the same. */
+/* A product of two floats is exact in double, so fusing changes nothing. */
 static double squares(const real *x, size_t n)
 {
     double lane[V_LANES] = {0};
@@ -377,7 +378,7 @@ static double squares(const real *x, size_t n)
 
 static void adamw(real *w, real *g, real *m, real *v, const struct vec_adamw *r, size_t n)
 {
-    const struct vec_adamw k = *r; /* nothing that is written below can change it */
+    const struct vec_adamw k = *r; /* a local copy, which the stores below cannot alias */
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
         real gi = g[i] * k.clip;                           /* 11.1 */

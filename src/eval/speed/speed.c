@@ -136,6 +136,11 @@ static int shape_from(struct speed *s, const struct config *model_keys, struct e
     struct config own = {0};
     const char *method = model_keys ? config_get(model_keys, "model.method") : NULL;
     int rc = method ? config_set(&s->keys, "model.method", method, "bench", e) : 0;
+    for (size_t i = 0; model_keys && rc == 0 && i < model_keys->n; i++)
+        if (opt_find(&model_group, model_keys->entry[i].key) &&
+            strcmp(model_keys->entry[i].key, "model.method") != 0)
+            rc = err_set(e, DS_EUSAGE, "%s=: MODEL says its own shape (without MODEL: any)",
+                         model_keys->entry[i].key);
     if (rc == 0)
         rc = model_config_open(&s->config, &own, s->from, e);
     config_release(&own);

@@ -1,5 +1,4 @@
 /* Loading a model from disk, beside reading its files. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,8 +16,8 @@ static double read_file(const char *path, void *chunk)
 {
     double bytes = 0;
     ssize_t n;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    int fd = -1;
+    if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     while ((n = read(fd, chunk, CHUNK)) > 0)
         bytes += (double)n;

@@ -136,8 +136,7 @@ int task_log_open(struct task_log **out, const char *path, const char *about, st
     if (rc == 0 && path[0])
         rc = read_old(l, about, &is_new, e);
     if (rc == 0 && path[0]) {
-        l->fd = fs_ops_get()->open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        rc = l->fd < 0 ? err_errno(e, "%s", path) : 0;
+        rc = fs_open_write(&l->fd, path, O_CREAT | O_APPEND, e);
     }
     if (rc == 0 && is_new && path[0]) {
         str_add(&line, "{\"results_of\": ");
@@ -157,7 +156,7 @@ void task_log_close(struct task_log *l)
     if (!l)
         return;
     if (l->fd >= 0)
-        fs_ops_get()->close(l->fd);
+        fs_close(l->fd);
     map_release(&l->place);
     mem_free(l->v);
     mem_free(l);

@@ -383,6 +383,12 @@ static size_t stop_at(const char *text, const char *const *until)
     return first;
 }
 
+/* lm-evaluation-harness stops at the tokenizer's end of text as well as at the model's ids. */
+static int is_end(const struct scorer *s, int32_t id)
+{
+    return id == tokenizer_eot(s->s->tokenizer) || subject_is_end(s->s, id);
+}
+
 static int text_on(struct scorer *s, const char *const *until, struct str *out,
                    struct task_spent *spent, struct err *e)
 {
@@ -393,7 +399,7 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
         int32_t id;
         double sum = log_sum(s, logits, &id);
         rc = damaged(s, (double)logits[id] - sum, e);
-        if (rc < 0 || id == tokenizer_eot(s->s->tokenizer))
+        if (rc < 0 || is_end(s, id))
             break;
         spent->scored++;
         spent->scored_depth += made ? s->depth[0] : s->first_depth;

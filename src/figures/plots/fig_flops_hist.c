@@ -67,6 +67,7 @@ static double layer_cost(const struct costs *c)
 
 struct shape {
     double lo, hi, width, density[BINS_MAX], kde[POINTS], bandwidth, mean, sd, dip, p, layer;
+    struct density_range curve;
     int bins, is_constant;
     size_t tested;
 };
@@ -94,6 +95,16 @@ static int dip_test(const struct costs *c, struct shape *h, struct err *e)
     return rc;
 }
 
+/* No token costs less than nothing.  None costs more than dense but by its place in the text or by the routing itself, and
+ * then the highest cost of the sample shows by how much. */
+static struct density_range support(double highest, const struct shape *h)
+{
+    struct density_range d = {.least = 0, .most = fmax(1, highest)};
+    d.lo = fmax(h->lo - h->width, d.least);
+    d.hi = fmin(h->hi + h->width, d.most);
+    return d;
+}
+
 static int measure(const struct costs *c, struct shape *h, struct err *e)
 {
     double lo = c->v[0], hi = c->v[0];
@@ -115,11 +126,12 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
     h->bins = (int)floor((hi - h->lo) / h->width) + 1;
     for (size_t i = 0; i < c->n; i++)
-        h->density[(int)floor((c->v[i] - h->lo) / h->width)] += 1 / ((double)c->n * h->width);
+        h->density[stat_bin(c->v[i], h->lo, h->width, h->bins)] += 1 / ((double)c->n * h->width);
     h->hi = h->lo + h->bins * h->width;
     double silverman = 1.06 * h->sd * pow((double)c->n, -0.2);
     h->bandwidth = fmax(silverman, 0.5 * h->layer);
-    stat_kde(c->v, c->n, h->bandwidth, h->lo - h->width, h->hi + h->width, h->kde, POINTS);
+    h->curve = support(hi, h);
+    stat_kde(c->v, c->n, h->bandwidth, &h->curve, h->kde, POINTS);
     return dip_test(c, h, e);
 }
 
@@ -142,7 +154,7 @@ static void draw_density(struct sheet *s, struct panel *p, const struct shape *h
 {
     double x[POINTS];
     for (int i = 0; i < POINTS; i++)
-        x[i] = h->lo - h->width + (h->hi - h->lo + 2 * h->width) * i / (POINTS - 1);
+        x[i] = h->curve.lo + (h->curve.hi - h->curve.lo) * i / (POINTS - 1);
     pen_colour(s->pen, sheet_series(s, 0), 1);
     pen_width(s->pen, s->venue->line);
     pen_dash(s->pen, NULL, 0);
@@ -166,15 +178,12 @@ static void ranges(struct panel *p, const struct shape *h)
 
 static void dip_words(const struct shape *h, char *out, size_t size)
 {
-    char d[24], v[24];
+    char d[24], v[24], n[20];
+    /* no sample reached it: all that is known is that p is below one in so many */
+    int is_least = h->p <= 1.0 / (DIP_ROUNDS + 1) + 1e-12;
     number_format(d, sizeof d, h->dip, 3);
-    if (h->p <= 1.0 / (DIP_ROUNDS + 1) + 1e-12)
-        snprintf(v, sizeof v, "p < 0.002");
-    else {
-        char n[20];
-        number_format(n, sizeof n, h->p, 3);
-        snprintf(v, sizeof v, "p = %s", n);
-    }
+    number_format(n, sizeof n, is_least ? 1.0 / DIP_ROUNDS : h->p, 3);
+    snprintf(v, sizeof v, "p %s %s", is_least ? "<" : "=", n);
     snprintf(out, size, "dip %s, %s: %s", d, v,
              h->p < 0.05 ? "more than one mode" : "one mode is not ruled out");
 }
@@ -217,9 +226,13 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     panel_rule(s, p, 1, 1, sheet_colour(s, ROLE_REFERENCE), 2);
     panel_legend(s, p);
     dip_words(h, dip, sizeof dip);
+    text[0] = '\0';
+    if (h->tested < c.n) {
+        number_format(mean, sizeof mean, (double)h->tested, 0);
+        snprintf(text, sizeof text, " (tested on %s tokens drawn at random)", mean);
+    }
     sheet_note(s, "%s: n = %s tokens, %d seed%s; %s%s.", g->label, count, g->runs,
-               g->runs == 1 ? "" : "s", dip,
-               h->tested < c.n ? " (tested on 4,000 tokens drawn at random)" : "");
+               g->runs == 1 ? "" : "s", dip, text);
     if (c.dropped > 0)
         sheet_note(s, "%zu tokens without a finite cost are left out.", c.dropped);
 out:

@@ -55,8 +55,11 @@ static void note(struct sheet *s, const struct groups *set, int layers)
                    "Loss: mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the "
                    "mean.",
                    seeds);
-    else
-        sheet_note(s, "Loss: smoothed where there are 100 points or more, raw values behind.");
+    else if (s->opt.smooth < 0)
+        sheet_note(s, "Loss: smoothed where there are %d points or more, raw values behind.",
+                   (int)CURVE_SMOOTH_FROM);
+    else if (s->opt.smooth > 0)
+        sheet_note(s, "Loss: smoothed with weight %g, raw values behind.", s->opt.smooth);
     if (layers)
         sheet_note(s, "Error: mean over the layers that have a prior; band: from the least to the "
                       "greatest layer.");

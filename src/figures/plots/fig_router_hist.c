@@ -114,7 +114,7 @@ static void draw_gates(struct sheet *s, const struct groups *set, int i, const s
     }
     double width = (hi - lo) / BINS;
     for (size_t k = 0; k < g->n; k++)
-        share[(int)fmin(BINS - 1, floor((g->v[k] - lo) / width))] += 1 / (double)g->n;
+        share[stat_bin(g->v[k], lo, width, BINS)] += 1 / (double)g->n;
     for (int k = 0; k < BINS; k++)
         most = fmax(most, share[k]);
     p->ax = (struct axis){.lo = lo, .hi = hi};

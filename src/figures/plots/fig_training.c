@@ -100,23 +100,24 @@ static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYT
 static void note(struct sheet *s, const struct groups *set)
 {
     int hi = 1, lo = 1 << 30;
-    char weight[24];
+    char weight[24], from[60] = "";
     for (int g = 0; g < set->n; g++) {
         hi = set->g[g].runs > hi ? set->g[g].runs : hi;
         lo = set->g[g].runs < lo ? set->g[g].runs : lo;
     }
     if (set->n == 1)
         sheet_note(s, "Shown: %s.", set->g[0].label);
-    number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : 0.9, -1);
+    number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : CURVE_WEIGHT, -1);
     if (hi > 1)
         sheet_note(
             s,
             lo == hi ? "Mean over n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean."
                      : "Mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean.",
             hi);
+    if (s->opt.smooth < 0)
+        snprintf(from, sizeof from, " where there are %d points or more", (int)CURVE_SMOOTH_FROM);
     if (s->opt.smooth != 0)
-        sheet_note(s, "Smoothed with weight %s%s%s.", weight,
-                   s->opt.smooth < 0 ? " where there are 100 points or more" : "",
+        sheet_note(s, "Smoothed with weight %s%s%s.", weight, from,
                    hi > 1 ? "" : "; raw values behind");
 }
 

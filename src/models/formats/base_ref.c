@@ -48,7 +48,7 @@ static int hash_file(uint64_t *h, const char *path, struct err *e)
             rc = hash_range(h, fd, HEAD + rest / (SAMPLES - 1) * i, SAMPLE, buf, path, e);
     }
     if (fd >= 0)
-        fs_ops_get()->close(fd);
+        fs_close(fd);
     mem_free(buf);
     return rc;
 }

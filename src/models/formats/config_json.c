@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "models/config.h"
-#include "routing/route.h"
+#include "base/fs.h"
+#include "config_report.h"
+
+enum { CONFIG_MAX = 1 << 20 };
 
 static int is_gpt2(const struct model_config *c)
 {
@@ -30,6 +31,17 @@ const char *model_config_family(const struct model_config *c)
 static void add_key(struct str *s, const char *key, int64_t v)
 {
     str_addf(s, "  \"%s\": %lld,\n", key, (long long)v);
+}
+
+/* The ids that end a text; null is none, where the class would take an id of its own for an absent key. */
+static void add_ends(struct str *s, const struct model_config *c)
+{
+    int32_t id[MODEL_ENDS_MAX];
+    int n = model_config_ends(c, id);
+    str_addf(s, "  \"bos_token_id\": null,\n  \"eos_token_id\": %s", n ? "" : "null");
+    for (int i = 0; i < n; i++)
+        str_addf(s, "%s%d", i ? ", " : n > 1 ? "[" : "", id[i]);
+    str_add(s, n > 1 ? "],\n" : ",\n");
 }
 
 static void add_rope(struct str *s, const struct model_config *c)
@@ -68,9 +80,7 @@ static void add_gpt2(struct str *s, const struct model_config *c)
     add_key(s, "n_inner", c->ffn);
     add_key(s, "n_positions", c->max_seq);
     add_key(s, "vocab_size", c->vocab);
-    str_addf(s,
-             "  \"layer_norm_epsilon\": %.9g,\n  \"activation_function\": \"%s\",\n"
-             "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n",
+    str_addf(s, "  \"layer_norm_epsilon\": %.9g,\n  \"activation_function\": \"%s\",\n",
              c->norm_eps, c->mlp == MLP_GELU ? "gelu" : "gelu_new");
 }
 
@@ -94,6 +104,7 @@ void model_config_to_json(struct str *s, const struct model_config *c,
         add_gpt2(s, c);
     else
         add_llama(s, c);
+    add_ends(s, c);
     str_addf(s, "  \"tie_word_embeddings\": %s,\n", c->tied ? "true" : "false");
     str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
     for (size_t i = 0; i < model_group.n; i++) {
@@ -113,14 +124,7 @@ void model_config_to_json(struct str *s, const struct model_config *c,
 
 /* ---- reading ------------------------------------------------------------------------------------- */
 
-/* What is wrong with a file, all of it: one who mends a configuration wants to see every place at once. */
-struct report {
-    struct str text;
-    int n, code;
-};
-
-static void wrong(struct report *r, const char *fmt, ...) DS_PRINTF(2, 3);
-static void wrong(struct report *r, const char *fmt, ...)
+void report_add(struct report *r, const char *fmt, ...)
 {
     char line[400];
     va_list ap;
@@ -143,8 +147,7 @@ static int report_end(struct report *r, const char *path, struct err *e)
     return rc;
 }
 
-/* A row of ours from text, called by the file's own name.  least: the smallest size, where ours takes 0 for one to be found. */
-static void set_as(struct report *r, struct model_config *c, const char *own, const char *name,
+void config_set_as(struct report *r, struct model_config *c, const char *own, const char *name,
                    const char *text, double least)
 {
     char full[64];
@@ -155,12 +158,17 @@ static void set_as(struct report *r, struct model_config *c, const char *own, co
     if (o.type == OPT_INT && o.min < least)
         o.min = least;
     if (opt_set(&o, c, text, NULL, &e) < 0)
-        wrong(r, "%s", e.text);
+        report_add(r, "%s", e.text);
 }
 
-static void set_own(struct report *r, struct model_config *c, const char *own, const char *text)
+int config_scalar(const struct json_node *n, char text[64])
 {
-    set_as(r, c, own, own, text, 0);
+    switch (json_kind_of(n)) {
+    case JSON_KIND_BOOL: snprintf(text, 64, "%s", json_bool(n, 0) ? "true" : "false"); return 1;
+    case JSON_KIND_INT: snprintf(text, 64, "%lld", (long long)json_int(n, 0)); return 1;
+    case JSON_KIND_REAL: snprintf(text, 64, "%.17g", json_num(n, 0)); return 1;
+    default: return 0;
+    }
 }
 
 /* Our own keys, when the file has them, describe everything. */
@@ -171,310 +179,39 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
     const struct json_node *v;
     struct err e = {0};
     if (json_kind_of(own) != JSON_KIND_OBJECT)
-        wrong(r, "depthscope is not an object");
+        report_add(r, "depthscope is not an object");
     for (size_t i = 0; (v = json_member(own, i, &key, NULL)) != NULL; i++) {
         const char *text = json_str(v, NULL);
         const struct opt *o = opt_find(&model_group, key);
         if (!text)
-            wrong(r, "depthscope.%.60s is not a string", key);
+            report_add(r, "depthscope.%.60s is not a string", key);
         else if (o ? opt_set(o, c, text, "depthscope", &e) < 0
                    : config_set(route_options, key, text, path, &e) < 0)
-            wrong(r, "%s", e.text);
+            report_add(r, "%s", e.text);
     }
 }
 
-/* A number or truth value as text; 0 when it is neither. */
-static int scalar_text(const struct json_node *n, char text[64])
+/* generation_config.json next to it comes first, as in transformers. */
+static int read_ends(struct report *r, struct model_config *c, const struct json_node *root,
+                     const char *path, struct err *e)
 {
-    switch (json_kind_of(n)) {
-    case JSON_KIND_BOOL: snprintf(text, 64, "%s", json_bool(n, 0) ? "true" : "false"); return 1;
-    case JSON_KIND_INT: snprintf(text, 64, "%lld", (long long)json_int(n, 0)); return 1;
-    case JSON_KIND_REAL: snprintf(text, 64, "%.17g", json_num(n, 0)); return 1;
-    default: return 0;
+    char beside[1200];
+    struct json *j = NULL;
+    const char *slash = strrchr(path, '/');
+    int rc = 0;
+    snprintf(beside, sizeof beside, "%.*sgeneration_config.json",
+             slash ? (int)(slash - path) + 1 : 0, path);
+    if (fs_exists(beside)) {
+        struct report there = {0};
+        rc = json_read_wide(&j, beside, CONFIG_MAX, e);
+        int found = rc == 0 && config_hf_ends(&there, c, json_root(j));
+        rc = rc == 0 ? report_end(&there, beside, e) : rc;
+        json_free(j);
+        if (rc < 0 || found)
+            return rc;
     }
-}
-
-static int is_null(const struct json_node *n)
-{
-    return json_kind_of(n) == JSON_KIND_NULL;
-}
-
-/* A number or truth value of theirs into a row of ours; what is absent or null keeps its default. */
-static void take(struct report *r, struct model_config *c, const struct json_node *object,
-                 const char *hf, const char *own)
-{
-    const struct json_node *n = json_get(object, hf);
-    const char *word = json_str(n, NULL);
-    char text[64];
-    if (scalar_text(n, text))
-        set_as(r, c, own, hf, text, 1);
-    else if (word)
-        wrong(r, "%s is not a number or a truth value but \"%.40s\"", hf, word);
-    else if (!is_null(n))
-        wrong(r, "%s is not a number or a truth value", hf);
-}
-
-static int flag(struct report *r, const struct json_node *root, const char *key, int otherwise)
-{
-    const struct json_node *n = json_get(root, key);
-    if (!is_null(n) && json_kind_of(n) != JSON_KIND_BOOL)
-        wrong(r, "%s is neither true nor false", key);
-    return json_bool(n, otherwise);
-}
-
-/* A word of the file, or NULL when it says none. */
-static const char *word_of(struct report *r, const struct json_node *root, const char *key)
-{
-    const struct json_node *n = json_get(root, key);
-    if (!is_null(n) && !json_str(n, NULL))
-        wrong(r, "%s is not a string", key);
-    return json_str(n, NULL);
-}
-
-/* Heads that turn in part only; newer files have it among the rotary parameters. */
-static void check_partial(struct report *r, const struct json_node *object)
-{
-    const struct json_node *n = json_get(object, "partial_rotary_factor");
-    if (!is_null(n) && json_num(n, 0) != 1)
-        wrong(r, "partial_rotary_factor: heads that turn in part are not known here");
-}
-
-/* `rope_scaling`, or `rope_parameters` as newer files call it: null, {"rope_type": "default"} or llama3's. */
-static void read_rope(struct report *r, struct model_config *c, const struct json_node *root)
-{
-    static const char *const keys[][2] = {
-        {"rope_theta", "rope_theta"},
-        {"factor", "rope_factor"},
-        {"low_freq_factor", "rope_low"},
-        {"high_freq_factor", "rope_high"},
-        {"original_max_position_embeddings", "rope_original"},
-    };
-    const char *name = is_null(json_get(root, "rope_scaling")) ? "rope_parameters" : "rope_scaling";
-    const struct json_node *rope = json_get(root, name);
-    if (is_null(rope))
-        return;
-    if (json_kind_of(rope) != JSON_KIND_OBJECT) {
-        wrong(r, "%s is not an object", name);
-        return;
-    }
-    const char *type = json_str(json_get(rope, "rope_type"), NULL);
-    if (!type)
-        type = json_str(json_get(rope, "type"), NULL);
-    int is_default = type && strcmp(type, "default") == 0;
-    if (!type || (!is_default && strcmp(type, "llama3") != 0)) {
-        wrong(r, "%s of type %.40s is not known here (llama3, default)", name,
-              type ? type : "none");
-        return;
-    }
-    check_partial(r, rope);
-    set_own(r, c, "rope_scaling", is_default ? "none" : "llama3");
-    for (size_t i = 0; i < (is_default ? 1 : DS_LEN(keys)); i++) {
-        if (i > 0 && is_null(json_get(rope, keys[i][0])))
-            wrong(r, "%s has no %s", name, keys[i][0]);
-        take(r, c, rope, keys[i][0], keys[i][1]);
-    }
-}
-
-/* Attention that sees a part of the past only, in any of the spellings.  A window that no context outgrows is none. */
-static void check_window(struct report *r, const struct model_config *c,
-                         const struct json_node *root, const char *type)
-{
-    static const char unknown[] = "sliding windows of attention are not known here";
-    const struct json_node *kinds = json_get(root, "layer_types"),
-                           *window = json_get(root, "sliding_window");
-    if (flag(r, root, "use_sliding_window", 0))
-        wrong(r, "use_sliding_window: %s", unknown);
-    if (!is_null(window) && json_kind_of(window) != JSON_KIND_INT)
-        wrong(r, "sliding_window is not a whole number");
-    else if (strcmp(type, "mistral") == 0 && !is_null(window) && json_int(window, 0) < c->max_seq)
-        wrong(r,
-              "sliding_window %lld is below max_position_embeddings %lld: %s (contexts within the "
-              "window are)",
-              (long long)json_int(window, 0), (long long)c->max_seq, unknown);
-    if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
-        wrong(r, "layer_types is not a list");
-    for (size_t i = 0; i < json_len(kinds); i++) {
-        const char *kind = json_str(json_at(kinds, i), NULL);
-        if (kind && strcmp(kind, "full_attention") == 0)
-            continue;
-        wrong(r, "layer_types: %s", unknown);
-        break;
-    }
-}
-
-/* What any family's file may say of weights and code that are not as its name promises. */
-static void check_foreign(struct report *r, const struct json_node *root)
-{
-    const struct json_node *quant = json_get(root, "quantization_config");
-    if (!is_null(quant)) {
-        const char *method = json_str(json_get(quant, "quant_method"), NULL);
-        wrong(r,
-              "quantization_config: weights quantised by %.40s are not known here (blocks of GGUF "
-              "are)",
-              method ? method : "another program");
-    }
-    if (!is_null(json_get(root, "auto_map")))
-        wrong(r, "auto_map: a model with code of its own is not known here (code is never run)");
-    if (flag(r, root, "is_encoder_decoder", 0))
-        wrong(r, "is_encoder_decoder: only decoders are known here");
-}
-
-/* What such files may say beside their shape is either silent or refused. */
-static void check_llama(struct report *r, const struct model_config *c,
-                        const struct json_node *root, const char *type)
-{
-    const char *act = word_of(r, root, "hidden_act");
-    if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        wrong(r, "hidden_act %.40s is not known here (silu)", act);
-    check_partial(r, root);
-    check_window(r, c, root, type);
-}
-
-static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)
-{
-    static const char *const known[][2] = {
-        {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu"}};
-    const char *act = word_of(r, root, "activation_function");
-    if (!flag(r, root, "scale_attn_weights", 1) ||
-        flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
-        wrong(r, "scale_attn_weights: only scores divided by the root of the head size are known "
-                 "here");
-    if (flag(r, root, "add_cross_attention", 0))
-        wrong(r, "add_cross_attention: attention to another text is not known here");
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (strcmp(act ? act : "gelu_new", known[i][0]) == 0) {
-            set_own(r, c, "mlp", known[i][1]);
-            return;
-        }
-    wrong(r, "activation_function %.40s is not known here (gelu_new, gelu)", act);
-}
-
-struct key {
-    const char *hf, *own;
-    int is_needed; /* a file without it describes no model */
-};
-
-/* One family of files: what they leave out, and what they say. */
-struct family {
-    const char *type;
-    const struct key *otherwise, *keys;
-    size_t n_otherwise, n_keys;
-};
-
-static const struct key llama_otherwise[] = {
-    // clang-format off
-    {"false",                    "tied",      0},
-    {"1e-6",                     "norm_eps",  0},
-    {"2048",                     "max_seq",   0},
-    // clang-format on
-};
-static const struct key qwen2_otherwise[] = {
-    // clang-format off
-    {"false",                    "tied",      0},
-    {"1e-6",                     "norm_eps",  0},
-    {"2048",                     "max_seq",   0},
-    {"qkv",                      "attn_bias", 0},
-    // clang-format on
-};
-static const struct key gpt2_otherwise[] = {
-    // clang-format off
-    {"true",                     "tied",      0},
-    {"1e-5",                     "norm_eps",  0},
-    {"1024",                     "max_seq",   0},
-    {"layer",                    "norm",      0},
-    {"true",                     "mlp_bias",  0},
-    {"learned",                  "position",  0},
-    {"true",                     "attn_bias", 0},
-    // clang-format on
-};
-static const struct key llama_keys[] = {
-    // clang-format off
-    {"hidden_size",              "dim",       1},
-    {"num_hidden_layers",        "layers",    1},
-    {"num_attention_heads",      "heads",     1},
-    {"num_key_value_heads",      "kv_heads",  0},
-    {"head_dim",                 "head_dim",  0},
-    {"intermediate_size",        "ffn",       1},
-    {"vocab_size",               "vocab",     1},
-    {"max_position_embeddings",  "max_seq",   0},
-    {"rms_norm_eps",             "norm_eps",  0},
-    {"rope_theta",               "rope_theta", 0},
-    {"tie_word_embeddings",      "tied",      0},
-    {"attention_bias",           "attn_bias", 0},
-    {"mlp_bias",                 "mlp_bias",  0},
-    // clang-format on
-};
-enum { BIAS_KEYS = 2 }; /* the last two of them: Llama's alone */
-static const struct key gpt2_keys[] = {
-    // clang-format off
-    {"n_embd",                   "dim",       1},
-    {"n_layer",                  "layers",    1},
-    {"n_head",                   "heads",     1},
-    {"n_inner",                  "ffn",       0},
-    {"vocab_size",               "vocab",     1},
-    {"n_ctx",                    "max_seq",   0},
-    {"n_positions",              "max_seq",   0},
-    {"layer_norm_epsilon",       "norm_eps",  0},
-    {"tie_word_embeddings",      "tied",      0},
-    // clang-format on
-};
-
-#define KEYS(otherwise, keys, less)                                                                \
-    otherwise, keys, DS_LEN(otherwise), DS_LEN(keys) - (size_t)(less)
-static const struct family families[] = {
-    {"llama", KEYS(llama_otherwise, llama_keys, 0)},
-    {"mistral", KEYS(llama_otherwise, llama_keys, BIAS_KEYS)},
-    {"qwen2", KEYS(qwen2_otherwise, llama_keys, BIAS_KEYS)},
-    {"gpt2", KEYS(gpt2_otherwise, gpt2_keys, 0)},
-};
-
-static const struct family *family_of(const char *type)
-{
-    for (size_t i = 0; type && i < DS_LEN(families); i++)
-        if (strcmp(families[i].type, type) == 0)
-            return &families[i];
-    return NULL;
-}
-
-static void read_foreign(struct report *r, struct model_config *c, const struct json_node *root,
-                         const struct family *f)
-{
-    set_own(r, c, "method", "dense");
-    for (size_t i = 0; i < f->n_otherwise; i++)
-        set_own(r, c, f->otherwise[i].own, f->otherwise[i].hf);
-    for (size_t i = 0; i < f->n_keys; i++) {
-        const struct key *k = &f->keys[i];
-        if (k->is_needed && is_null(json_get(root, k->hf)))
-            wrong(r, "%s is missing", k->hf);
-        else
-            take(r, c, root, k->hf, k->own);
-    }
-    check_foreign(r, root);
-    if (f->keys == gpt2_keys) {
-        check_gpt2(r, c, root);
-    } else {
-        check_llama(r, c, root, f->type);
-        read_rope(r, c, root);
-    }
-}
-
-/* Beside our own keys stand theirs, for other programs: sizes that differ are one edit too few. */
-static void compare_sizes(struct report *r, const struct model_config *c,
-                          const struct json_node *root, const struct family *f)
-{
-    char text[64], ours[64], full[64];
-    for (size_t i = 0; i < f->n_keys; i++) {
-        const struct key *k = &f->keys[i];
-        snprintf(full, sizeof full, "model.%s", k->own);
-        const struct opt *o = opt_find(&model_group, full);
-        if (o->type != OPT_INT || is_null(json_get(root, k->hf)))
-            continue;
-        opt_print(o, c, ours, sizeof ours);
-        if (!scalar_text(json_get(root, k->hf), text))
-            str_copy(text, sizeof text, "no number");
-        if (strcmp(text, ours) != 0)
-            wrong(r, "%s is %s, depthscope's %s is %s", k->hf, text, full, ours);
-    }
+    config_hf_ends(r, c, root);
+    return 0;
 }
 
 static int read_root(struct model_config *c, struct config *route_options,
@@ -483,20 +220,23 @@ static int read_root(struct model_config *c, struct config *route_options,
     struct report r = {0};
     const struct json_node *own = json_get(root, "depthscope");
     const char *type = json_str(json_get(root, "model_type"), NULL);
-    const struct family *f = family_of(type);
     if (own)
         read_own(&r, c, route_options, own, path);
-    else if (f)
-        read_foreign(&r, c, root, f);
-    else
-        wrong(&r, "model_type %.60s is not known here (llama, mistral, qwen2, gpt2, depthscope)",
-              type ? type : "is missing; it");
-    if (r.n == 0) {
-        int rc = model_config_check(c, e);
+    else if (!config_hf_read(&r, c, root))
+        report_add(&r,
+                   "model_type %.60s is not known here (llama, mistral, qwen2, gpt2, depthscope)",
+                   type ? type : "is missing; it");
+    int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
+    if (rc == 0 && r.n == 0) {
+        rc = model_config_check(c, e);
         if (rc < 0)
-            return err_add(e, rc == DS_EUSAGE ? DS_EFORMAT : rc, "%s", path);
-        if (own)
-            compare_sizes(&r, c, root, f ? f : families);
+            rc = err_add(e, rc == DS_EUSAGE ? DS_EFORMAT : rc, "%s", path);
+        else if (own)
+            config_hf_compare(&r, c, root);
+    }
+    if (rc < 0) {
+        str_release(&r.text);
+        return rc;
     }
     return report_end(&r, path, e);
 }
@@ -505,7 +245,7 @@ int model_config_from_json(struct model_config *c, struct config *route_options,
                            struct err *e)
 {
     struct json *j = NULL;
-    int rc = json_read_file(&j, path, 1 << 20, e);
+    int rc = json_read_file(&j, path, CONFIG_MAX, e);
     if (rc < 0)
         return rc;
     memset(c, 0, sizeof *c);

@@ -6,13 +6,13 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "export_rows.h"
-#include "io/newfile.h"
+#include "base/fs.h"
 
 enum { HEADER = 28 };
 
 struct writing {
     const struct export_source *s;
-    struct newfile file;
+    struct fs_new file;
     struct export_way way;
 };
 
@@ -64,12 +64,12 @@ static int write_header(struct writing *x, struct err *e)
     unsigned char head[HEADER];
     for (size_t i = 0; i < DS_LEN(v); i++)
         put32(head + 4 * i, v[i]);
-    return newfile_write(&x->file, head, sizeof head, e);
+    return fs_new_write(&x->file, head, sizeof head, e);
 }
 
 static int to_file(void *ctx, const void *p, size_t n, struct err *e)
 {
-    return newfile_write(ctx, p, n, e);
+    return fs_new_write(ctx, p, n, e);
 }
 
 static int write_param(struct writing *x, const char *name, struct err *e)
@@ -100,7 +100,7 @@ static int write_tables(struct writing *x, struct err *e)
                 memcpy(&bits, &v, sizeof bits);
                 put32(row + 4 * i, bits);
             }
-            rc = newfile_write(&x->file, row, 4 * n, e);
+            rc = fs_new_write(&x->file, row, 4 * n, e);
         }
     mem_free(f);
     mem_free(row);
@@ -141,14 +141,14 @@ int export_llama2c(const struct export_source *s, const struct export_options *o
                                    (uint64_t)c->max_seq * (uint64_t)c->head_dim);
     rc = export_check_room(path, bytes, e);
     if (rc == 0)
-        rc = newfile_open(&x.file, path, e);
+        rc = fs_new_open(&x.file, path, e);
     if (rc == 0)
         rc = write_all(&x, e);
     if (rc == 0)
         rc = export_check_source(s, e);
     if (rc == 0)
-        rc = newfile_commit(&x.file, e);
-    newfile_abort(&x.file);
+        rc = fs_new_commit(&x.file, e);
+    fs_new_abort(&x.file);
     if (rc == 0)
         *r = (struct export_result){
             .bytes = bytes, .tensors = (uint64_t)s->m->n_base, .files = 1, .head_type = GGUF_T_F32};

@@ -6,7 +6,9 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "load_file.h"
@@ -219,15 +221,22 @@ static int best_of_run(const char *root, char *dir, size_t size)
 {
     char path[1024], name[32];
     struct json *j = NULL;
-    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 ||
-        json_read_file(&j, path, 1 << 16, NULL) < 0)
+    struct err why = {0};
+    if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || !fs_exists(path))
+        return 0; /* a run without validation has none */
+    if (json_read_file(&j, path, 1 << 16, &why) < 0) {
+        log_warn("%s; the newest checkpoint is used", why.text);
         return 0;
+    }
     snprintf(name, sizeof name, "step-%08lld",
              (long long)json_int(json_get(json_root(j), "step"), -1));
     json_free(j);
-    return fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
-           fs_join(dir, size, path, name, NULL) == 0 && fs_is_dir(dir) &&
-           checkpoint_verify(dir, NULL) == 0;
+    if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
+        fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
+        return 1;
+    log_warn("%s/best.json: names %s, which cannot be used: %s; the newest checkpoint is used",
+             root, name, why.text);
+    return 0;
 }
 
 /* A file of weights in place of its directory: which kind it is, in one line. */
@@ -269,11 +278,19 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
     }
     if (fs_exists(model) && !fs_is_dir(model))
         return refuse_file(model, e);
+    char **names = NULL, hint[NEAREST_MAX + 32];
+    size_t n = 0;
+    struct nearest best = nearest_to(model);
+    if (fs_is_dir(where[1]) && fs_list(where[1], &names, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            nearest_try(&best, names[i]);
+    if (names)
+        fs_list_free(names, n);
     return err_set(
         e, DS_ENOTFOUND,
         "%s: no such model: neither a directory with config.json nor a run with checkpoints "
-        "(looked in . and %s)",
-        model, where[1]);
+        "(looked in . and %s)%s",
+        model, where[1], nearest_hint(&best, hint, sizeof hint));
 }
 
 int model_open_table(struct model **out, const char *dir, struct config *overrides, int train,

@@ -143,6 +143,12 @@ static int is_on(const struct json_node *n)
     }
 }
 
+/* Layer 0 is a layer. */
+static int is_layer(const char *key, const struct json_node *n)
+{
+    return strcmp(key, "layers_to_transform") == 0 && json_kind_of(n) == JSON_KIND_INT;
+}
+
 static int refuse_word(const struct json_node *root, const char *key, const char *const *known,
                        struct err *e)
 {
@@ -178,7 +184,7 @@ static int check_plain(const struct json_node *root, struct err *e)
     if (rc == 0)
         rc = check_init(root, e);
     for (size_t i = 0; rc == 0 && (v = json_member(root, i, &key, NULL)) != NULL; i++)
-        if (!is_plain(key) && is_on(v))
+        if (!is_plain(key) && (is_on(v) || is_layer(key, v)))
             rc = err_set(e, DS_EFORMAT,
                          "%.60s is not known here: adapters are plain LoRA of one rank on the "
                          "matrices of all blocks",
@@ -208,14 +214,16 @@ static int set_number(struct model_config *c, const struct json_node *root, cons
 /* PEFT's alpha / sqrt(r) of rank-stabilised adapters is our alpha' / r. */
 static int set_numbers(struct model_config *c, const struct json_node *root, struct err *e)
 {
-    const struct json_node *r = json_get(root, "r");
+    const struct json_node *r = json_get(root, "r"), *stable = json_get(root, "use_rslora");
     char text[32];
+    if (json_kind_of(stable) != JSON_KIND_NULL && json_kind_of(stable) != JSON_KIND_BOOL)
+        return err_set(e, DS_EFORMAT, "use_rslora is neither true nor false");
     if (json_kind_of(r) != JSON_KIND_INT || json_int(r, 0) < 1)
         return err_set(e, DS_EFORMAT, "r is %s",
                        json_kind_of(r) == JSON_KIND_NULL ? "missing" : "no whole number above 0");
     snprintf(text, sizeof text, "%lld", (long long)json_int(r, 0));
     int rc = set(c, "model.lora_r", text, e);
-    double factor = json_bool(json_get(root, "use_rslora"), 0) ? sqrt((double)json_int(r, 0)) : 1;
+    double factor = json_bool(stable, 0) ? sqrt((double)json_int(r, 0)) : 1;
     if (rc == 0)
         rc = set_number(c, root, "lora_alpha", factor, e);
     if (rc == 0 && json_kind_of(json_get(root, "lora_dropout")) != JSON_KIND_NULL)

@@ -163,8 +163,11 @@ static void log_copy(struct view *v, struct str *out)
     struct entry e;
     size_t at = ((struct log *)v->state)->list.cursor;
     for (size_t i = 0; merge_next(&m, &e); i++)
-        if (i == at)
-            str_addf(out, "%s: %s", e.name, e.text);
+        if (i == at) {
+            copy_add(out, e.name);
+            str_add(out, ": ");
+            copy_add(out, e.text);
+        }
 }
 
 static void key_level(struct view *v, const struct key *k, const char *args)

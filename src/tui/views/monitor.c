@@ -351,9 +351,10 @@ static void monitor_copy(struct view *v, struct str *out)
     const struct runview *r = app_run(v->app);
     for (size_t i = 0; r && i < r->n_series; i++) {
         const struct series *s = &r->series[i];
-        if (s->n)
-            str_addf(out, "%s\t%lld\t%.9g\n", s->name, (long long)s->step[s->n - 1],
-                     s->value[s->n - 1]);
+        if (s->n) {
+            copy_add(out, s->name);
+            str_addf(out, "\t%lld\t%.9g\n", (long long)s->step[s->n - 1], s->value[s->n - 1]);
+        }
     }
 }
 

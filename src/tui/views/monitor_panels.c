@@ -272,18 +272,38 @@ static void layer_labels(struct area a, struct area plot, int layers, double lo,
     for (int l = 0, free_from = 0; l < layers && a.rows > plot.rows + 1; l++) {
         int x = plot.x - a.x + l * plot.cols / layers;
         snprintf(text, sizeof text, "%d", l);
-        if (x < free_from)
+        int len = (int)strlen(text);
+        if (x < free_from || x + len > a.cols)
             continue;
         area_text(a, a.rows - 1, x, -1, ink(ROLE_AXIS), text);
-        free_from = x + (layers <= 12 ? 1 : 6);
+        free_from = x + (layers <= 12 ? len + 1 : 6);
     }
 }
 
-/* One column of the plot, filled from below in eighths of a cell. */
-static void column_fill(struct area plot, int x, int width, double unit, enum role r)
+/* Where a layer's bar stands in the plot, and how high it is in eighths of a cell. */
+struct layer_bar {
+    int x, width, pitch, eighths; /* pitch: with the gap that follows it */
+    int is_finite;
+};
+
+static struct layer_bar layer_bar(const struct layer_series *s, int l, struct area plot, double lo,
+                                  double hi)
+{
+    double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l],
+           unit = (value - lo) / (hi - lo);
+    int x0 = l * plot.cols / s->layers, x1 = (l + 1) * plot.cols / s->layers;
+    struct layer_bar b = {.x = x0, .pitch = x1 - x0, .is_finite = isfinite(value)};
+    b.width = b.pitch > 2 ? b.pitch - 1 : b.pitch;
+    if (b.is_finite)
+        b.eighths = (int)lround((unit < 0 ? 0 : unit > 1 ? 1 : unit) * plot.rows * 8);
+    return b;
+}
+
+/* Filled from below in eighths of a cell. */
+static void bar_draw(struct area plot, const struct layer_bar *b, enum role r)
 {
     static const char ascii[] = " .--==##";
-    int eighths = (int)lround((unit < 0 ? 0 : unit > 1 ? 1 : unit) * plot.rows * 8);
+    int eighths = b->eighths;
     for (int y = plot.rows - 1; y >= 0 && eighths > 0; y--, eighths -= 8) {
         int n = eighths > 8 ? 8 : eighths;
         enum glyphs g = plot.canvas->look.glyphs;
@@ -293,8 +313,19 @@ static void column_fill(struct area plot, int x, int width, double unit, enum ro
                                                         : 0x2591u)
                         : n == 8             ? 0x2588u
                                              : 0x2580u + (uint32_t)n;
-        for (int k = 0; k < width; k++)
-            area_put(plot, y, x + k, rune, ink(r));
+        for (int k = 0; k < b->width; k++)
+            area_put(plot, y, b->x + k, rune, ink(r));
+    }
+}
+
+/* The target over one layer: on the bar where that reaches it, on the ground next to the bar. */
+static void draw_target(struct area plot, const struct layer_bar *b, int y)
+{
+    for (int k = 0; k < b->pitch; k++) {
+        int is_filled = k < b->width && b->eighths >= (plot.rows - y) * 8;
+        area_put(plot, y, b->x + k, area_rune(plot, 0x2504, '-'),
+                 is_filled ? (struct ink){.fg = INK_CONTRAST, .bg = ROLE_RUN}
+                           : ink(ROLE_REFERENCE));
     }
 }
 
@@ -311,30 +342,21 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     int finite = 0;
     layer_range(s, s->n - 1, target, &lo, &hi);
     for (int l = 0; l < s->layers; l++) {
-        double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l];
-        int x0 = l * plot.cols / s->layers, x1 = (l + 1) * plot.cols / s->layers;
-        int width = x1 - x0 > 2 ? x1 - x0 - 1 : x1 - x0;
-        if (!isfinite(value)) {
-            area_put(plot, plot.rows - 1, x0, area_rune(plot, 0xD7, 'x'), ink(ROLE_BAD));
+        struct layer_bar b = layer_bar(s, l, plot, lo, hi);
+        if (!b.is_finite) {
+            area_put(plot, plot.rows - 1, b.x, area_rune(plot, 0xD7, 'x'), ink(ROLE_BAD));
             continue;
         }
-        column_fill(plot, x0, width, (value - lo) / (hi - lo), ROLE_RUN);
-        sum += value;
+        bar_draw(plot, &b, ROLE_RUN);
+        sum += (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l];
         finite++;
     }
     layer_labels(a, plot, s->layers, lo, hi);
     if (isfinite(target)) {
         int y = plot.rows - 1 - (int)lround((target - lo) / (hi - lo) * (plot.rows - 1));
-        for (int at = 0; at < plot.cols; at++) {
-            double value =
-                (double)
-                    s->value[(s->n - 1) * (size_t)s->layers + (size_t)(at * s->layers / plot.cols)];
-            int is_gap = at + 1 < plot.cols &&
-                         (at + 1) * s->layers / plot.cols != at * s->layers / plot.cols;
-            int is_filled = !is_gap && (value - lo) / (hi - lo) * plot.rows >= plot.rows - y;
-            area_put(plot, y, at, area_rune(plot, 0x2504, '-'),
-                     is_filled ? (struct ink){.fg = INK_CONTRAST, .bg = ROLE_RUN}
-                               : ink(ROLE_REFERENCE));
+        for (int l = 0; l < s->layers; l++) {
+            struct layer_bar b = layer_bar(s, l, plot, lo, hi);
+            draw_target(plot, &b, y);
         }
     }
     char text[24];

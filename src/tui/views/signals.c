@@ -176,8 +176,10 @@ static void signals_copy(struct view *v, struct str *out)
     if (!prepare(v))
         return;
     str_add(out, "layer");
-    for (int f = 0; f < cells_fields(s->probe); f++)
-        str_addf(out, "\t%s", cells_field_name(s->probe, f));
+    for (int f = 0; f < cells_fields(s->probe); f++) {
+        str_add_char(out, '\t');
+        copy_add(out, cells_field_name(s->probe, f));
+    }
     for (int l = 0; l < s->probe->layers; l++) {
         str_addf(out, "\n%d", l);
         for (int f = 0; f < cells_fields(s->probe); f++)

@@ -18,8 +18,8 @@ struct spread {
 
 static int bin_of(const struct spread *s, double v)
 {
-    int b = (int)((s->hi - v) / (s->hi - s->lo) * s->rows);
-    return b < 0 ? 0 : b >= s->rows ? s->rows - 1 : b;
+    double at = (s->hi - v) / (s->hi - s->lo) * s->rows;
+    return at >= s->rows ? s->rows - 1 : at >= 0 ? (int)at : 0; /* no span: all in the first */
 }
 
 static double threshold_of(const struct probe *p, int layer)

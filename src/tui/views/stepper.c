@@ -425,7 +425,7 @@ static void stepper_copy(struct view *v, struct str *out)
 /* clang-format off */
 static const struct key stepper_keys[] = {
     {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
-    {"n g",        "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
+    {"g",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
     {"f",          "force",      NULL, "force this cell: the other way, back, free", "force", 68, 0, 0, key_force},
     {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 1, key_force},
     {"<",          "offset-down", NULL, "lower the threshold: more cells run", "threshold", 66, 0, -1, key_offset},

@@ -1,0 +1,24 @@
+/* "Did you mean": the name nearest in spelling to an unknown one.  Every such message uses this. */
+#ifndef DS_BASE_NEAREST_H
+#define DS_BASE_NEAREST_H
+
+#include <stddef.h>
+
+enum { NEAREST_MAX = 200 };
+struct nearest {
+    const char *word;           /* borrowed */
+    char name[NEAREST_MAX + 1]; /* the nearest so far; "" before the first */
+    int distance;
+};
+
+struct nearest nearest_to(const char *word);
+/* Offers one name.  A name that begins with the word counts as near, and so does a dotted key whose last part is
+ * near.  Of equal names the first offered stays. */
+void nearest_try(struct nearest *n, const char *name);
+/* 1 when it is probably what was meant.  Where the names are few or a guess costs the reader more than it helps, say
+ * nothing otherwise. */
+int nearest_is_close(const struct nearest *n);
+/* ", did you mean NAME?" when it is close, else "" (out is the text, and is returned). */
+const char *nearest_hint(const struct nearest *n, char *out, size_t size);
+
+#endif

@@ -1,0 +1,49 @@
+/* The state of a run, computed from its records alone: one answer for the status line, Home, lists and
+ * scripts. */
+#ifndef DS_IO_RUN_STATE_H
+#define DS_IO_RUN_STATE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/record.h"
+
+enum run_state {
+    RUN_EMPTY,   /* no records, and no process that writes them */
+    RUN_LIVE,    /* a process writes it */
+    RUN_PAUSED,  /* a process holds it, and the run waits for "resume" */
+    RUN_SILENT,  /* no end record and no writer: the process was killed, or its host is gone */
+    RUN_DONE,    /* end record: all planned steps */
+    RUN_STOPPED, /* end record: stopped by the user */
+    RUN_FAILED,  /* end record: the run gave up */
+    RUN_TRACE,   /* not a run: decisions or results of passes over a text, complete as they are */
+    RUN_STATES
+};
+/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for other numbers. */
+const char *run_state_name(enum run_state state);
+
+/* What the state depends on, gathered record by record.  Starts zeroed. */
+struct run_phase {
+    uint64_t records;
+    int has_end, is_paused;
+    int is_log;  /* something only a run writes: metric, layer, event or end */
+    int is_pass; /* probe, eval or sample */
+    enum run_state end;
+    int64_t step, steps_planned;
+    double last_time; /* wall seconds of the newest record that has a time; 0 = none */
+};
+void run_phase_take(struct run_phase *p, struct value body);
+/* is_locked: a process holds the writer's lock.  A log without lock (another host, no flock) whose
+ * newest record is younger than 15 s lives, too. */
+enum run_state run_phase_state(const struct run_phase *p, int is_locked, double now);
+
+/* The same for a run directory or a log on disk, from its first and last records: the work is bounded
+ * whatever the size of the file.  DS_ENOTFOUND: no log there. */
+struct run_glance {
+    enum run_state state;
+    int64_t step, steps_planned; /* newest; 0 = not stated */
+    double last_time;            /* wall seconds, 0 = none */
+};
+int run_glance_read(struct run_glance *g, const char *path, struct err *e) DS_CHECK;
+
+#endif

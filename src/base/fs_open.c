@@ -1,0 +1,100 @@
+/* Opening what others name: regular files, and the pipes that a shell hands over.  Nothing here waits for the other end
+ * of a FIFO, and no device is opened by accident. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+
+/* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By the name alone: a link in a model's folder that leads to
+ * a terminal is not a pipe that the user handed over. */
+static int handed_over(const char *path)
+{
+    int fd = -1, end = 0;
+    if (strcmp(path, "/dev/stdin") == 0)
+        return STDIN_FILENO;
+    if ((sscanf(path, "/dev/fd/%5d%n", &fd, &end) == 1 ||
+         sscanf(path, "/proc/self/fd/%5d%n", &fd, &end) == 1) &&
+        path[end] == '\0')
+        return fd;
+    return -1;
+}
+
+static const char *kind_name(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a FIFO"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+static int refuse(const char *path, mode_t mode, struct err *e)
+{
+    return err_set(e, DS_EIO, "%s: is %s, expected a regular file%s", path, kind_name(mode),
+                   S_ISFIFO(mode) ? " (a pipe is read as /dev/stdin)" : "");
+}
+
+/* A descriptor that the user handed over is opened anew, as ever; where that is not possible (a socket, no /proc) it is
+ * duplicated.  Reads of it may wait: its other end is there. */
+static int open_handed(int *fd, int from, const char *path, struct err *e)
+{
+    int got = fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    if (got < 0 && (errno == ENXIO || errno == ENOENT || errno == EACCES))
+        got = fcntl(from, F_DUPFD_CLOEXEC, 3);
+    else if (got >= 0)
+        (void)fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK);
+    if (got < 0)
+        return err_errno(e, "open %s", path);
+    *fd = got;
+    return 0;
+}
+
+int fs_check_regular(const char *path, struct err *e)
+{
+    struct stat st;
+    return fs_stat(path, &st) != 0 || S_ISREG(st.st_mode) ? 0 : refuse(path, st.st_mode, e);
+}
+
+int fs_open_read(int *fd, const char *path, struct err *e)
+{
+    struct stat st;
+    int from = handed_over(path);
+    if (from >= 0)
+        return open_handed(fd, from, path, e);
+    int is_null = strcmp(path, "/dev/null") == 0;
+    /* asked before: opening a device can already do something to it */
+    int rc = is_null ? 0 : fs_check_regular(path, e);
+    if (rc < 0)
+        return rc;
+    int got = fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    if (got < 0)
+        return err_errno(e, "open %s", path);
+    /* asked again: the name may lead elsewhere by now */
+    rc = fstat(got, &st) != 0               ? err_errno(e, "stat %s", path)
+         : !is_null && !S_ISREG(st.st_mode) ? refuse(path, st.st_mode, e)
+                                            : 0;
+    if (rc < 0) {
+        fs_close(got);
+        return rc;
+    }
+    *fd = got;
+    return 0;
+}
+
+int fs_open_write(int *fd, const char *path, int flags, struct err *e)
+{
+    int got = fs_open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags, 0644);
+    struct stat st;
+    if (got < 0 && errno == ENXIO && fs_stat(path, &st) == 0)
+        return S_ISFIFO(st.st_mode)
+                   ? err_set(e, DS_EIO, "%s: is a FIFO that nobody reads", path)
+                   : err_set(e, DS_EIO, "%s: is %s, expected a file", path, kind_name(st.st_mode));
+    if (got < 0)
+        return err_errno(e, "open %s", path);
+    (void)fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK);
+    *fd = got;
+    return 0;
+}

@@ -1,0 +1,298 @@
+/* depthscope stop: asks live runs over their control sockets to write a checkpoint and stop, and waits until they have. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/use.h"
+#include "io/run_state.h"
+#include "io/runlog.h"
+#include "training/job.h"
+
+static struct cli_option options[] = {
+    {.name = "all", .help = "every live run of this host"},
+    {.name = "timeout", .has_value = 1, .help = "SECONDS  wait so long at most (no limit)"},
+    {.name = "json", .help = "a JSON array of {name, path, status, state, step, text}"},
+    {.name = NULL},
+};
+
+enum status { WAITING, STOPPED, NOT_RUNNING, UNKNOWN, ELSEWHERE, REFUSED, TIMEOUT };
+static const char *const status_name[] = {"waiting",   "stopped", "not_running", "unknown",
+                                          "elsewhere", "refused", "timeout"};
+
+struct target {
+    char name[80], dir[1024], log[1100];
+    enum status status;
+    int is_asked, is_told; /* the run knows; the user knows that we wait */
+    struct run_glance glance;
+    char text[400];
+};
+
+/* The run's directory, whether it was named, or pointed at by its directory or its log. */
+static void find(struct target *t, const char *word)
+{
+    char path[1024], hint[256];
+    struct err e = {0};
+    int rc = strcmp(word, "-") == 0 ? err_set(&e, DS_EUSAGE, "-: not the name of a run")
+                                    : cli_run_path(path, sizeof path, word, &e);
+    size_t n = rc == 0 ? strlen(path) : 0;
+    str_copy(t->name, sizeof t->name, word);
+    if (rc == 0 && !fs_is_dir(path) && n > 7 && strcmp(path + n - 7, "/log.mp") == 0)
+        path[n - 7] = '\0';
+    while (rc == 0 && (n = strlen(path)) > 1 && path[n - 1] == '/')
+        path[n - 1] = '\0';
+    if (rc == 0)
+        rc = str_copy(t->dir, sizeof t->dir, path)
+                 ? DS_ERANGE
+                 : fs_join(t->log, sizeof t->log, path, "log.mp", &e);
+    if (rc == 0 && fs_exists(t->log)) {
+        const char *slash = strrchr(t->dir, '/');
+        str_copy(t->name, sizeof t->name, slash ? slash + 1 : t->dir);
+        return;
+    }
+    t->status = UNKNOWN;
+    snprintf(t->text, sizeof t->text, "no such run in %.200s%s", job_root(),
+             cli_run_hint(word, 0, hint, sizeof hint));
+}
+
+/* The host that the run was started on, "" when it is this one or not stated. */
+static void other_host(const struct target *t, char *out, size_t size)
+{
+    char path[1100], here[256] = "";
+    struct json *j = NULL;
+    out[0] = '\0';
+    gethostname(here, sizeof here - 1);
+    if (fs_join(path, sizeof path, t->dir, "meta.json", NULL) < 0 ||
+        json_read_file(&j, path, 1 << 20, NULL) < 0)
+        return;
+    const char *host = json_str(json_get(json_root(j), "host"), NULL);
+    if (host && strcmp(host, here) != 0)
+        str_copy(out, size, host);
+    json_free(j);
+}
+
+static void look(struct target *t)
+{
+    if (run_glance_read(&t->glance, t->log, NULL) < 0)
+        t->glance = (struct run_glance){.state = RUN_EMPTY};
+}
+
+static void describe_idle(struct target *t)
+{
+    char host[256], age[16];
+    double silent = clock_wall() - t->glance.last_time;
+    other_host(t, host, sizeof host);
+    t->status = NOT_RUNNING;
+    if (host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED ||
+                    t->glance.state == RUN_SILENT)) {
+        t->status = ELSEWHERE;
+        snprintf(t->text, sizeof t->text,
+                 "it belongs to host %.100s, not this one: ssh %.100s depthscope stop %.64s", host,
+                 host, t->name);
+    } else if (t->glance.state == RUN_EMPTY) {
+        snprintf(t->text, sizeof t->text, "not running: it holds no record yet");
+    } else {
+        snprintf(t->text, sizeof t->text, "not running: %s at step %lld%s%s",
+                 run_state_name(t->glance.state), (long long)t->glance.step,
+                 t->glance.state == RUN_SILENT && silent > 0 ? ", last record " : "",
+                 t->glance.state == RUN_SILENT && silent > 0 ? str_duration(age, silent) : "");
+        if (t->glance.state == RUN_SILENT && silent > 0)
+            str_copy(t->text + strlen(t->text), sizeof t->text - strlen(t->text), " ago");
+    }
+}
+
+static void describe_end(struct target *t)
+{
+    const char *state = run_state_name(t->glance.state);
+    t->status = STOPPED;
+    snprintf(t->text, sizeof t->text, "%s at step %lld",
+             t->glance.state == RUN_SILENT ? "ended" : state, (long long)t->glance.step);
+    if (t->glance.steps_planned > 0)
+        snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), " of %lld",
+                 (long long)t->glance.steps_planned);
+    if (t->glance.state == RUN_STOPPED)
+        snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text),
+                 "; depthscope train --resume %.64s continues it", t->name);
+}
+
+/* A run answers between steps, so no answer yet is no failure: the order is with it. */
+static void ask(struct target *t)
+{
+    struct str answer = {0};
+    struct err e = {0};
+    int rc = job_command(t->dir, "stop", 2, &answer, &e);
+    if (rc == 0 && strncmp(str_text(&answer), "error", 5) == 0) {
+        t->status = REFUSED;
+        snprintf(t->text, sizeof t->text, "refused: %.300s", str_text(&answer) + 6);
+    } else if (rc == 0 || rc == DS_EBUSY) {
+        t->is_asked = 1;
+    } else if (rc != DS_ENOTFOUND && rc != DS_EIO) {
+        t->status = REFUSED;
+        str_copy(t->text, sizeof t->text, e.text);
+    }
+    str_release(&answer);
+}
+
+/* One look at a run that was live: has it ended, does it know yet? */
+static void step(struct target *t)
+{
+    if (!runlog_is_locked(t->log)) {
+        look(t);
+        if (t->is_asked)
+            describe_end(t);
+        else
+            describe_idle(t);
+    } else if (!t->is_asked) {
+        ask(t); /* while it starts or ends, nobody listens: again later */
+    }
+}
+
+static void note_waiting(struct target *t, double waited)
+{
+    if (t->is_told || waited < 2 || !isatty(STDERR_FILENO))
+        return;
+    t->is_told = 1;
+    fprintf(stderr,
+            "depthscope: stop: %s: waiting for its %s; Ctrl-C leaves, the run stops all the "
+            "same\n",
+            t->name, t->is_asked ? "current step and a checkpoint" : "control socket");
+}
+
+static void wait_for(struct target *t, size_t n, double timeout)
+{
+    double started = clock_mono();
+    for (;;) {
+        size_t waiting = 0;
+        double waited = clock_mono() - started;
+        for (size_t i = 0; i < n; i++) {
+            if (t[i].status != WAITING)
+                continue;
+            step(&t[i]);
+            if (t[i].status == WAITING && waited > timeout) {
+                t[i].status = TIMEOUT;
+                look(&t[i]);
+                snprintf(t[i].text, sizeof t[i].text, "still running after %g s%s", timeout,
+                         t[i].is_asked ? "; it was asked, and stops after its current step" : "");
+            }
+            waiting += t[i].status == WAITING;
+            if (t[i].status == WAITING)
+                note_waiting(&t[i], waited);
+        }
+        if (waiting == 0)
+            return;
+        clock_sleep(0.1);
+    }
+}
+
+static int add_live(struct target **t, size_t *n, struct err *e)
+{
+    struct job_info *jobs = NULL;
+    size_t count = 0;
+    int rc = job_list(job_root(), &jobs, &count, e);
+    *t = rc == 0 ? mem_alloc(count + 1, sizeof **t) : NULL;
+    if (rc == 0 && !*t)
+        rc = err_set(e, DS_EMEM, "stop");
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (jobs[i].is_live)
+            find(&(*t)[(*n)++], jobs[i].path);
+    mem_free(jobs);
+    return rc;
+}
+
+static int read_targets(const struct cli_args *a, struct target **t, size_t *n, struct err *e)
+{
+    int all = cli_flag(a, "all");
+    if (a->n_override > 0)
+        return err_set(e, DS_EUSAGE, "stop: %s is not the name of a run", a->override[0]);
+    if (all == (a->n_rest > 0))
+        return err_set(e, DS_EUSAGE,
+                       all ? "stop: --all takes no names"
+                           : "stop: which RUN? (depthscope runs lists them, --all "
+                             "stops every live one)");
+    if (all)
+        return add_live(t, n, e);
+    *t = mem_alloc((size_t)a->n_rest, sizeof **t);
+    if (!*t)
+        return err_set(e, DS_EMEM, "stop");
+    for (int i = 0; i < a->n_rest; i++) {
+        find(&(*t)[*n], a->rest[i]);
+        int is_again = 0;
+        for (size_t k = 0; k < *n; k++)
+            is_again |= (*t)[*n].dir[0] && strcmp((*t)[k].dir, (*t)[*n].dir) == 0;
+        if (is_again)
+            (*t)[*n] = (struct target){0};
+        *n += !is_again;
+    }
+    return 0;
+}
+
+static void add_json(struct str *out, const struct target *t)
+{
+    json_key(out, NULL);
+    str_add(out, "{");
+    json_add_str(out, "name", t->name);
+    json_add_str(out, "path", t->dir);
+    json_add_str(out, "status", status_name[t->status]);
+    json_add_str(out, "state", t->status == UNKNOWN ? "" : run_state_name(t->glance.state));
+    json_add_int(out, "step", t->glance.step);
+    json_add_str(out, "text", t->text);
+    str_add(out, "}");
+}
+
+/* What was stopped goes to standard output, what was not to standard error; 1 when something was not. */
+static int report(const struct target *t, size_t n, int json)
+{
+    struct str out = {0}, said = {0};
+    int failed = 0;
+    str_add(&out, json ? "[" : "");
+    for (size_t i = 0; i < n; i++) {
+        struct str *to = t[i].status == STOPPED ? &out : &said;
+        failed |= t[i].status != STOPPED;
+        if (json) {
+            add_json(&out, &t[i]);
+            continue;
+        }
+        str_add(to, to == &said ? "depthscope: stop: " : "");
+        cli_add_safe(to, t[i].name, strlen(t[i].name), -1);
+        str_add(to, ": ");
+        cli_add_safe(to, t[i].text, strlen(t[i].text), -1);
+        str_add(to, "\n");
+    }
+    if (n == 0 && !json)
+        str_add(&out, "no run is live here\n");
+    str_add(&out, json ? "]\n" : "");
+    fputs(str_text(&said), stderr);
+    str_release(&said);
+    int status = cli_print(&out);
+    return status ? status : failed;
+}
+
+int stop_command(int argc, char **argv)
+{
+    struct cli_args a;
+    struct err e = {0};
+    struct target *t = NULL;
+    size_t n = 0;
+    double timeout = (double)INFINITY;
+    int rc = cli_parse(&a, options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    const char *limit = cli_value(&a, "timeout");
+    char *end = NULL;
+    if (limit && (!((timeout = strtod(limit, &end)) >= 0) || *end || end == limit))
+        rc = err_set(&e, DS_EUSAGE, "stop: --timeout %s: expected seconds", limit);
+    if (rc == 0)
+        rc = read_targets(&a, &t, &n, &e);
+    int json = cli_flag(&a, "json"), status = 0;
+    if (rc == 0) {
+        wait_for(t, n, timeout);
+        status = report(t, n, json);
+    }
+    mem_free(t);
+    cli_release(&a);
+    return rc < 0 ? command_fail(&e) : status;
+}

@@ -1,0 +1,161 @@
+/* What programs that know a tokenizer by GGUF's keys alone cut otherwise, by llama.cpp's reading of those keys.  It never
+ * touches a file. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "data/bpe.h"
+#include "data/pieces.h"
+
+static void add_reason(struct str *out, const char *reason)
+{
+    str_add(out, out->len ? ", " : "");
+    str_add(out, reason);
+}
+
+/* Whether merges alone lead to every token: then it is all the same if words that are tokens are looked up first. */
+static int merges_make_all(const struct tokenizer *t)
+{
+    for (int32_t id = 0; id < t->vocab; id++) {
+        int32_t part[BPE_WORD_SMALL];
+        int n = t->present[id] ? (int)t->length[id] : 0, known = n > 1;
+        if (n > BPE_WORD_SMALL || tokenizer_is_special(t, id))
+            continue;
+        for (int i = 0; i < n && known; i++) {
+            part[i] = t->bpe->byte_id[(unsigned char)t->bytes.p[t->offset[id] + (size_t)i]];
+            known = part[i] >= 0;
+        }
+        if (known && (bpe_merge_small(t->bpe, part, n) != 1 || part[0] != id))
+            return 0;
+    }
+    return 1;
+}
+
+static int strips(const struct tokenizer *t)
+{
+    for (size_t i = 0; i < t->n_added; i++)
+        if (t->added[i].lstrip || t->added[i].rstrip || t->added[i].single_word)
+            return 1;
+    return 0;
+}
+
+static void of_bytes(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre)
+{
+    if (t->bpe->pre.add_prefix_space)
+        add_reason(out, "they put no space in front");
+    if (norm_has_nfc(&t->norm))
+        add_reason(out, "they do not normalise to NFC");
+    if (t->norm.n > norm_has_nfc(&t->norm))
+        add_reason(out, "they do not normalise");
+    if (pre && pre->ignore_merges != t->bpe->ignore_merges && !merges_make_all(t))
+        add_reason(out, pre->ignore_merges ? "they look whole words up before they merge"
+                                           : "they do not look whole words up before they merge");
+    if (pre && pre->by_ascii_case)
+        add_reason(out, "they tell upper from lower case in ASCII alone");
+}
+
+/* Spaces become marks and one goes in front; anything else is not in the keys. */
+static int is_usual(const struct norm_step *s)
+{
+    return s->kind == NORM_PREPEND ||
+           (s->kind == NORM_REPLACE && s->from_len == 1 && s->from[0] == ' ' && s->to_len == 3 &&
+            memcmp(s->to, "\xE2\x96\x81", 3) == 0);
+}
+
+static void of_chars(struct str *out, const struct tokenizer *t)
+{
+    int usual = 1, defined = 0;
+    for (int i = 0; i < t->norm.n; i++)
+        usual &= is_usual(&t->norm.step[i]);
+    for (size_t i = 0; i < t->n_added; i++)
+        defined |= t->added[i].as_piece;
+    if (!usual)
+        add_reason(out, "they do not normalise");
+    if (defined)
+        add_reason(out, "they find user-defined pieces otherwise");
+    if (!t->bpe->chars->byte_fallback)
+        add_reason(out, "they expect a token for every byte");
+    if (t->bpe->pre.n > 0)
+        add_reason(out, "they do not cut by its patterns");
+    if (t->metaspace.on && t->metaspace.when != METASPACE_NEVER)
+        add_reason(out, "they put a space in front of a text that begins with one");
+    if (t->metaspace.on && t->metaspace.when == METASPACE_FIRST)
+        add_reason(out, "they put a space after each special token");
+}
+
+void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre)
+{
+    if (!t->bpe)
+        return;
+    if (t->bpe->chars)
+        of_chars(out, t);
+    else
+        of_bytes(out, t, pre);
+    if (t->after >= 0 && t->after != t->eot)
+        add_reason(out, "they put no token after a text");
+    if (strips(t))
+        add_reason(out, "they leave spaces next to added tokens");
+}
+
+/* --- patterns ------------------------------------------------------------------------------------------ */
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'                 ? c - '0'
+           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                : -1;
+}
+
+/* The code point that is written as \xHH, \x{H...} or \uHHHH behind the backslash; 0: none.  *n: bytes of it. */
+static uint32_t by_number(const char *p, size_t *n)
+{
+    uint32_t c = 0;
+    size_t i = 1, most = p[0] == 'x' ? 2 : p[0] == 'u' ? 4 : 0, braces = p[0] == 'x' && p[1] == '{';
+    if (braces) {
+        i = 2;
+        most = 6;
+    }
+    size_t first = i;
+    for (; i < first + most && hex(p[i]) >= 0; i++)
+        c = c << 4 | (uint32_t)hex(p[i]);
+    if (i == first || (braces ? p[i] != '}' : i < first + most))
+        return 0;
+    *n = i + braces;
+    return c;
+}
+
+/* One character or escape of a pattern: the code point that it stands for and nothing else; 0: it means something. */
+static uint32_t literal(const char *p, size_t *n)
+{
+    static const char name[] = "rntfva", value[] = "\r\n\t\f\v\a";
+    uint32_t c = 0;
+    *n = 1;
+    if (p[0] != '\\') {
+        int k = utf8_decode(p, strnlen(p, 4), &c);
+        *n = k > 0 ? (size_t)k : 1;
+        return k > 0 ? c : (unsigned char)p[0];
+    }
+    const char *at = p[1] ? strchr(name, p[1]) : NULL;
+    *n = 2;
+    if (at)
+        return (unsigned char)value[at - name];
+    if (p[1] && strchr("/'\"!,:;<=>@_`~%", p[1]))
+        return (unsigned char)p[1];
+    c = by_number(p + 1, n);
+    *n += c ? 1 : 0;
+    return c < 128 && c >= ' '
+               ? 0
+               : c; /* in ASCII the character may mean something without its backslash */
+}
+
+int pretok_same(const char *a, const char *b)
+{
+    while (*a && *b) {
+        size_t na, nb;
+        uint32_t x = literal(a, &na), y = literal(b, &nb);
+        if (x != y || (x == 0 && (na != nb || memcmp(a, b, na) != 0)))
+            return 0;
+        a += na;
+        b += nb;
+    }
+    return *a == *b;
+}

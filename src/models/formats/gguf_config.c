@@ -1,0 +1,378 @@
+/* Metadata of GGUF as a configuration: which keys are read, what llama.cpp takes where a file does not have them, and which
+ * ask for something that is not computed here. */
+#include "gguf_config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "load_file.h"
+
+enum { KEY_SIZE = 160 };
+
+struct source {
+    struct gguf *g;
+    const char *path;
+    const char *arch;
+};
+
+static const struct gguf_meta *meta(const struct source *s, const char *key, char full[KEY_SIZE])
+{
+    snprintf(full, KEY_SIZE, "%s.%s", s->arch, key);
+    return gguf_meta_find(s->g, full);
+}
+
+/* 1 with the value, 0 when the key is absent. */
+static int get_num(const struct source *s, const char *key, double *out, struct err *e)
+{
+    char full[KEY_SIZE];
+    const struct gguf_meta *m = meta(s, key, full);
+    if (!m)
+        return 0;
+    if (m->kind == GGUF_ARRAY || !gguf_num(m, 0, out))
+        return err_set(e, DS_EFORMAT, "%s is no number but %s", full, gguf_kind_name(m->kind));
+    return 1;
+}
+
+static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct err *e)
+{
+    struct gguf_text text;
+    int64_t parts;
+    if (!gguf_string(gguf_meta_find(s->g, "general.architecture"), &text))
+        return err_set(e, DS_EFORMAT, "it has no general.architecture");
+    if (!(text.n == 5 && memcmp(text.p, "llama", 5) == 0) &&
+        !(text.n == 5 && memcmp(text.p, "qwen2", 5) == 0))
+        return err_set(e, DS_EFORMAT, "architecture %.*s is not known here (llama, qwen2)",
+                       text.n < 40 ? (int)text.n : 40, text.p);
+    snprintf(arch, GGUF_ARCH_SIZE, "%.*s", (int)text.n, text.p);
+    if (gguf_int(gguf_meta_find(s->g, "split.count"), 0, &parts) && parts > 1)
+        return err_set(e, DS_EFORMAT, "one of %" PRId64 " parts of a model; merge them first",
+                       parts);
+    return 0;
+}
+
+/* Every key that gives a size or a constant.  absent: what llama.cpp takes without it, in ours (0 follows from others);
+ * NULL: the file needs the key. */
+static const struct {
+    const char *key, *own, *absent;
+    int is_real;
+} sizes[] = {
+    // clang-format off
+    {"block_count",                      "layers",     NULL,    0},
+    {"embedding_length",                 "dim",        NULL,    0},
+    {"feed_forward_length",              "ffn",        NULL,    0},
+    {"context_length",                   "max_seq",    NULL,    0},
+    {"attention.head_count",             "heads",      NULL,    0},
+    {"attention.head_count_kv",          "kv_heads",   "0",     0},
+    {"attention.key_length",             "head_dim",   "0",     0},
+    {"attention.layer_norm_rms_epsilon", "norm_eps",   NULL,    1},
+    {"rope.freq_base",                   "rope_theta", "10000", 1},
+    // clang-format on
+};
+
+static int read_sizes(const struct source *s, struct model_config *c, struct err *e)
+{
+    char full[KEY_SIZE];
+    for (size_t i = 0; i < DS_LEN(sizes); i++) {
+        const struct gguf_meta *m = meta(s, sizes[i].key, full);
+        int64_t whole;
+        double v;
+        int rc = 0;
+        if (!m && !sizes[i].absent)
+            return err_set(e, DS_EFORMAT, "it has no %s", full);
+        if (!m) {
+            rc = load_set_text(c, sizes[i].own, sizes[i].absent, full, e);
+            if (rc < 0)
+                return rc;
+            continue;
+        }
+        if (m->kind == GGUF_ARRAY ||
+            !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
+            return err_set(e, DS_EFORMAT, "%s is not one %s but %s", full,
+                           sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
+        if (!sizes[i].is_real && whole == 0) /* our own keys take 0 as "follows from others" */
+            return err_set(e, DS_EFORMAT, "%s: 0 is outside the sizes there are", full);
+        rc = sizes[i].is_real ? load_set_real(c, sizes[i].own, v, full, e)
+                              : load_set_int(c, sizes[i].own, whole, full, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- what is computed otherwise ------------------------------------------------------------------ */
+
+/* Keys by which llama.cpp computes something else in some architecture.  NEUTRAL: `neutral` changes nothing, and 0 neither
+ * where the key says so; HEAD: a size of heads, which is the same for all here; SCALE: the root of the head size. */
+enum test { NEUTRAL, NEUTRAL_OR_0, HEAD, SCALE, WINDOW, NO_LIST };
+static const struct {
+    const char *key;
+    enum test test;
+    double neutral;
+    const char *what;
+} others[] = {
+    // clang-format off
+    {"attention.causal",              NEUTRAL, 1, "attention to later tokens is not known here"},
+    {"attention.sliding_window",      WINDOW,  0, "sliding windows of attention are not known here"},
+    {"attention.value_length",        HEAD,    0, "heads of different sizes for keys and values are not known here"},
+    {"rope.dimension_count",          HEAD,    0, "heads with fewer rotary dimensions are not known here"},
+    {"rope.dimension_sections",       NO_LIST, 0, "rotary positions of several kinds are not known here"},
+    {"rope.scaling.attn_factor",      NEUTRAL_OR_0, 1, "scaled rotary positions are not known here"},
+    {"rope.scaling.yarn_ext_factor",  NEUTRAL, 0, "rotary scaling yarn is not known here"},
+    {"rope.scaling.yarn_log_multiplier", NEUTRAL, 0, "rotary scaling yarn is not known here"},
+    {"attention.scale",               SCALE,   0, "scores divided by anything but the root of the head size are not known here"},
+    {"attention.clamp_kqv",           NEUTRAL, 0, "clipped queries and keys are not known here"},
+    {"attention.max_alibi_bias",      NEUTRAL, 0, "biases by distance are not known here"},
+    {"attention.temperature_scale",   NEUTRAL_OR_0, 1, "scores scaled by position are not known here"},
+    {"attention.key_length_mla",      NEUTRAL, 0, "latent attention is not known here"},
+    {"attention.value_length_mla",    NEUTRAL, 0, "latent attention is not known here"},
+    {"attention.q_lora_rank",         NEUTRAL, 0, "latent attention is not known here"},
+    {"attention.kv_lora_rank",        NEUTRAL, 0, "latent attention is not known here"},
+    {"attention.output_scale",        NEUTRAL_OR_0, 1, "scaled attention is not known here"},
+    {"attention.shared_kv_layers",    NEUTRAL, 0, "keys and values shared by layers are not known here"},
+    {"attn_logit_softcapping",        NEUTRAL, 0, "capped scores are not known here"},
+    {"final_logit_softcapping",       NEUTRAL, 0, "capped logits are not known here"},
+    {"logit_scale",                   NEUTRAL_OR_0, 1, "scaled logits are not known here"},
+    {"embedding_scale",               NEUTRAL_OR_0, 1, "a scaled embedding is not known here"},
+    {"residual_scale",                NEUTRAL_OR_0, 1, "scaled blocks are not known here"},
+    {"use_parallel_residual",         NEUTRAL, 0, "attention next to the MLP is not known here"},
+    {"expert_count",                  NEUTRAL, 0, "experts are not known here"},
+    {"expert_used_count",             NEUTRAL, 0, "experts are not known here"},
+    {"nextn_predict_layers",          NEUTRAL, 0, "layers that predict further tokens are not known here"},
+    {"swin_norm",                     NEUTRAL, 0, "norms after attention are not known here"},
+    // clang-format on
+};
+
+static int differs(const struct gguf_meta *m, double v, size_t i, const struct model_config *c)
+{
+    switch (others[i].test) {
+    case NEUTRAL_OR_0: return v != 0 && v != others[i].neutral;
+    case HEAD: return v != (double)c->head_dim;
+    case SCALE: return v != 0 && !(fabs(v * sqrt((double)c->head_dim) - 1) < 1e-6);
+    case WINDOW: return v > 0 && v < (double)c->max_seq;
+    case NO_LIST: return m->count > 0;
+    default: return v != others[i].neutral;
+    }
+}
+
+static int refuse_others(const struct source *s, const struct model_config *c, struct err *e)
+{
+    char full[KEY_SIZE];
+    for (size_t i = 0; i < DS_LEN(others); i++) {
+        const struct gguf_meta *m = meta(s, others[i].key, full);
+        double v = 0;
+        if (!m)
+            continue;
+        if ((others[i].test == NO_LIST) != (m->kind == GGUF_ARRAY) ||
+            (m->kind != GGUF_ARRAY && !gguf_num(m, 0, &v)))
+            return err_set(e, DS_EFORMAT, "%s is not %s but %s", full,
+                           others[i].test == NO_LIST ? "a list" : "a number or a truth value",
+                           gguf_kind_name(m->kind));
+        if (differs(m, v, i, c))
+            return err_set(e, DS_EFORMAT, "%s = %g: %s", full, v, others[i].what);
+    }
+    return 0;
+}
+
+/* A key of attention or of rotary positions that no table has may change what is computed; any other one is passed over, as
+ * every program does with keys that it does not know. */
+static int refuse_unknown(const struct source *s, struct err *e)
+{
+    static const char *const read[] = {
+        "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
+        "rope.scaling.low_freq_factor", "rope.scaling.high_freq_factor",
+        "rope.scaling.original_context_length",
+        /* they change nothing without what is refused above */
+        "attention.layer_norm_epsilon", "rope.scaling.finetuned", "rope.scaling.yarn_attn_factor",
+        "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.freq_base_swa",
+        "rope.dimension_count_swa", "attention.key_length_swa", "attention.value_length_swa",
+        "attention.sliding_window_pattern"};
+    size_t n = strlen(s->arch);
+    for (size_t i = 0; i < gguf_meta_count(s->g); i++) {
+        const char *key = gguf_meta_at(s->g, i)->key, *rest = key + n + 1;
+        int known = 0;
+        if (strncmp(key, s->arch, n) != 0 || key[n] != '.' ||
+            (strncmp(rest, "attention.", 10) != 0 && strncmp(rest, "rope.", 5) != 0))
+            continue;
+        for (size_t k = 0; k < DS_LEN(sizes); k++)
+            known |= strcmp(rest, sizes[k].key) == 0;
+        for (size_t k = 0; k < DS_LEN(others); k++)
+            known |= strcmp(rest, others[k].key) == 0;
+        for (size_t k = 0; k < DS_LEN(read); k++)
+            known |= strcmp(rest, read[k]) == 0;
+        if (!known)
+            return err_set(e, DS_EFORMAT, "unknown key %.100s: what it asks for may change logits",
+                           key);
+    }
+    return 0;
+}
+
+/* ---- ids that end a text ------------------------------------------------------------------------- */
+
+/* An id that the vocabulary does not have can never come: llama.cpp passes over it, too. */
+static int read_ends(const struct source *s, struct model_config *c, struct err *e)
+{
+    static const char *const names[] = {"tokenizer.ggml.eos_token_id",
+                                        "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id"};
+    int rc = 0;
+    for (size_t i = 0; i < DS_LEN(names) && rc == 0; i++) {
+        const struct gguf_meta *m = gguf_meta_find(s->g, names[i]);
+        int64_t id;
+        if (!m)
+            continue;
+        if (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &id))
+            return err_set(e, DS_EFORMAT, "%s is not one integer but %s", names[i],
+                           gguf_kind_name(m->kind));
+        rc = model_config_add_end(c, id);
+    }
+    return rc < 0 ? err_set(e, rc, "ids that end a text") : 0;
+}
+
+/* ---- rotary scaling ----------------------------------------------------------------------------- */
+
+/* A file of Llama 3.1 or later has no keys for its scaling but the factors themselves, one a frequency.  The largest is the
+ * factor; with the published bounds (1, 4, 8192) all others have to follow. */
+static int read_factors(const struct source *s, const struct gguf_tensor *t, struct model_config *c,
+                        struct err *e)
+{
+    double plain[512], scaled[512];
+    real factor[512];
+    int n = (int)(c->head_dim / 2), rc = 0;
+    if (n > 512 || t->items != (uint64_t)n)
+        return err_set(e, DS_EFORMAT, "%s has %" PRIu64 " values, the heads need %d", t->name,
+                       t->items, n);
+    rc = gguf_read(t, factor, t->items, e);
+    c->rope_factor = 1;
+    for (int i = 0; i < n && rc == 0; i++)
+        c->rope_factor = (double)factor[i] > c->rope_factor ? (double)factor[i] : c->rope_factor;
+    if (rc == 0)
+        rc = load_set_real(c, "rope_factor", c->rope_factor, t->name, e);
+    if (rc < 0)
+        return rc;
+    double original;
+    rc = get_num(s, "rope.scaling.original_context_length", &original, e);
+    if (rc == 1)
+        rc = load_set_int(c, "rope_original", (int64_t)original, "original_context_length", e);
+    if (rc < 0)
+        return rc;
+    c->rope_scaling = ROPE_PLAIN;
+    model_config_rope(c, plain);
+    c->rope_scaling = ROPE_LLAMA3;
+    model_config_rope(c, scaled);
+    for (int i = 0; i < n; i++) {
+        double ours = plain[i] / scaled[i];
+        if (!(fabs(ours - (double)factor[i]) <= 1e-3 * ours))
+            return err_set(e, DS_EFORMAT,
+                           "%s: factor %d is %g, Llama 3's scaling by %g gives %g; other scalings "
+                           "are not known here",
+                           t->name, i, (double)factor[i], c->rope_factor, ours);
+    }
+    return 0;
+}
+
+static int read_scaling_keys(const struct source *s, struct model_config *c, struct err *e)
+{
+    static const char *const keys[][2] = {
+        {"rope.scaling.factor", "rope_factor"},
+        {"rope.scaling.low_freq_factor", "rope_low"},
+        {"rope.scaling.high_freq_factor", "rope_high"},
+        {"rope.scaling.original_context_length", "rope_original"},
+    };
+    for (size_t i = 0; i < DS_LEN(keys); i++) {
+        double v = 0;
+        int rc = get_num(s, keys[i][0], &v, e);
+        if (rc == 0)
+            return err_set(e, DS_EFORMAT, "it has no %s.%s", s->arch, keys[i][0]);
+        if (rc == 1)
+            rc = i == 3 ? load_set_int(c, keys[i][1], (int64_t)v, keys[i][0], e)
+                        : load_set_real(c, keys[i][1], v, keys[i][0], e);
+        if (rc < 0)
+            return rc;
+    }
+    return load_set_text(c, "rope_scaling", "llama3", s->path, e);
+}
+
+static int read_scaling(const struct source *s, struct model_config *c, struct err *e)
+{
+    char full[KEY_SIZE];
+    struct gguf_text type = {"none", 4};
+    double factor = 1;
+    const struct gguf_meta *m = meta(s, "rope.scaling.type", full);
+    const struct gguf_tensor *t = gguf_find(s->g, "rope_freqs.weight");
+    if (m && !gguf_string(m, &type))
+        return err_set(e, DS_EFORMAT, "%s is no string", full);
+    if (type.n == 6 && memcmp(type.p, "llama3", 6) == 0)
+        return read_scaling_keys(s, c, e);
+    int rc = get_num(s, "rope.scaling.factor", &factor, e);
+    if (rc == 0)
+        rc = get_num(s, "rope.scale_linear", &factor, e);
+    if (rc < 0)
+        return rc;
+    int is_none = type.n == 4 && memcmp(type.p, "none", 4) == 0;
+    int is_linear = type.n == 6 && memcmp(type.p, "linear", 6) == 0;
+    if (t)
+        return read_factors(s, t, c, e);
+    if ((!is_none && !is_linear) || (factor != 0 && factor != 1))
+        return err_set(e, DS_EFORMAT, "rotary scaling %.*s by %g is not known here (llama3, none)",
+                       type.n < 40 ? (int)type.n : 40, type.p, factor);
+    return 0;
+}
+
+/* ---- configuration ------------------------------------------------------------------------------ */
+
+static int read_switches(const struct source *s, struct model_config *c, struct err *e)
+{
+    const struct gguf_tensor *embed = gguf_find(s->g, "token_embd.weight");
+    int on_q = gguf_find(s->g, "blk.0.attn_q.bias") != NULL;
+    int on_o = gguf_find(s->g, "blk.0.attn_output.bias") != NULL;
+    int is_qwen2 = s->arch[0] == 'q';
+    if (!embed || embed->rank != 2)
+        return err_set(e, DS_EFORMAT, "it has no matrix token_embd.weight");
+    int rc = load_set_text(c, "method", "dense", s->path, e);
+    if (rc == 0)
+        rc = load_set_int(c, "vocab", embed->shape[0] > INT32_MAX ? -1 : (int64_t)embed->shape[0],
+                          embed->name, e);
+    c->tied = !gguf_find(s->g, "output.weight");
+    c->attn_bias = on_q && on_o ? ATTN_BIAS_ALL : on_q || is_qwen2 ? ATTN_BIAS_QKV : ATTN_BIAS_NONE;
+    c->mlp_bias = gguf_find(s->g, "blk.0.ffn_up.bias") != NULL;
+    return rc;
+}
+
+/* Sizes that the tensors are far from are refused before memory is asked for them; a few missing tensors are named later. */
+static int check_values(const struct source *s, const struct model_config *c, struct err *e)
+{
+    double have = 0, need = (double)model_config_params(c);
+    for (size_t i = 0; i < gguf_count(s->g); i++)
+        have += (double)gguf_at(s->g, i)->items;
+    if (have < need / 2)
+        return err_set(e, DS_EFORMAT, "its metadata describes %.0f weights, its tensors hold %.0f",
+                       need, have);
+    return 0;
+}
+
+int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct gguf *g,
+                     const char *path, struct err *e)
+{
+    struct source s = {.g = g, .path = path, .arch = arch};
+    memset(c, 0, sizeof *c);
+    int rc = opt_defaults(&model_group, c, e);
+    if (rc == 0)
+        rc = read_arch(&s, arch, e);
+    if (rc == 0)
+        rc = read_sizes(&s, c, e);
+    if (rc == 0)
+        rc = read_switches(&s, c, e);
+    if (rc == 0)
+        rc = model_config_check(c, e); /* head_dim is known from here on */
+    if (rc == 0)
+        rc = refuse_others(&s, c, e);
+    if (rc == 0)
+        rc = refuse_unknown(&s, e);
+    if (rc == 0)
+        rc = read_scaling(&s, c, e);
+    if (rc == 0)
+        rc = read_ends(&s, c, e);
+    return rc == 0 ? check_values(&s, c, e) : rc;
+}

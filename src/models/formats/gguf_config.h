@@ -1,0 +1,14 @@
+/* The metadata of a GGUF file as a configuration.  For load_gguf.c only. */
+#ifndef DS_MODELS_GGUF_CONFIG_H
+#define DS_MODELS_GGUF_CONFIG_H
+
+#include "io/gguf.h"
+#include "models/config.h"
+
+enum { GGUF_ARCH_SIZE = 16 };
+/* *c is released by the caller in any case.  arch: "llama" or "qwen2".  Anything that llama.cpp computes and this program does
+ * not is refused by its key. */
+int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct gguf *g,
+                     const char *path, struct err *e) DS_CHECK;
+
+#endif

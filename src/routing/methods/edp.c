@@ -1,0 +1,656 @@
+/* edp: Elastic-Depth Pretraining.  A token runs a block when its own recent motion through the
+ * layers is above the block's threshold; otherwise the block passes it on unchanged.
+ *
+ *   z = signal of the executed blocks so far, standardised per layer    p = sigmoid((z - tau_l) / T)
+ *   g = 1 if always on, fewer than two blocks executed, or max_skip in a row; else [z > tau_l]
+ *
+ * The gate's value is hard, its gradient that of p (straight-through).  T is the bandwidth of the
+ * kernel that estimates
+ *
+ *   d/dtau E[L] = - density(tau) * E[L_run - L_skip | z = tau]
+ *
+ * history=literal is the published rule, kept to show its limit cycle. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "routing/budget.h"
+#include "routing/gates.h"
+#include "routing/penalty.h"
+#include "routing/route.h"
+#include "routing/signal.h"
+#include "routing/standard.h"
+#include "routing/stepcode.h"
+
+enum { SIGNAL_VELOCITY, SIGNAL_SPEED, SIGNAL_VECTOR, SIGNAL_LEARNED };
+enum { HISTORY_HELD, HISTORY_LITERAL };
+enum { THRESHOLD_LEARNED, THRESHOLD_FIXED, THRESHOLD_QUANTILE };
+enum { TRAIN_MASKED, TRAIN_SPARSE };
+enum { LITERAL_BUCKETS = 64 };
+static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
+
+struct edp_opts {
+    int64_t early, late, max_skip;
+    int signal, history, threshold, step_code, penalty, budget, kv, train, attach;
+    double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity,
+        sparsity_warmup;
+    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until;
+    char *ablation;
+};
+
+struct edp {
+    struct signal sig;
+    int gated;               /* M: gated layers */
+    int tau, weight, budget; /* params */
+    struct standardiser std;
+    struct stepcode code;
+    struct gates gates;
+    double *depth;    /* (R) executed layers; soft: sum of gates */
+    real *price;      /* (R) d aux / d gate, equal for all gates of a row */
+    real *sorted;     /* (R) */
+    double *quantile; /* (L) of this step */
+    double ratio;     /* executed cells / all cells of this step */
+};
+
+#define AT(field) offsetof(struct edp_opts, field)
+static const struct opt edp_opts_table[] = {
+    // clang-format off
+    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL,
+     "first layers that every token runs", "early_layers"},
+    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL,
+     "last layers that every token runs", "late_layers"},
+    {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned",
+     "first difference; second difference (scalar); vector second difference; that plus a learned "
+     "linear map of all five", NULL},
+    {"history", OPT_ENUM, AT(history), "held", 0, 0, "held|literal",
+     "velocities of executed blocks, kept through skips; or the published rule", NULL},
+    {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "learned|fixed|quantile",
+     "per layer: learned straight-through; constant; following the quantile that meets the target",
+     NULL},
+    {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL,
+     "in standard deviations of the signal (history=literal: raw)", NULL},
+    {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL,
+     "bandwidth of the soft gate, in units of the signal", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
+     "added to every threshold (what-if)", NULL},
+    {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES,
+     "vector added where a token runs again after skips; at every gated layer by skipped FLOPs; by "
+     "layer; none", NULL},
+    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL,
+     "a cell is forced after this many consecutive skips", "max_skip_layers"},
+    {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES,
+     "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
+    {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL,
+     "weight of the penalty", "lambda_sparsity"},
+    {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL,
+     "share of the run over which the penalty rises to its weight", "sparsity_warmup_fraction"},
+    {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES,
+     "integral control of a common threshold offset; dual variable in the loss; |ratio - target| "
+     "in the loss; none", NULL},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
+     "whole-block ratio: executed cells / all cells, including always-on layers",
+     "target_compute_ratio target_ratio"},
+    {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL,
+     "weight of budget=loss; bound of budget=dual", "lambda_budget"},
+    {"budget_rate", OPT_REAL, AT(budget_rate), "0.5", 0, 100, NULL,
+     "gain of the controller per step", NULL},
+    {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL,
+     "share of the run over which the target falls from 1 to target_ratio", NULL},
+    {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
+     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+    {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|sparse",
+     "all rows are computed with gates 0/1 (no saving in training); or only executed rows, plus "
+     "probes", NULL},
+    {"probe_rate", OPT_REAL, AT(probe_rate), "0.1", 0, 1, NULL,
+     "train=sparse: probability that a skipped row is computed for its gate's gradient (weight "
+     "1/rate)", NULL},
+    {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
+     "gate gradients also flow into the states behind the signal", NULL},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
+     "decay of running means, deviations and quantiles", NULL},
+    {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL,
+     "logistic noise on the score in training, in temperatures: at 1 the gate is a draw from its "
+     "soft value, so every layer keeps seeing every kind of token", NULL},
+    {"noise_until", OPT_REAL, AT(noise_until), "0.7", 0, 1, NULL,
+     "share of the run over which the noise falls to 0; inference has none", NULL},
+    {"ablation", OPT_STRING, AT(ablation), "", 0, 0, NULL,
+     "label of an ablation, for tables and figures", NULL},
+    // clang-format on
+};
+
+enum {
+    M_TARGET,
+    M_OFFSET,
+    M_MU,
+    M_CODES,
+    M_THRESHOLD,
+    M_MEAN,
+    M_SD,
+    M_FORCED,
+    M_PUSH,
+    M_SCORE,
+    M_CELL_TAU,
+    M_GATE,
+    M_V,
+    M_S,
+    M_A,
+    M_CELL_FORCED,
+};
+static const struct metric edp_metrics[] = {
+    // clang-format off
+    [M_TARGET] = {"target_ratio", "", "current target of the whole-block ratio", METRIC_STEP},
+    [M_OFFSET] = {"budget_offset", "sd", "common threshold offset of the controller", METRIC_STEP},
+    [M_MU] = {"budget_dual", "nats", "dual variable of the budget", METRIC_STEP},
+    [M_CODES] = {"codes_used", "", "rows of the step-code table used in this step", METRIC_STEP},
+    [M_THRESHOLD] = {"threshold", "sd", "current threshold", METRIC_LAYER},
+    [M_MEAN] = {"signal_mean", "", "running mean of the signal", METRIC_LAYER},
+    [M_SD] = {"signal_sd", "", "running standard deviation of the signal", METRIC_LAYER},
+    [M_FORCED] = {"forced_rate", "", "share of rows that were forced to run", METRIC_LAYER},
+    [M_PUSH] = {"threshold_grad", "", "gradient of the threshold", METRIC_LAYER},
+    [M_SCORE] = {"score", "sd", "standardised signal that the gate compares", METRIC_CELL},
+    [M_CELL_TAU] = {"threshold", "sd", "threshold that the score is compared with", METRIC_CELL},
+    [M_GATE] = {"gate", "", "soft gate sigmoid((score - threshold) / T)", METRIC_CELL},
+    [M_V] = {"velocity", "", "relative size of the last executed increment", METRIC_CELL},
+    [M_S] = {"speed_change", "",
+     "change of velocity between the last two executed blocks", METRIC_CELL},
+    [M_A] = {"acceleration", "", "relative size of the change of increment", METRIC_CELL},
+    [M_CELL_FORCED] = {"forced", "", "1 = forced to run", METRIC_CELL},
+    // clang-format on
+};
+
+static struct edp *edp_of(const struct route *r)
+{
+    return r->state;
+}
+
+static const struct edp_opts *opts_of(const struct route *r)
+{
+    return r->opts;
+}
+
+static int edp_always_on(const struct route *r, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    return l < o->early || l >= r->L - o->late;
+}
+
+static real *value_of(const struct route *r, int index)
+{
+    return r->params->p[index].value;
+}
+
+static int is_literal(const struct route *r)
+{
+    return opts_of(r)->history == HISTORY_LITERAL;
+}
+
+/* Minimum number of layers per token: always-on layers and those that the rule forces. */
+static int least_depth(const struct route *r)
+{
+    int runs = 0, in_row = 0;
+    for (int l = 0; l < r->L; l++) {
+        int forced = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
+        int run = edp_always_on(r, l) || forced;
+        runs += run;
+        in_row = run ? 0 : in_row + 1;
+    }
+    return runs;
+}
+
+static int check(const struct route *r, struct err *e)
+{
+    const struct edp_opts *o = opts_of(r);
+    if (o->early + o->late >= r->L)
+        return err_set(e, DS_ERANGE,
+                       "edp.early=%lld and edp.late=%lld leave no gated layer of model.layers=%d",
+                       (long long)o->early, (long long)o->late, r->L);
+    if (o->attach && (is_literal(r) || o->step_code == STEPCODE_EVERY ||
+                      o->step_code == STEPCODE_STATIC || o->signal == SIGNAL_LEARNED))
+        return err_set(e, DS_EUSAGE,
+                       "edp.attach=true needs edp.history=held, edp.step_code=landing or off, and "
+                       "edp.signal=velocity, speed or vector");
+    if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
+        return err_set(
+            e, DS_ERANGE,
+            "edp.probe_rate=%g: must be greater than 0 with edp.train=sparse and learned "
+            "thresholds, as a skipped row has no other gradient",
+            o->probe_rate);
+    /* Without a controller nothing enforces the target; history=literal then shows what its rule
+     * does. */
+    return o->budget == BUDGET_OFF
+               ? 0
+               : route_check_target(o->target_ratio, least_depth(r), r->L, "edp.target_ratio", e);
+}
+
+static double initial_tau(const struct route *r)
+{
+    const struct edp_opts *o = opts_of(r);
+    if (!is_literal(r) || o->threshold != THRESHOLD_LEARNED)
+        return o->initial_threshold;
+    double u = (o->initial_threshold - tau_low) / (tau_high - tau_low);
+    u = u < 1e-4 ? 1e-4 : u > 1 - 1e-4 ? 1 - 1e-4 : u;
+    return log(u / (1 - u));
+}
+
+static int edp_init(struct route *r, struct err *e)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    struct params *ps = r->params;
+    int rc = check(r, e);
+    if (rc < 0)
+        return rc;
+    s->gated = r->L - (int)(o->early + o->late);
+    s->tau = params_add(ps, "edp.threshold", r->L, 0, PARAM_ROUTER, INIT_CONST, initial_tau(r));
+    if (s->tau >= 0)
+        ps->p[s->tau].train = o->threshold == THRESHOLD_LEARNED;
+    s->weight = -1;
+    if (o->signal == SIGNAL_LEARNED)
+        s->weight = params_add(ps, "edp.score.weight", r->L, FEATURES, PARAM_ROUTER, INIT_ZERO, 0);
+    rc = stepcode_init(&s->code, ps, "edp.step_codes", (enum stepcode_kind)o->step_code, r->L, r->C,
+                       s->gated, is_literal(r) ? LITERAL_BUCKETS : 0, e);
+    if (rc < 0)
+        return rc;
+    s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset; dual */
+    if (s->budget < 0)
+        return err_set(e, DS_EMEM, "parameters of edp");
+    ps->p[s->budget].train = 0;
+    return standardiser_init(&s->std, ps, "edp", r->L, FEATURES, e);
+}
+
+static void free_rows(struct edp *s)
+{
+    mem_free(s->depth);
+    mem_free(s->price);
+    mem_free(s->sorted);
+    mem_free(s->quantile);
+    s->depth = s->quantile = NULL;
+    s->price = s->sorted = NULL;
+}
+
+static int edp_reserve(struct route *r, int R, struct err *e)
+{
+    struct edp *s = edp_of(r);
+    free_rows(s);
+    s->depth = mem_alloc((size_t)R, sizeof *s->depth);
+    s->price = mem_alloc((size_t)R, sizeof *s->price);
+    s->sorted = mem_alloc((size_t)R, sizeof *s->sorted);
+    s->quantile = mem_alloc((size_t)r->L, sizeof *s->quantile);
+    if (!s->depth || !s->price || !s->sorted || !s->quantile)
+        return err_set(e, DS_EMEM, "edp: state of %d rows", R);
+    int rc = gates_reserve(&s->gates, R, r->L, e);
+    if (rc == 0)
+        rc = stepcode_reserve(&s->code, R, e);
+    return rc < 0 ? rc : signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
+}
+
+static void edp_release(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    free_rows(s);
+    gates_release(&s->gates);
+    stepcode_release(&s->code);
+    signal_release(&s->sig);
+    standardiser_release(&s->std);
+}
+
+static void edp_begin(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    signal_begin(&s->sig, r->pass.R);
+    gates_begin(&s->gates, r->pass.R);
+    if (r->pass.kind != PASS_TRAIN)
+        return;
+    standardiser_begin(&s->std);
+    if (opts_of(r)->noise_until > 0)
+        s->gates.noise =
+            opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
+}
+
+/* Current threshold of layer l, in units of z. */
+static double tau_of(const struct route *r, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    const struct edp *s = edp_of(r);
+    double tau = (double)value_of(r, s->tau)[l], shift = o->threshold_offset + r->pass.offset;
+    if (is_literal(r) && o->threshold == THRESHOLD_LEARNED)
+        tau = tau_low + (tau_high - tau_low) / (1 + exp(-tau));
+    if (o->budget == BUDGET_OFFSET)
+        shift += (double)value_of(r, s->budget)[0];
+    return tau + shift;
+}
+
+/* The literal rule compares raw signals. */
+static struct standard standard_of(const struct route *r, int l)
+{
+    struct standard t = standardiser_at(&edp_of(r)->std, l, r->pass.kind == PASS_TRAIN);
+    for (int k = 0; is_literal(r) && k < FEATURES; k++) {
+        t.mean[k] = 0;
+        t.inv[k] = 1;
+    }
+    return t;
+}
+
+static int base_feature(const struct route *r)
+{
+    static const int feature[] = {FEATURE_VELOCITY, FEATURE_SPEED, FEATURE_ACCELERATION,
+                                  FEATURE_ACCELERATION};
+    return feature[opts_of(r)->signal];
+}
+
+static real score_of(const struct route *r, int l, int row, const struct standard *t)
+{
+    const struct edp *s = edp_of(r);
+    const real *f = signal_at(&s->sig, l, r->pass.R, row);
+    int base = base_feature(r);
+    real z = (f[base] - t->mean[base]) * t->inv[base];
+    if (s->weight >= 0)
+        for (int k = 0; k < FEATURES; k++)
+            z += value_of(r, s->weight)[l * FEATURES + k] * (f[k] - t->mean[k]) * t->inv[k];
+    return z;
+}
+
+static void count_features(struct route *r, int l)
+{
+    struct edp *s = edp_of(r);
+    for (int i = 0; i < r->pass.R; i++)
+        if (is_literal(r) || s->sig.runs[i] >= 2)
+            standardiser_add(&s->std, l, signal_at(&s->sig, l, r->pass.R, i));
+}
+
+/* Must this row run whatever its signal? */
+static int must_run(const struct route *r, int l, int i)
+{
+    const struct edp *s = edp_of(r);
+    if (edp_always_on(r, l))
+        return 1;
+    return !is_literal(r) && (s->sig.runs[i] < 2 || s->gates.in_row[i] >= opts_of(r)->max_skip);
+}
+
+static void decide_row(struct route *r, int l, int i, double tau, const struct standard *t)
+{
+    struct edp *s = edp_of(r);
+    gates_decide(&s->gates, r, l, i, must_run(r, l, i), score_of(r, l, i, t), tau,
+                 opts_of(r)->temperature);
+    stepcode_choose(&s->code, l, r->pass.R, i, s->gates.want[i], !edp_always_on(r, l),
+                    s->gates.skipped[i], s->gates.in_row[i]);
+}
+
+static void record_cells(struct route *r, int l, double tau)
+{
+    const struct edp *s = edp_of(r);
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+        const real *f = signal_at(&s->sig, l, r->pass.R, i);
+        r->cell[M_V][cell] = f[FEATURE_VELOCITY];
+        r->cell[M_S][cell] = f[FEATURE_SPEED];
+        r->cell[M_A][cell] = f[FEATURE_ACCELERATION];
+        r->cell[M_CELL_FORCED][cell] = s->gates.forced[cell];
+        r->cell[M_GATE][cell] = s->gates.forced[cell] ? s->gates.want[i] : s->gates.soft[cell];
+        if (edp_always_on(r, l) || (!is_literal(r) && s->sig.runs[i] < 2))
+            continue; /* nothing was compared */
+        r->cell[M_SCORE][cell] = s->gates.score[cell];
+        r->cell[M_CELL_TAU][cell] = (real)tau;
+    }
+}
+
+static void make_plan(struct route *r, int l, struct plan *out)
+{
+    const struct edp_opts *o = opts_of(r);
+    int sparse =
+        r->pass.kind == PASS_TRAIN ? o->train == TRAIN_SPARSE : r->pass.kind == PASS_SPARSE;
+    out->kv = o->kv == 0 ? KV_ALL : KV_PLAN;
+    gates_plan(&edp_of(r)->gates, r, l, out, sparse, o->probe_rate);
+}
+
+static void layer_metrics(struct route *r, int l, double tau, const struct standard *t)
+{
+    const struct edp *s = edp_of(r);
+    int R = r->pass.R, base = base_feature(r);
+    double forced = 0;
+    for (int i = 0; i < R; i++)
+        forced += s->gates.forced[(size_t)l * (size_t)R + (size_t)i];
+    r->metric[M_THRESHOLD][l] = edp_always_on(r, l) ? (double)NAN : tau;
+    r->metric[M_MEAN][l] = (double)t->mean[base];
+    r->metric[M_SD][l] = 1 / (double)t->inv[base];
+    r->metric[M_FORCED][l] = forced / (R > 0 ? R : 1);
+}
+
+/* A gradient check replays the signals; only the gate's own parameters change it. */
+static void edp_regate(struct route *r, int l, struct plan *out)
+{
+    struct edp *s = edp_of(r);
+    struct standard t = standard_of(r, l);
+    double tau = tau_of(r, l);
+    for (int k = 0; k < out->n; k++)
+        gates_again(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau,
+                    opts_of(r)->temperature);
+}
+
+/* The quantile of this step's scores that would meet the target if no cell were forced; the budget
+ * controller corrects for those. */
+static double step_quantile(struct route *r, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    size_t base = (size_t)l * (size_t)r->pass.R;
+    int n = 0;
+    for (int i = 0; i < r->pass.R; i++)
+        if (!s->gates.forced[base + (size_t)i])
+            s->sorted[n++] = s->gates.score[base + (size_t)i];
+    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
+    double level = 1 - (target * r->L - (double)(o->early + o->late)) / s->gated;
+    return (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
+}
+
+static void edp_decide(struct route *r, int l, struct plan *out, const struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    signal_observe(&s->sig, l, s->gates.ran, st);
+    if (r->pass.kind == PASS_TRAIN)
+        count_features(r, l);
+    struct standard t = standard_of(r, l);
+    double tau = tau_of(r, l);
+    for (int i = 0; i < r->pass.R; i++)
+        decide_row(r, l, i, tau, &t);
+    make_plan(r, l, out);
+    if (r->pass.record)
+        record_cells(r, l, tau);
+    layer_metrics(r, l, tau, &t);
+    if (r->pass.kind == PASS_TRAIN && opts_of(r)->threshold == THRESHOLD_QUANTILE)
+        s->quantile[l] = step_quantile(r, l);
+    gates_next(&s->gates, r->pass.R);
+}
+
+static void edp_enter(struct route *r, int l, const struct plan *p, struct stream *st)
+{
+    (void)p;
+    stepcode_fwd(&edp_of(r)->code, l, st);
+}
+
+static void edp_enter_bwd(struct route *r, int l, const struct plan *p, struct stream *st)
+{
+    (void)p;
+    stepcode_bwd(&edp_of(r)->code, l, st);
+}
+
+static void edp_finish(struct route *r, const struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    (void)st;
+    if (r->pass.kind != PASS_TRAIN)
+        return; /* step metrics describe the training pass */
+    s->ratio = gates_ratio(&s->gates, r->pass.R);
+    r->metric[M_TARGET][0] =
+        budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
+    r->metric[M_OFFSET][0] = (double)value_of(r, s->budget)[0];
+    r->metric[M_MU][0] = (double)value_of(r, s->budget)[1];
+    r->metric[M_CODES][0] = stepcode_used(&s->code, r->pass.R);
+}
+
+static void edp_aux(struct route *r, struct losses *x)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    double ramp = penalty_ramp(r->pass.progress, o->sparsity_warmup), mean = 0;
+    struct penalty price = {
+        .kind = (enum penalty_kind)o->penalty,
+        .L = r->L,
+        .gated = s->gated,
+        .lambda = o->penalty == PENALTY_OFF ? 0 : o->lambda_sparsity * ramp,
+        .target = budget_target(o->target_ratio, r->pass.progress, o->anneal),
+    };
+    for (int i = 0; i < x->R; i++) {
+        s->depth[i] = gates_depth(&s->gates, r, i);
+        mean += s->depth[i] / ((double)x->R * r->L);
+    }
+    price.push = budget_push((enum budget_kind)o->budget, mean - price.target, o->lambda_budget,
+                             (double)value_of(r, s->budget)[1]);
+    x->aux = penalty_rows(&price, s->depth, x->entropy, s->price, x->R);
+}
+
+struct gate_grad {
+    double tau, weight[FEATURES];
+};
+
+static void attach(struct route *r, int l, int i, double dz, const struct standard *t,
+                   struct stream *st)
+{
+    real df[FEATURES] = {0};
+    int base = base_feature(r);
+    df[base] = (real)dz * t->inv[base];
+    signal_bwd(&edp_of(r)->sig, l, i, df, st);
+}
+
+/* d loss / d tau = - sum over rows of dgate p (1-p) / T; times the features for the score's
+ * weights. */
+static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
+                           struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    struct standard t = standard_of(r, l);
+    struct gate_grad g = {0};
+    int R = r->pass.R, next = 0;
+    for (int i = 0; i < R; i++) {
+        size_t cell = (size_t)l * (size_t)R + (size_t)i;
+        int is_listed = next < p->n && p->row[next] == i;
+        double dg = is_listed ? (double)dgate[next] : 0, soft = (double)s->gates.soft[cell];
+        next += is_listed;
+        if (s->gates.forced[cell])
+            continue;
+        double dz = (dg + (double)s->price[i]) * soft * (1 - soft) / opts_of(r)->temperature;
+        const real *f = signal_at(&s->sig, l, R, i);
+        g.tau -= dz;
+        for (int k = 0; k < FEATURES; k++)
+            g.weight[k] += dz * (double)((f[k] - t.mean[k]) * t.inv[k]);
+        if (opts_of(r)->attach)
+            attach(r, l, i, dz, &t, st);
+    }
+    r->metric[M_PUSH][l] = g.tau;
+    real *dtau = r->params->p[s->tau].grad,
+         *dw = s->weight >= 0 ? r->params->p[s->weight].grad : NULL;
+    if (is_literal(r)) { /* tau = low + (high - low) sigmoid(theta) */
+        double v = 1 / (1 + exp(-(double)value_of(r, s->tau)[l]));
+        g.tau *= (tau_high - tau_low) * v * (1 - v);
+    }
+    if (dtau)
+        dtau[l] += (real)g.tau;
+    for (int k = 0; dw && k < FEATURES; k++)
+        dw[l * FEATURES + k] += (real)g.weight[k];
+}
+
+/* Thresholds learn how layers differ, and the controller sets how much runs in total.  Without this
+ * the loss, which prefers more compute, would drag the common level against the controller. */
+static void fix_mean_threshold(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    real *tau = value_of(r, s->tau);
+    double mean = 0;
+    for (int l = 0; l < r->L; l++)
+        mean += edp_always_on(r, l) ? 0 : (double)tau[l] / s->gated;
+    for (int l = 0; l < r->L; l++)
+        tau[l] += edp_always_on(r, l) ? 0 : (real)(initial_tau(r) - mean);
+}
+
+static void track_quantiles(struct route *r)
+{
+    struct edp *s = edp_of(r);
+    real *tau = value_of(r, s->tau);
+    double ema = opts_of(r)->ema;
+    for (int l = 0; l < r->L; l++) {
+        int is_first = (double)r->params->p[s->std.count].value[l] <= 0;
+        if (!isnan(s->quantile[l]) && !edp_always_on(r, l))
+            tau[l] = (real)(is_first ? s->quantile[l]
+                                     : ema * (double)tau[l] + (1 - ema) * s->quantile[l]);
+    }
+}
+
+static void edp_update(struct route *r)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    real *budget = value_of(r, s->budget);
+    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal);
+    if (o->threshold == THRESHOLD_QUANTILE)
+        track_quantiles(r);
+    if (o->threshold == THRESHOLD_LEARNED && o->budget == BUDGET_OFFSET)
+        fix_mean_threshold(r);
+    standardiser_update(&s->std, o->ema);
+    if (o->budget == BUDGET_OFFSET)
+        budget[0] =
+            (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
+    if (o->budget == BUDGET_DUAL)
+        budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate,
+                                      o->lambda_budget);
+}
+
+static int edp_set(struct route *r, const char *key, double value, struct err *e)
+{
+    struct edp_opts *o = r->opts;
+    if (strcmp(key, "threshold_offset") == 0) {
+        o->threshold_offset = value;
+        return 0;
+    }
+    if (strcmp(key, "target_ratio") != 0)
+        return route_no_live(r, key, e);
+    int rc = route_check_target(value, least_depth(r), r->L, "edp.target_ratio", e);
+    if (rc == 0)
+        o->target_ratio = value;
+    return rc;
+}
+
+/* About 8 C for the norms of increment, state and difference and one dot product; the linear map is
+ * small. */
+static double edp_flops(const struct route *r, int l)
+{
+    return edp_always_on(r, l) ? 0 : 8.0 * r->C + 4.0 * FEATURES;
+}
+
+const struct route_ops route_edp = {
+    .name = "edp",
+    .summary = "elastic depth: blocks run while the token's state still moves",
+    .paper = "Elastic-Depth Pretraining (2026)",
+    .flags = ROUTE_GATED | ROUTE_STE | ROUTE_ENTROPY | ROUTE_GRAD,
+    .opts_size = sizeof(struct edp_opts),
+    .state_size = sizeof(struct edp),
+    .opts = edp_opts_table,
+    .n_opts = DS_LEN(edp_opts_table),
+    .metrics = edp_metrics,
+    .n_metrics = DS_LEN(edp_metrics),
+    .init = edp_init,
+    .reserve = edp_reserve,
+    .begin = edp_begin,
+    .decide = edp_decide,
+    .regate = edp_regate,
+    .enter = edp_enter,
+    .finish = edp_finish,
+    .aux = edp_aux,
+    .decide_bwd = edp_decide_bwd,
+    .enter_bwd = edp_enter_bwd,
+    .update = edp_update,
+    .live = "threshold_offset target_ratio",
+    .set = edp_set,
+    .flops = edp_flops,
+    .always_on = edp_always_on,
+    .release = edp_release,
+};

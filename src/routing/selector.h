@@ -1,0 +1,38 @@
+/* Which of the remaining tokens run in each layer: the k highest scores of linear routers in
+ * training, those above a stored threshold at inference. */
+#ifndef DS_ROUTING_SELECTOR_H
+#define DS_ROUTING_SELECTOR_H
+
+#include "routing/linear_router.h"
+#include "routing/rank.h"
+
+struct selector {
+    struct linear_router router;
+    struct quantiles table;
+    /* the current pass */
+    double capacity, noise;     /* share that runs; scale of the Gumbel noise in training */
+    int whole;                  /* rank the whole batch instead of each document */
+    int nan;                    /* NaN scores so far */
+    double cut;                 /* threshold of the current layer; NaN when by rank */
+    uint8_t *want, *here, *top; /* (R) chosen; not exited; chosen by rank without noise */
+    real *row;                  /* (R) scratch; free for the caller between calls */
+    double *excess;             /* (L) running (inference share - capacity); NaN = unknown */
+};
+
+/* Parameters: "PREFIX.router.weight|bias" and the buffers of routing/rank.h. */
+int selector_init(struct selector *x, struct params *ps, const char *prefix, int L, int C,
+                  double gain, struct err *e) DS_CHECK;
+int selector_reserve(struct selector *x, int R, struct err *e) DS_CHECK;
+void selector_release(struct selector *x);
+void selector_begin(struct selector *x, int R);
+/* Sets which tokens remain: those with alive[i] > 0. */
+void selector_see(struct selector *x, const real *alive);
+/* Sets want from the scores of layer l (linear_router_fwd): by rank in training and with pass.topk,
+ * else by threshold. */
+void selector_choose(struct selector *x, const struct route *r, int l, double ema);
+/* Sets top: chosen by rank without noise, ignoring forced cells. */
+void selector_rank(struct selector *x, const struct route *r, int l);
+/* First layer that has no threshold for this capacity, or -1; 0 and 1 need none. */
+int selector_unknown(const struct selector *x, double capacity);
+
+#endif

@@ -1,0 +1,31 @@
+/* Running mean and standard deviation of per-layer values, kept in untrained parameters so that
+ * checkpoints save them. */
+#ifndef DS_ROUTING_STANDARD_H
+#define DS_ROUTING_STANDARD_H
+
+#include "base/err.h"
+#include "engine/param.h"
+
+enum { STANDARD_MAX = 8 };
+struct standardiser {
+    struct params *params;
+    int L, width;            /* values per layer, <= STANDARD_MAX */
+    int mean, square, count; /* params: (L, width), (L, width), (L): decayed sums */
+    double *sum, *sum2, *n;  /* of the current step */
+};
+/* (x - mean) * inv; mean 0 and inv 1 without data. */
+struct standard {
+    real mean[STANDARD_MAX], inv[STANDARD_MAX];
+};
+
+int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L,
+                      int width, struct err *e) DS_CHECK;
+void standardiser_release(struct standardiser *s);
+void standardiser_begin(struct standardiser *s); /* clears the current step's sums */
+void standardiser_add(struct standardiser *s, int l, const real *x);
+/* Statistics of layer l.  fresh: while nothing is stored, those of the current step. */
+struct standard standardiser_at(const struct standardiser *s, int l, int fresh);
+/* Folds the current step into the decayed sums. */
+void standardiser_update(struct standardiser *s, double ema);
+
+#endif

@@ -1,0 +1,251 @@
+/* The form of a new run: its rows, what is wrong with a value, and a start that is watched until the run has begun.
+ * No tensors. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/nearest.h"
+#include "io/runlog.h"
+#include "training/job.h"
+#include "training/options.h"
+
+enum { KEYS_MAX = 400, PRESETS_MAX = 16 };
+static struct job_key keys[KEYS_MAX];
+static size_t n_keys;
+
+static void add_keys(const struct opt_group *g)
+{
+    for (size_t i = 0; i < g->n && n_keys < KEYS_MAX; i++) {
+        char full[128];
+        snprintf(full, sizeof full, "%s%s", g->prefix, g->opts[i].key);
+        char *key = mem_strdup(full);
+        if (key) /* kept for the life of the process */
+            keys[n_keys++] =
+                (struct job_key){key, g->opts[i].otherwise, g->opts[i].help, g->opts[i].choices};
+    }
+}
+
+const struct job_key *job_keys(size_t *n)
+{
+    if (n_keys == 0) {
+        add_keys(&model_group);
+        for (const struct route_ops *const *m = route_all(); *m; m++) {
+            char prefix[40];
+            struct opt_group g = route_group(*m, prefix);
+            add_keys(&g);
+        }
+        add_keys(&data_group);
+        add_keys(&train_group);
+        add_keys(&run_group);
+    }
+    *n = n_keys;
+    return keys;
+}
+
+int job_presets(char ***names, size_t *n, struct err *e)
+{
+    return preset_names(names, n, e);
+}
+
+struct values {
+    char **value;
+    size_t n;
+};
+
+static void take_value(void *ctx, const char *key, const char *value)
+{
+    struct values *v = ctx;
+    for (size_t i = 0; i < v->n; i++)
+        if (!v->value[i] && strcmp(keys[i].key, key) == 0)
+            v->value[i] = mem_strdup(value);
+}
+
+size_t job_cut_words(char *text, const char **word, size_t max)
+{
+    size_t n = 0;
+    for (char *p = text + strspn(text, " "); *p && n < max; p += strspn(p, " ")) {
+        word[n++] = p;
+        p += strcspn(p, " ");
+        if (*p)
+            *p++ = '\0';
+    }
+    return n;
+}
+
+int job_preset_values(const char *presets, char **value, size_t n, struct err *e)
+{
+    struct train_config c;
+    const char *word[PRESETS_MAX];
+    char *text = mem_strdup(presets);
+    size_t all;
+    (void)job_keys(&all);
+    struct values v = {value, n < all ? n : all};
+    for (size_t i = 0; i < n; i++)
+        value[i] = NULL;
+    int rc = text ? train_config_look(&c, word, job_cut_words(text, word, PRESETS_MAX), e)
+                  : err_set(e, DS_EMEM, "presets");
+    mem_free(text);
+    if (rc < 0)
+        return rc;
+    train_config_each(&c, take_value, &v);
+    train_config_release(&c);
+    return 0;
+}
+
+/* ---- what is wrong ---- */
+
+static int check_row(const struct opt_group *g, size_t size, const char *key, const char *text,
+                     struct err *e)
+{
+    const struct opt *o = opt_find(g, key);
+    void *values = o ? mem_alloc(1, size ? size : 1) : NULL;
+    if (!o)
+        return 0;
+    int rc = values ? opt_set_named(o, g->prefix, values, text, NULL, e)
+                    : err_set(e, DS_EMEM, "%s", key);
+    if (values)
+        opt_release(g, values);
+    mem_free(values);
+    return rc;
+}
+
+/* A string to the option table, but only these. */
+static int check_method(const char *text, struct err *e)
+{
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(text);
+    for (const struct route_ops *const *m = route_all(); *m; m++)
+        nearest_try(&best, (*m)->name);
+    return route_find(text) ? 0
+                            : err_set(e, DS_EUSAGE, "model.method: '%.80s' is unknown%s", text,
+                                      nearest_hint(&best, hint, sizeof hint));
+}
+
+int job_check_value(const char *key, const char *text, struct err *e)
+{
+    if (strcmp(key, "model.method") == 0)
+        return check_method(text, e);
+    int rc = check_row(&model_group, sizeof(struct model_config), key, text, e);
+    if (rc == 0)
+        rc = check_row(&train_group, sizeof(struct train_options), key, text, e);
+    if (rc == 0)
+        rc = check_row(&data_group, sizeof(struct data_options), key, text, e);
+    if (rc == 0)
+        rc = check_row(&run_group, sizeof(struct run_options), key, text, e);
+    for (const struct route_ops *const *m = route_all(); rc == 0 && *m; m++) {
+        char prefix[40];
+        struct opt_group g = route_group(*m, prefix);
+        rc = check_row(&g, (*m)->opts_size, key, text, e);
+    }
+    return rc;
+}
+
+int job_check(const char *const *args, size_t n, struct err *e)
+{
+    struct train_config c;
+    const char **word = mem_alloc(n + 1, sizeof *word);
+    size_t presets = 0;
+    if (!word)
+        return err_set(e, DS_EMEM, "settings");
+    while (presets < n && !override_is(args[presets]))
+        presets++;
+    for (size_t i = 0; i < n; i++)
+        word[i] = args[i];
+    int rc = train_config_make(&c, word, presets, word + presets, n - presets, e);
+    if (rc == 0)
+        train_config_release(&c);
+    mem_free(word);
+    return rc;
+}
+
+size_t job_live_keys(const char *method, char key[][64], size_t max)
+{
+    const struct route_ops *ops = method ? route_find(method) : NULL;
+    size_t n = 0;
+    if (max > 1) {
+        str_copy(key[n++], sizeof *key, "lr");
+        str_copy(key[n++], sizeof *key, "train.lr");
+    }
+    for (const char *p = ops && ops->live ? ops->live : ""; *p && n < max; p += *p == ' ') {
+        int len = (int)strcspn(p, " ");
+        snprintf(key[n++], sizeof *key, "%s.%.*s", ops->name, len, p);
+        p += len;
+    }
+    return n;
+}
+
+/* ---- a start that is watched ---- */
+
+static int has_records(const struct job_launch *l)
+{
+    char path[1100];
+    struct stat st;
+    return fs_join(path, sizeof path, l->dir, "log.mp", NULL) == 0 && stat(path, &st) == 0 &&
+           st.st_size > 0;
+}
+
+int job_last_words(const char *dir, char *out, size_t size)
+{
+    enum { TAIL = 1 << 12 };
+    char path[1200], text[TAIL];
+    size_t n = 0;
+    struct stat st;
+    int fd = -1;
+    out[0] = '\0';
+    if (fs_join(path, sizeof path, dir, "train.out", NULL) < 0 || stat(path, &st) < 0 ||
+        !S_ISREG(st.st_mode) || fs_open_read(&fd, path, NULL) < 0)
+        return 0;
+    if (st.st_size > TAIL && lseek(fd, st.st_size - TAIL, SEEK_SET) < 0)
+        n = 0;
+    for (size_t got = 1; got > 0 && n < TAIL; n += got)
+        if (fs_read_some(fd, text + n, TAIL - n, &got, path, NULL) < 0)
+            break;
+    fs_ops_get()->close(fd);
+    while (n > 0 && (unsigned char)text[n - 1] <= ' ')
+        n--;
+    size_t from = n;
+    while (from > 0 && text[from - 1] != '\n')
+        from--;
+    snprintf(out, size, "%.*s", (int)(n - from), text + from);
+    return out[0] != '\0';
+}
+
+int job_launch(struct job_launch *l, const char *const *args, size_t n, struct err *e)
+{
+    *l = (struct job_launch){.fd = -1};
+    int rc = job_start_watched(args, n, l->name, sizeof l->name, &l->fd, e);
+    if (rc == 0)
+        rc = fs_join(l->dir, sizeof l->dir, job_root(), l->name, e);
+    return rc;
+}
+
+enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size)
+{
+    struct pollfd p = {.fd = l->fd, .events = POLLIN};
+    words[0] = '\0';
+    int is_over = l->fd >= 0 && poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
+    if (has_records(l)) /* asked after: what a process has written before its end counts */
+        return LAUNCH_RUNS;
+    if (!is_over)
+        return LAUNCH_STARTING;
+    if (!job_last_words(l->dir, words, size))
+        str_copy(words, size, "the process ended at once and said nothing");
+    static const char own[] = "depthscope: ";
+    if (strncmp(words, own, sizeof own - 1) == 0)
+        memmove(words, words + sizeof own - 1, strlen(words) - sizeof own + 2);
+    struct err e = {0};
+    if (fs_remove_tree(l->dir, &e) < 0)
+        snprintf(words + strlen(words), size - strlen(words), " (%s)", e.text);
+    return LAUNCH_FAILED;
+}
+
+void job_launch_release(struct job_launch *l)
+{
+    if (l->fd >= 0)
+        fs_ops_get()->close(l->fd);
+    l->fd = -1;
+}

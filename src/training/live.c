@@ -1,0 +1,295 @@
+/* Settings changed while a run is running: checked against the option table, kept over a resume, taken back when the run
+ * diverged under them. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "training/trainer.h"
+
+/* A value of more than so many times the current one is asked about first. */
+static const double far_factor = 10;
+
+/* ---- the row of a setting ---- */
+
+/* "lr", "capacity" and the like -> the full key, as a command line would name it. */
+static void full_key(const struct trainer *t, const char *key, char *out, size_t size)
+{
+    int is_train = 0;
+    snprintf(out, size, "%s%s", train_group.prefix, key);
+    is_train = opt_find(&train_group, out) != NULL;
+    if (strchr(key, '.'))
+        snprintf(out, size, "%s", key);
+    else if (!is_train)
+        snprintf(out, size, "%s.%s", t->model->route.ops->name, key);
+}
+
+/* What may be changed while the run is running, beside what the method's own `set` takes. */
+static double *train_value(struct trainer *t, const char *full)
+{
+    return strcmp(full, "train.lr") == 0 ? &t->config.train.lr : NULL;
+}
+
+/* The row and the values it is part of; NULL for a key that the method alone knows. */
+static const struct opt *find_row(const struct trainer *t, const char *full, char prefix[40],
+                                  const void **values)
+{
+    const struct opt *o = opt_find(&train_group, full);
+    struct opt_group g = route_group(t->model->route.ops, prefix);
+    *values = &t->config.train;
+    if (o) {
+        snprintf(prefix, 40, "%s", train_group.prefix);
+        return o;
+    }
+    *values = t->model->route.opts;
+    return opt_find(&g, full);
+}
+
+/* The range that a command line has to keep to. */
+static int check_range(const struct opt *o, const char *prefix, double value, struct err *e)
+{
+    struct opt alone = *o;
+    double unused;
+    char text[32];
+    if (o->type != OPT_REAL)
+        return 0;
+    alone.offset = 0;
+    snprintf(text, sizeof text, "%.10g", value);
+    return opt_set_named(&alone, prefix, &unused, text, NULL, e);
+}
+
+int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size)
+{
+    char full[64], prefix[40], text[64];
+    const void *values;
+    full_key(t, key, full, sizeof full);
+    const struct opt *o = find_row(t, full, prefix, &values);
+    if (!o || o->type != OPT_REAL)
+        return 0;
+    opt_print(o, values, text, sizeof text);
+    double now = strtod(text, NULL);
+    if (!(fabs(value) > far_factor * fabs(now)) || now == 0)
+        return 0;
+    snprintf(why, size, "%s = %g is %.3g times the current %g", full, value, fabs(value / now),
+             now);
+    return 1;
+}
+
+/* ---- setting ---- */
+
+/* The last entry of a key holds; the ones before it are what trainer_take_back returns to. */
+static int note_live(struct trainer *t, const char *full, double value, struct err *e)
+{
+    int drop = -1;
+    for (int i = 0, same = 0; i < t->n_live && t->n_live == (int)DS_LEN(t->live); i++)
+        if (drop < 0) { /* full: the oldest entry that a later one of its key overrides */
+            for (int k = i + 1; k < t->n_live && !same; k++)
+                same = strcmp(t->live[i].key, t->live[k].key) == 0;
+            drop = same ? i : -1;
+        }
+    if (drop >= 0)
+        memmove(&t->live[drop], &t->live[drop + 1],
+                (size_t)(--t->n_live - drop) * sizeof t->live[0]);
+    if (t->n_live == (int)DS_LEN(t->live))
+        return err_set(e, DS_ERANGE, "too many live settings");
+    struct live_setting *s = &t->live[t->n_live++];
+    str_copy(s->key, sizeof s->key, full);
+    s->value = value;
+    s->step = t->state.step;
+    return 0;
+}
+
+int trainer_check_set(const struct trainer *t, const char *key, double value, struct err *e)
+{
+    char full[64], prefix[40];
+    const void *values;
+    if (!isfinite(value))
+        return err_set(e, DS_ERANGE, "%s: must be a finite number", key);
+    full_key(t, key, full, sizeof full);
+    const struct opt *o = find_row(t, full, prefix, &values);
+    return o ? check_range(o, prefix, value, e) : 0;
+}
+
+int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
+{
+    char full[64];
+    struct route *route = &t->model->route;
+    int rc = trainer_check_set(t, key, value, e);
+    if (rc < 0)
+        return rc;
+    full_key(t, key, full, sizeof full);
+    double *own = train_value(t, full);
+    if (own) {
+        *own = value;
+        return note_live(t, full, value, e);
+    }
+    if (!route->ops->set)
+        return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key,
+                       route->ops->name);
+    size_t n = strlen(route->ops->name);
+    int is_own = strncmp(full, route->ops->name, n) == 0 && full[n] == '.';
+    rc = route->ops->set(route, is_own ? full + n + 1 : key, value, e);
+    return rc < 0 ? rc : note_live(t, full, value, e);
+}
+
+/* ---- live.json ---- */
+
+/* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints.
+ * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it exactly. */
+static void print_live(struct str *s, const struct live_setting *v, int n)
+{
+    str_add(s, "{");
+    for (int i = 0, keys = 0; i < n; i++) {
+        int is_first = 1;
+        for (int k = 0; k < i && is_first; k++)
+            is_first = strcmp(v[k].key, v[i].key) != 0;
+        if (!is_first)
+            continue;
+        str_addf(s, "%s\n  \"%s\": [", keys++ ? "," : "", v[i].key);
+        for (int k = i, same = 0; k < n; k++)
+            if (strcmp(v[k].key, v[i].key) == 0)
+                str_addf(s, "%s[%" PRId64 ", \"%a\"]", same++ ? ", " : "", v[k].step, v[k].value);
+        str_add(s, "]");
+    }
+    str_add(s, "\n}\n");
+}
+
+static int write_live(const char *dir, const struct live_setting *v, int n, struct err *e)
+{
+    char path[1200];
+    struct str s = {0};
+    print_live(&s, v, n);
+    int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
+                      : fs_join(path, sizeof path, dir, "live.json", e);
+    if (rc == 0)
+        rc = fs_replace_file(path, s.p, s.len, e);
+    str_release(&s);
+    return rc;
+}
+
+static void add_live(struct live_setting *v, int *n, const char *key, const struct json_node *value,
+                     int64_t step)
+{
+    const char *text = json_str(value, NULL);
+    if (*n == LIVE_MAX)
+        return;
+    v[*n] = (struct live_setting){.value = text ? strtod(text, NULL) : (double)NAN, .step = step};
+    str_copy(v[*n].key, sizeof v[*n].key, key);
+    ++*n;
+}
+
+struct found {
+    struct live_setting *v;
+    int *n;
+};
+
+static void add_found(void *ctx, const char *key, double value, int64_t step)
+{
+    struct found *f = ctx;
+    if (*f->n == LIVE_MAX)
+        return;
+    f->v[*f->n] = (struct live_setting){.value = value, .step = step};
+    str_copy(f->v[*f->n].key, sizeof f->v[0].key, strcmp(key, "lr") == 0 ? "train.lr" : key);
+    ++*f->n;
+}
+
+/* None when there is no file.  Older runs have one value for a key, and no step.  Of a file that cannot be read the log knows
+ * what it held: *is_lost. */
+static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lost, struct err *e)
+{
+    struct err why = {0};
+    struct found f = {v, n};
+    char path[1200];
+    const char *key;
+    const struct json_node *x;
+    struct json *j = NULL;
+    int rc = fs_join(path, sizeof path, dir, "live.json", e);
+    *n = *is_lost = 0;
+    if (rc < 0 || !fs_exists(path))
+        return rc;
+    if (json_read_file(&j, path, 1 << 20, &why) < 0) {
+        log_warn("%s; what was set while the run ran is taken from log.mp", why.text);
+        *is_lost = 1;
+        return trainer_live_from_log(dir, add_found, &f, e);
+    }
+    for (size_t i = 0; rc == 0 && (x = json_member(json_root(j), i, &key, NULL)) != NULL; i++) {
+        if (json_kind_of(x) != JSON_KIND_ARRAY)
+            add_live(v, n, key, x, 0);
+        for (size_t k = 0; json_kind_of(x) == JSON_KIND_ARRAY && k < json_len(x); k++)
+            add_live(v, n, key, json_at(json_at(x, k), 1), json_int(json_at(json_at(x, k), 0), 0));
+    }
+    json_free(j);
+    return rc;
+}
+
+int trainer_keep_live(const struct trainer *t, struct err *e)
+{
+    return write_live(t->dir, t->live, t->n_live, e);
+}
+
+int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e)
+{
+    struct live_setting v[LIVE_MAX];
+    int n = 0, kept = 0, is_lost, rc = read_live(from, v, &n, &is_lost, e);
+    for (int i = 0; rc == 0 && i < n; i++)
+        if (v[i].step < step)
+            v[kept++] = v[i];
+    return rc == 0 && kept > 0 ? write_live(to, v, kept, e) : rc;
+}
+
+/* Did the command line of this resume name the key, in any spelling and by any of its names? */
+static int is_overridden(const struct trainer *t, const char *key)
+{
+    char prefix[40];
+    const void *values;
+    const struct opt *row = find_row(t, key, prefix, &values);
+    for (int i = 0; i < t->n_override; i++) {
+        struct override o;
+        if (override_parse(&o, t->override[i], "--resume", NULL) == 0 &&
+            (strcmp(o.key, key) == 0 || (row && find_row(t, o.key, prefix, &values) == row)))
+            return 1;
+    }
+    return 0;
+}
+
+int trainer_apply_live(struct trainer *t, struct err *e)
+{
+    struct live_setting v[LIVE_MAX];
+    char path[1200];
+    int n = 0, is_lost, rc = read_live(t->dir, v, &n, &is_lost, e);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        if (is_overridden(t, v[i].key))
+            continue;
+        rc = trainer_set(t, v[i].key, v[i].value, e);
+        if (rc == 0)
+            t->live[t->n_live - 1].step = v[i].step;
+    }
+    if (rc == 0 && is_lost)
+        rc = fs_join(path, sizeof path, t->dir, "live.json", e);
+    if (rc == 0 && is_lost)
+        rc = trainer_set_aside(path, e);
+    if (rc == 0 && (is_lost || (n > 0 && t->n_override > 0)))
+        rc = trainer_keep_live(t, e);
+    return rc < 0 ? err_add(e, rc, "%s/live.json", t->dir) : 0;
+}
+
+int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e)
+{
+    int n = 0;
+    for (int i = 0; i < t->n_live; i++) {
+        const struct live_setting *s = &t->live[i];
+        if (s->step < step)
+            t->live[n++] = *s;
+        else
+            str_addf(told, "%s%s = %g", told->len ? ", " : "", s->key, s->value);
+    }
+    if (n == t->n_live)
+        return 0;
+    t->n_live = n;
+    return trainer_keep_live(t, e);
+}

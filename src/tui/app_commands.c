@@ -1,0 +1,191 @@
+/* Commands to the processes of runs: sent without waiting, shown as pending until the run's records say that they were
+ * carried out. */
+#include <stdio.h>
+#include <string.h>
+
+#include "training/job.h"
+#include "tui/appstate.h"
+
+static const double answer_s = 2; /* a live run answers at once */
+
+static void forget(struct app *app, int i)
+{
+    job_request_close(app->request[i].sent);
+    memmove(&app->request[i], &app->request[i + 1],
+            (size_t)(--app->requests - i) * sizeof app->request[0]);
+    app->is_dirty = 1;
+}
+
+static void say_error(struct app *app, const char *command, int rc, const struct err *e)
+{
+    if (rc == DS_ENOTFOUND)
+        app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
+    else
+        app_say(app, LOG_ERROR, "%s: %s", command, e->text);
+}
+
+static void send_to(struct app *app, const char *dir, const char *command);
+
+static void send_confirmed(void *ctx)
+{
+    struct app *app = ctx;
+    send_to(app, app->unsure.dir, app->unsure.command);
+}
+
+/* "confirm WHY; to set it: LINE": the question, and the line that answers it. */
+static int ask_to_confirm(struct app *app, const char *dir, const char *answer)
+{
+    static const char mark[] = "; to set it: ";
+    const char *at = strstr(answer, mark);
+    char question[256];
+    if (strncmp(answer, "confirm ", 8) != 0 || !at || app->confirm.is_active)
+        return 0;
+    str_copy(app->unsure.dir, sizeof app->unsure.dir, dir);
+    str_copy(app->unsure.command, sizeof app->unsure.command, at + sizeof mark - 1);
+    snprintf(question, sizeof question, "%.*s: set it?", (int)(at - answer - 8), answer + 8);
+    app_confirm(app, question, send_confirmed, app);
+    return 1;
+}
+
+static void show_answer(struct app *app, const char *dir, const char *command, const char *answer)
+{
+    int is_ok = strncmp(answer, "ok", 2) == 0;
+    if (!ask_to_confirm(app, dir, answer))
+        app_say(app, is_ok ? LOG_INFO : LOG_ERROR, "%s: %s", command, answer);
+}
+
+/* A script of keys has no loop that would take the answer later. */
+static void send_and_wait(struct app *app, const char *dir, const char *command)
+{
+    struct str answer = {0};
+    struct err e = {0};
+    int rc = job_command(dir, command, answer_s, &answer, &e);
+    if (rc < 0)
+        say_error(app, command, rc, &e);
+    else
+        show_answer(app, dir, command, str_text(&answer));
+    str_release(&answer);
+}
+
+static void send_to(struct app *app, const char *dir, const char *command)
+{
+    struct err e = {0};
+    if (app->opt.script) {
+        send_and_wait(app, dir, command);
+        return;
+    }
+    if (app->requests == APP_REQUESTS_MAX) {
+        app_say(app, LOG_WARN, "%d commands are pending; \"%s\" was not sent", APP_REQUESTS_MAX,
+                command);
+        return;
+    }
+    struct app_request *q = &app->request[app->requests];
+    *q = (struct app_request){0};
+    str_copy(q->dir, sizeof q->dir, dir);
+    str_copy(q->command, sizeof q->command, command);
+    int rc = job_request_open(&q->sent, dir, command, answer_s, &e);
+    if (rc < 0)
+        say_error(app, command, rc, &e);
+    else
+        app->requests++;
+    app->is_dirty = 1;
+}
+
+void app_run_command(struct app *app, const char *command)
+{
+    if (app->opt.readonly)
+        app_say(app, LOG_WARN, "read-only: \"%s\" was not sent", command);
+    else if (!app->runs || !app->run[app->current].dir[0])
+        app_say(app, LOG_WARN, "no run directory is open: nothing to send \"%s\" to", command);
+    else
+        send_to(app, app->run[app->current].dir, command);
+}
+
+/* 1 when there is nothing more to wait for. */
+static int take_answer(struct app *app, struct app_request *q)
+{
+    struct str answer = {0};
+    struct err e = {0};
+    int rc = job_request_poll(q->sent, &answer, &e);
+    if (rc == 0)
+        return 0;
+    job_request_close(q->sent);
+    q->sent = NULL;
+    if (rc < 0)
+        say_error(app, q->command, rc, &e);
+    else if ((q->pending = job_pending(str_text(&answer))) == 0)
+        show_answer(app, q->dir, q->command, str_text(&answer));
+    str_release(&answer);
+    return q->pending == 0;
+}
+
+static const struct runview *view_of(const struct app *app, const char *dir)
+{
+    for (size_t i = 0; i < app->runs; i++)
+        if (strcmp(app->run[i].dir, dir) == 0)
+            return app->run[i].view;
+    return NULL;
+}
+
+/* The run's event "command": "ID LINE: ANSWER", of the process that gave the ID. */
+static int take_event_of(struct app *app, struct app_request *q)
+{
+    const struct runview *v = view_of(app, q->dir);
+    if (!v) /* closed: nobody looks at it any more */
+        return 1;
+    for (size_t i = v->n_events; i-- > 0;) {
+        const struct run_event *x = &v->event[i];
+        long long id = 0;
+        if (strcmp(x->name, "resume") == 0 && strncmp(x->text, "from the control", 16) != 0)
+            break; /* of another process, which counts from 1 as well */
+        if (strcmp(x->name, "command") != 0 || sscanf(x->text, "%lld", &id) != 1 ||
+            id != q->pending)
+            continue;
+        app_say(app, LOG_INFO, "%s", x->text + strcspn(x->text, " ") + 1);
+        return 1;
+    }
+    if (v->state != RUN_DONE && v->state != RUN_STOPPED && v->state != RUN_FAILED)
+        return 0;
+    app_say(app, LOG_WARN, "the run ended before \"%s\" was carried out", q->command);
+    return 1;
+}
+
+int app_poll_commands(struct app *app)
+{
+    int before = app->requests;
+    for (int i = app->requests - 1; i >= 0; i--) {
+        struct app_request *q = &app->request[i];
+        int had_answer = q->pending != 0;
+        if (q->sent ? take_answer(app, q) : take_event_of(app, q))
+            forget(app, i);
+        else if (!had_answer && q->pending)
+            app->is_dirty = 1;
+    }
+    return before != app->requests;
+}
+
+int app_pending_text(const struct app *app, char *out, size_t size)
+{
+    for (int i = 0; i < app->requests; i++)
+        if (app->request[i].pending) {
+            snprintf(out, size, "pending: %s (carried out after the current step)%s",
+                     app->request[i].command, app->requests > 1 ? ", and more" : "");
+            return 1;
+        }
+    return 0;
+}
+
+int app_watch_commands(const struct app *app, struct pollfd *w)
+{
+    int n = 0;
+    for (int i = 0; i < app->requests; i++)
+        if (app->request[i].sent && job_request_fd(app->request[i].sent) >= 0)
+            w[n++] = (struct pollfd){.fd = job_request_fd(app->request[i].sent), .events = POLLIN};
+    return n;
+}
+
+void app_close_commands(struct app *app)
+{
+    while (app->requests)
+        forget(app, app->requests - 1);
+}

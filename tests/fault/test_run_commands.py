@@ -1,0 +1,155 @@
+"""Commands to a run whose step is long, from the socket and from the workbench; a process that does not answer."""
+from kit_run import *
+
+SLOW_STEP = "slow:3+"  # every step from the third on takes two seconds
+
+
+class Screen:
+    """The workbench on a terminal; what it shows after a full repaint."""
+
+    def __init__(self, run):
+        self.main, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        self.p = subprocess.Popen([PROGRAM, "--color", "never", path(run)], env=environment(TERM="xterm"), stdin=other,
+                                  stdout=other, stderr=other, start_new_session=True)
+        os.close(other)
+        self.seen = b""
+
+    def read(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ready, _, _ = select.select([self.main], [], [], 0.05)
+            if ready:
+                self.seen += os.read(self.main, 65536)
+
+    def type(self, text):
+        os.write(self.main, text.encode())
+
+    def wait(self, what, seconds=15, repaint=True):
+        """Until a screen holds the words; a question would take the key that repaints for an answer."""
+        end = time.monotonic() + seconds * SLOW
+        while time.monotonic() < end:
+            if repaint:
+                self.seen = b""
+                self.type("\x0c")
+            self.read(0.15)
+            text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen.decode("utf-8", "replace"))
+            if what in text:
+                return
+        raise AssertionError("no screen with %r: %r" % (what, self.seen[-2500:]))
+
+    def close(self):
+        self.p.terminate()
+        self.p.wait(10 * SLOW)
+        os.close(self.main)
+
+
+def last_step(run):
+    return max([x["step"] for _, x in records(run) if x["kind"] == "metric"], default=0)
+
+
+def a_long_step_answers_at_once_and_obeys_afterwards():
+    p = start(*TINY, "train.steps=4", "--run", "long", "--quiet", DEPTHSCOPE_FAIL=SLOW_STEP)
+    wait_for(is_up("long"))
+    wait_for(lambda: last_step("long") == 2)
+    check(ask_once("long", "status").startswith("ok step 2 "), "status is known")
+    check(ask_once("long", "set lr 0.002") == "ok pending 1: set lr 0.002: after the current step", "pending")
+    check(ask_once("long", "checkpoint").startswith("ok pending 2: checkpoint"), "and the next")
+    check(ask_once("long", "set lr 99") == "error train.lr: 99 is outside 1e-12 to 1", "what is wrong is said at once")
+    check(ask_once("long", "set lr 0.5").startswith("confirm train.lr = 0.5 is 167 times the current 0.003"), "far",
+          ask_once("long", "set lr 0.5"))
+    check(ask_once("long", "garbage").startswith("error unknown command"), "and what is unknown")
+    check(last_step("long") == 2 and events("long", "set") == [], "the step was still running")
+    check(finish(p)[0] == 0, "done")
+    check([x["text"] for x in events("long", "command")] ==
+          ["1 set lr 0.002: ok lr 0.002", "2 checkpoint: ok checkpoint"], "told when", str(events("long", "command")))
+    check([(x["step"], x["text"]) for x in events("long", "set")] == [(3, "lr 0.002")], "once", str(events("long", "set")))
+
+
+def a_far_value_is_set_when_it_is_confirmed():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "far", "--quiet")
+    wait_for(is_up("far"))
+    check(ask("far", "set lr 0.5").startswith("confirm ") and events("far", "set") == [], "asked")
+    check(ask("far", "set lr 0.5 yes") == "ok lr 0.5", "confirmed")
+    check(ask("far", "set lr 99 yes").startswith("error train.lr: 99 is outside"), "a range cannot be confirmed away")
+    check(ask("far", "set lr 0.5 no").startswith("error"), "no other word")
+    ask("far", "stop")
+    check(finish(p)[0] == 0, "stopped")
+
+
+def the_client_that_was_silent_longest_makes_room():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "idle", "--quiet")
+    wait_for(is_up("idle"))
+    def client():
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(10 * SLOW)
+        s.connect(path("idle", "control.sock"))
+        return s
+    def answers(s):
+        try:
+            s.sendall(b"status\n")
+            return s.recv(500).startswith(b"ok step")
+        except OSError:
+            return False
+    clients = []
+    for _ in range(8):
+        clients.append(client())
+        check(answers(clients[-1]), "a client")
+    check(answers(clients[0]), "the first is not the silent one any more")
+    for _ in range(3):
+        clients.append(client())
+        check(answers(clients[-1]), "a newcomer")
+    alive = [answers(s) for s in clients]
+    check(alive == [True] + [False] * 3 + [True] * 7, "who is left", str(alive))
+    ask("idle", "stop")
+    check(finish(p)[0] == 0, "stopped")
+
+
+def the_workbench_shows_pending_and_stays_awake():
+    p = start(*TINY, "train.steps=6", "--run", "bench", "--quiet", DEPTHSCOPE_FAIL=SLOW_STEP)
+    wait_for(is_up("bench"))
+    wait_for(lambda: last_step("bench") == 2)
+    s = Screen("bench")
+    try:
+        s.wait("live")
+        s.type(":set lr 0.002\r")
+        s.wait("pending: set lr 0.002")
+        s.type(":log\r")  # keys are taken meanwhile
+        s.wait("Log")
+        s.wait("set lr 0.002: ok lr 0.002")
+        s.type(":set lr 0.9\r")
+        s.wait("450 times the current 0.002: set it?", repaint=False)
+        s.type("n")
+        s.read(0.3)
+    finally:
+        s.close()
+    check(finish(p)[0] == 0, "done")
+    check([x["text"] for x in events("bench", "set")] == ["lr 0.002"], "what was not confirmed is not set")
+
+
+def a_stopped_process_is_one_clear_line():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "stuck", "--quiet")
+    wait_for(is_up("stuck"))
+    s = Screen("stuck")
+    try:
+        s.wait("live")
+        p.send_signal(signal.SIGSTOP)
+        s.type(":probe\r")
+        s.type(":log\r")  # keys are taken meanwhile
+        s.wait("Log")
+        s.wait("no answer within 2 s: process %d is stopped or stuck" % p.pid)
+        p.send_signal(signal.SIGCONT)
+        p.kill()
+        p.wait()
+        s.type(":probe\r")
+        s.wait("no process runs here now")
+    finally:
+        s.close()
+
+
+TESTS = [a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_when_it_is_confirmed,
+         the_client_that_was_silent_longest_makes_room, the_workbench_shows_pending_and_stays_awake,
+         a_stopped_process_is_one_clear_line]
+
+if __name__ == "__main__":
+    run_tests("test_run_commands", TESTS, __file__)

@@ -1,0 +1,251 @@
+"""FIFOs, devices, sockets and directories where a file belongs: one line at once, no hang; pipes that a shell hands over are
+read as ever.  What the program creates is writable by its owner only.  DEPTHSCOPE names the program."""
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 train.steps=4 train.seq=32 train.batch=2 "
+        "train.eval_every=4 train.checkpoint_every=2 train.final_tokens=64 train.eval_tokens=64 train.samples=8 "
+        "train.time_rounds=0 data.docs=20 data.tokenizer=bytes data.val_fraction=0.3 threads=1").split()
+TEXT = "a line of a text that is long enough to be cut into windows\n" * 60
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, stdin=subprocess.DEVNULL, **kw):
+    """Hanging is a failure: nothing here takes seconds."""
+    p = subprocess.run([PROGRAM, *words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30 * SLOW, **kw)
+    said = p.stderr.decode("utf-8", "replace")
+    assert 0 <= p.returncode <= 2 and "Sanitizer" not in said, "%r: status %d: %s" % (words, p.returncode, said)
+    return p.returncode, p.stdout.decode("utf-8", "replace"), said
+
+
+def refused(part, *words):
+    status, out, said = run(*words)
+    assert status in (1, 2) and part in said, "%r: status %d, lacks %r: %s" % (words, status, part, said)
+    assert said.count("\n") == 1 and said.startswith("depthscope: "), "%r: not one line: %r" % (words, said)
+
+
+def accepted(*words, **kw):
+    status, out, said = run(*words, **kw)
+    assert status == 0, "%r: status %d: %s" % (words, status, said)
+    return out
+
+
+def plant(path):
+    if os.path.lexists(path):
+        os.remove(path)
+    os.mkfifo(path)
+
+
+@test
+def files_of_a_model_s_folder():
+    for name in sorted(os.listdir("hf")):
+        shutil.rmtree("bad", ignore_errors=True)
+        shutil.copytree("hf", "bad")
+        plant("bad/" + name)
+        part = "bad/%s: is a FIFO, expected a regular file" % name
+        for words in (("inspect", "bad"), ("generate", "bad", "--prompt", "a", "max_tokens=1"), ("eval", "bad", "data=text"),
+                      ("trace", "bad", "--text", "a", "--json"), ("serve", "bad")):
+            status, out, said = run(*words)
+            assert part in said or (words[0] == "serve" and part in out), "%r: %s" % (words, said)
+            assert status == 1 or words[0] == "serve", words
+    # what is optional beside a model is opened as well
+    for name in ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                 "added_tokens.json", "adapter_config.json", "model.safetensors.index.json", "vocab.json", "merges.txt"):
+        shutil.rmtree("bad", ignore_errors=True)
+        shutil.copytree("hf", "bad")
+        plant("bad/" + name)
+        run("generate", "bad", "--prompt", "a", "max_tokens=1", "--quiet")
+        run("generate", "bad", "--chat", "--prompt", "a", "max_tokens=1", "--quiet")
+        shutil.rmtree("out", ignore_errors=True)
+        run("convert", "bad", "-o", "out")
+
+
+@test
+def files_of_a_run():
+    for name in ("config.yaml", "meta.json", "tokenizer.json", "log.mp", "best.json", "checkpoints/step-00000004/config.json",
+                 "checkpoints/step-00000004/manifest.json", "checkpoints/step-00000004/model.safetensors",
+                 "checkpoints/step-00000004/optimizer.safetensors", "checkpoints/step-00000004/state.json",
+                 "checkpoints/step-00000004/tokenizer.json"):
+        shutil.rmtree("runs/spoilt", ignore_errors=True)
+        shutil.copytree("runs/tiny", "runs/spoilt")
+        plant("runs/spoilt/" + name)
+        for words in (("runs",), ("runs", "--json"), ("inspect", "spoilt"), ("compare", "spoilt", "tiny"), ("stream", "spoilt"),
+                      ("figure", "training", "spoilt", "-o", "out"), ("generate", "spoilt", "--prompt", "a", "max_tokens=1"),
+                      ("eval", "spoilt", "data=text"), ("tokenize", "spoilt", "--text", "a"), ("train", "--resume", "spoilt", "--quiet")):
+            run(*words)
+    shutil.rmtree("runs/spoilt")
+    shutil.copytree("runs/tiny", "runs/spoilt")
+    plant("runs/spoilt/log.mp")
+    for words in (("compare", "spoilt", "tiny"), ("stream", "spoilt"), ("figure", "training", "spoilt", "-o", "out")):
+        refused("log.mp: is a FIFO, expected a regular file", *words)
+    shutil.rmtree("runs/spoilt")
+
+
+@test
+def files_that_the_user_names():
+    kinds = {"fifo.yaml": "is a FIFO", "/dev/zero": "is a device", "sock.yaml": "is a socket", "dir.yaml": "is a directory"}
+    plant("fifo.yaml")
+    os.makedirs("dir.yaml", exist_ok=True)
+    s = socket.socket(socket.AF_UNIX)
+    s.bind("sock.yaml")
+    try:
+        for name, part in kinds.items():
+            for words in (("tokenize", "tiny", "--file", name), ("generate", "tiny", "--file", name),
+                          ("generate", "tiny", "--batch", name), ("trace", "tiny", "--file", name, "--json"),
+                          ("generate", "tiny", "--messages", name, "template=chatml"),
+                          ("figure", "--again", name), ("get", "thing", "known=" + name), ("get", "--list", "known=" + name)):
+                refused(part, *words)
+            if part != "is a directory":
+                for words in (("tokenize", name, "--text", "a"), ("generate", name, "--prompt", "a"),
+                              ("eval", "tiny", "data=" + name), ("eval", "tiny", "task=mmlu", "data=" + name),
+                              ("inspect", name), ("convert", name, "-o", "out"), ("bench", name), ("calibrate", name),
+                              ("train", "quick", "data.path=" + name, "--run", "never", "--quiet"),
+                              ("train", "quick", "data.tokenizer=" + name, "--run", "never", "--quiet"),
+                              ("train", "quick", "train.init=" + name, "--run", "never", "--quiet")):
+                    refused(part, *words)
+            if name.endswith(".yaml") and part != "is a directory":
+                for words in (("train", name, "--run", "never"), ("presets", name), ("sweep", name, "--dry-run")):
+                    refused(part, *words)
+    finally:
+        s.close()
+        os.remove("sock.yaml")
+    refused("is a FIFO that nobody reads", "trace", "tiny", "--text", "a", "-o", "fifo.yaml")
+    assert not os.path.exists("runs/never"), os.listdir("runs")
+
+
+@test
+def a_link_to_a_terminal_or_device_is_not_followed():
+    for target in ("/dev/zero", "/dev/tty", "/dev/stdin"):
+        shutil.rmtree("bad", ignore_errors=True)
+        shutil.copytree("hf", "bad")
+        os.remove("bad/tokenizer.json")
+        os.symlink(target, "bad/tokenizer.json")
+        r, w = os.pipe()  # a standard input that never ends
+        try:
+            status, out, said = run("tokenize", "bad", "--text", "a", stdin=r)
+        finally:
+            os.close(r)
+            os.close(w)
+        assert status == 1 and "tokenizer.json" in said, (target, said)
+
+
+@test
+def links_to_regular_files_are_followed():
+    shutil.rmtree("bad", ignore_errors=True)
+    os.mkdir("bad")
+    for name in os.listdir("hf"):  # as in the cache of a model hub
+        os.symlink(os.path.abspath("hf/" + name), "bad/" + name)
+    assert accepted("tokenize", "bad", "--text", "ab", "--json") == accepted("tokenize", "hf", "--text", "ab", "--json")
+
+
+def piped(text, *words):
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(r)
+        time.sleep(0.2)  # a writer that is slower than the reader is waited for
+        os.write(w, text.encode())
+        os._exit(0)
+    os.close(w)
+    try:
+        return accepted(*[word.replace("@", str(r)) for word in words], pass_fds=[r])
+    finally:
+        os.close(r)
+        os.waitpid(pid, 0)
+
+
+@test
+def pipes_that_a_shell_hands_over_are_read():
+    want = accepted("tokenize", "tiny", "--text", "ab", "--json")
+    assert piped("ab", "tokenize", "tiny", "--file", "/dev/fd/@", "--json") == want
+    assert piped("ab", "tokenize", "tiny", "--file", "/proc/self/fd/@", "--json") == want
+    for name in ("-", "/dev/stdin"):
+        p = subprocess.run(["sh", "-c", 'printf ab | "$0" tokenize tiny --json --file ' + name, PROGRAM], check=True,
+                           stdout=subprocess.PIPE, timeout=30 * SLOW)
+        assert p.stdout.decode() == want, name
+    with open("ab", "w") as f:
+        f.write("ab")
+    with open("ab") as f:
+        assert accepted("tokenize", "tiny", "--file", "/dev/stdin", "--json", stdin=f) == want
+    a, b = socket.socketpair()
+    b.sendall(b"ab")
+    b.close()
+    assert accepted("tokenize", "tiny", "--file", "/dev/stdin", "--json", stdin=a) == want, "a socket, as under sshd"
+    a.close()
+    assert "/dev/fd/" in piped(TEXT, "eval", "tiny", "data=/dev/fd/@")
+    assert "thing" in piped("thing:\n  kind: model\n  licence: MIT\n  about: x\n  f1: a 1 - https://e/x\n", "get", "--list",
+                            "known=/dev/fd/@")
+    piped("ab\ncd\n", "generate", "tiny", "--batch", "/dev/fd/@", "max_tokens=1", "--quiet")
+    status, out, said = run("train", "quick", *TINY, "--run", "never", "data.path=/dev/null")
+    assert status == 1 and "no documents" in said, said  # an empty text, not a device
+
+
+@test
+def nothing_is_writable_by_others_whatever_the_umask():
+    shutil.rmtree("open", ignore_errors=True)
+    env = {**os.environ, "DEPTHSCOPE_RUNS": "open/runs"}
+    p = subprocess.Popen(["sh", "-c", 'umask 0; exec "$0" train quick "$@" --run wide --quiet train.steps=100000', PROGRAM, *TINY[:5],
+                          *TINY[6:]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    end = time.monotonic() + 60 * SLOW
+    try:
+        while not os.path.exists("open/runs/wide/control.sock") and time.monotonic() < end and p.poll() is None:
+            time.sleep(0.02)
+        mode = stat.S_IMODE(os.stat("open/runs/wide/control.sock").st_mode)
+        assert mode & 0o077 == 0, "control.sock: %o" % mode
+    finally:
+        p.terminate()
+        p.wait()
+    subprocess.run(["sh", "-c", 'umask 0; "$0" figure training tiny -o open/figures >/dev/null && '
+                    '"$0" trace tiny --text a -o open/t.mp && "$0" convert tiny -o open/hf >/dev/null', PROGRAM], check=True,
+                   timeout=60 * SLOW)
+    found = 0
+    for top, dirs, files in os.walk("open"):
+        for name in dirs + files:
+            path = os.path.join(top, name)
+            mode = stat.S_IMODE(os.lstat(path).st_mode)
+            found += 1
+            assert mode & 0o022 == 0, "%s: %o" % (path, mode)
+            assert not os.path.isdir(path) or mode == 0o755, "%s: %o" % (path, mode)
+    assert found > 12, found
+
+
+def main():
+    name = os.path.splitext(os.path.basename(__file__))[0]
+    if not PROGRAM:
+        print("%s: skipped: no program\n%s: 0 passed, 0 failed, %d skipped" % (name, name, len(tests)))
+        return 0
+    failed = 0
+    with tempfile.TemporaryDirectory() as d:
+        os.chdir(d)
+        os.environ["DEPTHSCOPE_RUNS"] = "runs"
+        with open("text", "w") as f:
+            f.write(TEXT)
+        accepted("train", "quick", *TINY, "--run", "tiny", "--quiet")
+        accepted("convert", "tiny", "-o", "hf")
+        only = sys.argv[1] if len(sys.argv) > 1 else ""
+        chosen = [t for t in tests if only in t.__name__]
+        for t in chosen:
+            try:
+                t()
+            except (Exception, subprocess.TimeoutExpired) as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, str(e)[:900]))
+        os.chdir("/")
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(chosen) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())

@@ -1,0 +1,258 @@
+"""Home, its form and the command line of the workbench, played from scripts: no terminal is needed.
+DEPTHSCOPE names the program."""
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
+        "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
+        "train.time_rounds=0 train.checkpoint_every=5 threads=1").split()
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def program(*words, code=0):
+    p = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       timeout=120 * SLOW)
+    assert p.returncode == code, (words, p.returncode, p.stderr)
+    return p.stdout.decode("utf-8")
+
+
+def play(*script, size="80x24", words=()):
+    """The screens of a script as lists of lines, without the role planes; the last is the end."""
+    with open("script.keys", "w") as f:
+        f.write("\n".join(script) + "\n")
+    out = program(*words, "--script", "script.keys", "--size", size)
+    screens, lines = [], None
+    for line in out.splitlines():
+        if line.startswith("== "):
+            lines = []
+            screens.append(lines)
+        elif line == "-- roles":
+            lines = None
+        elif lines is not None:
+            lines.append(line)
+    return screens
+
+
+def has(screen, *parts):
+    """A line holds all parts, in this order."""
+    for line in screen:
+        at = 0
+        for part in parts:
+            at = line.find(part, at)
+            if at < 0:
+                break
+            at += len(part)
+        else:
+            return True
+    return False
+
+
+def shows(screen, *parts):
+    assert has(screen, *parts), "no line with %r in\n%s" % (parts, "\n".join(screen))
+
+
+def lacks(screen, part):
+    assert not has(screen, part), "%r in\n%s" % (part, "\n".join(screen))
+
+
+# ---- records, as include/io/FORMATS.md has them ----
+
+TABLE = []
+for i in range(256):
+    for _ in range(8):
+        i = (i >> 1) ^ (0x82F63B78 if i & 1 else 0)
+    TABLE.append(i)
+
+
+def pack(x):
+    if isinstance(x, float):
+        return b"\xcb" + struct.pack(">d", x)
+    if isinstance(x, int):
+        return b"\xd3" + struct.pack(">q", x)
+    if isinstance(x, str):
+        return b"\xdb" + struct.pack(">I", len(x.encode())) + x.encode()
+    return b"\xdf" + struct.pack(">I", len(x)) + b"".join(pack(k) + pack(v) for k, v in x.items())
+
+
+def log(name, *records):
+    os.makedirs("runs/" + name)
+    with open("runs/%s/log.mp" % name, "wb") as f:
+        for seq, body in enumerate(records, 1):
+            data = struct.pack(">Q", seq) + pack(body)
+            crc = 0xFFFFFFFF
+            for b in data:
+                crc = TABLE[(crc ^ b) & 255] ^ (crc >> 8)
+            f.write(b"\xc9" + struct.pack(">IB", len(data) + 4, 0x44) + struct.pack(">I", crc ^ 0xFFFFFFFF) + data)
+
+
+def crafted(name, *last, age=9000.0):
+    then = time.time() - age
+    log(name, dict(kind="head", step=0, time=then, run=name, method="mod", steps=40),
+        dict(kind="metric", step=7, time=then, loss=2.0), *(dict(r, time=then) for r in last))
+
+
+@test
+def home_tells_done_failed_stopped_silent_and_empty_runs_apart():
+    crafted("gave-up", dict(kind="end", step=7, status="failed"))
+    crafted("asked", dict(kind="end", step=7, status="stopped"))
+    crafted("killed")
+    log("nothing")
+    home = play(size="100x30")[-1]
+    shows(home, "tiny", "done", "10/10")
+    shows(home, "gave-up", "failed", "7/40")
+    shows(home, "asked", "stopped", "7/40")
+    shows(home, "killed", "silent", "7/40")
+    shows(home, "nothing", "empty")
+    lacks(home, "at rest")
+    lacks(home, "live  ")
+    small = play(size="60x12")[-1]
+    shows(small, "gave-up", "failed")
+
+
+FORM = ["command new quick"]
+
+
+@test
+def a_value_that_its_row_refuses_stays_in_the_field_with_the_reason():
+    before = sorted(os.listdir("runs"))
+    s = play(*FORM, "keys /", "type train.steps", "keys Enter Enter C-u", "type abc", "keys Enter", "shot",
+             "keys C-u", "type 0", "keys Enter", "shot", "keys C-u", "type 12", "keys Enter", "shot", "keys r")
+    for screen, part in zip(s, ("train.steps: 'abc' is not a whole number", "train.steps: 0 is outside")):
+        shows(screen, "new run from preset quick")
+        shows(screen, part)
+        shows(screen, "enter keeps")
+    shows(s[2], "train.steps", "12")
+    lacks(s[2], "whole number")
+    shows(s[3], "Monitor") if not has(s[3], "new run") else shows(s[3], "starting")
+    new = [n for n in sorted(os.listdir("runs")) if n not in before]
+    assert new == ["quick-1"], new
+    program("stop", "quick-1") if is_live("quick-1") else None
+    shutil.rmtree("runs/quick-1")
+
+
+def is_live(name):
+    return '"name":"%s"' % name in program("runs", "--json").replace('"state":"running"', "LIVE").split("LIVE")[0]
+
+
+@test
+def values_that_do_not_go_together_start_nothing_and_name_the_row():
+    before = sorted(os.listdir("runs"))
+    s = play(*FORM, "keys /", "type train.seq", "keys Enter Enter C-u", "type 60000", "keys Enter", "keys g g", "keys r")
+    shows(s[-1], "new run from preset quick")
+    shows(s[-1], "train.seq", "60000")
+    shows(s[-1], "train.seq=60000 is longer than model.max_seq=1024")
+    assert sorted(os.listdir("runs")) == before
+
+
+@test
+def a_start_that_fails_shows_its_last_line_keeps_the_form_and_leaves_nothing():
+    before = sorted(os.listdir("runs"))
+    s = play(*FORM, "keys /", "type data.path", "keys Enter Enter C-u", "type /nonexistent.txt", "keys Enter", "keys r")
+    shows(s[-1], "new run from preset quick")
+    shows(s[-1], "data.path", "/nonexistent.txt")
+    shows(s[-1], "/nonexistent.txt: No such file")
+    shows(s[-1], "quick-1 did not start")
+    assert sorted(os.listdir("runs")) == before
+
+
+@test
+def n_in_the_form_moves_between_matches_and_keeps_what_was_changed():
+    s = play(*FORM, "keys /", "type train.lr", "keys Enter Enter C-u", "type 0.5", "keys Enter", "keys n", "shot",
+             "keys N n a 1 Space Esc", "shot", "command new edp", "shot", "keys n", "shot", "keys Esc", "shot", "keys y")
+    for screen in s[:4]:
+        shows(screen, "new run from preset quick")
+        shows(screen, "train.lr", "0.5")
+    shows(s[2], "Open another form and forget 1 changed value? y / n")
+    shows(s[4], "Leave the form and forget 1 changed value? y / n")
+    lacks(s[5], "new run from preset")
+
+
+@test
+def n_on_home_moves_to_the_next_match_and_never_opens_the_form():
+    s = play("keys /", "type edp", "keys Enter", "shot", "keys n", "shot", "keys n n n N", "shot", "keys a")
+    marked = [[line for line in screen if line.startswith("\u258c")] for screen in s[:3]]
+    assert all(len(m) == 1 and "edp" in m[0] for m in marked), marked
+    assert marked[0] != marked[1]
+    for screen in s[:3]:
+        lacks(screen, "new run from preset")
+    shows(s[3], "new run from preset")
+    shows(play("keys n")[-1], "nothing searched for yet")
+
+
+def completed(typed, *keys, words=("tiny",)):
+    s = play("keys :", "type " + typed, *("keys " + k for k in keys), words=words, size="160x24")
+    return s[-1][-1]
+
+
+@test
+def tab_completes_what_a_command_takes():
+    os.makedirs("with blank/inside")
+    stepper = ("tiny", "--view", "stepper")
+    for want, typed, tabs, words in (
+            (":theme light", "theme l", 1, ("tiny",)), (":open runs/tiny/", "open runs/t", 1, ("tiny",)),
+            (":open runs/tiny/best.json", "open runs/t", 2, ("tiny",)), (":open tiny", "open ti", 1, ("tiny",)),
+            (":new mod", "new mo", 1, ()), (":new quick mod", "new quick mo", 1, ()),
+            (":glyphs braille", "glyphs b", 1, ("tiny",)), (":model runs/", "model ru", 1, stepper),
+            (":open with blank/inside/", "open with blank/", 1, ("tiny",))):
+        line = completed(typed, *["Tab"] * tabs, words=words)
+        assert want in line, (want, line)
+
+
+@test
+def set_completes_exactly_what_the_run_takes_while_it_trains():
+    line = completed("set ")
+    assert line.split()[1:] == ["lr", "train.lr", "edp.threshold_offset", "edp.target_ratio"], line
+    assert completed("set ", words=()).split()[1:] == ["lr", "train.lr"]
+    for never in ("set train.steps", "set model", "set data", "set mod.", "set seed"):
+        assert completed(never, "Tab").strip() == ":" + never, completed(never, "Tab")
+
+
+@test
+def a_mistyped_command_names_the_nearest():
+    assert "did you mean quit?" in play("command :quti")[-1][-1]
+    assert "did you mean" not in play("command :xyzzy")[-1][-1]
+    shows(play("command :open tiny")[-1], "Monitor")
+
+
+def main():
+    name = "test_home"
+    if not PROGRAM or not os.path.exists(PROGRAM):
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    home, top = os.getcwd(), tempfile.mkdtemp()
+    os.chdir(top)
+    os.environ.update(DEPTHSCOPE_RUNS="runs", XDG_STATE_HOME=top + "/state", XDG_CONFIG_HOME=top + "/config", LANG="C.UTF-8")
+    failed = 0
+    try:
+        program("train", "quick", *TINY, "--run", "tiny", "--quiet")
+        for f in tests:
+            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
+                continue
+            try:
+                f()
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
+    except AssertionError as e:
+        failed += 1
+        print("FAIL setup: %s" % e)
+    finally:
+        os.chdir(home)
+        shutil.rmtree(top, ignore_errors=True)
+    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
+    return 1 if failed else 0
+
+
+sys.exit(main())

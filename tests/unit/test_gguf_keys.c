@@ -1,0 +1,177 @@
+/* The metadata of GGUF files: a row a key, with what llama.cpp takes without it and what is refused. */
+#include "kit.h"
+
+#include "gguf_file.h"
+#include "models/load.h"
+
+static struct err err;
+
+/* One wide matrix stands for most of the weights, so that the shape alone can be read. */
+enum { V = 4000, C = 8 };
+
+struct more {
+    const char *key;
+    char kind; /* u, f, b, s, or a for a list; 0: none */
+    double v;
+};
+
+static void put(struct gguf_file *f, const struct more *m)
+{
+    switch (m->kind) {
+    case 'u': gf_u32(f, m->key, (uint32_t)m->v); break;
+    case 'f': gf_f32(f, m->key, (float)m->v); break;
+    case 'b': gf_raw(f, m->key, GGUF_BOOL, m->v != 0 ? "\1" : "\0", 1); break;
+    case 's': gf_string(f, m->key, "none"); break;
+    case 'a': gf_strings(f, m->key, (const char *const[]){"a", "b"}, 2); break;
+    default: break;
+    }
+}
+
+/* A file of the keys that every file has, but `without`, and one more. */
+static int config_of(struct model_config *c, const char *without, const struct more *more, size_t n)
+{
+    static const struct more needed[] = {
+        {"llama.block_count", 'u', 1},
+        {"llama.embedding_length", 'u', C},
+        {"llama.feed_forward_length", 'u', 16},
+        {"llama.context_length", 'u', 64},
+        {"llama.attention.head_count", 'u', 2},
+        {"llama.attention.layer_norm_rms_epsilon", 'f', 1e-5},
+    };
+    static const float x[V * C] = {0};
+    struct gguf_file f = {0};
+    struct config route = {0};
+    gf_string(&f, "general.architecture", "llama");
+    for (size_t i = 0; i < DS_LEN(needed); i++)
+        if (!without || strcmp(needed[i].key, without) != 0)
+            put(&f, &needed[i]);
+    for (size_t i = 0; i < n; i++)
+        put(&f, &more[i]);
+    gf_tensor(&f, "token_embd.weight", GGUF_T_F32, V, C, x, sizeof x);
+    err = (struct err){0};
+    memset(c, 0, sizeof *c);
+    int rc = model_config_open(c, &route, gf_write(&f), &err);
+    config_release(&route);
+    return rc;
+}
+
+static void refuse(const char *without, const struct more *more, const char *part)
+{
+    struct model_config c;
+    int rc = config_of(&c, without, more, more != NULL);
+    t_truef(rc < 0 && strstr(err.text, part) && strstr(err.text, "x.gguf") &&
+                !strchr(err.text, '\n'),
+            "%d %s: wanted %s", rc, err.text, part);
+    opt_release(&model_group, &c);
+}
+
+static void accept(const struct more *more, size_t n, const char *own, const char *want)
+{
+    struct model_config c;
+    char have[256], full[64];
+    t_truef(config_of(&c, NULL, more, n) == 0, "%s: %s", more ? more->key : "", err.text);
+    snprintf(full, sizeof full, "model.%s", own);
+    opt_print(opt_find(&model_group, full), &c, have, sizeof have);
+    t_truef(strcmp(have, want) == 0, "%s: %s is %s, not %s", more ? more->key : "", own, have,
+            want);
+    opt_release(&model_group, &c);
+}
+
+T(keys_that_llama_cpp_needs_are_needed)
+{
+    static const char *const keys[] = {
+        "llama.block_count",          "llama.embedding_length",
+        "llama.feed_forward_length",  "llama.context_length",
+        "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"};
+    for (size_t i = 0; i < DS_LEN(keys); i++) {
+        char part[120];
+        snprintf(part, sizeof part, "it has no %s", keys[i]);
+        refuse(keys[i], NULL, part);
+    }
+}
+
+T(an_absent_key_is_what_llama_cpp_takes)
+{
+    static const char *const absent[][2] = {
+        {"kv_heads", "2"},        {"head_dim", "4"}, {"rope_theta", "1e+04"},
+        {"rope_scaling", "none"}, {"tied", "true"},  {"attn_bias", "false"},
+        {"mlp_bias", "false"},    {"end_ids", ""},   {"method", "dense"}};
+    for (size_t i = 0; i < DS_LEN(absent); i++)
+        accept(NULL, 0, absent[i][0], absent[i][1]);
+}
+
+/* A row a key: refused with the first value, passed with the second. */
+T(a_key_that_changes_what_is_computed_is_refused)
+{
+    static const struct {
+        struct more bad, good;
+    } rows[] = {
+        {{"llama.attention.causal", 'b', 0}, {"llama.attention.causal", 'b', 1}},
+        {{"llama.attention.sliding_window", 'u', 32}, {"llama.attention.sliding_window", 'u', 64}},
+        {{"llama.attention.value_length", 'u', 8}, {"llama.attention.value_length", 'u', 4}},
+        {{"llama.rope.dimension_count", 'u', 2}, {"llama.rope.dimension_count", 'u', 4}},
+        {{"llama.rope.dimension_sections", 'a', 0}, {NULL, 0, 0}},
+        {{"llama.rope.scaling.attn_factor", 'f', 1.5}, {"llama.rope.scaling.attn_factor", 'f', 1}},
+        {{"llama.rope.scaling.yarn_ext_factor", 'f', 1},
+         {"llama.rope.scaling.yarn_beta_fast", 'f', 32}},
+        {{"llama.rope.scaling.factor", 'f', 2}, {"llama.rope.scaling.factor", 'f', 1}},
+        {{"llama.rope.scale_linear", 'f', 2}, {"llama.rope.scale_linear", 'f', 0}},
+        {{"llama.attention.scale", 'f', 1}, {"llama.attention.scale", 'f', 0.5}},
+        {{"llama.attention.clamp_kqv", 'f', 8}, {"llama.attention.clamp_kqv", 'f', 0}},
+        {{"llama.attention.max_alibi_bias", 'f', 8}, {"llama.attention.max_alibi_bias", 'f', 0}},
+        {{"llama.attention.temperature_scale", 'f', 2},
+         {"llama.attention.temperature_scale", 'f', 1}},
+        {{"llama.attention.output_scale", 'f', 2}, {"llama.attention.output_scale", 'f', 1}},
+        {{"llama.attention.kv_lora_rank", 'u', 512}, {"llama.attention.kv_lora_rank", 'u', 0}},
+        {{"llama.attention.shared_kv_layers", 'u', 1},
+         {"llama.attention.shared_kv_layers", 'u', 0}},
+        {{"llama.attn_logit_softcapping", 'f', 50}, {"llama.attn_logit_softcapping", 'f', 0}},
+        {{"llama.final_logit_softcapping", 'f', 30}, {"llama.final_logit_softcapping", 'f', 0}},
+        {{"llama.logit_scale", 'f', 0.0625}, {"llama.logit_scale", 'f', 1}},
+        {{"llama.embedding_scale", 'f', 12}, {"llama.embedding_scale", 'f', 1}},
+        {{"llama.residual_scale", 'f', 0.22}, {"llama.residual_scale", 'f', 0}},
+        {{"llama.use_parallel_residual", 'b', 1}, {"llama.use_parallel_residual", 'b', 0}},
+        {{"llama.expert_count", 'u', 8}, {"llama.expert_count", 'u', 0}},
+        {{"llama.expert_used_count", 'u', 2}, {"llama.expert_used_count", 'u', 0}},
+        {{"llama.nextn_predict_layers", 'u', 1}, {"llama.nextn_predict_layers", 'u', 0}},
+        {{"llama.attention.causal", 's', 0}, {NULL, 0, 0}},
+        {{"llama.attention.causal", 'a', 0}, {NULL, 0, 0}},
+        {{"llama.logit_scale", 's', 0}, {NULL, 0, 0}},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        int is_scaling =
+            strstr(rows[i].bad.key, "scaling.factor") || strstr(rows[i].bad.key, "linear");
+        refuse(NULL, &rows[i].bad, is_scaling ? "rotary scaling" : rows[i].bad.key + 6);
+        if (rows[i].good.kind)
+            accept(&rows[i].good, 1, "method", "dense");
+    }
+}
+
+T(an_unknown_key_of_attention_or_positions_is_refused)
+{
+    refuse(NULL, &(struct more){"llama.attention.sparse", 'u', 1},
+           "unknown key llama.attention.sparse");
+    refuse(NULL, &(struct more){"llama.rope.twist", 'f', 1}, "unknown key llama.rope.twist");
+    accept(&(struct more){"llama.attention_notes", 's', 0}, 1, "method", "dense");
+    accept(&(struct more){"llama.vocab_size", 'u', V}, 1, "method", "dense");
+    accept(&(struct more){"qwen2.attention.sparse", 'u', 1}, 1, "method", "dense");
+    accept(&(struct more){"general.attention.sparse", 'u', 1}, 1, "method", "dense");
+}
+
+T(ids_that_end_a_text_are_read)
+{
+    static const struct more three[] = {{"tokenizer.ggml.eos_token_id", 'u', 12},
+                                        {"tokenizer.ggml.eot_token_id", 'u', 9},
+                                        {"tokenizer.ggml.eom_token_id", 'u', 8}};
+    accept(three, 1, "end_ids", "12");
+    accept(three, 3, "end_ids", "12,9,8");
+    accept(three + 1, 1, "end_ids", "9");
+    accept(&(struct more){"tokenizer.ggml.eot_token_id", 'u', V}, 1, "end_ids", "");
+    accept(&(struct more){"tokenizer.ggml.eot_token_id", 'u', 4294967295.0}, 1, "end_ids", "");
+    refuse(NULL, &(struct more){"tokenizer.ggml.eos_token_id", 's', 0},
+           "tokenizer.ggml.eos_token_id is not one integer but");
+    refuse(NULL, &(struct more){"tokenizer.ggml.eot_token_id", 'f', 2},
+           "tokenizer.ggml.eot_token_id is not one integer but");
+    refuse(NULL, &(struct more){"tokenizer.ggml.eom_token_id", 'a', 0},
+           "tokenizer.ggml.eom_token_id is not one integer but");
+}

@@ -1,0 +1,178 @@
+/* The form of a new run, without a screen: what is wrong with a value, what can be set live, a start that fails. */
+#include "kit.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "training/job.h"
+
+/* job_start runs this very program again: it hands over to the one under test. */
+__attribute__((constructor)) static void become_program(int argc, char **argv)
+{
+    const char *program = getenv("DEPTHSCOPE");
+    if (argc < 2 || strcmp(argv[0], "depthscope") != 0)
+        return;
+    if (getenv("DIE_AT_ONCE"))
+        _exit(write(2, "a line before\nthe last line\n\n", 29) != 29);
+    execv(program ? program : "./depthscope", argv);
+    _exit(126);
+}
+
+T(a_value_is_checked_by_its_row_of_the_option_tables)
+{
+    static const struct {
+        const char *key, *text;
+        int code;
+    } row[] = {
+        {"train.steps", "10", 0},
+        {"train.steps", "1e3", 0},
+        {"train.steps", "abc", DS_EUSAGE},
+        {"train.steps", "0", DS_ERANGE},
+        {"train.lr", "", DS_EUSAGE},
+        {"train.lr", "1e-3", 0},
+        {"seed", "-1", DS_ERANGE},
+        {"compute", "fp8", DS_EUSAGE},
+        {"model.norm", "rms", 0},
+        {"model.method", "mod", 0},
+        {"model.method", "modd", DS_EUSAGE},
+        {"model.norm", "rmsx", DS_EUSAGE},
+        {"data.path", "any words", 0},
+        {"edp.target_ratio", "2x", DS_EUSAGE},
+        {"train.recompute", "maybe", DS_EUSAGE},
+    };
+    struct err e = {0};
+    size_t n;
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        e.text[0] = '\0';
+        int rc = job_check_value(row[i].key, row[i].text, &e);
+        t_truef(rc == row[i].code, "%s=%s: %d %s", row[i].key, row[i].text, rc, e.text);
+        t_truef(rc == 0 || strncmp(e.text, row[i].key, strlen(row[i].key)) == 0, "%s", e.text);
+    }
+    const struct job_key *key = job_keys(&n); /* every default passes its own row */
+    for (size_t i = 0; i < n; i++)
+        if (key[i].otherwise)
+            t_ok(job_check_value(key[i].key, key[i].otherwise, &e), &e);
+    t_true(n > 100);
+}
+
+T(a_start_is_checked_as_the_command_line_is)
+{
+    const char *good[] = {"quick", "train.steps=3"}, *together[] = {"quick", "train.seq=4096"},
+               *unknown[] = {"quick", "train.stpes=3"}, *preset[] = {"nosuch"};
+    struct err e = {0};
+    t_ok(job_check(good, 2, &e), &e);
+    t_fails(job_check(together, 2, &e), &e, DS_EUSAGE, "model.max_seq");
+    t_fails(job_check(unknown, 2, &e), &e, DS_EUSAGE, "did you mean train.steps?");
+    t_fails(job_check(preset, 1, &e), &e, DS_EUSAGE, "nosuch");
+}
+
+T(live_keys_are_exactly_those_that_set_takes)
+{
+    int methods = 0;
+    for (const struct route_ops *const *m = route_all(); *m; m++, methods++) {
+        const struct route_ops *ops = *m;
+        char options[64], key[32][64];
+        struct err e = {0};
+        snprintf(options, sizeof options, "model.method=%s model.layers=6", ops->name);
+        struct model *model = kit_model(options, 1, 8, 0, 0);
+        size_t n = job_live_keys(ops->name, key, DS_LEN(key)), found = 2,
+               skip = strlen(ops->name) + 1;
+        t_str(key[0], "lr");
+        t_str(key[1], "train.lr");
+        t_true((ops->set != NULL) == (ops->live != NULL));
+        for (size_t i = 2; i < n; i++)
+            t_truef(ops->set(&model->route, key[i] + skip, 0.5, &e) != DS_ENOTFOUND, "%s: %s",
+                    key[i], e.text);
+        for (size_t i = 0; i < ops->n_opts; i++) {
+            int is_listed = 0;
+            for (size_t k = 2; k < n; k++)
+                is_listed |= strcmp(key[k] + skip, ops->opts[i].key) == 0;
+            int takes =
+                ops->set && ops->set(&model->route, ops->opts[i].key, 0.5, &e) != DS_ENOTFOUND;
+            t_truef(takes == is_listed, "%s.%s: takes %d, listed %d", ops->name, ops->opts[i].key,
+                    takes, is_listed);
+            found += (size_t)is_listed;
+        }
+        t_true(found <= n);
+        model_free(model);
+    }
+    t_true(methods >= 6);
+    char key[4][64];
+    t_eq(job_live_keys(NULL, key, 4), 2);
+    t_eq(job_live_keys("nosuch", key, 4), 2);
+}
+
+static enum launch_state wait_for(struct job_launch *l, char *words, size_t size)
+{
+    double end = clock_mono() + 40;
+    enum launch_state state;
+    while ((state = job_launch_state(l, words, size)) == LAUNCH_STARTING && clock_mono() < end)
+        clock_sleep(0.02);
+    return state;
+}
+
+T(a_start_that_fails_leaves_no_directory_and_tells_its_last_line)
+{
+    const char *program = getenv("DEPTHSCOPE");
+    if (access(program ? program : "./depthscope", X_OK) != 0)
+        t_skip("no program to start (DEPTHSCOPE)");
+    const char *args[] = {"quick", "data.path=/nonexistent.txt"};
+    char root[300], words[200], **names;
+    struct job_launch l;
+    struct err e = {0};
+    size_t n;
+    snprintf(root, sizeof root, "%s/runs", t_tmpdir());
+    setenv("DEPTHSCOPE_RUNS", root, 1);
+    t_ok(job_launch(&l, args, 2, &e), &e);
+    t_eq(wait_for(&l, words, sizeof words), LAUNCH_FAILED);
+    t_truef(strstr(words, "/nonexistent.txt") && strncmp(words, "depthscope:", 11) != 0, "%s",
+            words);
+    job_launch_release(&l);
+    setenv("DIE_AT_ONCE", "1", 1);
+    t_ok(job_launch(&l, args, 1, &e), &e);
+    t_eq(wait_for(&l, words, sizeof words), LAUNCH_FAILED);
+    t_str(words, "the last line");
+    job_launch_release(&l);
+    unsetenv("DIE_AT_ONCE");
+    t_ok(fs_list(root, &names, &n, &e), &e);
+    t_eq(n, 0);
+    fs_list_free(names, n);
+}
+
+T(a_start_that_succeeds_is_told_from_one_that_is_still_starting)
+{
+    const char *program = getenv("DEPTHSCOPE");
+    if (access(program ? program : "./depthscope", X_OK) != 0)
+        t_skip("no program to start (DEPTHSCOPE)");
+    const char *args[] = {"quick",
+                          "model.layers=6",
+                          "model.dim=16",
+                          "model.heads=2",
+                          "model.vocab=300",
+                          "data.docs=20",
+                          "data.tokenizer=bytes",
+                          "data.val_fraction=0.2",
+                          "train.batch=2",
+                          "train.seq=32",
+                          "train.steps=2",
+                          "train.final_tokens=64",
+                          "train.time_rounds=0",
+                          "train.probes=0",
+                          "threads=1"};
+    char root[300], words[200], path[1100];
+    struct job_launch l;
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/runs", t_tmpdir());
+    setenv("DEPTHSCOPE_RUNS", root, 1);
+    t_ok(job_launch(&l, args, DS_LEN(args), &e), &e);
+    t_eq(wait_for(&l, words, sizeof words), LAUNCH_RUNS);
+    job_launch_release(&l);
+    snprintf(path, sizeof path, "%s/log.mp", l.dir);
+    t_true(fs_exists(path));
+    struct str answer = {0};
+    double end = clock_mono() + 40; /* its directory goes when the test ends: so must it */
+    while (job_command(l.dir, "stop", 1, &answer, &e) != DS_ENOTFOUND && clock_mono() < end)
+        clock_sleep(0.05);
+    str_release(&answer);
+}
