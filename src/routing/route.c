@@ -119,7 +119,7 @@ int route_no_live(const struct route *r, const char *key, struct err *e)
 int route_set_share(double *to, double value, const char *key, struct err *e)
 {
     if (!(value >= 0 && value <= 1))
-        return err_set(e, DS_ERANGE, "%s=%g is outside 0 to 1", key, value);
+        return err_set(e, DS_ERANGE, "%s=%g: must be between 0 and 1", key, value);
     *to = value;
     return 0;
 }

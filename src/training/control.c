@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "training/socket.h"
 
@@ -254,30 +255,36 @@ static int next_due(const struct control *c)
     return due < 0 ? -1 : due <= now ? 0 : (int)((due - now) * 1000) + 1;
 }
 
+/* What clients have sent by now, or send within timeout_ms (-1: for ever); 1 when the socket is closing. */
+static int listen_once(struct control *c, int timeout_ms)
+{
+    struct pollfd p[CLIENTS_MAX + 2] = {{.fd = c->fd, .events = POLLIN},
+                                        {.fd = c->wake[0], .events = POLLIN}};
+    char drain[64];
+    for (int i = 0; i < c->clients; i++) /* one that waits is only watched for its end */
+        p[i + 2] =
+            (struct pollfd){.fd = c->client[i].fd, .events = c->client[i].waits ? 0 : POLLIN};
+    (void)poll(p, (nfds_t)c->clients + 2, timeout_ms);
+    while (read(c->wake[0], drain, sizeof drain) > 0) {
+    }
+    pthread_mutex_lock(&c->lock);
+    int is_over = c->is_closing;
+    pthread_mutex_unlock(&c->lock);
+    for (int i = c->clients - 1; i >= 0; i--)
+        if (p[i + 2].revents && !c->client[i].waits && serve(c, &c->client[i]))
+            drop(c, i);
+        else if ((p[i + 2].revents & (POLLHUP | POLLERR)) && c->client[i].waits)
+            drop(c, i);
+    answer_clients(c);
+    if (p[0].revents)
+        take_clients(c);
+    return is_over;
+}
+
 static void *listen_on(void *arg)
 {
     struct control *c = arg;
-    for (int is_over = 0; !is_over;) {
-        struct pollfd p[CLIENTS_MAX + 2] = {{.fd = c->fd, .events = POLLIN},
-                                            {.fd = c->wake[0], .events = POLLIN}};
-        char drain[64];
-        for (int i = 0; i < c->clients; i++) /* one that waits is only watched for its end */
-            p[i + 2] =
-                (struct pollfd){.fd = c->client[i].fd, .events = c->client[i].waits ? 0 : POLLIN};
-        (void)poll(p, (nfds_t)c->clients + 2, next_due(c));
-        while (read(c->wake[0], drain, sizeof drain) > 0) {
-        }
-        pthread_mutex_lock(&c->lock);
-        is_over = c->is_closing;
-        pthread_mutex_unlock(&c->lock);
-        for (int i = c->clients - 1; i >= 0; i--)
-            if (p[i + 2].revents && !c->client[i].waits && serve(c, &c->client[i]))
-                drop(c, i);
-            else if ((p[i + 2].revents & (POLLHUP | POLLERR)) && c->client[i].waits)
-                drop(c, i);
-        answer_clients(c);
-        if (p[0].revents)
-            take_clients(c);
+    while (!listen_once(c, next_due(c))) {
     }
     return NULL;
 }
@@ -319,7 +326,10 @@ static int start_thread(struct control *c, struct err *e)
     int failed = pthread_create(&c->thread, NULL, listen_on, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     c->has_thread = !failed;
-    return failed ? err_set(e, DS_EIO, "control socket: no thread: %s", strerror(failed)) : 0;
+    if (failed)
+        log_warn("control socket: no thread (%s): commands are answered between steps",
+                 strerror(failed));
+    return 0;
 }
 
 int control_open(struct control **out, const char *dir, const char *status, control_check_fn check,
@@ -421,8 +431,13 @@ static void wait_for_line(struct control *c, double wait_s)
 void control_poll(struct control *c, double wait_s, const struct control_calls *calls)
 {
     struct entry *x;
+    if (!c->has_thread) {
+        listen_once(c, (int)(wait_s * 1000)); /* takes new clients */
+        listen_once(c, 0);                    /* reads what they sent */
+    }
     control_lock(c);
-    wait_for_line(c, wait_s);
+    if (c->has_thread)
+        wait_for_line(c, wait_s);
     while ((x = first_waiting(c)) != NULL) {
         struct str answer = {0};
         struct entry copy;
@@ -441,4 +456,6 @@ void control_poll(struct control *c, double wait_s, const struct control_calls *
         control_lock(c);
     }
     control_unlock(c);
+    if (!c->has_thread)
+        listen_once(c, 0); /* sends the answers */
 }

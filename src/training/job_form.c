@@ -204,7 +204,7 @@ int job_last_words(const char *dir, char *out, size_t size)
     for (size_t got = 1; got > 0 && n < TAIL; n += got)
         if (fs_read_some(fd, text + n, TAIL - n, &got, path, NULL) < 0)
             break;
-    fs_ops_get()->close(fd);
+    fs_close(fd);
     while (n > 0 && (unsigned char)text[n - 1] <= ' ')
         n--;
     size_t from = n;
@@ -246,6 +246,6 @@ enum launch_state job_launch_state(struct job_launch *l, char *words, size_t siz
 void job_launch_release(struct job_launch *l)
 {
     if (l->fd >= 0)
-        fs_ops_get()->close(l->fd);
+        fs_close(l->fd);
     l->fd = -1;
 }

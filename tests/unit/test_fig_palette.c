@@ -50,7 +50,7 @@ T(bad_lines_are_warnings_with_their_place)
         {"text = red ansi", "a colour is missing"},
         {"text = red ansi 16", "\"16\" is no colour"},
         {"text = red blink", "\"blink\" is no colour or attribute"},
-        {"texf = red", "unknown key \"texf\" (did you mean \"text\"?)"},
+        {"texf = red", "unknown key \"texf\", did you mean text?"},
         {"what", "is not key = value"},
         {"kind = bright", "kind is light or dark"},
         {"map.sequential = jet", "unknown colour map \"jet\""},
