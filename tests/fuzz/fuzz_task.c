@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/mt19937.h"
-#include "eval/task_log.h"
+#include "eval/tasks/task_log.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,8 +13,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_parts.h"
 

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
 

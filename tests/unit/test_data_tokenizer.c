@@ -5,7 +5,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 #include "data/tokenizer.h"
 
 static struct err err;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/rng.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 static struct err err;
 

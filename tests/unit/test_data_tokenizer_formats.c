@@ -5,8 +5,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #define MARK "\xE2\x96\x81"
 

@@ -2,8 +2,8 @@
 #include "unit/gguf_vocab.h"
 
 #include "base/fs.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #define MARK "\xE2\x96\x81"
 #define KEY "tokenizer.ggml."

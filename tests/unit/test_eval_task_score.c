@@ -2,7 +2,7 @@
 #include "../kit.h"
 #include "base/mem.h"
 #include "eval/task.h"
-#include "eval/task_score.h"
+#include "eval/tasks/task_score.h"
 
 enum { MAX_SEQ = 96, V = 257 };
 

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "eval/perplexity.h"
 #include "eval/perplexity_windows.h"
-#include "eval/task_score.h"
+#include "eval/tasks/task_score.h"
 
 enum { MAX_SEQ = 48, V = 257, EOT = 256 };
 static const char *const lines[] = {"A first line of text.", "Hm",

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/batch.h"
+#include "cli/batch/batch.h"
 #include "training/options.h"
 #include "training/preset.h"
 

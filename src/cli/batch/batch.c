@@ -1,4 +1,4 @@
-#include "cli/batch.h"
+#include "cli/batch/batch.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "cli/batch_child.h"
+#include "cli/batch/batch_child.h"
 #include "cli/report.h"
 #include "io/runlog.h"
 #include "training/job.h"

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/batch_child.h"
+#include "cli/batch/batch_child.h"
 #include "eval/program.h"
 
 volatile sig_atomic_t batch_signal;

@@ -6,7 +6,7 @@
 
 #include "base/config.h"
 #include "base/mem.h"
-#include "cli/batch.h"
+#include "cli/batch/batch.h"
 #include "training/cost.h"
 #include "training/preset.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "cli/batch.h"
+#include "cli/batch/batch.h"
 #include "training/preset.h"
 
 static struct cli_option options[] = {

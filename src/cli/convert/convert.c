@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
-#include "cli/batch_child.h"
-#include "cli/convert.h"
-#include "cli/convert_job.h"
+#include "cli/batch/batch_child.h"
+#include "cli/convert/convert.h"
+#include "cli/convert/convert_job.h"
 
 static struct cli_option options[] = {
     {.name = "o",

@@ -4,7 +4,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "cli/convert.h"
+#include "cli/convert/convert.h"
 #include "io/st_set.h"
 #include "models/load.h"
 #include "models/peft.h"

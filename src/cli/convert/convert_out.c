@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
-#include "cli/convert_job.h"
+#include "cli/convert/convert_job.h"
 #include "models/peft.h"
 
 static int same_file(const char *a, const char *b)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/fs.h"
-#include "cli/convert.h"
+#include "cli/convert/convert.h"
 #include "data/chat.h"
 #include "data/tokenizer_parts.h"
 #include "base/fs.h"

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "cli/batch_child.h"
-#include "cli/convert_job.h"
+#include "cli/batch/batch_child.h"
+#include "cli/convert/convert_job.h"
 #include "models/peft.h"
 
 static void note(struct convert_job *j, const char *fmt, ...) DS_PRINTF(2, 3);

@@ -1,4 +1,4 @@
-#include "cli/eval_capacity.h"
+#include "cli/eval/eval_capacity.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "cli/eval_task.h"
+#include "cli/eval/eval_task.h"
 
 #include <math.h>
 #include <stdio.h>

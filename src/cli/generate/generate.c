@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "cli/generate.h"
+#include "cli/generate/generate.h"
 #include "eval/capacity.h"
 
 static struct cli_option options[] = {

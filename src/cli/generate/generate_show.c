@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/generate.h"
+#include "cli/generate/generate.h"
 #include "figures/palette.h"
 
 /* ---- colours ---- */

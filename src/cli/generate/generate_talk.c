@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/generate.h"
+#include "cli/generate/generate.h"
 
 enum { LINE_MAX_BYTES = 1 << 20, WAIT_MS = 100 };
 

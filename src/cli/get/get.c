@@ -8,8 +8,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/batch_child.h"
-#include "cli/get.h"
+#include "cli/batch/batch_child.h"
+#include "cli/get/get.h"
 #include "cli/use.h"
 
 static struct cli_option options[] = {

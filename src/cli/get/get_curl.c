@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/batch_child.h"
-#include "cli/get.h"
+#include "cli/batch/batch_child.h"
+#include "cli/get/get.h"
 
 extern char **environ;
 

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/hash.h"
-#include "cli/batch_child.h"
-#include "cli/get.h"
+#include "cli/batch/batch_child.h"
+#include "cli/get/get.h"
 #include "io/filekind.h"
 
 /* Exit statuses of curl. */

@@ -7,7 +7,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/nearest.h"
-#include "cli/get.h"
+#include "cli/get/get.h"
 #include "cli/use.h"
 
 int get_names(const struct config *table, char ***names, size_t *n, struct err *e)

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "figures/png_chunks.h"
 #include "models/load.h"
 #include "training/preset.h"

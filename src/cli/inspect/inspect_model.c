@@ -3,7 +3,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
 #include "io/st_set.h"

@@ -1,7 +1,7 @@
 /* depthscope inspect RUN, FILE.mp: records. */
 #include <string.h>
 
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "io/runlog.h"
 #include "io/runview.h"
 

@@ -1,7 +1,7 @@
 /* depthscope inspect FILE.gguf, FILE.bin: metadata and tensors. */
 #include <string.h>
 
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "io/gguf.h"
 #include "io/llama2c.h"
 

@@ -8,7 +8,7 @@
  * Candidate positions wait in one queue per rank; a heap holds the ranks that have any.  Queues
  * are read from the left, so equal ranks merge leftmost first, as in the reference algorithm. */
 #include "base/mem.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * where its pair stands.  The word array has the layout of bpe_long.c: one slot per byte, -(length)
  * in the last slot of a longer token; a WALL slot ends every word. */
 #include "base/mem.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *     u32 bytes of the trie, the trie's u32 units, replacements with a NUL behind each
  * All numbers are little-endian, and none of them is trusted. */
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <string.h>
 

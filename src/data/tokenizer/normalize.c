@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/nfc.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Cutting text into pieces by regular expressions, as Hugging Face pre-tokenizers do. */
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <string.h>
 

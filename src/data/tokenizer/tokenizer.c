@@ -1,7 +1,7 @@
 /* The tokenizer proper: pieces, added tokens, and decoding. */
 #include "base/hash.h"
 #include "base/mem.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <string.h>
 

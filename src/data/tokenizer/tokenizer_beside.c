@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 enum { CONFIG, ADDED, SPECIAL, FILES };
 static const char *const file_name[FILES] = {"tokenizer_config.json", "added_tokens.json",

@@ -1,5 +1,5 @@
 /* What byte-level files of the known families leave unsaid. */
-#include "data/pieces.h"
+#include "data/tokenizer/pieces.h"
 
 #include "base/compiler.h"
 

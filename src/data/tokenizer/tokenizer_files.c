@@ -1,8 +1,8 @@
 /* Which file a tokenizer is read from, and in which format. */
 #include "base/fs.h"
 #include "base/mem.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 #include "io/filekind.h"
 #include "io/gguf.h"
 

@@ -4,8 +4,8 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 static const struct token_part *token_at(const struct tokenizer_parts *p, int32_t id)
 {

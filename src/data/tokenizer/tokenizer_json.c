@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <string.h>
 

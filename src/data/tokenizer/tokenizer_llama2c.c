@@ -1,8 +1,8 @@
 /* llama2.c's tokenizer.bin: a SentencePiece vocabulary without names for its special pieces. */
 #include "base/fs.h"
 #include "base/mem.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 /* Beyond this much text nothing is compared: the order is kept then. */
 enum { OVERLAP_BYTES = 1 << 16, OVERLAP_TOKEN = 256 };

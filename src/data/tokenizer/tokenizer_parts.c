@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 struct taker {
     struct tokenizer_parts *out;

@@ -1,7 +1,7 @@
 /* Pieces with scores -> tokenizer.json.  Such formats have no list of merges: any two neighbours
  * whose texts make a piece may merge.  So every way to cut a piece in two pieces is a merge, and
  * merges of one score share a rank: among them the leftmost pair goes first. */
-#include "data/pieces.h"
+#include "data/tokenizer/pieces.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 struct writer {
     struct str out, ranks;

@@ -1,8 +1,8 @@
 /* The pre-tokenizers that GGUF files name in tokenizer.ggml.pre.  The patterns are those of the
  * models' own files. */
 #include "base/compiler.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* tokenizer -> Hugging Face tokenizer.json.  One that was loaded is written back as it was read. */
 #include "base/fs.h"
 #include "base/utf8.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 void tokenizer_add_printable(struct str *out, const char *s, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SentencePiece .model files (a protobuf ModelProto) of the BPE type. */
 #include "base/mem.h"
 #include "base/base64.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The steps of a tokenizer.json around its model: normalizer, pre-tokenizer, decoder. */
 #include "base/json.h"
 #include "base/base64.h"
-#include "data/bpe.h"
+#include "data/tokenizer/bpe.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/base64.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * to them say. */
 #include "base/fs.h"
 #include "base/json.h"
-#include "data/bpe.h"
-#include "data/pieces.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>

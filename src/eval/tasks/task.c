@@ -7,8 +7,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/mt19937.h"
-#include "eval/task_log.h"
-#include "eval/task_score.h"
+#include "eval/tasks/task_log.h"
+#include "eval/tasks/task_score.h"
 
 /* A new task is one line here and one file. */
 static const struct task *const tasks[] = {

@@ -1,4 +1,4 @@
-#include "eval/task_log.h"
+#include "eval/tasks/task_log.h"
 
 #include <fcntl.h>
 #include <math.h>

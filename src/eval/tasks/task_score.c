@@ -1,4 +1,4 @@
-#include "eval/task_score.h"
+#include "eval/tasks/task_score.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef DS_CLI_CONVERT_JOB_H
 #define DS_CLI_CONVERT_JOB_H
 
-#include "cli/convert.h"
+#include "cli/convert/convert.h"
 
 enum { CONVERT_AUTO, CONVERT_HF, CONVERT_GGUF, CONVERT_LLAMA2C };
 struct convert_options {
