@@ -19,8 +19,11 @@ struct child_setup {
     const char *program;     /* a path, or a name for PATH; NULL: this program again (child_self) */
     const char *const *argv; /* argv[0] is shown by ps; NULL ends it */
     int in, out, err;
-    int is_session; /* setsid: neither our terminal nor Ctrl-C reaches it */
-    int is_detached; /* is_session, and nobody's child: it outlives us and is never waited for; pid is 0 then */
+    int is_nonblocking; /* our ends of pipes and sockets */
+    int is_group;       /* a process group of its own: Ctrl-C does not reach it */
+    int is_session;     /* setsid: it has no terminal */
+    int is_detached;    /* is_session, and init inherits it: it outlives us and is never waited for; pid is 0 then */
+    int keep;           /* one more descriptor of ours that stays open in it; 0: none */
 };
 
 enum { CHILD_TAIL = 4096 };
@@ -33,10 +36,11 @@ struct child {
 };
 #define CHILD_NONE {.in = -1, .out = -1, .err = -1}
 
-/* Starts it with all signals at their defaults and none blocked; descriptors above 2 are closed in it.  DS_ENOTFOUND: no such
+/* Starts it with all signals at their defaults (an ignored SIGHUP stays ignored, as nohup promises) and none blocked;
+ * descriptors above 2 are closed in it.  DS_ENOTFOUND: no such
  * program; DS_EIO.  On failure *c is CHILD_NONE.  The caller ends with child_close. */
 int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
-/* Reads what `fd` (c->err, or c->out) has now into c->tail: 1 more may come, 0 it is closed. */
+/* Reads from `fd` (c->err or c->out) into c->tail: 1 something came, 0 it is closed, -1 nothing now (is_nonblocking). */
 int child_tail(struct child *c, int fd);
 /* The last line of c->tail that is not empty, without "depthscope: "; "" when there is none. */
 const char *child_last_line(struct child *c);
@@ -49,7 +53,7 @@ int child_verdict(struct child *c, char *reason, size_t size);
 /* Closes our ends; a child that still runs is killed with `signal` (0: left alone) and waited for. */
 void child_close(struct child *c, int signal);
 
-/* Path of this program: $DEPTHSCOPE (tests), else the running executable, else "depthscope" in PATH. */
+/* Path of this program: $DEPTHSCOPE (tests), else the running executable (base/process.h), else "depthscope" in PATH. */
 void child_self(char *out, size_t size);
 
 #endif
