@@ -1,5 +1,5 @@
-/* JSON reading (jansson behind it: strict UTF-8, duplicate keys refused, depth bounded) as a
- * borrowed tree.  Writing is done with struct str (str_add_json). */
+/* JSON reading: a thin layer over jansson (strict UTF-8, duplicate keys refused, depth bounded) whose values are borrowed.
+ * Writing is done with struct str (str_add_json). */
 #ifndef DS_BASE_JSON_H
 #define DS_BASE_JSON_H
 
@@ -8,8 +8,8 @@
 
 #include "base/err.h"
 
-struct json;      /* the document, owned  */
-struct json_node; /* a value in it, borrowed: lives as long as the document */
+struct json;      /* the document, owned */
+struct json_node; /* a value in it, borrowed: lives as long as the document (jansson's json_t) */
 
 enum json_kind {
     JSON_KIND_NULL,
@@ -38,9 +38,9 @@ enum json_kind json_kind_of(const struct json_node *n); /* NULL -> JSON_KIND_NUL
 const struct json_node *json_get(const struct json_node *object, const char *key);
 const struct json_node *json_at(const struct json_node *array, size_t i);
 size_t json_len(const struct json_node *array_or_object);
-/* Walks members in file order: i from 0; returns value and key, NULL at the end. */
-const struct json_node *json_member(const struct json_node *object, size_t i, const char **key,
-                                    size_t *key_len);
+/* Members in file order: *at begins as NULL; returns the next value and its key (key, key_len may be NULL), NULL at the end. */
+const struct json_node *json_next(const struct json_node *object, void **at, const char **key,
+                                  size_t *key_len);
 /* NULL unless a string; NUL-terminated, and without NUL inside. */
 const char *json_str(const struct json_node *n, size_t *len);
 int64_t json_int(const struct json_node *n, int64_t otherwise);
