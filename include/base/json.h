@@ -1,5 +1,5 @@
 /* JSON reading: a thin layer over jansson (strict UTF-8, duplicate keys refused, depth bounded) whose values are borrowed.
- * Writing is done with struct str (str_add_json). */
+ * Writing appends to a struct str, member by member. */
 #ifndef DS_BASE_JSON_H
 #define DS_BASE_JSON_H
 
@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 
 struct json;      /* the document, owned */
 struct json_node; /* a value in it, borrowed: lives as long as the document (jansson's json_t) */
@@ -46,5 +47,15 @@ const char *json_str(const struct json_node *n, size_t *len);
 int64_t json_int(const struct json_node *n, int64_t otherwise);
 double json_num(const struct json_node *n, double otherwise); /* int or real */
 int json_bool(const struct json_node *n, int otherwise);
+
+/* ---- writing ----
+ * "key":value, with a comma before it where one is needed; key NULL: an item of an array.  The caller adds the brackets.
+ * json_key alone begins a member whose value the caller appends. */
+void json_key(struct str *s, const char *key);
+void json_add_num(struct str *s, const char *key, double v); /* null when not finite */
+void json_add_int(struct str *s, const char *key, int64_t v);
+void json_add_str(struct str *s, const char *key, const char *v);
+void json_add_nums(struct str *s, const char *key, const double *v, size_t n);
+void json_add_ids(struct str *s, const char *key, const int32_t *v, size_t n);
 
 #endif
