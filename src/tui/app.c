@@ -232,7 +232,7 @@ static double sooner(double a, double b)
 static int patience(const struct app *app, double now, double watch_again)
 {
     double until = app->runs ? data_due(app) : app->data_time + 2.0;
-    until = sooner(until, watch_again);
+    until = sooner(sooner(until, watch_again), app_views_due(app));
     if (app->is_dirty && app->pending.len == 0)
         until = sooner(until, app->next_frame);
     if (app->say_until > 0)
@@ -312,6 +312,8 @@ static int turn(struct app *app, struct err *e)
         is_ready |= w[i].revents != 0;
     double now = clock_mono();
     take_data(app, is_ready, now);
+    if (now >= app_views_due(app) && app_poll_views(app))
+        app->is_dirty = 1;
     if (app->say_until > 0 && now >= app->say_until) {
         app->say_until = 0;
         app->is_dirty = 1;

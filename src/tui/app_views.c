@@ -1,4 +1,5 @@
 /* Panes and the views in them: showing, splitting, and who gets an event. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -136,6 +137,17 @@ int app_poll_views(struct app *app)
             changed = 1;
     }
     return changed;
+}
+
+double app_views_due(const struct app *app)
+{
+    double due = HUGE_VAL;
+    for (int p = 0; p < app->panes; p++) {
+        struct view *v = app->pane[p].view[app->pane[p].current];
+        double own = v && v->ops->due ? v->ops->due(v) : HUGE_VAL;
+        due = own < due ? own : due;
+    }
+    return due;
 }
 
 void app_close_views(struct app *app)

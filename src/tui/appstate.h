@@ -132,6 +132,7 @@ struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);
 void app_event(struct app *app, const struct event *ev);
 int app_poll_views(struct app *app);
+double app_views_due(const struct app *app); /* the earliest deadline of a view, HUGE_VAL = none */
 void app_close_views(struct app *app);
 void app_views_run_changed(struct app *app);
 void app_press(struct app *app, const struct key *k, const char *args);

@@ -35,7 +35,6 @@ struct ink cells_depth_ink(const struct look *look, double unit);
  */
 int cells_kv(const struct runview *r);
 
-struct cells_clock;
 
 /* ---- the picture ---- */
 enum { CELLS_WIDE_MAX = 3 };
@@ -56,7 +55,7 @@ struct cells {
     /* kept from draw to draw */
     int is_moving; /* the cursor has not come to rest: details stay where they were seen */
     int seen_token, seen_layer;
-    struct cells_clock *clock; /* tells when it rests; NULL before the first step */
+    double rests_at; /* is_moving: when it will have come to rest, by clock_mono */
     int first_token, first_layer, text_top;
     unsigned char *by_rule; /* (layers): every token of this probe ran there */
     int by_rule_n;
@@ -71,11 +70,10 @@ struct cells {
 
 /* A step of the cursor sends the cursor and the titles at once, and all that hangs on it when the
  * cursor rests (on slow lines a held key would else send every number it passes).  cells_moved says
- * that it moved, cells_timer is to be polled, cells_rested tells (1, once) that it rests now. */
+ * that it moved, cells_due is the view's deadline, cells_rested returns 1 once when it has come to rest. */
 void cells_moved(struct cells *c, int is_scripted);
-int cells_timer(const struct cells *c);
+double cells_due(const struct cells *c); /* HUGE_VAL: none */
 int cells_rested(struct cells *c);
-void cells_clock_free(struct cells_clock *k);
 /* Clamps the cursor and prepares what draw needs.  DS_EMEM only. */
 int cells_fit(struct cells *c) DS_CHECK;
 void cells_release(struct cells *c);

@@ -56,6 +56,7 @@ struct view_ops {
      */
     int (*poll)(struct view *v);
     int (*fd)(struct view *v);           /* to be polled, -1 = none */
+    double (*due)(struct view *v);       /* when poll is to be called at the latest, by clock_mono; HUGE_VAL = any time */
     void (*run_changed)(struct view *v); /* another run became the current one */
     int (*search)(struct view *v, const char *text, int direction); /* 1 = moved to a hit */
     void (*copy)(struct view *v, struct str *out);                  /* what `y` copies */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "tui/cells.h"
 
@@ -156,8 +157,6 @@ void cells_release(struct cells *c)
     mem_free(c->by_rule);
     c->by_rule = NULL;
     c->by_rule_n = 0;
-    cells_clock_free(c->clock);
-    c->clock = NULL;
     c->is_moving = 0;
 }
 
@@ -280,4 +279,30 @@ void cells_copy(const struct cells *c, struct str *out)
             str_addf(out, "\t%.6g", cells_value(p, c->field, l, t));
         str_add_char(out, '\n');
     }
+}
+
+/* ---- when a moving cursor rests ---- */
+
+enum { REST_MS = 120 };
+
+/* A script has no later moment: everything is drawn at once. */
+void cells_moved(struct cells *c, int is_scripted)
+{
+    if (is_scripted)
+        return;
+    c->is_moving = 1;
+    c->rests_at = clock_mono() + REST_MS / 1000.0;
+}
+
+double cells_due(const struct cells *c)
+{
+    return c->is_moving ? c->rests_at : HUGE_VAL;
+}
+
+int cells_rested(struct cells *c)
+{
+    if (!c->is_moving || clock_mono() < c->rests_at)
+        return 0;
+    c->is_moving = 0;
+    return 1;
 }

@@ -238,10 +238,10 @@ static int depth_poll(struct view *v)
     return cells_rested(&d->cells);
 }
 
-static int depth_fd(struct view *v)
+static double depth_due(struct view *v)
 {
     const struct depth *d = v->state;
-    return cells_timer(&d->cells);
+    return cells_due(&d->cells);
 }
 
 /* clang-format off */
@@ -282,7 +282,7 @@ const struct view_ops view_depth = {
     .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),
     .figure = "routing_map",
     .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,
-    .poll = depth_poll,  .fd = depth_fd,
+    .poll = depth_poll,  .due = depth_due,
     .search = depth_search,  .copy = depth_copy,
 };
 /* clang-format on */

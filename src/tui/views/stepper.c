@@ -405,8 +405,13 @@ static int stepper_poll(struct view *v)
 static int stepper_fd(struct view *v)
 {
     const struct stepper *s = v->state;
-    /* one descriptor: an answer waits for the cursor to rest, a tenth of a second at most */
-    return s->cells.is_moving ? cells_timer(&s->cells) : s->session ? session_fd(s->session) : -1;
+    return s->session ? session_fd(s->session) : -1;
+}
+
+static double stepper_due(struct view *v)
+{
+    const struct stepper *s = v->state;
+    return cells_due(&s->cells);
 }
 
 static int stepper_search(struct view *v, const char *text, int direction)
@@ -468,7 +473,8 @@ const struct view_ops view_stepper = {
     .summary = "A model on a text of your own: step through tokens and layers, force cells, move the threshold, generate.",
     .keys = stepper_keys,  .settings = stepper_settings,  .state_size = sizeof(struct stepper),
     .open = stepper_open,  .close = stepper_close,  .draw = stepper_draw,  .event = stepper_event,
-    .poll = stepper_poll,  .fd = stepper_fd,  .run_changed = stepper_run_changed,
+    .poll = stepper_poll,  .fd = stepper_fd,
+    .due = stepper_due,  .run_changed = stepper_run_changed,
     .search = stepper_search,  .copy = stepper_copy,
 };
 /* clang-format on */
