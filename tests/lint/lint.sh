@@ -148,6 +148,23 @@ words() {
         -e '(^|[^A-Za-z0-9_.$}/])/(home|root|Users|work)/[A-Za-z0-9_.-]' /dev/null
 }
 
+# Phrases of dialect.txt in what users read: the pages, and string literals of the program.
+dialect() {
+    sed -e '/^#/d' -e 's/\t.*//' "$here/dialect.txt" >"$work/phrases"
+    # shellcheck disable=SC2086
+    awk '
+        { line = $0; text = "" }
+        line ~ /^[[:space:]]*(\/\*|\*|#)/ { next }
+        {
+            while (match(line, /"([^"\\]|\\.)*"/)) {
+                text = text " " substr(line, RSTART + 1, RLENGTH - 2)
+                line = substr(line, RSTART + RLENGTH)
+            }
+            if (text != "") print FILENAME ":" FNR ":" text
+        }' $sources | grep -E -f "$work/phrases"
+    grep -nE -f "$work/phrases" README.md data/reference/*.md tests/bench/*.md exports/README.md /dev/null
+}
+
 blanks() {
     grep -E '\.(c|h|sh|py|awk|yaml|theme|md|txt)$|^Makefile$|^\.ci/' "$work/files" |
         grep -v -e '^tests/fuzz/corpus/' -e '^tests/golden/' -e '^tests/screens/' -e '^data/' | tr '\n' '\0' |
@@ -215,6 +232,7 @@ check 'no include cycle' cycles
 check 'banned functions' banned
 check 'opens' opens
 check 'words and paths' words
+check 'plain words' dialect
 check 'blanks' blanks
 if command -v clang >/dev/null 2>&1; then
     check 'clang warnings' clang_warnings
