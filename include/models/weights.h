@@ -30,7 +30,7 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
      0,                                                                                            \
      0,                                                                                            \
      "auto|fp32|bf16",                                                                             \
-     "number format of products: bf16 rounds both factors, adds in fp32; auto: as the run",        \
+     "number format of GEMMs: bf16 rounds both operands, accumulates in fp32; auto: as trained",    \
      NULL},                                                                                        \
         {"weights",                                                                                \
          OPT_ENUM,                                                                                 \
@@ -39,11 +39,11 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
          0,                                                                                        \
          0,                                                                                        \
          WEIGHTS_CHOICES,                                                                          \
-         "weights in blocks of few bits; auto: as the file has them; none: as numbers",            \
+         "quantised weights; auto: as stored in the file; none: not quantised",                    \
          NULL},                                                                                    \
     {                                                                                              \
         "kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,      \
-            "auto|fp32|bf16", "number format of cached keys and values; auto: as compute", NULL    \
+            "auto|fp32|bf16", "number format of the KV cache; auto: same as compute", NULL         \
     }
 
 /* One matrix parameter. */

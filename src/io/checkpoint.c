@@ -48,7 +48,7 @@ static int enough_room(const char *root, uint64_t needed, struct err *e)
     uint64_t left = fs_free_bytes(root);
     if (needed == 0 || left == 0 || left >= needed)
         return 0;
-    return err_set(e, DS_EIO, "checkpoint needs %" PRIu64 " bytes, %s has %" PRIu64 " free", needed,
+    return err_set(e, DS_EIO, "checkpoint needs %" PRIu64 " bytes, but %s has only %" PRIu64 " free", needed,
                    root, left);
 }
 
@@ -58,7 +58,7 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
     struct checkpoint_tx t = {.step = step};
     char name[40 + FS_OWNER_MAX], owner[FS_OWNER_MAX];
     if (step < 0)
-        return err_set(e, DS_ERANGE, "checkpoint of step %" PRId64, step);
+        return err_set(e, DS_ERANGE, "checkpoint step %" PRId64 ": must not be negative", step);
     int rc = fs_mkdirs(root, e);
     if (rc == 0)
         rc = enough_room(root, bytes_needed, e);
@@ -106,7 +106,7 @@ static int list_file(struct str *m, const char *dir, const char *name, struct er
     if (fs_lstat(path, &st) < 0)
         return err_errno(e, "stat %s", path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, DS_EFORMAT, "%s is not a regular file", path);
+        return err_set(e, DS_EFORMAT, "%s: not a regular file", path);
     rc = sync_file(path, e);
     if (rc == 0)
         rc = sha256_file(path, hex, e);
@@ -115,7 +115,7 @@ static int list_file(struct str *m, const char *dir, const char *name, struct er
     str_add(m, m->p[m->len - 1] == '{' ? "\n  " : ",\n  ");
     str_add_json(m, name, strlen(name));
     str_addf(m, ": {\"bytes\": %" PRId64 ", \"sha256\": \"%s\"}", (int64_t)st.st_size, hex);
-    return m->failed ? err_set(e, DS_EMEM, "no memory for the manifest") : 0;
+    return m->failed ? err_set(e, DS_EMEM, "checkpoint manifest: out of memory") : 0;
 }
 
 static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
@@ -127,14 +127,14 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     if (tx->run_id[0])
         str_addf(&m, ", \"run_id\": \"%s\"", tx->run_id);
     str_add(&m, ", \"files\": {");
-    int rc = m.failed ? err_set(e, DS_EMEM, "no memory for the manifest")
+    int rc = m.failed ? err_set(e, DS_EMEM, "checkpoint manifest: out of memory")
                       : fs_list(tx->dir, &names, &n, e);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (strcmp(names[i], manifest_name) != 0)
             rc = list_file(&m, tx->dir, names[i], e);
     str_add(&m, "\n}}\n");
     if (rc == 0 && m.failed)
-        rc = err_set(e, DS_EMEM, "no memory for the manifest");
+        rc = err_set(e, DS_EMEM, "checkpoint manifest: out of memory");
     if (rc == 0)
         rc = fs_join(path, sizeof path, tx->dir, manifest_name, e);
     if (rc == 0)
@@ -214,9 +214,9 @@ static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, st
     if (rc < 0)
         return rc;
     if (!tx->replaces && checkpoint_verify(tx->final, NULL) == 0)
-        return err_set(e, DS_EEXIST, "checkpoint %s exists and is whole", tx->final);
+        return err_set(e, DS_EEXIST, "checkpoint %s already exists and is complete", tx->final);
     if (!tx->replaces)
-        log_warn("checkpoint %s is not whole and is replaced", tx->final);
+        log_warn("checkpoint %s is incomplete; it is replaced", tx->final);
     rc = to_trash(tx->root, name ? name + 1 : tx->final, trash, size, e);
     if (rc < 0)
         trash[0] = '\0';
@@ -234,7 +234,7 @@ static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
     }
     int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
     if (trash[0] && fs_rename(trash, tx->final) < 0)
-        log_warn("the old checkpoint stays at %s until the next command that looks for it", trash);
+        log_warn("the old checkpoint stays at %s until the next command that reads checkpoints", trash);
     return rc;
 }
 
@@ -254,7 +254,7 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
         rc = fs_sync_dir(tx->root, e);
     /* Last: the old one goes when the new name is on the disk.  A rest is removed by checkpoint_prune. */
     if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
-        log_warn("the replaced checkpoint stays: %s", why.text);
+        log_warn("the replaced checkpoint was not removed: %s", why.text);
     return rc;
 }
 
@@ -262,7 +262,7 @@ void checkpoint_abort(struct checkpoint_tx *tx)
 {
     struct err e = {0};
     if (tx->dir[0] && fs_remove_tree(tx->dir, &e) < 0)
-        log_warn("unfinished checkpoint stays: %s", e.text);
+        log_warn("the unfinished checkpoint was not removed: %s", e.text);
     tx->dir[0] = '\0';
 }
 
@@ -284,11 +284,11 @@ static int verify_file(const char *dir, const char *name, const struct json_node
     if (fs_stat(path, &st) < 0)
         return err_errno(e, "%s", path);
     if ((int64_t)st.st_size != bytes)
-        return err_set(e, DS_EFORMAT, "%s has %" PRId64 " bytes, its manifest says %" PRId64, path,
+        return err_set(e, DS_EFORMAT, "%s has %" PRId64 " bytes, expected %" PRId64 " from its manifest", path,
                        (int64_t)st.st_size, bytes);
     rc = sha256_file(path, hex, e);
     if (rc == 0 && strcmp(hex, want) != 0)
-        rc = err_set(e, DS_EFORMAT, "%s does not have the SHA-256 of its manifest", path);
+        rc = err_set(e, DS_EFORMAT, "%s: SHA-256 does not match its manifest", path);
     return rc;
 }
 
@@ -334,7 +334,7 @@ static int list_steps(const char *root, int64_t **steps, size_t *n, struct err *
     int64_t *list = mem_alloc(count + 1, sizeof *list);
     if (!list) {
         fs_list_free(names, count);
-        return err_set(e, DS_EMEM, "%s: no memory for %zu names", root, count);
+        return err_set(e, DS_EMEM, "%s: out of memory for %zu names", root, count);
     }
     size_t found = 0;
     for (size_t i = 0; i < count; i++)
@@ -372,7 +372,7 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
             return rc;
         if (checkpoint_verify(dir, &why) == 0)
             return 0;
-        log_warn("checkpoint %s is not whole: %s", dir, why.text);
+        log_warn("checkpoint %s is incomplete: %s", dir, why.text);
     }
     return 0;
 }
@@ -404,9 +404,9 @@ void checkpoint_recover(const char *root)
         if (!is_displaced(root, names[i], from, to))
             continue;
         if (fs_rename(from, to) == 0)
-            log_warn("checkpoint %s is back: its replacement was cut short", to);
+            log_warn("checkpoint %s restored: its replacement was interrupted", to);
         else
-            log_warn("checkpoint %s is whole but cannot be moved to %s", from, to);
+            log_warn("checkpoint %s is complete but cannot be renamed to %s", from, to);
     }
     fs_list_free(names, n);
 }
@@ -420,7 +420,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
     if (rc == 0)
         rc = newest_whole(root, steps, n, &i, e);
     if (rc == 0 && i == n)
-        rc = err_set(e, DS_ENOTFOUND, "no whole checkpoint in %s", root);
+        rc = err_set(e, DS_ENOTFOUND, "%s: no complete checkpoint", root);
     if (rc == 0)
         rc = step_dir(dir, size, root, steps[i], e);
     if (rc == 0 && step)

@@ -219,8 +219,8 @@ int gguf_check_type(const struct gguf_tensor *t, struct err *e)
     if (gguf_type_known(t->type))
         return 0;
     return err_set(e, DS_EFORMAT,
-                   "tensor %s: values of type %s are not read (F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
-                   "Q5_K, Q6_K are)",
+                   "tensor %s: unsupported type %s: expected F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
+                   "Q5_K or Q6_K",
                    t->name, t->type_name);
 }
 
@@ -231,7 +231,7 @@ int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e)
     if (rc < 0)
         return rc;
     if (n != t->items)
-        return err_set(e, DS_EFORMAT, "tensor %s has %" PRIu64 " values, %" PRIu64 " are needed",
+        return err_set(e, DS_EFORMAT, "tensor %s: %" PRIu64 " values, expected %" PRIu64,
                        t->name, t->items, n);
     uint64_t blocks = n / (uint64_t)type->items, per_part = PART_ITEMS / (uint64_t)type->items;
     struct reading r = {type, t->data, out, blocks, per_part};

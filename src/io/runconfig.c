@@ -32,7 +32,7 @@ static int read_head(struct config *c, const char *dir, int is_first, struct err
             size_t k = 0, n = 0;
             const char *p = value_bytes(key, &k), *v = value_bytes(item, &n);
             if (!p || !v || k >= sizeof name || n >= VALUE_MAX_BYTES) {
-                rc = err_set(e, DS_EFORMAT, "%s: the configuration in its head is not whole", path);
+                rc = err_set(e, DS_EFORMAT, "%s: the configuration in its head is incomplete", path);
                 break;
             }
             snprintf(name, sizeof name, "%.*s", (int)k, p);
@@ -106,10 +106,10 @@ int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *
         return err_set(e, why.code, "%s", why.text);
     if (read_head(c, dir, 0, &head) < 0 || c->n == 0)
         return err_set(e, why.code,
-                       "%s, and log.mp has no configuration either%s%s; put config.yaml back, or "
+                       "%s, and log.mp has no configuration either%s%s; restore config.yaml or "
                        "start a new run",
                        why.text, head.text[0] ? ": " : "", head.text);
-    log_warn("%s; the configuration in the newest head of log.mp is used", why.text);
+    log_warn("%s; using the configuration in the newest head of log.mp", why.text);
     if (is_lost)
         *is_lost = 1;
     return 0;

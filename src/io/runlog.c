@@ -78,8 +78,8 @@ static int lock(const struct runlog_writer *w, struct err *e)
     }
     long pid = fstat(w->fd, &st) == 0 ? lock_holder(st.st_ino) : 0;
     if (pid > 0)
-        return err_set(e, DS_EBUSY, "%s is being written by process %ld", w->path, pid);
-    return err_set(e, DS_EBUSY, "%s is being written by another process", w->path);
+        return err_set(e, DS_EBUSY, "%s is locked by process %ld", w->path, pid);
+    return err_set(e, DS_EBUSY, "%s is locked by another process", w->path);
 }
 
 static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struct err *e)
@@ -87,8 +87,8 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     static const size_t step = 1 << 16;
     if (n > TAIL_MAX)
         return err_set(e, DS_EFORMAT,
-                       "%s: corrupt from byte %" PRIu64 " on (%" PRIu64
-                       " bytes, expected at most %d); cut the file there to go on",
+                       "%s: corrupt from byte %" PRIu64 " (%" PRIu64
+                       " bytes, expected at most %d); truncate the file there to continue",
                        w->path, w->offset, n, TAIL_MAX);
     if (lseek(w->fd, (off_t)w->offset, SEEK_SET) < 0)
         return err_errno(e, "seek in %s", w->path);
@@ -102,7 +102,7 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
             break;
         str_add_bytes(out, buf, got);
     }
-    return out->failed ? err_set(e, DS_EMEM, "%s: no memory for its tail", w->path) : 0;
+    return out->failed ? err_set(e, DS_EMEM, "%s: out of memory for its tail", w->path) : 0;
 }
 
 /* A tail that is neither torn nor empty is damage: it is kept next to the file before it is cut. */
@@ -112,9 +112,9 @@ static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err
     if (tail->len == 0 || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
         return 0;
     if (w->offset == 0)
-        return err_set(e, DS_EFORMAT, "%s is not a record stream", w->path);
+        return err_set(e, DS_EFORMAT, "%s: not a record stream", w->path);
     snprintf(name, sizeof name, "%s.broken-%" PRIu64, w->path, w->offset);
-    log_warn("%s: %zu damaged bytes at its end, kept as %s", w->path, tail->len, name);
+    log_warn("%s: %zu corrupt bytes at its end, kept as %s", w->path, tail->len, name);
     return fs_write_file(name, tail->p, tail->len, e);
 }
 
@@ -128,7 +128,7 @@ static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
     if (rc == 0)
         rc = keep_tail(w, &tail, e);
     if (rc == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
-        rc = err_errno(e, "cut %s to %" PRIu64 " bytes", w->path, w->offset);
+        rc = err_errno(e, "truncate %s to %" PRIu64 " bytes", w->path, w->offset);
     str_release(&tail);
     return rc;
 }
@@ -178,7 +178,7 @@ static int open_file(struct runlog_writer *w, struct err *e)
     if (fstat(w->fd, &st) < 0)
         return err_errno(e, "stat %s", w->path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, DS_EIO, "%s is not a regular file", w->path);
+        return err_set(e, DS_EIO, "%s: not a regular file", w->path);
     int rc = lock(w, e);
     if (rc == 0)
         rc = find_end(w, &tail, e);
@@ -192,13 +192,13 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
     struct runlog_writer *w = mem_alloc(1, sizeof *w);
     int rc = 0;
     if (!w)
-        return err_set(e, DS_EMEM, "%s: no memory", path);
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
     w->fd = -1;
     w->step = -1;
     w->sync_interval_s = 5;
     w->synced_at = clock_mono();
     w->path = mem_strdup(path);
-    rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: no memory", path);
+    rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc < 0) {
         if (w->fd >= 0)
             fs_close(w->fd);
@@ -293,7 +293,7 @@ static int put_waiting(struct runlog_writer *w, struct err *e)
             return rc;
         drop_waiting(w);
     }
-    log_warn("%s: the disk takes records again, %" PRIu64 " were lost", w->path, w->lost);
+    log_warn("%s: records are written again; %" PRIu64 " were lost", w->path, w->lost);
     return 0;
 }
 
@@ -328,7 +328,7 @@ int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
         int is_full = disk_is_full(errno);
         keep_waiting(w, &w->frame);
         if (!was_waiting)
-            log_warn("%s; records wait in memory", why.text);
+            log_warn("%s; records are buffered in memory", why.text);
         return is_full ? 0 : err_set(e, rc, "%s", why.text);
     }
     if (clock_mono() - w->synced_at >= w->sync_interval_s && sync_now(w, &why) < 0)
@@ -394,7 +394,7 @@ void runlog_writer_close(struct runlog_writer *w)
     if (w->is_dirty && sync_now(w, &e) < 0)
         log_error("%s", e.text);
     if (fs_close(w->fd) < 0)
-        log_error("close %s failed", w->path);
+        log_error("%s: close failed", w->path);
     str_release(&w->frame);
     str_release(&w->waiting);
     mem_free(w->path);

@@ -46,9 +46,9 @@ static int open_path(const char *path, struct stat *st, struct err *e)
     if (fstat(fd, st) < 0)
         err_errno(e, "stat %s", path);
     else if (S_ISDIR(st->st_mode))
-        err_set(e, DS_EIO, "%s is a directory", path);
+        err_set(e, DS_EIO, "%s: is a directory; expected a record file", path);
     else if ((S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode)) && strcmp(path, "-"))
-        err_set(e, DS_EIO, "%s is a device, no record file", path);
+        err_set(e, DS_EIO, "%s: is a device; expected a record file", path);
     else
         return fd;
     fs_close(fd);
@@ -61,7 +61,7 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
     int rc = DS_EMEM, fd = -1;
     struct runlog_reader *r = mem_alloc(1, sizeof *r);
     if (!r || !(r->path = mem_strdup(path))) {
-        rc = err_set(e, DS_EMEM, "%s: no memory", path);
+        rc = err_set(e, DS_EMEM, "%s: out of memory", path);
         goto out;
     }
     rc = fd = open_path(path, &st, e);
@@ -198,7 +198,7 @@ static int make_room(struct runlog_reader *r, size_t n, struct err *e)
         r->at = 0;
     }
     if (mem_grow(&p, &r->cap, r->len + n, 1) < 0)
-        return err_set(e, DS_EMEM, "%s: no memory for %zu bytes", r->path, r->len + n);
+        return err_set(e, DS_EMEM, "%s: out of memory for %zu bytes", r->path, r->len + n);
     r->buf = p;
     return 0;
 }
@@ -372,7 +372,7 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
         if (rc > 0)
             return rc;
         if (rc < 0)
-            return err_add(e, rc, "records of %s", r->path);
+            return err_add(e, rc, "read records of %s", r->path);
         if (r->is_pipe || r->is_behind)
             return 0;
         jump(r, r->base + r->at);

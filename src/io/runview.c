@@ -80,14 +80,14 @@ static void note_gap(struct runview *v, const struct runlog_entry *entry)
     if (entry->is_reset) {
         runview_clear(v);
         runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset",
-                          "the file was replaced or cut: read again");
+                          "the file was replaced or truncated; reading it again");
         return;
     }
     v->gaps++;
     v->lost += entry->lost;
     v->generation++;
     snprintf(text, sizeof text,
-             "%" PRIu64 " damaged bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
+             "%" PRIu64 " corrupt bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
              entry->gap_bytes, entry->offset, entry->lost);
     runview_event_add(v, v->step, v->last_time, LOG_WARN, "gap", text);
 }
@@ -128,7 +128,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
         else if (!is_pause)
             break;
         if (v->index->is_failed)
-            return err_set(e, DS_EMEM, "%s: no memory for its records", v->path);
+            return err_set(e, DS_EMEM, "%s: out of memory for its records", v->path);
         v->is_behind = (is_pause || i % 32 == 0) && clock_mono() - start > budget_s;
         if (v->is_behind || (is_pause && runlog_reader_fd(v->reader) >= 0))
             break;
@@ -176,12 +176,12 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     if (is_dir) {
         rc = fs_join(full, sizeof full, path, "log.mp", e);
         if (rc == 0 && !fs_exists(full))
-            rc = err_set(e, DS_ENOTFOUND, "%s has no log.mp: no run directory", path);
+            rc = err_set(e, DS_ENOTFOUND, "%s: not a run directory: log.mp not found", path);
         if (rc ==
             0) /* a FIFO that the user names is a stream; one in a run's place is waited for by nobody */
             rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
-        rc = err_set(e, DS_ENOTFOUND, "%s does not exist", path);
+        rc = err_set(e, DS_ENOTFOUND, "%s: not found", path);
     } else if (str_copy(full, sizeof full, path)) {
         rc = err_set(e, DS_ERANGE, "path too long");
     }
@@ -191,7 +191,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     if (!p || !name) {
         mem_free(p);
         mem_free(name);
-        return err_set(e, DS_EMEM, "%s: no memory", path);
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
     }
     mem_free(v->path);
     mem_free(v->name);
@@ -214,7 +214,7 @@ static int check_kind(const struct runview *v, struct err *e)
     rc = fs_read_some(fd, &first, 1, &got, v->path, e);
     fs_close(fd);
     if (rc == 0 && first != 0xc9 && first != 0)
-        rc = err_set(e, DS_EFORMAT, "%s is not a record stream", v->path);
+        rc = err_set(e, DS_EFORMAT, "%s: not a record stream", v->path);
     return rc;
 }
 
@@ -270,7 +270,7 @@ int runview_read(struct runview **out, const char *path, struct err *e)
     }
     if (rc >= 0 && v->records == 0)
         rc = err_set(e, DS_EFORMAT,
-                     v->tail > 0 ? "%s is not a record stream" : "%s holds no records", path);
+                     v->tail > 0 ? "%s: not a record stream" : "%s: no records", path);
     if (rc < 0) {
         runview_free(v);
         return rc;

@@ -290,6 +290,6 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     if (format > FORMAT)
         runview_event_add(
             v, c->step, c->time, LOG_WARN, "format",
-            "the stream's format is newer than this program: parts of it are not shown");
+            "the stream has a newer format than this program supports; parts of it are not shown");
     v->index->has_head = 1;
 }

@@ -29,7 +29,7 @@ struct st_set {
 
 static int out_of_memory(struct err *e)
 {
-    return err_set(e, DS_EMEM, "no memory for the list of tensors");
+    return err_set(e, DS_EMEM, "out of memory for the list of tensors");
 }
 
 /* ---- shards ---- */
@@ -97,7 +97,7 @@ static int gather(struct st_set *s, struct err *e)
             const struct st_tensor *t = st_at(s->shard[i].file, k);
             int64_t other;
             if (map_get(&s->names, t->name, strlen(t->name), &other)) {
-                list_add(&twice, "%.120s is in two shards: %.60s and %.60s", t->name,
+                list_add(&twice, "%.120s is in two shards, %.60s and %.60s", t->name,
                          s->shard[s->of[other]].name, s->shard[i].name);
                 continue;
             }
@@ -108,7 +108,7 @@ static int gather(struct st_set *s, struct err *e)
             s->of[s->n] = i;
             s->tensor[s->n++] = t;
         }
-    return list_end(&twice, DS_EFORMAT, "tensor", "tensors are there twice", e);
+    return list_end(&twice, DS_EFORMAT, "tensor", "duplicate tensors", e);
 }
 
 /* ---- the index ---- */
@@ -140,7 +140,7 @@ static int find_shards(struct st_set *s, const struct json_node *map, const char
         const char *name = json_str(v, NULL);
         if (!is_plain_name(name)) {
             rc = err_set(e, DS_EFORMAT,
-                         "tensor %.120s: its shard \"%.80s\" is no name of a file beside the "
+                         "tensor %.120s: shard \"%.80s\" must be the name of a file next to the "
                          "index",
                          key, name ? name : "");
         } else if (shard_number(s, name) < 0) {
@@ -148,11 +148,11 @@ static int find_shards(struct st_set *s, const struct json_node *map, const char
             if (rc == 0)
                 rc = fs_join(path, sizeof path, dir, name, e);
             if (rc == 0 && !fs_exists(path))
-                list_add(&missing, "%.120s is missing (it should hold %.120s)", name, key);
+                list_add(&missing, "%.120s is missing (expected to hold %.120s)", name, key);
         }
     }
     if (rc == 0)
-        return list_end(&missing, DS_ENOTFOUND, "shard", "shards are missing", e);
+        return list_end(&missing, DS_ENOTFOUND, "shard", "missing shards", e);
     str_release(&missing.names);
     return rc;
 }
@@ -162,7 +162,7 @@ static int open_shards(struct st_set *s, const struct json_node *map, const char
 {
     char path[1200];
     if (json_kind_of(map) != JSON_KIND_OBJECT || json_len(map) == 0)
-        return err_set(e, DS_EFORMAT, "there is no weight_map that names tensors");
+        return err_set(e, DS_EFORMAT, "weight_map is missing or empty");
     int rc = find_shards(s, map, dir, e);
     for (size_t i = 0; i < s->n_shards && rc == 0; i++) {
         rc = fs_join(path, sizeof path, dir, s->shard[i].name, e);
@@ -180,10 +180,10 @@ static int check_index(const struct st_set *s, const struct json_node *map, stru
         int64_t at;
         int said = shard_number(s, json_str(v, NULL));
         if (!map_get(&s->names, key, strlen(key), &at))
-            return err_set(e, DS_EFORMAT, "tensor %.120s is absent from its shard %.80s", key,
+            return err_set(e, DS_EFORMAT, "tensor %.120s is missing from its shard %.80s", key,
                            json_str(v, NULL));
         if ((int)s->of[at] != said)
-            return err_set(e, DS_EFORMAT, "tensor %.120s is in shard %.80s, the index says %.80s",
+            return err_set(e, DS_EFORMAT, "tensor %.120s is in shard %.80s, expected %.80s from the index",
                            key, s->shard[s->of[at]].name, json_str(v, NULL));
     }
     for (size_t i = 0; i < s->n; i++)
@@ -198,7 +198,7 @@ static int open_index(struct st_set *s, struct err *e)
     char dir[1200];
     struct json *j = NULL;
     if (str_copy(dir, sizeof dir, s->path))
-        return err_set(e, DS_ERANGE, "%s: the path is too long", s->path);
+        return err_set(e, DS_ERANGE, "%s: path too long", s->path);
     char *slash = strrchr(dir, '/');
     if (slash)
         *slash = '\0';
@@ -232,11 +232,11 @@ static int find_weights(char *path, size_t size, const char *dir, struct err *e)
     for (size_t i = 0; i < DS_LEN(pickled) && rc == 0; i++)
         if ((rc = fs_join(path, size, dir, pickled[i], e)) == 0 && fs_exists(path))
             return err_set(e, DS_EFORMAT,
-                           "%s: weights of PyTorch hold pickled code and are not read; convert "
+                           "%s: PyTorch pickles can execute code and are not loaded; convert "
                            "them to safetensors",
                            path);
     return rc < 0 ? rc
-                  : err_set(e, DS_ENOTFOUND, "%s: it has neither %s nor %s", dir, read[0], read[1]);
+                  : err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s found", dir, read[0], read[1]);
 }
 
 static int is_index(const char *path)
@@ -252,7 +252,7 @@ int st_set_open(struct st_set **out, const char *path, struct err *e)
     if (fs_is_dir(path))
         rc = find_weights(file, sizeof file, path, e);
     else if (str_copy(file, sizeof file, path))
-        rc = err_set(e, DS_ERANGE, "%s: the path is too long", path);
+        rc = err_set(e, DS_ERANGE, "%s: path too long", path);
     if (rc < 0)
         return rc;
     struct st_set *s = mem_alloc(1, sizeof *s);

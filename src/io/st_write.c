@@ -17,9 +17,9 @@ static int tensor_bytes(const struct st_out *t, uint64_t *bytes, struct err *e)
 {
     uint64_t n = 1;
     if (t->dtype >= ST_OTHER)
-        return err_set(e, DS_ERANGE, "tensor %s: a type that cannot be written", t->name);
+        return err_set(e, DS_ERANGE, "tensor %s: unsupported dtype", t->name);
     if (t->rank < 0 || t->rank > ST_RANK_MAX)
-        return err_set(e, DS_ERANGE, "tensor %s: rank %d", t->name, t->rank);
+        return err_set(e, DS_ERANGE, "tensor %s: unsupported rank %d", t->name, t->rank);
     for (int i = 0; i < t->rank; i++)
         if (checked_mul(n, t->shape[i], &n))
             return err_set(e, DS_ERANGE, "tensor %s: shape overflows", t->name);
@@ -69,13 +69,13 @@ static int build_header(struct str *h, const struct st_out *t, size_t n, const c
         if (checked_add(at, bytes, &end))
             return err_set(e, DS_ERANGE, "tensor %s: file size overflows", t[i].name);
         if (utf8_valid(t[i].name, strlen(t[i].name)) != strlen(t[i].name))
-            return err_set(e, DS_ERANGE, "tensor name %s is not UTF-8", t[i].name);
+            return err_set(e, DS_ERANGE, "tensor name %s: must be UTF-8", t[i].name);
         add_tensor(h, &t[i], at, end);
     }
     str_add_char(h, '}');
     while (h->len % 8 && !h->failed)
         str_add_char(h, ' ');
-    return h->failed ? err_set(e, DS_EMEM, "no memory for the header") : 0;
+    return h->failed ? err_set(e, DS_EMEM, "out of memory for the header") : 0;
 }
 
 static int host_is_little(void)
@@ -116,7 +116,7 @@ static int write_data(int fd, const struct st_out *t, const char *path, struct e
         return write_items(fd, t->data, bytes, size, path, e);
     void *row = mem_alloc((size_t)(bytes / rows), 1);
     if (!row)
-        return err_set(e, DS_EMEM, "no memory for a row of %s", t->name);
+        return err_set(e, DS_EMEM, "out of memory for a row of %s", t->name);
     for (uint64_t i = 0; i < rows && rc == 0; i++) {
         t->row(t->data, i, row);
         rc = write_items(fd, row, bytes / rows, size, path, e);
@@ -157,7 +157,7 @@ static int check_room(const char *path, const struct st_out *t, size_t n, size_t
     uint64_t left = fs_free_bytes(slash ? dir : ".");
     if (left == 0 || need <= left)
         return 0;
-    return err_set(e, DS_EIO, "%s: it needs %" PRIu64 " bytes, the disk has %" PRIu64 " free", path,
+    return err_set(e, DS_EIO, "%s needs %" PRIu64 " bytes, but the disk has only %" PRIu64 " free", path,
                    need, left);
 }
 

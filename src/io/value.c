@@ -115,8 +115,8 @@ int value_check(const void *p, size_t n, struct value *v, size_t *used, struct e
     const unsigned char *end = n ? skip(b, b + n, RECORD_DEPTH) : NULL;
     if (!end)
         return err_set(e, DS_EFORMAT, "%s",
-                       n ? "broken, too deep or too large a MessagePack object"
-                         : "no MessagePack object");
+                       n ? "MessagePack object is corrupt, too deep or too large"
+                         : "missing MessagePack object");
     if (v)
         *v = (struct value){b, end};
     if (used)

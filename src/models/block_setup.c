@@ -49,7 +49,7 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + biases +
                (c->mlp == MLP_SWIGLU ? 3 : 2) * c->mlp_bias;
     if (ps->n - before != want)
-        return err_set(e, DS_EMEM, "parameters of layer %d", l);
+        return err_set(e, DS_EMEM, "out of memory for the parameters of layer %d", l);
     return 0;
 }
 
@@ -149,7 +149,7 @@ void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *c
     segments_fill(m, p, krow);
     g->on = NULL;
     if (p->kv == KV_PLAN && p->active < p->n) {
-        BUG_IF(cache, "a cache holds executed rows only");
+        BUG_IF(cache, "the KV cache holds executed rows only");
         g->on = g->on_store;
         for (int j = 0; j < p->n; j++)
             g->on[j] = p->gate[j] != 0;

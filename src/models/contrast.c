@@ -13,7 +13,7 @@ int contrast_init(struct contrast *c, int L, struct err *e)
     memset(c, 0, sizeof *c);
     c->L = L;
     c->topk_capacity = mem_alloc((size_t)L, sizeof *c->topk_capacity);
-    return c->topk_capacity ? 0 : err_set(e, DS_EMEM, "counts of %d layers", L);
+    return c->topk_capacity ? 0 : err_set(e, DS_EMEM, "out of memory for counts of %d layers", L);
 }
 
 void contrast_release(struct contrast *c)
@@ -56,7 +56,7 @@ static int make_force(struct contrast *c, enum contrast_kind kind, const struct 
     size_t cells = (size_t)c->L * (size_t)b->B * (size_t)b->T, maps = rate->attention ? 2 : 1;
     void *p = c->force;
     if (mem_grow(&p, &c->force_cap, maps * cells, 1) < 0)
-        return err_set(e, DS_EMEM, "%zu forced cells", maps * cells);
+        return err_set(e, DS_EMEM, "out of memory for %zu forced cells", maps * cells);
     c->force = p;
     fill_force(c->force, kind, &m->route, b, seed, rate->run, place);
     if (rate->attention)

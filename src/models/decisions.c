@@ -19,7 +19,7 @@ int decisions_init(struct decisions *d, const struct model *m, struct err *e)
     d->gated = mem_alloc(2 * L, 1);
     if (!d->seen || !d->run || !d->prediction || !d->soft_n || !d->gated) {
         decisions_release(d);
-        return err_set(e, DS_EMEM, "counts of %zu layers x %zu token ids", L, V);
+        return err_set(e, DS_EMEM, "out of memory for counts of %zu layers x %zu token ids", L, V);
     }
     d->soft_p = d->soft_n + L;
     d->soft_h = d->soft_n + 2 * L;

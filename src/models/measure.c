@@ -37,7 +37,7 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
     for (int c = 0; c < MEASURE_COLUMNS && ok; c++)
         ok = (s->column[c] = mem_alloc(samples, sizeof(float))) != NULL;
     int rc = ok ? contrast_init(&s->contrast, s->L, e)
-                : err_set(e, DS_EMEM, "evaluation of %zu samples", samples);
+                : err_set(e, DS_EMEM, "out of memory for %zu samples", samples);
     if (rc == 0 && s->is_gated)
         rc = decisions_init(&s->decisions, m, e);
     if (rc < 0)
@@ -156,7 +156,7 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
         return 0;
     double *rate = mem_alloc(2 * (size_t)s->L, sizeof *rate), rows = s->cells / s->L;
     if (!rate)
-        return err_set(e, DS_EMEM, "rates of %d layers", s->L);
+        return err_set(e, DS_EMEM, "out of memory for rates of %d layers", s->L);
     for (int l = 0; l < s->L; l++)
         rate[l] = measure_capacity(s, l);
     for (int l = 0; s->attention && l < s->L; l++)

@@ -74,17 +74,17 @@ static void add_decisions(struct list *l, const struct measure *s)
     struct prediction p = decisions_prediction(d, -1);
     int there = has_decisions(s);
     double none = (double)NAN;
-    add_optional(l, "mi_mean", "I(token; run), nats, mean of gated layers",
+    add_optional(l, "mi_mean", "I(token; executed), nats, mean of gated layers",
                  there ? decisions_mi_mean(d) : none);
     add_optional(l, "mi_soft_mean", "I(cell; soft gate), nats, mean",
                  there ? decisions_mi_soft_mean(d) : none);
-    add_optional(l, "predictor_precision", "predictor of top-k: precision",
+    add_optional(l, "predictor_precision", "top-k predictor: precision",
                  prediction_precision(&p));
-    add_optional(l, "predictor_recall", "predictor of top-k: recall", prediction_recall(&p));
-    add_optional(l, "predictor_f1", "predictor of top-k: F1", prediction_f1(&p));
-    add_optional(l, "predictor_base", "predictor of top-k: base rate", prediction_base(&p));
-    add_optional(l, "predictor_accuracy", "predictor of top-k: accuracy", prediction_accuracy(&p));
-    add_optional(l, "nan_scores", "scores that are not numbers",
+    add_optional(l, "predictor_recall", "top-k predictor: recall", prediction_recall(&p));
+    add_optional(l, "predictor_f1", "top-k predictor: F1", prediction_f1(&p));
+    add_optional(l, "predictor_base", "top-k predictor: base rate", prediction_base(&p));
+    add_optional(l, "predictor_accuracy", "top-k predictor: accuracy", prediction_accuracy(&p));
+    add_optional(l, "nan_scores", "NaN scores",
                  there && d->nan_scores > 0 ? d->nan_scores : none);
 }
 
@@ -97,21 +97,21 @@ static void add_contrast(struct list *l, const struct measure *s)
     add_optional(l, "topk_gap", "loss - top-k loss (not causal)", measure_loss(s) - topk);
     add_optional(l, "topk_block_ratio", "blocks executed, top-k (not causal)",
                  contrast_ratio(c, CONTRAST_TOPK));
-    add_optional(l, "dense_loss", "loss, everything runs", contrast_loss(c, CONTRAST_DENSE));
-    add_optional(l, "control_random_loss", "loss, control by lot at equal rates",
+    add_optional(l, "dense_loss", "loss, dense", contrast_loss(c, CONTRAST_DENSE));
+    add_optional(l, "control_random_loss", "loss, control: random routing at equal rates",
                  contrast_loss(c, CONTRAST_RANDOM));
-    add_optional(l, "control_static_loss", "loss, control by a fixed pattern",
+    add_optional(l, "control_static_loss", "loss, control: static mask",
                  contrast_loss(c, CONTRAST_STATIC));
-    add_optional(l, "control_random_ratio", "blocks executed, control by lot",
+    add_optional(l, "control_random_ratio", "blocks executed, control: random routing",
                  contrast_ratio(c, CONTRAST_RANDOM));
-    add_optional(l, "control_static_ratio", "blocks executed, fixed pattern",
+    add_optional(l, "control_static_ratio", "blocks executed, control: static mask",
                  contrast_ratio(c, CONTRAST_STATIC));
     add_optional(l, "control_random_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_RANDOM));
     add_optional(l, "control_static_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_STATIC));
     /* tables tell these two only where the controls saw a part of the text */
-    add_optional(l, "control_loss", seen < s->tokens ? "loss on the controls' tokens" : NULL,
+    add_optional(l, "control_loss", seen < s->tokens ? "loss on the control tokens" : NULL,
                  isnan(seen) ? seen : contrast_loss(c, CONTRAST_CAUSAL));
-    add_optional(l, "control_tokens", seen < s->tokens ? "tokens of controls and dense" : NULL,
+    add_optional(l, "control_tokens", seen < s->tokens ? "control tokens (controls and dense)" : NULL,
                  seen);
 }
 

@@ -127,13 +127,13 @@ int measure_decode(struct measure *s, struct model *m, const int32_t *id, int fr
 {
     struct walk w = {.m = m, .id = id, .from = from, .T = T, .use = use};
     struct pairs p = {0};
-    BUG_IF(from < 0 || from >= T, "decoding of tokens %d to %d", from, T);
+    BUG_IF(from < 0 || from >= T, "decoding range %d to %d is invalid", from, T);
     if (rounds <= 0)
         return 0;
     int rc = kv_cache_new(&w.cache, m, T, e);
     w.logits = mem_alloc((size_t)m->config.vocab, sizeof *w.logits);
     if (rc == 0 && (!w.logits || !pairs_init(&p, rounds)))
-        rc = err_set(e, DS_EMEM, "timing of decoding");
+        rc = err_set(e, DS_EMEM, "decode timing: out of memory");
     if (rc == 0)
         rc = walk_pairs(&w, &p, e);
     if (rc == 0) {

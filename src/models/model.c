@@ -31,7 +31,7 @@ static int register_params(struct model *m, struct err *e)
     if (!c->tied)
         m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
     m->n_base = ps->n;
-    return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table") : 0;
+    return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table: out of memory") : 0;
 }
 
 static void freeze_base(struct model *m)
@@ -48,7 +48,7 @@ static int make_route(struct model *m, struct config *route_options, uint64_t se
     struct config none = {0};
     void *opts = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
     if (!opts)
-        return err_set(e, DS_EMEM, "options of %s", ops->name);
+        return err_set(e, DS_EMEM, "options of %s: out of memory", ops->name);
     int rc = opt_defaults(&g, opts, e);
     if (rc == 0)
         rc = config_apply(route_options ? route_options : &none, &g, opts, e);
@@ -71,7 +71,7 @@ static int make_rope(struct model *m, struct err *e)
         for (size_t i = 0; i < n; i++)
             m->inv_freq[i] = (real)inv_freq[i];
     }
-    int rc = inv_freq && m->inv_freq ? 0 : err_set(e, DS_EMEM, "rotary table");
+    int rc = inv_freq && m->inv_freq ? 0 : err_set(e, DS_EMEM, "rotary table: out of memory");
     mem_free(inv_freq);
     return rc;
 }
@@ -318,7 +318,7 @@ static void place_rows(struct model *m, const struct batch *b)
         for (int t = 0; t < b->T; t++, i++) {
             int start = b->doc_start ? b->doc_start[i] : 0;
             BUG_IF(m->pos_embed >= 0 && t - start >= m->config.max_seq,
-                   "position %d, a table of %d", t - start, (int)m->config.max_seq);
+                   "position %d exceeds the table of %d", t - start, (int)m->config.max_seq);
             m->pos[i] = t - start;
             m->first_row[i] = s * b->T + start;
         }
@@ -407,7 +407,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     m->B = pass->B = b->B;
     m->T = pass->T = b->T;
     m->R = pass->R = b->B * b->T;
-    BUG_IF(m->R > m->R_max, "%d rows, buffers for %d", m->R, m->R_max);
+    BUG_IF(m->R > m->R_max, "%d rows exceed buffers for %d", m->R, m->R_max);
     m->batch = b;
     place_rows(m, b);
     pass->memory = NULL;

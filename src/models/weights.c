@@ -44,7 +44,7 @@ static int find_matrices(struct model *m, struct err *e)
     w->v = mem_alloc((size_t)w->n, sizeof *w->v);
     if (!w->v) {
         w->n = 0;
-        return err_set(e, DS_EMEM, "table of matrices");
+        return err_set(e, DS_EMEM, "matrix table: out of memory");
     }
     for (int l = 0; l < m->config.layers; l++) {
         const struct block_params *b = &m->block[l];
@@ -133,7 +133,7 @@ static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct 
     } else {
         real *w = mem_reserve(p->n * sizeof *w);
         if (!w)
-            return err_set(e, DS_EMEM, "no memory to round %s", p->name);
+            return err_set(e, DS_EMEM, "out of memory for quantising %s", p->name);
         stored_rows(s, p, 0, (size_t)x->O, w);
         rc = quant_new(&x->quant, kind, w, x->O, x->C, e);
         mem_free_aligned(w);
@@ -159,9 +159,8 @@ static int quantise(struct model *m, struct err *e)
         done++;
     }
     if (rc == 0 && !done && kind != QUANT_NONE && kind != WEIGHTS_AUTO)
-        return err_set(e, DS_ERANGE, "weights=%s: no matrix of this model %s", quant_name[kind],
-                       m->is_training ? "that is not trained has rows of whole blocks"
-                                      : "has rows of whole blocks");
+        return err_set(e, DS_ERANGE, "weights=%s: no %smatrix of this model has rows of whole blocks", quant_name[kind],
+                       m->is_training ? "frozen " : "");
     return rc;
 }
 
@@ -198,7 +197,7 @@ static int check_memory(const struct model *m, struct err *e)
     need += passing;
     if (left <= 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "its weights need %sB of memory as %s, %sB are left",
+    return err_set(e, DS_EMEM, "out of memory: weights need %sB as %s, %sB available",
                    str_si(a, need),
                    w->numbers.weights == WEIGHTS_AUTO || w->numbers.weights == QUANT_NONE
                        ? gemm_format_name[w->format]
@@ -215,7 +214,7 @@ static int place(struct model *m, struct err *e)
     w->bytes = deal(m, NULL);
     w->block = w->bytes ? mem_reserve(w->bytes) : NULL;
     if (w->bytes && !w->block)
-        return err_set(e, DS_EMEM, "packed weights: %.1f MiB could not be had",
+        return err_set(e, DS_EMEM, "packed weights: out of memory: %.1f MiB needed",
                        (double)w->bytes / 1048576.0);
     deal(m, w->block);
     for (int i = 0; i < w->n; i++) {
@@ -226,7 +225,7 @@ static int place(struct model *m, struct err *e)
             continue;
         x->own = mem_reserve(m->params.p[i].n * sizeof *x->own);
         if (!x->own)
-            return err_set(e, DS_EMEM, "no memory for %s", m->params.p[i].name);
+            return err_set(e, DS_EMEM, "out of memory for %s", m->params.p[i].name);
     }
     return 0;
 }
@@ -305,11 +304,11 @@ static int read_stored(struct model *m, int i, struct err *e)
         gemm_pack_begin(&x->bwd, x->bwd.data, w->format, hold_of(m, i), x->O, x->C);
     r.space = x->own ? NULL : mem_reserve(space);
     if (!x->own && !r.space)
-        return err_set(e, DS_EMEM, "no memory to read %s", m->params.p[i].name);
+        return err_set(e, DS_EMEM, "out of memory for reading %s", m->params.p[i].name);
     pool_run((x->O + r.step - 1) / r.step, read_part, &r);
     mem_free_aligned(r.space);
     if (r.bad > 0)
-        log_warn("tensor %s holds %zu values that are not finite", m->params.p[i].name, r.bad);
+        log_warn("tensor %s holds %zu non-finite values", m->params.p[i].name, r.bad);
     return 0;
 }
 
@@ -319,7 +318,7 @@ static int refresh_one(struct model *m, int i, struct err *e)
     struct weight *x = &w->v[i];
     struct param *p = &m->params.p[i];
     const struct operand t = {p->value, x->C, 1, NULL}, n = {p->value, x->C, 0, NULL};
-    BUG_IF(x->quant && w->made_of != m->params.given, "%s: changed behind its rounded blocks",
+    BUG_IF(x->quant && w->made_of != m->params.given, "%s: changed after it was quantised",
            p->name);
     if (p->elsewhere)
         return read_stored(m, i, e);

@@ -63,10 +63,10 @@ static int check_target(const struct model_config *c, int target, struct err *e)
     int64_t O, C;
     size_of(c, target, &O, &C);
     if (O == 0)
-        return err_set(e, DS_EUSAGE, "model.lora_targets: %s is a matrix of model.mlp=swiglu only",
+        return err_set(e, DS_EUSAGE, "model.lora_targets: %s exists only with model.mlp=swiglu",
                        adapter_target[target].name);
     if (c->lora_r > O || c->lora_r > C)
-        return err_set(e, DS_ERANGE, "model.lora_r=%lld is more than %s has, which is %lld x %lld",
+        return err_set(e, DS_ERANGE, "model.lora_r=%lld: must not exceed the size of %s, which is %lld x %lld",
                        (long long)c->lora_r, adapter_target[target].name, (long long)O,
                        (long long)C);
     return 0;
@@ -79,13 +79,13 @@ int adapters_check(const struct model_config *c, struct err *e)
     for (int t; (t = next_target(&text, word)) != MATRICES;) {
         if (t < 0)
             return err_set(e, DS_EUSAGE,
-                           "model.lora_targets: %s is none of q, k, v, o, gate, up, down", word);
+                           "model.lora_targets: unknown matrix %s: expected q, k, v, o, gate, up, down", word);
         int rc = c->lora_r > 0 ? check_target(c, t, e) : 0;
         if (rc < 0)
             return rc;
     }
     if (c->lora_r > 0 && !targets(c))
-        return err_set(e, DS_EUSAGE, "model.lora_r=%lld, but model.lora_targets names no matrix",
+        return err_set(e, DS_EUSAGE, "model.lora_targets: must name at least one matrix with model.lora_r=%lld",
                        (long long)c->lora_r);
     return 0;
 }

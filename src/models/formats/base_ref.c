@@ -129,7 +129,7 @@ static int real_path(char *out, size_t size, const char *path, struct err *e)
     char full[PATH_SIZE + 1];
     if (strlen(path) >= PATH_SIZE || !realpath(path, full))
         return err_errno(e, "%s", path);
-    return str_copy(out, size, full) ? err_set(e, DS_ERANGE, "%s: the path is too long", full) : 0;
+    return str_copy(out, size, full) ? err_set(e, DS_ERANGE, "%s: path too long", full) : 0;
 }
 
 int base_ref_make(struct base_ref *b, const char *model, struct err *e)
@@ -188,8 +188,8 @@ static int find_base(const struct json *j, const char *dir, char *base, size_t s
     if (far && is_model(far) && !str_copy(base, size, far))
         return 0;
     return err_set(e, DS_ENOTFOUND,
-                   "%s holds no base model, and that is neither at %.150s from there nor at "
-                   "%.150s; DEPTHSCOPE_BASE=PATH says where it is now",
+                   "%s: base model not found at %.150s (relative to it) or at "
+                   "%.150s; set DEPTHSCOPE_BASE=PATH to its location",
                    dir, near ? near : "-", far ? far : "-");
 }
 
@@ -215,7 +215,7 @@ static int check_whole(const char *dir, const char *base, struct err *e)
     struct json *j = NULL;
     int rc = open_own(&j, base, e);
     if (rc == 0 && (j || peft_is_dir(base)))
-        rc = err_set(e, DS_EFORMAT, "%s: its base model %.200s holds no base itself", dir, base);
+        rc = err_set(e, DS_EFORMAT, "%s: base model %.200s is itself stored without its base", dir, base);
     json_free(j);
     return rc;
 }
@@ -233,8 +233,8 @@ static int own_base(const struct json *j, const char *dir, char *base, size_t si
         rc = hash_base(now, base, e);
     if (rc == 0 && (!was || strcmp(was, now) != 0))
         rc = err_set(e, DS_EFORMAT,
-                     "%s: its base model %.200s is not the one it was trained beside (fingerprint "
-                     "%s, was %.16s)",
+                     "%s: base model %.200s is not the one it was trained on: fingerprint "
+                     "%s, expected %.16s",
                      dir, base, now, was ? was : "none");
     return rc;
 }

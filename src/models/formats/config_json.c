@@ -140,7 +140,7 @@ static int report_end(struct report *r, const char *path, struct err *e)
 {
     int rc = 0;
     if (r->text.failed)
-        rc = err_set(e, DS_EMEM, "%s: no memory for what is wrong with it", path);
+        rc = err_set(e, DS_EMEM, "%s: out of memory", path);
     else if (r->n > 0)
         rc = err_set(e, r->code, "%s: %s", path, str_text(&r->text));
     str_release(&r->text);
@@ -179,12 +179,12 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
     const struct json_node *v;
     struct err e = {0};
     if (json_kind_of(own) != JSON_KIND_OBJECT)
-        report_add(r, "depthscope is not an object");
+        report_add(r, "depthscope must be an object");
     for (size_t i = 0; (v = json_member(own, i, &key, NULL)) != NULL; i++) {
         const char *text = json_str(v, NULL);
         const struct opt *o = opt_find(&model_group, key);
         if (!text)
-            report_add(r, "depthscope.%.60s is not a string", key);
+            report_add(r, "depthscope.%.60s must be a string", key);
         else if (o ? opt_set(o, c, text, "depthscope", &e) < 0
                    : config_set(route_options, key, text, path, &e) < 0)
             report_add(r, "%s", e.text);
@@ -224,8 +224,8 @@ static int read_root(struct model_config *c, struct config *route_options,
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
         report_add(&r,
-                   "model_type %.60s is not known here (llama, mistral, qwen2, gpt2, depthscope)",
-                   type ? type : "is missing; it");
+                   "%s model_type%s%.60s: expected llama, mistral, qwen2, gpt2 or depthscope",
+                   type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {
         rc = model_config_check(c, e);

@@ -66,7 +66,7 @@ int coverage_make(struct coverage *v, const struct model *m, const struct st_set
     v->used = mem_alloc(st_set_count(s) + 1, 1);
     if (!v->source || !v->used) {
         coverage_release(v);
-        return err_set(e, DS_EMEM, "no memory to compare names of tensors");
+        return err_set(e, DS_EMEM, "out of memory for the tensor names");
     }
     find_sources(v, m, s, strict);
     for (size_t i = 0; i < st_set_count(s); i++) {
@@ -122,7 +122,7 @@ static int shape_error(const struct source *x, const struct param *p, struct err
     uint64_t shape[2];
     add_shape(&have, x->tensor->shape, x->tensor->rank);
     add_shape(&want, shape, names_shape(&x->place, p, shape));
-    int rc = err_set(e, DS_EFORMAT, "tensor %s is %s, the model's configuration says %s",
+    int rc = err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration",
                      x->tensor->name, str_text(&have), str_text(&want));
     str_release(&have);
     str_release(&want);

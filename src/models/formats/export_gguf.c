@@ -28,13 +28,13 @@ int export_check_base(const struct export_source *s, const char *format, struct 
     const struct model_config *c = &s->m->config;
     if (!s->base_only && strcmp(c->method, "dense") != 0)
         return err_set(e, DS_EUSAGE,
-                       "%s has no place for the routing of method %s; method=dense converts the "
+                       "%s cannot store the routing of method %s; method=dense converts the "
                        "model without it, to=hf with it",
                        format, c->method);
     if (!s->base_only && c->lora_r > 0)
         return err_set(
             e, DS_EUSAGE,
-            "%s has no place for adapters (model.lora_r=%lld); method=dense converts the "
+            "%s cannot store adapters (model.lora_r=%lld); method=dense converts the "
             "model without them, to=hf with them",
             format, (long long)c->lora_r);
     const char *what = c->norm != NORM_RMS          ? "LayerNorm"
@@ -43,7 +43,7 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        : c->mlp != MLP_SWIGLU       ? "an MLP that is not SwiGLU"
                        : c->embed_scale != 1.0      ? "a scaled embedding (model.embed_scale)"
                                                     : NULL;
-    return what ? err_set(e, DS_EUSAGE, "%s has no place for %s; to=hf has", format, what) : 0;
+    return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
 }
 
 static int check(const struct export_source *s, struct err *e)
@@ -53,12 +53,12 @@ static int check(const struct export_source *s, struct err *e)
     if (rc < 0)
         return rc;
     if (c->attn_bias == ATTN_BIAS_QKV && (c->mlp_bias || c->position != POS_ROPE))
-        return err_set(e, DS_EUSAGE, "architecture qwen2 has no place for %s; to=hf has",
+        return err_set(e, DS_EUSAGE, "architecture qwen2 cannot store %s; use to=hf",
                        c->mlp_bias ? "biases in the MLP" : "interleaved rotary pairs");
     if (c->rope_scaling == ROPE_LLAMA3 && (c->rope_low != 1 || c->rope_high != 4))
         return err_set(e, DS_EUSAGE,
-                       "GGUF has no place for model.rope_low=%g and rope_high=%g (1 and 4 are "
-                       "understood); to=hf has",
+                       "GGUF cannot store model.rope_low=%g and rope_high=%g: expected 1 and 4; "
+                       "use to=hf",
                        c->rope_low, c->rope_high);
     return 0;
 }
@@ -210,7 +210,7 @@ static int add_tensors(struct writing *x, struct err *e)
         const struct param *p = &m->params.p[i];
         char name[KEY_SIZE];
         if (!gguf_name(name, sizeof name, p->name))
-            return err_set(e, DS_EUSAGE, "GGUF has no place for %s", p->name);
+            return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
         rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
                              p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
@@ -228,7 +228,7 @@ static int write_factors(struct writing *x, struct err *e)
     const struct model_config *c = &x->s->m->config;
     size_t n = (size_t)c->head_dim / 2;
     float *f = mem_alloc(n, sizeof *f);
-    int rc = f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors");
+    int rc = f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors: out of memory");
     if (rc == 0)
         rc = gguf_out_data(x->w, f, n * sizeof *f, e);
     mem_free(f);

@@ -56,7 +56,7 @@ static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
     x->from = row;
     x->n = n;
     if (!x->rows)
-        return err_set(&x->e, DS_EMEM, "no memory for rows of %s", p->name);
+        return err_set(&x->e, DS_EMEM, "out of memory for rows of %s", p->name);
     int rc =
         export_encode(x->s, t->part[0], ROWS_AS_THEY_ARE, t->type, (size_t)row, n, x->rows, &x->e);
     export_drop(x->s, t->part[0], (size_t)row, n);
@@ -74,7 +74,7 @@ static int fill_foreign(struct shared *x, const struct tensor *t)
     x->from = 0;
     x->n = p->rank > 1 ? in : width;
     unsigned char *line = mem_alloc(in, item);
-    int rc = x->rows && line ? 0 : err_set(&x->e, DS_EMEM, "no memory for %s", p->name);
+    int rc = x->rows && line ? 0 : err_set(&x->e, DS_EMEM, "out of memory for %s", p->name);
     for (int k = 0; k < t->place.parts; k++)
         for (size_t o = 0; o < out && rc == 0; o++) {
             rc = export_encode(x->s, t->part[k], ROWS_AS_THEY_ARE, t->type, o, 1, line, &x->e);
@@ -255,7 +255,7 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
     char path[1024];
     int rc = t && out ? 0 : err_set(e, DS_EMEM, "%s", dir);
     if (rc == 0 && o->type != GGUF_T_F32 && o->type != GGUF_T_F16 && o->type != GGUF_T_BF16)
-        rc = err_set(e, DS_EUSAGE, "a directory holds f32, f16 or bf16, not %s; to=gguf holds it",
+        rc = err_set(e, DS_EUSAGE, "unsupported type %s for safetensors: expected f32, f16 or bf16; use to=gguf",
                      gguf_type_name(o->type));
     if (s->base_only) {
         c.method = dense;
@@ -266,7 +266,7 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
         r->tensors = n = list_tensors(&x, names_of_family(model_config_family(&c)), t, out);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (checked_add(r->bytes, bytes_of(&out[i]), &r->bytes))
-            rc = err_set(e, DS_ERANGE, "%s: its size overflows", dir);
+            rc = err_set(e, DS_ERANGE, "%s: size overflows", dir);
     if (rc == 0)
         rc = export_check_room(dir, r->bytes, e);
     if (rc == 0)

@@ -57,7 +57,7 @@ int export_type(uint32_t *type, const char *name, struct err *e)
             return 0;
         }
     export_type_names(&all);
-    err_set(e, DS_EUSAGE, "weights=%.40s is unknown (%s)", name, str_text(&all));
+    err_set(e, DS_EUSAGE, "unknown weights=%.40s: expected %s", name, str_text(&all));
     str_release(&all);
     return DS_EUSAGE;
 }
@@ -222,10 +222,10 @@ static int tell_failure(int rc, const char *name, uint32_t type, struct err *e)
 {
     const char *in = gguf_type_name(type);
     if (rc == DS_ENUMERIC)
-        return err_set(e, rc, "tensor %s holds values that are not finite; %s cannot", name, in);
+        return err_set(e, rc, "tensor %s: non-finite values cannot be stored as %s", name, in);
     if (rc == DS_ERANGE)
-        return err_set(e, rc, "tensor %s holds values beyond the range of %s", name, in);
-    return err_set(e, rc, "no memory for rows of %s", name);
+        return err_set(e, rc, "tensor %s: values out of range for %s", name, in);
+    return err_set(e, rc, "out of memory for rows of %s", name);
 }
 
 int export_encode(const struct export_source *s, int i, enum row_order order, uint32_t type,
@@ -239,7 +239,7 @@ int export_encode(const struct export_source *s, int i, enum row_order order, ui
     size_t tasks = n / j.step + (n % j.step != 0);
     j.rc = mem_alloc(tasks + 1, sizeof *j.rc);
     if (!j.rc)
-        return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
+        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     pool_run((int)tasks, encode_task, &j);
     int rc = 0;
     for (size_t t = 0; t < tasks && rc == 0; t++)
@@ -290,7 +290,7 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
     }
     unsigned char *out = mem_alloc(step < rows ? step : rows, bytes);
     if (!out)
-        return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
+        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     for (size_t row = 0, n; row < rows && rc == 0; row += n) {
         n = rows - row < step ? rows - row : step;
         rc = export_encode(s, i, order, type, row, n, out, e);
@@ -315,7 +315,7 @@ int export_check_room(const char *path, uint64_t bytes, struct err *e)
     uint64_t left = fs_free_bytes(fs_is_dir(path) ? path : dir);
     if (left == 0 || bytes < left)
         return 0;
-    return err_set(e, DS_EIO, "%s needs %sB, the disk has %sB left", path, str_si(a, (double)bytes),
+    return err_set(e, DS_EIO, "%s needs %sB, but the disk has only %sB free", path, str_si(a, (double)bytes),
                    str_si(b, (double)left));
 }
 
@@ -323,6 +323,6 @@ int export_step(struct export_way *way, double more, struct err *e)
 {
     way->done += more;
     if (way->o->progress && way->o->progress(way->o->ctx, way->done, way->all))
-        return err_set(e, DS_ESTOP, "interrupted: nothing is written");
+        return err_set(e, DS_ESTOP, "interrupted: nothing was written");
     return 0;
 }

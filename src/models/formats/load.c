@@ -54,7 +54,7 @@ static const real *foreign_values(struct foreign *f, int k)
         return p->value;
     if (!f->copy[k]) {
         f->copy[k] = mem_reserve(p->n * sizeof(real));
-        BUG_IF(!f->copy[k], "no memory to write %s", p->name);
+        BUG_IF(!f->copy[k], "out of memory for writing %s", p->name);
         model_values(f->m, f->part[k], 0, (size_t)p->shape[0], f->copy[k]);
     }
     return f->copy[k];
@@ -225,7 +225,7 @@ static int best_of_run(const char *root, char *dir, size_t size)
     if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || !fs_exists(path))
         return 0; /* a run without validation has none */
     if (json_read_file(&j, path, 1 << 16, &why) < 0) {
-        log_warn("%s; the newest checkpoint is used", why.text);
+        log_warn("%s; using the newest checkpoint", why.text);
         return 0;
     }
     snprintf(name, sizeof name, "step-%08lld",
@@ -234,7 +234,7 @@ static int best_of_run(const char *root, char *dir, size_t size)
     if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
         fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
         return 1;
-    log_warn("%s/best.json: names %s, which cannot be used: %s; the newest checkpoint is used",
+    log_warn("%s/best.json: %s cannot be used: %s; using the newest checkpoint",
              root, name, why.text);
     return 0;
 }
@@ -246,7 +246,7 @@ static int refuse_file(const char *path, struct err *e)
     int rc = st_set_open(&s, path, e);
     st_set_close(s);
     return rc < 0 ? rc
-                  : err_set(e, DS_EUSAGE, "%s: name the directory that holds it and config.json",
+                  : err_set(e, DS_EUSAGE, "%s: is a weights file; expected the directory that holds it and config.json",
                             path);
 }
 
@@ -266,7 +266,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         if ((fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path)) ||
             peft_is_dir(root))
             return str_copy(dir, size, root)
-                       ? err_set(e, DS_ERANGE, "%s: the path is too long", root)
+                       ? err_set(e, DS_ERANGE, "%s: path too long", root)
                        : 0;
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
@@ -288,7 +288,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         fs_list_free(names, n);
     return err_set(
         e, DS_ENOTFOUND,
-        "%s: no such model: neither a directory with config.json nor a run with checkpoints "
+        "%s: model not found: expected a directory with config.json or a run with checkpoints "
         "(looked in . and %s)%s",
         model, where[1], nearest_hint(&best, hint, sizeof hint));
 }
@@ -326,7 +326,7 @@ int load_check_memory(const struct model *m, const char *dir, struct err *e)
     char a[16], b[16];
     if (left == 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "%s: its %lld parameters need %sB of memory, %sB are left", dir,
+    return err_set(e, DS_EMEM, "%s: out of memory: %lld parameters need %sB, %sB available", dir,
                    (long long)params_count(&m->params), str_si(a, need), str_si(b, left));
 }
 

@@ -97,7 +97,7 @@ int load_split_pairs(real *w, int rows, int C, int head_dim, struct err *e)
     size_t row = (size_t)C, size = (size_t)head_dim * row;
     real *head = mem_alloc(size, sizeof *head);
     if (!head)
-        return err_set(e, DS_EMEM, "no memory for the rows of a head");
+        return err_set(e, DS_EMEM, "out of memory for the rows of a head");
     for (int h = 0; h < rows / head_dim; h++) {
         real *to = w + (size_t)h * size;
         memcpy(head, to, size * sizeof *head);
@@ -115,5 +115,5 @@ void load_warn_odd(const char *path, const char *name, const real *w, size_t n)
     for (size_t i = 0; i < n; i++)
         bad += !isfinite(w[i]);
     if (bad > 0)
-        log_warn("%s: tensor %s holds %zu values that are not finite", path, name, bad);
+        log_warn("%s: tensor %s holds %zu non-finite values", path, name, bad);
 }

@@ -33,7 +33,7 @@ static int check_shape(const struct param *p, const struct gguf_tensor *t, struc
         return 0;
     for (int i = 0; i < t->rank; i++)
         str_addf(&have, "%s%" PRIu64, i ? "," : "", t->shape[i]);
-    err_set(e, DS_EFORMAT, "tensor %s is [%s], the metadata says [%d%s%.0d]", t->name,
+    err_set(e, DS_EFORMAT, "tensor %s: shape [%s], expected [%d%s%.0d] from the metadata", t->name,
             str_text(&have), p->shape[0], p->rank > 1 ? "," : "", p->rank > 1 ? p->shape[1] : 0);
     str_release(&have);
     return DS_EFORMAT;
@@ -75,7 +75,7 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     name_of(name, p->name);
     const struct gguf_tensor *t = gguf_find(s->g, name);
     if (!t)
-        return err_set(e, DS_EFORMAT, "tensor %s is missing", name);
+        return err_set(e, DS_EFORMAT, "missing tensor %s", name);
     int rc = check_shape(p, t, e);
     if (rc == 0)
         rc = gguf_check_type(t, e);
@@ -105,7 +105,7 @@ static int check_unused(const struct source *s, const struct model *m, struct er
             used = strcmp(name, have) == 0;
         }
         if (!used)
-            return err_set(e, DS_EFORMAT, "tensor %s has no place in this model", have);
+            return err_set(e, DS_EFORMAT, "unexpected tensor %s", have);
     }
     return 0;
 }

@@ -61,7 +61,7 @@ static void read_param(const struct llama2c *f, struct model *m, int i, const ch
     const char *name;
     int l = load_layer(p->name, &name), part = part_of(name);
     int pairs = part == LLAMA2C_Q || part == LLAMA2C_K;
-    BUG_IF(part < 0 || f->size[part] != p->n, "%s: no part of a llama2.c file", p->name);
+    BUG_IF(part < 0 || f->size[part] != p->n, "%s: not part of a llama2.c file", p->name);
     const unsigned char *at = llama2c_at(f, (enum llama2c_part)part, l < 0 ? 0 : l);
     if (p->elsewhere) {
         stored_set(m, i,

@@ -61,7 +61,7 @@ static int read_values(struct model *m, const char *dir, const char *base, int t
     if (rc == 0)
         rc = model_start_from(m, base, &told, e);
     if (rc < 0)
-        err_add(e, rc, "the base model of %s", dir);
+        err_add(e, rc, "base model of %s", dir);
     else
         rc = model_read_own(m, dir, NULL, e);
     str_release(&told);
@@ -76,7 +76,7 @@ int model_start_apart(struct model *m, const char *dir, const char *base, struct
     if (rc == 0)
         str_addf(told, "%.*s; ", (int)strcspn(str_text(&of_base), ","), str_text(&of_base));
     str_release(&of_base);
-    return rc < 0 ? err_add(e, rc, "the base model of %s", dir) : model_read_own(m, dir, told, e);
+    return rc < 0 ? err_add(e, rc, "base model of %s", dir) : model_read_own(m, dir, told, e);
 }
 
 /* The table of parameters of the whole. */
@@ -110,7 +110,7 @@ int model_apart_coverage(const char *dir, const char *base, struct str *out, str
         const char *p = str_text(&of_base);
         size_t skip = strncmp(p, lead, sizeof lead - 1) == 0 ? sizeof lead - 1 : 0;
         const char *text = model_is_file(base) ? "one file" : p + skip;
-        str_addf(out, "%sof the base %s: %.*s; beside it ", lead, base, (int)strcspn(text, "\n"),
+        str_addf(out, "%sof the base %s: %.*s; stored apart from it: ", lead, base, (int)strcspn(text, "\n"),
                  text);
         rc = model_own_coverage(m, dir, out, e);
     }

@@ -86,16 +86,16 @@ static int beside_open(struct beside *b, const char *dir, struct err *e)
             continue;
         rc = st_set_open(&b->set[k], path[k], e);
         if (rc == 0 && !(b->used[k] = mem_alloc(st_set_count(b->set[k]) + 1, 1)))
-            rc = err_set(e, DS_EMEM, "table of tensors");
+            rc = err_set(e, DS_EMEM, "tensor table: out of memory");
     }
     if (rc < 0 || b->set[0] || b->set[1])
         return rc;
     if (fs_exists(path[2]))
         return err_set(e, DS_EFORMAT,
-                       "%s: PyTorch's .bin files hold pickled code and are not read; convert it to "
+                       "%s: PyTorch pickles can execute code and are not loaded; convert it to "
                        "safetensors",
                        path[2]);
-    return err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s", dir, file[0], file[1]);
+    return err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s found", dir, file[0], file[1]);
 }
 
 static int fits(const struct st_tensor *t, const struct part *part)
@@ -118,7 +118,7 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
         return st_check_read(t, t->items, e);
     add_shape(&have, t->rank, t->shape);
     add_shape(&want, part->rank, (const uint64_t[]){part->rows, part->cols});
-    int rc = err_set(e, DS_EFORMAT, "tensor %s is %s, the model's configuration says %s", t->name,
+    int rc = err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration", t->name,
                      str_text(&have), str_text(&want));
     str_release(&have);
     str_release(&want);
@@ -154,7 +154,7 @@ static void take(const struct st_tensor *t, const struct part *part, struct para
     for (size_t i = 0; i < p->n; i++)
         bad += !(p->value[i] - p->value[i] == 0);
     if (bad > 0)
-        log_warn("%s: tensor %s holds %zu values that are not finite", path, t->name, bad);
+        log_warn("%s: tensor %s holds %zu non-finite values", path, t->name, bad);
 }
 
 static int read_one(struct beside *b, struct model *m, int i, int strict, struct err *e)
@@ -168,7 +168,7 @@ static int read_one(struct beside *b, struct model *m, int i, int strict, struct
         return 0;
     }
     int rc =
-        t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "tensor %s is missing", part.name);
+        t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "missing tensor %s", part.name);
     if (rc < 0)
         return err_add(e, rc, "%s", st_set_path(b->set[k < 0 ? !b->set[0] : k]));
     b->used[k][at] = 1;
@@ -184,7 +184,7 @@ static int check_used(struct beside *b, int strict, struct err *e)
         for (size_t i = 0; b->set[k] && i < st_set_count(b->set[k]) && rc == 0; i++) {
             b->left += !b->used[k][i];
             if (strict && !b->used[k][i])
-                rc = err_set(e, DS_EFORMAT, "%s: tensor %.160s has no place in this model",
+                rc = err_set(e, DS_EFORMAT, "%s: unexpected tensor %.160s",
                              st_set_path(b->set[k]), st_set_at(b->set[k], i)->name);
         }
     for (int k = 0; k < 2 && rc == 0; k++)
@@ -208,7 +208,7 @@ int model_read_own(struct model *m, const char *dir, struct str *told, struct er
         if (b.fresh > 0)
             str_addf(told, ", %d new", b.fresh);
         if (b.left > 0)
-            str_addf(told, ", %d left behind", b.left);
+            str_addf(told, ", %d ignored", b.left);
     }
     beside_close(&b);
     params_changed(&m->params);
@@ -258,7 +258,7 @@ int peft_check(const struct model *m, struct err *e)
             *c = *c == ' ' ? ',' : *c;
         if (at.parts > 1 && strstr(all, word))
             return err_set(e, DS_EUSAGE,
-                           "model.lora_targets=%s: PEFT has q, k and v of this family as one "
+                           "model.lora_targets=%s: PEFT stores q, k and v of this family as one "
                            "matrix, c_attn; only o, up and down can be saved in its format",
                            m->config.lora_targets);
     }

@@ -122,7 +122,7 @@ static int cut(struct reading *r, struct err *e)
         n += (int)(r->item[i].rows / piece_rows(&r->item[i])) + 1;
     r->piece = mem_alloc((size_t)n + 1, sizeof *r->piece);
     if (!r->piece)
-        return err_set(e, DS_EMEM, "no memory to read tensors");
+        return err_set(e, DS_EMEM, "out of memory for reading tensors");
     for (int i = 0; i < r->n; i++) {
         struct item *x = &r->item[i];
         size_t step = piece_rows(x);
@@ -137,7 +137,7 @@ static void add_item(struct reading *r, const struct param *p, const struct st_t
                      const struct names_place *place, real *out)
 {
     struct item *x = &r->item[r->n++];
-    BUG_IF(!out, "%s: its values were given back", p->name);
+    BUG_IF(!out, "%s: its values were released", p->name);
     x->name = p->name;
     x->tensor = t;
     x->place = *place;
@@ -158,7 +158,7 @@ static int read_items(struct reading *r, const struct st_set *s, struct err *e)
         r->piece[i].item->bad += r->piece[i].bad;
     for (int i = 0; i < r->n && rc == 0; i++)
         if (r->item[i].bad > 0)
-            log_warn("%s: tensor %s holds %llu values that are not finite", st_set_path(s),
+            log_warn("%s: tensor %s holds %llu non-finite values", st_set_path(s),
                      r->item[i].tensor->name, (unsigned long long)r->item[i].bad);
     if (rc == 0)
         rc = st_set_unchanged(s, e);
@@ -171,7 +171,7 @@ static int read_items(struct reading *r, const struct st_set *s, struct err *e)
 static int reading_new(struct reading *r, int n, struct err *e)
 {
     *r = (struct reading){.item = mem_alloc((size_t)n + 1, sizeof *r->item)};
-    return r->item ? 0 : err_set(e, DS_EMEM, "no memory to read tensors");
+    return r->item ? 0 : err_set(e, DS_EMEM, "out of memory for reading tensors");
 }
 
 static void take_stored(const void *tensor, uint64_t at, uint64_t n, real *out)
@@ -237,7 +237,7 @@ static int add_moment(struct reading *r, const struct st_set *s, const struct pa
     snprintf(x.place.name, sizeof x.place.name, "%s%s", p->name, suffix);
     x.tensor = st_set_find(s, x.place.name, NULL);
     if (!x.tensor)
-        return err_set(e, DS_EFORMAT, "%s: tensor %s is missing", st_set_path(s), x.place.name);
+        return err_set(e, DS_EFORMAT, "%s: missing tensor %s", st_set_path(s), x.place.name);
     int rc = coverage_check_shape(&x, p, e);
     if (rc < 0)
         return err_add(e, rc, "%s", st_set_path(s));
@@ -304,7 +304,7 @@ static int start_from_set(struct model *m, const char *dir, struct str *told, st
     if (rc == 0) {
         str_addf(told, "%d tensors from %s", v.used_n, dir);
         tell_some(told, v.fresh_n, "new", &v.fresh);
-        tell_some(told, v.left_n, "left behind", &v.left);
+        tell_some(told, v.left_n, "ignored", &v.left);
     }
     coverage_release(&v);
     st_set_close(s);
@@ -317,7 +317,7 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
     const struct param *p = &m->params.p[i], *q = &from->params.p[i];
     if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->rank != q->rank ||
         p->shape[0] != q->shape[0] || (p->rank > 1 && p->shape[1] != q->shape[1]))
-        return err_set(e, DS_EFORMAT, "%s: %zu numbers are wanted, the file has %zu of %s", p->name,
+        return err_set(e, DS_EFORMAT, "%s: expected %zu values, found %zu of %s", p->name,
                        p->n, i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
     if (p->elsewhere)
         stored_set(m, i, &from->stored.v[i]);
@@ -333,7 +333,7 @@ static int start_from_file(struct model *m, const char *path, struct str *told, 
     int rc = model_open(&from, path, NULL, MODEL_USE, e), kept = 0;
     if (rc == 0 &&
         (from->config.heads != m->config.heads || from->config.kv_heads != m->config.kv_heads))
-        rc = err_set(e, DS_EFORMAT, "%lld heads over %lld are wanted, the file has %lld over %lld",
+        rc = err_set(e, DS_EFORMAT, "expected %lld heads over %lld kv heads, found %lld over %lld",
                      (long long)m->config.heads, (long long)m->config.kv_heads,
                      (long long)from->config.heads, (long long)from->config.kv_heads);
     for (int i = 0; i < m->n_base && rc == 0; i++) {
@@ -341,7 +341,7 @@ static int start_from_file(struct model *m, const char *path, struct str *told, 
         kept += m->params.p[i].elsewhere;
     }
     if (rc == 0 && from->n_base != m->n_base)
-        rc = err_set(e, DS_EFORMAT, "%d tensors of a base, %d are wanted", from->n_base, m->n_base);
+        rc = err_set(e, DS_EFORMAT, "%d base tensors, expected %d", from->n_base, m->n_base);
     for (int k = 0; rc == 0 && kept > 0 && k < from->stored.files; k++)
         rc = stored_keep(m, &from->stored.file[k], e);
     if (rc == 0 && kept > 0)

@@ -16,7 +16,7 @@ int stored_leave(struct model *m, struct err *e)
     if (!m->stored.v)
         m->stored.v = mem_alloc((size_t)m->params.n, sizeof *m->stored.v);
     if (!m->stored.v)
-        return err_set(e, DS_EMEM, "table of %d tensors", m->params.n);
+        return err_set(e, DS_EMEM, "out of memory for a table of %d tensors", m->params.n);
     for (int i = 0; i < m->params.n; i++)
         m->params.p[i].elsewhere = is_matrix_of_base(m, i);
     return 0;
@@ -33,7 +33,7 @@ int stored_keep(struct model *m, const struct stored_file *f, struct err *e)
     struct stored_table *t = &m->stored;
     if (t->files == STORED_FILES) {
         f->close(f->file);
-        return err_set(e, DS_ERANGE, "weights in more than %d files", (int)STORED_FILES);
+        return err_set(e, DS_ERANGE, "weights must be in at most %d files", (int)STORED_FILES);
     }
     t->file[t->files++] = *f;
     return 0;
@@ -87,7 +87,7 @@ static void rows_transposed(const struct stored *s, const struct param *p, size_
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out)
 {
     size_t O = (size_t)p->shape[0], C = (size_t)p->shape[1], before = O * (size_t)s->part;
-    BUG_IF(!s->take, "%s: nobody said where its values are", p->name);
+    BUG_IF(!s->take, "%s: the location of its values is not set", p->name);
     if (s->is_transposed) {
         rows_transposed(s, p, row, n, out);
     } else if (s->head_dim == 0) {
@@ -145,7 +145,7 @@ int stored_quant(struct quant **out, const struct stored *s, const struct param 
         return quant_from_blocks(out, s->kind, s->data, O, C, e);
     unsigned char *split = mem_alloc((size_t)O, row);
     if (!split)
-        return err_set(e, DS_EMEM, "no memory for the rows of %s", p->name);
+        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     for (int r = 0; r < O; r++)
         memcpy(split + (size_t)r * row, s->data + file_row(s, (size_t)r) * row, row);
     int rc = quant_from_blocks(out, s->kind, split, O, C, e);
