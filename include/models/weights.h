@@ -30,7 +30,7 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
      0,                                                                                            \
      0,                                                                                            \
      "auto|fp32|bf16",                                                                             \
-     "number format of GEMMs: bf16 rounds both operands, accumulates in fp32; auto: as trained",    \
+     "number format of GEMMs: bf16 rounds both operands, accumulates in fp32; auto: as trained",   \
      NULL},                                                                                        \
         {"weights",                                                                                \
          OPT_ENUM,                                                                                 \

@@ -48,7 +48,8 @@ static int enough_room(const char *root, uint64_t needed, struct err *e)
     uint64_t left = fs_free_bytes(root);
     if (needed == 0 || left == 0 || left >= needed)
         return 0;
-    return err_set(e, DS_EIO, "checkpoint needs %" PRIu64 " bytes, but %s has only %" PRIu64 " free", needed,
+    return err_set(e, DS_EIO,
+                   "checkpoint needs %" PRIu64 " bytes, but %s has only %" PRIu64 " free", needed,
                    root, left);
 }
 
@@ -234,7 +235,8 @@ static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
     }
     int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
     if (trash[0] && fs_rename(trash, tx->final) < 0)
-        log_warn("the old checkpoint stays at %s until the next command that reads checkpoints", trash);
+        log_warn("the old checkpoint stays at %s until the next command that reads checkpoints",
+                 trash);
     return rc;
 }
 
@@ -284,7 +286,8 @@ static int verify_file(const char *dir, const char *name, const struct json_node
     if (fs_stat(path, &st) < 0)
         return err_errno(e, "%s", path);
     if ((int64_t)st.st_size != bytes)
-        return err_set(e, DS_EFORMAT, "%s has %" PRId64 " bytes, expected %" PRId64 " from its manifest", path,
+        return err_set(e, DS_EFORMAT,
+                       "%s has %" PRId64 " bytes, expected %" PRId64 " from its manifest", path,
                        (int64_t)st.st_size, bytes);
     rc = sha256_file(path, hex, e);
     if (rc == 0 && strcmp(hex, want) != 0)

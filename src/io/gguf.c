@@ -77,8 +77,8 @@ static int take_text(struct scan *s, struct gguf_text *out, const char *what, st
     if (rc < 0)
         return rc;
     if (n > left(s))
-        return err_set(e, DS_EFORMAT, "%s of %" PRIu64 " bytes exceeds the remaining %zu",
-                       what, n, left(s));
+        return err_set(e, DS_EFORMAT, "%s of %" PRIu64 " bytes exceeds the remaining %zu", what, n,
+                       left(s));
     *out = (struct gguf_text){(const char *)s->at, (size_t)n};
     s->at += n;
     return 0;
@@ -112,9 +112,8 @@ static int skip_array(struct scan *s, int depth, struct err *e)
         return err_set(e, DS_EFORMAT, "arrays nested deeper than %d", (int)NEST_MAX);
     uint64_t least = kinds[item].bytes ? (uint64_t)kinds[item].bytes : item == GGUF_STRING ? 8 : 12;
     if (checked_mul(n, least, &bytes) || bytes > left(s))
-        return err_set(e, DS_EFORMAT,
-                       "array of %" PRIu64 " values exceeds the remaining %zu bytes", n,
-                       left(s));
+        return err_set(e, DS_EFORMAT, "array of %" PRIu64 " values exceeds the remaining %zu bytes",
+                       n, left(s));
     if (kinds[item].bytes && item != GGUF_BOOL) {
         s->at += bytes;
         return 0;
@@ -199,14 +198,15 @@ static int tensor_size(struct gguf_tensor *t, struct err *e)
     t->items = 1;
     for (int i = 0; i < t->rank; i++) {
         if (t->shape[i] > INT64_MAX)
-            return err_set(e, DS_EFORMAT, "shape[%d] = %" PRId64 ": must be a non-negative integer", i,
-                           (int64_t)t->shape[i]);
+            return err_set(e, DS_EFORMAT, "shape[%d] = %" PRId64 ": must be a non-negative integer",
+                           i, (int64_t)t->shape[i]);
         if (checked_mul(t->items, t->shape[i], &t->items))
             return err_set(e, DS_EFORMAT, "its shape overflows 64 bits");
     }
     if (columns % (uint64_t)items != 0)
-        return err_set(e, DS_EFORMAT, "row length %" PRIu64 ": must be a multiple of the block size %d of %s", columns,
-                       items, t->type_name);
+        return err_set(e, DS_EFORMAT,
+                       "row length %" PRIu64 ": must be a multiple of the block size %d of %s",
+                       columns, items, t->type_name);
     if (checked_mul(t->items / (uint64_t)items, (uint64_t)bytes, &t->bytes))
         return err_set(e, DS_EFORMAT, "its size in bytes overflows 64 bits");
     return 0;
@@ -222,8 +222,8 @@ static int parse_info(struct gguf *g, struct scan *s, uint64_t *offset, struct e
     if (rc < 0)
         return rc;
     if (name.n == 0 || name.n > NAME_MAX_BYTES || memchr(name.p, '\0', name.n))
-        return err_set(e, DS_EFORMAT, "tensor name of %zu bytes: must be 1 to %d bytes without NUL", name.n,
-                       (int)NAME_MAX_BYTES);
+        return err_set(e, DS_EFORMAT, "tensor name of %zu bytes: must be 1 to %d bytes without NUL",
+                       name.n, (int)NAME_MAX_BYTES);
     rc = enter(&g->names, &name, g->n, &t->name, "tensor", e);
     if (rc < 0)
         return rc;
@@ -335,7 +335,8 @@ static int check_head(const struct gguf *g, struct err *e)
         return err_set(e, DS_EFORMAT, "truncated inside the header: %zu bytes", f->n);
     uint64_t version = le(f->p + 4, 4);
     if (version != 0 && (version & 0xffff) == 0)
-        return err_set(e, DS_EFORMAT, "unsupported byte order: expected little-endian, found big-endian");
+        return err_set(e, DS_EFORMAT,
+                       "unsupported byte order: expected little-endian, found big-endian");
     if (version != 2 && version != 3)
         return err_set(e, DS_EFORMAT, "unsupported version %" PRIu64 ": expected 2 or 3", version);
     return 0;
@@ -353,8 +354,8 @@ static int load(struct gguf *g, struct err *e)
         return err_set(e, DS_EFORMAT, "truncated: %" PRIu64 " keys do not fit in %zu bytes", metas,
                        left(&s));
     if (tensors > left(&s) / INFO_LEAST)
-        return err_set(e, DS_EFORMAT, "truncated: %" PRIu64 " tensors do not fit in %zu bytes", tensors,
-                       left(&s));
+        return err_set(e, DS_EFORMAT, "truncated: %" PRIu64 " tensors do not fit in %zu bytes",
+                       tensors, left(&s));
     g->meta = mem_alloc((size_t)metas, sizeof *g->meta);
     if (!g->meta)
         return err_set(e, DS_EMEM, "out of memory for %" PRIu64 " keys", metas);

@@ -231,8 +231,8 @@ int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e)
     if (rc < 0)
         return rc;
     if (n != t->items)
-        return err_set(e, DS_EFORMAT, "tensor %s: %" PRIu64 " values, expected %" PRIu64,
-                       t->name, t->items, n);
+        return err_set(e, DS_EFORMAT, "tensor %s: %" PRIu64 " values, expected %" PRIu64, t->name,
+                       t->items, n);
     uint64_t blocks = n / (uint64_t)type->items, per_part = PART_ITEMS / (uint64_t)type->items;
     struct reading r = {type, t->data, out, blocks, per_part};
     pool_run((int)((blocks + per_part - 1) / per_part), read_part, &r);

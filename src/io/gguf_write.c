@@ -124,7 +124,8 @@ static int tensor_bytes(const char *name, uint32_t type, uint64_t rows, uint64_t
     if (!gguf_type_block(type, &items, &block))
         return err_set(e, DS_ERANGE, "tensor %s: unknown type %" PRIu32, name, type);
     if (line % (uint64_t)items != 0)
-        return err_set(e, DS_ERANGE, "tensor %s: row length %" PRIu64 ": must be a multiple of the block size %d",
+        return err_set(e, DS_ERANGE,
+                       "tensor %s: row length %" PRIu64 ": must be a multiple of the block size %d",
                        name, line, items);
     if (checked_mul(line / (uint64_t)items, (uint64_t)block, bytes) ||
         checked_mul(*bytes, n, bytes))

@@ -26,9 +26,10 @@ static int read_header(struct llama2c *m, struct err *e)
         return err_set(e, DS_EFORMAT, "truncated: a llama2.c header has %d bytes, the file %zu",
                        (int)HEADER, m->file.n);
     if (int_at(m->file.p) == VERSIONED)
-        return err_set(e, DS_EFORMAT,
-                       "unsupported versioned llama2.c export: expected the legacy format (export.py "
-                       "--version 0)");
+        return err_set(
+            e, DS_EFORMAT,
+            "unsupported versioned llama2.c export: expected the legacy format (export.py "
+            "--version 0)");
     for (size_t i = 0; i < DS_LEN(to); i++) {
         int64_t v = int_at(m->file.p + 4 * i);
         m->tied = to[i] == &m->vocab ? v > 0 : m->tied;
@@ -38,7 +39,8 @@ static int read_header(struct llama2c *m, struct err *e)
     }
     if (m->dim % m->heads != 0 || m->dim / m->heads % 2 != 0)
         return err_set(e, DS_EFORMAT,
-                       "n_heads = %" PRId64 ": must divide dim = %" PRId64 " into heads of even size",
+                       "n_heads = %" PRId64 ": must divide dim = %" PRId64
+                       " into heads of even size",
                        m->heads, m->dim);
     if (m->heads % m->kv_heads != 0)
         return err_set(e, DS_EFORMAT, "n_kv_heads = %" PRId64 ": must divide n_heads = %" PRId64,
@@ -87,7 +89,8 @@ static int place_parts(struct llama2c *m, struct err *e)
         over |= checked_add(at, bytes, &at);
     }
     if (over)
-        return err_set(e, DS_EFORMAT, "not a llama2.c model: the sizes in its header overflow 64 bits");
+        return err_set(e, DS_EFORMAT,
+                       "not a llama2.c model: the sizes in its header overflow 64 bits");
     if (at != m->file.n)
         return err_set(e, DS_EFORMAT,
                        "llama2.c model truncated or corrupt: its header implies %" PRIu64

@@ -32,7 +32,8 @@ static int read_head(struct config *c, const char *dir, int is_first, struct err
             size_t k = 0, n = 0;
             const char *p = value_bytes(key, &k), *v = value_bytes(item, &n);
             if (!p || !v || k >= sizeof name || n >= VALUE_MAX_BYTES) {
-                rc = err_set(e, DS_EFORMAT, "%s: the configuration in its head is incomplete", path);
+                rc =
+                    err_set(e, DS_EFORMAT, "%s: the configuration in its head is incomplete", path);
                 break;
             }
             snprintf(name, sizeof name, "%.*s", (int)k, p);

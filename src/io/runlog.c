@@ -78,8 +78,8 @@ static int lock(const struct runlog_writer *w, struct err *e)
     }
     long pid = fstat(w->fd, &st) == 0 ? lock_holder(st.st_ino) : 0;
     if (pid > 0)
-        return err_set(e, DS_EBUSY, "%s is locked by process %ld", w->path, pid);
-    return err_set(e, DS_EBUSY, "%s is locked by another process", w->path);
+        return err_set(e, DS_EBUSY, "%s is being written by process %ld", w->path, pid);
+    return err_set(e, DS_EBUSY, "%s is being written by another process", w->path);
 }
 
 static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struct err *e)

@@ -269,8 +269,8 @@ int runview_read(struct runview **out, const char *path, struct err *e)
             rc = runview_poll(v, HUGE_VAL, e);
     }
     if (rc >= 0 && v->records == 0)
-        rc = err_set(e, DS_EFORMAT,
-                     v->tail > 0 ? "%s: not a record stream" : "%s: no records", path);
+        rc = err_set(e, DS_EFORMAT, v->tail > 0 ? "%s: not a record stream" : "%s: no records",
+                     path);
     if (rc < 0) {
         runview_free(v);
         return rc;

@@ -54,8 +54,8 @@ static int header_find(const struct st *s, uint64_t *length, struct err *e)
         return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes: must be at most %d", n,
                        (int)HEADER_MAX);
     if (n > f->n - 8)
-        return err_set(e, DS_EFORMAT, "truncated: header of %" PRIu64 " bytes exceeds the file's %zu", n,
-                       f->n);
+        return err_set(e, DS_EFORMAT,
+                       "truncated: header of %" PRIu64 " bytes exceeds the file's %zu", n, f->n);
     *length = n;
     return 0;
 }
@@ -106,8 +106,7 @@ static int check_bytes(struct st_tensor *t, uint64_t begin, uint64_t end, uint64
     uint64_t bits;
     if (begin > end || end > data_bytes)
         return err_set(e, DS_EFORMAT,
-                       "offsets [%" PRIu64 ", %" PRIu64 ") exceed the %" PRIu64
-                       " bytes of data",
+                       "offsets [%" PRIu64 ", %" PRIu64 ") exceed the %" PRIu64 " bytes of data",
                        begin, end, data_bytes);
     t->bytes = end - begin;
     int per_item = st_dtype_bits(t->dtype_name);
@@ -220,7 +219,8 @@ static int parse_header(struct st *s, const struct json_node *root, uint64_t dat
             continue;
         }
         if (len > NAME_MAX_BYTES || strlen(key) != len)
-            return err_set(e, DS_EFORMAT, "tensor name of %zu bytes is too long or contains a NUL", len);
+            return err_set(e, DS_EFORMAT, "tensor name of %zu bytes is too long or contains a NUL",
+                           len);
         struct st_tensor *t = &s->tensor[s->n];
         t->name = mem_strdup(key);
         if (!t->name)

@@ -145,12 +145,11 @@ void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n)
 int st_check_read(const struct st_tensor *t, uint64_t n, struct err *e)
 {
     if (!float_size(t->dtype))
-        return err_set(e, DS_EFORMAT, "tensor %.120s: unsupported dtype %s",
-                       t->name, t->dtype_name);
+        return err_set(e, DS_EFORMAT, "tensor %.120s: unsupported dtype %s", t->name,
+                       t->dtype_name);
     if (n != t->items)
-        return err_set(e, DS_EFORMAT,
-                       "tensor %.120s: %" PRIu64 " values, expected %" PRIu64, t->name,
-                       t->items, n);
+        return err_set(e, DS_EFORMAT, "tensor %.120s: %" PRIu64 " values, expected %" PRIu64,
+                       t->name, t->items, n);
     return 0;
 }
 

@@ -183,8 +183,9 @@ static int check_index(const struct st_set *s, const struct json_node *map, stru
             return err_set(e, DS_EFORMAT, "tensor %.120s is missing from its shard %.80s", key,
                            json_str(v, NULL));
         if ((int)s->of[at] != said)
-            return err_set(e, DS_EFORMAT, "tensor %.120s is in shard %.80s, expected %.80s from the index",
-                           key, s->shard[s->of[at]].name, json_str(v, NULL));
+            return err_set(e, DS_EFORMAT,
+                           "tensor %.120s is in shard %.80s, expected %.80s from the index", key,
+                           s->shard[s->of[at]].name, json_str(v, NULL));
     }
     for (size_t i = 0; i < s->n; i++)
         if (!json_get(map, s->tensor[i]->name))

@@ -157,8 +157,8 @@ static int check_room(const char *path, const struct st_out *t, size_t n, size_t
     uint64_t left = fs_free_bytes(slash ? dir : ".");
     if (left == 0 || need <= left)
         return 0;
-    return err_set(e, DS_EIO, "%s needs %" PRIu64 " bytes, but the disk has only %" PRIu64 " free", path,
-                   need, left);
+    return err_set(e, DS_EIO, "%s needs %" PRIu64 " bytes, but the disk has only %" PRIu64 " free",
+                   path, need, left);
 }
 
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,

@@ -92,7 +92,8 @@ void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const str
 static int check_room(const struct model *m, const struct kv_cache *c, int T, struct err *e)
 {
     if (c->len + T > c->cap)
-        return err_set(e, DS_ERANGE, "context is full: %d tokens, the KV cache holds %d", c->len + T, c->cap);
+        return err_set(e, DS_ERANGE, "context is full: %d tokens, the KV cache holds %d",
+                       c->len + T, c->cap);
     if (m->pos_embed >= 0 && c->len + T > m->config.max_seq)
         return err_set(e, DS_ERANGE,
                        "context is full: %d tokens, model.max_seq=%lld learned positions",

@@ -43,7 +43,8 @@ void distill_pass(struct distill *d, struct model *student, const struct batch *
     struct model *m = d->teacher ? d->teacher : student;
     struct pass taught = {.kind = d->teacher ? PASS_SPARSE : PASS_DENSE, .seed = pass->seed};
     taught.adapters_off = !d->teacher;
-    BUG_IF(b->B * b->T > d->rows, "%d rows exceed distillation buffers for %d", b->B * b->T, d->rows);
+    BUG_IF(b->B * b->T > d->rows, "%d rows exceed distillation buffers for %d", b->B * b->T,
+           d->rows);
     model_forward(m, b, &taught);
     model_final_states(m, d->xf);
     m->batch = NULL;

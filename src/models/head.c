@@ -137,6 +137,7 @@ void model_logits(struct model *m, int row, real *logits)
 
 void model_logits_rows(struct model *m, int row, int n, real *logits)
 {
-    BUG_IF(row < 0 || n < 0 || row + n > m->R, "logits of rows %d to %d requested, only %d rows", row, row + n, m->R);
+    BUG_IF(row < 0 || n < 0 || row + n > m->R, "logits of rows %d to %d requested, only %d rows",
+           row, row + n, m->R);
     lens_rows(m, (int)m->config.layers, row, n, logits);
 }

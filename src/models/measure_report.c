@@ -78,14 +78,12 @@ static void add_decisions(struct list *l, const struct measure *s)
                  there ? decisions_mi_mean(d) : none);
     add_optional(l, "mi_soft_mean", "I(cell; soft gate), nats, mean",
                  there ? decisions_mi_soft_mean(d) : none);
-    add_optional(l, "predictor_precision", "top-k predictor: precision",
-                 prediction_precision(&p));
+    add_optional(l, "predictor_precision", "top-k predictor: precision", prediction_precision(&p));
     add_optional(l, "predictor_recall", "top-k predictor: recall", prediction_recall(&p));
     add_optional(l, "predictor_f1", "top-k predictor: F1", prediction_f1(&p));
     add_optional(l, "predictor_base", "top-k predictor: base rate", prediction_base(&p));
     add_optional(l, "predictor_accuracy", "top-k predictor: accuracy", prediction_accuracy(&p));
-    add_optional(l, "nan_scores", "NaN scores",
-                 there && d->nan_scores > 0 ? d->nan_scores : none);
+    add_optional(l, "nan_scores", "NaN scores", there && d->nan_scores > 0 ? d->nan_scores : none);
 }
 
 static void add_contrast(struct list *l, const struct measure *s)
@@ -111,8 +109,8 @@ static void add_contrast(struct list *l, const struct measure *s)
     /* tables tell these two only where the controls saw a part of the text */
     add_optional(l, "control_loss", seen < s->tokens ? "loss on the control tokens" : NULL,
                  isnan(seen) ? seen : contrast_loss(c, CONTRAST_CAUSAL));
-    add_optional(l, "control_tokens", seen < s->tokens ? "control tokens (controls and dense)" : NULL,
-                 seen);
+    add_optional(l, "control_tokens",
+                 seen < s->tokens ? "control tokens (controls and dense)" : NULL, seen);
 }
 
 size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS])

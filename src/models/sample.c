@@ -34,12 +34,15 @@ static int check_logits(const real *logits, int V, int *best, struct err *e)
     *best = -1;
     for (int v = 0; v < V; v++) {
         if (isnan(logits[v]) || (isinf(logits[v]) && logits[v] > 0))
-            return err_set(e, DS_ENUMERIC, "logit of token %d is %s: the model's weights are corrupt", v,
+            return err_set(e, DS_ENUMERIC,
+                           "logit of token %d is %s: the model's weights are corrupt", v,
                            isnan(logits[v]) ? "NaN" : "infinite");
         if (!isinf(logits[v]) && (*best < 0 || logits[v] > logits[*best]))
             *best = v;
     }
-    return *best < 0 ? err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt") : 0;
+    return *best < 0
+               ? err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt")
+               : 0;
 }
 
 static double plain_probability(const real *logits, int V, int best, int32_t id)

@@ -159,8 +159,9 @@ static int quantise(struct model *m, struct err *e)
         done++;
     }
     if (rc == 0 && !done && kind != QUANT_NONE && kind != WEIGHTS_AUTO)
-        return err_set(e, DS_ERANGE, "weights=%s: no %smatrix of this model has rows of whole blocks", quant_name[kind],
-                       m->is_training ? "frozen " : "");
+        return err_set(e, DS_ERANGE,
+                       "weights=%s: no %smatrix of this model has rows of whole blocks",
+                       quant_name[kind], m->is_training ? "frozen " : "");
     return rc;
 }
 

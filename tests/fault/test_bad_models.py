@@ -64,7 +64,7 @@ def wrong_bytes():
         z.writestr("archive/data.pkl", pickled())
     return {"pickle": pickled(), "zip": box.getvalue(), "HTML": b"\n<!DOCTYPE html><html>404: not found</html>" + bytes(40),
             "GGUF": b"GGUF\x03\0\0\0" + bytes(40), "git-lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
-            "JSON": b'{"error":"Repository not found"}', "the text of an error": b"Entry not found" + bytes(20),
+            "JSON": b'{"error":"Repository not found"}', "an error message": b"Entry not found" + bytes(20),
             "safetensors": struct.pack("<Q", 2) + b"{}" + bytes(40)}
 
 
@@ -130,8 +130,8 @@ def an_index_leads_nowhere_else():
     dir = model("index")
     names = list(json.loads(get("index/model.safetensors")[8:8 + struct.unpack("<Q", get("index/model.safetensors")[:8])[0]]))
     os.rename("index/model.safetensors", "index/a.safetensors")
-    for shard, part in (("../../etc/passwd", "no name of a file beside the index"),
-                        (os.path.abspath("index/a.safetensors"), "no name of a file beside the index"),
+    for shard, part in (("../../etc/passwd", "must be the name of a file next to the index"),
+                        (os.path.abspath("index/a.safetensors"), "must be the name of a file next to the index"),
                         ("b.safetensors", "is missing")):
         with open("index/model.safetensors.index.json", "w") as f:
             json.dump({"weight_map": {n: shard for n in names if n != "__metadata__"}}, f)
@@ -196,7 +196,7 @@ def training_refuses_weights_that_are_not_finite_unless_told():
     status, _, said = run(*words, "train.allow_nonfinite=true", "--run", "odd2", "--quiet")
     assert "allow_nonfinite=true trains" not in said and os.path.exists("runs/odd2/log.mp"), said
     status, _, said = run("generate", dir, "--prompt", "hi", "max_tokens=1", "time_rounds=0")
-    assert "holds 2 values that are not finite" in said, said
+    assert "holds 2 non-finite values" in said, said
 
 
 def limited(*words, bytes_of_space):

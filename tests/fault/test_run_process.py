@@ -354,7 +354,7 @@ def bad_options():
         (["train.lr=nan"], ["not a number"]), (["train.lr=0"], ["outside"]), (["train.lr=-1"], ["outside"]),
         (["train.lr=1e999"], ["outside"]), (["train.batch=0"], ["outside"]), (["train.batch=1e30"], ["train.batch"]),
         (["train.steps=1.5"], ["whole number"]), (["train.steps="], ["train.steps"]), (["train.seq=2048"], ["model.max_seq"]),
-        (["model.heads=5"], ["does not divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
+        (["model.heads=5"], ["must divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
         (["trian.steps=3"], ["did you mean train.steps"]), (["edp.targt_ratio=0.6"], ["edp.target_ratio"]),
         (["model.method=nope"], ["dense", "edp", "random", "static"]), (["edp.target_ratio=0.1"], ["0.500"]),
         (["random.target_ratio=0.1", "model.method=random"], ["cannot be reached"]), (["edp.signal=x"], ["velocity"]),

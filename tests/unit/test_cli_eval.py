@@ -62,13 +62,13 @@ def an_evaluation_is_held_against_controls_at_equal_rates():
     assert plain["loss"] == x["loss"] and plain["control_random_loss"] is None and plain["decode_tok_s"] is None
     dense = run_json("eval", "edp", "routing=dense", "time_rounds=0")
     assert abs(dense["loss"] - x["dense_loss"]) < 1e-6, (dense["loss"], x["dense_loss"])
-    assert "fixed pattern" in run("eval", "edp")
+    assert "static mask" in run("eval", "edp")
 
 
 @test
 def the_last_evaluation_of_a_run_has_controls_and_decoding_and_compare_shows_them():
     table = run("compare", "edp")
-    assert "decode time" in table and "I(token; run)" in table and "depth var" in table and "top-k gap" not in table
+    assert "decode time" in table and "I(token; executed)" in table and "depth var" in table and "top-k gap" not in table
     x = run_json("compare", "edp")["runs"][0]
     assert x["decode_time_ratio"] > 0 and x["mi_mean"] is not None and x["topk_gap"] is None
 

@@ -215,16 +215,16 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
         refuse_value(keys[i], "9223372036854775807", "9223372036854775807 is outside");
         refuse_value(keys[i], "64.5", "'64.5' is not a whole number");
         refuse_value(keys[i], "true", "'true' is not a whole number");
-        refuse_value(keys[i], "\"64\"", "is not a number or a truth value but \"64\"");
-        refuse_value(keys[i], "[64]", "is not a number or a truth value");
-        refuse_value(keys[i], "{}", "is not a number or a truth value");
+        refuse_value(keys[i], "\"64\"", "must be a number or a boolean, found \"64\"");
+        refuse_value(keys[i], "[64]", "must be a number or a boolean");
+        refuse_value(keys[i], "{}", "must be a number or a boolean");
     }
     refuse_value("rms_norm_eps", "0", "0 is outside");
     refuse_value("rms_norm_eps", "-1e-5", "is outside");
     refuse_value("rope_theta", "1e308", "is outside");
     refuse_value("rope_theta", "false", "'false' is not a number");
     refuse_value("tie_word_embeddings", "2", "'2' is neither true nor false");
-    refuse_value("attention_bias", "\"yes\"", "is not a number or a truth value but \"yes\"");
+    refuse_value("attention_bias", "\"yes\"", "must be a number or a boolean, found \"yes\"");
     refuse(TINY ", \"rms_norm_eps\": 1e999}", "number overflow");
     refuse(TINY ", \"rms_norm_eps\": NaN}", "config.json:1:");
     refuse(TINY ", \"hidden_size\": 64}", "duplicate");
@@ -238,14 +238,14 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
            "config.json: hidden_size: 0 is outside 2 to 65536; num_hidden_layers: -1 is outside 1 "
            "to 4096; num_attention_heads: ");
     static const char *const also[] = {"1e+308 is outside 1 to 1024; ",
-                                       "intermediate_size is not a number or a truth value but "
+                                       "intermediate_size must be a number or a boolean, found "
                                        "\"many\"; vocab_size is missing; ",
-                                       "hidden_act relu is not known here (silu); ",
-                                       "rope_scaling of type linear is not known here"};
+                                       "hidden_act: unsupported activation relu: expected silu; ",
+                                       "rope_scaling: unsupported type linear"};
     for (size_t i = 0; i < DS_LEN(also); i++)
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
-           "depthscope: dim: 0 is outside 2 to 65536; depthscope.model.layers is not a string; "
+           "depthscope: dim: 0 is outside 2 to 65536; depthscope.model.layers must be a string; "
            "depthscope: heads: 'x' is not a whole number");
 }
 
@@ -253,16 +253,16 @@ T(heads_that_do_not_fit_name_both_numbers) /* A22 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 66, \"num_hidden_layers\": 2, "
            "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "heads=4 does not divide model.dim=66");
-    refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3 does not divide model.heads=4");
-    refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8 does not divide model.heads=4");
+           "heads=4: must divide model.dim=66");
+    refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3: must divide model.heads=4");
+    refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8: must divide model.heads=4");
     refuse(TINY ", \"head_dim\": 7}", "even head size, model.head_dim=7");
 }
 
 T(what_the_family_does_not_promise_is_refused_by_name)
 {
     refuse(TINY ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}",
-           "quantization_config: weights quantised by gptq are not known here");
+           "quantization_config: unsupported quantisation gptq");
     refuse(TINY ", \"auto_map\": {\"AutoModel\": \"modeling_x.Model\"}}", "auto_map: ");
     refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor: ");
     refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor: ");
@@ -270,15 +270,15 @@ T(what_the_family_does_not_promise_is_refused_by_name)
                 "0.25, \"rope_theta\": 1e4}}",
            "partial_rotary_factor: ");
     refuse(TINY ", \"is_encoder_decoder\": true}", "is_encoder_decoder: ");
-    refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types is not a list");
-    refuse(TINY ", \"hidden_act\": 3}", "hidden_act is not a string");
-    refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window is neither true nor");
+    refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types must be a list");
+    refuse(TINY ", \"hidden_act\": 3}", "hidden_act must be a string");
+    refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window must be true or");
     static const char *const scalings[] = {"linear", "dynamic", "yarn", "longrope", "su", "mrope"};
     for (size_t i = 0; i < DS_LEN(scalings); i++) {
         char text[600], part[80];
         snprintf(text, sizeof text, TINY ", \"rope_scaling\": {\"type\": \"%s\", \"factor\": 2.0}}",
                  scalings[i]);
-        snprintf(part, sizeof part, "rope_scaling of type %s is not known here (llama3, default)",
+        snprintf(part, sizeof part, "rope_scaling: unsupported type %s: expected llama3 or default",
                  scalings[i]);
         refuse(text, part);
     }
@@ -289,7 +289,7 @@ T(what_the_family_does_not_promise_is_refused_by_name)
         refuse(text, types[i]);
     }
     refuse("{\"model_type\": 7}", "model_type is missing");
-    refuse("{\"depthscope\": 7}", "depthscope is not an object");
+    refuse("{\"depthscope\": 7}", "depthscope must be an object");
     refuse("[]", "model_type is missing");
     refuse("", "config.json");
 }
@@ -372,11 +372,11 @@ T(an_explicit_null_is_what_the_class_makes_of_it)
     has_value(IS_GPT2, ", \"tie_word_embeddings\": null", "tied", "false");
     has_value(IS_LLAMA, ", \"rope_scaling\": null, \"rope_parameters\": null", "rope_theta",
               "1e+04");
-    refuse(TINY ", \"rms_norm_eps\": null}", "rms_norm_eps is not a number or a truth value but "
+    refuse(TINY ", \"rms_norm_eps\": null}", "rms_norm_eps must be a number or a boolean, found "
                                              "null");
     refuse(TINY ", \"rope_theta\": null}", "rope_theta");
     refuse(TINY ", \"max_position_embeddings\": null}", "max_position_embeddings");
-    refuse(TINY ", \"hidden_act\": null}", "hidden_act is not a string");
+    refuse(TINY ", \"hidden_act\": null}", "hidden_act must be a string");
 }
 
 T(rotary_parameters_of_newer_files_are_read)
@@ -386,9 +386,10 @@ T(rotary_parameters_of_newer_files_are_read)
               "rope_theta", "5");
     has_value(IS_LLAMA, ", \"rope_theta\": 7, \"rope_parameters\": {\"rope_type\": \"default\"}",
               "rope_theta", "7");
-    refuse(TINY ", \"rope_parameters\": {\"rope_theta\": 5, \"factor\": 2}}", "of type none");
+    refuse(TINY ", \"rope_parameters\": {\"rope_theta\": 5, \"factor\": 2}}",
+           "unsupported type none");
     refuse(TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
-           "of type none");
+           "unsupported type none");
 }
 
 /* A Mistral class sees 4,096 tokens back where the file does not say. */
@@ -396,10 +397,10 @@ T(a_mistral_file_without_a_window_has_that_of_its_class)
 {
     refuse("{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "sliding_window 4096, which it is without the key, is below max_position_embeddings "
+           "sliding_window 4096 (the default) is below max_position_embeddings "
            "131072");
     refuse(MISTRAL "\"vocab_size\": 32000, " CONTEXT(4097),
-           "sliding_window 4096, which it is without the key, is below max_position_embeddings "
+           "sliding_window 4096 (the default) is below max_position_embeddings "
            "4097");
     has_value(IS_MISTRAL, "", "max_seq", "4096");
     has_value(IS_MISTRAL, ", \"sliding_window\": null", "max_seq", "4096");
@@ -512,7 +513,7 @@ T(ids_that_end_a_text_are_numbers)
     for (int i = 1; i < 40; i++)
         str_addf(&many, ", %d", i);
     str_add(&many, "]}");
-    refuse(str_text(&many), "eos_token_id has more than 24 different ids");
+    refuse(str_text(&many), "eos_token_id: expected at most 24 different ids");
     str_release(&many);
 }
 
@@ -552,7 +553,7 @@ T(windows_that_no_context_outgrows_are_none)
     refuse(MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 32000, " CONTEXT(32768),
            "sliding_window 4096 is below max_position_embeddings 32768: sliding windows");
     refuse(MISTRAL "\"sliding_window\": \"wide\", \"vocab_size\": 32000, " CONTEXT(4096),
-           "sliding_window is not a whole number");
+           "sliding_window must be an integer");
     const char *text = MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 9, " CONTEXT(4096);
     t_ok(read_text(&c, text, strlen(text)), &err);
     opt_release(&model_group, &c);
@@ -570,7 +571,7 @@ T(sizes_beside_our_own_keys_have_to_agree)
     char *at = strstr(text.p, "\"hidden_size\": 96");
     t_true(at != NULL);
     memcpy(at, "\"hidden_size\": 0 ", 17);
-    refuse(str_text(&text), "hidden_size is 0, depthscope's model.dim is 96");
+    refuse(str_text(&text), "hidden_size is 0, expected 96 from depthscope's model.dim");
     str_release(&text);
     model_free(m);
 }

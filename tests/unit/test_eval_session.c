@@ -375,6 +375,6 @@ T(a_session_of_no_model_says_why_and_then_that_it_ended)
     struct session *s = start(dir);
     t_eq(next_record(s, &body, &e), 1);
     t_true(value_is(value_get(body, "kind"), "error"));
-    t_fails(next_record(s, &body, &e), &e, DS_EIO, "no such model");
+    t_fails(next_record(s, &body, &e), &e, DS_EIO, "model not found");
     session_close(s);
 }

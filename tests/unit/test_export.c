@@ -376,11 +376,11 @@ T(values_beyond_a_type_name_their_tensor)
     struct export_options o = as(GGUF_T_F16);
     m->params.p[m->block[1].up].value[5] = (real)70000;
     t_fails(export_gguf(&s, &o, at("v.gguf"), &r, &err), &err, DS_ERANGE,
-            "layers.1.mlp.up_proj.weight holds values beyond the range of F16");
+            "layers.1.mlp.up_proj.weight: values out of range for F16");
     t_true(!fs_exists(path));
     m->params.p[m->block[1].up].value[5] = (real)NAN;
     o.type = GGUF_T_Q8_0;
-    t_fails(export_gguf(&s, &o, path, &r, &err), &err, DS_ENUMERIC, "not finite");
+    t_fails(export_gguf(&s, &o, path, &r, &err), &err, DS_ENUMERIC, "non-finite");
     model_free(m);
 }
 

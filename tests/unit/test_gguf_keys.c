@@ -85,7 +85,7 @@ T(keys_that_llama_cpp_needs_are_needed)
         "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"};
     for (size_t i = 0; i < DS_LEN(keys); i++) {
         char part[120];
-        snprintf(part, sizeof part, "it has no %s", keys[i]);
+        snprintf(part, sizeof part, "missing key %s", keys[i]);
         refuse(keys[i], NULL, part);
     }
 }
@@ -169,9 +169,9 @@ T(ids_that_end_a_text_are_read)
     accept(&(struct more){"tokenizer.ggml.eot_token_id", 'u', V}, 1, "end_ids", "");
     accept(&(struct more){"tokenizer.ggml.eot_token_id", 'u', 4294967295.0}, 1, "end_ids", "");
     refuse(NULL, &(struct more){"tokenizer.ggml.eos_token_id", 's', 0},
-           "tokenizer.ggml.eos_token_id is not one integer but");
+           "tokenizer.ggml.eos_token_id must be a single integer, found");
     refuse(NULL, &(struct more){"tokenizer.ggml.eot_token_id", 'f', 2},
-           "tokenizer.ggml.eot_token_id is not one integer but");
+           "tokenizer.ggml.eot_token_id must be a single integer, found");
     refuse(NULL, &(struct more){"tokenizer.ggml.eom_token_id", 'a', 0},
-           "tokenizer.ggml.eom_token_id is not one integer but");
+           "tokenizer.ggml.eom_token_id must be a single integer, found");
 }

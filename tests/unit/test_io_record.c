@@ -238,10 +238,10 @@ T(frames_with_wrong_bodies_are_refused)
     struct str s = {0};
     struct err e = {0};
     frame(&s, 1, "\x01", 1);
-    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "not one map");
+    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "must be a single map");
     str_reset(&s);
     frame(&s, 1, "\x80\x80", 2);
-    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "not one map");
+    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "must be a single map");
     str_reset(&s);
     frame(&s, 1, "\x80", 1);
     t_eq(record_parse(s.p, s.len, NULL, NULL, &e), (int64_t)s.len);

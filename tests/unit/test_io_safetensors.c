@@ -115,7 +115,7 @@ T(short_files_are_named) /* A1 */
         FILE *f = fopen(p, "wb");
         fwrite("\1\0\0\0\0\0\0", 1, (size_t)n, f);
         fclose(f);
-        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "header too short");
+        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "truncated inside the header");
     }
 }
 
@@ -178,7 +178,7 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
            "offset");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1e3],\"data_offsets\":[0,4]}}", 4, "dimension 0");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,4]}}", 4,
-           "shape is no array");
+           "shape must be an array");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two sizes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "two sizes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, "two sizes");
@@ -186,7 +186,7 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 4,
            "are not in the 4 bytes of data");
     refuse("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2,
-           "do not end on a byte");
+           "do not fill whole bytes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1099511627776,1099511627776],"
            "\"data_offsets\":[0,0]}}",
            0, "overflows 64 bits");
@@ -214,7 +214,7 @@ T(shapes_of_no_and_of_many_dimensions) /* A11 A12 */
     for (int i = 1; i < 64; i++)
         str_add(&h, ",1");
     str_add(&h, "],\"data_offsets\":[0,1]}}");
-    refuse(h.p, 1, "tensor a: rank 64 is over the limit of 8");
+    refuse(h.p, 1, "tensor a: rank 64: must be at most 8");
     str_release(&h);
 }
 
@@ -280,7 +280,7 @@ T(tensors_over_the_same_bytes_are_refused) /* A14 */
     int rc;
     double slow = getenv("T_SLOW_FACTOR") ? 8 : 1;
     double took = open_many(100000, "\"shape\":[200],\"data_offsets\":[0,200]", 200, &rc, &e);
-    t_truef(rc == DS_EFORMAT && strstr(e.text, "overlaps the one before"), "%d %s", rc, e.text);
+    t_truef(rc == DS_EFORMAT && strstr(e.text, "overlaps the previous one"), "%d %s", rc, e.text);
     t_truef(took < 2 * slow, "%.1f s", took);
 }
 
@@ -307,11 +307,11 @@ T(other_files_are_recognised) /* A23 A24 */
                  {"<!-- gone --><html>", "HTML"},
                  {"<?xml version=\"1.0\"?><Error>", "XML"},
                  {"{\"error\":\"Repository not found\"}", "JSON text"},
-                 {"Entry not found", "the text of an error"},
+                 {"Entry not found", "an error message"},
                  {"PK\5\6...................", "an empty zip"},
                  {"\x80\4\x95.........", "pickle"},
                  {"\x93NUMPY\1.....", "NumPy"},
-                 {"tjgg....................", "before GGUF"}};
+                 {"tjgg....................", "pre-GGUF"}};
     struct st *s = NULL;
     struct err e = {0};
     const char *p = file();
@@ -369,7 +369,7 @@ T(writer_refuses_what_it_cannot_write)
     uint64_t left = fs_free_bytes(t_tmpdir());
     if (left > 0) { /* nothing is read of what does not fit */
         t = (struct st_out){.name = "a", .dtype = ST_U8, .rank = 1, .shape = {left + (1 << 30)}};
-        t_fails(st_write(file(), &t, 1, NULL, 0, &e), &e, DS_EIO, "bytes, the disk has ");
+        t_fails(st_write(file(), &t, 1, NULL, 0, &e), &e, DS_EIO, "bytes, but the disk has only ");
     }
     t_true(!fs_exists(p) && !fs_exists(path));
 }

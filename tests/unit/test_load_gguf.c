@@ -404,21 +404,21 @@ T(tensors_and_metadata_have_to_agree)
     struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
     const float x[4] = {0};
     put_model(&f, m, "llama", "model.layers.1.mlp.up_proj.weight");
-    refuse(&f, "tensor blk.1.ffn_up.weight is missing");
+    refuse(&f, "missing tensor blk.1.ffn_up.weight");
     put_model(&f, m, "llama", NULL);
     gf_tensor(&f, "blk.2.ffn_up.weight", GGUF_T_F32, 4, 0, x, sizeof x);
-    refuse(&f, "tensor blk.2.ffn_up.weight has no place");
+    refuse(&f, "unexpected tensor blk.2.ffn_up.weight");
     put_model(&f, m, "mamba", NULL);
-    refuse(&f, "architecture mamba is not known here (llama, qwen2)");
+    refuse(&f, "unsupported architecture mamba: expected llama or qwen2");
     put_metadata(&f, m, "llama");
-    refuse(&f, "no matrix token_embd.weight");
+    refuse(&f, "missing matrix token_embd.weight");
     gf_u32(&f, "general.alignment", 32);
-    refuse(&f, "no general.architecture");
+    refuse(&f, "missing key general.architecture");
     gf_string(&f, "general.architecture", "llama");
-    refuse(&f, "it has no llama.block_count");
+    refuse(&f, "missing key llama.block_count");
     gf_string(&f, "general.architecture", "llama");
     gf_string(&f, "llama.block_count", "two");
-    refuse(&f, "llama.block_count is not one integer but string");
+    refuse(&f, "llama.block_count must be a single integer, found string");
     gf_string(&f, "general.architecture", "llama");
     gf_u32(&f, "llama.block_count", 5000);
     refuse(&f, "llama.block_count");
@@ -461,23 +461,23 @@ T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
     const float real_number = 2;
     for (size_t i = 0; i < DS_LEN(keys); i++) {
         char part[100];
-        snprintf(part, sizeof part, "%s is not one integer but array", keys[i]);
+        snprintf(part, sizeof part, "%s must be a single integer, found array", keys[i]);
         refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value a layer */
-        snprintf(part, sizeof part, "%s is not one integer but f32", keys[i]);
+        snprintf(part, sizeof part, "%s must be a single integer, found f32", keys[i]);
         refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
-        snprintf(part, sizeof part, "%s is not one integer but u64", keys[i]);
+        snprintf(part, sizeof part, "%s must be a single integer, found u64", keys[i]);
         refuse_meta(keys[i], GGUF_U64, past, 8, part);
         refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807 is outside");
         refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1 is outside");
     }
     const uint32_t many = 100000, none = 0, five = 5, three = 3;
     refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000 is outside 1 to 4096");
-    refuse_meta("llama.block_count", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, "0 is outside");
+    refuse_meta("llama.block_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
+    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, " = 0: must be greater than 0");
     refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5 does not divide");
     refuse_meta("llama.attention.head_count_kv", GGUF_U32, &three, 4,
-                "kv_heads=3 does not divide model.heads=4");
+                "kv_heads=3: must divide model.heads=4");
 }
 
 /* A sparse file: what neither memory nor any machine holds is told before one value is read. */
@@ -516,11 +516,11 @@ T(models_beyond_memory_are_refused_with_both_figures)
         t_skip("the file system keeps no file of %.0f GB", 1e-9 * (double)at);
     str_release(&all);
     struct model *m = NULL;
-    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B are left");
+    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
     t_truef(strstr(err.text, "x.gguf: its 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
     t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
-            "its weights need ");
+            "out of memory: weights need ");
     model_free(m);
 }
 

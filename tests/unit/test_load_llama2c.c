@@ -126,23 +126,23 @@ T(headers_that_cannot_be_are_refused)
     refuse_header(2, 0, "n_layers is 0");
     refuse_header(5, 0, "vocab_size is 0");
     refuse_header(5, INT32_MIN, "needs");
-    refuse_header(3, 3, "n_heads 3 do not split dim 8");
+    refuse_header(3, 3, "n_heads = 3: must divide dim = 8");
     refuse_header(3, 8, "heads of even size");
     refuse_header(4, 3, "n_kv_heads 3 does not divide n_heads 2");
     refuse_header(6, 4, "bytes, the file has 188");
-    refuse_header(0, 0x616b3432, "with a version");
+    refuse_header(0, 0x616b3432, "unsupported versioned");
     const int32_t huge[7] = {2147483646, 2147483647, 2147483647, 1, 1, 2147483647, 1};
     refuse(huge, sizeof huge, "overflow 64 bits");
 }
 
 T(pickles_and_pages_are_named_and_not_read)
 {
-    refuse("PK\3\4 archive/data.pkl and so on, as torch.save writes", 48, "pickled code");
+    refuse("PK\3\4 archive/data.pkl and so on, as torch.save writes", 48, "can execute code");
     refuse("\x80\2}q\1.and more bytes than a header has", 38, "pickle");
     refuse("<html>404: Not Found, and more words than needed", 48, "HTML");
     refuse("GGUF\3\0\0\0........................", 32, "GGUF");
     refuse("{\"error\": \"Repository not found\"}", 33, "JSON text");
-    refuse("Entry not found", 15, "the text of an error");
+    refuse("Entry not found", 15, "an error message");
     refuse("\2\0\0\0\0\0\0\0{}..................", 28, "a safetensors file");
 }
 
@@ -182,10 +182,10 @@ T(models_beyond_memory_are_refused_with_both_figures)
     put(head, sizeof head);
     if (truncate(path, (off_t)(28 + 4 * values)) != 0)
         t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)values);
-    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B are left");
+    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
     t_truef(strstr(err.text, "m.bin: its 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
     t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
-            "its weights need ");
+            "out of memory: weights need ");
     model_free(m);
 }

@@ -175,7 +175,7 @@ T(scaling_needs_its_borders_in_order)
     struct err e = {0};
     struct model *m = NULL;
     t_fails(kit_try(&m, "model.rope_scaling=llama3 model.rope_low=4 model.rope_high=4", 1, 0, &e),
-            &e, DS_ERANGE, "model.rope_high=4 must be above model.rope_low=4");
+            &e, DS_ERANGE, "model.rope_high=4: must be greater than model.rope_low=4");
 }
 
 /* ---- config.json ---- */
@@ -297,17 +297,18 @@ T(what_cannot_be_computed_is_refused)
         {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "of type linear"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}", "of type yarn"},
         {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "of type none"},
-        {LLAMA ", \"rope_scaling\": 3}", "rope_scaling is not an object"},
+        {LLAMA ", \"rope_scaling\": 3}", "rope_scaling must be an object"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}",
          "has no low_freq_factor"},
         {LLAMA ", \"hidden_act\": \"gelu\"}", "hidden_act gelu"},
         {LLAMA ", \"rms_norm_eps\": \"x\"}", "rms_norm_eps is not a number"},
         {LLAMA ", \"num_hidden_layers\": 0}", ""},
-        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}", "sliding windows"},
-        {"{\"model_type\": \"bert\"}", "model_type bert is not known here"},
+        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}",
+         "sliding-window attention"},
+        {"{\"model_type\": \"bert\"}", "unsupported model_type bert"},
         {"{\"model_type\": \"mistral\"}", "hidden_size is missing"},
         {"{\"model_type\": \"mistral\", \"sliding_window\": 4096, " QWEN_SHAPE "}",
-         "sliding windows"},
+         "sliding-window attention"},
         {LLAMA ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", "layer_types"},
         {LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
         {GPT2 ", \"activation_function\": \"relu\"}", "activation_function relu"},

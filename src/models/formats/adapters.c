@@ -66,9 +66,9 @@ static int check_target(const struct model_config *c, int target, struct err *e)
         return err_set(e, DS_EUSAGE, "model.lora_targets: %s exists only with model.mlp=swiglu",
                        adapter_target[target].name);
     if (c->lora_r > O || c->lora_r > C)
-        return err_set(e, DS_ERANGE, "model.lora_r=%lld: must not exceed the size of %s, which is %lld x %lld",
-                       (long long)c->lora_r, adapter_target[target].name, (long long)O,
-                       (long long)C);
+        return err_set(
+            e, DS_ERANGE, "model.lora_r=%lld: must not exceed the size of %s, which is %lld x %lld",
+            (long long)c->lora_r, adapter_target[target].name, (long long)O, (long long)C);
     return 0;
 }
 
@@ -78,14 +78,16 @@ int adapters_check(const struct model_config *c, struct err *e)
     char word[16];
     for (int t; (t = next_target(&text, word)) != MATRICES;) {
         if (t < 0)
-            return err_set(e, DS_EUSAGE,
-                           "model.lora_targets: unknown matrix %s: expected q, k, v, o, gate, up, down", word);
+            return err_set(
+                e, DS_EUSAGE,
+                "model.lora_targets: unknown matrix %s: expected q, k, v, o, gate, up, down", word);
         int rc = c->lora_r > 0 ? check_target(c, t, e) : 0;
         if (rc < 0)
             return rc;
     }
     if (c->lora_r > 0 && !targets(c))
-        return err_set(e, DS_EUSAGE, "model.lora_targets: must name at least one matrix with model.lora_r=%lld",
+        return err_set(e, DS_EUSAGE,
+                       "model.lora_targets: must name at least one matrix with model.lora_r=%lld",
                        (long long)c->lora_r);
     return 0;
 }

@@ -37,7 +37,8 @@ static int hash_file(uint64_t *h, const char *path, struct err *e)
 {
     unsigned char *buf = mem_alloc(HEAD, 1);
     struct stat st;
-    int fd = -1, rc = buf ? fs_open_read(&fd, path, e) : err_set(e, DS_EMEM, "%s", path);
+    int fd = -1,
+        rc = buf ? fs_open_read(&fd, path, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc == 0 && fstat(fd, &st) != 0)
         rc = err_errno(e, "stat %s", path);
     if (rc == 0) {
@@ -215,7 +216,8 @@ static int check_whole(const char *dir, const char *base, struct err *e)
     struct json *j = NULL;
     int rc = open_own(&j, base, e);
     if (rc == 0 && (j || peft_is_dir(base)))
-        rc = err_set(e, DS_EFORMAT, "%s: base model %.200s is itself stored without its base", dir, base);
+        rc = err_set(e, DS_EFORMAT, "%s: base model %.200s is itself stored without its base", dir,
+                     base);
     json_free(j);
     return rc;
 }

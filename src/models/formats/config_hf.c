@@ -256,8 +256,7 @@ static void check_foreign(struct report *r, const struct json_node *root)
                    method ? method : "(unnamed)");
     }
     if (!is_null(json_get(root, "auto_map")))
-        report_add(r,
-                   "auto_map: models with custom code are unsupported (code is never run)");
+        report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     check_others(r, root, NULL);
 }
 
@@ -277,15 +276,16 @@ static void check_gpt2(struct report *r, struct model_config *c, const struct js
     const char *act = word_of(r, root, "activation_function", "gelu_new");
     if (!flag(r, root, "scale_attn_weights", 1) ||
         flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
-        report_add(r,
-                   "scale_attn_weights: attention scores must be scaled by 1 / sqrt(head size); others "
-                   "are unsupported");
+        report_add(
+            r, "scale_attn_weights: attention scores must be scaled by 1 / sqrt(head size); others "
+               "are unsupported");
     for (size_t i = 0; i < DS_LEN(known); i++)
         if (strcmp(act, known[i][0]) == 0) {
             config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
             return;
         }
-    report_add(r, "activation_function: unsupported activation %.40s: expected gelu_new or gelu", act);
+    report_add(r, "activation_function: unsupported activation %.40s: expected gelu_new or gelu",
+               act);
 }
 
 int config_hf_read(struct report *r, struct model_config *c, const struct json_node *root)

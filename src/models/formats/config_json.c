@@ -223,8 +223,7 @@ static int read_root(struct model_config *c, struct config *route_options,
     if (own)
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
-        report_add(&r,
-                   "%s model_type%s%.60s: expected llama, mistral, qwen2, gpt2 or depthscope",
+        report_add(&r, "%s model_type%s%.60s: expected llama, mistral, qwen2, gpt2 or depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {

@@ -122,8 +122,9 @@ static int shape_error(const struct source *x, const struct param *p, struct err
     uint64_t shape[2];
     add_shape(&have, x->tensor->shape, x->tensor->rank);
     add_shape(&want, shape, names_shape(&x->place, p, shape));
-    int rc = err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration",
-                     x->tensor->name, str_text(&have), str_text(&want));
+    int rc =
+        err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration",
+                x->tensor->name, str_text(&have), str_text(&want));
     str_release(&have);
     str_release(&want);
     return rc;

@@ -32,11 +32,10 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        "model without it, to=hf with it",
                        format, c->method);
     if (!s->base_only && c->lora_r > 0)
-        return err_set(
-            e, DS_EUSAGE,
-            "%s cannot store adapters (model.lora_r=%lld); method=dense converts the "
-            "model without them, to=hf with them",
-            format, (long long)c->lora_r);
+        return err_set(e, DS_EUSAGE,
+                       "%s cannot store adapters (model.lora_r=%lld); method=dense converts the "
+                       "model without them, to=hf with them",
+                       format, (long long)c->lora_r);
     const char *what = c->norm != NORM_RMS          ? "LayerNorm"
                        : c->position == POS_LEARNED ? "learned positions"
                        : c->position == POS_NONE    ? "a model without positions"
@@ -228,7 +227,8 @@ static int write_factors(struct writing *x, struct err *e)
     const struct model_config *c = &x->s->m->config;
     size_t n = (size_t)c->head_dim / 2;
     float *f = mem_alloc(n, sizeof *f);
-    int rc = f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors: out of memory");
+    int rc =
+        f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors: out of memory");
     if (rc == 0)
         rc = gguf_out_data(x->w, f, n * sizeof *f, e);
     mem_free(f);
@@ -275,7 +275,7 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     *r = (struct export_result){.head_type = o->type};
     x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
-    rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s", path);
+    rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc == 0) {
         choose_types(&x);
         put_meta(&x);

@@ -177,7 +177,7 @@ static int write_index(const char *dir, const struct str *map, uint64_t bytes, s
     str_addf(&s, "  \"weight_map\": {\n%s\n  }\n}\n", str_text(map));
     int rc = fs_join(path, sizeof path, dir, "model.safetensors.index.json", e);
     if (rc == 0)
-        rc = s.failed || map->failed ? err_set(e, DS_EMEM, "%s", path)
+        rc = s.failed || map->failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
                                      : fs_write_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
@@ -236,7 +236,8 @@ static int write_config(const struct export_source *s, const struct model_config
                  : type == GGUF_T_BF16 ? "bfloat16"
                                        : "float32",
                  at + sizeof was - 1);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, out.p, out.len, e);
+        rc = out.failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
+                        : fs_write_file(path, out.p, out.len, e);
     }
     str_release(&text);
     str_release(&out);
@@ -253,9 +254,10 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
     struct tensor *t = mem_alloc(n + 1, sizeof *t);
     struct st_out *out = mem_alloc(n + 1, sizeof *out);
     char path[1024];
-    int rc = t && out ? 0 : err_set(e, DS_EMEM, "%s", dir);
+    int rc = t && out ? 0 : err_set(e, DS_EMEM, "%s: out of memory", dir);
     if (rc == 0 && o->type != GGUF_T_F32 && o->type != GGUF_T_F16 && o->type != GGUF_T_BF16)
-        rc = err_set(e, DS_EUSAGE, "unsupported type %s for safetensors: expected f32, f16 or bf16; use to=gguf",
+        rc = err_set(e, DS_EUSAGE,
+                     "unsupported type %s for safetensors: expected f32, f16 or bf16; use to=gguf",
                      gguf_type_name(o->type));
     if (s->base_only) {
         c.method = dense;

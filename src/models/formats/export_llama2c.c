@@ -33,8 +33,7 @@ static int check(const struct export_source *s, struct err *e)
     if (c->attn_bias != ATTN_BIAS_NONE || c->mlp_bias)
         return err_set(e, DS_EUSAGE, "llama2.c cannot store biases; use to=gguf or to=hf");
     if (c->rope_scaling != ROPE_PLAIN)
-        return err_set(e, DS_EUSAGE,
-                       "llama2.c cannot store rotary scaling; use to=gguf or to=hf");
+        return err_set(e, DS_EUSAGE, "llama2.c cannot store rotary scaling; use to=gguf or to=hf");
     if (c->heads * c->head_dim != c->dim)
         return err_set(e, DS_EUSAGE,
                        "llama2.c: heads * head_dim = %lld * %lld: must equal dim = %lld",
@@ -43,7 +42,8 @@ static int check(const struct export_source *s, struct err *e)
         return err_set(e, DS_EUSAGE, "llama2.c: rotary base must be 10000, the model has %g",
                        c->rope_theta);
     if ((float)c->norm_eps != 1e-5F)
-        return err_set(e, DS_EUSAGE, "llama2.c: norm_eps must be 1e-05, the model has %g", c->norm_eps);
+        return err_set(e, DS_EUSAGE, "llama2.c: norm_eps must be 1e-05, the model has %g",
+                       c->norm_eps);
     if (c->vocab > INT32_MAX || c->max_seq > INT32_MAX)
         return err_set(e, DS_ERANGE, "llama2.c: vocab and max_seq must fit in 31 bits");
     return 0;

@@ -315,8 +315,8 @@ int export_check_room(const char *path, uint64_t bytes, struct err *e)
     uint64_t left = fs_free_bytes(fs_is_dir(path) ? path : dir);
     if (left == 0 || bytes < left)
         return 0;
-    return err_set(e, DS_EIO, "%s needs %sB, but the disk has only %sB free", path, str_si(a, (double)bytes),
-                   str_si(b, (double)left));
+    return err_set(e, DS_EIO, "%s needs %sB, but the disk has only %sB free", path,
+                   str_si(a, (double)bytes), str_si(b, (double)left));
 }
 
 int export_step(struct export_way *way, double more, struct err *e)

@@ -31,7 +31,8 @@ static int get_num(const struct source *s, const char *key, double *out, struct 
     if (!m)
         return 0;
     if (m->kind == GGUF_ARRAY || !gguf_num(m, 0, out))
-        return err_set(e, DS_EFORMAT, "%s must be a number, found %s", full, gguf_kind_name(m->kind));
+        return err_set(e, DS_EFORMAT, "%s must be a number, found %s", full,
+                       gguf_kind_name(m->kind));
     return 1;
 }
 
@@ -202,8 +203,7 @@ static int refuse_unknown(const struct source *s, struct err *e)
         for (size_t k = 0; k < DS_LEN(read); k++)
             known |= strcmp(rest, read[k]) == 0;
         if (!known)
-            return err_set(e, DS_EFORMAT, "unsupported key %.100s: it may change the logits",
-                           key);
+            return err_set(e, DS_EFORMAT, "unknown key %.100s: it may change the logits", key);
     }
     return 0;
 }
@@ -241,8 +241,8 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
     real factor[512];
     int n = (int)(c->head_dim / 2), rc = 0;
     if (n > 512 || t->items != (uint64_t)n)
-        return err_set(e, DS_EFORMAT, "%s: %" PRIu64 " values, expected %d from the head size", t->name,
-                       t->items, n);
+        return err_set(e, DS_EFORMAT, "%s: %" PRIu64 " values, expected %d from the head size",
+                       t->name, t->items, n);
     rc = gguf_read(t, factor, t->items, e);
     c->rope_factor = 1;
     for (int i = 0; i < n && rc == 0; i++)
@@ -315,7 +315,8 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
     if (t)
         return read_factors(s, t, c, e);
     if ((!is_none && !is_linear) || (factor != 0 && factor != 1))
-        return err_set(e, DS_EFORMAT, "unsupported rotary scaling %.*s by %g: expected llama3 or none",
+        return err_set(e, DS_EFORMAT,
+                       "unsupported rotary scaling %.*s by %g: expected llama3 or none",
                        type.n < 40 ? (int)type.n : 40, type.p, factor);
     return 0;
 }

@@ -98,7 +98,7 @@ static int write_foreign(const struct model *m, const struct names *names, const
     size_t n = 0, cap = (size_t)m->params.n;
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct foreign *f = mem_alloc(cap, sizeof *f);
-    int rc = t && f ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && f ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         struct names_place at;
@@ -151,7 +151,7 @@ static int write_own(const struct model *m, const char *path, int optimizer, str
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct row_of *rows = mem_alloc(cap, sizeof *rows);
     char(*names)[128] = mem_alloc(cap, sizeof *names);
-    int rc = t && rows && names ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && rows && names ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         if (!optimizer) {
@@ -208,7 +208,7 @@ int model_write_config_with(const struct model *m, const struct config *more, co
         rc = config_merge(&options, more, e);
     if (rc == 0) {
         model_config_to_json(&text, &m->config, &options);
-        rc = text.failed ? err_set(e, DS_EMEM, "%s", path)
+        rc = text.failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
                          : fs_write_file(path, text.p, text.len, e);
     }
     str_release(&text);
@@ -234,8 +234,8 @@ static int best_of_run(const char *root, char *dir, size_t size)
     if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
         fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
         return 1;
-    log_warn("%s/best.json: %s cannot be used: %s; using the newest checkpoint",
-             root, name, why.text);
+    log_warn("%s/best.json: %s cannot be used: %s; using the newest checkpoint", root, name,
+             why.text);
     return 0;
 }
 
@@ -245,9 +245,12 @@ static int refuse_file(const char *path, struct err *e)
     struct st_set *s = NULL;
     int rc = st_set_open(&s, path, e);
     st_set_close(s);
-    return rc < 0 ? rc
-                  : err_set(e, DS_EUSAGE, "%s: is a weights file; expected the directory that holds it and config.json",
-                            path);
+    return rc < 0
+               ? rc
+               : err_set(
+                     e, DS_EUSAGE,
+                     "%s: is a weights file; expected the directory that holds it and config.json",
+                     path);
 }
 
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
@@ -265,9 +268,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
             break;
         if ((fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path)) ||
             peft_is_dir(root))
-            return str_copy(dir, size, root)
-                       ? err_set(e, DS_ERANGE, "%s: path too long", root)
-                       : 0;
+            return str_copy(dir, size, root) ? err_set(e, DS_ERANGE, "%s: path too long", root) : 0;
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
             checkpoint_recover(path);

@@ -113,7 +113,7 @@ static int read_weights(struct model *m, struct llama2c *f, const char *path, st
     struct llama2c *kept = rc == 0 ? mem_dup(f, sizeof *f) : NULL;
     if (!kept) {
         llama2c_close(f);
-        return rc < 0 ? rc : err_set(e, DS_EMEM, "%s", path);
+        return rc < 0 ? rc : err_set(e, DS_EMEM, "%s: out of memory", path);
     }
     return stored_keep(m, &(struct stored_file){kept, close_file, file_unchanged}, e);
 }

@@ -110,8 +110,8 @@ int model_apart_coverage(const char *dir, const char *base, struct str *out, str
         const char *p = str_text(&of_base);
         size_t skip = strncmp(p, lead, sizeof lead - 1) == 0 ? sizeof lead - 1 : 0;
         const char *text = model_is_file(base) ? "one file" : p + skip;
-        str_addf(out, "%sof the base %s: %.*s; stored apart from it: ", lead, base, (int)strcspn(text, "\n"),
-                 text);
+        str_addf(out, "%sof the base %s: %.*s; stored apart from it: ", lead, base,
+                 (int)strcspn(text, "\n"), text);
         rc = model_own_coverage(m, dir, out, e);
     }
     str_release(&of_base);

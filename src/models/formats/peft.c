@@ -118,8 +118,9 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
         return st_check_read(t, t->items, e);
     add_shape(&have, t->rank, t->shape);
     add_shape(&want, part->rank, (const uint64_t[]){part->rows, part->cols});
-    int rc = err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration", t->name,
-                     str_text(&have), str_text(&want));
+    int rc =
+        err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration",
+                t->name, str_text(&have), str_text(&want));
     str_release(&have);
     str_release(&want);
     return rc;
@@ -167,8 +168,7 @@ static int read_one(struct beside *b, struct model *m, int i, int strict, struct
         b->fresh++;
         return 0;
     }
-    int rc =
-        t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "missing tensor %s", part.name);
+    int rc = t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "missing tensor %s", part.name);
     if (rc < 0)
         return err_add(e, rc, "%s", st_set_path(b->set[k < 0 ? !b->set[0] : k]));
     b->used[k][at] = 1;
@@ -184,8 +184,8 @@ static int check_used(struct beside *b, int strict, struct err *e)
         for (size_t i = 0; b->set[k] && i < st_set_count(b->set[k]) && rc == 0; i++) {
             b->left += !b->used[k][i];
             if (strict && !b->used[k][i])
-                rc = err_set(e, DS_EFORMAT, "%s: unexpected tensor %.160s",
-                             st_set_path(b->set[k]), st_set_at(b->set[k], i)->name);
+                rc = err_set(e, DS_EFORMAT, "%s: unexpected tensor %.160s", st_set_path(b->set[k]),
+                             st_set_at(b->set[k], i)->name);
         }
     for (int k = 0; k < 2 && rc == 0; k++)
         if (b->set[k])
@@ -321,7 +321,7 @@ static int write_parts(const struct model *m, const char *path, int is_peft, str
     int has_peft = peft_check(m, NULL) == 0;
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct part *part = mem_alloc(cap, sizeof *part);
-    int rc = t && part ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && part ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
         const struct adapter *x = adapter_with(m, i);
         if ((x && has_peft) != is_peft)

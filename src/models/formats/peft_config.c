@@ -220,7 +220,8 @@ static int set_numbers(struct model_config *c, const struct json_node *root, str
         return err_set(e, DS_EFORMAT, "use_rslora must be true or false");
     if (json_kind_of(r) != JSON_KIND_INT || json_int(r, 0) < 1)
         return err_set(e, DS_EFORMAT, "r %s",
-                       json_kind_of(r) == JSON_KIND_NULL ? "is missing" : "must be a positive integer");
+                       json_kind_of(r) == JSON_KIND_NULL ? "is missing"
+                                                         : "must be a positive integer");
     snprintf(text, sizeof text, "%lld", (long long)json_int(r, 0));
     int rc = set(c, "model.lora_r", text, e);
     double factor = json_bool(stable, 0) ? sqrt((double)json_int(r, 0)) : 1;
@@ -345,8 +346,8 @@ int peft_config(struct model_config *c, const char *dir, struct err *e)
     char path[1200];
     struct json *j = NULL;
     if (c->lora_r > 0)
-        return err_set(e, DS_EUSAGE, "%s: base model already has adapters (model.lora_r=%lld)",
-                       dir, (long long)c->lora_r);
+        return err_set(e, DS_EUSAGE, "%s: base model already has adapters (model.lora_r=%lld)", dir,
+                       (long long)c->lora_r);
     int rc = read_json(&j, dir, path, e);
     if (rc < 0)
         return rc;

@@ -317,8 +317,8 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
     const struct param *p = &m->params.p[i], *q = &from->params.p[i];
     if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->rank != q->rank ||
         p->shape[0] != q->shape[0] || (p->rank > 1 && p->shape[1] != q->shape[1]))
-        return err_set(e, DS_EFORMAT, "%s: expected %zu values, found %zu of %s", p->name,
-                       p->n, i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
+        return err_set(e, DS_EFORMAT, "%s: expected %zu values, found %zu of %s", p->name, p->n,
+                       i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
     if (p->elsewhere)
         stored_set(m, i, &from->stored.v[i]);
     else
