@@ -1,4 +1,4 @@
-/* Numbers of a parameter, wherever they lie: in memory, or in the file that a model was opened from. */
+/* Values of a parameter, wherever they are stored: in memory or in the model's file. */
 #ifndef DS_MODELS_VALUES_H
 #define DS_MODELS_VALUES_H
 
