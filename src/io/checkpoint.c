@@ -1,4 +1,4 @@
-/* io/checkpoint.h: a checkpoint is a directory that is either whole, with a manifest that says so,
+/* Writes, verifies and prunes checkpoints: a directory is either complete, with a manifest that proves it,
  * or not there. */
 #include "io/checkpoint.h"
 
@@ -21,7 +21,7 @@ enum { MANIFEST_MAX = 16 << 20 };
 /* ---- names --------------------------------------------------------------------------------------
  */
 
-/* Step of "step-00001000", -1 when the name is another. */
+/* Step of "step-00001000", -1 for any other name. */
 static int64_t step_of(const char *name)
 {
     char again[40];
@@ -32,7 +32,7 @@ static int64_t step_of(const char *name)
     return strcmp(again, name) == 0 ? step : -1;
 }
 
-/* Owner (base/fs.h) of "step-...tmp-OWNER" or ".trash-OWNER-step-...", NULL when the name is another. */
+/* Owner (base/fs.h) of "step-...tmp-OWNER" or ".trash-OWNER-step-...", NULL for any other name. */
 static const char *owner_of(const char *name)
 {
     const char *tmp = strncmp(name, "step-", 5) == 0 ? strstr(name, ".tmp-") : NULL;
@@ -96,7 +96,7 @@ static int sync_file(const char *path, struct err *e)
     return rc;
 }
 
-/* One line of the manifest: size and hash of a file that is on the disk now. */
+/* One line of the manifest: size and hash of a file already on disk. */
 static int list_file(struct str *m, const char *dir, const char *name, struct err *e)
 {
     char path[1200], hex[65];
@@ -147,7 +147,7 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     return rc;
 }
 
-/* Out of the way, under a name of this process.  trash: size bytes. */
+/* Renames `from` out of the way, to a name of this process, stored in trash (size bytes). */
 static int to_trash(const char *root, const char *name, char *trash, size_t size, struct err *e)
 {
     char from[1200], last[200], owner[FS_OWNER_MAX];
@@ -184,7 +184,7 @@ int checkpoint_run_id(const char *dir, char out[CHECKPOINT_RUN_ID], struct err *
     return rc;
 }
 
-/* Both are known and differ; one without a readable manifest is not known. */
+/* True when both run ids are known and differ; a checkpoint without a readable manifest has no known id. */
 static int is_foreign(const char *dir, const char *run_id, char id[CHECKPOINT_RUN_ID])
 {
     return checkpoint_run_id(dir, id, NULL) == 0 && id[0] && run_id[0] && strcmp(id, run_id) != 0;
@@ -224,7 +224,7 @@ static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, st
     return rc;
 }
 
-/* The new directory gets the name; when it does not, the old one has it again. */
+/* Renames the new directory into place; on failure the old one is restored. */
 static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
 {
     /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever
@@ -244,7 +244,7 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
 {
     char trash[1200] = "";
     struct err why = {0};
-    if (tx->replaces && !tx->run_id[0]) /* what replaces a run's checkpoint belongs to that run */
+    if (tx->replaces && !tx->run_id[0]) /* only a checkpoint of the same run may replace one */
         (void)!checkpoint_run_id(tx->final, tx->run_id, NULL);
     int rc = write_manifest(tx, e);
     if (rc == 0)
@@ -254,7 +254,7 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
     rc = take_name(tx, trash, e);
     if (rc == 0)
         rc = fs_sync_dir(tx->root, e);
-    /* Last: the old one goes when the new name is on the disk.  A rest is removed by checkpoint_prune. */
+    /* Remove the old one only after the new name is synced; checkpoint_prune removes leftovers. */
     if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
         log_warn("the replaced checkpoint was not removed: %s", why.text);
     return rc;
@@ -382,13 +382,13 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
 
 /* ---- what a commit left half-way ---- */
 
-/* 1 when nobody works on it: its maker has ended, or is this process, whose commits come one after the other. */
+/* 1 when its owner has ended or is this process, whose commits are sequential. */
 static int is_over(const char *owner, const char *path)
 {
     return fs_owner_is_own(owner) || fs_owner_is_gone(owner, path);
 }
 
-/* 1 when name is a whole checkpoint that made way for one that never came: it is at `from` and belongs at `to`. */
+/* 1 when name is a complete checkpoint moved aside for one that was never committed: it is at `from` and belongs at `to`. */
 static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
 {
     const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL, *owner = owner_of(name);
@@ -453,7 +453,7 @@ static int remove_stale(const char *root, struct err *e)
     return rc;
 }
 
-/* Steps of this run alone: what others put here is neither counted nor removed. */
+/* Steps of this run only; checkpoints of other runs are neither counted nor removed. */
 static size_t leave_foreign(const char *root, const char *run_id, int64_t *steps, size_t n)
 {
     char dir[1200];
@@ -469,7 +469,7 @@ static size_t leave_foreign(const char *root, const char *run_id, int64_t *steps
     return own;
 }
 
-/* verified: a step that is known to be whole, -1 = look for the newest. */
+/* verified: a step known to be complete, -1 = find the newest. */
 static int prune(const char *root, const char *run_id, int64_t verified, int keep, int64_t best,
                  int64_t every, struct err *e)
 {

@@ -1,3 +1,4 @@
+/* Recognises file types by their magic bytes, for error messages about misnamed files. */
 #include "io/filekind.h"
 
 #include <stdint.h>
@@ -51,7 +52,7 @@ static int begins(const unsigned char *p, size_t n, const char *word)
     return 1;
 }
 
-/* Pages and other text, behind spaces and a byte order mark, in either case. */
+/* HTML and other text, after white space and a byte order mark, in either case. */
 static const char *text_kind(const unsigned char *p, size_t n)
 {
     size_t at = n >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -78,7 +79,7 @@ static int is_safetensors(const unsigned char *p, size_t n)
 
 const char *file_kind(const unsigned char *p, size_t n)
 {
-    if (is_safetensors(p, n)) /* before all: a length may begin as a pickle does */
+    if (is_safetensors(p, n)) /* first: a header length may begin like a pickle */
         return "a safetensors file";
     for (size_t i = 0; i < DS_LEN(kinds); i++)
         if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)

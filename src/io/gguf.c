@@ -1,4 +1,4 @@
-/* Reading: io/gguf.h.  Every length is taken from what is left of the file; memory is asked for only after a count was
+/* Reads GGUF files.  Every length is taken from what is left of the file; memory is allocated only after a count was
  * compared with the bytes that so many entries need at least. */
 #include "io/gguf.h"
 
@@ -18,7 +18,7 @@ enum {
     NEST_MAX = 4,
     ALIGN_DEFAULT = 32,
     ALIGN_LEAST = 8,
-    META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: key of one byte, kind, value */
+    META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: one-byte key, type, value */
     INFO_LEAST = 8 + 1 + 4 + 4 + 8
 };
 
@@ -33,7 +33,7 @@ struct gguf {
 
 static const struct {
     const char *name;
-    int bytes; /* 0: not fixed */
+    int bytes; /* 0: variable */
 } kinds[GGUF_KINDS] = {
     [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2},
     [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},     [GGUF_I32] = {"i32", 4},
@@ -137,7 +137,7 @@ static int skip_value(struct scan *s, uint64_t kind, int depth, struct err *e)
     return rc;
 }
 
-/* A key or name of the file as a string of ours, entered in `seen` under index i. */
+/* Copies a key or name of the file to a NUL-terminated string and enters it in `seen` under index i. */
 static int enter(struct map *seen, const struct gguf_text *text, size_t i, char **out,
                  const char *what, struct err *e)
 {
@@ -212,7 +212,7 @@ static int tensor_size(struct gguf_tensor *t, struct err *e)
     return 0;
 }
 
-/* Until all infos are read, t->data is the offset from the data's beginning. */
+/* Tensor offsets are relative to the data section and resolved once all infos are read. */
 static int parse_info(struct gguf *g, struct scan *s, uint64_t *offset, struct err *e)
 {
     struct gguf_tensor *t = &g->tensor[g->n];
@@ -311,9 +311,9 @@ static int parse_tensors(struct gguf *g, struct scan *s, uint64_t count, struct 
     for (uint64_t i = 0; i < count && rc == 0; i++)
         rc = parse_info(g, s, &offset[i], e);
     at = (uint64_t)(s->at - g->file.p);
-    at += (align - at % align) % align; /* both far below 64 bits: a u32, a place in the file */
+    at += (align - at % align) % align; /* cannot overflow: a u32 plus a file offset */
     uint64_t have = at < g->file.n ? g->file.n - at : 0;
-    for (size_t i = 0; i < g->n && rc == 0; i++) /* no pointer behind the file is made */
+    for (size_t i = 0; i < g->n && rc == 0; i++) /* never form a pointer past the file */
         rc = place(&g->tensor[i], offset[i], align, g->file.p + (have ? at : g->file.n), have, e);
     if (rc == 0)
         rc = check_overlap(g, e);

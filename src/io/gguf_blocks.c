@@ -1,4 +1,4 @@
-/* Tensor types of GGUF: their blocks, and blocks into numbers (io/gguf.h).
+/* Tensor types of GGUF: their block layouts and dequantisation (io/gguf.h).
  *
  *   Q8_0  32: fp16 d, int8 q[32]                                    w = d q
  *   Q4_0  32: fp16 d, 4-bit q (16 low halves, then 16 high)         w = d (q - 8)

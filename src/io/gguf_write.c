@@ -1,4 +1,4 @@
-/* GGUF version 3, little-endian. */
+/* Writes GGUF version 3, little-endian. */
 #include "io/gguf_write.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ struct gguf_out {
     uint64_t metas, tensors, data_bytes; /* data_bytes: of all tensors, padded */
     uint64_t *size;                      /* (tensors) bytes of each */
     size_t cap;
-    uint64_t at, in_tensor; /* the tensor that is written, and how much of it is there */
+    uint64_t at, in_tensor; /* the tensor being written, and its bytes so far */
     struct fs_new file;
 };
 
@@ -149,7 +149,7 @@ int gguf_out_tensor(struct gguf_out *w, const char *name, uint32_t type, uint64_
     w->size[w->tensors++] = bytes;
     add_text(&w->info, name, strlen(name));
     add_uint(&w->info, columns ? 2 : 1, 4);
-    if (columns) /* the dimension that lies together comes first */
+    if (columns) /* the contiguous dimension comes first */
         add_uint(&w->info, columns, 8);
     add_uint(&w->info, rows, 8);
     add_uint(&w->info, type, 4);
@@ -179,7 +179,7 @@ static int pad(struct gguf_out *w, uint64_t n, struct err *e)
     return fs_new_write(&w->file, zeros, (size_t)padding(n), e);
 }
 
-/* Tensors that are full, or hold nothing, are left behind. */
+/* Advances past tensors that are full or empty. */
 static int pass_full(struct gguf_out *w, struct err *e)
 {
     int rc = 0;

@@ -1,3 +1,4 @@
+/* Reads the legacy llama2.c .bin format: header, sizes and part offsets. */
 #include "io/llama2c.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 #include "io/filekind.h"
 #include "io/st_dtype.h"
 
-enum { HEADER = 28, VERSIONED = 0x616b3432 /* "ak42" of later exports, read as a number */ };
+enum { HEADER = 28, VERSIONED = 0x616b3432 /* magic "ak42" of later exports, as an integer */ };
 
 static int64_t int_at(const unsigned char *p)
 {
@@ -23,7 +24,7 @@ static int read_header(struct llama2c *m, struct err *e)
     int64_t *const to[] = {&m->dim,      &m->hidden, &m->layers, &m->heads,
                            &m->kv_heads, &m->vocab,  &m->seq};
     if (m->file.n < HEADER)
-        return err_set(e, DS_EFORMAT, "truncated: a llama2.c header has %d bytes, the file %zu",
+        return err_set(e, DS_EFORMAT, "truncated: a llama2.c header has %d bytes, the file has %zu",
                        (int)HEADER, m->file.n);
     if (int_at(m->file.p) == VERSIONED)
         return err_set(
@@ -48,7 +49,7 @@ static int read_header(struct llama2c *m, struct err *e)
     return 0;
 }
 
-/* Below 2^31 each: the product of two fits 64 bits, of three it may not. */
+/* Each size is below 2^31: a product of two fits in 64 bits, of three may not. */
 static void find_sizes(struct llama2c *m)
 {
     uint64_t C = (uint64_t)m->dim, D = C / (uint64_t)m->heads, K = (uint64_t)m->kv_heads * D,
@@ -109,7 +110,7 @@ int llama2c_open(struct llama2c *out, const char *path, struct err *e)
     if (rc == 0)
         rc = place_parts(&m, e);
     if (rc < 0) {
-        /* asked last: the width 640 begins as a pickle does */
+        /* checked last: a width of 640 begins like a pickle */
         const char *kind = file_kind(m.file.p, m.file.n);
         if (kind)
             err_set(e, rc, "not a llama2.c model: this is %s", kind);

@@ -1,4 +1,4 @@
-/* Writing half and frame of io/record.h.  msgpack-c packs into a struct str; it never unpacks. */
+/* Builds and frames records: the writing half of io/record.h.  msgpack-c packs into a struct str; it never unpacks. */
 #include "io/record.h"
 
 #include <inttypes.h>
@@ -171,7 +171,7 @@ void record_str(struct record *r, const char *key, const char *v)
         msgpack_pack_nil(&r->pk);
 }
 
-/* Holds a size against the cap before anything of it is packed. */
+/* Checks a size against the cap before anything is packed. */
 static int item_of(struct record *r, const char *key, size_t n, size_t size)
 {
     if (r->rc == 0 && n > RECORD_MAX / size) {
@@ -304,7 +304,7 @@ static uint64_t get_be(const unsigned char *p, int bytes)
 }
 
 /* Whole length of the frame whose head is at p, 0 when more bytes are needed to say, -1 when
- * this is no head. */
+ * this is not a head. */
 static int64_t frame_length(const unsigned char *p, size_t n)
 {
     if (n > 0 && p[0] != FRAME_MARK)

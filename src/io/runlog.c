@@ -1,4 +1,4 @@
-/* Appending to a record stream: io/runlog.h, writing side. */
+/* Appends to a record stream: the writing side of io/runlog.h. */
 #include "io/runlog.h"
 
 #include <errno.h>
@@ -20,23 +20,23 @@ enum { WAITING_MAX = 8 << 20, TAIL_MAX = 64 << 20 };
 struct runlog_writer {
     char *path;
     int fd;
-    uint64_t seq, offset; /* of the last record; file size behind it */
-    int is_torn;          /* half a record is behind offset and could not be cut off */
+    uint64_t seq, offset; /* of the last record; file size after it */
+    int is_torn;          /* a partial record follows offset and could not be truncated */
     struct str frame;     /* the record being appended */
-    struct str waiting;   /* whole frames the disk did not take, oldest at waiting_at */
+    struct str waiting;   /* complete frames not yet on disk, oldest at waiting_at */
     size_t waiting_at;
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
-    char run_id[RUNLOG_RUN_ID]; /* of the newest head that names one */
-    int64_t step;               /* the furthest one that a metric was logged for, -1 none */
+    char run_id[RUNLOG_RUN_ID]; /* of the newest head that has one */
+    int64_t step;               /* the highest one with a logged metric, -1 none */
     int has_head;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-/* Process that holds a flock on this inode, 0 when unknown (other system, container). */
+/* Process that holds a flock on this inode, 0 when unknown (other host, container). */
 static long lock_holder(ino_t inode)
 {
     struct str locks = {0};
@@ -68,7 +68,7 @@ int runlog_is_locked(const char *path)
 static int lock(const struct runlog_writer *w, struct err *e)
 {
     struct stat st;
-    /* A viewer that asks whether the run lives holds the lock for a moment: try a little longer. */
+    /* A viewer that checks whether the run is live holds the lock briefly: retry for a moment. */
     for (int i = 0; i < 10; i++) {
         if (flock(w->fd, LOCK_EX | LOCK_NB) == 0)
             return 0;
@@ -105,7 +105,7 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     return out->failed ? err_set(e, DS_EMEM, "%s: out of memory for its tail", w->path) : 0;
 }
 
-/* A tail that is neither torn nor empty is damage: it is kept next to the file before it is cut. */
+/* A tail that is neither torn nor empty is damage: it is kept in a file next to the log before truncation. */
 static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
 {
     char name[1200];
@@ -133,7 +133,7 @@ static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
     return rc;
 }
 
-/* What the next writer has to know of the records that are there. */
+/* Collects what the writer needs to know about the existing records. */
 static void note(struct runlog_writer *w, struct value body)
 {
     size_t n = 0;
@@ -149,7 +149,7 @@ static void note(struct runlog_writer *w, struct value body)
     }
 }
 
-/* Where the last whole record ends, its seq, and what lies behind. */
+/* Finds where the last whole record ends, its seq, and what follows it. */
 static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
 {
     struct runlog_reader *r = NULL;
@@ -224,7 +224,7 @@ static void cut_torn(struct runlog_writer *w)
         w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
 }
 
-/* One frame onto the end; on failure no part of it stays (or is_torn is set). */
+/* Appends one frame; on failure nothing of it remains (or is_torn is set). */
 static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
 {
     cut_torn(w);

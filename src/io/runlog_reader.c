@@ -1,8 +1,8 @@
-/* Following a record stream: io/runlog.h, reading side.
+/* Follows a record stream: the reading side of io/runlog.h.
  *
- * Files are read, never mapped (a mapping of a file that shrinks is a SIGBUS).  What lies behind
- * the last whole record is forgotten whenever the end is reached: the next writer may cut it off
- * and put other bytes there. */
+ * Files are read, never mapped (a mapping of a file that shrinks is a SIGBUS).  What follows
+ * the last whole record is discarded whenever the end is reached: the next writer may truncate it
+ * and write other bytes there. */
 #include "io/runlog.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ struct runlog_reader {
     int in_gap;    /* looking for the next good record; damage began at gap_from */
     uint64_t gap_from;
     unsigned char
-        sign[SIGN]; /* first bytes of the gap: other bytes there mean that a writer cut it */
+        sign[SIGN]; /* first bytes of the gap: if they change, a writer truncated it */
     size_t sign_len;
     size_t bound, taken; /* bytes to read in one call; bytes read in this one */
     int is_behind;
@@ -69,7 +69,7 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
         goto out;
     r->fd = fd;
     r->is_pipe = !S_ISREG(st.st_mode) || strcmp(path, "-") == 0;
-    r->bound = r->is_pipe ? NOISE_MAX : 0; /* a pipe may bring noise without end */
+    r->bound = r->is_pipe ? NOISE_MAX : 0; /* a pipe may deliver endless noise */
     *out = r;
     return 0;
 out:
@@ -158,7 +158,7 @@ static int start_over(struct runlog_reader *r)
     return 1;
 }
 
-/* Does the gap still begin with the bytes that were found there? */
+/* Does the gap still begin with the bytes seen before? */
 static int same_gap(const struct runlog_reader *r)
 {
     unsigned char now[SIGN];
@@ -166,7 +166,7 @@ static int same_gap(const struct runlog_reader *r)
     return got == (ssize_t)r->sign_len && memcmp(now, r->sign, r->sign_len) == 0;
 }
 
-/* Says whether the file changed since it had nothing more: 1 yes, 0 no. */
+/* Has the file changed since its end was reached?  1 yes, 0 no. */
 static int file_moved(struct runlog_reader *r)
 {
     struct stat now, named;
@@ -180,7 +180,7 @@ static int file_moved(struct runlog_reader *r)
                 now.st_mtim.tv_sec != r->seen.st_mtim.tv_sec ||
                 now.st_mtim.tv_nsec != r->seen.st_mtim.tv_nsec;
     if (r->in_gap && moved && ((uint64_t)now.st_size < r->base + r->at || !same_gap(r))) {
-        r->in_gap = 0; /* a writer cut the damaged tail off */
+        r->in_gap = 0; /* a writer truncated the damaged tail */
         jump(r, r->gap_from);
     }
     r->seen = now;
@@ -209,7 +209,7 @@ static int pipe_ready(struct runlog_reader *r)
     return !r->at_end && poll(&p, 1, 0) > 0;
 }
 
-/* In a gap nothing is looked for in holes: a crash may leave gigabytes of zeros. */
+/* Holes inside a gap are skipped: a crash may leave gigabytes of zeros. */
 static void skip_hole(struct runlog_reader *r, uint64_t size)
 {
     if (!r->in_gap || r->at < r->len)
@@ -268,7 +268,7 @@ static void deliver(struct runlog_reader *r, struct runlog_entry *entry, size_t 
     int is_head = value_is(value_get(entry->body, "kind"), "head");
     entry->offset = r->base + r->at;
     entry->lost = missing(r, entry->seq);
-    /* a head may start the count again: another writer went on with the file */
+    /* a head may restart the count: another writer continued the file */
     entry->is_repeat = r->has_seq && entry->seq <= r->seq && !is_head;
     if (!entry->is_repeat)
         r->seq = entry->seq;
@@ -276,7 +276,7 @@ static void deliver(struct runlog_reader *r, struct runlog_entry *entry, size_t 
     r->at += whole;
 }
 
-/* Reports the damage before the good record at `found`, which comes with the next call. */
+/* Reports the damage before the good record at `found`, which the next call returns. */
 static void deliver_gap(struct runlog_reader *r, struct runlog_entry *entry, size_t found)
 {
     uint64_t seq = 0;
@@ -344,7 +344,7 @@ static int step_record(struct runlog_reader *r, struct runlog_entry *entry, stru
     int rc = fill(r, e);
     if (rc != 0 || r->is_behind)
         return rc > 0 ? 2 : rc;
-    /* The length itself may be damaged: a whole record behind proves it. */
+    /* The length itself may be damaged: a whole record after it proves that. */
     n = r->len - r->at;
     size_t found = n > RECORD_OVERHEAD ? record_scan(r->buf, r->len, r->at + 1, &pending) : r->len;
     if (found == r->len)

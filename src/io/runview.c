@@ -1,4 +1,4 @@
-/* io/runview.h: opening, following and looking things up. */
+/* Run views: opening, following and look-up. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -62,7 +62,7 @@ static int is_locked(struct runview *v)
     return x->is_locked;
 }
 
-/* A pipe lives while its other end is open. */
+/* A pipe is live while its other end is open. */
 static enum run_state state_of(struct runview *v)
 {
     const struct run_phase *p = &v->index->phase;
@@ -137,7 +137,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     }
     if (rc < 0)
         return rc;
-    /* what filled a pipe most likely fills it again */
+    /* a full pipe will most likely fill up again */
     if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
         v->is_behind = 1;
     uint64_t bytes = runlog_reader_offset(v->reader), tail = runlog_reader_tail(v->reader);
@@ -178,7 +178,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
         if (rc == 0 && !fs_exists(full))
             rc = err_set(e, DS_ENOTFOUND, "%s: not a run directory: log.mp not found", path);
         if (rc ==
-            0) /* a FIFO that the user names is a stream; one in a run's place is waited for by nobody */
+            0) /* a FIFO named by the user is a stream; one in place of a run's log is not opened, as that would block */
             rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
         rc = err_set(e, DS_ENOTFOUND, "%s: not found", path);
@@ -200,7 +200,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     return 0;
 }
 
-/* A file whose first byte is no record's, and that has none further on, is something else. */
+/* A file that does not begin with a record and has none further on is something else. */
 static int check_kind(const struct runview *v, struct err *e)
 {
     unsigned char first = 0xc9;
@@ -230,7 +230,7 @@ int runview_follow(struct runview **out, const char *path, double budget_s, stru
     if (rc == 0) {
         runlog_reader_bound(v->reader, 1 << 20);
         v->index->stop_at =
-            runlog_reader_tail(v->reader); /* its writer may be faster than we are */
+            runlog_reader_tail(v->reader); /* the writer may be faster than the reader */
     }
     /* what is not a record stream is refused before gigabytes of it are read */
     for (int i = 0; rc >= 0 && i < NOISE_POLLS && v->records == 0 && (i == 0 || v->is_behind); i++)

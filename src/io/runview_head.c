@@ -198,7 +198,7 @@ static void take_metas(struct runview *v, struct value array)
     }
 }
 
-/* Arenas and the peak are of the process that writes: a resume's replace the ones before. */
+/* Arenas and the peak belong to the writing process: a resume replaces them. */
 static void take_means(struct runview *v, struct value body)
 {
     struct value_iter it = {0};
@@ -252,7 +252,7 @@ static int config_count(const struct runview *v, const char *key)
     return text ? (int)strtol(text, NULL, 10) : 0;
 }
 
-/* Streams without the list have it from the options that name the ends. */
+/* For streams without the list it is derived from the options that name the always-on ends. */
 int runview_always_on(const struct runview *v, int l)
 {
     if (v->always_on)

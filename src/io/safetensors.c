@@ -1,4 +1,4 @@
-/* Reading: io/safetensors.h.  The rules are those of the reference reader (offsets start at 0,
+/* Reads safetensors files.  The rules are those of the reference reader (offsets start at 0,
  * leave no hole and end with the file), so no byte of a file is unaccounted for. */
 #include "io/safetensors.h"
 
@@ -14,7 +14,7 @@
 #include "io/filekind.h"
 #include "io/st_dtype.h"
 
-/* Limits.  A count is made from the bytes of the header before it is parsed. */
+/* Limits, enforced before the header is parsed. */
 enum { HEADER_MAX = 64 << 20, TENSORS_MAX = 200000, NAME_MAX_BYTES = 512, META_MAX = 4096 };
 
 struct st {
@@ -42,7 +42,7 @@ static int header_find(const struct st *s, uint64_t *length, struct err *e)
 {
     const struct fs_map *f = &s->file;
     uint64_t n = f->n < 8 ? 0 : le64(f->p);
-    /* a length may begin as a pickle does: what is there says more */
+    /* a header length may begin like a pickle: check the content too */
     int is_header =
         n > 0 && n <= HEADER_MAX && n <= f->n - 8 && memchr("{ \t\r\n", f->p[8], 5) != NULL;
     const char *kind = is_header ? NULL : file_kind(f->p, f->n);
@@ -172,7 +172,7 @@ static int parse_meta(struct st *s, const struct json_node *node, struct err *e)
     return 0;
 }
 
-/* By place; empty tensors before the one that begins where they are. */
+/* By data offset; empty tensors before a non-empty one at the same offset. */
 static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;

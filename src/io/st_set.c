@@ -1,4 +1,4 @@
-/* io/st_set.h: an index and its shards agree, or one line says how they do not. */
+/* Opens a model's tensors from one file or shards; an index and its shards must agree, or one line says how they differ. */
 #include "io/st_set.h"
 
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static int add_shard(struct st_set *s, const char *name, struct err *e)
     return 0;
 }
 
-/* The first few of those that are wrong, in a line. */
+/* Collects the first few offending names on one line. */
 struct list {
     struct str names;
     int n;
@@ -69,7 +69,7 @@ static void list_add(struct list *l, const char *fmt, ...)
     str_addf(&l->names, "%s%s", l->n > 1 ? ", " : "", text);
 }
 
-/* An error that tells the list, which is then done with; 0 when nothing is in it. */
+/* Turns the list into an error and releases it; 0 when it is empty. */
 static int list_end(struct list *l, int code, const char *one, const char *many, struct err *e)
 {
     int rc = 0;
@@ -113,7 +113,7 @@ static int gather(struct st_set *s, struct err *e)
 
 /* ---- the index ---- */
 
-/* Shards lie beside their index: a name with a slash could lead anywhere. */
+/* Shards are next to their index: a name with a slash could point anywhere. */
 static int is_plain_name(const char *name)
 {
     return name && name[0] && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -127,7 +127,7 @@ static int shard_number(const struct st_set *s, const char *name)
     return -1;
 }
 
-/* The shards that the index names, each once; those that are not there are told together. */
+/* Adds the shards that the index names, each once; missing ones are reported together. */
 static int find_shards(struct st_set *s, const struct json_node *map, const char *dir,
                        struct err *e)
 {

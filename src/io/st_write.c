@@ -1,4 +1,4 @@
-/* Writing: io/safetensors.h. */
+/* Writes safetensors files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -86,7 +86,7 @@ static int host_is_little(void)
     return low == 1;
 }
 
-/* A big-endian host turns every item round on the way. */
+/* Big-endian hosts byte-swap every item. */
 static int write_items(int fd, const unsigned char *p, uint64_t bytes, size_t size,
                        const char *path, struct err *e)
 {
@@ -139,7 +139,7 @@ static int write_file(int fd, const struct str *h, const struct st_out *t, size_
     return rc;
 }
 
-/* Said before anything is written; a disk that fills meanwhile is told by the write that fails. */
+/* Checked before anything is written; if the disk fills up later, the failing write reports it. */
 static int check_room(const char *path, const struct st_out *t, size_t n, size_t header,
                       struct err *e)
 {
@@ -172,7 +172,7 @@ int st_write(const char *path, const struct st_out *t, size_t n, const char *con
         goto out;
     }
     rc = check_room(path, t, n, h.len, e);
-    if (rc == 0) /* never into the file itself: an old one may be mapped by a reader */
+    if (rc == 0) /* never in place: a reader may have the old file mapped */
         rc = fs_new_open(&f, path, e);
     if (rc == 0)
         rc = write_file(f.fd, &h, t, n, path, e);

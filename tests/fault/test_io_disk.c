@@ -402,7 +402,7 @@ T(no_checkpoint_is_not_found)
     char dir[100];
     struct err e = {0};
     t_fails(checkpoint_latest("/nonexistent/c", dir, sizeof dir, NULL, &e), &e, DS_ENOTFOUND,
-            "no whole");
+            "no complete");
     struct checkpoint_tx tx;
     t_fails(checkpoint_begin(&tx, t_tmpdir(), 1, UINT64_MAX, &e), &e, DS_EIO, "free"); /* D15 */
     t_fails(checkpoint_begin(&tx, "/proc/nope", 1, 0, &e), &e, DS_EIO, "/proc/nope");

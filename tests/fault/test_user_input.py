@@ -106,7 +106,7 @@ def the_log_of_a_run_is_never_written_over():
     for command in (["eval", "tiny", "time_rounds=0"], ["trace", "tiny", "--text", "hi"]):
         refused("log of a run", *command, "-o", "runs/tiny/log.mp")
         refused("log of a run", *command, "-o", "copy.mp")
-        refused("expected a record file", *command, "-o", "bad/garbage")
+        refused("no record file", *command, "-o", "bad/garbage")
         refused("is a directory", *command, "-o", "bad/dir")
         refused("nowhere", *command, "-o", "nowhere/x.mp")
         refused("No space left", *command, "-o", "/dev/full")

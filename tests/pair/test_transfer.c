@@ -161,7 +161,7 @@ T(a_missing_or_unreadable_start_is_refused_in_one_line)
 {
     char init[700], base[600], path[700];
     struct err e = {0};
-    refused((const char *[]){"train.init=nowhere", NULL}, DS_EUSAGE, "nowhere: no such model");
+    refused((const char *[]){"train.init=nowhere", NULL}, DS_EUSAGE, "nowhere: model not found");
     make_base(init, base, "model.method=dense");
     const char *more[] = {init, "model.method=dense", NULL};
     snprintf(path, sizeof path, "%s/model.safetensors", base);
@@ -490,7 +490,7 @@ T(another_model_with_the_same_vocabulary_can_be_the_teacher)
 T(an_impossible_teacher_is_refused_in_one_line)
 {
     refused((const char *[]){"train.teacher=nowhere", NULL}, DS_EUSAGE,
-            "train.teacher (off, self, or a model): nowhere: no such model");
+            "train.teacher (off, self, or a model): nowhere: model not found");
     refused((const char *[]){"train.teacher=self", "model.method=dense", NULL}, DS_EUSAGE,
             "is its own teacher");
     refused((const char *[]){"train.kd_alpha=1.5", NULL}, DS_EUSAGE, "outside 0 to 1");

@@ -354,7 +354,7 @@ def isoflop_refuses_what_it_cannot_do():
     assert run.err.count("\n") == 1, run.err
     refused("train.teacher=self: its forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
-    refused("unknown method model.method=mood", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
+    refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
     refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
             "--methods", "dense")
     refused("--max-tokens allows", "isoflop", *TINY[3:4], "data.docs=60", "train.batch=2", "--budget", "1e13", "--sizes",

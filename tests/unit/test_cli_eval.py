@@ -68,7 +68,7 @@ def an_evaluation_is_held_against_controls_at_equal_rates():
 @test
 def the_last_evaluation_of_a_run_has_controls_and_decoding_and_compare_shows_them():
     table = run("compare", "edp")
-    assert "decode time" in table and "I(token; executed)" in table and "depth var" in table and "top-k gap" not in table
+    assert "decode time" in table and "I(token; run)" in table and "depth var" in table and "top-k gap" not in table
     x = run_json("compare", "edp")["runs"][0]
     assert x["decode_time_ratio"] > 0 and x["mi_mean"] is not None and x["topk_gap"] is None
 

@@ -256,7 +256,7 @@ T(heads_that_do_not_fit_name_both_numbers) /* A22 */
            "heads=4: must divide model.dim=66");
     refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3: must divide model.heads=4");
     refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8: must divide model.heads=4");
-    refuse(TINY ", \"head_dim\": 7}", "even head size, model.head_dim=7");
+    refuse(TINY ", \"head_dim\": 7}", "model.head_dim=7: must be even");
 }
 
 T(what_the_family_does_not_promise_is_refused_by_name)
@@ -288,9 +288,9 @@ T(what_the_family_does_not_promise_is_refused_by_name)
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);
         refuse(text, types[i]);
     }
-    refuse("{\"model_type\": 7}", "model_type is missing");
+    refuse("{\"model_type\": 7}", "missing model_type");
     refuse("{\"depthscope\": 7}", "depthscope must be an object");
-    refuse("[]", "model_type is missing");
+    refuse("[]", "missing model_type");
     refuse("", "config.json");
 }
 
@@ -469,7 +469,7 @@ T(a_key_that_changes_what_is_computed_is_refused)
 
 /* ---- ends of texts ------------------------------------------------------------------------------- */
 
-static void beside(const char *text)
+static void write_generation_config(const char *text)
 {
     char path[1024];
     t_ok(fs_join(path, sizeof path, place(), "generation_config.json", &err), &err);
@@ -487,16 +487,16 @@ T(ids_that_end_a_text_are_read_from_both_files)
     has_value(IS_LLAMA, ", \"eos_token_id\": []", "end_ids", "");
     has_value(IS_LLAMA, ", \"eos_token_id\": -1", "end_ids", "");
     has_value(IS_LLAMA, ", \"eos_token_id\": [49, 50, -7, 9223372036854775807]", "end_ids", "49");
-    beside("{\"eos_token_id\": [3, 4], \"temperature\": 0.6}");
+    write_generation_config("{\"eos_token_id\": [3, 4], \"temperature\": 0.6}");
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "3,4");
-    beside("{\"eos_token_id\": null}");
+    write_generation_config("{\"eos_token_id\": null}");
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
-    beside("{}");
+    write_generation_config("{}");
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
-    beside("{\"eos_token_id\": \"</s>\"}");
+    write_generation_config("{\"eos_token_id\": \"</s>\"}");
     t_fails(read_text(&(struct model_config){0}, TINY "}", sizeof TINY), &err, DS_EFORMAT,
-            "generation_config.json: eos_token_id is not a whole number");
-    beside(NULL);
+            "generation_config.json: eos_token_id must be an integer");
+    write_generation_config(NULL);
 }
 
 T(ids_that_end_a_text_are_numbers)
@@ -551,7 +551,7 @@ T(windows_that_no_context_outgrows_are_none)
 {
     struct model_config c;
     refuse(MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 32000, " CONTEXT(32768),
-           "sliding_window 4096 is below max_position_embeddings 32768: sliding windows");
+           "sliding_window 4096 is below max_position_embeddings 32768: sliding-window");
     refuse(MISTRAL "\"sliding_window\": \"wide\", \"vocab_size\": 32000, " CONTEXT(4096),
            "sliding_window must be an integer");
     const char *text = MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 9, " CONTEXT(4096);

@@ -177,7 +177,7 @@ T(a_model_of_damaged_weights_says_so)
     struct err e = {0};
     t_eq(ids_add(&ids, 65), 0);
     s.model->params.p[s.model->norm].value[0] = (real)NAN;
-    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ENUMERIC, "damaged");
+    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ENUMERIC, "weights are corrupt");
     ids_release(&ids);
     subject_close(&s);
 }

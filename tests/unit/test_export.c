@@ -340,7 +340,7 @@ T(what_a_format_cannot_hold_is_refused_by_name)
     refuse(export_llama2c, "model.method=dense model.attn_bias=qkv", GGUF_T_F32, DS_EUSAGE,
            "biases");
     refuse(export_llama2c, "model.method=dense model.head_dim=24", GGUF_T_F32, DS_EUSAGE,
-           "4 heads of 24 are not 64");
+           "4 * 24: must equal dim = 64");
     refuse(export_llama2c, "model.method=dense model.rope_theta=500000", GGUF_T_F32, DS_EUSAGE,
            "500000");
     refuse(export_llama2c, "model.method=dense model.norm_eps=1e-6", GGUF_T_F32, DS_EUSAGE,

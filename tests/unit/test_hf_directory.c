@@ -135,7 +135,7 @@ T(an_index_and_its_shards_agree_or_one_line_says_how_not)
                 "b.safetensors");
     write_shard(m, dir, "b.safetensors", 1, n, -1);
     shards_fail(dir, DS_EFORMAT, "6 duplicate tensors: model.layers.0.input_layernorm.weight is");
-    t_true(strstr(said, "in two shards: a.safetensors and b.safetensors, ") &&
+    t_true(strstr(said, "in two shards, a.safetensors and b.safetensors, ") &&
            strstr(said, ", ..."));
     write_shard(m, dir, "b.safetensors", 7, n - 1, -1);
     shards_fail(dir, DS_EFORMAT,

@@ -213,7 +213,7 @@ T(other_files_are_named)
     refuse_bytes("PK\3\4 and more than twenty-four bytes", 30, "zip");
     refuse_bytes("<!DOCTYPE html> Not Found", 25, "HTML");
     refuse_bytes("nothing known at all here", 25, "magic \"GGUF\" is missing");
-    refuse_bytes("GGUF\1\0\0\0..................", 26, "version 1 ");
+    refuse_bytes("GGUF\1\0\0\0..................", 26, "unsupported version 1:");
     refuse_bytes("GGUF\0\0\0\3..................", 26, "big-endian");
     refuse_bytes("GGUF\3\0\0\0", 8, "truncated inside the header");
 }
@@ -245,7 +245,7 @@ T(bad_metadata_is_refused)
     gf_raw(&f, "k", 13, "....", 4);
     refuse(&f, "key k: unknown type 13");
     gf_raw(&f, "k", GGUF_BOOL, "\2...", 4);
-    refuse(&f, "truth value is 2");
+    refuse(&f, "boolean is 2");
     gf_raw(&f, "k", GGUF_STRING, "\377\377\377\377\377\377\377\377", 8);
     refuse(&f, "exceeds the remaining");
     gf_raw(&f, "k", GGUF_ARRAY, "\0\0\0\0\377\377\377\377\377\377\377\377", 12);
@@ -295,7 +295,7 @@ T(bad_tensors_are_refused)
     gf_tensor(&f, "t", GGUF_T_F32, 64, 0, data, 128);
     refuse(&f, "256 bytes at offset 0 exceed the file's 128");
     gf_info(&f, "t", GGUF_T_F32, 2, 0, UINT64_MAX - 31);
-    refuse(&f, "go beyond");
+    refuse(&f, "exceed the file's");
     gf_info(&f, "t", GGUF_T_F32, 2, 0, 16);
     refuse(&f, "no multiple of the alignment 32");
     gf_tensor(&f, "a", GGUF_T_F32, 16, 0, data, 64);
@@ -361,7 +361,7 @@ T(counts_that_wrap_are_refused_before_memory_is_asked_for) /* CVE-2024-21836, -2
             gf_uint(&s, 0, 8);
             gf_uint(&s, 0, 8);
             uint64_t calls = mem_calls();
-            refuse_str(&s, "do not fit into 24 bytes");
+            refuse_str(&s, "do not fit in 24 bytes");
             t_true(mem_calls() - calls < 10);
         }
     str_release(&s);
@@ -416,7 +416,7 @@ T(keys_are_printable_and_of_bounded_length)
     memset(key, 'k', sizeof key);
     key[65536] = '\0';
     gf_u32(&f, key, 1);
-    refuse(&f, "a key of 65536 bytes");
+    refuse(&f, "key of 65536 bytes");
     key[65535] = '\0';
     gf_u32(&f, key, 1);
     gguf_close(open_file(&f));
@@ -453,12 +453,12 @@ T(shapes_that_wrap_or_have_no_sense_are_refused) /* CVE-2024-21802, -2025-53630,
         {1, GGUF_T_F32, {1ULL << 62}, "size in bytes overflows 64 bits"},
         {2, GGUF_T_F32, {1ULL << 32, 1ULL << 32}, "shape overflows 64 bits"},
         {4, GGUF_T_F16, {1 << 20, 1 << 20, 1 << 20, 16}, "shape overflows 64 bits"},
-        {2, GGUF_T_Q8_0, {32, 1ULL << 58}, "go beyond"},
+        {2, GGUF_T_Q8_0, {32, 1ULL << 58}, "exceed the file's"},
         {2, GGUF_T_Q8_0, {32, 1ULL << 59}, "shape overflows 64 bits"},
-        {2, GGUF_T_Q4_K, {256, 1ULL << 55}, "go beyond"},
+        {2, GGUF_T_Q4_K, {256, 1ULL << 55}, "exceed the file's"},
         {2, 28, {1ULL << 31, 1ULL << 30}, "size in bytes overflows 64 bits"},
         {3, GGUF_T_F32, {UINT32_MAX, UINT32_MAX, 2}, "shape overflows 64 bits"},
-        {1, GGUF_T_F32, {(1ULL << 62) - 8}, "go beyond"},
+        {1, GGUF_T_F32, {(1ULL << 62) - 8}, "exceed the file's"},
         {1, GGUF_T_Q4_0, {31}, "row length 31: must be a multiple of the block size 32 of Q4_0"},
         {1, GGUF_T_Q6_K, {32}, "row length 32: must be a multiple of the block size 256 of Q6_K"},
         {1, 4, {32}, "unknown type 4"},

@@ -80,7 +80,7 @@ T(written_file_reads_back_and_is_aligned)
     t_ok(st_read_f32(x, f, 6, &e), &e);
     t_true(memcmp(f, a, sizeof a) == 0);
     t_eq(st_nonfinite(x), 2);
-    t_fails(st_read_f32(x, f, 5, &e), &e, DS_EFORMAT, "z.weight has 6");
+    t_fails(st_read_f32(x, f, 5, &e), &e, DS_EFORMAT, "z.weight: 6 values");
     double d[4];
     t_ok(st_read_f64(st_find(s, "b"), d, 2, &e), &e);
     t_true(d[0] == 1e-300 && d[1] == -1);
@@ -153,7 +153,7 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
            "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
            8, "tensor b overlaps");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "tensor a");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "two sizes");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "two non-negative integers");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 4,
            "tensor a: offsets");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole");
@@ -179,9 +179,9 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1e3],\"data_offsets\":[0,4]}}", 4, "dimension 0");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,4]}}", 4,
            "shape must be an array");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two sizes");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "two sizes");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, "two sizes");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two non-negative integers");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "two non-negative integers");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, "two non-negative integers");
     refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 4,
            "are not in the 4 bytes of data");

@@ -390,8 +390,8 @@ static void refuse_with(const char *key, uint32_t v, const char *part)
 
 T(what_is_not_computed_is_refused_by_name)
 {
-    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: experts");
-    refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding windows");
+    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: mixture of experts");
+    refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
     refuse_with("llama.attention.value_length", 16, "value_length = 16: heads of different sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
     refuse_with("split.count", 3, "one of 3 parts");
@@ -475,7 +475,7 @@ T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
     refuse_meta("llama.block_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
     refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
     refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, " = 0: must be greater than 0");
-    refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5 does not divide");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5: must divide");
     refuse_meta("llama.attention.head_count_kv", GGUF_U32, &three, 4,
                 "kv_heads=3: must divide model.heads=4");
 }
@@ -517,7 +517,7 @@ T(models_beyond_memory_are_refused_with_both_figures)
     str_release(&all);
     struct model *m = NULL;
     t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
-    t_truef(strstr(err.text, "x.gguf: its 283") && m == NULL, "%s", err.text);
+    t_truef(strstr(err.text, "x.gguf: out of memory: 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
     t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
             "out of memory: weights need ");
@@ -537,6 +537,6 @@ T(sizes_far_from_the_tensors_are_refused_before_memory_is_asked_for)
     m->config.layers = 1;
     m->config.ffn = 48;
     gf_tensor(&f, "token_embd.weight", GGUF_T_F32, 2, 32, x, sizeof x);
-    refuse(&f, "its tensors hold 64");
+    refuse(&f, "tensors hold 64");
     model_free(m);
 }

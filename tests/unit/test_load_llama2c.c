@@ -128,7 +128,7 @@ T(headers_that_cannot_be_are_refused)
     refuse_header(5, INT32_MIN, "needs");
     refuse_header(3, 3, "n_heads = 3: must divide dim = 8");
     refuse_header(3, 8, "heads of even size");
-    refuse_header(4, 3, "n_kv_heads 3 does not divide n_heads 2");
+    refuse_header(4, 3, "n_kv_heads = 3: must divide n_heads = 2");
     refuse_header(6, 4, "bytes, the file has 188");
     refuse_header(0, 0x616b3432, "unsupported versioned");
     const int32_t huge[7] = {2147483646, 2147483647, 2147483647, 1, 1, 2147483647, 1};
@@ -183,7 +183,7 @@ T(models_beyond_memory_are_refused_with_both_figures)
     if (truncate(path, (off_t)(28 + 4 * values)) != 0)
         t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)values);
     t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
-    t_truef(strstr(err.text, "m.bin: its 283") && m == NULL, "%s", err.text);
+    t_truef(strstr(err.text, "m.bin: out of memory: 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
     t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
             "out of memory: weights need ");

@@ -294,9 +294,9 @@ T(what_cannot_be_computed_is_refused)
     static const struct {
         const char *text, *part;
     } of[] = {
-        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "of type linear"},
-        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}", "of type yarn"},
-        {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "of type none"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "unsupported type linear"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}", "unsupported type yarn"},
+        {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "unsupported type none"},
         {LLAMA ", \"rope_scaling\": 3}", "rope_scaling must be an object"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}",
          "has no low_freq_factor"},
@@ -315,7 +315,7 @@ T(what_cannot_be_computed_is_refused)
         {GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}", "scale_attn"},
         {GPT2 ", \"add_cross_attention\": true}", "add_cross_attention"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_layer\": 1}", "n_head is missing"},
-        {"{}", "model_type is missing"},
+        {"{}", "missing model_type"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
         struct model_config c;

@@ -242,7 +242,7 @@ static const struct {
     {"{\"base_model_name_or_path\": \"nowhere/at-all\"}", "base_model_name_or_path nowhere/at-all not found (looked next to the adapter and in .); set DEPTHSCOPE_BASE=PATH"},
     {"{\"base_model_name_or_path\": \"../base\"}", "missing key peft_type"},
     {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": \"IA3\"}", "peft_type: unsupported value IA3: expected LORA"},
-    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type is no word"},
+    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type: unsupported value (not a string)"},
     {HEAD "\"task_type\": \"SEQ_CLS\", " ALL "}", "task_type: unsupported value SEQ_CLS: expected CAUSAL_LM"},
     {HEAD ALL ", \"use_dora\": true}", "unsupported key use_dora"},
     {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 4}}", "unsupported key rank_pattern"},
@@ -370,8 +370,8 @@ T(tensors_that_do_not_fit_are_named_with_both_shapes)
     t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
     model_free(opened(in(dir, "lora")));
     weights_fail(dir, t, n - 1,
-                 "tensor base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight is "
-                 "missing");
+                 "missing tensor "
+                 "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight");
     t[n] = (struct st_out){"base_model.model.lm_head.weight", ST_F32, 2, {4, 4}, zeros, NULL};
     weights_fail(dir, t, n + 1, "unexpected tensor base_model.model.lm_head.weight");
     t[3].shape[0] = 8;

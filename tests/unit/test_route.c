@@ -408,7 +408,7 @@ T(conflicting_options_are_refused_in_one_line)
     check_options("model.method=dense model.dim=10 model.heads=3", DS_ERANGE,
                   "must divide model.dim=10");
     check_options("model.method=dense model.heads=3 model.kv_heads=2", DS_ERANGE,
-                  "model.kv_heads=2 does not divide");
+                  "model.kv_heads=2: must divide");
     check_options("model.method=dense model.dim=9 model.heads=3", DS_ERANGE,
                   "must be even for rotary positions");
     check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0 is outside");
