@@ -202,9 +202,8 @@ int checkpoint_check_run(const char *dir, const char *run_id, struct err *e)
         dir, id, run_id);
 }
 
-/* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint.
- * It stays whole in *trash ("" = there was none) until the new one has its name.
- */
+/* Moves an existing directory at the final name out of the way, unless it is a valid checkpoint.
+ * It stays intact in *trash ("" = there was none) until the new one has its name. */
 static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, struct err *e)
 {
     const char *name = strrchr(tx->final, '/');
@@ -482,7 +481,7 @@ static int prune(const char *root, const char *run_id, int64_t verified, int kee
         n = leave_foreign(root, run_id, steps, n);
     while (verified >= 0 && whole < n && steps[whole] != verified)
         whole++;
-    /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen.
+    /* Nothing is removed before a newer checkpoint has been verified; newer broken ones are kept for inspection.
      */
     if (rc == 0 && verified < 0)
         rc = newest_whole(root, steps, n, &whole, e);

@@ -1,4 +1,4 @@
-/* What a block needs before it runs: its parameters, its buffers, and who sees whom. */
+/* What a block needs before it is executed: parameters, buffers, and each query's key range. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +85,7 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->xq = NULL;
 }
 
-/* First new key of each query's document and the first one behind it.  Rows and keys ascend, so both
+/* First new key of each query's document and the first one after it.  Rows and keys ascend, so both
  * ends only move forward. */
 static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow)
 {
@@ -118,7 +118,7 @@ static void segments_fill(struct model *m, const struct plan *p, const int32_t *
     }
 }
 
-/* Every sequence has a list of keys of its own, and sees all of what is behind it. */
+/* Every sequence has its own list of keys and sees all that precede it. */
 static void ranges_to_caches(struct model *m)
 {
     struct block_ranges *g = &m->ranges;

@@ -1,3 +1,4 @@
+/* Runs calibration batches and lets the method store its thresholds. */
 #include "models/calibrate.h"
 
 int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,

@@ -1,3 +1,4 @@
+/* The model's options: checks, derived sizes, parameter counts and rotary frequencies. */
 #include "models/config.h"
 
 #include <inttypes.h>
@@ -59,7 +60,8 @@ static void fill_derived(struct model_config *c)
 
 /* ---- ids that end a text -------------------------------------------------------------------------- */
 
-/* The next number of a comma-separated list; -1 with *p NULL at its end, -2 where there is none. */
+/* The next number of a comma-separated list; -1 with *p NULL at its end, -2 when it is not a
+ * number. */
 static int64_t next_id(const char **p)
 {
     char *end;
@@ -176,8 +178,8 @@ int64_t model_config_params(const struct model_config *c)
            norm;
 }
 
-/* A wave that fits `high` times or more into the original context stays, one that fits `low` times or less is stretched
- * whole; between the two a ramp. */
+/* Wavelengths that fit `high` times or more into the original context are unchanged, those that fit
+ * `low` times or less are scaled in full, with a ramp between. */
 static double llama3_frequency(const struct model_config *c, double f)
 {
     const double pi = 3.14159265358979323846;

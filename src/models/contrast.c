@@ -1,3 +1,4 @@
+/* Runs the controls of an evaluation: top-k, random, static mask and dense. */
 #include "models/contrast.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-enum { LOT_STREAM = 1 << 17 }; /* apart from the draws of methods */
+enum { LOT_STREAM = 1 << 17 }; /* separate from the methods' random streams */
 
 int contrast_init(struct contrast *c, int L, struct err *e)
 {
@@ -23,14 +24,15 @@ void contrast_release(struct contrast *c)
     memset(c, 0, sizeof *c);
 }
 
-/* The pattern of routing/methods/static.c. */
+/* The mask of routing/methods/static.c. */
 static int on_stripe(int position, int l, double rate)
 {
     double phase = position * 0.6180339887498949 + l * 0.41421356237309503;
     return phase - floor(phase) < rate;
 }
 
-/* One draw, or one phase, decides both halves of a split layer: whose FFN runs its attention does too. */
+/* One draw, or one phase, decides both halves of a split layer: if the FFN is executed, so is the
+ * attention. */
 static void fill_force(int8_t *force, enum contrast_kind kind, const struct route *r,
                        const struct batch *b, uint64_t seed, const double *rate, uint64_t place)
 {
@@ -83,7 +85,7 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     model_loss(m, 0, 0);
     contrast_add(c, kind, m);
     m->batch = NULL;
-    m->route.pass.force = m->route.pass.force_attention = NULL; /* the tables are ours */
+    m->route.pass.force = m->route.pass.force_attention = NULL; /* the copied tables belong to this function */
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* Incremental use: keys and values of what has been seen are kept per layer, of exactly the rows that are keys. */
+/* Incremental decoding with a KV cache: each layer keeps keys and values of exactly the rows that
+ * are keys. */
 #include <string.h>
 
 #include "base/checked.h"

@@ -1,3 +1,4 @@
+/* The teacher's pass and buffers for distillation. */
 #include "models/distill.h"
 
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* Final norm, output head and loss, in chunks of rows: whole logits never exist. */
+/* Final norm, output head and loss in chunks of rows, so that the full logits are never in memory.
+ * */
 #include <math.h>
 
 #include "bulk.h"
@@ -46,7 +47,7 @@ static int count_targets(const int32_t *target, int R)
     return n;
 }
 
-/* Logits of both become what the loss of n rows passes down, in m->logits. */
+/* Replaces m->logits by the loss gradient of n rows, from both models' logits. */
 static void taught_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
                          real *entropy)
 {

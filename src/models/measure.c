@@ -1,3 +1,4 @@
+/* Accumulates the measurements of an evaluation pass by pass. */
 #include "models/measure.h"
 
 #include <math.h>
@@ -58,7 +59,7 @@ void measure_release(struct measure *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Mean over the layers where a comparison was made. */
+/* Mean over the layers that compared it. */
 static float signal_of(const struct model *m, int row)
 {
     int k = signal_metric(m), n = 0;
@@ -88,7 +89,7 @@ static void add_plan(struct measure *s, const struct model *m, const struct plan
     }
 }
 
-/* Welford: over all tokens, however few samples are kept. */
+/* Welford's algorithm over all tokens, independent of how many samples are kept. */
 static void add_depth(struct measure *s, double depth)
 {
     double d = depth - s->depth_mean;

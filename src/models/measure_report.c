@@ -1,4 +1,4 @@
-/* What an evaluation says, number by number, and as records. */
+/* Reports an evaluation as scalars, per-layer vectors and records. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +106,7 @@ static void add_contrast(struct list *l, const struct measure *s)
                  contrast_ratio(c, CONTRAST_STATIC));
     add_optional(l, "control_random_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_RANDOM));
     add_optional(l, "control_static_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_STATIC));
-    /* tables tell these two only where the controls saw a part of the text */
+    /* tables show these two only when the controls saw part of the text */
     add_optional(l, "control_loss", seen < s->tokens ? "loss on the control tokens" : NULL,
                  isnan(seen) ? seen : contrast_loss(c, CONTRAST_CAUSAL));
     add_optional(l, "control_tokens",
@@ -246,7 +246,7 @@ static int by_float(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The worst tenth of losses is a class of its own. */
+/* The highest loss decile is a class of its own. */
 static void mark_high_loss(const struct measure *s)
 {
     enum { HIGH_LOSS = 7 };

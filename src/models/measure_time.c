@@ -1,4 +1,4 @@
-/* Seconds, dense and routed in turn in one process. */
+/* Measures prefill and decode time, alternating dense and routed in one process. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,7 +18,8 @@ static double median(double *x, int n)
     return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }
 
-/* The dense seconds and the ratio of each pair; each kind comes first in every other pair: a machine that drifts moves both. */
+/* Dense seconds and the ratio of each pair.  The order alternates between pairs, so that drift of
+ * the machine affects both. */
 struct pairs {
     double *dense, *ratio;
     int rounds;
@@ -77,7 +78,8 @@ void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, 
     mem_free(logits);
 }
 
-/* One text on a cache: what is before `from` in pieces that fit the buffers, the rest token by token. */
+/* Runs one text with a cache: tokens before `from` in pieces that fit the buffers, the rest one by
+ * one. */
 struct walk {
     struct model *m;
     struct kv_cache *cache;

@@ -1,3 +1,4 @@
+/* Creates a model, reserves its buffers and runs forward and backward passes. */
 #include "models/model.h"
 
 #include <string.h>
@@ -201,7 +202,8 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->on_store = arena_alloc(a, R, 1);
 }
 
-/* The stream arena: everything that lives for one step.  Run once to measure, once for real. */
+/* Lays out the stream arena, everything that lives for one step; called once to measure and once to
+ * allocate. */
 static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
 {
     size_t L = (size_t)m->config.layers, C = (size_t)m->config.dim, V = (size_t)m->config.vocab;
@@ -278,7 +280,7 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
     return 0;
 }
 
-/* Values of cells that the method records, for all layers (route_reserve). */
+/* Cell metrics that the method records, for all layers (route_reserve). */
 static size_t cell_bytes(const struct route_ops *ops, size_t L, size_t R)
 {
     size_t n = 0;
@@ -287,12 +289,12 @@ static size_t cell_bytes(const struct route_ops *ops, size_t L, size_t R)
     return n * L * R * sizeof(real);
 }
 
-/* Lays out a model that has nothing but its shape, so that the estimate cannot differ from what is reserved. */
+/* Lays out a model that has only its shape, so that the estimate equals what is reserved. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
 {
     const struct route_ops *ops = c->method ? route_find(c->method) : NULL;
     int is_split = ops && (ops->flags & ROUTE_SPLIT);
-    size_t L = (size_t)c->layers, bytes = SIZE_MAX; /* without memory for this: too much */
+    size_t L = (size_t)c->layers, bytes = SIZE_MAX; /* out of memory even for the estimate */
     struct model m = {.config = *c};
     struct arena measure;
     m.plan = mem_alloc(L, sizeof *m.plan);
@@ -356,7 +358,7 @@ struct embed_job {
     const int32_t *id;
 };
 
-/* A row of an embedding that stays in its file. */
+/* Reads a row of an embedding that stays in its file. */
 static void embed_stored(void *ctx, int task, int worker)
 {
     const struct embed_job *j = ctx;
@@ -414,7 +416,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     model_run(m, b->id, pass, NULL);
 }
 
-/* One span is done: its gate's gradient goes to the method. */
+/* Passes the gate gradient of a finished span to the method. */
 static void hand_gates(struct model *m, int l, const struct plan *p, int routed)
 {
     const struct route_ops *ops = m->route.ops;

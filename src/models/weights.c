@@ -1,3 +1,4 @@
+/* Holds matrices for GEMMs: packed copies, quantised blocks, memory estimates. */
 #include "models/weights.h"
 
 #include <math.h>
@@ -9,7 +10,8 @@
 #include "base/str.h"
 #include "models/values.h"
 
-/* Rows of a file that are read at once: of a matrix that is packed for both directions a whole cut of its inner dimension. */
+/* Rows of a file read at once; for a matrix packed in both directions one whole slice of its inner
+ * dimension. */
 enum { ROWS_FWD = 64, ROWS_BOTH = GEMM_DEEP };
 
 static void forget(struct weight *x)
@@ -61,7 +63,7 @@ static size_t aligned(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* A matrix whose file has bfloat16 is held so in fp32 as well: no number changes. */
+/* A bfloat16 matrix stays bfloat16 in fp32 mode too: its values do not change. */
 static enum gemm_hold hold_of(const struct model *m, int i)
 {
     const struct weight *x = &m->weights.v[i];
@@ -71,7 +73,7 @@ static enum gemm_hold hold_of(const struct model *m, int i)
     return is_narrow ? GEMM_NARROW : GEMM_WHOLE;
 }
 
-/* Bytes of a matrix that is held as numbers, packed for one direction. */
+/* Bytes of an unquantised matrix packed for one direction. */
 static size_t held_bytes(const struct model *m, int i, int is_back)
 {
     const struct weight *x = &m->weights.v[i];
@@ -79,7 +81,8 @@ static size_t held_bytes(const struct model *m, int i, int is_back)
                            is_back ? x->C : x->O);
 }
 
-/* Deals the block out, or only counts.  w^T goes with forward; w with backward, where there is one. */
+/* Assigns parts of the block, or only counts.  w^T is for forward; w for backward, if there is one.
+ * */
 static size_t deal(struct model *m, char *at)
 {
     struct weights *w = &m->weights;
@@ -95,7 +98,7 @@ static size_t deal(struct model *m, char *at)
     return used;
 }
 
-/* The blocks that parameter i is held in; QUANT_NONE: it is held as numbers. */
+/* The quantisation of parameter i; QUANT_NONE: not quantised. */
 static enum quant_kind kind_of(const struct model *m, int i)
 {
     const struct weight *x = &m->weights.v[i];
@@ -108,7 +111,7 @@ static enum quant_kind kind_of(const struct model *m, int i)
     return quant_row_bytes((enum quant_kind)kind, x->C) > 0 ? (enum quant_kind)kind : QUANT_NONE;
 }
 
-/* The next matrix behind i that is read from a file. */
+/* The next matrix after i that is read from a file. */
 static void want_next(const struct model *m, int i)
 {
     const struct weights *w = &m->weights;
@@ -119,7 +122,7 @@ static void want_next(const struct model *m, int i)
         }
 }
 
-/* Rounds a matrix whose numbers are in a file, all of them at once. */
+/* Quantises a matrix whose values are in a file, all at once. */
 static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct err *e)
 {
     struct weight *x = &m->weights.v[i];
@@ -165,7 +168,8 @@ static int quantise(struct model *m, struct err *e)
     return rc;
 }
 
-/* What parameter i takes only while it is laid out: all its numbers where they are rounded, else some rows a thread. */
+/* Temporary memory for preparing parameter i: all its values when quantising, else some rows per
+ * thread. */
 static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
 {
     const struct param *p = &m->params.p[i];
@@ -175,7 +179,7 @@ static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
     return sizeof(real) * (kind != QUANT_NONE ? (double)p->n : rows * (double)p->shape[1]);
 }
 
-/* A system that promises more memory than it has would end the program later, without a word. */
+/* An overcommitting system would kill the program later without a message. */
 static int check_memory(const struct model *m, struct err *e)
 {
     const struct weights *w = &m->weights;
@@ -206,7 +210,8 @@ static int check_memory(const struct model *m, struct err *e)
                    str_si(b, left));
 }
 
-/* Memory for the packed copies, as large as the present provider wants them, and for numbers that it takes as they are. */
+/* Allocates the packed copies in the current provider's sizes, and unpacked values where it uses
+ * those. */
 static int place(struct model *m, struct err *e)
 {
     struct weights *w = &m->weights;
@@ -263,7 +268,7 @@ struct reading {
     const struct model *m;
     int i, step;
     real *space;        /* (workers, step, C) */
-    _Atomic size_t bad; /* values that are not finite */
+    _Atomic size_t bad; /* non-finite values */
 };
 
 static void read_part(void *ctx, int task, int worker)
@@ -289,7 +294,7 @@ static void read_part(void *ctx, int task, int worker)
         gemm_pack_part(&x->bwd, &s, row, n, 0, x->C);
 }
 
-/* One matrix, a few rows at a time: beside its packed copy nothing of it is in memory. */
+/* Packs one matrix a few rows at a time: only its packed copy is in memory. */
 static int read_stored(struct model *m, int i, struct err *e)
 {
     struct weights *w = &m->weights;

@@ -1,3 +1,4 @@
+/* Checks, registers and sets up LoRA adapters on the matrices of the blocks. */
 #include "models/adapters.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ const struct adapter_target adapter_target[ADAPTER_TARGETS] = {
 };
 enum { MATRICES = ADAPTER_TARGETS };
 
-/* Rows and columns of a target; 0 rows: this shape has no such matrix. */
+/* Rows and columns of a target; 0 rows: this model has no such matrix. */
 static void size_of(const struct model_config *c, int target, int64_t *O, int64_t *C)
 {
     int64_t HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
@@ -32,7 +33,7 @@ int adapters_has(const struct model_config *c, int target)
     return O > 0;
 }
 
-/* The next name of "q,k,..." as a target; MATRICES: none is left; -1: no such name. */
+/* The next name of "q,k,..." as a target; MATRICES at the end of the list, -1 when unknown. */
 static int next_target(const char **text, char word[16])
 {
     *text += strspn(*text, ", ");
@@ -47,7 +48,7 @@ static int next_target(const char **text, char word[16])
     return -1;
 }
 
-/* One bit a target. */
+/* One bit per target. */
 static unsigned targets(const struct model_config *c)
 {
     const char *text = c->lora_targets;
@@ -101,7 +102,7 @@ static int add_one(struct params *ps, const char *name, const char *suffix, int 
     return params_add(ps, full, rows, cols, PARAM_MATRIX, init, scale);
 }
 
-/* Behind the table's growth no pointer into it is good: the name is copied. */
+/* Growing the table invalidates pointers into it, so the name is copied. */
 static int add_adapter(struct model *m, struct adapter *x, int matrix)
 {
     struct params *ps = &m->params;

@@ -1,4 +1,4 @@
-/* A checkpoint that leaves its base where it is: where that is, and whether it is still the same. */
+/* Locates the base model of a checkpoint stored apart from it, and verifies its fingerprint. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +106,8 @@ static int hash_base(char out[17], const char *base, struct err *e)
 
 /* ---- its place ---- */
 
-/* "../../base" for a file at `to`, seen from the directory `from`; both absolute, without links. */
+/* The relative path "../../base" of `to` from the directory `from`; both absolute, without symbolic
+ * links. */
 static int relative(char *out, size_t size, const char *from, const char *to)
 {
     size_t same = 0, n = 0;
@@ -169,7 +170,7 @@ static int is_model(const char *path)
            (fs_join(config, sizeof config, path, "config.json", NULL) == 0 && fs_exists(config));
 }
 
-/* What config.json says of a base, or NULL. */
+/* The base's entry in config.json, or NULL. */
 static const struct json_node *base_of(const struct json *j, const char *key)
 {
     return json_get(json_get(json_root(j), "depthscope"), key);
@@ -194,7 +195,7 @@ static int find_base(const struct json *j, const char *dir, char *base, size_t s
                    dir, near ? near : "-", far ? far : "-");
 }
 
-/* config.json of a checkpoint without its base; *j NULL: DIR is none. */
+/* config.json of a checkpoint stored apart from its base; *j NULL when DIR is not one. */
 static int open_own(struct json **j, const char *dir, struct err *e)
 {
     char path[PATH_SIZE];
@@ -210,7 +211,7 @@ static int open_own(struct json **j, const char *dir, struct err *e)
     return rc;
 }
 
-/* Bases do not lie in chains. */
+/* A base must be self-contained: no chains. */
 static int check_whole(const char *dir, const char *base, struct err *e)
 {
     struct json *j = NULL;

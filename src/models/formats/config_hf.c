@@ -1,5 +1,5 @@
-/* config.json of the families of transformers.  One table has every key that is read, with what each family's configuration
- * class takes where the file does not have it; what the class would compute and this program does not is refused. */
+/* Reads config.json of the transformers library's model families.  One table lists every key with
+ * each family's default; options that this program does not compute are refused. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 
 enum { LLAMA, MISTRAL, QWEN2, GPT2, FAMILIES };
 
-/* Per family: the value without the key; "=" before it: the class has no such key, and the value holds whatever the file says;
- * NEEDED: a file without the key describes no model, whatever the class would take; NULL: not of this family.
- * null: what an explicit null means, NULL where the class has no use for one. */
+/* Per family: the default; "=" before it: the class has no such key and the value is fixed; NEEDED:
+ * the key is mandatory, even if the class has a default; NULL: not a key of this family.  null: the
+ * meaning of an explicit null, NULL where the class accepts none. */
 #define NEEDED "!"
 struct key {
     const char *hf, *own, *absent[FAMILIES], *null;
@@ -44,10 +44,10 @@ static const struct key keys[] = {
     // clang-format on
 };
 
-/* Attention of a Mistral class sees this many tokens back where the file does not say. */
+/* Mistral's default attention window. */
 enum { MISTRAL_WINDOW = 4096 };
 
-/* Keys by which some class computes something else, and the value by which it does not. */
+/* Keys that change what some class computes, and the neutral value with which they do not. */
 static const struct {
     const char *key;
     double neutral;
@@ -98,7 +98,7 @@ static int is_null(const struct json_node *n)
 
 /* ---- values ------------------------------------------------------------------------------------- */
 
-/* A number or truth value of theirs into a row of ours. */
+/* Sets one of our options from a number or boolean of the file. */
 static void take(struct report *r, struct model_config *c, const struct json_node *n,
                  const char *hf, const char *own)
 {
@@ -129,7 +129,7 @@ static void read_key(struct report *r, struct model_config *c, const struct json
         config_set_as(r, c, k->own, k->hf, n ? k->null : absent, 0);
 }
 
-/* An explicit null is false, as in the language of the class. */
+/* An explicit null is false, as in Python. */
 static int flag(struct report *r, const struct json_node *root, const char *key, int absent)
 {
     const struct json_node *n = json_get(root, key);
@@ -138,7 +138,7 @@ static int flag(struct report *r, const struct json_node *root, const char *key,
     return json_bool(n, n ? 0 : absent);
 }
 
-/* A word of the file, or what the class has without it. */
+/* A string of the file, or the class's default. */
 static const char *word_of(struct report *r, const struct json_node *root, const char *key,
                            const char *absent)
 {
@@ -165,7 +165,7 @@ static void check_others(struct report *r, const struct json_node *object, const
     }
 }
 
-/* Without a type it is the default one, which has a base and nothing else. */
+/* Without a type it is "default", which has only a base. */
 static const char *rope_type(const struct json_node *rope)
 {
     const char *key, *type = json_str(json_get(rope, "rope_type"), NULL);
@@ -179,7 +179,8 @@ static const char *rope_type(const struct json_node *rope)
     return "default";
 }
 
-/* `rope_scaling`, or `rope_parameters` as newer files call it: null, {"rope_type": "default"} or llama3's. */
+/* `rope_scaling`, or `rope_parameters` in newer files: null, {"rope_type": "default"} or llama3's.
+ * */
 static void read_rope(struct report *r, struct model_config *c, const struct json_node *root)
 {
     static const char *const parts[][2] = {
@@ -216,7 +217,8 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
 
 /* ---- what is computed otherwise ------------------------------------------------------------------ */
 
-/* Attention that sees a part of the past only, in any of the spellings.  A window that no context outgrows is none. */
+/* Sliding-window attention in any of its spellings.  A window at least as long as the context has
+ * no effect. */
 static void check_window(struct report *r, const struct model_config *c,
                          const struct json_node *root, int family)
 {
@@ -244,7 +246,7 @@ static void check_window(struct report *r, const struct model_config *c,
     }
 }
 
-/* What any family's file may say of weights and code that are not as its name promises. */
+/* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root)
 {
     const struct json_node *quant = json_get(root, "quantization_config");

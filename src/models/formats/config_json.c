@@ -1,4 +1,5 @@
-/* config.json: Hugging Face's keys for what other programs read, our own below "depthscope". */
+/* Reads and writes config.json: Hugging Face's keys for other programs, our own under "depthscope".
+ * */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static int is_gpt2(const struct model_config *c)
 const char *model_config_family(const struct model_config *c)
 {
     if (c->embed_scale != 1.0 || c->lora_r != 0 || strcmp(c->method, "dense") != 0)
-        return NULL; /* routers and adapters have no place in theirs */
+        return NULL; /* their formats cannot store routers and adapters */
     if (is_gpt2(c))
         return "gpt2";
     if (c->norm != NORM_RMS || c->position != POS_ROPE || c->mlp != MLP_SWIGLU)
@@ -33,7 +34,8 @@ static void add_key(struct str *s, const char *key, int64_t v)
     str_addf(s, "  \"%s\": %lld,\n", key, (long long)v);
 }
 
-/* The ids that end a text; null is none, where the class would take an id of its own for an absent key. */
+/* The end-of-text ids; an explicit null means none, whereas the class would use its default for an
+ * absent key. */
 static void add_ends(struct str *s, const struct model_config *c)
 {
     int32_t id[MODEL_ENDS_MAX];
@@ -135,7 +137,7 @@ void report_add(struct report *r, const char *fmt, ...)
     r->code = DS_EFORMAT;
 }
 
-/* The report as an error, which it is then done with. */
+/* Turns the report into an error and releases it. */
 static int report_end(struct report *r, const char *path, struct err *e)
 {
     int rc = 0;
@@ -171,7 +173,7 @@ int config_scalar(const struct json_node *n, char text[64])
     }
 }
 
-/* Our own keys, when the file has them, describe everything. */
+/* Our own keys, if present, take precedence: they are complete. */
 static void read_own(struct report *r, struct model_config *c, struct config *route_options,
                      const struct json_node *own, const char *path)
 {
@@ -191,7 +193,7 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
     }
 }
 
-/* generation_config.json next to it comes first, as in transformers. */
+/* generation_config.json next to it takes precedence, as in transformers. */
 static int read_ends(struct report *r, struct model_config *c, const struct json_node *root,
                      const char *path, struct err *e)
 {

@@ -1,3 +1,4 @@
+/* Matches the tensors of a file to the parameters of a model. */
 #include "models/formats/coverage.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ static void name_one(int *n, struct str *names, const char *name)
         str_addf(names, "%s%.120s", names->len ? ", " : "", name);
 }
 
-/* A parameter of some method, or of an adapter: the model it starts may be without. */
+/* A parameter of a method or an adapter, which a model initialised from this file need not have. */
 static int is_extra(const char *name)
 {
     if (strstr(name, ".lora_"))
@@ -45,7 +46,7 @@ static void find_sources(struct coverage *v, const struct model *m, const struct
         names_place(v->names, p->name, &x->place);
         x->tensor = st_set_find(s, x->place.name, &at);
         if (!x->tensor && i == m->embed && m->head < 0)
-            x->tensor = st_set_find(s, head_name, &at); /* a tied matrix has either name */
+            x->tensor = st_set_find(s, head_name, &at); /* a tied matrix may have either name */
         if (!strict && i >= m->n_base && !(x->tensor && shape_fits(x, p))) {
             x->tensor = NULL;
             name_one(&v->fresh_n, &v->fresh, p->name);

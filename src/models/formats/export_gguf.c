@@ -1,5 +1,5 @@
-/* GGUF of the architectures llama and qwen2: what load_gguf.c reads, written.  A llama file has q and k with rotary pairs
- * interleaved, a qwen2 file half-split as ours. */
+/* Exports GGUF of the architectures llama and qwen2, as load_gguf.c reads it.  A llama file stores
+ * q and k with interleaved rotary pairs, a qwen2 file half-split like ours. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static void put_meta(struct writing *x)
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
-/* Blocks of 256 are too coarse for embedding and head: six bits there, as is customary. */
+/* 4- and 5-bit blocks are too coarse for embedding and head: q6_k there, as llama.cpp does. */
 static uint32_t wanted_type(const struct writing *x, int i)
 {
     uint32_t t = x->o->type, six;
@@ -147,7 +147,7 @@ static uint32_t type_of(struct writing *x, int i)
     return q8 ? GGUF_T_Q8_0 : GGUF_T_F16;
 }
 
-/* The type of most weights, where each matrix keeps its own. */
+/* The type of most weights, when each matrix keeps its own. */
 static uint32_t most_common(const struct writing *x)
 {
     double most = 0;
@@ -176,7 +176,7 @@ static void choose_types(struct writing *x)
     x->r->type = kept ? most_common(x) : x->o->type;
 }
 
-/* Llama 3's scaling has no key: the factors are a tensor, and come first. */
+/* Llama 3's scaling has no key: its factors are a tensor, which comes first. */
 static int scale_factors(const struct model_config *c, float *out)
 {
     struct model_config plain = *c;

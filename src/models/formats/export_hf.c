@@ -1,5 +1,5 @@
-/* A Hugging Face directory: config.json, and the tensors in the naming and layout of the family, in shards where they are
- * many. */
+/* Exports a Hugging Face directory: config.json, and the tensors in the family's names and layout,
+ * sharded if large. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 struct shared;
 
-/* One tensor of theirs: parts of it are parameters. */
+/* One tensor of the file, made of one or more parameters. */
 struct tensor {
     struct names_place place;
     int part[NAMES_PARTS]; /* parameters */
@@ -22,7 +22,7 @@ struct tensor {
     struct shared *shared;
 };
 
-/* Rows of the tensor that is being written.  What goes wrong in a callback is kept. */
+/* Rows of the tensor being written.  Errors in a callback are kept. */
 struct shared {
     const struct export_source *s;
     const struct export_options *o;
@@ -44,7 +44,7 @@ static const struct param *param_of(const struct tensor *t, int k)
     return &t->shared->s->m->params.p[t->part[k]];
 }
 
-/* Rows as they are, a chunk ahead of the row that is asked for. */
+/* Rows in unchanged layout, fetched in chunks. */
 static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
 {
     const struct param *p = param_of(t, 0);
@@ -63,7 +63,7 @@ static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
     return rc;
 }
 
-/* The whole of a transposed tensor (in, out) or one of several parts. */
+/* A whole tensor that is transposed (in, out) or has several parts. */
 static int fill_foreign(struct shared *x, const struct tensor *t)
 {
     const struct param *p = param_of(t, 0);
@@ -85,7 +85,7 @@ static int fill_foreign(struct shared *x, const struct tensor *t)
     return rc;
 }
 
-/* Row i for the writer; of a vector all of it. */
+/* Row i for the writer; a vector as a whole. */
 static void put_row(const void *data, uint64_t i, void *out)
 {
     const struct tensor *t = data;
@@ -103,14 +103,14 @@ static void put_row(const void *data, uint64_t i, void *out)
                 export_step(&x->way, (double)x->n * (double)(p->rank > 1 ? shape[1] : 1), &x->e);
     }
     if (x->rc < 0)
-        memset(out, 0, bytes); /* the directory is given up later */
+        memset(out, 0, bytes); /* the directory is discarded later */
     else
         memcpy(out, x->rows + (p->rank > 1 ? (size_t)(i - x->from) * bytes : 0), bytes);
 }
 
 /* ---- the list of tensors ---------------------------------------------------------------------------- */
 
-/* Of parameters that belong together the first makes the tensor. */
+/* The first of the parameters that share a tensor creates it. */
 static size_t list_tensors(struct shared *x, const struct names *names, struct tensor *t,
                            struct st_out *out)
 {
@@ -151,7 +151,7 @@ static uint64_t bytes_of(const struct st_out *t)
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-/* Tensors [*from, end) of the next shard: one at least. */
+/* Tensors [*from, end) of the next shard: at least one. */
 static size_t shard_end(const struct st_out *t, size_t n, size_t from, uint64_t most)
 {
     uint64_t bytes = 0;
@@ -214,7 +214,7 @@ static int write_shards(struct shared *x, const char *dir, const struct st_out *
     return rc;
 }
 
-/* config.json says which type the tensors have; the base alone is a dense model. */
+/* config.json records the tensors' type; the base alone is a dense model. */
 static int write_config(const struct export_source *s, const struct model_config *c, uint32_t type,
                         const char *path, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* llama2.c's first format: what io/llama2c.h reads, written. */
+/* Exports llama2.c's legacy format, as io/llama2c.h reads it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const char *const of_layers[] = {
     "mlp.gate_proj.weight",    "mlp.down_proj.weight",    "mlp.up_proj.weight",
 };
 
-/* The format has sizes in its header and nothing else: constants have to be its own. */
+/* The header has only sizes, so all constants must equal the format's own. */
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
@@ -82,7 +82,7 @@ static int write_param(struct writing *x, const char *name, struct err *e)
                         &x->file, &x->way, e);
 }
 
-/* Tables of cosines and sines (max_seq, head_dim / 2), which later readers make anew. */
+/* Tables of cosines and sines (max_seq, head_dim / 2), which current readers recompute. */
 static int write_tables(struct writing *x, struct err *e)
 {
     const struct model_config *c = &x->s->m->config;

@@ -1,3 +1,4 @@
+/* Converts rows of parameters to the types of export files. */
 #include "export_rows.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "models/peft.h"
 #include "models/values.h"
 
-/* Values of one chunk that is held, and of one task in it. */
+/* Values per chunk in memory, and per task in it. */
 enum { CHUNK = 1 << 21, TASK = 1 << 16 };
 
 /* ---- types ---------------------------------------------------------------------------------------- */
@@ -25,7 +26,7 @@ static const struct {
     {"q4_0", GGUF_T_Q4_0}, {"q4_k", GGUF_T_Q4_K}, {"q5_k", GGUF_T_Q5_K}, {"q6_k", GGUF_T_Q6_K},
 };
 
-/* The blocks of a type, by name: QUANT_NONE for plain numbers and for blocks that nobody here can make. */
+/* The block format of a type: QUANT_NONE for plain floats and for blocks that cannot be written. */
 static enum quant_kind kind_of(uint32_t type)
 {
     for (size_t i = 0; i < DS_LEN(types); i++)
@@ -158,7 +159,7 @@ static int encode_f32(const real *w, size_t n, unsigned char *out)
     return 0;
 }
 
-/* What was finite stays so: a value that would become infinite is told. */
+/* Finite values must stay finite: one that would overflow is an error. */
 static int encode_16(const real *w, size_t n, unsigned char *out, int is_bf16)
 {
     int over = 0;
@@ -190,7 +191,7 @@ struct job {
     int *rc; /* of each task */
 };
 
-/* The row of ours that comes at place `row`. */
+/* Our row that is written at position `row`. */
 static size_t row_at(const struct job *j, size_t row)
 {
     size_t D = (size_t)j->s->m->config.head_dim, d = row % D;
@@ -248,7 +249,7 @@ int export_encode(const struct export_source *s, int i, enum row_order order, ui
     return rc;
 }
 
-/* The very blocks of the file that the model came from, when they are of this type and order. */
+/* The original blocks of the model's file, when they have this type and order. */
 static const unsigned char *as_in_file(const struct export_source *s, int i, enum row_order order,
                                        uint32_t type)
 {
@@ -262,7 +263,7 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
     return at->kind == kind && is_interleaved == (order == ROWS_INTERLEAVED) ? at->data : NULL;
 }
 
-/* Pages of a file that have been read need not stay. */
+/* Pages of a file that have been read may be evicted. */
 void export_drop(const struct export_source *s, int i, size_t row, size_t n)
 {
     const struct param *p = &s->m->params.p[i];

@@ -1,5 +1,5 @@
-/* Metadata of GGUF as a configuration: which keys are read, what llama.cpp takes where a file does not have them, and which
- * ask for something that is not computed here. */
+/* Converts GGUF metadata to a configuration: the keys read, llama.cpp's defaults, and the keys that
+ * require unsupported computation. */
 #include "gguf_config.h"
 
 #include <inttypes.h>
@@ -53,8 +53,8 @@ static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct e
     return 0;
 }
 
-/* Every key that gives a size or a constant.  absent: what llama.cpp takes without it, in ours (0 follows from others);
- * NULL: the file needs the key. */
+/* Every key of a size or a constant.  absent: llama.cpp's default (0: derived from other keys);
+ * NULL: the key is mandatory. */
 static const struct {
     const char *key, *own, *absent;
     int is_real;
@@ -92,7 +92,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
             !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
             return err_set(e, DS_EFORMAT, "%s must be a single %s, found %s", full,
                            sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
-        if (!sizes[i].is_real && whole == 0) /* our own keys take 0 as "follows from others" */
+        if (!sizes[i].is_real && whole == 0) /* our own options use 0 for "derived" */
             return err_set(e, DS_EFORMAT, "%s = 0: must be greater than 0", full);
         rc = sizes[i].is_real ? load_set_real(c, sizes[i].own, v, full, e)
                               : load_set_int(c, sizes[i].own, whole, full, e);
@@ -104,8 +104,9 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
 
 /* ---- what is computed otherwise ------------------------------------------------------------------ */
 
-/* Keys by which llama.cpp computes something else in some architecture.  NEUTRAL: `neutral` changes nothing, and 0 neither
- * where the key says so; HEAD: a size of heads, which is the same for all here; SCALE: the root of the head size. */
+/* Keys that change what llama.cpp computes in some architecture.  NEUTRAL: the value `neutral` has
+ * no effect (NEUTRAL_OR_0: nor has 0); HEAD: must equal the head size; SCALE: must be 1 / sqrt(head
+ * size). */
 enum test { NEUTRAL, NEUTRAL_OR_0, HEAD, SCALE, WINDOW, NO_LIST };
 static const struct {
     const char *key;
@@ -176,15 +177,15 @@ static int refuse_others(const struct source *s, const struct model_config *c, s
     return 0;
 }
 
-/* A key of attention or of rotary positions that no table has may change what is computed; any other one is passed over, as
- * every program does with keys that it does not know. */
+/* An attention or rope key in no table may change the computation and is refused; other unknown
+ * keys are ignored, as is customary. */
 static int refuse_unknown(const struct source *s, struct err *e)
 {
     static const char *const read[] = {
         "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
         "rope.scaling.low_freq_factor", "rope.scaling.high_freq_factor",
         "rope.scaling.original_context_length",
-        /* they change nothing without what is refused above */
+        /* no effect without the keys refused above */
         "attention.layer_norm_epsilon", "rope.scaling.finetuned", "rope.scaling.yarn_attn_factor",
         "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.freq_base_swa",
         "rope.dimension_count_swa", "attention.key_length_swa", "attention.value_length_swa",
@@ -210,7 +211,7 @@ static int refuse_unknown(const struct source *s, struct err *e)
 
 /* ---- ids that end a text ------------------------------------------------------------------------- */
 
-/* An id that the vocabulary does not have can never come: llama.cpp passes over it, too. */
+/* Ids outside the vocabulary are ignored, as in llama.cpp. */
 static int read_ends(const struct source *s, struct model_config *c, struct err *e)
 {
     static const char *const names[] = {"tokenizer.ggml.eos_token_id",
@@ -232,8 +233,8 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
 
 /* ---- rotary scaling ----------------------------------------------------------------------------- */
 
-/* A file of Llama 3.1 or later has no keys for its scaling but the factors themselves, one a frequency.  The largest is the
- * factor; with the published bounds (1, 4, 8192) all others have to follow. */
+/* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency.  The largest
+ * is the scaling factor; the others must follow from it and the published bounds (1, 4, 8192). */
 static int read_factors(const struct source *s, const struct gguf_tensor *t, struct model_config *c,
                         struct err *e)
 {
@@ -341,7 +342,8 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     return rc;
 }
 
-/* Sizes that the tensors are far from are refused before memory is asked for them; a few missing tensors are named later. */
+/* Sizes far beyond the tensors are refused before allocating memory; individual missing tensors are
+ * reported later. */
 static int check_values(const struct source *s, const struct model_config *c, struct err *e)
 {
     double have = 0, need = (double)model_config_params(c);

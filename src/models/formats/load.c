@@ -1,3 +1,4 @@
+/* Locates, opens and writes models in Hugging Face layout. */
 #include "models/load.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "models/peft.h"
 #include "models/values.h"
 
-/* A tensor whose values stay in a file is written row by row. */
+/* Writes a tensor whose values stay in a file, row by row. */
 struct row_of {
     const struct model *m;
     int i;
@@ -37,8 +38,8 @@ static struct st_out tensor_of(const struct param *p, const char *name, const re
     return t;
 }
 
-/* A tensor as another family lays it out: its parts, of which each is one parameter.  What stays in a file is read whole
- * while its tensor is written: rows of the other layout are columns of ours. */
+/* A tensor in another family's layout: its parts, each one parameter.  File-backed values are read
+ * whole while the tensor is written, because its rows are our columns. */
 struct foreign {
     const struct model *m;
     struct names_place place;
@@ -76,7 +77,7 @@ static void foreign_done(struct foreign *f, uint64_t row)
     foreign_free(f);
 }
 
-/* Row i: of a transposed tensor input i of every output, of a vector all of it. */
+/* Row i: in a transposed tensor input i of every output; a vector as a whole. */
 static void foreign_row(const void *data, uint64_t i, void *out)
 {
     struct foreign *f = (struct foreign *)(uintptr_t)data;
@@ -103,7 +104,7 @@ static int write_foreign(const struct model *m, const struct names *names, const
         const struct param *p = &m->params.p[i];
         struct names_place at;
         names_place(names, p->name, &at);
-        if (at.part > 0) { /* parts of a tensor stand behind each other in the table */
+        if (at.part > 0) { /* parts of a tensor are consecutive in the table */
             for (size_t k = n; k-- > 0;)
                 if (strcmp(f[k].place.name, at.name) == 0) {
                     f[k].part[at.part] = i;
@@ -179,7 +180,7 @@ int model_write_weights(const struct model *m, const char *path, int optimizer, 
     const struct names *names = names_of_family(model_config_family(&m->config));
     int rc = optimizer || names_are_ours(names) ? write_own(m, path, optimizer, e)
                                                 : write_foreign(m, names, path, e);
-    /* what was copied from a file is what was opened, or nothing is written */
+    /* fail if the source file has changed since it was opened */
     return rc == 0 && !optimizer ? stored_unchanged(m, e) : rc;
 }
 
@@ -202,7 +203,7 @@ int model_write_config_with(const struct model *m, const struct config *more, co
         rc = config_set(&options, key, value, path, e);
     }
     snprintf(value, sizeof value, "%llu", (unsigned long long)m->route.seed);
-    if (rc == 0) /* routing by lot draws the same cells wherever the model is used */
+    if (rc == 0) /* random routing draws the same cells wherever the model is used */
         rc = config_set(&options, "seed", value, path, e);
     if (rc == 0 && more)
         rc = config_merge(&options, more, e);
@@ -216,7 +217,7 @@ int model_write_config_with(const struct model *m, const struct config *more, co
     return rc;
 }
 
-/* The checkpoint that best.json names, when it is there and whole. */
+/* The checkpoint named by best.json, if it exists and verifies. */
 static int best_of_run(const char *root, char *dir, size_t size)
 {
     char path[1024], name[32];
@@ -239,7 +240,7 @@ static int best_of_run(const char *root, char *dir, size_t size)
     return 0;
 }
 
-/* A file of weights in place of its directory: which kind it is, in one line. */
+/* Reports a weights file given instead of its directory, with its file type. */
 static int refuse_file(const char *path, struct err *e)
 {
     struct st_set *s = NULL;
@@ -320,7 +321,7 @@ out:
     return rc;
 }
 
-/* A system that promises more memory than it has would end the program later, without a word. */
+/* An overcommitting system would kill the program later without a message. */
 int load_check_memory(const struct model *m, const char *dir, struct err *e)
 {
     double need = params_bytes(&m->params, m->is_training), left = mem_left();
@@ -350,7 +351,7 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
         rc = st_set_open(&s, dir, e);
     if (rc == 0)
         rc = coverage_make(&v, m, s, 1, e);
-    if (rc == 0) /* what does not fit is said before memory is asked for */
+    if (rc == 0) /* check the fit before allocating memory */
         rc = coverage_check(&v, m, s, e);
     coverage_release(&v);
     if (rc == 0)

@@ -1,3 +1,4 @@
+/* Common parts of opening a model from a single file (GGUF, llama2.c). */
 #include "load_file.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* PyTorch's .bin are pickles, and refused as such. */
+/* PyTorch's .bin files are pickles and refused as such. */
 int model_is_file(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -69,7 +70,7 @@ int load_new(struct model **out, struct model_config *c, struct config *override
         model_free(m);
         return err_add(e, rc, "%s", path);
     }
-    params_init(&m->params, 0); /* what the file does not have: the method's own, adapters */
+    params_init(&m->params, 0); /* parameters not in the file: the method's and adapters' */
     *out = m;
     return 0;
 }

@@ -1,6 +1,6 @@
-/* GGUF of the architectures llama and qwen2 as a model.  A llama file holds q and k (and their biases) with rotary pairs
- * interleaved; they are put back into the half-split order, so that the model is the one a Hugging Face directory would
- * give.  A qwen2 file has that order already. */
+/* Opens GGUF of the architectures llama and qwen2 as a model.  A llama file stores q and k (and
+ * their biases) with interleaved rotary pairs; they are restored to half-split order, so that the
+ * model equals that of the Hugging Face directory.  A qwen2 file already has that order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,7 +93,8 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     return 0;
 }
 
-/* Every tensor of the file has to be one of the model's: names are unique, so counting them is enough. */
+/* Every tensor of the file must belong to the model; names are unique, so counting them suffices.
+ * */
 static int check_unused(const struct source *s, const struct model *m, struct err *e)
 {
     for (size_t i = 0; i < gguf_count(s->g); i++) {
@@ -120,7 +121,7 @@ static int file_unchanged(const void *file, struct err *e)
     return gguf_unchanged(file, e);
 }
 
-/* The model keeps the file from here on. */
+/* The model owns the file from here on. */
 static int read_weights(struct source *s, struct model *m, struct err *e)
 {
     int rc = check_unused(s, m, e);

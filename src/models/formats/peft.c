@@ -1,4 +1,4 @@
-/* Values of adapters in PEFT's files, and their sum with the base. */
+/* Reads and writes adapter values in PEFT's format, and merges adapters into the base. */
 #include "models/peft.h"
 
 #include <stdio.h>
@@ -14,12 +14,12 @@
 
 static const char peft_prefix[] = "base_model.model.";
 
-/* A parameter beside the base as a file has it. */
+/* The stored form of a parameter that is not the base's. */
 struct part {
     char name[NAMES_MAX + 64];
     int rank;
     uint64_t rows, cols; /* of the tensor; a vector has one column */
-    uint64_t first;      /* row of it that ours begins with */
+    uint64_t first;      /* its row where our parameter begins */
 };
 
 static void part_of_adapter(const struct model *m, const struct adapter *x, int is_b,
@@ -58,7 +58,7 @@ static const struct adapter *adapter_with(const struct model *m, int i)
 
 /* ---- reading ---- */
 
-/* What lies beside a base: PEFT's file and ours; each may be absent. */
+/* The files stored apart from a base: PEFT's and ours; either may be absent. */
 struct beside {
     struct st_set *set[2];
     unsigned char *used[2];
@@ -126,7 +126,7 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
     return rc;
 }
 
-/* Parameter i as either file names it; which of them has it, or -1 with the name that is missed. */
+/* Finds parameter i in either file; returns which has it, or -1 with the missing name. */
 static int find(const struct beside *b, const struct model *m, int i, struct part *part, size_t *at)
 {
     const struct adapter *x = adapter_with(m, i);
@@ -265,7 +265,7 @@ int peft_check(const struct model *m, struct err *e)
     return 0;
 }
 
-/* The part of a module's name that tells it from the others of a block. */
+/* The part of a module's name that is unique within a block. */
 static const char *short_name(const char *module)
 {
     const char *dot = strrchr(module, '.');
@@ -313,7 +313,7 @@ static int write_config(const struct model *m, const char *dir, const char *base
     return rc;
 }
 
-/* Those of [n_base, n) that `want` names, under the names that `part` gives them. */
+/* Writes the parameters in [n_base, n) selected by `want`, under the names given by `part`. */
 static int write_parts(const struct model *m, const char *path, int is_peft, struct err *e)
 {
     static const char *const meta[] = {"format", "pt"};
@@ -367,7 +367,7 @@ int peft_save(const struct model *m, const char *dir, const char *base, struct e
 
 /* ---- the sum ---- */
 
-/* out (C) += scale b^T A, b (r).  Sums in double: one rounding to the sum. */
+/* out (C) += scale b^T A, b (r).  Accumulates in double and rounds once. */
 static void add_row(real *out, const real *b, const real *A, double scale, int r, int C)
 {
     enum { SPAN = 256 };

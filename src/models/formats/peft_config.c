@@ -1,4 +1,4 @@
-/* adapter_config.json: what of it is plain LoRA on a model of ours, and where that model is. */
+/* Reads adapter_config.json: accepts plain LoRA only, and locates the base model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static int read_json(struct json **j, const char *dir, char path[1200], struct e
     return rc;
 }
 
-/* Beside the directory, then from here: `name` as it was found, or DS_ENOTFOUND. */
+/* Looks for `name` relative to the adapter directory, then to the current one; DS_ENOTFOUND. */
 static int find_base(const char *dir, const char *name, char *base, size_t size, struct err *e)
 {
     char beside[1200];
@@ -108,7 +108,7 @@ int peft_base(const char *dir, char *base, size_t size, struct err *e)
 
 /* ---- what the file asks for ---- */
 
-/* Keys that leave plain LoRA what it is. */
+/* Keys compatible with plain LoRA. */
 static int is_plain(const char *key)
 {
     static const char *const plain[] = {
@@ -127,7 +127,7 @@ static int is_plain(const char *key)
     return 0;
 }
 
-/* Does a key with this value ask for anything? */
+/* Does this value enable its key? */
 static int is_on(const struct json_node *n)
 {
     const char *text;
@@ -143,7 +143,7 @@ static int is_on(const struct json_node *n)
     }
 }
 
-/* Layer 0 is a layer. */
+/* layers_to_transform = 0 selects layer 0, although the value is 0. */
 static int is_layer(const char *key, const struct json_node *n)
 {
     return strcmp(key, "layers_to_transform") == 0 && json_kind_of(n) == JSON_KIND_INT;
@@ -163,7 +163,7 @@ static int refuse_word(const struct json_node *root, const char *key, const char
                    text ? text : "(not a string)", known[0]);
 }
 
-/* Initialisations that move the base itself leave adapters that fit no base as it is published. */
+/* Initialisations that modify the base produce adapters that do not fit the published base. */
 static int check_init(const struct json_node *root, struct err *e)
 {
     static const char *const known[] = {"gaussian", "orthogonal", "eva", NULL};
@@ -266,7 +266,7 @@ static int chooser_open(struct chooser *x, const struct json_node *targets, stru
     return rc;
 }
 
-/* 1, 0, or negative: the pattern went beyond its limits. */
+/* 1, 0, or negative: the pattern exceeded its limits. */
 static int chosen(struct chooser *x, const char *module, struct err *e)
 {
     size_t n = strlen(module), start, end;
@@ -281,7 +281,7 @@ static int chosen(struct chooser *x, const char *module, struct err *e)
     return !x->list;
 }
 
-/* Adapters are on all blocks or on none; the layers that one target is chosen in say which. */
+/* A target must be chosen in all blocks or in none. */
 static int choose_target(struct chooser *x, const struct model_config *c, int t, struct str *out,
                          struct err *e)
 {
@@ -305,7 +305,7 @@ static int choose_target(struct chooser *x, const struct model_config *c, int t,
     return 0;
 }
 
-/* What else a name may mean there: refused rather than left out. */
+/* Targets outside the blocks are refused rather than ignored. */
 static int refuse_others(struct chooser *x, struct err *e)
 {
     static const char *const other[] = {"lm_head", "model.embed_tokens", "transformer.wte",

@@ -1,4 +1,5 @@
-/* Weights from files into the parameters' block: straight from the mapping, several tensors at once. */
+/* Reads weights from files into the parameters: straight from the mapping, several tensors in
+ * parallel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,9 @@
 #include "models/peft.h"
 #include "models/values.h"
 
-/* Values of one task; columns of a transposed tensor that are read at a time, each into its own row. */
+/* Values per task; columns of a transposed tensor read at a time, each into its own row. */
 enum { PIECE = 1 << 19, TILE = 64 };
-/* Pieces fetched from disk ahead of the one that is read. */
+/* Read-ahead distance, in pieces. */
 enum { AHEAD = 16 };
 
 struct item {
@@ -56,7 +57,7 @@ static uint64_t count_nonfinite(const real *x, size_t n)
     return bad;
 }
 
-/* (in, out) of the file into (out, in) of ours, a few output rows at a time. */
+/* Transposes (in, out) of the file to our (out, in), a few output rows at a time. */
 static void read_transposed(const struct item *x, size_t row, size_t n)
 {
     real line[TILE];
@@ -71,7 +72,7 @@ static void read_transposed(const struct item *x, size_t row, size_t n)
     }
 }
 
-/* A transposed tensor is wanted whole, and only once. */
+/* A transposed tensor is read as a whole, and only once. */
 static void want_piece(const struct reading *r, int i)
 {
     const struct piece *p = &r->piece[i];
@@ -113,7 +114,7 @@ static int by_address(const void *a, const void *b)
     return x->tensor->data < y->tensor->data ? -1 : x->tensor->data > y->tensor->data;
 }
 
-/* In the files' order: disks like that. */
+/* In file order, for sequential disk access. */
 static int cut(struct reading *r, struct err *e)
 {
     int n = 0;
@@ -146,7 +147,7 @@ static void add_item(struct reading *r, const struct param *p, const struct st_t
     x->cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
 }
 
-/* Everything in the list, which is given back. */
+/* Reads everything in the list, then frees it. */
 static int read_items(struct reading *r, const struct st_set *s, struct err *e)
 {
     int rc = cut(r, e);
@@ -202,7 +203,7 @@ static int set_unchanged(const void *file, struct err *e)
     return st_set_intact(file, e);
 }
 
-/* What may stay in the set stays there: then the model has it. */
+/* Values that may stay in the file do; the model then owns the set. */
 static int read_covered(struct model *m, struct st_set **s, const struct coverage *v, struct err *e)
 {
     struct reading r;
@@ -229,7 +230,7 @@ static int read_covered(struct model *m, struct st_set **s, const struct coverag
     return rc;
 }
 
-/* AdamW's moments are named after our parameters in every family. */
+/* AdamW's moments use our parameter names in every family. */
 static int add_moment(struct reading *r, const struct st_set *s, const struct param *p,
                       const char *suffix, real *out, struct err *e)
 {
@@ -311,7 +312,7 @@ static int start_from_set(struct model *m, const char *dir, struct str *told, st
     return rc;
 }
 
-/* One of the base's parameters: its place, or its numbers. */
+/* One of the base's parameters: its location in the file, or its values. */
 static int take_param(struct model *m, struct model *from, int i, struct err *e)
 {
     const struct param *p = &m->params.p[i], *q = &from->params.p[i];
@@ -326,7 +327,7 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
     return 0;
 }
 
-/* A model in one file holds a base and nothing else. */
+/* A single-file model holds only a base. */
 static int start_from_file(struct model *m, const char *path, struct str *told, struct err *e)
 {
     struct model *from = NULL;

@@ -1,3 +1,4 @@
+/* Reads values of frozen parameters from their file on demand. */
 #include "models/stored.h"
 
 #include <string.h>
@@ -56,7 +57,7 @@ void stored_free(struct model *m)
     m->stored = (struct stored_table){0};
 }
 
-/* Row of the file: pairs (i, i + head_dim/2) of ours are (2i, 2i + 1) there. */
+/* Row in the file: our pairs (i, i + head_dim/2) are (2i, 2i + 1) there. */
 static size_t file_row(const struct stored *s, size_t row)
 {
     size_t D = (size_t)s->head_dim;
@@ -66,7 +67,7 @@ static size_t file_row(const struct stored *s, size_t row)
     return row - d + (d < D / 2 ? 2 * d : 2 * (d - D / 2) + 1);
 }
 
-/* (C, parts x O) of the file into rows of ours, a few at a time. */
+/* Transposes (C, parts x O) of the file into our rows, a few at a time. */
 static void rows_transposed(const struct stored *s, const struct param *p, size_t row, size_t n,
                             real *out)
 {
@@ -98,7 +99,7 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
     }
 }
 
-/* The bytes of rows [row, row + n): of an interleaved tensor those of whole heads hold them too. */
+/* The bytes that contain rows [row, row + n): whole heads in an interleaved tensor. */
 static void *bytes_of(const struct stored *s, const struct param *p, size_t row, size_t *n)
 {
     size_t rows = (size_t)p->shape[0] * (size_t)s->parts, each = s->bytes / (rows ? rows : 1);
@@ -125,7 +126,8 @@ void stored_bring(const struct stored *s, const struct param *p, size_t row, siz
     }
 }
 
-/* Rows of a transposed or interleaved tensor lie beside others that may still be wanted: such are left to the system. */
+/* Rows of a transposed or interleaved tensor share pages with rows still to be read, so no hint is
+ * given. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n)
 {
     int is_last = row + n == (size_t)p->shape[0];
