@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Description of the file type that the first n bytes show ("a zip file ..."), or NULL when they match none.
- * Pickled code is never read, only named. */
+/* Description of the file type that the first n bytes show ("a zip file ..."), or NULL when they
+ * match none. Pickled code is never read, only named. */
 const char *file_kind(const unsigned char *p, size_t n);
 
 #endif

@@ -1,5 +1,6 @@
-/* llama2.c's .bin: seven int32 (dim, hidden, layers, heads, kv_heads, vocab, seq), then fp32, little-endian.  A negative
- * vocab means that the output head is a separate matrix.  Read-only mapping; the header determines the exact file size. */
+/* llama2.c's .bin: seven int32 (dim, hidden, layers, heads, kv_heads, vocab, seq), then fp32,
+ * little-endian.  A negative vocab means that the output head is a separate matrix.  Read-only
+ * mapping; the header determines the exact file size. */
 #ifndef DS_IO_LLAMA2C_H
 #define DS_IO_LLAMA2C_H
 
@@ -35,10 +36,12 @@ struct llama2c {
     uint64_t size[LLAMA2C_PARTS]; /* items of one layer, or of the whole */
 };
 
-/* DS_EFORMAT in one line naming file and cause (both sizes), DS_EIO.  *m is the caller's: llama2c_close. */
+/* DS_EFORMAT in one line naming file and cause (both sizes), DS_EIO.  *m is the caller's:
+ * llama2c_close. */
 int llama2c_open(struct llama2c *m, const char *path, struct err *e) DS_CHECK;
 void llama2c_close(struct llama2c *m);
-/* The values of a layer's part (size[part]), in the mapping; layer 0 where a part exists only once. */
+/* The values of a layer's part (size[part]), in the mapping; layer 0 where a part exists only
+ * once. */
 const unsigned char *llama2c_at(const struct llama2c *m, enum llama2c_part part, int64_t layer);
 /* Values [at, at + n) of a part. */
 void llama2c_take(const unsigned char *p, uint64_t at, uint64_t n, real *out);

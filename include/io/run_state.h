@@ -19,7 +19,8 @@ enum run_state {
     RUN_TRACE,   /* not a run: decisions or results of forward passes over a text */
     RUN_STATES
 };
-/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for any other value. */
+/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for any other
+ * value. */
 const char *run_state_name(enum run_state state);
 
 /* What the state depends on, gathered record by record.  Starts zeroed. */

@@ -21,8 +21,8 @@ uint64_t runlog_writer_lost(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark
  * superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
-/* State of the file when it was opened: the run id of the newest head that has one ("" = none), the highest step with a metric
- * (-1 = none), and whether there is a head at all. */
+/* State of the file when it was opened: the run id of the newest head that has one ("" = none), the
+ * highest step with a metric (-1 = none), and whether there is a head at all. */
 enum { RUNLOG_RUN_ID = 40 };
 const char *runlog_writer_run_id(const struct runlog_writer *w);
 int64_t runlog_writer_step(const struct runlog_writer *w);
@@ -34,8 +34,8 @@ uint64_t runlog_writer_waiting(const struct runlog_writer *w);
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);
 /* Retries buffered records once, syncs and releases the lock; logs what could not be written. */
 void runlog_writer_close(struct runlog_writer *w);
-/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be determined.
- */
+/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be
+ * determined. */
 int runlog_is_locked(const char *path);
 
 /* A reader follows a growing file or a pipe (path "-" = stdin). */
@@ -58,8 +58,8 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
  * for files, 8 MiB for pipes).  runlog_reader_is_behind reports that case: call again at once. */
 void runlog_reader_bound(struct runlog_reader *r, size_t bytes);
 int runlog_reader_is_behind(const struct runlog_reader *r);
-/* Continues at the first whole record of the last `bytes` stored bytes of a file; the skipped part is reported as one
- * gap.  No effect when the reader is already past that point, or for a pipe. */
+/* Continues at the first whole record of the last `bytes` stored bytes of a file; the skipped part
+ * is reported as one gap.  No effect when the reader is already past that point, or for a pipe. */
 void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes);
 int runlog_reader_fd(const struct runlog_reader *r);     /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */

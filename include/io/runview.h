@@ -109,7 +109,7 @@ struct runview {
     double peak_gflops;   /* of the machine, in peak_format; 0 = unknown */
     char peak_format[64]; /* "fp32" */
     unsigned char
-        *always_on; /* (n_always_on): always-on layers (every token executes them); NULL = unknown */
+        *always_on; /* (n_always_on): 1 = layer is always on; NULL = unknown */
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */
     int arenas;

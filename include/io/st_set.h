@@ -5,9 +5,10 @@
 #include "io/safetensors.h"
 
 struct st_set;
-/* PATH is a file of tensors, an index (.json), or a directory that holds model.safetensors or, without it, its index.
- * An index and its shards must agree: DS_EFORMAT names a missing shard, or a tensor that two shards hold, that its shard
- * lacks, or that the index does not list.  Pickled weights are recognised and refused. */
+/* PATH is a file of tensors, an index (.json), or a directory that holds model.safetensors or,
+ * without it, its index. An index and its shards must agree: DS_EFORMAT names a missing shard, or a
+ * tensor that two shards hold, that its shard lacks, or that the index does not list.  Pickled
+ * weights are recognised and refused. */
 int st_set_open(struct st_set **out, const char *path, struct err *e) DS_CHECK;
 const char *st_set_path(const struct st_set *s); /* the file or index that messages name */
 size_t st_set_count(const struct st_set *s);

@@ -25,7 +25,7 @@ struct model_config {
     int norm, position, mlp; /* enums above */
     int attn_bias, mlp_bias, tied, depth_init;
     double norm_eps, rope_theta, init_std, embed_scale;
-    int rope_scaling; /* llama3: frequencies of long wavelengths are divided by rope_factor, with a ramp below them */
+    int rope_scaling; /* llama3: low frequencies are divided by rope_factor, with a ramp */
     double rope_factor, rope_low, rope_high;
     int64_t rope_original; /* context length before scaling */
     int64_t lora_r;        /* rank of adapters; 0 = none */
@@ -35,16 +35,18 @@ struct model_config {
 };
 
 extern const struct opt_group model_group;
-/* Fills the derived zeros (kv_heads, head_dim, ffn) and checks consistency; messages name both values. */
+/* Fills the derived zeros (kv_heads, head_dim, ffn) and checks consistency; messages name both
+ * values. */
 int model_config_check(struct model_config *c, struct err *e) DS_CHECK;
 /* The copy owns its strings: opt_release(&model_group, to). */
 int model_config_copy(struct model_config *to, const struct model_config *from,
                       struct err *e) DS_CHECK;
-/* The end_ids that are in the vocabulary; returns how many.  With none, the tokenizer's end of text ends generation. */
+/* The end_ids that are in the vocabulary; returns how many.  With none, the tokenizer's end of text
+ * ends generation. */
 enum { MODEL_ENDS_MAX = 24 };
 int model_config_ends(const struct model_config *c, int32_t id[MODEL_ENDS_MAX]);
-/* Adds one id; ids outside the vocabulary and duplicates are skipped.  DS_ERANGE when there are MODEL_ENDS_MAX already,
- * DS_EMEM. */
+/* Adds one id; ids outside the vocabulary and duplicates are skipped.  DS_ERANGE when there are
+ * MODEL_ENDS_MAX already, DS_EMEM. */
 int model_config_add_end(struct model_config *c, int64_t id) DS_CHECK;
 void model_config_no_ends(struct model_config *c);
 /* Number of parameters of the base model, without the method's and the adapters'. */
@@ -52,14 +54,14 @@ int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */
 /* inv_freq (head_dim / 2), radians per position, scaling included. */
 void model_config_rope(const struct model_config *c, double *inv_freq);
-/* Weights of embedding, head, position table and the blocks' matrices, for memory estimates (norms and biases are
- * negligible). */
+/* Weights of embedding, head, position table and the blocks' matrices, for memory estimates (norms
+ * and biases are negligible). */
 double model_config_weights(const struct model_config *c);
 struct flops_shape model_config_flops(const struct model_config *c);
 /* "llama", "qwen2" or "gpt2" when that architecture computes the same function, else NULL. */
 const char *model_config_family(const struct model_config *c);
-/* Writes and reads config.json: Hugging Face's keys (model_type is the family's, else "depthscope") and our own
- * under "depthscope". route_yaml: the method's options, flat "key: value" lines. */
+/* Writes and reads config.json: Hugging Face's keys (model_type is the family's, else "depthscope")
+ * and our own under "depthscope". route_yaml: the method's options, flat "key: value" lines. */
 void model_config_to_json(struct str *out, const struct model_config *c,
                           const struct config *route_options);
 int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,

@@ -1,5 +1,5 @@
-/* Controls: the same weights on the same tokens with other decisions (top-k over whole sequences, random, a static mask,
- * dense).  All results come from executed passes. */
+/* Controls: the same weights on the same tokens with other decisions (top-k over whole sequences,
+ * random, a static mask, dense).  All results come from executed passes. */
 #ifndef DS_MODELS_CONTRAST_H
 #define DS_MODELS_CONTRAST_H
 
@@ -13,7 +13,7 @@ enum contrast_kind {
     CONTRAST_CAUSAL, /* inference-time decisions, on the tokens that the controls see     */
     CONTRAST_TOPK,   /* pass.topk: not causal                                            */
     CONTRAST_RANDOM, /* control: random cells of a gated layer, at the layer's rate       */
-    CONTRAST_STATIC, /* control: cells with frac(position * golden ratio + layer * (sqrt 2 - 1)) < rate */
+    CONTRAST_STATIC, /* control: frac(position * golden ratio + layer * (sqrt 2 - 1)) < rate */
     CONTRAST_DENSE,
     CONTRAST_KINDS
 };
@@ -34,8 +34,9 @@ void contrast_release(struct contrast *c);
 struct contrast_rates {
     const double *run, *attention;
 };
-/* Runs b with the options of `use` except its kind, and computes the loss.  rate: executed shares of the controls; always-on
- * layers stay on.  place: index of the batch, which selects the random draws. */
+/* Runs b with the options of `use` except its kind, and computes the loss.  rate: executed shares
+ * of the controls; always-on layers stay on.  place: index of the batch, which selects the random
+ * draws. */
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
                  const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
                  uint64_t place, struct err *e) DS_CHECK;

@@ -1,5 +1,6 @@
-/* Statistics of the decisions of recorded passes, from the executed plans and the common cell metrics
- * (routing/route.h): how well they predict the top-k decision, and how much they depend on the token id. */
+/* Statistics of the decisions of recorded passes, from the executed plans and the common cell
+ * metrics (routing/route.h): how well they predict the top-k decision, and how much they depend on
+ * the token id. */
 #ifndef DS_MODELS_DECISIONS_H
 #define DS_MODELS_DECISIONS_H
 
@@ -10,7 +11,7 @@
 
 /* Counts over cells with a finite "topk".  Executed = the causal decision; chosen = top-k's. */
 struct prediction {
-    double hit, false_run, missed, left; /* executed and chosen; executed only; chosen only; neither */
+    double hit, false_run, missed, left; /* executed, chosen; executed only; chosen only; neither */
 };
 
 struct decisions {
@@ -40,8 +41,9 @@ void decisions_add(struct decisions *d, const struct model *m);
  * 0 for a gate independent of the id, however many ids are rare.  It may therefore be slightly negative, and a gate that is a
  * function of the id scores somewhat below its entropy.  NaN without rows. */
 double decisions_mi(const struct decisions *d, int l);
-/* Mutual information of a cell and a decision drawn from its soft gate p: H(mean p) - mean H(p), nats.  Measures how far the
- * soft gate is from constant.  NaN where gates are not soft: outside [0, 1], or all exactly 0 or 1. */
+/* Mutual information of a cell and a decision drawn from its soft gate p: H(mean p) - mean H(p),
+ * nats.  Measures how far the soft gate is from constant.  NaN where gates are not soft: outside
+ * [0, 1], or all exactly 0 or 1. */
 double decisions_mi_soft(const struct decisions *d, int l);
 /* Means over layers that are not always on; NaN when there is none. */
 double decisions_mi_mean(const struct decisions *d);
@@ -50,8 +52,9 @@ double decisions_mi_soft_mean(const struct decisions *d);
 /* Of layer l, or of all (-1). */
 struct prediction decisions_prediction(const struct decisions *d, int l);
 double prediction_cells(const struct prediction *p);
-/* NaN when nothing was executed (precision), chosen (recall) or either (F1), or there are no cells (base, accuracy).
- * base: share of chosen cells, i.e. the precision of a predictor that always says yes. */
+/* NaN when nothing was executed (precision), chosen (recall) or either (F1), or there are no cells
+ * (base, accuracy). base: share of chosen cells, i.e. the precision of a predictor that always says
+ * yes. */
 double prediction_precision(const struct prediction *p);
 double prediction_recall(const struct prediction *p);
 double prediction_f1(const struct prediction *p);

@@ -1,6 +1,7 @@
-/* Distillation: the loss of a training step is  alpha * cross-entropy + (1 - alpha) * T^2 KL(teacher || student),  both averaged
- * over valid targets, the KL between the distributions at temperature T (Hinton et al. 2015).  The teacher's logits exist in
- * the same chunks of rows as the student's. */
+/* Distillation: the loss of a training step is  alpha * cross-entropy + (1 - alpha) * T^2
+ * KL(teacher || student),  both averaged over valid targets, the KL between the distributions at
+ * temperature T (Hinton et al. 2015).  The teacher's logits exist in the same chunks of rows as the
+ * student's. */
 #ifndef DS_MODELS_DISTILL_H
 #define DS_MODELS_DISTILL_H
 
@@ -28,7 +29,8 @@ struct distill {
     double flops; /* of the teacher's pass */
 };
 
-/* Buffers for `rows` rows of the student.  The caller ensures that teacher (borrowed) has the student's vocabulary. */
+/* Buffers for `rows` rows of the student.  The caller ensures that teacher (borrowed) has the
+ * student's vocabulary. */
 int distill_new(struct distill **out, const struct model *student, struct model *teacher, int rows,
                 double alpha, double temperature, struct err *e) DS_CHECK;
 /* Bytes that distill_new would allocate for a teacher of width C. */

@@ -1,5 +1,5 @@
-/* Exports a model as GGUF, a Hugging Face directory or llama2.c.  Rows are read, converted and written a few at a time: at
- * most one tensor of the weights is in memory. */
+/* Exports a model as GGUF, a Hugging Face directory or llama2.c.  Rows are read, converted and
+ * written a few at a time: at most one tensor of the weights is in memory. */
 #ifndef DS_MODELS_EXPORT_H
 #define DS_MODELS_EXPORT_H
 
@@ -23,7 +23,8 @@ struct export_options {
     uint64_t shard_bytes; /* of a directory; above 0 */
     /* Writes the vocabulary's metadata; may be NULL. */
     int (*vocabulary)(struct gguf_out *w, void *ctx, struct err *e);
-    /* Called periodically with the number of weights written and the total; 1 stops (DS_ESTOP).  May be NULL. */
+    /* Called periodically with the number of weights written and the total; 1 stops (DS_ESTOP).
+     * May be NULL. */
     int (*progress)(void *ctx, double done, double all);
     void *ctx;
 };
@@ -37,8 +38,9 @@ struct export_result {
         head_type; /* of embedding and head; differs from `type` where they fell back */
 };
 
-/* Writes PATH atomically.  DS_EUSAGE or DS_ERANGE naming what the format cannot store; DS_ENUMERIC or DS_ERANGE naming a tensor
- * whose values the type cannot represent; DS_EIO when the disk is full, with both sizes. */
+/* Writes PATH atomically.  DS_EUSAGE or DS_ERANGE naming what the format cannot store; DS_ENUMERIC
+ * or DS_ERANGE naming a tensor whose values the type cannot represent; DS_EIO when the disk is
+ * full, with both sizes. */
 int export_gguf(const struct export_source *s, const struct export_options *o, const char *path,
                 struct export_result *r, struct err *e) DS_CHECK;
 int export_llama2c(const struct export_source *s, const struct export_options *o, const char *path,
@@ -49,8 +51,9 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
 /* 0 when single-file formats can store the model; else DS_EUSAGE with the reason. */
 int export_check_base(const struct export_source *s, const char *format, struct err *e) DS_CHECK;
 
-/* Number of distinct types of the base matrices stored in a GGUF file, 0 when none is; text, e.g. "q4_k 14, q6_k 1",
- * counts the matrices of each.  *blocks (may be NULL): how many of the types are quantised. */
+/* Number of distinct types of the base matrices stored in a GGUF file, 0 when none is; text, e.g.
+ * "q4_k 14, q6_k 1", counts the matrices of each.  *blocks (may be NULL): how many of the types are
+ * quantised. */
 int export_own_types(const struct export_source *s, int *blocks, char *text, size_t size);
 /* The writable type called "f32", "q4_k", ...; DS_EUSAGE listing the valid names. */
 int export_type(uint32_t *type, const char *name, struct err *e) DS_CHECK;

@@ -1,4 +1,5 @@
-/* Evaluation of a routed model: loss, compute, the distribution of depth over tokens and what it correlates with. */
+/* Evaluation of a routed model: loss, compute, the distribution of depth over tokens and what it
+ * correlates with. */
 #ifndef DS_MODELS_MEASURE_H
 #define DS_MODELS_MEASURE_H
 
@@ -26,9 +27,9 @@ struct measure {
     double nll, tokens, bytes;
     double run, cells, flops, flops_dense;
     double depth_n, depth_mean,
-        depth_ss;                   /* of tokens with a target: count, mean, sum of squared deviations */
+        depth_ss;                   /* of tokens with a target: count, mean, squared deviations */
     double *capacity;               /* (L) executed rows            */
-    double *attention;              /* (L) of split layers: rows whose attention was executed; else NULL */
+    double *attention;              /* (L) of split layers: rows with executed attention, or NULL */
     double *map, *map_n;            /* (L, P), (P): gate rate by true position */
     float *column[MEASURE_COLUMNS]; /* up to cap samples each */
     size_t n, cap;
@@ -49,9 +50,10 @@ void measure_release(struct measure *s);
 /* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets, or NULL. bytes: of the targets. */
 void measure_add(struct measure *s, const struct model *m, const float *true_entropy,
                  uint64_t bytes);
-/* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`.  Controls use each layer's
- * executed share so far, so they must run after all measurements.  A kind that does not apply (top-k without ROUTE_TOPK,
- * controls of a method that skips nothing) is skipped. */
+/* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`.
+ * Controls use each layer's executed share so far, so they must run after all measurements.  A kind
+ * that does not apply (top-k without ROUTE_TOPK, controls of a method that skips nothing) is
+ * skipped. */
 int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
                      const struct batch *b, const struct pass *use, uint64_t place,
                      struct err *e) DS_CHECK;
@@ -59,8 +61,9 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
  * of the dense time and of the pairs' ratios.  use: options of the routed pass, except its kind. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
                   const struct pass *use);
-/* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after prefilling the rest, dense and
- * routed in turn as above.  0 <= from < T.  DS_ERANGE, DS_EMEM from the cache. */
+/* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after
+ * prefilling the rest, dense and routed in turn as above.  0 <= from < T.  DS_ERANGE, DS_EMEM from
+ * the cache. */
 int measure_decode(struct measure *s, struct model *m, const int32_t *id, int from, int T,
                    int rounds, const struct pass *use, struct err *e) DS_CHECK;
 
@@ -72,7 +75,8 @@ struct measure_number {
 };
 enum { MEASURE_NUMBERS = 64 };
 size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS]);
-/* The i-th vector over layers into out (L); its key, or NULL after the last.  *is_there = 0: unknown. */
+/* The i-th vector over layers into out (L); its key, or NULL after the last.  *is_there = 0:
+ * unknown. */
 const char *measure_vector(const struct measure *s, int i, double *out, int *is_there);
 /* The keys that are not causal, separated by spaces; "" none. */
 const char *measure_not_causal(const struct measure *s);

@@ -1,4 +1,5 @@
-/* The model: embedding, L blocks executed by their plans, head.  One structure for training and inference. */
+/* The model: embedding, L blocks executed by their plans, head.  One structure for training and
+ * inference. */
 #ifndef DS_MODELS_MODEL_H
 #define DS_MODELS_MODEL_H
 
@@ -111,37 +112,41 @@ static inline int head_chunk(int64_t V)
     return n < 128 ? 128 : n > 1024 ? 1024 : (int)n;
 }
 
-/* The purpose of a model.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no gradient and no moments);
- * adapters and what the method registered are trained.  MODEL_EDIT: inference with all values in memory and writable;
- * with MODEL_USE, and for a frozen base, matrices loaded from a file stay there (models/stored.h). */
+/* The purpose of a model.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no
+ * gradient and no moments); adapters and what the method registered are trained.  MODEL_EDIT:
+ * inference with all values in memory and writable; with MODEL_USE, and for a frozen base, matrices
+ * loaded from a file stay there (models/stored.h). */
 enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
  * strings of *c.  The parameters are reserved and initialised at `seed`; those of the base come first in the table. */
 int model_new(struct model **out, struct model_config *c, struct config *route_options,
               uint64_t seed, int train, struct err *e) DS_CHECK;
-/* The same in two steps, for values that come from a file: the parameter table, then memory for the values, which are
- * undefined until written. */
+/* The same in two steps, for values that come from a file: the parameter table, then memory for the
+ * values, which are undefined until written. */
 int model_new_table(struct model **out, struct model_config *c, struct config *route_options,
                     uint64_t seed, int train, struct err *e) DS_CHECK;
 int model_reserve_values(struct model *m, struct err *e) DS_CHECK;
 void model_free(struct model *m);
-/* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Buffers never shrink; results of the last
- * pass are lost when they grow. */
+/* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Buffers never shrink;
+ * results of the last pass are lost when they grow. */
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e) DS_CHECK;
-/* Bytes that model_reserve would allocate, without the method's per-row state other than its recorded cells. */
+/* Bytes that model_reserve would allocate, without the method's per-row state other than its
+ * recorded cells. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep);
 
-/* Forward through embedding and blocks, without logits. pass->B.. are filled from the batch.  The caller ensures that ids are
- * in the vocabulary and, with learned positions, that documents are no longer than max_seq. */
+/* Forward through embedding and blocks, without logits. pass->B.. are filled from the batch.  The
+ * caller ensures that ids are in the vocabulary and, with learned positions, that documents are no
+ * longer than max_seq. */
 void model_forward(struct model *m, const struct batch *b, struct pass *pass);
-/* Head and loss in row chunks: fills nll, entropy (if want_entropy or the method needs it) and m->loss (mean nats over targets >= 0);
- * with train also dh[L] and the head's gradients, of the loss that models/distill.h describes when a teacher is on (m->loss
- * stays the cross-entropy, m->distill->loss is the other part). */
+/* Head and loss in row chunks: fills nll, entropy (if want_entropy or the method needs it) and
+ * m->loss (mean nats over targets >= 0); with train also dh[L] and the head's gradients, of the
+ * loss that models/distill.h describes when a teacher is on (m->loss stays the cross-entropy,
+ * m->distill->loss is the other part). */
 double model_loss(struct model *m, int train, int want_entropy);
 /* After model_loss(train): through all blocks and the embedding; accumulates into params' gradients. */
 void model_backward(struct model *m);
-/* Embedding and blocks for the rows placed in m->pos and m->first_row; used by model_forward and model_decode.  cache: NULL, or
- * one per sequence (B). */
+/* Embedding and blocks for the rows placed in m->pos and m->first_row; used by model_forward and
+ * model_decode.  cache: NULL, or one per sequence (B). */
 void model_run(struct model *m, const int32_t *id, struct pass *pass,
                struct kv_cache *const *cache);
 /* x (R,C): the normed final states of the last forward. */
@@ -161,8 +166,9 @@ void kv_cache_reset(struct kv_cache *c);
  * is full. */
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
                  struct err *e) DS_CHECK;
-/* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read once for all.  By the row
- * guarantee of engine/gemm.h every sequence gets bitwise the result it would get alone.  The caches must be distinct. */
+/* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read
+ * once for all.  By the row guarantee of engine/gemm.h every sequence gets bitwise the result it
+ * would get alone.  The caches must be distinct. */
 enum { DECODE_TOGETHER = 256 }; /* most sequences per call */
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e) DS_CHECK;

@@ -25,14 +25,14 @@ void sampler_release(struct sampler *s);
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e) DS_CHECK;
 
-/* llama2.c's sampler, to reproduce its published texts: float arithmetic, a xorshift64* generator whose
- * state carries over from token to token, and its own top_p cut (0 or 1: none; it has no top_k).  *state: the seed, not 0,
- * before the first token. */
+/* llama2.c's sampler, to reproduce its published texts: float arithmetic, a xorshift64* generator
+ * whose state carries over from token to token, and its own top_p cut (0 or 1: none; it has no
+ * top_k).  *state: the seed, not 0, before the first token. */
 int sampler_pick_llama2c(struct sampler *s, const real *logits, const struct sample_options *o,
                          uint64_t *state, int32_t *id, struct err *e) DS_CHECK;
 
-/* The log-probability of a token under the plain softmax, and of the k most likely (at most V), most
- * likely first, ties by the lower id.  Returns how many were filled. */
+/* The log-probability of a token under the plain softmax, and of the k most likely (at most V),
+ * most likely first, ties by the lower id.  Returns how many were filled. */
 struct sample_rank {
     int32_t id;
     double logprob;

@@ -36,8 +36,8 @@ struct stored_table {
     int files;
 };
 
-/* Marks the values that may stay in a file: the base's frozen matrices.  Call between model_new_table and
- * model_reserve_values. */
+/* Marks the values that may stay in a file: the base's frozen matrices.  Call between
+ * model_new_table and model_reserve_values. */
 int stored_leave(struct model *m, struct err *e) DS_CHECK;
 /* Sets where parameter i, which was left in its file, is stored. */
 void stored_set(struct model *m, int i, const struct stored *at);

@@ -1,4 +1,5 @@
-/* The matrices of a model as its GEMMs use them: number format, pre-packed copies, quantised blocks. */
+/* The matrices of a model as its GEMMs use them: number format, pre-packed copies, quantised
+ * blocks. */
 #ifndef DS_MODELS_WEIGHTS_H
 #define DS_MODELS_WEIGHTS_H
 
@@ -51,7 +52,7 @@ struct weight {
     int O, C;
     struct packed fwd, bwd;
     struct quant *quant;
-    real *own; /* (O,C) unpacked values of a file-backed matrix, when the GEMM provider needs them */
+    real *own; /* (O,C) unpacked values of a file-backed matrix, if the GEMM needs them */
     struct lora lora; /* of the current pass; r = 0: none */
 };
 struct weights {
@@ -68,9 +69,10 @@ struct weights {
 
 /* fp32, nothing packed yet: for models that are only inspected. */
 int weights_init(struct model *m, struct err *e) DS_CHECK;
-/* Sets how m computes from now on.  weights other than none: quantises frozen matrices whose rows are whole blocks and keeps
- * the rest; DS_ERANGE when there are none, or a scale overflows its format.  Quantised parameters must not change afterwards.
- * DS_EMEM names the estimated and the available memory.  Also DS_ENUMERIC. */
+/* Sets how m computes from now on.  weights other than none: quantises frozen matrices whose rows
+ * are whole blocks and keeps the rest; DS_ERANGE when there are none, or a scale overflows its
+ * format.  Quantised parameters must not change afterwards. DS_EMEM names the estimated and the
+ * available memory.  Also DS_ENUMERIC. */
 int weights_use(struct model *m, const struct number_options *o, struct err *e) DS_CHECK;
 /* Repacks when parameters have changed.  Called at the start of each pass. */
 void weights_refresh(struct model *m);

@@ -1,5 +1,5 @@
-/* Writes, verifies and prunes checkpoints: a directory is either complete, with a manifest that proves it,
- * or not there. */
+/* Writes, verifies and prunes checkpoints: a directory is either complete, with a manifest that
+ * proves it, or not there. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -184,7 +184,8 @@ int checkpoint_run_id(const char *dir, char out[CHECKPOINT_RUN_ID], struct err *
     return rc;
 }
 
-/* True when both run ids are known and differ; a checkpoint without a readable manifest has no known id. */
+/* True when both run ids are known and differ; a checkpoint without a readable manifest has no
+ * known id. */
 static int is_foreign(const char *dir, const char *run_id, char id[CHECKPOINT_RUN_ID])
 {
     return checkpoint_run_id(dir, id, NULL) == 0 && id[0] && run_id[0] && strcmp(id, run_id) != 0;
@@ -387,7 +388,8 @@ static int is_over(const char *owner, const char *path)
     return fs_owner_is_own(owner) || fs_owner_is_gone(owner, path);
 }
 
-/* 1 when name is a complete checkpoint moved aside for one that was never committed: it is at `from` and belongs at `to`. */
+/* 1 when name is a complete checkpoint moved aside for one that was never committed: it is at
+ * `from` and belongs at `to`. */
 static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
 {
     const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL, *owner = owner_of(name);
@@ -481,8 +483,8 @@ static int prune(const char *root, const char *run_id, int64_t verified, int kee
         n = leave_foreign(root, run_id, steps, n);
     while (verified >= 0 && whole < n && steps[whole] != verified)
         whole++;
-    /* Nothing is removed before a newer checkpoint has been verified; newer broken ones are kept for inspection.
-     */
+    /* Nothing is removed before a newer checkpoint has been verified; newer broken ones are kept
+     * for inspection. */
     if (rc == 0 && verified < 0)
         rc = newest_whole(root, steps, n, &whole, e);
     for (size_t i = whole + (size_t)(keep > 1 ? keep : 1); i < n && rc == 0; i++) {

@@ -1,5 +1,5 @@
-/* Reads GGUF files.  Every length is taken from what is left of the file; memory is allocated only after a count was
- * compared with the bytes that so many entries need at least. */
+/* Reads GGUF files.  Every length is taken from what is left of the file; memory is allocated only
+ * after a count was compared with the bytes that so many entries need at least. */
 #include "io/gguf.h"
 
 #include <inttypes.h>
@@ -137,7 +137,8 @@ static int skip_value(struct scan *s, uint64_t kind, int depth, struct err *e)
     return rc;
 }
 
-/* Copies a key or name of the file to a NUL-terminated string and enters it in `seen` under index i. */
+/* Copies a key or name of the file to a NUL-terminated string and enters it in `seen` under index
+ * i. */
 static int enter(struct map *seen, const struct gguf_text *text, size_t i, char **out,
                  const char *what, struct err *e)
 {

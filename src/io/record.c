@@ -1,4 +1,5 @@
-/* Builds and frames records: the writing half of io/record.h.  msgpack-c packs into a struct str; it never unpacks. */
+/* Builds and frames records: the writing half of io/record.h.  msgpack-c packs into a struct str;
+ * it never unpacks. */
 #include "io/record.h"
 
 #include <inttypes.h>

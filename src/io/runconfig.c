@@ -58,8 +58,8 @@ static int is_common(const char *key)
            strncmp(key, "model.", 6) == 0;
 }
 
-/* How many keys of a head the file lacks.  The newest head is read only if the first one, which is found at
- * once, has more keys: the set of keys varies between versions. */
+/* How many keys of a head the file lacks.  The newest head is read only if the first one, which is
+ * found at once, has more keys: the set of keys varies between versions. */
 static size_t count_missing(const struct config *have, const char *dir)
 {
     size_t n = 0;

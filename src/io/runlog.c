@@ -105,7 +105,8 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     return out->failed ? err_set(e, DS_EMEM, "%s: out of memory for its tail", w->path) : 0;
 }
 
-/* A tail that is neither torn nor empty is damage: it is kept in a file next to the log before truncation. */
+/* A tail that is neither torn nor empty is damage: it is kept in a file next to the log before
+ * truncation. */
 static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
 {
     char name[1200];

@@ -178,7 +178,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
         if (rc == 0 && !fs_exists(full))
             rc = err_set(e, DS_ENOTFOUND, "%s: not a run directory: log.mp not found", path);
         if (rc ==
-            0) /* a FIFO named by the user is a stream; one in place of a run's log is not opened, as that would block */
+            0) /* a FIFO named by the user is a stream; opening one in place of a log would block */
             rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
         rc = err_set(e, DS_ENOTFOUND, "%s: not found", path);

@@ -61,8 +61,8 @@ static float float_of(uint32_t bits)
     return f;
 }
 
-/* Without branches, so that loops over it vectorise: the fraction moved into place, the exponent put right by an exact
- * product, which makes subnormal numbers normal as well. */
+/* Without branches, so that loops over it vectorise: the fraction moved into place, the exponent
+ * put right by an exact product, which makes subnormal numbers normal as well. */
 float st_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;

@@ -1,4 +1,5 @@
-/* Opens a model's tensors from one file or shards; an index and its shards must agree, or one line says how they differ. */
+/* Opens a model's tensors from one file or shards; an index and its shards must agree, or one line
+ * says how they differ. */
 #include "io/st_set.h"
 
 #include <stdarg.h>
@@ -10,7 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512, NAMES_TOLD = 4 };
+enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512, NAMES_LISTED = 4 };
 
 struct shard {
     char *name;
@@ -61,7 +62,7 @@ static void list_add(struct list *l, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
-    if (l->n++ >= NAMES_TOLD)
+    if (l->n++ >= NAMES_LISTED)
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -77,7 +78,7 @@ static int list_end(struct list *l, int code, const char *one, const char *many,
         rc = err_set(e, code, "%s %s", one, str_text(&l->names));
     else if (l->n > 1)
         rc = err_set(e, code, "%d %s: %s%s", l->n, many, str_text(&l->names),
-                     l->n > NAMES_TOLD ? ", ..." : "");
+                     l->n > NAMES_LISTED ? ", ..." : "");
     str_release(&l->names);
     return rc;
 }

@@ -15,8 +15,8 @@ const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cach
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
                      struct kv_cache *const *cache);
 /* h[l+1] = h[l] + gate * f(h[l]) on the plan's rows.  w keeps what backward needs. With caches (B,
- * one per sequence), K and V of the new keys are appended to them and attention reads from there.
- * */
+ * one per sequence), K and V of the new keys are appended to them and attention reads from
+ * there. */
 void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
                struct kv_cache *const *cache);
 /* The halves of a split layer, one plan each; stream.mid is w->mid.

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-enum { LOT_STREAM = 1 << 17 }; /* separate from the methods' random streams */
+enum { RANDOM_STREAM = 1 << 17 }; /* separate from the methods' random streams */
 
 int contrast_init(struct contrast *c, int L, struct err *e)
 {
@@ -44,7 +44,7 @@ static void fill_force(int8_t *force, enum contrast_kind kind, const struct rout
             int position = i % b->T - (b->doc_start ? b->doc_start[i] : 0);
             int runs = kind == CONTRAST_STATIC
                            ? on_stripe(position, l, rate[l])
-                           : rng_at(seed, RNG_ROUTE, place, (uint32_t)(LOT_STREAM + l),
+                           : rng_at(seed, RNG_ROUTE, place, (uint32_t)(RANDOM_STREAM + l),
                                     (uint32_t)i) < rate[l];
             cell[i] = (int8_t)(given ? -1 : runs);
         }
@@ -85,7 +85,7 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     model_loss(m, 0, 0);
     contrast_add(c, kind, m);
     m->batch = NULL;
-    m->route.pass.force = m->route.pass.force_attention = NULL; /* the copied tables belong to this function */
+    m->route.pass.force = m->route.pass.force_attention = NULL; /* owned by c and locals */
     return 0;
 }
 

@@ -1,5 +1,5 @@
-/* Final norm, output head and loss in chunks of rows, so that the full logits are never in memory.
- * */
+/* Final norm, output head and loss in chunks of rows, so that the full logits are never in
+ * memory. */
 #include <math.h>
 
 #include "bulk.h"
@@ -48,7 +48,7 @@ static int count_targets(const int32_t *target, int R)
 }
 
 /* Replaces m->logits by the loss gradient of n rows, from both models' logits. */
-static void taught_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
+static void distilled_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
                          real *entropy)
 {
     struct distill *d = m->distill;
@@ -88,7 +88,7 @@ double model_loss(struct model *m, int train, int want_entropy)
         const real *x = m->xf + (size_t)i * (size_t)C;
         linear_fwd(m->logits, x, &head, n, 0, NULL);
         if (taught)
-            taught_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
+            distilled_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
         else
             xent_fwd_bwd(m->logits, target + i, NULL, (real)scale, m->nll + i,
                          entropy ? m->entropy + i : NULL, n, V);

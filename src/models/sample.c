@@ -71,7 +71,7 @@ static void swap(struct sample_cell *a, struct sample_cell *b)
     *b = t;
 }
 
-/* Partitions cell[0, n) at the median of three; returns the pivot's index. */
+/* Partitions cell[0, n) at the median of three; returns the pivot's index, with only cells that come before it to its left. */
 static int part(struct sample_cell *cell, int n)
 {
     struct sample_cell *mid = cell + n / 2, *last = cell + n - 1;

@@ -81,8 +81,8 @@ static size_t held_bytes(const struct model *m, int i, int is_back)
                            is_back ? x->C : x->O);
 }
 
-/* Assigns parts of the block, or only counts.  w^T is for forward; w for backward, if there is one.
- * */
+/* Assigns parts of the block, or only counts.  w^T is for forward; w for backward, if there is
+ * one. */
 static size_t deal(struct model *m, char *at)
 {
     struct weights *w = &m->weights;

@@ -179,8 +179,8 @@ static const char *rope_type(const struct json_node *rope)
     return "default";
 }
 
-/* `rope_scaling`, or `rope_parameters` in newer files: null, {"rope_type": "default"} or llama3's.
- * */
+/* `rope_scaling`, or `rope_parameters` in newer files: null, {"rope_type": "default"} or
+ * llama3's. */
 static void read_rope(struct report *r, struct model_config *c, const struct json_node *root)
 {
     static const char *const parts[][2] = {

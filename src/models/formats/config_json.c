@@ -1,5 +1,5 @@
-/* Reads and writes config.json: Hugging Face's keys for other programs, our own under "depthscope".
- * */
+/* Reads and writes config.json: Hugging Face's keys for other programs, our own under
+ * "depthscope". */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -197,17 +197,17 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
 static int read_ends(struct report *r, struct model_config *c, const struct json_node *root,
                      const char *path, struct err *e)
 {
-    char beside[1200];
+    char sibling[1200];
     struct json *j = NULL;
     const char *slash = strrchr(path, '/');
     int rc = 0;
-    snprintf(beside, sizeof beside, "%.*sgeneration_config.json",
+    snprintf(sibling, sizeof sibling, "%.*sgeneration_config.json",
              slash ? (int)(slash - path) + 1 : 0, path);
-    if (fs_exists(beside)) {
+    if (fs_exists(sibling)) {
         struct report there = {0};
-        rc = json_read_wide(&j, beside, CONFIG_MAX, e);
+        rc = json_read_wide(&j, sibling, CONFIG_MAX, e);
         int found = rc == 0 && config_hf_ends(&there, c, json_root(j));
-        rc = rc == 0 ? report_end(&there, beside, e) : rc;
+        rc = rc == 0 ? report_end(&there, sibling, e) : rc;
         json_free(j);
         if (rc < 0 || found)
             return rc;

@@ -95,7 +95,7 @@ void coverage_release(struct coverage *v)
     *v = (struct coverage){0};
 }
 
-static void tell(struct str *out, int n, const char *what, const struct str *names)
+static void add_count(struct str *out, int n, const char *what, const struct str *names)
 {
     str_addf(out, ", %d %s", n, what);
     if (n > 0)
@@ -105,8 +105,8 @@ static void tell(struct str *out, int n, const char *what, const struct str *nam
 void coverage_tell(const struct coverage *v, struct str *out)
 {
     str_addf(out, "%d tensors used", v->used_n);
-    tell(out, v->missing_n, "missing", &v->missing);
-    tell(out, v->stray_n, "unexpected", &v->stray);
+    add_count(out, v->missing_n, "missing", &v->missing);
+    add_count(out, v->stray_n, "unexpected", &v->stray);
 }
 
 static void add_shape(struct str *s, const uint64_t *shape, int rank)

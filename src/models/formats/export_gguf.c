@@ -120,7 +120,7 @@ static void put_meta(struct writing *x)
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
 /* 4- and 5-bit blocks are too coarse for embedding and head: q6_k there, as llama.cpp does. */
-static uint32_t wanted_type(const struct writing *x, int i)
+static uint32_t target_type(const struct writing *x, int i)
 {
     uint32_t t = x->o->type, six;
     if (x->o->keep && export_own_type(x->s, i, &six))
@@ -136,7 +136,7 @@ static uint32_t type_of(struct writing *x, int i)
     const struct param *p = &x->s->m->params.p[i];
     if (p->rank < 2)
         return GGUF_T_F32;
-    uint32_t t = wanted_type(x, i);
+    uint32_t t = target_type(x, i);
     if (export_is_head(x->s, i) && export_row_bytes(t, p->shape[1]) > 0)
         x->r->head_type = t;
     if (export_row_bytes(t, p->shape[1]) > 0)

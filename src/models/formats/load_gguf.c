@@ -93,8 +93,8 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     return 0;
 }
 
-/* Every tensor of the file must belong to the model; names are unique, so counting them suffices.
- * */
+/* Every tensor of the file must belong to the model; names are unique, so counting them
+ * suffices. */
 static int check_unused(const struct source *s, const struct model *m, struct err *e)
 {
     for (size_t i = 0; i < gguf_count(s->g); i++) {

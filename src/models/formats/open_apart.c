@@ -29,8 +29,8 @@ int model_apart_config(struct model_config *c, struct config *route, const char 
     return rc;
 }
 
-/* Parameters not in the base must be stored with the checkpoint; checked before allocating memory.
- * */
+/* Parameters not in the base must be stored with the checkpoint; checked before allocating
+ * memory. */
 static int check_base(const struct model *m, const char *dir, const char *base, struct err *e)
 {
     struct st_set *s = NULL;

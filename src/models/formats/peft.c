@@ -59,13 +59,13 @@ static const struct adapter *adapter_with(const struct model *m, int i)
 /* ---- reading ---- */
 
 /* The files stored apart from a base: PEFT's and ours; either may be absent. */
-struct beside {
+struct own_files {
     struct st_set *set[2];
     unsigned char *used[2];
     int taken, fresh, left;
 };
 
-static void beside_close(struct beside *b)
+static void own_files_close(struct own_files *b)
 {
     for (int k = 0; k < 2; k++) {
         st_set_close(b->set[k]);
@@ -73,12 +73,12 @@ static void beside_close(struct beside *b)
     }
 }
 
-static int beside_open(struct beside *b, const char *dir, struct err *e)
+static int own_files_open(struct own_files *b, const char *dir, struct err *e)
 {
     static const char *const file[] = {PEFT_WEIGHTS, PEFT_OWN, "adapter_model.bin"};
     char path[3][1200];
     int rc = 0;
-    *b = (struct beside){0};
+    *b = (struct own_files){0};
     for (int k = 0; k < 3 && rc == 0; k++)
         rc = fs_join(path[k], sizeof path[k], dir, file[k], e);
     for (int k = 0; k < 2 && rc == 0; k++) {
@@ -127,7 +127,7 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
 }
 
 /* Finds parameter i in either file; returns which has it, or -1 with the missing name. */
-static int find(const struct beside *b, const struct model *m, int i, struct part *part, size_t *at)
+static int find(const struct own_files *b, const struct model *m, int i, struct part *part, size_t *at)
 {
     const struct adapter *x = adapter_with(m, i);
     if (b->set[1]) {
@@ -158,7 +158,7 @@ static void take(const struct st_tensor *t, const struct part *part, struct para
         log_warn("%s: tensor %s holds %zu non-finite values", path, t->name, bad);
 }
 
-static int read_one(struct beside *b, struct model *m, int i, int strict, struct err *e)
+static int read_one(struct own_files *b, struct model *m, int i, int strict, struct err *e)
 {
     struct part part;
     size_t at = 0;
@@ -177,7 +177,7 @@ static int read_one(struct beside *b, struct model *m, int i, int strict, struct
     return 0;
 }
 
-static int check_used(struct beside *b, int strict, struct err *e)
+static int check_used(struct own_files *b, int strict, struct err *e)
 {
     int rc = 0;
     for (int k = 0; k < 2 && rc == 0; k++)
@@ -195,9 +195,9 @@ static int check_used(struct beside *b, int strict, struct err *e)
 
 int model_read_own(struct model *m, const char *dir, struct str *told, struct err *e)
 {
-    struct beside b;
+    struct own_files b;
     int adapters_only = peft_is_dir(dir);
-    int rc = beside_open(&b, dir, e);
+    int rc = own_files_open(&b, dir, e);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++)
         if (!adapters_only || adapter_with(m, i))
             rc = read_one(&b, m, i, !told, e);
@@ -210,18 +210,18 @@ int model_read_own(struct model *m, const char *dir, struct str *told, struct er
         if (b.left > 0)
             str_addf(told, ", %d ignored", b.left);
     }
-    beside_close(&b);
+    own_files_close(&b);
     params_changed(&m->params);
     return rc;
 }
 
 int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e)
 {
-    struct beside b;
+    struct own_files b;
     struct part part;
     struct str missing = {0};
     size_t at = 0;
-    int n = 0, adapters_only = peft_is_dir(dir), rc = beside_open(&b, dir, e);
+    int n = 0, adapters_only = peft_is_dir(dir), rc = own_files_open(&b, dir, e);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
         if (adapters_only && !adapter_with(m, i))
             continue;
@@ -238,7 +238,7 @@ int model_own_coverage(struct model *m, const char *dir, struct str *out, struct
         str_addf(out, "%d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
                  str_text(&missing), b.left);
     str_release(&missing);
-    beside_close(&b);
+    own_files_close(&b);
     return rc;
 }
 

@@ -70,10 +70,10 @@ static int read_json(struct json **j, const char *dir, char path[1200], struct e
 /* Looks for `name` relative to the adapter directory, then to the current one; DS_ENOTFOUND. */
 static int find_base(const char *dir, const char *name, char *base, size_t size, struct err *e)
 {
-    char beside[1200];
+    char local[1200];
     struct err none = {0};
-    if (name[0] != '/' && fs_join(beside, sizeof beside, dir, name, NULL) == 0 &&
-        model_locate(beside, base, size, &none) == 0)
+    if (name[0] != '/' && fs_join(local, sizeof local, dir, name, NULL) == 0 &&
+        model_locate(local, base, size, &none) == 0)
         return 0;
     int rc = model_locate(name, base, size, &none);
     if (rc == DS_ENOTFOUND || (rc < 0 && !fs_exists(name)))

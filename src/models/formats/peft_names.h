@@ -11,8 +11,8 @@
 
 /* The naming of the base model's family. */
 const struct names *peft_names(const struct model_config *c);
-/* The family's module whose weight is our parameter, or contains it (q, k, v of a GPT-2 are fused).
- * */
+/* The family's module whose weight is our parameter, or contains it (q, k, v of a GPT-2 are
+ * fused). */
 void peft_module(const struct names *n, const char *param, struct names_place *out);
 /* The module of target t in layer l. */
 void peft_target(const struct names *n, int l, int t, struct names_place *out);

@@ -286,7 +286,7 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
     return rc;
 }
 
-static void tell_some(struct str *out, int n, const char *what, const struct str *names)
+static void add_count(struct str *out, int n, const char *what, const struct str *names)
 {
     if (n > 0)
         str_addf(out, ", %d %s (%s%s)", n, what, str_text(names),
@@ -304,8 +304,8 @@ static int start_from_set(struct model *m, const char *dir, struct str *told, st
         rc = read_covered(m, &s, &v, e);
     if (rc == 0) {
         str_addf(told, "%d tensors from %s", v.used_n, dir);
-        tell_some(told, v.fresh_n, "new", &v.fresh);
-        tell_some(told, v.left_n, "ignored", &v.left);
+        add_count(told, v.fresh_n, "new", &v.fresh);
+        add_count(told, v.left_n, "ignored", &v.left);
     }
     coverage_release(&v);
     st_set_close(s);
