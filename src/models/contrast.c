@@ -85,7 +85,7 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     model_loss(m, 0, 0);
     contrast_add(c, kind, m);
     m->batch = NULL;
-    m->route.pass.force = m->route.pass.force_attention = NULL; /* owned by c and locals */
+    m->route.pass.force = m->route.pass.force_attention = NULL; /* they point into c */
     return 0;
 }
 

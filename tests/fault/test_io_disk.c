@@ -1,4 +1,4 @@
-/* A disk that fails: every write, sync, close, rename, ... in turn, once or for ever. */
+/* Failing disks: every write, sync, close, rename, ... fails in turn, once or permanently. */
 #include "t.h"
 
 #include <errno.h>
@@ -220,7 +220,7 @@ T(every_interrupted_call_is_repeated) /* D5 */
     }
 }
 
-T(existing_whole_checkpoint_is_kept_and_a_broken_one_replaced)
+T(existing_complete_checkpoint_is_kept_and_a_broken_one_replaced)
 {
     char root[512], dir[1200], p[1300];
     struct err e = {0};
@@ -283,11 +283,11 @@ static void replacing_fails(int is_persistent)
     replaces = 0;
 }
 
-T(the_only_checkpoint_survives_that_its_replacement_fails_once)
+T(the_only_checkpoint_survives_one_failed_replacement)
 {
     replacing_fails(0);
 }
-T(the_only_checkpoint_survives_that_its_replacement_fails_for_good)
+T(the_only_checkpoint_survives_a_permanently_failing_replacement)
 {
     replacing_fails(1);
 }
@@ -334,7 +334,7 @@ static int save_and_prune(const char *root, int64_t step, const char *run_id, st
     return rc == 0 ? checkpoint_prune_behind(&tx, 2, -1, 0, e) : rc;
 }
 
-T(a_save_reads_each_file_once)
+T(a_save_hashes_each_file_once)
 {
     char root[512];
     struct err e = {0};
@@ -531,7 +531,7 @@ T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
     t_eq(gaps + lost, 0);
 }
 
-T(what_falls_out_of_memory_is_counted_and_seen_by_readers)
+T(records_dropped_from_memory_are_counted_and_seen_by_readers)
 {
     char p[512];
     static char payload[1 << 20];

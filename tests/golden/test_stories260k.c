@@ -133,12 +133,12 @@ static void tells(double temperature, double top_p, int64_t seed, const char *go
     subject_close(&s);
 }
 
-T(stories260k_tells_the_published_story_of_its_seed)
+T(stories260k_generates_the_published_story_of_its_seed)
 {
     tells(1, 0.9, 133742, "derived/golden/stories260K.t1.0_p0.9_s133742.txt");
 }
 
-T(stories260k_tells_the_likeliest_story)
+T(stories260k_generates_the_greedy_story)
 {
     tells(0, 0.9, 1, "derived/golden/stories260K.greedy.txt");
 }

@@ -50,7 +50,7 @@ static int repeats(struct model *m, struct pass *pass, const real *want)
     return kit_same(h, want, kit_states(m));
 }
 
-T(an_adapter_that_adds_nothing_changes_no_bit)
+T(a_zero_adapter_changes_no_bit)
 {
     static const char *const weights[] = {"none", "q8_0"};
     for (int k = 0; k < 2; k++) {

@@ -1,4 +1,4 @@
-/* config.json as others publish it: the files of known models are read to the counts of their cards, and what cannot be is
+/* Published config.json files: known models get the parameter counts of their model cards, and invalid values are
  * refused by name, every place at once. */
 #include "kit.h"
 
@@ -140,7 +140,7 @@ static const struct {
      1557611200, 64, 1024},
 };
 
-T(published_files_have_the_counts_of_their_cards)
+T(published_files_give_the_parameter_counts_of_their_cards)
 {
     for (size_t i = 0; i < DS_LEN(published); i++) {
         struct model_config c;
@@ -166,7 +166,7 @@ static void refuse(const char *text, const char *part)
     struct model_config c;
     int rc = read_text(&c, text, strlen(text));
     t_truef(rc < 0 && rc != DS_EUSAGE && strstr(err.text, part) && strstr(err.text, "config.json"),
-            "%d: %s; wanted: %s", rc, err.text, part);
+            "%d: %s; expected: %s", rc, err.text, part);
     t_truef(!strchr(err.text, '\n'), "more than a line: %s", err.text);
 }
 
@@ -230,7 +230,7 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
     refuse(TINY ", \"hidden_size\": 64}", "duplicate");
 }
 
-T(all_that_is_wrong_is_said_at_once) /* A21 */
+T(all_errors_are_reported_at_once) /* A21 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
@@ -249,7 +249,7 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
            "depthscope: heads: 'x' is not a whole number");
 }
 
-T(heads_that_do_not_fit_name_both_numbers) /* A22 */
+T(invalid_head_counts_name_both_values) /* A22 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 66, \"num_hidden_layers\": 2, "
            "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50}",
@@ -259,7 +259,7 @@ T(heads_that_do_not_fit_name_both_numbers) /* A22 */
     refuse(TINY ", \"head_dim\": 7}", "model.head_dim=7: must be even");
 }
 
-T(what_the_family_does_not_promise_is_refused_by_name)
+T(unsupported_features_of_a_family_are_refused_by_name)
 {
     refuse(TINY ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}",
            "quantization_config: unsupported quantisation gptq");
@@ -348,13 +348,13 @@ static void has_value(int family, const char *more, const char *own, const char 
     str_release(&text);
 }
 
-T(an_absent_key_takes_the_default_of_its_class)
+T(an_absent_key_takes_its_class_default)
 {
     for (size_t i = 0; i < DS_LEN(absent); i++)
         has_value(absent[i].family, "", absent[i].own, absent[i].want);
 }
 
-T(a_key_that_a_class_does_not_have_changes_nothing)
+T(a_key_unknown_to_a_class_has_no_effect)
 {
     has_value(IS_MISTRAL, ", \"attention_bias\": true, \"mlp_bias\": true", "attn_bias", "false");
     has_value(IS_QWEN2, ", \"attention_bias\": false, \"mlp_bias\": true", "attn_bias", "qkv");
@@ -363,7 +363,7 @@ T(a_key_that_a_class_does_not_have_changes_nothing)
               "tied", "false");
 }
 
-T(an_explicit_null_is_what_the_class_makes_of_it)
+T(an_explicit_null_is_interpreted_as_by_the_class)
 {
     has_value(IS_LLAMA, ", \"num_key_value_heads\": null, \"head_dim\": null", "kv_heads", "4");
     has_value(IS_MISTRAL, ", \"num_key_value_heads\": null", "kv_heads", "32");
@@ -392,8 +392,8 @@ T(rotary_parameters_of_newer_files_are_read)
            "unsupported type none");
 }
 
-/* A Mistral class sees 4,096 tokens back where the file does not say. */
-T(a_mistral_file_without_a_window_has_that_of_its_class)
+/* A Mistral file without the key has a window of 4,096 tokens. */
+T(a_mistral_file_without_a_window_has_its_class_default)
 {
     refuse("{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50}",
@@ -454,7 +454,7 @@ static const struct {
     {IS_GPT2, "activation_function", "\"relu\"", "\"gelu_new\""},
 };
 
-T(a_key_that_changes_what_is_computed_is_refused)
+T(a_key_that_changes_the_computation_is_refused)
 {
     for (size_t i = 0; i < DS_LEN(changing); i++) {
         char text[600], more[200];
@@ -479,7 +479,7 @@ static void write_generation_config(const char *text)
         remove(path);
 }
 
-T(ids_that_end_a_text_are_read_from_both_files)
+T(end_of_text_ids_are_read_from_both_files)
 {
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
     has_value(IS_LLAMA, ", \"eos_token_id\": [21, 8, 21, 9]", "end_ids", "21,8,9");
@@ -499,7 +499,7 @@ T(ids_that_end_a_text_are_read_from_both_files)
     write_generation_config(NULL);
 }
 
-T(ids_that_end_a_text_are_numbers)
+T(end_of_text_ids_must_be_integers)
 {
     static const char *const wrong[] = {"\"2\"", "true",       "2.5",    "{}",   "{\"a\": 2}",
                                         "[[2]]", "[2, \"3\"]", "[null]", "1e308"};
@@ -517,7 +517,7 @@ T(ids_that_end_a_text_are_numbers)
     str_release(&many);
 }
 
-T(ids_that_end_a_text_are_written_as_other_programs_read_them)
+T(end_of_text_ids_are_written_as_other_programs_read_them)
 {
     static const char *const want[][2] = {{"", "\"eos_token_id\": null,"},
                                           {"7", "\"eos_token_id\": 7,"},
@@ -547,7 +547,7 @@ T(ids_that_end_a_text_are_written_as_other_programs_read_them)
     }
 }
 
-T(windows_that_no_context_outgrows_are_none)
+T(windows_as_long_as_the_context_have_no_effect)
 {
     struct model_config c;
     refuse(MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 32000, " CONTEXT(32768),
@@ -560,7 +560,7 @@ T(windows_that_no_context_outgrows_are_none)
 }
 
 /* A checkpoint of this program says its sizes twice; who changes one of them is told. */
-T(sizes_beside_our_own_keys_have_to_agree)
+T(hugging_face_sizes_must_agree_with_our_own_keys)
 {
     struct str text = {0};
     struct model_config c;

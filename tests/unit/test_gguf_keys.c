@@ -1,4 +1,4 @@
-/* The metadata of GGUF files: a row a key, with what llama.cpp takes without it and what is refused. */
+/* GGUF metadata, one table row per key: llama.cpp's default, and values that are refused. */
 #include "kit.h"
 
 #include "gguf_file.h"
@@ -61,7 +61,7 @@ static void refuse(const char *without, const struct more *more, const char *par
     int rc = config_of(&c, without, more, more != NULL);
     t_truef(rc < 0 && strstr(err.text, part) && strstr(err.text, "x.gguf") &&
                 !strchr(err.text, '\n'),
-            "%d %s: wanted %s", rc, err.text, part);
+            "%d %s: expected %s", rc, err.text, part);
     opt_release(&model_group, &c);
 }
 
@@ -77,7 +77,7 @@ static void accept(const struct more *more, size_t n, const char *own, const cha
     opt_release(&model_group, &c);
 }
 
-T(keys_that_llama_cpp_needs_are_needed)
+T(keys_mandatory_in_llama_cpp_are_mandatory)
 {
     static const char *const keys[] = {
         "llama.block_count",          "llama.embedding_length",
@@ -90,7 +90,7 @@ T(keys_that_llama_cpp_needs_are_needed)
     }
 }
 
-T(an_absent_key_is_what_llama_cpp_takes)
+T(an_absent_key_takes_llama_cpp_s_default)
 {
     static const char *const absent[][2] = {
         {"kv_heads", "2"},        {"head_dim", "4"}, {"rope_theta", "1e+04"},
@@ -101,7 +101,7 @@ T(an_absent_key_is_what_llama_cpp_takes)
 }
 
 /* A row a key: refused with the first value, passed with the second. */
-T(a_key_that_changes_what_is_computed_is_refused)
+T(a_key_that_changes_the_computation_is_refused)
 {
     static const struct {
         struct more bad, good;
@@ -158,7 +158,7 @@ T(an_unknown_key_of_attention_or_positions_is_refused)
     accept(&(struct more){"general.attention.sparse", 'u', 1}, 1, "method", "dense");
 }
 
-T(ids_that_end_a_text_are_read)
+T(end_of_text_ids_are_read)
 {
     static const struct more three[] = {{"tokenizer.ggml.eos_token_id", 'u', 12},
                                         {"tokenizer.ggml.eot_token_id", 'u', 9},

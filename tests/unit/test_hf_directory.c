@@ -1,4 +1,4 @@
-/* Directories of weights as others publish them: shards, tied heads, other names and layouts, and what is wrong with them. */
+/* Published weight directories: shards, tied heads, other names and layouts, and their errors. */
 #include "base/fs.h"
 #include "base/log.h"
 #include "io/st_set.h"
@@ -81,7 +81,7 @@ static void write_index(const struct model *m, const char *dir, int split, int h
     str_release(&s);
 }
 
-T(shards_are_one_model)
+T(shards_open_as_one_model)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -113,7 +113,7 @@ static void shards_fail(const char *dir, int code, const char *part)
     snprintf(said, sizeof said, "%s", e.text);
 }
 
-T(an_index_and_its_shards_agree_or_one_line_says_how_not)
+T(an_index_that_disagrees_with_its_shards_is_refused_in_one_line)
 {
     const char *dir = t_tmpdir();
     struct model *m = shaken(SHAPE, dir);
@@ -150,7 +150,7 @@ T(an_index_and_its_shards_agree_or_one_line_says_how_not)
     model_free(m);
 }
 
-T(an_index_names_files_beside_it)
+T(an_index_may_only_name_files_next_to_it)
 {
     static const char *const names[] = {
         "\"../a.safetensors\"",
@@ -197,7 +197,7 @@ static int open_with(const struct model *m, const char *dir, int embed, const st
     return model_open(out, dir, NULL, MODEL_USE, e);
 }
 
-T(a_tied_head_has_either_name_or_both)
+T(a_tied_head_may_have_either_name_or_both)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -283,7 +283,7 @@ T(bodies_without_a_prefix_and_buffers_are_read)
 
 /* ---- what does not fit ---- */
 
-T(a_config_that_does_not_match_names_both_numbers)
+T(a_mismatched_config_names_both_shapes)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -308,7 +308,7 @@ T(a_config_that_does_not_match_names_both_numbers)
     model_free(m);
 }
 
-T(a_vocabulary_that_is_not_the_embedding_names_both_numbers) /* A22 */
+T(a_vocabulary_other_than_the_embedding_names_both_shapes) /* A22 */
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -351,7 +351,7 @@ static void hear(void *ctx, enum log_level level, const char *text)
         snprintf(warned, sizeof warned, "%s", text);
 }
 
-T(values_that_are_not_finite_are_counted_by_tensor) /* A18 */
+T(non_finite_values_are_counted_per_tensor) /* A18 */
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -404,7 +404,7 @@ T(pickled_weights_are_refused)
 }
 
 /* The low bytes of a header's length are anything; a pickle begins with 0x80 and its protocol. */
-T(a_header_whose_length_begins_as_a_pickle_does_is_read)
+T(a_header_length_that_looks_like_a_pickle_is_read)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -448,7 +448,7 @@ static void write_sparse(const char *path, const struct model *m)
     str_release(&h);
 }
 
-T(a_model_beyond_memory_is_refused_with_both_figures)
+T(a_model_larger_than_memory_is_refused_with_both_sizes)
 {
     static const char text[] =
         "{\"model_type\": \"llama\", \"hidden_size\": 65536, \"num_hidden_layers\": 1, "

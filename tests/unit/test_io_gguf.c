@@ -42,7 +42,7 @@ static void small(struct gguf_file *f)
     gf_tensor(f, "two", GGUF_T_F32, 2, 0, v + 6, 8);
 }
 
-T(metadata_is_read_by_kind)
+T(metadata_is_read_by_type)
 {
     struct gguf_file f = {0};
     struct gguf_text text;
@@ -80,7 +80,7 @@ T(metadata_is_read_by_kind)
     gguf_close(g);
 }
 
-T(tensors_are_found_where_their_infos_say)
+T(tensors_are_found_at_their_offsets)
 {
     for (uint64_t align = 0; align <= 4096; align = align ? 2 * align : 8) {
         struct gguf_file f = {.align = align};
@@ -105,7 +105,7 @@ T(tensors_are_found_where_their_infos_say)
     }
 }
 
-T(every_type_is_the_published_formula)
+T(every_type_follows_the_published_formula)
 {
     for (size_t i = 0; i < DS_LEN(gf_types); i++) {
         struct gguf_file f = {0};
@@ -130,7 +130,7 @@ T(every_type_is_the_published_formula)
     }
 }
 
-T(blocks_are_the_same_numbers_as_in_products)
+T(dequantised_blocks_equal_the_values_used_in_gemms)
 {
     static const struct {
         uint32_t type;
@@ -159,7 +159,7 @@ T(blocks_are_the_same_numbers_as_in_products)
     }
 }
 
-T(types_that_are_not_computed_on_are_listed_and_refused_by_name)
+T(unsupported_types_are_listed_and_refused_by_name)
 {
     struct gguf_file f = {0};
     real w[32];
@@ -171,7 +171,7 @@ T(types_that_are_not_computed_on_are_listed_and_refused_by_name)
     gguf_close(g);
 }
 
-T(a_file_cut_anywhere_is_refused)
+T(a_file_truncated_anywhere_is_refused)
 {
     struct gguf_file f = {0};
     struct str all = {0};
@@ -218,7 +218,7 @@ T(other_files_are_named)
     refuse_bytes("GGUF\3\0\0\0", 8, "truncated inside the header");
 }
 
-T(counts_are_compared_with_the_file_before_memory_is_asked_for)
+T(counts_are_checked_against_the_file_before_allocation)
 {
     char head[64] = "GGUF\3";
     memset(head + 8, 0xff, 8);
@@ -297,7 +297,7 @@ T(bad_tensors_are_refused)
     gf_info(&f, "t", GGUF_T_F32, 2, 0, UINT64_MAX - 31);
     refuse(&f, "exceed the file's");
     gf_info(&f, "t", GGUF_T_F32, 2, 0, 16);
-    refuse(&f, "no multiple of the alignment 32");
+    refuse(&f, "must be a multiple of the alignment 32");
     gf_tensor(&f, "a", GGUF_T_F32, 16, 0, data, 64);
     gf_info(&f, "b", GGUF_T_F32, 2, 0, 32);
     refuse(&f, "tensor b overlaps a");
@@ -319,7 +319,7 @@ static void refuse_str(struct str *s, const char *part)
     refuse_bytes(s->p, s->len, part);
 }
 
-T(versions_and_byte_orders_are_told)
+T(versions_and_byte_orders_are_reported)
 {
     struct str s = {0};
     static const uint32_t unknown[] = {0, 1, 4, 5, 0xffff, 0xffffffff};
@@ -348,7 +348,7 @@ T(versions_and_byte_orders_are_told)
 }
 
 /* Counts whose products with anything wrap; each is one more than the bytes could hold. */
-T(counts_that_wrap_are_refused_before_memory_is_asked_for) /* CVE-2024-21836, -23605 */
+T(counts_that_overflow_are_refused_before_allocation) /* CVE-2024-21836, -23605 */
 {
     static const uint64_t counts[] = {
         UINT64_MAX, UINT64_MAX / 2, UINT64_MAX / 48 + 1, UINT64_MAX / 14,
@@ -368,7 +368,7 @@ T(counts_that_wrap_are_refused_before_memory_is_asked_for) /* CVE-2024-21836, -2
 }
 
 /* Lengths of keys, names, strings and arrays that wrap when anything is added to them. */
-T(lengths_that_wrap_are_refused) /* CVE-2024-21825, -23496 */
+T(lengths_that_overflow_are_refused) /* CVE-2024-21825, -23496 */
 {
     static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 7,
                                        1ULL << 63, 1ULL << 32,     1000};
@@ -438,7 +438,7 @@ static void put_dims(struct gguf_file *f, const char *name, uint32_t rank, const
     f->n++;
 }
 
-T(shapes_that_wrap_or_have_no_sense_are_refused) /* CVE-2024-21802, -2025-53630, -2026-33298 */
+T(shapes_that_overflow_or_are_invalid_are_refused) /* CVE-2024-21802, -2025-53630, -2026-33298 */
 {
     static const struct {
         uint32_t rank, type;
@@ -497,7 +497,7 @@ T(empty_and_single_tensors_are_read)
 }
 
 /* Values of one kind that are asked for as another: no number is made of bytes that are none. */
-T(kinds_are_not_confused)
+T(value_types_are_not_confused)
 {
     struct gguf_file f = {0};
     struct gguf_text text;
@@ -528,7 +528,7 @@ T(kinds_are_not_confused)
 }
 
 /* Each claim is held against the file, never a sum of claims. */
-T(sums_of_sizes_cannot_wrap) /* CVE-2025-53630, -2026-27940 */
+T(sums_of_sizes_cannot_overflow) /* CVE-2025-53630, -2026-27940 */
 {
     struct gguf_file f = {0};
     for (int i = 0; i < 17; i++) {
@@ -542,7 +542,7 @@ T(sums_of_sizes_cannot_wrap) /* CVE-2025-53630, -2026-27940 */
     refuse(&f, "exceed the file's");
 }
 
-T(memory_that_cannot_be_had_is_told)
+T(out_of_memory_is_reported)
 {
     struct gguf_file f = {0};
     struct str all = {0};

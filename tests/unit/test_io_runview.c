@@ -95,7 +95,7 @@ static void head(struct runview *v, int64_t step, int resume)
     take(v);
 }
 
-T(a_whole_run_is_understood)
+T(a_complete_run_is_read)
 {
     struct runview *v = runview_new();
     float gates[4] = {1, 0.5f, 0.25f, NAN};
@@ -216,7 +216,7 @@ T(wrong_types_are_counted_and_skipped) /* C15 C19 */
     runview_free(v);
 }
 
-T(metric_names_are_capped_with_an_others_bucket) /* C16 */
+T(metric_names_are_capped_and_the_rest_counted) /* C16 */
 {
     struct runview *v = runview_new();
     char name[32];
@@ -258,7 +258,7 @@ T(resume_marks_superseded_points)
     runview_free(v);
 }
 
-T(many_resumes_cost_little)
+T(many_resumes_stay_cheap)
 {
     struct runview *v = runview_new();
     for (int i = 0; i < 50000; i++)
@@ -454,7 +454,7 @@ T(a_file_that_grows_faster_than_it_is_read_opens)
     str_release(&one_record);
 }
 
-T(damage_and_replacement_are_told)
+T(damage_and_replacement_are_reported)
 {
     struct err e = {0};
     struct runview *v;
@@ -478,7 +478,7 @@ T(damage_and_replacement_are_told)
     str_release(&all);
 }
 
-T(what_is_no_run_is_refused_with_its_name)
+T(what_is_not_a_run_is_refused_by_name)
 {
     struct err e = {0};
     struct runview *v = NULL;
@@ -582,7 +582,7 @@ T_SECONDS(a_million_records_open_quickly, 60)
     time_open(1000000, 1, 777777);
 }
 
-T(peak_and_arenas_are_the_newest_heads_and_odd_ones_do_no_harm)
+T(peak_and_arenas_come_from_the_newest_head_and_invalid_ones_are_ignored)
 {
     struct runview *v = runview_new();
     char name[16];

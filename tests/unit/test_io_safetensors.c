@@ -102,7 +102,7 @@ T(written_file_reads_back_and_is_aligned)
     t_true(stat(p, &after) == 0 && before.st_ino != after.st_ino);
     t_ok(st_read_f32(st_find(s, "z.weight"), f, 6, &e), &e);
     t_true(memcmp(f, a, sizeof a) == 0);
-    t_fails(st_unchanged(s, &e), &e, DS_EFORMAT, "replaced");
+    t_fails(st_unchanged(s, &e), &e, DS_EFORMAT, "changed since");
     st_close(s);
 }
 
@@ -156,7 +156,7 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "two non-negative integers");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 4,
            "tensor a: offsets");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "leaves a gap");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9, "5 bytes behind");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}",
            0, "overflows");
@@ -166,8 +166,8 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
            "rank 9");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "dimension 0");
-    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
-    refuse("{\"a\":7}", 0, "no dtype");
+    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "missing dtype");
+    refuse("{\"a\":7}", 0, "missing dtype");
     refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__");
     refuse("{\"__metadata__\":[]}", 0, "__metadata__");
     refuse("{\"\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
@@ -182,7 +182,7 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two non-negative integers");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "two non-negative integers");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, "two non-negative integers");
-    refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
+    refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "missing dtype");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 4,
            "are not in the 4 bytes of data");
     refuse("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2,
@@ -194,7 +194,7 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
            "need 4398046511104 bytes, the offsets give 4");
 }
 
-T(shapes_of_no_and_of_many_dimensions) /* A11 A12 */
+T(shapes_may_have_zero_to_eight_dimensions) /* A11 A12 */
 {
     struct str h = {0};
     struct err e = {0};
@@ -218,7 +218,7 @@ T(shapes_of_no_and_of_many_dimensions) /* A11 A12 */
     str_release(&h);
 }
 
-T(unknown_types_are_listed_and_not_computed_with) /* A11 A13 */
+T(unknown_types_are_listed_but_not_read) /* A11 A13 */
 {
     struct st *s;
     struct err e = {0};
@@ -274,7 +274,7 @@ T_SECONDS(a_million_tensors_are_refused_quickly, 20) /* A10 */
     t_truef(took < 2 * slow, "%.1f s", took);
 }
 
-T(tensors_over_the_same_bytes_are_refused) /* A14 */
+T(overlapping_tensors_are_refused) /* A14 */
 {
     struct err e = {0};
     int rc;
@@ -284,7 +284,7 @@ T(tensors_over_the_same_bytes_are_refused) /* A14 */
     t_truef(took < 2 * slow, "%.1f s", took);
 }
 
-T(headers_are_no_deeper_than_json_of_use) /* a stack, not a heap, would be at stake */
+T(deeply_nested_headers_are_refused) /* the parser must not recurse without bound */
 {
     struct str h = {0};
     for (int i = 0; i < 30000; i++)

@@ -1,4 +1,4 @@
-/* Models from GGUF files: written here from a model of ours, opened again. */
+/* Models from GGUF files that the tests write from one of our models. */
 #include "kit.h"
 
 #include <unistd.h>
@@ -128,9 +128,9 @@ static void refuse(struct gguf_file *f, const char *part)
 {
     struct model *m = NULL;
     int rc = model_open(&m, gf_write(f), NULL, MODEL_USE, &err);
-    t_truef(rc < 0 && m == NULL, "opened, wanted: %s", part);
+    t_truef(rc < 0 && m == NULL, "opened, expected: %s", part);
     t_truef(strstr(err.text, part) && strstr(err.text, "x.gguf") && !strchr(err.text, '\n'),
-            "%s: wanted: %s", err.text, part);
+            "%s: expected: %s", err.text, part);
 }
 
 /* The last row's logits of a batch of 2 x 12. */
@@ -164,17 +164,17 @@ static void same_model(const char *options, const char *arch)
     model_free(back);
 }
 
-T(llama_comes_back_the_same)
+T(llama_round_trips)
 {
     same_model(llama, "llama");
 }
 
-T(qwen2_comes_back_the_same)
+T(qwen2_round_trips)
 {
     same_model(qwen2, "qwen2");
 }
 
-T(llama_with_biases_has_them_in_the_same_order)
+T(llama_biases_have_the_order_of_their_matrices)
 {
     char options[600];
     snprintf(options, sizeof options, "%s model.attn_bias=true", llama);
@@ -183,7 +183,7 @@ T(llama_with_biases_has_them_in_the_same_order)
     same_model(options, "llama");
 }
 
-/* The rows as the file has them, run with rotary pairs that lie together: the same model. */
+/* The file's rows with interleaved rotary pairs give the same model. */
 T(half_split_rows_give_the_logits_of_interleaved_ones)
 {
     struct gguf_file f = {0};
@@ -300,7 +300,7 @@ static double rounded_off(const struct model *m, const char *name)
     return most;
 }
 
-T(the_choices_of_weights_are_in_the_order_of_the_kinds)
+T(weights_choices_are_in_the_order_of_quant_kind)
 {
     const char *at = WEIGHTS_CHOICES;
     for (int kind = 0; kind <= WEIGHTS_AUTO; kind++) {
@@ -312,7 +312,7 @@ T(the_choices_of_weights_are_in_the_order_of_the_kinds)
     t_eq(*at, '\0');
 }
 
-T(blocks_of_the_file_are_used_as_they_are)
+T(quantised_blocks_of_the_file_are_used_unchanged)
 {
     static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
                                          "model.layers.0.self_attn.k_proj.weight",
@@ -353,7 +353,7 @@ static void llama3_factors(float factor[4])
     }
 }
 
-T(rope_factors_of_llama3_become_its_scaling)
+T(llama3_rope_factors_become_rope_scaling)
 {
     struct gguf_file f = {0};
     float factor[4];
@@ -388,17 +388,17 @@ static void refuse_with(const char *key, uint32_t v, const char *part)
     model_free(m);
 }
 
-T(what_is_not_computed_is_refused_by_name)
+T(unsupported_features_are_refused_by_name)
 {
     refuse_with("llama.expert_count", 8, "llama.expert_count = 8: mixture of experts");
     refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
-    refuse_with("llama.attention.value_length", 16, "value_length = 16: heads of different sizes");
+    refuse_with("llama.attention.value_length", 16, "value_length = 16: different head sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
     refuse_with("split.count", 3, "one of 3 parts");
-    refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: heads with fewer");
+    refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: partial rotary");
 }
 
-T(tensors_and_metadata_have_to_agree)
+T(tensors_and_metadata_must_agree)
 {
     struct gguf_file f = {0};
     struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
@@ -449,7 +449,7 @@ static void refuse_meta(const char *key, uint32_t kind, const void *p, size_t n,
     model_free(m);
 }
 
-T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
+T(values_of_other_types_and_sizes_are_refused_by_key)
 {
     static const char *const keys[] = {
         "llama.block_count",          "llama.embedding_length",        "llama.feed_forward_length",
@@ -480,8 +480,8 @@ T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
                 "kv_heads=3: must divide model.heads=4");
 }
 
-/* A sparse file: what neither memory nor any machine holds is told before one value is read. */
-T(models_beyond_memory_are_refused_with_both_figures)
+/* A sparse file: a model larger than memory is refused before any value is read. */
+T(models_larger_than_memory_are_refused_with_both_sizes)
 {
     struct gguf_file f = {0};
     struct str all = {0};
@@ -524,7 +524,7 @@ T(models_beyond_memory_are_refused_with_both_figures)
     model_free(m);
 }
 
-T(sizes_far_from_the_tensors_are_refused_before_memory_is_asked_for)
+T(sizes_far_beyond_the_tensors_are_refused_before_allocation)
 {
     struct gguf_file f = {0};
     const float x[64] = {0};

@@ -1,4 +1,4 @@
-/* Every number of an evaluation against a count by hand, on models whose decisions the test makes. */
+/* Every result of an evaluation against a manual count, on models whose decisions the test sets. */
 #include "fake_method.h"
 #include "../kit.h"
 #include "io/record.h"
@@ -44,7 +44,7 @@ static double number_of(const struct measure *s, const char *key)
     for (size_t i = 0; i < n; i++)
         if (strcmp(x[i].key, key) == 0)
             return x[i].value;
-    t_truef(0, "there is no number %s", key);
+    t_truef(0, "there is no result %s", key);
     return 0;
 }
 
@@ -60,7 +60,7 @@ static int low_ids(const struct route *r, int l, int i)
     return r->pass.id[i] < 4 * l; /* layer 1: 4 of 16 ids, 2: 8, 3: 12 */
 }
 
-T(a_gate_that_is_a_function_of_the_token_tells_its_whole_entropy)
+T(a_gate_that_is_a_function_of_the_token_has_its_whole_entropy_as_mi)
 {
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
@@ -96,7 +96,7 @@ static int stripes(const struct route *r, int l, int i)
 }
 
 /* Most ids are seen once or twice and few rows run: there a correction by counts of cells is far too large. */
-T(rare_ids_and_rare_runs_do_not_make_information)
+T(rare_ids_and_rare_executions_have_no_spurious_mi)
 {
     enum { IDS = 600 };
     static uint32_t seen[IDS], run[IDS];
@@ -114,7 +114,7 @@ T(rare_ids_and_rare_runs_do_not_make_information)
 }
 
 /* Tokens that leave pay no attention either: neither may those of a control, by the same share. */
-T(controls_of_split_layers_run_as_much_attention_as_the_method)
+T(controls_of_split_layers_execute_as_much_attention_as_the_method)
 {
     struct err e = {0};
     struct model *m = NULL;
@@ -143,7 +143,7 @@ T(controls_of_split_layers_run_as_much_attention_as_the_method)
     model_free(m);
 }
 
-T(a_gate_that_does_not_look_at_the_token_tells_nothing_and_the_bias_is_taken_off)
+T(a_gate_independent_of_the_token_has_no_mi_after_bias_correction)
 {
     int (*const rule[])(const struct route *, int, int) = {by_lot, stripes};
     struct model *m = fake_model(ROWS);
@@ -179,7 +179,7 @@ static real hard_cell(const struct route *r, int k, int l, int i)
     return (real)(k == FAKE_GATE && (i + l) % 2);
 }
 
-T(the_soft_gate_tells_how_far_it_is_from_constant)
+T(soft_gate_mi_measures_the_distance_from_constant)
 {
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
@@ -200,7 +200,7 @@ T(the_soft_gate_tells_how_far_it_is_from_constant)
     model_free(m);
 }
 
-T(the_variance_of_depth_is_over_all_tokens_with_a_target_however_few_samples_are_kept)
+T(depth_variance_covers_all_tokens_with_a_target_independent_of_samples)
 {
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
@@ -248,7 +248,7 @@ static real listed_cell(const struct route *r, int k, int l, int i)
     return k == FAKE_THRESHOLD && l == 1 && i != 9 ? 0 : (real)NAN;
 }
 
-T(the_predictor_of_ranks_is_scored_as_by_hand)
+T(top_k_predictor_scores_match_a_manual_count)
 {
     struct model *m = fake_model(10);
     struct pass pass = {0};
@@ -286,7 +286,7 @@ static double loss_of(struct model *m, struct pass pass)
     return model_loss(m, 0, 0);
 }
 
-T(top_k_and_dense_losses_are_those_of_passes_that_ran)
+T(top_k_and_dense_losses_come_from_executed_passes)
 {
     struct model *m = fake_model(10);
     struct pass use = {.seed = 5};
@@ -346,7 +346,7 @@ static void check_control(struct measure *s, struct model *m, enum contrast_kind
     free(force);
 }
 
-T(controls_run_the_same_share_of_each_layer_and_leave_the_others_on)
+T(controls_execute_the_same_share_of_each_layer_and_keep_always_on_layers)
 {
     struct model *m = kit_model("model.layers=6 model.dim=16 model.heads=2 model.vocab=16 "
                                 "model.init_std=0.3 model.max_seq=4096 model.method=edp",
@@ -394,7 +394,7 @@ T(a_model_that_skips_nothing_has_no_contrast)
 
 /* ---- time ---- */
 
-T(decoding_is_timed_in_pairs_also_of_a_single_token)
+T(decoding_is_timed_in_pairs_even_for_a_single_token)
 {
     struct model *m = fake_model(ROWS);
     struct pass use = {.seed = 5};
@@ -416,7 +416,7 @@ T(decoding_is_timed_in_pairs_also_of_a_single_token)
     model_free(m);
 }
 
-T(sequences_of_one_token_have_all_their_numbers)
+T(sequences_of_one_token_have_all_results)
 {
     struct model *m = fake_model(64);
     struct pass use = {.seed = 5};
@@ -440,7 +440,7 @@ T(sequences_of_one_token_have_all_their_numbers)
 
 /* ---- records ---- */
 
-T(the_record_has_the_numbers_and_leaves_out_what_is_not_there)
+T(the_record_has_all_results_and_omits_absent_ones)
 {
     struct model *m = fake_model(10);
     struct pass use = {.seed = 5};

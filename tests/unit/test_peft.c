@@ -213,7 +213,7 @@ T(target_modules_are_names_endings_or_a_pattern)
     targets(dir, "\"all-linear\"", "q,k,v,o,up,down");
 }
 
-T(numbers_of_plain_and_rank_stabilised_adapters)
+T(scaling_of_plain_and_rank_stabilised_adapters)
 {
     char dir[1000];
     struct model_config c;
@@ -291,7 +291,7 @@ T(what_is_not_plain_lora_is_refused_by_name_in_one_line)
     }
 }
 
-/* A config.json of adapters that was damaged anywhere is read or refused, in one line. */
+/* An adapter_config.json corrupted at any byte is either read or refused in one line. */
 T(damaged_configurations_end_in_a_result_or_one_line)
 {
     static const char whole[] =
@@ -350,7 +350,7 @@ static void weights_fail(const char *dir, const struct st_out *t, size_t n, cons
     t_true(strstr(e.text, "adapter_model.safetensors") && !strchr(e.text, '\n'));
 }
 
-T(tensors_that_do_not_fit_are_named_with_both_shapes)
+T(tensors_of_wrong_shape_are_named_with_both_shapes)
 {
     static const float zeros[64];
     char dir[1000], name[TENSORS][128];
@@ -377,8 +377,8 @@ T(tensors_that_do_not_fit_are_named_with_both_shapes)
     t[3].shape[0] = 8;
     t[3].data = zeros;
     weights_fail(dir, t, n,
-                 "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight is [8,2], "
-                 "the model's configuration says [4,2]");
+                 "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight: shape [8,2], "
+                 "expected [4,2] from the model's configuration");
     t[3] = (struct st_out){name[3], ST_F32, 1, {8}, zeros, NULL};
     weights_fail(dir, t, n, "shape [8], expected [4,2] from the model's configuration");
     t[3] = (struct st_out){name[3], ST_I32, 2, {4, 2}, zeros, NULL};
@@ -429,7 +429,7 @@ T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
     model_free(m);
 }
 
-T(a_base_is_found_beside_its_adapters_or_where_the_environment_says)
+T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
 {
     char dir[1000];
     struct err e = {0};
