@@ -67,7 +67,7 @@ static int f_unlink(const char *p)
 
 static ssize_t f_write(int fd, const void *b, size_t n)
 {
-    if (fails()) { /* a full disk takes what fits, then says so */
+    if (fails()) { /* a full disk accepts what fits, then fails */
         if (cut_short && n > 1 && !persistent)
             return real->write(fd, b, n / 2);
         return -1;
@@ -106,7 +106,7 @@ static void quiet(void *ctx, enum log_level level, const char *text)
 /* ---- checkpoints
  * ---------------------------------------------------------------------------------- */
 
-static int replaces; /* what write_checkpoint does with a whole checkpoint of the step */
+static int replaces; /* how write_checkpoint treats a complete checkpoint of the step */
 
 static int write_checkpoint(const char *root, int64_t step, float value, struct err *e)
 {
@@ -174,7 +174,7 @@ static void every_call_fails(int is_persistent, int error)
         snprintf(dir, sizeof dir, "%s/step-00000002", root);
         if (rc == 0)
             t_ok(checkpoint_verify(dir, &e), &e);
-        if (fs_exists(dir)) /* whatever has the final name is whole */
+        if (fs_exists(dir)) /* a directory at the final name is complete */
             t_ok(checkpoint_verify(dir, &e), &e);
         t_ok(checkpoint_prune(root, 5, -1, 0, &e), &e);
         t_ok(fs_remove_tree(dir, NULL) < 0 && fs_exists(dir) ? -1 : 0, &e);
@@ -249,7 +249,7 @@ T(existing_complete_checkpoint_is_kept_and_a_broken_one_replaced)
     t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
 }
 
-/* The only checkpoint of a run is there afterwards, old or new; returns its value. */
+/* Exactly one checkpoint, old or new, must exist afterwards; returns its value. */
 static float only_checkpoint(const char *root)
 {
     char dir[1200];
@@ -315,7 +315,7 @@ T(the_only_checkpoint_survives_a_kill_between_the_renames)
     }
 }
 
-/* What is behind a save: the same tx clears the others away. */
+/* After a save, the same tx prunes the others. */
 static int save_and_prune(const char *root, int64_t step, const char *run_id, struct err *e)
 {
     struct checkpoint_tx tx;
@@ -378,7 +378,7 @@ T(checkpoints_of_another_run_are_neither_replaced_nor_removed)
             t_str(id, want[i].id);
         }
     }
-    t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id belongs to any run */
+    t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id matches any run */
     snprintf(dir, sizeof dir, "%s/step-00000006", root);
     t_ok(checkpoint_check_run(dir, "bbbb", &e), &e);
 }
@@ -553,7 +553,7 @@ T(records_dropped_from_memory_are_counted_and_seen_by_readers)
     t_true(runlog_writer_waiting(w) <= 8 << 20);
     uint64_t dropped = runlog_writer_lost(w);
     t_true(dropped > 0);
-    runlog_writer_close(w); /* writes what waits */
+    runlog_writer_close(w); /* writes the buffered records */
     record_free(r);
     count(p, &records, &gaps, &lost);
     t_eq(records + lost, 21);

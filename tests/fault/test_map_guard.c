@@ -26,7 +26,7 @@ static const char *put(const char *name, const void *p, size_t n)
     return path;
 }
 
-/* fn in a process of its own; what it writes to stderr in text. The status as waitpid gives it. */
+/* Runs fn in its own process; its stderr goes to text.  Returns the status of waitpid. */
 static int watch(void (*fn)(const char *file), const char *file, char text[1000])
 {
     int ends[2], status = 0;
@@ -122,7 +122,7 @@ static void on_crash(int signo)
     raise(signo);
 }
 
-/* As the workbench does it: a handler of its own over the guard, whose turn comes behind. */
+/* As in the workbench: its own handler over the guard, which is called after it. */
 static void with_a_terminal(const char *file)
 {
     struct fs_map m;
@@ -144,7 +144,7 @@ T(the_terminal_is_restored_first)
     t_truef(strncmp(text, "depthscope: given back, depthscope: /", 37) == 0, "%s", text);
 }
 
-/* Not through fs_map_open: nobody guards it. */
+/* Not through fs_map_open, so not guarded. */
 static void elsewhere(const char *file)
 {
     static char other[600];
@@ -198,7 +198,7 @@ T(faults_elsewhere_go_to_the_previous_handler)
     t_str(text, "depthscope: given back, ");
 }
 
-/* Control bytes of a path reach no terminal; of one too long its end is said. */
+/* Control bytes of a path must not reach the terminal; of a long path the end is printed. */
 T(paths_are_made_safe_to_print)
 {
     static char zeros[SIZE];

@@ -1,5 +1,5 @@
-/* Hidden states of tiny models compared with PyTorch's: ours are off from its float64 by at most twice what its own
- * float32 is.  `transformers_hf.py golden tests/golden/states` makes them. */
+/* Hidden states of tiny models compared with PyTorch's: our error against its float64 is at most
+ * twice that of its own float32.  `transformers_hf.py golden tests/golden/states` writes them. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "kit.h"

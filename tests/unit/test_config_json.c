@@ -1,5 +1,5 @@
-/* Published config.json files: known models get the parameter counts of their model cards, and invalid values are
- * refused by name, every place at once. */
+/* Published config.json files: known models get the parameter counts of their model cards, and
+ * invalid values are refused by name, all at once. */
 #include "kit.h"
 
 #include "base/fs.h"
@@ -170,7 +170,7 @@ static void refuse(const char *text, const char *part)
     t_truef(!strchr(err.text, '\n'), "more than a line: %s", err.text);
 }
 
-/* A llama file with this value of a key; then a word that must not be taken for a number. */
+/* A llama file with this value of a key, which must be refused with `part`. */
 static void refuse_value(const char *key, const char *value, const char *part)
 {
     static const char *const sizes[][2] = {
@@ -296,7 +296,7 @@ T(unsupported_features_of_a_family_are_refused_by_name)
 
 /* ---- absent keys --------------------------------------------------------------------------------- */
 
-/* Files with no key more than they need. */
+/* Files with only the mandatory keys. */
 static const char *const bare[] = {
     TINY,
     "{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
@@ -308,8 +308,8 @@ static const char *const bare[] = {
 };
 enum { IS_LLAMA, IS_MISTRAL, IS_QWEN2, IS_GPT2 };
 
-/* What print(LlamaConfig()) and the others of transformers 4.57 and 5.23 show, a row a key; where the two differ (dtype,
- * rope_parameters) nothing of the model does. */
+/* Defaults printed by LlamaConfig() and the others of transformers 4.57 and 5.23, one row per key;
+ * the two differ only in keys (dtype, rope_parameters) that do not affect the model. */
 static const struct {
     int family;
     const char *own, *want;
@@ -410,7 +410,7 @@ T(a_mistral_file_without_a_window_has_its_class_default)
            "sliding_window -1 is below");
 }
 
-/* A row a key: a value that changes what is computed, and one that does not. */
+/* One row per key: a value that changes the computation, and one that does not. */
 static const struct {
     int family;
     const char *key, *changes, *neutral;
@@ -559,7 +559,7 @@ T(windows_as_long_as_the_context_have_no_effect)
     opt_release(&model_group, &c);
 }
 
-/* A checkpoint of this program says its sizes twice; who changes one of them is told. */
+/* Our checkpoints store their sizes twice; a change to only one of them is reported. */
 T(hugging_face_sizes_must_agree_with_our_own_keys)
 {
     struct str text = {0};

@@ -21,7 +21,7 @@ static char path[600];
     "model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn=96 model.vocab=40 "      \
     "model.max_seq=32 "
 
-/* One directory a test: each is a process of its own. */
+/* One directory per test; each test runs in its own process. */
 static const char *folder(void)
 {
     static char dir[300];
@@ -205,7 +205,7 @@ T(large_directories_are_sharded_with_an_index)
     model_free(b);
 }
 
-/* Rows of the file against the encoder: what was written is what quant_encode_row makes. */
+/* The rows in the file must equal the output of quant_encode_row. */
 static void check_blocks(const struct model *m, const struct gguf *g, const char *theirs,
                          const char *ours, int head_dim)
 {

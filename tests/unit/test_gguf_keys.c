@@ -6,7 +6,7 @@
 
 static struct err err;
 
-/* One wide matrix stands for most of the weights, so that the shape alone can be read. */
+/* One wide matrix holds most of the weights, so that only the configuration needs to be read. */
 enum { V = 4000, C = 8 };
 
 struct more {
@@ -27,7 +27,7 @@ static void put(struct gguf_file *f, const struct more *m)
     }
 }
 
-/* A file of the keys that every file has, but `without`, and one more. */
+/* A file with all mandatory keys except `without`, and one more. */
 static int config_of(struct model_config *c, const char *without, const struct more *more, size_t n)
 {
     static const struct more needed[] = {
@@ -100,7 +100,7 @@ T(an_absent_key_takes_llama_cpp_s_default)
         accept(NULL, 0, absent[i][0], absent[i][1]);
 }
 
-/* A row a key: refused with the first value, passed with the second. */
+/* One row per key: refused with the first value, accepted with the second. */
 T(a_key_that_changes_the_computation_is_refused)
 {
     static const struct {

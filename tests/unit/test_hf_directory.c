@@ -321,7 +321,7 @@ T(a_vocabulary_other_than_the_embedding_names_both_shapes) /* A22 */
     model_free(m);
 }
 
-/* Layers that no tensor is there for: refused before memory or time goes into them. */
+/* A configuration of layers without tensors is refused quickly, before allocation. */
 T(a_config_of_thousands_of_layers_is_refused_soon)
 {
     const char *dir = t_tmpdir();
@@ -403,7 +403,8 @@ T(pickled_weights_are_refused)
     t_fails(st_set_open(&s, dir, &e), &e, DS_ENOTFOUND, "neither model.safetensors nor");
 }
 
-/* The low bytes of a header's length are anything; a pickle begins with 0x80 and its protocol. */
+/* The low bytes of a header length are arbitrary; a pickle begins with 0x80 and its protocol
+ * number. */
 T(a_header_length_that_looks_like_a_pickle_is_read)
 {
     const char *dir = t_tmpdir();
@@ -472,7 +473,7 @@ T(a_model_larger_than_memory_is_refused_with_both_sizes)
     model_free(m);
 }
 
-/* Its matrices are copied from the file: a file that changed meanwhile is not another's to write. */
+/* File-backed matrices are copied from the file: a file that has changed must not be exported. */
 T(a_base_that_changed_in_its_file_is_not_written_again)
 {
     const char *dir = t_tmpdir();

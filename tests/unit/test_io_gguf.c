@@ -1,3 +1,4 @@
+/* GGUF reader: metadata, tensor types, and refusal of corrupt or hostile files. */
 #include "gguf_file.h"
 
 #include "base/compiler.h"
@@ -16,7 +17,7 @@ static void refuse_bytes(const char *p, size_t n, const char *part)
     t_truef(!strchr(err.text, '\n'), "more than a line: %s", err.text);
 }
 
-/* Writes f, releases it, and wants this refusal. */
+/* Writes f, releases it, and expects this refusal. */
 static void refuse(struct gguf_file *f, const char *part)
 {
     struct gguf *g = NULL;
@@ -182,7 +183,7 @@ T(a_file_truncated_anywhere_is_refused)
     str_release(&all);
 }
 
-/* Whatever one byte says, the file is refused in a line or all of it can be read. */
+/* With any single byte changed, the file is either refused in one line or entirely readable. */
 T(a_changed_byte_is_refused_or_harmless)
 {
     struct gguf_file f = {0};
@@ -261,7 +262,7 @@ T(bad_metadata_is_refused)
         gf_u32(&f, "general.alignment", odd[i]);
         refuse(&f, "must be a u32 power of two");
     }
-    gf_u32(&f, "general.alignment", 0x80000000); /* the data would begin behind the file */
+    gf_u32(&f, "general.alignment", 0x80000000); /* the data would begin after the end of the file */
     gf_tensor(&f, "t", GGUF_T_F32, 2, 0, "12345678", 8);
     refuse(&f, "exceed the file's 0 bytes of data");
     gf_string(&f, "general.alignment", "32");
@@ -347,7 +348,7 @@ T(versions_and_byte_orders_are_reported)
     str_release(&s);
 }
 
-/* Counts whose products with anything wrap; each is one more than the bytes could hold. */
+/* Counts whose products overflow; each is one more than the bytes could hold. */
 T(counts_that_overflow_are_refused_before_allocation) /* CVE-2024-21836, -23605 */
 {
     static const uint64_t counts[] = {
@@ -367,7 +368,7 @@ T(counts_that_overflow_are_refused_before_allocation) /* CVE-2024-21836, -23605 
     str_release(&s);
 }
 
-/* Lengths of keys, names, strings and arrays that wrap when anything is added to them. */
+/* Lengths of keys, names, strings and arrays that overflow when anything is added. */
 T(lengths_that_overflow_are_refused) /* CVE-2024-21825, -23496 */
 {
     static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 7,
@@ -496,7 +497,7 @@ T(empty_and_single_tensors_are_read)
     gguf_close(g);
 }
 
-/* Values of one kind that are asked for as another: no number is made of bytes that are none. */
+/* Values of one type requested as another: non-numeric bytes never become a number. */
 T(value_types_are_not_confused)
 {
     struct gguf_file f = {0};
@@ -527,7 +528,7 @@ T(value_types_are_not_confused)
     gguf_close(g);
 }
 
-/* Each claim is held against the file, never a sum of claims. */
+/* Each size is checked against the file, never a sum of sizes. */
 T(sums_of_sizes_cannot_overflow) /* CVE-2025-53630, -2026-27940 */
 {
     struct gguf_file f = {0};
@@ -537,7 +538,7 @@ T(sums_of_sizes_cannot_overflow) /* CVE-2025-53630, -2026-27940 */
         gf_info(&f, name, GGUF_T_F32, (1ULL << 58) - 8, 0, (uint64_t)i << 60);
     }
     refuse(&f, "exceed the file's");
-    gf_info(&f, "t", GGUF_T_F32, 8, 0, UINT64_MAX - 63); /* offset + size wraps to 0 */
+    gf_info(&f, "t", GGUF_T_F32, 8, 0, UINT64_MAX - 63); /* offset + size overflows to 0 */
     str_add(&f.data, "................................");
     refuse(&f, "exceed the file's");
 }

@@ -1,3 +1,4 @@
+/* Records: building, framing, checked reading of hostile bytes. */
 #include "t.h"
 
 #include <time.h>
@@ -18,7 +19,7 @@ static void make(struct str *out, uint64_t seq, int64_t step, const char *kind)
     record_free(r);
 }
 
-/* A frame around any bytes, with a right checksum. */
+/* A frame around arbitrary bytes, with a correct checksum. */
 static void frame(struct str *out, uint64_t seq, const void *body, size_t n)
 {
     unsigned char h[RECORD_OVERHEAD] = {0xc9};

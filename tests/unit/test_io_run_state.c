@@ -44,7 +44,7 @@ static void put(struct runlog_writer *w, int64_t step, const char *what, double 
     t_ok(runlog_append(w, r, &e), &e);
 }
 
-/* The state by both ways; -1 when they differ. */
+/* The state determined both ways; -1 when they differ. */
 static int state_now(void)
 {
     struct err e = {0};

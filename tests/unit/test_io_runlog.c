@@ -1,3 +1,4 @@
+/* Run logs: appending, following, torn tails and damage. */
 #include "t.h"
 
 #include <fcntl.h>
@@ -124,7 +125,7 @@ T(tail_truncated_at_any_byte_keeps_all_earlier_records) /* C5 */
         t_eq(s.gaps, 0);
         t_eq(runlog_reader_tail(r), n % one);
         write_log(p,
-                  1); /* the next writer cuts the tail, the reader that waits before it goes on */
+                  1); /* the next writer truncates the tail; the waiting reader continues */
         take_all(r, &s);
         t_eq(s.records, n / one + 1);
         t_eq(s.gaps, 0);
@@ -196,7 +197,7 @@ static off_t size_of(const char *p)
     return st.st_size;
 }
 
-/* A terabyte of zeros that takes no room; skips where the file system has no holes. */
+/* A sparse terabyte of zeros; skipped where the file system has no sparse files. */
 static void add_hole(const char *p)
 {
     off_t size = size_of(p);
@@ -221,7 +222,7 @@ T(a_terabyte_of_zeros_is_the_end_for_reader_and_writer)
     t_eq(s.gaps, 0);
     write_log(p, 1);
     t_true(size_of(p) < 2 * whole);
-    put(p, "\xc9\0\0\0\x60\x44torn", 10, O_APPEND); /* half a record, then what was never written */
+    put(p, "\xc9\0\0\0\x60\x44torn", 10, O_APPEND); /* a partial record, then unwritten zeros */
     add_hole(p);
     s = read_all(p);
     t_eq(s.records, 4);
@@ -334,7 +335,7 @@ T(a_record_of_16_mebibytes_passes_a_small_bound)
     struct err e = {0};
     struct record *rec = record_new();
     int records = 0, pauses = 0, rc;
-    /* a whole record in its body: only a reader that gives up too soon finds it */
+    /* a complete record in its body: only a reader that gives up too early finds it */
     write_log(p, 1);
     struct str inner = {0};
     slurp(&inner, p);

@@ -1,3 +1,4 @@
+/* Run views: records to series, probes, events and state; memory bounds and damage. */
 #include "t.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static void begin(const char *kind, int64_t step)
     record_begin(r, kind, step, 1700000000.0 + (double)step);
 }
 
-/* Hands the record being built to the view as the stepper does. */
+/* Passes the record being built to the view, as the stepper does. */
 static void take(struct runview *v)
 {
     struct str s = {0};
@@ -250,7 +251,7 @@ T(resume_marks_superseded_points)
     t_eq(s->step[series_find(s, 120)], 125);
     t_eq(series_find(s, 0), 0);
     t_eq(series_find(s, 1000), s->n);
-    metric(v, 50, 5); /* going back without a head */
+    metric(v, 50, 5); /* steps go back without a head */
     t_eq(s->is_old[24], 1);
     t_eq(s->is_old[4], 0);
     t_eq(s->is_old[5], 1);
@@ -605,7 +606,7 @@ T(peak_and_arenas_come_from_the_newest_head_and_invalid_ones_are_ignored)
     t_eq(v->invalid, 3);
     t_str(v->arena[7].name, "arena7");
     t_near(v->arena[7].bytes, 7.0 * 1099511627776.0, 0);
-    begin("head", 1); /* an older program goes on with the run */
+    begin("head", 1); /* an older program continues the run */
     record_bool(r, "resume", 1);
     record_num(r, "peak_gflops", (double)INFINITY);
     record_str(r, "arenas", "none");

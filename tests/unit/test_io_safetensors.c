@@ -1,3 +1,4 @@
+/* safetensors: reading, writing, and refusal of corrupt or hostile files. */
 #include "t.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static const char *file(void)
     return path;
 }
 
-/* A file of this header and `data` zero bytes. */
+/* A file with this header and `data` zero bytes. */
 static const char *make(const char *header, size_t data)
 {
     static char zeros[256];
@@ -96,7 +97,7 @@ T(written_file_reads_back_and_is_aligned)
     t_ok(st_unchanged(s, &e), &e);
 
     struct stat before,
-        after; /* A17: saving over the file being read leaves the mapping as it was */
+        after; /* A17: saving over the file being read leaves the mapping unchanged */
     t_true(stat(p, &before) == 0);
     t_ok(st_write(p, t + 1, 1, NULL, 0, &e), &e);
     t_true(stat(p, &after) == 0 && before.st_ino != after.st_ino);
@@ -236,7 +237,7 @@ T(unknown_types_are_listed_but_not_read) /* A11 A13 */
     st_close(s);
 }
 
-/* A file of n tensors, all of this shape and place; how long opening it takes. */
+/* Time to open a file of n tensors with the same shape and offsets. */
 static double open_many(int n, const char *of, size_t data, int *rc, struct err *e)
 {
     struct str h = {0};
@@ -367,14 +368,14 @@ T(writer_refuses_what_it_cannot_write)
     t_fails(st_write(p, &t, 1, NULL, 0, &e), &e, DS_ERANGE, "overflows");
     t_fails(st_write("/nonexistent/x", &t, 0, NULL, 0, &e), &e, DS_EIO, "/nonexistent/x");
     uint64_t left = fs_free_bytes(t_tmpdir());
-    if (left > 0) { /* nothing is read of what does not fit */
+    if (left > 0) { /* tensors of other sizes are not read */
         t = (struct st_out){.name = "a", .dtype = ST_U8, .rank = 1, .shape = {left + (1 << 30)}};
         t_fails(st_write(file(), &t, 1, NULL, 0, &e), &e, DS_EIO, "bytes, but the disk has only ");
     }
     t_true(!fs_exists(p) && !fs_exists(path));
 }
 
-/* Opened, and every value of a type that is computed with is read. */
+/* Opens the file and reads every value of a supported type. */
 static int opens(const char *path_of, struct err *e)
 {
     struct st *s = NULL;
@@ -390,7 +391,7 @@ static int opens(const char *path_of, struct err *e)
     return rc;
 }
 
-/* All of the reference reader's verdicts: no vector without one, none that is not there. */
+/* Vectors and the reference reader's verdicts must match one to one. */
 T(reference_vectors_get_the_reference_verdicts)
 {
     struct json *j;

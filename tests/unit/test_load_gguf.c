@@ -75,7 +75,7 @@ static void put_metadata(struct gguf_file *f, const struct model *m, const char 
     gf_f32(f, key, (float)c->rope_theta);
 }
 
-/* Row r of the file is which row of the model: pairs (i, i + D/2) of a head lie together there. */
+/* The model's row for row r of the file, where the pairs (i, i + D/2) of a head are adjacent. */
 static int row_of(const struct param *p, int r, int D, int interleaved)
 {
     int pair = r % D / 2, second = r % 2;
@@ -99,7 +99,7 @@ static void put_tensor(struct gguf_file *f, const struct model *m, const struct 
     free(w);
 }
 
-/* All of m but the parameter `without`. */
+/* All of m except the parameter `without`. */
 static void put_model(struct gguf_file *f, const struct model *m, const char *arch,
                       const char *without)
 {
@@ -214,7 +214,8 @@ T(half_split_rows_give_the_logits_of_interleaved_ones)
     model_free(lie);
 }
 
-/* Matrices of a model take all types in turn; what is read is the formula's number, in the model's row. */
+/* The matrices of a model take all types in turn; the values read follow the published formula, in
+ * the model's rows. */
 T(every_type_in_both_architectures)
 {
     static const char shape[] = "model.method=dense model.layers=2 model.dim=256 model.heads=4 "
@@ -284,7 +285,7 @@ static struct model *open_blocks(uint32_t type, int mode)
     return open_as(&f, mode);
 }
 
-/* Largest difference between a matrix's numbers and what its products use. */
+/* Largest difference between a matrix's values and those its GEMMs use. */
 static double rounded_off(const struct model *m, const char *name)
 {
     int at = params_find(&m->params, name);
@@ -425,7 +426,7 @@ T(tensors_and_metadata_must_agree)
     model_free(m);
 }
 
-/* Metadata of a llama with one key of another kind or size; the tensors are sound. */
+/* Metadata of a llama with one key of another type or size; the tensors are valid. */
 static void refuse_meta(const char *key, uint32_t kind, const void *p, size_t n, const char *part)
 {
     static const char *const sizes[] = {
@@ -462,7 +463,7 @@ T(values_of_other_types_and_sizes_are_refused_by_key)
     for (size_t i = 0; i < DS_LEN(keys); i++) {
         char part[100];
         snprintf(part, sizeof part, "%s must be a single integer, found array", keys[i]);
-        refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value a layer */
+        refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value per layer */
         snprintf(part, sizeof part, "%s must be a single integer, found f32", keys[i]);
         refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
         snprintf(part, sizeof part, "%s must be a single integer, found u64", keys[i]);

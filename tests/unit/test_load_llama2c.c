@@ -46,7 +46,7 @@ static const char *put_model(const struct model *m)
                              (int32_t)c->layers,   (int32_t)c->heads,
                              (int32_t)c->kv_heads, (int32_t)(c->tied ? c->vocab : -c->vocab),
                              (int32_t)c->max_seq};
-    const float odd = 1e30F; /* the tables of angles are not used */
+    const float odd = 1e30F; /* the rotary tables are not used */
     FILE *f = fopen(put("", 0), "wb");
     fwrite(head, 4, 7, f);
     put_param(f, m, "model.embed_tokens.weight");
@@ -87,7 +87,8 @@ T(models_round_trip_tied_or_not)
     }
 }
 
-/* The low bytes of the width are the first of the file; a pickle begins with 0x80 and its protocol. */
+/* The low bytes of the width come first in the file; a pickle begins with 0x80 and its protocol
+ * number. */
 T(widths_that_look_like_a_pickle_are_read)
 {
     for (int dim = 640; dim <= 1408; dim += 256) {

@@ -73,7 +73,7 @@ T(a_gate_that_is_a_function_of_the_token_has_its_whole_entropy_as_mi)
         double ran = 0;
         for (int i = 0; i < ROWS; i++)
             ran += batch.id[i] < 4 * l;
-        /* what a gate by lot would seem to tell is near (V - 1) / 2N when every id is frequent */
+        /* the plug-in estimate of a random gate is near (V - 1) / 2N when every id is frequent */
         double want = entropy(ran / ROWS) - (V - 1) / (2.0 * ROWS);
         t_near(decisions_mi(&s.decisions, l), want, 1e-4);
         mean += want / (L - 1);
@@ -95,7 +95,8 @@ static int stripes(const struct route *r, int l, int i)
     return phase - floor(phase) < 0.6;
 }
 
-/* Most ids are seen once or twice and few rows run: there a correction by counts of cells is far too large. */
+/* Most ids are seen once or twice and few rows are executed: a correction by cell counts is far too
+ * large there. */
 T(rare_ids_and_rare_executions_have_no_spurious_mi)
 {
     enum { IDS = 600 };
@@ -107,13 +108,14 @@ T(rare_ids_and_rare_executions_have_no_spurious_mi)
         for (uint32_t k = 0; k < seen[v]; k++)
             run[v] += rng_at(9, RNG_TEST, 8, (uint32_t)v, k) < 0.03;
     }
-    t_near(decisions_mi(&d, 0), 0, 0.015); /* counts of cells would take off 0.37 */
+    t_near(decisions_mi(&d, 0), 0, 0.015); /* a correction by cell counts would subtract 0.37 */
     for (int v = 0; v < IDS; v++)
-        run[v] = v % 20 == 0 ? seen[v] : 0; /* now the id decides; a lot of it looks like chance */
+        run[v] = v % 20 == 0 ? seen[v] : 0; /* now the id decides; much of that looks like chance */
     t_true(decisions_mi(&d, 0) > 0.01);
 }
 
-/* Tokens that leave pay no attention either: neither may those of a control, by the same share. */
+/* Tokens that exit early execute no attention either; a control must skip attention at the same
+ * share. */
 T(controls_of_split_layers_execute_as_much_attention_as_the_method)
 {
     struct err e = {0};
@@ -128,7 +130,7 @@ T(controls_of_split_layers_execute_as_much_attention_as_the_method)
     for (int i = 0; i < m->params.n; i++)
         for (size_t k = 0; strncmp(m->params.p[i].name, "hat.exit", 8) == 0 && k < m->params.p[i].n;
              k++)
-            m->params.p[i].value[k] *= 20; /* gates that tell tokens apart */
+            m->params.p[i].value[k] *= 20; /* gates that distinguish tokens */
     t_ok(model_reserve(m, ROWS, 0, 0, &e), &e);
     kit_fill(&batch, 2, ROWS / 2, V, 1);
     struct measure s = measure_of(m, &use);
@@ -190,7 +192,7 @@ T(soft_gate_mi_measures_the_distance_from_constant)
     t_near(decisions_mi_soft(&s.decisions, 1), 0, 1e-6);
     t_near(decisions_mi_soft(&s.decisions, 2), log(2) - entropy(0.1), 1e-6);
     t_true(isnan(decisions_mi_soft(&s.decisions, 0)));
-    t_true(isnan(decisions_mi_soft(&s.decisions, 3))); /* 1.5 is no soft gate */
+    t_true(isnan(decisions_mi_soft(&s.decisions, 3))); /* 1.5 is not a soft gate */
     t_near(number_of(&s, "mi_soft_mean"), 0.5 * (log(2) - entropy(0.1)), 1e-6);
     measure_release(&s);
     fake_cell = hard_cell;
@@ -229,7 +231,8 @@ T(depth_variance_covers_all_tokens_with_a_target_independent_of_samples)
 
 /* ---- what decisions predict ---- */
 
-/* Ten rows: rank chose 4, of which 3 ran; 2 more ran; 4 rows neither; one has no rank. */
+/* Ten rows: top-k chose 4, of which 3 were executed; 2 more were executed; 4 rows neither; one has
+ * no rank. */
 static const int ran[10] = {1, 1, 1, 0, 1, 1, 0, 0, 0, 1};
 static const int chosen[10] = {1, 1, 1, 1, 0, 0, 0, 0, 0, -1};
 
@@ -264,7 +267,7 @@ T(top_k_predictor_scores_match_a_manual_count)
     t_near(prediction_f1(&p), 2 * 0.6 * 0.75 / (0.6 + 0.75), 1e-12);
     t_near(prediction_base(&p), 4.0 / 9, 1e-12);
     t_near(prediction_accuracy(&p), 6.0 / 9, 1e-12);
-    p = decisions_prediction(&s.decisions, 2); /* nothing ran */
+    p = decisions_prediction(&s.decisions, 2); /* nothing was executed */
     t_true(isnan(prediction_precision(&p)));
     t_near(prediction_recall(&p), 0, 0);
     t_near(prediction_f1(&p), 0, 0);
@@ -273,7 +276,7 @@ T(top_k_predictor_scores_match_a_manual_count)
     t_near(number_of(&s, "predictor_precision"), 3.0 / 5, 1e-12);
     t_near(number_of(&s, "predictor_recall"), 3.0 / 8, 1e-12);
     t_near(number_of(&s, "predictor_accuracy"), 11.0 / 18, 1e-12);
-    t_near(number_of(&s, "nan_scores"), 1, 0); /* of row 9 nothing was compared */
+    t_near(number_of(&s, "nan_scores"), 1, 0); /* row 9 was not compared */
     measure_release(&s);
     model_free(m);
 }
@@ -335,7 +338,7 @@ static void check_control(struct measure *s, struct model *m, enum contrast_kind
         t_near(got, want, on ? 0 : 4 * sqrt(want * (1 - want) / R) + 2.0 / R);
     }
     t_near(contrast_ratio(&s->contrast, kind), measure_block_ratio(s), 0.03);
-    /* the loss is that of the very cells that ran */
+    /* the loss belongs to exactly the executed cells */
     int8_t *force = malloc((size_t)m->config.layers * (size_t)R);
     memset(force, 0, (size_t)m->config.layers * (size_t)R);
     for (int l = 0; l < m->config.layers; l++)

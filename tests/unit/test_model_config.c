@@ -89,7 +89,7 @@ T(plain_frequencies_are_powers_of_theta)
         t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
 }
 
-/* The rule as it is published, by wave lengths. */
+/* The published rule, in terms of wavelengths. */
 static double llama3(double f, double factor, double low, double high, double original)
 {
     double w = 2 * acos(-1.0) / f;
@@ -131,7 +131,7 @@ T(llama3_scales_long_wavelengths_only)
     }
 }
 
-/* theta is chosen so that the second of two frequencies has the wave length w. */
+/* theta is chosen so that the second of two frequencies has wavelength w. */
 static double at_wave(double w)
 {
     double f[2], theta = pow(w / (2 * acos(-1.0)), 2);
@@ -343,7 +343,7 @@ static void round_trip(const char *options, const char *type, const char *also)
     model_config_to_json(&again, &c, NULL);
     t_str(str_text(&again), str_text(&text));
     opt_release(&model_group, &c);
-    /* and without our own part, as another program would write it */
+    /* and without our own keys, as another program would write it */
     char *own = strstr(text.p, ",\n  \"depthscope\"");
     if (own && strcmp(type, "depthscope") != 0) {
         own[0] = '}';

@@ -165,7 +165,7 @@ T(a_merged_model_is_written_without_its_adapters)
 #define NUMBERS "\"r\": 2, \"lora_alpha\": 8, "
 #define ALL NUMBERS "\"target_modules\": [\"q_proj\", \"v_proj\"]"
 
-/* config.json of the adapters: read alone. */
+/* Reads only the adapters' configuration. */
 static int parse(const char *dir, const char *text, struct model_config *c, struct err *e)
 {
     char base[1100];
@@ -386,7 +386,7 @@ T(tensors_of_wrong_shape_are_named_with_both_shapes)
     model_free(m);
 }
 
-/* One adapter on c_attn is one A for q, k and v, and a part of B for each. */
+/* An adapter on c_attn has one A shared by q, k and v, and a part of B for each. */
 T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
 {
     char dir[1000], name[4][128];
