@@ -302,7 +302,7 @@ T(peft_adapters_continue_training_over_their_base)
     model_free(m);
 }
 
-/* ---- over a file of few bits ---- */
+/* ---- over a quantised file ---- */
 
 static void add_blocks(struct gguf_file *f, const char *name, uint64_t rows, uint64_t cols)
 {

@@ -159,7 +159,7 @@ T(a_merged_model_is_written_without_its_adapters)
     model_free(m);
 }
 
-/* ---- directories of others ---- */
+/* ---- third-party directories ---- */
 
 #define HEAD "{\"peft_type\": \"LORA\", \"base_model_name_or_path\": \"../base\", "
 #define NUMBERS "\"r\": 2, \"lora_alpha\": 8, "
