@@ -46,7 +46,7 @@ void runview_event_release(struct run_event *x)
 static void event_put(struct runview *v, struct run_event x)
 {
     void *p = v->event;
-    if (v->n_events >= EVENTS_MAX) { /* the oldest quarter goes */
+    if (v->n_events >= EVENTS_MAX) { /* drop the oldest quarter */
         size_t cut = EVENTS_MAX / 4;
         for (size_t i = 0; i < cut; i++)
             runview_event_release(&v->event[i]);

@@ -307,7 +307,7 @@ def damaged_checkpoints():
         os.remove(f)
         open(f, "wb").write(b)
     status, out, err = train("--resume", "rot", "--quiet")
-    check(status == 0 and "step-00000045 is not whole" in err and "step 20" in err, "loud", err)
+    check(status == 0 and "step-00000045 is incomplete" in err and "step 20" in err, "loud", err)
     note = [x for x in events("rot", "resume")][-1]
     check(note["level"] == "warn" and "45" in note["text"] and "20" in note["text"], "in the record", str(note))
     check(weights("rot", 45) == weights("disk-ok", 45), "and the same weights at the end")
