@@ -1,5 +1,5 @@
-/* GGUF: header, metadata, tensor infos, data.  Little-endian, versions 2 and 3 (one layout).  A read-only mapping; every
- * count, length and offset is compared with the file before it is used. */
+/* GGUF: header, metadata, tensor infos, data.  Little-endian, versions 2 and 3 (one layout).  A
+ * read-only mapping; every count, length and offset is compared with the file before it is used. */
 #ifndef DS_IO_GGUF_H
 #define DS_IO_GGUF_H
 
@@ -101,7 +101,8 @@ const char *gguf_type_name(uint32_t type); /* NULL: no such type */
 int gguf_check_type(const struct gguf_tensor *t, struct err *e) DS_CHECK;
 /* All values as floats, in the file's order; n must equal t->items.  DS_EFORMAT. */
 int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e) DS_CHECK;
-/* Values [at, at + n) of a struct gguf_tensor whose type is known; both are multiples of its block.  Any thread. */
+/* Values [at, at + n) of a struct gguf_tensor whose type is known; both are multiples of its
+ * block.  Any thread. */
 void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out);
 /* DS_EFORMAT when the file has changed since it was opened. */
 int gguf_unchanged(const struct gguf *g, struct err *e) DS_CHECK;

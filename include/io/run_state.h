@@ -1,5 +1,5 @@
-/* The state of a run, computed from its records alone: one answer for the status line, Home, lists and
- * scripts. */
+/* The state of a run, computed from its records alone: one answer for the status line, Home, lists
+ * and scripts. */
 #ifndef DS_IO_RUN_STATE_H
 #define DS_IO_RUN_STATE_H
 
@@ -38,8 +38,8 @@ void run_phase_take(struct run_phase *p, struct value body);
  * newest record is younger than 15 s counts as live, too. */
 enum run_state run_phase_state(const struct run_phase *p, int is_locked, double now);
 
-/* The same for a run directory or a log on disk, from its first and last records: the work is bounded
- * whatever the size of the file.  DS_ENOTFOUND: there is no log. */
+/* The same for a run directory or a log on disk, from its first and last records: the work is
+ * bounded whatever the size of the file.  DS_ENOTFOUND: there is no log. */
 struct run_glance {
     enum run_state state;
     int64_t step, steps_planned; /* newest; 0 = not stated */

@@ -54,8 +54,9 @@ struct runlog_entry {
  * file is reopened and read from the start (entry.is_gap with gap_bytes 0 tells the caller to
  * discard what it had). */
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
-/* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the default: never
- * for files, 8 MiB for pipes).  runlog_reader_is_behind reports that case: call again at once. */
+/* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the
+ * default: never for files, 8 MiB for pipes).  runlog_reader_is_behind reports that case: call
+ * again at once. */
 void runlog_reader_bound(struct runlog_reader *r, size_t bytes);
 int runlog_reader_is_behind(const struct runlog_reader *r);
 /* Continues at the first whole record of the last `bytes` stored bytes of a file; the skipped part

@@ -1,4 +1,5 @@
-/* The tensors of one model: one safetensors file, or the shards that model.safetensors.index.json names. */
+/* The tensors of one model: one safetensors file, or the shards that model.safetensors.index.json
+ * names. */
 #ifndef DS_IO_ST_SET_H
 #define DS_IO_ST_SET_H
 

@@ -1,4 +1,5 @@
-/* Low-rank adapters on the matrices of the blocks: model.lora_r, lora_alpha, lora_dropout, lora_targets. */
+/* Low-rank adapters on the matrices of the blocks: model.lora_r, lora_alpha, lora_dropout,
+ * lora_targets. */
 #ifndef DS_MODELS_ADAPTERS_H
 #define DS_MODELS_ADAPTERS_H
 
@@ -26,8 +27,8 @@ int adapters_has(const struct model_config *c, int target);
 /* Checks that this shape has every target and that each is at least as large as the rank.
  * DS_EUSAGE, DS_ERANGE. */
 int adapters_check(const struct model_config *c, struct err *e) DS_CHECK;
-/* Parameters "....lora_A.weight", drawn from N(0, 1/(3C)) (the variance of U(-1/sqrt(C), 1/sqrt(C))), and "....lora_B.weight",
- * zero, of all targets, into m->adapter. */
+/* Parameters "....lora_A.weight", drawn from N(0, 1/(3C)) (the variance of U(-1/sqrt(C),
+ * 1/sqrt(C))), and "....lora_B.weight", zero, of all targets, into m->adapter. */
 int adapters_add(struct model *m, struct err *e) DS_CHECK;
 /* The adapter on parameter `matrix`, or NULL. */
 const struct adapter *adapters_find(const struct model *m, int matrix);

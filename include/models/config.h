@@ -31,7 +31,7 @@ struct model_config {
     int64_t lora_r;        /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
     char *lora_targets; /* "q,k,v,o,gate,up,down" */
-    char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
+    char *end_ids;      /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };
 
 extern const struct opt_group model_group;

@@ -31,11 +31,10 @@ struct export_options {
 
 struct export_result {
     uint64_t bytes, tensors, files;
-    uint32_t type;     /* GGUF: the requested type; with `keep` the type of most weights */
-    int fell_back;     /* matrices whose row length is not a multiple of the block size */
-    char fallback[48]; /* the types used instead: "f16 2, q8_0 1" */
-    uint32_t
-        head_type; /* of embedding and head; differs from `type` where they fell back */
+    uint32_t type;      /* GGUF: the requested type; with `keep` the type of most weights */
+    int fell_back;      /* matrices whose row length is not a multiple of the block size */
+    char fallback[48];  /* the types used instead: "f16 2, q8_0 1" */
+    uint32_t head_type; /* of embedding and head; differs from `type` where they fell back */
 };
 
 /* Writes PATH atomically.  DS_EUSAGE or DS_ERANGE naming what the format cannot store; DS_ENUMERIC
@@ -45,7 +44,8 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
                 struct export_result *r, struct err *e) DS_CHECK;
 int export_llama2c(const struct export_source *s, const struct export_options *o, const char *path,
                    struct export_result *r, struct err *e) DS_CHECK;
-/* Into the existing empty directory DIR: config.json, model.safetensors or its shards and their index; files are fsynced. */
+/* Into the existing empty directory DIR: config.json, model.safetensors or its shards and their
+ * index; files are fsynced. */
 int export_hf(const struct export_source *s, const struct export_options *o, const char *dir,
               struct export_result *r, struct err *e) DS_CHECK;
 /* 0 when single-file formats can store the model; else DS_EUSAGE with the reason. */

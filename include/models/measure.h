@@ -22,8 +22,7 @@ enum measure_column {
 };
 struct measure {
     int L, P; /* layers; positions of the map */
-    int is_gated,
-        is_topk; /* the method skips; measured with routing=topk, which is not causal */
+    int is_gated, is_topk; /* the method skips; measured with routing=topk, which is not causal */
     double nll, tokens, bytes;
     double run, cells, flops, flops_dense;
     double depth_n, depth_mean,
@@ -35,8 +34,7 @@ struct measure {
     size_t n, cap;
     double time_dense,
         time_ratio; /* seconds per token of dense prefill; ratio of the routed one. NaN: not measured */
-    double decode_dense,
-        decode_ratio; /* the same for token-by-token decoding, batch 1, KV cache */
+    double decode_dense, decode_ratio; /* the same for token-by-token decoding, batch 1, KV cache */
     const float *
         token_class; /* (vocab) class of each id, borrowed; NULL = unknown.  Tokens in the highest loss decile are
                                  classed as high-loss instead (data/token_class.h) */
@@ -47,7 +45,8 @@ struct measure {
 int measure_init(struct measure *s, const struct model *m, int positions, size_t samples,
                  struct err *e) DS_CHECK;
 void measure_release(struct measure *s);
-/* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets, or NULL. bytes: of the targets. */
+/* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets,
+ * or NULL. bytes: of the targets. */
 void measure_add(struct measure *s, const struct model *m, const float *true_entropy,
                  uint64_t bytes);
 /* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`.
@@ -57,8 +56,9 @@ void measure_add(struct measure *s, const struct model *m, const float *true_ent
 int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
                      const struct batch *b, const struct pass *use, uint64_t place,
                      struct err *e) DS_CHECK;
-/* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in this process; medians
- * of the dense time and of the pairs' ratios.  use: options of the routed pass, except its kind. */
+/* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in
+ * this process; medians of the dense time and of the pairs' ratios.  use: options of the routed
+ * pass, except its kind. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
                   const struct pass *use);
 /* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after
@@ -91,9 +91,11 @@ double measure_loss(const struct measure *s);          /* nats per token */
 double measure_bits_per_byte(const struct measure *s); /* NaN when bytes are unknown */
 double measure_block_ratio(const struct measure *s);
 double measure_model_ratio(const struct measure *s);
-/* Pearson's r of two columns over rows where both are finite; NaN when undefined (n < 3 or no variance). */
+/* Pearson's r of two columns over rows where both are finite; NaN when undefined (n < 3 or no
+ * variance). */
 double measure_correlation(const struct measure *s, enum measure_column a, enum measure_column b);
-/* Over all tokens with a target; variance: of the tokens' depths, n - 1.  NaN without tokens (variance: fewer than two). */
+/* Over all tokens with a target; variance: of the tokens' depths, n - 1.  NaN without tokens
+ * (variance: fewer than two). */
 void measure_depth(const struct measure *s, double *mean, double *variance);
 /* Share of rows executed in layer l. */
 double measure_capacity(const struct measure *s, int l);

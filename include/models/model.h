@@ -26,9 +26,8 @@ struct block_params {
 struct block_work {
     real *x; /* (N,C) input rows of the first norm: `gathered`, or the residual stream itself */
     real *gathered;
-    real *xn, *rstd1,
-        *mean1; /* (M,C) first norm of the key rows, which include the query rows */
-    real *xq;   /* (N,C) gradients only: of the query rows, when there are more keys */
+    real *xn, *rstd1, *mean1; /* (M,C) first norm of the key rows, which include the query rows */
+    real *xq; /* (N,C) gradients only: of the query rows, when there are more keys */
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
     real *a, *b, *hid; /* (N,F) */
@@ -43,8 +42,8 @@ struct block_ranges {
     int32_t *qpos, *kpos;    /* positions of the queries and the new keys */
     int32_t *seg_q, *seg_k;  /* (B + 1)                                   */
     uint8_t *on_store, *on;  /* on == NULL: every key is visible          */
-    int32_t *cached; /* (B) keys of each sequence already in this layer's cache */
-    int M, new_keys; /* all keys, and those computed by this pass */
+    int32_t *cached;         /* (B) keys of each sequence already in this layer's cache */
+    int M, new_keys;         /* all keys, and those computed by this pass */
 };
 
 struct kv_layer {
@@ -117,8 +116,9 @@ static inline int head_chunk(int64_t V)
  * inference with all values in memory and writable; with MODEL_USE, and for a frozen base, matrices
  * loaded from a file stay there (models/stored.h). */
 enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
-/* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
- * strings of *c.  The parameters are reserved and initialised at `seed`; those of the base come first in the table. */
+/* route_options: the method's options (config entries with its prefix), may be NULL for defaults.
+ * Takes the strings of *c.  The parameters are reserved and initialised at `seed`; those of the
+ * base come first in the table. */
 int model_new(struct model **out, struct model_config *c, struct config *route_options,
               uint64_t seed, int train, struct err *e) DS_CHECK;
 /* The same in two steps, for values that come from a file: the parameter table, then memory for the
@@ -143,7 +143,8 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass);
  * loss that models/distill.h describes when a teacher is on (m->loss stays the cross-entropy,
  * m->distill->loss is the other part). */
 double model_loss(struct model *m, int train, int want_entropy);
-/* After model_loss(train): through all blocks and the embedding; accumulates into params' gradients. */
+/* After model_loss(train): through all blocks and the embedding; accumulates into params'
+ * gradients. */
 void model_backward(struct model *m);
 /* Embedding and blocks for the rows placed in m->pos and m->first_row; used by model_forward and
  * model_decode.  cache: NULL, or one per sequence (B). */
@@ -162,8 +163,8 @@ void model_lens(struct model *m, int l, int row, real *logits);
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e) DS_CHECK;
 void kv_cache_free(struct kv_cache *c);
 void kv_cache_reset(struct kv_cache *c);
-/* n <= R_max rows; pass->kind PASS_SPARSE or PASS_DENSE. DS_ERANGE when the cache, or the table of learned positions,
- * is full. */
+/* n <= R_max rows; pass->kind PASS_SPARSE or PASS_DENSE. DS_ERANGE when the cache, or the table of
+ * learned positions, is full. */
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
                  struct err *e) DS_CHECK;
 /* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read

@@ -19,9 +19,10 @@ struct sampler {
 };
 int sampler_init(struct sampler *s, int V, struct err *e) DS_CHECK;
 void sampler_release(struct sampler *s);
-/* Draws from logits (V) at (seed, RNG_SAMPLE, step): the same step gives the same token, whatever came before.
- * Ties go to the lower id.  p: probability of the token under the plain softmax (temperature 1, nothing cut), may be
- * NULL.  DS_ENUMERIC when a logit is NaN or +Inf or none is finite (-Inf excludes a token). */
+/* Draws from logits (V) at (seed, RNG_SAMPLE, step): the same step gives the same token, whatever
+ * came before. Ties go to the lower id.  p: probability of the token under the plain softmax
+ * (temperature 1, nothing cut), may be NULL.  DS_ENUMERIC when a logit is NaN or +Inf or none is
+ * finite (-Inf excludes a token). */
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e) DS_CHECK;
 

@@ -27,8 +27,9 @@ struct trace_options {
     int topk, has_capacity; /* as in struct pass; check with route_ready first */
     double capacity;
 };
-/* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec with a probe record, left
- * open: the caller may add keys, then record_end / runlog_append.  nll[t] is of token t given its past. */
+/* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
+ * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]
+ * is of token t given its past. */
 void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
                struct record *rec);
 

@@ -4,8 +4,8 @@
 
 #include "models/model.h"
 
-/* out (n, columns) = rows [row, row + n) of parameter i; a vector has one column.  Our layout: (out, in), rotary pairs in
- * half-split order.  Any thread. */
+/* out (n, columns) = rows [row, row + n) of parameter i; a vector has one column.  Our layout:
+ * (out, in), rotary pairs in half-split order.  Any thread. */
 void model_values(const struct model *m, int i, size_t row, size_t n, real *out);
 
 #endif

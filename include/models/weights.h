@@ -11,7 +11,8 @@
 
 struct model;
 
-/* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a checkpoint. */
+/* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a
+ * checkpoint. */
 struct number_options {
     int compute;  /* COMPUTE_* */
     int weights;  /* enum quant_kind, or WEIGHTS_AUTO; of frozen parameters */
@@ -52,7 +53,7 @@ struct weight {
     int O, C;
     struct packed fwd, bwd;
     struct quant *quant;
-    real *own; /* (O,C) unpacked values of a file-backed matrix, if the GEMM needs them */
+    real *own;        /* (O,C) unpacked values of a file-backed matrix, if the GEMM needs them */
     struct lora lora; /* of the current pass; r = 0: none */
 };
 struct weights {

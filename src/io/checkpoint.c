@@ -433,7 +433,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
     return rc;
 }
 
-/* ---- tidying ------------------------------------------------------------------------------------
+/* ---- pruning ------------------------------------------------------------------------------------
  */
 
 static int remove_stale(const char *root, struct err *e)

@@ -50,7 +50,7 @@ static uint64_t le(const unsigned char *p, int n)
     return x;
 }
 
-/* ---- taking bytes ---------------------------------------------------------------------------- */
+/* ---- consuming bytes ------------------------------------------------------------------------- */
 
 struct scan {
     const unsigned char *at, *end;
@@ -84,7 +84,7 @@ static int take_text(struct scan *s, struct gguf_text *out, const char *what, st
     return 0;
 }
 
-/* ---- metadata --------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static int key_is_sound(const struct gguf_text *k)
 {
@@ -187,7 +187,7 @@ static int parse_meta(struct gguf *g, struct scan *s, struct err *e)
     return rc < 0 ? err_add(e, rc, "key %.120s", m->key) : 0;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static int tensor_size(struct gguf_tensor *t, struct err *e)
 {
@@ -322,7 +322,7 @@ static int parse_tensors(struct gguf *g, struct scan *s, uint64_t count, struct 
     return rc;
 }
 
-/* ---- the whole file --------------------------------------------------------------------------- */
+/* ---- file ------------------------------------------------------------------------------------ */
 
 static int check_head(const struct gguf *g, struct err *e)
 {
@@ -405,7 +405,7 @@ int gguf_unchanged(const struct gguf *g, struct err *e)
     return fs_map_unchanged(&g->file, e);
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- look-up --------------------------------------------------------------------------------- */
 
 int gguf_version(const struct gguf *g)
 {

@@ -48,8 +48,8 @@ static void read_q4_0(real *w, const unsigned char *p)
     }
 }
 
-/* Scale and minimum j of the twelve bytes that Q4_K and Q5_K share: the last four of each have their upper two bits on
- * top of the first four. */
+/* Scale and minimum j of the twelve bytes that Q4_K and Q5_K share: the last four of each have
+ * their upper two bits on top of the first four. */
 static void scale_of(const unsigned char *p, int j, float *s, float *m)
 {
     if (j < 4) {
@@ -87,7 +87,8 @@ static void read_q5_k(real *w, const unsigned char *p)
     read_super(w, p, p + 16, p + 48);
 }
 
-/* Of each half of 128: four groups of 32, whose low bits share 64 bytes and whose high bits share 32. */
+/* Of each half of 128: four groups of 32, whose low bits share 64 bytes and whose high bits share
+ * 32. */
 static void read_q6_k(real *w, const unsigned char *p)
 {
     float d = half_at(p + 208);
@@ -165,7 +166,7 @@ int gguf_type_known(uint32_t type)
     return t && t->read;
 }
 
-/* ---- parts ---------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out)
 {
@@ -194,7 +195,7 @@ void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out)
         type->read(out + b * items, from + b * (uint64_t)type->bytes);
 }
 
-/* ---- whole tensors ------------------------------------------------------------------------------ */
+/* ---- whole tensors --------------------------------------------------------------------------- */
 
 enum { PART_ITEMS = 1 << 16 };
 

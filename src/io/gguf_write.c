@@ -59,7 +59,7 @@ static void add_text(struct str *s, const char *p, size_t n)
     str_add_bytes(s, p, n);
 }
 
-/* ---- metadata ----------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static void put_key(struct gguf_out *w, const char *key, enum gguf_kind kind)
 {
@@ -114,7 +114,7 @@ void gguf_item_f32(struct gguf_out *w, float v)
     add_f32(&w->meta, v);
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static int tensor_bytes(const char *name, uint32_t type, uint64_t rows, uint64_t columns,
                         uint64_t *bytes, struct err *e)

@@ -27,8 +27,7 @@ struct runlog_reader {
     uint64_t base; /* stream offset of buf[0] */
     int in_gap;    /* looking for the next good record; damage began at gap_from */
     uint64_t gap_from;
-    unsigned char
-        sign[SIGN]; /* first bytes of the gap: if they change, a writer truncated it */
+    unsigned char sign[SIGN]; /* first bytes of the gap: if they change, a writer truncated it */
     size_t sign_len;
     size_t bound, taken; /* bytes to read in one call; bytes read in this one */
     int is_behind;

@@ -133,7 +133,7 @@ static int ids(struct probe *p, struct value v)
     return p->id ? 0 : DS_EMEM;
 }
 
-/* ---- named parts: one that is wrong is counted and left out -------------------------------------
+/* ---- named parts: malformed ones are counted and skipped ----------------------------------------
  */
 
 static int named_cells(struct runview *v, struct probe *p, struct value map)

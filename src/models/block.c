@@ -295,7 +295,8 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     qkv_bwd(m, l, p, d, w); /* 2 */
 }
 
-/* 1: the first norm's rows, and the residual path of u (nothing in a split layer: d->u is zero or not read). */
+/* 1: the first norm's rows, and the residual path of u (nothing in a split layer: d->u is zero or
+ * not read). */
 static void enter_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
                       const struct block_work *w, int is_block)
 {

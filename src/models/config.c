@@ -58,7 +58,7 @@ static void fill_derived(struct model_config *c)
         c->ffn = c->mlp == MLP_SWIGLU ? (c->dim * 8 / 3 + 31) / 32 * 32 : 4 * c->dim;
 }
 
-/* ---- ids that end a text -------------------------------------------------------------------------- */
+/* ---- end-of-text ids ------------------------------------------------------------------------- */
 
 /* The next number of a comma-separated list; -1 with *p NULL at its end, -2 when it is not a
  * number. */

@@ -49,7 +49,7 @@ static int count_targets(const int32_t *target, int R)
 
 /* Replaces m->logits by the loss gradient of n rows, from both models' logits. */
 static void distilled_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
-                         real *entropy)
+                            real *entropy)
 {
     struct distill *d = m->distill;
     const struct model *by = d->teacher ? d->teacher : m;

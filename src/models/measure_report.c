@@ -12,7 +12,7 @@ static const char *const column_name[MEASURE_COLUMNS] = {
     [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",
 };
 
-/* ---- numbers ---- */
+/* ---- numeric values ---- */
 
 struct list {
     struct measure_number *out;

@@ -62,7 +62,7 @@ static int by_weight(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* ---- the most likely ones, without sorting the rest ---- */
+/* ---- top-k selection without a full sort ---- */
 
 static void swap(struct sample_cell *a, struct sample_cell *b)
 {
@@ -71,7 +71,8 @@ static void swap(struct sample_cell *a, struct sample_cell *b)
     *b = t;
 }
 
-/* Partitions cell[0, n) at the median of three; returns the pivot's index, with only cells that come before it to its left. */
+/* Partitions cell[0, n) at the median of three; returns the pivot's index, with only cells that
+ * come before it to its left. */
 static int part(struct sample_cell *cell, int n)
 {
     struct sample_cell *mid = cell + n / 2, *last = cell + n - 1;
@@ -202,7 +203,7 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
     return 0;
 }
 
-/* ---- as llama2.c does it ---- */
+/* ---- llama2.c's sampler ---- */
 
 /* xorshift64* (Vigna 2016): the top 24 bits of the product as a float in [0, 1). */
 static float llama2c_coin(uint64_t *state)

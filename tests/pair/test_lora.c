@@ -241,7 +241,8 @@ T(impossible_adapters_are_refused_in_one_line)
 {
     refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=q,w", DS_EUSAGE,
             "unknown matrix w: expected q, k, v, o, gate, up, down");
-    refused(SHAPE "model.method=dense model.lora_targets=attention", DS_EUSAGE, "unknown matrix attention");
+    refused(SHAPE "model.method=dense model.lora_targets=attention", DS_EUSAGE,
+            "unknown matrix attention");
     refused(SHAPE "model.method=dense model.lora_r=65 model.lora_targets=q", DS_ERANGE,
             "model.lora_r=65: must not exceed the size of q, which is 64 x 64");
     refused(SHAPE "model.method=dense model.lora_r=33 model.kv_heads=2 model.lora_targets=q,v",

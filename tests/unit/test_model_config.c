@@ -294,8 +294,10 @@ T(unsupported_features_are_refused)
     static const struct {
         const char *text, *part;
     } of[] = {
-        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "unsupported type linear"},
-        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}", "unsupported type yarn"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+         "unsupported type linear"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}",
+         "unsupported type yarn"},
         {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "unsupported type none"},
         {LLAMA ", \"rope_scaling\": 3}", "rope_scaling must be an object"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}",

@@ -15,7 +15,7 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* ---- the fingerprint: cheap on a file of any size, but another training leaves another one ---- */
+/* ---- fingerprint: cheap for any file size, but different after further training ---- */
 
 enum { HEAD = 1 << 20, SAMPLE = 4096, SAMPLES = 64 };
 
@@ -104,7 +104,7 @@ static int hash_base(char out[17], const char *base, struct err *e)
     return rc < 0 ? err_add(e, rc, "fingerprint of the base model") : 0;
 }
 
-/* ---- its place ---- */
+/* ---- location of the base ---- */
 
 /* The relative path "../../base" of `to` from the directory `from`; both absolute, without symbolic
  * links. */

@@ -96,7 +96,7 @@ static int is_null(const struct json_node *n)
     return json_kind_of(n) == JSON_KIND_NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* Sets one of our options from a number or boolean of the file. */
 static void take(struct report *r, struct model_config *c, const struct json_node *n,
@@ -148,7 +148,7 @@ static const char *word_of(struct report *r, const struct json_node *root, const
     return json_str(n, NULL) ? json_str(n, NULL) : absent;
 }
 
-/* ---- rotary positions ---------------------------------------------------------------------------- */
+/* ---- rotary positions ------------------------------------------------------------------------ */
 
 static void check_others(struct report *r, const struct json_node *object, const char *only)
 {
@@ -215,7 +215,7 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
     }
 }
 
-/* ---- what is computed otherwise ------------------------------------------------------------------ */
+/* ---- unsupported options --------------------------------------------------------------------- */
 
 /* Sliding-window attention in any of its spellings.  A window at least as long as the context has
  * no effect. */
@@ -326,7 +326,7 @@ void config_hf_compare(struct report *r, const struct model_config *c, const str
     }
 }
 
-/* ---- ends of texts ------------------------------------------------------------------------------- */
+/* ---- end-of-text ids ------------------------------------------------------------------------- */
 
 static int add_end(struct report *r, struct model_config *c, const struct json_node *n)
 {

@@ -124,7 +124,7 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     str_add(s, "\n  }\n}\n");
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void report_add(struct report *r, const char *fmt, ...)
 {

@@ -21,7 +21,7 @@ struct writing {
     struct export_way way;
 };
 
-/* ---- what can be held ------------------------------------------------------------------------------ */
+/* ---- what the format can store --------------------------------------------------------------- */
 
 int export_check_base(const struct export_source *s, const char *format, struct err *e)
 {
@@ -62,7 +62,7 @@ static int check(const struct export_source *s, struct err *e)
     return 0;
 }
 
-/* ---- metadata ------------------------------------------------------------------------------------ */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static void put_u32(struct writing *x, const char *key, int64_t v)
 {
@@ -117,7 +117,7 @@ static void put_meta(struct writing *x)
         put_u32(x, "rope.scaling.original_context_length", c->rope_original);
 }
 
-/* ---- tensors --------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* 4- and 5-bit blocks are too coarse for embedding and head: q6_k there, as llama.cpp does. */
 static uint32_t target_type(const struct writing *x, int i)

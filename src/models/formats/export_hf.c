@@ -108,7 +108,7 @@ static void put_row(const void *data, uint64_t i, void *out)
         memcpy(out, x->rows + (p->rank > 1 ? (size_t)(i - x->from) * bytes : 0), bytes);
 }
 
-/* ---- the list of tensors ---------------------------------------------------------------------------- */
+/* ---- the list of tensors --------------------------------------------------------------------- */
 
 /* The first of the parameters that share a tensor creates it. */
 static size_t list_tensors(struct shared *x, const struct names *names, struct tensor *t,
@@ -149,7 +149,7 @@ static uint64_t bytes_of(const struct st_out *t)
     return n;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* Tensors [*from, end) of the next shard: at least one. */
 static size_t shard_end(const struct st_out *t, size_t n, size_t from, uint64_t most)

@@ -16,7 +16,7 @@
 /* Values per chunk in memory, and per task in it. */
 enum { CHUNK = 1 << 21, TASK = 1 << 16 };
 
-/* ---- types ---------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -71,7 +71,7 @@ size_t export_row_bytes(uint32_t type, int C)
     return (size_t)(C / items) * (size_t)bytes;
 }
 
-/* ---- parameters ----------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 int export_params(const struct export_source *s)
 {
@@ -106,7 +106,7 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
         model_values(s->m, i, row, n, out);
 }
 
-/* ---- types of the source ---------------------------------------------------------------------------- */
+/* ---- types of the source --------------------------------------------------------------------- */
 
 int export_own_type(const struct export_source *s, int i, uint32_t *type)
 {
@@ -139,7 +139,7 @@ int export_own_types(const struct export_source *s, int *blocks, char *text, siz
     return found;
 }
 
-/* ---- numbers into bytes --------------------------------------------------------------------------- */
+/* ---- conversion to bytes --------------------------------------------------------------------- */
 
 static void put16(unsigned char *p, uint16_t v)
 {
@@ -305,7 +305,7 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
     return rc;
 }
 
-/* ---- the disk ------------------------------------------------------------------------------------- */
+/* ---- disk space ------------------------------------------------------------------------------ */
 
 int export_check_room(const char *path, uint64_t bytes, struct err *e)
 {

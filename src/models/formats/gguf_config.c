@@ -102,7 +102,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
     return 0;
 }
 
-/* ---- what is computed otherwise ------------------------------------------------------------------ */
+/* ---- unsupported options --------------------------------------------------------------------- */
 
 /* Keys that change what llama.cpp computes in some architecture.  NEUTRAL: the value `neutral` has
  * no effect (NEUTRAL_OR_0: nor has 0); HEAD: must equal the head size; SCALE: must be 1 / sqrt(head
@@ -209,7 +209,7 @@ static int refuse_unknown(const struct source *s, struct err *e)
     return 0;
 }
 
-/* ---- ids that end a text ------------------------------------------------------------------------- */
+/* ---- end-of-text ids ------------------------------------------------------------------------- */
 
 /* Ids outside the vocabulary are ignored, as in llama.cpp. */
 static int read_ends(const struct source *s, struct model_config *c, struct err *e)
@@ -231,7 +231,7 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
     return rc < 0 ? err_set(e, rc, "end-of-text token ids: too many, or out of memory") : 0;
 }
 
-/* ---- rotary scaling ----------------------------------------------------------------------------- */
+/* ---- rotary scaling -------------------------------------------------------------------------- */
 
 /* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency.  The largest
  * is the scaling factor; the others must follow from it and the published bounds (1, 4, 8192). */
@@ -322,7 +322,7 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
     return 0;
 }
 
-/* ---- configuration ------------------------------------------------------------------------------ */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 static int read_switches(const struct source *s, struct model_config *c, struct err *e)
 {

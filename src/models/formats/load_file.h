@@ -33,8 +33,9 @@ int load_new(struct model **out, struct model_config *c, struct config *override
 /* Number of the layer in "model.layers.3.mlp.up_proj.weight", and what follows it; -1: not in a
  * layer. */
 int load_layer(const char *param, const char **rest);
-/* Rows of q or k (rows, C; C = 1: a bias) come in the interleaved order of rotary pairs, (2i, 2i+1) of each head: put
- * into the half-split order (i, i + head_dim/2) that the rest of the program uses.  DS_EMEM. */
+/* Rows of q or k (rows, C; C = 1: a bias) come in the interleaved order of rotary pairs, (2i, 2i+1)
+ * of each head: put into the half-split order (i, i + head_dim/2) that the rest of the program
+ * uses.  DS_EMEM. */
 int load_split_pairs(real *w, int rows, int C, int head_dim, struct err *e) DS_CHECK;
 /* Warns, naming the tensor, when values are not finite. */
 void load_warn_odd(const char *path, const char *name, const real *w, size_t n);

@@ -17,7 +17,7 @@ struct source {
     char arch[GGUF_ARCH_SIZE];
 };
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* The file's name of a parameter. */
 static void name_of(char out[KEY_SIZE], const char *param)

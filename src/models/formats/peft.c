@@ -127,7 +127,8 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
 }
 
 /* Finds parameter i in either file; returns which has it, or -1 with the missing name. */
-static int find(const struct own_files *b, const struct model *m, int i, struct part *part, size_t *at)
+static int find(const struct own_files *b, const struct model *m, int i, struct part *part,
+                size_t *at)
 {
     const struct adapter *x = adapter_with(m, i);
     if (b->set[1]) {

@@ -106,7 +106,7 @@ int peft_base(const char *dir, char *base, size_t size, struct err *e)
     return rc < 0 ? err_add(e, rc, given && given[0] ? "DEPTHSCOPE_BASE" : "%s", path) : 0;
 }
 
-/* ---- what the file asks for ---- */
+/* ---- requested features ---- */
 
 /* Keys compatible with plain LoRA. */
 static int is_plain(const char *key)
@@ -232,7 +232,7 @@ static int set_numbers(struct model_config *c, const struct json_node *root, str
     return rc;
 }
 
-/* ---- which matrices ---- */
+/* ---- target matrices ---- */
 
 struct chooser {
     const struct json_node *list; /* of names, or NULL: */
