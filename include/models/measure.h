@@ -32,12 +32,11 @@ struct measure {
     double *map, *map_n;            /* (L, P), (P): gate rate by true position */
     float *column[MEASURE_COLUMNS]; /* up to cap samples each */
     size_t n, cap;
-    double time_dense,
-        time_ratio; /* seconds per token of dense prefill; ratio of the routed one. NaN: not measured */
+    double time_dense, time_ratio; /* dense prefill, s per token; routed / dense.  NaN: unknown */
     double decode_dense, decode_ratio; /* the same for token-by-token decoding, batch 1, KV cache */
-    const float *
-        token_class; /* (vocab) class of each id, borrowed; NULL = unknown.  Tokens in the highest loss decile are
-                                 classed as high-loss instead (data/token_class.h) */
+    /* (vocab) class of each id, borrowed; NULL = unknown.  Tokens in the highest loss decile are
+     * classed as high-loss instead (data/token_class.h). */
+    const float *token_class;
     char signal[32];            /* the cell metric of MEASURE_SIGNAL, "" none */
     struct decisions decisions; /* gated methods */
     struct contrast contrast;
