@@ -1,6 +1,6 @@
-/* Checkpoint directories: written beside, verified, renamed.  See FAULTS.md "Checkpoint".
- * ROOT/step-00001000/ holds the files the caller writes, plus manifest.json (size, SHA-256 of
- * each). */
+/* Checkpoint directories: written under a temporary name, verified, then renamed.  See FAULTS.md
+ * "Checkpoint". ROOT/step-00001000/ holds the files the caller writes, plus manifest.json (size,
+ * SHA-256 of each). */
 #ifndef DS_IO_CHECKPOINT_H
 #define DS_IO_CHECKPOINT_H
 
@@ -9,43 +9,46 @@
 
 #include "base/err.h"
 
-enum { CHECKPOINT_RUN_ID = 40 }; /* bytes of a run's id with the zero */
+enum { CHECKPOINT_RUN_ID = 40 }; /* size of a run id, including the NUL */
 
 struct checkpoint_tx {
     char dir[1024], final[1024], root[1024];
     int64_t step;
-    int replaces; /* set by the caller: a whole checkpoint of the step makes way, too */
-    char run_id[CHECKPOINT_RUN_ID]; /* set by the caller: which run it is of, "" = not noted */
+    int replaces; /* set by the caller: replace even a complete checkpoint of the step */
+    char run_id[CHECKPOINT_RUN_ID]; /* set by the caller: id of the run, "" = not recorded */
 };
-/* Makes ROOT/step-XXXXXXXX.tmp-OWNER/ (base/fs.h); the caller writes its files into tx->dir. */
+/* Creates ROOT/step-XXXXXXXX.tmp-OWNER/ (base/fs.h); the caller writes its files into tx->dir. */
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
                      uint64_t bytes_needed, struct err *e) DS_CHECK;
-/* Manifest (each file is hashed once, as it is read back), fsyncs, rename. An existing directory of that step is replaced only if it does not
- * verify (else DS_EEXIST), or tx->replaces, and never one of another run (DS_EFORMAT); it is set aside until the new one has its name, and comes back when that fails.
- * After a failure call checkpoint_abort; after success that does nothing.
- */
+/* Writes the manifest (each file is hashed once, as it is read back), fsyncs and renames.  An
+ * existing directory of that step is replaced only if it fails verification (else DS_EEXIST) or
+ * tx->replaces is set, and never if it belongs to another run (DS_EFORMAT).  It is moved aside
+ * until the rename succeeds and restored when the rename fails. After a failure call
+ * checkpoint_abort; after success that does nothing. */
 int checkpoint_commit(struct checkpoint_tx *tx, struct err *e) DS_CHECK;
 void checkpoint_abort(struct checkpoint_tx *tx);
 /* 0 when every file has the size and hash its manifest says. */
 int checkpoint_verify(const char *dir, struct err *e) DS_CHECK;
-/* The run that a checkpoint's manifest names; "" when it names none, as those written before runs had ids. */
+/* Run id in a checkpoint's manifest; "" in manifests that predate run ids. */
 int checkpoint_run_id(const char *dir, char out[CHECKPOINT_RUN_ID], struct err *e) DS_CHECK;
 /* DS_EFORMAT, naming both, when the manifest names another run; 0 when either names none. */
 int checkpoint_check_run(const char *dir, const char *run_id, struct err *e) DS_CHECK;
-/* Gives whole checkpoints their names back that a commit had set aside when its process ended.  checkpoint_latest and
- * checkpoint_prune begin with it; who looks at names by itself calls it before. */
+/* Restores complete checkpoints that an interrupted commit had moved aside.  checkpoint_latest and
+ * checkpoint_prune call it first; code that scans the names itself must call it before. */
 void checkpoint_recover(const char *root);
-/* Steps that have a directory, whole or not, newest first; *steps is heap (mem_free). */
+/* Steps that have a directory, complete or not, newest first; *steps is heap (mem_free). */
 int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e) DS_CHECK;
-/* Newest step whose manifest verifies (older ones are tried, aloud); DS_ENOTFOUND when none. */
+/* Newest step whose manifest verifies (older ones are tried with a warning); DS_ENOTFOUND when
+ * none. */
 int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
                       struct err *e) DS_CHECK;
 /* Keeps the newest `keep`, the step `best` (-1 none) and every multiple of `every` (0 none);
- * removes others and stale temporary directories of dead processes. */
+ * removes the rest and stale temporary directories of dead processes. */
 int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every,
                      struct err *e) DS_CHECK;
 
-/* The same after a commit: tx->step is known to be whole, and checkpoints of other runs than tx->run_id are left alone. */
+/* As checkpoint_prune, after a commit: tx->step is known to be complete; checkpoints of other runs
+ * are left alone. */
 int checkpoint_prune_behind(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
                             struct err *e) DS_CHECK;
 

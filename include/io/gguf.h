@@ -1,5 +1,5 @@
-/* GGUF: header, metadata, tensor infos, data.  Little-endian, versions 2 and 3 (one layout).  A read-only mapping; every
- * count, length and offset is compared with the file before it is used. */
+/* GGUF: header, metadata, tensor infos, data.  Little-endian, versions 2 and 3 (one layout).  A
+ * read-only mapping; every count, length and offset is compared with the file before it is used. */
 #ifndef DS_IO_GGUF_H
 #define DS_IO_GGUF_H
 
@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "engine/real.h"
 
-/* Kinds of metadata, by their numbers in a file. */
+/* Types of metadata values, numbered as in the file. */
 enum gguf_kind {
     GGUF_U8,
     GGUF_I8,
@@ -27,7 +27,7 @@ enum gguf_kind {
     GGUF_KINDS
 };
 
-/* Types of tensors that are computed on, by their numbers in a file; others are listed only. */
+/* Tensor types that can be read, numbered as in the file; others are only listed. */
 enum gguf_type {
     GGUF_T_F32 = 0,
     GGUF_T_F16 = 1,
@@ -58,7 +58,7 @@ struct gguf_tensor {
     uint32_t type; /* enum gguf_type, or one that is listed only */
     const char *type_name;
     int rank;
-    uint64_t shape[GGUF_RANK_MAX]; /* the dimension that lies together last: (rows, columns) */
+    uint64_t shape[GGUF_RANK_MAX]; /* contiguous dimension last: (rows, columns) */
     uint64_t items, bytes;
     const unsigned char *data; /* in the mapping, at the file's alignment */
 };
@@ -74,13 +74,15 @@ size_t gguf_meta_count(const struct gguf *g);
 const struct gguf_meta *gguf_meta_at(const struct gguf *g, size_t i); /* in the file's order */
 const struct gguf_meta *gguf_meta_find(const struct gguf *g, const char *key);
 const char *gguf_kind_name(enum gguf_kind kind);
-/* Value i of a number, or of an array of numbers; 1, or 0 when there is none of that kind (m may be NULL).  Integers and
- * truth values are both; a U64 beyond int64 is no int. */
+/* Value i of a numeric scalar or array: 1, or 0 when there is no such value (m may be NULL).
+ * gguf_int accepts integers and booleans, but no U64 beyond int64; gguf_num accepts every
+ * number. */
 int gguf_int(const struct gguf_meta *m, uint64_t i, int64_t *out);
 int gguf_num(const struct gguf_meta *m, uint64_t i, double *out);
-/* The bytes of a string that is no array; 1 or 0. */
+/* The bytes of a scalar string: 1, or 0 when it is not one. */
 int gguf_string(const struct gguf_meta *m, struct gguf_text *out);
-/* Through an array of strings (or one string): start with at = m->data, left = m->count; 1 while there was one. */
+/* Iterates over an array of strings (or one string): start with at = m->data, left = m->count; 0 at
+ * the end. */
 struct gguf_strings {
     const unsigned char *at;
     uint64_t left;
@@ -97,11 +99,12 @@ int gguf_type_block(uint32_t type, int *items, int *bytes);
 const char *gguf_type_name(uint32_t type); /* NULL: no such type */
 /* DS_EFORMAT naming the tensor when gguf_read does not know its type. */
 int gguf_check_type(const struct gguf_tensor *t, struct err *e) DS_CHECK;
-/* All values as numbers, in the file's order; n must equal t->items.  DS_EFORMAT. */
+/* All values as floats, in the file's order; n must equal t->items.  DS_EFORMAT. */
 int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e) DS_CHECK;
-/* Values [at, at + n) of a struct gguf_tensor whose type is known; both are multiples of its block.  Any thread. */
+/* Values [at, at + n) of a struct gguf_tensor whose type is known; both are multiples of its
+ * block.  Any thread. */
 void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out);
-/* DS_EFORMAT when the file is not what was opened. */
+/* DS_EFORMAT when the file has changed since it was opened. */
 int gguf_unchanged(const struct gguf *g, struct err *e) DS_CHECK;
 
 #endif

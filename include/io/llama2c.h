@@ -1,5 +1,6 @@
-/* llama2.c's .bin: seven int32 (dim, hidden, layers, heads, kv_heads, vocab, seq), then fp32, little-endian.  A negative
- * vocab says that the head is a matrix of its own.  Read-only mapping; the file has exactly the bytes of its header. */
+/* llama2.c's .bin: seven int32 (dim, hidden, layers, heads, kv_heads, vocab, seq), then fp32,
+ * little-endian.  A negative vocab means that the output head is a separate matrix.  Read-only
+ * mapping; the header determines the exact file size. */
 #ifndef DS_IO_LLAMA2C_H
 #define DS_IO_LLAMA2C_H
 
@@ -22,7 +23,7 @@ enum llama2c_part {
     LLAMA2C_DOWN, /* (dim, hidden) */
     LLAMA2C_UP,
     LLAMA2C_NORM, /* once */
-    LLAMA2C_FREQ, /* two tables (seq, head_dim / 2), once; computed anew by whoever runs the model */
+    LLAMA2C_FREQ, /* two tables (seq, head_dim / 2), once; recomputed when the model runs */
     LLAMA2C_HEAD, /* (vocab, dim), once; size 0: the embedding is the head */
     LLAMA2C_PARTS
 };
@@ -35,14 +36,16 @@ struct llama2c {
     uint64_t size[LLAMA2C_PARTS]; /* items of one layer, or of the whole */
 };
 
-/* DS_EFORMAT in one line naming file and cause (both numbers of bytes), DS_EIO.  *m is the caller's: llama2c_close. */
+/* DS_EFORMAT in one line naming file and cause (both sizes), DS_EIO.  *m is the caller's:
+ * llama2c_close. */
 int llama2c_open(struct llama2c *m, const char *path, struct err *e) DS_CHECK;
 void llama2c_close(struct llama2c *m);
-/* The numbers of a layer's part (size[part]), in the mapping; layer 0 where a part is there once. */
+/* The values of a layer's part (size[part]), in the mapping; layer 0 where a part exists only
+ * once. */
 const unsigned char *llama2c_at(const struct llama2c *m, enum llama2c_part part, int64_t layer);
-/* Values [at, at + n) of such. */
+/* Values [at, at + n) of a part. */
 void llama2c_take(const unsigned char *p, uint64_t at, uint64_t n, real *out);
-/* DS_EFORMAT when the file is not what was opened. */
+/* DS_EFORMAT when the file has changed since it was opened. */
 int llama2c_unchanged(const struct llama2c *m, struct err *e) DS_CHECK;
 
 #endif

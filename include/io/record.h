@@ -16,7 +16,7 @@ enum { RECORD_HEAD = 6, RECORD_OVERHEAD = 18, RECORD_MAX = 16 << 20, RECORD_DEPT
 
 /* ---- writing: a builder that packs one body; errors are kept and reported by record_end ---- */
 struct record;
-struct record *record_new(void); /* NULL: no memory. Reused for record after record. */
+struct record *record_new(void); /* NULL: out of memory.  Reusable for any number of records. */
 void record_free(struct record *r);
 /* Starts a body with kind, step and time (wall seconds). */
 void record_begin(struct record *r, const char *kind, int64_t step, double time);
@@ -64,7 +64,7 @@ int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body,
 /* Offset >= from of the next whole valid frame in the buffer, or n when none. */
 size_t record_resync(const void *p, size_t n, size_t from);
 /* The same for a buffer that will grow: *pending is the first place before the answer where a frame
- * may begin whose end is not in the buffer yet (n when there is none).  Work is bounded for hostile
+ * may begin whose end is not in the buffer yet (n when there is none).  Time is bounded for hostile
  * bytes. */
 size_t record_scan(const void *p, size_t n, size_t from, size_t *pending);
 /* Checks a bare MessagePack object (no frame): every count <= bytes left, depth, item budget; sets
@@ -88,9 +88,8 @@ int value_is(struct value v, const char *text);       /* str equal to text */
 int64_t value_int(struct value v, int64_t otherwise); /* ints, and reals that are whole */
 int value_is_num(struct value v, double *out); /* 1 and *out when value_num would find a number */
 double value_num(struct value v, double otherwise); /* ints, reals, bools; "NaN"/"Inf" strings */
-/* Numbers from an array of numbers (nested arrays are flattened row by row), or a bin of
- * little-endian f32.  At most `max` are stored; returns how many there are, -1 when it is no such
- * thing. */
+/* Floats from an array of numbers (nested arrays are flattened row by row), or a bin of
+ * little-endian f32.  At most `max` are stored; returns the total count, -1 when v is neither. */
 int64_t value_f32s(struct value v, float *out, size_t max);
 int64_t value_i32s(struct value v, int32_t *out,
                    size_t max); /* array of ints, or bin of bytes 0..255 */

@@ -1,5 +1,5 @@
-/* The state of a run, computed from its records alone: one answer for the status line, Home, lists and
- * scripts. */
+/* The state of a run, computed from its records alone: one answer for the status line, Home, lists
+ * and scripts. */
 #ifndef DS_IO_RUN_STATE_H
 #define DS_IO_RUN_STATE_H
 
@@ -9,17 +9,18 @@
 #include "io/record.h"
 
 enum run_state {
-    RUN_EMPTY,   /* no records, and no process that writes them */
-    RUN_LIVE,    /* a process writes it */
-    RUN_PAUSED,  /* a process holds it, and the run waits for "resume" */
+    RUN_EMPTY,   /* no records and no writer process */
+    RUN_LIVE,    /* a process is writing it */
+    RUN_PAUSED,  /* a process holds it; the run waits for "resume" */
     RUN_SILENT,  /* no end record and no writer: the process was killed, or its host is gone */
     RUN_DONE,    /* end record: all planned steps */
     RUN_STOPPED, /* end record: stopped by the user */
-    RUN_FAILED,  /* end record: the run gave up */
-    RUN_TRACE,   /* not a run: decisions or results of passes over a text, complete as they are */
+    RUN_FAILED,  /* end record: the run failed */
+    RUN_TRACE,   /* not a run: decisions or results of forward passes over a text */
     RUN_STATES
 };
-/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for other numbers. */
+/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for any other
+ * value. */
 const char *run_state_name(enum run_state state);
 
 /* What the state depends on, gathered record by record.  Starts zeroed. */
@@ -34,11 +35,11 @@ struct run_phase {
 };
 void run_phase_take(struct run_phase *p, struct value body);
 /* is_locked: a process holds the writer's lock.  A log without lock (another host, no flock) whose
- * newest record is younger than 15 s lives, too. */
+ * newest record is younger than 15 s counts as live, too. */
 enum run_state run_phase_state(const struct run_phase *p, int is_locked, double now);
 
-/* The same for a run directory or a log on disk, from its first and last records: the work is bounded
- * whatever the size of the file.  DS_ENOTFOUND: no log there. */
+/* The same for a run directory or a log on disk, from its first and last records: the work is
+ * bounded whatever the size of the file.  DS_ENOTFOUND: there is no log. */
 struct run_glance {
     enum run_state state;
     int64_t step, steps_planned; /* newest; 0 = not stated */

@@ -5,9 +5,10 @@
 #include "base/config.h"
 #include "base/err.h"
 
-/* Sets every key of DIR/config.yaml in `c`, which is empty.  A file that is missing, empty, cut short (keys of the log's first
- * head are not in it) or no YAML is replaced by the newest head of DIR/log.mp, with one warning, and *is_lost is set (may be NULL).
- * DS_ENOTFOUND when DIR has neither file, DS_EFORMAT when neither says it. */
+/* Sets every key of DIR/config.yaml in `c`, which is empty.  If that file is missing, empty,
+ * truncated (it lacks keys of the log's first head) or not YAML, the newest head of DIR/log.mp is
+ * used with one warning, and *is_lost (may be NULL) is set. DS_ENOTFOUND when DIR has neither file,
+ * DS_EFORMAT when neither holds a configuration. */
 int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *e) DS_CHECK;
 
 #endif

@@ -9,11 +9,11 @@
 
 struct runlog_writer;
 /* Opens or creates PATH for appending: takes flock (DS_EBUSY when another process writes; the text
- * names its pid when known), finds the end of the last whole record, cuts a torn tail, continues
- * the seq. */
+ * names its pid when known), finds the end of the last whole record, truncates a torn tail and
+ * continues the seq. */
 int runlog_writer_open(struct runlog_writer **out, const char *path, struct err *e) DS_CHECK;
 /* Frames and appends what the builder holds, with one write.  When the disk is full the record goes
- * to a bounded ring in memory that is retried at the next append; *lost counts what fell out.
+ * to a bounded ring in memory that is retried at the next append; runlog_writer_lost counts drops.
  * fdatasync at most every `sync_interval_s` (default 5). */
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e) DS_CHECK;
 int runlog_writer_sync(struct runlog_writer *w, struct err *e) DS_CHECK;
@@ -21,21 +21,21 @@ uint64_t runlog_writer_lost(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark
  * superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
-/* What the file held when it was opened: the id of the run in its newest head that has one ("" = none), the furthest step with a
- * metric (-1 = none), whether there is a head at all. */
+/* State of the file when it was opened: the run id of the newest head that has one ("" = none), the
+ * highest step with a metric (-1 = none), and whether there is a head at all. */
 enum { RUNLOG_RUN_ID = 40 };
 const char *runlog_writer_run_id(const struct runlog_writer *w);
 int64_t runlog_writer_step(const struct runlog_writer *w);
 int runlog_writer_has_head(const struct runlog_writer *w);
-/* 1 while the path leads to the file that is written: it was not removed, and nothing was put in its place. */
+/* 1 while the path still names the file being written, i.e. it was neither removed nor replaced. */
 int runlog_writer_is_named(const struct runlog_writer *w);
-/* Bytes of records that wait in memory for the disk to take them (0 = all is written). */
+/* Bytes of records buffered in memory because the disk is full (0 = everything is written). */
 uint64_t runlog_writer_waiting(const struct runlog_writer *w);
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);
-/* Tries what waits once more, syncs, gives the lock back; what could not be written is logged. */
+/* Retries buffered records once, syncs and releases the lock; logs what could not be written. */
 void runlog_writer_close(struct runlog_writer *w);
-/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be known.
- */
+/* 1 when another process holds the writer's lock of PATH, 0 when none does or it cannot be
+ * determined. */
 int runlog_is_locked(const char *path);
 
 /* A reader follows a growing file or a pipe (path "-" = stdin). */
@@ -52,21 +52,22 @@ struct runlog_entry {
 };
 /* 1 = an entry, 0 = nothing (more) now (call again later), DS_* on failure. A replaced or shrunk
  * file is reopened and read from the start (entry.is_gap with gap_bytes 0 tells the caller to
- * forget what it had). */
+ * discard what it had). */
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
-/* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the default: never
- * for files, 8 MiB for pipes).  runlog_reader_is_behind says that this was why: call again at once. */
+/* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the
+ * default: never for files, 8 MiB for pipes).  runlog_reader_is_behind reports that case: call
+ * again at once. */
 void runlog_reader_bound(struct runlog_reader *r, size_t bytes);
 int runlog_reader_is_behind(const struct runlog_reader *r);
-/* Goes on at the first whole record of the last `bytes` stored bytes of a file; what is skipped comes as one
- * gap.  Nothing happens when the reader is further on, or for a pipe. */
+/* Continues at the first whole record of the last `bytes` stored bytes of a file; the skipped part
+ * is reported as one gap.  No effect when the reader is already past that point, or for a pipe. */
 void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes);
 int runlog_reader_fd(const struct runlog_reader *r);     /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
-/* Where the last whole record ends, and how many bytes of no whole record lie behind it now. */
+/* Where the last whole record ends, and how many bytes of an incomplete record follow it. */
 uint64_t runlog_reader_offset(const struct runlog_reader *r);
 uint64_t runlog_reader_tail(const struct runlog_reader *r);
-/* How far the stream has been looked at, damage included. */
+/* How far the stream has been scanned, damage included. */
 uint64_t runlog_reader_position(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);
 

@@ -1,4 +1,4 @@
-/* Everything known of one run, built from its records: what the workbench and the figures read.
+/* Everything known about one run, built from its records: what the workbench and the figures read.
  * Works for a live run, a finished one, a trace file and a stream on stdin alike.  All text in it
  * is untrusted: sanitise before showing. */
 #ifndef DS_IO_RUNVIEW_H
@@ -49,12 +49,12 @@ struct probe {
     int64_t step;
     int index;        /* which probe text (stable over steps)            */
     char *name;       /* "synth-3"                                        */
-    char routing[16]; /* "causal", "topk", "dense"; "" = not told    */
+    char routing[16]; /* "causal", "topk", "dense"; "" = unknown     */
     int layers, tokens;
     int32_t *id;  /* (tokens)                                         */
     char **piece; /* (tokens) raw bytes of each token, NUL-terminated */
     size_t *piece_len;
-    unsigned char *run;                   /* (layers, tokens) 0/1: what was executed           */
+    unsigned char *run;                   /* (layers, tokens) 0/1: executed cells               */
     float *depth, *nll, *entropy, *flops; /* (tokens); NULL when absent. nats, nats, FLOPs. nll[t]
                                              is of token t given its past (nll[0] NaN) */
     struct matrix *cell; /* gate, score, threshold, velocity, acceleration, ... (layers x tokens) */
@@ -75,7 +75,7 @@ struct run_event {
     char *name, *text;
 }; /* level: enum log_level */
 
-/* An evaluation: numbers by name, and per-layer capacity. */
+/* An evaluation: named results, and per-layer capacity. */
 struct run_eval {
     int64_t step;
     char *task, *routing;
@@ -106,12 +106,11 @@ struct runview {
     int layers;
     int64_t steps_planned, params, params_non_embedding, vocab;
     double flops_dense;   /* per token, forward, dense model at the training length */
-    double peak_gflops;   /* of the machine, in the format below; 0 = unknown */
+    double peak_gflops;   /* of the machine, in peak_format; 0 = unknown */
     char peak_format[64]; /* "fp32" */
-    unsigned char
-        *always_on; /* (n_always_on): layers that every token runs, by rule; NULL = not told */
+    unsigned char *always_on; /* (n_always_on): 1 = layer is always on; NULL = unknown */
     int n_always_on;
-    struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the process that writes */
+    struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */
     int arenas;
     char **config_key, **config_value; /* the resolved configuration, flat */
     size_t configs;
@@ -133,33 +132,33 @@ struct runview {
     enum run_state state;
     int64_t step;     /* newest */
     double last_time; /* wall seconds of the newest record */
-    double head_time; /* of the newest head: this process's records are not older; 0 none */
+    double head_time; /* of the newest head, a lower bound for records of its process; 0 none */
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */
     uint64_t generation;                          /* grows whenever anything changed */
-    int is_behind; /* the last poll ended by its budget: there is more to read */
+    int is_behind; /* the last poll used up its budget: there is more to read */
     struct runlog_reader *reader;
     uint64_t others;  /* values of metrics beyond the cap of 512 names */
     uint64_t repeats; /* records dropped because their seq came before */
-    uint64_t tail;    /* bytes of no whole record at the end (a torn or growing record) */
+    uint64_t tail;    /* bytes of an incomplete record at the end (torn or still growing) */
     uint64_t thinned; /* probes dropped to bound memory */
     struct runview_index *index; /* look-up tables: io/runview.c */
 };
 
 enum { RUNVIEW_METRICS = 512, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 << 20 };
 
-/* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its present
- * end. DS_ENOTFOUND: no log there; DS_EFORMAT: a file that is no record stream. */
+/* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its current
+ * end.  DS_ENOTFOUND: there is no log; DS_EFORMAT: not a record stream. */
 int runview_open(struct runview **out, const char *path, struct err *e) DS_CHECK;
-/* The same, but only about budget_s seconds' worth is read: polls take the rest. */
+/* The same, but reads for about budget_s seconds only; polls read the rest. */
 int runview_follow(struct runview **out, const char *path, double budget_s, struct err *e) DS_CHECK;
-/* The same for what is over: a pipe is read until its writer closes it.  DS_EFORMAT also when there
- * is no record in it. */
+/* The same for a complete stream: a pipe is read until its writer closes it.  DS_EFORMAT also when
+ * it has no records. */
 int runview_read(struct runview **out, const char *path, struct err *e) DS_CHECK;
-/* Takes in what has arrived, at most about `budget_s` seconds' worth; 1 if anything changed, 0 not.
+/* Reads new records for at most about `budget_s` seconds; 1 if anything changed, else 0.
  */
 int runview_poll(struct runview *v, double budget_s, struct err *e) DS_CHECK;
-/* All pointers got from a view hold until the next poll or take. */
-/* Feeds one record body that came another way (stepper). */
+/* Pointers obtained from a view are valid until the next poll or take. */
+/* Feeds one record body that came from elsewhere (stepper). */
 struct value;
 void runview_take(struct runview *v, struct value body);
 struct runview *runview_new(void);
@@ -168,19 +167,19 @@ void runview_free(struct runview *v);
 const struct series *runview_series(const struct runview *v, const char *name); /* NULL if absent */
 const struct layer_series *runview_layer(const struct runview *v, const char *name);
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
-/* The same of the run's method: "KEY" of "METHOD.KEY". */
+/* The same for the run's method: "KEY" of "METHOD.KEY". */
 const char *runview_method_config(const struct runview *v, const char *key);
-/* Does every token run layer l by rule?  0 when that was not told. */
+/* Is layer l always on?  0 when unknown. */
 int runview_always_on(const struct runview *v, int l);
 /* Unit of a metric, a layer metric or a cell value by the head's metric table; "" when unknown. */
 const char *runview_unit(const struct runview *v, const char *name);
 /* Newest probe of an index (index < 0: any), or NULL. */
 const struct probe *runview_probe(const struct runview *v, int index);
-/* What a reader must be told of its decisions: "top-k, not causal", or "". */
+/* Caveat to show with its decisions: "top-k, not causal", or "". */
 const char *probe_caveat(const struct probe *p);
 const struct matrix *probe_cell(const struct probe *p, const char *name);
 const struct vector *probe_token(const struct probe *p, const char *name);
-/* Newest eval whose task matches (NULL any) and that has the name: its scalar; NaN when absent. */
+/* The named scalar of the newest eval whose task matches (NULL any); NaN when absent. */
 double runview_eval(const struct runview *v, const char *task, const char *name);
 const struct vector *runview_eval_vector(const struct runview *v, const char *task,
                                          const char *name);
@@ -188,7 +187,7 @@ const struct vector *runview_eval_vector(const struct runview *v, const char *ta
 const struct run_sample *runview_sample(const struct runview *v, const char *name);
 const struct vector *sample_column(const struct run_sample *s, const char *name);
 
-/* Name of a token class by its number (column "class"), NULL when there is none of that number. */
+/* Name of a token class by its number (column "class"), NULL when out of range. */
 enum { RUN_CLASSES = 9 };
 const char *runview_class(int number);
 

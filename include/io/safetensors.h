@@ -39,35 +39,36 @@ const char *st_meta(const struct st *s, const char *key); /* __metadata__, NULL 
 /* Converts F64/F32/F16/BF16 to float (or double): n items must equal t->items; else DS_EFORMAT. */
 int st_read_f32(const struct st_tensor *t, float *out, uint64_t n, struct err *e) DS_CHECK;
 int st_read_f64(const struct st_tensor *t, double *out, uint64_t n, struct err *e) DS_CHECK;
-/* The same of n values from the at-th on, for readers that cut a tensor: st_check_read has said that its type can be computed with
- * and that it has as many values as are needed. */
+/* As st_read_*, for n values from index `at`, for readers that slice a tensor: st_check_read must
+ * have accepted its type and number of values. */
 int st_check_read(const struct st_tensor *t, uint64_t items, struct err *e) DS_CHECK;
 void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n);
 void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n);
-/* These values will be read soon: the system may fetch them meanwhile. */
+/* Read-ahead hint: these values will be read soon. */
 void st_want(const struct st_tensor *t, uint64_t at, uint64_t n);
-/* These values have been read: their pages need not stay in memory (they come from the file again when they are wanted). */
+/* Hint that these values have been read: their pages may be evicted (a later access reads the file
+ * again). */
 void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n);
 /* Number of NaN/Inf values. */
 uint64_t st_nonfinite(const struct st_tensor *t);
-/* 0 while the file is the one that was opened; DS_EFORMAT when it was changed or replaced meanwhile
- * (ask after reading: a file that another process cut is a fault in the mapping). */
+/* 0 while the file is the one that was opened; DS_EFORMAT when it has been changed or replaced
+ * (check after reading: truncation by another process faults in the mapping). */
 int st_unchanged(const struct st *s, struct err *e) DS_CHECK;
-/* 0 while what is mapped is what was opened, whatever has its name by now. */
+/* 0 while the mapped file is unmodified, even if its name now refers to another file. */
 int st_intact(const struct st *s, struct err *e) DS_CHECK;
 void st_close(struct st *s);
 
-/* Writing: describe all tensors, then the data is written in that order, beside PATH first: PATH is
- * the whole new file, fsynced, or what it was (the directory is not synced; the checkpoint does
- * that). */
+/* Writing: describe all tensors; the data is written in that order to a temporary file first, so
+ * PATH is either the complete new file, fsynced, or what it was (the directory is not synced; the
+ * checkpoint does that). */
 struct st_out {
     const char *name;
     enum st_dtype dtype;
     int rank;
     uint64_t shape[ST_RANK_MAX];
     const void *data;
-    /* Or NULL.  Puts row i (of shape[0], or the whole of a vector) of a tensor whose values lie otherwise in memory into `out`; data
-     * is then what it needs to find them. */
+    /* Or NULL.  Copies row i (of shape[0], or a whole vector) into `out` for tensors with another
+     * memory layout; data is then its context. */
     void (*row)(const void *data, uint64_t i, void *out);
 };
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,

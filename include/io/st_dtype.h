@@ -6,15 +6,15 @@
 
 #include "io/safetensors.h"
 
-/* Bits per item of a dtype name, also of those that are only listed (F8_E4M3, F4, C64, ...); 0 =
+/* Bits per item of a dtype name, including those that are only listed (F8_E4M3, F4, C64, ...); 0 =
  * unknown. */
 int st_dtype_bits(const char *name);
-enum st_dtype st_dtype_find(const char *name); /* ST_OTHER when it is not computed on */
+enum st_dtype st_dtype_find(const char *name); /* ST_OTHER when its values cannot be read */
 const char *st_dtype_name(enum st_dtype t);
 /* Value of the item at p (any alignment), little-endian. t is a float type. */
 double st_value(const unsigned char *p, enum st_dtype t);
 float st_half(uint16_t bits);
-/* x rounded to fp16, ties to even; what does not fit becomes infinite, NaN stays NaN. */
+/* x rounded to fp16, ties to even; overflow becomes infinite, NaN stays NaN. */
 uint16_t st_half_of(float x);
 
 #endif

@@ -1,5 +1,5 @@
-/* The same weights on the same tokens, decided otherwise: by rank over whole sequences, by lot, by a fixed pattern, not at
- * all.  Every number is of passes that really ran. */
+/* Controls: the same weights on the same tokens with other decisions (top-k over whole sequences,
+ * random, a static mask, dense).  All results come from executed passes. */
 #ifndef DS_MODELS_CONTRAST_H
 #define DS_MODELS_CONTRAST_H
 
@@ -10,10 +10,10 @@
 #include "models/model.h"
 
 enum contrast_kind {
-    CONTRAST_CAUSAL, /* the decisions of use, on the tokens that the controls see        */
+    CONTRAST_CAUSAL, /* inference-time decisions, on the tokens that the controls see     */
     CONTRAST_TOPK,   /* pass.topk: not causal                                            */
-    CONTRAST_RANDOM, /* control: cells of a gated layer run by lot, at the layer's rate  */
-    CONTRAST_STATIC, /* control: those with frac(position * golden ratio + layer * (sqrt 2 - 1)) < rate */
+    CONTRAST_RANDOM, /* control: random cells of a gated layer, at the layer's rate       */
+    CONTRAST_STATIC, /* control: frac(position * golden ratio + layer * (sqrt 2 - 1)) < rate */
     CONTRAST_DENSE,
     CONTRAST_KINDS
 };
@@ -22,20 +22,21 @@ struct contrast {
     struct {
         double nll, tokens, run, cells, flops, flops_dense;
     } sum[CONTRAST_KINDS];
-    double *topk_capacity; /* (L) rows that ran in top-k passes; / topk_rows */
+    double *topk_capacity; /* (L) rows executed in top-k passes; / topk_rows */
     double topk_rows;
-    int8_t *force; /* (L, R) of the present control; of split layers a second one for attention */
+    int8_t *force; /* (L, R) of the current control; with split layers a second one for attention */
     size_t force_cap;
 };
 
 int contrast_init(struct contrast *c, int L, struct err *e) DS_CHECK;
 void contrast_release(struct contrast *c);
-/* Shares of a layer's rows that run, (L) each.  attention: of split layers, else NULL. */
+/* Executed share of each layer's rows, (L) each.  attention: of split layers, else NULL. */
 struct contrast_rates {
     const double *run, *attention;
 };
-/* One pass over b like `use` but for its kind, and its loss.  rate: what the controls run: layers that the method keeps
- * always on stay with it.  place: number of the batch, for the lots. */
+/* Runs b with the options of `use` except its kind, and computes the loss.  rate: executed shares
+ * of the controls; always-on layers stay on.  place: index of the batch, which selects the random
+ * draws. */
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
                  const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
                  uint64_t place, struct err *e) DS_CHECK;

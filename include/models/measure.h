@@ -1,4 +1,5 @@
-/* What an evaluation says of a routed model: loss, compute, how depth is spread over tokens and what it follows. */
+/* Evaluation of a routed model: loss, compute, the distribution of depth over tokens and what it
+ * correlates with. */
 #ifndef DS_MODELS_MEASURE_H
 #define DS_MODELS_MEASURE_H
 
@@ -21,63 +22,65 @@ enum measure_column {
 };
 struct measure {
     int L, P; /* layers; positions of the map */
-    int is_gated,
-        is_topk; /* the method skips; what was measured was routing=topk, which is not causal */
+    int is_gated, is_topk; /* the method skips; measured with routing=topk, which is not causal */
     double nll, tokens, bytes;
     double run, cells, flops, flops_dense;
     double depth_n, depth_mean,
-        depth_ss;                   /* of tokens with a target: count, mean, squares about it */
+        depth_ss;                   /* of tokens with a target: count, mean, squared deviations */
     double *capacity;               /* (L) executed rows            */
-    double *attention;              /* (L) of split layers: rows whose attention ran; else NULL */
+    double *attention;              /* (L) of split layers: rows with executed attention, or NULL */
     double *map, *map_n;            /* (L, P), (P): gate rate by true position */
     float *column[MEASURE_COLUMNS]; /* up to cap samples each */
     size_t n, cap;
-    double time_dense,
-        time_ratio; /* seconds per token of dense prefill; ratio of the routed one. NaN: not measured */
-    double decode_dense,
-        decode_ratio; /* the same of one token after the other, batch 1, KV cache */
-    const float *
-        token_class; /* (vocab) kind of each id, borrowed; NULL = unknown.  What is in the worst tenth of losses is
-                                 high-loss whatever its kind (data/token_class.h) */
-    char signal[32];            /* the cell metric behind MEASURE_SIGNAL, "" none */
+    double time_dense, time_ratio; /* dense prefill, s per token; routed / dense.  NaN: unknown */
+    double decode_dense, decode_ratio; /* the same for token-by-token decoding, batch 1, KV cache */
+    /* (vocab) class of each id, borrowed; NULL = unknown.  Tokens in the highest loss decile are
+     * classed as high-loss instead (data/token_class.h). */
+    const float *token_class;
+    char signal[32];            /* the cell metric of MEASURE_SIGNAL, "" none */
     struct decisions decisions; /* gated methods */
     struct contrast contrast;
 };
 int measure_init(struct measure *s, const struct model *m, int positions, size_t samples,
                  struct err *e) DS_CHECK;
 void measure_release(struct measure *s);
-/* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets, or NULL. bytes: of the targets. */
+/* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets,
+ * or NULL. bytes: of the targets. */
 void measure_add(struct measure *s, const struct model *m, const float *true_entropy,
                  uint64_t bytes);
-/* The same batch again, decided otherwise (models/contrast.h), as `use` says for the rest.  The controls take the share of
- * rows that was executed in each layer so far: they come when everything has been measured.  A kind that the model has not
- * (top-k without ROUTE_TOPK, controls of a method that skips nothing) is left out. */
+/* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`.
+ * Controls use each layer's executed share so far, so they must run after all measurements.  A kind
+ * that does not apply (top-k without ROUTE_TOPK, controls of a method that skips nothing) is
+ * skipped. */
 int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
                      const struct batch *b, const struct pass *use, uint64_t place,
                      struct err *e) DS_CHECK;
-/* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in this process; medians
- * of the dense time and of the pairs' ratios.  use: the routed pass, but for its kind. */
+/* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in
+ * this process; medians of the dense time and of the pairs' ratios.  use: options of the routed
+ * pass, except its kind. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
                   const struct pass *use);
-/* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) behind the others, dense and routed
- * in turn as above.  0 <= from < T.  DS_ERANGE, DS_EMEM: as the cache says. */
+/* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after
+ * prefilling the rest, dense and routed in turn as above.  0 <= from < T.  DS_ERANGE, DS_EMEM from
+ * the cache. */
 int measure_decode(struct measure *s, struct model *m, const int32_t *id, int from, int T,
                    int rounds, const struct pass *use, struct err *e) DS_CHECK;
 
-/* One number of an evaluation; the record, the JSON object and the table are made from these rows. */
+/* One scalar result; the record, the JSON object and the table are generated from these rows. */
 struct measure_number {
     const char *key, *title; /* title NULL: not for tables */
     double value;
-    int is_optional; /* where it is not a number, records and tables are without it */
+    int is_optional; /* omitted from records and tables when NaN */
 };
 enum { MEASURE_NUMBERS = 64 };
 size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS]);
-/* The i-th vector over layers into out (L); its key, or NULL behind the last.  *is_there = 0: nothing is known of it. */
+/* The i-th vector over layers into out (L); its key, or NULL after the last.  *is_there = 0:
+ * unknown. */
 const char *measure_vector(const struct measure *s, int i, double *out, int *is_there);
-/* Which of the keys are not causal, with blanks between them; "" none. */
+/* The keys that are not causal, separated by spaces; "" none. */
 const char *measure_not_causal(const struct measure *s);
 
-/* Record "eval" (and "sample" when samples were kept) as io/FORMATS.md says. */
+/* Record "eval" (and "sample" when samples were kept), see io/FORMATS.md. */
 void measure_eval_record(const struct measure *s, struct record *rec, const char *task,
                          const char *routing, int64_t step, double time);
 void measure_sample_record(const struct measure *s, struct record *rec, const char *name,
@@ -87,9 +90,11 @@ double measure_loss(const struct measure *s);          /* nats per token */
 double measure_bits_per_byte(const struct measure *s); /* NaN when bytes are unknown */
 double measure_block_ratio(const struct measure *s);
 double measure_model_ratio(const struct measure *s);
-/* Pearson's r of two columns over rows where both are finite; NaN when undefined (n < 3 or no variance). */
+/* Pearson's r of two columns over rows where both are finite; NaN when undefined (n < 3 or no
+ * variance). */
 double measure_correlation(const struct measure *s, enum measure_column a, enum measure_column b);
-/* Over all tokens with a target; variance: of the tokens' depths, n - 1.  NaN without tokens (variance: fewer than two). */
+/* Over all tokens with a target; variance: of the tokens' depths, n - 1.  NaN without tokens
+ * (variance: fewer than two). */
 void measure_depth(const struct measure *s, double *mean, double *variance);
 /* Share of rows executed in layer l. */
 double measure_capacity(const struct measure *s, int l);

@@ -1,4 +1,5 @@
-/* The model: embedding, L blocks run by their plans, head.  One structure for training and for use. */
+/* The model: embedding, L blocks executed by their plans, head.  One structure for training and
+ * inference. */
 #ifndef DS_MODELS_MODEL_H
 #define DS_MODELS_MODEL_H
 
@@ -21,29 +22,28 @@ struct block_params {
         up_b, down_b;
 };
 
-/* What one block's forward leaves for its backward. Sized for N = M = R rows. */
+/* What one block's forward saves for its backward. Sized for N = M = R rows. */
 struct block_work {
-    real *x; /* (N,C) rows under the first norm: `gathered`, or the stream itself */
+    real *x; /* (N,C) input rows of the first norm: `gathered`, or the residual stream itself */
     real *gathered;
-    real *xn, *rstd1,
-        *mean1; /* (M,C) first norm, of the rows that are keys; those that query are among them */
-    real *xq;   /* (N,C) only in gradients: of the rows that query, when keys are more */
+    real *xn, *rstd1, *mean1; /* (M,C) first norm of the key rows, which include the query rows */
+    real *xq; /* (N,C) gradients only: of the query rows, when there are more keys */
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
     real *a, *b, *hid; /* (N,F) */
-    real *f;           /* (N,C) the increment; of a split layer that of attention */
+    real *f;           /* (N,C) the increment; in a split layer that of attention */
     real *mid,
         *g; /* (R,C) split layers: the state after attention, the increment of the FFN; else NULL */
 };
 
-/* Which rows are keys of which, for one layer. */
+/* Which keys each query row sees, for one layer. */
 struct block_ranges {
     int32_t *lo, *hi, *self; /* (N) of each query, as in struct attn      */
     int32_t *qpos, *kpos;    /* positions of the queries and the new keys */
     int32_t *seg_q, *seg_k;  /* (B + 1)                                   */
     uint8_t *on_store, *on;  /* on == NULL: every key is visible          */
-    int32_t *cached; /* (B) keys of each sequence that its cache has of this layer already */
-    int M, new_keys; /* keys in all, and of these made by this pass */
+    int32_t *cached;         /* (B) keys of each sequence already in this layer's cache */
+    int M, new_keys;         /* all keys, and those computed by this pass */
 };
 
 struct kv_layer {
@@ -55,7 +55,7 @@ struct kv_cache {
     struct kv_layer *layer;
     int L, cap, len; /* len = tokens seen */
     void *block;
-    void *memory; /* what the method keeps of this sequence; NULL = nothing */
+    void *memory; /* the method's state of this sequence; NULL = none */
     size_t memory_bytes;
 };
 
@@ -74,7 +74,7 @@ struct model {
     struct block_params *block;
     struct adapter *adapter; /* (adapters), NULL without */
     int adapters;
-    struct weights weights;     /* how the matrices among params are held for products */
+    struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
     real *inv_freq;
 
@@ -82,7 +82,7 @@ struct model {
     int R_max, is_training, keep; /* keep: every block's work is stored, nothing is recomputed */
     struct arena stream_arena, work_arena;
     struct stream stream;
-    struct plan *plan;       /* (L) of blocks; of split layers that of attention */
+    struct plan *plan;       /* (L) of blocks; for split layers that of attention */
     struct plan *ffn;        /* (L) of split layers, else NULL */
     struct block_work *work; /* (L) when keep, else 1 */
     struct block_work dwork; /* gradients of one block */
@@ -92,59 +92,65 @@ struct model {
     real *logits;                   /* (head_chunk(V), V) */
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
     struct flops flops;
-    int B, T, R; /* of the present pass */
+    int B, T, R; /* of the current pass */
     const struct batch *batch;
     double loss, aux_loss;
     struct distill *distill; /* borrowed; NULL = no teacher */
 };
 
-/* The decisions that count as "runs" of layer l: of the block, or of a split layer's FFN. */
+/* The decisions that count as executing layer l: of the block, or of a split layer's FFN. */
 static inline const struct plan *model_plan(const struct model *m, int l)
 {
     return m->ffn ? &m->ffn[l] : &m->plan[l];
 }
 
-/* Rows whose logits exist at once: about 64 MiB of them, 128 rows at least. */
+/* Rows whose logits are in memory at once: about 64 MiB, at least 128 rows. */
 static inline int head_chunk(int64_t V)
 {
     int64_t n = ((int64_t)1 << 24) / (V > 0 ? V : 1) / 128 * 128;
     return n < 128 ? 128 : n > 1024 ? 1024 : (int)n;
 }
 
-/* What a model is made for.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no gradient and no moments);
- * adapters and what the method registered are trained.  MODEL_EDIT: for use, but all values are in memory and may be written;
- * in use alone, and of a frozen base, the matrices that come from a file stay there (models/stored.h). */
+/* The purpose of a model.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no
+ * gradient and no moments); adapters and what the method registered are trained.  MODEL_EDIT:
+ * inference with all values in memory and writable; with MODEL_USE, and for a frozen base, matrices
+ * loaded from a file stay there (models/stored.h). */
 enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
-/* route_options: the method's options (config entries with its prefix), may be NULL for defaults. Takes the
- * strings of *c.  The parameters are reserved and initialised at `seed`; those of the base come first in the table. */
+/* route_options: the method's options (config entries with its prefix), may be NULL for defaults.
+ * Takes the strings of *c.  The parameters are reserved and initialised at `seed`; those of the
+ * base come first in the table. */
 int model_new(struct model **out, struct model_config *c, struct config *route_options,
               uint64_t seed, int train, struct err *e) DS_CHECK;
-/* In two steps, for values that come from a file: the table of parameters alone, and memory for their values, undefined until
- * every one is written. */
+/* The same in two steps, for values that come from a file: the parameter table, then memory for the
+ * values, which are undefined until written. */
 int model_new_table(struct model **out, struct model_config *c, struct config *route_options,
                     uint64_t seed, int train, struct err *e) DS_CHECK;
 int model_reserve_values(struct model *m, struct err *e) DS_CHECK;
 void model_free(struct model *m);
-/* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Grows only: what an earlier call asked for
- * stays.  What the last pass left is lost when it grows. */
+/* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Buffers never shrink;
+ * results of the last pass are lost when they grow. */
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e) DS_CHECK;
-/* Bytes that model_reserve would take, but for what the method keeps of a row beside its recorded cells. */
+/* Bytes that model_reserve would allocate, without the method's per-row state other than its
+ * recorded cells. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep);
 
-/* Forward through embedding and blocks; logits are not made. pass->B.. are filled from the batch.  Ids are below the
- * vocabulary, and with learned positions documents are no longer than max_seq: the caller sees to it. */
+/* Forward through embedding and blocks, without logits. pass->B.. are filled from the batch.  The
+ * caller ensures that ids are in the vocabulary and, with learned positions, that documents are no
+ * longer than max_seq. */
 void model_forward(struct model *m, const struct batch *b, struct pass *pass);
-/* Head and loss in row chunks: fills nll, entropy (want_entropy or by the method) and m->loss (mean nats over targets >= 0);
- * with train also dh[L] and the head's gradients, of the loss that models/distill.h describes when a teacher is on (m->loss
- * stays the cross-entropy, m->distill->loss is the other part). */
+/* Head and loss in row chunks: fills nll, entropy (if want_entropy or the method needs it) and
+ * m->loss (mean nats over targets >= 0); with train also dh[L] and the head's gradients, of the
+ * loss that models/distill.h describes when a teacher is on (m->loss stays the cross-entropy,
+ * m->distill->loss is the other part). */
 double model_loss(struct model *m, int train, int want_entropy);
-/* After model_loss(train): through all blocks and the embedding; accumulates into params' gradients. */
+/* After model_loss(train): through all blocks and the embedding; accumulates into params'
+ * gradients. */
 void model_backward(struct model *m);
-/* Embedding and blocks for the rows placed in m->pos and m->first_row; for the two callers above and below.  cache: NULL, or
- * one of each sequence (B). */
+/* Embedding and blocks for the rows placed in m->pos and m->first_row; used by model_forward and
+ * model_decode.  cache: NULL, or one per sequence (B). */
 void model_run(struct model *m, const int32_t *id, struct pass *pass,
                struct kv_cache *const *cache);
-/* x (R,C): the final norm of the last forward's states. */
+/* x (R,C): the normed final states of the last forward. */
 void model_final_states(struct model *m, real *x);
 /* logits (V) of row i of the last forward. */
 void model_logits(struct model *m, int row, real *logits);
@@ -153,17 +159,18 @@ void model_logits_rows(struct model *m, int row, int n, real *logits);
 /* Logits of the final norm and head applied to h[l] (logit lens), row i. */
 void model_lens(struct model *m, int l, int row, real *logits);
 
-/* Incremental use: the last token's logits after feeding n ids of one sequence. */
+/* Incremental decoding: the last token's logits after feeding n ids of one sequence. */
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e) DS_CHECK;
 void kv_cache_free(struct kv_cache *c);
 void kv_cache_reset(struct kv_cache *c);
-/* n <= R_max rows; pass->kind PASS_SPARSE or PASS_DENSE. DS_ERANGE when the cache, or the table of learned positions,
- * is full. */
+/* n <= R_max rows; pass->kind PASS_SPARSE or PASS_DENSE. DS_ERANGE when the cache, or the table of
+ * learned positions, is full. */
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
                  struct err *e) DS_CHECK;
-/* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read once for all.  By the row
- * promise of engine/gemm.h every sequence gets the bits that it would get alone.  The caches differ. */
-enum { DECODE_TOGETHER = 256 }; /* sequences, at most */
+/* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read
+ * once for all.  By the row guarantee of engine/gemm.h every sequence gets bitwise the result it
+ * would get alone.  The caches must be distinct. */
+enum { DECODE_TOGETHER = 256 }; /* most sequences per call */
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e) DS_CHECK;
 

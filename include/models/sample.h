@@ -1,4 +1,4 @@
-/* From logits to a token: temperature, top-k and nucleus (top-p), in that order. */
+/* Samples a token from logits: temperature, top-k and nucleus (top-p), in that order. */
 #ifndef DS_MODELS_SAMPLE_H
 #define DS_MODELS_SAMPLE_H
 
@@ -19,20 +19,21 @@ struct sampler {
 };
 int sampler_init(struct sampler *s, int V, struct err *e) DS_CHECK;
 void sampler_release(struct sampler *s);
-/* Draws from logits (V) at (seed, RNG_SAMPLE, step): the same step gives the same token, whatever came before.
- * Ties go to the lower id.  p: probability of the token under the plain softmax (temperature 1, nothing cut), may be
- * NULL.  DS_ENUMERIC when a logit is NaN or +Inf or none is finite (-Inf is a token that cannot come). */
+/* Draws from logits (V) at (seed, RNG_SAMPLE, step): the same step gives the same token, whatever
+ * came before. Ties go to the lower id.  p: probability of the token under the plain softmax
+ * (temperature 1, nothing cut), may be NULL.  DS_ENUMERIC when a logit is NaN or +Inf or none is
+ * finite (-Inf excludes a token). */
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e) DS_CHECK;
 
-/* The same as llama2.c draws, so that its published texts can be made again: float arithmetic, a xorshift64* generator whose
- * state goes on from token to token, and its own cut by top_p (0 or 1: none; top_k is not known there).  *state: the seed, not 0,
- * before the first token. */
+/* llama2.c's sampler, to reproduce its published texts: float arithmetic, a xorshift64* generator
+ * whose state carries over from token to token, and its own top_p cut (0 or 1: none; it has no
+ * top_k).  *state: the seed, not 0, before the first token. */
 int sampler_pick_llama2c(struct sampler *s, const real *logits, const struct sample_options *o,
                          uint64_t *state, int32_t *id, struct err *e) DS_CHECK;
 
-/* The log-probability of a token under the plain softmax, and of the k most likely (fewer when there are not so many): most
- * likely first, ties by the lower id.  Returns how many were filled. */
+/* The log-probability of a token under the plain softmax, and of the k most likely (at most V),
+ * most likely first, ties by the lower id.  Returns how many were filled. */
 struct sample_rank {
     int32_t id;
     double logprob;

@@ -1,4 +1,4 @@
-/* Numbers of a frozen model that stay in the file they came from: read there when they are wanted. */
+/* Values of frozen parameters that stay in their file and are read on demand. */
 #ifndef DS_MODELS_STORED_H
 #define DS_MODELS_STORED_H
 
@@ -8,22 +8,22 @@
 
 struct model;
 
-/* Values [at, at + n) of a tensor as they lie in its file.  Any thread. */
+/* Values [at, at + n) of a tensor in file order.  Any thread. */
 typedef void stored_take_fn(const void *tensor, uint64_t at, uint64_t n, real *out);
 
-/* Where those of one parameter (O,C) lie; take NULL: they are in memory. */
+/* Where the values of one parameter (O,C) are stored; take NULL: in memory. */
 struct stored {
     stored_take_fn *take;
     const void *tensor;
     const unsigned char *data; /* the tensor's bytes in the mapping */
     size_t bytes;
-    enum quant_kind kind; /* data is O rows of such blocks; QUANT_NONE: it is something else */
+    enum quant_kind kind; /* data is O rows of such blocks; QUANT_NONE: any other type */
     int is_bf16;          /* all values are bfloat16 */
     int is_transposed;    /* the file has (C, parts x O)                                     */
     int part, parts;      /* the part-th of as many of O rows each that share the tensor     */
-    int head_dim; /* above 0: rows of rotary pairs lie interleaved, (2i, 2i+1) of each head */
+    int head_dim; /* above 0: rows of rotary pairs are interleaved, (2i, 2i+1) of each head */
 };
-/* A file that a model's numbers are in: the model owns it from then on. */
+/* A file that holds values of a model; the model owns it. */
 struct stored_file {
     void *file;
     void (*close)(void *file);
@@ -36,23 +36,23 @@ struct stored_table {
     int files;
 };
 
-/* Numbers of m that a file may keep: the base's matrices that are not trained.  Between the table of parameters and the
- * reservation of their values. */
+/* Marks the values that may stay in a file: the base's frozen matrices.  Call between
+ * model_new_table and model_reserve_values. */
 int stored_leave(struct model *m, struct err *e) DS_CHECK;
-/* Where parameter i is, that was left. */
+/* Sets where parameter i, which was left in its file, is stored. */
 void stored_set(struct model *m, int i, const struct stored *at);
-/* Takes the file.  DS_ERANGE (the file is closed): too many. */
+/* Takes ownership of the file.  DS_ERANGE: too many files (f is closed). */
 int stored_keep(struct model *m, const struct stored_file *f, struct err *e) DS_CHECK;
-/* DS_EFORMAT when one of the files is not what it was. */
+/* DS_EFORMAT when one of the files has changed. */
 int stored_unchanged(const struct model *m, struct err *e) DS_CHECK;
 void stored_free(struct model *m);
 
 /* out (n,C): rows [row, row + n) in our layout.  Any thread. */
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out);
-/* Parameter i is read soon; those rows are read now: the system fetches them meanwhile. */
+/* Read-ahead hints: parameter i will be read soon; those rows will be read now. */
 void stored_want(const struct model *m, int i);
 void stored_bring(const struct stored *s, const struct param *p, size_t row, size_t n);
-/* The pages of those rows need not stay in memory. */
+/* Hint that the pages of those rows may be evicted. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* The rows as the blocks they are stored in (kind is not QUANT_NONE). */
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p,

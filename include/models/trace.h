@@ -1,4 +1,4 @@
-/* Every decision over one text, as a "probe" record. */
+/* Traces every decision over one text as a "probe" record. */
 #ifndef DS_MODELS_TRACE_H
 #define DS_MODELS_TRACE_H
 
@@ -24,11 +24,12 @@ struct trace_options {
     const int8_t *force; /* (L, n) or NULL */
     double offset;
     uint64_t seed;
-    int topk, has_capacity; /* as in struct pass; what cannot be: route_ready first */
+    int topk, has_capacity; /* as in struct pass; check with route_ready first */
     double capacity;
 };
-/* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec with a probe record, left
- * open: the caller may add keys, then record_end / runlog_append.  nll[t] is of token t given its past. */
+/* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
+ * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]
+ * is of token t given its past. */
 void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
                struct record *rec);
 

@@ -1,4 +1,5 @@
-/* The matrices of a model as its products use them: number format, copies packed ahead, blocks of few bits. */
+/* The matrices of a model as its GEMMs use them: number format, pre-packed copies, quantised
+ * blocks. */
 #ifndef DS_MODELS_WEIGHTS_H
 #define DS_MODELS_WEIGHTS_H
 
@@ -10,13 +11,14 @@
 
 struct model;
 
-/* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a checkpoint. */
+/* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a
+ * checkpoint. */
 struct number_options {
     int compute;  /* COMPUTE_* */
-    int weights;  /* enum quant_kind, or WEIGHTS_AUTO; of parameters that are not trained */
+    int weights;  /* enum quant_kind, or WEIGHTS_AUTO; of frozen parameters */
     int kv_cache; /* KV_CACHE_* */
 };
-enum { WEIGHTS_AUTO = QUANT_KINDS }; /* blocks where the file has such, else numbers */
+enum { WEIGHTS_AUTO = QUANT_KINDS }; /* quantised where the file is, else not */
 #define WEIGHTS_CHOICES "none|q8_0|q4_0|q4_k|q5_k|q6_k|auto" /* in the order of enum quant_kind */
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
@@ -30,7 +32,7 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
      0,                                                                                            \
      0,                                                                                            \
      "auto|fp32|bf16",                                                                             \
-     "number format of products: bf16 rounds both factors, adds in fp32; auto: as the run",        \
+     "number format of GEMMs: bf16 rounds both operands, accumulates in fp32; auto: as trained",   \
      NULL},                                                                                        \
         {"weights",                                                                                \
          OPT_ENUM,                                                                                 \
@@ -39,11 +41,11 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
          0,                                                                                        \
          0,                                                                                        \
          WEIGHTS_CHOICES,                                                                          \
-         "weights in blocks of few bits; auto: as the file has them; none: as numbers",            \
+         "quantised weights; auto: as stored in the file; none: not quantised",                    \
          NULL},                                                                                    \
     {                                                                                              \
         "kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,      \
-            "auto|fp32|bf16", "number format of cached keys and values; auto: as compute", NULL    \
+            "auto|fp32|bf16", "number format of the KV cache; auto: same as compute", NULL         \
     }
 
 /* One matrix parameter. */
@@ -51,32 +53,33 @@ struct weight {
     int O, C;
     struct packed fwd, bwd;
     struct quant *quant;
-    real *own; /* (O,C) numbers of one that stays in a file, where products want them as they are */
-    struct lora lora; /* of the present pass; r = 0: none */
+    real *own;        /* (O,C) unpacked values of a file-backed matrix, if the GEMM needs them */
+    struct lora lora; /* of the current pass; r = 0: none */
 };
 struct weights {
     struct number_options numbers;
-    enum gemm_format format; /* of products */
-    struct weight *v;        /* by parameter; O = 0: not a matrix of products */
+    enum gemm_format format; /* of GEMMs */
+    struct weight *v;        /* by parameter; O = 0: not a GEMM matrix */
     int n;
     void *block; /* of the packed copies */
     size_t bytes;
-    const struct gemm_provider *by; /* whom the block was made for */
-    uint64_t version, given;        /* of the parameters: as laid out now */
-    uint64_t made_of;               /* `given` when they were rounded to blocks */
+    const struct gemm_provider *by; /* the provider the block was packed for */
+    uint64_t version, given;        /* of the parameters when last packed */
+    uint64_t made_of;               /* `given` when they were quantised */
 };
 
-/* fp32, nothing laid out yet: for models that are only looked at. */
+/* fp32, nothing packed yet: for models that are only inspected. */
 int weights_init(struct model *m, struct err *e) DS_CHECK;
-/* Sets how m computes from now on.  weights other than none: holds as blocks what is not trained and whole blocks fit, and the
- * rest as it is; DS_ERANGE when they fit nothing, or a scale is beyond its format.  Parameters must not change behind that.
- * Memory is estimated first and refused with both figures.  Else DS_ENUMERIC, DS_EMEM. */
+/* Sets how m computes from now on.  weights other than none: quantises frozen matrices whose rows
+ * are whole blocks and keeps the rest; DS_ERANGE when there are none, or a scale overflows its
+ * format.  Quantised parameters must not change afterwards. DS_EMEM names the estimated and the
+ * available memory.  Also DS_ENUMERIC. */
 int weights_use(struct model *m, const struct number_options *o, struct err *e) DS_CHECK;
-/* Packs anew when parameters changed since the last time.  Called at the begin of each pass. */
+/* Repacks when parameters have changed.  Called at the start of each pass. */
 void weights_refresh(struct model *m);
-/* The same now, so that a file which changed under the model is told: DS_EFORMAT. */
+/* The same at once, to detect a file that changed under the model: DS_EFORMAT. */
 int weights_ready(struct model *m, struct err *e) DS_CHECK;
-/* Name of the blocks that most matrices are held in, "none" when they are numbers. */
+/* Name of the quantisation of most matrices, "none" when they are not quantised. */
 const char *weights_held(const struct model *m);
 void weights_release(struct weights *w);
 /* Parameter `index` (bias: -1 = none) as a linear map. */

@@ -1,5 +1,5 @@
-/* io/checkpoint.h: a checkpoint is a directory that is either whole, with a manifest that says so,
- * or not there. */
+/* Writes, verifies and prunes checkpoints: a directory is either complete, with a manifest that
+ * proves it, or not there. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { MANIFEST_MAX = 16 << 20 };
 /* ---- names --------------------------------------------------------------------------------------
  */
 
-/* Step of "step-00001000", -1 when the name is another. */
+/* Step of "step-00001000", -1 for any other name. */
 static int64_t step_of(const char *name)
 {
     char again[40];
@@ -32,7 +32,7 @@ static int64_t step_of(const char *name)
     return strcmp(again, name) == 0 ? step : -1;
 }
 
-/* Owner (base/fs.h) of "step-...tmp-OWNER" or ".trash-OWNER-step-...", NULL when the name is another. */
+/* Owner (base/fs.h) of "step-...tmp-OWNER" or ".trash-OWNER-step-...", NULL for any other name. */
 static const char *owner_of(const char *name)
 {
     const char *tmp = strncmp(name, "step-", 5) == 0 ? strstr(name, ".tmp-") : NULL;
@@ -48,7 +48,8 @@ static int enough_room(const char *root, uint64_t needed, struct err *e)
     uint64_t left = fs_free_bytes(root);
     if (needed == 0 || left == 0 || left >= needed)
         return 0;
-    return err_set(e, DS_EIO, "checkpoint needs %" PRIu64 " bytes, %s has %" PRIu64 " free", needed,
+    return err_set(e, DS_EIO,
+                   "checkpoint needs %" PRIu64 " bytes, but %s has only %" PRIu64 " free", needed,
                    root, left);
 }
 
@@ -58,7 +59,7 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
     struct checkpoint_tx t = {.step = step};
     char name[40 + FS_OWNER_MAX], owner[FS_OWNER_MAX];
     if (step < 0)
-        return err_set(e, DS_ERANGE, "checkpoint of step %" PRId64, step);
+        return err_set(e, DS_ERANGE, "checkpoint step %" PRId64 ": must not be negative", step);
     int rc = fs_mkdirs(root, e);
     if (rc == 0)
         rc = enough_room(root, bytes_needed, e);
@@ -95,7 +96,7 @@ static int sync_file(const char *path, struct err *e)
     return rc;
 }
 
-/* One line of the manifest: size and hash of a file that is on the disk now. */
+/* One line of the manifest: size and hash of a file already on disk. */
 static int list_file(struct str *m, const char *dir, const char *name, struct err *e)
 {
     char path[1200], hex[65];
@@ -106,7 +107,7 @@ static int list_file(struct str *m, const char *dir, const char *name, struct er
     if (fs_lstat(path, &st) < 0)
         return err_errno(e, "stat %s", path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, DS_EFORMAT, "%s is not a regular file", path);
+        return err_set(e, DS_EFORMAT, "%s: not a regular file", path);
     rc = sync_file(path, e);
     if (rc == 0)
         rc = sha256_file(path, hex, e);
@@ -115,7 +116,7 @@ static int list_file(struct str *m, const char *dir, const char *name, struct er
     str_add(m, m->p[m->len - 1] == '{' ? "\n  " : ",\n  ");
     str_add_json(m, name, strlen(name));
     str_addf(m, ": {\"bytes\": %" PRId64 ", \"sha256\": \"%s\"}", (int64_t)st.st_size, hex);
-    return m->failed ? err_set(e, DS_EMEM, "no memory for the manifest") : 0;
+    return m->failed ? err_set(e, DS_EMEM, "checkpoint manifest: out of memory") : 0;
 }
 
 static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
@@ -127,14 +128,14 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     if (tx->run_id[0])
         str_addf(&m, ", \"run_id\": \"%s\"", tx->run_id);
     str_add(&m, ", \"files\": {");
-    int rc = m.failed ? err_set(e, DS_EMEM, "no memory for the manifest")
+    int rc = m.failed ? err_set(e, DS_EMEM, "checkpoint manifest: out of memory")
                       : fs_list(tx->dir, &names, &n, e);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (strcmp(names[i], manifest_name) != 0)
             rc = list_file(&m, tx->dir, names[i], e);
     str_add(&m, "\n}}\n");
     if (rc == 0 && m.failed)
-        rc = err_set(e, DS_EMEM, "no memory for the manifest");
+        rc = err_set(e, DS_EMEM, "checkpoint manifest: out of memory");
     if (rc == 0)
         rc = fs_join(path, sizeof path, tx->dir, manifest_name, e);
     if (rc == 0)
@@ -146,7 +147,7 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     return rc;
 }
 
-/* Out of the way, under a name of this process.  trash: size bytes. */
+/* Renames `from` out of the way, to a name of this process, stored in trash (size bytes). */
 static int to_trash(const char *root, const char *name, char *trash, size_t size, struct err *e)
 {
     char from[1200], last[200], owner[FS_OWNER_MAX];
@@ -183,7 +184,8 @@ int checkpoint_run_id(const char *dir, char out[CHECKPOINT_RUN_ID], struct err *
     return rc;
 }
 
-/* Both are known and differ; one without a readable manifest is not known. */
+/* True when both run ids are known and differ; a checkpoint without a readable manifest has no
+ * known id. */
 static int is_foreign(const char *dir, const char *run_id, char id[CHECKPOINT_RUN_ID])
 {
     return checkpoint_run_id(dir, id, NULL) == 0 && id[0] && run_id[0] && strcmp(id, run_id) != 0;
@@ -201,9 +203,8 @@ int checkpoint_check_run(const char *dir, const char *run_id, struct err *e)
         dir, id, run_id);
 }
 
-/* Takes a directory that stands at the final name out of the way, unless it is a good checkpoint.
- * It stays whole in *trash ("" = there was none) until the new one has its name.
- */
+/* Moves an existing directory at the final name out of the way, unless it is a valid checkpoint.
+ * It stays intact in *trash ("" = there was none) until the new one has its name. */
 static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, struct err *e)
 {
     const char *name = strrchr(tx->final, '/');
@@ -214,16 +215,16 @@ static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, st
     if (rc < 0)
         return rc;
     if (!tx->replaces && checkpoint_verify(tx->final, NULL) == 0)
-        return err_set(e, DS_EEXIST, "checkpoint %s exists and is whole", tx->final);
+        return err_set(e, DS_EEXIST, "checkpoint %s already exists and is complete", tx->final);
     if (!tx->replaces)
-        log_warn("checkpoint %s is not whole and is replaced", tx->final);
+        log_warn("checkpoint %s is incomplete; it is replaced", tx->final);
     rc = to_trash(tx->root, name ? name + 1 : tx->final, trash, size, e);
     if (rc < 0)
         trash[0] = '\0';
     return rc;
 }
 
-/* The new directory gets the name; when it does not, the old one has it again. */
+/* Renames the new directory into place; on failure the old one is restored. */
 static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
 {
     /* rename onto a directory that holds anything fails (ENOTEMPTY): nothing whole is ever
@@ -234,7 +235,8 @@ static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
     }
     int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
     if (trash[0] && fs_rename(trash, tx->final) < 0)
-        log_warn("the old checkpoint stays at %s until the next command that looks for it", trash);
+        log_warn("the old checkpoint stays at %s until the next command that reads checkpoints",
+                 trash);
     return rc;
 }
 
@@ -242,7 +244,7 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
 {
     char trash[1200] = "";
     struct err why = {0};
-    if (tx->replaces && !tx->run_id[0]) /* what replaces a run's checkpoint belongs to that run */
+    if (tx->replaces && !tx->run_id[0]) /* only a checkpoint of the same run may replace one */
         (void)!checkpoint_run_id(tx->final, tx->run_id, NULL);
     int rc = write_manifest(tx, e);
     if (rc == 0)
@@ -252,9 +254,9 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
     rc = take_name(tx, trash, e);
     if (rc == 0)
         rc = fs_sync_dir(tx->root, e);
-    /* Last: the old one goes when the new name is on the disk.  A rest is removed by checkpoint_prune. */
+    /* Remove the old one only after the new name is synced; checkpoint_prune removes leftovers. */
     if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
-        log_warn("the replaced checkpoint stays: %s", why.text);
+        log_warn("the replaced checkpoint was not removed: %s", why.text);
     return rc;
 }
 
@@ -262,7 +264,7 @@ void checkpoint_abort(struct checkpoint_tx *tx)
 {
     struct err e = {0};
     if (tx->dir[0] && fs_remove_tree(tx->dir, &e) < 0)
-        log_warn("unfinished checkpoint stays: %s", e.text);
+        log_warn("the unfinished checkpoint was not removed: %s", e.text);
     tx->dir[0] = '\0';
 }
 
@@ -284,11 +286,12 @@ static int verify_file(const char *dir, const char *name, const struct json_node
     if (fs_stat(path, &st) < 0)
         return err_errno(e, "%s", path);
     if ((int64_t)st.st_size != bytes)
-        return err_set(e, DS_EFORMAT, "%s has %" PRId64 " bytes, its manifest says %" PRId64, path,
+        return err_set(e, DS_EFORMAT,
+                       "%s has %" PRId64 " bytes, expected %" PRId64 " from its manifest", path,
                        (int64_t)st.st_size, bytes);
     rc = sha256_file(path, hex, e);
     if (rc == 0 && strcmp(hex, want) != 0)
-        rc = err_set(e, DS_EFORMAT, "%s does not have the SHA-256 of its manifest", path);
+        rc = err_set(e, DS_EFORMAT, "%s: SHA-256 does not match its manifest", path);
     return rc;
 }
 
@@ -334,7 +337,7 @@ static int list_steps(const char *root, int64_t **steps, size_t *n, struct err *
     int64_t *list = mem_alloc(count + 1, sizeof *list);
     if (!list) {
         fs_list_free(names, count);
-        return err_set(e, DS_EMEM, "%s: no memory for %zu names", root, count);
+        return err_set(e, DS_EMEM, "%s: out of memory for %zu names", root, count);
     }
     size_t found = 0;
     for (size_t i = 0; i < count; i++)
@@ -372,20 +375,21 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
             return rc;
         if (checkpoint_verify(dir, &why) == 0)
             return 0;
-        log_warn("checkpoint %s is not whole: %s", dir, why.text);
+        log_warn("checkpoint %s is incomplete: %s", dir, why.text);
     }
     return 0;
 }
 
 /* ---- what a commit left half-way ---- */
 
-/* 1 when nobody works on it: its maker has ended, or is this process, whose commits come one after the other. */
+/* 1 when its owner has ended or is this process, whose commits are sequential. */
 static int is_over(const char *owner, const char *path)
 {
     return fs_owner_is_own(owner) || fs_owner_is_gone(owner, path);
 }
 
-/* 1 when name is a whole checkpoint that made way for one that never came: it is at `from` and belongs at `to`. */
+/* 1 when name is a complete checkpoint moved aside for one that was never committed: it is at
+ * `from` and belongs at `to`. */
 static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
 {
     const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL, *owner = owner_of(name);
@@ -404,9 +408,9 @@ void checkpoint_recover(const char *root)
         if (!is_displaced(root, names[i], from, to))
             continue;
         if (fs_rename(from, to) == 0)
-            log_warn("checkpoint %s is back: its replacement was cut short", to);
+            log_warn("checkpoint %s restored: its replacement was interrupted", to);
         else
-            log_warn("checkpoint %s is whole but cannot be moved to %s", from, to);
+            log_warn("checkpoint %s is complete but cannot be renamed to %s", from, to);
     }
     fs_list_free(names, n);
 }
@@ -420,7 +424,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
     if (rc == 0)
         rc = newest_whole(root, steps, n, &i, e);
     if (rc == 0 && i == n)
-        rc = err_set(e, DS_ENOTFOUND, "no whole checkpoint in %s", root);
+        rc = err_set(e, DS_ENOTFOUND, "%s: no complete checkpoint", root);
     if (rc == 0)
         rc = step_dir(dir, size, root, steps[i], e);
     if (rc == 0 && step)
@@ -429,7 +433,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
     return rc;
 }
 
-/* ---- tidying ------------------------------------------------------------------------------------
+/* ---- pruning ------------------------------------------------------------------------------------
  */
 
 static int remove_stale(const char *root, struct err *e)
@@ -450,7 +454,7 @@ static int remove_stale(const char *root, struct err *e)
     return rc;
 }
 
-/* Steps of this run alone: what others put here is neither counted nor removed. */
+/* Steps of this run only; checkpoints of other runs are neither counted nor removed. */
 static size_t leave_foreign(const char *root, const char *run_id, int64_t *steps, size_t n)
 {
     char dir[1200];
@@ -466,7 +470,7 @@ static size_t leave_foreign(const char *root, const char *run_id, int64_t *steps
     return own;
 }
 
-/* verified: a step that is known to be whole, -1 = look for the newest. */
+/* verified: a step known to be complete, -1 = find the newest. */
 static int prune(const char *root, const char *run_id, int64_t verified, int keep, int64_t best,
                  int64_t every, struct err *e)
 {
@@ -479,8 +483,8 @@ static int prune(const char *root, const char *run_id, int64_t verified, int kee
         n = leave_foreign(root, run_id, steps, n);
     while (verified >= 0 && whole < n && steps[whole] != verified)
         whole++;
-    /* Nothing goes before a newer one has been verified; what is newer and broken stays to be seen.
-     */
+    /* Nothing is removed before a newer checkpoint has been verified; newer broken ones are kept
+     * for inspection. */
     if (rc == 0 && verified < 0)
         rc = newest_whole(root, steps, n, &whole, e);
     for (size_t i = whole + (size_t)(keep > 1 ? keep : 1); i < n && rc == 0; i++) {

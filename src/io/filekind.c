@@ -1,3 +1,4 @@
+/* Recognises file types by their magic bytes, for error messages about misnamed files. */
 #include "io/filekind.h"
 
 #include <stdint.h>
@@ -5,11 +6,11 @@
 
 #include "base/compiler.h"
 
-#define PICKLE "a pickle file (it holds code and is not read; convert it to safetensors)"
+#define PICKLE "a pickle file (it can execute code and is not loaded; convert it to safetensors)"
 
 #define PAGE "an HTML page (a failed download?)"
-#define NO_PAGE "the text of an error (a failed download?)"
-#define OLD_GGML "a GGML file from before GGUF (convert it with the program that wrote it)"
+#define NO_PAGE "an error message (a failed download?)"
+#define OLD_GGML "a pre-GGUF GGML file (convert it with the program that wrote it)"
 
 enum { HEADER_MAX = 64 << 20 };
 
@@ -27,18 +28,18 @@ static const struct {
     {"\x80\3", 2, PICKLE},
     {"\x80\4", 2, PICKLE},
     {"\x80\5", 2, PICKLE},
-    {"PK\3\4", 4, "a zip file (a PyTorch .pt or .bin holds pickled code and is not read; convert it to safetensors)"},
+    {"PK\3\4", 4, "a zip file (PyTorch .pt and .bin files are pickles, which can execute code and are not loaded; convert it to safetensors)"},
     {"PK\5\6", 4, "an empty zip file"},
     {"\x89HDF", 4, "an HDF5 file"},
     {"\x93NUMPY", 6, "a NumPy array"},
     {"Entry not found", 15, NO_PAGE},
     {"Invalid username or password", 28, NO_PAGE},
     {"Access to model", 15, NO_PAGE},
-    {"version https://git-lfs", 23, "a git-lfs pointer (the file itself was not fetched)"},
+    {"version https://git-lfs", 23, "a git-lfs pointer (run git lfs pull to fetch the file)"},
     {"\x1f\x8b", 2, "a gzip file"},
     {"\x28\xb5\x2f\xfd", 4, "a zstd file"},
     {"\xfd" "7zXZ", 5, "an xz file"},
-    {"\x7f" "ELF", 4, "a program"},
+    {"\x7f" "ELF", 4, "an ELF executable"},
     // clang-format on
 };
 
@@ -51,7 +52,7 @@ static int begins(const unsigned char *p, size_t n, const char *word)
     return 1;
 }
 
-/* Pages and other text, behind spaces and a byte order mark, in either case. */
+/* HTML and other text, after white space and a byte order mark, in either case. */
 static const char *text_kind(const unsigned char *p, size_t n)
 {
     size_t at = n >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -78,7 +79,7 @@ static int is_safetensors(const unsigned char *p, size_t n)
 
 const char *file_kind(const unsigned char *p, size_t n)
 {
-    if (is_safetensors(p, n)) /* before all: a length may begin as a pickle does */
+    if (is_safetensors(p, n)) /* first: a header length may begin like a pickle */
         return "a safetensors file";
     for (size_t i = 0; i < DS_LEN(kinds); i++)
         if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)

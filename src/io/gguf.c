@@ -1,5 +1,5 @@
-/* Reading: io/gguf.h.  Every length is taken from what is left of the file; memory is asked for only after a count was
- * compared with the bytes that so many entries need at least. */
+/* Reads GGUF files.  Every length is taken from what is left of the file; memory is allocated only
+ * after a count was compared with the bytes that so many entries need at least. */
 #include "io/gguf.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ enum {
     NEST_MAX = 4,
     ALIGN_DEFAULT = 32,
     ALIGN_LEAST = 8,
-    META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: key of one byte, kind, value */
+    META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: one-byte key, type, value */
     INFO_LEAST = 8 + 1 + 4 + 4 + 8
 };
 
@@ -33,7 +33,7 @@ struct gguf {
 
 static const struct {
     const char *name;
-    int bytes; /* 0: not fixed */
+    int bytes; /* 0: variable */
 } kinds[GGUF_KINDS] = {
     [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2},
     [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},     [GGUF_I32] = {"i32", 4},
@@ -50,7 +50,7 @@ static uint64_t le(const unsigned char *p, int n)
     return x;
 }
 
-/* ---- taking bytes ---------------------------------------------------------------------------- */
+/* ---- consuming bytes ------------------------------------------------------------------------- */
 
 struct scan {
     const unsigned char *at, *end;
@@ -64,7 +64,7 @@ static size_t left(const struct scan *s)
 static int take(struct scan *s, int n, uint64_t *out, const char *what, struct err *e)
 {
     if (left(s) < (size_t)n)
-        return err_set(e, DS_EFORMAT, "the file ends inside %s", what);
+        return err_set(e, DS_EFORMAT, "truncated inside %s", what);
     *out = le(s->at, n);
     s->at += n;
     return 0;
@@ -77,14 +77,14 @@ static int take_text(struct scan *s, struct gguf_text *out, const char *what, st
     if (rc < 0)
         return rc;
     if (n > left(s))
-        return err_set(e, DS_EFORMAT, "%s of %" PRIu64 " bytes goes beyond the %zu that are left",
-                       what, n, left(s));
+        return err_set(e, DS_EFORMAT, "%s of %" PRIu64 " bytes exceeds the remaining %zu", what, n,
+                       left(s));
     *out = (struct gguf_text){(const char *)s->at, (size_t)n};
     s->at += n;
     return 0;
 }
 
-/* ---- metadata --------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static int key_is_sound(const struct gguf_text *k)
 {
@@ -107,14 +107,13 @@ static int skip_array(struct scan *s, int depth, struct err *e)
     if (rc < 0)
         return rc;
     if (item >= GGUF_KINDS)
-        return err_set(e, DS_EFORMAT, "array of kind %" PRIu64 ", which does not exist", item);
+        return err_set(e, DS_EFORMAT, "unknown array element type %" PRIu64, item);
     if (depth >= NEST_MAX)
         return err_set(e, DS_EFORMAT, "arrays nested deeper than %d", (int)NEST_MAX);
     uint64_t least = kinds[item].bytes ? (uint64_t)kinds[item].bytes : item == GGUF_STRING ? 8 : 12;
     if (checked_mul(n, least, &bytes) || bytes > left(s))
-        return err_set(e, DS_EFORMAT,
-                       "array of %" PRIu64 " values goes beyond the %zu bytes that are left", n,
-                       left(s));
+        return err_set(e, DS_EFORMAT, "array of %" PRIu64 " values exceeds the remaining %zu bytes",
+                       n, left(s));
     if (kinds[item].bytes && item != GGUF_BOOL) {
         s->at += bytes;
         return 0;
@@ -134,21 +133,22 @@ static int skip_value(struct scan *s, uint64_t kind, int depth, struct err *e)
         return skip_array(s, depth, e);
     int rc = take(s, kinds[kind].bytes, &bits, "a value", e);
     if (rc == 0 && kind == GGUF_BOOL && bits > 1)
-        return err_set(e, DS_EFORMAT, "a truth value is %" PRIu64 ", not 0 or 1", bits);
+        return err_set(e, DS_EFORMAT, "boolean is %" PRIu64 ": must be 0 or 1", bits);
     return rc;
 }
 
-/* A key or name of the file as a string of ours, entered in `seen` under index i. */
+/* Copies a key or name of the file to a NUL-terminated string and enters it in `seen` under index
+ * i. */
 static int enter(struct map *seen, const struct gguf_text *text, size_t i, char **out,
                  const char *what, struct err *e)
 {
     int64_t other;
     if (map_get(seen, text->p, text->n, &other))
-        return err_set(e, DS_EFORMAT, "%s %.*s is there twice", what, (int)text->n, text->p);
+        return err_set(e, DS_EFORMAT, "duplicate %s %.*s", what, (int)text->n, text->p);
     char *own = mem_alloc(text->n + 1, 1);
     if (!own || map_set(seen, text->p, text->n, (int64_t)i) < 0) {
         mem_free(own);
-        return err_set(e, DS_EMEM, "no memory for names");
+        return err_set(e, DS_EMEM, "out of memory for names");
     }
     memcpy(own, text->p, text->n);
     *out = own;
@@ -164,7 +164,7 @@ static int parse_meta(struct gguf *g, struct scan *s, struct err *e)
     if (rc < 0)
         return rc;
     if (!key_is_sound(&key))
-        return err_set(e, DS_EFORMAT, "a key of %zu bytes is no printable ASCII of 1 to %d bytes",
+        return err_set(e, DS_EFORMAT, "key of %zu bytes: must be 1 to %d bytes of printable ASCII",
                        key.n, (int)KEY_MAX);
     rc = enter(&g->keys, &key, g->n_meta, &m->key, "key", e);
     if (rc < 0)
@@ -172,7 +172,7 @@ static int parse_meta(struct gguf *g, struct scan *s, struct err *e)
     g->n_meta++;
     rc = take(s, 4, &kind, m->key, e);
     if (rc == 0 && kind >= GGUF_KINDS)
-        rc = err_set(e, DS_EFORMAT, "kind %" PRIu64 " does not exist", kind);
+        rc = err_set(e, DS_EFORMAT, "unknown type %" PRIu64, kind);
     if (rc == 0) {
         m->kind = m->item = (enum gguf_kind)kind;
         m->count = 1;
@@ -187,58 +187,59 @@ static int parse_meta(struct gguf *g, struct scan *s, struct err *e)
     return rc < 0 ? err_add(e, rc, "key %.120s", m->key) : 0;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static int tensor_size(struct gguf_tensor *t, struct err *e)
 {
     int items, bytes;
     uint64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
     if (!gguf_type_block(t->type, &items, &bytes))
-        return err_set(e, DS_EFORMAT, "type %" PRIu32 " does not exist", t->type);
+        return err_set(e, DS_EFORMAT, "unknown type %" PRIu32, t->type);
     t->type_name = gguf_type_name(t->type);
     t->items = 1;
     for (int i = 0; i < t->rank; i++) {
         if (t->shape[i] > INT64_MAX)
-            return err_set(e, DS_EFORMAT, "dimension %d is no size (%" PRId64 ")", i,
-                           (int64_t)t->shape[i]);
+            return err_set(e, DS_EFORMAT, "shape[%d] = %" PRId64 ": must be a non-negative integer",
+                           i, (int64_t)t->shape[i]);
         if (checked_mul(t->items, t->shape[i], &t->items))
             return err_set(e, DS_EFORMAT, "its shape overflows 64 bits");
     }
     if (columns % (uint64_t)items != 0)
-        return err_set(e, DS_EFORMAT, "rows of %" PRIu64 " are no whole blocks of %d (%s)", columns,
-                       items, t->type_name);
+        return err_set(e, DS_EFORMAT,
+                       "row length %" PRIu64 ": must be a multiple of the block size %d of %s",
+                       columns, items, t->type_name);
     if (checked_mul(t->items / (uint64_t)items, (uint64_t)bytes, &t->bytes))
-        return err_set(e, DS_EFORMAT, "its bytes overflow 64 bits");
+        return err_set(e, DS_EFORMAT, "its size in bytes overflows 64 bits");
     return 0;
 }
 
-/* Until all infos are read, t->data is the offset from the data's beginning. */
+/* Tensor offsets are relative to the data section and resolved once all infos are read. */
 static int parse_info(struct gguf *g, struct scan *s, uint64_t *offset, struct err *e)
 {
     struct gguf_tensor *t = &g->tensor[g->n];
     struct gguf_text name;
     uint64_t rank = 0, type = 0;
-    int rc = take_text(s, &name, "a tensor's name", e);
+    int rc = take_text(s, &name, "a tensor name", e);
     if (rc < 0)
         return rc;
     if (name.n == 0 || name.n > NAME_MAX_BYTES || memchr(name.p, '\0', name.n))
-        return err_set(e, DS_EFORMAT, "a tensor's name of %zu bytes (1 to %d, none NUL)", name.n,
-                       (int)NAME_MAX_BYTES);
+        return err_set(e, DS_EFORMAT, "tensor name of %zu bytes: must be 1 to %d bytes without NUL",
+                       name.n, (int)NAME_MAX_BYTES);
     rc = enter(&g->names, &name, g->n, &t->name, "tensor", e);
     if (rc < 0)
         return rc;
     g->n++;
-    rc = take(s, 4, &rank, "a tensor's info", e);
+    rc = take(s, 4, &rank, "a tensor info", e);
     if (rc == 0 && rank > GGUF_RANK_MAX)
-        rc = err_set(e, DS_EFORMAT, "rank %" PRIu64 " is over the limit of %d", rank,
+        rc = err_set(e, DS_EFORMAT, "rank %" PRIu64 ": must be at most %d", rank,
                      (int)GGUF_RANK_MAX);
     t->rank = rc == 0 ? (int)rank : 0;
     for (int i = t->rank - 1; i >= 0 && rc == 0; i--)
-        rc = take(s, 8, &t->shape[i], "a tensor's info", e);
+        rc = take(s, 8, &t->shape[i], "a tensor info", e);
     if (rc == 0)
-        rc = take(s, 4, &type, "a tensor's info", e);
+        rc = take(s, 4, &type, "a tensor info", e);
     if (rc == 0)
-        rc = take(s, 8, offset, "a tensor's info", e);
+        rc = take(s, 8, offset, "a tensor info", e);
     if (rc == 0) {
         t->type = (uint32_t)type;
         rc = tensor_size(t, e);
@@ -252,8 +253,8 @@ static int find_alignment(const struct gguf *g, uint64_t *align, struct err *e)
     int64_t v = ALIGN_DEFAULT;
     if (m && (m->kind != GGUF_U32 || !gguf_int(m, 0, &v) || v < ALIGN_LEAST || (v & (v - 1)) != 0))
         return err_set(e, DS_EFORMAT,
-                       "general.alignment is no power of two from %d on (a u32) but %" PRId64,
-                       (int)ALIGN_LEAST, v);
+                       "general.alignment = %" PRId64 ": must be a u32 power of two of at least %d",
+                       v, (int)ALIGN_LEAST);
     *align = (uint64_t)v;
     return 0;
 }
@@ -263,12 +264,12 @@ static int place(struct gguf_tensor *t, uint64_t offset, uint64_t align, const u
 {
     if (offset % align != 0)
         return err_set(e, DS_EFORMAT,
-                       "tensor %s: offset %" PRIu64 " is no multiple of the alignment %" PRIu64,
+                       "tensor %s: offset %" PRIu64 " must be a multiple of the alignment %" PRIu64,
                        t->name, offset, align);
     if (offset > have || t->bytes > have - offset)
         return err_set(e, DS_EFORMAT,
                        "tensor %s: %" PRIu64 " bytes at offset %" PRIu64
-                       " go beyond the file's %" PRIu64 " bytes of data",
+                       " exceed the file's %" PRIu64 " bytes of data",
                        t->name, t->bytes, offset, have);
     t->data = data + offset;
     return 0;
@@ -286,7 +287,7 @@ static int by_place(const void *a, const void *b)
 static int check_overlap(const struct gguf *g, struct err *e)
 {
     const struct gguf_tensor **sorted = mem_alloc(g->n, sizeof *sorted);
-    int rc = sorted ? 0 : err_set(e, DS_EMEM, "no memory for %zu tensors", g->n);
+    int rc = sorted ? 0 : err_set(e, DS_EMEM, "out of memory for %zu tensors", g->n);
     for (size_t i = 0; i < g->n && sorted; i++)
         sorted[i] = &g->tensor[i];
     if (sorted)
@@ -305,15 +306,15 @@ static int parse_tensors(struct gguf *g, struct scan *s, uint64_t count, struct 
     int rc = 0;
     g->tensor = mem_alloc((size_t)count, sizeof *g->tensor);
     if (!offset || !g->tensor)
-        rc = err_set(e, DS_EMEM, "no memory for %" PRIu64 " tensors", count);
+        rc = err_set(e, DS_EMEM, "out of memory for %" PRIu64 " tensors", count);
     if (rc == 0)
         rc = find_alignment(g, &align, e);
     for (uint64_t i = 0; i < count && rc == 0; i++)
         rc = parse_info(g, s, &offset[i], e);
     at = (uint64_t)(s->at - g->file.p);
-    at += (align - at % align) % align; /* both far below 64 bits: a u32, a place in the file */
+    at += (align - at % align) % align; /* cannot overflow: a u32 plus a file offset */
     uint64_t have = at < g->file.n ? g->file.n - at : 0;
-    for (size_t i = 0; i < g->n && rc == 0; i++) /* no pointer behind the file is made */
+    for (size_t i = 0; i < g->n && rc == 0; i++) /* never form a pointer past the file */
         rc = place(&g->tensor[i], offset[i], align, g->file.p + (have ? at : g->file.n), have, e);
     if (rc == 0)
         rc = check_overlap(g, e);
@@ -321,23 +322,24 @@ static int parse_tensors(struct gguf *g, struct scan *s, uint64_t count, struct 
     return rc;
 }
 
-/* ---- the whole file --------------------------------------------------------------------------- */
+/* ---- file ------------------------------------------------------------------------------------ */
 
 static int check_head(const struct gguf *g, struct err *e)
 {
     const struct fs_map *f = &g->file;
     if (f->n < 4 || memcmp(f->p, "GGUF", 4) != 0) {
         const char *kind = file_kind(f->p, f->n);
-        return kind ? err_set(e, DS_EFORMAT, "not GGUF but %s", kind)
-                    : err_set(e, DS_EFORMAT, "not a GGUF file: it does not begin with GGUF");
+        return kind ? err_set(e, DS_EFORMAT, "not a GGUF file: this is %s", kind)
+                    : err_set(e, DS_EFORMAT, "not a GGUF file: magic \"GGUF\" is missing");
     }
     if (f->n < 24)
-        return err_set(e, DS_EFORMAT, "the file ends inside the header: it has %zu bytes", f->n);
+        return err_set(e, DS_EFORMAT, "truncated inside the header: %zu bytes", f->n);
     uint64_t version = le(f->p + 4, 4);
     if (version != 0 && (version & 0xffff) == 0)
-        return err_set(e, DS_EFORMAT, "a big-endian file; only little-endian ones are read");
+        return err_set(e, DS_EFORMAT,
+                       "unsupported byte order: expected little-endian, found big-endian");
     if (version != 2 && version != 3)
-        return err_set(e, DS_EFORMAT, "version %" PRIu64 " is not known (2 and 3 are)", version);
+        return err_set(e, DS_EFORMAT, "unsupported version %" PRIu64 ": expected 2 or 3", version);
     return 0;
 }
 
@@ -350,14 +352,14 @@ static int load(struct gguf *g, struct err *e)
     uint64_t tensors = le(g->file.p + 8, 8), metas = le(g->file.p + 16, 8);
     struct scan s = {g->file.p + 24, g->file.p + g->file.n};
     if (metas > left(&s) / META_LEAST)
-        return err_set(e, DS_EFORMAT, "%" PRIu64 " keys do not fit into %zu bytes", metas,
+        return err_set(e, DS_EFORMAT, "truncated: %" PRIu64 " keys do not fit in %zu bytes", metas,
                        left(&s));
     if (tensors > left(&s) / INFO_LEAST)
-        return err_set(e, DS_EFORMAT, "%" PRIu64 " tensors do not fit into %zu bytes", tensors,
-                       left(&s));
+        return err_set(e, DS_EFORMAT, "truncated: %" PRIu64 " tensors do not fit in %zu bytes",
+                       tensors, left(&s));
     g->meta = mem_alloc((size_t)metas, sizeof *g->meta);
     if (!g->meta)
-        return err_set(e, DS_EMEM, "no memory for %" PRIu64 " keys", metas);
+        return err_set(e, DS_EMEM, "out of memory for %" PRIu64 " keys", metas);
     for (uint64_t i = 0; i < metas && rc == 0; i++)
         rc = parse_meta(g, &s, e);
     return rc == 0 ? parse_tensors(g, &s, tensors, e) : rc;
@@ -367,7 +369,7 @@ int gguf_open(struct gguf **out, const char *path, struct err *e)
 {
     struct gguf *g = mem_alloc(1, sizeof *g);
     if (!g)
-        return err_set(e, DS_EMEM, "%s: no memory", path);
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
     int rc = fs_map_open(&g->file, path, e);
     if (rc < 0) {
         mem_free(g);
@@ -403,7 +405,7 @@ int gguf_unchanged(const struct gguf *g, struct err *e)
     return fs_map_unchanged(&g->file, e);
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- look-up --------------------------------------------------------------------------------- */
 
 int gguf_version(const struct gguf *g)
 {

@@ -1,4 +1,4 @@
-/* Tensor types of GGUF: their blocks, and blocks into numbers (io/gguf.h).
+/* Tensor types of GGUF: their block layouts and dequantisation (io/gguf.h).
  *
  *   Q8_0  32: fp16 d, int8 q[32]                                    w = d q
  *   Q4_0  32: fp16 d, 4-bit q (16 low halves, then 16 high)         w = d (q - 8)
@@ -48,8 +48,8 @@ static void read_q4_0(real *w, const unsigned char *p)
     }
 }
 
-/* Scale and minimum j of the twelve bytes that Q4_K and Q5_K share: the last four of each have their upper two bits on
- * top of the first four. */
+/* Scale and minimum j of the twelve bytes that Q4_K and Q5_K share: the last four of each have
+ * their upper two bits on top of the first four. */
 static void scale_of(const unsigned char *p, int j, float *s, float *m)
 {
     if (j < 4) {
@@ -87,7 +87,8 @@ static void read_q5_k(real *w, const unsigned char *p)
     read_super(w, p, p + 16, p + 48);
 }
 
-/* Of each half of 128: four groups of 32, whose low bits share 64 bytes and whose high bits share 32. */
+/* Of each half of 128: four groups of 32, whose low bits share 64 bytes and whose high bits share
+ * 32. */
 static void read_q6_k(real *w, const unsigned char *p)
 {
     float d = half_at(p + 208);
@@ -165,7 +166,7 @@ int gguf_type_known(uint32_t type)
     return t && t->read;
 }
 
-/* ---- parts ---------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out)
 {
@@ -194,7 +195,7 @@ void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out)
         type->read(out + b * items, from + b * (uint64_t)type->bytes);
 }
 
-/* ---- whole tensors ------------------------------------------------------------------------------ */
+/* ---- whole tensors --------------------------------------------------------------------------- */
 
 enum { PART_ITEMS = 1 << 16 };
 
@@ -219,8 +220,8 @@ int gguf_check_type(const struct gguf_tensor *t, struct err *e)
     if (gguf_type_known(t->type))
         return 0;
     return err_set(e, DS_EFORMAT,
-                   "tensor %s: values of type %s are not read (F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
-                   "Q5_K, Q6_K are)",
+                   "tensor %s: unsupported type %s: expected F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
+                   "Q5_K or Q6_K",
                    t->name, t->type_name);
 }
 
@@ -231,8 +232,8 @@ int gguf_read(const struct gguf_tensor *t, real *out, uint64_t n, struct err *e)
     if (rc < 0)
         return rc;
     if (n != t->items)
-        return err_set(e, DS_EFORMAT, "tensor %s has %" PRIu64 " values, %" PRIu64 " are needed",
-                       t->name, t->items, n);
+        return err_set(e, DS_EFORMAT, "tensor %s: %" PRIu64 " values, expected %" PRIu64, t->name,
+                       t->items, n);
     uint64_t blocks = n / (uint64_t)type->items, per_part = PART_ITEMS / (uint64_t)type->items;
     struct reading r = {type, t->data, out, blocks, per_part};
     pool_run((int)((blocks + per_part - 1) / per_part), read_part, &r);

@@ -1,4 +1,4 @@
-/* GGUF version 3, little-endian. */
+/* Writes GGUF version 3, little-endian. */
 #include "io/gguf_write.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ struct gguf_out {
     uint64_t metas, tensors, data_bytes; /* data_bytes: of all tensors, padded */
     uint64_t *size;                      /* (tensors) bytes of each */
     size_t cap;
-    uint64_t at, in_tensor; /* the tensor that is written, and how much of it is there */
+    uint64_t at, in_tensor; /* the tensor being written, and its bytes so far */
     struct fs_new file;
 };
 
@@ -23,7 +23,7 @@ int gguf_out_new(struct gguf_out **out, struct err *e)
 {
     struct gguf_out *w = mem_alloc(1, sizeof *w);
     if (!w)
-        return err_set(e, DS_EMEM, "a GGUF file");
+        return err_set(e, DS_EMEM, "GGUF writer: out of memory");
     w->file.fd = -1;
     *out = w;
     return 0;
@@ -59,7 +59,7 @@ static void add_text(struct str *s, const char *p, size_t n)
     str_add_bytes(s, p, n);
 }
 
-/* ---- metadata ----------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static void put_key(struct gguf_out *w, const char *key, enum gguf_kind kind)
 {
@@ -114,7 +114,7 @@ void gguf_item_f32(struct gguf_out *w, float v)
     add_f32(&w->meta, v);
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static int tensor_bytes(const char *name, uint32_t type, uint64_t rows, uint64_t columns,
                         uint64_t *bytes, struct err *e)
@@ -122,13 +122,14 @@ static int tensor_bytes(const char *name, uint32_t type, uint64_t rows, uint64_t
     int items, block;
     uint64_t line = columns ? columns : rows, n = columns ? rows : 1;
     if (!gguf_type_block(type, &items, &block))
-        return err_set(e, DS_ERANGE, "tensor %s: no type %" PRIu32, name, type);
+        return err_set(e, DS_ERANGE, "tensor %s: unknown type %" PRIu32, name, type);
     if (line % (uint64_t)items != 0)
-        return err_set(e, DS_ERANGE, "tensor %s: rows of %" PRIu64 " are no whole blocks of %d",
+        return err_set(e, DS_ERANGE,
+                       "tensor %s: row length %" PRIu64 ": must be a multiple of the block size %d",
                        name, line, items);
     if (checked_mul(line / (uint64_t)items, (uint64_t)block, bytes) ||
         checked_mul(*bytes, n, bytes))
-        return err_set(e, DS_ERANGE, "tensor %s: its size overflows", name);
+        return err_set(e, DS_ERANGE, "tensor %s: size overflows", name);
     return 0;
 }
 
@@ -141,14 +142,14 @@ int gguf_out_tensor(struct gguf_out *w, const char *name, uint32_t type, uint64_
     if (rc < 0)
         return rc;
     if (mem_grow(&size, &w->cap, (size_t)w->tensors + 1, sizeof *w->size) < 0)
-        return err_set(e, DS_EMEM, "a GGUF file");
+        return err_set(e, DS_EMEM, "GGUF writer: out of memory");
     w->size = size;
     if (checked_add(w->data_bytes, bytes, &end) || checked_round(end, ALIGN, &end))
-        return err_set(e, DS_ERANGE, "tensor %s: the file's size overflows", name);
+        return err_set(e, DS_ERANGE, "tensor %s: file size overflows", name);
     w->size[w->tensors++] = bytes;
     add_text(&w->info, name, strlen(name));
     add_uint(&w->info, columns ? 2 : 1, 4);
-    if (columns) /* the dimension that lies together comes first */
+    if (columns) /* the contiguous dimension comes first */
         add_uint(&w->info, columns, 8);
     add_uint(&w->info, rows, 8);
     add_uint(&w->info, type, 4);
@@ -178,7 +179,7 @@ static int pad(struct gguf_out *w, uint64_t n, struct err *e)
     return fs_new_write(&w->file, zeros, (size_t)padding(n), e);
 }
 
-/* Tensors that are full, or hold nothing, are left behind. */
+/* Advances past tensors that are full or empty. */
 static int pass_full(struct gguf_out *w, struct err *e)
 {
     int rc = 0;
@@ -198,7 +199,7 @@ int gguf_out_begin(struct gguf_out *w, const char *path, struct err *e)
     add_uint(&head, w->tensors, 8);
     add_uint(&head, w->metas, 8);
     int rc = head.failed || w->meta.failed || w->info.failed
-                 ? err_set(e, DS_EMEM, "%s: no memory for its metadata", path)
+                 ? err_set(e, DS_EMEM, "%s: out of memory for its metadata", path)
                  : fs_new_open(&w->file, path, e);
     if (rc == 0)
         rc = fs_new_write(&w->file, head.p, head.len, e);
@@ -217,7 +218,7 @@ int gguf_out_begin(struct gguf_out *w, const char *path, struct err *e)
 int gguf_out_data(struct gguf_out *w, const void *p, size_t n, struct err *e)
 {
     BUG_IF(w->at >= w->tensors || n > w->size[w->at] - w->in_tensor,
-           "GGUF: more data than tensor %" PRIu64 " has room for", w->at);
+           "GGUF: more data than tensor %" PRIu64 " holds", w->at);
     int rc = fs_new_write(&w->file, p, n, e);
     w->in_tensor += n;
     return rc < 0 ? rc : pass_full(w, e);
@@ -225,6 +226,6 @@ int gguf_out_data(struct gguf_out *w, const void *p, size_t n, struct err *e)
 
 int gguf_out_end(struct gguf_out *w, struct err *e)
 {
-    BUG_IF(w->at != w->tensors, "GGUF: tensor %" PRIu64 " is not written", w->at);
+    BUG_IF(w->at != w->tensors, "GGUF: tensor %" PRIu64 " was not written", w->at);
     return fs_new_commit(&w->file, e);
 }

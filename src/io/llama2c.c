@@ -1,3 +1,4 @@
+/* Reads the legacy llama2.c .bin format: header, sizes and part offsets. */
 #include "io/llama2c.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 #include "io/filekind.h"
 #include "io/st_dtype.h"
 
-enum { HEADER = 28, VERSIONED = 0x616b3432 /* "ak42" of later exports, read as a number */ };
+enum { HEADER = 28, VERSIONED = 0x616b3432 /* magic "ak42" of later exports, as an integer */ };
 
 static int64_t int_at(const unsigned char *p)
 {
@@ -23,12 +24,13 @@ static int read_header(struct llama2c *m, struct err *e)
     int64_t *const to[] = {&m->dim,      &m->hidden, &m->layers, &m->heads,
                            &m->kv_heads, &m->vocab,  &m->seq};
     if (m->file.n < HEADER)
-        return err_set(e, DS_EFORMAT, "a llama2.c model begins with %d bytes, the file has %zu",
+        return err_set(e, DS_EFORMAT, "truncated: a llama2.c header has %d bytes, the file has %zu",
                        (int)HEADER, m->file.n);
     if (int_at(m->file.p) == VERSIONED)
-        return err_set(e, DS_EFORMAT,
-                       "a llama2.c export with a version; the first format is read (export.py "
-                       "--version 0)");
+        return err_set(
+            e, DS_EFORMAT,
+            "unsupported versioned llama2.c export: expected the legacy format (export.py "
+            "--version 0)");
     for (size_t i = 0; i < DS_LEN(to); i++) {
         int64_t v = int_at(m->file.p + 4 * i);
         m->tied = to[i] == &m->vocab ? v > 0 : m->tied;
@@ -38,15 +40,16 @@ static int read_header(struct llama2c *m, struct err *e)
     }
     if (m->dim % m->heads != 0 || m->dim / m->heads % 2 != 0)
         return err_set(e, DS_EFORMAT,
-                       "n_heads %" PRId64 " do not split dim %" PRId64 " into heads of even size",
+                       "n_heads = %" PRId64 ": must divide dim = %" PRId64
+                       " into heads of even size",
                        m->heads, m->dim);
     if (m->heads % m->kv_heads != 0)
-        return err_set(e, DS_EFORMAT, "n_kv_heads %" PRId64 " does not divide n_heads %" PRId64,
+        return err_set(e, DS_EFORMAT, "n_kv_heads = %" PRId64 ": must divide n_heads = %" PRId64,
                        m->kv_heads, m->heads);
     return 0;
 }
 
-/* Below 2^31 each: the product of two fits 64 bits, of three it may not. */
+/* Each size is below 2^31: a product of two fits in 64 bits, of three may not. */
 static void find_sizes(struct llama2c *m)
 {
     uint64_t C = (uint64_t)m->dim, D = C / (uint64_t)m->heads, K = (uint64_t)m->kv_heads * D,
@@ -87,10 +90,11 @@ static int place_parts(struct llama2c *m, struct err *e)
         over |= checked_add(at, bytes, &at);
     }
     if (over)
-        return err_set(e, DS_EFORMAT, "not a llama2.c model: its header's sizes overflow 64 bits");
+        return err_set(e, DS_EFORMAT,
+                       "not a llama2.c model: the sizes in its header overflow 64 bits");
     if (at != m->file.n)
         return err_set(e, DS_EFORMAT,
-                       "not a whole llama2.c model: its header needs %" PRIu64
+                       "llama2.c model truncated or corrupt: its header implies %" PRIu64
                        " bytes, the file has %zu",
                        at, m->file.n);
     return 0;
@@ -106,10 +110,10 @@ int llama2c_open(struct llama2c *out, const char *path, struct err *e)
     if (rc == 0)
         rc = place_parts(&m, e);
     if (rc < 0) {
-        /* asked last: the width 640 begins as a pickle does */
+        /* checked last: a width of 640 begins like a pickle */
         const char *kind = file_kind(m.file.p, m.file.n);
         if (kind)
-            err_set(e, rc, "not a llama2.c model but %s", kind);
+            err_set(e, rc, "not a llama2.c model: this is %s", kind);
         fs_map_close(&m.file);
         return err_add(e, rc, "%s", path);
     }

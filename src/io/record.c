@@ -1,4 +1,5 @@
-/* Writing half and frame of io/record.h.  msgpack-c packs into a struct str; it never unpacks. */
+/* Builds and frames records: the writing half of io/record.h.  msgpack-c packs into a struct str;
+ * it never unpacks. */
 #include "io/record.h"
 
 #include <inttypes.h>
@@ -101,7 +102,7 @@ static int item(struct record *r, const char *key)
 static void open_container(struct record *r, int is_map)
 {
     if (r->depth == RECORD_DEPTH) {
-        fail(r, DS_ERANGE, "containers nested too deep", NULL);
+        fail(r, DS_ERANGE, "containers nested too deeply", NULL);
         return;
     }
     r->open[r->depth++] = (struct open){.at = r->body.len, .is_map = is_map};
@@ -171,7 +172,7 @@ void record_str(struct record *r, const char *key, const char *v)
         msgpack_pack_nil(&r->pk);
 }
 
-/* Holds a size against the cap before anything of it is packed. */
+/* Checks a size against the cap before anything is packed. */
 static int item_of(struct record *r, const char *key, size_t n, size_t size)
 {
     if (r->rc == 0 && n > RECORD_MAX / size) {
@@ -273,7 +274,7 @@ int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e)
         close_container(r);
     r->depth = 0;
     if (r->body.failed)
-        return err_set(e, DS_EMEM, "record: no memory");
+        return err_set(e, DS_EMEM, "record: out of memory");
     if (r->rc == 0 && r->body.len > RECORD_MAX - RECORD_OVERHEAD)
         fail(r, DS_ERANGE, "record over 16 MiB", NULL);
     if (r->rc < 0)
@@ -290,7 +291,7 @@ int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e)
     str_add_bytes(out, r->body.p, r->body.len);
     if (out->failed) {
         out->len = before;
-        return err_set(e, DS_EMEM, "record: no memory for %zu bytes", r->body.len);
+        return err_set(e, DS_EMEM, "record: out of memory for %zu bytes", r->body.len);
     }
     return 0;
 }
@@ -304,7 +305,7 @@ static uint64_t get_be(const unsigned char *p, int bytes)
 }
 
 /* Whole length of the frame whose head is at p, 0 when more bytes are needed to say, -1 when
- * this is no head. */
+ * this is not a head. */
 static int64_t frame_length(const unsigned char *p, size_t n)
 {
     if (n > 0 && p[0] != FRAME_MARK)
@@ -326,16 +327,16 @@ int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body,
     size_t used;
     int64_t whole = frame_length(b, n);
     if (whole < 0)
-        return err_set(e, DS_EFORMAT, "no record head here");
+        return err_set(e, DS_EFORMAT, "not a record frame");
     if (whole == 0 || (uint64_t)whole > n)
         return 0;
     size_t size = (size_t)whole - RECORD_OVERHEAD;
     if (hash_crc32c(0, b + 10, 8 + size) != get_be(b + 6, 4))
-        return err_set(e, DS_EFORMAT, "record of %" PRId64 " bytes fails its checksum", whole);
+        return err_set(e, DS_EFORMAT, "record of %" PRId64 " bytes: checksum mismatch", whole);
     if (value_check(b + RECORD_OVERHEAD, size, &v, &used, e) < 0)
         return err_add(e, DS_EFORMAT, "record body");
     if (used != size || value_kind(v) != VALUE_MAP)
-        return err_set(e, DS_EFORMAT, "record body is not one map");
+        return err_set(e, DS_EFORMAT, "record body must be a single map");
     if (seq)
         *seq = get_be(b + 10, 8);
     if (body)

@@ -1,4 +1,4 @@
-/* Which state a run is in.  Knows records and the lock, nothing of metrics or screens. */
+/* Derives a run's state from its records and the lock.  Knows nothing of metrics or screens. */
 #include "io/run_state.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Reads the configuration of a run, from config.yaml or from the head of its log. */
 #include "io/runconfig.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include "base/log.h"
 #include "io/runlog.h"
 
-enum { VALUE_MAX_BYTES = 511 }; /* as long as a head has room for */
+enum { VALUE_MAX_BYTES = 511 }; /* the largest that fits in a head */
 
 /* Config of the newest head of DIR/log.mp, or of its first one; empty when there is none. */
 static int read_head(struct config *c, const char *dir, int is_first, struct err *e)
@@ -32,7 +33,8 @@ static int read_head(struct config *c, const char *dir, int is_first, struct err
             size_t k = 0, n = 0;
             const char *p = value_bytes(key, &k), *v = value_bytes(item, &n);
             if (!p || !v || k >= sizeof name || n >= VALUE_MAX_BYTES) {
-                rc = err_set(e, DS_EFORMAT, "%s: the configuration in its head is not whole", path);
+                rc =
+                    err_set(e, DS_EFORMAT, "%s: the configuration in its head is incomplete", path);
                 break;
             }
             snprintf(name, sizeof name, "%.*s", (int)k, p);
@@ -49,15 +51,15 @@ static int read_head(struct config *c, const char *dir, int is_first, struct err
     return rc < 0 ? rc : 0;
 }
 
-/* Keys that every run has; those of a method go when the method is changed. */
+/* Keys that every run has; a method's keys disappear when the method changes. */
 static int is_common(const char *key)
 {
     return !strchr(key, '.') || strncmp(key, "train.", 6) == 0 || strncmp(key, "data.", 5) == 0 ||
            strncmp(key, "model.", 6) == 0;
 }
 
-/* How many keys of a head the file does not have.  The newest head is asked only where the first one, which is found at
- * once, has more: keys come and go with versions. */
+/* How many keys of a head the file lacks.  The newest head is read only if the first one, which is
+ * found at once, has more keys: the set of keys varies between versions. */
 static size_t count_missing(const struct config *have, const char *dir)
 {
     size_t n = 0;
@@ -74,7 +76,7 @@ static size_t count_missing(const struct config *have, const char *dir)
     return n;
 }
 
-/* 1 when `c` has what the file says, 0 when it cannot be used: why. */
+/* 1 when `c` was filled from the file, 0 when the file is unusable; `why` has the reason. */
 static int read_file(struct config *c, const char *dir, const char *path, struct err *why)
 {
     size_t missing = 0;
@@ -106,10 +108,10 @@ int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *
         return err_set(e, why.code, "%s", why.text);
     if (read_head(c, dir, 0, &head) < 0 || c->n == 0)
         return err_set(e, why.code,
-                       "%s, and log.mp has no configuration either%s%s; put config.yaml back, or "
+                       "%s, and log.mp has no configuration either%s%s; restore config.yaml or "
                        "start a new run",
                        why.text, head.text[0] ? ": " : "", head.text);
-    log_warn("%s; the configuration in the newest head of log.mp is used", why.text);
+    log_warn("%s; using the configuration in the newest head of log.mp", why.text);
     if (is_lost)
         *is_lost = 1;
     return 0;

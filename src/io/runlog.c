@@ -1,4 +1,4 @@
-/* Appending to a record stream: io/runlog.h, writing side. */
+/* Appends to a record stream: the writing side of io/runlog.h. */
 #include "io/runlog.h"
 
 #include <errno.h>
@@ -20,23 +20,23 @@ enum { WAITING_MAX = 8 << 20, TAIL_MAX = 64 << 20 };
 struct runlog_writer {
     char *path;
     int fd;
-    uint64_t seq, offset; /* of the last record; file size behind it */
-    int is_torn;          /* half a record is behind offset and could not be cut off */
+    uint64_t seq, offset; /* of the last record; file size after it */
+    int is_torn;          /* a partial record follows offset and could not be truncated */
     struct str frame;     /* the record being appended */
-    struct str waiting;   /* whole frames the disk did not take, oldest at waiting_at */
+    struct str waiting;   /* complete frames not yet on disk, oldest at waiting_at */
     size_t waiting_at;
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
-    char run_id[RUNLOG_RUN_ID]; /* of the newest head that names one */
-    int64_t step;               /* the furthest one that a metric was logged for, -1 none */
+    char run_id[RUNLOG_RUN_ID]; /* of the newest head that has one */
+    int64_t step;               /* the highest one with a logged metric, -1 none */
     int has_head;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-/* Process that holds a flock on this inode, 0 when unknown (other system, container). */
+/* Process that holds a flock on this inode, 0 when unknown (other host, container). */
 static long lock_holder(ino_t inode)
 {
     struct str locks = {0};
@@ -68,7 +68,7 @@ int runlog_is_locked(const char *path)
 static int lock(const struct runlog_writer *w, struct err *e)
 {
     struct stat st;
-    /* A viewer that asks whether the run lives holds the lock for a moment: try a little longer. */
+    /* A viewer that checks whether the run is live holds the lock briefly: retry for a moment. */
     for (int i = 0; i < 10; i++) {
         if (flock(w->fd, LOCK_EX | LOCK_NB) == 0)
             return 0;
@@ -87,8 +87,8 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     static const size_t step = 1 << 16;
     if (n > TAIL_MAX)
         return err_set(e, DS_EFORMAT,
-                       "%s: corrupt from byte %" PRIu64 " on (%" PRIu64
-                       " bytes, expected at most %d); cut the file there to go on",
+                       "%s: corrupt from byte %" PRIu64 " (%" PRIu64
+                       " bytes, expected at most %d); truncate the file there to continue",
                        w->path, w->offset, n, TAIL_MAX);
     if (lseek(w->fd, (off_t)w->offset, SEEK_SET) < 0)
         return err_errno(e, "seek in %s", w->path);
@@ -102,19 +102,20 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
             break;
         str_add_bytes(out, buf, got);
     }
-    return out->failed ? err_set(e, DS_EMEM, "%s: no memory for its tail", w->path) : 0;
+    return out->failed ? err_set(e, DS_EMEM, "%s: out of memory for its tail", w->path) : 0;
 }
 
-/* A tail that is neither torn nor empty is damage: it is kept next to the file before it is cut. */
+/* A tail that is neither torn nor empty is damage: it is kept in a file next to the log before
+ * truncation. */
 static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
 {
     char name[1200];
     if (tail->len == 0 || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
         return 0;
     if (w->offset == 0)
-        return err_set(e, DS_EFORMAT, "%s is not a record stream", w->path);
+        return err_set(e, DS_EFORMAT, "%s: not a record stream", w->path);
     snprintf(name, sizeof name, "%s.broken-%" PRIu64, w->path, w->offset);
-    log_warn("%s: %zu damaged bytes at its end, kept as %s", w->path, tail->len, name);
+    log_warn("%s: %zu corrupt bytes at its end, kept as %s", w->path, tail->len, name);
     return fs_write_file(name, tail->p, tail->len, e);
 }
 
@@ -128,12 +129,12 @@ static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
     if (rc == 0)
         rc = keep_tail(w, &tail, e);
     if (rc == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
-        rc = err_errno(e, "cut %s to %" PRIu64 " bytes", w->path, w->offset);
+        rc = err_errno(e, "truncate %s to %" PRIu64 " bytes", w->path, w->offset);
     str_release(&tail);
     return rc;
 }
 
-/* What the next writer has to know of the records that are there. */
+/* Collects what the writer needs to know about the existing records. */
 static void note(struct runlog_writer *w, struct value body)
 {
     size_t n = 0;
@@ -149,7 +150,7 @@ static void note(struct runlog_writer *w, struct value body)
     }
 }
 
-/* Where the last whole record ends, its seq, and what lies behind. */
+/* Finds where the last whole record ends, its seq, and what follows it. */
 static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
 {
     struct runlog_reader *r = NULL;
@@ -178,7 +179,7 @@ static int open_file(struct runlog_writer *w, struct err *e)
     if (fstat(w->fd, &st) < 0)
         return err_errno(e, "stat %s", w->path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, DS_EIO, "%s is not a regular file", w->path);
+        return err_set(e, DS_EIO, "%s: not a regular file", w->path);
     int rc = lock(w, e);
     if (rc == 0)
         rc = find_end(w, &tail, e);
@@ -192,13 +193,13 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
     struct runlog_writer *w = mem_alloc(1, sizeof *w);
     int rc = 0;
     if (!w)
-        return err_set(e, DS_EMEM, "%s: no memory", path);
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
     w->fd = -1;
     w->step = -1;
     w->sync_interval_s = 5;
     w->synced_at = clock_mono();
     w->path = mem_strdup(path);
-    rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: no memory", path);
+    rc = w->path ? open_file(w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc < 0) {
         if (w->fd >= 0)
             fs_close(w->fd);
@@ -224,7 +225,7 @@ static void cut_torn(struct runlog_writer *w)
         w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
 }
 
-/* One frame onto the end; on failure no part of it stays (or is_torn is set). */
+/* Appends one frame; on failure nothing of it remains (or is_torn is set). */
 static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
 {
     cut_torn(w);
@@ -293,7 +294,7 @@ static int put_waiting(struct runlog_writer *w, struct err *e)
             return rc;
         drop_waiting(w);
     }
-    log_warn("%s: the disk takes records again, %" PRIu64 " were lost", w->path, w->lost);
+    log_warn("%s: records are written again; %" PRIu64 " were lost", w->path, w->lost);
     return 0;
 }
 
@@ -328,7 +329,7 @@ int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
         int is_full = disk_is_full(errno);
         keep_waiting(w, &w->frame);
         if (!was_waiting)
-            log_warn("%s; records wait in memory", why.text);
+            log_warn("%s; records are buffered in memory", why.text);
         return is_full ? 0 : err_set(e, rc, "%s", why.text);
     }
     if (clock_mono() - w->synced_at >= w->sync_interval_s && sync_now(w, &why) < 0)
@@ -394,7 +395,7 @@ void runlog_writer_close(struct runlog_writer *w)
     if (w->is_dirty && sync_now(w, &e) < 0)
         log_error("%s", e.text);
     if (fs_close(w->fd) < 0)
-        log_error("close %s failed", w->path);
+        log_error("%s: close failed", w->path);
     str_release(&w->frame);
     str_release(&w->waiting);
     mem_free(w->path);

@@ -1,8 +1,8 @@
-/* Following a record stream: io/runlog.h, reading side.
+/* Follows a record stream: the reading side of io/runlog.h.
  *
- * Files are read, never mapped (a mapping of a file that shrinks is a SIGBUS).  What lies behind
- * the last whole record is forgotten whenever the end is reached: the next writer may cut it off
- * and put other bytes there. */
+ * Files are read, never mapped (a mapping of a file that shrinks is a SIGBUS).  What follows
+ * the last whole record is discarded whenever the end is reached: the next writer may truncate it
+ * and write other bytes there. */
 #include "io/runlog.h"
 
 #include <errno.h>
@@ -27,8 +27,7 @@ struct runlog_reader {
     uint64_t base; /* stream offset of buf[0] */
     int in_gap;    /* looking for the next good record; damage began at gap_from */
     uint64_t gap_from;
-    unsigned char
-        sign[SIGN]; /* first bytes of the gap: other bytes there mean that a writer cut it */
+    unsigned char sign[SIGN]; /* first bytes of the gap: if they change, a writer truncated it */
     size_t sign_len;
     size_t bound, taken; /* bytes to read in one call; bytes read in this one */
     int is_behind;
@@ -46,9 +45,9 @@ static int open_path(const char *path, struct stat *st, struct err *e)
     if (fstat(fd, st) < 0)
         err_errno(e, "stat %s", path);
     else if (S_ISDIR(st->st_mode))
-        err_set(e, DS_EIO, "%s is a directory", path);
+        err_set(e, DS_EIO, "%s: is a directory; expected a record file", path);
     else if ((S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode)) && strcmp(path, "-"))
-        err_set(e, DS_EIO, "%s is a device, no record file", path);
+        err_set(e, DS_EIO, "%s: is a device; expected a record file", path);
     else
         return fd;
     fs_close(fd);
@@ -61,7 +60,7 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
     int rc = DS_EMEM, fd = -1;
     struct runlog_reader *r = mem_alloc(1, sizeof *r);
     if (!r || !(r->path = mem_strdup(path))) {
-        rc = err_set(e, DS_EMEM, "%s: no memory", path);
+        rc = err_set(e, DS_EMEM, "%s: out of memory", path);
         goto out;
     }
     rc = fd = open_path(path, &st, e);
@@ -69,7 +68,7 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
         goto out;
     r->fd = fd;
     r->is_pipe = !S_ISREG(st.st_mode) || strcmp(path, "-") == 0;
-    r->bound = r->is_pipe ? NOISE_MAX : 0; /* a pipe may bring noise without end */
+    r->bound = r->is_pipe ? NOISE_MAX : 0; /* a pipe may deliver endless noise */
     *out = r;
     return 0;
 out:
@@ -158,7 +157,7 @@ static int start_over(struct runlog_reader *r)
     return 1;
 }
 
-/* Does the gap still begin with the bytes that were found there? */
+/* Does the gap still begin with the bytes seen before? */
 static int same_gap(const struct runlog_reader *r)
 {
     unsigned char now[SIGN];
@@ -166,7 +165,7 @@ static int same_gap(const struct runlog_reader *r)
     return got == (ssize_t)r->sign_len && memcmp(now, r->sign, r->sign_len) == 0;
 }
 
-/* Says whether the file changed since it had nothing more: 1 yes, 0 no. */
+/* Has the file changed since its end was reached?  1 yes, 0 no. */
 static int file_moved(struct runlog_reader *r)
 {
     struct stat now, named;
@@ -180,7 +179,7 @@ static int file_moved(struct runlog_reader *r)
                 now.st_mtim.tv_sec != r->seen.st_mtim.tv_sec ||
                 now.st_mtim.tv_nsec != r->seen.st_mtim.tv_nsec;
     if (r->in_gap && moved && ((uint64_t)now.st_size < r->base + r->at || !same_gap(r))) {
-        r->in_gap = 0; /* a writer cut the damaged tail off */
+        r->in_gap = 0; /* a writer truncated the damaged tail */
         jump(r, r->gap_from);
     }
     r->seen = now;
@@ -198,7 +197,7 @@ static int make_room(struct runlog_reader *r, size_t n, struct err *e)
         r->at = 0;
     }
     if (mem_grow(&p, &r->cap, r->len + n, 1) < 0)
-        return err_set(e, DS_EMEM, "%s: no memory for %zu bytes", r->path, r->len + n);
+        return err_set(e, DS_EMEM, "%s: out of memory for %zu bytes", r->path, r->len + n);
     r->buf = p;
     return 0;
 }
@@ -209,7 +208,7 @@ static int pipe_ready(struct runlog_reader *r)
     return !r->at_end && poll(&p, 1, 0) > 0;
 }
 
-/* In a gap nothing is looked for in holes: a crash may leave gigabytes of zeros. */
+/* Holes inside a gap are skipped: a crash may leave gigabytes of zeros. */
 static void skip_hole(struct runlog_reader *r, uint64_t size)
 {
     if (!r->in_gap || r->at < r->len)
@@ -268,7 +267,7 @@ static void deliver(struct runlog_reader *r, struct runlog_entry *entry, size_t 
     int is_head = value_is(value_get(entry->body, "kind"), "head");
     entry->offset = r->base + r->at;
     entry->lost = missing(r, entry->seq);
-    /* a head may start the count again: another writer went on with the file */
+    /* a head may restart the count: another writer continued the file */
     entry->is_repeat = r->has_seq && entry->seq <= r->seq && !is_head;
     if (!entry->is_repeat)
         r->seq = entry->seq;
@@ -276,7 +275,7 @@ static void deliver(struct runlog_reader *r, struct runlog_entry *entry, size_t 
     r->at += whole;
 }
 
-/* Reports the damage before the good record at `found`, which comes with the next call. */
+/* Reports the damage before the good record at `found`, which the next call returns. */
 static void deliver_gap(struct runlog_reader *r, struct runlog_entry *entry, size_t found)
 {
     uint64_t seq = 0;
@@ -344,7 +343,7 @@ static int step_record(struct runlog_reader *r, struct runlog_entry *entry, stru
     int rc = fill(r, e);
     if (rc != 0 || r->is_behind)
         return rc > 0 ? 2 : rc;
-    /* The length itself may be damaged: a whole record behind proves it. */
+    /* The length itself may be damaged: a whole record after it proves that. */
     n = r->len - r->at;
     size_t found = n > RECORD_OVERHEAD ? record_scan(r->buf, r->len, r->at + 1, &pending) : r->len;
     if (found == r->len)
@@ -372,7 +371,7 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
         if (rc > 0)
             return rc;
         if (rc < 0)
-            return err_add(e, rc, "records of %s", r->path);
+            return err_add(e, rc, "read records of %s", r->path);
         if (r->is_pipe || r->is_behind)
             return 0;
         jump(r, r->base + r->at);

@@ -1,4 +1,4 @@
-/* io/runview.h: opening, following and looking things up. */
+/* Run views: opening, following and look-up. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -62,7 +62,7 @@ static int is_locked(struct runview *v)
     return x->is_locked;
 }
 
-/* A pipe lives while its other end is open. */
+/* A pipe is live while its other end is open. */
 static enum run_state state_of(struct runview *v)
 {
     const struct run_phase *p = &v->index->phase;
@@ -80,14 +80,14 @@ static void note_gap(struct runview *v, const struct runlog_entry *entry)
     if (entry->is_reset) {
         runview_clear(v);
         runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset",
-                          "the file was replaced or cut: read again");
+                          "the file was replaced or truncated; reading it again");
         return;
     }
     v->gaps++;
     v->lost += entry->lost;
     v->generation++;
     snprintf(text, sizeof text,
-             "%" PRIu64 " damaged bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
+             "%" PRIu64 " corrupt bytes at byte %" PRIu64 ", %" PRIu64 " records lost",
              entry->gap_bytes, entry->offset, entry->lost);
     runview_event_add(v, v->step, v->last_time, LOG_WARN, "gap", text);
 }
@@ -128,7 +128,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
         else if (!is_pause)
             break;
         if (v->index->is_failed)
-            return err_set(e, DS_EMEM, "%s: no memory for its records", v->path);
+            return err_set(e, DS_EMEM, "%s: out of memory for its records", v->path);
         v->is_behind = (is_pause || i % 32 == 0) && clock_mono() - start > budget_s;
         if (v->is_behind || (is_pause && runlog_reader_fd(v->reader) >= 0))
             break;
@@ -137,7 +137,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     }
     if (rc < 0)
         return rc;
-    /* what filled a pipe most likely fills it again */
+    /* a full pipe will most likely fill up again */
     if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
         v->is_behind = 1;
     uint64_t bytes = runlog_reader_offset(v->reader), tail = runlog_reader_tail(v->reader);
@@ -176,12 +176,12 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     if (is_dir) {
         rc = fs_join(full, sizeof full, path, "log.mp", e);
         if (rc == 0 && !fs_exists(full))
-            rc = err_set(e, DS_ENOTFOUND, "%s has no log.mp: no run directory", path);
+            rc = err_set(e, DS_ENOTFOUND, "%s: not a run directory: log.mp not found", path);
         if (rc ==
-            0) /* a FIFO that the user names is a stream; one in a run's place is waited for by nobody */
+            0) /* a FIFO named by the user is a stream; opening one in place of a log would block */
             rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
-        rc = err_set(e, DS_ENOTFOUND, "%s does not exist", path);
+        rc = err_set(e, DS_ENOTFOUND, "%s: not found", path);
     } else if (str_copy(full, sizeof full, path)) {
         rc = err_set(e, DS_ERANGE, "path too long");
     }
@@ -191,7 +191,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     if (!p || !name) {
         mem_free(p);
         mem_free(name);
-        return err_set(e, DS_EMEM, "%s: no memory", path);
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
     }
     mem_free(v->path);
     mem_free(v->name);
@@ -200,7 +200,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     return 0;
 }
 
-/* A file whose first byte is no record's, and that has none further on, is something else. */
+/* A file that does not begin with a record and has none further on is something else. */
 static int check_kind(const struct runview *v, struct err *e)
 {
     unsigned char first = 0xc9;
@@ -214,7 +214,7 @@ static int check_kind(const struct runview *v, struct err *e)
     rc = fs_read_some(fd, &first, 1, &got, v->path, e);
     fs_close(fd);
     if (rc == 0 && first != 0xc9 && first != 0)
-        rc = err_set(e, DS_EFORMAT, "%s is not a record stream", v->path);
+        rc = err_set(e, DS_EFORMAT, "%s: not a record stream", v->path);
     return rc;
 }
 
@@ -230,7 +230,7 @@ int runview_follow(struct runview **out, const char *path, double budget_s, stru
     if (rc == 0) {
         runlog_reader_bound(v->reader, 1 << 20);
         v->index->stop_at =
-            runlog_reader_tail(v->reader); /* its writer may be faster than we are */
+            runlog_reader_tail(v->reader); /* the writer may be faster than the reader */
     }
     /* what is not a record stream is refused before gigabytes of it are read */
     for (int i = 0; rc >= 0 && i < NOISE_POLLS && v->records == 0 && (i == 0 || v->is_behind); i++)
@@ -269,8 +269,8 @@ int runview_read(struct runview **out, const char *path, struct err *e)
             rc = runview_poll(v, HUGE_VAL, e);
     }
     if (rc >= 0 && v->records == 0)
-        rc = err_set(e, DS_EFORMAT,
-                     v->tail > 0 ? "%s is not a record stream" : "%s holds no records", path);
+        rc = err_set(e, DS_EFORMAT, v->tail > 0 ? "%s: not a record stream" : "%s: no records",
+                     path);
     if (rc < 0) {
         runview_free(v);
         return rc;

@@ -46,7 +46,7 @@ void runview_event_release(struct run_event *x)
 static void event_put(struct runview *v, struct run_event x)
 {
     void *p = v->event;
-    if (v->n_events >= EVENTS_MAX) { /* the oldest quarter goes */
+    if (v->n_events >= EVENTS_MAX) { /* drop the oldest quarter */
         size_t cut = EVENTS_MAX / 4;
         for (size_t i = 0; i < cut; i++)
             runview_event_release(&v->event[i]);
@@ -198,7 +198,7 @@ static void take_metas(struct runview *v, struct value array)
     }
 }
 
-/* Arenas and the peak are of the process that writes: a resume's replace the ones before. */
+/* Arenas and the peak belong to the writing process: a resume replaces them. */
 static void take_means(struct runview *v, struct value body)
 {
     struct value_iter it = {0};
@@ -252,7 +252,7 @@ static int config_count(const struct runview *v, const char *key)
     return text ? (int)strtol(text, NULL, 10) : 0;
 }
 
-/* Streams without the list have it from the options that name the ends. */
+/* For streams without the list it is derived from the options that name the always-on ends. */
 int runview_always_on(const struct runview *v, int l)
 {
     if (v->always_on)
@@ -290,6 +290,6 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     if (format > FORMAT)
         runview_event_add(
             v, c->step, c->time, LOG_WARN, "format",
-            "the stream's format is newer than this program: parts of it are not shown");
+            "the stream has a newer format than this program supports; parts of it are not shown");
     v->index->has_head = 1;
 }

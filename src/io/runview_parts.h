@@ -1,4 +1,4 @@
-/* What the files of the run view share; nobody outside src/io includes this. */
+/* Internals shared by the run view's files; private to src/io. */
 #ifndef DS_IO_RUNVIEW_PARTS_H
 #define DS_IO_RUNVIEW_PARTS_H
 
@@ -14,7 +14,7 @@ struct metric_meta {
 struct runview_index {
     struct map series, layer; /* name -> index */
     size_t series_cap, layer_cap, eval_cap, sample_cap;
-    size_t hint; /* the series that the next metric most likely is */
+    size_t hint; /* the series that the next metric most likely belongs to */
     struct metric_meta *meta;
     size_t metas;
     size_t probe_bytes;
@@ -22,8 +22,8 @@ struct runview_index {
     int64_t tokens_step;
     int is_failed, has_head;
     struct run_phase phase;
-    uint64_t stop_at;  /* where the first reading of a growing file ends; 0 = nowhere */
-    double lock_asked; /* monotonic time of the last look at the lock; its answer */
+    uint64_t stop_at;  /* where the first read of a growing file ends; 0 = no limit */
+    double lock_asked; /* monotonic time of the last lock check; its result */
     int is_locked;
 };
 
@@ -41,9 +41,9 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
 void series_resume(struct series *s, int64_t step);
 void series_release(struct series *s);
 
-/* ---- runview_text.c: copies out of a record; NULL only without memory ---- */
-char *text_copy(struct value v, size_t max); /* "" when v is no text; ends at a NUL */
-/* Keys become C strings of 1 to 63 bytes; 0 when the key is none. */
+/* ---- runview_text.c: copies out of a record; NULL only when out of memory ---- */
+char *text_copy(struct value v, size_t max); /* "" when v is not text; ends at a NUL */
+/* Keys become C strings of 1 to 63 bytes; 0 when the key is invalid. */
 int name_copy(char out[64], struct value key);
 int vector_read(struct vector *out, const char *name, struct value v, size_t max) DS_CHECK;
 
@@ -60,7 +60,7 @@ void runview_clear(struct runview *v);
 
 /* ---- runview_head.c ---- */
 void runview_no_memory(struct runview *v); /* the next poll reports it */
-/* Room for one more item in a growing list; 0 when there is none (and noted). */
+/* Makes room for one more item in a growing list; 0 (and noted) when out of memory. */
 int runview_room(struct runview *v, void **p, size_t *cap, size_t n, size_t size);
 void runview_take_event(struct runview *v, struct value body, const struct record_common *c);
 void runview_take_head(struct runview *v, struct value body, const struct record_common *c);

@@ -12,7 +12,7 @@ void probe_free(struct probe *p)
         return;
     mem_free(p->name);
     mem_free(p->id);
-    mem_free(p->piece); /* the bytes lie behind the pointers in one block */
+    mem_free(p->piece); /* the bytes follow the pointers in one block */
     mem_free(p->piece_len);
     mem_free(p->run);
     mem_free(p->depth);
@@ -76,7 +76,7 @@ static int ints(int32_t **out, struct value v, size_t n)
     return value_i32s(v, *out, n) == (int64_t)n ? 0 : DS_EFORMAT;
 }
 
-/* n texts in one block: the pointers, then the bytes, each with a NUL behind. */
+/* n texts in one block: the pointers, then the bytes, each NUL-terminated. */
 static int pieces(char ***out, size_t **lengths, struct value v, size_t n)
 {
     struct value_iter it = {0};
@@ -133,7 +133,7 @@ static int ids(struct probe *p, struct value v)
     return p->id ? 0 : DS_EMEM;
 }
 
-/* ---- named parts: one that is wrong is counted and left out -------------------------------------
+/* ---- named parts: malformed ones are counted and skipped ----------------------------------------
  */
 
 static int named_cells(struct runview *v, struct probe *p, struct value map)
@@ -206,7 +206,7 @@ static int lens(struct probe *p, struct value body)
     return rc;
 }
 
-/* A field that may be absent, and costs only itself when it is wrong. */
+/* An optional field: when it is malformed only the field is dropped. */
 static int optional(struct runview *v, int rc, float **field)
 {
     if (rc != DS_EFORMAT)
@@ -301,7 +301,7 @@ static int is_newest_of_index(const struct runview *v, size_t i)
 }
 
 /* Drops every second probe of the older half (of its index, when texts take turns), so that the
- * timeline keeps its whole length; returns how many went. */
+ * timeline keeps its whole length; returns how many were dropped. */
 static size_t thin_once(struct runview *v)
 {
     unsigned char turn[256] = {0};
@@ -325,7 +325,7 @@ void probes_thin(struct runview *v)
 {
     while (is_over(v) && v->n_probes > 1) {
         size_t gone = thin_once(v);
-        if (gone == 0) { /* all are the newest of their text: the oldest goes */
+        if (gone == 0) { /* each is the newest of its text: drop the oldest */
             v->index->probe_bytes -= probe_bytes(v->probe[0]);
             probe_free(v->probe[0]);
             memmove(v->probe, v->probe + 1, (v->n_probes - 1) * sizeof *v->probe);

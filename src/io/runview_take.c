@@ -1,4 +1,4 @@
-/* One record into a run view: a reader for each kind, in a table at the end. */
+/* Adds one record to a run view: a reader for each kind, in a table at the end. */
 #include <math.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ const char *runview_unit(const struct runview *v, const char *name)
     return m && m->unit ? m->unit : "";
 }
 
-/* The key's series: almost always the one behind the last used. NULL: no name, no memory, or beyond
+/* The key's series: almost always the one after the last used. NULL: no name, no memory, or beyond
  * the cap. */
 static struct series *series_of(struct runview *v, struct value key)
 {
@@ -163,7 +163,7 @@ static void take_layer(struct runview *v, struct value body, const struct record
     while (value_next(body, &it, &key, &item)) {
         enum value_kind kind = value_kind(item);
         if (is_common(key) || (kind != VALUE_ARRAY && kind != VALUE_BIN))
-            continue; /* single numbers may stand beside the arrays */
+            continue; /* scalars may accompany the arrays */
         int64_t n = value_f32s(item, NULL, 0);
         struct layer_series *s = NULL;
         if (n > 0 && n <= LAYERS_MAX && name_copy(name, key) && (v->layers == 0 || n == v->layers))
@@ -322,14 +322,14 @@ static struct record_common common_of(struct runview *v, struct value body)
         else if (value_is(key, "tokens"))
             c.has_tokens = value_is_num(item, &c.tokens);
     }
-    if (!(fabs(c.time) <= 1e12)) { /* year 33658: beyond it is no time */
+    if (!(fabs(c.time) <= 1e12)) { /* year 33658: later values are not timestamps */
         v->invalid += !isnan(c.time);
         c.time = (double)NAN;
     }
     return c;
 }
 
-/* The state is all that an end record changes. */
+/* An end record changes only the state. */
 static void take_end(struct runview *v, struct value body, const struct record_common *c)
 {
     (void)v;
@@ -370,7 +370,7 @@ void runview_take(struct runview *v, struct value body)
         return;
     }
     v->invalid +=
-        value_kind(c.kind) != VALUE_STR; /* unknown kinds are ignored, no kind at all is wrong */
+        value_kind(c.kind) != VALUE_STR; /* unknown kinds are ignored, a missing kind is an error */
 }
 
 static void layer_release(struct layer_series *s)

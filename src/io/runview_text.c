@@ -1,4 +1,4 @@
-/* Copies out of a record, shared by the files of the run view. */
+/* Copies text out of records, for the run view. */
 #include <string.h>
 
 #include "base/mem.h"

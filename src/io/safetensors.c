@@ -1,4 +1,4 @@
-/* Reading: io/safetensors.h.  The rules are those of the reference reader (offsets start at 0,
+/* Reads safetensors files.  The rules are those of the reference reader (offsets start at 0,
  * leave no hole and end with the file), so no byte of a file is unaccounted for. */
 #include "io/safetensors.h"
 
@@ -14,7 +14,7 @@
 #include "io/filekind.h"
 #include "io/st_dtype.h"
 
-/* Limits.  A count is made from the bytes of the header before it is parsed. */
+/* Limits, enforced before the header is parsed. */
 enum { HEADER_MAX = 64 << 20, TENSORS_MAX = 200000, NAME_MAX_BYTES = 512, META_MAX = 4096 };
 
 struct st {
@@ -42,20 +42,20 @@ static int header_find(const struct st *s, uint64_t *length, struct err *e)
 {
     const struct fs_map *f = &s->file;
     uint64_t n = f->n < 8 ? 0 : le64(f->p);
-    /* a length may begin as a pickle does: what is there says more */
+    /* a header length may begin like a pickle: check the content too */
     int is_header =
         n > 0 && n <= HEADER_MAX && n <= f->n - 8 && memchr("{ \t\r\n", f->p[8], 5) != NULL;
     const char *kind = is_header ? NULL : file_kind(f->p, f->n);
     if (kind)
-        return err_set(e, DS_EFORMAT, "not safetensors but %s", kind);
+        return err_set(e, DS_EFORMAT, "not a safetensors file: this is %s", kind);
     if (f->n < 8)
-        return err_set(e, DS_EFORMAT, "header too short: the file has %zu bytes", f->n);
+        return err_set(e, DS_EFORMAT, "truncated inside the header: %zu bytes", f->n);
     if (n > HEADER_MAX)
-        return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes is over the limit of %d", n,
+        return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes: must be at most %d", n,
                        (int)HEADER_MAX);
     if (n > f->n - 8)
-        return err_set(e, DS_EFORMAT, "header of %" PRIu64 " bytes goes beyond the file's %zu", n,
-                       f->n);
+        return err_set(e, DS_EFORMAT,
+                       "truncated: header of %" PRIu64 " bytes exceeds the file's %zu", n, f->n);
     *length = n;
     return 0;
 }
@@ -85,15 +85,15 @@ static int uint_of(const struct json_node *n, uint64_t *out)
 static int parse_shape(struct st_tensor *t, const struct json_node *shape, struct err *e)
 {
     if (json_kind_of(shape) != JSON_KIND_ARRAY)
-        return err_set(e, DS_EFORMAT, "shape is no array");
+        return err_set(e, DS_EFORMAT, "shape must be an array");
     if (json_len(shape) > ST_RANK_MAX)
-        return err_set(e, DS_EFORMAT, "rank %zu is over the limit of %d", json_len(shape),
+        return err_set(e, DS_EFORMAT, "rank %zu: must be at most %d", json_len(shape),
                        (int)ST_RANK_MAX);
     t->rank = (int)json_len(shape);
     t->items = 1;
     for (int i = 0; i < t->rank; i++) {
         if (!uint_of(json_at(shape, (size_t)i), &t->shape[i]))
-            return err_set(e, DS_EFORMAT, "dimension %d is no size", i);
+            return err_set(e, DS_EFORMAT, "shape[%d] must be a non-negative integer", i);
         if (checked_mul(t->items, t->shape[i], &t->items))
             return err_set(e, DS_EFORMAT, "shape overflows 64 bits");
     }
@@ -106,8 +106,7 @@ static int check_bytes(struct st_tensor *t, uint64_t begin, uint64_t end, uint64
     uint64_t bits;
     if (begin > end || end > data_bytes)
         return err_set(e, DS_EFORMAT,
-                       "offsets [%" PRIu64 ", %" PRIu64 ") are not in the %" PRIu64
-                       " bytes of data",
+                       "offsets [%" PRIu64 ", %" PRIu64 ") exceed the %" PRIu64 " bytes of data",
                        begin, end, data_bytes);
     t->bytes = end - begin;
     int per_item = st_dtype_bits(t->dtype_name);
@@ -116,11 +115,11 @@ static int check_bytes(struct st_tensor *t, uint64_t begin, uint64_t end, uint64
     if (checked_mul(t->items, (uint64_t)per_item, &bits))
         return err_set(e, DS_EFORMAT, "shape times %s overflows 64 bits", t->dtype_name);
     if (bits % 8)
-        return err_set(e, DS_EFORMAT, "%" PRIu64 " items of %s do not end on a byte", t->items,
+        return err_set(e, DS_EFORMAT, "%" PRIu64 " items of %s do not fill whole bytes", t->items,
                        t->dtype_name);
     if (bits / 8 != t->bytes)
         return err_set(e, DS_EFORMAT,
-                       "shape and %s need %" PRIu64 " bytes, the offsets give %" PRIu64,
+                       "shape and dtype %s need %" PRIu64 " bytes, the offsets span %" PRIu64,
                        t->dtype_name, bits / 8, t->bytes);
     return 0;
 }
@@ -133,7 +132,7 @@ static int parse_tensor(struct st *s, struct st_tensor *t, const struct json_nod
     const char *dtype = json_str(json_get(node, "dtype"), &len);
     const struct json_node *range = json_get(node, "data_offsets");
     if (!dtype || len == 0 || len >= sizeof t->dtype_name || strlen(dtype) != len)
-        return err_set(e, DS_EFORMAT, "no dtype");
+        return err_set(e, DS_EFORMAT, "missing dtype");
     str_copy(t->dtype_name, sizeof t->dtype_name, dtype);
     t->dtype = st_dtype_find(dtype);
     int rc = parse_shape(t, json_get(node, "shape"), e);
@@ -141,7 +140,7 @@ static int parse_tensor(struct st *s, struct st_tensor *t, const struct json_nod
         return rc;
     if (json_len(range) != 2 || !uint_of(json_at(range, 0), &begin) ||
         !uint_of(json_at(range, 1), &end))
-        return err_set(e, DS_EFORMAT, "data_offsets are not two sizes");
+        return err_set(e, DS_EFORMAT, "data_offsets must be two non-negative integers");
     rc = check_bytes(t, begin, end, s->file.n - data_at, e);
     if (rc == 0)
         t->data = s->file.p + data_at + begin;
@@ -156,25 +155,25 @@ static int parse_meta(struct st *s, const struct json_node *node, struct err *e)
     if (json_kind_of(node) == JSON_KIND_NULL)
         return 0;
     if (json_kind_of(node) != JSON_KIND_OBJECT || n > META_MAX)
-        return err_set(e, DS_EFORMAT, "__metadata__ is no map of at most %d strings",
+        return err_set(e, DS_EFORMAT, "__metadata__ must be a map of at most %d strings",
                        (int)META_MAX);
     s->meta = mem_alloc(2 * n + 1, sizeof *s->meta);
     if (!s->meta)
-        return err_set(e, DS_EMEM, "no memory for metadata");
+        return err_set(e, DS_EMEM, "out of memory for metadata");
     void *at = NULL;
     for (size_t i = 0; (v = json_next(node, &at, &key, &len)); i++) {
         if (!json_str(v, NULL))
-            return err_set(e, DS_EFORMAT, "__metadata__ %.60s is no string", key);
+            return err_set(e, DS_EFORMAT, "__metadata__ %.60s must be a string", key);
         s->meta[2 * i] = mem_strdup(key);
         s->meta[2 * i + 1] = mem_strdup(json_str(v, NULL));
         s->n_meta = i + 1;
         if (!s->meta[2 * i] || !s->meta[2 * i + 1])
-            return err_set(e, DS_EMEM, "no memory for metadata");
+            return err_set(e, DS_EMEM, "out of memory for metadata");
     }
     return 0;
 }
 
-/* By place; empty tensors before the one that begins where they are. */
+/* By data offset; empty tensors before a non-empty one at the same offset. */
 static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
@@ -191,14 +190,14 @@ static int check_cover(struct st *s, uint64_t data_at, struct err *e)
         const struct st_tensor *t = &s->tensor[i];
         if (t->data != next)
             return err_set(e, DS_EFORMAT, "tensor %.120s %s", t->name,
-                           t->data < next ? "overlaps the one before" : "leaves a hole before it");
+                           t->data < next ? "overlaps the previous one" : "leaves a gap before it");
         next += t->bytes;
         int rc = map_set(&s->names, t->name, strlen(t->name), (int64_t)i);
         if (rc < 0)
-            return err_set(e, rc, "no memory for %zu names", s->n);
+            return err_set(e, rc, "out of memory for %zu names", s->n);
     }
     if (next != end)
-        return err_set(e, DS_EFORMAT, "%zu bytes behind the last tensor", (size_t)(end - next));
+        return err_set(e, DS_EFORMAT, "%zu bytes after the last tensor", (size_t)(end - next));
     return 0;
 }
 
@@ -208,10 +207,10 @@ static int parse_header(struct st *s, const struct json_node *root, uint64_t dat
     const char *key;
     size_t len;
     if (json_kind_of(root) != JSON_KIND_OBJECT)
-        return err_set(e, DS_EFORMAT, "header is no JSON object");
+        return err_set(e, DS_EFORMAT, "header must be a JSON object");
     s->tensor = mem_alloc(json_len(root) + 1, sizeof *s->tensor);
     if (!s->tensor)
-        return err_set(e, DS_EMEM, "no memory for %zu tensors", json_len(root));
+        return err_set(e, DS_EMEM, "out of memory for %zu tensors", json_len(root));
     for (void *at = NULL; (node = json_next(root, &at, &key, &len));) {
         int rc;
         if (strcmp(key, "__metadata__") == 0 && len == 12) {
@@ -221,11 +220,12 @@ static int parse_header(struct st *s, const struct json_node *root, uint64_t dat
             continue;
         }
         if (len > NAME_MAX_BYTES || strlen(key) != len)
-            return err_set(e, DS_EFORMAT, "tensor name of %zu bytes or with a NUL", len);
+            return err_set(e, DS_EFORMAT, "tensor name of %zu bytes is too long or contains a NUL",
+                           len);
         struct st_tensor *t = &s->tensor[s->n];
         t->name = mem_strdup(key);
         if (!t->name)
-            return err_set(e, DS_EMEM, "no memory for names");
+            return err_set(e, DS_EMEM, "out of memory for names");
         s->n++;
         rc = parse_tensor(s, t, node, data_at, e);
         if (rc < 0)
@@ -254,7 +254,7 @@ int st_open(struct st **out, const char *path, struct err *e)
     struct st *s = mem_alloc(1, sizeof *s);
     int rc = DS_EMEM;
     if (!s || !(s->path = mem_strdup(path))) {
-        rc = err_set(e, DS_EMEM, "no memory");
+        rc = err_set(e, DS_EMEM, "out of memory");
         goto out;
     }
     rc = fs_map_open(&s->file, path, e);
@@ -291,7 +291,7 @@ void st_close(struct st *s)
     mem_free(s);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------
+/* ---- look-up ------------------------------------------------------------------------------------
  */
 
 size_t st_count(const struct st *s)
@@ -324,7 +324,7 @@ int st_unchanged(const struct st *s, struct err *e)
     if (rc < 0)
         return err_add(e, rc, "%s", s->path);
     if (fs_exists(s->path) && !fs_map_is_at(&s->file, s->path))
-        return err_set(e, DS_EFORMAT, "%s was replaced since it was opened", s->path);
+        return err_set(e, DS_EFORMAT, "%s changed since it was opened", s->path);
     return 0;
 }
 

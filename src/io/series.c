@@ -15,7 +15,7 @@ struct node {
 struct series_index {
     struct node *node[LEVELS];
     size_t n[LEVELS], cap[LEVELS];
-    size_t section[RESUMES_MAX]; /* where steps went back: first point of each further section */
+    size_t section[RESUMES_MAX]; /* first point of each section after steps went back */
     int sections, is_resumed;
 };
 
@@ -77,7 +77,7 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
     if (!index_of(s))
         return DS_EMEM;
     if (s->n > 0 && step < s->step[s->n - 1])
-        series_resume(s, step - 1); /* a writer that went back without saying so */
+        series_resume(s, step - 1); /* a writer that went back without a resume head */
     struct series_index *x = s->index;
     if (x->is_resumed)
         x->section[x->sections++] = s->n;
@@ -130,7 +130,7 @@ static void join(struct node *a, struct node b)
     a->nonfinite += b.nonfinite;
 }
 
-/* Brings the pyramid up to the values; returns how many levels may be used. */
+/* Brings the pyramid up to date; returns how many levels are usable. */
 static int build(const struct series *s)
 {
     struct series_index *x = s->index;
@@ -212,7 +212,7 @@ size_t series_find(const struct series *s, int64_t step)
         else
             hi = mid;
     }
-    if (lo < s->n && s->is_old[lo]) /* all behind it in its section is superseded, too */
+    if (lo < s->n && s->is_old[lo]) /* everything after it in its section is superseded, too */
         for (int j = k + 1; j < sections; j++)
             if (!s->is_old[x->section[j]])
                 return x->section[j];

@@ -1,4 +1,4 @@
-/* io/st_dtype.h, and the reading of values from io/safetensors.h. */
+/* Element types of safetensors, and conversion of their values to floats. */
 #include "io/st_dtype.h"
 
 #include <inttypes.h>
@@ -61,12 +61,12 @@ static float float_of(uint32_t bits)
     return f;
 }
 
-/* Without branches, so that loops over it become vectors: the fraction moved into place, the exponent put right by an exact
- * product, which makes subnormal numbers normal as well. */
+/* Without branches, so that loops over it vectorise: the fraction moved into place, the exponent
+ * put right by an exact product, which makes subnormal numbers normal as well. */
 float st_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
-    uint32_t odd = rest >= 0x0f800000 ? 0x7f800000u | rest : 0; /* infinite, or no number */
+    uint32_t odd = rest >= 0x0f800000 ? 0x7f800000u | rest : 0; /* infinity or NaN */
     float size = float_of(rest) * 0x1p112f;
     uint32_t bits;
     memcpy(&bits, &size, sizeof bits);
@@ -103,7 +103,7 @@ static int float_size(enum st_dtype t)
 void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
 {
     const unsigned char *p = t->data + (uint64_t)float_size(t->dtype) * at;
-    switch (t->dtype) { /* the common types in loops that the compiler turns into vectors */
+    switch (t->dtype) { /* the common types in loops that the compiler vectorises */
     case ST_F32:
         for (uint64_t i = 0; i < n; i++)
             out[i] = float_of((uint32_t)le(p + 4 * i, 4));
@@ -145,12 +145,11 @@ void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n)
 int st_check_read(const struct st_tensor *t, uint64_t n, struct err *e)
 {
     if (!float_size(t->dtype))
-        return err_set(e, DS_EFORMAT, "tensor %.120s: values of type %s cannot be computed with",
-                       t->name, t->dtype_name);
+        return err_set(e, DS_EFORMAT, "tensor %.120s: unsupported dtype %s", t->name,
+                       t->dtype_name);
     if (n != t->items)
-        return err_set(e, DS_EFORMAT,
-                       "tensor %.120s has %" PRIu64 " values, %" PRIu64 " are needed", t->name,
-                       t->items, n);
+        return err_set(e, DS_EFORMAT, "tensor %.120s: %" PRIu64 " values, expected %" PRIu64,
+                       t->name, t->items, n);
     return 0;
 }
 
@@ -188,7 +187,7 @@ uint16_t st_half_of(float x)
     size = u & 0x7fffffff;
     if (size > 0x7f800000)
         return sign | 0x7e00;
-    if (size >= 0x477ff000) /* half way to the first number that is not there */
+    if (size >= 0x477ff000) /* half way to the first unrepresentable value */
         return sign | 0x7c00;
     if (size < 0x38800000) /* subnormal, or zero */
         return (uint16_t)(sign | (uint16_t)rintf(fabsf(x) * 0x1p24f));

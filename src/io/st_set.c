@@ -1,4 +1,5 @@
-/* io/st_set.h: an index and its shards agree, or one line says how they do not. */
+/* Opens a model's tensors from one file or shards; an index and its shards must agree, or one line
+ * says how they differ. */
 #include "io/st_set.h"
 
 #include <stdarg.h>
@@ -10,7 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512, NAMES_TOLD = 4 };
+enum { INDEX_MAX = 64 << 20, SHARDS_MAX = 512, NAMES_LISTED = 4 };
 
 struct shard {
     char *name;
@@ -29,7 +30,7 @@ struct st_set {
 
 static int out_of_memory(struct err *e)
 {
-    return err_set(e, DS_EMEM, "no memory for the list of tensors");
+    return err_set(e, DS_EMEM, "out of memory for the list of tensors");
 }
 
 /* ---- shards ---- */
@@ -50,7 +51,7 @@ static int add_shard(struct st_set *s, const char *name, struct err *e)
     return 0;
 }
 
-/* The first few of those that are wrong, in a line. */
+/* Collects the first few offending names on one line. */
 struct list {
     struct str names;
     int n;
@@ -61,7 +62,7 @@ static void list_add(struct list *l, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
-    if (l->n++ >= NAMES_TOLD)
+    if (l->n++ >= NAMES_LISTED)
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -69,7 +70,7 @@ static void list_add(struct list *l, const char *fmt, ...)
     str_addf(&l->names, "%s%s", l->n > 1 ? ", " : "", text);
 }
 
-/* An error that tells the list, which is then done with; 0 when nothing is in it. */
+/* Turns the list into an error and releases it; 0 when it is empty. */
 static int list_end(struct list *l, int code, const char *one, const char *many, struct err *e)
 {
     int rc = 0;
@@ -77,7 +78,7 @@ static int list_end(struct list *l, int code, const char *one, const char *many,
         rc = err_set(e, code, "%s %s", one, str_text(&l->names));
     else if (l->n > 1)
         rc = err_set(e, code, "%d %s: %s%s", l->n, many, str_text(&l->names),
-                     l->n > NAMES_TOLD ? ", ..." : "");
+                     l->n > NAMES_LISTED ? ", ..." : "");
     str_release(&l->names);
     return rc;
 }
@@ -97,7 +98,7 @@ static int gather(struct st_set *s, struct err *e)
             const struct st_tensor *t = st_at(s->shard[i].file, k);
             int64_t other;
             if (map_get(&s->names, t->name, strlen(t->name), &other)) {
-                list_add(&twice, "%.120s is in two shards: %.60s and %.60s", t->name,
+                list_add(&twice, "%.120s is in two shards, %.60s and %.60s", t->name,
                          s->shard[s->of[other]].name, s->shard[i].name);
                 continue;
             }
@@ -108,12 +109,12 @@ static int gather(struct st_set *s, struct err *e)
             s->of[s->n] = i;
             s->tensor[s->n++] = t;
         }
-    return list_end(&twice, DS_EFORMAT, "tensor", "tensors are there twice", e);
+    return list_end(&twice, DS_EFORMAT, "tensor", "duplicate tensors", e);
 }
 
 /* ---- the index ---- */
 
-/* Shards lie beside their index: a name with a slash could lead anywhere. */
+/* Shards are next to their index: a name with a slash could point anywhere. */
 static int is_plain_name(const char *name)
 {
     return name && name[0] && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -127,7 +128,7 @@ static int shard_number(const struct st_set *s, const char *name)
     return -1;
 }
 
-/* The shards that the index names, each once; those that are not there are told together. */
+/* Adds the shards that the index names, each once; missing ones are reported together. */
 static int find_shards(struct st_set *s, const struct json_node *map, const char *dir,
                        struct err *e)
 {
@@ -140,7 +141,7 @@ static int find_shards(struct st_set *s, const struct json_node *map, const char
         const char *name = json_str(v, NULL);
         if (!is_plain_name(name)) {
             rc = err_set(e, DS_EFORMAT,
-                         "tensor %.120s: its shard \"%.80s\" is no name of a file beside the "
+                         "tensor %.120s: shard \"%.80s\" must be the name of a file next to the "
                          "index",
                          key, name ? name : "");
         } else if (shard_number(s, name) < 0) {
@@ -148,11 +149,11 @@ static int find_shards(struct st_set *s, const struct json_node *map, const char
             if (rc == 0)
                 rc = fs_join(path, sizeof path, dir, name, e);
             if (rc == 0 && !fs_exists(path))
-                list_add(&missing, "%.120s is missing (it should hold %.120s)", name, key);
+                list_add(&missing, "%.120s is missing (expected to hold %.120s)", name, key);
         }
     }
     if (rc == 0)
-        return list_end(&missing, DS_ENOTFOUND, "shard", "shards are missing", e);
+        return list_end(&missing, DS_ENOTFOUND, "shard", "missing shards", e);
     str_release(&missing.names);
     return rc;
 }
@@ -162,7 +163,7 @@ static int open_shards(struct st_set *s, const struct json_node *map, const char
 {
     char path[1200];
     if (json_kind_of(map) != JSON_KIND_OBJECT || json_len(map) == 0)
-        return err_set(e, DS_EFORMAT, "there is no weight_map that names tensors");
+        return err_set(e, DS_EFORMAT, "weight_map is missing or empty");
     int rc = find_shards(s, map, dir, e);
     for (size_t i = 0; i < s->n_shards && rc == 0; i++) {
         rc = fs_join(path, sizeof path, dir, s->shard[i].name, e);
@@ -180,11 +181,12 @@ static int check_index(const struct st_set *s, const struct json_node *map, stru
         int64_t at;
         int said = shard_number(s, json_str(v, NULL));
         if (!map_get(&s->names, key, strlen(key), &at))
-            return err_set(e, DS_EFORMAT, "tensor %.120s is absent from its shard %.80s", key,
+            return err_set(e, DS_EFORMAT, "tensor %.120s is missing from its shard %.80s", key,
                            json_str(v, NULL));
         if ((int)s->of[at] != said)
-            return err_set(e, DS_EFORMAT, "tensor %.120s is in shard %.80s, the index says %.80s",
-                           key, s->shard[s->of[at]].name, json_str(v, NULL));
+            return err_set(e, DS_EFORMAT,
+                           "tensor %.120s is in shard %.80s, expected %.80s from the index", key,
+                           s->shard[s->of[at]].name, json_str(v, NULL));
     }
     for (size_t i = 0; i < s->n; i++)
         if (!json_get(map, s->tensor[i]->name))
@@ -198,7 +200,7 @@ static int open_index(struct st_set *s, struct err *e)
     char dir[1200];
     struct json *j = NULL;
     if (str_copy(dir, sizeof dir, s->path))
-        return err_set(e, DS_ERANGE, "%s: the path is too long", s->path);
+        return err_set(e, DS_ERANGE, "%s: path too long", s->path);
     char *slash = strrchr(dir, '/');
     if (slash)
         *slash = '\0';
@@ -232,11 +234,11 @@ static int find_weights(char *path, size_t size, const char *dir, struct err *e)
     for (size_t i = 0; i < DS_LEN(pickled) && rc == 0; i++)
         if ((rc = fs_join(path, size, dir, pickled[i], e)) == 0 && fs_exists(path))
             return err_set(e, DS_EFORMAT,
-                           "%s: weights of PyTorch hold pickled code and are not read; convert "
+                           "%s: PyTorch pickles can execute code and are not loaded; convert "
                            "them to safetensors",
                            path);
     return rc < 0 ? rc
-                  : err_set(e, DS_ENOTFOUND, "%s: it has neither %s nor %s", dir, read[0], read[1]);
+                  : err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s found", dir, read[0], read[1]);
 }
 
 static int is_index(const char *path)
@@ -252,7 +254,7 @@ int st_set_open(struct st_set **out, const char *path, struct err *e)
     if (fs_is_dir(path))
         rc = find_weights(file, sizeof file, path, e);
     else if (str_copy(file, sizeof file, path))
-        rc = err_set(e, DS_ERANGE, "%s: the path is too long", path);
+        rc = err_set(e, DS_ERANGE, "%s: path too long", path);
     if (rc < 0)
         return rc;
     struct st_set *s = mem_alloc(1, sizeof *s);

@@ -1,4 +1,4 @@
-/* Writing: io/safetensors.h. */
+/* Writes safetensors files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,9 +17,9 @@ static int tensor_bytes(const struct st_out *t, uint64_t *bytes, struct err *e)
 {
     uint64_t n = 1;
     if (t->dtype >= ST_OTHER)
-        return err_set(e, DS_ERANGE, "tensor %s: a type that cannot be written", t->name);
+        return err_set(e, DS_ERANGE, "tensor %s: unsupported dtype", t->name);
     if (t->rank < 0 || t->rank > ST_RANK_MAX)
-        return err_set(e, DS_ERANGE, "tensor %s: rank %d", t->name, t->rank);
+        return err_set(e, DS_ERANGE, "tensor %s: unsupported rank %d", t->name, t->rank);
     for (int i = 0; i < t->rank; i++)
         if (checked_mul(n, t->shape[i], &n))
             return err_set(e, DS_ERANGE, "tensor %s: shape overflows", t->name);
@@ -69,13 +69,13 @@ static int build_header(struct str *h, const struct st_out *t, size_t n, const c
         if (checked_add(at, bytes, &end))
             return err_set(e, DS_ERANGE, "tensor %s: file size overflows", t[i].name);
         if (utf8_valid(t[i].name, strlen(t[i].name)) != strlen(t[i].name))
-            return err_set(e, DS_ERANGE, "tensor name %s is not UTF-8", t[i].name);
+            return err_set(e, DS_ERANGE, "tensor name %s: must be UTF-8", t[i].name);
         add_tensor(h, &t[i], at, end);
     }
     str_add_char(h, '}');
     while (h->len % 8 && !h->failed)
         str_add_char(h, ' ');
-    return h->failed ? err_set(e, DS_EMEM, "no memory for the header") : 0;
+    return h->failed ? err_set(e, DS_EMEM, "out of memory for the header") : 0;
 }
 
 static int host_is_little(void)
@@ -86,7 +86,7 @@ static int host_is_little(void)
     return low == 1;
 }
 
-/* A big-endian host turns every item round on the way. */
+/* Big-endian hosts byte-swap every item. */
 static int write_items(int fd, const unsigned char *p, uint64_t bytes, size_t size,
                        const char *path, struct err *e)
 {
@@ -116,7 +116,7 @@ static int write_data(int fd, const struct st_out *t, const char *path, struct e
         return write_items(fd, t->data, bytes, size, path, e);
     void *row = mem_alloc((size_t)(bytes / rows), 1);
     if (!row)
-        return err_set(e, DS_EMEM, "no memory for a row of %s", t->name);
+        return err_set(e, DS_EMEM, "out of memory for a row of %s", t->name);
     for (uint64_t i = 0; i < rows && rc == 0; i++) {
         t->row(t->data, i, row);
         rc = write_items(fd, row, bytes / rows, size, path, e);
@@ -139,7 +139,7 @@ static int write_file(int fd, const struct str *h, const struct st_out *t, size_
     return rc;
 }
 
-/* Said before anything is written; a disk that fills meanwhile is told by the write that fails. */
+/* Checked before anything is written; if the disk fills up later, the failing write reports it. */
 static int check_room(const char *path, const struct st_out *t, size_t n, size_t header,
                       struct err *e)
 {
@@ -157,8 +157,8 @@ static int check_room(const char *path, const struct st_out *t, size_t n, size_t
     uint64_t left = fs_free_bytes(slash ? dir : ".");
     if (left == 0 || need <= left)
         return 0;
-    return err_set(e, DS_EIO, "%s: it needs %" PRIu64 " bytes, the disk has %" PRIu64 " free", path,
-                   need, left);
+    return err_set(e, DS_EIO, "%s needs %" PRIu64 " bytes, but the disk has only %" PRIu64 " free",
+                   path, need, left);
 }
 
 int st_write(const char *path, const struct st_out *t, size_t n, const char *const *meta_pairs,
@@ -172,7 +172,7 @@ int st_write(const char *path, const struct st_out *t, size_t n, const char *con
         goto out;
     }
     rc = check_room(path, t, n, h.len, e);
-    if (rc == 0) /* never into the file itself: an old one may be mapped by a reader */
+    if (rc == 0) /* never in place: a reader may have the old file mapped */
         rc = fs_new_open(&f, path, e);
     if (rc == 0)
         rc = write_file(f.fd, &h, t, n, path, e);

@@ -1,14 +1,14 @@
-/* The reading half of io/record.h: a cursor over MessagePack bytes.
+/* Reads record bodies: a cursor over MessagePack bytes.
  *
  * Nothing is allocated or copied, so a hostile count costs nothing: value_check walks the whole
- * object once, with every count held against the bytes left, and later walks stay inside what it
+ * object once, with every count checked against the bytes left, and later walks stay inside what it
  * has passed (and are bounded all the same). */
 #include "io/record.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { ITEMS_MAX = 8 << 20 }; /* of one object; the densest honest record has far fewer */
+enum { ITEMS_MAX = 8 << 20 }; /* per object; the densest legitimate record has far fewer */
 
 /* One object's head: `len` is payload bytes (str, bin, ext, numbers) or items (array, map). */
 struct head {
@@ -115,8 +115,8 @@ int value_check(const void *p, size_t n, struct value *v, size_t *used, struct e
     const unsigned char *end = n ? skip(b, b + n, RECORD_DEPTH) : NULL;
     if (!end)
         return err_set(e, DS_EFORMAT, "%s",
-                       n ? "broken, too deep or too large a MessagePack object"
-                         : "no MessagePack object");
+                       n ? "MessagePack object is corrupt, too deep or too large"
+                         : "missing MessagePack object");
     if (v)
         *v = (struct value){b, end};
     if (used)

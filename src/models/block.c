@@ -53,7 +53,7 @@ static struct linear lin(const struct model *m, int w, int b)
     return weights_linear(m, w, b);
 }
 
-/* The activation acts on each finished tile of the product before it, while that is in the cache. */
+/* Applies the activation to each finished GEMM tile while it is in the cache. */
 struct act {
     enum act_kind kind;
     int ld; /* F */
@@ -110,19 +110,19 @@ static int is_whole(const struct model *m, const struct plan *p)
     return p->n == m->R;
 }
 
-/* Rows that write keys: all of them, or the plan's. */
+/* Rows that produce keys: all of them, or the plan's. */
 static int key_rows(const struct model *m, const struct plan *p)
 {
     return p->kv == KV_ALL ? m->R : p->n;
 }
 
-/* The rows that query, as indices into the rows that are keys: NULL when both are the same. */
+/* The query rows as indices into the key rows; NULL when both are the same. */
 static const int32_t *query_rows(const struct model *m, const struct plan *p)
 {
     return p->kv == KV_ALL && !is_whole(m, p) ? p->row : NULL;
 }
 
-/* 1: xn (Mn,C), normed rows that are keys. */
+/* 1: xn (Mn,C), the normed key rows. */
 static void enter_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
@@ -134,7 +134,7 @@ static void enter_fwd(struct model *m, int l, const struct plan *p, struct block
     norm_fwd(m, w->xn, w->mean1, w->rstd1, w->x, b->norm1, b->norm1_b, key_rows(m, p));
 }
 
-/* 2, 3: queries of the rows that run, keys and values of the rows that are keys. */
+/* 2, 3: queries of the executed rows, keys and values of the key rows. */
 static void qkv_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
@@ -228,7 +228,7 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
                 (int)m->config.dim); /* 8 */
 }
 
-/* 8-6 upside down.  d->f holds d loss / d f; d->u receives what reaches u. */
+/* Steps 8-6 in reverse.  d->f holds d loss / d f; d->u receives the gradient of u. */
 static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
@@ -251,7 +251,7 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
     norm_bwd(m, d->u, d->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N); /* 6 */
 }
 
-/* 2: from d->q, d->k, d->v to d->xn, the normed rows that are keys. */
+/* 2: from d->q, d->k, d->v to d->xn, the normed key rows. */
 static void qkv_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
                     const struct block_work *w)
 {
@@ -295,7 +295,8 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     qkv_bwd(m, l, p, d, w); /* 2 */
 }
 
-/* 1: the first norm's rows, and the residual path of u (nothing in a split layer: d->u is zero or not read). */
+/* 1: the first norm's rows, and the residual path of u (nothing in a split layer: d->u is zero or
+ * not read). */
 static void enter_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
                       const struct block_work *w, int is_block)
 {
@@ -328,7 +329,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
         rows_dot(dgate, dy, p->row, w->f, N, C);
     bulk_gather_scaled(d->f, dy, p, C); /* 8 */
     mlp_bwd(m, l, N, d, w);             /* 8, 7, 6 */
-    add_into(d->f, d->u, n);            /* f = attn + mlp(x + attn): attn is reached by both */
+    add_into(d->f, d->u, n);            /* f = attn + mlp(x + attn): attn gets both gradients */
     attn_bwd(m, l, p, d, w);            /* 5, 4, 3, 2 */
     enter_bwd(m, l, p, d, w, 1);        /* 1 */
 }

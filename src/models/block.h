@@ -4,25 +4,28 @@
 
 #include "models/model.h"
 
-/* Key ranges of the present plan: which rows are keys (all, or the plan's), what each query sees.  cache: NULL, or one of each
- * sequence (B); ranges are then indices into the sequence's own keys, and block_cached has been called. */
+/* Key ranges of the current plan: which rows are keys (all, or the plan's) and which keys each
+ * query sees.  cache: NULL, or one per sequence (B); ranges then index the sequence's own keys, and
+ * block_cached must have been called. */
 void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *const *cache);
-/* Keys that the caches of the sequences (B) already have of layer l, as ranges.cached; NULL without caches. */
+/* Number of keys of layer l already in the caches of the sequences (B), as ranges.cached; NULL
+ * without caches. */
 const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cache);
-/* The increment f of the plan's rows into w->f; the stream is only read. */
+/* The increment f of the plan's rows into w->f; the residual stream is only read. */
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
                      struct kv_cache *const *cache);
-/* h[l+1] = h[l] + gate * f(h[l]) on the plan's rows.  w keeps what backward needs. With caches (B, one of each
- * sequence), K and V of the new keys are appended to them and attention reads from there. */
+/* h[l+1] = h[l] + gate * f(h[l]) on the plan's rows.  w keeps what backward needs. With caches (B,
+ * one per sequence), K and V of the new keys are appended to them and attention reads from
+ * there. */
 void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
                struct kv_cache *const *cache);
-/* The halves of a split layer, by a plan each; stream.mid is w->mid.
+/* The halves of a split layer, one plan each; stream.mid is w->mid.
  *   attention_half  mid = h[l] + gate * attention(h[l])       ffn_half  h[l+1] = mid + gate * ffn(mid)
  * The increments stay in w->f and w->g; `update` 0: only what backward needs (recomputation; mid is written). */
 void attention_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
                         struct kv_cache *const *cache);
 void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, int update);
-/* dmid = what reaches mid from dh[l+1]; fills dgate (n) of the FFN's plan. */
+/* dmid = gradient of mid from dh[l+1]; fills dgate (n) of the FFN's plan. */
 void ffn_half_bwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *dgate);
 /* dh[l] += from stream.dmid; fills dgate (n) of the attention's plan. */
 void attention_half_bwd(struct model *m, int l, const struct plan *p, struct block_work *w,
@@ -30,7 +33,7 @@ void attention_half_bwd(struct model *m, int l, const struct plan *p, struct blo
 /* dh[l] += d loss / d h[l] from dh[l+1]; fills dgate (n). */
 void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *dgate);
 
-/* Adds the keys and values of w that begin at row `from` (n of them) to the cache of their sequence. */
+/* Appends the n keys and values of w from row `from` on to the cache of their sequence. */
 void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct block_work *w,
                      int from, int n);
 

@@ -1,4 +1,4 @@
-/* What a block needs before it runs: its parameters, its buffers, and who sees whom. */
+/* What a block needs before it is executed: parameters, buffers, and each query's key range. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +49,7 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + biases +
                (c->mlp == MLP_SWIGLU ? 3 : 2) * c->mlp_bias;
     if (ps->n - before != want)
-        return err_set(e, DS_EMEM, "parameters of layer %d", l);
+        return err_set(e, DS_EMEM, "out of memory for the parameters of layer %d", l);
     return 0;
 }
 
@@ -85,7 +85,7 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->xq = NULL;
 }
 
-/* First new key of each query's document and the first one behind it.  Rows and keys ascend, so both
+/* First new key of each query's document and the first one after it.  Rows and keys ascend, so both
  * ends only move forward. */
 static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow)
 {
@@ -118,7 +118,7 @@ static void segments_fill(struct model *m, const struct plan *p, const int32_t *
     }
 }
 
-/* Every sequence has a list of keys of its own, and sees all of what is behind it. */
+/* Every sequence has its own list of keys and sees all that precede it. */
 static void ranges_to_caches(struct model *m)
 {
     struct block_ranges *g = &m->ranges;
@@ -149,7 +149,7 @@ void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *c
     segments_fill(m, p, krow);
     g->on = NULL;
     if (p->kv == KV_PLAN && p->active < p->n) {
-        BUG_IF(cache, "a cache holds executed rows only");
+        BUG_IF(cache, "the KV cache holds executed rows only");
         g->on = g->on_store;
         for (int j = 0; j < p->n; j++)
             g->on[j] = p->gate[j] != 0;

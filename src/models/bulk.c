@@ -1,3 +1,4 @@
+/* Parallel copies, gathers and scatters of rows. */
 #include "bulk.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Moving many rows at once, shared out over the pool; each element is written by one task. */
+/* Row copies, gathers and scatters over the thread pool; each element is written by one task. */
 #ifndef DS_MODELS_BULK_H
 #define DS_MODELS_BULK_H
 

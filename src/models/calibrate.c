@@ -1,3 +1,4 @@
+/* Runs calibration batches and lets the method store its thresholds. */
 #include "models/calibrate.h"
 
 int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
@@ -7,7 +8,7 @@ int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void
     if (!r->ops->calibrate)
         return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
     if (batches <= 0)
-        return err_set(e, DS_ERANGE, "calibration of %s: no held-out text", r->ops->name);
+        return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
     r->ops->calibrate(r, 1);
     for (int g = 0; g < ROUTE_GRID; g++)
         for (int k = 0; k < batches; k++) {

@@ -1,3 +1,4 @@
+/* The model's options: checks, derived sizes, parameter counts and rotary frequencies. */
 #include "models/config.h"
 
 #include <inttypes.h>
@@ -18,10 +19,10 @@ static const struct opt model_opts[] = {
     {"kv_heads",  OPT_INT,    AT(kv_heads),  "0",    0, 1024, NULL, "key/value heads; 0 = heads (MHA)", NULL},
     {"head_dim",  OPT_INT,    AT(head_dim),  "0",    0, 1024, NULL, "size of a head; 0 = dim / heads", NULL},
     {"ffn",       OPT_INT,    AT(ffn),       "0",    0, 1 << 20, NULL, "hidden width of the MLP; 0 = 8/3 dim (SwiGLU, rounded up to 32) or 4 dim", NULL},
-    {"vocab",     OPT_INT,    AT(vocab),     "2048", 2, 1 << 22, NULL, "token ids of the tokenizer to train", NULL},
-    {"max_seq",   OPT_INT,    AT(max_seq),   "1024", 1, 1 << 20, NULL, "longest context; size of the table of learned positions", NULL},
+    {"vocab",     OPT_INT,    AT(vocab),     "2048", 2, 1 << 22, NULL, "vocabulary size of the tokenizer to train", NULL},
+    {"max_seq",   OPT_INT,    AT(max_seq),   "1024", 1, 1 << 20, NULL, "maximum context length; size of the learned position table", NULL},
     {"norm",      OPT_ENUM,   AT(norm),      "rms",  0, 0, "rms|layer", "RMSNorm or LayerNorm", NULL},
-    {"position",  OPT_ENUM,   AT(position),  "rope", 0, 0, "rope|rope_interleaved|learned|none", "positions: RoPE half-split or interleaved, a learned table", NULL},
+    {"position",  OPT_ENUM,   AT(position),  "rope", 0, 0, "rope|rope_interleaved|learned|none", "positions: RoPE (half-split or interleaved), a learned table or none", NULL},
     {"mlp",       OPT_ENUM,   AT(mlp),       "swiglu", 0, 0, "swiglu|gelu|gelu_tanh", "gated SwiGLU, or plain GELU (exact or tanh)", NULL},
     {"attn_bias", OPT_ENUM,   AT(attn_bias), "false", 0, 0, "false|true|qkv", "biases on q, k, v and o; qkv: not on o (Qwen2)", NULL},
     {"mlp_bias",  OPT_BOOL,   AT(mlp_bias),  "false", 0, 0, NULL, "biases in the MLP", NULL},
@@ -29,18 +30,18 @@ static const struct opt model_opts[] = {
     {"norm_eps",  OPT_REAL,   AT(norm_eps),  "1e-5", 1e-12, 0.1, NULL, "epsilon of the norms", NULL},
     {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e9, NULL, "base of the rotary frequencies", NULL},
     {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights", NULL},
-    {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "initial output weights of a block are divided by sqrt(2 layers)", NULL},
+    {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "divide the initial output weights of each block by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
-    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3", "rotary frequencies of long waves stretched as Llama 3.1 does, or as they are", NULL},
-    {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: by how much", NULL},
-    {"rope_low",  OPT_REAL,   AT(rope_low),  "1",    1e-6, 1e6, NULL, "rope_scaling: waves longer than rope_original / rope_low are stretched whole", NULL},
-    {"rope_high", OPT_REAL,   AT(rope_high), "4",    1e-6, 1e6, NULL, "rope_scaling: waves shorter than rope_original / rope_high stay", NULL},
-    {"rope_original", OPT_INT, AT(rope_original), "8192", 1, 1 << 30, NULL, "rope_scaling: context before it", NULL},
-    {"lora_r",    OPT_INT,    AT(lora_r),    "0",    0, 4096, NULL, "rank of low-rank adapters on the matrices of model.lora_targets; 0 = none", "lora_r"},
-    {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times their product", "lora_alpha"},
-    {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "share of an adapter's inputs dropped in training", "lora_dropout"},
-    {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, of q,k,v,o,gate,up,down", "lora_targets"},
-    {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "ids that end a generated text, as 2 or 128001,128008; none = the tokenizer's end of text", NULL},
+    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3", "rotary frequency scaling: Llama 3.1's, or none", NULL},
+    {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: scaling factor", NULL},
+    {"rope_low",  OPT_REAL,   AT(rope_low),  "1",    1e-6, 1e6, NULL, "rope_scaling: wavelengths above rope_original / rope_low are scaled in full", NULL},
+    {"rope_high", OPT_REAL,   AT(rope_high), "4",    1e-6, 1e6, NULL, "rope_scaling: wavelengths below rope_original / rope_high are unchanged", NULL},
+    {"rope_original", OPT_INT, AT(rope_original), "8192", 1, 1 << 30, NULL, "rope_scaling: original context length", NULL},
+    {"lora_r",    OPT_INT,    AT(lora_r),    "0",    0, 4096, NULL, "rank of the LoRA adapters on the matrices of model.lora_targets; 0 = none", "lora_r"},
+    {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times B A x", "lora_alpha"},
+    {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "dropout probability on adapter inputs during training", "lora_dropout"},
+    {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, any of q,k,v,o,gate,up,down", "lora_targets"},
+    {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "token ids that end generation, e.g. 2 or 128001,128008; empty = the tokenizer's end of text", NULL},
     // clang-format on
 };
 
@@ -57,9 +58,10 @@ static void fill_derived(struct model_config *c)
         c->ffn = c->mlp == MLP_SWIGLU ? (c->dim * 8 / 3 + 31) / 32 * 32 : 4 * c->dim;
 }
 
-/* ---- ids that end a text -------------------------------------------------------------------------- */
+/* ---- end-of-text ids ------------------------------------------------------------------------- */
 
-/* The next number of a comma-separated list; -1 with *p NULL at its end, -2 where there is none. */
+/* The next number of a comma-separated list; -1 with *p NULL at its end, -2 when it is not a
+ * number. */
 static int64_t next_id(const char **p)
 {
     char *end;
@@ -118,7 +120,7 @@ static int check_ends(const struct model_config *c, struct err *e)
     for (const char *p = c->end_ids; p && *p; n++)
         if (next_id(&p) < 0 || n == MODEL_ENDS_MAX)
             return err_set(e, DS_ERANGE,
-                           "model.end_ids=%.60s: expected at most %d ids, as 128001,128008",
+                           "model.end_ids=%.60s: expected at most %d ids, e.g. 128001,128008",
                            c->end_ids, (int)MODEL_ENDS_MAX);
     return 0;
 }
@@ -127,19 +129,19 @@ int model_config_check(struct model_config *c, struct err *e)
 {
     fill_derived(c);
     if (!route_find(c->method))
-        return err_set(e, DS_EUSAGE, "model.method=%s is unknown", c->method);
+        return err_set(e, DS_EUSAGE, "unknown method model.method=%s", c->method);
     if (c->head_dim == 0)
-        return err_set(e, DS_ERANGE, "model.heads=%lld does not divide model.dim=%lld",
+        return err_set(e, DS_ERANGE, "model.heads=%lld: must divide model.dim=%lld",
                        (long long)c->heads, (long long)c->dim);
     if (c->heads % c->kv_heads != 0)
-        return err_set(e, DS_ERANGE, "model.kv_heads=%lld does not divide model.heads=%lld",
+        return err_set(e, DS_ERANGE, "model.kv_heads=%lld: must divide model.heads=%lld",
                        (long long)c->kv_heads, (long long)c->heads);
     int is_rope = c->position == POS_ROPE || c->position == POS_ROPE_INTERLEAVED;
     if (is_rope && c->head_dim % 2 != 0)
-        return err_set(e, DS_ERANGE, "rotary positions need an even head size, model.head_dim=%lld",
+        return err_set(e, DS_ERANGE, "model.head_dim=%lld: must be even for rotary positions",
                        (long long)c->head_dim);
     if (c->rope_scaling == ROPE_LLAMA3 && !(c->rope_high > c->rope_low))
-        return err_set(e, DS_ERANGE, "model.rope_high=%g must be above model.rope_low=%g",
+        return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
                        c->rope_high, c->rope_low);
     int rc = check_ends(c, e);
     return rc < 0 ? rc : adapters_check(c, e);
@@ -154,7 +156,7 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     if (to->method && to->lora_targets && to->end_ids)
         return 0;
     opt_release(&model_group, to);
-    return err_set(e, DS_EMEM, "a model's configuration");
+    return err_set(e, DS_EMEM, "model configuration: out of memory");
 }
 
 int64_t model_config_params_layer(const struct model_config *c)
@@ -176,8 +178,8 @@ int64_t model_config_params(const struct model_config *c)
            norm;
 }
 
-/* A wave that fits `high` times or more into the original context stays, one that fits `low` times or less is stretched
- * whole; between the two a ramp. */
+/* Wavelengths that fit `high` times or more into the original context are unchanged, those that fit
+ * `low` times or less are scaled in full, with a ramp between. */
 static double llama3_frequency(const struct model_config *c, double f)
 {
     const double pi = 3.14159265358979323846;

@@ -1,3 +1,4 @@
+/* Runs the controls of an evaluation: top-k, random, static mask and dense. */
 #include "models/contrast.h"
 
 #include <math.h>
@@ -6,14 +7,14 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-enum { LOT_STREAM = 1 << 17 }; /* apart from the draws of methods */
+enum { RANDOM_STREAM = 1 << 17 }; /* separate from the methods' random streams */
 
 int contrast_init(struct contrast *c, int L, struct err *e)
 {
     memset(c, 0, sizeof *c);
     c->L = L;
     c->topk_capacity = mem_alloc((size_t)L, sizeof *c->topk_capacity);
-    return c->topk_capacity ? 0 : err_set(e, DS_EMEM, "counts of %d layers", L);
+    return c->topk_capacity ? 0 : err_set(e, DS_EMEM, "out of memory for counts of %d layers", L);
 }
 
 void contrast_release(struct contrast *c)
@@ -23,14 +24,15 @@ void contrast_release(struct contrast *c)
     memset(c, 0, sizeof *c);
 }
 
-/* The pattern of routing/methods/static.c. */
+/* The mask of routing/methods/static.c. */
 static int on_stripe(int position, int l, double rate)
 {
     double phase = position * 0.6180339887498949 + l * 0.41421356237309503;
     return phase - floor(phase) < rate;
 }
 
-/* One draw, or one phase, decides both halves of a split layer: whose FFN runs its attention does too. */
+/* One draw, or one phase, decides both halves of a split layer: if the FFN is executed, so is the
+ * attention. */
 static void fill_force(int8_t *force, enum contrast_kind kind, const struct route *r,
                        const struct batch *b, uint64_t seed, const double *rate, uint64_t place)
 {
@@ -42,7 +44,7 @@ static void fill_force(int8_t *force, enum contrast_kind kind, const struct rout
             int position = i % b->T - (b->doc_start ? b->doc_start[i] : 0);
             int runs = kind == CONTRAST_STATIC
                            ? on_stripe(position, l, rate[l])
-                           : rng_at(seed, RNG_ROUTE, place, (uint32_t)(LOT_STREAM + l),
+                           : rng_at(seed, RNG_ROUTE, place, (uint32_t)(RANDOM_STREAM + l),
                                     (uint32_t)i) < rate[l];
             cell[i] = (int8_t)(given ? -1 : runs);
         }
@@ -56,7 +58,7 @@ static int make_force(struct contrast *c, enum contrast_kind kind, const struct 
     size_t cells = (size_t)c->L * (size_t)b->B * (size_t)b->T, maps = rate->attention ? 2 : 1;
     void *p = c->force;
     if (mem_grow(&p, &c->force_cap, maps * cells, 1) < 0)
-        return err_set(e, DS_EMEM, "%zu forced cells", maps * cells);
+        return err_set(e, DS_EMEM, "out of memory for %zu forced cells", maps * cells);
     c->force = p;
     fill_force(c->force, kind, &m->route, b, seed, rate->run, place);
     if (rate->attention)
@@ -83,7 +85,7 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     model_loss(m, 0, 0);
     contrast_add(c, kind, m);
     m->batch = NULL;
-    m->route.pass.force = m->route.pass.force_attention = NULL; /* the tables are ours */
+    m->route.pass.force = m->route.pass.force_attention = NULL; /* they point into c */
     return 0;
 }
 

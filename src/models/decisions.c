@@ -1,3 +1,4 @@
+/* Mutual information and top-k prediction statistics of recorded decisions. */
 #include "models/decisions.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ int decisions_init(struct decisions *d, const struct model *m, struct err *e)
     d->gated = mem_alloc(2 * L, 1);
     if (!d->seen || !d->run || !d->prediction || !d->soft_n || !d->gated) {
         decisions_release(d);
-        return err_set(e, DS_EMEM, "counts of %zu layers x %zu token ids", L, V);
+        return err_set(e, DS_EMEM, "out of memory for counts of %zu layers x %zu token ids", L, V);
     }
     d->soft_p = d->soft_n + L;
     d->soft_h = d->soft_n + 2 * L;
@@ -41,7 +42,7 @@ void decisions_release(struct decisions *d)
     memset(d, 0, sizeof *d);
 }
 
-/* The cells (R) of layer l by a metric's name; NULL when the method has none, or the pass none of it. */
+/* The cells (R) of layer l of a metric; NULL when the method or the pass does not record it. */
 static const real *cells_of(const struct model *m, const char *name, int l)
 {
     const struct route_ops *ops = m->route.ops;
@@ -53,7 +54,7 @@ static const real *cells_of(const struct model *m, const char *name, int l)
     return NULL;
 }
 
-/* The next active row of the plan at or behind *k, or R. */
+/* The next active row of the plan at or after *k, or R. */
 static int next_active(const struct plan *p, int *k, int R)
 {
     while (*k < p->n && p->gate[*k] == 0)
@@ -98,7 +99,7 @@ static void add_layer(struct decisions *d, const struct model *m, int l, const i
         int ran = next_active(p, &k, m->R) == i;
         k += ran;
         run[id[i]] += (uint32_t)ran;
-        if (topk && !m->route.pass.topk) /* by rank nothing is predicted */
+        if (topk && !m->route.pass.topk) /* a top-k decision predicts nothing */
             add_prediction(&d->prediction[l], ran, topk[i]);
         if (gate)
             add_soft(d, l, gate[i]);
@@ -122,7 +123,8 @@ static double term(double on, double N, double n, double ran)
     return on > 0 ? on * log(on * N / (n * ran)) : 0;
 }
 
-/* What n rows of one id add to the sum when `ran` of N decisions fall on them by lot: hypergeometric mean. */
+/* Expected contribution of n rows of one id when `ran` of N decisions are assigned at random:
+ * hypergeometric mean. */
 static double by_lot(double n, double N, double ran)
 {
     double low = fmax(0, n - (N - ran)), high = fmin(n, ran), sum = 0;
@@ -147,7 +149,7 @@ double decisions_mi(const struct decisions *d, int l)
     for (int v = 0; v < d->V; v++)
         ran += run[v];
     if (ran == 0 || ran == N)
-        return 0; /* one decision: nothing to know, and no bias */
+        return 0; /* a single decision has no information and no bias */
     for (int v = 0; v < d->V; v++) {
         double n = d->seen[v], on = run[v];
         if (n > 0)

@@ -1,4 +1,5 @@
-/* Incremental use: keys and values of what has been seen are kept per layer, of exactly the rows that are keys. */
+/* Incremental decoding with a KV cache: each layer keeps keys and values of exactly the rows that
+ * are keys. */
 #include <string.h>
 
 #include "base/checked.h"
@@ -35,7 +36,7 @@ int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct e
     size_t item = wants_bf16(m) ? sizeof(uint16_t) : sizeof(real);
     uint64_t items;
     if (checked_mul(L * 2 * width, (uint64_t)cap, &items))
-        return err_set(e, DS_ERANGE, "a cache of %d tokens", cap);
+        return err_set(e, DS_ERANGE, "KV cache of %d tokens: must hold at least one", cap);
     struct kv_cache *c = mem_alloc(1, sizeof *c);
     if (!c)
         return err_set(e, DS_EMEM, "cache");
@@ -47,7 +48,7 @@ int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct e
     c->memory = c->memory_bytes ? mem_alloc(1, c->memory_bytes) : NULL;
     if (!c->layer || !c->block || (c->memory_bytes && !c->memory)) {
         kv_cache_free(c);
-        return err_set(e, DS_EMEM, "a cache of %d tokens", cap);
+        return err_set(e, DS_EMEM, "KV cache of %d tokens: out of memory", cap);
     }
     layers_place(c, width, wants_bf16(m));
     *out = c;
@@ -92,10 +93,11 @@ void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const str
 static int check_room(const struct model *m, const struct kv_cache *c, int T, struct err *e)
 {
     if (c->len + T > c->cap)
-        return err_set(e, DS_ERANGE, "the context is full: %d tokens of %d", c->len + T, c->cap);
+        return err_set(e, DS_ERANGE, "context is full: %d tokens, the KV cache holds %d",
+                       c->len + T, c->cap);
     if (m->pos_embed >= 0 && c->len + T > m->config.max_seq)
         return err_set(e, DS_ERANGE,
-                       "the context is full: %d tokens, model.max_seq=%lld learned positions",
+                       "context is full: %d tokens, model.max_seq=%lld learned positions",
                        c->len + T, (long long)m->config.max_seq);
     return 0;
 }
@@ -106,7 +108,7 @@ int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const 
     void *memory[DECODE_TOGETHER];
     int rc = 0;
     BUG_IF(n < 1 || n > DECODE_TOGETHER || n * T > m->R_max || pass->kind == PASS_MASKED,
-           "decode: %d x %d rows, buffers for %d", n, T, m->R_max);
+           "decode: %d x %d rows exceed buffers for %d", n, T, m->R_max);
     for (int s = 0; s < n && rc == 0; s++) {
         rc = check_room(m, c[s], T, e);
         memory[s] = c[s]->memory;

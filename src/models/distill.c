@@ -1,3 +1,4 @@
+/* The teacher's pass and buffers for distillation. */
 #include "models/distill.h"
 
 #include "base/mem.h"
@@ -19,9 +20,9 @@ int distill_new(struct distill **out, const struct model *student, struct model 
     const struct model *by = teacher ? teacher : student;
     int64_t C = by->config.dim, V = student->config.vocab;
     struct distill *d = mem_alloc(1, sizeof *d);
-    BUG_IF(by->config.vocab != V, "a teacher of another vocabulary");
+    BUG_IF(by->config.vocab != V, "teacher and student have different vocabularies");
     if (!d)
-        return err_set(e, DS_EMEM, "distillation");
+        return err_set(e, DS_EMEM, "distillation: out of memory");
     *d = (struct distill){
         .teacher = teacher, .alpha = alpha, .temperature = temperature, .rows = rows};
     d->bytes = distill_bytes(rows, C, V);
@@ -30,7 +31,7 @@ int distill_new(struct distill **out, const struct model *student, struct model 
     d->kd = mem_alloc_aligned((size_t)rows, sizeof(real));
     if (!d->xf || !d->logits || !d->kd) {
         distill_free(d);
-        return err_set(e, DS_EMEM, "distillation: %.1f MiB could not be had",
+        return err_set(e, DS_EMEM, "distillation: out of memory: %.1f MiB needed",
                        (double)distill_bytes(rows, C, V) / 1048576.0);
     }
     *out = d;
@@ -43,7 +44,8 @@ void distill_pass(struct distill *d, struct model *student, const struct batch *
     struct model *m = d->teacher ? d->teacher : student;
     struct pass taught = {.kind = d->teacher ? PASS_SPARSE : PASS_DENSE, .seed = pass->seed};
     taught.adapters_off = !d->teacher;
-    BUG_IF(b->B * b->T > d->rows, "%d rows, %d distilled", b->B * b->T, d->rows);
+    BUG_IF(b->B * b->T > d->rows, "%d rows exceed distillation buffers for %d", b->B * b->T,
+           d->rows);
     model_forward(m, b, &taught);
     model_final_states(m, d->xf);
     m->batch = NULL;

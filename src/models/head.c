@@ -1,4 +1,5 @@
-/* Final norm, output head and loss, in chunks of rows: whole logits never exist. */
+/* Final norm, output head and loss in chunks of rows, so that the full logits are never in
+ * memory. */
 #include <math.h>
 
 #include "bulk.h"
@@ -46,9 +47,9 @@ static int count_targets(const int32_t *target, int R)
     return n;
 }
 
-/* Logits of both become what the loss of n rows passes down, in m->logits. */
-static void taught_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
-                         real *entropy)
+/* Replaces m->logits by the loss gradient of n rows, from both models' logits. */
+static void distilled_chunk(struct model *m, int i, int n, const int32_t *target, double scale,
+                            real *entropy)
 {
     struct distill *d = m->distill;
     const struct model *by = d->teacher ? d->teacher : m;
@@ -87,7 +88,7 @@ double model_loss(struct model *m, int train, int want_entropy)
         const real *x = m->xf + (size_t)i * (size_t)C;
         linear_fwd(m->logits, x, &head, n, 0, NULL);
         if (taught)
-            taught_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
+            distilled_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
         else
             xent_fwd_bwd(m->logits, target + i, NULL, (real)scale, m->nll + i,
                          entropy ? m->entropy + i : NULL, n, V);
@@ -137,6 +138,7 @@ void model_logits(struct model *m, int row, real *logits)
 
 void model_logits_rows(struct model *m, int row, int n, real *logits)
 {
-    BUG_IF(row < 0 || n < 0 || row + n > m->R, "logits of rows %d to %d of %d", row, row + n, m->R);
+    BUG_IF(row < 0 || n < 0 || row + n > m->R, "logits of rows %d to %d requested, only %d rows",
+           row, row + n, m->R);
     lens_rows(m, (int)m->config.layers, row, n, logits);
 }

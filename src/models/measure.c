@@ -1,3 +1,4 @@
+/* Accumulates the measurements of an evaluation pass by pass. */
 #include "models/measure.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
     for (int c = 0; c < MEASURE_COLUMNS && ok; c++)
         ok = (s->column[c] = mem_alloc(samples, sizeof(float))) != NULL;
     int rc = ok ? contrast_init(&s->contrast, s->L, e)
-                : err_set(e, DS_EMEM, "evaluation of %zu samples", samples);
+                : err_set(e, DS_EMEM, "out of memory for %zu samples", samples);
     if (rc == 0 && s->is_gated)
         rc = decisions_init(&s->decisions, m, e);
     if (rc < 0)
@@ -58,7 +59,7 @@ void measure_release(struct measure *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Mean over the layers where a comparison was made. */
+/* Mean over the layers that compared it. */
 static float signal_of(const struct model *m, int row)
 {
     int k = signal_metric(m), n = 0;
@@ -88,7 +89,7 @@ static void add_plan(struct measure *s, const struct model *m, const struct plan
     }
 }
 
-/* Welford: over all tokens, however few samples are kept. */
+/* Welford's algorithm over all tokens, independent of how many samples are kept. */
 static void add_depth(struct measure *s, double depth)
 {
     double d = depth - s->depth_mean;
@@ -156,7 +157,7 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
         return 0;
     double *rate = mem_alloc(2 * (size_t)s->L, sizeof *rate), rows = s->cells / s->L;
     if (!rate)
-        return err_set(e, DS_EMEM, "rates of %d layers", s->L);
+        return err_set(e, DS_EMEM, "out of memory for rates of %d layers", s->L);
     for (int l = 0; l < s->L; l++)
         rate[l] = measure_capacity(s, l);
     for (int l = 0; s->attention && l < s->L; l++)

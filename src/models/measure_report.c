@@ -1,4 +1,4 @@
-/* What an evaluation says, number by number, and as records. */
+/* Reports an evaluation as scalars, per-layer vectors and records. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static const char *const column_name[MEASURE_COLUMNS] = {
     [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",
 };
 
-/* ---- numbers ---- */
+/* ---- numeric values ---- */
 
 struct list {
     struct measure_number *out;
@@ -74,18 +74,16 @@ static void add_decisions(struct list *l, const struct measure *s)
     struct prediction p = decisions_prediction(d, -1);
     int there = has_decisions(s);
     double none = (double)NAN;
-    add_optional(l, "mi_mean", "I(token; run), nats, mean of gated layers",
+    add_optional(l, "mi_mean", "I(token; executed), nats, mean of gated layers",
                  there ? decisions_mi_mean(d) : none);
     add_optional(l, "mi_soft_mean", "I(cell; soft gate), nats, mean",
                  there ? decisions_mi_soft_mean(d) : none);
-    add_optional(l, "predictor_precision", "predictor of top-k: precision",
-                 prediction_precision(&p));
-    add_optional(l, "predictor_recall", "predictor of top-k: recall", prediction_recall(&p));
-    add_optional(l, "predictor_f1", "predictor of top-k: F1", prediction_f1(&p));
-    add_optional(l, "predictor_base", "predictor of top-k: base rate", prediction_base(&p));
-    add_optional(l, "predictor_accuracy", "predictor of top-k: accuracy", prediction_accuracy(&p));
-    add_optional(l, "nan_scores", "scores that are not numbers",
-                 there && d->nan_scores > 0 ? d->nan_scores : none);
+    add_optional(l, "predictor_precision", "top-k predictor: precision", prediction_precision(&p));
+    add_optional(l, "predictor_recall", "top-k predictor: recall", prediction_recall(&p));
+    add_optional(l, "predictor_f1", "top-k predictor: F1", prediction_f1(&p));
+    add_optional(l, "predictor_base", "top-k predictor: base rate", prediction_base(&p));
+    add_optional(l, "predictor_accuracy", "top-k predictor: accuracy", prediction_accuracy(&p));
+    add_optional(l, "nan_scores", "NaN scores", there && d->nan_scores > 0 ? d->nan_scores : none);
 }
 
 static void add_contrast(struct list *l, const struct measure *s)
@@ -97,22 +95,22 @@ static void add_contrast(struct list *l, const struct measure *s)
     add_optional(l, "topk_gap", "loss - top-k loss (not causal)", measure_loss(s) - topk);
     add_optional(l, "topk_block_ratio", "blocks executed, top-k (not causal)",
                  contrast_ratio(c, CONTRAST_TOPK));
-    add_optional(l, "dense_loss", "loss, everything runs", contrast_loss(c, CONTRAST_DENSE));
-    add_optional(l, "control_random_loss", "loss, control by lot at equal rates",
+    add_optional(l, "dense_loss", "loss, dense", contrast_loss(c, CONTRAST_DENSE));
+    add_optional(l, "control_random_loss", "loss, control: random routing at equal rates",
                  contrast_loss(c, CONTRAST_RANDOM));
-    add_optional(l, "control_static_loss", "loss, control by a fixed pattern",
+    add_optional(l, "control_static_loss", "loss, control: static mask",
                  contrast_loss(c, CONTRAST_STATIC));
-    add_optional(l, "control_random_ratio", "blocks executed, control by lot",
+    add_optional(l, "control_random_ratio", "blocks executed, control: random routing",
                  contrast_ratio(c, CONTRAST_RANDOM));
-    add_optional(l, "control_static_ratio", "blocks executed, fixed pattern",
+    add_optional(l, "control_static_ratio", "blocks executed, control: static mask",
                  contrast_ratio(c, CONTRAST_STATIC));
     add_optional(l, "control_random_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_RANDOM));
     add_optional(l, "control_static_flops_ratio", NULL, contrast_flops_ratio(c, CONTRAST_STATIC));
-    /* tables tell these two only where the controls saw a part of the text */
-    add_optional(l, "control_loss", seen < s->tokens ? "loss on the controls' tokens" : NULL,
+    /* tables show these two only when the controls saw part of the text */
+    add_optional(l, "control_loss", seen < s->tokens ? "loss on the control tokens" : NULL,
                  isnan(seen) ? seen : contrast_loss(c, CONTRAST_CAUSAL));
-    add_optional(l, "control_tokens", seen < s->tokens ? "tokens of controls and dense" : NULL,
-                 seen);
+    add_optional(l, "control_tokens",
+                 seen < s->tokens ? "control tokens (controls and dense)" : NULL, seen);
 }
 
 size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS])
@@ -248,7 +246,7 @@ static int by_float(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The worst tenth of losses is a class of its own. */
+/* The highest loss decile is a class of its own. */
 static void mark_high_loss(const struct measure *s)
 {
     enum { HIGH_LOSS = 7 };

@@ -1,4 +1,4 @@
-/* Seconds, dense and routed in turn in one process. */
+/* Measures prefill and decode time, alternating dense and routed in one process. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,7 +18,8 @@ static double median(double *x, int n)
     return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }
 
-/* The dense seconds and the ratio of each pair; each kind comes first in every other pair: a machine that drifts moves both. */
+/* Dense seconds and the ratio of each pair.  The order alternates between pairs, so that drift of
+ * the machine affects both. */
 struct pairs {
     double *dense, *ratio;
     int rounds;
@@ -77,7 +78,8 @@ void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, 
     mem_free(logits);
 }
 
-/* One text on a cache: what is before `from` in pieces that fit the buffers, the rest token by token. */
+/* Runs one text with a cache: tokens before `from` in pieces that fit the buffers, the rest one by
+ * one. */
 struct walk {
     struct model *m;
     struct kv_cache *cache;
@@ -127,13 +129,13 @@ int measure_decode(struct measure *s, struct model *m, const int32_t *id, int fr
 {
     struct walk w = {.m = m, .id = id, .from = from, .T = T, .use = use};
     struct pairs p = {0};
-    BUG_IF(from < 0 || from >= T, "decoding of tokens %d to %d", from, T);
+    BUG_IF(from < 0 || from >= T, "decoding range %d to %d is invalid", from, T);
     if (rounds <= 0)
         return 0;
     int rc = kv_cache_new(&w.cache, m, T, e);
     w.logits = mem_alloc((size_t)m->config.vocab, sizeof *w.logits);
     if (rc == 0 && (!w.logits || !pairs_init(&p, rounds)))
-        rc = err_set(e, DS_EMEM, "timing of decoding");
+        rc = err_set(e, DS_EMEM, "decode timing: out of memory");
     if (rc == 0)
         rc = walk_pairs(&w, &p, e);
     if (rc == 0) {

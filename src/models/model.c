@@ -1,3 +1,4 @@
+/* Creates a model, reserves its buffers and runs forward and backward passes. */
 #include "models/model.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ static int register_params(struct model *m, struct err *e)
     if (!c->tied)
         m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
     m->n_base = ps->n;
-    return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table") : 0;
+    return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table: out of memory") : 0;
 }
 
 static void freeze_base(struct model *m)
@@ -48,7 +49,7 @@ static int make_route(struct model *m, struct config *route_options, uint64_t se
     struct config none = {0};
     void *opts = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
     if (!opts)
-        return err_set(e, DS_EMEM, "options of %s", ops->name);
+        return err_set(e, DS_EMEM, "options of %s: out of memory", ops->name);
     int rc = opt_defaults(&g, opts, e);
     if (rc == 0)
         rc = config_apply(route_options ? route_options : &none, &g, opts, e);
@@ -71,7 +72,7 @@ static int make_rope(struct model *m, struct err *e)
         for (size_t i = 0; i < n; i++)
             m->inv_freq[i] = (real)inv_freq[i];
     }
-    int rc = inv_freq && m->inv_freq ? 0 : err_set(e, DS_EMEM, "rotary table");
+    int rc = inv_freq && m->inv_freq ? 0 : err_set(e, DS_EMEM, "rotary table: out of memory");
     mem_free(inv_freq);
     return rc;
 }
@@ -201,7 +202,8 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->on_store = arena_alloc(a, R, 1);
 }
 
-/* The stream arena: everything that lives for one step.  Run once to measure, once for real. */
+/* Lays out the stream arena, everything that lives for one step; called once to measure and once to
+ * allocate. */
 static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
 {
     size_t L = (size_t)m->config.layers, C = (size_t)m->config.dim, V = (size_t)m->config.vocab;
@@ -278,7 +280,7 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
     return 0;
 }
 
-/* Values of cells that the method records, for all layers (route_reserve). */
+/* Cell metrics that the method records, for all layers (route_reserve). */
 static size_t cell_bytes(const struct route_ops *ops, size_t L, size_t R)
 {
     size_t n = 0;
@@ -287,12 +289,12 @@ static size_t cell_bytes(const struct route_ops *ops, size_t L, size_t R)
     return n * L * R * sizeof(real);
 }
 
-/* Lays out a model that has nothing but its shape, so that the estimate cannot differ from what is reserved. */
+/* Lays out a model that has only its shape, so that the estimate equals what is reserved. */
 size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
 {
     const struct route_ops *ops = c->method ? route_find(c->method) : NULL;
     int is_split = ops && (ops->flags & ROUTE_SPLIT);
-    size_t L = (size_t)c->layers, bytes = SIZE_MAX; /* without memory for this: too much */
+    size_t L = (size_t)c->layers, bytes = SIZE_MAX; /* out of memory even for the estimate */
     struct model m = {.config = *c};
     struct arena measure;
     m.plan = mem_alloc(L, sizeof *m.plan);
@@ -318,7 +320,7 @@ static void place_rows(struct model *m, const struct batch *b)
         for (int t = 0; t < b->T; t++, i++) {
             int start = b->doc_start ? b->doc_start[i] : 0;
             BUG_IF(m->pos_embed >= 0 && t - start >= m->config.max_seq,
-                   "position %d, a table of %d", t - start, (int)m->config.max_seq);
+                   "position %d exceeds the table of %d", t - start, (int)m->config.max_seq);
             m->pos[i] = t - start;
             m->first_row[i] = s * b->T + start;
         }
@@ -356,7 +358,7 @@ struct embed_job {
     const int32_t *id;
 };
 
-/* A row of an embedding that stays in its file. */
+/* Reads a row of an embedding that stays in its file. */
 static void embed_stored(void *ctx, int task, int worker)
 {
     const struct embed_job *j = ctx;
@@ -407,14 +409,14 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     m->B = pass->B = b->B;
     m->T = pass->T = b->T;
     m->R = pass->R = b->B * b->T;
-    BUG_IF(m->R > m->R_max, "%d rows, buffers for %d", m->R, m->R_max);
+    BUG_IF(m->R > m->R_max, "%d rows exceed buffers for %d", m->R, m->R_max);
     m->batch = b;
     place_rows(m, b);
     pass->memory = NULL;
     model_run(m, b->id, pass, NULL);
 }
 
-/* One span is done: its gate's gradient goes to the method. */
+/* Passes the gate gradient of a finished span to the method. */
 static void hand_gates(struct model *m, int l, const struct plan *p, int routed)
 {
     const struct route_ops *ops = m->route.ops;

@@ -1,3 +1,4 @@
+/* Temperature, top-k and top-p sampling, and llama2.c's sampler. */
 #include "models/sample.h"
 
 #include <float.h>
@@ -19,7 +20,7 @@ int sampler_init(struct sampler *s, int V, struct err *e)
 {
     s->V = V;
     s->cell = mem_alloc((size_t)V, sizeof *s->cell);
-    return s->cell ? 0 : err_set(e, DS_EMEM, "sampling over %d tokens", V);
+    return s->cell ? 0 : err_set(e, DS_EMEM, "out of memory for sampling over %d tokens", V);
 }
 
 void sampler_release(struct sampler *s)
@@ -28,18 +29,21 @@ void sampler_release(struct sampler *s)
     s->cell = NULL;
 }
 
-/* Index of the largest logit, lowest id first; DS_ENUMERIC as the header says. */
+/* Index of the largest logit, ties to the lower id; DS_ENUMERIC as in the header. */
 static int check_logits(const real *logits, int V, int *best, struct err *e)
 {
     *best = -1;
     for (int v = 0; v < V; v++) {
         if (isnan(logits[v]) || (isinf(logits[v]) && logits[v] > 0))
-            return err_set(e, DS_ENUMERIC, "the logit of token %d is %s: the model is damaged", v,
-                           isnan(logits[v]) ? "not a number" : "infinite");
+            return err_set(e, DS_ENUMERIC,
+                           "logit of token %d is %s: the model's weights are corrupt", v,
+                           isnan(logits[v]) ? "NaN" : "infinite");
         if (!isinf(logits[v]) && (*best < 0 || logits[v] > logits[*best]))
             *best = v;
     }
-    return *best < 0 ? err_set(e, DS_ENUMERIC, "no logit is finite: the model is damaged") : 0;
+    return *best < 0
+               ? err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt")
+               : 0;
 }
 
 static double plain_probability(const real *logits, int V, int best, int32_t id)
@@ -58,7 +62,7 @@ static int by_weight(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* ---- the most likely ones, without sorting the rest ---- */
+/* ---- top-k selection without a full sort ---- */
 
 static void swap(struct sample_cell *a, struct sample_cell *b)
 {
@@ -67,7 +71,8 @@ static void swap(struct sample_cell *a, struct sample_cell *b)
     *b = t;
 }
 
-/* Parts cell[0, n) at the median of three: returns where the pivot is, before it only what comes before it. */
+/* Partitions cell[0, n) at the median of three; returns the pivot's index, with only cells that
+ * come before it to its left. */
 static int part(struct sample_cell *cell, int n)
 {
     struct sample_cell *mid = cell + n / 2, *last = cell + n - 1;
@@ -86,8 +91,9 @@ static int part(struct sample_cell *cell, int n)
     return at;
 }
 
-/* The first k of cell[0, n) come first, in order; the rest in any.  Cells differ by their ids, so the order is the one a sort
- * of all gives.  Where pivots are bad again and again the range is sorted: n log n in the worst case. */
+/* The first k of cell[0, n) come first, in order; the rest in any.  Cells differ by their ids, so
+ * the order is the one a sort of all gives.  After repeated bad pivots the range is sorted: n log n
+ * in the worst case. */
 static void select_first(struct sample_cell *cell, int n, int k)
 {
     struct sample_cell *from = cell;
@@ -111,7 +117,7 @@ static void select_first(struct sample_cell *cell, int n, int k)
     qsort(cell, (size_t)(k < n ? k : n), sizeof *cell, by_weight);
 }
 
-/* More of cell[0, n) in order: the first `done` are already; returns how many are now. */
+/* Sorts more of cell[0, n), whose first `done` are in order; returns how many are now. */
 static int order_more(struct sample_cell *cell, int n, int done)
 {
     int k = done < ORDERED_FIRST ? ORDERED_FIRST : 4 * done;
@@ -120,8 +126,8 @@ static int order_more(struct sample_cell *cell, int n, int done)
     return k;
 }
 
-/* How many of cell[0, n) have the mass top_p.  `all` is their sum, but for the rounding of its order: -1 when the answer
- * hangs on that. */
+/* How many of cell[0, n) reach the mass top_p.  `all` is their sum up to summation order: -1 when
+ * the answer depends on that rounding. */
 static int nucleus(struct sample_cell *cell, int n, int done, double top_p, double all)
 {
     double sum = 0, slack = all * n * DBL_EPSILON;
@@ -137,7 +143,7 @@ static int nucleus(struct sample_cell *cell, int n, int done, double top_p, doub
     return -1;
 }
 
-/* Fills the cells, most likely first where a cut needs the order; returns how many stay. */
+/* Fills the cells, sorted if a cut needs it; returns how many remain. */
 static int cut(struct sampler *s, const real *logits, double max, const struct sample_options *o)
 {
     int n = 0, k = o->top_k > 0 && o->top_k < s->V ? o->top_k : s->V, done = 0;
@@ -183,7 +189,7 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
             sum += s->cell[i].w;
         rng_init(&r, o->seed, RNG_SAMPLE, step, 0);
         double at = rng_uniform(&r) * sum;
-        *id = s->cell[n - 1].id; /* rounding may leave a little of `at` */
+        *id = s->cell[n - 1].id; /* rounding may leave a remainder of `at` */
         for (int i = 0; i < n; i++) {
             at -= s->cell[i].w;
             if (at < 0) {
@@ -197,9 +203,9 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
     return 0;
 }
 
-/* ---- as llama2.c does it ---- */
+/* ---- llama2.c's sampler ---- */
 
-/* xorshift64* (Vigna 2016): the upper half of the product, 24 bits of it as a number in [0, 1). */
+/* xorshift64* (Vigna 2016): the top 24 bits of the product as a float in [0, 1). */
 static float llama2c_coin(uint64_t *state)
 {
     uint64_t x = *state;
@@ -223,8 +229,8 @@ static void llama2c_softmax(struct sampler *s, const real *logits, int best, dou
         s->cell[v].w = (double)((float)s->cell[v].w / sum);
 }
 
-/* Tokens that cannot be among the first with mass top_p are left out before sorting; of the rest as many stay as it takes to
- * pass top_p.  *mass: theirs. */
+/* Tokens that cannot be in the nucleus are dropped before sorting; the rest is cut where the mass
+ * first exceeds top_p.  *mass: of those kept. */
 static int llama2c_cut(struct sampler *s, double top_p, float *mass)
 {
     float p = (float)top_p, least = (1.0f - p) / (float)(s->V - 1);

@@ -1,3 +1,4 @@
+/* Runs a model over one text and records every decision as a probe. */
 #include "models/trace.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static void forward(struct model *m, const struct trace_text *t, const struct tr
     m->batch = NULL;
 }
 
-/* The model's values belong to the token that is predicted: shift them onto it. */
+/* The model's values belong to the predicted token: shift them by one. */
 static void add_shifted(struct record *rec, const char *key, const real *x, float *tmp, int n)
 {
     tmp[0] = NAN;
@@ -99,7 +100,7 @@ static void top_k(const real *logits, int V, int k, struct best *b, float *p)
         p[i] = (float)(exp((double)(b->logit[i] - max)) / sum);
 }
 
-/* What the head would say if it read the state behind each layer. */
+/* Logit lens: the head applied to the state after each layer. */
 static void add_lens(struct record *rec, struct model *m, const struct trace_options *o)
 {
     size_t L = (size_t)m->config.layers, n = (size_t)m->R,

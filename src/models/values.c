@@ -1,3 +1,4 @@
+/* Values of a parameter, from memory or from its file. */
 #include "models/values.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Holds matrices for GEMMs: packed copies, quantised blocks, memory estimates. */
 #include "models/weights.h"
 
 #include <math.h>
@@ -9,7 +10,8 @@
 #include "base/str.h"
 #include "models/values.h"
 
-/* Rows of a file that are read at once: of a matrix that is packed for both directions a whole cut of its inner dimension. */
+/* Rows of a file read at once; for a matrix packed in both directions one whole slice of its inner
+ * dimension. */
 enum { ROWS_FWD = 64, ROWS_BOTH = GEMM_DEEP };
 
 static void forget(struct weight *x)
@@ -44,7 +46,7 @@ static int find_matrices(struct model *m, struct err *e)
     w->v = mem_alloc((size_t)w->n, sizeof *w->v);
     if (!w->v) {
         w->n = 0;
-        return err_set(e, DS_EMEM, "table of matrices");
+        return err_set(e, DS_EMEM, "matrix table: out of memory");
     }
     for (int l = 0; l < m->config.layers; l++) {
         const struct block_params *b = &m->block[l];
@@ -61,7 +63,7 @@ static size_t aligned(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* A matrix whose file has bfloat16 is held so in fp32 as well: no number changes. */
+/* A bfloat16 matrix stays bfloat16 in fp32 mode too: its values do not change. */
 static enum gemm_hold hold_of(const struct model *m, int i)
 {
     const struct weight *x = &m->weights.v[i];
@@ -71,7 +73,7 @@ static enum gemm_hold hold_of(const struct model *m, int i)
     return is_narrow ? GEMM_NARROW : GEMM_WHOLE;
 }
 
-/* Bytes of a matrix that is held as numbers, packed for one direction. */
+/* Bytes of an unquantised matrix packed for one direction. */
 static size_t held_bytes(const struct model *m, int i, int is_back)
 {
     const struct weight *x = &m->weights.v[i];
@@ -79,7 +81,8 @@ static size_t held_bytes(const struct model *m, int i, int is_back)
                            is_back ? x->C : x->O);
 }
 
-/* Deals the block out, or only counts.  w^T goes with forward; w with backward, where there is one. */
+/* Assigns parts of the block, or only counts.  w^T is for forward; w for backward, if there is
+ * one. */
 static size_t deal(struct model *m, char *at)
 {
     struct weights *w = &m->weights;
@@ -95,7 +98,7 @@ static size_t deal(struct model *m, char *at)
     return used;
 }
 
-/* The blocks that parameter i is held in; QUANT_NONE: it is held as numbers. */
+/* The quantisation of parameter i; QUANT_NONE: not quantised. */
 static enum quant_kind kind_of(const struct model *m, int i)
 {
     const struct weight *x = &m->weights.v[i];
@@ -108,7 +111,7 @@ static enum quant_kind kind_of(const struct model *m, int i)
     return quant_row_bytes((enum quant_kind)kind, x->C) > 0 ? (enum quant_kind)kind : QUANT_NONE;
 }
 
-/* The next matrix behind i that is read from a file. */
+/* The next matrix after i that is read from a file. */
 static void want_next(const struct model *m, int i)
 {
     const struct weights *w = &m->weights;
@@ -119,7 +122,7 @@ static void want_next(const struct model *m, int i)
         }
 }
 
-/* Rounds a matrix whose numbers are in a file, all of them at once. */
+/* Quantises a matrix whose values are in a file, all at once. */
 static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct err *e)
 {
     struct weight *x = &m->weights.v[i];
@@ -133,7 +136,7 @@ static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct 
     } else {
         real *w = mem_reserve(p->n * sizeof *w);
         if (!w)
-            return err_set(e, DS_EMEM, "no memory to round %s", p->name);
+            return err_set(e, DS_EMEM, "out of memory for quantising %s", p->name);
         stored_rows(s, p, 0, (size_t)x->O, w);
         rc = quant_new(&x->quant, kind, w, x->O, x->C, e);
         mem_free_aligned(w);
@@ -159,13 +162,14 @@ static int quantise(struct model *m, struct err *e)
         done++;
     }
     if (rc == 0 && !done && kind != QUANT_NONE && kind != WEIGHTS_AUTO)
-        return err_set(e, DS_ERANGE, "weights=%s: no matrix of this model %s", quant_name[kind],
-                       m->is_training ? "that is not trained has rows of whole blocks"
-                                      : "has rows of whole blocks");
+        return err_set(e, DS_ERANGE,
+                       "weights=%s: no %smatrix of this model has rows of whole blocks",
+                       quant_name[kind], m->is_training ? "frozen " : "");
     return rc;
 }
 
-/* What parameter i takes only while it is laid out: all its numbers where they are rounded, else some rows a thread. */
+/* Temporary memory for preparing parameter i: all its values when quantising, else some rows per
+ * thread. */
 static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
 {
     const struct param *p = &m->params.p[i];
@@ -175,7 +179,7 @@ static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
     return sizeof(real) * (kind != QUANT_NONE ? (double)p->n : rows * (double)p->shape[1]);
 }
 
-/* A system that promises more memory than it has would end the program later, without a word. */
+/* An overcommitting system would kill the program later without a message. */
 static int check_memory(const struct model *m, struct err *e)
 {
     const struct weights *w = &m->weights;
@@ -198,7 +202,7 @@ static int check_memory(const struct model *m, struct err *e)
     need += passing;
     if (left <= 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "its weights need %sB of memory as %s, %sB are left",
+    return err_set(e, DS_EMEM, "out of memory: weights need %sB as %s, %sB available",
                    str_si(a, need),
                    w->numbers.weights == WEIGHTS_AUTO || w->numbers.weights == QUANT_NONE
                        ? gemm_format_name[w->format]
@@ -206,7 +210,8 @@ static int check_memory(const struct model *m, struct err *e)
                    str_si(b, left));
 }
 
-/* Memory for the packed copies, as large as the present provider wants them, and for numbers that it takes as they are. */
+/* Allocates the packed copies in the current provider's sizes, and unpacked values where it uses
+ * those. */
 static int place(struct model *m, struct err *e)
 {
     struct weights *w = &m->weights;
@@ -215,7 +220,7 @@ static int place(struct model *m, struct err *e)
     w->bytes = deal(m, NULL);
     w->block = w->bytes ? mem_reserve(w->bytes) : NULL;
     if (w->bytes && !w->block)
-        return err_set(e, DS_EMEM, "packed weights: %.1f MiB could not be had",
+        return err_set(e, DS_EMEM, "packed weights: out of memory: %.1f MiB needed",
                        (double)w->bytes / 1048576.0);
     deal(m, w->block);
     for (int i = 0; i < w->n; i++) {
@@ -226,7 +231,7 @@ static int place(struct model *m, struct err *e)
             continue;
         x->own = mem_reserve(m->params.p[i].n * sizeof *x->own);
         if (!x->own)
-            return err_set(e, DS_EMEM, "no memory for %s", m->params.p[i].name);
+            return err_set(e, DS_EMEM, "out of memory for %s", m->params.p[i].name);
     }
     return 0;
 }
@@ -263,7 +268,7 @@ struct reading {
     const struct model *m;
     int i, step;
     real *space;        /* (workers, step, C) */
-    _Atomic size_t bad; /* values that are not finite */
+    _Atomic size_t bad; /* non-finite values */
 };
 
 static void read_part(void *ctx, int task, int worker)
@@ -289,7 +294,7 @@ static void read_part(void *ctx, int task, int worker)
         gemm_pack_part(&x->bwd, &s, row, n, 0, x->C);
 }
 
-/* One matrix, a few rows at a time: beside its packed copy nothing of it is in memory. */
+/* Packs one matrix a few rows at a time: only its packed copy is in memory. */
 static int read_stored(struct model *m, int i, struct err *e)
 {
     struct weights *w = &m->weights;
@@ -305,11 +310,11 @@ static int read_stored(struct model *m, int i, struct err *e)
         gemm_pack_begin(&x->bwd, x->bwd.data, w->format, hold_of(m, i), x->O, x->C);
     r.space = x->own ? NULL : mem_reserve(space);
     if (!x->own && !r.space)
-        return err_set(e, DS_EMEM, "no memory to read %s", m->params.p[i].name);
+        return err_set(e, DS_EMEM, "out of memory for reading %s", m->params.p[i].name);
     pool_run((x->O + r.step - 1) / r.step, read_part, &r);
     mem_free_aligned(r.space);
     if (r.bad > 0)
-        log_warn("tensor %s holds %zu values that are not finite", m->params.p[i].name, r.bad);
+        log_warn("tensor %s holds %zu non-finite values", m->params.p[i].name, r.bad);
     return 0;
 }
 
@@ -319,7 +324,7 @@ static int refresh_one(struct model *m, int i, struct err *e)
     struct weight *x = &w->v[i];
     struct param *p = &m->params.p[i];
     const struct operand t = {p->value, x->C, 1, NULL}, n = {p->value, x->C, 0, NULL};
-    BUG_IF(x->quant && w->made_of != m->params.given, "%s: changed behind its rounded blocks",
+    BUG_IF(x->quant && w->made_of != m->params.given, "%s: changed after it was quantised",
            p->name);
     if (p->elsewhere)
         return read_stored(m, i, e);

@@ -64,12 +64,12 @@ def wrong_bytes():
         z.writestr("archive/data.pkl", pickled())
     return {"pickle": pickled(), "zip": box.getvalue(), "HTML": b"\n<!DOCTYPE html><html>404: not found</html>" + bytes(40),
             "GGUF": b"GGUF\x03\0\0\0" + bytes(40), "git-lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
-            "JSON": b'{"error":"Repository not found"}', "the text of an error": b"Entry not found" + bytes(20),
+            "JSON": b'{"error":"Repository not found"}', "an error message": b"Entry not found" + bytes(20),
             "safetensors": struct.pack("<Q", 2) + b"{}" + bytes(40)}
 
 
 @test
-def files_under_wrong_names_are_named_and_never_run():
+def misnamed_files_are_recognised_and_never_executed():
     dir = model("named")
     for what, data in wrong_bytes().items():
         for name in ("named/model.safetensors", "x.gguf", "x.bin", "x.pt", "pytorch_model.bin", "x.safetensors"):
@@ -106,7 +106,7 @@ def change_config(dir, **keys):
 
 
 @test
-def a_config_with_wrong_sizes_is_refused_by_their_names():
+def a_config_with_wrong_sizes_is_refused_by_key():
     for key, value in (("hidden_size", 0), ("hidden_size", -1), ("hidden_size", 1e308), ("num_hidden_layers", 10**9),
                        ("num_hidden_layers", "six"), ("vocab_size", 301), ("num_attention_heads", 3),
                        ("intermediate_size", [])):
@@ -126,12 +126,12 @@ def a_config_with_wrong_sizes_is_refused_by_their_names():
 
 
 @test
-def an_index_leads_nowhere_else():
+def an_index_cannot_point_outside_its_directory():
     dir = model("index")
     names = list(json.loads(get("index/model.safetensors")[8:8 + struct.unpack("<Q", get("index/model.safetensors")[:8])[0]]))
     os.rename("index/model.safetensors", "index/a.safetensors")
-    for shard, part in (("../../etc/passwd", "no name of a file beside the index"),
-                        (os.path.abspath("index/a.safetensors"), "no name of a file beside the index"),
+    for shard, part in (("../../etc/passwd", "must be the name of a file next to the index"),
+                        (os.path.abspath("index/a.safetensors"), "must be the name of a file next to the index"),
                         ("b.safetensors", "is missing")):
         with open("index/model.safetensors.index.json", "w") as f:
             json.dump({"weight_map": {n: shard for n in names if n != "__metadata__"}}, f)
@@ -143,7 +143,7 @@ def an_index_leads_nowhere_else():
 
 
 @test
-def a_model_cut_while_it_is_used_ends_with_a_line_or_not_at_all():
+def a_model_truncated_in_use_ends_with_one_line_or_not_at_all():
     """Requests come one by one: what happens between opening and use is decided here."""
     for size in (0, 4096):
         dir = model("cut")
@@ -162,7 +162,7 @@ def a_model_cut_while_it_is_used_ends_with_a_line_or_not_at_all():
 
 
 @test
-def a_checkpoint_is_replaced_whole_or_not_at_all():
+def a_checkpoint_is_replaced_atomically():
     accepted("train", *TINY, "model.method=mod", "--run", "mod", "--quiet")
     weights = "runs/mod/checkpoints/step-00000006/model.safetensors"
     before = digest(weights)
@@ -179,7 +179,7 @@ def a_checkpoint_is_replaced_whole_or_not_at_all():
 
 
 @test
-def training_refuses_weights_that_are_not_finite_unless_told():
+def training_refuses_non_finite_weights_unless_allowed():
     dir = model("nan")
     data = bytearray(get("nan/model.safetensors"))
     begin = 8 + struct.unpack("<Q", data[:8])[0]
@@ -196,7 +196,7 @@ def training_refuses_weights_that_are_not_finite_unless_told():
     status, _, said = run(*words, "train.allow_nonfinite=true", "--run", "odd2", "--quiet")
     assert "allow_nonfinite=true trains" not in said and os.path.exists("runs/odd2/log.mp"), said
     status, _, said = run("generate", dir, "--prompt", "hi", "max_tokens=1", "time_rounds=0")
-    assert "holds 2 values that are not finite" in said, said
+    assert "holds 2 non-finite values" in said, said
 
 
 def limited(*words, bytes_of_space):
@@ -208,7 +208,7 @@ def limited(*words, bytes_of_space):
 
 
 @test
-def a_model_beyond_the_limit_of_memory_is_refused_with_the_figures():
+def a_model_beyond_the_memory_limit_is_refused_with_both_sizes():
     if "san" in os.environ.get("BUILD_DIR", ""):
         return  # a sanitizer takes more addresses than any limit
     head = struct.pack("<7i", 4096, 4096, 32, 32, 32, 32000, 16)
@@ -237,7 +237,7 @@ def main():
     try:
         status, _, said = run("train", *TINY, "--run", "tiny", "--quiet")
         assert status == 0, said
-        shutil.copy(os.path.join(STEP, "tokenizer.json"), ".")  # beside models in one file
+        shutil.copy(os.path.join(STEP, "tokenizer.json"), ".")  # for single-file models
         for f in tests:
             if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
                 continue

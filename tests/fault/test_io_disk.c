@@ -1,4 +1,4 @@
-/* A disk that fails: every write, sync, close, rename, ... in turn, once or for ever. */
+/* Failing disks: every write, sync, close, rename, ... fails in turn, once or permanently. */
 #include "t.h"
 
 #include <errno.h>
@@ -67,7 +67,7 @@ static int f_unlink(const char *p)
 
 static ssize_t f_write(int fd, const void *b, size_t n)
 {
-    if (fails()) { /* a full disk takes what fits, then says so */
+    if (fails()) { /* a full disk accepts what fits, then fails */
         if (cut_short && n > 1 && !persistent)
             return real->write(fd, b, n / 2);
         return -1;
@@ -106,7 +106,7 @@ static void quiet(void *ctx, enum log_level level, const char *text)
 /* ---- checkpoints
  * ---------------------------------------------------------------------------------- */
 
-static int replaces; /* what write_checkpoint does with a whole checkpoint of the step */
+static int replaces; /* how write_checkpoint treats a complete checkpoint of the step */
 
 static int write_checkpoint(const char *root, int64_t step, float value, struct err *e)
 {
@@ -174,7 +174,7 @@ static void every_call_fails(int is_persistent, int error)
         snprintf(dir, sizeof dir, "%s/step-00000002", root);
         if (rc == 0)
             t_ok(checkpoint_verify(dir, &e), &e);
-        if (fs_exists(dir)) /* whatever has the final name is whole */
+        if (fs_exists(dir)) /* a directory at the final name is complete */
             t_ok(checkpoint_verify(dir, &e), &e);
         t_ok(checkpoint_prune(root, 5, -1, 0, &e), &e);
         t_ok(fs_remove_tree(dir, NULL) < 0 && fs_exists(dir) ? -1 : 0, &e);
@@ -220,7 +220,7 @@ T(every_interrupted_call_is_repeated) /* D5 */
     }
 }
 
-T(existing_whole_checkpoint_is_kept_and_a_broken_one_replaced)
+T(existing_complete_checkpoint_is_kept_and_a_broken_one_replaced)
 {
     char root[512], dir[1200], p[1300];
     struct err e = {0};
@@ -249,7 +249,7 @@ T(existing_whole_checkpoint_is_kept_and_a_broken_one_replaced)
     t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
 }
 
-/* The only checkpoint of a run is there afterwards, old or new; returns its value. */
+/* Exactly one checkpoint, old or new, must exist afterwards; returns its value. */
 static float only_checkpoint(const char *root)
 {
     char dir[1200];
@@ -283,11 +283,11 @@ static void replacing_fails(int is_persistent)
     replaces = 0;
 }
 
-T(the_only_checkpoint_survives_that_its_replacement_fails_once)
+T(the_only_checkpoint_survives_one_failed_replacement)
 {
     replacing_fails(0);
 }
-T(the_only_checkpoint_survives_that_its_replacement_fails_for_good)
+T(the_only_checkpoint_survives_a_permanently_failing_replacement)
 {
     replacing_fails(1);
 }
@@ -315,7 +315,7 @@ T(the_only_checkpoint_survives_a_kill_between_the_renames)
     }
 }
 
-/* What is behind a save: the same tx clears the others away. */
+/* After a save, the same tx prunes the others. */
 static int save_and_prune(const char *root, int64_t step, const char *run_id, struct err *e)
 {
     struct checkpoint_tx tx;
@@ -334,7 +334,7 @@ static int save_and_prune(const char *root, int64_t step, const char *run_id, st
     return rc == 0 ? checkpoint_prune_behind(&tx, 2, -1, 0, e) : rc;
 }
 
-T(a_save_reads_each_file_once)
+T(a_save_hashes_each_file_once)
 {
     char root[512];
     struct err e = {0};
@@ -378,7 +378,7 @@ T(checkpoints_of_another_run_are_neither_replaced_nor_removed)
             t_str(id, want[i].id);
         }
     }
-    t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id belongs to any run */
+    t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id matches any run */
     snprintf(dir, sizeof dir, "%s/step-00000006", root);
     t_ok(checkpoint_check_run(dir, "bbbb", &e), &e);
 }
@@ -402,7 +402,7 @@ T(no_checkpoint_is_not_found)
     char dir[100];
     struct err e = {0};
     t_fails(checkpoint_latest("/nonexistent/c", dir, sizeof dir, NULL, &e), &e, DS_ENOTFOUND,
-            "no whole");
+            "no complete");
     struct checkpoint_tx tx;
     t_fails(checkpoint_begin(&tx, t_tmpdir(), 1, UINT64_MAX, &e), &e, DS_EIO, "free"); /* D15 */
     t_fails(checkpoint_begin(&tx, "/proc/nope", 1, 0, &e), &e, DS_EIO, "/proc/nope");
@@ -531,7 +531,7 @@ T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
     t_eq(gaps + lost, 0);
 }
 
-T(what_falls_out_of_memory_is_counted_and_seen_by_readers)
+T(records_dropped_from_memory_are_counted_and_seen_by_readers)
 {
     char p[512];
     static char payload[1 << 20];
@@ -553,7 +553,7 @@ T(what_falls_out_of_memory_is_counted_and_seen_by_readers)
     t_true(runlog_writer_waiting(w) <= 8 << 20);
     uint64_t dropped = runlog_writer_lost(w);
     t_true(dropped > 0);
-    runlog_writer_close(w); /* writes what waits */
+    runlog_writer_close(w); /* writes the buffered records */
     record_free(r);
     count(p, &records, &gaps, &lost);
     t_eq(records + lost, 21);

@@ -1,4 +1,4 @@
-/* A mapped file that is cut or replaced while it is read: an honest end, in any thread, and nothing else changed. */
+/* A mapped file that is truncated or replaced while being read: a clean exit with a message, from any thread, and no other effect. */
 #include "kit.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static const char *put(const char *name, const void *p, size_t n)
     return path;
 }
 
-/* fn in a process of its own; what it writes to stderr in text. The status as waitpid gives it. */
+/* Runs fn in its own process; its stderr goes to text.  Returns the status of waitpid. */
 static int watch(void (*fn)(const char *file), const char *file, char text[1000])
 {
     int ends[2], status = 0;
@@ -86,7 +86,7 @@ static void cut_and_read(const char *file)
         read_map(&m, 0, 0);
 }
 
-T(a_file_cut_behind_its_mapping_ends_the_program_with_a_line)
+T(a_file_truncated_under_its_mapping_exits_with_one_line)
 {
     static char zeros[SIZE];
     ends_with_one_line(cut_and_read, put("cut", zeros, SIZE),
@@ -101,7 +101,7 @@ static void cut_and_read_in_threads(const char *file)
         pool_run(400, read_map, &m);
 }
 
-T(in_every_thread_and_only_once)
+T(any_thread_reports_it_and_only_once)
 {
     static char zeros[SIZE];
     for (int i = 0; i < 20; i++)
@@ -122,7 +122,7 @@ static void on_crash(int signo)
     raise(signo);
 }
 
-/* As the workbench does it: a handler of its own over the guard, whose turn comes behind. */
+/* As in the workbench: its own handler over the guard, which is called after it. */
 static void with_a_terminal(const char *file)
 {
     struct fs_map m;
@@ -134,7 +134,7 @@ static void with_a_terminal(const char *file)
         read_map(&m, 0, 0);
 }
 
-T(the_terminal_is_given_back_first)
+T(the_terminal_is_restored_first)
 {
     static char zeros[SIZE];
     char text[1000];
@@ -144,7 +144,7 @@ T(the_terminal_is_given_back_first)
     t_truef(strncmp(text, "depthscope: given back, depthscope: /", 37) == 0, "%s", text);
 }
 
-/* Not through fs_map_open: nobody guards it. */
+/* Not through fs_map_open, so not guarded. */
 static void elsewhere(const char *file)
 {
     static char other[600];
@@ -182,7 +182,7 @@ static void after_closing(const char *file)
 }
 #endif
 
-T(faults_elsewhere_are_left_to_the_handler_before)
+T(faults_elsewhere_go_to_the_previous_handler)
 {
     static char zeros[SIZE];
     char text[1000];
@@ -198,7 +198,7 @@ T(faults_elsewhere_are_left_to_the_handler_before)
     t_str(text, "depthscope: given back, ");
 }
 
-/* Control bytes of a path reach no terminal; of one too long its end is said. */
+/* Control bytes of a path must not reach the terminal; of a long path the end is printed. */
 T(paths_are_made_safe_to_print)
 {
     static char zeros[SIZE];
@@ -278,7 +278,7 @@ static void cut_between(const char *file)
         _exit(9);
 }
 
-T(weights_cut_while_they_are_read)
+T(weights_truncated_while_being_read)
 {
     model_dir();
     ends_with_one_line(cut_between, path, "changed while it was read (was ");
@@ -301,7 +301,7 @@ static void cut_between_loading_and_use(const char *file)
     _exit(0);
 }
 
-T(weights_cut_while_they_are_used)
+T(weights_truncated_between_loading_and_use)
 {
     char text[1000];
     model_dir();
@@ -313,7 +313,7 @@ T(weights_cut_while_they_are_used)
         t_truef(WEXITSTATUS(status) == 0 && !text[0], "%d: %s", WEXITSTATUS(status), text);
 }
 
-T(saving_over_the_directory_a_model_came_from_leaves_the_open_file_whole) /* A17 */
+T(saving_over_a_model_s_own_directory_keeps_the_open_file_intact) /* A17 */
 {
     struct err e = {0};
     struct st *old = NULL;
@@ -323,7 +323,7 @@ T(saving_over_the_directory_a_model_came_from_leaves_the_open_file_whole) /* A17
     t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
     t_ok(model_write_weights(m, path, 0, &e), &e);
     t_eq(st_nonfinite(st_find(old, "model.embed_tokens.weight")), 0);
-    t_fails(st_unchanged(old, &e), &e, DS_EFORMAT, "was replaced");
+    t_fails(st_unchanged(old, &e), &e, DS_EFORMAT, "changed since it was opened");
     struct st *new = NULL;
     t_ok(st_open(&new, path, &e), &e);
     for (size_t i = 0; i < st_count(old); i++) {

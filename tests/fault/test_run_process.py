@@ -307,7 +307,7 @@ def damaged_checkpoints():
         os.remove(f)
         open(f, "wb").write(b)
     status, out, err = train("--resume", "rot", "--quiet")
-    check(status == 0 and "step-00000045 is not whole" in err and "step 20" in err, "loud", err)
+    check(status == 0 and "step-00000045 is incomplete" in err and "step 20" in err, "loud", err)
     note = [x for x in events("rot", "resume")][-1]
     check(note["level"] == "warn" and "45" in note["text"] and "20" in note["text"], "in the record", str(note))
     check(weights("rot", 45) == weights("disk-ok", 45), "and the same weights at the end")
@@ -354,7 +354,7 @@ def bad_options():
         (["train.lr=nan"], ["not a number"]), (["train.lr=0"], ["outside"]), (["train.lr=-1"], ["outside"]),
         (["train.lr=1e999"], ["outside"]), (["train.batch=0"], ["outside"]), (["train.batch=1e30"], ["train.batch"]),
         (["train.steps=1.5"], ["whole number"]), (["train.steps="], ["train.steps"]), (["train.seq=2048"], ["model.max_seq"]),
-        (["model.heads=5"], ["does not divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
+        (["model.heads=5"], ["must divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
         (["trian.steps=3"], ["did you mean train.steps"]), (["edp.targt_ratio=0.6"], ["edp.target_ratio"]),
         (["model.method=nope"], ["dense", "edp", "random", "static"]), (["edp.target_ratio=0.1"], ["0.500"]),
         (["random.target_ratio=0.1", "model.method=random"], ["cannot be reached"]), (["edp.signal=x"], ["velocity"]),

@@ -1,4 +1,4 @@
-/* Adapters go to Hugging Face `peft` and come from it with the same logits. */
+/* Adapters exported to and imported from Hugging Face `peft` have the same logits. */
 #include "kit.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-/* Models that others trained continue texts as their own library does: ids, and logits within its printed digits. */
+/* Third-party models continue texts as their own library does: ids, and logits within its printed digits. */
 #include "base/json.h"
 #include "kit.h"
 #include "models/load.h"

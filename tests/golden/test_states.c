@@ -1,5 +1,5 @@
-/* The values inside the blocks of tiny models, beside PyTorch's: ours are off from its float64 by at most twice what its own
- * float32 is.  `transformers_hf.py golden tests/golden/states` makes them. */
+/* Hidden states of tiny models compared with PyTorch's: our error against its float64 is at most
+ * twice that of its own float32.  `transformers_hf.py golden tests/golden/states` writes them. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "kit.h"
@@ -92,22 +92,22 @@ static void golden(const char *name)
     model_free(m);
 }
 
-T(the_states_of_a_llama_are_as_pytorch_has_them)
+T(the_states_of_a_llama_match_pytorch)
 {
     golden("llama");
 }
 
-T(the_states_of_a_qwen2_are_as_pytorch_has_them)
+T(the_states_of_a_qwen2_match_pytorch)
 {
     golden("qwen2-tied");
 }
 
-T(the_states_of_a_mistral_are_as_pytorch_has_them)
+T(the_states_of_a_mistral_match_pytorch)
 {
     golden("mistral");
 }
 
-T(the_states_of_a_gpt2_are_as_pytorch_has_them)
+T(the_states_of_a_gpt2_match_pytorch)
 {
     golden("gpt2");
 }

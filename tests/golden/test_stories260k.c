@@ -1,4 +1,4 @@
-/* llama2.c's stories260K: the greedy ids and logits that its own program gives. */
+/* llama2.c's stories260K: greedy ids and logits must match the reference program's. */
 #include "kit.h"
 
 #include "base/fs.h"
@@ -23,7 +23,7 @@ static struct model *open_stories(int rows)
     return m;
 }
 
-/* The reference adds in float as well, in another order. */
+/* The reference also sums in float, in another order. */
 static void check_step(const struct json_node *step, const real *logits, int V)
 {
     const struct json_node *first = json_get(step, "logits8");
@@ -81,8 +81,8 @@ T(stories260k_has_the_shape_of_its_header)
     model_free(m);
 }
 
-/* Its published validation loss is 1.2968.  `depthscope eval stories260K.bin data.path=tinystories_val.txt data.docs=500
- * windows=documents` is the same by hand. */
+/* Its published validation loss is 1.2968.  `depthscope eval stories260K.bin
+ * data.path=tinystories_val.txt data.docs=500 windows=documents` gives the same. */
 T(stories260k_predicts_the_first_500_stories_as_measured)
 {
     struct subject s;
@@ -106,7 +106,7 @@ T(stories260k_predicts_the_first_500_stories_as_measured)
     opt_release(&ppl_group, &o);
     subject_close(&s);
 }
-/* The text as its program prints it: with a newline behind. */
+/* The text as the reference prints it, with a trailing newline. */
 static void tells(double temperature, double top_p, int64_t seed, const char *golden)
 {
     struct subject s;
@@ -133,12 +133,12 @@ static void tells(double temperature, double top_p, int64_t seed, const char *go
     subject_close(&s);
 }
 
-T(stories260k_tells_the_published_story_of_its_seed)
+T(stories260k_generates_the_published_story_of_its_seed)
 {
     tells(1, 0.9, 133742, "derived/golden/stories260K.t1.0_p0.9_s133742.txt");
 }
 
-T(stories260k_tells_the_likeliest_story)
+T(stories260k_generates_the_greedy_story)
 {
     tells(0, 0.9, 1, "derived/golden/stories260K.greedy.txt");
 }

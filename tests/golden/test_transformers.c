@@ -1,4 +1,4 @@
-/* Models go to Hugging Face `transformers` and come from it with the same logits. */
+/* Models exported to and imported from Hugging Face `transformers` have the same logits. */
 #include "kit.h"
 
 #include <sys/stat.h>

@@ -217,7 +217,7 @@ T(state_gradients_added_by_a_method_reach_every_weight)
 
 /* ---- sum rules ------------------------------------------------------------------------------- */
 
-T(a_row_that_neither_span_runs_is_unchanged)
+T(a_row_skipped_by_both_spans_is_unchanged)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     int carried = 0;

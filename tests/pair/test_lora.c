@@ -50,7 +50,7 @@ static int repeats(struct model *m, struct pass *pass, const real *want)
     return kit_same(h, want, kit_states(m));
 }
 
-T(an_adapter_that_adds_nothing_changes_no_bit)
+T(a_zero_adapter_changes_no_bit)
 {
     static const char *const weights[] = {"none", "q8_0"};
     for (int k = 0; k < 2; k++) {
@@ -240,14 +240,15 @@ static void refused(const char *options, int code, const char *part)
 T(impossible_adapters_are_refused_in_one_line)
 {
     refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=q,w", DS_EUSAGE,
-            "w is none of q, k, v, o, gate, up, down");
-    refused(SHAPE "model.method=dense model.lora_targets=attention", DS_EUSAGE, "none of");
+            "unknown matrix w: expected q, k, v, o, gate, up, down");
+    refused(SHAPE "model.method=dense model.lora_targets=attention", DS_EUSAGE,
+            "unknown matrix attention");
     refused(SHAPE "model.method=dense model.lora_r=65 model.lora_targets=q", DS_ERANGE,
-            "model.lora_r=65 is more than q has, which is 64 x 64");
+            "model.lora_r=65: must not exceed the size of q, which is 64 x 64");
     refused(SHAPE "model.method=dense model.lora_r=33 model.kv_heads=2 model.lora_targets=q,v",
-            DS_ERANGE, "v has, which is 32 x 64");
+            DS_ERANGE, "the size of v, which is 32 x 64");
     refused(SHAPE "model.method=dense model.lora_r=4 model.mlp=gelu model.lora_targets=gate",
-            DS_EUSAGE, "swiglu only");
+            DS_EUSAGE, "only with model.mlp=swiglu");
     refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=,", DS_EUSAGE,
-            "names no matrix");
+            "must name at least one matrix");
 }

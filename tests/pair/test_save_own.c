@@ -176,7 +176,7 @@ T(a_run_starts_from_an_adapter_checkpoint_and_keeps_layer_order)
     snprintf(run, sizeof run, "%s/two", room);
     t_ok(go(run, second, 0, 0, &e), &e);
     t_truef(strstr(told, "/base/checkpoints/") && strstr(told, "; ") && !strstr(told, "new") &&
-                !strstr(told, "left behind"),
+                !strstr(told, " ignored"),
             "%s", told);
     struct model *a = opened(step(room, "one", STEPS)), *b = opened(step(room, "two", STEPS));
     for (int i = 0; i < a->params.n; i++) {
@@ -235,15 +235,15 @@ T(a_moved_or_changed_base_is_refused_in_one_line)
     snprintf(run, sizeof run, "%s/gone", room);
     t_eq(rename(path, run), 0);
     open_fails(step(room, "elsewhere/run", STEPS), DS_ENOTFOUND,
-               "; DEPTHSCOPE_BASE=PATH says where it is now");
+               "; set DEPTHSCOPE_BASE=PATH to its location");
     setenv("DEPTHSCOPE_BASE", run, 1);
     model_free(opened(step(room, "elsewhere/run", STEPS)));
     /* another step of the same run has other weights in files of the same size */
     setenv("DEPTHSCOPE_BASE", step(room, "gone", 2), 1);
     open_fails(step(room, "elsewhere/run", STEPS), DS_EFORMAT,
-               "is not the one it was trained beside (fingerprint ");
+               "is not the one it was trained on: fingerprint ");
     setenv("DEPTHSCOPE_BASE", step(room, "elsewhere/run", STEPS), 1);
-    open_fails(step(room, "elsewhere/run", STEPS), DS_EFORMAT, "holds no base itself");
+    open_fails(step(room, "elsewhere/run", STEPS), DS_EFORMAT, "is itself stored without its base");
     unsetenv("DEPTHSCOPE_BASE");
 }
 
@@ -302,7 +302,7 @@ T(peft_adapters_continue_training_over_their_base)
     model_free(m);
 }
 
-/* ---- over a file of few bits ---- */
+/* ---- over a quantised file ---- */
 
 static void add_blocks(struct gguf_file *f, const char *name, uint64_t rows, uint64_t cols)
 {
@@ -379,8 +379,8 @@ T(checkpoints_over_a_quantised_file_are_small_and_resume)
     t_ok(fs_read_file(&bytes, file, 1 << 24, &e), &e);
     bytes.p[bytes.len - 5] = (char)(bytes.p[bytes.len - 5] ^ 1);
     t_ok(fs_write_file(file, bytes.p, bytes.len, &e), &e);
-    open_fails(a, DS_EFORMAT, "is not the one it was trained beside");
-    t_fails(go(run[1], NULL, 1, 0, &e), &e, DS_EFORMAT, "is not the one it was trained beside");
+    open_fails(a, DS_EFORMAT, "is not the one it was trained on");
+    t_fails(go(run[1], NULL, 1, 0, &e), &e, DS_EFORMAT, "is not the one it was trained on");
     t_ok(fs_write_file(file, bytes.p, bytes.len - 64, &e), &e);
     open_fails(a, DS_EFORMAT, "x.gguf");
     str_release(&bytes);

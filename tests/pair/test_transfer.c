@@ -132,11 +132,11 @@ T(a_start_drops_another_methods_parameters_and_keeps_its_own)
     const char *dense[] = {init, "model.method=dense", "train.lr=1e-9", NULL};
     snprintf(run, sizeof run, "%s/dense", room());
     t_ok(go(run, dense, 0, 0, &e), &e);
-    t_truef(strstr(told, "left behind (edp.threshold"), "%s", told);
+    t_truef(strstr(told, "ignored (edp.threshold"), "%s", told);
     const char *edp[] = {init, "model.method=edp", "train.lr=1e-9", NULL};
     snprintf(run, sizeof run, "%s/edp", room());
     t_ok(go(run, edp, 0, 0, &e), &e);
-    t_truef(!strstr(told, "left behind") && !strstr(told, " new ("), "%s", told);
+    t_truef(!strstr(told, "ignored") && !strstr(told, " new ("), "%s", told);
     snprintf(dir, sizeof dir, "%s/checkpoints/step-%08d", run, STEPS);
     t_near(moved(base, dir, "edp.score.weight"), 0, 1e-6);
 }
@@ -161,7 +161,7 @@ T(a_missing_or_unreadable_start_is_refused_in_one_line)
 {
     char init[700], base[600], path[700];
     struct err e = {0};
-    refused((const char *[]){"train.init=nowhere", NULL}, DS_EUSAGE, "nowhere: no such model");
+    refused((const char *[]){"train.init=nowhere", NULL}, DS_EUSAGE, "nowhere: model not found");
     make_base(init, base, "model.method=dense");
     const char *more[] = {init, "model.method=dense", NULL};
     snprintf(path, sizeof path, "%s/model.safetensors", base);
@@ -387,7 +387,7 @@ T(a_dense_model_with_adapters_trains_resumes_and_opens)
     const char *other[] = {init, "model.method=dense", "lora_r=2", NULL};
     snprintf(dir, sizeof dir, "%s/other", room());
     t_ok(go(dir, other, 0, 0, &e), &e);
-    t_truef(strstr(told, "84 new (") && strstr(told, "84 left behind"), "%s", told);
+    t_truef(strstr(told, "84 new (") && strstr(told, "84 ignored"), "%s", told);
 }
 
 /* ---- teachers ---- */
@@ -490,7 +490,7 @@ T(another_model_with_the_same_vocabulary_can_be_the_teacher)
 T(an_impossible_teacher_is_refused_in_one_line)
 {
     refused((const char *[]){"train.teacher=nowhere", NULL}, DS_EUSAGE,
-            "train.teacher (off, self, or a model): nowhere: no such model");
+            "train.teacher (off, self, or a model): nowhere: model not found");
     refused((const char *[]){"train.teacher=self", "model.method=dense", NULL}, DS_EUSAGE,
             "is its own teacher");
     refused((const char *[]){"train.kd_alpha=1.5", NULL}, DS_EUSAGE, "outside 0 to 1");

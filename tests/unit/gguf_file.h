@@ -9,7 +9,7 @@
 struct gguf_file {
     struct str meta, info, data;
     uint64_t n_meta, n;
-    uint64_t align; /* 0: 32, as without the key */
+    uint64_t align; /* 0: 32, the default */
 };
 
 static inline void gf_uint(struct str *s, uint64_t v, int n)
@@ -70,7 +70,7 @@ static inline void gf_strings(struct gguf_file *f, const char *key, const char *
     str_release(&s);
 }
 
-/* cols 0: a vector. The file has the dimensions in the other order. */
+/* cols 0: a vector.  The file stores the dimensions in reverse order. */
 static inline void gf_info(struct gguf_file *f, const char *name, uint32_t type, uint64_t rows,
                            uint64_t cols, uint64_t offset)
 {
@@ -123,7 +123,7 @@ static inline const char *gf_put(const char *p, size_t n)
     return path;
 }
 
-/* Writes x.gguf and forgets all. */
+/* Writes x.gguf and resets f. */
 static inline const char *gf_write(struct gguf_file *f)
 {
     struct str all = {0};
@@ -133,7 +133,7 @@ static inline const char *gf_write(struct gguf_file *f)
     return path;
 }
 
-/* Blocks of any type: random bytes, but scales that are fp16 around 2^-10 of either sign. */
+/* Blocks of any type: random bytes, except scales, which are fp16 around +-2^-10. */
 static inline unsigned char *gf_blocks(uint32_t type, size_t blocks, uint64_t seed)
 {
     int items, bytes;
@@ -164,7 +164,7 @@ static inline double gf_half(const unsigned char *p)
     return h >> 15 ? -v : v;
 }
 
-/* The six bits j of scale (which 0) or minimum (1), in the way llama.cpp's programs take them apart: as three words. */
+/* The six bits j of scale (which 0) or minimum (1), unpacked as in llama.cpp: from three words. */
 static inline int gf_six(const unsigned char *p, int which, int j)
 {
     uint32_t word[3], mask = 0x3f3f3f3f, low = 0x0f0f0f0f, top = 0x03030303, take[4];

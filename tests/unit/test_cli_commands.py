@@ -62,7 +62,7 @@ def eval_refuses_what_it_cannot_do():
     refused("no top-k routing", "eval", "tiny", "routing=topk")
     refused("did you mean tokens", "eval", "tiny", "tokns=1")
     refused("unknown", "eval", "tiny", "task=mmluu")
-    refused("no such model", "eval", "nothing-here", code=1)
+    refused("model not found", "eval", "nothing-here", code=1)
     refused("which MODEL", "eval")
     refused("one MODEL", "eval", "a", "b")
     refused("--json", "eval", "tiny", "--jsn")
@@ -449,7 +449,7 @@ def bench_of_a_model_on_disk_loads_it_and_uses_it():
     assert x["model"].startswith("3 x 64") and "batch" not in x["model"], x["model"]
     refused("its context is 128 tokens", "bench", "bench.gguf", code=1)
     refused("one MODEL", "bench", "bench.gguf", "bench.gguf")
-    refused("no such model", "bench", "nosuch", code=1)
+    refused("model not found", "bench", "nosuch", code=1)
 
 
 @test
@@ -473,7 +473,7 @@ def bench_measures_what_is_asked():
     refused("did you mean rounds", "bench", "round=1")
     refused("did you mean model.layers", "bench", "model.layer=1")
     refused("nothing measured", "bench", "quick=true", "rounds=1", "only=nosuch")
-    refused("does not divide", "bench", "dim=100", "heads=3", code=1)
+    refused("must divide", "bench", "dim=100", "heads=3", code=1)
     if os.path.exists("/proc/meminfo"):
         p = subprocess.run([PROGRAM, "bench", "shape=1.1b", "batch=1024", "seq=32768"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert p.returncode == 1 and b"are free" in p.stderr and b"train" in p.stderr and p.stdout == b"", p

@@ -62,7 +62,7 @@ def an_evaluation_is_held_against_controls_at_equal_rates():
     assert plain["loss"] == x["loss"] and plain["control_random_loss"] is None and plain["decode_tok_s"] is None
     dense = run_json("eval", "edp", "routing=dense", "time_rounds=0")
     assert abs(dense["loss"] - x["dense_loss"]) < 1e-6, (dense["loss"], x["dense_loss"])
-    assert "fixed pattern" in run("eval", "edp")
+    assert "static mask" in run("eval", "edp")
 
 
 @test

@@ -1,5 +1,5 @@
-/* config.json as others publish it: the files of known models are read to the counts of their cards, and what cannot be is
- * refused by name, every place at once. */
+/* Published config.json files: known models get the parameter counts of their model cards, and
+ * invalid values are refused by name, all at once. */
 #include "kit.h"
 
 #include "base/fs.h"
@@ -140,7 +140,7 @@ static const struct {
      1557611200, 64, 1024},
 };
 
-T(published_files_have_the_counts_of_their_cards)
+T(published_files_give_the_parameter_counts_of_their_cards)
 {
     for (size_t i = 0; i < DS_LEN(published); i++) {
         struct model_config c;
@@ -166,11 +166,11 @@ static void refuse(const char *text, const char *part)
     struct model_config c;
     int rc = read_text(&c, text, strlen(text));
     t_truef(rc < 0 && rc != DS_EUSAGE && strstr(err.text, part) && strstr(err.text, "config.json"),
-            "%d: %s; wanted: %s", rc, err.text, part);
+            "%d: %s; expected: %s", rc, err.text, part);
     t_truef(!strchr(err.text, '\n'), "more than a line: %s", err.text);
 }
 
-/* A llama file with this value of a key; then a word that must not be taken for a number. */
+/* A llama file with this value of a key, which must be refused with `part`. */
 static void refuse_value(const char *key, const char *value, const char *part)
 {
     static const char *const sizes[][2] = {
@@ -215,22 +215,22 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
         refuse_value(keys[i], "9223372036854775807", "9223372036854775807 is outside");
         refuse_value(keys[i], "64.5", "'64.5' is not a whole number");
         refuse_value(keys[i], "true", "'true' is not a whole number");
-        refuse_value(keys[i], "\"64\"", "is not a number or a truth value but \"64\"");
-        refuse_value(keys[i], "[64]", "is not a number or a truth value");
-        refuse_value(keys[i], "{}", "is not a number or a truth value");
+        refuse_value(keys[i], "\"64\"", "must be a number or a boolean, found \"64\"");
+        refuse_value(keys[i], "[64]", "must be a number or a boolean");
+        refuse_value(keys[i], "{}", "must be a number or a boolean");
     }
     refuse_value("rms_norm_eps", "0", "0 is outside");
     refuse_value("rms_norm_eps", "-1e-5", "is outside");
     refuse_value("rope_theta", "1e308", "is outside");
     refuse_value("rope_theta", "false", "'false' is not a number");
     refuse_value("tie_word_embeddings", "2", "'2' is neither true nor false");
-    refuse_value("attention_bias", "\"yes\"", "is not a number or a truth value but \"yes\"");
+    refuse_value("attention_bias", "\"yes\"", "must be a number or a boolean, found \"yes\"");
     refuse(TINY ", \"rms_norm_eps\": 1e999}", "number overflow");
     refuse(TINY ", \"rms_norm_eps\": NaN}", "config.json:1:");
     refuse(TINY ", \"hidden_size\": 64}", "duplicate");
 }
 
-T(all_that_is_wrong_is_said_at_once) /* A21 */
+T(all_errors_are_reported_at_once) /* A21 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
@@ -238,31 +238,31 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
            "config.json: hidden_size: 0 is outside 2 to 65536; num_hidden_layers: -1 is outside 1 "
            "to 4096; num_attention_heads: ");
     static const char *const also[] = {"1e+308 is outside 1 to 1024; ",
-                                       "intermediate_size is not a number or a truth value but "
+                                       "intermediate_size must be a number or a boolean, found "
                                        "\"many\"; vocab_size is missing; ",
-                                       "hidden_act relu is not known here (silu); ",
-                                       "rope_scaling of type linear is not known here"};
+                                       "hidden_act: unsupported activation relu: expected silu; ",
+                                       "rope_scaling: unsupported type linear"};
     for (size_t i = 0; i < DS_LEN(also); i++)
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
-           "depthscope: dim: 0 is outside 2 to 65536; depthscope.model.layers is not a string; "
+           "depthscope: dim: 0 is outside 2 to 65536; depthscope.model.layers must be a string; "
            "depthscope: heads: 'x' is not a whole number");
 }
 
-T(heads_that_do_not_fit_name_both_numbers) /* A22 */
+T(invalid_head_counts_name_both_values) /* A22 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 66, \"num_hidden_layers\": 2, "
            "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "heads=4 does not divide model.dim=66");
-    refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3 does not divide model.heads=4");
-    refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8 does not divide model.heads=4");
-    refuse(TINY ", \"head_dim\": 7}", "even head size, model.head_dim=7");
+           "heads=4: must divide model.dim=66");
+    refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3: must divide model.heads=4");
+    refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8: must divide model.heads=4");
+    refuse(TINY ", \"head_dim\": 7}", "model.head_dim=7: must be even");
 }
 
-T(what_the_family_does_not_promise_is_refused_by_name)
+T(unsupported_features_of_a_family_are_refused_by_name)
 {
     refuse(TINY ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}",
-           "quantization_config: weights quantised by gptq are not known here");
+           "quantization_config: unsupported quantisation gptq");
     refuse(TINY ", \"auto_map\": {\"AutoModel\": \"modeling_x.Model\"}}", "auto_map: ");
     refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor: ");
     refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor: ");
@@ -270,15 +270,15 @@ T(what_the_family_does_not_promise_is_refused_by_name)
                 "0.25, \"rope_theta\": 1e4}}",
            "partial_rotary_factor: ");
     refuse(TINY ", \"is_encoder_decoder\": true}", "is_encoder_decoder: ");
-    refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types is not a list");
-    refuse(TINY ", \"hidden_act\": 3}", "hidden_act is not a string");
-    refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window is neither true nor");
+    refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types must be a list");
+    refuse(TINY ", \"hidden_act\": 3}", "hidden_act must be a string");
+    refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window must be true or");
     static const char *const scalings[] = {"linear", "dynamic", "yarn", "longrope", "su", "mrope"};
     for (size_t i = 0; i < DS_LEN(scalings); i++) {
         char text[600], part[80];
         snprintf(text, sizeof text, TINY ", \"rope_scaling\": {\"type\": \"%s\", \"factor\": 2.0}}",
                  scalings[i]);
-        snprintf(part, sizeof part, "rope_scaling of type %s is not known here (llama3, default)",
+        snprintf(part, sizeof part, "rope_scaling: unsupported type %s: expected llama3 or default",
                  scalings[i]);
         refuse(text, part);
     }
@@ -288,15 +288,15 @@ T(what_the_family_does_not_promise_is_refused_by_name)
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);
         refuse(text, types[i]);
     }
-    refuse("{\"model_type\": 7}", "model_type is missing");
-    refuse("{\"depthscope\": 7}", "depthscope is not an object");
-    refuse("[]", "model_type is missing");
+    refuse("{\"model_type\": 7}", "missing model_type");
+    refuse("{\"depthscope\": 7}", "depthscope must be an object");
+    refuse("[]", "missing model_type");
     refuse("", "config.json");
 }
 
 /* ---- absent keys --------------------------------------------------------------------------------- */
 
-/* Files with no key more than they need. */
+/* Files with only the mandatory keys. */
 static const char *const bare[] = {
     TINY,
     "{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
@@ -308,8 +308,8 @@ static const char *const bare[] = {
 };
 enum { IS_LLAMA, IS_MISTRAL, IS_QWEN2, IS_GPT2 };
 
-/* What print(LlamaConfig()) and the others of transformers 4.57 and 5.23 show, a row a key; where the two differ (dtype,
- * rope_parameters) nothing of the model does. */
+/* Defaults printed by LlamaConfig() and the others of transformers 4.57 and 5.23, one row per key;
+ * the two differ only in keys (dtype, rope_parameters) that do not affect the model. */
 static const struct {
     int family;
     const char *own, *want;
@@ -348,13 +348,13 @@ static void has_value(int family, const char *more, const char *own, const char 
     str_release(&text);
 }
 
-T(an_absent_key_takes_the_default_of_its_class)
+T(an_absent_key_takes_its_class_default)
 {
     for (size_t i = 0; i < DS_LEN(absent); i++)
         has_value(absent[i].family, "", absent[i].own, absent[i].want);
 }
 
-T(a_key_that_a_class_does_not_have_changes_nothing)
+T(a_key_unknown_to_a_class_has_no_effect)
 {
     has_value(IS_MISTRAL, ", \"attention_bias\": true, \"mlp_bias\": true", "attn_bias", "false");
     has_value(IS_QWEN2, ", \"attention_bias\": false, \"mlp_bias\": true", "attn_bias", "qkv");
@@ -363,7 +363,7 @@ T(a_key_that_a_class_does_not_have_changes_nothing)
               "tied", "false");
 }
 
-T(an_explicit_null_is_what_the_class_makes_of_it)
+T(an_explicit_null_is_interpreted_as_by_the_class)
 {
     has_value(IS_LLAMA, ", \"num_key_value_heads\": null, \"head_dim\": null", "kv_heads", "4");
     has_value(IS_MISTRAL, ", \"num_key_value_heads\": null", "kv_heads", "32");
@@ -372,11 +372,11 @@ T(an_explicit_null_is_what_the_class_makes_of_it)
     has_value(IS_GPT2, ", \"tie_word_embeddings\": null", "tied", "false");
     has_value(IS_LLAMA, ", \"rope_scaling\": null, \"rope_parameters\": null", "rope_theta",
               "1e+04");
-    refuse(TINY ", \"rms_norm_eps\": null}", "rms_norm_eps is not a number or a truth value but "
+    refuse(TINY ", \"rms_norm_eps\": null}", "rms_norm_eps must be a number or a boolean, found "
                                              "null");
     refuse(TINY ", \"rope_theta\": null}", "rope_theta");
     refuse(TINY ", \"max_position_embeddings\": null}", "max_position_embeddings");
-    refuse(TINY ", \"hidden_act\": null}", "hidden_act is not a string");
+    refuse(TINY ", \"hidden_act\": null}", "hidden_act must be a string");
 }
 
 T(rotary_parameters_of_newer_files_are_read)
@@ -386,20 +386,21 @@ T(rotary_parameters_of_newer_files_are_read)
               "rope_theta", "5");
     has_value(IS_LLAMA, ", \"rope_theta\": 7, \"rope_parameters\": {\"rope_type\": \"default\"}",
               "rope_theta", "7");
-    refuse(TINY ", \"rope_parameters\": {\"rope_theta\": 5, \"factor\": 2}}", "of type none");
+    refuse(TINY ", \"rope_parameters\": {\"rope_theta\": 5, \"factor\": 2}}",
+           "unsupported type none");
     refuse(TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
-           "of type none");
+           "unsupported type none");
 }
 
-/* A Mistral class sees 4,096 tokens back where the file does not say. */
-T(a_mistral_file_without_a_window_has_that_of_its_class)
+/* A Mistral file without the key has a window of 4,096 tokens. */
+T(a_mistral_file_without_a_window_has_its_class_default)
 {
     refuse("{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "sliding_window 4096, which it is without the key, is below max_position_embeddings "
+           "sliding_window 4096 (the default) is below max_position_embeddings "
            "131072");
     refuse(MISTRAL "\"vocab_size\": 32000, " CONTEXT(4097),
-           "sliding_window 4096, which it is without the key, is below max_position_embeddings "
+           "sliding_window 4096 (the default) is below max_position_embeddings "
            "4097");
     has_value(IS_MISTRAL, "", "max_seq", "4096");
     has_value(IS_MISTRAL, ", \"sliding_window\": null", "max_seq", "4096");
@@ -409,7 +410,7 @@ T(a_mistral_file_without_a_window_has_that_of_its_class)
            "sliding_window -1 is below");
 }
 
-/* A row a key: a value that changes what is computed, and one that does not. */
+/* One row per key: a value that changes the computation, and one that does not. */
 static const struct {
     int family;
     const char *key, *changes, *neutral;
@@ -453,7 +454,7 @@ static const struct {
     {IS_GPT2, "activation_function", "\"relu\"", "\"gelu_new\""},
 };
 
-T(a_key_that_changes_what_is_computed_is_refused)
+T(a_key_that_changes_the_computation_is_refused)
 {
     for (size_t i = 0; i < DS_LEN(changing); i++) {
         char text[600], more[200];
@@ -468,7 +469,7 @@ T(a_key_that_changes_what_is_computed_is_refused)
 
 /* ---- ends of texts ------------------------------------------------------------------------------- */
 
-static void beside(const char *text)
+static void write_generation_config(const char *text)
 {
     char path[1024];
     t_ok(fs_join(path, sizeof path, place(), "generation_config.json", &err), &err);
@@ -478,7 +479,7 @@ static void beside(const char *text)
         remove(path);
 }
 
-T(ids_that_end_a_text_are_read_from_both_files)
+T(end_of_text_ids_are_read_from_both_files)
 {
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
     has_value(IS_LLAMA, ", \"eos_token_id\": [21, 8, 21, 9]", "end_ids", "21,8,9");
@@ -486,19 +487,19 @@ T(ids_that_end_a_text_are_read_from_both_files)
     has_value(IS_LLAMA, ", \"eos_token_id\": []", "end_ids", "");
     has_value(IS_LLAMA, ", \"eos_token_id\": -1", "end_ids", "");
     has_value(IS_LLAMA, ", \"eos_token_id\": [49, 50, -7, 9223372036854775807]", "end_ids", "49");
-    beside("{\"eos_token_id\": [3, 4], \"temperature\": 0.6}");
+    write_generation_config("{\"eos_token_id\": [3, 4], \"temperature\": 0.6}");
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "3,4");
-    beside("{\"eos_token_id\": null}");
+    write_generation_config("{\"eos_token_id\": null}");
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
-    beside("{}");
+    write_generation_config("{}");
     has_value(IS_LLAMA, ", \"eos_token_id\": 2", "end_ids", "2");
-    beside("{\"eos_token_id\": \"</s>\"}");
+    write_generation_config("{\"eos_token_id\": \"</s>\"}");
     t_fails(read_text(&(struct model_config){0}, TINY "}", sizeof TINY), &err, DS_EFORMAT,
-            "generation_config.json: eos_token_id is not a whole number");
-    beside(NULL);
+            "generation_config.json: eos_token_id must be an integer");
+    write_generation_config(NULL);
 }
 
-T(ids_that_end_a_text_are_numbers)
+T(end_of_text_ids_must_be_integers)
 {
     static const char *const wrong[] = {"\"2\"", "true",       "2.5",    "{}",   "{\"a\": 2}",
                                         "[[2]]", "[2, \"3\"]", "[null]", "1e308"};
@@ -512,11 +513,11 @@ T(ids_that_end_a_text_are_numbers)
     for (int i = 1; i < 40; i++)
         str_addf(&many, ", %d", i);
     str_add(&many, "]}");
-    refuse(str_text(&many), "eos_token_id has more than 24 different ids");
+    refuse(str_text(&many), "eos_token_id: expected at most 24 different ids");
     str_release(&many);
 }
 
-T(ids_that_end_a_text_are_written_as_other_programs_read_them)
+T(end_of_text_ids_are_written_as_other_programs_read_them)
 {
     static const char *const want[][2] = {{"", "\"eos_token_id\": null,"},
                                           {"7", "\"eos_token_id\": 7,"},
@@ -546,20 +547,20 @@ T(ids_that_end_a_text_are_written_as_other_programs_read_them)
     }
 }
 
-T(windows_that_no_context_outgrows_are_none)
+T(windows_as_long_as_the_context_have_no_effect)
 {
     struct model_config c;
     refuse(MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 32000, " CONTEXT(32768),
-           "sliding_window 4096 is below max_position_embeddings 32768: sliding windows");
+           "sliding_window 4096 is below max_position_embeddings 32768: sliding-window");
     refuse(MISTRAL "\"sliding_window\": \"wide\", \"vocab_size\": 32000, " CONTEXT(4096),
-           "sliding_window is not a whole number");
+           "sliding_window must be an integer");
     const char *text = MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 9, " CONTEXT(4096);
     t_ok(read_text(&c, text, strlen(text)), &err);
     opt_release(&model_group, &c);
 }
 
-/* A checkpoint of this program says its sizes twice; who changes one of them is told. */
-T(sizes_beside_our_own_keys_have_to_agree)
+/* Our checkpoints store their sizes twice; a change to only one of them is reported. */
+T(hugging_face_sizes_must_agree_with_our_own_keys)
 {
     struct str text = {0};
     struct model_config c;
@@ -570,7 +571,7 @@ T(sizes_beside_our_own_keys_have_to_agree)
     char *at = strstr(text.p, "\"hidden_size\": 96");
     t_true(at != NULL);
     memcpy(at, "\"hidden_size\": 0 ", 17);
-    refuse(str_text(&text), "hidden_size is 0, depthscope's model.dim is 96");
+    refuse(str_text(&text), "hidden_size is 0, expected 96 from depthscope's model.dim");
     str_release(&text);
     model_free(m);
 }

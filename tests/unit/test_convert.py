@@ -337,7 +337,7 @@ def what_cannot_be_is_one_line():
             (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "no preset nope", 2),
             (("random:tiny", "-o", "x", "weights=q9"), "f32|f16|bf16", 2), (("random:tiny", "-o", "x", "weights=q8_0"), "to=gguf", 2),
             (("random:tiny", "-o", "x.bin", "weights=f16"), "f32 only", 2), (("random:tiny",), "-o OUT.gguf", 2),
-            (("nothing", "-o", "x"), "no such model", 1), (("random:tiny", "-o", "x", "train.lr=1"), "unknown key", 2),
+            (("nothing", "-o", "x"), "model not found", 1), (("random:tiny", "-o", "x", "train.lr=1"), "unknown key", 2),
             (("random:tiny", "-o", "no/such/x.gguf", "model.method=dense"), "no/such", 1),
             (("random:tiny", "-o", "x", "tokenizer=nowhere"), "nowhere", 1),
             (("random:tiny", "-o", "x", "tokenizer=bytes", "model.vocab=200"), "ids up to 256", 1)):

@@ -177,7 +177,7 @@ T(a_model_of_damaged_weights_says_so)
     struct err e = {0};
     t_eq(ids_add(&ids, 65), 0);
     s.model->params.p[s.model->norm].value[0] = (real)NAN;
-    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ENUMERIC, "damaged");
+    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ENUMERIC, "weights are corrupt");
     ids_release(&ids);
     subject_close(&s);
 }
@@ -375,6 +375,6 @@ T(a_session_of_no_model_says_why_and_then_that_it_ended)
     struct session *s = start(dir);
     t_eq(next_record(s, &body, &e), 1);
     t_true(value_is(value_get(body, "kind"), "error"));
-    t_fails(next_record(s, &body, &e), &e, DS_EIO, "no such model");
+    t_fails(next_record(s, &body, &e), &e, DS_EIO, "model not found");
     session_close(s);
 }

@@ -21,7 +21,7 @@ static char path[600];
     "model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn=96 model.vocab=40 "      \
     "model.max_seq=32 "
 
-/* One directory a test: each is a process of its own. */
+/* One directory per test; each test runs in its own process. */
 static const char *folder(void)
 {
     static char dir[300];
@@ -99,7 +99,7 @@ static const char *const shapes[] = {
     "model.method=dense model.rope_scaling=llama3 model.rope_factor=32 model.rope_original=16",
 };
 
-T(gguf_gives_every_weight_back)
+T(gguf_round_trips_every_weight)
 {
     for (size_t i = 0; i < DS_LEN(shapes); i++) {
         struct model *m = make(shapes[i]), *b = back(export_gguf, "m.gguf", m, GGUF_T_F32);
@@ -115,7 +115,7 @@ T(gguf_gives_every_weight_back)
     }
 }
 
-T(interleaved_pairs_are_told_apart_from_half_split_ones)
+T(interleaved_pairs_are_distinguished_from_half_split_ones)
 {
     struct model *m = make("model.method=dense model.position=rope_interleaved"), *b;
     b = back(export_gguf, "m.gguf", m, GGUF_T_F32);
@@ -136,7 +136,7 @@ T(interleaved_pairs_are_told_apart_from_half_split_ones)
     model_free(b);
 }
 
-T(llama2c_gives_every_weight_back)
+T(llama2c_round_trips_every_weight)
 {
     for (int i = 0; i < 2; i++) {
         struct model *m = make(shapes[i]), *b = back(export_llama2c, "m.bin", m, GGUF_T_F32);
@@ -146,7 +146,7 @@ T(llama2c_gives_every_weight_back)
     }
 }
 
-T(directories_give_every_weight_back)
+T(directories_round_trip_every_weight)
 {
     static const char *const more[] = {
         "model.norm=layer model.position=learned model.mlp=gelu_tanh model.attn_bias=true "
@@ -166,7 +166,7 @@ T(directories_give_every_weight_back)
     }
 }
 
-T(a_directory_of_bf16_says_so_and_keeps_what_bf16_holds)
+T(a_bf16_directory_declares_its_type_and_keeps_bf16_values)
 {
     struct model *m = make("model.method=dense"), *b = back(export_hf, "one", m, GGUF_T_BF16);
     struct str config = {0};
@@ -183,7 +183,7 @@ T(a_directory_of_bf16_says_so_and_keeps_what_bf16_holds)
     model_free(g);
 }
 
-T(large_directories_are_cut_into_shards_with_an_index)
+T(large_directories_are_sharded_with_an_index)
 {
     struct model *m = make("model.method=dense"), *b = NULL;
     struct export_source s = {.m = m};
@@ -205,7 +205,7 @@ T(large_directories_are_cut_into_shards_with_an_index)
     model_free(b);
 }
 
-/* Rows of the file against the encoder: what was written is what quant_encode_row makes. */
+/* The rows in the file must equal the output of quant_encode_row. */
 static void check_blocks(const struct model *m, const struct gguf *g, const char *theirs,
                          const char *ours, int head_dim)
 {
@@ -227,7 +227,7 @@ static void check_blocks(const struct model *m, const struct gguf *g, const char
     free(want);
 }
 
-T(blocks_are_those_of_the_encoder_and_are_copied_from_file_to_file)
+T(blocks_come_from_the_encoder_and_are_copied_unchanged_between_files)
 {
     struct model *m = make("model.method=dense"), *b = back(export_gguf, "q.gguf", m, GGUF_T_Q8_0);
     struct gguf *g = NULL;
@@ -249,7 +249,7 @@ T(blocks_are_those_of_the_encoder_and_are_copied_from_file_to_file)
     model_free(c);
 }
 
-T(rows_that_are_no_whole_blocks_fall_back)
+T(rows_that_are_not_whole_blocks_fall_back)
 {
     struct model *m =
         kit_model(SHAPE "model.method=dense model.dim=96 model.ffn=104", 3, 16, MODEL_USE, 0);
@@ -269,7 +269,7 @@ T(rows_that_are_no_whole_blocks_fall_back)
     model_free(m);
 }
 
-T(initial_weights_are_their_stream_s_numbers_from_any_element_on)
+T(initial_weights_can_be_drawn_from_any_element)
 {
     enum { N = 300000, CHUNK = 16384 };
     struct param p = {.name = "model.x", .n = N, .init = INIT_NORMAL, .scale = 0.02};
@@ -297,7 +297,7 @@ T(initial_weights_are_their_stream_s_numbers_from_any_element_on)
     free(part);
 }
 
-T(random_weights_are_those_that_training_begins_with)
+T(random_weights_equal_the_initial_weights_of_training)
 {
     struct model_config c = {0};
     struct model *m = kit_model(SHAPE "model.method=dense model.vocab=700", 9, 16, MODEL_USE, 0);
@@ -327,7 +327,7 @@ static void refuse(writer *write, const char *options, uint32_t type, int code, 
     model_free(m);
 }
 
-T(what_a_format_cannot_hold_is_refused_by_name)
+T(what_a_format_cannot_store_is_refused_by_name)
 {
     refuse(export_gguf, "model.method=edp model.layers=8", GGUF_T_F32, DS_EUSAGE,
            "routing of method edp");
@@ -340,14 +340,14 @@ T(what_a_format_cannot_hold_is_refused_by_name)
     refuse(export_llama2c, "model.method=dense model.attn_bias=qkv", GGUF_T_F32, DS_EUSAGE,
            "biases");
     refuse(export_llama2c, "model.method=dense model.head_dim=24", GGUF_T_F32, DS_EUSAGE,
-           "4 heads of 24 are not 64");
+           "4 * 24: must equal dim = 64");
     refuse(export_llama2c, "model.method=dense model.rope_theta=500000", GGUF_T_F32, DS_EUSAGE,
            "500000");
     refuse(export_llama2c, "model.method=dense model.norm_eps=1e-6", GGUF_T_F32, DS_EUSAGE,
            "1e-06");
 }
 
-T(the_base_of_a_routed_model_goes_alone_when_asked)
+T(the_base_of_a_routed_model_can_be_exported_alone)
 {
     struct model *m = make("model.method=hat model.lora_r=4"), *b = NULL;
     struct export_source s = {.m = m, .base_only = 1};
@@ -368,7 +368,7 @@ T(the_base_of_a_routed_model_goes_alone_when_asked)
     model_free(m);
 }
 
-T(values_beyond_a_type_name_their_tensor)
+T(values_out_of_a_type_s_range_name_their_tensor)
 {
     struct model *m = make("model.method=dense");
     struct export_source s = {.m = m};
@@ -376,15 +376,15 @@ T(values_beyond_a_type_name_their_tensor)
     struct export_options o = as(GGUF_T_F16);
     m->params.p[m->block[1].up].value[5] = (real)70000;
     t_fails(export_gguf(&s, &o, at("v.gguf"), &r, &err), &err, DS_ERANGE,
-            "layers.1.mlp.up_proj.weight holds values beyond the range of F16");
+            "layers.1.mlp.up_proj.weight: values out of range for F16");
     t_true(!fs_exists(path));
     m->params.p[m->block[1].up].value[5] = (real)NAN;
     o.type = GGUF_T_Q8_0;
-    t_fails(export_gguf(&s, &o, path, &r, &err), &err, DS_ENUMERIC, "not finite");
+    t_fails(export_gguf(&s, &o, path, &r, &err), &err, DS_ENUMERIC, "non-finite");
     model_free(m);
 }
 
-T(halves_round_to_even_and_keep_what_they_are)
+T(fp16_conversion_rounds_to_even_and_round_trips)
 {
     for (uint32_t h = 0; h < 65536; h++) {
         float x = st_half((uint16_t)h);

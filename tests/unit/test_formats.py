@@ -1,4 +1,4 @@
-"""The Python writer in include/io/FORMATS.md is run as it stands there, and its bytes are read by the C side."""
+"""The Python writer in include/io/FORMATS.md is run verbatim, and the C side reads its bytes."""
 import os, re, shutil, struct, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -1,4 +1,4 @@
-/* The metadata of GGUF files: a row a key, with what llama.cpp takes without it and what is refused. */
+/* GGUF metadata, one table row per key: llama.cpp's default, and values that are refused. */
 #include "kit.h"
 
 #include "gguf_file.h"
@@ -6,7 +6,7 @@
 
 static struct err err;
 
-/* One wide matrix stands for most of the weights, so that the shape alone can be read. */
+/* One wide matrix holds most of the weights, so that only the configuration needs to be read. */
 enum { V = 4000, C = 8 };
 
 struct more {
@@ -27,7 +27,7 @@ static void put(struct gguf_file *f, const struct more *m)
     }
 }
 
-/* A file of the keys that every file has, but `without`, and one more. */
+/* A file with all mandatory keys except `without`, and one more. */
 static int config_of(struct model_config *c, const char *without, const struct more *more, size_t n)
 {
     static const struct more needed[] = {
@@ -61,7 +61,7 @@ static void refuse(const char *without, const struct more *more, const char *par
     int rc = config_of(&c, without, more, more != NULL);
     t_truef(rc < 0 && strstr(err.text, part) && strstr(err.text, "x.gguf") &&
                 !strchr(err.text, '\n'),
-            "%d %s: wanted %s", rc, err.text, part);
+            "%d %s: expected %s", rc, err.text, part);
     opt_release(&model_group, &c);
 }
 
@@ -77,7 +77,7 @@ static void accept(const struct more *more, size_t n, const char *own, const cha
     opt_release(&model_group, &c);
 }
 
-T(keys_that_llama_cpp_needs_are_needed)
+T(keys_mandatory_in_llama_cpp_are_mandatory)
 {
     static const char *const keys[] = {
         "llama.block_count",          "llama.embedding_length",
@@ -85,12 +85,12 @@ T(keys_that_llama_cpp_needs_are_needed)
         "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"};
     for (size_t i = 0; i < DS_LEN(keys); i++) {
         char part[120];
-        snprintf(part, sizeof part, "it has no %s", keys[i]);
+        snprintf(part, sizeof part, "missing key %s", keys[i]);
         refuse(keys[i], NULL, part);
     }
 }
 
-T(an_absent_key_is_what_llama_cpp_takes)
+T(an_absent_key_takes_llama_cpp_s_default)
 {
     static const char *const absent[][2] = {
         {"kv_heads", "2"},        {"head_dim", "4"}, {"rope_theta", "1e+04"},
@@ -100,8 +100,8 @@ T(an_absent_key_is_what_llama_cpp_takes)
         accept(NULL, 0, absent[i][0], absent[i][1]);
 }
 
-/* A row a key: refused with the first value, passed with the second. */
-T(a_key_that_changes_what_is_computed_is_refused)
+/* One row per key: refused with the first value, accepted with the second. */
+T(a_key_that_changes_the_computation_is_refused)
 {
     static const struct {
         struct more bad, good;
@@ -158,7 +158,7 @@ T(an_unknown_key_of_attention_or_positions_is_refused)
     accept(&(struct more){"general.attention.sparse", 'u', 1}, 1, "method", "dense");
 }
 
-T(ids_that_end_a_text_are_read)
+T(end_of_text_ids_are_read)
 {
     static const struct more three[] = {{"tokenizer.ggml.eos_token_id", 'u', 12},
                                         {"tokenizer.ggml.eot_token_id", 'u', 9},
@@ -169,9 +169,9 @@ T(ids_that_end_a_text_are_read)
     accept(&(struct more){"tokenizer.ggml.eot_token_id", 'u', V}, 1, "end_ids", "");
     accept(&(struct more){"tokenizer.ggml.eot_token_id", 'u', 4294967295.0}, 1, "end_ids", "");
     refuse(NULL, &(struct more){"tokenizer.ggml.eos_token_id", 's', 0},
-           "tokenizer.ggml.eos_token_id is not one integer but");
+           "tokenizer.ggml.eos_token_id must be a single integer, found");
     refuse(NULL, &(struct more){"tokenizer.ggml.eot_token_id", 'f', 2},
-           "tokenizer.ggml.eot_token_id is not one integer but");
+           "tokenizer.ggml.eot_token_id must be a single integer, found");
     refuse(NULL, &(struct more){"tokenizer.ggml.eom_token_id", 'a', 0},
-           "tokenizer.ggml.eom_token_id is not one integer but");
+           "tokenizer.ggml.eom_token_id must be a single integer, found");
 }

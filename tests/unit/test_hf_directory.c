@@ -1,4 +1,4 @@
-/* Directories of weights as others publish them: shards, tied heads, other names and layouts, and what is wrong with them. */
+/* Published weight directories: shards, tied heads, other names and layouts, and their errors. */
 #include "base/fs.h"
 #include "base/log.h"
 #include "io/st_set.h"
@@ -81,7 +81,7 @@ static void write_index(const struct model *m, const char *dir, int split, int h
     str_release(&s);
 }
 
-T(shards_are_one_model)
+T(shards_open_as_one_model)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -113,7 +113,7 @@ static void shards_fail(const char *dir, int code, const char *part)
     snprintf(said, sizeof said, "%s", e.text);
 }
 
-T(an_index_and_its_shards_agree_or_one_line_says_how_not)
+T(an_index_that_disagrees_with_its_shards_is_refused_in_one_line)
 {
     const char *dir = t_tmpdir();
     struct model *m = shaken(SHAPE, dir);
@@ -121,35 +121,36 @@ T(an_index_and_its_shards_agree_or_one_line_says_how_not)
     write_shard(m, dir, "a.safetensors", 0, 7, -1);
     write_index(m, dir, 7, 0, "");
     shards_fail(dir, DS_ENOTFOUND,
-                "shard b.safetensors is missing (it should hold "
+                "shard b.safetensors is missing (expected to hold "
                 "model.layers.0.mlp.gate_proj.weight)");
     unlink(in(dir, "a.safetensors"));
     shards_fail(dir, DS_ENOTFOUND,
-                "2 shards are missing: a.safetensors is missing (it should hold "
-                "model.embed_tokens.weight), b.safetensors is missing (it should hold "
+                "2 missing shards: a.safetensors is missing (expected to hold "
+                "model.embed_tokens.weight), b.safetensors is missing (expected to hold "
                 "model.layers.0.mlp.gate_proj.weight)");
     write_shard(m, dir, "a.safetensors", 0, 7, -1);
     write_shard(m, dir, "b.safetensors", 7, n, 2);
     shards_fail(dir, DS_EFORMAT,
-                "tensor model.layers.0.self_attn.q_proj.weight is in two shards: a.safetensors and "
+                "tensor model.layers.0.self_attn.q_proj.weight is in two shards, a.safetensors and "
                 "b.safetensors");
     write_shard(m, dir, "b.safetensors", 1, n, -1);
-    shards_fail(dir, DS_EFORMAT,
-                "6 tensors are there twice: model.layers.0.input_layernorm.weight is");
-    t_true(strstr(said, "in two shards: a.safetensors and b.safetensors, ") &&
+    shards_fail(dir, DS_EFORMAT, "6 duplicate tensors: model.layers.0.input_layernorm.weight is");
+    t_true(strstr(said, "in two shards, a.safetensors and b.safetensors, ") &&
            strstr(said, ", ..."));
     write_shard(m, dir, "b.safetensors", 7, n - 1, -1);
-    shards_fail(dir, DS_EFORMAT, "tensor model.norm.weight is absent from its shard b.safetensors");
+    shards_fail(dir, DS_EFORMAT,
+                "tensor model.norm.weight is missing from its shard b.safetensors");
     write_shard(m, dir, "b.safetensors", 7, n, -1);
     write_index(m, dir, 8, 0, "");
-    shards_fail(dir, DS_EFORMAT, "is in shard b.safetensors, the index says a.safetensors");
+    shards_fail(dir, DS_EFORMAT,
+                "is in shard b.safetensors, expected a.safetensors from the index");
     write_index(m, dir, 7, 1, "");
     shards_fail(dir, DS_EFORMAT,
                 "tensor model.norm.weight of shard b.safetensors is not in the index");
     model_free(m);
 }
 
-T(an_index_names_files_beside_it)
+T(an_index_may_only_name_files_next_to_it)
 {
     static const char *const names[] = {
         "\"../a.safetensors\"",
@@ -170,12 +171,12 @@ T(an_index_names_files_beside_it)
     for (size_t i = 0; i < DS_LEN(names); i++) {
         snprintf(text, sizeof text, "{\"weight_map\": {\"x\": %s}}", names[i]);
         put(dir, "model.safetensors.index.json", text, strlen(text));
-        shards_fail(dir, DS_EFORMAT, "is no name of a file beside the index");
+        shards_fail(dir, DS_EFORMAT, "must be the name of a file next to the index");
     }
     put(dir, "model.safetensors.index.json", "{\"weight_map\": {}}", 18);
-    shards_fail(dir, DS_EFORMAT, "there is no weight_map");
+    shards_fail(dir, DS_EFORMAT, "weight_map is missing");
     put(dir, "model.safetensors.index.json", "[1]", 3);
-    shards_fail(dir, DS_EFORMAT, "there is no weight_map");
+    shards_fail(dir, DS_EFORMAT, "weight_map is missing");
     put(dir, "model.safetensors.index.json", "{", 1);
     shards_fail(dir, DS_EFORMAT, "");
 }
@@ -196,7 +197,7 @@ static int open_with(const struct model *m, const char *dir, int embed, const st
     return model_open(out, dir, NULL, MODEL_USE, e);
 }
 
-T(a_tied_head_has_either_name_or_both)
+T(a_tied_head_may_have_either_name_or_both)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -282,7 +283,7 @@ T(bodies_without_a_prefix_and_buffers_are_read)
 
 /* ---- what does not fit ---- */
 
-T(a_config_that_does_not_match_names_both_numbers)
+T(a_mismatched_config_names_both_shapes)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -291,11 +292,12 @@ T(a_config_that_does_not_match_names_both_numbers)
     t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
     model_free(shaken(SHAPE "model.ffn=14 ", dir));
     t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
-            "tensor model.layers.0.mlp.gate_proj.weight is [12,8], the model's configuration says "
-            "[14,8]");
+            "tensor model.layers.0.mlp.gate_proj.weight: shape [12,8], expected [14,8] from the "
+            "model's configuration");
     t_ok(model_coverage(dir, &told, &e), &e);
-    t_true(strstr(str_text(&told), "20 tensors used, 0 missing, 0 unexpected\n") &&
-           strstr(str_text(&told), "is [12,8], the model's configuration says [14,8]\n"));
+    t_true(
+        strstr(str_text(&told), "20 tensors used, 0 missing, 0 unexpected\n") &&
+        strstr(str_text(&told), "shape [12,8], expected [14,8] from the model's configuration\n"));
     model_free(shaken(SHAPE "model.layers=1 ", dir));
     t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
             "11 tensors used, 0 missing, 9 unexpected (model.layers.1.");
@@ -306,7 +308,7 @@ T(a_config_that_does_not_match_names_both_numbers)
     model_free(m);
 }
 
-T(a_vocabulary_that_is_not_the_embedding_names_both_numbers) /* A22 */
+T(a_vocabulary_other_than_the_embedding_names_both_shapes) /* A22 */
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -314,11 +316,12 @@ T(a_vocabulary_that_is_not_the_embedding_names_both_numbers) /* A22 */
     t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
     model_free(shaken(SHAPE "model.vocab=20 ", dir));
     t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
-            "tensor model.embed_tokens.weight is [16,8], the model's configuration says [20,8]");
+            "tensor model.embed_tokens.weight: shape [16,8], expected [20,8] from the model's "
+            "configuration");
     model_free(m);
 }
 
-/* Layers that no tensor is there for: refused before memory or time goes into them. */
+/* A configuration of layers without tensors is refused quickly, before allocation. */
 T(a_config_of_thousands_of_layers_is_refused_soon)
 {
     const char *dir = t_tmpdir();
@@ -348,7 +351,7 @@ static void hear(void *ctx, enum log_level level, const char *text)
         snprintf(warned, sizeof warned, "%s", text);
 }
 
-T(values_that_are_not_finite_are_counted_by_tensor) /* A18 */
+T(non_finite_values_are_counted_per_tensor) /* A18 */
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -368,8 +371,8 @@ T(values_that_are_not_finite_are_counted_by_tensor) /* A18 */
     t_ok(weights_ready(back, &e), &e);
     log_to(NULL, NULL);
     t_eq(warnings, 4);
-    t_truef(strstr(warned, "tensor model.embed_tokens.weight holds 3 values that are not finite"),
-            "%s", warned);
+    t_truef(strstr(warned, "tensor model.embed_tokens.weight holds 3 non-finite values"), "%s",
+            warned);
     model_free(back);
     model_free(m);
 }
@@ -391,7 +394,7 @@ T(pickled_weights_are_refused)
     for (size_t i = 0; i < DS_LEN(of); i++) {
         put(dir, of[i].name, of[i].bytes, of[i].n);
         t_fails(st_set_open(&s, dir, &e), &e, DS_EFORMAT,
-                "hold pickled code and are not read; convert them to safetensors");
+                "can execute code and are not loaded; convert them to safetensors");
         if (!strstr(of[i].name, ".json"))
             t_fails(model_locate(in(dir, of[i].name), found, sizeof found, &e), &e, DS_EFORMAT,
                     "convert it to safetensors");
@@ -400,8 +403,9 @@ T(pickled_weights_are_refused)
     t_fails(st_set_open(&s, dir, &e), &e, DS_ENOTFOUND, "neither model.safetensors nor");
 }
 
-/* The low bytes of a header's length are anything; a pickle begins with 0x80 and its protocol. */
-T(a_header_whose_length_begins_as_a_pickle_does_is_read)
+/* The low bytes of a header length are arbitrary; a pickle begins with 0x80 and its protocol
+ * number. */
+T(a_header_length_that_looks_like_a_pickle_is_read)
 {
     const char *dir = t_tmpdir();
     struct err e = {0};
@@ -445,7 +449,7 @@ static void write_sparse(const char *path, const struct model *m)
     str_release(&h);
 }
 
-T(a_model_beyond_memory_is_refused_with_both_figures)
+T(a_model_larger_than_memory_is_refused_with_both_sizes)
 {
     static const char text[] =
         "{\"model_type\": \"llama\", \"hidden_size\": 65536, \"num_hidden_layers\": 1, "
@@ -458,18 +462,18 @@ T(a_model_beyond_memory_is_refused_with_both_figures)
     t_ok(model_open_table(&m, dir, NULL, MODEL_USE, &e), &e);
     write_sparse(in(dir, "model.safetensors"), m);
     t_fails(model_open(&none, dir, NULL, MODEL_EDIT, &e), &e, DS_EMEM,
-            "its 274878824448 parameters need 1.10TB of memory, ");
-    t_true(strstr(e.text, "B are left") != NULL);
+            "out of memory: 274878824448 parameters need 1.10TB, ");
+    t_true(strstr(e.text, "B available") != NULL);
     t_ok(model_open(&none, dir, NULL, MODEL_USE, &e), &e); /* its matrices stay in the file */
     t_fails(weights_use(none, &(struct number_options){.compute = COMPUTE_BF16}, &e), &e, DS_EMEM,
-            "its weights need ");
-    t_true(strstr(e.text, "B are left") != NULL);
+            "out of memory: weights need ");
+    t_true(strstr(e.text, "B available") != NULL);
     model_free(none);
     unlink(in(dir, "model.safetensors"));
     model_free(m);
 }
 
-/* Its matrices are copied from the file: a file that changed meanwhile is not another's to write. */
+/* File-backed matrices are copied from the file: a file that has changed must not be exported. */
 T(a_base_that_changed_in_its_file_is_not_written_again)
 {
     const char *dir = t_tmpdir();

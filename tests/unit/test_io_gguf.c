@@ -1,3 +1,4 @@
+/* GGUF reader: metadata, tensor types, and refusal of corrupt or hostile files. */
 #include "gguf_file.h"
 
 #include "base/compiler.h"
@@ -16,7 +17,7 @@ static void refuse_bytes(const char *p, size_t n, const char *part)
     t_truef(!strchr(err.text, '\n'), "more than a line: %s", err.text);
 }
 
-/* Writes f, releases it, and wants this refusal. */
+/* Writes f, releases it, and expects this refusal. */
 static void refuse(struct gguf_file *f, const char *part)
 {
     struct gguf *g = NULL;
@@ -42,7 +43,7 @@ static void small(struct gguf_file *f)
     gf_tensor(f, "two", GGUF_T_F32, 2, 0, v + 6, 8);
 }
 
-T(metadata_is_read_by_kind)
+T(metadata_is_read_by_type)
 {
     struct gguf_file f = {0};
     struct gguf_text text;
@@ -80,7 +81,7 @@ T(metadata_is_read_by_kind)
     gguf_close(g);
 }
 
-T(tensors_are_found_where_their_infos_say)
+T(tensors_are_found_at_their_offsets)
 {
     for (uint64_t align = 0; align <= 4096; align = align ? 2 * align : 8) {
         struct gguf_file f = {.align = align};
@@ -99,13 +100,13 @@ T(tensors_are_found_where_their_infos_say)
         t_near(v[5], 6, 0);
         t_ok(gguf_read(gguf_find(g, "two"), v, 2, &err), &err);
         t_near(v[1], 8, 0);
-        t_fails(gguf_read(t, v, 5, &err), &err, DS_EFORMAT, "has 6 values, 5 are needed");
+        t_fails(gguf_read(t, v, 5, &err), &err, DS_EFORMAT, "6 values, expected 5");
         t_true(gguf_at(g, 1) == gguf_find(g, "two") && !gguf_find(g, "three"));
         gguf_close(g);
     }
 }
 
-T(every_type_is_the_published_formula)
+T(every_type_follows_the_published_formula)
 {
     for (size_t i = 0; i < DS_LEN(gf_types); i++) {
         struct gguf_file f = {0};
@@ -130,7 +131,7 @@ T(every_type_is_the_published_formula)
     }
 }
 
-T(blocks_are_the_same_numbers_as_in_products)
+T(dequantised_blocks_equal_the_values_used_in_gemms)
 {
     static const struct {
         uint32_t type;
@@ -159,7 +160,7 @@ T(blocks_are_the_same_numbers_as_in_products)
     }
 }
 
-T(types_that_are_not_computed_on_are_listed_and_refused_by_name)
+T(unsupported_types_are_listed_and_refused_by_name)
 {
     struct gguf_file f = {0};
     real w[32];
@@ -171,7 +172,7 @@ T(types_that_are_not_computed_on_are_listed_and_refused_by_name)
     gguf_close(g);
 }
 
-T(a_file_cut_anywhere_is_refused)
+T(a_file_truncated_anywhere_is_refused)
 {
     struct gguf_file f = {0};
     struct str all = {0};
@@ -182,7 +183,7 @@ T(a_file_cut_anywhere_is_refused)
     str_release(&all);
 }
 
-/* Whatever one byte says, the file is refused in a line or all of it can be read. */
+/* With any single byte changed, the file is either refused in one line or entirely readable. */
 T(a_changed_byte_is_refused_or_harmless)
 {
     struct gguf_file f = {0};
@@ -212,13 +213,13 @@ T(other_files_are_named)
 {
     refuse_bytes("PK\3\4 and more than twenty-four bytes", 30, "zip");
     refuse_bytes("<!DOCTYPE html> Not Found", 25, "HTML");
-    refuse_bytes("nothing known at all here", 25, "does not begin with GGUF");
-    refuse_bytes("GGUF\1\0\0\0..................", 26, "version 1 ");
+    refuse_bytes("nothing known at all here", 25, "magic \"GGUF\" is missing");
+    refuse_bytes("GGUF\1\0\0\0..................", 26, "unsupported version 1:");
     refuse_bytes("GGUF\0\0\0\3..................", 26, "big-endian");
-    refuse_bytes("GGUF\3\0\0\0", 8, "ends inside the header");
+    refuse_bytes("GGUF\3\0\0\0", 8, "truncated inside the header");
 }
 
-T(counts_are_compared_with_the_file_before_memory_is_asked_for)
+T(counts_are_checked_against_the_file_before_allocation)
 {
     char head[64] = "GGUF\3";
     memset(head + 8, 0xff, 8);
@@ -237,21 +238,21 @@ T(bad_metadata_is_refused)
         memcpy(nest + sizeof deep * (size_t)i, deep, sizeof deep);
     gf_u32(&f, "twice", 1);
     gf_u32(&f, "twice", 1);
-    refuse(&f, "key twice is there twice");
+    refuse(&f, "duplicate key twice");
     gf_u32(&f, "a b", 1);
-    refuse(&f, "no printable ASCII");
+    refuse(&f, "bytes of printable ASCII");
     gf_u32(&f, "", 1);
     refuse(&f, "");
     gf_raw(&f, "k", 13, "....", 4);
-    refuse(&f, "key k: kind 13 does not exist");
+    refuse(&f, "key k: unknown type 13");
     gf_raw(&f, "k", GGUF_BOOL, "\2...", 4);
-    refuse(&f, "truth value is 2");
+    refuse(&f, "boolean is 2");
     gf_raw(&f, "k", GGUF_STRING, "\377\377\377\377\377\377\377\377", 8);
-    refuse(&f, "goes beyond");
+    refuse(&f, "exceeds the remaining");
     gf_raw(&f, "k", GGUF_ARRAY, "\0\0\0\0\377\377\377\377\377\377\377\377", 12);
-    refuse(&f, "goes beyond");
+    refuse(&f, "exceeds the remaining");
     gf_raw(&f, "k", GGUF_ARRAY, "\12\0\0\0\0\0\0\0\0\0\0\40", 12);
-    refuse(&f, "goes beyond");
+    refuse(&f, "exceeds the remaining");
     gf_raw(&f, "k", GGUF_ARRAY, nest, sizeof nest);
     refuse(&f, "nested");
     gf_u32(&f, "general.alignment", 0);
@@ -259,11 +260,11 @@ T(bad_metadata_is_refused)
     static const uint32_t odd[] = {1, 4, 12, 13, 24, 40, 0x80000001, 0xffffffff};
     for (size_t i = 0; i < DS_LEN(odd); i++) {
         gf_u32(&f, "general.alignment", odd[i]);
-        refuse(&f, "general.alignment is no power of two");
+        refuse(&f, "must be a u32 power of two");
     }
-    gf_u32(&f, "general.alignment", 0x80000000); /* the data would begin behind the file */
+    gf_u32(&f, "general.alignment", 0x80000000); /* the data would begin after the end of the file */
     gf_tensor(&f, "t", GGUF_T_F32, 2, 0, "12345678", 8);
-    refuse(&f, "go beyond the file's 0 bytes of data");
+    refuse(&f, "exceed the file's 0 bytes of data");
     gf_string(&f, "general.alignment", "32");
     refuse(&f, "general.alignment");
 }
@@ -281,23 +282,23 @@ T(bad_tensors_are_refused)
     refuse(&f, "name of 0 bytes");
     gf_tensor(&f, "t", GGUF_T_F32, 2, 0, data, 8);
     gf_tensor(&f, "t", GGUF_T_F32, 2, 0, data, 8);
-    refuse(&f, "tensor t is there twice");
+    refuse(&f, "duplicate tensor t");
     gf_tensor(&f, "t", 31, 2, 0, data, 8);
-    refuse(&f, "type 31 does not exist");
+    refuse(&f, "unknown type 31");
     gf_tensor(&f, "t", 4000000000U, 2, 0, data, 8);
-    refuse(&f, "type 4000000000 does not exist");
+    refuse(&f, "unknown type 4000000000");
     gf_tensor(&f, "t", GGUF_T_Q8_0, 2, 16, data, 34);
-    refuse(&f, "rows of 16 are no whole blocks of 32");
+    refuse(&f, "row length 16: must be a multiple of the block size 32");
     gf_tensor(&f, "t", GGUF_T_F32, 1ULL << 32, 1ULL << 32, data, 8);
     refuse(&f, "overflows 64 bits");
     gf_tensor(&f, "t", GGUF_T_F32, 1ULL << 62, 0, data, 8);
-    refuse(&f, "overflow 64 bits");
+    refuse(&f, "overflows 64 bits");
     gf_tensor(&f, "t", GGUF_T_F32, 64, 0, data, 128);
-    refuse(&f, "256 bytes at offset 0 go beyond the file's 128");
+    refuse(&f, "256 bytes at offset 0 exceed the file's 128");
     gf_info(&f, "t", GGUF_T_F32, 2, 0, UINT64_MAX - 31);
-    refuse(&f, "go beyond");
+    refuse(&f, "exceed the file's");
     gf_info(&f, "t", GGUF_T_F32, 2, 0, 16);
-    refuse(&f, "no multiple of the alignment 32");
+    refuse(&f, "must be a multiple of the alignment 32");
     gf_tensor(&f, "a", GGUF_T_F32, 16, 0, data, 64);
     gf_info(&f, "b", GGUF_T_F32, 2, 0, 32);
     refuse(&f, "tensor b overlaps a");
@@ -319,13 +320,13 @@ static void refuse_str(struct str *s, const char *part)
     refuse_bytes(s->p, s->len, part);
 }
 
-T(versions_and_byte_orders_are_told)
+T(versions_and_byte_orders_are_reported)
 {
     struct str s = {0};
     static const uint32_t unknown[] = {0, 1, 4, 5, 0xffff, 0xffffffff};
     for (size_t i = 0; i < DS_LEN(unknown); i++) {
         header(&s, unknown[i], 0, 0);
-        refuse_str(&s, "is not known (2 and 3 are)");
+        refuse_str(&s, ": expected 2 or 3");
     }
     static const uint32_t other_end[] = {0x01000000, 0x02000000, 0x03000000, 0x00030000};
     for (size_t i = 0; i < DS_LEN(other_end); i++) {
@@ -334,9 +335,9 @@ T(versions_and_byte_orders_are_told)
     }
     header(&s, 3, 0, 0);
     s.p[0] = 'g';
-    refuse_str(&s, "does not begin with GGUF");
+    refuse_str(&s, "magic \"GGUF\" is missing");
     memcpy(s.p, "FUGG", 4);
-    refuse_str(&s, "does not begin with GGUF");
+    refuse_str(&s, "magic \"GGUF\" is missing");
     for (uint32_t version = 2; version <= 3; version++) {
         struct gguf *g = NULL;
         header(&s, version, 0, 0);
@@ -347,8 +348,8 @@ T(versions_and_byte_orders_are_told)
     str_release(&s);
 }
 
-/* Counts whose products with anything wrap; each is one more than the bytes could hold. */
-T(counts_that_wrap_are_refused_before_memory_is_asked_for) /* CVE-2024-21836, -23605 */
+/* Counts whose products overflow; each is one more than the bytes could hold. */
+T(counts_that_overflow_are_refused_before_allocation) /* CVE-2024-21836, -23605 */
 {
     static const uint64_t counts[] = {
         UINT64_MAX, UINT64_MAX / 2, UINT64_MAX / 48 + 1, UINT64_MAX / 14,
@@ -361,14 +362,14 @@ T(counts_that_wrap_are_refused_before_memory_is_asked_for) /* CVE-2024-21836, -2
             gf_uint(&s, 0, 8);
             gf_uint(&s, 0, 8);
             uint64_t calls = mem_calls();
-            refuse_str(&s, "do not fit into 24 bytes");
+            refuse_str(&s, "do not fit in 24 bytes");
             t_true(mem_calls() - calls < 10);
         }
     str_release(&s);
 }
 
-/* Lengths of keys, names, strings and arrays that wrap when anything is added to them. */
-T(lengths_that_wrap_are_refused) /* CVE-2024-21825, -23496 */
+/* Lengths of keys, names, strings and arrays that overflow when anything is added. */
+T(lengths_that_overflow_are_refused) /* CVE-2024-21825, -23496 */
 {
     static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 7,
                                        1ULL << 63, 1ULL << 32,     1000};
@@ -377,11 +378,11 @@ T(lengths_that_wrap_are_refused) /* CVE-2024-21825, -23496 */
         header(&s, 3, 0, 1);
         gf_uint(&s, lengths[i], 8); /* of a key */
         str_add(&s, "k...........");
-        refuse_str(&s, "goes beyond");
+        refuse_str(&s, "exceeds the remaining");
         header(&s, 3, 1, 0);
         gf_uint(&s, lengths[i], 8); /* of a tensor's name */
         str_add(&s, "t..........................");
-        refuse_str(&s, "goes beyond");
+        refuse_str(&s, "exceeds the remaining");
         static const uint32_t items[] = {GGUF_U8,     GGUF_F32,   GGUF_U64,
                                          GGUF_STRING, GGUF_ARRAY, GGUF_BOOL};
         for (size_t k = 0; k < DS_LEN(items); k++) {
@@ -391,7 +392,7 @@ T(lengths_that_wrap_are_refused) /* CVE-2024-21825, -23496 */
             gf_uint(&s, items[k], 4);
             gf_uint(&s, lengths[i], 8);
             str_add(&s, "................");
-            refuse_str(&s, "goes beyond");
+            refuse_str(&s, "exceeds the remaining");
         }
         header(&s, 3, 0, 1); /* a string inside an array */
         gf_text(&s, "k");
@@ -399,7 +400,7 @@ T(lengths_that_wrap_are_refused) /* CVE-2024-21825, -23496 */
         gf_uint(&s, GGUF_STRING, 4);
         gf_uint(&s, 1, 8);
         gf_uint(&s, lengths[i], 8);
-        refuse_str(&s, "goes beyond");
+        refuse_str(&s, "exceeds the remaining");
     }
     str_release(&s);
 }
@@ -411,19 +412,19 @@ T(keys_are_printable_and_of_bounded_length)
     static const char *const odd[] = {"\x1b[31m", "a\nb", "\xc3\xa9", "\x7f", " "};
     for (size_t i = 0; i < DS_LEN(odd); i++) {
         gf_u32(&f, odd[i], 1);
-        refuse(&f, "no printable ASCII");
+        refuse(&f, "bytes of printable ASCII");
     }
     memset(key, 'k', sizeof key);
     key[65536] = '\0';
     gf_u32(&f, key, 1);
-    refuse(&f, "a key of 65536 bytes");
+    refuse(&f, "key of 65536 bytes");
     key[65535] = '\0';
     gf_u32(&f, key, 1);
     gguf_close(open_file(&f));
     gf_raw(&f, "k", GGUF_ARRAY, "\15\0\0\0\1\0\0\0\0\0\0\0....", 16);
-    refuse(&f, "array of kind 13, which does not exist");
+    refuse(&f, "unknown array element type 13");
     gf_raw(&f, "k", 0xffffffff, "....", 4);
-    refuse(&f, "kind 4294967295 does not exist");
+    refuse(&f, "unknown type 4294967295");
 }
 
 static void put_dims(struct gguf_file *f, const char *name, uint32_t rank, const uint64_t *dim,
@@ -438,32 +439,32 @@ static void put_dims(struct gguf_file *f, const char *name, uint32_t rank, const
     f->n++;
 }
 
-T(shapes_that_wrap_or_have_no_sense_are_refused) /* CVE-2024-21802, -2025-53630, -2026-33298 */
+T(shapes_that_overflow_or_are_invalid_are_refused) /* CVE-2024-21802, -2025-53630, -2026-33298 */
 {
     static const struct {
         uint32_t rank, type;
         uint64_t dim[9];
         const char *part;
     } of[] = {
-        {5, GGUF_T_F32, {1, 1, 1, 1, 1}, "rank 5 is over the limit of 4"},
+        {5, GGUF_T_F32, {1, 1, 1, 1, 1}, "rank 5: must be at most 4"},
         {0xffffffff, GGUF_T_F32, {1}, "rank 4294967295"},
-        {1, GGUF_T_F32, {UINT64_MAX}, "dimension 0 is no size (-1)"},
-        {2, GGUF_T_F32, {0, 1ULL << 63}, "is no size"},
-        {1, 24, {1ULL << 63}, "is no size"},
-        {1, GGUF_T_F32, {1ULL << 62}, "bytes overflow 64 bits"},
+        {1, GGUF_T_F32, {UINT64_MAX}, "shape[0] = -1: must be a non-negative integer"},
+        {2, GGUF_T_F32, {0, 1ULL << 63}, "must be a non-negative integer"},
+        {1, 24, {1ULL << 63}, "must be a non-negative integer"},
+        {1, GGUF_T_F32, {1ULL << 62}, "size in bytes overflows 64 bits"},
         {2, GGUF_T_F32, {1ULL << 32, 1ULL << 32}, "shape overflows 64 bits"},
         {4, GGUF_T_F16, {1 << 20, 1 << 20, 1 << 20, 16}, "shape overflows 64 bits"},
-        {2, GGUF_T_Q8_0, {32, 1ULL << 58}, "go beyond"},
+        {2, GGUF_T_Q8_0, {32, 1ULL << 58}, "exceed the file's"},
         {2, GGUF_T_Q8_0, {32, 1ULL << 59}, "shape overflows 64 bits"},
-        {2, GGUF_T_Q4_K, {256, 1ULL << 55}, "go beyond"},
-        {2, 28, {1ULL << 31, 1ULL << 30}, "bytes overflow 64 bits"},
+        {2, GGUF_T_Q4_K, {256, 1ULL << 55}, "exceed the file's"},
+        {2, 28, {1ULL << 31, 1ULL << 30}, "size in bytes overflows 64 bits"},
         {3, GGUF_T_F32, {UINT32_MAX, UINT32_MAX, 2}, "shape overflows 64 bits"},
-        {1, GGUF_T_F32, {(1ULL << 62) - 8}, "go beyond"},
-        {1, GGUF_T_Q4_0, {31}, "rows of 31 are no whole blocks of 32 (Q4_0)"},
-        {1, GGUF_T_Q6_K, {32}, "rows of 32 are no whole blocks of 256 (Q6_K)"},
-        {1, 4, {32}, "type 4 does not exist"},
-        {1, 36, {32}, "type 36 does not exist"},
-        {1, UINT32_MAX, {32}, "type 4294967295 does not exist"},
+        {1, GGUF_T_F32, {(1ULL << 62) - 8}, "exceed the file's"},
+        {1, GGUF_T_Q4_0, {31}, "row length 31: must be a multiple of the block size 32 of Q4_0"},
+        {1, GGUF_T_Q6_K, {32}, "row length 32: must be a multiple of the block size 256 of Q6_K"},
+        {1, 4, {32}, "unknown type 4"},
+        {1, 36, {32}, "unknown type 36"},
+        {1, UINT32_MAX, {32}, "unknown type 4294967295"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
         struct gguf_file f = {0};
@@ -496,8 +497,8 @@ T(empty_and_single_tensors_are_read)
     gguf_close(g);
 }
 
-/* Values of one kind that are asked for as another: no number is made of bytes that are none. */
-T(kinds_are_not_confused)
+/* Values of one type requested as another: non-numeric bytes never become a number. */
+T(value_types_are_not_confused)
 {
     struct gguf_file f = {0};
     struct gguf_text text;
@@ -527,8 +528,8 @@ T(kinds_are_not_confused)
     gguf_close(g);
 }
 
-/* Each claim is held against the file, never a sum of claims. */
-T(sums_of_sizes_cannot_wrap) /* CVE-2025-53630, -2026-27940 */
+/* Each size is checked against the file, never a sum of sizes. */
+T(sums_of_sizes_cannot_overflow) /* CVE-2025-53630, -2026-27940 */
 {
     struct gguf_file f = {0};
     for (int i = 0; i < 17; i++) {
@@ -536,13 +537,13 @@ T(sums_of_sizes_cannot_wrap) /* CVE-2025-53630, -2026-27940 */
         snprintf(name, sizeof name, "t%d", i);
         gf_info(&f, name, GGUF_T_F32, (1ULL << 58) - 8, 0, (uint64_t)i << 60);
     }
-    refuse(&f, "go beyond the file's");
-    gf_info(&f, "t", GGUF_T_F32, 8, 0, UINT64_MAX - 63); /* offset + size wraps to 0 */
+    refuse(&f, "exceed the file's");
+    gf_info(&f, "t", GGUF_T_F32, 8, 0, UINT64_MAX - 63); /* offset + size overflows to 0 */
     str_add(&f.data, "................................");
-    refuse(&f, "go beyond the file's");
+    refuse(&f, "exceed the file's");
 }
 
-T(memory_that_cannot_be_had_is_told)
+T(out_of_memory_is_reported)
 {
     struct gguf_file f = {0};
     struct str all = {0};

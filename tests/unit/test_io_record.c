@@ -1,3 +1,4 @@
+/* Records: building, framing, checked reading of hostile bytes. */
 #include "t.h"
 
 #include <time.h>
@@ -18,7 +19,7 @@ static void make(struct str *out, uint64_t seq, int64_t step, const char *kind)
     record_free(r);
 }
 
-/* A frame around any bytes, with a right checksum. */
+/* A frame around arbitrary bytes, with a correct checksum. */
 static void frame(struct str *out, uint64_t seq, const void *body, size_t n)
 {
     unsigned char h[RECORD_OVERHEAD] = {0xc9};
@@ -238,10 +239,10 @@ T(frames_with_wrong_bodies_are_refused)
     struct str s = {0};
     struct err e = {0};
     frame(&s, 1, "\x01", 1);
-    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "not one map");
+    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "must be a single map");
     str_reset(&s);
     frame(&s, 1, "\x80\x80", 2);
-    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "not one map");
+    t_fails((int)record_parse(s.p, s.len, NULL, NULL, &e), &e, DS_EFORMAT, "must be a single map");
     str_reset(&s);
     frame(&s, 1, "\x80", 1);
     t_eq(record_parse(s.p, s.len, NULL, NULL, &e), (int64_t)s.len);

@@ -44,7 +44,7 @@ static void put(struct runlog_writer *w, int64_t step, const char *what, double 
     t_ok(runlog_append(w, r, &e), &e);
 }
 
-/* The state by both ways; -1 when they differ. */
+/* The state determined both ways; -1 when they differ. */
 static int state_now(void)
 {
     struct err e = {0};
@@ -93,7 +93,7 @@ T(each_log_has_its_state_with_and_without_a_writer)
             "/nonexistent");
 }
 
-T(a_glance_at_a_long_log_finds_its_end_behind_gigabytes_of_zeros)
+T(a_glance_at_a_long_log_finds_its_end_before_gigabytes_of_zeros)
 {
     struct err e = {0};
     struct run_glance g;

@@ -1,3 +1,4 @@
+/* Run logs: appending, following, torn tails and damage. */
 #include "t.h"
 
 #include <fcntl.h>
@@ -106,7 +107,7 @@ T(what_is_appended_is_read_in_order)
     t_eq(s.lost, 0);
 }
 
-T(tail_cut_at_every_byte_keeps_all_earlier_records) /* C5 */
+T(tail_truncated_at_any_byte_keeps_all_earlier_records) /* C5 */
 {
     const char *p = log_path();
     struct str all = {0};
@@ -124,7 +125,7 @@ T(tail_cut_at_every_byte_keeps_all_earlier_records) /* C5 */
         t_eq(s.gaps, 0);
         t_eq(runlog_reader_tail(r), n % one);
         write_log(p,
-                  1); /* the next writer cuts the tail, the reader that waits before it goes on */
+                  1); /* the next writer truncates the tail; the waiting reader continues */
         take_all(r, &s);
         t_eq(s.records, n / one + 1);
         t_eq(s.gaps, 0);
@@ -196,7 +197,7 @@ static off_t size_of(const char *p)
     return st.st_size;
 }
 
-/* A terabyte of zeros that takes no room; skips where the file system has no holes. */
+/* A sparse terabyte of zeros; skipped where the file system has no sparse files. */
 static void add_hole(const char *p)
 {
     off_t size = size_of(p);
@@ -221,7 +222,7 @@ T(a_terabyte_of_zeros_is_the_end_for_reader_and_writer)
     t_eq(s.gaps, 0);
     write_log(p, 1);
     t_true(size_of(p) < 2 * whole);
-    put(p, "\xc9\0\0\0\x60\x44torn", 10, O_APPEND); /* half a record, then what was never written */
+    put(p, "\xc9\0\0\0\x60\x44torn", 10, O_APPEND); /* a partial record, then unwritten zeros */
     add_hole(p);
     s = read_all(p);
     t_eq(s.records, 4);
@@ -252,7 +253,7 @@ T(damage_with_zeros_after_it_is_kept_without_the_zeros)
     str_release(&kept);
 }
 
-T(records_behind_a_hole_are_found_and_the_hole_is_a_gap)
+T(records_after_a_hole_are_found_and_the_hole_is_a_gap)
 {
     const char *p = log_path();
     struct str all = {0};
@@ -268,7 +269,7 @@ T(records_behind_a_hole_are_found_and_the_hole_is_a_gap)
     str_release(&all);
 }
 
-T(zeros_that_a_writer_fills_later_are_no_damage)
+T(zeros_that_a_writer_fills_later_are_not_damage)
 {
     const char *p = log_path();
     struct str all = {0};
@@ -293,7 +294,7 @@ T(zeros_that_a_writer_fills_later_are_no_damage)
     str_release(&all);
 }
 
-T(a_bounded_reader_pauses_in_noise_and_goes_on)
+T(a_bounded_reader_pauses_in_noise_and_continues)
 {
     enum { NOISE = 12 << 20, BOUND = 1 << 20 };
     const char *p = log_path();
@@ -334,7 +335,7 @@ T(a_record_of_16_mebibytes_passes_a_small_bound)
     struct err e = {0};
     struct record *rec = record_new();
     int records = 0, pauses = 0, rc;
-    /* a whole record in its body: only a reader that gives up too soon finds it */
+    /* a complete record in its body: only a reader that gives up too early finds it */
     write_log(p, 1);
     struct str inner = {0};
     slurp(&inner, p);
@@ -359,7 +360,7 @@ T(a_record_of_16_mebibytes_passes_a_small_bound)
     str_release(&inner);
 }
 
-T(damaged_tail_is_kept_beside_before_it_is_cut)
+T(damaged_tail_is_saved_before_truncation)
 {
     const char *p = log_path();
     char broken[600];
@@ -376,7 +377,7 @@ T(damaged_tail_is_kept_beside_before_it_is_cut)
     str_release(&kept);
 }
 
-T(a_file_of_another_kind_is_never_cut)
+T(a_file_of_another_type_is_never_truncated)
 {
     const char *p = log_path();
     struct runlog_writer *w = NULL;
@@ -390,7 +391,7 @@ T(a_file_of_another_kind_is_never_cut)
     str_release(&s);
 }
 
-T(repeated_and_swapped_records_are_seen_by_their_seq) /* C9 */
+T(repeated_and_swapped_records_are_detected_by_seq) /* C9 */
 {
     const char *p = log_path();
     struct str all = {0}, mixed = {0};
@@ -409,7 +410,7 @@ T(repeated_and_swapped_records_are_seen_by_their_seq) /* C9 */
     str_release(&mixed);
 }
 
-T(second_writer_is_refused_and_told_who_writes) /* C10 */
+T(second_writer_is_refused_and_the_first_is_named) /* C10 */
 {
     const char *p = log_path();
     struct runlog_writer *w, *second = NULL;
@@ -451,7 +452,7 @@ T(a_replaced_or_shrunk_file_is_read_from_the_start) /* C11 */
     runlog_reader_close(r);
 }
 
-T(a_partial_record_is_waited_for) /* C13 */
+T(a_reader_waits_for_a_partial_record) /* C13 */
 {
     const char *p = log_path();
     struct str all = {0};

@@ -1,3 +1,4 @@
+/* Run views: records to series, probes, events and state; memory bounds and damage. */
 #include "t.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static void begin(const char *kind, int64_t step)
     record_begin(r, kind, step, 1700000000.0 + (double)step);
 }
 
-/* Hands the record being built to the view as the stepper does. */
+/* Passes the record being built to the view, as the stepper does. */
 static void take(struct runview *v)
 {
     struct str s = {0};
@@ -95,7 +96,7 @@ static void head(struct runview *v, int64_t step, int resume)
     take(v);
 }
 
-T(a_whole_run_is_understood)
+T(a_complete_run_is_read)
 {
     struct runview *v = runview_new();
     float gates[4] = {1, 0.5f, 0.25f, NAN};
@@ -216,7 +217,7 @@ T(wrong_types_are_counted_and_skipped) /* C15 C19 */
     runview_free(v);
 }
 
-T(metric_names_are_capped_with_an_others_bucket) /* C16 */
+T(metric_names_are_capped_and_the_rest_counted) /* C16 */
 {
     struct runview *v = runview_new();
     char name[32];
@@ -250,7 +251,7 @@ T(resume_marks_superseded_points)
     t_eq(s->step[series_find(s, 120)], 125);
     t_eq(series_find(s, 0), 0);
     t_eq(series_find(s, 1000), s->n);
-    metric(v, 50, 5); /* going back without a head */
+    metric(v, 50, 5); /* steps go back without a head */
     t_eq(s->is_old[24], 1);
     t_eq(s->is_old[4], 0);
     t_eq(s->is_old[5], 1);
@@ -258,7 +259,7 @@ T(resume_marks_superseded_points)
     runview_free(v);
 }
 
-T(many_resumes_cost_little)
+T(many_resumes_stay_cheap)
 {
     struct runview *v = runview_new();
     for (int i = 0; i < 50000; i++)
@@ -454,7 +455,7 @@ T(a_file_that_grows_faster_than_it_is_read_opens)
     str_release(&one_record);
 }
 
-T(damage_and_replacement_are_told)
+T(damage_and_replacement_are_reported)
 {
     struct err e = {0};
     struct runview *v;
@@ -478,7 +479,7 @@ T(damage_and_replacement_are_told)
     str_release(&all);
 }
 
-T(what_is_no_run_is_refused_with_its_name)
+T(what_is_not_a_run_is_refused_by_name)
 {
     struct err e = {0};
     struct runview *v = NULL;
@@ -582,7 +583,7 @@ T_SECONDS(a_million_records_open_quickly, 60)
     time_open(1000000, 1, 777777);
 }
 
-T(peak_and_arenas_are_the_newest_heads_and_odd_ones_do_no_harm)
+T(peak_and_arenas_come_from_the_newest_head_and_invalid_ones_are_ignored)
 {
     struct runview *v = runview_new();
     char name[16];
@@ -605,7 +606,7 @@ T(peak_and_arenas_are_the_newest_heads_and_odd_ones_do_no_harm)
     t_eq(v->invalid, 3);
     t_str(v->arena[7].name, "arena7");
     t_near(v->arena[7].bytes, 7.0 * 1099511627776.0, 0);
-    begin("head", 1); /* an older program goes on with the run */
+    begin("head", 1); /* an older program continues the run */
     record_bool(r, "resume", 1);
     record_num(r, "peak_gflops", (double)INFINITY);
     record_str(r, "arenas", "none");

@@ -1,3 +1,4 @@
+/* safetensors: reading, writing, and refusal of corrupt or hostile files. */
 #include "t.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static const char *file(void)
     return path;
 }
 
-/* A file of this header and `data` zero bytes. */
+/* A file with this header and `data` zero bytes. */
 static const char *make(const char *header, size_t data)
 {
     static char zeros[256];
@@ -80,7 +81,7 @@ T(written_file_reads_back_and_is_aligned)
     t_ok(st_read_f32(x, f, 6, &e), &e);
     t_true(memcmp(f, a, sizeof a) == 0);
     t_eq(st_nonfinite(x), 2);
-    t_fails(st_read_f32(x, f, 5, &e), &e, DS_EFORMAT, "z.weight has 6");
+    t_fails(st_read_f32(x, f, 5, &e), &e, DS_EFORMAT, "z.weight: 6 values");
     double d[4];
     t_ok(st_read_f64(st_find(s, "b"), d, 2, &e), &e);
     t_true(d[0] == 1e-300 && d[1] == -1);
@@ -96,13 +97,13 @@ T(written_file_reads_back_and_is_aligned)
     t_ok(st_unchanged(s, &e), &e);
 
     struct stat before,
-        after; /* A17: saving over the file being read leaves the mapping as it was */
+        after; /* A17: saving over the file being read leaves the mapping unchanged */
     t_true(stat(p, &before) == 0);
     t_ok(st_write(p, t + 1, 1, NULL, 0, &e), &e);
     t_true(stat(p, &after) == 0 && before.st_ino != after.st_ino);
     t_ok(st_read_f32(st_find(s, "z.weight"), f, 6, &e), &e);
     t_true(memcmp(f, a, sizeof a) == 0);
-    t_fails(st_unchanged(s, &e), &e, DS_EFORMAT, "replaced");
+    t_fails(st_unchanged(s, &e), &e, DS_EFORMAT, "changed since");
     st_close(s);
 }
 
@@ -115,7 +116,7 @@ T(short_files_are_named) /* A1 */
         FILE *f = fopen(p, "wb");
         fwrite("\1\0\0\0\0\0\0", 1, (size_t)n, f);
         fclose(f);
-        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "header too short");
+        t_fails(st_open(&s, p, &e), &e, DS_EFORMAT, "truncated inside the header");
     }
 }
 
@@ -153,11 +154,12 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
            "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
            8, "tensor b overlaps");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "tensor a");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "two sizes");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4,
+           "two non-negative integers");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 4,
            "tensor a: offsets");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9, "5 bytes behind");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "leaves a gap");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9, "5 bytes after");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}",
            0, "overflows");
     refuse("{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0,
@@ -165,36 +167,39 @@ T(broken_headers_are_refused) /* A4 to A9, A12 */
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,4]}}", 4, "need 12 bytes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
            "rank 9");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "dimension 0");
-    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
-    refuse("{\"a\":7}", 0, "no dtype");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "shape[0]");
+    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "missing dtype");
+    refuse("{\"a\":7}", 0, "missing dtype");
     refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__");
     refuse("{\"__metadata__\":[]}", 0, "__metadata__");
     refuse("{\"\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
            "\"b\\u0000c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
            8, "header");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "shape[0]");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[18446744073709551615],\"data_offsets\":[0,4]}}", 4,
            "offset");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1e3],\"data_offsets\":[0,4]}}", 4, "dimension 0");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1e3],\"data_offsets\":[0,4]}}", 4, "shape[0]");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,4]}}", 4,
-           "shape is no array");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two sizes");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "two sizes");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4, "two sizes");
-    refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
+           "shape must be an array");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4,
+           "two non-negative integers");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4,
+           "two non-negative integers");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 4,
+           "two non-negative integers");
+    refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "missing dtype");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 4,
-           "are not in the 4 bytes of data");
+           "exceed the 4 bytes of data");
     refuse("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2,
-           "do not end on a byte");
+           "do not fill whole bytes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1099511627776,1099511627776],"
            "\"data_offsets\":[0,0]}}",
            0, "overflows 64 bits");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1099511627776],\"data_offsets\":[0,4]}}", 4,
-           "need 4398046511104 bytes, the offsets give 4");
+           "need 4398046511104 bytes, the offsets span 4");
 }
 
-T(shapes_of_no_and_of_many_dimensions) /* A11 A12 */
+T(shapes_may_have_zero_to_eight_dimensions) /* A11 A12 */
 {
     struct str h = {0};
     struct err e = {0};
@@ -214,11 +219,11 @@ T(shapes_of_no_and_of_many_dimensions) /* A11 A12 */
     for (int i = 1; i < 64; i++)
         str_add(&h, ",1");
     str_add(&h, "],\"data_offsets\":[0,1]}}");
-    refuse(h.p, 1, "tensor a: rank 64 is over the limit of 8");
+    refuse(h.p, 1, "tensor a: rank 64: must be at most 8");
     str_release(&h);
 }
 
-T(unknown_types_are_listed_and_not_computed_with) /* A11 A13 */
+T(unknown_types_are_listed_but_not_read) /* A11 A13 */
 {
     struct st *s;
     struct err e = {0};
@@ -236,7 +241,7 @@ T(unknown_types_are_listed_and_not_computed_with) /* A11 A13 */
     st_close(s);
 }
 
-/* A file of n tensors, all of this shape and place; how long opening it takes. */
+/* Time to open a file of n tensors with the same shape and offsets. */
 static double open_many(int n, const char *of, size_t data, int *rc, struct err *e)
 {
     struct str h = {0};
@@ -274,17 +279,17 @@ T_SECONDS(a_million_tensors_are_refused_quickly, 20) /* A10 */
     t_truef(took < 2 * slow, "%.1f s", took);
 }
 
-T(tensors_over_the_same_bytes_are_refused) /* A14 */
+T(overlapping_tensors_are_refused) /* A14 */
 {
     struct err e = {0};
     int rc;
     double slow = getenv("T_SLOW_FACTOR") ? 8 : 1;
     double took = open_many(100000, "\"shape\":[200],\"data_offsets\":[0,200]", 200, &rc, &e);
-    t_truef(rc == DS_EFORMAT && strstr(e.text, "overlaps the one before"), "%d %s", rc, e.text);
+    t_truef(rc == DS_EFORMAT && strstr(e.text, "overlaps the previous one"), "%d %s", rc, e.text);
     t_truef(took < 2 * slow, "%.1f s", took);
 }
 
-T(headers_are_no_deeper_than_json_of_use) /* a stack, not a heap, would be at stake */
+T(deeply_nested_headers_are_refused) /* the parser must not recurse without bound */
 {
     struct str h = {0};
     for (int i = 0; i < 30000; i++)
@@ -307,11 +312,11 @@ T(other_files_are_recognised) /* A23 A24 */
                  {"<!-- gone --><html>", "HTML"},
                  {"<?xml version=\"1.0\"?><Error>", "XML"},
                  {"{\"error\":\"Repository not found\"}", "JSON text"},
-                 {"Entry not found", "the text of an error"},
+                 {"Entry not found", "an error message"},
                  {"PK\5\6...................", "an empty zip"},
                  {"\x80\4\x95.........", "pickle"},
                  {"\x93NUMPY\1.....", "NumPy"},
-                 {"tjgg....................", "before GGUF"}};
+                 {"tjgg....................", "pre-GGUF"}};
     struct st *s = NULL;
     struct err e = {0};
     const char *p = file();
@@ -367,14 +372,14 @@ T(writer_refuses_what_it_cannot_write)
     t_fails(st_write(p, &t, 1, NULL, 0, &e), &e, DS_ERANGE, "overflows");
     t_fails(st_write("/nonexistent/x", &t, 0, NULL, 0, &e), &e, DS_EIO, "/nonexistent/x");
     uint64_t left = fs_free_bytes(t_tmpdir());
-    if (left > 0) { /* nothing is read of what does not fit */
+    if (left > 0) { /* tensors of other sizes are not read */
         t = (struct st_out){.name = "a", .dtype = ST_U8, .rank = 1, .shape = {left + (1 << 30)}};
-        t_fails(st_write(file(), &t, 1, NULL, 0, &e), &e, DS_EIO, "bytes, the disk has ");
+        t_fails(st_write(file(), &t, 1, NULL, 0, &e), &e, DS_EIO, "bytes, but the disk has only ");
     }
     t_true(!fs_exists(p) && !fs_exists(path));
 }
 
-/* Opened, and every value of a type that is computed with is read. */
+/* Opens the file and reads every value of a supported type. */
 static int opens(const char *path_of, struct err *e)
 {
     struct st *s = NULL;
@@ -390,7 +395,7 @@ static int opens(const char *path_of, struct err *e)
     return rc;
 }
 
-/* All of the reference reader's verdicts: no vector without one, none that is not there. */
+/* Vectors and the reference reader's verdicts must match one to one. */
 T(reference_vectors_get_the_reference_verdicts)
 {
     struct json *j;

@@ -1,4 +1,4 @@
-/* Models from GGUF files: written here from a model of ours, opened again. */
+/* Models from GGUF files that the tests write from one of our models. */
 #include "kit.h"
 
 #include <unistd.h>
@@ -75,7 +75,7 @@ static void put_metadata(struct gguf_file *f, const struct model *m, const char 
     gf_f32(f, key, (float)c->rope_theta);
 }
 
-/* Row r of the file is which row of the model: pairs (i, i + D/2) of a head lie together there. */
+/* The model's row for row r of the file, where the pairs (i, i + D/2) of a head are adjacent. */
 static int row_of(const struct param *p, int r, int D, int interleaved)
 {
     int pair = r % D / 2, second = r % 2;
@@ -99,7 +99,7 @@ static void put_tensor(struct gguf_file *f, const struct model *m, const struct 
     free(w);
 }
 
-/* All of m but the parameter `without`. */
+/* All of m except the parameter `without`. */
 static void put_model(struct gguf_file *f, const struct model *m, const char *arch,
                       const char *without)
 {
@@ -128,9 +128,9 @@ static void refuse(struct gguf_file *f, const char *part)
 {
     struct model *m = NULL;
     int rc = model_open(&m, gf_write(f), NULL, MODEL_USE, &err);
-    t_truef(rc < 0 && m == NULL, "opened, wanted: %s", part);
+    t_truef(rc < 0 && m == NULL, "opened, expected: %s", part);
     t_truef(strstr(err.text, part) && strstr(err.text, "x.gguf") && !strchr(err.text, '\n'),
-            "%s: wanted: %s", err.text, part);
+            "%s: expected: %s", err.text, part);
 }
 
 /* The last row's logits of a batch of 2 x 12. */
@@ -164,17 +164,17 @@ static void same_model(const char *options, const char *arch)
     model_free(back);
 }
 
-T(llama_comes_back_the_same)
+T(llama_round_trips)
 {
     same_model(llama, "llama");
 }
 
-T(qwen2_comes_back_the_same)
+T(qwen2_round_trips)
 {
     same_model(qwen2, "qwen2");
 }
 
-T(llama_with_biases_has_them_in_the_same_order)
+T(llama_biases_have_the_order_of_their_matrices)
 {
     char options[600];
     snprintf(options, sizeof options, "%s model.attn_bias=true", llama);
@@ -183,7 +183,7 @@ T(llama_with_biases_has_them_in_the_same_order)
     same_model(options, "llama");
 }
 
-/* The rows as the file has them, run with rotary pairs that lie together: the same model. */
+/* The file's rows with interleaved rotary pairs give the same model. */
 T(half_split_rows_give_the_logits_of_interleaved_ones)
 {
     struct gguf_file f = {0};
@@ -214,7 +214,8 @@ T(half_split_rows_give_the_logits_of_interleaved_ones)
     model_free(lie);
 }
 
-/* Matrices of a model take all types in turn; what is read is the formula's number, in the model's row. */
+/* The matrices of a model take all types in turn; the values read follow the published formula, in
+ * the model's rows. */
 T(every_type_in_both_architectures)
 {
     static const char shape[] = "model.method=dense model.layers=2 model.dim=256 model.heads=4 "
@@ -284,7 +285,7 @@ static struct model *open_blocks(uint32_t type, int mode)
     return open_as(&f, mode);
 }
 
-/* Largest difference between a matrix's numbers and what its products use. */
+/* Largest difference between a matrix's values and those its GEMMs use. */
 static double rounded_off(const struct model *m, const char *name)
 {
     int at = params_find(&m->params, name);
@@ -300,7 +301,7 @@ static double rounded_off(const struct model *m, const char *name)
     return most;
 }
 
-T(the_choices_of_weights_are_in_the_order_of_the_kinds)
+T(weights_choices_are_in_the_order_of_quant_kind)
 {
     const char *at = WEIGHTS_CHOICES;
     for (int kind = 0; kind <= WEIGHTS_AUTO; kind++) {
@@ -312,7 +313,7 @@ T(the_choices_of_weights_are_in_the_order_of_the_kinds)
     t_eq(*at, '\0');
 }
 
-T(blocks_of_the_file_are_used_as_they_are)
+T(quantised_blocks_of_the_file_are_used_unchanged)
 {
     static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
                                          "model.layers.0.self_attn.k_proj.weight",
@@ -353,7 +354,7 @@ static void llama3_factors(float factor[4])
     }
 }
 
-T(rope_factors_of_llama3_become_its_scaling)
+T(llama3_rope_factors_become_rope_scaling)
 {
     struct gguf_file f = {0};
     float factor[4];
@@ -388,44 +389,44 @@ static void refuse_with(const char *key, uint32_t v, const char *part)
     model_free(m);
 }
 
-T(what_is_not_computed_is_refused_by_name)
+T(unsupported_features_are_refused_by_name)
 {
-    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: experts");
-    refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding windows");
-    refuse_with("llama.attention.value_length", 16, "value_length = 16: heads of different sizes");
+    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: mixture of experts");
+    refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
+    refuse_with("llama.attention.value_length", 16, "value_length = 16: different head sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
     refuse_with("split.count", 3, "one of 3 parts");
-    refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: heads with fewer");
+    refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: partial rotary");
 }
 
-T(tensors_and_metadata_have_to_agree)
+T(tensors_and_metadata_must_agree)
 {
     struct gguf_file f = {0};
     struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
     const float x[4] = {0};
     put_model(&f, m, "llama", "model.layers.1.mlp.up_proj.weight");
-    refuse(&f, "tensor blk.1.ffn_up.weight is missing");
+    refuse(&f, "missing tensor blk.1.ffn_up.weight");
     put_model(&f, m, "llama", NULL);
     gf_tensor(&f, "blk.2.ffn_up.weight", GGUF_T_F32, 4, 0, x, sizeof x);
-    refuse(&f, "tensor blk.2.ffn_up.weight has no place");
+    refuse(&f, "unexpected tensor blk.2.ffn_up.weight");
     put_model(&f, m, "mamba", NULL);
-    refuse(&f, "architecture mamba is not known here (llama, qwen2)");
+    refuse(&f, "unsupported architecture mamba: expected llama or qwen2");
     put_metadata(&f, m, "llama");
-    refuse(&f, "no matrix token_embd.weight");
+    refuse(&f, "missing matrix token_embd.weight");
     gf_u32(&f, "general.alignment", 32);
-    refuse(&f, "no general.architecture");
+    refuse(&f, "missing key general.architecture");
     gf_string(&f, "general.architecture", "llama");
-    refuse(&f, "it has no llama.block_count");
+    refuse(&f, "missing key llama.block_count");
     gf_string(&f, "general.architecture", "llama");
     gf_string(&f, "llama.block_count", "two");
-    refuse(&f, "llama.block_count is not one integer but string");
+    refuse(&f, "llama.block_count must be a single integer, found string");
     gf_string(&f, "general.architecture", "llama");
     gf_u32(&f, "llama.block_count", 5000);
     refuse(&f, "llama.block_count");
     model_free(m);
 }
 
-/* Metadata of a llama with one key of another kind or size; the tensors are sound. */
+/* Metadata of a llama with one key of another type or size; the tensors are valid. */
 static void refuse_meta(const char *key, uint32_t kind, const void *p, size_t n, const char *part)
 {
     static const char *const sizes[] = {
@@ -449,7 +450,7 @@ static void refuse_meta(const char *key, uint32_t kind, const void *p, size_t n,
     model_free(m);
 }
 
-T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
+T(values_of_other_types_and_sizes_are_refused_by_key)
 {
     static const char *const keys[] = {
         "llama.block_count",          "llama.embedding_length",        "llama.feed_forward_length",
@@ -461,27 +462,27 @@ T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
     const float real_number = 2;
     for (size_t i = 0; i < DS_LEN(keys); i++) {
         char part[100];
-        snprintf(part, sizeof part, "%s is not one integer but array", keys[i]);
-        refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value a layer */
-        snprintf(part, sizeof part, "%s is not one integer but f32", keys[i]);
+        snprintf(part, sizeof part, "%s must be a single integer, found array", keys[i]);
+        refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value per layer */
+        snprintf(part, sizeof part, "%s must be a single integer, found f32", keys[i]);
         refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
-        snprintf(part, sizeof part, "%s is not one integer but u64", keys[i]);
+        snprintf(part, sizeof part, "%s must be a single integer, found u64", keys[i]);
         refuse_meta(keys[i], GGUF_U64, past, 8, part);
         refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807 is outside");
         refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1 is outside");
     }
     const uint32_t many = 100000, none = 0, five = 5, three = 3;
     refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000 is outside 1 to 4096");
-    refuse_meta("llama.block_count", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5 does not divide");
+    refuse_meta("llama.block_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
+    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, " = 0: must be greater than 0");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5: must divide");
     refuse_meta("llama.attention.head_count_kv", GGUF_U32, &three, 4,
-                "kv_heads=3 does not divide model.heads=4");
+                "kv_heads=3: must divide model.heads=4");
 }
 
-/* A sparse file: what neither memory nor any machine holds is told before one value is read. */
-T(models_beyond_memory_are_refused_with_both_figures)
+/* A sparse file: a model larger than memory is refused before any value is read. */
+T(models_larger_than_memory_are_refused_with_both_sizes)
 {
     struct gguf_file f = {0};
     struct str all = {0};
@@ -516,15 +517,15 @@ T(models_beyond_memory_are_refused_with_both_figures)
         t_skip("the file system keeps no file of %.0f GB", 1e-9 * (double)at);
     str_release(&all);
     struct model *m = NULL;
-    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B are left");
-    t_truef(strstr(err.text, "x.gguf: its 283") && m == NULL, "%s", err.text);
+    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
+    t_truef(strstr(err.text, "x.gguf: out of memory: 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
     t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
-            "its weights need ");
+            "out of memory: weights need ");
     model_free(m);
 }
 
-T(sizes_far_from_the_tensors_are_refused_before_memory_is_asked_for)
+T(sizes_far_beyond_the_tensors_are_refused_before_allocation)
 {
     struct gguf_file f = {0};
     const float x[64] = {0};
@@ -537,6 +538,6 @@ T(sizes_far_from_the_tensors_are_refused_before_memory_is_asked_for)
     m->config.layers = 1;
     m->config.ffn = 48;
     gf_tensor(&f, "token_embd.weight", GGUF_T_F32, 2, 32, x, sizeof x);
-    refuse(&f, "its tensors hold 64");
+    refuse(&f, "tensors hold 64");
     model_free(m);
 }

@@ -1,4 +1,4 @@
-/* llama2.c files: written here from a model of ours, opened again; and what is refused. */
+/* llama2.c files that the tests write from one of our models, and invalid files. */
 #include "kit.h"
 
 #include <unistd.h>
@@ -46,7 +46,7 @@ static const char *put_model(const struct model *m)
                              (int32_t)c->layers,   (int32_t)c->heads,
                              (int32_t)c->kv_heads, (int32_t)(c->tied ? c->vocab : -c->vocab),
                              (int32_t)c->max_seq};
-    const float odd = 1e30F; /* the tables of angles are not used */
+    const float odd = 1e30F; /* the rotary tables are not used */
     FILE *f = fopen(put("", 0), "wb");
     fwrite(head, 4, 7, f);
     put_param(f, m, "model.embed_tokens.weight");
@@ -65,7 +65,7 @@ static const char *put_model(const struct model *m)
     return path;
 }
 
-T(models_come_back_the_same_tied_or_not)
+T(models_round_trip_tied_or_not)
 {
     for (int tied = 0; tied < 2; tied++) {
         char options[300];
@@ -87,8 +87,9 @@ T(models_come_back_the_same_tied_or_not)
     }
 }
 
-/* The low bytes of the width are the first of the file; a pickle begins with 0x80 and its protocol. */
-T(widths_that_begin_as_a_pickle_does_are_read)
+/* The low bytes of the width come first in the file; a pickle begins with 0x80 and its protocol
+ * number. */
+T(widths_that_look_like_a_pickle_are_read)
 {
     for (int dim = 640; dim <= 1408; dim += 256) {
         char options[200];
@@ -119,35 +120,35 @@ static void refuse_header(int place, int32_t v, const char *part)
     refuse(file, sizeof file, part);
 }
 
-T(headers_that_cannot_be_are_refused)
+T(invalid_headers_are_refused)
 {
     refuse("", 0, "the file has 0");
     refuse_header(0, -8, "dim is -8");
     refuse_header(2, 0, "n_layers is 0");
     refuse_header(5, 0, "vocab_size is 0");
-    refuse_header(5, INT32_MIN, "needs");
-    refuse_header(3, 3, "n_heads 3 do not split dim 8");
+    refuse_header(5, INT32_MIN, "header implies");
+    refuse_header(3, 3, "n_heads = 3: must divide dim = 8");
     refuse_header(3, 8, "heads of even size");
-    refuse_header(4, 3, "n_kv_heads 3 does not divide n_heads 2");
+    refuse_header(4, 3, "n_kv_heads = 3: must divide n_heads = 2");
     refuse_header(6, 4, "bytes, the file has 188");
-    refuse_header(0, 0x616b3432, "with a version");
+    refuse_header(0, 0x616b3432, "unsupported versioned");
     const int32_t huge[7] = {2147483646, 2147483647, 2147483647, 1, 1, 2147483647, 1};
     refuse(huge, sizeof huge, "overflow 64 bits");
 }
 
-T(pickles_and_pages_are_named_and_not_read)
+T(pickles_and_html_pages_are_named_and_not_read)
 {
-    refuse("PK\3\4 archive/data.pkl and so on, as torch.save writes", 48, "pickled code");
+    refuse("PK\3\4 archive/data.pkl and so on, as torch.save writes", 48, "can execute code");
     refuse("\x80\2}q\1.and more bytes than a header has", 38, "pickle");
     refuse("<html>404: Not Found, and more words than needed", 48, "HTML");
     refuse("GGUF\3\0\0\0........................", 32, "GGUF");
     refuse("{\"error\": \"Repository not found\"}", 33, "JSON text");
-    refuse("Entry not found", 15, "the text of an error");
+    refuse("Entry not found", 15, "an error message");
     refuse("\2\0\0\0\0\0\0\0{}..................", 28, "a safetensors file");
 }
 
-/* Every header with one field out of place, in a file as long as the sound one. */
-T(fields_of_other_signs_and_sizes_are_refused)
+/* Headers with one wrong field, in a file of the correct size. */
+T(fields_of_wrong_sign_or_size_are_refused)
 {
     static const int32_t values[] = {0, -1, INT32_MIN, INT32_MAX, 1 << 30, 0x01000000, 65537};
     struct model *m = kit_model("model.method=dense model.layers=1 model.dim=8 model.heads=2 "
@@ -172,8 +173,8 @@ T(fields_of_other_signs_and_sizes_are_refused)
     model_free(m);
 }
 
-/* A sparse file: sizes that fit neither memory nor any machine are told before one value is read. */
-T(models_beyond_memory_are_refused_with_both_figures)
+/* A sparse file: a model larger than memory is refused before any value is read. */
+T(models_larger_than_memory_are_refused_with_both_sizes)
 {
     const int32_t head[7] = {65536, 1, 1, 64, 1, 4194304, 1};
     const uint64_t C = 65536, V = 4194304, kv = 1024;
@@ -182,10 +183,10 @@ T(models_beyond_memory_are_refused_with_both_figures)
     put(head, sizeof head);
     if (truncate(path, (off_t)(28 + 4 * values)) != 0)
         t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)values);
-    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B are left");
-    t_truef(strstr(err.text, "m.bin: its 283") && m == NULL, "%s", err.text);
+    t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
+    t_truef(strstr(err.text, "m.bin: out of memory: 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
     t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
-            "its weights need ");
+            "out of memory: weights need ");
     model_free(m);
 }

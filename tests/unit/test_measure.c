@@ -1,4 +1,4 @@
-/* Every number of an evaluation against a count by hand, on models whose decisions the test makes. */
+/* Every result of an evaluation against a manual count, on models whose decisions the test sets. */
 #include "fake_method.h"
 #include "../kit.h"
 #include "io/record.h"
@@ -44,7 +44,7 @@ static double number_of(const struct measure *s, const char *key)
     for (size_t i = 0; i < n; i++)
         if (strcmp(x[i].key, key) == 0)
             return x[i].value;
-    t_truef(0, "there is no number %s", key);
+    t_truef(0, "there is no result %s", key);
     return 0;
 }
 
@@ -60,7 +60,7 @@ static int low_ids(const struct route *r, int l, int i)
     return r->pass.id[i] < 4 * l; /* layer 1: 4 of 16 ids, 2: 8, 3: 12 */
 }
 
-T(a_gate_that_is_a_function_of_the_token_tells_its_whole_entropy)
+T(a_gate_that_is_a_function_of_the_token_has_its_whole_entropy_as_mi)
 {
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
@@ -73,7 +73,7 @@ T(a_gate_that_is_a_function_of_the_token_tells_its_whole_entropy)
         double ran = 0;
         for (int i = 0; i < ROWS; i++)
             ran += batch.id[i] < 4 * l;
-        /* what a gate by lot would seem to tell is near (V - 1) / 2N when every id is frequent */
+        /* the plug-in estimate of a random gate is near (V - 1) / 2N when every id is frequent */
         double want = entropy(ran / ROWS) - (V - 1) / (2.0 * ROWS);
         t_near(decisions_mi(&s.decisions, l), want, 1e-4);
         mean += want / (L - 1);
@@ -95,8 +95,9 @@ static int stripes(const struct route *r, int l, int i)
     return phase - floor(phase) < 0.6;
 }
 
-/* Most ids are seen once or twice and few rows run: there a correction by counts of cells is far too large. */
-T(rare_ids_and_rare_runs_do_not_make_information)
+/* Most ids are seen once or twice and few rows are executed: a correction by cell counts is far too
+ * large there. */
+T(rare_ids_and_rare_executions_have_no_spurious_mi)
 {
     enum { IDS = 600 };
     static uint32_t seen[IDS], run[IDS];
@@ -107,14 +108,15 @@ T(rare_ids_and_rare_runs_do_not_make_information)
         for (uint32_t k = 0; k < seen[v]; k++)
             run[v] += rng_at(9, RNG_TEST, 8, (uint32_t)v, k) < 0.03;
     }
-    t_near(decisions_mi(&d, 0), 0, 0.015); /* counts of cells would take off 0.37 */
+    t_near(decisions_mi(&d, 0), 0, 0.015); /* a correction by cell counts would subtract 0.37 */
     for (int v = 0; v < IDS; v++)
-        run[v] = v % 20 == 0 ? seen[v] : 0; /* now the id decides; a lot of it looks like chance */
+        run[v] = v % 20 == 0 ? seen[v] : 0; /* now the id decides; much of that looks like chance */
     t_true(decisions_mi(&d, 0) > 0.01);
 }
 
-/* Tokens that leave pay no attention either: neither may those of a control, by the same share. */
-T(controls_of_split_layers_run_as_much_attention_as_the_method)
+/* Tokens that exit early execute no attention either; a control must skip attention at the same
+ * share. */
+T(controls_of_split_layers_execute_as_much_attention_as_the_method)
 {
     struct err e = {0};
     struct model *m = NULL;
@@ -128,7 +130,7 @@ T(controls_of_split_layers_run_as_much_attention_as_the_method)
     for (int i = 0; i < m->params.n; i++)
         for (size_t k = 0; strncmp(m->params.p[i].name, "hat.exit", 8) == 0 && k < m->params.p[i].n;
              k++)
-            m->params.p[i].value[k] *= 20; /* gates that tell tokens apart */
+            m->params.p[i].value[k] *= 20; /* gates that distinguish tokens */
     t_ok(model_reserve(m, ROWS, 0, 0, &e), &e);
     kit_fill(&batch, 2, ROWS / 2, V, 1);
     struct measure s = measure_of(m, &use);
@@ -143,7 +145,7 @@ T(controls_of_split_layers_run_as_much_attention_as_the_method)
     model_free(m);
 }
 
-T(a_gate_that_does_not_look_at_the_token_tells_nothing_and_the_bias_is_taken_off)
+T(a_gate_independent_of_the_token_has_no_mi_after_bias_correction)
 {
     int (*const rule[])(const struct route *, int, int) = {by_lot, stripes};
     struct model *m = fake_model(ROWS);
@@ -179,7 +181,7 @@ static real hard_cell(const struct route *r, int k, int l, int i)
     return (real)(k == FAKE_GATE && (i + l) % 2);
 }
 
-T(the_soft_gate_tells_how_far_it_is_from_constant)
+T(soft_gate_mi_measures_the_distance_from_constant)
 {
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
@@ -190,7 +192,7 @@ T(the_soft_gate_tells_how_far_it_is_from_constant)
     t_near(decisions_mi_soft(&s.decisions, 1), 0, 1e-6);
     t_near(decisions_mi_soft(&s.decisions, 2), log(2) - entropy(0.1), 1e-6);
     t_true(isnan(decisions_mi_soft(&s.decisions, 0)));
-    t_true(isnan(decisions_mi_soft(&s.decisions, 3))); /* 1.5 is no soft gate */
+    t_true(isnan(decisions_mi_soft(&s.decisions, 3))); /* 1.5 is not a soft gate */
     t_near(number_of(&s, "mi_soft_mean"), 0.5 * (log(2) - entropy(0.1)), 1e-6);
     measure_release(&s);
     fake_cell = hard_cell;
@@ -200,7 +202,7 @@ T(the_soft_gate_tells_how_far_it_is_from_constant)
     model_free(m);
 }
 
-T(the_variance_of_depth_is_over_all_tokens_with_a_target_however_few_samples_are_kept)
+T(depth_variance_covers_all_tokens_with_a_target_independent_of_samples)
 {
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
@@ -229,7 +231,8 @@ T(the_variance_of_depth_is_over_all_tokens_with_a_target_however_few_samples_are
 
 /* ---- what decisions predict ---- */
 
-/* Ten rows: rank chose 4, of which 3 ran; 2 more ran; 4 rows neither; one has no rank. */
+/* Ten rows: top-k chose 4, of which 3 were executed; 2 more were executed; 4 rows neither; one has
+ * no rank. */
 static const int ran[10] = {1, 1, 1, 0, 1, 1, 0, 0, 0, 1};
 static const int chosen[10] = {1, 1, 1, 1, 0, 0, 0, 0, 0, -1};
 
@@ -248,7 +251,7 @@ static real listed_cell(const struct route *r, int k, int l, int i)
     return k == FAKE_THRESHOLD && l == 1 && i != 9 ? 0 : (real)NAN;
 }
 
-T(the_predictor_of_ranks_is_scored_as_by_hand)
+T(top_k_predictor_scores_match_a_manual_count)
 {
     struct model *m = fake_model(10);
     struct pass pass = {0};
@@ -264,7 +267,7 @@ T(the_predictor_of_ranks_is_scored_as_by_hand)
     t_near(prediction_f1(&p), 2 * 0.6 * 0.75 / (0.6 + 0.75), 1e-12);
     t_near(prediction_base(&p), 4.0 / 9, 1e-12);
     t_near(prediction_accuracy(&p), 6.0 / 9, 1e-12);
-    p = decisions_prediction(&s.decisions, 2); /* nothing ran */
+    p = decisions_prediction(&s.decisions, 2); /* nothing was executed */
     t_true(isnan(prediction_precision(&p)));
     t_near(prediction_recall(&p), 0, 0);
     t_near(prediction_f1(&p), 0, 0);
@@ -273,7 +276,7 @@ T(the_predictor_of_ranks_is_scored_as_by_hand)
     t_near(number_of(&s, "predictor_precision"), 3.0 / 5, 1e-12);
     t_near(number_of(&s, "predictor_recall"), 3.0 / 8, 1e-12);
     t_near(number_of(&s, "predictor_accuracy"), 11.0 / 18, 1e-12);
-    t_near(number_of(&s, "nan_scores"), 1, 0); /* of row 9 nothing was compared */
+    t_near(number_of(&s, "nan_scores"), 1, 0); /* row 9 was not compared */
     measure_release(&s);
     model_free(m);
 }
@@ -286,7 +289,7 @@ static double loss_of(struct model *m, struct pass pass)
     return model_loss(m, 0, 0);
 }
 
-T(top_k_and_dense_losses_are_those_of_passes_that_ran)
+T(top_k_and_dense_losses_come_from_executed_passes)
 {
     struct model *m = fake_model(10);
     struct pass use = {.seed = 5};
@@ -335,7 +338,7 @@ static void check_control(struct measure *s, struct model *m, enum contrast_kind
         t_near(got, want, on ? 0 : 4 * sqrt(want * (1 - want) / R) + 2.0 / R);
     }
     t_near(contrast_ratio(&s->contrast, kind), measure_block_ratio(s), 0.03);
-    /* the loss is that of the very cells that ran */
+    /* the loss belongs to exactly the executed cells */
     int8_t *force = malloc((size_t)m->config.layers * (size_t)R);
     memset(force, 0, (size_t)m->config.layers * (size_t)R);
     for (int l = 0; l < m->config.layers; l++)
@@ -346,7 +349,7 @@ static void check_control(struct measure *s, struct model *m, enum contrast_kind
     free(force);
 }
 
-T(controls_run_the_same_share_of_each_layer_and_leave_the_others_on)
+T(controls_execute_the_same_share_of_each_layer_and_keep_always_on_layers)
 {
     struct model *m = kit_model("model.layers=6 model.dim=16 model.heads=2 model.vocab=16 "
                                 "model.init_std=0.3 model.max_seq=4096 model.method=edp",
@@ -394,7 +397,7 @@ T(a_model_that_skips_nothing_has_no_contrast)
 
 /* ---- time ---- */
 
-T(decoding_is_timed_in_pairs_also_of_a_single_token)
+T(decoding_is_timed_in_pairs_even_for_a_single_token)
 {
     struct model *m = fake_model(ROWS);
     struct pass use = {.seed = 5};
@@ -416,7 +419,7 @@ T(decoding_is_timed_in_pairs_also_of_a_single_token)
     model_free(m);
 }
 
-T(sequences_of_one_token_have_all_their_numbers)
+T(sequences_of_one_token_have_all_results)
 {
     struct model *m = fake_model(64);
     struct pass use = {.seed = 5};
@@ -440,7 +443,7 @@ T(sequences_of_one_token_have_all_their_numbers)
 
 /* ---- records ---- */
 
-T(the_record_has_the_numbers_and_leaves_out_what_is_not_there)
+T(the_record_has_all_results_and_omits_absent_ones)
 {
     struct model *m = fake_model(10);
     struct pass use = {.seed = 5};

@@ -1,11 +1,11 @@
-/* Shapes of models: counts of parameters against tensors and published numbers, rotary frequencies, Hugging Face's files. */
+/* Model configurations: parameter counts against tensors and published counts, rotary frequencies, Hugging Face's files. */
 #include "base/fs.h"
 #include "kit.h"
 #include "training/options.h"
 
 /* ---- counts ---- */
 
-T(the_count_of_a_shape_is_what_its_tensors_hold)
+T(the_parameter_count_equals_the_tensors_sizes)
 {
     static const char *const shapes[] = {
         "",
@@ -52,7 +52,7 @@ static size_t bytes_of_cells(const struct model *m, int rows)
     return n * (size_t)m->config.layers * (size_t)rows * sizeof(real);
 }
 
-T(the_estimate_of_buffers_is_what_is_reserved)
+T(the_buffer_estimate_equals_the_reservation)
 {
     static const struct {
         const char *options;
@@ -89,7 +89,7 @@ T(plain_frequencies_are_powers_of_theta)
         t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
 }
 
-/* The rule as it is published, by wave lengths. */
+/* The published rule, in terms of wavelengths. */
 static double llama3(double f, double factor, double low, double high, double original)
 {
     double w = 2 * acos(-1.0) / f;
@@ -101,7 +101,7 @@ static double llama3(double f, double factor, double low, double high, double or
     return (1 - s) * f / factor + s * f;
 }
 
-T(llama3_stretches_long_waves_only)
+T(llama3_scales_long_wavelengths_only)
 {
     static const struct {
         double factor;
@@ -131,7 +131,7 @@ T(llama3_stretches_long_waves_only)
     }
 }
 
-/* theta is chosen so that the second of two frequencies has the wave length w. */
+/* theta is chosen so that the second of two frequencies has wavelength w. */
 static double at_wave(double w)
 {
     double f[2], theta = pow(w / (2 * acos(-1.0)), 2);
@@ -145,7 +145,7 @@ static double at_wave(double w)
     return f[1] * w / (2 * acos(-1.0));
 }
 
-T(llama3_borders_lie_at_the_two_wave_lengths)
+T(llama3_ramp_begins_and_ends_at_the_two_wavelengths)
 {
     t_near(at_wave(2047), 1, 1e-12);
     t_near(at_wave(2048), 1, 1e-9);
@@ -158,7 +158,7 @@ T(llama3_borders_lie_at_the_two_wave_lengths)
     t_near(at_wave(1e6), 1.0 / 8, 1e-12);
 }
 
-T(the_model_turns_by_the_frequencies_of_its_config)
+T(the_model_uses_the_rotary_frequencies_of_its_config)
 {
     struct model *m = kit_model("model.method=dense model.rope_scaling=llama3 model.dim=64 "
                                 "model.heads=1 model.rope_theta=5e5 model.layers=1",
@@ -170,12 +170,12 @@ T(the_model_turns_by_the_frequencies_of_its_config)
     model_free(m);
 }
 
-T(scaling_needs_its_borders_in_order)
+T(rope_high_must_exceed_rope_low)
 {
     struct err e = {0};
     struct model *m = NULL;
     t_fails(kit_try(&m, "model.rope_scaling=llama3 model.rope_low=4 model.rope_high=4", 1, 0, &e),
-            &e, DS_ERANGE, "model.rope_high=4 must be above model.rope_low=4");
+            &e, DS_ERANGE, "model.rope_high=4: must be greater than model.rope_low=4");
 }
 
 /* ---- config.json ---- */
@@ -201,7 +201,7 @@ static int read_text(struct model_config *c, const char *text, struct err *e)
     "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, \"n_positions\": "  \
     "128, \"vocab_size\": 50"
 
-T(a_gpt2_file_has_norms_positions_and_biases_of_its_own)
+T(a_gpt2_file_sets_layer_norm_learned_positions_and_biases)
 {
     struct model_config c;
     struct err e = {0};
@@ -257,7 +257,7 @@ T(a_qwen2_file_has_biases_on_q_k_and_v)
     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "                  \
     "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50"
 
-T(rope_scaling_is_read_in_all_its_spellings)
+T(rope_scaling_is_read_in_all_spellings)
 {
     static const struct {
         const char *text;
@@ -289,32 +289,35 @@ T(rope_scaling_is_read_in_all_its_spellings)
     }
 }
 
-T(what_cannot_be_computed_is_refused)
+T(unsupported_features_are_refused)
 {
     static const struct {
         const char *text, *part;
     } of[] = {
-        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "of type linear"},
-        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}", "of type yarn"},
-        {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "of type none"},
-        {LLAMA ", \"rope_scaling\": 3}", "rope_scaling is not an object"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+         "unsupported type linear"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}",
+         "unsupported type yarn"},
+        {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "unsupported type none"},
+        {LLAMA ", \"rope_scaling\": 3}", "rope_scaling must be an object"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}",
-         "has no low_freq_factor"},
-        {LLAMA ", \"hidden_act\": \"gelu\"}", "hidden_act gelu"},
-        {LLAMA ", \"rms_norm_eps\": \"x\"}", "rms_norm_eps is not a number"},
+         "missing key low_freq_factor"},
+        {LLAMA ", \"hidden_act\": \"gelu\"}", "unsupported activation gelu"},
+        {LLAMA ", \"rms_norm_eps\": \"x\"}", "rms_norm_eps must be a number"},
         {LLAMA ", \"num_hidden_layers\": 0}", ""},
-        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}", "sliding windows"},
-        {"{\"model_type\": \"bert\"}", "model_type bert is not known here"},
+        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}",
+         "sliding-window attention"},
+        {"{\"model_type\": \"bert\"}", "unsupported model_type bert"},
         {"{\"model_type\": \"mistral\"}", "hidden_size is missing"},
         {"{\"model_type\": \"mistral\", \"sliding_window\": 4096, " QWEN_SHAPE "}",
-         "sliding windows"},
+         "sliding-window attention"},
         {LLAMA ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", "layer_types"},
         {LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
-        {GPT2 ", \"activation_function\": \"relu\"}", "activation_function relu"},
+        {GPT2 ", \"activation_function\": \"relu\"}", "unsupported activation relu"},
         {GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}", "scale_attn"},
         {GPT2 ", \"add_cross_attention\": true}", "add_cross_attention"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_layer\": 1}", "n_head is missing"},
-        {"{}", "model_type is missing"},
+        {"{}", "missing model_type"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
         struct model_config c;
@@ -342,7 +345,7 @@ static void round_trip(const char *options, const char *type, const char *also)
     model_config_to_json(&again, &c, NULL);
     t_str(str_text(&again), str_text(&text));
     opt_release(&model_group, &c);
-    /* and without our own part, as another program would write it */
+    /* and without our own keys, as another program would write it */
     char *own = strstr(text.p, ",\n  \"depthscope\"");
     if (own && strcmp(type, "depthscope") != 0) {
         own[0] = '}';

@@ -159,13 +159,13 @@ T(a_merged_model_is_written_without_its_adapters)
     model_free(m);
 }
 
-/* ---- directories of others ---- */
+/* ---- third-party directories ---- */
 
 #define HEAD "{\"peft_type\": \"LORA\", \"base_model_name_or_path\": \"../base\", "
 #define NUMBERS "\"r\": 2, \"lora_alpha\": 8, "
 #define ALL NUMBERS "\"target_modules\": [\"q_proj\", \"v_proj\"]"
 
-/* config.json of the adapters: read alone. */
+/* Reads only the adapters' configuration. */
 static int parse(const char *dir, const char *text, struct model_config *c, struct err *e)
 {
     char base[1100];
@@ -213,7 +213,7 @@ T(target_modules_are_names_endings_or_a_pattern)
     targets(dir, "\"all-linear\"", "q,k,v,o,up,down");
 }
 
-T(numbers_of_plain_and_rank_stabilised_adapters)
+T(scaling_of_plain_and_rank_stabilised_adapters)
 {
     char dir[1000];
     struct model_config c;
@@ -237,38 +237,38 @@ static const struct {
 } bad[] = {
     // clang-format off
     {"", ""},
-    {"[]", "not an object"},
-    {"{}", "base_model_name_or_path is missing; DEPTHSCOPE_BASE=PATH names the base model"},
-    {"{\"base_model_name_or_path\": \"nowhere/at-all\"}", "base_model_name_or_path nowhere/at-all is not here (looked beside it and from here); DEPTHSCOPE_BASE=PATH"},
-    {"{\"base_model_name_or_path\": \"../base\"}", "peft_type is missing"},
-    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": \"IA3\"}", "peft_type IA3 is not known here (LORA)"},
-    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type is no word"},
-    {HEAD "\"task_type\": \"SEQ_CLS\", " ALL "}", "task_type SEQ_CLS is not known here (CAUSAL_LM)"},
-    {HEAD ALL ", \"use_dora\": true}", "use_dora is not known here"},
-    {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 4}}", "rank_pattern is not known here"},
-    {HEAD ALL ", \"alpha_pattern\": {\"q_proj\": 4}}", "alpha_pattern is not known here"},
-    {HEAD ALL ", \"bias\": \"all\"}", "bias is not known here"},
-    {HEAD ALL ", \"modules_to_save\": [\"lm_head\"]}", "modules_to_save is not known here"},
-    {HEAD ALL ", \"layers_to_transform\": [0]}", "layers_to_transform is not known here"},
-    {HEAD ALL ", \"layers_to_transform\": 1}", "layers_to_transform is not known here"},
-    {HEAD ALL ", \"layers_to_transform\": 0}", "layers_to_transform is not known here"},
-    {HEAD ALL ", \"use_rslora\": 1}", "use_rslora is neither true nor false"},
-    {HEAD ALL ", \"use_rslora\": \"true\"}", "use_rslora is neither true nor false"},
-    {HEAD ALL ", \"something_new\": \"yes\"}", "something_new is not known here"},
-    {HEAD ALL ", \"init_lora_weights\": \"pissa\"}", "init_lora_weights pissa is not known here"},
+    {"[]", "must be a JSON object"},
+    {"{}", "missing key base_model_name_or_path; set DEPTHSCOPE_BASE=PATH to the base model"},
+    {"{\"base_model_name_or_path\": \"nowhere/at-all\"}", "base_model_name_or_path nowhere/at-all not found (looked next to the adapter and in .); set DEPTHSCOPE_BASE=PATH"},
+    {"{\"base_model_name_or_path\": \"../base\"}", "missing key peft_type"},
+    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": \"IA3\"}", "peft_type: unsupported value IA3: expected LORA"},
+    {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type: unsupported value (not a string)"},
+    {HEAD "\"task_type\": \"SEQ_CLS\", " ALL "}", "task_type: unsupported value SEQ_CLS: expected CAUSAL_LM"},
+    {HEAD ALL ", \"use_dora\": true}", "unsupported key use_dora"},
+    {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 4}}", "unsupported key rank_pattern"},
+    {HEAD ALL ", \"alpha_pattern\": {\"q_proj\": 4}}", "unsupported key alpha_pattern"},
+    {HEAD ALL ", \"bias\": \"all\"}", "unsupported key bias"},
+    {HEAD ALL ", \"modules_to_save\": [\"lm_head\"]}", "unsupported key modules_to_save"},
+    {HEAD ALL ", \"layers_to_transform\": [0]}", "unsupported key layers_to_transform"},
+    {HEAD ALL ", \"layers_to_transform\": 1}", "unsupported key layers_to_transform"},
+    {HEAD ALL ", \"layers_to_transform\": 0}", "unsupported key layers_to_transform"},
+    {HEAD ALL ", \"use_rslora\": 1}", "use_rslora must be true or false"},
+    {HEAD ALL ", \"use_rslora\": \"true\"}", "use_rslora must be true or false"},
+    {HEAD ALL ", \"something_new\": \"yes\"}", "unsupported key something_new"},
+    {HEAD ALL ", \"init_lora_weights\": \"pissa\"}", "init_lora_weights: unsupported value pissa"},
     {HEAD "\"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r is missing"},
-    {HEAD "\"r\": 2.5, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r is no whole number above 0"},
-    {HEAD "\"r\": 0, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r is no whole number above 0"},
+    {HEAD "\"r\": 2.5, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r must be a positive integer"},
+    {HEAD "\"r\": 0, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "r must be a positive integer"},
     {HEAD "\"r\": 100000, \"lora_alpha\": 8, \"target_modules\": [\"q_proj\"]}", "100000"},
-    {HEAD "\"r\": 5, \"lora_alpha\": 8, \"target_modules\": [\"v_proj\"]}", "model.lora_r=5 is more than v has, which is 4 x 8"},
+    {HEAD "\"r\": 5, \"lora_alpha\": 8, \"target_modules\": [\"v_proj\"]}", "model.lora_r=5: must not exceed the size of v, which is 4 x 8"},
     {HEAD "\"r\": 2, \"target_modules\": [\"q_proj\"]}", "lora_alpha is missing"},
-    {HEAD "\"r\": 2, \"lora_alpha\": \"x\", \"target_modules\": [\"q_proj\"]}", "lora_alpha is no number"},
+    {HEAD "\"r\": 2, \"lora_alpha\": \"x\", \"target_modules\": [\"q_proj\"]}", "lora_alpha must be a number"},
     {HEAD ALL ", \"lora_dropout\": 2}", "lora_dropout"},
-    {HEAD NUMBERS "\"target_modules\": null}", "target_modules is neither a list of names nor a pattern"},
-    {HEAD NUMBERS "\"target_modules\": []}", "target_modules is neither a list"},
-    {HEAD NUMBERS "\"target_modules\": [3]}", "target_modules: entry 1 is no name"},
+    {HEAD NUMBERS "\"target_modules\": null}", "target_modules must be a list of names or a pattern"},
+    {HEAD NUMBERS "\"target_modules\": []}", "target_modules must be a list"},
+    {HEAD NUMBERS "\"target_modules\": [3]}", "target_modules: entry 1 must be a name"},
     {HEAD NUMBERS "\"target_modules\": \"(\"}", "target_modules"},
-    {HEAD NUMBERS "\"target_modules\": [\"experts\"]}", "target_modules names no matrix of this model"},
+    {HEAD NUMBERS "\"target_modules\": [\"experts\"]}", "target_modules must name a matrix of this model"},
     {HEAD NUMBERS "\"target_modules\": [\"q_proj\", \"lm_head\"]}", "target_modules has lm_head"},
     {HEAD NUMBERS "\"target_modules\": [\"embed_tokens\"]}", "target_modules has model.embed_tokens"},
     {HEAD NUMBERS "\"target_modules\": \".*layers.0.*q_proj\"}", "target_modules has self_attn.q_proj in 1 of 2 layers"},
@@ -291,7 +291,7 @@ T(what_is_not_plain_lora_is_refused_by_name_in_one_line)
     }
 }
 
-/* A config.json of adapters that was damaged anywhere is read or refused, in one line. */
+/* An adapter_config.json corrupted at any byte is either read or refused in one line. */
 T(damaged_configurations_end_in_a_result_or_one_line)
 {
     static const char whole[] =
@@ -350,7 +350,7 @@ static void weights_fail(const char *dir, const struct st_out *t, size_t n, cons
     t_true(strstr(e.text, "adapter_model.safetensors") && !strchr(e.text, '\n'));
 }
 
-T(tensors_that_do_not_fit_are_named_with_both_shapes)
+T(tensors_of_wrong_shape_are_named_with_both_shapes)
 {
     static const float zeros[64];
     char dir[1000], name[TENSORS][128];
@@ -364,30 +364,29 @@ T(tensors_that_do_not_fit_are_named_with_both_shapes)
             "neither adapter_model.safetensors nor own.safetensors");
     put(dir, "lora/adapter_model.bin", "PK");
     t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_EFORMAT,
-            "hold pickled code and are not read; convert it to safetensors");
+            "can execute code and are not loaded; convert it to safetensors");
     size_t n = tensors(m, t, name);
     t_eq(n, 8);
     t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
     model_free(opened(in(dir, "lora")));
     weights_fail(dir, t, n - 1,
-                 "tensor base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight is "
-                 "missing");
+                 "missing tensor "
+                 "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight");
     t[n] = (struct st_out){"base_model.model.lm_head.weight", ST_F32, 2, {4, 4}, zeros, NULL};
-    weights_fail(dir, t, n + 1,
-                 "tensor base_model.model.lm_head.weight has no place in this model");
+    weights_fail(dir, t, n + 1, "unexpected tensor base_model.model.lm_head.weight");
     t[3].shape[0] = 8;
     t[3].data = zeros;
     weights_fail(dir, t, n,
-                 "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight is [8,2], "
-                 "the model's configuration says [4,2]");
+                 "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight: shape [8,2], "
+                 "expected [4,2] from the model's configuration");
     t[3] = (struct st_out){name[3], ST_F32, 1, {8}, zeros, NULL};
-    weights_fail(dir, t, n, "is [8], the model's configuration says [4,2]");
+    weights_fail(dir, t, n, "shape [8], expected [4,2] from the model's configuration");
     t[3] = (struct st_out){name[3], ST_I32, 2, {4, 2}, zeros, NULL};
     weights_fail(dir, t, n, "I32");
     model_free(m);
 }
 
-/* One adapter on c_attn is one A for q, k and v, and a part of B for each. */
+/* An adapter on c_attn has one A shared by q, k and v, and a part of B for each. */
 T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
 {
     char dir[1000], name[4][128];
@@ -430,7 +429,7 @@ T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
     model_free(m);
 }
 
-T(a_base_is_found_beside_its_adapters_or_where_the_environment_says)
+T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
 {
     char dir[1000];
     struct err e = {0};
@@ -441,7 +440,7 @@ T(a_base_is_found_beside_its_adapters_or_where_the_environment_says)
     model_free(opened(in(dir, "lora")));
     t_eq(rename(in(dir, "base"), in(dir, "elsewhere")), 0);
     t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
-            "is not here (looked beside it and from here); DEPTHSCOPE_BASE=PATH");
+            "not found (looked next to the adapter and in .); set DEPTHSCOPE_BASE=PATH");
     setenv("DEPTHSCOPE_BASE", in(dir, "elsewhere"), 1);
     model_free(opened(in(dir, "lora")));
     setenv("DEPTHSCOPE_BASE", in(dir, "gone"), 1);

@@ -153,7 +153,7 @@ T(transfer_asks_for_the_model_to_start_from)
     t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE,
             "train.init must be given");
     t_true(strchr(e.text, ';') == NULL); /* and says nothing else */
-    t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "no such model");
+    t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "model not found");
     t_ok(train_config_look(&c, preset, 2, &e), &e);
     t_near(c.train.lr, 1e-4, 0);
     t_near(c.train.min_lr, 0, 0);

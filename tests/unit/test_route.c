@@ -404,12 +404,13 @@ T(conflicting_options_are_refused_in_one_line)
                   DS_ERANGE, "edp.probe_rate=0: must be greater than 0");
     check_options("model.method=edp edp.early=5 edp.late=3", DS_ERANGE,
                   "leave no gated layer of model.layers=8");
-    check_options("model.method=nothing", DS_EUSAGE, "model.method=nothing is unknown");
+    check_options("model.method=nothing", DS_EUSAGE, "unknown method model.method=nothing");
     check_options("model.method=dense model.dim=10 model.heads=3", DS_ERANGE,
-                  "does not divide model.dim=10");
+                  "must divide model.dim=10");
     check_options("model.method=dense model.heads=3 model.kv_heads=2", DS_ERANGE,
-                  "model.kv_heads=2 does not divide");
-    check_options("model.method=dense model.dim=9 model.heads=3", DS_ERANGE, "even head size");
+                  "model.kv_heads=2: must divide");
+    check_options("model.method=dense model.dim=9 model.heads=3", DS_ERANGE,
+                  "must be even for rotary positions");
     check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0 is outside");
     check_options("model.method=edp edp.kv=some", DS_EUSAGE, "edp.kv");
 }

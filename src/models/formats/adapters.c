@@ -1,3 +1,4 @@
+/* Checks, registers and sets up LoRA adapters on the matrices of the blocks. */
 #include "models/adapters.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ const struct adapter_target adapter_target[ADAPTER_TARGETS] = {
 };
 enum { MATRICES = ADAPTER_TARGETS };
 
-/* Rows and columns of a target; 0 rows: this shape has no such matrix. */
+/* Rows and columns of a target; 0 rows: this model has no such matrix. */
 static void size_of(const struct model_config *c, int target, int64_t *O, int64_t *C)
 {
     int64_t HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
@@ -32,7 +33,7 @@ int adapters_has(const struct model_config *c, int target)
     return O > 0;
 }
 
-/* The next name of "q,k,..." as a target; MATRICES: none is left; -1: no such name. */
+/* The next name of "q,k,..." as a target; MATRICES at the end of the list, -1 when unknown. */
 static int next_target(const char **text, char word[16])
 {
     *text += strspn(*text, ", ");
@@ -47,7 +48,7 @@ static int next_target(const char **text, char word[16])
     return -1;
 }
 
-/* One bit a target. */
+/* One bit per target. */
 static unsigned targets(const struct model_config *c)
 {
     const char *text = c->lora_targets;
@@ -63,12 +64,12 @@ static int check_target(const struct model_config *c, int target, struct err *e)
     int64_t O, C;
     size_of(c, target, &O, &C);
     if (O == 0)
-        return err_set(e, DS_EUSAGE, "model.lora_targets: %s is a matrix of model.mlp=swiglu only",
+        return err_set(e, DS_EUSAGE, "model.lora_targets: %s exists only with model.mlp=swiglu",
                        adapter_target[target].name);
     if (c->lora_r > O || c->lora_r > C)
-        return err_set(e, DS_ERANGE, "model.lora_r=%lld is more than %s has, which is %lld x %lld",
-                       (long long)c->lora_r, adapter_target[target].name, (long long)O,
-                       (long long)C);
+        return err_set(
+            e, DS_ERANGE, "model.lora_r=%lld: must not exceed the size of %s, which is %lld x %lld",
+            (long long)c->lora_r, adapter_target[target].name, (long long)O, (long long)C);
     return 0;
 }
 
@@ -78,14 +79,16 @@ int adapters_check(const struct model_config *c, struct err *e)
     char word[16];
     for (int t; (t = next_target(&text, word)) != MATRICES;) {
         if (t < 0)
-            return err_set(e, DS_EUSAGE,
-                           "model.lora_targets: %s is none of q, k, v, o, gate, up, down", word);
+            return err_set(
+                e, DS_EUSAGE,
+                "model.lora_targets: unknown matrix %s: expected q, k, v, o, gate, up, down", word);
         int rc = c->lora_r > 0 ? check_target(c, t, e) : 0;
         if (rc < 0)
             return rc;
     }
     if (c->lora_r > 0 && !targets(c))
-        return err_set(e, DS_EUSAGE, "model.lora_r=%lld, but model.lora_targets names no matrix",
+        return err_set(e, DS_EUSAGE,
+                       "model.lora_targets: must name at least one matrix with model.lora_r=%lld",
                        (long long)c->lora_r);
     return 0;
 }
@@ -99,7 +102,7 @@ static int add_one(struct params *ps, const char *name, const char *suffix, int 
     return params_add(ps, full, rows, cols, PARAM_MATRIX, init, scale);
 }
 
-/* Behind the table's growth no pointer into it is good: the name is copied. */
+/* Growing the table invalidates pointers into it, so the name is copied. */
 static int add_adapter(struct model *m, struct adapter *x, int matrix)
 {
     struct params *ps = &m->params;

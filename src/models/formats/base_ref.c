@@ -1,4 +1,4 @@
-/* A checkpoint that leaves its base where it is: where that is, and whether it is still the same. */
+/* Locates the base model of a checkpoint stored apart from it, and verifies its fingerprint. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* ---- the fingerprint: cheap on a file of any size, but another training leaves another one ---- */
+/* ---- fingerprint: cheap for any file size, but different after further training ---- */
 
 enum { HEAD = 1 << 20, SAMPLE = 4096, SAMPLES = 64 };
 
@@ -37,7 +37,8 @@ static int hash_file(uint64_t *h, const char *path, struct err *e)
 {
     unsigned char *buf = mem_alloc(HEAD, 1);
     struct stat st;
-    int fd = -1, rc = buf ? fs_open_read(&fd, path, e) : err_set(e, DS_EMEM, "%s", path);
+    int fd = -1,
+        rc = buf ? fs_open_read(&fd, path, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc == 0 && fstat(fd, &st) != 0)
         rc = err_errno(e, "stat %s", path);
     if (rc == 0) {
@@ -103,9 +104,10 @@ static int hash_base(char out[17], const char *base, struct err *e)
     return rc < 0 ? err_add(e, rc, "fingerprint of the base model") : 0;
 }
 
-/* ---- its place ---- */
+/* ---- location of the base ---- */
 
-/* "../../base" for a file at `to`, seen from the directory `from`; both absolute, without links. */
+/* The relative path "../../base" of `to` from the directory `from`; both absolute, without symbolic
+ * links. */
 static int relative(char *out, size_t size, const char *from, const char *to)
 {
     size_t same = 0, n = 0;
@@ -129,7 +131,7 @@ static int real_path(char *out, size_t size, const char *path, struct err *e)
     char full[PATH_SIZE + 1];
     if (strlen(path) >= PATH_SIZE || !realpath(path, full))
         return err_errno(e, "%s", path);
-    return str_copy(out, size, full) ? err_set(e, DS_ERANGE, "%s: the path is too long", full) : 0;
+    return str_copy(out, size, full) ? err_set(e, DS_ERANGE, "%s: path too long", full) : 0;
 }
 
 int base_ref_make(struct base_ref *b, const char *model, struct err *e)
@@ -168,7 +170,7 @@ static int is_model(const char *path)
            (fs_join(config, sizeof config, path, "config.json", NULL) == 0 && fs_exists(config));
 }
 
-/* What config.json says of a base, or NULL. */
+/* The base's entry in config.json, or NULL. */
 static const struct json_node *base_of(const struct json *j, const char *key)
 {
     return json_get(json_get(json_root(j), "depthscope"), key);
@@ -188,12 +190,12 @@ static int find_base(const struct json *j, const char *dir, char *base, size_t s
     if (far && is_model(far) && !str_copy(base, size, far))
         return 0;
     return err_set(e, DS_ENOTFOUND,
-                   "%s holds no base model, and that is neither at %.150s from there nor at "
-                   "%.150s; DEPTHSCOPE_BASE=PATH says where it is now",
+                   "%s: base model not found at %.150s (relative to it) or at "
+                   "%.150s; set DEPTHSCOPE_BASE=PATH to its location",
                    dir, near ? near : "-", far ? far : "-");
 }
 
-/* config.json of a checkpoint without its base; *j NULL: DIR is none. */
+/* config.json of a checkpoint stored apart from its base; *j NULL when DIR is not one. */
 static int open_own(struct json **j, const char *dir, struct err *e)
 {
     char path[PATH_SIZE];
@@ -209,13 +211,14 @@ static int open_own(struct json **j, const char *dir, struct err *e)
     return rc;
 }
 
-/* Bases do not lie in chains. */
+/* A base must be self-contained: no chains. */
 static int check_whole(const char *dir, const char *base, struct err *e)
 {
     struct json *j = NULL;
     int rc = open_own(&j, base, e);
     if (rc == 0 && (j || peft_is_dir(base)))
-        rc = err_set(e, DS_EFORMAT, "%s: its base model %.200s holds no base itself", dir, base);
+        rc = err_set(e, DS_EFORMAT, "%s: base model %.200s is itself stored without its base", dir,
+                     base);
     json_free(j);
     return rc;
 }
@@ -233,8 +236,8 @@ static int own_base(const struct json *j, const char *dir, char *base, size_t si
         rc = hash_base(now, base, e);
     if (rc == 0 && (!was || strcmp(was, now) != 0))
         rc = err_set(e, DS_EFORMAT,
-                     "%s: its base model %.200s is not the one it was trained beside (fingerprint "
-                     "%s, was %.16s)",
+                     "%s: base model %.200s is not the one it was trained on: fingerprint "
+                     "%s, expected %.16s",
                      dir, base, now, was ? was : "none");
     return rc;
 }

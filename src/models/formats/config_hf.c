@@ -1,5 +1,5 @@
-/* config.json of the families of transformers.  One table has every key that is read, with what each family's configuration
- * class takes where the file does not have it; what the class would compute and this program does not is refused. */
+/* Reads config.json of the transformers library's model families.  One table lists every key with
+ * each family's default; options that this program does not compute are refused. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 
 enum { LLAMA, MISTRAL, QWEN2, GPT2, FAMILIES };
 
-/* Per family: the value without the key; "=" before it: the class has no such key, and the value holds whatever the file says;
- * NEEDED: a file without the key describes no model, whatever the class would take; NULL: not of this family.
- * null: what an explicit null means, NULL where the class has no use for one. */
+/* Per family: the default; "=" before it: the class has no such key and the value is fixed; NEEDED:
+ * the key is mandatory, even if the class has a default; NULL: not a key of this family.  null: the
+ * meaning of an explicit null, NULL where the class accepts none. */
 #define NEEDED "!"
 struct key {
     const char *hf, *own, *absent[FAMILIES], *null;
@@ -44,39 +44,39 @@ static const struct key keys[] = {
     // clang-format on
 };
 
-/* Attention of a Mistral class sees this many tokens back where the file does not say. */
+/* Mistral's default attention window. */
 enum { MISTRAL_WINDOW = 4096 };
 
-/* Keys by which some class computes something else, and the value by which it does not. */
+/* Keys that change what some class computes, and the neutral value with which they do not. */
 static const struct {
     const char *key;
     double neutral;
     const char *what;
 } others[] = {
     // clang-format off
-    {"is_causal",                  1, "attention to later tokens is not known here"},
-    {"use_bidirectional_attention", 0, "attention to later tokens is not known here"},
-    {"is_encoder_decoder",         0, "only decoders are known here"},
-    {"add_cross_attention",        0, "attention to another text is not known here"},
-    {"pruned_heads",               0, "layers with fewer heads are not known here"},
-    {"attn_logit_softcapping",     0, "capped scores are not known here"},
-    {"final_logit_softcapping",    0, "capped logits are not known here"},
-    {"logit_scale",                1, "scaled logits are not known here"},
-    {"logits_scaling",             1, "scaled logits are not known here"},
-    {"embedding_multiplier",       1, "a scaled embedding is not known in this family"},
-    {"residual_multiplier",        1, "scaled blocks are not known here"},
-    {"clip_qkv",                   0, "clipped queries and keys are not known here"},
-    {"use_qk_norm",                0, "norms on queries and keys are not known here"},
-    {"qk_layernorm",               0, "norms on queries and keys are not known here"},
-    {"num_local_experts",          0, "experts are not known here"},
-    {"num_experts",                0, "experts are not known here"},
-    {"alibi",                      0, "biases by distance are not known here"},
-    {"use_mrope",                  0, "rotary positions of several kinds are not known here"},
-    {"rope_interleaved",           0, "interleaved rotary pairs are not known in this family"},
-    {"parallel_attn",              0, "attention next to the MLP is not known here"},
-    {"use_parallel_residual",      0, "attention next to the MLP is not known here"},
-    {"rotary_pct",                 1, "heads with fewer rotary dimensions are not known here"},
-    {"partial_rotary_factor",      1, "heads with fewer rotary dimensions are not known here"},
+    {"is_causal",                  1, "non-causal attention is unsupported"},
+    {"use_bidirectional_attention", 0, "non-causal attention is unsupported"},
+    {"is_encoder_decoder",         0, "encoder-decoder models are unsupported"},
+    {"add_cross_attention",        0, "cross-attention is unsupported"},
+    {"pruned_heads",               0, "pruned heads are unsupported"},
+    {"attn_logit_softcapping",     0, "soft-capped attention scores are unsupported"},
+    {"final_logit_softcapping",    0, "soft-capped logits are unsupported"},
+    {"logit_scale",                1, "scaled logits are unsupported"},
+    {"logits_scaling",             1, "scaled logits are unsupported"},
+    {"embedding_multiplier",       1, "a scaled embedding is unsupported in this family"},
+    {"residual_multiplier",        1, "scaled residual branches are unsupported"},
+    {"clip_qkv",                   0, "clipped queries and keys are unsupported"},
+    {"use_qk_norm",                0, "query and key norms are unsupported"},
+    {"qk_layernorm",               0, "query and key norms are unsupported"},
+    {"num_local_experts",          0, "mixture of experts is unsupported"},
+    {"num_experts",                0, "mixture of experts is unsupported"},
+    {"alibi",                      0, "ALiBi position biases are unsupported"},
+    {"use_mrope",                  0, "multi-section rotary positions are unsupported"},
+    {"rope_interleaved",           0, "interleaved rotary pairs are unsupported in this family"},
+    {"parallel_attn",              0, "parallel attention and MLP is unsupported"},
+    {"use_parallel_residual",      0, "parallel attention and MLP is unsupported"},
+    {"rotary_pct",                 1, "partial rotary dimensions are unsupported"},
+    {"partial_rotary_factor",      1, "partial rotary dimensions are unsupported"},
     // clang-format on
 };
 
@@ -96,9 +96,9 @@ static int is_null(const struct json_node *n)
     return json_kind_of(n) == JSON_KIND_NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
-/* A number or truth value of theirs into a row of ours. */
+/* Sets one of our options from a number or boolean of the file. */
 static void take(struct report *r, struct model_config *c, const struct json_node *n,
                  const char *hf, const char *own)
 {
@@ -107,9 +107,9 @@ static void take(struct report *r, struct model_config *c, const struct json_nod
     if (config_scalar(n, text))
         config_set_as(r, c, own, hf, text, 1);
     else if (word)
-        report_add(r, "%s is not a number or a truth value but \"%.40s\"", hf, word);
+        report_add(r, "%s must be a number or a boolean, found \"%.40s\"", hf, word);
     else
-        report_add(r, "%s is not a number or a truth value%s", hf, is_null(n) ? " but null" : "");
+        report_add(r, "%s must be a number or a boolean%s", hf, is_null(n) ? ", found null" : "");
 }
 
 static void read_key(struct report *r, struct model_config *c, const struct json_node *root,
@@ -129,26 +129,26 @@ static void read_key(struct report *r, struct model_config *c, const struct json
         config_set_as(r, c, k->own, k->hf, n ? k->null : absent, 0);
 }
 
-/* An explicit null is false, as in the language of the class. */
+/* An explicit null is false, as in Python. */
 static int flag(struct report *r, const struct json_node *root, const char *key, int absent)
 {
     const struct json_node *n = json_get(root, key);
     if (!is_null(n) && json_kind_of(n) != JSON_KIND_BOOL)
-        report_add(r, "%s is neither true nor false", key);
+        report_add(r, "%s must be true or false", key);
     return json_bool(n, n ? 0 : absent);
 }
 
-/* A word of the file, or what the class has without it. */
+/* A string of the file, or the class's default. */
 static const char *word_of(struct report *r, const struct json_node *root, const char *key,
                            const char *absent)
 {
     const struct json_node *n = json_get(root, key);
     if (n && !json_str(n, NULL))
-        report_add(r, "%s is not a string", key);
+        report_add(r, "%s must be a string", key);
     return json_str(n, NULL) ? json_str(n, NULL) : absent;
 }
 
-/* ---- rotary positions ---------------------------------------------------------------------------- */
+/* ---- rotary positions ------------------------------------------------------------------------ */
 
 static void check_others(struct report *r, const struct json_node *object, const char *only)
 {
@@ -165,7 +165,7 @@ static void check_others(struct report *r, const struct json_node *object, const
     }
 }
 
-/* Without a type it is the default one, which has a base and nothing else. */
+/* Without a type it is "default", which has only a base. */
 static const char *rope_type(const struct json_node *rope)
 {
     const char *key, *type = json_str(json_get(rope, "rope_type"), NULL);
@@ -179,7 +179,8 @@ static const char *rope_type(const struct json_node *rope)
     return "default";
 }
 
-/* `rope_scaling`, or `rope_parameters` as newer files call it: null, {"rope_type": "default"} or llama3's. */
+/* `rope_scaling`, or `rope_parameters` in newer files: null, {"rope_type": "default"} or
+ * llama3's. */
 static void read_rope(struct report *r, struct model_config *c, const struct json_node *root)
 {
     static const char *const parts[][2] = {
@@ -194,13 +195,13 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
     if (is_null(rope))
         return;
     if (json_kind_of(rope) != JSON_KIND_OBJECT) {
-        report_add(r, "%s is not an object", name);
+        report_add(r, "%s must be an object", name);
         return;
     }
     const char *type = rope_type(rope);
     int is_default = strcmp(type, "default") == 0;
     if (!is_default && strcmp(type, "llama3") != 0) {
-        report_add(r, "%s of type %.40s is not known here (llama3, default)", name, type);
+        report_add(r, "%s: unsupported type %.40s: expected llama3 or default", name, type);
         return;
     }
     check_others(r, rope, "partial_rotary_factor");
@@ -210,31 +211,32 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         if (!is_null(n))
             take(r, c, n, parts[i][0], parts[i][1]);
         else if (i > 0)
-            report_add(r, "%s has no %s", name, parts[i][0]);
+            report_add(r, "%s: missing key %s", name, parts[i][0]);
     }
 }
 
-/* ---- what is computed otherwise ------------------------------------------------------------------ */
+/* ---- unsupported options --------------------------------------------------------------------- */
 
-/* Attention that sees a part of the past only, in any of the spellings.  A window that no context outgrows is none. */
+/* Sliding-window attention in any of its spellings.  A window at least as long as the context has
+ * no effect. */
 static void check_window(struct report *r, const struct model_config *c,
                          const struct json_node *root, int family)
 {
-    static const char unknown[] = "sliding windows of attention are not known here";
+    static const char unknown[] = "sliding-window attention is unsupported";
     const struct json_node *kinds = json_get(root, "layer_types"),
                            *n = json_get(root, "sliding_window");
     int64_t window = n ? json_int(n, INT64_MAX) : MISTRAL_WINDOW;
     if (flag(r, root, "use_sliding_window", 0))
         report_add(r, "use_sliding_window: %s", unknown);
     if (!is_null(n) && json_kind_of(n) != JSON_KIND_INT)
-        report_add(r, "sliding_window is not a whole number");
+        report_add(r, "sliding_window must be an integer");
     else if (family == MISTRAL && window < c->max_seq)
         report_add(r,
                    "sliding_window %" PRId64 "%s is below max_position_embeddings %" PRId64
-                   ": %s (contexts within the window are)",
-                   window, n ? "" : ", which it is without the key,", c->max_seq, unknown);
+                   ": %s (contexts within the window are supported)",
+                   window, n ? "" : " (the default)", c->max_seq, unknown);
     if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
-        report_add(r, "layer_types is not a list");
+        report_add(r, "layer_types must be a list");
     for (size_t i = 0; i < json_len(kinds); i++) {
         const char *kind = json_str(json_at(kinds, i), NULL);
         if (kind && strcmp(kind, "full_attention") == 0)
@@ -244,20 +246,19 @@ static void check_window(struct report *r, const struct model_config *c,
     }
 }
 
-/* What any family's file may say of weights and code that are not as its name promises. */
+/* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root)
 {
     const struct json_node *quant = json_get(root, "quantization_config");
     if (!is_null(quant)) {
         const char *method = json_str(json_get(quant, "quant_method"), NULL);
         report_add(r,
-                   "quantization_config: weights quantised by %.40s are not known here (blocks of "
-                   "GGUF are)",
-                   method ? method : "another program");
+                   "quantization_config: unsupported quantisation %.40s: expected GGUF or "
+                   "unquantised weights",
+                   method ? method : "(unnamed)");
     }
     if (!is_null(json_get(root, "auto_map")))
-        report_add(r,
-                   "auto_map: a model with code of its own is not known here (code is never run)");
+        report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     check_others(r, root, NULL);
 }
 
@@ -266,7 +267,7 @@ static void check_llama(struct report *r, const struct model_config *c,
 {
     const char *act = word_of(r, root, "hidden_act", "silu");
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        report_add(r, "hidden_act %.40s is not known here (silu)", act);
+        report_add(r, "hidden_act: unsupported activation %.40s: expected silu", act);
     check_window(r, c, root, family);
 }
 
@@ -277,15 +278,16 @@ static void check_gpt2(struct report *r, struct model_config *c, const struct js
     const char *act = word_of(r, root, "activation_function", "gelu_new");
     if (!flag(r, root, "scale_attn_weights", 1) ||
         flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
-        report_add(r,
-                   "scale_attn_weights: only scores divided by the root of the head size are known "
-                   "here");
+        report_add(
+            r, "scale_attn_weights: attention scores must be scaled by 1 / sqrt(head size); others "
+               "are unsupported");
     for (size_t i = 0; i < DS_LEN(known); i++)
         if (strcmp(act, known[i][0]) == 0) {
             config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
             return;
         }
-    report_add(r, "activation_function %.40s is not known here (gelu_new, gelu)", act);
+    report_add(r, "activation_function: unsupported activation %.40s: expected gelu_new or gelu",
+               act);
 }
 
 int config_hf_read(struct report *r, struct model_config *c, const struct json_node *root)
@@ -318,24 +320,24 @@ void config_hf_compare(struct report *r, const struct model_config *c, const str
             continue;
         opt_print(o, c, ours, sizeof ours);
         if (!config_scalar(n, text))
-            str_copy(text, sizeof text, "no number");
+            str_copy(text, sizeof text, "not a number");
         if (strcmp(text, ours) != 0)
-            report_add(r, "%s is %s, depthscope's %s is %s", k->hf, text, full, ours);
+            report_add(r, "%s is %s, expected %s from depthscope's %s", k->hf, text, ours, full);
     }
 }
 
-/* ---- ends of texts ------------------------------------------------------------------------------- */
+/* ---- end-of-text ids ------------------------------------------------------------------------- */
 
 static int add_end(struct report *r, struct model_config *c, const struct json_node *n)
 {
     int is_int = json_kind_of(n) == JSON_KIND_INT;
     double v = json_num(n, 0.5);
     if (!is_int && !(fabs(v) < 0x1p53 && v == floor(v))) {
-        report_add(r, "eos_token_id is not a whole number or a list of whole numbers");
+        report_add(r, "eos_token_id must be an integer or a list of integers");
         return -1;
     }
     if (model_config_add_end(c, is_int ? json_int(n, -1) : (int64_t)v) < 0) {
-        report_add(r, "eos_token_id has more than %d different ids", (int)MODEL_ENDS_MAX);
+        report_add(r, "eos_token_id: expected at most %d different ids", (int)MODEL_ENDS_MAX);
         return -1;
     }
     return 0;

@@ -1,4 +1,5 @@
-/* config.json: Hugging Face's keys for what other programs read, our own below "depthscope". */
+/* Reads and writes config.json: Hugging Face's keys for other programs, our own under
+ * "depthscope". */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static int is_gpt2(const struct model_config *c)
 const char *model_config_family(const struct model_config *c)
 {
     if (c->embed_scale != 1.0 || c->lora_r != 0 || strcmp(c->method, "dense") != 0)
-        return NULL; /* routers and adapters have no place in theirs */
+        return NULL; /* their formats cannot store routers and adapters */
     if (is_gpt2(c))
         return "gpt2";
     if (c->norm != NORM_RMS || c->position != POS_ROPE || c->mlp != MLP_SWIGLU)
@@ -33,7 +34,8 @@ static void add_key(struct str *s, const char *key, int64_t v)
     str_addf(s, "  \"%s\": %lld,\n", key, (long long)v);
 }
 
-/* The ids that end a text; null is none, where the class would take an id of its own for an absent key. */
+/* The end-of-text ids; an explicit null means none, whereas the class would use its default for an
+ * absent key. */
 static void add_ends(struct str *s, const struct model_config *c)
 {
     int32_t id[MODEL_ENDS_MAX];
@@ -122,7 +124,7 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     str_add(s, "\n  }\n}\n");
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void report_add(struct report *r, const char *fmt, ...)
 {
@@ -135,12 +137,12 @@ void report_add(struct report *r, const char *fmt, ...)
     r->code = DS_EFORMAT;
 }
 
-/* The report as an error, which it is then done with. */
+/* Turns the report into an error and releases it. */
 static int report_end(struct report *r, const char *path, struct err *e)
 {
     int rc = 0;
     if (r->text.failed)
-        rc = err_set(e, DS_EMEM, "%s: no memory for what is wrong with it", path);
+        rc = err_set(e, DS_EMEM, "%s: out of memory", path);
     else if (r->n > 0)
         rc = err_set(e, r->code, "%s: %s", path, str_text(&r->text));
     str_release(&r->text);
@@ -171,7 +173,7 @@ int config_scalar(const struct json_node *n, char text[64])
     }
 }
 
-/* Our own keys, when the file has them, describe everything. */
+/* Our own keys, if present, take precedence: they are complete. */
 static void read_own(struct report *r, struct model_config *c, struct config *route_options,
                      const struct json_node *own, const char *path)
 {
@@ -179,33 +181,33 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
     const struct json_node *v;
     struct err e = {0};
     if (json_kind_of(own) != JSON_KIND_OBJECT)
-        report_add(r, "depthscope is not an object");
+        report_add(r, "depthscope must be an object");
     for (void *at = NULL; (v = json_next(own, &at, &key, NULL)) != NULL;) {
         const char *text = json_str(v, NULL);
         const struct opt *o = opt_find(&model_group, key);
         if (!text)
-            report_add(r, "depthscope.%.60s is not a string", key);
+            report_add(r, "depthscope.%.60s must be a string", key);
         else if (o ? opt_set(o, c, text, "depthscope", &e) < 0
                    : config_set(route_options, key, text, path, &e) < 0)
             report_add(r, "%s", e.text);
     }
 }
 
-/* generation_config.json next to it comes first, as in transformers. */
+/* generation_config.json next to it takes precedence, as in transformers. */
 static int read_ends(struct report *r, struct model_config *c, const struct json_node *root,
                      const char *path, struct err *e)
 {
-    char beside[1200];
+    char sibling[1200];
     struct json *j = NULL;
     const char *slash = strrchr(path, '/');
     int rc = 0;
-    snprintf(beside, sizeof beside, "%.*sgeneration_config.json",
+    snprintf(sibling, sizeof sibling, "%.*sgeneration_config.json",
              slash ? (int)(slash - path) + 1 : 0, path);
-    if (fs_exists(beside)) {
+    if (fs_exists(sibling)) {
         struct report there = {0};
-        rc = json_read_wide(&j, beside, CONFIG_MAX, e);
+        rc = json_read_wide(&j, sibling, CONFIG_MAX, e);
         int found = rc == 0 && config_hf_ends(&there, c, json_root(j));
-        rc = rc == 0 ? report_end(&there, beside, e) : rc;
+        rc = rc == 0 ? report_end(&there, sibling, e) : rc;
         json_free(j);
         if (rc < 0 || found)
             return rc;
@@ -223,9 +225,8 @@ static int read_root(struct model_config *c, struct config *route_options,
     if (own)
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
-        report_add(&r,
-                   "model_type %.60s is not known here (llama, mistral, qwen2, gpt2, depthscope)",
-                   type ? type : "is missing; it");
+        report_add(&r, "%s model_type%s%.60s: expected llama, mistral, qwen2, gpt2 or depthscope",
+                   type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {
         rc = model_config_check(c, e);

@@ -1,3 +1,4 @@
+/* Matches the tensors of a file to the parameters of a model. */
 #include "models/formats/coverage.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ static void name_one(int *n, struct str *names, const char *name)
         str_addf(names, "%s%.120s", names->len ? ", " : "", name);
 }
 
-/* A parameter of some method, or of an adapter: the model it starts may be without. */
+/* A parameter of a method or an adapter, which a model initialised from this file need not have. */
 static int is_extra(const char *name)
 {
     if (strstr(name, ".lora_"))
@@ -45,7 +46,7 @@ static void find_sources(struct coverage *v, const struct model *m, const struct
         names_place(v->names, p->name, &x->place);
         x->tensor = st_set_find(s, x->place.name, &at);
         if (!x->tensor && i == m->embed && m->head < 0)
-            x->tensor = st_set_find(s, head_name, &at); /* a tied matrix has either name */
+            x->tensor = st_set_find(s, head_name, &at); /* a tied matrix may have either name */
         if (!strict && i >= m->n_base && !(x->tensor && shape_fits(x, p))) {
             x->tensor = NULL;
             name_one(&v->fresh_n, &v->fresh, p->name);
@@ -66,7 +67,7 @@ int coverage_make(struct coverage *v, const struct model *m, const struct st_set
     v->used = mem_alloc(st_set_count(s) + 1, 1);
     if (!v->source || !v->used) {
         coverage_release(v);
-        return err_set(e, DS_EMEM, "no memory to compare names of tensors");
+        return err_set(e, DS_EMEM, "out of memory for the tensor names");
     }
     find_sources(v, m, s, strict);
     for (size_t i = 0; i < st_set_count(s); i++) {
@@ -94,7 +95,7 @@ void coverage_release(struct coverage *v)
     *v = (struct coverage){0};
 }
 
-static void tell(struct str *out, int n, const char *what, const struct str *names)
+static void add_count(struct str *out, int n, const char *what, const struct str *names)
 {
     str_addf(out, ", %d %s", n, what);
     if (n > 0)
@@ -104,8 +105,8 @@ static void tell(struct str *out, int n, const char *what, const struct str *nam
 void coverage_tell(const struct coverage *v, struct str *out)
 {
     str_addf(out, "%d tensors used", v->used_n);
-    tell(out, v->missing_n, "missing", &v->missing);
-    tell(out, v->stray_n, "unexpected", &v->stray);
+    add_count(out, v->missing_n, "missing", &v->missing);
+    add_count(out, v->stray_n, "unexpected", &v->stray);
 }
 
 static void add_shape(struct str *s, const uint64_t *shape, int rank)
@@ -122,8 +123,9 @@ static int shape_error(const struct source *x, const struct param *p, struct err
     uint64_t shape[2];
     add_shape(&have, x->tensor->shape, x->tensor->rank);
     add_shape(&want, shape, names_shape(&x->place, p, shape));
-    int rc = err_set(e, DS_EFORMAT, "tensor %s is %s, the model's configuration says %s",
-                     x->tensor->name, str_text(&have), str_text(&want));
+    int rc =
+        err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration",
+                x->tensor->name, str_text(&have), str_text(&want));
     str_release(&have);
     str_release(&want);
     return rc;

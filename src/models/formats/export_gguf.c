@@ -1,5 +1,5 @@
-/* GGUF of the architectures llama and qwen2: what load_gguf.c reads, written.  A llama file has q and k with rotary pairs
- * interleaved, a qwen2 file half-split as ours. */
+/* Exports GGUF of the architectures llama and qwen2, as load_gguf.c reads it.  A llama file stores
+ * q and k with interleaved rotary pairs, a qwen2 file half-split like ours. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,29 +21,28 @@ struct writing {
     struct export_way way;
 };
 
-/* ---- what can be held ------------------------------------------------------------------------------ */
+/* ---- what the format can store --------------------------------------------------------------- */
 
 int export_check_base(const struct export_source *s, const char *format, struct err *e)
 {
     const struct model_config *c = &s->m->config;
     if (!s->base_only && strcmp(c->method, "dense") != 0)
         return err_set(e, DS_EUSAGE,
-                       "%s has no place for the routing of method %s; method=dense converts the "
+                       "%s cannot store the routing of method %s; method=dense converts the "
                        "model without it, to=hf with it",
                        format, c->method);
     if (!s->base_only && c->lora_r > 0)
-        return err_set(
-            e, DS_EUSAGE,
-            "%s has no place for adapters (model.lora_r=%lld); method=dense converts the "
-            "model without them, to=hf with them",
-            format, (long long)c->lora_r);
+        return err_set(e, DS_EUSAGE,
+                       "%s cannot store adapters (model.lora_r=%lld); method=dense converts the "
+                       "model without them, to=hf with them",
+                       format, (long long)c->lora_r);
     const char *what = c->norm != NORM_RMS          ? "LayerNorm"
                        : c->position == POS_LEARNED ? "learned positions"
                        : c->position == POS_NONE    ? "a model without positions"
                        : c->mlp != MLP_SWIGLU       ? "an MLP that is not SwiGLU"
                        : c->embed_scale != 1.0      ? "a scaled embedding (model.embed_scale)"
                                                     : NULL;
-    return what ? err_set(e, DS_EUSAGE, "%s has no place for %s; to=hf has", format, what) : 0;
+    return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
 }
 
 static int check(const struct export_source *s, struct err *e)
@@ -53,17 +52,17 @@ static int check(const struct export_source *s, struct err *e)
     if (rc < 0)
         return rc;
     if (c->attn_bias == ATTN_BIAS_QKV && (c->mlp_bias || c->position != POS_ROPE))
-        return err_set(e, DS_EUSAGE, "architecture qwen2 has no place for %s; to=hf has",
+        return err_set(e, DS_EUSAGE, "architecture qwen2 cannot store %s; use to=hf",
                        c->mlp_bias ? "biases in the MLP" : "interleaved rotary pairs");
     if (c->rope_scaling == ROPE_LLAMA3 && (c->rope_low != 1 || c->rope_high != 4))
         return err_set(e, DS_EUSAGE,
-                       "GGUF has no place for model.rope_low=%g and rope_high=%g (1 and 4 are "
-                       "understood); to=hf has",
+                       "GGUF cannot store model.rope_low=%g and rope_high=%g: expected 1 and 4; "
+                       "use to=hf",
                        c->rope_low, c->rope_high);
     return 0;
 }
 
-/* ---- metadata ------------------------------------------------------------------------------------ */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static void put_u32(struct writing *x, const char *key, int64_t v)
 {
@@ -118,10 +117,10 @@ static void put_meta(struct writing *x)
         put_u32(x, "rope.scaling.original_context_length", c->rope_original);
 }
 
-/* ---- tensors --------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Blocks of 256 are too coarse for embedding and head: six bits there, as is customary. */
-static uint32_t wanted_type(const struct writing *x, int i)
+/* 4- and 5-bit blocks are too coarse for embedding and head: q6_k there, as llama.cpp does. */
+static uint32_t target_type(const struct writing *x, int i)
 {
     uint32_t t = x->o->type, six;
     if (x->o->keep && export_own_type(x->s, i, &six))
@@ -137,7 +136,7 @@ static uint32_t type_of(struct writing *x, int i)
     const struct param *p = &x->s->m->params.p[i];
     if (p->rank < 2)
         return GGUF_T_F32;
-    uint32_t t = wanted_type(x, i);
+    uint32_t t = target_type(x, i);
     if (export_is_head(x->s, i) && export_row_bytes(t, p->shape[1]) > 0)
         x->r->head_type = t;
     if (export_row_bytes(t, p->shape[1]) > 0)
@@ -148,7 +147,7 @@ static uint32_t type_of(struct writing *x, int i)
     return q8 ? GGUF_T_Q8_0 : GGUF_T_F16;
 }
 
-/* The type of most weights, where each matrix keeps its own. */
+/* The type of most weights, when each matrix keeps its own. */
 static uint32_t most_common(const struct writing *x)
 {
     double most = 0;
@@ -177,7 +176,7 @@ static void choose_types(struct writing *x)
     x->r->type = kept ? most_common(x) : x->o->type;
 }
 
-/* Llama 3's scaling has no key: the factors are a tensor, and come first. */
+/* Llama 3's scaling has no key: its factors are a tensor, which comes first. */
 static int scale_factors(const struct model_config *c, float *out)
 {
     struct model_config plain = *c;
@@ -210,7 +209,7 @@ static int add_tensors(struct writing *x, struct err *e)
         const struct param *p = &m->params.p[i];
         char name[KEY_SIZE];
         if (!gguf_name(name, sizeof name, p->name))
-            return err_set(e, DS_EUSAGE, "GGUF has no place for %s", p->name);
+            return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
         rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
                              p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
@@ -228,7 +227,8 @@ static int write_factors(struct writing *x, struct err *e)
     const struct model_config *c = &x->s->m->config;
     size_t n = (size_t)c->head_dim / 2;
     float *f = mem_alloc(n, sizeof *f);
-    int rc = f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors");
+    int rc =
+        f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors: out of memory");
     if (rc == 0)
         rc = gguf_out_data(x->w, f, n * sizeof *f, e);
     mem_free(f);
@@ -275,7 +275,7 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     *r = (struct export_result){.head_type = o->type};
     x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
-    rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s", path);
+    rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc == 0) {
         choose_types(&x);
         put_meta(&x);

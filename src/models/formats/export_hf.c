@@ -1,5 +1,5 @@
-/* A Hugging Face directory: config.json, and the tensors in the naming and layout of the family, in shards where they are
- * many. */
+/* Exports a Hugging Face directory: config.json, and the tensors in the family's names and layout,
+ * sharded if large. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 struct shared;
 
-/* One tensor of theirs: parts of it are parameters. */
+/* One tensor of the file, made of one or more parameters. */
 struct tensor {
     struct names_place place;
     int part[NAMES_PARTS]; /* parameters */
@@ -22,7 +22,7 @@ struct tensor {
     struct shared *shared;
 };
 
-/* Rows of the tensor that is being written.  What goes wrong in a callback is kept. */
+/* Rows of the tensor being written.  Errors in a callback are kept. */
 struct shared {
     const struct export_source *s;
     const struct export_options *o;
@@ -44,7 +44,7 @@ static const struct param *param_of(const struct tensor *t, int k)
     return &t->shared->s->m->params.p[t->part[k]];
 }
 
-/* Rows as they are, a chunk ahead of the row that is asked for. */
+/* Rows in unchanged layout, fetched in chunks. */
 static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
 {
     const struct param *p = param_of(t, 0);
@@ -56,14 +56,14 @@ static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
     x->from = row;
     x->n = n;
     if (!x->rows)
-        return err_set(&x->e, DS_EMEM, "no memory for rows of %s", p->name);
+        return err_set(&x->e, DS_EMEM, "out of memory for rows of %s", p->name);
     int rc =
         export_encode(x->s, t->part[0], ROWS_AS_THEY_ARE, t->type, (size_t)row, n, x->rows, &x->e);
     export_drop(x->s, t->part[0], (size_t)row, n);
     return rc;
 }
 
-/* The whole of a transposed tensor (in, out) or one of several parts. */
+/* A whole tensor that is transposed (in, out) or has several parts. */
 static int fill_foreign(struct shared *x, const struct tensor *t)
 {
     const struct param *p = param_of(t, 0);
@@ -74,7 +74,7 @@ static int fill_foreign(struct shared *x, const struct tensor *t)
     x->from = 0;
     x->n = p->rank > 1 ? in : width;
     unsigned char *line = mem_alloc(in, item);
-    int rc = x->rows && line ? 0 : err_set(&x->e, DS_EMEM, "no memory for %s", p->name);
+    int rc = x->rows && line ? 0 : err_set(&x->e, DS_EMEM, "out of memory for %s", p->name);
     for (int k = 0; k < t->place.parts; k++)
         for (size_t o = 0; o < out && rc == 0; o++) {
             rc = export_encode(x->s, t->part[k], ROWS_AS_THEY_ARE, t->type, o, 1, line, &x->e);
@@ -85,7 +85,7 @@ static int fill_foreign(struct shared *x, const struct tensor *t)
     return rc;
 }
 
-/* Row i for the writer; of a vector all of it. */
+/* Row i for the writer; a vector as a whole. */
 static void put_row(const void *data, uint64_t i, void *out)
 {
     const struct tensor *t = data;
@@ -103,14 +103,14 @@ static void put_row(const void *data, uint64_t i, void *out)
                 export_step(&x->way, (double)x->n * (double)(p->rank > 1 ? shape[1] : 1), &x->e);
     }
     if (x->rc < 0)
-        memset(out, 0, bytes); /* the directory is given up later */
+        memset(out, 0, bytes); /* the directory is discarded later */
     else
         memcpy(out, x->rows + (p->rank > 1 ? (size_t)(i - x->from) * bytes : 0), bytes);
 }
 
-/* ---- the list of tensors ---------------------------------------------------------------------------- */
+/* ---- the list of tensors --------------------------------------------------------------------- */
 
-/* Of parameters that belong together the first makes the tensor. */
+/* The first of the parameters that share a tensor creates it. */
 static size_t list_tensors(struct shared *x, const struct names *names, struct tensor *t,
                            struct st_out *out)
 {
@@ -149,9 +149,9 @@ static uint64_t bytes_of(const struct st_out *t)
     return n;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
-/* Tensors [*from, end) of the next shard: one at least. */
+/* Tensors [*from, end) of the next shard: at least one. */
 static size_t shard_end(const struct st_out *t, size_t n, size_t from, uint64_t most)
 {
     uint64_t bytes = 0;
@@ -177,7 +177,7 @@ static int write_index(const char *dir, const struct str *map, uint64_t bytes, s
     str_addf(&s, "  \"weight_map\": {\n%s\n  }\n}\n", str_text(map));
     int rc = fs_join(path, sizeof path, dir, "model.safetensors.index.json", e);
     if (rc == 0)
-        rc = s.failed || map->failed ? err_set(e, DS_EMEM, "%s", path)
+        rc = s.failed || map->failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
                                      : fs_write_file(path, s.p, s.len, e);
     str_release(&s);
     return rc;
@@ -214,7 +214,7 @@ static int write_shards(struct shared *x, const char *dir, const struct st_out *
     return rc;
 }
 
-/* config.json says which type the tensors have; the base alone is a dense model. */
+/* config.json records the tensors' type; the base alone is a dense model. */
 static int write_config(const struct export_source *s, const struct model_config *c, uint32_t type,
                         const char *path, struct err *e)
 {
@@ -236,7 +236,8 @@ static int write_config(const struct export_source *s, const struct model_config
                  : type == GGUF_T_BF16 ? "bfloat16"
                                        : "float32",
                  at + sizeof was - 1);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, out.p, out.len, e);
+        rc = out.failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
+                        : fs_write_file(path, out.p, out.len, e);
     }
     str_release(&text);
     str_release(&out);
@@ -253,9 +254,10 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
     struct tensor *t = mem_alloc(n + 1, sizeof *t);
     struct st_out *out = mem_alloc(n + 1, sizeof *out);
     char path[1024];
-    int rc = t && out ? 0 : err_set(e, DS_EMEM, "%s", dir);
+    int rc = t && out ? 0 : err_set(e, DS_EMEM, "%s: out of memory", dir);
     if (rc == 0 && o->type != GGUF_T_F32 && o->type != GGUF_T_F16 && o->type != GGUF_T_BF16)
-        rc = err_set(e, DS_EUSAGE, "a directory holds f32, f16 or bf16, not %s; to=gguf holds it",
+        rc = err_set(e, DS_EUSAGE,
+                     "unsupported type %s for safetensors: expected f32, f16 or bf16; use to=gguf",
                      gguf_type_name(o->type));
     if (s->base_only) {
         c.method = dense;
@@ -266,7 +268,7 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
         r->tensors = n = list_tensors(&x, names_of_family(model_config_family(&c)), t, out);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (checked_add(r->bytes, bytes_of(&out[i]), &r->bytes))
-            rc = err_set(e, DS_ERANGE, "%s: its size overflows", dir);
+            rc = err_set(e, DS_ERANGE, "%s: size overflows", dir);
     if (rc == 0)
         rc = export_check_room(dir, r->bytes, e);
     if (rc == 0)

@@ -1,4 +1,4 @@
-/* llama2.c's first format: what io/llama2c.h reads, written. */
+/* Exports llama2.c's legacy format, as io/llama2c.h reads it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const char *const of_layers[] = {
     "mlp.gate_proj.weight",    "mlp.down_proj.weight",    "mlp.up_proj.weight",
 };
 
-/* The format has sizes in its header and nothing else: constants have to be its own. */
+/* The header has only sizes, so all constants must equal the format's own. */
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
@@ -31,21 +31,21 @@ static int check(const struct export_source *s, struct err *e)
     if (rc < 0)
         return rc;
     if (c->attn_bias != ATTN_BIAS_NONE || c->mlp_bias)
-        return err_set(e, DS_EUSAGE, "llama2.c has no place for biases; to=gguf and to=hf have");
+        return err_set(e, DS_EUSAGE, "llama2.c cannot store biases; use to=gguf or to=hf");
     if (c->rope_scaling != ROPE_PLAIN)
-        return err_set(e, DS_EUSAGE,
-                       "llama2.c has no place for rotary scaling; to=gguf and to=hf have");
+        return err_set(e, DS_EUSAGE, "llama2.c cannot store rotary scaling; use to=gguf or to=hf");
     if (c->heads * c->head_dim != c->dim)
         return err_set(e, DS_EUSAGE,
-                       "llama2.c wants heads that share the width: %lld heads of %lld are not %lld",
+                       "llama2.c: heads * head_dim = %lld * %lld: must equal dim = %lld",
                        (long long)c->heads, (long long)c->head_dim, (long long)c->dim);
     if (c->rope_theta != 10000)
-        return err_set(e, DS_EUSAGE, "llama2.c has a rotary base of 10000, the model %g",
+        return err_set(e, DS_EUSAGE, "llama2.c: rotary base must be 10000, the model has %g",
                        c->rope_theta);
     if ((float)c->norm_eps != 1e-5F)
-        return err_set(e, DS_EUSAGE, "llama2.c has a norm_eps of 1e-05, the model %g", c->norm_eps);
+        return err_set(e, DS_EUSAGE, "llama2.c: norm_eps must be 1e-05, the model has %g",
+                       c->norm_eps);
     if (c->vocab > INT32_MAX || c->max_seq > INT32_MAX)
-        return err_set(e, DS_ERANGE, "llama2.c: its sizes are beyond 31 bits");
+        return err_set(e, DS_ERANGE, "llama2.c: vocab and max_seq must fit in 31 bits");
     return 0;
 }
 
@@ -75,21 +75,21 @@ static int to_file(void *ctx, const void *p, size_t n, struct err *e)
 static int write_param(struct writing *x, const char *name, struct err *e)
 {
     int i = params_find(&x->s->m->params, name);
-    BUG_IF(i < 0, "%s: no such parameter", name);
+    BUG_IF(i < 0, "%s: unknown parameter", name);
     int pairs = x->s->m->config.position == POS_ROPE &&
                 (strstr(name, "q_proj.") || strstr(name, "k_proj."));
     return export_write(x->s, i, pairs ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE, GGUF_T_F32, to_file,
                         &x->file, &x->way, e);
 }
 
-/* Tables of cosines and sines (max_seq, head_dim / 2), which later readers make anew. */
+/* Tables of cosines and sines (max_seq, head_dim / 2), which current readers recompute. */
 static int write_tables(struct writing *x, struct err *e)
 {
     const struct model_config *c = &x->s->m->config;
     size_t n = (size_t)c->head_dim / 2;
     double *f = mem_alloc(n + 1, sizeof *f);
     unsigned char *row = mem_alloc(n + 1, 4);
-    int rc = f && row ? 0 : err_set(e, DS_EMEM, "rotary tables");
+    int rc = f && row ? 0 : err_set(e, DS_EMEM, "rotary tables: out of memory");
     if (rc == 0)
         model_config_rope(c, f);
     for (int table = 0; table < 2; table++)

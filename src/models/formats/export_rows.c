@@ -1,3 +1,4 @@
+/* Converts rows of parameters to the types of export files. */
 #include "export_rows.h"
 
 #include <stdio.h>
@@ -12,10 +13,10 @@
 #include "models/peft.h"
 #include "models/values.h"
 
-/* Values of one chunk that is held, and of one task in it. */
+/* Values per chunk in memory, and per task in it. */
 enum { CHUNK = 1 << 21, TASK = 1 << 16 };
 
-/* ---- types ---------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -25,7 +26,7 @@ static const struct {
     {"q4_0", GGUF_T_Q4_0}, {"q4_k", GGUF_T_Q4_K}, {"q5_k", GGUF_T_Q5_K}, {"q6_k", GGUF_T_Q6_K},
 };
 
-/* The blocks of a type, by name: QUANT_NONE for plain numbers and for blocks that nobody here can make. */
+/* The block format of a type: QUANT_NONE for plain floats and for blocks that cannot be written. */
 static enum quant_kind kind_of(uint32_t type)
 {
     for (size_t i = 0; i < DS_LEN(types); i++)
@@ -57,7 +58,7 @@ int export_type(uint32_t *type, const char *name, struct err *e)
             return 0;
         }
     export_type_names(&all);
-    err_set(e, DS_EUSAGE, "weights=%.40s is unknown (%s)", name, str_text(&all));
+    err_set(e, DS_EUSAGE, "unknown weights=%.40s: expected %s", name, str_text(&all));
     str_release(&all);
     return DS_EUSAGE;
 }
@@ -70,7 +71,7 @@ size_t export_row_bytes(uint32_t type, int C)
     return (size_t)(C / items) * (size_t)bytes;
 }
 
-/* ---- parameters ----------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 int export_params(const struct export_source *s)
 {
@@ -105,7 +106,7 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
         model_values(s->m, i, row, n, out);
 }
 
-/* ---- types of the source ---------------------------------------------------------------------------- */
+/* ---- types of the source --------------------------------------------------------------------- */
 
 int export_own_type(const struct export_source *s, int i, uint32_t *type)
 {
@@ -138,7 +139,7 @@ int export_own_types(const struct export_source *s, int *blocks, char *text, siz
     return found;
 }
 
-/* ---- numbers into bytes --------------------------------------------------------------------------- */
+/* ---- conversion to bytes --------------------------------------------------------------------- */
 
 static void put16(unsigned char *p, uint16_t v)
 {
@@ -158,7 +159,7 @@ static int encode_f32(const real *w, size_t n, unsigned char *out)
     return 0;
 }
 
-/* What was finite stays so: a value that would become infinite is told. */
+/* Finite values must stay finite: one that would overflow is an error. */
 static int encode_16(const real *w, size_t n, unsigned char *out, int is_bf16)
 {
     int over = 0;
@@ -190,7 +191,7 @@ struct job {
     int *rc; /* of each task */
 };
 
-/* The row of ours that comes at place `row`. */
+/* Our row that is written at position `row`. */
 static size_t row_at(const struct job *j, size_t row)
 {
     size_t D = (size_t)j->s->m->config.head_dim, d = row % D;
@@ -222,10 +223,10 @@ static int tell_failure(int rc, const char *name, uint32_t type, struct err *e)
 {
     const char *in = gguf_type_name(type);
     if (rc == DS_ENUMERIC)
-        return err_set(e, rc, "tensor %s holds values that are not finite; %s cannot", name, in);
+        return err_set(e, rc, "tensor %s: non-finite values cannot be stored as %s", name, in);
     if (rc == DS_ERANGE)
-        return err_set(e, rc, "tensor %s holds values beyond the range of %s", name, in);
-    return err_set(e, rc, "no memory for rows of %s", name);
+        return err_set(e, rc, "tensor %s: values out of range for %s", name, in);
+    return err_set(e, rc, "out of memory for rows of %s", name);
 }
 
 int export_encode(const struct export_source *s, int i, enum row_order order, uint32_t type,
@@ -239,7 +240,7 @@ int export_encode(const struct export_source *s, int i, enum row_order order, ui
     size_t tasks = n / j.step + (n % j.step != 0);
     j.rc = mem_alloc(tasks + 1, sizeof *j.rc);
     if (!j.rc)
-        return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
+        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     pool_run((int)tasks, encode_task, &j);
     int rc = 0;
     for (size_t t = 0; t < tasks && rc == 0; t++)
@@ -248,7 +249,7 @@ int export_encode(const struct export_source *s, int i, enum row_order order, ui
     return rc;
 }
 
-/* The very blocks of the file that the model came from, when they are of this type and order. */
+/* The original blocks of the model's file, when they have this type and order. */
 static const unsigned char *as_in_file(const struct export_source *s, int i, enum row_order order,
                                        uint32_t type)
 {
@@ -262,7 +263,7 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
     return at->kind == kind && is_interleaved == (order == ROWS_INTERLEAVED) ? at->data : NULL;
 }
 
-/* Pages of a file that have been read need not stay. */
+/* Pages of a file that have been read may be evicted. */
 void export_drop(const struct export_source *s, int i, size_t row, size_t n)
 {
     const struct param *p = &s->m->params.p[i];
@@ -290,7 +291,7 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
     }
     unsigned char *out = mem_alloc(step < rows ? step : rows, bytes);
     if (!out)
-        return err_set(e, DS_EMEM, "no memory for rows of %s", p->name);
+        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     for (size_t row = 0, n; row < rows && rc == 0; row += n) {
         n = rows - row < step ? rows - row : step;
         rc = export_encode(s, i, order, type, row, n, out, e);
@@ -304,7 +305,7 @@ int export_write(const struct export_source *s, int i, enum row_order order, uin
     return rc;
 }
 
-/* ---- the disk ------------------------------------------------------------------------------------- */
+/* ---- disk space ------------------------------------------------------------------------------ */
 
 int export_check_room(const char *path, uint64_t bytes, struct err *e)
 {
@@ -315,14 +316,14 @@ int export_check_room(const char *path, uint64_t bytes, struct err *e)
     uint64_t left = fs_free_bytes(fs_is_dir(path) ? path : dir);
     if (left == 0 || bytes < left)
         return 0;
-    return err_set(e, DS_EIO, "%s needs %sB, the disk has %sB left", path, str_si(a, (double)bytes),
-                   str_si(b, (double)left));
+    return err_set(e, DS_EIO, "%s needs %sB, but the disk has only %sB free", path,
+                   str_si(a, (double)bytes), str_si(b, (double)left));
 }
 
 int export_step(struct export_way *way, double more, struct err *e)
 {
     way->done += more;
     if (way->o->progress && way->o->progress(way->o->ctx, way->done, way->all))
-        return err_set(e, DS_ESTOP, "interrupted: nothing is written");
+        return err_set(e, DS_ESTOP, "interrupted: nothing was written");
     return 0;
 }

@@ -1,4 +1,4 @@
-/* What the writers of models share: rows of a parameter as bytes of a type.  For export*.c only. */
+/* Shared by the exporters: rows of a parameter as bytes of a type.  For export*.c only. */
 #ifndef DS_MODELS_EXPORT_ROWS_H
 #define DS_MODELS_EXPORT_ROWS_H
 
@@ -11,36 +11,38 @@ enum row_order {
 
 typedef int export_sink(void *ctx, const void *p, size_t n, struct err *e);
 
-/* Parameters that are written: of the base alone, or all. */
+/* Number of exported parameters: the base's, or all. */
 int export_params(const struct export_source *s);
 /* Is i the embedding or the head? */
 int export_is_head(const struct export_source *s, int i);
-/* 1 with the type that matrix i has in the GGUF file that it lies in; 0: it lies in none, or is changed on its way. */
+/* 1 with the type of matrix i in its GGUF file; 0: it is not stored in one, or its values are
+ * changed. */
 int export_own_type(const struct export_source *s, int i, uint32_t *type);
-/* Bytes of one row of C values in a type, 0 when they are no whole blocks. */
+/* Bytes of one row of C values in a type, 0 when C is not a multiple of the block size. */
 size_t export_row_bytes(uint32_t type, int C);
-/* Rows [row, row + n) of parameter i (a vector: values), as numbers. */
+/* Rows [row, row + n) of parameter i (a vector: values) as floats. */
 void export_values(const struct export_source *s, int i, size_t row, size_t n, real *out);
-/* The same as bytes of a type, out (n rows), shared out over the pool.  DS_ENUMERIC, DS_ERANGE naming the tensor. */
+/* The same as bytes of a type, out (n rows), in parallel.  DS_ENUMERIC, DS_ERANGE naming the
+ * tensor. */
 int export_encode(const struct export_source *s, int i, enum row_order order, uint32_t type,
                   size_t row, size_t n, unsigned char *out, struct err *e) DS_CHECK;
-/* Rows that have been written: their pages need not stay in memory. */
+/* Hint that the pages of written rows may be evicted. */
 void export_drop(const struct export_source *s, int i, size_t row, size_t n);
-/* How far a conversion is, in weights. */
+/* Progress of a conversion, in weights. */
 struct export_way {
     const struct export_options *o;
     double done, all;
 };
-/* So many more are done; DS_ESTOP when the caller wants no more. */
+/* Reports n more weights done; DS_ESTOP when the caller asks to stop. */
 int export_step(struct export_way *way, double more, struct err *e) DS_CHECK;
-/* All of parameter i in order to a sink, a few MiB at a time. */
+/* Streams parameter i in order to a sink, a few MiB at a time. */
 int export_write(const struct export_source *s, int i, enum row_order order, uint32_t type,
                  export_sink *sink, void *ctx, struct export_way *way, struct err *e) DS_CHECK;
-/* The least rows that make about a few MiB. */
+/* Rows per chunk of a few MiB. */
 size_t export_chunk_rows(const struct param *p);
-/* DS_EFORMAT when a file that the numbers came from was changed meanwhile. */
+/* DS_EFORMAT when a source file has changed. */
 int export_check_source(const struct export_source *s, struct err *e) DS_CHECK;
-/* DS_EIO with both figures when the disk of PATH has no room for so many bytes. */
+/* DS_EIO with both sizes when the disk of PATH has less free space than that. */
 int export_check_room(const char *path, uint64_t bytes, struct err *e) DS_CHECK;
 
 #endif

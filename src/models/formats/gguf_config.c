@@ -1,5 +1,5 @@
-/* Metadata of GGUF as a configuration: which keys are read, what llama.cpp takes where a file does not have them, and which
- * ask for something that is not computed here. */
+/* Converts GGUF metadata to a configuration: the keys read, llama.cpp's defaults, and the keys that
+ * require unsupported computation. */
 #include "gguf_config.h"
 
 #include <inttypes.h>
@@ -31,7 +31,8 @@ static int get_num(const struct source *s, const char *key, double *out, struct 
     if (!m)
         return 0;
     if (m->kind == GGUF_ARRAY || !gguf_num(m, 0, out))
-        return err_set(e, DS_EFORMAT, "%s is no number but %s", full, gguf_kind_name(m->kind));
+        return err_set(e, DS_EFORMAT, "%s must be a number, found %s", full,
+                       gguf_kind_name(m->kind));
     return 1;
 }
 
@@ -40,20 +41,20 @@ static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct e
     struct gguf_text text;
     int64_t parts;
     if (!gguf_string(gguf_meta_find(s->g, "general.architecture"), &text))
-        return err_set(e, DS_EFORMAT, "it has no general.architecture");
+        return err_set(e, DS_EFORMAT, "missing key general.architecture");
     if (!(text.n == 5 && memcmp(text.p, "llama", 5) == 0) &&
         !(text.n == 5 && memcmp(text.p, "qwen2", 5) == 0))
-        return err_set(e, DS_EFORMAT, "architecture %.*s is not known here (llama, qwen2)",
+        return err_set(e, DS_EFORMAT, "unsupported architecture %.*s: expected llama or qwen2",
                        text.n < 40 ? (int)text.n : 40, text.p);
     snprintf(arch, GGUF_ARCH_SIZE, "%.*s", (int)text.n, text.p);
     if (gguf_int(gguf_meta_find(s->g, "split.count"), 0, &parts) && parts > 1)
-        return err_set(e, DS_EFORMAT, "one of %" PRId64 " parts of a model; merge them first",
+        return err_set(e, DS_EFORMAT, "one of %" PRId64 " parts of a split model; merge them first",
                        parts);
     return 0;
 }
 
-/* Every key that gives a size or a constant.  absent: what llama.cpp takes without it, in ours (0 follows from others);
- * NULL: the file needs the key. */
+/* Every key of a size or a constant.  absent: llama.cpp's default (0: derived from other keys);
+ * NULL: the key is mandatory. */
 static const struct {
     const char *key, *own, *absent;
     int is_real;
@@ -80,7 +81,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
         double v;
         int rc = 0;
         if (!m && !sizes[i].absent)
-            return err_set(e, DS_EFORMAT, "it has no %s", full);
+            return err_set(e, DS_EFORMAT, "missing key %s", full);
         if (!m) {
             rc = load_set_text(c, sizes[i].own, sizes[i].absent, full, e);
             if (rc < 0)
@@ -89,10 +90,10 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
         }
         if (m->kind == GGUF_ARRAY ||
             !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
-            return err_set(e, DS_EFORMAT, "%s is not one %s but %s", full,
+            return err_set(e, DS_EFORMAT, "%s must be a single %s, found %s", full,
                            sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
-        if (!sizes[i].is_real && whole == 0) /* our own keys take 0 as "follows from others" */
-            return err_set(e, DS_EFORMAT, "%s: 0 is outside the sizes there are", full);
+        if (!sizes[i].is_real && whole == 0) /* our own options use 0 for "derived" */
+            return err_set(e, DS_EFORMAT, "%s = 0: must be greater than 0", full);
         rc = sizes[i].is_real ? load_set_real(c, sizes[i].own, v, full, e)
                               : load_set_int(c, sizes[i].own, whole, full, e);
         if (rc < 0)
@@ -101,10 +102,11 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
     return 0;
 }
 
-/* ---- what is computed otherwise ------------------------------------------------------------------ */
+/* ---- unsupported options --------------------------------------------------------------------- */
 
-/* Keys by which llama.cpp computes something else in some architecture.  NEUTRAL: `neutral` changes nothing, and 0 neither
- * where the key says so; HEAD: a size of heads, which is the same for all here; SCALE: the root of the head size. */
+/* Keys that change what llama.cpp computes in some architecture.  NEUTRAL: the value `neutral` has
+ * no effect (NEUTRAL_OR_0: nor has 0); HEAD: must equal the head size; SCALE: must be 1 / sqrt(head
+ * size). */
 enum test { NEUTRAL, NEUTRAL_OR_0, HEAD, SCALE, WINDOW, NO_LIST };
 static const struct {
     const char *key;
@@ -113,34 +115,34 @@ static const struct {
     const char *what;
 } others[] = {
     // clang-format off
-    {"attention.causal",              NEUTRAL, 1, "attention to later tokens is not known here"},
-    {"attention.sliding_window",      WINDOW,  0, "sliding windows of attention are not known here"},
-    {"attention.value_length",        HEAD,    0, "heads of different sizes for keys and values are not known here"},
-    {"rope.dimension_count",          HEAD,    0, "heads with fewer rotary dimensions are not known here"},
-    {"rope.dimension_sections",       NO_LIST, 0, "rotary positions of several kinds are not known here"},
-    {"rope.scaling.attn_factor",      NEUTRAL_OR_0, 1, "scaled rotary positions are not known here"},
-    {"rope.scaling.yarn_ext_factor",  NEUTRAL, 0, "rotary scaling yarn is not known here"},
-    {"rope.scaling.yarn_log_multiplier", NEUTRAL, 0, "rotary scaling yarn is not known here"},
-    {"attention.scale",               SCALE,   0, "scores divided by anything but the root of the head size are not known here"},
-    {"attention.clamp_kqv",           NEUTRAL, 0, "clipped queries and keys are not known here"},
-    {"attention.max_alibi_bias",      NEUTRAL, 0, "biases by distance are not known here"},
-    {"attention.temperature_scale",   NEUTRAL_OR_0, 1, "scores scaled by position are not known here"},
-    {"attention.key_length_mla",      NEUTRAL, 0, "latent attention is not known here"},
-    {"attention.value_length_mla",    NEUTRAL, 0, "latent attention is not known here"},
-    {"attention.q_lora_rank",         NEUTRAL, 0, "latent attention is not known here"},
-    {"attention.kv_lora_rank",        NEUTRAL, 0, "latent attention is not known here"},
-    {"attention.output_scale",        NEUTRAL_OR_0, 1, "scaled attention is not known here"},
-    {"attention.shared_kv_layers",    NEUTRAL, 0, "keys and values shared by layers are not known here"},
-    {"attn_logit_softcapping",        NEUTRAL, 0, "capped scores are not known here"},
-    {"final_logit_softcapping",       NEUTRAL, 0, "capped logits are not known here"},
-    {"logit_scale",                   NEUTRAL_OR_0, 1, "scaled logits are not known here"},
-    {"embedding_scale",               NEUTRAL_OR_0, 1, "a scaled embedding is not known here"},
-    {"residual_scale",                NEUTRAL_OR_0, 1, "scaled blocks are not known here"},
-    {"use_parallel_residual",         NEUTRAL, 0, "attention next to the MLP is not known here"},
-    {"expert_count",                  NEUTRAL, 0, "experts are not known here"},
-    {"expert_used_count",             NEUTRAL, 0, "experts are not known here"},
-    {"nextn_predict_layers",          NEUTRAL, 0, "layers that predict further tokens are not known here"},
-    {"swin_norm",                     NEUTRAL, 0, "norms after attention are not known here"},
+    {"attention.causal",              NEUTRAL, 1, "non-causal attention is unsupported"},
+    {"attention.sliding_window",      WINDOW,  0, "sliding-window attention is unsupported"},
+    {"attention.value_length",        HEAD,    0, "different head sizes for keys and values are unsupported"},
+    {"rope.dimension_count",          HEAD,    0, "partial rotary dimensions are unsupported"},
+    {"rope.dimension_sections",       NO_LIST, 0, "multi-section rotary positions are unsupported"},
+    {"rope.scaling.attn_factor",      NEUTRAL_OR_0, 1, "scaled rotary positions are unsupported"},
+    {"rope.scaling.yarn_ext_factor",  NEUTRAL, 0, "YaRN rotary scaling is unsupported"},
+    {"rope.scaling.yarn_log_multiplier", NEUTRAL, 0, "YaRN rotary scaling is unsupported"},
+    {"attention.scale",               SCALE,   0, "attention scales other than 1 / sqrt(head size) are unsupported"},
+    {"attention.clamp_kqv",           NEUTRAL, 0, "clipped queries and keys are unsupported"},
+    {"attention.max_alibi_bias",      NEUTRAL, 0, "ALiBi position biases are unsupported"},
+    {"attention.temperature_scale",   NEUTRAL_OR_0, 1, "position-dependent attention scales are unsupported"},
+    {"attention.key_length_mla",      NEUTRAL, 0, "multi-head latent attention is unsupported"},
+    {"attention.value_length_mla",    NEUTRAL, 0, "multi-head latent attention is unsupported"},
+    {"attention.q_lora_rank",         NEUTRAL, 0, "multi-head latent attention is unsupported"},
+    {"attention.kv_lora_rank",        NEUTRAL, 0, "multi-head latent attention is unsupported"},
+    {"attention.output_scale",        NEUTRAL_OR_0, 1, "scaled attention output is unsupported"},
+    {"attention.shared_kv_layers",    NEUTRAL, 0, "sharing keys and values across layers is unsupported"},
+    {"attn_logit_softcapping",        NEUTRAL, 0, "soft-capped attention scores are unsupported"},
+    {"final_logit_softcapping",       NEUTRAL, 0, "soft-capped logits are unsupported"},
+    {"logit_scale",                   NEUTRAL_OR_0, 1, "scaled logits are unsupported"},
+    {"embedding_scale",               NEUTRAL_OR_0, 1, "a scaled embedding is unsupported"},
+    {"residual_scale",                NEUTRAL_OR_0, 1, "scaled residual branches are unsupported"},
+    {"use_parallel_residual",         NEUTRAL, 0, "parallel attention and MLP is unsupported"},
+    {"expert_count",                  NEUTRAL, 0, "mixture of experts is unsupported"},
+    {"expert_used_count",             NEUTRAL, 0, "mixture of experts is unsupported"},
+    {"nextn_predict_layers",          NEUTRAL, 0, "multi-token prediction layers are unsupported"},
+    {"swin_norm",                     NEUTRAL, 0, "norms after attention are unsupported"},
     // clang-format on
 };
 
@@ -166,8 +168,8 @@ static int refuse_others(const struct source *s, const struct model_config *c, s
             continue;
         if ((others[i].test == NO_LIST) != (m->kind == GGUF_ARRAY) ||
             (m->kind != GGUF_ARRAY && !gguf_num(m, 0, &v)))
-            return err_set(e, DS_EFORMAT, "%s is not %s but %s", full,
-                           others[i].test == NO_LIST ? "a list" : "a number or a truth value",
+            return err_set(e, DS_EFORMAT, "%s must be %s, found %s", full,
+                           others[i].test == NO_LIST ? "a list" : "a number or a boolean",
                            gguf_kind_name(m->kind));
         if (differs(m, v, i, c))
             return err_set(e, DS_EFORMAT, "%s = %g: %s", full, v, others[i].what);
@@ -175,15 +177,15 @@ static int refuse_others(const struct source *s, const struct model_config *c, s
     return 0;
 }
 
-/* A key of attention or of rotary positions that no table has may change what is computed; any other one is passed over, as
- * every program does with keys that it does not know. */
+/* An attention or rope key in no table may change the computation and is refused; other unknown
+ * keys are ignored, as is customary. */
 static int refuse_unknown(const struct source *s, struct err *e)
 {
     static const char *const read[] = {
         "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
         "rope.scaling.low_freq_factor", "rope.scaling.high_freq_factor",
         "rope.scaling.original_context_length",
-        /* they change nothing without what is refused above */
+        /* no effect without the keys refused above */
         "attention.layer_norm_epsilon", "rope.scaling.finetuned", "rope.scaling.yarn_attn_factor",
         "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.freq_base_swa",
         "rope.dimension_count_swa", "attention.key_length_swa", "attention.value_length_swa",
@@ -202,15 +204,14 @@ static int refuse_unknown(const struct source *s, struct err *e)
         for (size_t k = 0; k < DS_LEN(read); k++)
             known |= strcmp(rest, read[k]) == 0;
         if (!known)
-            return err_set(e, DS_EFORMAT, "unknown key %.100s: what it asks for may change logits",
-                           key);
+            return err_set(e, DS_EFORMAT, "unknown key %.100s: it may change the logits", key);
     }
     return 0;
 }
 
-/* ---- ids that end a text ------------------------------------------------------------------------- */
+/* ---- end-of-text ids ------------------------------------------------------------------------- */
 
-/* An id that the vocabulary does not have can never come: llama.cpp passes over it, too. */
+/* Ids outside the vocabulary are ignored, as in llama.cpp. */
 static int read_ends(const struct source *s, struct model_config *c, struct err *e)
 {
     static const char *const names[] = {"tokenizer.ggml.eos_token_id",
@@ -223,17 +224,17 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
         if (!m)
             continue;
         if (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &id))
-            return err_set(e, DS_EFORMAT, "%s is not one integer but %s", names[i],
+            return err_set(e, DS_EFORMAT, "%s must be a single integer, found %s", names[i],
                            gguf_kind_name(m->kind));
         rc = model_config_add_end(c, id);
     }
-    return rc < 0 ? err_set(e, rc, "ids that end a text") : 0;
+    return rc < 0 ? err_set(e, rc, "end-of-text token ids: too many, or out of memory") : 0;
 }
 
-/* ---- rotary scaling ----------------------------------------------------------------------------- */
+/* ---- rotary scaling -------------------------------------------------------------------------- */
 
-/* A file of Llama 3.1 or later has no keys for its scaling but the factors themselves, one a frequency.  The largest is the
- * factor; with the published bounds (1, 4, 8192) all others have to follow. */
+/* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency.  The largest
+ * is the scaling factor; the others must follow from it and the published bounds (1, 4, 8192). */
 static int read_factors(const struct source *s, const struct gguf_tensor *t, struct model_config *c,
                         struct err *e)
 {
@@ -241,8 +242,8 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
     real factor[512];
     int n = (int)(c->head_dim / 2), rc = 0;
     if (n > 512 || t->items != (uint64_t)n)
-        return err_set(e, DS_EFORMAT, "%s has %" PRIu64 " values, the heads need %d", t->name,
-                       t->items, n);
+        return err_set(e, DS_EFORMAT, "%s: %" PRIu64 " values, expected %d from the head size",
+                       t->name, t->items, n);
     rc = gguf_read(t, factor, t->items, e);
     c->rope_factor = 1;
     for (int i = 0; i < n && rc == 0; i++)
@@ -265,9 +266,9 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
         double ours = plain[i] / scaled[i];
         if (!(fabs(ours - (double)factor[i]) <= 1e-3 * ours))
             return err_set(e, DS_EFORMAT,
-                           "%s: factor %d is %g, Llama 3's scaling by %g gives %g; other scalings "
-                           "are not known here",
-                           t->name, i, (double)factor[i], c->rope_factor, ours);
+                           "%s: factor %d is %g, expected %g from Llama 3's scaling by %g; other "
+                           "scalings are unsupported",
+                           t->name, i, (double)factor[i], ours, c->rope_factor);
     }
     return 0;
 }
@@ -284,7 +285,7 @@ static int read_scaling_keys(const struct source *s, struct model_config *c, str
         double v = 0;
         int rc = get_num(s, keys[i][0], &v, e);
         if (rc == 0)
-            return err_set(e, DS_EFORMAT, "it has no %s.%s", s->arch, keys[i][0]);
+            return err_set(e, DS_EFORMAT, "missing key %s.%s", s->arch, keys[i][0]);
         if (rc == 1)
             rc = i == 3 ? load_set_int(c, keys[i][1], (int64_t)v, keys[i][0], e)
                         : load_set_real(c, keys[i][1], v, keys[i][0], e);
@@ -302,7 +303,7 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
     const struct gguf_meta *m = meta(s, "rope.scaling.type", full);
     const struct gguf_tensor *t = gguf_find(s->g, "rope_freqs.weight");
     if (m && !gguf_string(m, &type))
-        return err_set(e, DS_EFORMAT, "%s is no string", full);
+        return err_set(e, DS_EFORMAT, "%s must be a string", full);
     if (type.n == 6 && memcmp(type.p, "llama3", 6) == 0)
         return read_scaling_keys(s, c, e);
     int rc = get_num(s, "rope.scaling.factor", &factor, e);
@@ -315,12 +316,13 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
     if (t)
         return read_factors(s, t, c, e);
     if ((!is_none && !is_linear) || (factor != 0 && factor != 1))
-        return err_set(e, DS_EFORMAT, "rotary scaling %.*s by %g is not known here (llama3, none)",
+        return err_set(e, DS_EFORMAT,
+                       "unsupported rotary scaling %.*s by %g: expected llama3 or none",
                        type.n < 40 ? (int)type.n : 40, type.p, factor);
     return 0;
 }
 
-/* ---- configuration ------------------------------------------------------------------------------ */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 static int read_switches(const struct source *s, struct model_config *c, struct err *e)
 {
@@ -329,7 +331,7 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     int on_o = gguf_find(s->g, "blk.0.attn_output.bias") != NULL;
     int is_qwen2 = s->arch[0] == 'q';
     if (!embed || embed->rank != 2)
-        return err_set(e, DS_EFORMAT, "it has no matrix token_embd.weight");
+        return err_set(e, DS_EFORMAT, "missing matrix token_embd.weight");
     int rc = load_set_text(c, "method", "dense", s->path, e);
     if (rc == 0)
         rc = load_set_int(c, "vocab", embed->shape[0] > INT32_MAX ? -1 : (int64_t)embed->shape[0],
@@ -340,15 +342,16 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     return rc;
 }
 
-/* Sizes that the tensors are far from are refused before memory is asked for them; a few missing tensors are named later. */
+/* Sizes far beyond the tensors are refused before allocating memory; individual missing tensors are
+ * reported later. */
 static int check_values(const struct source *s, const struct model_config *c, struct err *e)
 {
     double have = 0, need = (double)model_config_params(c);
     for (size_t i = 0; i < gguf_count(s->g); i++)
         have += (double)gguf_at(s->g, i)->items;
     if (have < need / 2)
-        return err_set(e, DS_EFORMAT, "its metadata describes %.0f weights, its tensors hold %.0f",
-                       need, have);
+        return err_set(e, DS_EFORMAT, "tensors hold %.0f weights, expected %.0f from the metadata",
+                       have, need);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* The metadata of a GGUF file as a configuration.  For load_gguf.c only. */
+/* Converts the metadata of a GGUF file to a configuration.  For load_gguf.c only. */
 #ifndef DS_MODELS_GGUF_CONFIG_H
 #define DS_MODELS_GGUF_CONFIG_H
 
@@ -6,8 +6,8 @@
 #include "models/config.h"
 
 enum { GGUF_ARCH_SIZE = 16 };
-/* *c is released by the caller in any case.  arch: "llama" or "qwen2".  Anything that llama.cpp computes and this program does
- * not is refused by its key. */
+/* The caller releases *c in any case.  arch: "llama" or "qwen2".  Keys that require unsupported
+ * computation are refused by name. */
 int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct gguf *g,
                      const char *path, struct err *e) DS_CHECK;
 

@@ -1,3 +1,4 @@
+/* Maps parameter names to GGUF tensor names. */
 #include "gguf_names.h"
 
 #include <stdio.h>

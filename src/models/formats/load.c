@@ -1,3 +1,4 @@
+/* Locates, opens and writes models in Hugging Face layout. */
 #include "models/load.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "models/peft.h"
 #include "models/values.h"
 
-/* A tensor whose values stay in a file is written row by row. */
+/* Writes a tensor whose values stay in a file, row by row. */
 struct row_of {
     const struct model *m;
     int i;
@@ -37,8 +38,8 @@ static struct st_out tensor_of(const struct param *p, const char *name, const re
     return t;
 }
 
-/* A tensor as another family lays it out: its parts, of which each is one parameter.  What stays in a file is read whole
- * while its tensor is written: rows of the other layout are columns of ours. */
+/* A tensor in another family's layout: its parts, each one parameter.  File-backed values are read
+ * whole while the tensor is written, because its rows are our columns. */
 struct foreign {
     const struct model *m;
     struct names_place place;
@@ -54,7 +55,7 @@ static const real *foreign_values(struct foreign *f, int k)
         return p->value;
     if (!f->copy[k]) {
         f->copy[k] = mem_reserve(p->n * sizeof(real));
-        BUG_IF(!f->copy[k], "no memory to write %s", p->name);
+        BUG_IF(!f->copy[k], "out of memory for writing %s", p->name);
         model_values(f->m, f->part[k], 0, (size_t)p->shape[0], f->copy[k]);
     }
     return f->copy[k];
@@ -76,7 +77,7 @@ static void foreign_done(struct foreign *f, uint64_t row)
     foreign_free(f);
 }
 
-/* Row i: of a transposed tensor input i of every output, of a vector all of it. */
+/* Row i: in a transposed tensor input i of every output; a vector as a whole. */
 static void foreign_row(const void *data, uint64_t i, void *out)
 {
     struct foreign *f = (struct foreign *)(uintptr_t)data;
@@ -98,12 +99,12 @@ static int write_foreign(const struct model *m, const struct names *names, const
     size_t n = 0, cap = (size_t)m->params.n;
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct foreign *f = mem_alloc(cap, sizeof *f);
-    int rc = t && f ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && f ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         struct names_place at;
         names_place(names, p->name, &at);
-        if (at.part > 0) { /* parts of a tensor stand behind each other in the table */
+        if (at.part > 0) { /* parts of a tensor are consecutive in the table */
             for (size_t k = n; k-- > 0;)
                 if (strcmp(f[k].place.name, at.name) == 0) {
                     f[k].part[at.part] = i;
@@ -151,7 +152,7 @@ static int write_own(const struct model *m, const char *path, int optimizer, str
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct row_of *rows = mem_alloc(cap, sizeof *rows);
     char(*names)[128] = mem_alloc(cap, sizeof *names);
-    int rc = t && rows && names ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && rows && names ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         if (!optimizer) {
@@ -179,7 +180,7 @@ int model_write_weights(const struct model *m, const char *path, int optimizer, 
     const struct names *names = names_of_family(model_config_family(&m->config));
     int rc = optimizer || names_are_ours(names) ? write_own(m, path, optimizer, e)
                                                 : write_foreign(m, names, path, e);
-    /* what was copied from a file is what was opened, or nothing is written */
+    /* fail if the source file has changed since it was opened */
     return rc == 0 && !optimizer ? stored_unchanged(m, e) : rc;
 }
 
@@ -202,13 +203,13 @@ int model_write_config_with(const struct model *m, const struct config *more, co
         rc = config_set(&options, key, value, path, e);
     }
     snprintf(value, sizeof value, "%llu", (unsigned long long)m->route.seed);
-    if (rc == 0) /* routing by lot draws the same cells wherever the model is used */
+    if (rc == 0) /* random routing draws the same cells wherever the model is used */
         rc = config_set(&options, "seed", value, path, e);
     if (rc == 0 && more)
         rc = config_merge(&options, more, e);
     if (rc == 0) {
         model_config_to_json(&text, &m->config, &options);
-        rc = text.failed ? err_set(e, DS_EMEM, "%s", path)
+        rc = text.failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
                          : fs_write_file(path, text.p, text.len, e);
     }
     str_release(&text);
@@ -216,7 +217,7 @@ int model_write_config_with(const struct model *m, const struct config *more, co
     return rc;
 }
 
-/* The checkpoint that best.json names, when it is there and whole. */
+/* The checkpoint named by best.json, if it exists and verifies. */
 static int best_of_run(const char *root, char *dir, size_t size)
 {
     char path[1024], name[32];
@@ -225,7 +226,7 @@ static int best_of_run(const char *root, char *dir, size_t size)
     if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || !fs_exists(path))
         return 0; /* a run without validation has none */
     if (json_read_file(&j, path, 1 << 16, &why) < 0) {
-        log_warn("%s; the newest checkpoint is used", why.text);
+        log_warn("%s; using the newest checkpoint", why.text);
         return 0;
     }
     snprintf(name, sizeof name, "step-%08lld",
@@ -234,20 +235,23 @@ static int best_of_run(const char *root, char *dir, size_t size)
     if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
         fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
         return 1;
-    log_warn("%s/best.json: names %s, which cannot be used: %s; the newest checkpoint is used",
-             root, name, why.text);
+    log_warn("%s/best.json: %s cannot be used: %s; using the newest checkpoint", root, name,
+             why.text);
     return 0;
 }
 
-/* A file of weights in place of its directory: which kind it is, in one line. */
+/* Reports a weights file given instead of its directory, with its file type. */
 static int refuse_file(const char *path, struct err *e)
 {
     struct st_set *s = NULL;
     int rc = st_set_open(&s, path, e);
     st_set_close(s);
-    return rc < 0 ? rc
-                  : err_set(e, DS_EUSAGE, "%s: name the directory that holds it and config.json",
-                            path);
+    return rc < 0
+               ? rc
+               : err_set(
+                     e, DS_EUSAGE,
+                     "%s: is a weights file; expected the directory that holds it and config.json",
+                     path);
 }
 
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
@@ -265,9 +269,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
             break;
         if ((fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path)) ||
             peft_is_dir(root))
-            return str_copy(dir, size, root)
-                       ? err_set(e, DS_ERANGE, "%s: the path is too long", root)
-                       : 0;
+            return str_copy(dir, size, root) ? err_set(e, DS_ERANGE, "%s: path too long", root) : 0;
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
             checkpoint_recover(path);
@@ -288,7 +290,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         fs_list_free(names, n);
     return err_set(
         e, DS_ENOTFOUND,
-        "%s: no such model: neither a directory with config.json nor a run with checkpoints "
+        "%s: model not found: expected a directory with config.json or a run with checkpoints "
         "(looked in . and %s)%s",
         model, where[1], nearest_hint(&best, hint, sizeof hint));
 }
@@ -319,14 +321,14 @@ out:
     return rc;
 }
 
-/* A system that promises more memory than it has would end the program later, without a word. */
+/* An overcommitting system would kill the program later without a message. */
 int load_check_memory(const struct model *m, const char *dir, struct err *e)
 {
     double need = params_bytes(&m->params, m->is_training), left = mem_left();
     char a[16], b[16];
     if (left == 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "%s: its %lld parameters need %sB of memory, %sB are left", dir,
+    return err_set(e, DS_EMEM, "%s: out of memory: %lld parameters need %sB, %sB available", dir,
                    (long long)params_count(&m->params), str_si(a, need), str_si(b, left));
 }
 
@@ -349,7 +351,7 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
         rc = st_set_open(&s, dir, e);
     if (rc == 0)
         rc = coverage_make(&v, m, s, 1, e);
-    if (rc == 0) /* what does not fit is said before memory is asked for */
+    if (rc == 0) /* check the fit before allocating memory */
         rc = coverage_check(&v, m, s, e);
     coverage_release(&v);
     if (rc == 0)

@@ -1,3 +1,4 @@
+/* Common parts of opening a model from a single file (GGUF, llama2.c). */
 #include "load_file.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* PyTorch's .bin are pickles, and refused as such. */
+/* PyTorch's .bin files are pickles and refused as such. */
 int model_is_file(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -69,7 +70,7 @@ int load_new(struct model **out, struct model_config *c, struct config *override
         model_free(m);
         return err_add(e, rc, "%s", path);
     }
-    params_init(&m->params, 0); /* what the file does not have: the method's own, adapters */
+    params_init(&m->params, 0); /* parameters not in the file: the method's and adapters' */
     *out = m;
     return 0;
 }
@@ -97,7 +98,7 @@ int load_split_pairs(real *w, int rows, int C, int head_dim, struct err *e)
     size_t row = (size_t)C, size = (size_t)head_dim * row;
     real *head = mem_alloc(size, sizeof *head);
     if (!head)
-        return err_set(e, DS_EMEM, "no memory for the rows of a head");
+        return err_set(e, DS_EMEM, "out of memory for the rows of a head");
     for (int h = 0; h < rows / head_dim; h++) {
         real *to = w + (size_t)h * size;
         memcpy(head, to, size * sizeof *head);
@@ -115,5 +116,5 @@ void load_warn_odd(const char *path, const char *name, const real *w, size_t n)
     for (size_t i = 0; i < n; i++)
         bad += !isfinite(w[i]);
     if (bad > 0)
-        log_warn("%s: tensor %s holds %zu values that are not finite", path, name, bad);
+        log_warn("%s: tensor %s holds %zu non-finite values", path, name, bad);
 }

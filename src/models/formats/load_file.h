@@ -1,4 +1,4 @@
-/* Models in one file: what GGUF and llama2.c have in common.  For load*.c only. */
+/* Shared by the loaders of single-file models (GGUF, llama2.c).  For load*.c only. */
 #ifndef DS_MODELS_LOAD_FILE_H
 #define DS_MODELS_LOAD_FILE_H
 
@@ -17,24 +17,27 @@ int model_config_open_file(struct model_config *c, const char *path, struct err 
 int model_config_gguf(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 int model_config_llama2c(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 
-/* Value of model.KEY, checked like any other setting; `from` names where in the file it stands. */
+/* Value of model.KEY, checked like any other setting; `from` names its source for messages. */
 int load_set_int(struct model_config *c, const char *key, int64_t v, const char *from,
                  struct err *e) DS_CHECK;
 int load_set_real(struct model_config *c, const char *key, double v, const char *from,
                   struct err *e) DS_CHECK;
 int load_set_text(struct model_config *c, const char *key, const char *v, const char *from,
                   struct err *e) DS_CHECK;
-/* DS_EMEM with both figures when the values of m that come into memory are more than is left. */
+/* DS_EMEM with both sizes when m's in-memory values exceed the available memory. */
 int load_check_memory(const struct model *m, const char *path, struct err *e) DS_CHECK;
-/* The model of *c (taken), at its initial values; what may stay in the file has none.  Checked as above. */
+/* Creates the model of *c (takes ownership) at its initial values; those that may stay in the file
+ * have none.  Checks memory as above. */
 int load_new(struct model **out, struct model_config *c, struct config *overrides, int train,
              const char *path, struct err *e) DS_CHECK;
-/* Number of the layer in "model.layers.3.mlp.up_proj.weight", and what follows it; -1: of no layer. */
+/* Number of the layer in "model.layers.3.mlp.up_proj.weight", and what follows it; -1: not in a
+ * layer. */
 int load_layer(const char *param, const char **rest);
-/* Rows of q or k (rows, C; C = 1: a bias) come in the interleaved order of rotary pairs, (2i, 2i+1) of each head: put
- * into the half-split order (i, i + head_dim/2) that the rest of the program uses.  DS_EMEM. */
+/* Rows of q or k (rows, C; C = 1: a bias) come in the interleaved order of rotary pairs, (2i, 2i+1)
+ * of each head: put into the half-split order (i, i + head_dim/2) that the rest of the program
+ * uses.  DS_EMEM. */
 int load_split_pairs(real *w, int rows, int C, int head_dim, struct err *e) DS_CHECK;
-/* A warning naming the tensor when values are not finite. */
+/* Warns, naming the tensor, when values are not finite. */
 void load_warn_odd(const char *path, const char *name, const real *w, size_t n);
 
 #endif

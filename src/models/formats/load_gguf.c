@@ -1,6 +1,6 @@
-/* GGUF of the architectures llama and qwen2 as a model.  A llama file holds q and k (and their biases) with rotary pairs
- * interleaved; they are put back into the half-split order, so that the model is the one a Hugging Face directory would
- * give.  A qwen2 file has that order already. */
+/* Opens GGUF of the architectures llama and qwen2 as a model.  A llama file stores q and k (and
+ * their biases) with interleaved rotary pairs; they are restored to half-split order, so that the
+ * model equals that of the Hugging Face directory.  A qwen2 file already has that order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct source {
     char arch[GGUF_ARCH_SIZE];
 };
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* The file's name of a parameter. */
 static void name_of(char out[KEY_SIZE], const char *param)
@@ -33,7 +33,7 @@ static int check_shape(const struct param *p, const struct gguf_tensor *t, struc
         return 0;
     for (int i = 0; i < t->rank; i++)
         str_addf(&have, "%s%" PRIu64, i ? "," : "", t->shape[i]);
-    err_set(e, DS_EFORMAT, "tensor %s is [%s], the metadata says [%d%s%.0d]", t->name,
+    err_set(e, DS_EFORMAT, "tensor %s: shape [%s], expected [%d%s%.0d] from the metadata", t->name,
             str_text(&have), p->shape[0], p->rank > 1 ? "," : "", p->rank > 1 ? p->shape[1] : 0);
     str_release(&have);
     return DS_EFORMAT;
@@ -75,7 +75,7 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     name_of(name, p->name);
     const struct gguf_tensor *t = gguf_find(s->g, name);
     if (!t)
-        return err_set(e, DS_EFORMAT, "tensor %s is missing", name);
+        return err_set(e, DS_EFORMAT, "missing tensor %s", name);
     int rc = check_shape(p, t, e);
     if (rc == 0)
         rc = gguf_check_type(t, e);
@@ -93,7 +93,8 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     return 0;
 }
 
-/* Every tensor of the file has to be one of the model's: names are unique, so counting them is enough. */
+/* Every tensor of the file must belong to the model; names are unique, so counting them
+ * suffices. */
 static int check_unused(const struct source *s, const struct model *m, struct err *e)
 {
     for (size_t i = 0; i < gguf_count(s->g); i++) {
@@ -105,7 +106,7 @@ static int check_unused(const struct source *s, const struct model *m, struct er
             used = strcmp(name, have) == 0;
         }
         if (!used)
-            return err_set(e, DS_EFORMAT, "tensor %s has no place in this model", have);
+            return err_set(e, DS_EFORMAT, "unexpected tensor %s", have);
     }
     return 0;
 }
@@ -120,7 +121,7 @@ static int file_unchanged(const void *file, struct err *e)
     return gguf_unchanged(file, e);
 }
 
-/* The model keeps the file from here on. */
+/* The model owns the file from here on. */
 static int read_weights(struct source *s, struct model *m, struct err *e)
 {
     int rc = check_unused(s, m, e);

@@ -1,4 +1,4 @@
-/* llama2.c's .bin as a model: RMSNorm, SwiGLU, rotary positions of base 10000, no biases. */
+/* Opens llama2.c's .bin as a model: RMSNorm, SwiGLU, rotary base 10000, no biases. */
 #include <string.h>
 
 #include "io/llama2c.h"
@@ -20,7 +20,7 @@ static int read_config(struct model_config *c, const struct llama2c *f, struct e
         rc = load_set_int(c, sizes[i].key, sizes[i].v, "header", e);
     if (rc == 0)
         rc = load_set_text(c, "method", "dense", "llama2.c", e);
-    c->norm_eps = 1e-5; /* the format's own, in none of its fields */
+    c->norm_eps = 1e-5; /* fixed by the format, not stored */
     c->rope_theta = 10000;
     return rc;
 }
@@ -61,7 +61,7 @@ static void read_param(const struct llama2c *f, struct model *m, int i, const ch
     const char *name;
     int l = load_layer(p->name, &name), part = part_of(name);
     int pairs = part == LLAMA2C_Q || part == LLAMA2C_K;
-    BUG_IF(part < 0 || f->size[part] != p->n, "%s: no part of a llama2.c file", p->name);
+    BUG_IF(part < 0 || f->size[part] != p->n, "%s: not part of a llama2.c file", p->name);
     const unsigned char *at = llama2c_at(f, (enum llama2c_part)part, l < 0 ? 0 : l);
     if (p->elsewhere) {
         stored_set(m, i,
@@ -77,7 +77,7 @@ static void read_param(const struct llama2c *f, struct model *m, int i, const ch
     load_warn_odd(path, p->name, p->value, p->n);
 }
 
-/* In MODEL_EDIT q and k are in memory: their rows are put right there. */
+/* In MODEL_EDIT q and k are in memory and reordered there. */
 static int split_pairs(struct model *m, struct err *e)
 {
     int rc = 0;
@@ -103,7 +103,7 @@ static int file_unchanged(const void *file, struct err *e)
     return llama2c_unchanged(file, e);
 }
 
-/* The model keeps the file. */
+/* The model owns the file. */
 static int read_weights(struct model *m, struct llama2c *f, const char *path, struct err *e)
 {
     for (int i = 0; i < m->n_base; i++)
@@ -113,7 +113,7 @@ static int read_weights(struct model *m, struct llama2c *f, const char *path, st
     struct llama2c *kept = rc == 0 ? mem_dup(f, sizeof *f) : NULL;
     if (!kept) {
         llama2c_close(f);
-        return rc < 0 ? rc : err_set(e, DS_EMEM, "%s", path);
+        return rc < 0 ? rc : err_set(e, DS_EMEM, "%s: out of memory", path);
     }
     return stored_keep(m, &(struct stored_file){kept, close_file, file_unchanged}, e);
 }

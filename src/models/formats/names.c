@@ -1,3 +1,4 @@
+/* The tensor names and layouts of each model family. */
 #include "models/formats/names.h"
 
 #include <stdio.h>
@@ -11,13 +12,13 @@ struct row {
 
 struct names {
     const char *family;
-    const char *embed;          /* the tensor a file of this naming is known by             */
-    const char *prefix, *layer; /* what stands before each name; before a block's: + number */
-    const struct row *rows;     /* NULL: what follows the prefix is as ours                 */
+    const char *embed;          /* the tensor that identifies this naming */
+    const char *prefix, *layer; /* prefix of each name; of a block's: + number */
+    const struct row *rows;     /* NULL: names after the prefix are ours */
     size_t n;
 };
 
-/* Names behind "model." and behind "model.layers.N.", and behind theirs. */
+/* Our names after "model." and "model.layers.N.", and theirs after their prefixes. */
 static const struct row gpt2[] = {
     // clang-format off
     {"embed_tokens.weight",              "wte.weight",           0, 0, 1},
@@ -43,7 +44,7 @@ static const struct row gpt2[] = {
     // clang-format on
 };
 
-/* The first is ours.  The second of a family is a body saved without its head. */
+/* The first is ours.  A family's second entry is a model body saved without its head. */
 static const struct names all[] = {
     {"llama", "model.embed_tokens.weight", "model.", "layers.", NULL, 0},
     {"llama", "embed_tokens.weight", "", "layers.", NULL, 0},
@@ -97,7 +98,7 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
     }
     const struct row *r = row_of(n, tail);
     if (n->rows && !r)
-        return; /* they have no such tensor: missing under our name */
+        return; /* they have no such tensor: reported missing under our name */
     snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, r ? r->theirs : tail);
     if (r) {
         out->is_transposed = r->is_transposed;

@@ -1,4 +1,5 @@
-/* Opening what lies beside its base: adapters of PEFT, and checkpoints of runs over a frozen base. */
+/* Opens models stored apart from their base: PEFT adapters, and checkpoints of runs with a frozen
+ * base. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,13 +29,14 @@ int model_apart_config(struct model_config *c, struct config *route, const char 
     return rc;
 }
 
-/* What the base does not bring has to lie beside it.  Told before memory is asked for. */
+/* Parameters not in the base must be stored with the checkpoint; checked before allocating
+ * memory. */
 static int check_base(const struct model *m, const char *dir, const char *base, struct err *e)
 {
     struct st_set *s = NULL;
     struct coverage v = {0};
     if (model_is_file(base))
-        return 0; /* no method comes in one file */
+        return 0; /* single-file formats store no method */
     int rc = st_set_open(&s, base, e);
     if (rc == 0)
         rc = coverage_make(&v, m, s, 0, e);
@@ -61,7 +63,7 @@ static int read_values(struct model *m, const char *dir, const char *base, int t
     if (rc == 0)
         rc = model_start_from(m, base, &told, e);
     if (rc < 0)
-        err_add(e, rc, "the base model of %s", dir);
+        err_add(e, rc, "base model of %s", dir);
     else
         rc = model_read_own(m, dir, NULL, e);
     str_release(&told);
@@ -76,10 +78,10 @@ int model_start_apart(struct model *m, const char *dir, const char *base, struct
     if (rc == 0)
         str_addf(told, "%.*s; ", (int)strcspn(str_text(&of_base), ","), str_text(&of_base));
     str_release(&of_base);
-    return rc < 0 ? err_add(e, rc, "the base model of %s", dir) : model_read_own(m, dir, told, e);
+    return rc < 0 ? err_add(e, rc, "base model of %s", dir) : model_read_own(m, dir, told, e);
 }
 
-/* The table of parameters of the whole. */
+/* The complete parameter table. */
 static int open_table(struct model **out, const char *dir, const char *base,
                       struct config *overrides, int train, struct err *e)
 {
@@ -110,8 +112,8 @@ int model_apart_coverage(const char *dir, const char *base, struct str *out, str
         const char *p = str_text(&of_base);
         size_t skip = strncmp(p, lead, sizeof lead - 1) == 0 ? sizeof lead - 1 : 0;
         const char *text = model_is_file(base) ? "one file" : p + skip;
-        str_addf(out, "%sof the base %s: %.*s; beside it ", lead, base, (int)strcspn(text, "\n"),
-                 text);
+        str_addf(out, "%sof the base %s: %.*s; stored apart from it: ", lead, base,
+                 (int)strcspn(text, "\n"), text);
         rc = model_own_coverage(m, dir, out, e);
     }
     str_release(&of_base);

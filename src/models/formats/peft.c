@@ -1,4 +1,4 @@
-/* Values of adapters in PEFT's files, and their sum with the base. */
+/* Reads and writes adapter values in PEFT's format, and merges adapters into the base. */
 #include "models/peft.h"
 
 #include <stdio.h>
@@ -14,12 +14,12 @@
 
 static const char peft_prefix[] = "base_model.model.";
 
-/* A parameter beside the base as a file has it. */
+/* The stored form of a parameter that is not the base's. */
 struct part {
     char name[NAMES_MAX + 64];
     int rank;
     uint64_t rows, cols; /* of the tensor; a vector has one column */
-    uint64_t first;      /* row of it that ours begins with */
+    uint64_t first;      /* its row where our parameter begins */
 };
 
 static void part_of_adapter(const struct model *m, const struct adapter *x, int is_b,
@@ -58,14 +58,14 @@ static const struct adapter *adapter_with(const struct model *m, int i)
 
 /* ---- reading ---- */
 
-/* What lies beside a base: PEFT's file and ours; each may be absent. */
-struct beside {
+/* The files stored apart from a base: PEFT's and ours; either may be absent. */
+struct own_files {
     struct st_set *set[2];
     unsigned char *used[2];
     int taken, fresh, left;
 };
 
-static void beside_close(struct beside *b)
+static void own_files_close(struct own_files *b)
 {
     for (int k = 0; k < 2; k++) {
         st_set_close(b->set[k]);
@@ -73,12 +73,12 @@ static void beside_close(struct beside *b)
     }
 }
 
-static int beside_open(struct beside *b, const char *dir, struct err *e)
+static int own_files_open(struct own_files *b, const char *dir, struct err *e)
 {
     static const char *const file[] = {PEFT_WEIGHTS, PEFT_OWN, "adapter_model.bin"};
     char path[3][1200];
     int rc = 0;
-    *b = (struct beside){0};
+    *b = (struct own_files){0};
     for (int k = 0; k < 3 && rc == 0; k++)
         rc = fs_join(path[k], sizeof path[k], dir, file[k], e);
     for (int k = 0; k < 2 && rc == 0; k++) {
@@ -86,16 +86,16 @@ static int beside_open(struct beside *b, const char *dir, struct err *e)
             continue;
         rc = st_set_open(&b->set[k], path[k], e);
         if (rc == 0 && !(b->used[k] = mem_alloc(st_set_count(b->set[k]) + 1, 1)))
-            rc = err_set(e, DS_EMEM, "table of tensors");
+            rc = err_set(e, DS_EMEM, "tensor table: out of memory");
     }
     if (rc < 0 || b->set[0] || b->set[1])
         return rc;
     if (fs_exists(path[2]))
         return err_set(e, DS_EFORMAT,
-                       "%s: PyTorch's .bin files hold pickled code and are not read; convert it to "
+                       "%s: PyTorch pickles can execute code and are not loaded; convert it to "
                        "safetensors",
                        path[2]);
-    return err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s", dir, file[0], file[1]);
+    return err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s found", dir, file[0], file[1]);
 }
 
 static int fits(const struct st_tensor *t, const struct part *part)
@@ -118,15 +118,17 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
         return st_check_read(t, t->items, e);
     add_shape(&have, t->rank, t->shape);
     add_shape(&want, part->rank, (const uint64_t[]){part->rows, part->cols});
-    int rc = err_set(e, DS_EFORMAT, "tensor %s is %s, the model's configuration says %s", t->name,
-                     str_text(&have), str_text(&want));
+    int rc =
+        err_set(e, DS_EFORMAT, "tensor %s: shape %s, expected %s from the model's configuration",
+                t->name, str_text(&have), str_text(&want));
     str_release(&have);
     str_release(&want);
     return rc;
 }
 
-/* Parameter i as either file names it; which of them has it, or -1 with the name that is missed. */
-static int find(const struct beside *b, const struct model *m, int i, struct part *part, size_t *at)
+/* Finds parameter i in either file; returns which has it, or -1 with the missing name. */
+static int find(const struct own_files *b, const struct model *m, int i, struct part *part,
+                size_t *at)
 {
     const struct adapter *x = adapter_with(m, i);
     if (b->set[1]) {
@@ -154,10 +156,10 @@ static void take(const struct st_tensor *t, const struct part *part, struct para
     for (size_t i = 0; i < p->n; i++)
         bad += !(p->value[i] - p->value[i] == 0);
     if (bad > 0)
-        log_warn("%s: tensor %s holds %zu values that are not finite", path, t->name, bad);
+        log_warn("%s: tensor %s holds %zu non-finite values", path, t->name, bad);
 }
 
-static int read_one(struct beside *b, struct model *m, int i, int strict, struct err *e)
+static int read_one(struct own_files *b, struct model *m, int i, int strict, struct err *e)
 {
     struct part part;
     size_t at = 0;
@@ -167,8 +169,7 @@ static int read_one(struct beside *b, struct model *m, int i, int strict, struct
         b->fresh++;
         return 0;
     }
-    int rc =
-        t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "tensor %s is missing", part.name);
+    int rc = t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "missing tensor %s", part.name);
     if (rc < 0)
         return err_add(e, rc, "%s", st_set_path(b->set[k < 0 ? !b->set[0] : k]));
     b->used[k][at] = 1;
@@ -177,15 +178,15 @@ static int read_one(struct beside *b, struct model *m, int i, int strict, struct
     return 0;
 }
 
-static int check_used(struct beside *b, int strict, struct err *e)
+static int check_used(struct own_files *b, int strict, struct err *e)
 {
     int rc = 0;
     for (int k = 0; k < 2 && rc == 0; k++)
         for (size_t i = 0; b->set[k] && i < st_set_count(b->set[k]) && rc == 0; i++) {
             b->left += !b->used[k][i];
             if (strict && !b->used[k][i])
-                rc = err_set(e, DS_EFORMAT, "%s: tensor %.160s has no place in this model",
-                             st_set_path(b->set[k]), st_set_at(b->set[k], i)->name);
+                rc = err_set(e, DS_EFORMAT, "%s: unexpected tensor %.160s", st_set_path(b->set[k]),
+                             st_set_at(b->set[k], i)->name);
         }
     for (int k = 0; k < 2 && rc == 0; k++)
         if (b->set[k])
@@ -195,9 +196,9 @@ static int check_used(struct beside *b, int strict, struct err *e)
 
 int model_read_own(struct model *m, const char *dir, struct str *told, struct err *e)
 {
-    struct beside b;
+    struct own_files b;
     int adapters_only = peft_is_dir(dir);
-    int rc = beside_open(&b, dir, e);
+    int rc = own_files_open(&b, dir, e);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++)
         if (!adapters_only || adapter_with(m, i))
             rc = read_one(&b, m, i, !told, e);
@@ -208,20 +209,20 @@ int model_read_own(struct model *m, const char *dir, struct str *told, struct er
         if (b.fresh > 0)
             str_addf(told, ", %d new", b.fresh);
         if (b.left > 0)
-            str_addf(told, ", %d left behind", b.left);
+            str_addf(told, ", %d ignored", b.left);
     }
-    beside_close(&b);
+    own_files_close(&b);
     params_changed(&m->params);
     return rc;
 }
 
 int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e)
 {
-    struct beside b;
+    struct own_files b;
     struct part part;
     struct str missing = {0};
     size_t at = 0;
-    int n = 0, adapters_only = peft_is_dir(dir), rc = beside_open(&b, dir, e);
+    int n = 0, adapters_only = peft_is_dir(dir), rc = own_files_open(&b, dir, e);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
         if (adapters_only && !adapter_with(m, i))
             continue;
@@ -238,7 +239,7 @@ int model_own_coverage(struct model *m, const char *dir, struct str *out, struct
         str_addf(out, "%d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
                  str_text(&missing), b.left);
     str_release(&missing);
-    beside_close(&b);
+    own_files_close(&b);
     return rc;
 }
 
@@ -258,14 +259,14 @@ int peft_check(const struct model *m, struct err *e)
             *c = *c == ' ' ? ',' : *c;
         if (at.parts > 1 && strstr(all, word))
             return err_set(e, DS_EUSAGE,
-                           "model.lora_targets=%s: PEFT has q, k and v of this family as one "
+                           "model.lora_targets=%s: PEFT stores q, k and v of this family as one "
                            "matrix, c_attn; only o, up and down can be saved in its format",
                            m->config.lora_targets);
     }
     return 0;
 }
 
-/* The part of a module's name that tells it from the others of a block. */
+/* The part of a module's name that is unique within a block. */
 static const char *short_name(const char *module)
 {
     const char *dot = strrchr(module, '.');
@@ -313,7 +314,7 @@ static int write_config(const struct model *m, const char *dir, const char *base
     return rc;
 }
 
-/* Those of [n_base, n) that `want` names, under the names that `part` gives them. */
+/* Writes the parameters in [n_base, n) selected by `want`, under the names given by `part`. */
 static int write_parts(const struct model *m, const char *path, int is_peft, struct err *e)
 {
     static const char *const meta[] = {"format", "pt"};
@@ -321,7 +322,7 @@ static int write_parts(const struct model *m, const char *path, int is_peft, str
     int has_peft = peft_check(m, NULL) == 0;
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct part *part = mem_alloc(cap, sizeof *part);
-    int rc = t && part ? 0 : err_set(e, DS_EMEM, "%s", path);
+    int rc = t && part ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
         const struct adapter *x = adapter_with(m, i);
         if ((x && has_peft) != is_peft)
@@ -367,7 +368,7 @@ int peft_save(const struct model *m, const char *dir, const char *base, struct e
 
 /* ---- the sum ---- */
 
-/* out (C) += scale b^T A, b (r).  Sums in double: one rounding to the sum. */
+/* out (C) += scale b^T A, b (r).  Accumulates in double and rounds once. */
 static void add_row(real *out, const real *b, const real *A, double scale, int r, int C)
 {
     enum { SPAN = 256 };

@@ -1,4 +1,4 @@
-/* adapter_config.json: what of it is plain LoRA on a model of ours, and where that model is. */
+/* Reads adapter_config.json: accepts plain LoRA only, and locates the base model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,27 +62,27 @@ static int read_json(struct json **j, const char *dir, char path[1200], struct e
     if (rc == 0 && json_kind_of(json_root(*j)) != JSON_KIND_OBJECT) {
         json_free(*j);
         *j = NULL;
-        rc = err_set(e, DS_EFORMAT, "%s: not an object", path);
+        rc = err_set(e, DS_EFORMAT, "%s: must be a JSON object", path);
     }
     return rc;
 }
 
-/* Beside the directory, then from here: `name` as it was found, or DS_ENOTFOUND. */
+/* Looks for `name` relative to the adapter directory, then to the current one; DS_ENOTFOUND. */
 static int find_base(const char *dir, const char *name, char *base, size_t size, struct err *e)
 {
-    char beside[1200];
+    char local[1200];
     struct err none = {0};
-    if (name[0] != '/' && fs_join(beside, sizeof beside, dir, name, NULL) == 0 &&
-        model_locate(beside, base, size, &none) == 0)
+    if (name[0] != '/' && fs_join(local, sizeof local, dir, name, NULL) == 0 &&
+        model_locate(local, base, size, &none) == 0)
         return 0;
     int rc = model_locate(name, base, size, &none);
     if (rc == DS_ENOTFOUND || (rc < 0 && !fs_exists(name)))
         return err_set(
             e, DS_ENOTFOUND,
-            "base_model_name_or_path %.200s is not here (looked beside it and from here); "
-            "DEPTHSCOPE_BASE=PATH says where it is",
+            "base_model_name_or_path %.200s not found (looked next to the adapter and in .); "
+            "set DEPTHSCOPE_BASE=PATH to its location",
             name);
-    return rc < 0 ? err_set(e, rc, "its base model: %s", none.text) : 0;
+    return rc < 0 ? err_set(e, rc, "base model: %s", none.text) : 0;
 }
 
 int peft_base(const char *dir, char *base, size_t size, struct err *e)
@@ -99,16 +99,16 @@ int peft_base(const char *dir, char *base, size_t size, struct err *e)
     else if (!name || !name[0])
         rc = err_set(
             e, DS_EFORMAT,
-            "base_model_name_or_path is missing; DEPTHSCOPE_BASE=PATH names the base model");
+            "missing key base_model_name_or_path; set DEPTHSCOPE_BASE=PATH to the base model");
     else
         rc = find_base(dir, name, base, size, e);
     json_free(j);
     return rc < 0 ? err_add(e, rc, given && given[0] ? "DEPTHSCOPE_BASE" : "%s", path) : 0;
 }
 
-/* ---- what the file asks for ---- */
+/* ---- requested features ---- */
 
-/* Keys that leave plain LoRA what it is. */
+/* Keys compatible with plain LoRA. */
 static int is_plain(const char *key)
 {
     static const char *const plain[] = {
@@ -127,7 +127,7 @@ static int is_plain(const char *key)
     return 0;
 }
 
-/* Does a key with this value ask for anything? */
+/* Does this value enable its key? */
 static int is_on(const struct json_node *n)
 {
     const char *text;
@@ -143,7 +143,7 @@ static int is_on(const struct json_node *n)
     }
 }
 
-/* Layer 0 is a layer. */
+/* layers_to_transform = 0 selects layer 0, although the value is 0. */
 static int is_layer(const char *key, const struct json_node *n)
 {
     return strcmp(key, "layers_to_transform") == 0 && json_kind_of(n) == JSON_KIND_INT;
@@ -159,11 +159,11 @@ static int refuse_word(const struct json_node *root, const char *key, const char
     for (size_t i = 0; text && known[i]; i++)
         if (strcmp(text, known[i]) == 0)
             return 0;
-    return err_set(e, DS_EFORMAT, "%s %.60s is not known here (%s)", key,
-                   text ? text : "is no word; it", known[0]);
+    return err_set(e, DS_EFORMAT, "%s: unsupported value %.60s: expected %s", key,
+                   text ? text : "(not a string)", known[0]);
 }
 
-/* Initialisations that move the base itself leave adapters that fit no base as it is published. */
+/* Initialisations that modify the base produce adapters that do not fit the published base. */
 static int check_init(const struct json_node *root, struct err *e)
 {
     static const char *const known[] = {"gaussian", "orthogonal", "eva", NULL};
@@ -177,7 +177,7 @@ static int check_plain(const struct json_node *root, struct err *e)
     const char *key;
     const struct json_node *v;
     if (json_kind_of(json_get(root, "peft_type")) == JSON_KIND_NULL)
-        return err_set(e, DS_EFORMAT, "peft_type is missing");
+        return err_set(e, DS_EFORMAT, "missing key peft_type");
     int rc = refuse_word(root, "peft_type", lora, e);
     if (rc == 0)
         rc = refuse_word(root, "task_type", task, e);
@@ -186,7 +186,7 @@ static int check_plain(const struct json_node *root, struct err *e)
     for (void *at = NULL; rc == 0 && (v = json_next(root, &at, &key, NULL)) != NULL;)
         if (!is_plain(key) && (is_on(v) || is_layer(key, v)))
             rc = err_set(e, DS_EFORMAT,
-                         "%.60s is not known here: adapters are plain LoRA of one rank on the "
+                         "unsupported key %.60s: expected plain LoRA of one rank on the "
                          "matrices of all blocks",
                          key);
     return rc;
@@ -203,8 +203,8 @@ static int set_number(struct model_config *c, const struct json_node *root, cons
     const struct json_node *n = json_get(root, key);
     char full[64], text[40];
     if (json_kind_of(n) != JSON_KIND_INT && json_kind_of(n) != JSON_KIND_REAL)
-        return err_set(e, DS_EFORMAT, "%s is %s", key,
-                       json_kind_of(n) == JSON_KIND_NULL ? "missing" : "no number");
+        return err_set(e, DS_EFORMAT, "%s %s", key,
+                       json_kind_of(n) == JSON_KIND_NULL ? "is missing" : "must be a number");
     snprintf(full, sizeof full, "model.%s", key);
     snprintf(text, sizeof text, "%.17g", json_num(n, 0) * factor);
     int rc = set(c, full, text, e);
@@ -217,10 +217,11 @@ static int set_numbers(struct model_config *c, const struct json_node *root, str
     const struct json_node *r = json_get(root, "r"), *stable = json_get(root, "use_rslora");
     char text[32];
     if (json_kind_of(stable) != JSON_KIND_NULL && json_kind_of(stable) != JSON_KIND_BOOL)
-        return err_set(e, DS_EFORMAT, "use_rslora is neither true nor false");
+        return err_set(e, DS_EFORMAT, "use_rslora must be true or false");
     if (json_kind_of(r) != JSON_KIND_INT || json_int(r, 0) < 1)
-        return err_set(e, DS_EFORMAT, "r is %s",
-                       json_kind_of(r) == JSON_KIND_NULL ? "missing" : "no whole number above 0");
+        return err_set(e, DS_EFORMAT, "r %s",
+                       json_kind_of(r) == JSON_KIND_NULL ? "is missing"
+                                                         : "must be a positive integer");
     snprintf(text, sizeof text, "%lld", (long long)json_int(r, 0));
     int rc = set(c, "model.lora_r", text, e);
     double factor = json_bool(stable, 0) ? sqrt((double)json_int(r, 0)) : 1;
@@ -231,7 +232,7 @@ static int set_numbers(struct model_config *c, const struct json_node *root, str
     return rc;
 }
 
-/* ---- which matrices ---- */
+/* ---- target matrices ---- */
 
 struct chooser {
     const struct json_node *list; /* of names, or NULL: */
@@ -247,14 +248,14 @@ static int chooser_open(struct chooser *x, const struct json_node *targets, stru
         x->list = targets;
         for (size_t i = 0; i < json_len(targets); i++)
             if (!json_str(json_at(targets, i), NULL))
-                return err_set(e, DS_EFORMAT, "target_modules: entry %zu is no name", i + 1);
+                return err_set(e, DS_EFORMAT, "target_modules: entry %zu must be a name", i + 1);
         return json_len(targets) <= TARGETS_MAX
                    ? 0
-                   : err_set(e, DS_EFORMAT, "target_modules has %zu entries, at most %d are read",
+                   : err_set(e, DS_EFORMAT, "target_modules has %zu entries, expected at most %d",
                              json_len(targets), TARGETS_MAX);
     }
     if (!text || !text[0])
-        return err_set(e, DS_EFORMAT, "target_modules is neither a list of names nor a pattern");
+        return err_set(e, DS_EFORMAT, "target_modules must be a list of names or a pattern");
     if (strcmp(text, "all-linear") == 0)
         return 0;
     str_addf(&whole, "\\A(?:%s)\\z", text);
@@ -265,7 +266,7 @@ static int chooser_open(struct chooser *x, const struct json_node *targets, stru
     return rc;
 }
 
-/* 1, 0, or negative: the pattern went beyond its limits. */
+/* 1, 0, or negative: the pattern exceeded its limits. */
 static int chosen(struct chooser *x, const char *module, struct err *e)
 {
     size_t n = strlen(module), start, end;
@@ -280,7 +281,7 @@ static int chosen(struct chooser *x, const char *module, struct err *e)
     return !x->list;
 }
 
-/* Adapters are on all blocks or on none; the layers that one target is chosen in say which. */
+/* A target must be chosen in all blocks or in none. */
 static int choose_target(struct chooser *x, const struct model_config *c, int t, struct str *out,
                          struct err *e)
 {
@@ -296,15 +297,15 @@ static int choose_target(struct chooser *x, const struct model_config *c, int t,
     }
     if (n > 0 && n < layers)
         return err_set(e, DS_EFORMAT,
-                       "target_modules has %s in %d of %d layers; adapters on some layers only are "
-                       "not known here",
+                       "target_modules has %s in %d of %d layers; adapters on only some layers are "
+                       "unsupported",
                        adapter_target[t].module, n, layers);
     if (n > 0)
         str_addf(out, "%s%s", out->len ? "," : "", adapter_target[t].name);
     return 0;
 }
 
-/* What else a name may mean there: refused rather than left out. */
+/* Targets outside the blocks are refused rather than ignored. */
 static int refuse_others(struct chooser *x, struct err *e)
 {
     static const char *const other[] = {"lm_head", "model.embed_tokens", "transformer.wte",
@@ -314,8 +315,8 @@ static int refuse_others(struct chooser *x, struct err *e)
         if (rc != 0)
             return rc < 0 ? rc
                           : err_set(e, DS_EFORMAT,
-                                    "target_modules has %s; adapters are known on the matrices of "
-                                    "blocks only",
+                                    "target_modules has %s; adapters are supported only on the "
+                                    "matrices of blocks",
                                     other[i]);
     }
     return 0;
@@ -332,7 +333,7 @@ static int set_targets(struct model_config *c, const struct json_node *root, str
         rc = choose_target(&x, c, t, &names, e);
     if (rc == 0 && names.len == 0)
         rc = err_set(e, names.failed ? DS_EMEM : DS_EFORMAT,
-                     "target_modules names no matrix of this model's blocks");
+                     "target_modules must name a matrix of this model's blocks");
     if (rc == 0)
         rc = set(c, "model.lora_targets", str_text(&names), e);
     regex_free(x.pattern);
@@ -345,8 +346,8 @@ int peft_config(struct model_config *c, const char *dir, struct err *e)
     char path[1200];
     struct json *j = NULL;
     if (c->lora_r > 0)
-        return err_set(e, DS_EUSAGE, "%s: its base model has adapters (model.lora_r=%lld) already",
-                       dir, (long long)c->lora_r);
+        return err_set(e, DS_EUSAGE, "%s: base model already has adapters (model.lora_r=%lld)", dir,
+                       (long long)c->lora_r);
     int rc = read_json(&j, dir, path, e);
     if (rc < 0)
         return rc;

@@ -7,13 +7,14 @@
 
 #define PEFT_CONFIG "adapter_config.json"
 #define PEFT_WEIGHTS "adapter_model.safetensors"
-#define PEFT_OWN "own.safetensors" /* what a model has beside its base, under our names */
+#define PEFT_OWN "own.safetensors" /* parameters that are not the base's, under our names */
 
-/* The naming of the family that the base of this model belongs to: adapters and method apart. */
+/* The naming of the base model's family. */
 const struct names *peft_names(const struct model_config *c);
-/* The module of that family whose weight our parameter is; of a fused one (q, k, v of a GPT-2) it is a part. */
+/* The family's module whose weight is our parameter, or contains it (q, k, v of a GPT-2 are
+ * fused). */
 void peft_module(const struct names *n, const char *param, struct names_place *out);
-/* That of target t of layer l. */
+/* The module of target t in layer l. */
 void peft_target(const struct names *n, int l, int t, struct names_place *out);
 
 #endif

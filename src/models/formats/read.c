@@ -1,4 +1,5 @@
-/* Weights from files into the parameters' block: straight from the mapping, several tensors at once. */
+/* Reads weights from files into the parameters: straight from the mapping, several tensors in
+ * parallel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,9 @@
 #include "models/peft.h"
 #include "models/values.h"
 
-/* Values of one task; columns of a transposed tensor that are read at a time, each into its own row. */
+/* Values per task; columns of a transposed tensor read at a time, each into its own row. */
 enum { PIECE = 1 << 19, TILE = 64 };
-/* Pieces fetched from disk ahead of the one that is read. */
+/* Read-ahead distance, in pieces. */
 enum { AHEAD = 16 };
 
 struct item {
@@ -56,7 +57,7 @@ static uint64_t count_nonfinite(const real *x, size_t n)
     return bad;
 }
 
-/* (in, out) of the file into (out, in) of ours, a few output rows at a time. */
+/* Transposes (in, out) of the file to our (out, in), a few output rows at a time. */
 static void read_transposed(const struct item *x, size_t row, size_t n)
 {
     real line[TILE];
@@ -71,7 +72,7 @@ static void read_transposed(const struct item *x, size_t row, size_t n)
     }
 }
 
-/* A transposed tensor is wanted whole, and only once. */
+/* A transposed tensor is read as a whole, and only once. */
 static void want_piece(const struct reading *r, int i)
 {
     const struct piece *p = &r->piece[i];
@@ -113,7 +114,7 @@ static int by_address(const void *a, const void *b)
     return x->tensor->data < y->tensor->data ? -1 : x->tensor->data > y->tensor->data;
 }
 
-/* In the files' order: disks like that. */
+/* In file order, for sequential disk access. */
 static int cut(struct reading *r, struct err *e)
 {
     int n = 0;
@@ -122,7 +123,7 @@ static int cut(struct reading *r, struct err *e)
         n += (int)(r->item[i].rows / piece_rows(&r->item[i])) + 1;
     r->piece = mem_alloc((size_t)n + 1, sizeof *r->piece);
     if (!r->piece)
-        return err_set(e, DS_EMEM, "no memory to read tensors");
+        return err_set(e, DS_EMEM, "out of memory for reading tensors");
     for (int i = 0; i < r->n; i++) {
         struct item *x = &r->item[i];
         size_t step = piece_rows(x);
@@ -137,7 +138,7 @@ static void add_item(struct reading *r, const struct param *p, const struct st_t
                      const struct names_place *place, real *out)
 {
     struct item *x = &r->item[r->n++];
-    BUG_IF(!out, "%s: its values were given back", p->name);
+    BUG_IF(!out, "%s: its values were released", p->name);
     x->name = p->name;
     x->tensor = t;
     x->place = *place;
@@ -146,7 +147,7 @@ static void add_item(struct reading *r, const struct param *p, const struct st_t
     x->cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
 }
 
-/* Everything in the list, which is given back. */
+/* Reads everything in the list, then frees it. */
 static int read_items(struct reading *r, const struct st_set *s, struct err *e)
 {
     int rc = cut(r, e);
@@ -158,7 +159,7 @@ static int read_items(struct reading *r, const struct st_set *s, struct err *e)
         r->piece[i].item->bad += r->piece[i].bad;
     for (int i = 0; i < r->n && rc == 0; i++)
         if (r->item[i].bad > 0)
-            log_warn("%s: tensor %s holds %llu values that are not finite", st_set_path(s),
+            log_warn("%s: tensor %s holds %llu non-finite values", st_set_path(s),
                      r->item[i].tensor->name, (unsigned long long)r->item[i].bad);
     if (rc == 0)
         rc = st_set_unchanged(s, e);
@@ -171,7 +172,7 @@ static int read_items(struct reading *r, const struct st_set *s, struct err *e)
 static int reading_new(struct reading *r, int n, struct err *e)
 {
     *r = (struct reading){.item = mem_alloc((size_t)n + 1, sizeof *r->item)};
-    return r->item ? 0 : err_set(e, DS_EMEM, "no memory to read tensors");
+    return r->item ? 0 : err_set(e, DS_EMEM, "out of memory for reading tensors");
 }
 
 static void take_stored(const void *tensor, uint64_t at, uint64_t n, real *out)
@@ -202,7 +203,7 @@ static int set_unchanged(const void *file, struct err *e)
     return st_set_intact(file, e);
 }
 
-/* What may stay in the set stays there: then the model has it. */
+/* Values that may stay in the file do; the model then owns the set. */
 static int read_covered(struct model *m, struct st_set **s, const struct coverage *v, struct err *e)
 {
     struct reading r;
@@ -229,7 +230,7 @@ static int read_covered(struct model *m, struct st_set **s, const struct coverag
     return rc;
 }
 
-/* AdamW's moments are named after our parameters in every family. */
+/* AdamW's moments use our parameter names in every family. */
 static int add_moment(struct reading *r, const struct st_set *s, const struct param *p,
                       const char *suffix, real *out, struct err *e)
 {
@@ -237,7 +238,7 @@ static int add_moment(struct reading *r, const struct st_set *s, const struct pa
     snprintf(x.place.name, sizeof x.place.name, "%s%s", p->name, suffix);
     x.tensor = st_set_find(s, x.place.name, NULL);
     if (!x.tensor)
-        return err_set(e, DS_EFORMAT, "%s: tensor %s is missing", st_set_path(s), x.place.name);
+        return err_set(e, DS_EFORMAT, "%s: missing tensor %s", st_set_path(s), x.place.name);
     int rc = coverage_check_shape(&x, p, e);
     if (rc < 0)
         return err_add(e, rc, "%s", st_set_path(s));
@@ -285,7 +286,7 @@ int model_read_weights(struct model *m, const char *path, int optimizer, struct 
     return rc;
 }
 
-static void tell_some(struct str *out, int n, const char *what, const struct str *names)
+static void add_count(struct str *out, int n, const char *what, const struct str *names)
 {
     if (n > 0)
         str_addf(out, ", %d %s (%s%s)", n, what, str_text(names),
@@ -303,22 +304,22 @@ static int start_from_set(struct model *m, const char *dir, struct str *told, st
         rc = read_covered(m, &s, &v, e);
     if (rc == 0) {
         str_addf(told, "%d tensors from %s", v.used_n, dir);
-        tell_some(told, v.fresh_n, "new", &v.fresh);
-        tell_some(told, v.left_n, "left behind", &v.left);
+        add_count(told, v.fresh_n, "new", &v.fresh);
+        add_count(told, v.left_n, "ignored", &v.left);
     }
     coverage_release(&v);
     st_set_close(s);
     return rc;
 }
 
-/* One of the base's parameters: its place, or its numbers. */
+/* One of the base's parameters: its location in the file, or its values. */
 static int take_param(struct model *m, struct model *from, int i, struct err *e)
 {
     const struct param *p = &m->params.p[i], *q = &from->params.p[i];
     if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->rank != q->rank ||
         p->shape[0] != q->shape[0] || (p->rank > 1 && p->shape[1] != q->shape[1]))
-        return err_set(e, DS_EFORMAT, "%s: %zu numbers are wanted, the file has %zu of %s", p->name,
-                       p->n, i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
+        return err_set(e, DS_EFORMAT, "%s: expected %zu values, found %zu of %s", p->name, p->n,
+                       i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
     if (p->elsewhere)
         stored_set(m, i, &from->stored.v[i]);
     else
@@ -326,14 +327,14 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
     return 0;
 }
 
-/* A model in one file holds a base and nothing else. */
+/* A single-file model holds only a base. */
 static int start_from_file(struct model *m, const char *path, struct str *told, struct err *e)
 {
     struct model *from = NULL;
     int rc = model_open(&from, path, NULL, MODEL_USE, e), kept = 0;
     if (rc == 0 &&
         (from->config.heads != m->config.heads || from->config.kv_heads != m->config.kv_heads))
-        rc = err_set(e, DS_EFORMAT, "%lld heads over %lld are wanted, the file has %lld over %lld",
+        rc = err_set(e, DS_EFORMAT, "expected %lld heads over %lld kv heads, found %lld over %lld",
                      (long long)m->config.heads, (long long)m->config.kv_heads,
                      (long long)from->config.heads, (long long)from->config.kv_heads);
     for (int i = 0; i < m->n_base && rc == 0; i++) {
@@ -341,7 +342,7 @@ static int start_from_file(struct model *m, const char *path, struct str *told, 
         kept += m->params.p[i].elsewhere;
     }
     if (rc == 0 && from->n_base != m->n_base)
-        rc = err_set(e, DS_EFORMAT, "%d tensors of a base, %d are wanted", from->n_base, m->n_base);
+        rc = err_set(e, DS_EFORMAT, "%d base tensors, expected %d", from->n_base, m->n_base);
     for (int k = 0; rc == 0 && kept > 0 && k < from->stored.files; k++)
         rc = stored_keep(m, &from->stored.file[k], e);
     if (rc == 0 && kept > 0)

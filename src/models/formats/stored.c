@@ -1,3 +1,4 @@
+/* Reads values of frozen parameters from their file on demand. */
 #include "models/stored.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ int stored_leave(struct model *m, struct err *e)
     if (!m->stored.v)
         m->stored.v = mem_alloc((size_t)m->params.n, sizeof *m->stored.v);
     if (!m->stored.v)
-        return err_set(e, DS_EMEM, "table of %d tensors", m->params.n);
+        return err_set(e, DS_EMEM, "out of memory for a table of %d tensors", m->params.n);
     for (int i = 0; i < m->params.n; i++)
         m->params.p[i].elsewhere = is_matrix_of_base(m, i);
     return 0;
@@ -33,7 +34,7 @@ int stored_keep(struct model *m, const struct stored_file *f, struct err *e)
     struct stored_table *t = &m->stored;
     if (t->files == STORED_FILES) {
         f->close(f->file);
-        return err_set(e, DS_ERANGE, "weights in more than %d files", (int)STORED_FILES);
+        return err_set(e, DS_ERANGE, "weights must be in at most %d files", (int)STORED_FILES);
     }
     t->file[t->files++] = *f;
     return 0;
@@ -56,7 +57,7 @@ void stored_free(struct model *m)
     m->stored = (struct stored_table){0};
 }
 
-/* Row of the file: pairs (i, i + head_dim/2) of ours are (2i, 2i + 1) there. */
+/* Row in the file: our pairs (i, i + head_dim/2) are (2i, 2i + 1) there. */
 static size_t file_row(const struct stored *s, size_t row)
 {
     size_t D = (size_t)s->head_dim;
@@ -66,7 +67,7 @@ static size_t file_row(const struct stored *s, size_t row)
     return row - d + (d < D / 2 ? 2 * d : 2 * (d - D / 2) + 1);
 }
 
-/* (C, parts x O) of the file into rows of ours, a few at a time. */
+/* Transposes (C, parts x O) of the file into our rows, a few at a time. */
 static void rows_transposed(const struct stored *s, const struct param *p, size_t row, size_t n,
                             real *out)
 {
@@ -87,7 +88,7 @@ static void rows_transposed(const struct stored *s, const struct param *p, size_
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out)
 {
     size_t O = (size_t)p->shape[0], C = (size_t)p->shape[1], before = O * (size_t)s->part;
-    BUG_IF(!s->take, "%s: nobody said where its values are", p->name);
+    BUG_IF(!s->take, "%s: the location of its values is not set", p->name);
     if (s->is_transposed) {
         rows_transposed(s, p, row, n, out);
     } else if (s->head_dim == 0) {
@@ -98,7 +99,7 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
     }
 }
 
-/* The bytes of rows [row, row + n): of an interleaved tensor those of whole heads hold them too. */
+/* The bytes that contain rows [row, row + n): whole heads in an interleaved tensor. */
 static void *bytes_of(const struct stored *s, const struct param *p, size_t row, size_t *n)
 {
     size_t rows = (size_t)p->shape[0] * (size_t)s->parts, each = s->bytes / (rows ? rows : 1);
@@ -125,7 +126,8 @@ void stored_bring(const struct stored *s, const struct param *p, size_t row, siz
     }
 }
 
-/* Rows of a transposed or interleaved tensor lie beside others that may still be wanted: such are left to the system. */
+/* Rows of a transposed or interleaved tensor share pages with rows still to be read, so no hint is
+ * given. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n)
 {
     int is_last = row + n == (size_t)p->shape[0];
@@ -145,7 +147,7 @@ int stored_quant(struct quant **out, const struct stored *s, const struct param 
         return quant_from_blocks(out, s->kind, s->data, O, C, e);
     unsigned char *split = mem_alloc((size_t)O, row);
     if (!split)
-        return err_set(e, DS_EMEM, "no memory for the rows of %s", p->name);
+        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     for (int r = 0; r < O; r++)
         memcpy(split + (size_t)r * row, s->data + file_row(s, (size_t)r) * row, row);
     int rc = quant_from_blocks(out, s->kind, split, O, C, e);
