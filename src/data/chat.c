@@ -17,12 +17,12 @@ int chat_add(struct chat_messages *m, enum chat_role role, const char *text, siz
 {
     void *v = m->v;
     if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->v) < 0)
-        return err_set(e, DS_EMEM, "messages");
+        return err_set(e, DS_EMEM, "out of memory for messages");
     m->v = v;
     struct chat_message *x = &m->v[m->n++];
     *x = (struct chat_message){.role = role};
     str_add_bytes(&x->text, text, n);
-    return x->text.failed ? err_set(e, DS_EMEM, "message") : 0;
+    return x->text.failed ? err_set(e, DS_EMEM, "out of memory for the message") : 0;
 }
 
 int chat_add_json(struct chat_messages *m, const struct json_node *list, const char *what,
@@ -449,7 +449,7 @@ static int find_template(struct str *text, struct json **config, const char *mod
         rc = dir_template(text, config, model, e);
     else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
         rc = gguf_template(text, model, e);
-    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "chat template") : rc;
+    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : rc;
 }
 
 int chat_template_of(struct str *out, const char *model, struct err *e)
@@ -459,7 +459,7 @@ int chat_template_of(struct str *out, const char *model, struct err *e)
     int rc = find_template(&text, &config, model, e);
     if (rc == 0) {
         str_add_bytes(out, str_text(&text), text.len);
-        rc = out->failed ? err_set(e, DS_EMEM, "chat template") : 0;
+        rc = out->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : 0;
     }
     json_free(config);
     str_release(&text);
@@ -524,7 +524,7 @@ static int write_parts(const struct chat *c, const struct chat_messages *m, size
         f->message(&w, i);
     if (f->next)
         f->next(&w);
-    return out->text.failed ? err_set(e, DS_EMEM, "conversation") : 0;
+    return out->text.failed ? err_set(e, DS_EMEM, "out of memory for the conversation") : 0;
 }
 
 int chat_render(const struct chat *c, const struct chat_messages *m, size_t from, struct str *out,
@@ -535,7 +535,7 @@ int chat_render(const struct chat *c, const struct chat_messages *m, size_t from
     if (rc == 0)
         str_add_bytes(out, str_text(&p.text), p.text.len);
     parts_release(&p);
-    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "conversation") : rc;
+    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "out of memory for the conversation") : rc;
 }
 
 /* The id of a special token by its text; -1 when the tokenizer has none. */
@@ -567,7 +567,7 @@ int chat_encode(const struct chat *c, const struct tokenizer *t, const struct ch
         }
         if (id >= 0) {
             if (rc == 0 && ids_add(out, id) < 0)
-                rc = err_set(e, DS_EMEM, "conversation");
+                rc = err_set(e, DS_EMEM, "out of memory for the conversation");
             begin = end;
             is_first = 0;
         }
@@ -586,7 +586,7 @@ int chat_ends(const struct chat *c, const struct tokenizer *t, struct ids *out, 
         if (end[i])
             rc = special_id(t, end[i], strlen(end[i]), &id, e);
         if (rc == 0 && id >= 0 && ids_add(out, id) < 0)
-            rc = err_set(e, DS_EMEM, "ends");
+            rc = err_set(e, DS_EMEM, "out of memory for end tokens");
     }
     return rc;
 }

@@ -51,8 +51,9 @@ int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e)
             n--;
     }
     str_add_bytes(&c->text, s, n);
-    return c->text.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", c->text.len + n)
-                          : 0;
+    return c->text.failed
+               ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", c->text.len + n)
+               : 0;
 }
 
 static int is_blank(char ch)
@@ -64,7 +65,7 @@ static int add_extent(struct corpus *c, size_t start, size_t len, struct err *e)
 {
     void *p = c->doc;
     if (mem_grow(&p, &c->doc_cap, c->docs + 1, sizeof *c->doc) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu documents", c->docs + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu documents", c->docs + 1);
     c->doc = p;
     c->doc[c->docs++] = (struct extent){.start = start, .len = len, .bits = c->bits_n};
     c->bytes += len;
@@ -167,7 +168,7 @@ static int add_story(struct corpus *c, const struct grammar *g, uint64_t seed, u
     void *p = c->bits;
     rc = add_extent(c, start, n, e);
     if (rc >= 0 && mem_grow(&p, &c->bits_cap, c->bits_n + n + 1, sizeof *c->bits) < 0)
-        rc = err_set(e, DS_EMEM, "no memory for %zu stories", c->docs);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu stories", c->docs);
     c->bits = p;
     if (rc >= 0) {
         memcpy(c->bits + c->bits_n, h, (n + 1) * sizeof *h);
@@ -206,7 +207,7 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
                        (long long)o->max_docs);
     struct corpus *c = mem_alloc(1, sizeof *c);
     if (!c)
-        return err_set(e, DS_EMEM, "no memory for a corpus");
+        return err_set(e, DS_EMEM, "out of memory for a corpus");
     int synth = o->path && strcmp(o->path, "synth") == 0;
     c->max_bytes = o->max_bytes ? o->max_bytes : CORPUS_BYTES_MAX;
     c->max_docs = o->max_docs ? (uint64_t)o->max_docs : synth ? CORPUS_SYNTH_DOCS : UINT64_MAX;

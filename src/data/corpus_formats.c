@@ -110,7 +110,7 @@ static int jsonl_fragment(struct source *s, const char *p, size_t n, int ends, s
         rc = err_set(e, DS_ERANGE, "a JSON line longer than %d MiB", CORPUS_LINE_MAX >> 20);
     str_add_bytes(&s->json, p, rc < 0 ? 0 : n);
     if (rc >= 0 && s->json.failed)
-        rc = err_set(e, DS_EMEM, "no memory for %zu bytes of text", s->json.len + n);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu bytes of text", s->json.len + n);
     if (rc >= 0 && ends) {
         if (has_text(str_text(&s->json), s->json.len))
             rc = json_document(s, e);
@@ -274,7 +274,7 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
         return err_add(e, DS_EIO, "corpus");
     char *p = mem_alloc(CHUNK, 1);
     int rc = p ? read_opened(&s, fd, format, p, in_folder, e)
-               : err_set(e, DS_EMEM, "no memory to read %s", path);
+               : err_set(e, DS_EMEM, "out of memory reading %s", path);
     mem_free(p);
     str_release(&s.json);
     (void)fs_close(fd);

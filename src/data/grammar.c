@@ -97,7 +97,7 @@ static int add_item(struct grammar *g, const struct item *it, struct err *e)
 {
     void *p = g->item;
     if (mem_grow(&p, &g->item_cap, g->items + 1, sizeof *g->item) < 0)
-        return err_set(e, DS_EMEM, "no memory for a grammar");
+        return err_set(e, DS_EMEM, "out of memory for a grammar");
     g->item = p;
     g->item[g->items++] = *it;
     return 0;
@@ -151,7 +151,7 @@ static int compile(struct grammar *g, struct err *e)
     g->rule_first = mem_alloc(g->rules + 1, sizeof *g->rule_first);
     g->alt = mem_alloc(total + 1, sizeof *g->alt);
     if (!g->rule_first || !g->alt)
-        return err_set(e, DS_EMEM, "no memory for a grammar");
+        return err_set(e, DS_EMEM, "out of memory for a grammar");
     for (size_t r = 0; r < g->rules; r++) {
         const struct grammar_rule *rule = &g->rule[r];
         double sum = 0;
@@ -176,7 +176,7 @@ int grammar_new(struct grammar **out, const struct grammar_rule *rule, size_t n,
 {
     struct grammar *g = mem_alloc(1, sizeof *g);
     if (!g)
-        return err_set(e, DS_EMEM, "no memory for a grammar");
+        return err_set(e, DS_EMEM, "out of memory for a grammar");
     g->rule = rule;
     g->rules = n;
     int rc = compile(g, e);
@@ -321,7 +321,7 @@ int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out, st
     if (rc >= 0)
         str_add_bytes(out, str_text(&text), text.len);
     if (rc >= 0 && (text.failed || out->failed))
-        rc = err_set(e, DS_EMEM, "no memory for a text");
+        rc = err_set(e, DS_EMEM, "out of memory for a text");
     str_release(&text);
     return rc;
 }
@@ -351,7 +351,7 @@ static int reserve(struct filter *f, size_t ready, size_t waiting, struct err *e
     f->byte = b;
     rc |= mem_grow(&s, &f->stack_cap, waiting, sizeof *f->stack);
     f->stack = s;
-    return rc ? err_set(e, DS_EMEM, "no memory for the readings of a text") : 0;
+    return rc ? err_set(e, DS_EMEM, "out of memory for the readings of a text") : 0;
 }
 
 /* Splits one derivation at its choices until every part is ready for a byte or the end. */
@@ -431,7 +431,7 @@ static int keep(struct filter *f, int symbol, const char *text, size_t pos, stru
     }
     struct derivation *alive = mem_dup(f->d, n * sizeof *alive);
     if (!alive)
-        return err_set(e, DS_EMEM, "no memory for the readings of a text");
+        return err_set(e, DS_EMEM, "out of memory for the readings of a text");
     int rc = 0;
     f->n = 0;
     for (size_t i = 0; rc >= 0 && i < n; i++) {

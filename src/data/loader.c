@@ -58,7 +58,7 @@ static int add_entropy(struct loader *l, const struct document *d, size_t from, 
     if (!d->bits)
         return 0;
     if (mem_grow(&p, &l->entropy_cap, l->stream.n, sizeof *l->entropy) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     l->entropy = p;
     sum_entropy(l, d, from, n);
     if (from + n < l->stream.n)
@@ -73,18 +73,18 @@ static int add_document(struct loader *l, const struct corpus *c, size_t i,
     size_t from = l->stream.n;
     void *p = l->doc;
     if (mem_grow(&p, &l->doc_cap, l->docs + 1, sizeof *l->doc) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu documents", l->docs + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu documents", l->docs + 1);
     l->doc = p;
     l->doc[l->docs++] = from;
     if (l->bos >= 0 && ids_add(&l->stream, l->bos) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     size_t text = l->stream.n;
     int rc = tokenizer_encode(t, d.text, d.len, 0, &l->stream, e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
     size_t n = l->stream.n - text;
     if (tokenizer_eot(t) >= 0 && ids_add(&l->stream, tokenizer_eot(t)) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     rc = check_ids(l, from, vocab, i, e);
     if (rc < 0)
         return rc;
@@ -100,7 +100,7 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
     l->bos = tokenizer_bos(t);
     l->text_len = mem_alloc((size_t)l->vocab, sizeof *l->text_len);
     if (!l->text_len)
-        return err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", l->vocab);
+        return err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", l->vocab);
     for (int32_t id = 0; id < l->vocab; id++) {
         size_t n = 0;
         if (id != tokenizer_eot(t) && id != l->bos && tokenizer_piece(t, id, &n))
@@ -137,7 +137,7 @@ int loader_open(struct loader **out, const struct corpus *c, const struct tokeni
             seq, val_fraction);
     struct loader *l = mem_alloc(1, sizeof *l);
     if (!l)
-        return err_set(e, DS_EMEM, "no memory for a loader");
+        return err_set(e, DS_EMEM, "out of memory for a loader");
     l->seq = seq;
     l->seed = seed;
     l->ordered = val;

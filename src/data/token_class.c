@@ -74,7 +74,7 @@ int token_classes(const struct tokenizer *t, struct loader *train, int seq, floa
     if (!count || !id) {
         mem_free(count);
         mem_free(id);
-        return err_set(e, DS_EMEM, "token classes");
+        return err_set(e, DS_EMEM, "out of memory for token classes");
     }
     struct loader_pos pos = {0};
     for (uint64_t w = 0; w < windows; w++) {

@@ -70,7 +70,7 @@ int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *
                     : n == 0                         ? tokenizer_eot(s->tokenizer)
                                                      : -1;
     if (first >= 0 && ids_add(out, first) < 0)
-        return err_set(e, DS_EMEM, "prompt");
+        return err_set(e, DS_EMEM, "out of memory for the prompt");
     return n > 0 ? tokenizer_encode(s->tokenizer, text, n, 0, out, e) : 0;
 }
 
@@ -196,7 +196,7 @@ int gen_talk_open(struct gen_talk **out, struct subject *s, const struct gen_opt
         return rc;
     struct gen_talk *t = mem_alloc(1, sizeof *t);
     if (!t)
-        return err_set(e, DS_EMEM, "talk");
+        return err_set(e, DS_EMEM, "out of memory for a chat");
     t->walk = (struct gen_walk){.s = s, .o = o, .rules = rules, .watch = watch};
     t->cap = (size_t)s->model->config.max_seq;
     rc = gen_walk_init(&t->walk, 1, t->cap, e);

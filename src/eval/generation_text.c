@@ -38,11 +38,11 @@ int gen_text_add(struct gen_text *t, const struct gen_rules *rules, const char *
     void *run = t->run;
     *found = 0;
     if (mem_grow(&run, &t->cap_run, t->n_run + 1, sizeof *t->run) < 0)
-        return err_set(e, DS_EMEM, "text");
+        return err_set(e, DS_EMEM, "out of memory for the text");
     t->run = run;
     str_add_bytes(t->all, p, n);
     if (t->all->failed)
-        return err_set(e, DS_EMEM, "text");
+        return err_set(e, DS_EMEM, "out of memory for the text");
     size_t end = find_stop(t, rules);
     *found = end < t->all->len;
     if (*found) {

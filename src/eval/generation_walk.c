@@ -37,7 +37,7 @@ int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
     w->seq = mem_alloc(n, sizeof *w->seq);
     w->active = mem_alloc(n, sizeof *w->active);
     if (!w->logits || !w->id || !w->cache || !w->seq || !w->active)
-        return err_set(e, DS_EMEM, "generation of %d texts at once", slots);
+        return err_set(e, DS_EMEM, "out of memory for batched decoding of %d texts", slots);
     int rc = sampler_init(&w->sampler, (int)V, e);
     return rc < 0 ? rc : model_reserve(m, rows > slots ? rows : slots, 0, 0, e);
 }
@@ -84,7 +84,7 @@ int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_re
     }
     gen_text_reset(&q->text, &out->text);
     return ok ? kv_cache_new(&q->cache, m, (int)cap, e)
-              : err_set(e, DS_EMEM, "generation of %zu tokens", cap);
+              : err_set(e, DS_EMEM, "out of memory for %zu tokens", cap);
 }
 
 int gen_is_stopped(const struct gen_walk *w)
@@ -135,7 +135,7 @@ static int add_text(struct gen_walk *w, struct gen_seq *q, size_t at, int *found
         return 0;
     (q->begins ? tokenizer_decode : tokenizer_decode_on)(t, &id, 1, &piece);
     q->begins = 0;
-    int rc = piece.failed ? err_set(e, DS_EMEM, "text")
+    int rc = piece.failed ? err_set(e, DS_EMEM, "out of memory for the text")
                           : gen_text_add(&q->text, w->rules, str_text(&piece), piece.len,
                                          out->depth[at], found, e);
     str_release(&piece);
@@ -156,7 +156,7 @@ static int show_prompt(struct gen_walk *w, const struct gen_seq *q, const struct
         }
     *is_empty = first;
     if (text.failed)
-        rc = err_set(e, DS_EMEM, "prompt");
+        rc = err_set(e, DS_EMEM, "out of memory for the prompt");
     else if (text.len > 0 && w->watch && w->watch->text)
         rc = w->watch->text(w->watch->ctx, q->k, text.p, text.len, 0, 1);
     str_release(&text);
@@ -190,7 +190,7 @@ static int add_prompt(struct gen_seq *q, const struct ids *prompt, struct err *e
     struct gen_result *out = q->out;
     for (size_t i = 0; i < prompt->n; i++) {
         if (ids_add(&out->ids, prompt->v[i]) < 0)
-            return err_set(e, DS_EMEM, "prompt");
+            return err_set(e, DS_EMEM, "out of memory for the prompt");
         if (out->logprob)
             out->logprob[out->ids.n - 1] = (double)NAN;
     }
@@ -266,7 +266,7 @@ static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
         return 0;
     }
     if (ids_add(&out->ids, id) < 0)
-        return err_set(e, DS_EMEM, "text");
+        return err_set(e, DS_EMEM, "out of memory for the text");
     note_logprob(w, out, out->ids.n - 1, q->logits);
     q->is_done = 0;
     q->made++;

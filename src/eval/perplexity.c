@@ -376,7 +376,7 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
 {
     struct ppl *p = mem_alloc(1, sizeof *p);
     if (!p)
-        return err_set(e, DS_EMEM, "evaluation");
+        return err_set(e, DS_EMEM, "out of memory for the evaluation");
     p->s = s;
     p->o = o;
     p->about.task = "ppl";

@@ -30,7 +30,7 @@ int windows_rows_new(struct windows_rows *x, size_t n, struct err *e)
     x->true_entropy = mem_alloc(n, sizeof *x->true_entropy);
     return x->input && x->target && x->start && x->true_entropy
                ? 0
-               : err_set(e, DS_EMEM, "a batch of %zu tokens", n);
+               : err_set(e, DS_EMEM, "out of memory for a batch of %zu tokens", n);
 }
 
 void windows_rows_free(struct windows_rows *x)
@@ -58,7 +58,7 @@ static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, s
 {
     void *v = w->v;
     if (mem_grow(&v, &w->cap, w->n + 1, sizeof *w->v) < 0)
-        return err_set(e, DS_EMEM, "%zu windows", w->n + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu windows", w->n + 1);
     w->v = v;
     w->v[w->n++] = (struct window){
         .at = at,
@@ -101,7 +101,9 @@ static int add_document(struct windows *w, const struct document *d, size_t i, s
     int32_t prefix = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eot(t);
     uint64_t at = w->stream.n, text = at + (prefix >= 0);
     size_t first = w->n;
-    int rc = prefix >= 0 && ids_add(&w->stream, prefix) < 0 ? err_set(e, DS_EMEM, "a document") : 0;
+    int rc = prefix >= 0 && ids_add(&w->stream, prefix) < 0
+                 ? err_set(e, DS_EMEM, "out of memory for a document")
+                 : 0;
     if (rc == 0)
         rc = tokenizer_encode(t, d->text, d->len, 0, &w->stream, e);
     if (rc == 0)
@@ -140,7 +142,7 @@ int windows_open(struct windows **out, const struct corpus *c, const struct toke
 {
     struct windows *w = mem_alloc(1, sizeof *w);
     if (!w)
-        return err_set(e, DS_EMEM, "windows");
+        return err_set(e, DS_EMEM, "out of memory for windows");
     w->spec = *s;
     w->tokenizer = t;
     int rc = s->kind == WINDOWS_PACKED

@@ -56,7 +56,7 @@ static int force_fit(struct serve *s, size_t n, struct err *e)
         return 0;
     int8_t *t = mem_alloc(L * n + 1, 1);
     if (!t)
-        return err_set(e, DS_EMEM, "forced cells");
+        return err_set(e, DS_EMEM, "out of memory for forced cells");
     memset(t, -1, L * n);
     s->forced = 0;
     for (size_t l = 0; l < L; l++)
@@ -208,7 +208,7 @@ static int answer_probe(struct serve *s, struct err *e)
     base = mem_alloc(n, sizeof *base);
     with = mem_alloc(n, sizeof *with);
     if (rc == 0 && (!base || !with))
-        rc = err_set(e, DS_EMEM, "trace");
+        rc = err_set(e, DS_EMEM, "out of memory for the trace");
     if (rc == 0)
         rc = run_trace(s, 0, 0, e);
     if (rc == 0) {
@@ -252,7 +252,7 @@ static int set_text(struct serve *s, const struct json_node *q, struct err *e)
             rc = err_set(e, DS_ERANGE, "trace: ids[%zu] is not in 0..%lld", i,
                          (long long)s->subject.model->config.vocab - 1);
         else if (ids_add(&ids, (int32_t)id) < 0)
-            rc = err_set(e, DS_EMEM, "trace");
+            rc = err_set(e, DS_EMEM, "out of memory for the trace");
     }
     if (rc < 0) {
         ids_release(&ids);
@@ -274,7 +274,7 @@ static int append_token(struct serve *s, const struct sample_options *o, struct 
     struct sampler sampler = {0};
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
     int32_t id = 0;
-    int rc = logits ? 0 : err_set(e, DS_EMEM, "next");
+    int rc = logits ? 0 : err_set(e, DS_EMEM, "out of memory for the next token");
     if (rc == 0 && s->ids.n >= (size_t)m->config.max_seq)
         rc = err_set(e, DS_ERANGE, "the context is full: %zu tokens", s->ids.n);
     if (rc == 0)
@@ -288,7 +288,7 @@ static int append_token(struct serve *s, const struct sample_options *o, struct 
         rc = sampler_pick(&sampler, logits, o, s->ids.n, &id, NULL, e);
     }
     if (rc == 0 && ids_add(&s->ids, id) < 0)
-        rc = err_set(e, DS_EMEM, "next");
+        rc = err_set(e, DS_EMEM, "out of memory for the next token");
     sampler_release(&sampler);
     mem_free(logits);
     return rc;
@@ -426,7 +426,7 @@ static int serve_loop(struct serve *s, int in, struct err *e)
             break;
         str_add_bytes(&buf, chunk, got);
         if (buf.failed)
-            rc = err_set(e, DS_EMEM, "requests");
+            rc = err_set(e, DS_EMEM, "out of memory for requests");
         else
             rc = serve_lines(s, &buf, e);
         if (rc == 0 && buf.len > SERVE_LINE_MAX) {
@@ -445,7 +445,7 @@ int serve_run(const char *model, int in, int out, const char *version, struct er
     struct serve s = {.out = out, .version = version};
     s.rec = record_new();
     if (!s.rec)
-        return err_set(e, DS_EMEM, "serve");
+        return err_set(e, DS_EMEM, "out of memory for the session");
     int rc = subject_open(&s.subject, model, NULL, e);
     if (rc == 0) {
         rc = serve_loop(&s, in, e);

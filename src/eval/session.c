@@ -45,7 +45,7 @@ int session_open(struct session **out, const char *model, struct err *e)
     int in[2] = {-1, -1}, ans[2] = {-1, -1}, bad[2] = {-1, -1}, rc = 0;
     struct session *s = mem_alloc(1, sizeof *s);
     if (!s)
-        return err_set(e, DS_EMEM, "session");
+        return err_set(e, DS_EMEM, "out of memory for the session");
     /* a socket for the requests: writing to a dead child is an error there and no signal */
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, in) != 0 || pipe(ans) != 0 || pipe(bad) != 0)
         rc = err_errno(e, "session");
@@ -95,7 +95,7 @@ int session_send(struct session *s, const char *json, struct err *e)
     str_add(&s->send, json);
     str_add(&s->send, "\n");
     if (s->send.failed)
-        return err_set(e, DS_EMEM, "request");
+        return err_set(e, DS_EMEM, "out of memory for the request");
     s->busy++;
     send_some(s);
     return 0;
@@ -194,7 +194,7 @@ int session_next(struct session *s, struct value *body, struct err *e)
     read_trouble(s);
     read_answers(s);
     if (s->got.failed)
-        return err_set(e, DS_EMEM, "session");
+        return err_set(e, DS_EMEM, "out of memory for the session");
     if (s->got.len > 0) {
         int64_t n = record_parse(s->got.p, s->got.len, &seq, body, e);
         if (n < 0)

@@ -228,7 +228,7 @@ int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const c
     if (!p || !k) {
         mem_free(p);
         mem_free(k);
-        return err_set(e, DS_EMEM, "%zu pieces", n);
+        return err_set(e, DS_EMEM, "out of memory for %zu pieces", n);
     }
     for (size_t i = 0; i < n; i++)
         p[i] = subject_piece_of(s, id[i], &k[i]);

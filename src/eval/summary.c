@@ -84,13 +84,13 @@ static int copy_settings(struct summary *s, const struct runview *v, struct err 
     s->key = mem_alloc(v->configs + 1, sizeof *s->key);
     s->setting = mem_alloc(v->configs + 1, sizeof *s->setting);
     if (!s->key || !s->setting)
-        return err_set(e, DS_EMEM, "settings of %s", s->name);
+        return err_set(e, DS_EMEM, "out of memory for the settings of %s", s->name);
     for (size_t i = 0; i < v->configs; i++) {
         s->key[i] = mem_strdup(v->config_key[i] ? v->config_key[i] : "");
         s->setting[i] = mem_strdup(v->config_value[i] ? v->config_value[i] : "");
         s->settings = i + 1;
         if (!s->key[i] || !s->setting[i])
-            return err_set(e, DS_EMEM, "settings of %s", s->name);
+            return err_set(e, DS_EMEM, "out of memory for the settings of %s", s->name);
     }
     return 0;
 }
@@ -188,7 +188,7 @@ int summary_group(struct summary_group **groups, size_t *n, const struct summary
     struct summary_group *g = mem_alloc(n_runs + 1, sizeof *g);
     size_t count = 0;
     if (!g)
-        return err_set(e, DS_EMEM, "groups");
+        return err_set(e, DS_EMEM, "out of memory for groups");
     for (size_t i = 0; i < n_runs; i++) {
         size_t k = 0;
         while (k < count && !is_same(&runs[g[k].member[0]], &runs[i]))
@@ -260,7 +260,7 @@ int summary_differences(const char ***keys, size_t *n, const struct summary *run
                 continue;
             if (mem_grow(&p, &cap, count + 1, sizeof *k) < 0) {
                 mem_free(p);
-                return err_set(e, DS_EMEM, "differences");
+                return err_set(e, DS_EMEM, "out of memory for setting differences");
             }
             k = p;
             k[count++] = key;

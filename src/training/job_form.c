@@ -87,7 +87,7 @@ int job_preset_values(const char *presets, char **value, size_t n, struct err *e
     for (size_t i = 0; i < n; i++)
         value[i] = NULL;
     int rc = text ? train_config_look(&c, word, job_cut_words(text, word, PRESETS_MAX), e)
-                  : err_set(e, DS_EMEM, "presets");
+                  : err_set(e, DS_EMEM, "out of memory for presets");
     mem_free(text);
     if (rc < 0)
         return rc;
@@ -106,7 +106,7 @@ static int check_row(const struct opt_group *g, size_t size, const char *key, co
     if (!o)
         return 0;
     int rc = values ? opt_set_named(o, g->prefix, values, text, NULL, e)
-                    : err_set(e, DS_EMEM, "%s", key);
+                    : err_set(e, DS_EMEM, "%s: out of memory", key);
     if (values)
         opt_release(g, values);
     mem_free(values);
@@ -150,7 +150,7 @@ int job_check(const char *const *args, size_t n, struct err *e)
     const char **word = mem_alloc(n + 1, sizeof *word);
     size_t presets = 0;
     if (!word)
-        return err_set(e, DS_EMEM, "settings");
+        return err_set(e, DS_EMEM, "out of memory for settings");
     while (presets < n && !override_is(args[presets]))
         presets++;
     for (size_t i = 0; i < n; i++)

@@ -164,7 +164,7 @@ static int write_live(const char *dir, const struct live_setting *v, int n, stru
     char path[1200];
     struct str s = {0};
     print_live(&s, v, n);
-    int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
+    int rc = s.failed ? err_set(e, DS_EMEM, "live.json: out of memory")
                       : fs_join(path, sizeof path, dir, "live.json", e);
     if (rc == 0)
         rc = fs_replace_file(path, s.p, s.len, e);

@@ -238,7 +238,8 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     struct config copy = {0};
     void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
     int rc =
-        values ? opt_defaults(&g, values, &e) : err_set(&e, DS_EMEM, "options of %s", ops->name);
+        values ? opt_defaults(&g, values, &e)
+               : err_set(&e, DS_EMEM, "out of memory for the options of %s", ops->name);
     if (rc == 0)
         rc = config_merge(&copy, &c->route, &e);
     if (rc == 0)

@@ -47,7 +47,7 @@ int preset_names(char ***names, size_t *n, struct err *e)
     }
     fs_list_free(all, count);
     if (!list)
-        return err_set(e, DS_EMEM, "presets");
+        return err_set(e, DS_EMEM, "out of memory for presets");
     *names = list;
     *n = k;
     return 0;

@@ -202,7 +202,7 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     size_t L = (size_t)m->config.layers;
     double *gate = mem_alloc(L, sizeof *gate);
     if (!gate)
-        return err_set(e, DS_EMEM, "layer record");
+        return err_set(e, DS_EMEM, "out of memory for the layer record");
     for (size_t l = 0; l < L; l++)
         gate[l] = m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;
     record_begin(t->record, "layer", t->report.step, clock_wall());

@@ -54,7 +54,7 @@ int job_request_open(struct job_request **out, const char *run_dir, const char *
 {
     struct job_request *r = mem_alloc(1, sizeof *r);
     if (!r)
-        return err_set(e, DS_EMEM, "command");
+        return err_set(e, DS_EMEM, "out of memory for the command");
     r->fd = -1;
     r->timeout_s = timeout_s;
     r->end = clock_mono() + timeout_s;
@@ -102,7 +102,7 @@ int job_request_poll(struct job_request *r, struct str *answer, struct err *e)
         return clock_mono() < r->end ? 0 : too_late(r, e);
     str_reset(answer);
     str_add_bytes(answer, r->answer.p, (size_t)(line_end - r->answer.p));
-    return answer->failed ? err_set(e, DS_EMEM, "answer") : 1;
+    return answer->failed ? err_set(e, DS_EMEM, "out of memory for the answer") : 1;
 }
 
 int job_request_fd(const struct job_request *r)

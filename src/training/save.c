@@ -36,7 +36,7 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
     char path[1200];
     struct str s = {0};
     print_state(&s, t);
-    int rc = s.failed ? err_set(e, DS_EMEM, "state.json")
+    int rc = s.failed ? err_set(e, DS_EMEM, "state.json: out of memory")
                       : fs_join(path, sizeof path, dir, "state.json", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);

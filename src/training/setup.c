@@ -210,7 +210,7 @@ static int alloc_batch(struct trainer *t, struct err *e)
     t->record = record_new();
     if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class ||
         !t->record)
-        return err_set(e, DS_EMEM, "a batch");
+        return err_set(e, DS_EMEM, "out of memory for a batch");
     return token_classes(t->tokenizer, t->train, (int)t->config.train.seq, t->token_class, e);
 }
 
@@ -250,7 +250,7 @@ static int add_probe(struct trainer *t, size_t index, struct err *e)
                  strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
         t->probes++;
         if (!p->id || !p->piece || !p->piece_len || !p->true_entropy)
-            rc = err_set(e, DS_EMEM, "probe text");
+            rc = err_set(e, DS_EMEM, "out of memory for the probe text");
         else
             fill_probe(t, p, &d, ids.v);
     }
@@ -264,7 +264,7 @@ static int open_probes(struct trainer *t, struct err *e)
     int rc = 0;
     t->probe = mem_alloc((size_t)want, sizeof *t->probe);
     if (!t->probe)
-        return err_set(e, DS_EMEM, "probe texts");
+        return err_set(e, DS_EMEM, "out of memory for probe texts");
     for (size_t i = 0; i < corpus_count(t->corpus) && t->probes < want && rc == 0; i++)
         if (!t->val || corpus_is_val(t->corpus, i, t->config.data.val_fraction))
             rc = add_probe(t, i, e);

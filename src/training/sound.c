@@ -37,7 +37,7 @@ int trainer_check_sound(const struct trainer *t, struct err *e)
     struct str names = {0};
     int n = 0, rc = 0;
     if (!x.bad)
-        return err_set(e, DS_EMEM, "no memory to look at the weights");
+        return err_set(e, DS_EMEM, "out of memory checking the weights");
     pool_run(ps->n, look_at, &x);
     for (int i = 0; i < ps->n; i++)
         if (x.bad[i] > 0 && n++ < NAMES_MAX)

@@ -178,13 +178,13 @@ static int check_finite(const struct model *m, int is_allowed, struct err *e)
     struct str names = {0};
     int n = 0;
     if (!x.count)
-        return err_set(e, DS_EMEM, "no memory to look at the weights");
+        return err_set(e, DS_EMEM, "out of memory checking the weights");
     pool_run(m->params.n, count_odd, &x);
     for (int i = 0; i < m->params.n; i++)
         if (x.count[i] == UINT64_MAX) {
             mem_free(x.count);
             str_release(&names);
-            return err_set(e, DS_EMEM, "no memory to look at the weights");
+            return err_set(e, DS_EMEM, "out of memory checking the weights");
         }
     for (int i = 0; i < m->params.n; i++)
         if (x.count[i] > 0 && n++ < 3)
@@ -211,7 +211,7 @@ int start_weights(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = model_start_from(t->model, dir, &told, e);
     if (rc == 0 && told.failed)
-        rc = err_set(e, DS_EMEM, "names of tensors");
+        rc = err_set(e, DS_EMEM, "out of memory for tensor names");
     if (rc == 0) {
         str_copy(t->started, sizeof t->started, str_text(&told));
         log_info("%s: %s", t->name, t->started);

@@ -23,7 +23,7 @@ static int train_bpe(struct tokenizer **out, const struct corpus *c, double val_
     size_t n = corpus_count(c), k = 0;
     const char **text = mem_alloc(n, sizeof *text);
     size_t *len = mem_alloc(n, sizeof *len);
-    int rc = text && len ? 0 : err_set(e, DS_EMEM, "tokenizer training");
+    int rc = text && len ? 0 : err_set(e, DS_EMEM, "out of memory for tokenizer training");
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct document d = corpus_at(c, i);
         if (corpus_is_val(c, i, val_fraction))

@@ -321,7 +321,7 @@ static int give_up(struct trainer *t, struct err *e)
         str_addf(&text, "taken back: %s; ", str_text(&back));
     say_how_to_resume(t, !back.len, &text);
     if (rc == 0 && (text.failed || back.failed))
-        rc = err_set(e, DS_EMEM, "end of %s", t->name);
+        rc = err_set(e, DS_EMEM, "out of memory for the message of %s", t->name);
     if (rc == 0)
         rc = trainer_log_end(t, "failed", str_text(&text), e);
     if (rc == 0)

@@ -17,7 +17,7 @@ struct bpe_chars *bpe_chars_new(int vocab, struct err *e)
         c->length = mem_alloc((size_t)vocab, sizeof *c->length);
     }
     if (!c || !c->length) {
-        err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", vocab);
+        err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", vocab);
         bpe_chars_free(c);
         return NULL;
     }
@@ -60,8 +60,9 @@ int bpe_chars_add(struct bpe *b, int32_t id, const char *s, size_t n, struct err
         b->byte_id[byte] = id;
     if (n == 1 && (unsigned char)s[0] < 128)
         c->ascii[(unsigned char)s[0]] = id;
-    return map_set(&c->symbol, s, n, id) < 0 ? err_set(e, DS_EMEM, "no memory for the vocabulary")
-                                             : 0;
+    return map_set(&c->symbol, s, n, id) < 0
+               ? err_set(e, DS_EMEM, "out of memory for the vocabulary")
+               : 0;
 }
 
 /* Whether the mark stands inside a token is asked of every token, merged or not.  A mark that is no
@@ -99,7 +100,7 @@ int bpe_chars_unused(struct bpe *b, int32_t id, int vocab, struct err *e)
     if (!c->split) {
         c->split = mem_alloc((size_t)vocab, sizeof *c->split);
         if (!c->split)
-            return err_set(e, DS_EMEM, "no memory for %d tokens", vocab);
+            return err_set(e, DS_EMEM, "out of memory for %d tokens", vocab);
         for (int i = 0; i < vocab; i++)
             c->split[i][0] = UNMARKED;
     }
@@ -275,7 +276,7 @@ static int encode_known(struct word *w, struct err *e)
     char *known = mem_alloc(w->n, 1);
     size_t k = 0;
     if (!known)
-        return err_set(e, DS_EMEM, "no memory for %zu bytes of text", w->n);
+        return err_set(e, DS_EMEM, "out of memory for %zu bytes of text", w->n);
     for (size_t p = 0, len; p < w->n; p += len) {
         len = char_len(w, p);
         if (place(w, p, len)) {
@@ -308,7 +309,7 @@ static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids 
             return bpe_push_ids(out, c->id, c->n, e);
     }
     if (n > DS_LEN(some) && !(w.slot = mem_alloc(n, sizeof *w.slot)))
-        return err_set(e, DS_EMEM, "no memory to encode a word of %zu bytes", n);
+        return err_set(e, DS_EMEM, "out of memory encoding a word of %zu bytes", n);
     int rc = encode_slots(&w, e);
     if (rc == IS_LACKING) {
         c = NULL; /* what is left out is counted each time */

@@ -87,7 +87,7 @@ static int count_word(void *ctx, const char *s, size_t n, struct err *e)
 {
     struct train *r = ctx;
     if (words_grow(r) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu distinct words", r->words);
+        return err_set(e, DS_EMEM, "out of memory for %zu distinct words", r->words);
     uint64_t hash = hash64(s, n, 0);
     struct word *w = word_find(r, hash, s, n);
     if (w->count++)
@@ -99,7 +99,9 @@ static int count_word(void *ctx, const char *s, size_t n, struct err *e)
     r->words++;
     str_add_bytes(&r->text, s, n);
     str_add_char(&r->text, '\0');
-    return r->text.failed ? err_set(e, DS_EMEM, "no memory for %zu distinct words", r->words) : 0;
+    return r->text.failed
+               ? err_set(e, DS_EMEM, "out of memory for %zu distinct words", r->words)
+               : 0;
 }
 
 /* --- pairs
@@ -324,7 +326,7 @@ static int32_t merged_id(struct train *r, int32_t a, int32_t b, struct err *e)
         return (int32_t)id;
     id = r->vocab;
     if (map_set(&r->id_of, text, na + nb, id) < 0)
-        return err_set(e, DS_EMEM, "no memory for the vocabulary");
+        return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     int rc = tokenizer_set_piece(r->t, (int32_t)id, text, na + nb, e);
     if (rc < 0)
         return rc;
@@ -339,7 +341,7 @@ static int learn(struct train *r, struct err *e)
         uint32_t best = 0;
         int found = best_pair(r, &best);
         if (found < 0)
-            return err_set(e, DS_EMEM, "no memory to train a tokenizer");
+            return err_set(e, DS_EMEM, "out of memory training a tokenizer");
         if (!found)
             return 0;
         int32_t a = r->pair[best].left, b = r->pair[best].right;
@@ -352,7 +354,7 @@ static int learn(struct train *r, struct err *e)
         if (rc < 0)
             return rc;
         if (merge_pair(r, best, id) < 0)
-            return err_set(e, DS_EMEM, "no memory to train a tokenizer");
+            return err_set(e, DS_EMEM, "out of memory training a tokenizer");
     }
     return 0;
 }
@@ -398,7 +400,7 @@ static int start(struct train *r, int vocab, struct err *e)
         return DS_EMEM;
     t->bpe = mem_alloc(1, sizeof *t->bpe);
     if (!t->bpe)
-        return err_set(e, DS_EMEM, "no memory for a tokenizer");
+        return err_set(e, DS_EMEM, "out of memory for a tokenizer");
     t->bpe->unk = -1;
     struct added_token end = {.text = (char[]){"<|endoftext|>"}, .len = 13, .id = 0, .special = 1};
     t->eot = 0;
@@ -443,7 +445,7 @@ int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const 
     for (size_t i = 0; rc >= 0 && i < n; i++)
         rc = pretok_walk(&r.t->bpe->pre, texts[i], len[i], count_word, &r, e);
     if (rc >= 0 && lay_out(&r) < 0)
-        rc = err_set(e, DS_EMEM, "no memory to train a tokenizer");
+        rc = err_set(e, DS_EMEM, "out of memory training a tokenizer");
     if (rc >= 0)
         rc = learn(&r, e);
     if (rc >= 0) {

@@ -24,7 +24,7 @@ int norm_add(struct norm *m, struct norm_step s, struct err *e)
     s.from = mem_dup(s.from ? s.from : "", s.from_len + 1);
     s.to = mem_dup(s.to ? s.to : "", s.to_len + 1);
     if (!s.from || !s.to)
-        rc = err_set(e, DS_EMEM, "no memory for a normalizer");
+        rc = err_set(e, DS_EMEM, "out of memory for a normalizer");
     if (rc >= 0 && s.kind == NORM_REPLACE_REGEX)
         rc = pretok_regex(&s.re, s.from, "normalizer", e);
     if (rc < 0) {
@@ -154,7 +154,7 @@ int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
         if (rc < 0)
             return rc;
         if (own->failed)
-            return err_set(e, DS_EMEM, "no memory to normalise %zu bytes", *n);
+            return err_set(e, DS_EMEM, "out of memory normalising %zu bytes", *n);
         if (*n > most)
             return err_set(e, DS_ERANGE, "the normalizer makes text more than %d times as long",
                            GROWTH);

@@ -81,7 +81,7 @@ static int translate(struct str *out, const char *p, struct err *e)
             in_class = 0;
         }
     }
-    return out->failed ? err_set(e, DS_EMEM, "no memory for a pattern") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "out of memory for a pattern") : 0;
 }
 
 int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e)
@@ -105,7 +105,7 @@ int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e
     char *copy = mem_strdup(stage->pattern);
     if (!copy) {
         regex_free(re);
-        return err_set(e, DS_EMEM, "no memory for a pre-tokenizer pattern");
+        return err_set(e, DS_EMEM, "out of memory for a pre-tokenizer pattern");
     }
     struct pretok_stage *own = &p->stage[p->n++];
     *own = *stage;
@@ -272,7 +272,7 @@ int pretok_walk(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, 
     struct str spaced = {0};
     str_add_char(&spaced, ' ');
     str_add_bytes(&spaced, s, n);
-    int rc = spaced.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", n)
+    int rc = spaced.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
                            : walk_bytes(p, spaced.p, spaced.len, fn, ctx, e);
     str_release(&spaced);
     return rc;

@@ -36,7 +36,7 @@ struct tokenizer *tokenizer_new(const char *kind, int vocab, struct err *e)
         t->present = mem_alloc((size_t)vocab, 1);
     }
     if (!t || !t->offset || !t->length || !t->present) {
-        err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", vocab);
+        err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", vocab);
         tokenizer_free(t);
         return NULL;
     }
@@ -56,7 +56,7 @@ int tokenizer_set_piece(struct tokenizer *t, int32_t id, const char *s, size_t n
     t->offset[id] = t->bytes.len;
     t->length[id] = (uint32_t)n;
     str_add_bytes(&t->bytes, s, n);
-    return t->bytes.failed ? err_set(e, DS_EMEM, "no memory for the vocabulary") : 0;
+    return t->bytes.failed ? err_set(e, DS_EMEM, "out of memory for the vocabulary") : 0;
 }
 
 int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, struct err *e)
@@ -68,16 +68,16 @@ int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, stru
         return err_set(e, DS_EFORMAT, "added token %d appears twice", a->id);
     void *p = t->added;
     if (mem_grow(&p, &t->added_cap, t->n_added + 1, sizeof *t->added) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     t->added = p;
     struct added_token *own = &t->added[t->n_added];
     *own = *a;
     own->text = mem_dup(a->text, a->len);
     if (!own->text)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     t->n_added++;
     if (map_set(&t->added_map, a->text, a->len, (int64_t)t->n_added - 1) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     return 0;
 }
 

@@ -55,7 +55,7 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
                        (long long)id, text, b->v[other].a.text);
     void *p = b->v;
     if (mem_grow(&p, &b->cap, b->n + 1, sizeof *b->v) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     b->v = p;
     b->v[b->n++] = (struct named){
         .obj = obj,
@@ -63,7 +63,7 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
             .text = (char *)(uintptr_t)text, .len = len, .id = (int32_t)id, .special = is_special}};
     if (map_set(&b->by_text, text, len, (int64_t)b->n - 1) < 0 ||
         (id >= 0 && map_set(&b->by_id, &id, sizeof id, (int64_t)b->n - 1) < 0))
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     return 0;
 }
 
@@ -178,7 +178,7 @@ int beside_open(struct beside **out, const char *path, struct err *e)
 {
     char other[4096];
     struct beside *b = mem_alloc(1, sizeof *b);
-    int rc = b ? 0 : err_set(e, DS_EMEM, "no memory for added tokens");
+    int rc = b ? 0 : err_set(e, DS_EMEM, "out of memory for added tokens");
     for (int i = 0; rc >= 0 && i < FILES; i++) {
         rc = path_of(other, sizeof other, path, file_name[i], e);
         if (rc >= 0 && fs_exists(other))
@@ -467,7 +467,7 @@ int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const c
     if (c.n)
         log_warn("%s: %s%s; its own are used", path, c.first, c.n > 1 ? ", and more such" : "");
     if (list.failed)
-        rc = err_set(e, DS_EMEM, "%s: no memory for a tokenizer", path);
+        rc = err_set(e, DS_EMEM, "%s: out of memory for a tokenizer", path);
     if (rc < 0 || (!changed && !ends.bos && !ends.eos && !no_bos))
         goto out;
     str_add_bytes(&doc, (*t)->source.p, (*t)->source.len);
@@ -477,7 +477,7 @@ int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const c
     put_end(&doc, TOKENIZER_EOS, ends.eos, ends.eos_len);
     if (no_bos)
         put_no_template(&doc);
-    rc = doc.failed ? err_set(e, DS_EMEM, "%s: no memory for a tokenizer", path)
+    rc = doc.failed ? err_set(e, DS_EMEM, "%s: out of memory for a tokenizer", path)
                     : tokenizer_load_json(&other, doc.p, doc.len, path, e);
     if (rc >= 0) {
         tokenizer_free(*t);

@@ -57,7 +57,7 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e)
             continue;
         x->has_plain |= !a->special;
         if (index_one(x, s, n, i, t->n_added) < 0)
-            rc = err_set(e, DS_EMEM, "no memory for added tokens");
+            rc = err_set(e, DS_EMEM, "out of memory for added tokens");
     }
     t->by_length = t->by_length && added_overlap(t);
     for (int i = 0; i < t->norm.n; i++)
@@ -203,7 +203,7 @@ static int encode_plain(struct sink *c, const char *s, size_t n, int first, stru
     if (!t->metaspace.on)
         return pretok_walk(&t->bpe->pre, s, n, on_piece, c, e);
     add_metaspace(t, &marked, s, n, first);
-    rc = marked.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", n)
+    rc = marked.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
                        : pretok_walk(&t->bpe->pre, marked.p, marked.len, on_piece, c, e);
     str_release(&marked);
     return rc;

@@ -57,7 +57,9 @@ static int check_token(struct map *seen, const struct token_part *t, int32_t id,
         return err_set(e, DS_EFORMAT, "token %d is not UTF-8", id);
     if (map_get(seen, t->text, t->n, &other))
         return err_set(e, DS_EFORMAT, "tokens %lld and %d are the same", (long long)other, id);
-    return map_set(seen, t->text, t->n, id) < 0 ? err_set(e, DS_EMEM, "no memory for tokens") : 0;
+    return map_set(seen, t->text, t->n, id) < 0
+               ? err_set(e, DS_EMEM, "out of memory for tokens")
+               : 0;
 }
 
 /* Unused ids pad the vocabulary: no text is cut into them. */
@@ -130,7 +132,7 @@ static int write_document(struct writer *w, struct err *e)
         str_add_json(&w->out, m->text, m->n);
     }
     str_add(&w->out, "]}}");
-    return rc < 0 || !w->out.failed ? rc : err_set(e, DS_EMEM, "no memory for the vocabulary");
+    return rc < 0 || !w->out.failed ? rc : err_set(e, DS_EMEM, "out of memory for the vocabulary");
 }
 
 static int from_merges(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,

@@ -56,7 +56,7 @@ static int take_texts(const struct gguf *g, const char *key, size_t most, struct
                        (unsigned long long)m->count, most);
     *out = mem_alloc((size_t)m->count, sizeof **out);
     if (!*out)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", (size_t)m->count);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", (size_t)m->count);
     struct gguf_strings s = {m->data, m->count};
     struct gguf_text text;
     for (*n = 0; gguf_strings_next(&s, &text); (*n)++)
@@ -137,7 +137,7 @@ static int take_merges(struct tokenizer_parts *p, const struct gguf *g, struct s
         log_warn("%s does not name its pre-tokenizer; text is cut as by %s", what, p->pre);
     }
     if (name->failed)
-        return err_set(e, DS_EMEM, "no memory for a name");
+        return err_set(e, DS_EMEM, "out of memory for a name");
     return take_texts(g, KEY "merges", BPE_MERGES_MAX, &p->merge, &p->merges, e);
 }
 

@@ -85,7 +85,7 @@ static int read_vocab(struct reader *r, const struct json_node *vocab, struct er
         if (rc < 0)
             return rc;
         if (map_set(&r->id_of, key, len, id) < 0 || r->scratch.failed)
-            return err_set(e, DS_EMEM, "no memory for the vocabulary");
+            return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     }
     return 0;
 }
@@ -142,7 +142,7 @@ static int read_ranks(struct bpe *b, const struct json_node *ranks, struct err *
                        b->merges);
     b->rank = mem_alloc(b->merges, sizeof *b->rank);
     if (!b->rank)
-        return err_set(e, DS_EMEM, "no memory for the merges");
+        return err_set(e, DS_EMEM, "out of memory for the merges");
     for (size_t i = 0; i < b->merges; i++) {
         int64_t rank = json_int(json_at(ranks, i), -1);
         if (rank < (i ? b->rank[i - 1] : 0) || rank > (int64_t)i)
@@ -244,14 +244,14 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     else
         str_add_bytes(&r->scratch, text, len);
     if (rc >= 0 && r->scratch.failed)
-        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+        rc = err_set(e, DS_EMEM, "out of memory for added tokens");
     if (rc >= 0)
         rc = tokenizer_set_piece(r->t, a.id, str_text(&r->scratch), r->scratch.len, e);
     if (rc < 0)
         return rc;
     a.text = mem_dup(text, len + 1);
     rc = a.text ? tokenizer_add_special(r->t, &a, e)
-                : err_set(e, DS_EMEM, "no memory for added tokens");
+                : err_set(e, DS_EMEM, "out of memory for added tokens");
     mem_free(a.text);
     return rc;
 }
@@ -303,7 +303,7 @@ static int index_whole(struct tokenizer *t, struct err *e)
     for (int32_t id = 0; !t->bpe->chars && t->bpe->ignore_merges && id < t->vocab; id++)
         if (t->present[id] && t->length[id] > 0 && !tokenizer_is_special(t, id) &&
             map_set(&t->bpe->whole, t->bytes.p + t->offset[id], t->length[id], id) < 0)
-            return err_set(e, DS_EMEM, "no memory for the vocabulary");
+            return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     return 0;
 }
 
@@ -356,7 +356,7 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
         return DS_EMEM;
     r->t->bpe = mem_alloc(1, sizeof *r->t->bpe);
     if (!r->t->bpe)
-        return err_set(e, DS_EMEM, "no memory for a tokenizer");
+        return err_set(e, DS_EMEM, "out of memory for a tokenizer");
     memset(r->t->bpe->byte_id, 0xff, sizeof r->t->bpe->byte_id);
     r->t->bpe->unk = -1;
     rc = read_parts(r, root, e);
@@ -374,7 +374,7 @@ int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const c
     rc = read_root(&r, json_root(doc), e);
     if (rc >= 0) {
         str_add_bytes(&r.t->source, p, n);
-        rc = r.t->source.failed ? err_set(e, DS_EMEM, "no memory for the tokenizer's text") : 0;
+        rc = r.t->source.failed ? err_set(e, DS_EMEM, "out of memory for the tokenizer's text") : 0;
     }
     if (rc < 0) {
         tokenizer_free(r.t);

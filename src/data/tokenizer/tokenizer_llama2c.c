@@ -48,7 +48,7 @@ static int read_llama2c(struct list *m, const char *p, size_t n, struct err *e)
             return err_set(e, DS_EFORMAT, "piece %zu is cut off at byte %zu of %zu", m->n, at, n);
         void *v = m->piece;
         if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->piece) < 0)
-            return err_set(e, DS_EMEM, "no memory for %zu pieces", m->n + 1);
+            return err_set(e, DS_EMEM, "out of memory for %zu pieces", m->n + 1);
         m->piece = v;
         m->piece[m->n] = (struct token_part){
             .text = p + at + 8, .n = len, .score = f32(p + at), .type = llama2c_kind(m->n)};

@@ -50,7 +50,7 @@ static int find_places(struct search *f, struct err *e)
         if (!added_may_begin(f->x, f->s + i, f->n - i))
             continue;
         if (mem_grow(&p, &cap, f->places + 1, sizeof *f->at) < 0)
-            return err_set(e, DS_EMEM, "no memory to look for added tokens");
+            return err_set(e, DS_EMEM, "out of memory searching for added tokens");
         f->at = p;
         f->at[f->places++] = i;
     }
@@ -69,7 +69,7 @@ static int take_length(struct search *f, size_t len, int special, struct err *e)
             continue;
         void *p = f->v;
         if (mem_grow(&p, &f->cap, f->found + 1, sizeof *f->v) < 0)
-            return err_set(e, DS_EMEM, "no memory to look for added tokens");
+            return err_set(e, DS_EMEM, "out of memory searching for added tokens");
         f->v = p;
         f->v[f->found++] = (struct added_found){at, len, &f->t->added[which]};
         memset(f->taken + at, 1, len);
@@ -92,7 +92,7 @@ int added_longest_first(const struct tokenizer *t, const struct added_index *x, 
     *out = NULL;
     *found = 0;
     if (rc >= 0 && f.places > 0 && !(f.taken = mem_alloc(n, 1)))
-        rc = err_set(e, DS_EMEM, "no memory to look for added tokens");
+        rc = err_set(e, DS_EMEM, "out of memory searching for added tokens");
     for (size_t k = 0; rc >= 0 && f.places > 0 && k < x->n_len; k++)
         rc = take_length(&f, x->len[k], special, e);
     mem_free(f.at);

@@ -136,7 +136,7 @@ static int find_ids(struct taker *k, struct err *e)
     k->symbol = is_chars(t) ? mem_alloc(n, sizeof *k->symbol) : NULL;
     k->made = is_chars(t) ? mem_alloc(n, 1) : NULL;
     if (!k->added || (is_chars(t) && (!k->symbol || !k->made)))
-        return err_set(e, DS_EMEM, "no memory for %d tokens", t->vocab);
+        return err_set(e, DS_EMEM, "out of memory for %d tokens", t->vocab);
     for (size_t i = 0; i < t->n_added; i++)
         k->added[t->added[i].id] = &t->added[i];
     for (size_t i = 0; k->made && i < t->bpe->merges; i++)
@@ -189,7 +189,7 @@ static int take(struct taker *k, struct err *e)
     p->token = mem_alloc((size_t)p->tokens, sizeof *p->token);
     p->merge = mem_alloc(p->merges, sizeof *p->merge);
     if (!p->token || !p->merge)
-        return err_set(e, DS_EMEM, "no memory for %d tokens", p->tokens);
+        return err_set(e, DS_EMEM, "out of memory for %d tokens", p->tokens);
     for (int32_t id = 0; id < p->tokens; id++) {
         size_t before = p->text.len;
         add_token(k, id);
@@ -202,7 +202,7 @@ static int take(struct taker *k, struct err *e)
     size_t start = p->text.len;
     tokenizer_write(&p->text, t);
     if (p->text.failed || p->differs.failed)
-        return err_set(e, DS_EMEM, "no memory for the vocabulary");
+        return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     const char *at = p->text.p;
     for (int32_t id = 0; id < p->tokens; at += p->token[id++].n)
         p->token[id].text = at;

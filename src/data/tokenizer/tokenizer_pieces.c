@@ -64,7 +64,7 @@ static int add_vocab(struct writer *w, struct err *e)
         if (map_get(&w->id_of, p->text, p->n, &other))
             return err_set(e, DS_EFORMAT, "pieces %lld and %zu are the same", (long long)other, i);
         if (map_set(&w->id_of, p->text, p->n, (int64_t)i) < 0)
-            return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+            return err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
         if (i)
             str_add_char(&w->out, ',');
         add_text(w, p->text, p->n);
@@ -119,7 +119,7 @@ static int add_merges(struct writer *w, struct err *e)
 {
     const struct token_part **order = mem_alloc(w->n, sizeof *order);
     if (!order)
-        return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+        return err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
     for (size_t i = 0; i < w->n; i++)
         order[i] = &w->p[i];
     qsort(order, w->n, sizeof *order, by_score);
@@ -259,7 +259,7 @@ static int write_document(struct writer *w, struct err *e)
     add_unused(w);
     str_add(&w->out, "}}");
     if (rc >= 0 && (w->out.failed || w->ranks.failed))
-        rc = err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
     return rc;
 }
 

@@ -113,7 +113,7 @@ int tokenizer_save(const struct tokenizer *t, const char *path, struct err *e)
         return fs_write_file(path, t->source.p, t->source.len, e);
     struct str out = {0};
     tokenizer_write(&out, t);
-    int rc = out.failed ? err_set(e, DS_EMEM, "%s: no memory for the tokenizer's text", path)
+    int rc = out.failed ? err_set(e, DS_EMEM, "%s: out of memory for the tokenizer's text", path)
                         : fs_write_file(path, out.p, out.len, e);
     str_release(&out);
     return rc;

@@ -116,7 +116,7 @@ static int read_piece(struct model *m, const struct field *whole, struct err *e)
     p.type = (enum token_type)type;
     void *v = m->piece;
     if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->piece) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu pieces", m->n + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu pieces", m->n + 1);
     m->piece = v;
     m->piece[m->n++] = p;
     return 0;
@@ -258,7 +258,7 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
     style.byte_fallback = m.byte_fallback;
     style.bos = *bos ? bos : NULL;
     style.bos_id = (int)m.bos;
-    rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: no memory for its normalizer", what)
+    rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: out of memory for its normalizer", what)
                            : pieces_load(out, m.piece, m.n, &style, what, e);
     str_release(&normalizer);
     mem_free(m.piece);

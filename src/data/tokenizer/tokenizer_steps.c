@@ -78,7 +78,7 @@ static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
                        "a Split pre-tokenizer has neither a Regex nor a String pattern");
     if (!regex)
         quote_pattern(&quoted, text, len);
-    int rc = quoted.failed ? err_set(e, DS_EMEM, "no memory for a pattern")
+    int rc = quoted.failed ? err_set(e, DS_EMEM, "out of memory for a pattern")
                            : read_behavior(&st, n, NULL, e);
     st.pattern = (char *)(uintptr_t)(regex ? regex : str_text(&quoted));
     if (rc >= 0)

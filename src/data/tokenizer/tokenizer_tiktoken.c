@@ -33,7 +33,7 @@ static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
                        rank);
     void *v = r->piece;
     if (mem_grow(&v, &r->cap, r->n + 1, sizeof *r->piece) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", r->n + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", r->n + 1);
     r->piece = v;
     r->piece[r->n++] = (struct token_part){
         .text = r->bytes + r->used, .n = (size_t)len, .score = -(float)rank, .type = TOKEN_NORMAL};
@@ -46,7 +46,7 @@ static int read_ranks(struct ranks *r, const char *p, size_t n, struct err *e)
     int rc = 0;
     r->bytes = mem_alloc(n + 1, 1);
     if (!r->bytes)
-        return err_set(e, DS_EMEM, "no memory for a file of %zu bytes", n);
+        return err_set(e, DS_EMEM, "out of memory for a file of %zu bytes", n);
     for (const char *end = p + n; rc >= 0 && p < end;) {
         const char *line = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((line ? line : end) - p), cut = len;
@@ -83,7 +83,7 @@ static int parse(struct tokenizer **out, const char *p, size_t n, const struct b
     if (f && !(b && beside_names(b, (int32_t)r.n, (int32_t)r.n + FAMILY_SPECIALS)))
         family_add_specials(&added, f, (int)r.n);
     if (added.failed)
-        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+        rc = err_set(e, DS_EMEM, "out of memory for added tokens");
     if (rc < 0) {
         err_add(e, rc, "%s", what);
     } else {

@@ -97,7 +97,7 @@ static int write_document(struct source *s, const struct str *merges, struct err
     str_add(&s->out, ",\"merges\":[");
     add_merges(&s->out, str_text(merges), merges->len);
     str_add(&s->out, "]}}");
-    return s->out.failed ? err_set(e, DS_EMEM, "no memory for the vocabulary") : 0;
+    return s->out.failed ? err_set(e, DS_EMEM, "out of memory for the vocabulary") : 0;
 }
 
 static int read_all(struct source *s, const char *path, struct err *e)

@@ -283,7 +283,7 @@ struct speed_result *speed_add(struct speed *s, const char *group, const char *n
     void *p = l->v;
     const double none = (double)NAN;
     if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->v) < 0) {
-        (void)!err_set(e, DS_EMEM, "results");
+        (void)!err_set(e, DS_EMEM, "out of memory for results");
         return NULL;
     }
     l->v = p;
@@ -357,7 +357,7 @@ static int time_peaks(struct speed *s, struct err *e)
     int rc = 0;
     s->lines = mem_reserve(s->line_bytes);
     if (!s->lines)
-        return err_set(e, DS_EMEM, "memory to read");
+        return err_set(e, DS_EMEM, "out of memory for the read benchmark");
     memset(s->lines, 1, s->line_bytes);
     for (int i = 0; i < s->o.rounds; i++)
         for (int u = 0; u < PEAK_UNITS; u++)

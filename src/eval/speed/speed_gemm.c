@@ -97,7 +97,7 @@ static int pack(struct products *x, int k, struct err *e)
     size_t bytes = gemm_packed_bytes(gemm_format_of(g), x->p.K, x->p.N);
     void *memory = bytes ? mem_reserve(bytes) : NULL;
     if (bytes && !memory)
-        return err_set(e, DS_EMEM, "matrices");
+        return err_set(e, DS_EMEM, "out of memory for matrices");
     if (memory)
         gemm_pack(&x->packed[k], memory, gemm_format_of(g), &b, x->p.K, x->p.N);
     return 0;
@@ -171,7 +171,7 @@ static int allocate(struct products *x, struct err *e)
     x->c = mem_reserve(M * N * sizeof(real));
     x->row = mem_alloc(M, sizeof *x->row);
     if (!x->a || !x->b || !x->c || !x->row)
-        return err_set(e, DS_EMEM, "matrices");
+        return err_set(e, DS_EMEM, "out of memory for matrices");
     speed_fill(x->a, rows * K, 1);
     speed_fill(x->b, K * N, 1);
     for (size_t i = 0; i < M; i++)
@@ -209,7 +209,7 @@ int speed_products(struct speed *s, struct err *e)
     struct products *x = mem_alloc(1, sizeof *x);
     const char *used[2];
     size_t n = s->o.quick ? 2 : DS_LEN(shapes);
-    int rc = x ? 0 : err_set(e, DS_EMEM, "products");
+    int rc = x ? 0 : err_set(e, DS_EMEM, "out of memory for matrix multiplications");
     note_used(used);
     for (size_t i = 0; i < n && rc == 0; i++) {
         memset(x, 0, sizeof *x);

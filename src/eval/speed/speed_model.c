@@ -80,7 +80,7 @@ static int force_cells(struct speed_way *w, const struct route *r, int cells, st
     rng_init(&g, 1, RNG_TEST, 1, 0);
     w->force = mem_alloc((size_t)r->L * (size_t)cells, 1);
     if (!w->force)
-        return err_set(e, DS_EMEM, "forced cells");
+        return err_set(e, DS_EMEM, "out of memory for forced cells");
     for (int l = 0; l < r->L; l++)
         for (int i = 0; i < cells; i++)
             w->force[(size_t)l * (size_t)cells + (size_t)i] =

@@ -129,7 +129,7 @@ static int make_params(struct ops *x, struct err *e)
 {
     struct params *ps = &x->params;
     if (params_add(ps, "w", 4096, (int)x->c->dim, PARAM_MATRIX, INIT_NORMAL, 0.02) < 0)
-        return err_set(e, DS_EMEM, "parameters");
+        return err_set(e, DS_EMEM, "out of memory for parameters");
     int rc = params_reserve(ps, 1, e);
     if (rc == 0) {
         params_init(ps, 1);
@@ -179,7 +179,7 @@ static int open_ops(struct ops *x, const struct speed *s, struct err *e)
     for (size_t i = 0; i < DS_LEN(ints); i++)
         ok &= (*ints[i] = mem_alloc(R + 1, sizeof(int32_t))) != NULL;
     if (!ok)
-        return err_set(e, DS_EMEM, "buffers of %zu rows", R);
+        return err_set(e, DS_EMEM, "out of memory for buffers of %zu rows", R);
     place(x, (int)s->o.batch);
     x->attn.bf16 = s->unit == PEAK_BF16;
     return make_params(x, e);

@@ -103,7 +103,7 @@ static int open_kind(struct kinds *k, struct err *e)
     k->y = mem_reserve(((size_t)PREFILL_ROWS * PREFILL_O + (size_t)k->O) * sizeof *k->y);
     k->w = mem_reserve((size_t)NUMBERS_O * (size_t)k->C * sizeof *k->w);
     if (!k->blocks || !k->x || !k->y || !k->w)
-        return err_set(e, DS_EMEM, "blocks");
+        return err_set(e, DS_EMEM, "out of memory for quantised blocks");
     for (size_t i = 0; i < (size_t)k->O * row; i++)
         k->blocks[i] = (uint8_t)(i * 2654435761U >> 13) & 0x3b;
     speed_fill(k->x, (size_t)PREFILL_ROWS * (size_t)k->C, 1);
@@ -138,7 +138,7 @@ static int time_kind(struct kinds *k, struct speed *s, struct err *e)
 int speed_quants(struct speed *s, struct err *e)
 {
     struct kinds *k = mem_alloc(1, sizeof *k);
-    int rc = k ? 0 : err_set(e, DS_EMEM, "blocks");
+    int rc = k ? 0 : err_set(e, DS_EMEM, "out of memory for quantised blocks");
     for (int kind = QUANT_NONE + 1; kind < QUANT_KINDS && rc == 0; kind++) {
         int64_t C = 4 * s->o.dim / 256 * 256, any = 0; /* 2048 at dim 512 */
         *k = (struct kinds){.kind = (enum quant_kind)kind, .C = (int)(C < 256 ? 256 : C)};

@@ -16,7 +16,7 @@ static int make_tokens(struct tokens *t, const struct speed *s, int vocab, struc
     t->id = mem_alloc(n, sizeof *t->id);
     t->target = mem_alloc(n, sizeof *t->target);
     if (!t->id || !t->target)
-        return err_set(e, DS_EMEM, "batch");
+        return err_set(e, DS_EMEM, "out of memory for the batch");
     speed_fill_ids(t->id, n, vocab);
     speed_fill_ids(t->target, n, vocab);
     t->b =

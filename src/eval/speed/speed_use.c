@@ -97,7 +97,7 @@ static int open_use(struct use *u, int is_decode, struct err *e)
     u->logits = mem_alloc((size_t)o->vocab, sizeof *u->logits);
     u->column = mem_alloc((size_t)o->layers, 1);
     if (!u->id || !u->logits || !u->column)
-        return err_set(e, DS_EMEM, "bench");
+        return err_set(e, DS_EMEM, "out of memory for the benchmark");
     speed_fill_ids(u->id, n, (int)o->vocab);
     if (!is_decode)
         return 0;

@@ -130,7 +130,7 @@ static int add_shots(struct str *out, const struct task_set *s, const struct tas
         str_addf(out, "%s %s\n\n", shot->query, shot->target);
         left--;
     }
-    return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "out of memory for a prompt") : 0;
 }
 
 int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
@@ -140,7 +140,7 @@ int task_prompt(struct str *out, const struct task_set *s, const struct task_par
     if (rc < 0)
         return rc;
     str_add(out, d->query);
-    return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "out of memory for a prompt") : 0;
 }
 
 /* ---- numbers ---- */
@@ -314,7 +314,7 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
     mem_free(r->kept);
     r->kept = mem_alloc(out->n, sizeof *r->kept);
     if (!r->kept)
-        return err_set(e, DS_EMEM, "scores");
+        return err_set(e, DS_EMEM, "out of memory for scores");
     if ((rc = share(r, p, e)) < 0)
         return rc;
     for (size_t i = 0; i < out->n && rc == 0; i++) {
@@ -390,7 +390,7 @@ static int all_parts(struct task_result *out, struct run *r, struct err *e)
     struct task_score *part = mem_alloc(n, sizeof *part);
     int is_group = r->set.task->has_parts && !(task_find_name(r->o->name, &subject), subject[0]);
     out->v = mem_alloc(2 * n + 1, sizeof *out->v);
-    int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "scores");
+    int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "out of memory for scores");
     for (size_t i = 0; i < n && rc == 0; i++)
         r->at.total += asked(r, &r->set.parts.v[i]);
     for (size_t i = 0; i < n && rc == 0; i++)

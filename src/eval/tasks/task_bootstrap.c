@@ -46,7 +46,7 @@ int task_bootstrap_error(double *error, const double *x, size_t n, struct err *e
         return 0;
     d.value = mem_alloc((size_t)CHUNKS * DRAWS, sizeof *d.value);
     if (!d.value)
-        return err_set(e, DS_EMEM, "%d draws", CHUNKS * DRAWS);
+        return err_set(e, DS_EMEM, "out of memory for %d draws", CHUNKS * DRAWS);
     pool_run(CHUNKS, draw_chunk, &d);
     for (size_t i = 0; i < (size_t)CHUNKS * DRAWS; i++)
         task_sum_add(&s, (struct task_value){d.value[i], 1});

@@ -11,7 +11,7 @@ int task_set(char **field, const char *text, struct err *e)
 {
     char *copy = mem_strdup(text);
     if (!copy)
-        return err_set(e, DS_EMEM, "a document");
+        return err_set(e, DS_EMEM, "out of memory for a document");
     mem_free(*field);
     *field = copy;
     return 0;
@@ -19,7 +19,8 @@ int task_set(char **field, const char *text, struct err *e)
 
 int task_take(char **field, struct str *s, struct err *e)
 {
-    int rc = s->failed ? err_set(e, DS_EMEM, "a document") : task_set(field, str_text(s), e);
+    int rc = s->failed ? err_set(e, DS_EMEM, "out of memory for a document")
+                       : task_set(field, str_text(s), e);
     str_release(s);
     return rc;
 }
@@ -68,7 +69,7 @@ int task_take_tagged(struct task_docs *to, struct task_docs *from, const char *t
             continue;
         struct task_doc *d = task_add_doc(to), empty;
         if (!d)
-            return err_set(e, DS_EMEM, "documents");
+            return err_set(e, DS_EMEM, "out of memory for documents");
         empty = *d;
         *d = from->v[i];
         from->v[i] = empty;
@@ -148,7 +149,7 @@ int task_read_splits(struct task_parts *out, const struct task *t, const struct 
     char path[1024];
     struct task_part *part = task_add_part(out, t->name, "", NULL);
     if (!part)
-        return err_set(e, DS_EMEM, "documents");
+        return err_set(e, DS_EMEM, "out of memory for documents");
     int rc = task_find(path, sizeof path, env->path, asked, e);
     if (rc == 0)
         rc = task_read_rows(&part->asked, path, row, e);

@@ -218,7 +218,7 @@ static int read_cot(struct task_parts *out, const struct task *t, const struct t
     for (size_t i = 0; i < sizeof worked / sizeof *worked && rc == 0; i++) {
         struct task_doc *d = task_add_doc(&out->v[0].shots);
         rc = d ? set_cot(d, worked[i].question, worked[i].answer, e)
-               : err_set(e, DS_EMEM, "documents");
+               : err_set(e, DS_EMEM, "out of memory for documents");
     }
     return rc;
 }

@@ -62,7 +62,7 @@ static int take_line(struct task_log *l, const struct json_node *row, const char
     if (mem_grow(&v, &l->cap, l->n + 1, sizeof *l->v) < 0 ||
         map_set(&l->place, key, strlen(key), (int64_t)l->n) < 0) {
         l->v = v;
-        return err_set(e, DS_EMEM, "results");
+        return err_set(e, DS_EMEM, "out of memory for results");
     }
     l->v = v;
     l->v[l->n++] = x;
@@ -94,7 +94,7 @@ static int take_file(struct task_log *l, const char *text, size_t n, const char 
 
 static int append(struct task_log *l, struct str *line, struct err *e)
 {
-    int rc = line->failed ? err_set(e, DS_EMEM, "results")
+    int rc = line->failed ? err_set(e, DS_EMEM, "out of memory for results")
                           : fs_write_all(l->fd, line->p, line->len, l->path, e);
     str_release(line);
     return rc;
@@ -129,7 +129,7 @@ int task_log_open(struct task_log **out, const char *path, const char *about, st
     int is_new = 0;
     struct task_log *l = mem_alloc(1, sizeof *l);
     if (!l)
-        return err_set(e, DS_EMEM, "results");
+        return err_set(e, DS_EMEM, "out of memory for results");
     l->fd = -1;
     int rc =
         str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "the path is too long") : 0;

@@ -122,7 +122,8 @@ static int add_cells(void *ctx, struct task_docs *out, char **cell, size_t n, in
                        line, cell[COLUMNS - 1]);
     const char *const choice[CHOICES] = {cell[1], cell[2], cell[3], cell[4]};
     struct task_doc *d = task_add_doc(out);
-    return d ? fill(d, cell[0], choice, gold, e) : err_set(e, DS_EMEM, "documents");
+    return d ? fill(d, cell[0], choice, gold, e)
+             : err_set(e, DS_EMEM, "out of memory for documents");
 }
 
 static const struct subject_row *find_subject(const char *name)
@@ -182,7 +183,7 @@ static int read_subject(struct task_parts *out, const struct task_env *env,
 {
     struct task_part *part = add_subject(out, s);
     if (!part)
-        return err_set(e, DS_EMEM, "documents");
+        return err_set(e, DS_EMEM, "out of memory for documents");
     int rc = read_split(&part->asked, env, s->name, "test", e);
     if (rc == 0 && env->wants_shots)
         rc = read_split(&part->shots, env, s->name, "dev", e);
@@ -219,7 +220,7 @@ static int read_mixed(struct task_parts *out, const struct task *t, const struct
             continue;
         struct task_part *part = add_subject(out, &subjects[i]);
         rc = part ? task_take_tagged(&part->asked, &all.v[0].asked, name, e)
-                  : err_set(e, DS_EMEM, "documents");
+                  : err_set(e, DS_EMEM, "out of memory for documents");
         if (rc == 0)
             rc = task_take_tagged(&part->shots, &all.v[0].shots, name, e);
     }

@@ -83,7 +83,7 @@ static int add_row(struct task_docs *out, const struct json_node *node, const ch
     if (json_kind_of(node) != JSON_KIND_OBJECT)
         return err_set(e, DS_EFORMAT, "%s: not an object", where);
     struct task_doc *d = task_add_doc(out);
-    return d ? row(d, node, where, e) : err_set(e, DS_EMEM, "documents");
+    return d ? row(d, node, where, e) : err_set(e, DS_EMEM, "out of memory for documents");
 }
 
 static int add_line(struct task_docs *out, const char *line, size_t n, const char *where,
@@ -242,7 +242,7 @@ static int header(struct table *t, char **cell, size_t n, struct err *e)
 {
     for (t->n = 0; t->n < n; t->n++)
         if ((t->column[t->n] = mem_strdup(cell[t->n])) == NULL)
-            return err_set(e, DS_EMEM, "columns");
+            return err_set(e, DS_EMEM, "out of memory for columns");
     return 0;
 }
 
@@ -268,7 +268,8 @@ static int cells_row(void *ctx, struct task_docs *out, char **cell, size_t n, in
             str_add_json(&s, cell[i], strlen(cell[i]));
     }
     str_add(&s, "}");
-    int rc = s.failed ? err_set(e, DS_EMEM, "a row") : add_line(out, s.p, s.len, where, t->row, e);
+    int rc = s.failed ? err_set(e, DS_EMEM, "out of memory for a row")
+                      : add_line(out, s.p, s.len, where, t->row, e);
     str_release(&s);
     return rc;
 }

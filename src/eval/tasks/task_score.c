@@ -41,7 +41,7 @@ static int mark_new(struct mark *x, const struct kv_cache *c, struct err *e)
 {
     x->keys = mem_alloc((size_t)c->L, sizeof *x->keys);
     x->memory = mem_alloc(1, c->memory_bytes);
-    return x->keys && x->memory ? 0 : err_set(e, DS_EMEM, "evaluation");
+    return x->keys && x->memory ? 0 : err_set(e, DS_EMEM, "out of memory for the evaluation");
 }
 
 static void mark_free(struct mark *x)
@@ -64,7 +64,7 @@ int scorer_open(struct scorer **out, struct subject *s, const struct task_option
         return rc;
     struct scorer *c = mem_alloc(1, sizeof *c);
     if (!c)
-        return err_set(e, DS_EMEM, "evaluation");
+        return err_set(e, DS_EMEM, "out of memory for the evaluation");
     c->s = s;
     c->o = *o;
     c->max = (int)(o->seq ? o->seq : m->config.max_seq);
@@ -78,7 +78,7 @@ int scorer_open(struct scorer **out, struct subject *s, const struct task_option
     if (rc == 0)
         rc = mark_new(&c->shared_end, c->cache, e);
     if (rc == 0 && !(c->logits && c->first))
-        rc = err_set(e, DS_EMEM, "evaluation");
+        rc = err_set(e, DS_EMEM, "out of memory for the evaluation");
     if (rc < 0)
         scorer_close(c);
     else
@@ -304,7 +304,7 @@ static int encode(struct scorer *s, const char *text, size_t n, struct ids *out,
         return err_set(e, DS_EUSAGE,
                        "the prompt is empty and the tokenizer has no token to begin a text with");
     if (bos >= 0 && ids_add(out, bos) < 0)
-        return err_set(e, DS_EMEM, "a prompt");
+        return err_set(e, DS_EMEM, "out of memory for a prompt");
     return n > 0 ? tokenizer_encode(s->s->tokenizer, text, n, 0, out, e) : 0;
 }
 
@@ -323,7 +323,7 @@ static int encode_pair(struct scorer *s, const char *prompt, const char *text, s
 {
     struct str all = {0};
     str_addf(&all, "%s%s", prompt, text);
-    int rc = all.failed ? err_set(e, DS_EMEM, "a prompt")
+    int rc = all.failed ? err_set(e, DS_EMEM, "out of memory for a prompt")
                         : encode(s, str_text(&all), all.len, &s->whole, e);
     *from = prompt[0] || tokenizer_bos(s->s->tokenizer) >= 0 ? s->prompt.n : 0;
     if (rc == 0 && s->whole.n <= *from)
@@ -404,7 +404,7 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
         spent->scored++;
         spent->scored_depth += made ? s->depth[0] : s->first_depth;
         if (ids_add(&s->line, id) < 0)
-            return err_set(e, DS_EMEM, "a text");
+            return err_set(e, DS_EMEM, "out of memory for a text");
         str_reset(out);
         tokenizer_decode(s->s->tokenizer, s->line.v, s->line.n, out);
         if (stop_at(str_text(out), until) != SIZE_MAX || made + 1 == s->o.max_gen)
@@ -435,7 +435,7 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
         out->len = end;
         out->p[end] = '\0';
     }
-    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "a text") : rc;
+    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "out of memory for a text") : rc;
 }
 
 /* ---- whole texts ---- */
@@ -476,7 +476,7 @@ int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_s
     *ll = 0;
     if (prefix < 0)
         return err_set(e, DS_EUSAGE, "the tokenizer has no token to begin a text with");
-    int rc = ids_add(&s->whole, prefix) < 0 ? err_set(e, DS_EMEM, "a text")
+    int rc = ids_add(&s->whole, prefix) < 0 ? err_set(e, DS_EMEM, "out of memory for a text")
              : text[0] ? tokenizer_encode(s->s->tokenizer, text, strlen(text), 0, &s->whole, e)
                        : 0;
     size_t all = rc == 0 ? s->whole.n - 1 : 0;

@@ -121,7 +121,7 @@ static int add_page(struct task_docs *out, const char *page, size_t n, struct er
     if (from == to)
         return 0;
     struct task_doc *d = task_add_doc(out);
-    return d ? set_page(d, page, n, e) : err_set(e, DS_EMEM, "documents");
+    return d ? set_page(d, page, n, e) : err_set(e, DS_EMEM, "out of memory for documents");
 }
 
 static int read_raw(struct task_docs *out, const char *path, struct err *e)
@@ -163,7 +163,7 @@ static int read_wikitext(struct task_parts *out, const struct task *t, const str
     static const char *const names[] = {"test.jsonl", "wiki.test.raw", NULL};
     char path[1024];
     struct task_part *part = task_add_part(out, t->name, "", NULL);
-    int rc = part ? 0 : err_set(e, DS_EMEM, "documents");
+    int rc = part ? 0 : err_set(e, DS_EMEM, "out of memory for documents");
     if (rc == 0 && env->wants_shots)
         rc = err_set(e, DS_EUSAGE, "task=wikitext scores whole texts: shots=0");
     if (rc == 0)
