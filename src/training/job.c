@@ -68,8 +68,8 @@ static int spawn(char *const argv[], int out, int alive, struct err *e)
     if (pid < 0)
         return err_errno(e, "fork");
     if (pid == 0) {
-        setsid(); /* before anyone is told that the run is there: what ends our group does not end it */
-        pid_t inner = fork(); /* the run is nobody's child: no zombie, no SIGCHLD */
+        setsid(); /* before the run is announced: signals to our process group must not reach it */
+        pid_t inner = fork(); /* the run is reparented: no zombie, no SIGCHLD */
         if (inner == 0)
             become_run(program, argv, out, alive);
         _exit(inner < 0);
@@ -79,7 +79,7 @@ static int spawn(char *const argv[], int out, int alive, struct err *e)
     }
     return WIFEXITED(status) && WEXITSTATUS(status) == 0
                ? 0
-               : err_set(e, DS_EIO, "the run could not be started");
+               : err_set(e, DS_EIO, "cannot start the run");
 }
 
 static const char *stem_of(const char *const *args, size_t n)
@@ -116,7 +116,7 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
     argv[k++] = run;
     argv[k++] = name;
     argv[k++] = quiet;
-    /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
+    /* the log exists from the start, so that a viewer can follow it before the run writes */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);
     if (rc == 0)
@@ -134,8 +134,8 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
         rc = err_errno(e, "pipe");
     if (rc == 0)
         rc = spawn(argv, out, alive[1], e);
-    if (rc < 0 && fs_remove_tree(dir, NULL) < 0) /* reserved here, and nobody writes to it */
-        err_add(e, rc, "%s stays", dir);
+    if (rc < 0 && fs_remove_tree(dir, NULL) < 0) /* reserved above, and nothing writes to it */
+        err_add(e, rc, "cannot remove %s", dir);
     for (size_t i = 0; i < n; i++)
         mem_free(argv[2 + i]);
 done:
@@ -212,7 +212,7 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
     *jobs = NULL;
     *n = 0;
     if (!fs_is_dir(root))
-        return 0; /* nothing has run yet */
+        return 0; /* no runs yet */
     int rc = fs_list(root, &names, &count, e);
     if (rc < 0)
         return rc;

@@ -12,7 +12,7 @@ int texts_open(struct corpus **out, const struct data_options *o, struct err *e)
         .text_key = o->text_key,
         .max_bytes = (uint64_t)o->max_bytes,
         .max_docs = o->docs,
-        .seed = 1, /* of the stories themselves: the same for every run's seed */
+        .seed = 1, /* of the stories: independent of the run's seed */
     };
     return corpus_open(out, &c, e);
 }
