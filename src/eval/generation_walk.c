@@ -1,4 +1,4 @@
-/* Feeding and sampling in turn, for all texts that are on their way. */
+/* Alternates forward passes and sampling for all active texts. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static struct pass pass_of(const struct gen_walk *w, const struct gen_seq *q)
     return gen_pass(w->o, w->o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE, q->seed);
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
 {
@@ -92,9 +92,9 @@ int gen_is_stopped(const struct gen_walk *w)
     return w->watch && w->watch->is_stopped && w->watch->is_stopped(w->watch->ctx);
 }
 
-/* ---- what a token cost and said ---- */
+/* ---- cost and log-probabilities ---- */
 
-/* Rows of the last pass that are tokens at, at + 1, ... of q. */
+/* Counts the n rows of the last pass from `row` on: tokens at, at + 1, ... of q. */
 static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at, int n)
 {
     const struct model *m = w->s->model;
@@ -115,7 +115,7 @@ static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at
     }
 }
 
-/* Token at from the logits before it. */
+/* Log-probability of token `at` from the logits before it. */
 static void note_logprob(struct gen_walk *w, struct gen_result *out, size_t at, const real *logits)
 {
     int V = (int)w->s->model->config.vocab, K = (int)w->o->logprobs;
@@ -142,7 +142,7 @@ static int add_text(struct gen_walk *w, struct gen_seq *q, size_t at, int *found
     return rc;
 }
 
-/* The text of the ids that are not special, to the watcher. */
+/* Shows the watcher the text of the non-special ids. */
 static int show_prompt(struct gen_walk *w, const struct gen_seq *q, const struct ids *prompt,
                        int *is_empty, struct err *e)
 {
@@ -204,7 +204,7 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
     struct gen_result *out = q->out;
     struct pass pass = pass_of(w, q);
     int rc = show_prompt(w, q, prompt, &q->begins, e), wants = w->o->logprobs > 0 && w->o->echo > 0;
-    size_t at = (size_t)q->cache->len; /* less than there are ids when a prompt was broken off */
+    size_t at = (size_t)q->cache->len; /* fewer than the ids when a prompt was interrupted */
     if (rc == 0)
         rc = add_prompt(q, prompt, e);
     for (int n; at < out->n_prompt && rc == 0 && !gen_is_stopped(w); at += (size_t)n) {
@@ -248,7 +248,7 @@ static int pick(struct gen_walk *w, struct gen_seq *q, int32_t *id, struct err *
                : sampler_pick(&w->sampler, q->logits, &so, q->out->ids.n, id, NULL, e);
 }
 
-/* The next token of q, not yet fed; or q is done. */
+/* Samples the next token of q, not yet fed to the model; or ends q. */
 static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
 {
     struct gen_result *out = q->out;
@@ -273,7 +273,7 @@ static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
     return 0;
 }
 
-/* Row `row` of the last pass was the last token of q. */
+/* Takes the results of row `row` of the last pass, which was the last token of q. */
 static int take_row(struct gen_walk *w, struct gen_seq *q, int row, struct err *e)
 {
     size_t at = q->out->ids.n - 1, V = (size_t)w->s->model->config.vocab;

@@ -15,9 +15,9 @@ struct window {
 
 struct windows {
     struct windows_spec spec;
-    struct loader *loader; /* of packed */
+    struct loader *loader; /* packed only */
     const struct tokenizer *tokenizer;
-    struct ids stream; /* of the others: each document behind its prefix */
+    struct ids stream; /* documents, sliding: each document after its prefix */
     struct window *v;
     size_t n, cap;
 };
@@ -69,7 +69,7 @@ static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, s
     return 0;
 }
 
-/* n tokens begin at `at`; all but the first can be predicted. */
+/* Cuts the n tokens from `at` into windows; all but the first token can be predicted. */
 static int cut_document(struct windows *w, uint64_t at, int64_t n_all, struct err *e)
 {
     const struct windows_spec *s = &w->spec;
@@ -90,7 +90,7 @@ static int check_ids(const struct windows *w, uint64_t from, size_t doc, struct 
     for (uint64_t i = from; i < w->stream.n; i++)
         if (w->stream.v[i] < 0 || w->stream.v[i] >= w->spec.vocab)
             return err_set(e, DS_ERANGE,
-                           "token %d of document %zu is beyond the model's vocabulary of %d",
+                           "token %d of document %zu: must be below the model's vocabulary of %d",
                            w->stream.v[i], doc, w->spec.vocab);
     return 0;
 }
@@ -112,7 +112,7 @@ static int add_document(struct windows *w, const struct document *d, size_t i, s
         rc = cut_document(w, at, (int64_t)(w->stream.n - at), e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
-    /* A blank that the tokenizer puts in front of a text is none of its bytes. */
+    /* A space that the tokenizer puts in front of a text is not one of its bytes. */
     uint64_t pieces = piece_bytes(w, text, w->stream.n - text);
     if (w->n > first && pieces > d->len && w->v[first].bytes > pieces - d->len)
         w->v[first].bytes -= pieces - d->len;
@@ -132,7 +132,7 @@ static int read_documents(struct windows *w, const struct corpus *c, struct err 
             rc = add_document(w, &d, i, e);
     }
     if (rc == 0 && w->n == 0)
-        rc = err_set(e, DS_ERANGE, "the %s split holds no document with a token to predict",
+        rc = err_set(e, DS_ERANGE, "the %s split has no document with a token to predict",
                      s->is_val ? "validation" : "training");
     return rc;
 }
@@ -165,7 +165,7 @@ void windows_close(struct windows *w)
     mem_free(w);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 int64_t windows_count(const struct windows *w)
 {

@@ -74,8 +74,8 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
         if (config_set(given, key, want, "train.init", NULL) < 0)
             all->failed = 1;
     } else if (!is_same(o, have, want)) {
-        snprintf(text, sizeof text, "%s=%.60s: expected %.60s from train.init=%.300s", key, have, want,
-                 dir);
+        snprintf(text, sizeof text, "%s=%.60s: expected %.60s from train.init=%.300s", key, have,
+                 want, dir);
         tell(all, text);
     }
 }
