@@ -1,4 +1,4 @@
-/* This program again, as a child process. */
+/* Starts this program as a child process. */
 #ifndef DS_EVAL_PROGRAM_H
 #define DS_EVAL_PROGRAM_H
 
@@ -9,11 +9,11 @@
 
 /* Path of the program: $DEPTHSCOPE (tests), else the running executable, else "depthscope" in PATH. */
 void program_path(char *out, size_t size);
-/* Starts it with argv (argv[0] is shown, NULL ends it); in, out, err: descriptors the child gets as 0, 1, 2; -1: /dev/null.
- * Signals are at their defaults in the child. DS_EIO with text. */
+/* Starts it with argv (argv[0] is shown, NULL ends it); in, out, err: the child's descriptors 0, 1, 2; -1: /dev/null.
+ * Signals are reset to their defaults in the child. DS_EIO with text. */
 int program_start(pid_t *pid, const char *const *argv, int in, int out, int err,
                   struct err *e) DS_CHECK;
-/* The same in a process group of its own: a terminal's signals reach the caller alone. */
+/* The same in a process group of its own: the terminal's signals reach only the caller. */
 int program_start_apart(pid_t *pid, const char *const *argv, int in, int out, int err,
                         struct err *e) DS_CHECK;
 

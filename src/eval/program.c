@@ -21,7 +21,7 @@ void program_path(char *out, size_t size)
         return;
     }
     if (!process_path(out, size))
-        str_copy(out, size, "depthscope"); /* PATH is asked */
+        str_copy(out, size, "depthscope"); /* searched in PATH */
 }
 
 static int place(posix_spawn_file_actions_t *f, int fd, int as)
@@ -38,12 +38,12 @@ static int start(pid_t *pid, const char *const *argv, int in, int out, int err, 
     posix_spawnattr_t attr;
     sigset_t all, none;
     char path[1024];
-    /* posix_spawnp takes char *const[] and changes nothing */
+    /* posix_spawnp takes char *const[] but does not modify it */
     char *const *args = (char *const *)(uintptr_t)argv;
     program_path(path, sizeof path);
     int rc = posix_spawn_file_actions_init(&files);
     if (rc != 0)
-        return err_set(e, DS_EMEM, "start a process: %s", strerror(rc));
+        return err_set(e, DS_EMEM, "cannot start a process: %s", strerror(rc));
     rc = posix_spawnattr_init(&attr);
     if (rc == 0) {
         sigfillset(&all);
@@ -64,7 +64,7 @@ static int start(pid_t *pid, const char *const *argv, int in, int out, int err, 
         posix_spawnattr_destroy(&attr);
     }
     posix_spawn_file_actions_destroy(&files);
-    return rc == 0 ? 0 : err_set(e, DS_EIO, "start %s: %s", path, strerror(rc));
+    return rc == 0 ? 0 : err_set(e, DS_EIO, "%s: cannot start: %s", path, strerror(rc));
 }
 
 int program_start(pid_t *pid, const char *const *argv, int in, int out, int err, struct err *e)

@@ -1,4 +1,4 @@
-/* The workbench's end of eval/job.h: a child process, asked by lines, read without ever blocking. */
+/* Client side of eval/job.h: a child process that answers request lines, read without blocking. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,10 +15,10 @@
 enum { TROUBLE_MAX = 4096, SEND_MAX = 16 << 20, READ_MAX = 1 << 20 };
 
 struct session {
-    pid_t pid;                /* 0 once it has been waited for               */
+    pid_t pid;                /* 0 once reaped                               */
     int to, from, trouble_fd; /* requests (a socket), answers, its stderr    */
-    struct str send;          /* what the socket did not take yet            */
-    struct str got;           /* answers; the first `used` bytes are done    */
+    struct str send;          /* not yet accepted by the socket              */
+    struct str got;           /* answers; the first `used` bytes are handled */
     size_t used;
     char trouble[TROUBLE_MAX]; /* the end of its stderr                      */
     size_t trouble_n;
@@ -46,7 +46,7 @@ int session_open(struct session **out, const char *model, struct err *e)
     struct session *s = mem_alloc(1, sizeof *s);
     if (!s)
         return err_set(e, DS_EMEM, "out of memory for the session");
-    /* a socket for the requests: writing to a dead child is an error there and no signal */
+    /* requests go through a socket: writing to a dead child is an error instead of SIGPIPE */
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, in) != 0 || pipe(ans) != 0 || pipe(bad) != 0)
         rc = err_errno(e, "session");
     for (int i = 0; i < 2 && rc == 0; i++) {
@@ -76,7 +76,7 @@ static void send_some(struct session *s)
         ssize_t n = send(s->to, s->send.p + done, s->send.len - done, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) /* full: later; dead: reading will tell */
+        if (n < 0) /* full: retried later; dead: detected when reading */
             break;
         done += (size_t)n;
     }
@@ -89,9 +89,9 @@ static void send_some(struct session *s)
 int session_send(struct session *s, const char *json, struct err *e)
 {
     if (strchr(json, '\n'))
-        return err_set(e, DS_EUSAGE, "a request is one line");
+        return err_set(e, DS_EUSAGE, "a request must be one line");
     if (s->send.len + strlen(json) > SEND_MAX)
-        return err_set(e, DS_EBUSY, "too many requests wait for the model");
+        return err_set(e, DS_EBUSY, "too many requests are queued for the model");
     str_add(&s->send, json);
     str_add(&s->send, "\n");
     if (s->send.failed)
@@ -145,7 +145,7 @@ static void read_answers(struct session *s)
     }
 }
 
-/* Waits a moment for a child whose answers have ended; it may still be dying. */
+/* Waits briefly for a child that closed its output; it may still be exiting. */
 static void reap(struct session *s)
 {
     for (int i = 0; i < 100 && s->pid > 0; i++) {
@@ -183,7 +183,7 @@ static int died(struct session *s, struct err *e)
                        WTERMSIG(s->status));
     return err_set(e, DS_EIO, "the model's process ended%s",
                    s->pid == 0 && WIFEXITED(s->status) && WEXITSTATUS(s->status) == 127
-                       ? ": the program could not be started"
+                       ? ": cannot start the program"
                        : "");
 }
 
@@ -228,7 +228,7 @@ void session_close(struct session *s)
     close_fd(&s->from);
     close_fd(&s->trouble_fd);
     if (s->pid > 0) {
-        kill(s->pid, SIGKILL); /* it holds nothing that could be lost */
+        kill(s->pid, SIGKILL); /* it has no state to lose */
         while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }

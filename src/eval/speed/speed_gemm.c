@@ -1,5 +1,5 @@
-/* Matrix products by every provider that runs here.  Each call lays out what it needs, but for "packed", where op(B) was
- * packed ahead, as weights are; "gathered" is that with two rows of three of a longer A.
+/* Times GEMM with every available provider.  Each call packs its inputs, except in "packed", where op(B) was packed ahead
+ * as weights are; "gathered" also selects two of every three rows of a longer A.
  *
  * Shapes are named M x K x N for C (M,N) = op(A) (M,K) op(B) (K,N).  NT is a forward pass (y = x w^T), NN the gradient of its
  * input, TN that of its weights. */
@@ -14,7 +14,7 @@
 struct product {
     int M, K, N;
 };
-/* At dim = 512; the others in proportion. */
+/* Sizes at dim = 512, scaled for others. */
 static const struct product shapes[] = {
     {512, 256, 768},    {2048, 512, 1536},  {2048, 512, 2048},
     {2048, 2048, 5632}, {8192, 1024, 2048}, {8192, 2048, 5632},
@@ -57,7 +57,7 @@ static void multiply(const struct products *x, int k, enum layout layout)
                                 .ldc = p->N});
 }
 
-/* Of one call; short products are repeated. */
+/* Seconds of one call; short ones are repeated. */
 static double multiply_s(const struct products *x, int k, enum layout layout)
 {
     int calls = 0;
@@ -66,7 +66,7 @@ static double multiply_s(const struct products *x, int k, enum layout layout)
         multiply(x, k, layout);
         calls++;
         end = clock_mono();
-    } while (end - t < 4e-3 && end > t); /* a fixed clock ends it */
+    } while (end - t < 4e-3 && end > t); /* also ends if the clock stands still */
     return (end - t) / calls;
 }
 
@@ -77,7 +77,7 @@ static int name_of(char *out, size_t size, const char *provider, enum layout lay
                     p->N);
 }
 
-/* The providers that are not in use show one layout, unless they are asked for by name. */
+/* Providers that are not in use are timed for one layout only, unless requested by name. */
 static int is_timed(const struct products *x, const struct speed *s, int k, enum layout layout)
 {
     const struct gemm_provider *g = gemm_providers()[k];
@@ -89,7 +89,7 @@ static int is_timed(const struct products *x, const struct speed *s, int k, enum
             strcmp(gemm_name(g), x->used[gemm_format_of(g)]) == 0);
 }
 
-/* op(B) once for this provider, where it packs. */
+/* Packs op(B) for this provider, if it packs. */
 static int pack(struct products *x, int k, struct err *e)
 {
     const struct gemm_provider *g = gemm_providers()[k];
@@ -162,7 +162,7 @@ static int add_results(const struct products *x, struct speed *s, struct err *e)
     return rc;
 }
 
-/* Every third row is left out, as a plan would. */
+/* Every third row is omitted, as by a plan. */
 static int allocate(struct products *x, struct err *e)
 {
     size_t M = (size_t)x->p.M, K = (size_t)x->p.K, N = (size_t)x->p.N, rows = M + M / 2 + 1;

@@ -1,4 +1,4 @@
-/* Everything that is not a matrix product, one operation at a time: nanoseconds an element. */
+/* Times operations other than GEMM one at a time, in nanoseconds per element. */
 #include <math.h>
 #include <string.h>
 
@@ -80,7 +80,7 @@ static void xent(struct ops *x)
 
 static void adamw(struct ops *x)
 {
-    /* a step leaves the gradients zero: with the usual memory the moments would soon be denormal */
+    /* steps zero the gradients: with the usual betas the moments would soon be denormal */
     static const struct adamw a = {.lr = 1e-4, .beta1 = 0.9999, .beta2 = 0.9999, .eps = 1e-8};
     const struct grad_health h = {.norm = 1};
     adamw_step(&x->params, &a, ++x->step, &h);
@@ -200,7 +200,7 @@ static void close_ops(struct ops *x)
 
 /* ---- measurement ---- */
 
-/* Elements, bytes read and written of one element at the least, FLOPs in all (0: memory is the limit). */
+/* Elements, least bytes read and written per element, total FLOPs (0: memory-bound). */
 struct op {
     const char *name;
     op_fn *run;
@@ -266,7 +266,7 @@ int speed_ops(struct speed *s, struct err *e)
     int is_rms = c->norm == NORM_RMS, mats = c->mlp == MLP_SWIGLU ? 2 : 1;
     double R = (double)(s->o.batch * s->o.seq), C = (double)c->dim, F = (double)c->ffn,
            Q = (double)(c->heads * c->head_dim), T = (double)s->o.seq, b = sizeof(real);
-    /* scores and weighted sums over the causal triangle; backward makes five products of the forward's two */
+    /* scores and weighted sums over the causal triangle; backward has five GEMMs for the forward's two */
     double attention = 4 * Q * R * (T + 1) / 2;
     const struct op op[] = {
         {is_rms ? "rmsnorm forward" : "layernorm forward", norm_forward, R * C, 2 * b, 0},

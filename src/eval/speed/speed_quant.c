@@ -1,5 +1,5 @@
-/* Products by weights in blocks: one row, as in decoding, which waits for memory, and 128 rows, as in a prefill.  Besides, how fast
- * blocks of a file are laid out, and made numbers again, as an embedding and the gradient through a frozen base want them. */
+/* Times GEMM with quantised weights: one row, as in decoding (memory-bound), and 128 rows, as in prefill; also packing of
+ * a file's blocks, and dequantisation, as embeddings and the gradient through a frozen base need it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +9,11 @@
 
 enum { PREFILL_ROWS = 128, PREFILL_O = 2048, NUMBERS_O = 512 };
 enum what { ONE_ROW, MANY_ROWS, LAY_OUT, NUMBERS, WHATS };
-static const char *const what_name[WHATS] = {"1x", "128x", "lay out ", "numbers "};
+static const char *const what_name[WHATS] = {"1x", "128x", "pack ", "dequantise "};
 
 struct kinds {
     enum quant_kind kind;
-    int C, O; /* beyond the caches */
+    int C, O; /* larger than the caches */
     uint8_t *blocks;
     struct quant *tall, *low; /* (O,C), (PREFILL_O,C) */
     real *x, *y, *w;
@@ -63,7 +63,7 @@ static int time_one(struct kinds *k, enum what what, double *seconds, struct err
         rc = once(k, what, e);
         calls++;
         end = clock_mono();
-    } while (rc == 0 && end - t < 4e-3 && end > t); /* a fixed clock ends it */
+    } while (rc == 0 && end - t < 4e-3 && end > t); /* also ends if the clock stands still */
     *seconds = (end - t) / calls;
     return rc;
 }
@@ -94,7 +94,7 @@ static int add_result(const struct kinds *k, struct speed *s, enum what what, st
     return 0;
 }
 
-/* Blocks of ordinary scales and all quants; the search for good ones would take minutes and change no time here. */
+/* Random blocks with ordinary scales: real quantisation would take minutes and not change the timing. */
 static int open_kind(struct kinds *k, struct err *e)
 {
     size_t row = quant_row_bytes(k->kind, k->C);

@@ -1,4 +1,4 @@
-/* How far a perplexity is from another sample's: as the harness draws its samples, in the random numbers of Python. */
+/* Bootstrap standard error of a perplexity, with the same random numbers as lm-evaluation-harness (Python's random). */
 #include <math.h>
 
 #include "base/mem.h"
@@ -21,7 +21,7 @@ static double unit(struct mt19937 *g)
     return ((double)high * 67108864.0 + (double)low) / 9007199254740992.0;
 }
 
-/* Chunk i is random.Random(i), and each draw of it choices(x, k=n). */
+/* Chunk i uses random.Random(i), and each of its draws choices(x, k=n). */
 static void draw_chunk(void *ctx, int chunk, int worker)
 {
     struct draws *d = ctx;

@@ -31,7 +31,7 @@ static const char *key_of(char out[160], const char *part, size_t i)
     return out;
 }
 
-/* Numbers of struct task_spent, in the order they are written. */
+/* Field i of struct task_spent, in the order of the file. */
 static double *spent_at(struct task_spent *s, size_t i)
 {
     double *const at[] = {&s->run,    &s->cells,  &s->flops,       &s->dense,
@@ -51,7 +51,7 @@ static int take_line(struct task_log *l, const struct json_node *row, const char
                *hash = json_str(json_get(row, "hash"), NULL);
     if (!part || !hash || json_len(values) != TASK_METRICS_MAX ||
         json_len(weights) != TASK_METRICS_MAX || json_len(spent) != 7)
-        return err_set(e, DS_EFORMAT, "%s: not a line of results", where);
+        return err_set(e, DS_EFORMAT, "%s: malformed line of results", where);
     x.hash = strtoull(hash, NULL, 16);
     for (size_t i = 0; i < TASK_METRICS_MAX; i++)
         x.done.value[i] =
@@ -84,7 +84,7 @@ static int take_file(struct task_log *l, const char *text, size_t n, const char 
         if (rc == 0 && line > 1)
             rc = take_line(l, json_root(j), where, e);
         else if (rc == 0 && (!was || strcmp(was, about) != 0))
-            rc = err_set(e, DS_EEXIST, "%s holds %s%.160s, and this is %.160s: name another file",
+            rc = err_set(e, DS_EEXIST, "%s: contains %s%.160s, expected %.160s; choose another file",
                          l->path, was ? "results of " : "something else", was ? was : "", about);
         json_free(j);
         at += k + 1;
@@ -113,7 +113,7 @@ static int read_old(struct task_log *l, const char *about, int *is_new, struct e
         n--;
     if (rc == 0 && n == 0 && text.len > 0 &&
         strncmp(text.p, "{\"results_of\"", text.len < 13 ? text.len : 13) != 0)
-        rc = err_set(e, DS_EEXIST, "%s holds something else: name another file", l->path);
+        rc = err_set(e, DS_EEXIST, "%s: not a results file; choose another file", l->path);
     if (rc == 0)
         rc = take_file(l, str_text(&text), n, about, e);
     if (rc == 0 && n < text.len)
@@ -132,7 +132,7 @@ int task_log_open(struct task_log **out, const char *path, const char *about, st
         return err_set(e, DS_EMEM, "out of memory for results");
     l->fd = -1;
     int rc =
-        str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "the path is too long") : 0;
+        str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
     if (rc == 0 && path[0])
         rc = read_old(l, about, &is_new, e);
     if (rc == 0 && path[0]) {
@@ -172,8 +172,8 @@ int task_log_get(const struct task_log *l, const char *part, size_t i, uint64_t 
         return 0;
     if (l->v[at].hash != hash)
         return err_set(e, DS_EEXIST,
-                       "%s: document %zu of %s was another one: the data has changed (name another "
-                       "file)",
+                       "%s: document %zu of %s differs: the data has changed; choose another "
+                       "file",
                        l->path, i, part);
     *out = l->v[at].done;
     return 1;
