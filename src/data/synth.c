@@ -1,4 +1,4 @@
-/* Stories by number: one random stream each, then measured by the exact filter. */
+/* Generates story number i from its own random stream and measures it with the exact filter. */
 #include "data/synth.h"
 
 #include "base/mem.h"

@@ -36,7 +36,7 @@ static int all_of(const char *s, size_t n, int (*is)(int))
     return n > 0;
 }
 
-/* Bytes beyond ASCII are letters of other scripts, or parts of them. */
+/* Non-ASCII bytes count as letters (or parts of them) of other scripts. */
 static int is_letter(int c)
 {
     return isalpha(c) || c >= 0x80 || c == '\'';
