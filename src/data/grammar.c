@@ -24,7 +24,7 @@ enum item_kind { ITEM_TEXT, ITEM_CALL, ITEM_COPY };
 struct item {
     enum item_kind kind;
     struct span text;         /* ITEM_TEXT */
-    int16_t rule, var, field; /* var -1: not remembered; field 0: what was written */
+    int16_t rule, var, field; /* var -1: not stored; field 0: the text written */
 };
 struct alt {
     double p;

@@ -1,3 +1,4 @@
+/* Assigns a class to every token by its text. */
 #include "data/token_class.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Capacity table of --benchmark and the search for a target speedup. */
 #include "eval/capacity.h"
 
 #include <math.h>

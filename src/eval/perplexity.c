@@ -1,3 +1,4 @@
+/* Options and measurement of task=ppl: loss, controls, timing and calibration text. */
 #include "eval/perplexity.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Encodes a split and cuts it into the windows that task=ppl scores. */
 #include "eval/perplexity_windows.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Starts this program as a child process with posix_spawn. */
 #include "eval/program.h"
 
 #include <fcntl.h>

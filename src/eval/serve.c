@@ -1,3 +1,4 @@
+/* Answers JSON requests about one model with records, for eval/session.c. */
 #include "eval/serve.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Opens a model with its tokenizer and run configuration. */
 #include "eval/subject.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Reads runs into summary rows, groups them by configuration and compares groups. */
 #include "eval/summary.h"
 
 #include <math.h>

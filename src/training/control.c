@@ -1,3 +1,4 @@
+/* The thread that serves control.sock, and the queue between it and the trainer. */
 #include "training/control.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Counts the FLOPs of a training step on a forward-only model. */
 #include "training/cost.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Finds a checkpoint of a run and creates a new run from it. */
 #include "training/fork.h"
 
 #include <errno.h>

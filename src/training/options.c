@@ -1,3 +1,4 @@
+/* Option tables of a run and their resolution and validation. */
 #include "training/options.h"
 
 #include <stdio.h>

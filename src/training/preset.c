@@ -1,3 +1,4 @@
+/* Finds and reads preset files. */
 #include "training/preset.h"
 
 #include <stdio.h>

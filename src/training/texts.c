@@ -1,3 +1,4 @@
+/* Opens the corpus of a configuration and trains or loads its tokenizer. */
 #include "training/texts.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The training loop: steps, evaluation, checkpoints, commands and the end of a run. */
 #include "training/trainer.h"
 
 #include <inttypes.h>

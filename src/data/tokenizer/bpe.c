@@ -122,7 +122,7 @@ const struct bpe_slot *bpe_find(const struct bpe *b, int32_t left, int32_t right
 /* --- encoding ----------------------------------------------------------------------------------
  */
 
-/* What a pair merges to, and when; never when it is no merge. */
+/* Rank and result of merging a pair; rank INT32_MAX when the pair is not a merge. */
 struct next {
     int32_t rank, id;
 };
@@ -181,8 +181,8 @@ static int has_bytes(const struct bpe *b, const char *s, size_t n)
     return 1;
 }
 
-/* Bytes that the vocabulary lacks become its unknown token; without one they are left out before anything is merged, so that
- * their neighbours may merge, as in Hugging Face's tokenizers. */
+/* Bytes without a token become the unknown token; without that they are dropped before merging, so that their
+ * neighbours may merge, as in Hugging Face's tokenizers. */
 static int encode_known(const struct bpe *b, const char *s, size_t n, struct ids *out,
                         struct err *e)
 {

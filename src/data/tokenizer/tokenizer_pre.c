@@ -76,7 +76,7 @@ const struct vocab_pre *vocab_pre_of(const struct tokenizer *t)
     if (!t->bpe || t->bpe->chars)
         return NULL;
     for (int alike = 2; alike >= 0;
-         alike--) /* other programs have no NFC with any name: it counts least */
+         alike--) /* other programs apply no NFC for any name, so it matters least */
         for (size_t i = 0; i < DS_LEN(known); i++)
             if (has_patterns(&t->bpe->pre, known[i].pattern) &&
                 (alike < 1 || known[i].ignore_merges == t->bpe->ignore_merges) &&

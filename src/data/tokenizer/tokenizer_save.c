@@ -1,4 +1,4 @@
-/* tokenizer -> Hugging Face tokenizer.json.  One that was loaded is written back as it was read. */
+/* Writes a Hugging Face tokenizer.json.  A loaded one is written back unchanged. */
 #include "base/fs.h"
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
@@ -12,7 +12,7 @@ void tokenizer_add_printable(struct str *out, const char *s, size_t n)
     }
 }
 
-/* The text of an added token stays as it is. */
+/* The text of an added token is written unchanged. */
 static void add_piece(struct str *out, const struct tokenizer *t, int32_t id)
 {
     size_t n;

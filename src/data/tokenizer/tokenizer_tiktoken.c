@@ -1,5 +1,5 @@
-/* tiktoken's files: a token in base64, a space and its rank on each line.  Llama 3 calls its own
- * tokenizer.model, as SentencePiece does: the contents tell. */
+/* Reads tiktoken files: a token in base64, a space and its rank on each line.  Llama 3 names its file
+ * tokenizer.model, as SentencePiece does; they are told apart by content. */
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/base64.h"
@@ -23,13 +23,13 @@ static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
     size_t rank = 0, digits = 0;
     for (const char *d = space ? space + 1 : s; len > 0 && d < s + n && digits < 9; d++, digits++) {
         if (*d < '0' || *d > '9')
-            return err_set(e, DS_EFORMAT, "line %zu is not a token in base64 and a rank", r->n + 1);
+            return err_set(e, DS_EFORMAT, "line %zu: expected a base64 token and a rank", r->n + 1);
         rank = rank * 10 + (size_t)(*d - '0');
     }
     if (len <= 0 || digits == 0)
-        return err_set(e, DS_EFORMAT, "line %zu is not a token in base64 and a rank", r->n + 1);
+        return err_set(e, DS_EFORMAT, "line %zu: expected a base64 token and a rank", r->n + 1);
     if (rank != r->n)
-        return err_set(e, DS_EFORMAT, "line %zu has the rank %zu; ranks count from 0", r->n + 1,
+        return err_set(e, DS_EFORMAT, "line %zu: rank %zu, expected consecutive ranks from 0", r->n + 1,
                        rank);
     void *v = r->piece;
     if (mem_grow(&v, &r->cap, r->n + 1, sizeof *r->piece) < 0)
@@ -67,7 +67,7 @@ static const struct family *family_of(size_t ranks)
     return NULL;
 }
 
-/* b: what is next to the file and may name the special tokens itself; NULL: nothing. */
+/* b: companion files, which may name the special tokens; NULL: none. */
 static int parse(struct tokenizer **out, const char *p, size_t n, const struct beside *b,
                  const char *what, struct err *e)
 {
@@ -77,8 +77,8 @@ static int parse(struct tokenizer **out, const char *p, size_t n, const struct b
     const struct family *f = rc < 0 ? NULL : family_of(r.n);
     if (rc >= 0 && !f)
         rc = err_set(e, DS_EFORMAT,
-                     "a tiktoken file of %zu tokens does not say how text is cut; known are 50256 "
-                     "(GPT-2), 128000 (Llama 3) and 151643 (Qwen2)",
+                     "tiktoken file of %zu tokens: unknown pre-tokenizer; expected 50256 "
+                     "(GPT-2), 128000 (Llama 3) or 151643 (Qwen2) tokens",
                      r.n);
     if (f && !(b && beside_names(b, (int32_t)r.n, (int32_t)r.n + FAMILY_SPECIALS)))
         family_add_specials(&added, f, (int)r.n);

@@ -1,3 +1,4 @@
+/* Runs benchmark tasks: prompts, scoring, aggregation and the results file. */
 #include "eval/task.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Reads and appends the results file of finished documents. */
 #include "eval/tasks/task_log.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* Scores continuations, greedy texts and whole texts with a shared KV-cache prefix. */
 #include "eval/tasks/task_score.h"
 
 #include <math.h>
