@@ -75,7 +75,7 @@ def best_is_what_best_json_names():
 
 def what_cannot_be_is_one_line():
     for args, part in [
-        (["--resume", "first", "--from", "41"], "no checkpoint of step 41; there are steps 20, 40, 60, 80, 100"),
+        (["--resume", "first", "--from", "41"], "no checkpoint of step 41; available steps: 20, 40, 60, 80, 100"),
         (["--resume", "first", "--from", "bset"], "--from bset: expected best or a step"),
         (["--resume", "first", "--from", "-3"], "--from -3: expected best or a step"),
         (["--from", "40"], "which run? --resume NAME"),

@@ -315,7 +315,7 @@ def damaged_checkpoints():
     for n in os.listdir(path("rot", "checkpoints")):
         os.remove(path("rot", "checkpoints", n, "manifest.json"))
     status, out, err = train("--resume", "rot", "--quiet")
-    check(status == 1 and "no checkpoint is whole" in err, "none left is an error, not a new beginning", err)
+    check(status == 1 and "all checkpoints are corrupt" in err, "none left is an error, not a new beginning", err)
 
 
 def changed_corpus():
@@ -675,7 +675,7 @@ def damaged_files_of_a_run():
     check(status == 1 and "checkpoints: not a directory" in err, "no new beginning beside a file", err)
     os.remove(path("hurt", "checkpoints"))
     status, out, err = train("--resume", "hurt", "--quiet")
-    check(status == 0 and "from the beginning, though" in events("hurt", "resume")[-1]["text"], "without checkpoints", err)
+    check(status == 0 and "from the start, although" in events("hurt", "resume")[-1]["text"], "without checkpoints", err)
     os.mkdir(path("hurt", "control.sock"))
     open(path("hurt", "control.sock", "x"), "w").close()
     check(train("--resume", "hurt", "--quiet")[0] == 0, "a directory in the socket's place")

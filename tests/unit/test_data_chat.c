@@ -142,10 +142,10 @@ T(roles_that_a_family_does_not_know_are_refused)
     t_ok(chat_init(&c, CHAT_LLAMA2, NULL, 0, NULL, NULL, &e), &e);
     t_fails(chat_render(&c, &m[0], 0, &out, &e), &e, DS_EUSAGE, "message 2");
     t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "but the first");
-    t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE, "of the user");
-    t_fails(chat_render(&c, &m[3], 0, &out, &e), &e, DS_EUSAGE, "needs a question");
+    t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE, "a user message");
+    t_fails(chat_render(&c, &m[3], 0, &out, &e), &e, DS_EUSAGE, "no user message");
     t_ok(chat_init(&c, CHAT_MISTRAL, NULL, 0, NULL, NULL, &e), &e);
-    t_fails(chat_render(&c, &m[4], 0, &out, &e), &e, DS_EUSAGE, "no place for a system");
+    t_fails(chat_render(&c, &m[4], 0, &out, &e), &e, DS_EUSAGE, "does not support a system");
     for (size_t i = 0; i < DS_LEN(m); i++)
         chat_messages_release(&m[i]);
     str_release(&out);

@@ -604,7 +604,7 @@ T(llama2c_files_are_read_to_their_last_byte)
     t_fails(tokenizer_parse_llama2c(&t, s.p, s.len - 1, "t.bin", &err), &err, DS_EFORMAT,
             "piece 261 is cut off");
     t_fails(tokenizer_parse_llama2c(&t, s.p, 100, "t.bin", &err), &err, DS_EFORMAT, "piece");
-    t_fails(tokenizer_parse_llama2c(&t, "", 0, "t.bin", &err), &err, DS_EFORMAT, "no llama2.c");
+    t_fails(tokenizer_parse_llama2c(&t, "", 0, "t.bin", &err), &err, DS_EFORMAT, "not a llama2.c");
     s.p[4 + 13 + 13 + 14 + 8 + 1] = 'x'; /* in the name of the first byte */
     t_fails(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err, DS_EFORMAT, "<0x0A>");
     str_release(&s);

@@ -407,7 +407,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_ENOTFOUND, "no vocabulary");
     make_scored(&s);
     s.p.bos = 10;
-    refused(&s.p, DS_ERANGE, "bos_token_id is 10, not one of 10");
+    refused(&s.p, DS_ERANGE, "bos_token_id = 10: must be below 10");
     make_scored(&s);
     s.token[6] = s.token[5];
     refused(&s.p, DS_EFORMAT, "pieces 5 and 6 are the same");
@@ -416,7 +416,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "score of piece 5");
     make_scored(&s);
     s.token[5].type = (enum token_type)7;
-    refused(&s.p, DS_EFORMAT, "token 5 has the type 7");
+    refused(&s.p, DS_EFORMAT, "token 5: unknown type 7");
     make_scored(&s);
     s.token[5] = token("", TOKEN_NORMAL, 0);
     refused(&s.p, DS_EFORMAT, "piece 5 has 0 bytes");
@@ -432,7 +432,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "\"falcon\" is not known");
     make_merged(&s);
     s.merge[0] = token("a c", TOKEN_NORMAL, 0);
-    refused(&s.p, DS_EFORMAT, "a token that the vocabulary lacks");
+    refused(&s.p, DS_EFORMAT, "token not found in the vocabulary");
     make_merged(&s);
     s.merge[0] = token("ab", TOKEN_NORMAL, 0);
     refused(&s.p, DS_EFORMAT, "merge 0 is neither");
@@ -458,8 +458,8 @@ T(lists_of_other_lengths_and_kinds_are_refused)
             gv_list(&f, KEY "scores", GGUF_F32, 1, &one);
         if (i == 2)
             gv_list(&f, KEY "token_type", GGUF_I32, 1, &one);
-        static const char *const part[] = {"scores is missing", "scores has 1 entries for 2 tokens",
-                                           "token_type has 1 entries", "no array of strings"};
+        static const char *const part[] = {"scores is missing", "scores has 1 entries, expected 2",
+                                           "token_type has 1 entries", "an array of strings"};
         t_fails(tokenizer_load(&t, gf_write(&f), &err), &err, DS_EFORMAT, part[i]);
     }
     str_release(&one);

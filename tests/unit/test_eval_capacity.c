@@ -218,7 +218,7 @@ T(rank_is_for_whole_texts_and_what_is_not_calibrated_is_refused)
     e = (struct err){0};
     t_ok(gen_check(&s, &g, &e), &e);
     g.routing = GEN_TOPK;
-    t_fails(gen_check(&s, &g, &e), &e, DS_EUSAGE, "not there yet");
+    t_fails(gen_check(&s, &g, &e), &e, DS_EUSAGE, "depends on later tokens");
     g.routing = GEN_CAUSAL;
     g.capacity = -0.5;
     e = (struct err){0};

@@ -269,7 +269,7 @@ T(results_of_something_else_are_not_gone_on_with)
     t_ok(task_run(&r, &s, &o, NULL, NULL, &e), &e);
     t_eq(r.n, 1);
     task_result_release(&r);
-    t_fails(task_run(&r, &other, &o, NULL, NULL, &e), &e, DS_EEXIST, "name another file");
+    t_fails(task_run(&r, &other, &o, NULL, NULL, &e), &e, DS_EEXIST, "choose another file");
     o.is_dense = 1;
     t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "run dense");
     o.is_dense = 0;

@@ -150,7 +150,7 @@ T(what_is_too_long_is_cut_from_the_left)
     memset(longer, 'x', 39);
     longer[39] = '\0';
     t_fails(scorer_choices(c, "So?", &over, &a, &spent, &e), &e, DS_ERANGE,
-            "40 tokens, the model sees 32");
+            "40 tokens, must be at most 32");
     scorer_close(c);
     subject_close(&s);
 }

@@ -277,10 +277,10 @@ T(wrong_presets_are_told_in_a_line)
     REFUSED("did you mean tiny?", "small", "tinny");
     REFUSED("did you mean qwen2.5-", "qwen2.5");
     REFUSED("is given twice", "tiny", "small", "tiny");
-    REFUSED("is no preset", "../data/tiny");
-    REFUSED("is no preset", "");
-    REFUSED("holds no key", file(a, "empty.yaml", ""));
-    REFUSED("holds no key", file(a, "words.yaml", "# nothing\n"));
+    REFUSED("invalid preset", "../data/tiny");
+    REFUSED("invalid preset", "");
+    REFUSED("has no keys", file(a, "empty.yaml", ""));
+    REFUSED("has no keys", file(a, "words.yaml", "# nothing\n"));
     REFUSED("a loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
     file(b, "b.yaml", "extends: a\n");
     REFUSED("a loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
@@ -291,7 +291,7 @@ T(wrong_presets_are_told_in_a_line)
     REFUSED("No such file", "nothing/here.yaml");
     t_ok(fs_join(folder, sizeof folder, t_tmpdir(), "d.yaml", &e), &e);
     t_ok(fs_mkdirs(folder, &e), &e);
-    REFUSED("is a folder", folder);
+    REFUSED("is a directory", folder);
     REFUSED("model.max_seq=256", "gpt-edp", "scratch");
 }
 
@@ -315,7 +315,7 @@ T(what_a_preset_leaves_open_must_be_given)
     const char *preset = file(path, "open.yaml", "data:\n  path: ???\n");
     static const char *const given[] = {"data.path=synth"};
     t_fails(train_config_make(&c, &preset, 1, NULL, 0, &e), &e, DS_EUSAGE,
-            "data.path must be given: data.path=...");
+            "missing data.path: the preset leaves it open; set data.path=...");
     t_ok(train_config_make(&c, &preset, 1, given, 1, &e), &e);
     train_config_release(&c);
     t_ok(train_config_look(&c, &preset, 1, &e), &e);

@@ -157,6 +157,6 @@ static void check_windows(const char *more, size_t scored_min, const char *text)
 
 T(thresholds_are_fitted_on_windows_that_are_not_scored)
 {
-    check_windows(NULL, 256 / SEQ, "validation text behind");
+    check_windows(NULL, 256 / SEQ, "validation text after");
     check_windows("train.final_tokens=1000000", 256 / SEQ + 1, "training text");
 }

@@ -424,7 +424,7 @@ T(a_setting_under_which_the_run_diverged_is_taken_back)
     setenv("DEPTHSCOPE_FAIL", "nan:6+", 1);
     open_run(dir, keys, 0, set_lr_at_5, NULL);
     t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
-    t_true(strstr(e.text, "taken back: train.lr = 0.75; "));
+    t_true(strstr(e.text, "reverted: train.lr = 0.75; "));
     t_true(!strstr(e.text, "--allow-change"));
     trainer_close(&trainer);
     setenv("DEPTHSCOPE_FAIL", "", 1);
