@@ -1,6 +1,6 @@
-/* Renders conversations as the model's chat template does.  Templates are Jinja programs; known families are recognised by
- * strings in them and implemented in C.  Turn markers become special tokens; message text never
- * does. */
+/* Renders conversations as the model's chat template does.  Templates are Jinja programs; known
+ * families are recognised by strings in them and implemented in C.  Turn markers become special
+ * tokens; message text never does. */
 #ifndef DS_DATA_CHAT_H
 #define DS_DATA_CHAT_H
 
@@ -48,8 +48,9 @@ struct chat {
     char system[512];        /* default system prompt; "" = none */
     int space_behind_answer; /* Mistral's first template */
 };
-/* kind CHAT_AUTO: recognised from `text` (n), the template in the model's files (NULL: none); else the
- * requested family.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE suggesting template= when it is unknown. */
+/* kind CHAT_AUTO: recognised from `text` (n), the template in the model's files (NULL: none); else
+ * the requested family.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE suggesting template= when
+ * it is unknown. */
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
               const char *eos, struct err *e) DS_CHECK;
 /* The same from the files of a model: chat_template.jinja or tokenizer_config.json of a directory, or a GGUF file. */
@@ -58,9 +59,10 @@ int chat_open(struct chat *c, enum chat_template kind, const char *model, struct
 /* Appends the template's text from a model's files; nothing if they have none. */
 int chat_template_of(struct str *out, const char *model, struct err *e) DS_CHECK;
 
-/* Renders the conversation with the template, up to the start of the next answer; for display and tests.
- * from > 0: message from - 1 is an answer that the model has just given, and only what follows its text is written.
- * DS_EUSAGE for an order of roles that the family does not support. */
+/* Renders the conversation with the template, up to the start of the next answer; for display and
+ * tests.  from > 0: message from - 1 is an answer that the model has just given, and only what
+ * follows its text is written.  DS_EUSAGE for an order of roles that the family does not
+ * support. */
 int chat_render(const struct chat *c, const struct chat_messages *m, size_t from, struct str *out,
                 struct err *e) DS_CHECK;
 /* The same as ids. */

@@ -41,7 +41,8 @@ struct tokenizer_parts {
      * this tokenizer; a file should also have `json` as tokenizer.huggingface.json,
      * which is read first. */
     int is_exact;
-    /* Why programs that read only these keys tokenize some texts differently; empty: they do not. */
+    /* Why programs that read only these keys tokenize some texts differently; empty: they do
+     * not. */
     struct str differs;
     const char *json; /* the tokenizer.json that tokenizer_save writes, not terminated */
     size_t json_len;

@@ -1,4 +1,5 @@
-/* Evaluates a model at requested capacities (ROUTE_CAPACITY), and searches for the capacity with a target speedup. */
+/* Evaluates a model at requested capacities (ROUTE_CAPACITY), and searches for the capacity with a
+ * target speedup. */
 #ifndef DS_EVAL_CAPACITY_H
 #define DS_EVAL_CAPACITY_H
 
@@ -23,7 +24,8 @@ struct capacity_table {
     double dense_loss, tokens;
     char data[256];
 };
-/* o->capacities: numbers in [0, 1] separated by commas.  DS_EUSAGE when malformed, or the method has no capacity. */
+/* o->capacities: numbers in [0, 1] separated by commas.  DS_EUSAGE when malformed, or the method
+ * has no capacity. */
 int capacity_benchmark(struct capacity_table *out, struct subject *s, const struct ppl_options *o,
                        struct err *e) DS_CHECK;
 
@@ -33,8 +35,8 @@ struct capacity_found {
     int passes;               /* number of capacities tried                           */
 };
 enum speedup_of { SPEEDUP_OF_FLOPS, SPEEDUP_OF_PREFILL, SPEEDUP_OF_DECODE };
-/* Bisection over held-out text: at most 10 steps between the ends, to 2 % of target.  DS_ERANGE "unreachable: ..." with the
- * speedups at the ends. */
+/* Bisection over held-out text: at most 10 steps between the ends, to 2 % of target.  DS_ERANGE
+ * "unreachable: ..." with the speedups at the ends. */
 int capacity_search(struct capacity_found *out, struct ppl *p, double target, enum speedup_of of,
                     int rounds, struct err *e) DS_CHECK;
 /* The search alone: `measure` returns the speedup at a capacity. */

@@ -1,5 +1,5 @@
-/* Text generation with KV caches, and the cost of every token.  Batched decoding: a step reads the weights once for all
- * texts, and each text gets bit-identical results to decoding it alone. */
+/* Text generation with KV caches, and the cost of every token.  Batched decoding: a step reads the
+ * weights once for all texts, and each text gets bit-identical results to decoding it alone. */
 #ifndef DS_EVAL_GENERATION_H
 #define DS_EVAL_GENERATION_H
 
@@ -25,8 +25,8 @@ enum gen_stop { GEN_STOP_LENGTH, GEN_STOP_EOT, GEN_STOP_CONTEXT, GEN_STOP_ASKED,
 /* "length", "end of text", "context full", "stopped", "stop string" */
 extern const char *const gen_stop_name[];
 
-/* What ends a text besides its length, the context and the ids of model.end_ids (none: the tokenizer's end of text).
- * Borrowed. */
+/* What ends a text besides its length, the context and the ids of model.end_ids (none: the
+ * tokenizer's end of text).  Borrowed. */
 struct gen_rules {
     const char *const *stop; /* non-empty strings; the text ends before the first that occurs */
     size_t n_stop;
@@ -45,7 +45,8 @@ struct gen_result {
     enum gen_stop stop;
     double block_ratio, flops_ratio; /* over all tokens, from the executed plans */
     double tok_s;                    /* generated tokens per second, after the prompt */
-    /* Time of decoding these tokens again / the same dense, median of alternating pairs; NaN: not measured. */
+    /* Time of decoding these tokens again / the same dense, median of alternating pairs; NaN: not
+     * measured. */
     double time_ratio;
 };
 
@@ -58,17 +59,19 @@ struct gen_watch {
     int (*token)(void *ctx, size_t k, const struct gen_result *r, size_t at);
     /* The text is complete.  Texts end in any order. */
     int (*done)(void *ctx, size_t k, struct gen_result *r);
-    /* Polled around every step.  1 (and it must stay so): active texts end with GEN_STOP_ASKED; texts that
-     * have not started have depth NULL and no callbacks. */
+    /* Polled around every step.  1 (and it must stay so): active texts end with GEN_STOP_ASKED;
+     * texts that have not started have depth NULL and no callbacks. */
     int (*is_stopped)(void *ctx);
     void *ctx;
 }; /* a result below 0 ends generation with that error, which the callback has reported */
 
-/* Checks that text can be generated with these options; DS_EUSAGE with advice.  Called first by gen_run and gen_talk_open. */
+/* Checks that text can be generated with these options; DS_EUSAGE with advice.  Called first by
+ * gen_run and gen_talk_open. */
 int gen_check(const struct subject *s, const struct gen_options *o, struct err *e) DS_CHECK;
-/* out (n): one result per prompt, which has at least one id; text k is sampled with seed + k.  Takes ownership of the id lists.
- * At most o->together texts are decoded at once.  DS_ENUMERIC when logits are not finite, DS_ERANGE when a prompt fills the context.
- * rules and watch may be NULL. */
+/* out (n): one result per prompt, which has at least one id; text k is sampled with seed + k.
+ * Takes ownership of the id lists.  At most o->together texts are decoded at once.  DS_ENUMERIC
+ * when logits are not finite, DS_ERANGE when a prompt fills the context.  rules and watch may be
+ * NULL. */
 int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt, size_t n,
             const struct gen_options *o, const struct gen_rules *rules,
             const struct gen_watch *watch, struct err *e) DS_CHECK;
@@ -82,8 +85,9 @@ struct gen_talk;
 int gen_talk_open(struct gen_talk **out, struct subject *s, const struct gen_options *o,
                   const struct gen_rules *rules, const struct gen_watch *watch,
                   struct err *e) DS_CHECK;
-/* Adds ids, then generates an answer; *r (borrowed until the next call) is the whole text, n_prompt where the answer starts.
- * DS_ERANGE when the ids do not fit into the rest of the context: then nothing has changed. */
+/* Adds ids, then generates an answer; *r (borrowed until the next call) is the whole text, n_prompt
+ * where the answer starts.  DS_ERANGE when the ids do not fit into the rest of the context: then
+ * nothing has changed. */
 int gen_talk_turn(struct gen_talk *t, const struct ids *more, struct gen_result **r,
                   struct err *e) DS_CHECK;
 void gen_talk_reset(struct gen_talk *t);

@@ -36,8 +36,8 @@ struct ppl_result {
     int64_t batch, seq, windows, stride;
     double capacity; /* requested; NaN: the method's own */
 };
-/* Uses the run's own validation split unless the options name data.  DS_EUSAGE: unknown task, or unsupported routing.
- * DS_ENUMERIC when the loss is not finite. */
+/* Uses the run's own validation split unless the options name data.  DS_EUSAGE: unknown task, or
+ * unsupported routing.  DS_ENUMERIC when the loss is not finite. */
 int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o,
             struct err *e) DS_CHECK;
 void ppl_result_release(struct ppl_result *r);
@@ -58,12 +58,14 @@ struct ppl_wants {
 /* Result in *out, which the caller releases. */
 int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w,
                 struct err *e) DS_CHECK;
-/* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; and the number of batches. */
+/* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; and the number of
+ * batches. */
 void ppl_batch(void *ctx, int k, struct batch *b);
 int ppl_batches(const struct ppl *p);
 /* 1 when the text starts with the windows that a run's final evaluation scores. */
 int ppl_is_scored(const struct ppl *p);
-/* Makes ppl_batch start after the windows of that evaluation; 0 when fewer than ppl_batches remain. */
+/* Makes ppl_batch start after the windows of that evaluation; 0 when fewer than ppl_batches
+ * remain. */
 int ppl_skip_scored(struct ppl *p);
 uint64_t ppl_seed(const struct ppl *p);
 int64_t ppl_tokens(const struct ppl *p);

@@ -1,10 +1,10 @@
-/* Benchmarks of this machine.  Every result is a median over rounds with its range.  Compared items are measured in
- * alternation, round by round, so that changes in machine speed affect them alike, and together with the machine's
- * peaks, measured in the same process.
+/* Benchmarks of this machine.  Every result is a median over rounds with its range.  Compared items
+ * are measured in alternation, round by round, so that changes in machine speed affect them alike,
+ * and together with the machine's peaks, measured in the same process.
  *
- * Groups: peaks, load (of a model on disk), ops (GEMM and other operations, one at a time), blocks (one decoder block),
- * train (whole steps), prefill and decode.  Ratios are executed shares of the gated cells: 1 is every cell; layers that
- * a method keeps always on are on at any ratio. */
+ * Groups: peaks, load (of a model on disk), ops (GEMM and other operations, one at a time), blocks
+ * (one decoder block), train (whole steps), prefill and decode.  Ratios are executed shares of the
+ * gated cells: 1 is every cell; layers that a method keeps always on are on at any ratio. */
 #ifndef DS_EVAL_SPEED_H
 #define DS_EVAL_SPEED_H
 
@@ -46,9 +46,9 @@ struct speed_list {
     const char *products; /* the provider of the model's format */
 };
 
-/* from: a model on disk (as model_locate found it) whose loading and inference are measured, with forced cells; NULL: random
- * weights in the shape of the options.  model_keys: entries "model.*" that override the shape, or NULL; model.method
- * restricts the methods to one.  DS_ERANGE with the
+/* from: a model on disk (as model_locate found it) whose loading and inference are measured, with
+ * forced cells; NULL: random weights in the shape of the options.  model_keys: entries "model.*"
+ * that override the shape, or NULL; model.method restricts the methods to one.  DS_ERANGE with the
  * figures when free memory does not suffice; DS_EUSAGE when `only` matches nothing. */
 int speed_run(struct speed_list *out, const struct speed_options *o, const char *from,
               const struct config *model_keys, struct err *e) DS_CHECK;

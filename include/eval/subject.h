@@ -1,4 +1,5 @@
-/* A model under evaluation: weights, tokenizer and, if it belongs to a run, that run's configuration. */
+/* A model under evaluation: weights, tokenizer and, if it belongs to a run, that run's
+ * configuration. */
 #ifndef DS_EVAL_SUBJECT_H
 #define DS_EVAL_SUBJECT_H
 
@@ -15,8 +16,8 @@ struct subject {
     char dir[1024];     /* holds config.json */
     char run_dir[1024]; /* "" = none */
 };
-/* Opens MODEL as on the command line for inference.  The tokenizer's ids must fit the embedding.  numbers: NULL = all
- * automatic, the formats that the model's run was trained with. */
+/* Opens MODEL as on the command line for inference.  The tokenizer's ids must fit the embedding.
+ * numbers: NULL = all automatic, the formats that the model's run was trained with. */
 int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
                  struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
@@ -26,8 +27,8 @@ const char *subject_key(const struct subject *s, const char *key, const char *ot
 const char *subject_name(const struct subject *s);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);
-/* 1 when this token ends a text: one of model.end_ids, as in transformers; the tokenizer's end of text only when the
- * model's files name none. */
+/* 1 when this token ends a text: one of model.end_ids, as in transformers; the tokenizer's end of
+ * text only when the model's files name none. */
 int subject_is_end(const struct subject *s, int32_t id);
 /* Ids of a text; DS_ERANGE for more than `cap` ids (0: no limit), DS_EUSAGE for an empty text. */
 int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,

@@ -43,7 +43,8 @@ struct summary {
     char **key, **setting;   /* configuration, flat; owned */
     size_t settings;
 };
-/* Reads the newest evaluation (the final one if it exists), else the newest points of the metrics. */
+/* Reads the newest evaluation (the final one if it exists), else the newest points of the
+ * metrics. */
 int summary_read(struct summary *s, const char *path, struct err *e) DS_CHECK;
 void summary_release(struct summary *s);
 const char *summary_setting(const struct summary *s, const char *key); /* NULL if absent */
@@ -60,17 +61,19 @@ struct summary_group {
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
                   size_t n_runs, struct err *e) DS_CHECK;
 int summary_failed(const struct summary *s);
-/* Fills value from the members that did not fail, and counts those that did; intervals are deterministic. */
+/* Fills value from the members that did not fail, and counts those that did; intervals are
+ * deterministic. */
 void summary_estimate(struct summary_group *g, const struct summary *runs);
-/* Keys whose settings differ among runs, except the seed and keys that change no result; *keys heap (mem_free), borrowed text. */
+/* Keys whose settings differ among runs, except the seed and keys that change no result; *keys heap
+ * (mem_free), borrowed text. */
 int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,
                         struct err *e) DS_CHECK;
 /* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
 void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
 
-/* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: runs with the same data in the same order.
- * Without pairs of.n is 0. */
+/* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: runs with the same data in
+ * the same order.  Without pairs of.n is 0. */
 struct difference summary_paired(const struct summary_group *other, const struct summary_group *base,
                                  const struct summary *runs, int row);
 

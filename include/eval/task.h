@@ -1,6 +1,6 @@
-/* Benchmark tasks compatible with lm-evaluation-harness: same prompts, shots, metrics and results.  Every score comes
- * with the compute that the model executed for it, counted from the plans of the same passes whose log-probabilities
- * (or text) were scored, never from a separate pass. */
+/* Benchmark tasks compatible with lm-evaluation-harness: same prompts, shots, metrics and results.
+ * Every score comes with the compute that the model executed for it, counted from the plans of the
+ * same passes whose log-probabilities (or text) were scored, never from a separate pass. */
 #ifndef DS_EVAL_TASK_H
 #define DS_EVAL_TASK_H
 
@@ -62,15 +62,17 @@ struct task_progress {
     size_t done, total;
     size_t resumed; /* finished documents taken from the results file */
 };
-/* Called before each document, and once at the end.  Nonzero stops (DS_ESTOP); finished documents stay in the file. */
+/* Called before each document, and once at the end.  Nonzero stops (DS_ESTOP); finished documents
+ * stay in the file. */
 typedef int task_progress_fn(void *ctx, const struct task_progress *p);
 
 const struct task *const *task_all(void); /* NULL-terminated */
-/* Finds a task by its name or that of a part; NULL if unknown. *subject: the text after "NAME_", or "". */
+/* Finds a task by its name or that of a part; NULL if unknown. *subject: the text after "NAME_", or
+ * "". */
 const struct task *task_find_name(const char *name, const char **subject);
 
-/* DS_EUSAGE: unknown task, too many shots, unsupported routing; DS_EFORMAT: malformed data (FILE:LINE: why);
- * DS_ERANGE: a choice exceeds the context; DS_ENUMERIC: non-finite logits. */
+/* DS_EUSAGE: unknown task, too many shots, unsupported routing; DS_EFORMAT: malformed data
+ * (FILE:LINE: why); DS_ERANGE: a choice exceeds the context; DS_ENUMERIC: non-finite logits. */
 int task_run(struct task_result *out, struct subject *s, const struct task_options *o,
              task_progress_fn *each, void *ctx, struct err *e) DS_CHECK;
 void task_result_release(struct task_result *r);
@@ -97,8 +99,8 @@ struct task_sum {
 };
 void task_sum_add(struct task_sum *s, struct task_value x);
 void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, double *error);
-/* Standard error of exp(-mean) over n values: the harness' bootstrap of 100 x 1000 draws with the same random numbers, so
- * equal except for rounding.  NaN for fewer than two values.  DS_EMEM. */
+/* Standard error of exp(-mean) over n values: the harness' bootstrap of 100 x 1000 draws with the
+ * same random numbers, so equal except for rounding.  NaN for fewer than two values.  DS_EMEM. */
 int task_bootstrap_error(double *error, const double *x, size_t n, struct err *e) DS_CHECK;
 
 #endif

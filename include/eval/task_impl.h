@@ -1,6 +1,8 @@
-/* Building blocks of tasks, for src/eval/tasks/.  A new task is one file there and one line in task.c.
+/* Building blocks of tasks, for src/eval/tasks/.  A new task is one file there and one line in
+ * task.c.
  *
- * The prompt of a document: description, then for each shot `query + " " + target + "\n\n"`, then the document's query. */
+ * The prompt of a document: description, then for each shot `query + " " + target + "\n\n"`, then
+ * the document's query. */
 #ifndef DS_EVAL_TASK_IMPL_H
 #define DS_EVAL_TASK_IMPL_H
 
@@ -107,15 +109,17 @@ int task_set(char **field, const char *text, struct err *e) DS_CHECK;
 /* The same from a finished str, which is released. */
 int task_take(char **field, struct str *s, struct err *e) DS_CHECK;
 
-/* path itself if it is a file, else the first existing one of names (NULL-terminated) in it. DS_ENOTFOUND lists them. */
+/* path itself if it is a file, else the first existing one of names (NULL-terminated) in it.
+ * DS_ENOTFOUND lists them. */
 int task_find(char *out, size_t size, const char *path, const char *const *names,
               struct err *e) DS_CHECK;
-/* DS_EFORMAT with a conversion hint when the name has an unsupported file type (parquet, compressed files). */
+/* DS_EFORMAT with a conversion hint when the name has an unsupported file type (parquet, compressed
+ * files). */
 int task_check_name(const char *path, struct err *e) DS_CHECK;
 /* Reads a whole file, which must be UTF-8 without NUL and of a supported type. */
 int task_read_file(struct str *text, const char *path, struct err *e) DS_CHECK;
-/* Reads rows as JSON objects: JSON Lines, one JSON array, or (NAME.csv) a table whose first line names the columns.  row fills
- * one document; `where` is "FILE:LINE". */
+/* Reads rows as JSON objects: JSON Lines, one JSON array, or (NAME.csv) a table whose first line
+ * names the columns.  row fills one document; `where` is "FILE:LINE". */
 typedef int task_row_fn(struct task_doc *d, const struct json_node *row, const char *where,
                         struct err *e);
 int task_read_rows(struct task_docs *out, const char *path, task_row_fn *row,

@@ -1,7 +1,7 @@
 /* Accounting of a training step: time per part, and model FLOPs utilisation.
  *
- * A stopwatch that runs for exactly one part at any moment, so the parts add up to the whole.  Values are per step;
- * averaging is left to the viewer. */
+ * A stopwatch that runs for exactly one part at any moment, so the parts add up to the whole.
+ * Values are per step; averaging is left to the viewer. */
 #ifndef DS_TRAINING_ACCOUNT_H
 #define DS_TRAINING_ACCOUNT_H
 
@@ -48,19 +48,22 @@ void account_measure(struct account *a, enum peak_unit unit);
 void account_begin(struct account *a);
 /* Switches the clock to `part`; returns the previous part. */
 enum account_part account_enter(struct account *a, enum account_part part);
-/* Ends a step and starts ACCOUNT_RECORD.  ms: time per part; RECORD is the mean per step since the last record, including the
- * cost of writing that record. */
+/* Ends a step and starts ACCOUNT_RECORD.  ms: time per part; RECORD is the mean per step since the
+ * last record, including the cost of writing that record. */
 void account_step(struct account *a, double ms[ACCOUNT_STEP]);
 /* Call when a report has been written to a record. */
 void account_told(struct account *a);
-/* Share of EVALUATION or CHECKPOINT in the time since account_begin, excluding pauses; 0 at first. */
+/* Share of EVALUATION or CHECKPOINT in the time since account_begin, excluding pauses; 0 at
+ * first. */
 double account_share(const struct account *a, enum account_part part);
 
-/* FLOPs of the matrix multiplications of a training step over these plans (L) of R rows: a multiply-add is 2; every listed
- * row is computed, also with gate 0; attention counts visible keys, not tile padding; backward is two multiplications per
- * forward one, and `recompute` runs the blocks once more.  Embedding lookups are not counted; routers, norms and
- * activations are omitted (well under 1 %).  frozen: matrices of the base take one multiplication in backward; an adapter
- * takes three times its forward, whose inner rows are recomputed.  first_row as in routing/flops.h. */
+/* FLOPs of the matrix multiplications of a training step over these plans (L) of R rows: a
+ * multiply-add is 2; every listed row is computed, also with gate 0; attention counts visible keys,
+ * not tile padding; backward is two multiplications per forward one, and `recompute` runs the
+ * blocks once more.  Embedding lookups are not counted; routers, norms and activations are omitted
+ * (well under 1 %).  frozen: matrices of the base take one multiplication in backward; an adapter
+ * takes three times its forward, whose inner rows are recomputed.  first_row as in
+ * routing/flops.h. */
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
                      const int32_t *first_row, int R, int recompute, int frozen);
 /* Share of the peak reached with `flops` in `ms`; NaN when either is unknown. */

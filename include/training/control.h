@@ -1,8 +1,9 @@
-/* control.sock of a run: one command line in, one answer line out.  A separate thread listens, so that a client is answered
- * at once however long a step takes; the trainer executes commands between two steps.
+/* control.sock of a run: one command line in, one answer line out.  A separate thread listens, so
+ * that a client is answered at once however long a step takes; the trainer executes commands
+ * between two steps.
  *
- * Answers: "ok ..." done, "ok pending ID: ..." accepted and executed after the current step, "confirm ..." send it again
- * with "yes" appended, "error ...". */
+ * Answers: "ok ..." done, "ok pending ID: ..." accepted and executed after the current step,
+ * "confirm ..." send it again with "yes" appended, "error ...". */
 #ifndef DS_TRAINING_CONTROL_H
 #define DS_TRAINING_CONTROL_H
 
@@ -12,7 +13,8 @@
 #include "base/str.h"
 
 struct control;
-/* Called on the control thread with control_lock held: 1 = answered at once, 0 = to be queued for the trainer. */
+/* Called on the control thread with control_lock held: 1 = answered at once, 0 = to be queued for
+ * the trainer. */
 typedef int (*control_check_fn)(void *ctx, const char *line, struct str *answer);
 /* Listens on DIR/control.sock (mode 0600, same user only).  status: see control_tell. */
 int control_open(struct control **out, const char *dir, const char *status, control_check_fn check,

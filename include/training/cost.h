@@ -21,8 +21,9 @@ struct train_cost {
     int64_t tokens;     /* per step */
     int64_t parameters; /* without embeddings, as in the head record */
 };
-/* Opens texts and tokenizer, creates the model (forward only) and evaluates training plans on random ids.  Moves what the
- * model needs out of *c; the caller still releases c.  A multiply-add is 2 FLOPs, see routing/flops.h. */
+/* Opens texts and tokenizer, creates the model (forward only) and evaluates training plans on
+ * random ids.  Moves what the model needs out of *c; the caller still releases c.  A multiply-add
+ * is 2 FLOPs, see routing/flops.h. */
 int train_cost(struct train_cost *out, struct train_config *c, struct train_cost_cache *cache,
                struct err *e) DS_CHECK;
 

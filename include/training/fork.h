@@ -15,8 +15,9 @@ struct fork_point {
 };
 /* from: "best" or a step.  DS_ENOTFOUND lists the available steps. */
 int fork_find(struct fork_point *p, const char *run_dir, const char *from, struct err *e) DS_CHECK;
-/* Turns the empty directory DIR into a run with this configuration, with p as its only checkpoint and p's run as its parent;
- * tokenizer and live settings up to p are copied.  Resuming DIR starts it.  On failure everything is removed, including DIR. */
+/* Turns the empty directory DIR into a run with this configuration, with p as its only checkpoint
+ * and p's run as its parent; tokenizer and live settings up to p are copied.  Resuming DIR starts
+ * it.  On failure everything is removed, including DIR. */
 int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
               struct train_config *config, int argc, char **argv, const char *version,
               struct err *e) DS_CHECK;

@@ -1,4 +1,5 @@
-/* Runs as other processes: start one detached, list them, send commands to a live one.  Must not know tensors. */
+/* Runs as other processes: start one detached, list them, send commands to a live one.  Must not
+ * know tensors. */
 #ifndef DS_TRAINING_JOB_H
 #define DS_TRAINING_JOB_H
 
@@ -13,7 +14,8 @@ const char *job_root(void);
  * name (made unique and reserved before the process starts). The child outlives the caller. */
 int job_start(const char *const *args, size_t n, char *name, size_t size, struct err *e) DS_CHECK;
 
-/* The same; *ended is a descriptor (close it) that poll reports as hung up when the process ends. */
+/* The same; *ended is a descriptor (close it) that poll reports as hung up when the process
+ * ends. */
 int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
                       struct err *e) DS_CHECK;
 
@@ -26,11 +28,11 @@ struct job_info {
 /* Runs below `root`, live first, then newest first; *jobs is heap (mem_free). */
 int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e) DS_CHECK;
 
-/* Sends one command line ("pause", "resume", "checkpoint", "probe", "stop", "set lr 1e-4",
- * "set edp.threshold_offset 0.1", "set edp.target_ratio 0.7", "status") to RUN's control.sock and waits up to
- * timeout_s for the answer line (training/control.h).  During a long step the answer is "ok pending ID: ..." at once, and
- * an event "command" with the text "ID LINE: ANSWER" is logged after execution.  DS_ENOTFOUND when no process listens,
- * DS_EBUSY when one does but does not answer. */
+/* Sends one command line ("pause", "resume", "checkpoint", "probe", "stop", "set lr 1e-4", "set
+ * edp.threshold_offset 0.1", "set edp.target_ratio 0.7", "status") to RUN's control.sock and waits
+ * up to timeout_s for the answer line (training/control.h).  During a long step the answer is "ok
+ * pending ID: ..." at once, and an event "command" with the text "ID LINE: ANSWER" is logged after
+ * execution.  DS_ENOTFOUND when no process listens, DS_EBUSY when one does but does not answer. */
 int job_command(const char *run_dir, const char *command, double timeout_s, struct str *answer,
                 struct err *e) DS_CHECK;
 
@@ -38,26 +40,30 @@ int job_command(const char *run_dir, const char *command, double timeout_s, stru
 struct job_request;
 int job_request_open(struct job_request **out, const char *run_dir, const char *command,
                      double timeout_s, struct err *e) DS_CHECK;
-/* 1: answered; 0: not yet; else as job_command.  After anything but 0 only job_request_close may follow. */
+/* 1: answered; 0: not yet; else as job_command.  After anything but 0 only job_request_close may
+ * follow. */
 int job_request_poll(struct job_request *r, struct str *answer, struct err *e) DS_CHECK;
 int job_request_fd(const struct job_request *r); /* readable when it should be polled */
 void job_request_close(struct job_request *r);
 /* ID of an "ok pending ID: ..." answer; 0 = a different answer. */
 long long job_pending(const char *answer);
 
-/* The presets found (data/NAME.yaml), and the keys of the workbench's form with defaults and help. */
+/* The presets found (data/NAME.yaml), and the keys of the workbench's form with defaults and
+ * help. */
 struct job_key {
     const char *key, *otherwise, *help, *choices;
 };
 int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with fs_list_free */
-/* Values of the first n rows of job_keys under one preset or several separated by spaces: heap strings (mem_free); NULL for
- * keys of other methods. */
+/* Values of the first n rows of job_keys under one preset or several separated by spaces: heap
+ * strings (mem_free); NULL for keys of other methods. */
 int job_preset_values(const char *presets, char **value, size_t n, struct err *e) DS_CHECK;
 /* Splits `text` in place at spaces into at most `max` words; returns their number. */
 size_t job_cut_words(char *text, const char **word, size_t max);
-/* Validates one value against its option row; unknown keys pass.  Same message as on the command line. */
+/* Validates one value against its option row; unknown keys pass.  Same message as on the command
+ * line. */
 int job_check_value(const char *key, const char *text, struct err *e) DS_CHECK;
-/* Reports every error that `depthscope train ARGS...` (presets, then settings) finds before it creates a run. */
+/* Reports every error that `depthscope train ARGS...` (presets, then settings) finds before it
+ * creates a run. */
 int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
 /* Fills in the live settings of a method ("lr", "edp.target_ratio"); returns their number. */
 size_t job_live_keys(const char *method, char key[][64], size_t max);
@@ -69,8 +75,8 @@ struct job_launch {
 };
 enum launch_state { LAUNCH_STARTING, LAUNCH_RUNS, LAUNCH_FAILED };
 int job_launch(struct job_launch *l, const char *const *args, size_t n, struct err *e) DS_CHECK;
-/* Never blocks.  LAUNCH_FAILED: the process ended without a record; its directory is removed and `words` is its last
- * line of output. */
+/* Never blocks.  LAUNCH_FAILED: the process ended without a record; its directory is removed and
+ * `words` is its last line of output. */
 enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size);
 void job_launch_release(struct job_launch *l); /* does not stop the run */
 /* The last line of RUN/train.out, the output of a run started in the background; 0 = none. */

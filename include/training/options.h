@@ -54,8 +54,9 @@ struct train_config {
     int64_t method_params; /* number of parameters that the method adds to the base model */
     char preset[64];       /* names joined by +; "quick" if none were given */
 };
-/* Merges presets (names of data/NAME.yaml next to the program, or paths to .yaml files; none = quick) in order, later
- * ones win, then overrides. All errors of a kind are reported at once; unknown keys name the nearest. */
+/* Merges presets (names of data/NAME.yaml next to the program, or paths to .yaml files; none =
+ * quick) in order, later ones win, then overrides. All errors of a kind are reported at once;
+ * unknown keys name the nearest. */
 int train_config_make(struct train_config *c, const char *const *preset, size_t presets,
                       const char *const *override, size_t n, struct err *e) DS_CHECK;
 /* The same for display: keys that presets leave open (???) keep their default. */

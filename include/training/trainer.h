@@ -101,35 +101,42 @@ struct trainer {
     void *ctx;
 };
 
-/* Opens everything.  dir must exist and contain config.yaml (trainer_create); resume != 0 continues from the newest
- * valid checkpoint.  A second writer on the run: DS_EBUSY. */
+/* Opens everything.  dir must exist and contain config.yaml (trainer_create); resume != 0 continues
+ * from the newest valid checkpoint.  A second writer on the run: DS_EBUSY. */
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
                  int allow_change, struct err *e) DS_CHECK;
-/* Creates runs/NAME with config.yaml and meta.json; DS_EEXIST when it exists, also when another process created it first. */
+/* Creates runs/NAME with config.yaml and meta.json; DS_EEXIST when it exists, also when another
+ * process created it first. */
 int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
                    const char *version, const char *parent, struct err *e) DS_CHECK;
-/* The same for a directory that already holds the checkpoint (without a run_id), tokenizer and live settings to start from. */
+/* The same for a directory that already holds the checkpoint (without a run_id), tokenizer and live
+ * settings to start from. */
 int trainer_create_begun(const char *dir, const struct train_config *config, int argc, char **argv,
                          const char *version, const char *parent, struct err *e) DS_CHECK;
 /* Undoes trainer_create for a run that could not start.  Other files are kept. */
 void trainer_discard(const char *dir);
-/* With resume: rewrites config.yaml if it was lost or keys were changed, and meta.json if it cannot be read. */
+/* With resume: rewrites config.yaml if it was lost or keys were changed, and meta.json if it cannot
+ * be read. */
 int trainer_repair(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_write_config(const char *dir, const struct train_config *config,
                          struct err *e) DS_CHECK;
-/* Trains to the end, a stop or a failure.  Writes the final evaluation, the end record and a last checkpoint. */
+/* Trains to the end, a stop or a failure.  Writes the final evaluation, the end record and a last
+ * checkpoint. */
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
-/* Changes a live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"), within the range of its
- * option row.  In effect for the rest of the run, also after a resume (trainer_keep_live). */
+/* Changes a live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"),
+ * within the range of its option row.  In effect for the rest of the run, also after a resume
+ * (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* Validates a live setting without changing it. */
 int trainer_check_set(const struct trainer *t, const char *key, double value,
                       struct err *e) DS_CHECK;
-/* 1 when the value is so far from the current one that the user should confirm it; why: one line. */
+/* 1 when the value is so far from the current one that the user should confirm it; why: one
+ * line. */
 int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
-/* Drops the settings made after `step`, in memory and in live.json; told: their list ("" = none). */
+/* Drops the settings made after `step`, in memory and in live.json; told: their list ("" =
+ * none). */
 int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
@@ -140,7 +147,8 @@ void trainer_home_close(int home); /* -1 is allowed */
 int trainer_home_is_gone(const struct trainer *t);
 /* DS_ENOTFOUND when it was removed or replaced; logs a rename once. */
 int trainer_home_check(struct trainer *t, struct err *e) DS_CHECK;
-/* DS_EEXIST when it holds files of a run; has_begun: other than checkpoints, tokenizer and live settings. */
+/* DS_EEXIST when it holds files of a run; has_begun: other than checkpoints, tokenizer and live
+ * settings. */
 int trainer_home_is_empty(const char *dir, int has_begun, struct err *e) DS_CHECK;
 /* Sets t->run_id: the log's, else the newest checkpoint's, else a new one. */
 int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK;
@@ -155,10 +163,11 @@ int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, 
 /* Call once the weights are loaded: prepares them for the matrix multiplications. */
 int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
-/* sound.c: DS_ENUMERIC when trained values, moments or the newest validation loss are not finite, so that the state must
- * not be resumed from. */
+/* sound.c: DS_ENUMERIC when trained values, moments or the newest validation loss are not finite,
+ * so that the state must not be resumed from. */
 int trainer_check_sound(const struct trainer *t, struct err *e) DS_CHECK;
-/* Decides what checkpoints hold (train.save); call after loading the weights, before the first checkpoint. */
+/* Decides what checkpoints hold (train.save); call after loading the weights, before the first
+ * checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t,
                       struct err *e) DS_CHECK; /* live.c: live.json of the run */
@@ -171,7 +180,8 @@ int trainer_live_from_log(const char *dir,
                           void *ctx, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
-/* Appends t->record.  A record that cannot be written is kept in memory; only many consecutive failures are an error. */
+/* Appends t->record.  A record that cannot be written is kept in memory; only many consecutive
+ * failures are an error. */
 int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;

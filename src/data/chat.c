@@ -126,7 +126,8 @@ static void trimmed(struct parts *p, const struct chat_message *m, int left, int
 
 /* ---- the families ---- */
 
-/* system: the default system prompt, "" = none; written before the first message by families that have one. */
+/* system: the default system prompt, "" = none; written before the first message by families that
+ * have one. */
 struct writer {
     const struct chat *c;
     const struct chat_messages *m;
@@ -169,7 +170,8 @@ static void chatml_next(const struct writer *w)
     words(w->out, "assistant\n");
 }
 
-/* The system prompt goes into [INST] <<SYS>> of the first question; every question starts a new sequence. */
+/* The system prompt goes into [INST] <<SYS>> of the first question; every question starts a new
+ * sequence. */
 static void llama2_message(const struct writer *w, size_t i)
 {
     const struct chat_message *x = &w->m->v[i];
@@ -331,7 +333,8 @@ static int fits(const struct family *f, const char *text, size_t n)
     return f->mark[0] != NULL;
 }
 
-/* Finds the default system prompt: the literal between "<|im_start|>system\n" and "<|im_end|>" in one string. */
+/* Finds the default system prompt: the literal between "<|im_start|>system\n" and "<|im_end|>" in
+ * one string. */
 static void find_system(struct chat *c, const char *text, size_t n)
 {
     static const char lead[] = "<|im_start|>system", end[] = "<|im_end|>";

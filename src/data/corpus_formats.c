@@ -1,5 +1,5 @@
-/* Reads documents from files.  A file is read in chunks and passed on in fragments of lines, so that a
- * line of 4 GiB costs no more than the corpus may hold. */
+/* Reads documents from files.  A file is read in chunks and passed on in fragments of lines, so
+ * that a line of 4 GiB costs no more than the corpus may hold. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -6,11 +6,11 @@
  *     {var=rule}    the same, and stored under a name
  *     {$var}        a copy of the text written for var
  *     {$var.k}      field k of the alternative that var chose
- * Fields follow the template: "fox|he|his" has the fields 1 "he" and 2 "his".  Rule 0 is the
- * start.  Rules must not be recursive.
+ * Fields follow the template: "fox|he|his" has the fields 1 "he" and 2 "his".  Rule 0 is the start.
+ * Rules must not be recursive.
  *
- * grammar_measure does not know how a text was generated.  It keeps every derivation that agrees with
- * the bytes so far, with its probability, so two alternatives may share a prefix or be equal:
+ * grammar_measure does not know how a text was generated.  It keeps every derivation that agrees
+ * with the bytes so far, with its probability, so two alternatives may share a prefix or be equal:
  * the distribution of the next byte is the mixture over them, and is exact. */
 #ifndef DS_DATA_GRAMMAR_H
 #define DS_DATA_GRAMMAR_H
@@ -32,7 +32,8 @@ struct grammar_rule {
 };
 
 struct grammar;
-/* Compiles the borrowed tables. Unknown rules and variables, bad templates: DS_EFORMAT with the place. */
+/* Compiles the borrowed tables. Unknown rules and variables, bad templates: DS_EFORMAT with the
+ * place. */
 int grammar_new(struct grammar **out, const struct grammar_rule *rule, size_t n,
                 struct err *e) DS_CHECK;
 void grammar_free(struct grammar *g);

@@ -137,8 +137,9 @@ static int begin(struct gen_walk *w, struct gen_seq *q, struct gen_result *out, 
     return rc < 0 ? rc : gen_seq_feed(w, q, prompt, e);
 }
 
-/* Fills free slots with the next texts, then decodes one step for all.  When stopped, active texts end as they are and no
- * further text starts; the first text is always started, so that there is a result. */
+/* Fills free slots with the next texts, then decodes one step for all.  When stopped, active texts
+ * end as they are and no further text starts; the first text is always started, so that there is a
+ * result. */
 static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *prompt, size_t n,
                 struct err *e)
 {

@@ -1,5 +1,5 @@
-/* Streams the text of tokens: incomplete characters, and a possible prefix of a stop string, are held back until they are
- * certain. */
+/* Streams the text of tokens: incomplete characters, and a possible prefix of a stop string, are
+ * held back until they are certain. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,7 +18,8 @@ void gen_text_release(struct gen_text *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Offset of the first stop string, searching only where new bytes can be part of one; len if none. */
+/* Offset of the first stop string, searching only where new bytes can be part of one; len if
+ * none. */
 static size_t find_stop(const struct gen_text *t, const struct gen_rules *rules)
 {
     const char *p = str_text(t->all);

@@ -19,7 +19,8 @@ enum {
     DECODE_TOKENS = 32,
     CONTROL_TOKENS = 1 << 16, /* most tokens of the controls and the dense pass */
 };
-/* Runs train on the stories of seed 1; data.path=synth evaluates on stories that no run has seen. */
+/* Runs train on the stories of seed 1; data.path=synth evaluates on stories that no run has
+ * seen. */
 enum { STORY_SEED_RUN = 1, STORY_SEED_FRESH = 2 };
 
 #define AT(field) offsetof(struct ppl_options, field)
@@ -208,7 +209,8 @@ static struct pass use_of(const struct ppl *p, double capacity)
                          .seed = p->seed};
 }
 
-/* Evaluates each batch with inference-time decisions and with top-k.  *last: tokens of the last batch in rows.input. */
+/* Evaluates each batch with inference-time decisions and with top-k.  *last: tokens of the last
+ * batch in rows.input. */
 static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *use,
                            const struct ppl_wants *want, int *last, struct err *e)
 {

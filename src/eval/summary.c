@@ -39,8 +39,8 @@ static double last_point(const struct runview *v, const char *name)
     return (double)NAN;
 }
 
-/* Value of the newest evaluation of that task with inference-time decisions; dense and top-k evaluations do
- * not describe the model at inference. */
+/* Value of the newest evaluation of that task with inference-time decisions; dense and top-k
+ * evaluations do not describe the model at inference. */
 static double newest(const struct runview *v, const char *task, const char *key)
 {
     for (size_t i = v->n_evals; i-- > 0;) {

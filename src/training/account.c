@@ -16,8 +16,9 @@ const struct account_row account_row[ACCOUNT_STEP] = {
                         "records, control and progress: mean per step since the previous record"},
 };
 
-/* A busy machine can only lower a measured peak, so the highest of several is kept: long measurements amortise thread
- * wake-up, short ones fit between two time slices of other programs. */
+/* A busy machine can only lower a measured peak, so the highest of several is kept: long
+ * measurements amortise thread wake-up, short ones fit between two time slices of other
+ * programs. */
 void account_measure(struct account *a, enum peak_unit unit)
 {
     enum { SHORT = 4 };
@@ -79,7 +80,8 @@ double account_share(const struct account *a, enum account_part part)
 
 /* ---- FLOPs ---- */
 
-/* Number of (listed row, visible key) pairs; under KV_PLAN a row with gate 0 is a key only for itself. */
+/* Number of (listed row, visible key) pairs; under KV_PLAN a row with gate 0 is a key only for
+ * itself. */
 static double visible_keys(const struct plan *p, const int32_t *first_row)
 {
     double sum = 0;

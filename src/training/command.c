@@ -1,4 +1,5 @@
-/* Commands from control.sock: checked at once on the control thread, executed by the trainer between two steps. */
+/* Commands from control.sock: checked at once on the control thread, executed by the trainer
+ * between two steps. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

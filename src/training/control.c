@@ -22,7 +22,8 @@
 #include "training/socket.h"
 
 enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512, WAITING_MAX = 16 };
-/* Within this time a short step ends and the client gets the result itself; later it gets "pending". */
+/* Within this time a short step ends and the client gets the result itself; later it gets
+ * "pending". */
 static const double patience_s = 0.5;
 
 struct client {

@@ -25,7 +25,8 @@ static uint64_t texts_key(const struct train_config *c)
     return key;
 }
 
-/* A small text yields fewer tokens than asked for, and the head is a large part of a small model. */
+/* A small text yields fewer tokens than asked for, and the head is a large part of a small
+ * model. */
 static int ask_vocab(struct train_config *c, struct train_cost_cache *cache, struct err *e)
 {
     struct corpus *texts = NULL;

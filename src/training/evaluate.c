@@ -1,4 +1,5 @@
-/* Validation with causal inference-time decisions and real skipping; at the end also timing and controls. */
+/* Validation with causal inference-time decisions and real skipping; at the end also timing and
+ * controls. */
 #include <math.h>
 #include <stdio.h>
 
@@ -16,7 +17,8 @@ enum {
     CALIBRATE_BATCHES_MAX = 16,
 };
 
-/* Iterates over the windows of a split in batches; by default over the validation split from its start. */
+/* Iterates over the windows of a split in batches; by default over the validation split from its
+ * start. */
 struct walk {
     struct trainer *t;
     struct loader *text;
@@ -83,7 +85,8 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, str
     return rc;
 }
 
-/* Controls: the same tokens at the same rates with content-independent routing, and a dense pass. */
+/* Controls: the same tokens at the same rates with content-independent routing, and a dense
+ * pass. */
 static int add_controls(struct trainer *t, struct measure *s, struct err *e)
 {
     static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
@@ -140,7 +143,8 @@ static void calibration_batch(void *ctx, int k, struct batch *b)
     *b = c->now.b;
 }
 
-/* Text that the following evaluation does not score: later validation windows, else training text. */
+/* Text that the following evaluation does not score: later validation windows, else training
+ * text. */
 static struct walk calibration_text(struct trainer *t, int64_t batches, int64_t tokens)
 {
     uint64_t scored = walk_begin(t, tokens).want;
@@ -152,7 +156,8 @@ static struct walk calibration_text(struct trainer *t, int64_t batches, int64_t 
     return w;
 }
 
-/* Calibrates the inference thresholds at the end of training.  tokens: size of the following evaluation. */
+/* Calibrates the inference thresholds at the end of training.  tokens: size of the following
+ * evaluation. */
 static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
 {
     char text[160];
@@ -174,7 +179,8 @@ static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
 
 /* ---- evaluation ---- */
 
-/* While a method has no causal decisions yet there is no evaluation: reported once, and at the end. */
+/* While a method has no causal decisions yet there is no evaluation: reported once, and at the
+ * end. */
 static int tell_unready(struct trainer *t, const struct err *why, int final, struct err *e)
 {
     if (t->told_unready && !final)

@@ -1,4 +1,5 @@
-/* A run's directory, held open, so that the run keeps writing to it after a rename and never to another one. */
+/* A run's directory, held open, so that the run keeps writing to it after a rename and never to
+ * another one. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The form of a new run: its rows, validation of values, and a start that is watched until the first record.
- * No tensors. */
+/* The form of a new run: its rows, validation of values, and a start that is watched until the
+ * first record.  No tensors. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,7 +121,7 @@ static int check_method(const char *text, struct err *e)
     for (const struct route_ops *const *m = route_all(); *m; m++)
         nearest_try(&best, (*m)->name);
     return route_find(text) ? 0
-                            : err_set(e, DS_EUSAGE, "unknown model.method '%.80s'%s", text,
+                            : err_set(e, DS_EUSAGE, "model.method: unknown method '%.80s'%s", text,
                                       nearest_hint(&best, hint, sizeof hint));
 }
 

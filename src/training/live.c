@@ -1,5 +1,5 @@
-/* Settings changed while a run is running: checked against the option table, kept over a resume, reverted when the run
- * diverged under them. */
+/* Settings changed while a run is running: checked against the option table, kept over a resume,
+ * reverted when the run diverged under them. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -198,8 +198,8 @@ static void add_found(void *ctx, const char *key, double value, int64_t step)
     ++*f->n;
 }
 
-/* No settings without a file.  Older runs store one value per key and no step.  *is_lost: the file cannot be read and the
- * settings must be recovered from the log. */
+/* No settings without a file.  Older runs store one value per key and no step.  *is_lost: the file
+ * cannot be read and the settings must be recovered from the log. */
 static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lost, struct err *e)
 {
     struct err why = {0};

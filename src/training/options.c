@@ -94,7 +94,8 @@ static const char *between(const struct str *all)
     return all->len ? "; " : "";
 }
 
-/* A preset writes ??? where the user must give a value: required for a run, the default when only shown. */
+/* A preset writes ??? where the user must give a value: required for a run, the default when only
+ * shown. */
 static void check_open(const struct opt_group *g, void *values, int is_look, struct str *all)
 {
     for (size_t i = 0; i < g->n; i++) {
@@ -146,7 +147,8 @@ static void check_route_options(struct config *given, const struct route_ops *op
     mem_free(values);
 }
 
-/* A preset may hold options of several methods; those of unselected methods are checked and dropped. */
+/* A preset may hold options of several methods; those of unselected methods are checked and
+ * dropped. */
 static void check_other_methods(struct config *given, const struct route_ops *chosen,
                                 struct str *all)
 {
@@ -297,8 +299,8 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
     }
 }
 
-/* Purpose of a configuration: a resumed run has every key in its file; a new run takes the keys that train.init
- * decides from it; showing presets keeps ??? values open. */
+/* Purpose of a configuration: a resumed run has every key in its file; a new run takes the keys
+ * that train.init decides from it; showing presets keeps ??? values open. */
 enum purpose { PURPOSE_RESUME, PURPOSE_NEW, PURPOSE_LOOK };
 
 /* `given`: the keys of presets or of a file; ownership is taken. */

@@ -292,7 +292,8 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
     return rc;
 }
 
-/* Reads either kind of checkpoint; one without its base records the base's path, which overrides train.init. */
+/* Reads either kind of checkpoint; one without its base records the base's path, which overrides
+ * train.init. */
 static int read_model(struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200], base[1024];

@@ -16,7 +16,8 @@
 
 enum { PREFILL_TOKENS = 512, TOKENIZER_MAX = 1 << 30 };
 
-/* Restores the tokenizer of the newest checkpoint to `path` and opens it: 1 = done, 0 = no checkpoint. */
+/* Restores the tokenizer of the newest checkpoint to `path` and opens it: 1 = done, 0 = no
+ * checkpoint. */
 static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const char *why,
                                    struct err *e)
 {
@@ -115,7 +116,8 @@ static int open_loaders(struct trainer *t, struct err *e)
                   : 0;
 }
 
-/* The base is mapped from its file; converted copies are counted when they are made (models/weights.h). */
+/* The base is mapped from its file; converted copies are counted when they are made
+ * (models/weights.h). */
 static int stays_in_file(const struct train_config *c)
 {
     return c->train.freeze == FREEZE_BASE && c->train.init[0];

@@ -1,4 +1,5 @@
-/* train.init and train.teacher: takes the shape when keys are resolved, the weights when the run opens. */
+/* train.init and train.teacher: takes the shape when keys are resolved, the weights when the run
+ * opens. */
 #include "training/start.h"
 
 #include <math.h>
@@ -15,8 +16,8 @@
 #include "models/values.h"
 #include "training/trainer.h"
 
-/* Which keys are taken from the source's config.json.  ALWAYS: tensors, or what they compute, depend on it.  DEFAULT: taken
- * unless given.  Method and initialisation are the new run's own. */
+/* Which keys are taken from the source's config.json.  ALWAYS: tensors, or what they compute,
+ * depend on it.  DEFAULT: taken unless given.  Method and initialisation are the new run's own. */
 enum taken { TAKE_NOT, TAKE_ALWAYS, TAKE_DEFAULT };
 
 static enum taken taken_of(const char *key, const struct model_config *source)

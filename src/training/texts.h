@@ -8,7 +8,8 @@
 #include "training/options.h"
 
 int texts_open(struct corpus **out, const struct data_options *o, struct err *e) DS_CHECK;
-/* Trains a tokenizer of at most `vocab` ids on the training split, or reads one, according to data.tokenizer. */
+/* Trains a tokenizer of at most `vocab` ids on the training split, or reads one, according to
+ * data.tokenizer. */
 int texts_tokenizer(struct tokenizer **out, const struct corpus *c, const struct data_options *o,
                     int vocab, struct err *e) DS_CHECK;
 

@@ -29,7 +29,8 @@ static double lr_at(const struct train_options *o, int64_t step)
     return o->lr * (low + (1 - low) * shape);
 }
 
-/* For tests: DEPTHSCOPE_FAIL=nan:N poisons the gradient of step N (with "+" also of all later steps). */
+/* For tests: DEPTHSCOPE_FAIL=nan:N poisons the gradient of step N (with "+" also of all later
+ * steps). */
 static void poison(struct trainer *t)
 {
     struct fault_rule rule;
@@ -145,8 +146,9 @@ static int train_step(struct trainer *t, struct err *e)
     return trainer_log_event(t, LOG_WARN, "nan", text, e);
 }
 
-/* Decides whether the checkpoint about to be written becomes the best one.  For a model that skips it is always the newest:
- * schedules and thresholds settle last, and the loss alone would favour the checkpoint that skips least. */
+/* Decides whether the checkpoint about to be written becomes the best one.  For a model that skips
+ * it is always the newest: schedules and thresholds settle last, and the loss alone would favour
+ * the checkpoint that skips least. */
 static void note_best(struct trainer *t)
 {
     double loss = t->report.val_loss, guess = log((double)t->model->config.vocab);
@@ -305,8 +307,8 @@ static int stop_early(struct trainer *t, struct err *e)
                 : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
 }
 
-/* The weights of the last finite step led to the failure, so they are not saved, and live settings made since the last
- * checkpoint are reverted: a resume starts from before the failure. */
+/* The weights of the last finite step led to the failure, so they are not saved, and live settings
+ * made since the last checkpoint are reverted: a resume starts from before the failure. */
 static int give_up(struct trainer *t, struct err *e)
 {
     struct str text = {0}, back = {0};

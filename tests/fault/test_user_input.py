@@ -188,7 +188,7 @@ def everything_that_is_no_preset_is_refused_in_one_line():
             status, out, said = run(*words)
             one_line(words, said)
             assert status in (1, 2) and part in said and not out, (words, status, said)
-    refused("given twice", "train", "tiny", "tiny", "--run", "never", code=2)
+    refused("duplicate preset tiny", "train", "tiny", "tiny", "--run", "never", code=2)
     refused("did you mean transfer", "train", "tiny", "--mode", "transfr", "--run", "never", code=2)
     assert not os.path.exists("runs/never")
 

@@ -184,7 +184,7 @@ def sweeps_run_over_presets_and_from_train_too():
     assert run.err.count("would start") == 2, run.err
     refused("did you mean scratch", "sweep", "tiny", "--mode", "scrach", "--dry-run")
     refused("is empty", "sweep", "tiny,,small", "--dry-run")
-    refused("given twice", "sweep", "tiny", "tiny", "--dry-run")
+    refused("duplicate preset", "sweep", "tiny", "tiny", "--dry-run")
 
 
 @test
@@ -204,8 +204,8 @@ def several_presets_make_one_run():
 def transfer_starts_from_a_model():
     small = ("train.seq=32 train.batch=2 train.steps=2 train.warmup=1 train.final_tokens=256 train.eval_tokens=256 "
              "train.time_rounds=0 data.docs=60 data.val_fraction=0.3").split()
-    refused("train.init must be given", "train", "transfer", *small, "--run", "moved")
-    refused("train.init must be given", "train", "--mode", "transfer", *small, "--run", "moved")
+    refused("missing train.init", "train", "transfer", *small, "--run", "moved")
+    refused("missing train.init", "train", "--mode", "transfer", *small, "--run", "moved")
     run("train", "--mode", "transfer", *small, "train.init=tiny", "--run", "moved", "--quiet")
     with open("runs/moved/config.yaml") as f:
         text = f.read()
@@ -352,7 +352,7 @@ def isoflop_refuses_what_it_cannot_do():
     for key in "layers=2 dim=64 heads=2 kv_heads=1 head_dim=8 ffn=64".split():
         refused("--sizes 4x32 says the shape", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
     assert run.err.count("\n") == 1, run.err
-    refused("train.teacher=self: its forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
+    refused("train.teacher=self: the teacher's forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
     refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
     refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",

@@ -141,7 +141,7 @@ T(roles_that_a_family_does_not_know_are_refused)
                                 messages(turns)};
     t_ok(chat_init(&c, CHAT_LLAMA2, NULL, 0, NULL, NULL, &e), &e);
     t_fails(chat_render(&c, &m[0], 0, &out, &e), &e, DS_EUSAGE, "message 2");
-    t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "but the first");
+    t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "after the first");
     t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE, "a user message");
     t_fails(chat_render(&c, &m[3], 0, &out, &e), &e, DS_EUSAGE, "no user message");
     t_ok(chat_init(&c, CHAT_MISTRAL, NULL, 0, NULL, NULL, &e), &e);
@@ -161,7 +161,7 @@ T(messages_in_json_are_checked_one_by_one)
         {"[1]", "\"role\""},
         {"[{\"role\":\"user\"}]", "\"content\""},
         {"[{\"role\":\"user\",\"content\":[]}]", "\"content\""},
-        {"[{\"role\":\"tool\",\"content\":\"x\"}]", "\"tool\" is not system"},
+        {"[{\"role\":\"tool\",\"content\":\"x\"}]", "\"tool\", expected system"},
     };
     struct err e = {0};
     struct json *j = NULL;

@@ -138,7 +138,7 @@ T(bad_grammars_are_refused)
             "top");
     struct grammar_rule r = {"top", unset, 1};
     t_ok(grammar_new(&g, &r, 1, &err), &err);
-    t_fails(grammar_sample(g, &rng, &text, &err), &err, DS_EFORMAT, "not written");
+    t_fails(grammar_sample(g, &rng, &text, &err), &err, DS_EFORMAT, "unset variable");
     grammar_free(g);
     r.alt = loop;
     t_ok(grammar_new(&g, &r, 1, &err), &err);

@@ -401,7 +401,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     struct small s;
     make_scored(&s);
     s.p.model = "bert";
-    refused(&s.p, DS_EFORMAT, "\"bert\" is not supported");
+    refused(&s.p, DS_EFORMAT, "\"bert\": unsupported");
     make_scored(&s);
     s.p.model = "none";
     refused(&s.p, DS_ENOTFOUND, "no vocabulary");
@@ -472,7 +472,7 @@ static void put(const char *dir, const char *name, const char *text, size_t n)
     t_ok(fs_write_file(path, text, n, &err), &err);
 }
 
-/* A model in one file takes its own vocabulary, else what lies beside it. */
+/* A model in one file takes its own vocabulary, else a tokenizer file next to it. */
 T(the_tokenizer_of_a_model_is_found)
 {
     struct small s;
@@ -496,7 +496,7 @@ T(the_tokenizer_of_a_model_is_found)
             t_str(found, model);
             continue;
         }
-        t_fails(tokenizer_find(found, sizeof found, model, &err), &err, DS_ENOTFOUND, "beside it");
+        t_fails(tokenizer_find(found, sizeof found, model, &err), &err, DS_ENOTFOUND, "next to it");
         put(dir, "tokenizer.json", json, sizeof json - 1);
         t_ok(tokenizer_find(found, sizeof found, model, &err), &err);
         t_true(strstr(found, "tokenizer.json") != NULL);

@@ -73,7 +73,7 @@ T(bytes_that_a_vocabulary_lacks_are_left_out_before_anything_merges)
     encodes(t, "xyz", 3, NULL, 0);
     t_eq(tokenizer_dropped(t), 2 * (1 + 3 + 4 + 3));
     t_eq(warnings, 1);
-    t_true(strstr(said, "no token for the byte 0x78") && strstr(said, "1 byte so far"));
+    t_true(strstr(said, "no token for byte 0x78") && strstr(said, "1 byte so far"));
     char word[500]; /* beyond the short words */
     memset(word, 'x', sizeof word);
     for (size_t i = 0; i < 100; i++)

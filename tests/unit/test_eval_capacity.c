@@ -57,7 +57,7 @@ T(an_unreachable_speedup_says_what_can_be_had)
     struct capacity_found f;
     struct err e = {0};
     t_fails(capacity_bisect(&f, 6, smooth, NULL, &e), &e, DS_ERANGE,
-            "unreachable: speedup lies in [1.000, 5.000]");
+            "unreachable: expected a value in [1.000, 5.000]");
     e = (struct err){0};
     t_fails(capacity_bisect(&f, 0.5, smooth, NULL, &e), &e, DS_ERANGE, "unreachable");
     e = (struct err){0};
@@ -171,7 +171,7 @@ T(a_list_of_capacities_is_checked)
     struct err e = {0};
     set_capacities(&o, "0.5");
     o.routing = PPL_DENSE;
-    t_fails(capacity_benchmark(&t, &s, &o, &e), &e, DS_EUSAGE, "causal routing");
+    t_fails(capacity_benchmark(&t, &s, &o, &e), &e, DS_EUSAGE, "needs routing=causal");
     o.routing = PPL_CAUSAL;
     s.model->route.ops = route_find("dense");
     t_fails(capacity_benchmark(&t, &s, &o, &e), &e, DS_EUSAGE, "no capacity");

@@ -146,7 +146,7 @@ T(subjects_in_one_file_are_told_apart)
     t_eq(s.parts.n, 1);
     task_set_close(&s);
     o.name = "mmlu_astronomy";
-    t_fails(task_set_open(&s, &o, &e), &e, DS_EFORMAT, "no rows of the subject \"astronomy\"");
+    t_fails(task_set_open(&s, &o, &e), &e, DS_EFORMAT, "no rows of subject \"astronomy\"");
 }
 
 /* random.Random(1234).sample(range(12), 3), of which two are used: so the next question's are those after three. */
@@ -234,7 +234,7 @@ T(damaged_data_is_one_line_with_its_place)
         const char *task, *name, *text, *part;
     } row[] = {
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, expected 6"},
-        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "the answer is \"E\""},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "answer \"E\", expected 0 to 3"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: a quote is never"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q\xff,1,2,3,4,1\n", "not UTF-8"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "", ": no documents"},
@@ -285,7 +285,7 @@ T(what_is_not_there_is_named)
     refused("nothing", d, 0, "unknown task=nothing; expected one of ppl, mmlu, arc_challenge");
     refused("mmlu", "", 0, "needs data=DIRECTORY or FILE: test/SUBJECT_test.csv");
     refused("mmlu", d, 0, "not found: expected one of test/abstract_algebra_test.csv");
-    refused("mmlu_cooking", mmlu(), 0, "no subject \"cooking\"");
+    refused("mmlu_cooking", mmlu(), 0, "unknown mmlu subject \"cooking\"");
     refused("mmlu", d, 2, "has only 1 documents for shots");
     refused("gsm8k", "no/such/folder", 0, "no/such/folder: not found");
     refused("gsm8k", "", 0, "needs data=DIRECTORY or FILE: test.jsonl, and train.jsonl");

@@ -206,7 +206,7 @@ T(what_does_not_go_together_is_refused)
     o.seq = 3;
     t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "stride=4");
     o.seq = MAX_SEQ + 1;
-    t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "48 tokens");
+    t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "at most 48");
     o.windows = WINDOWS_DOCUMENTS;
     o.stride = 0;
     o.seq = 1;

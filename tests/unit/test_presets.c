@@ -151,7 +151,7 @@ T(transfer_asks_for_the_model_to_start_from)
     struct err e = {0};
     static const char *const preset[] = {"small", "transfer"}, *const init[] = {"train.init=none"};
     t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE,
-            "train.init must be given");
+            "missing train.init");
     t_true(strchr(e.text, ';') == NULL); /* and says nothing else */
     t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "no such model");
     t_ok(train_config_look(&c, preset, 2, &e), &e);
@@ -276,7 +276,7 @@ T(wrong_presets_are_told_in_a_line)
     REFUSED("did you mean stories?", "storys");
     REFUSED("did you mean tiny?", "small", "tinny");
     REFUSED("did you mean qwen2.5-", "qwen2.5");
-    REFUSED("is given twice", "tiny", "small", "tiny");
+    REFUSED("duplicate preset", "tiny", "small", "tiny");
     REFUSED("invalid preset", "../data/tiny");
     REFUSED("invalid preset", "");
     REFUSED("has no keys", file(a, "empty.yaml", ""));

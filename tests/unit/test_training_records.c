@@ -345,7 +345,7 @@ T(nan_without_end_stops_the_run_and_its_last_good_checkpoint_is_resumed)
     t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
     trainer_close(&trainer);
     t_true(strstr(e.text, "train.nan_limit"));
-    t_true(strstr(e.text, "of step 4: depthscope train --resume "));
+    t_true(strstr(e.text, "last good checkpoint: step 4: depthscope train --resume "));
     t_true(strstr(e.text, "--allow-change train.lr=")); /* nothing else would change */
     t_ok(runview_open(&v, dir, &e), &e);
     t_eq(v->state, RUN_FAILED);

@@ -181,8 +181,8 @@ static int has_bytes(const struct bpe *b, const char *s, size_t n)
     return 1;
 }
 
-/* Bytes without a token become the unknown token; without that they are dropped before merging, so that their
- * neighbours may merge, as in Hugging Face's tokenizers. */
+/* Bytes without a token become the unknown token; without that they are dropped before merging, so
+ * that their neighbours may merge, as in Hugging Face's tokenizers. */
 static int encode_known(const struct bpe *b, const char *s, size_t n, struct ids *out,
                         struct err *e)
 {

@@ -64,17 +64,19 @@ void family_add_specials(struct str *out, const struct family *f, int first);
 
 struct beside;
 struct json_node;
-/* Reads the companion files in the directory of `path`.  DS_EFORMAT when they contradict each other. */
+/* Reads the companion files in the directory of `path`.  DS_EFORMAT when they contradict each
+ * other. */
 int beside_open(struct beside **out, const char *path, struct err *e) DS_CHECK;
 void beside_free(struct beside *b); /* NULL allowed */
 const struct json_node *
 beside_config(const struct beside *b); /* tokenizer_config.json; NULL: none */
 int beside_names(const struct beside *b, int32_t first,
                  int32_t end); /* tokens with ids in [first, end) */
-/* Kind of the main file: only a model's own file takes tokens from companion files; text of a .model has no
- * normalised form in which tokens could be matched. */
+/* Kind of the main file: only a model's own file takes tokens from companion files; text of a
+ * .model has no normalised form in which tokens could be matched. */
 enum { BESIDE_JSON, BESIDE_OTHER, BESIDE_MODEL, BESIDE_VOCAB };
-/* Merges them into *t's tokenizer.json, and reloads it if it changed.  *t is unchanged on failure. */
+/* Merges them into *t's tokenizer.json, and reloads it if it changed.  *t is unchanged on
+ * failure. */
 int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const char *path,
                  struct err *e) DS_CHECK;
 int beside_load(struct tokenizer **t, int kind, const char *path, struct err *e) DS_CHECK;
@@ -90,7 +92,8 @@ struct vocab_pre {
 const struct vocab_pre *vocab_pre_find(const char *name, size_t n); /* NULL: unknown */
 /* The named pre-tokenizer that is equal to t's; NULL: none. */
 const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
-/* Appends why programs that read GGUF's keys with that name tokenize some texts differently; nothing if they do not. */
+/* Appends why programs that read GGUF's keys with that name tokenize some texts differently;
+ * nothing if they do not. */
 void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre);
 /* Appends it in the form of a tokenizer.json. */
 void vocab_pre_write(struct str *out, const struct vocab_pre *p);

@@ -1,4 +1,5 @@
-/* Pre-tokenization: splits text into pieces by regular expressions, as in Hugging Face tokenizers. */
+/* Pre-tokenization: splits text into pieces by regular expressions, as in Hugging Face
+ * tokenizers. */
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"

@@ -1,5 +1,6 @@
-/* Hugging Face's companion files of a tokenizer: tokenizer_config.json, added_tokens.json and special_tokens_map.json.
- * They are merged into the tokenizer.json that is saved, so this file must not know how text is encoded. */
+/* Hugging Face's companion files of a tokenizer: tokenizer_config.json, added_tokens.json and
+ * special_tokens_map.json.  They are merged into the tokenizer.json that is saved, so this file
+ * must not know how text is encoded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

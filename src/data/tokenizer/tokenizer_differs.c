@@ -12,7 +12,8 @@ static void add_reason(struct str *out, const char *reason)
     str_add(out, reason);
 }
 
-/* 1 when merges alone produce every token: then looking up whole words first makes no difference. */
+/* 1 when merges alone produce every token: then looking up whole words first makes no
+ * difference. */
 static int merges_make_all(const struct tokenizer *t)
 {
     for (int32_t id = 0; id < t->vocab; id++) {
@@ -105,7 +106,8 @@ static int hex(char c)
                                                 : -1;
 }
 
-/* The code point written as \xHH, \x{H...} or \uHHHH after the backslash; 0: none.  *n: bytes read. */
+/* The code point written as \xHH, \x{H...} or \uHHHH after the backslash; 0: none.  *n: bytes
+ * read. */
 static uint32_t by_number(const char *p, size_t *n)
 {
     uint32_t c = 0;

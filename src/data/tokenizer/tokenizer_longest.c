@@ -1,5 +1,6 @@
-/* Matches added tokens as llama.cpp does: the longest anywhere first, then the next in the remaining text.  Hugging
- * Face and SentencePiece take the leftmost one; the result differs only when token texts overlap. */
+/* Matches added tokens as llama.cpp does: the longest anywhere first, then the next in the
+ * remaining text.  Hugging Face and SentencePiece take the leftmost one; the result differs only
+ * when token texts overlap. */
 #include <stdlib.h>
 #include <string.h>
 

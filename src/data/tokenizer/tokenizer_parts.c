@@ -38,8 +38,8 @@ static int is_token(const struct tokenizer *t, const char *s, size_t n)
     return map_get(&t->bpe->chars->symbol, s, n, &v) || map_get(&t->added_map, s, n, &v);
 }
 
-/* Other programs match and print non-special added tokens as raw text, so marks are written as spaces, unless that is
- * already the text of another token. */
+/* Other programs match and print non-special added tokens as raw text, so marks are written as
+ * spaces, unless that is already the text of another token. */
 static void add_user_defined(struct str *out, const struct tokenizer *t,
                              const struct added_token *a)
 {

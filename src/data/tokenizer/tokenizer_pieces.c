@@ -1,6 +1,6 @@
-/* Converts pieces with scores to a tokenizer.json.  Such formats have no merge list: any two neighbours
- * whose concatenation is a piece may merge.  So every split of a piece into two pieces is a merge, and
- * merges of equal score share a rank: among them the leftmost pair goes first. */
+/* Converts pieces with scores to a tokenizer.json.  Such formats have no merge list: any two
+ * neighbours whose concatenation is a piece may merge.  So every split of a piece into two pieces
+ * is a merge, and merges of equal score share a rank: among them the leftmost pair goes first. */
 #include "data/tokenizer/pieces.h"
 
 #include <math.h>
@@ -131,8 +131,8 @@ static int add_merges(struct writer *w, struct err *e)
     return rc;
 }
 
-/* SentencePiece matches user-defined pieces after spaces have become marks; llama.cpp matches them in the raw
- * text first. */
+/* SentencePiece matches user-defined pieces after spaces have become marks; llama.cpp matches them
+ * in the raw text first. */
 static void add_added(struct writer *w)
 {
     int first = 1;

@@ -191,8 +191,8 @@ static int add_replace(struct norm *m, const struct json_node *n, const char *pa
     return norm_add(m, s, e);
 }
 
-/* We take the longest entry at each position, as SentencePiece does; Hugging Face takes the shortest
- * one of each grapheme. */
+/* We take the longest entry at each position, as SentencePiece does; Hugging Face takes the
+ * shortest one of each grapheme. */
 static int read_charsmap(struct norm *m, const struct json_node *n, struct err *e)
 {
     size_t len = 0;

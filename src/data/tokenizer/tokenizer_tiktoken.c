@@ -1,5 +1,5 @@
-/* Reads tiktoken files: a token in base64, a space and its rank on each line.  Llama 3 names its file
- * tokenizer.model, as SentencePiece does; they are told apart by content. */
+/* Reads tiktoken files: a token in base64, a space and its rank on each line.  Llama 3 names its
+ * file tokenizer.model, as SentencePiece does; they are told apart by content. */
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/base64.h"

@@ -1,5 +1,5 @@
-/* Reads vocab.json + merges.txt (Llama 3.2 and OpenAI: encoder.json + vocab.bpe), with their companion
- * files. */
+/* Reads vocab.json + merges.txt (Llama 3.2 and OpenAI: encoder.json + vocab.bpe), with their
+ * companion files. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "data/tokenizer/bpe.h"

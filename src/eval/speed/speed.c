@@ -186,8 +186,8 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
 
 /* ---- memory ---- */
 
-/* One model is loaded at a time: values, gradients and two moments when training, and the weights packed for the matrix
- * multiplications, when training for both forward and backward. */
+/* One model is loaded at a time: values, gradients and two moments when training, and the weights
+ * packed for the matrix multiplications, when training for both forward and backward. */
 static double memory_of(const struct speed *s, const char *group)
 {
     const struct model_config *c = &s->config;

@@ -1,8 +1,9 @@
-/* Times GEMM with every available provider.  Each call packs its inputs, except in "packed", where op(B) was packed ahead
- * as weights are; "gathered" also selects two of every three rows of a longer A.
+/* Times GEMM with every available provider.  Each call packs its inputs, except in "packed", where
+ * op(B) was packed ahead as weights are; "gathered" also selects two of every three rows of a
+ * longer A.
  *
- * Shapes are named M x K x N for C (M,N) = op(A) (M,K) op(B) (K,N).  NT is a forward pass (y = x w^T), NN the gradient of its
- * input, TN that of its weights. */
+ * Shapes are named M x K x N for C (M,N) = op(A) (M,K) op(B) (K,N).  NT is a forward pass (y = x
+ * w^T), NN the gradient of its input, TN that of its weights. */
 #include <stdio.h>
 #include <string.h>
 

@@ -24,7 +24,8 @@ struct speed {
 
 /* ---- results: speed.c ---- */
 int speed_wants(const struct speed *s, const char *group, const char *name);
-/* Adds the median of n samples and their range; NULL when out of memory.  Valid until the next call. */
+/* Adds the median of n samples and their range; NULL when out of memory.  Valid until the next
+ * call. */
 struct speed_result *speed_add(struct speed *s, const char *group, const char *name,
                                const char *unit, const double *sample, int n, struct err *e);
 void speed_set_limit(struct speed_result *r, double rate, const char *name, double limit);
@@ -45,8 +46,8 @@ int speed_use(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_
 
 /* ---- a model in its measured configurations: speed_model.c ---- */
 
-/* One way of running the model.  Methods whose ratio is a setting (the controls) decide themselves; decisions of other
- * untrained methods are meaningless, so random cells are forced. */
+/* One way of running the model.  Methods whose ratio is a setting (the controls) decide themselves;
+ * decisions of other untrained methods are meaningless, so random cells are forced. */
 struct speed_way {
     char name[48]; /* "dense", "0.50", "0.50 masked" */
     double ratio;  /* of gated cells */

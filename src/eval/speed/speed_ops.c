@@ -266,7 +266,8 @@ int speed_ops(struct speed *s, struct err *e)
     int is_rms = c->norm == NORM_RMS, mats = c->mlp == MLP_SWIGLU ? 2 : 1;
     double R = (double)(s->o.batch * s->o.seq), C = (double)c->dim, F = (double)c->ffn,
            Q = (double)(c->heads * c->head_dim), T = (double)s->o.seq, b = sizeof(real);
-    /* scores and weighted sums over the causal triangle; backward has five GEMMs for the forward's two */
+    /* scores and weighted sums over the causal triangle; backward has five GEMMs for the forward's
+     * two */
     double attention = 4 * Q * R * (T + 1) / 2;
     const struct op op[] = {
         {is_rms ? "rmsnorm forward" : "layernorm forward", norm_forward, R * C, 2 * b, 0},

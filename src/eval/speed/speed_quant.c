@@ -1,5 +1,6 @@
-/* Times GEMM with quantised weights: one row, as in decoding (memory-bound), and 128 rows, as in prefill; also packing of
- * a file's blocks, and dequantisation, as embeddings and the gradient through a frozen base need it. */
+/* Times GEMM with quantised weights: one row, as in decoding (memory-bound), and 128 rows, as in
+ * prefill; also packing of a file's blocks, and dequantisation, as embeddings and the gradient
+ * through a frozen base need it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -94,7 +95,8 @@ static int add_result(const struct kinds *k, struct speed *s, enum what what, st
     return 0;
 }
 
-/* Random blocks with ordinary scales: real quantisation would take minutes and not change the timing. */
+/* Random blocks with ordinary scales: real quantisation would take minutes and not change the
+ * timing. */
 static int open_kind(struct kinds *k, struct err *e)
 {
     size_t row = quant_row_bytes(k->kind, k->C);

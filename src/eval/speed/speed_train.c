@@ -105,7 +105,8 @@ static double block_s(struct model *m, const struct batch *b, struct pass *pass,
     return t;
 }
 
-/* Times a model of one gated layer without its head, whose gradient is preset; the embedding costs almost nothing. */
+/* Times a model of one gated layer without its head, whose gradient is preset; the embedding costs
+ * almost nothing. */
 static int time_block(struct speed *s, int backward, struct err *e)
 {
     struct speed_figures f = {.tokens = (double)(s->o.batch * s->o.seq), .unit = s->unit};

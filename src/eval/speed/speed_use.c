@@ -44,7 +44,8 @@ static double bytes_of_weight(const struct model *m)
     return n > 0 ? bytes / n : 0;
 }
 
-/* Weights read by the last one-row forward: one per multiply-add, without attention's keys and values. */
+/* Weights read by the last one-row forward: one per multiply-add, without attention's keys and
+ * values. */
 static double weights_read(const struct model *m)
 {
     static const enum flops_part part[] = {FLOPS_QO, FLOPS_KV, FLOPS_MLP, FLOPS_HEAD};
@@ -55,7 +56,8 @@ static double weights_read(const struct model *m)
     return sum / 2 * bytes_of_weight(m);
 }
 
-/* Seconds of decoding after a dense prefill, so that every way starts from an equally full cache. */
+/* Seconds of decoding after a dense prefill, so that every way starts from an equally full
+ * cache. */
 static int decode_s(struct use *u, int k, int round, struct speed_figures *f, struct err *e)
 {
     struct speed_subject *x = u->subject;
@@ -107,7 +109,8 @@ static int open_use(struct use *u, int is_decode, struct err *e)
     return rc;
 }
 
-/* Read rates are timed in every round too: memory bandwidth drifts by more than the differences measured here. */
+/* Read rates are timed in every round too: memory bandwidth drifts by more than the differences
+ * measured here. */
 static int time_rounds(struct use *u, int is_decode, struct speed_figures *f, struct err *e)
 {
     const struct speed *s = u->s;

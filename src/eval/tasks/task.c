@@ -358,7 +358,8 @@ static void group_score(struct task_score *g, const char *group, const struct ta
     }
 }
 
-/* Orders the scores: the task, then each group with its parts; `part` are the scores in the order of the parts. */
+/* Orders the scores: the task, then each group with its parts; `part` are the scores in the order
+ * of the parts. */
 static void arrange(struct task_result *r, const struct task_score *part, size_t n)
 {
     size_t metrics = r->task->n_metrics, at = 0;

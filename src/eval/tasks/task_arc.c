@@ -1,5 +1,6 @@
-/* arc_easy and arc_challenge: science exam questions (Clark et al. 2018).  Rows have "choices" as a list with "gold", or with
- * "answerKey" {"text": [...], "label": [...]}, or as first published "question": {"stem", "choices": [{"text", "label"}]}. */
+/* arc_easy and arc_challenge: science exam questions (Clark et al. 2018).  Rows have "choices" as a
+ * list with "gold", or with "answerKey" {"text": [...], "label": [...]}, or as first published
+ * "question": {"stem", "choices": [{"text", "label"}]}. */
 #include <string.h>
 
 #include "eval/task_impl.h"

@@ -1,4 +1,5 @@
-/* Bootstrap standard error of a perplexity, with the same random numbers as lm-evaluation-harness (Python's random). */
+/* Bootstrap standard error of a perplexity, with the same random numbers as lm-evaluation-harness
+ * (Python's random). */
 #include <math.h>
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* gsm8k: grade-school math word problems answered in free text (Cobbe et al. 2021), and gsm8k_cot: the same after eight
- * fixed worked examples (Wei et al. 2022). */
+/* gsm8k: grade-school math word problems answered in free text (Cobbe et al. 2021), and gsm8k_cot:
+ * the same after eight fixed worked examples (Wei et al. 2022). */
 #include <string.h>
 
 #include "eval/task_impl.h"
@@ -47,7 +47,8 @@ static void strict(struct str *out, const char *text)
     str_add(out, "[invalid]");
 }
 
-/* First match of  The answer is (\-?[0-9\.\,]+).  : the final dot matches any character, even one of the number's own. */
+/* First match of  The answer is (\-?[0-9\.\,]+).  : the final dot matches any character, even one
+ * of the number's own. */
 static void strict_cot(struct str *out, const char *text)
 {
     static const char before[] = "The answer is ";
@@ -86,7 +87,8 @@ static void flexible(struct str *out, const char *text)
         str_add(out, "[invalid]");
 }
 
-/* Drops commas, dollar signs, everything up to the last "#### " and a final full stop, and lower-cases the rest. */
+/* Drops commas, dollar signs, everything up to the last "#### " and a final full stop, and
+ * lower-cases the rest. */
 static void normalise(struct str *s)
 {
     struct str out = {0};

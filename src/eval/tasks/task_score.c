@@ -190,15 +190,16 @@ static int feed_all(struct scorer *s, const int32_t *id, size_t n, int *last,
     return rc;
 }
 
-/* Number of ids that belong to the shared prefix: all but its last few, or none.  Independent of what was scored before,
- * so that chunks, and with them rounding, are the same in every run. */
+/* Number of ids that belong to the shared prefix: all but its last few, or none.  Independent of
+ * what was scored before, so that chunks, and with them rounding, are the same in every run. */
 static size_t shared_of(const struct scorer *s, const int32_t *id, size_t n)
 {
     size_t c = s->shared.n > SHARED_JOINT ? s->shared.n - SHARED_JOINT : 0;
     return c >= SHARED_MIN && c < n && memcmp(id, s->shared.v, c * sizeof *id) == 0 ? c : 0;
 }
 
-/* Rewinds the cache to the end of the shared ids.  Their cost is counted for every prompt that uses them. */
+/* Rewinds the cache to the end of the shared ids.  Their cost is counted for every prompt that uses
+ * them. */
 static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, struct err *e)
 {
     int rc = 0, last;
@@ -309,7 +310,8 @@ static int encode(struct scorer *s, const char *text, size_t n, struct ids *out,
     return n > 0 ? tokenizer_encode(s->s->tokenizer, text, n, 0, out, e) : 0;
 }
 
-/* Length of the prompt without trailing white space, which moves to the continuation; all-blank prompts are kept. */
+/* Length of the prompt without trailing white space, which moves to the continuation; all-blank
+ * prompts are kept. */
 static size_t prompt_end(const char *prompt)
 {
     size_t from = 0, end = strlen(prompt);
@@ -317,8 +319,8 @@ static size_t prompt_end(const char *prompt)
     return from == end ? strlen(prompt) : end;
 }
 
-/* Encodes prompt + text into s->whole and the prompt into s->prompt; the continuation's ids are the surplus, from *from on
- * in s->whole. */
+/* Encodes prompt + text into s->whole and the prompt into s->prompt; the continuation's ids are the
+ * surplus, from *from on in s->whole. */
 static int encode_pair(struct scorer *s, const char *prompt, const char *text, size_t *from,
                        struct err *e)
 {
@@ -466,8 +468,8 @@ static int window(struct scorer *s, const int32_t *id, size_t context, size_t n,
     return rc == 0 ? damaged(s, *ll, e) : rc;
 }
 
-/* s->whole: the prefix, then the text.  Windows predict `max` tokens each; the first sees the prefix, later ones the token
- * before them, and the last, shorter one as much context as fits. */
+/* s->whole: the prefix, then the text.  Windows predict `max` tokens each; the first sees the
+ * prefix, later ones the token before them, and the last, shorter one as much context as fits. */
 int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_spent *spent,
                    struct err *e)
 {

@@ -1,6 +1,6 @@
-/* Scores text with a model: log-probabilities of continuations, and greedy text.  A prompt is fed once for all its choices,
- * and the common prefix of several prompts once for all of them.  Prompts that exceed the context are truncated on the
- * left. */
+/* Scores text with a model: log-probabilities of continuations, and greedy text.  A prompt is fed
+ * once for all its choices, and the common prefix of several prompts once for all of them.  Prompts
+ * that exceed the context are truncated on the left. */
 #ifndef DS_EVAL_TASK_SCORE_H
 #define DS_EVAL_TASK_SCORE_H
 
@@ -11,9 +11,11 @@ struct scorer;
 int scorer_open(struct scorer **out, struct subject *s, const struct task_options *o,
                 struct err *e) DS_CHECK;
 void scorer_close(struct scorer *s);
-/* Sets the common prefix of the following prompts ("" = none).  Cost is counted as if each prompt ran all of it. */
+/* Sets the common prefix of the following prompts ("" = none).  Cost is counted as if each prompt
+ * ran all of it. */
 int scorer_share(struct scorer *s, const char *text, struct err *e) DS_CHECK;
-/* Sum of log-probabilities (nats) of " choice" after the prompt, for each choice; adds to *spent. */
+/* Sum of log-probabilities (nats) of " choice" after the prompt, for each choice; adds to
+ * *spent. */
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
                    struct task_answer *a, struct task_spent *spent, struct err *e) DS_CHECK;
 /* Greedy text, cut before the first stop string (NULL-terminated list). */
