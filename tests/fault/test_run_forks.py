@@ -38,7 +38,7 @@ def a_fork_may_have_other_keys_and_another_name():
     check(weights("slower", 100) != weights("first", 100), "another learning rate")
     check("lr: 0.0001" in open(path("slower", "config.yaml")).read(), "its own config.yaml")
     status, _, err = train("--resume", "first", "--from", "40", "--run", "slower")
-    check(status == 1 and "a run is there already" in err, "no run is overwritten", err)
+    check(status == 1 and "run already exists" in err, "no run is overwritten", err)
     check(train("--resume", "first", "--from", "40", "--quiet")[0] == 0 and os.path.isdir(path("first-from-40-2")), "a second one")
     p = start("--resume", "first", "--from", "20", "--run", "cut", "--quiet", DEPTHSCOPE_FAIL="slow:22+")
     wait_for(is_up("cut"))
@@ -97,7 +97,7 @@ def what_cannot_be_is_one_line():
 def a_run_that_diverged_resumes_from_its_last_good_checkpoint():
     p = start(*KEYS, "train.nan_limit=3", "--run", "nan", DEPTHSCOPE_FAIL="nan:50+")
     status, _, err = finish(p)
-    check(status == 1 and "3 steps in a row had NaN or Inf" in err, "it fails", err)
+    check(status == 1 and "3 consecutive steps had NaN or Inf" in err, "it fails", err)
     command = re.search(r"of step 40: depthscope (train --resume \S+ --allow-change train.lr=\S+)", err)
     check(command, "the command is told", err)
     check(sorted(os.listdir(path("nan", "checkpoints"))) == ["step-00000020", "step-00000040"], "no broken one",

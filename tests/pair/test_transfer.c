@@ -484,7 +484,7 @@ T(another_model_with_the_same_vocabulary_can_be_the_teacher)
                           "model.vocab=257",
                           NULL};
     snprintf(path, sizeof path, "%s/same", room());
-    t_fails(go(path, same, 0, 0, &e), &e, DS_EFORMAT, "other ids to the same 257 tokens");
+    t_fails(go(path, same, 0, 0, &e), &e, DS_EFORMAT, "different ids to the same 257 tokens");
 }
 
 T(an_impossible_teacher_is_refused_in_one_line)

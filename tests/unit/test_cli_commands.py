@@ -347,7 +347,7 @@ def isoflop_refuses_what_it_cannot_do():
     refused("is not a number above 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
     refused("is not LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
     refused("say LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
-    refused("no preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
+    refused("unknown preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
     refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
     for key in "layers=2 dim=64 heads=2 kv_heads=1 head_dim=8 ffn=64".split():
         refused("--sizes 4x32 says the shape", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)

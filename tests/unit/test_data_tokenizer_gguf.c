@@ -413,7 +413,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "pieces 5 and 6 are the same");
     make_scored(&s);
     s.token[5].score = NAN;
-    refused(&s.p, DS_EFORMAT, "score of piece 5");
+    refused(&s.p, DS_EFORMAT, "piece 5: score");
     make_scored(&s);
     s.token[5].type = (enum token_type)7;
     refused(&s.p, DS_EFORMAT, "token 5: unknown type 7");
