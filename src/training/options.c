@@ -107,7 +107,7 @@ static void check_open(const struct opt_group *g, void *values, int is_look, str
         if (strcmp(text, "???") != 0)
             continue;
         if (!is_look)
-            str_addf(all, "%smissing %s%s: the preset leaves it open; set %s%s=...",
+            str_addf(all, "%smissing %s%s: the preset leaves it open, set %s%s=...",
                      between(all), g->prefix, o->key, g->prefix, o->key);
         else if (opt_set(o, values, o->otherwise, NULL, NULL) < 0)
             all->failed = 1;

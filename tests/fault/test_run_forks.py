@@ -38,7 +38,7 @@ def a_fork_may_have_other_keys_and_another_name():
     check(weights("slower", 100) != weights("first", 100), "another learning rate")
     check("lr: 0.0001" in open(path("slower", "config.yaml")).read(), "its own config.yaml")
     status, _, err = train("--resume", "first", "--from", "40", "--run", "slower")
-    check(status == 1 and "run already exists" in err, "no run is overwritten", err)
+    check(status == 1 and "a run is there already" in err, "no run is overwritten", err)
     check(train("--resume", "first", "--from", "40", "--quiet")[0] == 0 and os.path.isdir(path("first-from-40-2")), "a second one")
     p = start("--resume", "first", "--from", "20", "--run", "cut", "--quiet", DEPTHSCOPE_FAIL="slow:22+")
     wait_for(is_up("cut"))

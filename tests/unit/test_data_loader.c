@@ -83,7 +83,7 @@ T(a_document_begins_with_the_token_that_the_tokenizer_puts_before_texts)
 }
 
 /* Three times sixteen bytes, each with a blank before it that is nobody's text. */
-T(a_blank_that_the_tokenizer_adds_is_none_of_the_text)
+T(a_space_added_by_the_tokenizer_is_not_text)
 {
     struct corpus_options o = {.format = "lines"};
     struct setup s = {0};

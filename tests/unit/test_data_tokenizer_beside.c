@@ -244,7 +244,7 @@ static void tell(void *ctx, enum log_level level, const char *text)
 }
 
 /* The tokenizer's own numbers stay: the embedding goes by them. */
-T(a_config_that_disagrees_with_its_tokenizer_is_told_of)
+T(a_config_that_contradicts_its_tokenizer_is_reported)
 {
     static const char *const config[] = {
         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<s>\"}}}",

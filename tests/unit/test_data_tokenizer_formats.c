@@ -77,7 +77,7 @@ T(unknown_characters_fall_to_bytes_and_then_to_one_token)
 }
 
 /* Normalised ones are known by their normalised text, which begins with a mark. */
-T(added_tokens_are_looked_for_before_and_after_normalisation)
+T(added_tokens_are_matched_before_and_after_normalisation)
 {
     struct tokenizer *t = NULL;
     t_ok(load(&t, llama_steps, small_model,
@@ -121,7 +121,7 @@ T(patterns_are_replaced_in_text)
     }
 }
 
-T(splits_join_as_they_are_told)
+T(splits_join_as_configured)
 {
     static const struct {
         const char *behavior;
@@ -173,7 +173,7 @@ T(added_tokens_that_are_single_words_stand_alone)
     tokenizer_free(t);
 }
 
-T(metaspace_puts_marks_where_it_is_told)
+T(metaspace_puts_marks_as_configured)
 {
     static const char *const scheme[] = {
         "\"prepend_scheme\":\"always\"", "\"prepend_scheme\":\"never\"",
@@ -460,7 +460,7 @@ T(sentencepiece_user_defined_spaces_are_spaces)
     str_release(&s);
 }
 
-T(sentencepiece_takes_spaces_away_where_it_is_told)
+T(sentencepiece_trims_spaces_as_configured)
 {
     struct str s = {0};
     struct tokenizer *t = NULL;
@@ -554,7 +554,7 @@ T(sentencepiece_models_that_are_other_are_refused)
     str_reset(&s);
     make_spm(&s, 2, keeps_spaces, sizeof keeps_spaces);
     add_piece(&s, "a", 0, 1);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "same");
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "duplicate pieces");
     for (size_t n = 0; n < s.len; n++) { /* cut anywhere: an error or a smaller model */
         struct tokenizer *u = NULL;
         if (tokenizer_parse_spm(&u, s.p, n, "m", &err) >= 0)
@@ -673,7 +673,7 @@ T(every_failed_allocation_is_an_error)
 }
 
 /* What tokenizer.json leaves open, the config beside it says; saved alone the file says it too. */
-T(the_config_beside_a_tokenizer_json_is_asked)
+T(the_config_next_to_a_tokenizer_json_is_used)
 {
     char dir[512], path[600];
     struct tokenizer *t = NULL, *again = NULL;

@@ -167,7 +167,7 @@ T(overlapping_user_defined_tokens_are_found_by_their_length)
 }
 
 /* Nothing here puts one there; it is kept for programs that do. */
-T(an_end_behind_texts_is_kept)
+T(a_token_after_texts_is_kept)
 {
     for (int merged = 0; merged < 2; merged++)
         for (int bos = 0; bos < 2; bos++) {
@@ -296,7 +296,7 @@ static struct tokenizer *cut_by(const char *normalizer, const char *pre, int ign
           "]*|\\\\s*[" cr lf "]+|\\\\s+(?!\\\\S)|\\\\s+")
 
 /* The name is written that other programs go by; what they do otherwise is told with it. */
-T(what_other_programs_cut_otherwise_is_known)
+T(what_other_programs_tokenize_differently_is_known)
 {
     static const struct {
         const char *normalizer, *pre;
@@ -366,7 +366,7 @@ T(patterns_are_the_same_where_they_mean_the_same)
 }
 
 /* What the keys cannot say stands in the file as a tokenizer.json. */
-T(a_whole_tokenizer_json_is_read_first)
+T(an_embedded_tokenizer_json_is_read_first)
 {
     struct tokenizer *t = NULL, *back = NULL;
     struct tokenizer_parts p = {0};
@@ -410,7 +410,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_ERANGE, "bos_token_id = 10: must be below 10");
     make_scored(&s);
     s.token[6] = s.token[5];
-    refused(&s.p, DS_EFORMAT, "pieces 5 and 6 are the same");
+    refused(&s.p, DS_EFORMAT, "duplicate pieces 5 and 6");
     make_scored(&s);
     s.token[5].score = NAN;
     refused(&s.p, DS_EFORMAT, "piece 5: score");
@@ -438,7 +438,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "merge 0 is neither");
     make_merged(&s);
     s.token[1] = s.token[0];
-    refused(&s.p, DS_EFORMAT, "tokens 0 and 1 are the same");
+    refused(&s.p, DS_EFORMAT, "duplicate tokens 0 and 1");
 }
 
 T(lists_of_other_lengths_and_kinds_are_refused)

@@ -52,7 +52,7 @@ T(bisection_finds_the_capacity_of_a_speedup)
     }
 }
 
-T(an_unreachable_speedup_says_what_can_be_had)
+T(an_unreachable_speedup_reports_the_possible_range)
 {
     struct capacity_found f;
     struct err e = {0};
@@ -61,7 +61,7 @@ T(an_unreachable_speedup_says_what_can_be_had)
     e = (struct err){0};
     t_fails(capacity_bisect(&f, 0.5, smooth, NULL, &e), &e, DS_ERANGE, "unreachable");
     e = (struct err){0};
-    t_fails(capacity_bisect(&f, (double)NAN, smooth, NULL, &e), &e, DS_ERANGE, "above 0");
+    t_fails(capacity_bisect(&f, (double)NAN, smooth, NULL, &e), &e, DS_ERANGE, "greater than 0");
     e = (struct err){0};
     t_fails(capacity_bisect(&f, 2, broken, NULL, &e), &e, DS_ENUMERIC, "nan");
 }
@@ -201,7 +201,7 @@ T(the_search_on_a_model_ends_at_a_capacity_with_that_many_flops)
     subject_close(&s);
 }
 
-T(rank_is_for_whole_texts_and_what_is_not_calibrated_is_refused)
+T(top_k_is_for_whole_texts_and_uncalibrated_routing_is_refused)
 {
     struct route_ops unready = fake_ops;
     struct subject s = subject();

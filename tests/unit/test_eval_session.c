@@ -362,11 +362,11 @@ T(a_session_answers_wrong_requests_and_lives_on)
     struct reply r = ask(s, "{\"do\":\"trace\",\"text\":\"ok\"}");
     t_eq(r.tokens, 2);
     struct reply f = ask(s, "{\"do\":\"force\",\"layer\":9,\"token\":0,\"run\":1}");
-    t_truef(strstr(f.error, "layer 0..4") != NULL, "%s", f.error);
+    t_truef(strstr(f.error, "layer must be 0..4") != NULL, "%s", f.error);
     session_close(s);
 }
 
-T(a_session_of_no_model_says_why_and_then_that_it_ended)
+T(a_session_without_a_model_reports_why_and_then_that_it_ended)
 {
     char dir[600];
     struct err e = {0};

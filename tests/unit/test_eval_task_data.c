@@ -117,7 +117,7 @@ T(rows_are_read_in_the_shapes_that_people_have)
         "y\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:", "C");
 }
 
-T(subjects_in_one_file_are_told_apart)
+T(subjects_in_one_file_are_distinguished)
 {
     const char *d = t_tmpdir();
     struct str text = {0};
@@ -235,7 +235,7 @@ T(damaged_data_is_one_line_with_its_place)
     } row[] = {
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, expected 6"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "answer \"E\", expected 0 to 3"},
-        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: a quote is never"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: truncated: a quote is never"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q\xff,1,2,3,4,1\n", "not UTF-8"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "", ": no documents"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "PAR1....PAR1", "is parquet"},
@@ -292,7 +292,7 @@ T(what_is_not_there_is_named)
     file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
     refused("gsm8k", d, 5, "not found: expected one of train.jsonl");
     refused("gsm8k", file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"1\"}"), 5,
-            "one file");
+            "a single file");
     file(d, "train.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
     refused("gsm8k", d, 5, "shots=5: gsm8k has 1 documents");
     file(d, "test.jsonl", "{\"text\": \"a b\"}\n");

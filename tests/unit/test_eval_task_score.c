@@ -125,7 +125,7 @@ T(a_routed_model_runs_less_than_a_dense_one_and_dense_routing_says_so)
     subject_close(&s);
 }
 
-T(what_is_too_long_is_cut_from_the_left)
+T(what_is_too_long_is_truncated_from_the_left)
 {
     struct subject s = subject("edp");
     struct scorer *c = NULL;

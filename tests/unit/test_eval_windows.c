@@ -83,7 +83,7 @@ static void check_targets(struct opened *o, int seq, int stride, const int *scor
     t_eq(windows_tokens(o->w, 0, n), want);
 }
 
-T(sliding_windows_score_every_token_once_behind_enough_others)
+T(sliding_windows_score_every_token_once_after_enough_others)
 {
     const int all[] = {21, 2, 42};
     const int row[][2] = {{16, 4}, {16, 16}, {16, 1}, {64, 7}, {1, 1}};
@@ -94,7 +94,7 @@ T(sliding_windows_score_every_token_once_behind_enough_others)
     }
 }
 
-T(documents_are_cut_behind_seq_tokens)
+T(documents_are_truncated_after_seq_tokens)
 {
     const int cut[] = {15, 2, 15};
     struct opened o = windows(WINDOWS_DOCUMENTS, 16, 0);
@@ -181,7 +181,7 @@ static void check_method(const char *method)
     subject_close(&s);
 }
 
-T(windows_behind_each_other_score_as_alone_and_run_the_same_cells)
+T(concatenated_windows_score_as_alone_and_run_the_same_cells)
 {
     int methods = 0;
     for (size_t i = 0; route_all()[i]; i++, methods++)

@@ -110,7 +110,7 @@ T(a_later_preset_wins_and_an_override_over_all)
     train_config_release(&c);
 }
 
-T(quick_alone_is_the_defaults_and_behind_others_a_short_run)
+T(quick_alone_is_the_defaults_and_after_others_a_short_run)
 {
     struct train_config a = made(none, none), b = made((const char *const[]){"quick", NULL}, none),
                         c = made((const char *const[]){"stories", "quick", NULL}, none);
@@ -269,7 +269,7 @@ static void refused(const char *const *preset, const char *part)
 }
 #define REFUSED(part, ...) refused((const char *const[]){__VA_ARGS__, NULL}, part)
 
-T(wrong_presets_are_told_in_a_line)
+T(wrong_presets_are_reported_in_one_line)
 {
     char a[1024], b[1024], folder[1024];
     struct err e = {0};
@@ -315,7 +315,7 @@ T(what_a_preset_leaves_open_must_be_given)
     const char *preset = file(path, "open.yaml", "data:\n  path: ???\n");
     static const char *const given[] = {"data.path=synth"};
     t_fails(train_config_make(&c, &preset, 1, NULL, 0, &e), &e, DS_EUSAGE,
-            "missing data.path: the preset leaves it open; set data.path=...");
+            "missing data.path: the preset leaves it open, set data.path=...");
     t_ok(train_config_make(&c, &preset, 1, given, 1, &e), &e);
     train_config_release(&c);
     t_ok(train_config_look(&c, &preset, 1, &e), &e);

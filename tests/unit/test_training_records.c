@@ -230,7 +230,7 @@ static void check_evals(const struct runview *v)
                 column[i]);
 }
 
-T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
+T(a_run_records_head_metrics_layers_probes_evaluations_samples_events_and_end)
 {
     struct runview *v = run_and_view(room(), NULL);
     check_head(v);
@@ -245,7 +245,7 @@ T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
     runview_free(v);
 }
 
-T(every_method_tells_a_run_that_reads_back)
+T(every_method_records_a_run_that_reads_back)
 {
     static const char *const method[] = {"model.method=dense", "model.method=random",
                                          "model.method=static"};
@@ -416,7 +416,7 @@ static void set_lr_at_5(void *ctx, const struct trainer *t)
         t_ok(trainer_set(&trainer, "lr", t->state.step == 1 ? 0.5 : 0.75, &e), &e);
 }
 
-T(a_setting_under_which_the_run_diverged_is_taken_back)
+T(a_setting_under_which_the_run_diverged_is_reverted)
 {
     struct err e = {0};
     const char *dir = room();
@@ -460,7 +460,7 @@ static void stop_at_7(void *ctx, const struct trainer *t)
         atomic_store(&asked, 15);
 }
 
-T(a_resumed_run_goes_on_with_its_account)
+T(a_resumed_run_continues_its_accounting)
 {
     struct err e = {0};
     struct runview *v = NULL;
