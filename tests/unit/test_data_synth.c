@@ -39,7 +39,7 @@ static int list_all(struct listed *out)
     return k;
 }
 
-/* Distribution of the symbol behind `len` bytes of `text`: sums over every listed text that begins
+/* Distribution of the symbol after `len` bytes of `text`: sums over every listed text that begins
  * so. */
 static double listed_entropy(const struct listed *all, int count, const char *text, size_t len,
                              int symbol, double *p)

@@ -101,7 +101,7 @@ T(training_takes_the_commonest_pair_first)
     const char *text = "aaabdaaabac ab ab";
     struct tokenizer *t = train(text, strlen(text), 259);
     size_t n;
-    /* "aa" stands 4 times (overlaps count, as in the reference), "ab" 4 times: the lower pair of
+    /* "aa" occurs 4 times (overlaps count, as in the reference), "ab" 4 times: the lower pair of
      * ids wins. */
     t_eq(tokenizer_vocab(t), 259);
     t_str(tokenizer_kind(t), "bpe");

@@ -468,7 +468,7 @@ T(sentencepiece_trims_spaces_as_configured)
     t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err);
     EXPECT(t, "  a   a ", 0, 3, 5, 3, 5);
     EXPECT(t, "a" MARK, 0, 3, 5);
-    EXPECT(t, "a \n", 0, 3, 5, 3, 0); /* a line's end is no end of the text */
+    EXPECT(t, "a \n", 0, 3, 5, 3, 0); /* a line's end is not the end of the text */
     expect(t, "   ", 0, NULL, 0);
     tokenizer_free(t);
     str_release(&s);
@@ -672,7 +672,7 @@ T(every_failed_allocation_is_an_error)
     str_release(&s);
 }
 
-/* What tokenizer.json leaves open, the config beside it says; saved alone the file says it too. */
+/* The config next to tokenizer.json fills in what it omits; the saved file then contains it. */
 T(the_config_next_to_a_tokenizer_json_is_used)
 {
     char dir[512], path[600];

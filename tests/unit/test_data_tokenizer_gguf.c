@@ -94,7 +94,7 @@ T(scores_and_types_of_every_kind)
     EXPECT(t, "aaa", 0, 4, 7, 5); /* made as one unused piece, and taken apart */
     EXPECT(t, "b", 0, 4, 3);
     EXPECT(t, "c", 0, 4, 0);
-    EXPECT(t, "a<u>a", 0, 6, 8, 6); /* a text begins anew behind it */
+    EXPECT(t, "a<u>a", 0, 6, 8, 6); /* a new text begins after it */
     EXPECT(t, "<s>a", 1, 1, 6);
     tokenizer_free(t);
     s.p.add_space_prefix = 0;
@@ -295,7 +295,7 @@ static struct tokenizer *cut_by(const char *normalizer, const char *pre, int ign
           "\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[" cr lf           \
           "]*|\\\\s*[" cr lf "]+|\\\\s+(?!\\\\S)|\\\\s+")
 
-/* The name is written that other programs go by; what they do otherwise is told with it. */
+/* The name that other programs use is written, with a note of what they do differently. */
 T(what_other_programs_tokenize_differently_is_known)
 {
     static const struct {
@@ -365,7 +365,7 @@ T(patterns_are_the_same_where_they_mean_the_same)
     }
 }
 
-/* What the keys cannot say stands in the file as a tokenizer.json. */
+/* What the keys cannot express is stored in the file as a tokenizer.json. */
 T(an_embedded_tokenizer_json_is_read_first)
 {
     struct tokenizer *t = NULL, *back = NULL;
@@ -429,7 +429,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "tokens is empty");
     make_merged(&s);
     s.p.pre = "falcon";
-    refused(&s.p, DS_EFORMAT, "\"falcon\" is not known");
+    refused(&s.p, DS_EFORMAT, "unknown tokenizer.ggml.pre \"falcon\"");
     make_merged(&s);
     s.merge[0] = token("a c", TOKEN_NORMAL, 0);
     refused(&s.p, DS_EFORMAT, "token not found in the vocabulary");

@@ -1,4 +1,4 @@
-/* A tiny random model behind every door: sessions in another process, generation, perplexity. */
+/* A tiny random model through every interface: sessions in another process, generation, perplexity. */
 #include "t.h"
 
 #include <poll.h>

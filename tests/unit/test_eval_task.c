@@ -1,4 +1,4 @@
-/* Tasks: how scores are added up, what a routed one says, how a run goes on, and what it writes. */
+/* Tasks: aggregation of scores, routed models, resuming from a results file, and the JSON output. */
 #include "../kit.h"
 #include "base/fs.h"
 #include "base/json.h"

@@ -240,13 +240,13 @@ T(damaged_data_is_one_line_with_its_place)
         {"mmlu_anatomy", "test/anatomy_test.csv", "", ": no documents"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "PAR1....PAR1", "is parquet"},
         {"arc_easy", "test.jsonl", "{\"question\": \"Q\"}\n", ":1: 0 \"choices\""},
-        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "no text \"question\""},
+        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "missing string \"question\""},
         {"arc_easy", "test.jsonl", "{\"question\": \"Q\", \"choices\": [\"a\", 2], \"gold\": 0}",
          "choice 1: must be a string"},
         {"arc_easy", "test.jsonl",
          "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 2}", "missing \"gold\""},
         {"gsm8k", "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n{\"questi", ":2"},
-        {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "no text \"answer\""},
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "missing string \"answer\""},
         {"gsm8k", "test.jsonl", "[1]\n", "not an object"},
         {"gsm8k", "test.jsonl", "\n", ": no documents"},
         {"gsm8k", "test-0001.parquet", "PAR1",
@@ -294,7 +294,7 @@ T(what_is_not_there_is_named)
     refused("gsm8k", file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"1\"}"), 5,
             "a single file");
     file(d, "train.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
-    refused("gsm8k", d, 5, "shots=5: gsm8k has 1 documents");
+    refused("gsm8k", d, 5, "shots=5: gsm8k has only 1 documents");
     file(d, "test.jsonl", "{\"text\": \"a b\"}\n");
     refused("lambada", d, 1, "no few-shot split");
 }

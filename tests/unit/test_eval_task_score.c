@@ -327,7 +327,7 @@ T(a_whole_text_is_predicted_once_in_windows)
     struct err e = {0};
     struct task_options o = options("wikitext", "");
     struct task_spent spent = {0};
-    const char *text = "Twenty bytes of text"; /* L = 8: 8 behind the prefix, 8, 4 */
+    const char *text = "Twenty bytes of text"; /* L = 8: 8 after the prefix, 8, 4 */
     const char *first = "Twenty b", *second = "bytes of ", *third = "es of text";
     double ll, run, depth, want;
     o.seq = 8;

@@ -1,4 +1,4 @@
-/* The windows of task=ppl: which tokens they score, behind which others, and that none sees another. */
+/* The windows of task=ppl: which tokens they score, after which context, and that none attends to another. */
 #include "../kit.h"
 #include "base/fs.h"
 #include "base/mem.h"
@@ -51,7 +51,7 @@ static void release(struct opened *o)
     corpus_close(o->c);
 }
 
-/* Every byte of every line is a target as often as `times` says, behind its line's own beginning alone. */
+/* Every byte of every line is a target `times` times, with context from its own line only. */
 static void check_targets(struct opened *o, int seq, int stride, const int *scored)
 {
     struct batch b;
@@ -102,7 +102,7 @@ T(documents_are_truncated_after_seq_tokens)
     t_eq(windows_for(o.w, 15), 1);
     t_eq(windows_for(o.w, 16), 2);
     t_eq(windows_for(o.w, 1000), 3);
-    t_eq(windows_tokens(o.w, 2, 2), 30); /* the first comes behind the last */
+    t_eq(windows_tokens(o.w, 2, 2), 30); /* wraps around to the first */
     check_targets(&o, 16, 16, cut);
     release(&o);
 }

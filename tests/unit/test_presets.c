@@ -1,4 +1,4 @@
-/* Presets: published parameter counts, order of merging, modes, and what a wrong one is told. */
+/* Presets: published parameter counts, order of merging, modes, and error messages. */
 #include "base/fs.h"
 #include "base/mem.h"
 #include "t.h"

@@ -355,7 +355,7 @@ T(nan_without_end_stops_the_run_and_its_last_good_checkpoint_is_resumed)
     runview_free(v);
 
     setenv("DEPTHSCOPE_FAIL", "", 1);
-    open_run(dir, keys, 1, watch_step, &w); /* and it goes on from there */
+    open_run(dir, keys, 1, watch_step, &w); /* and it continues from there */
     t_eq(trainer.state.step, 4);
     t_true(hash_of(&trainer.model->params) == w.hash[4]);
     t_ok(trainer_run(&trainer, &e), &e);

@@ -13,9 +13,9 @@
 /* Words end before a capital letter. */
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define BY_CASE(behind, numbers)                                                                   \
-    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" behind "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER       \
-    "]+[" LOWER "]*" behind "|" numbers SIGNS_AND_SPACES("/")
+#define BY_CASE(suffix, numbers)                                                                   \
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" suffix "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER       \
+    "]+[" LOWER "]*" suffix "|" numbers SIGNS_AND_SPACES("/")
 #define HAN_TO_HANGUL                                                                              \
     "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+"
 

@@ -25,7 +25,7 @@ enum layout { NT, NN, TN, NT_PACKED, NT_GATHERED, LAYOUTS };
 static const char *const layout_name[LAYOUTS] = {"NT", "NN", "TN", "NT packed", "NT gathered"};
 
 enum { PROVIDERS = 16 };
-struct products {
+struct gemm_bench {
     struct product p;
     const char *used[2]; /* providers by format */
     real *a, *b, *c;
@@ -40,7 +40,7 @@ static int scaled(int n, int64_t dim)
     return x > 16 ? (int)x : 16;
 }
 
-static void multiply(const struct products *x, int k, enum layout layout)
+static void multiply(const struct gemm_bench *x, int k, enum layout layout)
 {
     const struct product *p = &x->p;
     int ahead = layout == NT_PACKED || layout == NT_GATHERED,
@@ -59,7 +59,7 @@ static void multiply(const struct products *x, int k, enum layout layout)
 }
 
 /* Seconds of one call; short ones are repeated. */
-static double multiply_s(const struct products *x, int k, enum layout layout)
+static double multiply_s(const struct gemm_bench *x, int k, enum layout layout)
 {
     int calls = 0;
     double t = clock_mono(), end;
@@ -79,7 +79,7 @@ static int name_of(char *out, size_t size, const char *provider, enum layout lay
 }
 
 /* Providers that are not in use are timed for one layout only, unless requested by name. */
-static int is_timed(const struct products *x, const struct speed *s, int k, enum layout layout)
+static int is_timed(const struct gemm_bench *x, const struct speed *s, int k, enum layout layout)
 {
     const struct gemm_provider *g = gemm_providers()[k];
     char name[64];
@@ -91,7 +91,7 @@ static int is_timed(const struct products *x, const struct speed *s, int k, enum
 }
 
 /* Packs op(B) for this provider, if it packs. */
-static int pack(struct products *x, int k, struct err *e)
+static int pack(struct gemm_bench *x, int k, struct err *e)
 {
     const struct gemm_provider *g = gemm_providers()[k];
     const struct operand b = {x->b, x->p.K, 1, NULL};
@@ -104,7 +104,7 @@ static int pack(struct products *x, int k, struct err *e)
     return 0;
 }
 
-static int time_provider(struct products *x, const struct speed *s, int k, int round, struct err *e)
+static int time_provider(struct gemm_bench *x, const struct speed *s, int k, int round, struct err *e)
 {
     int rc = gemm_use(gemm_name(gemm_providers()[k]), e);
     if (rc == 0 && !x->packed[k].by)
@@ -115,7 +115,7 @@ static int time_provider(struct products *x, const struct speed *s, int k, int r
     return rc;
 }
 
-static int time_rounds(struct products *x, const struct speed *s, struct err *e)
+static int time_rounds(struct gemm_bench *x, const struct speed *s, struct err *e)
 {
     int rc = 0;
     for (int i = -1; i < s->o.rounds && rc == 0; i++) /* the first warms up */
@@ -129,7 +129,7 @@ static int time_rounds(struct products *x, const struct speed *s, struct err *e)
     return rc;
 }
 
-static int add_product(const struct products *x, struct speed *s, int k, enum layout layout,
+static int add_product(const struct gemm_bench *x, struct speed *s, int k, enum layout layout,
                        struct err *e)
 {
     const struct gemm_provider *g = gemm_providers()[k];
@@ -153,7 +153,7 @@ static int add_product(const struct products *x, struct speed *s, int k, enum la
     return 0;
 }
 
-static int add_results(const struct products *x, struct speed *s, struct err *e)
+static int add_results(const struct gemm_bench *x, struct speed *s, struct err *e)
 {
     int rc = 0;
     for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
@@ -164,7 +164,7 @@ static int add_results(const struct products *x, struct speed *s, struct err *e)
 }
 
 /* Every third row is omitted, as by a plan. */
-static int allocate(struct products *x, struct err *e)
+static int allocate(struct gemm_bench *x, struct err *e)
 {
     size_t M = (size_t)x->p.M, K = (size_t)x->p.K, N = (size_t)x->p.N, rows = M + M / 2 + 1;
     x->a = mem_reserve(rows * K * sizeof(real));
@@ -180,7 +180,7 @@ static int allocate(struct products *x, struct err *e)
     return 0;
 }
 
-static void release(struct products *x)
+static void release(struct gemm_bench *x)
 {
     mem_free_aligned(x->a);
     mem_free_aligned(x->b);
@@ -190,7 +190,7 @@ static void release(struct products *x)
     mem_free(x->row);
 }
 
-static int is_wanted(const struct products *x, const struct speed *s)
+static int is_wanted(const struct gemm_bench *x, const struct speed *s)
 {
     int wanted = 0;
     for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
@@ -207,7 +207,7 @@ static void note_used(const char *used[2])
 
 int speed_products(struct speed *s, struct err *e)
 {
-    struct products *x = mem_alloc(1, sizeof *x);
+    struct gemm_bench *x = mem_alloc(1, sizeof *x);
     const char *used[2];
     size_t n = s->o.quick ? 2 : DS_LEN(shapes);
     int rc = x ? 0 : err_set(e, DS_EMEM, "out of memory for matrix multiplications");
