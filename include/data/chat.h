@@ -1,6 +1,6 @@
-/* Conversations as the model's chat template writes them.  Templates are programs; the families that are known here are
- * recognised by what they write, and written out in C.  What separates turns becomes special tokens; what people say never
- * does. */
+/* Renders conversations as the model's chat template does.  Templates are Jinja programs; known
+ * families are recognised by strings in them and implemented in C.  Turn markers become special
+ * tokens; message text never does. */
 #ifndef DS_DATA_CHAT_H
 #define DS_DATA_CHAT_H
 
@@ -41,32 +41,34 @@ int chat_add_json(struct chat_messages *m, const struct json_node *list, const c
                   struct err *e) DS_CHECK;
 void chat_messages_release(struct chat_messages *m);
 
-/* What a model's files say of its form. */
+/* The chat format of a model. */
 struct chat {
     enum chat_template kind;
-    char bos[64], eos[64];   /* special tokens of the form */
-    char system[512];        /* what the template says when no one else does; "" = nothing */
+    char bos[64], eos[64];   /* special tokens of the format */
+    char system[512];        /* default system prompt; "" = none */
     int space_behind_answer; /* Mistral's first template */
 };
-/* kind CHAT_AUTO: found by its marks in `text` (n), the template as the model's files have it (NULL: they have none); else the
- * family as asked for.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE naming template= when it is none that is known. */
+/* kind CHAT_AUTO: recognised from `text` (n), the template in the model's files (NULL: none); else
+ * the requested family.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE suggesting template= when
+ * it is unknown. */
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
               const char *eos, struct err *e) DS_CHECK;
 /* The same from the files of a model: chat_template.jinja or tokenizer_config.json of a directory, or a GGUF file. */
 int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e) DS_CHECK;
 
-/* Adds the template's text as chat_open finds it in a model's files; nothing when they have none. */
+/* Appends the template's text from a model's files; nothing if they have none. */
 int chat_template_of(struct str *out, const char *model, struct err *e) DS_CHECK;
 
-/* The conversation as the template writes it, with the beginning of the next answer; to look at, and for tests.
- * from > 0: message from - 1 is an answer that the model has just given, and only what follows its words is written.
- * DS_EUSAGE for an order of roles that the family does not know. */
+/* Renders the conversation with the template, up to the start of the next answer; for display and
+ * tests.  from > 0: message from - 1 is an answer that the model has just given, and only what
+ * follows its text is written.  DS_EUSAGE for an order of roles that the family does not
+ * support. */
 int chat_render(const struct chat *c, const struct chat_messages *m, size_t from, struct str *out,
                 struct err *e) DS_CHECK;
 /* The same as ids. */
 int chat_encode(const struct chat *c, const struct tokenizer *t, const struct chat_messages *m,
                 size_t from, struct ids *out, struct err *e) DS_CHECK;
-/* The ids that end an answer: of the family, as far as the tokenizer has them. */
+/* The ids that end an answer in this family, as far as the tokenizer has them. */
 int chat_ends(const struct chat *c, const struct tokenizer *t, struct ids *out,
               struct err *e) DS_CHECK;
 

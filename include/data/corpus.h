@@ -10,15 +10,15 @@
 enum { CORPUS_LINE_MAX = 64 << 20, CORPUS_SYNTH_DOCS = 4000 };
 #define CORPUS_BYTES_MAX ((uint64_t)1 << 30)
 
-/* path      a file, a folder (walked in sorted order; hidden names and binary files are passed
- *           over), or "synth"
+/* path      a file, a directory (walked in sorted order; hidden names and binary files are
+ *           skipped), or "synth"
  * format    "auto" or NULL (.jsonl and .json: JSON lines; files with <|endoftext|>: eot; else
  *           blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines"
  * text_key  of jsonl; NULL = "text"
- * max_bytes of text in all; 0 = CORPUS_BYTES_MAX.  What lies beyond is not read, with a warning.
+ * max_bytes of text in all; 0 = CORPUS_BYTES_MAX.  The rest is not read, with a warning.
  * max_docs  0 = no limit (synth: CORPUS_SYNTH_DOCS)
- * Text is taken as bytes: a BOM is dropped, CRLF becomes LF, white space around a document is cut
- * off, nothing else changes. */
+ * Text is taken as bytes: a BOM is dropped, CRLF becomes LF, white space around a document is
+ * removed, nothing else changes. */
 struct corpus_options {
     const char *path, *format, *text_key;
     uint64_t max_bytes;
@@ -44,7 +44,7 @@ uint64_t corpus_hash(const struct corpus *c); /* of content, in order */
 int corpus_is_val(const struct corpus *c, size_t i, double fraction);
 void corpus_close(struct corpus *c);
 
-/* For the files that read formats: text is gathered in one open document at a time. */
+/* For format readers: text is collected in one open document at a time. */
 int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e) DS_CHECK;
 int corpus_end_document(struct corpus *c, struct err *e) DS_CHECK; /* white space only: dropped */
 size_t corpus_open_len(const struct corpus *c);                    /* bytes in the open document */

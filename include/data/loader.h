@@ -16,9 +16,10 @@ struct loader_pos {
 }; /* next window of this epoch's order */
 
 /* Encodes the split (val = 0/1) once: a flat stream doc eot doc eot ..., and true entropy per token
- * when known.  Where the tokenizer puts a token before every text, each doc begins with it, and as a target it is -1. Without an end-of-text token in the tokenizer documents follow each other directly.
- * A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids beyond
- * `vocab`: DS_ERANGE with index. */
+ * when known.  If the tokenizer puts a token before every text, each doc begins with it; as a
+ * target it is -1. Without an end-of-text token in the tokenizer documents follow each other
+ * directly.  A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids
+ * beyond `vocab`: DS_ERANGE with index. */
 int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val,
                 double val_fraction, int seq, int vocab, uint64_t seed, struct err *e) DS_CHECK;
 uint64_t loader_tokens(const struct loader *l);
@@ -33,8 +34,9 @@ uint64_t loader_windows(const struct loader *l);
  * wraps to the next epoch, so a batch may hold the end of one and the beginning of the next. */
 void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
                  int32_t *target, int32_t *doc_start, float *true_entropy);
-/* Bytes of text that n targets stand for, for bits per byte; end-of-text counts 0.  Where pieces are not their text (a blank
- * that the tokenizer puts before each, an unknown character) they count as many as the split has for each byte of them. */
+/* Bytes of text of n targets, for bits per byte; end-of-text counts 0.  Where pieces differ from
+ * the text (an added leading space, an unknown character), their bytes are scaled by the split's
+ * ratio of text bytes to piece bytes. */
 uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size_t n);
 void loader_close(struct loader *l);
 

@@ -1,4 +1,4 @@
-/* Kinds of tokens, by their text: for asking which kinds get how much compute. */
+/* Classes of tokens by their text, to compare the compute that each class gets. */
 #ifndef DS_DATA_TOKEN_CLASS_H
 #define DS_DATA_TOKEN_CLASS_H
 

@@ -25,13 +25,13 @@ int tokenizer_new_bytes(struct tokenizer **out, struct err *e) DS_CHECK;
 int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
                         size_t n, int vocab, struct err *e) DS_CHECK;
 /* PATH: a file of at most TOKENIZER_FILE_MAX bytes (or $DEPTHSCOPE_TOKENIZER_MIB MiB), or a directory that holds one: tokenizer.json
- * (BPE over bytes or characters), vocab.json beside merges.txt (encoder.json beside vocab.bpe),
+ * (BPE over bytes or characters), vocab.json with merges.txt (encoder.json with vocab.bpe),
  * SentencePiece's .model of the BPE type, tiktoken's files of known families, llama2.c's
- * tokenizer.bin, and the vocabulary in a GGUF file.  Other kinds are refused by name. */
+ * tokenizer.bin, and the vocabulary in a GGUF file.  Unsupported kinds are rejected by name. */
 enum { TOKENIZER_FILE_MAX = 64 << 20 };
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
-/* The file that has the tokenizer of a model: of a directory one in it, of a file itself where it
- * brings a vocabulary, else one beside it.  DS_ENOTFOUND. */
+/* Finds the tokenizer file of a model: for a directory one in it; for a file itself if it
+ * has a vocabulary, else one next to it.  DS_ENOTFOUND. */
 int tokenizer_find(char *out, size_t size, const char *model, struct err *e) DS_CHECK;
 /* Hugging Face tokenizer.json, loadable by `tokenizers`. */
 int tokenizer_save(const struct tokenizer *t, const char *path, struct err *e) DS_CHECK;
@@ -39,7 +39,7 @@ void tokenizer_free(struct tokenizer *t);
 
 int tokenizer_vocab(const struct tokenizer *t);   /* largest id + 1 */
 int32_t tokenizer_eot(const struct tokenizer *t); /* end of text / document separator, -1 if none */
-/* What the file's template puts before a text, -1 if nothing. */
+/* Token that the file's template puts before a text, -1 if none. */
 int32_t tokenizer_bos(const struct tokenizer *t);
 int tokenizer_is_special(const struct tokenizer *t, int32_t id);
 const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe" */
@@ -48,17 +48,17 @@ const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe" */
  * tokenizer: it keeps a cache of words. */
 int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                      struct ids *out, struct err *e) DS_CHECK;
-/* Bytes of all texts so far that the vocabulary has no token for, and no unknown token: they are left out, as Hugging Face's
- * tokenizers and llama.cpp do, and a warning is printed once. */
+/* Bytes of all texts so far for which the vocabulary has neither a token nor an unknown token: they
+ * are dropped, as in Hugging Face's tokenizers and llama.cpp, and a warning is printed once. */
 uint64_t tokenizer_dropped(const struct tokenizer *t);
-/* The same for text that stands behind a special token: as if both had been encoded at once. */
+/* The same for text that follows a special token: as if both had been encoded together. */
 int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                         struct ids *out, struct err *e) DS_CHECK;
 /* The raw bytes of one id; NULL when out of range. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n);
-/* Appends the bytes of a whole text.  Vocabularies that put a space before a text lose it again. */
+/* Appends the bytes of a whole text.  A space that the vocabulary puts before a text is removed. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);
-/* The same for ids that go on with a text: every piece as it is. */
+/* The same for ids that continue a text: no leading space is removed. */
 void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);
 uint64_t tokenizer_hash(const struct tokenizer *t); /* of everything that changes ids */
 

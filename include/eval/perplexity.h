@@ -1,4 +1,4 @@
-/* task=ppl: loss over a text, with what the routing did meanwhile. */
+/* task=ppl: loss over a text, and statistics of its routing. */
 #ifndef DS_EVAL_PERPLEXITY_H
 #define DS_EVAL_PERPLEXITY_H
 
@@ -8,16 +8,16 @@
 #include "eval/subject.h"
 #include "models/measure.h"
 
-/* Keys without a prefix, and data.*; empty strings and zeros mean "as the run that made the model". */
+/* Keys without a prefix, and data.*; empty strings and zeros mean "as in the model's run". */
 struct ppl_options {
     char *task, *path, *format, *text_key;
-    char *results;                 /* of other tasks than ppl (eval/task.h), */
-    int64_t shots, limit, max_gen; /* and so are these                       */
+    char *results;                 /* tasks other than ppl (eval/task.h) */
+    int64_t shots, limit, max_gen; /* likewise                               */
     int64_t max_bytes, docs, seed, tokens, batch, seq, time_rounds, threads;
     double val_fraction, threshold_offset;
-    double capacity;       /* asked for; -1: the method's own */
-    double target_speedup; /* 0: none is wanted */
-    char *capacities;      /* of the benchmark */
+    double capacity;       /* requested; -1: the method's own */
+    double target_speedup; /* 0: none */
+    char *capacities;      /* of --benchmark */
     int64_t stride;
     int windows; /* eval/perplexity_windows.h */
     int routing, split, controls, speedup_by;
@@ -34,15 +34,15 @@ struct ppl_result {
     char data[256];                    /* what was read, for tables: "synth, validation split" */
     const char *task, *routing, *kind; /* kind: of the windows */
     int64_t batch, seq, windows, stride;
-    double capacity; /* asked for; NaN: the method's own */
+    double capacity; /* requested; NaN: the method's own */
 };
-/* The run's own validation split unless the options name data.  DS_EUSAGE: an unknown task, a routing the method has not.
- * DS_ENUMERIC when the loss is not a number. */
+/* Uses the run's own validation split unless the options name data.  DS_EUSAGE: unknown task, or
+ * unsupported routing.  DS_ENUMERIC when the loss is not finite. */
 int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o,
             struct err *e) DS_CHECK;
 void ppl_result_release(struct ppl_result *r);
 
-/* ---- the same in parts, for more than one measurement over the same text ---- */
+/* ---- the same in steps, for several measurements over the same text ---- */
 struct ppl;
 /* Borrows the subject and the options until ppl_close. */
 int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o,
@@ -50,24 +50,26 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o,
 void ppl_close(struct ppl *p);
 struct ppl_wants {
     double capacity; /* NaN: the method's own */
-    int64_t tokens;  /* at most so many of those that were opened; 0 = all */
+    int64_t tokens;  /* most tokens to score; 0 = all that were opened */
     int topk, controls,
-        dense; /* also: the top-k form; by lot (1), and by pattern (2); everything runs */
+        dense; /* also: the top-k form; controls: random (1), and static mask (2); dense */
     int prefill_rounds, decode_rounds;
 };
-/* Into *out (to be released). */
+/* Result in *out, which the caller releases. */
 int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w,
                 struct err *e) DS_CHECK;
-/* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; how many there are. */
+/* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; and the number of
+ * batches. */
 void ppl_batch(void *ctx, int k, struct batch *b);
 int ppl_batches(const struct ppl *p);
-/* 1 when the text is the one that a run's final evaluation scores, from its first window on. */
+/* 1 when the text starts with the windows that a run's final evaluation scores. */
 int ppl_is_scored(const struct ppl *p);
-/* Lets ppl_batch begin behind the windows of that evaluation; 0 when fewer than ppl_batches are left there. */
+/* Makes ppl_batch start after the windows of that evaluation; 0 when fewer than ppl_batches
+ * remain. */
 int ppl_skip_scored(struct ppl *p);
 uint64_t ppl_seed(const struct ppl *p);
 int64_t ppl_tokens(const struct ppl *p);
-/* What was opened, in words. */
+/* Description of the opened data. */
 const char *ppl_data(const struct ppl *p);
 
 #endif

@@ -1,16 +1,16 @@
 /* The windows of a text that task=ppl scores.
  *
- * packed     documents and end-of-text marks in one stream, cut into pieces of `seq` tokens; what is left at the end is not
+ * packed     documents and end-of-text marks in one stream, cut into windows of `seq` tokens; the rest at the end is not
  *            scored.  As in training.
- * documents  each document by itself, behind the token that begins a text (else its end-of-text; without either the first
- *            token is not scored).  What lies beyond `seq` tokens, that one included, is cut off.
+ * documents  each document by itself, after the beginning-of-text token (else end-of-text; without either the first
+ *            token is not scored).  Truncated after `seq` tokens, that one included.
  * sliding    each document by itself as above, all of it: the first window predicts `seq` tokens, every later one the next
  *            `stride`, with as many tokens before them as `seq` leaves room for, so at least seq - stride + 1.  These are
  *            the windows of lm-evaluation-harness' loglikelihood_rolling with context_len = seq - stride + 1 (stride = seq is
  *            its own), and those of Hugging Face's guide to strided perplexity but for two things: that guide makes one
  *            document of a whole text and puts no token in front of it.
  *
- * Windows of the last two kinds lie behind each other in one row of a batch; none sees another. */
+ * Windows of the last two kinds are concatenated in one row of a batch; none attends to another. */
 #ifndef DS_EVAL_PERPLEXITY_WINDOWS_H
 #define DS_EVAL_PERPLEXITY_WINDOWS_H
 
@@ -25,15 +25,15 @@ enum windows_kind { WINDOWS_PACKED, WINDOWS_DOCUMENTS, WINDOWS_SLIDING };
 extern const char *const windows_name[];
 
 struct windows_spec {
-    int kind, seq, stride; /* stride: of sliding, 1 to seq */
-    int is_val;            /* of the split by val_fraction */
+    int kind, seq, stride; /* stride: for sliding, 1 to seq */
+    int is_val;            /* use the validation split of val_fraction */
     double val_fraction;
     int vocab;
 };
-/* Room for a batch of them: arrays of `batch` x seq. */
+/* Buffers for a batch: arrays of `batch` x seq. */
 struct windows_rows {
     int32_t *input, *target, *start;
-    float *true_entropy; /* NaN where unknown: always but for packed */
+    float *true_entropy; /* NaN where unknown: always except for packed */
 };
 
 struct windows;
@@ -43,11 +43,11 @@ int windows_open(struct windows **out, const struct corpus *c, const struct toke
                  const struct windows_spec *s, struct err *e) DS_CHECK;
 void windows_close(struct windows *w);
 int64_t windows_count(const struct windows *w);
-/* How many of the first ones predict `tokens` tokens, or all of them. */
+/* Number of windows from the first on that predict `tokens` tokens, at most all. */
 int64_t windows_for(const struct windows *w, int64_t tokens);
-/* Tokens that windows [from, from + n) predict; behind the last comes the first again. */
+/* Tokens that windows [from, from + n) predict; wraps around after the last. */
 int64_t windows_tokens(const struct windows *w, int64_t from, int64_t n);
-/* Fills the next n windows and *b, which points into the rows; bytes of text that they predict. */
+/* Fills the next n windows and *b, which points into the rows; returns the bytes of text that they predict. */
 uint64_t windows_next(struct windows *w, struct loader_pos *at, int n, struct windows_rows *x,
                       struct batch *b);
 

@@ -1,4 +1,4 @@
-/* The other end of eval/job.h: requests in, records out.  The caller owns the descriptors. */
+/* Server side of eval/job.h: requests in, records out.  The caller owns the descriptors. */
 #ifndef DS_EVAL_SERVE_H
 #define DS_EVAL_SERVE_H
 
@@ -6,9 +6,9 @@
 
 enum { SERVE_LINE_MAX = 4 << 20 };
 
-/* Opens MODEL and answers until `in` ends.  A request that fails is answered with a record "error" and the loop
- * goes on; returns 0 at the end of input, or the reason why no answer can be written (or the model not be opened: then
- * one "error" record was written). */
+/* Opens MODEL and answers until `in` ends.  A request that fails is answered with a record "error";
+ * returns 0 at the end of input, or an error when an answer cannot be written, or when the model
+ * cannot be opened (then one "error" record was written). */
 int serve_run(const char *model, int in, int out, const char *version, struct err *e) DS_CHECK;
 
 #endif

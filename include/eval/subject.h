@@ -1,4 +1,5 @@
-/* The model that is looked at: weights, tokenizer and, when it came from a run, that run's configuration. */
+/* A model under evaluation: weights, tokenizer and, if it belongs to a run, that run's
+ * configuration. */
 #ifndef DS_EVAL_SUBJECT_H
 #define DS_EVAL_SUBJECT_H
 
@@ -13,23 +14,23 @@ struct subject {
     struct tokenizer *tokenizer;
     struct config run;  /* RUN/config.yaml, flat; empty when the model is not part of a run */
     char dir[1024];     /* holds config.json */
-    char run_dir[1024]; /* "" when there is none */
+    char run_dir[1024]; /* "" = none */
 };
-/* MODEL as on the command line, for use (no gradients).  The tokenizer's ids must fit the embedding.  numbers: NULL = all
- * automatic, which is as the model's run was trained. */
+/* Opens MODEL as on the command line for inference.  The tokenizer's ids must fit the embedding.
+ * numbers: NULL = all automatic, the formats that the model's run was trained with. */
 int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
                  struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */
 const char *subject_key(const struct subject *s, const char *key, const char *otherwise);
-/* "run" or the directory's own name: for tables and records. */
+/* Display name: the run's or the directory's name. */
 const char *subject_name(const struct subject *s);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);
-/* Does this token end a text?  What the model's files name counts (model.end_ids), as in transformers; the tokenizer's end of
- * text only where they name nothing. */
+/* 1 when this token ends a text: one of model.end_ids, as in transformers; the tokenizer's end of
+ * text only when the model's files name none. */
 int subject_is_end(const struct subject *s, int32_t id);
-/* Ids of a text; refuses what does not fit `cap` ids (0: no limit).  An empty text: DS_EUSAGE. */
+/* Ids of a text; DS_ERANGE for more than `cap` ids (0: no limit), DS_EUSAGE for an empty text. */
 int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,
                    struct err *e) DS_CHECK;
 /* Pieces and lengths of ids; both arrays heap, freed by the caller with mem_free (the bytes are the tokenizer's). */

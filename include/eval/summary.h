@@ -1,4 +1,4 @@
-/* Runs as rows of numbers: what compare, sweep and ablate put into their tables.  Read from records alone. */
+/* Summaries of runs for the tables of compare, sweep and ablate, read from records alone. */
 #ifndef DS_EVAL_SUMMARY_H
 #define DS_EVAL_SUMMARY_H
 
@@ -9,7 +9,7 @@
 #include "base/statistics.h"
 #include "io/runview.h"
 
-/* The numbers of a run, in this order. */
+/* Rows of a summary, in this order. */
 enum {
     SUMMARY_VAL_LOSS,
     SUMMARY_TOPK_GAP,
@@ -18,7 +18,7 @@ enum {
     SUMMARY_FLOPS,
     SUMMARY_TIME,
     SUMMARY_DECODE,
-    SUMMARY_LOT, /* controls on the same weights: cells by lot, and by a fixed pattern */
+    SUMMARY_LOT, /* controls on the same weights: random routing, and a static mask */
     SUMMARY_PATTERN,
     SUMMARY_DEPTH,
     SUMMARY_DEPTH_SD,
@@ -39,11 +39,12 @@ extern const struct summary_row {
 struct summary {
     char name[80], method[32], status[16]; /* status: done, stopped, failed, running, unfinished */
     long long seed, step, steps;
-    double value[SUMMARY_N]; /* NaN: the run does not say */
+    double value[SUMMARY_N]; /* NaN: not recorded */
     char **key, **setting;   /* configuration, flat; owned */
     size_t settings;
 };
-/* From the newest evaluation (the final one when there is one), else the newest points of the metrics. */
+/* Reads the newest evaluation (the final one if it exists), else the newest points of the
+ * metrics. */
 int summary_read(struct summary *s, const char *path, struct err *e) DS_CHECK;
 void summary_release(struct summary *s);
 const char *summary_setting(const struct summary *s, const char *key); /* NULL if absent */
@@ -52,25 +53,27 @@ const char *summary_setting(const struct summary *s, const char *key); /* NULL i
 struct summary_group {
     char label[96];
     size_t n, member[256]; /* indices of runs */
-    size_t failed;         /* of them; in no mean */
-    size_t missing;        /* set by the caller: runs that failed and are no members */
+    size_t failed;         /* failed runs, excluded from the means */
+    size_t missing;        /* set by the caller: failed runs that are not members */
     struct interval value[SUMMARY_N];
 };
 /* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group: DS_ERANGE. */
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
                   size_t n_runs, struct err *e) DS_CHECK;
 int summary_failed(const struct summary *s);
-/* Fills value from the members that did not fail, and counts those that did; intervals are seeded by their place, so the same runs give the same digits. */
+/* Fills value from the members that did not fail, and counts those that did; intervals are
+ * deterministic. */
 void summary_estimate(struct summary_group *g, const struct summary *runs);
-/* Keys whose settings differ among runs, ignoring the seed and what changes no result; *keys heap (mem_free), borrowed text. */
+/* Keys whose settings differ among runs, except the seed and keys that change no result; *keys heap
+ * (mem_free), borrowed text. */
 int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,
                         struct err *e) DS_CHECK;
 /* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
 void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
 
-/* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: how much of a difference is left when both saw the
- * same data in the same order.  No pair: of.n is 0. */
+/* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: runs with the same data in
+ * the same order.  Without pairs of.n is 0. */
 struct difference summary_paired(const struct summary_group *other, const struct summary_group *base,
                                  const struct summary *runs, int row);
 

@@ -1,7 +1,7 @@
-/* The step's own account: where its time went, and what share of the processor's peak its products reached.
+/* Accounting of a training step: time per part, and model FLOPs utilisation.
  *
- * A stopwatch that at any moment runs for exactly one part, so the parts add up to the whole.  Values are plain: means
- * over steps are the viewer's. */
+ * A stopwatch that runs for exactly one part at any moment, so the parts add up to the whole.
+ * Values are per step; averaging is left to the viewer. */
 #ifndef DS_TRAINING_ACCOUNT_H
 #define DS_TRAINING_ACCOUNT_H
 
@@ -18,14 +18,14 @@ enum account_part {
     ACCOUNT_OPTIMIZER,
     ACCOUNT_DATA,
     ACCOUNT_RECORD,                    /* between two steps: records, control, progress */
-    ACCOUNT_STEP,                      /* so many parts make a step                     */
-    ACCOUNT_EVALUATION = ACCOUNT_STEP, /* the run's, not the step's: validation and probes */
+    ACCOUNT_STEP,                      /* number of parts of a step                     */
+    ACCOUNT_EVALUATION = ACCOUNT_STEP, /* not part of a step: validation and probes */
     ACCOUNT_CHECKPOINT,
-    ACCOUNT_PAUSE, /* nobody's */
+    ACCOUNT_PAUSE, /* counted nowhere */
     ACCOUNT_PARTS
 };
 
-/* The parts of a step: "forward", its metric "time_forward" (ms), help. */
+/* A part of a step: name ("forward"), metric ("time_forward", ms), help. */
 struct account_row {
     const char *name, *metric, *help;
 };
@@ -34,11 +34,11 @@ extern const struct account_row account_row[ACCOUNT_STEP];
 struct account {
     enum account_part part; /* now */
     double since;
-    double spent[ACCOUNT_PARTS]; /* seconds of the present step; of RECORD since the last record */
+    double spent[ACCOUNT_PARTS]; /* seconds of the current step; RECORD: since the last record */
     double total[ACCOUNT_PARTS]; /* seconds since account_begin */
-    double record_told;          /* of spent[RECORD], in the newest step's report */
+    double record_told;          /* share of spent[RECORD] in the newest report */
     int64_t steps;               /* since the last record */
-    enum peak_unit unit;         /* of the products of a step */
+    enum peak_unit unit;         /* of the step's matrix multiplications */
     double peak;                 /* GFLOP/s, 0 = not measured */
 };
 
@@ -46,27 +46,30 @@ struct account {
 void account_measure(struct account *a, enum peak_unit unit);
 /* Starts the clock, in ACCOUNT_RECORD. */
 void account_begin(struct account *a);
-/* The clock runs for `part` from here on; the part it ran for so far. */
+/* Switches the clock to `part`; returns the previous part. */
 enum account_part account_enter(struct account *a, enum account_part part);
-/* A step ends, ACCOUNT_RECORD begins.  ms: what the step took; RECORD is its mean per step since the last record, the cost of
- * writing that record included. */
+/* Ends a step and starts ACCOUNT_RECORD.  ms: time per part; RECORD is the mean per step since the
+ * last record, including the cost of writing that record. */
 void account_step(struct account *a, double ms[ACCOUNT_STEP]);
-/* That report went into a record. */
+/* Call when a report has been written to a record. */
 void account_told(struct account *a);
-/* EVALUATION or CHECKPOINT over all time since account_begin, pauses left out; 0 at the begin. */
+/* Share of EVALUATION or CHECKPOINT in the time since account_begin, excluding pauses; 0 at
+ * first. */
 double account_share(const struct account *a, enum account_part part);
 
-/* FLOPs of the products of a training step over these plans (L) of R rows: a multiply-add is 2; every listed row is
- * computed, with gate 0 too; attention counts the keys that a row sees, not the padding of tiles; backward is two products
- * for each of forward, and `recompute` runs the blocks once more.  Looking up an embedding is no product; routers,
- * norms and activations are left out (well under 1 %).  frozen: the base's matrices have one product in backward; an
- * adapter has three times its forward, whose inner rows are made again.  first_row as in routing/flops.h. */
+/* FLOPs of the matrix multiplications of a training step over these plans (L) of R rows: a
+ * multiply-add is 2; every listed row is computed, also with gate 0; attention counts visible keys,
+ * not tile padding; backward is two multiplications per forward one, and `recompute` runs the
+ * blocks once more.  Embedding lookups are not counted; routers, norms and activations are omitted
+ * (well under 1 %).  frozen: matrices of the base take one multiplication in backward; an adapter
+ * takes three times its forward, whose inner rows are recomputed.  first_row as in
+ * routing/flops.h. */
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
                      const int32_t *first_row, int R, int recompute, int frozen);
-/* Of the peak, over `ms`; NaN when either is unknown. */
+/* Share of the peak reached with `flops` in `ms`; NaN when either is unknown. */
 double account_mfu(const struct account *a, double flops, double ms);
 
-/* Bytes of the arenas, as they were measured and reserved. Scratch grows inside the kernels and is not among them. */
+/* Bytes of the reserved arenas; scratch memory grows inside the kernels and is not included. */
 enum { ACCOUNT_ARENAS = 3 };
 struct account_arena {
     const char *name;

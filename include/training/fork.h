@@ -1,4 +1,4 @@
-/* A run that begins with a checkpoint of another one, which is only read. */
+/* Starts a run from a checkpoint of another run, which is only read. */
 #ifndef DS_TRAINING_FORK_H
 #define DS_TRAINING_FORK_H
 
@@ -10,17 +10,18 @@
 
 struct fork_point {
     int64_t step;
-    int is_newest;  /* no newer checkpoint is whole: going on from here needs no other run */
+    int is_newest;  /* no newer valid checkpoint: resuming needs no fork */
     char dir[1100]; /* of the checkpoint */
 };
-/* from: "best", or a step.  DS_ENOTFOUND names the steps that there are. */
+/* from: "best" or a step.  DS_ENOTFOUND lists the available steps. */
 int fork_find(struct fork_point *p, const char *run_dir, const char *from, struct err *e) DS_CHECK;
-/* Makes DIR, an empty directory, a run with this configuration, whose only checkpoint is p and whose parent is the run of p; what it was trained
- * with (tokenizer, live settings made by then) comes along.  Resuming DIR begins it.  After a failure nothing is left, DIR neither. */
+/* Turns the empty directory DIR into a run with this configuration, with p as its only checkpoint
+ * and p's run as its parent; tokenizer and live settings up to p are copied.  Resuming DIR starts
+ * it.  On failure everything is removed, including DIR. */
 int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
               struct train_config *config, int argc, char **argv, const char *version,
               struct err *e) DS_CHECK;
-/* "parent" of DIR/meta.json, "" when there is none. */
+/* "parent" of DIR/meta.json; "" = none. */
 void fork_read_parent(const char *dir, char *parent, size_t size);
 
 #endif

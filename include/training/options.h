@@ -1,4 +1,4 @@
-/* Everything that a run can be told: option groups, presets and their resolution. */
+/* Configuration of a run: option groups, presets and their resolution. */
 #ifndef DS_TRAINING_OPTIONS_H
 #define DS_TRAINING_OPTIONS_H
 
@@ -18,9 +18,9 @@ struct train_options {
         time_rounds, samples;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget;
     int schedule, recompute, allow_nonfinite;
-    char *init;        /* a model to start from, "" = none */
+    char *init;        /* model to start from, "" = none */
     int freeze;        /* FREEZE_* */
-    int base_weights;  /* as number_options.weights, of a frozen base */
+    int base_weights;  /* as number_options.weights, for a frozen base */
     int save;          /* SAVE_* */
     char *teacher;     /* "off", "self", or a model */
     int no_kd;         /* as if teacher were off */
@@ -29,7 +29,7 @@ struct train_options {
 };
 enum { FREEZE_NONE, FREEZE_BASE };
 enum { SAVE_AUTO, SAVE_ALL, SAVE_OWN };
-/* Is there a teacher whose word counts? */
+/* 1 when distillation from a teacher is enabled. */
 int train_has_teacher(const struct train_options *o);
 /* Keys "data.*". */
 struct data_options {
@@ -50,18 +50,19 @@ struct train_config {
     struct data_options data;
     struct run_options run;
     struct model_config model;
-    struct config route;   /* the method's options, as entries with its prefix, defaults included */
-    int64_t method_params; /* weights that the method adds to the base model */
-    char preset[64];       /* names joined by +, quick when none were given */
+    struct config route;   /* the method's options with its prefix, defaults included */
+    int64_t method_params; /* number of parameters that the method adds to the base model */
+    char preset[64];       /* names joined by +; "quick" if none were given */
 };
-/* Presets (names of data/NAME.yaml found beside the program, or paths to .yaml files; none = quick) merged in order, a
- * later one wins, with overrides on top. All errors of a kind are told at once; unknown keys name the nearest. */
+/* Merges presets (names of data/NAME.yaml next to the program, or paths to .yaml files; none =
+ * quick) in order, later ones win, then overrides. All errors of a kind are reported at once;
+ * unknown keys name the nearest. */
 int train_config_make(struct train_config *c, const char *const *preset, size_t presets,
                       const char *const *override, size_t n, struct err *e) DS_CHECK;
-/* The same for showing it: what presets leave open (???) has its default. */
+/* The same for display: keys that presets leave open (???) keep their default. */
 int train_config_look(struct train_config *c, const char *const *preset, size_t presets,
                       struct err *e) DS_CHECK;
-/* From a run's directory (resume; io/runconfig.h); overrides as above. */
+/* Reads a run directory's configuration (resume; io/runconfig.h); overrides as above. */
 int train_config_read(struct train_config *c, const char *dir, const char *const *override,
                       size_t n, int *is_lost, struct err *e) DS_CHECK;
 /* config.yaml, every key. */

@@ -29,25 +29,25 @@ struct probe_text {
 
 enum { SIGNAL_CHECKPOINT = -1 };
 
-/* What is saved beside the weights: everything else that the next step depends on. */
+/* State saved with the weights: everything else that the next step depends on. */
 struct train_state {
     int64_t step, tokens, skipped, bad_in_row, best_step;
     double best_loss, seconds;
     struct loader_pos pos;
 };
 
-/* What happened in the newest step, for records, progress and JSON lines. */
+/* Results of the newest step, for records, progress and JSON lines. */
 struct step_report {
     int64_t step;
     double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
         val_loss, bits_per_byte, time_ratio, val_flops_ratio, mfu;
-    double ms[ACCOUNT_STEP];     /* step_ms is their sum without ACCOUNT_RECORD */
+    double ms[ACCOUNT_STEP];     /* step_ms is the sum without ACCOUNT_RECORD */
     int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
     const char *first_bad;
 };
 
 enum { LIVE_MAX = 64 };
-/* A setting changed while the run was running: it holds from step + 1 on. */
+/* A setting changed while the run was running: in effect from step + 1 on. */
 struct live_setting {
     char key[64];
     double value;
@@ -57,15 +57,15 @@ struct live_setting {
 struct trainer {
     struct train_config config;
     char dir[1024], name[65];
-    char run_id[40]; /* in the log's head and in each checkpoint's manifest */
-    int home;        /* the directory, held: paths below `dir` lead there whatever it is called */
-    int has_moved;   /* it has another name by now, and that was noted */
-    int config_is_lost; /* with resume: config.yaml could not be read and is written again */
+    char run_id[40]; /* stored in the log's head and in each checkpoint's manifest */
+    int home;        /* descriptor of the directory: paths under `dir` resolve to it even after a rename */
+    int has_moved;   /* a rename was detected and logged */
+    int config_is_lost; /* with resume: config.yaml was unreadable and is rewritten */
     struct corpus *corpus;
     struct tokenizer *tokenizer;
     struct loader *train, *val;
-    struct model *model, *teacher; /* teacher: NULL without one of its own */
-    struct base_ref base; /* of checkpoints that leave it where it is; path "" = they hold all */
+    struct model *model, *teacher; /* teacher: NULL unless it is a separate model */
+    struct base_ref base; /* base that checkpoints refer to; path "" = they hold all weights */
     struct train_state state;
     struct step_report report;
     struct account account;
@@ -78,100 +78,110 @@ struct trainer {
     struct record *record;
     struct control *control;
     atomic_int
-        *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of the signal that asks to stop */
+        *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
     int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures,
         told_unready;
     const char *version;
     struct live_setting
-        live[LIVE_MAX]; /* kept in live.json, oldest first; the last of a key holds */
+        live[LIVE_MAX]; /* kept in live.json, oldest first; the last entry of a key is in effect */
     int n_live;
     int64_t
-        saved_step; /* of the newest checkpoint that this process wrote or began from; -1 none */
+        saved_step; /* newest checkpoint that this process wrote or started from; -1 = none */
     const char *const
-        *override; /* borrowed, with resume: keys given anew, which live.json no longer rules */
+        *override; /* borrowed, with resume: keys given again, which override live.json */
     int n_override;
-    char parent[65];        /* the run it was forked from, "" none: of meta.json, into the head */
-    char resumed_from[128]; /* for the event behind a resume's head */
+    char parent[65];        /* run it was forked from (meta.json), "" = none; written to the log's head */
+    char resumed_from[128]; /* text of the event after a resume's head */
     int resumed_level;
-    char started[600]; /* what train.init gave, "" = nothing was taken now */
+    char started[600]; /* what was loaded from train.init, "" = nothing */
     /* called after every step; may be NULL */
     void (*on_step)(void *ctx, const struct trainer *t);
-    /* what it does now that is no step and may take long: "final evaluation"; may be NULL */
+    /* reports a long phase that is not a step, such as "final evaluation"; may be NULL */
     void (*on_phase)(void *ctx, const struct trainer *t, const char *what);
     void *ctx;
 };
 
-/* Opens everything.  dir must exist and hold config.yaml already (trainer_create), resume != 0 continues from the newest checkpoint that
- * verifies.  A second writer on the run: DS_EBUSY. */
+/* Opens everything.  dir must exist and contain config.yaml (trainer_create); resume != 0 continues
+ * from the newest valid checkpoint.  A second writer on the run: DS_EBUSY. */
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
                  int allow_change, struct err *e) DS_CHECK;
-/* Makes runs/NAME with config.yaml and meta.json; DS_EEXIST when it is there, also when another process was faster. */
+/* Creates runs/NAME with config.yaml and meta.json; DS_EEXIST when it exists, also when another
+ * process created it first. */
 int trainer_create(const char *dir, const struct train_config *config, int argc, char **argv,
                    const char *version, const char *parent, struct err *e) DS_CHECK;
-/* The same around a checkpoint (without a run_id), its tokenizer and live settings that were put there for the run to begin with. */
+/* The same for a directory that already holds the checkpoint (without a run_id), tokenizer and live
+ * settings to start from. */
 int trainer_create_begun(const char *dir, const struct train_config *config, int argc, char **argv,
                          const char *version, const char *parent, struct err *e) DS_CHECK;
-/* Takes back what trainer_create made: for a run that could not begin.  Files of others stay. */
+/* Undoes trainer_create for a run that could not start.  Other files are kept. */
 void trainer_discard(const char *dir);
-/* With resume: config.yaml when it was lost or keys were changed, meta.json when it cannot be read. */
+/* With resume: rewrites config.yaml if it was lost or keys were changed, and meta.json if it cannot
+ * be read. */
 int trainer_repair(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_write_config(const char *dir, const struct train_config *config,
                          struct err *e) DS_CHECK;
-/* Runs to the end, a stop, or a failure.  Writes the final evaluation, the end record and a last checkpoint. */
+/* Trains to the end, a stop or a failure.  Writes the final evaluation, the end record and a last
+ * checkpoint. */
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
-/* A live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"), within the range of its row in
- * the option table.  It stays for the rest of the run, also over a resume (trainer_keep_live). */
+/* Changes a live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"),
+ * within the range of its option row.  In effect for the rest of the run, also after a resume
+ * (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
-/* What can be said of it before it is set. */
+/* Validates a live setting without changing it. */
 int trainer_check_set(const struct trainer *t, const char *key, double value,
                       struct err *e) DS_CHECK;
-/* 1 when the value is so far from the current one that a user should confirm it; why: one line. */
+/* 1 when the value is so far from the current one that the user should confirm it; why: one
+ * line. */
 int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
-/* Forgets what was set after `step`, in memory and in live.json; told: what it was ("" nothing). */
+/* Drops the settings made after `step`, in memory and in live.json; told: their list ("" =
+ * none). */
 int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
-/* home.c: the run's directory, held and locked for this process; DS_EBUSY when another one writes there. */
+/* home.c: opens and locks the run's directory; DS_EBUSY when another process writes there. */
 int trainer_home_open(int *home, const char *dir, struct err *e) DS_CHECK;
 void trainer_home_close(int home); /* -1 is allowed */
 /* 1 when the directory, or its log, was removed or replaced. */
 int trainer_home_is_gone(const struct trainer *t);
-/* DS_ENOTFOUND when it is gone; notes a rename, once. */
+/* DS_ENOTFOUND when it was removed or replaced; logs a rename once. */
 int trainer_home_check(struct trainer *t, struct err *e) DS_CHECK;
-/* DS_EEXIST when files of a run are there; has_begun: other ones than checkpoints, tokenizer and live settings. */
+/* DS_EEXIST when it holds files of a run; has_begun: other than checkpoints, tokenizer and live
+ * settings. */
 int trainer_home_is_empty(const char *dir, int has_begun, struct err *e) DS_CHECK;
-/* t->run_id: the log's, else that of the newest checkpoint, else a new one. */
+/* Sets t->run_id: the log's, else the newest checkpoint's, else a new one. */
 int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK;
-/* What cannot be read makes way for its repair: renamed to PATH.broken. */
+/* Renames an unreadable file to PATH.broken, so that it can be rewritten. */
 int trainer_set_aside(const char *path, struct err *e) DS_CHECK;
-/* command.c: opens control.sock; its lines, as control.h calls for them; ctx is the trainer. */
+/* command.c: opens control.sock and handles its commands; ctx is the trainer. */
 int trainer_listen(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_obey(void *ctx, const char *line, struct str *answer);
 void trainer_obeyed(void *ctx, int64_t id, const char *line, const char *answer);
 void trainer_tell_status(struct trainer *t);
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
-/* When the weights are there: the forms that products want. */
+/* Call once the weights are loaded: prepares them for the matrix multiplications. */
 int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
-/* sound.c: may this be resumed from?  DS_ENUMERIC when trained values, moments or the newest validation loss are not
- * finite. */
+/* sound.c: DS_ENUMERIC when trained values, moments or the newest validation loss are not finite,
+ * so that the state must not be resumed from. */
 int trainer_check_sound(const struct trainer *t, struct err *e) DS_CHECK;
-/* Decides what checkpoints hold (train.save): behind the weights, before the first checkpoint. */
+/* Decides what checkpoints hold (train.save); call after loading the weights, before the first
+ * checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t,
                       struct err *e) DS_CHECK; /* live.c: live.json of the run */
-int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK; /* what it holds, at a resume */
-/* What run `from` had set by `step`, for a run that begins with that step. */
+int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK; /* applies live.json at a resume */
+/* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
-/* What a log says was set while the run ran, in order: each event "set". */
+/* The live settings of a log in order, from its events "set". */
 int trainer_live_from_log(const char *dir,
                           void (*each)(void *ctx, const char *key, double value, int64_t step),
                           void *ctx, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
-/* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */
+/* Appends t->record.  A record that cannot be written is kept in memory; only many consecutive
+ * failures are an error. */
 int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;

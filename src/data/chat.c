@@ -1,4 +1,4 @@
-/* The families of chat templates, one row each, and how they write. */
+/* Chat-template families, one table row each, and rendering of conversations. */
 #include "data/chat.h"
 
 #include <string.h>
@@ -17,12 +17,12 @@ int chat_add(struct chat_messages *m, enum chat_role role, const char *text, siz
 {
     void *v = m->v;
     if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->v) < 0)
-        return err_set(e, DS_EMEM, "messages");
+        return err_set(e, DS_EMEM, "out of memory for messages");
     m->v = v;
     struct chat_message *x = &m->v[m->n++];
     *x = (struct chat_message){.role = role};
     str_add_bytes(&x->text, text, n);
-    return x->text.failed ? err_set(e, DS_EMEM, "message") : 0;
+    return x->text.failed ? err_set(e, DS_EMEM, "out of memory for the message") : 0;
 }
 
 int chat_add_json(struct chat_messages *m, const struct json_node *list, const char *what,
@@ -31,7 +31,7 @@ int chat_add_json(struct chat_messages *m, const struct json_node *list, const c
     static const char *const role_name[] = {"system", "user", "assistant"};
     if (json_kind_of(list) != JSON_KIND_ARRAY || json_len(list) == 0)
         return err_set(e, DS_EFORMAT,
-                       "%s: messages are a list, [{\"role\": \"user\", \"content\": \"...\"}]",
+                       "%s: expected a list of messages, [{\"role\": \"user\", \"content\": \"...\"}]",
                        what);
     for (size_t i = 0; i < json_len(list); i++) {
         size_t n = 0, k = 0;
@@ -40,11 +40,11 @@ int chat_add_json(struct chat_messages *m, const struct json_node *list, const c
         while (role && k < DS_LEN(role_name) && strcmp(role, role_name[k]) != 0)
             k++;
         if (!role || !text)
-            return err_set(e, DS_EFORMAT, "%s: message %zu has no text \"%s\"", what, i + 1,
+            return err_set(e, DS_EFORMAT, "%s: message %zu: missing string \"%s\"", what, i + 1,
                            role ? "content" : "role");
         if (k == DS_LEN(role_name))
             return err_set(e, DS_EFORMAT,
-                           "%s: message %zu: role \"%.40s\" is not system, user or assistant", what,
+                           "%s: message %zu: role \"%.40s\", expected system, user or assistant", what,
                            i + 1, role);
         int rc = chat_add(m, (enum chat_role)k, text, n, e);
         if (rc < 0)
@@ -61,7 +61,7 @@ void chat_messages_release(struct chat_messages *m)
     *m = (struct chat_messages){0};
 }
 
-/* ---- parts: words that may be special tokens, and words of people ---- */
+/* ---- parts: markup, which may contain special tokens, and message text, which may not ---- */
 
 struct part {
     size_t end; /* in text */
@@ -107,7 +107,7 @@ static void parts_release(struct parts *p)
     mem_free(p->v);
 }
 
-/* What Jinja's trim and Python's strip take away, of the ASCII spaces. */
+/* ASCII white space that Jinja's trim and Python's strip remove. */
 static int is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
@@ -126,7 +126,8 @@ static void trimmed(struct parts *p, const struct chat_message *m, int left, int
 
 /* ---- the families ---- */
 
-/* system: what stands before the first message, "" = nothing; the families that have one write it there. */
+/* system: the default system prompt, "" = none; written before the first message by families that
+ * have one. */
 struct writer {
     const struct chat *c;
     const struct chat_messages *m;
@@ -169,7 +170,8 @@ static void chatml_next(const struct writer *w)
     words(w->out, "assistant\n");
 }
 
-/* [INST] <<SYS>> of the first question holds the system's words; every question begins anew. */
+/* The system prompt goes into [INST] <<SYS>> of the first question; every question starts a new
+ * sequence. */
 static void llama2_message(const struct writer *w, size_t i)
 {
     const struct chat_message *x = &w->m->v[i];
@@ -213,7 +215,7 @@ static void begin_bos(const struct writer *w)
     mark(w->out, w->c->bos);
 }
 
-/* From 3.1 on the system's words are always there, with two dates before them. */
+/* Since 3.1 there is always a system prompt, preceded by two dates. */
 static void llama31_begin(const struct writer *w)
 {
     mark(w->out, w->c->bos);
@@ -279,19 +281,19 @@ static void zephyr_next(const struct writer *w)
     words(w->out, "\n");
 }
 
-enum { SYSTEM_NONE, SYSTEM_FIRST /* once, then question and answer in turn */, SYSTEM_ANYWHERE };
+enum { SYSTEM_NONE, SYSTEM_FIRST /* once, then alternating questions and answers */, SYSTEM_ANYWHERE };
 
 static const struct family {
-    const char *mark[2];     /* all of them are in the template; */
-    const char *not_mark[3]; /* and none of these                */
+    const char *mark[2];     /* strings that the template contains; */
+    const char *not_mark[3]; /* strings that it does not contain    */
     const char *bos,
-        *eos; /* where the files name no others; eos NULL: the tokenizer's, else "</s>" */
+        *eos; /* unless the files name others; eos NULL: the tokenizer's, else "</s>" */
     const char *other_end; /* another token that ends an answer */
     int system;
     void (*begin)(const struct writer *w); /* before all messages */
     void (*message)(const struct writer *w, size_t i);
-    void (*end_answer)(const struct writer *w, size_t i); /* what follows an answer's words */
-    void (*next)(const struct writer *w);                 /* before the next answer's words */
+    void (*end_answer)(const struct writer *w, size_t i); /* after an answer's text */
+    void (*next)(const struct writer *w);                 /* before the next answer's text */
 } families[CHAT_TEMPLATES] = {
     // clang-format off
     [CHAT_CHATML]  = {{"<|im_start|>"}, {"[INST]", "<think>"}, "", "<|im_end|>", "<|endoftext|>", SYSTEM_ANYWHERE,
@@ -309,7 +311,7 @@ static const struct family {
     // clang-format on
 };
 
-/* ---- which one it is ---- */
+/* ---- recognising the family ---- */
 
 static int has(const char *text, size_t n, const char *word)
 {
@@ -331,7 +333,8 @@ static int fits(const struct family *f, const char *text, size_t n)
     return f->mark[0] != NULL;
 }
 
-/* A literal that stands between "<|im_start|>system" with its newline and "<|im_end|>", with no end of a string within. */
+/* Finds the default system prompt: the literal between "<|im_start|>system\n" and "<|im_end|>" in
+ * one string. */
 static void find_system(struct chat *c, const char *text, size_t n)
 {
     static const char lead[] = "<|im_start|>system", end[] = "<|im_end|>";
@@ -356,10 +359,10 @@ static void find_system(struct chat *c, const char *text, size_t n)
 static int unknown(const char *text, struct err *e)
 {
     return err_set(e, DS_EUSAGE,
-                   text ? "the model's chat template is of no family that is known here: say "
+                   text ? "unsupported chat template in the model; set "
                           "template=chatml, llama2, llama3, llama3.1, mistral or zephyr if one fits"
-                        : "the model has no chat template: say template=chatml, llama2, llama3, "
-                          "llama3.1, mistral or zephyr, or leave --chat");
+                        : "the model has no chat template; set template=chatml, llama2, llama3, "
+                          "llama3.1, mistral or zephyr, or omit --chat");
 }
 
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
@@ -391,7 +394,7 @@ static const char *token_text(const struct json_node *root, const char *key)
     return json_str(json_kind_of(x) == JSON_KIND_OBJECT ? json_get(x, "content") : x, NULL);
 }
 
-/* A string, or a list of named ones of which "default" is taken. */
+/* A string, or the "default" one of a list of named templates. */
 static const char *template_text(const struct json_node *x, size_t *n)
 {
     for (size_t i = 0; json_kind_of(x) == JSON_KIND_ARRAY && i < json_len(x); i++) {
@@ -422,7 +425,7 @@ static int gguf_template(struct str *text, const char *path, struct err *e)
     return 0;
 }
 
-/* *config: tokenizer_config.json, NULL when there is none; the caller frees it. */
+/* *config: tokenizer_config.json, NULL if missing; the caller frees it. */
 static int dir_template(struct str *text, struct json **config, const char *dir, struct err *e)
 {
     struct str file = {0};
@@ -440,7 +443,7 @@ static int dir_template(struct str *text, struct json **config, const char *dir,
     return rc < 0 ? err_add(e, rc, "%s", dir) : 0;
 }
 
-/* Both of them; a file of another kind has none. */
+/* Template and config of a directory or a GGUF file; other files have none. */
 static int find_template(struct str *text, struct json **config, const char *model, struct err *e)
 {
     size_t n = strlen(model);
@@ -449,7 +452,7 @@ static int find_template(struct str *text, struct json **config, const char *mod
         rc = dir_template(text, config, model, e);
     else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
         rc = gguf_template(text, model, e);
-    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "chat template") : rc;
+    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : rc;
 }
 
 int chat_template_of(struct str *out, const char *model, struct err *e)
@@ -459,7 +462,7 @@ int chat_template_of(struct str *out, const char *model, struct err *e)
     int rc = find_template(&text, &config, model, e);
     if (rc == 0) {
         str_add_bytes(out, str_text(&text), text.len);
-        rc = out->failed ? err_set(e, DS_EMEM, "chat template") : 0;
+        rc = out->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : 0;
     }
     json_free(config);
     str_release(&text);
@@ -491,18 +494,18 @@ static int check_roles(const struct chat *c, const struct chat_messages *m, stru
     const char *name = chat_template_name[c->kind];
     size_t first = f->system == SYSTEM_FIRST && m->n > 0 && m->v[0].role == CHAT_SYSTEM;
     if (m->n == first)
-        return err_set(e, DS_EUSAGE, "a conversation needs a question: a message of the user");
+        return err_set(e, DS_EUSAGE, "no user message: expected at least one");
     if (m->v[m->n - 1].role != CHAT_USER)
         return err_set(e, DS_EUSAGE,
-                       "the last message must be of the user: it is what is answered");
+                       "the last message must be a user message");
     for (size_t i = first; i < m->n && f->system != SYSTEM_ANYWHERE; i++) {
         if (m->v[i].role == CHAT_SYSTEM)
-            return err_set(e, DS_EUSAGE, "template %s has no place for a system message%s", name,
-                           f->system == SYSTEM_FIRST ? " but the first" : "");
+            return err_set(e, DS_EUSAGE, "template %s does not support a system message%s", name,
+                           f->system == SYSTEM_FIRST ? " after the first message" : "");
         if ((m->v[i].role == CHAT_USER) != ((i - first) % 2 == 0))
             return err_set(e, DS_EUSAGE,
-                           "template %s: messages of user and assistant come in turn; message %zu "
-                           "breaks that",
+                           "template %s: user and assistant messages must alternate; message %zu "
+                           "does not",
                            name, i + 1);
     }
     return 0;
@@ -524,7 +527,7 @@ static int write_parts(const struct chat *c, const struct chat_messages *m, size
         f->message(&w, i);
     if (f->next)
         f->next(&w);
-    return out->text.failed ? err_set(e, DS_EMEM, "conversation") : 0;
+    return out->text.failed ? err_set(e, DS_EMEM, "out of memory for the conversation") : 0;
 }
 
 int chat_render(const struct chat *c, const struct chat_messages *m, size_t from, struct str *out,
@@ -535,7 +538,7 @@ int chat_render(const struct chat *c, const struct chat_messages *m, size_t from
     if (rc == 0)
         str_add_bytes(out, str_text(&p.text), p.text.len);
     parts_release(&p);
-    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "conversation") : rc;
+    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "out of memory for the conversation") : rc;
 }
 
 /* The id of a special token by its text; -1 when the tokenizer has none. */
@@ -567,7 +570,7 @@ int chat_encode(const struct chat *c, const struct tokenizer *t, const struct ch
         }
         if (id >= 0) {
             if (rc == 0 && ids_add(out, id) < 0)
-                rc = err_set(e, DS_EMEM, "conversation");
+                rc = err_set(e, DS_EMEM, "out of memory for the conversation");
             begin = end;
             is_first = 0;
         }
@@ -586,7 +589,7 @@ int chat_ends(const struct chat *c, const struct tokenizer *t, struct ids *out, 
         if (end[i])
             rc = special_id(t, end[i], strlen(end[i]), &id, e);
         if (rc == 0 && id >= 0 && ids_add(out, id) < 0)
-            rc = err_set(e, DS_EMEM, "ends");
+            rc = err_set(e, DS_EMEM, "out of memory for end tokens");
     }
     return rc;
 }

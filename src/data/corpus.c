@@ -1,4 +1,4 @@
-/* A corpus is one block of text and where its documents begin and end. */
+/* A corpus: one block of text and the ranges of its documents. */
 #include "data/corpus.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ struct corpus {
     float *bits; /* synth only */
     size_t bits_n, bits_cap;
     uint64_t bytes, max_bytes, max_docs;
-    int cut; /* text was left out because of max_bytes */
+    int cut; /* text was truncated because of max_bytes */
 };
 
 static const char end_mark[] = "<|endoftext|>";
@@ -51,8 +51,9 @@ int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e)
             n--;
     }
     str_add_bytes(&c->text, s, n);
-    return c->text.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", c->text.len + n)
-                          : 0;
+    return c->text.failed
+               ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", c->text.len + n)
+               : 0;
 }
 
 static int is_blank(char ch)
@@ -64,14 +65,14 @@ static int add_extent(struct corpus *c, size_t start, size_t len, struct err *e)
 {
     void *p = c->doc;
     if (mem_grow(&p, &c->doc_cap, c->docs + 1, sizeof *c->doc) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu documents", c->docs + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu documents", c->docs + 1);
     c->doc = p;
     c->doc[c->docs++] = (struct extent){.start = start, .len = len, .bits = c->bits_n};
     c->bytes += len;
     return 0;
 }
 
-/* Takes [open, end) as a document without the white space around it; text behind `end` stays open.
+/* Takes [open, end) without surrounding white space as a document; text after `end` stays open.
  */
 static int take_document(struct corpus *c, size_t end, size_t next, struct err *e)
 {
@@ -125,7 +126,7 @@ static int read_entry(struct corpus *c, const char *path, const struct corpus_op
 {
     struct stat st;
     if (stat(path, &st) != 0) {
-        log_warn("%s cannot be read; passed over", path); /* a dangling link */
+        log_warn("%s: cannot be read; skipped", path); /* a dangling link */
         return 0;
     }
     if (S_ISDIR(st.st_mode))
@@ -141,7 +142,7 @@ static int read_folder(struct corpus *c, const char *path, const struct corpus_o
     char **names = NULL, full[4096];
     size_t n = 0;
     if (depth > FOLDER_DEPTH)
-        return err_set(e, DS_ERANGE, "%s: folders nested deeper than %d (a link to a parent?)",
+        return err_set(e, DS_ERANGE, "%s: directories nested deeper than %d (a link to a parent?)",
                        path, FOLDER_DEPTH);
     int rc = fs_list(path, &names, &n, e);
     for (size_t i = 0; rc >= 0 && i < n && !corpus_full(c); i++) {
@@ -167,7 +168,7 @@ static int add_story(struct corpus *c, const struct grammar *g, uint64_t seed, u
     void *p = c->bits;
     rc = add_extent(c, start, n, e);
     if (rc >= 0 && mem_grow(&p, &c->bits_cap, c->bits_n + n + 1, sizeof *c->bits) < 0)
-        rc = err_set(e, DS_EMEM, "no memory for %zu stories", c->docs);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu stories", c->docs);
     c->bits = p;
     if (rc >= 0) {
         memcpy(c->bits + c->bits_n, h, (n + 1) * sizeof *h);
@@ -191,7 +192,7 @@ static int generate(struct corpus *c, uint64_t seed, struct err *e)
 static int read_path(struct corpus *c, const struct corpus_options *o, struct err *e)
 {
     if (!o->path || !o->path[0])
-        return err_set(e, DS_EUSAGE, "no corpus was named: give a file, a folder, or synth");
+        return err_set(e, DS_EUSAGE, "missing corpus: expected a file, a directory or synth");
     if (strcmp(o->path, "synth") == 0)
         return generate(c, o->seed, e);
     if (fs_is_dir(o->path))
@@ -202,23 +203,23 @@ static int read_path(struct corpus *c, const struct corpus_options *o, struct er
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e)
 {
     if (o->max_docs < 0)
-        return err_set(e, DS_ERANGE, "a corpus of %lld documents is not possible",
+        return err_set(e, DS_ERANGE, "corpus: document count %lld is out of range",
                        (long long)o->max_docs);
     struct corpus *c = mem_alloc(1, sizeof *c);
     if (!c)
-        return err_set(e, DS_EMEM, "no memory for a corpus");
+        return err_set(e, DS_EMEM, "out of memory for a corpus");
     int synth = o->path && strcmp(o->path, "synth") == 0;
     c->max_bytes = o->max_bytes ? o->max_bytes : CORPUS_BYTES_MAX;
     c->max_docs = o->max_docs ? (uint64_t)o->max_docs : synth ? CORPUS_SYNTH_DOCS : UINT64_MAX;
     int rc = read_path(c, o, e);
     if (rc >= 0 && c->docs == 0)
-        rc = err_set(e, DS_EFORMAT, "corpus %s: it holds no documents", o->path);
+        rc = err_set(e, DS_EFORMAT, "corpus %s: no documents", o->path);
     if (rc < 0) {
         corpus_close(c);
         return rc;
     }
     if (c->cut)
-        log_warn("corpus %s: only the first %llu bytes of text are used", o->path,
+        log_warn("corpus %s: truncated to the first %llu bytes of text", o->path,
                  (unsigned long long)c->bytes);
     *out = c;
     return 0;

@@ -1,5 +1,5 @@
-/* Files become documents.  A file is read in chunks and handed on in fragments of lines, so that a
- * line of 4 GiB costs no more than the corpus may hold. */
+/* Reads documents from files.  A file is read in chunks and passed on in fragments of lines, so
+ * that a line of 4 GiB costs no more than the corpus may hold. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,9 +15,9 @@ enum { CHUNK = 1 << 20, SNIFF = 8192 };
 struct source {
     struct corpus *c;
     const char *path, *key;
-    uint64_t line;     /* number of the present one, from 1       */
-    int line_has_text; /* something but white space was in it     */
-    struct str json;   /* the present line, for formats that need all of it */
+    uint64_t line;     /* number of the current line, from 1     */
+    int line_has_text; /* it has something other than white space */
+    struct str json;   /* the current line, for formats that need all of it */
 };
 /* A fragment of a line without its newline; ends != 0: the line is complete. */
 typedef int fragment_fn(struct source *s, const char *p, size_t n, int ends, struct err *e);
@@ -61,7 +61,7 @@ static int line_fragment(struct source *s, const char *p, size_t n, int ends, st
     return rc >= 0 && ends ? corpus_end_document(s->c, e) : rc;
 }
 
-/* The mark may stand anywhere, also astride two fragments. */
+/* The mark may occur anywhere, also across two fragments. */
 static int eot_fragment(struct source *s, const char *p, size_t n, int ends, struct err *e)
 {
     size_t before = corpus_open_len(s->c), from = before > 12 ? before - 12 : 0;
@@ -92,7 +92,7 @@ static int json_document(struct source *s, struct err *e)
     if (!text) {
         struct str keys = {0};
         list_keys(&keys, root);
-        rc = err_set(e, DS_EFORMAT, "no text under the key \"%.40s\" (it has: %.200s)", s->key,
+        rc = err_set(e, DS_EFORMAT, "missing string \"%.40s\" (keys found: %.200s)", s->key,
                      str_text(&keys));
         str_release(&keys);
     } else {
@@ -108,10 +108,10 @@ static int jsonl_fragment(struct source *s, const char *p, size_t n, int ends, s
 {
     int rc = 0;
     if (s->json.len + n > CORPUS_LINE_MAX)
-        rc = err_set(e, DS_ERANGE, "a JSON line longer than %d MiB", CORPUS_LINE_MAX >> 20);
+        rc = err_set(e, DS_ERANGE, "JSON line longer than %d MiB", CORPUS_LINE_MAX >> 20);
     str_add_bytes(&s->json, p, rc < 0 ? 0 : n);
     if (rc >= 0 && s->json.failed)
-        rc = err_set(e, DS_EMEM, "no memory for %zu bytes of text", s->json.len + n);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu bytes of text", s->json.len + n);
     if (rc >= 0 && ends) {
         if (has_text(str_text(&s->json), s->json.len))
             rc = json_document(s, e);
@@ -162,7 +162,7 @@ static const char *guess(const char *path, const char *p, size_t n)
     return holds(p, n, "<|endoftext|>") ? "eot" : "blocks";
 }
 
-/* Names what is certainly not text; NULL when it may be. */
+/* Names a binary file type; NULL when it may be text. */
 static const char *binary_kind(const char *p, size_t n)
 {
     static const struct {
@@ -236,7 +236,7 @@ static int read_rest(struct source *s, const struct format *f, int fd, char *p, 
     }
     if (rc >= 0 && cr)
         rc = f->fragment(s, "\r", 1, 0, e);
-    /* The last line may lack its newline; JSON that a limit cut off is no line. */
+    /* The last line may lack its newline; JSON truncated by a limit is not a line. */
     if (rc >= 0 && (f->fragment != jsonl_fragment || (s->json.len && !corpus_full(s->c))))
         rc = f->fragment(s, "", 0, 1, e);
     return rc < 0 ? rc : corpus_end_document(s->c, e);
@@ -251,11 +251,11 @@ static int read_opened(struct source *s, int fd, const char *format, char *p, in
         return rc;
     const char *kind = binary_kind(p, n);
     if (kind && in_folder) {
-        log_warn("%s is not text (%s); passed over", s->path, kind);
+        log_warn("%s: not text (%s); skipped", s->path, kind);
         return 0;
     }
     if (kind && strcmp(kind, "binary") != 0)
-        return err_set(e, DS_EFORMAT, "%s is a %s file, not text; unpack or convert it first",
+        return err_set(e, DS_EFORMAT, "%s: %s file, expected text; unpack or convert it first",
                        s->path, kind);
     rc = read_rest(s, find_format(strcmp(format, "auto") == 0 ? guess(s->path, p, n) : format), fd,
                    p, n, e);
@@ -269,13 +269,13 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
     if (strcmp(format, "auto") != 0 && !find_format(format))
         return err_set(
             e, DS_EUSAGE,
-            "corpus format \"%.40s\" is not one of auto, file, blocks, eot, jsonl, lines", format);
+            "corpus format \"%.40s\": must be auto, file, blocks, eot, jsonl or lines", format);
     int fd = -1;
     if (fs_open_read(&fd, path, e) < 0)
         return err_add(e, DS_EIO, "corpus");
     char *p = mem_alloc(CHUNK, 1);
     int rc = p ? read_opened(&s, fd, format, p, in_folder, e)
-               : err_set(e, DS_EMEM, "no memory to read %s", path);
+               : err_set(e, DS_EMEM, "out of memory reading %s", path);
     mem_free(p);
     str_release(&s.json);
     (void)fs_close(fd);

@@ -24,7 +24,7 @@ enum item_kind { ITEM_TEXT, ITEM_CALL, ITEM_COPY };
 struct item {
     enum item_kind kind;
     struct span text;         /* ITEM_TEXT */
-    int16_t rule, var, field; /* var -1: not remembered; field 0: what was written */
+    int16_t rule, var, field; /* var -1: not stored; field 0: the text written */
 };
 struct alt {
     double p;
@@ -66,8 +66,8 @@ static int find_var(struct grammar *g, const char *s, size_t n, int make)
     return g->vars++;
 }
 
-/* The inside of {...}. Variables are made by whoever names them first; unset ones are found when
- * used. */
+/* Parses the inside of {...}. The first use of a name creates the variable; use before assignment
+ * is detected when sampling. */
 static int parse_slot(struct grammar *g, struct item *it, const char *s, size_t n)
 {
     const char *mark;
@@ -97,7 +97,7 @@ static int add_item(struct grammar *g, const struct item *it, struct err *e)
 {
     void *p = g->item;
     if (mem_grow(&p, &g->item_cap, g->items + 1, sizeof *g->item) < 0)
-        return err_set(e, DS_EMEM, "no memory for a grammar");
+        return err_set(e, DS_EMEM, "out of memory for a grammar");
     g->item = p;
     g->item[g->items++] = *it;
     return 0;
@@ -118,7 +118,7 @@ static int parse_template(struct grammar *g, const char *s, size_t n, const char
             const char *brace = memchr(s + at, '}', n - at);
             end = brace ? (size_t)(brace - s) + 1 : n;
             if (!brace || parse_slot(g, &it, s + at + 1, end - at - 2) < 0)
-                return err_set(e, DS_EFORMAT, "rule %s: \"%.*s\" names nothing", rule,
+                return err_set(e, DS_EFORMAT, "rule %s: unknown name \"%.*s\"", rule,
                                (int)(end - at), s + at);
         }
         rc = add_item(g, &it, e);
@@ -151,7 +151,7 @@ static int compile(struct grammar *g, struct err *e)
     g->rule_first = mem_alloc(g->rules + 1, sizeof *g->rule_first);
     g->alt = mem_alloc(total + 1, sizeof *g->alt);
     if (!g->rule_first || !g->alt)
-        return err_set(e, DS_EMEM, "no memory for a grammar");
+        return err_set(e, DS_EMEM, "out of memory for a grammar");
     for (size_t r = 0; r < g->rules; r++) {
         const struct grammar_rule *rule = &g->rule[r];
         double sum = 0;
@@ -162,7 +162,7 @@ static int compile(struct grammar *g, struct err *e)
             struct alt *a = &g->alt[g->alts++];
             a->p = rule->alt[i].weight / sum;
             if (!(a->p > 0))
-                return err_set(e, DS_EFORMAT, "rule %s: weights must be above 0", rule->name);
+                return err_set(e, DS_EFORMAT, "rule %s: weights must be greater than 0", rule->name);
             int rc = parse_alt(g, a, rule->alt[i].text, rule->name, e);
             if (rc < 0)
                 return rc;
@@ -176,7 +176,7 @@ int grammar_new(struct grammar **out, const struct grammar_rule *rule, size_t n,
 {
     struct grammar *g = mem_alloc(1, sizeof *g);
     if (!g)
-        return err_set(e, DS_EMEM, "no memory for a grammar");
+        return err_set(e, DS_EMEM, "out of memory for a grammar");
     g->rule = rule;
     g->rules = n;
     int rc = compile(g, e);
@@ -200,14 +200,14 @@ void grammar_free(struct grammar *g)
 /* --- one derivation
  * ------------------------------------------------------------------------------------- */
 
-/* Copies refer to the text itself: every derivation alive has written the same bytes. */
+/* Copies refer to the text itself: all live derivations have written the same bytes. */
 struct bound {
     uint32_t start, len;
     uint32_t alt; /* + 1; 0: not set */
 };
 struct derivation {
     double p;
-    uint32_t offset; /* inside the present text or copy */
+    uint32_t offset; /* inside the current text or copy */
     int depth;
     struct {
         uint32_t alt, item;
@@ -259,7 +259,7 @@ static int enter(const struct grammar *g, struct derivation *d, uint32_t alt, si
     return 1;
 }
 
-/* Moves over everything that writes nothing, to the next byte, choice or the end. */
+/* Skips items that write nothing, up to the next byte, choice or the end. */
 static enum step advance(const struct grammar *g, struct derivation *d, const char *text,
                          size_t pos, int *byte)
 {
@@ -288,7 +288,7 @@ static enum step advance(const struct grammar *g, struct derivation *d, const ch
 static int bad_table(struct err *e)
 {
     return err_set(e, DS_EFORMAT,
-                   "the grammar copies what was not written, or nests deeper than %d", DEPTH);
+                   "the grammar copies an unset variable, or nests deeper than %d", DEPTH);
 }
 
 static uint32_t draw(const struct grammar *g, int rule, struct rng *rng)
@@ -321,7 +321,7 @@ int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out, st
     if (rc >= 0)
         str_add_bytes(out, str_text(&text), text.len);
     if (rc >= 0 && (text.failed || out->failed))
-        rc = err_set(e, DS_EMEM, "no memory for a text");
+        rc = err_set(e, DS_EMEM, "out of memory for a text");
     str_release(&text);
     return rc;
 }
@@ -331,7 +331,7 @@ int grammar_sample(const struct grammar *g, struct rng *rng, struct str *out, st
 
 struct filter {
     const struct grammar *g;
-    struct derivation *d; /* alive, each ready to write `byte` */
+    struct derivation *d; /* live ones, each about to write `byte` */
     int *byte;
     size_t n, cap, byte_cap;
     struct derivation *stack;
@@ -343,7 +343,7 @@ static int reserve(struct filter *f, size_t ready, size_t waiting, struct err *e
     void *d = f->d, *b = f->byte, *s = f->stack;
     if (ready > HYPOTHESES || waiting > HYPOTHESES)
         return err_set(e, DS_ERANGE,
-                       "the grammar is too ambiguous: more than %d readings of one text",
+                       "the grammar is too ambiguous: more than %d derivations of one text",
                        HYPOTHESES);
     int rc = mem_grow(&d, &f->cap, ready, sizeof *f->d);
     f->d = d;
@@ -351,7 +351,7 @@ static int reserve(struct filter *f, size_t ready, size_t waiting, struct err *e
     f->byte = b;
     rc |= mem_grow(&s, &f->stack_cap, waiting, sizeof *f->stack);
     f->stack = s;
-    return rc ? err_set(e, DS_EMEM, "no memory for the readings of a text") : 0;
+    return rc ? err_set(e, DS_EMEM, "out of memory for the derivations of a text") : 0;
 }
 
 /* Splits one derivation at its choices until every part is ready for a byte or the end. */
@@ -411,7 +411,7 @@ static double next_symbol(const struct filter *f, int symbol, double *p)
     return h;
 }
 
-/* Keeps the derivations that wrote `symbol` and moves each behind it; p adds up to 1 again. */
+/* Keeps the derivations that write `symbol`, advances them past it, and renormalises p. */
 static int keep(struct filter *f, int symbol, const char *text, size_t pos, struct err *e)
 {
     double total = 0;
@@ -431,7 +431,7 @@ static int keep(struct filter *f, int symbol, const char *text, size_t pos, stru
     }
     struct derivation *alive = mem_dup(f->d, n * sizeof *alive);
     if (!alive)
-        return err_set(e, DS_EMEM, "no memory for the readings of a text");
+        return err_set(e, DS_EMEM, "out of memory for the derivations of a text");
     int rc = 0;
     f->n = 0;
     for (size_t i = 0; rc >= 0 && i < n; i++) {
@@ -456,7 +456,7 @@ static int measure(struct filter *f, const char *s, size_t n, float *entropy, fl
         double p;
         double h = next_symbol(f, symbol, &p);
         if (!(p > 0))
-            return err_set(e, DS_EFORMAT, "the grammar cannot have written byte %zu of this text",
+            return err_set(e, DS_EFORMAT, "byte %zu of this text does not match the grammar",
                            i);
         entropy[i] = (float)h;
         surprisal[i] = p < 1 ? (float)-log(p) : 0;

@@ -3,14 +3,14 @@
  * A rule has weighted alternatives; an alternative is a template:
  *     text          itself
  *     {rule}        one alternative of that rule
- *     {var=rule}    the same, and remembered under a name
- *     {$var}        what was written for var, again
+ *     {var=rule}    the same, and stored under a name
+ *     {$var}        a copy of the text written for var
  *     {$var.k}      field k of the alternative that var chose
- * Fields stand behind the template: "fox|he|his" has the fields 1 "he" and 2 "his".  Rule 0 is the
- * start.  Rules must not be recursive.
+ * Fields follow the template: "fox|he|his" has the fields 1 "he" and 2 "his".  Rule 0 is the start.
+ * Rules must not be recursive.
  *
- * grammar_measure knows nothing of how a text was made.  It keeps every derivation that agrees with
- * the bytes so far, each with its probability, so two alternatives may begin alike or be equal:
+ * grammar_measure does not know how a text was generated.  It keeps every derivation that agrees
+ * with the bytes so far, with its probability, so two alternatives may share a prefix or be equal:
  * the distribution of the next byte is the mixture over them, and is exact. */
 #ifndef DS_DATA_GRAMMAR_H
 #define DS_DATA_GRAMMAR_H
@@ -32,7 +32,8 @@ struct grammar_rule {
 };
 
 struct grammar;
-/* Borrows the tables. Unknown rules and variables, bad templates: DS_EFORMAT naming the place. */
+/* Compiles the borrowed tables. Unknown rules and variables, bad templates: DS_EFORMAT with the
+ * place. */
 int grammar_new(struct grammar **out, const struct grammar_rule *rule, size_t n,
                 struct err *e) DS_CHECK;
 void grammar_free(struct grammar *g);

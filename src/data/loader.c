@@ -1,4 +1,4 @@
-/* Documents -> a flat stream of ids -> windows -> batches. */
+/* Encodes documents into a stream of ids and serves windows of it in batches. */
 #include "data/loader.h"
 
 #include <math.h>
@@ -8,15 +8,15 @@
 #include "base/rng.h"
 
 struct loader {
-    struct ids stream; /* doc eot doc eot ..., each behind the tokenizer's bos where it has one */
-    float *entropy;    /* of each id of the stream; NULL when the corpus knows none */
+    struct ids stream; /* doc eot doc eot ..., each after the tokenizer's bos, if any */
+    float *entropy;    /* of each id of the stream; NULL when unknown */
     size_t entropy_cap;
     uint64_t *doc; /* where each document begins in the stream */
     size_t docs, doc_cap;
-    uint32_t *text_len;     /* bytes of text each id stands for: 0 for special tokens */
+    uint32_t *text_len;     /* bytes of text per id; 0 for special tokens */
     int vocab;              /* entries of text_len */
     int32_t bos;            /* -1: none */
-    uint64_t bytes, pieces; /* of the texts, and of the pieces they were cut into */
+    uint64_t bytes, pieces; /* of the texts, and of their pieces */
     uint64_t windows, seed;
     int seq, ordered;
 };
@@ -30,7 +30,7 @@ static int check_ids(const struct loader *l, size_t from, int vocab, size_t doc,
         if (l->stream.v[i] < 0 || l->stream.v[i] >= vocab)
             return err_set(
                 e, DS_ERANGE,
-                "token %d (number %zu of document %zu) is beyond the model's vocabulary of %d",
+                "token id %d (number %zu of document %zu): must be below the model's vocabulary of %d",
                 l->stream.v[i], i - from, doc, vocab);
     return 0;
 }
@@ -46,7 +46,7 @@ static void sum_entropy(struct loader *l, const struct document *d, size_t from,
             sum += (double)d->bits[at++];
         out[i] = (float)sum;
     }
-    if (at != d->len) /* the tokenizer changed the text: its tokens are not these bytes */
+    if (at != d->len) /* the tokenizer changed the text: tokens do not map to its bytes */
         for (size_t i = 0; i < n; i++)
             out[i] = NAN;
 }
@@ -58,7 +58,7 @@ static int add_entropy(struct loader *l, const struct document *d, size_t from, 
     if (!d->bits)
         return 0;
     if (mem_grow(&p, &l->entropy_cap, l->stream.n, sizeof *l->entropy) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     l->entropy = p;
     sum_entropy(l, d, from, n);
     if (from + n < l->stream.n)
@@ -73,18 +73,18 @@ static int add_document(struct loader *l, const struct corpus *c, size_t i,
     size_t from = l->stream.n;
     void *p = l->doc;
     if (mem_grow(&p, &l->doc_cap, l->docs + 1, sizeof *l->doc) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu documents", l->docs + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu documents", l->docs + 1);
     l->doc = p;
     l->doc[l->docs++] = from;
     if (l->bos >= 0 && ids_add(&l->stream, l->bos) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     size_t text = l->stream.n;
     int rc = tokenizer_encode(t, d.text, d.len, 0, &l->stream, e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
     size_t n = l->stream.n - text;
     if (tokenizer_eot(t) >= 0 && ids_add(&l->stream, tokenizer_eot(t)) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", l->stream.n);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     rc = check_ids(l, from, vocab, i, e);
     if (rc < 0)
         return rc;
@@ -100,7 +100,7 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
     l->bos = tokenizer_bos(t);
     l->text_len = mem_alloc((size_t)l->vocab, sizeof *l->text_len);
     if (!l->text_len)
-        return err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", l->vocab);
+        return err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", l->vocab);
     for (int32_t id = 0; id < l->vocab; id++) {
         size_t n = 0;
         if (id != tokenizer_eot(t) && id != l->bos && tokenizer_piece(t, id, &n))
@@ -120,7 +120,7 @@ static int fill(struct loader *l, const struct corpus *c, const struct tokenizer
         return rc;
     if (l->stream.n < (size_t)l->seq + 1)
         return err_set(e, DS_ERANGE,
-                       "the %s split holds %zu tokens in %zu of %zu documents; one window needs %d",
+                       "the %s split has %zu tokens in %zu of %zu documents; one window needs %d",
                        val ? "validation" : "training", l->stream.n, l->docs, corpus_count(c),
                        l->seq + 1);
     l->windows = (l->stream.n - 1) / (size_t)l->seq;
@@ -133,11 +133,11 @@ int loader_open(struct loader **out, const struct corpus *c, const struct tokeni
     if (seq < 1 || seq > (1 << 24) || !(val_fraction >= 0 && val_fraction <= 0.5))
         return err_set(
             e, DS_ERANGE,
-            "windows of %d tokens and a validation fraction of %g: want 1 or more, and 0 to 0.5",
+            "windows of %d tokens, validation fraction %g: must be at least 1, and 0 to 0.5",
             seq, val_fraction);
     struct loader *l = mem_alloc(1, sizeof *l);
     if (!l)
-        return err_set(e, DS_EMEM, "no memory for a loader");
+        return err_set(e, DS_EMEM, "out of memory for a loader");
     l->seq = seq;
     l->seed = seed;
     l->ordered = val;
@@ -160,7 +160,7 @@ void loader_close(struct loader *l)
     mem_free(l);
 }
 
-/* --- questions
+/* --- queries
  * -------------------------------------------------------------------------------------------- */
 
 uint64_t loader_tokens(const struct loader *l)
@@ -252,7 +252,7 @@ static void fill_doc_start(const struct loader *l, uint64_t start, int32_t *out)
     }
 }
 
-/* That another document follows is nothing a model could know, nor is it text. */
+/* A beginning-of-text token is not predicted: it carries no information and is not text. */
 static void mask_bos(const struct loader *l, uint64_t from, int32_t *target)
 {
     for (size_t d = document_of(l, from); l->bos >= 0 && d < l->docs; d++) {

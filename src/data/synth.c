@@ -1,4 +1,4 @@
-/* Stories by number: one random stream each, then measured by the exact filter. */
+/* Generates story number i from its own random stream and measures it with the exact filter. */
 #include "data/synth.h"
 
 #include "base/mem.h"
@@ -17,7 +17,7 @@ int synth_story_of(const struct grammar *g, uint64_t seed, uint64_t index, struc
     size_t n = text->len - from;
     float *h = mem_alloc(n + 1, sizeof *h), *s = mem_alloc(n + 1, sizeof *s);
     rc = h && s ? grammar_measure(g, text->p + from, n, h, s, e)
-                : err_set(e, DS_EMEM, "no memory for a story of %zu bytes", n);
+                : err_set(e, DS_EMEM, "out of memory for a story of %zu bytes", n);
     if (rc >= 0 && entropy) {
         *entropy = h;
         h = NULL;

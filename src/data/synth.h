@@ -12,11 +12,11 @@
  * The true entropy of a TOKEN that covers the bytes i..j is the sum of entropy[i..j], each taken
  * along the bytes that did come: what an ideal reader expects to pay for these bytes, summed as it
  * goes. That of the end-of-text token is entropy[n].  Its mean over tokens is a lower bound for the
- * mean loss of any model; a single token may lie below it by luck.  (Given the token boundaries an
+ * mean loss of any model; a single token may be below it by chance.  (Given the token boundaries an
  * ideal model could know a little more than the bytes say, where a tokenizer would have cut another
  * continuation differently.)
  *
- * Stories mix trivial spans (formulae, copies of earlier names, sums, lists said again) with hard
+ * Stories mix trivial spans (formulae, copies of earlier names, sums, repeated lists) with hard
  * ones (free choices), so depth can be compared with true difficulty. */
 #ifndef DS_DATA_SYNTH_H
 #define DS_DATA_SYNTH_H

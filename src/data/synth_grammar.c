@@ -1,8 +1,10 @@
-/* The stories: tables for grammar.c.  Easy spans (formulae, copies, sums, lists said again) stand
- * next to hard ones (names, things, places), so that depth can be compared with true difficulty. */
+/* The story grammar: tables for grammar.c.  Easy spans (formulae, copies, sums, repeated lists)
+ * occur next to hard ones (names, things, places), so that depth can be compared with true
+ * difficulty. */
 #include "data/synth.h"
 
-/* Fields of whoever acts: 1 she, 2 her, 3 She, 4 her (object), 5 in a sentence, 6 at its start. */
+/* Pronoun fields of a character: 1 she, 2 her, 3 She, 4 her (object), 5 in a sentence, 6 at its
+ * start. */
 #define GIRL(n) n "|she|her|She|her|" n "|" n
 #define BOY(n) n "|he|his|He|him|" n "|" n
 #define BEAST(n) n "|it|its|It|it|the " n "|The " n

@@ -1,3 +1,4 @@
+/* Assigns a class to every token by its text. */
 #include "data/token_class.h"
 
 #include <ctype.h>
@@ -36,7 +37,7 @@ static int all_of(const char *s, size_t n, int (*is)(int))
     return n > 0;
 }
 
-/* Bytes beyond ASCII are letters of other scripts, or parts of them. */
+/* Non-ASCII bytes count as letters (or parts of them) of other scripts. */
 static int is_letter(int c)
 {
     return isalpha(c) || c >= 0x80 || c == '\'';
@@ -74,7 +75,7 @@ int token_classes(const struct tokenizer *t, struct loader *train, int seq, floa
     if (!count || !id) {
         mem_free(count);
         mem_free(id);
-        return err_set(e, DS_EMEM, "token classes");
+        return err_set(e, DS_EMEM, "out of memory for token classes");
     }
     struct loader_pos pos = {0};
     for (uint64_t w = 0; w < windows; w++) {

@@ -1,3 +1,4 @@
+/* Capacity table of --benchmark and the search for a target speedup. */
 #include "eval/capacity.h"
 
 #include <math.h>
@@ -15,16 +16,16 @@ static int parse(struct capacity_table *t, const char *text, struct err *e)
         double x = strtod(p, &end);
         if (end == p || (*end && (*end != ',' || !end[1])) || !(x >= 0 && x <= 1))
             return err_set(e, DS_EUSAGE,
-                           "capacities=%s: numbers from 0 to 1 are wanted, with commas", text);
+                           "capacities=%s: expected numbers from 0 to 1, separated by commas", text);
         if (t->n == CAPACITY_ROWS)
-            return err_set(e, DS_ERANGE, "capacities: more than %d", (int)CAPACITY_ROWS);
+            return err_set(e, DS_ERANGE, "capacities: must be at most %d values", (int)CAPACITY_ROWS);
         t->row[t->n++].asked = x;
         p = *end ? end + 1 : end;
     }
-    return t->n > 0 ? 0 : err_set(e, DS_EUSAGE, "capacities= names no capacity");
+    return t->n > 0 ? 0 : err_set(e, DS_EUSAGE, "capacities is empty: expected numbers from 0 to 1, separated by commas");
 }
 
-/* Asked before any text is read. */
+/* Checked before any text is read. */
 static int check_method(const struct subject *s, struct err *e)
 {
     struct pass pass = {.kind = PASS_SPARSE, .has_capacity = 1, .capacity = 0.5};
@@ -69,7 +70,7 @@ int capacity_benchmark(struct capacity_table *out, struct subject *s, const stru
     memset(out, 0, sizeof *out);
     int rc = parse(out, o->capacities, e);
     if (rc == 0 && o->routing != PPL_CAUSAL)
-        rc = err_set(e, DS_EUSAGE, "--benchmark is of causal routing, not routing=%s",
+        rc = err_set(e, DS_EUSAGE, "--benchmark needs routing=causal, not routing=%s",
                      ppl_routing_name[o->routing]);
     if (rc == 0)
         rc = check_method(s, e);
@@ -109,10 +110,10 @@ static int speedup_at(void *ctx, double capacity, double *speedup, struct err *e
     ppl_result_release(&r);
     return isfinite(*speedup)
                ? 0
-               : err_set(e, DS_ENUMERIC, "the speedup at capacity %.3f is not a number", capacity);
+               : err_set(e, DS_ENUMERIC, "the speedup at capacity %.3f is not finite", capacity);
 }
 
-/* Keeps what is nearest to the target. */
+/* Measures the speedup and keeps the capacity nearest to the target. */
 static int look(struct capacity_found *f, double capacity, double target,
                 capacity_speedup_fn *measure, void *ctx, double *speedup, struct err *e)
 {
@@ -133,7 +134,7 @@ int capacity_bisect(struct capacity_found *out, double target, capacity_speedup_
     double least = 0, most = 0, low = 0, high = 1;
     memset(out, 0, sizeof *out);
     if (!(target > 0 && isfinite(target)))
-        return err_set(e, DS_ERANGE, "target_speedup=%g: a number above 0 is wanted", target);
+        return err_set(e, DS_ERANGE, "target_speedup=%g: must be greater than 0", target);
     int rc = look(out, high, target, measure, ctx, &least, e);
     if (rc == 0)
         rc = look(out, low, target, measure, ctx, &most, e);
@@ -141,7 +142,7 @@ int capacity_bisect(struct capacity_found *out, double target, capacity_speedup_
         return rc;
     if (!out->is_met && (target > fmax(least, most) || target < fmin(least, most)))
         return err_set(e, DS_ERANGE,
-                       "target_speedup=%g is unreachable: speedup lies in [%.3f, %.3f]", target,
+                       "target_speedup=%g is unreachable: expected a value in [%.3f, %.3f]", target,
                        fmin(least, most), fmax(least, most));
     for (int i = 0; i < STEPS_MAX && !out->is_met && rc == 0; i++) {
         double middle = 0.5 * (low + high), speedup = 0;

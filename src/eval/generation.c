@@ -1,4 +1,4 @@
-/* Options, whole runs over many texts, and talks. */
+/* Generation options, batched decoding of many prompts, and chats. */
 #include "eval/generation.h"
 
 #include <math.h>
@@ -15,23 +15,23 @@ enum { TIMED_MIN = 4, TIMED_MAX = 32, ROUNDS_MAX = 32 };
 #define AT(field) offsetof(struct gen_options, field)
 static const struct opt gen_opts[] = {
     // clang-format off
-    {"temperature", OPT_REAL, AT(temperature), "0.8", 0, 100, NULL, "0 = always the most likely token", NULL},
-    {"top_k",       OPT_INT,  AT(top_k),       "0",   0, 1 << 24, NULL, "only the k most likely; 0 = all", NULL},
-    {"top_p",       OPT_REAL, AT(top_p),       "1",   1e-6, 1, NULL, "only the smallest set of tokens with this mass", NULL},
-    {"sampler",     OPT_ENUM, AT(sampler),     "own", 0, 0, "own|llama2c", "how tokens are drawn; llama2c: with that program's numbers, for its published texts", NULL},
-    {"max_tokens",  OPT_INT,  AT(max_tokens),  "256", 0, 1 << 24, NULL, "tokens to make", NULL},
-    {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "the same seed gives the same text; of several texts the next ones have the next seeds", NULL},
-    {"logprobs",    OPT_INT,  AT(logprobs),    "0",   0, GEN_LOGPROBS_MAX, NULL, "--json: log-probability of every token, and of the k most likely in its place", NULL},
-    {"echo",        OPT_INT,  AT(echo),        "-1",  -1, 1, NULL, "the prompt before its text: 1 yes, with its log-probabilities; 0 no; -1 yes, not in --chat and --json", NULL},
-    {"together",    OPT_INT,  AT(together),    "16",  1, DECODE_TOGETHER, NULL, "texts that are decoded at the same time", NULL},
-    {"template",    OPT_ENUM, AT(template),    "auto", 0, 0, CHAT_CHOICES, "form of --chat; auto: as the model's own", NULL},
-    {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "decisions of use, or everything runs (topk: of whole texts only, see eval and trace)", NULL},
-    {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "share of the routed cells to ask for, 0 to 1; -1 = the method's own", NULL},
-    {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "look for the capacity with this speedup over dense on the run's held-out text; 0 = no", NULL},
-    {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "what target_speedup counts: FLOPs of the whole model, or measured decoding", NULL},
-    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
-    {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "rounds of the timing against the dense model; 0 = not timed", NULL},
-    {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    {"temperature", OPT_REAL, AT(temperature), "0.8", 0, 100, NULL, "sampling temperature; 0 = greedy", NULL},
+    {"top_k",       OPT_INT,  AT(top_k),       "0",   0, 1 << 24, NULL, "sample from the k most likely tokens; 0 = all", NULL},
+    {"top_p",       OPT_REAL, AT(top_p),       "1",   1e-6, 1, NULL, "sample from the smallest set of tokens with this probability mass", NULL},
+    {"sampler",     OPT_ENUM, AT(sampler),     "own", 0, 0, "own|llama2c", "random sampler; llama2c: that program's random numbers, to reproduce its published texts", NULL},
+    {"max_tokens",  OPT_INT,  AT(max_tokens),  "256", 0, 1 << 24, NULL, "most tokens to generate", NULL},
+    {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "random seed; the k-th of several texts uses seed + k", NULL},
+    {"logprobs",    OPT_INT,  AT(logprobs),    "0",   0, GEN_LOGPROBS_MAX, NULL, "--json: log-probability of every token and of the k most likely alternatives", NULL},
+    {"echo",        OPT_INT,  AT(echo),        "-1",  -1, 1, NULL, "print the prompt before its text: 1 yes, with its log-probabilities; 0 no; -1 yes except in --chat and --json", NULL},
+    {"together",    OPT_INT,  AT(together),    "16",  1, DECODE_TOGETHER, NULL, "texts decoded in one batch", NULL},
+    {"template",    OPT_ENUM, AT(template),    "auto", 0, 0, CHAT_CHOICES, "chat template of --chat; auto: the model's own", NULL},
+    {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; dense: all cells (topk: whole texts only, see eval and trace)", NULL},
+    {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
+    {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense on the run's held-out text; 0 = off", NULL},
+    {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or decoding time", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
+    {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "timing rounds against the dense model; 0 = not timed", NULL},
+    {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
     NUMBER_OPTS(AT(numbers)),
     // clang-format on
 };
@@ -45,10 +45,10 @@ int gen_check(const struct subject *s, const struct gen_options *o, struct err *
     struct pass pass = gen_pass(o, o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE, 0);
     if (o->routing == GEN_TOPK)
         return err_set(e, DS_EUSAGE,
-                       "routing=topk looks at later tokens, which are not there yet when text is "
-                       "made (routing=causal or dense; eval and trace score whole texts by it)");
+                       "routing=topk depends on later tokens, which do not exist yet during "
+                       "generation; use routing=causal or dense (eval and trace support topk)");
     if (o->sampler == GEN_SAMPLER_LLAMA2C && (o->seed == 0 || o->top_k > 0))
-        return err_set(e, DS_EUSAGE, "sampler=llama2c knows no %s",
+        return err_set(e, DS_EUSAGE, "sampler=llama2c does not support %s",
                        o->seed == 0 ? "seed=0" : "top_k");
     return route_ready(&s->model->route, &pass, e);
 }
@@ -70,7 +70,7 @@ int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *
                     : n == 0                         ? tokenizer_eot(s->tokenizer)
                                                      : -1;
     if (first >= 0 && ids_add(out, first) < 0)
-        return err_set(e, DS_EMEM, "prompt");
+        return err_set(e, DS_EMEM, "out of memory for the prompt");
     return n > 0 ? tokenizer_encode(s->tokenizer, text, n, 0, out, e) : 0;
 }
 
@@ -88,17 +88,17 @@ static int check_prompts(const struct gen_walk *w, const struct ids *prompt, siz
         if (prompt[k].n == 0)
             return err_set(
                 e, DS_EUSAGE,
-                "prompt%s is empty and the tokenizer has no end-of-text token to begin with",
+                "prompt%s is empty and the tokenizer has no end-of-text token to start from",
                 n > 1 ? which : "");
         if (prompt[k].n > context)
-            return err_set(e, DS_ERANGE, "prompt%s has %zu tokens, the model's context holds %zu",
+            return err_set(e, DS_ERANGE, "prompt%s has %zu tokens, expected at most %zu, the model's context",
                            which, prompt[k].n, context);
         *longest = prompt[k].n > *longest ? prompt[k].n : *longest;
     }
     return gen_check(w->s, w->o, e);
 }
 
-/* The same tokens decoded again, logits each, dense and routed in turn. */
+/* Times decoding of the same tokens again, alternating dense and routed. */
 static int measure_ratio(const struct gen_walk *w, struct gen_result *out, struct err *e)
 {
     struct measure m = {.decode_ratio = (double)NAN};
@@ -114,7 +114,7 @@ static int measure_ratio(const struct gen_walk *w, struct gen_result *out, struc
     return rc;
 }
 
-/* A text leaves its slot. */
+/* Ends a text and frees its slot. */
 static int finish(struct gen_walk *w, struct gen_seq *q, size_t n, struct err *e)
 {
     struct gen_result *out = q->out;
@@ -137,8 +137,9 @@ static int begin(struct gen_walk *w, struct gen_seq *q, struct gen_result *out, 
     return rc < 0 ? rc : gen_seq_feed(w, q, prompt, e);
 }
 
-/* Slots that are free take the next texts; then everyone makes a step.  When that is stopped, all that is on its way ends
- * as it is, and nothing follows; the first text is begun in any case, so that there is something to tell. */
+/* Fills free slots with the next texts, then decodes one step for all.  When stopped, active texts
+ * end as they are and no further text starts; the first text is always started, so that there is a
+ * result. */
 static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *prompt, size_t n,
                 struct err *e)
 {
@@ -152,7 +153,7 @@ static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *pr
             }
         if (rc == 0 && !gen_is_stopped(w))
             rc = gen_walk_step(w, e);
-        is_over = gen_is_stopped(w); /* asked once: what it ends here is what it ends at all */
+        is_over = gen_is_stopped(w); /* asked once per step, so that all texts see the same answer */
         for (int i = 0; i < w->slots && rc == 0; i++)
             if (w->seq[i].out && (w->seq[i].is_done || is_over)) {
                 rc = finish(w, &w->seq[i], n, e);
@@ -180,7 +181,7 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
     return rc;
 }
 
-/* ---- one text by turns ---- */
+/* ---- chat ---- */
 
 struct gen_talk {
     struct gen_walk walk;
@@ -196,7 +197,7 @@ int gen_talk_open(struct gen_talk **out, struct subject *s, const struct gen_opt
         return rc;
     struct gen_talk *t = mem_alloc(1, sizeof *t);
     if (!t)
-        return err_set(e, DS_EMEM, "talk");
+        return err_set(e, DS_EMEM, "out of memory for a chat");
     t->walk = (struct gen_walk){.s = s, .o = o, .rules = rules, .watch = watch};
     t->cap = (size_t)s->model->config.max_seq;
     rc = gen_walk_init(&t->walk, 1, t->cap, e);
@@ -216,7 +217,7 @@ int gen_talk_turn(struct gen_talk *t, const struct ids *more, struct gen_result 
     if (t->result.ids.n + more->n > t->cap)
         return err_set(
             e, DS_ERANGE,
-            "%zu tokens more and the %zu so far do not fit into the model's context of %zu",
+            "%zu more tokens after %zu exceed the model's context of %zu",
             more->n, t->result.ids.n, t->cap);
     gen_text_reset(&q->text, &t->result.text);
     int rc = gen_seq_feed(&t->walk, q, more, e);

@@ -1,10 +1,10 @@
-/* Texts on their way; for generation*.c only. */
+/* State of texts during generation; for generation*.c only. */
 #ifndef DS_EVAL_GENERATION_IMPL_H
 #define DS_EVAL_GENERATION_IMPL_H
 
 #include "eval/generation.h"
 
-/* What was made so far, of which the first `settled` bytes have been handed on. */
+/* The generated text, of which the first `settled` bytes have been passed to the watcher. */
 struct gen_run_of { /* bytes up to `end` came with a token of this depth */
     size_t end;
     int depth;
@@ -13,14 +13,14 @@ struct gen_text {
     struct str *all; /* the result's */
     size_t settled, scanned;
     struct gen_run_of *run;
-    size_t n_run, cap_run, first_run; /* runs that are not all settled begin at first_run */
+    size_t n_run, cap_run, first_run; /* runs from first_run on are not fully settled */
 };
 void gen_text_reset(struct gen_text *t, struct str *all);
 void gen_text_release(struct gen_text *t);
-/* Adds a token's bytes.  *found: a stop string is there, and the text now ends before it. */
+/* Adds a token's bytes.  *found: a stop string was found, and the text now ends before it. */
 int gen_text_add(struct gen_text *t, const struct gen_rules *rules, const char *p, size_t n,
                  int depth, int *found, struct err *e) DS_CHECK;
-/* Hands on what is certain; all: everything.  Below 0: what the watcher says. */
+/* Passes the certain bytes (all: every byte) to the watcher.  Below 0: the watcher's error. */
 int gen_text_settle(struct gen_text *t, const struct gen_rules *rules, int all,
                     const struct gen_watch *watch, size_t k, int is_prompt) DS_CHECK;
 
@@ -29,13 +29,13 @@ struct gen_seq {
     struct gen_result *out;
     struct kv_cache *cache;
     struct gen_text text;
-    size_t cap;           /* tokens that out has room for */
+    size_t cap;           /* capacity of out in tokens */
     size_t made;          /* of this turn                 */
     uint64_t seed, state; /* state: of llama2.c's generator */
-    real *logits;         /* (V) behind the last token      */
+    real *logits;         /* (V) after the last token       */
     double run, cells, flops, dense, began;
     int is_done;
-    int begins; /* the next piece begins a text: a vocabulary's space in front is not part of it */
+    int begins; /* the next piece starts a text: the vocabulary's leading space is dropped */
 };
 struct gen_walk {
     struct subject *s;
@@ -50,20 +50,20 @@ struct gen_walk {
     struct gen_seq **active; /* (slots) of a step */
     int slots;
 };
-/* Room for `slots` texts at once, prompts of at most `most` tokens. */
+/* Allocates for `slots` texts at once, prompts of at most `most` tokens. */
 int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e) DS_CHECK;
 void gen_walk_release(struct gen_walk *w);
-/* A fresh text k into slot q: room for cap tokens. */
+/* Starts text k in slot q with capacity for cap tokens. */
 int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_result *out,
                   size_t cap, struct err *e) DS_CHECK;
 void gen_seq_release(struct gen_seq *q);
-/* Adds the prompt's ids, and what they cost; the answer begins behind them. */
+/* Adds the prompt's ids and their cost; the answer starts after them. */
 int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt,
                  struct err *e) DS_CHECK;
-/* One token for each of the slots that are not done. */
+/* Decodes one token for each active slot. */
 int gen_walk_step(struct gen_walk *w, struct err *e) DS_CHECK;
 int gen_is_stopped(const struct gen_walk *w);
-/* Ends a text: what was held back is handed on, ratios are taken. */
+/* Ends a text: passes on the held-back bytes and computes the ratios. */
 int gen_seq_end(struct gen_walk *w, struct gen_seq *q) DS_CHECK;
 struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t seed);
 

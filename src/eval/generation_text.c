@@ -1,5 +1,5 @@
-/* The text of tokens as it becomes certain: characters in pieces wait for their end, and what may be the beginning of a stop
- * string waits for the rest of it. */
+/* Streams the text of tokens: incomplete characters, and a possible prefix of a stop string, are
+ * held back until they are certain. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,7 +18,8 @@ void gen_text_release(struct gen_text *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Where the first stop string begins, searching only where new bytes can be part of one; len when there is none. */
+/* Offset of the first stop string, searching only where new bytes can be part of one; len if
+ * none. */
 static size_t find_stop(const struct gen_text *t, const struct gen_rules *rules)
 {
     const char *p = str_text(t->all);
@@ -38,11 +39,11 @@ int gen_text_add(struct gen_text *t, const struct gen_rules *rules, const char *
     void *run = t->run;
     *found = 0;
     if (mem_grow(&run, &t->cap_run, t->n_run + 1, sizeof *t->run) < 0)
-        return err_set(e, DS_EMEM, "text");
+        return err_set(e, DS_EMEM, "out of memory for the text");
     t->run = run;
     str_add_bytes(t->all, p, n);
     if (t->all->failed)
-        return err_set(e, DS_EMEM, "text");
+        return err_set(e, DS_EMEM, "out of memory for the text");
     size_t end = find_stop(t, rules);
     *found = end < t->all->len;
     if (*found) {
@@ -54,7 +55,7 @@ int gen_text_add(struct gen_text *t, const struct gen_rules *rules, const char *
     return 0;
 }
 
-/* Bytes at the end that may be the beginning of a character. */
+/* Length of an incomplete character at the end. */
 static size_t incomplete_tail(const char *p, size_t n)
 {
     for (size_t k = 1; k <= 3 && k <= n; k++) {
@@ -67,7 +68,7 @@ static size_t incomplete_tail(const char *p, size_t n)
     return 0;
 }
 
-/* Bytes at the end that may be the beginning of a stop string. */
+/* Length of the longest stop-string prefix at the end. */
 static size_t stop_tail(const char *p, size_t n, const struct gen_rules *rules)
 {
     size_t most = 0;
@@ -80,7 +81,7 @@ static size_t stop_tail(const char *p, size_t n, const struct gen_rules *rules)
     return most;
 }
 
-/* The end of a run, not within a character. */
+/* End of a run, moved to a character boundary. */
 static size_t run_end(const struct gen_text *t, size_t end, size_t certain)
 {
     const char *p = str_text(t->all);

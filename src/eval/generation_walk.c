@@ -1,4 +1,4 @@
-/* Feeding and sampling in turn, for all texts that are on their way. */
+/* Alternates forward passes and sampling for all active texts. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static struct pass pass_of(const struct gen_walk *w, const struct gen_seq *q)
     return gen_pass(w->o, w->o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE, q->seed);
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
 {
@@ -37,7 +37,7 @@ int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
     w->seq = mem_alloc(n, sizeof *w->seq);
     w->active = mem_alloc(n, sizeof *w->active);
     if (!w->logits || !w->id || !w->cache || !w->seq || !w->active)
-        return err_set(e, DS_EMEM, "generation of %d texts at once", slots);
+        return err_set(e, DS_EMEM, "out of memory for batched decoding of %d texts", slots);
     int rc = sampler_init(&w->sampler, (int)V, e);
     return rc < 0 ? rc : model_reserve(m, rows > slots ? rows : slots, 0, 0, e);
 }
@@ -84,7 +84,7 @@ int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_re
     }
     gen_text_reset(&q->text, &out->text);
     return ok ? kv_cache_new(&q->cache, m, (int)cap, e)
-              : err_set(e, DS_EMEM, "generation of %zu tokens", cap);
+              : err_set(e, DS_EMEM, "out of memory for %zu tokens", cap);
 }
 
 int gen_is_stopped(const struct gen_walk *w)
@@ -92,9 +92,9 @@ int gen_is_stopped(const struct gen_walk *w)
     return w->watch && w->watch->is_stopped && w->watch->is_stopped(w->watch->ctx);
 }
 
-/* ---- what a token cost and said ---- */
+/* ---- cost and log-probabilities ---- */
 
-/* Rows of the last pass that are tokens at, at + 1, ... of q. */
+/* Counts the n rows of the last pass from `row` on: tokens at, at + 1, ... of q. */
 static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at, int n)
 {
     const struct model *m = w->s->model;
@@ -115,7 +115,7 @@ static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at
     }
 }
 
-/* Token at from the logits before it. */
+/* Log-probability of token `at` from the logits before it. */
 static void note_logprob(struct gen_walk *w, struct gen_result *out, size_t at, const real *logits)
 {
     int V = (int)w->s->model->config.vocab, K = (int)w->o->logprobs;
@@ -135,14 +135,14 @@ static int add_text(struct gen_walk *w, struct gen_seq *q, size_t at, int *found
         return 0;
     (q->begins ? tokenizer_decode : tokenizer_decode_on)(t, &id, 1, &piece);
     q->begins = 0;
-    int rc = piece.failed ? err_set(e, DS_EMEM, "text")
+    int rc = piece.failed ? err_set(e, DS_EMEM, "out of memory for the text")
                           : gen_text_add(&q->text, w->rules, str_text(&piece), piece.len,
                                          out->depth[at], found, e);
     str_release(&piece);
     return rc;
 }
 
-/* The text of the ids that are not special, to the watcher. */
+/* Shows the watcher the text of the non-special ids. */
 static int show_prompt(struct gen_walk *w, const struct gen_seq *q, const struct ids *prompt,
                        int *is_empty, struct err *e)
 {
@@ -156,7 +156,7 @@ static int show_prompt(struct gen_walk *w, const struct gen_seq *q, const struct
         }
     *is_empty = first;
     if (text.failed)
-        rc = err_set(e, DS_EMEM, "prompt");
+        rc = err_set(e, DS_EMEM, "out of memory for the prompt");
     else if (text.len > 0 && w->watch && w->watch->text)
         rc = w->watch->text(w->watch->ctx, q->k, text.p, text.len, 0, 1);
     str_release(&text);
@@ -190,7 +190,7 @@ static int add_prompt(struct gen_seq *q, const struct ids *prompt, struct err *e
     struct gen_result *out = q->out;
     for (size_t i = 0; i < prompt->n; i++) {
         if (ids_add(&out->ids, prompt->v[i]) < 0)
-            return err_set(e, DS_EMEM, "prompt");
+            return err_set(e, DS_EMEM, "out of memory for the prompt");
         if (out->logprob)
             out->logprob[out->ids.n - 1] = (double)NAN;
     }
@@ -204,7 +204,7 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
     struct gen_result *out = q->out;
     struct pass pass = pass_of(w, q);
     int rc = show_prompt(w, q, prompt, &q->begins, e), wants = w->o->logprobs > 0 && w->o->echo > 0;
-    size_t at = (size_t)q->cache->len; /* less than there are ids when a prompt was broken off */
+    size_t at = (size_t)q->cache->len; /* fewer than the ids when a prompt was interrupted */
     if (rc == 0)
         rc = add_prompt(q, prompt, e);
     for (int n; at < out->n_prompt && rc == 0 && !gen_is_stopped(w); at += (size_t)n) {
@@ -248,7 +248,7 @@ static int pick(struct gen_walk *w, struct gen_seq *q, int32_t *id, struct err *
                : sampler_pick(&w->sampler, q->logits, &so, q->out->ids.n, id, NULL, e);
 }
 
-/* The next token of q, not yet fed; or q is done. */
+/* Samples the next token of q, not yet fed to the model; or ends q. */
 static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
 {
     struct gen_result *out = q->out;
@@ -266,14 +266,14 @@ static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
         return 0;
     }
     if (ids_add(&out->ids, id) < 0)
-        return err_set(e, DS_EMEM, "text");
+        return err_set(e, DS_EMEM, "out of memory for the text");
     note_logprob(w, out, out->ids.n - 1, q->logits);
     q->is_done = 0;
     q->made++;
     return 0;
 }
 
-/* Row `row` of the last pass was the last token of q. */
+/* Takes the results of row `row` of the last pass, which was the last token of q. */
 static int take_row(struct gen_walk *w, struct gen_seq *q, int row, struct err *e)
 {
     size_t at = q->out->ids.n - 1, V = (size_t)w->s->model->config.vocab;

@@ -1,3 +1,4 @@
+/* Options and measurement of task=ppl: loss, controls, timing and calibration text. */
 #include "eval/perplexity.h"
 
 #include <math.h>
@@ -11,46 +12,47 @@
 
 enum {
     SEQ_OTHERWISE = 256,
-    CONTEXT_OTHERWISE = 2048, /* of documents: as much of the model's context */
+    CONTEXT_OTHERWISE = 2048, /* documents, sliding: at most this much of the context */
     TOKENS_OTHERWISE = 65536,
     SAMPLES_MAX = 1 << 16,
     TIME_TOKENS = 512,
     DECODE_TOKENS = 32,
-    CONTROL_TOKENS = 1 << 16, /* controls and the dense pass see at most so many */
+    CONTROL_TOKENS = 1 << 16, /* most tokens of the controls and the dense pass */
 };
-/* Every run reads the stories of seed 1; asked for by name, they are stories that no run has seen. */
+/* Runs train on the stories of seed 1; data.path=synth evaluates on stories that no run has
+ * seen. */
 enum { STORY_SEED_RUN = 1, STORY_SEED_FRESH = 2 };
 
 #define AT(field) offsetof(struct ppl_options, field)
 static const struct opt ppl_opts[] = {
     // clang-format off
-    {"task",          OPT_STRING, AT(task),      "ppl", 0, 0, NULL, "ppl: loss and bits per byte over a text; mmlu (or mmlu_SUBJECT), arc_challenge, arc_easy, gsm8k, gsm8k_cot, hellaswag, piqa, lambada_openai, wikitext: of data=FOLDER or FILE", NULL},
-    {"shots",         OPT_INT,    AT(shots),     "-1", -1, 256, NULL, "tasks: solved examples in the prompt; -1 = as the task is usually run", NULL},
-    {"limit",         OPT_INT,    AT(limit),     "0", 0, 1e9, NULL, "tasks: first documents of each subject; 0 = all", NULL},
-    {"max_gen",       OPT_INT,    AT(max_gen),   "256", 1, 1 << 20, NULL, "tasks: tokens of an answer in free text", NULL},
-    {"results",       OPT_STRING, AT(results),   "", 0, 0, NULL, "tasks: FILE that every document is added to; what is in it is not asked again", NULL},
-    {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, folder or synth; empty = the data of the run that made the model", "data"},
+    {"task",          OPT_STRING, AT(task),      "ppl", 0, 0, NULL, "ppl: loss and bits per byte over a text; benchmarks read from data=DIRECTORY or FILE: mmlu (or mmlu_SUBJECT), arc_challenge, arc_easy, gsm8k, gsm8k_cot, hellaswag, piqa, lambada_openai, wikitext", NULL},
+    {"shots",         OPT_INT,    AT(shots),     "-1", -1, 256, NULL, "tasks: few-shot examples in the prompt; -1 = the task's default", NULL},
+    {"limit",         OPT_INT,    AT(limit),     "0", 0, 1e9, NULL, "tasks: most documents per subject; 0 = all", NULL},
+    {"max_gen",       OPT_INT,    AT(max_gen),   "256", 1, 1 << 20, NULL, "tasks: most tokens of a generated answer", NULL},
+    {"results",       OPT_STRING, AT(results),   "", 0, 0, NULL, "tasks: FILE that results are appended to; documents already in it are not evaluated again", NULL},
+    {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, directory or synth; empty = the data of the model's run", "data"},
     {"data.format",   OPT_STRING, AT(format),    "",  0, 0, NULL, "auto, file, blocks, eot, jsonl, lines", NULL},
-    {"data.text_key", OPT_STRING, AT(text_key),  "",  0, 0, NULL, "key of the text in JSON lines", NULL},
-    {"data.max_bytes", OPT_INT,   AT(max_bytes), "0", 0, 1e15, NULL, "bytes of text to read; 0 = as the run", NULL},
-    {"data.docs",     OPT_INT,    AT(docs),      "0", 0, 1e9, NULL, "documents to read; 0 = as the run", NULL},
-    {"data.val_fraction", OPT_REAL, AT(val_fraction), "0", 0, 0.5, NULL, "share of documents held out; 0 = as the run", NULL},
-    {"seed",          OPT_INT,    AT(seed),      "-1", -1, 1e15, NULL, "of synthetic stories and of routing by lot; -1 = as the run (data.path=synth: unseen stories)", NULL},
-    {"split",         OPT_ENUM,   AT(split),     "auto", 0, 0, "auto|val|train|all", "auto: val of the run's data, all of other data", NULL},
-    {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "at most so many, in whole windows; 0 = as the run's final validation (documents, sliding: all that were read)", NULL},
-    {"batch",         OPT_INT,    AT(batch),     "8", 1, 4096, NULL, "windows at a time", NULL},
-    {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens of a window; 0 = as the run, else 256 (documents, sliding: the model's context, 2048 at most)", NULL},
-    {"windows",       OPT_ENUM,   AT(windows),   "packed", 0, 0, "packed|documents|sliding", "of ppl: pieces of one stream of documents; each document alone, cut off behind seq tokens; all of each document, in windows that overlap", NULL},
-    {"stride",        OPT_INT,    AT(stride),    "0", 0, 1 << 20, NULL, "windows=sliding: tokens that each window scores, behind at least seq - stride others; 0 = half of seq", NULL},
-    {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense", "decisions of use; of the top-k training form; everything runs", NULL},
-    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
-    {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "share of the routed cells to ask for, 0 to 1; -1 = the method's own", NULL},
-    {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "rows of --benchmark", NULL},
-    {"target_speedup", OPT_REAL,  AT(target_speedup), "0", 0, 1e6, NULL, "look for the capacity with this speedup over dense; 0 = no", NULL},
-    {"speedup_by",    OPT_ENUM,   AT(speedup_by), "flops", 0, 0, "flops|time", "what target_speedup counts: FLOPs of the whole model, or measured prefill", NULL},
-    {"controls",      OPT_BOOL,   AT(controls),  "true", 0, 0, NULL, "also run the controls at the same rates, dense, and top-k where there is one", NULL},
-    {"time_rounds",   OPT_INT,    AT(time_rounds), "5", 0, 1000, NULL, "rounds of the timing against the dense model; 0 = not timed", NULL},
-    {"threads",       OPT_INT,    AT(threads),   "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    {"data.text_key", OPT_STRING, AT(text_key),  "",  0, 0, NULL, "key of the text in JSON Lines records", NULL},
+    {"data.max_bytes", OPT_INT,   AT(max_bytes), "0", 0, 1e15, NULL, "most bytes of text to read; 0 = as in the run", NULL},
+    {"data.docs",     OPT_INT,    AT(docs),      "0", 0, 1e9, NULL, "most documents to read; 0 = as in the run", NULL},
+    {"data.val_fraction", OPT_REAL, AT(val_fraction), "0", 0, 0.5, NULL, "fraction of documents held out for validation; 0 = as in the run", NULL},
+    {"seed",          OPT_INT,    AT(seed),      "-1", -1, 1e15, NULL, "random seed of synthetic stories and random routing; -1 = as in the run (data.path=synth: unseen stories)", NULL},
+    {"split",         OPT_ENUM,   AT(split),     "auto", 0, 0, "auto|val|train|all", "auto: val for the run's data, all for other data", NULL},
+    {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "most tokens to score, in whole windows; 0 = as in the run's final validation (documents, sliding: all that were read)", NULL},
+    {"batch",         OPT_INT,    AT(batch),     "8", 1, 4096, NULL, "windows per batch", NULL},
+    {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens per window; 0 = as in the run, else 256 (documents, sliding: the model's context, at most 2048)", NULL},
+    {"windows",       OPT_ENUM,   AT(windows),   "packed", 0, 0, "packed|documents|sliding", "task=ppl: packed: one stream of documents cut into windows; documents: each document alone, truncated after seq tokens; sliding: all of each document in overlapping windows", NULL},
+    {"stride",        OPT_INT,    AT(stride),    "0", 0, 1 << 20, NULL, "windows=sliding: tokens scored per window, each after at least seq - stride others; 0 = half of seq", NULL},
+    {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; topk: the top-k training form; dense: all cells", NULL},
+    {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
+    {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
+    {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "capacities of the rows of --benchmark", NULL},
+    {"target_speedup", OPT_REAL,  AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense; 0 = off", NULL},
+    {"speedup_by",    OPT_ENUM,   AT(speedup_by), "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or prefill time", NULL},
+    {"controls",      OPT_BOOL,   AT(controls),  "true", 0, 0, NULL, "also evaluate the controls at the same rates, dense, and top-k if the method has it", NULL},
+    {"time_rounds",   OPT_INT,    AT(time_rounds), "5", 0, 1000, NULL, "timing rounds against the dense model; 0 = not timed", NULL},
+    {"threads",       OPT_INT,    AT(threads),   "0", 0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
     NUMBER_OPTS(AT(numbers)),
     // clang-format on
 };
@@ -90,23 +92,23 @@ static int open_corpus(struct corpus **c, const struct subject *s, const struct 
     return corpus_open(c, &co, e);
 }
 
-/* Tokens of a window, and of those that a sliding one scores. */
+/* Chooses the tokens per window, and those that a sliding window scores. */
 static int choose_seq(struct ppl_result *r, const struct subject *s, const struct ppl_options *o,
                       struct err *e)
 {
     int64_t context = s->model->config.max_seq;
     int64_t otherwise = o->windows == WINDOWS_PACKED ? SEQ_OTHERWISE : CONTEXT_OTHERWISE;
     if (o->seq > context)
-        return err_set(e, DS_ERANGE, "seq=%lld: the model's context holds %lld tokens",
+        return err_set(e, DS_ERANGE, "seq=%lld: must be at most %lld, the model's context",
                        (long long)o->seq, (long long)context);
     r->seq = o->seq ? o->seq : run_int(s, "train.seq", otherwise);
     r->seq = r->seq < context ? r->seq : context;
     if (o->stride && o->windows != WINDOWS_SLIDING)
-        return err_set(e, DS_EUSAGE, "stride= goes with windows=sliding, not windows=%s",
+        return err_set(e, DS_EUSAGE, "stride needs windows=sliding, not windows=%s",
                        windows_name[o->windows]);
     r->stride = o->windows != WINDOWS_SLIDING ? 0 : o->stride ? o->stride : (r->seq + 1) / 2;
     if (r->stride > r->seq)
-        return err_set(e, DS_ERANGE, "stride=%lld: a window has %lld tokens", (long long)r->stride,
+        return err_set(e, DS_ERANGE, "stride=%lld: must be at most %lld, the tokens per window", (long long)r->stride,
                        (long long)r->seq);
     return 0;
 }
@@ -125,12 +127,12 @@ static int choose_split(int *is_val, double *fraction, const struct subject *s,
         *fraction = 0;
     else if (!(*fraction > 0 && *fraction <= 0.5))
         return err_set(e, DS_ERANGE,
-                       "data.val_fraction=%g: a validation split needs more than 0 and at most 0.5",
+                       "data.val_fraction=%g: must be above 0 and at most 0.5 for a validation split",
                        *fraction);
     return 0;
 }
 
-/* The corpus and the split of it, in windows. */
+/* Opens the corpus and splits it into windows. */
 static int open_data(struct windows **w, struct ppl_result *r, const struct subject *s,
                      const struct ppl_options *o, struct err *e)
 {
@@ -139,7 +141,7 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
     struct windows_spec spec = {.kind = o->windows, .vocab = (int)s->model->config.vocab};
     if (!own_data && s->run.n == 0)
         return err_set(e, DS_EUSAGE,
-                       "%s is not part of a run with a config.yaml: say data.path=FILE (or synth)",
+                       "%s: not part of a run with a config.yaml; set data.path=FILE (or synth)",
                        s->dir);
     int rc = choose_split(&spec.is_val, &spec.val_fraction, s, o, e);
     if (rc == 0)
@@ -160,7 +162,7 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
     return rc;
 }
 
-/* ---- a text that is measured ---- */
+/* ---- measurement ---- */
 
 struct ppl {
     struct subject *s;
@@ -174,7 +176,7 @@ struct ppl {
     int is_scored;
 };
 
-/* Where a sweep over the windows stands. */
+/* Position of a sweep over the windows. */
 struct sweep {
     struct ppl *p;
     struct loader_pos pos;
@@ -183,7 +185,7 @@ struct sweep {
     uint64_t bytes; /* of text that b predicts */
 };
 
-/* 0 at the end, else the tokens of the batch. */
+/* Loads the next batch and returns its tokens; 0 at the end. */
 static int sweep_next(struct sweep *w)
 {
     struct ppl *p = w->p;
@@ -207,7 +209,8 @@ static struct pass use_of(const struct ppl *p, double capacity)
                          .seed = p->seed};
 }
 
-/* Each batch as it is used, and by rank.  *last: how many tokens the last batch left in rows.input. */
+/* Evaluates each batch with inference-time decisions and with top-k.  *last: tokens of the last
+ * batch in rows.input. */
 static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *use,
                            const struct ppl_wants *want, int *last, struct err *e)
 {
@@ -283,9 +286,9 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w
         return rc;
     rc = measure_windows(&r, p, &use, w, &last, e);
     if (rc == 0 && !(measure_loss(&r.measure) < 1e30))
-        rc = err_set(e, DS_ENUMERIC, "%s: the loss is %g: the model is damaged", p->s->dir,
+        rc = err_set(e, DS_ENUMERIC, "%s: loss is %g: corrupt model weights", p->s->dir,
                      measure_loss(&r.measure));
-    if (rc == 0) /* before the controls: their last batch may be a shorter one */
+    if (rc == 0) /* before the controls, whose last batch may be shorter */
         rc = measure_speed(&r, p, &use, w, last, e);
     if (rc == 0)
         rc = measure_controls(&r, p, &use, w, e);
@@ -347,11 +350,11 @@ const char *ppl_data(const struct ppl *p)
 static int check_options(const struct ppl_options *o, struct err *e)
 {
     if (strcmp(o->task, "ppl") != 0)
-        return err_set(e, DS_EUSAGE, "task=%s is unknown; there is task=ppl", o->task);
+        return err_set(e, DS_EUSAGE, "unknown task=%s; expected task=ppl", o->task);
     return 0;
 }
 
-/* How many windows, and room for a batch of them. */
+/* Computes the number of windows and allocates a batch. */
 static int size_up(struct ppl *p, struct err *e)
 {
     const struct ppl_options *o = p->o;
@@ -360,14 +363,14 @@ static int size_up(struct ppl *p, struct err *e)
                      : o->windows == WINDOWS_PACKED
                          ? run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE)
                          : INT64_MAX;
-    int by_rank = p->s->model->route.ops->flags & ROUTE_TOPK; /* within a row of the batch */
+    int by_rank = p->s->model->route.ops->flags & ROUTE_TOPK; /* top-k ranks within a row of the batch */
     p->seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(p->s, "seed", "0"), NULL, 10);
     r->windows = windows_for(p->windows, tokens);
     r->batch = o->windows != WINDOWS_PACKED && by_rank ? 1
                : o->batch < r->windows                 ? o->batch
                                                        : r->windows;
     int64_t n = r->batch * r->seq;
-    int rc = n > 1 << 24 ? err_set(e, DS_ERANGE, "batch x seq = %lld tokens at once", (long long)n)
+    int rc = n > 1 << 24 ? err_set(e, DS_ERANGE, "batch x seq = %lld tokens: must be at most 16,777,216", (long long)n)
                          : windows_rows_new(&p->rows, (size_t)n, e);
     return rc == 0 ? model_reserve(p->s->model, (int)n, 0, 0, e) : rc;
 }
@@ -376,7 +379,7 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
 {
     struct ppl *p = mem_alloc(1, sizeof *p);
     if (!p)
-        return err_set(e, DS_EMEM, "evaluation");
+        return err_set(e, DS_EMEM, "out of memory for the evaluation");
     p->s = s;
     p->o = o;
     p->about.task = "ppl";

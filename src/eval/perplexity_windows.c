@@ -1,3 +1,4 @@
+/* Encodes a split and cuts it into the windows that task=ppl scores. */
 #include "eval/perplexity_windows.h"
 
 #include <math.h>
@@ -15,9 +16,9 @@ struct window {
 
 struct windows {
     struct windows_spec spec;
-    struct loader *loader; /* of packed */
+    struct loader *loader; /* packed only */
     const struct tokenizer *tokenizer;
-    struct ids stream; /* of the others: each document behind its prefix */
+    struct ids stream; /* documents, sliding: each document after its prefix */
     struct window *v;
     size_t n, cap;
 };
@@ -30,7 +31,7 @@ int windows_rows_new(struct windows_rows *x, size_t n, struct err *e)
     x->true_entropy = mem_alloc(n, sizeof *x->true_entropy);
     return x->input && x->target && x->start && x->true_entropy
                ? 0
-               : err_set(e, DS_EMEM, "a batch of %zu tokens", n);
+               : err_set(e, DS_EMEM, "out of memory for a batch of %zu tokens", n);
 }
 
 void windows_rows_free(struct windows_rows *x)
@@ -58,7 +59,7 @@ static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, s
 {
     void *v = w->v;
     if (mem_grow(&v, &w->cap, w->n + 1, sizeof *w->v) < 0)
-        return err_set(e, DS_EMEM, "%zu windows", w->n + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu windows", w->n + 1);
     w->v = v;
     w->v[w->n++] = (struct window){
         .at = at,
@@ -69,7 +70,7 @@ static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, s
     return 0;
 }
 
-/* n tokens begin at `at`; all but the first can be predicted. */
+/* Cuts the n tokens from `at` into windows; all but the first token can be predicted. */
 static int cut_document(struct windows *w, uint64_t at, int64_t n_all, struct err *e)
 {
     const struct windows_spec *s = &w->spec;
@@ -90,7 +91,7 @@ static int check_ids(const struct windows *w, uint64_t from, size_t doc, struct 
     for (uint64_t i = from; i < w->stream.n; i++)
         if (w->stream.v[i] < 0 || w->stream.v[i] >= w->spec.vocab)
             return err_set(e, DS_ERANGE,
-                           "token %d of document %zu is beyond the model's vocabulary of %d",
+                           "token %d of document %zu: must be below the model's vocabulary of %d",
                            w->stream.v[i], doc, w->spec.vocab);
     return 0;
 }
@@ -101,7 +102,9 @@ static int add_document(struct windows *w, const struct document *d, size_t i, s
     int32_t prefix = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eot(t);
     uint64_t at = w->stream.n, text = at + (prefix >= 0);
     size_t first = w->n;
-    int rc = prefix >= 0 && ids_add(&w->stream, prefix) < 0 ? err_set(e, DS_EMEM, "a document") : 0;
+    int rc = prefix >= 0 && ids_add(&w->stream, prefix) < 0
+                 ? err_set(e, DS_EMEM, "out of memory for a document")
+                 : 0;
     if (rc == 0)
         rc = tokenizer_encode(t, d->text, d->len, 0, &w->stream, e);
     if (rc == 0)
@@ -110,7 +113,7 @@ static int add_document(struct windows *w, const struct document *d, size_t i, s
         rc = cut_document(w, at, (int64_t)(w->stream.n - at), e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
-    /* A blank that the tokenizer puts in front of a text is none of its bytes. */
+    /* A space that the tokenizer puts in front of a text is not one of its bytes. */
     uint64_t pieces = piece_bytes(w, text, w->stream.n - text);
     if (w->n > first && pieces > d->len && w->v[first].bytes > pieces - d->len)
         w->v[first].bytes -= pieces - d->len;
@@ -130,7 +133,7 @@ static int read_documents(struct windows *w, const struct corpus *c, struct err 
             rc = add_document(w, &d, i, e);
     }
     if (rc == 0 && w->n == 0)
-        rc = err_set(e, DS_ERANGE, "the %s split holds no document with a token to predict",
+        rc = err_set(e, DS_ERANGE, "the %s split has no document with a token to predict",
                      s->is_val ? "validation" : "training");
     return rc;
 }
@@ -140,7 +143,7 @@ int windows_open(struct windows **out, const struct corpus *c, const struct toke
 {
     struct windows *w = mem_alloc(1, sizeof *w);
     if (!w)
-        return err_set(e, DS_EMEM, "windows");
+        return err_set(e, DS_EMEM, "out of memory for windows");
     w->spec = *s;
     w->tokenizer = t;
     int rc = s->kind == WINDOWS_PACKED
@@ -163,7 +166,7 @@ void windows_close(struct windows *w)
     mem_free(w);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 int64_t windows_count(const struct windows *w)
 {

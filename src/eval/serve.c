@@ -1,3 +1,4 @@
+/* Answers JSON requests about one model with records, for eval/session.c. */
 #include "eval/serve.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 #include "models/sample.h"
 #include "models/trace.h"
 
-/* One session: a text, what is forced on it, and a what-if offset. */
+/* One session: a text, its forced cells, and a what-if offset. */
 struct serve {
     struct subject subject;
     struct record *rec;
@@ -21,7 +22,7 @@ struct serve {
     const char *version;
     struct ids ids;
     int8_t *force;  /* (L, force_n), -1 = the method decides */
-    size_t force_n; /* tokens the table is made for          */
+    size_t force_n; /* tokens that the table covers         */
     int forced;     /* cells not -1                          */
     double offset;
     int lens_k;
@@ -48,7 +49,7 @@ static int answer_error(struct serve *s, const struct err *why, struct err *e)
     return answer(s, e);
 }
 
-/* The table of forced cells for n tokens; what was forced on earlier tokens stays. */
+/* Resizes the table of forced cells to n tokens; cells forced on earlier tokens are kept. */
 static int force_fit(struct serve *s, size_t n, struct err *e)
 {
     size_t L = (size_t)s->subject.model->config.layers;
@@ -56,7 +57,7 @@ static int force_fit(struct serve *s, size_t n, struct err *e)
         return 0;
     int8_t *t = mem_alloc(L * n + 1, 1);
     if (!t)
-        return err_set(e, DS_EMEM, "forced cells");
+        return err_set(e, DS_EMEM, "out of memory for forced cells");
     memset(t, -1, L * n);
     s->forced = 0;
     for (size_t l = 0; l < L; l++)
@@ -100,7 +101,7 @@ static int run_trace(struct serve *s, int forced, int lens_k, struct err *e)
     return rc;
 }
 
-/* nll of token t given its past, as the last pass left it. */
+/* Copies the nll of each token given its past from the last pass. */
 static void keep_nll(const struct serve *s, float *out)
 {
     out[0] = NAN;
@@ -108,7 +109,7 @@ static void keep_nll(const struct serve *s, float *out)
         out[t] = (float)s->subject.model->nll[t - 1];
 }
 
-/* ---- a record made again with one vector more ---- */
+/* ---- copying a record with one more vector ---- */
 
 static void copy_value(struct record *to, const char *key, struct value v);
 
@@ -190,7 +191,7 @@ static void copy_probe(struct record *to, struct value body, const float *delta,
     }
 }
 
-/* The probe of the present text; with forced cells also how much they cost, token by token. */
+/* Writes the probe of the current text; with forced cells also their loss change per token. */
 static int answer_probe(struct serve *s, struct err *e)
 {
     size_t n = s->ids.n;
@@ -199,7 +200,7 @@ static int answer_probe(struct serve *s, struct err *e)
     struct value body;
     uint64_t seq;
     if (n == 0)
-        return err_set(e, DS_EUSAGE, "there is no text yet: ask for a trace first");
+        return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
     int rc = force_fit(s, n, e);
     if (rc == 0 && s->forced == 0) {
         rc = run_trace(s, 0, s->lens_k, e);
@@ -208,7 +209,7 @@ static int answer_probe(struct serve *s, struct err *e)
     base = mem_alloc(n, sizeof *base);
     with = mem_alloc(n, sizeof *with);
     if (rc == 0 && (!base || !with))
-        rc = err_set(e, DS_EMEM, "trace");
+        rc = err_set(e, DS_EMEM, "out of memory for the trace");
     if (rc == 0)
         rc = run_trace(s, 0, 0, e);
     if (rc == 0) {
@@ -245,14 +246,14 @@ static int set_text(struct serve *s, const struct json_node *q, struct err *e)
     if (text)
         rc = subject_encode(&s->subject, text, n, cap, &ids, e);
     else if (json_kind_of(list) != JSON_KIND_ARRAY || json_len(list) == 0 || json_len(list) > cap)
-        rc = err_set(e, DS_EUSAGE, "trace: \"text\", or 1 to %zu \"ids\"", cap);
+        rc = err_set(e, DS_EUSAGE, "trace: expected \"text\", or 1 to %zu \"ids\"", cap);
     for (size_t i = 0; !text && i < json_len(list) && rc == 0; i++) {
         int64_t id = json_int(json_at(list, i), -1);
         if (id < 0 || id >= s->subject.model->config.vocab)
-            rc = err_set(e, DS_ERANGE, "trace: ids[%zu] is not in 0..%lld", i,
+            rc = err_set(e, DS_ERANGE, "trace: ids[%zu]: must be in 0..%lld", i,
                          (long long)s->subject.model->config.vocab - 1);
         else if (ids_add(&ids, (int32_t)id) < 0)
-            rc = err_set(e, DS_EMEM, "trace");
+            rc = err_set(e, DS_EMEM, "out of memory for the trace");
     }
     if (rc < 0) {
         ids_release(&ids);
@@ -260,23 +261,23 @@ static int set_text(struct serve *s, const struct json_node *q, struct err *e)
     }
     ids_release(&s->ids);
     s->ids = ids;
-    mem_free(s->force); /* another text: what was forced does not apply */
+    mem_free(s->force); /* forced cells do not apply to a new text */
     s->force = NULL;
     s->force_n = 0;
     s->forced = 0;
     return 0;
 }
 
-/* One more token from the last position, under the present forces and offset. */
+/* Appends a token sampled at the last position, with the current forced cells and offset. */
 static int append_token(struct serve *s, const struct sample_options *o, struct err *e)
 {
     struct model *m = s->subject.model;
     struct sampler sampler = {0};
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
     int32_t id = 0;
-    int rc = logits ? 0 : err_set(e, DS_EMEM, "next");
+    int rc = logits ? 0 : err_set(e, DS_EMEM, "out of memory for the next token");
     if (rc == 0 && s->ids.n >= (size_t)m->config.max_seq)
-        rc = err_set(e, DS_ERANGE, "the context is full: %zu tokens", s->ids.n);
+        rc = err_set(e, DS_ERANGE, "context full: %zu tokens", s->ids.n);
     if (rc == 0)
         rc = force_fit(s, s->ids.n, e);
     if (rc == 0)
@@ -288,7 +289,7 @@ static int append_token(struct serve *s, const struct sample_options *o, struct 
         rc = sampler_pick(&sampler, logits, o, s->ids.n, &id, NULL, e);
     }
     if (rc == 0 && ids_add(&s->ids, id) < 0)
-        rc = err_set(e, DS_EMEM, "next");
+        rc = err_set(e, DS_EMEM, "out of memory for the next token");
     sampler_release(&sampler);
     mem_free(logits);
     return rc;
@@ -299,14 +300,14 @@ static int do_trace(struct serve *s, const struct json_node *q, struct err *e)
     struct sample_options greedy = {.top_p = 1};
     int64_t make = json_int(json_get(q, "generate"), 0), lens = json_int(json_get(q, "lens"), 0);
     if (make < 0 || lens < 0 || lens > 16)
-        return err_set(e, DS_EUSAGE, "trace: \"generate\" is from 0 on, \"lens\" 0 to 16");
+        return err_set(e, DS_EUSAGE, "trace: \"generate\" must be 0 or more, \"lens\" 0 to 16");
     int rc = set_text(s, q, e);
     s->lens_k = (int)lens;
     for (int64_t i = 0; i < make && rc == 0 && s->ids.n < (size_t)s->subject.model->config.max_seq;
          i++) {
         rc = append_token(s, &greedy, e);
         if (rc == 0 && subject_is_end(&s->subject, s->ids.v[s->ids.n - 1]))
-            break; /* the text is at its end, and shows it */
+            break; /* the text ended, and the answer shows it */
     }
     return rc < 0 ? rc : answer_probe(s, e);
 }
@@ -322,9 +323,9 @@ static int do_next(struct serve *s, const struct json_node *q, struct err *e)
     if (!(o.temperature >= 0 && o.temperature <= 100) || !(o.top_p > 0 && o.top_p <= 1) || k < 0 ||
         k > 1 << 24)
         return err_set(e, DS_EUSAGE,
-                       "next: temperature 0 to 100, top_p above 0 to 1, top_k from 0 on");
+                       "next: temperature must be 0 to 100, top_p above 0 and at most 1, top_k 0 or more");
     if (s->ids.n == 0)
-        return err_set(e, DS_EUSAGE, "there is no text yet: ask for a trace first");
+        return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
     o.top_k = (int)k;
     int rc = append_token(s, &o, e);
     return rc < 0 ? rc : answer_probe(s, e);
@@ -336,9 +337,9 @@ static int do_force(struct serve *s, const struct json_node *q, struct err *e)
             run = json_int(json_get(q, "run"), -2);
     int64_t L = s->subject.model->config.layers, n = (int64_t)s->ids.n;
     if (n == 0)
-        return err_set(e, DS_EUSAGE, "there is no text yet: ask for a trace first");
+        return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
     if (l < 0 || l >= L || t < 0 || t >= n || run < -1 || run > 1)
-        return err_set(e, DS_ERANGE, "force: layer 0..%lld, token 0..%lld, run 0, 1 or -1",
+        return err_set(e, DS_ERANGE, "force: layer must be 0..%lld, token 0..%lld, run 0, 1 or -1",
                        (long long)L - 1, (long long)n - 1);
     int rc = force_fit(s, s->ids.n, e);
     if (rc < 0)
@@ -353,7 +354,7 @@ static int do_offset(struct serve *s, const struct json_node *q, struct err *e)
 {
     double x = json_num(json_get(q, "value"), (double)NAN);
     if (!(x >= -100 && x <= 100))
-        return err_set(e, DS_ERANGE, "offset: \"value\" is a number from -100 to 100");
+        return err_set(e, DS_ERANGE, "offset: \"value\" must be a number from -100 to 100");
     s->offset = x;
     return answer_probe(s, e);
 }
@@ -373,7 +374,7 @@ static const struct {
     {"offset", do_offset}, {"info", do_info},
 };
 
-/* Returns only what ends the session: an answer that could not be written. */
+/* Fails only when an answer cannot be written, which ends the session. */
 static int serve_line(struct serve *s, const char *line, size_t n, struct err *e)
 {
     struct json *j = NULL;
@@ -382,7 +383,7 @@ static int serve_line(struct serve *s, const char *line, size_t n, struct err *e
     int rc = json_parse(&j, line, n, "request", &why);
     if (rc == 0) {
         what = json_str(json_get(json_root(j), "do"), NULL);
-        rc = err_set(&why, DS_EUSAGE, "request: \"do\" is trace, next, force, offset or info");
+        rc = err_set(&why, DS_EUSAGE, "request: \"do\" must be trace, next, force, offset or info");
         for (size_t i = 0; what && i < DS_LEN(requests); i++)
             if (strcmp(what, requests[i].name) == 0) {
                 memset(&why, 0, sizeof why);
@@ -394,7 +395,7 @@ static int serve_line(struct serve *s, const char *line, size_t n, struct err *e
     return sent;
 }
 
-/* Answers every whole line of buf and keeps the rest. */
+/* Answers every complete line of buf and keeps the rest. */
 static int serve_lines(struct serve *s, struct str *buf, struct err *e)
 {
     size_t at = 0;
@@ -413,7 +414,7 @@ static int serve_lines(struct serve *s, struct str *buf, struct err *e)
     return rc;
 }
 
-/* An endless line is an error that ends the session. */
+/* A line without end is an error that ends the session. */
 static int serve_loop(struct serve *s, int in, struct err *e)
 {
     struct str buf = {0};
@@ -426,12 +427,12 @@ static int serve_loop(struct serve *s, int in, struct err *e)
             break;
         str_add_bytes(&buf, chunk, got);
         if (buf.failed)
-            rc = err_set(e, DS_EMEM, "requests");
+            rc = err_set(e, DS_EMEM, "out of memory for requests");
         else
             rc = serve_lines(s, &buf, e);
         if (rc == 0 && buf.len > SERVE_LINE_MAX) {
             struct err why = {0};
-            rc = err_set(&why, DS_ERANGE, "a request is longer than %d bytes", SERVE_LINE_MAX);
+            rc = err_set(&why, DS_ERANGE, "request longer than %d bytes", SERVE_LINE_MAX);
             if (answer_error(s, &why, e) == 0)
                 err_set(e, rc, "%s", why.text);
         }
@@ -445,7 +446,7 @@ int serve_run(const char *model, int in, int out, const char *version, struct er
     struct serve s = {.out = out, .version = version};
     s.rec = record_new();
     if (!s.rec)
-        return err_set(e, DS_EMEM, "serve");
+        return err_set(e, DS_EMEM, "out of memory for the session");
     int rc = subject_open(&s.subject, model, NULL, e);
     if (rc == 0) {
         rc = serve_loop(&s, in, e);

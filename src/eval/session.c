@@ -1,4 +1,4 @@
-/* The workbench's end of eval/job.h: a child process, asked by lines, read without ever blocking. */
+/* Client side of eval/job.h: a child process that answers request lines, read without blocking. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -30,7 +30,7 @@ int session_open(struct session **out, const char *model, struct err *e)
                                     .is_nonblocking = 1};
     struct session *s = mem_alloc(1, sizeof *s);
     if (!s)
-        return err_set(e, DS_EMEM, "session");
+        return err_set(e, DS_EMEM, "out of memory for the session");
     int rc = child_start(&s->child, &how, e);
     if (rc < 0)
         mem_free(s);
@@ -46,7 +46,7 @@ static void send_some(struct session *s)
         ssize_t n = send(s->child.in, s->send.p + done, s->send.len - done, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) /* full: later; dead: reading will tell */
+        if (n < 0) /* full: retried later; dead: detected when reading */
             break;
         done += (size_t)n;
     }
@@ -59,13 +59,13 @@ static void send_some(struct session *s)
 int session_send(struct session *s, const char *json, struct err *e)
 {
     if (strchr(json, '\n'))
-        return err_set(e, DS_EUSAGE, "a request is one line");
+        return err_set(e, DS_EUSAGE, "a request must be one line");
     if (s->send.len + strlen(json) > SEND_MAX)
-        return err_set(e, DS_EBUSY, "too many requests wait for the model");
+        return err_set(e, DS_EBUSY, "too many requests are queued for the model");
     str_add(&s->send, json);
     str_add(&s->send, "\n");
     if (s->send.failed)
-        return err_set(e, DS_EMEM, "request");
+        return err_set(e, DS_EMEM, "out of memory for the request");
     s->busy++;
     send_some(s);
     return 0;
@@ -123,7 +123,7 @@ int session_next(struct session *s, struct value *body, struct err *e)
     read_trouble(s);
     read_answers(s);
     if (s->got.failed)
-        return err_set(e, DS_EMEM, "session");
+        return err_set(e, DS_EMEM, "out of memory for the session");
     if (s->got.len > 0) {
         int64_t n = record_parse(s->got.p, s->got.len, &seq, body, e);
         if (n < 0)

@@ -1,3 +1,4 @@
+/* Opens a model with its tokenizer and run configuration. */
 #include "eval/subject.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "models/load.h"
 #include "models/peft.h"
 
-/* RUN/checkpoints/step-N belongs to RUN: its configuration says which data it was trained on. */
+/* RUN/checkpoints/step-N belongs to RUN, whose configuration names the training data. */
 static int read_run(struct subject *s, struct err *e)
 {
     char path[1024], log[1024], run[1024];
@@ -33,7 +34,7 @@ static int read_run(struct subject *s, struct err *e)
     int rc = runconfig_read(&s->run, s->run_dir, NULL, &why);
     if (rc == DS_EMEM)
         return err_set(e, rc, "%s", why.text);
-    if (rc < 0) /* what needs a setting of the run asks for it; a text can be generated without */
+    if (rc < 0) /* not an error: generation does not need the run's settings */
         log_warn("%s", why.text);
     return 0;
 }
@@ -44,11 +45,11 @@ static int check_vocab(const struct subject *s, struct err *e)
     if (have <= s->model->config.vocab)
         return 0;
     return err_set(e, DS_EFORMAT,
-                   "%s: the tokenizer has ids up to %d, the embedding only %lld rows", s->dir,
+                   "%s: tokenizer has ids up to %d, but the embedding only %lld rows", s->dir,
                    have - 1, (long long)s->model->config.vocab);
 }
 
-/* The format the run was trained in is the one its numbers were made with. */
+/* By default use the number format that the run was trained with. */
 static int use_numbers(struct subject *s, const struct number_options *numbers, struct err *e)
 {
     struct number_options o = numbers ? *numbers : (struct number_options){.weights = WEIGHTS_AUTO};
@@ -61,7 +62,7 @@ static int use_numbers(struct subject *s, const struct number_options *numbers, 
     return rc < 0 ? err_add(e, rc, "%s", s->dir) : 0;
 }
 
-/* The model's own; adapters may come without one: that of their base, then. */
+/* Opens the model's tokenizer; adapters without one use that of their base. */
 static int open_tokenizer(struct subject *s, struct err *e)
 {
     char path[1100], base[1024];
@@ -203,9 +204,9 @@ int subject_encode(const struct subject *s, const char *text, size_t n, size_t c
         return err_set(e, rc, "text");
     rc = tokenizer_encode(s->tokenizer, text, n, 0, out, e);
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EUSAGE, "the text is empty");
+        rc = err_set(e, DS_EUSAGE, "empty text");
     if (rc == 0 && cap > 0 && out->n > cap)
-        rc = err_set(e, DS_ERANGE, "the text has %zu tokens, the model's context holds %zu", out->n,
+        rc = err_set(e, DS_ERANGE, "the text has %zu tokens, expected at most %zu, the model's context", out->n,
                      cap);
     return rc;
 }
@@ -216,7 +217,7 @@ const char *subject_piece_of(const void *ctx, int32_t id, size_t *n)
     const char *p = tokenizer_piece(s->tokenizer, id, n);
     if (p)
         return p;
-    *n = 0; /* the embedding may have more rows than the tokenizer ids */
+    *n = 0; /* the embedding may have more rows than the tokenizer has ids */
     return "";
 }
 
@@ -228,7 +229,7 @@ int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const c
     if (!p || !k) {
         mem_free(p);
         mem_free(k);
-        return err_set(e, DS_EMEM, "%zu pieces", n);
+        return err_set(e, DS_EMEM, "out of memory for %zu pieces", n);
     }
     for (size_t i = 0; i < n; i++)
         p[i] = subject_piece_of(s, id[i], &k[i]);

@@ -1,3 +1,4 @@
+/* Reads runs into summary rows, groups them by configuration and compares groups. */
 #include "eval/summary.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@ const struct summary_row summary_rows[SUMMARY_N] = {
     [SUMMARY_FLOPS]     = {"flops_ratio", "FLOPs", 3},
     [SUMMARY_TIME]      = {"time_ratio", "time", 3},
     [SUMMARY_DECODE]    = {"decode_time_ratio", "decode time", 3},
-    [SUMMARY_LOT]       = {"control_random_loss", "loss, cells by lot", 4},
-    [SUMMARY_PATTERN]   = {"control_static_loss", "by pattern", 4},
+    [SUMMARY_LOT]       = {"control_random_loss", "loss, random routing", 4},
+    [SUMMARY_PATTERN]   = {"control_static_loss", "static mask", 4},
     [SUMMARY_DEPTH]     = {"depth_mean", "depth", 3},
     [SUMMARY_DEPTH_SD]  = {"depth_sd", "depth sd", 3},
     [SUMMARY_DEPTH_VARIANCE] = {"depth_variance", "depth var", 3},
@@ -29,7 +30,7 @@ const struct summary_row summary_rows[SUMMARY_N] = {
     // clang-format on
 };
 
-/* Newest finite point that no resume has superseded. */
+/* Newest finite point that was not superseded by a resume. */
 static double last_point(const struct runview *v, const char *name)
 {
     const struct series *s = runview_series(v, name);
@@ -39,8 +40,8 @@ static double last_point(const struct runview *v, const char *name)
     return (double)NAN;
 }
 
-/* Of the newest evaluation of that task by decisions of use: everything that ran, or ranks over
- * whole sequences, says nothing of the model as it is used. */
+/* Value of the newest evaluation of that task with inference-time decisions; dense and top-k
+ * evaluations do not describe the model at inference. */
 static double newest(const struct runview *v, const char *task, const char *key)
 {
     for (size_t i = v->n_evals; i-- > 0;) {
@@ -85,13 +86,13 @@ static int copy_settings(struct summary *s, const struct runview *v, struct err 
     s->key = mem_alloc(v->configs + 1, sizeof *s->key);
     s->setting = mem_alloc(v->configs + 1, sizeof *s->setting);
     if (!s->key || !s->setting)
-        return err_set(e, DS_EMEM, "settings of %s", s->name);
+        return err_set(e, DS_EMEM, "out of memory for the settings of %s", s->name);
     for (size_t i = 0; i < v->configs; i++) {
         s->key[i] = mem_strdup(v->config_key[i] ? v->config_key[i] : "");
         s->setting[i] = mem_strdup(v->config_value[i] ? v->config_value[i] : "");
         s->settings = i + 1;
         if (!s->key[i] || !s->setting[i])
-            return err_set(e, DS_EMEM, "settings of %s", s->name);
+            return err_set(e, DS_EMEM, "out of memory for the settings of %s", s->name);
     }
     return 0;
 }
@@ -138,7 +139,7 @@ const char *summary_setting(const struct summary *s, const char *key)
     return NULL;
 }
 
-/* What changes neither the task nor the result: how often to log, how many threads. */
+/* Keys that affect neither task nor result, such as logging intervals and threads. */
 static int is_ignored(const char *key)
 {
     static const char *const keys[] = {
@@ -173,7 +174,7 @@ static int same_setting(const struct summary *a, const struct summary *b, const 
 static int is_same(const struct summary *a, const struct summary *b)
 {
     if (strcmp(a->method, b->method) != 0 || a->settings == 0 || b->settings == 0)
-        return 0; /* a run without a configuration stands for itself */
+        return 0; /* a run without a configuration forms a group of its own */
     for (size_t i = 0; i < a->settings; i++)
         if (!is_ignored(a->key[i]) && !same_setting(a, b, a->key[i]))
             return 0;
@@ -189,7 +190,7 @@ int summary_group(struct summary_group **groups, size_t *n, const struct summary
     struct summary_group *g = mem_alloc(n_runs + 1, sizeof *g);
     size_t count = 0;
     if (!g)
-        return err_set(e, DS_EMEM, "groups");
+        return err_set(e, DS_EMEM, "out of memory for groups");
     for (size_t i = 0; i < n_runs; i++) {
         size_t k = 0;
         while (k < count && !is_same(&runs[g[k].member[0]], &runs[i]))
@@ -261,7 +262,7 @@ int summary_differences(const char ***keys, size_t *n, const struct summary *run
                 continue;
             if (mem_grow(&p, &cap, count + 1, sizeof *k) < 0) {
                 mem_free(p);
-                return err_set(e, DS_EMEM, "differences");
+                return err_set(e, DS_EMEM, "out of memory for setting differences");
             }
             k = p;
             k[count++] = key;

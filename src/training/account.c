@@ -1,4 +1,4 @@
-/* Where a step's time went, and how many of its FLOPs the processor could have done meanwhile. */
+/* Time spent in each part of a step, and the model FLOPs utilisation. */
 #include "training/account.h"
 
 #include <math.h>
@@ -7,17 +7,18 @@
 #include "base/clock.h"
 
 const struct account_row account_row[ACCOUNT_STEP] = {
-    [ACCOUNT_FORWARD] = {"forward", "time_forward", "embedding, decisions and blocks"},
+    [ACCOUNT_FORWARD] = {"forward", "time_forward", "embedding, routing decisions and blocks"},
     [ACCOUNT_LOSS] = {"loss", "time_loss", "head and cross-entropy, with the head's gradients"},
-    [ACCOUNT_BACKWARD] = {"backward", "time_backward", "blocks backwards, recomputation included"},
-    [ACCOUNT_OPTIMIZER] = {"optimizer", "time_optimizer", "health of the gradients and AdamW"},
+    [ACCOUNT_BACKWARD] = {"backward", "time_backward", "backward pass of the blocks, recomputation included"},
+    [ACCOUNT_OPTIMIZER] = {"optimizer", "time_optimizer", "gradient checks and AdamW"},
     [ACCOUNT_DATA] = {"data", "time_data", "loader"},
     [ACCOUNT_RECORD] = {"record", "time_record",
-                        "records, control and progress: mean per step since the record before"},
+                        "records, control and progress: mean per step since the previous record"},
 };
 
-/* Nothing makes a peak too high, a busy machine makes it too low: the best of a long look, whose bursts drown the
- * waking of threads, and of short ones that fit between two turns of other programs. */
+/* A busy machine can only lower a measured peak, so the highest of several is kept: long
+ * measurements amortise thread wake-up, short ones fit between two time slices of other
+ * programs. */
 void account_measure(struct account *a, enum peak_unit unit)
 {
     enum { SHORT = 4 };
@@ -77,9 +78,10 @@ double account_share(const struct account *a, enum account_part part)
     return sum > 0 ? a->total[part] / sum : 0;
 }
 
-/* ---- products ---- */
+/* ---- FLOPs ---- */
 
-/* Pairs of a listed row and a key it sees; under KV_PLAN rows with gate 0 are keys of themselves only. */
+/* Number of (listed row, visible key) pairs; under KV_PLAN a row with gate 0 is a key only for
+ * itself. */
 static double visible_keys(const struct plan *p, const int32_t *first_row)
 {
     double sum = 0;

@@ -1,4 +1,5 @@
-/* Commands from control.sock: what can be said of a line at once, and what the trainer does about it between two steps. */
+/* Commands from control.sock: checked at once on the control thread, executed by the trainer
+ * between two steps. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static int check_set(const struct trainer *t, const char *rest, struct str *answ
     char why[200];
     struct err e = {0};
     if (!parse_set(&s, rest)) {
-        str_add(answer, "error set: expected KEY NUMBER (lr, or a key of the method: "
+        str_add(answer, "error set: expected KEY NUMBER (lr, or a method key such as "
                         "edp.target_ratio)");
         return 1;
     }
@@ -93,7 +94,7 @@ static void obey_set(struct trainer *t, const char *rest, struct str *answer)
     }
     str_addf(answer, "ok %s %g", s.key, s.value);
     if (trainer_keep_live(t, &e) < 0)
-        str_addf(answer, ", but a resume will not know: %s", e.text);
+        str_addf(answer, ", but not saved for resume: %s", e.text);
     char text[128];
     snprintf(text, sizeof text, "%s %.10g", s.key, s.value);
     if (trainer_log_event(t, LOG_INFO, "set", text, &e) < 0)
@@ -114,7 +115,7 @@ void trainer_obey(void *ctx, const char *line, struct str *answer)
         if (want != t->is_paused)
             rc = trainer_log_event(t, LOG_INFO, line, "from the control socket", &e);
         t->is_paused = want;
-        trainer_tell_status(t); /* before the answer: what is asked next is true */
+        trainer_tell_status(t); /* before the answer, so that a following status is up to date */
     } else if (strcmp(line, "checkpoint") == 0) {
         t->wants_checkpoint = 1;
     } else if (strcmp(line, "probe") == 0) {

@@ -1,3 +1,4 @@
+/* The thread that serves control.sock, and the queue between it and the trainer. */
 #include "training/control.h"
 
 #include <errno.h>
@@ -21,22 +22,23 @@
 #include "training/socket.h"
 
 enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512, WAITING_MAX = 16 };
-/* A short step is over by then and the client has the result itself; after it, "pending". */
+/* Within this time a short step ends and the client gets the result itself; later it gets
+ * "pending". */
 static const double patience_s = 0.5;
 
 struct client {
     int fd;
     char line[LINE_MAX_BYTES];
     size_t n;
-    int64_t waits;      /* for the answer to this command, 0 = none: no other line of its is read */
-    double until, used; /* when it is told "pending"; when it last said something */
+    int64_t waits;      /* ID of the command being answered, 0 = none; no further line is read meanwhile */
+    double until, used; /* when to answer "pending"; time of the last input */
 };
 
 enum entry_state { ENTRY_FREE, ENTRY_WAITING, ENTRY_TAKEN, ENTRY_DONE };
 struct entry {
     enum entry_state state;
     int64_t id;
-    int is_pending; /* its client has been told so */
+    int is_pending; /* the client was answered "pending" */
     char line[LINE_MAX_BYTES], answer[LINE_MAX_BYTES];
 };
 
@@ -47,13 +49,13 @@ struct control {
     void *ctx;
     pthread_t thread;
     int has_thread;
-    pthread_mutex_t lock; /* all below it */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t arrived;
     int is_closing;
     char status[LINE_MAX_BYTES];
     struct entry entry[WAITING_MAX];
     int64_t last_id;
-    struct client client[CLIENTS_MAX]; /* the thread's alone, oldest connection first */
+    struct client client[CLIENTS_MAX]; /* control thread only, oldest connection first */
     int clients;
 };
 
@@ -85,7 +87,7 @@ static struct entry *entry_of(struct control *c, int64_t id)
     return NULL;
 }
 
-/* What it asked for is carried out all the same; the record tells. */
+/* The command is still carried out; its result appears in the log only. */
 static void leave_entry(struct control *c, int64_t id)
 {
     pthread_mutex_lock(&c->lock);
@@ -104,7 +106,7 @@ static void drop(struct control *c, int i)
     memmove(&c->client[i], &c->client[i + 1], (size_t)(--c->clients - i) * sizeof c->client[0]);
 }
 
-/* The one that has been silent for longest, of those that wait for nothing if there are any. */
+/* The client that has been silent longest, preferably one without a pending command. */
 static int oldest_idle(const struct control *c)
 {
     int best = 0;
@@ -131,7 +133,7 @@ static void take_clients(struct control *c)
     }
 }
 
-/* Answers are short; a peer that does not read loses its connection, never our time.  1: it is to be dropped. */
+/* Never blocks: a peer that does not read its answers is disconnected.  1: drop it. */
 static int say(const struct client *k, const char *text)
 {
     char line[LINE_MAX_BYTES + 64];
@@ -140,7 +142,7 @@ static int say(const struct client *k, const char *text)
     return send(k->fd, line, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n;
 }
 
-/* For the trainer; 0 when too many wait already. */
+/* Queues a line for the trainer; 0 when the queue is full. */
 static int64_t add_entry(struct control *c, const char *line)
 {
     for (int i = 0; i < WAITING_MAX; i++) {
@@ -166,7 +168,7 @@ static int serve_line(struct control *c, struct client *k, const char *line)
         is_answered = 0;
     if (!is_answered && (k->waits = add_entry(c, line)) == 0) {
         is_answered = 1;
-        str_addf(&answer, "error %d commands wait for the end of the current step already",
+        str_addf(&answer, "error %d commands are already queued for the end of the current step",
                  WAITING_MAX);
     }
     pthread_mutex_unlock(&c->lock);
@@ -176,13 +178,13 @@ static int serve_line(struct control *c, struct client *k, const char *line)
     return lost;
 }
 
-/* The lines that are there, until one of them has to wait.  1 when the client is to be dropped. */
+/* Handles the received lines until one has to wait.  1: drop the client. */
 static int serve_lines(struct control *c, struct client *k)
 {
     while (k->waits == 0) {
         char *end = memchr(k->line, '\n', k->n);
-        if (!end && k->n == LINE_MAX_BYTES - 1) { /* no telling where the next one begins */
-            (void)say(k, "error the line is too long");
+        if (!end && k->n == LINE_MAX_BYTES - 1) { /* the start of the next line is unknown */
+            (void)say(k, "error line too long");
             return 1;
         }
         if (!end)
@@ -209,7 +211,7 @@ static int serve(struct control *c, struct client *k)
     return serve_lines(c, k);
 }
 
-/* What a waiting client hears now, "" nothing yet. */
+/* The answer that is due to a waiting client; "" = none yet. */
 static void answer_now(struct control *c, struct client *k, char *text, size_t size)
 {
     pthread_mutex_lock(&c->lock);
@@ -245,7 +247,7 @@ static void answer_clients(struct control *c)
     }
 }
 
-/* Milliseconds until somebody has to be told "pending"; -1: nobody. */
+/* Milliseconds until the next "pending" answer is due; -1: none. */
 static int next_due(const struct control *c)
 {
     double now = clock_mono(), due = -1;
@@ -255,13 +257,13 @@ static int next_due(const struct control *c)
     return due < 0 ? -1 : due <= now ? 0 : (int)((due - now) * 1000) + 1;
 }
 
-/* What clients have sent by now, or send within timeout_ms (-1: for ever); 1 when the socket is closing. */
+/* Handles input that arrives within timeout_ms (-1: no limit); 1 when the socket is closing. */
 static int listen_once(struct control *c, int timeout_ms)
 {
     struct pollfd p[CLIENTS_MAX + 2] = {{.fd = c->fd, .events = POLLIN},
                                         {.fd = c->wake[0], .events = POLLIN}};
     char drain[64];
-    for (int i = 0; i < c->clients; i++) /* one that waits is only watched for its end */
+    for (int i = 0; i < c->clients; i++) /* a waiting client is only polled for hang-up */
         p[i + 2] =
             (struct pollfd){.fd = c->client[i].fd, .events = c->client[i].waits ? 0 : POLLIN};
     (void)poll(p, (nfds_t)c->clients + 2, timeout_ms);
@@ -291,7 +293,7 @@ static void *listen_on(void *arg)
 
 static void wake(struct control *c)
 {
-    (void)(write(c->wake[1], "", 1) < 0); /* full: it is awake already */
+    (void)(write(c->wake[1], "", 1) < 0); /* pipe full: already awake */
 }
 
 /* ---- start and end ---- */
@@ -301,7 +303,7 @@ static int open_socket(struct control *c, const char *dir, struct err *e)
     struct sockaddr_un addr;
     int holder = -1, rc = socket_address(&addr, dir, "control.sock", &holder, e);
     if (rc == 0) {
-        /* the log's lock is ours, so a socket left here belongs to no one alive */
+        /* we hold the log's lock, so an existing socket is a stale one */
         fs_unlink(c->path);
         c->fd = socket(AF_UNIX, SOCK_STREAM, 0);
         mode_t old = umask(0177);
@@ -315,7 +317,7 @@ static int open_socket(struct control *c, const char *dir, struct err *e)
     return rc;
 }
 
-/* Signals are the main thread's. */
+/* All signals are blocked in the thread: the main thread handles them. */
 static int start_thread(struct control *c, struct err *e)
 {
     sigset_t all, before;
@@ -327,7 +329,7 @@ static int start_thread(struct control *c, struct err *e)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     c->has_thread = !failed;
     if (failed)
-        log_warn("control socket: no thread (%s): commands are answered between steps",
+        log_warn("control socket: no thread (%s); commands are answered between steps",
                  strerror(failed));
     return 0;
 }
@@ -338,7 +340,7 @@ int control_open(struct control **out, const char *dir, const char *status, cont
     pthread_condattr_t attr;
     struct control *c = mem_alloc(1, sizeof *c);
     if (!c)
-        return err_set(e, DS_EMEM, "control socket");
+        return err_set(e, DS_EMEM, "out of memory for control socket");
     c->fd = c->wake[0] = c->wake[1] = -1;
     c->check = check;
     c->ctx = ctx;
@@ -407,7 +409,7 @@ void control_tell(struct control *c, const char *status)
     control_unlock(c);
 }
 
-/* The one that arrived first. */
+/* The oldest waiting command. */
 static struct entry *first_waiting(struct control *c)
 {
     struct entry *first = NULL;
@@ -443,7 +445,7 @@ void control_poll(struct control *c, double wait_s, const struct control_calls *
         struct entry copy;
         x->state = ENTRY_TAKEN;
         control_unlock(c);
-        calls->handle(calls->ctx, x->line, &answer); /* nobody else writes a taken entry's line */
+        calls->handle(calls->ctx, x->line, &answer); /* no other thread writes the line of a taken entry */
         control_lock(c);
         str_copy(x->answer, sizeof x->answer, str_text(&answer));
         x->state = x->is_pending ? ENTRY_FREE : ENTRY_DONE;

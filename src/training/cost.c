@@ -1,3 +1,4 @@
+/* Counts the FLOPs of a training step on a forward-only model. */
 #include "training/cost.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "training/account.h"
 #include "training/texts.h"
 
-/* Moments of the run at which plans are made: the middles of equal parts. */
+/* Plans are sampled at the midpoints of this many equal parts of the run. */
 enum { MOMENTS = 8 };
 
 static uint64_t texts_key(const struct train_config *c)
@@ -24,7 +25,8 @@ static uint64_t texts_key(const struct train_config *c)
     return key;
 }
 
-/* A text too small for its vocabulary makes a smaller one, and the head is a large part of a small model. */
+/* A small text yields fewer tokens than asked for, and the head is a large part of a small
+ * model. */
 static int ask_vocab(struct train_config *c, struct train_cost_cache *cache, struct err *e)
 {
     struct corpus *texts = NULL;
@@ -45,7 +47,7 @@ static int ask_vocab(struct train_config *c, struct train_cost_cache *cache, str
     return rc;
 }
 
-/* One sequence of a training step, as one document, at a moment of the run: its products, and what deciding takes. */
+/* FLOPs of one sequence (a single document) at one point of the run, routing decisions included. */
 static double count_pass(struct model *m, enum pass_kind kind, const int32_t *id, int T,
                          double progress, const struct train_config *c)
 {
@@ -70,7 +72,8 @@ static int count(struct train_cost *out, struct model *m, const struct train_con
     int T = (int)c->train.seq;
     int32_t *id = mem_alloc((size_t)T, sizeof *id);
     struct rng r;
-    int rc = id ? model_reserve(m, T, 0, 0, e) : err_set(e, DS_EMEM, "%d tokens", T);
+    int rc = id ? model_reserve(m, T, 0, 0, e)
+                : err_set(e, DS_EMEM, "out of memory for %d tokens", T);
     rng_init(&r, 1, RNG_ROUTE, 0, 0);
     for (int i = 0; id && i < T; i++)
         id[i] = (int32_t)rng_below(&r, (uint32_t)m->config.vocab);
@@ -95,15 +98,15 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
     *out = (struct train_cost){0};
     if (c->train.init[0])
         return err_set(e, DS_EUSAGE,
-                       "train.init=%s says the size: only models from the beginning have others",
+                       "train.init=%s fixes the model size; omit it to vary the size",
                        c->train.init);
     if (train_has_teacher(&c->train))
         return err_set(e, DS_EUSAGE,
-                       "train.teacher=%s: its forward is not in the FLOPs that are counted; "
-                       "train.teacher=off or train.no_kd=true trains without",
+                       "train.teacher=%s: the teacher's forward pass is not counted in the FLOPs; "
+                       "train.teacher=off or train.no_kd=true trains without it",
                        c->train.teacher);
     if (left > 0 && need > left)
-        return err_set(e, DS_ERANGE, "the model needs at least %sB of memory, %sB are left",
+        return err_set(e, DS_ERANGE, "the model needs at least %sB of memory, %sB available",
                        str_si(a, need), str_si(b, left));
     int rc = ask_vocab(c, cache, e);
     if (rc == 0)

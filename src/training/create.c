@@ -1,4 +1,4 @@
-/* A run's directory: made by one process only, taken back when the run could not begin. */
+/* Creates a run's directory, by one process only, and removes it when the run cannot start. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ int trainer_write_config(const char *dir, const struct train_config *config, str
     char path[1100];
     struct str s = {0};
     train_config_print(&s, config);
-    int rc = s.failed ? err_set(e, DS_EMEM, "config.yaml")
+    int rc = s.failed ? err_set(e, DS_EMEM, "config.yaml: out of memory")
                       : fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0)
         rc = fs_replace_file(path, s.p, s.len, e);
@@ -45,7 +45,7 @@ static int write_meta(const char *dir, const struct train_config *config, int ar
              pool_cpus(), config->run.seed, clock_wall());
     str_add_json(&s, parent ? parent : "", parent ? strlen(parent) : 0);
     str_add(&s, "\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, "meta.json")
+    int rc = s.failed ? err_set(e, DS_EMEM, "meta.json: out of memory")
                       : fs_join(path, sizeof path, dir, "meta.json", e);
     if (rc == 0)
         rc = fs_replace_file(path, s.p, s.len, e);
@@ -69,12 +69,12 @@ int trainer_repair(struct trainer *t, struct err *e)
         json_free(j);
         return rc;
     }
-    log_warn("%s; it is written again, without the command line", why.text);
+    log_warn("%s; rewriting it without the command line", why.text);
     rc = trainer_set_aside(path, e);
     return rc == 0 ? write_meta(t->dir, &t->config, 0, NULL, t->version, "", e) : rc;
 }
 
-/* Takes back what was made, in the held directory. */
+/* Removes the created files from the held directory. */
 static void discard(const char *dir, int home)
 {
     static const char *const file[] = {"config.yaml", "meta.json", "tokenizer.json", "log.mp"};
@@ -82,15 +82,15 @@ static void discard(const char *dir, int home)
     struct stat st;
     if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || fs_stat(path, &st) < 0 ||
         st.st_size > 0)
-        return; /* it has told something: it stays */
+        return; /* the log has records: keep it */
     for (size_t i = 0; i < DS_LEN(file); i++)
         if (fs_join(path, sizeof path, dir, file[i], NULL) == 0)
             fs_unlink(path);
     if (fs_is_held_at(home, dir))
-        rmdir(dir); /* unless others keep something there, the output of a detached run for one */
+        rmdir(dir); /* fails while other files remain, such as a detached run's output */
 }
 
-/* has_begun: a checkpoint, its tokenizer and settings may be there already. */
+/* has_begun: a checkpoint, its tokenizer and settings may already exist. */
 static int create(const char *dir, int has_begun, const struct train_config *config, int argc,
                   char **argv, const char *version, const char *parent, struct err *e)
 {
@@ -99,7 +99,7 @@ static int create(const char *dir, int has_begun, const struct train_config *con
     int home = -1, rc = trainer_home_is_empty(dir, has_begun, e);
     if (rc == 0)
         rc = fs_mkdirs(dir, e);
-    if (rc == 0) /* of two that start at once, one writes and the other then sees its files */
+    if (rc == 0) /* of two simultaneous starts, one writes and the other then sees its files */
         rc = trainer_home_open(&home, dir, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);

@@ -1,4 +1,5 @@
-/* Validation: causal decisions of use, rows really skipped, counted and, at the end, timed and held against controls. */
+/* Validation with causal inference-time decisions and real skipping; at the end also timing and
+ * controls. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,13 +11,14 @@
 enum {
     PREFILL_TOKENS = 512,
     DECODE_TOKENS = 32,
-    CONTROL_TOKENS = 1 << 16,   /* controls and the dense pass see at most so many */
+    CONTROL_TOKENS = 1 << 16,   /* most tokens of the controls and the dense pass */
     CALIBRATE_TOKENS = 1 << 14, /* at each capacity of the grid */
     CALIBRATE_BATCHES_MIN = 2,
     CALIBRATE_BATCHES_MAX = 16,
 };
 
-/* Windows of a split, batch by batch: of validation text from the first on, if nothing else is said. */
+/* Iterates over the windows of a split in batches; by default over the validation split from its
+ * start. */
 struct walk {
     struct trainer *t;
     struct loader *text;
@@ -34,7 +36,7 @@ static struct walk walk_begin(struct trainer *t, int64_t tokens)
     return w;
 }
 
-/* 0 at the end. */
+/* Advances to the next batch; 0 at the end. */
 static int walk_next(struct walk *w)
 {
     struct trainer *t = w->t;
@@ -83,7 +85,8 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, str
     return rc;
 }
 
-/* The same tokens at the same rates, decided without looking at them; and all of it. */
+/* Controls: the same tokens at the same rates with content-independent routing, and a dense
+ * pass. */
 static int add_controls(struct trainer *t, struct measure *s, struct err *e)
 {
     static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
@@ -96,7 +99,7 @@ static int add_controls(struct trainer *t, struct measure *s, struct err *e)
     return rc;
 }
 
-/* Windows end to end: one long text.  Returns its tokens. */
+/* Concatenates the windows into one text; returns its token count. */
 static int read_text(struct trainer *t)
 {
     struct loader_pos pos = {0};
@@ -126,7 +129,7 @@ static int add_times(struct trainer *t, struct measure *s, int final, struct err
 
 /* ---- calibration ---- */
 
-/* Where its text begins. */
+/* Position of the calibration text. */
 struct calibration {
     struct walk from, now;
 };
@@ -140,7 +143,8 @@ static void calibration_batch(void *ctx, int k, struct batch *b)
     *b = c->now.b;
 }
 
-/* Text that the evaluation after it does not score: validation windows behind its own, else the training split's. */
+/* Text that the following evaluation does not score: later validation windows, else training
+ * text. */
 static struct walk calibration_text(struct trainer *t, int64_t batches, int64_t tokens)
 {
     uint64_t scored = walk_begin(t, tokens).want;
@@ -152,7 +156,8 @@ static struct walk calibration_text(struct trainer *t, int64_t batches, int64_t 
     return w;
 }
 
-/* At the end of training: the thresholds of use.  tokens: of the evaluation that follows. */
+/* Calibrates the inference thresholds at the end of training.  tokens: size of the following
+ * evaluation. */
 static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
 {
     char text[160];
@@ -167,14 +172,15 @@ static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
     snprintf(text, sizeof text, "%d capacities, %lld tokens at each, of %s", (int)ROUTE_GRID,
              (long long)(n * each),
              c.from.text == t->val
-                 ? "validation text behind what is scored"
-                 : "training text (too little validation text is left behind what is scored)");
+                 ? "validation text after the scored windows"
+                 : "training text (too little validation text is left after the scored windows)");
     return rc == 0 ? trainer_log_event(t, LOG_INFO, "calibrate", text, e) : rc;
 }
 
-/* ---- the whole ---- */
+/* ---- evaluation ---- */
 
-/* A method whose causal decisions are not there yet has no evaluation: it is said once, and at the end. */
+/* While a method has no causal decisions yet there is no evaluation: reported once, and at the
+ * end. */
 static int tell_unready(struct trainer *t, const struct err *why, int final, struct err *e)
 {
     if (t->told_unready && !final)

@@ -1,3 +1,4 @@
+/* Finds a checkpoint of a run and creates a new run from it. */
 #include "training/fork.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ static int best_step(int64_t *step, const char *run_dir, struct err *e)
         rc = json_read_file(&j, path, 1 << 16, e);
     *step = rc == 0 ? json_int(json_get(json_root(j), "step"), -1) : -1;
     json_free(j);
-    return rc == 0 && *step < 0 ? err_set(e, DS_EFORMAT, "%s: step is missing", path) : rc;
+    return rc == 0 && *step < 0 ? err_set(e, DS_EFORMAT, "%s: missing step", path) : rc;
 }
 
 static int parse_step(int64_t *step, const char *text, struct err *e)
@@ -49,7 +50,7 @@ static int say_steps(const char *run_dir, int64_t step, const int64_t *steps, si
         str_addf(&s, "%s%" PRId64, s.len ? ", " : "", steps[i]);
     int rc = n == 0 ? err_set(e, DS_ENOTFOUND, "%s: no checkpoint yet", run_dir)
                     : err_set(e, DS_ENOTFOUND,
-                              "%s: no checkpoint of step %" PRId64 "; there are steps %s", run_dir,
+                              "%s: no checkpoint of step %" PRId64 "; available steps: %s", run_dir,
                               step, str_text(&s));
     str_release(&s);
     return rc;
@@ -82,7 +83,7 @@ int fork_find(struct fork_point *p, const char *run_dir, const char *from, struc
     return rc;
 }
 
-/* ---- what comes along ---- */
+/* ---- copied files ---- */
 
 static int copy_bytes(const char *from, const char *to, struct err *e)
 {
@@ -90,7 +91,8 @@ static int copy_bytes(const char *from, const char *to, struct err *e)
     char *buf = mem_alloc(CHUNK, 1);
     int in = -1, out = -1;
     size_t got = 1;
-    int rc = buf ? fs_open_read(&in, from, e) : err_set(e, DS_EMEM, "copy of %s", from);
+    int rc = buf ? fs_open_read(&in, from, e)
+                 : err_set(e, DS_EMEM, "out of memory copying %s", from);
     if (rc == 0)
         rc = fs_open_write(&out, to, O_CREAT | O_EXCL, e);
     while (rc == 0 && got > 0) {
@@ -112,7 +114,7 @@ static int take_file(const char *from, const char *to, struct err *e)
     return link(from, to) == 0 ? 0 : copy_bytes(from, to, e);
 }
 
-/* As a checkpoint of the new run: the manifest is its own. */
+/* Links the checkpoint's files into the new run and writes a manifest of its own. */
 static int take_checkpoint(const char *dir, const struct fork_point *p, struct err *e)
 {
     struct checkpoint_tx tx = {.step = p->step};
@@ -181,7 +183,7 @@ int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
         rc = take_tokenizer(dir, p, e);
     if (rc == 0)
         rc = trainer_copy_live(run_dir, dir, p->step, e);
-    if (rc == 0) /* last: what was cut short before it is no run that would begin anew */
+    if (rc == 0) /* last, so that an interrupted fork is not taken for a run */
         rc = trainer_create_begun(dir, config, argc, argv, version, slash ? slash + 1 : run_dir, e);
     if (rc < 0 && fs_remove_tree(dir, &ignored) < 0)
         err_add(e, rc, "%s", ignored.text);

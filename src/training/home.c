@@ -1,4 +1,5 @@
-/* The directory of a run, held open: what the run writes goes there whatever its name becomes, and to no other. */
+/* A run's directory, held open, so that the run keeps writing to it after a rename and never to
+ * another one. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,24 +14,24 @@
 #include "io/checkpoint.h"
 #include "training/trainer.h"
 
-/* A lock of its own: it is still held when somebody removes log.mp, whose lock says that the run lives. */
+/* A lock on the directory itself, because the lock on log.mp is lost when that file is removed. */
 static int lock_home(int home, const char *dir, struct err *e)
 {
     char path[1100];
     struct runlog_writer *log = NULL;
     for (int i = 0; i < 10; i++) {
         if (flock(home, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR))
-            return 0; /* a file system without locks of directories: that of log.mp has to do */
+            return 0; /* no directory locks on this file system: rely on that of log.mp */
         clock_sleep(0.01);
     }
     int rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0 && fs_exists(path)) /* names the process */
+    if (rc == 0 && fs_exists(path)) /* its error names the process */
         rc = runlog_writer_open(&log, path, e);
     runlog_writer_close(log);
     return rc < 0 ? rc
                   : err_set(e, DS_EBUSY,
                             "%s is being written by another process, whose log.mp was removed or "
-                            "replaced; stop it, or choose another name",
+                            "replaced; stop it or choose another name",
                             dir);
 }
 
@@ -77,7 +78,7 @@ int trainer_set_aside(const char *path, struct err *e)
     char to[1200];
     struct stat st;
     if (fs_lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0))
-        return 0; /* nothing that could be kept */
+        return 0; /* nothing to keep */
     snprintf(to, sizeof to, "%s.broken", path);
     for (int i = 2; fs_lstat(to, &st) == 0 && i < 1000; i++)
         snprintf(to, sizeof to, "%s.broken-%d", path, i);
@@ -87,7 +88,7 @@ int trainer_set_aside(const char *path, struct err *e)
     return 0;
 }
 
-/* Of what this run writes, nothing may be there already. */
+/* None of the files that a run writes may exist yet. */
 int trainer_home_is_empty(const char *dir, int has_begun, struct err *e)
 {
     static const char *const name[] = {"config.yaml", "log.mp",         "meta.json", "best.json",
@@ -101,9 +102,9 @@ int trainer_home_is_empty(const char *dir, int has_begun, struct err *e)
         if (fs_lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0 && i > 0))
             continue;
         return i == 0
-                   ? err_set(e, DS_EEXIST, "%s: a run is there already; --resume continues it", dir)
+                   ? err_set(e, DS_EEXIST, "%s: run already exists; --resume continues it", dir)
                    : err_set(e, DS_EEXIST,
-                             "%s: %s of an earlier run is there, without config.yaml; --resume "
+                             "%s: contains %s of an earlier run but no config.yaml; --resume "
                              "continues that run, or move the directory away",
                              dir, name[i]);
     }
@@ -129,8 +130,8 @@ int trainer_home_identify(struct trainer *t, int resume, struct err *e)
     if (rc < 0)
         return rc;
     if (!resume && runlog_writer_has_head(t->log))
-        return err_set(e, DS_EEXIST, "%s: another run has begun there meanwhile", t->dir);
-    /* a log from before runs had ids, or one that was lost: the checkpoints may still know */
+        return err_set(e, DS_EEXIST, "%s: another run was started there meanwhile", t->dir);
+    /* a log that predates run IDs, or was lost: the checkpoints may still hold the ID */
     if (!t->run_id[0] && resume && checkpoint_latest(root, dir, sizeof dir, &step, NULL) == 0)
         (void)!checkpoint_run_id(dir, t->run_id, NULL);
     if (!t->run_id[0])

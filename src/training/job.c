@@ -1,4 +1,4 @@
-/* Runs seen from outside: no tensors, only processes, files and a socket. */
+/* Runs as other processes: starting, listing and controlling them without loading tensors. */
 #include "training/job.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ const char *job_root(void)
     return root && root[0] ? root : "runs";
 }
 
-/* mkdir is the reservation: two starts in one second get two names. */
+/* mkdir reserves the name: two starts in the same second get different names. */
 static int reserve(const char *stem, char *name, size_t size, char *dir, size_t dir_size,
                    struct err *e)
 {
@@ -31,14 +31,14 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
     for (int i = 1; rc == 0 && i < 100000; i++) {
         snprintf(name, size, "%s-%d", stem, i);
         if (!fs_name_ok(name))
-            return err_set(e, DS_EUSAGE, "%s cannot be a run's name", name);
+            return err_set(e, DS_EUSAGE, "invalid run name %s", name);
         rc = fs_join(dir, dir_size, job_root(), name, e);
         if (rc == 0 && mkdir(dir, 0755) == 0)
             return 0;
         if (rc == 0 && errno != EEXIST)
             return err_errno(e, "%s", dir);
     }
-    return rc < 0 ? rc : err_set(e, DS_EEXIST, "%s: no free name for a run", stem);
+    return rc < 0 ? rc : err_set(e, DS_EEXIST, "%s: no free run name", stem);
 }
 
 /* Its output goes to the run's own file; `alive` (or -1) stays open as long as it lives. */
@@ -75,7 +75,7 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
     const char **argv = mem_alloc(n + 6, sizeof *argv);
     int out = -1, alive[2] = {-1, -1},
         rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
-                  : err_set(e, DS_EMEM, "start");
+                  : err_set(e, DS_EMEM, "out of memory for starting a run");
     if (rc < 0)
         goto done;
     size_t k = 0;
@@ -86,7 +86,7 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
     argv[k++] = "--run";
     argv[k++] = name;
     argv[k++] = "--quiet";
-    /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
+    /* the log exists from the start, so that a viewer can follow it before the run writes */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);
     if (rc == 0)
@@ -180,13 +180,13 @@ int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
     *jobs = NULL;
     *n = 0;
     if (!fs_is_dir(root))
-        return 0; /* nothing has run yet */
+        return 0; /* no runs yet */
     int rc = fs_list(root, &names, &count, e);
     if (rc < 0)
         return rc;
     struct job_info *list = mem_alloc(count, sizeof *list);
     if (!list)
-        rc = err_set(e, DS_EMEM, "runs below %s", root);
+        rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
     for (size_t i = 0; rc == 0 && i < count; i++)
         k += (size_t)describe(root, names[i], &list[k]);
     fs_list_free(names, count);

@@ -1,5 +1,5 @@
-/* The form of a new run: its rows, what is wrong with a value, and a start that is watched until the run has begun.
- * No tensors. */
+/* The form of a new run: its rows, validation of values, and a start that is watched until the
+ * first record.  No tensors. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void add_keys(const struct opt_group *g)
         char full[128];
         snprintf(full, sizeof full, "%s%s", g->prefix, g->opts[i].key);
         char *key = mem_strdup(full);
-        if (key) /* kept for the life of the process */
+        if (key) /* never freed */
             keys[n_keys++] =
                 (struct job_key){key, g->opts[i].otherwise, g->opts[i].help, g->opts[i].choices};
     }
@@ -87,7 +87,7 @@ int job_preset_values(const char *presets, char **value, size_t n, struct err *e
     for (size_t i = 0; i < n; i++)
         value[i] = NULL;
     int rc = text ? train_config_look(&c, word, job_cut_words(text, word, PRESETS_MAX), e)
-                  : err_set(e, DS_EMEM, "presets");
+                  : err_set(e, DS_EMEM, "out of memory for presets");
     mem_free(text);
     if (rc < 0)
         return rc;
@@ -96,7 +96,7 @@ int job_preset_values(const char *presets, char **value, size_t n, struct err *e
     return 0;
 }
 
-/* ---- what is wrong ---- */
+/* ---- validation ---- */
 
 static int check_row(const struct opt_group *g, size_t size, const char *key, const char *text,
                      struct err *e)
@@ -106,14 +106,14 @@ static int check_row(const struct opt_group *g, size_t size, const char *key, co
     if (!o)
         return 0;
     int rc = values ? opt_set_named(o, g->prefix, values, text, NULL, e)
-                    : err_set(e, DS_EMEM, "%s", key);
+                    : err_set(e, DS_EMEM, "%s: out of memory", key);
     if (values)
         opt_release(g, values);
     mem_free(values);
     return rc;
 }
 
-/* A string to the option table, but only these. */
+/* The option table has a plain string; only registered methods are valid. */
 static int check_method(const char *text, struct err *e)
 {
     char hint[NEAREST_MAX + 32];
@@ -121,7 +121,7 @@ static int check_method(const char *text, struct err *e)
     for (const struct route_ops *const *m = route_all(); *m; m++)
         nearest_try(&best, (*m)->name);
     return route_find(text) ? 0
-                            : err_set(e, DS_EUSAGE, "model.method: '%.80s' is unknown%s", text,
+                            : err_set(e, DS_EUSAGE, "model.method: unknown method '%.80s'%s", text,
                                       nearest_hint(&best, hint, sizeof hint));
 }
 
@@ -150,7 +150,7 @@ int job_check(const char *const *args, size_t n, struct err *e)
     const char **word = mem_alloc(n + 1, sizeof *word);
     size_t presets = 0;
     if (!word)
-        return err_set(e, DS_EMEM, "settings");
+        return err_set(e, DS_EMEM, "out of memory for settings");
     while (presets < n && !override_is(args[presets]))
         presets++;
     for (size_t i = 0; i < n; i++)
@@ -178,7 +178,7 @@ size_t job_live_keys(const char *method, char key[][64], size_t max)
     return n;
 }
 
-/* ---- a start that is watched ---- */
+/* ---- watched start ---- */
 
 static int has_records(const struct job_launch *l)
 {
@@ -228,12 +228,12 @@ enum launch_state job_launch_state(struct job_launch *l, char *words, size_t siz
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
     words[0] = '\0';
     int is_over = l->fd >= 0 && poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
-    if (has_records(l)) /* asked after: what a process has written before its end counts */
+    if (has_records(l)) /* checked after the end: records written before it count */
         return LAUNCH_RUNS;
     if (!is_over)
         return LAUNCH_STARTING;
     if (!job_last_words(l->dir, words, size))
-        str_copy(words, size, "the process ended at once and said nothing");
+        str_copy(words, size, "the process ended at once without output");
     static const char own[] = "depthscope: ";
     if (strncmp(words, own, sizeof own - 1) == 0)
         memmove(words, words + sizeof own - 1, strlen(words) - sizeof own + 2);

@@ -1,5 +1,5 @@
-/* Settings changed while a run is running: checked against the option table, kept over a resume, taken back when the run
- * diverged under them. */
+/* Settings changed while a run is running: checked against the option table, kept over a resume,
+ * reverted when the run diverged under them. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "training/trainer.h"
 
-/* A value of more than so many times the current one is asked about first. */
+/* A change by more than this factor needs confirmation. */
 static const double far_factor = 10;
 
 /* ---- the row of a setting ---- */
@@ -29,13 +29,13 @@ static void full_key(const struct trainer *t, const char *key, char *out, size_t
         snprintf(out, size, "%s.%s", t->model->route.ops->name, key);
 }
 
-/* What may be changed while the run is running, beside what the method's own `set` takes. */
+/* The live settings of every run; a method's own `set` accepts more. */
 static double *train_value(struct trainer *t, const char *full)
 {
     return strcmp(full, "train.lr") == 0 ? &t->config.train.lr : NULL;
 }
 
-/* The row and the values it is part of; NULL for a key that the method alone knows. */
+/* The option row and its values; NULL for a key that only the method knows. */
 static const struct opt *find_row(const struct trainer *t, const char *full, char prefix[40],
                                   const void **values)
 {
@@ -50,7 +50,7 @@ static const struct opt *find_row(const struct trainer *t, const char *full, cha
     return opt_find(&g, full);
 }
 
-/* The range that a command line has to keep to. */
+/* The same range check as on the command line. */
 static int check_range(const struct opt *o, const char *prefix, double value, struct err *e)
 {
     struct opt alone = *o;
@@ -82,12 +82,12 @@ int trainer_is_far(const struct trainer *t, const char *key, double value, char 
 
 /* ---- setting ---- */
 
-/* The last entry of a key holds; the ones before it are what trainer_take_back returns to. */
+/* The last entry of a key is in effect; trainer_take_back restores the earlier ones. */
 static int note_live(struct trainer *t, const char *full, double value, struct err *e)
 {
     int drop = -1;
     for (int i = 0, same = 0; i < t->n_live && t->n_live == (int)DS_LEN(t->live); i++)
-        if (drop < 0) { /* full: the oldest entry that a later one of its key overrides */
+        if (drop < 0) { /* full: drop the oldest entry that a later one of its key overrides */
             for (int k = i + 1; k < t->n_live && !same; k++)
                 same = strcmp(t->live[i].key, t->live[k].key) == 0;
             drop = same ? i : -1;
@@ -129,7 +129,7 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
         return note_live(t, full, value, e);
     }
     if (!route->ops->set)
-        return err_set(e, DS_ENOTFOUND, "no live setting %s (method %s has none beside lr)", key,
+        return err_set(e, DS_ENOTFOUND, "unknown live setting %s (method %s has only lr)", key,
                        route->ops->name);
     size_t n = strlen(route->ops->name);
     int is_own = strncmp(full, route->ops->name, n) == 0 && full[n] == '.';
@@ -139,7 +139,7 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 
 /* ---- live.json ---- */
 
-/* Of the run, not of a checkpoint: a setting also outlives a kill between two checkpoints.
+/* Belongs to the run, not to a checkpoint, so a setting survives a kill between two checkpoints.
  * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it exactly. */
 static void print_live(struct str *s, const struct live_setting *v, int n)
 {
@@ -164,7 +164,7 @@ static int write_live(const char *dir, const struct live_setting *v, int n, stru
     char path[1200];
     struct str s = {0};
     print_live(&s, v, n);
-    int rc = s.failed ? err_set(e, DS_EMEM, "live.json")
+    int rc = s.failed ? err_set(e, DS_EMEM, "live.json: out of memory")
                       : fs_join(path, sizeof path, dir, "live.json", e);
     if (rc == 0)
         rc = fs_replace_file(path, s.p, s.len, e);
@@ -198,8 +198,8 @@ static void add_found(void *ctx, const char *key, double value, int64_t step)
     ++*f->n;
 }
 
-/* None when there is no file.  Older runs have one value for a key, and no step.  Of a file that cannot be read the log knows
- * what it held: *is_lost. */
+/* No settings without a file.  Older runs store one value per key and no step.  *is_lost: the file
+ * cannot be read and the settings must be recovered from the log. */
 static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lost, struct err *e)
 {
     struct err why = {0};
@@ -213,7 +213,7 @@ static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lo
     if (rc < 0 || !fs_exists(path))
         return rc;
     if (json_read_file(&j, path, 1 << 20, &why) < 0) {
-        log_warn("%s; what was set while the run ran is taken from log.mp", why.text);
+        log_warn("%s; live settings are recovered from log.mp", why.text);
         *is_lost = 1;
         return trainer_live_from_log(dir, add_found, &f, e);
     }
@@ -242,7 +242,7 @@ int trainer_copy_live(const char *from, const char *to, int64_t step, struct err
     return rc == 0 && kept > 0 ? write_live(to, v, kept, e) : rc;
 }
 
-/* Did the command line of this resume name the key, in any spelling and by any of its names? */
+/* 1 when the command line of this resume sets the key, under any of its names. */
 static int is_overridden(const struct trainer *t, const char *key)
 {
     char prefix[40];

@@ -1,4 +1,4 @@
-/* Settings made while a run ran, from the log's events: for when live.json cannot be read. */
+/* Recovers live settings from the log's events when live.json cannot be read. */
 #include <stdio.h>
 #include <string.h>
 

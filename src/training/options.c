@@ -1,3 +1,4 @@
+/* Option tables of a run and their resolution and validation. */
 #include "training/options.h"
 
 #include <stdio.h>
@@ -13,42 +14,42 @@
 static const struct opt train_opts[] = {
     // clang-format off
     {"steps", OPT_INT, AT(steps), "1500", 1, 1e15, NULL, "optimiser steps", NULL},
-    {"batch", OPT_INT, AT(batch), "8", 1, 65536, NULL, "sequences a step", NULL},
-    {"seq", OPT_INT, AT(seq), "128", 2, 1 << 20, NULL, "tokens of a sequence", NULL},
+    {"batch", OPT_INT, AT(batch), "8", 1, 65536, NULL, "sequences per step", NULL},
+    {"seq", OPT_INT, AT(seq), "128", 2, 1 << 20, NULL, "tokens per sequence", NULL},
     {"lr", OPT_REAL, AT(lr), "3e-3", 1e-12, 1, NULL, "peak learning rate", NULL},
-    {"min_lr", OPT_REAL, AT(min_lr), "0.1", 0, 1, NULL, "learning rate at the end, as a share of the peak", NULL},
+    {"min_lr", OPT_REAL, AT(min_lr), "0.1", 0, 1, NULL, "final learning rate as a fraction of the peak", NULL},
     {"warmup", OPT_INT, AT(warmup), "50", 0, 1e12, NULL, "steps of linear warm-up", NULL},
-    {"schedule", OPT_ENUM, AT(schedule), "cosine", 0, 0, "cosine|linear|constant", "learning rate after warm-up, over exactly the steps of the run", NULL},
-    {"weight_decay", OPT_REAL, AT(weight_decay), "0.1", 0, 10, NULL, "of matrices; embeddings, norms, biases and routers have none (PyTorch scripts that decay every tensor of two dimensions also decay embeddings)", NULL},
+    {"schedule", OPT_ENUM, AT(schedule), "cosine", 0, 0, "cosine|linear|constant", "learning-rate schedule after warm-up, over exactly the steps of the run", NULL},
+    {"weight_decay", OPT_REAL, AT(weight_decay), "0.1", 0, 10, NULL, "weight decay of matrices; embeddings, norms, biases and routers have none (PyTorch scripts that decay all 2-D tensors also decay embeddings)", NULL},
     {"beta1", OPT_REAL, AT(beta1), "0.9", 0, 0.999999, NULL, "AdamW", NULL},
     {"beta2", OPT_REAL, AT(beta2), "0.95", 0, 0.999999, NULL, "AdamW", NULL},
-    {"clip", OPT_REAL, AT(clip), "1", 0, 1e9, NULL, "largest gradient norm, of thresholds and routers by themselves and of all other parameters together; 0 = off", NULL},
-    {"router_lr", OPT_REAL, AT(router_lr), "3", 0, 1000, NULL, "factor on the learning rate of thresholds and routers", NULL},
-    {"recompute", OPT_BOOL, AT(recompute), "false", 0, 0, NULL, "recompute blocks in backward instead of keeping them (less memory)", NULL},
+    {"clip", OPT_REAL, AT(clip), "1", 0, 1e9, NULL, "gradient clipping norm, applied separately to thresholds and routers and to all other parameters; 0 = off", NULL},
+    {"router_lr", OPT_REAL, AT(router_lr), "3", 0, 1000, NULL, "learning-rate multiplier for thresholds and routers", NULL},
+    {"recompute", OPT_BOOL, AT(recompute), "false", 0, 0, NULL, "recompute block activations in the backward pass instead of keeping them (less memory)", NULL},
     {"log_every", OPT_INT, AT(log_every), "1", 1, 1e12, NULL, "steps between metric records", NULL},
     {"layer_every", OPT_INT, AT(layer_every), "5", 1, 1e12, NULL, "steps between per-layer records", NULL},
-    {"eval_every", OPT_INT, AT(eval_every), "100", 1, 1e12, NULL, "steps between validations (causal decisions, skipping for real)", NULL},
-    {"eval_tokens", OPT_INT, AT(eval_tokens), "8192", 1, 1e12, NULL, "validation tokens while training", NULL},
-    {"final_tokens", OPT_INT, AT(final_tokens), "65536", 1, 1e12, NULL, "validation tokens at the end", NULL},
+    {"eval_every", OPT_INT, AT(eval_every), "100", 1, 1e12, NULL, "steps between validations (causal decisions, real skipping)", NULL},
+    {"eval_tokens", OPT_INT, AT(eval_tokens), "8192", 1, 1e12, NULL, "tokens per validation during training", NULL},
+    {"final_tokens", OPT_INT, AT(final_tokens), "65536", 1, 1e12, NULL, "tokens of the final validation", NULL},
     {"samples", OPT_INT, AT(samples), "20000", 0, 1e7, NULL, "per-token samples kept of the final validation, for figures", NULL},
-    {"time_rounds", OPT_INT, AT(time_rounds), "7", 0, 1000, NULL, "rounds of the measured time ratio at the end; 0 = not measured", NULL},
-    {"probe_every", OPT_INT, AT(probe_every), "20", 1, 1e12, NULL, "steps between probes: full plans and signals of fixed texts", NULL},
+    {"time_rounds", OPT_INT, AT(time_rounds), "7", 0, 1000, NULL, "rounds of the time-ratio measurement at the end; 0 = not measured", NULL},
+    {"probe_every", OPT_INT, AT(probe_every), "20", 1, 1e12, NULL, "steps between probes (complete plans and signals of fixed texts)", NULL},
     {"probes", OPT_INT, AT(probes), "3", 0, 64, NULL, "probe texts", NULL},
-    {"probe_tokens", OPT_INT, AT(probe_tokens), "128", 2, 4096, NULL, "tokens of a probe text", NULL},
+    {"probe_tokens", OPT_INT, AT(probe_tokens), "128", 2, 4096, NULL, "tokens per probe text", NULL},
     {"checkpoint_every", OPT_INT, AT(checkpoint_every), "250", 1, 1e12, NULL, "steps between checkpoints", NULL},
-    {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept, beside the best", NULL},
-    {"save", OPT_ENUM, AT(save), "auto", 0, 0, "auto|all|own", "what checkpoints hold when the base is frozen: all, or own = adapters and the method's parameters, beside the path of train.init; auto: own over a GGUF file or more than 1 GB", NULL},
-    {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory, a GGUF file); it also says model.* and the tokenizer", NULL},
-    {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: only adapters (model.lora_r) and the method's own parameters are trained", NULL},
-    {"base_weights", OPT_ENUM, AT(base_weights), "auto", 0, 0, WEIGHTS_CHOICES, "a frozen base in blocks of few bits (as QLoRA does); auto: as its file has it; none: as numbers", NULL},
-    {"teacher", OPT_STRING, AT(teacher), "off", 0, 0, NULL, "distil from: self (the same weights, dense, without adapters), or a model of the same vocabulary; off", NULL},
-    {"kd_alpha", OPT_REAL, AT(kd_alpha), "0.3", 0, 1, NULL, "share of the cross-entropy in the loss; the rest is distillation; 1 = none", "kd_alpha"},
-    {"kd_temperature", OPT_REAL, AT(kd_temperature), "2", 0.01, 1000, NULL, "temperature of distillation", "kd_temperature"},
-    {"kd_warmup", OPT_INT, AT(kd_warmup), "50", 0, 1e12, NULL, "steps of cross-entropy alone before distillation", "kd_warmup_steps"},
-    {"no_kd", OPT_BOOL, AT(no_kd), "false", 0, 0, NULL, "no distillation, whatever train.teacher says (ablation)", "no_kd"},
-    {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "steps with NaN or Inf in a row that stop the run", NULL},
-    {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train although weights of train.init or of the teacher are NaN or Inf", NULL},
-    {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was made to spend (by isoflop; a note for figures)", NULL},
+    {"keep", OPT_INT, AT(keep), "2", 1, 1e6, NULL, "checkpoints kept in addition to the best", NULL},
+    {"save", OPT_ENUM, AT(save), "auto", 0, 0, "auto|all|own", "what checkpoints hold when the base is frozen: all, or own = adapters, the method's parameters and the path of train.init; auto: own for a GGUF base or one over 1 GB", NULL},
+    {"init", OPT_STRING, AT(init), "", 0, 0, NULL, "start from the weights of this model (a run, a checkpoint, a Hugging Face directory or a GGUF file); it also sets model.* and the tokenizer", NULL},
+    {"freeze", OPT_ENUM, AT(freeze), "none", 0, 0, "none|base", "base: train only adapters (model.lora_r) and the method's own parameters", NULL},
+    {"base_weights", OPT_ENUM, AT(base_weights), "auto", 0, 0, WEIGHTS_CHOICES, "quantised weights of a frozen base (as in QLoRA); auto: as in its file; none: unquantised", NULL},
+    {"teacher", OPT_STRING, AT(teacher), "off", 0, 0, NULL, "distillation teacher: self (the same weights, dense, without adapters), a model with the same vocabulary, or off", NULL},
+    {"kd_alpha", OPT_REAL, AT(kd_alpha), "0.3", 0, 1, NULL, "weight of the cross-entropy in the loss; the rest is distillation; 1 = no distillation", "kd_alpha"},
+    {"kd_temperature", OPT_REAL, AT(kd_temperature), "2", 0.01, 1000, NULL, "distillation temperature", "kd_temperature"},
+    {"kd_warmup", OPT_INT, AT(kd_warmup), "50", 0, 1e12, NULL, "steps with cross-entropy only before distillation starts", "kd_warmup_steps"},
+    {"no_kd", OPT_BOOL, AT(no_kd), "false", 0, 0, NULL, "disable distillation regardless of train.teacher (ablation)", "no_kd"},
+    {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "consecutive steps with NaN or Inf that stop the run", NULL},
+    {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train even if weights of train.init or of the teacher are NaN or Inf", NULL},
+    {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was chosen for (set by isoflop, used by figures)", NULL},
     // clang-format on
 };
 const struct opt_group train_group = {
@@ -63,13 +64,13 @@ int train_has_teacher(const struct train_options *o)
 #define AT(field) offsetof(struct data_options, field)
 static const struct opt data_opts[] = {
     // clang-format off
-    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or folder, a .jsonl, or synth (the embedded generator)", NULL},
+    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or directory, a .jsonl file, or synth (the built-in generator)", NULL},
     {"format", OPT_STRING, AT(format), "auto", 0, 0, NULL, "auto, file, blocks, eot, jsonl, lines", NULL},
-    {"text_key", OPT_STRING, AT(text_key), "text", 0, 0, NULL, "key of the text in JSON lines", NULL},
+    {"text_key", OPT_STRING, AT(text_key), "text", 0, 0, NULL, "key of the text in JSON Lines records", NULL},
     {"tokenizer", OPT_STRING, AT(tokenizer), "bpe", 0, 0, NULL, "bpe (trained on the corpus to model.vocab), bytes, or a tokenizer.json", NULL},
-    {"max_bytes", OPT_INT, AT(max_bytes), "0", 0, 1e15, NULL, "bytes of text read; 0 = the reader's own limit", NULL},
-    {"docs", OPT_INT, AT(docs), "0", 0, 1e12, NULL, "documents read (synth: made); 0 = all", NULL},
-    {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "share of documents held out, by hash of the text", NULL},
+    {"max_bytes", OPT_INT, AT(max_bytes), "0", 0, 1e15, NULL, "most bytes of text to read; 0 = the built-in limit", NULL},
+    {"docs", OPT_INT, AT(docs), "0", 0, 1e12, NULL, "most documents to read (synth: to generate); 0 = all", NULL},
+    {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "fraction of documents held out for validation, chosen by text hash", NULL},
     // clang-format on
 };
 const struct opt_group data_group = {
@@ -79,9 +80,9 @@ const struct opt_group data_group = {
 #define AT(field) offsetof(struct run_options, field)
 static const struct opt run_opts[] = {
     // clang-format off
-    {"seed", OPT_INT, AT(seed), "1", 0, 1e15, NULL, "of weights, data order and routing by lot", NULL},
-    {"threads", OPT_INT, AT(threads), "0", 0, 1024, NULL, "0 = as many as this process may use; results do not depend on it", NULL},
-    {"compute", OPT_ENUM, AT(compute), "fp32", 0, 0, "fp32|bf16", "number format of products: bf16 rounds both factors and adds in fp32; weights stay fp32", NULL},
+    {"seed", OPT_INT, AT(seed), "1", 0, 1e15, NULL, "random seed of weights, data order and random routing", NULL},
+    {"threads", OPT_INT, AT(threads), "0", 0, 1024, NULL, "worker threads; 0 = as many as this process may use; results do not depend on it", NULL},
+    {"compute", OPT_ENUM, AT(compute), "fp32", 0, 0, "fp32|bf16", "number format of matrix multiplications: bf16 rounds both inputs and accumulates in fp32; weights stay fp32", NULL},
     // clang-format on
 };
 const struct opt_group run_group = {
@@ -93,7 +94,8 @@ static const char *between(const struct str *all)
     return all->len ? "; " : "";
 }
 
-/* A preset writes ??? where only the user knows the value: asked for before a run, the default for a look at it. */
+/* A preset writes ??? where the user must give a value: required for a run, the default when only
+ * shown. */
 static void check_open(const struct opt_group *g, void *values, int is_look, struct str *all)
 {
     for (size_t i = 0; i < g->n; i++) {
@@ -105,14 +107,14 @@ static void check_open(const struct opt_group *g, void *values, int is_look, str
         if (strcmp(text, "???") != 0)
             continue;
         if (!is_look)
-            str_addf(all, "%s%s%s must be given: %s%s=... (the preset leaves it open)",
+            str_addf(all, "%smissing %s%s: the preset leaves it open, set %s%s=...",
                      between(all), g->prefix, o->key, g->prefix, o->key);
         else if (opt_set(o, values, o->otherwise, NULL, NULL) < 0)
             all->failed = 1;
     }
 }
 
-/* Applies the groups in turn and collects what each has to say. */
+/* Applies the groups in turn and collects their errors. */
 static void apply(struct config *c, const struct opt_group *g, void *values, struct str *all)
 {
     struct err e = {0};
@@ -145,7 +147,8 @@ static void check_route_options(struct config *given, const struct route_ops *op
     mem_free(values);
 }
 
-/* A preset may carry options of several methods; those of the others are checked and put aside. */
+/* A preset may hold options of several methods; those of unselected methods are checked and
+ * dropped. */
 static void check_other_methods(struct config *given, const struct route_ops *chosen,
                                 struct str *all)
 {
@@ -172,38 +175,38 @@ static int check_unknown(const struct config *given, struct err *e)
     return config_check_unused(given, group, n, e);
 }
 
-/* What no single row of a table can say. */
+/* Constraints between options. */
 static void check_values(struct train_config *c, struct str *all)
 {
     struct train_options *o = &c->train;
     long long max_seq = (long long)c->model.max_seq;
     if (o->seq > max_seq)
-        str_addf(all, "%strain.seq=%lld is longer than model.max_seq=%lld", between(all),
+        str_addf(all, "%strain.seq=%lld: must be at most model.max_seq=%lld", between(all),
                  (long long)o->seq, max_seq);
     if (o->probe_tokens > max_seq && max_seq >= 2)
-        o->probe_tokens = max_seq; /* a default that a small context need not know */
+        o->probe_tokens = max_seq; /* clamp the default to a small context */
     if (o->batch * o->seq > 1 << 24)
-        str_addf(all, "%strain.batch * train.seq = %lld tokens a step is more than 16,777,216",
+        str_addf(all, "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",
                  between(all), (long long)(o->batch * o->seq));
 }
 
-/* A base that the run itself makes, or changes, is nowhere else. */
+/* Checkpoints may leave out the base only if it is frozen and stored elsewhere. */
 static void check_save(const struct train_options *o, struct str *all)
 {
     if (o->freeze != FREEZE_BASE && o->base_weights != WEIGHTS_AUTO)
-        str_addf(all, "%strain.base_weights is of a base that stays as it is: train.freeze=base",
+        str_addf(all, "%strain.base_weights needs a frozen base; set train.freeze=base",
                  between(all));
     if (o->save != SAVE_OWN)
         return;
     if (o->freeze != FREEZE_BASE)
-        str_addf(all, "%strain.save=own needs a base that stays as it is: train.freeze=base",
+        str_addf(all, "%strain.save=own needs a frozen base; set train.freeze=base",
                  between(all));
     if (!o->init[0])
-        str_addf(all, "%strain.save=own needs a base to leave where it is: train.init=MODEL",
+        str_addf(all, "%strain.save=own needs a base model; set train.init=MODEL",
                  between(all));
 }
 
-/* A frozen base leaves the adapters and what the method (own) trains. */
+/* With a frozen base only adapters and the method's parameters (own) are trained. */
 static void check_frozen(const struct train_config *c, const struct params *own, struct str *all)
 {
     int n = c->model.lora_r > 0;
@@ -211,12 +214,12 @@ static void check_frozen(const struct train_config *c, const struct params *own,
         n += own->p[i].train;
     if (c->train.freeze == FREEZE_BASE && n == 0)
         str_addf(all,
-                 "%strain.freeze=base leaves nothing to train: model.method=%s has no parameters "
-                 "of its own, and model.lora_r=0; model.lora_r=16 adds adapters",
+                 "%strain.freeze=base: nothing to train: model.method=%s has no parameters "
+                 "of its own and model.lora_r=0; model.lora_r=16 adds adapters",
                  between(all), c->model.method);
 }
 
-/* A teacher that is the student says nothing. */
+/* Distilling from the identical model has no effect. */
 static void check_teacher(const struct train_config *c, struct str *all)
 {
     if (train_has_teacher(&c->train) && strcmp(c->train.teacher, "self") == 0 &&
@@ -227,7 +230,7 @@ static void check_teacher(const struct train_config *c, struct str *all)
                  between(all));
 }
 
-/* The method looks at its options and at the number of layers, as it will when the run begins. */
+/* The method validates its options and the number of layers, as it does at the start of a run. */
 static void check_method(struct train_config *c, const struct route_ops *ops, struct str *all)
 {
     char prefix[40];
@@ -238,7 +241,8 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     struct config copy = {0};
     void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
     int rc =
-        values ? opt_defaults(&g, values, &e) : err_set(&e, DS_EMEM, "options of %s", ops->name);
+        values ? opt_defaults(&g, values, &e)
+               : err_set(&e, DS_EMEM, "out of memory for the options of %s", ops->name);
     if (rc == 0)
         rc = config_merge(&copy, &c->route, &e);
     if (rc == 0)
@@ -259,7 +263,7 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     config_release(&copy);
 }
 
-/* Adds to `all` everything that is wrong, not only the first of it. */
+/* Adds all errors to `all`, not only the first one. */
 static void resolve(struct train_config *c, struct config *given, int is_look, struct str *all)
 {
     const struct {
@@ -278,7 +282,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         check_route_options(given, ops, &c->route, all);
         check_other_methods(given, ops, all);
     } else if (c->model.method) {
-        str_addf(all, "%smodel.method=%s is unknown; known:", between(all), c->model.method);
+        str_addf(all, "%sunknown model.method=%s; expected one of:", between(all), c->model.method);
         for (const struct route_ops *const *m = route_all(); *m; m++)
             str_addf(all, " %s", (*m)->name);
     }
@@ -295,11 +299,11 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
     }
 }
 
-/* What a configuration is for: a run that goes on has all of it in its file; a new one takes from train.init what that
- * decides; a look at presets leaves open what they leave open. */
+/* Purpose of a configuration: a resumed run has every key in its file; a new run takes the keys
+ * that train.init decides from it; showing presets keeps ??? values open. */
 enum purpose { PURPOSE_RESUME, PURPOSE_NEW, PURPOSE_LOOK };
 
-/* `given` is what presets or a file say; it is taken. */
+/* `given`: the keys of presets or of a file; ownership is taken. */
 static int make(struct train_config *c, struct config *given, const char *const *override, size_t n,
                 enum purpose purpose, struct err *e)
 {

@@ -1,3 +1,4 @@
+/* Finds and reads preset files. */
 #include "training/preset.h"
 
 #include <stdio.h>
@@ -47,7 +48,7 @@ int preset_names(char ***names, size_t *n, struct err *e)
     }
     fs_list_free(all, count);
     if (!list)
-        return err_set(e, DS_EMEM, "presets");
+        return err_set(e, DS_EMEM, "out of memory for presets");
     *names = list;
     *n = k;
     return 0;
@@ -63,7 +64,7 @@ static int unknown(const char *preset, struct err *e)
             nearest_try(&best, names[i]);
     if (names)
         fs_list_free(names, n);
-    return err_set(e, DS_EUSAGE, "no preset %s in %s%s (depthscope presets lists them)", preset,
+    return err_set(e, DS_EUSAGE, "unknown preset %s in %s%s; depthscope presets lists them", preset,
                    preset_dir, nearest_hint(&best, hint, sizeof hint));
 }
 
@@ -73,9 +74,9 @@ int preset_path(char *path, size_t size, const char *preset, struct err *e)
     int rc = 0;
     if (stem_length(preset) > 0) {
         if (str_copy(path, size, preset))
-            rc = err_set(e, DS_ERANGE, "%s: the path is too long", preset);
+            rc = err_set(e, DS_ERANGE, "%s: path too long", preset);
     } else if (!fs_name_ok(preset)) {
-        rc = err_set(e, DS_EUSAGE, "'%s' is no preset: a name in %s or a .yaml file is wanted (%s)",
+        rc = err_set(e, DS_EUSAGE, "invalid preset '%s': expected a name in %s or a .yaml file; %s",
                      preset, preset_dir, "depthscope presets lists them");
     } else {
         snprintf(file, sizeof file, "%s.yaml", preset);
@@ -84,11 +85,11 @@ int preset_path(char *path, size_t size, const char *preset, struct err *e)
             rc = unknown(preset, e);
     }
     if (rc == 0 && fs_is_dir(path))
-        rc = err_set(e, DS_EUSAGE, "preset %s: %s is a folder", preset, path);
+        rc = err_set(e, DS_EUSAGE, "preset %s: %s is a directory, expected a file", preset, path);
     return rc;
 }
 
-/* `is_first`: then what the preset stands on when it is alone comes before it. */
+/* is_first: read the preset's `alone` base before it. */
 static int read_one(struct config *c, const char *preset, int is_first, struct err *e)
 {
     char path[1024];
@@ -97,7 +98,7 @@ static int read_one(struct config *c, const char *preset, int is_first, struct e
     if (rc == 0)
         rc = config_read_yaml(&own, path, e);
     if (rc == 0 && own.n == 0)
-        rc = err_set(e, DS_EUSAGE, "preset %s: %s holds no key", preset, path);
+        rc = err_set(e, DS_EUSAGE, "preset %s: %s has no keys", preset, path);
     const char *alone = rc == 0 && is_first ? config_get(&own, "alone") : NULL;
     if (alone) {
         rc = preset_path(path, sizeof path, alone, e);
@@ -117,11 +118,11 @@ static int read_one(struct config *c, const char *preset, int is_first, struct e
 int presets_read(struct config *c, const char *const *preset, size_t n, struct err *e)
 {
     if (n == 1 && strcmp(preset[0], "quick") == 0)
-        return 0; /* what the tables' defaults describe: it needs no file */
+        return 0; /* the option tables' defaults, without a file */
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < i; k++)
             if (strcmp(preset[i], preset[k]) == 0)
-                return err_set(e, DS_EUSAGE, "preset %s is given twice", preset[i]);
+                return err_set(e, DS_EUSAGE, "duplicate preset %s", preset[i]);
         int rc = read_one(c, preset[i], i == 0, e);
         if (rc < 0)
             return rc;

@@ -1,4 +1,4 @@
-/* What a run tells: records for the stream. */
+/* Builds the records that a run appends to its log. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,30 +39,30 @@ static void add_metric_row(struct record *r, const char *name, const char *unit,
     record_close(r);
 }
 
-/* Metrics that every run has; the method's own follow from its table. */
+/* Metrics of every run; those of the method come from its own table. */
 static const struct {
     const char *name, *unit, *help, *scope;
 } run_metrics[] = {
     {"loss", "nats/token", "training loss", "step"},
-    {"val_loss", "nats/token", "validation loss with causal decisions, skipping for real", "step"},
+    {"val_loss", "nats/token", "validation loss with causal decisions and real skipping", "step"},
     {"bits_per_byte", "bits/byte", "validation loss per byte of text", "step"},
     {"lr", "", "learning rate", "step"},
     {"grad_norm", "", "global norm of the gradients before clipping", "step"},
-    {"router_norm", "", "norm of thresholds' and routers' gradients", "step"},
+    {"router_norm", "", "gradient norm of thresholds and routers", "step"},
     {"tok_s", "tokens/s", "training speed", "step"},
-    {"step_ms", "ms", "duration of a training step, without time_record", "step"},
-    {"tokens", "tokens", "seen so far", "step"},
-    {"aux_loss", "nats/token", "penalties of the method", "step"},
+    {"step_ms", "ms", "duration of a training step, excluding time_record", "step"},
+    {"tokens", "tokens", "training tokens so far", "step"},
+    {"aux_loss", "nats/token", "auxiliary loss of the method", "step"},
     {"block_ratio", "", "executed cells / all cells (decisions; masked training computes all)",
      "step"},
     {"flops_ratio", "", "FLOPs of the decisions / FLOPs of the dense model, head included", "step"},
     {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process",
      "step"},
     {"skipped_steps", "", "steps skipped for NaN or Inf", "step"},
-    {"mfu", "", "FLOPs of all products of the step / what the peak does in step_ms", "step"},
-    {"evaluation_share", "", "of the time since start or resume, pauses left out", "step"},
-    {"checkpoint_share", "", "of the time since start or resume, pauses left out", "step"},
-    {"gate_ratio", "", "share of rows that ran", "layer"},
+    {"mfu", "", "model FLOPs utilisation: FLOPs of the step's matrix multiplications / peak FLOPs in step_ms", "step"},
+    {"evaluation_share", "", "share of the time since start or resume, excluding pauses", "step"},
+    {"checkpoint_share", "", "share of the time since start or resume, excluding pauses", "step"},
+    {"gate_ratio", "", "share of executed rows", "layer"},
 };
 
 static void add_metric_table(struct trainer *t)
@@ -89,7 +89,7 @@ static int64_t non_embedding(const struct model *m)
     return m->pos_embed < 0 ? n : n - (int64_t)m->params.p[m->pos_embed].n;
 }
 
-/* What the machine gives: the measured peak of the products' format, and bytes by arena. */
+/* Machine figures: measured peak of the number format in use, and bytes per arena. */
 static void add_means(struct trainer *t)
 {
     struct account_arena arena[ACCOUNT_ARENAS];
@@ -202,7 +202,7 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     size_t L = (size_t)m->config.layers;
     double *gate = mem_alloc(L, sizeof *gate);
     if (!gate)
-        return err_set(e, DS_EMEM, "layer record");
+        return err_set(e, DS_EMEM, "out of memory for the layer record");
     for (size_t l = 0; l < L; l++)
         gate[l] = m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;
     record_begin(t->record, "layer", t->report.step, clock_wall());
@@ -219,7 +219,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
     struct err why = {0};
     struct pass use = {.kind = PASS_SPARSE};
     int rc = 0, ready = route_ready(&t->model->route, &use, &why) == 0;
-    /* causal decisions that are not there yet: by rank, as in training, or nothing */
+    /* no causal decisions yet: use top-k as in training, if the method has it */
     if (!ready && !(t->model->route.ops->flags & ROUTE_TOPK))
         return 0;
     for (int i = 0; i < t->probes && rc == 0; i++) {

@@ -30,7 +30,7 @@ static int start_socket(struct job_request *r, struct err *e)
     return 0;
 }
 
-/* EAGAIN: as many clients as may wait do so already; that passes, or the time does. */
+/* EAGAIN: the listen queue is full; retried until the timeout. */
 static int connect_and_send(struct job_request *r, struct err *e)
 {
     struct sockaddr_un addr;
@@ -38,7 +38,7 @@ static int connect_and_send(struct job_request *r, struct err *e)
     size_t n = strlen(r->line);
     if (rc == 0 && connect(r->fd, (struct sockaddr *)&addr, sizeof addr) < 0) {
         if (errno != EAGAIN && errno != EINTR)
-            rc = err_set(e, DS_ENOTFOUND, "%s: no process is training there", r->dir);
+            rc = err_set(e, DS_ENOTFOUND, "%s: no live training process", r->dir);
     } else if (rc == 0) {
         r->is_connected = 1;
         if (send(r->fd, r->line, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
@@ -54,15 +54,15 @@ int job_request_open(struct job_request **out, const char *run_dir, const char *
 {
     struct job_request *r = mem_alloc(1, sizeof *r);
     if (!r)
-        return err_set(e, DS_EMEM, "command");
+        return err_set(e, DS_EMEM, "out of memory for the command");
     r->fd = -1;
     r->timeout_s = timeout_s;
     r->end = clock_mono() + timeout_s;
     int n = snprintf(r->line, sizeof r->line, "%s\n", command), rc = 0;
     if (n < 0 || (size_t)n >= sizeof r->line || memchr(command, '\n', strlen(command)))
-        rc = err_set(e, DS_EUSAGE, "a command is one short line");
+        rc = err_set(e, DS_EUSAGE, "command too long or not a single line");
     if (rc == 0 && str_copy(r->dir, sizeof r->dir, run_dir))
-        rc = err_set(e, DS_ERANGE, "path too long: %.80s", run_dir);
+        rc = err_set(e, DS_ERANGE, "%.80s: path too long", run_dir);
     if (rc == 0)
         rc = start_socket(r, e);
     if (rc == 0)
@@ -81,7 +81,7 @@ static int too_late(const struct job_request *r, struct err *e)
     if (r->is_connected && socket_peer(r->fd, &c) == 0)
         return err_set(e, DS_EBUSY,
                        "no answer within %g s: process %ld is stopped or stuck (kill -CONT %ld "
-                       "lets a stopped one continue)",
+                       "continues a stopped one)",
                        r->timeout_s, (long)c.pid, (long)c.pid);
     return err_set(e, DS_EBUSY, "no answer within %g s: the run is stopped or stuck", r->timeout_s);
 }
@@ -102,7 +102,7 @@ int job_request_poll(struct job_request *r, struct str *answer, struct err *e)
         return clock_mono() < r->end ? 0 : too_late(r, e);
     str_reset(answer);
     str_add_bytes(answer, r->answer.p, (size_t)(line_end - r->answer.p));
-    return answer->failed ? err_set(e, DS_EMEM, "answer") : 1;
+    return answer->failed ? err_set(e, DS_EMEM, "out of memory for the answer") : 1;
 }
 
 int job_request_fd(const struct job_request *r)

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: everything that the next step depends on, so that a resumed run is the same run. */
+/* Writes and reads a run's checkpoints: all state that the next step depends on. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
     char path[1200];
     struct str s = {0};
     print_state(&s, t);
-    int rc = s.failed ? err_set(e, DS_EMEM, "state.json")
+    int rc = s.failed ? err_set(e, DS_EMEM, "state.json: out of memory")
                       : fs_join(path, sizeof path, dir, "state.json", e);
     if (rc == 0)
         rc = fs_write_file(path, s.p, s.len, e);
@@ -44,7 +44,7 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
     return rc;
 }
 
-/* ---- what a checkpoint holds ---- */
+/* ---- checkpoint contents ---- */
 
 enum { OWN_ABOVE = 1000000000 }; /* bytes of a base as floats */
 
@@ -52,7 +52,7 @@ static int wants_own(const struct train_config *c)
 {
     const char *end = strrchr(c->train.init, '.');
     int is_of_run =
-        strstr(c->train.init, "/checkpoints/step-") != NULL; /* which removes old ones */
+        strstr(c->train.init, "/checkpoints/step-") != NULL; /* that run removes old checkpoints */
     if (c->train.freeze != FREEZE_BASE || !c->train.init[0] || c->train.save == SAVE_ALL)
         return 0;
     return c->train.save == SAVE_OWN || (!is_of_run && end && strcmp(end, ".gguf") == 0) ||
@@ -66,8 +66,8 @@ int trainer_find_base(struct trainer *t, struct err *e)
         return 0;
     int rc = model_locate(t->config.train.init, dir, sizeof dir, e);
     if (rc == 0 && strstr(dir, "/checkpoints/step-"))
-        log_warn("%s: checkpoints lean on %s, which its run removes when it goes on: keep a copy "
-                 "(depthscope convert), or train.save=all",
+        log_warn("%s: checkpoints depend on %s, which its run removes when it is resumed: keep a copy "
+                 "(depthscope convert) or set train.save=all",
                  t->name, dir);
     if (rc == 0)
         rc = base_ref_make(&t->base, dir, e);
@@ -91,7 +91,7 @@ static int write_own(const struct trainer *t, const char *dir, struct err *e)
     return rc == 0 ? model_write_own_config(t->model, dir, &t->base, e) : rc;
 }
 
-/* On the disk: values, and moments of what is trained. */
+/* Bytes on disk: values, and moments of trained parameters. */
 static uint64_t bytes_needed(const struct trainer *t)
 {
     const struct params *ps = &t->model->params;
@@ -105,7 +105,7 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200];
     int rc = t->base.path[0] ? write_own(t, dir, e) : write_all(t, dir, e);
-    if (rc == 0) /* what was written may come from a file, and the run went on with it */
+    if (rc == 0) /* weights may be mapped from a file, which must not have changed */
         rc = stored_unchanged(t->model, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
@@ -118,7 +118,7 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
     return rc == 0 ? write_state(t, dir, e) : rc;
 }
 
-/* best.json names the checkpoint that a run stands for when it is used as a model. */
+/* best.json names the checkpoint that is loaded when the run is used as a model. */
 static int write_best(const struct trainer *t, struct err *e)
 {
     char path[1200], text[128];
@@ -130,7 +130,7 @@ static int write_best(const struct trainer *t, struct err *e)
     return fs_replace_file(path, text, (size_t)n, e);
 }
 
-/* Of another type, half or empty: what the newest checkpoint knows of the best is written again. */
+/* Rewrites a damaged best.json from the state of the newest checkpoint. */
 static int repair_best(const struct trainer *t, struct err *e)
 {
     char path[1200];
@@ -141,7 +141,7 @@ static int repair_best(const struct trainer *t, struct err *e)
     if (rc < 0 || fs_lstat(path, &st) != 0)
         return rc;
     if (json_read_file(&j, path, 1 << 16, &why) < 0) {
-        log_warn("%s; it is written again", why.text);
+        log_warn("%s; rewriting it", why.text);
         rc = trainer_set_aside(path, e);
         if (rc == 0)
             rc = write_best(t, e);
@@ -168,7 +168,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = checkpoint_commit(&tx, e);
     if (rc == DS_EEXIST)
-        rc = 0; /* this step is there and verifies */
+        rc = 0; /* a valid checkpoint of this step exists */
     checkpoint_abort(&tx);
     if (rc == 0)
         rc = write_best(t, e);
@@ -193,8 +193,8 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
         return 0;
     if (!allow_change)
         return err_set(e, DS_EFORMAT,
-                       "the %s is not the one that the run was started with (hash %s, was %s); "
-                       "--allow-change goes on all the same",
+                       "the %s has changed since the run was started (hash %s, expected %s); "
+                       "--allow-change resumes anyway",
                        what, text, was);
     log_warn("the %s has changed since the run was started (hash %s, was %s)", what, text, was);
     return 0;
@@ -214,7 +214,7 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
     const char *epoch = json_str(json_get(n, "epoch"), NULL),
                *window = json_str(json_get(n, "window"), NULL);
     if (!epoch || !window || json_int(json_get(n, "step"), -1) < 0)
-        rc = err_set(e, DS_EFORMAT, "%s: step, epoch or window is missing", path);
+        rc = err_set(e, DS_EFORMAT, "%s: missing step, epoch or window", path);
     else
         rc = check_hash(json_get(n, "corpus"), corpus_hash(t->corpus), "corpus", allow_change, e);
     if (rc == 0)
@@ -235,7 +235,7 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
     return rc;
 }
 
-/* The newest step that has a directory, whole or not; -1 when there is none. */
+/* The newest step with a checkpoint directory, complete or not; -1 = none. */
 static int newest_step(int64_t *out, const char *root, struct err *e)
 {
     char **names = NULL;
@@ -253,7 +253,7 @@ static int newest_step(int64_t *out, const char *root, struct err *e)
     return 0;
 }
 
-/* *found: there is one, damaged or not. */
+/* *found: 1 when a checkpoint exists, damaged or not. */
 static int find_checkpoint(struct trainer *t, int *found, const char *root, char *dir, size_t size,
                            struct err *e)
 {
@@ -270,10 +270,10 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
     if (newest < 0 && runlog_writer_step(t->log) > 0) {
         t->resumed_level = LOG_WARN;
         snprintf(t->resumed_from, sizeof t->resumed_from,
-                 "no checkpoint: from the beginning, though log.mp reaches step %" PRId64,
+                 "no checkpoint: from the start, although log.mp reaches step %" PRId64,
                  runlog_writer_step(t->log));
     } else if (newest < 0)
-        snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the beginning");
+        snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the start");
     else if (rc == 0 && step == newest && !runlog_writer_has_head(t->log)) {
         t->resumed_level = LOG_WARN;
         snprintf(t->resumed_from, sizeof t->resumed_from,
@@ -284,15 +284,16 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
     else if (rc == 0) {
         t->resumed_level = LOG_WARN;
         snprintf(t->resumed_from, sizeof t->resumed_from,
-                 "the checkpoint of step %" PRId64 " is damaged: from that of step %" PRId64,
+                 "the checkpoint of step %" PRId64 " is corrupt: from that of step %" PRId64,
                  newest, step);
     } else if (rc == DS_ENOTFOUND)
-        return err_set(e, DS_EFORMAT, "%s: no checkpoint is whole, the newest is of step %" PRId64,
+        return err_set(e, DS_EFORMAT, "%s: all checkpoints are corrupt, the newest is of step %" PRId64,
                        root, newest);
     return rc;
 }
 
-/* From a checkpoint of either kind; one without its base says where that is, whatever train.init says by now. */
+/* Reads either kind of checkpoint; one without its base records the base's path, which overrides
+ * train.init. */
 static int read_model(struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200], base[1024];
@@ -311,7 +312,7 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
     return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
 }
 
-/* A run that was forked from another has not all of its checkpoints: what is not there cannot be the best. */
+/* A forked run lacks earlier checkpoints: one that does not exist cannot be the best. */
 static int forget_lost_best(struct trainer *t, const char *root, struct err *e)
 {
     char dir[1200], name[40];

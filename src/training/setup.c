@@ -1,4 +1,4 @@
-/* From a configuration to data, tokenizer, model and probe texts. */
+/* Opens what a configuration describes: data, tokenizer, model and probe texts. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 
 enum { PREFILL_TOKENS = 512, TOKENIZER_MAX = 1 << 30 };
 
-/* The tokenizer that the newest checkpoint holds: 1 = it is open and back at `path`, 0 = there is no checkpoint. */
+/* Restores the tokenizer of the newest checkpoint to `path` and opens it: 1 = done, 0 = no
+ * checkpoint. */
 static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const char *why,
                                    struct err *e)
 {
@@ -31,7 +32,7 @@ static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const ch
         rc = tokenizer_load(&t->tokenizer, copy, e);
     if (rc < 0)
         return err_add(e, rc, "%s", why);
-    log_warn("%s; the copy in %s is used and put back", why, dir);
+    log_warn("%s; restoring the copy from %s", why, dir);
     rc = fs_read_file(&bytes, copy, TOKENIZER_MAX, e);
     if (rc == 0)
         rc = trainer_set_aside(path, e);
@@ -41,7 +42,7 @@ static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const ch
     return rc < 0 ? rc : 1;
 }
 
-/* A run keeps its tokenizer: what it was started with is what it goes on with. */
+/* A run keeps the tokenizer that it was started with. */
 static int open_tokenizer(struct trainer *t, struct err *e)
 {
     char path[1100];
@@ -62,8 +63,8 @@ static int open_tokenizer(struct trainer *t, struct err *e)
     rc = tokenizer_of_checkpoint(t, path, why.text, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    if (is_there) { /* no step was saved with it: the one that the texts give is as good */
-        log_warn("%s; it is made again", why.text);
+    if (is_there) { /* nothing was trained with it: train it again from the texts */
+        log_warn("%s; rebuilding it", why.text);
         rc = trainer_set_aside(path, e);
         if (rc < 0)
             return rc;
@@ -73,18 +74,18 @@ static int open_tokenizer(struct trainer *t, struct err *e)
         rc = tokenizer_save(t->tokenizer, path, e);
     if (rc < 0)
         return rc;
-    tokenizer_free(t->tokenizer); /* and from the file, as every resume will have it */
+    tokenizer_free(t->tokenizer); /* reload from the file, as every resume does */
     t->tokenizer = NULL;
     return tokenizer_load(&t->tokenizer, path, e);
 }
 
-/* The embedding has a row for each token; that of a model to start from may have some more. */
+/* The embedding has one row per token; that of train.init may have more. */
 static int fit_vocab(struct trainer *t, struct err *e)
 {
     int64_t *vocab = &t->config.model.vocab, have = tokenizer_vocab(t->tokenizer);
     if (t->config.train.init[0] && have > *vocab)
         return err_set(
-            e, DS_EFORMAT, "the tokenizer %s has ids up to %lld, train.init=%s embeds only %lld",
+            e, DS_EFORMAT, "tokenizer %s: ids up to %lld, but train.init=%s has %lld embedding rows",
             t->config.data.tokenizer, (long long)have - 1, t->config.train.init, (long long)*vocab);
     if (!t->config.train.init[0])
         *vocab = have;
@@ -103,7 +104,7 @@ static int open_loaders(struct trainer *t, struct err *e)
     if (loader_windows(t->train) < (uint64_t)c->train.batch)
         return err_set(
             e, DS_ERANGE,
-            "%s: the training split holds %llu windows of %d tokens, one batch needs %lld",
+            "%s: training split has %llu windows of %d tokens, one batch needs %lld",
             c->data.path, (unsigned long long)loader_windows(t->train), seq,
             (long long)c->train.batch);
     if (c->data.val_fraction <= 0)
@@ -115,13 +116,14 @@ static int open_loaders(struct trainer *t, struct err *e)
                   : 0;
 }
 
-/* The base stays in the file it comes from; what products make of it is counted when they do (models/weights.h). */
+/* The base is mapped from its file; converted copies are counted when they are made
+ * (models/weights.h). */
 static int stays_in_file(const struct train_config *c)
 {
     return c->train.freeze == FREEZE_BASE && c->train.init[0];
 }
 
-/* A system that promises more memory than it has would kill the run later, without a word. */
+/* A system that overcommits memory would kill the run later without a message. */
 static int check_memory(const struct train_config *c, struct err *e)
 {
     const struct model_config *m = &c->model;
@@ -129,7 +131,7 @@ static int check_memory(const struct train_config *c, struct err *e)
     double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (m->layers + 1));
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
     double packed =
-        2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for both directions */
+        2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for the forward and backward pass */
     int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4;        /* value, gradient, two moments */
     double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
                   packed * weights + start_teacher_bytes(c),
@@ -137,7 +139,7 @@ static int check_memory(const struct train_config *c, struct err *e)
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "this model and batch need at least %sB of memory, %sB are left",
+    return err_set(e, DS_EMEM, "out of memory: this model and batch need at least %sB, %sB available",
                    str_si(a, need), str_si(b, left));
 }
 
@@ -193,8 +195,8 @@ int trainer_use_numbers(struct trainer *t, struct err *e)
     if (rc == 0 && c->train.save == SAVE_ALL && end && strcmp(end, ".gguf") == 0 &&
         strcmp(weights_held(t->model), "none") != 0)
         return err_set(e, DS_EUSAGE,
-                       "train.save=all writes the base as numbers, and a resumed run would not "
-                       "compute with the blocks of %s: train.save=own, or train.base_weights=none",
+                       "train.save=all stores the base unquantised, so a resumed run would not "
+                       "use the quantised weights of %s; set train.save=own or train.base_weights=none",
                        c->train.init);
     return rc == 0 ? weights_ready(t->model, e) : rc;
 }
@@ -210,11 +212,11 @@ static int alloc_batch(struct trainer *t, struct err *e)
     t->record = record_new();
     if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class ||
         !t->record)
-        return err_set(e, DS_EMEM, "a batch");
+        return err_set(e, DS_EMEM, "out of memory for a batch");
     return token_classes(t->tokenizer, t->train, (int)t->config.train.seq, t->token_class, e);
 }
 
-/* True entropy of a token = the sum over its bytes, which byte-level tokens cover exactly. */
+/* True entropy of a token = sum over its bytes; byte-level tokens cover the text exactly. */
 static void fill_probe(struct trainer *t, struct probe_text *p, const struct document *d,
                        const int32_t *id)
 {
@@ -236,7 +238,7 @@ static int add_probe(struct trainer *t, size_t index, struct err *e)
     struct ids ids = {0};
     size_t max = (size_t)t->config.train.probe_tokens, cut = d.len < 16 * max ? d.len : 16 * max;
     while (cut < d.len && cut > 0 && ((unsigned char)d.text[cut] & 0xC0) == 0x80)
-        cut--; /* never in the middle of a character */
+        cut--; /* never inside a character */
     int rc = tokenizer_encode(t->tokenizer, d.text, cut, 0, &ids, e);
     struct probe_text *p = &t->probe[t->probes];
     size_t n = ids.n < max ? ids.n : max;
@@ -250,7 +252,7 @@ static int add_probe(struct trainer *t, size_t index, struct err *e)
                  strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
         t->probes++;
         if (!p->id || !p->piece || !p->piece_len || !p->true_entropy)
-            rc = err_set(e, DS_EMEM, "probe text");
+            rc = err_set(e, DS_EMEM, "out of memory for the probe text");
         else
             fill_probe(t, p, &d, ids.v);
     }
@@ -264,7 +266,7 @@ static int open_probes(struct trainer *t, struct err *e)
     int rc = 0;
     t->probe = mem_alloc((size_t)want, sizeof *t->probe);
     if (!t->probe)
-        return err_set(e, DS_EMEM, "probe texts");
+        return err_set(e, DS_EMEM, "out of memory for probe texts");
     for (size_t i = 0; i < corpus_count(t->corpus) && t->probes < want && rc == 0; i++)
         if (!t->val || corpus_is_val(t->corpus, i, t->config.data.val_fraction))
             rc = add_probe(t, i, e);

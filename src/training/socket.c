@@ -1,3 +1,4 @@
+/* Unix-domain socket addresses of any path length, and the peer's credentials. */
 #define _GNU_SOURCE /* struct ucred */
 #include "training/socket.h"
 
@@ -16,7 +17,7 @@ int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, 
     addr->sun_family = AF_UNIX;
     *holder = -1;
     const char *rest;
-    int held = fs_at(dir, &rest); /* a run's own directory may have another name by now */
+    int held = fs_at(dir, &rest); /* the run's directory may have been renamed */
     if (held != AT_FDCWD && (!fs_is_held_at(held, dir) || fs_exists("/proc/self/fd"))) {
         snprintf(addr->sun_path, sizeof addr->sun_path, "/proc/self/fd/%d/%s%s%s", held,
                  strcmp(rest, ".") ? rest : "", strcmp(rest, ".") ? "/" : "", name);
@@ -32,9 +33,9 @@ int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, 
         close(*holder);
         *holder = -1;
         return err_set(e, DS_ERANGE,
-                       "%s/%s: the path is longer than the %zu bytes of a socket's address, and "
+                       "%s/%s: path too long: a socket address holds %zu bytes and "
                        "/proc is not mounted; "
-                       "choose a shorter one",
+                       "choose a shorter path",
                        dir, name, sizeof addr->sun_path - 1);
     }
     snprintf(addr->sun_path, sizeof addr->sun_path, "/proc/self/fd/%d/%s", *holder, name);

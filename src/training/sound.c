@@ -1,4 +1,4 @@
-/* May a run be resumed from what it holds now?  Asked before a checkpoint takes the name that a resume would choose. */
+/* Checks that the state is finite before it becomes the checkpoint that a resume would load. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -20,7 +20,7 @@ static size_t count_bad(const real *v, size_t n)
     return bad;
 }
 
-/* A frozen tensor was looked at when it was read, and no step writes it. */
+/* Frozen tensors were checked when they were read and never change. */
 static void look_at(void *ctx, int i, int worker)
 {
     struct look *x = ctx;
@@ -37,7 +37,7 @@ int trainer_check_sound(const struct trainer *t, struct err *e)
     struct str names = {0};
     int n = 0, rc = 0;
     if (!x.bad)
-        return err_set(e, DS_EMEM, "no memory to look at the weights");
+        return err_set(e, DS_EMEM, "out of memory checking the weights");
     pool_run(ps->n, look_at, &x);
     for (int i = 0; i < ps->n; i++)
         if (x.bad[i] > 0 && n++ < NAMES_MAX)
@@ -46,7 +46,7 @@ int trainer_check_sound(const struct trainer *t, struct err *e)
         rc = err_set(e, DS_ENUMERIC, "NaN or Inf in the weights or moments of %d tensors: %s%s", n,
                      str_text(&names), n > NAMES_MAX ? ", ..." : "");
     else if (t->report.has_val && !isfinite(t->report.val_loss))
-        rc = err_set(e, DS_ENUMERIC, "the validation loss is %g", t->report.val_loss);
+        rc = err_set(e, DS_ENUMERIC, "validation loss is %g", t->report.val_loss);
     str_release(&names);
     mem_free(x.bad);
     return rc;

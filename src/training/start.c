@@ -1,4 +1,5 @@
-/* A run that starts from another model: its shape when keys are resolved, its weights when the run opens. */
+/* train.init and train.teacher: takes the shape when keys are resolved, the weights when the run
+ * opens. */
 #include "training/start.h"
 
 #include <math.h>
@@ -15,8 +16,8 @@
 #include "models/values.h"
 #include "training/trainer.h"
 
-/* What the source's config.json decides.  ALWAYS: tensors, or what they compute, depend on it.  ADAPTERS: only what is
- * taken when nothing is given.  Method and initialisation are the new run's own. */
+/* Which keys are taken from the source's config.json.  ALWAYS: tensors, or what they compute,
+ * depend on it.  DEFAULT: taken unless given.  Method and initialisation are the new run's own. */
 enum taken { TAKE_NOT, TAKE_ALWAYS, TAKE_DEFAULT };
 
 static enum taken taken_of(const char *key, const struct model_config *source)
@@ -26,7 +27,7 @@ static enum taken taken_of(const char *key, const struct model_config *source)
         if (strcmp(key, own[i]) == 0)
             return TAKE_NOT;
     if (strcmp(key, "max_seq") == 0 && source->position != POS_LEARNED)
-        return TAKE_DEFAULT; /* no tensor has this size */
+        return TAKE_DEFAULT; /* no tensor dimension */
     if (strcmp(key, "end_ids") == 0)
         return TAKE_DEFAULT; /* no tensor depends on it */
     return strncmp(key, "lora_", 5) == 0 ? TAKE_DEFAULT : TAKE_ALWAYS;
@@ -37,14 +38,14 @@ static void tell(struct str *all, const char *text)
     str_addf(all, "%s%s", all->len ? "; " : "", text);
 }
 
-/* 0 stands for a size that follows from others: the source says which. */
+/* 0 = derived from other sizes: the source's value is used. */
 static int is_open(const struct opt *o, const char *text)
 {
     return !text || (o->type == OPT_INT && o->min == 0 && strcmp(text, "0") == 0 &&
                      strncmp(o->key, "lora_", 5) != 0);
 }
 
-/* Given and source, both as the option table prints them. */
+/* Compares both values as the option table prints them. */
 static int is_same(const struct opt *o, const char *text, const char *want)
 {
     struct model_config probe = {0};
@@ -53,7 +54,7 @@ static int is_same(const struct opt *o, const char *text, const char *want)
     if (rc == 0)
         opt_print(o, &probe, have, sizeof have);
     opt_release(&model_group, &probe);
-    return rc < 0 || strcmp(have, want) == 0; /* one that cannot be read is told later */
+    return rc < 0 || strcmp(have, want) == 0; /* an unreadable value is reported later */
 }
 
 static void take_key(struct config *given, const struct opt *o, const struct model_config *source,
@@ -68,38 +69,38 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
     if (how == TAKE_NOT || (how == TAKE_DEFAULT && have))
         return;
     if (strcmp(o->key, "end_ids") == 0 && config_get(given, "data.tokenizer"))
-        return; /* of another vocabulary */
+        return; /* ids of a different vocabulary */
     opt_print(o, source, want, sizeof want);
     if (is_open(o, have)) {
         if (config_set(given, key, want, "train.init", NULL) < 0)
             all->failed = 1;
     } else if (!is_same(o, have, want)) {
-        snprintf(text, sizeof text, "%s=%.60s, but train.init=%.300s has %.60s", key, have, dir,
-                 want);
+        snprintf(text, sizeof text, "%s=%.60s: expected %.60s from train.init=%.300s", key, have,
+                 want, dir);
         tell(all, text);
     }
 }
 
-/* Its embedding knows its own tokens. */
+/* The source's tokenizer, which its embedding was trained with. */
 static void take_tokenizer(struct config *given, const char *dir, struct str *all)
 {
     char path[1100], text[500], base[1024];
     if (config_get(given, "data.tokenizer"))
         return;
     if (tokenizer_find(path, sizeof path, dir, NULL) == 0 ||
-        (model_base(dir, base, sizeof base, NULL) == 1 && /* adapters mostly come without */
+        (model_base(dir, base, sizeof base, NULL) == 1 && /* adapters often lack a tokenizer */
          tokenizer_find(path, sizeof path, base, NULL) == 0)) {
         if (config_set(given, "data.tokenizer", path, "train.init", NULL) < 0)
             all->failed = 1;
         return;
     }
     snprintf(text, sizeof text,
-             "train.init=%.300s has no tokenizer; data.tokenizer=PATH names that of its tokens",
+             "train.init=%.300s: no tokenizer found; set data.tokenizer=PATH",
              dir);
     tell(all, text);
 }
 
-/* A teacher is named by its directory, too. */
+/* Replaces a teacher's name by its directory. */
 static void take_teacher(struct config *given, struct str *all)
 {
     const char *teacher = config_get(given, "train.teacher");
@@ -125,7 +126,7 @@ void start_keys(struct config *given, struct str *all)
     struct err e = {0};
     char dir[1024];
     if (!init || !init[0] ||
-        strcmp(init, "???") == 0) /* ???: a preset asks for it, see options.c */
+        strcmp(init, "???") == 0) /* ???: left open by a preset, see options.c */
         return;
     int rc = model_locate(init, dir, sizeof dir, &e);
     if (rc == 0)
@@ -144,13 +145,13 @@ void start_keys(struct config *given, struct str *all)
     config_release(&route);
 }
 
-/* ---- values that no training mends ---- */
+/* ---- non-finite weights ---- */
 
 enum { VALUES = 1 << 14 };
 
 struct odd {
     const struct model *m;
-    uint64_t *count; /* by parameter; UINT64_MAX: no memory to look */
+    uint64_t *count; /* per parameter; UINT64_MAX: out of memory */
 };
 
 static void count_odd(void *ctx, int i, int worker)
@@ -171,29 +172,29 @@ static void count_odd(void *ctx, int i, int worker)
     mem_free(v);
 }
 
-/* A NaN in one weight is a NaN in every loss: said before the first step, not by the steps that fail. */
+/* One NaN weight makes every loss NaN: reported before the first step instead of failing steps. */
 static int check_finite(const struct model *m, int is_allowed, struct err *e)
 {
     struct odd x = {m, mem_alloc((size_t)m->params.n + 1, sizeof *x.count)};
     struct str names = {0};
     int n = 0;
     if (!x.count)
-        return err_set(e, DS_EMEM, "no memory to look at the weights");
+        return err_set(e, DS_EMEM, "out of memory checking the weights");
     pool_run(m->params.n, count_odd, &x);
     for (int i = 0; i < m->params.n; i++)
         if (x.count[i] == UINT64_MAX) {
             mem_free(x.count);
             str_release(&names);
-            return err_set(e, DS_EMEM, "no memory to look at the weights");
+            return err_set(e, DS_EMEM, "out of memory checking the weights");
         }
     for (int i = 0; i < m->params.n; i++)
         if (x.count[i] > 0 && n++ < 3)
-            str_addf(&names, "%s%s has %llu", n > 1 ? ", " : "", m->params.p[i].name,
+            str_addf(&names, "%s%s: %llu", n > 1 ? ", " : "", m->params.p[i].name,
                      (unsigned long long)x.count[i]);
     int rc = n == 0 || is_allowed ? 0
                                   : err_set(e, DS_ENUMERIC,
-                                            "values that are not finite in %d tensors: %s%s; "
-                                            "train.allow_nonfinite=true trains all the same",
+                                            "non-finite values in %d tensors: %s%s; "
+                                            "train.allow_nonfinite=true trains anyway",
                                             n, str_text(&names), n > 3 ? ", ..." : "");
     str_release(&names);
     mem_free(x.count);
@@ -211,14 +212,14 @@ int start_weights(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = model_start_from(t->model, dir, &told, e);
     if (rc == 0 && told.failed)
-        rc = err_set(e, DS_EMEM, "names of tensors");
+        rc = err_set(e, DS_EMEM, "out of memory for tensor names");
     if (rc == 0) {
         str_copy(t->started, sizeof t->started, str_text(&told));
         log_info("%s: %s", t->name, t->started);
         rc = check_finite(t->model, t->config.train.allow_nonfinite, e);
     }
     str_release(&told);
-    return rc < 0 ? err_add(e, rc, "train.init (a run needs it until its first checkpoint)") : 0;
+    return rc < 0 ? err_add(e, rc, "train.init (required until the first checkpoint)") : 0;
 }
 
 /* ---- the teacher ---- */
@@ -234,11 +235,11 @@ double start_teacher_bytes(const struct train_config *c)
         return 0;
     double bytes = 0;
     int64_t C = c->model.dim;
-    /* one that cannot be read is told when it is opened */
+    /* an unreadable teacher is reported when it is opened */
     if (!is_self && model_locate(c->train.teacher, dir, sizeof dir, NULL) == 0 &&
         model_config_open(&by, &route, dir, NULL) == 0) {
         C = by.dim;
-        bytes = (double)model_bytes(&by, rows, 0, 0); /* weights_use counts its weights */
+        bytes = (double)model_bytes(&by, rows, 0, 0); /* its weights are counted by weights_use */
     }
     opt_release(&model_group, &by);
     config_release(&route);
@@ -252,17 +253,17 @@ static int fits_student(const struct trainer *t, const char *dir, struct err *e)
     struct err none = {0};
     struct pass pass = {.kind = PASS_SPARSE};
     if (have->vocab != want->vocab)
-        return err_set(e, DS_EFORMAT, "its vocabulary has %lld tokens, the student's %lld",
+        return err_set(e, DS_EFORMAT, "vocabulary of %lld tokens, expected the student's %lld",
                        (long long)have->vocab, (long long)want->vocab);
     if (have->position == POS_LEARNED && have->max_seq < t->config.train.seq)
-        return err_set(e, DS_ERANGE, "its context is %lld tokens, train.seq=%lld",
+        return err_set(e, DS_ERANGE, "context of %lld tokens, train.seq=%lld needs more",
                        (long long)have->max_seq, (long long)t->config.train.seq);
     if (tokenizer_load(&own, dir, &none) == 0 &&
         tokenizer_hash(own) != tokenizer_hash(t->tokenizer)) {
         tokenizer_free(own);
         return err_set(
             e, DS_EFORMAT,
-            "its tokenizer.json and the student's give other ids to the same %lld tokens",
+            "its tokenizer.json and the student's assign different ids to the same %lld tokens",
             (long long)have->vocab);
     }
     tokenizer_free(own);

@@ -8,15 +8,17 @@
 struct trainer;
 struct train_config;
 
-/* Names a train.teacher that is a model by its directory.  When `given` names a train.init: finds the model, writes its directory there, and adds what its config.json says of model.*
- * and its tokenizer as if they had been given.  A key given with another value, and all else that is wrong, is told in
- * *all, parted by "; ". */
+/* Resolves train.init and train.teacher in `given` to directories, and adds the model.* keys of the
+ * init's config.json and its tokenizer as if they had been given.  Conflicting keys and all other
+ * errors are appended to *all, separated by "; ". */
 void start_keys(struct config *given, struct str *all);
-/* The weights themselves, into a fresh model; nothing without train.init.  t->started tells what was taken. */
+/* Loads the weights of train.init, if any, into a fresh model; t->started describes what was
+ * loaded. */
 int start_weights(struct trainer *t, struct err *e) DS_CHECK;
-/* What a teacher takes: its weights and states, and the buffers of distillation; an estimate. */
+/* Estimated bytes of a teacher: its weights and states, and the distillation buffers. */
 double start_teacher_bytes(const struct train_config *c);
-/* Opens the teacher, if there is one, and the buffers of distillation, behind the run's own model. */
+/* Opens the teacher, if any, and allocates the distillation buffers; call after the run's own model
+ * is open. */
 int start_teacher(struct trainer *t, struct err *e) DS_CHECK;
 
 #endif

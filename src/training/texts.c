@@ -1,3 +1,4 @@
+/* Opens the corpus of a configuration and trains or loads its tokenizer. */
 #include "training/texts.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ int texts_open(struct corpus **out, const struct data_options *o, struct err *e)
         .text_key = o->text_key,
         .max_bytes = (uint64_t)o->max_bytes,
         .max_docs = o->docs,
-        .seed = 1, /* of the stories themselves: the same for every run's seed */
+        .seed = 1, /* of the stories: independent of the run's seed */
     };
     return corpus_open(out, &c, e);
 }
@@ -23,7 +24,7 @@ static int train_bpe(struct tokenizer **out, const struct corpus *c, double val_
     size_t n = corpus_count(c), k = 0;
     const char **text = mem_alloc(n, sizeof *text);
     size_t *len = mem_alloc(n, sizeof *len);
-    int rc = text && len ? 0 : err_set(e, DS_EMEM, "tokenizer training");
+    int rc = text && len ? 0 : err_set(e, DS_EMEM, "out of memory for tokenizer training");
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct document d = corpus_at(c, i);
         if (corpus_is_val(c, i, val_fraction))

@@ -1,5 +1,4 @@
-/* The texts that a configuration names, and the tokenizer it asks for: what a run opens, and what others must open in
- * the same way to know what a run will be. */
+/* Opens the corpus and the tokenizer of a configuration, for a run and for estimates of one. */
 #ifndef DS_TRAINING_TEXTS_H
 #define DS_TRAINING_TEXTS_H
 
@@ -9,7 +8,8 @@
 #include "training/options.h"
 
 int texts_open(struct corpus **out, const struct data_options *o, struct err *e) DS_CHECK;
-/* Trained on the training split to at most `vocab` ids, or read, as data.tokenizer says. */
+/* Trains a tokenizer of at most `vocab` ids on the training split, or reads one, according to
+ * data.tokenizer. */
 int texts_tokenizer(struct tokenizer **out, const struct corpus *c, const struct data_options *o,
                     int vocab, struct err *e) DS_CHECK;
 

@@ -1,3 +1,4 @@
+/* The training loop: steps, evaluation, checkpoints, commands and the end of a run. */
 #include "training/trainer.h"
 
 #include <inttypes.h>
@@ -28,7 +29,8 @@ static double lr_at(const struct train_options *o, int64_t step)
     return o->lr * (low + (1 - low) * shape);
 }
 
-/* DEPTHSCOPE_FAIL=nan:N poisons the gradient of step N ("+": of every later one), to test what follows. */
+/* For tests: DEPTHSCOPE_FAIL=nan:N poisons the gradient of step N (with "+" also of all later
+ * steps). */
 static void poison(struct trainer *t)
 {
     struct fault_rule rule;
@@ -40,7 +42,7 @@ static void poison(struct trainer *t)
         ps->p[i].grad[0] = (real)NAN;
 }
 
-/* DEPTHSCOPE_FAIL=slow:N makes step N take two seconds longer, to test who waits for it. */
+/* For tests: DEPTHSCOPE_FAIL=slow:N makes step N take two seconds longer. */
 static void slow_down(const struct trainer *t)
 {
     struct fault_rule rule;
@@ -85,7 +87,7 @@ static void forward_backward(struct trainer *t)
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
 }
 
-/* What the step cost: the time of its parts, and how much of the processor its products used. */
+/* Fills the report with the time of the step's parts and its FLOPs utilisation. */
 static void close_account(struct trainer *t)
 {
     const struct model *m = t->model;
@@ -144,13 +146,14 @@ static int train_step(struct trainer *t, struct err *e)
     return trainer_log_event(t, LOG_WARN, "nan", text, e);
 }
 
-/* Where the model now stands against the best: the checkpoint about to be written may be it.  Of a model that skips it is
- * the newest: schedules and thresholds settle last, and the loss alone would choose the one that skips least. */
+/* Decides whether the checkpoint about to be written becomes the best one.  For a model that skips
+ * it is always the newest: schedules and thresholds settle last, and the loss alone would favour
+ * the checkpoint that skips least. */
 static void note_best(struct trainer *t)
 {
     double loss = t->report.val_loss, guess = log((double)t->model->config.vocab);
     int skips = (t->model->route.ops->flags & ROUTE_GATED) != 0;
-    /* a newer one that is worse than a guess has diverged, whatever it skips */
+    /* a newer model with a loss above a uniform guess has diverged */
     int is_newer = skips && isfinite(loss) && (loss < guess || t->state.best_step < 0);
     if (t->report.has_val && (is_newer || loss < t->state.best_loss)) {
         t->state.best_loss = t->report.val_loss;
@@ -198,10 +201,10 @@ static int save_now(struct trainer *t, struct err *e)
     double best_loss = t->state.best_loss;
     if (is_sound)
         note_best(t);
-    if (rc == 0) { /* training goes on also without: the next save is another try */
+    if (rc == 0) { /* a failed save does not end training: the next one tries again */
         tell_phase(t, "writing the checkpoint");
         t->save_failed = !is_sound || trainer_save(t, &why) < 0;
-        if (t->save_failed) { /* what is not there cannot be the best */
+        if (t->save_failed) { /* a missing checkpoint cannot be the best */
             t->state.best_step = best_step;
             t->state.best_loss = best_loss;
         } else {
@@ -229,7 +232,7 @@ static int after_step(struct trainer *t, struct err *e)
     rc = trainer_home_check(t, e);
     if (rc == 0 && (every(step, o->layer_every) || last))
         rc = trainer_log_layers(t, e);
-    /* after a step with NaN the weights are not known to be good: the checkpoint waits for the next one */
+    /* after a NaN step the weights may be bad: delay the checkpoint by a step */
     t->wants_checkpoint |= every(step, o->checkpoint_every);
     int saves = last || (t->wants_checkpoint && t->state.bad_in_row == 0);
     if (rc == 0 && !last && (every(step, o->eval_every) || saves))
@@ -238,7 +241,7 @@ static int after_step(struct trainer *t, struct err *e)
         rc = evaluate(t, o->final_tokens, 1, e);
     if (rc == 0 && (every(step, o->probe_every) || last || t->wants_probe))
         rc = probe(t, e);
-    /* before the checkpoint: a run killed behind it has told this step */
+    /* before the checkpoint, so that a run killed after it has logged this step */
     if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
         rc = trainer_log_step(t, e);
     if (rc == 0 && saves)
@@ -248,7 +251,7 @@ static int after_step(struct trainer *t, struct err *e)
     return rc;
 }
 
-/* Takes commands; while paused stays here. */
+/* Executes commands; blocks while paused. */
 static int obey(struct trainer *t, struct err *e)
 {
     const struct control_calls calls = {trainer_obey, trainer_obeyed, t};
@@ -273,18 +276,18 @@ static int obey(struct trainer *t, struct err *e)
     return rc;
 }
 
-/* Where a run that went wrong can be taken up again, as a command. */
+/* Appends the command that resumes a failed run. */
 static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct str *out)
 {
     if (t->saved_step < 0) {
         str_addf(out,
-                 "no checkpoint was written before; start again with a lower train.lr (was %g)",
+                 "no checkpoint yet; start again with a lower train.lr (was %g)",
                  t->config.train.lr);
         return;
     }
-    str_addf(out, "the last good checkpoint is of step %" PRId64 ": depthscope train --resume %s",
+    str_addf(out, "last good checkpoint: step %" PRId64 ": depthscope train --resume %s",
              t->saved_step, t->dir);
-    if (is_same_lr) /* the same steps would end in the same way */
+    if (is_same_lr) /* the same steps would fail again */
         str_addf(out, " --allow-change train.lr=%.3g", t->config.train.lr / 10);
     if (t->state.best_step >= 0 && t->state.best_step != t->saved_step)
         str_addf(out, " (or --from best: step %" PRId64 ")", t->state.best_step);
@@ -299,18 +302,18 @@ static int stop_early(struct trainer *t, struct err *e)
     if (rc < 0)
         return rc;
     return lost ? err_set(e, DS_EIO,
-                          "stopped at step %" PRId64 ", and its checkpoint could not be written",
+                          "stopped at step %" PRId64 "; its checkpoint could not be written",
                           t->state.step)
                 : err_set(e, DS_ESTOP, "stopped at step %" PRId64, t->state.step);
 }
 
-/* The weights are those of the last step without NaN, but what that step left is what failed: they are not saved, and
- * settings made since the last checkpoint are taken back, so that a resume is another try. */
+/* The weights of the last finite step led to the failure, so they are not saved, and live settings
+ * made since the last checkpoint are reverted: a resume starts from before the failure. */
 static int give_up(struct trainer *t, struct err *e)
 {
     struct str text = {0}, back = {0};
     str_addf(&text,
-             "%" PRId64 " steps in a row had NaN or Inf (train.nan_limit) and are not saved; ",
+             "%" PRId64 " consecutive steps had NaN or Inf (train.nan_limit) and are not saved; ",
              t->state.bad_in_row);
     int rc = trainer_log_step(t, e);
     if (t->on_step)
@@ -318,10 +321,10 @@ static int give_up(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = trainer_take_back(t, t->saved_step, &back, e);
     if (back.len)
-        str_addf(&text, "taken back: %s; ", str_text(&back));
+        str_addf(&text, "reverted: %s; ", str_text(&back));
     say_how_to_resume(t, !back.len, &text);
     if (rc == 0 && (text.failed || back.failed))
-        rc = err_set(e, DS_EMEM, "end of %s", t->name);
+        rc = err_set(e, DS_EMEM, "out of memory for the message of %s", t->name);
     if (rc == 0)
         rc = trainer_log_end(t, "failed", str_text(&text), e);
     if (rc == 0)
@@ -331,7 +334,7 @@ static int give_up(struct trainer *t, struct err *e)
     return rc;
 }
 
-/* The world failed under the run: what can still be saved is saved, and the record says so. */
+/* After an error outside the model: saves what can be saved and logs the failure. */
 static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
@@ -400,7 +403,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     int rc = trainer_home_open(&t->home, dir, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0) /* the lock first: a second writer must not touch anything */
+    if (rc == 0) /* lock first: a second writer must not change anything */
         rc = runlog_writer_open(&t->log, path, e);
     if (rc == 0)
         rc = trainer_home_identify(t, resume, e);
@@ -419,7 +422,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = trainer_listen(t, e);
     if (rc == 0)
         account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
-    if (rc == 0 && resume) /* a changed configuration holds from now on */
+    if (rc == 0 && resume) /* the changed configuration applies from now on */
         rc = trainer_repair(t, e);
     fork_read_parent(dir, t->parent, sizeof t->parent);
     if (rc == 0)

@@ -123,7 +123,7 @@ def runs_that_fail_are_in_no_mean_and_are_named():
     check(status == 1 and out.count("failed, in no mean: sweep-lr_0.00") == 4, "all are named", out)
     rows = json.load(open(path("sweep.json")))["rows"]
     check([(r["n"], r["failed"], len(r["failures"])) for r in rows] == [(0, 2, 2)] * 2, "and counted", str(rows)[:500])
-    check("2 steps in a row had NaN or Inf" in rows[0]["failures"][0]["reason"], "why", str(rows[0]["failures"]))
+    check("2 consecutive steps had NaN or Inf" in rows[0]["failures"][0]["reason"], "why", str(rows[0]["failures"]))
 
 
 def compare_marks_runs_that_failed():

@@ -75,7 +75,7 @@ def best_is_what_best_json_names():
 
 def what_cannot_be_is_one_line():
     for args, part in [
-        (["--resume", "first", "--from", "41"], "no checkpoint of step 41; there are steps 20, 40, 60, 80, 100"),
+        (["--resume", "first", "--from", "41"], "no checkpoint of step 41; available steps: 20, 40, 60, 80, 100"),
         (["--resume", "first", "--from", "bset"], "--from bset: expected best or a step"),
         (["--resume", "first", "--from", "-3"], "--from -3: expected best or a step"),
         (["--from", "40"], "which run? --resume NAME"),
@@ -97,7 +97,7 @@ def what_cannot_be_is_one_line():
 def a_run_that_diverged_resumes_from_its_last_good_checkpoint():
     p = start(*KEYS, "train.nan_limit=3", "--run", "nan", DEPTHSCOPE_FAIL="nan:50+")
     status, _, err = finish(p)
-    check(status == 1 and "3 steps in a row had NaN or Inf" in err, "it fails", err)
+    check(status == 1 and "3 consecutive steps had NaN or Inf" in err, "it fails", err)
     command = re.search(r"of step 40: depthscope (train --resume \S+ --allow-change train.lr=\S+)", err)
     check(command, "the command is told", err)
     check(sorted(os.listdir(path("nan", "checkpoints"))) == ["step-00000020", "step-00000040"], "no broken one",

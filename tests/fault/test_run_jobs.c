@@ -75,7 +75,7 @@ static void wait_until_dead(const char *dir)
     while (job_command(dir, "status", 5, &answer, &e) != DS_ENOTFOUND && clock_mono() < end)
         clock_sleep(0.02);
     t_fails(job_command(dir, "status", 5, &answer, &e), &e, DS_ENOTFOUND,
-            "no process is training there");
+            "no live training process");
     str_release(&answer);
 }
 
@@ -106,7 +106,7 @@ T(a_started_run_can_be_asked_listed_and_stopped_and_leaves_no_zombie)
     ask_until(dir, "pause", "ok pause");
     /* a step that takes long is answered "ok pending" first */
     ask_until(dir, "set edp.target_ratio 0.01", "error edp.target_ratio=0.01 cannot be reached");
-    t_fails(job_command(dir, "status\nstatus", 5, &answer, &e), &e, DS_EUSAGE, "one short line");
+    t_fails(job_command(dir, "status\nstatus", 5, &answer, &e), &e, DS_EUSAGE, "not a single line");
     t_eq(waitpid(-1, NULL, WNOHANG), -1); /* nobody's child: nothing to wait for */
     t_eq(errno, ECHILD);
     ask_until(dir, "stop", "ok stop");

@@ -315,7 +315,7 @@ def damaged_checkpoints():
     for n in os.listdir(path("rot", "checkpoints")):
         os.remove(path("rot", "checkpoints", n, "manifest.json"))
     status, out, err = train("--resume", "rot", "--quiet")
-    check(status == 1 and "no checkpoint is whole" in err, "none left is an error, not a new beginning", err)
+    check(status == 1 and "all checkpoints are corrupt" in err, "none left is an error, not a new beginning", err)
 
 
 def changed_corpus():
@@ -361,7 +361,7 @@ def bad_options():
         (["a..b=1"], ["key"]), (["a.b="], ["unknown key"]), (["~seed"], ["not there"]), (["seed=1", "+seed=2"], ["there already"]),
         (["train.batch=0", "model.heads=5", "trian.steps=3", "edp.early=x", "=1"], ["train.batch", "model.heads", "trian", "edp.early", "setting 5"]),
         (["model.dim=65536", "model.heads=64", "model.layers=400"], ["memory"]),
-        (["nosuch"], ["no preset nosuch"]), (["quick", "quick"], ["given twice"]), (["tiny", "stores"], ["did you mean stories?"]), (["--run", "../x"], ["a name is"]),
+        (["nosuch"], ["unknown preset nosuch"]), (["quick", "quick"], ["duplicate preset quick"]), (["tiny", "stores"], ["did you mean stories?"]), (["--run", "../x"], ["a name is"]),
         (["--nope"], ["nope"]), (["--resume", "nowhere"], ["no run there"]), (["--json=1"], [""]),
     ] + [(["--run", name], ["a name is"]) for name in ("/etc/x", "a/b", ".", "..", "", "x" * 300, "a\nb", "-rf", "a b", ".hid")]:
         before = sorted(os.listdir(RUNS))
@@ -675,7 +675,7 @@ def damaged_files_of_a_run():
     check(status == 1 and "checkpoints: not a directory" in err, "no new beginning beside a file", err)
     os.remove(path("hurt", "checkpoints"))
     status, out, err = train("--resume", "hurt", "--quiet")
-    check(status == 0 and "from the beginning, though" in events("hurt", "resume")[-1]["text"], "without checkpoints", err)
+    check(status == 0 and "from the start, although" in events("hurt", "resume")[-1]["text"], "without checkpoints", err)
     os.mkdir(path("hurt", "control.sock"))
     open(path("hurt", "control.sock", "x"), "w").close()
     check(train("--resume", "hurt", "--quiet")[0] == 0, "a directory in the socket's place")

@@ -178,17 +178,17 @@ def everything_that_is_no_preset_is_refused_in_one_line():
                        ("key", b"train:\n  stpes: 3\n"), ("outside", b"extends: ../../data/tiny\n")):
         with open("bad/%s.yaml" % name, "wb") as f:
             f.write(data)
-    parts = {"bad/folder.yaml": "is a folder", "bad/nothing.yaml": "holds no key", "bad/loop-a.yaml": "a loop",
+    parts = {"bad/folder.yaml": "is a directory", "bad/nothing.yaml": "has no keys", "bad/loop-a.yaml": "a loop",
              "bad/words.yaml": "must be a map", "bad/key.yaml": "did you mean train.steps", "bad/outside.yaml": "not a file name",
              "bad/bytes.yaml": "", "bad/deep.yaml": "", "bad/none.yaml": "No such file", "smal": "did you mean small?",
-             "a" * 300: "is no preset"}
+             "a" * 300: "invalid preset"}
     for word, part in [*parts.items(), *((w, "") for w in WRONG)]:
         for words in (["train", word, "--run", "never"], ["train", "tiny", word, "--run", "never"], ["presets", word],
                       ["sweep", word, "--dry-run"]):
             status, out, said = run(*words)
             one_line(words, said)
             assert status in (1, 2) and part in said and not out, (words, status, said)
-    refused("given twice", "train", "tiny", "tiny", "--run", "never", code=2)
+    refused("duplicate preset tiny", "train", "tiny", "tiny", "--run", "never", code=2)
     refused("did you mean transfer", "train", "tiny", "--mode", "transfr", "--run", "never", code=2)
     assert not os.path.exists("runs/never")
 

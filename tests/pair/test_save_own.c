@@ -259,9 +259,9 @@ T(a_model_without_a_base_saves_everything)
 {
     char room[500], init[700], run[600];
     struct err e = {0};
-    refused((const char *[]){"train.save=own", NULL}, "train.save=own needs a base that stays");
+    refused((const char *[]){"train.save=own", NULL}, "train.save=own needs a frozen base");
     refused((const char *[]){"train.save=own", "train.freeze=base", "lora_r=2", NULL},
-            "train.save=own needs a base to leave where it is: train.init=MODEL");
+            "train.save=own needs a base model; set train.init=MODEL");
     make_base(room, init);
     const char *keys[] = {init, "model.method=dense", "train.freeze=base", "lora_r=2", NULL};
     snprintf(run, sizeof run, "%s/run", room);

@@ -145,9 +145,9 @@ T(keys_that_contradict_the_initial_model_name_both_values)
 {
     char init[700], base[600];
     make_base(init, base, "model.method=dense");
-    refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE, "model.layers=8, but");
+    refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE, "model.layers=8: expected 6");
     refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE, "has 6");
-    refused((const char *[]){init, "model.tied=false", NULL}, DS_EUSAGE, "model.tied=false, but");
+    refused((const char *[]){init, "model.tied=false", NULL}, DS_EUSAGE, "model.tied=false: expected true");
     struct train_config c;
     struct err e = {0};
     const char *same[] = {init,           "model.layers=6",         "model.kv_heads=0",
@@ -238,7 +238,7 @@ T(a_run_resumes_without_its_source_once_it_has_a_checkpoint)
     snprintf(gone, sizeof gone, "%s-gone", path);
     t_eq(rename(path, gone), 0);
     t_fails(go(run, NULL, 1, 0, &e), &e, DS_ENOTFOUND,
-            "train.init (a run needs it until its first checkpoint)");
+            "train.init (required until the first checkpoint)");
 }
 
 /* ---- a frozen base ---- */
@@ -307,7 +307,7 @@ T(values_written_into_a_frozen_base_are_used)
 T(a_frozen_base_with_nothing_left_to_train_is_refused)
 {
     refused((const char *[]){"model.method=dense", "train.freeze=base", NULL}, DS_EUSAGE,
-            "leaves nothing to train");
+            "nothing to train");
     refused((const char *[]){"model.method=random", "train.freeze=base", NULL}, DS_EUSAGE,
             "model.lora_r=16 adds adapters");
 }
@@ -474,7 +474,7 @@ T(another_model_with_the_same_vocabulary_can_be_the_teacher)
                            NULL};
     snprintf(path, sizeof path, "%s/other", room());
     t_fails(go(path, other, 0, 0, &e), &e, DS_EFORMAT,
-            "its vocabulary has 257 tokens, the student's 300");
+            "vocabulary of 257 tokens, expected the student's 300");
     t_true(strstr(e.text, "train.teacher=") != NULL && !strchr(e.text, '\n'));
     const char *same[] = {by,
                           "model.method=dense",
@@ -484,7 +484,7 @@ T(another_model_with_the_same_vocabulary_can_be_the_teacher)
                           "model.vocab=257",
                           NULL};
     snprintf(path, sizeof path, "%s/same", room());
-    t_fails(go(path, same, 0, 0, &e), &e, DS_EFORMAT, "other ids to the same 257 tokens");
+    t_fails(go(path, same, 0, 0, &e), &e, DS_EFORMAT, "different ids to the same 257 tokens");
 }
 
 T(an_impossible_teacher_is_refused_in_one_line)

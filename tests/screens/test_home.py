@@ -152,7 +152,7 @@ def values_that_do_not_go_together_start_nothing_and_name_the_row():
     s = play(*FORM, "keys /", "type train.seq", "keys Enter Enter C-u", "type 60000", "keys Enter", "keys g g", "keys r")
     shows(s[-1], "new run from preset quick")
     shows(s[-1], "train.seq", "60000")
-    shows(s[-1], "train.seq=60000 is longer than model.max_seq=1024")
+    shows(s[-1], "train.seq=60000: must be at most model.max_seq=1024")
     assert sorted(os.listdir("runs")) == before
 
 

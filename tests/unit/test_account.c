@@ -93,7 +93,7 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
     t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before), 1e-6);
 }
 
-T(evaluation_checkpoints_and_pauses_are_no_part_of_a_step)
+T(evaluation_checkpoints_and_pauses_are_not_part_of_a_step)
 {
     struct account a = {0};
     double ms[ACCOUNT_STEP], whole = 0;
@@ -191,7 +191,7 @@ static double blocks_by_hand(const struct flops_shape *s, const struct plan *pla
     return sum;
 }
 
-T(flops_are_every_product_that_runs_in_a_step)
+T(flops_count_every_matrix_multiplication_of_a_step)
 {
     for (int k = 0; k < 4 * KINDS; k++) {
         const struct flops_shape *s = &shapes[k / (2 * KINDS)];

@@ -66,7 +66,7 @@ def eval_refuses_what_it_cannot_do():
     refused("which MODEL", "eval")
     refused("one MODEL", "eval", "a", "b")
     refused("--json", "eval", "tiny", "--jsn")
-    refused("context holds", "eval", "tiny", "seq=100000", code=1)
+    refused("the model's context", "eval", "tiny", "seq=100000", code=1)
     refused("nowhere.txt", "eval", "tiny", "data.path=nowhere.txt", code=1)
 
 
@@ -111,8 +111,8 @@ def trace_has_the_promised_keys():
     assert "1 head, 1 probe" in run("inspect", "t.mp")
     refused("--text TEXT", "trace", "tiny", "-o", "t.mp")
     refused("where to", "trace", "tiny", "--text", "x")
-    refused("the text is empty", "trace", "tiny", "--text", "", "--json")
-    refused("context holds", "trace", "tiny", "--text", "x" * 9000, "--json", code=1)
+    refused("empty text", "trace", "tiny", "--text", "", "--json")
+    refused("the model's context", "trace", "tiny", "--text", "x" * 9000, "--json", code=1)
     assert len(run_json("trace", "tiny", "--text", "x y " * 3000, "cut=true")["tokens"]) == 1024
 
 
@@ -184,7 +184,7 @@ def sweeps_run_over_presets_and_from_train_too():
     assert run.err.count("would start") == 2, run.err
     refused("did you mean scratch", "sweep", "tiny", "--mode", "scrach", "--dry-run")
     refused("is empty", "sweep", "tiny,,small", "--dry-run")
-    refused("given twice", "sweep", "tiny", "tiny", "--dry-run")
+    refused("duplicate preset", "sweep", "tiny", "tiny", "--dry-run")
 
 
 @test
@@ -204,8 +204,8 @@ def several_presets_make_one_run():
 def transfer_starts_from_a_model():
     small = ("train.seq=32 train.batch=2 train.steps=2 train.warmup=1 train.final_tokens=256 train.eval_tokens=256 "
              "train.time_rounds=0 data.docs=60 data.val_fraction=0.3").split()
-    refused("train.init must be given", "train", "transfer", *small, "--run", "moved")
-    refused("train.init must be given", "train", "--mode", "transfer", *small, "--run", "moved")
+    refused("missing train.init", "train", "transfer", *small, "--run", "moved")
+    refused("missing train.init", "train", "--mode", "transfer", *small, "--run", "moved")
     run("train", "--mode", "transfer", *small, "train.init=tiny", "--run", "moved", "--quiet")
     with open("runs/moved/config.yaml") as f:
         text = f.read()
@@ -347,12 +347,12 @@ def isoflop_refuses_what_it_cannot_do():
     refused("is not a number above 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
     refused("is not LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
     refused("say LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
-    refused("no preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
+    refused("unknown preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
     refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
     for key in "layers=2 dim=64 heads=2 kv_heads=1 head_dim=8 ffn=64".split():
         refused("--sizes 4x32 says the shape", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
     assert run.err.count("\n") == 1, run.err
-    refused("train.teacher=self: its forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
+    refused("train.teacher=self: the teacher's forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
     refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
     refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
@@ -447,7 +447,7 @@ def bench_of_a_model_on_disk_loads_it_and_uses_it():
     assert row["prefill dense"]["limit"] == "int8" and row["decode random 0.50"]["flops_ratio"] < 1, row
     assert not any(n.startswith(("train", "block", "gemm")) for n in row), list(row)
     assert x["model"].startswith("3 x 64") and "batch" not in x["model"], x["model"]
-    refused("its context is 128 tokens", "bench", "bench.gguf", code=1)
+    refused("context of 128 tokens", "bench", "bench.gguf", code=1)
     refused("one MODEL", "bench", "bench.gguf", "bench.gguf")
     refused("model not found", "bench", "nosuch", code=1)
 
@@ -472,7 +472,7 @@ def bench_measures_what_is_asked():
     assert both[0] < both[1] or not cpu_has_vectors(), both  # training is measured in the format that is asked for
     refused("did you mean rounds", "bench", "round=1")
     refused("did you mean model.layers", "bench", "model.layer=1")
-    refused("nothing measured", "bench", "quick=true", "rounds=1", "only=nosuch")
+    refused("no measurement", "bench", "quick=true", "rounds=1", "only=nosuch")
     refused("must divide", "bench", "dim=100", "heads=3", code=1)
     if os.path.exists("/proc/meminfo"):
         p = subprocess.run([PROGRAM, "bench", "shape=1.1b", "batch=1024", "seq=32768"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -490,7 +490,7 @@ def llama2c_file(path, dim=8, hidden=16, layers=2, heads=2, vocab=300, seq=64):
 def a_model_in_one_file_takes_the_tokenizer_beside_it():
     os.mkdir("onefile")
     llama2c_file("onefile/m.bin")
-    refused("brings no tokenizer", "generate", "onefile/m.bin", "--prompt", "a", code=1)
+    refused("no supported tokenizer", "generate", "onefile/m.bin", "--prompt", "a", code=1)
     shutil.copy("runs/tiny/tokenizer.json", "onefile")
     x = run_json("generate", "onefile/m.bin", "--prompt", "Once", "max_tokens=4", "time_rounds=0")
     assert len(x["ids"]) >= 4 and set(x["depth"]) == {2}, x

@@ -228,7 +228,7 @@ def the_models_own_template_is_recognised():
     assert lines("own", "--chat", "--prompt", "hi", "max_tokens=2")[0]["ids"] == asked["ids"]
     with open("own/tokenizer_config.json", "w") as f:
         f.write('{"chat_template": "{{ bos_token }}<start_of_turn>"}')
-    refused("no family", "own", "--chat", "--prompt", "hi")
+    refused("unsupported chat template", "own", "--chat", "--prompt", "hi")
     with open("own/tokenizer_config.json", "w") as f:
         f.write('{"chat_template": ')
     refused("tokenizer_config.json", "own", "--chat", "--prompt", "hi", code=1)

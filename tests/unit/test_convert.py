@@ -334,7 +334,7 @@ def what_tells_of_the_old_vocabulary_is_left_behind_with_it():
 @test
 def what_cannot_be_is_one_line():
     for words, part, code in (
-            (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "no preset nope", 2),
+            (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "unknown preset nope", 2),
             (("random:tiny", "-o", "x", "weights=q9"), "f32|f16|bf16", 2), (("random:tiny", "-o", "x", "weights=q8_0"), "to=gguf", 2),
             (("random:tiny", "-o", "x.bin", "weights=f16"), "f32 only", 2), (("random:tiny",), "-o OUT.gguf", 2),
             (("nothing", "-o", "x"), "model not found", 1), (("random:tiny", "-o", "x", "train.lr=1"), "unknown key", 2),

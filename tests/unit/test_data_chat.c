@@ -63,7 +63,7 @@ static void check(const char *template, const char *bos, const char *eos, const 
     chat_messages_release(&m);
 }
 
-T(chatml_says_what_its_template_says_when_no_system_does)
+T(chatml_uses_the_default_system_prompt_of_its_template)
 {
     check(qwen2, NULL, "<|im_end|>", plain, CHAT_CHATML,
           "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
@@ -76,7 +76,7 @@ T(chatml_says_what_its_template_says_when_no_system_does)
           "<|im_start|>assistant\n");
 }
 
-T(llama2_puts_the_system_into_the_first_question)
+T(llama2_puts_the_system_prompt_into_the_first_question)
 {
     check(llama2, "<s>", "</s>", plain, CHAT_LLAMA2, "<s>[INST] Hi there [/INST]");
     check(llama2, "<s>", "</s>", turns, CHAT_LLAMA2,
@@ -111,7 +111,7 @@ T(mistral_and_zephyr_end_answers_with_the_end_of_text)
           "<|user|>\nHi there<|endoftext|>\n<|assistant|>\n");
 }
 
-T(what_is_no_known_family_is_refused_and_names_the_key)
+T(unknown_families_are_refused_with_the_key_named)
 {
     static const char gemma[] =
         "{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim }}";
@@ -141,11 +141,11 @@ T(roles_that_a_family_does_not_know_are_refused)
                                 messages(turns)};
     t_ok(chat_init(&c, CHAT_LLAMA2, NULL, 0, NULL, NULL, &e), &e);
     t_fails(chat_render(&c, &m[0], 0, &out, &e), &e, DS_EUSAGE, "message 2");
-    t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "but the first");
-    t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE, "of the user");
-    t_fails(chat_render(&c, &m[3], 0, &out, &e), &e, DS_EUSAGE, "needs a question");
+    t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "after the first");
+    t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE, "a user message");
+    t_fails(chat_render(&c, &m[3], 0, &out, &e), &e, DS_EUSAGE, "no user message");
     t_ok(chat_init(&c, CHAT_MISTRAL, NULL, 0, NULL, NULL, &e), &e);
-    t_fails(chat_render(&c, &m[4], 0, &out, &e), &e, DS_EUSAGE, "no place for a system");
+    t_fails(chat_render(&c, &m[4], 0, &out, &e), &e, DS_EUSAGE, "does not support a system");
     for (size_t i = 0; i < DS_LEN(m); i++)
         chat_messages_release(&m[i]);
     str_release(&out);
@@ -161,7 +161,7 @@ T(messages_in_json_are_checked_one_by_one)
         {"[1]", "\"role\""},
         {"[{\"role\":\"user\"}]", "\"content\""},
         {"[{\"role\":\"user\",\"content\":[]}]", "\"content\""},
-        {"[{\"role\":\"tool\",\"content\":\"x\"}]", "\"tool\" is not system"},
+        {"[{\"role\":\"tool\",\"content\":\"x\"}]", "\"tool\", expected system"},
     };
     struct err e = {0};
     struct json *j = NULL;
@@ -219,7 +219,7 @@ T(a_conversation_has_the_ids_of_its_text)
     rendered_as_ids("tokenizers/tinyllama", plain);
 }
 
-T(the_default_system_of_qwen2_5_is_found_in_its_file)
+T(the_default_system_prompt_of_qwen2_5_is_found_in_its_file)
 {
     struct chat c;
     struct err e = {0};
@@ -258,7 +258,7 @@ T(what_a_user_writes_never_becomes_special)
 }
 
 /* What is in a cache already, and the rest, are the whole. */
-T(the_rest_of_a_conversation_goes_on_behind_the_answer)
+T(the_rest_of_a_conversation_continues_after_the_answer)
 {
     static const char *const names[] = {"tokenizers/qwen2.5", "tokenizers/tinyllama"};
     for (size_t i = 0; i < DS_LEN(names); i++) {
@@ -281,7 +281,7 @@ T(the_rest_of_a_conversation_goes_on_behind_the_answer)
     }
 }
 
-T(a_template_file_stands_before_the_configuration)
+T(a_template_file_overrides_the_configuration)
 {
     char path[600];
     const char *dir = t_tmpdir();

@@ -74,7 +74,7 @@ T(a_document_begins_with_the_token_that_the_tokenizer_puts_before_texts)
     for (int i = 0; i < 9; i++) {
         t_eq(in[i], stream[i]);
         t_eq(target[i],
-             stream[i + 1] == 0 ? -1 : stream[i + 1]); /* that a text follows is no text */
+             stream[i + 1] == 0 ? -1 : stream[i + 1]); /* a beginning-of-text token is not text */
         t_eq(first[i], i / 4 * 4);
     }
     t_eq(loader_target_bytes(l, stream, 10), 5);
@@ -83,7 +83,7 @@ T(a_document_begins_with_the_token_that_the_tokenizer_puts_before_texts)
 }
 
 /* Three times sixteen bytes, each with a blank before it that is nobody's text. */
-T(a_blank_that_the_tokenizer_adds_is_none_of_the_text)
+T(a_space_added_by_the_tokenizer_is_not_text)
 {
     struct corpus_options o = {.format = "lines"};
     struct setup s = {0};
@@ -132,7 +132,7 @@ T(windows_tile_the_stream_in_order_for_validation)
         for (int t = 0; t < SEQ; t++) {
             t_eq(in[t], all.v[w * SEQ + (uint64_t)t]);
             t_eq(out[t], all.v[w * SEQ + (uint64_t)t + 1]);
-            /* A document begins behind an end of text, and at the window's own begin. */
+            /* A document begins after an end-of-text token, and at the start of the window. */
             int want = t == 0 ? 0 : in[t - 1] == tokenizer_eot(s.t) ? t : start[t - 1];
             t_eq(start[t], want);
         }

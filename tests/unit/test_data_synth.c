@@ -39,7 +39,7 @@ static int list_all(struct listed *out)
     return k;
 }
 
-/* Distribution of the symbol behind `len` bytes of `text`: sums over every listed text that begins
+/* Distribution of the symbol after `len` bytes of `text`: sums over every listed text that begins
  * so. */
 static double listed_entropy(const struct listed *all, int count, const char *text, size_t len,
                              int symbol, double *p)
@@ -138,7 +138,7 @@ T(bad_grammars_are_refused)
             "top");
     struct grammar_rule r = {"top", unset, 1};
     t_ok(grammar_new(&g, &r, 1, &err), &err);
-    t_fails(grammar_sample(g, &rng, &text, &err), &err, DS_EFORMAT, "not written");
+    t_fails(grammar_sample(g, &rng, &text, &err), &err, DS_EFORMAT, "unset variable");
     grammar_free(g);
     r.alt = loop;
     t_ok(grammar_new(&g, &r, 1, &err), &err);

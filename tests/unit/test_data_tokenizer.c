@@ -101,7 +101,7 @@ T(training_takes_the_commonest_pair_first)
     const char *text = "aaabdaaabac ab ab";
     struct tokenizer *t = train(text, strlen(text), 259);
     size_t n;
-    /* "aa" stands 4 times (overlaps count, as in the reference), "ab" 4 times: the lower pair of
+    /* "aa" occurs 4 times (overlaps count, as in the reference), "ab" 4 times: the lower pair of
      * ids wins. */
     t_eq(tokenizer_vocab(t), 259);
     t_str(tokenizer_kind(t), "bpe");
@@ -336,8 +336,8 @@ static const struct {
     {"{\"a\":-1}", "\"merges\":[]}}", "id must be"},
     {"{\"a\":2147483648}", "\"merges\":[]}}", "id must be"},
     {"{\"a\":\"x\"}", "\"merges\":[]}}", "id must be"},
-    {"{}", "\"merges\":[]}}", "no vocabulary"},
-    {"[1]", "\"merges\":[]}}", "no vocabulary"},
+    {"{}", "\"merges\":[]}}", "missing vocab"},
+    {"[1]", "\"merges\":[]}}", "missing vocab"},
     {"{\"a\":0}", "\"merges\":[],\"byte_fallback\":true}}", "byte_fallback"},
     {"{\"a\":0}", "\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "end_of_word_suffix"},
     {"{\"a\":0}", "\"merges\":[]},\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}", "id 0"},

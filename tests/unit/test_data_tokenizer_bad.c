@@ -142,7 +142,7 @@ T(repeated_merges_have_an_order)
     t_true(load_model(&t, "", "\"vocab\":{\"a\":0,\"\":1},\"merges\":[[\"\",\"a\"]]") < 0);
 }
 
-T(gaps_in_the_ids_are_no_tokens)
+T(gaps_in_the_ids_are_not_tokens)
 {
     struct tokenizer *t = NULL;
     struct str text = {0};

@@ -244,13 +244,13 @@ static void tell(void *ctx, enum log_level level, const char *text)
 }
 
 /* The tokenizer's own numbers stay: the embedding goes by them. */
-T(a_config_that_disagrees_with_its_tokenizer_is_told_of)
+T(a_config_that_contradicts_its_tokenizer_is_reported)
 {
     static const char *const config[] = {
         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<s>\"}}}",
         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"c\"}}}",
         "{\"added_tokens_decoder\":{\"6\":{\"content\":\"<x>\"}}}"};
-    static const char *const want[] = {"\"<s>\" has the id 9", "\"c\" has the id 9",
+    static const char *const want[] = {"\"<s>\" has id 9", "\"c\" has id 9",
                                        "token 6 is \"<x>\""};
     for (size_t i = 0; i < DS_LEN(config); i++) {
         struct tokenizer *t = NULL;
@@ -275,9 +275,9 @@ T(files_that_disagree_with_each_other_end_in_one_line)
         const char *part;
     } cases[] = {
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\"}}}", "{\"<b>\":7}", DS_EFORMAT,
-         "token 7 is \"<b>\", but \"<a>\""},
+         "token 7: \"<b>\", expected \"<a>\""},
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\"}}}", "{\"<a>\":8}", DS_EFORMAT,
-         "\"<a>\" has the id 8, but 7"},
+         "\"<a>\": id 8, expected 7"},
         {"{}", "{\"<a>\":8,\"<b>\":8}", DS_EFORMAT, "token 8"},
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\"},\"07\":{\"content\":\"<b>\"}}}",
          "{}", DS_EFORMAT, "token 7"},
@@ -285,9 +285,9 @@ T(files_that_disagree_with_each_other_end_in_one_line)
          "expected an id"},
         {"{\"added_tokens_decoder\":{\"-1\":{\"content\":\"<a>\"}}}", "{}", DS_EFORMAT,
          "expected an id"},
-        {"{\"added_tokens_decoder\":{\"7\":{}}}", "{}", DS_EFORMAT, "expected a text"},
+        {"{\"added_tokens_decoder\":{\"7\":{}}}", "{}", DS_EFORMAT, "expected a string"},
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"\"}}}", "{}", DS_EFORMAT,
-         "expected a text"},
+         "expected a string"},
         {"{\"added_tokens_decoder\":{\"99999999\":{\"content\":\"<a>\"}}}", "{}", DS_ERANGE,
          "0..4194303"},
         {"{}", "{\"<a>\":-3}", DS_ERANGE, "0..4194303"},

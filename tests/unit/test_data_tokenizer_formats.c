@@ -77,7 +77,7 @@ T(unknown_characters_fall_to_bytes_and_then_to_one_token)
 }
 
 /* Normalised ones are known by their normalised text, which begins with a mark. */
-T(added_tokens_are_looked_for_before_and_after_normalisation)
+T(added_tokens_are_matched_before_and_after_normalisation)
 {
     struct tokenizer *t = NULL;
     t_ok(load(&t, llama_steps, small_model,
@@ -121,7 +121,7 @@ T(patterns_are_replaced_in_text)
     }
 }
 
-T(splits_join_as_they_are_told)
+T(splits_join_as_configured)
 {
     static const struct {
         const char *behavior;
@@ -173,7 +173,7 @@ T(added_tokens_that_are_single_words_stand_alone)
     tokenizer_free(t);
 }
 
-T(metaspace_puts_marks_where_it_is_told)
+T(metaspace_puts_marks_as_configured)
 {
     static const char *const scheme[] = {
         "\"prepend_scheme\":\"always\"", "\"prepend_scheme\":\"never\"",
@@ -287,7 +287,7 @@ T(a_normalizer_that_multiplies_text_is_stopped)
     t_ok(load(&t, str_text(&steps), "\"vocab\":{\"a\":0},\"merges\":[]", ""), &err);
     for (int i = 0; i < 100000; i++)
         str_add_char(&text, 'a');
-    t_fails(tokenizer_encode(t, text.p, text.len, 0, &ids, &err), &err, DS_ERANGE, "16 times");
+    t_fails(tokenizer_encode(t, text.p, text.len, 0, &ids, &err), &err, DS_ERANGE, "a factor of 16");
     tokenizer_free(t);
     str_release(&steps);
     str_release(&text);
@@ -312,7 +312,7 @@ static const struct {
      "CharDelimiterSplit"},
     {"", "\"unk_token\":\"u\",\"vocab\":{\"a\":0}", "unk_token"},
     {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[1]", "out of order"},
-    {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]", "0 numbers"},
+    {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]", "0 entries, expected 1"},
 };
 
 T(what_is_not_supported_is_named)
@@ -460,7 +460,7 @@ T(sentencepiece_user_defined_spaces_are_spaces)
     str_release(&s);
 }
 
-T(sentencepiece_takes_spaces_away_where_it_is_told)
+T(sentencepiece_trims_spaces_as_configured)
 {
     struct str s = {0};
     struct tokenizer *t = NULL;
@@ -468,7 +468,7 @@ T(sentencepiece_takes_spaces_away_where_it_is_told)
     t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err);
     EXPECT(t, "  a   a ", 0, 3, 5, 3, 5);
     EXPECT(t, "a" MARK, 0, 3, 5);
-    EXPECT(t, "a \n", 0, 3, 5, 3, 0); /* a line's end is no end of the text */
+    EXPECT(t, "a \n", 0, 3, 5, 3, 0); /* a line's end is not the end of the text */
     expect(t, "   ", 0, NULL, 0);
     tokenizer_free(t);
     str_release(&s);
@@ -550,11 +550,11 @@ T(sentencepiece_models_that_are_other_are_refused)
     t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "charsmap of 1");
     str_reset(&s);
     add_piece(&s, "u", 0, 7);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "the type 7");
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "unknown type 7");
     str_reset(&s);
     make_spm(&s, 2, keeps_spaces, sizeof keeps_spaces);
     add_piece(&s, "a", 0, 1);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "same");
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "duplicate pieces");
     for (size_t n = 0; n < s.len; n++) { /* cut anywhere: an error or a smaller model */
         struct tokenizer *u = NULL;
         if (tokenizer_parse_spm(&u, s.p, n, "m", &err) >= 0)
@@ -602,9 +602,9 @@ T(llama2c_files_are_read_to_their_last_byte)
     tokenizer_free(t);
     t = NULL;
     t_fails(tokenizer_parse_llama2c(&t, s.p, s.len - 1, "t.bin", &err), &err, DS_EFORMAT,
-            "piece 261 is cut off");
+            "piece 261: truncated");
     t_fails(tokenizer_parse_llama2c(&t, s.p, 100, "t.bin", &err), &err, DS_EFORMAT, "piece");
-    t_fails(tokenizer_parse_llama2c(&t, "", 0, "t.bin", &err), &err, DS_EFORMAT, "no llama2.c");
+    t_fails(tokenizer_parse_llama2c(&t, "", 0, "t.bin", &err), &err, DS_EFORMAT, "not a llama2.c");
     s.p[4 + 13 + 13 + 14 + 8 + 1] = 'x'; /* in the name of the first byte */
     t_fails(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err, DS_EFORMAT, "<0x0A>");
     str_release(&s);
@@ -672,8 +672,8 @@ T(every_failed_allocation_is_an_error)
     str_release(&s);
 }
 
-/* What tokenizer.json leaves open, the config beside it says; saved alone the file says it too. */
-T(the_config_beside_a_tokenizer_json_is_asked)
+/* The config next to tokenizer.json fills in what it omits; the saved file then contains it. */
+T(the_config_next_to_a_tokenizer_json_is_used)
 {
     char dir[512], path[600];
     struct tokenizer *t = NULL, *again = NULL;

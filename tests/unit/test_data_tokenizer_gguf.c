@@ -94,7 +94,7 @@ T(scores_and_types_of_every_kind)
     EXPECT(t, "aaa", 0, 4, 7, 5); /* made as one unused piece, and taken apart */
     EXPECT(t, "b", 0, 4, 3);
     EXPECT(t, "c", 0, 4, 0);
-    EXPECT(t, "a<u>a", 0, 6, 8, 6); /* a text begins anew behind it */
+    EXPECT(t, "a<u>a", 0, 6, 8, 6); /* a new text begins after it */
     EXPECT(t, "<s>a", 1, 1, 6);
     tokenizer_free(t);
     s.p.add_space_prefix = 0;
@@ -167,7 +167,7 @@ T(overlapping_user_defined_tokens_are_found_by_their_length)
 }
 
 /* Nothing here puts one there; it is kept for programs that do. */
-T(an_end_behind_texts_is_kept)
+T(a_token_after_texts_is_kept)
 {
     for (int merged = 0; merged < 2; merged++)
         for (int bos = 0; bos < 2; bos++) {
@@ -295,8 +295,8 @@ static struct tokenizer *cut_by(const char *normalizer, const char *pre, int ign
           "\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[" cr lf           \
           "]*|\\\\s*[" cr lf "]+|\\\\s+(?!\\\\S)|\\\\s+")
 
-/* The name is written that other programs go by; what they do otherwise is told with it. */
-T(what_other_programs_cut_otherwise_is_known)
+/* The name that other programs use is written, with a note of what they do differently. */
+T(what_other_programs_tokenize_differently_is_known)
 {
     static const struct {
         const char *normalizer, *pre;
@@ -365,8 +365,8 @@ T(patterns_are_the_same_where_they_mean_the_same)
     }
 }
 
-/* What the keys cannot say stands in the file as a tokenizer.json. */
-T(a_whole_tokenizer_json_is_read_first)
+/* What the keys cannot express is stored in the file as a tokenizer.json. */
+T(an_embedded_tokenizer_json_is_read_first)
 {
     struct tokenizer *t = NULL, *back = NULL;
     struct tokenizer_parts p = {0};
@@ -401,22 +401,22 @@ T(bad_vocabularies_are_refused_with_a_reason)
     struct small s;
     make_scored(&s);
     s.p.model = "bert";
-    refused(&s.p, DS_EFORMAT, "\"bert\" is not supported");
+    refused(&s.p, DS_EFORMAT, "\"bert\": unsupported");
     make_scored(&s);
     s.p.model = "none";
     refused(&s.p, DS_ENOTFOUND, "no vocabulary");
     make_scored(&s);
     s.p.bos = 10;
-    refused(&s.p, DS_ERANGE, "bos_token_id is 10, not one of 10");
+    refused(&s.p, DS_ERANGE, "bos_token_id = 10: must be below 10");
     make_scored(&s);
     s.token[6] = s.token[5];
-    refused(&s.p, DS_EFORMAT, "pieces 5 and 6 are the same");
+    refused(&s.p, DS_EFORMAT, "duplicate pieces 5 and 6");
     make_scored(&s);
     s.token[5].score = NAN;
-    refused(&s.p, DS_EFORMAT, "score of piece 5");
+    refused(&s.p, DS_EFORMAT, "piece 5: score");
     make_scored(&s);
     s.token[5].type = (enum token_type)7;
-    refused(&s.p, DS_EFORMAT, "token 5 has the type 7");
+    refused(&s.p, DS_EFORMAT, "token 5: unknown type 7");
     make_scored(&s);
     s.token[5] = token("", TOKEN_NORMAL, 0);
     refused(&s.p, DS_EFORMAT, "piece 5 has 0 bytes");
@@ -429,16 +429,16 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "tokens is empty");
     make_merged(&s);
     s.p.pre = "falcon";
-    refused(&s.p, DS_EFORMAT, "\"falcon\" is not known");
+    refused(&s.p, DS_EFORMAT, "unknown tokenizer.ggml.pre \"falcon\"");
     make_merged(&s);
     s.merge[0] = token("a c", TOKEN_NORMAL, 0);
-    refused(&s.p, DS_EFORMAT, "a token that the vocabulary lacks");
+    refused(&s.p, DS_EFORMAT, "token not found in the vocabulary");
     make_merged(&s);
     s.merge[0] = token("ab", TOKEN_NORMAL, 0);
     refused(&s.p, DS_EFORMAT, "merge 0 is neither");
     make_merged(&s);
     s.token[1] = s.token[0];
-    refused(&s.p, DS_EFORMAT, "tokens 0 and 1 are the same");
+    refused(&s.p, DS_EFORMAT, "duplicate tokens 0 and 1");
 }
 
 T(lists_of_other_lengths_and_kinds_are_refused)
@@ -458,8 +458,8 @@ T(lists_of_other_lengths_and_kinds_are_refused)
             gv_list(&f, KEY "scores", GGUF_F32, 1, &one);
         if (i == 2)
             gv_list(&f, KEY "token_type", GGUF_I32, 1, &one);
-        static const char *const part[] = {"scores is missing", "scores has 1 entries for 2 tokens",
-                                           "token_type has 1 entries", "no array of strings"};
+        static const char *const part[] = {"scores is missing", "scores has 1 entries, expected 2",
+                                           "token_type has 1 entries", "an array of strings"};
         t_fails(tokenizer_load(&t, gf_write(&f), &err), &err, DS_EFORMAT, part[i]);
     }
     str_release(&one);
@@ -472,7 +472,7 @@ static void put(const char *dir, const char *name, const char *text, size_t n)
     t_ok(fs_write_file(path, text, n, &err), &err);
 }
 
-/* A model in one file takes its own vocabulary, else what lies beside it. */
+/* A model in one file takes its own vocabulary, else a tokenizer file next to it. */
 T(the_tokenizer_of_a_model_is_found)
 {
     struct small s;
@@ -496,7 +496,7 @@ T(the_tokenizer_of_a_model_is_found)
             t_str(found, model);
             continue;
         }
-        t_fails(tokenizer_find(found, sizeof found, model, &err), &err, DS_ENOTFOUND, "beside it");
+        t_fails(tokenizer_find(found, sizeof found, model, &err), &err, DS_ENOTFOUND, "next to it");
         put(dir, "tokenizer.json", json, sizeof json - 1);
         t_ok(tokenizer_find(found, sizeof found, model, &err), &err);
         t_true(strstr(found, "tokenizer.json") != NULL);

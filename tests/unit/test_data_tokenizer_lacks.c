@@ -61,7 +61,7 @@ static void encodes(struct tokenizer *t, const char *s, size_t n, const int32_t 
     "\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 4, \"<unk>\": 5}, "             \
     "\"merges\": [\"a b\", \"ab c\"]"
 
-T(bytes_that_a_vocabulary_lacks_are_left_out_before_anything_merges)
+T(bytes_without_a_token_are_dropped_before_merging)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": null", 1);
     ENCODES(t, "abc", 4);
@@ -73,7 +73,7 @@ T(bytes_that_a_vocabulary_lacks_are_left_out_before_anything_merges)
     encodes(t, "xyz", 3, NULL, 0);
     t_eq(tokenizer_dropped(t), 2 * (1 + 3 + 4 + 3));
     t_eq(warnings, 1);
-    t_true(strstr(said, "no token for the byte 0x78") && strstr(said, "1 byte so far"));
+    t_true(strstr(said, "no token for byte 0x78") && strstr(said, "1 byte so far"));
     char word[500]; /* beyond the short words */
     memset(word, 'x', sizeof word);
     for (size_t i = 0; i < 100; i++)
@@ -85,7 +85,7 @@ T(bytes_that_a_vocabulary_lacks_are_left_out_before_anything_merges)
     tokenizer_free(t);
 }
 
-T(an_unknown_token_stands_for_bytes_that_a_vocabulary_lacks)
+T(the_unknown_token_replaces_bytes_without_a_token)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": \"<unk>\", \"fuse_unk\": false", 1);
     ENCODES(t, "axxb", 0, 5, 5, 1);
@@ -97,7 +97,7 @@ T(an_unknown_token_stands_for_bytes_that_a_vocabulary_lacks)
     tokenizer_free(t);
 }
 
-T(characters_that_a_vocabulary_lacks_are_left_out_too)
+T(characters_without_a_token_are_dropped_too)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": null, \"byte_fallback\": false", 0);
     ENCODES(t, "abc", 4);
@@ -116,7 +116,7 @@ T(characters_that_a_vocabulary_lacks_are_left_out_too)
     tokenizer_free(t);
 }
 
-T(a_loader_goes_on_over_what_a_vocabulary_lacks)
+T(a_loader_continues_over_bytes_without_a_token)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": null", 1);
     struct corpus *c = NULL;

@@ -52,16 +52,16 @@ T(bisection_finds_the_capacity_of_a_speedup)
     }
 }
 
-T(an_unreachable_speedup_says_what_can_be_had)
+T(an_unreachable_speedup_reports_the_possible_range)
 {
     struct capacity_found f;
     struct err e = {0};
     t_fails(capacity_bisect(&f, 6, smooth, NULL, &e), &e, DS_ERANGE,
-            "unreachable: speedup lies in [1.000, 5.000]");
+            "unreachable: expected a value in [1.000, 5.000]");
     e = (struct err){0};
     t_fails(capacity_bisect(&f, 0.5, smooth, NULL, &e), &e, DS_ERANGE, "unreachable");
     e = (struct err){0};
-    t_fails(capacity_bisect(&f, (double)NAN, smooth, NULL, &e), &e, DS_ERANGE, "above 0");
+    t_fails(capacity_bisect(&f, (double)NAN, smooth, NULL, &e), &e, DS_ERANGE, "greater than 0");
     e = (struct err){0};
     t_fails(capacity_bisect(&f, 2, broken, NULL, &e), &e, DS_ENUMERIC, "nan");
 }
@@ -171,7 +171,7 @@ T(a_list_of_capacities_is_checked)
     struct err e = {0};
     set_capacities(&o, "0.5");
     o.routing = PPL_DENSE;
-    t_fails(capacity_benchmark(&t, &s, &o, &e), &e, DS_EUSAGE, "causal routing");
+    t_fails(capacity_benchmark(&t, &s, &o, &e), &e, DS_EUSAGE, "needs routing=causal");
     o.routing = PPL_CAUSAL;
     s.model->route.ops = route_find("dense");
     t_fails(capacity_benchmark(&t, &s, &o, &e), &e, DS_EUSAGE, "no capacity");
@@ -201,7 +201,7 @@ T(the_search_on_a_model_ends_at_a_capacity_with_that_many_flops)
     subject_close(&s);
 }
 
-T(rank_is_for_whole_texts_and_what_is_not_calibrated_is_refused)
+T(top_k_is_for_whole_texts_and_uncalibrated_routing_is_refused)
 {
     struct route_ops unready = fake_ops;
     struct subject s = subject();
@@ -218,7 +218,7 @@ T(rank_is_for_whole_texts_and_what_is_not_calibrated_is_refused)
     e = (struct err){0};
     t_ok(gen_check(&s, &g, &e), &e);
     g.routing = GEN_TOPK;
-    t_fails(gen_check(&s, &g, &e), &e, DS_EUSAGE, "not there yet");
+    t_fails(gen_check(&s, &g, &e), &e, DS_EUSAGE, "depends on later tokens");
     g.routing = GEN_CAUSAL;
     g.capacity = -0.5;
     e = (struct err){0};

@@ -50,7 +50,7 @@ static void same_result(const struct gen_result *a, const struct gen_result *b)
 }
 
 /* Five texts in three slots: each is what it is alone, at its own seed. */
-T(texts_made_together_are_those_made_alone)
+T(batched_decoding_equals_decoding_alone)
 {
     static const char *const say[] = {"a", "the cat sat", "xyz", "0123456789", "end"};
     enum { N = DS_LEN(say) };
@@ -178,7 +178,7 @@ T(what_never_became_a_stop_string_is_shown_in_the_end)
     tokenizer_free(s.tokenizer);
 }
 
-T(an_id_that_ends_a_turn_ends_the_text_and_is_no_part_of_it)
+T(an_id_that_ends_a_turn_ends_the_text_and_is_not_part_of_it)
 {
     struct subject s = subject_of("edp");
     struct gen_options o = options();
@@ -254,7 +254,7 @@ static void turn(struct gen_talk *t, const struct subject *s, const char *say,
     ids_release(&more);
 }
 
-T(a_talk_goes_on_as_if_all_had_been_said_at_once)
+T(a_chat_equals_the_whole_conversation_at_once)
 {
     static const char *const method[] = {"dense", "edp", "dtf"};
     for (size_t k = 0; k < DS_LEN(method); k++) {
@@ -315,7 +315,7 @@ static int stop_now(void *ctx)
     return --*(int *)ctx < 0;
 }
 
-T(a_text_that_is_stopped_is_told_as_far_as_it_came)
+T(a_stopped_text_is_returned_as_far_as_it_was_generated)
 {
     struct subject s = subject_of("edp");
     struct err e = {0};
@@ -394,7 +394,7 @@ T(texts_that_are_stopped_in_a_step_are_finished)
     tokenizer_free(s.tokenizer);
 }
 
-T(the_other_sampler_says_what_it_cannot_do)
+T(the_llama2c_sampler_reports_unsupported_options)
 {
     struct subject s = subject_of("dense");
     struct err e = {0};

@@ -99,7 +99,7 @@ static int by_weight(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* The definition, as it stands in the header. */
+/* The definition, as in the header. */
 static int32_t plainly(const real *x, int V, struct sample_options o, uint64_t step)
 {
     struct cell *c = malloc((size_t)V * sizeof *c);

@@ -1,4 +1,4 @@
-/* A tiny random model behind every door: sessions in another process, generation, perplexity. */
+/* A tiny random model through every interface: sessions in another process, generation, perplexity. */
 #include "t.h"
 
 #include <poll.h>
@@ -138,7 +138,7 @@ T(generation_ends_where_the_context_does)
     struct err e = {0};
     for (int i = 0; i <= CONTEXT; i++)
         t_eq(ids_add(&ids, 65), 0);
-    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ERANGE, "context holds 48");
+    t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_ERANGE, "at most 48");
     ids.n = 0;
     t_fails(gen_run(&r, &s, &ids, 1, &o, NULL, NULL, &e), &e, DS_EUSAGE, "empty");
     ids_release(&ids);
@@ -205,7 +205,7 @@ T(perplexity_of_stories_is_a_number_and_its_options_are_checked)
     t_fails(ppl_run(&r, &s, &o, &e), &e, DS_EUSAGE, "no top-k");
     o.routing = PPL_DENSE;
     o.seq = 64;
-    t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "context holds 48");
+    t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "at most 48");
     o.seq = 16;
     t_ok(ppl_run(&r, &s, &o, &e), &e);
     t_near(measure_block_ratio(&r.measure), 1, 0);
@@ -350,7 +350,7 @@ T(a_session_answers_wrong_requests_and_lives_on)
         {"{\"do\":\"trace\",\"text\":\"\"}", "empty"},
         {"{\"do\":\"trace\",\"ids\":[999]}", "ids[0]"},
         {"{\"do\":\"trace\",\"text\":\"01234567890123456789012345678901234567890123456789\"}",
-         "context holds 48"},
+         "at most 48"},
         {"{\"do\":\"force\",\"layer\":0,\"token\":0,\"run\":1}", "no text yet"},
         {"{\"do\":\"offset\",\"value\":1e9}", "offset"},
     };
@@ -362,11 +362,11 @@ T(a_session_answers_wrong_requests_and_lives_on)
     struct reply r = ask(s, "{\"do\":\"trace\",\"text\":\"ok\"}");
     t_eq(r.tokens, 2);
     struct reply f = ask(s, "{\"do\":\"force\",\"layer\":9,\"token\":0,\"run\":1}");
-    t_truef(strstr(f.error, "layer 0..4") != NULL, "%s", f.error);
+    t_truef(strstr(f.error, "layer must be 0..4") != NULL, "%s", f.error);
     session_close(s);
 }
 
-T(a_session_of_no_model_says_why_and_then_that_it_ended)
+T(a_session_without_a_model_reports_why_and_then_that_it_ended)
 {
     char dir[600];
     struct err e = {0};

@@ -1,4 +1,4 @@
-/* Tasks: how scores are added up, what a routed one says, how a run goes on, and what it writes. */
+/* Tasks: aggregation of scores, routed models, resuming from a results file, and the JSON output. */
 #include "../kit.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -177,7 +177,7 @@ static void same_scores(const struct task_result *a, const struct task_result *b
     }
 }
 
-T(a_run_goes_on_where_it_stopped)
+T(a_stopped_run_is_resumed_where_it_stopped)
 {
     struct subject s = subject("edp");
     struct err e = {0};
@@ -256,7 +256,7 @@ T(a_routed_score_is_no_dense_one_in_disguise)
     subject_close(&s);
 }
 
-T(results_of_something_else_are_not_gone_on_with)
+T(results_of_another_evaluation_are_not_resumed)
 {
     struct subject s = subject("random"), other = subject("dense");
     struct err e = {0};
@@ -269,7 +269,7 @@ T(results_of_something_else_are_not_gone_on_with)
     t_ok(task_run(&r, &s, &o, NULL, NULL, &e), &e);
     t_eq(r.n, 1);
     task_result_release(&r);
-    t_fails(task_run(&r, &other, &o, NULL, NULL, &e), &e, DS_EEXIST, "name another file");
+    t_fails(task_run(&r, &other, &o, NULL, NULL, &e), &e, DS_EEXIST, "choose another file");
     o.is_dense = 1;
     t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "run dense");
     o.is_dense = 0;
@@ -308,7 +308,7 @@ static double at(const struct json *j, const char *section, const char *task, co
     return json_num(json_get(json_get(json_get(json_root(j), section), task), key), -1);
 }
 
-T(the_json_is_that_of_the_harness_with_the_depth_beside_each_score)
+T(the_json_is_that_of_the_harness_with_the_depth_of_each_score)
 {
     struct subject s = subject("random");
     struct err e = {0};

@@ -117,7 +117,7 @@ T(rows_are_read_in_the_shapes_that_people_have)
         "y\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:", "C");
 }
 
-T(subjects_in_one_file_are_told_apart)
+T(subjects_in_one_file_are_distinguished)
 {
     const char *d = t_tmpdir();
     struct str text = {0};
@@ -146,7 +146,7 @@ T(subjects_in_one_file_are_told_apart)
     t_eq(s.parts.n, 1);
     task_set_close(&s);
     o.name = "mmlu_astronomy";
-    t_fails(task_set_open(&s, &o, &e), &e, DS_EFORMAT, "no rows of the subject \"astronomy\"");
+    t_fails(task_set_open(&s, &o, &e), &e, DS_EFORMAT, "no rows of subject \"astronomy\"");
 }
 
 /* random.Random(1234).sample(range(12), 3), of which two are used: so the next question's are those after three. */
@@ -180,7 +180,7 @@ T(shots_that_may_hold_the_question_are_drawn_with_a_spare_one)
     }
     task_set_close(&s);
     o.shots = 12;
-    t_fails(task_set_open(&s, &o, &e), &e, DS_ERANGE, "12 documents to take them and a spare one");
+    t_fails(task_set_open(&s, &o, &e), &e, DS_ERANGE, "only 12 documents for shots and a spare one");
     str_release(&text);
     str_release(&prompt);
 }
@@ -233,43 +233,43 @@ T(damaged_data_is_one_line_with_its_place)
     static const struct {
         const char *task, *name, *text, *part;
     } row[] = {
-        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, not 6"},
-        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "the answer is \"E\""},
-        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: a quote is never"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, expected 6"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "answer \"E\", expected 0 to 3"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: truncated: a quote is never"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q\xff,1,2,3,4,1\n", "not UTF-8"},
-        {"mmlu_anatomy", "test/anatomy_test.csv", "", "holds no documents"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "", ": no documents"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "PAR1....PAR1", "is parquet"},
         {"arc_easy", "test.jsonl", "{\"question\": \"Q\"}\n", ":1: 0 \"choices\""},
-        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "no text \"question\""},
+        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "missing string \"question\""},
         {"arc_easy", "test.jsonl", "{\"question\": \"Q\", \"choices\": [\"a\", 2], \"gold\": 0}",
-         "choice 1 is not a text"},
+         "choice 1: must be a string"},
         {"arc_easy", "test.jsonl",
-         "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 2}", "no \"gold\""},
+         "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 2}", "missing \"gold\""},
         {"gsm8k", "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n{\"questi", ":2"},
-        {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "no text \"answer\""},
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "missing string \"answer\""},
         {"gsm8k", "test.jsonl", "[1]\n", "not an object"},
-        {"gsm8k", "test.jsonl", "\n", "holds no documents"},
+        {"gsm8k", "test.jsonl", "\n", ": no documents"},
         {"gsm8k", "test-0001.parquet", "PAR1",
-         "is parquet, which is not read here: write its rows"},
+         "is parquet: unsupported; convert it to JSON Lines"},
         {"gsm8k", "test.jsonl.gz", "\x1f\x8b\x08", "gunzip it first"},
         {"gsm8k", "test.jsonl", "\x1f\x8b\x08", "gunzip it first"},
         {"gsm8k", "test.jsonl", "PAR1....PAR1", "pandas.read_parquet"},
         {"gsm8k", "test.jsonl", "[{\"question\": \"Q\", \"answer\": \"1\"}, 5]",
          "row 2: not an object"},
-        {"gsm8k", "test.csv", "question,answer\na\n", ":2: 1 columns, the first line has 2"},
+        {"gsm8k", "test.csv", "question,answer\na\n", ":2: 1 columns, expected 2"},
         {"gsm8k", "test.csv", "question,answer,question\na,b,c\n", ":2"},
         {"mmlu", "test.jsonl",
          "{\"question\": \"Q\", \"subject\": \"cooking\", \"choices\": [], \"answer\": 0}",
-         ":1: mmlu has no subject \"cooking\""},
+         ":1: unknown mmlu subject \"cooking\""},
         {"mmlu", "test.jsonl",
          "{\"question\": \"Q\", \"subject\": \"anatomy\", \"choices\": [\"a\"], \"answer\": 0}",
-         "not four texts"},
+         "must be four strings"},
         {"hellaswag", "val.jsonl", "{\"activity_label\": \"\", \"ctx_a\": \"\", \"ctx_b\": \"\"}",
          "0 \"endings\""},
-        {"piqa", "valid.jsonl", "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\"}", "no \"label\""},
+        {"piqa", "valid.jsonl", "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\"}", "\"label\": must be 0 or 1"},
         {"piqa", "valid.jsonl",
-         "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\", \"label\": 4294967296}", "no \"label\""},
-        {"lambada_openai", "test.jsonl", "{\"text\": \"\"}", "\"text\" is empty"},
+         "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\", \"label\": 4294967296}", "\"label\": must be 0 or 1"},
+        {"lambada_openai", "test.jsonl", "{\"text\": \"\"}", "empty \"text\""},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char dir[600];
@@ -282,19 +282,19 @@ T(damaged_data_is_one_line_with_its_place)
 T(what_is_not_there_is_named)
 {
     const char *d = t_tmpdir();
-    refused("nothing", d, 0, "task=nothing is unknown; there are ppl, mmlu, arc_challenge");
-    refused("mmlu", "", 0, "needs data=FOLDER or FILE: test/SUBJECT_test.csv");
-    refused("mmlu", d, 0, "holds none of test/abstract_algebra_test.csv");
-    refused("mmlu_cooking", mmlu(), 0, "no subject \"cooking\"");
-    refused("mmlu", d, 2, "has 1 documents to take them from");
-    refused("gsm8k", "no/such/folder", 0, "no such file or folder");
-    refused("gsm8k", "", 0, "needs data=FOLDER or FILE: test.jsonl, and train.jsonl");
+    refused("nothing", d, 0, "unknown task=nothing; expected one of ppl, mmlu, arc_challenge");
+    refused("mmlu", "", 0, "needs data=DIRECTORY or FILE: test/SUBJECT_test.csv");
+    refused("mmlu", d, 0, "not found: expected one of test/abstract_algebra_test.csv");
+    refused("mmlu_cooking", mmlu(), 0, "unknown mmlu subject \"cooking\"");
+    refused("mmlu", d, 2, "has only 1 documents for shots");
+    refused("gsm8k", "no/such/folder", 0, "no/such/folder: not found");
+    refused("gsm8k", "", 0, "needs data=DIRECTORY or FILE: test.jsonl, and train.jsonl");
     file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
-    refused("gsm8k", d, 5, "holds none of train.jsonl");
+    refused("gsm8k", d, 5, "not found: expected one of train.jsonl");
     refused("gsm8k", file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"1\"}"), 5,
-            "one file");
+            "a single file");
     file(d, "train.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n");
-    refused("gsm8k", d, 5, "shots=5: gsm8k has 1 documents");
+    refused("gsm8k", d, 5, "shots=5: gsm8k has only 1 documents");
     file(d, "test.jsonl", "{\"text\": \"a b\"}\n");
-    refused("lambada", d, 1, "no split to take shots from");
+    refused("lambada", d, 1, "no few-shot split");
 }

@@ -125,7 +125,7 @@ T(a_routed_model_runs_less_than_a_dense_one_and_dense_routing_says_so)
     subject_close(&s);
 }
 
-T(what_is_too_long_is_cut_from_the_left)
+T(what_is_too_long_is_truncated_from_the_left)
 {
     struct subject s = subject("edp");
     struct scorer *c = NULL;
@@ -150,7 +150,7 @@ T(what_is_too_long_is_cut_from_the_left)
     memset(longer, 'x', 39);
     longer[39] = '\0';
     t_fails(scorer_choices(c, "So?", &over, &a, &spent, &e), &e, DS_ERANGE,
-            "40 tokens, the model sees 32");
+            "40 tokens, must be at most 32");
     scorer_close(c);
     subject_close(&s);
 }
@@ -327,7 +327,7 @@ T(a_whole_text_is_predicted_once_in_windows)
     struct err e = {0};
     struct task_options o = options("wikitext", "");
     struct task_spent spent = {0};
-    const char *text = "Twenty bytes of text"; /* L = 8: 8 behind the prefix, 8, 4 */
+    const char *text = "Twenty bytes of text"; /* L = 8: 8 after the prefix, 8, 4 */
     const char *first = "Twenty b", *second = "bytes of ", *third = "es of text";
     double ll, run, depth, want;
     o.seq = 8;

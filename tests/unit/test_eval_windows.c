@@ -1,4 +1,4 @@
-/* The windows of task=ppl: which tokens they score, behind which others, and that none sees another. */
+/* The windows of task=ppl: which tokens they score, after which context, and that none attends to another. */
 #include "../kit.h"
 #include "base/fs.h"
 #include "base/mem.h"
@@ -51,7 +51,7 @@ static void release(struct opened *o)
     corpus_close(o->c);
 }
 
-/* Every byte of every line is a target as often as `times` says, behind its line's own beginning alone. */
+/* Every byte of every line is a target `times` times, with context from its own line only. */
 static void check_targets(struct opened *o, int seq, int stride, const int *scored)
 {
     struct batch b;
@@ -83,7 +83,7 @@ static void check_targets(struct opened *o, int seq, int stride, const int *scor
     t_eq(windows_tokens(o->w, 0, n), want);
 }
 
-T(sliding_windows_score_every_token_once_behind_enough_others)
+T(sliding_windows_score_every_token_once_after_enough_others)
 {
     const int all[] = {21, 2, 42};
     const int row[][2] = {{16, 4}, {16, 16}, {16, 1}, {64, 7}, {1, 1}};
@@ -94,7 +94,7 @@ T(sliding_windows_score_every_token_once_behind_enough_others)
     }
 }
 
-T(documents_are_cut_behind_seq_tokens)
+T(documents_are_truncated_after_seq_tokens)
 {
     const int cut[] = {15, 2, 15};
     struct opened o = windows(WINDOWS_DOCUMENTS, 16, 0);
@@ -102,7 +102,7 @@ T(documents_are_cut_behind_seq_tokens)
     t_eq(windows_for(o.w, 15), 1);
     t_eq(windows_for(o.w, 16), 2);
     t_eq(windows_for(o.w, 1000), 3);
-    t_eq(windows_tokens(o.w, 2, 2), 30); /* the first comes behind the last */
+    t_eq(windows_tokens(o.w, 2, 2), 30); /* wraps around to the first */
     check_targets(&o, 16, 16, cut);
     release(&o);
 }
@@ -181,7 +181,7 @@ static void check_method(const char *method)
     subject_close(&s);
 }
 
-T(windows_behind_each_other_score_as_alone_and_run_the_same_cells)
+T(concatenated_windows_score_as_alone_and_run_the_same_cells)
 {
     int methods = 0;
     for (size_t i = 0; route_all()[i]; i++, methods++)
@@ -206,7 +206,7 @@ T(what_does_not_go_together_is_refused)
     o.seq = 3;
     t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "stride=4");
     o.seq = MAX_SEQ + 1;
-    t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "48 tokens");
+    t_fails(ppl_run(&r, &s, &o, &e), &e, DS_ERANGE, "at most 48");
     o.windows = WINDOWS_DOCUMENTS;
     o.stride = 0;
     o.seq = 1;

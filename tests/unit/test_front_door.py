@@ -74,7 +74,7 @@ def seeds_and_shapes_of_batches_are_seen_in_every_spelling():
         "model.heads=2", "+method=dense")
     assert "q8_0" in run("inspect", "big.gguf").lower()
     for word in ("model.dim=64", "++model.layers=6", "lora_r=4"):
-        refused("MODEL says its own shape", "bench", "tiny", word)
+        refused("cannot be set with MODEL", "bench", "tiny", word)
     for word in ("seed=3", "++seed=3"):
         refused("only a random: model", "convert", "tiny", "-o", "converted", word)
 

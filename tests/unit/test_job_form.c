@@ -101,7 +101,7 @@ static enum launch_state wait_for(struct job_launch *l, char *words, size_t size
     return state;
 }
 
-T(a_start_that_fails_leaves_no_directory_and_tells_its_last_line)
+T(a_start_that_fails_leaves_no_directory_and_reports_its_last_line)
 {
     const char *program = getenv("DEPTHSCOPE");
     if (access(program ? program : "./depthscope", X_OK) != 0)
@@ -136,7 +136,7 @@ T(a_start_that_fails_leaves_no_directory_and_tells_its_last_line)
     fs_list_free(names, n);
 }
 
-T(a_start_that_succeeds_is_told_from_one_that_is_still_starting)
+T(a_start_that_succeeds_is_distinguished_from_one_that_is_still_starting)
 {
     const char *program = getenv("DEPTHSCOPE");
     if (access(program ? program : "./depthscope", X_OK) != 0)

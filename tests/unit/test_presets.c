@@ -1,4 +1,4 @@
-/* Presets: published parameter counts, order of merging, modes, and what a wrong one is told. */
+/* Presets: published parameter counts, order of merging, modes, and error messages. */
 #include "base/fs.h"
 #include "base/mem.h"
 #include "t.h"
@@ -110,7 +110,7 @@ T(a_later_preset_wins_and_an_override_over_all)
     train_config_release(&c);
 }
 
-T(quick_alone_is_the_defaults_and_behind_others_a_short_run)
+T(quick_alone_is_the_defaults_and_after_others_a_short_run)
 {
     struct train_config a = made(none, none), b = made((const char *const[]){"quick", NULL}, none),
                         c = made((const char *const[]){"stories", "quick", NULL}, none);
@@ -151,7 +151,7 @@ T(transfer_asks_for_the_model_to_start_from)
     struct err e = {0};
     static const char *const preset[] = {"small", "transfer"}, *const init[] = {"train.init=none"};
     t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE,
-            "train.init must be given");
+            "missing train.init");
     t_true(strchr(e.text, ';') == NULL); /* and says nothing else */
     t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "model not found");
     t_ok(train_config_look(&c, preset, 2, &e), &e);
@@ -269,18 +269,18 @@ static void refused(const char *const *preset, const char *part)
 }
 #define REFUSED(part, ...) refused((const char *const[]){__VA_ARGS__, NULL}, part)
 
-T(wrong_presets_are_told_in_a_line)
+T(wrong_presets_are_reported_in_one_line)
 {
     char a[1024], b[1024], folder[1024];
     struct err e = {0};
     REFUSED("did you mean stories?", "storys");
     REFUSED("did you mean tiny?", "small", "tinny");
     REFUSED("did you mean qwen2.5-", "qwen2.5");
-    REFUSED("is given twice", "tiny", "small", "tiny");
-    REFUSED("is no preset", "../data/tiny");
-    REFUSED("is no preset", "");
-    REFUSED("holds no key", file(a, "empty.yaml", ""));
-    REFUSED("holds no key", file(a, "words.yaml", "# nothing\n"));
+    REFUSED("duplicate preset", "tiny", "small", "tiny");
+    REFUSED("invalid preset", "../data/tiny");
+    REFUSED("invalid preset", "");
+    REFUSED("has no keys", file(a, "empty.yaml", ""));
+    REFUSED("has no keys", file(a, "words.yaml", "# nothing\n"));
     REFUSED("a loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
     file(b, "b.yaml", "extends: a\n");
     REFUSED("a loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
@@ -291,7 +291,7 @@ T(wrong_presets_are_told_in_a_line)
     REFUSED("No such file", "nothing/here.yaml");
     t_ok(fs_join(folder, sizeof folder, t_tmpdir(), "d.yaml", &e), &e);
     t_ok(fs_mkdirs(folder, &e), &e);
-    REFUSED("is a folder", folder);
+    REFUSED("is a directory", folder);
     REFUSED("model.max_seq=256", "gpt-edp", "scratch");
 }
 
@@ -315,7 +315,7 @@ T(what_a_preset_leaves_open_must_be_given)
     const char *preset = file(path, "open.yaml", "data:\n  path: ???\n");
     static const char *const given[] = {"data.path=synth"};
     t_fails(train_config_make(&c, &preset, 1, NULL, 0, &e), &e, DS_EUSAGE,
-            "data.path must be given: data.path=...");
+            "missing data.path: the preset leaves it open, set data.path=...");
     t_ok(train_config_make(&c, &preset, 1, given, 1, &e), &e);
     train_config_release(&c);
     t_ok(train_config_look(&c, &preset, 1, &e), &e);

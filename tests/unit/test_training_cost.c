@@ -49,7 +49,7 @@ T(methods_that_train_on_all_rows_cost_them_and_those_that_skip_do_not)
     t_true(s.flops > 0.5 * s.dense && s.flops < 0.5 * s.dense + kept);
 }
 
-T(a_cost_moves_with_its_target)
+T(a_cost_follows_the_schedule_of_its_target)
 {
     static const char *const slow[] = {BASE, "model.method=random", "random.train=sparse",
                                        "random.anneal=1", "random.target_ratio=0.5"};
@@ -76,7 +76,7 @@ T(a_teacher_costs_what_is_not_counted)
     static const char *const without[] = {BASE, "model.method=edp", "train.teacher=self",
                                           "train.no_kd=true"};
     struct err e = {0};
-    t_fails(ask(with, DS_LEN(with), &e), &e, DS_EUSAGE, "train.teacher=self: its forward");
+    t_fails(ask(with, DS_LEN(with), &e), &e, DS_EUSAGE, "train.teacher=self: the teacher's forward");
     e = (struct err){0};
     t_ok(ask(without, DS_LEN(without), &e), &e);
 }

@@ -89,7 +89,7 @@ T(a_method_is_calibrated_before_the_last_evaluation_and_not_evaluated_before)
     runview_free(v);
 }
 
-T(evaluations_on_the_way_are_without_what_is_dear)
+T(intermediate_evaluations_skip_expensive_measurements)
 {
     struct route_ops ops = fake_ops;
     ops.calibrate = NULL;
@@ -155,8 +155,8 @@ static void check_windows(const char *more, size_t scored_min, const char *text)
     runview_free(v);
 }
 
-T(thresholds_are_fitted_on_windows_that_are_not_scored)
+T(thresholds_are_calibrated_on_windows_that_are_not_scored)
 {
-    check_windows(NULL, 256 / SEQ, "validation text behind");
+    check_windows(NULL, 256 / SEQ, "validation text after");
     check_windows("train.final_tokens=1000000", 256 / SEQ + 1, "training text");
 }

@@ -230,7 +230,7 @@ static void check_evals(const struct runview *v)
                 column[i]);
 }
 
-T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
+T(a_run_records_head_metrics_layers_probes_evaluations_samples_events_and_end)
 {
     struct runview *v = run_and_view(room(), NULL);
     check_head(v);
@@ -245,7 +245,7 @@ T(a_run_tells_head_metrics_layers_probes_evaluations_samples_events_and_end)
     runview_free(v);
 }
 
-T(every_method_tells_a_run_that_reads_back)
+T(every_method_records_a_run_that_reads_back)
 {
     static const char *const method[] = {"model.method=dense", "model.method=random",
                                          "model.method=static"};
@@ -345,7 +345,7 @@ T(nan_without_end_stops_the_run_and_its_last_good_checkpoint_is_resumed)
     t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
     trainer_close(&trainer);
     t_true(strstr(e.text, "train.nan_limit"));
-    t_true(strstr(e.text, "of step 4: depthscope train --resume "));
+    t_true(strstr(e.text, "last good checkpoint: step 4: depthscope train --resume "));
     t_true(strstr(e.text, "--allow-change train.lr=")); /* nothing else would change */
     t_ok(runview_open(&v, dir, &e), &e);
     t_eq(v->state, RUN_FAILED);
@@ -355,7 +355,7 @@ T(nan_without_end_stops_the_run_and_its_last_good_checkpoint_is_resumed)
     runview_free(v);
 
     setenv("DEPTHSCOPE_FAIL", "", 1);
-    open_run(dir, keys, 1, watch_step, &w); /* and it goes on from there */
+    open_run(dir, keys, 1, watch_step, &w); /* and it continues from there */
     t_eq(trainer.state.step, 4);
     t_true(hash_of(&trainer.model->params) == w.hash[4]);
     t_ok(trainer_run(&trainer, &e), &e);
@@ -416,7 +416,7 @@ static void set_lr_at_5(void *ctx, const struct trainer *t)
         t_ok(trainer_set(&trainer, "lr", t->state.step == 1 ? 0.5 : 0.75, &e), &e);
 }
 
-T(a_setting_under_which_the_run_diverged_is_taken_back)
+T(a_setting_under_which_the_run_diverged_is_reverted)
 {
     struct err e = {0};
     const char *dir = room();
@@ -424,7 +424,7 @@ T(a_setting_under_which_the_run_diverged_is_taken_back)
     setenv("DEPTHSCOPE_FAIL", "nan:6+", 1);
     open_run(dir, keys, 0, set_lr_at_5, NULL);
     t_eq(trainer_run(&trainer, &e), DS_ENUMERIC);
-    t_true(strstr(e.text, "taken back: train.lr = 0.75; "));
+    t_true(strstr(e.text, "reverted: train.lr = 0.75; "));
     t_true(!strstr(e.text, "--allow-change"));
     trainer_close(&trainer);
     setenv("DEPTHSCOPE_FAIL", "", 1);
@@ -460,7 +460,7 @@ static void stop_at_7(void *ctx, const struct trainer *t)
         atomic_store(&asked, 15);
 }
 
-T(a_resumed_run_goes_on_with_its_account)
+T(a_resumed_run_continues_its_accounting)
 {
     struct err e = {0};
     struct runview *v = NULL;

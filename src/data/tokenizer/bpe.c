@@ -72,7 +72,7 @@ int bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t id, struct
 {
     void *p = b->merge;
     if (mem_grow(&p, &b->merge_cap, b->merges + 1, sizeof *b->merge) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu merges", b->merges + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu merges", b->merges + 1);
     b->merge = p;
     b->merge[b->merges++] = (struct bpe_merge){.left = left, .right = right, .id = id};
     return 0;
@@ -93,7 +93,7 @@ int bpe_ready(struct bpe *b, struct err *e)
     mem_free(b->of_rank);
     b->of_rank = mem_alloc(b->merges + 1, sizeof *b->of_rank);
     if (!b->slot || !b->cache || !b->of_rank || !b->dropped)
-        return err_set(e, DS_EMEM, "no memory for a table of %zu merges", b->merges);
+        return err_set(e, DS_EMEM, "out of memory for a table of %zu merges", b->merges);
     b->slots = slots;
     memset(b->of_rank, 0xff, (b->merges + 1) * sizeof *b->of_rank);
     for (size_t i = 0; i < b->merges; i++) {
@@ -122,7 +122,7 @@ const struct bpe_slot *bpe_find(const struct bpe *b, int32_t left, int32_t right
 /* --- encoding ----------------------------------------------------------------------------------
  */
 
-/* What a pair merges to, and when; never when it is no merge. */
+/* Rank and result of merging a pair; rank INT32_MAX when the pair is not a merge. */
 struct next {
     int32_t rank, id;
 };
@@ -162,7 +162,7 @@ int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e)
 {
     for (int i = 0; i < n; i++)
         if (ids_add(out, id[i]) < 0)
-            return err_set(e, DS_EMEM, "no memory for %zu token ids", out->n + 1);
+            return err_set(e, DS_EMEM, "out of memory for %zu token ids", out->n + 1);
     return 0;
 }
 
@@ -181,14 +181,15 @@ static int has_bytes(const struct bpe *b, const char *s, size_t n)
     return 1;
 }
 
-/* Bytes that the vocabulary lacks become its unknown token; without one they are left out before anything is merged, so that
- * their neighbours may merge, as in Hugging Face's tokenizers. */
+/* Bytes without a token become the unknown token; without that they are dropped before merging, so
+ * that their neighbours may merge, as in Hugging Face's tokenizers. */
 static int encode_known(const struct bpe *b, const char *s, size_t n, struct ids *out,
                         struct err *e)
 {
     char *known = mem_alloc(n, 1);
     size_t k = 0;
-    int rc = known ? 0 : err_set(e, DS_EMEM, "no memory for %zu bytes of text", n), last_unk = 0;
+    int rc = known ? 0 : err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n);
+    int last_unk = 0;
     for (size_t i = 0; rc >= 0 && i < n; i++) {
         if (b->byte_id[(unsigned char)s[i]] >= 0) {
             known[k++] = s[i];

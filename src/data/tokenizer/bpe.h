@@ -29,12 +29,12 @@ enum {
 
 struct json_node;
 
-/* What becomes of matches and of the gaps between them: each is a piece, or they join. */
+/* How matches and the gaps between them form pieces: separately, or joined. */
 enum pretok_join {
     JOIN_NONE,
     JOIN_PREVIOUS, /* a match ends the piece before it, unless that is a match too     */
-    JOIN_NEXT,     /* a match begins the piece behind it, unless that is a match too   */
-    JOIN_SAME      /* matches in a row are one piece                                   */
+    JOIN_NEXT,     /* a match begins the piece after it, unless that is a match too    */
+    JOIN_SAME      /* consecutive matches are one piece                                */
 };
 struct pretok_stage {
     struct regex *re;
@@ -42,7 +42,7 @@ struct pretok_stage {
     int drop_gaps;    /* text between matches is dropped instead of being a piece */
     int drop_matches; /* and the other way round */
     enum pretok_join join;
-    int plain_words; /* the pattern is known, and common words need not ask it */
+    int plain_words; /* a known pattern: common words need no regex match */
 };
 /* Each stage cuts the pieces of the one before it: matches, and the gaps between them. */
 struct pretok {
@@ -53,11 +53,11 @@ struct pretok {
 typedef int pretok_fn(void *ctx, const char *s, size_t n, struct err *e);
 
 extern const char pretok_gpt2[]; /* the GPT-2 pattern */
-/* A pattern as tokenizers have them, written for another engine than ours. */
+/* Compiles a tokenizer's pattern, which is written for a different regex engine. */
 int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e) DS_CHECK;
-/* Whether two patterns are the same, a character in one where the other has its escape. */
+/* 1 when two patterns are equal up to escapes of literal characters. */
 int pretok_same(const char *a, const char *b);
-/* The pattern is copied; re is NULL and plain_words is found out here. */
+/* Copies the pattern; re must be NULL, plain_words is set here. */
 int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e) DS_CHECK;
 /* Calls fn for each piece of s, in order, every byte of s in one piece (but for dropped gaps).
  * Invalid UTF-8 bytes are pieces of their own. */
@@ -80,25 +80,25 @@ struct bpe_cached {
     char key[BPE_CACHE_KEY];
     int32_t id[BPE_CACHE_IDS];
 };
-/* What texts held and the vocabulary has no token for: bytes in all, and the first of them. */
+/* Bytes dropped because the vocabulary has no token for them: count, and the first one. */
 struct bpe_dropped {
     uint64_t bytes;
     unsigned char first;
     int is_told;
 };
-/* What a vocabulary of characters has instead of one of bytes (SentencePiece's, and those like it):
- * words begin as characters, and what the vocabulary lacks falls to bytes or to one unknown token.
+/* State of a character-level vocabulary (SentencePiece and similar):
+ * words start as characters, and missing characters fall back to bytes or to the unknown token.
  */
 struct bpe_chars {
     struct map symbol;  /* text of a token -> id                       */
     int32_t ascii[128]; /* the same for one ASCII character, -1: none  */
-    uint32_t *length;   /* bytes of text that each id stands for, owned */
-    int32_t unk;        /* -1: none, and unknown characters are left out */
-    int fuse_unk;       /* unknown characters in a row are one token   */
+    uint32_t *length;   /* bytes of text per id, owned */
+    int32_t unk;        /* -1: none, unknown characters are dropped */
+    int fuse_unk;       /* consecutive unknown characters are one token */
     /* Two ids in place of each, and -1 where it stays itself; NULL: all stay. */
     int32_t (*split)[2];
     int byte_fallback;
-    int all_words; /* every mark begins a word, by the file's own word   */
+    int all_words; /* the file declares that every mark begins a word   */
     char mark[4];  /* the character that begins words, "" if none */
     size_t mark_len;
     /* Bytes that stand before the mark inside some token.  After any other byte no merge can cross
@@ -110,15 +110,15 @@ struct bpe {
     struct bpe_chars *chars; /* NULL: byte-level */
     int32_t *rank;           /* of each merge, ascending, < merges; NULL: its place in the list */
     int32_t byte_id[256];    /* -1: the vocabulary lacks it */
-    const uint32_t *length;  /* bytes of text each id stands for, borrowed */
+    const uint32_t *length;  /* bytes of text per id, borrowed */
     struct bpe_merge *merge;
     size_t merges, merge_cap;
     struct bpe_slot *slot;
     size_t slots;     /* a power of two */
     struct map whole; /* piece -> id, when ignore_merges */
     int ignore_merges;
-    int32_t unk;  /* byte-level: stands for bytes that it lacks; -1: they are left out */
-    int fuse_unk; /* several in a row are one token */
+    int32_t unk;  /* byte-level: replaces bytes without a token; -1: they are dropped */
+    int fuse_unk; /* consecutive ones are one token */
     struct bpe_cached *cache;
     struct bpe_dropped *dropped;
     int32_t *of_rank; /* scratch of bpe_encode_long: -1 between calls */
@@ -135,12 +135,12 @@ int bpe_encode_piece(const struct bpe *b, const char *s, size_t n, struct ids *o
                      struct err *e) DS_CHECK;
 int bpe_encode_long(const struct bpe *b, const char *s, size_t n, struct ids *out,
                     struct err *e) DS_CHECK;
-/* Merges n ids in place, quadratic: n <= BPE_WORD_SMALL; returns how many are left. */
+/* Merges n ids in place, quadratic: n <= BPE_WORD_SMALL; returns the new count. */
 int bpe_merge_small(const struct bpe *b, int32_t *id, int n);
 /* The same for any length, appended to out.  slot: one for each byte of text; see bpe_long.c. */
 int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out,
                    struct err *e) DS_CHECK;
-/* Counts n bytes that are left out. */
+/* Counts n dropped bytes. */
 void bpe_drop(const struct bpe *b, const char *s, size_t n);
 int bpe_push_ids(struct ids *out, const int32_t *id, int n, struct err *e) DS_CHECK;
 void bpe_release(struct bpe *b);
@@ -149,11 +149,11 @@ void bpe_release(struct bpe *b);
 
 struct bpe_chars *bpe_chars_new(int vocab, struct err *e);
 void bpe_chars_free(struct bpe_chars *c); /* NULL allowed */
-/* A token of the vocabulary, as it is written there. */
+/* Adds a token of the vocabulary with its text as in the file. */
 int bpe_chars_add(struct bpe *b, int32_t id, const char *s, size_t n, struct err *e) DS_CHECK;
-/* Marks an id as unused: the two tokens that it is made of stand in its place. */
+/* Marks an id as unused: it is replaced by the two tokens it is merged from. */
 int bpe_chars_unused(struct bpe *b, int32_t id, int vocab, struct err *e) DS_CHECK;
-/* Finds them once bpe_ready has run. */
+/* Finds these two tokens for all unused ids; call after bpe_ready. */
 void bpe_chars_split(struct bpe *b);
 /* Finds the mark once all tokens are in.  metaspace: it is U+2581 in any case; split: each begins a
  * word. */
@@ -161,16 +161,16 @@ void bpe_chars_ready(struct bpe *b, int metaspace, int split);
 /* One piece of text, any length. The cache makes this not thread-safe. */
 int bpe_encode_chars(const struct bpe *b, const char *s, size_t n, struct ids *out,
                      struct err *e) DS_CHECK;
-/* The byte that "<0x0A>" stands for, or -1. */
+/* The byte encoded by "<0x0A>", or -1. */
 int bpe_fallback_byte(const char *s, size_t n);
 
-/* GPT-2's printable stand-ins: the code point that stands for a byte, and back (-1 if none). */
+/* GPT-2's printable alphabet: the code point of a byte, and back (-1 if none). */
 uint32_t bpe_byte_rune(unsigned char byte);
 int bpe_rune_byte(uint32_t rune);
-/* A token's bytes from its printable form; 0: text that is not in the alphabet stands for itself. */
+/* A token's bytes from its printable form; 0: not in the alphabet, kept as it is. */
 int bpe_printable_bytes(struct str *out, const char *s, size_t n);
 
-/* --- normalize.c: what happens to text before it is cut, and to tokens when they become text - */
+/* --- normalize.c: normalization of text before pre-tokenization, and of decoded tokens ----------- */
 
 struct added_index;
 enum norm_kind { NORM_NFC, NORM_PREPEND, NORM_REPLACE, NORM_REPLACE_REGEX, NORM_CHARSMAP };
@@ -181,7 +181,7 @@ struct norm_step {
                         CHARSMAP: `from` is the map */
     size_t from_len, to_len;
     struct regex *re;               /* of REPLACE_REGEX; made from `from` by norm_add */
-    const struct added_index *keep; /* CHARSMAP: texts that stay as they are, borrowed; NULL */
+    const struct added_index *keep; /* CHARSMAP: texts that are not changed, borrowed; NULL */
 };
 struct norm {
     struct norm_step step[NORM_STEPS];
@@ -190,7 +190,7 @@ struct norm {
 /* Copies the texts, each at most NORM_TEXT bytes but for a map's. */
 int norm_add(struct norm *m, struct norm_step s, struct err *e) DS_CHECK;
 int norm_has_nfc(const struct norm *m);
-/* *p, *n become the normalised text: itself where nothing changes, else what lies in `own`.  Empty
+/* *p, *n become the normalised text: the input if nothing changes, else text in `own`.  Empty
  * text stays empty. */
 int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
                struct err *e) DS_CHECK;
@@ -199,7 +199,7 @@ void norm_release(struct norm *m);
 /* --- charsmap.c: SentencePiece's normalisation, the longest entry of its table at each place ---- */
 
 int charsmap_check(const char *p, size_t n, struct err *e) DS_CHECK;
-/* Appends s as the map of the step has it, and stops some way behind `most` bytes. */
+/* Appends s normalised by the step's map, and stops shortly after `most` bytes. */
 void charsmap_apply(struct str *out, const struct norm_step *step, const char *s, size_t n,
                     size_t most);
 
@@ -210,11 +210,11 @@ struct added_token {
     size_t len;
     int32_t id;
     int special, lstrip, rstrip;
-    int normalized;  /* looked for in normalised text, by its normalised text */
-    int as_piece;    /* the same, by its text as it is */
-    int single_word; /* no word character may stand beside it */
+    int normalized;  /* matched in normalised text, by its normalised text */
+    int as_piece;    /* the same, by its unchanged text */
+    int single_word; /* no adjacent word character allowed */
 };
-/* Where added tokens are looked for: the longest one at the leftmost place. */
+/* Index of added tokens: matches the longest one at the leftmost position. */
 struct added_index {
     struct map map; /* text -> index into added     */
     size_t *len;    /* distinct lengths, descending */
@@ -232,7 +232,7 @@ struct tokenizer {
     const char *kind;
     int vocab;
     int32_t eot, bos;
-    int32_t after;    /* what the template puts after a text, -1: nothing; for other programs */
+    int32_t after;    /* token after a text, -1: none; only exported, for other programs */
     struct str bytes; /* all pieces, end to end         */
     uint64_t *offset; /* of piece i in bytes            */
     uint32_t *length; /* of piece i                     */
@@ -240,8 +240,8 @@ struct tokenizer {
     struct bpe *bpe;        /* NULL: plain bytes              */
     struct norm norm, decoder;
     struct metaspace metaspace;
-    int by_length; /* the longest added token is found first; 0: the leftmost, or it is all the same */
-    int strip_space; /* text loses the one space that it began with when it is put together */
+    int by_length; /* the longest added token is matched first; 0: the leftmost, or no difference */
+    int strip_space; /* decoding removes one leading space */
     struct added_token *added;
     size_t n_added, added_cap;
     struct map added_map;       /* text -> index into added     */

@@ -1,4 +1,4 @@
-/* BPE over characters with byte fallback, as SentencePiece and files like its have it. */
+/* BPE over characters with byte fallback, as in SentencePiece. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const char lower_block[] = "\xE2\x96\x81"; /* U+2581, what stands for a space */
+static const char lower_block[] = "\xE2\x96\x81"; /* U+2581, which replaces a space */
 
 struct bpe_chars *bpe_chars_new(int vocab, struct err *e)
 {
@@ -17,7 +17,7 @@ struct bpe_chars *bpe_chars_new(int vocab, struct err *e)
         c->length = mem_alloc((size_t)vocab, sizeof *c->length);
     }
     if (!c || !c->length) {
-        err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", vocab);
+        err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", vocab);
         bpe_chars_free(c);
         return NULL;
     }
@@ -60,11 +60,12 @@ int bpe_chars_add(struct bpe *b, int32_t id, const char *s, size_t n, struct err
         b->byte_id[byte] = id;
     if (n == 1 && (unsigned char)s[0] < 128)
         c->ascii[(unsigned char)s[0]] = id;
-    return map_set(&c->symbol, s, n, id) < 0 ? err_set(e, DS_EMEM, "no memory for the vocabulary")
-                                             : 0;
+    return map_set(&c->symbol, s, n, id) < 0
+               ? err_set(e, DS_EMEM, "out of memory for the vocabulary")
+               : 0;
 }
 
-/* Whether the mark stands inside a token is asked of every token, merged or not.  A mark that is no
+/* All tokens are checked for a mark inside them, merged or not.  A mark that is not a
  * token itself is an unknown character, and those may be fused across words. */
 void bpe_chars_ready(struct bpe *b, int metaspace, int split)
 {
@@ -99,7 +100,7 @@ int bpe_chars_unused(struct bpe *b, int32_t id, int vocab, struct err *e)
     if (!c->split) {
         c->split = mem_alloc((size_t)vocab, sizeof *c->split);
         if (!c->split)
-            return err_set(e, DS_EMEM, "no memory for %d tokens", vocab);
+            return err_set(e, DS_EMEM, "out of memory for %d tokens", vocab);
         for (int i = 0; i < vocab; i++)
             c->split[i][0] = UNMARKED;
     }
@@ -107,7 +108,7 @@ int bpe_chars_unused(struct bpe *b, int32_t id, int vocab, struct err *e)
     return 0;
 }
 
-/* The pair whose merge makes id, when its text stands alone; 0: none does. */
+/* The pair whose merge gives id when its text is a word of its own; 0: none. */
 static int find_split(const struct bpe *b, int32_t id, const char *s, size_t n, int32_t *part)
 {
     int32_t word[BPE_UNUSED_BYTES] = {0};
@@ -165,7 +166,7 @@ static int push_split(const struct bpe_chars *c, int32_t id, struct ids *out, st
     return rc < 0 ? rc : push_split(c, c->split[id][1], out, e);
 }
 
-/* Puts the parts of unused ids in their places, from out->v[before] on. */
+/* Replaces unused ids by their parts, from out->v[before] on. */
 static int take_apart(const struct bpe_chars *c, size_t before, struct ids *out, struct err *e)
 {
     struct ids whole = {0};
@@ -190,8 +191,8 @@ struct word {
     const struct bpe *b;
     const char *s;
     size_t n;
-    int32_t *slot; /* one for each byte, as bpe_merge_long wants them */
-    size_t start;  /* of the present run */
+    int32_t *slot; /* one per byte, as bpe_merge_long requires */
+    size_t start;  /* of the current run */
     int last_unk;
     struct ids *out;
 };
@@ -239,7 +240,7 @@ static int place(struct word *w, size_t p, size_t len)
     return 1;
 }
 
-/* A character has no token, and there is no unknown one: the word has to go without it. */
+/* A character has no token and there is no unknown token: it must be dropped. */
 enum { IS_LACKING = 1 };
 
 static int unknown(struct word *w, size_t p, size_t len, struct err *e)
@@ -268,14 +269,14 @@ static int encode_slots(struct word *w, struct err *e)
     return rc != 0 ? rc : flush(w, w->n, e);
 }
 
-/* Characters that the vocabulary lacks are left out before anything is merged, so that their neighbours may merge, as in
+/* Characters without a token are dropped before merging, so that their neighbours may merge, as in
  * Hugging Face's tokenizers. */
 static int encode_known(struct word *w, struct err *e)
 {
     char *known = mem_alloc(w->n, 1);
     size_t k = 0;
     if (!known)
-        return err_set(e, DS_EMEM, "no memory for %zu bytes of text", w->n);
+        return err_set(e, DS_EMEM, "out of memory for %zu bytes of text", w->n);
     for (size_t p = 0, len; p < w->n; p += len) {
         len = char_len(w, p);
         if (place(w, p, len)) {
@@ -308,10 +309,10 @@ static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids 
             return bpe_push_ids(out, c->id, c->n, e);
     }
     if (n > DS_LEN(some) && !(w.slot = mem_alloc(n, sizeof *w.slot)))
-        return err_set(e, DS_EMEM, "no memory to encode a word of %zu bytes", n);
+        return err_set(e, DS_EMEM, "out of memory encoding a word of %zu bytes", n);
     int rc = encode_slots(&w, e);
     if (rc == IS_LACKING) {
-        c = NULL; /* what is left out is counted each time */
+        c = NULL; /* not cached, so that dropped bytes are counted each time */
         rc = encode_known(&w, e);
     }
     if (w.slot != some)
@@ -327,7 +328,7 @@ static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids 
     return rc;
 }
 
-/* The first mark behind s[0] where a word may begin, or n. */
+/* The first mark after s[0] where a word may begin, or n. */
 static size_t word_end(const struct bpe_chars *c, const char *s, size_t n)
 {
     for (size_t i = 1; c->mark_len && i + c->mark_len <= n; i++) {

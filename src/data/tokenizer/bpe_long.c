@@ -194,14 +194,14 @@ int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out
     }
     mem_free(w.queue);
     mem_free(w.heap);
-    return rc < 0 ? err_set(e, rc, "no memory to encode a word of %zu bytes", n) : 0;
+    return rc < 0 ? err_set(e, rc, "out of memory encoding a word of %zu bytes", n) : 0;
 }
 
 int bpe_encode_long(const struct bpe *b, const char *s, size_t n, struct ids *out, struct err *e)
 {
     int32_t *slot = mem_alloc(n, sizeof *slot);
     if (!slot)
-        return err_set(e, DS_EMEM, "no memory to encode a word of %zu bytes", n);
+        return err_set(e, DS_EMEM, "out of memory encoding a word of %zu bytes", n);
     for (size_t i = 0; i < n; i++)
         slot[i] = b->byte_id[(unsigned char)s[i]];
     int rc = bpe_merge_long(b, slot, n, out, e);

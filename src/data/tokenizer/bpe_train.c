@@ -1,5 +1,5 @@
 /* Training of byte-level BPE.  Words are counted once; each merge then touches only the places
- * where its pair stands.  The word array has the layout of bpe_long.c: one slot per byte, -(length)
+ * where its pair occurs.  The word array has the layout of bpe_long.c: one slot per byte, -(length)
  * in the last slot of a longer token; a WALL slot ends every word. */
 #include "base/mem.h"
 #include "data/tokenizer/bpe.h"
@@ -19,7 +19,7 @@ struct word {
 struct pair {
     int32_t left, right;
     int64_t count;
-    uint32_t *pos; /* where it stood at some time; checked when used */
+    uint32_t *pos; /* positions where it occurred at some time; checked when used */
     size_t n, cap;
     int touched;
 };
@@ -31,7 +31,7 @@ struct top {
 struct train {
     struct word *word; /* open addressing, a power of two */
     size_t words, word_cap;
-    struct str text; /* the distinct words end to end, each behind it a 0: the slots' bytes */
+    struct str text; /* the distinct words, each followed by a 0: the slots' bytes */
     int32_t *slot;
     uint32_t *word_at; /* word of a slot */
     size_t n;
@@ -87,7 +87,7 @@ static int count_word(void *ctx, const char *s, size_t n, struct err *e)
 {
     struct train *r = ctx;
     if (words_grow(r) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu distinct words", r->words);
+        return err_set(e, DS_EMEM, "out of memory for %zu distinct words", r->words);
     uint64_t hash = hash64(s, n, 0);
     struct word *w = word_find(r, hash, s, n);
     if (w->count++)
@@ -99,7 +99,9 @@ static int count_word(void *ctx, const char *s, size_t n, struct err *e)
     r->words++;
     str_add_bytes(&r->text, s, n);
     str_add_char(&r->text, '\0');
-    return r->text.failed ? err_set(e, DS_EMEM, "no memory for %zu distinct words", r->words) : 0;
+    return r->text.failed
+               ? err_set(e, DS_EMEM, "out of memory for %zu distinct words", r->words)
+               : 0;
 }
 
 /* --- pairs
@@ -137,7 +139,7 @@ static int index_grow(struct train *r)
     return 0;
 }
 
-/* The number of a pair, made when new; negative without memory. */
+/* Index of a pair, created if new; negative when out of memory. */
 static int64_t pair_of(struct train *r, int32_t left, int32_t right)
 {
     if (index_grow(r) < 0)
@@ -157,7 +159,7 @@ static int64_t pair_of(struct train *r, int32_t left, int32_t right)
     return (int64_t)r->pairs++;
 }
 
-/* Adds `by` to the count of the pair that begins at p, and notes the place when it grows. */
+/* Adds `by` to the count of the pair at p, and records the position if the count grows. */
 static int pair_count(struct train *r, int32_t left, int32_t right, int64_t by, uint32_t p)
 {
     int64_t at = pair_of(r, left, right);
@@ -166,7 +168,7 @@ static int pair_count(struct train *r, int32_t left, int32_t right, int64_t by, 
     struct pair *q = &r->pair[at];
     q->count += by;
     if (by < 0)
-        return 0; /* the heap finds out when it looks */
+        return 0; /* the heap entry is corrected when it is popped */
     void *v = q->pos;
     if (mem_grow(&v, &q->cap, q->n + 1, sizeof *q->pos) < 0)
         return DS_EMEM;
@@ -234,8 +236,8 @@ static int push_touched(struct train *r)
     return 0;
 }
 
-/* Entries are pushed when counts rise and checked when popped: a stale one goes back with the
- * count of today.  1 with *which, 0 when no pair is left that is worth a token. */
+/* Entries are pushed when counts rise and checked when popped: a stale one is pushed again with
+ * the current count.  1 with *which, 0 when no remaining pair is worth a token. */
 static int best_pair(struct train *r, uint32_t *which)
 {
     while (r->heap_n) {
@@ -311,7 +313,7 @@ static int merge_pair(struct train *r, uint32_t which, int32_t id)
     return rc < 0 ? rc : push_touched(r);
 }
 
-/* The id of the merged bytes: a new one, or the one that another pair made before. */
+/* Id of the merged bytes: a new one, or that of an earlier pair with the same bytes. */
 static int32_t merged_id(struct train *r, int32_t a, int32_t b, struct err *e)
 {
     char text[2 * BPE_TRAIN_BYTES];
@@ -324,7 +326,7 @@ static int32_t merged_id(struct train *r, int32_t a, int32_t b, struct err *e)
         return (int32_t)id;
     id = r->vocab;
     if (map_set(&r->id_of, text, na + nb, id) < 0)
-        return err_set(e, DS_EMEM, "no memory for the vocabulary");
+        return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     int rc = tokenizer_set_piece(r->t, (int32_t)id, text, na + nb, e);
     if (rc < 0)
         return rc;
@@ -339,12 +341,12 @@ static int learn(struct train *r, struct err *e)
         uint32_t best = 0;
         int found = best_pair(r, &best);
         if (found < 0)
-            return err_set(e, DS_EMEM, "no memory to train a tokenizer");
+            return err_set(e, DS_EMEM, "out of memory training a tokenizer");
         if (!found)
             return 0;
         int32_t a = r->pair[best].left, b = r->pair[best].right;
         if (r->length[a] + r->length[b] > BPE_TRAIN_BYTES)
-            continue; /* it left the heap, and returns only if its count rises */
+            continue; /* removed from the heap until its count rises */
         int32_t id = merged_id(r, a, b, e);
         if (id < 0)
             return id;
@@ -352,7 +354,7 @@ static int learn(struct train *r, struct err *e)
         if (rc < 0)
             return rc;
         if (merge_pair(r, best, id) < 0)
-            return err_set(e, DS_EMEM, "no memory to train a tokenizer");
+            return err_set(e, DS_EMEM, "out of memory training a tokenizer");
     }
     return 0;
 }
@@ -398,7 +400,7 @@ static int start(struct train *r, int vocab, struct err *e)
         return DS_EMEM;
     t->bpe = mem_alloc(1, sizeof *t->bpe);
     if (!t->bpe)
-        return err_set(e, DS_EMEM, "no memory for a tokenizer");
+        return err_set(e, DS_EMEM, "out of memory for a tokenizer");
     t->bpe->unk = -1;
     struct added_token end = {.text = (char[]){"<|endoftext|>"}, .len = 13, .id = 0, .special = 1};
     t->eot = 0;
@@ -437,17 +439,17 @@ int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const 
 {
     struct train r = {0};
     if (vocab < FIRST_BYTE_ID + 256 || vocab > BPE_IDS_MAX)
-        return err_set(e, DS_ERANGE, "a byte-level vocabulary has %d to %d tokens, not %d",
+        return err_set(e, DS_ERANGE, "byte-level vocabulary size must be %d to %d, not %d",
                        FIRST_BYTE_ID + 256, BPE_IDS_MAX, vocab);
     int rc = start(&r, vocab, e);
     for (size_t i = 0; rc >= 0 && i < n; i++)
         rc = pretok_walk(&r.t->bpe->pre, texts[i], len[i], count_word, &r, e);
     if (rc >= 0 && lay_out(&r) < 0)
-        rc = err_set(e, DS_EMEM, "no memory to train a tokenizer");
+        rc = err_set(e, DS_EMEM, "out of memory training a tokenizer");
     if (rc >= 0)
         rc = learn(&r, e);
     if (rc >= 0) {
-        r.t->vocab = r.vocab; /* fewer than asked for when the text had no more to give */
+        r.t->vocab = r.vocab; /* fewer than requested if the text has too few pairs */
         rc = tokenizer_ready(r.t, e);
     }
     if (rc >= 0) {

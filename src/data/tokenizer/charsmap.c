@@ -1,6 +1,6 @@
 /* SentencePiece's precompiled_charsmap: a double-array trie from texts to what replaces them.
- *     u32 bytes of the trie, the trie's u32 units, replacements with a NUL behind each
- * All numbers are little-endian, and none of them is trusted. */
+ *     u32 bytes of the trie, the trie's u32 units, NUL-terminated replacements
+ * All numbers are little-endian and validated. */
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
 
@@ -32,7 +32,7 @@ int charsmap_check(const char *p, size_t n, struct err *e)
 {
     struct charsmap m;
     if (!open_map(&m, p, n) || m.text_len == 0 || m.text[m.text_len - 1] != '\0')
-        return err_set(e, DS_EFORMAT, "precompiled_charsmap of %zu bytes is damaged", n);
+        return err_set(e, DS_EFORMAT, "corrupt precompiled_charsmap of %zu bytes", n);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Normalizers: form C, text in front, one text for another, and a table of such. */
+/* Normalizers: NFC, prefixes, replacements and replacement tables. */
 #include "base/mem.h"
 #include "base/nfc.h"
 #include "base/utf8.h"
@@ -6,25 +6,25 @@
 
 #include <string.h>
 
-/* Text may grow this much in all steps together: no real one does, and hostile ones multiply. */
+/* Limit of growth over all steps: real normalizers stay far below it, hostile ones multiply. */
 enum { GROWTH = 16, GROWTH_FREE = 4096 };
 
 int norm_add(struct norm *m, struct norm_step s, struct err *e)
 {
     if (m->n >= NORM_STEPS)
-        return err_set(e, DS_ERANGE, "more than %d normalizers or decoders", NORM_STEPS);
+        return err_set(e, DS_ERANGE, "too many normalizers or decoders: must be at most %d", NORM_STEPS);
     int rc = s.kind == NORM_CHARSMAP ? charsmap_check(s.from, s.from_len, e) : 0;
     if (rc < 0)
         return rc;
     if ((s.from_len > NORM_TEXT && s.kind != NORM_CHARSMAP) || s.to_len > NORM_TEXT)
-        return err_set(e, DS_ERANGE, "a normalizer's text has %zu bytes, the limit is %d",
+        return err_set(e, DS_ERANGE, "normalizer text of %zu bytes: must be at most %d",
                        s.from_len > s.to_len ? s.from_len : s.to_len, NORM_TEXT);
     if (s.kind == NORM_REPLACE && s.from_len == 0)
-        return err_set(e, DS_EFORMAT, "a Replace with an empty pattern");
+        return err_set(e, DS_EFORMAT, "Replace with an empty pattern");
     s.from = mem_dup(s.from ? s.from : "", s.from_len + 1);
     s.to = mem_dup(s.to ? s.to : "", s.to_len + 1);
     if (!s.from || !s.to)
-        rc = err_set(e, DS_EMEM, "no memory for a normalizer");
+        rc = err_set(e, DS_EMEM, "out of memory for a normalizer");
     if (rc >= 0 && s.kind == NORM_REPLACE_REGEX)
         rc = pretok_regex(&s.re, s.from, "normalizer", e);
     if (rc < 0) {
@@ -75,7 +75,7 @@ static size_t rune_bytes(const char *p, size_t n)
     return k > 0 ? (size_t)k : 1;
 }
 
-/* p is valid UTF-8.  An empty match right behind another is none. */
+/* p is valid UTF-8.  An empty match directly after another match is ignored. */
 static int replace_matches(struct str *out, const char *p, size_t n, const struct norm_step *s,
                            size_t most, struct err *e)
 {
@@ -95,7 +95,7 @@ static int replace_matches(struct str *out, const char *p, size_t n, const struc
     return rc;
 }
 
-/* Invalid bytes stay, and what is between them is searched. */
+/* Invalid bytes are kept; the valid text between them is searched. */
 static int replace_regex(struct str *out, const char *p, size_t n, const struct norm_step *s,
                          size_t most, struct err *e)
 {
@@ -154,9 +154,9 @@ int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
         if (rc < 0)
             return rc;
         if (own->failed)
-            return err_set(e, DS_EMEM, "no memory to normalise %zu bytes", *n);
+            return err_set(e, DS_EMEM, "out of memory normalising %zu bytes", *n);
         if (*n > most)
-            return err_set(e, DS_ERANGE, "the normalizer makes text more than %d times as long",
+            return err_set(e, DS_ERANGE, "the normalizer lengthens text by more than a factor of %d",
                            GROWTH);
     }
     return 0;

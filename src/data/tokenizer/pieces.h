@@ -1,5 +1,5 @@
-/* Vocabularies of other formats, rewritten as the tokenizer.json they amount to: one reader, one
- * way to save.  Internal to the data layer. */
+/* Vocabularies of other formats, converted to an equivalent tokenizer.json: one reader, one
+ * writer.  Internal to the data layer. */
 #ifndef DS_DATA_PIECES_H
 #define DS_DATA_PIECES_H
 
@@ -13,25 +13,25 @@
 
 enum { PIECE_BYTES = 512 }; /* longest one accepted */
 
-/* What the format lays down and its file does not say; tokenizer.json's own words. */
+/* Properties fixed by a format rather than stored in its file, in terms of tokenizer.json. */
 struct piece_style {
     int byte_level;    /* pieces are bytes; else UTF-8 text  */
-    int byte_fallback; /* pieces of TOKEN_BYTE stand for unknown characters */
+    int byte_fallback; /* pieces of TOKEN_BYTE replace unknown characters */
     int ignore_merges;
-    int raw_user; /* what the user defines is found in text as it is, as llama.cpp does; else in normalised text */
+    int raw_user; /* user-defined pieces are matched in raw text, as in llama.cpp; else in normalised text */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
-    int bos_id, eos_id, add_eos;                      /* add_eos: eos goes behind texts */
-    const struct token_part *eos; /* token that ends texts, where no known name tells; NULL */
-    /* More added tokens, as JSON objects each behind a comma; NULL: none. */
+    int bos_id, eos_id, add_eos;                      /* add_eos: append eos to texts */
+    const struct token_part *eos; /* token that ends texts, if it has no known name; NULL */
+    /* More added tokens, as JSON objects each preceded by a comma; NULL: none. */
     const char *added;
 };
-/* id = place in p. */
+/* Builds a tokenizer from pieces; id = index in p. */
 int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
-/* SentencePiece's own: spaces are marks, and one goes in front of texts where `prefix` asks. */
+/* The style of SentencePiece: spaces are marks; prefix: one is put in front of texts. */
 struct piece_style pieces_spm_style(int prefix);
-/* Pieces and merges as they were read -> tokenizer. */
+/* Builds a tokenizer from tokens and merges as read from a file. */
 int tokenizer_from_parts(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
                          struct err *e) DS_CHECK;
 /* A token that goes before or after a text; text NULL: none. */
@@ -40,59 +40,62 @@ struct piece_end {
     size_t n;
     int id;
 };
-/* The post_processor that puts them there, or none, and a comma. */
+/* Appends the post_processor that adds these tokens, or null, and a comma. */
 void pieces_add_post(struct str *out, struct piece_end bos, struct piece_end eos);
 
-/* The model's line for it and a comma; nothing of NULL. */
+/* Appends the model's line for eos and a comma; nothing if NULL. */
 void pieces_add_eos(struct str *out, const struct token_part *eos);
 
-/* Byte-level families that are known by a class name or by the size of their vocabulary. */
+/* Byte-level families, recognised by class name or vocabulary size. */
 struct family {
     const char *name, *tokenizer_class;
     int vocab, ranks;            /* entries of vocab.json, of a tiktoken file */
-    int ignore_merges, specials; /* 256 special tokens of Llama 3 lie behind the vocabulary */
+    int ignore_merges, specials; /* specials: Llama 3's 256 special tokens follow the vocabulary */
     const char *normalizer, *pre_tokenizer, *bos;
 };
 extern const struct family families[];
 extern const size_t n_families;
 extern const char family_decoder[];
-enum { FAMILY_SPECIALS = 256 }; /* room for them behind the vocabulary */
-/* The added tokens of a family that its files leave out, each behind a comma. */
+enum { FAMILY_SPECIALS = 256 }; /* number of ids reserved after the vocabulary */
+/* Appends the added tokens that a family's files omit, each preceded by a comma. */
 void family_add_specials(struct str *out, const struct family *f, int first);
 
-/* --- tokenizer_beside.c: what Hugging Face keeps next to a tokenizer's main file ------------------------- */
+/* --- tokenizer_beside.c: Hugging Face's companion files of a tokenizer's main file ----------------------- */
 
 struct beside;
 struct json_node;
-/* Of the directory that `path` is in.  DS_EFORMAT where the files disagree with each other. */
+/* Reads the companion files in the directory of `path`.  DS_EFORMAT when they contradict each
+ * other. */
 int beside_open(struct beside **out, const char *path, struct err *e) DS_CHECK;
 void beside_free(struct beside *b); /* NULL allowed */
 const struct json_node *
 beside_config(const struct beside *b); /* tokenizer_config.json; NULL: none */
 int beside_names(const struct beside *b, int32_t first,
                  int32_t end); /* tokens with ids in [first, end) */
-/* Which file is next to them: another than a model's own takes no tokens from there; a .model's text has no normal
- * form that tokens could be looked for in. */
+/* Kind of the main file: only a model's own file takes tokens from companion files; text of a
+ * .model has no normalised form in which tokens could be matched. */
 enum { BESIDE_JSON, BESIDE_OTHER, BESIDE_MODEL, BESIDE_VOCAB };
-/* Puts it into *t's tokenizer.json, and reads that again where it changed.  *t stays on failure. */
+/* Merges them into *t's tokenizer.json, and reloads it if it changed.  *t is unchanged on
+ * failure. */
 int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const char *path,
                  struct err *e) DS_CHECK;
 int beside_load(struct tokenizer **t, int kind, const char *path, struct err *e) DS_CHECK;
 
-/* A pre-tokenizer by its name in tokenizer.ggml.pre. */
+/* A pre-tokenizer and its names in tokenizer.ggml.pre. */
 enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 14 };
 struct vocab_pre {
     const char *name[VOCAB_NAMES]; /* the first is the one that is written */
     const char *pattern[VOCAB_PATTERNS];
     int nfc, ignore_merges, add_bos;
-    int by_ascii_case; /* llama.cpp's own pattern of that name is not quite this one */
+    int by_ascii_case; /* llama.cpp's pattern of that name differs slightly */
 };
 const struct vocab_pre *vocab_pre_find(const char *name, size_t n); /* NULL: unknown */
-/* The one that cuts text as t does; NULL: none has a name. */
+/* The named pre-tokenizer that is equal to t's; NULL: none. */
 const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
-/* Appends why programs that know t by GGUF's keys, with that name, cut some texts otherwise; nothing: they do not. */
+/* Appends why programs that read GGUF's keys with that name tokenize some texts differently;
+ * nothing if they do not. */
 void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre);
-/* As a tokenizer.json has it. */
+/* Appends it in the form of a tokenizer.json. */
 void vocab_pre_write(struct str *out, const struct vocab_pre *p);
 
 /* A file of at most TOKENIZER_FILE_MAX bytes, or of $DEPTHSCOPE_TOKENIZER_MIB MiB. */
@@ -103,7 +106,7 @@ int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e
 struct gguf;
 int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char *what,
                         struct err *e) DS_CHECK;
-/* 1 when tokenizer_from_gguf knows what kind of vocabulary it is. */
+/* 1 when tokenizer_from_gguf supports this kind of vocabulary. */
 int tokenizer_gguf_known(const struct gguf *g);
 int tokenizer_load_gguf(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;

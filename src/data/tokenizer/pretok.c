@@ -1,4 +1,5 @@
-/* Cutting text into pieces by regular expressions, as Hugging Face pre-tokenizers do. */
+/* Pre-tokenization: splits text into pieces by regular expressions, as in Hugging Face
+ * tokenizers. */
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
@@ -20,8 +21,8 @@ static const char *const plain_words[] = {pretok_gpt2, CL100K("\\p{N}{1,3}"), CL
  * of the other numbers only those of Latin-1 are in. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
-/* The escape behind a backslash in PCRE2's words, NULL where both engines agree, "" where there is
- * no way. */
+/* PCRE2's form of the escape after a backslash, NULL if both engines agree, "" if it cannot be
+ * expressed. */
 static const char *translate_escape(char c, int in_class)
 {
     switch (c) {
@@ -37,8 +38,8 @@ static const char *translate_escape(char c, int in_class)
     }
 }
 
-/* Patterns are written for Oniguruma.  Where it would read one otherwise than PCRE2, the pattern is
- * put in other words, or refused: classes inside classes and their intersections. */
+/* Patterns are written for Oniguruma.  Where PCRE2 differs, the pattern is rewritten, or rejected:
+ * nested classes and their intersections. */
 static int translate(struct str *out, const char *p, struct err *e)
 {
     int in_class = 0;
@@ -48,7 +49,7 @@ static int translate(struct str *out, const char *p, struct err *e)
             (in_class && *p == '&' && p[1] == '&'))
             return err_set(
                 e, DS_EFORMAT,
-                "a pattern of the tokenizer has \"%.2s\" inside [], which is not supported", p);
+                "tokenizer pattern: \"%.2s\" inside []: unsupported", p);
         if (other) {
             str_add(out, other);
             p++;
@@ -81,7 +82,7 @@ static int translate(struct str *out, const char *p, struct err *e)
             in_class = 0;
         }
     }
-    return out->failed ? err_set(e, DS_EMEM, "no memory for a pattern") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "out of memory for a pattern") : 0;
 }
 
 int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e)
@@ -97,7 +98,7 @@ int pretok_regex(struct regex **out, const char *pattern, const char *what, stru
 int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e)
 {
     if (p->n >= PRETOK_STAGES)
-        return err_set(e, DS_ERANGE, "pre-tokenizer with more than %d stages", PRETOK_STAGES);
+        return err_set(e, DS_ERANGE, "too many pre-tokenizer stages: must be at most %d", PRETOK_STAGES);
     struct regex *re = NULL;
     int rc = pretok_regex(&re, stage->pattern, "pre-tokenizer", e);
     if (rc < 0)
@@ -105,7 +106,7 @@ int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e
     char *copy = mem_strdup(stage->pattern);
     if (!copy) {
         regex_free(re);
-        return err_set(e, DS_EMEM, "no memory for a pre-tokenizer pattern");
+        return err_set(e, DS_EMEM, "out of memory for a pre-tokenizer pattern");
     }
     struct pretok_stage *own = &p->stage[p->n++];
     *own = *stage;
@@ -126,8 +127,8 @@ static int ascii_class(unsigned char c)
     return (c > ' ' && c < '0') || (c > '9' && c < 127) ? SIGN : OTHER;
 }
 
-/* The bytes that the pattern would match at s where that is plain: letters with or without one
- * space before them, and signs before a space.  0: ask the pattern.  Ten times as fast as it. */
+/* Fast path, ten times as fast as the regex: length of a match of ASCII letters with an optional
+ * leading space, or of signs before a space.  0: use the regex. */
 static size_t ascii_match(const char *s, size_t n)
 {
     const unsigned char *c = (const unsigned char *)s;
@@ -135,7 +136,7 @@ static size_t ascii_match(const char *s, size_t n)
     while (i < n && ascii_class(c[i]) == LETTER)
         i++;
     if (i > start)
-        return i < n && c[i] < 128 ? i : 0; /* a letter beyond ASCII would go on */
+        return i < n && c[i] < 128 ? i : 0; /* a non-ASCII letter could continue it */
     if (start || c[0] == '\'')
         return 0;
     while (i < n && ascii_class(c[i]) == SIGN)
@@ -150,7 +151,7 @@ static size_t rune_bytes(const char *s, size_t n)
     return len > 0 ? (size_t)len : 1;
 }
 
-/* A piece that waits for the next one, which may join it. */
+/* A pending piece that the next one may extend. */
 struct joiner {
     const struct pretok *p;
     int stage;
@@ -170,7 +171,7 @@ static int join_end(struct joiner *j, const char *s, struct err *e)
     return any ? walk_stage(j->p, j->stage + 1, s + j->from, j->to - j->from, j->fn, j->ctx, e) : 0;
 }
 
-/* s[from, to) comes next. */
+/* Takes the next piece s[from, to). */
 static int join_next(struct joiner *j, const char *s, size_t from, size_t to, int is_match,
                      struct err *e)
 {
@@ -190,8 +191,8 @@ static int join_next(struct joiner *j, const char *s, size_t from, size_t to, in
     return rc;
 }
 
-/* As walk_stage, for what is not each match and each gap by itself.  An empty match keeps the gaps
- * beside it apart, but right behind another match it is none. */
+/* walk_stage for joined matches.  An empty match separates the gaps around it, but directly after
+ * another match it is ignored. */
 static int walk_joined(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
                        void *ctx, struct err *e)
 {
@@ -214,7 +215,7 @@ static int walk_joined(const struct pretok *p, int stage, const char *s, size_t 
     return rc < 0 ? rc : join_end(&j, s, e);
 }
 
-/* s is valid UTF-8.  An empty match cuts, and the search goes on one code point later. */
+/* s is valid UTF-8.  An empty match cuts, and the search continues one code point later. */
 static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
                       void *ctx, struct err *e)
 {
@@ -272,7 +273,7 @@ int pretok_walk(const struct pretok *p, const char *s, size_t n, pretok_fn *fn, 
     struct str spaced = {0};
     str_add_char(&spaced, ' ');
     str_add_bytes(&spaced, s, n);
-    int rc = spaced.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", n)
+    int rc = spaced.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
                            : walk_bytes(p, spaced.p, spaced.len, fn, ctx, e);
     str_release(&spaced);
     return rc;

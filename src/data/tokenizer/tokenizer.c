@@ -1,4 +1,4 @@
-/* The tokenizer proper: pieces, added tokens, and decoding. */
+/* The tokenizer object: pieces, added tokens, and decoding. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "data/tokenizer/bpe.h"
@@ -36,7 +36,7 @@ struct tokenizer *tokenizer_new(const char *kind, int vocab, struct err *e)
         t->present = mem_alloc((size_t)vocab, 1);
     }
     if (!t || !t->offset || !t->length || !t->present) {
-        err_set(e, DS_EMEM, "no memory for a vocabulary of %d tokens", vocab);
+        err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", vocab);
         tokenizer_free(t);
         return NULL;
     }
@@ -46,55 +46,55 @@ struct tokenizer *tokenizer_new(const char *kind, int vocab, struct err *e)
 int tokenizer_set_piece(struct tokenizer *t, int32_t id, const char *s, size_t n, struct err *e)
 {
     if (id < 0 || id >= t->vocab)
-        return err_set(e, DS_ERANGE, "token id %d is outside 0..%d", id, t->vocab - 1);
+        return err_set(e, DS_ERANGE, "token id %d: must be in 0..%d", id, t->vocab - 1);
     if (t->present[id])
-        return err_set(e, DS_EFORMAT, "two tokens have the id %d", id);
+        return err_set(e, DS_EFORMAT, "duplicate token id %d", id);
     if (n > BPE_TOKEN_BYTES)
-        return err_set(e, DS_ERANGE, "token %d is %zu bytes long; the limit is %d", id, n,
+        return err_set(e, DS_ERANGE, "token %d has %zu bytes: must be at most %d", id, n,
                        BPE_TOKEN_BYTES);
     t->present[id] = 1;
     t->offset[id] = t->bytes.len;
     t->length[id] = (uint32_t)n;
     str_add_bytes(&t->bytes, s, n);
-    return t->bytes.failed ? err_set(e, DS_EMEM, "no memory for the vocabulary") : 0;
+    return t->bytes.failed ? err_set(e, DS_EMEM, "out of memory for the vocabulary") : 0;
 }
 
 int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, struct err *e)
 {
     int64_t seen;
     if (a->len == 0)
-        return err_set(e, DS_EFORMAT, "added token %d is empty", a->id);
+        return err_set(e, DS_EFORMAT, "empty added token %d", a->id);
     if (map_get(&t->added_map, a->text, a->len, &seen))
-        return err_set(e, DS_EFORMAT, "added token %d appears twice", a->id);
+        return err_set(e, DS_EFORMAT, "duplicate added token %d", a->id);
     void *p = t->added;
     if (mem_grow(&p, &t->added_cap, t->n_added + 1, sizeof *t->added) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     t->added = p;
     struct added_token *own = &t->added[t->n_added];
     *own = *a;
     own->text = mem_dup(a->text, a->len);
     if (!own->text)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     t->n_added++;
     if (map_set(&t->added_map, a->text, a->len, (int64_t)t->n_added - 1) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     return 0;
 }
 
-/* Encoding walks by these lengths, so they must add up whatever the file said. */
+/* Encoding relies on these lengths, so files in which they do not add up are rejected. */
 static int check_lengths(const struct tokenizer *t, struct err *e)
 {
     const struct bpe *b = t->bpe;
     const uint32_t *length = b->length;
     for (int i = 0; i < 256; i++)
         if (b->byte_id[i] >= 0 && length[b->byte_id[i]] != 1)
-            return err_set(e, DS_EFORMAT, "token %d stands for a byte and for an added token",
+            return err_set(e, DS_EFORMAT, "token %d is both a byte token and an added token",
                            b->byte_id[i]);
     for (size_t i = 0; i < b->merges; i++) {
         const struct bpe_merge *m = &b->merge[i];
         if (length[m->left] + length[m->right] != length[m->id] || !length[m->left] ||
             !length[m->right])
-            return err_set(e, DS_EFORMAT, "merge %zu does not add up to its token %d", i, m->id);
+            return err_set(e, DS_EFORMAT, "merge %zu: lengths do not add up to token %d", i, m->id);
     }
     return 0;
 }
@@ -160,7 +160,7 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t);
 }
 
-/* --- questions ---------------------------------------------------------------------------------
+/* --- queries -----------------------------------------------------------------------------------
  */
 
 int tokenizer_vocab(const struct tokenizer *t)
@@ -232,7 +232,7 @@ static uint64_t hash_steps(const struct norm *m, uint64_t h)
     return h;
 }
 
-/* What only the vocabularies of characters have. */
+/* Adds what is specific to character-level vocabularies to the hash. */
 static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
 {
     const struct bpe_chars *c = t->bpe->chars;

@@ -1,5 +1,6 @@
-/* What the files next to a tokenizer say of it, as Hugging Face keeps them: tokenizer_config.json, added_tokens.json and
- * special_tokens_map.json.  It all goes into the tokenizer.json that is saved, so nothing here knows how text is cut. */
+/* Hugging Face's companion files of a tokenizer: tokenizer_config.json, added_tokens.json and
+ * special_tokens_map.json.  They are merged into the tokenizer.json that is saved, so this file
+ * must not know how text is encoded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static const char *const file_name[FILES] = {"tokenizer_config.json", "added_tok
                                              "special_tokens_map.json"};
 
 struct named {
-    struct added_token a;        /* text: in its file; id -1: only its name is there */
+    struct added_token a;        /* text: owned by its file; id -1: only the name is known */
     const struct json_node *obj; /* its flags, NULL: none */
 };
 struct beside {
@@ -35,10 +36,10 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
     int64_t other;
     const char *name = file_name[which];
     if (!text || len == 0 || len > BPE_TOKEN_BYTES)
-        return err_set(e, DS_EFORMAT, "%s: token %lld: expected a text of 1 to %d bytes", name,
+        return err_set(e, DS_EFORMAT, "%s: token %lld: expected a string of 1 to %d bytes", name,
                        (long long)id, BPE_TOKEN_BYTES);
     if (id < -1 || id >= BPE_IDS_MAX)
-        return err_set(e, DS_ERANGE, "%s: \"%.40s\": the id must be a number in 0..%d", name, text,
+        return err_set(e, DS_ERANGE, "%s: \"%.40s\": id must be a number in 0..%d", name, text,
                        BPE_IDS_MAX - 1);
     if (map_get(&b->by_text, text, len, &other)) {
         struct added_token *a = &b->v[other].a;
@@ -46,16 +47,16 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
         return id < 0 || id == a->id
                    ? 0
                    : err_set(e, DS_EFORMAT,
-                             "%s: \"%.40s\" has the id %lld, but %d before; correct one", name,
+                             "%s: \"%.40s\": id %lld, expected %d as before; correct one", name,
                              text, (long long)id, a->id);
     }
     if (id >= 0 && map_get(&b->by_id, &id, sizeof id, &other))
         return err_set(e, DS_EFORMAT,
-                       "%s: token %lld is \"%.40s\", but \"%.40s\" before; correct one", name,
+                       "%s: token %lld: \"%.40s\", expected \"%.40s\" as before; correct one", name,
                        (long long)id, text, b->v[other].a.text);
     void *p = b->v;
     if (mem_grow(&p, &b->cap, b->n + 1, sizeof *b->v) < 0)
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     b->v = p;
     b->v[b->n++] = (struct named){
         .obj = obj,
@@ -63,7 +64,7 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
             .text = (char *)(uintptr_t)text, .len = len, .id = (int32_t)id, .special = is_special}};
     if (map_set(&b->by_text, text, len, (int64_t)b->n - 1) < 0 ||
         (id >= 0 && map_set(&b->by_id, &id, sizeof id, (int64_t)b->n - 1) < 0))
-        return err_set(e, DS_EMEM, "no memory for added tokens");
+        return err_set(e, DS_EMEM, "out of memory for added tokens");
     return 0;
 }
 
@@ -101,13 +102,13 @@ static int read_added(struct beside *b, const struct json_node *added, struct er
         const struct json_node *one = json_next(added, &at, &key, &len);
         int64_t id = json_int(one, -2);
         rc = one ? add_named(b, ADDED, id < 0 ? -2 : id, key, len, NULL, 0, e)
-                 : err_set(e, DS_EFORMAT, "%s: expected an object of texts and ids",
+                 : err_set(e, DS_EFORMAT, "%s: expected an object of strings and ids",
                            file_name[ADDED]);
     }
     return rc;
 }
 
-/* A text, an object with one, or a list or object of such. */
+/* A string, an object with one, or a list or object of these. */
 static int read_name(struct beside *b, int which, const struct json_node *n, int depth,
                      struct err *e)
 {
@@ -171,7 +172,7 @@ static int path_of(char *out, size_t size, const char *path, const char *name, s
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) + 1 : 0;
     if (n + strlen(name) >= size)
-        return err_set(e, DS_ERANGE, "a path of %zu bytes is too long", strlen(path));
+        return err_set(e, DS_ERANGE, "path too long: %zu bytes", strlen(path));
     memcpy(out, path, n);
     memcpy(out + n, name, strlen(name) + 1);
     return 0;
@@ -181,7 +182,7 @@ int beside_open(struct beside **out, const char *path, struct err *e)
 {
     char other[4096];
     struct beside *b = mem_alloc(1, sizeof *b);
-    int rc = b ? 0 : err_set(e, DS_EMEM, "no memory for added tokens");
+    int rc = b ? 0 : err_set(e, DS_EMEM, "out of memory for added tokens");
     for (int i = 0; rc >= 0 && i < FILES; i++) {
         rc = path_of(other, sizeof other, path, file_name[i], e);
         if (rc >= 0 && fs_exists(other))
@@ -223,7 +224,7 @@ int beside_names(const struct beside *b, int32_t first, int32_t end)
 
 /* --- added tokens --------------------------------------------------------------------------------------- */
 
-/* Of a token of the vocabulary that is written so; -1: there is none. */
+/* Id of the vocabulary's token with this text; -1 = none. */
 static int32_t vocabulary_id(const struct tokenizer *t, const char *s, size_t n, int *failed)
 {
     int64_t id = -1;
@@ -240,7 +241,7 @@ static int32_t vocabulary_id(const struct tokenizer *t, const char *s, size_t n,
     return (int32_t)id;
 }
 
-/* Tokens that the tokenizer has under another number, or numbers that it has for others: its own file counts. */
+/* Tokens or ids that contradict the tokenizer's main file, which wins. */
 struct conflict {
     size_t n;
     char first[200];
@@ -252,11 +253,11 @@ static void note_conflict(struct conflict *c, const struct added_token *a, int32
         return;
     if (own >= 0)
         snprintf(c->first, sizeof c->first,
-                 "\"%.40s\" has the id %d in the files next to it, but %d here", a->text, a->id,
+                 "\"%.40s\" has id %d in its companion files, but %d here", a->text, a->id,
                  own);
     else
         snprintf(c->first, sizeof c->first,
-                 "token %d is \"%.40s\" in the files next to it, but another here", a->id, a->text);
+                 "token %d is \"%.40s\" in its companion files, but different here", a->id, a->text);
 }
 
 static void take_flags(struct added_token *own, const struct added_token *a, int is_raw)
@@ -291,7 +292,7 @@ static void write_token(struct str *out, const struct added_token *a)
              a->as_piece ? "\"as_piece\":true," : "", truth(a->special));
 }
 
-/* The whole list anew; 1: it is another than before. */
+/* Writes the complete list; 1: it changed. */
 static int write_list(struct str *out, const struct beside *b, const struct tokenizer *t,
                       int is_raw, struct conflict *c)
 {
@@ -304,7 +305,7 @@ static int write_list(struct str *out, const struct beside *b, const struct toke
             const struct added_token *a = &b->v[at].a;
             if (a->id >= 0 && a->id != own.id)
                 note_conflict(c, a, own.id);
-            if (a->id >= 0) /* a name alone has no flags for what is added already */
+            if (a->id >= 0) /* a name alone has no flags to override */
                 take_flags(&own, a, is_raw);
         }
         changed |= !is_same(&own, &t->added[i]);
@@ -317,7 +318,7 @@ static int write_list(struct str *out, const struct beside *b, const struct toke
             continue;
         int32_t own = vocabulary_id(t, a.text, a.len, &out->failed);
         if (own < 0 && a.id < 0)
-            continue; /* a name without a number */
+            continue; /* a name without an id */
         if (own < 0 && a.id < t->vocab && t->present[a.id])
             note_conflict(c, &a, -1);
         else if (own >= 0 && a.id >= 0 && a.id != own)
@@ -335,7 +336,7 @@ static int write_list(struct str *out, const struct beside *b, const struct toke
 
 /* --- the tokenizer.json ----------------------------------------------------------------------------------- */
 
-/* Where the value of a member of the whole document is: of one that was read before.  0: there is none. */
+/* Range of a top-level member's value in a valid document; 0: not found. */
 static int find_member(const char *p, size_t n, const char *key, size_t *from, size_t *to)
 {
     size_t start = 0, k = strlen(key);
@@ -395,7 +396,7 @@ static void put_list(struct str *doc, const struct str *list)
     str_release(&whole);
 }
 
-/* A token's text, as such or as an object with flags; NULL: none. */
+/* A token's text, from a string or an object with flags; NULL: none. */
 static const char *token_of(const struct json_node *config, const char *key, size_t *n)
 {
     const struct json_node *v = json_get(config, key);
@@ -403,7 +404,7 @@ static const char *token_of(const struct json_node *config, const char *key, siz
     return text ? text : json_str(json_get(v, "content"), n);
 }
 
-/* Into the model, where that does not say it already: a document may have been saved with it. */
+/* Inserts a key into the model unless present: a saved document may have it already. */
 static void put_end(struct str *doc, const char *key, const char *text, size_t n)
 {
     size_t from, to, a, b;
@@ -412,7 +413,7 @@ static void put_end(struct str *doc, const char *key, const char *text, size_t n
     if (find_member(doc->p, doc->len, "model", &from, &to))
         open = memchr(doc->p + from, '{', to - from);
     if (!text || !open || find_member(open, (size_t)(doc->p + to - open), key, &a, &b))
-        return; /* of a document without a model the reader says so */
+        return; /* the reader reports a missing model */
     str_addf(&s, "\"%s\":", key);
     str_add_json(&s, text, n);
     str_add_char(&s, ',');
@@ -421,7 +422,7 @@ static void put_end(struct str *doc, const char *key, const char *text, size_t n
     str_release(&s);
 }
 
-/* What goes before a text and what ends one, where the document leaves it open: their texts, NULL: not left open. */
+/* Texts of bos and eos that the document does not define; NULL: defined. */
 struct ends {
     const char *bos, *eos;
     size_t bos_len, eos_len;
@@ -437,7 +438,7 @@ static struct ends find_ends(const struct json_node *config, const struct tokeni
     return x;
 }
 
-/* SentencePiece's file says what begins a text, and the config whether it is put there. */
+/* SentencePiece's file names bos, and the config says whether it is added. */
 static int drops_bos(const struct beside *b, const struct tokenizer *t, int kind)
 {
     const struct json_node *add = json_get(beside_config(b), "add_bos_token");
@@ -468,9 +469,9 @@ int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const c
     int changed = kind != BESIDE_OTHER && write_list(&list, b, *t, kind == BESIDE_MODEL, &c),
         rc = 0;
     if (c.n)
-        log_warn("%s: %s%s; its own are used", path, c.first, c.n > 1 ? ", and more such" : "");
+        log_warn("%s: %s%s; using its own tokens", path, c.first, c.n > 1 ? " (and more)" : "");
     if (list.failed)
-        rc = err_set(e, DS_EMEM, "%s: no memory for a tokenizer", path);
+        rc = err_set(e, DS_EMEM, "%s: out of memory for a tokenizer", path);
     if (rc < 0 || (!changed && !ends.bos && !ends.eos && !no_bos))
         goto out;
     str_add_bytes(&doc, (*t)->source.p, (*t)->source.len);
@@ -480,7 +481,7 @@ int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const c
     put_end(&doc, TOKENIZER_EOS, ends.eos, ends.eos_len);
     if (no_bos)
         put_no_template(&doc);
-    rc = doc.failed ? err_set(e, DS_EMEM, "%s: no memory for a tokenizer", path)
+    rc = doc.failed ? err_set(e, DS_EMEM, "%s: out of memory for a tokenizer", path)
                     : tokenizer_load_json(&other, doc.p, doc.len, path, e);
     if (rc >= 0) {
         tokenizer_free(*t);

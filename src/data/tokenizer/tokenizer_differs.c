@@ -1,4 +1,4 @@
-/* What programs that know a tokenizer by GGUF's keys alone cut otherwise, by llama.cpp's reading of those keys.  It never
+/* Lists how programs that read only GGUF's keys, as llama.cpp does, tokenize differently.  It never
  * touches a file. */
 #include <string.h>
 
@@ -12,7 +12,8 @@ static void add_reason(struct str *out, const char *reason)
     str_add(out, reason);
 }
 
-/* Whether merges alone lead to every token: then it is all the same if words that are tokens are looked up first. */
+/* 1 when merges alone produce every token: then looking up whole words first makes no
+ * difference. */
 static int merges_make_all(const struct tokenizer *t)
 {
     for (int32_t id = 0; id < t->vocab; id++) {
@@ -41,19 +42,19 @@ static int strips(const struct tokenizer *t)
 static void of_bytes(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre)
 {
     if (t->bpe->pre.add_prefix_space)
-        add_reason(out, "they put no space in front");
+        add_reason(out, "they add no leading space");
     if (norm_has_nfc(&t->norm))
         add_reason(out, "they do not normalise to NFC");
     if (t->norm.n > norm_has_nfc(&t->norm))
         add_reason(out, "they do not normalise");
     if (pre && pre->ignore_merges != t->bpe->ignore_merges && !merges_make_all(t))
-        add_reason(out, pre->ignore_merges ? "they look whole words up before they merge"
-                                           : "they do not look whole words up before they merge");
+        add_reason(out, pre->ignore_merges ? "they look up whole words before merging"
+                                           : "they do not look up whole words before merging");
     if (pre && pre->by_ascii_case)
-        add_reason(out, "they tell upper from lower case in ASCII alone");
+        add_reason(out, "they distinguish case only in ASCII");
 }
 
-/* Spaces become marks and one goes in front; anything else is not in the keys. */
+/* 1 for the steps that the keys can express: spaces become marks and one is put in front. */
 static int is_usual(const struct norm_step *s)
 {
     return s->kind == NORM_PREPEND ||
@@ -71,15 +72,15 @@ static void of_chars(struct str *out, const struct tokenizer *t)
     if (!usual)
         add_reason(out, "they do not normalise");
     if (defined)
-        add_reason(out, "they find user-defined pieces otherwise");
+        add_reason(out, "they match user-defined pieces differently");
     if (!t->bpe->chars->byte_fallback)
         add_reason(out, "they expect a token for every byte");
     if (t->bpe->pre.n > 0)
-        add_reason(out, "they do not cut by its patterns");
+        add_reason(out, "they do not split by its patterns");
     if (t->metaspace.on && t->metaspace.when != METASPACE_NEVER)
-        add_reason(out, "they put a space in front of a text that begins with one");
+        add_reason(out, "they add a leading space even to text that has one");
     if (t->metaspace.on && t->metaspace.when == METASPACE_FIRST)
-        add_reason(out, "they put a space after each special token");
+        add_reason(out, "they add a space after each special token");
 }
 
 void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre)
@@ -91,9 +92,9 @@ void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct 
     else
         of_bytes(out, t, pre);
     if (t->after >= 0 && t->after != t->eot)
-        add_reason(out, "they put no token after a text");
+        add_reason(out, "they add no token after a text");
     if (strips(t))
-        add_reason(out, "they leave spaces next to added tokens");
+        add_reason(out, "they keep spaces next to added tokens");
 }
 
 /* --- patterns ------------------------------------------------------------------------------------------ */
@@ -105,7 +106,8 @@ static int hex(char c)
                                                 : -1;
 }
 
-/* The code point that is written as \xHH, \x{H...} or \uHHHH behind the backslash; 0: none.  *n: bytes of it. */
+/* The code point written as \xHH, \x{H...} or \uHHHH after the backslash; 0: none.  *n: bytes
+ * read. */
 static uint32_t by_number(const char *p, size_t *n)
 {
     uint32_t c = 0;
@@ -123,7 +125,7 @@ static uint32_t by_number(const char *p, size_t *n)
     return c;
 }
 
-/* One character or escape of a pattern: the code point that it stands for and nothing else; 0: it means something. */
+/* The code point of a literal character or escape of a pattern; 0: it is a metacharacter. */
 static uint32_t literal(const char *p, size_t *n)
 {
     static const char name[] = "rntfva", value[] = "\r\n\t\f\v\a";
@@ -144,7 +146,7 @@ static uint32_t literal(const char *p, size_t *n)
     *n += c ? 1 : 0;
     return c < 128 && c >= ' '
                ? 0
-               : c; /* in ASCII the character may mean something without its backslash */
+               : c; /* an ASCII character may be a metacharacter without its backslash */
 }
 
 int pretok_same(const char *a, const char *b)

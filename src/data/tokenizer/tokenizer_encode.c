@@ -1,4 +1,4 @@
-/* Text -> ids: added tokens first, then normalisation, then what is left by pieces. */
+/* Encoding: added tokens first, then normalisation, then the rest piece by piece. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -14,7 +14,7 @@ static unsigned first_two(const char *s)
     return (unsigned)(unsigned char)s[0] << 8 | (unsigned char)s[1];
 }
 
-/* Keeps distinct lengths, longest first, and the bitmap that rules out most positions at once. */
+/* Maintains the distinct lengths, longest first, and the bitmap that excludes most positions. */
 static int index_one(struct added_index *x, const char *s, size_t len, size_t which, size_t n_added)
 {
     if (!x->len)
@@ -57,7 +57,7 @@ int tokenizer_index_added(struct tokenizer *t, struct err *e)
             continue;
         x->has_plain |= !a->special;
         if (index_one(x, s, n, i, t->n_added) < 0)
-            rc = err_set(e, DS_EMEM, "no memory for added tokens");
+            rc = err_set(e, DS_EMEM, "out of memory for added tokens");
     }
     t->by_length = t->by_length && added_overlap(t);
     for (int i = 0; i < t->norm.n; i++)
@@ -81,7 +81,7 @@ static int is_word(const struct tokenizer *t, const char *s, size_t n)
     return utf8_decode(s, n, &c) == (int)n && regex_next(t->word, s, n, 0, 1, &a, &b, NULL) == 1;
 }
 
-/* Whether s[from, to) has no word character on either side. */
+/* 1 when s[from, to) has no word character on either side. */
 static int stands_alone(const struct tokenizer *t, const char *s, size_t n, size_t from, size_t to)
 {
     size_t before = from, len = 1;
@@ -122,7 +122,7 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
         found = added_match(x, s + i, n - i, &at);
         if (found == 0 || (t->added[at].special && !special) ||
             (t->added[at].single_word && !stands_alone(t, s, n, i, i + found)))
-            continue; /* what is passed over is not searched for others either */
+            continue; /* a rejected match is skipped as a whole */
         *where = i;
         *len = found;
         return &t->added[at];
@@ -170,7 +170,7 @@ static int on_piece(void *ctx, const char *s, size_t n, struct err *e)
     return b->chars ? bpe_encode_chars(b, s, n, c->out, e) : bpe_encode_piece(b, s, n, c->out, e);
 }
 
-/* Spaces become marks, and where it is asked for the text begins with one. */
+/* Replaces spaces by marks, and puts one in front if requested. */
 static void add_metaspace(const struct tokenizer *t, struct str *out, const char *s, size_t n,
                           int first)
 {
@@ -203,7 +203,7 @@ static int encode_plain(struct sink *c, const char *s, size_t n, int first, stru
     if (!t->metaspace.on)
         return pretok_walk(&t->bpe->pre, s, n, on_piece, c, e);
     add_metaspace(t, &marked, s, n, first);
-    rc = marked.failed ? err_set(e, DS_EMEM, "no memory for %zu bytes of text", n)
+    rc = marked.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
                        : pretok_walk(&t->bpe->pre, marked.p, marked.len, on_piece, c, e);
     str_release(&marked);
     return rc;
@@ -212,7 +212,7 @@ static int encode_plain(struct sink *c, const char *s, size_t n, int first, stru
 static int encode_round(struct sink *c, int round, const char *s, size_t n, int first,
                         struct err *e);
 
-/* What lies between the added tokens of one round: normalised for the next, or encoded. */
+/* Text between the added tokens of one round: normalised for the next round, or encoded. */
 static int encode_rest(struct sink *c, int round, const char *s, size_t n, int first, struct err *e)
 {
     struct str own = {0};
@@ -227,13 +227,13 @@ static int encode_rest(struct sink *c, int round, const char *s, size_t n, int f
     return rc;
 }
 
-/* Round 0 looks for added tokens in the text as it is, round 1 in what normalisation made of the
+/* Round 0 matches added tokens in the raw text, round 1 in the normalised
  * rest.  first: s begins the whole text. */
 static int encode_round(struct sink *c, int round, const char *s, size_t n, int first,
                         struct err *e)
 {
     const struct added_index *x = &c->t->find[round];
-    size_t at = 0, from = 0, where = 0, len = 0; /* at: what is encoded; from: what is searched */
+    size_t at = 0, from = 0, where = 0, len = 0; /* at: start of unencoded text; from: start of the search */
     int rc = 0;
     const struct added_token *a = NULL;
     int search = x->pair && (c->special || x->has_plain), by_length = round == 0 && c->t->by_length;
@@ -252,7 +252,7 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
         if (!a)
             break;
         size_t start = where, stop = from = where + len;
-        if (a->lstrip) /* spaces that belong to the token before are gone, and may be all of it */
+        if (a->lstrip) /* spaces before the token may have been consumed by the previous one */
             start = at < where ? strip_right_end(s, at, where) : at;
         for (size_t k; a->rstrip && stop < n && is_space(s + stop, n - stop, &k);)
             stop += k;
@@ -271,7 +271,7 @@ uint64_t tokenizer_dropped(const struct tokenizer *t)
     return t->bpe ? t->bpe->dropped->bytes : 0;
 }
 
-/* Once a tokenizer: what follows is counted. */
+/* Warns once per tokenizer; further bytes are only counted. */
 static void tell_dropped(const struct tokenizer *t)
 {
     struct bpe_dropped *d = t->bpe ? t->bpe->dropped : NULL;
@@ -279,7 +279,7 @@ static void tell_dropped(const struct tokenizer *t)
         return;
     d->is_told = 1;
     log_warn(
-        "the vocabulary has no token for the byte 0x%02X: what it lacks is left out of texts, as "
+        "the vocabulary has no token for byte 0x%02X: such bytes are dropped from texts, as "
         "in other programs (%llu byte%s so far)",
         (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
 }

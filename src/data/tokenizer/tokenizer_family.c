@@ -1,4 +1,4 @@
-/* What byte-level files of the known families leave unsaid. */
+/* Properties of known byte-level families that their files omit. */
 #include "data/tokenizer/pieces.h"
 
 #include "base/compiler.h"
@@ -16,7 +16,7 @@ static const char llama3[] = SPLIT("\\\\p{N}{1,3}"), qwen2[] = SPLIT("\\\\p{N}")
 const char family_decoder[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
                               "\"trim_offsets\":true,\"use_regex\":true}";
 
-/* Llama 3 numbers its spare tokens through, around these. */
+/* Llama 3's named special tokens; the other ids are numbered reserved tokens. */
 static const struct {
     int place;
     const char *name;
@@ -58,7 +58,7 @@ void family_add_specials(struct str *out, const struct family *f, int first)
     }
 }
 
-/* The first is what a vocab.json with merges.txt is where nothing else is said. */
+/* The first is the default for a vocab.json with merges.txt. */
 const struct family families[] = {
     {.name = "GPT-2",
      .tokenizer_class = "GPT2Tokenizer",

@@ -1,4 +1,4 @@
-/* Which file a tokenizer is read from, and in which format. */
+/* Chooses the file and the format that a tokenizer is read from. */
 #include "base/fs.h"
 #include "base/mem.h"
 #include "data/tokenizer/bpe.h"
@@ -23,12 +23,12 @@ int tokenizer_read_file(struct str *out, const char *path, struct err *e)
 
 /* --- formats --- */
 
-static int beside(char *out, size_t size, const char *path, const char *name, struct err *e)
+static int sibling_path(char *out, size_t size, const char *path, const char *name, struct err *e)
 {
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) + 1 : 0;
     if (n + strlen(name) >= size)
-        return err_set(e, DS_ERANGE, "a path of %zu bytes is too long", strlen(path));
+        return err_set(e, DS_ERANGE, "path too long: %zu bytes", strlen(path));
     memcpy(out, path, n);
     memcpy(out + n, name, strlen(name) + 1);
     return 0;
@@ -86,10 +86,10 @@ static int find_in_dir(char *out, size_t size, const char *dir, struct err *e)
             return (int)i;
     }
     return err_set(e, DS_ENOTFOUND,
-                   "%s holds no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin", dir);
+                   "%s: no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin found", dir);
 }
 
-/* What the first bytes say: 1 GGUF, 0 anything that may be a tokenizer, else an error. */
+/* Detects the type from the first bytes: 1 GGUF, 0 possibly a tokenizer, else an error. */
 static int sniff(const char *path, struct err *e)
 {
     struct fs_map file = {0};
@@ -103,7 +103,7 @@ static int sniff(const char *path, struct err *e)
     int is_json = at < file.n && file.p[at] == '{';
     const char *kind = is_gguf || is_json ? NULL : file_kind(file.p, file.n < 64 ? file.n : 64);
     fs_map_close(&file);
-    return kind ? err_set(e, DS_EFORMAT, "%s is no tokenizer but %s", path, kind) : is_gguf;
+    return kind ? err_set(e, DS_EFORMAT, "%s: expected a tokenizer, found %s", path, kind) : is_gguf;
 }
 
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e)
@@ -129,7 +129,7 @@ int tokenizer_load(struct tokenizer **out, const char *path, struct err *e)
 
 /* --- the tokenizer of a model --- */
 
-/* 1: the file has a vocabulary that is read here; 0: none, or another. */
+/* 1: the file has a supported vocabulary; 0: none, or an unsupported one. */
 static int brings_vocabulary(const char *path, struct err *e)
 {
     struct gguf *g = NULL;
@@ -155,17 +155,17 @@ int tokenizer_find(char *out, size_t size, const char *model, struct err *e)
         return own;
     if (own) {
         if (str_copy(out, size, model))
-            return err_set(e, DS_ERANGE, "a path of %zu bytes is too long", strlen(model));
+            return err_set(e, DS_ERANGE, "path too long: %zu bytes", strlen(model));
         return 0;
     }
-    int rc = beside(dir, sizeof dir, model, "", e);
+    int rc = sibling_path(dir, sizeof dir, model, "", e);
     if (rc >= 0 && !*dir)
         memcpy(dir, ".", 2);
     if (rc >= 0)
         rc = find_in_dir(out, size, dir, NULL);
     return rc >= 0 ? 0
                    : err_set(e, rc,
-                             "%s brings no tokenizer that this program reads: put tokenizer.json, "
-                             "tokenizer.model or tokenizer.bin beside it",
+                             "%s: no supported tokenizer found; put tokenizer.json, "
+                             "tokenizer.model or tokenizer.bin next to it",
                              model);
 }

@@ -1,4 +1,4 @@
-/* Tokens, types, scores and merges -> tokenizer, by way of the tokenizer.json they amount to. */
+/* Builds a tokenizer from tokens, types, scores and merges through an equivalent tokenizer.json. */
 #include <string.h>
 
 #include "base/map.h"
@@ -51,16 +51,18 @@ static int check_token(struct map *seen, const struct token_part *t, int32_t id,
 {
     int64_t other;
     if (t->n == 0 || t->n > BPE_TOKEN_BYTES)
-        return err_set(e, DS_EFORMAT, "token %d has %zu bytes, not 1 to %d", id, t->n,
+        return err_set(e, DS_EFORMAT, "token %d has %zu bytes, expected 1 to %d", id, t->n,
                        BPE_TOKEN_BYTES);
     if (utf8_valid(t->text, t->n) < t->n)
         return err_set(e, DS_EFORMAT, "token %d is not UTF-8", id);
     if (map_get(seen, t->text, t->n, &other))
-        return err_set(e, DS_EFORMAT, "tokens %lld and %d are the same", (long long)other, id);
-    return map_set(seen, t->text, t->n, id) < 0 ? err_set(e, DS_EMEM, "no memory for tokens") : 0;
+        return err_set(e, DS_EFORMAT, "duplicate tokens %lld and %d", (long long)other, id);
+    return map_set(seen, t->text, t->n, id) < 0
+               ? err_set(e, DS_EMEM, "out of memory for tokens")
+               : 0;
 }
 
-/* Unused ids pad the vocabulary: no text is cut into them. */
+/* Unused ids only pad the vocabulary: no text is encoded to them. */
 static int add_vocab(struct writer *w, struct err *e)
 {
     struct map seen = {0};
@@ -130,7 +132,7 @@ static int write_document(struct writer *w, struct err *e)
         str_add_json(&w->out, m->text, m->n);
     }
     str_add(&w->out, "]}}");
-    return rc < 0 || !w->out.failed ? rc : err_set(e, DS_EMEM, "no memory for the vocabulary");
+    return rc < 0 || !w->out.failed ? rc : err_set(e, DS_EMEM, "out of memory for the vocabulary");
 }
 
 static int from_merges(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
@@ -141,8 +143,8 @@ static int from_merges(struct tokenizer **out, const struct tokenizer_parts *p, 
     w.pre = vocab_pre_find(pre, strlen(pre));
     int rc = w.pre ? write_document(&w, e)
                    : err_set(e, DS_EFORMAT,
-                             "tokenizer.ggml.pre \"%.64s\" is not known; put the model's "
-                             "tokenizer.json beside it",
+                             "unknown tokenizer.ggml.pre \"%.64s\"; put the model's "
+                             "tokenizer.json next to it",
                              pre);
     if (rc < 0)
         err_add(e, rc, "%s", what);

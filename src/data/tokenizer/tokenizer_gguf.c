@@ -1,4 +1,4 @@
-/* The vocabulary that a GGUF file brings with it, in its tokenizer.* keys. */
+/* Reads the vocabulary in a GGUF file's tokenizer.* keys. */
 #include <string.h>
 
 #include "base/log.h"
@@ -20,14 +20,14 @@ static int text_is(const struct gguf_text *t, const char *want)
     return t->n == strlen(want) && memcmp(t->p, want, t->n) == 0;
 }
 
-/* A truth value, `otherwise` where the key is missing. */
+/* A boolean; `otherwise` if the key is missing. */
 static int flag_of(const struct gguf *g, const char *key, int otherwise)
 {
     int64_t v = otherwise;
     return gguf_int(gguf_meta_find(g, key), 0, &v) ? v != 0 : otherwise;
 }
 
-/* `otherwise` where the key is missing and there is such a token. */
+/* A token id; `otherwise` if the key is missing and that token exists. */
 static int id_of(const struct gguf *g, const char *key, int32_t tokens, int32_t otherwise,
                  int32_t *out, struct err *e)
 {
@@ -37,26 +37,26 @@ static int id_of(const struct gguf *g, const char *key, int32_t tokens, int32_t 
     if (!m)
         return 0;
     if (!gguf_int(m, 0, &v) || v < 0 || v >= tokens)
-        return err_set(e, DS_ERANGE, "%s is %lld, not one of %d tokens", key, (long long)v, tokens);
+        return err_set(e, DS_ERANGE, "%s = %lld: must be below %d, the number of tokens", key, (long long)v, tokens);
     *out = (int32_t)v;
     return 0;
 }
 
 /* --- lists --- */
 
-/* An array of strings; texts stay in the file. */
+/* An array of strings, which point into the file. */
 static int take_texts(const struct gguf *g, const char *key, size_t most, struct token_part **out,
                       size_t *n, struct err *e)
 {
     const struct gguf_meta *m = gguf_meta_find(g, key);
     if (!m || m->kind != GGUF_ARRAY || m->item != GGUF_STRING)
-        return err_set(e, DS_EFORMAT, "%s %s", key, m ? "is no array of strings" : "is missing");
+        return err_set(e, DS_EFORMAT, "%s %s", key, m ? "must be an array of strings" : "is missing");
     if (m->count > most)
-        return err_set(e, DS_ERANGE, "%s has %llu entries; the limit is %zu", key,
+        return err_set(e, DS_ERANGE, "%s has %llu entries: must be at most %zu", key,
                        (unsigned long long)m->count, most);
     *out = mem_alloc((size_t)m->count, sizeof **out);
     if (!*out)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", (size_t)m->count);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", (size_t)m->count);
     struct gguf_strings s = {m->data, m->count};
     struct gguf_text text;
     for (*n = 0; gguf_strings_next(&s, &text); (*n)++)
@@ -64,7 +64,7 @@ static int take_texts(const struct gguf *g, const char *key, size_t most, struct
     return 0;
 }
 
-/* An array of numbers as long as the tokens; NULL where the key is missing. */
+/* An array of numbers, one per token; NULL if the key is missing. */
 static int find_numbers(const struct gguf *g, const char *key, int32_t tokens,
                         const struct gguf_meta **out, struct err *e)
 {
@@ -74,9 +74,9 @@ static int find_numbers(const struct gguf *g, const char *key, int32_t tokens,
     if (!m)
         return 0;
     if (m->kind != GGUF_ARRAY || (m->count > 0 && !gguf_num(m, 0, &first)))
-        return err_set(e, DS_EFORMAT, "%s is no array of numbers", key);
+        return err_set(e, DS_EFORMAT, "%s must be an array of numbers", key);
     if (m->count != (uint64_t)tokens)
-        return err_set(e, DS_EFORMAT, "%s has %llu entries for %d tokens", key,
+        return err_set(e, DS_EFORMAT, "%s has %llu entries, expected %d, one per token", key,
                        (unsigned long long)m->count, tokens);
     return 0;
 }
@@ -104,16 +104,16 @@ static int take_tokens(struct tokenizer_parts *p, const struct gguf *g, struct e
         if (type && !gguf_int(type, (uint64_t)i, &kind))
             kind = 0;
         if (kind < TOKEN_NORMAL || kind > TOKEN_BYTE)
-            rc = err_set(e, DS_EFORMAT, "token %d has the type %lld, which does not exist", i,
+            rc = err_set(e, DS_EFORMAT, "token %d: unknown type %lld", i,
                          (long long)kind);
         p->token[i].type = (enum token_type)kind;
     }
     return rc;
 }
 
-/* --- the whole --- */
+/* --- loading --- */
 
-/* Files from before the key was there; and some say "default". */
+/* For files that predate the key, or say "default". */
 static const char *guess_pre(const struct gguf *g, const struct tokenizer_parts *p)
 {
     struct gguf_text arch = {0};
@@ -134,10 +134,10 @@ static int take_merges(struct tokenizer_parts *p, const struct gguf *g, struct s
         p->pre = str_text(name);
     } else {
         p->pre = guess_pre(g, p);
-        log_warn("%s does not name its pre-tokenizer; text is cut as by %s", what, p->pre);
+        log_warn("%s: missing pre-tokenizer name; using that of %s", what, p->pre);
     }
     if (name->failed)
-        return err_set(e, DS_EMEM, "no memory for a name");
+        return err_set(e, DS_EMEM, "out of memory for a name");
     return take_texts(g, KEY "merges", BPE_MERGES_MAX, &p->merge, &p->merges, e);
 }
 
@@ -196,11 +196,11 @@ int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char
     if (text_of(g, "tokenizer.huggingface.json", &text))
         return tokenizer_load_json(out, text.p, text.n, what, e);
     if (!text_of(g, KEY "model", &text) || text_is(&text, "no_vocab") || text_is(&text, "none"))
-        return err_set(e, DS_ENOTFOUND, "%s has no vocabulary in it (" KEY "model)", what);
+        return err_set(e, DS_ENOTFOUND, "%s: no vocabulary found (" KEY "model)", what);
     for (size_t i = 0; i < DS_LEN(models); i++)
         if (text_is(&text, models[i]))
             return load_parts(out, g, models[i], what, e);
-    return err_set(e, DS_EFORMAT, "%s: " KEY "model \"%.*s\" is not supported (gpt2 and llama are)",
+    return err_set(e, DS_EFORMAT, "%s: " KEY "model \"%.*s\": unsupported, expected gpt2 or llama",
                    what, (int)(text.n < 64 ? text.n : 64), text.p);
 }
 

@@ -1,6 +1,6 @@
-/* Hugging Face tokenizer.json -> BPE over bytes or over characters.  What the file asks for and
- * this program cannot do is refused by name: ids that are quietly different would be worse than
- * none. */
+/* Reads a Hugging Face tokenizer.json with BPE over bytes or characters.  Unsupported features are
+ * rejected by name, because silently different ids would be worse than an error.
+ */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -39,13 +39,13 @@ static int largest_id(const struct json_node *vocab, const struct json_node *add
         int64_t id = json_int(a, -1);
         if (id < 0 || id >= BPE_IDS_MAX)
             return err_set(e, DS_ERANGE,
-                           "a token's id must be a number in 0..%d; \"%.40s\" has %lld",
+                           "token id must be a number in 0..%d; \"%.40s\" has %lld",
                            BPE_IDS_MAX - 1, v ? key : "an added token", (long long)id);
         *max = id > *max ? id : *max;
     }
 }
 
-/* The bytes of text that a token of characters becomes, by the file's decoder. */
+/* The text of a character-level token after the file's decoder. */
 static int token_text(struct reader *r, const char *s, size_t n, struct err *e)
 {
     struct str own = {0};
@@ -87,12 +87,12 @@ static int read_vocab(struct reader *r, const struct json_node *vocab, struct er
         if (rc < 0)
             return rc;
         if (map_set(&r->id_of, key, len, id) < 0 || r->scratch.failed)
-            return err_set(e, DS_EMEM, "no memory for the vocabulary");
+            return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     }
     return 0;
 }
 
-/* The ids of both parts and of what they make; 0 when the vocabulary lacks one. */
+/* The ids of both parts and of the merged token; 0 when one is not in the vocabulary. */
 static int merge_ids(const struct reader *r, struct bpe_merge *m, const char *a, size_t na,
                      const char *b, size_t nb)
 {
@@ -109,7 +109,7 @@ static int merge_ids(const struct reader *r, struct bpe_merge *m, const char *a,
     return 1;
 }
 
-/* "a b" or ["a", "b"].  Tokens of spaces make the first form ambiguous: the first place that gives
+/* "a b" or ["a", "b"].  Tokens with spaces make the first form ambiguous: the first split into two
  * tokens is taken. */
 static int read_merge(struct reader *r, const struct json_node *n, size_t i, struct err *e)
 {
@@ -124,45 +124,45 @@ static int read_merge(struct reader *r, const struct json_node *n, size_t i, str
     const char *a = s ? NULL : json_str(json_at(n, 0), &na);
     const char *b = s ? NULL : json_str(json_at(n, 1), &nb);
     if (s ? spaces == 0 : json_len(n) != 2 || !a || !b)
-        return err_set(e, DS_EFORMAT, "merge %zu is neither \"a b\" nor [\"a\", \"b\"]", i);
+        return err_set(e, DS_EFORMAT, "merge %zu: expected \"a b\" or [\"a\", \"b\"]", i);
     if (!s)
         found = merge_ids(r, &m, a, na, b, nb);
     if (!found)
         return err_set(e, DS_EFORMAT,
-                       "merge %zu (\"%.40s\"%s%.40s) names a token that the vocabulary lacks", i,
+                       "merge %zu (\"%.40s\"%s%.40s): token not found in the vocabulary", i,
                        s ? s : a, s ? "" : " + ", s ? "" : b);
     return bpe_add_merge(r->t->bpe, m.left, m.right, m.id, e);
 }
 
-/* Our own: merges that stand together wait for each other, the leftmost pair of any goes first. */
+/* Own extension: merges of equal rank apply leftmost pair first. */
 static int read_ranks(struct bpe *b, const struct json_node *ranks, struct err *e)
 {
     if (json_kind_of(ranks) == JSON_KIND_NULL)
         return 0;
     if (json_len(ranks) != b->merges)
-        return err_set(e, DS_EFORMAT, "merge_ranks has %zu numbers for %zu merges", json_len(ranks),
+        return err_set(e, DS_EFORMAT, "merge_ranks has %zu entries, expected %zu, one per merge", json_len(ranks),
                        b->merges);
     b->rank = mem_alloc(b->merges, sizeof *b->rank);
     if (!b->rank)
-        return err_set(e, DS_EMEM, "no memory for the merges");
+        return err_set(e, DS_EMEM, "out of memory for the merges");
     for (size_t i = 0; i < b->merges; i++) {
         int64_t rank = json_int(json_at(ranks, i), -1);
         if (rank < (i ? b->rank[i - 1] : 0) || rank > (int64_t)i)
-            return err_set(e, DS_EFORMAT, "merge_ranks: %lld is out of order at place %zu",
+            return err_set(e, DS_EFORMAT, "merge_ranks: %lld at index %zu is out of order",
                            (long long)rank, i);
         b->rank[i] = (int32_t)rank;
     }
     return 0;
 }
 
-/* Our own: pieces that are made and taken apart again. */
+/* Own extension: pieces that are merged and then split again. */
 static int read_unused(struct reader *r, const struct json_node *unused, struct err *e)
 {
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < json_len(unused); i++) {
         int64_t id = json_int(json_at(unused, i), -1);
         rc = id < 0 || id >= r->t->vocab || !r->t->present[id]
-                 ? err_set(e, DS_ERANGE, "unused: there is no token %lld", (long long)id)
+                 ? err_set(e, DS_ERANGE, "unused: unknown token %lld", (long long)id)
                  : bpe_chars_unused(r->t->bpe, (int32_t)id, r->t->vocab, e);
     }
     return rc;
@@ -175,14 +175,14 @@ static int read_unknown(struct reader *r, const struct json_node *model, struct 
     size_t len = 0;
     int64_t id = -1;
     const char *unk = json_str(json_get(model, "unk_token"), &len);
-    if (!c) { /* asked for only where the vocabulary lacks a byte */
+    if (!c) { /* relevant only when a byte is missing from the vocabulary */
         if (unk && map_get(&r->id_of, unk, len, &id))
             b->unk = (int32_t)id;
         b->fuse_unk = json_bool(json_get(model, "fuse_unk"), 0);
         return 0;
     }
     if (unk && !map_get(&r->id_of, unk, len, &id))
-        return err_set(e, DS_EFORMAT, "unk_token \"%.40s\" is not in the vocabulary", unk);
+        return err_set(e, DS_EFORMAT, "unk_token \"%.40s\" not found in the vocabulary", unk);
     c->unk = (int32_t)id;
     c->fuse_unk = json_bool(json_get(model, "fuse_unk"), 0);
     return 0;
@@ -220,7 +220,7 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     size_t len = 0;
     const char *text = json_str(json_get(n, "content"), &len);
     if (!text)
-        return err_set(e, DS_EFORMAT, "an added token has no content");
+        return err_set(e, DS_EFORMAT, "added token: missing content");
     struct added_token a = {.len = len,
                             .id = (int32_t)json_int(json_get(n, "id"), -1),
                             .special = json_bool(json_get(n, "special"), 0),
@@ -234,26 +234,26 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     if (map_get(&r->id_of, text, len, &known)) {
         if (known != a.id)
             return err_set(e, DS_EFORMAT,
-                           "added token \"%.40s\" has the id %d, but %lld in the vocabulary", text,
+                           "added token \"%.40s\": id %d, expected %lld as in the vocabulary", text,
                            a.id, (long long)known);
-        /* Its own text, not the bytes it would stand for as a word. */
+        /* Its own text, not the bytes that it would decode to as a word. */
         r->t->present[a.id] = 0;
     }
-    /* As text it goes the way of every other token: marks in it are spaces. */
+    /* Decoded like every other token: marks become spaces. */
     str_reset(&r->scratch);
     if (r->t->bpe->chars)
         rc = token_text(r, text, len, e);
     else
         str_add_bytes(&r->scratch, text, len);
     if (rc >= 0 && r->scratch.failed)
-        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+        rc = err_set(e, DS_EMEM, "out of memory for added tokens");
     if (rc >= 0)
         rc = tokenizer_set_piece(r->t, a.id, str_text(&r->scratch), r->scratch.len, e);
     if (rc < 0)
         return rc;
     a.text = mem_dup(text, len + 1);
     rc = a.text ? tokenizer_add_special(r->t, &a, e)
-                : err_set(e, DS_EMEM, "no memory for added tokens");
+                : err_set(e, DS_EMEM, "out of memory for added tokens");
     mem_free(a.text);
     return rc;
 }
@@ -266,7 +266,7 @@ static int32_t id_of_text(const struct reader *r, const char *text)
     return map_get(&r->id_of, text, strlen(text), &id) ? (int32_t)id : -1;
 }
 
-/* What separates documents: the end-of-text token, before any end-of-turn token. */
+/* Finds the document separator: the end-of-text token, preferred over end-of-turn tokens. */
 static void find_ends(struct reader *r, const struct json_node *root)
 {
     static const char *const end[] = {
@@ -305,7 +305,7 @@ static int index_whole(struct tokenizer *t, struct err *e)
     for (int32_t id = 0; !t->bpe->chars && t->bpe->ignore_merges && id < t->vocab; id++)
         if (t->present[id] && t->length[id] > 0 && !tokenizer_is_special(t, id) &&
             map_set(&t->bpe->whole, t->bytes.p + t->offset[id], t->length[id], id) < 0)
-            return err_set(e, DS_EMEM, "no memory for the vocabulary");
+            return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     return 0;
 }
 
@@ -344,12 +344,12 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     const struct json_node *model = json_get(root, "model"), *vocab = json_get(model, "vocab");
     const char *type = json_str(json_get(model, "type"), NULL);
     int64_t max = -1;
-    /* Files of 2019 have no type; their merges tell. */
+    /* Files from 2019 have no type; BPE is recognised by its merges. */
     if (type ? strcmp(type, "BPE") != 0
              : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY)
         return tokenizer_refuse(e, "tokenizer model", type ? type : "(no type)");
     if (json_kind_of(vocab) != JSON_KIND_OBJECT || json_len(vocab) == 0)
-        return err_set(e, DS_EFORMAT, "the model has no vocabulary");
+        return err_set(e, DS_EFORMAT, "model: missing vocab");
     int rc = largest_id(vocab, json_get(root, "added_tokens"), &max, e);
     if (rc < 0)
         return rc;
@@ -358,7 +358,7 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
         return DS_EMEM;
     r->t->bpe = mem_alloc(1, sizeof *r->t->bpe);
     if (!r->t->bpe)
-        return err_set(e, DS_EMEM, "no memory for a tokenizer");
+        return err_set(e, DS_EMEM, "out of memory for a tokenizer");
     memset(r->t->bpe->byte_id, 0xff, sizeof r->t->bpe->byte_id);
     r->t->bpe->unk = -1;
     rc = read_parts(r, root, e);
@@ -376,7 +376,7 @@ int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const c
     rc = read_root(&r, json_root(doc), e);
     if (rc >= 0) {
         str_add_bytes(&r.t->source, p, n);
-        rc = r.t->source.failed ? err_set(e, DS_EMEM, "no memory for the tokenizer's text") : 0;
+        rc = r.t->source.failed ? err_set(e, DS_EMEM, "out of memory for the tokenizer's text") : 0;
     }
     if (rc < 0) {
         tokenizer_free(r.t);

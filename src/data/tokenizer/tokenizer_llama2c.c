@@ -40,15 +40,15 @@ static int read_llama2c(struct list *m, const char *p, size_t n, struct err *e)
     uint32_t longest = n >= 4 ? u32(p) : 0;
     if (longest == 0 || longest > PIECE_BYTES)
         return err_set(e, DS_EFORMAT,
-                       "this is no llama2.c tokenizer: its longest piece has %u bytes",
+                       "not a llama2.c tokenizer: longest piece of %u bytes",
                        (unsigned)longest);
     for (size_t at = 4; at < n;) {
         uint32_t len = n - at >= 8 ? u32(p + at + 4) : UINT32_MAX;
         if (len > n - at - 8 || n - at < 8)
-            return err_set(e, DS_EFORMAT, "piece %zu is cut off at byte %zu of %zu", m->n, at, n);
+            return err_set(e, DS_EFORMAT, "piece %zu: truncated at byte %zu of %zu", m->n, at, n);
         void *v = m->piece;
         if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->piece) < 0)
-            return err_set(e, DS_EMEM, "no memory for %zu pieces", m->n + 1);
+            return err_set(e, DS_EMEM, "out of memory for %zu pieces", m->n + 1);
         m->piece = v;
         m->piece[m->n] = (struct token_part){
             .text = p + at + 8, .n = len, .score = f32(p + at), .type = llama2c_kind(m->n)};
@@ -57,8 +57,8 @@ static int read_llama2c(struct list *m, const char *p, size_t n, struct err *e)
     }
     return m->n > LLAMA2C_TEXT
                ? 0
-               : err_set(e, DS_EFORMAT, "a llama2.c tokenizer has more than %d pieces, not %zu",
-                         LLAMA2C_TEXT, m->n);
+               : err_set(e, DS_EFORMAT, "llama2.c tokenizer with %zu pieces, expected more than %d",
+                         m->n, LLAMA2C_TEXT);
 }
 
 static const char decoder[] =
@@ -77,7 +77,7 @@ int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, con
     }
     if (m.piece[LLAMA2C_BOS].n <= PIECE_BYTES)
         memcpy(bos, m.piece[LLAMA2C_BOS].text, m.piece[LLAMA2C_BOS].n);
-    /* Spaces are spaces in these files, and one goes in front of every text. */
+    /* These files use plain spaces, and one is put in front of every text. */
     struct piece_style style = {.byte_fallback = 1,
                                 .normalizer = "{\"type\":\"Prepend\",\"prepend\":\" \"}",
                                 .decoder = decoder,

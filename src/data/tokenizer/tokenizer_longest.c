@@ -1,12 +1,13 @@
-/* Added tokens as llama.cpp looks for them: the longest of all wherever it is, then the next in what is left.  Hugging
- * Face and SentencePiece take the leftmost one, and only where texts overlap does that make a difference. */
+/* Matches added tokens as llama.cpp does: the longest anywhere first, then the next in the
+ * remaining text.  Hugging Face and SentencePiece take the leftmost one; the result differs only
+ * when token texts overlap. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/tokenizer/bpe.h"
 
-/* Beyond this much text nothing is compared: the order is kept then. */
+/* Above these sizes overlaps are not checked, and the order is kept. */
 enum { OVERLAP_BYTES = 1 << 16, OVERLAP_TOKEN = 256 };
 
 int added_overlap(const struct tokenizer *t)
@@ -34,14 +35,14 @@ struct search {
     const struct added_index *x;
     const char *s;
     size_t n;
-    size_t *at; /* places where some token may begin, ascending */
+    size_t *at; /* positions where some token may begin, ascending */
     size_t places;
-    unsigned char *taken; /* of each byte */
+    unsigned char *taken; /* per byte */
     struct added_found *v;
     size_t found, cap;
 };
 
-/* Whether the next bytes at `at` begin some token: the bitmap rules most places out. */
+/* Collects the positions where a token may begin; the bitmap excludes most of them. */
 static int find_places(struct search *f, struct err *e)
 {
     size_t cap = 0;
@@ -50,14 +51,14 @@ static int find_places(struct search *f, struct err *e)
         if (!added_may_begin(f->x, f->s + i, f->n - i))
             continue;
         if (mem_grow(&p, &cap, f->places + 1, sizeof *f->at) < 0)
-            return err_set(e, DS_EMEM, "no memory to look for added tokens");
+            return err_set(e, DS_EMEM, "out of memory searching for added tokens");
         f->at = p;
         f->at[f->places++] = i;
     }
     return 0;
 }
 
-/* What is taken is at least as long as `len`, so it is enough to ask for both ends. */
+/* Taken ranges are at least `len` long, so checking both ends suffices. */
 static int take_length(struct search *f, size_t len, int special, struct err *e)
 {
     for (size_t k = 0; k < f->places; k++) {
@@ -69,7 +70,7 @@ static int take_length(struct search *f, size_t len, int special, struct err *e)
             continue;
         void *p = f->v;
         if (mem_grow(&p, &f->cap, f->found + 1, sizeof *f->v) < 0)
-            return err_set(e, DS_EMEM, "no memory to look for added tokens");
+            return err_set(e, DS_EMEM, "out of memory searching for added tokens");
         f->v = p;
         f->v[f->found++] = (struct added_found){at, len, &f->t->added[which]};
         memset(f->taken + at, 1, len);
@@ -92,7 +93,7 @@ int added_longest_first(const struct tokenizer *t, const struct added_index *x, 
     *out = NULL;
     *found = 0;
     if (rc >= 0 && f.places > 0 && !(f.taken = mem_alloc(n, 1)))
-        rc = err_set(e, DS_EMEM, "no memory to look for added tokens");
+        rc = err_set(e, DS_EMEM, "out of memory searching for added tokens");
     for (size_t k = 0; rc >= 0 && f.places > 0 && k < x->n_len; k++)
         rc = take_length(&f, x->len[k], special, e);
     mem_free(f.at);

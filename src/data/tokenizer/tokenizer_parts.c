@@ -1,4 +1,4 @@
-/* A tokenizer taken apart into what GGUF's keys say of it. */
+/* Converts a tokenizer to the contents of GGUF's keys. */
 #include "data/tokenizer_parts.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ struct taker {
     const struct tokenizer *t;
     const struct added_token **added; /* of each id, NULL: none                  */
     const struct map_slot **symbol;   /* of each id of a vocabulary of characters */
-    unsigned char *made;              /* 1: some merge makes it; the same */
+    unsigned char *made;              /* 1: produced by some merge; likewise */
 };
 
 static int is_chars(const struct tokenizer *t)
@@ -22,7 +22,7 @@ static int is_chars(const struct tokenizer *t)
     return t->bpe && t->bpe->chars;
 }
 
-/* A vocabulary with spaces in it gets marks for them. */
+/* Appends a token with its spaces replaced by marks. */
 static void add_marked(struct str *out, const struct bpe_chars *c, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -38,8 +38,8 @@ static int is_token(const struct tokenizer *t, const char *s, size_t n)
     return map_get(&t->bpe->chars->symbol, s, n, &v) || map_get(&t->added_map, s, n, &v);
 }
 
-/* Other programs look for what is added and not special in the text as it is, and print it as it is: with spaces where
- * the vocabulary has marks.  Where that is another token already, the marks stay. */
+/* Other programs match and print non-special added tokens as raw text, so marks are written as
+ * spaces, unless that is already the text of another token. */
 static void add_user_defined(struct str *out, const struct tokenizer *t,
                              const struct added_token *a)
 {
@@ -59,7 +59,7 @@ static void add_user_defined(struct str *out, const struct tokenizer *t,
     str_release(&plain);
 }
 
-/* What is added and has marks in it, merges make as well: from normalised text, which is where it is looked for. */
+/* 1 when merges also produce the token: added tokens with marks are matched in normalised text. */
 static int is_made(const struct taker *k, int32_t id)
 {
     const struct added_token *a = k->added[id];
@@ -101,7 +101,7 @@ static enum token_type type_of(const struct taker *k, int32_t id)
     return c && c->split && c->split[id][0] >= 0 ? TOKEN_UNUSED : TOKEN_NORMAL;
 }
 
-/* Tokens that no merge makes are the last to be made, so that they stay single characters. */
+/* Tokens that no merge produces get the lowest scores, so that they stay unmerged. */
 static void add_scores(struct taker *k)
 {
     const struct bpe *b = k->t->bpe;
@@ -112,7 +112,7 @@ static void add_scores(struct taker *k)
         token[b->merge[i].id].score = -(float)(b->rank ? (size_t)b->rank[i] : i);
     for (int32_t id = 0; id < k->out->tokens; id++)
         if (k->added[id] && is_made(k, id))
-            token[id].score = 1; /* before all others: what is added goes first */
+            token[id].score = 1; /* added tokens are matched before all others */
 }
 
 static void add_merges(struct taker *k)
@@ -136,7 +136,7 @@ static int find_ids(struct taker *k, struct err *e)
     k->symbol = is_chars(t) ? mem_alloc(n, sizeof *k->symbol) : NULL;
     k->made = is_chars(t) ? mem_alloc(n, 1) : NULL;
     if (!k->added || (is_chars(t) && (!k->symbol || !k->made)))
-        return err_set(e, DS_EMEM, "no memory for %d tokens", t->vocab);
+        return err_set(e, DS_EMEM, "out of memory for %d tokens", t->vocab);
     for (size_t i = 0; i < t->n_added; i++)
         k->added[t->added[i].id] = &t->added[i];
     for (size_t i = 0; k->made && i < t->bpe->merges; i++)
@@ -167,7 +167,7 @@ static void find_names(struct taker *k)
         p->add_space_prefix |= t->norm.step[i].kind == NORM_PREPEND;
 }
 
-/* Makes a tokenizer of the parts, and compares. */
+/* Builds a tokenizer from the parts and compares it with t. */
 static int is_exact(const struct tokenizer_parts *p, const struct tokenizer *t)
 {
     struct tokenizer *again = NULL;
@@ -178,7 +178,7 @@ static int is_exact(const struct tokenizer_parts *p, const struct tokenizer *t)
     return same;
 }
 
-/* All texts lie behind each other: they move while they are written, so they are found at the end.
+/* All texts share one buffer that moves as it grows, so pointers into it are set at the end.
  */
 static int take(struct taker *k, struct err *e)
 {
@@ -189,7 +189,7 @@ static int take(struct taker *k, struct err *e)
     p->token = mem_alloc((size_t)p->tokens, sizeof *p->token);
     p->merge = mem_alloc(p->merges, sizeof *p->merge);
     if (!p->token || !p->merge)
-        return err_set(e, DS_EMEM, "no memory for %d tokens", p->tokens);
+        return err_set(e, DS_EMEM, "out of memory for %d tokens", p->tokens);
     for (int32_t id = 0; id < p->tokens; id++) {
         size_t before = p->text.len;
         add_token(k, id);
@@ -202,7 +202,7 @@ static int take(struct taker *k, struct err *e)
     size_t start = p->text.len;
     tokenizer_write(&p->text, t);
     if (p->text.failed || p->differs.failed)
-        return err_set(e, DS_EMEM, "no memory for the vocabulary");
+        return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     const char *at = p->text.p;
     for (int32_t id = 0; id < p->tokens; at += p->token[id++].n)
         p->token[id].text = at;

@@ -1,6 +1,6 @@
-/* Pieces with scores -> tokenizer.json.  Such formats have no list of merges: any two neighbours
- * whose texts make a piece may merge.  So every way to cut a piece in two pieces is a merge, and
- * merges of one score share a rank: among them the leftmost pair goes first. */
+/* Converts pieces with scores to a tokenizer.json.  Such formats have no merge list: any two
+ * neighbours whose concatenation is a piece may merge.  So every split of a piece into two pieces
+ * is a merge, and merges of equal score share a rank: among them the leftmost pair goes first. */
 #include "data/tokenizer/pieces.h"
 
 #include <math.h>
@@ -42,13 +42,13 @@ static int check_piece(const struct writer *w, size_t i, struct err *e)
 {
     const struct token_part *p = &w->p[i];
     if (p->n == 0 || p->n > PIECE_BYTES)
-        return err_set(e, DS_EFORMAT, "piece %zu has %zu bytes, not 1 to %d", i, p->n, PIECE_BYTES);
+        return err_set(e, DS_EFORMAT, "piece %zu has %zu bytes, expected 1 to %d", i, p->n, PIECE_BYTES);
     if (!isfinite(p->score))
-        return err_set(e, DS_EFORMAT, "the score of piece %zu is not a number", i);
+        return err_set(e, DS_EFORMAT, "piece %zu: score must be finite", i);
     if (!w->style->byte_level && utf8_valid(p->text, p->n) < p->n)
         return err_set(e, DS_EFORMAT, "piece %zu is not UTF-8", i);
     if (p->type == TOKEN_BYTE && bpe_fallback_byte(p->text, p->n) < 0)
-        return err_set(e, DS_EFORMAT, "piece %zu should be a byte like <0x0A>, not \"%.*s\"", i,
+        return err_set(e, DS_EFORMAT, "piece %zu: expected a byte like <0x0A>, not \"%.*s\"", i,
                        (int)p->n, p->text);
     return 0;
 }
@@ -62,9 +62,9 @@ static int add_vocab(struct writer *w, struct err *e)
         if (rc < 0)
             return rc;
         if (map_get(&w->id_of, p->text, p->n, &other))
-            return err_set(e, DS_EFORMAT, "pieces %lld and %zu are the same", (long long)other, i);
+            return err_set(e, DS_EFORMAT, "duplicate pieces %lld and %zu", (long long)other, i);
         if (map_set(&w->id_of, p->text, p->n, (int64_t)i) < 0)
-            return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+            return err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
         if (i)
             str_add_char(&w->out, ',');
         add_text(w, p->text, p->n);
@@ -73,7 +73,7 @@ static int add_vocab(struct writer *w, struct err *e)
     return 0;
 }
 
-/* Unused pieces are made like others, and taken apart again at the end. */
+/* Unused pieces are merged like others, and split again at the end. */
 static int may_merge(const struct token_part *p)
 {
     return p->type == TOKEN_NORMAL || p->type == TOKEN_USER_DEFINED || p->type == TOKEN_UNUSED;
@@ -91,7 +91,7 @@ static int add_cuts(struct writer *w, const struct token_part *p, struct err *e)
         if (!is_part(w, p->text, k) || !is_part(w, p->text + k, p->n - k))
             continue;
         if (w->merges == BPE_MERGES_MAX)
-            return err_set(e, DS_ERANGE, "more than %d merges", BPE_MERGES_MAX);
+            return err_set(e, DS_ERANGE, "too many merges: must be at most %d", BPE_MERGES_MAX);
         if (w->merges == 0 || p->score != w->last)
             w->rank = w->merges;
         w->last = p->score;
@@ -119,7 +119,7 @@ static int add_merges(struct writer *w, struct err *e)
 {
     const struct token_part **order = mem_alloc(w->n, sizeof *order);
     if (!order)
-        return err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+        return err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
     for (size_t i = 0; i < w->n; i++)
         order[i] = &w->p[i];
     qsort(order, w->n, sizeof *order, by_score);
@@ -131,8 +131,8 @@ static int add_merges(struct writer *w, struct err *e)
     return rc;
 }
 
-/* SentencePiece looks for what the user defines where spaces are marks already, as the piece has them; llama.cpp in
- * the text before anything else. */
+/* SentencePiece matches user-defined pieces after spaces have become marks; llama.cpp matches them
+ * in the raw text first. */
 static void add_added(struct writer *w)
 {
     int first = 1;
@@ -259,7 +259,7 @@ static int write_document(struct writer *w, struct err *e)
     add_unused(w);
     str_add(&w->out, "}}");
     if (rc >= 0 && (w->out.failed || w->ranks.failed))
-        rc = err_set(e, DS_EMEM, "no memory for %zu pieces", w->n);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
     return rc;
 }
 
@@ -267,7 +267,7 @@ int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e)
 {
     struct writer w = {.p = p, .n = n, .style = style};
-    int rc = n == 0 ? err_set(e, DS_EFORMAT, "the vocabulary is empty") : write_document(&w, e);
+    int rc = n == 0 ? err_set(e, DS_EFORMAT, "empty vocabulary") : write_document(&w, e);
     if (rc < 0)
         err_add(e, rc, "%s", what);
     else

@@ -13,9 +13,9 @@
 /* Words end before a capital letter. */
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define BY_CASE(behind, numbers)                                                                   \
-    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" behind "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER       \
-    "]+[" LOWER "]*" behind "|" numbers SIGNS_AND_SPACES("/")
+#define BY_CASE(suffix, numbers)                                                                   \
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" suffix "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER       \
+    "]+[" LOWER "]*" suffix "|" numbers SIGNS_AND_SPACES("/")
 #define HAN_TO_HANGUL                                                                              \
     "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+"
 
@@ -76,7 +76,7 @@ const struct vocab_pre *vocab_pre_of(const struct tokenizer *t)
     if (!t->bpe || t->bpe->chars)
         return NULL;
     for (int alike = 2; alike >= 0;
-         alike--) /* other programs have no NFC with any name: it counts least */
+         alike--) /* other programs apply no NFC for any name, so it matters least */
         for (size_t i = 0; i < DS_LEN(known); i++)
             if (has_patterns(&t->bpe->pre, known[i].pattern) &&
                 (alike < 1 || known[i].ignore_merges == t->bpe->ignore_merges) &&

@@ -1,4 +1,4 @@
-/* tokenizer -> Hugging Face tokenizer.json.  One that was loaded is written back as it was read. */
+/* Writes a Hugging Face tokenizer.json.  A loaded one is written back unchanged. */
 #include "base/fs.h"
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
@@ -12,7 +12,7 @@ void tokenizer_add_printable(struct str *out, const char *s, size_t n)
     }
 }
 
-/* The text of an added token stays as it is. */
+/* The text of an added token is written unchanged. */
 static void add_piece(struct str *out, const struct tokenizer *t, int32_t id)
 {
     size_t n;
@@ -113,7 +113,7 @@ int tokenizer_save(const struct tokenizer *t, const char *path, struct err *e)
         return fs_write_file(path, t->source.p, t->source.len, e);
     struct str out = {0};
     tokenizer_write(&out, t);
-    int rc = out.failed ? err_set(e, DS_EMEM, "%s: no memory for the tokenizer's text", path)
+    int rc = out.failed ? err_set(e, DS_EMEM, "%s: out of memory for the tokenizer's text", path)
                         : fs_write_file(path, out.p, out.len, e);
     str_release(&out);
     return rc;

@@ -1,4 +1,4 @@
-/* SentencePiece .model files (a protobuf ModelProto) of the BPE type. */
+/* Reads SentencePiece .model files (a protobuf ModelProto) of the BPE type. */
 #include "base/mem.h"
 #include "base/base64.h"
 #include "data/tokenizer/bpe.h"
@@ -87,7 +87,7 @@ enum { TYPE_UNIGRAM = 1, TYPE_BPE = 2, TYPE_WORD, TYPE_CHAR };
 
 static int damaged(struct err *e)
 {
-    return err_set(e, DS_EFORMAT, "this is no SentencePiece model, or it is damaged");
+    return err_set(e, DS_EFORMAT, "not a SentencePiece model, or corrupt");
 }
 
 /* SentencePiece { piece = 1, score = 2, type = 3 } */
@@ -111,12 +111,12 @@ static int read_piece(struct model *m, const struct field *whole, struct err *e)
     if (rc < 0)
         return damaged(e);
     if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
-        return err_set(e, DS_EFORMAT, "piece %zu has the type %llu, which does not exist", m->n,
+        return err_set(e, DS_EFORMAT, "piece %zu: unknown type %llu", m->n,
                        (unsigned long long)type);
     p.type = (enum token_type)type;
     void *v = m->piece;
     if (mem_grow(&v, &m->cap, m->n + 1, sizeof *m->piece) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu pieces", m->n + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu pieces", m->n + 1);
     m->piece = v;
     m->piece[m->n++] = p;
     return 0;
@@ -168,9 +168,9 @@ static int check_model(const struct model *m, struct err *e)
     if (m->n == 0)
         return damaged(e);
     if (m->type != TYPE_BPE)
-        return err_set(e, DS_EFORMAT, "model_type %s is not supported (this program reads bpe)",
+        return err_set(e, DS_EFORMAT, "model_type %s: unsupported, expected bpe",
                        m->type < DS_LEN(types) ? types[m->type] : "(unknown)");
-    return field ? err_set(e, DS_EFORMAT, "a SentencePiece model with %s is not supported", field)
+    return field ? err_set(e, DS_EFORMAT, "SentencePiece model with %s: unsupported", field)
                  : 0;
 }
 
@@ -219,7 +219,7 @@ struct piece_style pieces_spm_style(int prefix)
                                 .decoder = prefix ? decode_prefixed : decode_all};
 }
 
-/* What the model does to text first: its table, and one space for many, none at the ends. */
+/* The model's normalizer: its table, collapsing of repeated spaces, trimming of both ends. */
 static void add_normalizer(struct str *out, const struct model *m)
 {
     str_add(out, SEQUENCE);
@@ -232,7 +232,7 @@ static void add_normalizer(struct str *out, const struct model *m)
         str_add(out, REPLACE_REGEX("\\\\A +| +\\\\z", "") REPLACE_REGEX(" {2,}", " "));
     str_add(out, m->dummy_prefix ? PREPEND : "");
     str_add(out, REPLACE_IN);
-    if (m->trim) /* marks that the text had itself go with the spaces */
+    if (m->trim) /* marks in the input text are trimmed like spaces */
         str_add(out, REPLACE_MARKS);
     str_add(out, "]}");
 }
@@ -258,7 +258,7 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
     style.byte_fallback = m.byte_fallback;
     style.bos = *bos ? bos : NULL;
     style.bos_id = (int)m.bos;
-    rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: no memory for its normalizer", what)
+    rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: out of memory for its normalizer", what)
                            : pieces_load(out, m.piece, m.n, &style, what, e);
     str_release(&normalizer);
     mem_free(m.piece);

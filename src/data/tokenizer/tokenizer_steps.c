@@ -1,11 +1,11 @@
-/* The steps of a tokenizer.json around its model: normalizer, pre-tokenizer, decoder. */
+/* Reads normalizer, pre-tokenizer and decoder of a tokenizer.json. */
 #include "base/json.h"
 #include "base/base64.h"
 #include "data/tokenizer/bpe.h"
 
 #include <string.h>
 
-static const char block[] = "\xE2\x96\x81"; /* U+2581, what stands for a space */
+static const char block[] = "\xE2\x96\x81"; /* U+2581, which replaces a space */
 
 static const char *type_of(const struct json_node *n)
 {
@@ -15,14 +15,14 @@ static const char *type_of(const struct json_node *n)
 
 int tokenizer_refuse(struct err *e, const char *part, const char *name)
 {
-    return err_set(e, DS_EFORMAT, "%s \"%.64s\" is not supported (this program reads BPE)", part,
+    return err_set(e, DS_EFORMAT, "%s \"%.64s\": unsupported (this program reads BPE)", part,
                    name);
 }
 
 /* --- pre-tokenizer
  * --------------------------------------------------------------------- */
 
-/* Word characters, as the engine has them that Whitespace is written for. */
+/* Word characters of the regex engine that Whitespace is defined for. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}"
 
 /* A pattern that matches the text itself. */
@@ -35,7 +35,7 @@ static void quote_pattern(struct str *out, const char *s, size_t n)
     }
 }
 
-/* "Isolated" where nothing is said. */
+/* "Isolated" by default. */
 static int read_behavior(struct pretok_stage *st, const struct json_node *n, const char *otherwise,
                          struct err *e)
 {
@@ -75,10 +75,10 @@ static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
     struct pretok_stage st = {0};
     if (!regex && !text)
         return err_set(e, DS_EFORMAT,
-                       "a Split pre-tokenizer has neither a Regex nor a String pattern");
+                       "Split pre-tokenizer: missing Regex or String pattern");
     if (!regex)
         quote_pattern(&quoted, text, len);
-    int rc = quoted.failed ? err_set(e, DS_EMEM, "no memory for a pattern")
+    int rc = quoted.failed ? err_set(e, DS_EMEM, "out of memory for a pattern")
                            : read_behavior(&st, n, NULL, e);
     st.pattern = (char *)(uintptr_t)(regex ? regex : str_text(&quoted));
     if (rc >= 0)
@@ -104,21 +104,21 @@ static int read_byte_level(struct bpe *b, const struct json_node *n, struct err 
 {
     if (json_bool(json_get(n, "add_prefix_space"), 1)) {
         if (b->pre.n > 0)
-            return tokenizer_refuse(e, "ByteLevel behind another pre-tokenizer with",
+            return tokenizer_refuse(e, "ByteLevel after another pre-tokenizer with",
                                     "add_prefix_space");
         b->pre.add_prefix_space = 1;
     }
     return json_bool(json_get(n, "use_regex"), 1) ? add_pattern(b, pretok_gpt2, 0, e) : 0;
 }
 
-/* Old files say add_prefix_space, new ones prepend_scheme. */
+/* Old files use add_prefix_space, new ones prepend_scheme. */
 static int read_metaspace(struct tokenizer *t, const struct json_node *n, struct err *e)
 {
     struct metaspace *m = &t->metaspace;
     const char *mark = json_str(json_get(n, "replacement"), NULL);
     const char *when = json_str(json_get(n, "prepend_scheme"), NULL);
     if (m->on || t->bpe->pre.n > 0)
-        return tokenizer_refuse(e, "pre-tokenizer behind another:", "Metaspace");
+        return tokenizer_refuse(e, "pre-tokenizer after another:", "Metaspace");
     if (!mark || strcmp(mark, block) != 0)
         return tokenizer_refuse(e, "Metaspace replacement", mark ? mark : "(none)");
     if (!when)
@@ -141,8 +141,8 @@ static int read_pretok(struct tokenizer *t, const struct json_node *n, int *byte
 {
     struct bpe *b = t->bpe;
     const char *type = type_of(n);
-    if (*byte_level) /* its output is no longer text that a later pattern could be meant for */
-        return tokenizer_refuse(e, "pre-tokenizer behind ByteLevel:", type);
+    if (*byte_level) /* its output is not text, so later patterns do not apply */
+        return tokenizer_refuse(e, "pre-tokenizer after ByteLevel:", type);
     if (strcmp(type, "ByteLevel") == 0) {
         *byte_level = 1;
         return read_byte_level(b, n, e);
@@ -191,8 +191,8 @@ static int add_replace(struct norm *m, const struct json_node *n, const char *pa
     return norm_add(m, s, e);
 }
 
-/* Ours takes the longest entry at each place, as SentencePiece does; Hugging Face's the shortest
- * one of each grapheme. */
+/* We take the longest entry at each position, as SentencePiece does; Hugging Face takes the
+ * shortest one of each grapheme. */
 static int read_charsmap(struct norm *m, const struct json_node *n, struct err *e)
 {
     size_t len = 0;
@@ -237,13 +237,13 @@ static int read_normalizer(struct tokenizer *t, const struct json_node *n, int d
 /* --- decoder
  * ------------------------------------------------------------------------------------------ */
 
-/* One space at most goes, from the front of the whole text. */
+/* Only removal of one leading space of the whole text is supported. */
 static int read_strip(struct tokenizer *t, const struct json_node *n, int fused, struct err *e)
 {
     const char *content = json_str(json_get(n, "content"), NULL);
     int64_t start = json_int(json_get(n, "start"), 0), stop = json_int(json_get(n, "stop"), 0);
     if (!content || strcmp(content, " ") != 0 || start < 0 || start > 1 || stop != 0 || !fused)
-        return tokenizer_refuse(e, "decoder", "Strip of more than one space in front");
+        return tokenizer_refuse(e, "decoder", "Strip of more than one leading space");
     t->strip_space = (int)start;
     return 0;
 }

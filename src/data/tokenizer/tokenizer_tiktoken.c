@@ -1,5 +1,5 @@
-/* tiktoken's files: a token in base64, a space and its rank on each line.  Llama 3 calls its own
- * tokenizer.model, as SentencePiece does: the contents tell. */
+/* Reads tiktoken files: a token in base64, a space and its rank on each line.  Llama 3 names its
+ * file tokenizer.model, as SentencePiece does; they are told apart by content. */
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/base64.h"
@@ -23,17 +23,17 @@ static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
     size_t rank = 0, digits = 0;
     for (const char *d = space ? space + 1 : s; len > 0 && d < s + n && digits < 9; d++, digits++) {
         if (*d < '0' || *d > '9')
-            return err_set(e, DS_EFORMAT, "line %zu is not a token in base64 and a rank", r->n + 1);
+            return err_set(e, DS_EFORMAT, "line %zu: expected a base64 token and a rank", r->n + 1);
         rank = rank * 10 + (size_t)(*d - '0');
     }
     if (len <= 0 || digits == 0)
-        return err_set(e, DS_EFORMAT, "line %zu is not a token in base64 and a rank", r->n + 1);
+        return err_set(e, DS_EFORMAT, "line %zu: expected a base64 token and a rank", r->n + 1);
     if (rank != r->n)
-        return err_set(e, DS_EFORMAT, "line %zu has the rank %zu; ranks count from 0", r->n + 1,
+        return err_set(e, DS_EFORMAT, "line %zu: rank %zu, expected consecutive ranks from 0", r->n + 1,
                        rank);
     void *v = r->piece;
     if (mem_grow(&v, &r->cap, r->n + 1, sizeof *r->piece) < 0)
-        return err_set(e, DS_EMEM, "no memory for %zu tokens", r->n + 1);
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", r->n + 1);
     r->piece = v;
     r->piece[r->n++] = (struct token_part){
         .text = r->bytes + r->used, .n = (size_t)len, .score = -(float)rank, .type = TOKEN_NORMAL};
@@ -46,7 +46,7 @@ static int read_ranks(struct ranks *r, const char *p, size_t n, struct err *e)
     int rc = 0;
     r->bytes = mem_alloc(n + 1, 1);
     if (!r->bytes)
-        return err_set(e, DS_EMEM, "no memory for a file of %zu bytes", n);
+        return err_set(e, DS_EMEM, "out of memory for a file of %zu bytes", n);
     for (const char *end = p + n; rc >= 0 && p < end;) {
         const char *line = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((line ? line : end) - p), cut = len;
@@ -67,7 +67,7 @@ static const struct family *family_of(size_t ranks)
     return NULL;
 }
 
-/* b: what is next to the file and may name the special tokens itself; NULL: nothing. */
+/* b: companion files, which may name the special tokens; NULL: none. */
 static int parse(struct tokenizer **out, const char *p, size_t n, const struct beside *b,
                  const char *what, struct err *e)
 {
@@ -77,13 +77,13 @@ static int parse(struct tokenizer **out, const char *p, size_t n, const struct b
     const struct family *f = rc < 0 ? NULL : family_of(r.n);
     if (rc >= 0 && !f)
         rc = err_set(e, DS_EFORMAT,
-                     "a tiktoken file of %zu tokens does not say how text is cut; known are 50256 "
-                     "(GPT-2), 128000 (Llama 3) and 151643 (Qwen2)",
+                     "tiktoken file of %zu tokens: unknown pre-tokenizer; expected 50256 "
+                     "(GPT-2), 128000 (Llama 3) or 151643 (Qwen2) tokens",
                      r.n);
     if (f && !(b && beside_names(b, (int32_t)r.n, (int32_t)r.n + FAMILY_SPECIALS)))
         family_add_specials(&added, f, (int)r.n);
     if (added.failed)
-        rc = err_set(e, DS_EMEM, "no memory for added tokens");
+        rc = err_set(e, DS_EMEM, "out of memory for added tokens");
     if (rc < 0) {
         err_add(e, rc, "%s", what);
     } else {

@@ -1,5 +1,5 @@
-/* vocab.json + merges.txt (Llama 3.2 and OpenAI: encoder.json + vocab.bpe), with what the files next
- * to them say. */
+/* Reads vocab.json + merges.txt (Llama 3.2 and OpenAI: encoder.json + vocab.bpe), with their
+ * companion files. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "data/tokenizer/bpe.h"
@@ -30,7 +30,7 @@ static int pick_family(struct source *s, struct err *e)
     }
     if (class && !s->family)
         return err_set(e, DS_EFORMAT,
-                       "tokenizer_class %.64s is not supported beside a vocab.json; give its "
+                       "tokenizer_class %.64s: unsupported with a vocab.json; provide its "
                        "tokenizer.json",
                        class);
     if (!s->family)
@@ -38,7 +38,7 @@ static int pick_family(struct source *s, struct err *e)
     return 0;
 }
 
-/* The end of text that stands in the vocabulary itself, and what a family has where no file names any. */
+/* Adds the vocabulary's end-of-text token, and a family's special tokens when no file names any. */
 static void add_added(struct source *s)
 {
     static const char end[] = "<|endoftext|>";
@@ -97,7 +97,7 @@ static int write_document(struct source *s, const struct str *merges, struct err
     str_add(&s->out, ",\"merges\":[");
     add_merges(&s->out, str_text(merges), merges->len);
     str_add(&s->out, "]}}");
-    return s->out.failed ? err_set(e, DS_EMEM, "no memory for the vocabulary") : 0;
+    return s->out.failed ? err_set(e, DS_EMEM, "out of memory for the vocabulary") : 0;
 }
 
 static int read_all(struct source *s, const char *path, struct err *e)
@@ -105,7 +105,7 @@ static int read_all(struct source *s, const char *path, struct err *e)
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
     if (n >= sizeof s->dir)
-        return err_set(e, DS_ERANGE, "a path of %zu bytes is too long", strlen(path));
+        return err_set(e, DS_ERANGE, "path too long: %zu bytes", strlen(path));
     if (slash)
         memcpy(s->dir, path, n ? n : 1);
     else
@@ -114,13 +114,13 @@ static int read_all(struct source *s, const char *path, struct err *e)
     if (rc >= 0)
         rc = json_parse(&s->vocab, str_text(&s->vocab_text), s->vocab_text.len, path, e);
     if (rc >= 0 && json_kind_of(json_root(s->vocab)) != JSON_KIND_OBJECT)
-        rc = err_set(e, DS_EFORMAT, "%s: the vocabulary is no object", path);
+        rc = err_set(e, DS_EFORMAT, "%s: vocabulary must be an object", path);
     if (rc >= 0)
         rc = beside_open(&s->beside, path, e);
     return rc < 0 ? rc : pick_family(s, e);
 }
 
-/* merges.txt or vocab.bpe beside the vocabulary. */
+/* Reads merges.txt or vocab.bpe next to the vocabulary. */
 static int read_merges(struct str *out, const char *dir, struct err *e)
 {
     static const char *const names[] = {"merges.txt", "vocab.bpe"};
@@ -132,7 +132,7 @@ static int read_merges(struct str *out, const char *dir, struct err *e)
         if (fs_exists(path))
             return tokenizer_read_file(out, path, e);
     }
-    return err_set(e, DS_ENOTFOUND, "%s holds a vocabulary but neither merges.txt nor vocab.bpe",
+    return err_set(e, DS_ENOTFOUND, "%s: vocabulary found, but neither merges.txt nor vocab.bpe",
                    dir);
 }
 

@@ -1,4 +1,4 @@
-/* Options, shapes, the memory a benchmark takes, results. */
+/* Options, shapes, memory estimate and results of the benchmark. */
 #include "eval/speed.h"
 
 #include <math.h>
@@ -18,20 +18,20 @@ const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 #define AT(field) offsetof(struct speed_options, field)
 static const struct opt speed_opts[] = {
     // clang-format off
-    {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "a small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "only these groups (peaks, load, ops, blocks, train, prefill, decode) or what has these words in its name, with commas between", NULL},
-    {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256), 22 x 2048 as Llama; model.* keys go on top", NULL},
+    {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "small model and few rounds: seconds instead of a minute", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, blocks, train, prefill, decode) or parts of names to measure, separated by commas", NULL},
+    {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "small, big: 6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256); 1.1b: 22 x 2048 as Llama; model.* keys override it", NULL},
     NUMBER_OPTS(AT(numbers)),
-    {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "0 = 5 (quick: 3)", NULL},
-    {"layers",  OPT_INT,  AT(layers),  "0",   0, 256, NULL, "of the model; 0 = by shape, 8", NULL},
-    {"dim",     OPT_INT,  AT(dim),     "0",   0, 16384, NULL, "of the model; 0 = by shape, 192 (quick: 96)", NULL},
-    {"heads",   OPT_INT,  AT(heads),   "0",   0, 512, NULL, "of the model; 0 = by shape, by dim", NULL},
-    {"vocab",   OPT_INT,  AT(vocab),   "0",   0, 1 << 20, NULL, "of the model; 0 = by shape, 2048", NULL},
-    {"prefill", OPT_INT,  AT(prefill), "512", 16, 32768, NULL, "tokens of a prefill", NULL},
-    {"decode",  OPT_INT,  AT(decode),  "16",  1, 4096, NULL, "tokens decoded one by one behind it", NULL},
-    {"batch",   OPT_INT,  AT(batch),   "0",   0, 1024, NULL, "sequences of a training step; 0 = by shape, 4", NULL},
-    {"seq",     OPT_INT,  AT(seq),     "0",   0, 32768, NULL, "tokens of a training sequence; 0 = by shape, 128", NULL},
-    {"threads", OPT_INT,  AT(threads), "0",   0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "measurement rounds; 0 = 5 (quick: 3)", NULL},
+    {"layers",  OPT_INT,  AT(layers),  "0",   0, 256, NULL, "layers of the model; 0 = by shape, 8", NULL},
+    {"dim",     OPT_INT,  AT(dim),     "0",   0, 16384, NULL, "width of the model; 0 = by shape, 192 (quick: 96)", NULL},
+    {"heads",   OPT_INT,  AT(heads),   "0",   0, 512, NULL, "attention heads of the model; 0 = by shape, by dim", NULL},
+    {"vocab",   OPT_INT,  AT(vocab),   "0",   0, 1 << 20, NULL, "vocabulary size of the model; 0 = by shape, 2048", NULL},
+    {"prefill", OPT_INT,  AT(prefill), "512", 16, 32768, NULL, "tokens per prefill", NULL},
+    {"decode",  OPT_INT,  AT(decode),  "16",  1, 4096, NULL, "tokens decoded one by one after the prefill", NULL},
+    {"batch",   OPT_INT,  AT(batch),   "0",   0, 1024, NULL, "sequences per training step; 0 = by shape, 4", NULL},
+    {"seq",     OPT_INT,  AT(seq),     "0",   0, 32768, NULL, "tokens per training sequence; 0 = by shape, 128", NULL},
+    {"threads", OPT_INT,  AT(threads), "0",   0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
     // clang-format on
 };
 const struct opt_group speed_group = {
@@ -111,7 +111,7 @@ static int make_keys(struct speed *s, const struct config *model_keys, struct er
     return rc;
 }
 
-/* What the products of training, and those of use, are limited by. */
+/* Chooses the number formats, and with them the peaks, of training and inference. */
 static void resolve_numbers(struct speed *s)
 {
     struct number_options *n = &s->o.numbers;
@@ -130,7 +130,7 @@ static void resolve_numbers(struct speed *s)
                        : (double)quant_row_bytes((enum quant_kind)blocks, 256) / 256;
 }
 
-/* The shape of the model on disk; of model.* only the method is asked for. */
+/* Takes the shape of the model on disk; of model.* only the method may be set. */
 static int shape_from(struct speed *s, const struct config *model_keys, struct err *e)
 {
     struct config own = {0};
@@ -139,14 +139,14 @@ static int shape_from(struct speed *s, const struct config *model_keys, struct e
     for (size_t i = 0; model_keys && rc == 0 && i < model_keys->n; i++)
         if (opt_find(&model_group, model_keys->entry[i].key) &&
             strcmp(model_keys->entry[i].key, "model.method") != 0)
-            rc = err_set(e, DS_EUSAGE, "%s=: MODEL says its own shape (without MODEL: any)",
+            rc = err_set(e, DS_EUSAGE, "%s cannot be set with MODEL, which has its own shape",
                          model_keys->entry[i].key);
     if (rc == 0)
         rc = model_config_open(&s->config, &own, s->from, e);
     config_release(&own);
     if (rc == 0 && s->config.max_seq < s->o.prefill + s->o.decode)
         rc = err_set(e, DS_ERANGE,
-                     "its context is %lld tokens: prefill=%lld and decode=%lld do not fit",
+                     "context of %lld tokens: prefill=%lld and decode=%lld do not fit",
                      (long long)s->config.max_seq, (long long)s->o.prefill, (long long)s->o.decode);
     return rc;
 }
@@ -186,13 +186,13 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
 
 /* ---- memory ---- */
 
-/* One model is alive at a time: value, gradient and two moments where it trains, and its weights once more as they are laid
- * out for the products, in training for forward and backward. */
+/* One model is loaded at a time: values, gradients and two moments when training, and the weights
+ * packed for the matrix multiplications, when training for both forward and backward. */
 static double memory_of(const struct speed *s, const char *group)
 {
     const struct model_config *c = &s->config;
     if (s->from)
-        return 0; /* it is counted when it is opened */
+        return 0; /* counted when it is opened */
     double weights = model_config_weights(c),
            kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
@@ -254,8 +254,8 @@ static int check_memory(struct speed *s, struct err *e)
     if (left <= 0 || s->out->memory_bytes <= left)
         return 0;
     return err_set(e, DS_ERANGE,
-                   "bench: %sB are free; needed are %s, and %sB for reading rates: a smaller "
-                   "shape or only=GROUP fits",
+                   "bench: not enough memory: %sB free, need %s and %sB for read rates; use a smaller "
+                   "shape or only=GROUP",
                    str_si(a, left), text, str_si(b, (double)s->line_bytes));
 }
 
@@ -283,7 +283,7 @@ struct speed_result *speed_add(struct speed *s, const char *group, const char *n
     void *p = l->v;
     const double none = (double)NAN;
     if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->v) < 0) {
-        (void)!err_set(e, DS_EMEM, "results");
+        (void)!err_set(e, DS_EMEM, "out of memory for results");
         return NULL;
     }
     l->v = p;
@@ -336,7 +336,7 @@ void speed_fill_ids(int32_t *id, size_t n, int vocab)
 static int add_reading(struct speed *s, const char *name, size_t bytes, double *most, struct err *e)
 {
     double sample[SPEED_ROUNDS_MAX];
-    int again = bytes < s->line_bytes ? 8 : 1; /* from a cache: what is left of the first times */
+    int again = bytes < s->line_bytes ? 8 : 1; /* small enough for a cache: repeat, so that it is filled */
     for (int i = -1; i < s->o.rounds; i++) {
         double best = 0;
         for (int k = 0; k < again; k++) {
@@ -357,7 +357,7 @@ static int time_peaks(struct speed *s, struct err *e)
     int rc = 0;
     s->lines = mem_reserve(s->line_bytes);
     if (!s->lines)
-        return err_set(e, DS_EMEM, "memory to read");
+        return err_set(e, DS_EMEM, "out of memory for the read benchmark");
     memset(s->lines, 1, s->line_bytes);
     for (int i = 0; i < s->o.rounds; i++)
         for (int u = 0; u < PEAK_UNITS; u++)
@@ -378,13 +378,13 @@ static int time_peaks(struct speed *s, struct err *e)
     return rc;
 }
 
-/* The limits are always measured: they are what the rest is compared with. */
+/* The peaks are always measured, because the other results are compared with them. */
 static int check_asked(const struct speed *s, struct err *e)
 {
     for (size_t i = 0; i < s->out->n; i++)
         if (speed_wants(s, s->out->v[i].group, s->out->v[i].name))
             return 0;
-    return err_set(e, DS_EUSAGE, "bench: only=%s: nothing measured has that in its name",
+    return err_set(e, DS_EUSAGE, "bench: only=%s: no measurement has that name",
                    s->o.only);
 }
 
@@ -408,7 +408,7 @@ int speed_run(struct speed_list *out, const struct speed_options *given, const c
     int rc = resolve(&s, model_keys, e);
     if (rc == 0)
         rc = check_memory(&s, e);
-    if (rc == 0 && from) /* first: the peak of memory is that of the model alone */
+    if (rc == 0 && from) /* first, so that peak memory is that of the model alone */
         rc = speed_load(&s, e);
     if (rc == 0)
         rc = time_peaks(&s, e);

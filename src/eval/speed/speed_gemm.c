@@ -1,8 +1,9 @@
-/* Matrix products by every provider that runs here.  Each call lays out what it needs, but for "packed", where op(B) was
- * packed ahead, as weights are; "gathered" is that with two rows of three of a longer A.
+/* Times GEMM with every available provider.  Each call packs its inputs, except in "packed", where
+ * op(B) was packed ahead as weights are; "gathered" also selects two of every three rows of a
+ * longer A.
  *
- * Shapes are named M x K x N for C (M,N) = op(A) (M,K) op(B) (K,N).  NT is a forward pass (y = x w^T), NN the gradient of its
- * input, TN that of its weights. */
+ * Shapes are named M x K x N for C (M,N) = op(A) (M,K) op(B) (K,N).  NT is a forward pass (y = x
+ * w^T), NN the gradient of its input, TN that of its weights. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 struct product {
     int M, K, N;
 };
-/* At dim = 512; the others in proportion. */
+/* Sizes at dim = 512, scaled for others. */
 static const struct product shapes[] = {
     {512, 256, 768},    {2048, 512, 1536},  {2048, 512, 2048},
     {2048, 2048, 5632}, {8192, 1024, 2048}, {8192, 2048, 5632},
@@ -24,7 +25,7 @@ enum layout { NT, NN, TN, NT_PACKED, NT_GATHERED, LAYOUTS };
 static const char *const layout_name[LAYOUTS] = {"NT", "NN", "TN", "NT packed", "NT gathered"};
 
 enum { PROVIDERS = 16 };
-struct products {
+struct gemm_bench {
     struct product p;
     const char *used[2]; /* providers by format */
     real *a, *b, *c;
@@ -39,7 +40,7 @@ static int scaled(int n, int64_t dim)
     return x > 16 ? (int)x : 16;
 }
 
-static void multiply(const struct products *x, int k, enum layout layout)
+static void multiply(const struct gemm_bench *x, int k, enum layout layout)
 {
     const struct product *p = &x->p;
     int ahead = layout == NT_PACKED || layout == NT_GATHERED,
@@ -57,8 +58,8 @@ static void multiply(const struct products *x, int k, enum layout layout)
                                 .ldc = p->N});
 }
 
-/* Of one call; short products are repeated. */
-static double multiply_s(const struct products *x, int k, enum layout layout)
+/* Seconds of one call; short ones are repeated. */
+static double multiply_s(const struct gemm_bench *x, int k, enum layout layout)
 {
     int calls = 0;
     double t = clock_mono(), end;
@@ -66,7 +67,7 @@ static double multiply_s(const struct products *x, int k, enum layout layout)
         multiply(x, k, layout);
         calls++;
         end = clock_mono();
-    } while (end - t < 4e-3 && end > t); /* a fixed clock ends it */
+    } while (end - t < 4e-3 && end > t); /* also ends if the clock stands still */
     return (end - t) / calls;
 }
 
@@ -77,8 +78,8 @@ static int name_of(char *out, size_t size, const char *provider, enum layout lay
                     p->N);
 }
 
-/* The providers that are not in use show one layout, unless they are asked for by name. */
-static int is_timed(const struct products *x, const struct speed *s, int k, enum layout layout)
+/* Providers that are not in use are timed for one layout only, unless requested by name. */
+static int is_timed(const struct gemm_bench *x, const struct speed *s, int k, enum layout layout)
 {
     const struct gemm_provider *g = gemm_providers()[k];
     char name[64];
@@ -89,21 +90,21 @@ static int is_timed(const struct products *x, const struct speed *s, int k, enum
             strcmp(gemm_name(g), x->used[gemm_format_of(g)]) == 0);
 }
 
-/* op(B) once for this provider, where it packs. */
-static int pack(struct products *x, int k, struct err *e)
+/* Packs op(B) for this provider, if it packs. */
+static int pack(struct gemm_bench *x, int k, struct err *e)
 {
     const struct gemm_provider *g = gemm_providers()[k];
     const struct operand b = {x->b, x->p.K, 1, NULL};
     size_t bytes = gemm_packed_bytes(gemm_format_of(g), x->p.K, x->p.N);
     void *memory = bytes ? mem_reserve(bytes) : NULL;
     if (bytes && !memory)
-        return err_set(e, DS_EMEM, "matrices");
+        return err_set(e, DS_EMEM, "out of memory for matrices");
     if (memory)
         gemm_pack(&x->packed[k], memory, gemm_format_of(g), &b, x->p.K, x->p.N);
     return 0;
 }
 
-static int time_provider(struct products *x, const struct speed *s, int k, int round, struct err *e)
+static int time_provider(struct gemm_bench *x, const struct speed *s, int k, int round, struct err *e)
 {
     int rc = gemm_use(gemm_name(gemm_providers()[k]), e);
     if (rc == 0 && !x->packed[k].by)
@@ -114,7 +115,7 @@ static int time_provider(struct products *x, const struct speed *s, int k, int r
     return rc;
 }
 
-static int time_rounds(struct products *x, const struct speed *s, struct err *e)
+static int time_rounds(struct gemm_bench *x, const struct speed *s, struct err *e)
 {
     int rc = 0;
     for (int i = -1; i < s->o.rounds && rc == 0; i++) /* the first warms up */
@@ -128,7 +129,7 @@ static int time_rounds(struct products *x, const struct speed *s, struct err *e)
     return rc;
 }
 
-static int add_product(const struct products *x, struct speed *s, int k, enum layout layout,
+static int add_product(const struct gemm_bench *x, struct speed *s, int k, enum layout layout,
                        struct err *e)
 {
     const struct gemm_provider *g = gemm_providers()[k];
@@ -152,7 +153,7 @@ static int add_product(const struct products *x, struct speed *s, int k, enum la
     return 0;
 }
 
-static int add_results(const struct products *x, struct speed *s, struct err *e)
+static int add_results(const struct gemm_bench *x, struct speed *s, struct err *e)
 {
     int rc = 0;
     for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
@@ -162,8 +163,8 @@ static int add_results(const struct products *x, struct speed *s, struct err *e)
     return rc;
 }
 
-/* Every third row is left out, as a plan would. */
-static int allocate(struct products *x, struct err *e)
+/* Every third row is omitted, as by a plan. */
+static int allocate(struct gemm_bench *x, struct err *e)
 {
     size_t M = (size_t)x->p.M, K = (size_t)x->p.K, N = (size_t)x->p.N, rows = M + M / 2 + 1;
     x->a = mem_reserve(rows * K * sizeof(real));
@@ -171,7 +172,7 @@ static int allocate(struct products *x, struct err *e)
     x->c = mem_reserve(M * N * sizeof(real));
     x->row = mem_alloc(M, sizeof *x->row);
     if (!x->a || !x->b || !x->c || !x->row)
-        return err_set(e, DS_EMEM, "matrices");
+        return err_set(e, DS_EMEM, "out of memory for matrices");
     speed_fill(x->a, rows * K, 1);
     speed_fill(x->b, K * N, 1);
     for (size_t i = 0; i < M; i++)
@@ -179,7 +180,7 @@ static int allocate(struct products *x, struct err *e)
     return 0;
 }
 
-static void release(struct products *x)
+static void release(struct gemm_bench *x)
 {
     mem_free_aligned(x->a);
     mem_free_aligned(x->b);
@@ -189,7 +190,7 @@ static void release(struct products *x)
     mem_free(x->row);
 }
 
-static int is_wanted(const struct products *x, const struct speed *s)
+static int is_wanted(const struct gemm_bench *x, const struct speed *s)
 {
     int wanted = 0;
     for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
@@ -206,10 +207,10 @@ static void note_used(const char *used[2])
 
 int speed_products(struct speed *s, struct err *e)
 {
-    struct products *x = mem_alloc(1, sizeof *x);
+    struct gemm_bench *x = mem_alloc(1, sizeof *x);
     const char *used[2];
     size_t n = s->o.quick ? 2 : DS_LEN(shapes);
-    int rc = x ? 0 : err_set(e, DS_EMEM, "products");
+    int rc = x ? 0 : err_set(e, DS_EMEM, "out of memory for matrix multiplications");
     note_used(used);
     for (size_t i = 0; i < n && rc == 0; i++) {
         memset(x, 0, sizeof *x);

@@ -1,4 +1,4 @@
-/* What the parts of the benchmark share. */
+/* Shared declarations of the benchmark's parts. */
 #ifndef DS_EVAL_SPEED_IMPL_H
 #define DS_EVAL_SPEED_IMPL_H
 
@@ -16,21 +16,22 @@ struct speed {
     struct model_config config; /* of the dense model, derived sizes filled in */
     struct speed_list *out;
     double peak[PEAK_UNITS], read_gbs;
-    enum peak_unit unit, use_unit; /* of the products in training, and in use */
-    double held_bytes, use_bytes;  /* a weight, as laid out for them */
-    void *lines;                   /* memory beyond the caches, for reading rates */
+    enum peak_unit unit, use_unit; /* of training, and of inference */
+    double held_bytes, use_bytes;  /* bytes per weight as packed for them */
+    void *lines;                   /* memory larger than the caches, for read rates */
     size_t line_bytes;
 };
 
 /* ---- results: speed.c ---- */
 int speed_wants(const struct speed *s, const char *group, const char *name);
-/* The median of n samples and their range; NULL when memory is short.  Valid until the next one is added. */
+/* Adds the median of n samples and their range; NULL when out of memory.  Valid until the next
+ * call. */
 struct speed_result *speed_add(struct speed *s, const char *group, const char *name,
                                const char *unit, const double *sample, int n, struct err *e);
 void speed_set_limit(struct speed_result *r, double rate, const char *name, double limit);
 double speed_median(const double *v, int n); /* v stays as it is */
 double speed_median_ratio(const double *a, const double *b, int n);
-/* Values that are neither all equal nor denormal. */
+/* Fills x with values that are neither all equal nor denormal. */
 void speed_fill(real *x, size_t n, double scale);
 void speed_fill_ids(int32_t *id, size_t n, int vocab);
 
@@ -43,10 +44,10 @@ int speed_blocks(struct speed *s, struct err *e) DS_CHECK;   /* speed_train.c */
 int speed_training(struct speed *s, struct err *e) DS_CHECK;
 int speed_use(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_use.c */
 
-/* ---- a model in the ways it is measured: speed_model.c ---- */
+/* ---- a model in its measured configurations: speed_model.c ---- */
 
-/* One way of running it.  Methods decide by themselves where their ratio is a setting (the controls); what an untrained
- * method decides means nothing, so its cells are forced, by lot. */
+/* One way of running the model.  Methods whose ratio is a setting (the controls) decide themselves;
+ * decisions of other untrained methods are meaningless, so random cells are forced. */
 struct speed_way {
     char name[48]; /* "dense", "0.50", "0.50 masked" */
     double ratio;  /* of gated cells */
@@ -67,30 +68,30 @@ struct speed_plan {
     int train, is_block; /* is_block: one layer, gated, without the vocabulary */
     int rows, cells;     /* of buffers; of forced cells */
 };
-/* Only the ways that are wanted; n = 0 (and no model) when none is. */
+/* Opens only the requested ways; n = 0 (and no model) if none is. */
 int speed_subject_open(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
                        struct err *e) DS_CHECK;
 void speed_subject_close(struct speed_subject *u);
-/* The model on disk by this method, ready for use. */
+/* Opens the model on disk with this method for inference. */
 int speed_model_from(struct model **out, const struct speed *s, const struct route_ops *ops,
                      struct err *e) DS_CHECK;
-/* Puts the subject into this way for the coming pass; train: PASS_TRAIN, else PASS_SPARSE. */
+/* Prepares the subject and the pass for this way; train: PASS_TRAIN, else PASS_SPARSE. */
 void speed_subject_set(struct speed_subject *u, const struct speed_way *w, struct pass *pass,
                        int train);
-/* FLOPs that the last forward computed, with the head or without; whole: as if every cell had run. */
+/* FLOPs of the last forward pass, with or without the head; whole: as if every cell had run. */
 double speed_flops(const struct model *m, int whole, int head);
 
-/* What was measured of a subject. */
+/* Measurements of a subject. */
 struct speed_figures {
-    double tokens; /* of a sample */
+    double tokens; /* per sample */
     double seconds[SPEED_WAYS][SPEED_ROUNDS_MAX];
-    double flops[SPEED_WAYS], dense[SPEED_WAYS]; /* of a sample: this way, and every cell */
+    double flops[SPEED_WAYS], dense[SPEED_WAYS]; /* per sample: this way, and every cell */
     enum peak_unit unit;
-    double bytes[SPEED_WAYS], read_gbs; /* weights read in a sample; 0: products are the limit */
+    double bytes[SPEED_WAYS], read_gbs; /* weights read per sample; 0: compute-bound */
 };
 int speed_add_figures(struct speed *s, const struct speed_subject *u, const struct speed_figures *f,
                       struct err *e) DS_CHECK;
-/* measure() for dense, then for every method (or the one of model.method). */
+/* Calls measure() for dense, then for every method (or only that of model.method). */
 int speed_each_method(struct speed *s,
                       int (*measure)(struct speed *s, const char *method, int which, struct err *e),
                       int which, struct err *e) DS_CHECK;

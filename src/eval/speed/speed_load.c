@@ -1,4 +1,4 @@
-/* Loading a model from disk, beside reading its files. */
+/* Times loading a model from disk, compared with reading its files. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 enum { CHUNK = 1 << 20 };
 
-/* Bytes of one file, read once in order; 0 when it cannot be. */
+/* Reads a file sequentially and returns its bytes; 0 if unreadable. */
 static double read_file(const char *path, void *chunk)
 {
     double bytes = 0;
@@ -25,7 +25,7 @@ static double read_file(const char *path, void *chunk)
     return bytes;
 }
 
-/* Of a directory its files of weights. */
+/* Reads the weight files of a directory, or one file. */
 static double read_all(const char *from, void *chunk)
 {
     char path[1200];
@@ -46,7 +46,7 @@ static double read_all(const char *from, void *chunk)
     return bytes;
 }
 
-/* The most memory this process had since the last call with `again`, bytes; 0: the system does not say. */
+/* Peak memory of this process in bytes since the last call with `again`; 0: unknown. */
 static double peak_memory(int again)
 {
     char line[256];
@@ -69,7 +69,7 @@ struct times {
     double read[SPEED_ROUNDS_MAX], load[SPEED_ROUNDS_MAX], memory[SPEED_ROUNDS_MAX], bytes;
 };
 
-/* From nothing to a model whose next token needs no further preparation. */
+/* One round: from nothing to a model that is ready for its first token. */
 static int one_round(struct speed *s, struct times *t, int i, void *chunk, struct err *e)
 {
     struct model *m = NULL;
@@ -89,12 +89,12 @@ static int add(struct speed *s, const struct times *t, struct err *e)
 {
     int n = (int)s->o.rounds;
     char name[64], size[16];
-    snprintf(name, sizeof name, "load: reading %sB", str_si(size, t->bytes));
+    snprintf(name, sizeof name, "load: read %sB", str_si(size, t->bytes));
     struct speed_result *r = speed_add(s, "load", name, "s", t->read, n, e);
     if (!r)
         return DS_EMEM;
     r->gbs = t->bytes / 1e9 / r->median;
-    r = speed_add(s, "load", "load: until the first token can be asked for", "s", t->load, n, e);
+    r = speed_add(s, "load", "load: until ready for the first token", "s", t->load, n, e);
     if (!r)
         return DS_EMEM;
     r->gbs = t->bytes / 1e9 / r->median;
@@ -110,9 +110,9 @@ int speed_load(struct speed *s, struct err *e)
 {
     struct times t;
     void *chunk = mem_alloc(CHUNK, 1);
-    int rc = chunk ? 0 : err_set(e, DS_EMEM, "memory to read");
+    int rc = chunk ? 0 : err_set(e, DS_EMEM, "out of memory for the read buffer");
     for (int i = -1; i < s->o.rounds && rc == 0;
-         i++) /* the first brings the files into the cache */
+         i++) /* the first round fills the page cache */
         rc = one_round(s, &t, i < 0 ? 0 : i, chunk, e);
     if (rc == 0)
         rc = add(s, &t, e);

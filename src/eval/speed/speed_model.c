@@ -1,4 +1,4 @@
-/* A model in the ways it is measured: dense, and by a method at each ratio. */
+/* Builds a model for measurement: dense, and with a method at each ratio. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void add_ratio(struct speed_subject *u, const struct speed *s, double rat
     add_way(u, s, &w);
 }
 
-/* Straight-through methods say how they are trained; for the others there is only one way. */
+/* Lists the ways: methods with straight-through training also have a masked one. */
 static void list_ways(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
                       const struct route_ops *ops)
 {
@@ -73,14 +73,14 @@ static void list_ways(struct speed_subject *u, const struct speed *s, const stru
         u->n = 0;
 }
 
-/* Gated cells by lot at this ratio. */
+/* Forces random gated cells at this ratio. */
 static int force_cells(struct speed_way *w, const struct route *r, int cells, struct err *e)
 {
     struct rng g;
     rng_init(&g, 1, RNG_TEST, 1, 0);
     w->force = mem_alloc((size_t)r->L * (size_t)cells, 1);
     if (!w->force)
-        return err_set(e, DS_EMEM, "forced cells");
+        return err_set(e, DS_EMEM, "out of memory for forced cells");
     for (int l = 0; l < r->L; l++)
         for (int i = 0; i < cells; i++)
             w->force[(size_t)l * (size_t)cells + (size_t)i] =
@@ -168,7 +168,7 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
         rc = model_new(&u->model, &c, &route, 1, p->train, e);
     struct number_options numbers = s->o.numbers;
     if (p->train)
-        numbers.weights = QUANT_NONE; /* blocks of few bits are for use */
+        numbers.weights = QUANT_NONE; /* quantised weights are for inference only */
     if (rc == 0)
         rc = weights_use(u->model, &numbers, e);
     if (rc == 0)
@@ -248,7 +248,7 @@ double speed_flops(const struct model *m, int whole, int head)
     return (whole ? f->dense : flops_total(f)) - (head ? 0 : top);
 }
 
-/* Values, with gradients and moments where the model trains, and the matrices as the products use them. */
+/* Bytes of values, of gradients and moments when training, and of the packed matrices. */
 static double weights_bytes(const struct model *m)
 {
     double sum = (double)m->weights.bytes;

@@ -1,4 +1,4 @@
-/* Everything that is not a matrix product, one operation at a time: nanoseconds an element. */
+/* Times operations other than GEMM one at a time, in nanoseconds per element. */
 #include <math.h>
 #include <string.h>
 
@@ -80,7 +80,7 @@ static void xent(struct ops *x)
 
 static void adamw(struct ops *x)
 {
-    /* a step leaves the gradients zero: with the usual memory the moments would soon be denormal */
+    /* steps zero the gradients: with the usual betas the moments would soon be denormal */
     static const struct adamw a = {.lr = 1e-4, .beta1 = 0.9999, .beta2 = 0.9999, .eps = 1e-8};
     const struct grad_health h = {.norm = 1};
     adamw_step(&x->params, &a, ++x->step, &h);
@@ -129,7 +129,7 @@ static int make_params(struct ops *x, struct err *e)
 {
     struct params *ps = &x->params;
     if (params_add(ps, "w", 4096, (int)x->c->dim, PARAM_MATRIX, INIT_NORMAL, 0.02) < 0)
-        return err_set(e, DS_EMEM, "parameters");
+        return err_set(e, DS_EMEM, "out of memory for parameters");
     int rc = params_reserve(ps, 1, e);
     if (rc == 0) {
         params_init(ps, 1);
@@ -179,7 +179,7 @@ static int open_ops(struct ops *x, const struct speed *s, struct err *e)
     for (size_t i = 0; i < DS_LEN(ints); i++)
         ok &= (*ints[i] = mem_alloc(R + 1, sizeof(int32_t))) != NULL;
     if (!ok)
-        return err_set(e, DS_EMEM, "buffers of %zu rows", R);
+        return err_set(e, DS_EMEM, "out of memory for buffers of %zu rows", R);
     place(x, (int)s->o.batch);
     x->attn.bf16 = s->unit == PEAK_BF16;
     return make_params(x, e);
@@ -200,7 +200,7 @@ static void close_ops(struct ops *x)
 
 /* ---- measurement ---- */
 
-/* Elements, bytes read and written of one element at the least, FLOPs in all (0: memory is the limit). */
+/* Elements, least bytes read and written per element, total FLOPs (0: memory-bound). */
 struct op {
     const char *name;
     op_fn *run;
@@ -266,7 +266,8 @@ int speed_ops(struct speed *s, struct err *e)
     int is_rms = c->norm == NORM_RMS, mats = c->mlp == MLP_SWIGLU ? 2 : 1;
     double R = (double)(s->o.batch * s->o.seq), C = (double)c->dim, F = (double)c->ffn,
            Q = (double)(c->heads * c->head_dim), T = (double)s->o.seq, b = sizeof(real);
-    /* scores and weighted sums over the causal triangle; backward makes five products of the forward's two */
+    /* scores and weighted sums over the causal triangle; backward has five GEMMs for the forward's
+     * two */
     double attention = 4 * Q * R * (T + 1) / 2;
     const struct op op[] = {
         {is_rms ? "rmsnorm forward" : "layernorm forward", norm_forward, R * C, 2 * b, 0},

@@ -1,5 +1,6 @@
-/* Products by weights in blocks: one row, as in decoding, which waits for memory, and 128 rows, as in a prefill.  Besides, how fast
- * blocks of a file are laid out, and made numbers again, as an embedding and the gradient through a frozen base want them. */
+/* Times GEMM with quantised weights: one row, as in decoding (memory-bound), and 128 rows, as in
+ * prefill; also packing of a file's blocks, and dequantisation, as embeddings and the gradient
+ * through a frozen base need it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +10,11 @@
 
 enum { PREFILL_ROWS = 128, PREFILL_O = 2048, NUMBERS_O = 512 };
 enum what { ONE_ROW, MANY_ROWS, LAY_OUT, NUMBERS, WHATS };
-static const char *const what_name[WHATS] = {"1x", "128x", "lay out ", "numbers "};
+static const char *const what_name[WHATS] = {"1x", "128x", "pack ", "dequantise "};
 
 struct kinds {
     enum quant_kind kind;
-    int C, O; /* beyond the caches */
+    int C, O; /* larger than the caches */
     uint8_t *blocks;
     struct quant *tall, *low; /* (O,C), (PREFILL_O,C) */
     real *x, *y, *w;
@@ -63,7 +64,7 @@ static int time_one(struct kinds *k, enum what what, double *seconds, struct err
         rc = once(k, what, e);
         calls++;
         end = clock_mono();
-    } while (rc == 0 && end - t < 4e-3 && end > t); /* a fixed clock ends it */
+    } while (rc == 0 && end - t < 4e-3 && end > t); /* also ends if the clock stands still */
     *seconds = (end - t) / calls;
     return rc;
 }
@@ -94,7 +95,8 @@ static int add_result(const struct kinds *k, struct speed *s, enum what what, st
     return 0;
 }
 
-/* Blocks of ordinary scales and all quants; the search for good ones would take minutes and change no time here. */
+/* Random blocks with ordinary scales: real quantisation would take minutes and not change the
+ * timing. */
 static int open_kind(struct kinds *k, struct err *e)
 {
     size_t row = quant_row_bytes(k->kind, k->C);
@@ -103,7 +105,7 @@ static int open_kind(struct kinds *k, struct err *e)
     k->y = mem_reserve(((size_t)PREFILL_ROWS * PREFILL_O + (size_t)k->O) * sizeof *k->y);
     k->w = mem_reserve((size_t)NUMBERS_O * (size_t)k->C * sizeof *k->w);
     if (!k->blocks || !k->x || !k->y || !k->w)
-        return err_set(e, DS_EMEM, "blocks");
+        return err_set(e, DS_EMEM, "out of memory for quantised blocks");
     for (size_t i = 0; i < (size_t)k->O * row; i++)
         k->blocks[i] = (uint8_t)(i * 2654435761U >> 13) & 0x3b;
     speed_fill(k->x, (size_t)PREFILL_ROWS * (size_t)k->C, 1);
@@ -138,7 +140,7 @@ static int time_kind(struct kinds *k, struct speed *s, struct err *e)
 int speed_quants(struct speed *s, struct err *e)
 {
     struct kinds *k = mem_alloc(1, sizeof *k);
-    int rc = k ? 0 : err_set(e, DS_EMEM, "blocks");
+    int rc = k ? 0 : err_set(e, DS_EMEM, "out of memory for quantised blocks");
     for (int kind = QUANT_NONE + 1; kind < QUANT_KINDS && rc == 0; kind++) {
         int64_t C = 4 * s->o.dim / 256 * 256, any = 0; /* 2048 at dim 512 */
         *k = (struct kinds){.kind = (enum quant_kind)kind, .C = (int)(C < 256 ? 256 : C)};

@@ -1,4 +1,4 @@
-/* One block, and whole training steps. */
+/* Times one block, and whole training steps. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@ static int make_tokens(struct tokens *t, const struct speed *s, int vocab, struc
     t->id = mem_alloc(n, sizeof *t->id);
     t->target = mem_alloc(n, sizeof *t->target);
     if (!t->id || !t->target)
-        return err_set(e, DS_EMEM, "batch");
+        return err_set(e, DS_EMEM, "out of memory for the batch");
     speed_fill_ids(t->id, n, vocab);
     speed_fill_ids(t->target, n, vocab);
     t->b =
@@ -30,7 +30,7 @@ static void free_tokens(struct tokens *t)
     mem_free(t->target);
 }
 
-/* All of a step that a run makes, without data and records. */
+/* Seconds of a complete training step, without data loading and records. */
 static double step_s(struct model *m, const struct batch *b, struct pass *pass)
 {
     static const struct adamw a = {.lr = 1e-4,
@@ -76,7 +76,7 @@ static int time_method(struct speed *s, const char *method, int which, struct er
             speed_subject_set(&u, &u.way[k], &pass, 1);
             pass.step = i + 2;
             f.seconds[k][i < 0 ? 0 : i] = step_s(u.model, &t.b, &pass);
-            /* the backward pass makes two products of each of the forward pass */
+            /* backward has two GEMMs for each of the forward pass */
             f.flops[k] = 3 * speed_flops(u.model, u.way[k].is_masked, 1);
             f.dense[k] = 3 * speed_flops(u.model, 1, 1);
         }
@@ -105,8 +105,8 @@ static double block_s(struct model *m, const struct batch *b, struct pass *pass,
     return t;
 }
 
-/* A model of one gated layer whose head is never asked; the embedding costs next to nothing.  The gradient that would come
- * from the head is given. */
+/* Times a model of one gated layer without its head, whose gradient is preset; the embedding costs
+ * almost nothing. */
 static int time_block(struct speed *s, int backward, struct err *e)
 {
     struct speed_figures f = {.tokens = (double)(s->o.batch * s->o.seq), .unit = s->unit};

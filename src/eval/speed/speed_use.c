@@ -1,4 +1,4 @@
-/* Prefill and decoding. */
+/* Times prefill and decoding. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static double prefill_s(struct use *u, const struct speed_way *w)
     return t;
 }
 
-/* Bytes of a weight, on the average of all matrices that are products. */
+/* Mean bytes per weight over all matrices used in GEMMs. */
 static double bytes_of_weight(const struct model *m)
 {
     double bytes = 0, n = 0;
@@ -44,7 +44,8 @@ static double bytes_of_weight(const struct model *m)
     return n > 0 ? bytes / n : 0;
 }
 
-/* Weights that the last forward of one row read: a multiply-add for each, attention's keys and values apart. */
+/* Weights read by the last one-row forward: one per multiply-add, without attention's keys and
+ * values. */
 static double weights_read(const struct model *m)
 {
     static const enum flops_part part[] = {FLOPS_QO, FLOPS_KV, FLOPS_MLP, FLOPS_HEAD};
@@ -55,7 +56,8 @@ static double weights_read(const struct model *m)
     return sum / 2 * bytes_of_weight(m);
 }
 
-/* Behind a prompt that was fed densely, so that every way decodes from an equally full cache. */
+/* Seconds of decoding after a dense prefill, so that every way starts from an equally full
+ * cache. */
 static int decode_s(struct use *u, int k, int round, struct speed_figures *f, struct err *e)
 {
     struct speed_subject *x = u->subject;
@@ -97,7 +99,7 @@ static int open_use(struct use *u, int is_decode, struct err *e)
     u->logits = mem_alloc((size_t)o->vocab, sizeof *u->logits);
     u->column = mem_alloc((size_t)o->layers, 1);
     if (!u->id || !u->logits || !u->column)
-        return err_set(e, DS_EMEM, "bench");
+        return err_set(e, DS_EMEM, "out of memory for the benchmark");
     speed_fill_ids(u->id, n, (int)o->vocab);
     if (!is_decode)
         return 0;
@@ -107,7 +109,8 @@ static int open_use(struct use *u, int is_decode, struct err *e)
     return rc;
 }
 
-/* Reading is timed in every round too: the memory's pace drifts by more than what is looked for here. */
+/* Read rates are timed in every round too: memory bandwidth drifts by more than the differences
+ * measured here. */
 static int time_rounds(struct use *u, int is_decode, struct speed_figures *f, struct err *e)
 {
     const struct speed *s = u->s;
@@ -148,7 +151,7 @@ static int time_method(struct speed *s, const char *method, int is_decode, struc
     int rc = speed_subject_open(&subject, s, &p, e);
     if (rc < 0 || subject.n == 0)
         return rc;
-    if (strcmp(weights_held(subject.model), "none") != 0) /* as the file has them */
+    if (strcmp(weights_held(subject.model), "none") != 0) /* quantised as in the file */
         f.unit = PEAK_INT8;
     rc = open_use(&u, is_decode, e);
     if (rc == 0)

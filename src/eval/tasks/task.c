@@ -1,3 +1,4 @@
+/* Runs benchmark tasks: prompts, scoring, aggregation and the results file. */
 #include "eval/task.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include "eval/tasks/task_log.h"
 #include "eval/tasks/task_score.h"
 
-/* A new task is one line here and one file. */
+/* All tasks: a new one is one line here and one file. */
 static const struct task *const tasks[] = {
     &task_mmlu,      &task_arc_challenge, &task_arc_easy, &task_gsm8k,    &task_gsm8k_cot,
     &task_hellaswag, &task_piqa,          &task_lambada,  &task_wikitext, NULL,
@@ -41,14 +42,14 @@ static int unknown(const char *name, struct err *e)
     struct str list = {0};
     for (size_t i = 0; tasks[i]; i++)
         str_addf(&list, ", %s", tasks[i]->name);
-    int rc = err_set(e, DS_EUSAGE, "task=%.80s is unknown; there are ppl%s", name, str_text(&list));
+    int rc = err_set(e, DS_EUSAGE, "unknown task=%.80s; expected one of ppl%s", name, str_text(&list));
     str_release(&list);
     return rc;
 }
 
 /* ---- prompts ---- */
 
-/* How many are drawn for each document. */
+/* Few-shot examples drawn for each document. */
 static uint32_t drawn(const struct task_set *s)
 {
     return (uint32_t)s->shots + (s->shots > 0 && s->task->draws_spare);
@@ -57,12 +58,12 @@ static uint32_t drawn(const struct task_set *s)
 static int check_shots(const struct task_set *s, struct err *e)
 {
     if (s->shots > TASK_SHOTS_MAX)
-        return err_set(e, DS_ERANGE, "shots=%lld: at most %d", (long long)s->shots, TASK_SHOTS_MAX);
+        return err_set(e, DS_ERANGE, "shots=%lld: must be at most %d", (long long)s->shots, TASK_SHOTS_MAX);
     for (size_t i = 0; i < s->parts.n; i++)
         if (s->parts.v[i].shots.n < drawn(s))
-            return err_set(e, DS_ERANGE, "shots=%lld: %s has %zu documents to take %s from",
+            return err_set(e, DS_ERANGE, "shots=%lld: %s has only %zu documents for %s",
                            (long long)s->shots, s->parts.v[i].name, s->parts.v[i].shots.n,
-                           s->task->draws_spare ? "them and a spare one" : "them");
+                           s->task->draws_spare ? "shots and a spare one" : "shots");
     return 0;
 }
 
@@ -73,7 +74,7 @@ int task_set_open(struct task_set *out, const struct task_options *o, struct err
     if (!s.task)
         return unknown(o->name, e);
     if (!o->path[0])
-        return err_set(e, DS_EUSAGE, "task=%s needs data=FOLDER or FILE: %s", s.task->name,
+        return err_set(e, DS_EUSAGE, "task=%s needs data=DIRECTORY or FILE: %s", s.task->name,
                        s.task->source);
     s.shots = o->shots >= 0 ? o->shots : s.task->shots;
     env.wants_shots = s.shots > 0;
@@ -111,7 +112,7 @@ static int pick_shots(uint32_t *pick, const struct task_set *s, const struct tas
                : 0;
 }
 
-/* All but the question: d is the document that no shot may be. */
+/* Adds description and shots; d is the document itself, which must not be a shot. */
 static int add_shots(struct str *out, const struct task_set *s, const struct task_part *part,
                      const struct task_doc *d, struct mt19937 *from, struct err *e)
 {
@@ -130,7 +131,7 @@ static int add_shots(struct str *out, const struct task_set *s, const struct tas
         str_addf(out, "%s %s\n\n", shot->query, shot->target);
         left--;
     }
-    return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "out of memory for a prompt") : 0;
 }
 
 int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
@@ -140,7 +141,7 @@ int task_prompt(struct str *out, const struct task_set *s, const struct task_par
     if (rc < 0)
         return rc;
     str_add(out, d->query);
-    return out->failed ? err_set(e, DS_EMEM, "a prompt") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "out of memory for a prompt") : 0;
 }
 
 /* ---- numbers ---- */
@@ -212,7 +213,7 @@ struct run {
     void *ctx;
     struct task_progress at;
     struct str prompt, text;
-    double *kept; /* values of the metric that is a perplexity, for its error */
+    double *kept; /* values of a perplexity metric, for its standard error */
 };
 
 static size_t asked(const struct run *r, const struct task_part *p)
@@ -292,7 +293,7 @@ static int end_part(const struct run *r, const struct task_sum sum[TASK_METRICS_
     return rc;
 }
 
-/* With the same shots for all, every prompt of the part begins alike. */
+/* With fixed shots every prompt of the part has the same prefix. */
 static int share(struct run *r, const struct task_part *p, struct err *e)
 {
     int alike = r->set.task->takes_first_shots || r->set.shots == 0;
@@ -314,7 +315,7 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
     mem_free(r->kept);
     r->kept = mem_alloc(out->n, sizeof *r->kept);
     if (!r->kept)
-        return err_set(e, DS_EMEM, "scores");
+        return err_set(e, DS_EMEM, "out of memory for scores");
     if ((rc = share(r, p, e)) < 0)
         return rc;
     for (size_t i = 0; i < out->n && rc == 0; i++) {
@@ -331,7 +332,7 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
     return end_part(r, sum, out, e);
 }
 
-/* Means by size, and the pooled error, of the parts of a group; NULL: of all. */
+/* Size-weighted means and pooled error of the parts of a group; NULL: of all parts. */
 static void group_score(struct task_score *g, const char *group, const struct task_score *part,
                         size_t n, size_t metrics)
 {
@@ -357,7 +358,8 @@ static void group_score(struct task_score *g, const char *group, const struct ta
     }
 }
 
-/* The task, then each group with its parts; `part` are the scores in the order of the parts. */
+/* Orders the scores: the task, then each group with its parts; `part` are the scores in the order
+ * of the parts. */
 static void arrange(struct task_result *r, const struct task_score *part, size_t n)
 {
     size_t metrics = r->task->n_metrics, at = 0;
@@ -390,7 +392,7 @@ static int all_parts(struct task_result *out, struct run *r, struct err *e)
     struct task_score *part = mem_alloc(n, sizeof *part);
     int is_group = r->set.task->has_parts && !(task_find_name(r->o->name, &subject), subject[0]);
     out->v = mem_alloc(2 * n + 1, sizeof *out->v);
-    int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "scores");
+    int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "out of memory for scores");
     for (size_t i = 0; i < n && rc == 0; i++)
         r->at.total += asked(r, &r->set.parts.v[i]);
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -408,7 +410,7 @@ static int all_parts(struct task_result *out, struct run *r, struct err *e)
     return rc;
 }
 
-/* What all documents of a results file share. */
+/* Opens the results file, whose header identifies everything that its documents share. */
 static int open_log(struct run *r, const struct task_options *o, struct subject *s, struct err *e)
 {
     char about[512], print[64];

@@ -1,10 +1,11 @@
-/* arc_easy and arc_challenge: school science (Clark et al. 2018).  Rows have "choices" as a list with "gold", or with
- * "answerKey" {"text": [...], "label": [...]}, or as first published "question": {"stem", "choices": [{"text", "label"}]}. */
+/* arc_easy and arc_challenge: science exam questions (Clark et al. 2018).  Rows have "choices" as a
+ * list with "gold", or with "answerKey" {"text": [...], "label": [...]}, or as first published
+ * "question": {"stem", "choices": [{"text", "label"}]}. */
 #include <string.h>
 
 #include "eval/task_impl.h"
 
-/* Choice k and its label, in any of the shapes; NULL: it has none. */
+/* Choice k and its label in any of the formats; NULL = none. */
 static const char *choice_at(const struct json_node *choices, size_t k, const char **label)
 {
     int is_split = json_kind_of(choices) == JSON_KIND_OBJECT;
@@ -27,17 +28,17 @@ static int add_choices(struct task_doc *d, const struct json_node *row,
     size_t n = json_kind_of(list) == JSON_KIND_ARRAY ? json_len(list) : 0;
     int rc =
         n < 2 || n > TASK_CHOICES_MAX
-            ? err_set(e, DS_EFORMAT, "%s: %zu \"choices\", not 2 to %d", where, n, TASK_CHOICES_MAX)
+            ? err_set(e, DS_EFORMAT, "%s: %zu \"choices\", expected 2 to %d", where, n, TASK_CHOICES_MAX)
             : 0;
     for (size_t k = 0; k < n && rc == 0; k++) {
         const char *choice = choice_at(choices, k, &label);
         rc = choice ? task_set(&d->choice[k], choice, e)
-                    : err_set(e, DS_EFORMAT, "%s: choice %zu is not a text", where, k);
+                    : err_set(e, DS_EFORMAT, "%s: choice %zu: must be a string", where, k);
         if (key && label && strcmp(label, key) == 0)
             gold = (int64_t)k;
     }
     if (rc == 0 && (gold < 0 || gold >= (int64_t)n))
-        rc = err_set(e, DS_EFORMAT, "%s: no \"gold\" (or \"answerKey\") among %zu choices", where,
+        rc = err_set(e, DS_EFORMAT, "%s: missing \"gold\" (or \"answerKey\") among %zu choices", where,
                      n);
     d->choices = (int)n;
     d->gold = (int)gold;
@@ -84,5 +85,5 @@ static int read_arc(struct task_parts *out, const struct task *t, const struct t
         .metrics = task_choice_metrics, .n_metrics = 3, .read = read_arc,                          \
         .judge = task_judge_choices,                                                               \
     }
-const struct task task_arc_challenge = ARC("arc_challenge", "school science, the hard questions");
-const struct task task_arc_easy = ARC("arc_easy", "school science, the easy questions");
+const struct task task_arc_challenge = ARC("arc_challenge", "science exam questions, challenge set");
+const struct task task_arc_easy = ARC("arc_easy", "science exam questions, easy set");

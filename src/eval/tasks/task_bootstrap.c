@@ -1,4 +1,5 @@
-/* How far a perplexity is from another sample's: as the harness draws its samples, in the random numbers of Python. */
+/* Bootstrap standard error of a perplexity, with the same random numbers as lm-evaluation-harness
+ * (Python's random). */
 #include <math.h>
 
 #include "base/mem.h"
@@ -21,7 +22,7 @@ static double unit(struct mt19937 *g)
     return ((double)high * 67108864.0 + (double)low) / 9007199254740992.0;
 }
 
-/* Chunk i is random.Random(i), and each draw of it choices(x, k=n). */
+/* Chunk i uses random.Random(i), and each of its draws choices(x, k=n). */
 static void draw_chunk(void *ctx, int chunk, int worker)
 {
     struct draws *d = ctx;
@@ -46,7 +47,7 @@ int task_bootstrap_error(double *error, const double *x, size_t n, struct err *e
         return 0;
     d.value = mem_alloc((size_t)CHUNKS * DRAWS, sizeof *d.value);
     if (!d.value)
-        return err_set(e, DS_EMEM, "%d draws", CHUNKS * DRAWS);
+        return err_set(e, DS_EMEM, "out of memory for %d draws", CHUNKS * DRAWS);
     pool_run(CHUNKS, draw_chunk, &d);
     for (size_t i = 0; i < (size_t)CHUNKS * DRAWS; i++)
         task_sum_add(&s, (struct task_value){d.value[i], 1});

@@ -1,4 +1,4 @@
-/* Documents from files. */
+/* Reads the documents of tasks from files. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ int task_set(char **field, const char *text, struct err *e)
 {
     char *copy = mem_strdup(text);
     if (!copy)
-        return err_set(e, DS_EMEM, "a document");
+        return err_set(e, DS_EMEM, "out of memory for a document");
     mem_free(*field);
     *field = copy;
     return 0;
@@ -19,7 +19,8 @@ int task_set(char **field, const char *text, struct err *e)
 
 int task_take(char **field, struct str *s, struct err *e)
 {
-    int rc = s->failed ? err_set(e, DS_EMEM, "a document") : task_set(field, str_text(s), e);
+    int rc = s->failed ? err_set(e, DS_EMEM, "out of memory for a document")
+                       : task_set(field, str_text(s), e);
     str_release(s);
     return rc;
 }
@@ -33,7 +34,7 @@ struct task_part *task_add_part(struct task_parts *p, const char *name, const ch
     p->v = v;
     p->v[p->n] = (struct task_part){
         .name = mem_strdup(name), .description = mem_strdup(description), .group = group};
-    p->n++; /* task_parts_release frees what one of them left */
+    p->n++; /* task_parts_release frees a partial allocation */
     return p->v[p->n - 1].name && p->v[p->n - 1].description ? &p->v[p->n - 1] : NULL;
 }
 
@@ -68,7 +69,7 @@ int task_take_tagged(struct task_docs *to, struct task_docs *from, const char *t
             continue;
         struct task_doc *d = task_add_doc(to), empty;
         if (!d)
-            return err_set(e, DS_EMEM, "documents");
+            return err_set(e, DS_EMEM, "out of memory for documents");
         empty = *d;
         *d = from->v[i];
         from->v[i] = empty;
@@ -105,14 +106,14 @@ static int not_found(const char *path, const char *const *names, struct err *e)
         }
     if (rc == 0)
         rc = fs_exists(path)
-                 ? err_set(e, DS_ENOTFOUND, "%s holds none of %s", path, str_text(&list))
-                 : err_set(e, DS_ENOTFOUND, "data.path=%s: there is no such file or folder", path);
+                 ? err_set(e, DS_ENOTFOUND, "%s: not found: expected one of %s", path, str_text(&list))
+                 : err_set(e, DS_ENOTFOUND, "data.path=%s: not found", path);
     fs_list_free(have, n);
     str_release(&list);
     return rc;
 }
 
-/* dir/name, or with another ending that rows are read from. */
+/* Finds dir/name, or the same name with another supported extension. */
 static int find_name(char *out, size_t size, const char *dir, const char *name, struct err *e)
 {
     static const char lines[] = ".jsonl";
@@ -122,7 +123,7 @@ static int find_name(char *out, size_t size, const char *dir, const char *name, 
     if (rc < 0 || fs_exists(out) || n < k || strcmp(out + n - k, lines) != 0)
         return rc;
     for (size_t i = 0; i < DS_LEN(other); i++) {
-        str_copy(out + n - k, k + 1, other[i]); /* none is longer */
+        str_copy(out + n - k, k + 1, other[i]); /* none is longer than .jsonl */
         if (fs_exists(out))
             return 0;
     }
@@ -132,7 +133,7 @@ static int find_name(char *out, size_t size, const char *dir, const char *name, 
 int task_find(char *out, size_t size, const char *path, const char *const *names, struct err *e)
 {
     if (fs_exists(path) && !fs_is_dir(path))
-        return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "the path is too long") : 0;
+        return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
     for (size_t i = 0; names[i]; i++) {
         int rc = find_name(out, size, path, names[i], e);
         if (rc < 0 || fs_exists(out))
@@ -148,18 +149,18 @@ int task_read_splits(struct task_parts *out, const struct task *t, const struct 
     char path[1024];
     struct task_part *part = task_add_part(out, t->name, "", NULL);
     if (!part)
-        return err_set(e, DS_EMEM, "documents");
+        return err_set(e, DS_EMEM, "out of memory for documents");
     int rc = task_find(path, sizeof path, env->path, asked, e);
     if (rc == 0)
         rc = task_read_rows(&part->asked, path, row, e);
     if (rc < 0 || !env->wants_shots)
         return rc;
     if (!shots)
-        return err_set(e, DS_EUSAGE, "task=%s has no split to take shots from: shots=0", t->name);
+        return err_set(e, DS_EUSAGE, "task=%s has no few-shot split; set shots=0", t->name);
     if (!fs_is_dir(env->path))
         return err_set(e, DS_EUSAGE,
-                       "%s is one file: shots come from another split, so name its folder, or "
-                       "shots=0",
+                       "%s is a single file, but shots come from another split; give its directory or "
+                       "set shots=0",
                        env->path);
     rc = task_find(path, sizeof path, env->path, shots, e);
     return rc == 0 ? task_read_rows(&part->shots, path, row, e) : rc;

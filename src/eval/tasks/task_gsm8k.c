@@ -1,5 +1,5 @@
-/* gsm8k: word problems of school arithmetic, solved in free text (Cobbe et al. 2021), and gsm8k_cot: the same behind eight
- * worked examples that are always these (Wei et al. 2022). */
+/* gsm8k: grade-school math word problems answered in free text (Cobbe et al. 2021), and gsm8k_cot:
+ * the same after eight fixed worked examples (Wei et al. 2022). */
 #include <string.h>
 
 #include "eval/task_impl.h"
@@ -33,7 +33,7 @@ static size_t span(const char *s, const char *of)
 
 /* ---- answers ---- */
 
-/* The first of  #### (\-?[0-9\.\,]+) */
+/* First match of  #### (\-?[0-9\.\,]+) */
 static void strict(struct str *out, const char *text)
 {
     for (const char *p = text; (p = strstr(p, "#### ")) != NULL; p++) {
@@ -47,7 +47,8 @@ static void strict(struct str *out, const char *text)
     str_add(out, "[invalid]");
 }
 
-/* The first of  The answer is (\-?[0-9\.\,]+).  : the last full stop is any character, and may be one of the number's own. */
+/* First match of  The answer is (\-?[0-9\.\,]+).  : the final dot matches any character, even one
+ * of the number's own. */
 static void strict_cot(struct str *out, const char *text)
 {
     static const char before[] = "The answer is ";
@@ -64,7 +65,7 @@ static void strict_cot(struct str *out, const char *text)
     str_add(out, "[invalid]");
 }
 
-/* The last of  (-?[$0-9.,]{2,})|(-?[0-9]+) */
+/* Last match of  (-?[$0-9.,]{2,})|(-?[0-9]+) */
 static void flexible(struct str *out, const char *text)
 {
     const char *found = NULL;
@@ -86,7 +87,8 @@ static void flexible(struct str *out, const char *text)
         str_add(out, "[invalid]");
 }
 
-/* Without commas and dollars, without all up to the last "#### ", without a last full stop, in lower case. */
+/* Drops commas, dollar signs, everything up to the last "#### " and a final full stop, and
+ * lower-cases the rest. */
 static void normalise(struct str *s)
 {
     struct str out = {0};
@@ -97,7 +99,7 @@ static void normalise(struct str *s)
         p = hit + 5;
     size_t n = strlen(p);
     size_t stop =
-        n > 0 && p[n - 1] == '\n' ? n - 1 : n; /* Python's $ also stands before a last newline */
+        n > 0 && p[n - 1] == '\n' ? n - 1 : n; /* Python's $ also matches before a final newline */
     for (size_t i = 0; i < n; i++)
         if (!(i + 1 == stop && p[i] == '.'))
             str_add_char(&out, (char)(p[i] >= 'A' && p[i] <= 'Z' ? p[i] + 32 : p[i]));
@@ -187,7 +189,7 @@ static int set_cot(struct task_doc *d, const char *question, const char *answer,
     return rc == 0 ? task_set(&d->target, answer, e) : rc;
 }
 
-/* The target is what stands behind the last "####". */
+/* The target is the text after the last "####". */
 static int add_row_cot(struct task_doc *d, const struct json_node *row, const char *where,
                        struct err *e)
 {
@@ -218,7 +220,7 @@ static int read_cot(struct task_parts *out, const struct task *t, const struct t
     for (size_t i = 0; i < sizeof worked / sizeof *worked && rc == 0; i++) {
         struct task_doc *d = task_add_doc(&out->v[0].shots);
         rc = d ? set_cot(d, worked[i].question, worked[i].answer, e)
-               : err_set(e, DS_EMEM, "documents");
+               : err_set(e, DS_EMEM, "out of memory for documents");
     }
     return rc;
 }
@@ -229,8 +231,8 @@ static const struct task_metric metrics[] = {{"exact_match", "strict-match", TAS
                                              {"exact_match", "flexible-extract", TASK_MEAN, 1}};
 const struct task task_gsm8k = {
     .name = "gsm8k",
-    .summary = "school arithmetic in words, solved in free text",
-    .source = "test.jsonl, and train.jsonl for its shots, of openai/grade-school-math",
+    .summary = "grade-school math word problems, answered in free text",
+    .source = "test.jsonl, and train.jsonl for shots, of openai/grade-school-math",
     .output_type = "generate_until",
     .kind = TASK_GENERATE,
     .shots = 5,
@@ -243,7 +245,7 @@ const struct task task_gsm8k = {
 };
 const struct task task_gsm8k_cot = {
     .name = "gsm8k_cot",
-    .summary = "the same behind eight worked examples",
+    .summary = "the same after eight worked examples",
     .source = "test.jsonl of openai/grade-school-math",
     .output_type = "generate_until",
     .kind = TASK_GENERATE,

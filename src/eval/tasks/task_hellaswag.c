@@ -1,4 +1,4 @@
-/* hellaswag: which of four endings follows (Zellers et al. 2019). */
+/* hellaswag: choose the most plausible of four endings (Zellers et al. 2019). */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -26,7 +26,7 @@ static void preprocess(struct str *s)
     task_replace(s, "  ", " ");
 }
 
-/* Letters that become several.  (A sigma at the end of a word is not told from another.) */
+/* Letters that expand to several.  (A word-final sigma is not distinguished.) */
 static const char *several(uint32_t c, int is_first)
 {
     switch (c) {
@@ -37,7 +37,7 @@ static const char *several(uint32_t c, int is_first)
     }
 }
 
-/* str.capitalize(): the first letter as a word begins, the others small. */
+/* str.capitalize(): first letter in title case, the rest in lower case. */
 static void add_capitalised(struct str *out, const char *s)
 {
     size_t n = strlen(s);
@@ -61,7 +61,7 @@ static int add_ending(struct task_doc *d, size_t k, const struct json_node *endi
     const char *text = json_str(ending, NULL);
     struct str s = {0};
     if (!text)
-        return err_set(e, DS_EFORMAT, "%s: ending %zu is not a text", where, k);
+        return err_set(e, DS_EFORMAT, "%s: ending %zu: must be a string", where, k);
     str_add(&s, text);
     preprocess(&s);
     return task_take(&d->choice[k], &s, e);
@@ -80,15 +80,15 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     if (rc == 0)
         rc = task_text(&b, row, "ctx_b", where, e);
     if (rc == 0 && (n < 2 || n > TASK_CHOICES_MAX))
-        rc = err_set(e, DS_EFORMAT, "%s: %zu \"endings\", not 2 to %d", where, n, TASK_CHOICES_MAX);
+        rc = err_set(e, DS_EFORMAT, "%s: %zu \"endings\", expected 2 to %d", where, n, TASK_CHOICES_MAX);
     for (size_t k = 0; k < n && rc == 0; k++)
         rc = add_ending(d, k, json_at(endings, k), where, e);
     if (rc < 0)
         return rc;
     d->choices = (int)n;
-    d->gold = (int)task_int(row, "label"); /* published as a number, and as a text of one */
+    d->gold = (int)task_int(row, "label"); /* published both as a number and as a string */
     if (d->gold < 0 || d->gold >= d->choices)
-        return err_set(e, DS_EFORMAT, "%s: no \"label\" among %d endings", where, d->choices);
+        return err_set(e, DS_EFORMAT, "%s: missing \"label\" among %d endings", where, d->choices);
     str_addf(&query, "%s: %s ", label, a);
     add_capitalised(&query, b);
     preprocess(&query);
@@ -107,7 +107,7 @@ static int read_hellaswag(struct task_parts *out, const struct task *t, const st
 
 const struct task task_hellaswag = {
     .name = "hellaswag",
-    .summary = "which of four endings follows",
+    .summary = "most plausible of four endings",
     .source =
         "validation.jsonl (hellaswag_val.jsonl), and train.jsonl for shots, of rowanz/hellaswag",
     .output_type = "multiple_choice",

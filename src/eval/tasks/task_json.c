@@ -1,4 +1,4 @@
-/* The results file of lm-evaluation-harness. */
+/* Writes results in the JSON format of lm-evaluation-harness. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int is_group(const struct task_result *r, const struct task_score *x)
     return r->n > 1 && x->level < 2;
 }
 
-/* "mmlu_stem" below mmlu is " - stem", a space for each level. */
+/* "mmlu_stem" under mmlu is " - stem", one space per level. */
 static void alias(struct str *s, int *first, const struct task_result *r,
                   const struct task_score *x)
 {
@@ -109,7 +109,7 @@ static void entry(struct str *s, enum section what, const struct task_result *r,
         str_add(s, "{");
         for (size_t k = 0; k < r->task->n_metrics; k++) {
             if (k > 0 && strcmp(r->task->metrics[k].name, r->task->metrics[k - 1].name) == 0)
-                continue; /* another filter of the same */
+                continue; /* another filter of the same metric */
             key(s, &first, r->task->metrics[k].name);
             str_add(s, r->task->metrics[k].higher_is_better ? "true" : "false");
         }
@@ -142,7 +142,7 @@ static void subtasks(struct str *s, int *top, const struct task_result *r)
     for (size_t i = 0; i < r->n; i++) {
         int inner = 1, level = r->v[i].level;
         if (r->n > 1 && !is_group(r, &r->v[i]))
-            continue; /* parts stand in their groups; only a task of its own has an empty list */
+            continue; /* parts are listed in their groups; only a standalone task has an empty list */
         key(s, &first, r->v[i].name);
         str_add(s, "[");
         for (size_t k = i + 1; k < r->n && r->v[k].level > level; k++)

@@ -1,4 +1,4 @@
-/* lambada: the last word of a passage (Paperno et al. 2016, in the version of OpenAI). */
+/* lambada: predict the last word of a passage (Paperno et al. 2016, OpenAI's version). */
 #include <string.h>
 
 #include "eval/task_impl.h"
@@ -12,7 +12,7 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     if (rc < 0)
         return rc;
     if (!text[0])
-        return err_set(e, DS_EFORMAT, "%s: \"text\" is empty", where);
+        return err_set(e, DS_EFORMAT, "%s: empty \"text\"", where);
     const char *blank = strrchr(text, ' '), *last = blank ? blank + 1 : text;
     str_add_bytes(&query, text, (size_t)(blank ? blank - text : 0));
     d->choices = 1;

@@ -1,3 +1,4 @@
+/* Reads and appends the results file of finished documents. */
 #include "eval/tasks/task_log.h"
 
 #include <fcntl.h>
@@ -31,7 +32,7 @@ static const char *key_of(char out[160], const char *part, size_t i)
     return out;
 }
 
-/* Numbers of struct task_spent, in the order they are written. */
+/* Field i of struct task_spent, in the order of the file. */
 static double *spent_at(struct task_spent *s, size_t i)
 {
     double *const at[] = {&s->run,    &s->cells,  &s->flops,       &s->dense,
@@ -51,7 +52,7 @@ static int take_line(struct task_log *l, const struct json_node *row, const char
                *hash = json_str(json_get(row, "hash"), NULL);
     if (!part || !hash || json_len(values) != TASK_METRICS_MAX ||
         json_len(weights) != TASK_METRICS_MAX || json_len(spent) != 7)
-        return err_set(e, DS_EFORMAT, "%s: not a line of results", where);
+        return err_set(e, DS_EFORMAT, "%s: malformed line of results", where);
     x.hash = strtoull(hash, NULL, 16);
     for (size_t i = 0; i < TASK_METRICS_MAX; i++)
         x.done.value[i] =
@@ -62,7 +63,7 @@ static int take_line(struct task_log *l, const struct json_node *row, const char
     if (mem_grow(&v, &l->cap, l->n + 1, sizeof *l->v) < 0 ||
         map_set(&l->place, key, strlen(key), (int64_t)l->n) < 0) {
         l->v = v;
-        return err_set(e, DS_EMEM, "results");
+        return err_set(e, DS_EMEM, "out of memory for results");
     }
     l->v = v;
     l->v[l->n++] = x;
@@ -84,7 +85,7 @@ static int take_file(struct task_log *l, const char *text, size_t n, const char 
         if (rc == 0 && line > 1)
             rc = take_line(l, json_root(j), where, e);
         else if (rc == 0 && (!was || strcmp(was, about) != 0))
-            rc = err_set(e, DS_EEXIST, "%s holds %s%.160s, and this is %.160s: name another file",
+            rc = err_set(e, DS_EEXIST, "%s: contains %s%.160s, expected %.160s; choose another file",
                          l->path, was ? "results of " : "something else", was ? was : "", about);
         json_free(j);
         at += k + 1;
@@ -94,7 +95,7 @@ static int take_file(struct task_log *l, const char *text, size_t n, const char 
 
 static int append(struct task_log *l, struct str *line, struct err *e)
 {
-    int rc = line->failed ? err_set(e, DS_EMEM, "results")
+    int rc = line->failed ? err_set(e, DS_EMEM, "out of memory for results")
                           : fs_write_all(l->fd, line->p, line->len, l->path, e);
     str_release(line);
     return rc;
@@ -113,7 +114,7 @@ static int read_old(struct task_log *l, const char *about, int *is_new, struct e
         n--;
     if (rc == 0 && n == 0 && text.len > 0 &&
         strncmp(text.p, "{\"results_of\"", text.len < 13 ? text.len : 13) != 0)
-        rc = err_set(e, DS_EEXIST, "%s holds something else: name another file", l->path);
+        rc = err_set(e, DS_EEXIST, "%s: not a results file; choose another file", l->path);
     if (rc == 0)
         rc = take_file(l, str_text(&text), n, about, e);
     if (rc == 0 && n < text.len)
@@ -129,10 +130,10 @@ int task_log_open(struct task_log **out, const char *path, const char *about, st
     int is_new = 0;
     struct task_log *l = mem_alloc(1, sizeof *l);
     if (!l)
-        return err_set(e, DS_EMEM, "results");
+        return err_set(e, DS_EMEM, "out of memory for results");
     l->fd = -1;
     int rc =
-        str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "the path is too long") : 0;
+        str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
     if (rc == 0 && path[0])
         rc = read_old(l, about, &is_new, e);
     if (rc == 0 && path[0]) {
@@ -172,8 +173,8 @@ int task_log_get(const struct task_log *l, const char *part, size_t i, uint64_t 
         return 0;
     if (l->v[at].hash != hash)
         return err_set(e, DS_EEXIST,
-                       "%s: document %zu of %s was another one: the data has changed (name another "
-                       "file)",
+                       "%s: document %zu of %s differs: the data has changed; choose another "
+                       "file",
                        l->path, i, part);
     *out = l->v[at].done;
     return 1;

@@ -1,4 +1,4 @@
-/* mmlu: 57 subjects of multiple choice, the answer a letter (Hendrycks et al. 2021). */
+/* mmlu: multiple choice in 57 subjects, answered by a letter (Hendrycks et al. 2021). */
 #include <stdio.h>
 #include <string.h>
 
@@ -113,16 +113,17 @@ static int add_cells(void *ctx, struct task_docs *out, char **cell, size_t n, in
     int gold;
     (void)ctx;
     if (n != COLUMNS)
-        return err_set(e, DS_EFORMAT, "%s:%d: %zu columns, not %d: question, four choices, answer",
+        return err_set(e, DS_EFORMAT, "%s:%d: %zu columns, expected %d: question, four choices, answer",
                        path, line, n, COLUMNS);
     if (line == 1 && strcmp(cell[0], "question") == 0)
         return 0; /* a header */
     if ((gold = answer_of(cell[COLUMNS - 1])) < 0)
-        return err_set(e, DS_EFORMAT, "%s:%d: the answer is \"%.20s\", not 0 to 3 or A to D", path,
+        return err_set(e, DS_EFORMAT, "%s:%d: answer \"%.20s\", expected 0 to 3 or A to D", path,
                        line, cell[COLUMNS - 1]);
     const char *const choice[CHOICES] = {cell[1], cell[2], cell[3], cell[4]};
     struct task_doc *d = task_add_doc(out);
-    return d ? fill(d, cell[0], choice, gold, e) : err_set(e, DS_EMEM, "documents");
+    return d ? fill(d, cell[0], choice, gold, e)
+             : err_set(e, DS_EMEM, "out of memory for documents");
 }
 
 static const struct subject_row *find_subject(const char *name)
@@ -145,12 +146,12 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     if (rc == 0)
         rc = task_text(&subject, row, "subject", where, e);
     if (rc == 0 && !find_subject(subject))
-        rc = err_set(e, DS_EFORMAT, "%s: mmlu has no subject \"%.60s\"", where, subject);
+        rc = err_set(e, DS_EFORMAT, "%s: unknown mmlu subject \"%.60s\"", where, subject);
     for (size_t k = 0; k < CHOICES && rc == 0; k++)
         if ((choice[k] = json_str(json_at(choices, k), NULL)) == NULL || json_len(choices) != 4)
-            rc = err_set(e, DS_EFORMAT, "%s: \"choices\" are not four texts", where);
+            rc = err_set(e, DS_EFORMAT, "%s: \"choices\": must be four strings", where);
     if (rc == 0 && (gold < 0 || gold >= CHOICES))
-        rc = err_set(e, DS_EFORMAT, "%s: the \"answer\" is not 0 to 3 or A to D", where);
+        rc = err_set(e, DS_EFORMAT, "%s: \"answer\": must be 0 to 3 or A to D", where);
     if (rc == 0)
         rc = task_set(&d->tag, subject, e);
     return rc == 0 ? fill(d, question, choice, (int)gold, e) : rc;
@@ -182,7 +183,7 @@ static int read_subject(struct task_parts *out, const struct task_env *env,
 {
     struct task_part *part = add_subject(out, s);
     if (!part)
-        return err_set(e, DS_EMEM, "documents");
+        return err_set(e, DS_EMEM, "out of memory for documents");
     int rc = read_split(&part->asked, env, s->name, "test", e);
     if (rc == 0 && env->wants_shots)
         rc = read_split(&part->shots, env, s->name, "dev", e);
@@ -206,7 +207,7 @@ static int has_tag(const struct task_docs *d, const char *tag)
     return 0;
 }
 
-/* All subjects in one file of rows, and another for the shots. */
+/* Reads all subjects from one file of rows, and the shots from another. */
 static int read_mixed(struct task_parts *out, const struct task *t, const struct task_env *env,
                       struct err *e)
 {
@@ -219,18 +220,18 @@ static int read_mixed(struct task_parts *out, const struct task *t, const struct
             continue;
         struct task_part *part = add_subject(out, &subjects[i]);
         rc = part ? task_take_tagged(&part->asked, &all.v[0].asked, name, e)
-                  : err_set(e, DS_EMEM, "documents");
+                  : err_set(e, DS_EMEM, "out of memory for documents");
         if (rc == 0)
             rc = task_take_tagged(&part->shots, &all.v[0].shots, name, e);
     }
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s has no rows of the subject \"%.60s\"", env->path,
+        rc = err_set(e, DS_EFORMAT, "%s: no rows of subject \"%.60s\"", env->path,
                      env->subject);
     task_parts_release(&all);
     return rc;
 }
 
-/* Whole: every subject that is there (one at least), in the order of the table. */
+/* Without a subject: all subjects found (at least one), in the order of the table. */
 static int read_mmlu(struct task_parts *out, const struct task *t, const struct task_env *env,
                      struct err *e)
 {
@@ -239,7 +240,7 @@ static int read_mmlu(struct task_parts *out, const struct task *t, const struct 
     int rc = 0;
     if (env->subject[0] && !find_subject(env->subject))
         return err_set(e, DS_EUSAGE,
-                       "mmlu has no subject \"%.60s\" (they are named as the files: %s, ...)",
+                       "unknown mmlu subject \"%.60s\"; expected a name as in the files: %s, ...",
                        env->subject, subjects[0].name);
     if (task_find(path, sizeof path, env->path, rows, NULL) == 0)
         return read_mixed(out, t, env, e);
@@ -247,12 +248,12 @@ static int read_mmlu(struct task_parts *out, const struct task *t, const struct 
         if (has_subject(env, &subjects[i]))
             rc = read_subject(out, env, &subjects[i], e);
     return rc < 0 || out->n > 0 ? rc
-                                : read_subject(out, env, &subjects[0], e); /* what is missing */
+                                : read_subject(out, env, &subjects[0], e); /* reports the missing file */
 }
 
 const struct task task_mmlu = {
     .name = "mmlu",
-    .summary = "57 subjects, four choices by letter",
+    .summary = "multiple choice in 57 subjects",
     .source = "test/SUBJECT_test.csv and dev/SUBJECT_dev.csv of hendrycks/test, or the rows of "
               "cais/mmlu as test.jsonl and dev.jsonl",
     .output_type = "multiple_choice",
@@ -263,7 +264,7 @@ const struct task task_mmlu = {
     .version = 1,
     .group_version = 2,
     .metrics = task_choice_metrics,
-    .n_metrics = 1, /* the letters are equally long */
+    .n_metrics = 1, /* acc_norm is the same: all letters have the same length */
     .read = read_mmlu,
     .judge = task_judge_choices,
 };

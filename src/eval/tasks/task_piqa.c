@@ -1,4 +1,4 @@
-/* piqa: which of two ways reaches a goal (Bisk et al. 2020). */
+/* piqa: choose which of two solutions reaches a goal (Bisk et al. 2020). */
 #include "eval/task_impl.h"
 
 static int add_row(struct task_doc *d, const struct json_node *row, const char *where,
@@ -14,7 +14,7 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
             rc = task_set(&d->choice[k], sol, e);
     }
     if (rc == 0 && label != 0 && label != 1)
-        rc = err_set(e, DS_EFORMAT, "%s: no \"label\" 0 or 1", where);
+        rc = err_set(e, DS_EFORMAT, "%s: \"label\": must be 0 or 1", where);
     if (rc < 0)
         return rc;
     d->choices = 2;
@@ -34,7 +34,7 @@ static int read_piqa(struct task_parts *out, const struct task *t, const struct 
 
 const struct task task_piqa = {
     .name = "piqa",
-    .summary = "which of two ways reaches a goal",
+    .summary = "which of two solutions reaches a goal",
     .source = "validation.jsonl, and train.jsonl for shots: the rows of baber/piqa",
     .output_type = "multiple_choice",
     .kind = TASK_CHOICE,

@@ -1,4 +1,4 @@
-/* Rows from files: lines of JSON, one array of JSON, tables of comma-separated values. */
+/* Reads rows from files: JSON Lines, a JSON array, or comma-separated values. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +10,14 @@
 
 enum { FILE_MAX = 1 << 30, CELLS_MAX = 32 };
 
-/* ---- what is not read ---- */
+/* ---- unsupported files ---- */
 
 static const struct foreign {
     const char *magic, *ending, *what, *help;
 } foreign[] = {
     // clang-format off
-    {"PAR1",          ".parquet", "parquet", "write its rows as lines of JSON: pandas.read_parquet(FILE).to_json('NAME.jsonl', orient='records', lines=True)"},
-    {"ARROW1",        ".arrow",   "an Arrow file", "write its rows as lines of JSON: datasets.Dataset.from_file(FILE).to_json('NAME.jsonl')"},
+    {"PAR1",          ".parquet", "parquet", "convert it to JSON Lines: pandas.read_parquet(FILE).to_json('NAME.jsonl', orient='records', lines=True)"},
+    {"ARROW1",        ".arrow",   "an Arrow file", "convert it to JSON Lines: datasets.Dataset.from_file(FILE).to_json('NAME.jsonl')"},
     {"\x1f\x8b",      ".gz",      "compressed with gzip", "gunzip it first"},
     {"\x28\xb5\x2f\xfd", ".zst",  "compressed with zstd", "unzstd it first"},
     {"\xfd" "7zXZ",   ".xz",      "compressed with xz", "unxz it first"},
@@ -28,7 +28,7 @@ static const struct foreign {
 
 static int refuse(const char *path, const struct foreign *f, struct err *e)
 {
-    return err_set(e, DS_EFORMAT, "%.200s is %s, which is not read here: %s", path, f->what,
+    return err_set(e, DS_EFORMAT, "%.200s is %s: unsupported; %s", path, f->what,
                    f->help);
 }
 
@@ -70,7 +70,7 @@ int task_read_file(struct str *text, const char *path, struct err *e)
     if (bad < text->len)
         return err_set(e, DS_EFORMAT, "%s: byte %zu is not UTF-8", path, bad);
     const char *nul = text->len ? memchr(text->p, 0, text->len) : NULL;
-    return nul ? err_set(e, DS_EFORMAT, "%s: byte %zu is 0: this is no text", path,
+    return nul ? err_set(e, DS_EFORMAT, "%s: byte %zu is 0: not a text file", path,
                          (size_t)(nul - text->p))
                : 0;
 }
@@ -83,7 +83,7 @@ static int add_row(struct task_docs *out, const struct json_node *node, const ch
     if (json_kind_of(node) != JSON_KIND_OBJECT)
         return err_set(e, DS_EFORMAT, "%s: not an object", where);
     struct task_doc *d = task_add_doc(out);
-    return d ? row(d, node, where, e) : err_set(e, DS_EMEM, "documents");
+    return d ? row(d, node, where, e) : err_set(e, DS_EMEM, "out of memory for documents");
 }
 
 static int add_line(struct task_docs *out, const char *line, size_t n, const char *where,
@@ -134,7 +134,7 @@ int task_text(const char **out, const struct json_node *row, const char *key, co
 {
     size_t n;
     *out = json_str(json_get(row, key), &n);
-    return *out ? 0 : err_set(e, DS_EFORMAT, "%s: no text \"%s\"", where, key);
+    return *out ? 0 : err_set(e, DS_EFORMAT, "%s: missing string \"%s\"", where, key);
 }
 
 int64_t task_int(const struct json_node *row, const char *key)
@@ -154,7 +154,7 @@ struct csv {
     int line;
 };
 
-/* One cell, unquoted in place.  *last: it ends its row. */
+/* Reads one cell and unquotes it in place.  *last: it ends its row. */
 static int csv_cell(struct csv *c, char **cell, int *last, const char *path, struct err *e)
 {
     char *to = c->at;
@@ -175,7 +175,7 @@ static int csv_cell(struct csv *c, char **cell, int *last, const char *path, str
         *to++ = *c->at;
     }
     if (quoted)
-        return err_set(e, DS_EFORMAT, "%s:%d: a quote is never closed: the file is cut", path,
+        return err_set(e, DS_EFORMAT, "%s:%d: truncated: a quote is never closed", path,
                        start);
     *last = c->at >= c->end || *c->at == '\n';
     c->line += c->at < c->end && *c->at == '\n';
@@ -197,7 +197,7 @@ static int read_cells(struct task_docs *out, struct str *text, const char *path,
         int last = 0, line = c.line;
         while (rc == 0 && !last) {
             if (n == CELLS_MAX)
-                rc = err_set(e, DS_EFORMAT, "%s:%d: more than %d columns", path, line, CELLS_MAX);
+                rc = err_set(e, DS_EFORMAT, "%s:%d: too many columns: must be at most %d", path, line, CELLS_MAX);
             else
                 rc = csv_cell(&c, &cell[n++], &last, path, e);
         }
@@ -214,7 +214,7 @@ int task_read_csv(struct task_docs *out, const char *path, task_cells_fn *row, s
     if (rc == 0)
         rc = read_cells(out, &text, path, row, NULL, e);
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s holds no documents", path);
+        rc = err_set(e, DS_EFORMAT, "%s: no documents", path);
     str_release(&text);
     return rc;
 }
@@ -227,7 +227,7 @@ struct table {
     task_row_fn *row;
 };
 
-/* Columns that hold a list; all else is text, whatever it looks like. */
+/* 1 for columns that hold a list; every other cell is a string. */
 static int is_list(const char *column, const char *cell)
 {
     struct json *j = NULL;
@@ -242,11 +242,11 @@ static int header(struct table *t, char **cell, size_t n, struct err *e)
 {
     for (t->n = 0; t->n < n; t->n++)
         if ((t->column[t->n] = mem_strdup(cell[t->n])) == NULL)
-            return err_set(e, DS_EMEM, "columns");
+            return err_set(e, DS_EMEM, "out of memory for columns");
     return 0;
 }
 
-/* As the object that it would be in JSON. */
+/* Converts a row to a JSON object. */
 static int cells_row(void *ctx, struct task_docs *out, char **cell, size_t n, int line,
                      const char *path, struct err *e)
 {
@@ -257,7 +257,7 @@ static int cells_row(void *ctx, struct task_docs *out, char **cell, size_t n, in
         return header(t, cell, n, e);
     snprintf(where, sizeof where, "%.1000s:%d", path, line);
     if (n != t->n)
-        return err_set(e, DS_EFORMAT, "%s: %zu columns, the first line has %zu", where, n, t->n);
+        return err_set(e, DS_EFORMAT, "%s: %zu columns, expected %zu as in the first line", where, n, t->n);
     for (size_t i = 0; i < n; i++) {
         str_add(&s, i ? ", " : "{");
         str_add_json(&s, t->column[i], strlen(t->column[i]));
@@ -268,7 +268,8 @@ static int cells_row(void *ctx, struct task_docs *out, char **cell, size_t n, in
             str_add_json(&s, cell[i], strlen(cell[i]));
     }
     str_add(&s, "}");
-    int rc = s.failed ? err_set(e, DS_EMEM, "a row") : add_line(out, s.p, s.len, where, t->row, e);
+    int rc = s.failed ? err_set(e, DS_EMEM, "out of memory for a row")
+                      : add_line(out, s.p, s.len, where, t->row, e);
     str_release(&s);
     return rc;
 }
@@ -292,7 +293,7 @@ int task_read_rows(struct task_docs *out, const char *path, task_row_fn *row, st
              : from < to && text.p[from] == '[' ? read_array(out, &text, path, row, e)
                                                 : read_lines(out, &text, path, row, e);
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s holds no documents", path);
+        rc = err_set(e, DS_EFORMAT, "%s: no documents", path);
     for (size_t i = 0; i < t.n; i++)
         mem_free(t.column[i]);
     str_release(&text);

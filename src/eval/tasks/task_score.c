@@ -1,3 +1,4 @@
+/* Scores continuations, greedy texts and whole texts with a shared KV-cache prefix. */
 #include "eval/tasks/task_score.h"
 
 #include <math.h>
@@ -8,11 +9,11 @@
 
 enum {
     CHUNK = 256,
-    SHARED_MIN = 32,  /* fewer tokens are not worth a place to come back to */
-    SHARED_JOINT = 4, /* the last ones depend on what follows: how words are cut */
+    SHARED_MIN = 32,  /* a shorter prefix is not worth sharing */
+    SHARED_JOINT = 4, /* tokenization of the last ones depends on what follows */
 };
 
-/* A place in a sequence to come back to. */
+/* A position in the KV cache to rewind to. */
 struct mark {
     int len, *keys; /* (L) */
     void *memory;
@@ -23,16 +24,16 @@ struct scorer {
     struct task_options o;
     struct kv_cache *cache;
     struct mark mark;
-    int max, depth[CHUNK]; /* tokens at once; layers that ran, by row of the last piece */
-    real *logits, *first;  /* (V) of a row; behind the mark */
-    double first_sum;      /* log of the sum of exp(first) */
+    int max, depth[CHUNK]; /* tokens per chunk; executed layers per row of the last chunk */
+    real *logits, *first;  /* (V) of a row; after the mark */
+    double first_sum;      /* logsumexp(first) */
     int32_t first_best;
     int first_depth;
     int32_t target[CHUNK];
     struct ids prompt, whole, line;
 
-    struct ids shared;      /* of what several prompts begin with */
-    struct mark shared_end; /* behind shared_n of these, when shared_n > 0 */
+    struct ids shared;      /* common prefix of several prompts */
+    struct mark shared_end; /* after shared_n of these, when shared_n > 0 */
     size_t shared_n;
     struct task_spent shared_spent;
 };
@@ -41,7 +42,7 @@ static int mark_new(struct mark *x, const struct kv_cache *c, struct err *e)
 {
     x->keys = mem_alloc((size_t)c->L, sizeof *x->keys);
     x->memory = mem_alloc(1, c->memory_bytes);
-    return x->keys && x->memory ? 0 : err_set(e, DS_EMEM, "evaluation");
+    return x->keys && x->memory ? 0 : err_set(e, DS_EMEM, "out of memory for the evaluation");
 }
 
 static void mark_free(struct mark *x)
@@ -57,14 +58,14 @@ int scorer_open(struct scorer **out, struct subject *s, const struct task_option
                        .has_capacity = o->capacity != -1,
                        .capacity = o->capacity};
     if (o->seq > m->config.max_seq)
-        return err_set(e, DS_ERANGE, "seq=%lld: the model's context holds %lld tokens",
+        return err_set(e, DS_ERANGE, "seq=%lld: must be at most %lld, the model's context",
                        (long long)o->seq, (long long)m->config.max_seq);
     int rc = route_ready(&m->route, &use, e);
     if (rc < 0)
         return rc;
     struct scorer *c = mem_alloc(1, sizeof *c);
     if (!c)
-        return err_set(e, DS_EMEM, "evaluation");
+        return err_set(e, DS_EMEM, "out of memory for the evaluation");
     c->s = s;
     c->o = *o;
     c->max = (int)(o->seq ? o->seq : m->config.max_seq);
@@ -78,7 +79,7 @@ int scorer_open(struct scorer **out, struct subject *s, const struct task_option
     if (rc == 0)
         rc = mark_new(&c->shared_end, c->cache, e);
     if (rc == 0 && !(c->logits && c->first))
-        rc = err_set(e, DS_EMEM, "evaluation");
+        rc = err_set(e, DS_EMEM, "out of memory for the evaluation");
     if (rc < 0)
         scorer_close(c);
     else
@@ -113,7 +114,7 @@ static void mark_set(struct mark *x, const struct kv_cache *c)
         memcpy(x->memory, c->memory, c->memory_bytes);
 }
 
-/* Keys are kept in order: those behind the mark are written over. */
+/* Keys are in order: those after the mark are overwritten. */
 static void mark_return(const struct mark *x, struct kv_cache *c)
 {
     c->len = x->len;
@@ -123,7 +124,7 @@ static void mark_return(const struct mark *x, struct kv_cache *c)
         memcpy(c->memory, x->memory, c->memory_bytes);
 }
 
-/* At most CHUNK ids; what their plans ran is added up here and nowhere else. */
+/* Feeds at most CHUNK ids; the only place that adds up what their plans executed. */
 static int feed(struct scorer *s, const int32_t *id, int n, struct task_spent *spent, struct err *e)
 {
     struct model *m = s->s->model;
@@ -158,7 +159,7 @@ static int32_t most_likely(const struct scorer *s, const real *logits)
     return (int32_t)best;
 }
 
-/* Log of the sum of exp over the vocabulary, and its largest. */
+/* logsumexp over the vocabulary, and the argmax. */
 static double log_sum(const struct scorer *s, const real *logits, int32_t *best)
 {
     int64_t V = s->s->model->config.vocab;
@@ -173,11 +174,11 @@ static int damaged(const struct scorer *s, double ll, struct err *e)
 {
     return ll < 1 && ll > -1e30 /* rounding may put it above 0 */
                ? 0
-               : err_set(e, DS_ENUMERIC, "%s: a log-probability is %g: the model is damaged",
+               : err_set(e, DS_ENUMERIC, "%s: log-probability is %g: corrupt model weights",
                          s->s->dir, ll);
 }
 
-/* Any number of ids behind what is there; *last: rows of the last piece. */
+/* Appends any number of ids; *last: rows of the last chunk. */
 static int feed_all(struct scorer *s, const int32_t *id, size_t n, int *last,
                     struct task_spent *spent, struct err *e)
 {
@@ -189,15 +190,16 @@ static int feed_all(struct scorer *s, const int32_t *id, size_t n, int *last,
     return rc;
 }
 
-/* How many of the ids are those that are shared: all but the last few, or none.  It depends on nothing that was scored
- * before, so the pieces that go through the model, and with them the rounding, are those of any other run. */
+/* Number of ids that belong to the shared prefix: all but its last few, or none.  Independent of
+ * what was scored before, so that chunks, and with them rounding, are the same in every run. */
 static size_t shared_of(const struct scorer *s, const int32_t *id, size_t n)
 {
     size_t c = s->shared.n > SHARED_JOINT ? s->shared.n - SHARED_JOINT : 0;
     return c >= SHARED_MIN && c < n && memcmp(id, s->shared.v, c * sizeof *id) == 0 ? c : 0;
 }
 
-/* Brings the cache to the end of the shared ids.  What they cost counts for everyone who builds on them. */
+/* Rewinds the cache to the end of the shared ids.  Their cost is counted for every prompt that uses
+ * them. */
 static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, struct err *e)
 {
     int rc = 0, last;
@@ -217,7 +219,7 @@ static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, st
     return 0;
 }
 
-/* Feeds ids behind an empty cache; s->first are the logits of the last one, and the mark is there. */
+/* Feeds ids to an empty cache; sets s->first to the logits after the last one, and the mark. */
 static int start(struct scorer *s, const int32_t *id, size_t n, struct task_spent *spent,
                  struct err *e)
 {
@@ -235,7 +237,7 @@ static int start(struct scorer *s, const int32_t *id, size_t n, struct task_spen
     return 0;
 }
 
-/* Of the k rows that were fed last, with s->target: all rows at once. */
+/* Sum of log-probabilities of s->target over the k rows fed last. */
 static double log_probs(struct scorer *s, const int32_t *id, int k)
 {
     struct model *m = s->s->model;
@@ -249,7 +251,7 @@ static double log_probs(struct scorer *s, const int32_t *id, int k)
     return ll;
 }
 
-/* 1 when each target is the most likely token; after the first that is not, no more is asked. */
+/* 1 when each target is the most likely token; stops at the first that is not. */
 static int are_best(struct scorer *s, int k)
 {
     int32_t best;
@@ -262,7 +264,7 @@ static int are_best(struct scorer *s, int k)
     return 1;
 }
 
-/* From the mark: n ids, of which the last is only predicted. */
+/* Scores n ids from the mark; the last one is only predicted, not fed. */
 static int continuation(struct scorer *s, const int32_t *id, size_t n, double *ll, int *greedy,
                         struct task_spent *spent, struct err *e)
 {
@@ -295,20 +297,21 @@ static int32_t prefix_of(const struct scorer *s)
     return tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eot(t);
 }
 
-/* What the tokenizer's template puts in front is there; an empty text is the prefix alone. */
+/* Encodes with the tokenizer's prefix; an empty text gives the prefix alone. */
 static int encode(struct scorer *s, const char *text, size_t n, struct ids *out, struct err *e)
 {
     out->n = 0;
     int32_t bos = n > 0 ? tokenizer_bos(s->s->tokenizer) : prefix_of(s);
     if (n == 0 && bos < 0)
         return err_set(e, DS_EUSAGE,
-                       "the prompt is empty and the tokenizer has no token to begin a text with");
+                       "the prompt is empty and the tokenizer has no beginning-of-text token");
     if (bos >= 0 && ids_add(out, bos) < 0)
-        return err_set(e, DS_EMEM, "a prompt");
+        return err_set(e, DS_EMEM, "out of memory for a prompt");
     return n > 0 ? tokenizer_encode(s->s->tokenizer, text, n, 0, out, e) : 0;
 }
 
-/* Bytes of the prompt but for white space at its end, which goes to the continuation; white space alone stays. */
+/* Length of the prompt without trailing white space, which moves to the continuation; all-blank
+ * prompts are kept. */
 static size_t prompt_end(const char *prompt)
 {
     size_t from = 0, end = strlen(prompt);
@@ -316,28 +319,28 @@ static size_t prompt_end(const char *prompt)
     return from == end ? strlen(prompt) : end;
 }
 
-/* In s->whole from *from on the ids of the continuation: those by which the ids of both together are longer than those of the
- * prompt, which are in s->prompt. */
+/* Encodes prompt + text into s->whole and the prompt into s->prompt; the continuation's ids are the
+ * surplus, from *from on in s->whole. */
 static int encode_pair(struct scorer *s, const char *prompt, const char *text, size_t *from,
                        struct err *e)
 {
     struct str all = {0};
     str_addf(&all, "%s%s", prompt, text);
-    int rc = all.failed ? err_set(e, DS_EMEM, "a prompt")
+    int rc = all.failed ? err_set(e, DS_EMEM, "out of memory for a prompt")
                         : encode(s, str_text(&all), all.len, &s->whole, e);
     *from = prompt[0] || tokenizer_bos(s->s->tokenizer) >= 0 ? s->prompt.n : 0;
     if (rc == 0 && s->whole.n <= *from)
-        rc = err_set(e, DS_ERANGE, "the choice \"%.40s\" has no tokens of its own", text);
+        rc = err_set(e, DS_ERANGE, "choice \"%.40s\" adds no tokens to the prompt", text);
     str_release(&all);
     return rc;
 }
 
-/* Where the prompt is cut so that it and n ids, but for the last, fit. */
+/* Truncates the prompt on the left so that it and n ids, except the last, fit. */
 static int cut(const struct scorer *s, size_t n, size_t *from, struct err *e)
 {
     size_t all = s->prompt.n + n - 1, max = (size_t)s->max;
     if (n > max)
-        return err_set(e, DS_ERANGE, "a choice has %zu tokens, the model sees %zu at once", n, max);
+        return err_set(e, DS_ERANGE, "a choice has %zu tokens, must be at most %zu", n, max);
     *from = all > max ? all - max : 0;
     return 0;
 }
@@ -404,7 +407,7 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
         spent->scored++;
         spent->scored_depth += made ? s->depth[0] : s->first_depth;
         if (ids_add(&s->line, id) < 0)
-            return err_set(e, DS_EMEM, "a text");
+            return err_set(e, DS_EMEM, "out of memory for a text");
         str_reset(out);
         tokenizer_decode(s->s->tokenizer, s->line.v, s->line.n, out);
         if (stop_at(str_text(out), until) != SIZE_MAX || made + 1 == s->o.max_gen)
@@ -420,7 +423,7 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
 {
     if (s->o.max_gen >= s->max)
         return err_set(e, DS_ERANGE,
-                       "max_gen=%lld leaves no room for a prompt: the model sees %d tokens at once",
+                       "max_gen=%lld leaves no room for a prompt: the model's context is %d tokens",
                        (long long)s->o.max_gen, s->max);
     size_t room = (size_t)(s->max - s->o.max_gen);
     str_reset(out);
@@ -435,12 +438,12 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
         out->len = end;
         out->p[end] = '\0';
     }
-    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "a text") : rc;
+    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "out of memory for a text") : rc;
 }
 
 /* ---- whole texts ---- */
 
-/* Sum over the last n of the ids that the window predicts; context ids are in front of them (and shift by one). */
+/* Sums the log-probabilities of n ids after `context` ids, which are only fed. */
 static int window(struct scorer *s, const int32_t *id, size_t context, size_t n, double *ll,
                   struct task_spent *spent, struct err *e)
 {
@@ -465,8 +468,8 @@ static int window(struct scorer *s, const int32_t *id, size_t context, size_t n,
     return rc == 0 ? damaged(s, *ll, e) : rc;
 }
 
-/* s->whole: the prefix, then the text.  Windows predict `max` tokens each; the first sees the prefix, those behind it the
- * token before them, and the last, which is shorter, all that still fits. */
+/* s->whole: the prefix, then the text.  Windows predict `max` tokens each; the first sees the
+ * prefix, later ones the token before them, and the last, shorter one as much context as fits. */
 int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_spent *spent,
                    struct err *e)
 {
@@ -475,8 +478,8 @@ int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_s
     s->whole.n = 0;
     *ll = 0;
     if (prefix < 0)
-        return err_set(e, DS_EUSAGE, "the tokenizer has no token to begin a text with");
-    int rc = ids_add(&s->whole, prefix) < 0 ? err_set(e, DS_EMEM, "a text")
+        return err_set(e, DS_EUSAGE, "the tokenizer has no beginning-of-text token");
+    int rc = ids_add(&s->whole, prefix) < 0 ? err_set(e, DS_EMEM, "out of memory for a text")
              : text[0] ? tokenizer_encode(s->s->tokenizer, text, strlen(text), 0, &s->whole, e)
                        : 0;
     size_t all = rc == 0 ? s->whole.n - 1 : 0;

@@ -1,4 +1,4 @@
-/* Text as Python's str methods treat it, and the judge of choices. */
+/* Text functions that match Python's str methods, and the scoring of choices. */
 #include <math.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static double characters(const char *s)
     return n;
 }
 
-/* The first of the best. */
+/* Index of the first maximum. */
 static int best(const double *x, int n)
 {
     int b = 0;

@@ -1,9 +1,9 @@
-/* wikitext: perplexity per word of whole articles (Merity et al. 2016). */
+/* wikitext: word perplexity of whole articles (Merity et al. 2016). */
 #include <string.h>
 
 #include "eval/task_impl.h"
 
-/* Behind `open` and before the next `close`, white space goes. */
+/* Removes white space after `open` and before the next `close`. */
 static void tighten(struct str *s, char open, char close)
 {
     struct str out = {0};
@@ -31,7 +31,7 @@ static void replace_all(struct str *s, const char *const (*pair)[2], size_t n)
         task_replace(s, pair[i][0], pair[i][1]);
 }
 
-/* "/' 3/" becomes "/'[0-9]/": meant otherwise, but so the published numbers were made. */
+/* "/' 3/" becomes "/'[0-9]/": a bug of the original, kept to reproduce published results. */
 static void replace_digit(struct str *s)
 {
     static const char begin[] = "/' ";
@@ -49,7 +49,7 @@ static void replace_digit(struct str *s)
     *s = out;
 }
 
-/* In this order. */
+/* The replacements apply in this order. */
 static void detokenise(struct str *s)
 {
     static const char *const before[][2] = {
@@ -121,7 +121,7 @@ static int add_page(struct task_docs *out, const char *page, size_t n, struct er
     if (from == to)
         return 0;
     struct task_doc *d = task_add_doc(out);
-    return d ? set_page(d, page, n, e) : err_set(e, DS_EMEM, "documents");
+    return d ? set_page(d, page, n, e) : err_set(e, DS_EMEM, "out of memory for documents");
 }
 
 static int read_raw(struct task_docs *out, const char *path, struct err *e)
@@ -141,12 +141,12 @@ static int read_raw(struct task_docs *out, const char *path, struct err *e)
     if (rc == 0)
         rc = add_page(out, str_text(&text) + start, text.len - start, e);
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s holds no documents", path);
+        rc = err_set(e, DS_EFORMAT, "%s: no documents", path);
     str_release(&text);
     return rc;
 }
 
-/* Text as it was published, which has no rows. */
+/* 1 for the published raw text, which has no rows. */
 static int is_raw(const char *path)
 {
     static const char *const rows[] = {".jsonl", ".json", ".csv"};
@@ -163,9 +163,9 @@ static int read_wikitext(struct task_parts *out, const struct task *t, const str
     static const char *const names[] = {"test.jsonl", "wiki.test.raw", NULL};
     char path[1024];
     struct task_part *part = task_add_part(out, t->name, "", NULL);
-    int rc = part ? 0 : err_set(e, DS_EMEM, "documents");
+    int rc = part ? 0 : err_set(e, DS_EMEM, "out of memory for documents");
     if (rc == 0 && env->wants_shots)
-        rc = err_set(e, DS_EUSAGE, "task=wikitext scores whole texts: shots=0");
+        rc = err_set(e, DS_EUSAGE, "task=wikitext scores whole texts; set shots=0");
     if (rc == 0)
         rc = task_find(path, sizeof path, env->path, names, e);
     if (rc < 0)
@@ -188,7 +188,7 @@ static const struct task_metric metrics[] = {
     {"bits_per_byte", "none", TASK_WEIGHTED_BITS, 0}};
 const struct task task_wikitext = {
     .name = "wikitext",
-    .summary = "perplexity per word of whole articles",
+    .summary = "word perplexity of whole articles",
     .source = "wiki.test.raw of wikitext-2-raw, or the rows of EleutherAI/wikitext_document_level "
               "as test.jsonl",
     .output_type = "loglikelihood_rolling",
