@@ -1,4 +1,4 @@
-/* The curl program as a child process. */
+/* Runs the curl program as a child process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,7 +21,7 @@ enum { TICK_MS = 200, NO_PROGRAM = 127 };
 static int start(pid_t *pid, const char *const *argv, const int out[2], const int words[2])
 {
     posix_spawn_file_actions_t f;
-    /* posix_spawnp takes char *const[] and changes nothing */
+    /* posix_spawnp takes char *const[] but does not modify it */
     char *const *args = (char *const *)(uintptr_t)argv;
     int rc = posix_spawn_file_actions_init(&f);
     if (rc != 0)
@@ -42,7 +42,7 @@ static int start(pid_t *pid, const char *const *argv, const int out[2], const in
     return rc;
 }
 
-/* The newest bytes that fit. */
+/* Keeps the newest bytes that fit. */
 static void keep(char *words, size_t size, size_t *n, const char *p, size_t got)
 {
     size_t room = size - 1;
@@ -59,7 +59,7 @@ static void keep(char *words, size_t size, size_t *n, const char *p, size_t got)
     words[*n] = '\0';
 }
 
-/* Both pipes until the child closes them. */
+/* Reads both pipes until the child closes them. */
 static int listen_to(int out, int err, const struct get_listener *l, char *words, size_t size,
                      pid_t pid, struct err *e)
 {
@@ -71,7 +71,7 @@ static int listen_to(int out, int err, const struct get_listener *l, char *words
     while (fd[0].fd >= 0 || fd[1].fd >= 0) {
         char buf[65536];
         int ready = poll(fd, 2, TICK_MS);
-        if (batch_signal == SIGTERM && !told++) /* Ctrl-C reaches the child by itself */
+        if (batch_signal == SIGTERM && !told++) /* the terminal already sends Ctrl-C to the child */
             kill(pid, SIGTERM);
         if (l->tick && rc == 0 && clock_mono() - ticked >= TICK_MS / 1000.0) {
             l->tick(l->ctx);
@@ -121,6 +121,6 @@ int get_curl(const char *const *argv, const struct get_listener *l, char *words,
     if (refused < 0)
         return refused;
     if (rc == ENOENT || (rc == 0 && *status == NO_PROGRAM))
-        return err_set(e, DS_ENOTFOUND, "get: the program curl is not installed");
+        return err_set(e, DS_ENOTFOUND, "get: curl not found; install it");
     return rc == 0 ? 0 : err_set(e, DS_EIO, "start curl: %s", strerror(rc));
 }
