@@ -1,4 +1,4 @@
-/* JSON reading (jansson behind it: strict UTF-8, duplicate keys refused, depth bounded) as a
+/* JSON reading (by jansson: strict UTF-8, no duplicate keys, bounded depth) as a
  * borrowed tree.  Writing is done with struct str (str_add_json). */
 #ifndef DS_BASE_JSON_H
 #define DS_BASE_JSON_H
@@ -21,24 +21,24 @@ enum json_kind {
     JSON_KIND_OBJECT,
 };
 
-/* `what` names the source in messages ("config.json"); error text carries line, column, offset. */
+/* `what` names the source in messages ("config.json"); errors contain line, column and offset. */
 int json_parse(struct json **out, const char *p, size_t n, const char *what,
                struct err *e) DS_CHECK;
-/* The same where an integer may be beyond 64 bits, as other programs write "no limit": then all numbers are reals. */
+/* The same for files with integers beyond 64 bits (some programs write "no limit" so): all numbers become reals. */
 int json_parse_wide(struct json **out, const char *p, size_t n, const char *what,
                     struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
-/* The same by json_parse_wide. */
+/* The same with json_parse_wide. */
 int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 void json_free(struct json *j);
 const struct json_node *json_root(const struct json *j);
 
-/* All accept NULL nodes and wrong kinds: they return NULL / 0 / the default. */
+/* All accept NULL and nodes of another kind: they return NULL, 0 or the default. */
 enum json_kind json_kind_of(const struct json_node *n); /* NULL -> JSON_KIND_NULL */
 const struct json_node *json_get(const struct json_node *object, const char *key);
 const struct json_node *json_at(const struct json_node *array, size_t i);
 size_t json_len(const struct json_node *array_or_object);
-/* Walks members in file order: i from 0; returns value and key, NULL at the end. */
+/* Iterates over members in file order: i from 0; returns value and key, NULL at the end. */
 const struct json_node *json_member(const struct json_node *object, size_t i, const char **key,
                                     size_t *key_len);
 /* NULL unless a string; NUL-terminated, and without NUL inside. */
