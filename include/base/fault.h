@@ -9,7 +9,7 @@
 struct fault_rule {
     uint64_t at;    /* 1 is the first call; 0 = never */
     int persistent; /* from call `at` on              */
-    int number;     /* errno; EIO when none is named  */
+    int number;     /* errno; default EIO             */
 };
 
 /* The rule for `name` in `spec` (NULL: the environment's).  1 if there is one, else 0. */

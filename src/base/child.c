@@ -1,4 +1,4 @@
-/* base/child.h: fork, exec and wait, with the exec's failure reported to the parent. */
+/* Fork, exec and wait, with a failed exec reported to the parent. */
 #include "base/child.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ void child_self(char *out, size_t size)
         if (access(out, X_OK) == 0)
             return;
     }
-    str_copy(out, size, "depthscope"); /* replaced while running, or no /proc: PATH is asked */
+    str_copy(out, size, "depthscope"); /* replaced while running, or no /proc: search PATH */
 }
 
 static void close_fd(int *fd)
@@ -50,12 +50,12 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Descriptors 0 to 2 in their places, everything else closed but `keep`. */
+/* Moves descriptors 0 to 2 into place and closes all others but `keep`. */
 static int place_descriptors(const int want[3], int keep)
 {
     int fd[3];
     for (int i = 0; i < 3; i++) {
-        /* a copy above 2, so that none is overwritten before it has been placed */
+        /* copies above 2 first, so that none is overwritten before it is moved */
         int from = want[i] >= 0 ? want[i] : open("/dev/null", i == 0 ? O_RDONLY : O_WRONLY);
         fd[i] = from >= 0 ? fcntl(from, F_DUPFD, 10) : -1;
         if (fd[i] < 0)
@@ -100,7 +100,7 @@ static int open_ends(int end[2], int kind, int as)
     return 0;
 }
 
-/* What execvp said, 0 when it went well: the pipe closes by itself then. */
+/* The errno of a failed execvp; 0 when it succeeded, which closes the pipe. */
 static int exec_error(int fd)
 {
     int why = 0;
@@ -123,7 +123,7 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
     int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1}, report[2] = {-1, -1}, fd[3], rc = 0;
     char self[1024];
     const char *path = how->program;
-    /* exec takes char *const[] and changes nothing */
+    /* exec takes char *const[] but does not modify it */
     char *const *argv = (char *const *)(uintptr_t)how->argv;
     *c = (struct child)CHILD_NONE;
     if (!path) {
@@ -161,7 +161,7 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
             setsid();
         if (!how->is_detached)
             become(path, argv, fd, report[1]);
-        pid = fork(); /* init inherits the second one: no zombie, no SIGCHLD for us */
+        pid = fork(); /* double fork: init reaps the grandchild */
         if (pid == 0)
             become(path, argv, fd, report[1]);
         int why = errno;
@@ -188,7 +188,7 @@ out:
     return rc;
 }
 
-/* The newest bytes that fit. */
+/* Keeps the newest bytes that fit. */
 static void keep_newest(struct child *c, const char *p, size_t n)
 {
     size_t room = sizeof c->tail - 1;
@@ -262,7 +262,7 @@ int child_verdict(struct child *c, char *reason, size_t size)
     else if (c->has_ended)
         snprintf(reason, size, "exit status %d", WEXITSTATUS(c->status));
     else
-        str_copy(reason, size, "it is still running");
+        str_copy(reason, size, "still running");
     return -1;
 }
 

@@ -1,3 +1,4 @@
+/* JSON documents as a borrowed tree, parsed by jansson. */
 #include "base/json.h"
 
 #include <jansson.h>
@@ -15,8 +16,8 @@ struct member {
     const struct json_node *value;
 };
 
-/* Strings point into jansson's tree, which lives as long as ours.  Ours exists because jansson
- * has no access to members by position, and its cursor over an object is not a borrowed value. */
+/* Strings point into jansson's tree, which lives as long as this one.  This tree exists because jansson
+ * has no access to members by position, and its object iterator is not a borrowed value. */
 struct json_node {
     enum json_kind kind;
     size_t n; /* items, members, bytes */
@@ -35,10 +36,10 @@ struct json {
     struct json_node *node;
     struct member *member;
     uint32_t *slot;
-    size_t nodes, members, slots; /* in use; the blocks were counted before */
+    size_t nodes, members, slots; /* used so far; blocks are allocated at the counted size */
 };
 
-/* A power of two with at least half of the slots free; 0 where a walk is as fast. */
+/* A power of two with at least half of the slots free; 0 where a linear search is as fast. */
 static size_t slots_for(size_t members)
 {
     size_t n = INDEX_FROM * 2;
@@ -139,7 +140,7 @@ static void fill(struct json *j, struct json_node *out, json_t *t)
     }
 }
 
-/* Offset of the bracket that is one too deep, or n.  Before parsing: the parser recurses. */
+/* Offset of the first bracket beyond the depth limit, or n.  Checked before parsing, since the parser recurses. */
 static size_t too_deep(const char *p, size_t n)
 {
     int depth = 0, in_string = 0;
@@ -168,7 +169,7 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const ch
     json_error_t bad;
     size_t deep = too_deep(p, n);
     if (deep < n)
-        return err_set(e, DS_EFORMAT, "%s: nested deeper than %d at offset %zu", what, DEPTH_MAX,
+        return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what, DEPTH_MAX,
                        deep);
     *tree = json_loadb(n ? p : "", n, flags, &bad);
     if (!*tree && wide && json_error_code(&bad) == json_error_numeric_overflow)
@@ -178,7 +179,7 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const ch
     if (json_error_code(&bad) == json_error_out_of_memory)
         return err_set(e, DS_EMEM, "%s: out of memory", what);
     return err_set(e, DS_EFORMAT, "%s:%d:%d: %s (offset %d)", what, bad.line > 0 ? bad.line : 1,
-                   bad.column > 0 ? bad.column : 1, bad.text[0] ? bad.text : "not JSON",
+                   bad.column > 0 ? bad.column : 1, bad.text[0] ? bad.text : "invalid JSON",
                    bad.position > 0 ? bad.position : 0);
 }
 

@@ -47,7 +47,7 @@ int cli_records_write(const char *path, const struct str *frames, struct err *e)
             return err_set(e, DS_EEXIST, "%s is a directory, expected a file name", path);
         if (S_ISREG(st.st_mode))
             rc = runlog_is_locked(path)
-                     ? err_set(e, DS_EBUSY, "%s: in use by another process", path)
+                     ? err_set(e, DS_EBUSY, "%s: locked by another process", path)
                      : check_old(path, e);
     }
     return rc < 0 ? rc : fs_write_file(path, str_text(frames), frames->len, e);

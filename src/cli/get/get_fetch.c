@@ -200,7 +200,7 @@ static int open_part(struct get_job *j, struct err *e)
     if (rc < 0)
         return err_add(e, rc, "get");
     if (flock(j->fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(e, DS_EBUSY, "get: %s: in use by another download; wait for it",
+        return err_set(e, DS_EBUSY, "get: %s: locked by another download; wait for it",
                        j->part);
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode) || (int64_t)st.st_size != j->have)
         return err_set(e, DS_EBUSY, "get: %s: changed during the download; try again", j->part);
