@@ -1,5 +1,6 @@
-/* A bump allocator with one lifetime.  Measured first (arena_measure), reserved once, then allocated
- * in 64-byte steps; nothing is freed individually.  Debug builds fill with NaN on alloc and reset. */
+/* A bump allocator with one lifetime.  Measured first (arena_measure), reserved once, then
+ * allocated in 64-byte steps; nothing is freed individually.  Debug builds fill with NaN on alloc
+ * and reset. */
 #ifndef DS_BASE_ARENA_H
 #define DS_BASE_ARENA_H
 
@@ -14,7 +15,8 @@ struct arena {
     int measuring;
 };
 
-/* A measuring arena only counts; the pointers it returns are not NULL and must not be dereferenced. */
+/* A measuring arena only counts; the pointers it returns are not NULL and must not be
+ * dereferenced. */
 void arena_measure(struct arena *a, const char *name);
 /* Reserves `size` bytes (as measured in a->peak when size is 0). */
 int arena_reserve(struct arena *a, const char *name, size_t size, struct err *e) DS_CHECK;

@@ -16,7 +16,7 @@ enum {
 };
 
 struct child_setup {
-    const char *program;     /* a path, or a name searched in PATH; NULL: this program (child_self) */
+    const char *program; /* a path, or a name searched in PATH; NULL: this program (child_self) */
     const char *const *argv; /* NULL-terminated; argv[0] is shown by ps */
     int in, out, err;
     int is_session; /* setsid: detached from our terminal and its Ctrl-C */
@@ -33,8 +33,9 @@ struct child {
 };
 #define CHILD_NONE {.in = -1, .out = -1, .err = -1}
 
-/* Starts the program with default signal dispositions, no blocked signals and descriptors above 2 closed.  DS_ENOTFOUND:
- * no such program; DS_EIO.  On failure *c is CHILD_NONE.  The caller must call child_close. */
+/* Starts the program with default signal dispositions, no blocked signals and descriptors above 2
+ * closed.  DS_ENOTFOUND: no such program; DS_EIO.  On failure *c is CHILD_NONE.  The caller must
+ * call child_close. */
 int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
 /* Reads the available bytes of `fd` (c->err or c->out) into c->tail: 1 open, 0 closed. */
 int child_tail(struct child *c, int fd);
@@ -44,7 +45,8 @@ const char *child_last_line(struct child *c);
 int child_poll(struct child *c);
 /* Waits until it exits, retrying after EINTR. */
 void child_wait(struct child *c);
-/* 0 for exit status 0; else -1 and the reason: its last line, "killed by signal 9 (Killed)", "exit status 3". */
+/* 0 for exit status 0; else -1 and the reason: its last line, "killed by signal 9 (Killed)", "exit
+ * status 3". */
 int child_verdict(struct child *c, char *reason, size_t size);
 /* Closes our ends; a running child is killed with `signal` (0: left running) and reaped. */
 void child_close(struct child *c, int signal);

@@ -31,14 +31,15 @@ enum { CONFIG_KEY_MAX = 200 };
 /* Later calls override earlier ones.  YAML maps are flattened with dots; leaves are scalars
  * (sequences of scalars become "[a,b]").  Size <= 1 MiB, depth <= 64; no aliases, tags, references
  * ${...} or duplicate keys. */
-/* A top-level `extends: NAME` first reads NAME (or NAME.yaml) from the same directory, at most 8 deep.
- * On failure `c` is unchanged; all errors are reported with line and column, up to the text's size. */
+/* A top-level `extends: NAME` first reads NAME (or NAME.yaml) from the same directory, at most 8
+ * deep. On failure `c` is unchanged; all errors are reported with line and column, up to the text's
+ * size. */
 int config_read_yaml(struct config *c, const char *path, struct err *e) DS_CHECK;
 int config_read_yaml_text(struct config *c, const char *text, size_t n, const char *what,
                           struct err *e) DS_CHECK;
-/* One override from the command line: "a.b=v", "--a.b=v" and "++a.b=v" set a key, "+a.b=v" adds a new one, "~a.b" and
- * "~a.b=v" remove one.  Other spellings ("a.b:=v", "a.b+=v") are errors (DS_EUSAGE).  This is the only parser of
- * overrides. */
+/* One override from the command line: "a.b=v", "--a.b=v" and "++a.b=v" set a key, "+a.b=v" adds a
+ * new one, "~a.b" and "~a.b=v" remove one.  Other spellings ("a.b:=v", "a.b+=v") are errors
+ * (DS_EUSAGE).  This is the only parser of overrides. */
 enum override_op { OVERRIDE_SET, OVERRIDE_ADD, OVERRIDE_REMOVE };
 struct override {
     enum override_op op;
@@ -48,7 +49,8 @@ struct override {
 int override_parse(struct override *o, const char *text, const char *where, struct err *e) DS_CHECK;
 /* 1 when an argument looks like an override, even one that override_parse rejects. */
 int override_is(const char *word);
-/* Applies one: "~a.b" removes the key and all keys below it, "~a.b=v" only that value.  DS_EUSAGE. */
+/* Applies one: "~a.b" removes the key and all keys below it, "~a.b=v" only that value.
+ * DS_EUSAGE. */
 int config_override(struct config *c, const char *text, const char *where, struct err *e) DS_CHECK;
 int config_set(struct config *c, const char *key, const char *value, const char *where,
                struct err *e) DS_CHECK;

@@ -42,8 +42,8 @@ void bug_at(const char *file, int line, const char *fmt, ...) DS_NORETURN DS_PRI
 /* Called first by bug_at and by crash handlers; must be async-signal-safe. NULL = none. */
 void bug_set_restore(void (*restore)(void));
 void bug_run_restore(void);
-/* For errors that cannot be returned (scratch memory inside an op): restores the terminal, prints one line and exits
- * with status 1.  When several threads fail at once, one prints. */
+/* For errors that cannot be returned (scratch memory inside an op): restores the terminal, prints
+ * one line and exits with status 1.  When several threads fail at once, one prints. */
 void fatal(const char *fmt, ...) DS_NORETURN DS_PRINTF(1, 2);
 #define BUG_IF(cond, ...)                                                                          \
     do {                                                                                           \

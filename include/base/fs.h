@@ -1,4 +1,5 @@
-/* File operations, through one table of system calls so that faults can be injected (base/fault.h). */
+/* File operations, through one table of system calls so that faults can be injected
+ * (base/fault.h). */
 #ifndef DS_BASE_FS_H
 #define DS_BASE_FS_H
 
@@ -52,28 +53,29 @@ int fs_rmdir(const char *path);
 
 /* Retries after EINTR and short transfers; 0 or DS_EIO with text. */
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e) DS_CHECK;
-/* Opens a regular file for reading, close-on-exec, without blocking; a FIFO, device, socket or directory is DS_EIO with
- * text.  /dev/stdin, /dev/fd/N and /proc/self/fd/N may also be a pipe or a terminal, and /dev/null is an empty file.
- * Close with fs_ops_get()->close. */
+/* Opens a regular file for reading, close-on-exec, without blocking; a FIFO, device, socket or
+ * directory is DS_EIO with text.  /dev/stdin, /dev/fd/N and /proc/self/fd/N may also be a pipe or a
+ * terminal, and /dev/null is an empty file. Close with fs_ops_get()->close. */
 int fs_open_read(int *fd, const char *path, struct err *e) DS_CHECK;
 /* 0 when `path` is a regular file or does not exist; else DS_EIO with the same text. */
 int fs_check_regular(const char *path, struct err *e) DS_CHECK;
-/* Opens for writing, close-on-exec, with `flags` (O_CREAT, O_APPEND, O_EXCL ...; mode 0644); a FIFO without a reader is
- * DS_EIO at once. */
+/* Opens for writing, close-on-exec, with `flags` (O_CREAT, O_APPEND, O_EXCL ...; mode 0644); a FIFO
+ * without a reader is DS_EIO at once. */
 int fs_open_write(int *fd, const char *path, int flags, struct err *e) DS_CHECK;
 /* Reads up to n bytes into p, *got = 0 only at end of file; retries after EINTR. */
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e) DS_CHECK;
-/* Offset >= from of the next data in a sparse file, `size` when only a hole follows, `from` where the file
- * system does not support it.  Moves the file position. */
+/* Offset >= from of the next data in a sparse file, `size` when only a hole follows, `from` where
+ * the file system does not support it.  Moves the file position. */
 uint64_t fs_next_data(int fd, uint64_t from, uint64_t size);
-/* *end: the offset after the last non-zero byte of [from, size), `from` when all are zero.  Scans backwards;
- * after read_max bytes (0 = no limit) *end is how far the zeros were verified.  Moves the file position. */
+/* *end: the offset after the last non-zero byte of [from, size), `from` when all are zero.  Scans
+ * backwards; after read_max bytes (0 = no limit) *end is how far the zeros were verified.  Moves
+ * the file position. */
 int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint64_t *end,
                    const char *path, struct err *e) DS_CHECK;
 /* Reads a whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE with both sizes). */
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
-/* Replaces a file atomically: temporary file in the same directory, write, fsync, close, rename, fsync
- * of the directory.  A device or pipe at `path` is written to directly. */
+/* Replaces a file atomically: temporary file in the same directory, write, fsync, close, rename,
+ * fsync of the directory.  A device or pipe at `path` is written to directly. */
 int fs_write_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
 /* The same, but replaces whatever is at `path`; a directory is an error. */
 int fs_replace_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
@@ -85,8 +87,8 @@ struct fs_new {
     int fd; /* -1: not open */
     char path[4096], temp[4096];
 };
-/* Atomic creation of a file: afterwards `path` is the complete, synced new file or unchanged.  Call fs_new_abort after
- * any failure; after fs_new_commit it does nothing. */
+/* Atomic creation of a file: afterwards `path` is the complete, synced new file or unchanged.  Call
+ * fs_new_abort after any failure; after fs_new_commit it does nothing. */
 int fs_new_open(struct fs_new *f, const char *path, struct err *e) DS_CHECK;
 int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e) DS_CHECK;
 int fs_new_commit(struct fs_new *f,
@@ -99,8 +101,9 @@ enum { FS_OWNER_MAX = 64 };
 void fs_owner(char out[FS_OWNER_MAX]);
 /* Length of the OWNER at the start of `text`, 0 when there is none. */
 size_t fs_owner_length(const char *text);
-/* 1 when the entry at `path` (a file or directory named after its owner) is abandoned: its process has ended or, where
- * that is unknown (another host or container), it is not locked and a day old. */
+/* 1 when the entry at `path` (a file or directory named after its owner) is abandoned: its
+ * process has ended or, where that is unknown (another host or container), it is not locked and
+ * a day old. */
 int fs_owner_is_gone(const char *owner, const char *path);
 int fs_owner_is_own(const char *owner); /* the owner is this process */
 /* Removes the unfinished entries of dead owners in `dir`. */
@@ -122,8 +125,8 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
 /* Names of runs, figures, ...: [A-Za-z0-9._-], 1 to 64, not starting with '.' or '-'. */
 int fs_name_ok(const char *name);
 
-/* A read-only mapping; an empty file maps to p = "", n = 0.  Guarded (base/guard.h): reading beyond the end of a file that
- * was truncated meanwhile ends the program with an error message. */
+/* A read-only mapping; an empty file maps to p = "", n = 0.  Guarded (base/guard.h): reading beyond
+ * the end of a file that was truncated meanwhile ends the program with an error message. */
 struct fs_map {
     const unsigned char *p;
     size_t n;

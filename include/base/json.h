@@ -24,7 +24,8 @@ enum json_kind {
 /* `what` names the source in messages ("config.json"); errors contain line, column and offset. */
 int json_parse(struct json **out, const char *p, size_t n, const char *what,
                struct err *e) DS_CHECK;
-/* The same for files with integers beyond 64 bits (some programs write "no limit" so): all numbers become reals. */
+/* The same for files with integers beyond 64 bits (some programs write "no limit" so): all numbers
+ * become reals. */
 int json_parse_wide(struct json **out, const char *p, size_t n, const char *what,
                     struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;

@@ -21,14 +21,16 @@ void *mem_alloc_aligned(size_t n, size_t size) DS_CHECK;
 void mem_free_aligned(void *p);
 /* The same without zeroing: large blocks are left untouched, on huge pages where possible. */
 void *mem_reserve(size_t bytes) DS_CHECK;
-/* Returns whole pages inside [p, p + bytes) to the system; addresses stay valid, contents are lost. */
+/* Returns whole pages inside [p, p + bytes) to the system; addresses stay valid, contents are
+ * lost. */
 void mem_discard(void *p, size_t bytes);
 /* Hints that the pages of a mapped file in [p, p + bytes) will be read soon. */
 void mem_want(void *p, size_t bytes);
 /* Reads these pages now, by one call instead of many page faults. */
 void mem_bring(void *p, size_t bytes);
-/* Bytes that this process can still allocate, 0 when unknown: the minimum of the machine's available memory, the rest of
- * its cgroup limit (containers) and of its address-space limit (ulimit -v). */
+/* Bytes that this process can still allocate, 0 when unknown: the minimum of the machine's
+ * available memory, the rest of its cgroup limit (containers) and of its address-space limit
+ * (ulimit -v). */
 double mem_left(void);
 /* The rest of the cgroup limit alone, 0 = no limit; arguments as in base/cgroup.h. */
 double mem_left_group(const char *mount, const char *self);

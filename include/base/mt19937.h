@@ -1,5 +1,6 @@
-/* Python's `random` module, bit for bit: MT19937 (Matsumoto and Nishimura 1998) with CPython's integer seeding and
- * sample().  Only for results that must equal those of Python programs; otherwise use base/rng.h. */
+/* Python's `random` module, bit for bit: MT19937 (Matsumoto and Nishimura 1998) with CPython's
+ * integer seeding and sample().  Only for results that must equal those of Python programs;
+ * otherwise use base/rng.h. */
 #ifndef DS_BASE_MT19937_H
 #define DS_BASE_MT19937_H
 

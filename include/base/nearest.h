@@ -12,8 +12,8 @@ struct nearest {
 };
 
 struct nearest nearest_to(const char *word);
-/* Offers one candidate.  A name that begins with the word counts as near, and so does a dotted key whose last part is
- * near.  Of equally near names the first wins. */
+/* Offers one candidate.  A name that begins with the word counts as near, and so does a dotted key
+ * whose last part is near.  Of equally near names the first wins. */
 void nearest_try(struct nearest *n, const char *name);
 /* 1 when the nearest name is near enough to be suggested. */
 int nearest_is_close(const struct nearest *n);

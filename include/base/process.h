@@ -1,5 +1,5 @@
-/* Normalises what the process inherits before anything else runs (closed descriptors, signal mask, ignored signals,
- * umask, stack size), and finds its own executable. */
+/* Normalises what the process inherits before anything else runs (closed descriptors, signal mask,
+ * ignored signals, umask, stack size), and finds its own executable. */
 #ifndef DS_BASE_PROCESS_H
 #define DS_BASE_PROCESS_H
 
@@ -12,19 +12,21 @@
  *   beyond `ulimit -f` fails with EFBIG.
  * - The umask is set so that new files are not writable by group or others. */
 void process_begin(const char *argv0);
-/* From now on, output to a standard output that was closed at the start is discarded instead of failing. */
+/* From now on, output to a standard output that was closed at the start is discarded instead of
+ * failing. */
 void process_discard_stdout(void);
 
-/* The absolute path of the running program: 1, or 0 and "" when unknown.  From /proc, else from argv[0] and PATH as they
- * were at the start; for a program that was replaced while running, its original path. */
+/* The absolute path of the running program: 1, or 0 and "" when unknown.  From /proc, else from
+ * argv[0] and PATH as they were at the start; for a program that was replaced while running, its
+ * original path. */
 int process_path(char *out, size_t size);
-/* The same for given inputs, for tests: `link` is the symbolic link to the executable, `argv0`, `path` (the value of
- * PATH) and `cwd` as in main; any may be NULL. */
+/* The same for given inputs, for tests: `link` is the symbolic link to the executable, `argv0`,
+ * `path` (the value of PATH) and `cwd` as in main; any may be NULL. */
 int process_find(char *out, size_t size, const char *link, const char *argv0, const char *path,
                  const char *cwd);
 
-/* Runs main_fn(argc, argv) and returns its value: on this thread's stack, or on a larger one where `ulimit -s` is too
- * small for the program's deepest calls. */
+/* Runs main_fn(argc, argv) and returns its value: on this thread's stack, or on a larger one where
+ * `ulimit -s` is too small for the program's deepest calls. */
 int process_run(int (*main_fn)(int argc, char **argv), int argc, char **argv);
 
 #endif

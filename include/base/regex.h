@@ -1,5 +1,5 @@
-/* Regular expressions by PCRE2 with limits, since patterns may come from files.  Exceeding a limit is
- * an error, never "no match". */
+/* Regular expressions by PCRE2 with limits, since patterns may come from files.  Exceeding a limit
+ * is an error, never "no match". */
 #ifndef DS_BASE_REGEX_H
 #define DS_BASE_REGEX_H
 

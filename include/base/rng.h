@@ -30,8 +30,9 @@ uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
 double rng_uniform(struct rng *r); /* [0, 1), 53 bits */
 double rng_normal(struct rng *r);  /* N(0, 1), Box-Muller */
-/* z[i]: the value of rng_normal from block first + i of r's stream, with error at most off[i]; vectorised and several
- * times faster.  Where off[i] matters, call rng_normal for the exact value. */
+/* z[i]: the value of rng_normal from block first + i of r's stream, with error at most off[i];
+ * vectorised and several times faster.  Where off[i] matters, call rng_normal for the exact
+ * value. */
 enum { RNG_LANES = 64 };
 void rng_normals_near(const struct rng *r, uint32_t first, double *z, double *off);
 uint32_t rng_below(struct rng *r, uint32_t n); /* [0, n), unbiased; n > 0 */

@@ -19,8 +19,8 @@ void str_add_bytes(struct str *s, const void *bytes, size_t n);
 void str_add_char(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) DS_PRINTF(2, 3);
 void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
-/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and characters that a terminal would hide or interpret
- * (utf8_is_hidden) are always escaped. */
+/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and characters that a terminal
+ * would hide or interpret (utf8_is_hidden) are always escaped. */
 void str_add_json(struct str *s, const char *text, size_t n);
 /* Finite number in shortest %.9g form; NaN and Inf become null. */
 void str_add_json_num(struct str *s, double x);

@@ -56,13 +56,15 @@ void *arena_alloc(struct arena *a, size_t n, size_t size)
 {
     size_t bytes = step_bytes(n, size);
     if (a->measuring) {
-        /* Saturates, so that reserving an impossible shape is an out-of-memory error and not a bug. */
+        /* Saturates, so that reserving an impossible shape is an out-of-memory error and not a
+         * bug. */
         a->used = bytes > SIZE_MAX - a->used ? SIZE_MAX : a->used + bytes;
         a->peak = a->used > a->peak ? a->used : a->peak;
         return (void *)(uintptr_t)STEP;
     }
-    BUG_IF(bytes > a->size - a->used, "arena %s is full: %zu x %zu bytes requested, %zu of %zu used",
-           a->name ? a->name : "?", n, size, a->used, a->size);
+    BUG_IF(bytes > a->size - a->used,
+           "arena %s is full: %zu x %zu bytes requested, %zu of %zu used", a->name ? a->name : "?",
+           n, size, a->used, a->size);
     char *p = a->base + a->used;
     a->used += bytes;
     a->peak = a->used > a->peak ? a->used : a->peak;

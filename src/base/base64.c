@@ -39,7 +39,7 @@ int base64_bytes(char *out, const char *s, size_t n)
 int base64_decode(struct str *out, const char *s, size_t n, struct err *e)
 {
     int rc = 0;
-    for (size_t at = 0, part; rc >= 0 && at < n; at += part) { /* four characters encode three bytes */
+    for (size_t at = 0, part; rc >= 0 && at < n; at += part) { /* 4 characters per 3 bytes */
         char some[768];
         part = n - at < 1024 ? n - at : 1024;
         int made = base64_bytes(some, s + at, part);

@@ -99,7 +99,8 @@ static void index_move(struct config *c, const char *key, int64_t at)
     BUG_IF(rc < 0, "key %s is not in the index", key);
 }
 
-/* Removes `name` and, when `below`, every "name.*"; returns the number removed.  Keeps the order. */
+/* Removes `name` and, when `below`, every "name.*"; returns the number removed.  Keeps the
+ * order. */
 static size_t remove_keys(struct config *c, const char *name, int below)
 {
     char key[CONFIG_KEY_MAX + 1]; /* the name may be owned by a removed entry */
@@ -199,8 +200,7 @@ int override_parse(struct override *o, const char *text, const char *where, stru
     o->key[n] = '\0';
     o->value = equals ? equals + 1 : NULL;
     if (o->op != OVERRIDE_REMOVE && strstr(o->value, "${"))
-        return err_set(e, DS_EUSAGE, "%s: '%.80s': unsupported reference ${...}", where,
-                       text);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': unsupported reference ${...}", where, text);
     return 0;
 }
 
@@ -210,11 +210,10 @@ static int override_remove(struct config *c, const struct override *o, const cha
     const char *key = o->key;
     const struct config_entry *x = find(c, key);
     if (o->value && x && strcmp(x->value, o->value) != 0)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s': cannot remove %s, its value is %.80s", where, text,
-                       key, x->value);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': cannot remove %s, its value is %.80s", where,
+                       text, key, x->value);
     if ((o->value && !x) || remove_keys(c, key, !o->value) == 0)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s': cannot remove %s: not set", where, text,
-                       key);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': cannot remove %s: not set", where, text, key);
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* Configuration and option tables: reads values, reports unknown keys, and prints values as YAML. */
+/* Configuration and option tables: reads values, reports unknown keys, and prints values as
+ * YAML. */
 #include <stdio.h>
 #include <string.h>
 

@@ -319,8 +319,8 @@ static int read_file(struct config *out, const char *path, int depth, struct err
     str_release(&text);
     const char *base = rc == 0 ? config_get(&own, "extends") : NULL;
     if (base && depth >= EXTENDS_MAX)
-        rc = err_set(e, DS_EFORMAT, "%s: extends '%.80s': loop, or more than %d files", path,
-                     base, EXTENDS_MAX);
+        rc = err_set(e, DS_EFORMAT, "%s: extends '%.80s': loop, or more than %d files", path, base,
+                     EXTENDS_MAX);
     else if (base)
         rc = parent_path(parent, sizeof parent, path, base, e);
     if (base && rc == 0)

@@ -141,7 +141,9 @@ static void read_cap(void)
         if (strcmp(word, name[i]) == 0) {
             cap = (enum cpu_level)i;
             if (needs[i] && !cpu_has(needs[i]))
-                log_warn("DEPTHSCOPE_CPU=%s: unsupported by this processor; using the best supported", word);
+                log_warn(
+                    "DEPTHSCOPE_CPU=%s: unsupported by this processor; using the best supported",
+                    word);
             return;
         }
     log_warn("DEPTHSCOPE_CPU=%s: expected ref, avx2, avx512 or amx; ignored", word);

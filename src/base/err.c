@@ -37,8 +37,8 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     return code;
 }
 
-/* Stores "head: tail" in e.  If too long, keeps the beginning of the head (the operation) and the end
- * of the tail (the cause). */
+/* Stores "head: tail" in e.  If too long, keeps the beginning of the head (the operation) and the
+ * end of the tail (the cause). */
 static void join(struct err *e, const char *head, const char *tail)
 {
     enum { ROOM = ERR_TEXT_MAX - 1, DOTS = 3, COLON = 2, TAIL_MIN = 128 };

@@ -64,7 +64,8 @@ int fs_datasync(int fd)
 int fs_close(int fd)
 {
     int rc = fs_ops_get()->close(fd);
-    /* Linux closes the descriptor even on EINTR: closing again could close another thread's file. */
+    /* Linux closes the descriptor even on EINTR: closing again could close another thread's
+     * file. */
     return rc < 0 && errno == EINTR ? 0 : rc;
 }
 
@@ -117,8 +118,7 @@ static int read_to_end(struct str *out, int fd, uint64_t cap, const char *path, 
         if (rc < 0 || n == 0)
             return rc;
         if (n > cap - out->len)
-            return err_set(e, DS_ERANGE, "%s: must be at most %" PRIu64 " bytes", path,
-                           cap);
+            return err_set(e, DS_ERANGE, "%s: must be at most %" PRIu64 " bytes", path, cap);
         str_add_bytes(out, buf, n);
         if (out->failed)
             return err_set(e, DS_EMEM, "%s: out of memory after %zu bytes", path, out->len);

@@ -1,5 +1,5 @@
-/* Opens user-supplied paths: regular files, and pipes passed by the shell.  Never blocks on a FIFO, and never opens a
- * device by accident. */
+/* Opens user-supplied paths: regular files, and pipes passed by the shell.  Never blocks on a FIFO,
+ * and never opens a device by accident. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "base/fs.h"
 
-/* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By name only: a link in a model directory that resolves to a
- * terminal was not passed by the user. */
+/* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By name only: a link in a model
+ * directory that resolves to a terminal was not passed by the user. */
 static int handed_over(const char *path)
 {
     int fd = -1, end = 0;
@@ -37,8 +37,8 @@ static int refuse(const char *path, mode_t mode, struct err *e)
                    S_ISFIFO(mode) ? " (pass a pipe as /dev/stdin)" : "");
 }
 
-/* Reopens a descriptor passed by the user; where that is impossible (a socket, no /proc) duplicates it.  Reads may block,
- * since its writer exists. */
+/* Reopens a descriptor passed by the user; where that is impossible (a socket, no /proc) duplicates
+ * it.  Reads may block, since its writer exists. */
 static int open_handed(int *fd, int from, const char *path, struct err *e)
 {
     int got = fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);

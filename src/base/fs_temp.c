@@ -1,4 +1,5 @@
-/* Unfinished files: their names, the rename that completes them, and removal of those whose writer died. */
+/* Unfinished files: their names, the rename that completes them, and removal of those whose writer
+ * died. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,8 @@ enum { PATH_MAX_BYTES = 4096, SWEPT_MAX = 64, DAY_S = 86400, TAG_DIGITS = 8 };
 static char own_tag[TAG_DIGITS + 1]; /* "" = process ids are not comparable here */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Without allocation and without fault injection: reading system information must not shift the counts. */
+/* Without allocation and without fault injection: reading system information must not shift the
+ * counts. */
 static size_t read_small(char *out, size_t size, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -278,7 +280,8 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e)
             break;
         f->fd = fs_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (f->fd >= 0) {
-            /* for hosts that cannot see this process; without lock support the file's age decides */
+            /* for hosts that cannot see this process; without lock support the file's age
+             * decides */
             (void)!flock(f->fd, LOCK_EX | LOCK_NB);
             return 0;
         }

@@ -84,7 +84,8 @@ static int empty_directory(int fd, int depth, const char *path, struct err *e)
     int rc = 0;
     if (depth > TREE_DEPTH_MAX) {
         close(fd);
-        return err_set(e, DS_ERANGE, "remove %s: depth must be at most %d directories", path, TREE_DEPTH_MAX);
+        return err_set(e, DS_ERANGE, "remove %s: depth must be at most %d directories", path,
+                       TREE_DEPTH_MAX);
     }
     DIR *dir = fdopendir(fd);
     if (!dir) {

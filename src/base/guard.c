@@ -1,4 +1,5 @@
-/* The SIGBUS handler for mapped files.  It uses a table of fixed size, since it must not allocate or lock. */
+/* The SIGBUS handler for mapped files.  It uses a table of fixed size, since it must not allocate
+ * or lock. */
 #include "base/guard.h"
 
 #include <errno.h>

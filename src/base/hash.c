@@ -54,8 +54,8 @@ uint64_t hash64(const void *p, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(n ? p : "", n, seed);
 }
 
-/* libcrypto uses the processor's SHA-256 instructions.  Its configuration file is not read, so that providers and
- * properties set there cannot affect checksums. */
+/* libcrypto uses the processor's SHA-256 instructions.  Its configuration file is not read, so that
+ * providers and properties set there cannot affect checksums. */
 void sha256_init(struct sha256 *s)
 {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);

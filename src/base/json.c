@@ -16,8 +16,8 @@ struct member {
     const struct json_node *value;
 };
 
-/* Strings point into jansson's tree, which lives as long as this one.  This tree exists because jansson
- * has no access to members by position, and its object iterator is not a borrowed value. */
+/* Strings point into jansson's tree, which lives as long as this one.  This tree exists because
+ * jansson has no access to members by position, and its object iterator is not a borrowed value. */
 struct json_node {
     enum json_kind kind;
     size_t n; /* items, members, bytes */
@@ -140,7 +140,8 @@ static void fill(struct json *j, struct json_node *out, json_t *t)
     }
 }
 
-/* Offset of the first bracket beyond the depth limit, or n.  Checked before parsing, since the parser recurses. */
+/* Offset of the first bracket beyond the depth limit, or n.  Checked before parsing, since the
+ * parser recurses. */
 static size_t too_deep(const char *p, size_t n)
 {
     int depth = 0, in_string = 0;
@@ -169,8 +170,8 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const ch
     json_error_t bad;
     size_t deep = too_deep(p, n);
     if (deep < n)
-        return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what, DEPTH_MAX,
-                       deep);
+        return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what,
+                       DEPTH_MAX, deep);
     *tree = json_loadb(n ? p : "", n, flags, &bad);
     if (!*tree && wide && json_error_code(&bad) == json_error_numeric_overflow)
         *tree = json_loadb(p, n, flags | JSON_DECODE_INT_AS_REAL, &bad);

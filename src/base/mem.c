@@ -75,8 +75,8 @@ void mem_free(void *p)
     free(p);
 }
 
-/* Requests huge pages for whole pages only: rounding every block up would cost a model of many small matrices a fifth
- * more memory. */
+/* Requests huge pages for whole pages only: rounding every block up would cost a model of many
+ * small matrices a fifth more memory. */
 void *mem_reserve(size_t bytes)
 {
     size_t total = admit(bytes, 1);

@@ -71,7 +71,8 @@ uint32_t mt19937_below(struct mt19937 *g, uint32_t n)
     }
 }
 
-/* Above this size, sample() redraws duplicates; below, it moves the pool's last item into the gap. */
+/* Above this size, sample() redraws duplicates; below, it moves the pool's last item into the
+ * gap. */
 static uint32_t pool_limit(uint32_t k)
 {
     uint32_t limit = 21, power = 1;

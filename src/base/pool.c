@@ -16,8 +16,8 @@
 
 enum { THREADS_MAX = 1024, SPINS = 4000, STACK_BYTES = 4 << 20 };
 
-/* One run at a time.  `ticket` holds (generation << 32 | tasks not yet taken).  A thread that takes a
- * task by decrementing it may rely on fn, ctx and tasks until that task is done, since the owner
+/* One run at a time.  `ticket` holds (generation << 32 | tasks not yet taken).  A thread that takes
+ * a task by decrementing it may rely on fn, ctx and tasks until that task is done, since the owner
  * waits for `pending`; a worker that wakes late finds no task and delays nobody. */
 static struct {
     int threads; /* the caller among them; 0 = not started */
@@ -80,7 +80,7 @@ static void await_tasks(void)
         DS_PAUSE();
     }
     pthread_mutex_lock(&pool.lock);
-    atomic_fetch_add(&pool.sleepers, 1); /* before checking the ticket: the owner checks in the opposite order */
+    atomic_fetch_add(&pool.sleepers, 1); /* before the check: the owner's order is opposite */
     while (left(atomic_load(&pool.ticket)) == 0 && !atomic_load(&pool.stop))
         pthread_cond_wait(&pool.wake, &pool.lock);
     atomic_fetch_sub(&pool.sleepers, 1);
@@ -178,8 +178,8 @@ static void register_fork(void)
     (void)pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* Workers block all signals, which the main thread handles, except synchronous faults: blocked, those would end the
- * program silently. */
+/* Workers block all signals, which the main thread handles, except synchronous faults: blocked,
+ * those would end the program silently. */
 static int start_worker(int i)
 {
     pthread_attr_t attr;
@@ -199,8 +199,8 @@ static int start_worker(int i)
     return rc;
 }
 
-/* Waits until all threads have started: a fork during thread creation would copy locks of the C library
- * in an undefined state. */
+/* Waits until all threads have started: a fork during thread creation would copy locks of the C
+ * library in an undefined state. */
 static void await_workers(void)
 {
     pthread_mutex_lock(&pool.lock);
@@ -237,8 +237,8 @@ int pool_start(int threads, struct err *e)
             continue;
         int reached = pool.threads;
         if (is_chosen) { /* automatic: fewer threads are acceptable */
-            log_warn("thread %d of %d: start failed: %s; continuing with %d", reached + 1,
-                     threads, strerror(rc), reached);
+            log_warn("thread %d of %d: start failed: %s; continuing with %d", reached + 1, threads,
+                     strerror(rc), reached);
             break;
         }
         pool_stop();

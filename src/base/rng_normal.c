@@ -79,6 +79,6 @@ void rng_normals_near(const struct rng *r, uint32_t first, double *z, double *of
         double u = 1 - unit_of(word[0][i], word[1][i]), v = unit_of(word[2][i], word[3][i]);
         double size = sqrt(-2 * log_of(u));
         z[i] = size * cos_of_turn(v);
-        off[i] = 4e-15 * (size + 1e-3); /* truncation of the series, and rounding of 2 pi v in rng_normal */
+        off[i] = 4e-15 * (size + 1e-3); /* series truncation, rounding of 2 pi v */
     }
 }

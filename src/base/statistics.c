@@ -171,8 +171,8 @@ struct difference stat_paired(const double *a, const double *b, size_t n)
     return out;
 }
 
-/* Multiplies the smallest p by the number of comparisons, the next by one less, and so on, keeping adjusted values in
- * order.  n is small, so smaller values are counted instead of sorted. */
+/* Multiplies the smallest p by the number of comparisons, the next by one less, and so on, keeping
+ * adjusted values in order.  n is small, so smaller values are counted instead of sorted. */
 void stat_holm(double *p, size_t n)
 {
     size_t total = 0;

@@ -125,7 +125,7 @@ static size_t print_group(struct str *out, const struct speed_list *l, size_t fr
     static const char *const
         peaks[] = {"limits", "median", "min", "max", "", NULL},
         *const ops[] = {"operations", "median", "min", "max", "", "G/s", "share", "gathered", NULL},
-        *const load[] = {"a model on disk", "median",         "min", "max", "", "GB/s",
+        *const load[] = {"a model on disk", "median",     "min", "max", "", "GB/s",
                          "share",           "vs reading", NULL},
         *const model[] = {"tokens/s", "median", "min",   "max", "G/s",
                           "share",    "time",   "FLOPs", "MiB", NULL};
@@ -155,9 +155,10 @@ static void print_tables(struct str *out, const struct speed_list *l)
         i = print_group(out, l, i);
     str_addf(out, "\n%s\n%d threads, GEMMs by %s, about %.0f MiB\n", l->model, pool_threads(),
              l->products, l->memory_bytes / (1 << 20));
-    str_add(out, "share: of the named limit, at the median; G/s: GFLOP/s, or GB/s where memory "
-                 "bandwidth is the limit;\ntime, FLOPs: relative to the dense pass measured alongside; "
-                 "MiB: peak of weights, residual stream and workspace\n");
+    str_add(out,
+            "share: of the named limit, at the median; G/s: GFLOP/s, or GB/s where memory "
+            "bandwidth is the limit;\ntime, FLOPs: relative to the dense pass measured alongside; "
+            "MiB: peak of weights, residual stream and workspace\n");
 }
 
 /* ---- command ---- */

@@ -1,4 +1,5 @@
-/* depthscope calibrate MODEL: fits inference thresholds per capacity on held-out text and stores them with the model. */
+/* depthscope calibrate MODEL: fits inference thresholds per capacity on held-out text and stores
+ * them with the model. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,23 +28,27 @@ static const char model_file[] = "model.safetensors";
 
 /* ---- destination ---- */
 
-/* Chooses the destination; a run's log stays locked until the end, so that no other process writes its checkpoints. */
+/* Chooses the destination; a run's log stays locked until the end, so that no other process writes
+ * its checkpoints. */
 static int claim_target(struct runlog_writer **lock, const struct subject *s, const char *to,
                         struct err *e)
 {
     char log[1200];
     struct err why = {0};
     if (to)
-        return fs_exists(to) ? err_set(e, DS_EEXIST, "%s exists; use -o to name a new directory", to) : 0;
+        return fs_exists(to)
+                   ? err_set(e, DS_EEXIST, "%s exists; use -o to name a new directory", to)
+                   : 0;
     if (!s->run_dir[0])
         return err_set(e, DS_EUSAGE, "%s: not a checkpoint of a run; use -o DIR", s->dir);
     int rc = fs_join(log, sizeof log, s->run_dir, "log.mp", e);
     if (rc == 0)
         rc = runlog_writer_open(lock, log, &why);
     if (rc == DS_EBUSY)
-        return err_set(e, DS_EBUSY,
-                       "%s: calibrate after training has ended (training calibrates at its end by itself)",
-                       why.text);
+        return err_set(
+            e, DS_EBUSY,
+            "%s: calibrate after training has ended (training calibrates at its end by itself)",
+            why.text);
     return rc < 0 && why.code ? err_set(e, why.code, "%s", why.text) : rc;
 }
 
@@ -142,7 +147,8 @@ static int write_to_run(const struct subject *s, struct err *e)
 
 /* ---- calibration ---- */
 
-/* Evaluation settings without effect here are refused: the table of thresholds covers every capacity. */
+/* Evaluation settings without effect here are refused: the table of thresholds covers every
+ * capacity. */
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     static const char *const unused[] = {
@@ -151,10 +157,11 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
         "task",       "shots",       "limit",      "max_gen",  "results"};
     for (size_t i = 0; i < DS_LEN(unused); i++)
         if (cli_has_setting(a, &ppl_group, unused[i]))
-            return err_set(e, DS_EUSAGE,
-                           "%s=: unsupported by calibrate, which fits thresholds for every capacity "
-                           "(use %s= with eval)",
-                           unused[i], unused[i]);
+            return err_set(
+                e, DS_EUSAGE,
+                "%s=: unsupported by calibrate, which fits thresholds for every capacity "
+                "(use %s= with eval)",
+                unused[i], unused[i]);
     if (o->numbers.weights != QUANT_NONE && o->numbers.weights != WEIGHTS_AUTO)
         return err_set(e, DS_EUSAGE,
                        "weights=%s: unsupported by calibrate, which writes the model's own weights "
@@ -163,7 +170,8 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
     return 0;
 }
 
-/* Text that the final evaluation does not read: after its windows, else the training text.  *where names which. */
+/* Text that the final evaluation does not read: after its windows, else the training text.  *where
+ * names which. */
 static int open_text(struct ppl **p, struct subject *s, struct ppl_options *o, const char **where,
                      struct err *e)
 {
@@ -192,7 +200,8 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     struct number_options keep = s->model->weights.numbers;
     const char *where = "";
     if (!s->model->route.ops->calibrate)
-        return err_set(e, DS_EUSAGE, "%s: the method has nothing to calibrate", s->model->config.method);
+        return err_set(e, DS_EUSAGE, "%s: the method has nothing to calibrate",
+                       s->model->config.method);
     o->routing = PPL_DENSE; /* only the text is needed: causal routing may not be calibrated yet */
     if (o->tokens == 0)
         o->tokens = TOKENS_EACH;

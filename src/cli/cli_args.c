@@ -221,7 +221,8 @@ void cli_usage(const char *command, const struct cli_option *options)
     while (c->name && strcmp(c->name, command) != 0)
         c++;
     if (is_program(command))
-        printf("depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without arguments, its Home\n");
+        printf(
+            "depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without arguments, its Home\n");
     else
         printf("depthscope %s %s\n", command, c->name ? c->args : "");
     if (c->name)

@@ -66,9 +66,11 @@ int cli_one(const struct cli_args *a, const char *command, const char *what, con
             struct err *e)
 {
     if (a->n_rest == 0)
-        return err_set(e, DS_EUSAGE, "%s: missing argument %s (depthscope help %s)", command, what, command);
+        return err_set(e, DS_EUSAGE, "%s: missing argument %s (depthscope help %s)", command, what,
+                       command);
     if (a->n_rest > 1)
-        return err_set(e, DS_EUSAGE, "%s: expected one %s, found also %s", command, what, a->rest[1]);
+        return err_set(e, DS_EUSAGE, "%s: expected one %s, found also %s", command, what,
+                       a->rest[1]);
     *out = a->rest[0];
     return 0;
 }
@@ -81,8 +83,9 @@ int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struc
     for (size_t i = 0; mode && i < DS_LEN(modes); i++)
         known += strcmp(mode, modes[i]) == 0;
     if (mode && !known)
-        return err_set(e, DS_EUSAGE, "--mode %s: expected quick, scratch or transfer; did you mean %s?",
-                       mode, cli_nearest(mode, modes, DS_LEN(modes)));
+        return err_set(e, DS_EUSAGE,
+                       "--mode %s: expected quick, scratch or transfer; did you mean %s?", mode,
+                       cli_nearest(mode, modes, DS_LEN(modes)));
     const char **list = mem_alloc((size_t)a->n_rest + 1, sizeof *list);
     if (!list)
         return err_set(e, DS_EMEM, "presets: out of memory");

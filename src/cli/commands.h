@@ -22,9 +22,9 @@ command_fn ablate_command, bench_command, calibrate_command, compare_command, co
 
 /* Prints "depthscope: TEXT" on stderr and returns the exit status for e->code. */
 int command_fail(const struct err *e);
-/* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides (base/config.h, and "--a.b v" for
- * a key of the command, see cli/keys.h) and positional arguments.  The error for an unknown option names the nearest
- * option or key. */
+/* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides
+ * (base/config.h, and "--a.b v" for a key of the command, see cli/keys.h) and positional
+ * arguments.  The error for an unknown option names the nearest option or key. */
 struct cli_option {
     const char *name;
     int has_value;
@@ -56,7 +56,8 @@ int cli_flag(const struct cli_args *a, const char *name);
 void cli_usage(const char *command, const struct cli_option *options);
 /* The options of the workbench, which is not in the table of commands. */
 const struct cli_option *workbench_options(void);
-/* Directory of data files ("data", "themes"): next to the program, else the installed path; `out` has `size` bytes. */
+/* Directory of data files ("data", "themes"): next to the program, else the installed path; `out`
+ * has `size` bytes. */
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e) DS_CHECK;
 
 #endif

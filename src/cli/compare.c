@@ -87,7 +87,8 @@ static void print_differences(struct str *out, const struct summary *runs,
 static void print_unfinished(struct str *out, const struct summary *runs, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(runs[i].status, "done") != 0 && runs[i].steps > 0) { /* steps = 0: an evaluation */
+        if (strcmp(runs[i].status, "done") != 0 &&
+            runs[i].steps > 0) { /* steps = 0: an evaluation */
             str_add(out, "note: ");
             cli_add_safe(out, runs[i].name, strlen(runs[i].name), -1);
             str_addf(out, " %s%s at step %lld of %lld%s\n", summary_failed(&runs[i]) ? "" : "is ",

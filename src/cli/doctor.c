@@ -1,4 +1,5 @@
-/* depthscope doctor: checks the machine and terminal; exit status 1 when something keeps the program from working. */
+/* depthscope doctor: checks the machine and terminal; exit status 1 when something keeps the
+ * program from working. */
 #include <locale.h>
 #include <langinfo.h>
 #include <stdlib.h>

@@ -52,8 +52,7 @@ static int number(const struct cli_args *a, const char *name, double *out, struc
         return 0;
     *out = strtod(text, &end);
     if (end == text || *end || !(*out >= 0 && *out <= 1e6))
-        return err_set(e, DS_EUSAGE, "--%s: \"%s\": number out of range or malformed", name,
-                       text);
+        return err_set(e, DS_EUSAGE, "--%s: \"%s\": number out of range or malformed", name, text);
     return 0;
 }
 
@@ -69,7 +68,8 @@ static int check_formats(const char *list, struct err *e)
     do {
         size_t len = strcspn(at, ",");
         if (pen_format_find(at, len) < 0)
-            return err_set(e, DS_EUSAGE, "figure: unknown format \"%.*s\", expected png, svg or pdf",
+            return err_set(e, DS_EUSAGE,
+                           "figure: unknown format \"%.*s\", expected png, svg or pdf",
                            (int)(len > 40 ? 40 : len), at);
         at += len + (at[len] == ',');
     } while (*at);
@@ -97,8 +97,9 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     if (rc == 0 && a->n_override > 0)
         rc = err_set(e, DS_EUSAGE, "figure: unexpected setting %s", a->override[0]);
     if (rc == 0 && a->n_rest == 0 && !r->again)
-        rc = err_set(e, DS_EUSAGE,
-                     "figure: missing argument: expected NAME, all or list (depthscope help figure)");
+        rc = err_set(
+            e, DS_EUSAGE,
+            "figure: missing argument: expected NAME, all or list (depthscope help figure)");
     if (rc == 0 && a->n_rest > RUNS_MAX + 1)
         rc = err_set(e, DS_EUSAGE, "figure: too many runs, must be at most %d", RUNS_MAX);
     r->opt.probe = (int)probe;

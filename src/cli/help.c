@@ -215,11 +215,12 @@ int help_command(int argc, char **argv)
     if (cli_parse(&a, options, argc, argv, &e) < 0)
         return command_fail(&e);
     int is_markdown = cli_flag(&a, "markdown") || !isatty(STDOUT_FILENO);
-    int status = a.n_rest > 1 || a.n_override > 0
-                     ? command_fail((err_set(&e, DS_EUSAGE, "help: expected one topic, found also %s",
-                                             a.n_rest > 1 ? a.rest[1] : a.override[0]),
-                                     &e))
-                     : help_on(a.n_rest ? a.rest[0] : "", is_markdown, &e);
+    int status =
+        a.n_rest > 1 || a.n_override > 0
+            ? command_fail((err_set(&e, DS_EUSAGE, "help: expected one topic, found also %s",
+                                    a.n_rest > 1 ? a.rest[1] : a.override[0]),
+                            &e))
+            : help_on(a.n_rest ? a.rest[0] : "", is_markdown, &e);
     cli_release(&a);
     return status;
 }

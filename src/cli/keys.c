@@ -151,7 +151,8 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
     }
 }
 
-/* Appends text from column `at`, wrapped before column `width`, continuation lines indented to `indent`. */
+/* Appends text from column `at`, wrapped before column `width`, continuation lines indented to
+ * `indent`. */
 static void add_wrapped(struct str *out, const char *text, int at, int indent, int width)
 {
     for (const char *p = text; *p;) {

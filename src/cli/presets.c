@@ -13,14 +13,15 @@ static struct cli_option options[] = {
     {.name = NULL},
 };
 
-/* Facts about one preset.  Counts are of the base model, without method and adapters; bytes include both. */
+/* Facts about one preset.  Counts are of the base model, without method and adapters; bytes include
+ * both. */
 struct facts {
     char name[80], base[80];
     struct train_config config;
-    int64_t params, beside, layer; /* beside: non-embedding: without embedding, head and position table */
-    double flops;                  /* forward FLOPs per token, mean over a full context */
-    double
-        bytes; /* weights, gradients and both Adam moments in fp32, of method and adapters too */
+    int64_t params, beside,
+        layer;    /* beside: non-embedding: without embedding, head and position table */
+    double flops; /* forward FLOPs per token, mean over a full context */
+    double bytes; /* weights, gradients and both Adam moments in fp32, of method and adapters too */
 };
 
 static int facts_read(struct facts *f, const char *const *preset, size_t n, struct err *e)
@@ -76,7 +77,7 @@ static const char *grouped(int64_t v, char out[32])
 }
 
 static const char *const titles[] = {
-    "preset",  "extends",     "method",  "parameters",    "non-embedding",
+    "preset",    "extends",           "method",  "parameters",      "non-embedding",
     "per layer", "router parameters", "context", "FLOPs per token", "bytes to train"};
 enum { COLUMNS = DS_LEN(titles) };
 
@@ -170,10 +171,12 @@ static int list_all(struct str *out, int json, struct err *e)
     rc = each_preset(to_table, &t, e);
     table_print(&t, out);
     table_release(&t);
-    str_add(out,
-            "Presets combine, later ones override: depthscope train SIZE METHOD MODE.  Parameters and "
-            "FLOPs exclude adapters.\nFLOPs: forward, mean over the context.  Bytes: weights, gradients "
-            "and both moments in fp32, with adapters; of a frozen base, weights only.\n");
+    str_add(
+        out,
+        "Presets combine, later ones override: depthscope train SIZE METHOD MODE.  Parameters and "
+        "FLOPs exclude adapters.\nFLOPs: forward, mean over the context.  Bytes: weights, "
+        "gradients "
+        "and both moments in fp32, with adapters; of a frozen base, weights only.\n");
     return rc;
 }
 
@@ -212,7 +215,8 @@ static int make(const struct cli_args *a, struct str *out, struct err *e)
     char dir[1024];
     int json = cli_flag(a, "json");
     if (a->n_override > 0)
-        return err_set(e, DS_EUSAGE, "presets: expected preset names, found setting %s", a->override[0]);
+        return err_set(e, DS_EUSAGE, "presets: expected preset names, found setting %s",
+                       a->override[0]);
     if (cli_data_dir(dir, sizeof dir, "data", NULL) == 0)
         train_config_preset_dir(dir);
     if (cli_flag(a, "markdown") && a->n_rest == 0)

@@ -21,8 +21,8 @@ static int check_old(const char *path, struct err *e)
         struct value kind = value_get(entry.body, "kind");
         n++;
         if (entry.is_gap)
-            rc =
-                err_set(e, DS_EEXIST, "%s exists and is not a record file; choose another name", path);
+            rc = err_set(e, DS_EEXIST, "%s exists and is not a record file; choose another name",
+                         path);
         else if (value_is(kind, "metric") || value_is(kind, "end"))
             rc = err_set(e, DS_EEXIST, "%s is the log of a run; choose another name", path);
         if (rc < 0)

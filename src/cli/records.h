@@ -5,8 +5,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Writes complete frames (record_end) to path, all or none.  Replaces an older trace or evaluation; refuses the log of a
- * run and any other file (DS_EEXIST). */
+/* Writes complete frames (record_end) to path, all or none.  Replaces an older trace or evaluation;
+ * refuses the log of a run and any other file (DS_EEXIST). */
 int cli_records_write(const char *path, const struct str *frames, struct err *e) DS_CHECK;
 
 #endif

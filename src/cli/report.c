@@ -58,7 +58,8 @@ void report_groups(struct str *out, const struct summary_group *g, size_t n)
                  "of the dense model\n");
 }
 
-/* Compares every group with the first; p values adjusted jointly.  Returns how many have an interval. */
+/* Compares every group with the first; p values adjusted jointly.  Returns how many have an
+ * interval. */
 static size_t compare_with_first(struct difference *d, double *p, const struct summary_group *g, size_t n,
                                  const struct summary *runs)
 {

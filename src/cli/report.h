@@ -10,7 +10,8 @@
 void report_paired(struct str *out, const struct summary_group *g, size_t n, const struct summary *runs);
 void report_paired_json(struct str *out, const struct summary_group *g, size_t n,
                         const struct summary *runs);
-/* One line per group: label, n, then the columns that at least one group has, with 95 % intervals; first cost, then depth. */
+/* One line per group: label, n, then the columns that at least one group has, with 95 % intervals;
+ * first cost, then depth. */
 void report_groups(struct str *out, const struct summary_group *g, size_t n);
 
 #endif

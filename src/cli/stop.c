@@ -1,4 +1,5 @@
-/* depthscope stop: asks live runs over their control sockets to save a checkpoint and stop, and waits for them. */
+/* depthscope stop: asks live runs over their control sockets to save a checkpoint and stop, and
+ * waits for them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,8 +92,7 @@ static void describe_idle(struct target *t)
                     t->glance.state == RUN_SILENT)) {
         t->status = ELSEWHERE;
         snprintf(t->text, sizeof t->text,
-                 "runs on host %.100s; use ssh %.100s depthscope stop %.64s", host,
-                 host, t->name);
+                 "runs on host %.100s; use ssh %.100s depthscope stop %.64s", host, host, t->name);
     } else if (t->glance.state == RUN_EMPTY) {
         snprintf(t->text, sizeof t->text, "not running: no records yet");
     } else {
@@ -243,7 +243,8 @@ static void add_json(struct str *out, const struct target *t)
     str_add(out, "}");
 }
 
-/* Stopped runs go to standard output, all others to standard error; 1 when a run was not stopped. */
+/* Stopped runs go to standard output, all others to standard error; 1 when a run was not
+ * stopped. */
 static int report(const struct target *t, size_t n, int json)
 {
     struct str out = {0}, said = {0};

@@ -1,4 +1,5 @@
-/* depthscope stream RUN: copies its records to stdout while it is live: ssh host depthscope stream RUN | depthscope - */
+/* depthscope stream RUN: copies its records to stdout while it is live: ssh host depthscope stream
+ * RUN | depthscope - */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +21,8 @@ static void put_be(unsigned char *p, int n, uint64_t x)
         p[i] = (unsigned char)x;
 }
 
-/* Rebuilds the frame from a verified body, so that corrupt and truncated records are not passed on. */
+/* Rebuilds the frame from a verified body, so that corrupt and truncated records are not passed
+ * on. */
 static void add_frame(struct str *out, const struct runlog_entry *entry)
 {
     unsigned char h[RECORD_OVERHEAD];
@@ -67,7 +69,8 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
             break;
         if (more)
             continue;
-        /* at the end: the log will not grow when its writer has exited or has written an end record */
+        /* at the end: the log will not grow when its writer has exited or has written an end
+         * record */
         if (!stay || runlog_reader_at_end(r) ||
             (strcmp(path, "-") != 0 && (ended || !runlog_is_locked(path))))
             break;

@@ -8,11 +8,10 @@
 #include "models/load.h"
 
 static struct cli_option options[] = {
-    {.name = "text",
-     .has_value = 1,
-     .help = "TEXT  text to tokenise (default: standard input)"},
+    {.name = "text", .has_value = 1, .help = "TEXT  text to tokenise (default: standard input)"},
     {.name = "file", .has_value = 1, .help = "FILE  read the text from a file; - = standard input"},
-    {.name = "special", .help = "parse special tokens in the text instead of treating them as plain text"},
+    {.name = "special",
+     .help = "parse special tokens in the text instead of treating them as plain text"},
     {.name = "json",
      .help = "one JSON object: ids, pieces, dropped_bytes (the vocabulary has no token for them)"},
     {.name = NULL},

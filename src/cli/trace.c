@@ -1,4 +1,5 @@
-/* depthscope trace MODEL --text TEXT -o OUT.mp: records every routing decision of one forward pass. */
+/* depthscope trace MODEL --text TEXT -o OUT.mp: records every routing decision of one forward
+ * pass. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -30,7 +30,8 @@ static struct cli_option train_cli[] = {
     {"from", 1, NULL, 0,
      "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) "
      "unless it is the newest"},
-    {"allow-change", 0, NULL, 0, "with --resume: continue although data, tokenizer or keys changed"},
+    {"allow-change", 0, NULL, 0,
+     "with --resume: continue although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
     {"json", 0, NULL, 0, "one JSON object per step on stdout; with --keys, one array"},
     {"parent", 1, NULL, 0, "record this run as the parent in meta.json"},
@@ -50,7 +51,9 @@ static void on_signal(int sig)
         return;
     }
     if (atomic_load(&stop_signal) > 0)
-        _exit(128 + sig); /* a second signal exits at once: the log is append-only, checkpoints are atomic */
+        _exit(
+            128 +
+            sig); /* second signal: safe at once, the log is append-only and checkpoints atomic */
     atomic_store(&stop_signal, sig);
 }
 
@@ -395,12 +398,13 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
     size_t presets = 0;
     int rc = cli_presets(a, &preset, &presets, e);
     if (rc == 0 && cli_value(a, "resume") && presets > 0)
-        rc = err_set(e, DS_EUSAGE, "--resume uses the run's own configuration; unexpected preset %s",
-                     preset[0]);
+        rc = err_set(e, DS_EUSAGE,
+                     "--resume uses the run's own configuration; unexpected preset %s", preset[0]);
     else if (rc == 0 && cli_value(a, "resume"))
         rc = prepare_resume(a, c, dir, size, is_lost, argc, argv, e);
     else if (rc == 0 && cli_value(a, "from"))
-        rc = err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME", cli_value(a, "from"));
+        rc = err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME",
+                     cli_value(a, "from"));
     else if (rc == 0) {
         rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
         if (rc == 0)

@@ -13,12 +13,13 @@
 /* Option groups of commands, for `help keys`; those of other modules are in their own headers. */
 extern const struct opt_group convert_group, get_group, trace_group;
 
-/* The nearest of n names by spelling, however far; NULL only for n = 0.  With many names use base/nearest.h, which has a
- * threshold. */
+/* The nearest of n names by spelling, however far; NULL only for n = 0.  With many names use
+ * base/nearest.h, which has a threshold. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);
 /* Text that cli_usage prints after the options (borrowed until then). */
 void cli_help_after(const char *text);
-/* Applies overrides to a group's values, after its defaults.  The error for an unknown key names the nearest. */
+/* Applies overrides to a group's values, after its defaults.  The error for an unknown key names
+ * the nearest. */
 int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
               struct err *e) DS_CHECK;
 /* 1 when an argument sets the group's key, in any spelling or alias. */
@@ -31,7 +32,8 @@ int cli_seed_setting(const char *override, const char **value);
 /* The only positional argument; DS_EUSAGE when missing or not the only one. */
 int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
             struct err *e) DS_CHECK;
-/* The preset arguments, followed by that of --mode quick|scratch|transfer: heap array (mem_free), texts borrowed. */
+/* The preset arguments, followed by that of --mode quick|scratch|transfer: heap array (mem_free),
+ * texts borrowed. */
 int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e) DS_CHECK;
 /* All of stdin or of a file ("-" = stdin), at most cap bytes. */
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
@@ -40,10 +42,11 @@ int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHE
 /* RUN as a name in the runs directory, or a path to a directory, log or trace. */
 int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
 
-/* The run name for `--run GIVEN`: GIVEN itself, or the last part of a path into the runs directory.  The error for
- * another path says how to have runs there. */
+/* The run name for `--run GIVEN`: GIVEN itself, or the last part of a path into the runs
+ * directory.  The error for another path says how to have runs there. */
 int cli_run_name(const char **name, const char *given, struct err *e) DS_CHECK;
-/* ", did you mean NAME?" among runs, and commands when `commands_too`; "" when none is near.  Returns out. */
+/* ", did you mean NAME?" among runs, and commands when `commands_too`; "" when none is near.
+ * Returns out. */
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size);
 /* Columns of the terminal on standard output, 80 where there is none. */
 int cli_columns(void);

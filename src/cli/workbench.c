@@ -16,7 +16,8 @@
 
 static struct cli_option workbench_cli[] = {
     {"quick", 0, NULL, 0, "watch the live quick run, or start one: elastic depth, embedded corpus"},
-    {"view", 1, NULL, 0, "NAME  first view: home, monitor, depth, stepper, signals, flops, log, manual"},
+    {"view", 1, NULL, 0,
+     "NAME  first view: home, monitor, depth, stepper, signals, flops, log, manual"},
     {"theme", 1, NULL, 0, "NAME  dark, light, high-contrast, colour-blind, 16-colour, or a file"},
     {"color", 1, NULL, 0, "WHICH  auto, never, 16, 256, truecolor"},
     {"glyphs", 1, NULL, 0, "WHICH  auto, braille, shades, ascii"},

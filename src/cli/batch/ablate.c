@@ -1,5 +1,5 @@
-/* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are compared with:
- * the same options, steps, seeds and order of data. */
+/* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are
+ * compared with: the same options, steps, seeds and order of data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,8 +93,8 @@ static int is_reachable(const struct cli_args *a, const char *setting, double *t
     return 1;
 }
 
-/* A reachable target below the control's: the published one, else midway between the lowest reachable one and the
- * control's.  0: none exists, and the row reports why. */
+/* A reachable target below the control's: the published one, else midway between the lowest
+ * reachable one and the control's.  0: none exists, and the row reports why. */
 static int fit_target(const struct cli_args *a, const struct edit *x, char *name, size_t name_size,
                       char *setting, size_t size)
 {

@@ -93,7 +93,8 @@ static int one_args(struct one *o, const struct batch_row *r, int64_t seed, stru
     return 0;
 }
 
-/* Resolves the run's configuration (DS_EUSAGE when invalid).  Its name contains a hash of every setting. */
+/* Resolves the run's configuration (DS_EUSAGE when invalid).  Its name contains a hash of every
+ * setting. */
 static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r,
                        int64_t seed, struct err *e)
 {
@@ -104,8 +105,7 @@ static int one_resolve(struct one *o, const struct batch_plan *p, const struct b
     if (rc < 0)
         return rc;
     if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
-        rc = err_set(e, DS_EUSAGE, "model.method=%s: must be edp for ablations",
-                     c.model.method);
+        rc = err_set(e, DS_EUSAGE, "model.method=%s: must be edp for ablations", c.model.method);
     c.run.threads = 0; /* results do not depend on it */
     train_config_print(&text, &c);
     snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
@@ -209,8 +209,8 @@ static void say(const struct batch_plan *p, size_t at, size_t all, const char *n
     str_release(&s);
 }
 
-/* Another process trains it: a batch with the same runs, or the orphaned child of a killed one.  Its result is
- * identical to that of our own child. */
+/* Another process trains it: a batch with the same runs, or the orphaned child of a killed one.
+ * Its result is identical to that of our own child. */
 static int wait_for_other(const struct one *o, enum progress *state, struct err *e)
 {
     int rc = 0;
@@ -251,7 +251,8 @@ static void note_failure(struct results *x, size_t row, const char *name, const 
     str_copy(f->reason, sizeof f->reason, reason);
 }
 
-/* Runs or resumes one run until it ends and reads its results; a failed run is reported and counted. */
+/* Runs or resumes one run until it ends and reads its results; a failed run is reported and
+ * counted. */
 static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at,
                     size_t all, struct err *e)
 {
@@ -403,8 +404,8 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
     return rc;
 }
 
-/* Before anything starts: invalid rows are reported and skipped.  Fails when no row is valid, or when the control of
- * an ablation is not. */
+/* Before anything starts: invalid rows are reported and skipped.  Fails when no row is valid, or
+ * when the control of an ablation is not. */
 static int check_rows(struct batch_plan *p, struct err *e)
 {
     size_t refused = 0;
@@ -438,7 +439,8 @@ int batch_run(struct batch_plan *p)
     struct results x = {0};
     int rc = 0;
     if (all > BATCH_RUNS_MAX)
-        rc = err_set(&e, DS_ERANGE, "%zu runs: must be at most %d per %s", all, BATCH_RUNS_MAX, p->kind);
+        rc = err_set(&e, DS_ERANGE, "%zu runs: must be at most %d per %s", all, BATCH_RUNS_MAX,
+                     p->kind);
     if (rc == 0) {
         x.run = mem_alloc(all, sizeof *x.run);
         x.group = mem_alloc(p->n, sizeof *x.group);
@@ -449,7 +451,8 @@ int batch_run(struct batch_plan *p)
     if (rc == 0)
         rc = check_rows(p, &e);
     batch_catch_signals();
-    /* seeds in the outer loop: after the first pass every row has a result, and later passes narrow the intervals */
+    /* seeds in the outer loop: after the first pass every row has a result, and later passes narrow
+     * the intervals */
     for (size_t s = 0; s < p->seeds && rc == 0; s++)
         for (size_t row = 0; row < p->n && rc == 0 && !batch_signal; row++) {
             at++;

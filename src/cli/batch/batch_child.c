@@ -11,8 +11,8 @@
 #include "eval/program.h"
 
 volatile sig_atomic_t batch_signal;
-/* The child is in its own process group, out of reach of the terminal's Ctrl-C: each signal is forwarded to it exactly
- * once, from here. */
+/* The child is in its own process group, out of reach of the terminal's Ctrl-C: each signal is
+ * forwarded to it exactly once, from here. */
 static atomic_int child_pid; /* 0 none; STARTING; STARTING - n: signal n arrived while starting */
 enum { STARTING = -1 };
 

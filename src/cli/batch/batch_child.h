@@ -11,7 +11,8 @@
 /* The signal that asked to stop, or 0. */
 extern volatile sig_atomic_t batch_signal;
 void batch_catch_signals(void); /* forwarded to the child */
-/* Runs this program with argv (NULL-terminated) until it exits: 0 success, 1 failure (reason set), DS_* it did not start. */
+/* Runs this program with argv (NULL-terminated) until it exits: 0 success, 1 failure (reason set),
+ * DS_* it did not start. */
 int batch_child(const char *const *argv, char *reason, size_t size, struct err *e) DS_CHECK;
 
 #endif

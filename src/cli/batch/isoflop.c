@@ -1,5 +1,5 @@
-/* depthscope isoflop: trains models of several sizes with equal FLOPs, each for as many steps as the budget allows, so
- * that the cosine schedule of the learning rate spans exactly its own run. */
+/* depthscope isoflop: trains models of several sizes with equal FLOPs, each for as many steps as
+ * the budget allows, so that the cosine schedule of the learning rate spans exactly its own run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,9 @@
 static struct cli_option options[] = {
     {.name = "budget", .has_value = 1, .help = "1e12,4e12  training FLOPs per run"},
     {.name = "sizes", .has_value = 1, .help = "4x64,6x96  LAYERSxDIM[xHEADS], or presets"},
-    {.name = "methods", .has_value = 1, .help = "dense,edp  routing methods (default: the preset's)"},
+    {.name = "methods",
+     .has_value = 1,
+     .help = "dense,edp  routing methods (default: the preset's)"},
     {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  appended as the last preset"},
     {.name = "seeds", .has_value = 1, .help = "1,2,3  seeds of every run"},
     {.name = "max-tokens", .has_value = 1, .help = "N  refuse runs that need more training text"},
@@ -56,7 +58,8 @@ static int read_words(struct words *w, const char *name, const char *text, struc
     for (const char *at = text; at && *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= WORD || w->n == LIST_MAX)
-            return err_set(e, DS_EUSAGE, "isoflop: --%s \"%s\": expected 1 to %d values separated by commas",
+            return err_set(e, DS_EUSAGE,
+                           "isoflop: --%s \"%s\": expected 1 to %d values separated by commas",
                            name, text, LIST_MAX);
         snprintf(w->word[w->n++], WORD, "%.*s", (int)len, at);
         at += len + (at[len] == ',');
@@ -69,7 +72,8 @@ static int read_number(double *out, const char *name, const char *word, struct e
     char *end;
     *out = strtod(word, &end);
     if (end == word || *end || !(*out > 0) || !isfinite(*out))
-        return err_set(e, DS_EUSAGE, "isoflop: --%s: \"%s\": must be a number greater than 0", name, word);
+        return err_set(e, DS_EUSAGE, "isoflop: --%s: \"%s\": must be a number greater than 0", name,
+                       word);
     return 0;
 }
 
@@ -87,13 +91,16 @@ static int check_override(const struct task *t, const char *override, struct err
         return rc;
     if (strcmp(o.key, "train.steps") == 0 || strcmp(o.key, "train.flops_budget") == 0 ||
         strcmp(o.key, "seed") == 0)
-        return err_set(e, DS_EUSAGE, "isoflop: %s: unexpected setting; steps follow from --budget, seeds from --seeds",
-                       override);
+        return err_set(
+            e, DS_EUSAGE,
+            "isoflop: %s: unexpected setting; steps follow from --budget, seeds from --seeds",
+            override);
     for (size_t k = 0; k < DS_LEN(of_size); k++)
         for (size_t i = 0; strcmp(o.key, of_size[k]) == 0 && i < t->sizes.n; i++)
             if (parse_shape(t->sizes.word[i], &layers, &dim, &heads, NULL) == 1)
                 return err_set(e, DS_EUSAGE,
-                               "isoflop: %s: the shape is already set by --sizes %s; use a preset for other shapes",
+                               "isoflop: %s: the shape is already set by --sizes %s; use a preset "
+                               "for other shapes",
                                override, t->sizes.word[i]);
     return 0;
 }
@@ -159,8 +166,8 @@ static int parse_shape(const char *word, int *layers, int *dim, int *heads, stru
     return 1;
 }
 
-/* Head size is the preset's unless the number of heads is given; the ratio of query to key heads is kept, and the
- * MLP width scales with dim. */
+/* Head size is the preset's unless the number of heads is given; the ratio of query to key heads is
+ * kept, and the MLP width scales with dim. */
 static int set_shape(struct candidate *c, int layers, int dim, int heads, struct err *e)
 {
     struct train_config base = {0};
@@ -169,9 +176,10 @@ static int set_shape(struct candidate *c, int layers, int dim, int heads, struct
         return rc;
     const struct model_config *m = &base.model;
     if (heads == 0 && dim % m->head_dim != 0)
-        rc = err_set(e, DS_EUSAGE,
-                     "isoflop: --sizes: %s: head size %lld does not divide %d; use LAYERSxDIMxHEADS",
-                     c->size, (long long)m->head_dim, dim);
+        rc =
+            err_set(e, DS_EUSAGE,
+                    "isoflop: --sizes: %s: head size %lld does not divide %d; use LAYERSxDIMxHEADS",
+                    c->size, (long long)m->head_dim, dim);
     heads = heads ? heads : dim / (int)m->head_dim;
     int64_t share = m->heads / m->kv_heads, kv = heads % share == 0 ? heads / share : heads;
     if (rc == 0 &&
@@ -201,7 +209,9 @@ static int make_settings(const struct task *t, struct candidate *c, struct err *
     rc = c->method[0] ? set(c, "model.method=%s", c->method) : 0;
     for (int i = 0; rc == 0 && i < t->args->n_override; i++)
         rc = set(c, "%s", t->args->override[i]);
-    return rc < 0 ? err_set(e, DS_EUSAGE, "isoflop: too many settings, must be at most %d", SETTINGS_MAX - 12) : 0;
+    return rc < 0 ? err_set(e, DS_EUSAGE, "isoflop: too many settings, must be at most %d",
+                            SETTINGS_MAX - 12)
+                  : 0;
 }
 
 static void tell(struct task *t, const struct candidate *c)
@@ -218,7 +228,8 @@ static void tell(struct task *t, const struct candidate *c)
         str_add(&t->told, "training computes every row\n");
 }
 
-/* An invalid model is reported in its row; only errors common to all rows (memory) end the command. */
+/* An invalid model is reported in its row; only errors common to all rows (memory) end the
+ * command. */
 static int make_candidate(struct task *t, struct candidate *c, struct err *e)
 {
     struct train_config config = {0};
@@ -260,7 +271,8 @@ static void judge(const struct task *t, const struct candidate *c, struct batch_
                  "%.3g FLOPs allow %.0f steps of %.3g, expected at least %d", budget, steps,
                  c->cost.flops, STEPS_LEAST);
     else if (steps > 1e15)
-        snprintf(r->refused, sizeof r->refused, "%.3g FLOPs allow %.3g steps, too many", budget, steps);
+        snprintf(r->refused, sizeof r->refused, "%.3g FLOPs allow %.3g steps, too many", budget,
+                 steps);
     else if (t->max_tokens > 0 && tokens > t->max_tokens)
         snprintf(r->refused, sizeof r->refused,
                  "%.0f steps need %.4g tokens of text, --max-tokens allows %.4g", steps, tokens,

@@ -1,4 +1,5 @@
-/* depthscope sweep [PRESET[,PRESET] ...] key=a,b,c ...: trains every combination with every seed. */
+/* depthscope sweep [PRESET[,PRESET] ...] key=a,b,c ...: trains every combination with every
+ * seed. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -18,7 +19,8 @@ static struct cli_option options[] = {
 };
 enum { KEYS_MAX = 32 };
 
-/* One axis of the grid: a key and its values, or preset alternatives, split at commas outside brackets. */
+/* One axis of the grid: a key and its values, or preset alternatives, split at commas outside
+ * brackets. */
 struct axis {
     const char *text;
     size_t key; /* length with '='; 0: presets */
@@ -108,13 +110,15 @@ struct axes {
 static int add_axis(struct axes *x, const char *text, int is_preset, struct err *e)
 {
     if (x->n == KEYS_MAX)
-        return err_set(e, DS_EUSAGE, "sweep: too many keys and presets, must be at most %d", KEYS_MAX);
+        return err_set(e, DS_EUSAGE, "sweep: too many keys and presets, must be at most %d",
+                       KEYS_MAX);
     int rc = read_axis(&x->axis[x->n], text, is_preset, e);
     if (rc < 0)
         return rc;
     x->combinations *= x->axis[x->n++].n;
     if (x->combinations > BATCH_RUNS_MAX)
-        return err_set(e, DS_ERANGE, "sweep: too many combinations, must be at most %d", BATCH_RUNS_MAX);
+        return err_set(e, DS_ERANGE, "sweep: too many combinations, must be at most %d",
+                       BATCH_RUNS_MAX);
     return 0;
 }
 

@@ -88,7 +88,8 @@ static int choose_type(struct convert_job *j, struct err *e)
         j->type = GGUF_T_F32;
     if (rc == 0 && j->o.to == CONVERT_LLAMA2C && j->type != GGUF_T_F32) {
         if (strcmp(j->o.weights, "auto") != 0)
-            return err_set(e, DS_EUSAGE, "weights=%s: unsupported by llama2.c, expected f32", j->o.weights);
+            return err_set(e, DS_EUSAGE, "weights=%s: unsupported by llama2.c, expected f32",
+                           j->o.weights);
         j->type = GGUF_T_F32;
     }
     return rc;
@@ -194,9 +195,11 @@ int convert_command(int argc, char **argv)
     if (rc == 0)
         rc = split_settings(&a, &j.o, &given, &e);
     if (rc == 0 && strncmp(model, "random:", 7) != 0 && cli_has_setting(&a, &convert_group, "seed"))
-        rc = err_set(&e, DS_EUSAGE, "seed=: unsupported for an existing model, expected random:PRESET");
+        rc = err_set(&e, DS_EUSAGE,
+                     "seed=: unsupported for an existing model, expected random:PRESET");
     if (rc == 0 && !cli_value(&a, "o"))
-        rc = err_set(&e, DS_EUSAGE, "convert: missing -o: expected OUT.gguf, OUT.bin or a directory");
+        rc = err_set(&e, DS_EUSAGE,
+                     "convert: missing -o: expected OUT.gguf, OUT.bin or a directory");
     if (rc == 0 && str_copy(j.out, sizeof j.out, cli_value(&a, "o")))
         rc = err_set(&e, DS_ERANGE, "-o: path too long");
     j.force = cli_flag(&a, "force");

@@ -16,8 +16,8 @@ struct convert_from {
     char name[128];
     uint32_t type; /* type of most of its matrices, for weights=auto */
 };
-/* `what`: a model, or random:PRESET with its settings in `given` (unknown ones are errors).  tokenizer: replaces the
- * model's own; "" keeps it. */
+/* `what`: a model, or random:PRESET with its settings in `given` (unknown ones are errors).
+ * tokenizer: replaces the model's own; "" keeps it. */
 int convert_open(struct convert_from *f, const char *what, struct config *given, uint64_t seed,
                  const char *tokenizer, struct err *e) DS_CHECK;
 void convert_close(struct convert_from *f);
@@ -26,11 +26,12 @@ void convert_close(struct convert_from *f);
 int convert_template(struct str *out, const struct convert_from *f, struct err *e) DS_CHECK;
 /* Writes the template into DIR unless DIR already has one. */
 int convert_write_template(const struct convert_from *f, const char *dir, struct err *e) DS_CHECK;
-/* tokenizer.ggml.* and the chat template, with as many vocabulary rows as the embedding.  *differs: where other
- * programs tokenise differently, if at all. */
+/* tokenizer.ggml.* and the chat template, with as many vocabulary rows as the embedding.  *differs:
+ * where other programs tokenise differently, if at all. */
 int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, struct str *differs,
                            struct err *e) DS_CHECK;
-/* tokenizer.bin of llama2.c.  1: written; 0: not representable in this format, *why gives the reason. */
+/* tokenizer.bin of llama2.c.  1: written; 0: not representable in this format, *why gives the
+ * reason. */
 int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, const char **why,
                                 struct err *e) DS_CHECK;
 

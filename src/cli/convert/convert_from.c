@@ -1,4 +1,5 @@
-/* Opens the source model of a conversion, or streams random weights without holding them in memory. */
+/* Opens the source model of a conversion, or streams random weights without holding them in
+ * memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -217,7 +218,8 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
                                              : tokenizer_load(&f->tokenizer, tokenizer, e);
     }
     if (rc == 0 && f->tokenizer && tokenizer_vocab(f->tokenizer) > f->s.m->config.vocab)
-        rc = err_set(e, DS_EFORMAT, "%s: tokenizer ids up to %d, expected fewer than the embedding's %lld rows",
+        rc = err_set(e, DS_EFORMAT,
+                     "%s: tokenizer ids up to %d, expected fewer than the embedding's %lld rows",
                      what, tokenizer_vocab(f->tokenizer) - 1, (long long)f->s.m->config.vocab);
     if (rc == 0)
         rc = settle_ends(f, e);

@@ -27,9 +27,11 @@ struct convert_job {
     size_t notes;
 };
 
-/* Refuses to overwrite existing output unless forced, and files of the source always: DS_EEXIST, DS_EUSAGE. */
+/* Refuses to overwrite existing output unless forced, and files of the source always: DS_EEXIST,
+ * DS_EUSAGE. */
 int convert_check_out(const struct convert_job *j, struct err *e) DS_CHECK;
-/* 1 when PATH belongs to the source: weights, configuration or tokenizer, its own or of its base. */
+/* 1 when PATH belongs to the source: weights, configuration or tokenizer, its own or of its
+ * base. */
 int convert_is_source(const struct convert_job *j, const char *path);
 /* 1 when PATH is the file that the current tokenizer was loaded from. */
 int convert_has_tokenizer_at(const struct convert_job *j, const char *path);

@@ -1,4 +1,5 @@
-/* Checks where a conversion may write: existing files only with --force, files of the source never. */
+/* Checks where a conversion may write: existing files only with --force, files of the source
+ * never. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,8 +24,8 @@ static int is_empty_dir(const char *path)
     return n == 0;
 }
 
-/* Names of weights, configuration and vocabulary files in a model directory.  A tokenizer.bin may come from an earlier
- * conversion, so it is checked separately. */
+/* Names of weights, configuration and vocabulary files in a model directory.  A tokenizer.bin may
+ * come from an earlier conversion, so it is checked separately. */
 static int is_model_name(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".json",  ".model", ".tiktoken", ".pt",
@@ -84,15 +85,18 @@ int convert_is_source(const struct convert_job *j, const char *path)
            (is_part(base, path) || is_tokenizer_of(base, path));
 }
 
-/* The final rename of a directory would fail on a symbolic link or ".", after everything was written. */
+/* The final rename of a directory would fail on a symbolic link or ".", after everything was
+ * written. */
 static int check_directory(const struct convert_job *j, struct err *e)
 {
     struct stat st;
     const char *slash = strrchr(j->out, '/'), *name = slash ? slash + 1 : j->out;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || !name[0])
-        return err_set(e, DS_EUSAGE, "%s: cannot be renamed; use -o to name a new directory", j->out);
+        return err_set(e, DS_EUSAGE, "%s: cannot be renamed; use -o to name a new directory",
+                       j->out);
     if (lstat(j->out, &st) == 0 && S_ISLNK(st.st_mode))
-        return err_set(e, DS_EEXIST, "%s is a symbolic link; use -o to name a new directory", j->out);
+        return err_set(e, DS_EEXIST, "%s is a symbolic link; use -o to name a new directory",
+                       j->out);
     if (fs_exists(j->out) && !is_empty_dir(j->out))
         return err_set(e, DS_EEXIST, "%s exists; use -o to name a new directory", j->out);
     return 0;
@@ -103,8 +107,8 @@ int convert_check_out(const struct convert_job *j, struct err *e)
     struct stat st;
     const char *slash = strrchr(j->out, '/');
     if (j->o.to == CONVERT_LLAMA2C && strcmp(slash ? slash + 1 : j->out, "tokenizer.bin") == 0)
-        return err_set(e, DS_EUSAGE,
-                       "%s: reserved for the vocabulary; use another name with -o", j->out);
+        return err_set(e, DS_EUSAGE, "%s: reserved for the vocabulary; use another name with -o",
+                       j->out);
     if (j->from.dir[0] && same_file(j->out, j->from.dir))
         return err_set(e, DS_EUSAGE, "%s is the source model; use another path with -o", j->out);
     if (fs_exists(j->out) && convert_is_source(j, j->out))

@@ -85,8 +85,8 @@ static int is_of_message(const struct token_part *t)
     return 0;
 }
 
-/* GGUF has three keys for end ids: end of text, of turn and of message.  The tokenizer's own comes first if it is among
- * the model's end ids. */
+/* GGUF has three keys for end ids: end of text, of turn and of message.  The tokenizer's own comes
+ * first if it is among the model's end ids. */
 static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
                      const struct model_config *c)
 {

@@ -85,10 +85,11 @@ static int write_gguf(struct convert_job *j, struct err *e)
     if (rc == 0 && o.keep &&
         export_own_types(&j->from.s, NULL, types, sizeof types) > !j->from.s.is_merged)
         note(j, "%s its original type: %s",
-             j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps", types);
+             j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps",
+             types);
     if (rc == 0 && j->r.fell_back)
-        note(j, "%d matrices have rows that are not a multiple of the block size: written as %s", j->r.fell_back,
-             j->r.fallback);
+        note(j, "%d matrices have rows that are not a multiple of the block size: written as %s",
+             j->r.fell_back, j->r.fallback);
     int32_t end[MODEL_ENDS_MAX];
     int ends = model_config_ends(&j->from.m->config, end);
     if (rc == 0 && j->from.tokenizer && ends > 3)
@@ -247,8 +248,7 @@ static void tell_what_stays(struct convert_job *j)
     if (j->from.s.is_merged)
         note(j, "adapters of rank %lld merged into the matrices", (long long)m->config.lora_r);
     else if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
-        note(j,
-             "base model only: %s routing, %lld router and adapter parameters left out",
+        note(j, "base model only: %s routing, %lld router and adapter parameters left out",
              m->config.method, (long long)left);
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: none found with the model (use tokenizer=PATH)");

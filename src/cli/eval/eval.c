@@ -148,8 +148,7 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     add_windows(s, r);
     if (a->found.passes > 0)
         str_addf(s, "  capacity %.3f gives a speedup of %.3f%s\n", a->found.capacity,
-                 a->found.speedup,
-                 a->found.is_met ? "" : ", the nearest available");
+                 a->found.speedup, a->found.is_met ? "" : ", the nearest available");
     table_init(&t, 2);
     for (size_t i = 0; i < n; i++)
         add_number(&t, &x[i]);
@@ -243,10 +242,10 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                              *const of_ppl[] = {"windows", "stride", "split", "tokens"},
                              *const of_table[] = {"capacities"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
-    int rc = is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl),
-                                           "expected task=ppl", e)
-                     : cli_refuse_settings(a, &ppl_group, of_tasks, DS_LEN(of_tasks),
-                                           "unsupported by task=ppl", e);
+    int rc =
+        is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl), "expected task=ppl", e)
+                : cli_refuse_settings(a, &ppl_group, of_tasks, DS_LEN(of_tasks),
+                                      "unsupported by task=ppl", e);
     if (rc < 0)
         return rc;
     return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),

@@ -39,8 +39,7 @@ void capacity_table_print(struct str *out, const struct subject *s, const struct
 {
     struct table grid;
     cli_add_safe(out, s->dir, strlen(s->dir), -1);
-    str_addf(out, ": %s, causal routing at the requested capacities, on ",
-             s->model->config.method);
+    str_addf(out, ": %s, causal routing at the requested capacities, on ", s->model->config.method);
     cli_add_safe(out, t->data, strlen(t->data), -1);
     str_addf(out, " (%.0f tokens); dense loss %.4f\n", t->tokens, t->dense_loss);
     table_init(&grid, DS_LEN(columns));
@@ -56,10 +55,11 @@ void capacity_table_print(struct str *out, const struct subject *s, const struct
         }
     table_print(&grid, out);
     table_release(&grid);
-    str_add(out,
-            "FLOPs and times are shares of the dense model; decoding at batch 1 with a KV cache; the "
-            "controls execute the same share of each layer: at random, and by a content-independent "
-            "static mask\n");
+    str_add(
+        out,
+        "FLOPs and times are shares of the dense model; decoding at batch 1 with a KV cache; the "
+        "controls execute the same share of each layer: at random, and by a content-independent "
+        "static mask\n");
 }
 
 void capacity_table_json(struct str *out, const struct subject *s, const struct capacity_table *t)

@@ -76,9 +76,10 @@ static int show_progress(void *ctx, const struct task_progress *at)
 static int refuse(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     if (o->routing == PPL_TOPK)
-        return err_set(e, DS_EUSAGE,
-                       "routing=topk depends on later tokens, so a score would depend on the answer "
-                       "(expected routing=causal or dense)");
+        return err_set(
+            e, DS_EUSAGE,
+            "routing=topk depends on later tokens, so a score would depend on the answer "
+            "(expected routing=causal or dense)");
     if (cli_flag(a, "benchmark") || o->target_speedup > 0)
         return err_set(e, DS_EUSAGE, "--benchmark and target_speedup: expected task=ppl");
     return 0;

@@ -1,4 +1,5 @@
-/* depthscope generate MODEL: streams generated text or chat, coloured by the depth of every token. */
+/* depthscope generate MODEL: streams generated text or chat, coloured by the depth of every
+ * token. */
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
@@ -12,29 +13,27 @@
 #include "eval/capacity.h"
 
 static struct cli_option options[] = {
-    {.name = "prompt",
+    {.name = "prompt", .has_value = 1, .help = "TEXT  prompt; \"\" starts a new text; repeatable"},
+    {.name = "file",
      .has_value = 1,
-     .help = "TEXT  prompt; \"\" starts a new text; repeatable"},
-    {.name = "file", .has_value = 1, .help = "FILE  read the prompt from a file; - = standard input"},
+     .help = "FILE  read the prompt from a file; - = standard input"},
     {.name = "batch",
      .has_value = 1,
-     .help =
-         "FILE  one prompt per line: text, \"JSON string\", {\"prompt\": ...} or {\"messages\": ...}"},
-    {.name = "chat", .help = "chat; without a prompt, read messages from standard input, one per line"},
+     .help = "FILE  one prompt per line: text, \"JSON string\", {\"prompt\": ...} or "
+             "{\"messages\": ...}"},
+    {.name = "chat",
+     .help = "chat; without a prompt, read messages from standard input, one per line"},
     {.name = "system", .has_value = 1, .help = "TEXT  system prompt for --chat"},
     {.name = "messages",
      .has_value = 1,
      .help = "FILE  a conversation to answer: [{\"role\": ..., \"content\": ...}]"},
-    {.name = "stop",
-     .has_value = 1,
-     .help = "TEXT  stop string; repeatable"},
+    {.name = "stop", .has_value = 1, .help = "TEXT  stop string; repeatable"},
     {.name = "show",
      .has_value = 1,
      .help = "depth  after the text, show each token with its number of executed layers"},
     {.name = "json", .help = "one JSON object per text and line instead of the text"},
     {.name = "stream",
-     .help =
-         "with --json: also one line per token; the concatenated new_text is the text"},
+     .help = "with --json: also one line per token; the concatenated new_text is the text"},
     {.name = "quiet", .help = "print only the text"},
     {.name = NULL},
 };
@@ -198,7 +197,8 @@ static int check_words(struct asked *q, struct err *e)
     if (cli_value(q->a, "system") && !q->is_chat)
         return err_set(e, DS_EUSAGE, "generate: --system requires --chat");
     if (cli_flag(q->a, "stream") && !cli_flag(q->a, "json"))
-        return err_set(e, DS_EUSAGE, "generate: --stream requires --json (plain text always streams)");
+        return err_set(e, DS_EUSAGE,
+                       "generate: --stream requires --json (plain text always streams)");
     if (show && strcmp(show, "depth") != 0)
         return err_set(e, DS_EUSAGE, "generate: --show %s: expected depth", show);
     return 0;
@@ -278,8 +278,7 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
     if (rc == 0) {
         o->capacity = found.capacity;
         if (!quiet)
-            fprintf(stderr,
-                    "depthscope: capacity %.3f: speedup %.3f on held-out text by %s%s\n",
+            fprintf(stderr, "depthscope: capacity %.3f: speedup %.3f on held-out text by %s%s\n",
                     found.capacity, found.speedup, by_time ? "measured decoding" : "FLOPs",
                     found.is_met ? "" : ", the nearest available");
     }

@@ -19,9 +19,9 @@ struct gen_show {
     int is_terminal, has_colour, truecolour, is_utf8, columns;
     int json, stream, quiet, depths, echo; /* options; echo: the prompt is shown */
     int least, most;                       /* depths seen */
-    double seconds;                        /* wall time of several texts, prefill included; 0: unknown */
-    int has_scale;                         /* the colour scale has been shown */
-    int ends_line;                         /* the last byte written was a newline */
+    double seconds; /* wall time of several texts, prefill included; 0: unknown */
+    int has_scale;  /* the colour scale has been shown */
+    int ends_line;  /* the last byte written was a newline */
     struct err *e;
 };
 int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *s,

@@ -74,7 +74,8 @@ int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *
     w->out = mem_alloc(n, sizeof *w->out);
     w->certain = mem_alloc(n, sizeof *w->certain);
     w->is_done = mem_alloc(n, sizeof *w->is_done);
-    return w->out && w->certain && w->is_done ? 0 : err_set(e, DS_EMEM, "%zu texts: out of memory", n);
+    return w->out && w->certain && w->is_done ? 0
+                                              : err_set(e, DS_EMEM, "%zu texts: out of memory", n);
 }
 
 void gen_show_release(struct gen_show *w)
@@ -265,7 +266,8 @@ static int put(struct gen_show *w, struct str *s)
     return rc;
 }
 
-/* A separator before each text but the first: after Ctrl-C the last text may not be the last requested. */
+/* A separator before each text but the first: after Ctrl-C the last text may not be the last
+ * requested. */
 static int put_heading(struct gen_show *w)
 {
     struct str line = {0};
@@ -420,6 +422,6 @@ void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n)
         snprintf(what, sizeof what, "in %zu texts", n);
     if (w->has_colour && w->most > 0 && !w->has_scale && cli_has_colour(stderr))
         show_scale(w);
-    gen_note(w, "%.0f tokens %s, %.0f/s; relative to dense: blocks %.2f, FLOPs %.2f%s", made, what, speed,
-             all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1, time);
+    gen_note(w, "%.0f tokens %s, %.0f/s; relative to dense: blocks %.2f, FLOPs %.2f%s", made, what,
+             speed, all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1, time);
 }

@@ -1,4 +1,5 @@
-/* Chat: reads messages from standard input, prints answers, and keeps the conversation in the KV cache. */
+/* Chat: reads messages from standard input, prints answers, and keeps the conversation in the KV
+ * cache. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ struct lines {
 };
 enum line { LINE_END, LINE_READ, LINE_BROKEN /* Ctrl-C */ };
 
-/* Polls with a timeout: a signal between checking the flag and read() would go unnoticed until the next key.  0: Ctrl-C. */
+/* Polls with a timeout: a signal between checking the flag and read() would go unnoticed until the
+ * next key.  0: Ctrl-C. */
 static int wait_for_input(void)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -85,7 +87,8 @@ static void forget_from(struct chat_messages *m, size_t n)
         str_release(&m->v[--m->n].text);
 }
 
-/* One message and its answer.  A message that does not fit the context is dropped, and the chat continues. */
+/* One message and its answer.  A message that does not fit the context is dropped, and the chat
+ * continues. */
 static int answer(struct talk *t, const struct str *line, struct err *e)
 {
     struct ids more = {0};
@@ -98,7 +101,8 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
         rc = gen_talk_turn(t->gen, &more, &r, e);
     ids_release(&more);
     if (rc == DS_ERANGE && t->is_person) {
-        fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n", e->text); /* even with --quiet */
+        fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n",
+                e->text);
         *e = (struct err){0};
         forget_from(t->m, before);
         return 0;
@@ -130,7 +134,8 @@ static int obey(struct talk *t, const char *word)
         t->known = 0;
         gen_note(&t->show, "new conversation");
     } else {
-        gen_note(&t->show, "/reset starts a new conversation, /quit or Ctrl-D ends, Ctrl-C stops an answer");
+        gen_note(&t->show,
+                 "/reset starts a new conversation, /quit or Ctrl-D ends, Ctrl-C stops an answer");
     }
     return 0;
 }

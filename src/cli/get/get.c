@@ -26,8 +26,8 @@ struct get_options {
 static const struct opt opts[] = {
     {"base_url", OPT_STRING, AT(base_url), "", 0, 0, NULL,
      "mirror: replaces scheme://host of every URL; default $DEPTHSCOPE_MIRROR", NULL},
-    {"known", OPT_STRING, AT(known), "", 0, 0, NULL, "table to use instead of data/known/known.yaml",
-     NULL},
+    {"known", OPT_STRING, AT(known), "", 0, 0, NULL,
+     "table to use instead of data/known/known.yaml", NULL},
 };
 const struct opt_group get_group = {.prefix = "", .title = "get", .opts = opts, .n = DS_LEN(opts)};
 
@@ -150,7 +150,8 @@ static void tell_file(const struct get_job *j, struct str *out, int json)
     }
     str_add(out, "  ");
     cli_add_safe(out, f->name, strlen(f->name), -1);
-    str_addf(out, "  %sB%s, ", str_si(size, (double)f->bytes), j->was_there ? ", already present" : "");
+    str_addf(out, "  %sB%s, ", str_si(size, (double)f->bytes),
+             j->was_there ? ", already present" : "");
     str_addf(out,
              j->checked ? "checksum verified\n" : "NOT VERIFIED: no known checksum; SHA-256 %s\n",
              f->sha256);

@@ -21,24 +21,27 @@ struct get_known {
 };
 /* Distinct names of the table, in its order; free with fs_list_free. */
 int get_names(const struct config *table, char ***names, size_t *n, struct err *e) DS_CHECK;
-/* One entry; texts are borrowed from the table.  DS_ENOTFOUND names the nearest, DS_EFORMAT the malformed line. */
+/* One entry; texts are borrowed from the table.  DS_ENOTFOUND names the nearest, DS_EFORMAT the
+ * malformed line. */
 int get_find(const struct config *table, const char *name, struct get_known *out,
              struct err *e) DS_CHECK;
 
-/* Callbacks while curl runs: take gets its standard output in chunks and aborts it by returning a negative value (with
- * text in *e); tick (NULL: none) is called five times a second. */
+/* Callbacks while curl runs: take gets its standard output in chunks and aborts it by returning a
+ * negative value (with text in *e); tick (NULL: none) is called five times a second. */
 struct get_listener {
     int (*take)(void *ctx, const void *p, size_t n, struct err *e);
     void (*tick)(void *ctx);
     void *ctx;
 };
-/* Runs curl with argv (NULL-terminated) until it exits.  The end of its stderr goes to `words`.  *status: its exit
- * status, 128 + N for a signal.  Returns take's error; DS_ENOTFOUND: no curl.  It cannot outlive us: our pipe closes. */
+/* Runs curl with argv (NULL-terminated) until it exits.  The end of its stderr goes to `words`.
+ * *status: its exit status, 128 + N for a signal.  Returns take's error; DS_ENOTFOUND: no curl.  It
+ * cannot outlive us: our pipe closes. */
 int get_curl(const char *const *argv, const struct get_listener *l, char *words, size_t size,
              int *status, struct err *e) DS_CHECK;
 
-/* Fetches one file into dir under its name.  mirror: scheme://host that replaces the URL's, or NULL.  Afterwards
- * file->bytes and file->sha256 describe the file; *checked: verified against a known SHA-256; *was_there: already present. */
+/* Fetches one file into dir under its name.  mirror: scheme://host that replaces the URL's, or
+ * NULL.  Afterwards file->bytes and file->sha256 describe the file; *checked: verified against a
+ * known SHA-256; *was_there: already present. */
 struct get_job {
     const char *dir, *mirror;
     int is_terminal;

@@ -188,11 +188,12 @@ static int check_room(const struct get_job *j, struct err *e)
     uint64_t left = fs_free_bytes(j->dir);
     if (j->file->bytes < 0 || left == 0 || need < 0 || (uint64_t)need < left)
         return 0;
-    return err_set(e, DS_EIO, "get: %s: not enough disk space: expected %sB, %s has %sB free", j->file->name,
-                   str_si(a, (double)need), j->dir, str_si(b, (double)left));
+    return err_set(e, DS_EIO, "get: %s: not enough disk space: expected %sB, %s has %sB free",
+                   j->file->name, str_si(a, (double)need), j->dir, str_si(b, (double)left));
 }
 
-/* Opened with the first byte, so that an empty response creates no file; locked against a second writer. */
+/* Opened with the first byte, so that an empty response creates no file; locked against a second
+ * writer. */
 static int open_part(struct get_job *j, struct err *e)
 {
     struct stat st;
@@ -200,8 +201,7 @@ static int open_part(struct get_job *j, struct err *e)
     if (rc < 0)
         return err_add(e, rc, "get");
     if (flock(j->fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(e, DS_EBUSY, "get: %s: locked by another download; wait for it",
-                       j->part);
+        return err_set(e, DS_EBUSY, "get: %s: locked by another download; wait for it", j->part);
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode) || (int64_t)st.st_size != j->have)
         return err_set(e, DS_EBUSY, "get: %s: changed during the download; try again", j->part);
     return 0;
@@ -364,23 +364,22 @@ static int check(struct get_job *j, struct err *e)
     int wrong_size = f->bytes >= 0 && n != f->bytes;
     if (page) {
         set_aside(j, bad, sizeof bad);
-        return err_set(e, DS_EFORMAT, "get: %s: received %s, expected %s; kept as %s", j->url,
-                       page, f->name, bad);
+        return err_set(e, DS_EFORMAT, "get: %s: received %s, expected %s; kept as %s", j->url, page,
+                       f->name, bad);
     }
     if (wrong_size) {
         set_aside(j, bad, sizeof bad);
         return err_set(e, DS_EFORMAT,
-                       "get: %s: %" PRId64 " bytes, expected %" PRId64 "; kept as %s", f->name,
-                       n, f->bytes, bad);
+                       "get: %s: %" PRId64 " bytes, expected %" PRId64 "; kept as %s", f->name, n,
+                       f->bytes, bad);
     }
     int rc = sha256_file(j->part, sum, e);
     if (rc < 0)
         return rc;
     if (f->sha256[0] && strcmp(sum, f->sha256) != 0) {
         set_aside(j, bad, sizeof bad);
-        return err_set(e, DS_EFORMAT,
-                       "get: %s: SHA-256 %s, expected %s; kept as %s", f->name,
-                       sum, f->sha256, bad);
+        return err_set(e, DS_EFORMAT, "get: %s: SHA-256 %s, expected %s; kept as %s", f->name, sum,
+                       f->sha256, bad);
     }
     j->checked = f->sha256[0] != '\0';
     f->bytes = n;
@@ -403,9 +402,8 @@ static int check_old(struct get_job *j, struct err *e)
     if (rc < 0)
         return rc;
     if (f->sha256[0] && strcmp(sum, f->sha256) != 0)
-        return err_set(e, DS_EEXIST,
-                       "get: %s exists with SHA-256 %s, expected %s; move it away", j->path,
-                       sum, f->sha256);
+        return err_set(e, DS_EEXIST, "get: %s exists with SHA-256 %s, expected %s; move it away",
+                       j->path, sum, f->sha256);
     j->was_there = 1;
     j->checked = f->sha256[0] != '\0';
     f->bytes = n;

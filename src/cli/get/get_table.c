@@ -51,18 +51,21 @@ static int read_file(struct get_file *f, const struct config_entry *x, struct er
     if (strcmp(bytes, "-") != 0) {
         f->bytes = strtoll(bytes, &end, 10);
         if (*end || errno || f->bytes < 0)
-            return err_set(e, DS_EFORMAT, "%s: %s: size %s: must be a non-negative integer", x->where, x->key, bytes);
+            return err_set(e, DS_EFORMAT, "%s: %s: size %s: must be a non-negative integer",
+                           x->where, x->key, bytes);
     }
     if (strcmp(sum, "-") != 0) {
         if (!is_sha256(sum))
-            return err_set(e, DS_EFORMAT, "%s: %s: SHA-256 %s: expected 64 hex digits", x->where, x->key, sum);
+            return err_set(e, DS_EFORMAT, "%s: %s: SHA-256 %s: expected 64 hex digits", x->where,
+                           x->key, sum);
         str_copy(f->sha256, sizeof f->sha256, sum);
     }
     if (!fs_name_ok(f->name))
         return err_set(e, DS_EFORMAT, "%s: %s: %s: not a valid file name", x->where, x->key,
                        f->name);
     if (strncmp(f->url, "https://", 8) != 0 && strncmp(f->url, "http://", 7) != 0)
-        return err_set(e, DS_EFORMAT, "%s: %s: URL %s: must begin with https:// or http://", x->where, x->key, f->url);
+        return err_set(e, DS_EFORMAT, "%s: %s: URL %s: must begin with https:// or http://",
+                       x->where, x->key, f->url);
     return 0;
 }
 

@@ -158,8 +158,7 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
     for (size_t i = 0; i < DS_LEN(parts); i++)
         if (has(path, parts[i].name))
             return parts[i].inspect(path, x, e);
-    return err_set(e, DS_ENOTFOUND, "%s: expected a run, model, adapter or tokenizer",
-                   path);
+    return err_set(e, DS_ENOTFOUND, "%s: expected a run, model, adapter or tokenizer", path);
 }
 
 int inspect_path(const char *path, struct inspect *x, struct err *e)

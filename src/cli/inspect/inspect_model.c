@@ -247,8 +247,7 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
         inspect_begin(x, has(dir, "manifest.json") ? "checkpoint" : "model", dir);
     if (has(dir, "manifest.json"))
         add_line(x, "checkpoint",
-                 checkpoint_verify(dir, &why) == 0 ? "all files match the manifest"
-                                                   : why.text);
+                 checkpoint_verify(dir, &why) == 0 ? "all files match the manifest" : why.text);
     if (x->json)
         json_add_int(x->out, "parameters", model_config_params(&c));
     add_settings(x, &c, &route);

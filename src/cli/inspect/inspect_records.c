@@ -239,8 +239,7 @@ int inspect_records(const char *path, struct inspect *x, struct err *e)
     struct kinds k = {0};
     int rc = runview_read(&v, path, e);
     if (rc == 0 && runlog_reader_fd(v->reader) >= 0)
-        rc = err_set(e, DS_EUSAGE,
-                     "%s: is a pipe, expected a file or directory", path);
+        rc = err_set(e, DS_EUSAGE, "%s: is a pipe, expected a file or directory", path);
     if (rc == 0)
         rc = count_records(&k, v->path, e);
     if (rc == 0 && x->json) {
