@@ -51,9 +51,7 @@ static void on_signal(int sig)
         return;
     }
     if (atomic_load(&stop_signal) > 0)
-        _exit(
-            128 +
-            sig); /* second signal: safe at once, the log is append-only and checkpoints atomic */
+        _exit(128 + sig); /* second signal: safe, the log is append-only, checkpoints are atomic */
     atomic_store(&stop_signal, sig);
 }
 

@@ -101,8 +101,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
         rc = gen_talk_turn(t->gen, &more, &r, e);
     ids_release(&more);
     if (rc == DS_ERANGE && t->is_person) {
-        fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n",
-                e->text);
+        fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n", e->text);
         *e = (struct err){0};
         forget_from(t->m, before);
         return 0;
