@@ -19,8 +19,11 @@ struct child_setup {
     const char *program; /* a path, or a name searched in PATH; NULL: this program (child_self) */
     const char *const *argv; /* NULL-terminated; argv[0] is shown by ps */
     int in, out, err;
-    int is_session; /* setsid: detached from our terminal and its Ctrl-C */
-    int is_detached; /* is_session, and reparented to init: it outlives us and is never waited for; pid is 0 */
+    int is_nonblocking; /* our ends of pipes and sockets */
+    int is_group;       /* a process group of its own: Ctrl-C does not reach it */
+    int is_session;     /* setsid: it has no terminal */
+    int is_detached;    /* is_session, and init inherits it: it outlives us and is never waited for; pid is 0 then */
+    int keep;           /* one more descriptor of ours that stays open in it; 0: none */
 };
 
 enum { CHILD_TAIL = 4096 };
@@ -33,11 +36,11 @@ struct child {
 };
 #define CHILD_NONE {.in = -1, .out = -1, .err = -1}
 
-/* Starts the program with default signal dispositions, no blocked signals and descriptors above 2
- * closed.  DS_ENOTFOUND: no such program; DS_EIO.  On failure *c is CHILD_NONE.  The caller must
- * call child_close. */
+/* Starts it with all signals at their defaults (an ignored SIGHUP stays ignored, as nohup promises) and none blocked;
+ * descriptors above 2 are closed in it.  DS_ENOTFOUND: no such
+ * program; DS_EIO.  On failure *c is CHILD_NONE.  The caller ends with child_close. */
 int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
-/* Reads the available bytes of `fd` (c->err or c->out) into c->tail: 1 open, 0 closed. */
+/* Reads from `fd` (c->err or c->out) into c->tail: 1 something came, 0 it is closed, -1 nothing now (is_nonblocking). */
 int child_tail(struct child *c, int fd);
 /* The last non-empty line of c->tail, without "depthscope: "; "" when there is none. */
 const char *child_last_line(struct child *c);
@@ -51,7 +54,7 @@ int child_verdict(struct child *c, char *reason, size_t size);
 /* Closes our ends; a running child is killed with `signal` (0: left running) and reaped. */
 void child_close(struct child *c, int signal);
 
-/* Path of this program: $DEPTHSCOPE (tests), else the running executable, else "depthscope" in PATH. */
+/* Path of this program: $DEPTHSCOPE (tests), else the running executable (base/process.h), else "depthscope" in PATH. */
 void child_self(char *out, size_t size);
 
 #endif

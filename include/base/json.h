@@ -1,5 +1,5 @@
-/* JSON reading (by jansson: strict UTF-8, no duplicate keys, bounded depth) as a
- * borrowed tree.  Writing is done with struct str (str_add_json). */
+/* JSON reading: a thin layer over jansson (strict UTF-8, duplicate keys refused, depth bounded) whose values are borrowed.
+ * Writing appends to a struct str, member by member. */
 #ifndef DS_BASE_JSON_H
 #define DS_BASE_JSON_H
 
@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 
-struct json;      /* the document, owned  */
-struct json_node; /* a value in it, borrowed: lives as long as the document */
+struct json;      /* the document, owned */
+struct json_node; /* a value in it, borrowed: lives as long as the document (jansson's json_t) */
 
 enum json_kind {
     JSON_KIND_NULL,
@@ -39,13 +40,23 @@ enum json_kind json_kind_of(const struct json_node *n); /* NULL -> JSON_KIND_NUL
 const struct json_node *json_get(const struct json_node *object, const char *key);
 const struct json_node *json_at(const struct json_node *array, size_t i);
 size_t json_len(const struct json_node *array_or_object);
-/* Iterates over members in file order: i from 0; returns value and key, NULL at the end. */
-const struct json_node *json_member(const struct json_node *object, size_t i, const char **key,
-                                    size_t *key_len);
+/* Members in file order: *at begins as NULL; returns the next value and its key (key, key_len may be NULL), NULL at the end. */
+const struct json_node *json_next(const struct json_node *object, void **at, const char **key,
+                                  size_t *key_len);
 /* NULL unless a string; NUL-terminated, and without NUL inside. */
 const char *json_str(const struct json_node *n, size_t *len);
 int64_t json_int(const struct json_node *n, int64_t otherwise);
 double json_num(const struct json_node *n, double otherwise); /* int or real */
 int json_bool(const struct json_node *n, int otherwise);
+
+/* ---- writing ----
+ * "key":value, with a comma before it where one is needed; key NULL: an item of an array.  The caller adds the brackets.
+ * json_key alone begins a member whose value the caller appends. */
+void json_key(struct str *s, const char *key);
+void json_add_num(struct str *s, const char *key, double v); /* null when not finite */
+void json_add_int(struct str *s, const char *key, int64_t v);
+void json_add_str(struct str *s, const char *key, const char *v);
+void json_add_nums(struct str *s, const char *key, const double *v, size_t n);
+void json_add_ids(struct str *s, const char *key, const int32_t *v, size_t n);
 
 #endif

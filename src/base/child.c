@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/str.h"
 
 void child_self(char *out, size_t size)
@@ -21,13 +22,8 @@ void child_self(char *out, size_t size)
         str_copy(out, size, named);
         return;
     }
-    ssize_t n = readlink("/proc/self/exe", out, size - 1);
-    if (n > 0 && (size_t)n < size - 1) {
-        out[n] = '\0';
-        if (access(out, X_OK) == 0)
-            return;
-    }
-    str_copy(out, size, "depthscope"); /* replaced while running, or no /proc: search PATH */
+    if (!process_path(out, size))
+        str_copy(out, size, "depthscope"); /* PATH is searched */
 }
 
 static void close_fd(int *fd)
@@ -42,16 +38,17 @@ static void close_fd(int *fd)
 static void default_signals(void)
 {
     sigset_t none;
-    struct sigaction act = {.sa_handler = SIG_DFL};
+    struct sigaction was, act = {.sa_handler = SIG_DFL};
+    int is_nohup = sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler == SIG_IGN;
     for (int s = 1; s < 32; s++)
-        if (s != SIGKILL && s != SIGSTOP)
+        if (s != SIGKILL && s != SIGSTOP && !(s == SIGHUP && is_nohup))
             sigaction(s, &act, NULL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Moves descriptors 0 to 2 into place and closes all others but `keep`. */
-static int place_descriptors(const int want[3], int keep)
+/* Descriptors 0 to 2 in their places, everything else closed but two. */
+static int place_descriptors(const int want[3], int keep, int report)
 {
     int fd[3];
     for (int i = 0; i < 3; i++) {
@@ -65,16 +62,21 @@ static int place_descriptors(const int want[3], int keep)
         if (dup2(fd[i], i) < 0)
             return -1;
     for (int other = 3; other < 256; other++)
-        if (other != keep)
+        if (other != keep && other != report)
             close(other);
     return 0;
 }
 
-static void become(const char *path, char *const *argv, const int fd[3], int report)
+static void become(const char *path, const struct child_setup *how, const int fd[3], int report)
 {
+    /* exec takes char *const[] and changes nothing */
+    char *const *argv = (char *const *)(uintptr_t)how->argv;
     default_signals();
-    if (place_descriptors(fd, report) == 0)
+    if (place_descriptors(fd, how->keep, report) == 0) {
+        if (!how->program && !getenv("DEPTHSCOPE"))
+            execv("/proc/self/exe", argv); /* also when the file was replaced since */
         execvp(path, argv);
+    }
     int why = errno;
     ssize_t ignored = write(report, &why, sizeof why);
     (void)ignored;
@@ -117,38 +119,62 @@ static void wait_for(pid_t pid, int *status)
     }
 }
 
-int child_start(struct child *c, const struct child_setup *how, struct err *e)
+/* The pipes that `how` asks for; what is open stays in ours and theirs on failure, too. */
+static int open_pipes(const struct child_setup *how, int ours[3], int theirs[3])
 {
     const int kind[3] = {how->in, how->out, how->err};
-    int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1}, report[2] = {-1, -1}, fd[3], rc = 0;
+    for (int i = 0; i < 3; i++) {
+        int end[2];
+        if (kind[i] != CHILD_PIPE && kind[i] != CHILD_SOCKET)
+            continue;
+        if (open_ends(end, kind[i], i) != 0)
+            return -1;
+        ours[i] = end[0];
+        theirs[i] = end[1];
+        if (how->is_nonblocking)
+            fcntl(end[0], F_SETFL, fcntl(end[0], F_GETFL) | O_NONBLOCK);
+    }
+    return 0;
+}
+
+/* In the process that fork made: the program, or for a detached one its parent, which ends at once. */
+static void leave(const char *path, const struct child_setup *how, const int fd[3], int report)
+{
+    if (how->is_session || how->is_detached)
+        setsid();
+    else if (how->is_group)
+        setpgid(0, 0);
+    if (!how->is_detached)
+        become(path, how, fd, report);
+    pid_t pid = fork(); /* init inherits this one: no zombie, no SIGCHLD for us */
+    if (pid == 0)
+        become(path, how, fd, report);
+    int why = errno;
+    ssize_t ignored = pid < 0 ? write(report, &why, sizeof why) : 0;
+    (void)ignored;
+    _exit(pid < 0);
+}
+
+int child_start(struct child *c, const struct child_setup *how, struct err *e)
+{
+    int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1}, report[2] = {-1, -1}, rc = 0, why, status;
     char self[1024];
     const char *path = how->program;
-    /* exec takes char *const[] but does not modify it */
-    char *const *argv = (char *const *)(uintptr_t)how->argv;
     *c = (struct child)CHILD_NONE;
     if (!path) {
         child_self(self, sizeof self);
         path = self;
     }
-    for (int i = 0; i < 3 && rc == 0; i++) {
-        int end[2];
-        if (kind[i] != CHILD_PIPE && kind[i] != CHILD_SOCKET)
-            continue;
-        if (open_ends(end, kind[i], i) != 0) {
-            rc = err_errno(e, "start %s", path);
-            break;
-        }
-        ours[i] = end[0];
-        theirs[i] = end[1];
-    }
-    if (rc == 0 && pipe(report) != 0)
+    if (open_pipes(how, ours, theirs) != 0 || pipe(report) != 0) {
         rc = err_errno(e, "start %s", path);
-    if (rc < 0)
         goto out;
+    }
     fcntl(report[0], F_SETFD, FD_CLOEXEC);
     fcntl(report[1], F_SETFD, FD_CLOEXEC);
+    const int want[3] = {how->in, how->out, how->err};
+    int fd[3];
     for (int i = 0; i < 3; i++)
-        fd[i] = theirs[i] >= 0 ? theirs[i] : kind[i];
+        fd[i] = theirs[i] >= 0 ? theirs[i] : want[i];
     if (how->err == CHILD_SAME)
         fd[2] = fd[1];
     pid_t pid = fork();
@@ -156,27 +182,19 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
         rc = err_errno(e, "start %s", path);
         goto out;
     }
-    if (pid == 0) {
-        if (how->is_session || how->is_detached)
-            setsid();
-        if (!how->is_detached)
-            become(path, argv, fd, report[1]);
-        pid = fork(); /* double fork: init reaps the grandchild */
-        if (pid == 0)
-            become(path, argv, fd, report[1]);
-        int why = errno;
-        ssize_t ignored = pid < 0 ? write(report[1], &why, sizeof why) : 0;
-        (void)ignored;
-        _exit(pid < 0);
-    }
+    if (pid == 0)
+        leave(path, how, fd, report[1]);
     close_fd(&report[1]);
-    int why = exec_error(report[0]), status;
+    why = exec_error(report[0]);
     if (why != 0 || how->is_detached)
         wait_for(pid, &status);
     if (why != 0)
         rc = err_set(e, why == ENOENT ? DS_ENOTFOUND : DS_EIO, "start %s: %s", path, strerror(why));
     else
-        *c = (struct child){.pid = how->is_detached ? 0 : pid, .in = ours[0], .out = ours[1], .err = ours[2]};
+        *c = (struct child){.pid = how->is_detached ? 0 : pid,
+                            .in = ours[0],
+                            .out = ours[1],
+                            .err = ours[2]};
 out:
     close_fd(&report[0]);
     close_fd(&report[1]);
@@ -215,7 +233,9 @@ int child_tail(struct child *c, int fd)
     } while (n < 0 && errno == EINTR);
     if (n > 0)
         keep_newest(c, buf, (size_t)n);
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+    if (n > 0)
+        return 1;
+    return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? -1 : 0;
 }
 
 const char *child_last_line(struct child *c)

@@ -115,16 +115,15 @@ void report_paired_json(struct str *out, const struct summary_group *g, size_t n
     if (d && p)
         compare_with_first(d, p, g, n, runs);
     for (size_t k = 1; d && p && k < n; k++) {
-        const double v[] = {d[k].of.mean, d[k].of.lo, d[k].of.hi, d[k].p, p[k]};
-        static const char *const name[] = {"mean", "lo", "hi", "p", "p_holm"};
         json_key(out, NULL);
-        str_add(out, "{\"label\":");
-        str_add_json(out, g[k].label, strlen(g[k].label));
-        str_addf(out, ",\"n\":%zu", d[k].of.n);
-        for (size_t i = 0; i < DS_LEN(v); i++) {
-            str_addf(out, ",\"%s\":", name[i]);
-            str_add_json_num(out, v[i]);
-        }
+        str_add(out, "{");
+        json_add_str(out, "label", g[k].label);
+        json_add_int(out, "n", (int64_t)d[k].of.n);
+        json_add_num(out, "mean", d[k].of.mean);
+        json_add_num(out, "lo", d[k].of.lo);
+        json_add_num(out, "hi", d[k].of.hi);
+        json_add_num(out, "p", d[k].p);
+        json_add_num(out, "p_holm", p[k]);
         str_add(out, "}");
     }
     str_add(out, "]");

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/json.h"
 #include "base/opt.h"
 #include "base/str.h"
 #include "cli/commands.h"
@@ -64,14 +65,6 @@ int cli_report(int argc, char **argv, struct cli_option *options,
                int (*make)(const struct cli_args *a, struct str *out, struct err *e));
 /* 1 when `stream` is a terminal that may be coloured (no NO_COLOR, TERM not dumb). */
 int cli_has_colour(FILE *stream);
-
-/* ,"key":value with the comma only where one is needed. */
-void json_key(struct str *s, const char *key);
-void json_add_num(struct str *s, const char *key, double v);
-void json_add_int(struct str *s, const char *key, int64_t v);
-void json_add_str(struct str *s, const char *key, const char *v);
-void json_add_nums(struct str *s, const char *key, const double *v, size_t n);
-void json_add_ids(struct str *s, const char *key, const int32_t *v, size_t n);
 
 /* A table: rows of cells, columns as wide as their widest; numbers right-aligned (column > 0). */
 struct table {

@@ -75,7 +75,8 @@ static void list_keys(struct str *out, const struct json_node *n)
 {
     const char *key;
     size_t len;
-    for (size_t i = 0; i < 8 && json_member(n, i, &key, &len); i++)
+    void *at = NULL;
+    for (size_t i = 0; i < 8 && json_next(n, &at, &key, &len); i++)
         str_addf(out, "%s%.32s", i ? ", " : "", key);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 
 const struct summary_row summary_rows[SUMMARY_N] = {
@@ -270,48 +271,46 @@ int summary_differences(const char ***keys, size_t *n, const struct summary *run
     return 0;
 }
 
-static void add_text(struct str *out, const char *key, const char *text)
-{
-    str_addf(out, "\"%s\":", key);
-    str_add_json(out, text, strlen(text));
-}
-
 void summary_run_json(struct str *out, const struct summary *s)
 {
     str_add(out, "{");
-    add_text(out, "name", s->name);
-    str_add(out, ",");
-    add_text(out, "method", s->method);
-    str_add(out, ",");
-    add_text(out, "status", s->status);
-    str_addf(out, ",\"seed\":%lld,\"step\":%lld,\"steps\":%lld", s->seed, s->step, s->steps);
-    for (int i = 0; i < SUMMARY_N; i++) {
-        str_addf(out, ",\"%s\":", summary_rows[i].key);
-        str_add_json_num(out, s->value[i]);
-    }
+    json_add_str(out, "name", s->name);
+    json_add_str(out, "method", s->method);
+    json_add_str(out, "status", s->status);
+    json_add_int(out, "seed", s->seed);
+    json_add_int(out, "step", s->step);
+    json_add_int(out, "steps", s->steps);
+    for (int i = 0; i < SUMMARY_N; i++)
+        json_add_num(out, summary_rows[i].key, s->value[i]);
+    str_add(out, "}");
+}
+
+static void interval_json(struct str *out, const char *key, const struct interval *x)
+{
+    json_key(out, key);
+    str_add(out, "{");
+    json_add_int(out, "n", (int64_t)x->n);
+    json_add_num(out, "mean", x->mean);
+    json_add_num(out, "sd", x->sd);
+    json_add_num(out, "lo", x->lo);
+    json_add_num(out, "hi", x->hi);
     str_add(out, "}");
 }
 
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs)
 {
     str_add(out, "{");
-    add_text(out, "label", g->label);
-    str_addf(out, ",\"n\":%zu,\"failed\":%zu,\"runs\":[", g->n, g->failed + g->missing);
+    json_add_str(out, "label", g->label);
+    json_add_int(out, "n", (int64_t)g->n);
+    json_add_int(out, "failed", (int64_t)(g->failed + g->missing));
+    json_key(out, "runs");
+    str_add(out, "[");
     for (size_t i = 0; i < g->n; i++) {
-        str_add(out, i ? "," : "");
+        json_key(out, NULL);
         summary_run_json(out, &runs[g->member[i]]);
     }
     str_add(out, "]");
-    for (int i = 0; i < SUMMARY_N; i++) {
-        const struct interval *x = &g->value[i];
-        const double v[] = {x->mean, x->sd, x->lo, x->hi};
-        static const char *const name[] = {"mean", "sd", "lo", "hi"};
-        str_addf(out, ",\"%s\":{\"n\":%zu", summary_rows[i].key, x->n);
-        for (size_t k = 0; k < DS_LEN(v); k++) {
-            str_addf(out, ",\"%s\":", name[k]);
-            str_add_json_num(out, v[k]);
-        }
-        str_add(out, "}");
-    }
+    for (int i = 0; i < SUMMARY_N; i++)
+        interval_json(out, summary_rows[i].key, &g->value[i]);
     str_add(out, "}");
 }

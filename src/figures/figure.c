@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "figures/glyphs.h"
@@ -145,13 +146,6 @@ static void config_hash(const struct runview *v, char out[65])
     mem_free(keys);
 }
 
-static void json_member(struct str *out, const char *key, const char *value)
-{
-    str_addf(out, "\"%s\":", key);
-    str_add_json(out, value ? value : "", strlen(value ? value : ""));
-    str_add_char(out, ',');
-}
-
 static void command_text(const struct sheet *s, struct str *out)
 {
     str_addf(out, "depthscope figure %s", s->ops->name);
@@ -173,28 +167,33 @@ static void write_recipe(const struct sheet *s, struct figure *f)
     struct str command = {0}, *out = &f->recipe;
     char hash[65];
     command_text(s, &command);
-    str_add_char(out, '{');
-    json_member(out, "figure", s->ops->name);
-    json_member(out, "command", str_text(&command));
-    json_member(out, "venue", s->venue->name);
-    json_member(out, "theme", s->opt.theme);
+    str_add(out, "{");
+    json_add_str(out, "figure", s->ops->name);
+    json_add_str(out, "command", str_text(&command));
+    json_add_str(out, "venue", s->venue->name);
+    json_add_str(out, "theme", s->opt.theme ? s->opt.theme : "");
     if (s->opt.metric)
-        json_member(out, "metric", s->opt.metric);
-    str_addf(out, "\"smooth\":%.9g,\"probe\":%d,\"dpi\":%.9g,", s->opt.smooth, s->opt.probe,
-             s->opt.dpi);
-    str_add(out, "\"runs\":[");
+        json_add_str(out, "metric", s->opt.metric);
+    json_add_num(out, "smooth", s->opt.smooth);
+    json_add_int(out, "probe", s->opt.probe);
+    json_add_num(out, "dpi", s->opt.dpi);
+    json_key(out, "runs");
+    str_add(out, "[");
     for (int i = 0; i < s->runs; i++) {
-        str_add(out, i ? ",{" : "{");
-        json_member(out, "path", s->run[i].path);
-        json_member(out, "run", s->run[i].view->name);
+        const char *path = s->run[i].path, *run = s->run[i].view->name;
+        json_key(out, NULL);
+        str_add(out, "{");
+        json_add_str(out, "path", path ? path : "");
+        json_add_str(out, "run", run ? run : "");
         config_hash(s->run[i].view, hash);
-        str_addf(out, "\"config\":\"%s\"}", hash);
+        json_add_str(out, "config", hash);
+        str_add(out, "}");
     }
-    str_add(out, "],");
-    json_member(out, "data", f->data_hash);
-    json_member(out, "caption", str_text(&f->caption));
-    json_member(out, "version", s->opt.version);
-    out->p[out->len - 1] = '}';
+    str_add(out, "]");
+    json_add_str(out, "data", f->data_hash);
+    json_add_str(out, "caption", str_text(&f->caption));
+    json_add_str(out, "version", s->opt.version ? s->opt.version : "");
+    str_add(out, "}");
     str_release(&command);
 }
 

@@ -306,7 +306,7 @@ int checkpoint_verify(const char *dir, struct err *e)
     const struct json_node *files = json_get(json_root(j), "files"), *entry;
     if (json_len(files) == 0 || json_kind_of(files) != JSON_KIND_OBJECT)
         rc = err_set(e, DS_EFORMAT, "%s lists no files", path);
-    for (size_t i = 0; rc == 0 && (entry = json_member(files, i, &name, &len)); i++)
+    for (void *at = NULL; rc == 0 && (entry = json_next(files, &at, &name, &len));)
         rc = verify_file(dir, name, entry, e);
     json_free(j);
     return rc;

@@ -161,7 +161,8 @@ static int parse_meta(struct st *s, const struct json_node *node, struct err *e)
     s->meta = mem_alloc(2 * n + 1, sizeof *s->meta);
     if (!s->meta)
         return err_set(e, DS_EMEM, "no memory for metadata");
-    for (size_t i = 0; (v = json_member(node, i, &key, &len)); i++) {
+    void *at = NULL;
+    for (size_t i = 0; (v = json_next(node, &at, &key, &len)); i++) {
         if (!json_str(v, NULL))
             return err_set(e, DS_EFORMAT, "__metadata__ %.60s is no string", key);
         s->meta[2 * i] = mem_strdup(key);
@@ -211,7 +212,7 @@ static int parse_header(struct st *s, const struct json_node *root, uint64_t dat
     s->tensor = mem_alloc(json_len(root) + 1, sizeof *s->tensor);
     if (!s->tensor)
         return err_set(e, DS_EMEM, "no memory for %zu tensors", json_len(root));
-    for (size_t i = 0; (node = json_member(root, i, &key, &len)); i++) {
+    for (void *at = NULL; (node = json_next(root, &at, &key, &len));) {
         int rc;
         if (strcmp(key, "__metadata__") == 0 && len == 12) {
             rc = parse_meta(s, node, e);

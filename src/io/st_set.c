@@ -136,7 +136,7 @@ static int find_shards(struct st_set *s, const struct json_node *map, const char
     char path[1200];
     struct list missing = {.n = 0};
     int rc = 0;
-    for (size_t i = 0; rc == 0 && (v = json_member(map, i, &key, NULL)) != NULL; i++) {
+    for (void *at = NULL; rc == 0 && (v = json_next(map, &at, &key, NULL)) != NULL;) {
         const char *name = json_str(v, NULL);
         if (!is_plain_name(name)) {
             rc = err_set(e, DS_EFORMAT,
@@ -176,7 +176,7 @@ static int check_index(const struct st_set *s, const struct json_node *map, stru
 {
     const struct json_node *v;
     const char *key;
-    for (size_t i = 0; (v = json_member(map, i, &key, NULL)) != NULL; i++) {
+    for (void *next = NULL; (v = json_next(map, &next, &key, NULL)) != NULL;) {
         int64_t at;
         int said = shard_number(s, json_str(v, NULL));
         if (!map_get(&s->names, key, strlen(key), &at))

@@ -3,17 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/process.h"
 #include "io/runlog.h"
 #include "training/options.h"
 
@@ -41,45 +41,17 @@ static int reserve(const char *stem, char *name, size_t size, char *dir, size_t 
     return rc < 0 ? rc : err_set(e, DS_EEXIST, "%s: no free name for a run", stem);
 }
 
-/* In the grandchild: no terminal, output to the run's file, `alive` (or -1) open as long as it lives. Only
- * async-signal-safe calls. */
-static void become_run(const char *program, char *const argv[], int out, int alive)
+/* Its output goes to the run's own file; `alive` (or -1) stays open as long as it lives. */
+static int start(const char *const *argv, int out, int alive, struct err *e)
 {
-    int null = open("/dev/null", O_RDONLY);
-    if (null >= 0)
-        dup2(null, 0);
-    dup2(out, 1);
-    dup2(out, 2);
-    for (int fd = 3; fd < 256; fd++)
-        if (fd != alive)
-            close(fd);
-    execv("/proc/self/exe", argv);
-    execvp(program, argv); /* no /proc */
-    _exit(127);
-}
-
-static int spawn(char *const argv[], int out, int alive, struct err *e)
-{
-    char program[1024];
-    if (!process_path(
-            program, sizeof program)) /* deleted while it runs: its link in /proc still starts it */
-        str_copy(program, sizeof program, argv[0]);
-    pid_t pid = fork();
-    if (pid < 0)
-        return err_errno(e, "fork");
-    if (pid == 0) {
-        setsid(); /* before anyone is told that the run is there: what ends our group does not end it */
-        pid_t inner = fork(); /* the run is nobody's child: no zombie, no SIGCHLD */
-        if (inner == 0)
-            become_run(program, argv, out, alive);
-        _exit(inner < 0);
-    }
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0
-               ? 0
-               : err_set(e, DS_EIO, "the run could not be started");
+    struct child c;
+    const struct child_setup how = {.argv = argv,
+                                    .in = CHILD_NULL,
+                                    .out = out,
+                                    .err = CHILD_SAME,
+                                    .is_detached = 1,
+                                    .keep = alive >= 0 ? alive : 0};
+    return child_start(&c, &how, e);
 }
 
 static const char *stem_of(const char *const *args, size_t n)
@@ -100,22 +72,20 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
                       struct err *e)
 {
     char dir[1024] = "", path[1100];
-    char **argv = mem_alloc(n + 6, sizeof *argv);
+    const char **argv = mem_alloc(n + 6, sizeof *argv);
     int out = -1, alive[2] = {-1, -1},
         rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
                   : err_set(e, DS_EMEM, "start");
     if (rc < 0)
         goto done;
     size_t k = 0;
-    static char program[] = "depthscope", train[] = "train", run[] = "--run", quiet[] = "--quiet";
-    argv[k++] = program;
-    argv[k++] = train;
+    argv[k++] = "depthscope";
+    argv[k++] = "train";
     for (size_t i = 0; i < n; i++)
-        if ((argv[k++] = mem_strdup(args[i])) == NULL)
-            rc = err_set(e, DS_EMEM, "start");
-    argv[k++] = run;
+        argv[k++] = args[i];
+    argv[k++] = "--run";
     argv[k++] = name;
-    argv[k++] = quiet;
+    argv[k++] = "--quiet";
     /* the stream is there from the first moment, so that a viewer can follow it before the run writes */
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "log.mp", e);
@@ -133,11 +103,9 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
     if (rc == 0 && ended && fcntl(alive[0], F_SETFD, FD_CLOEXEC) < 0)
         rc = err_errno(e, "pipe");
     if (rc == 0)
-        rc = spawn(argv, out, alive[1], e);
+        rc = start(argv, out, alive[1], e);
     if (rc < 0 && fs_remove_tree(dir, NULL) < 0) /* reserved here, and nobody writes to it */
         err_add(e, rc, "%s stays", dir);
-    for (size_t i = 0; i < n; i++)
-        mem_free(argv[2 + i]);
 done:
     if (out >= 0)
         close(out);
@@ -147,7 +115,7 @@ done:
         *ended = alive[0];
     else if (alive[0] >= 0)
         close(alive[0]);
-    mem_free(argv);
+    mem_free((void *)(uintptr_t)argv); /* pointers to const text, in memory of our own */
     return rc;
 }
 

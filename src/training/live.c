@@ -217,7 +217,7 @@ static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lo
         *is_lost = 1;
         return trainer_live_from_log(dir, add_found, &f, e);
     }
-    for (size_t i = 0; rc == 0 && (x = json_member(json_root(j), i, &key, NULL)) != NULL; i++) {
+    for (void *at = NULL; rc == 0 && (x = json_next(json_root(j), &at, &key, NULL)) != NULL;) {
         if (json_kind_of(x) != JSON_KIND_ARRAY)
             add_live(v, n, key, x, 0);
         for (size_t k = 0; json_kind_of(x) == JSON_KIND_ARRAY && k < json_len(x); k++)

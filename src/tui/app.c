@@ -253,7 +253,7 @@ static int watch(struct app *app, struct pollfd *w, double now, double *again)
     short out = app->pending.len ? POLLOUT : 0;
     w[n++] = (struct pollfd){.fd = app->tty.fd, .events = (short)(POLLIN | out)};
     w[n++] = (struct pollfd){.fd = app->tty.signal_fd, .events = POLLIN};
-    w[n++] = (struct pollfd){.fd = app->export_pid > 0 ? app->export_fd : -1, .events = POLLIN};
+    w[n++] = (struct pollfd){.fd = app->export.pid > 0 ? app->export.out : -1, .events = POLLIN};
     for (size_t i = 0; i < app->runs; i++) {
         const struct runlog_reader *r = app->run[i].view->reader;
         int fd = r && !app->run[i].failed && !runlog_reader_at_end(r) ? runlog_reader_fd(r) : -1;
@@ -395,7 +395,6 @@ static void close_all(struct app *app)
     decoder_release(&app->decoder);
     str_release(&app->pending);
     str_release(&app->extra);
-    str_release(&app->export_said);
     canvas_release(&app->canvas);
     log_to(NULL, NULL);
     mem_free(app);
@@ -436,7 +435,7 @@ int tui_run(const struct tui_options *o, struct err *e)
     setlocale(LC_CTYPE, "");
     app->opt = *o;
     app->panes = 1;
-    app->export_fd = -1;
+    app->export = (struct child)CHILD_NONE;
     app->decoder.background = -1;
     app->canvas.cursor_y = app->canvas.cursor_x = -1;
     theme_default(&app->theme);

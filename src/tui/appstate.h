@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include "base/child.h"
 #include "tui/app.h"
 #include "tui/term.h"
 #include "tui/view.h"
@@ -107,10 +108,8 @@ struct app {
     struct str extra; /* to be written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
-    pid_t export_pid;
+    struct child export; /* `depthscope figure`, while it draws */
     int has_clipboard;      /* the terminal may know OSC 52: plain ones print it */
-    int export_fd;          /* its output, -1 when that is closed */
-    struct str export_said; /* the end of its output */
     struct event last_press;
     double last_press_time, data_time;
 };

@@ -17,7 +17,7 @@ static void walk(const struct json_node *n)
         abort();
     for (size_t i = 0; (v = json_at(n, i)) != NULL; i++)
         walk(v);
-    for (size_t i = 0; (v = json_member(n, i, &key, &len)) != NULL; i++) {
+    for (void *at = NULL; (v = json_next(n, &at, &key, &len)) != NULL;) {
         if (strlen(key) != len || json_get(n, key) != v)
             abort();
         walk(v);

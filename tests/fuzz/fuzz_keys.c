@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     app->opt.readonly = 1;
     app->opt.script = "fuzz";
     app->panes = 1;
-    app->export_fd = -1;
+    app->export = (struct child)CHILD_NONE;
     theme_default(&app->theme);
     app->canvas.look = (struct look){GLYPHS_BRAILLE, 256, &app->theme};
     setenv("DEPTHSCOPE_RUNS", "/nonexistent/runs", 1);

@@ -22,7 +22,7 @@ static int run_shell(struct child *c, const char *script, int out, int err)
 
 static void drain(struct child *c, int fd)
 {
-    while (child_tail(c, fd)) {
+    while (child_tail(c, fd) > 0) {
     }
     child_wait(c);
 }

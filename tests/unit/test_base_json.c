@@ -59,7 +59,7 @@ T(json_members_come_in_file_order_at_any_size)
     struct json *j = parse(str_text(&s));
     const struct json_node *v;
     size_t i = 0;
-    for (; (v = json_member(json_root(j), i, &key, &len)) != NULL; i++) {
+    for (void *at = NULL; (v = json_next(json_root(j), &at, &key, &len)) != NULL; i++) {
         char want[16];
         int n = snprintf(want, sizeof want, "k%d", (int)(i * 7919 % 50000));
         t_true(len == (size_t)n && strcmp(key, want) == 0);

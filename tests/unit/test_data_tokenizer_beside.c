@@ -371,6 +371,6 @@ T(every_failed_allocation_is_an_error)
             t_true(tokenizer_hash(t) == tokenizer_hash(whole));
         tokenizer_free(t);
     }
-    t_true(!failed && refused > 20);
+    t_truef(!failed && refused > 10, "%d refused", refused);
     tokenizer_free(whole);
 }

@@ -1,5 +1,6 @@
 """What a newcomer types first: mistyped commands, options and keys, help, starting and stopping a run.
 DEPTHSCOPE names the program."""
+import glob
 import json
 import os
 import re
@@ -116,8 +117,8 @@ def a_path_for_a_run_s_name_says_how_to_have_it_elsewhere():
 
 def options_of_sources():
     """Every row of every option table: (file, name)."""
-    for name in sorted(os.listdir(SOURCES)):
-        text = open(os.path.join(SOURCES, name)).read()
+    for path in sorted(glob.glob(SOURCES + "/*.c") + glob.glob(SOURCES + "/*/*.c")):
+        name, text = os.path.basename(path), open(path).read()
         for table in re.findall(r"struct cli_option \w+\[\] = \{(.*?)\n?\};", text, re.S):
             for row in re.findall(r'\{(?:\.name = )?"([^"]+)"', table):
                 yield name[:-2], row

@@ -325,7 +325,7 @@ static void same_map(struct value v, const struct json_node *want)
     const struct json_node *item;
     t_eq(value_kind(v), VALUE_MAP);
     t_eq(value_len(v), json_len(want));
-    for (size_t i = 0; (item = json_member(want, i, &key, &key_len)); i++)
+    for (void *at = NULL; (item = json_next(want, &at, &key, &key_len));)
         same(value_get(v, key), item);
 }
 
@@ -366,7 +366,7 @@ static void check_case(const struct json_node *c, struct value v)
     size_t key_len, n;
     unsigned char bytes[65536];
     for (size_t i = 0; i < sizeof direct / sizeof direct[0]; i++)
-        for (size_t k = 0; (x = json_member(c, k, &key, &key_len)); k++)
+        for (void *at = NULL; (x = json_next(c, &at, &key, &key_len));)
             if (strcmp(key, direct[i]) == 0) {
                 same(v, x);
                 return;
@@ -392,7 +392,7 @@ T(msgpack_test_suite_is_read)
     t_ok(json_read_file(&j, path, 1 << 22, &e), &e);
     int n = 0;
     const struct json_node *group;
-    for (size_t g = 0; (group = json_member(json_root(j), g, NULL, NULL)); g++)
+    for (void *at = NULL; (group = json_next(json_root(j), &at, NULL, NULL));)
         for (size_t i = 0; i < json_len(group); i++) {
             const struct json_node *c = json_at(group, i), *forms = json_get(c, "msgpack");
             for (size_t k = 0; k < json_len(forms); k++, n++) {

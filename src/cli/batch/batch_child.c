@@ -2,13 +2,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "cli/batch/batch_child.h"
-#include "eval/program.h"
 
 volatile sig_atomic_t batch_signal;
 /* The child is in its own process group, out of reach of the terminal's Ctrl-C: each signal is
@@ -70,66 +67,23 @@ void batch_catch_signals(void)
     catch_signal(SIGTSTP, on_stop);
 }
 
-/* Keeps the newest bytes of the child's stderr until it closes the pipe. */
-static void read_words(int fd, char *words, size_t size)
-{
-    char buf[1024];
-    size_t n = 0;
-    for (;;) {
-        ssize_t k = read(fd, buf, sizeof buf);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            break;
-        size_t got = (size_t)k < size - 1 ? (size_t)k : size - 1, room = size - 1 - n;
-        if (got > room) {
-            memmove(words, words + (got - room), n - (got - room));
-            n -= got - room;
-        }
-        memcpy(words + n, buf + ((size_t)k - got), got);
-        n += got;
-    }
-    words[n] = '\0';
-}
-
-/* The last line, without the program name. */
-static void last_line(char *out, size_t size, char *words)
-{
-    static const char name[] = "depthscope: ";
-    size_t n = strlen(words);
-    while (n > 0 && words[n - 1] == '\n')
-        words[--n] = '\0';
-    char *line = strrchr(words, '\n');
-    line = line ? line + 1 : words;
-    str_copy(out, size, strncmp(line, name, sizeof name - 1) == 0 ? line + sizeof name - 1 : line);
-}
-
 int batch_child(const char *const *argv, char *reason, size_t size, struct err *e)
 {
-    char words[4096];
-    int fd[2], status = 0;
-    pid_t pid;
-    if (pipe(fd) != 0)
-        return err_errno(e, "pipe");
+    struct child c;
+    const struct child_setup how = {
+        .argv = argv, .in = CHILD_NULL, .out = CHILD_NULL, .err = CHILD_PIPE, .is_group = 1};
     atomic_store(&child_pid, STARTING);
-    int rc = program_start_apart(&pid, argv, -1, -1, fd[1], e);
-    close(fd[1]);
+    int rc = child_start(&c, &how, e);
     if (rc == 0) {
-        int was = atomic_exchange(&child_pid, pid);
+        int was = atomic_exchange(&child_pid, c.pid);
         if (was < STARTING)
-            send(pid, STARTING - was);
-        read_words(fd[0], words, sizeof words);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+            send(c.pid, STARTING - was);
+        while (child_tail(&c, c.err) > 0) {
         }
-        atomic_store(&child_pid, 0); /* the pid may be reused from now on */
-        last_line(reason, size, words);
-        if (WIFSIGNALED(status))
-            snprintf(reason, size, "killed by signal %d", WTERMSIG(status));
-        else if (WEXITSTATUS(status) != 0 && !reason[0])
-            snprintf(reason, size, "exit status %d", WEXITSTATUS(status));
-        rc = WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+        child_wait(&c);
+        rc = child_verdict(&c, reason, size) < 0;
     }
-    atomic_store(&child_pid, 0);
-    close(fd[0]);
+    atomic_store(&child_pid, 0); /* the number may be another's now */
+    child_close(&c, 0);
     return rc;
 }

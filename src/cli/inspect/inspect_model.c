@@ -306,7 +306,7 @@ int inspect_adapter(const char *dir, struct inspect *x, struct err *e)
     } else {
         str_add(x->out, "adapter:\n");
     }
-    for (size_t i = 0; (v = json_member(json_root(j), i, &key, NULL)) != NULL; i++) {
+    for (void *at = NULL; (v = json_next(json_root(j), &at, &key, NULL)) != NULL;) {
         struct str text = {0};
         add_value(&text, v);
         if (x->json || json_kind_of(v) != JSON_KIND_NULL)

@@ -72,9 +72,10 @@ static int read_decoder(struct beside *b, const struct json_node *decoder, struc
 {
     const char *key;
     size_t len;
+    void *at = NULL;
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < json_len(decoder); i++) {
-        const struct json_node *one = json_member(decoder, i, &key, &len);
+        const struct json_node *one = json_next(decoder, &at, &key, &len);
         char *stop = NULL;
         int64_t id =
             one && len > 0 && key[0] >= '0' && key[0] <= '9' ? strtoll(key, &stop, 10) : -2;
@@ -94,9 +95,10 @@ static int read_added(struct beside *b, const struct json_node *added, struct er
 {
     const char *key;
     size_t len;
+    void *at = NULL;
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < json_len(added); i++) {
-        const struct json_node *one = json_member(added, i, &key, &len);
+        const struct json_node *one = json_next(added, &at, &key, &len);
         int64_t id = json_int(one, -2);
         rc = one ? add_named(b, ADDED, id < 0 ? -2 : id, key, len, NULL, 0, e)
                  : err_set(e, DS_EFORMAT, "%s: expected an object of texts and ids",
@@ -120,8 +122,9 @@ static int read_name(struct beside *b, int which, const struct json_node *n, int
     if (text)
         return len > 0 ? add_named(b, which, -1, text, len, obj, 1, e) : 0;
     int is_list = json_kind_of(n) == JSON_KIND_ARRAY;
+    void *at = NULL;
     for (size_t i = 0; rc >= 0 && depth == 0 && i < json_len(n); i++)
-        rc = read_name(b, which, is_list ? json_at(n, i) : json_member(n, i, &key, &len), 1, e);
+        rc = read_name(b, which, is_list ? json_at(n, i) : json_next(n, &at, &key, &len), 1, e);
     return rc;
 }
 

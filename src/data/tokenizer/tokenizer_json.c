@@ -29,9 +29,10 @@ static int largest_id(const struct json_node *vocab, const struct json_node *add
 {
     const char *key;
     size_t len;
+    void *at = NULL;
     *max = -1;
     for (size_t i = 0;; i++) {
-        const struct json_node *v = json_member(vocab, i, &key, &len);
+        const struct json_node *v = i < json_len(vocab) ? json_next(vocab, &at, &key, &len) : NULL;
         const struct json_node *a = v ? v : json_get(json_at(added, i - json_len(vocab)), "id");
         if (!v && i - json_len(vocab) >= json_len(added))
             return 0;
@@ -79,8 +80,9 @@ static int read_vocab(struct reader *r, const struct json_node *vocab, struct er
 {
     const char *key;
     size_t len;
+    void *at = NULL;
     for (size_t i = 0; i < json_len(vocab); i++) {
-        int32_t id = (int32_t)json_int(json_member(vocab, i, &key, &len), -1);
+        int32_t id = (int32_t)json_int(json_next(vocab, &at, &key, &len), -1);
         int rc = read_token(r, id, key, len, e);
         if (rc < 0)
             return rc;

@@ -173,7 +173,7 @@ static const char *rope_type(const struct json_node *rope)
         type = json_str(json_get(rope, "type"), NULL);
     if (type)
         return type;
-    for (size_t i = 0; json_member(rope, i, &key, NULL); i++)
+    for (void *at = NULL; json_next(rope, &at, &key, NULL);)
         if (strcmp(key, "rope_theta") != 0 && strcmp(key, "partial_rotary_factor") != 0)
             return "none";
     return "default";

@@ -180,7 +180,7 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
     struct err e = {0};
     if (json_kind_of(own) != JSON_KIND_OBJECT)
         report_add(r, "depthscope is not an object");
-    for (size_t i = 0; (v = json_member(own, i, &key, NULL)) != NULL; i++) {
+    for (void *at = NULL; (v = json_next(own, &at, &key, NULL)) != NULL;) {
         const char *text = json_str(v, NULL);
         const struct opt *o = opt_find(&model_group, key);
         if (!text)

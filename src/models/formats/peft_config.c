@@ -183,7 +183,7 @@ static int check_plain(const struct json_node *root, struct err *e)
         rc = refuse_word(root, "task_type", task, e);
     if (rc == 0)
         rc = check_init(root, e);
-    for (size_t i = 0; rc == 0 && (v = json_member(root, i, &key, NULL)) != NULL; i++)
+    for (void *at = NULL; rc == 0 && (v = json_next(root, &at, &key, NULL)) != NULL;)
         if (!is_plain(key) && (is_on(v) || is_layer(key, v)))
             rc = err_set(e, DS_EFORMAT,
                          "%.60s is not known here: adapters are plain LoRA of one rank on the "
