@@ -20,10 +20,10 @@ struct child_setup {
     const char *const *argv; /* NULL-terminated; argv[0] is shown by ps */
     int in, out, err;
     int is_nonblocking; /* our ends of pipes and sockets */
-    int is_group;       /* a process group of its own: Ctrl-C does not reach it */
-    int is_session;     /* setsid: it has no terminal */
-    int is_detached;    /* is_session, and init inherits it: it outlives us and is never waited for; pid is 0 then */
-    int keep;           /* one more descriptor of ours that stays open in it; 0: none */
+    int is_group;       /* its own process group, out of reach of Ctrl-C */
+    int is_session;     /* setsid: without a controlling terminal */
+    int is_detached;    /* is_session, reparented to init: outlives us, never reaped; pid is 0 */
+    int keep;           /* another descriptor of ours to keep open in the child; 0: none */
 };
 
 enum { CHILD_TAIL = 4096 };
@@ -36,11 +36,11 @@ struct child {
 };
 #define CHILD_NONE {.in = -1, .out = -1, .err = -1}
 
-/* Starts it with all signals at their defaults (an ignored SIGHUP stays ignored, as nohup promises) and none blocked;
- * descriptors above 2 are closed in it.  DS_ENOTFOUND: no such
- * program; DS_EIO.  On failure *c is CHILD_NONE.  The caller ends with child_close. */
+/* Starts the program with default signal dispositions (an ignored SIGHUP stays ignored, for nohup),
+ * no blocked signals and descriptors above 2 closed.  DS_ENOTFOUND: no such program; DS_EIO.  On
+ * failure *c is CHILD_NONE.  The caller must call child_close. */
 int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
-/* Reads from `fd` (c->err or c->out) into c->tail: 1 something came, 0 it is closed, -1 nothing now (is_nonblocking). */
+/* Reads from `fd` (c->err or c->out) into c->tail: 1 data, 0 closed, -1 no data now (is_nonblocking). */
 int child_tail(struct child *c, int fd);
 /* The last non-empty line of c->tail, without "depthscope: "; "" when there is none. */
 const char *child_last_line(struct child *c);
@@ -54,7 +54,7 @@ int child_verdict(struct child *c, char *reason, size_t size);
 /* Closes our ends; a running child is killed with `signal` (0: left running) and reaped. */
 void child_close(struct child *c, int signal);
 
-/* Path of this program: $DEPTHSCOPE (tests), else the running executable (base/process.h), else "depthscope" in PATH. */
+/* Path of this program: $DEPTHSCOPE (tests), else the executable (base/process.h), else from PATH. */
 void child_self(char *out, size_t size);
 
 #endif

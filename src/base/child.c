@@ -47,7 +47,7 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Descriptors 0 to 2 in their places, everything else closed but two. */
+/* Moves descriptors 0 to 2 into place and closes all others but two. */
 static int place_descriptors(const int want[3], int keep, int report)
 {
     int fd[3];
@@ -69,12 +69,12 @@ static int place_descriptors(const int want[3], int keep, int report)
 
 static void become(const char *path, const struct child_setup *how, const int fd[3], int report)
 {
-    /* exec takes char *const[] and changes nothing */
+    /* exec takes char *const[] but does not modify it */
     char *const *argv = (char *const *)(uintptr_t)how->argv;
     default_signals();
     if (place_descriptors(fd, how->keep, report) == 0) {
         if (!how->program && !getenv("DEPTHSCOPE"))
-            execv("/proc/self/exe", argv); /* also when the file was replaced since */
+            execv("/proc/self/exe", argv); /* works even if the file was replaced */
         execvp(path, argv);
     }
     int why = errno;
@@ -119,7 +119,7 @@ static void wait_for(pid_t pid, int *status)
     }
 }
 
-/* The pipes that `how` asks for; what is open stays in ours and theirs on failure, too. */
+/* Creates the pipes requested by `how`; on failure too, open ends are in ours and theirs. */
 static int open_pipes(const struct child_setup *how, int ours[3], int theirs[3])
 {
     const int kind[3] = {how->in, how->out, how->err};
@@ -137,7 +137,7 @@ static int open_pipes(const struct child_setup *how, int ours[3], int theirs[3])
     return 0;
 }
 
-/* In the process that fork made: the program, or for a detached one its parent, which ends at once. */
+/* In the forked process: executes the program; if detached, forks again and exits. */
 static void leave(const char *path, const struct child_setup *how, const int fd[3], int report)
 {
     if (how->is_session || how->is_detached)
@@ -146,7 +146,7 @@ static void leave(const char *path, const struct child_setup *how, const int fd[
         setpgid(0, 0);
     if (!how->is_detached)
         become(path, how, fd, report);
-    pid_t pid = fork(); /* init inherits this one: no zombie, no SIGCHLD for us */
+    pid_t pid = fork(); /* double fork: init reaps the grandchild */
     if (pid == 0)
         become(path, how, fd, report);
     int why = errno;

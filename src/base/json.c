@@ -1,4 +1,4 @@
-/* JSON documents as trees of jansson's values, in the terms of base/json.h. */
+/* JSON documents as trees of jansson values. */
 #include "base/json.h"
 
 #include <jansson.h>
@@ -8,13 +8,13 @@
 
 enum { DEPTH_MAX = 256 };
 
-/* A document and its values are json_t under two names of our own. */
+/* struct json and struct json_node are both json_t. */
 static const struct json_node *node_of(const json_t *t)
 {
     return (const struct json_node *)t;
 }
 
-/* jansson's readers take json_t * and change nothing. */
+/* jansson's accessors take json_t * but do not modify it. */
 static json_t *tree_of(const struct json_node *n)
 {
     return (json_t *)(uintptr_t)n;
@@ -157,7 +157,7 @@ const struct json_node *json_next(const struct json_node *object, void **at, con
     if (key)
         *key = json_object_iter_key(*at);
     if (key_len)
-        *key_len = strlen(json_object_iter_key(*at)); /* jansson refuses a NUL in a key */
+        *key_len = strlen(json_object_iter_key(*at)); /* jansson rejects NUL in keys */
     return node_of(json_object_iter_value(*at));
 }
 

@@ -44,7 +44,7 @@ T(err_without_text_is_named_by_its_code)
 {
     struct err e = {0};
     err_add(&e, DS_EBUSY, "run a");
-    t_str(e.text, "run a: in use");
+    t_str(e.text, "run a: locked by another process");
     t_str(err_name(-99), "unknown error");
     t_str(err_name(1), "unknown error");
     for (int code = DS_ESTOP; code <= 0; code++)

@@ -98,7 +98,7 @@ T(json_nesting_is_bounded)
 {
     static char deep[100001];
     memset(deep, '[', 100000);
-    refuse(deep, 100000, "nested deeper than 256 at offset 256");
+    refuse(deep, 100000, "nesting depth must be at most 256 (offset 256)");
     memset(deep + 256, ']', 256);
     struct err e = {0};
     struct json *j = NULL;

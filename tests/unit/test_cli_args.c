@@ -103,7 +103,7 @@ T(a_key_of_the_command_may_be_written_as_an_option)
     t_str(a.override[1], "--seed=3");
     t_eq(a.n_rest, 1);
     cli_release(&a);
-    t_fails(parse(&a, &e, "--train.steps", (char *)NULL), &e, DS_EUSAGE, "needs a value");
+    t_fails(parse(&a, &e, "--train.steps", (char *)NULL), &e, DS_EUSAGE, "missing value");
     t_fails(parse(&a, &e, "--train.stpes", "10", (char *)NULL), &e, DS_EUSAGE, "train.steps=");
     t_fails(parse(&a, &e, "--steps", "10", (char *)NULL), &e, DS_EUSAGE, "train.steps=");
     t_fails(parse(&a, &e, "-seed", "10", (char *)NULL), &e, DS_EUSAGE, "unknown option -seed");
@@ -140,8 +140,8 @@ T(a_missing_or_needless_value_is_an_error)
 {
     struct cli_args a;
     struct err e = {0};
-    t_fails(parse(&a, &e, "--text", (char *)NULL), &e, DS_EUSAGE, "needs a value");
-    t_fails(parse(&a, &e, "--json=1", (char *)NULL), &e, DS_EUSAGE, "takes no value");
+    t_fails(parse(&a, &e, "--text", (char *)NULL), &e, DS_EUSAGE, "missing value");
+    t_fails(parse(&a, &e, "--json=1", (char *)NULL), &e, DS_EUSAGE, "unexpected value");
 }
 
 T(seeds_are_whole_numbers_once_each)
@@ -153,12 +153,12 @@ T(seeds_are_whole_numbers_once_each)
     t_eq(n, 3);
     t_eq(seed[2], 20);
     mem_free(seed);
-    t_fails(cli_seeds(&seed, &n, "", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "1,,2", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "1,2,", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "1,1", &e), &e, DS_EUSAGE, "twice");
-    t_fails(cli_seeds(&seed, &n, "-1", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE, "whole number");
+    t_fails(cli_seeds(&seed, &n, "", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "1,,2", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "1,2,", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "1,1", &e), &e, DS_EUSAGE, "duplicate");
+    t_fails(cli_seeds(&seed, &n, "-1", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE, "non-negative integer");
 }
 
 T(a_table_aligns_and_escapes)

@@ -63,7 +63,7 @@ def eval_refuses_what_it_cannot_do():
     refused("did you mean tokens", "eval", "tiny", "tokns=1")
     refused("unknown", "eval", "tiny", "task=mmluu")
     refused("no such model", "eval", "nothing-here", code=1)
-    refused("which MODEL", "eval")
+    refused("missing argument MODEL", "eval")
     refused("one MODEL", "eval", "a", "b")
     refused("--json", "eval", "tiny", "--jsn")
     refused("context holds", "eval", "tiny", "seq=100000", code=1)
@@ -110,7 +110,7 @@ def trace_has_the_promised_keys():
     assert x["tokens"][0]["nll"] is None and x["tokens"][1]["nll"] > 0
     assert "1 head, 1 probe" in run("inspect", "t.mp")
     refused("--text TEXT", "trace", "tiny", "-o", "t.mp")
-    refused("where to", "trace", "tiny", "--text", "x")
+    refused("missing output", "trace", "tiny", "--text", "x")
     refused("the text is empty", "trace", "tiny", "--text", "", "--json")
     refused("context holds", "trace", "tiny", "--text", "x" * 9000, "--json", code=1)
     assert len(run_json("trace", "tiny", "--text", "x y " * 3000, "cut=true")["tokens"]) == 1024
@@ -141,7 +141,7 @@ def stream_gives_the_log_and_ends():
 
 @test
 def inspect_knows_its_files():
-    assert "every file is as its manifest says" in run("inspect", "runs/tiny/checkpoints/step-00000010")
+    assert "all files match the manifest" in run("inspect", "runs/tiny/checkpoints/step-00000010")
     assert "tokenizer: bpe" in run("inspect", "runs/tiny/checkpoints/step-00000010/tokenizer.json")
     assert "model.embed_tokens.weight" in run("inspect", "runs/tiny/checkpoints/step-00000010/model.safetensors")
     assert "val_loss" in run("inspect", "tiny")
@@ -158,11 +158,11 @@ def sweep_runs_once_and_ends_with_a_table_and_a_summary():
     assert all(r["n"] == 2 and r["val_loss"]["lo"] <= r["val_loss"]["mean"] <= r["val_loss"]["hi"] for r in x["rows"])
     assert json.load(open("runs/sweep.json")) == x
     again = run_json(*words)
-    assert run.err.count("is done already") == 4 and again == x
+    assert run.err.count("already done") == 4 and again == x
     assert "lr=0.01" in run(*words, "--quiet")
     assert run.err == ""
     refused("did you mean train.lr?", "sweep", "train.lrr=1,2")
-    refused("is empty", "sweep", "train.lr=1,,2")
+    refused("empty value", "sweep", "train.lr=1,,2")
     refused("seeds", "sweep", "seed=1,2", "--seeds", "1")
 
 
@@ -183,7 +183,7 @@ def sweeps_run_over_presets_and_from_train_too():
     run("ablate", "small", "quick", "--seeds", "1", "--only", "no_warp_forward", "--dry-run")
     assert run.err.count("would start") == 2, run.err
     refused("did you mean scratch", "sweep", "tiny", "--mode", "scrach", "--dry-run")
-    refused("is empty", "sweep", "tiny,,small", "--dry-run")
+    refused("empty value", "sweep", "tiny,,small", "--dry-run")
     refused("given twice", "sweep", "tiny", "tiny", "--dry-run")
 
 
@@ -280,7 +280,7 @@ def an_interrupted_sweep_goes_on_where_it_was():
     state = [r for r in run_json("runs") if r["name"] == name][0]
     assert state["state"] == "stopped" and 0 < state["step"] < 400, state
     run(*words[1:])
-    assert "continues from its checkpoint" in run.err
+    assert "resumes from its checkpoint" in run.err
     assert [r for r in run_json("runs") if r["name"] == name][0]["state"] == "done"
 
 
@@ -294,7 +294,7 @@ def ablate_holds_rows_against_a_matched_control():
     refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
     refused("ablations are those of edp", "ablate", *TINY, "model.method=dense")
     dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
-    assert dry == "" and run.err.count("would start") + run.err.count("is done already") == 11, run.err
+    assert dry == "" and run.err.count("would start") + run.err.count("already done") == 11, run.err
 
 
 @test
@@ -334,7 +334,7 @@ def isoflop_trains_sizes_with_the_same_flops():
     names = sorted(d for d in os.listdir("runs") if d.startswith("isoflop-"))
     assert names and all([r for r in run_json("runs") if r["name"] == n][0]["state"] == "done" for n in names)
     run(*words)
-    assert run.err.count("is done already") == len(names)
+    assert run.err.count("already done") == len(names)
     drawn = run_json("figure", "isoflop", *["runs/" + n for n in names], "-o", "iso", "--format", "svg")
     assert "2 sizes, no fit" in drawn["figures"][0]["caption"] or "FLOPs" in drawn["figures"][0]["caption"]
 
@@ -343,14 +343,14 @@ def isoflop_trains_sizes_with_the_same_flops():
 def isoflop_refuses_what_it_cannot_do():
     refused("--budget is missing", "isoflop", "--sizes", "4x32")
     refused("--sizes is missing", "isoflop", "--budget", "1e9")
-    refused("is not a number above 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
-    refused("is not a number above 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
+    refused("must be a number greater than 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
+    refused("must be a number greater than 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
     refused("is not LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
-    refused("say LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
+    refused("use LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
     refused("no preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
     refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
     for key in "layers=2 dim=64 heads=2 kv_heads=1 head_dim=8 ffn=64".split():
-        refused("--sizes 4x32 says the shape", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
+        refused("already set by --sizes 4x32", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
     assert run.err.count("\n") == 1, run.err
     refused("train.teacher=self: its forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
@@ -371,7 +371,7 @@ def compare_groups_seeds_and_names_what_differs():
     one = run("compare", names[0])
     assert "-" in one and "[" not in one.split("\n")[1]
     assert len(run_json("compare", "--each", *names)["groups"]) == 4
-    refused("no such run", "compare", "nothing", code=1)
+    refused("no run or file of this name", "compare", "nothing", code=1)
     refused("1 to", "compare")
 
 

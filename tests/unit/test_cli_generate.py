@@ -266,7 +266,7 @@ def piped_text_ends_its_line_and_quiet_adds_nothing():
     table = run("tiny", "--prompt", "The cat", "max_tokens=5", "--show", "depth", "--quiet").splitlines()
     depth = lines("tiny", "--prompt", "The cat", "max_tokens=5")[0]["depth"]
     assert [int(x) for x in table[-1].split()] == depth, (table, depth)
-    refused("--show depth", "tiny", "--prompt", "x", "--show", "everything")
+    refused("expected depth", "tiny", "--prompt", "x", "--show", "everything")
 
 
 # ---- a terminal ----
@@ -306,14 +306,14 @@ terminal.all = b""
 @test
 def a_terminal_shows_depth_by_colour():
     text, status = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"])
-    assert status == 0 and "\x1b[2mThe cat\x1b[0m" in text and "\x1b[38;5;" in text and "layers run: 1" in text
+    assert status == 0 and "\x1b[2mThe cat\x1b[0m" in text and "\x1b[38;5;" in text and "executed layers: 1" in text
     for line in re.sub("\x1b\\[[0-9;]*m", "", text).splitlines():
         if line.startswith(("layers run", "8 tokens")):
             assert len(line) <= 80, line
     true, _ = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"], COLORTERM="truecolor")
     assert "\x1b[38;2;" in true
     plain, _ = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"], NO_COLOR="1")
-    assert "\x1b" not in plain and "layers run" not in plain
+    assert "\x1b" not in plain and "executed layers" not in plain
     narrow, _ = terminal(["tiny", "--prompt", "The cat", "max_tokens=30", "--show", "depth", "--quiet"], columns=30,
                          NO_COLOR="1")
     rows = [x for x in narrow.splitlines() if re.fullmatch(r"[ 0-9]*[0-9] ?[ 0-9]*", x)]

@@ -209,21 +209,21 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
                                        "head_dim",
                                        "max_position_embeddings"};
     for (size_t i = 0; i < DS_LEN(keys); i++) {
-        refuse_value(keys[i], "0", "0 is outside");
-        refuse_value(keys[i], "-1", "-1 is outside");
-        refuse_value(keys[i], "1e308", "is outside");
-        refuse_value(keys[i], "9223372036854775807", "9223372036854775807 is outside");
-        refuse_value(keys[i], "64.5", "'64.5' is not a whole number");
-        refuse_value(keys[i], "true", "'true' is not a whole number");
+        refuse_value(keys[i], "0", "0: must be");
+        refuse_value(keys[i], "-1", "-1: must be");
+        refuse_value(keys[i], "1e308", ": must be");
+        refuse_value(keys[i], "9223372036854775807", "9223372036854775807: must be");
+        refuse_value(keys[i], "64.5", "'64.5': must be an integer");
+        refuse_value(keys[i], "true", "'true': must be an integer");
         refuse_value(keys[i], "\"64\"", "is not a number or a truth value but \"64\"");
         refuse_value(keys[i], "[64]", "is not a number or a truth value");
         refuse_value(keys[i], "{}", "is not a number or a truth value");
     }
-    refuse_value("rms_norm_eps", "0", "0 is outside");
-    refuse_value("rms_norm_eps", "-1e-5", "is outside");
-    refuse_value("rope_theta", "1e308", "is outside");
+    refuse_value("rms_norm_eps", "0", "0: must be");
+    refuse_value("rms_norm_eps", "-1e-5", ": must be");
+    refuse_value("rope_theta", "1e308", ": must be");
     refuse_value("rope_theta", "false", "'false' is not a number");
-    refuse_value("tie_word_embeddings", "2", "'2' is neither true nor false");
+    refuse_value("tie_word_embeddings", "2", "'2': must be true or false");
     refuse_value("attention_bias", "\"yes\"", "is not a number or a truth value but \"yes\"");
     refuse(TINY ", \"rms_norm_eps\": 1e999}", "number overflow");
     refuse(TINY ", \"rms_norm_eps\": NaN}", "config.json:1:");

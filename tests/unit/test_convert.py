@@ -141,7 +141,7 @@ def what_ends_a_message_has_its_own_key():
         x = convert("m", "-o", "m.gguf", "--force")
         v = json.loads(run("inspect", "m.gguf", "--json"))["vocabulary"]
         assert [v["eos"], v["eot"], v["eom"]] == want, (ends, v)
-        assert sum("4 ids end a text" in n for n in x["notes"]) == notes, x["notes"]
+        assert sum("4 end-of-text ids" in n for n in x["notes"]) == notes, x["notes"]
 
 
 @test
@@ -225,10 +225,10 @@ def what_is_there_is_not_written_over():
     convert("random:tiny", "-o", "m.gguf", "model.method=dense")
     with open("m.gguf", "rb") as f:
         before = f.read()
-    assert "--force replaces it" in run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", code=1)
-    assert "is the model itself" in run("convert", "m.gguf", "-o", "m.gguf", "--force", "weights=q8_0", code=2)
+    assert "use --force to replace it" in run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", code=1)
+    assert "is the source model" in run("convert", "m.gguf", "-o", "m.gguf", "--force", "weights=q8_0", code=2)
     os.symlink("m.gguf", "link.gguf")
-    assert "is the model itself" in run("convert", "m.gguf", "-o", "link.gguf", "--force", code=2)
+    assert "is the source model" in run("convert", "m.gguf", "-o", "link.gguf", "--force", code=2)
     with open("m.gguf", "rb") as f:
         assert f.read() == before
     run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", "--force")
@@ -281,7 +281,7 @@ def the_tokenizer_of_a_source_beside_the_output_stays():
         assert contents("l2") == before
     os.mkdir("other")
     open("other/tokenizer.bin", "w").close()
-    assert "--force replaces it" in run("convert", "l2/m.bin", "-o", "other/n.bin", code=1)
+    assert "use --force to replace it" in run("convert", "l2/m.bin", "-o", "other/n.bin", code=1)
     convert("l2/m.bin", "-o", "other/n.bin", "--force")
     assert os.path.getsize("other/tokenizer.bin") > 4000
 
@@ -301,7 +301,7 @@ def files_of_the_source_are_never_written_over():
         assert "is a part of" in err, err
     assert contents("d") == before
     os.mkfifo("pipe.gguf")
-    assert "no regular file" in run("convert", "d", "-o", "pipe.gguf", "--force", code=1)
+    assert "not a regular file" in run("convert", "d", "-o", "pipe.gguf", "--force", code=1)
     for _ in range(2):
         convert("d", "-o", "d/x.gguf", "--force")
 

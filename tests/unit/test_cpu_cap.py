@@ -47,8 +47,8 @@ def run(cap, *words):
 def products(cap):
     """The providers in use, {format: name}, those that could be, and what was said."""
     out, err = run(cap, "doctor", "--json")
-    text = [x["text"] for x in json.loads(out) if x["name"] == "products"][0]
-    used, known = text.split(", known:")
+    text = [x["text"] for x in json.loads(out) if x["name"] == "gemm"][0]
+    used, known = text.split(", supported:")
     there = {w for w in known.replace(" (not on this processor)", "!").split() if not w.endswith("!")}
     return dict(x.split(" by ") for x in used.split(", ")), there, err
 

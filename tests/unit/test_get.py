@@ -151,7 +151,7 @@ def whole(path="thing/a.bin"):
 @test
 def a_file_comes_whole_and_is_not_fetched_twice():
     table("plain")
-    assert "checksum right" in get()
+    assert "checksum verified" in get()
     whole()
     n = len(served)
     assert "was there" in get()
@@ -198,7 +198,7 @@ def a_whole_part_of_unknown_size_is_finished_by_its_sum():
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
         f.write(BODY)
-    assert "checksum right" in get()
+    assert "checksum verified" in get()
     whole()
     os.rename("thing/a.bin", "thing/a.bin.part")
     with open("thing/a.bin.part", "ab") as f:
@@ -234,7 +234,7 @@ def a_connection_that_breaks_is_taken_up_again():
 def one_that_brings_nothing_more_is_told_and_resumed_later():
     table("stuck")
     err = get(code=1)
-    assert "broke off, 50000 bytes are there" in err, err
+    assert "transfer interrupted, 50000 bytes received" in err, err
     assert os.path.getsize("thing/a.bin.part") == 50000
     table("plain")
     get()
@@ -339,12 +339,12 @@ def a_page_in_place_of_a_file_is_recognised():
 @test
 def a_sum_that_only_the_server_knows_is_used_and_none_at_all_is_told():
     table("hub", size="-", sha="-")
-    assert "checksum right" in get()
+    assert "checksum verified" in get()
     whole()
     shutil.rmtree("thing")
     table("plain", size="-", sha="-")
     out = get()
-    assert "NOT CHECKED" in out and SUM in out, out
+    assert "NOT VERIFIED" in out and SUM in out, out
     whole()
 
 

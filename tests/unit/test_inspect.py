@@ -75,7 +75,7 @@ def a_gguf_file_tells_its_types_and_its_vocabulary():
     assert x["vocabulary"]["tokens"] == 1024 and x["vocabulary"]["types"]["unused"] == 1024 - 257
     assert x["metadata"]["tokenizer.ggml.tokens"]["count"] == 1024
     assert {"name": "token_embd.weight", "type": "Q8_0", "shape": [1024, 96]} in x["tensors"]
-    assert "Q8_0 (8.50 bits a weight)" in run("inspect", "m.gguf")
+    assert "Q8_0 (8.50 bits per weight)" in run("inspect", "m.gguf")
 
 
 @test
@@ -109,7 +109,7 @@ def an_adapter_tells_its_settings_and_tensors():
     with open("a/adapter_config.json", "w") as f:
         json.dump({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj", HOSTILE],
                    "base_model_name_or_path": HOSTILE, "modules_to_save": None, HOSTILE: 1}, f)
-    assert "there is no adapter_model.safetensors" in run("inspect", "a")
+    assert "missing adapter_model.safetensors" in run("inspect", "a")
     safetensors("a/adapter_model.safetensors", ["x.lora_A.weight", HOSTILE])
     x = told("a", "r = 8", "adapter")
     assert x["config"]["r"] == "8" and x["config"]["target_modules"].startswith("q_proj, ")
@@ -138,7 +138,7 @@ def hostile_text_of_a_gguf_file_stays_on_its_line():
 @test
 def what_is_nothing_known_is_one_line():
     os.mkdir("empty")
-    for words, part in ((("empty",), "neither a run"), (("nothing",), "no such run"), (("-",), "not standard input")):
+    for words, part in ((("empty",), "expected a run"), (("nothing",), "no run or file of this name"), (("-",), "not standard input")):
         err = run("inspect", *words, code=2 if words == ("-",) else 1)
         assert err.startswith("depthscope: ") and err.count("\n") == 1 and part in err, err
     for name in ("x.gguf", "x.bin", "x.safetensors", "x.png", "tokenizer.json", "x.model", "x.mp"):

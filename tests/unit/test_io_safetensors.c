@@ -289,7 +289,7 @@ T(headers_are_no_deeper_than_json_of_use) /* a stack, not a heap, would be at st
     struct str h = {0};
     for (int i = 0; i < 30000; i++)
         str_add(&h, "{\"a\":");
-    refuse(h.p, 0, "nested deeper than");
+    refuse(h.p, 0, "nesting depth");
     str_release(&h);
 }
 

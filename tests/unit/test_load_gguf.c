@@ -467,14 +467,14 @@ T(numbers_of_other_kinds_and_sizes_are_refused_by_their_key)
         refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
         snprintf(part, sizeof part, "%s is not one integer but u64", keys[i]);
         refuse_meta(keys[i], GGUF_U64, past, 8, part);
-        refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807 is outside");
-        refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1 is outside");
+        refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807: must be");
+        refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1: must be");
     }
     const uint32_t many = 100000, none = 0, five = 5, three = 3;
-    refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000 is outside 1 to 4096");
-    refuse_meta("llama.block_count", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, "0 is outside");
-    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, "0 is outside");
+    refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000: must be 1 to 4096");
+    refuse_meta("llama.block_count", GGUF_U32, &none, 4, "0: must be");
+    refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, "0: must be");
+    refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, "0: must be");
     refuse_meta("llama.attention.head_count", GGUF_U32, &five, 4, "heads=5 does not divide");
     refuse_meta("llama.attention.head_count_kv", GGUF_U32, &three, 4,
                 "kv_heads=3 does not divide model.heads=4");

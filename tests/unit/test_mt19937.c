@@ -70,5 +70,5 @@ T(a_sample_larger_than_what_is_there_is_refused)
     struct err e = {0};
     uint32_t s[4];
     mt19937_init(&g, 1);
-    t_fails(mt19937_sample(&g, 3, 4, s, &e), &e, DS_ERANGE, "a sample of 4 from 3");
+    t_fails(mt19937_sample(&g, 3, 4, s, &e), &e, DS_ERANGE, "sample of 4: must be at most 3");
 }

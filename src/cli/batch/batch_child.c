@@ -83,7 +83,7 @@ int batch_child(const char *const *argv, char *reason, size_t size, struct err *
         child_wait(&c);
         rc = child_verdict(&c, reason, size) < 0;
     }
-    atomic_store(&child_pid, 0); /* the number may be another's now */
+    atomic_store(&child_pid, 0); /* the pid may be reused from now on */
     child_close(&c, 0);
     return rc;
 }
