@@ -142,7 +142,7 @@ T(a_folder_is_walked_in_sorted_order)
     corpus_close(c);
     snprintf(sub, sizeof sub, "%s/b/loop", dir);
     t_eq(symlink("..", sub), 0);
-    t_fails(corpus_open(&c, &o, &err), &err, DS_ERANGE, "nesting depth");
+    t_fails(corpus_open(&c, &o, &err), &err, DS_ERANGE, "nested deeper");
 }
 
 T(a_line_without_end_is_cut_at_the_limit)
