@@ -33,7 +33,7 @@ static const char *kind_name(mode_t mode)
 
 static int refuse(const char *path, mode_t mode, struct err *e)
 {
-    return err_set(e, DS_EIO, "%s: %s, expected a regular file%s", path, kind_name(mode),
+    return err_set(e, DS_EIO, "%s: is %s, expected a regular file%s", path, kind_name(mode),
                    S_ISFIFO(mode) ? " (pass a pipe as /dev/stdin)" : "");
 }
 
@@ -90,8 +90,8 @@ int fs_open_write(int *fd, const char *path, int flags, struct err *e)
     struct stat st;
     if (got < 0 && errno == ENXIO && fs_stat(path, &st) == 0)
         return S_ISFIFO(st.st_mode)
-                   ? err_set(e, DS_EIO, "%s: a FIFO without a reader", path)
-                   : err_set(e, DS_EIO, "%s: %s, expected a file", path, kind_name(st.st_mode));
+                   ? err_set(e, DS_EIO, "%s: is a FIFO without a reader", path)
+                   : err_set(e, DS_EIO, "%s: is %s, expected a file", path, kind_name(st.st_mode));
     if (got < 0)
         return err_errno(e, "open %s", path);
     (void)fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK);

@@ -73,7 +73,7 @@ def best_is_what_best_json_names():
         json.dump({"step": best, "val_loss": 1.0}, f)
 
 
-def what_cannot_be_is_one_line():
+def invalid_requests_are_one_line():
     for args, part in [
         (["--resume", "first", "--from", "41"], "no checkpoint of step 41; there are steps 20, 40, 60, 80, 100"),
         (["--resume", "first", "--from", "bset"], "--from bset: expected best or a step"),
@@ -108,7 +108,7 @@ def a_run_that_diverged_resumes_from_its_last_good_checkpoint():
 
 
 TESTS = [an_older_step_is_a_new_run_and_the_parent_is_not_touched, a_fork_may_have_other_keys_and_another_name,
-         the_newest_step_goes_on_in_place, best_is_what_best_json_names, what_cannot_be_is_one_line,
+         the_newest_step_goes_on_in_place, best_is_what_best_json_names, invalid_requests_are_one_line,
          a_run_that_diverged_resumes_from_its_last_good_checkpoint]
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+/* Options, YAML presets, overrides and unknown keys. */
 #include "t.h"
 
 #include <stddef.h>
@@ -66,7 +67,7 @@ T(opt_defaults_and_values_round_trip)
     t_true(v.name == NULL);
 }
 
-T(opt_set_refuses_what_is_not_of_the_type)
+T(opt_set_rejects_values_of_the_wrong_type)
 {
     static const struct {
         int row, code;
@@ -106,7 +107,7 @@ static void yaml_fails(const char *text, const char *part)
     config_release(&c);
 }
 
-T(config_flattens_yaml_and_knows_the_lines)
+T(config_flattens_yaml_and_records_line_numbers)
 {
     struct config c = {0};
     yaml(&c, "# preset\ntrain:\n  lr: 3e-4\n  adam: {beta: 0.9}\nlist: [1, b, \"c d\"]\n"
@@ -132,7 +133,7 @@ T(config_flattens_yaml_and_knows_the_lines)
     config_release(&c);
 }
 
-T(config_refuses_bad_yaml_with_line_and_column)
+T(config_rejects_bad_yaml_with_line_and_column)
 {
     yaml_fails("a: 1\na: 2\n", "p.yaml:2:4: a is given twice");
     yaml_fails("a: {b: 1}\na.b: 2\n", "a.b is given twice");
@@ -188,7 +189,7 @@ T(config_yaml_is_bounded)
     str_release(&s);
 }
 
-T(config_overrides_are_those_of_hydra)
+T(config_overrides_follow_hydra_syntax)
 {
     static const struct {
         const char *text, *part;
@@ -225,7 +226,7 @@ T(config_overrides_are_those_of_hydra)
     config_release(&c);
 }
 
-T(every_spelling_of_an_override_has_one_reader)
+T(every_spelling_of_an_override_is_parsed_alike)
 {
     static const struct {
         const char *text, *key, *value;
@@ -255,7 +256,7 @@ T(every_spelling_of_an_override_has_one_reader)
            !override_is("=") && !override_is("http://host/?a=b"));
 }
 
-T(the_nearest_name_is_offered_only_when_it_is_near)
+T(the_nearest_name_is_suggested_only_when_it_is_near)
 {
     static const struct {
         const char *word, *name;
@@ -304,7 +305,7 @@ T(config_apply_reports_all_errors_and_unknown_keys_get_a_hint)
     opt_release(&group, &v);
 }
 
-T(config_alias_and_key_the_later_wins)
+T(config_of_alias_and_key_the_later_wins)
 {
     struct config c = {0};
     struct values v = {0};
@@ -327,7 +328,7 @@ T(config_alias_and_key_the_later_wins)
     opt_release(&group, &v);
 }
 
-T(config_printed_reads_back_the_same)
+T(printed_config_parses_to_the_same_values)
 {
     static const char *const names[] = {"run",
                                         "",
@@ -396,7 +397,7 @@ static void put(const char *dir, const char *name, const char *text)
     t_ok(fs_write_file(path, text, strlen(text), &e), &e);
 }
 
-T(config_file_extends_its_neighbour)
+T(config_file_extends_a_file_of_the_same_directory)
 {
     struct config c = {0};
     struct err e = {0};

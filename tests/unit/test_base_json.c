@@ -1,3 +1,4 @@
+/* JSON parsing: traversal, strictness, limits and escapes. */
 #include "t.h"
 
 #include "base/clock.h"
@@ -21,7 +22,7 @@ static void refuse(const char *text, size_t n, const char *part)
     t_true(j == NULL && strstr(e.text, "t.json") != NULL);
 }
 
-T(json_tree_is_walked)
+T(json_tree_is_traversed)
 {
     struct json *j = parse("{\"i\":-7,\"r\":2.5,\"s\":\"h\\u00e9\",\"b\":true,\"z\":null,"
                            "\"a\":[1,[2],{\"k\":3}],\"o\":{}}");
@@ -153,7 +154,7 @@ T(json_file_has_a_size_limit)
     t_fails(json_read_file(&j, path, 5, &e), &e, DS_EFORMAT, "f.json:1:");
 }
 
-T(integers_without_limit_are_read_where_they_may_be)
+T(large_integers_parse_only_with_json_parse_wide)
 {
     static const char text[] =
         "{\"model_max_length\": 1000000000000000019884624838656, \"x\": \"y\"}";
@@ -167,7 +168,7 @@ T(integers_without_limit_are_read_where_they_may_be)
     t_fails(json_parse_wide(&j, "[1e999]", 7, "a", &e), &e, DS_EFORMAT, "a:1");
 }
 
-T(json_escapes_come_back_as_the_text_they_were)
+T(json_escapes_round_trip)
 {
     static const char in[] = "a\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x81\x81\xef\xb8\x8f\xf0\x9f\x98\x80";
     struct str text = {0};

@@ -1,3 +1,4 @@
+/* Regular expressions: splitting, limits and invalid input. */
 #include "t.h"
 
 #include "base/clock.h"
@@ -40,7 +41,7 @@ T(regex_splits_as_gpt2_does)
     t_str(pieces(gpt2, "\xd0\xbf\xd1\x80 \xe4\xb8\xad"), "\xd0\xbf\xd1\x80| \xe4\xb8\xad|");
 }
 
-T(regex_space_is_white_space_of_unicode)
+T(regex_space_is_unicode_white_space)
 {
     t_str(pieces("\\s", "a\xe1\xa0\x8e"
                         "b"),
@@ -56,7 +57,7 @@ T(regex_space_is_white_space_of_unicode)
     t_str(pieces("[]\\s]+", "a] ]b"), "] ]|");
 }
 
-T(regex_refuses_what_could_run_away)
+T(regex_rejects_recursion_and_oversized_patterns)
 {
     static const char *const bad[] = {
         "\\C", "(a(?R)?b)", "(a)(?1)", "(?<n>a)(?&n)", "(?P<n>a)(?P>n)", "(a)\\g<1>", "(a)(?-1)",
@@ -76,7 +77,7 @@ T(regex_refuses_what_could_run_away)
     t_true(r == NULL);
 }
 
-T(regex_that_backtracks_for_ever_is_an_error_not_no_match)
+T(endless_backtracking_is_an_error_not_no_match)
 {
     struct err e = {0};
     struct regex *r = make("(a+)+$");

@@ -44,7 +44,7 @@ def refused(part, *words, code=2):
 
 
 @test
-def eval_has_the_promised_keys_and_repeats_the_run():
+def eval_has_the_documented_keys_and_reproduces_the_run():
     x = run_json("eval", "tiny")
     for key in ("task routing loss bits_per_byte tokens flops_ratio time_ratio capacity block_ratio depth_sd "
                 "corr_signal_depth").split():
@@ -58,7 +58,7 @@ def eval_has_the_promised_keys_and_repeats_the_run():
 
 
 @test
-def eval_refuses_what_it_cannot_do():
+def eval_rejects_unsupported_settings():
     refused("no top-k routing", "eval", "tiny", "routing=topk")
     refused("did you mean tokens", "eval", "tiny", "tokns=1")
     refused("unknown", "eval", "tiny", "task=mmluu")
@@ -83,7 +83,7 @@ def eval_reads_a_file_and_writes_records():
 
 
 @test
-def generate_has_the_promised_keys_and_is_repeatable():
+def generate_has_the_documented_keys_and_is_reproducible():
     a = run_json("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3")
     b = run_json("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3")
     for key in "text prompt_ids ids depth flops_ratio tok_s block_ratio time_ratio".split():
@@ -101,7 +101,7 @@ def generate_has_the_promised_keys_and_is_repeatable():
 
 
 @test
-def trace_has_the_promised_keys():
+def trace_has_the_documented_keys():
     x = run_json("trace", "tiny", "--text", "The cat sat", "-o", "t.mp", "lens=2")
     assert x["layers"] == 6
     for t in x["tokens"]:
@@ -140,7 +140,7 @@ def stream_gives_the_log_and_ends():
 
 
 @test
-def inspect_knows_its_files():
+def inspect_recognises_every_kind_of_file():
     assert "all files match the manifest" in run("inspect", "runs/tiny/checkpoints/step-00000010")
     assert "tokenizer: bpe" in run("inspect", "runs/tiny/checkpoints/step-00000010/tokenizer.json")
     assert "model.embed_tokens.weight" in run("inspect", "runs/tiny/checkpoints/step-00000010/model.safetensors")
@@ -188,7 +188,7 @@ def sweeps_run_over_presets_and_from_train_too():
 
 
 @test
-def several_presets_make_one_run():
+def several_presets_combine_into_one_run():
     run("train", "tiny", "half.yaml", "--mode", "quick", *TINY, "train.steps=2", "--quiet")
     assert [d for d in os.listdir("runs") if d == "tiny-half-quick-edp-1"], os.listdir("runs")
     x = [r for r in run_json("runs") if r["name"] == "tiny-half-quick-edp-1"][0]
@@ -214,7 +214,7 @@ def transfer_starts_from_a_model():
 
 
 @test
-def presets_tell_sizes_and_keys():
+def presets_list_sizes_and_keys():
     rows = {r["preset"]: r for r in run_json("presets")}
     x = rows["qwen2.5-1.5b"]
     assert x["params"] == 1543714304 and x["extends"] == "qwen2.5-0.5b" and x["train_bytes"] == 16 * x["params"]
@@ -244,7 +244,7 @@ def presets_tell_sizes_and_keys():
 
 
 @test
-def keys_tell_other_names_ranges_and_defaults():
+def keys_list_aliases_ranges_and_defaults():
     lines = run("train", "--keys", "edp").splitlines()
     early = [x for x in lines if x.startswith("edp.early ")][0]
     assert "0 to 4096" in early and early.endswith("also early_layers")
@@ -259,7 +259,7 @@ def keys_tell_other_names_ranges_and_defaults():
 
 
 @test
-def an_interrupted_sweep_goes_on_where_it_was():
+def an_interrupted_sweep_resumes():
     words = [PROGRAM, "sweep", *TINY, "train.steps=400", "train.eval_every=400", "--seeds", "7", "--out", "cut.json"]
     p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     name = None
@@ -285,7 +285,7 @@ def an_interrupted_sweep_goes_on_where_it_was():
 
 
 @test
-def ablate_holds_rows_against_a_matched_control():
+def ablate_compares_rows_with_a_matched_control():
     x = run_json("ablate", *TINY, "--seeds", "1,2", "--only", "no_warp_forward,target_ratio_0.4")
     rows = {r["label"]: r for r in x["rows"]}
     lower = [x for x in rows if x.startswith("target_ratio_")]
@@ -298,7 +298,7 @@ def ablate_holds_rows_against_a_matched_control():
 
 
 @test
-def a_dry_run_says_what_would_be_done_and_makes_nothing():
+def a_dry_run_lists_runs_and_writes_nothing():
     before = sorted(os.listdir("runs"))
     run("ablate", "quick", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 11 and "refused" not in run.err, run.err
@@ -340,7 +340,7 @@ def isoflop_trains_sizes_with_the_same_flops():
 
 
 @test
-def isoflop_refuses_what_it_cannot_do():
+def isoflop_rejects_invalid_arguments():
     refused("--budget is missing", "isoflop", "--sizes", "4x32")
     refused("--sizes is missing", "isoflop", "--budget", "1e9")
     refused("must be a number greater than 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
@@ -395,7 +395,7 @@ QUICK = ("quick=true", "rounds=1", "prefill=64", "decode=2", "batch=1", "seq=32"
 
 
 @test
-def bench_is_quick_and_has_its_shape():
+def bench_has_the_documented_shape():
     x = run_json("bench", *QUICK)
     for r in x["results"]:
         assert {"name", "unit", "median", "min", "max", "vs", "group"} <= set(r) and r["min"] <= r["median"] <= r["max"], r
@@ -418,7 +418,7 @@ def bench_is_quick_and_has_its_shape():
 
 
 @test
-def bench_multiplies_and_reads_what_the_shape_says():
+def bench_counts_flops_and_bytes_of_the_shape():
     L, C, F, V, T = 3, 64, 96, 300, 32
     x = run_json("bench", "quick=true", "rounds=1", "layers=3", "dim=64", "heads=2", "vocab=300", "model.ffn=96", "prefill=32",
                  "decode=2", "batch=2", "seq=32", "only=train step dense,prefill dense,decode dense", "compute=fp32")
@@ -434,7 +434,7 @@ def bench_multiplies_and_reads_what_the_shape_says():
 
 
 @test
-def bench_of_a_model_on_disk_loads_it_and_uses_it():
+def bench_of_a_model_measures_loading_and_inference():
     run("convert", "random:quick", "model.dim=64", "model.heads=2", "model.kv_heads=2", "model.layers=3", "model.method=dense",
         "model.max_seq=128",
         "-o", "bench.gguf", "weights=q8_0")
@@ -453,7 +453,7 @@ def bench_of_a_model_on_disk_loads_it_and_uses_it():
 
 
 @test
-def bench_measures_what_is_asked():
+def bench_measures_only_what_is_requested():
     def names(*args):
         return [r["name"] for r in run_json("bench", *QUICK, *args)["results"] if r["group"] != "peaks"]
     assert names("only=train step dense") == ["train step dense"]
@@ -487,7 +487,7 @@ def llama2c_file(path, dim=8, hidden=16, layers=2, heads=2, vocab=300, seq=64):
 
 
 @test
-def a_model_in_one_file_takes_the_tokenizer_beside_it():
+def a_single_file_model_uses_the_tokenizer_next_to_it():
     os.mkdir("onefile")
     llama2c_file("onefile/m.bin")
     refused("brings no tokenizer", "generate", "onefile/m.bin", "--prompt", "a", code=1)
@@ -503,7 +503,7 @@ def a_model_in_one_file_takes_the_tokenizer_beside_it():
 
 
 @test
-def a_full_disk_is_told():
+def a_full_disk_is_reported():
     if not os.path.exists("/dev/full"):
         return
     p = subprocess.run([PROGRAM, "help", "keys"], stdout=open("/dev/full", "w"), stderr=subprocess.PIPE)

@@ -47,7 +47,7 @@ def methods():
 
 
 @test
-def an_evaluation_is_held_against_controls_at_equal_rates():
+def an_evaluation_has_controls_at_equal_rates():
     x = run_json("eval", "edp")
     for key in "dense_loss control_random_loss control_static_loss depth_variance mi_mean decode_tok_s".split():
         assert isinstance(x[key], float), key
@@ -85,7 +85,7 @@ def one_token_at_a_time_and_no_text_at_all():
 
 
 @test
-def what_a_method_has_not_is_refused_in_one_line():
+def settings_unsupported_by_a_method_are_rejected_in_one_line():
     for words in (["eval", "edp"], ["generate", "edp", "--prompt", "x"], ["trace", "edp", "--text", "x y", "--json"]):
         refused("no capacity", *words, "capacity=0.4")
         refused("capacity", *words, "capacity=1.5")
@@ -100,7 +100,7 @@ def what_a_method_has_not_is_refused_in_one_line():
 
 
 @test
-def settings_of_another_question_are_refused_in_one_line():
+def settings_of_another_evaluation_are_rejected_in_one_line():
     before = open(weights_of("mod"), "rb").read()
     for setting in "weights=q8_0 stride=3 routing=topk capacity=0.3 target_speedup=1.5 capacities=0.3 threshold_offset=1".split():
         refused("does not take " + setting.split("=")[0] + "=", "calibrate", "mod", "tokens=64", setting)
@@ -122,7 +122,7 @@ def is_write_locked(inode):
 
 
 @test
-def calibration_holds_the_log_of_its_run_to_the_end():
+def calibration_locks_the_log_of_its_run_until_the_end():
     log = "runs/mod/log.mp"
     with open(log, "rb") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
@@ -138,7 +138,7 @@ def calibration_holds_the_log_of_its_run_to_the_end():
 
 
 @test
-def a_calibration_that_fails_leaves_the_only_checkpoint():
+def a_failed_calibration_keeps_the_only_checkpoint():
     before = sorted(os.listdir("runs/mod/checkpoints"))
     assert len(before) == 1, before
     failed = 0
@@ -154,7 +154,7 @@ def a_calibration_that_fails_leaves_the_only_checkpoint():
 
 
 @test
-def calibration_reads_what_the_final_evaluation_does_not():
+def calibration_text_is_disjoint_from_the_final_evaluation():
     run("calibrate", "mod", "tokens=256")
     assert "validation split after the windows of the final evaluation" in run.err, run.err
     run("calibrate", "mod", "tokens=1000000")
@@ -191,7 +191,7 @@ def calibrate(name):
 
 
 @test
-def every_method_is_evaluated_by_what_it_has():
+def every_method_is_evaluated_with_its_settings():
     with open("some.txt", "w") as f:
         f.write("The cat sat on the mat. " * 30)
     for name in methods():
@@ -222,7 +222,7 @@ def every_method_is_evaluated_by_what_it_has():
 
 
 @test
-def a_task_is_asked_with_its_depth_beside_the_score():
+def a_task_reports_depth_with_the_score():
     os.makedirs("mmlu/test")
     with open("mmlu/test/anatomy_test.csv", "w") as f:
         f.write("question,choice0,choice1,choice2,choice3,answer\nOne?,a,b,c,d,1\nTwo?,a,b,c,d,3\n")
@@ -247,7 +247,7 @@ def a_task_is_asked_with_its_depth_beside_the_score():
 
 
 @test
-def a_task_that_was_killed_goes_on_and_gives_the_same():
+def a_killed_task_resumes_with_the_same_result():
     os.makedirs("gsm8k")
     with open("gsm8k/test.jsonl", "w") as f:
         for i in range(60):

@@ -50,7 +50,7 @@ def refused(part, *words, code=2, **kw):
 
 
 @test
-def a_batch_is_its_texts_alone_in_order():
+def a_batch_equals_its_prompts_run_singly_in_order():
     with open("b.txt", "w") as f:
         f.write('The cat\n"line one\\nline two"\n\n{"prompt": "A dog"}\r\nOne more\n')
     for together in ("1", "2", "16"):
@@ -97,7 +97,7 @@ def a_stop_string_ends_text_and_stream():
 
 
 @test
-def a_streams_new_text_is_the_text():
+def concatenated_new_text_of_a_stream_is_the_text():
     for seed in range(1, 9):  # bytes of a model that knows nothing: characters are cut off by the end
         got = lines("tiny", "--prompt", "The cat", "max_tokens=15", "seed=%d" % seed, "--stream")
         assert "".join(x["new_text"] for x in got) == got[-1]["text"], (seed, got[-1]["text"])
@@ -129,7 +129,7 @@ def set_json(path, **keys):
 
 
 @test
-def the_ids_that_end_a_text_come_from_both_files():
+def end_of_text_ids_come_from_both_files():
     """As in transformers: generation_config.json before config.json, a number or a list; the tokenizer's where they name none."""
     subprocess.run([PROGRAM, "convert", "tiny", "-o", "ends", "method=dense"], check=True, stdout=subprocess.DEVNULL)
     c = json.load(open("ends/config.json"))
@@ -161,7 +161,7 @@ def the_ids_that_end_a_text_come_from_both_files():
 
 
 @test
-def the_ids_that_end_a_text_go_through_gguf_and_training():
+def end_of_text_ids_survive_gguf_and_training():
     subprocess.run([PROGRAM, "convert", "tiny", "-o", "three", "method=dense"], check=True, stdout=subprocess.DEVNULL)
     all_ids, _ = made("three")
     ends = list(dict.fromkeys(all_ids))[-3:]
@@ -198,7 +198,7 @@ def log_probabilities_are_in_the_json():
 
 
 @test
-def chat_has_the_templates_words():
+def chat_renders_the_template():
     refused("template=chatml", "tiny", "--chat", "--prompt", "hi")
     refused("template", "tiny", "--chat", "--prompt", "hi", "template=gemma")
     refused("--system", "tiny", "--prompt", "hi", "--system", "x")
@@ -235,7 +235,7 @@ def the_models_own_template_is_recognised():
 
 
 @test
-def a_talk_by_lines_keeps_what_was_said():
+def a_chat_by_lines_keeps_the_conversation():
     got = lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n\nand now?\n")
     assert len(got) == 2
     first = got[0]["prompt_ids"] + got[0]["ids"]
@@ -245,7 +245,7 @@ def a_talk_by_lines_keeps_what_was_said():
 
 
 @test
-def from_a_pipe_every_line_is_a_question():
+def from_a_pipe_every_line_is_a_message():
     said = b"/etc/passwd is a file?\n/reset\n/quit\nhi\n"
     got = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said)
     assert len(got) == 4 and run.err == "", (len(got), run.err)
@@ -321,13 +321,13 @@ def a_terminal_shows_depth_by_colour():
 
 
 @test
-def a_terminal_is_not_steered_by_the_text():
+def text_cannot_control_the_terminal():
     text, _ = terminal(["tiny", "--prompt", "a\x1b[2Jb\x9b", "max_tokens=0"], NO_COLOR="1")
     assert "\x1b" not in text and "<0x1B>[2Jb" in text
 
 
 @test
-def a_person_begins_anew_and_quits_by_words():
+def chat_is_reset_and_ended_by_commands():
     words = ["tiny", "--chat", "template=chatml", "max_tokens=4", "--json"]
     keys = [(b"> $", b"hi\n"), (b"}\r\n> $", b"/reset\n"), (b"reset\r\n[^>]*> $", b"hi\n"),
             (b"}\r\n> $", b"and now?\n"), (b"}\r\n> $", b"/quit\n")]
@@ -342,7 +342,7 @@ def a_person_begins_anew_and_quits_by_words():
 
 
 @test
-def talk_survives_ctrl_c_and_ends_by_ctrl_d():
+def chat_survives_ctrl_c_and_ends_with_ctrl_d():
     text, status = terminal(["tiny", "--chat", "template=chatml", "max_tokens=3"],
                             keys=[(b"> $", b"hi\n"), (b"tokens[^\n]*\n> $", b"half"), (b"half$", b"\x03"),
                                   (b"\n> $", b"/help\n"), (b"anew[^\n]*\n> $", b"again\n"),
@@ -366,7 +366,7 @@ def interrupted(*words):
 
 
 @test
-def ctrl_c_tells_the_text_so_far():
+def ctrl_c_prints_the_text_so_far():
     got = [json.loads(x) for x in interrupted("tiny", "--prompt", "a", "--json", "--stream")[0].splitlines()]
     end = got[-1]
     assert end["stop"] == "stopped" and len(end["ids"]) == len(got) - 1 > 0, end
@@ -380,7 +380,7 @@ def ctrl_c_tells_the_text_so_far():
 
 
 @test
-def ctrl_c_tells_the_cost_so_far():
+def ctrl_c_prints_the_cost_so_far():
     words = [x for k in range(4) for x in ("--prompt", "word " * 40)] * 8
     out, err = interrupted("tiny", *words, "together=2")
     cost = re.search(r"in (\d+) texts.*blocks ([0-9.]+), FLOPs ([0-9.]+)", err)

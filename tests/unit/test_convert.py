@@ -85,7 +85,7 @@ def a_seed_and_settings_make_another_random_model():
 
 
 @test
-def blocks_of_mixed_types_stay_as_they_are_from_gguf_to_gguf():
+def mixed_quantised_blocks_are_unchanged_from_gguf_to_gguf():
     shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
     a = convert("random:tiny", "-o", "a.gguf", "weights=q4_k", *shape)
     b = convert("a.gguf", "-o", "b.gguf")
@@ -103,7 +103,7 @@ def blocks_of_mixed_types_stay_as_they_are_from_gguf_to_gguf():
 
 
 @test
-def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
+def merging_adapters_keeps_the_other_quantised_blocks():
     shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
     convert("random:tiny", "-o", "base.gguf", "weights=q4_k", *shape)
     convert("random:tiny", "-o", "full", "model.lora_r=4", *shape)
@@ -122,7 +122,7 @@ def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
 
 
 @test
-def what_ends_a_message_has_its_own_key():
+def the_end_of_message_id_has_its_own_key():
     convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=400", "tokenizer=bytes")
     with open("m/tokenizer.json") as f:
         tok = json.load(f)
@@ -162,14 +162,14 @@ def ids_are_the_same_on_the_other_side():
 
 
 @test
-def a_byte_level_vocabulary_is_no_tokenizer_bin_and_that_is_told():
+def a_byte_level_vocabulary_is_unsupported_by_tokenizer_bin():
     x = convert("random:tiny", "-o", "m.bin", "model.method=dense", "tokenizer=bytes")
     assert not x["tokenizer"] and "byte-level" in x["notes"][0], x
     assert not os.path.exists("tokenizer.bin")
 
 
 @test
-def what_other_programs_cut_otherwise_is_told():
+def different_tokenisation_by_other_programs_is_reported():
     model = ("random:tiny", "model.method=dense", "model.vocab=300")
     vocab = {chr(b): b - 33 for b in range(33, 127)}
     for pattern, normalizer, name, note in (("\\p{N}{1,2}", None, None, "none is written"),
@@ -189,7 +189,7 @@ def what_other_programs_cut_otherwise_is_told():
 
 
 @test
-def added_tokens_of_the_config_come_along():
+def added_tokens_of_the_config_are_exported():
     convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=300", "tokenizer=bytes")
     vocab = {chr(b): b - 33 for b in range(33, 127)}
     vocab["\u0120"] = 94
@@ -221,7 +221,7 @@ def added_tokens_of_the_config_come_along():
 
 
 @test
-def what_is_there_is_not_written_over():
+def existing_files_are_not_overwritten():
     convert("random:tiny", "-o", "m.gguf", "model.method=dense")
     with open("m.gguf", "rb") as f:
         before = f.read()
@@ -250,7 +250,7 @@ def contents(d):
 
 
 @test
-def a_model_is_not_written_where_its_vocabulary_goes():
+def a_model_is_not_written_to_the_path_of_its_vocabulary():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     os.mkdir("o")
     for extra in ((), ("--force",)):
@@ -259,7 +259,7 @@ def a_model_is_not_written_where_its_vocabulary_goes():
 
 
 @test
-def the_tokenizer_of_a_source_beside_the_output_stays():
+def the_tokenizer_of_a_source_next_to_the_output_is_kept():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     os.mkdir("l2")
     shutil.copy(story, "l2/m.bin")
@@ -287,7 +287,7 @@ def the_tokenizer_of_a_source_beside_the_output_stays():
 
 
 @test
-def files_of_the_source_are_never_written_over():
+def files_of_the_source_are_never_overwritten():
     convert("random:tiny", "-o", "d", "model.method=dense", "tokenizer=bytes")
     os.symlink("d/config.json", "link.gguf")
     before = contents("d")
@@ -307,7 +307,7 @@ def files_of_the_source_are_never_written_over():
 
 
 @test
-def a_link_in_place_of_a_directory_is_refused_at_once():
+def a_link_instead_of_a_directory_is_rejected_at_once():
     os.mkdir("empty")
     os.symlink("empty", "link")
     os.symlink("nowhere", "dangling")
@@ -319,7 +319,7 @@ def a_link_in_place_of_a_directory_is_refused_at_once():
 
 
 @test
-def what_tells_of_the_old_vocabulary_is_left_behind_with_it():
+def files_about_the_old_vocabulary_are_left_out():
     convert("random:tiny", "-o", "d", "model.method=dense", "tokenizer=bytes")
     beside = ["generation_config.json", "special_tokens_map.json", "tokenizer_config.json"]
     for name in beside:
@@ -332,7 +332,7 @@ def what_tells_of_the_old_vocabulary_is_left_behind_with_it():
 
 
 @test
-def what_cannot_be_is_one_line():
+def invalid_requests_are_one_line():
     for words, part, code in (
             (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "no preset nope", 2),
             (("random:tiny", "-o", "x", "weights=q9"), "f32|f16|bf16", 2), (("random:tiny", "-o", "x", "weights=q8_0"), "to=gguf", 2),
@@ -360,7 +360,7 @@ def an_interrupt_leaves_nothing():
 
 
 @test
-def what_a_kill_leaves_is_removed_by_the_next_start():
+def files_left_by_a_kill_are_removed_at_the_next_start():
     litter = []
     for out in ("m.gguf", "m.bin", "d"):
         p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -388,7 +388,7 @@ def chats(model, *words):
 
 
 @test
-def a_chat_template_comes_along():
+def the_chat_template_is_exported():
     source = shared("weights/TinyStories-656K-f32")
     with open(os.path.join(shared("tokenizers/tinyllama"), "tokenizer_config.json")) as f:
         template = json.load(f)["chat_template"]

@@ -89,7 +89,7 @@ def each_level_uses_what_the_processor_has():
 
 
 @test
-def a_level_that_the_processor_lacks_is_told_in_one_line():
+def an_unsupported_level_is_reported_in_one_line():
     have = features()
     for cap in LEVELS:
         err = products(cap)[2]
@@ -101,14 +101,14 @@ def a_level_that_the_processor_lacks_is_told_in_one_line():
 
 
 @test
-def a_word_that_is_no_level_is_told_in_one_line_and_ignored():
+def an_unknown_level_is_reported_in_one_line_and_ignored():
     used, there, err = products("abacus")
     assert "DEPTHSCOPE_CPU=abacus" in err and "ignored" in err and err.count("\n") == 1, err
     assert (used, there) == products(None)[:2]
 
 
 @test
-def the_slow_model_of_the_tiles_is_never_in_use_by_itself():
+def the_software_model_of_amx_is_never_chosen_automatically():
     for cap in LEVELS:
         used, there, _ = products(cap)
         assert "amx-soft" in there and not any(name.endswith("-soft") for name in used.values()), (used, there)

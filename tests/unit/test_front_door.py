@@ -42,7 +42,7 @@ def refused(part, *words, code=2):
 
 
 @test
-def a_key_that_is_refused_is_refused_in_every_spelling():
+def a_rejected_key_is_rejected_in_every_spelling():
     weights = "runs/mod/checkpoints/step-00000010/model.safetensors"
     before = os.stat(weights).st_mtime_ns
     for word in ("capacity=0.5", "+capacity=0.5", "++capacity=0.5", "--capacity=0.5", "task=mmlu", "++shots=1"):
@@ -87,7 +87,7 @@ def a_key_may_be_written_as_an_option():
 
 
 @test
-def mistyped_words_name_the_nearest():
+def mistyped_words_suggest_the_nearest():
     for part, words in (
             ("did you mean train?", ["trian"]), ("did you mean train?", ["trian", "quick", "train.steps=3"]),
             ("did you mean eval?", ["evla", "tiny"]), ("did you mean tiny?", ["tniy"]),
@@ -108,7 +108,7 @@ def mistyped_words_name_the_nearest():
 
 
 @test
-def a_path_for_a_run_s_name_says_how_to_have_it_elsewhere():
+def a_path_as_run_name_explains_how_to_choose_the_directory():
     refused("DEPTHSCOPE_RUNS=some depthscope train --run path", "train", *TINY, "--run", "some/path")
     refused("a name is", "train", *TINY, "--run", "../")
     run("train", *TINY, "--run", "path", "--quiet", DEPTHSCOPE_RUNS="some")
@@ -205,7 +205,7 @@ def stop_ends_the_named_runs_in_order_and_waits_for_them():
 
 
 @test
-def stop_says_why_a_run_cannot_be_stopped():
+def stop_reports_why_a_run_cannot_be_stopped():
     refused("tiny: not running: done at step 10", "stop", "tiny", code=1)
     refused("nosuch: run not found in runs", "stop", "nosuch", code=1)
     refused("did you mean tiny?", "stop", "tniy", code=1)
@@ -242,7 +242,7 @@ def quick_watches_the_live_quick_run_instead_of_a_second_one():
 
 
 @test
-def a_quick_run_that_cannot_start_is_said_and_leaves_nothing():
+def a_failed_quick_start_is_reported_and_leaves_nothing():
     os.makedirs("elsewhere")
     with open("none.keys", "w") as f:
         f.write("shot\n")

@@ -149,7 +149,7 @@ def whole(path="thing/a.bin"):
 
 
 @test
-def a_file_comes_whole_and_is_not_fetched_twice():
+def a_file_is_fetched_once_and_complete():
     table("plain")
     assert "checksum verified" in get()
     whole()
@@ -162,7 +162,7 @@ def a_file_comes_whole_and_is_not_fetched_twice():
 
 
 @test
-def an_earlier_try_is_gone_on_with():
+def an_earlier_try_is_resumed():
     table("plain")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -173,7 +173,7 @@ def an_earlier_try_is_gone_on_with():
 
 
 @test
-def a_server_without_ranges_begins_again():
+def a_server_without_ranges_restarts_the_transfer():
     table("norange")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -183,7 +183,7 @@ def a_server_without_ranges_begins_again():
 
 
 @test
-def a_part_that_is_already_whole_needs_no_server():
+def a_complete_part_needs_no_server():
     table("missing")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -193,7 +193,7 @@ def a_part_that_is_already_whole_needs_no_server():
 
 
 @test
-def a_whole_part_of_unknown_size_is_finished_by_its_sum():
+def a_complete_part_of_unknown_size_is_verified_by_checksum():
     table("nolength", size="-")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -209,7 +209,7 @@ def a_whole_part_of_unknown_size_is_finished_by_its_sum():
 
 
 @test
-def a_part_of_unknown_size_and_sum_is_named():
+def a_part_without_size_and_checksum_is_reported():
     table("nolength", size="-", sha="-")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -223,7 +223,7 @@ def a_part_of_unknown_size_and_sum_is_named():
 
 
 @test
-def a_connection_that_breaks_is_taken_up_again():
+def a_broken_connection_is_retried():
     table("cut")
     get()
     whole()
@@ -231,7 +231,7 @@ def a_connection_that_breaks_is_taken_up_again():
 
 
 @test
-def one_that_brings_nothing_more_is_told_and_resumed_later():
+def a_retry_without_progress_is_reported_and_resumed_later():
     table("stuck")
     err = get(code=1)
     assert "transfer interrupted, 50000 bytes received" in err, err
@@ -243,7 +243,7 @@ def one_that_brings_nothing_more_is_told_and_resumed_later():
 
 
 @test
-def a_wrong_sum_says_both_and_keeps_the_file_aside():
+def a_checksum_mismatch_reports_both_and_keeps_the_file():
     table("corrupt")
     err = get(code=1)
     assert SUM in err and err.count("SHA-256") == 1 and "a.bin.bad" in err, err
@@ -255,7 +255,7 @@ def a_wrong_sum_says_both_and_keeps_the_file_aside():
 
 
 @test
-def a_wrong_size_says_both():
+def a_size_mismatch_reports_both():
     table("short")
     err = get(code=1)
     assert str(len(BODY)) in err and str(len(BODY) - 10) in err, err
@@ -266,7 +266,7 @@ def a_wrong_size_says_both():
 
 
 @test
-def an_endless_answer_is_ended_at_the_known_size():
+def an_endless_response_is_stopped_at_the_known_size():
     for mode, begun in (("endless", 0), ("redirect", 0), ("endless", 100000), ("redirect", 299999)):
         table(mode)
         os.mkdir("thing")
@@ -320,7 +320,7 @@ def a_file_size_limit_is_one_line():
 
 
 @test
-def a_missing_file_names_the_address_and_the_answer():
+def a_missing_file_reports_url_and_status():
     table("missing")
     err = get(code=1)
     assert "404" in err and "/missing/x" in err, err
@@ -328,7 +328,7 @@ def a_missing_file_names_the_address_and_the_answer():
 
 
 @test
-def a_page_in_place_of_a_file_is_recognised():
+def an_html_page_instead_of_a_file_is_detected():
     table("page")
     assert "HTML page" in get(code=1)
     table("page", size="-", sha="-")
@@ -337,7 +337,7 @@ def a_page_in_place_of_a_file_is_recognised():
 
 
 @test
-def a_sum_that_only_the_server_knows_is_used_and_none_at_all_is_told():
+def a_checksum_from_the_server_is_used_and_a_missing_one_is_reported():
     table("hub", size="-", sha="-")
     assert "checksum verified" in get()
     whole()
@@ -349,7 +349,7 @@ def a_sum_that_only_the_server_knows_is_used_and_none_at_all_is_told():
 
 
 @test
-def an_interrupt_keeps_what_came_and_the_next_try_goes_on():
+def an_interrupted_download_is_kept_and_resumed():
     table("slow")
     for number in (signal.SIGTERM, signal.SIGINT):
         p = start()
@@ -385,7 +385,7 @@ def no_network_is_one_line():
 
 
 @test
-def another_file_of_that_name_is_left_alone():
+def an_existing_file_of_that_name_is_kept():
     table("plain")
     os.mkdir("thing")
     with open("thing/a.bin", "w") as f:
@@ -403,7 +403,7 @@ def another_file_of_that_name_is_left_alone():
 
 
 @test
-def a_table_s_words_do_not_reach_the_terminal_as_they_are():
+def text_of_the_table_is_sanitised():
     with open("known.yaml", "w") as f:
         f.write("thing:\n  kind: \"mo\\x1b[31mdel\"\n  licence: \"M\\x1b[2JIT\"\n  about: \"a \\x1b]0;x\\x07thing\"\n"
                 "  f1: a.bin %d %s https://example.invalid/plain/x\n" % (len(BODY), SUM))
@@ -415,14 +415,14 @@ def a_table_s_words_do_not_reach_the_terminal_as_they_are():
 
 
 @test
-def columns_of_the_list_stay():
+def columns_of_the_list_stay_aligned():
     table("plain")
     out = subprocess.run([PROGRAM, "get", "--list", "known=known.yaml"], stdout=subprocess.PIPE, timeout=60, check=True).stdout
     assert out == b"thing                model         300kB  a thing (MIT)\n", out
 
 
 @test
-def tables_that_cannot_be_are_refused():
+def invalid_tables_are_rejected():
     for line, part in (("../x 1 - https://e/x", "no name for a file"), ("a 1 - ftp://e/x", "no address"),
                        ("a x - https://e/x", "no size"), ("a 1 abc https://e/x", "no SHA-256"), ("a 1", "FILE BYTES")):
         with open("known.yaml", "w") as f:
