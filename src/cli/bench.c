@@ -157,8 +157,8 @@ static void print_tables(struct str *out, const struct speed_list *l)
              l->products, l->memory_bytes / (1 << 20));
     str_add(out,
             "share: of the named limit, at the median; G/s: GFLOP/s, or GB/s where memory "
-            "bandwidth is the limit;\ntime, FLOPs: relative to the dense pass measured alongside; "
-            "MiB: peak of weights, residual stream and workspace\n");
+            "bandwidth\nis the limit; time, FLOPs: relative to the dense pass measured alongside; "
+            "MiB: peak of\nweights, residual stream and workspace\n");
 }
 
 /* ---- command ---- */

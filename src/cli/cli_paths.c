@@ -78,7 +78,7 @@ int cli_run_name(const char **name, const char *given, struct err *e)
             given, job_root(), n ? (int)n : 1, n ? given : "/", slash + 1);
     return err_set(
         e, DS_EUSAGE,
-        "--run %s: must be 1 to 64 characters of [A-Za-z0-9._-], not starting with . or -", given);
+        "--run %s: expected a name of 1 to 64 [A-Za-z0-9._-], not starting with . or -", given);
 }
 
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size)

@@ -81,7 +81,7 @@ def invalid_requests_are_one_line():
         (["--from", "40"], "missing run; use --resume NAME"),
         (["--resume", "first", "--run", "other"], "--from best|STEP to start a new run"),
         (["--resume", "first", "train.lr=1"], "use --allow-change to set train.lr=1"),
-        (["--resume", "nowhere", "--from", "best"], "no run there"),
+        (["--resume", "nowhere", "--from", "best"], "run not found"),
     ]:
         status, _, err = train(*args)
         check(status != 0 and part in err and len(err.strip().splitlines()) == 1, "one line", "%s: %s" % (args, err))

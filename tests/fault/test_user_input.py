@@ -106,7 +106,7 @@ def the_log_of_a_run_is_never_written_over():
     for command in (["eval", "tiny", "time_rounds=0"], ["trace", "tiny", "--text", "hi"]):
         refused("log of a run", *command, "-o", "runs/tiny/log.mp")
         refused("log of a run", *command, "-o", "copy.mp")
-        refused("no record file", *command, "-o", "bad/garbage")
+        refused("not a record file", *command, "-o", "bad/garbage")
         refused("is a directory", *command, "-o", "bad/dir")
         refused("nowhere", *command, "-o", "nowhere/x.mp")
         refused("No space left", *command, "-o", "/dev/full")
@@ -167,7 +167,7 @@ def numbers_out_of_range_name_their_setting():
             "never", "--quiet")
     assert not os.path.exists("runs/never"), os.listdir("runs/never")
     for name in ("../evil", "", "a/b", ".", "x\ny", "-x", "a" * 65):
-        refused("must be 1 to 64 characters", "train", "quick", "--run=" + name, code=2)
+        refused("expected a name", "train", "quick", "--run=" + name, code=2)
 
 
 @test

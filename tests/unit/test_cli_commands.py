@@ -79,7 +79,7 @@ def eval_reads_a_file_and_writes_records():
     assert "1 head, 1 eval, 1 sample" in run("inspect", "eval.mp")
     run("eval", "tiny", "data.path=some.txt", "-o", "eval.mp")
     assert "1 head, 1 eval, 1 sample" in run("inspect", "eval.mp")
-    refused("no record file", "eval", "tiny", "data.path=some.txt", "-o", "some.txt", code=1)
+    refused("not a record file", "eval", "tiny", "data.path=some.txt", "-o", "some.txt", code=1)
 
 
 @test
@@ -96,7 +96,7 @@ def generate_has_the_documented_keys_and_is_reproducible():
     assert ids == a["prompt_ids"]
     greedy = run_json("generate", "tiny", "--prompt", "", "max_tokens=3", "temperature=0")
     assert len(greedy["prompt_ids"]) == 1
-    refused("what is the prompt", "generate", "tiny")
+    refused("missing prompt", "generate", "tiny")
     refused("top_p", "generate", "tiny", "--prompt", "x", "top_p=2", code=2)
 
 
@@ -196,7 +196,7 @@ def several_presets_combine_into_one_run():
     with open("runs/tiny-half-quick-edp-1/config.yaml") as f:
         text = f.read()
     assert "lr: 0.002" in text and "steps: 2\n" in text
-    refused("--resume takes the run's own", "train", "--resume", "tiny-half-quick-edp-1", "--mode", "quick")
+    refused("--resume uses the run's own", "train", "--resume", "tiny-half-quick-edp-1", "--mode", "quick")
     shutil.rmtree("runs/tiny-half-quick-edp-1")
 
 
@@ -239,7 +239,7 @@ def presets_list_sizes_and_keys():
         f.write(one)
     assert run_json("presets", "mine.yaml")["params"] == 63636992, "what is printed reads back"
     refused("did you mean llama2-7b", "presets", "llama27b")
-    refused("is a setting", "presets", "tiny", "train.lr=1")
+    refused("found setting", "presets", "tiny", "train.lr=1")
     refused("--json", "presets", "--jsn")
 
 
@@ -292,7 +292,7 @@ def ablate_compares_rows_with_a_matched_control():
     assert list(rows) == ["control", "no_warp_forward", *lower] and len(lower) == 1, list(rows)
     assert rows["control"]["n"] == 2 and rows["no_warp_forward"]["n"] == 2 and rows[lower[0]]["n"] == 2
     refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
-    refused("ablations are those of edp", "ablate", *TINY, "model.method=dense")
+    refused("must be edp for ablations", "ablate", *TINY, "model.method=dense")
     dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
     assert dry == "" and run.err.count("would start") + run.err.count("already done") == 11, run.err
 
@@ -302,10 +302,10 @@ def a_dry_run_lists_runs_and_writes_nothing():
     before = sorted(os.listdir("runs"))
     run("ablate", "quick", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 11 and "refused" not in run.err, run.err
-    assert "target_ratio_0.4 cannot be reached with the layers that are always on or forced; target_ratio_0.55 in its place" in run.err
+    assert "target_ratio_0.4 cannot be reached with the layers that are always on or forced; using target_ratio_0.55 instead" in run.err
     assert "ablate-target_ratio_0.55-s1" in run.err and "starts" not in run.err
     run("ablate", "quick", "edp.max_skip=16", "--seeds", "1", "--dry-run")
-    assert "ablate-target_ratio_0.4-s1" in run.err and "in its place" not in run.err, run.err
+    assert "ablate-target_ratio_0.4-s1" in run.err and "instead" not in run.err, run.err
     run("sweep", *TINY, "train.lr=0.003,0.004", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 2
     run("sweep", *TINY, "edp.target_ratio=0.01,0.9", "--seeds", "1", "--dry-run")
@@ -324,7 +324,7 @@ def isoflop_trains_sizes_with_the_same_flops():
     told = run.err
     assert "training computes every row" in told and "training skips" in told
     rows = {r["label"]: r for r in x["rows"]}
-    assert len(rows) == 12 and "at least 20 are wanted" in rows["dense 8x96x3 6e8"]["refused"]
+    assert len(rows) == 12 and "expected at least 20" in rows["dense 8x96x3 6e8"]["refused"]
     dense, lots = rows["dense 4x32x2 1.2e9"], rows["random 4x32x2 1.2e9"]
     steps = [int([s for s in r["settings"] if s.startswith("train.steps=")][0][12:]) for r in (dense, lots)]
     assert steps[0] >= 20 and steps[1] > 1.15 * steps[0], steps
@@ -341,11 +341,11 @@ def isoflop_trains_sizes_with_the_same_flops():
 
 @test
 def isoflop_rejects_invalid_arguments():
-    refused("--budget is missing", "isoflop", "--sizes", "4x32")
-    refused("--sizes is missing", "isoflop", "--budget", "1e9")
+    refused("missing --budget", "isoflop", "--sizes", "4x32")
+    refused("missing --sizes", "isoflop", "--budget", "1e9")
     refused("must be a number greater than 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
     refused("must be a number greater than 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
-    refused("is not LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
+    refused("expected LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
     refused("use LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
     refused("no preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
     refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
@@ -355,7 +355,7 @@ def isoflop_rejects_invalid_arguments():
     refused("train.teacher=self: its forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
     refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
-    refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
+    refused("expected at least 20", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
             "--methods", "dense")
     refused("--max-tokens allows", "isoflop", *TINY[3:4], "data.docs=60", "train.batch=2", "--budget", "1e13", "--sizes",
             "4x32", "--methods", "dense", "--max-tokens", "1000")

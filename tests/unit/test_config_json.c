@@ -235,9 +235,9 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
            "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
-           "config.json: hidden_size: 0 is outside 2 to 65536; num_hidden_layers: -1 is outside 1 "
+           "config.json: hidden_size: 0: must be 2 to 65536; num_hidden_layers: -1 is outside 1 "
            "to 4096; num_attention_heads: ");
-    static const char *const also[] = {"1e+308 is outside 1 to 1024; ",
+    static const char *const also[] = {"1e+308: must be 1 to 1024; ",
                                        "intermediate_size is not a number or a truth value but "
                                        "\"many\"; vocab_size is missing; ",
                                        "hidden_act relu is not known here (silu); ",
@@ -245,7 +245,7 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
     for (size_t i = 0; i < DS_LEN(also); i++)
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
-           "depthscope: dim: 0 is outside 2 to 65536; depthscope.model.layers is not a string; "
+           "depthscope: dim: 0: must be 2 to 65536; depthscope.model.layers is not a string; "
            "depthscope: heads: 'x' is not a whole number");
 }
 

@@ -76,7 +76,7 @@ def seeds_and_shapes_of_batches_are_seen_in_every_spelling():
     for word in ("model.dim=64", "++model.layers=6", "lora_r=4"):
         refused("MODEL says its own shape", "bench", "tiny", word)
     for word in ("seed=3", "++seed=3"):
-        refused("only random:PRESET", "convert", "tiny", "-o", "converted", word)
+        refused("expected random:PRESET", "convert", "tiny", "-o", "converted", word)
 
 
 @test
@@ -110,7 +110,7 @@ def mistyped_words_suggest_the_nearest():
 @test
 def a_path_as_run_name_explains_how_to_choose_the_directory():
     refused("DEPTHSCOPE_RUNS=some depthscope train --run path", "train", *TINY, "--run", "some/path")
-    refused("a name is", "train", *TINY, "--run", "../")
+    refused("expected a name", "train", *TINY, "--run", "../")
     run("train", *TINY, "--run", "path", "--quiet", DEPTHSCOPE_RUNS="some")
     assert os.path.exists("some/path/log.mp")
 
@@ -196,12 +196,12 @@ def stop_ends_the_named_runs_in_order_and_waits_for_them():
     start("one", "two")
     out = run("stop", "one", "runs/two/")
     assert is_over("one") and is_over("two"), run("runs")
-    assert re.search(r"^one: stopped at step \d+ of 1000000; depthscope train --resume one continues it$", out, re.M), out
+    assert re.search(r"^one: stopped at step \d+ of 1000000; resume with depthscope train --resume one$", out, re.M), out
     assert os.listdir("runs/one/checkpoints") and "two: stopped" in out
     start("three")
     rows = json.loads(run("stop", "--all", "--json"))
     assert [(r["name"], r["status"], r["state"]) for r in rows] == [("three", "stopped", "stopped")] and rows[0]["step"] > 0
-    assert "no run is live" in run("stop", "--all") and run("stop", "--all", "--json") == "[]\n"
+    assert "no live runs" in run("stop", "--all") and run("stop", "--all", "--json") == "[]\n"
 
 
 @test
@@ -236,7 +236,7 @@ def quick_watches_the_live_quick_run_instead_of_a_second_one():
     assert not [n for n in names if n.startswith("quick-")], names
     run("stop", "first")
     out = run("--quick", "--script", "none.keys", "--size", "120x24")
-    assert "training already" not in out and os.path.isdir("runs/quick-1"), out[:3000]
+    assert "already training" not in out and os.path.isdir("runs/quick-1"), out[:3000]
     until(live, "quick-1")
     run("stop", "--all")
 

@@ -154,7 +154,7 @@ def a_file_is_fetched_once_and_complete():
     assert "checksum verified" in get()
     whole()
     n = len(served)
-    assert "was there" in get()
+    assert "already present" in get()
     assert len(served) == n
     x = json.loads(get("--json", "-o", "other"))
     whole("other/a.bin")
@@ -261,7 +261,7 @@ def a_size_mismatch_reports_both():
     assert str(len(BODY)) in err and str(len(BODY) - 10) in err, err
     table("plain", size=len(BODY) - 5)
     err = get(code=1)
-    assert "sends more than the %d bytes" % (len(BODY) - 5) in err, err
+    assert "larger than the expected %d bytes" % (len(BODY) - 5) in err, err
     assert os.listdir("thing") == ["a.bin.bad"]
 
 
@@ -275,7 +275,7 @@ def an_endless_response_is_stopped_at_the_known_size():
                 f.write(BODY[:begun])
         poured[0] = 0
         err = get(code=1)
-        assert "sends more than the %d bytes of a.bin" % len(BODY) in err and "a.bin.bad" in err, err
+        assert "larger than the expected %d bytes of a.bin" % len(BODY) in err and "a.bin.bad" in err, err
         assert os.listdir("thing") == ["a.bin.bad"] and os.path.getsize("thing/a.bin.bad") == len(BODY), os.listdir("thing")
         assert poured[0] < 64 << 20, poured  # what pipes and sockets hold, not all of it
         shutil.rmtree("thing")
@@ -288,7 +288,7 @@ def two_downloads_to_one_name_do_not_mix():
     end = time.time() + 30 * SLOW
     while time.time() < end and not os.path.exists("thing/a.bin.part"):
         time.sleep(0.02)
-    assert "another process is downloading" in get(code=1)
+    assert "locked by another download" in get(code=1)
     out, err = p.communicate(timeout=60 * SLOW)
     assert p.returncode == 0, err
     whole()
@@ -374,14 +374,14 @@ def an_interrupted_download_is_kept_and_resumed():
 @test
 def no_network_is_one_line():
     table("plain")
-    assert "no network" in get("base_url=http://127.0.0.1:9", code=1)
+    assert "network unreachable" in get("base_url=http://127.0.0.1:9", code=1)
     p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml", "base_url=http://127.0.0.1:9"], stderr=subprocess.PIPE,
                        timeout=60, env={**os.environ, "NO_PROXY": "*"},
                        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
-    assert p.returncode == 1 and b"no network" in p.stderr, p.stderr  # the status of curl is not lost
+    assert p.returncode == 1 and b"network unreachable" in p.stderr, p.stderr  # the status of curl is not lost
     p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml"], stderr=subprocess.PIPE, timeout=60,
                        env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "PATH": "/nowhere"})
-    assert p.returncode == 1 and b"curl is not installed" in p.stderr, p.stderr
+    assert p.returncode == 1 and b"curl not found" in p.stderr, p.stderr
 
 
 @test
@@ -395,7 +395,7 @@ def an_existing_file_of_that_name_is_kept():
     assert open("thing/a.bin").read() == "mine"
     table("plain", sha="-")
     err = get(code=1)
-    assert "has 4 bytes, not %d" % len(BODY) in err and "move it away" in err, err
+    assert "exists with 4 bytes, expected %d" % len(BODY) in err and "move it away" in err, err
     with open("thing/a.bin", "wb") as f:
         f.write(b"x" + BODY[1:])
     table("plain")
@@ -423,8 +423,8 @@ def columns_of_the_list_stay_aligned():
 
 @test
 def invalid_tables_are_rejected():
-    for line, part in (("../x 1 - https://e/x", "no name for a file"), ("a 1 - ftp://e/x", "no address"),
-                       ("a x - https://e/x", "no size"), ("a 1 abc https://e/x", "no SHA-256"), ("a 1", "FILE BYTES")):
+    for line, part in (("../x 1 - https://e/x", "not a valid file name"), ("a 1 - ftp://e/x", "must begin with https://"),
+                       ("a x - https://e/x", "must be a non-negative integer"), ("a 1 abc https://e/x", "expected 64 hex digits"), ("a 1", "FILE BYTES")):
         with open("known.yaml", "w") as f:
             f.write("thing:\n  kind: model\n  licence: MIT\n  about: x\n  f1: %s\n" % line)
         assert part in get(code=1)

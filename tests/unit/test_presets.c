@@ -281,9 +281,9 @@ T(wrong_presets_are_told_in_a_line)
     REFUSED("is no preset", "");
     REFUSED("holds no key", file(a, "empty.yaml", ""));
     REFUSED("holds no key", file(a, "words.yaml", "# nothing\n"));
-    REFUSED("a loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
+    REFUSED("loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
     file(b, "b.yaml", "extends: a\n");
-    REFUSED("a loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
+    REFUSED("loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
     REFUSED("nowhere.yaml", file(a, "child.yaml", "extends: nowhere\n"));
     REFUSED("mod.yaml:2: unknown key train.lrr, did you mean train.lr?",
             file(a, "mod.yaml", "train:\n  lrr: 1\n"));

@@ -253,7 +253,7 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                                           "capacities=",
                                           e)
                     : cli_refuse_settings(a, &ppl_group, of_table, DS_LEN(of_table),
-                                          "expected --benchmark; a single evaluation takes "
+                                          "sets the rows of --benchmark; a single evaluation takes "
                                           "capacity=",
                                           e);
 }
