@@ -246,7 +246,7 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
            "depthscope: dim: 0: must be 2 to 65536; depthscope.model.layers is not a string; "
-           "depthscope: heads: 'x' is not a whole number");
+           "depthscope: heads: 'x': must be an integer");
 }
 
 T(heads_that_do_not_fit_name_both_numbers) /* A22 */

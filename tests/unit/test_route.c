@@ -410,7 +410,7 @@ T(conflicting_options_are_refused_in_one_line)
     check_options("model.method=dense model.heads=3 model.kv_heads=2", DS_ERANGE,
                   "model.kv_heads=2 does not divide");
     check_options("model.method=dense model.dim=9 model.heads=3", DS_ERANGE, "even head size");
-    check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0 is outside");
+    check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0: must be");
     check_options("model.method=edp edp.kv=some", DS_EUSAGE, "edp.kv");
 }
 
