@@ -120,7 +120,7 @@ def runs_that_fail_are_in_no_mean_and_are_named():
     words = ["sweep", *TINY, "train.steps=6", "train.nan_limit=2", "train.lr=0.001,0.002", "--seeds", "1,2", "--quiet"]
     status, out, _ = (lambda p: (p.returncode, p.stdout.decode(), p.stderr.decode()))(
         subprocess.run([PROGRAM, *words], env=environment(DEPTHSCOPE_FAIL="nan:3+"), stdin=subprocess.DEVNULL, capture_output=True))
-    check(status == 1 and out.count("failed, excluded from means:  sweep-lr_0.00") == 4, "all are named", out)
+    check(status == 1 and out.count("failed, excluded from means: sweep-lr_0.00") == 4, "all are named", out)
     rows = json.load(open(path("sweep.json")))["rows"]
     check([(r["n"], r["failed"], len(r["failures"])) for r in rows] == [(0, 2, 2)] * 2, "and counted", str(rows)[:500])
     check("2 steps in a row had NaN or Inf" in rows[0]["failures"][0]["reason"], "why", str(rows[0]["failures"]))

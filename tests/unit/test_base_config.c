@@ -135,8 +135,8 @@ T(config_flattens_yaml_and_records_line_numbers)
 
 T(config_rejects_bad_yaml_with_line_and_column)
 {
-    yaml_fails("a: 1\na: 2\n", "p.yaml:2:4: a is given twice");
-    yaml_fails("a: {b: 1}\na.b: 2\n", "a.b is given twice");
+    yaml_fails("a: 1\na: 2\n", "p.yaml:2:4: duplicate key a");
+    yaml_fails("a: {b: 1}\na.b: 2\n", "duplicate key a.b");
     yaml_fails("a: &x 1\nb: *x\n", "unsupported anchor");
     yaml_fails("b: *x\n", "p.yaml:1:4");
     yaml_fails("a: !!python/object:x {}\n", "tags");
@@ -144,7 +144,7 @@ T(config_rejects_bad_yaml_with_line_and_column)
     yaml_fails("- a\n- b\n", "top level");
     yaml_fails("just text\n", "top level");
     yaml_fails("a: [1, [2]]\n", "must be plain values");
-    yaml_fails("a: [1, {b: 2}]\nb: 1\nb: 1\n", "; p.yaml:3:4: b is given twice");
+    yaml_fails("a: [1, {b: 2}]\nb: 1\nb: 1\n", "; p.yaml:3:4: duplicate key b");
     yaml_fails("a: 1\n---\nb: 2\n", "second document");
     yaml_fails("a: {b: 1\n", "p.yaml:2");
     yaml_fails("a: \"\xff\"\n", "p.yaml:");
@@ -173,12 +173,12 @@ T(config_yaml_is_bounded)
     str_reset(&s);
     for (int i = 0; i < 90000; i++)
         str_add(&s, "{a: ");
-    t_fails(config_read_yaml_text(&c, s.p, s.len, "p", &e), &e, DS_EFORMAT, "deeper");
+    t_fails(config_read_yaml_text(&c, s.p, s.len, "p", &e), &e, DS_EFORMAT, "nesting depth");
     str_reset(&s);
     for (int i = 0; i < 1 << 20; i++)
         str_add_char(&s, 'x');
     str_add_char(&s, 'x');
-    t_fails(config_read_yaml_text(&c, s.p, s.len, "p", &e), &e, DS_ERANGE, "limit is 1048576");
+    t_fails(config_read_yaml_text(&c, s.p, s.len, "p", &e), &e, DS_ERANGE, "must be at most 1048576");
     str_reset(&s);
     for (int i = 0; s.len < 500000; i++)
         str_addf(&s, "k%d: 1\n", i);

@@ -149,7 +149,7 @@ T(json_file_has_a_size_limit)
     t_ok(json_read_file(&j, path, 5, &e), &e);
     t_eq(json_len(json_root(j)), 2);
     json_free(j);
-    t_fails(json_read_file(&j, path, 4, &e), &e, DS_ERANGE, "limit is 4");
+    t_fails(json_read_file(&j, path, 4, &e), &e, DS_ERANGE, "must be at most 4");
     t_ok(fs_write_file(path, "[1,2", 4, &e), &e);
     t_fails(json_read_file(&j, path, 5, &e), &e, DS_EFORMAT, "f.json:1:");
 }

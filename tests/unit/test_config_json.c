@@ -235,7 +235,7 @@ T(all_that_is_wrong_is_said_at_once) /* A21 */
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
            "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
-           "config.json: hidden_size: 0: must be 2 to 65536; num_hidden_layers: -1 is outside 1 "
+           "config.json: hidden_size: 0: must be 2 to 65536; num_hidden_layers: -1: must be 1 "
            "to 4096; num_attention_heads: ");
     static const char *const also[] = {"1e+308: must be 1 to 1024; ",
                                        "intermediate_size is not a number or a truth value but "
