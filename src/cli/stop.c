@@ -28,7 +28,7 @@ static const char *const status_name[] = {"waiting",   "stopped", "not_running",
 struct target {
     char name[80], dir[1024], log[1100];
     enum status status;
-    int is_asked, is_told; /* the run was asked; the user was told that we wait */
+    int is_asked, is_told; /* the run was asked; the wait was reported */
     struct run_glance glance;
     char text[400];
 };

@@ -61,7 +61,7 @@ manager() {
     return 1
 }
 
-missing() { # MANAGER: prints "name package need" of every row that is wanted and absent
+missing() { # MANAGER: prints "name package need" of every requested row that is missing
     rows | while read -r kind name need apt dnf pacman brew; do
         wanted "$need" || continue
         found "$kind" "$name" && continue

@@ -232,7 +232,7 @@ static void add_coverage(struct inspect *x, const char *dir)
 int inspect_model(const char *dir, struct inspect *x, struct err *e)
 {
     /* tensor files that replace or complement those of the base model */
-    static const char *const beside[][2] = {{"adapter_tensors", "adapter_model.safetensors"},
+    static const char *const extra[][2] = {{"adapter_tensors", "adapter_model.safetensors"},
                                             {"own_tensors", "own.safetensors"}};
     struct model_config c;
     struct config route = {0};
@@ -258,9 +258,9 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
         add_part(x, "tokenizer", inspect_tokenizer, dir);
     if (has(dir, "model.safetensors") || has(dir, "model.safetensors.index.json"))
         add_part(x, "tensors", inspect_tensors, dir);
-    for (size_t i = 0; i < DS_LEN(beside); i++)
-        if (fs_join(path, sizeof path, dir, beside[i][1], NULL) == 0 && fs_exists(path))
-            add_part(x, beside[i][0], inspect_tensors, path);
+    for (size_t i = 0; i < DS_LEN(extra); i++)
+        if (fs_join(path, sizeof path, dir, extra[i][1], NULL) == 0 && fs_exists(path))
+            add_part(x, extra[i][0], inspect_tensors, path);
     if (has(dir, "adapter_config.json"))
         add_part(x, "adapter", inspect_adapter, dir);
     str_add(x->out, x->json ? "}" : "");
