@@ -1,5 +1,5 @@
 #!/bin/sh
-# The long way round: the tests, fuzzing, valgrind over the built-in matrix product, and a soak.
+# The full checks: the tests, fuzzing, valgrind over the built-in GEMM, and a soak test.
 # Run by `make test-full`.  FUZZ_SECONDS and SOAK_STEPS shorten it.
 set -u
 make=${MAKE:-make}
@@ -21,11 +21,11 @@ part() { # NAME COMMAND...: shows it, and keeps its closing count
 
 memcheck() {
     if ! command -v valgrind >/dev/null 2>&1; then
-        echo 'valgrind is not here'
+        echo 'valgrind: not found'
         echo '0 passed, 0 failed, 1 skipped'
         return 0
     fi
-    # Plain code for the oldest CPU: valgrind knows fewer instructions than this one may have.
+    # Baseline instructions only: valgrind may not support those of this processor.
     $make -k BLAS=ref DEBUG=1 programs || return 1
     passed=0
     failed=0

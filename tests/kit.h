@@ -1,4 +1,4 @@
-/* Small models and batches for the tests of routing and models. */
+/* Small models and batches for tests of routing and models. */
 #ifndef DS_TESTS_KIT_H
 #define DS_TESTS_KIT_H
 
@@ -12,10 +12,10 @@
 
 enum { KIT_ROWS = 4096 };
 
-/* A test file that is included again with these changed runs its whole list in another number format. */
+/* Redefining these and including a test file again runs all its tests in another number format. */
 #ifndef KIT_COMPUTE
 #define KIT_COMPUTE COMPUTE_FP32
-#define KIT_NEAR 1e-4 /* cached decode against the whole pass */
+#define KIT_NEAR 1e-4 /* tolerance of cached decoding against the full pass */
 #endif
 
 struct kit_batch {
@@ -60,7 +60,7 @@ static inline struct model *kit_model(const char *options, uint64_t seed, int ro
     return m;
 }
 
-/* The numbers of parameter i, wherever they lie; freed by the test's end. */
+/* The values of parameter i, wherever stored; freed at the end of the test. */
 static inline real *kit_values(const struct model *m, int i)
 {
     const struct param *p = &m->params.p[i];
@@ -81,7 +81,7 @@ static inline void kit_same_params(const struct model *a, const struct model *b)
     }
 }
 
-/* Adds noise to every trained parameter: biases and thresholds leave their symmetric starts. */
+/* Adds noise to every trained parameter, so that biases and thresholds leave their symmetric initial values. */
 static inline void kit_shake(struct model *m, double amount, uint64_t seed)
 {
     for (int i = 0; i < m->params.n; i++) {
@@ -106,7 +106,7 @@ static inline void kit_fill(struct kit_batch *k, int B, int T, int V, uint64_t s
     k->b = (struct batch){.B = B, .T = T, .id = k->id, .target = k->target};
 }
 
-/* Every row of the batch gets documents that start at its places s and 2s + 1, s = 2 + its number. */
+/* Each batch row gets documents that start at positions s and 2s + 1, s = 2 + row. */
 static inline void kit_documents(struct kit_batch *k)
 {
     for (int i = 0; i < k->b.B * k->b.T; i++) {
@@ -127,7 +127,7 @@ static inline size_t kit_states(const struct model *m)
     return (size_t)m->R * (size_t)m->config.dim;
 }
 
-/* Bits, not closeness. */
+/* Bitwise equality. */
 static inline int kit_same(const real *a, const real *b, size_t n)
 {
     return memcmp(a, b, n * sizeof *a) == 0;
@@ -140,7 +140,7 @@ static inline real *kit_copy(const real *from, size_t n)
     return to;
 }
 
-/* All gradients, one after the other. */
+/* All gradients, concatenated. */
 static inline real *kit_gradients(const struct model *m, size_t *n)
 {
     size_t total = 0, at = 0;
@@ -200,7 +200,7 @@ static inline int32_t kit_best(const real *logits, int V)
     return best;
 }
 
-/* Greedy continuation of `prompt` (n ids) by `more` ids, with a cache. */
+/* Greedy continuation of `prompt` (n ids) by `more` ids, with a KV cache. */
 static inline void kit_generate(struct model *m, const int32_t *prompt, int n, int32_t *out,
                                 int more)
 {

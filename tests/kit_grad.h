@@ -1,4 +1,4 @@
-/* Gradients of whole models against central differences, in double. */
+/* Checks gradients of whole models against central differences, in double precision. */
 #ifndef DS_TESTS_KIT_GRAD_H
 #define DS_TESTS_KIT_GRAD_H
 
@@ -7,7 +7,7 @@
 /* Loss at the current weights; m and pass as given to the check. */
 typedef double kit_objective(struct model *m, struct pass *pass);
 
-/* Five points: the error of the difference itself is far below 1e-7. */
+/* Five-point stencil: its truncation error is far below 1e-7. */
 static inline double kit_slope(kit_objective *f, struct model *m, struct pass *pass, real *x,
                                const real *direction, size_t n)
 {
@@ -60,7 +60,7 @@ static inline void kit_check_tensor(const char *what, kit_objective *f, struct m
     free(d);
 }
 
-/* Every trained tensor against its gradient, as the last backward left it. */
+/* Checks the gradient of every trained tensor from the last backward pass. */
 static inline void kit_check_params(const char *what, kit_objective *f, struct model *m,
                                     struct pass *pass, size_t samples)
 {

@@ -1,4 +1,4 @@
-/* Small runs that start, stop and go on in one process; a test file says which keys they have in common (`tiny`) first. */
+/* Small runs that start, stop and resume in one process; the test file defines their common keys (`tiny`) first. */
 #ifndef DS_TESTS_KIT_TRAIN_H
 #define DS_TESTS_KIT_TRAIN_H
 
@@ -11,7 +11,7 @@
 
 enum { KEYS_MAX = 48 };
 
-/* NULL-terminated; the including file's. */
+/* NULL-terminated; defined by the including file */
 static const char *const tiny[KEYS_MAX];
 
 static struct trainer trainer;
@@ -44,7 +44,7 @@ static void at_step(void *ctx, const struct trainer *t)
         atomic_store(&asked, SIGTERM);
 }
 
-/* Runs DIR until `stop` (0: to its end). */
+/* Trains DIR until step `stop` (0: to the end). */
 static int go(const char *dir, const char *const *more, int resume, int stop, struct err *e)
 {
     struct train_config c;

@@ -77,7 +77,7 @@ if [ $# -gt 0 ]; then
     printf '%s\n' "$@" | xargs -n 1 -P "$jobs" sh "$0" --one
 fi
 if [ -n "${BUILD_FAILED:-}" ]; then
-    echo "build: not everything could be built"
+    echo "build: incomplete"
     echo '0 1 0' >"$LOG_DIR/build.result"
 fi
 if [ -n "${COUNTS:-}" ]; then

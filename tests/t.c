@@ -1,4 +1,4 @@
-/* The runner behind t.h: a thin layer over Check. */
+/* The test runner of t.h: a thin layer over Check. */
 #include "t.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static void tmpdir_remove(void)
         return;
     snprintf(cmd, sizeof cmd, "chmod -R u+rwX '%s' 2>/dev/null; rm -rf '%s'", tmpdir, tmpdir);
     if (system(cmd) != 0)
-        fprintf(stderr, "could not remove %s\n", tmpdir);
+        fprintf(stderr, "%s: remove failed\n", tmpdir);
     tmpdir[0] = '\0';
 }
 

@@ -1,5 +1,5 @@
-/* Tests are sentences: T(topk_breaks_ties_by_lower_index) { ... }.  One program per file; every T
- * runs in its own process with a time limit (Check forks), so a crash is one failed test.
+/* The test framework.  Test names are sentences: T(topk_breaks_ties_by_lower_index) { ... }.  One program per
+ * file; every T runs in its own process with a time limit (Check forks), so a crash is one failed test.
  * Comparisons are written as !(diff <= tol) so that NaN fails. */
 #ifndef DS_TESTS_T_H
 #define DS_TESTS_T_H
@@ -17,7 +17,7 @@ struct t_case {
     int seconds;
 };
 void t_register(struct t_case *c);
-/* Ends the present test as skipped, aloud; counted apart from passed. */
+/* Ends the current test as skipped, with a printed reason; counted separately. */
 void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* "../shared/data/PATH" below the checkout's parent, or skips the test when it is absent. */
 const char *t_shared(const char *path);
@@ -46,7 +46,7 @@ double t_rel_l2(const double *a, const double *b, size_t n);
 #define t_near(got, want, tol)                                                                     \
     do {                                                                                           \
         double g_ = (double)(got), w_ = (double)(want), t_ = (double)(tol);                        \
-        t_assert(fabs(g_ - w_) <= t_, "%s = %.17g, want %.17g within %g", #got, g_, w_, t_);       \
+        t_assert(fabs(g_ - w_) <= t_, "%s = %.17g, expected %.17g within %g", #got, g_, w_, t_);       \
     } while (0)
 #define t_ok(rc, err)                                                                              \
     do {                                                                                           \
@@ -57,7 +57,7 @@ double t_rel_l2(const double *a, const double *b, size_t n);
 #define t_fails(rc, err, want_code, part)                                                          \
     do {                                                                                           \
         int rc_ = (rc);                                                                            \
-        t_assert(rc_ == (want_code), "%s: got %d, want %d (%s)", #rc, rc_, want_code,              \
+        t_assert(rc_ == (want_code), "%s: got %d, expected %d (%s)", #rc, rc_, want_code,              \
                  (err)->text);                                                                     \
         t_assert(strstr((err)->text, part) != NULL, "%s: \"%s\" lacks \"%s\"", #rc, (err)->text,   \
                  part);                                                                            \

@@ -1,5 +1,5 @@
-/* Arithmetic on numbers that came from outside.  Each returns 0, or 1 on overflow (then *out is
- * not to be used).  All sizes are uint64_t. */
+/* Overflow-checked arithmetic on untrusted numbers.  Each returns 0, or 1 on overflow (then *out
+ * must not be used).  All sizes are uint64_t. */
 #ifndef DS_BASE_CHECKED_H
 #define DS_BASE_CHECKED_H
 

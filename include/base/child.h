@@ -1,4 +1,4 @@
-/* Child processes: the one place that starts programs, collects what they print last, and says how they ended. */
+/* Child processes: starts programs, keeps the end of their output, and reports how they exited. */
 #ifndef DS_BASE_CHILD_H
 #define DS_BASE_CHILD_H
 
@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* What a child gets as descriptor 0, 1 or 2: one of these, or a descriptor of ours (>= 0). */
+/* A child's descriptor 0, 1 or 2: one of these, or a descriptor of ours (>= 0). */
 enum {
     CHILD_NULL = -1,   /* /dev/null                                                     */
     CHILD_PIPE = -2,   /* a pipe; our end is in struct child                            */
@@ -16,44 +16,45 @@ enum {
 };
 
 struct child_setup {
-    const char *program;     /* a path, or a name for PATH; NULL: this program again (child_self) */
-    const char *const *argv; /* argv[0] is shown by ps; NULL ends it */
+    const char *program; /* a path, or a name searched in PATH; NULL: this program (child_self) */
+    const char *const *argv; /* NULL-terminated; argv[0] is shown by ps */
     int in, out, err;
     int is_nonblocking; /* our ends of pipes and sockets */
-    int is_group;       /* a process group of its own: Ctrl-C does not reach it */
-    int is_session;     /* setsid: it has no terminal */
-    int is_detached;    /* is_session, and init inherits it: it outlives us and is never waited for; pid is 0 then */
-    int keep;           /* one more descriptor of ours that stays open in it; 0: none */
+    int is_group;       /* its own process group, out of reach of Ctrl-C */
+    int is_session;     /* setsid: without a controlling terminal */
+    int is_detached;    /* is_session, reparented to init: outlives us, never reaped; pid is 0 */
+    int keep;           /* another descriptor of ours to keep open in the child; 0: none */
 };
 
 enum { CHILD_TAIL = 4096 };
 struct child {
-    pid_t pid;        /* 0: none, or it has been waited for */
+    pid_t pid;        /* 0: none, or already reaped */
     int in, out, err; /* our ends of pipes and sockets, close-on-exec; -1: none */
     int has_ended, status;
-    char tail[CHILD_TAIL]; /* the newest bytes of what child_tail read, 0-terminated */
+    char tail[CHILD_TAIL]; /* the newest bytes read by child_tail, NUL-terminated */
     size_t tail_n;
 };
 #define CHILD_NONE {.in = -1, .out = -1, .err = -1}
 
-/* Starts it with all signals at their defaults (an ignored SIGHUP stays ignored, as nohup promises) and none blocked;
- * descriptors above 2 are closed in it.  DS_ENOTFOUND: no such
- * program; DS_EIO.  On failure *c is CHILD_NONE.  The caller ends with child_close. */
+/* Starts the program with default signal dispositions (an ignored SIGHUP stays ignored, for nohup),
+ * no blocked signals and descriptors above 2 closed.  DS_ENOTFOUND: no such program; DS_EIO.  On
+ * failure *c is CHILD_NONE.  The caller must call child_close. */
 int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
-/* Reads from `fd` (c->err or c->out) into c->tail: 1 something came, 0 it is closed, -1 nothing now (is_nonblocking). */
+/* Reads from `fd` (c->err or c->out) into c->tail: 1 data, 0 closed, -1 no data now (is_nonblocking). */
 int child_tail(struct child *c, int fd);
-/* The last line of c->tail that is not empty, without "depthscope: "; "" when there is none. */
+/* The last non-empty line of c->tail, without "depthscope: "; "" when there is none. */
 const char *child_last_line(struct child *c);
-/* 1 when it has ended (c->status holds), 0 when it runs. */
+/* 1 when it has exited (c->status is valid), 0 when it is running. */
 int child_poll(struct child *c);
-/* Waits for its end, over EINTR. */
+/* Waits until it exits, retrying after EINTR. */
 void child_wait(struct child *c);
-/* 0 for exit status 0; else -1 and why: its last line, "killed by signal 9 (Killed)", "exit status 3". */
+/* 0 for exit status 0; else -1 and the reason: its last line, "killed by signal 9 (Killed)", "exit
+ * status 3". */
 int child_verdict(struct child *c, char *reason, size_t size);
-/* Closes our ends; a child that still runs is killed with `signal` (0: left alone) and waited for. */
+/* Closes our ends; a running child is killed with `signal` (0: left running) and reaped. */
 void child_close(struct child *c, int signal);
 
-/* Path of this program: $DEPTHSCOPE (tests), else the running executable (base/process.h), else "depthscope" in PATH. */
+/* Path of this program: $DEPTHSCOPE (tests), else the executable (base/process.h), else from PATH. */
 void child_self(char *out, size_t size);
 
 #endif

@@ -1,6 +1,7 @@
+/* Clocks and sleeping. */
 #ifndef DS_BASE_CLOCK_H
 #define DS_BASE_CLOCK_H
-/* Monotonic seconds for rates and durations; wall seconds (Unix) only to be shown and stored.
+/* Monotonic seconds for rates and durations; wall seconds (Unix) only for display and storage.
  * DEPTHSCOPE_CLOCK=fixed gives 0 for both (screens and goldens). */
 double clock_mono(void);
 double clock_wall(void);

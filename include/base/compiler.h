@@ -1,4 +1,4 @@
-/* The only place that knows the compiler.  Everything else is plain C11. */
+/* Compiler-specific attributes; everything else is plain C11. */
 #ifndef DS_BASE_COMPILER_H
 #define DS_BASE_COMPILER_H
 
@@ -18,10 +18,10 @@
 #define DS_PAUSE() __asm__ volatile("" ::: "memory")
 #endif
 #else
-#error "a compiler with GNU attributes (gcc, clang) is needed"
+#error "unsupported compiler: expected one with GNU attributes (gcc, clang)"
 #endif
 
-/* Under AddressSanitizer: bytes that must not be touched, and may be again. */
+/* Under AddressSanitizer: marks bytes as inaccessible, and accessible again. */
 #if defined(__SANITIZE_ADDRESS__)
 #define DS_HAS_ASAN 1
 #elif defined(__has_feature)

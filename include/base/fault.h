@@ -1,5 +1,5 @@
-/* Faults on request.  DEPTHSCOPE_FAIL holds rules, parted by commas: NAME:N fails the N-th call
- * of NAME, "+" behind N also every later one, "=ENOSPC" chooses errno: "write:3+=ENOSPC,alloc:40".
+/* Fault injection.  DEPTHSCOPE_FAIL holds comma-separated rules: NAME:N fails the N-th call
+ * of NAME, "+" after N also every later one, "=ENOSPC" sets errno: "write:3+=ENOSPC,alloc:40".
  * Read by mem (alloc) and fs (open read write fsync fdatasync close rename mkdir unlink). */
 #ifndef DS_BASE_FAULT_H
 #define DS_BASE_FAULT_H
@@ -8,8 +8,8 @@
 
 struct fault_rule {
     uint64_t at;    /* 1 is the first call; 0 = never */
-    int persistent; /* at and ever after              */
-    int number;     /* errno; EIO when none is named  */
+    int persistent; /* from call `at` on              */
+    int number;     /* errno; default EIO             */
 };
 
 /* The rule for `name` in `spec` (NULL: the environment's).  1 if there is one, else 0. */

@@ -1,5 +1,5 @@
-/* Files, behind one table so that faults can be injected (DEPTHSCOPE_FAIL=write:3, fsync:1,
- * open:N, rename:N, close:N; "+" behind N makes it persistent; =ENOSPC|EIO chooses errno). */
+/* File operations, through one table of system calls so that faults can be injected
+ * (base/fault.h). */
 #ifndef DS_BASE_FS_H
 #define DS_BASE_FS_H
 
@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* The system calls all of the program's file output passes through. */
+/* The system calls that all file output goes through. */
 struct fs_ops {
     int (*open)(const char *path, int flags, mode_t mode);
     ssize_t (*read)(int fd, void *buf, size_t n);
@@ -23,10 +23,10 @@ struct fs_ops {
     int (*unlink)(const char *path);
 };
 const struct fs_ops *fs_ops_get(void);
-/* NULL restores the system's own. For tests. */
+/* For tests.  NULL restores the system's own. */
 void fs_ops_set(const struct fs_ops *ops);
 
-/* The same calls, again after EINTR; close counts an EINTR as closed.  -1 and errno. */
+/* The same calls, retried after EINTR (close is not: EINTR means closed).  -1 and errno. */
 int fs_open(const char *path, int flags, mode_t mode);
 int fs_sync(int fd);
 int fs_datasync(int fd);
@@ -36,81 +36,82 @@ int fs_mkdir(const char *path, mode_t mode);
 int fs_unlink(const char *path);
 
 /* ---- held directories (fs_at.c) ----
- * While a directory is held, every path of this process that is `path` or begins with `path` and a slash leads into that very
- * directory, also when it was renamed and another one has its name.  The descriptor may carry a flock. */
+ * While a directory is held, `path` and all paths below it resolve to that directory within this process, even after it
+ * was renamed or another directory took its name.  The descriptor may carry a flock. */
 int fs_hold(int *fd, const char *path, struct err *e) DS_CHECK;
 void fs_unhold(int fd); /* and closes it */
-/* 1 while `path`, as others see it, still leads to the directory of fd. */
+/* 1 while `path` still resolves to the directory of fd for other processes. */
 int fs_is_held_at(int fd, const char *path);
-/* The name that the directory of fd has now; 0 when the system does not say. */
+/* The current path of the directory of fd; 0 when unknown. */
 int fs_where(int fd, char *out, size_t size);
-/* For the *at calls: the directory that `path` begins in, and what is left of it. */
+/* For the *at calls: the descriptor that `path` is relative to, and the rest of the path. */
 int fs_at(const char *path, const char **rest);
 struct stat;
 int fs_stat(const char *path, struct stat *st);  /* as stat(2)  */
 int fs_lstat(const char *path, struct stat *st); /* as lstat(2) */
 int fs_rmdir(const char *path);
 
-/* Loops over EINTR and short transfers; 0 or DS_EIO with text. */
+/* Retries after EINTR and short transfers; 0 or DS_EIO with text. */
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e) DS_CHECK;
-/* Opens a regular file for reading, close-on-exec, without ever waiting; a FIFO, a device, a socket or a directory is
- * DS_EIO with text.  What the user hands over as /dev/stdin, /dev/fd/N or /proc/self/fd/N may be a pipe or a terminal as
- * well, and /dev/null is an empty file.  Close with fs_ops_get()->close. */
+/* Opens a regular file for reading, close-on-exec, without blocking; a FIFO, device, socket or
+ * directory is DS_EIO with text.  /dev/stdin, /dev/fd/N and /proc/self/fd/N may also be a pipe or a
+ * terminal, and /dev/null is an empty file. Close with fs_ops_get()->close. */
 int fs_open_read(int *fd, const char *path, struct err *e) DS_CHECK;
-/* 0 when `path` is a regular file or nothing; else DS_EIO with the same text. */
+/* 0 when `path` is a regular file or does not exist; else DS_EIO with the same text. */
 int fs_check_regular(const char *path, struct err *e) DS_CHECK;
-/* Opens for writing, close-on-exec, with `flags` (O_CREAT, O_APPEND, O_EXCL ...; mode 0644); of a FIFO that nobody reads
- * DS_EIO at once. */
+/* Opens for writing, close-on-exec, with `flags` (O_CREAT, O_APPEND, O_EXCL ...; mode 0644); a FIFO
+ * without a reader is DS_EIO at once. */
 int fs_open_write(int *fd, const char *path, int flags, struct err *e) DS_CHECK;
-/* Up to n bytes into p, *got 0 only at the end of the file; loops over EINTR. */
+/* Reads up to n bytes into p, *got = 0 only at end of file; retries after EINTR. */
 int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struct err *e) DS_CHECK;
-/* Offset >= from of the next byte that is stored: holes of sparse files are skipped, `size` when only holes
- * follow.  `from` where the file system cannot say.  Moves the file's position. */
+/* Offset >= from of the next data in a sparse file, `size` when only a hole follows, `from` where
+ * the file system does not support it.  Moves the file position. */
 uint64_t fs_next_data(int fd, uint64_t from, uint64_t size);
-/* *end: the offset after the last byte of [from, size) that is not zero, `from` when all are zero.  Looks from
- * the end backwards; after read_max bytes (0 = no limit) *end says how far zeros are known.  Moves the file's
- * position. */
+/* *end: the offset after the last non-zero byte of [from, size), `from` when all are zero.  Scans
+ * backwards; after read_max bytes (0 = no limit) *end is how far the zeros were verified.  Moves
+ * the file position. */
 int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint64_t *end,
                    const char *path, struct err *e) DS_CHECK;
-/* Whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE naming both sizes). */
+/* Reads a whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE with both sizes). */
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
-/* Temp file in the same directory, write, fsync, close, rename, fsync of the directory: the old
- * file or the new one, never half.  A device or pipe at `path` is written to. */
+/* Replaces a file atomically: temporary file in the same directory, write, fsync, close, rename,
+ * fsync of the directory.  A device or pipe at `path` is written to directly. */
 int fs_write_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
-/* The same, but what is at `path` is replaced whatever it is; a directory there is an error. */
+/* The same, but replaces whatever is at `path`; a directory is an error. */
 int fs_replace_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
 
 /* ---- unfinished files (fs_temp.c) ----
- * One kind of name for all of them: DIR/.NAME.OWNER.tmp, where OWNER says which process of which host writes it.  The first
- * of them that a process makes in a directory first removes those whose owner is dead. */
+ * Named DIR/.NAME.OWNER.tmp, where OWNER identifies the writing process and its host.  Before a process creates its first
+ * one in a directory, it removes those whose owner is dead. */
 struct fs_new {
     int fd; /* -1: not open */
     char path[4096], temp[4096];
 };
-/* A file that is written in one go: `path` is the whole new file, synced, or what it was.  After any failure below
- * fs_new_abort; after fs_new_commit that does nothing. */
+/* Atomic creation of a file: afterwards `path` is the complete, synced new file or unchanged.  Call
+ * fs_new_abort after any failure; after fs_new_commit it does nothing. */
 int fs_new_open(struct fs_new *f, const char *path, struct err *e) DS_CHECK;
 int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e) DS_CHECK;
 int fs_new_commit(struct fs_new *f,
                   struct err *e) DS_CHECK; /* fsync, close, rename, fsync of the directory */
 void fs_new_abort(struct fs_new *f);
-/* A directory of that kind, made; the caller renames it to `path` or removes it. */
+/* Creates an unfinished directory; the caller renames it to `path` or removes it. */
 int fs_new_dir(char *temp, size_t size, const char *path, struct err *e) DS_CHECK;
-/* OWNER of this process, each time another: at most FS_OWNER_MAX bytes with the zero, of [0-9a-z-]. */
+/* A new OWNER of this process: at most FS_OWNER_MAX bytes including the NUL, of [0-9a-z-]. */
 enum { FS_OWNER_MAX = 64 };
 void fs_owner(char out[FS_OWNER_MAX]);
-/* Does `text` begin with an OWNER?  Its length, or 0. */
+/* Length of the OWNER at the start of `text`, 0 when there is none. */
 size_t fs_owner_length(const char *text);
-/* 1 when nobody writes the entry at `path` (a file or directory that is named after its owner) any more: the process has ended; or,
- * where that cannot be seen from here (another host or container), nobody holds its lock and it is a day old. */
+/* 1 when the entry at `path` (a file or directory named after its owner) is abandoned: its
+ * process has ended or, where that is unknown (another host or container), it is not locked and
+ * a day old. */
 int fs_owner_is_gone(const char *owner, const char *path);
-int fs_owner_is_own(const char *owner); /* this very process */
-/* Removes the unfinished entries of dead owners in `dir`, each time it is called. */
+int fs_owner_is_own(const char *owner); /* the owner is this process */
+/* Removes the unfinished entries of dead owners in `dir`. */
 void fs_temp_sweep(const char *dir);
 int fs_mkdirs(const char *path, struct err *e) DS_CHECK;
 /* fsync of a directory; EINVAL (file systems without it) is ignored. */
 int fs_sync_dir(const char *path, struct err *e) DS_CHECK;
-/* Removes a directory tree below `path`, never following links. */
+/* Removes a directory tree without following links. */
 int fs_remove_tree(const char *path, struct err *e) DS_CHECK;
 int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e) DS_CHECK;
 int fs_exists(const char *path);
@@ -124,21 +125,21 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
 /* Names of runs, figures, ...: [A-Za-z0-9._-], 1 to 64, not starting with '.' or '-'. */
 int fs_name_ok(const char *name);
 
-/* A read-only mapping; an empty file maps to p = "", n = 0.  Guarded (base/guard.h): a file that another process cuts ends
- * the program with a line where what is gone is read. */
+/* A read-only mapping; an empty file maps to p = "", n = 0.  Guarded (base/guard.h): reading beyond
+ * the end of a file that was truncated meanwhile ends the program with an error message. */
 struct fs_map {
     const unsigned char *p;
     size_t n;
     int fd;
-    int64_t changed_s, changed_ns; /* when the file was last written, at the opening */
+    int64_t changed_s, changed_ns; /* modification time when the file was opened */
     dev_t device;
     ino_t inode;
 };
 int fs_map_open(struct fs_map *m, const char *path, struct err *e) DS_CHECK;
 void fs_map_close(struct fs_map *m);
-/* DS_EFORMAT when the file was written since.  Ask after reading. */
+/* DS_EFORMAT when the file was modified since it was opened.  Call after reading. */
 int fs_map_unchanged(const struct fs_map *m, struct err *e) DS_CHECK;
-/* 1 while `path` leads to the mapped file; one that was put in its place is another. */
+/* 1 while `path` still is the mapped file, 0 when it was replaced. */
 int fs_map_is_at(const struct fs_map *m, const char *path);
 
 /* Bytes free for this user on the file system of `path`; 0 if unknown. */

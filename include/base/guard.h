@@ -1,17 +1,17 @@
-/* Files that are mapped can be cut by another process; reading what is gone then is a SIGBUS, not an error code.  Inside a
- * guarded mapping it ends the program honestly: the terminal is given back (base/err.h), one line names the file and both
- * sizes, exit status 1.  Anywhere else the handler that was there before has its turn.  Holds in every thread that does not
- * block the signal. */
+/* SIGBUS handling for mapped files: reading a mapping whose file another process truncated raises
+ * SIGBUS.  Inside a guarded mapping this ends the program with a message: the terminal is restored
+ * (base/err.h), one line names the file and both sizes, exit status 1.  Elsewhere the previous
+ * handler is called.  Applies to every thread that does not block the signal. */
 #ifndef DS_BASE_GUARD_H
 #define DS_BASE_GUARD_H
 
 #include <stddef.h>
 
-/* Of a read-only mapping of n bytes of fd, which stays open as long as it is guarded; path is for the message.  Done by
- * fs_map_open.  Beyond 1024 mappings at a time there is no guard. */
+/* Guards a read-only mapping of n bytes of fd, which must stay open while guarded; path is for the
+ * message.  Called by fs_map_open.  At most 1024 mappings are guarded at a time. */
 void guard_add(const void *p, size_t n, int fd, const char *path);
 void guard_remove(const void *p);
-/* To be called by whoever has set a handler for SIGBUS: it becomes the one that has its turn behind the guard's. */
+/* Call after installing a handler for SIGBUS: the guard's runs first and then falls back to it. */
 void guard_renew(void);
 
 #endif

@@ -1,3 +1,4 @@
+/* Checksums and hashes: CRC-32C, XXH3, SHA-256. */
 #ifndef DS_BASE_HASH_H
 #define DS_BASE_HASH_H
 
@@ -8,7 +9,7 @@
 
 uint32_t hash_crc32c(uint32_t crc, const void *p, size_t n); /* Castagnoli; start with 0 */
 uint64_t hash64(const void *p, size_t n, uint64_t seed);     /* XXH3, not cryptographic  */
-/* Zero-initialise.  Without memory the hash is "". */
+/* Zero-initialise.  When out of memory the hash is "". */
 struct sha256 {
     void *state;
     int failed;
@@ -18,7 +19,7 @@ void sha256_add(struct sha256 *s, const void *p, size_t n);
 void sha256_hex(struct sha256 *s, char out[65]); /* ends the hash and releases it */
 void sha256_release(struct sha256 *s);
 int sha256_file(const char *path, char out[65], struct err *e) DS_CHECK;
-/* 16 hex digits that no other call on any machine gives. */
+/* 16 hex digits, unique across calls and machines. */
 void hash_random_id(char out[17]);
 
 #endif

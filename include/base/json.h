@@ -1,4 +1,4 @@
-/* JSON reading: a thin layer over jansson (strict UTF-8, duplicate keys refused, depth bounded) whose values are borrowed.
+/* JSON reading: a thin layer over jansson (strict UTF-8, no duplicate keys, bounded depth) with borrowed values.
  * Writing appends to a struct str, member by member. */
 #ifndef DS_BASE_JSON_H
 #define DS_BASE_JSON_H
@@ -22,24 +22,26 @@ enum json_kind {
     JSON_KIND_OBJECT,
 };
 
-/* `what` names the source in messages ("config.json"); error text carries line, column, offset. */
+/* `what` names the source in messages ("config.json"); errors contain line, column and offset. */
 int json_parse(struct json **out, const char *p, size_t n, const char *what,
                struct err *e) DS_CHECK;
-/* The same where an integer may be beyond 64 bits, as other programs write "no limit": then all numbers are reals. */
+/* The same for files with integers beyond 64 bits (some programs write "no limit" so): all numbers
+ * become reals. */
 int json_parse_wide(struct json **out, const char *p, size_t n, const char *what,
                     struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
-/* The same by json_parse_wide. */
+/* The same with json_parse_wide. */
 int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 void json_free(struct json *j);
 const struct json_node *json_root(const struct json *j);
 
-/* All accept NULL nodes and wrong kinds: they return NULL / 0 / the default. */
+/* All accept NULL and nodes of another kind: they return NULL, 0 or the default. */
 enum json_kind json_kind_of(const struct json_node *n); /* NULL -> JSON_KIND_NULL */
 const struct json_node *json_get(const struct json_node *object, const char *key);
 const struct json_node *json_at(const struct json_node *array, size_t i);
 size_t json_len(const struct json_node *array_or_object);
-/* Members in file order: *at begins as NULL; returns the next value and its key (key, key_len may be NULL), NULL at the end. */
+/* Iterates over members in file order: *at starts as NULL; returns the next value and its key
+ * (key, key_len may be NULL), NULL at the end. */
 const struct json_node *json_next(const struct json_node *object, void **at, const char **key,
                                   size_t *key_len);
 /* NULL unless a string; NUL-terminated, and without NUL inside. */
@@ -49,8 +51,8 @@ double json_num(const struct json_node *n, double otherwise); /* int or real */
 int json_bool(const struct json_node *n, int otherwise);
 
 /* ---- writing ----
- * "key":value, with a comma before it where one is needed; key NULL: an item of an array.  The caller adds the brackets.
- * json_key alone begins a member whose value the caller appends. */
+ * "key":value, preceded by a comma if needed; key NULL: an array item.  The caller adds the brackets.
+ * json_key alone starts a member whose value the caller appends. */
 void json_key(struct str *s, const char *key);
 void json_add_num(struct str *s, const char *key, double v); /* null when not finite */
 void json_add_int(struct str *s, const char *key, int64_t v);

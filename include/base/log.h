@@ -1,4 +1,4 @@
-/* Messages for the person at the terminal: stderr, or a ring that the workbench shows. */
+/* Log messages for the user: on stderr, or in a ring buffer that the workbench shows. */
 #ifndef DS_BASE_LOG_H
 #define DS_BASE_LOG_H
 

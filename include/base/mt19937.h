@@ -1,5 +1,6 @@
-/* The random numbers of Python's `random` module, bit for bit: MT19937 (Matsumoto and Nishimura 1998) with CPython's seeding
- * by an integer and its sample().  Only for results that have to equal those of Python programs; see base/rng.h for the rest. */
+/* Python's `random` module, bit for bit: MT19937 (Matsumoto and Nishimura 1998) with CPython's
+ * integer seeding and sample().  Only for results that must equal those of Python programs;
+ * otherwise use base/rng.h. */
 #ifndef DS_BASE_MT19937_H
 #define DS_BASE_MT19937_H
 
@@ -12,7 +13,7 @@ enum { MT19937_WORDS = 624 };
 
 struct mt19937 {
     uint32_t word[MT19937_WORDS];
-    int at; /* next word to hand out */
+    int at; /* index of the next word */
 };
 
 /* random.Random(seed) */

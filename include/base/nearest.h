@@ -1,4 +1,4 @@
-/* "Did you mean": the name nearest in spelling to an unknown one.  Every such message uses this. */
+/* "Did you mean": the name nearest in spelling to an unknown one. */
 #ifndef DS_BASE_NEAREST_H
 #define DS_BASE_NEAREST_H
 
@@ -12,13 +12,12 @@ struct nearest {
 };
 
 struct nearest nearest_to(const char *word);
-/* Offers one name.  A name that begins with the word counts as near, and so does a dotted key whose last part is
- * near.  Of equal names the first offered stays. */
+/* Offers one candidate.  A name that begins with the word counts as near, and so does a dotted key
+ * whose last part is near.  Of equally near names the first wins. */
 void nearest_try(struct nearest *n, const char *name);
-/* 1 when it is probably what was meant.  Where the names are few or a guess costs the reader more than it helps, say
- * nothing otherwise. */
+/* 1 when the nearest name is near enough to be suggested. */
 int nearest_is_close(const struct nearest *n);
-/* ", did you mean NAME?" when it is close, else "" (out is the text, and is returned). */
+/* ", did you mean NAME?" when it is close, else "".  Returns out. */
 const char *nearest_hint(const struct nearest *n, char *out, size_t size);
 
 #endif

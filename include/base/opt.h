@@ -1,5 +1,5 @@
-/* Options as tables: one row each; parser, help, workbench form and README section come from the
- * row.  A module keeps its values in a struct and gives offsets into it. */
+/* Options as tables: parser, help, workbench form and reference are generated from one row per
+ * option.  A module keeps its values in a struct and gives offsets into it. */
 #ifndef DS_BASE_OPT_H
 #define DS_BASE_OPT_H
 
@@ -25,7 +25,7 @@ struct opt {
     const char *choices;   /* OPT_ENUM                            */
     const char *help;      /* one line; units in it               */
     const char *
-        alias; /* other full keys that mean the same (papers' own names), with spaces between; or NULL */
+        alias; /* other full keys for the same option (names used in papers), space-separated; or NULL */
 };
 
 struct opt_group {
@@ -35,19 +35,19 @@ struct opt_group {
     size_t n;
 };
 
-/* Fills every value with its default.  `values` must be zeroed or filled before. */
+/* Sets every value to its default.  `values` must be zeroed or set before. */
 int opt_defaults(const struct opt_group *g, void *values, struct err *e) DS_CHECK;
-/* Parses text into the row's value, with range check. `where` ("file:line" or "argument") goes into
- * the message. */
+/* Parses text into the row's value and checks its range.  `where` ("file:line" or "argument") is
+ * for the message. */
 int opt_set(const struct opt *o, void *values, const char *text, const char *where,
             struct err *e) DS_CHECK;
 /* The same with the group's prefix in front of the key in messages. DS_EUSAGE: not of the type;
  * DS_ERANGE: outside min..max; DS_EMEM. */
 int opt_set_named(const struct opt *o, const char *prefix, void *values, const char *text,
                   const char *where, struct err *e) DS_CHECK;
-/* The value as text that opt_set reads back. */
+/* The value as text that opt_set can parse. */
 void opt_print(const struct opt *o, const void *values, char *out, size_t size);
-/* The i-th other name; 0 when there is none. */
+/* The i-th alias; 0 when there is none. */
 int opt_alias(const struct opt *o, int i, char *out, size_t size);
 const struct opt *opt_find(const struct opt_group *g, const char *full_key);
 void opt_release(const struct opt_group *g, void *values); /* frees strings */

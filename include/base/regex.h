@@ -1,5 +1,5 @@
-/* PCRE2 behind limits: patterns may come from files.  Exceeding a limit is an error, never
- * "no match". */
+/* Regular expressions by PCRE2 with limits, since patterns may come from files.  Exceeding a limit
+ * is an error, never "no match". */
 #ifndef DS_BASE_REGEX_H
 #define DS_BASE_REGEX_H
 
@@ -8,8 +8,8 @@
 #include "base/err.h"
 
 struct regex;
-/* UTF + UCP; \s is rewritten to \p{White_Space} so that classes equal Oniguruma's.  Over 64 KiB,
- * recursion or \C: DS_EFORMAT. */
+/* UTF + UCP; \s is rewritten to \p{White_Space} so that classes equal Oniguruma's.  DS_EFORMAT over
+ * 64 KiB, and for recursion or \C. */
 int regex_new(struct regex **out, const char *pattern, size_t n, const char *what,
               struct err *e) DS_CHECK;
 /* First match at or after `from`: 1 with *start,*end, 0 none, negative on a limit or bad UTF-8.

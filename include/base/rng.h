@@ -1,4 +1,4 @@
-/* Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): no state to lose, independent
+/* Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): stateless, independent
  * of threads.  Key = (seed, purpose); counter = (step, a, b, element). */
 #ifndef DS_BASE_RNG_H
 #define DS_BASE_RNG_H
@@ -18,24 +18,25 @@ enum rng_purpose {
 
 struct rng {
     uint32_t key[2];
-    uint32_t counter[4]; /* [0] is the running block number */
+    uint32_t counter[4]; /* [0] is the block number */
     uint32_t block[4];
-    int left; /* words of block not yet used     */
+    int left; /* unused words of block           */
 };
 
 void rng_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
-/* A stream at (seed, purpose, step, a): calls on it are reproducible from these alone. */
+/* A stream at (seed, purpose, step, a), which alone determine its values. */
 void rng_init(struct rng *r, uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a);
 uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
 double rng_uniform(struct rng *r); /* [0, 1), 53 bits */
 double rng_normal(struct rng *r);  /* N(0, 1), Box-Muller */
-/* z[i]: what rng_normal would give from block first + i of r's stream, give or take off[i]; many at once, and each a few
- * times faster.  Whoever needs the very number asks rng_normal where off[i] makes a difference. */
+/* z[i]: the value of rng_normal from block first + i of r's stream, with error at most off[i];
+ * vectorised and several times faster.  Where off[i] matters, call rng_normal for the exact
+ * value. */
 enum { RNG_LANES = 64 };
 void rng_normals_near(const struct rng *r, uint32_t first, double *z, double *off);
 uint32_t rng_below(struct rng *r, uint32_t n); /* [0, n), unbiased; n > 0 */
-/* Element i of a stream at (seed, purpose, step, a) without walking to it, in [0, 1). */
+/* Random access to element i of a stream at (seed, purpose, step, a), in [0, 1). */
 /* rng_at(.., i) equals the i-th rng_uniform of a fresh stream at the same place. */
 double rng_at(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a, uint32_t i);
 

@@ -1,12 +1,13 @@
-/* Statistics of a handful of runs and of per-token samples: one home for figures, tables and charts.
- * Values that are not finite are left out, and n always counts those that were used.  "Undefined" is NaN. */
+/* Statistics over a few runs and over per-token samples, for figures, tables and charts.
+ * Values that are not finite are ignored; n counts those used.  "Undefined" is NaN. */
 #ifndef DS_BASE_STATISTICS_H
 #define DS_BASE_STATISTICS_H
 
 #include <stddef.h>
 
-/* Mean with Student's t 95 % confidence interval: mean +- t(0.975, n - 1) sd / sqrt(n).  A percentile bootstrap of three
- * seeds could only give [min, max].  sd: of the sample (n - 1).  sd, lo and hi are NaN for n < 2, mean for n = 0. */
+/* Mean with Student's t 95 % confidence interval: mean +- t(0.975, n - 1) sd / sqrt(n).  (A
+ * percentile bootstrap of three seeds only gives [min, max].)  sd: of the sample (n - 1).  sd, lo
+ * and hi are NaN for n < 2, mean for n = 0. */
 struct interval {
     double mean, sd, lo, hi;
     size_t n;
@@ -15,8 +16,9 @@ struct interval stat_interval(const double *v, size_t n);
 /* "1.234 [1.201, 1.267]", "1.234" for one value, "-" for none; digits: significant ones.  Returns out. */
 const char *stat_print(char *out, size_t size, const struct interval *x, int digits);
 
-/* Mean of a[i] - b[i] over the pairs that are both finite (the same seed under two methods), with its t interval and the
- * two-sided p of the paired t test.  p is NaN for n < 2; 0 when all differences are the same and not 0, 1 when all are 0. */
+/* Mean of a[i] - b[i] over pairs with both finite (one seed under two methods), with its t interval
+ * and the two-sided p of the paired t test.  p is NaN for n < 2; 0 when all differences are the
+ * same and not 0, 1 when all are 0. */
 struct difference {
     struct interval of;
     double p;
@@ -25,8 +27,9 @@ struct difference stat_paired(const double *a, const double *b, size_t n);
 /* Holm's step-down adjustment of n p values, in place; NaN stays and does not count as a comparison. */
 void stat_holm(double *p, size_t n);
 
-/* Student's t with `df` > 0 degrees of freedom: P(|T| >= |t|), and the t that 1 - 2 tail of |T| stays below (tail = 0.025
- * for a 95 % interval).  Abramowitz and Stegun 26.7.1 by the incomplete beta function. */
+/* Student's t with `df` > 0 degrees of freedom: P(|T| >= |t|), and the quantile t with P(T > t) =
+ * tail (tail = 0.025 for a 95 % interval).  Abramowitz and Stegun 26.7.1 by the incomplete beta
+ * function. */
 double stat_t_p(double t, double df);
 double stat_t_quantile(double tail, double df);
 
@@ -43,13 +46,13 @@ struct correlation {
 };
 struct correlation stat_correlation(const float *x, const float *y, size_t n);
 
-/* The bin of v among `bins` bins of a width from lo.  Rounding may put a value at an edge outside: it belongs to the bin at
- * that edge. */
+/* The bin of v among `bins` bins of equal width from lo.  A value that rounding puts outside
+ * belongs to the edge bin. */
 int stat_bin(double v, double lo, double width, int bins);
 
-/* Gaussian kernel density at `points` places from lo to hi; bandwidth <= 0: Silverman's rule.  Values can only lie within
- * [least, most] (infinite: no bound): what a kernel has beyond is reflected, and the density is 0 there.  Returns the
- * bandwidth; the density integrates to 1 from least to most. */
+/* Gaussian kernel density at `points` positions from lo to hi; bandwidth <= 0: Silverman's rule.
+ * The support is [least, most] (infinite: unbounded), with kernels reflected at its bounds and
+ * density 0 outside.  Returns the bandwidth; the density integrates to 1 from least to most. */
 struct density_range {
     double lo, hi, least, most;
 };

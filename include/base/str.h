@@ -19,21 +19,21 @@ void str_add_bytes(struct str *s, const void *bytes, size_t n);
 void str_add_char(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) DS_PRINTF(2, 3);
 void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
-/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and what a terminal would hide or obey (utf8_is_hidden) is
- * escaped, wherever the text goes. */
+/* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and characters that a terminal
+ * would hide or interpret (utf8_is_hidden) are always escaped. */
 void str_add_json(struct str *s, const char *text, size_t n);
-/* Finite number in shortest %.9g-style form; NaN and Inf become null. */
+/* Finite number in shortest %.9g form; NaN and Inf become null. */
 void str_add_json_num(struct str *s, double x);
 void str_reset(struct str *s);
 void str_release(struct str *s);
 const char *str_text(const struct str *s); /* never NULL */
 
-/* 12,345,678 -> "12.3M"; for people, not for parsers. `out` at least 16 bytes. */
+/* 12,345,678 -> "12.3M"; for display only.  `out` at least 16 bytes. */
 const char *str_si(char out[16], double x);
 /* Seconds -> "3m12s"; `out` at least 16 bytes. */
 const char *str_duration(char out[16], double seconds);
 
-/* Copies with truncation, always terminated; returns 1 if cut. */
+/* Copies with truncation, always terminated; returns 1 if truncated. */
 int str_copy(char *dst, size_t size, const char *src);
 /* Optimal string alignment distance of two short names, for "did you mean". */
 int str_distance(const char *a, const char *b);

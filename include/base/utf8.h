@@ -1,5 +1,5 @@
-/* UTF-8 and what may reach a terminal.  FAULTS.md, "sanitiser": applied at every boundary from
- * file, network or model to screen, figure and log. */
+/* UTF-8 decoding, and sanitising of text from files, network or models before it reaches a screen,
+ * figure or log. */
 #ifndef DS_BASE_UTF8_H
 #define DS_BASE_UTF8_H
 
@@ -8,31 +8,32 @@
 
 #include "base/str.h"
 
-/* Decodes one code point; returns its length 1..4, or 0 for an invalid or cut sequence (then *cp
- * holds the byte).  Strict: no overlong forms, no surrogates, nothing beyond U+10FFFF. n > 0. */
+/* Decodes one code point; returns its length 1..4, or 0 for an invalid or truncated sequence
+ * (then *cp holds the byte).  Strict: no overlong forms, no surrogates, nothing beyond
+ * U+10FFFF. n > 0. */
 int utf8_decode(const char *s, size_t n, uint32_t *cp);
 int utf8_encode(char out[4], uint32_t cp); /* length, 0 if not encodable */
 /* Offset of the first invalid byte, or n when all is valid. */
 size_t utf8_valid(const char *s, size_t n);
-/* The one code point that is cp in small letters, or as a word begins; cp itself when there is none or it takes several. */
+/* Lower case or title case of cp; cp itself when there is none or it needs several code points. */
 uint32_t utf8_lower(uint32_t cp);
 uint32_t utf8_title(uint32_t cp);
-/* 1 for what shows nothing itself and changes what is around it: controls, controls of the direction of writing, zero-width
- * characters, tags, variation selectors, separators of lines and paragraphs. */
+/* 1 for invisible characters that affect others: controls, bidi controls, zero-width characters,
+ * tags, variation selectors, line and paragraph separators. */
 int utf8_is_hidden(uint32_t cp);
 /* Cells of one code point on a terminal: 0, 1, 2 (wcwidth; -1 never returned). */
 int utf8_width(uint32_t cp);
 /* Cells of a sanitised string. */
 int utf8_cells(const char *s, size_t n);
-/* Appends text made safe for a terminal, at most max_cells wide (cut with "…", or ".." when
+/* Appends text made safe for a terminal, at most max_cells wide (truncated with "…", or ".." when
  * ascii); max_cells < 0 = no limit.  Control bytes and invalid bytes become <0xNN>, newline \n
- * becomes "\\n" and tab "\\t" (visible), controls beyond ASCII and all that turns the direction
- * of writing <U+XXXX>, private and unassigned U+XXXX; zero-width joiners, tags and variation
- * selectors are dropped; at most 3 combining marks a cell.  ascii != 0: everything beyond ASCII is
- * <U+XXXX>. */
+ * becomes "\\n" and tab "\\t" (visible), controls beyond ASCII and bidi controls <U+XXXX>, private
+ * and unassigned U+XXXX; zero-width joiners, tags and variation selectors are dropped; at most 3
+ * combining marks per cell.  ascii != 0: everything beyond ASCII is <U+XXXX>. */
 void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
 /* In place and without memory: every control, bidi control and invalid byte becomes '?', every
- * newline and tab a space; zero-width characters, tags and variation selectors are dropped. For messages; a cut character at the end goes too. */
+ * newline and tab a space; zero-width characters, tags and variation selectors are dropped. For
+ * messages; a truncated character at the end is dropped too. */
 void utf8_scrub(char *text);
 int utf8_locale_is_utf8(void);
 

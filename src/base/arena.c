@@ -1,3 +1,4 @@
+/* Bump allocation in three phases: measure, reserve, allocate. */
 #include "base/arena.h"
 
 #include <stdint.h>
@@ -8,7 +9,7 @@
 
 enum { STEP = 64 };
 
-/* Memory nobody has asked for: poisoned, and in debug builds every float in it reads as NaN. */
+/* Unallocated memory is poisoned, and in debug builds every float in it reads as NaN. */
 static void fence(char *p, size_t n)
 {
 #ifdef DEPTHSCOPE_DEBUG
@@ -25,7 +26,7 @@ void arena_measure(struct arena *a, const char *name)
 
 int arena_reserve(struct arena *a, const char *name, size_t size, struct err *e)
 {
-    BUG_IF(a->base, "arena %s is reserved twice", name);
+    BUG_IF(a->base, "arena %s: already reserved", name);
     if (size == 0)
         size = a->peak;
     size_t rounded = size > SIZE_MAX - STEP ? SIZE_MAX : (size + STEP - 1) / STEP * STEP;
@@ -34,7 +35,7 @@ int arena_reserve(struct arena *a, const char *name, size_t size, struct err *e)
     char *base = mem_reserve(rounded);
     if (!base) {
         char text[16];
-        return err_set(e, DS_EMEM, "%s: %sB of memory could not be had", name,
+        return err_set(e, DS_EMEM, "%s: out of memory: %sB not available", name,
                        str_si(text, (double)size));
     }
     *a = (struct arena){.name = name, .base = base, .size = rounded};
@@ -42,7 +43,7 @@ int arena_reserve(struct arena *a, const char *name, size_t size, struct err *e)
     return 0;
 }
 
-/* Bytes of one allocation in steps; SIZE_MAX when there is no such number. */
+/* Bytes of one allocation, rounded up to the alignment; SIZE_MAX on overflow. */
 static size_t step_bytes(size_t n, size_t size)
 {
     size_t total;
@@ -55,13 +56,15 @@ void *arena_alloc(struct arena *a, size_t n, size_t size)
 {
     size_t bytes = step_bytes(n, size);
     if (a->measuring) {
-        /* Saturates, so that reserving an impossible shape fails as the world's error. */
+        /* Saturates, so that reserving an impossible shape is an out-of-memory error and not a
+         * bug. */
         a->used = bytes > SIZE_MAX - a->used ? SIZE_MAX : a->used + bytes;
         a->peak = a->used > a->peak ? a->used : a->peak;
         return (void *)(uintptr_t)STEP;
     }
-    BUG_IF(bytes > a->size - a->used, "arena %s is full: %zu x %zu bytes asked, %zu of %zu used",
-           a->name ? a->name : "?", n, size, a->used, a->size);
+    BUG_IF(bytes > a->size - a->used,
+           "arena %s is full: %zu x %zu bytes requested, %zu of %zu used", a->name ? a->name : "?",
+           n, size, a->used, a->size);
     char *p = a->base + a->used;
     a->used += bytes;
     a->peak = a->used > a->peak ? a->used : a->peak;

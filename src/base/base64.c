@@ -1,4 +1,4 @@
-/* Bytes in 64 printable characters. */
+/* Base64 encoding and decoding. */
 #include "base/base64.h"
 
 #include <stdint.h>
@@ -39,16 +39,16 @@ int base64_bytes(char *out, const char *s, size_t n)
 int base64_decode(struct str *out, const char *s, size_t n, struct err *e)
 {
     int rc = 0;
-    for (size_t at = 0, part; rc >= 0 && at < n; at += part) { /* four characters are three bytes */
+    for (size_t at = 0, part; rc >= 0 && at < n; at += part) { /* 4 characters per 3 bytes */
         char some[768];
         part = n - at < 1024 ? n - at : 1024;
         int made = base64_bytes(some, s + at, part);
         if (made < 0)
-            rc = err_set(e, DS_EFORMAT, "no base64 at byte %zu of %zu", at, n);
+            rc = err_set(e, DS_EFORMAT, "invalid base64 at byte %zu of %zu", at, n);
         else
             str_add_bytes(out, some, (size_t)made);
     }
-    return rc < 0 || !out->failed ? rc : err_set(e, DS_EMEM, "no memory for %zu bytes", n);
+    return rc < 0 || !out->failed ? rc : err_set(e, DS_EMEM, "out of memory for %zu bytes", n);
 }
 
 void base64_encode(struct str *out, const char *s, size_t n)

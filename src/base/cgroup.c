@@ -1,11 +1,11 @@
-/* Where a process's groups are, in version 2 of cgroups and in version 1: base/cgroup.h. */
+/* Locates the cgroups of a process, version 2 or 1, and finds their tightest limit. */
 #include "base/cgroup.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Read directly: fs.h counts calls for fault injection, and what the
- * machine looks like must not shift that count. */
+/* Not through fs.h: it counts calls for fault injection, and the count must not depend on the
+ * machine. */
 int cgroup_line(char *line, int size, const char *dir, const char *name)
 {
     char path[4096];
@@ -18,8 +18,8 @@ int cgroup_line(char *line, int size, const char *dir, const char *name)
     return ok;
 }
 
-/* The tightest limit of a group and all above it.  In a container the path may name groups that
- * are not mounted; the walk then still ends at the mount itself. */
+/* The tightest limit of a group and its ancestors.  In a container the path may name groups that
+ * are not mounted; the walk then still ends at the mount point. */
 static double walk(const char *mount, const char *group, cgroup_limit *limit)
 {
     char dir[4096];

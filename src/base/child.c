@@ -1,4 +1,4 @@
-/* base/child.h: fork, exec and wait, with the exec's failure reported to the parent. */
+/* Fork, exec and wait, with a failed exec reported to the parent. */
 #include "base/child.h"
 
 #include <errno.h>
@@ -47,12 +47,12 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Descriptors 0 to 2 in their places, everything else closed but two. */
+/* Moves descriptors 0 to 2 into place and closes all others but two. */
 static int place_descriptors(const int want[3], int keep, int report)
 {
     int fd[3];
     for (int i = 0; i < 3; i++) {
-        /* a copy above 2, so that none is overwritten before it has been placed */
+        /* copies above 2 first, so that none is overwritten before it is moved */
         int from = want[i] >= 0 ? want[i] : open("/dev/null", i == 0 ? O_RDONLY : O_WRONLY);
         fd[i] = from >= 0 ? fcntl(from, F_DUPFD, 10) : -1;
         if (fd[i] < 0)
@@ -69,12 +69,12 @@ static int place_descriptors(const int want[3], int keep, int report)
 
 static void become(const char *path, const struct child_setup *how, const int fd[3], int report)
 {
-    /* exec takes char *const[] and changes nothing */
+    /* exec takes char *const[] but does not modify it */
     char *const *argv = (char *const *)(uintptr_t)how->argv;
     default_signals();
     if (place_descriptors(fd, how->keep, report) == 0) {
         if (!how->program && !getenv("DEPTHSCOPE"))
-            execv("/proc/self/exe", argv); /* also when the file was replaced since */
+            execv("/proc/self/exe", argv); /* works even if the file was replaced */
         execvp(path, argv);
     }
     int why = errno;
@@ -102,7 +102,7 @@ static int open_ends(int end[2], int kind, int as)
     return 0;
 }
 
-/* What execvp said, 0 when it went well: the pipe closes by itself then. */
+/* The errno of a failed execvp; 0 when it succeeded, which closes the pipe. */
 static int exec_error(int fd)
 {
     int why = 0;
@@ -119,7 +119,7 @@ static void wait_for(pid_t pid, int *status)
     }
 }
 
-/* The pipes that `how` asks for; what is open stays in ours and theirs on failure, too. */
+/* Creates the pipes requested by `how`; on failure too, open ends are in ours and theirs. */
 static int open_pipes(const struct child_setup *how, int ours[3], int theirs[3])
 {
     const int kind[3] = {how->in, how->out, how->err};
@@ -137,7 +137,7 @@ static int open_pipes(const struct child_setup *how, int ours[3], int theirs[3])
     return 0;
 }
 
-/* In the process that fork made: the program, or for a detached one its parent, which ends at once. */
+/* In the forked process: executes the program; if detached, forks again and exits. */
 static void leave(const char *path, const struct child_setup *how, const int fd[3], int report)
 {
     if (how->is_session || how->is_detached)
@@ -146,7 +146,7 @@ static void leave(const char *path, const struct child_setup *how, const int fd[
         setpgid(0, 0);
     if (!how->is_detached)
         become(path, how, fd, report);
-    pid_t pid = fork(); /* init inherits this one: no zombie, no SIGCHLD for us */
+    pid_t pid = fork(); /* double fork: init reaps the grandchild */
     if (pid == 0)
         become(path, how, fd, report);
     int why = errno;
@@ -206,7 +206,7 @@ out:
     return rc;
 }
 
-/* The newest bytes that fit. */
+/* Keeps the newest bytes that fit. */
 static void keep_newest(struct child *c, const char *p, size_t n)
 {
     size_t room = sizeof c->tail - 1;
@@ -282,7 +282,7 @@ int child_verdict(struct child *c, char *reason, size_t size)
     else if (c->has_ended)
         snprintf(reason, size, "exit status %d", WEXITSTATUS(c->status));
     else
-        str_copy(reason, size, "it is still running");
+        str_copy(reason, size, "still running");
     return -1;
 }
 

@@ -1,3 +1,4 @@
+/* Clocks and sleeping, with a fixed clock for tests. */
 #include "base/clock.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 
 static int is_fixed(void)
 {
-    static atomic_int state; /* 0 not yet asked, 1 running, 2 fixed */
+    static atomic_int state; /* 0 not initialised, 1 running, 2 fixed */
     int s = atomic_load_explicit(&state, memory_order_relaxed);
     if (s == 0) {
         const char *env = getenv("DEPTHSCOPE_CLOCK");

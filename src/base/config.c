@@ -1,3 +1,4 @@
+/* The configuration store: keys with values, origins and overrides. */
 #include "base/config.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ static int key_char(char c)
            c == '-';
 }
 
-/* Parts of letters, digits, '_' and '-', joined by single dots. */
+/* A key consists of parts of letters, digits, '_' and '-', joined by single dots. */
 static int key_ok(const char *key, size_t n)
 {
     int fresh = 1; /* a part begins here */
@@ -60,8 +61,8 @@ int config_set(struct config *c, const char *key, const char *value, const char 
 {
     if (!key_ok(key, strlen(key)))
         return err_set(e, DS_EUSAGE,
-                       "%s: '%.80s' is not a key: parts of letters, digits, _ and -, "
-                       "joined by dots",
+                       "%s: invalid key '%.80s': expected letters, digits, _ and -, "
+                       "in parts joined by dots",
                        where, key);
     char *new_value = mem_strdup(value), *new_where = mem_strdup(where);
     struct config_entry *old = find(c, key);
@@ -71,7 +72,7 @@ int config_set(struct config *c, const char *key, const char *value, const char 
     if (rc < 0) {
         mem_free(new_value);
         mem_free(new_where);
-        return err_set(e, rc, "%s: no memory for %s", where, key);
+        return err_set(e, rc, "%s: out of memory for %s", where, key);
     }
     if (old) {
         mem_free(old->value);
@@ -91,17 +92,18 @@ static void entry_release(struct config_entry *x)
     mem_free(x->where);
 }
 
-/* Sets a key that the index has: map_set cannot fail then. */
+/* Sets a key that is in the index, so that map_set cannot fail. */
 static void index_move(struct config *c, const char *key, int64_t at)
 {
     int rc = map_set(&c->index, key, strlen(key), at);
     BUG_IF(rc < 0, "key %s is not in the index", key);
 }
 
-/* Removes `name` and, when `below`, every "name.*"; the number removed.  The order is kept. */
+/* Removes `name` and, when `below`, every "name.*"; returns the number removed.  Keeps the
+ * order. */
 static size_t remove_keys(struct config *c, const char *name, int below)
 {
-    char key[CONFIG_KEY_MAX + 1]; /* the name may be the key of a row that goes */
+    char key[CONFIG_KEY_MAX + 1]; /* the name may be owned by a removed entry */
     str_copy(key, sizeof key, name);
     size_t kept = 0, n = strlen(key), all = c->n;
     for (size_t i = 0; i < all; i++) {
@@ -154,7 +156,7 @@ int config_merge(struct config *c, const struct config *over, struct err *e)
         config_release(&all);
         return rc;
     }
-    /* The order of setting is not the order of rows: it decides between aliases. */
+    /* The order in which keys were set decides between aliases, not the order of rows. */
     for (size_t i = 0; i < c->n; i++)
         if (!find(over, c->entry[i].key))
             all.entry[i].order = c->entry[i].order;
@@ -185,21 +187,20 @@ int override_parse(struct override *o, const char *text, const char *where, stru
     const char *equals = strchr(p, '=');
     size_t n = equals ? (size_t)(equals - p) : strlen(p);
     if (!equals && o->op != OVERRIDE_REMOVE)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' is not of the form key=value", where, text);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': expected key=value", where, text);
     if (equals && n > 1 && strchr(":+?!", p[n - 1]) && key_ok(p, n - 1))
         return err_set(e, DS_EUSAGE, "%s: '%.80s': unsupported '%c=', expected %.*s=%.80s", where,
                        text, p[n - 1], (int)n - 1, p, equals + 1);
     if (!key_ok(p, n))
         return err_set(e, DS_EUSAGE,
-                       "%s: '%.80s' has no valid key before '=': parts of letters, "
-                       "digits, _ and -, joined by dots",
+                       "%s: '%.80s': invalid key before '=': expected letters, "
+                       "digits, _ and -, in parts joined by dots",
                        where, text);
     memcpy(o->key, p, n);
     o->key[n] = '\0';
     o->value = equals ? equals + 1 : NULL;
     if (o->op != OVERRIDE_REMOVE && strstr(o->value, "${"))
-        return err_set(e, DS_EUSAGE, "%s: '%.80s': references ${...} are not supported", where,
-                       text);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': unsupported reference ${...}", where, text);
     return 0;
 }
 
@@ -209,11 +210,10 @@ static int override_remove(struct config *c, const struct override *o, const cha
     const char *key = o->key;
     const struct config_entry *x = find(c, key);
     if (o->value && x && strcmp(x->value, o->value) != 0)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' cannot remove %s, which is %.80s", where, text,
-                       key, x->value);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': cannot remove %s, its value is %.80s", where,
+                       text, key, x->value);
     if ((o->value && !x) || remove_keys(c, key, !o->value) == 0)
-        return err_set(e, DS_EUSAGE, "%s: '%.80s' cannot remove %s: it is not there", where, text,
-                       key);
+        return err_set(e, DS_EUSAGE, "%s: '%.80s': cannot remove %s: not set", where, text, key);
     return 0;
 }
 
@@ -228,8 +228,8 @@ int config_override(struct config *c, const char *text, const char *where, struc
     const struct config_entry *old = find(c, o.key);
     if (o.op == OVERRIDE_ADD && old)
         return err_set(e, DS_EUSAGE,
-                       "%s: '%.80s' cannot add %s: it is there already (%s); "
-                       "write %s=... or ++%s=...",
+                       "%s: '%.80s': duplicate key %s (%s); "
+                       "use %s=... or ++%s=...",
                        where, text, o.key, old->where, o.key, o.key);
     return config_set(c, o.key, o.value, where, e);
 }

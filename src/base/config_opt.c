@@ -1,4 +1,5 @@
-/* Configuration and option tables: values out, unknown keys, and the text that reads back. */
+/* Configuration and option tables: reads values, reports unknown keys, and prints values as
+ * YAML. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,14 +22,14 @@ static int full_key(char *out, size_t size, const struct opt_group *g, const str
     return n > 0 && (size_t)n < size;
 }
 
-/* Joins one more message; what the error text cannot hold anyway is not kept. */
+/* Appends one more message, up to the size of an error text. */
 static void join(struct str *all, const char *text)
 {
     if (all->len < ERR_TEXT_MAX)
         str_addf(all, "%s%s", all->len ? "; " : "", text);
 }
 
-/* What was set last by one of the row's other names; all of them are used. */
+/* The last set of the row's aliases; all of them are marked used. */
 static struct config_entry *by_alias(struct config *c, const struct opt *o)
 {
     char name[CONFIG_KEY_MAX + 1];
@@ -92,7 +93,7 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
             continue;
         struct nearest best = nearest_to(x->key);
         unused++;
-        /* The search is only worth its time while the answer can be shown. */
+        /* Search only while the answer can be shown. */
         if (text.len > ERR_TEXT_MAX - 150)
             continue;
         for (size_t k = 0; k < n; k++)
@@ -104,13 +105,13 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
         return 0;
     if (told < unused)
         str_addf(&text, "; and %zu more", unused - told);
-    int rc = text.failed ? err_set(e, DS_EMEM, "unknown keys, and out of memory")
+    int rc = text.failed ? err_set(e, DS_EMEM, "out of memory while listing unknown keys")
                          : err_set(e, DS_EUSAGE, "%s", str_text(&text));
     str_release(&text);
     return rc;
 }
 
-/* Text that every YAML reader takes for the string it is, without quotes. */
+/* 1 for text that every YAML parser reads as a string without quotes. */
 static int is_plain(const char *text)
 {
     static const char *const words[] = {"null", "Null", "NULL"};
@@ -127,7 +128,7 @@ static int is_plain(const char *text)
     return 1;
 }
 
-/* A double-quoted scalar on one line; bytes that are not UTF-8 cannot be said and become U+FFFD. */
+/* A double-quoted scalar on one line; invalid UTF-8 becomes U+FFFD. */
 static void add_quoted(struct str *out, const char *text)
 {
     size_t n = strlen(text);
@@ -156,7 +157,7 @@ static void add_value(struct str *out, const struct opt *o, const void *values)
 {
     char text[256];
     const char *p = text;
-    if (o->type == OPT_STRING) /* of any length, so not through a buffer */
+    if (o->type == OPT_STRING) /* of any length, so without a buffer */
         p = *(char *const *)(const void *)((const char *)values + o->offset);
     else
         opt_print(o, values, text, sizeof text);
@@ -166,7 +167,7 @@ static void add_value(struct str *out, const struct opt *o, const void *values)
         add_quoted(out, p ? p : "");
 }
 
-/* Length of the common beginning of two keys in whole parts ("a.b." of "a.b.c" and "a.b.d"). */
+/* Length of the common prefix of two keys in whole parts ("a.b." for "a.b.c" and "a.b.d"). */
 static size_t common_parts(const char *a, const char *b)
 {
     size_t common = 0;

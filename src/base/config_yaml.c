@@ -1,4 +1,4 @@
-/* YAML in: a preset file flattened into keys.  The only file that knows libyaml. */
+/* Reads a YAML preset file and flattens it into keys.  The only file that uses libyaml. */
 #include <stdio.h>
 #include <string.h>
 #include <yaml.h>
@@ -19,7 +19,7 @@ struct reader {
     size_t key_len;
 };
 
-/* Notes an error and goes on: all of them are reported at once. */
+/* Records an error and continues, so that all are reported at once. */
 static void complain(struct reader *r, int code, yaml_mark_t at, const char *fmt, ...)
     DS_PRINTF(4, 5);
 static void complain(struct reader *r, int code, yaml_mark_t at, const char *fmt, ...)
@@ -28,7 +28,7 @@ static void complain(struct reader *r, int code, yaml_mark_t at, const char *fmt
     if (!r->code)
         r->code = code;
     if (r->errors.len > ERR_TEXT_MAX)
-        return; /* more than can be shown */
+        return; /* the error text is full */
     str_addf(&r->errors, "%s%s:%zu:%zu: ", r->errors.len ? "; " : "", r->what, at.line + 1,
              at.column + 1);
     va_start(ap, fmt);
@@ -36,7 +36,7 @@ static void complain(struct reader *r, int code, yaml_mark_t at, const char *fmt
     va_end(ap);
 }
 
-/* The next event; 0 after a syntax error, which ends the reading. */
+/* The next event; 0 after a syntax error, which ends parsing. */
 static int next(struct reader *r, yaml_event_t *ev)
 {
     if (yaml_parser_parse(&r->parser, ev))
@@ -49,12 +49,12 @@ static int next(struct reader *r, yaml_event_t *ev)
                  p->problem_offset);
     else
         complain(r, code, at, "%s%s%s", p->context ? p->context : "", p->context ? ": " : "",
-                 p->problem ? p->problem : "not YAML");
+                 p->problem ? p->problem : "invalid YAML");
     return 0;
 }
 
-/* Reads past the rest of a collection whose start event was taken.  A deep one ends the reading:
- * the parser's time grows with the square of the depth. */
+/* Skips the rest of a collection after its start event.  Excessive depth ends parsing: the parser's
+ * time is quadratic in the depth. */
 static int skip(struct reader *r)
 {
     for (int depth = 1; depth > 0;) {
@@ -68,28 +68,28 @@ static int skip(struct reader *r)
         yaml_mark_t at = ev.start_mark;
         yaml_event_delete(&ev);
         if (depth > DEPTH_MAX) {
-            complain(r, DS_EFORMAT, at, "nested deeper than %d", DEPTH_MAX);
+            complain(r, DS_EFORMAT, at, "nesting depth must be at most %d", DEPTH_MAX);
             return 0;
         }
     }
     return 1;
 }
 
-/* The text of a scalar, NULL after a complaint.  Borrowed from the event. */
+/* The text of a scalar, borrowed from the event; NULL after reporting an error. */
 static const char *scalar_text(struct reader *r, const yaml_event_t *ev)
 {
     const char *text = (const char *)ev->data.scalar.value;
     int plain = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (ev->data.scalar.anchor || ev->data.scalar.tag) {
-        complain(r, DS_EFORMAT, ev->start_mark, "anchors and tags are not supported");
+        complain(r, DS_EFORMAT, ev->start_mark, "unsupported anchor or tag");
         return NULL;
     }
     if (strlen(text) != ev->data.scalar.length) {
-        complain(r, DS_EFORMAT, ev->start_mark, "a value holds a NUL byte");
+        complain(r, DS_EFORMAT, ev->start_mark, "value contains a NUL byte");
         return NULL;
     }
     if (plain && strstr(text, "${")) {
-        complain(r, DS_EFORMAT, ev->start_mark, "references ${...} are not supported");
+        complain(r, DS_EFORMAT, ev->start_mark, "unsupported reference ${...}");
         return NULL;
     }
     if (plain && (strcmp(text, "~") == 0 || strcmp(text, "null") == 0))
@@ -102,7 +102,7 @@ static void set_leaf(struct reader *r, const char *text, yaml_mark_t at)
     char where[300];
     struct err local = {0};
     if (config_get(r->out, r->key)) {
-        complain(r, DS_EFORMAT, at, "%s is given twice", r->key);
+        complain(r, DS_EFORMAT, at, "duplicate key %s", r->key);
         return;
     }
     snprintf(where, sizeof where, "%.250s:%zu", r->what, at.line + 1);
@@ -110,10 +110,10 @@ static void set_leaf(struct reader *r, const char *text, yaml_mark_t at)
     if (rc == DS_EMEM)
         complain(r, rc, at, "out of memory");
     else if (rc < 0)
-        complain(r, DS_EFORMAT, at, "'%.80s' is not a key", r->key);
+        complain(r, DS_EFORMAT, at, "invalid key '%.80s'", r->key);
 }
 
-/* [a, b] with scalars in it becomes the text "[a,b]". */
+/* Converts a sequence of scalars [a, b] to the text "[a,b]". */
 static int read_sequence(struct reader *r, yaml_mark_t at)
 {
     struct str list = {0};
@@ -125,7 +125,7 @@ static int read_sequence(struct reader *r, yaml_mark_t at)
         if (ev.type == YAML_SCALAR_EVENT)
             text = scalar_text(r, &ev);
         else
-            complain(r, DS_EFORMAT, ev.start_mark, "%s: a list may hold plain values only", r->key);
+            complain(r, DS_EFORMAT, ev.start_mark, "%s: list items must be plain values", r->key);
         int deeper = ev.type == YAML_SEQUENCE_START_EVENT || ev.type == YAML_MAPPING_START_EVENT;
         if (text)
             str_addf(&list, "%s%s", items++ ? "," : "", text);
@@ -146,17 +146,17 @@ static int read_sequence(struct reader *r, yaml_mark_t at)
     return ok;
 }
 
-/* Puts a map's key behind the present one; 0 after a complaint. */
+/* Appends a map's key to the current key; 0 after reporting an error. */
 static int push_key(struct reader *r, const yaml_event_t *ev)
 {
     const char *text = (const char *)ev->data.scalar.value;
     size_t n = ev->data.scalar.length, dot = r->key_len > 0;
     if (n == 0 || strlen(text) != n) {
-        complain(r, DS_EFORMAT, ev->start_mark, "a key is empty or holds a NUL byte");
+        complain(r, DS_EFORMAT, ev->start_mark, "key must not be empty or contain a NUL byte");
         return 0;
     }
     if (r->key_len + dot + n > CONFIG_KEY_MAX) {
-        complain(r, DS_EFORMAT, ev->start_mark, "a key is longer than %d bytes", CONFIG_KEY_MAX);
+        complain(r, DS_EFORMAT, ev->start_mark, "key must be at most %d bytes", CONFIG_KEY_MAX);
         return 0;
     }
     if (dot)
@@ -168,7 +168,7 @@ static int push_key(struct reader *r, const yaml_event_t *ev)
 
 static int read_map(struct reader *r, int depth);
 
-/* The value of the present key; takes the event. */
+/* Reads the value of the current key; takes the event. */
 static int read_value(struct reader *r, yaml_event_t *ev, int depth)
 {
     yaml_mark_t at = ev->start_mark;
@@ -182,15 +182,15 @@ static int read_value(struct reader *r, yaml_event_t *ev, int depth)
         set_leaf(r, text, at);
     yaml_event_delete(ev);
     if (named)
-        complain(r, DS_EFORMAT, at, "anchors and tags are not supported");
+        complain(r, DS_EFORMAT, at, "unsupported anchor or tag");
     if (type == YAML_ALIAS_EVENT)
-        complain(r, DS_EFORMAT, at, "aliases are not supported");
+        complain(r, DS_EFORMAT, at, "unsupported alias");
     if (type == YAML_SEQUENCE_START_EVENT)
         return read_sequence(r, at);
     return type == YAML_MAPPING_START_EVENT ? read_map(r, depth + 1) : 1;
 }
 
-/* The members of a map whose start event was taken. */
+/* Reads the members of a map after its start event. */
 static int read_map(struct reader *r, int depth)
 {
     size_t outer = r->key_len;
@@ -205,13 +205,13 @@ static int read_map(struct reader *r, int depth)
         }
         int usable = ev.type == YAML_SCALAR_EVENT && push_key(r, &ev);
         if (ev.type != YAML_SCALAR_EVENT)
-            complain(r, DS_EFORMAT, at, "a key must be a word");
-        int fatal = ev.type != YAML_SCALAR_EVENT; /* what follows cannot be told apart */
+            complain(r, DS_EFORMAT, at, "key must be a scalar");
+        int fatal = ev.type != YAML_SCALAR_EVENT; /* keys and values are ambiguous from here */
         yaml_event_delete(&ev);
         if (fatal || !next(r, &ev))
             return 0;
         if (depth > DEPTH_MAX) {
-            complain(r, DS_EFORMAT, at, "nested deeper than %d", DEPTH_MAX);
+            complain(r, DS_EFORMAT, at, "nesting depth must be at most %d", DEPTH_MAX);
             yaml_event_delete(&ev);
             return 0;
         }
@@ -230,7 +230,7 @@ static int read_map(struct reader *r, int depth)
     }
 }
 
-/* Stream start, one document with a map (or nothing) in it, stream end. */
+/* Reads a stream with one document, which is a map or empty. */
 static void read_stream(struct reader *r)
 {
     int documents = 0, maps = 0;
@@ -245,11 +245,11 @@ static void read_stream(struct reader *r)
                     (ev.data.mapping_start.anchor || ev.data.mapping_start.tag);
         yaml_event_delete(&ev);
         if (named)
-            complain(r, DS_EFORMAT, at, "anchors and tags are not supported");
+            complain(r, DS_EFORMAT, at, "unsupported anchor or tag");
         if (type == YAML_STREAM_END_EVENT)
             return;
         if (type == YAML_DOCUMENT_START_EVENT && documents++) {
-            complain(r, DS_EFORMAT, at, "a second document begins");
+            complain(r, DS_EFORMAT, at, "unsupported second document");
             return;
         }
         if (type == YAML_MAPPING_START_EVENT && maps++ == 0) {
@@ -257,7 +257,7 @@ static void read_stream(struct reader *r)
                 return;
         } else if (!nothing && (type == YAML_SCALAR_EVENT || type == YAML_SEQUENCE_START_EVENT ||
                                 type == YAML_ALIAS_EVENT)) {
-            complain(r, DS_EFORMAT, at, "the top level must be a map of keys");
+            complain(r, DS_EFORMAT, at, "top level must be a map");
             return;
         }
     }
@@ -268,7 +268,7 @@ static int parse(struct config *out, const char *text, size_t n, const char *wha
 {
     struct reader r = {.out = out, .what = what};
     if (n > SIZE_MAX_BYTES)
-        return err_set(e, DS_ERANGE, "%s has %zu bytes, the limit is %d", what, n, SIZE_MAX_BYTES);
+        return err_set(e, DS_ERANGE, "%s: %zu bytes, must be at most %d", what, n, SIZE_MAX_BYTES);
     if (!yaml_parser_initialize(&r.parser))
         return err_set(e, DS_EMEM, "%s: out of memory", what);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
@@ -293,17 +293,17 @@ int config_read_yaml_text(struct config *c, const char *text, size_t n, const ch
     return rc;
 }
 
-/* The file that `extends` names: beside the one that says so, and nowhere else. */
+/* The file named by `extends`, in the same directory only. */
 static int parent_path(char *out, size_t size, const char *path, const char *name, struct err *e)
 {
     const char *slash = strrchr(path, '/');
     size_t n = strlen(name);
     if (!fs_name_ok(name))
-        return err_set(e, DS_EFORMAT, "%s: extends '%.80s': not a file name", path, name);
+        return err_set(e, DS_EFORMAT, "%s: extends '%.80s': expected a file name", path, name);
     const char *tail = n > 5 && strcmp(name + n - 5, ".yaml") == 0 ? "" : ".yaml";
     int k = snprintf(out, size, "%.*s%s%s", slash ? (int)(slash - path + 1) : 0, path, name, tail);
     if (k < 0 || (size_t)k >= size)
-        return err_set(e, DS_ERANGE, "%.200s: the path is too long", path);
+        return err_set(e, DS_ERANGE, "%.200s: path too long", path);
     return 0;
 }
 
@@ -319,8 +319,8 @@ static int read_file(struct config *out, const char *path, int depth, struct err
     str_release(&text);
     const char *base = rc == 0 ? config_get(&own, "extends") : NULL;
     if (base && depth >= EXTENDS_MAX)
-        rc = err_set(e, DS_EFORMAT, "%s: extends '%.80s': a loop, or more than %d files", path,
-                     base, EXTENDS_MAX);
+        rc = err_set(e, DS_EFORMAT, "%s: extends '%.80s': loop, or more than %d files", path, base,
+                     EXTENDS_MAX);
     else if (base)
         rc = parent_path(parent, sizeof parent, path, base, e);
     if (base && rc == 0)

@@ -1,3 +1,4 @@
+/* Detects processor features and quotas, and applies the cap of DEPTHSCOPE_CPU. */
 #define _GNU_SOURCE /* syscall */
 #include "base/cpu.h"
 
@@ -21,7 +22,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
-/* What the engine's kernels ask about, and what explains a speed in a report. */
+/* Features that kernels test for, and that explain a measured speed in reports. */
 static const char *const shown[] = {
     "sse4_2",      "avx",      "f16c",     "fma",      "avx2",     "avx512f",     "avx512bw",
     "avx512_vnni", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16", "avx512_bf16", "avx512_fp16",
@@ -32,7 +33,7 @@ static char model[128];
 static char features[8192]; /* " flag flag ... " */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The value behind "key : " on a line of /proc/cpuinfo, or NULL. */
+/* The value after "key : " on a line of /proc/cpuinfo, or NULL. */
 static const char *value_of(const char *line, const char *key)
 {
     size_t n = strlen(key);
@@ -140,10 +141,12 @@ static void read_cap(void)
         if (strcmp(word, name[i]) == 0) {
             cap = (enum cpu_level)i;
             if (needs[i] && !cpu_has(needs[i]))
-                log_warn("DEPTHSCOPE_CPU=%s: this processor lacks it; what it has is used", word);
+                log_warn(
+                    "DEPTHSCOPE_CPU=%s: unsupported by this processor; using the best supported",
+                    word);
             return;
         }
-    log_warn("DEPTHSCOPE_CPU=%s is none of ref, avx2, avx512, amx; ignored", word);
+    log_warn("DEPTHSCOPE_CPU=%s: expected ref, avx2, avx512 or amx; ignored", word);
 }
 
 int cpu_allows(enum cpu_level level)
@@ -158,11 +161,11 @@ int cpu_amx_decide(int listed, int allowed, int (*ask)(void))
         return 0;
     if (ask())
         return 1;
-    log_warn("AMX is there, but the kernel does not grant its tiles; slower products are used");
+    log_warn("AMX is supported, but the kernel denied its tiles; using slower GEMM kernels");
     return 0;
 }
 
-/* Tile data is state that the kernel saves only for processes that asked (Linux 5.16). */
+/* The kernel saves tile data only for processes that requested it (Linux 5.16). */
 static int ask_kernel(void)
 {
 #if defined(__linux__) && defined(__x86_64__) && defined(SYS_arch_prctl)
@@ -202,7 +205,7 @@ void cpu_describe(char *out, size_t size)
     str_release(&s);
 }
 
-/* Processors from "quota period" (microseconds), 0 for "max", -1 or nonsense. */
+/* Processors from "quota period" (microseconds); 0 for "max", -1 or malformed text. */
 static double share(const char *quota, const char *period)
 {
     double q = strtod(quota, NULL), p = strtod(period, NULL);

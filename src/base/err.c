@@ -1,3 +1,4 @@
+/* Error texts, bugs and fatal errors. */
 #include "base/err.h"
 
 #include <errno.h>
@@ -10,13 +11,13 @@
 
 #include "base/utf8.h"
 
-/* Formats into a buffer of the caller's (never into e->text: it may be one of the arguments). */
+/* Formats into the caller's buffer, never into e->text, which may be one of the arguments. */
 static void format_line(char *out, size_t size, const char *fmt, va_list ap) DS_PRINTF(3, 0);
 static void format_line(char *out, size_t size, const char *fmt, va_list ap)
 {
     int n = vsnprintf(out, size, fmt, ap);
     if (n < 0)
-        snprintf(out, size, "(message could not be formatted)");
+        snprintf(out, size, "(invalid message format)");
     else if ((size_t)n >= size)
         memcpy(out + size - 4, "...", 4);
     utf8_scrub(out);
@@ -36,8 +37,8 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     return code;
 }
 
-/* "head: tail" into e.  Where that is too long, the head keeps its beginning and the tail its end:
- * what was tried and why it failed. */
+/* Stores "head: tail" in e.  If too long, keeps the beginning of the head (the operation) and the
+ * end of the tail (the cause). */
 static void join(struct err *e, const char *head, const char *tail)
 {
     enum { ROOM = ERR_TEXT_MAX - 1, DOTS = 3, COLON = 2, TAIL_MIN = 128 };
@@ -107,9 +108,9 @@ const char *err_name(int code)
         [-DS_EFORMAT] = "malformed",
         [-DS_ERANGE] = "out of range",
         [-DS_ENOTFOUND] = "not found",
-        [-DS_EEXIST] = "exists already",
-        [-DS_EBUSY] = "in use",
-        [-DS_EUSAGE] = "wrong usage",
+        [-DS_EEXIST] = "already exists",
+        [-DS_EBUSY] = "locked by another process",
+        [-DS_EUSAGE] = "invalid usage",
         [-DS_ENUMERIC] = "not a finite number",
         [-DS_ESTOP] = "stopped",
     };
@@ -125,7 +126,7 @@ void bug_set_restore(void (*restore)(void))
     atomic_store(&restore_fn, restore);
 }
 
-/* Taken out as it is run: abort() after bug_at may lead a crash handler here a second time. */
+/* Removed before it runs: abort() after bug_at may re-enter through a crash handler. */
 void bug_run_restore(void)
 {
     void (*restore)(void) = atomic_exchange(&restore_fn, NULL);
@@ -159,5 +160,5 @@ void fatal(const char *fmt, ...)
     format_line(text, sizeof text, fmt, ap);
     va_end(ap);
     fprintf(stderr, "depthscope: %s\n", text);
-    _exit(1); /* no handlers at exit: other threads are still at work */
+    _exit(1); /* no exit handlers: other threads are still running */
 }

@@ -1,3 +1,4 @@
+/* Estimates the time left from recent step durations. */
 #include "base/eta.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ double eta_seconds(const double *step_ms, size_t n, double other_share, double l
             sum += step_ms[i];
             known++;
         }
-    /* early on one evaluation may be all that has happened */
+    /* at the start a single evaluation may dominate the total time */
     double share = other_share >= 0 && other_share < 0.95 ? other_share : 0;
     return known ? left * sum / (double)known / 1e3 / (1 - share) : (double)NAN;
 }

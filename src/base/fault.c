@@ -1,3 +1,4 @@
+/* Parses fault injection rules and decides which call fails. */
 #include "base/fault.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Reading, writing, mapping and replacing files. */
 #include "base/fs.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *
         if (k < 0 && errno == EINTR)
             continue;
         if (k == 0)
-            errno = EIO; /* no progress and no reason: never try for ever */
+            errno = EIO; /* no progress without an error: do not retry forever */
         if (k <= 0)
             return err_errno(e, "write %s", path);
         s += k;
@@ -31,7 +32,7 @@ int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *
     return 0;
 }
 
-/* ---- calls that a signal may interrupt: again until they are done ---- */
+/* ---- system calls, retried after EINTR ---- */
 
 int fs_open(const char *path, int flags, mode_t mode)
 {
@@ -63,7 +64,8 @@ int fs_datasync(int fd)
 int fs_close(int fd)
 {
     int rc = fs_ops_get()->close(fd);
-    /* Linux has closed the descriptor also then: a second close could hit another thread's file. */
+    /* Linux closes the descriptor even on EINTR: closing again could close another thread's
+     * file. */
     return rc < 0 && errno == EINTR ? 0 : rc;
 }
 
@@ -106,7 +108,7 @@ int fs_read_some(int fd, void *p, size_t n, size_t *got, const char *path, struc
     return 0;
 }
 
-/* Reads to the end of the file, whose size may be unknown (a pipe) or may change meanwhile. */
+/* Reads to the end of a file whose size may be unknown (a pipe) or may change meanwhile. */
 static int read_to_end(struct str *out, int fd, uint64_t cap, const char *path, struct err *e)
 {
     char buf[65536];
@@ -116,8 +118,7 @@ static int read_to_end(struct str *out, int fd, uint64_t cap, const char *path, 
         if (rc < 0 || n == 0)
             return rc;
         if (n > cap - out->len)
-            return err_set(e, DS_ERANGE, "%s is larger than the limit of %" PRIu64 " bytes", path,
-                           cap);
+            return err_set(e, DS_ERANGE, "%s: must be at most %" PRIu64 " bytes", path, cap);
         str_add_bytes(out, buf, n);
         if (out->failed)
             return err_set(e, DS_EMEM, "%s: out of memory after %zu bytes", path, out->len);
@@ -137,7 +138,7 @@ int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
         goto out;
     }
     if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > cap) {
-        rc = err_set(e, DS_ERANGE, "%s has %" PRIu64 " bytes, the limit is %" PRIu64, path,
+        rc = err_set(e, DS_ERANGE, "%s: %" PRIu64 " bytes, must be at most %" PRIu64, path,
                      (uint64_t)st.st_size, cap);
         goto out;
     }
@@ -164,12 +165,12 @@ int fs_mkdirs(const char *path, struct err *e)
     size_t n = strlen(path);
     if (n == 0 || n >= sizeof part) {
         errno = n ? ENAMETOOLONG : ENOENT;
-        return err_errno(e, "make directory %.200s", path);
+        return err_errno(e, "create directory %.200s", path);
     }
     const char *rest = path;
     if (fs_at(path, &rest) != AT_FDCWD && strcmp(rest, ".") == 0)
         return 0;
-    /* what leads to a held directory is not looked at: it may be gone, or be another one's */
+    /* skip the parents of a held directory: they may have been removed or replaced */
     for (size_t i = 1 + (size_t)(rest - path); i <= n; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;
@@ -177,7 +178,7 @@ int fs_mkdirs(const char *path, struct err *e)
         part[i] = '\0';
         if (fs_mkdir(part, 0755) == 0 || fs_is_dir(part))
             continue;
-        return err_errno(e, "make directory %s", part);
+        return err_errno(e, "create directory %s", part);
     }
     return 0;
 }
@@ -204,7 +205,7 @@ int fs_is_dir(const char *path)
     struct stat st;
     int keep = errno;
     int is = fs_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    errno = keep; /* asked in error paths whose errno still counts */
+    errno = keep; /* called in error paths that still need errno */
     return is;
 }
 
@@ -213,7 +214,7 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
     size_t n = strlen(a);
     const char *between = n == 0 || a[n - 1] == '/' ? "" : "/";
     if (n + strlen(between) + strlen(b) >= size)
-        return err_set(e, DS_ERANGE, "the path %.100s/%.100s is too long", a, b);
+        return err_set(e, DS_ERANGE, "%.100s/%.100s: path too long", a, b);
     snprintf(out, size, "%s%s%s", a, between, b);
     return 0;
 }
@@ -234,7 +235,7 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     if (fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, DS_EIO, "%s: not a regular file, expected one that can be mapped", path);
+        rc = err_set(e, DS_EIO, "%s: not a regular file", path);
     } else if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
@@ -275,11 +276,11 @@ int fs_map_unchanged(const struct fs_map *m, struct err *e)
         return err_errno(e, "stat");
     if ((uint64_t)now.st_size != m->n)
         return err_set(e, DS_EFORMAT,
-                       "the file changed since it was opened (was %zu bytes, is %" PRIu64 ")", m->n,
+                       "file changed since it was opened (was %zu bytes, is %" PRIu64 ")", m->n,
                        (uint64_t)now.st_size);
     if (now.st_mtim.tv_sec == m->changed_s && now.st_mtim.tv_nsec == m->changed_ns)
         return 0;
-    return err_set(e, DS_EFORMAT, "the file changed since it was opened");
+    return err_set(e, DS_EFORMAT, "file changed since it was opened");
 }
 
 int fs_map_is_at(const struct fs_map *m, const char *path)

@@ -1,4 +1,4 @@
-/* Held directories: paths below one lead into the directory itself, whatever its name is by now. */
+/* Held directories: paths below one resolve to the directory itself, even after it was renamed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ static struct {
     size_t len;
     int fd;
 } held[HELD_MAX];
-static atomic_int n_held; /* asked first: a process that holds nothing never waits for the lock */
+static atomic_int n_held; /* checked first: a process that holds nothing never takes the lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 int fs_at(const char *path, const char **rest)
@@ -54,7 +54,7 @@ int fs_hold(int *fd, const char *path, struct err *e)
     int n = atomic_load(&n_held);
     if (n == HELD_MAX || len >= sizeof held[n].path) {
         rc = err_set(e, DS_ERANGE, "%.100s: %s", path,
-                     n == HELD_MAX ? "too many directories are held" : "the path is too long");
+                     n == HELD_MAX ? "too many held directories" : "path too long");
     } else {
         memcpy(held[n].path, path, len);
         held[n].path[len] = '\0';

@@ -1,5 +1,5 @@
-/* Opening what others name: regular files, and the pipes that a shell hands over.  Nothing here waits for the other end
- * of a FIFO, and no device is opened by accident. */
+/* Opens user-supplied paths: regular files, and pipes passed by the shell.  Never blocks on a FIFO,
+ * and never opens a device by accident. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "base/fs.h"
 
-/* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By the name alone: a link in a model's folder that leads to
- * a terminal is not a pipe that the user handed over. */
+/* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By name only: a link in a model
+ * directory that resolves to a terminal was not passed by the user. */
 static int handed_over(const char *path)
 {
     int fd = -1, end = 0;
@@ -34,11 +34,11 @@ static const char *kind_name(mode_t mode)
 static int refuse(const char *path, mode_t mode, struct err *e)
 {
     return err_set(e, DS_EIO, "%s: is %s, expected a regular file%s", path, kind_name(mode),
-                   S_ISFIFO(mode) ? " (a pipe is read as /dev/stdin)" : "");
+                   S_ISFIFO(mode) ? " (pass a pipe as /dev/stdin)" : "");
 }
 
-/* A descriptor that the user handed over is opened anew, as ever; where that is not possible (a socket, no /proc) it is
- * duplicated.  Reads of it may wait: its other end is there. */
+/* Reopens a descriptor passed by the user; where that is impossible (a socket, no /proc) duplicates
+ * it.  Reads may block, since its writer exists. */
 static int open_handed(int *fd, int from, const char *path, struct err *e)
 {
     int got = fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
@@ -65,14 +65,14 @@ int fs_open_read(int *fd, const char *path, struct err *e)
     if (from >= 0)
         return open_handed(fd, from, path, e);
     int is_null = strcmp(path, "/dev/null") == 0;
-    /* asked before: opening a device can already do something to it */
+    /* checked first: opening a device can have side effects */
     int rc = is_null ? 0 : fs_check_regular(path, e);
     if (rc < 0)
         return rc;
     int got = fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (got < 0)
         return err_errno(e, "open %s", path);
-    /* asked again: the name may lead elsewhere by now */
+    /* checked again: the path may have changed meanwhile */
     rc = fstat(got, &st) != 0               ? err_errno(e, "stat %s", path)
          : !is_null && !S_ISREG(st.st_mode) ? refuse(path, st.st_mode, e)
                                             : 0;
@@ -90,7 +90,7 @@ int fs_open_write(int *fd, const char *path, int flags, struct err *e)
     struct stat st;
     if (got < 0 && errno == ENXIO && fs_stat(path, &st) == 0)
         return S_ISFIFO(st.st_mode)
-                   ? err_set(e, DS_EIO, "%s: is a FIFO that nobody reads", path)
+                   ? err_set(e, DS_EIO, "%s: is a FIFO without a reader", path)
                    : err_set(e, DS_EIO, "%s: is %s, expected a file", path, kind_name(st.st_mode));
     if (got < 0)
         return err_errno(e, "open %s", path);

@@ -1,4 +1,4 @@
-/* The system calls behind fs.h, and the table that makes some of them fail on request. */
+/* The system calls of fs.h, and the table that injects faults into them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ static int fails(enum call c)
     return 1;
 }
 
-/* Paths lead where fs_at says: into a held directory, or as everywhere. */
+/* Paths are resolved through fs_at, relative to a held directory if there is one. */
 static int system_open(const char *path, int flags, mode_t mode)
 {
     const char *rest;
@@ -79,7 +79,7 @@ static int failing_fdatasync(int fd)
     return fails(FDATASYNC) ? -1 : fdatasync(fd);
 }
 
-/* As the kernel does it: the descriptor is gone also when the call reports an error. */
+/* Like the kernel: the descriptor is closed even when the call reports an error. */
 static int failing_close(int fd)
 {
     int failed = fails(CLOSE), number = errno;

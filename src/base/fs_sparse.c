@@ -1,4 +1,4 @@
-/* Files with holes: finding what is stored without reading gigabytes of zeros. */
+/* Sparse files: finds data without reading gigabytes of zeros. */
 #define _GNU_SOURCE /* SEEK_DATA */
 #include <errno.h>
 #include <string.h>
@@ -29,7 +29,7 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
     uint64_t hi = size, done = 0, step = STEP;
     while (hi > from && (read_max == 0 || done < read_max)) {
         uint64_t lo = hi - from < step ? from : hi - step;
-        if (fs_next_data(fd, lo, hi) == hi) { /* all hole: twice as far next time */
+        if (fs_next_data(fd, lo, hi) == hi) { /* only a hole: double the step */
             hi = lo;
             step *= 2;
             continue;
@@ -44,7 +44,7 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
             int rc = fs_read_some(fd, buf + n, (size_t)(hi - lo) - n, &got, path, e);
             if (rc < 0)
                 return rc;
-            if (got == 0) { /* cut meanwhile */
+            if (got == 0) { /* truncated meanwhile */
                 memset(buf + n, 0, (size_t)(hi - lo) - n);
                 break;
             }

@@ -1,4 +1,5 @@
-/* Files that are not finished yet: their names, the rename that finishes them, and what is left when their writer died. */
+/* Unfinished files: their names, the rename that completes them, and removal of those whose writer
+ * died. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,13 +22,14 @@ enum { PATH_MAX_BYTES = 4096, SWEPT_MAX = 64, DAY_S = 86400, TAG_DIGITS = 8 };
 
 /* ---- owners: TAG-PID-START-COUNT ------------------------------------------------------------------------------------
  *
- * TAG names what process ids count in: this boot of this kernel and this container.  START is when the process began, in
- * the kernel's ticks, so that another process which has the id by now is not taken for the owner. */
+ * TAG identifies the scope of process ids: this boot of this kernel and this container.  START is the process's start
+ * time in kernel ticks, so that another process that reuses the id is not mistaken for the owner. */
 
-static char own_tag[TAG_DIGITS + 1]; /* "" = ids of others cannot be judged from here */
+static char own_tag[TAG_DIGITS + 1]; /* "" = process ids are not comparable here */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Without allocation and without the table of calls: what the system says of itself is never a fault to inject. */
+/* Without allocation and without fault injection: reading system information must not shift the
+ * counts. */
 static size_t read_small(char *out, size_t size, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -38,14 +40,14 @@ static size_t read_small(char *out, size_t size, const char *path)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* 0 = unknown, or there is no such process. */
+/* 0 = unknown, or no such process. */
 static uint64_t start_of(long pid)
 {
     char path[40], text[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
     if (!read_small(text, sizeof text, path))
         return 0;
-    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    const char *p = strrchr(text, ')'); /* the process name before it may contain anything */
     for (int field = 2; p && field < 22; field++)
         if ((p = strchr(p, ' ')) != NULL)
             p++;
@@ -78,7 +80,7 @@ void fs_owner(char out[FS_OWNER_MAX])
              atomic_fetch_add(&counter, 1));
 }
 
-/* Digits from p on, then `end`: where it goes on, or NULL. */
+/* Parses digits followed by `end`; returns the position after it, or NULL. */
 static const char *number(const char *p, uint64_t *value, char end)
 {
     size_t n = strspn(p, "0123456789");
@@ -106,7 +108,7 @@ size_t fs_owner_length(const char *text)
     return read_owner(text, &pid, &start);
 }
 
-/* Where process ids say nothing: a day old, and nobody has it locked. */
+/* Where process ids are not comparable: abandoned when a day old and not locked. */
 static int is_abandoned(int at, const char *name)
 {
     struct stat st;
@@ -152,9 +154,9 @@ int fs_owner_is_gone(const char *owner, const char *path)
     return is_gone(owner, at, rest);
 }
 
-/* ---- what the dead left ---------------------------------------------------------------------------------------------- */
+/* ---- abandoned files -------------------------------------------------------------------------------------------------- */
 
-/* OWNER within ".NAME.OWNER.tmp", NULL when the name is another. */
+/* The OWNER in ".NAME.OWNER.tmp", NULL when the name has another form. */
 static const char *owner_within(const char *name)
 {
     size_t n = strlen(name);
@@ -177,9 +179,9 @@ static void sweep(DIR *dir, const char *path)
             continue;
         if (fstatat(at, d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || st.st_uid != geteuid() ||
             !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
-            continue; /* not what this program makes */
+            continue; /* not created by this program */
         if (fs_remove_tree_at(at, d->d_name, path, NULL) < 0)
-            continue; /* the next start tries again */
+            continue; /* retried at the next start */
     }
 }
 
@@ -248,7 +250,7 @@ static int directory_of(char *out, size_t size, const char *path, struct err *e)
     return 0;
 }
 
-/* A name beside `path` that nobody has. */
+/* Creates an entry next to `path` under an unused name. */
 static int temp_name(char *temp, size_t size, const char *path, struct err *e)
 {
     char owner[FS_OWNER_MAX];
@@ -268,7 +270,7 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e)
     f->temp[0] = '\0';
     int rc = directory_of(dir, sizeof dir, path, e);
     if (rc == 0 && str_copy(f->path, sizeof f->path, path))
-        rc = err_set(e, DS_ERANGE, "%.200s...: the path is too long", path);
+        rc = err_set(e, DS_ERANGE, "%.200s...: path too long", path);
     if (rc < 0)
         return rc;
     sweep_once(dir);
@@ -278,7 +280,8 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e)
             break;
         f->fd = fs_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (f->fd >= 0) {
-            /* for those who cannot see this process; where locks are not known the file's age has to do */
+            /* for hosts that cannot see this process; without lock support the file's age
+             * decides */
             (void)!flock(f->fd, LOCK_EX | LOCK_NB);
             return 0;
         }

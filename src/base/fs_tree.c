@@ -1,4 +1,4 @@
-/* Listing and removing directories. */
+/* Lists and removes directories. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names of an open directory. */
+/* Reads the names of an open directory. */
 static int collect(DIR *dir, char ***names, size_t *n, const char *path, struct err *e)
 {
     size_t cap = 0;
@@ -77,14 +77,15 @@ int fs_list(const char *path, char ***names, size_t *n, struct err *e)
     return 0;
 }
 
-/* Removes what is in the directory `fd` (taken and closed).  Every step goes through a descriptor
- * and without following links, so a name swapped meanwhile cannot lead outside the tree. */
+/* Removes the contents of the directory `fd` (taken and closed).  Every step uses a descriptor and
+ * follows no links, so a name swapped meanwhile cannot lead outside the tree. */
 static int empty_directory(int fd, int depth, const char *path, struct err *e)
 {
     int rc = 0;
     if (depth > TREE_DEPTH_MAX) {
         close(fd);
-        return err_set(e, DS_ERANGE, "remove %s: deeper than %d directories", path, TREE_DEPTH_MAX);
+        return err_set(e, DS_ERANGE, "remove %s: depth must be at most %d directories", path,
+                       TREE_DEPTH_MAX);
     }
     DIR *dir = fdopendir(fd);
     if (!dir) {

@@ -1,4 +1,5 @@
-/* base/guard.h.  The handler finds what it needs in a table of fixed size: it may allocate nothing and wait for nobody. */
+/* The SIGBUS handler for mapped files.  It uses a table of fixed size, since it must not allocate
+ * or lock. */
 #include "base/guard.h"
 
 #include <errno.h>
@@ -62,7 +63,7 @@ static void tell(const struct region *r)
     add_text(&l, "depthscope: ");
     add_text(&l, r->name);
     if (fstat(r->fd, &now) != 0 || (uint64_t)now.st_size >= was) {
-        add_text(&l, ": could not be read (input or output failed)\n");
+        add_text(&l, ": read failed (I/O error)\n");
     } else {
         add_text(&l, ": changed while it was read (was ");
         add_number(&l, was);
@@ -71,7 +72,7 @@ static void tell(const struct region *r)
         add_text(&l, ")\n");
     }
     ssize_t ignored = write(STDERR_FILENO, l.text, l.n);
-    (void)ignored; /* nobody is left to be told */
+    (void)ignored; /* no way to report an error here */
 }
 
 static const struct region *find(uintptr_t at)
@@ -91,7 +92,7 @@ static void on_bus(int signo, siginfo_t *info, void *context)
     if (r) {
         if (atomic_exchange(&is_ending, 1))
             for (;;)
-                pause(); /* another thread met the same: one line is enough */
+                pause(); /* another thread already reports it */
         bug_run_restore();
         tell(r);
         _exit(1);
@@ -102,10 +103,10 @@ static void on_bus(int signo, siginfo_t *info, void *context)
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(signo);
     else
-        signal(signo, SIG_DFL); /* the same instruction fails again, and ends the program */
+        signal(signo, SIG_DFL); /* the instruction faults again and ends the program */
 }
 
-/* ---- before ---------------------------------------------------------------------------------------- */
+/* ---- set-up ---------------------------------------------------------------------------------------- */
 
 static void install(void)
 {
@@ -128,7 +129,7 @@ void guard_renew(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Of a path too long for a line its end says more. */
+/* Keeps the end of a path that is too long, which is more informative. */
 static void set_name(struct region *r, const char *path)
 {
     size_t n = strlen(path), cut = n < NAME_SIZE ? 0 : n - (NAME_SIZE - 1);

@@ -1,3 +1,4 @@
+/* CRC-32C, XXH3, SHA-256 and unique ids. */
 #include "base/hash.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 
 #include "base/fs.h"
 
-/* CRC-32C, reflected polynomial 0x82f63b78, eight bytes a step: table[k] advances a byte over
+/* CRC-32C, reflected polynomial 0x82f63b78, eight bytes per step: table[k] advances a byte over
  * k more zero bytes. */
 static uint32_t table[8][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -53,8 +54,8 @@ uint64_t hash64(const void *p, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(n ? p : "", n, seed);
 }
 
-/* libcrypto knows the processor's own instructions for SHA-256.  Its configuration file is not read: what it may change
- * (providers, properties) is nothing a checksum depends on. */
+/* libcrypto uses the processor's SHA-256 instructions.  Its configuration file is not read, so that
+ * providers and properties set there cannot affect checksums. */
 void sha256_init(struct sha256 *s)
 {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
@@ -105,7 +106,7 @@ int sha256_file(const char *path, char out[65], struct err *e)
     fs_close(fd);
     if (rc == 0) {
         sha256_hex(&s, out);
-        rc = out[0] ? 0 : err_set(e, DS_EMEM, "%s: out of memory for its SHA-256", path);
+        rc = out[0] ? 0 : err_set(e, DS_EMEM, "%s: SHA-256: out of memory", path);
     }
     sha256_release(&s);
     return rc;
@@ -116,7 +117,7 @@ void hash_random_id(char out[17])
     static atomic_uint calls;
     uint64_t id = 0;
     if (getentropy(&id, sizeof id) !=
-        0) { /* an old kernel: what differs between processes and moments */
+        0) { /* no getrandom (old kernel): use values that differ by process and time */
         struct {
             struct timespec now, mono;
             char host[256];

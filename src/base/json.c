@@ -1,4 +1,4 @@
-/* JSON documents as trees of jansson's values, in the terms of base/json.h. */
+/* JSON documents as trees of jansson values. */
 #include "base/json.h"
 
 #include <jansson.h>
@@ -8,19 +8,20 @@
 
 enum { DEPTH_MAX = 256 };
 
-/* A document and its values are json_t under two names of our own. */
+/* struct json and struct json_node are both json_t. */
 static const struct json_node *node_of(const json_t *t)
 {
     return (const struct json_node *)t;
 }
 
-/* jansson's readers take json_t * and change nothing. */
+/* jansson's accessors take json_t * but do not modify it. */
 static json_t *tree_of(const struct json_node *n)
 {
     return (json_t *)(uintptr_t)n;
 }
 
-/* Offset of the bracket that is one too deep, or n.  Before parsing: the parser recurses. */
+/* Offset of the first bracket beyond the depth limit, or n.  Checked before parsing, since the
+ * parser recurses. */
 static size_t too_deep(const char *p, size_t n)
 {
     int depth = 0, in_string = 0;
@@ -49,8 +50,8 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const ch
     json_error_t bad;
     size_t deep = too_deep(p, n);
     if (deep < n)
-        return err_set(e, DS_EFORMAT, "%s: nested deeper than %d at offset %zu", what, DEPTH_MAX,
-                       deep);
+        return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what,
+                       DEPTH_MAX, deep);
     *tree = json_loadb(n ? p : "", n, flags, &bad);
     if (!*tree && wide && json_error_code(&bad) == json_error_numeric_overflow)
         *tree = json_loadb(p, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
@@ -59,7 +60,7 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const ch
     if (json_error_code(&bad) == json_error_out_of_memory)
         return err_set(e, DS_EMEM, "%s: out of memory", what);
     return err_set(e, DS_EFORMAT, "%s:%d:%d: %s (offset %d)", what, bad.line > 0 ? bad.line : 1,
-                   bad.column > 0 ? bad.column : 1, bad.text[0] ? bad.text : "not JSON",
+                   bad.column > 0 ? bad.column : 1, bad.text[0] ? bad.text : "invalid JSON",
                    bad.position > 0 ? bad.position : 0);
 }
 
@@ -156,7 +157,7 @@ const struct json_node *json_next(const struct json_node *object, void **at, con
     if (key)
         *key = json_object_iter_key(*at);
     if (key_len)
-        *key_len = strlen(json_object_iter_key(*at)); /* jansson refuses a NUL in a key */
+        *key_len = strlen(json_object_iter_key(*at)); /* jansson rejects NUL in keys */
     return node_of(json_object_iter_value(*at));
 }
 

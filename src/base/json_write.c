@@ -1,4 +1,4 @@
-/* JSON appended to a text, member by member. */
+/* Appends JSON to a string, member by member. */
 #include <string.h>
 
 #include "base/json.h"

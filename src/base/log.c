@@ -1,3 +1,4 @@
+/* Formats log messages and passes them to the sink. */
 #include "base/log.h"
 
 #include <pthread.h>
@@ -26,7 +27,7 @@ static void to_stderr(void *ctx, enum log_level level, const char *text)
     str_addf(&line, "depthscope: %s%s\n", mark[level], text);
     const char *p = line.failed ? "depthscope: out of memory\n" : str_text(&line);
     if (write(STDERR_FILENO, p, strlen(p)) < 0) {
-        /* Nobody is left to be told. */
+        /* no way to report a failed write to stderr */
     }
     str_release(&line);
 }

@@ -1,3 +1,4 @@
+/* A string to int64 hash map with open addressing. */
 #include "base/map.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The heap, with overflow checks and fault injection. */
 #include "base/mem.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ static void read_environment(void)
     }
 }
 
-/* Counts one call; the number of bytes, or 0 when the call has to fail. */
+/* Counts one call; returns the number of bytes, or 0 when the call must fail. */
 static size_t admit(size_t n, size_t size)
 {
     size_t total;
@@ -74,8 +75,8 @@ void mem_free(void *p)
     free(p);
 }
 
-/* Only whole huge pages are asked for: what is left of a block lies on small ones, or a model of many small matrices would take
- * a fifth more than it is. */
+/* Requests huge pages for whole pages only: rounding every block up would cost a model of many
+ * small matrices a fifth more memory. */
 void *mem_reserve(size_t bytes)
 {
     size_t total = admit(bytes, 1);
@@ -84,7 +85,7 @@ void *mem_reserve(size_t bytes)
     if (total == 0 || posix_memalign(&p, to, total) != 0)
         return NULL;
     if (to == HUGE_PAGE)
-        (void)madvise(p, total & ~(to - 1), MADV_HUGEPAGE); /* a wish: no harm when refused */
+        (void)madvise(p, total & ~(to - 1), MADV_HUGEPAGE); /* only a hint: may be refused */
     return p;
 }
 
@@ -92,7 +93,7 @@ void *mem_alloc_aligned(size_t n, size_t size)
 {
     size_t total;
     if (DS_MUL_OVERFLOW(n, size, &total))
-        total = SIZE_MAX; /* refused, and counted, below */
+        total = SIZE_MAX; /* rejected and counted below */
     void *p = mem_reserve(total);
     if (p)
         memset(p, 0, total);
@@ -123,7 +124,7 @@ void mem_want(void *p, size_t bytes)
 
 void mem_bring(void *p, size_t bytes)
 {
-#ifdef MADV_POPULATE_READ /* Linux 5.14; what an older one refuses is faulted in as ever */
+#ifdef MADV_POPULATE_READ /* Linux 5.14; older kernels fault pages in on access */
     advise_around(p, bytes, MADV_POPULATE_READ);
 #else
     (void)p;
@@ -163,7 +164,7 @@ uint64_t mem_calls(void)
 
 void mem_fail_at(uint64_t n, int persistent)
 {
-    pthread_once(&once, read_environment); /* or the environment would undo this later */
+    pthread_once(&once, read_environment); /* otherwise the environment would override this later */
     atomic_store(&fail_at, n);
     atomic_store(&fail_persistent, persistent);
 }

@@ -1,4 +1,4 @@
-/* What the machine, the group of the process and its own limit leave: the least of the three. */
+/* Memory left to the process: the minimum over machine, cgroup and address-space limit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/cgroup.h"
 #include "base/mem.h"
 
-/* The number behind `key` in a file of "key value" lines, 0 when it is not there. */
+/* The number after `key` in a file of "key value" lines, 0 when missing. */
 static double entry(const char *dir, const char *name, const char *key)
 {
     char path[4200], line[256];
@@ -25,13 +25,13 @@ static double entry(const char *dir, const char *name, const char *key)
     return found;
 }
 
-/* Pages of files are counted as used and given back when they are wanted. */
+/* The page cache counts as used but is reclaimable. */
 static double group_left(const char *dir, const char *most, const char *used, const char *prefix)
 {
     char a[64], b[64], key[64];
     if (!cgroup_line(a, sizeof a, dir, most) || !cgroup_line(b, sizeof b, dir, used))
         return 0;
-    double limit = strtod(a, NULL), left; /* "max" is no number: no limit */
+    double limit = strtod(a, NULL), left; /* "max": no limit */
     if (limit <= 0 || limit > 0x1p60)
         return 0;
     left = limit - strtod(b, NULL);
@@ -57,7 +57,7 @@ double mem_left_group(const char *mount, const char *self)
     return cgroup_least(mount, self, "memory", left_v2, left_v1);
 }
 
-/* Of the address space that ulimit -v allows; 0: all of it. */
+/* What ulimit -v leaves of the address space; 0: no limit. */
 static double space_left(void)
 {
     struct rlimit limit;

@@ -1,3 +1,4 @@
+/* Python's random numbers: MT19937 with CPython's seeding and sample(). */
 #include "base/mt19937.h"
 
 #include "base/mem.h"
@@ -12,7 +13,7 @@ static void init_word(struct mt19937 *g, uint32_t seed)
     g->at = N;
 }
 
-/* Seeding by an array: the seed's 32-bit digits, the lowest first, as CPython passes an integer. */
+/* Seeding by an array of the seed's 32-bit digits, lowest first, as CPython does for an integer. */
 void mt19937_init(struct mt19937 *g, uint64_t seed)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -70,7 +71,8 @@ uint32_t mt19937_below(struct mt19937 *g, uint32_t n)
     }
 }
 
-/* Above this many, sample() draws again what it has drawn already; below, it moves the last of a pool into the gap. */
+/* Above this size, sample() redraws duplicates; below, it moves the pool's last item into the
+ * gap. */
 static uint32_t pool_limit(uint32_t k)
 {
     uint32_t limit = 21, power = 1;
@@ -85,7 +87,7 @@ static int sample_pool(struct mt19937 *g, uint32_t n, uint32_t k, uint32_t *out,
 {
     uint32_t *pool = mem_alloc(n, sizeof *pool);
     if (!pool)
-        return err_set(e, DS_EMEM, "a sample of %u", k);
+        return err_set(e, DS_EMEM, "sample of %u: out of memory", k);
     for (uint32_t i = 0; i < n; i++)
         pool[i] = i;
     for (uint32_t i = 0; i < k; i++) {
@@ -108,7 +110,7 @@ static int is_among(const uint32_t *v, uint32_t n, uint32_t x)
 int mt19937_sample(struct mt19937 *g, uint32_t n, uint32_t k, uint32_t *out, struct err *e)
 {
     if (k > n)
-        return err_set(e, DS_ERANGE, "a sample of %u from %u", k, n);
+        return err_set(e, DS_ERANGE, "sample of %u: must be at most %u", k, n);
     if (n <= pool_limit(k))
         return sample_pool(g, n, k, out, e);
     for (uint32_t i = 0; i < k; i++)

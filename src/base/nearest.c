@@ -1,4 +1,4 @@
-/* The name nearest in spelling to an unknown one.  It knows names, never what they stand for. */
+/* Finds the name nearest in spelling to an unknown one. */
 #include "base/nearest.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@ struct nearest nearest_to(const char *word)
     return (struct nearest){.word = word, .distance = INT_MAX};
 }
 
-/* A name cut short or in another case is one slip, however many letters that is. */
+/* A prefix or a difference in case counts as distance one, whatever its length. */
 static int spelling(const char *word, const char *name)
 {
     size_t n = strlen(word);

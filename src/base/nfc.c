@@ -1,3 +1,4 @@
+/* Unicode normalisation form C, by utf8proc. */
 #include "base/nfc.h"
 
 #include <stdlib.h>
@@ -5,7 +6,7 @@
 
 #include "base/utf8.h"
 
-/* Lead bytes up to 0xCB begin code points below U+0300, where form C changes nothing. */
+/* Lead bytes up to 0xCB encode code points below U+0300, which form C does not change. */
 int nfc_needed(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -14,7 +15,7 @@ int nfc_needed(const char *s, size_t n)
     return 0;
 }
 
-/* utf8proc takes whole strings, so hostile megabytes are cut at newlines: form C never crosses one.
+/* utf8proc takes whole strings, so large inputs are split at newlines, which form C never crosses.
  */
 static size_t piece_end(const char *s, size_t n, size_t from)
 {
@@ -39,7 +40,7 @@ static void compose_valid(struct str *out, const char *s, size_t n)
         if (len >= 0)
             str_add_bytes(out, made, (size_t)len);
         else
-            out->failed = 1; /* only memory can fail: the text is valid */
+            out->failed = 1; /* out of memory: the text is valid UTF-8 */
         free(made);
     }
 }

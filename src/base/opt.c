@@ -1,3 +1,4 @@
+/* Parses, checks and prints option values according to their table rows. */
 #include "base/opt.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* Where a value lies in the module's struct. */
+/* The address of a value in the module's struct. */
 static void *place(const struct opt *o, void *values)
 {
     return (char *)values + o->offset;
@@ -48,7 +49,7 @@ static int choice_index(const char *choices, const char *text)
     return -1;
 }
 
-/* A decimal number and nothing else; the C library would also take hex, "inf" and spaces. */
+/* Accepts decimal numbers only; the C library would also accept hex, "inf" and spaces. */
 static int parse_real(const char *text, double *x)
 {
     char *end;
@@ -58,7 +59,7 @@ static int parse_real(const char *text, double *x)
     return *end == '\0' && end != text;
 }
 
-/* 1 when parsed, 0 not a whole number, -1 too large.  "1e6" is a whole number too. */
+/* 1 when parsed, 0 not an integer, -1 too large.  "1e6" is an integer too. */
 static int parse_int(const char *text, int64_t *x)
 {
     char *end;
@@ -106,13 +107,13 @@ static int set_number(const struct opt *o, const char *prefix, void *values, con
             ok = -1;
     }
     if (ok == 0) {
-        snprintf(what, sizeof what, "'%.80s' is not a %s", text,
-                 o->type == OPT_INT ? "whole number" : "number");
+        snprintf(what, sizeof what, "'%.80s': must be %s", text,
+                 o->type == OPT_INT ? "an integer" : "a number");
         return bad(e, DS_EUSAGE, where, prefix, o, what);
     }
     if (ok < 0 || (is_limited(o) && !(real >= o->min && real <= o->max))) {
         if (is_limited(o))
-            snprintf(what, sizeof what, "%.80s is outside %.10g to %.10g", text, o->min, o->max);
+            snprintf(what, sizeof what, "%.80s: must be %.10g to %.10g", text, o->min, o->max);
         else
             snprintf(what, sizeof what, "%.80s is too large", text);
         return bad(e, DS_ERANGE, where, prefix, o, what);
@@ -148,7 +149,7 @@ int opt_set_named(const struct opt *o, const char *prefix, void *values, const c
     case OPT_BOOL:
         if (parse_bool(text, place(o, values)))
             return 0;
-        snprintf(what, sizeof what, "'%.80s' is neither true nor false", text);
+        snprintf(what, sizeof what, "'%.80s': must be true or false", text);
         return bad(e, DS_EUSAGE, where, prefix, o, what);
     case OPT_ENUM:
         index = choice_index(o->choices, text);
@@ -156,10 +157,10 @@ int opt_set_named(const struct opt *o, const char *prefix, void *values, const c
             *(int *)place(o, values) = index;
             return 0;
         }
-        snprintf(what, sizeof what, "'%.80s' is none of %.200s", text, o->choices);
+        snprintf(what, sizeof what, "'%.80s': must be one of %.200s", text, o->choices);
         return bad(e, DS_EUSAGE, where, prefix, o, what);
     }
-    return bad(e, DS_EUSAGE, where, prefix, o, "has no type");
+    return bad(e, DS_EUSAGE, where, prefix, o, "unknown type");
 }
 
 int opt_set(const struct opt *o, void *values, const char *text, const char *where, struct err *e)
@@ -167,7 +168,7 @@ int opt_set(const struct opt *o, void *values, const char *text, const char *whe
     return opt_set_named(o, "", values, text, where, e);
 }
 
-/* What an option without a written default starts with. */
+/* The initial value of an option without a default. */
 static const char *default_text(const struct opt *o, char first[64])
 {
     if (o->otherwise)

@@ -1,3 +1,4 @@
+/* The thread pool: one parallel loop at a time over numbered tasks. */
 #define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT_S */
 #include "base/pool.h"
 
@@ -15,22 +16,22 @@
 
 enum { THREADS_MAX = 1024, SPINS = 4000, STACK_BYTES = 4 << 20 };
 
-/* One run at a time.  `ticket` holds (generation << 32 | tasks not yet taken).  Whoever takes a
- * task by lowering it knows that fn, ctx and tasks stand still until that task is done, since the
- * owner waits for `pending`; a worker that wakes late finds nothing and keeps nobody waiting. */
+/* One run at a time.  `ticket` holds (generation << 32 | tasks not yet taken).  A thread that takes
+ * a task by decrementing it may rely on fn, ctx and tasks until that task is done, since the owner
+ * waits for `pending`; a worker that wakes late finds no task and delays nobody. */
 static struct {
     int threads; /* the caller among them; 0 = not started */
     int spins;
     pthread_t *id;
-    pthread_mutex_t run; /* held by the owner of the present run   */
+    pthread_mutex_t run; /* held by the owner of the current run   */
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     atomic_uint_fast64_t ticket;
     atomic_int pending;  /* tasks not yet done                     */
-    atomic_int sleepers; /* workers in `wake`                      */
-    atomic_int waiting;  /* the owner is in `done`                 */
+    atomic_int sleepers; /* workers waiting on `wake`              */
+    atomic_int waiting;  /* the owner waits on `done`              */
     atomic_int stop;
-    int up; /* workers that have begun, under lock    */
+    int up; /* workers that have started, under lock  */
     pool_fn *fn;
     void *ctx;
     int tasks;
@@ -69,7 +70,7 @@ static void work(void)
     }
 }
 
-/* Nothing to do: a short spin (the next op comes in microseconds), then sleep. */
+/* Idle: spin briefly (the next op usually comes within microseconds), then sleep. */
 static void await_tasks(void)
 {
     for (int i = 0; i < pool.spins; i++) {
@@ -79,7 +80,7 @@ static void await_tasks(void)
         DS_PAUSE();
     }
     pthread_mutex_lock(&pool.lock);
-    atomic_fetch_add(&pool.sleepers, 1); /* before the look: the owner looks the other way round */
+    atomic_fetch_add(&pool.sleepers, 1); /* before the check: the owner's order is opposite */
     while (left(atomic_load(&pool.ticket)) == 0 && !atomic_load(&pool.stop))
         pthread_cond_wait(&pool.wake, &pool.lock);
     atomic_fetch_sub(&pool.sleepers, 1);
@@ -152,7 +153,7 @@ void pool_run(int tasks, pool_fn *fn, void *ctx)
     pthread_mutex_unlock(&pool.run);
 }
 
-/* A child of fork() has this thread only; the locks may have been held by the others. */
+/* After fork() only this thread exists in the child, and the others may have held the locks. */
 static void forget_in_child(void)
 {
     static const pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -177,8 +178,8 @@ static void register_fork(void)
     (void)pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* Workers take no signals: those belong to the program's own loop.  Faults of their own instructions are no such thing; blocked,
- * they would end the program without a word. */
+/* Workers block all signals, which the main thread handles, except synchronous faults: blocked,
+ * those would end the program silently. */
 static int start_worker(int i)
 {
     pthread_attr_t attr;
@@ -198,8 +199,8 @@ static int start_worker(int i)
     return rc;
 }
 
-/* A fork while a thread is still being set up would copy the locks of its set-up in whatever state
- * they are: wait until all are through. */
+/* Waits until all threads have started: a fork during thread creation would copy locks of the C
+ * library in an undefined state. */
 static void await_workers(void)
 {
     pthread_mutex_lock(&pool.lock);
@@ -212,7 +213,7 @@ int pool_start(int threads, struct err *e)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (threads < 0 || threads > THREADS_MAX)
-        return err_set(e, DS_ERANGE, "%d threads: 1 to %d are possible, 0 chooses", threads,
+        return err_set(e, DS_ERANGE, "%d threads: must be 1 to %d, or 0 for automatic", threads,
                        THREADS_MAX);
     int is_chosen = threads == 0;
     if (is_chosen)
@@ -225,8 +226,8 @@ int pool_start(int threads, struct err *e)
     pthread_once(&once, register_fork);
     pool.id = mem_alloc((size_t)threads, sizeof *pool.id);
     if (!pool.id)
-        return err_set(e, DS_EMEM, "no memory for %d threads", threads);
-    /* Spinning while others wait for the processor only keeps them from it. */
+        return err_set(e, DS_EMEM, "%d threads: out of memory", threads);
+    /* With more threads than processors, spinning only delays the others. */
     pool.spins = threads > pool_cpus() ? 0 : SPINS;
     atomic_store(&pool.stop, 0);
     pool.up = 0;
@@ -235,13 +236,13 @@ int pool_start(int threads, struct err *e)
         if (rc == 0)
             continue;
         int reached = pool.threads;
-        if (is_chosen) { /* by nobody: fewer serve as well */
-            log_warn("thread %d of %d could not be started: %s; going on with %d", reached + 1,
-                     threads, strerror(rc), reached);
+        if (is_chosen) { /* automatic: fewer threads are acceptable */
+            log_warn("thread %d of %d: start failed: %s; continuing with %d", reached + 1, threads,
+                     strerror(rc), reached);
             break;
         }
         pool_stop();
-        return err_set(e, DS_EIO, "thread %d of %d could not be started: %s", reached + 1, threads,
+        return err_set(e, DS_EIO, "thread %d of %d: start failed: %s", reached + 1, threads,
                        strerror(rc));
     }
     await_workers();

@@ -1,3 +1,5 @@
+/* Normalises inherited process state: descriptors, signals, umask and stack; finds the
+ * executable. */
 #define _GNU_SOURCE /* pthread_setattr_default_np */
 #include "base/process.h"
 
@@ -21,7 +23,8 @@ enum { PATH_BYTES = 1100, STACK_LEAST = 2 << 20, STACK_BYTES = 8 << 20 };
 
 static int stdout_was_closed;
 
-/* The lowest free descriptor is `fd`, since those below it are open.  A root without /dev still has a root. */
+/* open() returns `fd`, the lowest free one, since those below it are open.  Falls back to "/"
+ * without /dev. */
 static void fill(int fd, int flags)
 {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
@@ -64,8 +67,7 @@ static int take(char *out, size_t size, const char *dir, size_t n, const char *c
 static int by_link(char *out, size_t size, const char *link)
 {
     char path[PATH_BYTES];
-    static const char gone[] =
-        " (deleted)"; /* what Linux appends once the file has been replaced */
+    static const char gone[] = " (deleted)"; /* appended by Linux once the file was replaced */
     ssize_t n = readlink(link, path, sizeof path - 1);
     if (n <= 0 || (size_t)n >= sizeof path - 1)
         return 0;
@@ -101,7 +103,7 @@ int process_find(char *out, size_t size, const char *link, const char *argv0, co
     return 0;
 }
 
-static char at_start[PATH_BYTES]; /* by argv[0], before anyone changes the directory */
+static char at_start[PATH_BYTES]; /* from argv[0], before the working directory changes */
 
 int process_path(char *out, size_t size)
 {
@@ -123,8 +125,7 @@ void process_begin(const char *argv0)
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
     if (sigaction(SIGCHLD, NULL, &act) == 0 && act.sa_handler == SIG_IGN)
-        signal(SIGCHLD,
-               SIG_DFL); /* ignored, a child's status is lost: failure would read as success */
+        signal(SIGCHLD, SIG_DFL); /* when ignored, exit statuses of children are lost */
     signal(SIGXFSZ, SIG_IGN);
     umask(umask(0) | 022);
     (void)process_find(at_start, sizeof at_start, NULL, argv0, getenv("PATH"),
@@ -146,8 +147,8 @@ static void *run_call(void *arg)
     return NULL;
 }
 
-/* The thread inherits the open mask; the one that waits takes no signals, so that those reach the calls they are to
- * interrupt. */
+/* The new thread inherits the open mask; the waiting one blocks signals, so that they interrupt the
+ * calls of the new one. */
 static int run_apart(struct call *c)
 {
     pthread_t thread;
@@ -157,7 +158,7 @@ static int run_apart(struct call *c)
         return 0;
     int rc = pthread_attr_setstacksize(&attr, STACK_BYTES);
 #ifdef __GLIBC__
-    if (rc == 0) /* threads of libraries get what `ulimit -s` says otherwise */
+    if (rc == 0) /* otherwise library threads get the size of `ulimit -s` */
         (void)pthread_setattr_default_np(&attr);
 #endif
     if (rc == 0)

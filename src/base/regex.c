@@ -1,3 +1,4 @@
+/* Regular expressions by PCRE2, with limits on pattern, time and depth. */
 #include "base/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -9,10 +10,10 @@
 
 enum {
     PATTERN_MAX = 64 << 10,
-    MATCH_LIMIT = 1000000, /* backtracking steps: some 10 ms, then the pattern is refused */
+    MATCH_LIMIT = 1000000, /* backtracking steps: about 10 ms, then an error */
     DEPTH_LIMIT = 100000,
     HEAP_LIMIT_KIB = 64 << 10,
-    NEST_LIMIT = 100, /* brackets in brackets, at compile time */
+    NEST_LIMIT = 100, /* nesting of parentheses, at compile time */
     JIT_STACK_MAX = 8 << 20,
     WHAT_MAX = 128,
 };
@@ -51,8 +52,8 @@ static int is_call(const char *p, size_t n)
     return n > 3 && p[2] == 'P' && p[3] == '>';
 }
 
-/* Copies the pattern with \s and \S in the words of Unicode: PCRE2 counts U+180E as a space, the
- * tokenizers' own engine does not.  Recursion is refused here, since PCRE2 has no switch for it. */
+/* Copies the pattern with \s and \S replaced by Unicode properties: PCRE2 counts U+180E as a space,
+ * Oniguruma does not.  Rejects recursion, for which PCRE2 has no option. */
 static int rewrite(struct str *out, const char *p, size_t n, struct err *e)
 {
     int quoted = 0, in_class = 0;
@@ -62,7 +63,7 @@ static int rewrite(struct str *out, const char *p, size_t n, struct err *e)
             if (quoted ? c == 'E' : c == 'Q')
                 quoted = !quoted;
             if (!quoted && c == 'g' && i + 1 < n && (p[i + 1] == '<' || p[i + 1] == '\''))
-                return err_set(e, DS_EFORMAT, "recursion at offset %zu is not supported", i - 1);
+                return err_set(e, DS_EFORMAT, "unsupported recursion at offset %zu", i - 1);
             if (!quoted && (c == 's' || c == 'S')) {
                 str_add(out, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
                 continue;
@@ -73,13 +74,13 @@ static int rewrite(struct str *out, const char *p, size_t n, struct err *e)
             continue;
         }
         if (!quoted && !in_class && is_call(p + i, n - i))
-            return err_set(e, DS_EFORMAT, "recursion at offset %zu is not supported", i);
+            return err_set(e, DS_EFORMAT, "unsupported recursion at offset %zu", i);
         if (!quoted && p[i] == '[' && !in_class) {
             in_class = 1;
             str_add_char(out, '[');
             if (i + 1 < n && p[i + 1] == '^')
                 str_add_char(out, p[++i]);
-            if (i + 1 < n && p[i + 1] == ']') /* a literal ] in first place */
+            if (i + 1 < n && p[i + 1] == ']') /* a literal ] at the start */
                 str_add_char(out, p[++i]);
             continue;
         }
@@ -111,10 +112,10 @@ static int compile(struct regex *r, const struct str *text, struct err *e)
         return err_set(e, DS_EMEM, "out of memory");
     if (!r->code) {
         pcre2_get_error_message(number, message, sizeof message);
-        return err_set(e, DS_EFORMAT, "the pattern is wrong at offset %zu: %s", (size_t)at,
+        return err_set(e, DS_EFORMAT, "invalid pattern at offset %zu: %s", (size_t)at,
                        (const char *)message);
     }
-    /* Where there is no JIT the interpreter does the same, slower. */
+    /* Without JIT the slower interpreter is used. */
     (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
     r->data = pcre2_match_data_create_from_pattern(r->code, r->memory);
     return r->data ? 0 : err_set(e, DS_EMEM, "out of memory");
@@ -145,7 +146,7 @@ int regex_new(struct regex **out, const char *pattern, size_t n, const char *wha
     struct regex *r;
     int rc;
     if (n > PATTERN_MAX)
-        return err_set(e, DS_EFORMAT, "%s: the pattern has %zu bytes, the limit is %d", what, n,
+        return err_set(e, DS_EFORMAT, "%s: pattern of %zu bytes, must be at most %d", what, n,
                        PATTERN_MAX);
     r = mem_alloc(1, sizeof *r);
     if (!r)
@@ -174,7 +175,7 @@ int regex_next(struct regex *r, const char *s, size_t n, size_t from, int valid,
                          r->data, r->match);
     if (rc >= 0) {
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->data);
-        /* \K in a lookaround can put the start behind the end. */
+        /* \K in a lookaround can place the start after the end. */
         *start = at[0] < at[1] ? at[0] : at[1];
         *end = at[1];
         return 1;
@@ -185,9 +186,9 @@ int regex_next(struct regex *r, const char *s, size_t n, size_t from, int valid,
         return err_set(e, DS_EMEM, "%s: out of memory", r->what);
     pcre2_get_error_message(rc, message, sizeof message);
     if (rc <= PCRE2_ERROR_UTF8_ERR1 && rc >= PCRE2_ERROR_UTF8_ERR21)
-        return err_set(e, DS_EFORMAT, "%s: the text is not UTF-8 at offset %zu: %s", r->what,
+        return err_set(e, DS_EFORMAT, "%s: invalid UTF-8 at offset %zu: %s", r->what,
                        (size_t)pcre2_get_startchar(r->data), (const char *)message);
-    return err_set(e, DS_ERANGE, "%s: the pattern cannot be used, it takes too long: %s", r->what,
+    return err_set(e, DS_ERANGE, "%s: pattern exceeds the matching limits: %s", r->what,
                    (const char *)message);
 }
 

@@ -1,3 +1,4 @@
+/* Counter-based random numbers: Philox4x32-10. */
 #include "base/rng.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ void rng_init(struct rng *r, uint64_t seed, enum rng_purpose purpose, uint64_t s
 {
     memset(r, 0, sizeof *r);
     r->key[0] = (uint32_t)seed;
-    /* For seeds below 2^32 the second word is the purpose alone: no two streams meet. */
+    /* For seeds below 2^32 the second word is the purpose alone, so streams never overlap. */
     r->key[1] = (uint32_t)(seed >> 32) ^ (uint32_t)purpose << 24;
     r->counter[1] = a;
     r->counter[2] = (uint32_t)step;
@@ -54,7 +55,7 @@ uint64_t rng_u64(struct rng *r)
     return high << 32 | rng_u32(r);
 }
 
-/* The upper 53 bits: every result is a multiple of 2^-53, 1 is not among them. */
+/* The upper 53 bits: every result is a multiple of 2^-53 below 1. */
 static double to_unit(uint64_t bits)
 {
     return (double)(bits >> 11) * 0x1p-53;
@@ -74,8 +75,8 @@ double rng_normal(struct rng *r)
 
 uint32_t rng_below(struct rng *r, uint32_t n)
 {
-    BUG_IF(n == 0, "a number below 0 was asked");
-    /* Lemire 2019: the low word below 2^32 mod n would be the unfair rest. */
+    BUG_IF(n == 0, "rng_below: n must be greater than 0");
+    /* Lemire 2019: rejects low words below 2^32 mod n, which would cause bias. */
     uint32_t rest = (0u - n) % n;
     uint64_t m;
     do {
@@ -88,7 +89,7 @@ double rng_at(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint32_t a
 {
     struct rng r;
     rng_init(&r, seed, purpose, step, a);
-    r.counter[0] = i / 2; /* two elements of 64 bits a block */
+    r.counter[0] = i / 2; /* two 64-bit elements per block */
     rng_philox(r.block, r.counter, r.key);
     const uint32_t *w = r.block + i % 2 * 2;
     return to_unit((uint64_t)w[0] << 32 | w[1]);

@@ -1,13 +1,13 @@
-/* Normal numbers by the dozen: loops that a compiler turns into vector code, where rng_normal calls the C library. */
+/* Batches of normal random numbers, in loops that compilers can vectorise. */
 #include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
 
-/* The two words of one 53-bit number below 1; both parts are exact. */
+/* A 53-bit number below 1 from two words, without rounding. */
 static inline double unit_of(uint32_t high, uint32_t low)
 {
-    /* 2^52 + n has n as its lowest bits */
+    /* the low bits of 2^52 + n are n */
     uint64_t h = 0x4330000000000000U | high, l = 0x4330000000000000U | low >> 11;
     double a, b;
     memcpy(&a, &h, sizeof a);
@@ -35,7 +35,7 @@ static inline double log_of(double u)
     return k * 0.693147180559945309417 + (2 * s + 2 * s * z * p);
 }
 
-/* cos(2 pi v), v in [0, 1]: by quarters of a turn, Taylor series up to an eighth. */
+/* cos(2 pi v), v in [0, 1]: reduced by quadrants, Taylor series up to pi/4. */
 static inline double cos_of_turn(double v)
 {
     double t = 4 * v, k = rint(t), a = (t - k) * 1.57079632679489661923, z = a * a, s = 0, c = 0;
@@ -79,6 +79,6 @@ void rng_normals_near(const struct rng *r, uint32_t first, double *z, double *of
         double u = 1 - unit_of(word[0][i], word[1][i]), v = unit_of(word[2][i], word[3][i]);
         double size = sqrt(-2 * log_of(u));
         z[i] = size * cos_of_turn(v);
-        off[i] = 4e-15 * (size + 1e-3); /* the series, and the rounding of 2 pi v in rng_normal */
+        off[i] = 4e-15 * (size + 1e-3); /* series truncation, rounding of 2 pi v */
     }
 }

@@ -1,4 +1,4 @@
-/* Means, intervals, tests and densities; knows nothing of runs, figures or terminals. */
+/* Means, confidence intervals, tests and densities. */
 #include "base/statistics.h"
 
 #include <math.h>
@@ -171,8 +171,8 @@ struct difference stat_paired(const double *a, const double *b, size_t n)
     return out;
 }
 
-/* The smallest p is multiplied by the number of comparisons, the next by one less, and so on; no adjusted p is below that
- * of a smaller one.  n is a handful, so counting the smaller ones for each needs no sorted copy. */
+/* Multiplies the smallest p by the number of comparisons, the next by one less, and so on, keeping
+ * adjusted values in order.  n is small, so smaller values are counted instead of sorted. */
 void stat_holm(double *p, size_t n)
 {
     size_t total = 0;
@@ -187,7 +187,7 @@ void stat_holm(double *p, size_t n)
         double adjusted = fmin(1, fmax(floor_so_far, (double)(total - done) * next));
         for (size_t i = 0; i < n; i++)
             if (p[i] == next) {
-                p[i] = -1 - adjusted; /* negative: out of the search */
+                p[i] = -1 - adjusted; /* negative: already processed */
                 done++;
             }
         floor_so_far = adjusted;
@@ -220,7 +220,7 @@ struct correlation stat_correlation(const float *x, const float *y, size_t n)
             syy += dy * dy;
             sxy += dx * dy;
         }
-    /* A constant column has rounding left over, no variance. */
+    /* A constant column has only rounding error, not variance. */
     double tiny = 1e-12 * (double)c.n;
     if (sxx <= tiny * mx * mx || syy <= tiny * my * my || sxx == 0 || syy == 0)
         return c;
@@ -240,7 +240,7 @@ int stat_bin(double v, double lo, double width, int bins)
     return at >= bins ? bins - 1 : at >= 0 ? (int)at : 0;
 }
 
-/* One kernel, at the places that lie within the range's bounds. */
+/* Adds one kernel at the positions within the support. */
 static void add_kernel(double *density, int points, const struct density_range *d, double centre,
                        double bandwidth, double norm)
 {

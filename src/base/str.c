@@ -1,3 +1,4 @@
+/* Growing strings, JSON literals, and formatting of numbers and durations. */
 #include "base/str.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* Room for `more` bytes and the NUL behind them; 0 when the string has failed. */
+/* Reserves `more` bytes and the NUL; 0 when the string has failed. */
 static int reserve(struct str *s, size_t more)
 {
     void *p = s->p;
@@ -76,7 +77,7 @@ static const char *json_escape(char c)
     }
 }
 
-/* Beyond 16 bits JSON takes a pair of surrogates. */
+/* JSON encodes code points beyond 16 bits as surrogate pairs. */
 static void add_json_escape(struct str *s, uint32_t cp)
 {
     if (cp > 0xffff)
@@ -111,13 +112,13 @@ void str_add_json_num(struct str *s, double x)
         str_add(s, "null");
         return;
     }
-    /* Counts (tokens, steps, bytes) stay exact: nine digits would round them. */
+    /* Integers (tokens, steps, bytes) are printed exactly: nine digits would round them. */
     if (fabs(x) < 9007199254740992.0 && x == floor(x))
         snprintf(text, sizeof text, "%.0f", x == 0 ? 0.0 : x);
     else
         snprintf(text, sizeof text, "%.9g", x);
     for (char *p = text; *p; p++)
-        if (*p == ',') /* a locale's decimal comma */
+        if (*p == ',') /* decimal comma of the locale */
             *p = '.';
     str_add(s, text);
 }
@@ -150,7 +151,7 @@ const char *str_si(char out[16], double x)
         snprintf(out, 16, "nan");
         return out;
     }
-    /* 999.5 would be written as 1000: the next unit is due there. */
+    /* 999.5 would print as 1000, so it uses the next unit. */
     while (a >= 999.5 && u + 1 < sizeof unit - 1) {
         a /= 1000;
         u++;
@@ -196,7 +197,7 @@ int str_copy(char *dst, size_t size, const char *src)
     return cut;
 }
 
-enum { DISTANCE_MAX = 128 }; /* keys are shorter; what is beyond counts by its length */
+enum { DISTANCE_MAX = 128 }; /* longer than any key; the rest counts by its length */
 
 static int min2(int a, int b)
 {

@@ -1,3 +1,4 @@
+/* UTF-8 decoding, cell widths, and sanitising for terminals. */
 #define _XOPEN_SOURCE 700 /* wcwidth */
 #include "base/utf8.h"
 
@@ -12,7 +13,7 @@ enum { MARKS_PER_CELL = 3 };
 
 int utf8_decode(const char *s, size_t n, uint32_t *cp)
 {
-    /* Smallest code point of each length: what is below is an overlong form. */
+    /* Smallest code point of each length; smaller ones are overlong forms. */
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char c = (unsigned char)s[0];
     int len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
@@ -81,8 +82,8 @@ static void make_locale(void)
     width_locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
 }
 
-/* wcwidth under a UTF-8 locale whatever the process's own is: layouts, goldens and figures must
- * not change with LANG.  -1 for what the C library does not know. */
+/* wcwidth in a UTF-8 locale, independent of the process's: layouts, goldens and figures must not
+ * change with LANG.  -1 when the C library does not know the code point. */
 static int known_width(uint32_t cp)
 {
     pthread_once(&once, make_locale);
@@ -132,7 +133,7 @@ static int is_bidi_control(uint32_t cp)
            (cp >= 0x2066 && cp <= 0x2069);
 }
 
-/* Code points that show nothing and only change their neighbours. */
+/* Invisible code points that only affect their neighbours. */
 static int is_dropped(uint32_t cp)
 {
     return (cp >= 0x200b && cp <= 0x200d) || cp == 0x2060 || cp == 0xfeff || cp == 0x34f ||
@@ -147,7 +148,7 @@ int utf8_is_hidden(uint32_t cp)
            category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
-/* What becomes of one code point: shown as it is, dropped, or named. */
+/* Treatment of one code point: unchanged, dropped, or escaped. */
 enum fate { SHOW, DROP, NAME, NAME_BARE };
 
 static enum fate fate_of(uint32_t cp)
@@ -170,12 +171,12 @@ static enum fate fate_of(uint32_t cp)
 
 struct sanitiser {
     struct str *out;
-    int ascii, marks; /* marks on the present cell */
-    int has_base;     /* a cell of this text stands before a mark */
+    int ascii, marks; /* marks on the current cell */
+    int has_base;     /* this text has a cell that a mark can attach to */
 };
 
-/* Appends one unit (one code point or one bad byte at s) and says how long it was and how many
- * cells it took. */
+/* Appends one unit (a code point or an invalid byte at s); returns its length and the cells it
+ * takes. */
 static size_t add_unit(struct sanitiser *z, const char *s, size_t n, int *cells)
 {
     uint32_t cp;
@@ -191,7 +192,7 @@ static size_t add_unit(struct sanitiser *z, const char *s, size_t n, int *cells)
     } else if (fate == NAME_BARE) {
         str_addf(z->out, "U+%04X", (unsigned)cp);
     } else if (fate == SHOW && utf8_width(cp) == 0) {
-        *cells = !z->has_base; /* a mark without a base would sit on a stranger's cell */
+        *cells = !z->has_base; /* a mark without a base would attach to preceding text */
         if (!z->has_base)
             str_add(z->out, "\xe2\x97\x8c");
         z->has_base = 1;
@@ -226,7 +227,7 @@ void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int 
     const char *mark = ascii ? ".." : "\xe2\x80\xa6";
     int mark_cells = ascii ? 2 : 1;
     long used = 0;
-    size_t fits = out->len; /* end of what leaves room for the mark */
+    size_t fits = out->len; /* end of the text that leaves room for the ellipsis */
     for (size_t i = 0; i < n && !out->failed;) {
         int cells = 0;
         i += add_unit(&z, s + i, n - i, &cells);

@@ -1,4 +1,4 @@
-/* depthscope bench: speed of products, steps, prefill and decode. */
+/* depthscope bench: speed of matrix multiplications, training steps, prefill and decoding. */
 #include <math.h>
 #include <string.h>
 
@@ -119,14 +119,14 @@ static void add_row(struct table *t, const struct speed_result *r, int is_model)
     add_number(t, mib);
 }
 
-/* Results of one group stand together. */
+/* Prints the adjacent results of one group as a table. */
 static size_t print_group(struct str *out, const struct speed_list *l, size_t from)
 {
     static const char *const
         peaks[] = {"limits", "median", "min", "max", "", NULL},
         *const ops[] = {"operations", "median", "min", "max", "", "G/s", "share", "gathered", NULL},
-        *const load[] = {"a model on disk", "median",         "min", "max", "", "GB/s",
-                         "share",           "beside reading", NULL},
+        *const load[] = {"a model on disk", "median",     "min", "max", "", "GB/s",
+                         "share",           "vs reading", NULL},
         *const model[] = {"tokens/s", "median", "min",   "max", "G/s",
                           "share",    "time",   "FLOPs", "MiB", NULL};
     const char *group = l->v[from].group;
@@ -153,11 +153,12 @@ static void print_tables(struct str *out, const struct speed_list *l)
 {
     for (size_t i = 0; i < l->n;)
         i = print_group(out, l, i);
-    str_addf(out, "\n%s\n%d threads, products by %s, about %.0f MiB\n", l->model, pool_threads(),
+    str_addf(out, "\n%s\n%d threads, GEMMs by %s, about %.0f MiB\n", l->model, pool_threads(),
              l->products, l->memory_bytes / (1 << 20));
-    str_add(out, "share: of the limit named, at the median; G/s: GFLOP/s, or GB/s where reading is "
-                 "the limit;\ntime, FLOPs: against the dense pass measured beside it; MiB: peak of "
-                 "weights, stream and work\n");
+    str_add(out,
+            "share: of the named limit, at the median; G/s: GFLOP/s, or GB/s where memory "
+            "bandwidth\nis the limit; time, FLOPs: relative to the dense pass measured alongside; "
+            "MiB: peak of\nweights, residual stream and workspace\n");
 }
 
 /* ---- command ---- */
@@ -198,7 +199,7 @@ int bench_command(int argc, char **argv)
     int json = cli_flag(&a, "json");
     char from[1024] = "";
     if (a.n_rest > 1)
-        rc = err_set(&e, DS_EUSAGE, "bench takes one MODEL, not %s too", a.rest[1]);
+        rc = err_set(&e, DS_EUSAGE, "bench: expected at most one MODEL, found also %s", a.rest[1]);
     else if (a.n_rest == 1)
         rc = model_locate(a.rest[0], from, sizeof from, &e);
     if (rc == 0)

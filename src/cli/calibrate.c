@@ -1,4 +1,5 @@
-/* depthscope calibrate MODEL: which thresholds give which capacity, from held-out text, kept with the model. */
+/* depthscope calibrate MODEL: fits inference thresholds per capacity on held-out text and stores
+ * them with the model. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,25 +26,29 @@ enum { TOKENS_EACH = 1 << 15 };
 
 static const char model_file[] = "model.safetensors";
 
-/* ---- where it goes ---- */
+/* ---- destination ---- */
 
-/* Where it goes; a run's log is held from here to the end, so that nobody else writes its checkpoints. */
+/* Chooses the destination; a run's log stays locked until the end, so that no other process writes
+ * its checkpoints. */
 static int claim_target(struct runlog_writer **lock, const struct subject *s, const char *to,
                         struct err *e)
 {
     char log[1200];
     struct err why = {0};
     if (to)
-        return fs_exists(to) ? err_set(e, DS_EEXIST, "%s exists: -o names a new directory", to) : 0;
+        return fs_exists(to)
+                   ? err_set(e, DS_EEXIST, "%s exists; use -o to name a new directory", to)
+                   : 0;
     if (!s->run_dir[0])
-        return err_set(e, DS_EUSAGE, "%s is no checkpoint of a run: where to? -o DIR", s->dir);
+        return err_set(e, DS_EUSAGE, "%s: not a checkpoint of a run; use -o DIR", s->dir);
     int rc = fs_join(log, sizeof log, s->run_dir, "log.mp", e);
     if (rc == 0)
         rc = runlog_writer_open(lock, log, &why);
     if (rc == DS_EBUSY)
-        return err_set(e, DS_EBUSY,
-                       "%s: calibrate it when that has ended (training does so itself at its end)",
-                       why.text);
+        return err_set(
+            e, DS_EBUSY,
+            "%s: calibrate after training has ended (training calibrates at its end by itself)",
+            why.text);
     return rc < 0 && why.code ? err_set(e, why.code, "%s", why.text) : rc;
 }
 
@@ -59,7 +64,7 @@ static int write_to_directory(const struct subject *s, const char *to, struct er
         rc = fs_join(path, sizeof path, to, "tokenizer.json", e);
     if (rc == 0)
         rc = tokenizer_save(s->tokenizer, path, e);
-    if (rc == 0) /* last: what makes it a model */
+    if (rc == 0) /* last: this file makes it a model */
         rc = fs_join(path, sizeof path, to, "config.json", e);
     return rc == 0 ? model_write_config(s->model, path, e) : rc;
 }
@@ -80,7 +85,7 @@ static int copy_file(const char *from, const char *to, const char *name, struct 
     return rc;
 }
 
-/* All of the checkpoint but the weights, so that a run can go on from it as before. */
+/* Everything in the checkpoint except the weights, so that a run can still resume from it. */
 static int copy_rest(const struct subject *s, const char *to, struct err *e)
 {
     char **names = NULL;
@@ -93,7 +98,7 @@ static int copy_rest(const struct subject *s, const char *to, struct err *e)
     return rc;
 }
 
-/* Of a checkpoint that leaves its base where it is, what that holds. */
+/* The files that a checkpoint with an external base needs. */
 static int write_weights(const struct subject *s, const char *to, struct err *e)
 {
     char path[1200], base[1024];
@@ -113,7 +118,7 @@ static uint64_t bytes_written(const struct model *m)
     return (uint64_t)params_count(&m->params) * sizeof(float) + (1 << 20);
 }
 
-/* A new directory of the same step takes the place of the old one when all of it is on the disk. */
+/* A new directory for the same step replaces the old one once all of it is on disk. */
 static int write_to_run(const struct subject *s, struct err *e)
 {
     struct checkpoint_tx tx = {0};
@@ -121,7 +126,7 @@ static int write_to_run(const struct subject *s, struct err *e)
     const char *name = strrchr(s->dir, '/');
     int64_t step = -1;
     if (!name || sscanf(name, "/step-%" SCNd64, &step) != 1 || step < 0)
-        return err_set(e, DS_EUSAGE, "%s has no name of a checkpoint (step-N): where to? -o DIR",
+        return err_set(e, DS_EUSAGE, "%s: not a checkpoint name, expected step-N; use -o DIR",
                        s->dir);
     int rc = str_copy(root, sizeof root, s->dir) ? DS_ERANGE : 0;
     if (rc == 0) {
@@ -140,9 +145,10 @@ static int write_to_run(const struct subject *s, struct err *e)
     return rc;
 }
 
-/* ---- the work ---- */
+/* ---- calibration ---- */
 
-/* Settings of evaluation that mean nothing here are refused: a table of thresholds is for every capacity. */
+/* Evaluation settings without effect here are refused: the table of thresholds covers every
+ * capacity. */
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     static const char *const unused[] = {
@@ -151,19 +157,21 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
         "task",       "shots",       "limit",      "max_gen",  "results"};
     for (size_t i = 0; i < DS_LEN(unused); i++)
         if (cli_has_setting(a, &ppl_group, unused[i]))
-            return err_set(e, DS_EUSAGE,
-                           "calibrate does not take %s=: it fits the thresholds of every capacity "
-                           "(%s= is for eval)",
-                           unused[i], unused[i]);
+            return err_set(
+                e, DS_EUSAGE,
+                "%s=: unsupported by calibrate, which fits thresholds for every capacity "
+                "(use %s= with eval)",
+                unused[i], unused[i]);
     if (o->numbers.weights != QUANT_NONE && o->numbers.weights != WEIGHTS_AUTO)
         return err_set(e, DS_EUSAGE,
-                       "calibrate does not take weights=%s: it writes the model's own weights "
-                       "(weights= is for use: eval, generate, trace)",
+                       "weights=%s: unsupported by calibrate, which writes the model's own weights "
+                       "(use weights= with eval, generate or trace)",
                        quant_name[o->numbers.weights]);
     return 0;
 }
 
-/* Text that the final evaluation does not read: behind its windows, else what was trained on.  *where says which. */
+/* Text that the final evaluation does not read: after its windows, else the training text.  *where
+ * names which. */
 static int open_text(struct ppl **p, struct subject *s, struct ppl_options *o, const char **where,
                      struct err *e)
 {
@@ -171,16 +179,16 @@ static int open_text(struct ppl **p, struct subject *s, struct ppl_options *o, c
     *where = "";
     if (rc < 0 || !ppl_is_scored(*p))
         return rc;
-    *where = " behind the windows of the final evaluation";
+    *where = " after the windows of the final evaluation";
     if (ppl_skip_scored(*p))
         return 0;
     ppl_close(*p);
     *p = NULL;
     if (o->split == PPL_SPLIT_VAL)
         return err_set(e, DS_ERANGE,
-                       "split=val: too few windows are left behind those of the final evaluation "
-                       "(fewer tokens=, or split=train)");
-    *where = " (the validation split has too few windows behind the final evaluation's)";
+                       "split=val: too few windows after those of the final evaluation; "
+                       "use fewer tokens= or split=train");
+    *where = " (too few windows in the validation split after those of the final evaluation)";
     o->split = PPL_SPLIT_TRAIN;
     return ppl_open(p, s, o, e);
 }
@@ -192,8 +200,9 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     struct number_options keep = s->model->weights.numbers;
     const char *where = "";
     if (!s->model->route.ops->calibrate)
-        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", s->model->config.method);
-    o->routing = PPL_DENSE; /* only the text is wanted: the causal routing may not be there yet */
+        return err_set(e, DS_EUSAGE, "%s: the method has nothing to calibrate",
+                       s->model->config.method);
+    o->routing = PPL_DENSE; /* only the text is needed: causal routing may not be calibrated yet */
     if (o->tokens == 0)
         o->tokens = TOKENS_EACH;
     int rc = claim_target(&lock, s, to, e);

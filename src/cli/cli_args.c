@@ -1,4 +1,4 @@
-/* Words of the command line: options, overrides, the rest. */
+/* Parses command lines into options, overrides and positional arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
     return NULL;
 }
 
-/* Options before any command belong to the program itself. */
+/* Options before a command belong to the program itself. */
 static int is_program(const char *command)
 {
     return strcmp(command, "depthscope") == 0;
@@ -64,7 +64,7 @@ static int unknown_option(const struct cli_option *options, const char *command,
         config_nearest_key(&key, g);
     if (nearest_is_close(&key) && key.distance < option.distance)
         snprintf(hint, sizeof hint, ", did you mean %s=...?", key.name);
-    else /* the options are few: the nearest of them is worth a look, however far */
+    else /* options are few: always suggest the nearest */
         snprintf(hint, sizeof hint, ", did you mean %s%s?", option.name[1] ? "--" : "-",
                  option.name);
     return err_set(e, DS_EUSAGE, "%sunknown option %s%s%s (depthscope help%s%s)",
@@ -81,7 +81,7 @@ static int take_key(struct cli_args *a, int argc, char **argv, int *i, const cha
     if (word[1] != '-' || (!find_key(argv[0], name) && !(is_whole && strchr(name, '.'))))
         return 0;
     if (!is_whole && *i + 1 >= argc)
-        return err_set(e, DS_EUSAGE, "%s: %s needs a value", argv[0], word);
+        return err_set(e, DS_EUSAGE, "%s: %s: missing value", argv[0], word);
     struct str s = {0};
     str_addf(&s, "%s%s%s", word, is_whole ? "" : "=", is_whole ? "" : argv[++*i]);
     char *made = s.failed ? NULL : mem_strdup(str_text(&s));
@@ -93,7 +93,7 @@ static int take_key(struct cli_args *a, int argc, char **argv, int *i, const cha
     return 1;
 }
 
-/* One word that begins with '-'; *i moves on when the value is the next word. */
+/* One word that begins with '-'; *i advances when the value is the next word. */
 static int take_option(struct cli_args *a, int argc, char **argv, int *i, struct cli_given *given,
                        struct err *e)
 {
@@ -117,11 +117,11 @@ static int take_option(struct cli_args *a, int argc, char **argv, int *i, struct
     o->is_set = 1;
     if (!o->has_value) {
         if (equals)
-            return err_set(e, DS_EUSAGE, "%s--%s takes no value", lead(argv[0], text), o->name);
+            return err_set(e, DS_EUSAGE, "%s--%s: unexpected value", lead(argv[0], text), o->name);
         return 0;
     }
     if (!equals && *i + 1 >= argc)
-        return err_set(e, DS_EUSAGE, "%s%s%s needs a value", lead(argv[0], text),
+        return err_set(e, DS_EUSAGE, "%s%s%s: missing value", lead(argv[0], text),
                        o->name[1] ? "--" : "-", o->name);
     o->value = equals ? equals + 1 : argv[++*i];
     given[a->n_given++] = (struct cli_given){o, o->value};
@@ -175,7 +175,7 @@ void cli_release(struct cli_args *a)
 static struct cli_option *option_of(const struct cli_args *a, const char *name)
 {
     struct cli_option *o = find_option(a->option, name, strlen(name));
-    BUG_IF(!o, "option %s is in no table", name);
+    BUG_IF(!o, "option %s is not in the table", name);
     return o;
 }
 
@@ -198,7 +198,7 @@ int cli_flag(const struct cli_args *a, const char *name)
     return option_of(a, name)->is_set;
 }
 
-/* At the end of a command's help. */
+/* Printed at the end of a command's help. */
 static const struct {
     const char *command, *text;
 } examples[] = {
@@ -221,7 +221,8 @@ void cli_usage(const char *command, const struct cli_option *options)
     while (c->name && strcmp(c->name, command) != 0)
         c++;
     if (is_program(command))
-        printf("depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without a word its Home\n");
+        printf(
+            "depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without arguments, its Home\n");
     else
         printf("depthscope %s %s\n", command, c->name ? c->args : "");
     if (c->name)
@@ -229,8 +230,8 @@ void cli_usage(const char *command, const struct cli_option *options)
     for (const struct cli_option *o = options; o && o->name; o++)
         printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15,
                o->name, o->help ? o->help : "");
-    printf("  --%-14s %s\n", "help", "this text; also -h");
-    printf("  --%-14s %s\n", "version", "the program's version; also -V");
+    printf("  --%-14s %s\n", "help", "show this help; also -h");
+    printf("  --%-14s %s\n", "version", "show the version; also -V");
     if (help_after)
         fputs(help_after, stdout);
     for (size_t i = 0; i < DS_LEN(examples); i++)

@@ -1,4 +1,4 @@
-/* Where things are: the program's own files, and runs by their names. */
+/* Finds the program's own data files, and runs by name. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,7 +11,7 @@
 #include "cli/use.h"
 #include "training/job.h"
 
-/* The directory of the running program; "" when it cannot be known. */
+/* The directory of the running program; "" when unknown. */
 static void program_dir(char *out, size_t size)
 {
     if (!process_path(out, size))
@@ -23,7 +23,7 @@ static void program_dir(char *out, size_t size)
 
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e)
 {
-    /* beside the program; above the directory it was built in (build/KIND); in a tree that was moved as a whole */
+    /* next to the program; above its build directory (build/KIND); in a relocated installation */
     static const char *const between[] = {"", "/../..", "/../share/depthscope"};
     char dir[1024], path[1200];
     program_dir(dir, sizeof dir);
@@ -36,13 +36,13 @@ int cli_data_dir(char *out, size_t size, const char *what, struct err *e)
     }
     snprintf(path, sizeof path, "%s/%s", DEPTHSCOPE_DATADIR, what);
     if (!fs_is_dir(path))
-        return err_set(e, DS_ENOTFOUND, "no %s/ beside the program and no %s", what, path);
+        return err_set(e, DS_ENOTFOUND, "%s/ not found next to the program or at %s", what, path);
     return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
 }
 
 /* ---- runs ---- */
 
-/* 1 when the first n bytes of path lead to the place of runs, however it is written. */
+/* 1 when the first n bytes of path lead to the runs directory, in any spelling. */
 static int is_root(const char *path, size_t n)
 {
     const char *root = job_root();
@@ -71,13 +71,14 @@ int cli_run_name(const char **name, const char *given, struct err *e)
         return 0;
     }
     if (slash && fs_name_ok(slash + 1))
-        return err_set(e, DS_EUSAGE,
-                       "--run %s: a name is not a path, runs are created in %s; to have it there: "
-                       "DEPTHSCOPE_RUNS=%.*s depthscope train --run %s",
-                       given, job_root(), n ? (int)n : 1, n ? given : "/", slash + 1);
-    return err_set(e, DS_EUSAGE,
-                   "--run %s: a name is 1 to 64 of [A-Za-z0-9._-], not starting with . or -",
-                   given);
+        return err_set(
+            e, DS_EUSAGE,
+            "--run %s: expected a name, not a path; runs are created in %s; to use another place: "
+            "DEPTHSCOPE_RUNS=%.*s depthscope train --run %s",
+            given, job_root(), n ? (int)n : 1, n ? given : "/", slash + 1);
+    return err_set(
+        e, DS_EUSAGE,
+        "--run %s: expected a name of 1 to 64 [A-Za-z0-9._-], not starting with . or -", given);
 }
 
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size)

@@ -1,3 +1,4 @@
+/* Helpers that the subcommands share: settings, presets, seeds, JSON and tables. */
 #include "cli/use.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ int cli_has_setting(const struct cli_args *a, const struct opt_group *g, const c
     const struct opt *want = opt_find(g, key);
     struct override o;
     int has = 0;
-    BUG_IF(!want, "key %s is in no table", key);
+    BUG_IF(!want, "key %s is not in the table", key);
     for (int i = 0; i < a->n_override; i++)
         if (override_parse(&o, a->override[i], "", NULL) == 0 && opt_find(g, o.key) == want)
             has = o.op != OVERRIDE_REMOVE;
@@ -65,9 +66,11 @@ int cli_one(const struct cli_args *a, const char *command, const char *what, con
             struct err *e)
 {
     if (a->n_rest == 0)
-        return err_set(e, DS_EUSAGE, "%s: which %s? (depthscope help %s)", command, what, command);
+        return err_set(e, DS_EUSAGE, "%s: missing argument %s (depthscope help %s)", command, what,
+                       command);
     if (a->n_rest > 1)
-        return err_set(e, DS_EUSAGE, "%s: one %s, not also %s", command, what, a->rest[1]);
+        return err_set(e, DS_EUSAGE, "%s: expected one %s, found also %s", command, what,
+                       a->rest[1]);
     *out = a->rest[0];
     return 0;
 }
@@ -80,11 +83,12 @@ int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struc
     for (size_t i = 0; mode && i < DS_LEN(modes); i++)
         known += strcmp(mode, modes[i]) == 0;
     if (mode && !known)
-        return err_set(e, DS_EUSAGE, "--mode %s: quick, scratch or transfer; did you mean %s?",
-                       mode, cli_nearest(mode, modes, DS_LEN(modes)));
+        return err_set(e, DS_EUSAGE,
+                       "--mode %s: expected quick, scratch or transfer; did you mean %s?", mode,
+                       cli_nearest(mode, modes, DS_LEN(modes)));
     const char **list = mem_alloc((size_t)a->n_rest + 1, sizeof *list);
     if (!list)
-        return err_set(e, DS_EMEM, "presets");
+        return err_set(e, DS_EMEM, "presets: out of memory");
     size_t k = 0;
     for (int i = 0; i < a->n_rest; i++)
         list[k++] = a->rest[i];
@@ -107,9 +111,9 @@ int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e
             return rc;
         str_add_bytes(out, buf, got);
         if (out->failed)
-            return err_set(e, DS_EMEM, "standard input");
+            return err_set(e, DS_EMEM, "standard input: out of memory");
         if (out->len > cap)
-            return err_set(e, DS_ERANGE, "standard input: more than %llu bytes",
+            return err_set(e, DS_ERANGE, "standard input: must be at most %llu bytes",
                            (unsigned long long)cap);
     }
 }
@@ -121,11 +125,11 @@ static int add_seed(int64_t *seed, size_t *n, const char *p, const char *end, co
     errno = 0;
     long long v = strtoll(p, &stop, 10);
     if (stop != end || stop == p || errno || v < 0 || *p == '+' || *p == ' ')
-        return err_set(e, DS_EUSAGE, "seeds \"%s\": %.*s is not a whole number from 0 on", text,
+        return err_set(e, DS_EUSAGE, "seeds \"%s\": %.*s: must be a non-negative integer", text,
                        (int)(end - p), p);
     for (size_t i = 0; i < *n; i++)
         if (seed[i] == v)
-            return err_set(e, DS_EUSAGE, "seeds \"%s\": %lld is there twice", text, v);
+            return err_set(e, DS_EUSAGE, "seeds \"%s\": duplicate %lld", text, v);
     seed[(*n)++] = v;
     return 0;
 }
@@ -162,7 +166,7 @@ int cli_run_path(char *out, size_t size, const char *run, struct err *e)
         return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path)
                                          : 0;
     char hint[NEAREST_MAX + 32];
-    return err_set(e, DS_ENOTFOUND, "%s: no such run or file (looked in . and %s)%s", run,
+    return err_set(e, DS_ENOTFOUND, "%s: no run or file of this name found in . or %s%s", run,
                    job_root(), cli_run_hint(run, 0, hint, sizeof hint));
 }
 

@@ -20,11 +20,11 @@ command_fn ablate_command, bench_command, calibrate_command, compare_command, co
     stream_command, sweep_command, tokenize_command, trace_command, train_command,
     workbench_command;
 
-/* Prints "depthscope: TEXT" on stderr and returns the exit status that fits e->code. */
+/* Prints "depthscope: TEXT" on stderr and returns the exit status for e->code. */
 int command_fail(const struct err *e);
-/* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides (base/config.h, and "--a.b v" of a
- * key that the command has, see cli/keys.h) and the rest.  An unknown option is an error that names the nearest option
- * or key. */
+/* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides
+ * (base/config.h, and "--a.b v" for a key of the command, see cli/keys.h) and positional
+ * arguments.  The error for an unknown option names the nearest option or key. */
 struct cli_option {
     const char *name;
     int has_value;
@@ -50,13 +50,14 @@ int cli_parse(struct cli_args *a, struct cli_option *options, int argc, char **a
               struct err *e) DS_CHECK;
 void cli_release(struct cli_args *a);
 const char *cli_value(const struct cli_args *a, const char *name); /* the last; NULL when absent */
-/* Of an option that may be given several times: the i-th value, NULL behind the last. */
+/* The i-th value of a repeatable option, NULL after the last. */
 const char *cli_value_at(const struct cli_args *a, const char *name, int i);
 int cli_flag(const struct cli_args *a, const char *name);
 void cli_usage(const char *command, const struct cli_option *options);
-/* The options of the workbench, which is no command of the table. */
+/* The options of the workbench, which is not in the table of commands. */
 const struct cli_option *workbench_options(void);
-/* Directory of data files ("data", "themes"): beside the program, else the installed place; out of `size` bytes. */
+/* Directory of data files ("data", "themes"): next to the program, else the installed path; `out`
+ * has `size` bytes. */
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e) DS_CHECK;
 
 #endif

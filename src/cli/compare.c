@@ -1,4 +1,4 @@
-/* depthscope compare RUN...: runs side by side; those that differ only in their seed are one line. */
+/* depthscope compare RUN...: a table of runs; those that differ only in their seed share a line. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -8,7 +8,7 @@
 
 static struct cli_option options[] = {
     {.name = "json", .help = "one JSON object: runs, groups, differences"},
-    {.name = "each", .help = "every run is a line of its own"},
+    {.name = "each", .help = "one line per run, without grouping seeds"},
     {.name = NULL},
 };
 enum { RUNS_MAX = 1024 };
@@ -45,7 +45,7 @@ static void print_json(struct str *out, const struct summary *runs, size_t n,
     str_add(out, "}}\n");
 }
 
-/* A key that one method has and others have not says nothing that the method's name does not. */
+/* Keys of a single method are left out: they follow from the method's name. */
 static int is_told(const struct summary *runs, const struct summary_group *g, size_t groups,
                    const char *key)
 {
@@ -87,16 +87,17 @@ static void print_differences(struct str *out, const struct summary *runs,
 static void print_unfinished(struct str *out, const struct summary *runs, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(runs[i].status, "done") != 0 && runs[i].steps > 0) { /* 0: an evaluation */
+        if (strcmp(runs[i].status, "done") != 0 &&
+            runs[i].steps > 0) { /* steps = 0: an evaluation */
             str_add(out, "note: ");
             cli_add_safe(out, runs[i].name, strlen(runs[i].name), -1);
             str_addf(out, " %s%s at step %lld of %lld%s\n", summary_failed(&runs[i]) ? "" : "is ",
                      runs[i].status, runs[i].step, runs[i].steps,
-                     summary_failed(&runs[i]) ? ": not in the means" : "");
+                     summary_failed(&runs[i]) ? ": excluded from the means" : "");
         }
 }
 
-/* The same run once more would look like another seed that agrees. */
+/* A duplicate run would look like another seed with the same result. */
 static int is_named_before(const struct cli_args *a, int i, const struct stat *st)
 {
     char path[1024];
@@ -115,7 +116,7 @@ static int read_runs(struct summary *runs, size_t *n, const struct cli_args *a, 
         struct stat st;
         int rc = cli_run_path(path, sizeof path, a->rest[i], e);
         if (rc == 0 && stat(path, &st) == 0 && is_named_before(a, i, &st))
-            rc = err_set(e, DS_EUSAGE, "compare: %s is named twice", a->rest[i]);
+            rc = err_set(e, DS_EUSAGE, "compare: duplicate run %s", a->rest[i]);
         if (rc == 0)
             rc = summary_read(&runs[*n], path, e);
         if (rc < 0)
@@ -149,9 +150,9 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
     size_t n = 0, groups = 0, keys = 0;
     int rc = 0;
     if (a->n_override > 0)
-        rc = err_set(e, DS_EUSAGE, "compare: there are no keys to set (%s)", a->override[0]);
+        rc = err_set(e, DS_EUSAGE, "compare: unexpected setting %s", a->override[0]);
     else if (a->n_rest == 0 || a->n_rest > RUNS_MAX)
-        rc = err_set(e, DS_EUSAGE, "compare: 1 to %d runs, please (depthscope runs lists them)",
+        rc = err_set(e, DS_EUSAGE, "compare: expected 1 to %d runs (depthscope runs lists them)",
                      RUNS_MAX);
     else if (!(runs = mem_alloc((size_t)a->n_rest, sizeof *runs)))
         rc = err_set(e, DS_EMEM, "compare");

@@ -1,4 +1,5 @@
-/* depthscope doctor: what this machine and terminal can do.  Exit status 1 when something here keeps the program from working. */
+/* depthscope doctor: checks the machine and terminal; exit status 1 when something keeps the
+ * program from working. */
 #include <locale.h>
 #include <langinfo.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static struct cli_option options[] = {
     {.name = NULL},
 };
 
-/* ok: 1 fine, 0 worth knowing, -1 in the way. */
+/* ok: 1 fine, 0 warning, -1 error. */
 struct finding {
     const char *name;
     int ok;
@@ -58,7 +59,7 @@ static void check_gemm(struct finding *f)
     for (int k = 0; k < 2; k++)
         str_addf(&f->text, "%s by %s, ", gemm_format_name[k],
                  gemm_name(gemm_provider((enum gemm_format)k)));
-    str_add(&f->text, "known:");
+    str_add(&f->text, "supported:");
     for (size_t i = 0; all[i]; i++)
         str_addf(&f->text, " %s%s", gemm_name(all[i]),
                  gemm_available(all[i]) ? "" : " (not on this processor)");
@@ -81,7 +82,7 @@ static void check_terminal(struct finding *f)
     if (tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0)
         str_addf(&f->text, "%d x %d;", w.ws_col, w.ws_row);
     else
-        str_add(&f->text, "standard output is no terminal: plain text, no colours;");
+        str_add(&f->text, "standard output is not a terminal: plain text, no colours;");
     add_env(&f->text, "TERM");
     add_env(&f->text, "COLORTERM");
     if (getenv("NO_COLOR"))
@@ -106,17 +107,17 @@ static void check_runs(struct finding *f)
     str_add(&f->text, root);
     f->ok = -1;
     if (!fs_exists(root)) {
-        /* made by the first run: its parent has to let us */
+        /* created by the first run, if its parent directory is writable */
         const char *slash = strrchr(root, '/');
         snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - root) : 1, slash ? root : ".");
         f->ok = access(path[0] ? path : "/", W_OK) == 0 ? 1 : -1;
         str_add(&f->text,
-                f->ok > 0 ? ": made by the first run" : ": is not there and cannot be made here");
+                f->ok > 0 ? ": created by the first run" : ": missing, and cannot be created here");
         return;
     }
     snprintf(path, sizeof path, "%s/.doctor-%ld", root, (long)getpid());
     if (fs_write_file(path, "ok\n", 3, &e) < 0) {
-        str_addf(&f->text, ": cannot be written (%s); set DEPTHSCOPE_RUNS", e.text);
+        str_addf(&f->text, ": not writable (%s); set DEPTHSCOPE_RUNS", e.text);
         return;
     }
     if (fs_unlink(path) == 0)
@@ -146,7 +147,7 @@ static void check_themes(struct finding *f)
     }
     for (size_t i = 0; i < n; i++)
         str_addf(&f->text, "%s%s", i ? ", " : "", names[i]);
-    str_add(&f->text, n ? "" : "none found: the built-in dark one is used");
+    str_add(&f->text, n ? "" : "none found: using the built-in dark theme");
     f->ok = n > 0;
     fs_list_free(names, n);
 }
@@ -155,7 +156,7 @@ static const struct {
     const char *name;
     void (*check)(struct finding *f);
 } checks[] = {
-    {"processor", check_cpu}, {"threads", check_threads},   {"products", check_gemm},
+    {"processor", check_cpu}, {"threads", check_threads},   {"gemm", check_gemm},
     {"memory", check_memory}, {"terminal", check_terminal}, {"locale", check_locale},
     {"runs", check_runs},     {"presets", check_data},      {"themes", check_themes},
 };
@@ -170,7 +171,7 @@ int doctor_command(int argc, char **argv)
         return command_fail(&e);
     int json = cli_flag(&a, "json");
     if (a.n_rest > 0 || a.n_override > 0)
-        rc = err_set(&e, DS_EUSAGE, "doctor takes no words: %s",
+        rc = err_set(&e, DS_EUSAGE, "doctor: unexpected argument %s",
                      a.n_rest > 0 ? a.rest[0] : a.override[0]);
     cli_release(&a);
     if (rc < 0)

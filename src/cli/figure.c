@@ -1,4 +1,4 @@
-/* depthscope figure: draws figures from runs, lists them, and draws a PNG again from its own
+/* depthscope figure: draws figures from runs, lists them, and redraws a PNG from its own
  * recipe. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,16 +15,16 @@
 enum { RUNS_MAX = 256, PNG_BYTES_MAX = 256 << 20 };
 
 static struct cli_option options[] = {
-    {.name = "o", .has_value = 1, .help = "DIR  where files go (exports)"},
-    {.name = "out", .has_value = 1, .help = "DIR  the same"},
-    {.name = "format", .has_value = 1, .help = "png,svg,pdf  what is written"},
-    {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (figure list)"},
-    {.name = "theme", .has_value = 1, .help = "NAME  a name in themes/ or a file"},
-    {.name = "metric", .has_value = 1, .help = "a,b  of figure training"},
-    {.name = "smooth", .has_value = 1, .help = "X  0 to 1, of curves"},
-    {.name = "probe", .has_value = 1, .help = "N  which probe text"},
-    {.name = "dpi", .has_value = 1, .help = "N  of the PNG, 300 to 2400"},
-    {.name = "again", .has_value = 1, .help = "FILE.png  draws it again by its own recipe"},
+    {.name = "o", .has_value = 1, .help = "DIR  output directory (default: exports)"},
+    {.name = "out", .has_value = 1, .help = "DIR  same as -o"},
+    {.name = "format", .has_value = 1, .help = "png,svg,pdf  output formats"},
+    {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (see figure list)"},
+    {.name = "theme", .has_value = 1, .help = "NAME  theme in themes/, or a file"},
+    {.name = "metric", .has_value = 1, .help = "a,b  metrics of figure training"},
+    {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
+    {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
+    {.name = "dpi", .has_value = 1, .help = "N  resolution of the PNG, 300 to 2400"},
+    {.name = "again", .has_value = 1, .help = "FILE.png  redraw it from its own recipe"},
     {.name = "json", .help = "one JSON object: files, data, captions"},
     {.name = NULL},
 };
@@ -41,7 +41,7 @@ struct opened {
     int n;
 };
 
-/* ---- the command line
+/* ---- command line
  * ---------------------------------------------------------------------------- */
 
 static int number(const struct cli_args *a, const char *name, double *out, struct err *e)
@@ -52,8 +52,7 @@ static int number(const struct cli_args *a, const char *name, double *out, struc
         return 0;
     *out = strtod(text, &end);
     if (end == text || *end || !(*out >= 0 && *out <= 1e6))
-        return err_set(e, DS_EUSAGE, "--%s: \"%s\" is not a number of the kind it takes", name,
-                       text);
+        return err_set(e, DS_EUSAGE, "--%s: \"%s\": number out of range or malformed", name, text);
     return 0;
 }
 
@@ -69,7 +68,8 @@ static int check_formats(const char *list, struct err *e)
     do {
         size_t len = strcspn(at, ",");
         if (pen_format_find(at, len) < 0)
-            return err_set(e, DS_EUSAGE, "figure: unknown format \"%.*s\" (png, svg, pdf)",
+            return err_set(e, DS_EUSAGE,
+                           "figure: unknown format \"%.*s\", expected png, svg or pdf",
                            (int)(len > 40 ? 40 : len), at);
         at += len + (at[len] == ',');
     } while (*at);
@@ -95,12 +95,13 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     if (rc == 0)
         rc = check_formats(r->formats, e);
     if (rc == 0 && a->n_override > 0)
-        rc = err_set(e, DS_EUSAGE, "figure: there are no keys to set (%s)", a->override[0]);
+        rc = err_set(e, DS_EUSAGE, "figure: unexpected setting %s", a->override[0]);
     if (rc == 0 && a->n_rest == 0 && !r->again)
-        rc = err_set(e, DS_EUSAGE,
-                     "figure: which figure? a NAME, all, or list (depthscope help figure)");
+        rc = err_set(
+            e, DS_EUSAGE,
+            "figure: missing argument: expected NAME, all or list (depthscope help figure)");
     if (rc == 0 && a->n_rest > RUNS_MAX + 1)
-        rc = err_set(e, DS_EUSAGE, "figure: at most %d runs", RUNS_MAX);
+        rc = err_set(e, DS_EUSAGE, "figure: too many runs, must be at most %d", RUNS_MAX);
     r->opt.probe = (int)probe;
     r->name = a->n_rest > 0 ? a->rest[0] : NULL;
     for (int i = 1; rc == 0 && i < a->n_rest; i++)
@@ -128,7 +129,7 @@ static int open_run(struct opened *o, const char *path, struct err *e)
     if (rc < 0)
         return rc;
     if (v->gaps > 0)
-        log_warn("%s: %llu damaged places were skipped (%llu records lost)", path,
+        log_warn("%s: skipped %llu corrupt places (%llu records lost)", path,
                  (unsigned long long)v->gaps, (unsigned long long)v->lost);
     o->run[o->n++] = (struct figure_run){.view = v, .path = path};
     return 0;
@@ -147,7 +148,7 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
 /* ---- drawing
  * ---------------------------------------------------------------------------------------- */
 
-/* As it is for a script, harmless on a terminal. */
+/* Raw for a script, sanitised for a terminal. */
 static void print_path(const char *path)
 {
     struct str line = {0};
@@ -214,7 +215,7 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     return rc;
 }
 
-/* One figure must succeed; of `all` at least one, and each that cannot be drawn is named with its
+/* A single figure must succeed; of `all` at least one, and each failure is reported with its
  * reason. */
 static int draw_command(const struct request *r)
 {
@@ -309,11 +310,11 @@ static void print_drawn(const char *path, int changed)
 {
     struct str line = {0};
     cli_add_safe(&line, path, strlen(path), -1);
-    printf("%s: drawn again; the data %s\n", str_text(&line), changed ? "changed" : "is the same");
+    printf("%s: redrawn; data %s\n", str_text(&line), changed ? "changed" : "unchanged");
     str_release(&line);
 }
 
-/* Draws by the recipe and replaces the file; says whether the numbers are still those of the old
+/* Redraws from the recipe and replaces the file; reports whether the data changed since the old
  * picture. */
 static int redraw(const struct request *r, const struct figure_recipe *recipe, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* depthscope help: made from the tables. */
+/* depthscope help: prints help generated from the command and option tables. */
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 #include "tui/keymap.h"
 
 static struct cli_option options[] = {
-    {.name = "markdown", .help = "of keys and views: Markdown on a terminal, too"},
+    {.name = "markdown", .help = "for keys and views: Markdown even on a terminal"},
     {.name = NULL},
 };
 
@@ -47,18 +47,18 @@ static void list_commands(struct str *out)
     for (const struct command *c = commands; c->name; c++)
         str_addf(out, "  depthscope %s %s\n      %s\n", c->name, c->args, c->summary);
     str_add(out, "\nSettings are key=value or --key value: depthscope help keys lists all of them, "
-                 "depthscope\nhelp COMMAND the options of one.\n"
+                 "depthscope\nhelp COMMAND the options of a command.\n"
                  "Exit status: 0 done, 1 failed, 2 usage.\n");
 }
 
-/* Text in a cell of a Markdown table: '|' would end it. */
+/* Text of a Markdown table cell, with '|' escaped. */
 static void add_cell(struct str *out, const char *text)
 {
     for (; *text; text++)
         str_addf(out, "%s%c", *text == '|' ? "\\" : "", *text);
 }
 
-/* For a terminal: the text wrapped beside what it is about. */
+/* For a terminal: descriptions wrapped next to their keys. */
 static void plain_group(struct str *out, const struct opt_group *g, const char *heading)
 {
     for (const char *p = heading; *p; p++)
@@ -71,7 +71,7 @@ static void plain_group(struct str *out, const struct opt_group *g, const char *
 
 static void markdown_group(struct str *out, const struct opt_group *g, const char *heading)
 {
-    str_addf(out, "### %s\n\n| key | default | what |\n|---|---|---|\n", heading);
+    str_addf(out, "### %s\n\n| key | default | description |\n|---|---|---|\n", heading);
     for (size_t i = 0; i < g->n; i++) {
         const struct opt *o = &g->opts[i];
         str_addf(out, "| `%s%s` | ", g->prefix, o->key);
@@ -135,12 +135,12 @@ static void list_presets(struct str *out)
         str_add(out, " ");
         cli_add_safe(out, names[i], strlen(names[i]), -1);
     }
-    str_add(out, "\ntheir sizes: depthscope presets; keys: depthscope help keys, depthscope train "
+    str_add(out, "\nsizes: depthscope presets; keys: depthscope help keys, depthscope train "
                  "--keys METHOD\n");
     fs_list_free(names, n);
 }
 
-/* The keys of a command whose words are of one group; those of training have their own list. */
+/* The keys of a command with a single option group; training keys have their own list. */
 static void list_settings(struct str *out, const char *command)
 {
     const struct opt_group *g = keys_groups(command);
@@ -153,7 +153,7 @@ static void list_settings(struct str *out, const char *command)
     }
 }
 
-/* A command tells its options itself; its keys follow here. */
+/* The command prints its own options; its keys and presets follow. */
 static int help_of(const char *command, command_fn *run, struct str *out)
 {
     static const char *const with_presets[] = {"train", "sweep", "ablate", "isoflop"};
@@ -182,7 +182,7 @@ static int help_on(const char *what, int is_markdown, struct err *e)
         (is_markdown ? keys_markdown : keys_text)(&out);
         return cli_print(&out);
     }
-    if (strcmp(what, "workbench") == 0) /* argv[0] is the program's own name there */
+    if (strcmp(what, "workbench") == 0) /* argv[0] is the program name here */
         return help_of("depthscope", workbench_command, &out);
     if (!what[0]) {
         list_commands(&out);
@@ -200,7 +200,7 @@ static int help_on(const char *what, int is_markdown, struct err *e)
     nearest_try(&best, "keys");
     nearest_try(&best, "views");
     nearest_try(&best, "workbench");
-    err_set(e, DS_EUSAGE, "help: no command %s%s (depthscope help lists them)", what,
+    err_set(e, DS_EUSAGE, "help: unknown command %s%s (depthscope help lists them)", what,
             nearest_hint(&best, hint, sizeof hint));
     return command_fail(e);
 }
@@ -211,15 +211,16 @@ int help_command(int argc, char **argv)
     struct err e = {0};
     struct cli_args a;
     if (argc > 0)
-        argv[0] = name; /* also for `depthscope --help` */
+        argv[0] = name; /* may be --help */
     if (cli_parse(&a, options, argc, argv, &e) < 0)
         return command_fail(&e);
     int is_markdown = cli_flag(&a, "markdown") || !isatty(STDOUT_FILENO);
-    int status = a.n_rest > 1 || a.n_override > 0
-                     ? command_fail((err_set(&e, DS_EUSAGE, "help: one word, not also %s",
-                                             a.n_rest > 1 ? a.rest[1] : a.override[0]),
-                                     &e))
-                     : help_on(a.n_rest ? a.rest[0] : "", is_markdown, &e);
+    int status =
+        a.n_rest > 1 || a.n_override > 0
+            ? command_fail((err_set(&e, DS_EUSAGE, "help: expected one topic, found also %s",
+                                    a.n_rest > 1 ? a.rest[1] : a.override[0]),
+                            &e))
+            : help_on(a.n_rest ? a.rest[0] : "", is_markdown, &e);
     cli_release(&a);
     return status;
 }

@@ -1,3 +1,4 @@
+/* Lists the configuration keys of a method or group from the option tables, as text or JSON. */
 #include "cli/keys.h"
 
 #include <string.h>
@@ -70,7 +71,7 @@ const struct opt_group *keys_groups(const char *command)
     return found;
 }
 
-/* "0 to 1", "a|b", "true|false", or "" where anything goes. */
+/* "0 to 1", "a|b", "true|false", or "" when unrestricted. */
 static void describe_range(const struct opt *o, char *out, size_t size)
 {
     int is_limited = o->min < o->max || (o->min == o->max && o->min != 0);
@@ -150,7 +151,8 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
     }
 }
 
-/* Words of text from column `at` on, broken before column `width`, later lines from column `indent` on. */
+/* Appends text from column `at`, wrapped before column `width`, continuation lines indented to
+ * `indent`. */
 static void add_wrapped(struct str *out, const char *text, int at, int indent, int width)
 {
     for (const char *p = text; *p;) {
@@ -191,7 +193,7 @@ void keys_lines(struct str *out, const struct opt_group *g, int width)
         str_addf(&line, "%s%s%s%s%s%s", o->help ? o->help : "", range[0] ? " (" : "", range,
                  range[0] ? ")" : "", o->alias ? "; also " : "", o->alias ? o->alias : "");
         for (char *p = line.p; p && *p; p++)
-            *p = *p == '`' ? '\'' : *p; /* Markdown's quotes */
+            *p = *p == '`' ? '\'' : *p; /* Markdown code quotes */
         add_wrapped(out, str_text(&line), indent, indent, width);
         str_add_char(out, '\n');
         out->failed |= line.failed;
@@ -215,7 +217,7 @@ int keys_print(const char *of, int json)
     if (!found) {
         struct err e = {0};
         s.name[s.n] = "all";
-        err_set(&e, DS_EUSAGE, "--keys %s: no such method or group, did you mean %s?", of,
+        err_set(&e, DS_EUSAGE, "--keys %s: unknown method or group, did you mean %s?", of,
                 cli_nearest(of, s.name, s.n + 1));
         return command_fail(&e);
     }

@@ -1,4 +1,4 @@
-/* depthscope presets: what data/ holds, with the size of each in parameters, work and memory. */
+/* depthscope presets: lists the presets in data/ with their parameters, FLOPs and memory. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -9,18 +9,18 @@
 
 static struct cli_option options[] = {
     {.name = "json", .help = "one JSON document"},
-    {.name = "markdown", .help = "the table for README.md"},
+    {.name = "markdown", .help = "print a Markdown table"},
     {.name = NULL},
 };
 
-/* What is said of one preset.  Counts are of the base model: what a method and adapters add comes on top, but in bytes. */
+/* Facts about one preset.  Counts are of the base model, without method and adapters; bytes include
+ * both. */
 struct facts {
     char name[80], base[80];
     struct train_config config;
-    int64_t params, beside, layer; /* beside: without embedding, head and the table of positions */
-    double flops;                  /* forward, a token, mean over a whole context */
-    double
-        bytes; /* weights, gradients and two moments in fp32, the method's and the adapters' too */
+    int64_t params, beside, layer; /* beside: without embedding, head and position table */
+    double flops; /* forward FLOPs per token, mean over a full context */
+    double bytes; /* weights, gradients and both Adam moments in fp32, of method and adapters too */
 };
 
 static int facts_read(struct facts *f, const char *const *preset, size_t n, struct err *e)
@@ -40,7 +40,7 @@ static int facts_read(struct facts *f, const char *const *preset, size_t n, stru
     f->layer = model_config_params_layer(m);
     f->beside = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
     f->flops = flops_dense_token(&shape, (int)m->max_seq);
-    int frozen = f->config.train.freeze == FREEZE_BASE; /* then its weights are all that is held */
+    int frozen = f->config.train.freeze == FREEZE_BASE; /* then only its weights are in memory */
     f->bytes = 4.0 * ((frozen ? 1 : 4) * (double)f->params +
                       4 * ((double)f->config.method_params + adapters_weights(m)));
     return 0;
@@ -76,8 +76,8 @@ static const char *grouped(int64_t v, char out[32])
 }
 
 static const char *const titles[] = {
-    "preset",  "extends",     "method",  "parameters",    "without embedding",
-    "a layer", "method adds", "context", "FLOPs a token", "bytes to train"};
+    "preset",    "extends",           "method",  "parameters",      "non-embedding",
+    "per layer", "router parameters", "context", "FLOPs per token", "bytes to train"};
 enum { COLUMNS = DS_LEN(titles) };
 
 static void cells(const struct facts *f, char cell[COLUMNS][80])
@@ -95,7 +95,7 @@ static void cells(const struct facts *f, char cell[COLUMNS][80])
     str_copy(cell[9], 80, str_si(a, f->bytes));
 }
 
-/* Calls back for every preset there is; those that cannot be read are told on stderr and passed by. */
+/* Calls back for every preset; unreadable ones are reported on stderr and skipped. */
 static int each_preset(void (*each)(void *ctx, const struct facts *f), void *ctx, struct err *e)
 {
     char **names = NULL, dir[1024];
@@ -170,10 +170,12 @@ static int list_all(struct str *out, int json, struct err *e)
     rc = each_preset(to_table, &t, e);
     table_print(&t, out);
     table_release(&t);
-    str_add(out,
-            "Several go together, a later one wins: depthscope train SIZE METHOD MODE.  Parameters "
-            "and FLOPs are without adapters.\nFLOPs: forward, mean over the context.  Bytes: "
-            "weights, gradients and two moments, fp32; adapters too; of a frozen base weights.\n");
+    str_add(
+        out,
+        "Presets combine, later ones override: depthscope train SIZE METHOD MODE.  Parameters and "
+        "FLOPs exclude adapters.\nFLOPs: forward, mean over the context.  Bytes: weights, "
+        "gradients "
+        "and both moments in fp32, with adapters; of a frozen base, weights only.\n");
     return rc;
 }
 
@@ -212,7 +214,8 @@ static int make(const struct cli_args *a, struct str *out, struct err *e)
     char dir[1024];
     int json = cli_flag(a, "json");
     if (a->n_override > 0)
-        return err_set(e, DS_EUSAGE, "presets: names are wanted, %s is a setting", a->override[0]);
+        return err_set(e, DS_EUSAGE, "presets: expected preset names, found setting %s",
+                       a->override[0]);
     if (cli_data_dir(dir, sizeof dir, "data", NULL) == 0)
         train_config_preset_dir(dir);
     if (cli_flag(a, "markdown") && a->n_rest == 0)

@@ -1,3 +1,4 @@
+/* Writes a record file in one step and refuses to replace anything but older results. */
 #include "cli/records.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 
 enum { LOOKED_AT = 64 };
 
-/* Only records, and none that a training writes. */
+/* An existing file may only be replaced when it contains records, and none of a training run. */
 static int check_old(const char *path, struct err *e)
 {
     struct runlog_reader *r = NULL;
@@ -20,15 +21,15 @@ static int check_old(const char *path, struct err *e)
         struct value kind = value_get(entry.body, "kind");
         n++;
         if (entry.is_gap)
-            rc =
-                err_set(e, DS_EEXIST, "%s exists and is no record file: choose another name", path);
+            rc = err_set(e, DS_EEXIST, "%s exists and is not a record file; choose another name",
+                         path);
         else if (value_is(kind, "metric") || value_is(kind, "end"))
-            rc = err_set(e, DS_EEXIST, "%s holds the log of a run: choose another name", path);
+            rc = err_set(e, DS_EEXIST, "%s is the log of a run; choose another name", path);
         if (rc < 0)
             break;
     }
     if (rc >= 0 && n == 0 && runlog_reader_tail(r) > 0)
-        rc = err_set(e, DS_EEXIST, "%s exists and is no record file: choose another name", path);
+        rc = err_set(e, DS_EEXIST, "%s exists and is not a record file; choose another name", path);
     runlog_reader_close(r);
     return rc < 0 ? rc : 0;
 }
@@ -39,14 +40,14 @@ int cli_records_write(const char *path, const struct str *frames, struct err *e)
     struct stat st;
     int rc = 0;
     if (strcmp(slash ? slash + 1 : path, "log.mp") == 0)
-        return err_set(e, DS_EEXIST, "%s is what the log of a run is called: choose another name",
+        return err_set(e, DS_EEXIST, "%s: reserved for the log of a run; choose another name",
                        path);
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
-            return err_set(e, DS_EEXIST, "%s is a directory", path);
+            return err_set(e, DS_EEXIST, "%s is a directory, expected a file name", path);
         if (S_ISREG(st.st_mode))
             rc = runlog_is_locked(path)
-                     ? err_set(e, DS_EBUSY, "%s: another process writes it", path)
+                     ? err_set(e, DS_EBUSY, "%s: locked by another process", path)
                      : check_old(path, e);
     }
     return rc < 0 ? rc : fs_write_file(path, str_text(frames), frames->len, e);

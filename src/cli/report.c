@@ -1,4 +1,4 @@
-/* Tables of groups of runs, for compare, sweep and ablate. */
+/* Tables of run groups and paired differences, for compare, sweep and ablate. */
 #include "cli/report.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "cli/use.h"
 
-/* The columns from..to-1 that at least one group has; 0 when there is none. */
+/* Prints the columns from..to-1 that at least one group has; 0 when none does. */
 static int add_part(struct str *out, const struct summary_group *g, size_t n, int from, int to)
 {
     int shown[SUMMARY_N] = {0};
@@ -58,7 +58,8 @@ void report_groups(struct str *out, const struct summary_group *g, size_t n)
                  "of the dense model\n");
 }
 
-/* Of every group against the first; p adjusted together.  Returns how many have an interval. */
+/* Compares every group with the first; p values adjusted jointly.  Returns how many have an
+ * interval. */
 static size_t compare_with_first(struct difference *d, double *p, const struct summary_group *g, size_t n,
                                  const struct summary *runs)
 {

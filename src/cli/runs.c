@@ -1,4 +1,4 @@
-/* depthscope runs [DIR]: what is there, live ones first. */
+/* depthscope runs [DIR]: lists runs, live ones first. */
 #include <math.h>
 #include <string.h>
 
@@ -58,10 +58,10 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     size_t n = 0;
     const char *root = a->n_rest ? a->rest[0] : job_root();
     if (a->n_rest > 1 || a->n_override > 0)
-        return err_set(e, DS_EUSAGE, "runs: one directory, not also %s",
+        return err_set(e, DS_EUSAGE, "runs: expected one directory, found also %s",
                        a->n_rest > 1 ? a->rest[1] : a->override[0]);
     if (a->n_rest && !fs_is_dir(root))
-        return err_set(e, DS_ENOTFOUND, "runs: %s is no directory", root);
+        return err_set(e, DS_ENOTFOUND, "runs: %s: not a directory", root);
     int rc = job_list(root, &jobs, &n, e);
     if (rc < 0)
         return rc;
@@ -71,7 +71,7 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     str_add(out, cli_flag(a, "json") ? "[" : "");
     for (size_t i = 0; i < n; i++) {
         struct summary s;
-        if (summary_read(&s, jobs[i].path, NULL) < 0) { /* made, but nothing logged yet */
+        if (summary_read(&s, jobs[i].path, NULL) < 0) { /* created, but nothing logged yet */
             memset(&s, 0, sizeof s);
             str_copy(s.status, sizeof s.status, "empty");
             for (int k = 0; k < SUMMARY_N; k++)
@@ -88,7 +88,7 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     } else if (n == 0) {
         str_add(out, "no runs in ");
         cli_add_safe(out, root, strlen(root), -1);
-        str_add(out, " yet; depthscope train makes one\n");
+        str_add(out, " yet; start one with depthscope train\n");
     } else {
         table_print(&t, out);
     }

@@ -1,4 +1,4 @@
-/* depthscope serve MODEL: the workbench's model at work, in a process of its own. */
+/* depthscope serve MODEL: runs inference for the workbench in a separate process. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,13 +19,13 @@ int serve_command(int argc, char **argv)
         return command_fail(&e);
     rc = cli_one(&a, "serve", "MODEL", &model, &e);
     if (rc == 0 && a.n_override > 0)
-        rc = err_set(&e, DS_EUSAGE, "serve: there are no keys to set (%s)", a.override[0]);
-    /* records alone go to the answers' descriptor: whatever else prints lands on stderr */
+        rc = err_set(&e, DS_EUSAGE, "serve: unexpected setting %s", a.override[0]);
+    /* the original stdout carries only records; all other output goes to stderr */
     if (rc == 0 && ((out = dup(STDOUT_FILENO)) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0))
         rc = err_errno(&e, "serve: standard output");
     if (rc == 0) {
         signal(SIGPIPE, SIG_IGN);
-        signal(SIGINT, SIG_IGN); /* Ctrl-C in the workbench is for the workbench */
+        signal(SIGINT, SIG_IGN); /* Ctrl-C is handled by the workbench */
         rc = pool_start(0, &e);
     }
     if (rc == 0)

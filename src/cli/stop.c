@@ -1,4 +1,5 @@
-/* depthscope stop: asks live runs over their control sockets to write a checkpoint and stop, and waits until they have. */
+/* depthscope stop: asks live runs over their control sockets to save a checkpoint and stop, and
+ * waits for them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,8 @@
 #include "training/job.h"
 
 static struct cli_option options[] = {
-    {.name = "all", .help = "every live run of this host"},
-    {.name = "timeout", .has_value = 1, .help = "SECONDS  wait so long at most (no limit)"},
+    {.name = "all", .help = "stop every live run on this host"},
+    {.name = "timeout", .has_value = 1, .help = "SECONDS  maximum wait (default: no limit)"},
     {.name = "json", .help = "a JSON array of {name, path, status, state, step, text}"},
     {.name = NULL},
 };
@@ -27,17 +28,17 @@ static const char *const status_name[] = {"waiting",   "stopped", "not_running",
 struct target {
     char name[80], dir[1024], log[1100];
     enum status status;
-    int is_asked, is_told; /* the run knows; the user knows that we wait */
+    int is_asked, is_told; /* the run was asked; the wait was reported */
     struct run_glance glance;
     char text[400];
 };
 
-/* The run's directory, whether it was named, or pointed at by its directory or its log. */
+/* The run's directory, from its name, directory or log. */
 static void find(struct target *t, const char *word)
 {
     char path[1024], hint[256];
     struct err e = {0};
-    int rc = strcmp(word, "-") == 0 ? err_set(&e, DS_EUSAGE, "-: not the name of a run")
+    int rc = strcmp(word, "-") == 0 ? err_set(&e, DS_EUSAGE, "-: expected the name of a run")
                                     : cli_run_path(path, sizeof path, word, &e);
     size_t n = rc == 0 ? strlen(path) : 0;
     str_copy(t->name, sizeof t->name, word);
@@ -55,11 +56,11 @@ static void find(struct target *t, const char *word)
         return;
     }
     t->status = UNKNOWN;
-    snprintf(t->text, sizeof t->text, "no such run in %.200s%s", job_root(),
+    snprintf(t->text, sizeof t->text, "run not found in %.200s%s", job_root(),
              cli_run_hint(word, 0, hint, sizeof hint));
 }
 
-/* The host that the run was started on, "" when it is this one or not stated. */
+/* The host that the run was started on, "" when it is this one or unknown. */
 static void other_host(const struct target *t, char *out, size_t size)
 {
     char path[1100], here[256] = "";
@@ -91,10 +92,9 @@ static void describe_idle(struct target *t)
                     t->glance.state == RUN_SILENT)) {
         t->status = ELSEWHERE;
         snprintf(t->text, sizeof t->text,
-                 "it belongs to host %.100s, not this one: ssh %.100s depthscope stop %.64s", host,
-                 host, t->name);
+                 "runs on host %.100s; use ssh %.100s depthscope stop %.64s", host, host, t->name);
     } else if (t->glance.state == RUN_EMPTY) {
-        snprintf(t->text, sizeof t->text, "not running: it holds no record yet");
+        snprintf(t->text, sizeof t->text, "not running: no records yet");
     } else {
         snprintf(t->text, sizeof t->text, "not running: %s at step %lld%s%s",
                  run_state_name(t->glance.state), (long long)t->glance.step,
@@ -116,10 +116,10 @@ static void describe_end(struct target *t)
                  (long long)t->glance.steps_planned);
     if (t->glance.state == RUN_STOPPED)
         snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text),
-                 "; depthscope train --resume %.64s continues it", t->name);
+                 "; resume with depthscope train --resume %.64s", t->name);
 }
 
-/* A run answers between steps, so no answer yet is no failure: the order is with it. */
+/* A run answers between steps, so a missing answer is not a failure: the request is queued. */
 static void ask(struct target *t)
 {
     struct str answer = {0};
@@ -137,7 +137,7 @@ static void ask(struct target *t)
     str_release(&answer);
 }
 
-/* One look at a run that was live: has it ended, does it know yet? */
+/* Polls a live run: detects its end, and repeats the request until it is accepted. */
 static void step(struct target *t)
 {
     if (!runlog_is_locked(t->log)) {
@@ -147,7 +147,7 @@ static void step(struct target *t)
         else
             describe_idle(t);
     } else if (!t->is_asked) {
-        ask(t); /* while it starts or ends, nobody listens: again later */
+        ask(t); /* retried: the socket is closed while a run starts or ends */
     }
 }
 
@@ -157,8 +157,8 @@ static void note_waiting(struct target *t, double waited)
         return;
     t->is_told = 1;
     fprintf(stderr,
-            "depthscope: stop: %s: waiting for its %s; Ctrl-C leaves, the run stops all the "
-            "same\n",
+            "depthscope: stop: %s: waiting for its %s; Ctrl-C ends the wait, not the "
+            "stop\n",
             t->name, t->is_asked ? "current step and a checkpoint" : "control socket");
 }
 
@@ -176,7 +176,7 @@ static void wait_for(struct target *t, size_t n, double timeout)
                 t[i].status = TIMEOUT;
                 look(&t[i]);
                 snprintf(t[i].text, sizeof t[i].text, "still running after %g s%s", timeout,
-                         t[i].is_asked ? "; it was asked, and stops after its current step" : "");
+                         t[i].is_asked ? "; it will stop after its current step" : "");
             }
             waiting += t[i].status == WAITING;
             if (t[i].status == WAITING)
@@ -207,12 +207,12 @@ static int read_targets(const struct cli_args *a, struct target **t, size_t *n, 
 {
     int all = cli_flag(a, "all");
     if (a->n_override > 0)
-        return err_set(e, DS_EUSAGE, "stop: %s is not the name of a run", a->override[0]);
+        return err_set(e, DS_EUSAGE, "stop: %s: expected the name of a run", a->override[0]);
     if (all == (a->n_rest > 0))
         return err_set(e, DS_EUSAGE,
-                       all ? "stop: --all takes no names"
-                           : "stop: which RUN? (depthscope runs lists them, --all "
-                             "stops every live one)");
+                       all ? "stop: --all: unexpected run names"
+                           : "stop: missing argument RUN (depthscope runs lists them, --all "
+                             "stops every live run)");
     if (all)
         return add_live(t, n, e);
     *t = mem_alloc((size_t)a->n_rest, sizeof **t);
@@ -243,7 +243,8 @@ static void add_json(struct str *out, const struct target *t)
     str_add(out, "}");
 }
 
-/* What was stopped goes to standard output, what was not to standard error; 1 when something was not. */
+/* Stopped runs go to standard output, all others to standard error; 1 when a run was not
+ * stopped. */
 static int report(const struct target *t, size_t n, int json)
 {
     struct str out = {0}, said = {0};
@@ -263,7 +264,7 @@ static int report(const struct target *t, size_t n, int json)
         str_add(to, "\n");
     }
     if (n == 0 && !json)
-        str_add(&out, "no run is live here\n");
+        str_add(&out, "no live runs on this host\n");
     str_add(&out, json ? "]\n" : "");
     fputs(str_text(&said), stderr);
     str_release(&said);

@@ -1,4 +1,5 @@
-/* depthscope stream RUN: its records on stdout, as long as it lives: ssh host depthscope stream RUN | depthscope - */
+/* depthscope stream RUN: copies its records to stdout while it is live: ssh host depthscope stream
+ * RUN | depthscope - */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include "io/runlog.h"
 
 static struct cli_option options[] = {
-    {.name = "no-follow", .help = "end at the present end, also when the run lives"},
+    {.name = "no-follow", .help = "stop at the current end even if the run is live"},
     {.name = NULL},
 };
 enum { GATHER = 1 << 16, POLL_MS = 200 };
@@ -20,7 +21,8 @@ static void put_be(unsigned char *p, int n, uint64_t x)
         p[i] = (unsigned char)x;
 }
 
-/* The frame again, from a body that has been checked: damage and torn tails stay behind. */
+/* Rebuilds the frame from a verified body, so that corrupt and truncated records are not passed
+ * on. */
 static void add_frame(struct str *out, const struct runlog_entry *entry)
 {
     unsigned char h[RECORD_OVERHEAD];
@@ -47,7 +49,7 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
     struct runlog_entry entry;
     struct str out = {0};
     int rc, ended = 0, records = 0;
-    /* a writer that is faster than the reader of --no-follow does not keep it */
+    /* with --no-follow, stop at the size seen at the start, even if the writer is faster */
     uint64_t end = stay || runlog_reader_fd(r) >= 0 ? UINT64_MAX : runlog_reader_tail(r);
     for (;;) {
         rc = runlog_next(r, &entry, e);
@@ -67,14 +69,15 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
             break;
         if (more)
             continue;
-        /* at the end: a log whose writer has gone, or that says it is over, will not grow */
+        /* at the end: the log will not grow when its writer has exited or has written an end
+         * record */
         if (!stay || runlog_reader_at_end(r) ||
             (strcmp(path, "-") != 0 && (ended || !runlog_is_locked(path))))
             break;
     }
     str_release(&out);
     if (rc >= 0 && records == 0 && runlog_reader_tail(r) > RECORD_OVERHEAD)
-        rc = err_set(e, DS_EFORMAT, "%s is not a record stream", path);
+        rc = err_set(e, DS_EFORMAT, "%s: not a record stream", path);
     return rc < 0 ? rc : 0;
 }
 
@@ -85,7 +88,7 @@ static int stream(const struct cli_args *a, struct err *e)
     const char *run;
     int rc = cli_one(a, "stream", "RUN", &run, e);
     if (rc == 0 && a->n_override > 0)
-        rc = err_set(e, DS_EUSAGE, "stream: there are no keys to set (%s)", a->override[0]);
+        rc = err_set(e, DS_EUSAGE, "stream: unexpected setting %s", a->override[0]);
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, run, e);
     int is_dir = rc == 0 && fs_is_dir(path);
@@ -113,13 +116,13 @@ int stream_command(int argc, char **argv)
         return command_fail(&e);
     if (isatty(STDOUT_FILENO))
         rc = err_set(&e, DS_EUSAGE,
-                     "stream: records are no text for a terminal; send them into a file or into "
+                     "stream: standard output is a terminal, expected a file or a pipe to "
                      "depthscope -");
     signal(SIGPIPE, SIG_IGN);
     if (rc == 0)
         rc = stream(&a, &e);
     cli_release(&a);
     if (rc < 0 && cli_reader_gone(0))
-        return 0; /* the viewer left */
+        return 0; /* the reader closed the pipe */
     return rc < 0 ? command_fail(&e) : 0;
 }

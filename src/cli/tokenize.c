@@ -1,4 +1,4 @@
-/* depthscope tokenize MODEL|TOKENIZER: ids and pieces. */
+/* depthscope tokenize MODEL|TOKENIZER: prints the ids and pieces of a text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,18 +8,17 @@
 #include "models/load.h"
 
 static struct cli_option options[] = {
-    {.name = "text",
-     .has_value = 1,
-     .help = "TEXT  the text itself; without it or --file, standard input"},
-    {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
-    {.name = "special", .help = "special tokens in the text are special, not plain text"},
+    {.name = "text", .has_value = 1, .help = "TEXT  text to tokenise (default: standard input)"},
+    {.name = "file", .has_value = 1, .help = "FILE  read the text from a file; - = standard input"},
+    {.name = "special",
+     .help = "parse special tokens in the text instead of treating them as plain text"},
     {.name = "json",
      .help = "one JSON object: ids, pieces, dropped_bytes (the vocabulary has no token for them)"},
     {.name = NULL},
 };
 enum { TEXT_MAX = 64 << 20 };
 
-/* A tokenizer's file, a directory that holds one, "bytes", or a model. */
+/* A tokenizer file, a directory with one, "bytes", or a model. */
 static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
 {
     char path[1024], found[1100];
@@ -29,7 +28,7 @@ static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
         return tokenizer_new_bytes(t, e);
     if (fs_exists(what))
         rc = tokenizer_load(t, what, &own);
-    /* llama2.c's models and tokenizers have one suffix, and models may lie without a vocabulary. */
+    /* llama2.c models and tokenizers share a suffix, and models may come without a vocabulary. */
     if (rc >= 0)
         return 0;
     int other = model_locate(what, path, sizeof path, e);
@@ -76,9 +75,9 @@ static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
     const char *what, *given = cli_value(a, "text"), *file = cli_value(a, "file");
     int rc = cli_one(a, "tokenize", "MODEL or tokenizer.json", &what, e);
     if (rc == 0 && a->n_override > 0)
-        rc = err_set(e, DS_EUSAGE, "tokenize: there are no keys to set (%s)", a->override[0]);
+        rc = err_set(e, DS_EUSAGE, "tokenize: unexpected setting %s", a->override[0]);
     if (rc == 0 && given && file)
-        rc = err_set(e, DS_EUSAGE, "tokenize: either --text or --file");
+        rc = err_set(e, DS_EUSAGE, "tokenize: expected only one of --text and --file");
     if (rc == 0)
         rc = open_tokenizer(&t, what, e);
     if (rc == 0 && given)

@@ -1,4 +1,5 @@
-/* depthscope trace MODEL --text TEXT -o OUT.mp: one pass, every decision recorded. */
+/* depthscope trace MODEL --text TEXT -o OUT.mp: records every routing decision of one forward
+ * pass. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +15,8 @@
 #include "models/trace.h"
 
 static struct cli_option options[] = {
-    {.name = "text", .has_value = 1, .help = "TEXT  the text itself"},
-    {.name = "file", .has_value = 1, .help = "FILE  its file; - = standard input"},
+    {.name = "text", .has_value = 1, .help = "TEXT  text to trace"},
+    {.name = "file", .has_value = 1, .help = "FILE  read the text from a file; - = standard input"},
     {.name = "o", .has_value = 1, .help = "OUT.mp  the record file to write"},
     {.name = "json", .help = "one JSON object on standard output"},
     {.name = NULL},
@@ -33,13 +34,13 @@ struct trace_settings {
 static const struct opt trace_opts[] = {
     // clang-format off
     {"lens",    OPT_INT,  AT(lens),    "0", 0, 16, NULL, "logit lens: most likely tokens kept per cell", NULL},
-    {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|topk|dense", "decisions of use; by rank over the whole text (not causal); everything runs", NULL},
-    {"capacity", OPT_REAL, AT(capacity), "-1", 0, 0, NULL, "share of the routed cells to ask for, 0 to 1; -1 = the method's own", NULL},
+    {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|topk|dense", "inference-time decisions; top-k over the whole text (not causal); all layers executed", NULL},
+    {"capacity", OPT_REAL, AT(capacity), "-1", 0, 0, NULL, "requested share of routed cells, 0 to 1; -1 = the method's own", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
-    {"seed",    OPT_INT,  AT(seed),    "0", 0, 1e15, NULL, "of routing by lot", NULL},
-    {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "a text longer than the context is cut instead of refused", NULL},
+    {"seed",    OPT_INT,  AT(seed),    "0", 0, 1e15, NULL, "seed of random routing", NULL},
+    {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "truncate a text longer than the context instead of failing", NULL},
     {"name",    OPT_STRING, AT(name),  "trace", 0, 0, NULL, "name of the text in the records", NULL},
-    {"threads", OPT_INT,  AT(threads), "0", 0, 4096, NULL, "0 = what affinity and quota allow", NULL},
+    {"threads", OPT_INT,  AT(threads), "0", 0, 4096, NULL, "threads; 0 = as many as affinity and quota allow", NULL},
     NUMBER_OPTS(AT(numbers)),
     // clang-format on
 };
@@ -116,7 +117,7 @@ static void add_token(struct str *out, const struct probe *p, int t)
     str_add(out, "}");
 }
 
-/* From the record itself, so that both outputs say the same. */
+/* Read back from the record, so that both outputs agree. */
 static int print_json(struct str *out, const char *routing, const char *frame, size_t n,
                       struct err *e)
 {
@@ -162,7 +163,7 @@ static int read_ids(const struct cli_args *a, const struct subject *s,
     if (rc == 0)
         rc = subject_encode(s, str_text(&in), in.len, o->cut ? 0 : cap, ids, e);
     if (rc == 0 && ids->n > cap) {
-        fprintf(stderr, "depthscope: trace: the text is cut to the context, %zu of %zu tokens\n",
+        fprintf(stderr, "depthscope: trace: text truncated to the context, %zu of %zu tokens\n",
                 cap, ids->n);
         ids->n = cap;
     }
@@ -187,7 +188,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     if (rc == 0)
         rc = route_ready(&s.model->route, &use, e);
     if (rc == 0 && use.topk)
-        fprintf(stderr, "depthscope: trace: routing=topk looks at later tokens: not causal\n");
+        fprintf(stderr, "depthscope: trace: routing=topk depends on later tokens: not causal\n");
     if (rc == 0)
         rc = read_ids(a, &s, o, &ids, e);
     if (rc == 0)
@@ -224,9 +225,9 @@ int trace_command(int argc, char **argv)
         return command_fail(&e);
     if (!!cli_value(&a, "text") + !!cli_value(&a, "file") != 1)
         rc = err_set(&e, DS_EUSAGE,
-                     "trace: one of --text TEXT and --file FILE (depthscope help trace)");
+                     "trace: expected one of --text TEXT and --file FILE (depthscope help trace)");
     else if (!cli_value(&a, "o") && !cli_flag(&a, "json"))
-        rc = err_set(&e, DS_EUSAGE, "trace: where to? -o OUT.mp, or --json");
+        rc = err_set(&e, DS_EUSAGE, "trace: missing output: use -o OUT.mp or --json");
     if (rc == 0)
         rc = cli_apply(&a, &trace_group, &o, &e);
     if (rc == 0) {

@@ -1,4 +1,4 @@
-/* depthscope train: a run in this process. */
+/* depthscope train: trains a run in this process. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -25,18 +25,19 @@
 #include "training/trainer.h"
 
 static struct cli_option train_cli[] = {
-    {"run", 1, NULL, 0, "name of the run (default: made from the preset)"},
+    {"run", 1, NULL, 0, "name of the run (default: derived from the preset)"},
     {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
     {"from", 1, NULL, 0,
      "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) "
      "unless it is the newest"},
-    {"allow-change", 0, NULL, 0, "with --resume: go on although data, tokenizer or keys changed"},
+    {"allow-change", 0, NULL, 0,
+     "with --resume: continue although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
-    {"json", 0, NULL, 0, "one JSON object a step on stdout; of --keys one array"},
-    {"parent", 1, NULL, 0, "note this run as the parent in meta.json"},
-    {"mode", 1, NULL, 0, "quick|scratch|transfer  as the last preset"},
-    {"m", 0, NULL, 0, "key=a,b,c are several values: depthscope sweep"},
-    {"keys", 1, NULL, 0, "list the keys of a method or group (model, train, all) and leave"},
+    {"json", 0, NULL, 0, "one JSON object per step on stdout; with --keys, one array"},
+    {"parent", 1, NULL, 0, "record this run as the parent in meta.json"},
+    {"mode", 1, NULL, 0, "quick|scratch|transfer  appended as the last preset"},
+    {"m", 0, NULL, 0, "multi-run: key=a,b,c is a list of values, as in depthscope sweep"},
+    {"keys", 1, NULL, 0, "list the keys of a method or group (model, train, all) and exit"},
     {NULL, 0, NULL, 0, NULL},
 };
 
@@ -50,7 +51,7 @@ static void on_signal(int sig)
         return;
     }
     if (atomic_load(&stop_signal) > 0)
-        _exit(128 + sig); /* asked twice: at once; the log is append-only, the checkpoint whole */
+        _exit(128 + sig); /* second signal: safe, the log is append-only, checkpoints are atomic */
     atomic_store(&stop_signal, sig);
 }
 
@@ -61,7 +62,7 @@ static void catch_signals(void)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGUSR1, &sa, NULL);
-    signal(SIGHUP, SIG_IGN); /* a line that drops never hurts a run */
+    signal(SIGHUP, SIG_IGN); /* a dropped connection must not stop a run */
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -69,12 +70,12 @@ enum shape { SHAPE_QUIET, SHAPE_JSON, SHAPE_BAR, SHAPE_LINES };
 struct progress {
     enum shape shape;
     double last;
-    double step_ms[ETA_STEPS]; /* of the newest steps, in any order */
+    double step_ms[ETA_STEPS]; /* ring buffer of the newest steps */
     size_t steps;              /* of this process */
     int drawn;
 };
 
-/* Shares of a step, what it records about itself included. */
+/* Time shares of a step, recording included. */
 static void json_shares(struct str *o, const struct step_report *s)
 {
     double whole = s->step_ms + s->ms[ACCOUNT_RECORD];
@@ -139,7 +140,7 @@ static int columns(void)
     return ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
-/* Seconds for the steps that are left, from the newest of this process. */
+/* Seconds for the remaining steps, from the newest steps of this process. */
 static double time_left(const struct progress *p, const struct trainer *t)
 {
     double share = account_share(&t->account, ACCOUNT_EVALUATION) +
@@ -148,20 +149,20 @@ static double time_left(const struct progress *p, const struct trainer *t)
                        (double)(t->config.train.steps - t->state.step));
 }
 
-/* phase: what it does now in place of a step, or NULL. */
+/* phase: current activity other than a step, or NULL. */
 static void describe_step(const struct progress *p, const struct trainer *t, char *out, size_t size,
                           const char *phase)
 {
     char speed[16], eta[16], end[32] = "";
     double left = time_left(p, t);
-    if (phase) { /* short: it has to fit on a line of 80 columns */
+    if (phase) { /* must fit on a line of 80 columns */
         snprintf(out, size, "step %lld/%lld  loss %.4f  %s ...", (long long)t->state.step,
                  (long long)t->config.train.steps, t->report.loss, phase);
         return;
     }
     if (t->state.step < t->config.train.steps && isfinite(left))
         snprintf(end, sizeof end, "  eta %s", str_duration(eta, left));
-    snprintf(out, size, "step %lld/%lld  loss %.4f  run %2.0f%%  %s tok/s%s",
+    snprintf(out, size, "step %lld/%lld  loss %.4f  blocks %2.0f%%  %s tok/s%s",
              (long long)t->state.step, (long long)t->config.train.steps, t->report.loss,
              100 * t->report.block_ratio, str_si(speed, t->report.tok_s), end);
 }
@@ -221,7 +222,7 @@ static void end_bar(struct progress *p)
     p->drawn = 0;
 }
 
-/* What a finished run gave, where it is, and what one does with it. */
+/* Result of a finished run, its path, and suggested next commands. */
 static void print_end(const struct trainer *t, struct progress *p)
 {
     const struct step_report *s = &t->report;
@@ -256,7 +257,7 @@ static enum shape choose_shape(const struct cli_args *a)
     return isatty(2) && isatty(1) ? SHAPE_BAR : SHAPE_LINES;
 }
 
-/* "stories-mod": the presets, and the method when none of them has its name. */
+/* "stories-mod": the presets, and the method unless a preset has its name. */
 static void name_stem(char *stem, size_t size, const struct train_config *c)
 {
     const char *method = c->model.method;
@@ -280,7 +281,7 @@ static void name_stem(char *stem, size_t size, const struct train_config *c)
         snprintf(stem + n, size - n, "-%s", method);
 }
 
-/* mkdir is the reservation. */
+/* mkdir reserves the name. */
 static int reserve(char *dir, size_t size, const char *name, int *is_taken, struct err *e)
 {
     int rc = fs_join(dir, size, job_root(), name, e);
@@ -291,7 +292,7 @@ static int reserve(char *dir, size_t size, const char *name, int *is_taken, stru
     return *is_taken ? 0 : err_errno(e, "%s", dir);
 }
 
-/* A free name when none was given: PRESET-METHOD-1, -2, ... */
+/* Without --run, the first free name: PRESET-METHOD-1, -2, ... */
 static int choose_dir(const struct cli_args *a, const struct train_config *c, char *dir,
                       size_t size, struct err *e)
 {
@@ -310,9 +311,9 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
     return rc == 0 && is_taken ? err_set(e, DS_EEXIST, "no free run name") : rc;
 }
 
-/* ---- a run that goes on, or begins with a checkpoint of another ---- */
+/* ---- resume and fork ---- */
 
-/* NAME-from-STEP, -2, ...; --run takes no other than the one it says. */
+/* NAME-from-STEP, -2, ...; a name given by --run must be free. */
 static int choose_fork(const struct cli_args *a, const char *parent, int64_t step, char *dir,
                        size_t size, struct err *e)
 {
@@ -324,7 +325,7 @@ static int choose_fork(const struct cli_args *a, const char *parent, int64_t ste
     if (rc == 0 && given)
         rc = reserve(dir, size, given, &is_taken, e);
     if (rc == 0 && given && is_taken)
-        rc = err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir);
+        rc = err_set(e, DS_EEXIST, "%s: run exists; choose a new name with --run", dir);
     if (given || rc < 0)
         return rc;
     snprintf(stem, sizeof stem, "%.36s-from-%lld", slash ? slash + 1 : parent, (long long)step);
@@ -340,8 +341,7 @@ static int check_overrides(const struct cli_args *a, struct err *e)
     return a->n_override == 0 || cli_flag(a, "allow-change")
                ? 0
                : err_set(e, DS_EUSAGE,
-                         "--resume takes the run's own configuration; --allow-change lets %s "
-                         "change it",
+                         "--resume uses the run's own configuration; use --allow-change to set %s",
                          a->override[0]);
 }
 
@@ -354,7 +354,7 @@ static int fork_run(const struct cli_args *a, struct train_config *c, const stru
     if (rc == 0)
         rc = fork_make(dir, parent, p, c, argc, argv, DEPTHSCOPE_VERSION, e);
     if (rc == 0)
-        log_info("%s: a new run that begins with step %lld of %s", dir, (long long)p->step, parent);
+        log_info("%s: new run from step %lld of %s", dir, (long long)p->step, parent);
     return rc;
 }
 
@@ -373,16 +373,16 @@ static int prepare_resume(const struct cli_args *a, struct train_config *c, char
     if (rc == 0)
         rc = fs_join(log, sizeof log, dir, "log.mp", e);
     if (rc == 0 && !fs_exists(path) && !fs_exists(log))
-        rc = err_set(e, DS_ENOTFOUND, "--resume %s: no run there (%s is missing)", resume, path);
+        rc = err_set(e, DS_ENOTFOUND, "--resume %s: run not found (missing %s)", resume, path);
     if (rc == 0 && from)
         rc = fork_find(&p, dir, from, e);
     int forks = from && (!p.is_newest || cli_value(a, "run"));
     if (rc == 0 && cli_value(a, "run") && !from)
         rc = err_set(e, DS_EUSAGE,
-                     "--resume continues %s itself; --from best|STEP begins a new "
-                     "run, which --run names",
+                     "--resume continues %s itself; use --from best|STEP to start a new "
+                     "run named by --run",
                      resume);
-    if (rc == 0 && !forks) /* a new run may have other keys than its parent */
+    if (rc == 0 && !forks) /* a fork may change keys of its parent */
         rc = check_overrides(a, e);
     if (rc == 0)
         rc = train_config_read(c, dir, a->override, (size_t)a->n_override, is_lost, e);
@@ -396,12 +396,13 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
     size_t presets = 0;
     int rc = cli_presets(a, &preset, &presets, e);
     if (rc == 0 && cli_value(a, "resume") && presets > 0)
-        rc = err_set(e, DS_EUSAGE, "--resume takes the run's own configuration, not a preset (%s)",
-                     preset[0]);
+        rc = err_set(e, DS_EUSAGE,
+                     "--resume uses the run's own configuration; unexpected preset %s", preset[0]);
     else if (rc == 0 && cli_value(a, "resume"))
         rc = prepare_resume(a, c, dir, size, is_lost, argc, argv, e);
     else if (rc == 0 && cli_value(a, "from"))
-        rc = err_set(e, DS_EUSAGE, "--from %s: which run? --resume NAME", cli_value(a, "from"));
+        rc = err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME",
+                     cli_value(a, "from"));
     else if (rc == 0) {
         rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
         if (rc == 0)
@@ -420,11 +421,11 @@ static int exit_status(int rc, const struct err *e, struct progress *p, const ch
         return 0;
     if (rc != DS_ESTOP)
         return command_fail(e);
-    log_info("%s; continue with: depthscope train --resume %s", e->text, dir);
+    log_info("%s; resume with: depthscope train --resume %s", e->text, dir);
     return stop_signal > 0 ? 128 + stop_signal : 0;
 }
 
-/* What the run stands on: bytes by arena, and the peak its products are measured against. */
+/* Memory by arena, and the peak GFLOP/s that utilisation is relative to. */
 static void tell_budget(const struct trainer *t)
 {
     struct account_arena arena[ACCOUNT_ARENAS];
@@ -451,7 +452,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
         train_config_release(&config);
         return command_fail(&e);
     }
-    process_discard_stdout(); /* what a run is for is in its directory */
+    process_discard_stdout(); /* results are written to the run directory */
     t = (struct trainer){.stop_signal = &stop_signal,
                          .version = DEPTHSCOPE_VERSION,
                          .on_step = on_step,
@@ -476,7 +477,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
         tell_budget(&t);
     }
     if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
-        log_info("%s: all %lld steps are done; --allow-change train.steps=N goes on", t.name,
+        log_info("%s: all %lld steps are done; continue with --allow-change train.steps=N", t.name,
                  (long long)t.config.train.steps);
     rc = trainer_run(&t, &e);
     if (rc == 0 && p.steps > 0 && (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES))
@@ -492,7 +493,7 @@ int train_command(int argc, char **argv)
     char data[1024], sweep[] = "sweep";
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "-m") == 0 || strcmp(argv[i], "--multirun") == 0) {
-            argv[0] = sweep; /* several values: many runs */
+            argv[0] = sweep; /* several values: a sweep */
             argv[i][2] = '\0';
             argv[i][1] = 'm';
             return sweep_command(argc, argv);

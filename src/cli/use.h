@@ -1,4 +1,4 @@
-/* What the subcommands share: opening a terminal's worth of output, key=value options, JSON pieces. */
+/* Shared by the subcommands: settings, paths, output, JSON fragments and tables. */
 #ifndef DS_CLI_USE_H
 #define DS_CLI_USE_H
 
@@ -11,55 +11,56 @@
 #include "base/str.h"
 #include "cli/commands.h"
 
-/* Keys of commands, for `help keys`; those of a model, a run, evaluation and generation are in their own headers. */
+/* Option groups of commands, for `help keys`; those of other modules are in their own headers. */
 extern const struct opt_group convert_group, get_group, trace_group;
 
-/* The nearest of n names by spelling, however far; NULL only for n = 0.  Of many names base/nearest.h says whether it is
- * close. */
+/* The nearest of n names by spelling, however far; NULL only for n = 0.  With many names use
+ * base/nearest.h, which has a threshold. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);
-/* Text that cli_usage prints behind the options (borrowed until then). */
+/* Text that cli_usage prints after the options (borrowed until then). */
 void cli_help_after(const char *text);
-/* Overrides into a group's values (defaults are filled first; config_release'd by itself).  Unknown keys name the nearest. */
+/* Applies overrides to a group's values, after its defaults.  The error for an unknown key names
+ * the nearest. */
 int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
               struct err *e) DS_CHECK;
-/* 1 when a word sets the key of the group, in any spelling and by any of its names. */
+/* 1 when an argument sets the group's key, in any spelling or alias. */
 int cli_has_setting(const struct cli_args *a, const struct opt_group *g, const char *key);
-/* DS_EUSAGE "KEY=: WHY" when a word sets one of n keys. */
+/* DS_EUSAGE "KEY=: WHY" when an argument sets one of n keys. */
 int cli_refuse_settings(const struct cli_args *a, const struct opt_group *g, const char *const *key,
                         size_t n, const char *why, struct err *e) DS_CHECK;
-/* 1 when the word sets (or removes) the seed, in any spelling: *value is in it. */
+/* 1 when the argument sets the seed, in any spelling; *value points into it. */
 int cli_seed_setting(const char *override, const char **value);
-/* The one word that names a model or run; DS_EUSAGE when there are none or more. */
+/* The only positional argument; DS_EUSAGE when missing or not the only one. */
 int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
             struct err *e) DS_CHECK;
-/* The words that are presets, and behind them the one of --mode quick|scratch|transfer: heap array (mem_free), texts
- * borrowed. */
+/* The preset arguments, followed by that of --mode quick|scratch|transfer: heap array (mem_free),
+ * texts borrowed. */
 int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e) DS_CHECK;
 /* All of stdin or of a file ("-" = stdin), at most cap bytes. */
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */
 int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHECK;
-/* RUN as a name below the place of runs, or a path: a directory, log, or trace. */
+/* RUN as a name in the runs directory, or a path to a directory, log or trace. */
 int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
 
-/* The name that `--run GIVEN` gives a run: GIVEN itself, or the last part of a path into the place of runs.  Of another
- * path the message says how to have runs there. */
+/* The run name for `--run GIVEN`: GIVEN itself, or the last part of a path into the runs
+ * directory.  The error for another path says how to have runs there. */
 int cli_run_name(const char **name, const char *given, struct err *e) DS_CHECK;
-/* ", did you mean NAME?" for a word that may be the name of a run, or of a command when `commands_too`; "" when none is
- * near.  Returns out. */
+/* ", did you mean NAME?" among runs, and commands when `commands_too`; "" when none is near.
+ * Returns out. */
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size);
 /* Columns of the terminal on standard output, 80 where there is none. */
 int cli_columns(void);
 
 /* Text from outside, safe for a terminal, at most `cells` wide (-1: no limit). */
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
-/* Writes all to stdout; DS_EIO when that fails (a closed pipe is told as such). */
+/* Writes all to stdout; DS_EIO when that fails, also for a closed pipe. */
 int cli_write(const void *p, size_t n, struct err *e) DS_CHECK;
-/* 1 when whoever read our output has gone: then there is nothing left to say. */
+/* 1 when the reader of our output has closed the pipe. */
 int cli_reader_gone(int wait_ms);
-/* Prints a finished text on stdout; takes and releases it. Returns the exit status. */
+/* Prints a text on stdout and releases it.  Returns the exit status. */
 int cli_print(struct str *s);
-/* A command whose work is one text: parses, makes it, prints it; the exit status. */
+/* Runs a command that produces one text: parses, calls make, prints.  Returns the exit status. */
 int cli_report(int argc, char **argv, struct cli_option *options,
                int (*make)(const struct cli_args *a, struct str *out, struct err *e));
 /* 1 when `stream` is a terminal that may be coloured (no NO_COLOR, TERM not dumb). */

@@ -1,4 +1,4 @@
-/* The workbench: opens runs, traces, models, or a stream on stdin. */
+/* Starts the workbench on runs, traces, models, or a stream on stdin. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,16 +16,17 @@
 
 static struct cli_option workbench_cli[] = {
     {"quick", 0, NULL, 0, "watch the live quick run, or start one: elastic depth, embedded corpus"},
-    {"view", 1, NULL, 0, "NAME  first: home, monitor, depth, stepper, signals, flops, log, manual"},
+    {"view", 1, NULL, 0,
+     "NAME  first view: home, monitor, depth, stepper, signals, flops, log, manual"},
     {"theme", 1, NULL, 0, "NAME  dark, light, high-contrast, colour-blind, 16-colour, or a file"},
     {"color", 1, NULL, 0, "WHICH  auto, never, 16, 256, truecolor"},
     {"glyphs", 1, NULL, 0, "WHICH  auto, braille, shades, ascii"},
     {"term", 1, NULL, 0, "NAME  terminal type instead of $TERM"},
-    {"link", 1, NULL, 0, "RATE  byte budget per second of a slow line, as 20k"},
+    {"link", 1, NULL, 0, "RATE  limit in bytes per second for a slow connection, e.g. 20k"},
     {"no-mouse", 0, NULL, 0, "leave the mouse to the terminal"},
-    {"readonly", 0, NULL, 0, "no key changes or stops a run"},
-    {"script", 1, NULL, 0, "FILE  keys from a file, no terminal is touched"},
-    {"dump", 1, NULL, 0, "FILE  with --script: where the screens go"},
+    {"readonly", 0, NULL, 0, "disable keys that change or stop a run"},
+    {"script", 1, NULL, 0, "FILE  read keys from a file instead of the terminal"},
+    {"dump", 1, NULL, 0, "FILE  with --script: write screens to FILE"},
     {"size", 1, NULL, 0, "COLUMNSxROWS  with --script"},
     {NULL, 0, NULL, 0, NULL},
 };
@@ -47,14 +48,14 @@ static int resolve(const char *given, char *out, size_t size, struct err *e)
     struct str shown = {0};
     utf8_sanitise(&shown, given, strlen(given), 200, 0);
     int rc = err_set(e, DS_EUSAGE,
-                     "'%s' is neither a command nor a run, trace or model that exists%s "
+                     "unknown command, run, trace or model '%s'%s "
                      "(depthscope help)",
                      str_text(&shown), cli_run_hint(given, 1, hint, sizeof hint));
     str_release(&shown);
     return rc;
 }
 
-/* The newest live run of the preset; 0 when there is none. */
+/* Finds the newest live run of the preset; 0 when there is none. */
 static int find_live_quick(char *path, size_t size, struct str *notice)
 {
     struct job_info *jobs = NULL;
@@ -66,7 +67,7 @@ static int find_live_quick(char *path, size_t size, struct str *notice)
     int is_found = i < n && str_copy(path, size, jobs[i].path) == 0;
     if (is_found)
         str_addf(notice,
-                 "%s is training already, so no other run was started: a on Home starts one, "
+                 "%s is already training, so no new run was started; a on Home starts one, "
                  ":stop ends this one",
                  jobs[i].name);
     mem_free(jobs);
@@ -84,7 +85,7 @@ static int start_quick(char *path, size_t size, struct str *notice, struct err *
     int rc = job_launch(&l, args, 1, e);
     if (rc == 0)
         rc = fs_join(config, sizeof config, l.dir, "config.yaml", e);
-    /* a start that fails at once is said here, not on a screen that would have nothing else to show */
+    /* report an immediate failure here instead of on an otherwise empty screen */
     for (double end = clock_mono() + 2;
          rc == 0 && state == LAUNCH_STARTING && clock_mono() < end;) {
         state = job_launch_state(&l, words, sizeof words);
@@ -121,17 +122,17 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         .paths = paths,
     };
     if (cli_value(a, "link") && (o.link_bytes_s = tui_parse_link(cli_value(a, "link"))) < 0)
-        return err_set(e, DS_EUSAGE, "--link %s: expected bytes per second, as 20k",
+        return err_set(e, DS_EUSAGE, "--link %s: expected bytes per second, e.g. 20k",
                        cli_value(a, "link"));
     if (a->n_rest > PATHS_MAX)
-        return err_set(e, DS_EUSAGE, "at most %d runs at a time", PATHS_MAX);
+        return err_set(e, DS_EUSAGE, "too many runs, must be at most %d", PATHS_MAX);
     int rc = 0;
     for (int i = 0; i < a->n_rest && rc == 0; i++, n++) {
         rc = resolve(a->rest[i], path[n], sizeof path[n], e);
         paths[n] = path[n];
     }
     if (rc == 0 && a->n_override > 0)
-        rc = err_set(e, DS_EUSAGE, "%s: the workbench takes no settings (depthscope train %s)",
+        rc = err_set(e, DS_EUSAGE, "%s: unexpected setting for the workbench (depthscope train %s)",
                      a->override[0], a->override[0]);
     if (rc == 0 && cli_flag(a, "quick") && !isatty(1) && !o.script)
         rc = err_set(e, DS_EUSAGE,

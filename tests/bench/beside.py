@@ -1,4 +1,4 @@
-"""What the side-by-side scripts share: a worker process that waits between its turns, the other side's own bench, a table."""
+"""Shared by the comparison scripts: a worker process that sleeps between its turns, depthscope's own bench, a table."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The loss curve in bf16 beside the one in fp32: the same model, tokens and order, dense and routed.
+# Compares the loss curves in bf16 and fp32: the same model, tokens and order, dense and routed.
 #   tests/bench/bf16.sh FOLDER [RUNS] [STEPS]    FOLDER: text files of TinyStories; RUNS: where runs go (runs)
 # Ends with the final validation losses and their ratio; fails when they differ by more than 0.5 % or a step had NaN.
 set -eu

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decoding and prefill beside llama.cpp, turn by turn: llama_decode.py [shape=1.1b|small] [type=F32,BF16,Q8_0,Q4_0]
+"""Decoding and prefill compared with llama.cpp, in alternating turns: llama_decode.py [shape=1.1b|small] [type=F32,BF16,Q8_0,Q4_0]
 [rounds=3] [prefill=512] [decode=16].  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the
 threads of both (2).  Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
 import os

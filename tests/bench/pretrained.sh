@@ -1,6 +1,6 @@
 #!/bin/sh
-# The study over a pretrained base of the README: hat (routers, then exits) and dlr (adapters, distillation) over a frozen
-# TinyStories-656K, beside the untouched base, the base with adapters alone, and trained controls; three seeds, the same tokens in
+# The study over a pretrained base (RESULTS.md): hat (routers, then exits) and dlr (adapters, distillation) over a frozen
+# TinyStories-656K, compared with the untouched base, the base with adapters alone, and trained controls; three seeds, the same tokens in
 # the same order.
 #   tests/bench/pretrained.sh BASE TEXT [RUNS]     BASE: the directory of the model; TEXT: stories; RUNS: where runs go (runs)
 # STEPS (300) of 8 x 256 tokens each.  Finished runs are kept, unfinished ones resumed.

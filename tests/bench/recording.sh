@@ -1,6 +1,6 @@
 #!/bin/sh
-# What recording and a watching workbench cost a training step, in one run: a workbench at 80x24 comes and goes, and
-# steps with it are set beside steps without it.
+# Measures the overhead of recording and of a watching workbench per training step: in one run, a workbench at 80x24
+# is attached and detached, and steps with it are compared with steps without it.
 #   tests/bench/recording.sh [PRESET] [key=value ...]
 # "record" is the share of a step as the run's own account has it; "viewer" is the processor time of the workbench over
 # the time that passed, which is the most it can take from a run that uses every processor.

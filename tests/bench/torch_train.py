@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps beside PyTorch, turn by turn: torch_train.py [shape=big|small] [compute=fp32,bf16] [mode=eager,compile]
+"""Training steps compared with PyTorch, in alternating turns: torch_train.py [shape=big|small] [compute=fp32,bf16] [mode=eager,compile]
 [rounds=5] [steps=3].  PYTHON=... names the interpreter that has torch; OMP_NUM_THREADS the threads of both (2).
 
 Both do the same work on random tokens: forward, loss over the vocabulary, backward, clipping at norm 1, AdamW.  PyTorch

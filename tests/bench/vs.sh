@@ -3,7 +3,7 @@
 # REV is built in a worktree below build/, which stays there for the next time.
 set -eu
 rev=${1:-}
-[ -n "$rev" ] || { echo 'bench-vs: name a revision: make bench-vs REV=main' >&2; exit 2; }
+[ -n "$rev" ] || { echo 'bench-vs: missing revision: make bench-vs REV=main' >&2; exit 2; }
 shift
 commit=$(git rev-parse --verify --quiet "$rev^{commit}") || { echo "bench-vs: no revision '$rev'" >&2; exit 2; }
 tree=build/vs-$commit

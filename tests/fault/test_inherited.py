@@ -225,7 +225,7 @@ def threads_that_cannot_be_started_are_done_without():
     assert status == 0 and "OpenBLAS" not in said, (status, said)
     assert done(*GENERATE, "threads=1", setup=alone, DEPTHSCOPE_GEMM="blas")
     status, out, said = run(*GENERATE, "threads=3", setup=alone)
-    assert status == 1 and "thread 2 of 3 could not be started" in said and said.count("\n") == 1, (status, said)
+    assert status == 1 and "thread 2 of 3: start failed" in said and said.count("\n") == 1, (status, said)
     done("train", "quick", *TINY, "--run", "alone", "--quiet", setup=alone)
     is_whole("alone")
 

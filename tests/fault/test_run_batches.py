@@ -46,7 +46,7 @@ def a_signal_to_the_parent_alone_stops_its_run_in_order():
             p.send_signal(number)
             status, _, err = finish(p)
             check(status == 128 + number, "exit status", "%s %s: %d %s" % (kind, number, status, err))
-            check("interrupted; the same command continues from here" in err, "it says so", err)
+            check("interrupted; run the same command again to resume" in err, "it says so", err)
             last = end_of(run)
             check(last["status"] == "stopped", "an end record", str(last))
             check(os.path.isdir(path(run, "checkpoints", "step-%08d" % last["step"])), "with its checkpoint")
@@ -82,8 +82,8 @@ def a_parent_that_was_killed_is_followed_by_one_that_waits():
                            timeout=60 * SLOW)
     err = again.stderr.decode()
     check(again.returncode == 0, "the rerun", err)
-    check("%s: is being trained by another process: waiting for it" % run in err, "it says what it waits for", err)
-    check("%s: is done already" % run in err, "and takes what came of it", err)
+    check("%s: in training by another process; waiting" % run in err, "it says what it waits for", err)
+    check("%s: already done" % run in err, "and takes what came of it", err)
     heads = [x for _, x in records(run) if x["kind"] == "head"]
     check(len(heads) == 1 and str(heads[0]["pid"]) == child, "trained once", str(len(heads)))
     shutil.rmtree(path(run))
@@ -93,7 +93,7 @@ def a_wait_for_another_process_can_be_interrupted():
     p, run = begin(KINDS["sweep"])
     second = subprocess.Popen([PROGRAM, *KINDS["sweep"]], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
-    check(b"waiting for it" in second.stderr.readline(), "it waits")
+    check(b"another process; waiting" in second.stderr.readline(), "it waits")
     second.send_signal(signal.SIGTERM)
     check(finish(second)[0] == 143, "interrupted")
     check(p.poll() is None and is_up(run)(), "the other is not touched")
@@ -120,7 +120,7 @@ def runs_that_fail_are_in_no_mean_and_are_named():
     words = ["sweep", *TINY, "train.steps=6", "train.nan_limit=2", "train.lr=0.001,0.002", "--seeds", "1,2", "--quiet"]
     status, out, _ = (lambda p: (p.returncode, p.stdout.decode(), p.stderr.decode()))(
         subprocess.run([PROGRAM, *words], env=environment(DEPTHSCOPE_FAIL="nan:3+"), stdin=subprocess.DEVNULL, capture_output=True))
-    check(status == 1 and out.count("failed, in no mean: sweep-lr_0.00") == 4, "all are named", out)
+    check(status == 1 and out.count("failed, excluded from means: sweep-lr_0.00") == 4, "all are named", out)
     rows = json.load(open(path("sweep.json")))["rows"]
     check([(r["n"], r["failed"], len(r["failures"])) for r in rows] == [(0, 2, 2)] * 2, "and counted", str(rows)[:500])
     check("2 consecutive steps had NaN or Inf" in rows[0]["failures"][0]["reason"], "why", str(rows[0]["failures"]))
@@ -139,7 +139,7 @@ def compare_marks_runs_that_failed():
     values = [r["val_loss"] for r in group["runs"] if r["status"] == "done"]
     check(abs(group["val_loss"]["mean"] - sum(values) / 2) < 1e-9, "the mean of the others")
     text = compare()
-    check("state" in text and "1 failed" in text and "note: c3 failed at step 31 of 40: not in the means" in text, "a mark and a note", text)
+    check("state" in text and "1 failed" in text and "note: c3 failed at step 31 of 40: excluded from the means" in text, "a mark and a note", text)
 
 
 TESTS = [a_signal_to_the_parent_alone_stops_its_run_in_order, a_signal_to_the_whole_group_is_heard_once,

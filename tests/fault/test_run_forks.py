@@ -22,7 +22,7 @@ def an_older_step_is_a_new_run_and_the_parent_is_not_touched():
     before = snapshot("first")
     status, out, err = train("--resume", "first", "--from", "40", "--quiet")
     check(status == 0, "the fork", err)
-    check("first-from-40: a new run that begins with step 40 of" in err, "its name is told", err)
+    check("first-from-40: new run from step 40 of" in err, "its name is told", err)
     check(snapshot("first") == before, "the parent is as it was")
     check(meta("first-from-40")["parent"] == "first" and meta("first-from-40")["preset"] == "quick", "meta", str(meta("first-from-40")))
     r = check_stream("first-from-40")
@@ -38,7 +38,7 @@ def a_fork_may_have_other_keys_and_another_name():
     check(weights("slower", 100) != weights("first", 100), "another learning rate")
     check("lr: 0.0001" in open(path("slower", "config.yaml")).read(), "its own config.yaml")
     status, _, err = train("--resume", "first", "--from", "40", "--run", "slower")
-    check(status == 1 and "a run is there already" in err, "no run is overwritten", err)
+    check(status == 1 and "run exists" in err, "no run is overwritten", err)
     check(train("--resume", "first", "--from", "40", "--quiet")[0] == 0 and os.path.isdir(path("first-from-40-2")), "a second one")
     p = start("--resume", "first", "--from", "20", "--run", "cut", "--quiet", DEPTHSCOPE_FAIL="slow:22+")
     wait_for(is_up("cut"))
@@ -73,15 +73,15 @@ def best_is_what_best_json_names():
         json.dump({"step": best, "val_loss": 1.0}, f)
 
 
-def what_cannot_be_is_one_line():
+def invalid_requests_are_one_line():
     for args, part in [
         (["--resume", "first", "--from", "41"], "no checkpoint of step 41; available steps: 20, 40, 60, 80, 100"),
         (["--resume", "first", "--from", "bset"], "--from bset: expected best or a step"),
         (["--resume", "first", "--from", "-3"], "--from -3: expected best or a step"),
-        (["--from", "40"], "which run? --resume NAME"),
-        (["--resume", "first", "--run", "other"], "--from best|STEP begins a new run"),
-        (["--resume", "first", "train.lr=1"], "--allow-change lets train.lr=1 change it"),
-        (["--resume", "nowhere", "--from", "best"], "no run there"),
+        (["--from", "40"], "missing run; use --resume NAME"),
+        (["--resume", "first", "--run", "other"], "--from best|STEP to start a new run"),
+        (["--resume", "first", "train.lr=1"], "use --allow-change to set train.lr=1"),
+        (["--resume", "nowhere", "--from", "best"], "run not found"),
     ]:
         status, _, err = train(*args)
         check(status != 0 and part in err and len(err.strip().splitlines()) == 1, "one line", "%s: %s" % (args, err))
@@ -108,7 +108,7 @@ def a_run_that_diverged_resumes_from_its_last_good_checkpoint():
 
 
 TESTS = [an_older_step_is_a_new_run_and_the_parent_is_not_touched, a_fork_may_have_other_keys_and_another_name,
-         the_newest_step_goes_on_in_place, best_is_what_best_json_names, what_cannot_be_is_one_line,
+         the_newest_step_goes_on_in_place, best_is_what_best_json_names, invalid_requests_are_one_line,
          a_run_that_diverged_resumes_from_its_last_good_checkpoint]
 
 if __name__ == "__main__":

@@ -361,9 +361,9 @@ def bad_options():
         (["a..b=1"], ["key"]), (["a.b="], ["unknown key"]), (["~seed"], ["not there"]), (["seed=1", "+seed=2"], ["there already"]),
         (["train.batch=0", "model.heads=5", "trian.steps=3", "edp.early=x", "=1"], ["train.batch", "model.heads", "trian", "edp.early", "setting 5"]),
         (["model.dim=65536", "model.heads=64", "model.layers=400"], ["memory"]),
-        (["nosuch"], ["unknown preset nosuch"]), (["quick", "quick"], ["duplicate preset quick"]), (["tiny", "stores"], ["did you mean stories?"]), (["--run", "../x"], ["a name is"]),
-        (["--nope"], ["nope"]), (["--resume", "nowhere"], ["no run there"]), (["--json=1"], [""]),
-    ] + [(["--run", name], ["a name is"]) for name in ("/etc/x", "a/b", ".", "..", "", "x" * 300, "a\nb", "-rf", "a b", ".hid")]:
+        (["nosuch"], ["unknown preset nosuch"]), (["quick", "quick"], ["duplicate preset quick"]), (["tiny", "stores"], ["did you mean stories?"]), (["--run", "../x"], ["expected a name"]),
+        (["--nope"], ["nope"]), (["--resume", "nowhere"], ["run not found"]), (["--json=1"], [""]),
+    ] + [(["--run", name], ["expected a name"]) for name in ("/etc/x", "a/b", ".", "..", "", "x" * 300, "a\nb", "-rf", "a b", ".hid")]:
         before = sorted(os.listdir(RUNS))
         status, out, err = train(*args)
         check(status in (1, 2) and out == "" and err.count("\n") == 1, str(args)[:80], "%d %r %r" % (status, out, err))

@@ -122,7 +122,7 @@ def files_that_the_user_names():
     finally:
         s.close()
         os.remove("sock.yaml")
-    refused("is a FIFO that nobody reads", "trace", "tiny", "--text", "a", "-o", "fifo.yaml")
+    refused("a FIFO without a reader", "trace", "tiny", "--text", "a", "-o", "fifo.yaml")
     assert not os.path.exists("runs/never"), os.listdir("runs")
 
 

@@ -95,8 +95,8 @@ def a_pipe_is_read_to_its_end():
 
 @test
 def a_run_is_not_its_own_second_seed():
-    refused("named twice", "compare", "tiny", "tiny", code=2)
-    refused("named twice", "compare", "tiny", "./runs/tiny/", code=2)
+    refused("duplicate run", "compare", "tiny", "tiny", code=2)
+    refused("duplicate run", "compare", "tiny", "./runs/tiny/", code=2)
 
 
 @test
@@ -106,7 +106,7 @@ def the_log_of_a_run_is_never_written_over():
     for command in (["eval", "tiny", "time_rounds=0"], ["trace", "tiny", "--text", "hi"]):
         refused("log of a run", *command, "-o", "runs/tiny/log.mp")
         refused("log of a run", *command, "-o", "copy.mp")
-        refused("no record file", *command, "-o", "bad/garbage")
+        refused("not a record file", *command, "-o", "bad/garbage")
         refused("is a directory", *command, "-o", "bad/dir")
         refused("nowhere", *command, "-o", "nowhere/x.mp")
         refused("No space left", *command, "-o", "/dev/full")
@@ -167,7 +167,7 @@ def numbers_out_of_range_name_their_setting():
             "never", "--quiet")
     assert not os.path.exists("runs/never"), os.listdir("runs/never")
     for name in ("../evil", "", "a/b", ".", "x\ny", "-x", "a" * 65):
-        refused("a name is", "train", "quick", "--run=" + name, code=2)
+        refused("expected a name", "train", "quick", "--run=" + name, code=2)
 
 
 @test
@@ -178,8 +178,8 @@ def everything_that_is_no_preset_is_refused_in_one_line():
                        ("key", b"train:\n  stpes: 3\n"), ("outside", b"extends: ../../data/tiny\n")):
         with open("bad/%s.yaml" % name, "wb") as f:
             f.write(data)
-    parts = {"bad/folder.yaml": "is a directory", "bad/nothing.yaml": "has no keys", "bad/loop-a.yaml": "a loop",
-             "bad/words.yaml": "must be a map", "bad/key.yaml": "did you mean train.steps", "bad/outside.yaml": "not a file name",
+    parts = {"bad/folder.yaml": "is a directory", "bad/nothing.yaml": "has no keys", "bad/loop-a.yaml": "loop",
+             "bad/words.yaml": "must be a map", "bad/key.yaml": "did you mean train.steps", "bad/outside.yaml": "expected a file name",
              "bad/bytes.yaml": "", "bad/deep.yaml": "", "bad/none.yaml": "No such file", "smal": "did you mean small?",
              "a" * 300: "invalid preset"}
     for word, part in [*parts.items(), *((w, "") for w in WRONG)]:
@@ -196,14 +196,14 @@ def everything_that_is_no_preset_is_refused_in_one_line():
 @test
 def words_that_mean_nothing_get_a_hint():
     refused("(depthscope help)", "--nope", code=2)
-    refused("--theme needs a value", "--theme", code=2)
-    refused("neither a command nor", "", code=2)
-    refused("which figure", "figure", code=2)
+    refused("--theme: missing value", "--theme", code=2)
+    refused("unknown command, run, trace or model", "", code=2)
+    refused("missing argument", "figure", code=2)
     refused("unknown format", "figure", "training", "tiny", "--format", "", code=2)
     refused("no theme", "figure", "training", "tiny", "--theme", "bad/garbage", "-o", "never")
     refused("unknown option", "figure", "training", "tiny", "--nope", "3", code=2)
-    refused("no directory", "runs", "nope")
-    refused("no directory", "runs", "bad/empty")
+    refused("not a directory", "runs", "nope")
+    refused("not a directory", "runs", "bad/empty")
     refused("only=nothing", "bench", "only=nothing", "quick=true", "threads=1", code=2)
     for command in ("train presets eval generate trace figure sweep ablate isoflop compare runs inspect tokenize stream bench "
                     "doctor serve help").split():

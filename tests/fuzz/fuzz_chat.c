@@ -1,5 +1,5 @@
-/* A chat template, a zero byte, messages in JSON: refused with a line, or a conversation that can be written out in two parts.
- * Then the same messages in every family. */
+/* Input: a chat template, a NUL, messages in JSON.  Either a one-line error, or a conversation that can be rendered in
+ * two parts.  Then the same messages with every template family. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void check_line(int rc, const struct err *e)
         abort();
 }
 
-/* What is written behind an answer is the end of the whole. */
+/* The text after an answer is a suffix of the whole. */
 static void write_out(const struct chat *c, const struct chat_messages *m)
 {
     struct str whole = {0}, rest = {0};

@@ -1,5 +1,5 @@
-/* Any bytes as a preset, then each of its lines as an override: refused with one line, or keys
- * that can be looked up and removed again. */
+/* Arbitrary bytes as a preset, then each of its lines as an override: a one-line error, or keys
+ * that can be looked up and removed. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

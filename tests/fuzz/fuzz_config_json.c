@@ -1,5 +1,5 @@
-/* Any bytes as a config.json: refused with one line, or a model's sizes that fit each other and that come back the same when
- * they are written and read again. */
+/* Arbitrary bytes as a config.json: a one-line error, or consistent model sizes that round-trip through writing and
+ * reading. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

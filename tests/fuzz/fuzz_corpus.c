@@ -1,5 +1,4 @@
-/* First byte: the format; the rest: a file.  A text that a grammar did not write comes along free.
- */
+/* Opens arbitrary bytes as a corpus; the first byte selects the format. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static void read_file(const uint8_t *data, size_t size, const char *format)
         uint64_t bytes = 0;
         for (size_t i = 0; i < corpus_count(c); i++)
             bytes += corpus_at(c, i).len;
-        BUG_IF(bytes != corpus_bytes(c) || bytes > size || bytes == 0, "bytes do not add up");
+        BUG_IF(bytes != corpus_bytes(c) || bytes > size || bytes == 0, "byte counts differ");
         corpus_close(c);
     }
     unlink(path);

@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file: refused with a line, or all metadata and every value can be read, and a model that opens has
- * the numbers of its tensors. */
+/* Arbitrary bytes as a GGUF file: a one-line error, or all metadata and values are readable, and a model that opens has
+ * the values of its tensors. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void read_all(const struct gguf *g)
     }
 }
 
-/* Made ready, and every value read: whatever lay in the file, these are the rows that the shapes promise. */
+/* Loads the model and reads every value of its rows, which must match the shapes. */
 static void use(struct model *m)
 {
     struct err e = {0};

@@ -1,4 +1,4 @@
-/* Any bytes as JSON: refused with a text, or a tree that can be walked and searched by its keys. */
+/* Arbitrary bytes as JSON: an error with text, or a tree that can be traversed and searched by key. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Bytes of a keyboard against the whole workbench, without a terminal: decoder, tables, prompts,
+/* Arbitrary keyboard input to the whole workbench, without a terminal: decoder, tables, prompts,
  * views and drawing.  Read-only and without a run directory, so nothing outside can be touched. */
 #include <math.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void take(void *ctx, const struct event *ev)
 {
     struct app *app = ctx;
-    /* leaving, exports and paths would act on the world */
+    /* quitting, exports and paths would have external effects */
     const struct view_ops *ops = app_focused(app);
     if (ev->kind == EVENT_KEY &&
         (ev->key == 'e' || ev->key == KEYCODE_ENTER || ev->key == (KEYCODE_CTRL | 'z')) &&

@@ -1,4 +1,4 @@
-/* Any bytes as a llama2.c model: refused with a line, or it opens and has the bytes of its header. */
+/* Arbitrary bytes as a llama2.c model: a one-line error, or a model with the size given by its header. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Made ready, and every value read: whatever lay in the file, these are the rows that the shapes promise. */
+/* Loads the model and reads every value of its rows, which must match the shapes. */
 static void use(struct model *m)
 {
     struct err e = {0};

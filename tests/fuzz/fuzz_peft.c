@@ -1,4 +1,4 @@
-/* Any bytes as PEFT's adapter_config.json: refused with a line, or adapters that the model can have. */
+/* Arbitrary bytes as PEFT's adapter_config.json: a one-line error, or adapters that fit the model. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Any bytes as a record stream and as bare MessagePack: walks stay inside, scans agree with parses.
+/* Arbitrary bytes as a record stream and as MessagePack: reads stay in bounds, scans agree with parses.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Any MessagePack maps, one after the other, into a run view; then everything in it is looked at.
+/* Feeds arbitrary MessagePack maps to a run view, then reads everything in it.
  */
 #include <math.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Any bytes as a safetensors file: refused with a text, or every value can be read. */
+/* Arbitrary bytes as a safetensors file: an error with text, or every value is readable. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Any bytes as an index of shards, beside two of them: refused with one line, or every tensor is in exactly the shard that
+/* Arbitrary bytes as a shard index next to two shards: a one-line error, or every tensor is in exactly the shard that
  * the index names. */
 #include <stdint.h>
 #include <stdio.h>

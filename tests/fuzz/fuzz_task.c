@@ -1,4 +1,4 @@
-/* First byte: the task, or the file of results; the rest: its file.  What is read is asked and judged. */
+/* First byte: the task, or a results file; the rest: its data file.  Documents are evaluated and scored. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

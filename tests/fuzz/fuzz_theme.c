@@ -1,4 +1,4 @@
-/* Any bytes as a theme (warnings, never a crash), and as a PNG with a recipe. */
+/* Arbitrary bytes as a theme (warnings only), and as a PNG with a recipe. */
 #include <stdint.h>
 #include <stdlib.h>
 

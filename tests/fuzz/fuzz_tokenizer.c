@@ -33,7 +33,7 @@ static void there_and_back(const struct tokenizer *t, const char *s, size_t n, i
         for (size_t i = 0; i < ids.n; i++)
             BUG_IF(ids.v[i] < 0 || ids.v[i] >= tokenizer_vocab(t), "id %d", ids.v[i]);
         tokenizer_decode(t, ids.v, ids.n, &back);
-        BUG_IF(exact && (back.len != n || (n && memcmp(back.p, s, n) != 0)), "no round trip");
+        BUG_IF(exact && (back.len != n || (n && memcmp(back.p, s, n) != 0)), "round trip failed");
     }
     ids_release(&ids);
     str_release(&back);
@@ -42,7 +42,7 @@ static void there_and_back(const struct tokenizer *t, const char *s, size_t n, i
 typedef int parse_fn(struct tokenizer **out, const char *p, size_t n, const char *what,
                      struct err *e);
 
-/* The parts are those of a tokenizer again, and where they say so of the same one. */
+/* The parts build a tokenizer again: an identical one where they are exact. */
 static void apart_and_together(const struct tokenizer *t)
 {
     struct tokenizer_parts p = {0};
@@ -148,7 +148,7 @@ static void from_text(const char *s, size_t n)
 static parse_fn *const parsers[] = {tokenizer_load_json, tokenizer_parse_spm,
                                     tokenizer_parse_llama2c, tokenizer_parse_tiktoken};
 
-/* What small vocabularies lack is warned of thousands of times. */
+/* Small vocabularies cause thousands of warnings. */
 static void hush(void *ctx, enum log_level level, const char *text)
 {
     (void)ctx;

@@ -1,5 +1,5 @@
-/* Any bytes through the sanitiser: valid UTF-8 comes out, no wider than asked, with nothing in it
- * that moves a cursor or turns the direction of writing. */
+/* Arbitrary bytes through the sanitiser: the output is valid UTF-8, no wider than requested, without
+ * cursor movement or bidi controls. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Runs a fuzz target over its committed inputs where libFuzzer is absent: every file of
+/* Runs a fuzz target over its committed inputs where libFuzzer is not available: every file of
  * tests/fuzz/corpus/NAME (the program is fuzz_NAME), or the files and directories given, and the
  * empty input.  Each input has a process of its own, so a crash is one failed input. */
 #include <dirent.h>
@@ -57,7 +57,7 @@ static void replay_file(const char *path)
         printf("FAIL %s: cannot read %s\n", program, path);
         failed++;
     } else {
-        /* An exact block, so that a read past the end is seen by the sanitizer. */
+        /* A block of the exact size, so that the sanitizer detects reads past the end. */
         uint8_t *exact = size ? realloc(data, (size_t)size) : data;
         data = exact ? exact : data;
         replay(path, data, (size_t)size);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The checks of `make lint`, from the repository's root.  Each prints what is wrong and where, then
-# one line; the last line is the count.  What needs a program that is absent is skipped aloud.
+# one line; the last line is the count.  A check whose program is missing is skipped with a printed reason.
 # Environment: CC, CPPFLAGS; LINT_TIDY=1 runs clang-tidy; FORMAT=strict fails on formatting.
 set -u
 export LC_ALL=C
@@ -66,7 +66,7 @@ foreign() {
     while read -r file line header; do
         case $header in '<'*) header=${header#<} ;; *) continue ;; esac
         tr -s ' ' '\n' <"$here/libc.txt" | grep -qxF "$header" && continue
-        verdict='is in no table of tests/lint'
+        verdict='is not in a table of tests/lint'
         # shellcheck disable=SC2254  # the tables hold patterns
         while read -r pattern allowed; do
             case $pattern in '#'* | '') continue ;; esac
@@ -97,7 +97,7 @@ alone() {
         # shellcheck disable=SC2086
         printf '#include "%s"\n#include "%s"\nextern int probe;\n' "$probe" "$probe" |
             "$cc" -std=c11 -fopenmp-simd $CPPFLAGS -I"$(dirname "$h")" -Werror -fsyntax-only -x c - >"$work/cc" 2>&1 ||
-            { echo "$h does not compile alone"; head -n 5 "$work/cc"; }
+            { echo "$h does not compile on its own"; head -n 5 "$work/cc"; }
     done
 }
 

@@ -129,12 +129,12 @@ def a_value_that_its_row_refuses_stays_in_the_field_with_the_reason():
     before = sorted(os.listdir("runs"))
     s = play(*FORM, "keys /", "type train.steps", "keys Enter Enter C-u", "type abc", "keys Enter", "shot",
              "keys C-u", "type 0", "keys Enter", "shot", "keys C-u", "type 12", "keys Enter", "shot", "keys r")
-    for screen, part in zip(s, ("train.steps: 'abc' is not a whole number", "train.steps: 0 is outside")):
+    for screen, part in zip(s, ("train.steps: 'abc': must be an integer", "train.steps: 0: must be")):
         shows(screen, "new run from preset quick")
         shows(screen, part)
         shows(screen, "enter keeps")
     shows(s[2], "train.steps", "12")
-    lacks(s[2], "whole number")
+    lacks(s[2], "must be an integer")
     shows(s[3], "Monitor") if not has(s[3], "new run") else shows(s[3], "starting")
     new = [n for n in sorted(os.listdir("runs")) if n not in before]
     assert new == ["quick-1"], new

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds what deps.txt asks for, installs what is missing, and writes the flags make needs.
+# Finds the dependencies of deps.txt, installs missing ones, and writes the flags for make.
 #   setup.sh LEVEL [OUT.mk]        LEVEL is build, test, ci or extra; each includes the ones before it
 # Installs without asking when root, with CI=true, or where sudo needs no password; else asks once.
 set -eu
@@ -61,7 +61,7 @@ manager() {
     return 1
 }
 
-missing() { # MANAGER: prints "name package need" of every row that is wanted and absent
+missing() { # MANAGER: prints "name package need" of every requested row that is missing
     rows | while read -r kind name need apt dnf pacman brew; do
         wanted "$need" || continue
         found "$kind" "$name" && continue
@@ -102,7 +102,7 @@ install() { # PACKAGE...
             $asroot $root_env apt-get install $opts "$@"; then
             return 0
         fi
-        # One broken list of somebody else's must not stop the rest: the install has the last word.
+        # A broken third-party package list must not stop the set-up: the install decides.
         $asroot $root_env apt-get -q update || :
         $asroot $root_env apt-get install $opts "$@"
         ;;
@@ -112,13 +112,13 @@ install() { # PACKAGE...
     esac
 }
 
-# What the tests only want must not keep anybody without root from building and testing.
+# Optional test tools must not keep users without root from building and testing.
 give_up() { # MESSAGE...: ends the set-up unless only wanted tools are absent
     if [ "$level" = ci ] || missing "$pm" | grep -qv ' want$'; then
         die "$@"
     fi
     say "$@"
-    say "going on without: the tests that use them will be skipped"
+    say "continuing without them: tests that use them will be skipped"
 }
 
 install_absent() {
@@ -155,7 +155,7 @@ done | tr '\n' ' ')
 mkdir -p "$(dirname "$out")"
 {
     echo "# Written by tests/setup/setup.sh $level; delete it to look again."
-    # -isystem: other people's headers are not held to this project's warnings.
+    # -isystem: third-party headers are exempt from this project's warnings.
     # shellcheck disable=SC2086
     echo "DEP_CFLAGS := $(pkg-config --cflags $modules | sed -e "s/-I/-isystem /g" -e "s/-D_[A-Z_]*SOURCE[=0-9]*//g") -DNCURSES_WIDECHAR=1"
     # shellcheck disable=SC2086

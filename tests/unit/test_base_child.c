@@ -27,7 +27,7 @@ static void drain(struct child *c, int fd)
     child_wait(c);
 }
 
-T(a_good_end_has_no_reason)
+T(exit_status_0_has_no_reason)
 {
     struct child c;
     char why[200] = "x";
@@ -50,7 +50,7 @@ T(the_reason_is_the_last_line_without_the_programs_name)
     child_close(&c, 0);
 }
 
-T(silent_ends_are_told_by_status_and_signal)
+T(silent_exits_are_reported_by_status_and_signal)
 {
     struct child c;
     char why[200];
@@ -106,7 +106,7 @@ T(a_child_starts_with_clean_signals_and_descriptors)
     child_close(&c, 0);
 }
 
-T(requests_reach_a_child_by_its_socket_and_a_dead_one_is_no_signal)
+T(writing_to_a_dead_child_socket_is_an_error_not_a_signal)
 {
     const char *argv[] = {"sh", "-c", "read x; echo got $x", NULL};
     struct child c;
@@ -139,7 +139,7 @@ T(a_detached_child_outlives_its_starter_and_is_not_waited_for)
     t_fails(child_start(&c, &how, &e), &e, DS_ENOTFOUND, "no-such-program-here");
 }
 
-T(closing_ends_a_child_that_still_runs)
+T(closing_kills_a_running_child)
 {
     struct child c;
     run_shell(&c, "exec sleep 100", CHILD_NULL, CHILD_NULL);

@@ -1,3 +1,4 @@
+/* Errors, bugs, log messages, the clock and fault rules. */
 #include "t.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 
-T(err_add_puts_context_in_front_and_keeps_one_line)
+T(err_add_prepends_context_and_keeps_one_line)
 {
     struct err e = {0};
     t_eq(err_set(&e, DS_EFORMAT, "header\n%s\x1b[2J\xff", "a\tb"), DS_EFORMAT);
@@ -21,7 +22,7 @@ T(err_add_puts_context_in_front_and_keeps_one_line)
     t_eq(err_add(NULL, DS_EIO, "nobody listens"), DS_EIO);
 }
 
-T(err_set_may_be_given_its_own_text)
+T(err_set_accepts_its_own_text_as_argument)
 {
     struct err e = {0};
     err_set(&e, DS_EIO, "inner");
@@ -44,14 +45,14 @@ T(err_without_text_is_named_by_its_code)
 {
     struct err e = {0};
     err_add(&e, DS_EBUSY, "run a");
-    t_str(e.text, "run a: in use");
+    t_str(e.text, "run a: locked by another process");
     t_str(err_name(-99), "unknown error");
     t_str(err_name(1), "unknown error");
     for (int code = DS_ESTOP; code <= 0; code++)
         t_true(err_name(code)[0] != '\0' && strcmp(err_name(code), "unknown error") != 0);
 }
 
-T(err_text_too_long_keeps_its_begin_and_the_cause)
+T(long_err_text_keeps_its_start_and_the_cause)
 {
     static char large[3000];
     struct err e = {0};
@@ -128,7 +129,7 @@ T(log_sanitises_before_the_sink)
     t_str(heard, "run <0x1B>]0;title<0x07>");
 }
 
-T(log_cuts_what_is_too_long)
+T(log_truncates_long_messages)
 {
     static char large[20000];
     int calls = 0;
@@ -145,7 +146,7 @@ T(clock_can_be_fixed)
     t_true(clock_mono() == 0 && clock_wall() == 0);
 }
 
-T(clock_runs_forward)
+T(clock_is_monotonic)
 {
     unsetenv("DEPTHSCOPE_CLOCK");
     double before = clock_mono();
@@ -156,7 +157,7 @@ T(clock_runs_forward)
     t_true(clock_wall() > 1.5e9);
 }
 
-T(fault_rules_are_read)
+T(fault_rules_are_parsed)
 {
     struct fault_rule r = {0};
     const char *spec = "write:3+=ENOSPC,fsync:1,open:12=EACCES";

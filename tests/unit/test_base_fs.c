@@ -1,3 +1,4 @@
+/* File operations, their failures, unfinished files and held directories. */
 #include "t.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ static const char *in_tmp(const char *dir, const char *name)
     return path;
 }
 
-T(fs_file_goes_out_and_comes_back)
+T(fs_written_file_reads_back)
 {
     struct err e = {0};
     struct str got = {0};
@@ -28,7 +29,7 @@ T(fs_file_goes_out_and_comes_back)
     t_ok(fs_write_file(f, "a\0b", 3, &e), &e);
     t_ok(fs_read_file(&got, f, 3, &e), &e);
     t_true(got.len == 3 && memcmp(got.p, "a\0b", 4) == 0);
-    t_fails(fs_read_file(&got, f, 2, &e), &e, DS_ERANGE, "has 3 bytes, the limit is 2");
+    t_fails(fs_read_file(&got, f, 2, &e), &e, DS_ERANGE, "3 bytes, must be at most 2");
     t_eq(got.len, 3); /* untouched */
     t_ok(fs_write_file(f, "", 0, &e), &e);
     t_ok(fs_read_file(&got, f, 0, &e), &e);
@@ -36,7 +37,7 @@ T(fs_file_goes_out_and_comes_back)
     str_release(&got);
 }
 
-T(fs_reads_what_has_no_size_up_to_the_cap)
+T(fs_reads_files_of_unknown_size_up_to_the_cap)
 {
     struct err e = {0};
     struct str got = {0};
@@ -59,7 +60,7 @@ T(fs_writes_to_devices_without_a_temporary)
     t_fails(fs_write_file("/dev/full", "x", 1, &e), &e, DS_EIO, "No space");
 }
 
-T(fs_opens_no_fifo_and_waits_for_none)
+T(fs_never_opens_or_blocks_on_a_fifo)
 {
     struct err e = {0};
     struct str got = {0};
@@ -69,8 +70,8 @@ T(fs_opens_no_fifo_and_waits_for_none)
     t_fails(fs_open_read(&fd, f, &e), &e, DS_EIO, "fifo: is a FIFO, expected a regular file");
     t_fails(fs_read_file(&got, f, 10, &e), &e, DS_EIO, "is a FIFO");
     t_fails(fs_check_regular(f, &e), &e, DS_EIO, "is a FIFO");
-    t_fails(fs_open_write(&fd, f, O_APPEND, &e), &e, DS_EIO, "is a FIFO that nobody reads");
-    t_fails(fs_write_file(f, "x", 1, &e), &e, DS_EIO, "is a FIFO that nobody reads");
+    t_fails(fs_open_write(&fd, f, O_APPEND, &e), &e, DS_EIO, "a FIFO without a reader");
+    t_fails(fs_write_file(f, "x", 1, &e), &e, DS_EIO, "a FIFO without a reader");
     t_eq(fd, -1);
     t_ok(fs_check_regular("/nonexistent", &e), &e); /* whoever opens it says so */
     int reader = open(f, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -81,7 +82,7 @@ T(fs_opens_no_fifo_and_waits_for_none)
     close(reader);
 }
 
-T(fs_reads_a_pipe_that_was_handed_over_and_waits_for_its_writer)
+T(fs_reads_a_pipe_passed_by_the_user_and_waits_for_its_writer)
 {
     struct err e = {0};
     struct str got = {0};
@@ -160,7 +161,7 @@ static void expect_file(const char *f, const char *want, const char *other)
     str_release(&got);
 }
 
-T(fs_write_failing_anywhere_leaves_the_old_or_the_new_file_and_no_litter)
+T(fs_write_failing_anywhere_leaves_the_old_or_the_new_file_and_no_temporary)
 {
     static const int numbers[] = {ENOSPC, EIO, EDQUOT, EROFS, EACCES, EMFILE};
     struct err e = {0};
@@ -193,7 +194,7 @@ T(fs_write_failing_anywhere_leaves_the_old_or_the_new_file_and_no_litter)
     }
 }
 
-T(fs_goes_on_after_eintr_and_short_transfers)
+T(fs_retries_after_eintr_and_short_transfers)
 {
     struct err e = {0};
     struct str got = {0};
@@ -211,7 +212,7 @@ T(fs_goes_on_after_eintr_and_short_transfers)
     str_release(&got);
 }
 
-T(fs_directory_without_fsync_is_no_error)
+T(fs_directory_without_fsync_is_not_an_error)
 {
     struct err e = {0};
     const char *dir = t_tmpdir();
@@ -259,7 +260,7 @@ static void put_old(const char *dir, const char *name)
     t_true(fd >= 0 && futimens(fd, days_ago) == 0 && close(fd) == 0);
 }
 
-T(unfinished_file_of_a_killed_writer_is_removed_by_the_next_start)
+T(unfinished_file_of_a_killed_writer_is_removed_at_the_next_start)
 {
     char dir[512], f[600];
     struct err e = {0};
@@ -324,7 +325,7 @@ T(unfinished_file_of_a_living_writer_is_never_removed)
     t_true(fs_exists(f) && listed(dir, ".a.png.") == 0);
 }
 
-T(owners_are_told_apart)
+T(owners_are_distinguished)
 {
     char a[FS_OWNER_MAX], b[FS_OWNER_MAX];
     fs_owner(a);
@@ -342,7 +343,7 @@ T(owners_are_told_apart)
     t_true(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-T(a_named_pipe_is_replaced_only_where_that_is_asked)
+T(a_named_pipe_is_replaced_only_on_request)
 {
     struct err e = {0};
     const char *f = in_tmp(t_tmpdir(), "best.json");
@@ -396,7 +397,7 @@ T(a_held_directory_is_followed_through_a_rename)
     str_release(&got);
 }
 
-T(a_held_directory_that_was_removed_takes_nothing_more)
+T(a_removed_held_directory_accepts_no_new_files)
 {
     char x[600], f[700];
     struct err e = {0};
@@ -458,7 +459,7 @@ T(fs_list_is_sorted)
     t_fails(fs_list("/nonexistent", &names, &n, &e), &e, DS_EIO, "/nonexistent");
 }
 
-T(fs_join_knows_slashes_and_limits)
+T(fs_join_handles_slashes_and_limits)
 {
     char b[8];
     struct err e = {0};
@@ -472,7 +473,7 @@ T(fs_join_knows_slashes_and_limits)
     t_ok(fs_join(b, sizeof b, "abc", "efg", &e), &e);
 }
 
-T(fs_name_ok_refuses_paths_and_tricks)
+T(fs_name_ok_rejects_paths_and_control_characters)
 {
     static const char *const bad[] = {"",    ".",  "..",  "../x", "/etc/x",   "a/b",
                                       "-rf", ".a", "a b", "a\n",  "\xc3\xa9", "a\x1b"};

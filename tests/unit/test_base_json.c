@@ -1,3 +1,4 @@
+/* JSON parsing: traversal, strictness, limits and escapes. */
 #include "t.h"
 
 #include "base/clock.h"
@@ -21,7 +22,7 @@ static void refuse(const char *text, size_t n, const char *part)
     t_true(j == NULL && strstr(e.text, "t.json") != NULL);
 }
 
-T(json_tree_is_walked)
+T(json_tree_is_traversed)
 {
     struct json *j = parse("{\"i\":-7,\"r\":2.5,\"s\":\"h\\u00e9\",\"b\":true,\"z\":null,"
                            "\"a\":[1,[2],{\"k\":3}],\"o\":{}}");
@@ -98,7 +99,7 @@ T(json_nesting_is_bounded)
 {
     static char deep[100001];
     memset(deep, '[', 100000);
-    refuse(deep, 100000, "nested deeper than 256 at offset 256");
+    refuse(deep, 100000, "nesting depth must be at most 256 (offset 256)");
     memset(deep + 256, ']', 256);
     struct err e = {0};
     struct json *j = NULL;
@@ -148,12 +149,12 @@ T(json_file_has_a_size_limit)
     t_ok(json_read_file(&j, path, 5, &e), &e);
     t_eq(json_len(json_root(j)), 2);
     json_free(j);
-    t_fails(json_read_file(&j, path, 4, &e), &e, DS_ERANGE, "limit is 4");
+    t_fails(json_read_file(&j, path, 4, &e), &e, DS_ERANGE, "must be at most 4");
     t_ok(fs_write_file(path, "[1,2", 4, &e), &e);
     t_fails(json_read_file(&j, path, 5, &e), &e, DS_EFORMAT, "f.json:1:");
 }
 
-T(integers_without_limit_are_read_where_they_may_be)
+T(large_integers_parse_only_with_json_parse_wide)
 {
     static const char text[] =
         "{\"model_max_length\": 1000000000000000019884624838656, \"x\": \"y\"}";
@@ -167,7 +168,7 @@ T(integers_without_limit_are_read_where_they_may_be)
     t_fails(json_parse_wide(&j, "[1e999]", 7, "a", &e), &e, DS_EFORMAT, "a:1");
 }
 
-T(json_escapes_come_back_as_the_text_they_were)
+T(json_escapes_round_trip)
 {
     static const char in[] = "a\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x81\x81\xef\xb8\x8f\xf0\x9f\x98\x80";
     struct str text = {0};

@@ -1,3 +1,4 @@
+/* The heap, checked arithmetic, arenas, the map and strings. */
 #include "t.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-T(mem_refuses_products_that_overflow)
+T(mem_rejects_sizes_that_overflow)
 {
     t_true(mem_alloc(SIZE_MAX / 2, 3) == NULL);
     t_true(mem_alloc_aligned(SIZE_MAX, 1) == NULL);
@@ -18,7 +19,7 @@ T(mem_refuses_products_that_overflow)
     t_eq(errno, ENOMEM);
 }
 
-T(mem_of_nothing_is_a_pointer)
+T(mem_of_zero_bytes_is_a_valid_pointer)
 {
     void *p = mem_alloc(0, 8), *q = mem_dup("", 0), *r = mem_alloc_aligned(0, 4);
     t_true(p && q && r);
@@ -39,7 +40,7 @@ T(mem_is_zeroed_and_aligned)
     mem_free_aligned(p);
 }
 
-T(mem_fails_where_it_is_told)
+T(mem_fails_at_the_requested_call)
 {
     mem_fail_at(mem_calls() + 2, 0);
     void *a = mem_alloc(1, 1), *b = mem_alloc(1, 1), *c = mem_alloc(1, 1);
@@ -51,7 +52,7 @@ T(mem_fails_where_it_is_told)
     mem_free(c);
 }
 
-T(mem_reads_the_fault_of_the_environment)
+T(mem_reads_fault_rules_from_the_environment)
 {
     uint64_t calls = mem_calls();
     char spec[40];
@@ -76,7 +77,7 @@ T(mem_grow_doubles_and_keeps_the_old_on_failure)
     mem_free(p);
 }
 
-T(checked_sums_and_products_tell_overflow)
+T(checked_arithmetic_detects_overflow)
 {
     uint64_t x;
     t_true(checked_mul(UINT64_MAX, 2, &x) && checked_add(UINT64_MAX, 1, &x));
@@ -189,7 +190,7 @@ T(str_grows_and_stays_terminated)
     str_release(&s);
 }
 
-T(str_that_failed_stays_failed_and_does_nothing)
+T(failed_str_stays_failed_and_unchanged)
 {
     struct str s = {0};
     str_add(&s, "abc");
@@ -202,7 +203,7 @@ T(str_that_failed_stays_failed_and_does_nothing)
     str_release(&s);
 }
 
-T(str_json_escapes_what_a_terminal_hides_or_obeys)
+T(str_json_escapes_hidden_and_control_characters)
 {
     struct str s = {0};
     static const char in[] = "a\xe2\x80\xae"  /* U+202E right-to-left override */
@@ -272,7 +273,7 @@ T(str_si_and_duration_are_short)
     t_str(str_duration(b, 1e300), "-");
 }
 
-T(str_copy_tells_a_cut)
+T(str_copy_reports_truncation)
 {
     char b[4] = "zzz";
     t_true(!str_copy(b, sizeof b, "abc"));

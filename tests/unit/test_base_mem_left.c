@@ -15,7 +15,7 @@ static void put(const char *dir, const char *name, const char *text)
     t_ok(fs_write_file(path, text, strlen(text), &e), &e);
 }
 
-T(what_a_group_leaves_is_its_limit_without_what_is_used)
+T(memory_left_in_a_cgroup_is_its_limit_minus_its_usage)
 {
     char mount[300], dir[400], self[400];
     snprintf(mount, sizeof mount, "%s/cg", t_tmpdir());
@@ -39,7 +39,7 @@ T(what_a_group_leaves_is_its_limit_without_what_is_used)
     t_near(mem_left_group(mount, self), 0, 0);
 }
 
-T(groups_of_version_1_say_the_same_by_other_names)
+T(cgroup_v1_files_give_the_same_limits)
 {
     char mount[300], dir[400], self[400];
     snprintf(mount, sizeof mount, "%s/cg", t_tmpdir());
@@ -54,7 +54,7 @@ T(groups_of_version_1_say_the_same_by_other_names)
     t_near(mem_left_group(mount, self), 7120, 0);
 }
 
-T(a_limit_of_address_space_counts_too)
+T(the_address_space_limit_counts_too)
 {
 #ifdef DS_HAS_ASAN /* it takes the addresses of all its shadow, and more as it goes */
     t_skip("not under AddressSanitizer");

@@ -1,3 +1,4 @@
+/* The thread pool, cgroup quotas and the processor description. */
 #include "t.h"
 
 #include <stdatomic.h>
@@ -25,7 +26,7 @@ static void note(void *ctx, int task, int worker)
     atomic_fetch_add(&j->total, 1);
 }
 
-T(pool_without_a_start_runs_inline)
+T(pool_runs_inline_before_it_is_started)
 {
     static struct job j;
     t_eq(pool_threads(), 1);
@@ -76,7 +77,7 @@ static void nest_inner(void *ctx, int task, int worker)
     pool_run(10, inner, NULL);
 }
 
-T(pool_nested_runs_go_inline)
+T(pool_runs_nested_calls_inline)
 {
     struct err e = {0};
     t_ok(pool_start(3, &e), &e);
@@ -85,7 +86,7 @@ T(pool_nested_runs_go_inline)
     pool_stop();
 }
 
-T(pool_child_of_a_fork_is_alone_and_can_start_its_own)
+T(pool_is_stopped_in_a_forked_child_and_can_be_started_there)
 {
     struct err e = {0};
     static struct job j;
@@ -112,7 +113,7 @@ T(pool_child_of_a_fork_is_alone_and_can_start_its_own)
     pool_stop();
 }
 
-T(pool_refuses_absurd_counts)
+T(pool_rejects_thread_counts_out_of_range)
 {
     struct err e = {0};
     t_fails(pool_start(-1, &e), &e, DS_ERANGE, "-1 threads");

@@ -1,3 +1,4 @@
+/* Finding the running executable. */
 #include "t.h"
 
 #include <sys/stat.h>
@@ -19,7 +20,7 @@ static const char *make_program(const char *name)
     return dir;
 }
 
-T(the_program_is_found_by_its_link)
+T(the_executable_is_found_by_its_proc_link)
 {
     char link[1000], out[1000];
     const char *dir = make_program("p");
@@ -30,7 +31,7 @@ T(the_program_is_found_by_its_link)
     t_eq(process_find(out, 3, link, NULL, NULL, NULL), 0); /* too long for the place */
 }
 
-T(a_program_that_was_replaced_is_found_under_its_old_name)
+T(a_replaced_executable_is_found_by_its_original_path)
 {
     char link[1000], out[1000], old[1000];
     const char *dir = make_program("p");
@@ -44,7 +45,7 @@ T(a_program_that_was_replaced_is_found_under_its_old_name)
     t_str(out, "");
 }
 
-T(without_proc_argv_and_path_say_where_the_program_is)
+T(without_proc_the_executable_is_found_from_argv_and_path)
 {
     char out[1000], path[1200];
     const char *none = "/nonexistent/exe", *dir = make_program("p");

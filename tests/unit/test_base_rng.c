@@ -1,3 +1,4 @@
+/* Random numbers and checksums against published vectors. */
 #include "t.h"
 
 #include "base/hash.h"
@@ -24,7 +25,7 @@ T(philox_gives_the_published_vectors)
     }
 }
 
-T(rng_at_walks_the_same_stream)
+T(rng_at_equals_the_sequential_stream)
 {
     struct rng r;
     rng_init(&r, 42, RNG_ROUTE, 7, 3);
@@ -66,7 +67,7 @@ T(rng_moments_are_those_of_the_distributions)
     t_near(normal4 / n, 3, 0.15);
 }
 
-T(rng_below_is_fair)
+T(rng_below_is_unbiased)
 {
     struct rng r;
     int count[7] = {0};

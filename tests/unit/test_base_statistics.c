@@ -37,7 +37,7 @@ T(interval_of_three_seeds_is_the_textbook_one)
     t_near(x.mean - x.lo, 4.30265273 * sd / sqrt(3), 1e-7);
 }
 
-T(values_that_are_not_finite_are_left_out_and_not_counted)
+T(non_finite_values_are_ignored_and_not_counted)
 {
     const double v[] = {(double)NAN, 2, (double)INFINITY, 4};
     struct interval x = stat_interval(v, 4);
@@ -57,7 +57,7 @@ T(one_value_has_no_interval_and_none_has_no_mean)
     t_str(stat_print(text, sizeof text, &none, 3), "-");
 }
 
-T(the_interval_covers_the_true_mean_as_often_as_it_says)
+T(the_interval_has_its_nominal_coverage)
 {
     /* sums of 12 uniforms are close to normal; 95 % of 2000 is 1900, standard deviation 9.7 */
     unsigned s = 12345;

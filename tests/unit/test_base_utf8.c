@@ -1,3 +1,4 @@
+/* UTF-8 decoding, widths and sanitising. */
 #include "t.h"
 
 #include <locale.h>
@@ -128,7 +129,7 @@ T(sanitised_marks_are_at_most_three_a_cell)
     t_str(safe("\xcc\x81x"), "\xe2\x97\x8c\xcc\x81x");
 }
 
-T(sanitised_text_is_cut_by_cells)
+T(sanitised_text_is_truncated_by_cells)
 {
     t_str(safe_n("hello", 5, 5, 0), "hello");
     t_str(safe_n("hello!", 6, 5, 0), "hell\xe2\x80\xa6");

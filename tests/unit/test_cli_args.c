@@ -39,7 +39,7 @@ static int parse(struct cli_args *a, struct err *e, const char *first, ...)
     return cli_parse(a, options, argc + 1, argv, e);
 }
 
-T(options_overrides_and_the_rest_are_told_apart)
+T(options_overrides_and_positional_arguments_are_separated)
 {
     struct cli_args a;
     struct err e = {0};
@@ -56,7 +56,7 @@ T(options_overrides_and_the_rest_are_told_apart)
     cli_release(&a);
 }
 
-T(a_value_may_stand_behind_an_equals_sign_and_may_be_empty)
+T(a_value_may_follow_an_equals_sign_and_may_be_empty)
 {
     struct cli_args a;
     struct err e = {0};
@@ -69,7 +69,7 @@ T(a_value_may_stand_behind_an_equals_sign_and_may_be_empty)
     cli_release(&a);
 }
 
-T(behind_two_dashes_everything_is_a_word)
+T(everything_after_two_dashes_is_positional)
 {
     struct cli_args a;
     struct err e = {0};
@@ -103,7 +103,7 @@ T(a_key_of_the_command_may_be_written_as_an_option)
     t_str(a.override[1], "--seed=3");
     t_eq(a.n_rest, 1);
     cli_release(&a);
-    t_fails(parse(&a, &e, "--train.steps", (char *)NULL), &e, DS_EUSAGE, "needs a value");
+    t_fails(parse(&a, &e, "--train.steps", (char *)NULL), &e, DS_EUSAGE, "missing value");
     t_fails(parse(&a, &e, "--train.stpes", "10", (char *)NULL), &e, DS_EUSAGE, "train.steps=");
     t_fails(parse(&a, &e, "--steps", "10", (char *)NULL), &e, DS_EUSAGE, "train.steps=");
     t_fails(parse(&a, &e, "-seed", "10", (char *)NULL), &e, DS_EUSAGE, "unknown option -seed");
@@ -136,15 +136,15 @@ T(a_setting_is_found_in_every_spelling_and_by_every_name)
     }
 }
 
-T(a_missing_or_needless_value_is_an_error)
+T(a_missing_or_unexpected_value_is_an_error)
 {
     struct cli_args a;
     struct err e = {0};
-    t_fails(parse(&a, &e, "--text", (char *)NULL), &e, DS_EUSAGE, "needs a value");
-    t_fails(parse(&a, &e, "--json=1", (char *)NULL), &e, DS_EUSAGE, "takes no value");
+    t_fails(parse(&a, &e, "--text", (char *)NULL), &e, DS_EUSAGE, "missing value");
+    t_fails(parse(&a, &e, "--json=1", (char *)NULL), &e, DS_EUSAGE, "unexpected value");
 }
 
-T(seeds_are_whole_numbers_once_each)
+T(seeds_are_distinct_non_negative_integers)
 {
     int64_t *seed;
     size_t n;
@@ -153,12 +153,12 @@ T(seeds_are_whole_numbers_once_each)
     t_eq(n, 3);
     t_eq(seed[2], 20);
     mem_free(seed);
-    t_fails(cli_seeds(&seed, &n, "", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "1,,2", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "1,2,", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "1,1", &e), &e, DS_EUSAGE, "twice");
-    t_fails(cli_seeds(&seed, &n, "-1", &e), &e, DS_EUSAGE, "whole number");
-    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE, "whole number");
+    t_fails(cli_seeds(&seed, &n, "", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "1,,2", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "1,2,", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "1,1", &e), &e, DS_EUSAGE, "duplicate");
+    t_fails(cli_seeds(&seed, &n, "-1", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE, "non-negative integer");
 }
 
 T(a_table_aligns_and_escapes)

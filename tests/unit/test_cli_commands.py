@@ -44,7 +44,7 @@ def refused(part, *words, code=2):
 
 
 @test
-def eval_has_the_promised_keys_and_repeats_the_run():
+def eval_has_the_documented_keys_and_reproduces_the_run():
     x = run_json("eval", "tiny")
     for key in ("task routing loss bits_per_byte tokens flops_ratio time_ratio capacity block_ratio depth_sd "
                 "corr_signal_depth").split():
@@ -58,12 +58,12 @@ def eval_has_the_promised_keys_and_repeats_the_run():
 
 
 @test
-def eval_refuses_what_it_cannot_do():
+def eval_rejects_unsupported_settings():
     refused("no top-k routing", "eval", "tiny", "routing=topk")
     refused("did you mean tokens", "eval", "tiny", "tokns=1")
     refused("unknown", "eval", "tiny", "task=mmluu")
     refused("model not found", "eval", "nothing-here", code=1)
-    refused("which MODEL", "eval")
+    refused("missing argument MODEL", "eval")
     refused("one MODEL", "eval", "a", "b")
     refused("--json", "eval", "tiny", "--jsn")
     refused("the model's context", "eval", "tiny", "seq=100000", code=1)
@@ -79,11 +79,11 @@ def eval_reads_a_file_and_writes_records():
     assert "1 head, 1 eval, 1 sample" in run("inspect", "eval.mp")
     run("eval", "tiny", "data.path=some.txt", "-o", "eval.mp")
     assert "1 head, 1 eval, 1 sample" in run("inspect", "eval.mp")
-    refused("no record file", "eval", "tiny", "data.path=some.txt", "-o", "some.txt", code=1)
+    refused("not a record file", "eval", "tiny", "data.path=some.txt", "-o", "some.txt", code=1)
 
 
 @test
-def generate_has_the_promised_keys_and_is_repeatable():
+def generate_has_the_documented_keys_and_is_reproducible():
     a = run_json("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3")
     b = run_json("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "seed=3")
     for key in "text prompt_ids ids depth flops_ratio tok_s block_ratio time_ratio".split():
@@ -96,12 +96,12 @@ def generate_has_the_promised_keys_and_is_repeatable():
     assert ids == a["prompt_ids"]
     greedy = run_json("generate", "tiny", "--prompt", "", "max_tokens=3", "temperature=0")
     assert len(greedy["prompt_ids"]) == 1
-    refused("what is the prompt", "generate", "tiny")
+    refused("missing prompt", "generate", "tiny")
     refused("top_p", "generate", "tiny", "--prompt", "x", "top_p=2", code=2)
 
 
 @test
-def trace_has_the_promised_keys():
+def trace_has_the_documented_keys():
     x = run_json("trace", "tiny", "--text", "The cat sat", "-o", "t.mp", "lens=2")
     assert x["layers"] == 6
     for t in x["tokens"]:
@@ -110,7 +110,7 @@ def trace_has_the_promised_keys():
     assert x["tokens"][0]["nll"] is None and x["tokens"][1]["nll"] > 0
     assert "1 head, 1 probe" in run("inspect", "t.mp")
     refused("--text TEXT", "trace", "tiny", "-o", "t.mp")
-    refused("where to", "trace", "tiny", "--text", "x")
+    refused("missing output", "trace", "tiny", "--text", "x")
     refused("empty text", "trace", "tiny", "--text", "", "--json")
     refused("the model's context", "trace", "tiny", "--text", "x" * 9000, "--json", code=1)
     assert len(run_json("trace", "tiny", "--text", "x y " * 3000, "cut=true")["tokens"]) == 1024
@@ -140,8 +140,8 @@ def stream_gives_the_log_and_ends():
 
 
 @test
-def inspect_knows_its_files():
-    assert "every file is as its manifest says" in run("inspect", "runs/tiny/checkpoints/step-00000010")
+def inspect_recognises_every_kind_of_file():
+    assert "all files match the manifest" in run("inspect", "runs/tiny/checkpoints/step-00000010")
     assert "tokenizer: bpe" in run("inspect", "runs/tiny/checkpoints/step-00000010/tokenizer.json")
     assert "model.embed_tokens.weight" in run("inspect", "runs/tiny/checkpoints/step-00000010/model.safetensors")
     assert "val_loss" in run("inspect", "tiny")
@@ -158,11 +158,11 @@ def sweep_runs_once_and_ends_with_a_table_and_a_summary():
     assert all(r["n"] == 2 and r["val_loss"]["lo"] <= r["val_loss"]["mean"] <= r["val_loss"]["hi"] for r in x["rows"])
     assert json.load(open("runs/sweep.json")) == x
     again = run_json(*words)
-    assert run.err.count("is done already") == 4 and again == x
+    assert run.err.count("already done") == 4 and again == x
     assert "lr=0.01" in run(*words, "--quiet")
     assert run.err == ""
     refused("did you mean train.lr?", "sweep", "train.lrr=1,2")
-    refused("is empty", "sweep", "train.lr=1,,2")
+    refused("empty value", "sweep", "train.lr=1,,2")
     refused("seeds", "sweep", "seed=1,2", "--seeds", "1")
 
 
@@ -183,12 +183,12 @@ def sweeps_run_over_presets_and_from_train_too():
     run("ablate", "small", "quick", "--seeds", "1", "--only", "no_warp_forward", "--dry-run")
     assert run.err.count("would start") == 2, run.err
     refused("did you mean scratch", "sweep", "tiny", "--mode", "scrach", "--dry-run")
-    refused("is empty", "sweep", "tiny,,small", "--dry-run")
+    refused("empty value", "sweep", "tiny,,small", "--dry-run")
     refused("duplicate preset", "sweep", "tiny", "tiny", "--dry-run")
 
 
 @test
-def several_presets_make_one_run():
+def several_presets_combine_into_one_run():
     run("train", "tiny", "half.yaml", "--mode", "quick", *TINY, "train.steps=2", "--quiet")
     assert [d for d in os.listdir("runs") if d == "tiny-half-quick-edp-1"], os.listdir("runs")
     x = [r for r in run_json("runs") if r["name"] == "tiny-half-quick-edp-1"][0]
@@ -196,7 +196,7 @@ def several_presets_make_one_run():
     with open("runs/tiny-half-quick-edp-1/config.yaml") as f:
         text = f.read()
     assert "lr: 0.002" in text and "steps: 2\n" in text
-    refused("--resume takes the run's own", "train", "--resume", "tiny-half-quick-edp-1", "--mode", "quick")
+    refused("--resume uses the run's own", "train", "--resume", "tiny-half-quick-edp-1", "--mode", "quick")
     shutil.rmtree("runs/tiny-half-quick-edp-1")
 
 
@@ -214,7 +214,7 @@ def transfer_starts_from_a_model():
 
 
 @test
-def presets_tell_sizes_and_keys():
+def presets_list_sizes_and_keys():
     rows = {r["preset"]: r for r in run_json("presets")}
     x = rows["qwen2.5-1.5b"]
     assert x["params"] == 1543714304 and x["extends"] == "qwen2.5-0.5b" and x["train_bytes"] == 16 * x["params"]
@@ -239,12 +239,12 @@ def presets_tell_sizes_and_keys():
         f.write(one)
     assert run_json("presets", "mine.yaml")["params"] == 63636992, "what is printed reads back"
     refused("did you mean llama2-7b", "presets", "llama27b")
-    refused("is a setting", "presets", "tiny", "train.lr=1")
+    refused("found setting", "presets", "tiny", "train.lr=1")
     refused("--json", "presets", "--jsn")
 
 
 @test
-def keys_tell_other_names_ranges_and_defaults():
+def keys_list_aliases_ranges_and_defaults():
     lines = run("train", "--keys", "edp").splitlines()
     early = [x for x in lines if x.startswith("edp.early ")][0]
     assert "0 to 4096" in early and early.endswith("also early_layers")
@@ -259,7 +259,7 @@ def keys_tell_other_names_ranges_and_defaults():
 
 
 @test
-def an_interrupted_sweep_goes_on_where_it_was():
+def an_interrupted_sweep_resumes():
     words = [PROGRAM, "sweep", *TINY, "train.steps=400", "train.eval_every=400", "--seeds", "7", "--out", "cut.json"]
     p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     name = None
@@ -280,32 +280,32 @@ def an_interrupted_sweep_goes_on_where_it_was():
     state = [r for r in run_json("runs") if r["name"] == name][0]
     assert state["state"] == "stopped" and 0 < state["step"] < 400, state
     run(*words[1:])
-    assert "continues from its checkpoint" in run.err
+    assert "resumes from its checkpoint" in run.err
     assert [r for r in run_json("runs") if r["name"] == name][0]["state"] == "done"
 
 
 @test
-def ablate_holds_rows_against_a_matched_control():
+def ablate_compares_rows_with_a_matched_control():
     x = run_json("ablate", *TINY, "--seeds", "1,2", "--only", "no_warp_forward,target_ratio_0.4")
     rows = {r["label"]: r for r in x["rows"]}
     lower = [x for x in rows if x.startswith("target_ratio_")]
     assert list(rows) == ["control", "no_warp_forward", *lower] and len(lower) == 1, list(rows)
     assert rows["control"]["n"] == 2 and rows["no_warp_forward"]["n"] == 2 and rows[lower[0]]["n"] == 2
     refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
-    refused("ablations are those of edp", "ablate", *TINY, "model.method=dense")
+    refused("must be edp for ablations", "ablate", *TINY, "model.method=dense")
     dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
-    assert dry == "" and run.err.count("would start") + run.err.count("is done already") == 11, run.err
+    assert dry == "" and run.err.count("would start") + run.err.count("already done") == 11, run.err
 
 
 @test
-def a_dry_run_says_what_would_be_done_and_makes_nothing():
+def a_dry_run_lists_runs_and_writes_nothing():
     before = sorted(os.listdir("runs"))
     run("ablate", "quick", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 11 and "refused" not in run.err, run.err
-    assert "target_ratio_0.4 cannot be reached with the layers that are always on or forced; target_ratio_0.55 in its place" in run.err
+    assert "target_ratio_0.4 cannot be reached with the layers that are always on or forced; using target_ratio_0.55 instead" in run.err
     assert "ablate-target_ratio_0.55-s1" in run.err and "starts" not in run.err
     run("ablate", "quick", "edp.max_skip=16", "--seeds", "1", "--dry-run")
-    assert "ablate-target_ratio_0.4-s1" in run.err and "in its place" not in run.err, run.err
+    assert "ablate-target_ratio_0.4-s1" in run.err and "instead" not in run.err, run.err
     run("sweep", *TINY, "train.lr=0.003,0.004", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 2
     run("sweep", *TINY, "edp.target_ratio=0.01,0.9", "--seeds", "1", "--dry-run")
@@ -324,7 +324,7 @@ def isoflop_trains_sizes_with_the_same_flops():
     told = run.err
     assert "training computes every row" in told and "training skips" in told
     rows = {r["label"]: r for r in x["rows"]}
-    assert len(rows) == 12 and "at least 20 are wanted" in rows["dense 8x96x3 6e8"]["refused"]
+    assert len(rows) == 12 and "expected at least 20" in rows["dense 8x96x3 6e8"]["refused"]
     dense, lots = rows["dense 4x32x2 1.2e9"], rows["random 4x32x2 1.2e9"]
     steps = [int([s for s in r["settings"] if s.startswith("train.steps=")][0][12:]) for r in (dense, lots)]
     assert steps[0] >= 20 and steps[1] > 1.15 * steps[0], steps
@@ -334,28 +334,28 @@ def isoflop_trains_sizes_with_the_same_flops():
     names = sorted(d for d in os.listdir("runs") if d.startswith("isoflop-"))
     assert names and all([r for r in run_json("runs") if r["name"] == n][0]["state"] == "done" for n in names)
     run(*words)
-    assert run.err.count("is done already") == len(names)
+    assert run.err.count("already done") == len(names)
     drawn = run_json("figure", "isoflop", *["runs/" + n for n in names], "-o", "iso", "--format", "svg")
     assert "2 sizes, no fit" in drawn["figures"][0]["caption"] or "FLOPs" in drawn["figures"][0]["caption"]
 
 
 @test
-def isoflop_refuses_what_it_cannot_do():
-    refused("--budget is missing", "isoflop", "--sizes", "4x32")
-    refused("--sizes is missing", "isoflop", "--budget", "1e9")
-    refused("is not a number above 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
-    refused("is not a number above 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
-    refused("is not LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
-    refused("say LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
+def isoflop_rejects_invalid_arguments():
+    refused("missing --budget", "isoflop", "--sizes", "4x32")
+    refused("missing --sizes", "isoflop", "--budget", "1e9")
+    refused("must be a number greater than 0", "isoflop", "--budget", "1e9,lots", "--sizes", "4x32")
+    refused("must be a number greater than 0", "isoflop", "--budget", "-1", "--sizes", "4x32")
+    refused("expected LAYERSxDIM", "isoflop", "--budget", "1e9", "--sizes", "4x32y")
+    refused("use LAYERSxDIMxHEADS", "isoflop", "--budget", "1e9", "--sizes", "4x33")
     refused("unknown preset nothing", "isoflop", "--budget", "1e9", "--sizes", "nothing")
     refused("steps follow from --budget", "isoflop", "--budget", "1e9", "--sizes", "4x32", "train.steps=3")
     for key in "layers=2 dim=64 heads=2 kv_heads=1 head_dim=8 ffn=64".split():
-        refused("--sizes 4x32 says the shape", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
+        refused("already set by --sizes 4x32", "isoflop", "--budget", "1e9", "--sizes", "tiny,4x32", "model." + key)
     assert run.err.count("\n") == 1, run.err
     refused("train.teacher=self: the teacher's forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
     refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
-    refused("at least 20 are wanted", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
+    refused("expected at least 20", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
             "--methods", "dense")
     refused("--max-tokens allows", "isoflop", *TINY[3:4], "data.docs=60", "train.batch=2", "--budget", "1e13", "--sizes",
             "4x32", "--methods", "dense", "--max-tokens", "1000")
@@ -371,7 +371,7 @@ def compare_groups_seeds_and_names_what_differs():
     one = run("compare", names[0])
     assert "-" in one and "[" not in one.split("\n")[1]
     assert len(run_json("compare", "--each", *names)["groups"]) == 4
-    refused("no such run", "compare", "nothing", code=1)
+    refused("no run or file of this name", "compare", "nothing", code=1)
     refused("1 to", "compare")
 
 
@@ -395,7 +395,7 @@ QUICK = ("quick=true", "rounds=1", "prefill=64", "decode=2", "batch=1", "seq=32"
 
 
 @test
-def bench_is_quick_and_has_its_shape():
+def bench_has_the_documented_shape():
     x = run_json("bench", *QUICK)
     for r in x["results"]:
         assert {"name", "unit", "median", "min", "max", "vs", "group"} <= set(r) and r["min"] <= r["median"] <= r["max"], r
@@ -418,7 +418,7 @@ def bench_is_quick_and_has_its_shape():
 
 
 @test
-def bench_multiplies_and_reads_what_the_shape_says():
+def bench_counts_flops_and_bytes_of_the_shape():
     L, C, F, V, T = 3, 64, 96, 300, 32
     x = run_json("bench", "quick=true", "rounds=1", "layers=3", "dim=64", "heads=2", "vocab=300", "model.ffn=96", "prefill=32",
                  "decode=2", "batch=2", "seq=32", "only=train step dense,prefill dense,decode dense", "compute=fp32")
@@ -434,7 +434,7 @@ def bench_multiplies_and_reads_what_the_shape_says():
 
 
 @test
-def bench_of_a_model_on_disk_loads_it_and_uses_it():
+def bench_of_a_model_measures_loading_and_inference():
     run("convert", "random:quick", "model.dim=64", "model.heads=2", "model.kv_heads=2", "model.layers=3", "model.method=dense",
         "model.max_seq=128",
         "-o", "bench.gguf", "weights=q8_0")
@@ -453,7 +453,7 @@ def bench_of_a_model_on_disk_loads_it_and_uses_it():
 
 
 @test
-def bench_measures_what_is_asked():
+def bench_measures_only_what_is_requested():
     def names(*args):
         return [r["name"] for r in run_json("bench", *QUICK, *args)["results"] if r["group"] != "peaks"]
     assert names("only=train step dense") == ["train step dense"]
@@ -487,7 +487,7 @@ def llama2c_file(path, dim=8, hidden=16, layers=2, heads=2, vocab=300, seq=64):
 
 
 @test
-def a_model_in_one_file_takes_the_tokenizer_beside_it():
+def a_single_file_model_uses_the_tokenizer_next_to_it():
     os.mkdir("onefile")
     llama2c_file("onefile/m.bin")
     refused("no supported tokenizer", "generate", "onefile/m.bin", "--prompt", "a", code=1)
@@ -503,7 +503,7 @@ def a_model_in_one_file_takes_the_tokenizer_beside_it():
 
 
 @test
-def a_full_disk_is_told():
+def a_full_disk_is_reported():
     if not os.path.exists("/dev/full"):
         return
     p = subprocess.run([PROGRAM, "help", "keys"], stdout=open("/dev/full", "w"), stderr=subprocess.PIPE)

@@ -209,21 +209,21 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
                                        "head_dim",
                                        "max_position_embeddings"};
     for (size_t i = 0; i < DS_LEN(keys); i++) {
-        refuse_value(keys[i], "0", "0 is outside");
-        refuse_value(keys[i], "-1", "-1 is outside");
-        refuse_value(keys[i], "1e308", "is outside");
-        refuse_value(keys[i], "9223372036854775807", "9223372036854775807 is outside");
-        refuse_value(keys[i], "64.5", "'64.5' is not a whole number");
-        refuse_value(keys[i], "true", "'true' is not a whole number");
+        refuse_value(keys[i], "0", "0: must be");
+        refuse_value(keys[i], "-1", "-1: must be");
+        refuse_value(keys[i], "1e308", ": must be");
+        refuse_value(keys[i], "9223372036854775807", "9223372036854775807: must be");
+        refuse_value(keys[i], "64.5", "'64.5': must be an integer");
+        refuse_value(keys[i], "true", "'true': must be an integer");
         refuse_value(keys[i], "\"64\"", "must be a number or a boolean, found \"64\"");
         refuse_value(keys[i], "[64]", "must be a number or a boolean");
         refuse_value(keys[i], "{}", "must be a number or a boolean");
     }
-    refuse_value("rms_norm_eps", "0", "0 is outside");
-    refuse_value("rms_norm_eps", "-1e-5", "is outside");
-    refuse_value("rope_theta", "1e308", "is outside");
+    refuse_value("rms_norm_eps", "0", "0: must be");
+    refuse_value("rms_norm_eps", "-1e-5", ": must be");
+    refuse_value("rope_theta", "1e308", ": must be");
     refuse_value("rope_theta", "false", "'false' is not a number");
-    refuse_value("tie_word_embeddings", "2", "'2' is neither true nor false");
+    refuse_value("tie_word_embeddings", "2", "'2': must be true or false");
     refuse_value("attention_bias", "\"yes\"", "must be a number or a boolean, found \"yes\"");
     refuse(TINY ", \"rms_norm_eps\": 1e999}", "number overflow");
     refuse(TINY ", \"rms_norm_eps\": NaN}", "config.json:1:");
@@ -235,9 +235,9 @@ T(all_errors_are_reported_at_once) /* A21 */
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
            "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
-           "config.json: hidden_size: 0 is outside 2 to 65536; num_hidden_layers: -1 is outside 1 "
+           "config.json: hidden_size: 0: must be 2 to 65536; num_hidden_layers: -1: must be 1 "
            "to 4096; num_attention_heads: ");
-    static const char *const also[] = {"1e+308 is outside 1 to 1024; ",
+    static const char *const also[] = {"1e+308: must be 1 to 1024; ",
                                        "intermediate_size must be a number or a boolean, found "
                                        "\"many\"; vocab_size is missing; ",
                                        "hidden_act: unsupported activation relu: expected silu; ",
@@ -245,8 +245,8 @@ T(all_errors_are_reported_at_once) /* A21 */
     for (size_t i = 0; i < DS_LEN(also); i++)
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
-           "depthscope: dim: 0 is outside 2 to 65536; depthscope.model.layers must be a string; "
-           "depthscope: heads: 'x' is not a whole number");
+           "depthscope: dim: 0: must be 2 to 65536; depthscope.model.layers must be a string; "
+           "depthscope: heads: 'x': must be an integer");
 }
 
 T(invalid_head_counts_name_both_values) /* A22 */

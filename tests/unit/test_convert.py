@@ -85,7 +85,7 @@ def a_seed_and_settings_make_another_random_model():
 
 
 @test
-def blocks_of_mixed_types_stay_as_they_are_from_gguf_to_gguf():
+def mixed_quantised_blocks_are_unchanged_from_gguf_to_gguf():
     shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
     a = convert("random:tiny", "-o", "a.gguf", "weights=q4_k", *shape)
     b = convert("a.gguf", "-o", "b.gguf")
@@ -103,7 +103,7 @@ def blocks_of_mixed_types_stay_as_they_are_from_gguf_to_gguf():
 
 
 @test
-def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
+def merging_adapters_keeps_the_other_quantised_blocks():
     shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
     convert("random:tiny", "-o", "base.gguf", "weights=q4_k", *shape)
     convert("random:tiny", "-o", "full", "model.lora_r=4", *shape)
@@ -117,12 +117,12 @@ def adapters_over_a_gguf_base_leave_the_other_blocks_as_they_are():
     x = convert("ad", "-o", "merged.gguf", "merge=yes")
     types = {t["name"]: t["type"] for t in json.loads(run("inspect", "merged.gguf", "--json"))["tensors"]}
     assert types["blk.0.attn_q.weight"] == "F32" and types["blk.0.ffn_up.weight"] == "Q4_K", types
-    assert any("without adapters has the type" in n for n in x["notes"]), x
-    assert "is a part of" in run("convert", "ad", "-o", "base.gguf", "method=dense", "--force", code=2)
+    assert any("without adapters keeps its original type" in n for n in x["notes"]), x
+    assert "belongs to the source" in run("convert", "ad", "-o", "base.gguf", "method=dense", "--force", code=2)
 
 
 @test
-def what_ends_a_message_has_its_own_key():
+def the_end_of_message_id_has_its_own_key():
     convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=400", "tokenizer=bytes")
     with open("m/tokenizer.json") as f:
         tok = json.load(f)
@@ -141,7 +141,7 @@ def what_ends_a_message_has_its_own_key():
         x = convert("m", "-o", "m.gguf", "--force")
         v = json.loads(run("inspect", "m.gguf", "--json"))["vocabulary"]
         assert [v["eos"], v["eot"], v["eom"]] == want, (ends, v)
-        assert sum("4 ids end a text" in n for n in x["notes"]) == notes, x["notes"]
+        assert sum("4 end-of-text ids" in n for n in x["notes"]) == notes, x["notes"]
 
 
 @test
@@ -162,14 +162,14 @@ def ids_are_the_same_on_the_other_side():
 
 
 @test
-def a_byte_level_vocabulary_is_no_tokenizer_bin_and_that_is_told():
+def a_byte_level_vocabulary_is_unsupported_by_tokenizer_bin():
     x = convert("random:tiny", "-o", "m.bin", "model.method=dense", "tokenizer=bytes")
     assert not x["tokenizer"] and "byte-level" in x["notes"][0], x
     assert not os.path.exists("tokenizer.bin")
 
 
 @test
-def what_other_programs_cut_otherwise_is_told():
+def different_tokenisation_by_other_programs_is_reported():
     model = ("random:tiny", "model.method=dense", "model.vocab=300")
     vocab = {chr(b): b - 33 for b in range(33, 127)}
     for pattern, normalizer, name, note in (("\\p{N}{1,2}", None, None, "none is written"),
@@ -189,7 +189,7 @@ def what_other_programs_cut_otherwise_is_told():
 
 
 @test
-def added_tokens_of_the_config_come_along():
+def added_tokens_of_the_config_are_exported():
     convert("random:tiny", "-o", "m", "model.method=dense", "model.vocab=300", "tokenizer=bytes")
     vocab = {chr(b): b - 33 for b in range(33, 127)}
     vocab["\u0120"] = 94
@@ -217,24 +217,24 @@ def added_tokens_of_the_config_come_along():
     for model in ("m.gguf", "back", "copy", "again"):
         assert tokens(model) == want, (model, tokens(model))
     config(300)
-    assert "the tokenizer has ids up to 300, the embedding 300 rows" in run("convert", "m", "-o", "n", code=1)
+    assert "tokenizer ids up to 300, expected fewer than the embedding's 300 rows" in run("convert", "m", "-o", "n", code=1)
 
 
 @test
-def what_is_there_is_not_written_over():
+def existing_files_are_not_overwritten():
     convert("random:tiny", "-o", "m.gguf", "model.method=dense")
     with open("m.gguf", "rb") as f:
         before = f.read()
-    assert "--force replaces it" in run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", code=1)
-    assert "is the model itself" in run("convert", "m.gguf", "-o", "m.gguf", "--force", "weights=q8_0", code=2)
+    assert "use --force to replace it" in run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", code=1)
+    assert "is the source model" in run("convert", "m.gguf", "-o", "m.gguf", "--force", "weights=q8_0", code=2)
     os.symlink("m.gguf", "link.gguf")
-    assert "is the model itself" in run("convert", "m.gguf", "-o", "link.gguf", "--force", code=2)
+    assert "is the source model" in run("convert", "m.gguf", "-o", "link.gguf", "--force", code=2)
     with open("m.gguf", "rb") as f:
         assert f.read() == before
     run("convert", "random:tiny", "-o", "m.gguf", "model.method=dense", "seed=3", "--force")
     os.mkdir("d")
     open("d/x", "w").close()
-    assert "names a new directory" in run("convert", "m.gguf", "-o", "d", code=1)
+    assert "name a new directory" in run("convert", "m.gguf", "-o", "d", code=1)
     assert "is a directory" in run("convert", "m.gguf", "-o", "d", "to=gguf", code=1)
     os.remove("d/x")
     run("convert", "m.gguf", "-o", "d")
@@ -250,16 +250,16 @@ def contents(d):
 
 
 @test
-def a_model_is_not_written_where_its_vocabulary_goes():
+def a_model_is_not_written_to_the_path_of_its_vocabulary():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     os.mkdir("o")
     for extra in ((), ("--force",)):
         err = run("convert", story, "-o", "o/tokenizer.bin", "tokenizer=" + tok, *extra, code=2)
-        assert "where the vocabulary goes" in err and os.listdir("o") == [], err
+        assert "reserved for the vocabulary" in err and os.listdir("o") == [], err
 
 
 @test
-def the_tokenizer_of_a_source_beside_the_output_stays():
+def the_tokenizer_of_a_source_next_to_the_output_is_kept():
     story, tok = shared("weights/stories260K/stories260K.bin"), shared("weights/stories260K/tok512.bin")
     os.mkdir("l2")
     shutil.copy(story, "l2/m.bin")
@@ -271,23 +271,23 @@ def the_tokenizer_of_a_source_beside_the_output_stays():
     before = contents("l2")
     for extra in ((), ("--force",)):
         x = convert("l2/m.bin", "-o", "l2/n.bin", *extra)
-        assert x["tokenizer"] and any("stays as it is" in n for n in x["notes"]), x
+        assert x["tokenizer"] and any("left unchanged" in n for n in x["notes"]), x
         now = contents("l2")
         assert now.pop("n.bin") and now == before
         other = "tokenizer=" + tok
-        assert "source's own" in run("convert", "l2/m.bin", "-o", "l2/k.bin", other, *extra, code=2)
-        assert "is a part of" in run("convert", "l2/m.bin", "-o", "l2/tokenizer.bin", "to=gguf", *extra, code=2)
+        assert "belongs to the source and" in run("convert", "l2/m.bin", "-o", "l2/k.bin", other, *extra, code=2)
+        assert "belongs to the source" in run("convert", "l2/m.bin", "-o", "l2/tokenizer.bin", "to=gguf", *extra, code=2)
         os.remove("l2/n.bin")
         assert contents("l2") == before
     os.mkdir("other")
     open("other/tokenizer.bin", "w").close()
-    assert "--force replaces it" in run("convert", "l2/m.bin", "-o", "other/n.bin", code=1)
+    assert "use --force to replace it" in run("convert", "l2/m.bin", "-o", "other/n.bin", code=1)
     convert("l2/m.bin", "-o", "other/n.bin", "--force")
     assert os.path.getsize("other/tokenizer.bin") > 4000
 
 
 @test
-def files_of_the_source_are_never_written_over():
+def files_of_the_source_are_never_overwritten():
     convert("random:tiny", "-o", "d", "model.method=dense", "tokenizer=bytes")
     os.symlink("d/config.json", "link.gguf")
     before = contents("d")
@@ -295,31 +295,31 @@ def files_of_the_source_are_never_written_over():
         for out in ("d/model.safetensors", "d/config.json", "d/tokenizer.json", "link.gguf"):
             for to in ("gguf", "llama2c"):
                 err = run("convert", "d", "-o", out, "to=" + to, *extra, code=2)
-                assert "is a part of" in err and "--force" not in err, err
+                assert "belongs to the source" in err and "--force" not in err, err
         err = run("convert", "random:tiny", "model.method=dense", "-o", "d/tokenizer.json", "to=gguf",
                   "tokenizer=d/tokenizer.json", *extra, code=2)
-        assert "is a part of" in err, err
+        assert "belongs to the source" in err, err
     assert contents("d") == before
     os.mkfifo("pipe.gguf")
-    assert "no regular file" in run("convert", "d", "-o", "pipe.gguf", "--force", code=1)
+    assert "not a regular file" in run("convert", "d", "-o", "pipe.gguf", "--force", code=1)
     for _ in range(2):
         convert("d", "-o", "d/x.gguf", "--force")
 
 
 @test
-def a_link_in_place_of_a_directory_is_refused_at_once():
+def a_link_instead_of_a_directory_is_rejected_at_once():
     os.mkdir("empty")
     os.symlink("empty", "link")
     os.symlink("nowhere", "dangling")
     for out in ("link", "link/", "dangling"):
         assert "is a symbolic link" in run("convert", "random:tiny", "-o", out, code=1)
     for out in (".", "empty/.", "empty/..", "/"):
-        assert "names a new directory" in run("convert", "random:tiny", "-o", out, code=2)
+        assert "name a new directory" in run("convert", "random:tiny", "-o", out, code=2)
     assert sorted(os.listdir(".")) == ["dangling", "empty", "link"]
 
 
 @test
-def what_tells_of_the_old_vocabulary_is_left_behind_with_it():
+def files_about_the_old_vocabulary_are_left_out():
     convert("random:tiny", "-o", "d", "model.method=dense", "tokenizer=bytes")
     beside = ["generation_config.json", "special_tokens_map.json", "tokenizer_config.json"]
     for name in beside:
@@ -332,11 +332,11 @@ def what_tells_of_the_old_vocabulary_is_left_behind_with_it():
 
 
 @test
-def what_cannot_be_is_one_line():
+def invalid_requests_are_one_line():
     for words, part, code in (
             (("random:quick", "-o", "x.gguf"), "method=dense", 2), (("random:nope", "-o", "x"), "unknown preset nope", 2),
             (("random:tiny", "-o", "x", "weights=q9"), "f32|f16|bf16", 2), (("random:tiny", "-o", "x", "weights=q8_0"), "to=gguf", 2),
-            (("random:tiny", "-o", "x.bin", "weights=f16"), "f32 only", 2), (("random:tiny",), "-o OUT.gguf", 2),
+            (("random:tiny", "-o", "x.bin", "weights=f16"), "expected f32", 2), (("random:tiny",), "OUT.gguf", 2),
             (("nothing", "-o", "x"), "model not found", 1), (("random:tiny", "-o", "x", "train.lr=1"), "unknown key", 2),
             (("random:tiny", "-o", "no/such/x.gguf", "model.method=dense"), "no/such", 1),
             (("random:tiny", "-o", "x", "tokenizer=nowhere"), "nowhere", 1),
@@ -360,7 +360,7 @@ def an_interrupt_leaves_nothing():
 
 
 @test
-def what_a_kill_leaves_is_removed_by_the_next_start():
+def files_left_by_a_kill_are_removed_at_the_next_start():
     litter = []
     for out in ("m.gguf", "m.bin", "d"):
         p = subprocess.Popen([PROGRAM, "convert", "random:tinyllama", "-o", out, "model.layers=2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -388,7 +388,7 @@ def chats(model, *words):
 
 
 @test
-def a_chat_template_comes_along():
+def the_chat_template_is_exported():
     source = shared("weights/TinyStories-656K-f32")
     with open(os.path.join(shared("tokenizers/tinyllama"), "tokenizer_config.json")) as f:
         template = json.load(f)["chat_template"]

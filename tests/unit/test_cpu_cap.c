@@ -21,7 +21,7 @@ static void hear(void *ctx, enum log_level level, const char *text)
     snprintf(said, sizeof said, "%s", text);
 }
 
-T(amx_is_asked_for_only_where_it_is_listed_and_allowed)
+T(amx_is_requested_only_where_it_is_listed_and_allowed)
 {
     log_to(hear, NULL);
     answer = 1;
@@ -31,12 +31,12 @@ T(amx_is_asked_for_only_where_it_is_listed_and_allowed)
     t_true(asked == 1 && warnings == 0);
 }
 
-T(a_kernel_that_refuses_amx_is_named_in_one_warning)
+T(a_kernel_that_denies_amx_causes_one_warning)
 {
     log_to(hear, NULL);
     t_true(!cpu_amx_decide(1, 1, ask));
     t_true(asked == 1 && warnings == 1);
-    t_true(strstr(said, "does not grant") != NULL);
+    t_true(strstr(said, "denied its tiles") != NULL);
 }
 
 T(amx_is_not_used_where_the_processor_does_not_list_it_or_a_cap_forbids_it)
@@ -53,7 +53,7 @@ T(a_cap_allows_its_own_level_and_those_below)
     t_true(cpu_allows(CPU_REF) && !cpu_allows(CPU_AVX2) && !cpu_allows(CPU_AVX512));
 }
 
-T(a_cap_that_is_no_level_is_named_and_ignored)
+T(an_unknown_cap_is_reported_and_ignored)
 {
     log_to(hear, NULL);
     setenv("DEPTHSCOPE_CPU", "abacus", 1);
@@ -68,7 +68,7 @@ T(no_cap_allows_everything)
     t_true(cpu_allows(CPU_AMX) && warnings == 0);
 }
 
-T(the_processor_itself_says_what_the_kernel_lists)
+T(cpuid_agrees_with_the_kernel)
 {
     static const char *const name[] = {"sse4_2",   "avx",         "f16c",        "fma",      "avx2",
                                        "avx512f",  "avx512bw",    "avx512_vnni", "avx_vnni", "avx512_bf16",

@@ -84,13 +84,13 @@ static void check_screen(int with_ms, int has_resume, double gap, const char *wa
     runlog_writer_close(log_file);
 }
 
-T(time_without_a_process_and_pauses_are_not_in_the_estimate)
+T(downtime_and_pauses_do_not_count_in_the_estimate)
 {
     check_screen(1, 1, 3600, "ETA 10.0s");
     check_screen(1, 0, 3600, "ETA 10.0s");
 }
 
-T(records_without_the_duration_of_a_step_are_estimated_by_their_times)
+T(records_without_step_durations_use_timestamps)
 {
     check_screen(0, 1, 3600, "ETA 10.0s");
     check_screen(0, 0, 3600, "ETA 10.0s");

@@ -42,23 +42,23 @@ def refused(part, *words, code=2):
 
 
 @test
-def a_key_that_is_refused_is_refused_in_every_spelling():
+def a_rejected_key_is_rejected_in_every_spelling():
     weights = "runs/mod/checkpoints/step-00000010/model.safetensors"
     before = os.stat(weights).st_mtime_ns
     for word in ("capacity=0.5", "+capacity=0.5", "++capacity=0.5", "--capacity=0.5", "task=mmlu", "++shots=1"):
-        refused("calibrate does not take", "calibrate", "mod", "tokens=64", word)
-    refused("calibrate does not take", "calibrate", "mod", "--capacity", "0.5")
+        refused("unsupported by calibrate", "calibrate", "mod", "tokens=64", word)
+    refused("unsupported by calibrate", "calibrate", "mod", "--capacity", "0.5")
     refused("unsupported ':='", "calibrate", "mod", "capacity:=0.5")
     refused("cannot remove capacity", "calibrate", "mod", "~capacity")
     assert os.stat(weights).st_mtime_ns == before
     for word in ("capacities=0.5", "+capacities=0.5", "++capacities=0.5", "--capacities=0.5"):
         refused("rows of --benchmark", "eval", "mod", word)
     for word in ("capacity=0.5", "++capacity=0.5", "+speedup_by=time"):
-        refused("--benchmark does not take it", "eval", "mod", "--benchmark", word)
+        refused("unsupported by --benchmark", "eval", "mod", "--benchmark", word)
     for word in ("++shots=1", "limit=3", "+max_gen=4", "--results=x"):
-        refused("task=ppl does not take it", "eval", "mod", word)
+        refused("unsupported by task=ppl", "eval", "mod", word)
     for word in ("++stride=3", "windows=sliding", "+tokens=4"):
-        refused("only task=ppl takes it", "eval", "mod", "task=piqa", word)
+        refused("expected task=ppl", "eval", "mod", "task=piqa", word)
 
 
 @test
@@ -66,7 +66,7 @@ def seeds_and_shapes_of_batches_are_seen_in_every_spelling():
     for word in ("seed=7,8", "++seed=7,8", "+seed=7,8", "--seed=7,8"):
         out = run("sweep", "quick", word, "--dry-run") + run.err
         assert "-s7-" in out and "-s8-" in out, (word, out)
-        refused("seeds are given", "ablate", "quick", word, "--dry-run")
+        refused("use --seeds 1,2,3", "ablate", "quick", word, "--dry-run")
         refused("seeds from --seeds", "isoflop", "quick", "--budget", "1e12", "--sizes", "6x32", word, "--dry-run")
     for word in ("++model.dim=64", "--model.dim=64", "+train.steps=5"):
         refused("isoflop: ", "isoflop", "quick", "--budget", "1e12", "--sizes", "6x32", word, "--dry-run")
@@ -76,7 +76,7 @@ def seeds_and_shapes_of_batches_are_seen_in_every_spelling():
     for word in ("model.dim=64", "++model.layers=6", "lora_r=4"):
         refused("cannot be set with MODEL", "bench", "tiny", word)
     for word in ("seed=3", "++seed=3"):
-        refused("only a random: model", "convert", "tiny", "-o", "converted", word)
+        refused("expected random:PRESET", "convert", "tiny", "-o", "converted", word)
 
 
 @test
@@ -87,7 +87,7 @@ def a_key_may_be_written_as_an_option():
 
 
 @test
-def mistyped_words_name_the_nearest():
+def mistyped_words_suggest_the_nearest():
     for part, words in (
             ("did you mean train?", ["trian"]), ("did you mean train?", ["trian", "quick", "train.steps=3"]),
             ("did you mean eval?", ["evla", "tiny"]), ("did you mean tiny?", ["tniy"]),
@@ -108,9 +108,9 @@ def mistyped_words_name_the_nearest():
 
 
 @test
-def a_path_for_a_run_s_name_says_how_to_have_it_elsewhere():
+def a_path_as_run_name_explains_how_to_choose_the_directory():
     refused("DEPTHSCOPE_RUNS=some depthscope train --run path", "train", *TINY, "--run", "some/path")
-    refused("a name is", "train", *TINY, "--run", "../")
+    refused("expected a name", "train", *TINY, "--run", "../")
     run("train", *TINY, "--run", "path", "--quiet", DEPTHSCOPE_RUNS="some")
     assert os.path.exists("some/path/log.mp")
 
@@ -155,7 +155,7 @@ def the_workbench_has_help_and_names_every_view():
 
 @test
 def help_is_markdown_in_a_pipe_and_tables_on_a_terminal():
-    assert "| key | default | what |" in run("help", "keys") and "| keys | command |" in run("help", "views")
+    assert "| key | default | description |" in run("help", "keys") and "| keys | command |" in run("help", "views")
     for what in ("keys", "views"):
         seen = on_terminal("help", what)
         assert "|---|" not in seen and "###" not in seen and "`" not in seen, seen[:400]
@@ -196,23 +196,23 @@ def stop_ends_the_named_runs_in_order_and_waits_for_them():
     start("one", "two")
     out = run("stop", "one", "runs/two/")
     assert is_over("one") and is_over("two"), run("runs")
-    assert re.search(r"^one: stopped at step \d+ of 1000000; depthscope train --resume one continues it$", out, re.M), out
+    assert re.search(r"^one: stopped at step \d+ of 1000000; resume with depthscope train --resume one$", out, re.M), out
     assert os.listdir("runs/one/checkpoints") and "two: stopped" in out
     start("three")
     rows = json.loads(run("stop", "--all", "--json"))
     assert [(r["name"], r["status"], r["state"]) for r in rows] == [("three", "stopped", "stopped")] and rows[0]["step"] > 0
-    assert "no run is live" in run("stop", "--all") and run("stop", "--all", "--json") == "[]\n"
+    assert "no live runs" in run("stop", "--all") and run("stop", "--all", "--json") == "[]\n"
 
 
 @test
-def stop_says_why_a_run_cannot_be_stopped():
+def stop_reports_why_a_run_cannot_be_stopped():
     refused("tiny: not running: done at step 10", "stop", "tiny", code=1)
-    refused("nosuch: no such run in runs", "stop", "nosuch", code=1)
+    refused("nosuch: run not found in runs", "stop", "nosuch", code=1)
     refused("did you mean tiny?", "stop", "tniy", code=1)
-    refused("which RUN?", "stop")
-    refused("takes no names", "stop", "tiny", "--all")
+    refused("missing argument RUN", "stop")
+    refused("unexpected run names", "stop", "tiny", "--all")
     refused("expected seconds", "stop", "tiny", "--timeout", "soon")
-    refused("not the name of a run", "stop", "steps=3")
+    refused("expected the name of a run", "stop", "steps=3")
     # a log without end and without a writer, on a file system that another host shares
     start("away")
     shutil.copytree("runs/away", "runs/shared", ignore=lambda d, names: [n for n in names if n == "control.sock"])
@@ -231,18 +231,18 @@ def quick_watches_the_live_quick_run_instead_of_a_second_one():
     with open("none.keys", "w") as f:
         f.write("shot\n")
     out = run("--quick", "--script", "none.keys", "--size", "120x24")
-    assert "first is training already" in out and "a on Home starts one" in out, out[:3000]
+    assert "first is already training" in out and "a on Home starts one" in out, out[:3000]
     names = sorted(os.listdir("runs"))
     assert not [n for n in names if n.startswith("quick-")], names
     run("stop", "first")
     out = run("--quick", "--script", "none.keys", "--size", "120x24")
-    assert "training already" not in out and os.path.isdir("runs/quick-1"), out[:3000]
+    assert "already training" not in out and os.path.isdir("runs/quick-1"), out[:3000]
     until(live, "quick-1")
     run("stop", "--all")
 
 
 @test
-def a_quick_run_that_cannot_start_is_said_and_leaves_nothing():
+def a_failed_quick_start_is_reported_and_leaves_nothing():
     os.makedirs("elsewhere")
     with open("none.keys", "w") as f:
         f.write("shot\n")

@@ -149,12 +149,12 @@ def whole(path="thing/a.bin"):
 
 
 @test
-def a_file_comes_whole_and_is_not_fetched_twice():
+def a_file_is_fetched_once_and_complete():
     table("plain")
-    assert "checksum right" in get()
+    assert "checksum verified" in get()
     whole()
     n = len(served)
-    assert "was there" in get()
+    assert "already present" in get()
     assert len(served) == n
     x = json.loads(get("--json", "-o", "other"))
     whole("other/a.bin")
@@ -162,7 +162,7 @@ def a_file_comes_whole_and_is_not_fetched_twice():
 
 
 @test
-def an_earlier_try_is_gone_on_with():
+def an_earlier_try_is_resumed():
     table("plain")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -173,7 +173,7 @@ def an_earlier_try_is_gone_on_with():
 
 
 @test
-def a_server_without_ranges_begins_again():
+def a_server_without_ranges_restarts_the_transfer():
     table("norange")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -183,7 +183,7 @@ def a_server_without_ranges_begins_again():
 
 
 @test
-def a_part_that_is_already_whole_needs_no_server():
+def a_complete_part_needs_no_server():
     table("missing")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -193,12 +193,12 @@ def a_part_that_is_already_whole_needs_no_server():
 
 
 @test
-def a_whole_part_of_unknown_size_is_finished_by_its_sum():
+def a_complete_part_of_unknown_size_is_verified_by_checksum():
     table("nolength", size="-")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
         f.write(BODY)
-    assert "checksum right" in get()
+    assert "checksum verified" in get()
     whole()
     os.rename("thing/a.bin", "thing/a.bin.part")
     with open("thing/a.bin.part", "ab") as f:
@@ -209,7 +209,7 @@ def a_whole_part_of_unknown_size_is_finished_by_its_sum():
 
 
 @test
-def a_part_of_unknown_size_and_sum_is_named():
+def a_part_without_size_and_checksum_is_reported():
     table("nolength", size="-", sha="-")
     os.mkdir("thing")
     with open("thing/a.bin.part", "wb") as f:
@@ -223,7 +223,7 @@ def a_part_of_unknown_size_and_sum_is_named():
 
 
 @test
-def a_connection_that_breaks_is_taken_up_again():
+def a_broken_connection_is_retried():
     table("cut")
     get()
     whole()
@@ -231,10 +231,10 @@ def a_connection_that_breaks_is_taken_up_again():
 
 
 @test
-def one_that_brings_nothing_more_is_told_and_resumed_later():
+def a_retry_without_progress_is_reported_and_resumed_later():
     table("stuck")
     err = get(code=1)
-    assert "broke off, 50000 bytes are there" in err, err
+    assert "transfer interrupted, 50000 bytes received" in err, err
     assert os.path.getsize("thing/a.bin.part") == 50000
     table("plain")
     get()
@@ -243,7 +243,7 @@ def one_that_brings_nothing_more_is_told_and_resumed_later():
 
 
 @test
-def a_wrong_sum_says_both_and_keeps_the_file_aside():
+def a_checksum_mismatch_reports_both_and_keeps_the_file():
     table("corrupt")
     err = get(code=1)
     assert SUM in err and err.count("SHA-256") == 1 and "a.bin.bad" in err, err
@@ -255,18 +255,18 @@ def a_wrong_sum_says_both_and_keeps_the_file_aside():
 
 
 @test
-def a_wrong_size_says_both():
+def a_size_mismatch_reports_both():
     table("short")
     err = get(code=1)
     assert str(len(BODY)) in err and str(len(BODY) - 10) in err, err
     table("plain", size=len(BODY) - 5)
     err = get(code=1)
-    assert "sends more than the %d bytes" % (len(BODY) - 5) in err, err
+    assert "larger than the expected %d bytes" % (len(BODY) - 5) in err, err
     assert os.listdir("thing") == ["a.bin.bad"]
 
 
 @test
-def an_endless_answer_is_ended_at_the_known_size():
+def an_endless_response_is_stopped_at_the_known_size():
     for mode, begun in (("endless", 0), ("redirect", 0), ("endless", 100000), ("redirect", 299999)):
         table(mode)
         os.mkdir("thing")
@@ -275,7 +275,7 @@ def an_endless_answer_is_ended_at_the_known_size():
                 f.write(BODY[:begun])
         poured[0] = 0
         err = get(code=1)
-        assert "sends more than the %d bytes of a.bin" % len(BODY) in err and "a.bin.bad" in err, err
+        assert "larger than the expected %d bytes of a.bin" % len(BODY) in err and "a.bin.bad" in err, err
         assert os.listdir("thing") == ["a.bin.bad"] and os.path.getsize("thing/a.bin.bad") == len(BODY), os.listdir("thing")
         assert poured[0] < 64 << 20, poured  # what pipes and sockets hold, not all of it
         shutil.rmtree("thing")
@@ -288,7 +288,7 @@ def two_downloads_to_one_name_do_not_mix():
     end = time.time() + 30 * SLOW
     while time.time() < end and not os.path.exists("thing/a.bin.part"):
         time.sleep(0.02)
-    assert "another process is downloading" in get(code=1)
+    assert "locked by another download" in get(code=1)
     out, err = p.communicate(timeout=60 * SLOW)
     assert p.returncode == 0, err
     whole()
@@ -320,7 +320,7 @@ def a_file_size_limit_is_one_line():
 
 
 @test
-def a_missing_file_names_the_address_and_the_answer():
+def a_missing_file_reports_url_and_status():
     table("missing")
     err = get(code=1)
     assert "404" in err and "/missing/x" in err, err
@@ -328,7 +328,7 @@ def a_missing_file_names_the_address_and_the_answer():
 
 
 @test
-def a_page_in_place_of_a_file_is_recognised():
+def an_html_page_instead_of_a_file_is_detected():
     table("page")
     assert "HTML page" in get(code=1)
     table("page", size="-", sha="-")
@@ -337,19 +337,19 @@ def a_page_in_place_of_a_file_is_recognised():
 
 
 @test
-def a_sum_that_only_the_server_knows_is_used_and_none_at_all_is_told():
+def a_checksum_from_the_server_is_used_and_a_missing_one_is_reported():
     table("hub", size="-", sha="-")
-    assert "checksum right" in get()
+    assert "checksum verified" in get()
     whole()
     shutil.rmtree("thing")
     table("plain", size="-", sha="-")
     out = get()
-    assert "NOT CHECKED" in out and SUM in out, out
+    assert "NOT VERIFIED" in out and SUM in out, out
     whole()
 
 
 @test
-def an_interrupt_keeps_what_came_and_the_next_try_goes_on():
+def an_interrupted_download_is_kept_and_resumed():
     table("slow")
     for number in (signal.SIGTERM, signal.SIGINT):
         p = start()
@@ -374,18 +374,18 @@ def an_interrupt_keeps_what_came_and_the_next_try_goes_on():
 @test
 def no_network_is_one_line():
     table("plain")
-    assert "no network" in get("base_url=http://127.0.0.1:9", code=1)
+    assert "network unreachable" in get("base_url=http://127.0.0.1:9", code=1)
     p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml", "base_url=http://127.0.0.1:9"], stderr=subprocess.PIPE,
                        timeout=60, env={**os.environ, "NO_PROXY": "*"},
                        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
-    assert p.returncode == 1 and b"no network" in p.stderr, p.stderr  # the status of curl is not lost
+    assert p.returncode == 1 and b"network unreachable" in p.stderr, p.stderr  # the status of curl is not lost
     p = subprocess.run([PROGRAM, "get", "thing", "known=known.yaml"], stderr=subprocess.PIPE, timeout=60,
                        env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "PATH": "/nowhere"})
-    assert p.returncode == 1 and b"curl is not installed" in p.stderr, p.stderr
+    assert p.returncode == 1 and b"curl not found" in p.stderr, p.stderr
 
 
 @test
-def another_file_of_that_name_is_left_alone():
+def an_existing_file_of_that_name_is_kept():
     table("plain")
     os.mkdir("thing")
     with open("thing/a.bin", "w") as f:
@@ -395,7 +395,7 @@ def another_file_of_that_name_is_left_alone():
     assert open("thing/a.bin").read() == "mine"
     table("plain", sha="-")
     err = get(code=1)
-    assert "has 4 bytes, not %d" % len(BODY) in err and "move it away" in err, err
+    assert "exists with 4 bytes, expected %d" % len(BODY) in err and "move it away" in err, err
     with open("thing/a.bin", "wb") as f:
         f.write(b"x" + BODY[1:])
     table("plain")
@@ -403,7 +403,7 @@ def another_file_of_that_name_is_left_alone():
 
 
 @test
-def a_table_s_words_do_not_reach_the_terminal_as_they_are():
+def text_of_the_table_is_sanitised():
     with open("known.yaml", "w") as f:
         f.write("thing:\n  kind: \"mo\\x1b[31mdel\"\n  licence: \"M\\x1b[2JIT\"\n  about: \"a \\x1b]0;x\\x07thing\"\n"
                 "  f1: a.bin %d %s https://example.invalid/plain/x\n" % (len(BODY), SUM))
@@ -415,16 +415,16 @@ def a_table_s_words_do_not_reach_the_terminal_as_they_are():
 
 
 @test
-def columns_of_the_list_stay():
+def columns_of_the_list_stay_aligned():
     table("plain")
     out = subprocess.run([PROGRAM, "get", "--list", "known=known.yaml"], stdout=subprocess.PIPE, timeout=60, check=True).stdout
     assert out == b"thing                model         300kB  a thing (MIT)\n", out
 
 
 @test
-def tables_that_cannot_be_are_refused():
-    for line, part in (("../x 1 - https://e/x", "no name for a file"), ("a 1 - ftp://e/x", "no address"),
-                       ("a x - https://e/x", "no size"), ("a 1 abc https://e/x", "no SHA-256"), ("a 1", "FILE BYTES")):
+def invalid_tables_are_rejected():
+    for line, part in (("../x 1 - https://e/x", "not a valid file name"), ("a 1 - ftp://e/x", "must begin with https://"),
+                       ("a x - https://e/x", "must be a non-negative integer"), ("a 1 abc https://e/x", "expected 64 hex digits"), ("a 1", "FILE BYTES")):
         with open("known.yaml", "w") as f:
             f.write("thing:\n  kind: model\n  licence: MIT\n  about: x\n  f1: %s\n" % line)
         assert part in get(code=1)

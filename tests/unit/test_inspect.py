@@ -68,18 +68,18 @@ def safetensors(path, names):
 
 
 @test
-def a_gguf_file_tells_its_types_and_its_vocabulary():
+def a_gguf_file_shows_its_types_and_vocabulary():
     make("m.gguf", "weights=q8_0", "model.dim=96", "model.heads=3")
     x = told("m.gguf", "vocabulary: 1024 tokens", "gguf")
     assert x["types"]["Q8_0"] > 10 and x["metadata"]["general.architecture"] == "llama", x["types"]
     assert x["vocabulary"]["tokens"] == 1024 and x["vocabulary"]["types"]["unused"] == 1024 - 257
     assert x["metadata"]["tokenizer.ggml.tokens"]["count"] == 1024
     assert {"name": "token_embd.weight", "type": "Q8_0", "shape": [1024, 96]} in x["tensors"]
-    assert "Q8_0 (8.50 bits a weight)" in run("inspect", "m.gguf")
+    assert "Q8_0 (8.50 bits per weight)" in run("inspect", "m.gguf")
 
 
 @test
-def a_directory_tells_its_settings_tensors_and_tokenizer():
+def a_directory_shows_settings_tensors_and_tokenizer():
     make("m", "weights=bf16")
     x = told("m", "model.method = dense", "model")
     assert x["config"]["model.method"] == "dense" and x["tokenizer"]["ids"] == 257
@@ -94,7 +94,7 @@ def a_directory_tells_its_settings_tensors_and_tokenizer():
 
 
 @test
-def a_llama2c_model_tells_its_header_and_a_tokenizer_beside_it():
+def a_llama2c_model_shows_its_header_and_tokenizer():
     make("m.bin")
     x = told("m.bin", "llama2.c model", "llama2c")
     assert x["vocab"] == 1024
@@ -104,12 +104,12 @@ def a_llama2c_model_tells_its_header_and_a_tokenizer_beside_it():
 
 
 @test
-def an_adapter_tells_its_settings_and_tensors():
+def an_adapter_shows_its_settings_and_tensors():
     os.mkdir("a")
     with open("a/adapter_config.json", "w") as f:
         json.dump({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj", HOSTILE],
                    "base_model_name_or_path": HOSTILE, "modules_to_save": None, HOSTILE: 1}, f)
-    assert "there is no adapter_model.safetensors" in run("inspect", "a")
+    assert "missing adapter_model.safetensors" in run("inspect", "a")
     safetensors("a/adapter_model.safetensors", ["x.lora_A.weight", HOSTILE])
     x = told("a", "r = 8", "adapter")
     assert x["config"]["r"] == "8" and x["config"]["target_modules"].startswith("q_proj, ")
@@ -117,7 +117,7 @@ def an_adapter_tells_its_settings_and_tensors():
 
 
 @test
-def presets_are_told_by_name():
+def presets_are_shown_by_name():
     assert "method: mod" in run("inspect", "mod")
     assert json.loads(run("inspect", "mod", "--json"))["preset"] == "mod"
 
@@ -136,9 +136,9 @@ def hostile_text_of_a_gguf_file_stays_on_its_line():
 
 
 @test
-def what_is_nothing_known_is_one_line():
+def unknown_files_are_reported_in_one_line():
     os.mkdir("empty")
-    for words, part in ((("empty",), "neither a run"), (("nothing",), "no such run"), (("-",), "not standard input")):
+    for words, part in ((("empty",), "expected a run"), (("nothing",), "no run or file of this name"), (("-",), "not standard input")):
         err = run("inspect", *words, code=2 if words == ("-",) else 1)
         assert err.startswith("depthscope: ") and err.count("\n") == 1 and part in err, err
     for name in ("x.gguf", "x.bin", "x.safetensors", "x.png", "tokenizer.json", "x.model", "x.mp"):
@@ -150,7 +150,7 @@ def what_is_nothing_known_is_one_line():
 
 
 @test
-def what_is_no_file_is_refused_before_it_is_opened():
+def special_files_are_rejected_before_they_are_opened():
     os.mkdir("d")
     for name in ("x.gguf", "x.bin", "x.safetensors", "x.png", "x.yaml", "tokenizer.json", "x", "d/config.json"):
         os.mkfifo(name)

@@ -294,7 +294,7 @@ T(deeply_nested_headers_are_refused) /* the parser must not recurse without boun
     struct str h = {0};
     for (int i = 0; i < 30000; i++)
         str_add(&h, "{\"a\":");
-    refuse(h.p, 0, "nested deeper than");
+    refuse(h.p, 0, "nesting depth");
     str_release(&h);
 }
 

@@ -468,11 +468,11 @@ T(values_of_other_types_and_sizes_are_refused_by_key)
         refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
         snprintf(part, sizeof part, "%s must be a single integer, found u64", keys[i]);
         refuse_meta(keys[i], GGUF_U64, past, 8, part);
-        refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807 is outside");
-        refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1 is outside");
+        refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807: must be");
+        refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1: must be");
     }
     const uint32_t many = 100000, none = 0, five = 5, three = 3;
-    refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000 is outside 1 to 4096");
+    refuse_meta("llama.block_count", GGUF_U32, &many, 4, "100000: must be 1 to 4096");
     refuse_meta("llama.block_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
     refuse_meta("llama.attention.head_count", GGUF_U32, &none, 4, " = 0: must be greater than 0");
     refuse_meta("llama.embedding_length", GGUF_U32, &none, 4, " = 0: must be greater than 0");

@@ -27,7 +27,7 @@ T(words_equal_getrandbits)
     SAME(w, 3715477445U, 938706668U, 2293463937U);
 }
 
-T(a_seed_of_more_than_32_bits_counts_whole)
+T(all_bits_of_a_long_seed_count)
 {
     struct mt19937 g;
     uint32_t w[5];
@@ -64,11 +64,11 @@ T(samples_equal_on_both_sides_of_the_pool_limit)
     SAME(s, 239, 243, 23, 241, 87, 225);
 }
 
-T(a_sample_larger_than_what_is_there_is_refused)
+T(a_sample_larger_than_the_population_is_an_error)
 {
     struct mt19937 g;
     struct err e = {0};
     uint32_t s[4];
     mt19937_init(&g, 1);
-    t_fails(mt19937_sample(&g, 3, 4, s, &e), &e, DS_ERANGE, "a sample of 4 from 3");
+    t_fails(mt19937_sample(&g, 3, 4, s, &e), &e, DS_ERANGE, "sample of 4: must be at most 3");
 }

@@ -281,9 +281,9 @@ T(wrong_presets_are_reported_in_one_line)
     REFUSED("invalid preset", "");
     REFUSED("has no keys", file(a, "empty.yaml", ""));
     REFUSED("has no keys", file(a, "words.yaml", "# nothing\n"));
-    REFUSED("a loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
+    REFUSED("loop", file(a, "self.yaml", "extends: self\ntrain:\n  lr: 1\n"));
     file(b, "b.yaml", "extends: a\n");
-    REFUSED("a loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
+    REFUSED("loop", file(a, "a.yaml", "extends: b.yaml\ntrain:\n  lr: 1\n"));
     REFUSED("nowhere.yaml", file(a, "child.yaml", "extends: nowhere\n"));
     REFUSED("mod.yaml:2: unknown key train.lrr, did you mean train.lr?",
             file(a, "mod.yaml", "train:\n  lrr: 1\n"));

@@ -411,7 +411,7 @@ T(conflicting_options_are_refused_in_one_line)
                   "model.kv_heads=2: must divide");
     check_options("model.method=dense model.dim=9 model.heads=3", DS_ERANGE,
                   "must be even for rotary positions");
-    check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0 is outside");
+    check_options("model.method=edp edp.temperature=0", DS_EUSAGE, "edp.temperature: 0: must be");
     check_options("model.method=edp edp.kv=some", DS_EUSAGE, "edp.kv");
 }
 

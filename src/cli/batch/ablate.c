@@ -1,5 +1,5 @@
-/* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are held against:
- * the same options, steps, seeds and order of data. */
+/* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are
+ * compared with: the same options, steps, seeds and order of data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,16 +9,16 @@
 #include "training/preset.h"
 
 static struct cli_option options[] = {
-    {.name = "only", .has_value = 1, .help = "a,b  these rows (the control always runs)"},
-    {.name = "seeds", .has_value = 1, .help = "1,2,3  of every row"},
-    {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/ablate.json)"},
+    {.name = "only", .has_value = 1, .help = "a,b  only these rows (the control always runs)"},
+    {.name = "seeds", .has_value = 1, .help = "1,2,3  seeds of every row"},
+    {.name = "out", .has_value = 1, .help = "FILE  JSON summary (default: runs/ablate.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
-    {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
+    {.name = "quiet", .help = "do not show progress"},
+    {.name = "dry-run", .help = "list the runs and what would be done; start nothing"},
     {.name = NULL},
 };
 
-/* The control has every part switched on, so that each row takes exactly one away. */
+/* The control has every component enabled, so that each row disables exactly one. */
 static const char *const base[] = {"model.method=edp", "edp.penalty=quadratic"};
 static const struct edit {
     const char *name, *setting[3];
@@ -69,11 +69,11 @@ static int is_chosen(const char *only, const char *name)
     return 0;
 }
 
-/* ---- targets that the presets' always-on layers allow ---- */
+/* ---- targets reachable with the presets' always-on layers ---- */
 
 static const char target_key[] = "edp.target_ratio=";
 
-/* 1 when a run with this target can be; *target: what it resolves to, also of "" (that of the control). */
+/* 1 when this target is valid; *target: the resolved value ("" resolves to the control's). */
 static int is_reachable(const struct cli_args *a, const char *setting, double *target)
 {
     const char *override[OVERRIDES_MAX];
@@ -93,8 +93,8 @@ static int is_reachable(const struct cli_args *a, const char *setting, double *t
     return 1;
 }
 
-/* A lower target than the control's that can be reached: the published one, else the middle between the lowest that can and the
- * control's.  0: there is none, and the row says why. */
+/* A reachable target below the control's: the published one, else midway between the lowest
+ * reachable one and the control's.  0: none exists, and the row reports why. */
 static int fit_target(const struct cli_args *a, const struct edit *x, char *name, size_t name_size,
                       char *setting, size_t size)
 {
@@ -123,8 +123,7 @@ static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli
     if (is_fitted && !p->quiet)
         fprintf(stderr,
                 "depthscope: ablate: %s cannot be reached with the layers that are always on or "
-                "forced; "
-                "%s in its place\n",
+                "forced; using %s instead\n",
                 x->name, name);
     if (!is_fitted)
         str_copy(name, sizeof name, x->name);
@@ -147,7 +146,7 @@ static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct
     const char *only = cli_value(a, "only"), *seeds = cli_value(a, "seeds");
     for (int i = 0; i < a->n_override; i++)
         if (cli_seed_setting(a->override[i], &(const char *){NULL}))
-            return err_set(e, DS_EUSAGE, "ablate: seeds are given with --seeds 1,2,3");
+            return err_set(e, DS_EUSAGE, "ablate: unexpected setting seed; use --seeds 1,2,3");
     presets_label(p->preset, sizeof p->preset, a->rest, (size_t)a->n_rest);
     int rc = only ? check_only(only, e) : 0;
     if (rc == 0)

@@ -1,3 +1,4 @@
+/* Runs a plan of training runs one after another and prints the table of their results. */
 #include "cli/batch/batch.h"
 
 #include <ctype.h>
@@ -92,7 +93,8 @@ static int one_args(struct one *o, const struct batch_row *r, int64_t seed, stru
     return 0;
 }
 
-/* Resolves the run: DS_EUSAGE and the like when it cannot be.  Its name holds a hash of every setting. */
+/* Resolves the run's configuration (DS_EUSAGE when invalid).  Its name contains a hash of every
+ * setting. */
 static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r,
                        int64_t seed, struct err *e)
 {
@@ -103,8 +105,7 @@ static int one_resolve(struct one *o, const struct batch_plan *p, const struct b
     if (rc < 0)
         return rc;
     if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
-        rc = err_set(e, DS_EUSAGE, "model.method=%s: the ablations are those of edp",
-                     c.model.method);
+        rc = err_set(e, DS_EUSAGE, "model.method=%s: must be edp for ablations", c.model.method);
     c.run.threads = 0; /* results do not depend on it */
     train_config_print(&text, &c);
     snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
@@ -146,10 +147,10 @@ static int one_look(const struct one *o, enum progress *state, struct err *e)
         }
     }
     if (fs_join(path, sizeof path, o->dir, "config.yaml", NULL) == 0 && fs_exists(path)) {
-        *state = PROGRESS_RESUME; /* also before its first checkpoint: it begins again by itself */
+        *state = PROGRESS_RESUME; /* without a checkpoint it restarts from step 0 */
         return 0;
     }
-    /* killed while it was being made: the name says these very settings and there is nothing in it */
+    /* killed during creation: the hash in the name matches these settings, and it holds no data */
     return fs_remove_tree(o->dir, e);
 }
 
@@ -180,9 +181,9 @@ static int one_run(const struct one *o, enum progress state, char *reason, size_
     return rc;
 }
 
-/* ---- all of them ---- */
+/* ---- the whole plan ---- */
 
-/* A run that did not come to its end. */
+/* A run that did not finish. */
 struct failure {
     size_t row;
     char name[65], reason[512];
@@ -208,8 +209,8 @@ static void say(const struct batch_plan *p, size_t at, size_t all, const char *n
     str_release(&s);
 }
 
-/* Another process trains it: a batch of the same runs, or the child of one that was killed.  What that makes of it is as
- * good as what a child of ours would. */
+/* Another process trains it: a batch with the same runs, or the orphaned child of a killed one.
+ * Its result is identical to that of our own child. */
 static int wait_for_other(const struct one *o, enum progress *state, struct err *e)
 {
     int rc = 0;
@@ -220,7 +221,7 @@ static int wait_for_other(const struct one *o, enum progress *state, struct err 
     return rc;
 }
 
-/* Takes in the numbers of a run that is done: 1; else 0 and why it is not. */
+/* Reads the results of a finished run: 1; else 0 and the reason. */
 static int take_numbers(struct results *x, size_t row, const struct one *o, char *reason,
                         size_t size)
 {
@@ -250,15 +251,16 @@ static void note_failure(struct results *x, size_t row, const char *name, const 
     str_copy(f->reason, sizeof f->reason, reason);
 }
 
-/* Brings one run to its end and takes in its numbers; a run that fails is reported and counted. */
+/* Runs or resumes one run until it ends and reads its results; a failed run is reported and
+ * counted. */
 static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at,
                     size_t all, struct err *e)
 {
-    static const char *const what[] = {"starts", "continues from its checkpoint", "is done already",
-                                       "is being trained by another process: waiting for it"},
-                             *const would[] = {"would start", "would continue from its checkpoint",
-                                               "is done already",
-                                               "is being trained by another process: would wait"};
+    static const char *const what[] = {"starts", "resumes from its checkpoint", "already done",
+                                       "in training by another process; waiting"},
+                             *const would[] = {"would start", "would resume from its checkpoint",
+                                               "already done",
+                                               "in training by another process; would wait"};
     struct one o = {0};
     enum progress state = PROGRESS_NEW;
     char reason[512] = "", text[600];
@@ -291,7 +293,7 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
         goto out;
     }
     say(p, at, all, o.name, reason[0] ? reason : "not finished");
-    if (!batch_signal) /* else it was stopped */
+    if (!batch_signal) /* an interrupted run did not fail */
         note_failure(x, row, o.name, reason[0] ? reason : "not finished");
 out:
     mem_free(o.arg);
@@ -390,20 +392,20 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
                 str_add(&out, "\n");
             }
         for (size_t i = 0; i < x->failed; i++) {
-            str_addf(&out, "failed, in no mean: %s: ", x->failure[i].name);
+            str_addf(&out, "failed, excluded from means: %s: ", x->failure[i].name);
             cli_add_safe(&out, x->failure[i].reason, strlen(x->failure[i].reason), -1);
             str_add(&out, "\n");
         }
     }
     if (rc == 0 && cli_print(&out) != 0)
-        rc = err_set(e, DS_EIO, "standard output");
+        rc = err_set(e, DS_EIO, "standard output: write failed");
     str_release(&out);
     str_release(&json);
     return rc;
 }
 
-/* Before anything starts: rows that cannot be are told and left out; when none can be, or not the first one that the
- * others are held against, nothing is worth running. */
+/* Before anything starts: invalid rows are reported and skipped.  Fails when no row is valid, or
+ * when the control of an ablation is not. */
 static int check_rows(struct batch_plan *p, struct err *e)
 {
     size_t refused = 0;
@@ -437,7 +439,8 @@ int batch_run(struct batch_plan *p)
     struct results x = {0};
     int rc = 0;
     if (all > BATCH_RUNS_MAX)
-        rc = err_set(&e, DS_ERANGE, "%zu runs: at most %d in one %s", all, BATCH_RUNS_MAX, p->kind);
+        rc = err_set(&e, DS_ERANGE, "%zu runs: must be at most %d per %s", all, BATCH_RUNS_MAX,
+                     p->kind);
     if (rc == 0) {
         x.run = mem_alloc(all, sizeof *x.run);
         x.group = mem_alloc(p->n, sizeof *x.group);
@@ -448,7 +451,8 @@ int batch_run(struct batch_plan *p)
     if (rc == 0)
         rc = check_rows(p, &e);
     batch_catch_signals();
-    /* seeds outside: after the first round every row has a number, and rounds only add certainty */
+    /* seeds in the outer loop: after the first pass every row has a result, and later passes narrow
+     * the intervals */
     for (size_t s = 0; s < p->seeds && rc == 0; s++)
         for (size_t row = 0; row < p->n && rc == 0 && !batch_signal; row++) {
             at++;
@@ -465,7 +469,7 @@ int batch_run(struct batch_plan *p)
     if (rc < 0)
         return command_fail(&e);
     if (batch_signal) {
-        fprintf(stderr, "depthscope: %s: interrupted; the same command continues from here\n",
+        fprintf(stderr, "depthscope: %s: interrupted; run the same command again to resume\n",
                 p->kind);
         return 128 + (int)batch_signal;
     }

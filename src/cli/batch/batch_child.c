@@ -1,4 +1,4 @@
-/* One training run as a child process, and the signals that reach its parent. */
+/* Runs one training run as a child process and forwards the signals that reach the parent. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -8,14 +8,14 @@
 #include "cli/batch/batch_child.h"
 
 volatile sig_atomic_t batch_signal;
-/* A terminal's Ctrl-C does not reach the child, which is a process group of its own: it hears of each signal once, from here,
- * wherever that came from. */
-static atomic_int child_pid; /* 0 none; STARTING; STARTING - n: signal n came meanwhile */
+/* The child is in its own process group, out of reach of the terminal's Ctrl-C: each signal is
+ * forwarded to it exactly once, from here. */
+static atomic_int child_pid; /* 0 none; STARTING; STARTING - n: signal n arrived while starting */
 enum { STARTING = -1 };
 
 static void send(pid_t pid, int number)
 {
-    kill(pid, number == SIGHUP ? SIGTERM : number); /* a run outlives hang-ups */
+    kill(pid, number == SIGHUP ? SIGTERM : number); /* a run ignores SIGHUP */
 }
 
 static void pass_on(int number)
@@ -33,7 +33,7 @@ static void on_signal(int number)
     errno = before;
 }
 
-/* Ctrl-Z: the child waits as long as its parent does. */
+/* Ctrl-Z: the child is suspended with its parent. */
 static void on_stop(int number)
 {
     int before = errno;
@@ -50,11 +50,11 @@ static void on_stop(int number)
 static void catch_signal(int number, void (*handler)(int))
 {
     struct sigaction was, act = {.sa_handler = handler};
-    /* nohup, and what a shell does to its background jobs' terminal signals */
+    /* keep signals ignored that nohup or the shell's job control ignores */
     if (sigaction(number, NULL, &was) == 0 && was.sa_handler == SIG_IGN &&
         (number == SIGHUP || number == SIGTSTP))
         return;
-    sigemptyset(&act.sa_mask); /* no SA_RESTART: a wait has to notice */
+    sigemptyset(&act.sa_mask); /* no SA_RESTART: waits must return with EINTR */
     sigaction(number, &act, NULL);
 }
 
@@ -83,7 +83,7 @@ int batch_child(const char *const *argv, char *reason, size_t size, struct err *
         child_wait(&c);
         rc = child_verdict(&c, reason, size) < 0;
     }
-    atomic_store(&child_pid, 0); /* the number may be another's now */
+    atomic_store(&child_pid, 0); /* the pid may be reused from now on */
     child_close(&c, 0);
     return rc;
 }

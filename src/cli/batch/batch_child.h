@@ -10,8 +10,9 @@
 
 /* The signal that asked to stop, or 0. */
 extern volatile sig_atomic_t batch_signal;
-void batch_catch_signals(void); /* they are passed on to the child */
-/* Runs this program with argv (NULL ends it) to its end: 0 it was content, 1 not (reason says why), DS_* it did not start. */
+void batch_catch_signals(void); /* forwarded to the child */
+/* Runs this program with argv (NULL-terminated) until it exits: 0 success, 1 failure (reason set),
+ * DS_* it did not start. */
 int batch_child(const char *const *argv, char *reason, size_t size, struct err *e) DS_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
-/* depthscope isoflop: models of several sizes that are all trained with the same FLOPs, each for as many steps as these
- * pay for, so that the learning rate's cosine spans exactly its own run. */
+/* depthscope isoflop: trains models of several sizes with equal FLOPs, each for as many steps as
+ * the budget allows, so that the cosine schedule of the learning rate spans exactly its own run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +11,18 @@
 #include "training/preset.h"
 
 static struct cli_option options[] = {
-    {.name = "budget", .has_value = 1, .help = "1e12,4e12  training FLOPs of a run"},
-    {.name = "sizes", .has_value = 1, .help = "4x64,6x96  layers x dim (x heads), or presets"},
-    {.name = "methods", .has_value = 1, .help = "dense,edp  routing methods (that of the preset)"},
-    {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  as the last preset"},
-    {.name = "seeds", .has_value = 1, .help = "1,2,3  of every run"},
+    {.name = "budget", .has_value = 1, .help = "1e12,4e12  training FLOPs per run"},
+    {.name = "sizes", .has_value = 1, .help = "4x64,6x96  LAYERSxDIM[xHEADS], or presets"},
+    {.name = "methods",
+     .has_value = 1,
+     .help = "dense,edp  routing methods (default: the preset's)"},
+    {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  appended as the last preset"},
+    {.name = "seeds", .has_value = 1, .help = "1,2,3  seeds of every run"},
     {.name = "max-tokens", .has_value = 1, .help = "N  refuse runs that need more training text"},
-    {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/isoflop.json)"},
+    {.name = "out", .has_value = 1, .help = "FILE  JSON summary (default: runs/isoflop.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
-    {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
+    {.name = "quiet", .help = "do not show progress"},
+    {.name = "dry-run", .help = "list the runs and what would be done; start nothing"},
     {.name = NULL},
 };
 
@@ -30,10 +32,10 @@ struct words {
     char word[LIST_MAX][WORD];
     size_t n;
 };
-/* One model: a size and a method, and what a step of it costs. */
+/* One model: a size and a method, and the cost of one step. */
 struct candidate {
-    const char *size, *method; /* method "": that of the preset */
-    const char **preset;       /* those of the command, and the size when it is one */
+    const char *size, *method; /* method "": the preset's */
+    const char **preset;       /* the command's presets, then the size if it is a preset */
     size_t presets;
     char **setting;
     size_t n;
@@ -48,7 +50,7 @@ struct task {
     const char **preset;
     size_t presets;
     struct train_cost_cache cache;
-    struct str told; /* what a step costs; printed when something is to run */
+    struct str told; /* cost per step; printed before anything runs */
 };
 
 static int read_words(struct words *w, const char *name, const char *text, struct err *e)
@@ -56,7 +58,8 @@ static int read_words(struct words *w, const char *name, const char *text, struc
     for (const char *at = text; at && *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= WORD || w->n == LIST_MAX)
-            return err_set(e, DS_EUSAGE, "isoflop: --%s \"%s\": 1 to %d words separated by commas",
+            return err_set(e, DS_EUSAGE,
+                           "isoflop: --%s \"%s\": expected 1 to %d values separated by commas",
                            name, text, LIST_MAX);
         snprintf(w->word[w->n++], WORD, "%.*s", (int)len, at);
         at += len + (at[len] == ',');
@@ -69,13 +72,14 @@ static int read_number(double *out, const char *name, const char *word, struct e
     char *end;
     *out = strtod(word, &end);
     if (end == word || *end || !(*out > 0) || !isfinite(*out))
-        return err_set(e, DS_EUSAGE, "isoflop: --%s: \"%s\" is not a number above 0", name, word);
+        return err_set(e, DS_EUSAGE, "isoflop: --%s: \"%s\": must be a number greater than 0", name,
+                       word);
     return 0;
 }
 
 static int parse_shape(const char *word, int *layers, int *dim, int *heads, struct err *e);
 
-/* What LxD says itself must not be said again: the later word would win, and the label lie. */
+/* A key that LxD already sets must not be overridden: the row's label would then be wrong. */
 static int check_override(const struct task *t, const char *override, struct err *e)
 {
     static const char *const of_size[] = {"model.layers",   "model.dim",      "model.heads",
@@ -87,13 +91,16 @@ static int check_override(const struct task *t, const char *override, struct err
         return rc;
     if (strcmp(o.key, "train.steps") == 0 || strcmp(o.key, "train.flops_budget") == 0 ||
         strcmp(o.key, "seed") == 0)
-        return err_set(e, DS_EUSAGE, "isoflop: %s: steps follow from --budget, seeds from --seeds",
-                       override);
+        return err_set(
+            e, DS_EUSAGE,
+            "isoflop: %s: unexpected setting; steps follow from --budget, seeds from --seeds",
+            override);
     for (size_t k = 0; k < DS_LEN(of_size); k++)
         for (size_t i = 0; strcmp(o.key, of_size[k]) == 0 && i < t->sizes.n; i++)
             if (parse_shape(t->sizes.word[i], &layers, &dim, &heads, NULL) == 1)
                 return err_set(e, DS_EUSAGE,
-                               "isoflop: %s: --sizes %s says the shape; other shapes are presets",
+                               "isoflop: %s: the shape is already set by --sizes %s; use a preset "
+                               "for other shapes",
                                override, t->sizes.word[i]);
     return 0;
 }
@@ -109,7 +116,7 @@ static int read_task(struct task *t, const struct cli_args *a, struct err *e)
     if (rc == 0)
         rc = read_words(&t->methods, "methods", cli_value(a, "methods"), e);
     if (rc == 0 && (t->budgets.n == 0 || t->sizes.n == 0))
-        rc = err_set(e, DS_EUSAGE, "isoflop: --%s is missing (depthscope help isoflop)",
+        rc = err_set(e, DS_EUSAGE, "isoflop: missing --%s (depthscope help isoflop)",
                      t->budgets.n == 0 ? "budget" : "sizes");
     if (rc == 0 && t->methods.n == 0)
         t->methods.n = 1; /* one that is "" */
@@ -144,7 +151,7 @@ static int resolve(const struct candidate *c, struct train_config *out, struct e
     return train_config_make(out, c->preset, c->presets, (const char *const *)c->setting, c->n, e);
 }
 
-/* "6x96" or "6x96x3" -> 1; 0: it is no such word, a preset perhaps. */
+/* "6x96" or "6x96x3" -> 1; 0: not of this form, possibly a preset. */
 static int parse_shape(const char *word, int *layers, int *dim, int *heads, struct err *e)
 {
     int used = 0, more = 0;
@@ -155,12 +162,12 @@ static int parse_shape(const char *word, int *layers, int *dim, int *heads, stru
         used += more;
     if (word[used] || *layers < 1 || *dim < 1 || *heads < 0 || (more && *heads < 1))
         return err_set(e, DS_EUSAGE,
-                       "isoflop: --sizes: \"%s\" is not LAYERSxDIM or LAYERSxDIMxHEADS", word);
+                       "isoflop: --sizes: \"%s\": expected LAYERSxDIM or LAYERSxDIMxHEADS", word);
     return 1;
 }
 
-/* Heads are of the preset's size unless their number is given, with as many key heads to a query head as it has, and an
- * MLP that grows along. */
+/* Head size is the preset's unless the number of heads is given; the ratio of query to key heads is
+ * kept, and the MLP width scales with dim. */
 static int set_shape(struct candidate *c, int layers, int dim, int heads, struct err *e)
 {
     struct train_config base = {0};
@@ -169,9 +176,10 @@ static int set_shape(struct candidate *c, int layers, int dim, int heads, struct
         return rc;
     const struct model_config *m = &base.model;
     if (heads == 0 && dim % m->head_dim != 0)
-        rc = err_set(e, DS_EUSAGE,
-                     "isoflop: --sizes: %s: heads of %lld do not divide %d; say LAYERSxDIMxHEADS",
-                     c->size, (long long)m->head_dim, dim);
+        rc =
+            err_set(e, DS_EUSAGE,
+                    "isoflop: --sizes: %s: head size %lld does not divide %d; use LAYERSxDIMxHEADS",
+                    c->size, (long long)m->head_dim, dim);
     heads = heads ? heads : dim / (int)m->head_dim;
     int64_t share = m->heads / m->kv_heads, kv = heads % share == 0 ? heads / share : heads;
     if (rc == 0 &&
@@ -201,7 +209,9 @@ static int make_settings(const struct task *t, struct candidate *c, struct err *
     rc = c->method[0] ? set(c, "model.method=%s", c->method) : 0;
     for (int i = 0; rc == 0 && i < t->args->n_override; i++)
         rc = set(c, "%s", t->args->override[i]);
-    return rc < 0 ? err_set(e, DS_EUSAGE, "isoflop: at most %d settings", SETTINGS_MAX - 12) : 0;
+    return rc < 0 ? err_set(e, DS_EUSAGE, "isoflop: too many settings, must be at most %d",
+                            SETTINGS_MAX - 12)
+                  : 0;
 }
 
 static void tell(struct task *t, const struct candidate *c)
@@ -209,16 +219,17 @@ static void tell(struct task *t, const struct candidate *c)
     char step[16], params[16];
     double share = c->cost.flops / c->cost.dense;
     str_addf(&t->told,
-             "isoflop: %s%s%s: %s parameters without embeddings, %sFLOPs a step: ", c->method,
+             "isoflop: %s%s%s: %s non-embedding parameters, %sFLOPs per step: ", c->method,
              c->method[0] ? " " : "", c->size, str_si(params, (double)c->cost.parameters),
              str_si(step, c->cost.flops));
     if (share < 0.995)
-        str_addf(&t->told, "training skips, %.0f %% of dense\n", 100 * share);
+        str_addf(&t->told, "training skips rows, %.0f %% of dense\n", 100 * share);
     else
         str_add(&t->told, "training computes every row\n");
 }
 
-/* What cannot be is said of its row; only what no row can help (memory, a missing preset) ends the command. */
+/* An invalid model is reported in its row; only errors common to all rows (memory) end the
+ * command. */
 static int make_candidate(struct task *t, struct candidate *c, struct err *e)
 {
     struct train_config config = {0};
@@ -257,10 +268,11 @@ static void judge(const struct task *t, const struct candidate *c, struct batch_
         str_copy(r->refused, sizeof r->refused, c->refused);
     else if (steps < STEPS_LEAST)
         snprintf(r->refused, sizeof r->refused,
-                 "%.3g FLOPs pay for %.0f steps of %.3g, at least %d are wanted", budget, steps,
+                 "%.3g FLOPs allow %.0f steps of %.3g, expected at least %d", budget, steps,
                  c->cost.flops, STEPS_LEAST);
     else if (steps > 1e15)
-        snprintf(r->refused, sizeof r->refused, "%.3g FLOPs pay for %.3g steps", budget, steps);
+        snprintf(r->refused, sizeof r->refused, "%.3g FLOPs allow %.3g steps, too many", budget,
+                 steps);
     else if (t->max_tokens > 0 && tokens > t->max_tokens)
         snprintf(r->refused, sizeof r->refused,
                  "%.0f steps need %.4g tokens of text, --max-tokens allows %.4g", steps, tokens,
@@ -302,7 +314,7 @@ static int add_row(const struct task *t, struct batch_plan *p, const struct cand
         rc = add_setting(r, e, "train.flops_budget", budget);
     if (rc == 0 && !r->refused[0])
         rc = add_setting(r, e, "train.steps", steps);
-    /* a warm-up made for longer runs would take up all of a short one */
+    /* a warm-up chosen for longer runs could fill a short run entirely */
     if (rc == 0 && !r->refused[0] && (double)c->warmup > steps / 10 &&
         !has_setting(c, "train.warmup="))
         rc = add_setting(r, e, "train.warmup", floor(steps / 10));

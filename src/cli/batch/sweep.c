@@ -1,4 +1,5 @@
-/* depthscope sweep [PRESET[,PRESET] ...] key=a,b,c ...: every combination, with every seed. */
+/* depthscope sweep [PRESET[,PRESET] ...] key=a,b,c ...: trains every combination with every
+ * seed. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -7,18 +8,19 @@
 #include "training/preset.h"
 
 static struct cli_option options[] = {
-    {.name = "seeds", .has_value = 1, .help = "1,2,3  of every combination (or seed=1,2,3)"},
-    {.name = "out", .has_value = 1, .help = "FILE  of the JSON summary (runs/sweep.json)"},
+    {.name = "seeds", .has_value = 1, .help = "1,2,3  seeds of every combination (or seed=1,2,3)"},
+    {.name = "out", .has_value = 1, .help = "FILE  JSON summary (default: runs/sweep.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
-    {.name = "quiet", .help = "no progress"},
-    {.name = "dry-run", .help = "name the runs and what would be done, start nothing"},
-    {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  as the last preset"},
-    {.name = "m", .help = "several values are meant (they always are here)"},
+    {.name = "quiet", .help = "do not show progress"},
+    {.name = "dry-run", .help = "list the runs and what would be done; start nothing"},
+    {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  appended as the last preset"},
+    {.name = "m", .help = "multi-run, as in train -m (always on here)"},
     {.name = NULL},
 };
 enum { KEYS_MAX = 32 };
 
-/* One key and its values, or one place for a preset and its names, cut at commas outside brackets. */
+/* One axis of the grid: a key and its values, or preset alternatives, split at commas outside
+ * brackets. */
 struct axis {
     const char *text;
     size_t key; /* length with '='; 0: presets */
@@ -58,12 +60,12 @@ static int read_axis(struct axis *a, const char *text, int is_preset, struct err
         size_t len;
         axis_value(a, i, &len);
         if (len == 0)
-            return err_set(e, DS_EUSAGE, "%s: one of its values is empty", text);
+            return err_set(e, DS_EUSAGE, "%s: empty value in the list", text);
     }
     return 0;
 }
 
-/* Adds the axis' value to the row, and what tells it from the others to the label. */
+/* Adds the axis value to the row, and to the label what distinguishes it from the other rows. */
 static int add_value(struct batch_row *r, const struct axis *a, size_t at, struct str *label,
                      struct err *e)
 {
@@ -108,13 +110,15 @@ struct axes {
 static int add_axis(struct axes *x, const char *text, int is_preset, struct err *e)
 {
     if (x->n == KEYS_MAX)
-        return err_set(e, DS_EUSAGE, "sweep: at most %d keys and presets", KEYS_MAX);
+        return err_set(e, DS_EUSAGE, "sweep: too many keys and presets, must be at most %d",
+                       KEYS_MAX);
     int rc = read_axis(&x->axis[x->n], text, is_preset, e);
     if (rc < 0)
         return rc;
     x->combinations *= x->axis[x->n++].n;
     if (x->combinations > BATCH_RUNS_MAX)
-        return err_set(e, DS_ERANGE, "sweep: more than %d combinations", BATCH_RUNS_MAX);
+        return err_set(e, DS_ERANGE, "sweep: too many combinations, must be at most %d",
+                       BATCH_RUNS_MAX);
     return 0;
 }
 
@@ -133,7 +137,7 @@ static int plan_sweep(struct batch_plan *p, const struct cli_args *a, struct err
         if (!cli_seed_setting(a->override[i], &values))
             rc = add_axis(&x, a->override[i], 0, e);
         else if (seeds)
-            rc = err_set(e, DS_EUSAGE, "sweep: seeds are given twice");
+            rc = err_set(e, DS_EUSAGE, "sweep: duplicate seeds: use either --seeds or seed=");
         else
             seeds = values;
     }

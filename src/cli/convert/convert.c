@@ -1,4 +1,4 @@
-/* depthscope convert MODEL -o OUT: the same model as a file of another program. */
+/* depthscope convert MODEL -o OUT: exports a model in another program's format. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 static struct cli_option options[] = {
     {.name = "o",
      .has_value = 1,
-     .help = "OUT  .gguf and .bin are files, anything else a directory"},
-    {.name = "force", .help = "replaces a file that is there"},
+     .help = "OUT  a file if it ends in .gguf or .bin, else a directory"},
+    {.name = "force", .help = "replace an existing file"},
     {.name = "json", .help = "one JSON object"},
     {.name = NULL},
 };
@@ -21,23 +21,23 @@ static struct cli_option options[] = {
 #define AT(field) offsetof(struct convert_options, field)
 static const struct opt opts[] = {
     // clang-format off
-    {"to",         OPT_ENUM,   AT(to),         "auto", 0, 0, "auto|hf|gguf|llama2c", "format; auto: by OUT's ending", NULL},
-    {"weights",    OPT_STRING, AT(weights),    "auto", 0, 0, NULL, "f32, f16, bf16, in GGUF also q8_0, q4_0, q4_k, q5_k, q6_k; auto: as they are", NULL},
-    {"method",     OPT_ENUM,   AT(method),     "keep", 0, 0, "keep|dense", "dense: the base alone, without routers and adapters", NULL},
-    {"merge",      OPT_BOOL,   AT(merge),      "false", 0, 0, NULL, "adapters are added to the matrices that they are on", NULL},
-    {"adapter",    OPT_ENUM,   AT(adapter),    "keep", 0, 0, "keep|only", "only: the adapters alone, as PEFT has them", NULL},
-    {"tokenizer",  OPT_STRING, AT(tokenizer),  "",     0, 0, NULL, "written in place of the model's own", NULL},
-    {"shard_size", OPT_INT,    AT(shard_size), "5000000000", 1, 0x1p60, NULL, "bytes of tensors in one file of a directory", NULL},
-    {"seed",       OPT_INT,    AT(seed),       "1",    0, 0x1p62, NULL, "random: of its weights, as training draws them", NULL},
-    {"threads",    OPT_INT,    AT(threads),    "0",    0, 1024, NULL, "threads; 0: all processors", NULL},
+    {"to",         OPT_ENUM,   AT(to),         "auto", 0, 0, "auto|hf|gguf|llama2c", "format; auto: from the extension of OUT", NULL},
+    {"weights",    OPT_STRING, AT(weights),    "auto", 0, 0, NULL, "f32, f16, bf16, in GGUF also q8_0, q4_0, q4_k, q5_k, q6_k; auto: unchanged", NULL},
+    {"method",     OPT_ENUM,   AT(method),     "keep", 0, 0, "keep|dense", "dense: base model only, without routers and adapters", NULL},
+    {"merge",      OPT_BOOL,   AT(merge),      "false", 0, 0, NULL, "merge adapters into the base matrices", NULL},
+    {"adapter",    OPT_ENUM,   AT(adapter),    "keep", 0, 0, "keep|only", "only: adapters alone, in PEFT format", NULL},
+    {"tokenizer",  OPT_STRING, AT(tokenizer),  "",     0, 0, NULL, "tokenizer to write instead of the model's own", NULL},
+    {"shard_size", OPT_INT,    AT(shard_size), "5000000000", 1, 0x1p60, NULL, "maximum bytes of tensors per file of a directory", NULL},
+    {"seed",       OPT_INT,    AT(seed),       "1",    0, 0x1p62, NULL, "random: seed of the weights, initialised as in training", NULL},
+    {"threads",    OPT_INT,    AT(threads),    "0",    0, 1024, NULL, "threads; 0: all available processors", NULL},
     // clang-format on
 };
 const struct opt_group convert_group = {
     .prefix = "", .title = "convert", .opts = opts, .n = DS_LEN(opts)};
 
-/* ---- the command's words ------------------------------------------------------------------------------ */
+/* ---- arguments ------------------------------------------------------------------------------------------ */
 
-/* Settings of the command itself, and the rest of them. */
+/* Separates the command's own settings from the model's. */
 static int split_settings(const struct cli_args *a, struct convert_options *o, struct config *given,
                           struct err *e)
 {
@@ -69,7 +69,7 @@ static int choose_format(struct convert_job *j, struct err *e)
     for (size_t n = strlen(j->out); n > 1 && j->out[n - 1] == '/'; n--)
         j->out[n - 1] = '\0';
     if (!j->out[0])
-        return err_set(e, DS_EUSAGE, "convert: -o names no place");
+        return err_set(e, DS_EUSAGE, "convert: -o: empty path");
     if (j->o.to == CONVERT_AUTO)
         j->o.to = ends_with(j->out, ".gguf")  ? CONVERT_GGUF
                   : ends_with(j->out, ".bin") ? CONVERT_LLAMA2C
@@ -88,13 +88,14 @@ static int choose_type(struct convert_job *j, struct err *e)
         j->type = GGUF_T_F32;
     if (rc == 0 && j->o.to == CONVERT_LLAMA2C && j->type != GGUF_T_F32) {
         if (strcmp(j->o.weights, "auto") != 0)
-            return err_set(e, DS_EUSAGE, "llama2.c holds f32 only, not weights=%s", j->o.weights);
+            return err_set(e, DS_EUSAGE, "weights=%s: unsupported by llama2.c, expected f32",
+                           j->o.weights);
         j->type = GGUF_T_F32;
     }
     return rc;
 }
 
-/* ---- what is told ----------------------------------------------------------------------------------- */
+/* ---- report ----------------------------------------------------------------------------------------- */
 
 static void type_text(char out[16], uint32_t type)
 {
@@ -154,13 +155,13 @@ static void tell_text(const struct convert_job *j, struct str *out)
     }
 }
 
-/* ---- the command ------------------------------------------------------------------------------------ */
+/* ---- command ---------------------------------------------------------------------------------------- */
 
 static int run(struct convert_job *j, const char *model, struct config *given, struct err *e)
 {
     int rc = choose_format(j, e);
     if (rc == 0 && strcmp(j->o.weights, "auto") != 0)
-        rc = choose_type(j, e); /* a wrong word is told before anything is read */
+        rc = choose_type(j, e); /* reject invalid arguments before anything is read */
     if (rc == 0)
         rc = pool_start((int)j->o.threads, e);
     if (rc == 0)
@@ -194,11 +195,13 @@ int convert_command(int argc, char **argv)
     if (rc == 0)
         rc = split_settings(&a, &j.o, &given, &e);
     if (rc == 0 && strncmp(model, "random:", 7) != 0 && cli_has_setting(&a, &convert_group, "seed"))
-        rc = err_set(&e, DS_EUSAGE, "seed=: only a random: model has weights to draw");
+        rc = err_set(&e, DS_EUSAGE,
+                     "seed=: unsupported for an existing model, expected random:PRESET");
     if (rc == 0 && !cli_value(&a, "o"))
-        rc = err_set(&e, DS_EUSAGE, "convert: where to? -o OUT.gguf, OUT.bin or a directory");
+        rc = err_set(&e, DS_EUSAGE,
+                     "convert: missing -o: expected OUT.gguf, OUT.bin or a directory");
     if (rc == 0 && str_copy(j.out, sizeof j.out, cli_value(&a, "o")))
-        rc = err_set(&e, DS_ERANGE, "-o: the path is too long");
+        rc = err_set(&e, DS_ERANGE, "-o: path too long");
     j.force = cli_flag(&a, "force");
     if (rc == 0)
         rc = run(&j, model, &given, &e);

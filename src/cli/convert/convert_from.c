@@ -1,4 +1,5 @@
-/* The model that is converted: opened, or of random weights that are never held. */
+/* Opens the source model of a conversion, or streams random weights without holding them in
+ * memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static const char random_prefix[] = "random:";
 
 /* ---- random weights -------------------------------------------------------------------------------- */
 
-/* A preset's name, or the one that begins so when there is only one: "tinyllama". */
+/* A preset's name, or a unique prefix of one: "tinyllama". */
 static int full_name(char *out, size_t size, const char *name, struct err *e)
 {
     char **names = NULL;
@@ -29,13 +30,13 @@ static int full_name(char *out, size_t size, const char *name, struct err *e)
             str_copy(out, size, names[i]);
         }
     if (found == 2 && strcmp(out, name) != 0)
-        str_copy(out, size, name); /* more than one: the message names the nearest */
+        str_copy(out, size, name); /* ambiguous: the message names the nearest */
     if (rc == 0)
         fs_list_free(names, n);
     return rc;
 }
 
-/* A preset may have keys of training; who sets some here is mistaken. */
+/* A preset may contain training keys, but settings of the command may not. */
 static int check_given(const struct config *given, const struct route_ops *ops, struct err *e)
 {
     struct config bad = {0};
@@ -73,7 +74,7 @@ static int open_random(struct convert_from *f, const char *preset, struct config
     if (rc == 0)
         rc = config_apply(&c, &model_group, &shape, e);
     if (rc == 0 && !route_find(shape.method))
-        rc = err_set(e, DS_EUSAGE, "model.method=%s is unknown", shape.method);
+        rc = err_set(e, DS_EUSAGE, "model.method=%s: unknown method", shape.method);
     if (rc == 0)
         rc = check_given(given, route_find(shape.method), e);
     if (rc == 0)
@@ -88,9 +89,9 @@ static int open_random(struct convert_from *f, const char *preset, struct config
     return 0;
 }
 
-/* ---- models that are there -------------------------------------------------------------------------- */
+/* ---- existing models -------------------------------------------------------------------------------- */
 
-/* The type that all matrices of a directory share, fp32 when they share none. */
+/* The common type of all matrices of a directory, fp32 when they differ. */
 static uint32_t type_of_set(const char *dir)
 {
     struct st_set *s = NULL;
@@ -146,7 +147,7 @@ static void name_it(struct convert_from *f)
         *dot = '\0';
 }
 
-/* The model's own, or the one beside a file; none is no mistake. */
+/* The model's own, or the one next to its file; a missing one is not an error. */
 static int find_tokenizer(struct convert_from *f, struct err *e)
 {
     char where[1024];
@@ -154,7 +155,7 @@ static int find_tokenizer(struct convert_from *f, struct err *e)
     if (fs_is_dir(f->dir) || ends_with(f->dir, ".gguf"))
         rc = tokenizer_load(&f->tokenizer, f->dir, NULL);
     if (rc < 0 && model_base(f->dir, where, sizeof where, NULL) == 1)
-        rc = tokenizer_load(&f->tokenizer, where, NULL); /* adapters mostly come without */
+        rc = tokenizer_load(&f->tokenizer, where, NULL); /* adapters usually come without one */
     if (rc == 0 || fs_is_dir(f->dir))
         return 0;
     str_copy(where, sizeof where, f->dir);
@@ -182,7 +183,7 @@ static int open_model(struct convert_from *f, const char *what, struct err *e)
     return find_tokenizer(f, e);
 }
 
-/* What ends a text is written where other programs look for it, of the vocabulary that is written. */
+/* End-of-text ids are taken from the written vocabulary, where other programs look for them. */
 static int settle_ends(struct convert_from *f, struct err *e)
 {
     int32_t id[MODEL_ENDS_MAX], eot = f->tokenizer ? tokenizer_eot(f->tokenizer) : -1;
@@ -191,7 +192,7 @@ static int settle_ends(struct convert_from *f, struct err *e)
     if (model_config_ends(&f->m->config, id) > 0 || eot < 0)
         return 0;
     int rc = model_config_add_end(&f->m->config, eot);
-    return rc < 0 ? err_set(e, rc, "ids that end a text") : 0;
+    return rc < 0 ? err_set(e, rc, "end-of-text ids: out of memory") : 0;
 }
 
 int convert_open(struct convert_from *f, const char *what, struct config *given, uint64_t seed,
@@ -204,7 +205,7 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
         rc = open_random(f, what + n, given, seed, e);
     else if (given->n > 0)
         rc = err_set(e, DS_EUSAGE,
-                     "%s: only a random: model has settings to change (depthscope "
+                     "%s: unexpected setting: only random:PRESET has model settings (depthscope "
                      "help convert lists the keys of convert)",
                      given->entry[0].key);
     else
@@ -212,12 +213,13 @@ int convert_open(struct convert_from *f, const char *what, struct config *given,
     if (rc == 0 && tokenizer[0]) {
         tokenizer_free(f->tokenizer);
         f->tokenizer = NULL;
-        f->other_tokenizer = 1; /* what lies beside the model's own tells of other ids */
+        f->other_tokenizer = 1; /* files next to the model's own tokenizer use other ids */
         rc = strcmp(tokenizer, "bytes") == 0 ? tokenizer_new_bytes(&f->tokenizer, e)
                                              : tokenizer_load(&f->tokenizer, tokenizer, e);
     }
     if (rc == 0 && f->tokenizer && tokenizer_vocab(f->tokenizer) > f->s.m->config.vocab)
-        rc = err_set(e, DS_EFORMAT, "%s: the tokenizer has ids up to %d, the embedding %lld rows",
+        rc = err_set(e, DS_EFORMAT,
+                     "%s: tokenizer ids up to %d, expected fewer than the embedding's %lld rows",
                      what, tokenizer_vocab(f->tokenizer) - 1, (long long)f->s.m->config.vocab);
     if (rc == 0)
         rc = settle_ends(f, e);

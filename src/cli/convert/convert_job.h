@@ -1,4 +1,4 @@
-/* One conversion: what was asked for, and what came of it. */
+/* One conversion: its options and its result. */
 #ifndef DS_CLI_CONVERT_JOB_H
 #define DS_CLI_CONVERT_JOB_H
 
@@ -6,7 +6,7 @@
 
 enum { CONVERT_AUTO, CONVERT_HF, CONVERT_GGUF, CONVERT_LLAMA2C };
 struct convert_options {
-    int to, method;     /* method: 1 = the base alone */
+    int to, method;     /* method: 1 = base model only */
     int merge, adapter; /* adapter: 1 = adapters alone */
     char *weights, *tokenizer;
     int64_t shard_size, seed, threads;
@@ -27,13 +27,15 @@ struct convert_job {
     size_t notes;
 };
 
-/* What is there already is not written over unless forced, a file of the source in no case: DS_EEXIST, DS_EUSAGE. */
+/* Refuses to overwrite existing output unless forced, and files of the source always: DS_EEXIST,
+ * DS_EUSAGE. */
 int convert_check_out(const struct convert_job *j, struct err *e) DS_CHECK;
-/* Is PATH a file that the source is made of: its weights, settings, tokenizer, or those of its base? */
+/* 1 when PATH belongs to the source: weights, configuration or tokenizer, its own or of its
+ * base. */
 int convert_is_source(const struct convert_job *j, const char *path);
-/* Is PATH the file that the tokenizer in use came from? */
+/* 1 when PATH is the file that the current tokenizer was loaded from. */
 int convert_has_tokenizer_at(const struct convert_job *j, const char *path);
-/* Writes j->out; everything but seconds is known afterwards. */
+/* Writes j->out and fills in all results but seconds. */
 int convert_write(struct convert_job *j, struct err *e) DS_CHECK;
 
 #endif

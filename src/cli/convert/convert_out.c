@@ -1,4 +1,5 @@
-/* Where a conversion may write: nothing that is there is lost unasked, and of the model itself nothing at all. */
+/* Checks where a conversion may write: existing files only with --force, files of the source
+ * never. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,8 +24,8 @@ static int is_empty_dir(const char *path)
     return n == 0;
 }
 
-/* Names of weights, settings and vocabularies in a model's directory.  A tokenizer.bin may come from an earlier conversion:
- * whether it is the model's is asked elsewhere. */
+/* Names of weights, configuration and vocabulary files in a model directory.  A tokenizer.bin may
+ * come from an earlier conversion, so it is checked separately. */
 static int is_model_name(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".json",  ".model", ".tiktoken", ".pt",
@@ -38,7 +39,7 @@ static int is_model_name(const char *name)
     return 0;
 }
 
-/* Is `path` the model `of` (a file), or a file that the model in the directory `of` is made of? */
+/* 1 when `path` is the model file `of`, or part of the model in the directory `of`. */
 static int is_part(const char *of, const char *path)
 {
     char **names = NULL, full[1200];
@@ -84,17 +85,20 @@ int convert_is_source(const struct convert_job *j, const char *path)
            (is_part(base, path) || is_tokenizer_of(base, path));
 }
 
-/* A directory gets its name by a rename, which a link in its place (or ".") would make fail when all is written. */
+/* The final rename of a directory would fail on a symbolic link or ".", after everything was
+ * written. */
 static int check_directory(const struct convert_job *j, struct err *e)
 {
     struct stat st;
     const char *slash = strrchr(j->out, '/'), *name = slash ? slash + 1 : j->out;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || !name[0])
-        return err_set(e, DS_EUSAGE, "%s can get no other name: -o names a new directory", j->out);
+        return err_set(e, DS_EUSAGE, "%s: cannot be renamed; use -o to name a new directory",
+                       j->out);
     if (lstat(j->out, &st) == 0 && S_ISLNK(st.st_mode))
-        return err_set(e, DS_EEXIST, "%s is a symbolic link: -o names a new directory", j->out);
+        return err_set(e, DS_EEXIST, "%s is a symbolic link; use -o to name a new directory",
+                       j->out);
     if (fs_exists(j->out) && !is_empty_dir(j->out))
-        return err_set(e, DS_EEXIST, "%s exists: -o names a new directory", j->out);
+        return err_set(e, DS_EEXIST, "%s exists; use -o to name a new directory", j->out);
     return 0;
 }
 
@@ -103,20 +107,20 @@ int convert_check_out(const struct convert_job *j, struct err *e)
     struct stat st;
     const char *slash = strrchr(j->out, '/');
     if (j->o.to == CONVERT_LLAMA2C && strcmp(slash ? slash + 1 : j->out, "tokenizer.bin") == 0)
-        return err_set(e, DS_EUSAGE,
-                       "%s is where the vocabulary goes: -o names the model another way", j->out);
+        return err_set(e, DS_EUSAGE, "%s: reserved for the vocabulary; use another name with -o",
+                       j->out);
     if (j->from.dir[0] && same_file(j->out, j->from.dir))
-        return err_set(e, DS_EUSAGE, "%s is the model itself: -o names another place", j->out);
+        return err_set(e, DS_EUSAGE, "%s is the source model; use another path with -o", j->out);
     if (fs_exists(j->out) && convert_is_source(j, j->out))
-        return err_set(e, DS_EUSAGE, "%s is a part of what is converted: -o names another place",
+        return err_set(e, DS_EUSAGE, "%s belongs to the source model; use another path with -o",
                        j->out);
     if (j->o.to == CONVERT_HF)
         return check_directory(j, e);
     if (stat(j->out, &st) < 0)
         return 0;
     if (S_ISDIR(st.st_mode))
-        return err_set(e, DS_EEXIST, "%s is a directory: -o names a file", j->out);
+        return err_set(e, DS_EEXIST, "%s is a directory; use -o to name a file", j->out);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, DS_EEXIST, "%s is no regular file: -o names another place", j->out);
-    return j->force ? 0 : err_set(e, DS_EEXIST, "%s exists: --force replaces it", j->out);
+        return err_set(e, DS_EEXIST, "%s: not a regular file; use another path with -o", j->out);
+    return j->force ? 0 : err_set(e, DS_EEXIST, "%s exists; use --force to replace it", j->out);
 }

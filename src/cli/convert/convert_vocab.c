@@ -1,4 +1,4 @@
-/* Vocabularies for files of one piece: GGUF's metadata, llama2.c's tokenizer.bin; and chat templates. */
+/* Writes vocabularies (GGUF metadata, llama2.c's tokenizer.bin) and chat templates. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ int convert_template(struct str *out, const struct convert_from *f, struct err *
     return f->dir[0] ? chat_template_of(out, f->dir, e) : 0;
 }
 
-/* One that cannot be read is told of where the conversion tells what it leaves behind. */
+/* A template that cannot be read is reported with the conversion's notes. */
 static void put_template(struct gguf_out *w, const struct convert_from *f)
 {
     struct str text = {0};
@@ -41,7 +41,7 @@ int convert_write_template(const struct convert_from *f, const char *dir, struct
 
 /* ---- GGUF ------------------------------------------------------------------------------------------ */
 
-/* Rows of the embedding that no token has are told from tokens by their type, as other writers do. */
+/* Embedding rows without a token are marked by their type, as other writers do. */
 static void put_tokens(struct gguf_out *w, const struct tokenizer_parts *p, int64_t rows)
 {
     char pad[32];
@@ -85,8 +85,8 @@ static int is_of_message(const struct token_part *t)
     return 0;
 }
 
-/* GGUF names three ids that end a text: of the whole text, of a turn, of a message.  The tokenizer's own comes first where
- * the model has it among its ends. */
+/* GGUF has three keys for end ids: end of text, of turn and of message.  The tokenizer's own comes
+ * first if it is among the model's end ids. */
 static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
                      const struct model_config *c)
 {
@@ -114,7 +114,7 @@ static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
         put_id(w, names[i], key[i]);
 }
 
-/* One line: which name was written, and what programs that go by it do not do. */
+/* One line: the name that was written, and how programs that rely on it differ. */
 static void tell_differs(struct str *out, const struct tokenizer_parts *p)
 {
     const char *why = str_text(&p->differs);
@@ -122,11 +122,11 @@ static void tell_differs(struct str *out, const struct tokenizer_parts *p)
     if (!p->pre)
         str_addf(
             out,
-            "no tokenizer.ggml.pre names its pre-tokenizer, and none is written: other programs "
-            "cut texts differently%s%s",
+            "no tokenizer.ggml.pre matches its pre-tokenizer, so none is written: other programs "
+            "tokenise differently%s%s",
             *why ? "; " : "", why);
     else if (*why)
-        str_addf(out, "other programs cut some texts differently (tokenizer.ggml.%s = %s): %s",
+        str_addf(out, "other programs tokenise some texts differently (tokenizer.ggml.%s = %s): %s",
                  is_scored ? "model" : "pre", is_scored ? p->model : p->pre, why);
 }
 
@@ -163,25 +163,25 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
 
 /* ---- llama2.c --------------------------------------------------------------------------------------- */
 
-/* Places that the program assumes: unknown, begin, end, then the 256 bytes. */
+/* Ids that llama2.c assumes: unknown, begin, end, then the 256 bytes. */
 enum { UNKNOWN, BEGIN, END, BYTES, TEXTS = BYTES + 256 };
 
-static const char *what_is_in_the_way(const struct tokenizer_parts *p, int64_t rows)
+static const char *tokenizer_bin_obstacle(const struct tokenizer_parts *p, int64_t rows)
 {
     if (strcmp(p->model, "llama") != 0)
-        return "its tokenizer is a byte-level BPE, which tokenizer.bin cannot say";
+        return "byte-level BPE is unsupported by tokenizer.bin";
     if (p->tokens != rows)
-        return "its tokenizer has fewer ids than the embedding has rows";
+        return "the tokenizer has fewer ids than the embedding has rows";
     if (p->tokens < TEXTS || p->bos != BEGIN || p->unk != UNKNOWN)
-        return "tokenizer.bin wants ids 0, 1, 2 to be unknown, begin and end";
+        return "ids 0, 1, 2 must be unknown, begin and end in tokenizer.bin";
     for (int i = BYTES; i < TEXTS; i++)
         if (p->token[i].type != TOKEN_BYTE)
-            return "tokenizer.bin wants the 256 bytes at ids 3 to 258";
+            return "ids 3 to 258 must be the 256 bytes in tokenizer.bin";
     return p->add_space_prefix ? NULL
-                               : "tokenizer.bin puts a space before texts, its tokenizer not";
+                               : "tokenizer.bin always adds a space prefix, the tokenizer does not";
 }
 
-/* A piece as the program prints it: spaces for marks. */
+/* A piece as llama2.c prints it, with spaces for the U+2581 marks. */
 static void add_piece(struct str *out, const struct token_part *t, int id)
 {
     static const char mark[] = "\xe2\x96\x81", *const ends[] = {"\n<s>\n", "\n</s>\n"};
@@ -231,13 +231,13 @@ int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, 
 {
     struct tokenizer_parts p;
     struct str out = {0};
-    *why = "no tokenizer was found";
+    *why = "tokenizer not found";
     if (!f->tokenizer)
         return 0;
     int rc = tokenizer_parts(&p, f->tokenizer, e);
     if (rc < 0)
         return rc;
-    *why = what_is_in_the_way(&p, f->m->config.vocab);
+    *why = tokenizer_bin_obstacle(&p, f->m->config.vocab);
     if (!*why) {
         add_all(&out, &p);
         rc = out.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, out.p, out.len, e);

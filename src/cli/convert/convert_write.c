@@ -1,4 +1,4 @@
-/* A conversion's output: a file, or a directory that gets its name when it is whole. */
+/* Writes a conversion's output: a file, or a directory that is renamed into place when complete. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void note(struct convert_job *j, const char *fmt, ...)
     va_end(ap);
 }
 
-/* A line on a terminal, ten times a second. */
+/* A progress line on a terminal, ten times a second. */
 static int on_progress(void *ctx, double done, double all)
 {
     struct convert_job *j = ctx;
@@ -58,7 +58,7 @@ static struct export_options export_options_of(struct convert_job *j)
                                    .ctx = j};
 }
 
-/* Blocks of few bits become plain numbers outside GGUF: the file grows, and why is told. */
+/* Outside GGUF quantised blocks are dequantised: the file grows, and a note says why. */
 static void tell_blocks(struct convert_job *j)
 {
     char types[120];
@@ -70,7 +70,7 @@ static void tell_blocks(struct convert_job *j)
          j->type == GGUF_T_F16    ? "f16"
          : j->type == GGUF_T_BF16 ? "bf16"
                                   : "f32",
-         j->o.to == CONVERT_HF ? ": weights=f16 or bf16 takes half of it" : "");
+         j->o.to == CONVERT_HF ? "; weights=f16 or bf16 halves the size" : "");
 }
 
 /* ---- files ------------------------------------------------------------------------------------------ */
@@ -84,15 +84,16 @@ static int write_gguf(struct convert_job *j, struct err *e)
         j->type = j->r.type;
     if (rc == 0 && o.keep &&
         export_own_types(&j->from.s, NULL, types, sizeof types) > !j->from.s.is_merged)
-        note(j, "%s the type that it had: %s",
-             j->from.s.is_merged ? "each matrix without adapters has" : "each matrix has", types);
+        note(j, "%s its original type: %s",
+             j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps",
+             types);
     if (rc == 0 && j->r.fell_back)
-        note(j, "%d matrices have rows that are no whole blocks: written as %s", j->r.fell_back,
-             j->r.fallback);
+        note(j, "%d matrices have rows that are not a multiple of the block size: written as %s",
+             j->r.fell_back, j->r.fallback);
     int32_t end[MODEL_ENDS_MAX];
     int ends = model_config_ends(&j->from.m->config, end);
     if (rc == 0 && j->from.tokenizer && ends > 3)
-        note(j, "%d ids end a text; GGUF has keys for 3 of them", ends);
+        note(j, "%d end-of-text ids; GGUF has keys for 3 of them", ends);
     j->has_vocabulary = j->from.tokenizer != NULL;
     return rc;
 }
@@ -104,12 +105,12 @@ static int check_tokenizer_bin(const struct convert_job *j, const char *path, st
         return 0;
     if (convert_is_source(j, path))
         return err_set(e, DS_EUSAGE,
-                       "%s is the source's own, and another would be written: -o names another "
-                       "directory",
+                       "%s: belongs to the source and would be overwritten; use another "
+                       "directory with -o",
                        path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, DS_EEXIST, "%s is no regular file: -o names another directory", path);
-    return j->force ? 0 : err_set(e, DS_EEXIST, "%s exists: --force replaces it", path);
+        return err_set(e, DS_EEXIST, "%s: not a regular file; use another directory with -o", path);
+    return j->force ? 0 : err_set(e, DS_EEXIST, "%s exists; use --force to replace it", path);
 }
 
 static int write_llama2c(struct convert_job *j, struct err *e)
@@ -128,7 +129,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
         return rc;
     j->has_vocabulary = rc;
     if (stays)
-        note(j, "tokenizer.bin beside it is the source's: it stays as it is");
+        note(j, "tokenizer.bin next to the output belongs to the source: left unchanged");
     tell_blocks(j);
     if (rc == 0 && j->from.tokenizer)
         note(j, "no tokenizer.bin: %s", why);
@@ -137,7 +138,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
 
 /* ---- directories ------------------------------------------------------------------------------------- */
 
-/* What the program that made the source keeps beside it and this one does not read. */
+/* Files that other programs keep next to the model and that this one does not read. */
 static int copy_beside(const char *from, const char *to, struct err *e)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -177,19 +178,19 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
     return rc < 0 ? rc : fs_sync_dir(dir, e);
 }
 
-/* Adapters as PEFT has them, over the base that they came with. */
+/* Adapters in PEFT format, with a reference to their base model. */
 static int fill_adapter(struct convert_job *j, const char *dir, struct err *e)
 {
     const struct model *m = j->from.m;
     char base[1024] = "", path[1200];
-    struct base_ref at = {0}; /* from wherever it is opened */
+    struct base_ref at = {0}; /* valid from any working directory */
     int rc = model_base(j->from.dir, base, sizeof base, e);
     if (rc == 1)
         rc = base_ref_make(&at, j->from.dir, e);
     if (rc == 0)
         rc = peft_save(m, dir, at.path, e);
     if (rc == 0 && !at.path[0])
-        note(j, "the model holds its base itself: base_model_name_or_path is left empty");
+        note(j, "the model includes its base: base_model_name_or_path is empty");
     j->type = GGUF_T_F32;
     j->r = (struct export_result){
         .files = 1, .tensors = 2 * (uint64_t)m->adapters, .head_type = GGUF_T_F32};
@@ -226,7 +227,7 @@ static int write_directory(struct convert_job *j, struct err *e)
     return fs_sync_dir(parent, e);
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------- */
+/* ---- common to all formats ------------------------------------------------------------------------------- */
 
 static void tell_template(struct convert_job *j)
 {
@@ -235,7 +236,7 @@ static void tell_template(struct convert_job *j)
     if (convert_template(&text, &j->from, &e) < 0)
         note(j, "without the chat template: %s", e.text);
     else if (text.len > 0 && j->o.to == CONVERT_LLAMA2C)
-        note(j, "without the chat template: a file of llama2.c has no place for it");
+        note(j, "without the chat template: unsupported by llama2.c files");
     str_release(&text);
 }
 
@@ -245,17 +246,16 @@ static void tell_what_stays(struct convert_job *j)
     int64_t base = model_config_params(&m->config), left = params_count(&m->params) - base;
     j->parameters = j->from.s.base_only ? base : base + left;
     if (j->from.s.is_merged)
-        note(j, "adapters of rank %lld are in the matrices", (long long)m->config.lora_r);
+        note(j, "adapters of rank %lld merged into the matrices", (long long)m->config.lora_r);
     else if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
-        note(j,
-             "the base alone: routing by %s and %lld parameters of it and of adapters stay behind",
+        note(j, "base model only: %s routing, %lld router and adapter parameters left out",
              m->config.method, (long long)left);
     if (!j->from.tokenizer)
-        note(j, "without a tokenizer: the model has none beside it (tokenizer=PATH names one)");
+        note(j, "without a tokenizer: none found with the model (use tokenizer=PATH)");
     tell_template(j);
 }
 
-/* What is asked of adapters, where there are such. */
+/* Checks options that concern adapters. */
 static int check_adapters(const struct convert_job *j, struct err *e)
 {
     const struct model *m = j->from.m;
@@ -266,13 +266,13 @@ static int check_adapters(const struct convert_job *j, struct err *e)
         return err_set(e, DS_EUSAGE, "%s: the model has no adapters (model.lora_r=0)",
                        j->o.merge ? "merge=yes" : "adapter=only");
     if (j->o.merge && j->o.adapter)
-        return err_set(e, DS_EUSAGE, "merge=yes leaves no adapters for adapter=only");
+        return err_set(e, DS_EUSAGE, "merge=yes and adapter=only exclude each other");
     if (j->o.adapter && j->o.to != CONVERT_HF)
         return err_set(e, DS_EUSAGE,
-                       "adapter=only writes a directory: -o OUT without .gguf or .bin");
+                       "adapter=only writes a directory: -o must not end in .gguf or .bin");
     if (j->o.merge && strcmp(method, "dense") != 0 && !j->o.method)
         return err_set(e, DS_EUSAGE,
-                       "merge=yes makes a dense model, without routing by %s: method=dense, too",
+                       "merge=yes writes a dense model, without %s routing; add method=dense",
                        method);
     return 0;
 }

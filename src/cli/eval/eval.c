@@ -1,4 +1,4 @@
-/* depthscope eval MODEL: loss, compute, and how depth is spread. */
+/* depthscope eval MODEL: loss, compute and the distribution of depth. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,12 +20,12 @@ static struct cli_option options[] = {
     {.name = "o",
      .has_value = 1,
      .help =
-         "FILE  also write the records (head, eval, sample) to FILE; of a task the JSON object"},
-    {.name = "benchmark", .help = "a table over capacities=... instead (a method with a capacity)"},
+         "FILE  also write the records (head, eval, sample) to FILE; for a task, the JSON object"},
+    {.name = "benchmark", .help = "table over capacities=... (methods with a capacity)"},
     {.name = NULL},
 };
 
-/* What target_speedup found; passes = 0: it was not asked for. */
+/* Result of target_speedup; passes = 0: not requested. */
 struct answer {
     struct ppl_result r;
     struct capacity_found found;
@@ -79,7 +79,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     str_add(s, "}\n");
 }
 
-/* Layers are few enough for lines of numbers. */
+/* Prints per-layer vectors, one line each. */
 static void add_layers(struct str *s, const struct measure *m)
 {
     static const struct {
@@ -87,9 +87,9 @@ static void add_layers(struct str *s, const struct measure *m)
     } lines[] = {
         {"capacity", "rows executed per layer"},
         {"capacity_topk", "with top-k routing (not causal)"},
-        {"mi", "I(token; run) per layer, nats"},
-        {"predictor_f1_layer", "predictor's F1 per layer"},
-        {"predictor_base_layer", "its base rate"},
+        {"mi", "I(token; executed) per layer, nats"},
+        {"predictor_f1_layer", "predictor F1 per layer"},
+        {"predictor_base_layer", "predictor base rate"},
     };
     double *x = mem_alloc((size_t)m->L, sizeof *x);
     const char *key;
@@ -123,7 +123,7 @@ static void add_number(struct table *t, const struct measure_number *x)
 static void add_windows(struct str *s, const struct ppl_result *r)
 {
     if (strcmp(r->kind, windows_name[WINDOWS_DOCUMENTS]) == 0) {
-        str_addf(s, " (%lld documents, cut at %lld tokens)\n", (long long)r->windows,
+        str_addf(s, " (%lld documents, truncated to %lld tokens)\n", (long long)r->windows,
                  (long long)r->seq);
         return;
     }
@@ -143,13 +143,12 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     struct measure_number bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
     cli_add_safe(s, subject->dir, strlen(subject->dir), -1);
     str_addf(s, ": %s, %s routing%s, on ", subject->model->config.method, r->routing,
-             r->measure.is_topk ? " (NOT causal: it looks at later tokens)" : "");
+             r->measure.is_topk ? " (NOT causal: depends on later tokens)" : "");
     cli_add_safe(s, r->data, strlen(r->data), -1);
     add_windows(s, r);
     if (a->found.passes > 0)
         str_addf(s, "  capacity %.3f gives a speedup of %.3f%s\n", a->found.capacity,
-                 a->found.speedup,
-                 a->found.is_met ? "" : ", the nearest: the speedup moves in steps there");
+                 a->found.speedup, a->found.is_met ? "" : ", the nearest available");
     table_init(&t, 2);
     for (size_t i = 0; i < n; i++)
         add_number(&t, &x[i]);
@@ -184,7 +183,7 @@ static int write_records(const char *path, const struct subject *subject,
     return rc;
 }
 
-/* At the capacity that has the wanted speedup, when one is wanted. */
+/* Evaluates, at the capacity that reaches target_speedup if it is set. */
 static int measure_at_speedup(struct answer *out, struct subject *s, struct ppl_options *o,
                               struct err *e)
 {
@@ -194,8 +193,8 @@ static int measure_at_speedup(struct answer *out, struct subject *s, struct ppl_
         return ppl_run(&out->r, s, o, e);
     int rc = o->routing != PPL_CAUSAL || o->capacity != -1
                  ? err_set(e, DS_EUSAGE,
-                           "target_speedup looks for the capacity of causal routing itself: "
-                           "neither capacity= nor routing= goes with it")
+                           "target_speedup searches the capacity of causal routing: "
+                           "capacity= and routing= must not be set")
                  : route_ready(&s->model->route, &asked, e);
     if (rc == 0)
         rc = ppl_open(&p, s, o, e);
@@ -235,7 +234,7 @@ static int report(const struct cli_args *a, struct subject *s, struct ppl_option
     return rc;
 }
 
-/* A table asks for its own capacities; one evaluation has none to list. */
+/* Refuses settings that do not apply to this kind of evaluation. */
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by"},
@@ -243,18 +242,18 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                              *const of_ppl[] = {"windows", "stride", "split", "tokens"},
                              *const of_table[] = {"capacities"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
-    int rc = is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl),
-                                           "only task=ppl takes it", e)
-                     : cli_refuse_settings(a, &ppl_group, of_tasks, DS_LEN(of_tasks),
-                                           "task=ppl does not take it", e);
+    int rc =
+        is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl), "expected task=ppl", e)
+                : cli_refuse_settings(a, &ppl_group, of_tasks, DS_LEN(of_tasks),
+                                      "unsupported by task=ppl", e);
     if (rc < 0)
         return rc;
     return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),
-                                          "--benchmark does not take it: its rows are those of "
+                                          "unsupported by --benchmark, whose rows are set by "
                                           "capacities=",
                                           e)
                     : cli_refuse_settings(a, &ppl_group, of_table, DS_LEN(of_table),
-                                          "they are the rows of --benchmark; one evaluation takes "
+                                          "sets the rows of --benchmark; a single evaluation takes "
                                           "capacity=",
                                           e);
 }

@@ -1,3 +1,4 @@
+/* Table, JSON and records of depthscope eval --benchmark: loss and cost over capacities. */
 #include "cli/eval/eval_capacity.h"
 
 #include <math.h>
@@ -23,8 +24,8 @@ static const struct {
     {"flops_ratio", "FLOPs", AT(flops_ratio), 1, 3},
     {"time_ratio", "prefill time", AT(time_ratio), 1, 3},
     {"decode_time_ratio", "decode time", AT(decode_time_ratio), 1, 3},
-    {"control_random_loss", "loss by lot", AT(control_random_loss), 1, 4},
-    {"control_static_loss", "by pattern", AT(control_static_loss), 1, 4},
+    {"control_random_loss", "random loss", AT(control_random_loss), 1, 4},
+    {"control_static_loss", "static loss", AT(control_static_loss), 1, 4},
     {"control_random_flops_ratio", "controls' FLOPs", AT(control_random_flops_ratio), 1, 3},
 };
 #undef AT
@@ -38,8 +39,7 @@ void capacity_table_print(struct str *out, const struct subject *s, const struct
 {
     struct table grid;
     cli_add_safe(out, s->dir, strlen(s->dir), -1);
-    str_addf(out, ": %s, causal routing at capacities that are asked for, on ",
-             s->model->config.method);
+    str_addf(out, ": %s, causal routing at the requested capacities, on ", s->model->config.method);
     cli_add_safe(out, t->data, strlen(t->data), -1);
     str_addf(out, " (%.0f tokens); dense loss %.4f\n", t->tokens, t->dense_loss);
     table_init(&grid, DS_LEN(columns));
@@ -55,9 +55,11 @@ void capacity_table_print(struct str *out, const struct subject *s, const struct
         }
     table_print(&grid, out);
     table_release(&grid);
-    str_add(out,
-            "FLOPs and times are shares of the dense model; decoding at batch 1 with a cache; the "
-            "controls run the same share of each layer, by lot and by a fixed pattern\n");
+    str_add(
+        out,
+        "FLOPs and times are shares of the dense model; decoding at batch 1 with a KV cache; the "
+        "controls execute the same share of each layer: at random, and by a content-independent "
+        "static mask\n");
 }
 
 void capacity_table_json(struct str *out, const struct subject *s, const struct capacity_table *t)

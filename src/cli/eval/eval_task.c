@@ -1,3 +1,4 @@
+/* depthscope eval task=NAME: progress, the result table and the results file of benchmark tasks. */
 #include "cli/eval/eval_task.h"
 
 #include <math.h>
@@ -19,13 +20,13 @@ struct progress {
     int is_terminal;
 };
 
-/* Documents that were taken from a file took no time. */
+/* Documents resumed from a results file took no time. */
 static double per_second(const struct task_progress *at, double past)
 {
     return past > 0 ? (double)(at->done - at->resumed) / past : 0;
 }
 
-/* A part may be called what a file of documents says. */
+/* A part's name comes from the data file and may be unsafe for a terminal. */
 static const char *safe_name(char out[128], const char *part)
 {
     str_copy(out, 128, part);
@@ -49,7 +50,7 @@ static void draw_bar(const struct task_progress *at, double past)
     fflush(stderr);
 }
 
-/* On a terminal a bar that is drawn over itself; at the end, there and elsewhere, one line. */
+/* Redraws a progress bar on a terminal; at the end prints one line everywhere. */
 static int show_progress(void *ctx, const struct task_progress *at)
 {
     struct progress *p = ctx;
@@ -60,10 +61,10 @@ static int show_progress(void *ctx, const struct task_progress *at)
                 p->is_terminal ? "\r\033[K" : "depthscope: ", NAME_CELLS, safe_name(name, at->part),
                 at->done);
         if (at->resumed)
-            fprintf(stderr, ", %zu of them done before", at->resumed);
+            fprintf(stderr, ", %zu resumed", at->resumed);
         fprintf(stderr, ", %s", str_duration(took, past));
         if (at->done > at->resumed)
-            fprintf(stderr, ", %.3g a second", per_second(at, past));
+            fprintf(stderr, ", %.3g/s", per_second(at, past));
         fprintf(stderr, "\n");
     } else if (p->is_terminal && now - p->shown >= 0.1) {
         p->shown = now;
@@ -75,15 +76,16 @@ static int show_progress(void *ctx, const struct task_progress *at)
 static int refuse(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     if (o->routing == PPL_TOPK)
-        return err_set(e, DS_EUSAGE,
-                       "routing=topk looks at later tokens: a score by it would know the answer "
-                       "(routing=causal or dense)");
+        return err_set(
+            e, DS_EUSAGE,
+            "routing=topk depends on later tokens, so a score would depend on the answer "
+            "(expected routing=causal or dense)");
     if (cli_flag(a, "benchmark") || o->target_speedup > 0)
-        return err_set(e, DS_EUSAGE, "--benchmark and target_speedup go with task=ppl");
+        return err_set(e, DS_EUSAGE, "--benchmark and target_speedup: expected task=ppl");
     return 0;
 }
 
-/* The run's own seed routes by lot, as in task=ppl. */
+/* Random routing uses the run's own seed, as in task=ppl. */
 static struct task_options options_of(const struct ppl_options *o, const struct subject *s)
 {
     return (struct task_options){
@@ -134,7 +136,7 @@ static void print_result(struct str *out, const struct task_result *r, const str
     str_addf(out, ": %s, %s routing, %lld shots, %d layers", s->model->config.method,
              o->is_dense ? "dense" : "causal", (long long)r->shots, r->layers);
     if (r->resumed) {
-        str_addf(out, ", %zu documents from ", r->resumed);
+        str_addf(out, ", %zu documents resumed from ", r->resumed);
         cli_add_safe(out, o->results, strlen(o->results), -1);
     }
     str_add(out, "\n");
@@ -146,12 +148,12 @@ static void print_result(struct str *out, const struct task_result *r, const str
             add_row(&t, r, &r->v[i], k);
     table_print(&t, out);
     table_release(&t);
-    str_add(out, "depth: layers per token of all that went through the model; scored: where judged "
-                 "tokens were predicted;\nblocks, flops: share of the dense model's, all counted "
-                 "from the plans of the scored passes\n");
+    str_add(out, "depth: mean executed layers over all tokens; scored: over positions that predict "
+                 "scored tokens;\nblocks, flops: share of the dense model, counted over the scored "
+                 "passes\n");
 }
 
-/* Older results are replaced, and nothing else: asked before there is anything to lose. */
+/* Only older results may be replaced; checked before the evaluation starts. */
 static int check_output(const char *path, struct err *e)
 {
     static const char begin[] = "{\"results\"";
@@ -163,7 +165,7 @@ static int check_output(const char *path, struct err *e)
         return rc;
     int is_ours = old.n >= sizeof begin && memcmp(old.p, begin, sizeof begin - 1) == 0;
     fs_map_close(&old);
-    return is_ours ? 0 : err_set(e, DS_EEXIST, "%s holds something else: name another file", path);
+    return is_ours ? 0 : err_set(e, DS_EEXIST, "%s: not a results file; choose another name", path);
 }
 
 static int give(const struct cli_args *a, const struct task_result *r, const struct subject *s,

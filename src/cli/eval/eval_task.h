@@ -1,4 +1,4 @@
-/* depthscope eval MODEL task=NAME: right and wrong answers, and what they cost. */
+/* depthscope eval MODEL task=NAME: task scores and compute. */
 #ifndef DS_CLI_EVAL_TASK_H
 #define DS_CLI_EVAL_TASK_H
 
@@ -7,7 +7,8 @@
 #include "cli/commands.h"
 #include "eval/perplexity.h"
 
-/* The table, or with --json (and into -o FILE) the results as the harness writes them. */
+/* Prints the table, or with --json (and to -o FILE) results in the format of the evaluation
+ * harness. */
 int eval_task(const struct cli_args *a, struct subject *s, const struct ppl_options *o,
               struct str *out, struct err *e) DS_CHECK;
 

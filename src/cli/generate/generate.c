@@ -1,4 +1,5 @@
-/* depthscope generate MODEL --prompt TEXT: text as it comes, coloured by the depth of every token; or talk. */
+/* depthscope generate MODEL: streams generated text or chat, coloured by the depth of every
+ * token. */
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
@@ -12,30 +13,28 @@
 #include "eval/capacity.h"
 
 static struct cli_option options[] = {
-    {.name = "prompt",
+    {.name = "prompt", .has_value = 1, .help = "TEXT  prompt; \"\" starts a new text; repeatable"},
+    {.name = "file",
      .has_value = 1,
-     .help = "TEXT  what to continue; \"\" starts a new text; may be given several times"},
-    {.name = "file", .has_value = 1, .help = "FILE  the prompt from a file; - = standard input"},
+     .help = "FILE  read the prompt from a file; - = standard input"},
     {.name = "batch",
      .has_value = 1,
-     .help =
-         "FILE  a prompt a line: text, \"JSON string\" or {\"prompt\": ...}, {\"messages\": ...}"},
-    {.name = "chat", .help = "prompts are questions; without one, talk by lines of standard input"},
-    {.name = "system", .has_value = 1, .help = "TEXT  --chat: what the system says first"},
+     .help = "FILE  one prompt per line: text, \"JSON string\", {\"prompt\": ...} or "
+             "{\"messages\": ...}"},
+    {.name = "chat",
+     .help = "chat; without a prompt, read messages from standard input, one per line"},
+    {.name = "system", .has_value = 1, .help = "TEXT  system prompt for --chat"},
     {.name = "messages",
      .has_value = 1,
      .help = "FILE  a conversation to answer: [{\"role\": ..., \"content\": ...}]"},
-    {.name = "stop",
-     .has_value = 1,
-     .help = "TEXT  ends the text before it; may be given several times"},
+    {.name = "stop", .has_value = 1, .help = "TEXT  stop string; repeatable"},
     {.name = "show",
      .has_value = 1,
-     .help = "depth  every token over its number of layers, behind the text"},
-    {.name = "json", .help = "one JSON object a text, on a line, instead of the text"},
+     .help = "depth  after the text, show each token with its number of executed layers"},
+    {.name = "json", .help = "one JSON object per text and line instead of the text"},
     {.name = "stream",
-     .help =
-         "--json: also a line for every token as it comes; the new_text of all lines is the text"},
-    {.name = "quiet", .help = "nothing but the text"},
+     .help = "with --json: also one line per token; the concatenated new_text is the text"},
+    {.name = "quiet", .help = "print only the text"},
     {.name = NULL},
 };
 enum { PROMPT_MAX = 16 << 20, BATCH_MAX = 1 << 16 };
@@ -58,7 +57,7 @@ void gen_interrupt_clear(void)
     interrupted = 0;
 }
 
-/* ---- what is asked ---- */
+/* ---- request ---- */
 
 struct asked {
     const struct cli_args *a;
@@ -78,7 +77,7 @@ static int add_ids(struct asked *q, const struct chat_messages *m, const char *t
 {
     void *v = q->prompt;
     if (q->n >= BATCH_MAX)
-        return err_set(e, DS_ERANGE, "more than %d prompts", (int)BATCH_MAX);
+        return err_set(e, DS_ERANGE, "too many prompts, must be at most %d", (int)BATCH_MAX);
     if (mem_grow(&v, &q->cap, q->n + 1, sizeof *q->prompt) < 0)
         return err_set(e, DS_EMEM, "prompts");
     q->prompt = v;
@@ -137,8 +136,8 @@ static int add_json_line(struct asked *q, const char *p, size_t n, const char *w
         rc = add_prompt(q, text, len, e);
     else
         rc = err_set(e, DS_EFORMAT, "%s: %s", where,
-                     messages ? "\"messages\" are for --chat"
-                              : "neither a string nor an object with \"prompt\"");
+                     messages ? "\"messages\" require --chat"
+                              : "expected a string or an object with \"prompt\"");
     json_free(j);
     return rc;
 }
@@ -161,7 +160,7 @@ static int add_batch(struct asked *q, const char *path, struct err *e)
         p = hit ? hit + 1 : end;
     }
     if (rc == 0 && q->n == 0)
-        rc = err_set(e, DS_EUSAGE, "%s holds no prompt", path);
+        rc = err_set(e, DS_EUSAGE, "%s: no prompt in the file", path);
     str_release(&text);
     return rc;
 }
@@ -182,7 +181,7 @@ static int add_file(struct asked *q, const char *path, int is_messages, struct e
     return rc;
 }
 
-/* Exactly one way to ask; none is talk. */
+/* Exactly one source of prompts; none means interactive chat. */
 static int check_words(struct asked *q, struct err *e)
 {
     static const char *const way[] = {"prompt", "file", "batch", "messages"};
@@ -193,14 +192,15 @@ static int check_words(struct asked *q, struct err *e)
         ways += cli_value(q->a, way[i]) != NULL;
     if (ways > 1 || (ways == 0 && !q->is_chat))
         return err_set(e, DS_EUSAGE, "generate: %s (depthscope help generate)",
-                       ways ? "one of --prompt, --file, --batch and --messages"
-                            : "what is the prompt? --prompt TEXT or --file FILE, or --chat");
+                       ways ? "expected only one of --prompt, --file, --batch and --messages"
+                            : "missing prompt: use --prompt TEXT, --file FILE or --chat");
     if (cli_value(q->a, "system") && !q->is_chat)
-        return err_set(e, DS_EUSAGE, "generate: --system goes with --chat");
+        return err_set(e, DS_EUSAGE, "generate: --system requires --chat");
     if (cli_flag(q->a, "stream") && !cli_flag(q->a, "json"))
-        return err_set(e, DS_EUSAGE, "generate: --stream goes with --json (text streams anyway)");
+        return err_set(e, DS_EUSAGE,
+                       "generate: --stream requires --json (plain text always streams)");
     if (show && strcmp(show, "depth") != 0)
-        return err_set(e, DS_EUSAGE, "generate: --show depth, not %s", show);
+        return err_set(e, DS_EUSAGE, "generate: --show %s: expected depth", show);
     return 0;
 }
 
@@ -209,10 +209,10 @@ static int read_stops(struct asked *q, struct err *e)
     size_t n = 0;
     q->stop = mem_alloc((size_t)q->a->n_given, sizeof *q->stop);
     if (!q->stop)
-        return err_set(e, DS_EMEM, "stop strings");
+        return err_set(e, DS_EMEM, "stop strings: out of memory");
     for (const char *s; (s = cli_value_at(q->a, "stop", (int)n)) != NULL; n++) {
         if (!s[0])
-            return err_set(e, DS_EUSAGE, "generate: --stop \"\" would stop before the first word");
+            return err_set(e, DS_EUSAGE, "generate: --stop: must not be empty");
         q->stop[n] = s;
     }
     q->rules = (struct gen_rules){.stop = q->stop, .n_stop = n};
@@ -252,7 +252,7 @@ static void asked_release(struct asked *q)
     ids_release(&q->end);
 }
 
-/* The capacity with the wanted speedup, from the run's own held-out text. */
+/* Finds the capacity that reaches target_speedup on the run's own held-out text. */
 static int find_capacity(struct gen_options *o, struct subject *s, int quiet, struct err *e)
 {
     struct ppl_options text = {0};
@@ -263,8 +263,8 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
         return 0;
     if (o->capacity != -1 || o->routing != GEN_CAUSAL)
         return err_set(e, DS_EUSAGE,
-                       "target_speedup looks for the capacity of causal routing itself: neither "
-                       "capacity= nor routing= goes with it");
+                       "target_speedup searches the capacity of causal routing: "
+                       "capacity= and routing= must not be set");
     struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
     int rc = route_ready(&s->model->route, &asked, e);
     if (rc == 0)
@@ -278,31 +278,30 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
     if (rc == 0) {
         o->capacity = found.capacity;
         if (!quiet)
-            fprintf(stderr,
-                    "depthscope: capacity %.3f: held-out text is %.3f times as fast by %s%s\n",
+            fprintf(stderr, "depthscope: capacity %.3f: speedup %.3f on held-out text by %s%s\n",
                     found.capacity, found.speedup, by_time ? "measured decoding" : "FLOPs",
-                    found.is_met ? "" : ", which is the nearest there is");
+                    found.is_met ? "" : ", the nearest available");
     }
     ppl_close(p);
     opt_release(&ppl_group, &text);
     return rc;
 }
 
-/* ---- the texts ---- */
+/* ---- generation ---- */
 
 static int make_texts(const struct asked *q, struct err *e)
 {
     struct gen_result *r = mem_alloc(q->n, sizeof *r);
     struct gen_show show = {0};
     int rc = r ? gen_show_init(&show, q->a, q->s, q->o, r, q->n, q->is_chat, e)
-               : err_set(e, DS_EMEM, "%zu texts", q->n);
+               : err_set(e, DS_EMEM, "%zu texts: out of memory", q->n);
     struct gen_watch watch = gen_show_watch(&show);
     size_t done = 0;
     double began = clock_mono();
     if (rc == 0)
         rc = gen_run(r, q->s, q->prompt, q->n, q->o, &q->rules, &watch, e);
     show.seconds = q->n > 1 ? clock_mono() - began : 0;
-    while (rc == 0 && done < q->n && show.is_done[done]) /* after Ctrl-C the rest never began */
+    while (rc == 0 && done < q->n && show.is_done[done]) /* after Ctrl-C the rest never started */
         done++;
     if (rc == 0 && !cli_flag(q->a, "quiet"))
         rc = gen_show_end_line(&show);
@@ -362,7 +361,7 @@ int generate_command(int argc, char **argv)
     int rc = cli_parse(&a, options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
-    sigaction(SIGINT, &act, NULL); /* the text so far and its cost are still told */
+    sigaction(SIGINT, &act, NULL); /* the text so far and its cost are still printed */
     rc = cli_apply(&a, &gen_group, &o, &e);
     if (rc == 0) {
         rc = generate(&q, &e);

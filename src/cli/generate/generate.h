@@ -1,4 +1,4 @@
-/* `generate` in parts: what is asked, how it is shown, and talk.  For src/cli/generate*.c. */
+/* Parts of `generate`: request, display and chat; for src/cli/generate only. */
 #ifndef DS_CLI_GENERATE_H
 #define DS_CLI_GENERATE_H
 
@@ -7,21 +7,21 @@
 #include "data/chat.h"
 #include "eval/generation.h"
 
-/* Where texts go.  One text is written as it comes, several each whole and in order. */
+/* Output of texts: a single text is streamed, several are written whole and in order. */
 struct gen_show {
     struct subject *s;
     const struct gen_options *o;
-    struct str *out;     /* (n) what is not yet written of each */
+    struct str *out;     /* (n) pending output of each text */
     struct str *certain; /* (n) --stream: bytes since the last token */
     int *is_done;
     const struct gen_result *result; /* (n) */
     size_t n, next;                  /* next: the first that is not written */
     int is_terminal, has_colour, truecolour, is_utf8, columns;
-    int json, stream, quiet, depths, echo; /* as asked; echo: the prompt is shown */
+    int json, stream, quiet, depths, echo; /* options; echo: the prompt is shown */
     int least, most;                       /* depths seen */
-    double seconds;                        /* of several texts, prompts and all; 0: not known */
-    int has_scale;                         /* the scale of colours has been shown */
-    int ends_line;                         /* the last byte that was written ended a line */
+    double seconds; /* wall time of several texts, prefill included; 0: unknown */
+    int has_scale;  /* the colour scale has been shown */
+    int ends_line;  /* the last byte written was a newline */
     struct err *e;
 };
 int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *s,
@@ -29,20 +29,20 @@ int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *
                   int is_chat, struct err *e) DS_CHECK;
 void gen_show_release(struct gen_show *w);
 struct gen_watch gen_show_watch(struct gen_show *w);
-/* Everything that one result says, as JSON on a line. */
+/* One result as JSON on a line. */
 void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct gen_result *r);
-/* Dim text for people, on stderr; nothing with --quiet. */
+/* A dimmed note to the user on stderr; nothing with --quiet. */
 void gen_note(const struct gen_show *w, const char *fmt, ...) DS_PRINTF(2, 3);
-/* The scale of colours, where there are some, then what the texts cost. */
+/* The colour scale, if colours are on, then the compute cost of the texts. */
 void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n);
-/* A newline where the text has none, so that what follows stands on its own line. */
+/* A newline unless the text ended with one, so that later output starts on its own line. */
 int gen_show_end_line(struct gen_show *w) DS_CHECK;
 
 /* 1 once after Ctrl-C. */
 int gen_interrupted(void);
 void gen_interrupt_clear(void);
 
-/* Lines of standard input are said, answers printed, until it ends. */
+/* Chat: reads messages from standard input line by line and prints answers until it ends. */
 int generate_talk(const struct cli_args *a, struct subject *s, const struct chat *chat,
                   struct chat_messages *m, const struct gen_options *o,
                   const struct gen_rules *rules, struct err *e) DS_CHECK;

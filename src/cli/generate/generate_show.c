@@ -1,4 +1,4 @@
-/* Made text on a terminal, in a pipe, and as JSON. */
+/* Shows generated text on a terminal, in a pipe and as JSON. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void add_colour(struct str *out, const struct gen_show *w, int depth)
 {
     int layers = (int)w->s->model->config.layers;
     double x = layers > 1 ? (double)(depth - 1) / (layers - 1) : 1;
-    int rgb = cmap_rgb("viridis", 0.25 + 0.75 * x); /* the dark end would not be read on black */
+    int rgb = cmap_rgb("viridis", 0.25 + 0.75 * x); /* the dark end is unreadable on black */
     int r = rgb >> 16 & 255, g = rgb >> 8 & 255, b = rgb & 255;
     if (w->truecolour)
         str_addf(out, "\x1b[38;2;%d;%d;%dm", r, g, b);
@@ -25,7 +25,7 @@ static void add_colour(struct str *out, const struct gen_show *w, int depth)
         str_addf(out, "\x1b[38;5;%dm", 16 + 36 * (r * 5 / 255) + 6 * (g * 5 / 255) + b * 5 / 255);
 }
 
-/* New lines and tabs of the text are layout; everything else that could steer a terminal is made visible. */
+/* Newlines and tabs are layout; all other terminal control characters are made visible. */
 static void add_for_terminal(struct str *out, const char *p, size_t n)
 {
     while (n > 0) {
@@ -48,7 +48,7 @@ static int terminal_columns(void)
     return 80;
 }
 
-/* ---- life ---- */
+/* ---- setup ---- */
 
 int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *s,
                   const struct gen_options *o, const struct gen_result *result, size_t n,
@@ -74,7 +74,8 @@ int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *
     w->out = mem_alloc(n, sizeof *w->out);
     w->certain = mem_alloc(n, sizeof *w->certain);
     w->is_done = mem_alloc(n, sizeof *w->is_done);
-    return w->out && w->certain && w->is_done ? 0 : err_set(e, DS_EMEM, "%zu texts", n);
+    return w->out && w->certain && w->is_done ? 0
+                                              : err_set(e, DS_EMEM, "%zu texts: out of memory", n);
 }
 
 void gen_show_release(struct gen_show *w)
@@ -137,7 +138,7 @@ static void add_logprobs(struct str *out, const struct gen_show *w, const char *
     str_add(out, "[");
     for (size_t i = from; i < to; i++) {
         str_add(out, i > from ? "," : "");
-        if (isnan(r->logprob[i])) /* the first token: nothing comes before it */
+        if (isnan(r->logprob[i])) /* the first token has no context */
             str_add(out, "null");
         else
             add_top(out, w, r, i);
@@ -155,7 +156,7 @@ static void add_depths(struct str *out, const char *key, const struct gen_result
     str_add(out, "]");
 }
 
-/* --stream: text that has become certain since the last line of this text. */
+/* --stream: text that is final since the last line of this text. */
 static void add_new_text(struct str *out, struct gen_show *w, size_t k)
 {
     json_key(out, "new_text");
@@ -172,7 +173,7 @@ void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct ge
         json_add_int(out, "index", (int64_t)k);
     json_key(out, "text");
     str_add_json(out, str_text(&r->text), r->text.len);
-    if (w->stream) /* what no token's line could tell: it might have begun a stop string */
+    if (w->stream) /* held back from token lines: it could have begun a stop string */
         add_new_text(out, w, k);
     json_add_ids(out, "prompt_ids", r->ids.v, from);
     json_add_ids(out, "ids", r->ids.v + from, end - from);
@@ -198,7 +199,7 @@ void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct ge
     str_add(out, "}\n");
 }
 
-/* --stream: one token, with the text that is certain by now. */
+/* --stream: one token, with the text that is final by now. */
 static void add_token_json(struct str *out, struct gen_show *w, size_t k,
                            const struct gen_result *r, size_t at)
 {
@@ -220,7 +221,7 @@ static void add_token_json(struct str *out, struct gen_show *w, size_t k,
 
 /* ---- depths as numbers ---- */
 
-/* Pieces over their depths, in lines of the terminal's width. */
+/* Pieces above their depths, wrapped at the terminal's width. */
 static void add_depth_table(struct str *out, const struct gen_show *w, const struct gen_result *r)
 {
     struct str above = {0}, below = {0}, piece = {0};
@@ -252,7 +253,7 @@ static void add_depth_table(struct str *out, const struct gen_show *w, const str
     str_release(&piece);
 }
 
-/* ---- as it comes ---- */
+/* ---- streaming ---- */
 
 static int put(struct gen_show *w, struct str *s)
 {
@@ -265,7 +266,8 @@ static int put(struct gen_show *w, struct str *s)
     return rc;
 }
 
-/* Between two texts, and only there: after Ctrl-C the last one is not the last that was asked for. */
+/* A separator before each text but the first: after Ctrl-C the last text may not be the last
+ * requested. */
 static int put_heading(struct gen_show *w)
 {
     struct str line = {0};
@@ -278,7 +280,7 @@ static int put_heading(struct gen_show *w)
     return rc;
 }
 
-/* Several texts: each waits for its turn. */
+/* With several texts, each is buffered until the previous ones are written. */
 static int put_next(struct gen_show *w)
 {
     int rc = 0;
@@ -327,7 +329,7 @@ static int on_token(void *ctx, size_t k, const struct gen_result *r, size_t at)
         return 0;
     struct str line = {0};
     add_token_json(&line, w, k, r, at);
-    int rc = put(w, &line); /* lines of several texts come mixed: each says which it is of */
+    int rc = put(w, &line); /* lines of several texts are interleaved, each with its index */
     str_release(&line);
     return rc;
 }
@@ -367,7 +369,7 @@ int gen_show_end_line(struct gen_show *w)
     return was || w->json ? 0 : cli_write("\n", 1, w->e);
 }
 
-/* ---- what it cost ---- */
+/* ---- cost ---- */
 
 void gen_note(const struct gen_show *w, const char *fmt, ...)
 {
@@ -382,18 +384,18 @@ void gen_note(const struct gen_show *w, const char *fmt, ...)
     va_end(ap);
 }
 
-/* The colours from one layer to all of them. */
+/* The colour scale, from one layer to all. */
 static void show_scale(struct gen_show *w)
 {
     int layers = (int)w->s->model->config.layers, steps = layers < 12 ? layers : 12;
     struct str line = {0};
     w->has_scale = 1;
-    str_add(&line, "layers run: 1 ");
+    str_add(&line, "executed layers: 1 ");
     for (int i = 0; i < steps; i++) {
         add_colour(&line, w, steps > 1 ? 1 + i * (layers - 1) / (steps - 1) : 1);
         str_add(&line, w->is_utf8 ? "\xe2\x96\x88" : "#");
     }
-    str_addf(&line, "\x1b[0m\x1b[2m %d; here %d to %d", layers, w->least, w->most);
+    str_addf(&line, "\x1b[0m\x1b[2m %d; in this text %d to %d", layers, w->least, w->most);
     gen_note(w, "%s", str_text(&line));
     str_release(&line);
 }
@@ -420,6 +422,6 @@ void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n)
         snprintf(what, sizeof what, "in %zu texts", n);
     if (w->has_colour && w->most > 0 && !w->has_scale && cli_has_colour(stderr))
         show_scale(w);
-    gen_note(w, "%.0f tokens %s, %.0f/s; of dense: blocks %.2f, FLOPs %.2f%s", made, what, speed,
-             all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1, time);
+    gen_note(w, "%.0f tokens %s, %.0f/s; relative to dense: blocks %.2f, FLOPs %.2f%s", made, what,
+             speed, all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1, time);
 }

@@ -1,4 +1,5 @@
-/* Talk: lines of standard input, answers, and what was said kept in the cache. */
+/* Chat: reads messages from standard input, prints answers, and keeps the conversation in the KV
+ * cache. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 enum { LINE_MAX_BYTES = 1 << 20, WAIT_MS = 100 };
 
-/* Standard input by lines; a signal ends the wait. */
+/* Standard input by lines; a signal interrupts the wait. */
 struct lines {
     char buf[4096];
     size_t at, n;
@@ -19,7 +20,8 @@ struct lines {
 };
 enum line { LINE_END, LINE_READ, LINE_BROKEN /* Ctrl-C */ };
 
-/* A signal that comes between a look at the flag and the read would wait for the next key: so the wait has an end.  0: Ctrl-C. */
+/* Polls with a timeout: a signal between checking the flag and read() would go unnoticed until the
+ * next key.  0: Ctrl-C. */
 static int wait_for_input(void)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -57,7 +59,7 @@ static int read_line(struct lines *in, struct str *line, enum line *what, struct
         str_add_bytes(line, from, n);
         in->at += n + (hit != NULL);
         if (line->failed || line->len > LINE_MAX_BYTES)
-            return err_set(e, DS_ERANGE, "standard input: a line of more than %d bytes",
+            return err_set(e, DS_ERANGE, "standard input: line too long, must be at most %d bytes",
                            (int)LINE_MAX_BYTES);
         if (hit || in->is_end) {
             *what = hit || line->len > 0 ? LINE_READ : LINE_END;
@@ -71,12 +73,12 @@ static int read_line(struct lines *in, struct str *line, enum line *what, struct
 
 struct talk {
     const struct chat *chat;
-    struct chat_messages *m; /* what was said, system's words first */
-    size_t first, known;     /* messages that stay on /reset; that are in the cache */
+    struct chat_messages *m; /* the conversation, system prompt first */
+    size_t first, known;     /* messages kept by /reset; messages in the cache */
     struct gen_talk *gen;
     struct gen_show show;
     struct subject *s;
-    int is_person; /* someone sits at a terminal */
+    int is_person; /* standard input is a terminal */
 };
 
 static void forget_from(struct chat_messages *m, size_t n)
@@ -85,7 +87,8 @@ static void forget_from(struct chat_messages *m, size_t n)
         str_release(&m->v[--m->n].text);
 }
 
-/* One question and its answer.  A question that does not fit is taken back, and the talk goes on. */
+/* One message and its answer.  A message that does not fit the context is dropped, and the chat
+ * continues. */
 static int answer(struct talk *t, const struct str *line, struct err *e)
 {
     struct ids more = {0};
@@ -98,7 +101,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
         rc = gen_talk_turn(t->gen, &more, &r, e);
     ids_release(&more);
     if (rc == DS_ERANGE && t->is_person) {
-        fprintf(stderr, "depthscope: %s (/reset begins anew)\n", e->text); /* --quiet or not */
+        fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n", e->text);
         *e = (struct err){0};
         forget_from(t->m, before);
         return 0;
@@ -119,7 +122,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     return rc;
 }
 
-/* What a person types with a / in front.  1: the talk ends. */
+/* Handles commands with a leading slash.  1: the chat ends. */
 static int obey(struct talk *t, const char *word)
 {
     if (strcmp(word, "/quit") == 0 || strcmp(word, "/exit") == 0)
@@ -128,9 +131,10 @@ static int obey(struct talk *t, const char *word)
         gen_talk_reset(t->gen);
         forget_from(t->m, t->first);
         t->known = 0;
-        gen_note(&t->show, "a new conversation");
+        gen_note(&t->show, "new conversation");
     } else {
-        gen_note(&t->show, "/reset begins anew, /quit ends; Ctrl-C stops an answer, Ctrl-D ends");
+        gen_note(&t->show,
+                 "/reset starts a new conversation, /quit or Ctrl-D ends, Ctrl-C stops an answer");
     }
     return 0;
 }
@@ -161,7 +165,7 @@ static int talk(struct talk *t, struct err *e)
         is_over = what == LINE_END;
         if (what != LINE_READ || strspn(str_text(&line), " \t\r") == line.len)
             continue;
-        if (t->is_person && line.p[0] == '/') /* from a pipe every line is a question */
+        if (t->is_person && line.p[0] == '/') /* from a pipe every line is a message */
             is_over = obey(t, line.p);
         else
             rc = answer(t, &line, e);

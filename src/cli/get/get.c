@@ -1,4 +1,4 @@
-/* depthscope get NAME: a known model, tokenizer or corpus from the network. */
+/* depthscope get NAME: downloads a known model, tokenizer or corpus. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #include "cli/use.h"
 
 static struct cli_option options[] = {
-    {.name = "o", .has_value = 1, .help = "DIR  where to; NAME in the present directory"},
-    {.name = "list", .help = "what is known, with sizes and licences"},
+    {.name = "o", .has_value = 1, .help = "DIR  output directory (default: ./NAME)"},
+    {.name = "list", .help = "list known names with sizes and licences"},
     {.name = "json", .help = "one JSON document"},
     {.name = NULL},
 };
@@ -25,9 +25,9 @@ struct get_options {
 #define AT(field) offsetof(struct get_options, field)
 static const struct opt opts[] = {
     {"base_url", OPT_STRING, AT(base_url), "", 0, 0, NULL,
-     "mirror: replaces scheme://host of every address; default $DEPTHSCOPE_MIRROR", NULL},
-    {"known", OPT_STRING, AT(known), "", 0, 0, NULL, "another table than data/known/known.yaml",
-     NULL},
+     "mirror: replaces scheme://host of every URL; default $DEPTHSCOPE_MIRROR", NULL},
+    {"known", OPT_STRING, AT(known), "", 0, 0, NULL,
+     "table to use instead of data/known/known.yaml", NULL},
 };
 const struct opt_group get_group = {.prefix = "", .title = "get", .opts = opts, .n = DS_LEN(opts)};
 
@@ -42,7 +42,7 @@ static int read_table(struct config *table, const struct get_options *o, struct 
     return rc < 0 ? rc : config_read_yaml(table, path, e);
 }
 
-/* Bytes of all files, -1 when one of them is not known. */
+/* Total bytes of all files, -1 when any is unknown. */
 static int64_t total(const struct get_known *k)
 {
     int64_t n = 0;
@@ -56,7 +56,7 @@ static int64_t total(const struct get_known *k)
 
 /* ---- the list -------------------------------------------------------------------------------------- */
 
-/* Words of the table, which anyone may have written, in a column of so many cells. */
+/* Untrusted text of the table, sanitised, in a column of this many cells. */
 static void safe_column(struct str *out, const char *words, int cells)
 {
     struct str safe = {0};
@@ -130,7 +130,7 @@ static int list(const struct config *known, struct str *out, int json, struct er
     return rc;
 }
 
-/* ---- one of them ------------------------------------------------------------------------------------- */
+/* ---- download ---------------------------------------------------------------------------------------- */
 
 static void tell_file(const struct get_job *j, struct str *out, int json)
 {
@@ -150,9 +150,10 @@ static void tell_file(const struct get_job *j, struct str *out, int json)
     }
     str_add(out, "  ");
     cli_add_safe(out, f->name, strlen(f->name), -1);
-    str_addf(out, "  %sB%s, ", str_si(size, (double)f->bytes), j->was_there ? ", was there" : "");
+    str_addf(out, "  %sB%s, ", str_si(size, (double)f->bytes),
+             j->was_there ? ", already present" : "");
     str_addf(out,
-             j->checked ? "checksum right\n" : "NOT CHECKED: no checksum is known; SHA-256 %s\n",
+             j->checked ? "checksum verified\n" : "NOT VERIFIED: no known checksum; SHA-256 %s\n",
              f->sha256);
 }
 
@@ -196,7 +197,7 @@ static int get(const struct cli_args *a, struct str *out, struct err *e)
     int rc = k ? cli_apply(a, &get_group, &o, e) : err_set(e, DS_EMEM, "get");
     int listing = cli_flag(a, "list"), json = cli_flag(a, "json");
     if (rc == 0 && listing && a->n_rest > 0)
-        rc = err_set(e, DS_EUSAGE, "get: --list takes no name");
+        rc = err_set(e, DS_EUSAGE, "get: --list: unexpected name");
     if (rc == 0 && !listing)
         rc = cli_one(a, "get", "NAME", &name, e);
     if (rc == 0)

@@ -1,4 +1,4 @@
-/* The curl program as a child process. */
+/* Runs the curl program as a child process. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 enum { TICK_MS = 200 };
 
-/* Both pipes until the child closes them. */
+/* Reads both pipes until the child closes them. */
 static int listen_to(struct child *c, const struct get_listener *l, struct err *e)
 {
     struct pollfd fd[2] = {{.fd = c->out, .events = POLLIN}, {.fd = c->err, .events = POLLIN}};
@@ -21,7 +21,7 @@ static int listen_to(struct child *c, const struct get_listener *l, struct err *
     while (fd[0].fd >= 0 || fd[1].fd >= 0) {
         char buf[65536];
         int ready = poll(fd, 2, TICK_MS);
-        if (batch_signal == SIGTERM && !told++) /* Ctrl-C reaches the child by itself */
+        if (batch_signal == SIGTERM && !told++) /* the terminal already sends Ctrl-C to the child */
             kill(c->pid, SIGTERM);
         if (l->tick && rc == 0 && clock_mono() - ticked >= TICK_MS / 1000.0) {
             l->tick(l->ctx);
@@ -51,7 +51,7 @@ int get_curl(const char *const *argv, const struct get_listener *l, char *words,
     struct err why = {0};
     int rc = child_start(&c, &how, &why);
     if (rc == DS_ENOTFOUND)
-        return err_set(e, DS_ENOTFOUND, "get: the program curl is not installed");
+        return err_set(e, DS_ENOTFOUND, "get: curl not found; install it");
     if (rc < 0)
         return err_set(e, rc, "get: %s", why.text);
     rc = listen_to(&c, l, e);

@@ -1,4 +1,4 @@
-/* One file from the network: into NAME.part, from where an earlier try ended, and under its name when it is whole. */
+/* Downloads one file into NAME.part, resuming an earlier try, and renames it when complete. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -48,19 +48,19 @@ static int make_url(struct get_job *j, struct err *e)
         rest = host ? strchr(host + 3, '/') : NULL;
         rest = rest ? rest : "/";
         if (str_copy(mirror, sizeof mirror, j->mirror))
-            return err_set(e, DS_ERANGE, "get: the mirror's address is too long");
+            return err_set(e, DS_ERANGE, "get: mirror URL too long");
         for (size_t n = strlen(mirror); n > 0 && mirror[n - 1] == '/'; n--)
             mirror[n - 1] = '\0';
         if (strncmp(mirror, "https://", 8) != 0 && strncmp(mirror, "http://", 7) != 0)
-            return err_set(e, DS_EUSAGE, "get: mirror %s begins neither with https:// nor http://",
+            return err_set(e, DS_EUSAGE, "get: mirror %s: must begin with https:// or http://",
                            mirror);
     }
     if ((size_t)snprintf(j->url, sizeof j->url, "%s%s", mirror, rest) >= sizeof j->url)
-        return err_set(e, DS_ERANGE, "get: the address of %s is too long", j->file->name);
+        return err_set(e, DS_ERANGE, "get: %s: URL too long", j->file->name);
     return 0;
 }
 
-/* "curl: (22) ..." without the name. */
+/* "curl: (22) ..." without the program name. */
 static const char *last_line(char *words)
 {
     size_t n = strlen(words);
@@ -73,23 +73,23 @@ static const char *last_line(char *words)
 
 static int tell_failure(const struct get_job *j, int status, char *words, struct err *e)
 {
-    const char *line = last_line(words), *resume = "; the same command goes on from there";
+    const char *line = last_line(words), *resume = "; run the same command again to resume";
     char have[48] = "";
     int64_t n = size_of(j->part);
     if (n > 0)
-        snprintf(have, sizeof have, ", %" PRId64 " bytes are there", n);
+        snprintf(have, sizeof have, ", %" PRId64 " bytes received", n);
     if (batch_signal || status > 128)
         return err_set(e, DS_ESTOP, "get: interrupted%s%s", have, have[0] ? resume : "");
     if (status == CURL_NO_HOST || status == CURL_NO_CONNECTION || status == CURL_NO_PROXY)
-        return err_set(e, DS_EIO, "get: no network: %s cannot be reached: %s", j->url, line);
+        return err_set(e, DS_EIO, "get: %s: network unreachable: %s", j->url, line);
     if (status == CURL_TOO_LARGE)
         return err_set(e, DS_EFORMAT,
-                       "get: %s: the server sends more than the %" PRId64
-                       " bytes of %s; nothing of it is kept",
+                       "get: %s: response larger than the expected %" PRId64
+                       " bytes of %s; discarded",
                        j->url, j->file->bytes, j->file->name);
     if (status == CURL_HTTP)
         return err_set(e, DS_EIO, "get: %s: %s", j->url, line);
-    return err_set(e, DS_EIO, "get: %s broke off%s: %s%s", j->url, have, line,
+    return err_set(e, DS_EIO, "get: %s: transfer interrupted%s: %s%s", j->url, have, line,
                    have[0] ? resume : "");
 }
 
@@ -98,9 +98,9 @@ static const char *redirects_to(const struct get_job *j)
     return strncmp(j->url, "https://", 8) == 0 ? "=https" : "=http,https";
 }
 
-/* ---- what the server says beforehand --------------------------------------------------------------- */
+/* ---- headers ----------------------------------------------------------------------------------------- */
 
-/* Value of a header line, up to its end; the last one of that name counts.  "" when there is none. */
+/* Value of a header; the last one of that name wins.  "" when missing. */
 static void header(char *out, size_t size, const char *all, const char *name)
 {
     size_t n = strlen(name);
@@ -117,13 +117,13 @@ static int take_headers(void *ctx, const void *p, size_t n, struct err *e)
 {
     struct str *all = ctx;
     if (n > HEADERS_MAX - all->len)
-        return err_set(e, DS_ERANGE, "get: the server sends more than %d bytes of headers",
+        return err_set(e, DS_ERANGE, "get: response headers too long, must be at most %d bytes",
                        (int)HEADERS_MAX);
     str_add_bytes(all, p, n);
     return all->failed ? err_set(e, DS_EMEM, "get: out of memory") : 0;
 }
 
-/* Size and SHA-256 as a model hub tells them of its large files (X-Linked-Size, X-Linked-ETag). */
+/* Size and SHA-256 that a model hub sends for large files (X-Linked-Size, X-Linked-ETag). */
 static int ask_server(struct get_job *j, struct err *e)
 {
     const char *const argv[] = {"curl",
@@ -188,11 +188,12 @@ static int check_room(const struct get_job *j, struct err *e)
     uint64_t left = fs_free_bytes(j->dir);
     if (j->file->bytes < 0 || left == 0 || need < 0 || (uint64_t)need < left)
         return 0;
-    return err_set(e, DS_EIO, "get: %s needs %sB, the disk of %s has %sB left", j->file->name,
-                   str_si(a, (double)need), j->dir, str_si(b, (double)left));
+    return err_set(e, DS_EIO, "get: %s: not enough disk space: expected %sB, %s has %sB free",
+                   j->file->name, str_si(a, (double)need), j->dir, str_si(b, (double)left));
 }
 
-/* With the first byte, so that an answer without any makes no file.  Locked: two that append to one file would mix. */
+/* Opened with the first byte, so that an empty response creates no file; locked against a second
+ * writer. */
 static int open_part(struct get_job *j, struct err *e)
 {
     struct stat st;
@@ -200,14 +201,13 @@ static int open_part(struct get_job *j, struct err *e)
     if (rc < 0)
         return err_add(e, rc, "get");
     if (flock(j->fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(e, DS_EBUSY, "get: another process is downloading to %s; wait for it",
-                       j->part);
+        return err_set(e, DS_EBUSY, "get: %s: locked by another download; wait for it", j->part);
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode) || (int64_t)st.st_size != j->have)
-        return err_set(e, DS_EBUSY, "get: %s changed meanwhile; try again", j->part);
+        return err_set(e, DS_EBUSY, "get: %s: changed during the download; try again", j->part);
     return 0;
 }
 
-/* Whatever the server says its answer's length is, no byte beyond the known size is written. */
+/* Never writes beyond the known size, whatever Content-Length says. */
 static int take_bytes(void *ctx, const void *p, size_t n, struct err *e)
 {
     struct get_job *j = ctx;
@@ -269,7 +269,7 @@ static int is_passing(int status)
            status == CURL_BROKEN;
 }
 
-/* 416: nothing lies behind the bytes that are there, which may be all of a file whose size no one tells. */
+/* Status 416: no bytes after those present, which may already be the whole file of unknown size. */
 static int is_at_end(const struct get_job *j, int status, const char *words)
 {
     return status == CURL_HTTP && j->begun_at > 0 && j->file->bytes < 0 && strstr(words, ": 416");
@@ -278,13 +278,13 @@ static int is_at_end(const struct get_job *j, int status, const char *words)
 static int tell_unknown_end(const struct get_job *j, struct err *e)
 {
     return err_set(e, DS_EIO,
-                   "get: %s has nothing behind the %" PRId64
-                   " bytes of %s, and neither size nor SHA-256 are known: "
-                   "rename it if it is whole, remove it to begin again",
+                   "get: %s: no data after the %" PRId64
+                   " bytes of %s, and neither size nor SHA-256 is known; "
+                   "rename it if it is complete, remove it to start over",
                    j->url, size_of(j->part), j->part);
 }
 
-/* Out of the way of the next try, but not lost. */
+/* Moves the bad file out of the way of the next try, without deleting it. */
 static void set_aside(const struct get_job *j, char *bad, size_t size)
 {
     snprintf(bad, size, "%s.bad", j->path);
@@ -297,12 +297,12 @@ static int tell_too_long(const struct get_job *j, struct err *e)
     char bad[1300];
     set_aside(j, bad, sizeof bad);
     return err_set(e, DS_EFORMAT,
-                   "get: %s: the server sends more than the %" PRId64
-                   " bytes of %s; stopped there, and kept them as %s",
+                   "get: %s: response larger than the expected %" PRId64
+                   " bytes of %s; stopped, kept as %s",
                    j->url, j->file->bytes, j->file->name, bad);
 }
 
-/* A connection that breaks off is taken up again while that brings something. */
+/* Retries an interrupted transfer as long as each try makes progress. */
 static int transfer(struct get_job *j, struct err *e)
 {
     char words[WORDS];
@@ -312,9 +312,9 @@ static int transfer(struct get_job *j, struct err *e)
     for (int i = 0; i < TRIES && rc == 0; i++) {
         int64_t before = size_of(j->part);
         if (j->file->bytes >= 0 && before >= j->file->bytes)
-            break; /* all of it is there */
+            break; /* complete */
         rc = transfer_once(j, words, &status, e);
-        if (rc == 0 && status == CURL_NO_RANGE) { /* this server begins at the beginning only */
+        if (rc == 0 && status == CURL_NO_RANGE) { /* the server does not support ranges */
             unlink(j->part);
             continue;
         }
@@ -333,9 +333,9 @@ static int transfer(struct get_job *j, struct err *e)
     return status == 0 ? 0 : tell_failure(j, status, words, e);
 }
 
-/* ---- what came ----------------------------------------------------------------------------------------- */
+/* ---- verification -------------------------------------------------------------------------------------- */
 
-/* A page in place of a file: many servers say so with status 200. */
+/* An HTML page instead of the file: many servers send it with status 200. */
 static const char *is_a_page(const struct get_job *j)
 {
     unsigned char head[32];
@@ -359,28 +359,27 @@ static int check(struct get_job *j, struct err *e)
     struct get_file *f = j->file;
     int64_t n = size_of(j->part);
     const char *page = is_a_page(j);
-    if (n < 0) /* an empty answer makes no file */
-        return err_set(e, DS_EIO, "get: %s: the answer was empty", j->url);
+    if (n < 0) /* an empty response creates no file */
+        return err_set(e, DS_EIO, "get: %s: empty response", j->url);
     int wrong_size = f->bytes >= 0 && n != f->bytes;
     if (page) {
         set_aside(j, bad, sizeof bad);
-        return err_set(e, DS_EFORMAT, "get: %s sent %s in place of %s; it is kept as %s", j->url,
-                       page, f->name, bad);
+        return err_set(e, DS_EFORMAT, "get: %s: received %s, expected %s; kept as %s", j->url, page,
+                       f->name, bad);
     }
     if (wrong_size) {
         set_aside(j, bad, sizeof bad);
         return err_set(e, DS_EFORMAT,
-                       "get: %s has %" PRId64 " bytes, not %" PRId64 "; it is kept as %s", f->name,
-                       n, f->bytes, bad);
+                       "get: %s: %" PRId64 " bytes, expected %" PRId64 "; kept as %s", f->name, n,
+                       f->bytes, bad);
     }
     int rc = sha256_file(j->part, sum, e);
     if (rc < 0)
         return rc;
     if (f->sha256[0] && strcmp(sum, f->sha256) != 0) {
         set_aside(j, bad, sizeof bad);
-        return err_set(e, DS_EFORMAT,
-                       "get: %s: its SHA-256 is %s, it should be %s; it is kept as %s", f->name,
-                       sum, f->sha256, bad);
+        return err_set(e, DS_EFORMAT, "get: %s: SHA-256 %s, expected %s; kept as %s", f->name, sum,
+                       f->sha256, bad);
     }
     j->checked = f->sha256[0] != '\0';
     f->bytes = n;
@@ -388,7 +387,7 @@ static int check(struct get_job *j, struct err *e)
     return 0;
 }
 
-/* What is there under the name already. */
+/* Checks an existing file of this name. */
 static int check_old(struct get_job *j, struct err *e)
 {
     char sum[65];
@@ -396,16 +395,15 @@ static int check_old(struct get_job *j, struct err *e)
     int64_t n = size_of(j->path);
     if (f->bytes >= 0 && n != f->bytes)
         return err_set(e, DS_EEXIST,
-                       "get: %s is there and has %" PRId64 " bytes, not %" PRId64
-                       "%s%s: move it away",
-                       j->path, n, f->bytes, f->sha256[0] ? ", of SHA-256 " : "", f->sha256);
+                       "get: %s exists with %" PRId64 " bytes, expected %" PRId64
+                       "%s%s; move it away",
+                       j->path, n, f->bytes, f->sha256[0] ? ", SHA-256 " : "", f->sha256);
     int rc = sha256_file(j->path, sum, e);
     if (rc < 0)
         return rc;
     if (f->sha256[0] && strcmp(sum, f->sha256) != 0)
-        return err_set(e, DS_EEXIST,
-                       "get: %s is there with another SHA-256 (%s, not %s): move it away", j->path,
-                       sum, f->sha256);
+        return err_set(e, DS_EEXIST, "get: %s exists with SHA-256 %s, expected %s; move it away",
+                       j->path, sum, f->sha256);
     j->was_there = 1;
     j->checked = f->sha256[0] != '\0';
     f->bytes = n;

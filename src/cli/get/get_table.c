@@ -45,24 +45,27 @@ static int read_file(struct get_file *f, const struct config_entry *x, struct er
     *f = (struct get_file){.bytes = -1};
     if (sscanf(x->value, "%79s %23s %71s %n", f->name, bytes, sum, &used) != 3 || !x->value[used] ||
         strchr(x->value + used, ' '))
-        return err_set(e, DS_EFORMAT, "%s: %s is not FILE BYTES SHA256 URL", x->where, x->key);
+        return err_set(e, DS_EFORMAT, "%s: %s: expected FILE BYTES SHA256 URL", x->where, x->key);
     f->url = x->value + used;
     errno = 0;
     if (strcmp(bytes, "-") != 0) {
         f->bytes = strtoll(bytes, &end, 10);
         if (*end || errno || f->bytes < 0)
-            return err_set(e, DS_EFORMAT, "%s: %s: %s is no size", x->where, x->key, bytes);
+            return err_set(e, DS_EFORMAT, "%s: %s: size %s: must be a non-negative integer",
+                           x->where, x->key, bytes);
     }
     if (strcmp(sum, "-") != 0) {
         if (!is_sha256(sum))
-            return err_set(e, DS_EFORMAT, "%s: %s: %s is no SHA-256", x->where, x->key, sum);
+            return err_set(e, DS_EFORMAT, "%s: %s: SHA-256 %s: expected 64 hex digits", x->where,
+                           x->key, sum);
         str_copy(f->sha256, sizeof f->sha256, sum);
     }
     if (!fs_name_ok(f->name))
-        return err_set(e, DS_EFORMAT, "%s: %s: %s is no name for a file", x->where, x->key,
+        return err_set(e, DS_EFORMAT, "%s: %s: %s: not a valid file name", x->where, x->key,
                        f->name);
     if (strncmp(f->url, "https://", 8) != 0 && strncmp(f->url, "http://", 7) != 0)
-        return err_set(e, DS_EFORMAT, "%s: %s: %s is no address", x->where, x->key, f->url);
+        return err_set(e, DS_EFORMAT, "%s: %s: URL %s: must begin with https:// or http://",
+                       x->where, x->key, f->url);
     return 0;
 }
 
@@ -106,10 +109,10 @@ int get_find(const struct config *table, const char *name, struct get_known *out
             strspn(x->key + len + 2, "0123456789") != strlen(x->key + len + 2))
             continue;
         if (out->n == GET_FILES)
-            return err_set(e, DS_ERANGE, "%s: more than %d files", name, GET_FILES);
+            return err_set(e, DS_ERANGE, "%s: too many files, must be at most %d", name, GET_FILES);
         rc = read_file(&out->file[out->n++], x, e);
     }
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s: the table has no files of it", name);
+        rc = err_set(e, DS_EFORMAT, "%s: missing files in the table", name);
     return rc;
 }

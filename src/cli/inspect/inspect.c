@@ -1,4 +1,4 @@
-/* depthscope inspect FILE|DIR|PRESET: what is in it. */
+/* depthscope inspect FILE|DIR|PRESET: shows its contents. */
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include "training/preset.h"
 
 static struct cli_option options[] = {
-    {.name = "json", .help = "one JSON object: kind, path and what is in it"},
+    {.name = "json", .help = "one JSON object: kind, path and contents"},
     {.name = NULL},
 };
 enum { FIGURE_MAX = 256 << 20, TEXT_CELLS = 200 };
@@ -63,7 +63,7 @@ static int inspect_figure(const char *path, struct inspect *x, struct err *e)
     return rc;
 }
 
-/* ---- which of them ---- */
+/* ---- dispatch by kind ---- */
 
 static int ends_with(const char *s, const char *end)
 {
@@ -77,14 +77,14 @@ static int has(const char *dir, const char *name)
     return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
 }
 
-/* Models and tokenizers of llama2.c share an ending. */
+/* llama2.c models and tokenizers share a file extension. */
 static int inspect_bin(const char *path, struct inspect *x, struct err *e)
 {
     int rc = inspect_llama2c(path, x, e);
     return rc < 0 && inspect_tokenizer(path, x, NULL) == 0 ? 0 : rc;
 }
 
-/* The first that fits. */
+/* The first match applies. */
 static const struct {
     const char *end;
     inspect_fn *inspect;
@@ -104,7 +104,7 @@ static const struct {
     {".bin", inspect_bin},
 };
 
-/* A run tells its records, and where the model is that other commands would take. */
+/* A run: its records, and the model directory that other commands would load. */
 static int inspect_run(const char *path, struct inspect *x, struct err *e)
 {
     char dir[1024];
@@ -116,14 +116,14 @@ static int inspect_run(const char *path, struct inspect *x, struct err *e)
         json_add_str(x->out, "model", dir);
         str_add(x->out, "}");
     } else if (!x->json) {
-        str_add(x->out, "model in use: ");
+        str_add(x->out, "current model: ");
         inspect_safe(x->out, dir);
         str_add(x->out, "\n");
     }
     return 0;
 }
 
-/* What is read of a directory, whatever it holds. */
+/* Checks that the parts of a directory that will be read are regular files. */
 static int check_parts(const char *dir, struct err *e)
 {
     static const char *const names[] = {
@@ -158,8 +158,7 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
     for (size_t i = 0; i < DS_LEN(parts); i++)
         if (has(path, parts[i].name))
             return parts[i].inspect(path, x, e);
-    return err_set(e, DS_ENOTFOUND, "%s: neither a run, nor a model, an adapter or a tokenizer",
-                   path);
+    return err_set(e, DS_ENOTFOUND, "%s: expected a run, model, adapter or tokenizer", path);
 }
 
 int inspect_path(const char *path, struct inspect *x, struct err *e)
@@ -171,13 +170,13 @@ int inspect_path(const char *path, struct inspect *x, struct err *e)
             return endings[i].inspect(path, x, e);
     if (ends_with(path, ".json"))
         return err_set(e, DS_EFORMAT,
-                       "%s: of JSON files only tokenizer.json is looked into; name the directory "
-                       "of a config.json",
+                       "%s: unsupported JSON file, expected tokenizer.json; for config.json "
+                       "name its directory",
                        path);
     return inspect_records(path, x, e);
 }
 
-/* A preset is told by the command that knows them. */
+/* 1 when the name is a preset; those are shown by the presets command. */
 static int is_preset(const char *what)
 {
     char path[1200], dir[1024];
@@ -208,9 +207,9 @@ int inspect_command(int argc, char **argv)
     struct inspect x = {&out, cli_flag(&a, "json")};
     rc = cli_one(&a, "inspect", "FILE or DIR", &what, &e);
     if (rc == 0 && a.n_override > 0)
-        rc = err_set(&e, DS_EUSAGE, "inspect: there are no keys to set (%s)", a.override[0]);
+        rc = err_set(&e, DS_EUSAGE, "inspect: unexpected setting %s", a.override[0]);
     if (rc == 0 && strcmp(what, "-") == 0)
-        rc = err_set(&e, DS_EUSAGE, "inspect: a file or directory is wanted, not standard input");
+        rc = err_set(&e, DS_EUSAGE, "inspect: expected a file or directory, not standard input");
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, what, &e);
     if (rc == 0)

@@ -1,14 +1,15 @@
+/* Parts of `depthscope inspect`: one function per kind of file or directory. */
 #ifndef DS_CLI_INSPECT_H
 #define DS_CLI_INSPECT_H
 
 #include "cli/use.h"
 
-/* Where it is told: text for a terminal, or one JSON object a call. */
+/* Output: text for a terminal, or one JSON object per call. */
 struct inspect {
     struct str *out;
     int json;
 };
-/* What is in a file or directory; each appends all of it.  DS_* when it is not what its name says. */
+/* Appends the contents of a file or directory; DS_* when it is not of the expected kind. */
 typedef int inspect_fn(const char *path, struct inspect *x, struct err *e);
 inspect_fn inspect_path, inspect_records;
 /* Weights: safetensors (a file, or an index with its shards), GGUF, llama2.c. */
@@ -16,7 +17,7 @@ inspect_fn inspect_tensors, inspect_gguf, inspect_llama2c;
 /* A directory with config.json; one with adapter_config.json; a tokenizer in any of its forms. */
 inspect_fn inspect_model, inspect_adapter, inspect_tokenizer;
 
-/* Text from a file, sanitised and cut. */
+/* Text from a file, sanitised and truncated. */
 void inspect_safe(struct str *out, const char *text);
 /* Opens an object of this kind: {"kind":KIND,"path":PATH */
 void inspect_begin(struct inspect *x, const char *kind, const char *path);

@@ -1,4 +1,4 @@
-/* depthscope inspect DIR: a model, an adapter; tensors of safetensors files; tokenizers. */
+/* depthscope inspect DIR: models, adapters, tokenizers, and tensors of safetensors files. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -134,7 +134,7 @@ int inspect_tokenizer(const char *path, struct inspect *x, struct err *e)
                  tokenizer_kind(t), tokenizer_vocab(t), special, tokenizer_eot(t));
         if (tokenizer_eot(t) >= 0)
             add_piece(x->out, t, tokenizer_eot(t));
-        str_addf(x->out, ", begins with %d", tokenizer_bos(t));
+        str_addf(x->out, ", begin of text %d", tokenizer_bos(t));
         if (tokenizer_bos(t) >= 0)
             add_piece(x->out, t, tokenizer_bos(t));
         str_addf(x->out, ", hash %016llx\n", (unsigned long long)tokenizer_hash(t));
@@ -184,7 +184,7 @@ static void add_settings(struct inspect *x, const struct model_config *c,
     str_add(x->out, x->json ? "}" : "");
 }
 
-/* One line about a part of it: its own words, or why it cannot be read. */
+/* One line about a part: its description, or why it cannot be read. */
 static void add_line(struct inspect *x, const char *key, const char *text)
 {
     size_t n = strlen(text);
@@ -231,8 +231,8 @@ static void add_coverage(struct inspect *x, const char *dir)
 
 int inspect_model(const char *dir, struct inspect *x, struct err *e)
 {
-    /* what may lie there in place of the base's own, or with it */
-    static const char *const beside[][2] = {{"adapter_tensors", "adapter_model.safetensors"},
+    /* tensor files that replace or complement those of the base model */
+    static const char *const extra[][2] = {{"adapter_tensors", "adapter_model.safetensors"},
                                             {"own_tensors", "own.safetensors"}};
     struct model_config c;
     struct config route = {0};
@@ -247,8 +247,7 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
         inspect_begin(x, has(dir, "manifest.json") ? "checkpoint" : "model", dir);
     if (has(dir, "manifest.json"))
         add_line(x, "checkpoint",
-                 checkpoint_verify(dir, &why) == 0 ? "every file is as its manifest says"
-                                                   : why.text);
+                 checkpoint_verify(dir, &why) == 0 ? "all files match the manifest" : why.text);
     if (x->json)
         json_add_int(x->out, "parameters", model_config_params(&c));
     add_settings(x, &c, &route);
@@ -259,9 +258,9 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
         add_part(x, "tokenizer", inspect_tokenizer, dir);
     if (has(dir, "model.safetensors") || has(dir, "model.safetensors.index.json"))
         add_part(x, "tensors", inspect_tensors, dir);
-    for (size_t i = 0; i < DS_LEN(beside); i++)
-        if (fs_join(path, sizeof path, dir, beside[i][1], NULL) == 0 && fs_exists(path))
-            add_part(x, beside[i][0], inspect_tensors, path);
+    for (size_t i = 0; i < DS_LEN(extra); i++)
+        if (fs_join(path, sizeof path, dir, extra[i][1], NULL) == 0 && fs_exists(path))
+            add_part(x, extra[i][0], inspect_tensors, path);
     if (has(dir, "adapter_config.json"))
         add_part(x, "adapter", inspect_adapter, dir);
     str_add(x->out, x->json ? "}" : "");
@@ -321,7 +320,7 @@ int inspect_adapter(const char *dir, struct inspect *x, struct err *e)
     if (fs_join(path, sizeof path, dir, "adapter_model.safetensors", NULL) == 0 && fs_exists(path))
         add_part(x, "tensors", inspect_tensors, path);
     else
-        add_line(x, "tensors", "there is no adapter_model.safetensors");
+        add_line(x, "tensors", "missing adapter_model.safetensors");
     str_add(x->out, x->json ? "}" : "");
     return 0;
 }

@@ -150,13 +150,12 @@ static void tell_text(struct str *out, const struct runview *v, const struct kin
         inspect_safe(out, k->name[i]);
     }
     if (k->others)
-        str_addf(out, ", %zu of other kinds", k->others);
+        str_addf(out, ", %zu of unknown kinds", k->others);
     str_add(out, "\n");
     if (k->gaps || k->lost || k->repeats || v->tail || v->invalid)
         str_addf(out,
-                 "damage: %llu gaps, %llu records lost, %llu repeated, %llu fields of the "
-                 "wrong type, %llu bytes of no "
-                 "whole record at the end\n",
+                 "corrupt: %llu gaps, %llu records lost, %llu repeated, %llu fields of the "
+                 "wrong type, %llu bytes of an incomplete record at the end\n",
                  (unsigned long long)k->gaps, (unsigned long long)k->lost,
                  (unsigned long long)k->repeats, (unsigned long long)v->invalid,
                  (unsigned long long)v->tail);
@@ -240,8 +239,7 @@ int inspect_records(const char *path, struct inspect *x, struct err *e)
     struct kinds k = {0};
     int rc = runview_read(&v, path, e);
     if (rc == 0 && runlog_reader_fd(v->reader) >= 0)
-        rc = err_set(e, DS_EUSAGE,
-                     "%s: a pipe can be read only once; inspect wants a file or directory", path);
+        rc = err_set(e, DS_EUSAGE, "%s: is a pipe, expected a file or directory", path);
     if (rc == 0)
         rc = count_records(&k, v->path, e);
     if (rc == 0 && x->json) {

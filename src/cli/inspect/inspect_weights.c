@@ -14,7 +14,7 @@ static void add_text(struct str *out, const struct gguf_text *t)
     str_add(out, "\"");
 }
 
-/* Numbers, or strings, of one value or of an array's beginning. */
+/* Formats a number or string, or the first items of an array. */
 static void add_values(struct str *out, const struct gguf_meta *m)
 {
     struct gguf_strings s = {m->data, m->count};
@@ -96,11 +96,11 @@ static void sum_types(struct sums *s, const struct gguf *g)
     }
 }
 
-/* Ids that end a text, of a turn and of a message among them. */
+/* End-of-text ids, including those of a turn and of a message. */
 enum { ENDS = 3 };
 static const char *const end_name[ENDS] = {"eos", "eot", "eom"};
 
-/* What the keys say of the vocabulary; nothing is believed of them but their kinds. */
+/* The vocabulary according to the metadata keys, of which only the types are trusted. */
 struct vocabulary {
     struct gguf_text model, pre;
     uint64_t tokens, merges, type[TOKEN_TYPES];
@@ -127,7 +127,7 @@ static int64_t id_of(const struct gguf *g, const char *key)
     return m && m->kind != GGUF_ARRAY && gguf_int(m, 0, &id) ? id : -1;
 }
 
-/* 1 when there is one. */
+/* 1 when the file has a vocabulary. */
 static int read_vocabulary(struct vocabulary *v, const struct gguf *g)
 {
     const struct gguf_meta *tokens = gguf_meta_find(g, "tokenizer.ggml.tokens"),
@@ -158,7 +158,7 @@ static int read_vocabulary(struct vocabulary *v, const struct gguf *g)
 }
 
 static const char *const token_type[TOKEN_TYPES] = {
-    "of no known type", "normal", "unknown", "control", "user-defined", "unused", "bytes"};
+    "of unknown type", "normal", "unknown", "control", "user-defined", "unused", "bytes"};
 
 static void tell_vocabulary(struct str *out, const struct vocabulary *v)
 {
@@ -216,7 +216,7 @@ static void json_value(struct str *out, const struct gguf_meta *m, uint64_t i,
         str_add(out, "null");
 }
 
-/* A value; of an array its type, its length and how it begins. */
+/* A value; for an array its type, length and first items. */
 static void json_meta(struct str *out, const struct gguf_meta *m)
 {
     struct gguf_strings s = {m->data, m->count};
@@ -317,12 +317,12 @@ static void tell_gguf(struct str *out, const struct gguf *g, const struct sums *
         tell_vocabulary(out, v);
     for (size_t i = 0; i < s->n; i++) {
         const struct type_sum *k = &s->type[i];
-        str_addf(out, "%s%llu %s (%.2f bits a weight)",
+        str_addf(out, "%s%llu %s (%.2f bits per weight)",
                  i ? ", " : "types: ", (unsigned long long)k->tensors, k->name,
                  k->values ? 8 * (double)k->bytes / (double)k->values : 0);
     }
     if (s->n)
-        str_addf(out, "; all %.2f bits a weight\n",
+        str_addf(out, "; overall %.2f bits per weight\n",
                  s->values ? 8 * (double)s->bytes / (double)s->values : 0);
     table_print(&t, out);
     if (gguf_count(g) > TENSORS_SHOWN)
@@ -371,7 +371,7 @@ int inspect_llama2c(const char *path, struct inspect *x, struct err *e)
                  "vocabulary %lld, context %lld, head %s; %zu bytes of fp32\n",
                  (long long)m.dim, (long long)m.hidden, (long long)m.layers, (long long)m.heads,
                  (long long)m.kv_heads, (long long)m.vocab, (long long)m.seq,
-                 m.tied ? "tied" : "of its own", m.file.n);
+                 m.tied ? "tied" : "untied", m.file.n);
     }
     llama2c_close(&m);
     return 0;
