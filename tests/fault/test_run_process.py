@@ -326,7 +326,7 @@ def changed_corpus():
     check(status == 0, "run on a file", err)
     open(path("c.txt"), "w").write(text.replace("small", "great"))
     status, out, err = train("--resume", "corpus", "--quiet")
-    check(status == 1 and "corpus is not the one" in err and "--allow-change" in err, "refused", err)
+    check(status == 1 and "corpus has changed" in err and "--allow-change" in err, "refused", err)
     status, out, err = train("--resume", "corpus", "--quiet", "train.steps=25")
     check(status == 2 and "--allow-change" in err, "keys too", err)
     status, out, err = train("--resume", "corpus", "--quiet", "--allow-change", "train.steps=25")

@@ -435,7 +435,7 @@ T(bad_vocabularies_are_refused_with_a_reason)
     refused(&s.p, DS_EFORMAT, "token not found in the vocabulary");
     make_merged(&s);
     s.merge[0] = token("ab", TOKEN_NORMAL, 0);
-    refused(&s.p, DS_EFORMAT, "merge 0 is neither");
+    refused(&s.p, DS_EFORMAT, "merge 0: expected");
     make_merged(&s);
     s.token[1] = s.token[0];
     refused(&s.p, DS_EFORMAT, "duplicate tokens 0 and 1");

@@ -103,7 +103,8 @@ static int sniff(const char *path, struct err *e)
     int is_json = at < file.n && file.p[at] == '{';
     const char *kind = is_gguf || is_json ? NULL : file_kind(file.p, file.n < 64 ? file.n : 64);
     fs_map_close(&file);
-    return kind ? err_set(e, DS_EFORMAT, "%s: expected a tokenizer, found %s", path, kind) : is_gguf;
+    return kind ? err_set(e, DS_EFORMAT, "%s: expected a tokenizer, found %s", path, kind)
+                : is_gguf;
 }
 
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e)

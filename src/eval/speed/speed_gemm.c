@@ -104,7 +104,8 @@ static int pack(struct gemm_bench *x, int k, struct err *e)
     return 0;
 }
 
-static int time_provider(struct gemm_bench *x, const struct speed *s, int k, int round, struct err *e)
+static int time_provider(struct gemm_bench *x, const struct speed *s, int k, int round,
+                         struct err *e)
 {
     int rc = gemm_use(gemm_name(gemm_providers()[k]), e);
     if (rc == 0 && !x->packed[k].by)
