@@ -105,9 +105,9 @@ struct runview {
     char *method, *version, *host, *parent;
     int layers;
     int64_t steps_planned, params, params_non_embedding, vocab;
-    double flops_dense;   /* per token, forward, dense model at the training length */
-    double peak_gflops;   /* of the machine, in peak_format; 0 = unknown */
-    char peak_format[64]; /* "fp32" */
+    double flops_dense;       /* per token, forward, dense model at the training length */
+    double peak_gflops;       /* of the machine, in peak_format; 0 = unknown */
+    char peak_format[64];     /* "fp32" */
     unsigned char *always_on; /* (n_always_on): 1 = layer is always on; NULL = unknown */
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */

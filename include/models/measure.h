@@ -21,7 +21,7 @@ enum measure_column {
     MEASURE_COLUMNS
 };
 struct measure {
-    int L, P; /* layers; positions of the map */
+    int L, P;              /* layers; positions of the map */
     int is_gated, is_topk; /* the method skips; measured with routing=topk, which is not causal */
     double nll, tokens, bytes;
     double run, cells, flops, flops_dense;

@@ -419,11 +419,14 @@ T(prune_keeps_newest_best_and_every_mth_and_clears_the_dead) /* D9 */
     char owner[FS_OWNER_MAX], tag[9];
     fs_owner(owner);
     snprintf(tag, sizeof tag, "%.8s", owner);
-    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s-999999999-5-0", root, tag); /* pids end below this */
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s-999999999-5-0", root,
+             tag); /* pids end below this */
     t_ok(fs_mkdirs(dir, &e), &e);
-    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s-%d-5-0", root, tag, getpid()); /* an id used again */
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s-%d-5-0", root, tag,
+             getpid()); /* an id used again */
     t_ok(fs_mkdirs(dir, &e), &e);
-    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-00000001-999999999-5-0", root); /* of another host */
+    snprintf(dir, sizeof dir, "%s/step-00000099.tmp-00000001-999999999-5-0",
+             root); /* of another host */
     t_ok(fs_mkdirs(dir, &e), &e);
     snprintf(dir, sizeof dir, "%s/step-00000099.tmp-%s", root, owner);
     t_ok(fs_mkdirs(dir, &e), &e);

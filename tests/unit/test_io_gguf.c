@@ -262,7 +262,8 @@ T(bad_metadata_is_refused)
         gf_u32(&f, "general.alignment", odd[i]);
         refuse(&f, "must be a u32 power of two");
     }
-    gf_u32(&f, "general.alignment", 0x80000000); /* the data would begin after the end of the file */
+    gf_u32(&f, "general.alignment",
+           0x80000000); /* the data would begin after the end of the file */
     gf_tensor(&f, "t", GGUF_T_F32, 2, 0, "12345678", 8);
     refuse(&f, "exceed the file's 0 bytes of data");
     gf_string(&f, "general.alignment", "32");

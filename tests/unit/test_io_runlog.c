@@ -124,8 +124,7 @@ T(tail_truncated_at_any_byte_keeps_all_earlier_records) /* C5 */
         t_eq(s.records, n / one);
         t_eq(s.gaps, 0);
         t_eq(runlog_reader_tail(r), n % one);
-        write_log(p,
-                  1); /* the next writer truncates the tail; the waiting reader continues */
+        write_log(p, 1); /* the next writer truncates the tail; the waiting reader continues */
         take_all(r, &s);
         t_eq(s.records, n / one + 1);
         t_eq(s.gaps, 0);

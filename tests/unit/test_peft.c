@@ -376,9 +376,10 @@ T(tensors_of_wrong_shape_are_named_with_both_shapes)
     weights_fail(dir, t, n + 1, "unexpected tensor base_model.model.lm_head.weight");
     t[3].shape[0] = 8;
     t[3].data = zeros;
-    weights_fail(dir, t, n,
-                 "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight: shape [8,2], "
-                 "expected [4,2] from the model's configuration");
+    weights_fail(
+        dir, t, n,
+        "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight: shape [8,2], "
+        "expected [4,2] from the model's configuration");
     t[3] = (struct st_out){name[3], ST_F32, 1, {8}, zeros, NULL};
     weights_fail(dir, t, n, "shape [8], expected [4,2] from the model's configuration");
     t[3] = (struct st_out){name[3], ST_I32, 2, {4, 2}, zeros, NULL};
