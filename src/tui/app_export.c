@@ -1,4 +1,4 @@
-/* Out of the terminal: figures by the program's own `figure` command, texts by OSC 52. */
+/* Exports from the workbench: figures through the program's own `figure` command, text through OSC 52. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ static void own_program(const struct app *app, char *out, size_t size)
         str_copy(out, size, "depthscope");
 }
 
-/* In the child: nothing of the terminal, output to the pipe. */
+/* In the child: detaches from the terminal and sends the output to the pipe. */
 static void run_child(char *const *argv, int out)
 {
     int null = open("/dev/null", O_RDONLY);
@@ -33,7 +33,7 @@ static void run_child(char *const *argv, int out)
         signal(s, SIG_DFL);
     setsid();
     execvp(argv[0], argv);
-    static const char text[] = "the program could not be started again\n";
+    static const char text[] = "depthscope: the figure command could not be started\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;
     _exit(127);
@@ -49,7 +49,7 @@ void app_export(struct app *app)
         return;
     }
     if (app->export_pid > 0) {
-        app_say(app, LOG_WARN, "an export is still running");
+        app_say(app, LOG_WARN, "the previous export is still running");
         return;
     }
     own_program(app, program, sizeof program);
@@ -84,7 +84,7 @@ void app_export(struct app *app)
     app_say(app, LOG_INFO, "drawing figure %s into exports/ ...", figure);
 }
 
-/* What is there now; only the end is kept: the last line says what was written or what went wrong. */
+/* Reads what is available and keeps only its end: the last line names the file written, or the error. */
 static void take_output(struct app *app)
 {
     enum { KEPT = 4096 };
@@ -94,7 +94,7 @@ static void take_output(struct app *app)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return; /* nothing more now */
+            return; /* nothing more to read for now */
         struct str *said = &app->export_said;
         if (said->len > KEPT) {
             memmove(said->p, said->p + said->len - KEPT, KEPT);
@@ -148,7 +148,7 @@ void copy_add(struct str *out, const char *data)
 
 void app_copy(struct app *app, const char *text, size_t n)
 {
-    enum { COPY_MAX = 65536 }; /* terminals cut longer ones */
+    enum { COPY_MAX = 65536 }; /* terminals truncate longer text */
     struct str safe = {0};
     if (!app->term || !app->has_clipboard)
         return;
@@ -161,7 +161,7 @@ void app_copy(struct app *app, const char *text, size_t n)
             str_add_char(&safe, text[i++]);
     }
     if (safe.len > COPY_MAX)
-        safe.len = utf8_valid(safe.p, COPY_MAX); /* no cut character at the end */
+        safe.len = utf8_valid(safe.p, COPY_MAX); /* never ends within a character */
     str_add(&app->extra, "\x1b]52;c;");
     base64_encode(&app->extra, str_text(&safe), safe.len);
     str_add(&app->extra, "\x07");
