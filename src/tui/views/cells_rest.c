@@ -1,5 +1,5 @@
-/* When does a moving cursor rest?  A thread sleeps that out and writes into a pipe, which wakes the
- * workbench.  It touches nothing else. */
+/* Detects when a moving cursor has come to rest: a thread sleeps until then and writes to a pipe, which
+ * wakes the event loop.  It touches nothing else. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,7 +39,7 @@ static void *sleeper(void *ctx)
     return NULL;
 }
 
-/* Signals are for the thread that draws. */
+/* Signals must be delivered to the thread that draws. */
 static int start_thread(struct cells_clock *k)
 {
     sigset_t all, before;
@@ -89,7 +89,7 @@ void cells_clock_free(struct cells_clock *k)
     mem_free(k);
 }
 
-/* Without a clock everything is drawn at once. */
+/* Without a clock the details are drawn at once. */
 void cells_moved(struct cells *c, int is_scripted)
 {
     if (is_scripted || (!c->clock && !(c->clock = clock_new())))
@@ -120,7 +120,7 @@ int cells_rested(struct cells *c)
         return 0;
     struct cells_clock *k = c->clock;
     pthread_mutex_lock(&k->lock);
-    c->is_moving = k->is_armed; /* a newer step: another wake comes */
+    c->is_moving = k->is_armed; /* armed again by a newer step: another wake-up follows */
     pthread_mutex_unlock(&k->lock);
     return !c->is_moving;
 }
