@@ -83,8 +83,8 @@ const char *key_print(char out[24], uint32_t key);
 extern const struct key keys_global[];
 
 enum { KEYS_PENDING_MAX = 4 };
-/* Looks up the keys pressed so far (1..KEYS_PENDING_MAX) in a table: the row, or NULL; *is_prefix is set
- * when they begin a longer sequence. */
+/* Looks up the keys pressed so far (1..KEYS_PENDING_MAX) in a table: the row, or NULL; *is_prefix
+ * is set when they begin a longer sequence. */
 const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n,
                              int *is_prefix);
 const struct key *keys_command(const struct key *table, const char *name, size_t n);

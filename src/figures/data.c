@@ -1,5 +1,4 @@
-/* The doors through which numbers reach a figure: what is missing is said, what passes is hashed.
- */
+/* Access to the values of a figure: reports what is missing and hashes every value that is used. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -101,8 +100,8 @@ int data_layers(struct sheet *s, int run, int *out, struct err *e)
     return 0;
 }
 
-/* The evaluation counts dense over the very positions it ran on, the head over one training length:
- * the two differ, so either all runs are measured by the one or all by the other. */
+/* The evaluation counts dense FLOPs over the positions it evaluated, the head over the training
+ * context: the two differ, so all runs of a figure use the same one. */
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
 {
     double v = s->run[run].view->flops_dense;

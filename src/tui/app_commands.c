@@ -1,5 +1,5 @@
-/* Commands to the processes of runs: sent without blocking, and pending until the run's records confirm that they were
- * carried out. */
+/* Commands to the processes of runs: sent without blocking, and pending until the run's records
+ * confirm that they were carried out. */
 #include <stdio.h>
 #include <string.h>
 

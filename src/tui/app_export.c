@@ -1,4 +1,5 @@
-/* Exports from the workbench: figures through the program's own `figure` command, text through OSC 52. */
+/* Exports from the workbench: figures through the program's own `figure` command, text through OSC
+ * 52. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -84,7 +85,8 @@ void app_export(struct app *app)
     app_say(app, LOG_INFO, "drawing figure %s into exports/ ...", figure);
 }
 
-/* Reads what is available and keeps only its end: the last line names the file written, or the error. */
+/* Reads what is available and keeps only its end: the last line names the file written, or the
+ * error. */
 static void take_output(struct app *app)
 {
     enum { KEPT = 4096 };

@@ -132,7 +132,8 @@ static void add_commands(struct app *app, struct candidates *c, const char *pref
         add_candidate(c, view_registry[i]->name, prefix);
 }
 
-/* Files, directories (with a trailing slash) and names of runs.  Hidden files only when the prefix begins with a dot. */
+/* Files, directories (with a trailing slash) and names of runs.  Hidden files only when the prefix
+ * begins with a dot. */
 static void add_paths(struct app *app, struct candidates *c, const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;

@@ -93,8 +93,8 @@ void canvas_text(const struct canvas *c, struct str *out)
     }
 }
 
-/* One character per role, in the order of enum role.  A background other than the default takes precedence,
- * so that bars and selections show. */
+/* One character per role, in the order of enum role.  A background other than the default takes
+ * precedence, so that bars and selections show. */
 static const char role_letter[] = ".~-Tbhk"
                                   "SCXM+!E_"
                                   "ag="
@@ -312,7 +312,8 @@ void area_box(struct area a, struct ink i, const char *title, struct ink title_i
     }
 }
 
-/* Highlights the margin and the first word, not the whole row: a cursor step must fit in 150 bytes. */
+/* Highlights the margin and the first word, not the whole row: a cursor step must fit in 150
+ * bytes. */
 void area_select(struct area a, int y, int x, int cols)
 {
     enum { LIT = 10 };

@@ -91,8 +91,8 @@ void area_vline(struct area a, int y, int x, int n, struct ink i);
 void area_box(struct area a, struct ink i, const char *title, struct ink title_ink);
 /* Changes only colours and attributes (cursor bars, selections). */
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i);
-/* Marks a row as selected: a bar at x (leave that cell free) and its first cells highlighted; readable in
- * every theme and without colour. */
+/* Marks a row as selected: a bar at x (leave that cell free) and its first cells highlighted;
+ * readable in every theme and without colour. */
 void area_select(struct area a, int y, int x, int cols);
 /* `fancy` where the glyph set is braille or shades, else `ascii`. */
 uint32_t area_rune(struct area a, uint32_t fancy, char ascii);

@@ -11,16 +11,16 @@
 #include "tui/keymap.h"
 
 /* ---- fields: what a cell can show (cells_fields.c) ---- */
-/* Field 0 is executed or skipped, then the matrices of the probe, last the margin score - threshold if it
- * has both. */
+/* Field 0 is executed or skipped, then the matrices of the probe, last the margin score -
+ * threshold if it has both. */
 int cells_fields(const struct probe *p);
 const char *cells_field_name(const struct probe *p, int field);
 double cells_value(const struct probe *p, int field, int layer,
                    int token); /* NaN = no value */
 /* Unit of a metric as declared in the head record of the run; "" when unknown. */
 const char *cells_unit(const struct runview *r, const char *name);
-/* Range of a field over a probe, rounded so that the colours are stable; symmetric about 0 when it has
- * both signs.  Returns the colour map of the theme to use, NULL when no cell has a value. */
+/* Range of a field over a probe, rounded so that the colours are stable; symmetric about 0 when it
+ * has both signs.  Returns the colour map of the theme to use, NULL when no cell has a value. */
 const char *cells_range(const struct probe *p, int field, const struct look *look, double *lo,
                         double *hi);
 enum cell_state {
@@ -29,7 +29,8 @@ enum cell_state {
     CELL_RULE
 }; /* rule: executed without a decision, as in an always-on layer */
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* number of executed layers */
-/* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown); also distinguishes without colours. */
+/* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown); also distinguishes without
+ * colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
 /* From the configuration: 1 when K and V of skipped tokens are cached, 0 when not, -1 unknown. */
 int cells_kv(const struct runview *r);
@@ -68,9 +69,10 @@ struct cells {
     } at;
 };
 
-/* A cursor step updates the cursor and the titles at once, and the details only when the cursor rests;
- * otherwise a held key would send every value that it passes over a slow line.  Call cells_moved after a
- * step and poll the descriptor cells_timer; cells_rested returns 1 once when the cursor rests. */
+/* A cursor step updates the cursor and the titles at once, and the details only when the cursor
+ * rests; otherwise a held key would send every value that it passes over a slow line.  Call
+ * cells_moved after a step and poll the descriptor cells_timer; cells_rested returns 1 once when
+ * the cursor rests. */
 void cells_moved(struct cells *c, int is_scripted);
 int cells_timer(const struct cells *c);
 int cells_rested(struct cells *c);
@@ -81,8 +83,8 @@ void cells_release(struct cells *c);
 enum cell_state cells_state(const struct cells *c, int layer, int token);
 /* Draws text, map and read-out, arranged for the size of the area. */
 void cells_draw(struct area a, struct cells *c);
-/* Draws the name of the probe in at most `most` columns, followed by a warning when its decisions are not the
- * inference-time ones; returns the columns used.  Everything ends before x_end. */
+/* Draws the name of the probe in at most `most` columns, followed by a warning when its decisions
+ * are not the inference-time ones; returns the columns used.  Everything ends before x_end. */
 int cells_title(struct area line, int x, int most, int x_end, const struct probe *p);
 /* Only the warning; returns 0 when there is none. */
 int cells_caveat(struct area line, int x, int x_end, const struct probe *p);

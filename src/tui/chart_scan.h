@@ -30,8 +30,8 @@ struct scan_axis {
 double scan_unit(const struct scan_axis *a, double x); /* 0..1 inside */
 double scan_value(const struct scan_axis *a, double unit);
 
-/* The x range of all curves; it grows in steps of an eighth, so that a live chart is not rescaled at
- * every point and is always at least 8/9 full. */
+/* The x range of all curves; it grows in steps of an eighth, so that a live chart is not rescaled
+ * at every point and is always at least 8/9 full. */
 struct scan_axis scan_x_axis(const struct chart *c);
 /* The y range that shows the bulk of n column extremes; *is_cut_top/low are set when points are
  * outside.  Rounded outwards to an eighth of a nice step, so that it seldom changes. */

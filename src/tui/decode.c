@@ -1,5 +1,6 @@
-/* Decodes the bytes of a terminal into events.  Not through ncurses, because this works without a terminfo entry,
- * supports SGR mouse and bracketed paste everywhere, and swallows late replies instead of typing them. */
+/* Decodes the bytes of a terminal into events.  Not through ncurses, because this works without a
+ * terminfo entry, supports SGR mouse and bracketed paste everywhere, and swallows late replies
+ * instead of typing them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

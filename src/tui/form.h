@@ -26,7 +26,8 @@ struct form {
     struct job_launch launch;
 };
 
-/* Opens the form of one or several presets and reports their errors.  An open form must be closed first. */
+/* Opens the form of one or several presets and reports their errors.  An open form must be closed
+ * first. */
 void form_open(struct form *f, struct view *v, const char *preset);
 /* A run that is starting continues. */
 void form_close(struct form *f, struct view *v);
@@ -35,7 +36,8 @@ void form_draw(struct form *f, struct area whole);
 /* 1 = taken. */
 int form_event(struct form *f, struct view *v, const struct event *ev);
 int form_search(struct form *f, const char *text, int direction); /* 1 = moved to a hit */
-/* Polls a run that is starting.  1 = it has started: path is its directory, and the form is closed. */
+/* Polls a run that is starting.  1 = it has started: path is its directory, and the form is
+ * closed. */
 int form_poll(struct form *f, struct view *v, char *path, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* Graphics finer than a cell: braille dots for curves, coloured cells for maps, and their fallbacks on
- * terminals with fewer glyphs or no colour. */
+/* Graphics finer than a cell: braille dots for curves, coloured cells for maps, and their
+ * fallbacks on terminals with fewer glyphs or no colour. */
 #include <math.h>
 
 #include "base/mem.h"

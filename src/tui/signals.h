@@ -15,14 +15,15 @@ struct signals {
     int part, field, sample;   /* sample: correlate over the newest evaluation      */
 };
 
-/* Lists the fields to plot, every matrix except decisions, costs and thresholds; returns their number. */
+/* Lists the fields to plot, every matrix except decisions, costs and thresholds; returns their
+ * number. */
 int signals_fields(const struct probe *p, int *field, int max);
 void signals_curves(struct area a, const struct signals *s, const struct runview *r);
 /* Distribution of a field in each layer; for the score also the threshold. */
 void signals_spread(struct area a, const struct signals *s, const struct runview *r);
 void signals_relation(struct area a, const struct signals *s, const struct runview *r);
-/* Pearson's r over the pairs that are finite in both; *n is their number.  NaN when there is no variance or
- * n < 3. */
+/* Pearson's r over the pairs that are finite in both; *n is their number.  NaN when there is no
+ * variance or n < 3. */
 double signals_pearson(const float *x, const float *y, size_t count, size_t *n);
 
 #endif

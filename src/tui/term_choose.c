@@ -1,4 +1,5 @@
-/* Chooses terminfo entry, number of colours and glyph set from names and environment variables alone. */
+/* Chooses terminfo entry, number of colours and glyph set from names and environment variables
+ * alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,8 @@ static int is_one_of(const char *s, const char *const *list)
     return 0;
 }
 
-/* Terminals with one byte per cell and without alternate screen, mouse or clipboard: they show characters beyond ASCII
- * and unknown private modes as garbage. */
+/* Terminals with one byte per cell and without alternate screen, mouse or clipboard: they show
+ * characters beyond ASCII and unknown private modes as garbage. */
 static const struct {
     const char *begins;
     int colours;

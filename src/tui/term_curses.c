@@ -1,6 +1,6 @@
-/* Turns a canvas into bytes with ncurses.  ncurses writes to an unnamed file instead of the terminal, so the
- * size of a frame is known before it is sent (byte budget), a stalled line never blocks in the middle of a
- * frame, and a frame is sent as one bracketed write. */
+/* Turns a canvas into bytes with ncurses.  ncurses writes to an unnamed file instead of the
+ * terminal, so the size of a frame is known before it is sent (byte budget), a stalled line never
+ * blocks in the middle of a frame, and a frame is sent as one bracketed write. */
 #define NCURSES_WIDECHAR 1
 #include <ncurses.h>
 
@@ -278,8 +278,9 @@ static attr_t attributes(const struct term *t, const struct canvas *c, const str
     return a;
 }
 
-/* The foreground of a blank is invisible: on the default background it takes the colour of its neighbours when they
- * agree (no colour change within a phrase) and none otherwise (so that ncurses may skip or erase it). */
+/* The foreground of a blank is invisible: on the default background it takes the colour of its
+ * neighbours when they agree (no colour change within a phrase) and none otherwise (so that
+ * ncurses may skip or erase it). */
 static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
 {
     if (x > 0 && x + 1 < c->cols && cell[-1].rune != ' ' && cell[1].rune != ' ' &&

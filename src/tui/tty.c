@@ -19,8 +19,8 @@ static struct {
     volatile sig_atomic_t is_raw;
     int fd, pipe[2];
     struct termios saved, raw;
-    /* one flag per signal: a handler that interrupts the loop between its read and its clear of one common
-     * word would be lost */
+    /* one flag per signal: a handler that interrupts the loop between its read and its clear of
+     * one common word would be lost */
     volatile sig_atomic_t pending[TTY_SIGNALS];
     int wants_mouse;
 } tty = {.fd = -1, .pipe = {-1, -1}};
@@ -31,7 +31,8 @@ static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
 static const char leave_text[] =
     "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
     "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
-/* Without an alternate screen: attributes off, full scroll region, the next prompt below the drawing. */
+/* Without an alternate screen: attributes off, full scroll region, the next prompt below the
+ * drawing. */
 static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_text[] = "\x1b[?25h";
 static int is_plain, is_vt, is_ecma48; /* capabilities of a plain terminal */
 

@@ -1,5 +1,5 @@
-/* A view is a table and private state.  It draws into an area and reaches the rest of the program only
- * through the functions below; it never sees a terminal, a file or a process.
+/* A view is a table and private state.  It draws into an area and reaches the rest of the program
+ * only through the functions below; it never sees a terminal, a file or a process.
  *
  *   add a view:  one file src/tui/views/NAME.c that ends in `const struct view_ops view_NAME`,
  *                one line in views/registry.c.  Keys, hints, help, commands, saved settings and
@@ -89,8 +89,9 @@ void app_select_run(struct app *app, size_t index);
 void app_open_model(struct app *app, const char *path);
 /* Opens `path` as a run, log, trace or model, depending on its files, and shows it. */
 int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
-/* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended before its
- * first record.  0: the run has records, and the view itself must explain what is missing. */
+/* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended
+ * before its first record.  0: the run has records, and the view itself must explain what is
+ * missing. */
 int app_draw_nothing(struct app *app, struct area a);
 void app_mark_run(struct app *app, const char *path, int is_marked);
 int app_is_marked(struct app *app, const char *path);
@@ -113,12 +114,13 @@ void app_ask(struct app *app, const char *label, const char *initial,
              void (*done)(void *ctx, const char *text), void *ctx);
 /* Asks before a destructive action; done(ctx) is called on y. */
 void app_confirm(struct app *app, const char *question, void (*done)(void *ctx), void *ctx);
-/* Sends a command to the process of the current run ("pause", "set lr 1e-4") and reports the answer. */
+/* Sends a command to the process of the current run ("pause", "set lr 1e-4") and reports the
+ * answer. */
 void app_run_command(struct app *app, const char *command);
 /* Executes a command as typed after `:`. */
 void app_command(struct app *app, const char *line);
-/* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control characters are made
- * visible as on the screen, because a shell executes pasted text. */
+/* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
+ * characters are made visible as on the screen, because a shell executes pasted text. */
 void app_copy(struct app *app, const char *text, size_t n);
 /* Appends untrusted data (names, messages) to such a text: a tab or newline in it becomes visible. */
 void copy_add(struct str *out, const char *data);

@@ -1,5 +1,5 @@
-/* Building blocks of the views.  A widget is a function that draws, with a small struct in the view if it has
- * a cursor.  Only those with a _release function allocate. */
+/* Building blocks of the views.  A widget is a function that draws, with a small struct in the
+ * view if it has a cursor.  Only those with a _release function allocate. */
 #ifndef DS_TUI_WIDGETS_H
 #define DS_TUI_WIDGETS_H
 
@@ -23,7 +23,8 @@ void tick_print(char out[24], double x, double step);
 enum chart_x { CHART_X_STEP, CHART_X_TOKENS, CHART_X_WALL, CHART_X_RELATIVE, CHART_X_COUNT };
 extern const char *const chart_x_name[CHART_X_COUNT];
 
-/* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite values. */
+/* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite
+ * values. */
 struct smooth {
     const struct series *series;
     double weight; /* 0 = none .. 0.999 */
@@ -122,7 +123,8 @@ struct column {
     int right;
     int priority; /* the lowest is hidden first */
 };
-/* Computes widths (0 = hidden) and start columns x for `cols` cells, with one blank between columns. */
+/* Computes widths (0 = hidden) and start columns x for `cols` cells, with one blank between
+ * columns. */
 void columns_fit(const struct column *c, int n, int cols, int *width, int *x);
 void columns_head(struct area a, int y, const struct column *c, int n, const int *width,
                   const int *x);

@@ -53,7 +53,8 @@ static int text_of(const struct pick *k, const struct runview *r)
     return lowest;
 }
 
-/* Index into r->probe, or -1: the newest probe, or while held the last one at or before the held step. */
+/* Index into r->probe, or -1: the newest probe, or while held the last one at or before the held
+ * step. */
 static long find(const struct pick *k, const struct runview *r)
 {
     int text = text_of(k, r);

@@ -1,5 +1,5 @@
-/* The read-out at the cursor, and the layout of text, map and read-out.  Values have fixed positions
- * and widths, so that a cursor step changes digits and nothing else. */
+/* The read-out at the cursor, and the layout of text, map and read-out.  Values have fixed
+ * positions and widths, so that a cursor step changes digits and nothing else. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Detects when a moving cursor has come to rest: a thread sleeps until then and writes to a pipe, which
- * wakes the event loop.  It touches nothing else. */
+/* Detects when a moving cursor has come to rest: a thread sleeps until then and writes to a pipe,
+ * which wakes the event loop.  It touches nothing else. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

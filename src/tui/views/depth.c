@@ -1,4 +1,5 @@
-/* Depth map: which layers every token executed and at what cost, from the newest or any earlier probe. */
+/* Depth map: which layers every token executed and at what cost, from the newest or any earlier
+ * probe. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The form that starts a run.  The run starts only after every value is valid, and the form stays open until the
- * run has started, so that an error never loses what was typed. */
+/* The form that starts a run.  The run starts only after every value is valid, and the form stays
+ * open until the run has started, so that an error never loses what was typed. */
 #include "tui/form.h"
 
 #include <stdio.h>
@@ -171,8 +171,8 @@ int form_search(struct form *f, const char *text, int direction)
 
 /* ---- starting ---- */
 
-/* The row that a message refers to, by its key or else by its value: changed rows first, then any.  The longest key
- * wins, since one key can be a prefix of another. */
+/* The row that a message refers to, by its key or else by its value: changed rows first, then
+ * any.  The longest key wins, since one key can be a prefix of another. */
 static size_t row_of(const struct form *f, const char *text)
 {
     size_t best = f->keys, length = 0;

@@ -23,7 +23,8 @@ static const struct panel known[] = {
 };
 /* clang-format on */
 
-/* Metrics without a chart of their own: axes and bookkeeping; the shares of the run are in the step panel. */
+/* Metrics without a chart of their own: axes and bookkeeping; the shares of the run are in the
+ * step panel. */
 static const char *const unplotted[] = {
     "tokens", "step", "time", "epoch", "seq", "evaluation_share", "checkpoint_share", NULL};
 

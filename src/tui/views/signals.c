@@ -1,4 +1,5 @@
-/* Signals: the inputs of the routing decision over layers and tokens, and their correlation with the loss. */
+/* Signals: the inputs of the routing decision over layers and tokens, and their correlation with
+ * the loss. */
 #include "tui/signals.h"
 
 #include <stdio.h>

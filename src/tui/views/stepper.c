@@ -142,7 +142,8 @@ static void draw_numbers(struct view *v, struct area line)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "f forces a cell, < > move the threshold");
 }
 
-/* Probability of token `id` in the top k of the last layer at one position; NaN when it is not among them. */
+/* Probability of token `id` in the top k of the last layer at one position; NaN when it is not
+ * among them. */
 static double probability_of(const struct probe *p, int token, int32_t id)
 {
     if (!p || p->lens_k < 1 || !p->lens_id || token >= p->tokens)
@@ -404,7 +405,8 @@ static int stepper_poll(struct view *v)
 static int stepper_fd(struct view *v)
 {
     const struct stepper *s = v->state;
-    /* only one descriptor is polled: an answer waits at most a tenth of a second for the cursor to rest */
+    /* only one descriptor is polled: an answer waits at most a tenth of a second for the cursor to
+     * rest */
     return s->cells.is_moving ? cells_timer(&s->cells) : s->session ? session_fd(s->session) : -1;
 }
 

@@ -18,8 +18,8 @@ int stepper_is_supposed(const struct stepper *s)
     return p && s->offset != s->offset_now && probe_cell(p, "score") && probe_cell(p, "threshold");
 }
 
-/* A cell is executed when its stored score exceeds the moved threshold.  This is approximate: other decisions
- * in earlier layers would change the scores of later ones. */
+/* A cell is executed when its stored score exceeds the moved threshold.  This is approximate:
+ * other decisions in earlier layers would change the scores of later ones. */
 static void suppose(struct stepper *s, const struct probe *p)
 {
     const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold"),

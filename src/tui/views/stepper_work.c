@@ -1,4 +1,5 @@
-/* The worker process of the Stepper: finds its model, starts it, sends requests, reads answers; never blocks. */
+/* The worker process of the Stepper: finds its model, starts it, sends requests, reads answers;
+ * never blocks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

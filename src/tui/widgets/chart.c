@@ -1,5 +1,5 @@
-/* The line chart.  Every column of dots shows the minimum and maximum of its points, so that a single spike
- * in a million points is visible at any zoom; NaN is drawn as an x on the axis. */
+/* The line chart.  Every column of dots shows the minimum and maximum of its points, so that a
+ * single spike in a million points is visible at any zoom; NaN is drawn as an x on the axis. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,8 @@ static int y_dot(const struct paint *p, double v)
     return (int)lround((1 - unit) * (p->height - 1) + 1e-9);
 }
 
-/* Values outside the range get a caret in the outermost row, so that they are never silently clipped. */
+/* Values outside the range get a caret in the outermost row, so that they are never silently
+ * clipped. */
 static void mark_outside(struct paint *p, int column, const struct scan_column *s, enum role r)
 {
     struct area a = p->plot;

@@ -30,8 +30,8 @@ double chart_x_of(const struct curve *c, enum chart_x axis, size_t i)
     }
 }
 
-/* First index in [begin, end) whose x is >= at.  NaN sorts last, so that a series without a token count shows
- * nothing instead of everything in one column. */
+/* First index in [begin, end) whose x is >= at.  NaN sorts last, so that a series without a token
+ * count shows nothing instead of everything in one column. */
 static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin, size_t end,
                           double at)
 {
@@ -145,8 +145,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The range covers the bulk of the columns; a far outlier gets a mark at the edge instead of flattening
- * everything else. */
+/* The range covers the bulk of the columns; a far outlier gets a mark at the edge instead of
+ * flattening everything else. */
 static void bulk(double *lows, double *highs, int n, double *lo, double *hi)
 {
     qsort(lows, (size_t)n, sizeof *lows, ascending);

@@ -150,8 +150,8 @@ static size_t line_length(const char *text, int cols)
     return at;
 }
 
-/* Start of the last column of a table row (after two or more blanks), below which the row is continued.
- * 0 for plain text, and where that column would be too narrow. */
+/* Start of the last column of a table row (after two or more blanks), below which the row is
+ * continued. 0 for plain text, and where that column would be too narrow. */
 static int hang_of(const char *text, int cols)
 {
     int hang = 0;

@@ -5,8 +5,8 @@
 #include "tui/widgets.h"
 
 /* acc_t = w acc + (1-w) x, norm_t = w norm + (1-w), smoothed = acc / norm: unbiased from the first
- * point on (as in Adam).  A non-finite value changes neither.  After a resume the average continues from
- * the first point that was replaced. */
+ * point on (as in Adam).  A non-finite value changes neither.  After a resume the average
+ * continues from the first point that was replaced. */
 int smooth_update(struct smooth *s, const struct series *series, double weight)
 {
     if (s->series != series || s->weight != weight || series->n < s->n) {
