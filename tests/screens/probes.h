@@ -1,5 +1,5 @@
 /* Probes for the tests of the Depth map, Signals and the Stepper: TEST FIXTURES, computed from a
- * formula, of no model and no training.  Nothing in them is a result. */
+ * formula, not from a model or a training run.  Nothing in them is a result. */
 #ifndef DS_TESTS_SCREENS_PROBES_H
 #define DS_TESTS_SCREENS_PROBES_H
 

@@ -1,5 +1,5 @@
-/* The record streams behind the screen tests: TEST FIXTURES, computed from a formula, of no model
- * and no training.  They exist to make every drawing path of the workbench repeatable; nothing in
+/* The record streams of the screen tests: TEST FIXTURES, computed from a formula, not from a model
+ * or a training run.  They exist to make every drawing path of the workbench repeatable; nothing in
  * them is a result.  test_screens.c checks that the committed .mp files are what this writes. */
 #ifndef DS_TESTS_SCREENS_STREAMS_H
 #define DS_TESTS_SCREENS_STREAMS_H

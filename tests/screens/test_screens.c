@@ -1,6 +1,6 @@
-/* Scripted screens against committed ones, text plane and role plane.
+/* Compares scripted screens with committed ones, text plane and role plane.
  *
- *   GENERATE=1 test_screens    writes the streams and screens anew; look at the difference.
+ *   GENERATE=1 test_screens    regenerates the streams and screens; inspect the diff.
  */
 #include "t.h"
 
@@ -97,7 +97,7 @@ static void play(const struct screen *s)
     str_release(&got);
 }
 
-T(streams_are_what_their_formula_says)
+T(streams_match_their_formula)
 {
     for (int i = 0; i < STREAMS; i++) {
         char path[256];
@@ -117,7 +117,7 @@ T_SECONDS(screens_are_as_committed, 120)
             play(&screens[i]);
 }
 
-T(scripts_with_mistakes_name_the_line)
+T(errors_in_scripts_name_the_line)
 {
     char script[256];
     struct err e = {0};

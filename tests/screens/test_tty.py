@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The workbench on a real pseudo-terminal: bytes it costs, what it leaves behind, what it survives.
+"""The workbench on a real pseudo-terminal: bytes sent, terminal state at exit, robustness.
 
 The record streams are fixtures, written here from formulas.  Screens are read with pyte; without
-it those checks are skipped, aloud.
+it those checks are skipped with a printed reason.
 """
 import fcntl
 import math
@@ -504,7 +504,7 @@ def a_model_in_one_file_opens_in_the_stepper():
     check(made.returncode == 0, made.stdout.decode("utf-8", "replace"))
     t = Tty([model])
     t.read(2.0)
-    check(b"Stepper" in bytes(t.out) and b"record stream" not in bytes(t.out), "a GGUF file is no model to the workbench")
+    check(b"Stepper" in bytes(t.out) and b"record stream" not in bytes(t.out), "a GGUF file is not opened as a model")
     t.close()
 
 
@@ -526,7 +526,7 @@ def run(name, checks):
         except (AssertionError, OSError) as e:
             if "out of pty devices" in str(e):
                 skipped.append(fn)
-                print("SKIP %s: no pseudo-terminal can be had here (/dev/pts)" % fn.__name__)
+                print("SKIP %s: no pseudo-terminal available (/dev/pts)" % fn.__name__)
                 continue
             failed.append(fn)
             print("FAIL %s: %s" % (fn.__name__, e))

@@ -186,7 +186,7 @@ def leaving_a_live_run_says_that_it_goes_on():
         t.wait()
         os.close(t.fd)
         said = bytes(t.out).rsplit(b"\x1b[?1049l", 1)[-1].decode().strip()
-        check(t.status == 0 and "goes on at step 7 of 2000" in said, "q said %r" % said)
+        check(t.status == 0 and "continues at step 7 of 2000" in said, "q said %r" % said)
         check("depthscope %s;" % os.path.join(runs, "slow") in said and said.endswith("depthscope stop " + name), "q said %r" % said)
         check("\n" not in said, "more than a line: %r" % said)
     log.put("end", 7, status="done")

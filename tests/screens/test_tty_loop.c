@@ -1,4 +1,4 @@
-/* The workbench's loop on a pseudo-terminal: signals that come together, and an export that prints a lot. */
+/* The event loop of the workbench on a pseudo-terminal: simultaneous signals, and an export with much output. */
 #define _GNU_SOURCE /* posix_openpt */
 #include <fcntl.h>
 #include <poll.h>

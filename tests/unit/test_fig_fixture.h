@@ -1,4 +1,4 @@
-/* Test fixture: runs with made-up numbers, written through io/record.h into a temporary directory.
+/* Test fixture: runs with synthetic numbers, written through io/record.h into a temporary directory.
  * Nothing here is a result; it exists so that drawing can be tested. */
 #ifndef DS_TESTS_FIG_FIXTURE_H
 #define DS_TESTS_FIG_FIXTURE_H

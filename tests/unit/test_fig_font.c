@@ -1,4 +1,4 @@
-/* The stroke face and the pens. */
+/* The built-in typeface and the pens. */
 #include "t.h"
 
 #include "base/mem.h"
@@ -21,13 +21,13 @@ static size_t commands_of(const char *text, struct str *out)
     return n;
 }
 
-T(every_printable_ascii_letter_has_a_shape)
+T(every_printable_ascii_character_has_a_glyph)
 {
     for (uint32_t c = ' '; c < 127; c++)
         t_truef(glyph_has(c), "U+%04X has none", (unsigned)c);
 }
 
-T(latin_greek_arrows_and_signs_have_shapes)
+T(latin_greek_arrows_and_symbols_have_glyphs)
 {
     static const uint32_t need[] = {
         0x394,  0x3B4,  0x3BB,  0x3BC,  0x3C3,  0x3C1,  0x3C4,  0x3B8,  0x3B1,  0x3B2,  0x3B3,
@@ -87,7 +87,7 @@ T(width_grows_with_text_and_size)
     t_near(glyph_width("", 10), 0, 0);
 }
 
-T(an_unknown_letter_is_a_box_with_its_code_never_nothing)
+T(an_unknown_character_is_a_box_with_its_code)
 {
     t_true(!glyph_has(0x6F22));
     t_true(commands_of("\xE6\xBC\xA2", NULL) > 20);

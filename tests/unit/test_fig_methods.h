@@ -1,4 +1,4 @@
-/* Test fixture: runs of routed models with made-up numbers, everything that the figures of routing
+/* Test fixture: runs of routed models with synthetic numbers, with all data that the figures of routing
  * methods read.  Nothing here is a result; it exists so that drawing can be tested. */
 #ifndef DS_TESTS_FIG_METHODS_H
 #define DS_TESTS_FIG_METHODS_H

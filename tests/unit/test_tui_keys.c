@@ -1,4 +1,4 @@
-/* Names of keys, the tables, and bytes of a terminal turned into events. */
+/* Key names, key tables, and decoding of terminal bytes into events. */
 #include "t.h"
 
 #include "tui/keymap.h"
@@ -31,7 +31,7 @@ static struct seen feed(const char *bytes, size_t n)
 }
 #define FEED(text) feed(text, sizeof(text) - 1)
 
-T(names_and_codes_go_both_ways)
+T(key_names_and_codes_convert_both_ways)
 {
     static const char *const names[] = {"j",  "Up",  "C-d",   "PgDn",    "S-Tab",
                                         "F5", "M-x", "Space", "C-Right", "\xC3\xA4"};
@@ -45,7 +45,7 @@ T(names_and_codes_go_both_ways)
     t_eq(key_parse("", 0), 0);
 }
 
-T(arrows_mouse_and_modifiers_are_read)
+T(arrows_mouse_and_modifiers_are_decoded)
 {
     struct seen s = FEED(
         "\x1b[A\x1bOB\x1b[1;5C\x1b[5~\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[Z\x1bx\xC3\xA4");
@@ -105,7 +105,7 @@ T(paste_is_text_and_bounded)
     decoder_release(&d);
 }
 
-T(broken_input_yields_no_keys_and_recovers)
+T(malformed_input_yields_no_keys_and_recovers)
 {
     struct seen s = FEED("\xFF\xC3(\x1b[<999999999;0;0M\x1b["
                          "99999999999999999999999999999999999999999999999999999999999999999999Aj");
@@ -113,7 +113,7 @@ T(broken_input_yields_no_keys_and_recovers)
     t_eq(s.ev[s.n - 1].key, 'j');
 }
 
-T(sequences_wait_for_their_end)
+T(key_sequences_wait_until_complete)
 {
     static const struct key table[] = {{"gg", "first", NULL, "h", NULL, 0, 0, 0, NULL},
                                        {"]n", "next", NULL, "h", NULL, 0, 0, 0, NULL},
@@ -156,7 +156,7 @@ static int has_key(const struct key *row, const char *key, size_t n)
 }
 
 /* n, N, u, y, q and the rest do in every view what they do everywhere: after a search n never starts or adds anything. */
-T(a_view_gives_no_key_of_everywhere_another_meaning)
+T(no_view_redefines_a_global_key)
 {
     int seen = 0;
     for (const struct key *g = keys_global; g->command; g++)
@@ -173,7 +173,7 @@ T(a_view_gives_no_key_of_everywhere_another_meaning)
     t_true(seen > 25);
 }
 
-T(the_number_keys_are_the_views_there_are)
+T(the_number_keys_match_the_views)
 {
     int views = 0, rows = 0;
     while (view_registry[views])
@@ -191,7 +191,7 @@ T(the_number_keys_are_the_views_there_are)
     t_eq(rows, views);
 }
 
-T(every_row_of_every_table_is_whole)
+T(every_row_of_every_key_table_is_complete)
 {
     struct str md = {0};
     check_table(keys_global);
