@@ -64,13 +64,12 @@ enum {
     KEY_HIDDEN = 4,      /* works, but not shown in hints (motion keys)          */
 };
 struct key {
-    const char
-        *keys; /* alternatives, separated by blanks: "j Down", "gg", "]n", "C-d", "Space"; "" = command only */
+    const char *keys;    /* alternatives: "j Down", "gg", "]n", "C-d"; "" = command only */
     const char *command; /* "down": the name after `:`                           */
     const char *args;    /* "KEY VALUE" or NULL                                   */
     const char *help;    /* overlay and reference page, a few words, lower case  */
     const char *hint;    /* one word for the bottom line, NULL = command         */
-    int priority;        /* of the hint: the lowest is dropped first when space is short; 0 = none */
+    int priority;        /* of the hint: the lowest is dropped first; 0 = none   */
     int flags;
     int value; /* for functions shared by several rows                 */
     key_fn *fn;

@@ -280,8 +280,8 @@ int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *wid
                   struct err *e)
 {
     if (width_px < 16 || width_px > 16384)
-        return err_set(e, DS_ERANGE, "figure %s: width = %d pixels: must be between 16 and 16384", f->name,
-                       width_px);
+        return err_set(e, DS_ERANGE, "figure %s: width = %d pixels: must be between 16 and 16384",
+                       f->name, width_px);
     return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width,
                             rgb, width, height, e);
 }
@@ -294,7 +294,9 @@ int figure_draw(const char *name, const struct figure_run *runs, int n,
     const char *dot = strrchr(path, '.');
     int format = dot ? pen_format_find(dot + 1, strlen(dot + 1)) : -1;
     if (format < 0)
-        return err_set(e, DS_EUSAGE, "%s: unsupported format: expected a name ending in .png, .svg or .pdf", path);
+        return err_set(e, DS_EUSAGE,
+                       "%s: unsupported format: expected a name ending in .png, .svg or .pdf",
+                       path);
     int rc = figure_make(&f, name, runs, n, o, e);
     if (rc == 0)
         rc = figure_bytes(&f, (enum pen_format)format, &bytes, e);

@@ -61,8 +61,8 @@ int figure_recipe_read(struct figure_recipe *r, const void *png, size_t n, const
     if (rc < 0)
         return rc;
     if (info.recipe.len == 0)
-        rc = err_set(e, DS_ENOTFOUND, "%s: recipe not found; expected a PNG written by depthscope figure",
-                     what);
+        rc = err_set(e, DS_ENOTFOUND,
+                     "%s: recipe not found; expected a PNG written by depthscope figure", what);
     else
         rc = json_parse(&j, info.recipe.p, info.recipe.len, what, e);
     if (rc == 0) {

@@ -413,9 +413,11 @@ static int check_options(const struct tui_options *o, struct err *e)
     for (size_t i = 0; i < DS_LEN(glyphs); i++)
         is_glyphs |= o->glyphs && strcmp(o->glyphs, glyphs[i]) == 0;
     if (!is_color)
-        return err_set(e, DS_EUSAGE, "--color=%s: expected auto, never, 16, 256 or truecolor", o->color);
+        return err_set(e, DS_EUSAGE, "--color=%s: expected auto, never, 16, 256 or truecolor",
+                       o->color);
     if (!is_glyphs)
-        return err_set(e, DS_EUSAGE, "--glyphs=%s: expected auto, braille, shades or ascii", o->glyphs);
+        return err_set(e, DS_EUSAGE, "--glyphs=%s: expected auto, braille, shades or ascii",
+                       o->glyphs);
     if (!o->view || view_find(o->view))
         return 0;
     char hint[NEAREST_MAX + 32];

@@ -28,7 +28,8 @@ enum cell_state {
     CELL_RUN,
     CELL_RULE
 }; /* rule: executed without a decision, as in an always-on layer */
-double cells_depth(const struct probe *p, const unsigned char *run, int token); /* number of executed layers */
+double cells_depth(const struct probe *p, const unsigned char *run,
+                   int token); /* number of executed layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown); also distinguishes without
  * colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
@@ -42,8 +43,8 @@ enum { CELLS_WIDE_MAX = 3 };
 struct cells {
     /* input: borrowed, set before every draw */
     const struct probe *probe;
-    const struct probe
-        *other; /* the same text (or its beginning) without interventions, for differences; or NULL */
+    const struct probe *
+        other; /* the same text (or its beginning) without interventions, for differences; or NULL */
     const unsigned char
         *run;            /* (layers, tokens) estimated decisions instead of the probe's; or NULL  */
     const int8_t *force; /* (layers, tokens) forced by the user: 1 run, 0 skip, -1 free; or NULL  */

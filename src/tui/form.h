@@ -13,7 +13,8 @@ struct form {
     char preset[256]; /* one or several, separated by spaces */
     const struct job_key *key;
     size_t keys;
-    char *base[FORM_ROWS_MAX]; /* value from the preset; NULL = a key of another method, at its default */
+    char *base
+        [FORM_ROWS_MAX]; /* value from the preset; NULL = a key of another method, at its default */
     char *value[FORM_ROWS_MAX]; /* NULL = unchanged from the preset or default */
     struct list list;
     int is_editing;

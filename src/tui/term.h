@@ -26,7 +26,8 @@ void tty_suspend(struct tty *t);
 void tty_size(const struct tty *t, int *rows, int *cols);
 /* > 0 bytes, 0 = no input now, DS_EIO when the terminal was hung up. */
 int tty_read(struct tty *t, void *p, size_t n);
-int tty_write(struct tty *t, const void *p, size_t n); /* bytes written, 0 = full, DS_EIO = hung up */
+int tty_write(struct tty *t, const void *p,
+              size_t n); /* bytes written, 0 = full, DS_EIO = hung up */
 
 /* ---- term_curses.c: canvas -> bytes ---- */
 struct term;

@@ -76,10 +76,10 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
     t->glyphs = glyphs_choose(o->glyphs, utf8_locale_is_utf8(), name);
     t->is_console = name && strncmp(name, "linux", 5) == 0;
     if (!term_can_draw(name))
-        return err_set(
-            e, DS_EIO,
-            "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a command that prints",
-            name ? name : "");
+        return err_set(e, DS_EIO,
+                       "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a "
+                       "command that prints",
+                       name ? name : "");
     use_env(FALSE);
     t->screen = start(t, c.entry, c.memory);
     if (!t->screen) {
@@ -91,10 +91,10 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
     if (!t->screen)
         return err_set(e, DS_EIO, "TERM=%s: ncurses could not be initialised", name ? name : "");
     if (tigetflag("am") < 0 || !tigetstr("cup") || tigetstr("cup") == (char *)-1)
-        return err_set(
-            e, DS_EIO,
-            "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a command that prints",
-            name ? name : "");
+        return err_set(e, DS_EIO,
+                       "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a "
+                       "command that prints",
+                       name ? name : "");
     t->margin = tigetflag("am") > 0 && tigetflag("xenl") <= 0;
     if (t->colours && has_colors()) {
         start_color();

@@ -155,9 +155,10 @@ static int open_device(struct err *e)
     if (name)
         fd = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return err_set(e, DS_EIO,
-                       "no terminal: the workbench needs one; `depthscope runs`, `figure` and `--json` "
-                       "work without it");
+        return err_set(
+            e, DS_EIO,
+            "no terminal: the workbench needs one; `depthscope runs`, `figure` and `--json` "
+            "work without it");
     return fd;
 }
 

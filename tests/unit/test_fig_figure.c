@@ -147,7 +147,8 @@ T(ablations_need_a_matched_control)
     clear();
     add_ablation(dir, 0);
     struct figure d = draw("ablation_bars");
-    t_truef(strstr(str_text(&d.caption), "n = 2 seeds per row") != NULL, "%s", str_text(&d.caption));
+    t_truef(strstr(str_text(&d.caption), "n = 2 seeds per row") != NULL, "%s",
+            str_text(&d.caption));
     figure_release(&d);
     clear();
 }

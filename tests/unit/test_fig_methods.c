@@ -444,7 +444,8 @@ T(stated_numbers_match_the_records)
         layers += l;
     }
     struct figure f = draw("exit_map");
-    snprintf(want, sizeof want, "%d of 48 tokens exited early; %.2f of 8 layers", left, layers / 48);
+    snprintf(want, sizeof want, "%d of 48 tokens exited early; %.2f of 8 layers", left,
+             layers / 48);
     says(&f, want);
     figure_release(&f);
     for (int k = 0; k < 2; k++) {

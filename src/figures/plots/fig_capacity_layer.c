@@ -106,8 +106,8 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     struct shares v = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
-    int rc =
-        p ? take(s, &set->g[i], &v, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
+    int rc = p ? take(s, &set->g[i], &v, e)
+               : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0) {
         p->ax = (struct axis){.lo = -0.6, .hi = v.layers - 0.4};
         p->ay = (struct axis){.lo = 0, .hi = 1.05};

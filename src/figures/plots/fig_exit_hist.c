@@ -40,8 +40,8 @@ static int room(struct sheet *s, struct exits *x, int run, int layers, struct er
     if (x->share && x->layers == layers)
         return 0;
     if (x->share || layers < 1 || layers > LAYERS_MAX)
-        return sheet_refuse(s, run, e, "exits of %d layers, expected %d as in the other runs", layers,
-                            x->layers);
+        return sheet_refuse(s, run, e, "exits of %d layers, expected %d as in the other runs",
+                            layers, x->layers);
     x->layers = layers;
     x->share = mem_alloc((size_t)(layers + 1) * (size_t)x->runs, sizeof *x->share);
     return x->share ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);

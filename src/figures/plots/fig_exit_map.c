@@ -59,7 +59,8 @@ static void note(struct sheet *s, const struct probe *p, const struct matrix *ex
         sum += l >= 0 ? l : p->layers;
     }
     number_format(mean, sizeof mean, sum / p->tokens, 2);
-    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens exited early; %s of %d layers on average.",
+    sheet_note(s,
+               "Text '%s' at step %lld: %d of %d tokens exited early; %s of %d layers on average.",
                p->name ? p->name : "", (long long)p->step, left, p->tokens, mean, p->layers);
     strips_caveat(s, p);
 }

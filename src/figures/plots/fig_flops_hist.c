@@ -194,8 +194,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     struct shape *h = mem_alloc(1, sizeof *h);
     char mean[24], text[120], count[32], dip[100];
     double box[4];
-    int rc =
-        p && h ? gather(s, g, &c, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
+    int rc = p && h ? gather(s, g, &c, e)
+                    : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0)
         rc = measure(&c, h, e);
     if (rc < 0)

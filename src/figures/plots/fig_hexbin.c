@@ -187,8 +187,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     struct hexes h = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
-    int rc =
-        p ? gather(s, g, column, &c, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
+    int rc = p ? gather(s, g, column, &c, e)
+               : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc < 0)
         goto out;
     ranges(p, &c);
@@ -243,8 +243,10 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
             sheet_note(s, "Shown: %s.", set.g[0].label);
         if (seeds > 1)
             sheet_note(s, "Tokens of up to %d seeds are pooled.", seeds);
-        sheet_note(s, "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; dashed: "
-                      "least squares.");
+        sheet_note(
+            s,
+            "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; dashed: "
+            "least squares.");
     }
     groups_release(&set);
     return rc;

@@ -100,7 +100,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
     struct map m = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4], missing = 0;
-    int rc = p ? gather(s, g, &m, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
+    int rc =
+        p ? gather(s, g, &m, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc < 0)
         goto out;
     for (int k = 0; k < m.layers * m.positions; k++)

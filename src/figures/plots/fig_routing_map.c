@@ -21,9 +21,10 @@ static void note(struct sheet *s, const struct probe *p)
         ran += p->run[i] ? 1 : 0;
     number_format(share, sizeof share, ran / ((double)p->layers * p->tokens), 3);
     number_format(depth, sizeof depth, ran / (double)p->tokens, 2);
-    sheet_note(
-        s, "Text '%s' at step %lld: %d tokens, %d layers; %s of all cells executed, %s layers per token.",
-        p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, share, depth);
+    sheet_note(s,
+               "Text '%s' at step %lld: %d tokens, %d layers; %s of all cells executed, %s layers "
+               "per token.",
+               p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, share, depth);
     strips_caveat(s, p);
 }
 

@@ -265,8 +265,8 @@ static int draw(struct sheet *s, struct err *e)
 {
     if (s->opt.metric && strcmp(s->opt.metric, "perplexity") != 0 &&
         strcmp(s->opt.metric, "loss") != 0)
-        return err_set(e, DS_EUSAGE, "figure %s: metric = %s: expected loss or perplexity", s->ops->name,
-                       s->opt.metric);
+        return err_set(e, DS_EUSAGE, "figure %s: metric = %s: expected loss or perplexity",
+                       s->ops->name, s->opt.metric);
     int rc = groups_draw(s, PANELS_MAX, draw_panel, groups_note, e);
     if (rc == 0)
         sheet_note(s, "Small numbers: requested capacity. Speed-up: dense over sparse, of the "

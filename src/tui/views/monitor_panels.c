@@ -483,7 +483,8 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
             x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "(%s)",
                             num_print(text, u->smooth->v[at])) +
                  1;
-        double from = chart_x_of(u, c.x_axis, at); /* the nearest point may be far from the cursor */
+        double from =
+            chart_x_of(u, c.x_axis, at); /* the nearest point may be far from the cursor */
         if (fabs(from - m->cursor) > (m->at[index].x1 - m->at[index].x0) / 50)
             x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "at %s", num_print(text, from)) + 1;
         x++;

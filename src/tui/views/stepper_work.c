@@ -217,7 +217,8 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
     while (i < s->n_forced && (s->forced[i].layer != layer || s->forced[i].token != token))
         i++;
     if (i == STEPPER_FORCED_MAX) {
-        app_say(v->app, LOG_WARN, "%d cells are forced, the maximum; x frees them all", STEPPER_FORCED_MAX);
+        app_say(v->app, LOG_WARN, "%d cells are forced, the maximum; x frees them all",
+                STEPPER_FORCED_MAX);
         return;
     }
     struct stepper_forced before =
@@ -349,7 +350,8 @@ int stepper_take(struct view *v)
     }
     if (s->session && rc < 0) {
         str_copy(s->trouble, sizeof s->trouble, e.text);
-        if (s->n_asked > 0) /* the request that ended the worker is not repeated at the next start */
+        if (s->n_asked >
+            0) /* the request that ended the worker is not repeated at the next start */
             app_remember(v->app, "stepper.prompt", "");
         stepper_stop(s);
         changed = 1;
