@@ -180,9 +180,9 @@ T(pages_too_large_are_refused)
     struct str out = {0};
     struct err e = {0};
     t_fails(pen_cairo_write(l, PEN_PNG, 90000, 10, 0xFFFFFF, 300, NULL, &out, &e), &e, DS_ERANGE,
-            "cannot be drawn");
+            "must be between 1 and 16384 per side");
     t_fails(pen_cairo_write(l, PEN_PNG, (double)NAN, 10, 0xFFFFFF, 300, NULL, &out, &e), &e,
-            DS_ERANGE, "cannot be drawn");
+            DS_ERANGE, "must be between 1 and 16384 per side");
     pen_list_free(l);
     str_release(&out);
 }

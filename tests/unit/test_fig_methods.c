@@ -502,7 +502,7 @@ T(optional_data_may_be_missing)
     f = draw("category_depth");
     shows(&f, "Mean loss (nats)", 0);
     shows(&f, "rare", 0);
-    says(&f, "Classes of fewer than 10 tokens are not shown");
+    says(&f, "Classes with fewer than 10 tokens are not shown");
     figure_release(&f);
     clear();
 }

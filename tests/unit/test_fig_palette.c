@@ -46,13 +46,13 @@ T(malformed_lines_are_warnings_with_their_line_number)
     } bad[] = {
         {"text = #12345g", "x.theme:2: unknown colour or attribute \"#12345g\""},
         {"text = #12", "colour or attribute \"#12\""},
-        {"text =", "a colour is missing"},
-        {"text = red ansi", "a colour is missing"},
+        {"text =", "missing colour"},
+        {"text = red ansi", "missing colour"},
         {"text = red ansi 16", "colour or attribute \"16\""},
         {"text = red blink", "unknown colour or attribute \"blink\""},
         {"texf = red", "unknown key \"texf\", did you mean text?"},
-        {"what", "is not key = value"},
-        {"kind = bright", "kind is light or dark"},
+        {"what", "expected key = value"},
+        {"kind = bright", "kind = bright: expected light or dark"},
         {"map.sequential = jet", "unknown colour map \"jet\""},
         {"completely.unknown.key = red", "unknown key"},
     };
@@ -76,7 +76,7 @@ T(missing_roles_are_named_unless_inherited)
     struct theme t;
     struct str w = {0};
     parse(&t, "text = red\n", &w);
-    t_true(strstr(str_text(&w), "role \"series.7\" is missing") != NULL);
+    t_true(strstr(str_text(&w), "missing role \"series.7\"") != NULL);
     str_release(&w);
     w = (struct str){0};
     parse(&t, "inherit = light\ntext = red\n", &w);
@@ -94,7 +94,7 @@ T(a_theme_that_inherits_itself_is_refused)
     snprintf(path, sizeof path, "%s/loop.theme", dir);
     snprintf(text, sizeof text, "inherit = %s\n", path);
     t_ok(fs_write_file(path, text, strlen(text), &e), &e);
-    t_fails(theme_load(&t, path, NULL, &e), &e, DS_EFORMAT, "inherits itself");
+    t_fails(theme_load(&t, path, NULL, &e), &e, DS_EFORMAT, "inherit: circular");
     t_fails(theme_load(&t, "no-such-theme", NULL, &e), &e, DS_ENOTFOUND, "no-such-theme");
 }
 

@@ -183,7 +183,7 @@ T(the_number_keys_match_the_views)
             continue;
         char want[80];
         t_true(rows < views && k->value == rows);
-        snprintf(want, sizeof want, "view %s", view_registry[rows]->title);
+        snprintf(want, sizeof want, "%s view", view_registry[rows]->title);
         t_str(k->help, want);
         snprintf(want, sizeof want, "view-%d", ++rows);
         t_str(k->command, want);

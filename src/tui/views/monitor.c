@@ -58,7 +58,7 @@ static int draw_legend(struct view *v, struct area a)
     int seeds = monitor_seeds(v, run, runs);
     if (seeds >= 2 && x + 40 < a.cols) {
         char text[64];
-        snprintf(text, sizeof text, "mean of n = %d seeds, band: 95 %% CI (Student's t)", seeds);
+        snprintf(text, sizeof text, "mean of n = %d seeds, band: 95 %% CI (t)", seeds);
         area_right(a, 0, a.cols - 1, ink(ROLE_DIM), text);
     }
     return 1;
@@ -376,8 +376,8 @@ static const struct key monitor_keys[] = {
     {"Enter",      "alone",      NULL, "show only this chart, and back",     "one chart",  60, KEY_VIEW_CHANGE, 0, key_alone},
     {"s",          "smooth",     NULL, "smoothing: none, 0.6, 0.9, 0.97, 0.99", NULL,     58, KEY_VIEW_CHANGE, 1, key_cycle},
     {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress", "x axis",   56, KEY_VIEW_CHANGE, 2, key_cycle},
-    {"L",          "log-y",      NULL, "logarithmic y axis of this chart",   "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
-    {"X",          "log-x",      NULL, "logarithmic x axis",                 NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
+    {"L",          "log-y",      NULL, "log y axis of this chart",           "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
+    {"X",          "log-x",      NULL, "log x axis",                         NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
     {"c",          "columns",    NULL, "columns of charts: automatic, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_cycle},
     {"b",          "bands",      NULL, "seeds as mean and 95 % confidence band (Student's t)", NULL,       0, KEY_VIEW_CHANGE, 5, key_cycle},
     {"E",          "events",     NULL, "show the newest events",             NULL,          0, KEY_VIEW_CHANGE, 6, key_cycle},

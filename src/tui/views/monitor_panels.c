@@ -410,7 +410,7 @@ static void share_notes(struct view *v, struct area a)
     char si[16];
     int y = 0, x = 0;
     if (isfinite(evaluation) && isfinite(checkpoint))
-        area_textf(a, y++, 0, -1, ink(ROLE_DIM), "run: evaluation %.1f %%, checkpoints %.1f %%",
+        area_textf(a, y++, 0, -1, ink(ROLE_DIM), "run: eval %.1f %%, checkpoints %.1f %%",
                    100 * evaluation, 100 * checkpoint);
     if (r->peak_gflops > 0)
         area_textf(a, y++, 0, -1, ink(ROLE_DIM), "measured peak, %s: %.4g GFLOP/s", r->peak_format,
