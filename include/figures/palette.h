@@ -67,8 +67,7 @@ void theme_default(struct theme *t);
 /* The built-in light theme, the default of figures. */
 void theme_default_light(struct theme *t);
 /* Parses the text of a theme file into *t (`inherit` is resolved as in theme_load); `what` names
- * the text in warnings.  Errors: out of memory, a missing or circular `inherit`, or no role at
- * all. */
+ * the text in warnings.  Errors: out of memory, a missing or circular `inherit`, or no role. */
 int theme_parse(struct theme *t, const char *text, size_t n, const char *what, struct str *warnings,
                 struct err *e) DS_CHECK;
 /* 0xRRGGBB of a colour for a figure: rgb, else the typical value of its 16-colour number, else

@@ -20,9 +20,8 @@ struct axis {
     int ticks;
 };
 
-/* Places about `want` labelled ticks on [lo, hi] with the extended Wilkinson algorithm (Talbot,
- * Lin, Hanrahan 2010).  Returns the step; *first and *n describe the labels.  lo < hi, both
- * finite. */
+/* Places about `want` labelled ticks on [lo, hi], finite with lo < hi: extended Wilkinson (Talbot,
+ * Lin, Hanrahan 2010).  Returns the step; *first and *n describe the labels. */
 double ticks_extended(double lo, double hi, int want, double *first, int *n);
 
 /* Fills the tick table.  want: number of labels that fit; with_minor: short ticks between.  lo and

@@ -294,9 +294,7 @@ int figure_draw(const char *name, const struct figure_run *runs, int n,
     const char *dot = strrchr(path, '.');
     int format = dot ? pen_format_find(dot + 1, strlen(dot + 1)) : -1;
     if (format < 0)
-        return err_set(e, DS_EUSAGE,
-                       "%s: unsupported format: expected a name ending in .png, .svg or .pdf",
-                       path);
+        return err_set(e, DS_EUSAGE, "%s: unsupported: expected a .png, .svg or .pdf file", path);
     int rc = figure_make(&f, name, runs, n, o, e);
     if (rc == 0)
         rc = figure_bytes(&f, (enum pen_format)format, &bytes, e);

@@ -142,12 +142,10 @@ void groups_note(struct sheet *s, const struct groups *g);
 /* Mean over the seeds of a group of a scalar of the evaluation `final`, with its interval. */
 int group_eval(struct sheet *s, const struct group *g, const char *scalar, struct interval *out,
                struct err *e) DS_CHECK;
-/* The same for each of n values of a vector (n = layers) of `final`.  *n: 0 = not known yet; the
- * caller frees out (n) with mem_free. */
+/* The same for a vector (n = layers) of `final`.  *n: 0 = not known yet; free out with mem_free. */
 int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
                       struct interval **out, int *n, struct err *e) DS_CHECK;
-/* A figure with one panel per group, at most `most`; note (may be NULL) is called for the caption
- * after all are drawn. */
+/* A figure with one panel per group, at most `most`; note (or NULL) then extends the caption. */
 int groups_draw(struct sheet *s, int most,
                 int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
                 void (*note)(struct sheet *s, const struct groups *set), struct err *e) DS_CHECK;
@@ -177,8 +175,7 @@ void data_hash(struct sheet *s, const char *what, const void *p, size_t n);
 const struct probe *data_probe(const struct sheet *s, int run, int i);
 /* The layer before which the token exited (cell "exited"); -1: it never exited. */
 int data_exit_layer(const struct matrix *exited, int token);
-/* A scalar of the final evaluation if present, else of the newest evaluation that has both
- * scalars; NaN if none. */
+/* A scalar of the final evaluation, else of the newest one that has both scalars; NaN if none. */
 double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
                         double *other);
 
@@ -192,8 +189,7 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
                 const void *ctx, struct err *e) DS_CHECK;
 /* Adds a note to the caption when the decisions of a probe are not inference-time ones. */
 void strips_caveat(struct sheet *s, const struct probe *p);
-/* The probe selected by --probe (default: the newest) of the only run; an error when it has no
- * decisions. */
+/* The probe selected by --probe (default: newest) of the only run; an error without decisions. */
 int strips_probe(struct sheet *s, const struct probe **out, struct err *e) DS_CHECK;
 /* A legend above the strips, boxes with labels in rows; returns its height. */
 struct strip_key {

@@ -1,5 +1,4 @@
-/* Writes PNG files with resolution and recipe, and reads these back; the only file that uses
- * libpng. */
+/* Writes PNG files with resolution and recipe, and reads both back; the only user of libpng. */
 #include "figures/png_chunks.h"
 
 #include <math.h>

@@ -290,8 +290,7 @@ static int parse_at(struct theme *t, const char *text, size_t n, const char *wha
     for (int i = 0; i < ROLE_COUNT; i++)
         seen |= p.seen[i];
     if (rc == 0 && n > 0 && !seen)
-        rc = err_set(e, DS_EFORMAT, "%s: not a theme: expected at least one line ROLE = COLOUR",
-                     what);
+        rc = err_set(e, DS_EFORMAT, "%s: not a theme: expected lines ROLE = COLOUR", what);
     for (int i = 0; rc == 0 && !p.inherits && i < ROLE_COUNT; i++)
         if (!p.seen[i])
             warn(&p, "missing role \"%s\"; using the default", role_name((enum role)i));

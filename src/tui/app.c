@@ -210,16 +210,14 @@ static void take_signals(struct app *app)
     }
 }
 
-/* When runs are read next: soon while one of them has more data than one poll takes, so that a
- * huge file is read between keys and frames.  A readable pipe is not read sooner: a fast writer
- * keeps it readable all the time. */
+/* When runs are read next: soon while one has more data than one poll takes.  A readable pipe is
+ * not read sooner: a fast writer keeps it readable all the time. */
 static double data_due(const struct app *app)
 {
     return app->data_time + (app_is_behind(app) ? shortest_s : app_has_live(app) ? 0.25 : 1.0);
 }
 
-/* An idle pipe is read at once; one that was just read is left out of poll for a while, or poll
- * would never block. */
+/* An idle pipe is read at once; one just read is not polled for a while, or poll never blocks. */
 static double pipes_due(const struct app *app)
 {
     return app->data_time + (app_is_behind(app) ? shortest_s : 0.25);

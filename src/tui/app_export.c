@@ -1,5 +1,4 @@
-/* Exports from the workbench: figures through the program's own `figure` command, text through OSC
- * 52. */
+/* Exports: figures through the program's own `figure` command, text through OSC 52. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -85,8 +84,7 @@ void app_export(struct app *app)
     app_say(app, LOG_INFO, "drawing figure %s into exports/ ...", figure);
 }
 
-/* Reads what is available and keeps only its end: the last line names the file written, or the
- * error. */
+/* Reads what is available and keeps its end: the last line names the file, or the error. */
 static void take_output(struct app *app)
 {
     enum { KEPT = 4096 };

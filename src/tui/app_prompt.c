@@ -132,8 +132,7 @@ static void add_commands(struct app *app, struct candidates *c, const char *pref
         add_candidate(c, view_registry[i]->name, prefix);
 }
 
-/* Files, directories (with a trailing slash) and names of runs.  Hidden files only when the prefix
- * begins with a dot. */
+/* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */
 static void add_paths(struct app *app, struct candidates *c, const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;
@@ -261,8 +260,7 @@ static void complete(struct app *app, int by)
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
     find_candidates(app, p->typed, &c, &from);
     if (c.n == 1 &&
-        p->candidate ==
-            0) { /* the only candidate is complete: continue after it, into a directory */
+        p->candidate == 0) { /* the only candidate is complete: continue after it */
         release_candidates(&c);
         p->candidate = -1;
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));

@@ -215,8 +215,7 @@ static int send_to_view(struct view *v, const struct event *ev)
     return is_taken;
 }
 
-/* Tries the rows of the view, its own handler, then the global rows; a key sequence waits until it
- * is complete. */
+/* Tries the rows of the view, its handler, then the global rows; incomplete sequences wait. */
 static void key_event(struct app *app, struct view *v, const struct event *ev)
 {
     int prefix_view = 0, prefix_global = 0;

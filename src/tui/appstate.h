@@ -156,8 +156,7 @@ void view_setting_set(struct view *v, const struct setting *s, double x);
 int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
-/* Reads the output of the child, so that it never blocks on a full pipe; shows its last line when
- * it has ended. */
+/* Reads the output of the child, so that it never blocks; shows its last line at the end. */
 void app_export_reap(struct app *app);
 /* term_dump.c */
 int app_play(struct app *app, struct err *e) DS_CHECK;

@@ -312,8 +312,7 @@ void area_box(struct area a, struct ink i, const char *title, struct ink title_i
     }
 }
 
-/* Highlights the margin and the first word, not the whole row: a cursor step must fit in 150
- * bytes. */
+/* Highlights the margin and the first word, so that a cursor step fits in 150 bytes. */
 void area_select(struct area a, int y, int x, int cols)
 {
     enum { LIT = 10 };

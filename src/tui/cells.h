@@ -28,10 +28,8 @@ enum cell_state {
     CELL_RUN,
     CELL_RULE
 }; /* rule: executed without a decision, as in an always-on layer */
-double cells_depth(const struct probe *p, const unsigned char *run,
-                   int token); /* number of executed layers */
-/* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown); also distinguishes without
- * colours. */
+double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
+/* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
 /* From the configuration: 1 when K and V of skipped tokens are cached, 0 when not, -1 unknown. */
 int cells_kv(const struct runview *r);
@@ -44,7 +42,7 @@ struct cells {
     /* input: borrowed, set before every draw */
     const struct probe *probe;
     const struct probe *
-        other; /* the same text (or its beginning) without interventions, for differences; or NULL */
+        other; /* the same text or its beginning without interventions; or NULL */
     const unsigned char
         *run;            /* (layers, tokens) estimated decisions instead of the probe's; or NULL  */
     const int8_t *force; /* (layers, tokens) forced by the user: 1 run, 0 skip, -1 free; or NULL  */
@@ -70,10 +68,9 @@ struct cells {
     } at;
 };
 
-/* A cursor step updates the cursor and the titles at once, and the details only when the cursor
- * rests; otherwise a held key would send every value that it passes over a slow line.  Call
- * cells_moved after a step and poll the descriptor cells_timer; cells_rested returns 1 once when
- * the cursor rests. */
+/* A cursor step updates the details only when the cursor rests; otherwise a held key would send
+ * every value that it passes over a slow line.  Call cells_moved after a step and poll the
+ * descriptor cells_timer; cells_rested returns 1 once when the cursor rests. */
 void cells_moved(struct cells *c, int is_scripted);
 int cells_timer(const struct cells *c);
 int cells_rested(struct cells *c);

@@ -1,6 +1,5 @@
-/* Decodes the bytes of a terminal into events.  Not through ncurses, because this works without a
- * terminfo entry, supports SGR mouse and bracketed paste everywhere, and swallows late replies
- * instead of typing them. */
+/* Decodes the bytes of a terminal into events.  Unlike ncurses it works without
+ * terminfo, supports SGR mouse and bracketed paste everywhere, and swallows late replies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -13,8 +13,7 @@ struct form {
     char preset[256]; /* one or several, separated by spaces */
     const struct job_key *key;
     size_t keys;
-    char *base
-        [FORM_ROWS_MAX]; /* value from the preset; NULL = a key of another method, at its default */
+    char *base[FORM_ROWS_MAX];  /* from the preset; NULL = a key of another method, default */
     char *value[FORM_ROWS_MAX]; /* NULL = unchanged from the preset or default */
     struct list list;
     int is_editing;
@@ -27,8 +26,7 @@ struct form {
     struct job_launch launch;
 };
 
-/* Opens the form of one or several presets and reports their errors.  An open form must be closed
- * first. */
+/* Opens the form of one or several presets and reports errors.  Close an open form first. */
 void form_open(struct form *f, struct view *v, const char *preset);
 /* A run that is starting continues. */
 void form_close(struct form *f, struct view *v);
@@ -37,8 +35,7 @@ void form_draw(struct form *f, struct area whole);
 /* 1 = taken. */
 int form_event(struct form *f, struct view *v, const struct event *ev);
 int form_search(struct form *f, const char *text, int direction); /* 1 = moved to a hit */
-/* Polls a run that is starting.  1 = it has started: path is its directory, and the form is
- * closed. */
+/* Polls a run that is starting.  1 = started: path is its directory, the form is closed. */
 int form_poll(struct form *f, struct view *v, char *path, size_t size);
 
 #endif

@@ -15,8 +15,7 @@ struct signals {
     int part, field, sample;   /* sample: correlate over the newest evaluation      */
 };
 
-/* Lists the fields to plot, every matrix except decisions, costs and thresholds; returns their
- * number. */
+/* Lists the fields to plot: all but decisions, costs and thresholds; returns their number. */
 int signals_fields(const struct probe *p, int *field, int max);
 void signals_curves(struct area a, const struct signals *s, const struct runview *r);
 /* Distribution of a field in each layer; for the score also the threshold. */

@@ -26,8 +26,7 @@ void tty_suspend(struct tty *t);
 void tty_size(const struct tty *t, int *rows, int *cols);
 /* > 0 bytes, 0 = no input now, DS_EIO when the terminal was hung up. */
 int tty_read(struct tty *t, void *p, size_t n);
-int tty_write(struct tty *t, const void *p,
-              size_t n); /* bytes written, 0 = full, DS_EIO = hung up */
+int tty_write(struct tty *t, const void *p, size_t n); /* bytes written, 0 = full, or DS_EIO */
 
 /* ---- term_curses.c: canvas -> bytes ---- */
 struct term;
@@ -38,9 +37,8 @@ struct term_options {
 int term_open(struct term **out, const struct term_options *o, int rows, int cols, char notice[160],
               struct err *e) DS_CHECK;
 void term_close(struct term *t);
-/* Columns at the right that must stay empty: the canvas is that much narrower.  Entries like
- * "ansi" declare that the cursor wraps at once after the last column; most terminals wrap only
- * before the next character, which would shift the following output by a line. */
+/* Columns at the right that must stay empty: the canvas is that much narrower.  The
+ * entry "ansi" declares an immediate wrap at the last column, which most terminals delay. */
 int term_margin(const struct term *t);
 void term_look(const struct term *t, struct look *look); /* colours and glyphs */
 /* Appends to out the bytes that turn the last sent canvas into this one. */
@@ -59,8 +57,7 @@ struct term_choice {
 };
 void term_choose(struct term_choice *c, const char *term, const char *colorterm,
                  const char *color_option, const char *no_color);
-/* One byte per cell and no private modes (alternate screen, mouse, clipboard): serial terminals,
- * "ansi". */
+/* One byte per cell, no alternate screen, mouse or clipboard: serial terminals, "ansi". */
 int term_is_plain(const char *term);
 int term_can_draw(const char *term); /* 0: the cursor cannot be moved */
 uint32_t term_console_rune(uint32_t rune);

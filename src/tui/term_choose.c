@@ -1,5 +1,4 @@
-/* Chooses terminfo entry, number of colours and glyph set from names and environment variables
- * alone. */
+/* Chooses terminfo entry, number of colours and glyph set from names alone. */
 #include <stdlib.h>
 #include <string.h>
 

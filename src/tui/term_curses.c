@@ -278,9 +278,8 @@ static attr_t attributes(const struct term *t, const struct canvas *c, const str
     return a;
 }
 
-/* The foreground of a blank is invisible: on the default background it takes the colour of its
- * neighbours when they agree (no colour change within a phrase) and none otherwise (so that
- * ncurses may skip or erase it). */
+/* The foreground of a blank is invisible: it takes the colour of its neighbours when they agree
+ * (no change within a phrase) and none otherwise (so that ncurses may skip or erase it). */
 static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
 {
     if (x > 0 && x + 1 < c->cols && cell[-1].rune != ' ' && cell[1].rune != ' ' &&

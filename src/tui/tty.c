@@ -31,8 +31,7 @@ static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
 static const char leave_text[] =
     "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
     "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
-/* Without an alternate screen: attributes off, full scroll region, the next prompt below the
- * drawing. */
+/* Without an alternate screen: attributes off, full scroll region, prompt below the drawing. */
 static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_text[] = "\x1b[?25h";
 static int is_plain, is_vt, is_ecma48; /* capabilities of a plain terminal */
 
@@ -155,10 +154,9 @@ static int open_device(struct err *e)
     if (name)
         fd = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return err_set(
-            e, DS_EIO,
-            "no terminal: the workbench needs one; `depthscope runs`, `figure` and `--json` "
-            "work without it");
+        return err_set(e, DS_EIO,
+                       "the workbench needs a terminal; `depthscope runs`, `figure` and `--json` "
+                       "work without one");
     return fd;
 }
 

@@ -90,8 +90,7 @@ void app_open_model(struct app *app, const char *path);
 /* Opens `path` as a run, log, trace or model, depending on its files, and shows it. */
 int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
 /* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended
- * before its first record.  0: the run has records, and the view itself must explain what is
- * missing. */
+ * before its first record.  0: the run has records; the view must explain what is missing. */
 int app_draw_nothing(struct app *app, struct area a);
 void app_mark_run(struct app *app, const char *path, int is_marked);
 int app_is_marked(struct app *app, const char *path);
@@ -114,8 +113,7 @@ void app_ask(struct app *app, const char *label, const char *initial,
              void (*done)(void *ctx, const char *text), void *ctx);
 /* Asks before a destructive action; done(ctx) is called on y. */
 void app_confirm(struct app *app, const char *question, void (*done)(void *ctx), void *ctx);
-/* Sends a command to the process of the current run ("pause", "set lr 1e-4") and reports the
- * answer. */
+/* Sends a command ("pause", "set lr 1e-4") to the current run and reports the answer. */
 void app_run_command(struct app *app, const char *command);
 /* Executes a command as typed after `:`. */
 void app_command(struct app *app, const char *line);

@@ -123,8 +123,7 @@ struct column {
     int right;
     int priority; /* the lowest is hidden first */
 };
-/* Computes widths (0 = hidden) and start columns x for `cols` cells, with one blank between
- * columns. */
+/* Widths (0 = hidden) and start columns x for `cols` cells, with one blank between columns. */
 void columns_fit(const struct column *c, int n, int cols, int *width, int *x);
 void columns_head(struct area a, int y, const struct column *c, int n, const int *width,
                   const int *x);

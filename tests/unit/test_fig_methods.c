@@ -444,7 +444,7 @@ T(stated_numbers_match_the_records)
         layers += l;
     }
     struct figure f = draw("exit_map");
-    snprintf(want, sizeof want, "%d of 48 tokens exited early; %.2f of 8 layers", left,
+    snprintf(want, sizeof want, "%d of 48 tokens exited early; mean %.2f of 8 layers", left,
              layers / 48);
     says(&f, want);
     figure_release(&f);

@@ -199,17 +199,15 @@ static void note(struct sheet *s, const struct groups *set, int n)
     if (set->n == 1)
         sheet_note(s, "Shown: %s; number of tokens in brackets.", set->g[0].label);
     if (hi == 1)
-        sheet_note(
-            s, "Bars: 95 %% confidence interval of the mean over the tokens of one seed, assumed "
-               "independent.");
+        sheet_note(s, "Bars: 95 %% confidence interval of the mean over the tokens of one seed, "
+                      "assumed independent.");
     else if (lo > 1)
         sheet_note(s, "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) over seeds.",
                    hi);
     else
         sheet_note(s,
                    "Bars: 95 %% confidence interval (Student's t) over up to n = %d seeds; for "
-                   "single runs over "
-                   "tokens, assumed independent.",
+                   "single runs over tokens, assumed independent.",
                    hi);
     if (n < RUN_CLASSES)
         sheet_note(s, "Classes with fewer than %d tokens are not shown.", LEAST_TOKENS);

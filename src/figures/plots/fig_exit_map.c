@@ -8,8 +8,7 @@
 
 enum { LAYERS_MAX = 256, WORD = 16 };
 
-/* Layers from light to dark, without the ends of the map, which are hardly visible on the
- * background. */
+/* Layers from light to dark, without the ends of the map, which are hardly visible. */
 static int layer_colour(const struct sheet *s, int l, int layers)
 {
     return cmap_rgb(s->theme.sequential, 0.12 + 0.8 * l / (layers > 1 ? layers - 1 : 1));
@@ -59,8 +58,7 @@ static void note(struct sheet *s, const struct probe *p, const struct matrix *ex
         sum += l >= 0 ? l : p->layers;
     }
     number_format(mean, sizeof mean, sum / p->tokens, 2);
-    sheet_note(s,
-               "Text '%s' at step %lld: %d of %d tokens exited early; %s of %d layers on average.",
+    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens exited early; mean %s of %d layers.",
                p->name ? p->name : "", (long long)p->step, left, p->tokens, mean, p->layers);
     strips_caveat(s, p);
 }

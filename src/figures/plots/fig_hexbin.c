@@ -60,8 +60,7 @@ struct hexes {
     unsigned most;
 };
 
-/* Hexagons with a vertex at the top; their rows are aligned with the layers, two or more rows per
- * layer so that neighbours touch. */
+/* Hexagons with a vertex at the top; two or more rows per layer, so that neighbours touch. */
 static int bin(const struct panel *p, const struct cloud *c, double size, struct hexes *h)
 {
     double layer = fabs(axis_at(&p->ay, 1) - axis_at(&p->ay, 0));
@@ -243,10 +242,8 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
             sheet_note(s, "Shown: %s.", set.g[0].label);
         if (seeds > 1)
             sheet_note(s, "Tokens of up to %d seeds are pooled.", seeds);
-        sheet_note(
-            s,
-            "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; dashed: "
-            "least squares.");
+        sheet_note(s, "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; "
+                      "dashed: least squares.");
     }
     groups_release(&set);
     return rc;

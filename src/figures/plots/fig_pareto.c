@@ -23,8 +23,7 @@ static int read_names(const struct sheet *s, struct names *n, struct err *e)
     for (const char *at = s->opt.metric; at && *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= sizeof n->x)
-            return err_set(e, DS_EUSAGE,
-                           "metric = %s: expected at most two names, separated by a comma",
+            return err_set(e, DS_EUSAGE, "metric = %s: expected at most two names: NAME,NAME",
                            s->opt.metric);
         int is_x = len > 6 && strncmp(at + len - 6, "_ratio", 6) == 0;
         snprintf(is_x ? n->x : n->y, sizeof n->x, "%.*s", (int)len, at);
@@ -223,7 +222,6 @@ static int draw(struct sheet *s, struct err *e)
 const struct figure_ops figure_pareto = {
     .name = "pareto",
     .title = "Loss against compute, with the Pareto front",
-    .needs =
-        "eval 'final': loss, block_ratio (or what --metric names), of at least two experiments",
+    .needs = "eval 'final': loss, block_ratio (or --metric), of at least two experiments",
     .draw = draw,
 };

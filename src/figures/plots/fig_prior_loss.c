@@ -56,12 +56,10 @@ static void note(struct sheet *s, const struct groups *set, int layers)
                    "mean.",
                    seeds);
     else if (s->opt.smooth < 0)
-        sheet_note(s,
-                   "Loss: smoothed if there are at least %d points; raw values in the background.",
+        sheet_note(s, "Loss: smoothed from %d points on; raw values in the background.",
                    (int)CURVE_SMOOTH_FROM);
     else if (s->opt.smooth > 0)
-        sheet_note(s, "Loss: smoothed with weight %g; raw values in the background.",
-                   s->opt.smooth);
+        sheet_note(s, "Loss: smoothed with weight %g, over the raw values.", s->opt.smooth);
     if (layers)
         sheet_note(s, "Error: mean over the layers that have a prior; band: range over the "
                       "layers.");

@@ -87,8 +87,7 @@ static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYT
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= NAME_MAX_BYTES || n == METRICS_MAX)
-            return err_set(e, DS_EUSAGE,
-                           "metric = %s: expected at most %d names, separated by commas", list,
+            return err_set(e, DS_EUSAGE, "metric = %s: expected at most %d names, A,B,...", list,
                            METRICS_MAX);
         memcpy(name[n], at, len);
         name[n++][len] = '\0';

@@ -35,8 +35,7 @@ static int forced(const struct cells *c, int layer, int token)
     return c->force ? c->force[(size_t)layer * (size_t)c->probe->tokens + (size_t)token] : -1;
 }
 
-/* The background of a cell: a role, a colour of the map, or the default background without a
- * value. */
+/* The background of a cell: a role, a colour of the map, or the default without a value. */
 static int32_t ground(const struct paint *p, int layer, int token)
 {
     static const enum role role[] = {

@@ -35,8 +35,7 @@ static void print_value(char out[24], double x, const char *unit)
     char plain[24];
     if (isnan(x))
         snprintf(out, 24, "-");
-    else if (!unit[0] && x < 1e-3 &&
-             x >= 1e-9) { /* six cells, so that "probability" is not truncated */
+    else if (!unit[0] && x < 1e-3 && x >= 1e-9) { /* six cells: "probability" must fit */
         snprintf(plain, sizeof plain, "%.1e", x);
         snprintf(out, 24, "%.4s-%s", plain, plain + 6); /* 1.2e-04 without the 0 */
     } else if (fabs(x) < 100 && (fabs(x) >= 1e-3 || x == 0))

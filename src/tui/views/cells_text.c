@@ -142,8 +142,7 @@ void cells_piece(struct area a, int y, int x, int width, struct ink i, const str
     if (len > 0 && !ascii && rune > 0xA0 && utf8_width(rune) <= width && utf8_width(rune) > 0) {
         struct str one = {0};
         utf8_sanitise(&one, s, (size_t)len, width + 1, 0);
-        cut = utf8_cells(str_text(&one), one.len) <=
-              width; /* excludes bidi controls and private use */
+        cut = utf8_cells(str_text(&one), one.len) <= width; /* no bidi control, no private use */
         str_release(&one);
     }
     area_put(room, 0, 0, cut ? rune : rune == '\n' && !ascii ? 0x2424 : (uint32_t)'?', i);

@@ -75,8 +75,7 @@ static void draw_empty(struct view *v, struct area a)
         return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
     const char *every = runview_config(r, "train.probe_every");
-    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-              "A probe records every routing decision over a fixed text.");
+    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe records all decisions over a fixed text.");
     if (every && r->state == RUN_LIVE)
         area_textf(a, y + 3, 2, -1, ink(ROLE_TEXT),
                    "This run records its probe texts every %.12s steps;", every);
@@ -202,8 +201,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (k->value)
         d->pick.marks = 0;
     else if (!pick_toggle(&d->pick, d->cells.token))
-        app_say(v->app, LOG_WARN, "%d tokens are marked, the maximum; unmark one, or all with X",
-                PICK_MARKS_MAX);
+        app_say(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&d->pick, v->app);
 }
 

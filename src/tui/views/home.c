@@ -137,8 +137,7 @@ static void describe_state(struct view *v, const struct run_glance *g, char *out
     str_copy(out, size, run_state_name(g->state));
     if (g->state == RUN_SILENT && g->last_time > 0 && app_now(v->app) > 0 && silent > 0) {
         str_duration(age, silent > 120 ? floor(silent / 60) * 60 : floor(silent));
-        age[strcspn(age, "hdm") + (strcspn(age, "hdm") < strlen(age))] =
-            '\0'; /* keeps the largest unit */
+        age[strcspn(age, "hdm") + (strcspn(age, "hdm") < strlen(age))] = '\0'; /* its first part */
         snprintf(out, size, "%s %s", run_state_name(g->state), age);
     }
 }
@@ -254,8 +253,7 @@ static void open_form(struct view *v, const char *preset)
     char question[128];
     size_t n = h->form.is_open ? form_changed(&h->form) : 0;
     if (h->form.is_starting) {
-        app_say(v->app, LOG_WARN, "run %s is still starting; wait until it has started",
-                h->form.launch.name);
+        app_say(v->app, LOG_WARN, "run %s is still starting; try later", h->form.launch.name);
         return;
     }
     str_copy(h->asked, sizeof h->asked, preset);

@@ -105,9 +105,8 @@ static void log_draw(struct view *v, struct area a)
                   "Checkpoints, NaN values, alarms, changed settings and messages appear here.");
         if (s->level > LOG_INFO)
             area_text(a, a.rows / 2 + 2, 2, -1, ink(ROLE_WARN),
-                      s->level == LOG_WARN
-                          ? "Only warnings and errors are shown; v changes the level."
-                          : "Only errors are shown; v changes the level.");
+                      s->level == LOG_WARN ? "Only warnings and errors are shown: v shows all."
+                                           : "Only errors are shown: v shows all.");
         return;
     }
     for (; merge_next(&m, &e); i++) {

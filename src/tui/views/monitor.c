@@ -28,8 +28,7 @@ static void draw_empty(struct view *v, struct area a)
     int y = a.rows / 2 - 2, x = a.cols > 50 ? a.cols / 2 - 24 : 1;
     if (!r) {
         area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No run is open");
-        area_text(a, y + 2, x, -1, ink(ROLE_TEXT),
-                  "Press 1 for Home: Enter opens a run, a starts one");
+        area_text(a, y + 2, x, -1, ink(ROLE_TEXT), "Home (1): Enter opens a run, a starts one");
         area_text(a, y + 3, x, -1, ink(ROLE_TEXT), ":open PATH opens a run, a log or a trace");
         return;
     }

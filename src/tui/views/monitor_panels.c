@@ -23,8 +23,7 @@ static const struct panel known[] = {
 };
 /* clang-format on */
 
-/* Metrics without a chart of their own: axes and bookkeeping; the shares of the run are in the
- * step panel. */
+/* Metrics without their own chart: axes, bookkeeping, shares (they are in the step panel). */
 static const char *const unplotted[] = {
     "tokens", "step", "time", "epoch", "seq", "evaluation_share", "checkpoint_share", NULL};
 
@@ -483,8 +482,7 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
             x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "(%s)",
                             num_print(text, u->smooth->v[at])) +
                  1;
-        double from =
-            chart_x_of(u, c.x_axis, at); /* the nearest point may be far from the cursor */
+        double from = chart_x_of(u, c.x_axis, at); /* the nearest point may be far away */
         if (fabs(from - m->cursor) > (m->at[index].x1 - m->at[index].x0) / 50)
             x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "at %s", num_print(text, from)) + 1;
         x++;

@@ -110,8 +110,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (k->value)
         s->pick.marks = 0;
     else if (!pick_toggle(&s->pick, s->pick.token))
-        app_say(v->app, LOG_WARN, "%d tokens are marked, the maximum; unmark one, or all with X",
-                PICK_MARKS_MAX);
+        app_say(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&s->pick, v->app);
 }
 

@@ -19,9 +19,7 @@ struct spread {
 static int bin_of(const struct spread *s, double v)
 {
     double at = (s->hi - v) / (s->hi - s->lo) * s->rows;
-    return at >= s->rows ? s->rows - 1
-           : at >= 0     ? (int)at
-                         : 0; /* empty range: all in the first bin */
+    return at >= s->rows ? s->rows - 1 : at >= 0 ? (int)at : 0; /* empty range: first bin */
 }
 
 static double threshold_of(const struct probe *p, int layer)

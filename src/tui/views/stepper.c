@@ -405,8 +405,7 @@ static int stepper_poll(struct view *v)
 static int stepper_fd(struct view *v)
 {
     const struct stepper *s = v->state;
-    /* only one descriptor is polled: an answer waits at most a tenth of a second for the cursor to
-     * rest */
+    /* one descriptor: an answer waits at most a tenth of a second for the cursor to rest */
     return s->cells.is_moving ? cells_timer(&s->cells) : s->session ? session_fd(s->session) : -1;
 }
 

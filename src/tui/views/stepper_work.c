@@ -1,5 +1,4 @@
-/* The worker process of the Stepper: finds its model, starts it, sends requests, reads answers;
- * never blocks. */
+/* The worker process of the Stepper: start, requests and answers, all without blocking. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,8 +216,7 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
     while (i < s->n_forced && (s->forced[i].layer != layer || s->forced[i].token != token))
         i++;
     if (i == STEPPER_FORCED_MAX) {
-        app_say(v->app, LOG_WARN, "%d cells are forced, the maximum; x frees them all",
-                STEPPER_FORCED_MAX);
+        app_say(v->app, LOG_WARN, "at most %d forced cells: x frees all", STEPPER_FORCED_MAX);
         return;
     }
     struct stepper_forced before =
@@ -350,8 +348,7 @@ int stepper_take(struct view *v)
     }
     if (s->session && rc < 0) {
         str_copy(s->trouble, sizeof s->trouble, e.text);
-        if (s->n_asked >
-            0) /* the request that ended the worker is not repeated at the next start */
+        if (s->n_asked > 0) /* the request that ended the worker is not repeated */
             app_remember(v->app, "stepper.prompt", "");
         stepper_stop(s);
         changed = 1;

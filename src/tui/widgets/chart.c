@@ -35,8 +35,7 @@ static int y_dot(const struct paint *p, double v)
     return (int)lround((1 - unit) * (p->height - 1) + 1e-9);
 }
 
-/* Values outside the range get a caret in the outermost row, so that they are never silently
- * clipped. */
+/* Values outside the range get a caret in the outermost row: nothing is silently clipped. */
 static void mark_outside(struct paint *p, int column, const struct scan_column *s, enum role r)
 {
     struct area a = p->plot;

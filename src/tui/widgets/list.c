@@ -196,8 +196,7 @@ int scroll_line_of(const struct scroll *s, const char *text, const char *at)
 
 void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i)
 {
-    struct wrap w = {.text = text,
-                     .cols = a.cols - 2}; /* leaves space for the scroll bar and a blank */
+    struct wrap w = {.text = text, .cols = a.cols - 2}; /* minus the scroll bar and a blank */
     const char *at;
     size_t n;
     int line = 0, from;
