@@ -153,20 +153,20 @@ int data_exit_layer(const struct matrix *exited, int token)
     return -1;
 }
 
-double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
+double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *with,
                         double *other)
 {
     const struct runview *v = s->run[run].view;
     const struct run_eval *r = final_eval(s, run);
     for (size_t i = v->n_evals + 1; i-- > 0;) {
         const struct run_eval *at = i == v->n_evals ? r : &v->eval[i];
-        const struct vector *a = eval_value(at, scalar), *b = eval_value(at, beside);
+        const struct vector *a = eval_value(at, scalar), *b = eval_value(at, with);
         if (!a || !b || a->n != 1 || b->n != 1 || !isfinite(a->v[0]) || !isfinite(b->v[0]))
             continue;
         double x = (double)a->v[0];
         *other = (double)b->v[0];
         data_hash(s, scalar, &x, sizeof x);
-        data_hash(s, beside, other, sizeof *other);
+        data_hash(s, with, other, sizeof *other);
         return x;
     }
     return (double)NAN;

@@ -176,7 +176,7 @@ const struct probe *data_probe(const struct sheet *s, int run, int i);
 /* The layer before which the token exited (cell "exited"); -1: it never exited. */
 int data_exit_layer(const struct matrix *exited, int token);
 /* A scalar of the final evaluation, else of the newest one that has both scalars; NaN if none. */
-double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
+double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *with,
                         double *other);
 
 /* ---- one text: layers by tokens, in as many strips as its length needs, with token labels below

@@ -229,7 +229,7 @@ static double sooner(double a, double b)
 }
 
 /* Milliseconds until the next timer is due. */
-static int patience(const struct app *app, double now, double watch_again)
+static int poll_timeout(const struct app *app, double now, double watch_again)
 {
     double until = app->runs ? data_due(app) : app->data_time + 2.0;
     until = sooner(until, watch_again);
@@ -292,7 +292,7 @@ static int turn(struct app *app, struct err *e)
     struct pollfd w[WATCH_MAX];
     double start = clock_mono(), again;
     int n = watch(app, w, start, &again), is_ready = 0;
-    int got = poll(w, (nfds_t)n, patience(app, start, again));
+    int got = poll(w, (nfds_t)n, poll_timeout(app, start, again));
     if (got < 0 && errno != EINTR)
         return err_errno(e, "poll");
     if (got > 0 && w[1].revents)

@@ -9,7 +9,7 @@
 #include "screens/streams.h"
 #include "tui/app.h"
 
-/* Tests run from the checkout's root. */
+/* Tests run in the repository root. */
 static const char folder[] = "tests/screens";
 
 struct screen {
@@ -51,7 +51,7 @@ static int wants_update(void)
     return getenv("GENERATE") != NULL;
 }
 
-/* The committed file must be these bytes (or becomes them). */
+/* Compares with the committed file (GENERATE=1 writes it). */
 static void compare(const char *path, const struct str *got)
 {
     struct str want = {0};

@@ -59,7 +59,7 @@ int session_send(struct session *s, const char *json, struct err *e)
     }
     if (value) {
         s->offset = strtod(value + 8, NULL);
-        if (fabs(s->offset - 0.2) < 1e-9) /* thinks for ever */
+        if (fabs(s->offset - 0.2) < 1e-9) /* never answers */
             return 0;
     }
     if (strstr(json, "\"trace\""))
@@ -111,7 +111,7 @@ void session_close(struct session *s)
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color;
-    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 by rank, 3 trace */
+    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 top-k, 3 trace */
 };
 
 /* clang-format off */
@@ -165,7 +165,7 @@ static void empty_run(struct stream *s)
     stream_head(s, "fixture-empty", "mod", 100);
 }
 
-/* What `depthscope trace` writes: a head that plans no steps, and one pass. */
+/* The output of `depthscope trace`: a head without planned steps, and one pass. */
 static void trace_file(struct stream *s)
 {
     stream_head(s, "fixture-trace", "edp", 0);
@@ -211,7 +211,7 @@ T_SECONDS(screens_of_cells_are_as_committed, 120)
             play(&screens[i]);
 }
 
-/* Every key of these views, at sizes from nothing to large, with and without something to show. */
+/* Every key of these views, at sizes from empty to large, with and without data. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {
     static const char *const views[] = {"depth", "signals", "stepper"}, *const sizes[] = {

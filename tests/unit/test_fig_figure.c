@@ -191,7 +191,7 @@ T(wrong_names_and_options_are_usage_errors)
     clear();
 }
 
-/* What this fixture has no records for is drawn by test_fig_methods.c. */
+/* Figures that need other records are tested in test_fig_methods.c. */
 static int is_of_methods(const char *name)
 {
     static const char *const others[] = {"router_hist", "topk_causal",   "gates_dtf", "prior_loss",
@@ -234,7 +234,7 @@ T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
     }
 }
 
-T(a_png_holds_300_dpi_and_a_recipe_that_reads_back)
+T(a_png_has_300_dpi_and_a_readable_recipe)
 {
     struct str png = {0};
     struct pngfile info = {0};
@@ -245,7 +245,7 @@ T(a_png_holds_300_dpi_and_a_recipe_that_reads_back)
     t_ok(figure_bytes(&f, PEN_PNG, &png, &e), &e);
     t_ok(pngfile_read(&info, png.p, png.len, "f.png", &e), &e);
     t_true(info.per_metre_x >= 11811 && info.per_metre_y >= 11811);
-    t_eq(info.width, 975); /* 3.25 inches at 300 a inch */
+    t_eq(info.width, 975); /* 3.25 inches at 300 dpi */
     t_ok(figure_recipe_read(&r, png.p, png.len, "f.png", &e), &e);
     t_str(r.name, "loss_flops");
     t_str(r.venue, "icml");
@@ -323,7 +323,7 @@ T(nan_in_a_series_is_marked_and_reported)
     clear();
 }
 
-T(a_hostile_run_name_stays_text)
+T(an_untrusted_run_name_is_sanitised)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
     add(f, "ok");
@@ -337,7 +337,7 @@ T(a_hostile_run_name_stays_text)
     clear();
 }
 
-/* The commands of three figures, as committed.  GENERATE=1 writes them anew. */
+/* Compares pen commands with the committed golden files.  GENERATE=1 regenerates them. */
 static void compare_golden(const char *name)
 {
     char path[128];

@@ -11,7 +11,7 @@ static size_t commands_of(const char *text, struct str *out)
     struct pen_list *inner = pen_list_new();
     struct pen *p = pen_list_pen(inner);
     struct text_style s = {.size = 10};
-    /* A list keeps text as text; glyph_draw asked directly gives the strokes. */
+    /* A list records text as text; calling glyph_draw directly gives the strokes. */
     glyph_draw(p, 0, 0, &s, text);
     if (out)
         pen_list_print(inner, out);
@@ -154,7 +154,7 @@ T(a_replayed_list_prints_the_same)
     pen_list_free(b);
 }
 
-T(a_png_carries_resolution_and_recipe)
+T(a_png_contains_resolution_and_recipe)
 {
     unsigned rgb[6] = {0xFF0000, 0x00FF00, 0x0000FF, 0, 0xFFFFFF, 0x808080};
     struct str png = {0};

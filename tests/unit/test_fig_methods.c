@@ -74,7 +74,7 @@ static void shows(const struct figure *f, const char *part, int want)
     str_release(&text);
 }
 
-/* One model in two seeds. */
+/* One model with two seeds. */
 static void add_seeds(const char *dir)
 {
     add(meth_routed(dir, 0.5, 0), "r0");
@@ -111,7 +111,7 @@ static void add_iso(const char *dir, const char *method, double budget, double b
         }
 }
 
-/* Enough for each figure by itself. */
+/* The runs that each figure needs. */
 static void add_for(const char *name, const char *dir)
 {
     if (strcmp(name, "pareto") == 0)
@@ -184,7 +184,7 @@ T(missing_evaluations_and_sizes_are_named)
     add(m, "r");
     refuses("isoflop", DS_ENOTFOUND, "run r: record 'head' has no 'params_non_embedding'");
     clear();
-    /* records of the training that other tests use have none of it */
+    /* the training records of the other fixture have no such data */
     struct fix f = fix_edp(dir, 0.65, 0);
     runs[count++] = (struct figure_run){.view = opened[0] = fix_open(&f, "bare"), .path = "bare"};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
@@ -273,7 +273,7 @@ T(the_data_hash_depends_on_the_data)
                             : meth_routed(dir, 0.55, 9);
         runs[0].view = opened[0] = meth_open(&m, names[0]);
         if (strcmp(figures[i], "gates_dtf") == 0 || strcmp(figures[i], "tradeoff") == 0) {
-            clear(); /* of another group: by itself, and with a terms' slope of its own */
+            clear(); /* another group: drawn by itself, with its own slope of the terms */
             m.layers = 10;
             add(m, "other");
         }
@@ -337,7 +337,7 @@ static void add_sizes(const char *dir, double capacity, int is_control, double b
     }
 }
 
-T(a_method_and_its_control_and_two_capacities_have_a_curve_each)
+T(a_method_its_control_and_each_capacity_have_separate_curves)
 {
     const char *dir = t_tmpdir();
     add_sizes(dir, 0.5, 0, 2e6);
@@ -427,7 +427,7 @@ static float left_at(int text, int i)
     return probe_cell(runview_probe(runs[0].view, text), "exited")->v[i];
 }
 
-/* What captions and sub-titles state, counted again from the records. */
+/* Values of captions and subtitles, recomputed from the records. */
 T(stated_numbers_match_the_records)
 {
     char want[160];
@@ -507,7 +507,7 @@ T(optional_data_may_be_missing)
     clear();
 }
 
-/* Height on the page of the first text that begins so. */
+/* y coordinate of the first text with this prefix. */
 static double height_of(const struct figure *f, const char *words)
 {
     struct str text = {0};
@@ -526,7 +526,7 @@ T(the_result_is_above_a_legend_above_the_plot)
 {
     const char *dir = t_tmpdir();
     struct meth m = meth_routed(dir, 0.02, 0);
-    add(m, "r"); /* bars up to the top leave no place inside */
+    add(m, "r"); /* bars up to the top leave no space inside */
     m.layers = 16;
     m.capacity = 0.01;
     add(m, "q");
@@ -538,7 +538,7 @@ T(the_result_is_above_a_legend_above_the_plot)
     clear();
 }
 
-/* The numbers of data/token_class.h are those of the records. */
+/* The class numbers of data/token_class.h are those of the records. */
 T(token_classes_have_names)
 {
     static const struct {
@@ -559,7 +559,7 @@ T(token_classes_have_names)
     t_true(runview_class(-1) == NULL && runview_class(RUN_CLASSES) == NULL);
 }
 
-/* The commands of three figures, as committed.  GENERATE=1 writes them anew. */
+/* Compares pen commands with the committed golden files.  GENERATE=1 regenerates them. */
 static void compare_golden(const char *name)
 {
     char path[128];

@@ -169,7 +169,7 @@ T(density_integrates_to_one)
     t_near(sum, 1, 1e-3);
 }
 
-/* What a kernel has beyond a bound falls back: nothing is lost, and nothing is where no value can be. */
+/* The kernel is reflected at the bounds: the mass is preserved, and the density is zero outside. */
 T(density_is_zero_outside_its_support)
 {
     double v[200], d[513], sum = 0;
@@ -198,7 +198,7 @@ T(values_at_edges_are_in_a_bin)
     t_eq(stat_bin(1e300, 0, 1e-300, 10), 9);
     t_eq(stat_bin(-1e300, 0, 1e-300, 10), 0);
     t_eq(stat_bin(0, 0, 0, 10), 0);
-    /* edges half a width from a lattice, as the histogram of costs has them: the lowest value lies on one, give or take */
+    /* edges half a bin from a lattice, as in the histogram of costs: the lowest value is on an edge up to rounding */
     struct rng r;
     int below = 0;
     rng_init(&r, 3, RNG_TEST, 0, 0);
@@ -239,7 +239,7 @@ T(dip_of_two_distant_clusters_approaches_a_quarter)
     t_near(dip(v, 1000), 0.25, 0.01);
 }
 
-/* The definition, asked directly: is there a unimodal distribution within d (steps of 1/n) of a
+/* The definition, evaluated directly: is there a unimodal distribution within d (steps of 1/n) of a
  * sample of n?  With its mode at point t it must be convex before and concave after.  At a point i
  * it may lie between i + 1 - d and i + d; a bound in between three points fails when the middle one
  * sticks out of the chord of its neighbours' opposite bounds. */

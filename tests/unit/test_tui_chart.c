@@ -54,7 +54,7 @@ static int count(const struct canvas *c, uint32_t rune)
     return n;
 }
 
-/* Dots of the curve in a column of cells. */
+/* Number of dots of the curve in a column of cells. */
 static int column_height(const struct canvas *c, int x)
 {
     int n = 0;
@@ -112,7 +112,7 @@ T(smoothing_is_unbiased_from_the_first_point)
     series_drop(&s);
 }
 
-/* Through the records, as a run has them: the series then carries its index. */
+/* Built from records, as in a run, so that the series has its index. */
 static struct runview *record_run(int n, int spike)
 {
     struct runview *run = runview_new();

@@ -23,7 +23,7 @@ static struct seen feed(const char *bytes, size_t n)
 {
     struct decoder d = {0};
     struct seen s = {0};
-    for (size_t i = 0; i < n; i++) /* worst case: one byte a read */
+    for (size_t i = 0; i < n; i++) /* worst case: one byte per read */
         decoder_feed(&d, bytes + i, 1, take, &s);
     decoder_flush(&d, take, &s);
     decoder_release(&d);
@@ -128,7 +128,7 @@ T(key_sequences_wait_until_complete)
     t_true(keys_match(table, pressed, 1, &is_prefix) == NULL && !is_prefix);
 }
 
-/* One table is the truth: every row can be pressed, named and explained. */
+/* Every row of a key table can be pressed, named and documented. */
 static void check_table(const struct key *table)
 {
     for (const struct key *k = table; k && k->command; k++) {
@@ -155,7 +155,7 @@ static int has_key(const struct key *row, const char *key, size_t n)
     return 0;
 }
 
-/* n, N, u, y, q and the rest do in every view what they do everywhere: after a search n never starts or adds anything. */
+/* n, N, u, y, q and the other global keys mean the same in every view: after a search, n must not start a run. */
 T(no_view_redefines_a_global_key)
 {
     int seen = 0;

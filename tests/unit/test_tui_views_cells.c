@@ -53,7 +53,7 @@ T(a_top_k_probe_is_reported)
     t_str(runview_probe(r, 0)->routing, "topk");
     t_str(probe_caveat(runview_probe(r, 0)), "top-k, not causal");
     runview_free(r);
-    r = view_of(probes_bare); /* it does not tell */
+    r = view_of(probes_bare); /* a probe without a decision mode */
     t_str(runview_probe(r, 0)->routing, "");
     t_str(probe_caveat(runview_probe(r, 0)), "");
     runview_free(r);
@@ -110,7 +110,7 @@ T(search_finds_text_that_spans_tokens)
     runview_free(r);
 }
 
-T(a_pick_follows_until_it_is_held)
+T(a_selection_follows_the_newest_probe_until_held)
 {
     struct runview *r = view_of(probes_run);
     struct pick k = {.text = -1};
@@ -154,7 +154,7 @@ T(pearson_reports_when_it_is_undefined)
     t_near(signals_pearson(y, z, 6, &n), -15 / sqrt(83.5 * 6), 1e-7);
 }
 
-/* Nothing outside the area changes, whatever the tokens are made of. */
+/* No cell outside the area changes, whatever bytes the tokens have. */
 T(drawing_stays_inside_its_area_at_every_size_and_look)
 {
     struct runview *r = view_of(probes_run);
@@ -186,7 +186,7 @@ T(drawing_stays_inside_its_area_at_every_size_and_look)
     runview_free(r);
 }
 
-T(a_click_finds_the_token_and_the_layer_that_were_drawn)
+T(a_click_selects_the_token_and_layer_under_it)
 {
     struct runview *r = view_of(probes_run);
     struct canvas canvas = {.look = looks[1]};

@@ -9,11 +9,11 @@
 #include "figures/plot.h"
 
 enum { PANELS_MAX = 6, POINTS_MAX = 64 };
-enum kind { BY_FLOPS, BY_TIME, BY_LOT, SERIES };
+enum kind { BY_FLOPS, BY_TIME, BY_RANDOM, SERIES };
 
 /* The newest evaluation of a capacity; NaN = not recorded. */
 struct ask {
-    double capacity, loss, flops, time, lot, lot_flops, dense;
+    double capacity, loss, flops, time, random, random_flops, dense;
 };
 struct asks {
     struct ask a[POINTS_MAX];
@@ -22,7 +22,7 @@ struct asks {
 /* One point of a panel: means over seeds. */
 struct point {
     double capacity, x[SERIES];
-    struct interval y, lot;
+    struct interval y, random;
 };
 struct points {
     struct point p[POINTS_MAX];
@@ -69,10 +69,10 @@ static int take_one(struct sheet *s, int run, const struct run_eval *r, struct a
     a->loss = loss;
     a->flops = flops;
     a->time = number(r, "time_ratio");
-    a->lot = number(r, "control_random_loss");
-    a->lot_flops = number(r, "control_random_flops_ratio");
-    if (!(a->lot_flops > 0)) /* the control was run at equal capacity */
-        a->lot_flops = flops;
+    a->random = number(r, "control_random_loss");
+    a->random_flops = number(r, "control_random_flops_ratio");
+    if (!(a->random_flops > 0)) /* the control was run at equal capacity */
+        a->random_flops = flops;
     a->dense = number(r, "dense_loss");
     return 0;
 }
@@ -100,7 +100,7 @@ static double shown(const struct sheet *s, double loss)
 /* Means over seeds at the capacities that all of them have. */
 static void join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
 {
-    double y[256], lot[256], x[256], lot_x[256], t[256], dense[256];
+    double y[256], random_y[256], x[256], random_x[256], t[256], dense[256];
     for (int r = 0; r < runs; r++)
         dense[r] = shown(s, run[r].a[0].dense);
     out->dense = stat_mean(dense, (size_t)runs);
@@ -112,9 +112,9 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
             for (int k = 0; k < run[r].n; k++)
                 if (fabs(run[r].a[k].capacity - run[0].a[i].capacity) < 1e-6) {
                     y[n] = shown(s, run[r].a[k].loss);
-                    lot[n] = shown(s, run[r].a[k].lot);
+                    random_y[n] = shown(s, run[r].a[k].random);
                     x[n] = 1 / run[r].a[k].flops;
-                    lot_x[n] = 1 / run[r].a[k].lot_flops;
+                    random_x[n] = 1 / run[r].a[k].random_flops;
                     t[n++] = run[r].a[k].time > 0 ? 1 / run[r].a[k].time : (double)NAN;
                 }
         if (n < runs)
@@ -122,9 +122,9 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
         struct point *p = &out->p[out->n++];
         *p = (struct point){.capacity = run[0].a[i].capacity,
                             .y = stat_interval(y, (size_t)n),
-                            .lot = stat_interval(lot, (size_t)n)};
+                            .random = stat_interval(random_y, (size_t)n)};
         p->x[BY_FLOPS] = stat_mean(x, (size_t)n);
-        p->x[BY_LOT] = stat_mean(lot_x, (size_t)n);
+        p->x[BY_RANDOM] = stat_mean(random_x, (size_t)n);
         p->x[BY_TIME] = stat_mean(t, (size_t)n);
     }
 }
@@ -145,7 +145,7 @@ static int take(struct sheet *s, const struct group *g, struct points *out, stru
 
 static const struct interval *height_of(const struct point *p, enum kind k)
 {
-    return k == BY_LOT ? &p->lot : &p->y;
+    return k == BY_RANDOM ? &p->random : &p->y;
 }
 
 static int has(const struct points *v, enum kind k)
@@ -158,7 +158,7 @@ static int has(const struct points *v, enum kind k)
 
 static int colour_of(const struct sheet *s, enum kind k)
 {
-    return k == BY_LOT ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, k == BY_TIME);
+    return k == BY_RANDOM ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, k == BY_TIME);
 }
 
 static void draw_series(struct sheet *s, struct panel *p, const struct points *v, enum kind k)
@@ -171,7 +171,7 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *v
     }
     pen_colour(s->pen, rgb, 1);
     pen_width(s->pen, s->venue->line);
-    sheet_dash(s, k == BY_LOT ? 1 : 0);
+    sheet_dash(s, k == BY_RANDOM ? 1 : 0);
     panel_line(s, p, x, y, (size_t)v->n);
     for (int i = 0; i < v->n; i++) {
         const struct interval *h = height_of(&v->p[i], k);
@@ -180,7 +180,7 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *v
         double ux = axis_at(&p->ax, x[i]), uy = axis_at(&p->ay, y[i]);
         if (isfinite(h->lo) && axis_at(&p->ay, h->lo) - axis_at(&p->ay, h->hi) > 2 * r)
             panel_whisker(s, ux, axis_at(&p->ay, h->lo), ux, axis_at(&p->ay, h->hi), rgb);
-        sheet_marker(s, (int)k, ux, uy, r, rgb, v->seeds == 1 && k != BY_LOT);
+        sheet_marker(s, (int)k, ux, uy, r, rgb, v->seeds == 1 && k != BY_RANDOM);
         panel_mark_box(p, ux - r, uy - r, 2 * r, 2 * r);
     }
 }
@@ -241,7 +241,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
             str_copy(p->title, sizeof p->title, set->g[i].label);
         for (int k = 0; k < SERIES; k++)
             if (has(v, (enum kind)k))
-                panel_entry(p, label[k], colour_of(s, (enum kind)k), k == BY_LOT, k, 1);
+                panel_entry(p, label[k], colour_of(s, (enum kind)k), k == BY_RANDOM, k, 1);
         if (isfinite(v->dense))
             panel_entry(p, "all cells", sheet_colour(s, ROLE_TEXT), 2, -1, 1);
         s->height = panel_grid(s, set->n, 2, 0.68, i, box);

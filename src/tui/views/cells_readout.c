@@ -100,7 +100,7 @@ static void token_rows(struct rows *r, const struct cells *c)
     else if (isfinite(flops))
         snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s", str_si(text, flops));
     if (isfinite(so_far))
-        snprintf(add(r, "to this layer")->value, sizeof r->row->value, "%s", str_si(text, so_far));
+        snprintf(add(r, "cumulative")->value, sizeof r->row->value, "%s", str_si(text, so_far));
     for (int i = 0; i < p->vectors; i++)
         if (&p->token[i] != truth)
             add_value(r, p->token[i].name, (double)p->token[i].v[t], "");

@@ -256,7 +256,7 @@ static const struct key depth_keys[] = {
     {"PgDn C-d L", "page-right", NULL, "next page of tokens",                  NULL,     0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
     {"gg Home",    "first",      NULL, "first token",                          NULL,     0, KEY_HIDDEN, CELLS_FIRST,      key_move},
     {"G End",      "last",       NULL, "last token",                           NULL,     0, KEY_HIDDEN, CELLS_LAST,       key_move},
-    {"c",          "field",      NULL, "value of the cells: executed or skipped, then every recorded one", "values", 70, KEY_VIEW_CHANGE, 1, key_field},
+    {"c",          "field",      NULL, "cycle the value that the cells show", "values", 70, KEY_VIEW_CHANGE, 1, key_field},
     {"C",          "field-back", NULL, "previous value",                       NULL,     0, KEY_VIEW_CHANGE, -1, key_field},
     {",",          "earlier",    NULL, "earlier probe of this text", "time", 66, 0, -1, key_time},
     {".",          "later",      NULL, "later probe; the newest is followed",  NULL,    0, 0, 1, key_time},
@@ -265,7 +265,7 @@ static const struct key depth_keys[] = {
     {"{",          "prev-text",  NULL, "previous probe text",                  NULL,     0, 0, -1, key_text},
     {"Space",      "mark",       NULL, "mark this token for Signals",          "mark",  60, 0, 0, key_mark},
     {"X",          "unmark",     NULL, "unmark all tokens",                    NULL,     0, 0, 1, key_mark},
-    {"w",          "width",      NULL, "columns per token: as many tokens as fit, or 4, 8, 16 to read them", "width", 50, KEY_VIEW_CHANGE, 0, key_wide},
+    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", "width", 50, KEY_VIEW_CHANGE, 0, key_wide},
     {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     "flip",  40, KEY_VIEW_CHANGE, 0, key_flip},
     {0},
 };
