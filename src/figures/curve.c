@@ -118,8 +118,8 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
     if (rc == 0 && merge(out, seed, g->runs) < 0)
         rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds",
-                          metric);
+        rc =
+            sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
     if (rc == 0)
         out->weight = seed[0].weight;
     for (int i = 0; seed && i < g->runs; i++)
@@ -317,8 +317,8 @@ int curve_layer(struct sheet *s, const struct group *g, const char *metric, stru
         curve_release(&more);
     }
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds",
-                          metric);
+        rc =
+            sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
     return rc;
 }
 

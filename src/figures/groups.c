@@ -265,8 +265,8 @@ static int take_vector(struct sheet *s, const struct group *g, int i, const char
     if (*n == 0)
         *n = x->n;
     if (x->n != *n)
-        return sheet_refuse(s, g->run[i], e, "eval 'final': '%s' has %d values, expected %d",
-                            name, x->n, *n);
+        return sheet_refuse(s, g->run[i], e, "eval 'final': '%s' has %d values, expected %d", name,
+                            x->n, *n);
     if (!*v && !(*v = mem_alloc((size_t)*n * (size_t)g->runs, sizeof **v)))
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; k < *n; k++)

@@ -158,8 +158,7 @@ int pen_cairo_pixels(const struct pen_list *l, double w, double h, int backgroun
     double scale = dpi / 72, pw = ceil(w * scale - 1e-6), ph = ceil(h * scale - 1e-6);
     if (!(pw >= 1 && ph >= 1 && pw <= 16384 && ph <= 16384))
         return err_set(e, DS_ERANGE,
-                       "image of %.0f x %.0f pixels: must be between 1 and 16384 per side", pw,
-                       ph);
+                       "image of %.0f x %.0f pixels: must be between 1 and 16384 per side", pw, ph);
     int cols = (int)pw, rows = (int)ph;
     cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, cols, rows);
     unsigned *out = mem_alloc((size_t)cols * (size_t)rows, sizeof *out);

@@ -259,8 +259,7 @@ static void complete(struct app *app, int by)
     if (p->candidate < 0)
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
     find_candidates(app, p->typed, &c, &from);
-    if (c.n == 1 &&
-        p->candidate == 0) { /* the only candidate is complete: continue after it */
+    if (c.n == 1 && p->candidate == 0) { /* the only candidate is complete: continue after it */
         release_candidates(&c);
         p->candidate = -1;
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));

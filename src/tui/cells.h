@@ -15,8 +15,7 @@
  * threshold if it has both. */
 int cells_fields(const struct probe *p);
 const char *cells_field_name(const struct probe *p, int field);
-double cells_value(const struct probe *p, int field, int layer,
-                   int token); /* NaN = no value */
+double cells_value(const struct probe *p, int field, int layer, int token); /* NaN = no value */
 /* Unit of a metric as declared in the head record of the run; "" when unknown. */
 const char *cells_unit(const struct runview *r, const char *name);
 /* Range of a field over a probe, rounded so that the colours are stable; symmetric about 0 when it
@@ -41,8 +40,7 @@ enum { CELLS_WIDE_MAX = 3 };
 struct cells {
     /* input: borrowed, set before every draw */
     const struct probe *probe;
-    const struct probe *
-        other; /* the same text or its beginning without interventions; or NULL */
+    const struct probe *other; /* the same text or its beginning without interventions; or NULL */
     const unsigned char
         *run;            /* (layers, tokens) estimated decisions instead of the probe's; or NULL  */
     const int8_t *force; /* (layers, tokens) forced by the user: 1 run, 0 skip, -1 free; or NULL  */
@@ -91,8 +89,7 @@ int cells_legend(struct area line, int x_end, struct cells *c);
 
 void cells_map_draw(struct area a, struct cells *c); /* cells_map.c  */
 int cells_map_rows(const struct cells *c, const struct look *look, int most);
-int cells_map_least(const struct cells *c,
-                    const struct look *look);         /* rows that show all layers */
+int cells_map_least(const struct cells *c, const struct look *look); /* rows that show all layers */
 void cells_text_draw(struct area a, struct cells *c); /* cells_text.c */
 int cells_text_rows(const struct cells *c, int cols, int most);
 int cells_text_hit(const struct cells *c, int y, int x); /* token or -1  */

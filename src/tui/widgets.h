@@ -41,8 +41,8 @@ struct curve {
     const struct smooth *smooth; /* NULL or weight 0: raw only; else raw is drawn faintly */
     const char *label;           /* legend, untrusted, NULL = none */
     enum role role;
-    int is_reference; /* drawn dashed (time_ratio next to flops_ratio) */
-    int group;        /* >= 0: curves of the same group are seeds, drawn as mean and band */
+    int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
+    int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band */
     int64_t steps_planned; /* for CHART_X_RELATIVE */
     double time_start;     /* for CHART_X_WALL */
 };

@@ -178,8 +178,7 @@ T(wrong_names_and_options_are_usage_errors)
             "did you mean loss_flops?");
     t_fails(figure_make(&f, "training", runs, 0, &o, &e), &e, DS_EUSAGE, "at least one run");
     o.venue = "vogue";
-    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE,
-            "unknown venue \"vogue\"");
+    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE, "unknown venue \"vogue\"");
     o.venue = NULL;
     o.theme = "no-such";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_ENOTFOUND, "theme no-such");

@@ -242,8 +242,9 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
             sheet_note(s, "Shown: %s.", set.g[0].label);
         if (seeds > 1)
             sheet_note(s, "Tokens of up to %d seeds are pooled.", seeds);
-        sheet_note(s, "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; "
-                      "dashed: least squares.");
+        sheet_note(s,
+                   "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; "
+                   "dashed: least squares.");
     }
     groups_release(&set);
     return rc;

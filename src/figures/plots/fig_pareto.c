@@ -196,9 +196,8 @@ static int draw(struct sheet *s, struct err *e)
     if (!d || !p)
         rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     else if (set.n < 2)
-        rc =
-            err_set(e, DS_EUSAGE, "figure %s: expected runs of at least two experiments",
-                    s->ops->name);
+        rc = err_set(e, DS_EUSAGE, "figure %s: expected runs of at least two experiments",
+                     s->ops->name);
     for (int i = 0; rc == 0 && i < set.n; i++) {
         d[i].g = &set.g[i];
         rc = group_eval(s, &set.g[i], names.x, &d[i].x, e);

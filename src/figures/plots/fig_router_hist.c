@@ -157,11 +157,9 @@ static int draw(struct sheet *s, struct err *e)
 {
     int rc = groups_draw(s, PANELS_MAX, draw_panel, NULL, e);
     if (rc == 0)
-        sheet_note(
-            s,
-            "Gates of the newest probe of each text, without always-on layers and tokens "
-            "that had exited; "
-            "dashed: 0.5.");
+        sheet_note(s, "Gates of the newest probe of each text, without always-on layers and tokens "
+                      "that had exited; "
+                      "dashed: 0.5.");
     return rc;
 }
 

@@ -99,8 +99,7 @@ static void log_draw(struct view *v, struct area a)
     size_t n = count(v), i = 0;
     list_fit(&s->list, n, a.rows);
     if (n == 0) {
-        area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                  "No events");
+        area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No events");
         area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
                   "Checkpoints, NaN values, alarms, changed settings and messages appear here.");
         if (s->level > LOG_INFO)

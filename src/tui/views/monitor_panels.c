@@ -391,8 +391,7 @@ static void share_bars(struct area a, const struct panel *p, const double ms[PAN
                               .role = (enum role)(ROLE_SERIES_0 + n)};
     }
     bars_draw(area_sub(a, 0, 0, a.rows, end), bar, (size_t)n, 1, (double)NAN, 0);
-    for (int k = 0; k < n && k < a.rows;
-         k++) { /* dotted above the value of the bar */
+    for (int k = 0; k < n && k < a.rows; k++) { /* dotted above the value of the bar */
         char text[24];
         area_textf(a, k, end - 7, -1, ink(ROLE_TEXT), "%7.1f %%", 100 * bar[k].value);
         snprintf(text, sizeof text, ms[k] < 9.995 ? "%.2f ms" : "%.1f ms", ms[k]);

@@ -109,9 +109,8 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
 {
     char text[24];
     struct spread d = {.p = s->probe, .field = pick_field(s), .rows = a.rows - 3};
-    int x = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                      "distribution by layer") +
-            2;
+    int x =
+        area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "distribution by layer") + 2;
     if (d.field < 0) {
         area_text(a, 2, 0, -1, ink(ROLE_DIM), "no signals recorded: this probe has only decisions");
         return;
@@ -119,8 +118,7 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
     const char *name = cells_field_name(s->probe, d.field), *unit = cells_unit(r, name);
     area_textf(a, 0, x, -1, ink(ROLE_TEXT), unit[0] ? "%s (%s)" : "%s", name, unit);
     if (!cells_range(s->probe, d.field, &a.canvas->look, &d.lo, &d.hi) || d.rows < 3) {
-        area_text(a, 2, 0, -1, ink(ROLE_DIM),
-                  d.rows < 3 ? "too small" : "no values in this probe");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM), d.rows < 3 ? "too small" : "no values in this probe");
         return;
     }
     d.lo = (double)INFINITY;
@@ -307,8 +305,7 @@ void signals_relation(struct area a, const struct signals *s, const struct runvi
     for (int k = 0; k < t.targets; k++)
         area_text(a, 1, NAME + 1 + k * width, width - 1, ink(ROLE_DIM), t.target[k].name);
     if (t.targets == 0)
-        area_text(a, 2, 0, -1, ink(ROLE_DIM),
-                  "no loss or entropy recorded for these tokens");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM), "no loss or entropy recorded for these tokens");
     for (int i = 0; i < t.rows && t.targets && i + 2 < a.rows; i++) {
         area_text(a, i + 2, 0, NAME, ink(ROLE_TEXT), t.row[i].name);
         for (int k = 0; k < t.targets; k++)

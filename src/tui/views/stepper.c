@@ -346,9 +346,7 @@ static void key_temperature(struct view *v, const struct key *k, const char *arg
     (void)k, (void)args;
     s->temperature = s->temperature <= 0 ? 0.7 : s->temperature < 1 ? 1 : 0;
     if (s->temperature > 0)
-        app_say(v->app, LOG_INFO,
-                "generation: temperature %g, top-k 40",
-                s->temperature);
+        app_say(v->app, LOG_INFO, "generation: temperature %g, top-k 40", s->temperature);
     else
         app_say(v->app, LOG_INFO, "generation: greedy");
 }

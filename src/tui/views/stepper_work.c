@@ -306,8 +306,7 @@ static void take_body(struct view *v, struct value body)
     } else if (value_is(kind, "error")) {
         size_t n = 0;
         const char *text = value_bytes(value_get(body, "text"), &n);
-        app_say(v->app, LOG_WARN, "model: %.*s", (int)(n > 200 ? 200 : n),
-                text ? text : "error");
+        app_say(v->app, LOG_WARN, "model: %.*s", (int)(n > 200 ? 200 : n), text ? text : "error");
         int was_text = s->n_asked > 0 && s->asked[0].is_text;
         const struct probe *p = stepper_probe(s->now);
         end_of_request(s);
